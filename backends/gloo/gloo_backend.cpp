@@ -1,0 +1,85 @@
+// The only unit that sees Gloo's headers; it calls no inline Gloo code, all of which is in libtorch_cpu.
+#include "backends/gloo/gloo_backend.hpp"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <algorithm>
+#include <iostream>
+
+#include "reference/core/errors.hpp"
+
+namespace accel::gloo {
+namespace {
+
+std::string first_line(const std::exception& error) {
+  const std::string message = error.what();
+  return message.substr(0, message.find("\nException raised from"));
+}
+
+}  // namespace
+
+Group make_group(const std::string& name, c10::intrusive_ptr<c10d::Store> store, int rank, int size, const GlooOptions& options) {
+  try {
+    auto gloo_options = c10d::ProcessGroupGloo::Options::create(options.timeout);
+    const auto interface = environment("GLOO_SOCKET_IFNAME");
+    gloo_options->devices.push_back(interface ? c10d::ProcessGroupGloo::createDeviceForInterface(*interface)
+                                              : c10d::ProcessGroupGloo::createDeviceForHostname(options.hostname));
+    auto prefixed = c10::make_intrusive<c10d::PrefixStore>(name, std::move(store));
+    auto backend = c10::make_intrusive<c10d::ProcessGroupGloo>(prefixed, rank, size, gloo_options);
+    auto process_group = c10::make_intrusive<c10d::ProcessGroup>(prefixed, rank, size);
+    for (const auto device : {c10::DeviceType::CPU, c10::DeviceType::CUDA}) {
+      process_group->setBackend(device, c10d::ProcessGroup::BackendType::GLOO, backend);
+    }
+    process_group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
+    process_group->setGroupName(name);
+    return Group(name, std::move(process_group));
+  } catch (const std::exception& error) {
+    throw CommError(fmt::format("rank {}: could not join group {} of {} ranks over Gloo: {}", rank, name, size, first_line(error)));
+  }
+}
+
+c10::intrusive_ptr<c10d::Store> connect_store(const LaunchEnvironment& launch, std::chrono::milliseconds timeout) {
+  // Under torchrun the agent serves the store; each restart keeps its keys apart.
+  const bool agent_serves = environment("TORCHELASTIC_USE_AGENT_STORE").value_or("False") == "True";
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(launch.master_port);
+  options.isServer = launch.rank == 0 && !agent_serves;
+  options.timeout = std::min<std::chrono::milliseconds>(timeout, std::chrono::minutes(5));
+  if (!agent_serves) options.numWorkers = launch.world_size;
+  try {
+    auto store = c10::make_intrusive<c10d::TCPStore>(launch.master_address, options);
+    return c10::make_intrusive<c10d::PrefixStore>("accel/" + environment("TORCHELASTIC_RESTART_COUNT").value_or("0"), std::move(store));
+  } catch (const std::exception& error) {
+    const auto message = first_line(error);
+    check_config(message.find("EADDRINUSE") == std::string::npos && message.find("in use") == std::string::npos,
+                 "MASTER_PORT: port {} on {} is in use; choose another, or none for a free one", launch.master_port, launch.master_address);
+    throw CommError(fmt::format("rank {}: no store at {}:{}: {}", launch.rank, launch.master_address, launch.master_port, message));
+  }
+}
+
+std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, const GlooOptions& options) {
+  auto context = std::make_unique<RankContext>();
+  context->rank = launch.rank;
+  context->world_size = launch.world_size;
+  context->local_rank = launch.local_rank;
+  context->local_world_size = launch.local_world_size;
+  context->backend = "gloo";
+  context->num_threads = environment_int({"OMP_NUM_THREADS"}).value_or(1);
+  context->generator = make_generator(c10::default_rng_seed_val);
+  auto store = connect_store(launch, options.timeout);
+  context->world = make_group("world", store, launch.rank, launch.world_size, options);
+  context->new_group = [store, options, rank = launch.rank, count = 0](const std::vector<int>& ranks) mutable {
+    const auto name = fmt::format("group{}", ++count);
+    const auto member = std::find(ranks.begin(), ranks.end(), rank);
+    if (member == ranks.end()) return Group();
+    return make_group(name, store, static_cast<int>(member - ranks.begin()), static_cast<int>(ranks.size()), options);
+  };
+  context->print = [](const std::string& text) { std::cout << text << std::flush; };
+  return context;
+}
+
+}  // namespace accel::gloo

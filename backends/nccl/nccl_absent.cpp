@@ -1,0 +1,12 @@
+#include "backends/nccl/nccl_backend.hpp"
+#include "reference/core/errors.hpp"
+
+namespace accel::nccl {
+
+bool is_available() { return false; }
+
+std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& /*launch*/, std::chrono::milliseconds /*timeout*/) {
+  throw ConfigError("backend nccl: this build has no CUDA; build it with `./dev build gpu`, or use gloo or sim");
+}
+
+}  // namespace accel::nccl

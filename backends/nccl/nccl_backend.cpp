@@ -1,0 +1,62 @@
+#include "backends/nccl/nccl_backend.hpp"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <c10/cuda/CUDAFunctions.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+
+#include <algorithm>
+#include <iostream>
+
+#include "backends/gloo/gloo_backend.hpp"
+#include "reference/core/errors.hpp"
+
+namespace accel::nccl {
+namespace {
+
+Group make_group(const std::string& name, const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, c10::Device device,
+                 std::chrono::milliseconds timeout) {
+  auto options = c10d::ProcessGroupNCCL::Options::create();
+  options->timeout = timeout;
+  auto prefixed = c10::make_intrusive<c10d::PrefixStore>(name, store);
+  auto backend = c10::make_intrusive<c10d::ProcessGroupNCCL>(prefixed, rank, size, options);
+  backend->setBoundDeviceId(device);
+  auto process_group = c10::make_intrusive<c10d::ProcessGroup>(prefixed, rank, size);
+  process_group->setBackend(c10::DeviceType::CUDA, c10d::ProcessGroup::BackendType::NCCL, backend);
+  process_group->setDefaultBackend(c10d::ProcessGroup::BackendType::NCCL);
+  process_group->setGroupName(name);
+  return Group(name, std::move(process_group));
+}
+
+}  // namespace
+
+bool is_available() { return c10::cuda::device_count() > 0; }
+
+std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, std::chrono::milliseconds timeout) {
+  const int num_gpus = c10::cuda::device_count();
+  check_config(num_gpus > 0, "backend nccl: this machine has no GPU that CUDA sees; use gloo or sim");
+  check_config(launch.local_world_size <= num_gpus,
+               "backend nccl: {} ranks on a machine with {} GPUs; NCCL takes one rank per GPU", launch.local_world_size, num_gpus);
+  auto context = std::make_unique<RankContext>();
+  context->rank = launch.rank;
+  context->world_size = launch.world_size;
+  context->local_rank = launch.local_rank;
+  context->local_world_size = launch.local_world_size;
+  context->backend = "nccl";
+  context->device = c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(launch.local_rank % num_gpus));
+  c10::cuda::set_device(context->device.index());
+  context->generator = make_generator(c10::default_rng_seed_val);
+  auto store = gloo::connect_store(launch, timeout);
+  context->world = make_group("world", store, launch.rank, launch.world_size, context->device, timeout);
+  context->new_group = [store, timeout, device = context->device, rank = launch.rank, count = 0](const std::vector<int>& ranks) mutable {
+    const auto name = fmt::format("group{}", ++count);
+    const auto member = std::find(ranks.begin(), ranks.end(), rank);
+    if (member == ranks.end()) return Group();
+    return make_group(name, store, static_cast<int>(member - ranks.begin()), static_cast<int>(ranks.size()), device, timeout);
+  };
+  context->print = [](const std::string& text) { std::cout << text << std::flush; };
+  return context;
+}
+
+}  // namespace accel::nccl

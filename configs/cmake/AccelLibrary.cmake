@@ -1,0 +1,42 @@
+# accel_library(NAME SOURCES a.cpp ... [DEPS accel::b ...])
+# A static library accel_NAME, used by its alias accel::NAME. Edges follow configs/layers.yaml.
+function(accel_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_library(accel_${name} STATIC ${ARG_SOURCES})
+  add_library(accel::${name} ALIAS accel_${name})
+  target_include_directories(accel_${name} PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/reference/public)
+  target_link_libraries(accel_${name} PUBLIC ${ARG_DEPS})
+  if(ACCEL_TIDY)
+    set_target_properties(accel_${name} PROPERTIES CXX_CLANG_TIDY "${ACCEL_CLANG_TIDY}")
+  endif()
+endfunction()
+
+# accel_program(NAME SOURCES ... [DEPS ...]): a program that keeps one default generator and one autocast cache per
+# rank, so it exports its symbols (Note [Interposition] in reference/core/interpose.cpp).
+function(accel_program name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  string(REPLACE "-" "_" target ${name})
+  add_executable(${target} ${ARG_SOURCES})
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME ${name} ENABLE_EXPORTS ON)
+  target_link_libraries(${target} PRIVATE ${ARG_DEPS})
+endfunction()
+
+# accel_test(NAME SOURCES ... [DEPS ...] [TORCH]): a GoogleTest program and its ctest entry.
+# TORCH tests share one precompiled torch/torch.h.
+function(accel_test name)
+  cmake_parse_arguments(ARG "TORCH" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
+  accel_program(${name} SOURCES ${ARG_SOURCES} DEPS ${ARG_DEPS} GTest::gmock GTest::gtest)
+  string(REPLACE "-" "_" target ${name})
+  if(ARG_TORCH)
+    target_precompile_headers(${target} REUSE_FROM accel_test_pch)
+    target_link_libraries(${target} PRIVATE accel_test_pch)
+  else()
+    target_link_libraries(${target} PRIVATE GTest::gtest_main)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 600)
+  endif()
+  add_test(NAME ${name} COMMAND ${target})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT}
+    ENVIRONMENT "ACCEL_SOURCE_DIR=${CMAKE_SOURCE_DIR};ACCEL_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};OMP_NUM_THREADS=1")
+endfunction()

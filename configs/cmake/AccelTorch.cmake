@@ -1,0 +1,61 @@
+# Torch::cpu and, in the CUDA lane, Torch::cuda: LibTorch 2.11 from an unpacked PyPI wheel.
+# ACCEL_TORCH_ROOT may name a folder of the user's own that holds torch/include and torch/lib.
+if(ACCEL_CUDA)
+  set(lane cuda)
+else()
+  set(lane cpu)
+endif()
+set(ACCEL_TORCH_ROOT "$ENV{ACCEL_TORCH_ROOT}" CACHE PATH "Folder that holds torch/include and torch/lib of LibTorch 2.11")
+if(NOT ACCEL_TORCH_ROOT)
+  set(cache "$ENV{ACCEL_CACHE_DIR}")
+  if(NOT cache AND DEFINED ENV{XDG_CACHE_HOME})
+    set(cache "$ENV{XDG_CACHE_HOME}/accel")
+  elseif(NOT cache)
+    set(cache "$ENV{HOME}/.cache/accel")
+  endif()
+  set(ACCEL_TORCH_ROOT "${cache}/libtorch-${lane}" CACHE PATH "" FORCE)
+endif()
+get_filename_component(ACCEL_TORCH_ROOT "${ACCEL_TORCH_ROOT}" REALPATH)
+if(NOT EXISTS ${ACCEL_TORCH_ROOT}/torch/lib/libtorch_cpu.so)
+  message(FATAL_ERROR "LibTorch 2.11 was not found in ${ACCEL_TORCH_ROOT}; run ./dev setup, or set ACCEL_TORCH_ROOT to a "
+    "folder that holds torch/include and torch/lib")
+endif()
+file(STRINGS ${ACCEL_TORCH_ROOT}/torch/include/torch/headeronly/version.h torch_version REGEX "define TORCH_VERSION_(MAJOR|MINOR) ")
+string(REGEX MATCHALL "[0-9]+" torch_version "${torch_version}")
+if(NOT torch_version STREQUAL "2;11")
+  message(STATUS "LibTorch in ${ACCEL_TORCH_ROOT} is ${torch_version}, not 2;11: probing its c10d")
+  set(ACCEL_TORCH_PROBE ON)
+endif()
+
+set(torch_lib ${ACCEL_TORCH_ROOT}/torch/lib)
+file(GLOB nvidia_libs LIST_DIRECTORIES true ${ACCEL_TORCH_ROOT}/nvidia/*/lib)
+add_library(Torch::cpu INTERFACE IMPORTED)
+target_include_directories(Torch::cpu INTERFACE ${ACCEL_TORCH_ROOT}/torch/include
+  ${ACCEL_TORCH_ROOT}/torch/include/torch/csrc/api/include)
+target_compile_definitions(Torch::cpu INTERFACE USE_DISTRIBUTED USE_C10D_GLOO)
+target_link_libraries(Torch::cpu INTERFACE -Wl,--no-as-needed ${torch_lib}/libtorch_cpu.so ${torch_lib}/libc10.so -Wl,--as-needed)
+foreach(folder IN LISTS nvidia_libs)
+  target_link_options(Torch::cpu INTERFACE -Wl,-rpath,${folder} -Wl,-rpath-link,${folder})
+endforeach()
+if(ACCEL_CUDA)
+  add_library(Torch::cuda INTERFACE IMPORTED)
+  target_link_libraries(Torch::cuda INTERFACE Torch::cpu -Wl,--no-as-needed ${torch_lib}/libtorch_cuda.so
+    ${torch_lib}/libc10_cuda.so ${torch_lib}/libtorch.so -Wl,--as-needed)
+  file(GLOB nvidia_includes LIST_DIRECTORIES true ${ACCEL_TORCH_ROOT}/nvidia/*/include)
+  target_include_directories(Torch::cuda INTERFACE ${nvidia_includes})
+  target_compile_definitions(Torch::cuda INTERFACE USE_C10D_NCCL)
+endif()
+
+if(ACCEL_TORCH_PROBE)
+  include(CheckCXXSourceCompiles)
+  set(CMAKE_REQUIRED_LIBRARIES Torch::cpu)
+  set(CMAKE_REQUIRED_INCLUDES ${ACCEL_GLOO_INCLUDE})
+  check_cxx_source_compiles("
+    #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+    #include <torch/csrc/distributed/c10d/reducer.hpp>
+    int main() { return sizeof(c10d::Reducer(std::vector<at::Tensor>{}, {}, nullptr, {}, 0, false, false, {}, 0, false, false, {})) == 0; }"
+    ACCEL_TORCH_FITS)
+  if(NOT ACCEL_TORCH_FITS)
+    message(FATAL_ERROR "LibTorch in ${ACCEL_TORCH_ROOT} does not have 2.11's c10d::Reducer or ProcessGroupGloo; use LibTorch 2.11.0")
+  endif()
+endif()

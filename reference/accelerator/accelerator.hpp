@@ -1,0 +1,244 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <fmt/ranges.h>
+
+#include <memory>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "reference/accelerator/operations.hpp"
+#include "reference/accelerator/prepared_model.hpp"
+#include "reference/config/options.hpp"
+#include "reference/core/tree.hpp"
+#include "reference/data/data_loader.hpp"
+#include "reference/optim/accelerated_optimizer.hpp"
+#include "reference/state/rank_context.hpp"
+
+namespace torch::nn {
+class Module;
+template <typename Contained>
+class ModuleHolder;
+}  // namespace torch::nn
+
+/// The front end: Hugging Face Accelerate's Accelerator for C++ and LibTorch.
+///
+///     accel::Accelerator accelerator({.mixed_precision = "bf16"});
+///     auto [model, optimizer, batches] = accelerator.prepare(net, sgd, loader);
+///     for (auto& [image, label] : batches) {
+///       auto window = accelerator.accumulate(model);
+///       auto loss = torch::nn::functional::cross_entropy(model(image), label);
+///       accelerator.backward(loss);
+///       optimizer.step();
+///       optimizer.zero_grad();
+///     }
+///
+/// It works over the rank that this thread runs: one process alone, one of a Gloo or NCCL job, or a simulated rank.
+/// Thread rule: the rank's thread. Methods that say "collective" are called by every rank, in the same order.
+/// Source: accelerate/accelerator.py.
+namespace accel {
+
+enum class DistributedType { kNo, kMultiCpu, kMultiGpu };
+
+class Accelerator {
+ public:
+  /// Throws ConfigError with all problems of the options and of the environment, the same on every rank.
+  explicit Accelerator(AcceleratorOptions options = {});
+  Accelerator(AcceleratorOptions options, RankContext& context);
+
+  // --- who and where ------------------------------------------------------------------------------------------------
+  [[nodiscard]] c10::Device device() const { return context_->device; }
+  [[nodiscard]] DistributedType distributed_type() const;
+  [[nodiscard]] int num_processes() const { return context_->world_size; }
+  [[nodiscard]] int process_index() const { return context_->rank; }
+  [[nodiscard]] int local_process_index() const { return context_->local_rank; }
+  [[nodiscard]] bool is_main_process() const { return process_index() == 0; }
+  [[nodiscard]] bool is_local_main_process() const { return local_process_index() == 0; }
+  [[nodiscard]] bool is_last_process() const { return process_index() == num_processes() - 1; }
+  [[nodiscard]] bool use_distributed() const { return num_processes() > 1; }
+  [[nodiscard]] const std::string& mixed_precision() const { return mixed_precision_; }
+  [[nodiscard]] bool sync_gradients() const { return context_->gradient_state.sync_gradients; }
+  void set_sync_gradients(bool value) { context_->gradient_state.sync_gradients = value; }
+  [[nodiscard]] int gradient_accumulation_steps() const;
+  void set_gradient_accumulation_steps(int steps);
+  [[nodiscard]] GradientState& gradient_state() const { return context_->gradient_state; }
+  [[nodiscard]] RankContext& context() const { return *context_; }
+  [[nodiscard]] bool optimizer_step_was_skipped() const;
+  [[nodiscard]] const DataLoaderConfiguration& dataloader_config() const { return options_.dataloader_config; }
+  [[nodiscard]] bool split_batches() const { return options_.dataloader_config.split_batches; }
+  [[nodiscard]] bool even_batches() const { return options_.dataloader_config.even_batches; }
+  void set_even_batches(bool value) { options_.dataloader_config.even_batches = value; }
+
+  // --- prepare ------------------------------------------------------------------------------------------------------
+  /// Models (a ModuleHolder or a shared_ptr of a module), optimizers, loaders and schedules, in any order; returned in
+  /// the same order, a single one bare. Loaders, models and optimizers first, schedules last. Prepared objects and
+  /// others pass through. Collective if a model is among them. Optimizers and schedules are referred to: keep them alive.
+  template <typename... Objects>
+  auto prepare(Objects&&... objects) {
+    static_assert(sizeof...(Objects) > 0, "prepare: nothing to prepare");
+    if constexpr (sizeof...(Objects) == 1) {
+      return prepare_one(objects...);
+    } else {
+      return std::tuple<decltype(prepare_one(objects))...>{prepare_one(objects)...};  // braces: left to right
+    }
+  }
+
+  struct PrepareModelOptions {
+    bool evaluation_mode = false;  ///< no DDP: nothing to synchronise
+  };
+  template <typename Module>
+  PreparedModel<Module> prepare_model(std::shared_ptr<Module> module, PrepareModelOptions options = {false}) {
+    if (options_.device_placement) module->to(context_->device);
+    ModelTensors tensors;
+    for (const auto& item : module->named_parameters()) tensors.parameters.emplace_back(item.key(), item.value());
+    for (const auto& buffer : module->buffers()) tensors.buffers.push_back(buffer);
+    return PreparedModel<Module>(std::move(module), wrap_model(std::move(tensors), options.evaluation_mode));
+  }
+  template <typename Dataset, typename Collate>
+  DataLoaderShard<Dataset, Collate> prepare_data_loader(const DataLoader<Dataset, Collate>& loader) {
+    return DataLoaderShard<Dataset, Collate>(loader, shard_options());
+  }
+  AcceleratedOptimizer prepare_optimizer(torch::optim::Optimizer& optimizer);
+  AcceleratedScheduler prepare_scheduler(LRScheduler& scheduler);
+
+  template <typename Module>
+  const std::shared_ptr<Module>& unwrap_model(const PreparedModel<Module>& model) const { return model.module(); }
+
+  // --- the training step --------------------------------------------------------------------------------------------
+  struct BackwardOptions {
+    bool retain_graph = false;
+    bool create_graph = false;
+  };
+  /// Gradients of loss / gradient_accumulation_steps. Collective when gradients synchronise.
+  void backward(const at::Tensor& loss, BackwardOptions options = {false, false});
+
+  /// One micro-batch of an accumulation window; ends with the scope. Decides `sync_gradients`.
+  class Window {
+   public:
+    ~Window();
+    Window(const Window&) = delete;
+    Window& operator=(const Window&) = delete;
+    Window(Window&& other) noexcept : restore_(std::exchange(other.restore_, {})) {}
+
+   private:
+    friend class Accelerator;
+    Window() = default;
+    std::vector<std::pair<std::shared_ptr<ModelWrapper>, bool>> restore_;
+  };
+  template <typename... Modules>
+  [[nodiscard]] Window accumulate(const PreparedModel<Modules>&... models) {
+    return begin_micro_batch({models.shared_wrapper()...});
+  }
+  /// While the scope lives, backward communicates nothing.
+  template <typename Module>
+  [[nodiscard]] Window no_sync(const PreparedModel<Module>& model) { return suspend_sync({model.shared_wrapper()}); }
+
+  /// Scales gradients to a total norm of at most `max_norm`; returns the norm before, shape [].
+  at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type = 2.0);
+  void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value);
+
+  /// Autocast in the accelerator's precision while the scope lives; nothing in full precision.
+  [[nodiscard]] std::unique_ptr<Autocast> autocast() const;
+
+  // --- collectives on trees -----------------------------------------------------------------------------------------
+  /// (n, ...) -> (P * n, ...) for every tensor, in the order of the ranks. Collective.
+  template <Tree T>
+  std::remove_cvref_t<T> gather(const T& tree) const {
+    return map_tensors(tree, [&](const at::Tensor& tensor) { return operations::gather(context_->world, tensor); });
+  }
+  /// `gather`, without the duplicates that fill the last step of the active loader. Collective.
+  /// Throws ArgumentError on such a step for tensors that do not hold one row per sample.
+  template <Tree T>
+  std::remove_cvref_t<T> gather_for_metrics(const T& tree) const {
+    return map_tensors(tree, [&](const at::Tensor& tensor) { return gather_rows_for_metrics(tensor); });
+  }
+  template <Tree T>
+  std::remove_cvref_t<T> reduce(const T& tree, const std::string& reduction = "sum", double scale = 1.0) const {
+    return map_tensors(tree, [&](const at::Tensor& tensor) { return operations::reduce(context_->world, tensor, reduction, scale); });
+  }
+  template <Tree T>
+  std::remove_cvref_t<T> pad_across_processes(const T& tree, operations::PadOptions options = {}) const {
+    return map_tensors(tree, [&](const at::Tensor& tensor) { return operations::pad_across_processes(context_->world, tensor, options); });
+  }
+  /// In place, and returned. Collective.
+  template <Tree T>
+  T& broadcast(T& tree, int from_process = 0) const {
+    for_each_tensor(tree, [&](at::Tensor& tensor) { operations::broadcast(context_->world, tensor, from_process); });
+    return tree;
+  }
+
+  // --- who runs what ------------------------------------------------------------------------------------------------
+  /// Collective.
+  void wait_for_everyone() const { context_->world.barrier(); }
+  /// One line, from the local main process only.
+  template <typename... Args>
+  void print(const Args&... args) const {
+    if (is_local_main_process()) print_line(fmt::format("{}", fmt::join(std::vector<std::string>{fmt::format("{}", args)...}, " ")));
+  }
+  template <typename F>
+  void on_main_process(F&& f) const { if (is_main_process()) f(); }
+  template <typename F>
+  void on_local_main_process(F&& f) const { if (is_local_main_process()) f(); }
+  template <typename F>
+  void on_last_process(F&& f) const { if (is_last_process()) f(); }
+  template <typename F>
+  void on_process(int index, F&& f) const { if (process_index() == index || !use_distributed()) f(); }
+  template <typename F>
+  void on_local_process(int index, F&& f) const { if (local_process_index() == index || !use_distributed()) f(); }
+
+  /// The main process runs the scope first, the others after it. Collective.
+  class MainFirst {
+   public:
+    MainFirst(const Group& world, bool is_main);
+    ~MainFirst() noexcept(false);
+    MainFirst(const MainFirst&) = delete;
+    MainFirst& operator=(const MainFirst&) = delete;
+
+   private:
+    const Group& world_;
+    bool is_main_;
+    int uncaught_;
+  };
+  [[nodiscard]] MainFirst main_process_first() const { return {context_->world, is_main_process()}; }
+  [[nodiscard]] MainFirst local_main_process_first() const { return {context_->world, is_local_main_process()}; }
+
+ private:
+  template <typename Object>
+  auto prepare_one(Object& object) {
+    using T = std::remove_cvref_t<Object>;
+    if constexpr (std::is_base_of_v<torch::optim::Optimizer, T>) {
+      return prepare_optimizer(object);
+    } else if constexpr (std::is_base_of_v<LRScheduler, T>) {
+      return prepare_scheduler(object);
+    } else if constexpr (requires { typename T::ContainedType; object.ptr(); }) {
+      return prepare_model(object.ptr());  // a ModuleHolder
+    } else if constexpr (requires { object.get()->named_parameters(); }) {
+      return prepare_model(object);  // a shared_ptr of a module
+    } else if constexpr (requires { object.total_batch_size(); }) {
+      return T(object);  // a loader that is prepared already
+    } else if constexpr (requires { prepare_data_loader(object); }) {
+      return prepare_data_loader(object);
+    } else {
+      return T(object);
+    }
+  }
+
+  std::shared_ptr<ModelWrapper> wrap_model(ModelTensors tensors, bool evaluation_mode);
+  [[nodiscard]] ShardOptions shard_options() const;
+  Window begin_micro_batch(std::vector<std::shared_ptr<ModelWrapper>> models);
+  static Window suspend_sync(std::vector<std::shared_ptr<ModelWrapper>> models);
+  [[nodiscard]] at::Tensor gather_rows_for_metrics(const at::Tensor& tensor) const;
+  void print_line(const std::string& line) const;
+  [[nodiscard]] std::optional<Autocast::Options> autocast_options() const;
+
+  AcceleratorOptions options_;
+  RankContext* context_;
+  std::string mixed_precision_;
+  int step_ = 0;  // micro-batches of the current accumulation window
+  std::vector<AcceleratedOptimizer> optimizers_;
+};
+
+}  // namespace accel

@@ -1,0 +1,49 @@
+#include "reference/accelerator/operations.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+
+#include "reference/core/errors.hpp"
+
+namespace accel::operations {
+
+at::Tensor gather(const Group& group, const at::Tensor& tensor) {
+  return group.all_gather(tensor.dim() == 0 ? tensor.reshape({1}) : tensor);
+}
+
+at::Tensor reduce(const Group& group, const at::Tensor& tensor, const std::string& reduction, double scale) {
+  check_argument(reduction == "sum" || reduction == "mean" || reduction == "max" || reduction == "none",
+                 "reduce: expected sum, mean, max or none, got '{}'", reduction);
+  check_argument(reduction != "mean" || tensor.is_floating_point() || group.size() == 1,
+                 "reduce: the mean of {} cannot be stored in it; convert the tensor to a floating dtype", c10::toString(tensor.scalar_type()));
+  const c10::NoGradGuard no_grad;
+  auto result = tensor.detach().clone();
+  group.all_reduce(result, reduction == "max" ? ReduceOp::kMax : ReduceOp::kSum).wait();
+  if (reduction == "mean" && group.size() > 1) result.div_(group.size());
+  if (scale != 1.0) result.mul_(scale);
+  return result;
+}
+
+at::Tensor pad_across_processes(const Group& group, const at::Tensor& tensor, PadOptions options) {
+  if (group.size() == 1 || options.dim >= tensor.dim() || options.dim < -tensor.dim()) return tensor;
+  const auto dim = options.dim < 0 ? options.dim + tensor.dim() : options.dim;
+  const auto size = at::tensor(tensor.sizes(), at::TensorOptions(at::kLong)).to(tensor.device());
+  const auto sizes = group.all_gather(size.unsqueeze(0)).select(1, dim);
+  const auto largest = sizes.max().item<std::int64_t>();
+  if (largest == tensor.size(dim)) return tensor;
+  auto shape = tensor.sizes().vec();
+  shape[dim] = largest;
+  auto padded = at::full(shape, options.pad_index, tensor.options());
+  const auto start = options.pad_first ? largest - tensor.size(dim) : 0;
+  padded.narrow(dim, start, tensor.size(dim)).copy_(tensor.detach());
+  return padded;
+}
+
+void broadcast(const Group& group, at::Tensor& tensor, int from_process) {
+  const c10::NoGradGuard no_grad;
+  group.broadcast(tensor, from_process).wait();
+}
+
+}  // namespace accel::operations

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <c10/core/GradMode.h>
+
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include "reference/core/tree.hpp"
+#include "reference/parallel/distributed_data_parallel.hpp"
+#include "reference/precision/autocast.hpp"
+
+namespace accel {
+
+/// What surrounds the forward of a prepared model, whatever its type.
+struct ModelWrapper {
+  std::unique_ptr<DistributedDataParallel> ddp;  ///< null with one rank
+  std::optional<Autocast::Options> autocast;     ///< none in full precision
+};
+
+/// A handle on a model: calling it runs the module's `forward` under autocast and DDP, with outputs in float32.
+///
+///     auto model = accelerator.prepare(net);
+///     at::Tensor out = model(x);
+///     model->train();
+///
+/// Copies share one model. Thread rule: the rank's thread.
+template <typename Module>
+class PreparedModel {
+ public:
+  PreparedModel(std::shared_ptr<Module> module, std::shared_ptr<ModelWrapper> wrapper)
+      : module_(std::move(module)), wrapper_(std::move(wrapper)) {}
+
+  template <typename... Args>
+  auto operator()(Args&&... args) {
+    if (wrapper_->ddp) wrapper_->ddp->before_forward();
+    auto output = run_forward(std::forward<Args>(args)...);
+    if (wrapper_->ddp) {
+      if constexpr (Tree<decltype(output)>) {
+        wrapper_->ddp->after_forward(tensors_of(output));
+      } else {
+        wrapper_->ddp->after_forward({});
+      }
+    }
+    return output;
+  }
+
+  /// The module itself.
+  [[nodiscard]] const std::shared_ptr<Module>& module() const { return module_; }
+  Module* operator->() const { return module_.get(); }
+  Module& operator*() const { return *module_; }
+  [[nodiscard]] auto parameters() const { return module_->parameters(); }
+  [[nodiscard]] const std::shared_ptr<ModelWrapper>& shared_wrapper() const { return wrapper_; }
+
+ private:
+  template <typename... Args>
+  auto run_forward(Args&&... args) {
+    if (!wrapper_->autocast) return module_->forward(std::forward<Args>(args)...);
+    using Output = std::remove_cvref_t<decltype(module_->forward(std::forward<Args>(args)...))>;
+    std::optional<Output> output;
+    {
+      const Autocast scope(*wrapper_->autocast);
+      output.emplace(module_->forward(std::forward<Args>(args)...));
+    }
+    if constexpr (Tree<Output>) {
+      return convert_tree_to_fp32(*output);
+    } else {
+      return *std::move(output);
+    }
+  }
+
+  std::shared_ptr<Module> module_;
+  std::shared_ptr<ModelWrapper> wrapper_;
+};
+
+}  // namespace accel

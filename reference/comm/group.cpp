@@ -1,0 +1,143 @@
+#include "reference/comm/group.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include <algorithm>
+#include <cstring>
+
+#include "reference/core/errors.hpp"
+
+namespace accel {
+namespace {
+
+c10d::ReduceOp to_c10d(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum: return c10d::ReduceOp::SUM;
+    case ReduceOp::kMean: return c10d::ReduceOp::AVG;
+    case ReduceOp::kProduct: return c10d::ReduceOp::PRODUCT;
+    case ReduceOp::kMin: return c10d::ReduceOp::MIN;
+    case ReduceOp::kMax: return c10d::ReduceOp::MAX;
+    case ReduceOp::kBitwiseAnd: return c10d::ReduceOp::BAND;
+    case ReduceOp::kBitwiseOr: return c10d::ReduceOp::BOR;
+    case ReduceOp::kBitwiseXor: return c10d::ReduceOp::BXOR;
+  }
+  throw InternalError("unknown ReduceOp");
+}
+
+// Errors of c10d's backends become CommError and say where; our own pass through.
+template <typename F>
+auto with_context(const std::string& what, F&& f) {
+  try {
+    return f();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    const std::string message = error.what();
+    throw CommError(fmt::format("{}: {}", what, message.substr(0, message.find("\nException raised from"))));
+  }
+}
+
+}  // namespace
+
+Work::Work(c10::intrusive_ptr<c10d::Work> work, std::string what) : work_(std::move(work)), what_(std::move(what)) {}
+Work::~Work() = default;
+Work::Work(Work&&) noexcept = default;
+Work& Work::operator=(Work&&) noexcept = default;
+
+void Work::wait() {
+  if (work_) with_context(what_, [&] { return work_->wait(); });
+}
+
+struct Group::State {
+  std::string name = "world";
+  c10::intrusive_ptr<c10d::ProcessGroup> process_group;
+  std::uint64_t sequence = 0;
+
+  std::string next(std::string_view op) {
+    return fmt::format("rank {}: {} #{} of group {}", process_group->getRank(), op, sequence++, name);
+  }
+};
+
+Group::Group() : state_(std::make_shared<State>()) {}
+
+Group::Group(std::string name, c10::intrusive_ptr<c10d::ProcessGroup> process_group)
+    : state_(std::make_shared<State>(State{std::move(name), std::move(process_group)})) {}
+
+int Group::rank() const { return state_->process_group ? state_->process_group->getRank() : 0; }
+int Group::size() const { return state_->process_group ? state_->process_group->getSize() : 1; }
+const std::string& Group::name() const { return state_->name; }
+const c10::intrusive_ptr<c10d::ProcessGroup>& Group::process_group() const { return state_->process_group; }
+
+Work Group::all_reduce(at::Tensor& tensor, ReduceOp op) const {
+  if (!state_->process_group) return {};
+  auto what = state_->next("all_reduce");
+  std::vector<at::Tensor> tensors{tensor};
+  c10d::AllreduceOptions options;
+  options.reduceOp = to_c10d(op);
+  return with_context(what, [&] { return Work(state_->process_group->allreduce(tensors, options), what); });
+}
+
+Work Group::broadcast(at::Tensor& tensor, int root) const {
+  check_argument(root >= 0 && root < size(), "broadcast: root {} is not a rank of group {} of {}", root, name(), size());
+  if (!state_->process_group) return {};
+  auto what = state_->next("broadcast");
+  std::vector<at::Tensor> tensors{tensor};
+  c10d::BroadcastOptions options;
+  options.rootRank = root;
+  return with_context(what, [&] { return Work(state_->process_group->broadcast(tensors, options), what); });
+}
+
+at::Tensor Group::all_gather(const at::Tensor& tensor) const {
+  const c10::NoGradGuard no_grad;
+  const auto input = tensor.detach().contiguous();
+  if (!state_->process_group) return input.clone();
+  auto sizes = input.sizes().vec();
+  check_argument(!sizes.empty(), "all_gather: the tensor has no dimension 0; expected (n, ...)");
+  sizes[0] *= size();
+  auto output = at::empty(sizes, input.options());
+  std::vector<std::vector<at::Tensor>> outputs{output.chunk(size())};
+  if (input.numel() == 0) return output;
+  std::vector<at::Tensor> inputs{input};
+  auto what = state_->next("all_gather");
+  with_context(what, [&] { return Work(state_->process_group->allgather(outputs, inputs), what); }).wait();
+  return output;
+}
+
+std::vector<std::string> Group::all_gather_bytes(const std::string& bytes) const {
+  if (!state_->process_group) return {bytes};
+  const auto lengths = all_gather(at::full({1}, static_cast<std::int64_t>(bytes.size()), at::kLong));
+  const auto* length = lengths.const_data_ptr<std::int64_t>();
+  const auto longest = *std::max_element(length, length + size());
+  auto padded = at::zeros({std::max<std::int64_t>(longest, 1)}, at::kByte);
+  std::memcpy(padded.data_ptr(), bytes.data(), bytes.size());
+  const auto all = all_gather(padded);
+  std::vector<std::string> result;
+  for (int rank = 0; rank < size(); ++rank) {
+    result.emplace_back(static_cast<const char*>(all.const_data_ptr()) + rank * padded.numel(), length[rank]);
+  }
+  return result;
+}
+
+void Group::barrier() const {
+  if (!state_->process_group) return;
+  auto what = state_->next("barrier");
+  with_context(what, [&] { return Work(state_->process_group->barrier(), what); }).wait();
+}
+
+Work Group::send(at::Tensor& tensor, int destination, int tag) const {
+  check_argument(state_->process_group != nullptr, "send: a group of one rank has nobody to send to");
+  std::vector<at::Tensor> tensors{tensor};
+  auto what = fmt::format("rank {}: send to {} of group {}", rank(), destination, name());
+  return with_context(what, [&] { return Work(state_->process_group->send(tensors, destination, tag), what); });
+}
+
+Work Group::recv(at::Tensor& tensor, int source, int tag) const {
+  check_argument(state_->process_group != nullptr, "recv: a group of one rank has nobody to receive from");
+  std::vector<at::Tensor> tensors{tensor};
+  auto what = fmt::format("rank {}: recv from {} of group {}", rank(), source, name());
+  return with_context(what, [&] { return Work(state_->process_group->recv(tensors, source, tag), what); });
+}
+
+}  // namespace accel

@@ -1,0 +1,67 @@
+#include "reference/config/environment.hpp"
+
+#include <fmt/ranges.h>
+
+#include <charconv>
+#include <cstdlib>
+
+#include "reference/core/errors.hpp"
+
+namespace accel {
+
+std::optional<std::string> environment(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value == nullptr || *value == '\0' ? std::nullopt : std::optional<std::string>(value);
+}
+
+std::optional<int> environment_int(const std::vector<std::string>& names) {
+  for (const auto& name : names) {
+    const auto text = environment(name);
+    if (!text) continue;
+    int value = 0;
+    const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+    check_config(error == std::errc() && end == text->data() + text->size(), "{}: expected an integer, got '{}'", name, *text);
+    if (value >= 0) return value;
+  }
+  return std::nullopt;
+}
+
+LaunchEnvironment read_launch_environment() {
+  std::vector<std::string> problems;
+  const auto read = [&](const std::vector<std::string>& names) -> std::optional<int> {
+    try {
+      return environment_int(names);
+    } catch (const ConfigError& error) {
+      problems.emplace_back(error.what());
+      return std::nullopt;
+    }
+  };
+  const auto rank = read({"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID"});
+  const auto world_size = read({"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_NTASKS"});
+  const auto local_rank = read({"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"});
+  const auto local_size = read({"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE"});
+  const auto port = read({"MASTER_PORT"});
+
+  LaunchEnvironment launch;
+  launch.is_launched = rank.has_value() && world_size.has_value();
+  if (launch.is_launched) {
+    launch.rank = *rank;
+    launch.world_size = *world_size;
+    launch.local_rank = local_rank.value_or(*rank);
+    launch.local_world_size = local_size.value_or(*world_size);
+    launch.master_address = environment("MASTER_ADDR").value_or(launch.master_address);
+    launch.master_port = port.value_or(launch.master_port);
+    if (launch.world_size < 1 || launch.rank >= launch.world_size) {
+      problems.push_back(fmt::format("RANK {} is outside WORLD_SIZE {}; expected 0 <= RANK < WORLD_SIZE", launch.rank, launch.world_size));
+    }
+    if (launch.master_port < 1 || launch.master_port > 65535) {
+      problems.push_back(fmt::format("MASTER_PORT {} is no port; expected 1 to 65535", launch.master_port));
+    }
+  } else if (rank.has_value() != world_size.has_value() && environment("RANK").has_value() != environment("WORLD_SIZE").has_value()) {
+    problems.emplace_back("only one of RANK and WORLD_SIZE is set; set both, or neither for a run of one process");
+  }
+  check_config(problems.empty(), "environment: {}", fmt::join(problems, "; "));
+  return launch;
+}
+
+}  // namespace accel

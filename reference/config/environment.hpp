@@ -1,0 +1,32 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+/// Environment variables, read in this one place.
+namespace accel {
+
+/// The value of a variable, or nothing if it is unset or empty.
+std::optional<std::string> environment(const std::string& name);
+
+/// The first of `names` that holds a non-negative integer. Throws ConfigError if one is set and is not an integer.
+/// Source: accelerate/utils/environment.py, get_int_from_env.
+std::optional<int> environment_int(const std::vector<std::string>& names);
+
+/// This process's place among the ranks, as torchrun, mpirun (Open MPI, MPICH) or SLURM tell it.
+struct LaunchEnvironment {
+  int rank = 0;
+  int world_size = 1;
+  int local_rank = 0;
+  int local_world_size = 1;
+  std::string master_address = "127.0.0.1";
+  int master_port = 29500;
+  bool is_launched = false;  ///< false: none of the variables is set, this is one process of its own
+};
+
+/// Throws ConfigError with all problems found: a rank outside the world, a missing address, a port that is no port.
+LaunchEnvironment read_launch_environment();
+
+}  // namespace accel

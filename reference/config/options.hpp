@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+/// The plain structs that configure an Accelerator; names and defaults are Accelerate's.
+/// Source: accelerate/utils/dataclasses.py.
+namespace accel {
+
+/// How loaders are sharded.
+struct DataLoaderConfiguration {
+  bool split_batches = false;  ///< cut one batch over the ranks; batch_size must be a multiple of their number
+  std::optional<bool> dispatch_batches;  ///< not built yet: true is a ConfigError
+  bool even_batches = true;  ///< wrap around to the first samples, so that every rank has the same number of batches
+  bool use_seedable_sampler = false;  ///< the order is a function of (data_seed, epoch) alone
+  std::optional<std::int64_t> data_seed;  ///< default: the seed of the rank's default generator at prepare
+  bool non_blocking = false;
+  bool use_stateful_dataloader = false;  ///< not built yet: true is a ConfigError
+};
+
+struct GradientAccumulationPlugin {
+  std::optional<int> num_steps;
+  bool adjust_scheduler = true;
+  bool sync_with_dataloader = true;  ///< the last batch of a loader always synchronises and steps
+  bool sync_each_batch = false;      ///< communicate on every batch; when the optimizer steps does not change
+};
+
+struct DistributedDataParallelKwargs {
+  bool broadcast_buffers = true;
+  std::optional<int> bucket_cap_mb;  ///< MiB of a gradient bucket; default 25, with a first bucket of 1
+  bool find_unused_parameters = false;
+  bool gradient_as_bucket_view = false;
+  bool static_graph = false;
+};
+
+/// Arguments of the Accelerator's constructor.
+struct AcceleratorOptions {
+  std::optional<std::string> mixed_precision;  ///< "no" or "bf16"; default: ACCELERATE_MIXED_PRECISION, else "no"
+  int gradient_accumulation_steps = 1;         ///< ACCELERATE_GRADIENT_ACCUMULATION_STEPS beats it, as in Accelerate
+  bool device_placement = true;
+  std::optional<bool> split_batches;  ///< honoured here; Accelerate ignores it
+  DataLoaderConfiguration dataloader_config = {};
+  std::optional<GradientAccumulationPlugin> gradient_accumulation_plugin;
+  std::vector<std::string> rng_types = {"generator"};
+  bool step_scheduler_with_optimizer = true;
+  DistributedDataParallelKwargs ddp_kwargs = {};
+};
+
+}  // namespace accel

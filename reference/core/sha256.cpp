@@ -1,0 +1,33 @@
+#include "reference/core/sha256.hpp"
+
+#include <openssl/evp.h>
+
+#include <array>
+
+#include "reference/core/errors.hpp"
+
+namespace accel {
+namespace {
+
+EVP_MD_CTX* context_of(const std::shared_ptr<void>& context) { return static_cast<EVP_MD_CTX*>(context.get()); }
+
+}  // namespace
+
+Sha256::Sha256() : context_(EVP_MD_CTX_new(), [](void* context) { EVP_MD_CTX_free(static_cast<EVP_MD_CTX*>(context)); }) {
+  ensure(EVP_DigestInit_ex(context_of(context_), EVP_sha256(), nullptr) == 1, "OpenSSL has no SHA-256");
+}
+
+void Sha256::update(const void* data, std::size_t num_bytes) {
+  ensure(EVP_DigestUpdate(context_of(context_), data, num_bytes) == 1, "SHA-256 update failed");
+}
+
+std::string Sha256::hex() {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
+  unsigned int size = 0;
+  ensure(EVP_DigestFinal_ex(context_of(context_), digest.data(), &size) == 1, "SHA-256 was already ended");
+  std::string digits;
+  for (unsigned int i = 0; i < size; ++i) digits += fmt::format("{:02x}", digest[i]);
+  return digits;
+}
+
+}  // namespace accel

@@ -1,0 +1,129 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <array>
+#include <concepts>
+#include <functional>
+#include <map>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "reference/core/errors.hpp"
+
+/// Trees: the containers that a batch or a model's output may be, with tensors, numbers and strings as leaves.
+///
+/// A tree is a tensor, a number, a string, a std::pair, tuple, array, vector or map (string keys) of trees, or a struct
+/// of the user's own with one line beside it:
+///
+///     struct Batch { at::Tensor image, label; };
+///     template <> inline constexpr auto accel::tree_members<Batch> = std::tuple(&Batch::image, &Batch::label);
+///
+///     auto on_cpu = accel::map_tensors(batch, [](const at::Tensor& t) { return t.cpu(); });
+///
+/// Thread rule: plain functions on values.
+/// Source: accelerate/utils/operations.py, recursively_apply.
+namespace accel {
+
+/// A std::tuple of member pointers, for a struct that is to be a tree. See above.
+template <typename T>
+inline constexpr auto tree_members = nullptr;
+
+namespace detail {
+
+template <typename T>
+struct is_vector : std::false_type {};
+template <typename T, typename A>
+struct is_vector<std::vector<T, A>> : std::true_type {};
+
+template <typename T>
+struct is_map : std::false_type {};
+template <typename T, typename... R>
+struct is_map<std::map<std::string, T, R...>> : std::true_type {};
+
+template <typename T>
+struct is_array : std::false_type {};
+template <typename T, std::size_t N>
+struct is_array<std::array<T, N>> : std::true_type {};
+
+template <typename T>
+struct is_tuple : std::false_type {};
+template <typename... T>
+struct is_tuple<std::tuple<T...>> : std::true_type {};
+template <typename A, typename B>
+struct is_tuple<std::pair<A, B>> : std::true_type {};
+
+}  // namespace detail
+
+template <typename T>
+concept TensorLeaf = std::same_as<std::remove_cvref_t<T>, at::Tensor>;
+template <typename T>
+concept NumberLeaf = std::is_arithmetic_v<std::remove_cvref_t<T>>;
+template <typename T>
+concept StringLeaf = std::same_as<std::remove_cvref_t<T>, std::string>;
+template <typename T>
+concept SequenceTree = detail::is_vector<std::remove_cvref_t<T>>::value || detail::is_array<std::remove_cvref_t<T>>::value;
+template <typename T>
+concept MapTree = detail::is_map<std::remove_cvref_t<T>>::value;
+template <typename T>
+concept TupleTree = detail::is_tuple<std::remove_cvref_t<T>>::value;
+template <typename T>
+concept StructTree = !std::same_as<std::remove_cvref_t<decltype(tree_members<std::remove_cvref_t<T>>)>, std::nullptr_t>;
+template <typename T>
+concept Tree = TensorLeaf<T> || NumberLeaf<T> || StringLeaf<T> || SequenceTree<T> || MapTree<T> || TupleTree<T> || StructTree<T>;
+
+/// Calls `f(leaf)` for every leaf, in order of the members; a map in order of its keys.
+template <Tree T, typename F>
+void for_each_leaf(T&& tree, F&& f) {
+  if constexpr (SequenceTree<T>) {
+    for (auto& item : tree) for_each_leaf(item, f);
+  } else if constexpr (MapTree<T>) {
+    for (auto& [key, item] : tree) for_each_leaf(item, f);
+  } else if constexpr (TupleTree<T>) {
+    std::apply([&](auto&... items) { (for_each_leaf(items, f), ...); }, tree);
+  } else if constexpr (StructTree<T>) {
+    std::apply([&](auto... members) { (for_each_leaf(tree.*members, f), ...); }, tree_members<std::remove_cvref_t<T>>);
+  } else {
+    f(tree);
+  }
+}
+
+/// Calls `f(tensor)` for every tensor leaf; other leaves are passed over.
+template <Tree T, typename F>
+void for_each_tensor(T&& tree, F&& f) {
+  for_each_leaf(tree, [&](auto& leaf) {
+    if constexpr (TensorLeaf<decltype(leaf)>) f(leaf);
+  });
+}
+
+/// A tree of the same type, with every tensor replaced by `f(tensor)`; other leaves are copied.
+template <Tree T, typename F>
+std::remove_cvref_t<T> map_tensors(const T& tree, F&& f) {
+  auto result = tree;
+  for_each_tensor(result, [&](at::Tensor& tensor) { tensor = f(std::as_const(tensor)); });
+  return result;
+}
+
+/// The tensors of a tree, in order.
+template <Tree T>
+std::vector<at::Tensor> tensors_of(const T& tree) {
+  std::vector<at::Tensor> tensors;
+  for_each_tensor(tree, [&](const at::Tensor& tensor) { tensors.push_back(tensor); });
+  return tensors;
+}
+
+/// Size of dimension 0 of the first tensor leaf.
+/// Throws ArgumentError if there is none or it has no dimension.
+/// Source: accelerate/utils/operations.py, find_batch_size.
+template <Tree T>
+std::int64_t find_batch_size(const T& tree) {
+  const auto tensors = tensors_of(tree);
+  check_argument(!tensors.empty(), "find_batch_size: the batch has no tensor; expected at least one");
+  check_argument(tensors.front().dim() > 0, "find_batch_size: the first tensor has no dimensions; expected (batch, ...)");
+  return tensors.front().size(0);
+}
+
+}  // namespace accel

@@ -1,0 +1,22 @@
+#include "reference/data/dataset.hpp"
+
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/index_select.h>
+
+namespace accel::detail {
+
+at::Tensor select_rows(const at::Tensor& tensor, const std::vector<std::int64_t>& rows) {
+  const auto index = at::from_blob(const_cast<std::int64_t*>(rows.data()), {static_cast<std::int64_t>(rows.size())}, at::kLong);
+  return at::index_select(tensor, 0, index);
+}
+
+void check_rows(const std::vector<at::Tensor>& tensors) {
+  check_argument(!tensors.empty(), "TensorDataset: expected at least one tensor");
+  for (const auto& tensor : tensors) {
+    check_argument(tensor.dim() > 0 && tensor.size(0) == tensors.front().size(0),
+                   "TensorDataset: first dimensions differ ({} and {}); expected one number of samples",
+                   tensors.front().dim() > 0 ? tensors.front().size(0) : 0, tensor.dim() > 0 ? tensor.size(0) : 0);
+  }
+}
+
+}  // namespace accel::detail

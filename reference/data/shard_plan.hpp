@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+/// Which rank reads which batch: a pure function of sizes, ranks and flags.
+///
+///     auto plan = plan_shards({.num_samples = 5, .batch_size = 2, .num_ranks = 2});
+///     plan.indices(/*rank=*/1);   // {{2, 3}, {1, 2}}
+///
+/// Numbers are positions in the sampler's order, 0 .. num_samples - 1. With even_batches every rank has the same number
+/// of full batches: the order is continued by its own start, cyclically. Thread rule: a value.
+/// Source: accelerate/data_loader.py, BatchSamplerShard.
+namespace accel {
+
+struct ShardPlanOptions {
+  std::int64_t num_samples = 0;
+  std::int64_t batch_size = 1;  ///< of one rank; with split_batches of all ranks together
+  int num_ranks = 1;
+  bool split_batches = false;
+  bool even_batches = true;
+  bool drop_last = false;
+};
+
+class ShardPlan {
+ public:
+  /// Number of batches of a rank; exact, unlike Accelerate's where split_batches leaves a rank without a tail.
+  [[nodiscard]] std::int64_t num_batches(int rank) const;
+  /// Positions in batch `step` of a rank. 0 <= step < num_batches(rank).
+  [[nodiscard]] std::vector<std::int64_t> batch(int rank, std::int64_t step) const;
+  /// All batches of a rank.
+  [[nodiscard]] std::vector<std::vector<std::int64_t>> indices(int rank) const;
+  /// Samples of the last step that are no duplicates, over all ranks; 0: all of them, or dropped tail.
+  [[nodiscard]] std::int64_t remainder() const;
+  /// Samples issued twice in an epoch, over all ranks.
+  [[nodiscard]] std::int64_t num_duplicates() const;
+  /// Samples of one step over all ranks.
+  [[nodiscard]] std::int64_t total_batch_size() const;
+
+ private:
+  friend ShardPlan plan_shards(ShardPlanOptions options);
+  [[nodiscard]] std::int64_t num_steps() const;  // of the rank with the most batches
+
+  ShardPlanOptions options_;
+};
+
+/// Throws ArgumentError if a number is not positive, or if split_batches cannot cut a batch evenly (batch size 1
+/// included, where Accelerate yields nothing).
+ShardPlan plan_shards(ShardPlanOptions options);
+
+}  // namespace accel

@@ -1,0 +1,33 @@
+#include "reference/optim/accelerated_optimizer.hpp"
+
+#include <torch/optim/optimizer.h>
+
+#include "reference/core/errors.hpp"
+
+namespace accel {
+
+void AcceleratedOptimizer::step() {
+  if (context_->gradient_state.sync_gradients) optimizer_->step();
+}
+
+void AcceleratedOptimizer::zero_grad(bool set_to_none) {
+  if (context_->gradient_state.sync_gradients) optimizer_->zero_grad(set_to_none);
+}
+
+double AcceleratedOptimizer::lr(std::size_t group) const {
+  auto& groups = optimizer_->param_groups();
+  check_argument(group < groups.size(), "lr: group {} of {}", group, groups.size());
+  return groups[group].options().get_lr();
+}
+
+void AcceleratedScheduler::step() {
+  if (!options_.step_with_optimizer) {
+    scheduler_->step();
+    return;
+  }
+  if (!context_->gradient_state.sync_gradients) return;
+  const int steps = options_.split_batches ? 1 : context_->world_size;
+  for (int step = 0; step < steps; ++step) scheduler_->step();
+}
+
+}  // namespace accel

@@ -1,0 +1,38 @@
+#include "reference/optim/clip.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+namespace accel {
+namespace {
+
+std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) {
+  std::vector<at::Tensor> gradients;
+  for (const auto& parameter : parameters) {
+    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+  }
+  return gradients;
+}
+
+}  // namespace
+
+at::Tensor clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type) {
+  const c10::NoGradGuard no_grad;
+  auto gradients = gradients_of(parameters);
+  if (gradients.empty()) return at::zeros({});
+  const auto total_norm = at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients, norm_type)), norm_type);
+  // Python's `max_norm / tensor` is a reciprocal and a product: two roundings.
+  const auto scale = (total_norm + 1e-6).reciprocal().mul(max_norm).clamp_max(1.0);
+  at::_foreach_mul_(gradients, scale);
+  return total_norm;
+}
+
+void clip_grad_value(const std::vector<at::Tensor>& parameters, double clip_value) {
+  const c10::NoGradGuard no_grad;
+  auto gradients = gradients_of(parameters);
+  if (gradients.empty()) return;
+  at::_foreach_clamp_min_(gradients, -clip_value);
+  at::_foreach_clamp_max_(gradients, clip_value);
+}
+
+}  // namespace accel

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+/// Gradient clipping with the operations, and so the bits, of Python's torch.nn.utils.clip_grad.
+namespace accel {
+
+/// Scales all gradients so that their norm is at most `max_norm`; returns the norm before (shape []).
+/// Parameters without a gradient are passed over. `norm_type` may be infinity.
+at::Tensor clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type = 2.0);
+
+/// Clamps every gradient element to [-clip_value, clip_value].
+void clip_grad_value(const std::vector<at::Tensor>& parameters, double clip_value);
+
+}  // namespace accel

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include "reference/core/tree.hpp"
+
+namespace accel {
+
+/// Runs eligible operations in a lower precision while it lives; scopes nest. The cache of cast weights is the thread's
+/// own, and is dropped when the outermost scope ends.
+///
+///     { const Autocast scope({.device = c10::kCPU, .dtype = at::kBFloat16}); loss = model(x); }
+///
+/// Thread rule: the thread that made it. Source: torch/amp/autocast_mode.py.
+class Autocast {
+ public:
+  struct Options {
+    c10::DeviceType device = c10::kCPU;
+    at::ScalarType dtype = at::kBFloat16;
+    bool enabled = true;
+    bool cache_enabled = true;
+  };
+
+  explicit Autocast(Options options);
+  ~Autocast();
+  Autocast(const Autocast&) = delete;
+  Autocast& operator=(const Autocast&) = delete;
+
+ private:
+  c10::DeviceType device_;
+  bool previous_enabled_, previous_cache_;
+  at::ScalarType previous_dtype_;
+};
+
+/// float16 and bfloat16 tensors become float32, others stay. Source: accelerate/utils/operations.py.
+at::Tensor convert_to_fp32(const at::Tensor& tensor);
+
+template <Tree T>
+std::remove_cvref_t<T> convert_tree_to_fp32(const T& tree) {
+  return map_tensors(tree, [](const at::Tensor& tensor) { return convert_to_fp32(tensor); });
+}
+
+}  // namespace accel

@@ -1,0 +1,13 @@
+#pragma once
+
+/// The library's public face: everything that a training program includes.
+#include "reference/accelerator/accelerator.hpp"
+#include "reference/core/errors.hpp"
+#include "reference/core/random.hpp"
+#include "reference/core/shared.hpp"
+#include "reference/core/tree.hpp"
+#include "reference/data/data_loader.hpp"
+#include "reference/optim/fused_adam.hpp"
+#include "reference/optim/lr_scheduler.hpp"
+#include "reference/run.hpp"
+#include "reference/state/rng_sync.hpp"

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "reference/config/options.hpp"
+
+namespace accel {
+
+/// What an iteration over a prepared loader tells the rank.
+struct ActiveLoader {
+  bool end_of_dataloader = false;  ///< true from before the last batch is handed out
+  /// Samples of the last step that are no duplicates, over all ranks; 0: all of them; -1: unknown or drop_last.
+  std::int64_t remainder = -1;
+};
+
+/// Whether this step synchronises gradients, and which loader is being read. One per rank.
+///
+/// Loaders register for the time of an iteration; the innermost one counts, so that an evaluation loop inside a
+/// training loop leaves no trace. Thread rule: the rank's thread only.
+/// Source: accelerate/state.py, GradientState.
+class GradientState {
+ public:
+  bool sync_gradients = true;
+  GradientAccumulationPlugin plugin;
+
+  [[nodiscard]] bool in_dataloader() const { return !active_.empty(); }
+  [[nodiscard]] bool end_of_dataloader() const { return in_dataloader() && active_.back()->end_of_dataloader; }
+  [[nodiscard]] std::int64_t remainder() const { return in_dataloader() ? active_.back()->remainder : -1; }
+
+  void add(const ActiveLoader* loader) { active_.push_back(loader); }
+  void remove(const ActiveLoader* loader) { std::erase(active_, loader); }
+
+ private:
+  std::vector<const ActiveLoader*> active_;
+};
+
+}  // namespace accel

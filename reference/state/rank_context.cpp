@@ -1,0 +1,49 @@
+#include "reference/state/rank_context.hpp"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/AutogradState.h>
+#include <c10/core/GradMode.h>
+
+#include <iostream>
+#include <utility>
+
+#include "reference/core/errors.hpp"
+
+namespace accel {
+namespace {
+
+// The one place that tells a program its rank.
+thread_local RankContext* thread_rank = nullptr;
+
+}  // namespace
+
+std::unique_ptr<RankContext> make_single_rank() {
+  auto context = std::make_unique<RankContext>();
+  context->generator = make_generator(c10::default_rng_seed_val);  // as a fresh process has
+  context->new_group = [](const std::vector<int>& ranks) {
+    check_argument(ranks == std::vector<int>{0}, "new_group: one process has rank 0 only");
+    return Group();
+  };
+  context->print = [](const std::string& text) { std::cout << text << std::flush; };
+  return context;
+}
+
+RankContext& current_rank() {
+  check_state(thread_rank != nullptr, "this thread runs no rank; start the program with accel::run(argc, argv, train)");
+  return *thread_rank;
+}
+
+RankScope::RankScope(RankContext& context)
+    : generator_(context.generator), previous_(std::exchange(thread_rank, &context)) {
+  if (context.num_threads > 0) at::set_num_threads(context.num_threads);
+  c10::AutogradState::set_tls_state(c10::AutogradState(
+      /*grad_mode=*/true, /*inference_mode=*/false, /*fw_grad_mode=*/true, /*multithreading_enabled=*/false));
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  at::autocast::clear_cache();
+}
+
+RankScope::~RankScope() { thread_rank = previous_; }
+
+}  // namespace accel

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <c10/core/Device.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "reference/comm/group.hpp"
+#include "reference/core/random.hpp"
+#include "reference/state/gradient_state.hpp"
+
+namespace accel {
+
+/// All that a rank knows of itself. Many ranks may live in one process, so nothing of this is process-wide: device,
+/// group and generator come from here.
+///
+/// Thread rule: the rank's own thread.
+struct RankContext {
+  int rank = 0;
+  int world_size = 1;
+  int local_rank = 0;
+  int local_world_size = 1;
+  std::string backend = "none";  ///< "gloo", "nccl", "sim", or "none" for one process without a group
+  int num_threads = 0;            ///< intra-op threads; 0 leaves LibTorch's setting. Ranks that share cores have 1
+  c10::Device device = c10::Device(c10::kCPU);
+  Group world;
+  at::Generator generator;  ///< the rank's default CPU generator
+  GradientState gradient_state;
+  /// Makes the group of some world ranks; every rank of the world calls it, in the same order, members or not. The
+  /// group is only usable on members.
+  std::function<Group(const std::vector<int>& ranks)> new_group;
+  std::function<void(const std::string& text)> print;  ///< one text to standard output, never mixed with another's
+};
+
+/// A rank of its own: one process, no group.
+std::unique_ptr<RankContext> make_single_rank();
+
+/// The rank that this thread runs. Throws StateError outside `accel::run` and `run_ranks`.
+RankContext& current_rank();
+
+/// Makes `context` the thread's rank, and its generator the thread's default, until the scope ends. Sets what threads do
+/// not inherit: intra-op threads, gradients on, autocast off, backward passes on this thread.
+class RankScope {
+ public:
+  explicit RankScope(RankContext& context);
+  ~RankScope();
+  RankScope(const RankScope&) = delete;
+  RankScope& operator=(const RankScope&) = delete;
+
+ private:
+  GeneratorScope generator_;
+  RankContext* previous_;
+};
+
+}  // namespace accel

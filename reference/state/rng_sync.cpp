@@ -1,0 +1,56 @@
+#include "reference/state/rng_sync.hpp"
+
+#include <ATen/Context.h>
+#include <ATen/core/Tensor.h>
+
+#include "reference/core/errors.hpp"
+
+namespace accel {
+namespace {
+
+at::Generator device_generator(const RankContext& context) {
+  return at::globalContext().defaultGenerator(context.device);
+}
+
+}  // namespace
+
+void set_seed(std::uint64_t seed, SetSeedOptions options) {
+  auto& context = current_rank();
+  if (options.device_specific) seed += static_cast<std::uint64_t>(context.rank);
+  default_generator().set_current_seed(seed);
+  if (!context.device.is_cpu()) device_generator(context).set_current_seed(seed);
+}
+
+void synchronize_generator(RankContext& context, at::Generator generator) {
+  auto state = generator.get_state();
+  // NCCL has no host tensors: the state travels over the rank's device.
+  auto carrier = context.backend == "nccl" ? state.to(context.device) : state;
+  context.world.broadcast(carrier, /*root=*/0).wait();
+  generator.set_state(carrier.to(state.device()));
+}
+
+void synchronize_rng_state(RankContext& context, const std::string& type) {
+  if (type == "torch") {
+    synchronize_generator(context, default_generator());
+  } else if (type == "cuda") {
+    check_argument(!context.device.is_cpu(), "synchronize_rng_state: 'cuda' needs a rank with a GPU, this one has none");
+    synchronize_generator(context, device_generator(context));
+  } else {
+    throw ArgumentError(fmt::format("synchronize_rng_state: expected 'torch', 'cuda' or, with a generator, 'generator'; got '{}'", type));
+  }
+}
+
+void synchronize_rng_state(const std::string& type) { synchronize_rng_state(current_rank(), type); }
+
+void synchronize_rng_states(const std::vector<std::string>& types, at::Generator generator) {
+  for (const auto& type : types) {
+    if (type == "generator") {
+      check_argument(generator.defined(), "synchronize_rng_states: 'generator' needs a generator, got none");
+      synchronize_generator(current_rank(), generator);
+    } else {
+      synchronize_rng_state(type);
+    }
+  }
+}
+
+}  // namespace accel

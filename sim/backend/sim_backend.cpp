@@ -1,0 +1,338 @@
+#include "sim/backend/sim_backend.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include "reference/core/errors.hpp"
+#include "sim/backend/sim_work.hpp"
+
+namespace accel::sim {
+namespace {
+
+using RedOp = c10d::ReduceOp::RedOpType;
+
+struct NamedReduction {
+  std::string_view name;
+  ReduceKind kind;
+};
+
+NamedReduction reduction_of(const c10d::ReduceOp& op) {
+  switch (static_cast<RedOp>(op)) {
+    case RedOp::SUM: return {"sum", {Reduction::kSum}};
+    case RedOp::AVG: return {"mean", {Reduction::kSum, /*average=*/true}};
+    case RedOp::PRODUCT: return {"product", {Reduction::kProduct}};
+    case RedOp::MIN: return {"min", {Reduction::kMin}};
+    case RedOp::MAX: return {"max", {Reduction::kMax}};
+    case RedOp::BAND: return {"band", {Reduction::kBitwiseAnd}};
+    case RedOp::BOR: return {"bor", {Reduction::kBitwiseOr}};
+    case RedOp::BXOR: return {"bxor", {Reduction::kBitwiseXor}};
+    default: throw ArgumentError("premul_sum needs NCCL; Gloo and the simulator have sum, mean, product, min, max, band, bor, bxor");
+  }
+}
+
+std::string_view dtype_name(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kFloat: return "float32";
+    case at::kDouble: return "float64";
+    case at::kHalf: return "float16";
+    case at::kBFloat16: return "bfloat16";
+    case at::kChar: return "int8";
+    case at::kByte: return "uint8";
+    case at::kBool: return "bool";
+    case at::kInt: return "int32";
+    case at::kLong: return "int64";
+    default: return c10::toString(dtype);
+  }
+}
+
+void check_one(const std::vector<at::Tensor>& tensors, std::string_view op) {
+  check_argument(tensors.size() == 1, "{}: got {} tensors; expected one per rank", op, tensors.size());
+}
+
+void check_count(std::size_t given, std::size_t expected, std::string_view what) {
+  check_argument(given == expected, "{}: got {} tensors; expected {}, one per rank", what, given, expected);
+}
+
+void check_same(const at::Tensor& tensor, const at::Tensor& like, std::string_view op) {
+  check_argument(tensor.scalar_type() == like.scalar_type() && tensor.sizes() == like.sizes(),
+                 "{}: got a tensor of {} {}; expected {} {}, like the others", op, c10::str(tensor.sizes()),
+                 c10::toString(tensor.scalar_type()), c10::str(like.sizes()), c10::toString(like.scalar_type()));
+}
+
+Call call_of(std::string_view op, const std::vector<at::Tensor>& tensors, std::string_view reduce_op = {}, std::int64_t root = -1) {
+  Call call{.op = op, .reduce_op = reduce_op, .root = static_cast<int>(root)};
+  for (const auto& tensor : tensors) {
+    check_argument(tensor.layout() == at::kSparse || tensor.is_non_overlapping_and_dense(),
+                   "{}: the tensor of {} has gaps or overlaps; pass tensor.contiguous()", op, c10::str(tensor.sizes()));
+    call.shapes.push_back(tensor.sizes().vec());
+    call.dtype = dtype_name(tensor.scalar_type());
+  }
+  return call;
+}
+
+// The P parts of a tensor whose first dimension, or whole, is cut evenly.
+std::vector<at::Tensor> parts_of(const at::Tensor& tensor, const at::Tensor& part, int count, std::string_view op) {
+  check_argument(tensor.numel() == part.numel() * count && tensor.scalar_type() == part.scalar_type(),
+                 "{}: {} elements of {} on one side, {} of {} on the other; expected {} times as many of one dtype", op,
+                 tensor.numel(), c10::toString(tensor.scalar_type()), part.numel(), c10::toString(part.scalar_type()), count);
+  check_argument(tensor.is_contiguous(), "{}: the large tensor is not contiguous; pass a contiguous one", op);
+  std::vector<at::Tensor> parts;
+  const auto flat = tensor.view({count, part.numel()});
+  for (int index = 0; index < count; ++index) parts.push_back(flat[index].view(part.sizes()));
+  return parts;
+}
+
+}  // namespace
+
+SimBackend::SimBackend(std::shared_ptr<World> world, std::shared_ptr<Group> group, int group_rank)
+    : c10d::Backend(group_rank, static_cast<int>(group->ranks.size())), world_(std::move(world)), group_(std::move(group)) {
+  setGroupUid(group_->name);
+}
+
+ParallelFor SimBackend::parallel_for() const {
+  return [world = world_](std::int64_t count, const std::function<void(std::int64_t)>& body) {
+    world->executor().parallel_for(count, body);
+  };
+}
+
+SimBackend::WorkPtr SimBackend::join(c10d::OpType type, Call call, Buffers buffers, std::vector<Tensors> results,
+                                     TensorCompute compute) {
+  ++sequence_;
+  auto meeting = world_->arrive(*group_, getRank(), std::move(call), std::make_shared<Buffers>(std::move(buffers)),
+                                [compute = std::move(compute)](std::span<const Participant> participants) {
+                                  std::vector<Buffers*> ranks;
+                                  for (const auto& one : participants) ranks.push_back(static_cast<Buffers*>(one.get()));
+                                  compute(ranks);
+                                });
+  return c10::make_intrusive<SimWork>(world_, std::move(meeting), group_->ranks[getRank()], type, std::move(results));
+}
+
+SimBackend::WorkPtr SimBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+  check_one(tensors, "broadcast");
+  const int root = static_cast<int>(options.rootRank);
+  check_argument(root >= 0 && root < getSize(), "broadcast: root {} is not a rank of a group of {}", root, getSize());
+  return join(c10d::OpType::BROADCAST, call_of("broadcast", tensors, {}, root), {.inputs = tensors}, {tensors},
+              [root](AllBuffers ranks) { sim::broadcast(ranks, root); });
+}
+
+SimBackend::WorkPtr SimBackend::reduce_flat(Tensors& tensors, const c10d::ReduceOp& op, c10d::OpType type, std::string_view name) {
+  check_argument(!tensors.empty(), "{}: got no tensor; expected at least one", name);
+  const auto [reduce_name, kind] = reduction_of(op);
+  for (const auto& tensor : tensors) {
+    check_argument(tensor.scalar_type() == tensors.front().scalar_type(), "{}: tensors of several dtypes; expected one", name);
+  }
+  return join(type, call_of(name, tensors, reduce_name), {.inputs = tensors}, {tensors},
+              [kind = kind, parallel = parallel_for()](AllBuffers ranks) { all_reduce(ranks, kind, parallel); });
+}
+
+SimBackend::WorkPtr SimBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  check_one(tensors, "all_reduce");
+  if (tensors.front().layout() == at::kSparse) return allreduce_sparse(tensors, options);
+  return reduce_flat(tensors, options.reduceOp, c10d::OpType::ALLREDUCE, "all_reduce");
+}
+
+SimBackend::WorkPtr SimBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  check_one(tensors, "all_reduce");
+  check_argument(static_cast<RedOp>(options.reduceOp) == RedOp::SUM, "all_reduce: sparse tensors can only be summed");
+  return join(c10d::OpType::_ALLREDUCE_SPARSE, call_of("all_reduce", tensors, "sum"), {.inputs = tensors}, {tensors},
+              [](AllBuffers ranks) { all_reduce_sparse(ranks); });
+}
+
+SimBackend::WorkPtr SimBackend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
+  return reduce_flat(tensors, options.reduceOp, c10d::OpType::ALLREDUCE_COALESCED, "all_reduce_coalesced");
+}
+
+SimBackend::WorkPtr SimBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
+  check_one(tensors, "reduce");
+  const auto [name, kind] = reduction_of(options.reduceOp);
+  const int root = static_cast<int>(options.rootRank);
+  check_argument(root >= 0 && root < getSize(), "reduce: root {} is not a rank of a group of {}", root, getSize());
+  return join(c10d::OpType::REDUCE, call_of("reduce", tensors, name, root), {.inputs = tensors}, {tensors},
+              [kind = kind, root, parallel = parallel_for()](AllBuffers ranks) { sim::reduce(ranks, kind, root, parallel); });
+}
+
+SimBackend::WorkPtr SimBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions&) {
+  check_one(inputs, "all_gather");
+  check_argument(outputs.size() == 1, "all_gather: got {} output lists; expected one", outputs.size());
+  check_count(outputs[0].size(), getSize(), "all_gather outputs");
+  for (const auto& output : outputs[0]) check_same(output, inputs[0], "all_gather");
+  return join(c10d::OpType::ALLGATHER, call_of("all_gather", inputs), {.inputs = inputs, .outputs = outputs[0]}, outputs,
+              [](AllBuffers ranks) { all_gather(ranks); });
+}
+
+SimBackend::WorkPtr SimBackend::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) {
+  auto parts = parts_of(output, input, getSize(), "all_gather_into_tensor");
+  return join(c10d::OpType::_ALLGATHER_BASE, call_of("all_gather_into_tensor", {input}),
+              {.inputs = {input}, .outputs = std::move(parts)}, {{output}}, [](AllBuffers ranks) { all_gather(ranks); });
+}
+
+SimBackend::WorkPtr SimBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions&) {
+  check_count(outputs.size(), getSize(), "all_gather_coalesced output lists");
+  Buffers buffers{.inputs = inputs};
+  for (const auto& list : outputs) {
+    check_count(list.size(), inputs.size(), "all_gather_coalesced outputs of a rank");
+    for (std::size_t item = 0; item < list.size(); ++item) check_same(list[item], inputs[item], "all_gather_coalesced");
+    buffers.outputs.insert(buffers.outputs.end(), list.begin(), list.end());
+  }
+  return join(c10d::OpType::ALLGATHER_COALESCED, call_of("all_gather_coalesced", inputs), std::move(buffers), outputs,
+              [](AllBuffers ranks) { all_gather(ranks); });
+}
+
+SimBackend::WorkPtr SimBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions&) {
+  check_argument(outputs.size() == inputs.size(), "all_gather_into_tensor_coalesced: {} outputs for {} inputs", outputs.size(), inputs.size());
+  Buffers buffers{.inputs = inputs};
+  buffers.outputs.resize(inputs.size() * getSize());
+  for (std::size_t item = 0; item < inputs.size(); ++item) {
+    const auto parts = parts_of(outputs[item], inputs[item], getSize(), "all_gather_into_tensor_coalesced");
+    for (int rank = 0; rank < getSize(); ++rank) buffers.outputs[rank * inputs.size() + item] = parts[rank];
+  }
+  return join(c10d::OpType::COALESCED, call_of("all_gather_into_tensor_coalesced", inputs), std::move(buffers), {outputs},
+              [](AllBuffers ranks) { all_gather(ranks); });
+}
+
+SimBackend::WorkPtr SimBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
+  check_one(inputs, "gather");
+  const int root = static_cast<int>(options.rootRank);
+  check_argument(root >= 0 && root < getSize(), "gather: root {} is not a rank of a group of {}", root, getSize());
+  Buffers buffers{.inputs = inputs};
+  if (getRank() == root) {
+    check_argument(outputs.size() == 1, "gather: got {} output lists on the root; expected one", outputs.size());
+    check_count(outputs[0].size(), getSize(), "gather outputs");
+    for (const auto& output : outputs[0]) check_same(output, inputs[0], "gather");
+    buffers.outputs = outputs[0];
+  } else {
+    check_argument(outputs.empty(), "gather: got outputs on rank {}; only the root, {}, has any", getRank(), root);
+  }
+  return join(c10d::OpType::GATHER, call_of("gather", inputs, {}, root), std::move(buffers), outputs,
+              [root](AllBuffers ranks) { sim::gather(ranks, root); });
+}
+
+SimBackend::WorkPtr SimBackend::scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) {
+  check_one(outputs, "scatter");
+  const int root = static_cast<int>(options.rootRank);
+  check_argument(root >= 0 && root < getSize(), "scatter: root {} is not a rank of a group of {}", root, getSize());
+  Buffers buffers{.outputs = outputs};
+  if (getRank() == root) {
+    check_argument(inputs.size() == 1, "scatter: got {} input lists on the root; expected one", inputs.size());
+    check_count(inputs[0].size(), getSize(), "scatter inputs");
+    for (const auto& input : inputs[0]) check_same(input, outputs[0], "scatter");
+    buffers.inputs = inputs[0];
+  } else {
+    check_argument(inputs.empty(), "scatter: got inputs on rank {}; only the root, {}, has any", getRank(), root);
+  }
+  return join(c10d::OpType::SCATTER, call_of("scatter", outputs, {}, root), std::move(buffers), {outputs},
+              [root](AllBuffers ranks) { sim::scatter(ranks, root); });
+}
+
+SimBackend::WorkPtr SimBackend::reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ReduceScatterOptions& options) {
+  check_one(outputs, "reduce_scatter");
+  check_argument(inputs.size() == 1, "reduce_scatter: got {} input lists; expected one", inputs.size());
+  check_count(inputs[0].size(), getSize(), "reduce_scatter inputs");
+  const auto [name, kind] = reduction_of(options.reduceOp);
+  check_same(outputs[0], inputs[0][getRank()], "reduce_scatter");
+  return join(c10d::OpType::REDUCE_SCATTER, call_of("reduce_scatter", inputs[0], name), {.inputs = inputs[0], .outputs = outputs},
+              {outputs}, [kind = kind, parallel = parallel_for()](AllBuffers ranks) { sim::reduce_scatter(ranks, kind, parallel); });
+}
+
+SimBackend::WorkPtr SimBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
+  Tensors outputs{output}, inputs{input};
+  return reduce_scatter_tensor_coalesced(outputs, inputs, options);
+}
+
+SimBackend::WorkPtr SimBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
+  check_argument(outputs.size() == inputs.size() && !inputs.empty(), "reduce_scatter_tensor: {} outputs for {} inputs", outputs.size(), inputs.size());
+  for (std::size_t item = 0; item < inputs.size(); ++item) parts_of(inputs[item], outputs[item], getSize(), "reduce_scatter_tensor");
+  const auto [name, kind] = reduction_of(options.reduceOp);
+  return join(c10d::OpType::_REDUCE_SCATTER_BASE, call_of("reduce_scatter_tensor", inputs, name),
+              {.inputs = inputs, .outputs = outputs}, {outputs}, [kind = kind, parallel = parallel_for()](AllBuffers ranks) {
+                sim::reduce_scatter_tensor(ranks, kind, parallel);
+              });
+}
+
+SimBackend::WorkPtr SimBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
+                                              std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions&) {
+  const auto check_side = [&](const at::Tensor& tensor, const std::vector<std::int64_t>& splits, std::string_view side) {
+    check_argument(tensor.dim() > 0, "all_to_all_single: the {} has no dimension 0 to split", side);
+    if (splits.empty()) {
+      check_argument(tensor.size(0) % getSize() == 0, "all_to_all_single: {} rows of {} do not divide by {} ranks", tensor.size(0), side, getSize());
+      return;
+    }
+    std::int64_t sum = 0;
+    for (const auto split : splits) sum += split;
+    check_argument(static_cast<int>(splits.size()) == getSize() && sum == tensor.size(0),
+                   "all_to_all_single: {} splits of {} with sum {}; expected {} with sum {}", splits.size(), side, sum, getSize(), tensor.size(0));
+  };
+  check_side(input, input_splits, "input");
+  check_side(output, output_splits, "output");
+  // Ranks may send different numbers of rows: only the dtype is compared here, the splits when all have arrived.
+  Call call{.op = "all_to_all_single", .dtype = dtype_name(input.scalar_type())};
+  return join(c10d::OpType::ALLTOALL_BASE, std::move(call),
+              {.inputs = {input}, .outputs = {output}, .input_splits = input_splits, .output_splits = output_splits}, {{output}},
+              [](AllBuffers ranks) { all_to_all_single(ranks); });
+}
+
+SimBackend::WorkPtr SimBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions&) {
+  check_count(inputs.size(), getSize(), "all_to_all inputs");
+  check_count(outputs.size(), getSize(), "all_to_all outputs");
+  Call call{.op = "all_to_all", .dtype = dtype_name(inputs[0].scalar_type())};
+  return join(c10d::OpType::ALLTOALL, std::move(call), {.inputs = inputs, .outputs = outputs}, {outputs},
+              [](AllBuffers ranks) { sim::all_to_all(ranks); });
+}
+
+SimBackend::WorkPtr SimBackend::send(Tensors& tensors, int destination, int tag) {
+  check_one(tensors, "send");
+  check_argument(destination >= 0 && destination < getSize(), "send: rank {} is not in a group of {}", destination, getSize());
+  auto copy = std::make_shared<Buffers>(Buffers{.inputs = {tensors[0].detach().clone()}});
+  auto meeting = world_->send(*group_, getRank(), destination, tag, call_of("send", tensors), std::move(copy));
+  return c10::make_intrusive<SimWork>(world_, std::move(meeting), group_->ranks[getRank()], c10d::OpType::SEND, std::vector<Tensors>{});
+}
+
+SimBackend::WorkPtr SimBackend::receive(Tensors& tensors, int source, int tag) {
+  check_one(tensors, "recv");
+  auto buffers = std::make_shared<Buffers>(Buffers{.outputs = tensors});
+  const auto deliver = [](const Participant& sent, const Participant& received) {
+    const c10::NoGradGuard no_grad;
+    const auto& from = static_cast<const Buffers*>(sent.get())->inputs[0];
+    auto& to = static_cast<Buffers*>(received.get())->outputs[0];
+    check_argument(from.scalar_type() == to.scalar_type() && from.numel() == to.numel(),
+                   "recv: {} elements of {} were sent, the receiver's tensor has {} of {}", from.numel(),
+                   c10::toString(from.scalar_type()), to.numel(), c10::toString(to.scalar_type()));
+    to.copy_(from.view(to.sizes()));
+  };
+  auto meeting = world_->receive(*group_, source, getRank(), tag, call_of("recv", tensors), std::move(buffers), deliver);
+  return c10::make_intrusive<SimWork>(world_, std::move(meeting), group_->ranks[getRank()],
+                                      source < 0 ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV, std::vector<Tensors>{tensors});
+}
+
+SimBackend::WorkPtr SimBackend::recv(Tensors& tensors, int source, int tag) {
+  check_argument(source >= 0 && source < getSize(), "recv: rank {} is not in a group of {}", source, getSize());
+  return receive(tensors, source, tag);
+}
+
+SimBackend::WorkPtr SimBackend::recvAnysource(Tensors& tensors, int tag) { return receive(tensors, /*source=*/-1, tag); }
+
+SimBackend::WorkPtr SimBackend::barrier(const c10d::BarrierOptions&) {
+  return join(c10d::OpType::BARRIER, {.op = "barrier"}, {}, {}, [](AllBuffers) {});
+}
+
+void SimBackend::monitoredBarrier(const c10d::BarrierOptions&, bool /*wait_all_ranks*/) {
+  join(c10d::OpType::BARRIER, {.op = "monitored_barrier"}, {}, {}, [](AllBuffers) {})->wait();
+}
+
+c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(std::shared_ptr<World> world, const std::string& name,
+                                                          const std::vector<int>& ranks, int rank) {
+  auto group = world->group(name, ranks);
+  const auto member = std::find(ranks.begin(), ranks.end(), rank);
+  check_argument(member != ranks.end(), "group {}: rank {} is not a member of {}", name, rank, describe_ranks(ranks));
+  const int group_rank = static_cast<int>(member - ranks.begin());
+  auto backend = c10::make_intrusive<SimBackend>(std::move(world), std::move(group), group_rank);
+  auto process_group = c10::make_intrusive<c10d::ProcessGroup>(group_rank, static_cast<int>(ranks.size()));
+  for (const auto device : {c10::DeviceType::CPU, c10::DeviceType::CUDA}) {
+    process_group->setBackend(device, c10d::ProcessGroup::BackendType::CUSTOM, backend);
+  }
+  process_group->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
+  process_group->setGroupName(name);
+  return process_group;
+}
+
+}  // namespace accel::sim

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sim/collectives/collectives.hpp"
+#include "sim/engine/world.hpp"
+
+/// c10d's backend over a World: every collective of ProcessGroupGloo, with Gloo's bits, among the threads of a process.
+///
+///     auto group = accel::sim::make_process_group(world, "world", {0, 1, 2, 3}, /*rank=*/2);
+///     group->allreduce(tensors)->wait();
+///
+/// The ranks' calls meet in order, n-th with n-th, and must be equal in op, reduce op, dtype, shape and root; else every
+/// rank gets a DiagnosedError that names them. Calls return at once; outputs are valid after `wait()`.
+/// Thread rule: one backend per rank, used by that rank's thread and its autograd threads.
+namespace accel::sim {
+
+class SimBackend : public c10d::Backend {
+ public:
+  SimBackend(std::shared_ptr<World> world, std::shared_ptr<Group> group, int group_rank);
+
+  const std::string getBackendName() const override { return "sim"; }
+
+  using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+  using Tensors = std::vector<at::Tensor>;
+  WorkPtr broadcast(Tensors&, const c10d::BroadcastOptions&) override;
+  WorkPtr allreduce(Tensors&, const c10d::AllreduceOptions&) override;
+  WorkPtr allreduce_sparse(Tensors&, const c10d::AllreduceOptions&) override;
+  WorkPtr allreduce_coalesced(Tensors&, const c10d::AllreduceCoalescedOptions&) override;
+  WorkPtr reduce(Tensors&, const c10d::ReduceOptions&) override;
+  WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions&) override;
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) override;
+  WorkPtr allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions&) override;
+  WorkPtr allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions&) override;
+  WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions&) override;
+  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions&) override;
+  WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ReduceScatterOptions&) override;
+  WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions&) override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions&) override;
+  WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
+                        std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions&) override;
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions&) override;
+  WorkPtr send(Tensors&, int destination, int tag) override;
+  WorkPtr recv(Tensors&, int source, int tag) override;
+  WorkPtr recvAnysource(Tensors&, int tag) override;
+  WorkPtr barrier(const c10d::BarrierOptions&) override;
+  void monitoredBarrier(const c10d::BarrierOptions&, bool wait_all_ranks) override;
+  void setSequenceNumberForGroup() override {}
+  std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
+
+ private:
+  using TensorCompute = std::function<void(AllBuffers)>;
+  WorkPtr join(c10d::OpType type, Call call, Buffers buffers, std::vector<Tensors> results, TensorCompute compute);
+  WorkPtr reduce_flat(Tensors& tensors, const c10d::ReduceOp& op, c10d::OpType type, std::string_view name);
+  WorkPtr receive(Tensors& tensors, int source, int tag);
+  [[nodiscard]] ParallelFor parallel_for() const;
+
+  std::shared_ptr<World> world_;
+  std::shared_ptr<Group> group_;
+  std::uint64_t sequence_ = 0;
+};
+
+/// A process group whose only backend is a SimBackend. `ranks` are world ranks in order; `rank` is one of them.
+c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(std::shared_ptr<World> world, const std::string& name,
+                                                          const std::vector<int>& ranks, int rank);
+
+}  // namespace accel::sim

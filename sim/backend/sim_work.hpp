@@ -1,0 +1,38 @@
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <memory>
+#include <vector>
+
+#include "sim/engine/world.hpp"
+
+namespace accel::sim {
+
+/// A collective under way: c10d's handle on a Meeting.
+class SimWork : public c10d::Work {
+ public:
+  SimWork(std::shared_ptr<World> world, std::shared_ptr<Meeting> meeting, int world_rank, c10d::OpType type,
+          std::vector<std::vector<at::Tensor>> results);
+
+  /// Blocks the rank; rethrows the meeting's error. The timeout is the world's.
+  bool wait(std::chrono::milliseconds timeout) override;
+  bool isCompleted() override { return meeting_->has_ended(); }
+  bool isSuccess() const override { return meeting_->has_ended() && !meeting_->error(); }
+  std::exception_ptr exception() const override { return meeting_->error(); }
+  int sourceRank() const override { return meeting_->source(); }
+  std::vector<at::Tensor> result() override;
+  std::uint64_t getSequencenumber() const override { return meeting_->sequence(); }
+  /// Completes with the meeting. Asked for inside a backward pass (as DDP does), the pass also waits for the meeting at
+  /// its end, so that a rank that blocks there is seen by the engine.
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+ private:
+  std::shared_ptr<World> world_;
+  std::shared_ptr<Meeting> meeting_;
+  int world_rank_;
+  std::vector<std::vector<at::Tensor>> results_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+}  // namespace accel::sim

@@ -1,0 +1,191 @@
+#include "sim/collectives/collectives.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include "reference/core/errors.hpp"
+
+namespace accel::sim {
+namespace {
+
+void check_splits(bool condition, int from, int to, std::int64_t sent, std::int64_t expected) {
+  check_argument(condition, "all_to_all: rank {} sends {} rows to rank {}, which expects {}; input and output splits must agree",
+                 from, sent, to, expected);
+}
+
+// One flat host buffer: the tensor itself where it is dense and on the host, else a copy that goes back afterwards.
+class HostBuffer {
+ public:
+  explicit HostBuffer(std::vector<at::Tensor> tensors) : tensors_(std::move(tensors)) {
+    const auto& first = tensors_.front();
+    direct_ = tensors_.size() == 1 && first.device().is_cpu() && first.is_contiguous();
+    if (direct_) {
+      flat_ = first;
+      return;
+    }
+    std::vector<at::Tensor> pieces;
+    for (const auto& tensor : tensors_) pieces.push_back(tensor.detach().to(at::kCPU).reshape({-1}));
+    flat_ = tensors_.size() == 1 ? pieces.front().clone() : at::cat(pieces);
+  }
+
+  void* data() { return flat_.data_ptr(); }
+  [[nodiscard]] std::int64_t numel() const { return flat_.numel(); }
+  [[nodiscard]] std::int64_t element_size() const { return flat_.element_size(); }
+  [[nodiscard]] at::ScalarType dtype() const { return flat_.scalar_type(); }
+
+  void copy_back() {
+    if (direct_) return;
+    std::int64_t offset = 0;
+    for (auto& tensor : tensors_) {
+      tensor.detach().copy_(flat_.slice(0, offset, offset + tensor.numel()).view(tensor.sizes()));
+      offset += tensor.numel();
+    }
+  }
+
+ private:
+  std::vector<at::Tensor> tensors_;
+  at::Tensor flat_;
+  bool direct_ = false;
+};
+
+void check_average(ReduceKind kind, at::ScalarType dtype) {
+  check_argument(!kind.average || c10::isFloatingType(dtype),
+                 "average needs a floating dtype, got {}: the quotient cannot be stored in it", c10::toString(dtype));
+}
+
+void ring(std::vector<HostBuffer>& buffers, ReduceKind kind, const ParallelFor& parallel_for) {
+  check_average(kind, buffers.front().dtype());
+  std::vector<void*> data;
+  for (auto& buffer : buffers) data.push_back(buffer.data());
+  const auto plan = plan_all_reduce(buffers.front().numel(), buffers.front().element_size(), static_cast<int>(buffers.size()));
+  ring_all_reduce(buffers.front().dtype(), kind.reduction, plan, data, parallel_for);
+  for (auto& buffer : buffers) buffer.copy_back();
+}
+
+void divide(const std::vector<at::Tensor>& tensors, ReduceKind kind, std::size_t num_ranks) {
+  if (!kind.average) return;
+  for (const auto& tensor : tensors) tensor.detach().div_(static_cast<std::int64_t>(num_ranks));
+}
+
+}  // namespace
+
+void all_reduce(AllBuffers ranks, ReduceKind kind, const ParallelFor& parallel_for) {
+  const c10::NoGradGuard no_grad;
+  std::vector<HostBuffer> buffers;
+  for (auto* rank : ranks) buffers.emplace_back(rank->inputs);
+  ring(buffers, kind, parallel_for);
+  for (auto* rank : ranks) divide(rank->inputs, kind, ranks.size());
+}
+
+void all_reduce_sparse(AllBuffers ranks) {
+  const c10::NoGradGuard no_grad;
+  auto sum = ranks[0]->inputs[0].coalesce().clone();
+  for (std::size_t rank = 1; rank < ranks.size(); ++rank) sum.add_(ranks[rank]->inputs[0].coalesce());
+  sum = sum.coalesce();
+  for (auto* rank : ranks) rank->inputs[0].copy_(sum);
+}
+
+void reduce(AllBuffers ranks, ReduceKind kind, int root, const ParallelFor& parallel_for) {
+  const c10::NoGradGuard no_grad;
+  std::vector<HostBuffer> buffers;
+  for (auto* rank : ranks) buffers.emplace_back(rank->inputs);
+  check_average(kind, buffers.front().dtype());
+  std::vector<void*> data;
+  for (auto& buffer : buffers) data.push_back(buffer.data());
+  const auto plan = plan_reduce(buffers.front().numel(), buffers.front().element_size(), static_cast<int>(ranks.size()));
+  ring_reduce(buffers.front().dtype(), kind.reduction, plan, data, root, parallel_for);
+  for (auto& buffer : buffers) buffer.copy_back();
+  for (auto* rank : ranks) divide(rank->inputs, kind, ranks.size());
+}
+
+void broadcast(AllBuffers ranks, int root) {
+  const c10::NoGradGuard no_grad;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (static_cast<int>(rank) != root) ranks[rank]->inputs[0].copy_(ranks[root]->inputs[0]);
+  }
+}
+
+void all_gather(AllBuffers ranks) {
+  const c10::NoGradGuard no_grad;
+  const auto per_rank = ranks[0]->inputs.size();
+  for (auto* receiver : ranks) {
+    for (std::size_t sender = 0; sender < ranks.size(); ++sender) {
+      for (std::size_t item = 0; item < per_rank; ++item) {
+        receiver->outputs[sender * per_rank + item].copy_(ranks[sender]->inputs[item]);
+      }
+    }
+  }
+}
+
+void gather(AllBuffers ranks, int root) {
+  const c10::NoGradGuard no_grad;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) ranks[root]->outputs[rank].copy_(ranks[rank]->inputs[0]);
+}
+
+void scatter(AllBuffers ranks, int root) {
+  const c10::NoGradGuard no_grad;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) ranks[rank]->outputs[0].copy_(ranks[root]->inputs[rank]);
+}
+
+void reduce_scatter(AllBuffers ranks, ReduceKind kind, const ParallelFor& parallel_for) {
+  const c10::NoGradGuard no_grad;
+  for (std::size_t slot = 0; slot < ranks.size(); ++slot) {
+    std::vector<HostBuffer> buffers;
+    std::vector<at::Tensor> copies;
+    for (auto* rank : ranks) copies.push_back(rank->inputs[slot].detach().to(at::kCPU).contiguous().clone());
+    for (const auto& copy : copies) buffers.emplace_back(std::vector<at::Tensor>{copy});
+    ring(buffers, kind, parallel_for);
+    divide({copies[slot]}, kind, ranks.size());
+    ranks[slot]->outputs[0].copy_(copies[slot].view(ranks[slot]->outputs[0].sizes()));
+  }
+}
+
+void reduce_scatter_tensor(AllBuffers ranks, ReduceKind kind, const ParallelFor& parallel_for) {
+  const c10::NoGradGuard no_grad;
+  for (std::size_t item = 0; item < ranks[0]->inputs.size(); ++item) {
+    std::vector<HostBuffer> buffers;
+    std::vector<at::Tensor> copies;
+    for (auto* rank : ranks) copies.push_back(rank->inputs[item].detach().to(at::kCPU).contiguous().clone());
+    for (const auto& copy : copies) buffers.emplace_back(std::vector<at::Tensor>{copy});
+    ring(buffers, kind, parallel_for);
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      divide({copies[rank]}, kind, ranks.size());
+      auto& output = ranks[rank]->outputs[item];
+      output.copy_(copies[rank].view({static_cast<std::int64_t>(ranks.size()), -1})[static_cast<std::int64_t>(rank)].view(output.sizes()));
+    }
+  }
+}
+
+void all_to_all_single(AllBuffers ranks) {
+  const c10::NoGradGuard no_grad;
+  const auto num_ranks = static_cast<std::int64_t>(ranks.size());
+  const auto splits_of = [&](const std::vector<std::int64_t>& given, const at::Tensor& tensor) {
+    return given.empty() ? std::vector<std::int64_t>(num_ranks, tensor.size(0) / num_ranks) : given;
+  };
+  for (std::int64_t from = 0; from < num_ranks; ++from) {
+    const auto sent = splits_of(ranks[from]->input_splits, ranks[from]->inputs[0]);
+    std::int64_t first = 0;
+    for (std::int64_t to = 0; to < num_ranks; ++to) {
+      const auto received = splits_of(ranks[to]->output_splits, ranks[to]->outputs[0]);
+      check_splits(sent[to] == received[from], from, to, sent[to], received[from]);
+      std::int64_t offset = 0;
+      for (std::int64_t earlier = 0; earlier < from; ++earlier) offset += received[earlier];
+      ranks[to]->outputs[0].slice(0, offset, offset + received[from]).copy_(ranks[from]->inputs[0].slice(0, first, first + sent[to]));
+      first += sent[to];
+    }
+  }
+}
+
+void all_to_all(AllBuffers ranks) {
+  const c10::NoGradGuard no_grad;
+  for (std::size_t from = 0; from < ranks.size(); ++from) {
+    for (std::size_t to = 0; to < ranks.size(); ++to) {
+      const auto& sent = ranks[from]->inputs[to];
+      auto& received = ranks[to]->outputs[from];
+      check_splits(sent.sizes() == received.sizes(), static_cast<int>(from), static_cast<int>(to), sent.numel(), received.numel());
+      received.copy_(sent);
+    }
+  }
+}
+
+}  // namespace accel::sim

@@ -1,0 +1,160 @@
+#include "sim/collectives/ring_kernel.hpp"
+
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include <cstring>
+#include <type_traits>
+#include <vector>
+
+#include "reference/core/errors.hpp"
+
+namespace accel::sim {
+namespace {
+
+// Of one element type at a time this many stay in the first-level cache while all ranks' pieces pass by.
+constexpr std::int64_t kTileBytes = 16 << 10;
+// Below this many bytes over all ranks, waking another core costs more than it saves.
+constexpr std::int64_t kSerialBytes = 256 << 10;
+
+template <typename T>
+T combine_sum(T own, T received) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(static_cast<std::uint64_t>(own) + static_cast<std::uint64_t>(received));
+  } else {
+    return own + received;
+  }
+}
+
+template <typename T>
+T combine_product(T own, T received) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(static_cast<std::uint64_t>(own) * static_cast<std::uint64_t>(received));
+  } else {
+    return own * received;
+  }
+}
+
+struct Sum { template <typename T> T operator()(T own, T received) const { return combine_sum(own, received); } };
+struct Product { template <typename T> T operator()(T own, T received) const { return combine_product(own, received); } };
+struct Min { template <typename T> T operator()(T own, T received) const { return received < own ? received : own; } };
+struct Max { template <typename T> T operator()(T own, T received) const { return own < received ? received : own; } };
+struct And { template <typename T> T operator()(T own, T received) const { return own & received; } };
+struct Or { template <typename T> T operator()(T own, T received) const { return own | received; } };
+struct Xor { template <typename T> T operator()(T own, T received) const { return own ^ received; } };
+
+struct Tile {
+  int chunk = 0;
+  std::int64_t begin = 0, end = 0;
+};
+
+std::vector<Tile> tiles_of(const RingPlan& plan, std::int64_t tile_elements) {
+  std::vector<Tile> tiles;
+  for (int chunk = 0; chunk < plan.num_ranks; ++chunk) {
+    const auto [begin, end] = plan.chunk(chunk);
+    for (auto first = begin; first < end; first += tile_elements) tiles.push_back({chunk, first, std::min(first + tile_elements, end)});
+  }
+  return tiles;
+}
+
+void for_each_tile(const RingPlan& plan, std::int64_t element_bytes, const ParallelFor& parallel_for,
+                   const std::function<void(const Tile&)>& body) {
+  const auto tiles = tiles_of(plan, kTileBytes / element_bytes);
+  const auto bytes = plan.num_elements * element_bytes * plan.num_ranks;
+  if (bytes < kSerialBytes || tiles.size() < 2) {
+    for (const auto& tile : tiles) body(tile);
+  } else {
+    parallel_for(static_cast<std::int64_t>(tiles.size()), [&](std::int64_t index) { body(tiles[index]); });
+  }
+}
+
+template <typename T, typename Combine>
+void all_reduce(const RingPlan& plan, std::span<void* const> buffers, const ParallelFor& parallel_for) {
+  const int num_ranks = plan.num_ranks;
+  for_each_tile(plan, sizeof(T), parallel_for, [&](const Tile& tile) {
+    alignas(64) T result[kTileBytes / sizeof(T)];
+    const auto count = tile.end - tile.begin;
+    const auto piece = [&](int rank) { return static_cast<T*>(buffers[(rank + num_ranks) % num_ranks]) + tile.begin; };
+    std::memcpy(result, piece(tile.chunk - 1), count * sizeof(T));
+    for (int hop = 2; hop <= num_ranks; ++hop) {
+      const T* own = piece(tile.chunk - hop);
+      for (std::int64_t i = 0; i < count; ++i) result[i] = Combine{}(own[i], result[i]);
+    }
+    for (int rank = 0; rank < num_ranks; ++rank) std::memcpy(piece(rank), result, count * sizeof(T));
+  });
+}
+
+template <typename T, typename Combine>
+void reduce(const RingPlan& plan, std::span<void* const> buffers, int root, const ParallelFor& parallel_for) {
+  const int num_ranks = plan.num_ranks;
+  for_each_tile(plan, sizeof(T), parallel_for, [&](const Tile& tile) {
+    const auto count = tile.end - tile.begin;
+    const auto index = [&](int rank) { return (rank + num_ranks) % num_ranks; };
+    const auto piece = [&](int rank) { return static_cast<T*>(buffers[index(rank)]) + tile.begin; };
+    for (int hop = 2; hop <= num_ranks; ++hop) {
+      T* own = piece(tile.chunk - hop);
+      const T* received = piece(tile.chunk - hop + 1);
+      for (std::int64_t i = 0; i < count; ++i) own[i] = Combine{}(own[i], received[i]);
+    }
+    const T* total = piece(tile.chunk);
+    // Gloo's loop runs k - 2 steps too far: the rank that holds the next chunk's start adds the total to it again.
+    const auto surplus_end = std::min(tile.end, plan.chunk(tile.chunk).first + (plan.segments_per_chunk - 2) * plan.segment_elements);
+    if (index(tile.chunk - 1) != root) {
+      T* own = piece(tile.chunk - 1);
+      for (std::int64_t i = 0; i < surplus_end - tile.begin; ++i) own[i] = Combine{}(own[i], total[i]);
+    }
+    if (index(tile.chunk) != root) std::memcpy(piece(root), total, count * sizeof(T));
+  });
+}
+
+template <typename T, typename F>
+void with_combine(Reduction reduction, F&& f) {
+  switch (reduction) {
+    case Reduction::kSum: return f.template operator()<T, Sum>();
+    case Reduction::kProduct: return f.template operator()<T, Product>();
+    case Reduction::kMin: return f.template operator()<T, Min>();
+    case Reduction::kMax: return f.template operator()<T, Max>();
+    default: break;
+  }
+  if constexpr (std::is_integral_v<T>) {
+    switch (reduction) {
+      case Reduction::kBitwiseAnd: return f.template operator()<T, And>();
+      case Reduction::kBitwiseOr: return f.template operator()<T, Or>();
+      default: return f.template operator()<T, Xor>();
+    }
+  } else {
+    throw ArgumentError("bitwise reductions (band, bor, bxor) need an integer dtype, as in Gloo");
+  }
+}
+
+template <typename F>
+void with_type(c10::ScalarType dtype, Reduction reduction, F&& f) {
+  switch (dtype) {
+    case c10::kFloat: return with_combine<float>(reduction, f);
+    case c10::kDouble: return with_combine<double>(reduction, f);
+    case c10::kHalf: return with_combine<c10::Half>(reduction, f);
+    case c10::kBFloat16: return with_combine<c10::BFloat16>(reduction, f);
+    case c10::kChar: return with_combine<std::int8_t>(reduction, f);
+    case c10::kByte:
+    case c10::kBool: return with_combine<std::uint8_t>(reduction, f);
+    case c10::kInt: return with_combine<std::int32_t>(reduction, f);
+    case c10::kLong: return with_combine<std::int64_t>(reduction, f);
+    default:
+      throw ArgumentError(fmt::format("dtype {} cannot be reduced; Gloo reduces float32, float64, float16, bfloat16, int8, "
+                                      "uint8, bool, int32 and int64", c10::toString(dtype)));
+  }
+}
+
+}  // namespace
+
+void ring_all_reduce(c10::ScalarType dtype, Reduction reduction, const RingPlan& plan, std::span<void* const> buffers,
+                     const ParallelFor& parallel_for) {
+  with_type(dtype, reduction, [&]<typename T, typename Combine>() { all_reduce<T, Combine>(plan, buffers, parallel_for); });
+}
+
+void ring_reduce(c10::ScalarType dtype, Reduction reduction, const RingPlan& plan, std::span<void* const> buffers, int root,
+                 const ParallelFor& parallel_for) {
+  with_type(dtype, reduction, [&]<typename T, typename Combine>() { reduce<T, Combine>(plan, buffers, root, parallel_for); });
+}
+
+}  // namespace accel::sim

@@ -1,0 +1,27 @@
+#include "sim/engine/call.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace accel::sim {
+
+std::string describe(const Call& call) {
+  std::vector<std::string> details;
+  if (!call.reduce_op.empty()) details.emplace_back(call.reduce_op);
+  for (const auto& shape : call.shapes) details.push_back(fmt::format("{} [{}]", call.dtype, fmt::join(shape, ", ")));
+  if (call.root >= 0) details.push_back(fmt::format("root {}", call.root));
+  return fmt::format("{}({})", call.op, fmt::join(details, ", "));
+}
+
+std::string describe_ranks(const std::vector<int>& ranks) {
+  std::vector<std::string> ranges;
+  for (std::size_t first = 0; first < ranks.size();) {
+    auto last = first;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    ranges.push_back(first == last ? fmt::format("{}", ranks[first]) : fmt::format("{}-{}", ranks[first], ranks[last]));
+    first = last + 1;
+  }
+  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranges, ", "));
+}
+
+}  // namespace accel::sim

@@ -1,0 +1,62 @@
+// Note [Rank arena]
+// `global_control` allows ranks + 2 threads; an arena of ranks + 1 slots holds one long task per rank, so every rank
+// has a thread of its own and may block. Once all have started, no rank task is left to steal. Parallel work goes to a
+// second arena of the hardware's width, isolated, so that a waiting thread never picks up anything of another rank.
+#include <tbb/global_control.h>
+#include <tbb/parallel_for.h>
+#include <tbb/task_arena.h>
+#include <tbb/task_group.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "sim/engine/executor.hpp"
+
+namespace accel::sim {
+namespace {
+
+class TbbExecutor : public Executor {
+ public:
+  ~TbbExecutor() override { wait_for_tasks(); }
+
+  void start(int num_tasks, std::function<void(int)> task) override {
+    limit_ = std::make_unique<tbb::global_control>(tbb::global_control::max_allowed_parallelism, num_tasks + 2);
+    ranks_ = std::make_unique<tbb::task_arena>(num_tasks + 1, /*reserved_for_masters=*/1);
+    num_running_ = num_tasks;
+    for (int index = 0; index < num_tasks; ++index) {
+      ranks_->enqueue([this, task, index] {
+        task(index);
+        const std::lock_guard lock(mutex_);
+        if (--num_running_ == 0) all_ended_.notify_all();
+      });
+    }
+  }
+
+  void join() override { wait_for_tasks(); }
+
+  void parallel_for(std::int64_t count, const std::function<void(std::int64_t)>& body) override {
+    compute_.execute([&] {
+      tbb::this_task_arena::isolate([&] { tbb::parallel_for(std::int64_t{0}, count, [&](std::int64_t i) { body(i); }); });
+    });
+  }
+
+ private:
+  void wait_for_tasks() {
+    std::unique_lock lock(mutex_);
+    all_ended_.wait(lock, [&] { return num_running_ == 0; });
+  }
+
+  std::unique_ptr<tbb::global_control> limit_;
+  std::unique_ptr<tbb::task_arena> ranks_;
+  tbb::task_arena compute_{static_cast<int>(std::thread::hardware_concurrency()), /*reserved_for_masters=*/1};
+  std::mutex mutex_;
+  std::condition_variable all_ended_;
+  int num_running_ = 0;  // guarded by mutex_
+};
+
+}  // namespace
+
+std::unique_ptr<Executor> make_executor() { return std::make_unique<TbbExecutor>(); }
+
+}  // namespace accel::sim

@@ -1,0 +1,24 @@
+#include "sim/programs/real_rank.hpp"
+
+#include "backends/gloo/gloo_backend.hpp"
+#include "backends/nccl/nccl_backend.hpp"
+#include "reference/config/environment.hpp"
+#include "reference/core/errors.hpp"
+
+namespace accel::programs {
+
+std::chrono::milliseconds collective_timeout() {
+  const auto seconds = environment_int({"ACCEL_TIMEOUT_SECONDS"});
+  check_config(seconds.value_or(1) >= 1, "ACCEL_TIMEOUT_SECONDS: expected 1 or more");
+  return seconds ? std::chrono::milliseconds(std::chrono::seconds(*seconds)) : std::chrono::minutes(30);
+}
+
+std::unique_ptr<RankContext> make_real_rank(const std::string& backend) {
+  const auto launch = read_launch_environment();
+  if (!launch.is_launched && backend.empty()) return make_single_rank();
+  const bool use_nccl = backend == "nccl" || (backend.empty() && nccl::is_available());
+  if (use_nccl) return nccl::make_rank(launch, collective_timeout());
+  return gloo::make_rank(launch, {.timeout = collective_timeout()});
+}
+
+}  // namespace accel::programs

@@ -1,0 +1,264 @@
+// sim-run: a built-in training program, described by a file, on simulated or real ranks.
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "backends/launch/local_launch.hpp"
+#include "reference/config/environment.hpp"
+#include "reference/core/errors.hpp"
+#include "sim/backend/simulate.hpp"
+#include "sim/engine/world.hpp"
+#include "sim/programs/real_rank.hpp"
+#include "sim/programs/train_experiment.hpp"
+
+namespace accel::programs {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+enum ExitCode { kSuccess = 0, kFailure = 1, kUsage = 2, kDiagnosed = 3 };
+
+constexpr int kMaxProcesses = 4096;
+constexpr int kProgressDescriptor = 3;  // of rank 0 under the launcher
+
+struct Arguments {
+  int ranks = 4;
+  std::string backend = "sim";
+  std::vector<std::string> overrides;
+  std::optional<std::int64_t> max_steps;
+  std::string trace;
+  bool quiet = false;
+  std::string progress = "auto";
+  std::string experiment;
+  std::string worker_dir;  // set for the processes that this program starts
+};
+
+// Options of later stages: known, so that the message can say so.
+constexpr const char* kNotBuilt[] = {"--project-dir", "--save-every", "--resume", "--schedule", "--seed-schedule", "--event-log", "--faults",
+                                     "--diagnosis", "--network", "--clock", "--timeline", "--report"};
+
+std::vector<std::string> with_overrides(const Arguments& arguments) {
+  auto overrides = arguments.overrides;
+  if (arguments.max_steps) overrides.push_back(fmt::format("max_steps={}", *arguments.max_steps));
+  return overrides;
+}
+
+bool shows_progress(const Arguments& arguments) {
+  if (arguments.quiet || arguments.progress == "off") return false;
+  return arguments.progress == "on" || isatty(STDERR_FILENO) != 0;
+}
+
+// A file that is there in full or not at all.
+void write_file(const fs::path& path, const std::vector<std::string>& lines) {
+  const auto temporary = path.string() + ".tmp";
+  {
+    std::ofstream out(temporary);
+    for (const auto& line : lines) out << line << '\n';
+    out.flush();
+    if (!out) throw Error(fmt::format("{}: cannot be written", path.string()));
+  }
+  fs::rename(temporary, path);
+}
+
+void check_writable(const std::string& path) {
+  if (path.empty()) return;
+  const auto folder = fs::path(path).has_parent_path() ? fs::path(path).parent_path() : fs::path(".");
+  check_config(fs::is_directory(folder), "--trace: {} is not a folder", folder.string());
+  check_config(access(folder.c_str(), W_OK) == 0 && !fs::is_directory(path), "--trace: {} cannot be written", path);
+}
+
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+Json summary(const Arguments& arguments, const std::vector<RankResult>& results, std::int64_t peak_rss_bytes) {
+  const auto& first = results.front();
+  std::int64_t samples = 0;
+  double seconds = 0;
+  for (const auto& result : results) {
+    samples += result.samples;
+    seconds = std::max(seconds, result.seconds);
+  }
+  const bool evaluated = first.eval_samples > 0;
+  return {{"ranks", arguments.ranks},
+          {"backend", arguments.backend},
+          {"steps", first.steps},
+          {"samples", samples},
+          {"seconds", number(seconds)},
+          {"steps_per_second", number(static_cast<double>(first.steps) / seconds)},
+          {"samples_per_second", number(static_cast<double>(samples) / seconds)},
+          {"loss", first.steps > 0 ? number(first.loss) : Json(nullptr)},
+          {"eval_accuracy", evaluated ? number(static_cast<double>(first.eval_correct) / static_cast<double>(first.eval_samples)) : Json(nullptr)},
+          {"eval_samples", evaluated ? Json(first.eval_samples) : Json(nullptr)},
+          {"peak_rss_bytes", peak_rss_bytes}};
+}
+
+void finish(const Arguments& arguments, const std::vector<RankResult>& results, std::int64_t peak_rss_bytes) {
+  if (!arguments.trace.empty()) {
+    std::vector<std::string> lines;
+    for (const auto& result : results) lines.insert(lines.end(), result.trace.begin(), result.trace.end());
+    write_file(arguments.trace, lines);
+  }
+  std::cout << summary(arguments, results, peak_rss_bytes).dump() << std::endl;
+}
+
+int run_simulated(const Arguments& arguments, const Experiment& experiment, const FashionMnist& data) {
+  std::vector<RankResult> results(arguments.ranks);
+  const TrainOptions options{.trace = !arguments.trace.empty(), .progress_descriptor = shows_progress(arguments) ? STDERR_FILENO : -1};
+  sim::simulate({.num_ranks = arguments.ranks, .timeout = collective_timeout()},
+                [&](RankContext& rank) { results[rank.rank] = train_experiment(rank, experiment, data, options); });
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  finish(arguments, results, usage.ru_maxrss * 1024);
+  return kSuccess;
+}
+
+// --- real backends: this program starts itself once per rank; each rank leaves its result in a file ------------------
+
+fs::path result_file(const std::string& folder, int rank) { return fs::path(folder) / fmt::format("rank{}.json", rank); }
+
+int run_worker(const Arguments& arguments, const Experiment& experiment, const FashionMnist& data) {
+  const auto context = make_real_rank(arguments.backend);
+  const RankScope scope(*context);
+  const TrainOptions options{.trace = !arguments.trace.empty(), .progress_descriptor = shows_progress(arguments) ? kProgressDescriptor : -1};
+  const auto result = train_experiment(*context, experiment, data, options);
+  context->world.barrier();
+  write_file(result_file(arguments.worker_dir, context->rank),
+             {Json{{"steps", result.steps}, {"samples", result.samples}, {"seconds", result.seconds}, {"loss", result.loss},
+                   {"eval_correct", result.eval_correct}, {"eval_samples", result.eval_samples}, {"trace", result.trace}}.dump()});
+  return kSuccess;
+}
+
+RankResult read_result(const std::string& folder, int rank) {
+  std::ifstream in(result_file(folder, rank));
+  const auto json = Json::parse(in);
+  const auto real = [&](const char* key) { return json[key].is_null() ? std::nan("") : json[key].get<double>(); };
+  return {.steps = json["steps"], .samples = json["samples"], .seconds = real("seconds"), .loss = real("loss"),
+          .eval_correct = json["eval_correct"], .eval_samples = json["eval_samples"], .trace = json["trace"]};
+}
+
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    auto pattern = (fs::temp_directory_path() / "sim-run.XXXXXX").string();
+    check_config(mkdtemp(pattern.data()) != nullptr, "{}: cannot make a temporary folder", fs::temp_directory_path().string());
+    path_ = pattern;
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+int run_processes(const Arguments& arguments) {
+  const TemporaryFolder folder;
+  launch::LocalLaunchOptions options{.num_processes = arguments.ranks};
+  options.command = {fs::read_symlink("/proc/self/exe").string(), "--backend", arguments.backend, "--ranks", std::to_string(arguments.ranks),
+                     "--worker-dir", folder.path()};
+  for (const auto& text : with_overrides(arguments)) options.command.insert(options.command.end(), {"--set", text});
+  if (!arguments.trace.empty()) options.command.insert(options.command.end(), {"--trace", arguments.trace});
+  options.command.insert(options.command.end(), {"--progress", shows_progress(arguments) ? "on" : "off", arguments.experiment});
+  options.progress_fd = shows_progress(arguments) ? STDERR_FILENO : -1;
+  options.master_port = environment_int({"MASTER_PORT"}).value_or(0);
+  const auto launched = launch::launch_local(options);
+  if (launched.exit_code != 0) {
+    std::cerr << "sim-run: " << launched.message << std::endl;
+    return launched.exit_code == kUsage ? kUsage : kFailure;
+  }
+  std::vector<RankResult> results;
+  for (int rank = 0; rank < arguments.ranks; ++rank) results.push_back(read_result(folder.path(), rank));
+  finish(arguments, results, launched.peak_rss_bytes);
+  return kSuccess;
+}
+
+int run_experiment(const Arguments& arguments) {
+  const int limit = arguments.backend == "sim" ? sim::World::kMaxRanks : kMaxProcesses;
+  check_config(arguments.ranks >= 1 && arguments.ranks <= limit, "--ranks: {} ranks; expected 1 to {}", arguments.ranks, limit);
+  check_writable(arguments.trace);
+  const auto experiment = read_experiment(arguments.experiment, with_overrides(arguments), arguments.ranks);
+  const auto data = load_fashion_mnist(experiment.data_dir, experiment.limit, experiment.eval_limit);
+  if (arguments.backend == "sim") return run_simulated(arguments, experiment, *data);
+  if (!arguments.worker_dir.empty()) return run_worker(arguments, experiment, *data);
+  return run_processes(arguments);
+}
+
+int exit_code_of(const sim::RunError& error) {
+  if (error.diagnosis() != nullptr) return kDiagnosed;
+  bool all_config = true;
+  for (const auto& outcome : error.outcomes()) {
+    if (!outcome.error || outcome.released) continue;
+    try {
+      std::rethrow_exception(outcome.error);
+    } catch (const ConfigError&) {
+    } catch (...) {
+      all_config = false;
+    }
+  }
+  return all_config ? kUsage : kFailure;
+}
+
+int parse(int argc, char** argv, Arguments& arguments, CLI::App& app) {
+  app.add_option("--ranks", arguments.ranks, "Number of ranks")->capture_default_str();
+  app.add_option("--backend", arguments.backend, "sim (threads of this process), gloo or nccl (local processes)")
+      ->check(CLI::IsMember({"sim", "gloo", "nccl"}))->capture_default_str();
+  app.add_option("--set", arguments.overrides, "key.path=value: override one value of the experiment; repeatable")->allow_extra_args(false);
+  app.add_option("--max-steps", arguments.max_steps, "Stop training after this many micro-batches");
+  app.add_option("--trace", arguments.trace, "Write every rank's steps to this file, as JSON lines");
+  app.add_flag("--quiet", arguments.quiet, "No progress bar");
+  app.add_option("--progress", arguments.progress, "auto (on a terminal), on or off")->check(CLI::IsMember({"auto", "on", "off"}))->capture_default_str();
+  app.add_option("--worker-dir", arguments.worker_dir)->group("");
+  app.add_option("EXPERIMENT", arguments.experiment, "Experiment file (YAML)")->required();
+  for (int index = 1; index < argc; ++index) {
+    const std::string text = argv[index];
+    check_config(text != "--", "-- PROGRAM: running a program of your own is not built yet");
+    check_config(index != 1 || text != "plan", "plan: not built yet");
+    for (const std::string option : kNotBuilt) {
+      check_config(text != option && text.rfind(option + "=", 0) != 0, "{}: not built yet", option);
+    }
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const bool is_help = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success);
+    app.exit(error);
+    return is_help ? kSuccess : kUsage;
+  }
+  return -1;
+}
+
+int run_main(int argc, char** argv) {
+  const auto fail = [](const std::exception& error, int code) {
+    std::cerr << "sim-run: " << error.what() << std::endl;
+    return code;
+  };
+  Arguments arguments;
+  try {
+    CLI::App app("Trains an experiment on simulated ranks (threads of this process) or on real ones.", "sim-run");
+    const int code = parse(argc, argv, arguments, app);
+    if (code >= 0) return code;
+    return run_experiment(arguments);
+  } catch (const sim::RunError& error) {
+    return fail(error, exit_code_of(error));
+  } catch (const ConfigError& error) {
+    return fail(error, kUsage);
+  } catch (const std::exception& error) {
+    return fail(error, kFailure);
+  }
+}
+
+}  // namespace
+}  // namespace accel::programs
+
+int main(int argc, char** argv) { return accel::programs::run_main(argc, argv); }

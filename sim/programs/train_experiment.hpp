@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reference/state/rank_context.hpp"
+#include "sim/programs/experiment.hpp"
+#include "sim/programs/fashion_mnist.hpp"
+
+namespace accel::programs {
+
+/// What one rank made of an experiment.
+struct RankResult {
+  std::int64_t steps = 0;    // training micro-batches
+  std::int64_t samples = 0;  // of this rank, padding included
+  double seconds = 0;        // in training loops
+  double loss = 0;           // the last one
+  std::int64_t eval_correct = 0, eval_samples = 0;  // of the last evaluation, over all ranks
+  std::vector<std::string> trace;  // JSON lines, if asked for
+};
+
+struct TrainOptions {
+  bool trace = false;
+  int progress_descriptor = -1;  // rank 0 draws there
+};
+
+/// The built-in training program, on one rank of any backend. The order of its events is fixed, so that a run can be
+/// compared bit by bit with the same experiment under Hugging Face Accelerate. Collective.
+RankResult train_experiment(RankContext& context, const Experiment& experiment, const FashionMnist& data, const TrainOptions& options);
+
+}  // namespace accel::programs

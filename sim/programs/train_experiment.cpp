@@ -26,13 +26,28 @@ namespace {
 
 namespace nn = torch::nn;
 
+// Statement by statement: modules draw their weights when they are made, and C++ does not say in which order the
+// arguments of one call are.
 nn::Sequential build_model(const ModelConfig& config) {
+  nn::Sequential model;
   if (config.name == "mlp") {
-    return nn::Sequential(nn::Flatten(), nn::Linear(784, config.hidden), nn::ReLU(), nn::Dropout(config.dropout), nn::Linear(config.hidden, 10));
+    model->push_back(nn::Flatten());
+    model->push_back(nn::Linear(784, config.hidden));
+    model->push_back(nn::ReLU());
+    model->push_back(nn::Dropout(config.dropout));
+    model->push_back(nn::Linear(config.hidden, 10));
+    return model;
   }
-  return nn::Sequential(nn::Conv2d(nn::Conv2dOptions(1, 16, 3).padding(1)), nn::ReLU(), nn::MaxPool2d(2),
-                        nn::Conv2d(nn::Conv2dOptions(16, 32, 3).padding(1)), nn::ReLU(), nn::MaxPool2d(2), nn::Flatten(),
-                        nn::Dropout(config.dropout), nn::Linear(32 * 7 * 7, 10));
+  model->push_back(nn::Conv2d(nn::Conv2dOptions(1, 16, 3).padding(1)));
+  model->push_back(nn::ReLU());
+  model->push_back(nn::MaxPool2d(2));
+  model->push_back(nn::Conv2d(nn::Conv2dOptions(16, 32, 3).padding(1)));
+  model->push_back(nn::ReLU());
+  model->push_back(nn::MaxPool2d(2));
+  model->push_back(nn::Flatten());
+  model->push_back(nn::Dropout(config.dropout));
+  model->push_back(nn::Linear(32 * 7 * 7, 10));
+  return model;
 }
 
 std::unique_ptr<torch::optim::Optimizer> build_optimizer(const OptimizerConfig& config, std::vector<at::Tensor> parameters) {

@@ -8,7 +8,10 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/pooling.h>
+#include <torch/nn/pimpl.h>
 #include <torch/optim/sgd.h>
+
+#include <ATen/ops/linear.h>
 
 #include <chrono>
 #include <cmath>
@@ -26,16 +29,24 @@ namespace {
 
 namespace nn = torch::nn;
 
+// Python's Linear calls at::linear; LibTorch's own calls addmm with a transposed weight, which autocast casts at another
+// place, so that gradients arrive, and buckets are filled, in another order than in Python.
+struct LinearImpl : nn::LinearImpl {
+  using nn::LinearImpl::LinearImpl;
+  at::Tensor forward(const at::Tensor& input) { return at::linear(input, weight, bias); }
+};
+TORCH_MODULE(Linear);
+
 // Statement by statement: modules draw their weights when they are made, and C++ does not say in which order the
 // arguments of one call are.
 nn::Sequential build_model(const ModelConfig& config) {
   nn::Sequential model;
   if (config.name == "mlp") {
     model->push_back(nn::Flatten());
-    model->push_back(nn::Linear(784, config.hidden));
+    model->push_back(Linear(784, config.hidden));
     model->push_back(nn::ReLU());
     model->push_back(nn::Dropout(config.dropout));
-    model->push_back(nn::Linear(config.hidden, 10));
+    model->push_back(Linear(config.hidden, 10));
     return model;
   }
   model->push_back(nn::Conv2d(nn::Conv2dOptions(1, 16, 3).padding(1)));
@@ -46,7 +57,7 @@ nn::Sequential build_model(const ModelConfig& config) {
   model->push_back(nn::MaxPool2d(2));
   model->push_back(nn::Flatten());
   model->push_back(nn::Dropout(config.dropout));
-  model->push_back(nn::Linear(32 * 7 * 7, 10));
+  model->push_back(Linear(32 * 7 * 7, 10));
   return model;
 }
 

@@ -28,6 +28,7 @@ function(accel_test name)
   accel_program(${name} SOURCES ${ARG_SOURCES} DEPS ${ARG_DEPS} GTest::gmock GTest::gtest)
   string(REPLACE "-" "_" target ${name})
   if(ARG_TORCH)
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)  # flags as of the precompiled header
     target_precompile_headers(${target} REUSE_FROM accel_test_pch)
     target_link_libraries(${target} PRIVATE accel_test_pch)
   else()

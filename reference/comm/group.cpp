@@ -123,7 +123,8 @@ std::vector<std::string> Group::all_gather_bytes(const std::string& bytes) const
 void Group::barrier() const {
   if (!state_->process_group) return;
   auto what = state_->next("barrier");
-  with_context(what, [&] { return Work(state_->process_group->barrier(), what); }).wait();
+  // Not ProcessGroup::barrier, which keeps a static tensor: ranks as threads would race for it.
+  with_context(what, [&] { return Work(state_->process_group->getDefaultBackend()->barrier(), what); }).wait();
 }
 
 Work Group::send(at::Tensor& tensor, int destination, int tag) const {

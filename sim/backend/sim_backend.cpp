@@ -82,6 +82,13 @@ std::vector<at::Tensor> parts_of(const at::Tensor& tensor, const at::Tensor& par
   return parts;
 }
 
+// ProcessGroup::barrier keeps a static tensor that every caller assigns: threads as ranks would race for it.
+class SimProcessGroup : public c10d::ProcessGroup {
+ public:
+  using c10d::ProcessGroup::ProcessGroup;
+  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override { return getDefaultBackend()->barrier(options); }
+};
+
 }  // namespace
 
 SimBackend::SimBackend(std::shared_ptr<World> world, std::shared_ptr<Group> group, int group_rank)
@@ -326,7 +333,7 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(std::shared_ptr<World>
   check_argument(member != ranks.end(), "group {}: rank {} is not a member of {}", name, rank, describe_ranks(ranks));
   const int group_rank = static_cast<int>(member - ranks.begin());
   auto backend = c10::make_intrusive<SimBackend>(std::move(world), std::move(group), group_rank);
-  auto process_group = c10::make_intrusive<c10d::ProcessGroup>(group_rank, static_cast<int>(ranks.size()));
+  auto process_group = c10::make_intrusive<SimProcessGroup>(group_rank, static_cast<int>(ranks.size()));
   for (const auto device : {c10::DeviceType::CPU, c10::DeviceType::CUDA}) {
     process_group->setBackend(device, c10d::ProcessGroup::BackendType::CUSTOM, backend);
   }

@@ -1,0 +1,67 @@
+#include "tests/support/run_ranks.hpp"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+
+#include <thread>
+
+#include "backends/gloo/gloo_backend.hpp"
+#include "reference/core/errors.hpp"
+#include "sim/backend/simulate.hpp"
+
+namespace accel::testing {
+namespace {
+
+// Real Gloo over loopback TCP, one thread per rank; the store is in memory.
+void run_gloo_threads(int num_ranks, const std::function<void(RankContext&)>& body, std::chrono::milliseconds timeout) {
+  verify_interposition();
+  auto store = c10::make_intrusive<c10d::HashStore>();
+  std::vector<std::string> errors(num_ranks);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        RankContext context;
+        context.rank = context.local_rank = rank;
+        context.world_size = context.local_world_size = num_ranks;
+        context.backend = "gloo";
+        context.num_threads = 1;
+        context.generator = make_generator(c10::default_rng_seed_val);
+        const gloo::GlooOptions options{.timeout = timeout};
+        context.world = gloo::make_group("world", store, rank, num_ranks, options);
+        context.new_group = [&, rank, count = 0](const std::vector<int>& ranks) mutable {
+          const auto name = "group" + std::to_string(++count);
+          const auto member = std::find(ranks.begin(), ranks.end(), rank);
+          if (member == ranks.end()) return Group();
+          return gloo::make_group(name, store, static_cast<int>(member - ranks.begin()), static_cast<int>(ranks.size()), options);
+        };
+        context.print = [](const std::string&) {};
+        const RankScope scope(context);
+        body(context);
+        context.world.barrier();  // nobody leaves while another still talks to it
+      } catch (const std::exception& error) {
+        errors[rank] = error.what();
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  std::string all;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    if (!errors[rank].empty()) all += "rank " + std::to_string(rank) + ": " + errors[rank] + "\n";
+  }
+  if (!all.empty()) throw Error(all);
+}
+
+}  // namespace
+
+std::string name_of(Backend backend) { return backend == Backend::kSim ? "Sim" : "GlooThreads"; }
+
+void run_ranks(Backend backend, int num_ranks, const std::function<void(RankContext&)>& body, std::chrono::milliseconds timeout) {
+  if (backend == Backend::kSim) {
+    sim::simulate({.num_ranks = num_ranks, .timeout = timeout}, body);
+  } else {
+    run_gloo_threads(num_ranks, body, timeout);
+  }
+}
+
+}  // namespace accel::testing

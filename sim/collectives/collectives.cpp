@@ -62,6 +62,15 @@ void ring(std::vector<HostBuffer>& buffers, ReduceKind kind, const ParallelFor& 
   for (auto& buffer : buffers) buffer.copy_back();
 }
 
+// A sum of bools may be a byte of 2 or more, which `copy_` would make 1; Gloo's list form keeps it.
+void copy_bytes(at::Tensor& to, const at::Tensor& from) {
+  if (to.scalar_type() == at::kBool && to.is_contiguous()) {
+    to.view(at::kByte).copy_(from.contiguous().view(at::kByte));
+  } else {
+    to.copy_(from);
+  }
+}
+
 void divide(const std::vector<at::Tensor>& tensors, ReduceKind kind, std::size_t num_ranks) {
   if (!kind.average) return;
   for (const auto& tensor : tensors) tensor.detach().div_(static_cast<std::int64_t>(num_ranks));
@@ -136,7 +145,7 @@ void reduce_scatter(AllBuffers ranks, ReduceKind kind, const ParallelFor& parall
     for (const auto& copy : copies) buffers.emplace_back(std::vector<at::Tensor>{copy});
     ring(buffers, kind, parallel_for);
     divide({copies[slot]}, kind, ranks.size());
-    ranks[slot]->outputs[0].copy_(copies[slot].view(ranks[slot]->outputs[0].sizes()));
+    copy_bytes(ranks[slot]->outputs[0], copies[slot].view(ranks[slot]->outputs[0].sizes()));
   }
 }
 

@@ -15,7 +15,7 @@ namespace {
 // Of one element type at a time this many stay in the first-level cache while all ranks' pieces pass by.
 constexpr std::int64_t kTileBytes = 16 << 10;
 // Below this many bytes over all ranks, waking another core costs more than it saves.
-constexpr std::int64_t kSerialBytes = 256 << 10;
+constexpr std::int64_t kSerialBytes = 8 << 20;
 
 template <typename T>
 T combine_sum(T own, T received) {

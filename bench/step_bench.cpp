@@ -1,0 +1,268 @@
+// What the library costs beside what it replaces, measured side by side in one run: ratios, not absolute times.
+//
+//   step_bench [--out FILE.json] [--rounds N]
+//
+// one rank   the same training loop over plain LibTorch and through Accelerator, in turn
+// 64 ranks   one step of 64 simulated ranks (with its all-reduce) beside 64 models stepped in turn on one thread, without
+//            communication, divided by the cores: the floor
+// memory     resident set with 64 and with 128 ranks, in fresh processes; the difference per rank, less its own tensors
+// start      from nothing to the moment when all of 64 ranks run, in a fresh process
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <accel/accel.hpp>
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "sim/backend/simulate.hpp"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::ordered_json;
+namespace nn = torch::nn;
+
+constexpr int kRanks = 64;
+constexpr int kBatch = 8;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+nn::Sequential make_cnn() {
+  nn::Sequential net;
+  net->push_back(nn::Conv2d(nn::Conv2dOptions(1, 16, 3).padding(1)));
+  net->push_back(nn::ReLU());
+  net->push_back(nn::MaxPool2d(2));
+  net->push_back(nn::Conv2d(nn::Conv2dOptions(16, 32, 3).padding(1)));
+  net->push_back(nn::ReLU());
+  net->push_back(nn::MaxPool2d(2));
+  net->push_back(nn::Flatten());
+  net->push_back(nn::Linear(1568, 10));
+  return net;
+}
+
+struct Data {
+  at::Tensor images = torch::rand({4096, 1, 28, 28});
+  at::Tensor labels = torch::randint(0, 10, {4096}, at::kLong);
+};
+
+std::int64_t bytes_of_parameters() {
+  std::int64_t bytes = 0;
+  for (const auto& parameter : make_cnn()->parameters()) bytes += static_cast<std::int64_t>(parameter.nbytes());
+  return bytes;
+}
+
+std::int64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  std::int64_t pages = 0, resident = 0;
+  statm >> pages >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+// --- one rank -------------------------------------------------------------------------------------------------------
+
+double plain_loop(const Data& data, int batch, int steps) {
+  auto net = make_cnn();
+  accel::optim::Adam optimizer(net->parameters(), torch::optim::AdamOptions(1e-3));
+  const auto order = torch::randperm(data.images.size(0), at::kLong);
+  const auto start = Clock::now();
+  for (int step = 0; step < steps; ++step) {
+    const auto rows = order.slice(0, step * batch, (step + 1) * batch);
+    const auto images = data.images.index_select(0, rows);
+    const auto labels = data.labels.index_select(0, rows);
+    auto loss = nn::functional::cross_entropy(net->forward(images), labels);
+    loss.backward();
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+  return seconds_since(start) / steps;
+}
+
+double accelerated_loop(const Data& data, int batch, int steps) {
+  const auto context = accel::make_single_rank();
+  const accel::RankScope scope(*context);
+  accel::Accelerator accelerator;
+  auto net = make_cnn();
+  accel::optim::Adam adam(net->parameters(), torch::optim::AdamOptions(1e-3));
+  accel::DataLoader loader(accel::TensorDataset(data.images, data.labels), {.batch_size = batch, .shuffle = true});
+  auto [model, optimizer, batches] = accelerator.prepare(net, adam, loader);
+  int step = 0;
+  const auto start = Clock::now();
+  for (auto& [images, labels] : batches) {
+    auto window = accelerator.accumulate(model);
+    auto loss = nn::functional::cross_entropy(model(images), labels);
+    accelerator.backward(loss);
+    optimizer.step();
+    optimizer.zero_grad();
+    if (++step == steps) break;
+  }
+  return seconds_since(start) / steps;
+}
+
+Json measure_one_rank(const Data& data, int batch, int rounds) {
+  const int steps = 4096 / batch / 2;
+  plain_loop(data, batch, 8);
+  accelerated_loop(data, batch, 8);
+  // Pairs next to each other in time, in changing order: the ratio of a pair is free of what the machine does meanwhile.
+  std::vector<double> plain, accelerated, ratios;
+  for (int round = 0; round < rounds; ++round) {
+    double a = 0, p = 0;
+    if (round % 2 == 0) {
+      p = plain_loop(data, batch, steps);
+      a = accelerated_loop(data, batch, steps);
+    } else {
+      a = accelerated_loop(data, batch, steps);
+      p = plain_loop(data, batch, steps);
+    }
+    plain.push_back(p);
+    accelerated.push_back(a);
+    ratios.push_back(a / p);
+  }
+  return {{"batch", batch}, {"plain_ms", 1e3 * median(plain)}, {"accelerator_ms", 1e3 * median(accelerated)},
+          {"ratio", median(ratios)}, {"ratio_of_minima", *std::min_element(accelerated.begin(), accelerated.end()) / *std::min_element(plain.begin(), plain.end())}};
+}
+
+// --- 64 ranks -------------------------------------------------------------------------------------------------------
+
+// 64 models in turn on one thread, no communication: seconds of one step of all.
+double models_in_turn(const Data& data, int steps) {
+  std::vector<nn::Sequential> nets;
+  std::vector<std::unique_ptr<accel::optim::Adam>> optimizers;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    nets.push_back(make_cnn());
+    optimizers.push_back(std::make_unique<accel::optim::Adam>(nets.back()->parameters(), torch::optim::AdamOptions(1e-3)));
+  }
+  auto start = Clock::now();
+  for (int step = -1; step < steps; ++step) {
+    if (step == 0) start = Clock::now();  // one step to warm up
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const auto first = ((step + 1) * kRanks + rank) * kBatch % (4096 - kBatch);
+      const auto images = data.images.slice(0, first, first + kBatch);
+      const auto labels = data.labels.slice(0, first, first + kBatch);
+      auto loss = nn::functional::cross_entropy(nets[rank]->forward(images), labels);
+      loss.backward();
+      optimizers[rank]->step();
+      optimizers[rank]->zero_grad();
+    }
+  }
+  return seconds_since(start) / steps;
+}
+
+// Seconds of one step of simulated ranks; `at_end` is called on rank 0 while all ranks still hold their tensors.
+double simulated_ranks(const Data& data, int num_ranks, int steps, const std::function<void()>& at_end = nullptr) {
+  double seconds = 0;
+  accel::sim::simulate({.num_ranks = num_ranks}, [&](accel::RankContext& rank) {
+    accel::Accelerator accelerator({}, rank);
+    auto net = make_cnn();
+    accel::optim::Adam adam(net->parameters(), torch::optim::AdamOptions(1e-3));
+    auto [model, optimizer] = accelerator.prepare(net, adam);
+    auto start = Clock::now();
+    for (int step = -1; step < steps; ++step) {
+      if (step == 0) {
+        accelerator.wait_for_everyone();
+        start = Clock::now();
+      }
+      const auto first = ((step + 1) * num_ranks + rank.rank) * kBatch % (4096 - kBatch);
+      auto loss = nn::functional::cross_entropy(model(data.images.slice(0, first, first + kBatch)), data.labels.slice(0, first, first + kBatch));
+      accelerator.backward(loss);
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+    accelerator.wait_for_everyone();
+    if (rank.rank == 0) {
+      seconds = seconds_since(start) / steps;
+      if (at_end) at_end();
+    }
+    accelerator.wait_for_everyone();
+  });
+  return seconds;
+}
+
+Json measure_64_ranks(const Data& data, int rounds, int cores) {
+  std::vector<double> turns, simulated, ratios;
+  for (int round = 0; round < rounds; ++round) {
+    turns.push_back(models_in_turn(data, 6));
+    simulated.push_back(simulated_ranks(data, kRanks, 6));
+    ratios.push_back(simulated.back() / (turns.back() / cores));
+  }
+  return {{"cores", cores}, {"floor_ms", 1e3 * median(turns) / cores}, {"simulated_ms", 1e3 * median(simulated)}, {"ratio", median(ratios)}};
+}
+
+// --- in fresh processes ---------------------------------------------------------------------------------------------
+
+double ask_child(const std::string& question) {
+  const auto self = std::filesystem::read_symlink("/proc/self/exe").string();
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen((self + " --child " + question).c_str(), "r"), pclose);
+  double answer = 0;
+  if (!pipe || std::fscanf(pipe.get(), "%lf", &answer) != 1) throw accel::Error("a child process of step_bench failed: " + question);
+  return answer;
+}
+
+void answer_child(const std::string& question, int value) {
+  if (question == "rss") {
+    const Data data;
+    std::int64_t bytes = 0;
+    simulated_ranks(data, value, 3, [&] { bytes = resident_bytes(); });
+    std::printf("%lld\n", static_cast<long long>(bytes));
+  } else {
+    std::atomic<int> running{0};
+    double all_running = 0;
+    const auto start = Clock::now();
+    accel::sim::simulate({.num_ranks = value}, [&](accel::RankContext&) {
+      if (++running == value) all_running = seconds_since(start);
+    });
+    std::printf("%.6f\n", all_running);
+  }
+}
+
+Json measure_memory() {
+  const double small = ask_child("rss 64"), large = ask_child("rss 128");
+  // Its own tensors: parameters, gradients, bucket, two moments.
+  const double own = 5.0 * static_cast<double>(bytes_of_parameters());
+  const double per_rank = (large - small) / 64;
+  return {{"rss_64_ranks_mb", small / 1e6}, {"rss_128_ranks_mb", large / 1e6}, {"per_rank_mb", per_rank / 1e6}, {"own_tensors_mb", own / 1e6},
+          {"beyond_tensors_mb", (per_rank - own) / 1e6}};
+}
+
+Json measure_start(int rounds) {
+  std::vector<double> seconds;
+  for (int round = 0; round < rounds; ++round) seconds.push_back(ask_child("start 64"));
+  return {{"ranks", kRanks}, {"seconds", median(seconds)}};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  at::set_num_threads(1);
+  std::string out;
+  int rounds = 9;
+  for (int index = 1; index + 1 < argc; ++index) {
+    const std::string option = argv[index];
+    if (option == "--child" && index + 2 < argc) {
+      answer_child(argv[index + 1], std::atoi(argv[index + 2]));
+      return 0;
+    }
+    if (option == "--out") out = argv[index + 1];
+    if (option == "--rounds") rounds = std::max(1, std::atoi(argv[index + 1]));
+  }
+  const Data data;
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  const Json result = {{"one_rank_batch_8", measure_one_rank(data, 8, rounds)},
+                       {"one_rank_batch_32", measure_one_rank(data, 32, rounds)},
+                       {"ranks_64", measure_64_ranks(data, rounds, cores)},
+                       {"memory", measure_memory()},
+                       {"start", measure_start(3)},
+                       {"python", "not measured"}};
+  std::printf("%s\n", result.dump(2).c_str());
+  if (!out.empty()) std::ofstream(out) << result.dump(2) << '\n';
+}

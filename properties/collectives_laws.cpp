@@ -1,9 +1,9 @@
 // The simulator's collectives give real Gloo's bytes, and those alone.
 #include <fmt/format.h>
-#include <rapidcheck/gtest.h>
+#include <rapidcheck.h>
 
 #include "properties/gen/collective_call.hpp"
-#include "tests/support/budget.hpp"
+#include "tests/support/property.hpp"
 #include "tests/support/run_ranks.hpp"
 
 namespace accel::testing {
@@ -47,20 +47,13 @@ Calls draw_calls(int count, int num_ranks, std::int64_t max_numel) {
 TEST(CollectiveLaws, SimulatorGivesTheBytesOfGloo) {
   // 100 groups of 2 to 8 ranks with 20 calls each: about 1,000 all-reduces, and 1,000 others.
   constexpr int kCallsPerGroup = 20;
-  const int groups = num_cases(100);
-  rc::detail::TestParams params;
-  params.maxSuccess = groups;
-  params.seed = 20261121;
-  const auto result = rc::detail::checkTestable(
-      [] {
-        const int num_ranks = *rc::gen::inRange(2, 9);
-        const auto calls = draw_calls(kCallsPerGroup, num_ranks, 60000);
-        const auto difference = first_difference(num_ranks, calls);
-        RC_LOG(difference);
-        RC_ASSERT(difference.empty());
-      },
-      rc::detail::TestMetadata{}, params);
-  ASSERT_TRUE(result.template is<rc::detail::SuccessResult>()) << [&] { std::ostringstream out; rc::detail::printResultMessage(result, out); return out.str(); }();
+  expect_property(100, [] {
+    const int num_ranks = *rc::gen::inRange(2, 9);
+    const auto calls = draw_calls(kCallsPerGroup, num_ranks, 60000);
+    const auto difference = first_difference(num_ranks, calls);
+    RC_LOG(difference);
+    RC_ASSERT(difference.empty());
+  });
 }
 
 TEST(CollectiveLaws, SimulatorGivesTheBytesOfGlooAt64Ranks) {

@@ -1,0 +1,201 @@
+// Who reads which sample: the plan equals Accelerate's loop, its laws hold, and the loaders keep to it on every backend.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "properties/gen/accelerate_shards.hpp"
+#include "reference/accelerator/accelerator.hpp"
+#include "reference/core/errors.hpp"
+#include "reference/data/shard_plan.hpp"
+#include "reference/state/rng_sync.hpp"
+#include "tests/support/property.hpp"
+#include "tests/support/run_ranks.hpp"
+
+namespace accel::testing {
+namespace {
+
+struct PlanCase {
+  ShardPlanOptions options;
+  int rank = 0;
+};
+
+rc::Gen<PlanCase> plan_case() {
+  return rc::gen::exec([] {
+    PlanCase one;
+    one.options.num_ranks = *rc::gen::inRange(1, 9);
+    one.options.split_batches = *rc::gen::arbitrary<bool>();
+    one.options.even_batches = *rc::gen::arbitrary<bool>();
+    one.options.drop_last = *rc::gen::arbitrary<bool>();
+    one.options.batch_size = *rc::gen::inRange<std::int64_t>(1, 7) * (one.options.split_batches ? one.options.num_ranks : 1);
+    one.options.num_samples = *rc::gen::inRange<std::int64_t>(0, 4 * one.options.batch_size * one.options.num_ranks + 2);
+    one.rank = *rc::gen::inRange(0, one.options.num_ranks);
+    return one;
+  });
+}
+
+std::string describe(const ShardPlanOptions& o) {
+  return fmt::format("N {}, batch {}, P {}, split {}, even {}, drop_last {}", o.num_samples, o.batch_size, o.num_ranks, o.split_batches, o.even_batches, o.drop_last);
+}
+
+// Rank-major, step by step: the order in which a gather sees samples.
+std::vector<std::int64_t> gathered(const ShardPlan& plan, int num_ranks) {
+  std::vector<std::int64_t> stream;
+  for (std::int64_t step = 0;; ++step) {
+    bool any = false;
+    for (int rank = 0; rank < num_ranks; ++rank) {
+      if (step >= plan.num_batches(rank)) continue;
+      any = true;
+      const auto batch = plan.batch(rank, step);
+      stream.insert(stream.end(), batch.begin(), batch.end());
+    }
+    if (!any) return stream;
+  }
+}
+
+TEST(ShardingLaws, PlanEqualsAcceleratesLoop) {
+  expect_property(5000, [] {
+    const auto one = *plan_case();
+    const auto& o = one.options;
+    RC_LOG(describe(o));
+    const auto expected = accelerate_shards({o.num_samples, o.batch_size, o.num_ranks, one.rank, o.split_batches, o.even_batches, o.drop_last});
+    RC_ASSERT(plan_shards(o).indices(one.rank) == expected);
+  });
+}
+
+TEST(ShardingLaws, LengthIsTheNumberOfBatches) {
+  expect_property(2000, [] {
+    const auto one = *plan_case();
+    const auto plan = plan_shards(one.options);
+    RC_ASSERT(plan.num_batches(one.rank) == static_cast<std::int64_t>(plan.indices(one.rank).size()));
+  });
+}
+
+TEST(ShardingLaws, EvenStreamIsTheOrderFollowedByItsOwnStart) {
+  expect_property(2000, [] {
+    auto options = (*plan_case()).options;
+    options.even_batches = true;
+    options.drop_last = false;
+    RC_PRE(options.num_ranks > 1 && options.num_samples > 0);
+    RC_LOG(describe(options));
+    const auto plan = plan_shards(options);
+    const auto stream = gathered(plan, options.num_ranks);
+    const auto total = plan.total_batch_size();
+    RC_ASSERT(static_cast<std::int64_t>(stream.size()) == (options.num_samples + total - 1) / total * total);
+    for (std::size_t place = 0; place < stream.size(); ++place) RC_ASSERT(stream[place] == static_cast<std::int64_t>(place) % options.num_samples);
+    RC_ASSERT(plan.num_duplicates() == static_cast<std::int64_t>(stream.size()) - options.num_samples);
+  });
+}
+
+TEST(ShardingLaws, UnevenShardsPartitionTheSamples) {
+  expect_property(2000, [] {
+    auto options = (*plan_case()).options;
+    options.even_batches = false;
+    options.drop_last = false;
+    auto stream = gathered(plan_shards(options), options.num_ranks);
+    std::sort(stream.begin(), stream.end());
+    std::vector<std::int64_t> all(options.num_samples);
+    std::iota(all.begin(), all.end(), 0);
+    RC_ASSERT(stream == all);
+  });
+}
+
+TEST(ShardingLaws, DropLastLosesLessThanOneStepAndRepeatsNothing) {
+  expect_property(2000, [] {
+    auto options = (*plan_case()).options;
+    options.drop_last = true;
+    const auto plan = plan_shards(options);
+    const auto stream = gathered(plan, options.num_ranks);
+    for (std::size_t place = 0; place < stream.size(); ++place) RC_ASSERT(stream[place] == static_cast<std::int64_t>(place));
+    RC_ASSERT(options.num_samples - static_cast<std::int64_t>(stream.size()) < plan.total_batch_size());
+  });
+}
+
+TEST(ShardingLaws, RemainderCutsExactlyTheDuplicates) {
+  expect_property(2000, [] {
+    auto options = (*plan_case()).options;
+    options.even_batches = true;
+    options.drop_last = false;
+    RC_PRE(options.num_ranks > 1 && options.num_samples > 0);
+    const auto plan = plan_shards(options);
+    const auto last_step = plan.remainder() == 0 ? plan.total_batch_size() : plan.remainder();
+    RC_ASSERT((plan.num_batches(0) - 1) * plan.total_batch_size() + last_step == options.num_samples);
+  });
+}
+
+// --- the loaders, on both backends ----------------------------------------------------------------------------------
+
+struct EpochOfRank {
+  std::vector<std::vector<std::int64_t>> batches;
+  std::vector<bool> ends;
+  std::vector<std::int64_t> metrics;
+};
+
+std::vector<std::int64_t> numbers(const at::Tensor& tensor) {
+  return {tensor.const_data_ptr<std::int64_t>(), tensor.const_data_ptr<std::int64_t>() + tensor.numel()};
+}
+
+struct LoaderCase {
+  std::int64_t num_samples = 1, batch_size = 1;
+  int num_ranks = 2;
+  bool shuffle = false, drop_last = false, split = false, seedable = false;
+  int num_workers = 0;
+};
+
+std::vector<EpochOfRank> read_epochs(Backend backend, const LoaderCase& one, int epochs) {
+  auto all = collect_ranks(backend, one.num_ranks, [&](RankContext& rank) {
+    Accelerator accelerator({.dataloader_config = {.split_batches = one.split, .use_seedable_sampler = one.seedable}}, rank);
+    set_seed(static_cast<std::uint64_t>(5 + rank.rank));  // ranks that drew differently must still agree
+    DataLoader loader(TensorDataset(at::arange(one.num_samples)),
+                      {.batch_size = one.batch_size, .shuffle = one.shuffle, .drop_last = one.drop_last, .num_workers = one.num_workers});
+    auto batches = accelerator.prepare(loader);
+    std::vector<EpochOfRank> read(epochs);
+    for (auto& epoch : read) {
+      for (auto& [ids] : batches) {
+        epoch.batches.push_back(numbers(ids));
+        epoch.ends.push_back(accelerator.gradient_state().end_of_dataloader());
+        const auto metric = numbers(accelerator.gather_for_metrics(ids));
+        epoch.metrics.insert(epoch.metrics.end(), metric.begin(), metric.end());
+      }
+    }
+    return read;
+  });
+  std::vector<EpochOfRank> flat;  // rank-major, then epochs
+  for (auto& rank : all) flat.insert(flat.end(), rank.begin(), rank.end());
+  return flat;
+}
+
+TEST(ShardingLaws, LoadersAgreeOnBothBackendsAndMetricsSeeEverySampleOnce) {
+  expect_property(60, [] {
+    LoaderCase one;
+    one.num_ranks = *rc::gen::inRange(2, 6);
+    one.split = *rc::gen::arbitrary<bool>();
+    one.batch_size = *rc::gen::inRange<std::int64_t>(1, 4) * (one.split ? one.num_ranks : 1);
+    one.num_samples = *rc::gen::inRange<std::int64_t>(1, 30);
+    one.shuffle = *rc::gen::arbitrary<bool>();
+    one.drop_last = *rc::gen::arbitrary<bool>();
+    one.seedable = *rc::gen::arbitrary<bool>();
+    one.num_workers = *rc::gen::inRange(0, 3);
+    RC_LOG(fmt::format("N {}, batch {}, P {}, shuffle {}, drop_last {}, split {}, seedable {}, workers {}", one.num_samples, one.batch_size,
+                       one.num_ranks, one.shuffle, one.drop_last, one.split, one.seedable, one.num_workers));
+    constexpr int kEpochs = 2;
+    const auto sim = read_epochs(Backend::kSim, one, kEpochs);
+    const auto gloo = read_epochs(Backend::kGlooThreads, one, kEpochs);
+    RC_ASSERT(sim.size() == gloo.size());
+    for (std::size_t place = 0; place < sim.size(); ++place) {
+      RC_ASSERT(sim[place].batches == gloo[place].batches);
+      RC_ASSERT(sim[place].metrics == gloo[place].metrics);
+      // All ranks see one stream of metrics, and the end flag on exactly the last batch.
+      RC_ASSERT(sim[place].metrics == sim[place % kEpochs].metrics);
+      for (std::size_t step = 0; step < sim[place].ends.size(); ++step) RC_ASSERT(sim[place].ends[step] == (step + 1 == sim[place].ends.size()));
+      auto seen = sim[place].metrics;
+      std::sort(seen.begin(), seen.end());
+      RC_ASSERT(std::adjacent_find(seen.begin(), seen.end()) == seen.end());
+      if (!one.drop_last) RC_ASSERT(static_cast<std::int64_t>(seen.size()) == one.num_samples);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace accel::testing

@@ -1,0 +1,139 @@
+// The layers of configs/layers.yaml hold in the sources: every include between modules is an allowed edge.
+#include <gtest/gtest.h>
+#include <yaml-cpp/yaml.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Layers {
+  std::map<std::string, std::set<std::string>> allowed;  // module -> modules that it may include
+  std::set<std::string> torch_free;
+};
+
+fs::path source_dir() { return std::getenv("ACCEL_SOURCE_DIR"); }
+
+Layers read_layers() {
+  const auto root = YAML::LoadFile((source_dir() / "configs/layers.yaml").string());
+  Layers layers;
+  for (const auto& entry : root["modules"]) {
+    auto& edges = layers.allowed[entry.first.as<std::string>()];
+    for (const auto& edge : entry.second) edges.insert(edge.as<std::string>());
+  }
+  for (const auto& module : root["torch_free"]) layers.torch_free.insert(module.as<std::string>());
+  return layers;
+}
+
+// The longest module name that is a folder of this path, or the file itself for modules that are one file.
+std::string module_of(const Layers& layers, std::string path) {
+  while (!path.empty()) {
+    if (layers.allowed.contains(path)) return path;
+    const auto slash = path.rfind('/');
+    path = slash == std::string::npos ? "" : path.substr(0, slash);
+  }
+  return "";
+}
+
+struct Include {
+  std::string file, target;
+};
+
+std::vector<Include> includes_of(const std::string& file) {
+  std::vector<Include> includes;
+  std::ifstream in(source_dir() / file);
+  static const std::regex pattern(R"rx(^\s*#include\s+([<"])([^>"]+)[>"])rx");
+  for (std::string line; std::getline(in, line);) {
+    std::smatch match;
+    if (std::regex_search(line, match, pattern)) includes.push_back({file, match[2]});
+  }
+  return includes;
+}
+
+std::vector<std::string> sources() {
+  std::vector<std::string> files;
+  for (const auto* top : {"reference", "backends", "sim"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(source_dir() / top)) {
+      const auto extension = entry.path().extension();
+      if (extension == ".hpp" || extension == ".cpp") files.push_back(fs::relative(entry.path(), source_dir()).string());
+    }
+  }
+  return files;
+}
+
+std::vector<std::string> violations(const Layers& layers, const std::vector<Include>& includes) {
+  std::vector<std::string> found;
+  for (const auto& [file, target] : includes) {
+    const auto from = module_of(layers, file);
+    if (from.empty()) {
+      found.push_back(file + ": belongs to no module of configs/layers.yaml");
+      continue;
+    }
+    const bool is_torch = target.rfind("torch/", 0) == 0 || target.rfind("ATen/", 0) == 0 || target.rfind("c10/", 0) == 0;
+    if (is_torch && layers.torch_free.contains(from)) found.push_back(file + ": includes " + target + ", but " + from + " is free of torch");
+    const auto to = module_of(layers, target);
+    if (to.empty() || to == from) continue;
+    if (!layers.allowed.at(from).contains(to)) found.push_back(file + ": includes " + target + "; " + from + " -> " + to + " is not allowed");
+  }
+  return found;
+}
+
+TEST(LayersTest, SourcesKeepToTheAllowedEdges) {
+  const auto layers = read_layers();
+  std::vector<Include> includes;
+  for (const auto& file : sources()) {
+    for (auto& include : includes_of(file)) includes.push_back(include);
+  }
+  ASSERT_GT(includes.size(), 200u);
+  std::string text;
+  for (const auto& violation : violations(layers, includes)) text += violation + "\n";
+  EXPECT_EQ(text, "");
+}
+
+TEST(LayersTest, ForbiddenEdgeIsNoticed) {
+  const auto layers = read_layers();
+  EXPECT_EQ(violations(layers, {{"reference/core/tree.hpp", "reference/state/rank_context.hpp"}}).size(), 1u);
+  EXPECT_EQ(violations(layers, {{"reference/data/sampler.cpp", "reference/optim/clip.hpp"}}).size(), 1u);
+  EXPECT_EQ(violations(layers, {{"reference/state/rng_sync.cpp", "sim/engine/world.hpp"}}).size(), 1u);
+  EXPECT_EQ(violations(layers, {{"sim/engine/world.cpp", "ATen/core/Tensor.h"}}).size(), 1u);
+  EXPECT_EQ(violations(layers, {{"backends/gloo/gloo_backend.cpp", "sim/engine/world.hpp"}}).size(), 1u);
+}
+
+TEST(LayersTest, EdgesHaveNoCycle) {
+  const auto layers = read_layers();
+  for (const auto& [module, edges] : layers.allowed) {
+    std::set<std::string> reached;
+    std::vector<std::string> open(edges.begin(), edges.end());
+    while (!open.empty()) {
+      const auto next = open.back();
+      open.pop_back();
+      if (!reached.insert(next).second) continue;
+      ASSERT_TRUE(layers.allowed.contains(next)) << module << " names " << next << ", which is no module";
+      for (const auto& further : layers.allowed.at(next)) open.push_back(further);
+    }
+    EXPECT_FALSE(reached.contains(module)) << module << " reaches itself";
+  }
+}
+
+TEST(LayersTest, PublicHeadersDoNotIncludeAllOfTorch) {
+  for (const auto& file : sources()) {
+    if (file.size() < 4 || file.substr(file.size() - 4) != ".hpp") continue;
+    for (const auto& include : includes_of(file)) EXPECT_NE(include.target, "torch/torch.h") << file;
+  }
+}
+
+TEST(LayersTest, EnvironmentIsReadInOnePlace) {
+  for (const auto& file : sources()) {
+    if (file == "reference/config/environment.cpp") continue;
+    std::ifstream in(source_dir() / file);
+    const std::string text((std::istreambuf_iterator<char>(in)), {});
+    EXPECT_EQ(text.find("getenv"), std::string::npos) << file;
+  }
+}
+
+}  // namespace

@@ -1,0 +1,297 @@
+#include "sim/engine/world.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <numeric>
+#include <set>
+#include <thread>
+
+namespace accel::sim {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<int> first_ranks(int count) {
+  std::vector<int> ranks(count);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+// A sum over ints, as the smallest collective.
+struct Value {
+  int input = 0, output = 0;
+};
+
+int all_sum(World& world, Group& group, int rank, int input, Call call = {.op = "all_reduce", .reduce_op = "sum", .dtype = "int32", .shapes = {{1}}}) {
+  auto value = std::make_shared<Value>(Value{input});
+  auto meeting = world.arrive(group, rank, std::move(call), value, [](std::span<const Participant> all) {
+    int sum = 0;
+    for (const auto& one : all) sum += static_cast<Value*>(one.get())->input;
+    for (const auto& one : all) static_cast<Value*>(one.get())->output = sum;
+  });
+  world.wait(rank, *meeting);
+  return value->output;
+}
+
+// The error of a run that must fail.
+RunError failure_of(World& world, const std::function<void(int)>& body) {
+  try {
+    run_ranks(world, body);
+  } catch (const RunError& error) {
+    return error;
+  }
+  throw std::runtime_error("the run was expected to fail");
+}
+
+class WorldSizes : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, WorldSizes, ::testing::Values(1, 2, 3, 8, 64), ::testing::PrintToStringParamName());
+
+TEST_P(WorldSizes, EveryRankGetsTheSumOfEveryCollective) {
+  World world({.num_ranks = GetParam()});
+  std::atomic<int> wrong{0};
+  run_ranks(world, [&](int rank) {
+    auto group = world.group("world", first_ranks(GetParam()));
+    for (int step = 0; step < 50; ++step) {
+      const int expected = GetParam() * (GetParam() - 1) / 2 + GetParam() * step;
+      if (all_sum(world, *group, rank, rank + step) != expected) ++wrong;
+    }
+  });
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST_P(WorldSizes, EveryRankHasAThreadOfItsOwn) {
+  World world({.num_ranks = GetParam()});
+  std::mutex mutex;
+  std::set<std::thread::id> threads;
+  run_ranks(world, [&](int) {
+    const std::lock_guard lock(mutex);
+    threads.insert(std::this_thread::get_id());
+  });
+  EXPECT_EQ(static_cast<int>(threads.size()), GetParam());
+}
+
+TEST(WorldTest, NumberOfRanksIsChecked) {
+  EXPECT_THROW(World({.num_ranks = 0}), ConfigError);
+  EXPECT_THROW(World({.num_ranks = 100000}), ConfigError);
+}
+
+TEST(WorldTest, CallsThatAreIssuedTogetherMeetInOrder) {
+  World world({.num_ranks = 3});
+  std::atomic<int> wrong{0};
+  run_ranks(world, [&](int rank) {
+    auto group = world.group("world", first_ranks(3));
+    std::vector<std::shared_ptr<Value>> values;
+    std::vector<std::shared_ptr<Meeting>> meetings;
+    for (int call = 0; call < 20; ++call) {
+      values.push_back(std::make_shared<Value>(Value{call}));
+      meetings.push_back(world.arrive(*group, rank, {.op = "all_reduce"}, values.back(), [](std::span<const Participant> all) {
+        for (const auto& one : all) static_cast<Value*>(one.get())->output = 3 * static_cast<Value*>(one.get())->input;
+      }));
+    }
+    for (int call = 19; call >= 0; --call) {  // waited for in any order
+      world.wait(rank, *meetings[call]);
+      if (values[call]->output != 3 * call) ++wrong;
+    }
+  });
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(WorldTest, GroupsOfSomeRanksMeetAmongThemselves) {
+  World world({.num_ranks = 4});
+  std::atomic<int> wrong{0};
+  run_ranks(world, [&](int rank) {
+    const bool even = rank % 2 == 0;
+    auto group = world.group(even ? "even" : "odd", even ? std::vector<int>{0, 2} : std::vector<int>{1, 3});
+    auto value = std::make_shared<Value>(Value{rank});
+    auto meeting = world.arrive(*group, rank / 2, {.op = "all_reduce"}, value, [](std::span<const Participant> all) {
+      const int sum = static_cast<Value*>(all[0].get())->input + static_cast<Value*>(all[1].get())->input;
+      for (const auto& one : all) static_cast<Value*>(one.get())->output = sum;
+    });
+    world.wait(rank, *meeting);
+    if (value->output != (even ? 2 : 4)) ++wrong;
+  });
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(WorldTest, DifferentCallsAreExplainedOnEveryRank) {
+  World world({.num_ranks = 4});
+  const auto error = failure_of(world, [&](int rank) {
+    auto group = world.group("world", first_ranks(4));
+    all_sum(world, *group, rank, 1);
+    Call call{.op = "all_reduce", .reduce_op = rank == 2 ? "max" : "sum", .dtype = "float32", .shapes = {{64, 10}}};
+    all_sum(world, *group, rank, 1, std::move(call));
+  });
+  ASSERT_NE(error.diagnosis(), nullptr);
+  EXPECT_EQ(error.diagnosis()->kind, Diagnosis::Kind::kDesync);
+  EXPECT_THAT(error.diagnosis()->ranks, ElementsAre(2));
+  EXPECT_EQ(error.diagnosis()->sequence, 1u);
+  EXPECT_THAT(error.what(), HasSubstr("ranks 0-1, 3: all_reduce(sum, float32 [64, 10])"));
+  EXPECT_THAT(error.what(), HasSubstr("rank 2: all_reduce(max, float32 [64, 10])"));
+  for (const auto& outcome : error.outcomes()) EXPECT_TRUE(outcome.error) << outcome.rank;
+}
+
+TEST(WorldTest, OnATieAllRanksAreCulprits) {
+  World world({.num_ranks = 2});
+  const auto error = failure_of(world, [&](int rank) {
+    auto group = world.group("world", first_ranks(2));
+    all_sum(world, *group, rank, 1, {.op = rank == 0 ? "broadcast" : "all_reduce"});
+  });
+  ASSERT_NE(error.diagnosis(), nullptr);
+  EXPECT_THAT(error.diagnosis()->ranks, ElementsAre(0, 1));
+}
+
+TEST(WorldTest, SkippedCollectiveIsDiagnosedAtOnce) {
+  World world({.num_ranks = 4});  // with a timeout of half an hour
+  const auto start = std::chrono::steady_clock::now();
+  const auto error = failure_of(world, [&](int rank) {
+    auto group = world.group("world", first_ranks(4));
+    for (int step = 0; step < 3; ++step) {
+      if (rank == 3 && step == 2) return;
+      all_sum(world, *group, rank, 1);
+    }
+  });
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
+  ASSERT_NE(error.diagnosis(), nullptr);
+  EXPECT_EQ(error.diagnosis()->kind, Diagnosis::Kind::kHang);
+  EXPECT_THAT(error.diagnosis()->ranks, ElementsAre(3));
+  EXPECT_EQ(error.diagnosis()->sequence, 2u);
+  EXPECT_EQ(error.diagnosis()->waiting.size(), 3u);
+  EXPECT_THAT(error.what(), HasSubstr("3 of 4 ranks arrived (ranks 0-2)"));
+  EXPECT_THAT(error.what(), HasSubstr("missing: rank 3 has ended its program, after all_reduce #1 of group world"));
+}
+
+TEST(WorldTest, RanksThatWaitForEachOtherInTwoGroupsAreDiagnosed) {
+  World world({.num_ranks = 2});
+  const auto error = failure_of(world, [&](int rank) {
+    auto a = world.group("a", {0, 1});
+    auto b = world.group("b", {0, 1});
+    all_sum(world, rank == 0 ? *a : *b, rank, 1);
+    all_sum(world, rank == 0 ? *b : *a, rank, 1);
+  });
+  ASSERT_NE(error.diagnosis(), nullptr);
+  EXPECT_EQ(error.diagnosis()->kind, Diagnosis::Kind::kHang);
+  EXPECT_THAT(error.what(), HasSubstr("group a"));
+  EXPECT_THAT(error.what(), HasSubstr("group b"));
+}
+
+TEST(WorldTest, RankThatThrowsFreesAllOthers) {
+  World world({.num_ranks = 8});
+  const auto error = failure_of(world, [&](int rank) {
+    auto group = world.group("world", first_ranks(8));
+    all_sum(world, *group, rank, 1);
+    if (rank == 5) throw std::runtime_error("out of paper");
+    all_sum(world, *group, rank, 1);
+  });
+  EXPECT_EQ(error.diagnosis(), nullptr);
+  EXPECT_THAT(error.what(), ::testing::StartsWith("rank 5: out of paper"));
+  EXPECT_THAT(error.what(), HasSubstr("ranks 0-4, 6-7: freed"));
+}
+
+TEST(WorldTest, ErrorsOfSeveralRanksAreAllReported) {
+  World world({.num_ranks = 3});
+  const auto error = failure_of(world, [&](int rank) { throw std::runtime_error(rank == 0 ? "no paper" : "no ink"); });
+  EXPECT_THAT(error.what(), HasSubstr("rank 0: no paper"));
+  EXPECT_THAT(error.what(), HasSubstr("ranks 1-2: no ink"));
+}
+
+TEST(WorldTest, ErrorOfTheComputationReachesEveryRank) {
+  World world({.num_ranks = 3});
+  const auto error = failure_of(world, [&](int rank) {
+    auto group = world.group("world", first_ranks(3));
+    auto meeting = world.arrive(*group, rank, {.op = "all_reduce"}, nullptr, [](auto) { throw ArgumentError("cannot add"); });
+    world.wait(rank, *meeting);
+  });
+  EXPECT_STREQ(error.what(), "ranks 0-2: cannot add");
+}
+
+TEST(WorldTest, MessagesArriveInOrderPerTag) {
+  World world({.num_ranks = 2});
+  std::vector<int> received;
+  run_ranks(world, [&](int rank) {
+    auto group = world.group("world", {0, 1});
+    const auto message = [&](int tag) {
+      auto value = std::make_shared<Value>();
+      auto meeting = world.receive(*group, 0, 1, tag, {.op = "recv"}, value, [](const Participant& sent, const Participant& to) {
+        static_cast<Value*>(to.get())->output = static_cast<Value*>(sent.get())->input;
+      });
+      world.wait(1, *meeting);
+      EXPECT_EQ(meeting->source(), 0);
+      received.push_back(value->output);
+    };
+    if (rank == 0) {
+      for (const int value : {1, 2, 3}) world.send(*group, 0, 1, value % 2, {.op = "send"}, std::make_shared<Value>(Value{value}));
+    } else {
+      message(1);
+      message(0);
+      message(1);
+    }
+  });
+  EXPECT_THAT(received, ElementsAre(1, 2, 3));
+}
+
+TEST(WorldTest, ReceiveWithoutASenderIsDiagnosed) {
+  World world({.num_ranks = 2});
+  const auto error = failure_of(world, [&](int rank) {
+    auto group = world.group("world", {0, 1});
+    if (rank == 0) return;
+    world.wait(rank, *world.receive(*group, 0, 1, 0, {.op = "recv"}, nullptr, [](const auto&, const auto&) {}));
+  });
+  ASSERT_NE(error.diagnosis(), nullptr);
+  EXPECT_THAT(error.what(), HasSubstr("recv from rank 0 of group world"));
+}
+
+TEST(WorldTest, RunningRankThatNeverJoinsIsATimeout) {
+  World world({.num_ranks = 2, .timeout = std::chrono::milliseconds(50)});
+  std::atomic<bool> freed{false};
+  const auto error = failure_of(world, [&](int rank) {
+    auto group = world.group("world", {0, 1});
+    if (rank == 1) {
+      while (!freed) std::this_thread::yield();  // runs, and joins nothing
+      return;
+    }
+    try {
+      all_sum(world, *group, rank, 1);
+    } catch (...) {
+      freed = true;
+      throw;
+    }
+  });
+  ASSERT_NE(error.diagnosis(), nullptr);
+  EXPECT_EQ(error.diagnosis()->kind, Diagnosis::Kind::kTimeout);
+  EXPECT_THAT(error.what(), HasSubstr("rank 1 is running"));
+}
+
+TEST(WorldTest, FuturesHearOfTheEndAndOfFailures) {
+  World world({.num_ranks = 2});
+  std::atomic<int> well{0}, failed{0};
+  failure_of(world, [&](int rank) {
+    auto group = world.group("world", {0, 1});
+    const auto count = [&](std::exception_ptr error) { ++(error ? failed : well); };
+    auto first = world.arrive(*group, rank, {.op = "barrier"}, nullptr, [](auto) {});
+    world.when_ended(*first, count);
+    world.wait(rank, *first);
+    if (rank == 1) throw std::runtime_error("gone");
+    auto second = world.arrive(*group, rank, {.op = "barrier"}, nullptr, [](auto) {});
+    world.when_ended(*second, count);
+    world.wait(rank, *second);
+  });
+  EXPECT_EQ(well, 2);
+  EXPECT_LE(failed, 1);  // rank 0 may be freed before it arrives
+}
+
+TEST(WorldTest, MembersOfAGroupMustAgree) {
+  World world({.num_ranks = 2});
+  world.group("pair", {0, 1});
+  EXPECT_THROW(world.group("pair", {1, 0}), ArgumentError);
+}
+
+TEST(DescribeTest, RanksAreGivenAsRanges) {
+  EXPECT_EQ(describe_ranks({3}), "rank 3");
+  EXPECT_EQ(describe_ranks({0, 1, 2, 5, 7, 8}), "ranks 0-2, 5, 7-8");
+}
+
+}  // namespace
+}  // namespace accel::sim

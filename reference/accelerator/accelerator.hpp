@@ -75,7 +75,7 @@ class Accelerator {
   // --- prepare ------------------------------------------------------------------------------------------------------
   /// Models (a ModuleHolder or a shared_ptr of a module), optimizers, loaders and schedules, in any order; returned in
   /// the same order, a single one bare. Loaders, models and optimizers first, schedules last. Prepared objects and
-  /// others pass through. Collective if a model is among them. Optimizers and schedules are referred to: keep them alive.
+  /// others pass through. Collective. Optimizers and schedules are referred to: keep them alive.
   template <typename... Objects>
   auto prepare(Objects&&... objects) {
     static_assert(sizeof...(Objects) > 0, "prepare: nothing to prepare");

@@ -1,5 +1,7 @@
 #include "reference/data/loader_core.hpp"
 
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/full.h>
 #include <fmt/ranges.h>
 
 #include "reference/core/errors.hpp"
@@ -24,11 +26,20 @@ std::shared_ptr<Sampler> plain_sampler(std::int64_t num_samples, const DataLoade
   return std::make_shared<SequentialSampler>(num_samples);
 }
 
+// Without a data_seed the order follows rank 0's seed: ranks that were seeded apart (device_specific) would shuffle apart,
+// and samples would be read twice and never. Accelerate leaves that to the user.
+std::int64_t agreed_seed(const ShardOptions& shard) {
+  if (shard.config.data_seed) return *shard.config.data_seed;
+  auto seed = at::full({1}, static_cast<std::int64_t>(default_generator().current_seed()), at::kLong).to(shard.context->device);
+  shard.context->world.broadcast(seed, /*root=*/0).wait();
+  return seed.item<std::int64_t>();
+}
+
 std::shared_ptr<Sampler> sampler_of_rank(const std::shared_ptr<Sampler>& plain, const ShardOptions& shard) {
   const auto* random = dynamic_cast<const RandomSampler*>(plain.get());
   if (random == nullptr || dynamic_cast<const SeedableRandomSampler*>(random) != nullptr) return plain;
   if (shard.config.use_seedable_sampler) {
-    return std::make_shared<SeedableRandomSampler>(random->size(), shard.config.data_seed, random->generator());
+    return std::make_shared<SeedableRandomSampler>(random->size(), agreed_seed(shard), random->generator());
   }
   if (shard.context->world_size == 1) return plain;
   auto sampler = std::make_shared<RandomSampler>(*random);

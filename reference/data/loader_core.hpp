@@ -38,7 +38,8 @@ class LoaderCore {
   /// A plain loader. Throws ArgumentError with all problems of the options.
   LoaderCore(std::int64_t num_samples, DataLoaderOptions options);
   /// The same loader, sharded for one rank. Draws what Accelerate's prepare draws: one int64 of the default generator for
-  /// a random sampler without a generator among several ranks (unless seedable), else nothing.
+  /// a random sampler without a generator among several ranks (unless seedable), else nothing. Collective for a seedable
+  /// sampler without data_seed: its seed is rank 0's.
   LoaderCore(const LoaderCore& plain, ShardOptions shard);
 
   /// Number of batches of this rank.

@@ -18,13 +18,16 @@ Sha256::Sha256() : context_(EVP_MD_CTX_new(), [](void* context) { EVP_MD_CTX_fre
 }
 
 void Sha256::update(const void* data, std::size_t num_bytes) {
+  ensure(context_ != nullptr, "SHA-256 was already ended");
   ensure(EVP_DigestUpdate(context_of(context_), data, num_bytes) == 1, "SHA-256 update failed");
 }
 
 std::string Sha256::hex() {
+  ensure(context_ != nullptr, "SHA-256 was already ended");  // OpenSSL 3.0 does not check this
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
   unsigned int size = 0;
-  ensure(EVP_DigestFinal_ex(context_of(context_), digest.data(), &size) == 1, "SHA-256 was already ended");
+  ensure(EVP_DigestFinal_ex(context_of(context_), digest.data(), &size) == 1, "SHA-256 failed to end");
+  context_.reset();
   std::string digits;
   for (unsigned int i = 0; i < size; ++i) digits += fmt::format("{:02x}", digest[i]);
   return digits;

@@ -46,10 +46,13 @@ auto default_collate(const std::vector<Sample>& samples) {
   } else if constexpr (MapTree<Sample>) {
     using Item = typename Sample::mapped_type;
     std::map<std::string, decltype(default_collate(std::declval<std::vector<Item>>()))> batch;
+    for (const auto& sample : samples) {
+      check_argument(sample.size() == samples.front().size(), "default_collate: samples of {} and {} keys; expected one set of keys", samples.front().size(), sample.size());
+    }
     for (const auto& [key, unused] : samples.front()) {
       std::vector<Item> items;
       for (const auto& sample : samples) {
-        check_argument(sample.size() == samples.front().size() && sample.contains(key), "default_collate: samples differ in their keys ('{}')", key);
+        check_argument(sample.contains(key), "default_collate: samples differ in their keys ('{}')", key);
         items.push_back(sample.at(key));
       }
       batch.emplace(key, default_collate(items));
@@ -58,12 +61,12 @@ auto default_collate(const std::vector<Sample>& samples) {
   } else if constexpr (SequenceTree<Sample>) {
     using Item = typename Sample::value_type;
     std::vector<decltype(default_collate(std::declval<std::vector<Item>>()))> batch;
+    for (const auto& sample : samples) {
+      check_argument(sample.size() == samples.front().size(), "default_collate: sequences of {} and {} items; expected one length", samples.front().size(), sample.size());
+    }
     for (std::size_t place = 0; place < samples.front().size(); ++place) {
       std::vector<Item> items;
-      for (const auto& sample : samples) {
-        check_argument(sample.size() == samples.front().size(), "default_collate: sequences of {} and {} items; expected one length", samples.front().size(), sample.size());
-        items.push_back(sample[place]);
-      }
+      for (const auto& sample : samples) items.push_back(sample[place]);
       batch.push_back(default_collate(items));
     }
     return batch;

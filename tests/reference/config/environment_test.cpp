@@ -1,0 +1,150 @@
+#include "reference/config/environment.hpp"
+
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+#include <map>
+
+#include "reference/core/errors.hpp"
+
+using testing::HasSubstr;
+
+namespace accel {
+namespace {
+
+const std::vector<std::string> kLaunchVariables = {
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+    "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS",
+    "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE",
+    "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE", "ACCEL_TEST_A", "ACCEL_TEST_B"};
+
+// Starts without any launch variable, and puts back what it found.
+class EnvironmentTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    for (const auto& name : kLaunchVariables) {
+      const char* value = std::getenv(name.c_str());
+      if (value != nullptr) before_[name] = value;
+      unsetenv(name.c_str());
+    }
+  }
+  void TearDown() override {
+    for (const auto& name : kLaunchVariables) unsetenv(name.c_str());
+    set(before_);
+  }
+  static void set(const std::map<std::string, std::string>& variables) {
+    for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), /*overwrite=*/1);
+  }
+  static std::string problems() {
+    try {
+      read_launch_environment();
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  }
+  static void expect_place(int rank, int world_size, int local_rank, int local_world_size) {
+    const auto launch = read_launch_environment();
+    EXPECT_TRUE(launch.is_launched);
+    EXPECT_EQ(launch.rank, rank);
+    EXPECT_EQ(launch.world_size, world_size);
+    EXPECT_EQ(launch.local_rank, local_rank);
+    EXPECT_EQ(launch.local_world_size, local_world_size);
+  }
+
+ private:
+  std::map<std::string, std::string> before_;
+};
+
+TEST_F(EnvironmentTest, AnEmptyVariableIsUnset) {
+  EXPECT_EQ(environment("ACCEL_TEST_A"), std::nullopt);
+  set({{"ACCEL_TEST_A", ""}});
+  EXPECT_EQ(environment("ACCEL_TEST_A"), std::nullopt);
+  set({{"ACCEL_TEST_A", " x"}});
+  EXPECT_EQ(environment("ACCEL_TEST_A"), " x");
+}
+
+TEST_F(EnvironmentTest, TheFirstNonNegativeIntegerIsTaken) {
+  EXPECT_EQ(environment_int({"ACCEL_TEST_A", "ACCEL_TEST_B"}), std::nullopt);
+  set({{"ACCEL_TEST_A", "-1"}, {"ACCEL_TEST_B", "2"}});
+  EXPECT_EQ(environment_int({"ACCEL_TEST_A", "ACCEL_TEST_B"}), 2);
+  set({{"ACCEL_TEST_A", "0"}});
+  EXPECT_EQ(environment_int({"ACCEL_TEST_A", "ACCEL_TEST_B"}), 0);
+}
+
+TEST_F(EnvironmentTest, ATextThatIsNoIntegerIsAConfigError) {
+  for (const auto* text : {"two", "2x", "1.5", "99999999999"}) {
+    set({{"ACCEL_TEST_A", text}});
+    EXPECT_THROW(environment_int({"ACCEL_TEST_A"}), ConfigError) << text;
+  }
+}
+
+TEST_F(EnvironmentTest, WithoutVariablesThisIsOneProcessOfItsOwn) {
+  const auto launch = read_launch_environment();
+  EXPECT_FALSE(launch.is_launched);
+  EXPECT_EQ(launch.rank, 0);
+  EXPECT_EQ(launch.world_size, 1);
+}
+
+TEST_F(EnvironmentTest, TorchrunsVariablesAreRead) {
+  set({{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "4"},
+       {"MASTER_ADDR", "10.0.0.7"}, {"MASTER_PORT", "4321"}});
+  expect_place(5, 8, 1, 4);
+  EXPECT_EQ(read_launch_environment().master_address, "10.0.0.7");
+  EXPECT_EQ(read_launch_environment().master_port, 4321);
+}
+
+TEST_F(EnvironmentTest, OpenMpisVariablesAreRead) {
+  set({{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+       {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
+  expect_place(3, 4, 1, 2);
+}
+
+TEST_F(EnvironmentTest, MpichsVariablesAreRead) {
+  set({{"PMI_RANK", "2"}, {"PMI_SIZE", "6"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "2"}});
+  expect_place(2, 6, 0, 2);
+}
+
+TEST_F(EnvironmentTest, SlurmsVariablesAreRead) {
+  set({{"SLURM_PROCID", "7"}, {"SLURM_NTASKS", "16"}, {"SLURM_LOCALID", "3"}, {"SLURM_NTASKS_PER_NODE", "4"}});
+  expect_place(7, 16, 3, 4);
+}
+
+TEST_F(EnvironmentTest, TorchrunInsideASlurmJobCounts) {
+  set({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"RANK", "1"}, {"WORLD_SIZE", "2"}});
+  EXPECT_EQ(read_launch_environment().rank, 1);
+  EXPECT_EQ(read_launch_environment().world_size, 2);
+}
+
+TEST_F(EnvironmentTest, WithoutLocalVariablesAllRanksAreOnOneMachine) {
+  set({{"RANK", "1"}, {"WORLD_SIZE", "3"}});
+  expect_place(1, 3, 1, 3);
+}
+
+TEST_F(EnvironmentTest, OnlyOneOfRankAndWorldSizeIsAProblem) {
+  set({{"RANK", "0"}});
+  EXPECT_THAT(problems(), HasSubstr("RANK and WORLD_SIZE"));
+  unsetenv("RANK");
+  set({{"WORLD_SIZE", "2"}});
+  EXPECT_THAT(problems(), HasSubstr("RANK and WORLD_SIZE"));
+}
+
+TEST_F(EnvironmentTest, ImpossibleRanksAndPortsAreInOneMessage) {
+  set({{"RANK", "4"}, {"WORLD_SIZE", "4"}, {"MASTER_PORT", "65536"}});
+  EXPECT_THAT(problems(), testing::AllOf(HasSubstr("RANK 4"), HasSubstr("MASTER_PORT 65536")));
+}
+
+TEST_F(EnvironmentTest, AllTextsThatAreNoIntegersAreInOneMessage) {
+  set({{"RANK", "first"}, {"WORLD_SIZE", "all"}, {"LOCAL_RANK", "near"}, {"MASTER_PORT", "http"}});
+  EXPECT_THAT(problems(), testing::AllOf(HasSubstr("RANK: expected an integer, got 'first'"), HasSubstr("'all'"),
+                                         HasSubstr("'near'"), HasSubstr("'http'")));
+}
+
+TEST_F(EnvironmentTest, AWorldOfNoRanksIsAProblem) {
+  set({{"RANK", "0"}, {"WORLD_SIZE", "0"}});
+  EXPECT_THAT(problems(), HasSubstr("WORLD_SIZE 0"));
+}
+
+}  // namespace
+}  // namespace accel

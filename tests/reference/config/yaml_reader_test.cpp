@@ -1,0 +1,112 @@
+#include "reference/config/yaml_reader.hpp"
+
+#include <gmock/gmock.h>
+
+#include "reference/core/errors.hpp"
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+namespace accel {
+namespace {
+
+struct Settings {
+  int epochs = 0;
+  std::optional<double> lr;
+  std::optional<bool> shuffle;
+  std::optional<std::vector<std::string>> tags;
+  std::string name;
+  int width = 0;
+};
+
+Settings read(const std::string& text) {
+  YamlProblems problems("run.yaml");
+  YamlReader reader(YAML::Load(text), "", problems);
+  Settings settings;
+  settings.epochs = reader.required<int>("epochs", [](int n) { return n >= 1; }, "1 or more");
+  settings.lr = reader.optional<double>("lr");
+  settings.shuffle = reader.optional<bool>("shuffle");
+  settings.tags = reader.optional<std::vector<std::string>>("tags");
+  auto model = reader.mapping("model");
+  settings.name = model.required<std::string>("name");
+  settings.width = model.optional<int>("width").value_or(8);
+  model.finish_keys();
+  reader.not_built("fsdp");
+  reader.finish_keys();
+  problems.throw_if_any();
+  return settings;
+}
+
+std::string problems_of(const std::string& text) {
+  try {
+    read(text);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(YamlReaderTest, AFaultlessFileGivesItsValues) {
+  const auto settings = read("epochs: 3\nlr: 1e-3\nshuffle: true\ntags: [a, b]\nmodel:\n  name: mlp\n");
+  EXPECT_EQ(settings.epochs, 3);
+  EXPECT_EQ(settings.lr, 1e-3);
+  EXPECT_EQ(settings.shuffle, true);
+  EXPECT_THAT(settings.tags, testing::Optional(testing::ElementsAre("a", "b")));
+  EXPECT_EQ(settings.name, "mlp");
+  EXPECT_EQ(settings.width, 8);
+}
+
+TEST(YamlReaderTest, ANullIsAnAbsentKey) { EXPECT_EQ(read("epochs: 1\nlr: ~\nmodel: {name: mlp}\n").lr, std::nullopt); }
+
+TEST(YamlReaderTest, AnUnknownKeyIsNamedWithItsLineAndTheKnownOnes) {
+  const auto message = problems_of("epochs: 1\nmodel: {name: mlp}\nepoch: 2\n");
+  EXPECT_THAT(message, HasSubstr("run.yaml:3: epoch: unknown key; known: epochs, fsdp, lr, model, shuffle, tags"));
+}
+
+TEST(YamlReaderTest, AWrongTypeIsNamedWithItsLine) {
+  EXPECT_THAT(problems_of("epochs: many\nmodel: {name: mlp}\n"), HasSubstr("run.yaml:1: epochs: expected 1 or more, got 'many'"));
+  EXPECT_THAT(problems_of("epochs: 1\nshuffle: 7\nmodel: {name: mlp}\n"),
+              HasSubstr("run.yaml:2: shuffle: expected true or false, got '7'"));
+  EXPECT_THAT(problems_of("epochs: 1\nlr: [1]\nmodel: {name: mlp}\n"), HasSubstr("run.yaml:2: lr: expected a number, got a list"));
+  EXPECT_THAT(problems_of("epochs: 1\nmodel: {name: mlp, width: 1.5}\n"),
+              HasSubstr("run.yaml:2: model.width: expected an integer, got '1.5'"));
+}
+
+TEST(YamlReaderTest, AnImpossibleValueIsNamedWithWhatIsExpected) {
+  EXPECT_THAT(problems_of("epochs: 0\nmodel: {name: mlp}\n"), HasSubstr("run.yaml:1: epochs: expected 1 or more, got '0'"));
+}
+
+TEST(YamlReaderTest, AMissingKeyIsNamedWithTheLineOfItsMapping) {
+  EXPECT_THAT(problems_of("epochs: 1\nmodel:\n  width: 2\n"), HasSubstr("run.yaml:3: model.name: missing; it is required"));
+}
+
+TEST(YamlReaderTest, AWrongValueIsNotCalledMissing) {
+  EXPECT_THAT(problems_of("epochs: many\nmodel: {name: mlp}\n"), Not(HasSubstr("missing")));
+}
+
+TEST(YamlReaderTest, AKeyOfAnAbsentMappingIsMissing) {
+  EXPECT_THAT(problems_of("epochs: 1\n"), HasSubstr("run.yaml: model.name: missing; it is required"));
+}
+
+TEST(YamlReaderTest, ATextInPlaceOfAMappingIsNamed) {
+  EXPECT_THAT(problems_of("epochs: 1\nmodel: mlp\n"), HasSubstr("run.yaml:2: model: expected a mapping of keys to values"));
+}
+
+TEST(YamlReaderTest, AKeyThatIsNotBuiltYetSaysSo) {
+  EXPECT_THAT(problems_of("epochs: 1\nmodel: {name: mlp}\nfsdp: true\n"), HasSubstr("run.yaml:3: fsdp: not built yet"));
+}
+
+TEST(YamlReaderTest, AllProblemsAreInOneError) {
+  const auto message = problems_of("epochs: many\nlearning_rate: 1\nmodel:\n  width: wide\n  depth: 2\n");
+  EXPECT_THAT(message, AllOf(HasSubstr("run.yaml:1: epochs"), HasSubstr("run.yaml:2: learning_rate: unknown key"),
+                             HasSubstr("run.yaml:4: model.name: missing"), HasSubstr("run.yaml:4: model.width: expected an integer"),
+                             HasSubstr("run.yaml:5: model.depth: unknown key")));
+}
+
+TEST(YamlReaderTest, AFileThatIsNoMappingIsNamed) {
+  EXPECT_THAT(problems_of("- epochs\n"), HasSubstr("run.yaml:1: the file: expected a mapping"));
+}
+
+}  // namespace
+}  // namespace accel

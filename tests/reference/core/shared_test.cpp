@@ -1,0 +1,83 @@
+#include "reference/core/shared.hpp"
+
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <barrier>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+namespace accel {
+namespace {
+
+void on_threads(int num_threads, const std::function<void(int thread)>& body) {
+  std::barrier start(num_threads);
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < num_threads; ++thread) {
+    threads.emplace_back([&, thread] {
+      start.arrive_and_wait();
+      body(thread);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+TEST(SharedTest, ManyThreadsMakeTheValueOnce) {
+  std::atomic<int> num_made = 0;
+  std::vector<std::shared_ptr<const int>> values(8);
+  on_threads(8, [&](int thread) { values[thread] = shared<int>("many threads", [&] { return ++num_made; }); });
+  EXPECT_EQ(num_made, 1);
+  EXPECT_THAT(values, testing::Each(values.front()));
+  EXPECT_EQ(*values.front(), 1);
+}
+
+TEST(SharedTest, TheValueIsRemadeAfterItsLastHolder) {
+  int num_made = 0;
+  const auto make = [&] { return ++num_made; };
+  auto first = shared<int>("remade", make);
+  auto second = shared<int>("remade", make);
+  first.reset();
+  EXPECT_EQ(*shared<int>("remade", make), 1) << "a holder is left";
+  second.reset();
+  EXPECT_EQ(*shared<int>("remade", make), 2);
+}
+
+TEST(SharedTest, AThrowingMakeLetsTheNextCallerTry) {
+  EXPECT_THROW(shared<int>("throws", []() -> int { throw std::runtime_error("no file"); }), std::runtime_error);
+  EXPECT_EQ(*shared<int>("throws", [] { return 3; }), 3);
+}
+
+TEST(SharedTest, OnlyTheCallerWhoseMakeThrewSeesTheError) {
+  std::atomic<int> num_calls = 0, num_errors = 0;
+  std::vector<std::shared_ptr<const int>> values(8);
+  on_threads(8, [&](int thread) {
+    try {
+      values[thread] = shared<int>("throws once", [&]() -> int {
+        if (++num_calls == 1) throw std::runtime_error("no file");
+        return 3;
+      });
+    } catch (const std::runtime_error&) {
+      ++num_errors;
+    }
+  });
+  EXPECT_EQ(num_calls, 2);
+  EXPECT_EQ(num_errors, 1);
+}
+
+TEST(SharedTest, KeysHaveValuesOfTheirOwn) {
+  const auto one = shared<int>("one", [] { return 1; });
+  const auto two = shared<int>("two", [] { return 2; });
+  EXPECT_EQ(*one, 1);
+  EXPECT_EQ(*two, 2);
+}
+
+TEST(SharedTest, OneKeyServesTwoTypes) {
+  const auto number = shared<int>("key", [] { return 1; });
+  const auto text = shared<std::string>("key", [] { return std::string("text"); });
+  EXPECT_EQ(*number, 1);
+  EXPECT_EQ(*text, "text");
+}
+
+}  // namespace
+}  // namespace accel

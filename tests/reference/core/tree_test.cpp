@@ -1,0 +1,105 @@
+#include "reference/core/tree.hpp"
+
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+using testing::ElementsAre;
+
+namespace accel {
+namespace {
+
+struct Sample {
+  at::Tensor image;
+  std::string name;
+  std::int64_t label = 0;
+  std::vector<at::Tensor> boxes;
+  at::Tensor not_a_member;
+};
+
+}  // namespace
+
+template <>
+inline constexpr auto tree_members<Sample> = std::tuple(&Sample::image, &Sample::name, &Sample::label, &Sample::boxes);
+
+namespace {
+
+at::Tensor number(double value) { return torch::full({1}, value, at::kDouble); }
+
+template <Tree T>
+std::vector<double> numbers_in(const T& tree) {
+  std::vector<double> values;
+  for_each_tensor(tree, [&](const at::Tensor& tensor) { values.push_back(tensor.item<double>()); });
+  return values;
+}
+
+at::Tensor negated(const at::Tensor& tensor) { return -tensor; }
+
+TEST(TreeTest, LeavesAreVisitedInTheOrderOfTheMembers) {
+  const Sample sample{number(1), "cat", 7, {number(2), number(3)}, number(9)};
+  std::string kinds;
+  for_each_leaf(sample, [&](const auto& leaf) {
+    kinds += TensorLeaf<decltype(leaf)> ? 't' : NumberLeaf<decltype(leaf)> ? 'n' : 's';
+  });
+  EXPECT_EQ(kinds, "tsntt");
+  EXPECT_THAT(numbers_in(sample), ElementsAre(1, 2, 3));
+}
+
+TEST(TreeTest, AMapIsVisitedInTheOrderOfItsKeys) {
+  const std::map<std::string, at::Tensor> tree{{"b", number(2)}, {"a", number(1)}, {"c", number(3)}};
+  EXPECT_THAT(numbers_in(tree), ElementsAre(1, 2, 3));
+}
+
+TEST(TreeTest, ForEachTensorMayReplaceTheTensorsOfATree) {
+  std::array<at::Tensor, 2> tree{number(1), number(2)};
+  for_each_tensor(tree, [](at::Tensor& tensor) { tensor = tensor * 10; });
+  EXPECT_THAT(numbers_in(tree), ElementsAre(10, 20));
+}
+
+TEST(TreeTest, MapTensorsReachesEveryTensorOfNestedContainers) {
+  using Nested = std::tuple<at::Tensor, std::pair<at::Tensor, int>, std::vector<std::array<at::Tensor, 1>>,
+                            std::map<std::string, at::Tensor>>;
+  const Nested tree{number(1), {number(2), 5}, {{number(3)}, {number(4)}}, {{"key", number(5)}}};
+  const auto mapped = map_tensors(tree, negated);
+  EXPECT_THAT(numbers_in(mapped), ElementsAre(-1, -2, -3, -4, -5));
+  EXPECT_EQ(std::get<1>(mapped).second, 5);
+}
+
+TEST(TreeTest, MapTensorsLeavesItsArgumentAsItWas) {
+  const std::vector<at::Tensor> tree{number(1), number(2)};
+  map_tensors(tree, negated);
+  EXPECT_THAT(numbers_in(tree), ElementsAre(1, 2));
+}
+
+TEST(TreeTest, MapTensorsOfAStructCopiesOtherLeavesAndMembers) {
+  const Sample sample{number(1), "cat", 7, {number(2)}, number(9)};
+  const auto mapped = map_tensors(sample, negated);
+  EXPECT_THAT(numbers_in(mapped), ElementsAre(-1, -2));
+  EXPECT_EQ(mapped.name, "cat");
+  EXPECT_EQ(mapped.label, 7);
+  EXPECT_EQ(mapped.not_a_member.item<double>(), 9);
+}
+
+TEST(TreeTest, AStructWithoutMembersIsNoTree) {
+  struct Other {
+    at::Tensor tensor;
+  };
+  EXPECT_FALSE(Tree<Other>);
+  EXPECT_TRUE(Tree<Sample>);
+}
+
+TEST(TreeTest, TheBatchSizeIsThatOfTheFirstTensor) {
+  const std::tuple<std::string, at::Tensor, at::Tensor> batch{"text", torch::zeros({3, 2}), torch::zeros({5})};
+  EXPECT_EQ(find_batch_size(batch), 3);
+}
+
+TEST(TreeTest, ABatchWithoutTensorsHasNoSize) {
+  EXPECT_THROW(find_batch_size(std::pair<int, std::string>(1, "one")), ArgumentError);
+  EXPECT_THROW(find_batch_size(std::vector<at::Tensor>{}), ArgumentError);
+}
+
+TEST(TreeTest, ABatchOfATensorWithoutDimensionsHasNoSize) {
+  EXPECT_THROW(find_batch_size(torch::tensor(1.0)), ArgumentError);
+}
+
+}  // namespace
+}  // namespace accel

@@ -1,0 +1,89 @@
+#include "reference/data/batch_sampler.hpp"
+
+#include <gmock/gmock.h>
+
+#include "reference/core/errors.hpp"
+
+using testing::ElementsAre;
+
+namespace accel {
+namespace {
+
+using Batches = std::vector<std::vector<std::int64_t>>;
+
+// Visits samples backwards, and keeps an account of its passes.
+class BackwardsSampler : public Sampler {
+ public:
+  explicit BackwardsSampler(std::int64_t num_samples) : num_samples_(num_samples) {}
+  [[nodiscard]] std::int64_t size() const override { return num_samples_; }
+  std::vector<std::int64_t> begin_pass() override {
+    ++num_begun;
+    std::vector<std::int64_t> order;
+    for (auto sample = num_samples_; sample > 0; --sample) order.push_back(sample - 1);
+    return order;
+  }
+  void end_pass() override { ++num_ended; }
+
+  int num_begun = 0, num_ended = 0;
+
+ private:
+  std::int64_t num_samples_;
+};
+
+Batches whole_pass(BatchSamplerShard& shard) {
+  Batches batches;
+  shard.begin_pass();
+  while (auto batch = shard.next()) batches.push_back(std::move(*batch));
+  return batches;
+}
+
+TEST(BatchSamplerShardTest, BatchesHoldTheSamplersOrder) {
+  BatchSamplerShard shard(std::make_shared<BackwardsSampler>(5), {.batch_size = 2, .num_ranks = 2}, /*rank=*/1);
+  EXPECT_EQ(whole_pass(shard), Batches({{2, 1}, {3, 2}}));
+  EXPECT_EQ(shard.size(), 2);
+}
+
+TEST(BatchSamplerShardTest, TheNumberOfSamplesIsTheSamplers) {
+  BatchSamplerShard shard(std::make_shared<SequentialSampler>(3), {.num_samples = 100, .batch_size = 2}, /*rank=*/0);
+  EXPECT_EQ(whole_pass(shard), Batches({{0, 1}, {2}}));
+}
+
+TEST(BatchSamplerShardTest, TheSamplerDrawsWhenTheFirstBatchIsAskedFor) {
+  const auto sampler = std::make_shared<BackwardsSampler>(4);
+  BatchSamplerShard shard(sampler, {.batch_size = 2}, /*rank=*/0);
+  shard.begin_pass();
+  EXPECT_EQ(sampler->num_begun, 0);
+  shard.next();
+  shard.next();
+  EXPECT_EQ(sampler->num_begun, 1);
+}
+
+TEST(BatchSamplerShardTest, TheSamplersPassEndsOnceAndOnlyWhenItIsExhausted) {
+  const auto sampler = std::make_shared<BackwardsSampler>(4);
+  BatchSamplerShard shard(sampler, {.batch_size = 2}, /*rank=*/0);
+  shard.begin_pass();
+  shard.next();
+  shard.next();
+  EXPECT_EQ(sampler->num_ended, 0);
+  EXPECT_EQ(shard.next(), std::nullopt);
+  EXPECT_EQ(shard.next(), std::nullopt);
+  EXPECT_EQ(sampler->num_ended, 1);
+}
+
+TEST(BatchSamplerShardTest, RanksCutAcceleratesSeedableOrder) {
+  const auto shard_of = [](int rank) {
+    BatchSamplerShard shard(std::make_shared<SeedableRandomSampler>(8, /*data_seed=*/7), {.batch_size = 2, .num_ranks = 2}, rank);
+    auto first = whole_pass(shard);
+    return std::pair(std::move(first), whole_pass(shard));
+  };
+  EXPECT_EQ(shard_of(0), std::pair(Batches({{7, 0}, {1, 5}}), Batches({{3, 6}, {2, 1}})));
+  EXPECT_EQ(shard_of(1), std::pair(Batches({{3, 4}, {2, 6}}), Batches({{5, 7}, {4, 0}})));
+}
+
+TEST(BatchSamplerShardTest, ABatchThatCannotBeSplitIsAnArgumentError) {
+  const auto sampler = std::make_shared<SequentialSampler>(8);
+  EXPECT_THROW(BatchSamplerShard(sampler, {.batch_size = 3, .num_ranks = 2, .split_batches = true}, /*rank=*/0), ArgumentError);
+}
+
+}  // namespace
+}  // namespace accel

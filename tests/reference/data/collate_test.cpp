@@ -1,0 +1,94 @@
+#include "reference/data/collate.hpp"
+
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+using testing::ElementsAre;
+
+namespace accel {
+namespace {
+
+struct Pair {
+  at::Tensor image, label;
+};
+
+}  // namespace
+
+template <>
+inline constexpr auto tree_members<Pair> = std::tuple(&Pair::image, &Pair::label);
+
+namespace {
+
+at::Tensor row(double a, double b) { return torch::tensor({a, b}, at::kDouble); }
+
+void expect_same(const at::Tensor& actual, const at::Tensor& expected) {
+  EXPECT_EQ(actual.scalar_type(), expected.scalar_type());
+  EXPECT_TRUE(actual.equal(expected)) << actual << "\nexpected\n" << expected;
+}
+
+const auto kTwoRows = [] { return torch::tensor({{1.0, 2.0}, {3.0, 4.0}}, at::kDouble); };
+
+TEST(CollateTest, TensorsAreStackedOnANewFirstDimension) {
+  expect_same(default_collate(std::vector<at::Tensor>{row(1, 2), row(3, 4)}), kTwoRows());
+  EXPECT_THAT(default_collate(std::vector<at::Tensor>{torch::tensor(1.0), torch::tensor(2.0)}).sizes(), ElementsAre(2));
+}
+
+TEST(CollateTest, NumbersBecomeATensorOfPythonsType) {
+  expect_same(default_collate(std::vector<int>{1, -2}), torch::tensor({1, -2}, at::kLong));
+  expect_same(default_collate(std::vector<std::uint8_t>{1, 200}), torch::tensor({1, 200}, at::kLong));
+  expect_same(default_collate(std::vector<float>{0.5F, 2.0F}), torch::tensor({0.5, 2.0}, at::kDouble));
+  expect_same(default_collate(std::vector<bool>{true, false}), torch::tensor({true, false}));
+}
+
+TEST(CollateTest, StringsBecomeAVectorOfStrings) {
+  EXPECT_THAT(default_collate(std::vector<std::string>{"a", "b"}), ElementsAre("a", "b"));
+}
+
+TEST(CollateTest, PlacesOfTuplesAreCollatedOnTheirOwn) {
+  using Sample = std::tuple<at::Tensor, int, std::string, bool>;
+  const auto [image, label, name, flag] =
+      default_collate(std::vector<Sample>{{row(1, 2), 5, "a", true}, {row(3, 4), 6, "b", false}});
+  expect_same(image, kTwoRows());
+  expect_same(label, torch::tensor({5, 6}, at::kLong));
+  EXPECT_THAT(name, ElementsAre("a", "b"));
+  expect_same(flag, torch::tensor({true, false}));
+}
+
+TEST(CollateTest, PlacesOfSequencesAreCollatedOnTheirOwn) {
+  const auto batch = default_collate(std::vector<std::vector<int>>{{1, 2, 3}, {4, 5, 6}});
+  ASSERT_EQ(batch.size(), 3U);
+  expect_same(batch[1], torch::tensor({2, 5}, at::kLong));
+  const auto pairs = default_collate(std::vector<std::array<at::Tensor, 1>>{{row(1, 2)}, {row(3, 4)}});
+  expect_same(pairs[0], kTwoRows());
+}
+
+TEST(CollateTest, KeysOfMapsAreCollatedOnTheirOwn) {
+  using Sample = std::map<std::string, std::pair<at::Tensor, int>>;
+  const auto batch = default_collate(std::vector<Sample>{{{"x", {row(1, 2), 5}}}, {{"x", {row(3, 4), 6}}}});
+  expect_same(std::get<0>(batch.at("x")), kTwoRows());
+  expect_same(std::get<1>(batch.at("x")), torch::tensor({5, 6}, at::kLong));
+}
+
+TEST(CollateTest, AStructOfTensorsKeepsItsType) {
+  const Pair batch = default_collate(std::vector<Pair>{{row(1, 2), torch::tensor(0)}, {row(3, 4), torch::tensor(1)}});
+  expect_same(batch.image, kTwoRows());
+  expect_same(batch.label, torch::tensor({0, 1}));
+}
+
+TEST(CollateTest, SamplesOfDifferentShapesAreArgumentErrors) {
+  EXPECT_THROW(default_collate(std::vector<at::Tensor>{torch::zeros({2}), torch::zeros({3})}), ArgumentError);
+  EXPECT_THROW(default_collate(std::vector<std::vector<int>>{{1}, {2, 3}}), ArgumentError);
+  EXPECT_THROW(default_collate(std::vector<std::vector<int>>{{}, {2}}), ArgumentError);
+}
+
+TEST(CollateTest, SamplesOfDifferentKeysAreArgumentErrors) {
+  using Sample = std::map<std::string, int>;
+  EXPECT_THROW(default_collate(std::vector<Sample>{{{"x", 1}}, {{"y", 1}}}), ArgumentError);
+  EXPECT_THROW(default_collate(std::vector<Sample>{{{"x", 1}}, {{"x", 1}, {"y", 1}}}), ArgumentError);
+  EXPECT_THROW(default_collate(std::vector<Sample>{{}, {{"y", 1}}}), ArgumentError);
+}
+
+TEST(CollateTest, NoSamplesAreAnArgumentError) { EXPECT_THROW(default_collate(std::vector<int>{}), ArgumentError); }
+
+}  // namespace
+}  // namespace accel

@@ -1,0 +1,253 @@
+#include "reference/data/data_loader.hpp"
+
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <numeric>
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+namespace accel {
+namespace {
+
+using Batches = std::vector<std::vector<std::int64_t>>;
+
+std::vector<std::int64_t> values_of(const at::Tensor& tensor) {
+  return {tensor.data_ptr<std::int64_t>(), tensor.data_ptr<std::int64_t>() + tensor.numel()};
+}
+
+// Sample i is the number i.
+TensorDataset<at::Tensor> numbers(std::int64_t size) { return TensorDataset(torch::arange(size, at::kLong)); }
+
+template <typename Loader>
+Batches whole_pass(Loader& loader) {
+  Batches batches;
+  for (auto& [batch] : loader) batches.push_back(values_of(batch));
+  return batches;
+}
+
+std::vector<std::int64_t> samples_of(const Batches& batches) {
+  std::vector<std::int64_t> samples;
+  for (const auto& batch : batches) samples.insert(samples.end(), batch.begin(), batch.end());
+  return samples;
+}
+
+std::vector<std::int64_t> range(std::int64_t size) {
+  std::vector<std::int64_t> samples(size);
+  std::iota(samples.begin(), samples.end(), 0);
+  return samples;
+}
+
+// One rank of its own, with the default seed.
+class DataLoaderTest : public testing::Test {
+ protected:
+  template <typename Loader>
+  auto prepared(const Loader& loader, DataLoaderConfiguration config = {}) {
+    return DataLoaderShard(loader, {.context = context_.get(), .config = config});
+  }
+  [[nodiscard]] GradientState& gradient_state() { return context_->gradient_state; }
+  [[nodiscard]] bool generator_equals(const at::Generator& reference) const {
+    return context_->generator.get_state().equal(reference.get_state());
+  }
+  [[nodiscard]] at::Generator copy_of_generator() const { return context_->generator.clone(); }
+
+ private:
+  std::unique_ptr<RankContext> context_ = make_single_rank();
+  RankScope scope_ = RankScope(*context_);
+};
+
+TEST_F(DataLoaderTest, BatchesFollowTheOrderOfTheDataset) {
+  DataLoader loader(numbers(5), {.batch_size = 2});
+  EXPECT_EQ(loader.size(), 3);
+  EXPECT_EQ(whole_pass(loader), Batches({{0, 1}, {2, 3}, {4}}));
+}
+
+TEST_F(DataLoaderTest, DropLastLeavesTheShortBatchOut) {
+  DataLoader loader(numbers(5), {.batch_size = 2, .drop_last = true});
+  EXPECT_EQ(loader.size(), 2);
+  EXPECT_EQ(whole_pass(loader), Batches({{0, 1}, {2, 3}}));
+}
+
+TEST_F(DataLoaderTest, AShuffledPassVisitsEachSampleOnce) {
+  DataLoader plain(numbers(23), {.batch_size = 4, .shuffle = true});
+  auto shard = prepared(plain);
+  const auto first = samples_of(whole_pass(plain)), second = samples_of(whole_pass(shard));
+  EXPECT_NE(first, range(23));
+  EXPECT_NE(first, second);
+  EXPECT_THAT(first, testing::UnorderedElementsAreArray(range(23)));
+  EXPECT_THAT(second, testing::UnorderedElementsAreArray(range(23)));
+}
+
+TEST_F(DataLoaderTest, EachPassDrawsOneInt64OfTheRanksGenerator) {
+  auto loader = prepared(DataLoader(numbers(5), {.batch_size = 2}));
+  const auto reference = copy_of_generator();
+  EXPECT_TRUE(generator_equals(reference)) << "prepare draws nothing on one rank";
+  for (int pass = 0; pass < 2; ++pass) {
+    whole_pass(loader);
+    draw_int64(reference);
+    EXPECT_TRUE(generator_equals(reference)) << "pass " << pass;
+  }
+}
+
+TEST_F(DataLoaderTest, AShuffledPassDrawsItsOwnSeedBeforeTheSamplers) {
+  const auto reference = copy_of_generator();
+  DataLoader loader(numbers(9), {.batch_size = 4, .shuffle = true});
+  for (int pass = 0; pass < 2; ++pass) {
+    draw_int64(reference);
+    const auto seed = static_cast<std::uint64_t>(draw_int64(reference));
+    EXPECT_EQ(samples_of(whole_pass(loader)), values_of(torch::randperm(9, make_generator(seed), at::kLong)));
+    EXPECT_TRUE(generator_equals(reference)) << "pass " << pass;
+  }
+}
+
+TEST_F(DataLoaderTest, ALoaderWithAGeneratorLeavesTheRanksAlone) {
+  const auto reference = copy_of_generator();
+  const auto of_loader = make_generator(3), same = make_generator(3);
+  DataLoader loader(numbers(9), {.batch_size = 4, .shuffle = true, .generator = of_loader});
+  const auto samples = samples_of(whole_pass(loader));
+  draw_int64(same);
+  EXPECT_EQ(samples, values_of(torch::randperm(9, same, at::kLong)));
+  EXPECT_TRUE(generator_equals(reference));
+}
+
+TEST_F(DataLoaderTest, ASamplerOfTheUsersGivesTheOrder) {
+  const auto sampler = std::make_shared<SeedableRandomSampler>(8, /*data_seed=*/7);
+  DataLoader loader(numbers(8), {.batch_size = 4, .sampler = sampler});
+  EXPECT_EQ(whole_pass(loader), Batches({{7, 0, 3, 4}, {1, 5, 2, 6}}));
+}
+
+TEST_F(DataLoaderTest, AllProblemsOfTheOptionsAreInOneMessage) {
+  try {
+    DataLoader loader(numbers(8), {.batch_size = 0, .shuffle = true, .num_workers = -1, .prefetch_factor = 0,
+                                   .sampler = std::make_shared<SequentialSampler>(8)});
+    FAIL() << "expected an ArgumentError";
+  } catch (const ArgumentError& error) {
+    EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("batch_size"), HasSubstr("num_workers"), HasSubstr("prefetch_factor"),
+                                             HasSubstr("shuffle and sampler")));
+  }
+}
+
+TEST_F(DataLoaderTest, ACollateFunctionGetsTheSamples) {
+  DataLoader loader(numbers(3), {.batch_size = 2}, [](const std::vector<std::tuple<at::Tensor>>& samples) {
+    return static_cast<std::int64_t>(samples.size());
+  });
+  std::vector<std::int64_t> sizes;
+  for (const auto size : loader) sizes.push_back(size);
+  EXPECT_THAT(sizes, ElementsAre(2, 1));
+}
+
+TEST_F(DataLoaderTest, OnlyTheLastBatchIsAtTheEnd) {
+  auto loader = prepared(DataLoader(numbers(5), {.batch_size = 2}));
+  for (int pass = 0; pass < 2; ++pass) {
+    std::vector<bool> at_end;
+    for ([[maybe_unused]] auto& batch : loader) at_end.push_back(gradient_state().end_of_dataloader());
+    EXPECT_THAT(at_end, ElementsAre(false, false, true));
+    EXPECT_FALSE(gradient_state().in_dataloader());
+  }
+}
+
+TEST_F(DataLoaderTest, OneBatchIsAtTheEndAtOnce) {
+  auto loader = prepared(DataLoader(numbers(2), {.batch_size = 2}));
+  for ([[maybe_unused]] auto& batch : loader) EXPECT_TRUE(gradient_state().end_of_dataloader());
+  EXPECT_EQ(loader.iteration(), 1);
+}
+
+TEST_F(DataLoaderTest, AnEmptyDatasetYieldsNothing) {
+  for (const bool shuffle : {false, true}) {
+    DataLoader plain(numbers(0), {.batch_size = 2, .shuffle = shuffle});
+    auto loader = prepared(plain);
+    EXPECT_TRUE(whole_pass(plain).empty());
+    EXPECT_TRUE(whole_pass(loader).empty());
+    EXPECT_EQ(loader.iteration(), 0);
+    EXPECT_FALSE(gradient_state().in_dataloader());
+  }
+}
+
+TEST_F(DataLoaderTest, ABreakTakesTheLoaderOffAndTheEpochIsRepeated) {
+  auto loader = prepared(DataLoader(numbers(8), {.batch_size = 2, .shuffle = true}),
+                         {.use_seedable_sampler = true, .data_seed = 7});
+  for (auto& [batch] : loader) {
+    EXPECT_THAT(values_of(batch), ElementsAre(7, 0));
+    EXPECT_TRUE(gradient_state().in_dataloader());
+    break;
+  }
+  EXPECT_FALSE(gradient_state().in_dataloader());
+  EXPECT_FALSE(gradient_state().end_of_dataloader());
+  EXPECT_EQ(gradient_state().remainder(), -1);
+  EXPECT_EQ(loader.iteration(), 0);
+  EXPECT_EQ(whole_pass(loader), Batches({{7, 0}, {3, 4}, {1, 5}, {2, 6}}));
+  EXPECT_EQ(whole_pass(loader), Batches({{3, 6}, {5, 7}, {2, 1}, {4, 0}}));
+  EXPECT_EQ(loader.iteration(), 2);
+}
+
+TEST_F(DataLoaderTest, ABreakOnTheLastBatchRepeatsTheEpochToo) {
+  auto loader = prepared(DataLoader(numbers(8), {.batch_size = 4, .shuffle = true}),
+                         {.use_seedable_sampler = true, .data_seed = 7});
+  for ([[maybe_unused]] auto& batch : loader) {
+    if (gradient_state().end_of_dataloader()) break;
+  }
+  EXPECT_FALSE(gradient_state().in_dataloader());
+  EXPECT_EQ(loader.iteration(), 0);
+  EXPECT_EQ(whole_pass(loader), Batches({{7, 0, 3, 4}, {1, 5, 2, 6}}));
+}
+
+TEST_F(DataLoaderTest, AnExceptionInTheLoopTakesTheLoaderOff) {
+  auto loader = prepared(DataLoader(numbers(8), {.batch_size = 2}));
+  EXPECT_THROW(for ([[maybe_unused]] auto& batch : loader) throw StateError("stop"), StateError);
+  EXPECT_FALSE(gradient_state().in_dataloader());
+}
+
+TEST_F(DataLoaderTest, ALoopInsideAnotherLeavesTheOuterOneActive) {
+  auto outer = prepared(DataLoader(numbers(5), {.batch_size = 2}));
+  auto inner = prepared(DataLoader(numbers(6), {.batch_size = 4}));
+  std::vector<bool> at_end;
+  for ([[maybe_unused]] auto& batch : outer) {
+    std::vector<bool> inner_at_end;
+    for ([[maybe_unused]] auto& inner_batch : inner) {
+      inner_at_end.push_back(gradient_state().end_of_dataloader());
+      EXPECT_EQ(gradient_state().remainder(), 2);
+    }
+    EXPECT_THAT(inner_at_end, ElementsAre(false, true));
+    EXPECT_EQ(gradient_state().remainder(), 1);
+    at_end.push_back(gradient_state().end_of_dataloader());
+  }
+  EXPECT_THAT(at_end, ElementsAre(false, false, true));
+}
+
+TEST_F(DataLoaderTest, APlainLoaderTellsTheRankNothing) {
+  DataLoader loader(numbers(5), {.batch_size = 2});
+  for ([[maybe_unused]] auto& batch : loader) EXPECT_FALSE(gradient_state().in_dataloader());
+}
+
+TEST_F(DataLoaderTest, TheRemainderIsUnknownWhereTheTailIsDropped) {
+  auto loader = prepared(DataLoader(numbers(5), {.batch_size = 2, .drop_last = true}));
+  for ([[maybe_unused]] auto& batch : loader) {
+    EXPECT_TRUE(gradient_state().in_dataloader());
+    EXPECT_EQ(gradient_state().remainder(), -1);
+  }
+}
+
+TEST_F(DataLoaderTest, TheEpochThatItIsToldCounts) {
+  auto loader = prepared(DataLoader(numbers(8), {.batch_size = 8, .shuffle = true}),
+                         {.use_seedable_sampler = true, .data_seed = 7});
+  loader.set_epoch(1);
+  EXPECT_EQ(whole_pass(loader), Batches({{3, 6, 5, 7, 2, 1, 4, 0}}));
+  EXPECT_EQ(loader.iteration(), 2);
+}
+
+TEST_F(DataLoaderTest, WorkersChangeNeitherTheOrderNorTheEnd) {
+  auto loader = prepared(DataLoader(numbers(7), {.batch_size = 2, .num_workers = 3}));
+  Batches batches;
+  std::vector<bool> at_end;
+  for (auto& [batch] : loader) {
+    batches.push_back(values_of(batch));
+    at_end.push_back(gradient_state().end_of_dataloader());
+  }
+  EXPECT_EQ(batches, Batches({{0, 1}, {2, 3}, {4, 5}, {6}}));
+  EXPECT_THAT(at_end, ElementsAre(false, false, false, true));
+}
+
+}  // namespace
+}  // namespace accel

@@ -1,0 +1,119 @@
+#include "reference/precision/autocast.hpp"
+
+#include <ATen/autocast_mode.h>
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include "tests/support/run_ranks.hpp"
+
+namespace accel {
+namespace {
+
+using accel::testing::Backend;
+using accel::testing::collect_ranks;
+
+bool enabled() { return at::autocast::is_autocast_enabled(at::kCPU); }
+bool cache_enabled() { return at::autocast::is_autocast_cache_enabled(); }
+at::ScalarType dtype() { return at::autocast::get_autocast_dtype(at::kCPU); }
+
+// The weight's gradient after three uses under autocast. `between` runs after each use, with the weight's cast cached.
+at::Tensor gradient_of(int rank, bool cache, const std::function<void()>& between = [] {}) {
+  const auto generator = make_generator(rank);
+  const auto weight = torch::randn({16, 16}, generator).requires_grad_();
+  auto hidden = torch::randn({8, 16}, generator);
+  {
+    const Autocast scope({.cache_enabled = cache});
+    for (int use = 0; use < 3; ++use) {
+      hidden = torch::tanh(torch::nn::functional::linear(hidden, weight));
+      between();
+    }
+  }
+  hidden.to(at::kFloat).square().sum().backward();
+  return weight.grad();
+}
+
+// Ranks meet after each use, and some drop their cache there: a shared one would be dropped for all.
+TEST(AutocastTest, EveryRanksGradientIsThatOfARunAlone) {
+  const auto gradients = collect_ranks(Backend::kSim, 8, [](RankContext& rank) {
+    return gradient_of(rank.rank, /*cache=*/true, [&] {
+      rank.world.barrier();
+      if (rank.rank % 2 == 1) { const Autocast other({}); }
+      if (rank.rank == 7) gradient_of(100, /*cache=*/true);
+      rank.world.barrier();
+    });
+  });
+  for (int rank = 0; rank < 8; ++rank) EXPECT_TRUE(gradients[rank].equal(gradient_of(rank, /*cache=*/true))) << rank;
+}
+
+// A cached cast sums the gradients of its uses in bfloat16, so dropping the cache can be seen in the gradient.
+TEST(AutocastTest, TheCacheShowsInTheGradient) {
+  EXPECT_FALSE(gradient_of(0, /*cache=*/true).equal(gradient_of(0, /*cache=*/false)));
+}
+
+TEST(AutocastTest, EligibleOperationsRunInTheLowerPrecision) {
+  const auto weight = torch::ones({2, 2}), input = torch::ones({1, 2});
+  {
+    const Autocast scope({});
+    EXPECT_EQ(torch::nn::functional::linear(input, weight).scalar_type(), at::kBFloat16);
+  }
+  EXPECT_EQ(torch::nn::functional::linear(input, weight).scalar_type(), at::kFloat);
+}
+
+TEST(AutocastTest, AWeightChangedBetweenScopesIsCastAnew) {
+  const auto weight = torch::ones({1, 1}).requires_grad_(), input = torch::ones({1, 1});
+  const auto output = [&] {
+    const Autocast scope({});
+    return torch::nn::functional::linear(input, weight).to(at::kFloat).item<float>();
+  };
+  EXPECT_EQ(output(), 1);
+  weight.data().fill_(2);
+  EXPECT_EQ(output(), 2);
+}
+
+TEST(AutocastTest, AScopeRestoresWhatItFound) {
+  const bool enabled_before = enabled(), cache_before = cache_enabled();
+  const auto dtype_before = dtype();
+  {
+    const Autocast scope({.dtype = at::kHalf, .cache_enabled = false});
+    EXPECT_TRUE(enabled());
+    EXPECT_FALSE(cache_enabled());
+    EXPECT_EQ(dtype(), at::kHalf);
+  }
+  EXPECT_EQ(enabled(), enabled_before);
+  EXPECT_EQ(cache_enabled(), cache_before);
+  EXPECT_EQ(dtype(), dtype_before);
+}
+
+TEST(AutocastTest, ADisabledScopeInsideAnotherRunsInFullPrecision) {
+  const auto weight = torch::ones({2, 2}), input = torch::ones({1, 2});
+  const Autocast outer({});
+  {
+    const Autocast inner({.enabled = false});
+    EXPECT_EQ(torch::nn::functional::linear(input, weight).scalar_type(), at::kFloat);
+  }
+  EXPECT_EQ(torch::nn::functional::linear(input, weight).scalar_type(), at::kBFloat16);
+}
+
+TEST(AutocastTest, AnExceptionEndsTheScope) {
+  const bool before = enabled();
+  try {
+    const Autocast scope({});
+    throw std::runtime_error("stop");
+  } catch (const std::runtime_error&) {
+    EXPECT_EQ(enabled(), before);
+  }
+}
+
+TEST(ConvertToFp32Test, OnlyHalfPrecisionTensorsAreConverted) {
+  const std::vector<at::Tensor> tree = {torch::ones({1}, at::kBFloat16), torch::ones({1}, at::kHalf), torch::ones({1}, at::kDouble),
+                                        torch::ones({1}, at::kLong), at::Tensor()};
+  const auto converted = convert_tree_to_fp32(tree);
+  EXPECT_EQ(converted[0].scalar_type(), at::kFloat);
+  EXPECT_EQ(converted[1].scalar_type(), at::kFloat);
+  EXPECT_TRUE(converted[2].is_same(tree[2]));
+  EXPECT_TRUE(converted[3].is_same(tree[3]));
+  EXPECT_FALSE(converted[4].defined());
+}
+
+}  // namespace
+}  // namespace accel

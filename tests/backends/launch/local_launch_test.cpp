@@ -1,0 +1,212 @@
+#include "backends/launch/local_launch.hpp"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <iostream>
+#include <sstream>
+
+#include "reference/core/errors.hpp"
+#include "tests/programs/support/run_command.hpp"
+
+namespace accel::launch {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::Each;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr int kRanks = 3;
+
+// Keeps what the launcher prints while it lives.
+class Captured {
+ public:
+  explicit Captured(std::ostream& stream) : stream_(stream), before_(stream.rdbuf(text_.rdbuf())) {}
+  ~Captured() { stream_.rdbuf(before_); }
+  Captured(const Captured&) = delete;
+  Captured& operator=(const Captured&) = delete;
+  [[nodiscard]] std::string text() const { return text_.str(); }
+  [[nodiscard]] std::vector<std::string> lines() const {
+    std::vector<std::string> lines;
+    std::istringstream in(text());
+    for (std::string line; std::getline(in, line);) lines.push_back(line);
+    return lines;
+  }
+
+ private:
+  std::ostringstream text_;
+  std::ostream& stream_;
+  std::streambuf* before_;
+};
+
+class LocalLaunchTest : public ::testing::Test {
+ protected:
+  LocalLaunchResult launch(const std::string& mode, LocalLaunchOptions options = {}) {
+    options.command = {accel::testing::bin("faulty_program"), mode, folder_.path()};
+    options.num_processes = kRanks;
+    return launch_local(options);
+  }
+  // Every process that has left its number in the folder has ended and been waited for.
+  void expect_no_process_left() {
+    const auto processes = folder_.files();
+    EXPECT_EQ(processes.size(), kRanks);
+    for (const auto& process : processes) {
+      EXPECT_EQ(kill(static_cast<pid_t>(std::stol(process)), 0), -1) << "process " << process << " is left";
+      EXPECT_EQ(errno, ESRCH);
+    }
+  }
+
+  accel::testing::TemporaryFolder folder_;
+  Captured output_{std::cout};
+  Captured error_{std::cerr};
+};
+
+TEST_F(LocalLaunchTest, EveryRankRunsAndItsOutputHasItsNumberInFront) {
+  const auto result = launch("ok");
+  EXPECT_EQ(result.exit_code, 0) << error_.text();
+  EXPECT_EQ(result.failed_rank, -1);
+  EXPECT_THAT(result.message, IsEmpty());
+  EXPECT_GT(result.peak_rss_bytes, kRanks * (20L << 20));
+  EXPECT_THAT(output_.lines(), ::testing::UnorderedElementsAre("[rank 0] rank 0 of 3 has 20 sums", "[rank 1] rank 1 of 3 has 20 sums",
+                                                               "[rank 2] rank 2 of 3 has 20 sums"));
+  expect_no_process_left();
+}
+
+TEST_F(LocalLaunchTest, OutputWithoutPrefixIsThePrograms) {
+  launch("ok", {.prefix_output = false});
+  EXPECT_THAT(output_.lines(), Each(StartsWith("rank ")));
+}
+
+TEST_F(LocalLaunchTest, ExceptionOfOneRankEndsAllAndIsTold) {
+  const auto result = launch("throw");
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.failed_rank, 1) << error_.text();
+  EXPECT_THAT(result.message, AllOf(HasSubstr("rank 1 ended with exit code 1"), HasSubstr("the ink has run out")));
+  EXPECT_THAT(error_.text(), HasSubstr("[rank 1] error: the ink has run out"));
+  expect_no_process_left();
+}
+
+TEST_F(LocalLaunchTest, ConfigErrorOfOneRankIsExitCodeTwo) {
+  const auto result = launch("throw_config");
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_EQ(result.failed_rank, 1) << error_.text();
+  EXPECT_THAT(result.message, HasSubstr("ink: expected black, got 'none'"));
+  expect_no_process_left();
+}
+
+TEST_F(LocalLaunchTest, ExitCodeOfTheProgramIsKept) {
+  const auto result = launch("code");
+  EXPECT_EQ(result.exit_code, 7);
+  EXPECT_EQ(result.failed_rank, 1);
+  EXPECT_THAT(result.message, HasSubstr("rank 1 ended with exit code 7"));
+  expect_no_process_left();
+}
+
+TEST_F(LocalLaunchTest, RankThatIsKilledEndsAllAndIsTheOneNamed) {
+  const auto result = launch("die");
+  EXPECT_EQ(result.exit_code, 128 + SIGKILL);
+  EXPECT_EQ(result.failed_rank, 1) << error_.text();
+  EXPECT_THAT(result.message, HasSubstr("rank 1 was killed by signal 9"));
+  EXPECT_THAT(output_.text(), Not(HasSubstr("sums")));
+  expect_no_process_left();
+}
+
+TEST_F(LocalLaunchTest, SkippedCollectiveEndsInTheTimeoutOfTheGroup) {
+  const auto result = launch("skip", {.environment = {{"ACCEL_TIMEOUT_SECONDS", "3"}}});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_GE(result.failed_rank, 0);
+  EXPECT_THAT(error_.text(), AllOf(HasSubstr("all_reduce"), AnyOf(HasSubstr("imed out"), HasSubstr("imeout"))));
+  EXPECT_THAT(output_.text(), Not(HasSubstr("sums")));
+  expect_no_process_left();
+}
+
+TEST_F(LocalLaunchTest, RankThatHangsEndsInTheTimeoutOfTheGroup) {
+  const auto result = launch("hang", {.environment = {{"ACCEL_TIMEOUT_SECONDS", "3"}}});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_NE(result.failed_rank, 1) << "that one says nothing; the others' calls time out";
+  EXPECT_THAT(error_.text(), HasSubstr("all_reduce"));
+  expect_no_process_left();
+}
+
+TEST_F(LocalLaunchTest, RankThatIgnoresTheEndIsKilled) {
+  const auto pid_file = folder_.path() + "/";
+  const auto result = launch_local({.command = {"/bin/sh", "-c", "echo > " + pid_file + "$$; trap '' TERM; [ $RANK = 1 ] && exit 5; while :; do sleep 0.1; done"},
+                                    .num_processes = kRanks});
+  EXPECT_EQ(result.exit_code, 5);
+  EXPECT_EQ(result.failed_rank, 1);
+  expect_no_process_left();
+}
+
+TEST_F(LocalLaunchTest, ProcessesSeeTheVariablesOfTheirRank) {
+  const auto result = launch_local({.command = {"/bin/sh", "-c", "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT $INK"},
+                                    .num_processes = 2, .environment = {{"INK", "black"}}});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(output_.lines(), ::testing::UnorderedElementsAre(::testing::MatchesRegex(R"(\[rank 0\] 0/2 0/2 127.0.0.1 [0-9]+ black)"),
+                                                               ::testing::MatchesRegex(R"(\[rank 1\] 1/2 1/2 127.0.0.1 [0-9]+ black)")));
+}
+
+TEST_F(LocalLaunchTest, LastLineWithoutAnEndIsNotLost) {
+  const auto result = launch_local({.command = {"/bin/sh", "-c", "printf out; printf reason >&2; exit 3"}});
+  EXPECT_THAT(output_.lines(), ::testing::ElementsAre("[rank 0] out"));
+  EXPECT_THAT(result.message, ::testing::EndsWith("exit code 3: reason"));
+}
+
+TEST_F(LocalLaunchTest, LinesOfTwoRanksDoNotMix) {
+  const auto result = launch_local({.command = {"/bin/sh", "-c", "i=0; while [ $i -lt 200 ]; do printf '%s' \"$RANK\"; printf '%s\\n' \"$RANK\"; i=$((i+1)); done"},
+                                    .num_processes = kRanks});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(output_.lines().size(), 200U * kRanks);
+  EXPECT_THAT(output_.lines(), Each(AnyOf("[rank 0] 00", "[rank 1] 11", "[rank 2] 22")));
+}
+
+TEST_F(LocalLaunchTest, ProgramThatDoesNotExistIsAConfigError) {
+  try {
+    launch_local({.command = {"./no-such-program"}, .num_processes = 2});
+    FAIL() << "no error";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("no-such-program"), HasSubstr("No such file")));
+  }
+}
+
+TEST_F(LocalLaunchTest, NoProgramOrAnImpossibleNumberOfProcessesIsAConfigError) {
+  EXPECT_THROW(launch_local({.command = {}}), ConfigError);
+  EXPECT_THROW(launch_local({.command = {"true"}, .num_processes = 0}), ConfigError);
+  EXPECT_THROW(launch_local({.command = {"true"}, .num_processes = 5000}), ConfigError);
+}
+
+TEST_F(LocalLaunchTest, BusyPortIsAConfigErrorThatNamesIt) {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), length), 0);
+  ASSERT_EQ(listen(listener, 1), 0);
+  ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length), 0);
+  const int port = ntohs(address.sin_port);
+  try {
+    launch_local({.command = {"true"}, .master_port = port});
+    FAIL() << "no error";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("port " + std::to_string(port) + " is in use"));
+  }
+  close(listener);
+}
+
+TEST_F(LocalLaunchTest, PortThatIsNoPortIsAConfigError) { EXPECT_THROW(launch_local({.command = {"true"}, .master_port = 70000}), ConfigError); }
+
+TEST_F(LocalLaunchTest, FreePortCanBeListenedOn) {
+  EXPECT_EQ(launch_local({.command = {"true"}, .master_port = free_port()}).exit_code, 0);
+}
+
+}  // namespace
+}  // namespace accel::launch

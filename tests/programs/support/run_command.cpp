@@ -1,0 +1,139 @@
+#include "tests/programs/support/run_command.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <stdexcept>
+
+extern char** environ;
+
+namespace accel::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+void require(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error(what + ": " + std::strerror(errno));
+}
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr) throw std::runtime_error(std::string(name) + " is not set; run the test with ctest");
+  return value;
+}
+
+std::vector<std::string> environment_of(const CommandOptions& options) {
+  std::map<std::string, std::string> variables;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    variables[text.substr(0, text.find('='))] = text.substr(text.find('=') + 1);
+  }
+  for (const auto& [name, value] : options.environment) variables[name] = value;
+  std::vector<std::string> entries;
+  for (const auto& [name, value] : variables) {
+    if (!value.empty()) entries.push_back(name + "=" + value);
+  }
+  return entries;
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (auto& string : strings) pointers.push_back(string.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+// Appends what is there; returns false at the end of the stream.
+bool read_some(int descriptor, std::string& text) {
+  std::array<char, 1 << 14> buffer{};
+  const auto count = read(descriptor, buffer.data(), buffer.size());
+  if (count > 0) text.append(buffer.data(), static_cast<std::size_t>(count));
+  return count > 0 || (count < 0 && errno == EINTR);
+}
+
+}  // namespace
+
+CommandResult run_command(const std::vector<std::string>& command, const CommandOptions& options) {
+  auto arguments_storage = command;
+  auto environment_storage = environment_of(options);
+  const auto arguments = pointers_to(arguments_storage);
+  const auto environment = pointers_to(environment_storage);
+  std::array<std::array<int, 2>, 2> pipes{};
+  for (auto& ends : pipes) require(pipe2(ends.data(), O_CLOEXEC) == 0, "pipe");
+
+  const auto started = Clock::now();
+  const pid_t pid = fork();
+  require(pid >= 0, "fork");
+  if (pid == 0) {  // only async-signal-safe calls from here to exec
+    setpgid(0, 0);  // a group of its own, so that its children can be killed with it
+    dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
+    dup2(pipes[0][1], STDOUT_FILENO);
+    dup2(pipes[1][1], STDERR_FILENO);
+    execvpe(arguments[0], arguments.data(), environment.data());
+    _exit(127);
+  }
+  setpgid(pid, pid);
+  for (auto& ends : pipes) close(ends[1]);
+
+  CommandResult result;
+  std::array<std::string*, 2> texts{&result.output, &result.error};
+  std::array<pollfd, 2> waiting{pollfd{pipes[0][0], POLLIN, 0}, pollfd{pipes[1][0], POLLIN, 0}};
+  while (waiting[0].fd >= 0 || waiting[1].fd >= 0) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(started + options.limit - Clock::now()).count();
+    if (left <= 0 && !result.was_killed_at_limit) {
+      result.was_killed_at_limit = true;
+      kill(-pid, SIGKILL);
+    }
+    if (poll(waiting.data(), waiting.size(), static_cast<int>(std::max<long long>(left, 100))) <= 0) continue;
+    for (std::size_t index = 0; index < waiting.size(); ++index) {
+      auto& entry = waiting.at(index);
+      if (entry.fd >= 0 && entry.revents != 0 && !read_some(entry.fd, *texts.at(index))) {
+        close(entry.fd);
+        entry.fd = -1;
+      }
+    }
+  }
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0) require(errno == EINTR, "waitpid");
+  result.seconds = std::chrono::duration<double>(Clock::now() - started).count();
+  result.exit_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  return result;
+}
+
+std::string bin(const std::string& program) { return (fs::path(variable("ACCEL_BIN_DIR")) / program).string(); }
+std::string source(const std::string& path) { return (fs::path(variable("ACCEL_SOURCE_DIR")) / path).string(); }
+
+TemporaryFolder::TemporaryFolder() {
+  auto pattern = (fs::temp_directory_path() / "accel-test.XXXXXX").string();
+  require(mkdtemp(pattern.data()) != nullptr, "mkdtemp");
+  path_ = pattern;
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+std::string TemporaryFolder::write(const std::string& name, const std::string& content) const {
+  std::ofstream(path_ / name, std::ios::binary) << content;
+  return path(name);
+}
+
+std::vector<std::string> TemporaryFolder::files() const {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(path_)) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace accel::testing

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <chrono>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+/// Runs a program as a user does, and keeps all that a user sees of it.
+///
+///     const auto run = run_command({bin("sim-run"), "--ranks", "2", experiment});
+///     EXPECT_EQ(run.exit_code, 0) << run.error;
+///
+/// Thread rule: none; each call has its own process.
+namespace accel::testing {
+
+struct CommandOptions {
+  std::map<std::string, std::string> environment = {};  ///< added to this process's; an empty value unsets
+  std::chrono::seconds limit{60};                       ///< then the program and its children are killed
+};
+
+struct CommandResult {
+  int exit_code = -1;  ///< 128 + signal if it was killed
+  bool was_killed_at_limit = false;
+  std::string output;  ///< standard output
+  std::string error;   ///< standard error
+  double seconds = 0;
+};
+
+/// Standard input is empty. Throws std::runtime_error if the program cannot be started.
+CommandResult run_command(const std::vector<std::string>& command, const CommandOptions& options = {});
+
+/// A program of the build, and a file of the source tree, by name.
+std::string bin(const std::string& program);
+std::string source(const std::string& path);
+
+/// A folder that goes when the value does.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  [[nodiscard]] std::string path(const std::string& name = "") const { return name.empty() ? path_.string() : (path_ / name).string(); }
+  /// Writes a file of the folder and returns its path.
+  std::string write(const std::string& name, const std::string& content) const;
+  /// The names in the folder, sorted.
+  [[nodiscard]] std::vector<std::string> files() const;
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace accel::testing

@@ -9,6 +9,7 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tests/programs/support/run_command.hpp"
 
@@ -51,9 +52,12 @@ class BadInputTest : public ::testing::Test {
   [[nodiscard]] std::string bad(const std::string& content) const { return folder_.write("bad.yaml", content); }
   // The good file with one line more, or another in its place.
   [[nodiscard]] std::string with(const std::string& line) const {
-    std::string text = kGood;
     const auto key = line.substr(0, line.find(':') + 1);
-    if (const auto at = text.find("\n" + key); at != std::string::npos) text.erase(at + 1, text.find('\n', at + 1) - at);
+    std::string text;
+    std::istringstream in(kGood);
+    for (std::string kept; std::getline(in, kept);) {
+      if (kept.rfind(key, 0) != 0) text += kept + "\n";
+    }
     return bad(text + line + "\n");
   }
 
@@ -115,6 +119,11 @@ TEST_F(BadInputTest, FileThatIsNotYamlIsRefusedWithTheLine) {
 
 TEST_F(BadInputTest, KeyThatIsNoTextIsRefusedWithItsLine) {
   expect_refused(sim_run({bad(std::string(kGood) + "? [a, b]\n: 3\n")}), HasSubstr("bad.yaml:10:"));
+  expect_refused(sim_run({with("model: {name: mlp, {a: b}: 3}")}), HasSubstr("bad.yaml:9: model.: a key that is no name"));
+}
+
+TEST_F(BadInputTest, KeyGivenTwiceIsRefused) {
+  expect_refused(sim_run({bad(std::string(kGood) + "batch_size: 16\n")}), HasSubstr("bad.yaml:10: batch_size: given twice"));
 }
 
 // --- the data ------------------------------------------------------------------------------------------------------------
@@ -226,8 +235,8 @@ TEST_F(BadInputTest, WhatIsNotBuiltYetSaysSo) {
   for (const std::string option : {"--project-dir", "--save-every", "--resume", "--schedule", "--seed-schedule", "--event-log", "--faults", "--diagnosis",
                                    "--network", "--clock", "--timeline", "--report"}) {
     expect_refused(sim_run({option, "x", good()}), HasSubstr(option + ": not built yet"));
-    expect_refused(sim_run({good(), option + "=x"}), HasSubstr(option + ": not built yet"));
   }
+  expect_refused(sim_run({good(), "--faults=x"}), HasSubstr("--faults: not built yet"));
   expect_refused(sim_run({"plan", "--length", "10"}), HasSubstr("plan: not built yet"));
   expect_refused(sim_run({"--ranks", "2", "--", "./program", "argument"}), HasSubstr("not built yet"));
   expect_refused(sim_run({with("accelerator: {mixed_precision: fp16}")}), HasSubstr("fp16 and fp8 are not built yet"));

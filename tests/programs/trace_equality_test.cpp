@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/programs/support/run_command.hpp"
 #include "tests/programs/support/trace.hpp"
 
@@ -13,8 +15,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr const char* kExperiments[] = {"mlp_sgd_seedable", "cnn_adamw_accumulation", "cnn_bf16_drop_last",
-                                        "mlp_wide",         "mlp_split_batches",      "mlp_in_order"};
+const std::string kExperiments[] = {"mlp_sgd_seedable", "cnn_adamw_accumulation", "cnn_bf16_drop_last",
+                                     "mlp_wide",         "mlp_split_batches",      "mlp_in_order"};
 
 Trace run_traced(const std::string& experiment, int ranks, const std::string& backend) {
   const TemporaryFolder folder;

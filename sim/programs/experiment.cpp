@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <set>
 
 #include "reference/config/yaml_reader.hpp"
 #include "reference/core/errors.hpp"
@@ -35,6 +36,22 @@ void apply_override(YAML::Node root, const std::string& text) {
     rest.erase(0, dot + 1);
   }
   node[rest] = value;
+}
+
+// YAML allows any value as a key, and its parser keeps the first of two equal keys; here keys are names, each given once.
+void check_keys(const YAML::Node& node, const std::string& path, YamlProblems& problems) {
+  if (!node.IsMap()) return;
+  std::set<std::string> seen;
+  for (const auto& entry : node) {
+    const auto line = entry.first.Mark().line;
+    if (!entry.first.IsScalar()) {
+      problems.add(line, fmt::format("{}: a key that is no name; expected `name: value`", path.empty() ? "the file" : path));
+      problems.throw_if_any();
+    }
+    const auto& key = entry.first.Scalar();
+    if (!seen.insert(key).second) problems.add(line, fmt::format("{}{}: given twice", path, key));
+    if (path.empty()) check_keys(entry.second, key + ".", problems);  // no experiment is deeper
+  }
 }
 
 ModelConfig read_model(YamlReader reader) {
@@ -97,6 +114,7 @@ void read_dataloader(YamlReader reader, DataLoaderConfiguration& config) {
 
 Experiment read_experiment(const std::string& file, const std::vector<std::string>& overrides, int num_ranks) {
   check_config(std::filesystem::exists(file), "{}: no such file", file);
+  check_config(!std::filesystem::is_directory(file), "{}: is a folder; expected an experiment file", file);
   YAML::Node root;
   try {
     root = YAML::LoadFile(file);
@@ -106,11 +124,12 @@ Experiment read_experiment(const std::string& file, const std::vector<std::strin
     throw ConfigError(fmt::format("{}: cannot be read: {}", file, error.what()));
   }
   if (root.IsNull()) root = YAML::Node(YAML::NodeType::Map);
+  YamlProblems problems(file);
+  check_keys(root, "", problems);
   if (root.IsMap()) {
     for (const auto& text : overrides) apply_override(root, text);
   }
 
-  YamlProblems problems(file);
   YamlReader reader(root, "", problems);
   Experiment experiment;
   experiment.task = reader.required<std::string>("task", [](const auto& name) { return name == "fashion_mnist"; }, "fashion_mnist");

@@ -56,16 +56,22 @@ bool shows_progress(const Arguments& arguments) {
   return arguments.progress == "on" || isatty(STDERR_FILENO) != 0;
 }
 
-// A file that is there in full or not at all.
+// A file that is there in full or not at all. What exists and is no file (a pipe, /dev/stdout) is written to: a rename
+// would put a file in its place.
 void write_file(const fs::path& path, const std::vector<std::string>& lines) {
-  const auto temporary = path.string() + ".tmp";
+  const bool replaces = !fs::exists(path) || fs::is_regular_file(path);
+  const auto target = replaces ? fs::path(path.string() + ".tmp") : path;
   {
-    std::ofstream out(temporary);
+    std::ofstream out(target);
     for (const auto& line : lines) out << line << '\n';
     out.flush();
-    if (!out) throw Error(fmt::format("{}: cannot be written", path.string()));
+    if (!out) {
+      std::error_code ignored;
+      if (replaces) fs::remove(target, ignored);
+      throw Error(fmt::format("{}: cannot be written", path.string()));
+    }
   }
-  fs::rename(temporary, path);
+  if (replaces) fs::rename(target, path);
 }
 
 void check_writable(const std::string& path) {

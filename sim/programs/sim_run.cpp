@@ -129,15 +129,24 @@ int run_simulated(const Arguments& arguments, const Experiment& experiment, cons
 
 fs::path result_file(const std::string& folder, int rank) { return fs::path(folder) / fmt::format("rank{}.json", rank); }
 
-int run_worker(const Arguments& arguments, const Experiment& experiment, const FashionMnist& data) {
-  const auto context = make_real_rank(arguments.backend);
-  const RankScope scope(*context);
+void run_rank(RankContext& context, const Arguments& arguments, const Experiment& experiment, const FashionMnist& data) {
+  const RankScope scope(context);
   const TrainOptions options{.trace = !arguments.trace.empty(), .progress_descriptor = shows_progress(arguments) ? kProgressDescriptor : -1};
-  const auto result = train_experiment(*context, experiment, data, options);
-  context->world.barrier();
-  write_file(result_file(arguments.worker_dir, context->rank),
+  const auto result = train_experiment(context, experiment, data, options);
+  context.world.barrier();
+  write_file(result_file(arguments.worker_dir, context.rank),
              {Json{{"steps", result.steps}, {"samples", result.samples}, {"seconds", result.seconds}, {"loss", result.loss},
                    {"eval_correct", result.eval_correct}, {"eval_samples", result.eval_samples}, {"trace", result.trace}}.dump()});
+}
+
+int run_worker(const Arguments& arguments, const Experiment& experiment, const FashionMnist& data) {
+  auto context = make_real_rank(arguments.backend);
+  try {
+    run_rank(*context, arguments, experiment, data);
+  } catch (...) {
+    keep_until_exit(std::move(context));
+    throw;
+  }
   return kSuccess;
 }
 

@@ -184,7 +184,9 @@ class Launch {
       process.running = false;
       result_.peak_rss_bytes += usage.ru_maxrss * 1024;
       const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-      if (code != 0 && !failed()) {
+      // Of those that ended since the last look, one that was killed is the cause; the others fail because it is gone.
+      const bool is_cause = !deadline_ && WIFSIGNALED(status) && result_.exit_code <= 128;
+      if (code != 0 && (!failed() || is_cause)) {
         result_.exit_code = code;
         result_.failed_rank = static_cast<int>(rank);
       }

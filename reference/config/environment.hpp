@@ -26,7 +26,8 @@ struct LaunchEnvironment {
   bool is_launched = false;  ///< false: none of the variables is set, this is one process of its own
 };
 
-/// Throws ConfigError with all problems found: a rank outside the world, a missing address, a port that is no port.
+/// Throws ConfigError with all problems found: a rank outside the world, half of a pair of
+/// variables, a port that is no port.
 LaunchEnvironment read_launch_environment();
 
 }  // namespace accel

@@ -38,8 +38,8 @@ class GeneratorScope {
   const at::Generator* previous_;
 };
 
-/// Throws InternalError if LibTorch's default generator or autocast cache did not yield to ours at load time, which
-/// happens when a program was linked without exporting its symbols.
+/// Throws InternalError if LibTorch's default generator did not yield to ours at load time, which happens when a program
+/// was linked without exporting its symbols. (The autocast cache is replaced by the same object file, in the same way.)
 void verify_interposition();
 
 }  // namespace accel

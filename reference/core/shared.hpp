@@ -1,9 +1,9 @@
 #pragma once
 
-#include <any>
 #include <functional>
 #include <memory>
 #include <string>
+#include <typeinfo>
 
 /// Read-only data that all ranks of a process share.
 ///

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "backends/launch/local_launch.hpp"
+#include "backends/nccl/nccl_backend.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
 #include "sim/backend/simulate.hpp"
@@ -201,6 +202,8 @@ int run_processes(const Arguments& arguments) {
 int run_experiment(const Arguments& arguments) {
   const int limit = arguments.backend == "sim" ? sim::World::kMaxRanks : kMaxProcesses;
   check_config(arguments.ranks >= 1 && arguments.ranks <= limit, "--ranks: {} ranks; expected 1 to {}", arguments.ranks, limit);
+  check_config(arguments.backend != "nccl" || nccl::is_available(),
+               "--backend nccl: this build has no CUDA, or this machine no GPU that CUDA sees; build with `./dev build gpu`, or use gloo or sim");
   check_writable(arguments.trace);
   const auto experiment = read_experiment(arguments.experiment, with_overrides(arguments), arguments.ranks);
   const auto data = load_fashion_mnist(experiment.data_dir, experiment.limit, experiment.eval_limit);

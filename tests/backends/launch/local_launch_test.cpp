@@ -138,9 +138,11 @@ TEST_F(LocalLaunchTest, RankThatHangsEndsInTheTimeoutOfTheGroup) {
 }
 
 TEST_F(LocalLaunchTest, RankThatIgnoresTheEndIsKilled) {
-  const auto pid_file = folder_.path() + "/";
-  const auto result = launch_local({.command = {"/bin/sh", "-c", "echo > " + pid_file + "$$; trap '' TERM; [ $RANK = 1 ] && exit 5; while :; do sleep 0.1; done"},
-                                    .num_processes = kRanks});
+  // Rank 1 fails once all are deaf to SIGTERM.
+  const std::string script = "trap '' TERM; echo > $FOLDER/$$; "
+                             "if [ $RANK = 1 ]; then while [ $(ls $FOLDER | wc -l) -lt 3 ]; do sleep 0.02; done; exit 5; fi; "
+                             "while :; do sleep 0.1; done";
+  const auto result = launch_local({.command = {"/bin/sh", "-c", script}, .num_processes = kRanks, .environment = {{"FOLDER", folder_.path()}}});
   EXPECT_EQ(result.exit_code, 5);
   EXPECT_EQ(result.failed_rank, 1);
   expect_no_process_left();

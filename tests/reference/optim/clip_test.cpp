@@ -17,9 +17,9 @@ at::Tensor with_grad(const std::vector<double>& gradient) {
 }
 
 TEST(ClipTest, TheNormIsThatOfAllGradientsTogether) {
-  const std::vector<at::Tensor> parameters = {with_grad({2, 0}), with_grad({-3, 6})};
+  const std::vector<at::Tensor> parameters = {with_grad({3, 4}), with_grad({-12})};
   const auto norm = clip_grad_norm(parameters, /*max_norm=*/100);
-  EXPECT_EQ(norm.item<double>(), 7);
+  EXPECT_EQ(norm.item<double>(), 13);  // of 5 and 12: all squares are exact
   EXPECT_EQ(norm.dim(), 0);
 }
 
@@ -32,11 +32,11 @@ TEST(ClipTest, GradientsWithinTheNormKeepTheirBits) {
 
 // Python: (1 / (norm + 1e-6)) * max_norm, so the norm afterwards is a little below max_norm.
 TEST(ClipTest, LongerGradientsAreScaledByPythonsFactor) {
-  const std::vector<at::Tensor> parameters = {with_grad({2, 0}), with_grad({-3, 6})};
+  const std::vector<at::Tensor> parameters = {with_grad({3, 4}), with_grad({-12})};
   clip_grad_norm(parameters, /*max_norm=*/3.5);
-  const double factor = (1 / (7 + 1e-6)) * 3.5;
-  EXPECT_TRUE(parameters[0].grad().equal(torch::tensor({2 * factor, 0.0}, at::kDouble)));
-  EXPECT_TRUE(parameters[1].grad().equal(torch::tensor({-3 * factor, 6 * factor}, at::kDouble)));
+  const double factor = (1 / (13 + 1e-6)) * 3.5;
+  EXPECT_TRUE(parameters[0].grad().equal(torch::tensor({3 * factor, 4 * factor}, at::kDouble)));
+  EXPECT_TRUE(parameters[1].grad().equal(torch::tensor({-12 * factor}, at::kDouble)));
 }
 
 TEST(ClipTest, ClippingAgreesWithLibTorchs) {

@@ -27,6 +27,7 @@ function(accel_test name)
   cmake_parse_arguments(ARG "TORCH" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
   accel_program(${name} SOURCES ${ARG_SOURCES} DEPS ${ARG_DEPS} GTest::gmock GTest::gtest)
   string(REPLACE "-" "_" target ${name})
+  target_compile_options(${target} PRIVATE ${ACCEL_TEST_OPTIONS})
   if(ARG_TORCH)
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)  # flags as of the precompiled header
     target_precompile_headers(${target} REUSE_FROM accel_test_pch)

@@ -4,9 +4,6 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include <algorithm>
-#include <cstring>
-
 #include "reference/core/errors.hpp"
 
 namespace accel {
@@ -103,21 +100,6 @@ at::Tensor Group::all_gather(const at::Tensor& tensor) const {
   auto what = state_->next("all_gather");
   with_context(what, [&] { return Work(state_->process_group->allgather(outputs, inputs), what); }).wait();
   return output;
-}
-
-std::vector<std::string> Group::all_gather_bytes(const std::string& bytes) const {
-  if (!state_->process_group) return {bytes};
-  const auto lengths = all_gather(at::full({1}, static_cast<std::int64_t>(bytes.size()), at::kLong));
-  const auto* length = lengths.const_data_ptr<std::int64_t>();
-  const auto longest = *std::max_element(length, length + size());
-  auto padded = at::zeros({std::max<std::int64_t>(longest, 1)}, at::kByte);
-  std::memcpy(padded.data_ptr(), bytes.data(), bytes.size());
-  const auto all = all_gather(padded);
-  std::vector<std::string> result;
-  for (int rank = 0; rank < size(); ++rank) {
-    result.emplace_back(static_cast<const char*>(all.const_data_ptr()) + rank * padded.numel(), length[rank]);
-  }
-  return result;
 }
 
 void Group::barrier() const {

@@ -58,8 +58,6 @@ class Group {
   [[nodiscard]] Work broadcast(at::Tensor& tensor, int root = 0) const;
   /// (n, ...) on each rank -> (size() * n, ...) in the order of the ranks.
   [[nodiscard]] at::Tensor all_gather(const at::Tensor& tensor) const;
-  /// Every rank's bytes, in the order of the ranks; lengths may differ.
-  [[nodiscard]] std::vector<std::string> all_gather_bytes(const std::string& bytes) const;
   /// Returns once every rank has called it.
   void barrier() const;
   /// Point to point; `tag` separates streams between the same two ranks.

@@ -84,7 +84,13 @@ void World::check_deadlines() {
     if (failure_) return;
     const Meeting* late = nullptr;
     for (const auto* meeting : blocked_) {
-      if (meeting != nullptr && meeting->deadline_ < now && !meeting->waiters_.empty()) late = meeting;
+      if (meeting != nullptr && meeting->deadline_ < now) late = meeting;
+    }
+    // Nobody waits in the engine, but somebody may wait for a future of it.
+    for (const auto& [name, group] : groups_) {
+      for (const auto& [sequence, meeting] : group->open) {
+        if (late == nullptr && meeting->deadline_ < now) late = meeting.get();
+      }
     }
     if (late == nullptr) return;
     ended = fail(std::make_exception_ptr(DiagnosedError(diagnose_timeout(*late))));

@@ -1,10 +1,7 @@
 // What is wrong with a command line, a file or the environment ends the run before anything has run: exit code 2, and a
 // message that names the place, what was expected and what was given.
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -288,17 +285,9 @@ TEST_F(BadInputTest, TraceIntoADeviceIsWrittenThereAndDoesNotReplaceIt) {
 }
 
 TEST_F(BadInputTest, BusyMasterPortIsNamed) {
-  const int listener = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), length), 0);
-  ASSERT_EQ(listen(listener, 1), 0);
-  ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length), 0);
-  const auto port = std::to_string(ntohs(address.sin_port));
+  const BusyPort busy;
+  const auto port = std::to_string(busy.port());
   expect_refused(sim_run({"--backend", "gloo", "--ranks", "2", good()}, {{"MASTER_PORT", port}}), HasSubstr("MASTER_PORT: port " + port + " is in use"));
-  close(listener);
 }
 
 TEST_F(BadInputTest, EnvironmentVariableThatIsNoNumberIsRefused) {

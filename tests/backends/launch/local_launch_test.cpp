@@ -1,11 +1,8 @@
 #include "backends/launch/local_launch.hpp"
 
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <iostream>
@@ -186,22 +183,14 @@ TEST_F(LocalLaunchTest, NoProgramOrAnImpossibleNumberOfProcessesIsAConfigError) 
 }
 
 TEST_F(LocalLaunchTest, BusyPortIsAConfigErrorThatNamesIt) {
-  const int listener = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), length), 0);
-  ASSERT_EQ(listen(listener, 1), 0);
-  ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length), 0);
-  const int port = ntohs(address.sin_port);
+  const accel::testing::BusyPort busy;
+  const int port = busy.port();
   try {
     launch_local({.command = {"true"}, .master_port = port});
     FAIL() << "no error";
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), HasSubstr("port " + std::to_string(port) + " is in use"));
   }
-  close(listener);
 }
 
 TEST_F(LocalLaunchTest, PortThatIsNoPortIsAConfigError) { EXPECT_THROW(launch_local({.command = {"true"}, .master_port = 70000}), ConfigError); }

@@ -1,5 +1,8 @@
 #include "tests/programs/support/run_command.hpp"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -112,6 +115,20 @@ CommandResult run_command(const std::vector<std::string>& command, const Command
 
 std::string bin(const std::string& program) { return (fs::path(variable("ACCEL_BIN_DIR")) / program).string(); }
 std::string source(const std::string& path) { return (fs::path(variable("ACCEL_SOURCE_DIR")) / path).string(); }
+
+BusyPort::BusyPort() : listener_(socket(AF_INET, SOCK_STREAM, 0)) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  if (bind(listener_, any, length) != 0 || listen(listener_, 1) != 0 || getsockname(listener_, any, &length) != 0) {
+    throw std::runtime_error("no port to listen on");
+  }
+  port_ = ntohs(address.sin_port);
+}
+
+BusyPort::~BusyPort() { close(listener_); }
 
 TemporaryFolder::TemporaryFolder() {
   auto pattern = (fs::temp_directory_path() / "accel-test.XXXXXX").string();

@@ -34,6 +34,20 @@ CommandResult run_command(const std::vector<std::string>& command, const Command
 std::string bin(const std::string& program);
 std::string source(const std::string& path);
 
+/// A port of the loopback interface that somebody listens on while the value lives.
+class BusyPort {
+ public:
+  BusyPort();
+  ~BusyPort();
+  BusyPort(const BusyPort&) = delete;
+  BusyPort& operator=(const BusyPort&) = delete;
+  [[nodiscard]] int port() const { return port_; }
+
+ private:
+  int listener_ = -1;
+  int port_ = 0;
+};
+
 /// A folder that goes when the value does.
 class TemporaryFolder {
  public:

@@ -29,7 +29,7 @@ if(ACCEL_SANITIZE)
   endforeach()
 endif()
 
-# Tests compile twice as fast without optimisation, and what they test is optimised all the same.
+# Tests compile without optimisation; what they test is optimised all the same.
 set(ACCEL_TEST_OPTIONS -O0)
 
 find_program(ACCEL_CCACHE ccache)

@@ -42,7 +42,9 @@ AcceleratorOptions resolved(AcceleratorOptions options) {
   options.gradient_accumulation_plugin = plugin;
 
   if (options.split_batches) options.dataloader_config.split_batches = *options.split_batches;
-  if (options.dataloader_config.dispatch_batches.value_or(false)) problems.emplace_back("dispatch_batches: true is not built yet; every rank reads its own batches");
+  if (options.dataloader_config.dispatch_batches.value_or(false) && !options.device_placement) {
+    problems.emplace_back("dispatch_batches: true needs device_placement: true, since batches travel over the devices");
+  }
   if (options.dataloader_config.use_stateful_dataloader) problems.emplace_back("use_stateful_dataloader: true is not built yet");
   check_config(problems.empty(), "Accelerator: {}", fmt::join(problems, "; "));
   return options;
@@ -148,13 +150,17 @@ void Accelerator::clip_grad_value_(const std::vector<at::Tensor>& parameters, do
   clip_grad_value(parameters, clip_value);
 }
 
-at::Tensor Accelerator::gather_rows_for_metrics(const at::Tensor& tensor) const {
-  const auto gathered = operations::gather(context_->world, tensor);
+Accelerator::MetricRows Accelerator::metric_rows() const {
   const auto& state = context_->gradient_state;
-  if (!use_distributed() || !state.end_of_dataloader() || state.remainder() <= 0) return gathered;
-  check_argument(tensor.dim() > 0, "gather_for_metrics: the last step holds duplicates, and a tensor without a per-sample "
-                 "dimension cannot be cut; gather one row per sample and reduce afterwards");
-  return gathered.narrow(0, 0, std::min(state.remainder(), gathered.size(0)));
+  const bool holds_duplicates = use_distributed() && state.end_of_dataloader() && state.remainder() > 0;
+  if (!holds_duplicates) return {};
+  return {.of_this_rank = state.num_rows(), .of_all_ranks = state.remainder()};
+}
+
+void Accelerator::MetricRows::check(std::optional<std::int64_t> rows) const {
+  check_argument(!of_this_rank || rows == of_this_rank,
+                 "gather_for_metrics: the last step holds duplicates, and a value of {} rows for a batch of {} samples cannot be cut; gather one row "
+                 "per sample and reduce afterwards", rows ? fmt::format("{}", *rows) : "no", of_this_rank.value_or(0));
 }
 
 void Accelerator::print_line(const std::string& line) const { context_->print(line + "\n"); }

@@ -13,9 +13,10 @@
 #include "reference/accelerator/operations.hpp"
 #include "reference/accelerator/prepared_model.hpp"
 #include "reference/config/options.hpp"
-#include "reference/core/tree.hpp"
+#include "reference/core/tree_rows.hpp"
 #include "reference/data/data_loader.hpp"
 #include "reference/optim/accelerated_optimizer.hpp"
+#include "reference/state/objects.hpp"
 #include "reference/state/rank_context.hpp"
 
 namespace torch::nn {
@@ -101,6 +102,9 @@ class Accelerator {
   DataLoaderShard<Dataset, Collate> prepare_data_loader(const DataLoader<Dataset, Collate>& loader) {
     return DataLoaderShard<Dataset, Collate>(loader, shard_options());
   }
+  /// The loader without the first batches of its pass: accel::skip_first_batches.
+  template <typename Loader>
+  [[nodiscard]] Loader skip_first_batches(const Loader& loader, std::int64_t num_batches) const { return accel::skip_first_batches(loader, num_batches); }
   AcceleratedOptimizer prepare_optimizer(torch::optim::Optimizer& optimizer);
   AcceleratedScheduler prepare_scheduler(LRScheduler& scheduler);
 
@@ -149,11 +153,29 @@ class Accelerator {
   std::remove_cvref_t<T> gather(const T& tree) const {
     return map_tensors(tree, [&](const at::Tensor& tensor) { return operations::gather(context_->world, tensor); });
   }
-  /// `gather`, without the duplicates that fill the last step of the active loader. Collective.
-  /// Throws ArgumentError on such a step for tensors that do not hold one row per sample.
-  template <Tree T>
+  /// `gather`, without the duplicates that fill the last step of the active loader. Vectors without tensors, one entry per
+  /// sample, are gathered as objects; containers keep their shape. Collective.
+  /// Throws ArgumentError on such a step for values that do not hold one row per sample.
+  template <RowTree T>
   std::remove_cvref_t<T> gather_for_metrics(const T& tree) const {
-    return map_tensors(tree, [&](const at::Tensor& tensor) { return gather_rows_for_metrics(tensor); });
+    const auto rows = metric_rows();
+    auto result = tree;
+    detail::for_each_rows(result, [&](auto& leaf) {
+      if constexpr (TensorLeaf<decltype(leaf)>) {
+        rows.check(leaf.dim() > 0 ? std::optional(leaf.size(0)) : std::nullopt);
+        leaf = rows.cut(operations::gather(context_->world, leaf));
+      } else {
+        leaf = gather_list_for_metrics(leaf, rows);
+      }
+    });
+    return result;
+  }
+  struct GatherOptions {
+    bool use_gather_object = false;  ///< entries of a vector are gathered as objects, tensors of different shapes included
+  };
+  template <Tree T>
+  std::vector<T> gather_for_metrics(const std::vector<T>& entries, GatherOptions options) const {
+    return options.use_gather_object ? gather_list_for_metrics(entries, metric_rows()) : gather_for_metrics(entries);
   }
   template <Tree T>
   std::remove_cvref_t<T> reduce(const T& tree, const std::string& reduction = "sum", double scale = 1.0) const {
@@ -230,7 +252,22 @@ class Accelerator {
   [[nodiscard]] ShardOptions shard_options() const;
   Window begin_micro_batch(std::vector<std::shared_ptr<ModelWrapper>> models);
   static Window suspend_sync(std::vector<std::shared_ptr<ModelWrapper>> models);
-  [[nodiscard]] at::Tensor gather_rows_for_metrics(const at::Tensor& tensor) const;
+
+  // What a gather on the active loader's step keeps: nothing set, everything.
+  struct MetricRows {
+    std::optional<std::int64_t> of_this_rank, of_all_ranks;
+    void check(std::optional<std::int64_t> rows) const;
+    template <typename Rows>
+    [[nodiscard]] Rows cut(const Rows& gathered) const { return of_all_ranks ? slice_rows(gathered, {.end = *of_all_ranks}) : gathered; }
+  };
+  [[nodiscard]] MetricRows metric_rows() const;
+  template <Tree T>
+  std::vector<T> gather_list_for_metrics(const std::vector<T>& list, const MetricRows& rows) const {
+    rows.check(static_cast<std::int64_t>(list.size()));
+    auto all = gather_object(*context_, list);
+    if (rows.of_all_ranks) all.resize(*rows.of_all_ranks);
+    return all;
+  }
   void print_line(const std::string& line) const;
   [[nodiscard]] std::optional<Autocast::Options> autocast_options() const;
 

@@ -75,6 +75,45 @@ concept StructTree = !std::same_as<std::remove_cvref_t<decltype(tree_members<std
 template <typename T>
 concept Tree = TensorLeaf<T> || NumberLeaf<T> || StringLeaf<T> || SequenceTree<T> || MapTree<T> || TupleTree<T> || StructTree<T>;
 
+namespace detail {
+
+template <typename T>
+constexpr bool contains_tensor();
+
+template <typename T, std::size_t... I>
+constexpr bool any_member_contains_tensor(std::index_sequence<I...>) {
+  return (contains_tensor<std::tuple_element_t<I, T>>() || ...);
+}
+
+template <typename Class, typename Member>
+constexpr bool member_contains_tensor(Member Class::*) {
+  return contains_tensor<Member>();
+}
+
+template <typename T>
+constexpr bool contains_tensor() {
+  using U = std::remove_cvref_t<T>;
+  if constexpr (TensorLeaf<U>) {
+    return true;
+  } else if constexpr (SequenceTree<U>) {
+    return contains_tensor<typename U::value_type>();
+  } else if constexpr (MapTree<U>) {
+    return contains_tensor<typename U::mapped_type>();
+  } else if constexpr (TupleTree<U>) {
+    return any_member_contains_tensor<U>(std::make_index_sequence<std::tuple_size_v<U>>());
+  } else if constexpr (StructTree<U>) {
+    return std::apply([](auto... members) { return (member_contains_tensor(members) || ...); }, tree_members<U>);
+  } else {
+    return false;
+  }
+}
+
+}  // namespace detail
+
+/// A vector without tensors in it: one entry per sample, as a tensor has one row.
+template <typename T>
+concept SampleList = detail::is_vector<std::remove_cvref_t<T>>::value && !detail::contains_tensor<T>();
+
 /// Calls `f(leaf)` for every leaf, in order of the members; a map in order of its keys.
 template <Tree T, typename F>
 void for_each_leaf(T&& tree, F&& f) {
@@ -94,9 +133,11 @@ void for_each_leaf(T&& tree, F&& f) {
 /// Calls `f(tensor)` for every tensor leaf; other leaves are passed over.
 template <Tree T, typename F>
 void for_each_tensor(T&& tree, F&& f) {
-  for_each_leaf(tree, [&](auto& leaf) {
-    if constexpr (TensorLeaf<decltype(leaf)>) f(leaf);
-  });
+  if constexpr (detail::contains_tensor<T>()) {
+    for_each_leaf(tree, [&](auto& leaf) {
+      if constexpr (TensorLeaf<decltype(leaf)>) f(leaf);
+    });
+  }
 }
 
 /// A tree of the same type, with every tensor replaced by `f(tensor)`; other leaves are copied.

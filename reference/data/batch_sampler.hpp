@@ -1,43 +1,53 @@
 #pragma once
 
-#include <memory>
+#include <ATen/core/Generator.h>
+
+#include <cstdint>
 #include <optional>
 #include <vector>
 
-#include "reference/data/sampler.hpp"
-#include "reference/data/shard_plan.hpp"
-
 namespace accel {
 
-/// The batches of indices that one rank reads, in order: a sampler's order cut by a shard plan.
+/// Batches of indices in an order of the user's own, for DataLoaderOptions::batch_sampler.
 ///
-///     BatchSamplerShard shard(sampler, {.batch_size = 32, .num_ranks = 4}, /*rank=*/1);
-///     shard.begin_pass();
-///     while (auto batch = shard.next()) ...
+///     class ByLength : public accel::BatchSampler { ... };
+///     accel::DataLoader loader(texts, {.batch_sampler = std::make_shared<ByLength>(...)});
 ///
-/// With one rank it is torch's BatchSampler. Thread rule: the rank's thread.
-/// Source: accelerate/data_loader.py, BatchSamplerShard; torch/utils/data/sampler.py, BatchSampler.
-class BatchSamplerShard {
+/// Every rank walks through all batches and keeps its own (BatchSamplerShard), so all ranks' samplers must yield the same
+/// ones: draw from `generator()`, which takes rank 0's state before each pass. Thread rule: the rank's thread.
+/// Source: torch/utils/data/sampler.py, BatchSampler.
+class BatchSampler {
  public:
-  /// `options.num_samples` is taken from the sampler. Throws ArgumentError as plan_shards does.
-  BatchSamplerShard(std::shared_ptr<Sampler> sampler, ShardPlanOptions options, int rank);
+  virtual ~BatchSampler() = default;
+  /// Number of batches of a pass; nothing if it is not known.
+  [[nodiscard]] virtual std::optional<std::int64_t> size() const { return std::nullopt; }
+  /// Samples of every batch, but for a shorter last one; nothing if batches vary.
+  [[nodiscard]] virtual std::optional<std::int64_t> batch_size() const { return std::nullopt; }
+  /// There is no shorter last batch, and no step that some ranks lack.
+  [[nodiscard]] virtual bool drop_last() const { return false; }
+  [[nodiscard]] virtual std::optional<at::Generator> generator() const { return std::nullopt; }
+  virtual void set_epoch(std::int64_t epoch) { (void)epoch; }
 
-  /// Number of batches of this rank.
-  [[nodiscard]] std::int64_t size() const { return plan_.num_batches(rank_); }
-  [[nodiscard]] const ShardPlan& plan() const { return plan_; }
-  [[nodiscard]] Sampler& sampler() const { return *sampler_; }
+  virtual void begin_pass() = 0;
+  /// The next batch of indices, never an empty one; nothing at the end of the pass.
+  virtual std::optional<std::vector<std::int64_t>> next() = 0;
+};
 
-  void begin_pass();
-  /// The next batch; nothing once the pass is exhausted, which also ends the sampler's pass.
-  std::optional<std::vector<std::int64_t>> next();
+/// What one rank reads in one step.
+struct Step {
+  std::vector<std::int64_t> indices;
+  std::int64_t remainder = 0;  ///< samples of the step over all ranks that are no duplicates; 0: the step is a full one
+};
 
- private:
-  std::shared_ptr<Sampler> sampler_;
-  ShardPlan plan_;
-  int rank_;
-  std::vector<std::int64_t> order_;
-  std::int64_t step_ = 0;
-  bool started_ = false, exhausted_ = false;
+/// The steps of one rank, pass after pass. Thread rule: the rank's thread.
+class StepSource {
+ public:
+  virtual ~StepSource() = default;
+  /// Number of steps of a pass; nothing if it is not known.
+  [[nodiscard]] virtual std::optional<std::int64_t> size() const = 0;
+  virtual void set_epoch(std::int64_t epoch) = 0;
+  virtual void begin_pass() = 0;
+  virtual std::optional<Step> next() = 0;
 };
 
 }  // namespace accel

@@ -1,35 +1,46 @@
 #pragma once
 
-#include <deque>
-#include <functional>
-#include <future>
+#include <algorithm>
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "reference/core/tree.hpp"
+#include "reference/data/batch_stream.hpp"
 #include "reference/data/collate.hpp"
 #include "reference/data/dataset.hpp"
+#include "reference/data/dispatched_batches.hpp"
+#include "reference/data/iterable_shard.hpp"
 #include "reference/data/loader_core.hpp"
-#include "reference/data/workers.hpp"
 
-/// Batches of a map-style dataset.
+/// Batches of a dataset, map-style or iterable.
 ///
 ///     accel::DataLoader loader(dataset, {.batch_size = 32, .shuffle = true});
 ///     auto batches = accelerator.prepare(loader);          // a DataLoaderShard: this rank's batches
 ///     for (auto& [image, label] : batches) { ... }
 ///
-/// Each pass draws one int64 from the loader's generator, or the rank's default one, as Python's does.
+/// A prepared loader reads on every rank, or, where dispatch_batches says so and by default for iterable datasets, on rank
+/// 0 alone, which sends each rank its part. Each pass draws one int64 from the loader's generator, or the rank's default one, as Python's does.
 /// Thread rule: the rank's thread; with workers, the dataset is read by several threads at once.
-/// Source: torch/utils/data/dataloader.py; accelerate/data_loader.py, DataLoaderShard.
+/// Source: torch/utils/data/dataloader.py; accelerate/data_loader.py, DataLoaderShard and DataLoaderDispatcher.
 namespace accel {
 
 /// Stands for default_collate, or for the dataset's own get_batch.
 struct DefaultCollate {};
 
 namespace detail {
+
+template <typename Collate, typename Sample>
+auto collate_with(Collate& collate, const std::vector<Sample>& samples) {
+  if constexpr (std::is_same_v<Collate, DefaultCollate>) {
+    return default_collate(samples);
+  } else {
+    return collate(samples);
+  }
+}
 
 template <typename Dataset, typename Collate>
 auto fetch_batch(Dataset& dataset, Collate& collate, const std::vector<std::int64_t>& indices) {
@@ -39,79 +50,73 @@ auto fetch_batch(Dataset& dataset, Collate& collate, const std::vector<std::int6
     std::vector<std::remove_cvref_t<decltype(dataset.get(std::int64_t{}))>> samples;
     samples.reserve(indices.size());
     for (const auto index : indices) samples.push_back(dataset.get(index));
-    if constexpr (std::is_same_v<Collate, DefaultCollate>) {
-      return default_collate(samples);
-    } else {
-      return collate(samples);
-    }
+    return collate_with(collate, samples);
   }
 }
 
-/// One pass: hands out batches in order, one read ahead where the loader is prepared, so that the last is known as such.
+template <typename Dataset, typename Collate>
+auto batch_of() {
+  if constexpr (MapDataset<Dataset>) {
+    return std::type_identity<decltype(fetch_batch(std::declval<Dataset&>(), std::declval<Collate&>(), {}))>();
+  } else {
+    return std::type_identity<decltype(collate_with(std::declval<Collate&>(), std::declval<const std::vector<SampleOf<Dataset>>&>()))>();
+  }
+}
+template <typename Dataset, typename Collate>
+using BatchOf = typename decltype(batch_of<Dataset, Collate>())::type;
+
+template <typename Dataset>
+DataSource source_of(Dataset& dataset) {
+  DataSource source{.is_stream = !MapDataset<Dataset>};
+  if constexpr (requires { { dataset.size() } -> std::convertible_to<std::int64_t>; }) source.size = static_cast<std::int64_t>(dataset.size());
+  if constexpr (requires { { dataset.generator } -> std::convertible_to<at::Generator>; }) source.generator = dataset.generator;
+  return source;
+}
+
+// What a dataset of the user's own is told before each pass of a prepared loader.
+template <typename Dataset>
+void tell_epoch(Dataset& dataset, const LoaderCore& core) {
+  if constexpr (requires { dataset.set_epoch(std::int64_t{}); }) {
+    dataset.set_epoch(core.iteration());
+  } else if constexpr (IterableDataset<Dataset> && requires { { dataset.generator } -> std::convertible_to<at::Generator>; }) {
+    if (core.reading().num_ranks > 1) dataset.generator.set_current_seed(static_cast<std::uint64_t>(core.iteration()));
+  }
+}
+
+/// One pass: hands out batches, and tells the rank when the last is about to come.
 template <typename Batch>
 class LoaderPass {
  public:
-  using Fetch = std::function<Batch(const std::vector<std::int64_t>&)>;
-
-  LoaderPass(LoaderCore& core, Fetch fetch_batch) : core_(core), fetch_(std::move(fetch_batch)), pass_(core) {
-    if (core.options().num_workers > 0) {
-      workers_ = std::make_unique<Workers>(core.options().num_workers, static_cast<std::uint64_t>(pass_.base_seed()));
-      for (int batch = 0; batch < core.options().num_workers * core.options().prefetch_factor; ++batch) read_ahead();
-    }
-    if (core.is_prepared()) next_ = fetch();
+  /// `open(base_seed)` makes the stream once generators are synchronised and the epoch is told.
+  template <typename Open>
+  LoaderPass(std::shared_ptr<LoaderCore> core, std::int64_t skip_batches, Open&& open) : core_(std::move(core)), pass_(*core_), any_batch_(skip_batches > 0) {
+    batches_ = open(pass_);
+    for (std::int64_t batch = 0; batch < skip_batches; ++batch) batches_->skip();
     advance();
   }
 
   [[nodiscard]] bool has_batch() const { return current_.has_value(); }
-  Batch& batch() { return *current_; }
+  Batch& batch() { return current_->batch; }
 
   void advance() {
-    if (!core_.is_prepared()) {
-      current_ = fetch();
-    } else if (!next_) {
-      current_.reset();
-    } else {
-      current_ = std::move(next_);
-      if (core_.moves_batches()) {
-        current_ = map_tensors(*current_, [&](const at::Tensor& tensor) { return tensor.to(core_.device(), core_.non_blocking()); });
-      }
-      next_ = fetch();
-      if (!next_) pass_.mark_end();
-    }
+    current_ = batches_->next();
     if (!current_) {
       pass_.finish(any_batch_);
+      return;
     }
     any_batch_ = true;
+    if (core_->moves_batches()) {
+      current_->batch = map_tensors(current_->batch, [&](const at::Tensor& tensor) { return tensor.to(core_->context().device, core_->non_blocking()); });
+    }
+    if (current_->is_last) pass_.mark_end(current_->remainder, current_->num_rows);
   }
 
  private:
-  std::optional<Batch> fetch() {
-    if (!workers_) {
-      const auto indices = pass_.next_indices();
-      return indices ? std::optional<Batch>(fetch_(*indices)) : std::nullopt;
-    }
-    if (ahead_.empty()) return std::nullopt;
-    auto ready = std::move(ahead_.front());
-    ahead_.pop_front();
-    read_ahead();
-    return ready.get();
-  }
-
-  void read_ahead() {
-    auto indices = pass_.next_indices();
-    if (!indices) return;
-    auto task = std::make_shared<std::packaged_task<Batch()>>([this, batch = std::move(*indices)] { return fetch_(batch); });
-    ahead_.push_back(task->get_future());
-    workers_->submit([task] { (*task)(); });
-  }
-
-  LoaderCore& core_;
-  Fetch fetch_;
+  std::shared_ptr<LoaderCore> core_;
   LoaderCore::Pass pass_;
-  std::deque<std::future<Batch>> ahead_;
-  std::unique_ptr<Workers> workers_;  // ends before what its tasks use
-  std::optional<Batch> current_, next_;
-  bool any_batch_ = false;
+  std::unique_ptr<BatchStream<Batch>> batches_;
+  std::optional<Issued<Batch>> current_;
+  bool any_batch_;
 };
 
 /// An input iterator; the pass ends with its last copy.
@@ -135,25 +140,27 @@ class LoaderIterator {
 
 }  // namespace detail
 
-template <MapDataset Dataset, typename Collate = DefaultCollate>
+template <typename Dataset, typename Collate = DefaultCollate>
+  requires MapDataset<Dataset> || IterableDataset<Dataset>
 class DataLoader {
  public:
-  using Batch = decltype(detail::fetch_batch(std::declval<Dataset&>(), std::declval<Collate&>(), {}));
+  using Batch = detail::BatchOf<Dataset, Collate>;
 
   explicit DataLoader(Dataset dataset, DataLoaderOptions options = {}, Collate collate = {})
       : dataset_(std::make_shared<Dataset>(std::move(dataset))), collate_(std::make_shared<Collate>(std::move(collate))),
-        core_(std::make_shared<LoaderCore>(dataset_->size(), std::move(options))) {}
+        core_(std::make_shared<LoaderCore>(detail::source_of(*dataset_), std::move(options))) {}
 
-  /// Number of batches of a pass.
-  [[nodiscard]] std::int64_t size() const { return core_->size(); }
+  /// Number of batches of a pass. Throws StateError where it is not known: a stream or batch sampler without a length.
+  [[nodiscard]] std::int64_t size() const {
+    const auto batches = core_->size();
+    check_state(batches.has_value(), "size: this loader's length is not known; its dataset or batch sampler tells none");
+    return std::max<std::int64_t>(*batches - skip_batches_, 0);
+  }
   [[nodiscard]] Dataset& dataset() const { return *dataset_; }
   [[nodiscard]] const DataLoaderOptions& options() const { return core_->options(); }
 
   detail::LoaderIterator<Batch> begin() {
-    return detail::LoaderIterator<Batch>(std::make_shared<detail::LoaderPass<Batch>>(
-        *core_, [dataset = dataset_, collate = collate_](const std::vector<std::int64_t>& indices) {
-          return detail::fetch_batch(*dataset, *collate, indices);
-        }));
+    return detail::LoaderIterator<Batch>(std::make_shared<detail::LoaderPass<Batch>>(core_, skip_batches_, [&](LoaderCore::Pass& pass) { return open(pass); }));
   }
   static std::default_sentinel_t end() { return std::default_sentinel; }
 
@@ -161,9 +168,45 @@ class DataLoader {
   DataLoader(const DataLoader& plain, ShardOptions shard)
       : dataset_(plain.dataset_), collate_(plain.collate_), core_(std::make_shared<LoaderCore>(*plain.core_, std::move(shard))) {}
 
+ private:
+  template <typename Loader>
+  friend Loader skip_first_batches(const Loader& loader, std::int64_t num_batches);
+
+  std::unique_ptr<detail::BatchStream<Batch>> open(LoaderCore::Pass& pass) {
+    if (core_->is_prepared()) detail::tell_epoch(*dataset_, *core_);
+    const auto base_seed = pass.start();
+    auto batches = core_->reads() ? read(base_seed) : nullptr;
+    if constexpr (Tree<Batch>) {
+      if (core_->is_dispatched()) {
+        return std::make_unique<detail::DispatchedBatches<Batch>>(
+            core_->context(), std::move(batches),
+            typename detail::DispatchedBatches<Batch>::Options{.batches_per_step = core_->batches_per_step(), .drop_last = core_->options().drop_last});
+      }
+    }
+    if (core_->is_prepared()) return std::make_unique<detail::LookAhead<Batch>>(std::move(batches));
+    return batches;
+  }
+
+  std::unique_ptr<detail::BatchStream<Batch>> read(std::uint64_t base_seed) {
+    const auto workers = core_->options().num_workers, prefetch = core_->options().prefetch_factor;
+    if constexpr (MapDataset<Dataset>) {
+      return std::make_unique<detail::IndexedBatches<Batch>>(
+          core_->steps(), [dataset = dataset_, collate = collate_](const auto& indices) { return detail::fetch_batch(*dataset, *collate, indices); },
+          typename detail::IndexedBatches<Batch>::ReadAheadOptions{.num_workers = workers, .prefetch_factor = prefetch, .base_seed = base_seed});
+    } else {
+      const auto collate_samples = [collate = collate_](const auto& samples) { return detail::collate_with(*collate, samples); };
+      std::unique_ptr<detail::BatchStream<Batch>> batches = std::make_unique<detail::IterableDatasetShard<Dataset, decltype(collate_samples), Batch>>(
+          dataset_, collate_samples, core_->reading(), core_->reading_rank());
+      if (workers == 0) return batches;
+      return std::make_unique<detail::ReadAhead<Batch>>(std::move(batches), workers * prefetch, base_seed);
+    }
+  }
+
+ protected:
   std::shared_ptr<Dataset> dataset_;
   std::shared_ptr<Collate> collate_;
   std::shared_ptr<LoaderCore> core_;
+  std::int64_t skip_batches_ = 0;
 };
 
 template <typename Dataset>
@@ -174,12 +217,14 @@ template <typename Dataset, typename Collate>
 DataLoader(Dataset, DataLoaderOptions, Collate) -> DataLoader<Dataset, Collate>;
 
 /// A loader of this rank's batches, on its device; made by Accelerator::prepare. Copies share one state.
-template <MapDataset Dataset, typename Collate = DefaultCollate>
+template <typename Dataset, typename Collate = DefaultCollate>
 class DataLoaderShard : public DataLoader<Dataset, Collate> {
  public:
   DataLoaderShard(const DataLoader<Dataset, Collate>& plain, ShardOptions shard)
       : DataLoader<Dataset, Collate>(plain, std::move(shard)) {}
 
+  /// Rank 0 reads for all, as Accelerate's DataLoaderDispatcher.
+  [[nodiscard]] bool is_dispatched() const { return this->core_->is_dispatched(); }
   /// Samples of one step over all ranks.
   [[nodiscard]] std::int64_t total_batch_size() const { return this->core_->total_batch_size(); }
   [[nodiscard]] std::int64_t total_dataset_length() const { return this->core_->total_dataset_length(); }
@@ -187,5 +232,17 @@ class DataLoaderShard : public DataLoader<Dataset, Collate> {
   void set_epoch(std::int64_t epoch) { this->core_->set_epoch(epoch); }
   [[nodiscard]] std::int64_t iteration() const { return this->core_->iteration(); }
 };
+
+/// The same loader without the first `num_batches` batches of each pass, to go on inside an epoch: a cursor on the loader,
+/// which shares its epoch and its generators, so that a pass over either is followed by the next epoch of both.
+/// `num_batches` counts the batches that one rank gets, in every mode. Throws ArgumentError if it is negative.
+/// Source: accelerate/data_loader.py, skip_first_batches.
+template <typename Loader>
+Loader skip_first_batches(const Loader& loader, std::int64_t num_batches) {
+  check_argument(num_batches >= 0, "skip_first_batches: expected 0 or more batches, got {}", num_batches);
+  Loader skipping = loader;
+  skipping.skip_batches_ += num_batches;
+  return skipping;
+}
 
 }  // namespace accel

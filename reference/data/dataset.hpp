@@ -4,14 +4,32 @@
 
 #include <concepts>
 #include <cstdint>
+#include <optional>
+#include <ranges>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "reference/core/tree.hpp"
 
-/// Map-style datasets: anything with `size()` and `get(index)`, where a sample is a tree (core/tree.hpp). A dataset that
-/// has `get_batch(indices)` as well is asked for whole batches, and no collate function runs.
+/// Datasets. A sample is a tree (core/tree.hpp).
+///
+/// Map-style: anything with `size()` and `get(index)`. One that has `get_batch(indices)` as well is asked for whole
+/// batches, and no collate function runs.
+///
+/// Iterable: anything with `reset()`, which starts a pass, and `next()`, which returns a std::optional of a sample; or an
+/// input range of samples:
+///
+///     class Lines {
+///      public:
+///       void reset() { file_ = std::ifstream(path_); }
+///       std::optional<std::string> next();
+///     };
+///     accel::DataLoader lines(Lines("text"), {.batch_size = 8});
+///     accel::DataLoader numbers(std::views::iota(0, 100), {.batch_size = 8});
+///
+/// An iterable dataset may have `size()`, if it knows its length, `set_epoch(epoch)`, called before each pass of a prepared
+/// loader, and a member `generator`, seeded by the epoch where there is no `set_epoch`.
 namespace accel {
 
 template <typename T>
@@ -26,7 +44,57 @@ concept MapDataset = BatchedDataset<T> || requires(T& dataset, std::int64_t inde
   { dataset.get(index) } -> Tree;
 };
 
+/// `reset()` and `next()`.
+template <typename T>
+concept StreamDataset = requires(T& dataset) {
+  dataset.reset();
+  { *dataset.next() } -> Tree;
+  { dataset.next().has_value() } -> std::convertible_to<bool>;
+};
+
+template <typename T>
+concept IterableDataset = !MapDataset<T> && (StreamDataset<T> || (std::ranges::input_range<T> && Tree<std::ranges::range_value_t<T>>));
+
 namespace detail {
+
+/// One pass over an iterable dataset.
+template <IterableDataset Dataset>
+class SampleCursor {
+ public:
+  explicit SampleCursor(Dataset& dataset) : dataset_(dataset) {
+    if constexpr (StreamDataset<Dataset>) {
+      dataset_.reset();
+    } else {
+      place_ = std::ranges::begin(dataset_);
+    }
+  }
+
+  /// The next sample; nothing at the end.
+  auto next() {
+    if constexpr (StreamDataset<Dataset>) {
+      return dataset_.next();
+    } else {
+      if (std::exchange(started_, true)) ++*place_;  // not before it is asked for: a range may read
+      using Sample = std::ranges::range_value_t<Dataset>;
+      return *place_ == std::ranges::end(dataset_) ? std::optional<Sample>() : std::optional<Sample>(**place_);
+    }
+  }
+
+ private:
+  struct NoPlace {};
+  template <typename T>
+  struct PlaceOf { using type = NoPlace; };
+  template <std::ranges::range T>
+  struct PlaceOf<T> { using type = std::optional<std::ranges::iterator_t<T>>; };
+
+  Dataset& dataset_;
+  typename PlaceOf<Dataset>::type place_;
+  bool started_ = false;
+};
+
+template <IterableDataset Dataset>
+using SampleOf = typename decltype(std::declval<SampleCursor<Dataset>&>().next())::value_type;
+
 /// Rows of dimension 0; the same bytes as stacking the rows one by one.
 at::Tensor select_rows(const at::Tensor& tensor, const std::vector<std::int64_t>& rows);
 void check_rows(const std::vector<at::Tensor>& tensors);

@@ -5,25 +5,34 @@
 #include <fmt/ranges.h>
 
 #include "reference/core/errors.hpp"
+#include "reference/data/batch_sampler_shard.hpp"
+#include "reference/data/sampler_shard.hpp"
 #include "reference/state/rng_sync.hpp"
 
 namespace accel {
 namespace {
 
-DataLoaderOptions checked(DataLoaderOptions options) {
+void check(const DataSource& source, const DataLoaderOptions& options) {
   std::vector<std::string> problems;
   if (options.batch_size < 1) problems.push_back(fmt::format("batch_size: expected 1 or more, got {}", options.batch_size));
   if (options.num_workers < 0) problems.push_back(fmt::format("num_workers: expected 0 or more, got {}", options.num_workers));
   if (options.prefetch_factor < 1) problems.push_back(fmt::format("prefetch_factor: expected 1 or more, got {}", options.prefetch_factor));
+  if (source.size.value_or(0) < 0) problems.push_back(fmt::format("dataset: a size of {}", *source.size));
   if (options.shuffle && options.sampler) problems.emplace_back("shuffle and sampler exclude each other; give one");
+  if (options.batch_sampler && (options.batch_size != 1 || options.shuffle || options.drop_last || options.sampler)) {
+    problems.emplace_back("batch_sampler excludes batch_size, shuffle, drop_last and sampler");
+  }
+  if (source.is_stream && (options.shuffle || options.sampler || options.batch_sampler)) {
+    problems.emplace_back("an iterable dataset has its own order: shuffle, sampler and batch_sampler need a dataset with indices");
+  }
   check_argument(problems.empty(), "DataLoader: {}", fmt::join(problems, "; "));
-  return options;
 }
 
-std::shared_ptr<Sampler> plain_sampler(std::int64_t num_samples, const DataLoaderOptions& options) {
+std::shared_ptr<Sampler> plain_sampler(const DataSource& source, const DataLoaderOptions& options) {
+  if (source.is_stream || options.batch_sampler) return nullptr;
   if (options.sampler) return options.sampler;
-  if (options.shuffle) return std::make_shared<RandomSampler>(num_samples, options.generator);
-  return std::make_shared<SequentialSampler>(num_samples);
+  if (options.shuffle) return std::make_shared<RandomSampler>(*source.size, options.generator);
+  return std::make_shared<SequentialSampler>(*source.size);
 }
 
 // Without a data_seed the order follows rank 0's seed: ranks that were seeded apart (device_specific) would shuffle apart,
@@ -35,13 +44,13 @@ std::int64_t agreed_seed(const ShardOptions& shard) {
   return seed.item<std::int64_t>();
 }
 
-std::shared_ptr<Sampler> sampler_of_rank(const std::shared_ptr<Sampler>& plain, const ShardOptions& shard) {
+std::shared_ptr<Sampler> sampler_of_rank(const std::shared_ptr<Sampler>& plain, const ShardOptions& shard, bool is_dispatched) {
   const auto* random = dynamic_cast<const RandomSampler*>(plain.get());
   if (random == nullptr || dynamic_cast<const SeedableRandomSampler*>(random) != nullptr) return plain;
   if (shard.config.use_seedable_sampler) {
     return std::make_shared<SeedableRandomSampler>(random->size(), agreed_seed(shard), random->generator());
   }
-  if (shard.context->world_size == 1) return plain;
+  if (shard.context->world_size == 1 || is_dispatched) return plain;
   auto sampler = std::make_shared<RandomSampler>(*random);
   if (!sampler->generator()) {
     sampler->set_generator(make_generator(static_cast<std::uint64_t>(draw_int64(default_generator()))));
@@ -49,31 +58,87 @@ std::shared_ptr<Sampler> sampler_of_rank(const std::shared_ptr<Sampler>& plain, 
   return sampler;
 }
 
-std::optional<at::Generator> generator_to_synchronize(const Sampler& sampler, const ShardOptions& shard) {
-  if (shard.context->world_size == 1 || shard.config.use_seedable_sampler) return std::nullopt;
-  const auto* random = dynamic_cast<const RandomSampler*>(&sampler);
-  return random == nullptr ? std::nullopt : random->generator();
+std::optional<at::Generator> generator_to_synchronize(const DataSource& source, const DataLoaderOptions& options, const Sampler* sampler,
+                                                      const ShardOptions& shard) {
+  if (shard.context->world_size == 1) return std::nullopt;
+  if (source.is_stream) return source.generator;
+  if (options.batch_sampler) return options.batch_sampler->generator();
+  const auto* random = dynamic_cast<const RandomSampler*>(sampler);
+  return random == nullptr || shard.config.use_seedable_sampler ? std::nullopt : random->generator();
+}
+
+bool dispatches(const DataSource& source, const ShardOptions& shard) {
+  return shard.config.dispatch_batches.value_or(shard.put_on_device && source.is_stream);
+}
+
+ShardPlanOptions plan_of(const DataSource& source, const DataLoaderOptions& options) {
+  return {.num_samples = source.size.value_or(0), .batch_size = options.batch_size, .drop_last = options.drop_last};
+}
+
+// A stream's shards are always even: every rank sees all of it, and fills up.
+ShardPlanOptions plan_of(const DataSource& source, const DataLoaderOptions& options, const ShardOptions& shard) {
+  auto plan = plan_of(source, options);
+  plan.num_ranks = shard.context->world_size;
+  plan.split_batches = shard.config.split_batches;
+  plan.even_batches = shard.config.even_batches || source.is_stream;
+  if (!options.batch_sampler) plan_shards(plan);  // throws if split_batches cannot cut, whoever reads
+  return dispatches(source, shard) ? plan_of(source, options) : plan;
+}
+
+std::unique_ptr<StepSource> steps_of(const std::shared_ptr<Sampler>& sampler, const DataLoaderOptions& options, const ShardPlanOptions& plan, int rank) {
+  if (sampler) return std::make_unique<SamplerShard>(sampler, plan, rank);
+  if (!options.batch_sampler) return nullptr;
+  return std::make_unique<BatchSamplerShard>(
+      options.batch_sampler,
+      BatchSamplerShard::Options{.num_ranks = plan.num_ranks, .split_batches = plan.split_batches, .even_batches = plan.even_batches}, rank);
 }
 
 }  // namespace
 
-LoaderCore::LoaderCore(std::int64_t num_samples, DataLoaderOptions options)
-    : num_samples_(num_samples), options_(checked(std::move(options))), sampler_(plain_sampler(num_samples, options_)),
-      batches_(sampler_, {.batch_size = options_.batch_size, .drop_last = options_.drop_last}, /*rank=*/0) {}
+LoaderCore::LoaderCore(DataSource source, DataLoaderOptions options) : source_(std::move(source)), options_(std::move(options)) {
+  check(source_, options_);
+  sampler_ = plain_sampler(source_, options_);
+  reading_ = plan_of(source_, options_);
+  if (sampler_) reading_.num_samples = sampler_->size();
+  steps_ = steps_of(sampler_, options_, reading_, /*rank=*/0);
+}
 
 LoaderCore::LoaderCore(const LoaderCore& plain, ShardOptions shard)
-    : num_samples_(plain.num_samples_), options_(plain.options_), shard_(std::move(shard)),
-      sampler_(sampler_of_rank(plain.sampler_, shard_)), synchronized_generator_(generator_to_synchronize(*sampler_, shard_)),
-      batches_(sampler_,
-               {.batch_size = options_.batch_size, .num_ranks = shard_.context->world_size,
-                .split_batches = shard_.config.split_batches, .even_batches = shard_.config.even_batches,
-                .drop_last = options_.drop_last},
-               shard_.context->rank) {}
+    : source_(plain.source_), options_(plain.options_), shard_(std::move(shard)), is_dispatched_(dispatches(source_, shard_)) {
+  reading_ = plan_of(source_, options_, shard_);
+  sampler_ = plain.sampler_ ? sampler_of_rank(plain.sampler_, shard_, is_dispatched_) : nullptr;
+  if (sampler_) reading_.num_samples = sampler_->size();
+  if (!is_dispatched_) synchronized_generator_ = generator_to_synchronize(source_, options_, sampler_.get(), shard_);
+  steps_ = steps_of(sampler_, options_, reading_, reading_rank());
+}
 
-c10::Device LoaderCore::device() const { return shard_.context->device; }
+int LoaderCore::batches_per_step() const { return shard_.config.split_batches ? 1 : shard_.context->world_size; }
+
+std::optional<std::int64_t> LoaderCore::num_read_batches() const {
+  if (steps_) return steps_->size();
+  return source_.size ? std::optional(plan_shards(reading_).num_batches(reading_rank())) : std::nullopt;
+}
+
+std::optional<std::int64_t> LoaderCore::size() const {
+  const auto batches = num_read_batches();
+  if (!batches || !is_dispatched_) return batches;
+  const auto per_step = batches_per_step();
+  return (*batches + (options_.drop_last ? 0 : per_step - 1)) / per_step;
+}
+
+std::int64_t LoaderCore::total_batch_size() const {
+  const auto batch_size = options_.batch_sampler ? options_.batch_sampler->batch_size() : std::optional(options_.batch_size);
+  check_state(batch_size.has_value(), "total_batch_size: the batch sampler's batches vary");
+  return is_prepared() ? *batch_size * batches_per_step() : *batch_size;
+}
+
+std::int64_t LoaderCore::total_dataset_length() const {
+  check_state(source_.size.has_value(), "total_dataset_length: the dataset is a stream that does not know its length");
+  return *source_.size;
+}
 
 bool LoaderCore::moves_batches() const {
-  return is_prepared() && shard_.put_on_device && !shard_.context->device.is_cpu();
+  return is_prepared() && !is_dispatched_ && shard_.put_on_device && !shard_.context->device.is_cpu();
 }
 
 void LoaderCore::synchronize_rng() {
@@ -87,18 +152,29 @@ void LoaderCore::synchronize_rng() {
 }
 
 LoaderCore::Pass::Pass(LoaderCore& core) : core_(core) {
-  if (core.is_prepared()) {
-    core.synchronize_rng();
-    active_.remainder = core.options_.drop_last ? -1 : core.plan().remainder();
-    core.shard_.context->gradient_state.add(&active_);
-    core.sampler_->set_epoch(core.iteration_);
-  }
-  core.batches_.begin_pass();
-  base_seed_ = draw_int64(core.options_.generator ? *core.options_.generator : default_generator());
+  if (!core.is_prepared()) return;
+  if (!core.is_dispatched_) core.synchronize_rng();
+  const bool knows_its_end = core.sampler_ && !core.is_dispatched_ && !core.options_.drop_last;
+  if (knows_its_end) active_.remainder = plan_shards(core.reading_).remainder();
+  core.shard_.context->gradient_state.add(&active_);
+  if (core.steps_) core.steps_->set_epoch(core.iteration_);
+}
+
+std::uint64_t LoaderCore::Pass::start() {
+  if (core_.steps_ && core_.reads()) core_.steps_->begin_pass();
+  // A dispatched loader's iterator has no generator of its own.
+  const bool draws_own = core_.options_.generator && !core_.is_dispatched_;
+  return static_cast<std::uint64_t>(draw_int64(draws_own ? *core_.options_.generator : default_generator()));
 }
 
 LoaderCore::Pass::~Pass() {
   if (core_.is_prepared()) core_.shard_.context->gradient_state.remove(&active_);
+}
+
+void LoaderCore::Pass::mark_end(std::int64_t remainder, std::optional<std::int64_t> num_rows) {
+  active_.end_of_dataloader = true;
+  active_.num_rows = num_rows;
+  if (!core_.options_.drop_last) active_.remainder = remainder;
 }
 
 void LoaderCore::Pass::finish(bool any_batch) {

@@ -8,9 +8,11 @@
 
 #include "reference/config/options.hpp"
 #include "reference/data/batch_sampler.hpp"
+#include "reference/data/sampler.hpp"
+#include "reference/data/shard_plan.hpp"
 #include "reference/state/rank_context.hpp"
 
-/// What all loaders share that does not depend on the type of a sample: the order of indices, the draws of an
+/// What all loaders share that does not depend on the type of a sample: who reads, in which order, the draws of an
 /// iteration, and what it tells the rank. Thread rule: the rank's thread.
 namespace accel {
 
@@ -19,10 +21,18 @@ struct DataLoaderOptions {
   std::int64_t batch_size = 1;
   bool shuffle = false;
   bool drop_last = false;
-  int num_workers = 0;      ///< threads that read ahead; 0: the rank's own thread reads
+  int num_workers = 0;      ///< threads that read ahead; 0: the rank's own thread reads. A stream has one reader at most
   int prefetch_factor = 2;  ///< batches that each worker reads ahead
   std::optional<at::Generator> generator;  ///< of the shuffle and of the iterations' seeds; default: the rank's
   std::shared_ptr<Sampler> sampler;        ///< excludes shuffle
+  std::shared_ptr<BatchSampler> batch_sampler;  ///< excludes batch_size, shuffle, drop_last and sampler
+};
+
+/// What a loader reads from.
+struct DataSource {
+  bool is_stream = false;            ///< an iterable dataset: no index, one reader
+  std::optional<std::int64_t> size;  ///< number of samples; a stream may not know it
+  std::optional<at::Generator> generator;  ///< of a stream that has one: takes rank 0's state before each pass
 };
 
 /// How a loader is sharded; made by Accelerator::prepare.
@@ -36,20 +46,31 @@ struct ShardOptions {
 class LoaderCore {
  public:
   /// A plain loader. Throws ArgumentError with all problems of the options.
-  LoaderCore(std::int64_t num_samples, DataLoaderOptions options);
+  LoaderCore(DataSource source, DataLoaderOptions options);
   /// The same loader, sharded for one rank. Draws what Accelerate's prepare draws: one int64 of the default generator for
-  /// a random sampler without a generator among several ranks (unless seedable), else nothing. Collective for a seedable
-  /// sampler without data_seed: its seed is rank 0's.
+  /// a random sampler without a generator among several ranks (unless seedable or dispatched), else nothing. Collective
+  /// for a seedable sampler without data_seed: its seed is rank 0's.
   LoaderCore(const LoaderCore& plain, ShardOptions shard);
 
-  /// Number of batches of this rank.
-  [[nodiscard]] std::int64_t size() const { return batches_.size(); }
-  [[nodiscard]] const ShardPlan& plan() const { return batches_.plan(); }
-  [[nodiscard]] std::int64_t total_batch_size() const { return plan().total_batch_size(); }
-  [[nodiscard]] std::int64_t total_dataset_length() const { return num_samples_; }
+  /// Number of steps of this rank; nothing if it is not known.
+  [[nodiscard]] std::optional<std::int64_t> size() const;
+  /// Samples of one step over all ranks. Throws StateError where a batch sampler's batches vary.
+  [[nodiscard]] std::int64_t total_batch_size() const;
+  /// Throws StateError for a stream that does not know it.
+  [[nodiscard]] std::int64_t total_dataset_length() const;
   [[nodiscard]] const DataLoaderOptions& options() const { return options_; }
   [[nodiscard]] bool is_prepared() const { return shard_.context != nullptr; }
-  [[nodiscard]] c10::Device device() const;
+  [[nodiscard]] RankContext& context() const { return *shard_.context; }
+  /// Rank 0 reads, and each rank gets its part of what it has read.
+  [[nodiscard]] bool is_dispatched() const { return is_dispatched_; }
+  [[nodiscard]] bool reads() const { return !is_dispatched_ || shard_.context->rank == 0; }
+  /// Batches that rank 0 reads for one step of a dispatched loader.
+  [[nodiscard]] int batches_per_step() const;
+  /// How the reader's order, or its stream, is cut: for this rank alone where rank 0 reads for all.
+  [[nodiscard]] const ShardPlanOptions& reading() const { return reading_; }
+  /// The rank for which `reading` cuts.
+  [[nodiscard]] int reading_rank() const { return reading_.num_ranks == 1 ? 0 : shard_.context->rank; }
+  [[nodiscard]] StepSource& steps() const { return *steps_; }
   [[nodiscard]] bool moves_batches() const;
   [[nodiscard]] bool non_blocking() const { return shard_.config.non_blocking; }
   /// Completed passes; the epoch that the next pass tells its sampler.
@@ -60,34 +81,36 @@ class LoaderCore {
   /// break, return or exception, takes it off again.
   class Pass {
    public:
+    /// Synchronises generators, and tells the epoch.
     explicit Pass(LoaderCore& core);
     ~Pass();
     Pass(const Pass&) = delete;
     Pass& operator=(const Pass&) = delete;
 
-    /// Seed of this pass's workers: worker w has a generator seeded with base_seed + w.
-    [[nodiscard]] std::int64_t base_seed() const { return base_seed_; }
-    std::optional<std::vector<std::int64_t>> next_indices() { return core_.batches_.next(); }
-    /// The batch about to be handed out is the last.
-    void mark_end() { active_.end_of_dataloader = true; }
+    /// Starts the order. Returns the seed of this pass's workers: worker w has a generator seeded with it plus w.
+    std::uint64_t start();
+    /// The last batch is about to be handed out.
+    void mark_end(std::int64_t remainder, std::optional<std::int64_t> num_rows);
     /// The pass has been read to its end: counts it and takes the loader off.
     void finish(bool any_batch);
 
    private:
     LoaderCore& core_;
     ActiveLoader active_;
-    std::int64_t base_seed_ = 0;
   };
 
  private:
   void synchronize_rng();
+  [[nodiscard]] std::optional<std::int64_t> num_read_batches() const;
 
-  std::int64_t num_samples_;
+  DataSource source_;
   DataLoaderOptions options_;
   ShardOptions shard_;
-  std::shared_ptr<Sampler> sampler_;
+  bool is_dispatched_ = false;
+  std::shared_ptr<Sampler> sampler_;  // null for streams and batch samplers
   std::optional<at::Generator> synchronized_generator_;
-  BatchSamplerShard batches_;
+  ShardPlanOptions reading_;
+  std::unique_ptr<StepSource> steps_;  // null for streams
   std::int64_t iteration_ = 0;
 };
 

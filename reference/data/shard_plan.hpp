@@ -32,6 +32,8 @@ class ShardPlan {
   [[nodiscard]] std::vector<std::vector<std::int64_t>> indices(int rank) const;
   /// Samples of the last step that are no duplicates, over all ranks; 0: all of them, or dropped tail.
   [[nodiscard]] std::int64_t remainder() const;
+  /// The same of a step: 0 for every full one.
+  [[nodiscard]] std::int64_t remainder(std::int64_t step) const { return step + 1 == num_steps() ? remainder() : 0; }
   /// Samples issued twice in an epoch, over all ranks.
   [[nodiscard]] std::int64_t num_duplicates() const;
   /// Samples of one step over all ranks.

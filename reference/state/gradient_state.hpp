@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "reference/config/options.hpp"
@@ -12,6 +13,7 @@ struct ActiveLoader {
   bool end_of_dataloader = false;  ///< true from before the last batch is handed out
   /// Samples of the last step that are no duplicates, over all ranks; 0: all of them; -1: unknown or drop_last.
   std::int64_t remainder = -1;
+  std::optional<std::int64_t> num_rows;  ///< samples of this rank's last batch, duplicates included; from before it is handed out
 };
 
 /// Whether this step synchronises gradients, and which loader is being read. One per rank.
@@ -27,6 +29,7 @@ class GradientState {
   [[nodiscard]] bool in_dataloader() const { return !active_.empty(); }
   [[nodiscard]] bool end_of_dataloader() const { return in_dataloader() && active_.back()->end_of_dataloader; }
   [[nodiscard]] std::int64_t remainder() const { return in_dataloader() ? active_.back()->remainder : -1; }
+  [[nodiscard]] std::optional<std::int64_t> num_rows() const { return in_dataloader() ? active_.back()->num_rows : std::nullopt; }
 
   void add(const ActiveLoader* loader) { active_.push_back(loader); }
   void remove(const ActiveLoader* loader) { std::erase(active_, loader); }

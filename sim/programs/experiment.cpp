@@ -105,7 +105,7 @@ void read_dataloader(YamlReader reader, DataLoaderConfiguration& config) {
   config.use_seedable_sampler = reader.optional<bool>("use_seedable_sampler").value_or(false);
   config.data_seed = reader.optional<std::int64_t>("data_seed");
   config.non_blocking = reader.optional<bool>("non_blocking").value_or(false);
-  config.dispatch_batches = reader.optional<bool>("dispatch_batches", [](bool value) { return !value; }, "false (true is not built yet)");
+  config.dispatch_batches = reader.optional<bool>("dispatch_batches");
   config.use_stateful_dataloader = reader.optional<bool>("use_stateful_dataloader", [](bool value) { return !value; }, "false (true is not built yet)").value_or(false);
   reader.finish_keys();
 }

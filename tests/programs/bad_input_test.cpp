@@ -234,10 +234,9 @@ TEST_F(BadInputTest, WhatIsNotBuiltYetSaysSo) {
     expect_refused(sim_run({option, "x", good()}), HasSubstr(option + ": not built yet"));
   }
   expect_refused(sim_run({good(), "--faults=x"}), HasSubstr("--faults: not built yet"));
-  expect_refused(sim_run({"plan", "--length", "10"}), HasSubstr("plan: not built yet"));
   expect_refused(sim_run({"--ranks", "2", "--", "./program", "argument"}), HasSubstr("not built yet"));
   expect_refused(sim_run({with("accelerator: {mixed_precision: fp16}")}), HasSubstr("fp16 and fp8 are not built yet"));
-  expect_refused(sim_run({with("dataloader_config: {dispatch_batches: true}")}), HasSubstr("not built yet"));
+  expect_refused(sim_run({with("dataloader_config: {use_stateful_dataloader: true}")}), HasSubstr("not built yet"));
 }
 
 TEST_F(BadInputTest, SetWithBadSyntaxIsRefused) {

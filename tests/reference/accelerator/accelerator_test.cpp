@@ -143,7 +143,7 @@ TEST_P(AcceleratorTest, EvaluationLeftByBreakDoesNotChangeTheCadence) {
           sync.push_back(accelerator.sync_gradients());
           accelerator.backward(model(x).sum());
           if (sync.size() == 3) {
-            for (auto& [unused] : eval_batches) break;
+            for ([[maybe_unused]] auto& unused : eval_batches) break;
           }
         }
         EXPECT_THAT(sync, ElementsAre(false, false, false, true, false, true));
@@ -275,6 +275,7 @@ TEST(AcceleratorOptionsTest, AllProblemsAreInOneMessage) {
   const auto rank = make_single_rank();
   try {
     const Accelerator accelerator({.mixed_precision = "fp32", .gradient_accumulation_steps = 0,
+                                   .device_placement = false,
                                    .dataloader_config = {.dispatch_batches = true, .use_stateful_dataloader = true}}, *rank);
     FAIL() << "expected a ConfigError";
   } catch (const ConfigError& error) {

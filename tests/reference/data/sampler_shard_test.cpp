@@ -1,4 +1,4 @@
-#include "reference/data/batch_sampler.hpp"
+#include "reference/data/sampler_shard.hpp"
 
 #include <gmock/gmock.h>
 
@@ -30,27 +30,27 @@ class BackwardsSampler : public Sampler {
   std::int64_t num_samples_;
 };
 
-Batches whole_pass(BatchSamplerShard& shard) {
+Batches whole_pass(SamplerShard& shard) {
   Batches batches;
   shard.begin_pass();
-  while (auto batch = shard.next()) batches.push_back(std::move(*batch));
+  while (auto step = shard.next()) batches.push_back(std::move(step->indices));
   return batches;
 }
 
-TEST(BatchSamplerShardTest, BatchesHoldTheSamplersOrder) {
-  BatchSamplerShard shard(std::make_shared<BackwardsSampler>(5), {.batch_size = 2, .num_ranks = 2}, /*rank=*/1);
+TEST(SamplerShardTest, BatchesHoldTheSamplersOrder) {
+  SamplerShard shard(std::make_shared<BackwardsSampler>(5), {.batch_size = 2, .num_ranks = 2}, /*rank=*/1);
   EXPECT_EQ(whole_pass(shard), Batches({{2, 1}, {3, 2}}));
   EXPECT_EQ(shard.size(), 2);
 }
 
-TEST(BatchSamplerShardTest, TheNumberOfSamplesIsTheSamplers) {
-  BatchSamplerShard shard(std::make_shared<SequentialSampler>(3), {.num_samples = 100, .batch_size = 2}, /*rank=*/0);
+TEST(SamplerShardTest, TheNumberOfSamplesIsTheSamplers) {
+  SamplerShard shard(std::make_shared<SequentialSampler>(3), {.num_samples = 100, .batch_size = 2}, /*rank=*/0);
   EXPECT_EQ(whole_pass(shard), Batches({{0, 1}, {2}}));
 }
 
-TEST(BatchSamplerShardTest, TheSamplerDrawsWhenTheFirstBatchIsAskedFor) {
+TEST(SamplerShardTest, TheSamplerDrawsWhenTheFirstBatchIsAskedFor) {
   const auto sampler = std::make_shared<BackwardsSampler>(4);
-  BatchSamplerShard shard(sampler, {.batch_size = 2}, /*rank=*/0);
+  SamplerShard shard(sampler, {.batch_size = 2}, /*rank=*/0);
   shard.begin_pass();
   EXPECT_EQ(sampler->num_begun, 0);
   shard.next();
@@ -58,21 +58,21 @@ TEST(BatchSamplerShardTest, TheSamplerDrawsWhenTheFirstBatchIsAskedFor) {
   EXPECT_EQ(sampler->num_begun, 1);
 }
 
-TEST(BatchSamplerShardTest, TheSamplersPassEndsOnceAndOnlyWhenItIsExhausted) {
+TEST(SamplerShardTest, TheSamplersPassEndsOnceAndOnlyWhenItIsExhausted) {
   const auto sampler = std::make_shared<BackwardsSampler>(4);
-  BatchSamplerShard shard(sampler, {.batch_size = 2}, /*rank=*/0);
+  SamplerShard shard(sampler, {.batch_size = 2}, /*rank=*/0);
   shard.begin_pass();
   shard.next();
   shard.next();
   EXPECT_EQ(sampler->num_ended, 0);
-  EXPECT_EQ(shard.next(), std::nullopt);
-  EXPECT_EQ(shard.next(), std::nullopt);
+  EXPECT_FALSE(shard.next().has_value());
+  EXPECT_FALSE(shard.next().has_value());
   EXPECT_EQ(sampler->num_ended, 1);
 }
 
-TEST(BatchSamplerShardTest, RanksCutAcceleratesSeedableOrder) {
+TEST(SamplerShardTest, RanksCutAcceleratesSeedableOrder) {
   const auto shard_of = [](int rank) {
-    BatchSamplerShard shard(std::make_shared<SeedableRandomSampler>(8, /*data_seed=*/7), {.batch_size = 2, .num_ranks = 2}, rank);
+    SamplerShard shard(std::make_shared<SeedableRandomSampler>(8, /*data_seed=*/7), {.batch_size = 2, .num_ranks = 2}, rank);
     auto first = whole_pass(shard);
     return std::pair(std::move(first), whole_pass(shard));
   };
@@ -80,9 +80,9 @@ TEST(BatchSamplerShardTest, RanksCutAcceleratesSeedableOrder) {
   EXPECT_EQ(shard_of(1), std::pair(Batches({{3, 4}, {2, 6}}), Batches({{5, 7}, {4, 0}})));
 }
 
-TEST(BatchSamplerShardTest, ABatchThatCannotBeSplitIsAnArgumentError) {
+TEST(SamplerShardTest, ABatchThatCannotBeSplitIsAnArgumentError) {
   const auto sampler = std::make_shared<SequentialSampler>(8);
-  EXPECT_THROW(BatchSamplerShard(sampler, {.batch_size = 3, .num_ranks = 2, .split_batches = true}, /*rank=*/0), ArgumentError);
+  EXPECT_THROW(SamplerShard(sampler, {.batch_size = 3, .num_ranks = 2, .split_batches = true}, /*rank=*/0), ArgumentError);
 }
 
 }  // namespace

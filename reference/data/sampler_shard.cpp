@@ -1,4 +1,4 @@
-#include "reference/data/batch_sampler.hpp"
+#include "reference/data/sampler_shard.hpp"
 
 #include <utility>
 
@@ -12,27 +12,28 @@ ShardPlan plan_for(const Sampler& sampler, ShardPlanOptions options) {
 
 }  // namespace
 
-BatchSamplerShard::BatchSamplerShard(std::shared_ptr<Sampler> sampler, ShardPlanOptions options, int rank)
+SamplerShard::SamplerShard(std::shared_ptr<Sampler> sampler, ShardPlanOptions options, int rank)
     : sampler_(std::move(sampler)), plan_(plan_for(*sampler_, options)), rank_(rank) {}
 
-void BatchSamplerShard::begin_pass() {
+void SamplerShard::begin_pass() {
   step_ = 0;
   started_ = exhausted_ = false;
 }
 
-std::optional<std::vector<std::int64_t>> BatchSamplerShard::next() {
+std::optional<Step> SamplerShard::next() {
   // Like Python's generators, the sampler draws when the first batch is asked for.
   if (!std::exchange(started_, true)) order_ = sampler_->begin_pass();
-  if (step_ >= size()) {
+  if (step_ >= plan_.num_batches(rank_)) {
     if (!std::exchange(exhausted_, true)) {
       sampler_->end_pass();
       order_ = {};
     }
     return std::nullopt;
   }
-  auto batch = plan_.batch(rank_, step_++);
-  for (auto& position : batch) position = order_[position];
-  return batch;
+  Step step{.indices = plan_.batch(rank_, step_), .remainder = plan_.remainder(step_)};
+  ++step_;
+  for (auto& position : step.indices) position = order_[position];
+  return step;
 }
 
 }  // namespace accel

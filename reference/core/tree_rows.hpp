@@ -1,0 +1,180 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <optional>
+#include <vector>
+
+#include "reference/core/tree.hpp"
+
+/// Trees as rows, one per sample: a tensor's dimension 0, or the entries of a vector without tensors.
+///
+///     auto both = accel::concatenate(std::vector{first, second});
+///     auto mine = accel::slice_rows(both, {.begin = 4, .end = 8});
+///
+/// Thread rule: plain functions on values.
+/// Source: accelerate/utils/operations.py, concatenate and slice_tensors.
+namespace accel {
+
+namespace detail {
+
+template <typename T>
+constexpr bool every_leaf_has_rows();
+
+template <typename Class, typename Member>
+constexpr bool member_has_rows(Member Class::*) {
+  return every_leaf_has_rows<Member>();
+}
+
+template <typename T>
+constexpr bool every_leaf_has_rows() {
+  using U = std::remove_cvref_t<T>;
+  if constexpr (TensorLeaf<U> || SampleList<U>) {
+    return true;
+  } else if constexpr (SequenceTree<U>) {
+    return every_leaf_has_rows<typename U::value_type>();
+  } else if constexpr (MapTree<U>) {
+    return every_leaf_has_rows<typename U::mapped_type>();
+  } else if constexpr (TupleTree<U>) {
+    return []<std::size_t... I>(std::index_sequence<I...>) {
+      return (every_leaf_has_rows<std::tuple_element_t<I, U>>() && ...);
+    }(std::make_index_sequence<std::tuple_size_v<U>>());
+  } else if constexpr (StructTree<U>) {
+    return std::apply([](auto... members) { return (member_has_rows(members) && ...); }, tree_members<U>);
+  } else {
+    return false;
+  }
+}
+
+}  // namespace detail
+
+/// A tree without bare numbers and strings: every leaf is a tensor or a vector of entries.
+template <typename T>
+concept RowTree = Tree<T> && detail::every_leaf_has_rows<T>();
+
+struct RowRange {
+  std::int64_t begin = 0, end = 0;  ///< end excluded
+  [[nodiscard]] std::int64_t size() const { return end - begin; }
+};
+
+namespace detail {
+
+at::Tensor concatenate_tensors(const std::vector<at::Tensor>& tensors);
+at::Tensor slice_tensor(const at::Tensor& tensor, RowRange rows);
+void check_tensor_has_rows(const at::Tensor& tensor);
+
+/// Calls `f` with every tensor and every SampleList; other leaves are passed over.
+template <Tree T, typename F>
+void for_each_rows(T&& tree, F&& f) {
+  if constexpr (TensorLeaf<T> || SampleList<T>) {
+    f(tree);
+  } else if constexpr (SequenceTree<T>) {
+    for (auto& item : tree) for_each_rows(item, f);
+  } else if constexpr (MapTree<T>) {
+    for (auto& [key, item] : tree) for_each_rows(item, f);
+  } else if constexpr (TupleTree<T>) {
+    std::apply([&](auto&... items) { (for_each_rows(items, f), ...); }, tree);
+  } else if constexpr (StructTree<T>) {
+    std::apply([&](auto... members) { (for_each_rows(tree.*members, f), ...); }, tree_members<std::remove_cvref_t<T>>);
+  }
+}
+
+template <Tree T>
+T concatenate_places(const std::vector<const T*>& parts);
+
+// The same place of every part.
+template <typename T, typename Get>
+auto concatenate_at(const std::vector<const T*>& parts, Get&& get) {
+  using Item = std::remove_cvref_t<decltype(get(*parts.front()))>;
+  std::vector<const Item*> items;
+  for (const auto* part : parts) items.push_back(&get(*part));
+  return concatenate_places(items);
+}
+
+template <Tree T>
+T concatenate_places(const std::vector<const T*>& parts) {
+  T result = *parts.front();
+  if constexpr (TensorLeaf<T>) {
+    std::vector<at::Tensor> tensors;
+    for (const auto* part : parts) tensors.push_back(*part);
+    result = concatenate_tensors(tensors);
+  } else if constexpr (SampleList<T>) {
+    for (std::size_t part = 1; part < parts.size(); ++part) result.insert(result.end(), parts[part]->begin(), parts[part]->end());
+  } else if constexpr (SequenceTree<T>) {
+    for (const auto* part : parts) {
+      check_argument(part->size() == result.size(), "concatenate: sequences of {} and {} items; expected equal numbers", result.size(), part->size());
+    }
+    for (std::size_t item = 0; item < result.size(); ++item) {
+      result[item] = concatenate_at(parts, [&](const T& part) -> const auto& { return part[item]; });
+    }
+  } else if constexpr (MapTree<T>) {
+    for (const auto* part : parts) {
+      const bool same_keys = std::equal(part->begin(), part->end(), result.begin(), result.end(), [](const auto& a, const auto& b) { return a.first == b.first; });
+      check_argument(same_keys, "concatenate: maps with different keys");
+    }
+    for (auto& [key, item] : result) item = concatenate_at(parts, [&](const T& part) -> const auto& { return part.at(key); });
+  } else if constexpr (TupleTree<T>) {
+    [&]<std::size_t... I>(std::index_sequence<I...>) {
+      ((std::get<I>(result) = concatenate_at(parts, [](const T& part) -> const auto& { return std::get<I>(part); })), ...);
+    }(std::make_index_sequence<std::tuple_size_v<T>>());
+  } else if constexpr (StructTree<T>) {
+    std::apply([&](auto... members) {
+      ((result.*members = concatenate_at(parts, [&](const T& part) -> const auto& { return part.*members; })), ...);
+    }, tree_members<T>);
+  } else {
+    for (const auto* part : parts) {
+      check_argument(*part == result, "concatenate: a number or string that differs from part to part has no row; give one entry per sample");
+    }
+  }
+  return result;
+}
+
+}  // namespace detail
+
+/// The rows of all parts, in order. Numbers and strings, which have no row, must be equal in all of them.
+/// Throws ArgumentError if there is no part, or if parts do not fit together.
+template <Tree T>
+T concatenate(const std::vector<T>& parts) {
+  check_argument(!parts.empty(), "concatenate: no parts; expected at least one");
+  std::vector<const T*> places;
+  for (const auto& part : parts) places.push_back(&part);
+  return detail::concatenate_places(places);
+}
+
+/// Some rows of every tensor (a view) and list. Throws ArgumentError if one has fewer rows.
+template <Tree T>
+T slice_rows(const T& tree, RowRange rows) {
+  T result = tree;
+  detail::for_each_rows(result, [&](auto& leaf) {
+    if constexpr (TensorLeaf<decltype(leaf)>) {
+      leaf = detail::slice_tensor(leaf, rows);
+    } else {
+      check_argument(rows.end <= static_cast<std::int64_t>(leaf.size()), "slice_rows: rows {} to {} of {}", rows.begin, rows.end, leaf.size());
+      leaf = std::remove_cvref_t<decltype(leaf)>(leaf.begin() + rows.begin, leaf.begin() + rows.end);
+    }
+  });
+  return result;
+}
+
+/// The number of rows that all tensors and lists of the tree share; nothing if it has neither.
+/// Throws ArgumentError if they differ, or if a tensor has no dimensions.
+template <Tree T>
+std::optional<std::int64_t> num_rows(const T& tree) {
+  std::optional<std::int64_t> rows;
+  detail::for_each_rows(tree, [&](const auto& leaf) {
+    std::int64_t of_leaf = 0;
+    if constexpr (TensorLeaf<decltype(leaf)>) {
+      detail::check_tensor_has_rows(leaf);
+      of_leaf = leaf.size(0);
+    } else {
+      of_leaf = static_cast<std::int64_t>(leaf.size());
+    }
+    check_argument(rows.value_or(of_leaf) == of_leaf, "a batch with {} rows in one place and {} in another; expected one row per sample everywhere",
+                   rows.value_or(of_leaf), of_leaf);
+    rows = of_leaf;
+  });
+  return rows;
+}
+
+}  // namespace accel

@@ -1,0 +1,117 @@
+#include "reference/data/batch_sampler_shard.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "reference/core/errors.hpp"
+
+namespace accel {
+namespace {
+
+std::int64_t num_samples(const std::vector<std::vector<std::int64_t>>& batches) {
+  return std::accumulate(batches.begin(), batches.end(), std::int64_t{0}, [](auto sum, const auto& batch) { return sum + static_cast<std::int64_t>(batch.size()); });
+}
+
+}  // namespace
+
+BatchSamplerShard::BatchSamplerShard(std::shared_ptr<BatchSampler> batches, Options options, int rank)
+    : batches_(std::move(batches)), options_(options), rank_(rank), batch_size_(batches_->batch_size()) {
+  check_argument(!batch_size_ || *batch_size_ >= 1, "batch_sampler: batch_size {}; expected 1 or more, or nothing", batch_size_.value_or(0));
+  if (!options_.split_batches) return;
+  check_argument(batch_size_.has_value(), "split_batches: a batch sampler whose batches vary cannot be split; give it a batch_size() or set "
+                 "split_batches: false");
+  check_argument(*batch_size_ % options_.num_ranks == 0, "split_batches: a batch of {} does not divide by {} ranks; expected a multiple of {}",
+                 *batch_size_, options_.num_ranks, options_.num_ranks);
+}
+
+std::optional<std::int64_t> BatchSamplerShard::size() const {
+  const auto batches = batches_->size();
+  if (!batches || options_.num_ranks == 1) return batches;
+  const bool every_rank_alike = options_.even_batches || batches_->drop_last();
+  if (options_.split_batches) return every_rank_alike ? batches : std::nullopt;
+  const auto whole = *batches / options_.num_ranks, rest = *batches % options_.num_ranks;
+  if (batches_->drop_last()) return whole;
+  return whole + (options_.even_batches ? (rest > 0 ? 1 : 0) : (rank_ < rest ? 1 : 0));
+}
+
+void BatchSamplerShard::begin_pass() {
+  batches_->begin_pass();
+  first_group_.clear();
+  num_read_ = 0;
+  saw_short_ = ended_ = false;
+}
+
+std::optional<BatchSamplerShard::Batch> BatchSamplerShard::read() {
+  auto batch = batches_->next();
+  if (!batch) return batch;
+  const auto size = static_cast<std::int64_t>(batch->size());
+  check_argument(size > 0, "batch_sampler: batch {} is empty; expected at least one index", num_read_);
+  check_argument(!saw_short_, "batch_sampler: batch {} is shorter than batch_size() {} and is not the last; let batch_size() return nothing if "
+                 "batches vary", num_read_ - 1, batch_size_.value_or(0));
+  check_argument(size <= batch_size_.value_or(size), "batch_sampler: batch {} holds {} indices; batch_size() says {}", num_read_, size, batch_size_.value_or(0));
+  saw_short_ = is_short(*batch);
+  check_argument(!saw_short_ || !batches_->drop_last(), "batch_sampler: batch {} is short, and drop_last() says that there is none", num_read_);
+  ++num_read_;
+  return batch;
+}
+
+std::optional<Step> BatchSamplerShard::next() {
+  if (ended_) return std::nullopt;
+  auto step = options_.split_batches ? next_slice() : next_whole_batch();
+  if (!step) ended_ = true;
+  return step;
+}
+
+std::optional<Step> BatchSamplerShard::next_whole_batch() {
+  std::vector<Batch> group;
+  while (static_cast<int>(group.size()) < options_.num_ranks) {
+    auto batch = read();
+    if (!batch) break;
+    group.push_back(std::move(*batch));
+  }
+  if (group.empty()) return std::nullopt;
+  if (first_group_.empty()) first_group_ = group;
+  const bool is_whole = static_cast<int>(group.size()) == options_.num_ranks && !is_short(group.back());
+  if (is_whole) return Step{.indices = std::move(group[rank_])};
+  ended_ = true;
+  if (batches_->drop_last()) return std::nullopt;
+  const auto remainder = num_samples(group);
+  if (options_.even_batches && options_.num_ranks > 1) fill_up(group);
+  if (rank_ >= static_cast<int>(group.size())) return std::nullopt;
+  return Step{.indices = std::move(group[rank_]), .remainder = remainder};
+}
+
+void BatchSamplerShard::fill_up(std::vector<Batch>& group) const {
+  if (!batch_size_) {
+    for (std::size_t first = 0; static_cast<int>(group.size()) < options_.num_ranks; ++first) group.push_back(first_group_[first % first_group_.size()]);
+    return;
+  }
+  Batch first;
+  for (const auto& batch : first_group_) first.insert(first.end(), batch.begin(), batch.end());
+  group.resize(options_.num_ranks);
+  std::size_t place = 0;
+  for (auto& batch : group) {
+    while (is_short(batch)) batch.push_back(first[place++ % first.size()]);
+  }
+}
+
+std::optional<Step> BatchSamplerShard::next_slice() {
+  auto batch = read();
+  if (!batch) return std::nullopt;
+  if (first_group_.empty()) first_group_ = {*batch};
+  std::int64_t remainder = 0;
+  if (is_short(*batch)) {
+    remainder = static_cast<std::int64_t>(batch->size());
+    if (options_.even_batches && options_.num_ranks > 1) {
+      const auto& first = first_group_.front();
+      for (std::size_t place = 0; is_short(*batch); ++place) batch->push_back(first[place % first.size()]);
+    }
+  }
+  const auto length = *batch_size_ / options_.num_ranks, size = static_cast<std::int64_t>(batch->size());
+  const auto begin = std::min(length * rank_, size), end = std::min(begin + length, size);
+  if (begin == end) return std::nullopt;
+  return Step{.indices = Batch(batch->begin() + begin, batch->begin() + end), .remainder = remainder};
+}
+
+}  // namespace accel

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "reference/data/batch_sampler.hpp"
+
+namespace accel {
+
+/// The steps of one rank, dealt out of a user's batches: of every `num_ranks` batches one, or a slice of each.
+///
+///     BatchSamplerShard shard(batches, {.num_ranks = 4}, /*rank=*/1);
+///
+/// With even_batches a short last batch and the batches that some ranks lack are filled from the first ones. Batches
+/// that vary (no batch_size) are dealt whole. Thread rule: the rank's thread.
+/// Source: accelerate/data_loader.py, BatchSamplerShard.
+class BatchSamplerShard : public StepSource {
+ public:
+  struct Options {
+    int num_ranks = 1;
+    bool split_batches = false;
+    bool even_batches = true;
+  };
+  /// Throws ArgumentError if split_batches cannot cut the batches evenly.
+  BatchSamplerShard(std::shared_ptr<BatchSampler> batches, Options options, int rank);
+
+  /// Nothing also where it depends on the size of the last batch (split_batches without even_batches).
+  [[nodiscard]] std::optional<std::int64_t> size() const override;
+  void set_epoch(std::int64_t epoch) override { batches_->set_epoch(epoch); }
+  void begin_pass() override;
+  /// Throws ArgumentError for batches that are not what the sampler says of them: an empty one, one that is longer than
+  /// batch_size, one that is shorter and not the last. Accelerate loses samples there.
+  std::optional<Step> next() override;
+
+ private:
+  using Batch = std::vector<std::int64_t>;
+  std::optional<Batch> read();
+  [[nodiscard]] bool is_short(const Batch& batch) const { return batch_size_ && static_cast<std::int64_t>(batch.size()) < *batch_size_; }
+  std::optional<Step> next_whole_batch();
+  std::optional<Step> next_slice();
+  void fill_up(std::vector<Batch>& group) const;
+
+  std::shared_ptr<BatchSampler> batches_;
+  Options options_;
+  int rank_;
+  std::optional<std::int64_t> batch_size_;
+  std::vector<Batch> first_group_;  // what fills the last step
+  std::int64_t num_read_ = 0;
+  bool saw_short_ = false, ended_ = false;
+};
+
+}  // namespace accel

@@ -1,0 +1,31 @@
+#include "reference/data/dispatched_batches.hpp"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/tensor.h>
+
+#include "reference/state/objects.hpp"
+
+namespace accel::detail {
+
+Announcement DispatchChannel::exchange(Announcement announcement) {
+  const bool is_sender = context_.rank == 0;
+  const bool is_new = is_sender && announcement.text != last_text_;
+  auto header = at::tensor(std::vector<std::int64_t>{announcement.kind, announcement.is_last, announcement.num_rows, announcement.rows_per_rank, is_new},
+                           at::kLong).to(context_.device);
+  context_.world.broadcast(header, /*root=*/0).wait();
+  const auto received = header.to(at::kCPU);
+  const auto* field = received.const_data_ptr<std::int64_t>();
+  if (field[4] != 0) last_text_ = broadcast_bytes(context_, std::move(announcement.text), /*root=*/0);
+  return {.kind = static_cast<Announcement::Kind>(field[0]), .is_last = field[1] != 0, .num_rows = field[2], .rows_per_rank = field[3], .text = last_text_};
+}
+
+void DispatchChannel::broadcast(at::Tensor& tensor) const {
+  if (tensor.numel() == 0) return;
+  tensor = tensor.detach().contiguous();
+  auto bytes = tensor.view({-1}).view(at::kByte);  // every dtype travels, those that Gloo does not know included
+  context_.world.broadcast(bytes, /*root=*/0).wait();
+}
+
+at::Tensor DispatchChannel::on_device(const at::Tensor& tensor) const { return tensor.defined() ? tensor.to(context_.device) : tensor; }
+
+}  // namespace accel::detail

@@ -1,0 +1,149 @@
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "reference/core/tree_bytes.hpp"
+#include "reference/core/tree_rows.hpp"
+#include "reference/data/batch_stream.hpp"
+#include "reference/data/dispatch_plan.hpp"
+#include "reference/state/rank_context.hpp"
+
+namespace accel::detail {
+
+/// What rank 0 tells the others before a step's tensors follow.
+struct Announcement {
+  enum Kind : std::int64_t { kStep, kEnd, kError };
+  Kind kind = kStep;
+  bool is_last = false;
+  std::int64_t num_rows = 0;  ///< real ones, of all ranks
+  std::int64_t rows_per_rank = 0;
+  std::string text;  ///< of a step: the batch packed without its tensors' numbers; of an error: its message
+};
+
+/// Carries announcements and tensors from rank 0. Collective over the world.
+class DispatchChannel {
+ public:
+  explicit DispatchChannel(RankContext& context) : context_(context) {}
+  [[nodiscard]] RankContext& context() const { return context_; }
+  /// Rank 0's, on every rank. A text that equals the last one is not sent again.
+  Announcement exchange(Announcement announcement);
+  void broadcast(at::Tensor& tensor) const;
+  [[nodiscard]] at::Tensor on_device(const at::Tensor& tensor) const;
+
+ private:
+  RankContext& context_;
+  std::string last_text_;
+};
+
+/// Batches that rank 0 reads, puts together to steps, and broadcasts; each rank takes its slice.
+/// What reading throws on rank 0 is thrown by every rank, as ArgumentError on the others.
+/// Source: accelerate/data_loader.py, DataLoaderDispatcher.
+template <Tree Batch>
+class DispatchedBatches : public BatchStream<Batch> {
+ public:
+  struct Options {
+    int batches_per_step = 1;
+    bool drop_last = false;  ///< a last step of fewer batches
+  };
+
+  /// `source` is null on all ranks but 0.
+  DispatchedBatches(RankContext& context, std::unique_ptr<BatchStream<Batch>> source, Options options)
+      : channel_(context), source_(std::move(source)), options_(options) {}
+
+  std::optional<Issued<Batch>> next() override {
+    if (ended_) return std::nullopt;
+    auto [announcement, batch] = source_ ? read_and_announce() : receive_announcement();
+    ended_ = announcement.is_last || announcement.kind == Announcement::kEnd;
+    if (announcement.kind == Announcement::kEnd) return std::nullopt;
+    for_each_tensor(batch, [&](at::Tensor& tensor) {
+      if (tensor.defined()) channel_.broadcast(tensor);
+    });
+    const auto rank = channel_.context().rank, rows = static_cast<int>(announcement.rows_per_rank);
+    return Issued<Batch>{slice_rows(batch, {.begin = std::int64_t{rank} * rows, .end = std::int64_t{rank + 1} * rows}), announcement.rows_per_rank,
+                         announcement.is_last ? announcement.num_rows : 0, announcement.is_last};
+  }
+
+  /// On rank 0 only; the others learn of the end by the next announcement.
+  void skip() override {
+    if (!source_) return;
+    if (!first_rows_) {
+      read_step();  // the start of the epoch fills its last step
+    } else {
+      for (int batch = 0; batch < options_.batches_per_step; ++batch) source_->skip();
+    }
+  }
+
+ private:
+  std::optional<Batch> read_step() {
+    std::vector<Batch> batches;
+    while (static_cast<int>(batches.size()) < options_.batches_per_step) {
+      auto issued = source_->next();
+      if (!issued) break;
+      batches.push_back(std::move(issued->batch));
+    }
+    const bool is_short = static_cast<int>(batches.size()) < options_.batches_per_step;
+    if (batches.empty() || (is_short && options_.drop_last)) return std::nullopt;
+    auto step = batches.size() == 1 ? std::move(batches.front()) : concatenate(batches);
+    if (!first_rows_) first_rows_ = slice_rows(step, {.end = std::min<std::int64_t>(channel_.context().world_size, rows_of(step))});
+    return step;
+  }
+
+  static std::int64_t rows_of(const Batch& batch) {
+    const auto rows = num_rows(batch);
+    check_argument(rows.has_value(), "dispatch_batches: the batch holds neither a tensor nor a list, so there is nothing to slice");
+    return *rows;
+  }
+
+  std::pair<Announcement, Batch> read_and_announce() {
+    Announcement announcement;
+    Batch batch{};
+    try {
+      if (!std::exchange(started_, true)) ahead_ = read_step();
+      auto step = std::exchange(ahead_, std::nullopt);
+      if (!step) {
+        announcement.kind = Announcement::kEnd;
+      } else {
+        ahead_ = read_step();
+        announcement.is_last = !ahead_;
+        announcement.num_rows = rows_of(*step);
+        const auto plan = plan_dispatch({.num_rows = announcement.num_rows, .num_ranks = channel_.context().world_size, .is_last = announcement.is_last});
+        announcement.rows_per_rank = plan.rows_per_rank;
+        batch = map_tensors(padded(std::move(*step), plan.num_padding), [&](const at::Tensor& tensor) { return channel_.on_device(tensor); });
+        announcement.text = pack(batch, TensorBytes::kShapeOnly);
+      }
+    } catch (const std::exception& error) {
+      channel_.exchange({.kind = Announcement::kError, .text = error.what()});
+      throw;
+    }
+    return {channel_.exchange(std::move(announcement)), std::move(batch)};
+  }
+
+  std::pair<Announcement, Batch> receive_announcement() {
+    auto announcement = channel_.exchange({});
+    check_argument(announcement.kind != Announcement::kError, "rank 0, which reads for all, failed: {}", announcement.text);
+    if (announcement.kind == Announcement::kEnd) return {std::move(announcement), Batch{}};
+    auto batch = unpack<Batch>(announcement.text, TensorBytes::kShapeOnly);
+    return {std::move(announcement), map_tensors(batch, [&](const at::Tensor& tensor) { return channel_.on_device(tensor); })};
+  }
+
+  [[nodiscard]] Batch padded(Batch step, std::int64_t num_padding) const {
+    if (num_padding == 0) return step;
+    std::vector<Batch> parts{std::move(step)};
+    const auto available = rows_of(*first_rows_);
+    for (; num_padding > 0; num_padding -= available) parts.push_back(slice_rows(*first_rows_, {.end = std::min(num_padding, available)}));
+    return concatenate(parts);
+  }
+
+  DispatchChannel channel_;
+  std::unique_ptr<BatchStream<Batch>> source_;
+  Options options_;
+  std::optional<Batch> ahead_, first_rows_;
+  bool started_ = false, ended_ = false;
+};
+
+}  // namespace accel::detail

@@ -1,0 +1,47 @@
+#include "reference/state/objects.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace accel::detail {
+namespace {
+
+at::Tensor tensor_of_bytes(const std::string& bytes, std::int64_t size) {
+  auto tensor = at::zeros({size}, at::kByte);
+  if (!bytes.empty()) std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
+  return tensor;
+}
+
+std::string bytes_of(const at::Tensor& tensor, std::int64_t size) {
+  return {static_cast<const char*>(tensor.const_data_ptr()), static_cast<std::size_t>(size)};
+}
+
+}  // namespace
+
+// NCCL has no host tensors: bytes travel over the rank's device.
+std::vector<std::string> all_gather_bytes(RankContext& context, const std::string& bytes) {
+  const auto size = at::full({1}, static_cast<std::int64_t>(bytes.size()), at::kLong);
+  const auto sizes = context.world.all_gather(size.to(context.device)).to(at::kCPU);
+  const auto largest = sizes.max().item<std::int64_t>();
+  const auto padded = context.world.all_gather(tensor_of_bytes(bytes, largest).unsqueeze(0).to(context.device)).to(at::kCPU);
+  std::vector<std::string> all;
+  for (std::int64_t rank = 0; rank < sizes.size(0); ++rank) all.push_back(bytes_of(padded[rank], sizes[rank].item<std::int64_t>()));
+  return all;
+}
+
+std::string broadcast_bytes(RankContext& context, std::string bytes, int root) {
+  auto size = at::full({1}, static_cast<std::int64_t>(bytes.size()), at::kLong).to(context.device);
+  context.world.broadcast(size, root).wait();
+  const auto num_bytes = size.item<std::int64_t>();
+  if (num_bytes == 0) return {};
+  bytes.resize(num_bytes);  // the root's own are that long already
+  auto carrier = tensor_of_bytes(bytes, num_bytes).to(context.device);
+  context.world.broadcast(carrier, root).wait();
+  return bytes_of(carrier.to(at::kCPU), num_bytes);
+}
+
+}  // namespace accel::detail

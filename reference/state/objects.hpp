@@ -1,0 +1,53 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "reference/core/tree_bytes.hpp"
+#include "reference/state/rank_context.hpp"
+
+/// Objects across ranks: trees of any content, of different sizes on different ranks. They travel as bytes, in two
+/// collectives, the sizes first.
+///
+///     auto names = accel::gather_object(my_names);          // every rank's, in the order of the ranks
+///     accel::broadcast_object_list(settings);               // rank 0's
+///
+/// Collective over the world. Thread rule: the rank's thread.
+/// Source: accelerate/utils/operations.py, gather_object and broadcast_object_list.
+namespace accel {
+
+namespace detail {
+std::vector<std::string> all_gather_bytes(RankContext& context, const std::string& bytes);
+/// `bytes` of rank `root`, on every rank.
+std::string broadcast_bytes(RankContext& context, std::string bytes, int root);
+}  // namespace detail
+
+/// The entries of all ranks' lists, in the order of the ranks.
+template <Tree T>
+std::vector<T> gather_object(RankContext& context, const std::vector<T>& objects) {
+  std::vector<T> all;
+  for (const auto& bytes : detail::all_gather_bytes(context, pack(objects))) {
+    for (auto&& object : unpack<std::vector<T>>(bytes)) all.push_back(std::move(object));
+  }
+  return all;
+}
+template <Tree T>
+std::vector<T> gather_object(const std::vector<T>& objects) {
+  return gather_object(current_rank(), objects);
+}
+
+/// Replaces `objects` by those of rank `from_process`, which may be more or fewer.
+/// Throws ArgumentError if there is no such rank.
+template <Tree T>
+std::vector<T>& broadcast_object_list(RankContext& context, std::vector<T>& objects, int from_process = 0) {
+  check_argument(from_process >= 0 && from_process < context.world_size, "broadcast_object_list: rank {} is not one of {}", from_process, context.world_size);
+  const auto bytes = detail::broadcast_bytes(context, context.rank == from_process ? pack(objects) : std::string(), from_process);
+  if (context.rank != from_process) objects = unpack<std::vector<T>>(bytes);
+  return objects;
+}
+template <Tree T>
+std::vector<T>& broadcast_object_list(std::vector<T>& objects, int from_process = 0) {
+  return broadcast_object_list(current_rank(), objects, from_process);
+}
+
+}  // namespace accel

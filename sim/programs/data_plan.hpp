@@ -1,0 +1,23 @@
+#pragma once
+
+#include <vector>
+
+#include "sim/programs/plan_request.hpp"
+
+/// The answers of `sim-run plan`.
+namespace accel::programs {
+
+/// Up to this many ranks `answer_plan` runs the real loaders.
+constexpr int kMaxPlanLoaders = 256;
+
+/// Up to kMaxPlanLoaders ranks the real loaders' answer, on simulated ranks; beyond, the shard plan's.
+/// Throws ArgumentError where Accelerate raises ValueError.
+std::vector<PlanEpoch> answer_plan(const PlanRequest& request);
+
+/// The answer of prepared loaders on simulated ranks.
+std::vector<PlanEpoch> plan_by_loaders(const PlanRequest& request);
+
+/// The answer of the shard plan alone: an order of samples, and how it is cut. No rank runs.
+std::vector<PlanEpoch> plan_by_shards(const PlanRequest& request);
+
+}  // namespace accel::programs

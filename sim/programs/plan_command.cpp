@@ -1,0 +1,106 @@
+#include "sim/programs/plan_command.hpp"
+
+#include <CLI/CLI.hpp>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "reference/core/errors.hpp"
+#include "sim/programs/data_plan.hpp"
+#include "sim/programs/plan_picture.hpp"
+
+namespace accel::programs {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct PlanArguments {
+  PlanRequest request;
+  std::string requests_file, plot_file;
+  bool json = false;
+};
+
+Json error_answer(const char* type, const std::exception& error) { return {{"error", type}, {"message", error.what()}}; }
+
+// The class that Accelerate raises; a line that is no request, ConfigError.
+Json answer(const std::string& line) {
+  try {
+    return to_json(answer_plan(read_plan_request(line)));
+  } catch (const ConfigError& error) {
+    return error_answer("ConfigError", error);
+  } catch (const ArgumentError& error) {
+    return error_answer("ValueError", error);
+  } catch (const std::exception& error) {
+    return error_answer("RuntimeError", error);
+  }
+}
+
+int answer_file(const std::string& path) {
+  std::ifstream file(path);
+  check_config(path == "-" || file.good(), "--requests: {} cannot be read", path);
+  std::istream& lines = path == "-" ? std::cin : file;
+  for (std::string line; std::getline(lines, line);) std::cout << answer(line).dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
+  std::cout.flush();
+  check_config(std::cout.good(), "the answers cannot be written to standard output");
+  return 0;
+}
+
+int answer_flags(const PlanArguments& arguments) {
+  check_plan_request(arguments.request);
+  std::vector<PlanEpoch> epochs;
+  try {
+    epochs = answer_plan(arguments.request);
+  } catch (const ArgumentError& error) {
+    throw ConfigError(error.what());
+  }
+  if (!arguments.plot_file.empty()) {
+    std::ofstream plot(arguments.plot_file);
+    plot << plan_svg(epochs);
+    plot.close();
+    check_config(plot.good(), "--plot: {} cannot be written", arguments.plot_file);
+  }
+  std::cout << (arguments.json ? to_json(epochs).dump() + "\n" : plan_table(epochs)) << std::flush;
+  return 0;
+}
+
+}  // namespace
+
+int plan_main(int argc, char** argv) {
+  PlanArguments arguments;
+  auto& request = arguments.request;
+  CLI::App app("Says which sample every rank reads, step by step; runs no model.", "sim-run plan");
+  auto* length = app.add_option("--length", request.length, "Number of samples; sample i is the number i");
+  auto* batch_size = app.add_option("--batch-size", request.batch_size, "Samples of a batch");
+  auto* ranks = app.add_option("--ranks", request.ranks, "Number of ranks");
+  const std::vector<CLI::Option*> required{length, batch_size, ranks};
+  app.add_flag("--iterable", request.iterable, "A stream of no known length");
+  app.add_flag("--drop-last", request.drop_last, "Drop the last batch if it is short");
+  app.add_flag("--shuffle", request.shuffle, "Shuffle every epoch");
+  app.add_option("--seed", request.seed, "Given to set_seed")->capture_default_str();
+  app.add_option("--data-seed", request.data_seed, "Of the seedable sampler");
+  app.add_option("--epochs", request.epochs, "Number of epochs")->capture_default_str();
+  app.add_flag("--split-batches", request.split_batches, "Cut one batch over the ranks");
+  app.add_flag("--even-batches,!--no-even-batches", request.even_batches, "Fill up, so that every rank has as many batches (default)");
+  app.add_option("--dispatch-batches", request.dispatch_batches, "true: rank 0 reads for all; false: every rank reads");
+  app.add_flag("--use-seedable-sampler,!--no-use-seedable-sampler", request.use_seedable_sampler, "The order is a function of seed and epoch");
+  app.add_option("--skip-batches", request.skip_batches, "skip_first_batches, in the first epoch")->capture_default_str();
+  auto* json = app.add_flag("--json", arguments.json, "JSON instead of a table");
+  auto* plot = app.add_option("--plot", arguments.plot_file, "Draw the plan into this SVG file");
+  auto* file = app.add_option("--requests", arguments.requests_file, "Answer the requests of this file, one JSON object a line; - is standard input");
+  for (auto* option : app.get_options()) {
+    if (option != file && option->get_name() != "--help") file->excludes(option);
+  }
+  (void)json, (void)plot;
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const bool is_help = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success);
+    app.exit(error);
+    return is_help ? 0 : 2;
+  }
+  if (file->count() > 0) return answer_file(arguments.requests_file);
+  for (const auto* option : required) check_config(option->count() > 0, "plan: {} is required, or --requests FILE", option->get_name());
+  return answer_flags(arguments);
+}
+
+}  // namespace accel::programs

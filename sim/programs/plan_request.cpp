@@ -1,0 +1,126 @@
+#include "sim/programs/plan_request.hpp"
+
+#include <fmt/ranges.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "reference/core/errors.hpp"
+#include "sim/engine/world.hpp"
+
+namespace accel::programs {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+class RequestReader {
+ public:
+  explicit RequestReader(const Json& json) : json_(json) {}
+
+  template <typename T>
+  void read(const char* key, T& value, bool required = false) {
+    known_.insert(key);
+    const auto found = json_.find(key);
+    if (found == json_.end()) {
+      if (required) problems_.push_back(fmt::format("{}: missing", key));
+    } else {
+      convert(key, *found, value);
+    }
+  }
+
+  std::vector<std::string> problems() {
+    for (const auto& [key, value] : json_.items()) {
+      if (!known_.contains(key)) problems_.push_back(fmt::format("{}: unknown; known are {}", key, fmt::join(known_, ", ")));
+    }
+    return std::move(problems_);
+  }
+
+ private:
+  void convert(const char* key, const Json& json, bool& value) {
+    json.is_boolean() ? void(value = json.get<bool>()) : expected(key, "true or false", json);
+  }
+  void convert(const char* key, const Json& json, std::int64_t& value) {
+    const bool fits = json.is_number_integer() && (!json.is_number_unsigned() || json.get<std::uint64_t>() <= std::numeric_limits<std::int64_t>::max());
+    fits ? void(value = json.get<std::int64_t>()) : expected(key, "an integer", json);
+  }
+  void convert(const char* key, const Json& json, int& value) {
+    std::int64_t wide = value;
+    convert(key, json, wide);
+    const bool fits = wide >= std::numeric_limits<int>::min() && wide <= std::numeric_limits<int>::max();
+    fits ? void(value = static_cast<int>(wide)) : expected(key, "a smaller integer", json);
+  }
+  template <typename T>
+  void convert(const char* key, const Json& json, std::optional<T>& value) {
+    if (json.is_null()) return;
+    T inner{};
+    convert(key, json, inner);
+    value = inner;
+  }
+  void expected(const char* key, const char* what, const Json& json) {
+    problems_.push_back(fmt::format("{}: expected {}, got {}", key, what, json.dump()));
+  }
+
+  const Json& json_;
+  std::set<std::string> known_;
+  std::vector<std::string> problems_;
+};
+
+std::vector<std::string> impossible_numbers(const PlanRequest& request) {
+  std::vector<std::string> problems;
+  const auto at_least = [&](const char* key, std::int64_t value, std::int64_t least) {
+    if (value < least) problems.push_back(fmt::format("{}: expected {} or more, got {}", key, least, value));
+  };
+  at_least("length", request.length, 0);
+  at_least("ranks", request.ranks, 1);
+  at_least("epochs", request.epochs, 0);
+  at_least("skip_batches", request.skip_batches, 0);
+  if (request.ranks > sim::World::kMaxRanks) problems.push_back(fmt::format("ranks: expected at most {}, got {}", sim::World::kMaxRanks, request.ranks));
+  return problems;
+}
+
+}  // namespace
+
+PlanRequest read_plan_request(const std::string& text) {
+  const auto json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  check_config(json.is_object(), "a request is a JSON object such as {{\"length\":17,\"batch_size\":8,\"ranks\":2}}");
+  PlanRequest request;
+  RequestReader reader(json);
+  reader.read("length", request.length, /*required=*/true);
+  reader.read("batch_size", request.batch_size, /*required=*/true);
+  reader.read("ranks", request.ranks, /*required=*/true);
+  reader.read("iterable", request.iterable);
+  reader.read("drop_last", request.drop_last);
+  reader.read("shuffle", request.shuffle);
+  reader.read("seed", request.seed);
+  reader.read("data_seed", request.data_seed);
+  reader.read("epochs", request.epochs);
+  reader.read("split_batches", request.split_batches);
+  reader.read("even_batches", request.even_batches);
+  reader.read("dispatch_batches", request.dispatch_batches);
+  reader.read("use_seedable_sampler", request.use_seedable_sampler);
+  reader.read("skip_batches", request.skip_batches);
+  auto problems = reader.problems();
+  for (auto& problem : impossible_numbers(request)) problems.push_back(std::move(problem));
+  check_config(problems.empty(), "{}", fmt::join(problems, "; "));
+  return request;
+}
+
+void check_plan_request(const PlanRequest& request) {
+  const auto problems = impossible_numbers(request);
+  check_config(problems.empty(), "{}", fmt::join(problems, "; "));
+}
+
+Json to_json(const std::vector<PlanEpoch>& epochs) {
+  Json list = Json::array();
+  for (const auto& epoch : epochs) {
+    list.push_back({{"ranks", epoch.ranks},
+                    {"end_of_dataloader", epoch.end_of_dataloader},
+                    {"gathered_for_metrics", epoch.gathered_for_metrics ? Json(*epoch.gathered_for_metrics) : Json(nullptr)},
+                    {"duplicated", epoch.duplicated},
+                    {"dropped", epoch.dropped}});
+  }
+  return {{"epochs", list}};
+}
+
+}  // namespace accel::programs

@@ -159,7 +159,9 @@ TEST_P(AcceleratorTest, MetricsHoldEverySampleOnceAndRefuseWhatCannotBeCut) {
     std::vector<at::Tensor> all;
     for (auto& [ids] : batches) {
       all.push_back(accelerator.gather_for_metrics(ids));
-      if (accelerator.gradient_state().end_of_dataloader()) EXPECT_THROW(accelerator.gather_for_metrics(ids.sum()), ArgumentError);
+      if (accelerator.gradient_state().end_of_dataloader()) {
+        EXPECT_THROW(accelerator.gather_for_metrics(ids.sum()), ArgumentError);
+      }
     }
     EXPECT_TRUE(at::cat(all).equal(at::arange(10)));
   });

@@ -1,0 +1,324 @@
+// Loaders in every mode: the answer of the real loaders is the shard plan's, and metrics hold every sample once.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <numeric>
+
+#include "reference/accelerator/accelerator.hpp"
+#include "reference/data/batch_sampler_shard.hpp"
+#include "reference/state/rng_sync.hpp"
+#include "sim/programs/data_plan.hpp"
+#include "tests/support/property.hpp"
+#include "tests/support/run_ranks.hpp"
+
+namespace accel::testing {
+namespace {
+
+using programs::PlanEpoch;
+using programs::PlanRequest;
+
+std::string describe(const PlanRequest& r) {
+  return fmt::format("length {}, batch {}, ranks {}, iterable {}, drop_last {}, shuffle {}, seed {}, data_seed {}, epochs {}, split {}, even {}, dispatch {}, "
+                     "seedable {}, skip {}", r.length, r.batch_size, r.ranks, r.iterable, r.drop_last, r.shuffle, r.seed, r.data_seed.value_or(-1), r.epochs,
+                     r.split_batches, r.even_batches, r.dispatch_batches ? (*r.dispatch_batches ? "true" : "false") : "null", r.use_seedable_sampler,
+                     r.skip_batches);
+}
+
+rc::Gen<PlanRequest> plan_request(int max_ranks) {
+  return rc::gen::exec([max_ranks] {
+    PlanRequest r;
+    r.ranks = *rc::gen::inRange(1, max_ranks + 1);
+    r.split_batches = *rc::gen::arbitrary<bool>();
+    r.batch_size = *rc::gen::inRange<std::int64_t>(1, 6) * (r.split_batches ? r.ranks : 1);
+    const auto total = r.split_batches ? r.batch_size : r.batch_size * r.ranks;
+    r.length = *rc::gen::inRange<std::int64_t>(0, 3 * total + 2);
+    r.iterable = *rc::gen::inRange(0, 3) == 0;
+    r.shuffle = !r.iterable && *rc::gen::arbitrary<bool>();
+    r.drop_last = *rc::gen::arbitrary<bool>();
+    r.seed = *rc::gen::inRange<std::int64_t>(0, 1000);
+    r.epochs = *rc::gen::inRange(0, 4);
+    r.even_batches = *rc::gen::inRange(0, 3) > 0;
+    const auto dispatch = *rc::gen::inRange(0, 3);
+    if (dispatch < 2) r.dispatch_batches = dispatch == 1;
+    r.use_seedable_sampler = *rc::gen::arbitrary<bool>();
+    if (r.use_seedable_sampler && *rc::gen::arbitrary<bool>()) r.data_seed = *rc::gen::inRange<std::int64_t>(0, 1000);
+    r.skip_batches = std::max(0, *rc::gen::inRange(-3, 4));
+    return r;
+  });
+}
+
+void expect_equal(const std::vector<PlanEpoch>& a, const std::vector<PlanEpoch>& b) {
+  RC_ASSERT(a.size() == b.size());
+  for (std::size_t epoch = 0; epoch < a.size(); ++epoch) {
+    RC_ASSERT(a[epoch].ranks == b[epoch].ranks);
+    RC_ASSERT(a[epoch].end_of_dataloader == b[epoch].end_of_dataloader);
+    RC_ASSERT(a[epoch].gathered_for_metrics == b[epoch].gathered_for_metrics);
+  }
+}
+
+TEST(LoaderLaws, TheLoadersAnswerIsTheShardPlans) {
+  expect_property(600, [] {
+    const auto request = *plan_request(8);
+    RC_LOG(describe(request));
+    expect_equal(programs::plan_by_loaders(request), programs::plan_by_shards(request));
+  });
+}
+
+TEST(LoaderLaws, BeyondTheLoadersLimitTheShardPlanStillAnswersAsTheyWould) {
+  expect_property(4, [] {
+    auto request = *plan_request(3);
+    const auto scale = programs::kMaxPlanLoaders / request.ranks + 1;
+    request.ranks *= scale;
+    if (request.split_batches) request.batch_size *= scale;
+    request.length *= scale;
+    RC_LOG(describe(request));
+    expect_equal(programs::plan_by_loaders(request), programs::plan_by_shards(request));
+  });
+}
+
+// In every mode: what is gathered over an epoch is the epoch's order, every sample once, but for what was dropped or skipped.
+TEST(LoaderLaws, MetricsHoldTheSourceOnceAndInOrder) {
+  expect_property(1000, [] {
+    auto request = *plan_request(8);
+    request.even_batches = true;
+    request.shuffle = false;
+    request.epochs = std::max(request.epochs, 1);
+    RC_LOG(describe(request));
+    const auto total = request.split_batches ? request.batch_size : request.batch_size * request.ranks;
+    const auto epochs = programs::answer_plan(request);
+    for (std::size_t epoch = 0; epoch < epochs.size(); ++epoch) {
+      const auto begin = std::min(request.length, epoch == 0 ? request.skip_batches * total : 0);
+      const auto end = request.drop_last ? request.length / total * total : request.length;
+      std::vector<std::int64_t> expected(std::max<std::int64_t>(end - begin, 0)), gathered;
+      std::iota(expected.begin(), expected.end(), begin);
+      for (const auto& step : *epochs[epoch].gathered_for_metrics) gathered.insert(gathered.end(), step.begin(), step.end());
+      RC_ASSERT(gathered == expected);
+    }
+  });
+}
+
+// --- tensors, lists and a user's struct, on both backends ------------------------------------------------------------
+
+struct NamedIds {
+  at::Tensor ids;
+  std::vector<std::string> names;
+};
+
+}  // namespace
+}  // namespace accel::testing
+
+template <>
+inline constexpr auto accel::tree_members<accel::testing::NamedIds> = std::tuple(&accel::testing::NamedIds::ids, &accel::testing::NamedIds::names);
+
+namespace accel::testing {
+namespace {
+
+struct NamedSamples {
+  std::int64_t length = 0;
+  [[nodiscard]] std::int64_t size() const { return length; }
+  [[nodiscard]] std::int64_t get(std::int64_t index) const { return index; }
+};
+
+NamedIds collate(const std::vector<std::int64_t>& samples) {
+  NamedIds batch{.ids = at::tensor(samples, at::kLong)};
+  for (const auto sample : samples) batch.names.push_back(fmt::format("sample {}", sample));
+  return batch;
+}
+
+// The order of a sampler that is shorter than its dataset: what is left out is never read.
+class EveryThird : public Sampler {
+ public:
+  explicit EveryThird(std::int64_t length) : length_(length) {}
+  [[nodiscard]] std::int64_t size() const override { return (length_ + 2) / 3; }
+  std::vector<std::int64_t> begin_pass() override {
+    std::vector<std::int64_t> order;
+    for (std::int64_t index = 0; index < length_; index += 3) order.push_back(index);
+    return order;
+  }
+
+ private:
+  std::int64_t length_;
+};
+
+// Batches of one, two, one, two, ... samples.
+class VaryingBatches : public BatchSampler {
+ public:
+  explicit VaryingBatches(std::int64_t length) : length_(length) {}
+  void begin_pass() override { next_ = num_ = 0; }
+  std::optional<std::vector<std::int64_t>> next() override {
+    if (next_ >= length_) return std::nullopt;
+    std::vector<std::int64_t> batch{next_++};
+    if (num_++ % 2 == 1 && next_ < length_) batch.push_back(next_++);
+    return batch;
+  }
+
+ private:
+  std::int64_t length_, next_ = 0, num_ = 0;
+};
+
+struct MetricCase {
+  std::int64_t length = 0, batch_size = 1;
+  int ranks = 1;
+  enum { kDataset, kShortSampler, kVaryingBatches } source = kDataset;
+  bool dispatch = false;
+};
+
+std::vector<std::string> gathered_names(Backend backend, const MetricCase& one) {
+  std::vector<std::string> of_rank_zero;
+  run_ranks(backend, one.ranks, [&](RankContext& rank) {
+    Accelerator accelerator({.dataloader_config = {.dispatch_batches = one.dispatch}}, rank);
+    DataLoaderOptions options{.batch_size = one.batch_size};
+    if (one.source == MetricCase::kShortSampler) options.sampler = std::make_shared<EveryThird>(one.length);
+    if (one.source == MetricCase::kVaryingBatches) options = {.batch_sampler = std::make_shared<VaryingBatches>(one.length)};
+    DataLoader loader(NamedSamples{one.length}, options, &collate);
+    std::vector<std::string> names;
+    for (auto& batch : accelerator.prepare(loader)) {
+      std::vector<std::string> of_step;
+      if (one.source == MetricCase::kVaryingBatches) {  // tensors of different lengths cannot be gathered; lists can
+        of_step = accelerator.gather_for_metrics(batch.names);
+      } else {
+        const auto all = accelerator.gather_for_metrics(batch);
+        of_step = all.names;
+        EXPECT_EQ(collate({all.ids.const_data_ptr<std::int64_t>(), all.ids.const_data_ptr<std::int64_t>() + all.ids.numel()}).names, of_step);
+      }
+      names.insert(names.end(), of_step.begin(), of_step.end());
+    }
+    if (rank.rank == 0) of_rank_zero = names;
+  });
+  return of_rank_zero;
+}
+
+TEST(LoaderLaws, ListsAndTensorsAreCutAlikeWhateverTheyWereReadFrom) {
+  expect_property(60, [] {
+    MetricCase one;
+    one.ranks = *rc::gen::inRange(1, 6);
+    one.batch_size = *rc::gen::inRange<std::int64_t>(1, 4);
+    one.length = *rc::gen::inRange<std::int64_t>(0, 25);
+    one.source = *rc::gen::element(MetricCase::kDataset, MetricCase::kShortSampler, MetricCase::kVaryingBatches);
+    one.dispatch = one.source != MetricCase::kVaryingBatches && *rc::gen::arbitrary<bool>();
+    RC_LOG(fmt::format("length {}, batch {}, ranks {}, source {}, dispatch {}", one.length, one.batch_size, one.ranks, static_cast<int>(one.source), one.dispatch));
+    std::vector<std::string> expected;
+    for (std::int64_t sample = 0; sample < one.length; sample += one.source == MetricCase::kShortSampler ? 3 : 1) expected.push_back(fmt::format("sample {}", sample));
+    RC_ASSERT(gathered_names(Backend::kSim, one) == expected);
+    RC_ASSERT(gathered_names(Backend::kGlooThreads, one) == expected);
+  });
+}
+
+// --- batch samplers against the plan ---------------------------------------------------------------------------------
+
+class CutRange : public BatchSampler {
+ public:
+  CutRange(std::int64_t length, std::int64_t batch_size, bool drop_last) : length_(length), batch_size_(batch_size), drop_last_(drop_last) {}
+  [[nodiscard]] std::optional<std::int64_t> size() const override { return drop_last_ ? length_ / batch_size_ : (length_ + batch_size_ - 1) / batch_size_; }
+  [[nodiscard]] std::optional<std::int64_t> batch_size() const override { return batch_size_; }
+  [[nodiscard]] bool drop_last() const override { return drop_last_; }
+  void begin_pass() override { next_ = 0; }
+  std::optional<std::vector<std::int64_t>> next() override {
+    const auto size = std::min(batch_size_, length_ - next_);
+    if (size <= 0 || (drop_last_ && size < batch_size_)) return std::nullopt;
+    std::vector<std::int64_t> batch(size);
+    std::iota(batch.begin(), batch.end(), next_);
+    next_ += size;
+    return batch;
+  }
+
+ private:
+  std::int64_t length_, batch_size_;
+  bool drop_last_;
+  std::int64_t next_ = 0;
+};
+
+TEST(LoaderLaws, ABatchSamplersShardsAreThePlansShards) {
+  expect_property(2000, [] {
+    ShardPlanOptions options;
+    options.num_ranks = *rc::gen::inRange(1, 9);
+    options.split_batches = *rc::gen::arbitrary<bool>();
+    options.even_batches = *rc::gen::arbitrary<bool>();
+    options.drop_last = *rc::gen::arbitrary<bool>();
+    options.batch_size = *rc::gen::inRange<std::int64_t>(1, 7) * (options.split_batches ? options.num_ranks : 1);
+    options.num_samples = *rc::gen::inRange<std::int64_t>(0, 4 * options.batch_size * options.num_ranks + 2);
+    const auto rank = *rc::gen::inRange(0, options.num_ranks);
+    const auto plan = plan_shards(options);
+    BatchSamplerShard shard(std::make_shared<CutRange>(options.num_samples, options.batch_size, options.drop_last),
+                            {.num_ranks = options.num_ranks, .split_batches = options.split_batches, .even_batches = options.even_batches}, rank);
+    shard.begin_pass();
+    std::int64_t place = 0;
+    for (; auto step = shard.next(); ++place) {
+      RC_ASSERT(place < plan.num_batches(rank));
+      RC_ASSERT(step->indices == plan.batch(rank, place));
+      RC_ASSERT(step->remainder == plan.remainder(place));
+    }
+    RC_ASSERT(place == plan.num_batches(rank));
+    if (shard.size()) RC_ASSERT(*shard.size() == place);
+  });
+}
+
+// --- what rank 0 cannot read, every rank hears of --------------------------------------------------------------------
+
+struct FailingStream {
+  std::int64_t fails_at = 0, place = 0;
+  void reset() { place = 0; }
+  std::optional<at::Tensor> next() {
+    if (place == fails_at) throw StateError("the file ends in the middle of sample 3");
+    return at::full({place++ < 2 ? 1 : 2}, 1.0);  // longer from sample 2 on
+  }
+};
+
+void expect_error_on_every_rank(const FailingStream& stream, std::int64_t batch_size, const std::string& text) {
+  for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
+    run_ranks(backend, 3, [&](RankContext& rank) {
+      Accelerator accelerator({}, rank);
+      DataLoader loader(stream, {.batch_size = batch_size});
+      auto batches = accelerator.prepare(loader);
+      try {
+        for ([[maybe_unused]] auto& batch : batches) {}
+        ADD_FAILURE() << "rank " << rank.rank << " read to the end";
+      } catch (const Error& error) {
+        EXPECT_THAT(error.what(), ::testing::HasSubstr(text)) << "rank " << rank.rank;
+      }
+      EXPECT_FALSE(accelerator.gradient_state().in_dataloader());
+    });
+  }
+}
+
+TEST(DispatchedLoaderTest, WhatReadingThrowsReachesEveryRank) { expect_error_on_every_rank({.fails_at = 3}, 1, "the file ends in the middle of sample 3"); }
+
+TEST(DispatchedLoaderTest, BatchesThatDoNotFitTogetherAreAnErrorOnEveryRank) { expect_error_on_every_rank({.fails_at = 9}, 1, "concatenate: tensors of"); }
+
+TEST(DispatchedLoaderTest, OneSampleReachesEveryRankAndMetricsHoldItOnce) {
+  run_ranks(Backend::kSim, 4, [](RankContext& rank) {
+    Accelerator accelerator({}, rank);
+    DataLoader loader(std::views::iota(std::int64_t{7}, std::int64_t{8}), {.batch_size = 4});
+    int num_batches = 0;
+    for (auto& ids : accelerator.prepare(loader)) {
+      ++num_batches;
+      EXPECT_TRUE(ids.equal(at::tensor({7}, at::kLong)));
+      EXPECT_TRUE(accelerator.gather_for_metrics(ids).equal(at::tensor({7}, at::kLong)));
+      EXPECT_THROW(accelerator.gather_for_metrics(at::cat({ids, ids})), ArgumentError);
+      EXPECT_THROW(accelerator.gather_for_metrics(std::vector<std::string>{"a", "b"}), ArgumentError);
+    }
+    EXPECT_EQ(num_batches, 1);
+  });
+}
+
+TEST(DispatchedLoaderTest, OnlyRankZeroReads) {
+  std::atomic<int> num_read{0};
+  struct Counting {
+    std::atomic<int>* num_read;
+    [[nodiscard]] std::int64_t size() const { return 12; }
+    std::int64_t get(std::int64_t index) const {
+      EXPECT_EQ(current_rank().rank, 0);
+      ++*num_read;
+      return index;
+    }
+  };
+  run_ranks(Backend::kSim, 3, [&](RankContext& rank) {
+    Accelerator accelerator({.dataloader_config = {.dispatch_batches = true}}, rank);
+    DataLoader loader(Counting{&num_read}, {.batch_size = 2, .shuffle = true});
+    for ([[maybe_unused]] auto& batch : accelerator.prepare(loader)) {}
+  });
+  EXPECT_EQ(num_read, 12);
+}
+
+}  // namespace
+}  // namespace accel::testing

@@ -1,0 +1,67 @@
+#include "reference/core/tree_bytes.hpp"
+
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+using testing::ElementsAre;
+
+namespace accel {
+namespace {
+
+struct Everything {
+  at::Tensor tensor, undefined;
+  bool flag = false;
+  double number = 0;
+  std::vector<std::string> words;
+  std::vector<bool> flags;
+  std::map<std::string, std::pair<int, at::Tensor>> by_name;
+  std::array<std::int16_t, 2> pair{};
+};
+
+}  // namespace
+
+template <>
+inline constexpr auto tree_members<Everything> = std::tuple(&Everything::tensor, &Everything::undefined, &Everything::flag, &Everything::number,
+                                                            &Everything::words, &Everything::flags, &Everything::by_name, &Everything::pair);
+
+namespace {
+
+TEST(TreeBytesTest, EveryLeafComesBack) {
+  const Everything sent{.tensor = torch::randn({3, 2}).t(), .flag = true, .number = -0.5, .words = {"", "a b"}, .flags = {true, false},
+                        .by_name = {{"x", {7, torch::arange(4)}}}, .pair = {-1, 2}};
+  const auto copy = unpack<Everything>(pack(sent));
+  EXPECT_TRUE(copy.tensor.equal(sent.tensor));
+  EXPECT_FALSE(copy.undefined.defined());
+  EXPECT_TRUE(copy.flag);
+  EXPECT_EQ(copy.number, -0.5);
+  EXPECT_THAT(copy.words, ElementsAre("", "a b"));
+  EXPECT_THAT(copy.flags, ElementsAre(true, false));
+  EXPECT_EQ(copy.by_name.at("x").first, 7);
+  EXPECT_TRUE(copy.by_name.at("x").second.equal(torch::arange(4)));
+  EXPECT_EQ(copy.pair, sent.pair);
+}
+
+TEST(TreeBytesTest, EveryDtypeKeepsItsBytes) {
+  for (const auto dtype : {at::kByte, at::kChar, at::kShort, at::kInt, at::kLong, at::kHalf, at::kBFloat16, at::kFloat, at::kDouble, at::kBool, at::kComplexFloat}) {
+    const auto tensor = torch::ones({2, 0, 3}).to(dtype), number = torch::full({}, 1).to(dtype);
+    EXPECT_EQ(unpack<at::Tensor>(pack(tensor)).sizes(), tensor.sizes()) << c10::toString(dtype);
+    EXPECT_TRUE(unpack<at::Tensor>(pack(number)).equal(number)) << c10::toString(dtype);
+  }
+}
+
+TEST(TreeBytesTest, ShapesAloneAreAFewBytes) {
+  const auto tensor = torch::ones({100, 100});
+  const auto bytes = pack(tensor, TensorBytes::kShapeOnly);
+  EXPECT_LT(bytes.size(), 64);
+  const auto empty = unpack<at::Tensor>(bytes, TensorBytes::kShapeOnly);
+  EXPECT_EQ(empty.sizes(), tensor.sizes());
+  EXPECT_EQ(empty.scalar_type(), at::kFloat);
+}
+
+TEST(TreeBytesTest, BytesOfAnotherTypeAreRefused) {
+  EXPECT_THROW(unpack<std::string>(pack(std::string("abc")).substr(0, 9)), InternalError);
+  EXPECT_THROW(unpack<std::int32_t>(pack(std::int64_t{1})), InternalError);
+}
+
+}  // namespace
+}  // namespace accel

@@ -1,0 +1,80 @@
+#include "reference/core/tree_rows.hpp"
+
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+using testing::ElementsAre;
+
+namespace accel {
+namespace {
+
+struct Texts {
+  at::Tensor ids;
+  std::vector<std::string> names;
+  std::map<std::string, at::Tensor> extra;
+};
+
+}  // namespace
+
+template <>
+inline constexpr auto tree_members<Texts> = std::tuple(&Texts::ids, &Texts::names, &Texts::extra);
+
+namespace {
+
+Texts texts(std::int64_t begin, std::int64_t end) {
+  Texts batch{.ids = torch::arange(begin, end), .extra = {{"twice", 2 * torch::arange(begin, end)}}};
+  for (auto id = begin; id < end; ++id) batch.names.push_back(std::to_string(id));
+  return batch;
+}
+
+static_assert(RowTree<at::Tensor> && RowTree<Texts> && RowTree<std::vector<std::string>>);
+static_assert(!RowTree<double> && !RowTree<std::pair<at::Tensor, std::string>> && !RowTree<std::map<std::string, int>>);
+static_assert(SampleList<std::vector<std::string>> && !SampleList<std::vector<at::Tensor>> && !SampleList<std::vector<Texts>>);
+
+TEST(TreeRowsTest, ConcatenatedRowsFollowEachOtherInEveryLeaf) {
+  const auto both = concatenate(std::vector{texts(0, 2), texts(2, 3)});
+  EXPECT_TRUE(both.ids.equal(torch::arange(3)));
+  EXPECT_THAT(both.names, ElementsAre("0", "1", "2"));
+  EXPECT_TRUE(both.extra.at("twice").equal(2 * torch::arange(3)));
+}
+
+TEST(TreeRowsTest, ASliceKeepsTheRowsOfEveryLeaf) {
+  const auto slice = slice_rows(texts(0, 5), {.begin = 1, .end = 3});
+  EXPECT_TRUE(slice.ids.equal(torch::tensor({1, 2}, at::kLong)));
+  EXPECT_THAT(slice.names, ElementsAre("1", "2"));
+  EXPECT_TRUE(slice.extra.at("twice").equal(torch::tensor({2, 4}, at::kLong)));
+}
+
+TEST(TreeRowsTest, AVectorOfTensorsIsConcatenatedPlaceByPlace) {
+  const std::vector<at::Tensor> first{torch::zeros(2), torch::ones(2)}, second{torch::zeros(1), torch::ones(1)};
+  const auto both = concatenate(std::vector{first, second});
+  ASSERT_EQ(both.size(), 2);
+  EXPECT_TRUE(both[1].equal(torch::ones(3)));
+  EXPECT_THROW(concatenate(std::vector{first, {torch::zeros(1)}}), ArgumentError);
+}
+
+TEST(TreeRowsTest, WhatDoesNotFitTogetherIsAnArgumentError) {
+  EXPECT_THROW(concatenate(std::vector{torch::zeros({2, 3}), torch::zeros({2, 4})}), ArgumentError);
+  EXPECT_THROW(concatenate(std::vector{torch::zeros(2), torch::zeros(2, at::kLong)}), ArgumentError);
+  EXPECT_THROW(concatenate(std::vector{torch::tensor(1.0), torch::tensor(2.0)}), ArgumentError);
+  EXPECT_THROW((concatenate(std::vector<std::pair<at::Tensor, int>>{{torch::zeros(1), 1}, {torch::zeros(1), 2}})), ArgumentError);
+  EXPECT_THROW(concatenate(std::vector<at::Tensor>{}), ArgumentError);
+  EXPECT_THROW(slice_rows(texts(0, 2), {.end = 3}), ArgumentError);
+}
+
+TEST(TreeRowsTest, NumbersThatAgreeStayAsTheyAre) {
+  const std::pair<at::Tensor, int> part{torch::zeros(1), 7};
+  EXPECT_EQ(concatenate(std::vector{part, part}).second, 7);
+}
+
+TEST(TreeRowsTest, AllLeavesShareOneNumberOfRows) {
+  EXPECT_EQ(num_rows(texts(0, 4)), 4);
+  EXPECT_EQ(num_rows(std::tuple(1.0, std::string("x"))), std::nullopt);
+  auto uneven = texts(0, 4);
+  uneven.names.pop_back();
+  EXPECT_THROW(num_rows(uneven), ArgumentError);
+  EXPECT_THROW(num_rows(torch::tensor(1.0)), ArgumentError);
+}
+
+}  // namespace
+}  // namespace accel

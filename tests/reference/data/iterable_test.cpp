@@ -1,0 +1,159 @@
+// Loaders over iterable datasets, on one rank.
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include <ranges>
+
+#include "reference/data/data_loader.hpp"
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+namespace accel {
+namespace {
+
+using Batches = std::vector<std::vector<std::int64_t>>;
+
+// Counts what is read of it, and draws if it is asked to.
+struct CountingStream {
+  std::int64_t length = 0;
+  std::shared_ptr<int> num_read = std::make_shared<int>(0);
+  std::vector<std::int64_t> epochs = {};
+  std::int64_t place = 0;
+
+  void set_epoch(std::int64_t epoch) { epochs.push_back(epoch); }
+  void reset() { place = 0; }
+  std::optional<std::int64_t> next() {
+    if (place == length) return std::nullopt;
+    ++*num_read;
+    return place++;
+  }
+};
+
+static_assert(StreamDataset<CountingStream> && IterableDataset<CountingStream> && !MapDataset<CountingStream>);
+static_assert(IterableDataset<std::vector<at::Tensor>> && !IterableDataset<TensorDataset<at::Tensor>>);
+
+std::vector<std::int64_t> values_of(const at::Tensor& tensor) {
+  return {tensor.data_ptr<std::int64_t>(), tensor.data_ptr<std::int64_t>() + tensor.numel()};
+}
+
+template <typename Loader>
+Batches whole_pass(Loader&& loader) {
+  Batches batches;
+  for (auto& batch : loader) batches.push_back(values_of(batch));
+  return batches;
+}
+
+class IterableTest : public testing::Test {
+ protected:
+  template <typename Loader>
+  auto prepared(const Loader& loader, DataLoaderConfiguration config = {}) {
+    return DataLoaderShard(loader, {.context = context_.get(), .config = config});
+  }
+  std::unique_ptr<RankContext> context_ = make_single_rank();
+  RankScope scope_ = RankScope(*context_);
+};
+
+TEST_F(IterableTest, BatchesComeInTheStreamsOrderPassAfterPass) {
+  DataLoader loader(CountingStream{5}, {.batch_size = 2});
+  for (int pass = 0; pass < 2; ++pass) EXPECT_EQ(whole_pass(loader), Batches({{0, 1}, {2, 3}, {4}}));
+}
+
+TEST_F(IterableTest, ARangeIsAStream) {
+  DataLoader loader(std::views::iota(std::int64_t{0}, std::int64_t{5}), {.batch_size = 2, .drop_last = true});
+  for (int pass = 0; pass < 2; ++pass) EXPECT_EQ(whole_pass(loader), Batches({{0, 1}, {2, 3}}));
+  EXPECT_EQ(loader.size(), 2);
+}
+
+TEST_F(IterableTest, TheLastBatchIsKnownAsSuchSharedOrDispatched) {
+  for (const bool dispatch : {false, true}) {
+    auto loader = prepared(DataLoader(CountingStream{5}, {.batch_size = 2}), {.dispatch_batches = dispatch});
+    EXPECT_EQ(loader.is_dispatched(), dispatch);
+    std::vector<bool> at_end;
+    for ([[maybe_unused]] auto& batch : loader) at_end.push_back(context_->gradient_state.end_of_dataloader());
+    EXPECT_THAT(at_end, ElementsAre(false, false, true));
+    EXPECT_EQ(loader.iteration(), 1);
+  }
+}
+
+TEST_F(IterableTest, AStreamIsDispatchedUnlessToldOtherwise) {
+  EXPECT_TRUE(prepared(DataLoader(CountingStream{5})).is_dispatched());
+  EXPECT_FALSE(prepared(DataLoader(TensorDataset(torch::arange(5)))).is_dispatched());
+}
+
+TEST_F(IterableTest, ReadingStaysOneStepAheadOfTheLoop) {
+  for (const bool dispatch : {false, true}) {
+    CountingStream stream{20};
+    auto loader = prepared(DataLoader(stream, {.batch_size = 2}), {.dispatch_batches = dispatch});
+    auto batches = loader.begin();
+    EXPECT_EQ(*stream.num_read, 4) << dispatch;
+    ++batches;
+    EXPECT_EQ(*stream.num_read, 6) << dispatch;
+  }
+}
+
+TEST_F(IterableTest, AWorkerReadsAheadAndChangesNothing) {
+  auto loader = prepared(DataLoader(CountingStream{7}, {.batch_size = 2, .num_workers = 3}));
+  EXPECT_EQ(whole_pass(loader), Batches({{0, 1}, {2, 3}, {4, 5}, {6}}));
+  EXPECT_EQ(whole_pass(skip_first_batches(loader, 1)), Batches({{2, 3}, {4, 5}, {6}}));
+}
+
+TEST_F(IterableTest, ADatasetIsToldTheEpochOfEachPass) {
+  auto loader = prepared(DataLoader(CountingStream{2}, {.batch_size = 1}));
+  whole_pass(loader);
+  whole_pass(loader);
+  EXPECT_THAT(loader.dataset().epochs, ElementsAre(0, 1));
+}
+
+TEST_F(IterableTest, SkippedBatchesAreReadAndTheNextPassIsTheNextEpoch) {
+  auto loader = prepared(DataLoader(CountingStream{5}, {.batch_size = 2}));
+  auto rest = skip_first_batches(loader, 2);
+  EXPECT_EQ(whole_pass(rest), Batches({{4}}));
+  EXPECT_EQ(loader.iteration(), 1);
+  auto nothing = skip_first_batches(loader, 9);
+  EXPECT_EQ(whole_pass(nothing), Batches());
+  EXPECT_EQ(loader.iteration(), 2);
+  EXPECT_EQ(whole_pass(loader), Batches({{0, 1}, {2, 3}, {4}}));
+  EXPECT_THROW(skip_first_batches(loader, -1), ArgumentError);
+}
+
+TEST_F(IterableTest, WhatNeedsAnIndexOrALengthIsRefused) {
+  try {
+    DataLoader loader(CountingStream{5}, {.shuffle = true});
+    FAIL() << "expected an ArgumentError";
+  } catch (const ArgumentError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("iterable dataset has its own order"));
+  }
+  const DataLoader loader(CountingStream{5});
+  EXPECT_THROW((void)loader.size(), StateError);
+  EXPECT_THROW((void)prepared(loader).total_dataset_length(), StateError);
+}
+
+TEST_F(IterableTest, AnEmptyStreamGivesNothing) {
+  for (const bool dispatch : {false, true}) {
+    auto loader = prepared(DataLoader(CountingStream{0}, {.batch_size = 2}), {.dispatch_batches = dispatch});
+    EXPECT_EQ(whole_pass(loader), Batches());
+    EXPECT_EQ(loader.iteration(), 0);
+    EXPECT_FALSE(context_->gradient_state.in_dataloader());
+  }
+}
+
+TEST_F(IterableTest, AMapLoaderSkipsWithoutReading) {
+  struct Counting {
+    std::shared_ptr<int> num_read = std::make_shared<int>(0);
+    [[nodiscard]] std::int64_t size() const { return 8; }
+    std::int64_t get(std::int64_t index) {
+      ++*num_read;
+      return index;
+    }
+  } dataset;
+  auto loader = prepared(DataLoader(dataset, {.batch_size = 2, .shuffle = true}), {.use_seedable_sampler = true, .data_seed = 7});
+  auto rest = skip_first_batches(loader, 3);
+  EXPECT_EQ(rest.size(), 1);
+  EXPECT_EQ(whole_pass(rest), Batches({{2, 6}}));
+  EXPECT_EQ(*dataset.num_read, 2);
+  EXPECT_EQ(whole_pass(loader), Batches({{3, 6}, {5, 7}, {2, 1}, {4, 0}}));  // epoch 1
+}
+
+}  // namespace
+}  // namespace accel

@@ -256,11 +256,11 @@ TEST(LoaderLaws, ABatchSamplersShardsAreThePlansShards) {
 // --- what rank 0 cannot read, every rank hears of --------------------------------------------------------------------
 
 struct FailingStream {
-  std::int64_t fails_at = 0, place = 0;
+  std::int64_t fails_at = 0, longer_from = 9, place = 0;
   void reset() { place = 0; }
   std::optional<at::Tensor> next() {
     if (place == fails_at) throw StateError("the file ends in the middle of sample 3");
-    return at::full({place++ < 2 ? 1 : 2}, 1.0);  // longer from sample 2 on
+    return at::full({place++ < longer_from ? 1 : 2}, 1.0);
   }
 };
 
@@ -283,7 +283,7 @@ void expect_error_on_every_rank(const FailingStream& stream, std::int64_t batch_
 
 TEST(DispatchedLoaderTest, WhatReadingThrowsReachesEveryRank) { expect_error_on_every_rank({.fails_at = 3}, 1, "the file ends in the middle of sample 3"); }
 
-TEST(DispatchedLoaderTest, BatchesThatDoNotFitTogetherAreAnErrorOnEveryRank) { expect_error_on_every_rank({.fails_at = 9}, 1, "concatenate: tensors of"); }
+TEST(DispatchedLoaderTest, BatchesThatDoNotFitTogetherAreAnErrorOnEveryRank) { expect_error_on_every_rank({.fails_at = 9, .longer_from = 2}, 1, "concatenate: tensors of"); }
 
 TEST(DispatchedLoaderTest, OneSampleReachesEveryRankAndMetricsHoldItOnce) {
   run_ranks(Backend::kSim, 4, [](RankContext& rank) {

@@ -1,5 +1,6 @@
 // Note [Rank arena]
-// `global_control` allows ranks + 2 threads; an arena of ranks + 1 slots holds one long task per rank, so every rank
+// `global_control` allows as many threads as the largest world needs, always the same number: TBB fixes its limit when the
+// process first uses it, so a small run would be the measure of a later large one. An arena of ranks + 1 slots holds one long task per rank, so every rank
 // has a thread of its own and may block. Once all have started, no rank task is left to steal. Parallel work goes to a
 // second arena of the hardware's width, isolated, so that a waiting thread never picks up anything of another rank.
 #include <tbb/global_control.h>
@@ -12,6 +13,7 @@
 #include <thread>
 
 #include "sim/engine/executor.hpp"
+#include "sim/engine/world.hpp"
 
 namespace accel::sim {
 namespace {
@@ -21,7 +23,7 @@ class TbbExecutor : public Executor {
   ~TbbExecutor() override { wait_for_tasks(); }
 
   void start(int num_tasks, std::function<void(int)> task) override {
-    limit_ = std::make_unique<tbb::global_control>(tbb::global_control::max_allowed_parallelism, num_tasks + 2);
+    limit_ = std::make_unique<tbb::global_control>(tbb::global_control::max_allowed_parallelism, World::kMaxRanks + 2);
     ranks_ = std::make_unique<tbb::task_arena>(num_tasks + 1, /*reserved_for_masters=*/1);
     num_running_ = num_tasks;
     for (int index = 0; index < num_tasks; ++index) {

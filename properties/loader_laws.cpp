@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <numeric>
+#include <ranges>
 
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/data/batch_sampler_shard.hpp"
@@ -94,6 +95,29 @@ TEST(LoaderLaws, MetricsHoldTheSourceOnceAndInOrder) {
       for (const auto& step : *epochs[epoch].gathered_for_metrics) gathered.insert(gathered.end(), step.begin(), step.end());
       RC_ASSERT(gathered == expected);
     }
+  });
+}
+
+template <typename Dataset>
+std::pair<std::int64_t, std::int64_t> length_and_count(Accelerator& accelerator, const PlanRequest& request, Dataset dataset) {
+  DataLoader plain(std::move(dataset), {.batch_size = request.batch_size, .shuffle = request.shuffle, .drop_last = request.drop_last});
+  auto loader = skip_first_batches(accelerator.prepare(plain), request.skip_batches);
+  std::int64_t count = 0;
+  for ([[maybe_unused]] auto& batch : loader) ++count;
+  return {loader.size(), count};
+}
+
+TEST(LoaderLaws, LengthIsTheNumberOfBatchesInEveryMode) {
+  expect_property(300, [] {
+    const auto request = *plan_request(5);
+    RC_LOG(describe(request));
+    const auto lengths = collect_ranks(Backend::kSim, request.ranks, [&](RankContext& rank) {
+      Accelerator accelerator({.dataloader_config = {.split_batches = request.split_batches, .dispatch_batches = request.dispatch_batches,
+                                                     .even_batches = request.even_batches}}, rank);
+      if (request.iterable) return length_and_count(accelerator, request, std::views::iota(std::int64_t{0}, request.length));
+      return length_and_count(accelerator, request, TensorDataset(at::arange(request.length)));
+    });
+    for (const auto& [length, count] : lengths) RC_ASSERT(length == count);
   });
 }
 

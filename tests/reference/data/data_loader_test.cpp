@@ -129,6 +129,24 @@ TEST_F(DataLoaderTest, AllProblemsOfTheOptionsAreInOneMessage) {
   }
 }
 
+TEST_F(DataLoaderTest, ABatchSamplerExcludesWhatItDecides) {
+  class OneBatch : public BatchSampler {
+   public:
+    void begin_pass() override { done_ = false; }
+    std::optional<std::vector<std::int64_t>> next() override {
+      return std::exchange(done_, true) ? std::nullopt : std::optional(std::vector<std::int64_t>{4, 2});
+    }
+
+   private:
+    bool done_ = false;
+  };
+  DataLoader loader(numbers(8), {.batch_sampler = std::make_shared<OneBatch>()});
+  for (int pass = 0; pass < 2; ++pass) EXPECT_EQ(whole_pass(loader), Batches({{4, 2}}));
+  EXPECT_THROW((void)loader.size(), StateError);
+  EXPECT_THROW(DataLoader(numbers(8), {.batch_size = 2, .batch_sampler = std::make_shared<OneBatch>()}), ArgumentError);
+  EXPECT_THROW(DataLoader(numbers(8), {.shuffle = true, .batch_sampler = std::make_shared<OneBatch>()}), ArgumentError);
+}
+
 TEST_F(DataLoaderTest, ACollateFunctionGetsTheSamples) {
   DataLoader loader(numbers(3), {.batch_size = 2}, [](const std::vector<std::tuple<at::Tensor>>& samples) {
     return static_cast<std::int64_t>(samples.size());

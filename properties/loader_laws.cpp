@@ -325,6 +325,47 @@ TEST(DispatchedLoaderTest, OneSampleReachesEveryRankAndMetricsHoldItOnce) {
   });
 }
 
+TEST(DispatchedLoaderTest, TensorsOfAnyShapeAreGatheredAsObjects) {
+  run_ranks(Backend::kSim, 3, [](RankContext& rank) {
+    Accelerator accelerator({}, rank);
+    DataLoader loader(std::views::iota(std::int64_t{0}, std::int64_t{4}), {.batch_size = 2});
+    std::vector<std::int64_t> sizes;
+    for (auto& ids : accelerator.prepare(loader)) {
+      std::vector<at::Tensor> boxes;  // sample i has i boxes
+      for (std::int64_t row = 0; row < ids.size(0); ++row) boxes.push_back(at::zeros({ids[row].item<std::int64_t>(), 4}));
+      for (const auto& of_sample : accelerator.gather_for_metrics(boxes, {.use_gather_object = true})) sizes.push_back(of_sample.size(0));
+    }
+    EXPECT_THAT(sizes, ::testing::ElementsAre(0, 1, 2, 3));
+  });
+}
+
+// A stream that shuffles by a generator of its own: every rank must read the same order to take its shard of it.
+struct ShuffledStream {
+  at::Generator generator;
+  at::Tensor order;
+  std::int64_t place = 0;
+  void reset() {
+    order = at::randperm(12, generator, at::kLong);
+    place = 0;
+  }
+  std::optional<std::int64_t> next() { return place < 12 ? std::optional(order[place++].item<std::int64_t>()) : std::nullopt; }
+};
+
+TEST(IterableShardTest, AStreamsGeneratorIsSeededByTheEpochOnEveryRank) {
+  for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
+    run_ranks(backend, 3, [](RankContext& rank) {
+      Accelerator accelerator({.dataloader_config = {.dispatch_batches = false}}, rank);
+      DataLoader plain(ShuffledStream{.generator = make_generator(static_cast<std::uint64_t>(100 + rank.rank))}, {.batch_size = 2});
+      auto loader = accelerator.prepare(plain);
+      for (std::uint64_t epoch = 0; epoch < 2; ++epoch) {
+        std::vector<at::Tensor> read;
+        for (auto& ids : loader) read.push_back(accelerator.gather_for_metrics(ids));
+        EXPECT_TRUE(at::cat(read).equal(at::randperm(12, make_generator(epoch), at::kLong))) << "epoch " << epoch;
+      }
+    });
+  }
+}
+
 TEST(DispatchedLoaderTest, OnlyRankZeroReads) {
   std::atomic<int> num_read{0};
   struct Counting {

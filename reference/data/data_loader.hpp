@@ -3,18 +3,14 @@
 #include <algorithm>
 #include <iterator>
 #include <memory>
-#include <optional>
-#include <type_traits>
 #include <utility>
-#include <vector>
 
-#include "reference/core/tree.hpp"
 #include "reference/data/batch_stream.hpp"
-#include "reference/data/collate.hpp"
-#include "reference/data/dataset.hpp"
 #include "reference/data/dispatched_batches.hpp"
+#include "reference/data/fetch.hpp"
 #include "reference/data/iterable_shard.hpp"
 #include "reference/data/loader_core.hpp"
+#include "reference/data/loader_pass.hpp"
 
 /// Batches of a dataset, map-style or iterable.
 ///
@@ -23,122 +19,11 @@
 ///     for (auto& [image, label] : batches) { ... }
 ///
 /// A prepared loader reads on every rank, or, where dispatch_batches says so and by default for iterable datasets, on rank
-/// 0 alone, which sends each rank its part. Each pass draws one int64 from the loader's generator, or the rank's default one, as Python's does.
+/// 0 alone, which sends each rank its part. Each pass draws one int64 from the loader's generator, or the rank's default
+/// one, as Python's does.
 /// Thread rule: the rank's thread; with workers, the dataset is read by several threads at once.
 /// Source: torch/utils/data/dataloader.py; accelerate/data_loader.py, DataLoaderShard and DataLoaderDispatcher.
 namespace accel {
-
-/// Stands for default_collate, or for the dataset's own get_batch.
-struct DefaultCollate {};
-
-namespace detail {
-
-template <typename Collate, typename Sample>
-auto collate_with(Collate& collate, const std::vector<Sample>& samples) {
-  if constexpr (std::is_same_v<Collate, DefaultCollate>) {
-    return default_collate(samples);
-  } else {
-    return collate(samples);
-  }
-}
-
-template <typename Dataset, typename Collate>
-auto fetch_batch(Dataset& dataset, Collate& collate, const std::vector<std::int64_t>& indices) {
-  if constexpr (std::is_same_v<Collate, DefaultCollate> && BatchedDataset<Dataset>) {
-    return dataset.get_batch(indices);
-  } else {
-    std::vector<std::remove_cvref_t<decltype(dataset.get(std::int64_t{}))>> samples;
-    samples.reserve(indices.size());
-    for (const auto index : indices) samples.push_back(dataset.get(index));
-    return collate_with(collate, samples);
-  }
-}
-
-template <typename Dataset, typename Collate>
-auto batch_of() {
-  if constexpr (MapDataset<Dataset>) {
-    return std::type_identity<decltype(fetch_batch(std::declval<Dataset&>(), std::declval<Collate&>(), {}))>();
-  } else {
-    return std::type_identity<decltype(collate_with(std::declval<Collate&>(), std::declval<const std::vector<SampleOf<Dataset>>&>()))>();
-  }
-}
-template <typename Dataset, typename Collate>
-using BatchOf = typename decltype(batch_of<Dataset, Collate>())::type;
-
-template <typename Dataset>
-DataSource source_of(Dataset& dataset) {
-  DataSource source{.is_stream = !MapDataset<Dataset>};
-  if constexpr (requires { { dataset.size() } -> std::convertible_to<std::int64_t>; }) source.size = static_cast<std::int64_t>(dataset.size());
-  if constexpr (requires { { dataset.generator } -> std::convertible_to<at::Generator>; }) source.generator = dataset.generator;
-  return source;
-}
-
-// What a dataset of the user's own is told before each pass of a prepared loader.
-template <typename Dataset>
-void tell_epoch(Dataset& dataset, const LoaderCore& core) {
-  if constexpr (requires { dataset.set_epoch(std::int64_t{}); }) {
-    dataset.set_epoch(core.iteration());
-  } else if constexpr (IterableDataset<Dataset> && requires { { dataset.generator } -> std::convertible_to<at::Generator>; }) {
-    if (core.reading().num_ranks > 1) dataset.generator.set_current_seed(static_cast<std::uint64_t>(core.iteration()));
-  }
-}
-
-/// One pass: hands out batches, and tells the rank when the last is about to come.
-template <typename Batch>
-class LoaderPass {
- public:
-  /// `open(base_seed)` makes the stream once generators are synchronised and the epoch is told.
-  template <typename Open>
-  LoaderPass(std::shared_ptr<LoaderCore> core, std::int64_t skip_batches, Open&& open) : core_(std::move(core)), pass_(*core_), any_batch_(skip_batches > 0) {
-    batches_ = open(pass_);
-    for (std::int64_t batch = 0; batch < skip_batches; ++batch) batches_->skip();
-    advance();
-  }
-
-  [[nodiscard]] bool has_batch() const { return current_.has_value(); }
-  Batch& batch() { return current_->batch; }
-
-  void advance() {
-    current_ = batches_->next();
-    if (!current_) {
-      pass_.finish(any_batch_);
-      return;
-    }
-    any_batch_ = true;
-    if (core_->moves_batches()) {
-      current_->batch = map_tensors(current_->batch, [&](const at::Tensor& tensor) { return tensor.to(core_->context().device, core_->non_blocking()); });
-    }
-    if (current_->is_last) pass_.mark_end(current_->remainder, current_->num_rows);
-  }
-
- private:
-  std::shared_ptr<LoaderCore> core_;
-  LoaderCore::Pass pass_;
-  std::unique_ptr<BatchStream<Batch>> batches_;
-  std::optional<Issued<Batch>> current_;
-  bool any_batch_;
-};
-
-/// An input iterator; the pass ends with its last copy.
-template <typename Batch>
-class LoaderIterator {
- public:
-  using value_type = Batch;
-  using difference_type = std::ptrdiff_t;
-  explicit LoaderIterator(std::shared_ptr<LoaderPass<Batch>> pass) : pass_(std::move(pass)) {}
-  Batch& operator*() const { return pass_->batch(); }
-  LoaderIterator& operator++() {
-    pass_->advance();
-    return *this;
-  }
-  void operator++(int) { pass_->advance(); }
-  friend bool operator==(const LoaderIterator& iterator, std::default_sentinel_t) { return !iterator.pass_->has_batch(); }
-
- private:
-  std::shared_ptr<LoaderPass<Batch>> pass_;
-};
-
-}  // namespace detail
 
 template <typename Dataset, typename Collate = DefaultCollate>
   requires MapDataset<Dataset> || IterableDataset<Dataset>

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <concepts>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "reference/data/collate.hpp"
+#include "reference/data/dataset.hpp"
+#include "reference/data/loader_core.hpp"
+
+/// Samples of a dataset into batches, whatever the dataset is. Thread rule: as the dataset's.
+namespace accel {
+
+/// Stands for default_collate, or for the dataset's own get_batch.
+struct DefaultCollate {};
+
+namespace detail {
+
+template <typename Collate, typename Sample>
+auto collate_with(Collate& collate, const std::vector<Sample>& samples) {
+  if constexpr (std::is_same_v<Collate, DefaultCollate>) {
+    return default_collate(samples);
+  } else {
+    return collate(samples);
+  }
+}
+
+template <typename Dataset, typename Collate>
+auto fetch_batch(Dataset& dataset, Collate& collate, const std::vector<std::int64_t>& indices) {
+  if constexpr (std::is_same_v<Collate, DefaultCollate> && BatchedDataset<Dataset>) {
+    return dataset.get_batch(indices);
+  } else {
+    std::vector<std::remove_cvref_t<decltype(dataset.get(std::int64_t{}))>> samples;
+    samples.reserve(indices.size());
+    for (const auto index : indices) samples.push_back(dataset.get(index));
+    return collate_with(collate, samples);
+  }
+}
+
+template <typename Dataset, typename Collate>
+auto batch_of() {
+  if constexpr (MapDataset<Dataset>) {
+    return std::type_identity<decltype(fetch_batch(std::declval<Dataset&>(), std::declval<Collate&>(), {}))>();
+  } else {
+    return std::type_identity<decltype(collate_with(std::declval<Collate&>(), std::declval<const std::vector<SampleOf<Dataset>>&>()))>();
+  }
+}
+template <typename Dataset, typename Collate>
+using BatchOf = typename decltype(batch_of<Dataset, Collate>())::type;
+
+template <typename Dataset>
+concept HasGenerator = requires(Dataset& dataset) { { dataset.generator } -> std::convertible_to<at::Generator>; };
+
+template <typename Dataset>
+DataSource source_of(Dataset& dataset) {
+  DataSource source{.is_stream = !MapDataset<Dataset>};
+  if constexpr (requires { { dataset.size() } -> std::convertible_to<std::int64_t>; }) source.size = static_cast<std::int64_t>(dataset.size());
+  if constexpr (HasGenerator<Dataset>) {
+    if (dataset.generator.defined()) source.generator = dataset.generator;
+  }
+  return source;
+}
+
+// What a dataset of the user's own is told before each pass of a prepared loader.
+template <typename Dataset>
+void tell_epoch(Dataset& dataset, const LoaderCore& core) {
+  if constexpr (requires { dataset.set_epoch(std::int64_t{}); }) {
+    dataset.set_epoch(core.iteration());
+  } else if constexpr (IterableDataset<Dataset> && HasGenerator<Dataset>) {
+    if (core.reading().num_ranks > 1 && dataset.generator.defined()) dataset.generator.set_current_seed(static_cast<std::uint64_t>(core.iteration()));
+  }
+}
+
+}  // namespace detail
+
+}  // namespace accel

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "reference/core/tree.hpp"
+#include "reference/data/batch_stream.hpp"
+#include "reference/data/loader_core.hpp"
+
+namespace accel::detail {
+
+/// One pass: hands out batches, and tells the rank when the last is about to come.
+template <typename Batch>
+class LoaderPass {
+ public:
+  /// `open(pass)` starts the pass and makes its stream.
+  template <typename Open>
+  LoaderPass(std::shared_ptr<LoaderCore> core, std::int64_t skip_batches, Open&& open) : core_(std::move(core)), pass_(*core_), any_batch_(skip_batches > 0) {
+    batches_ = open(pass_);
+    for (std::int64_t batch = 0; batch < skip_batches; ++batch) batches_->skip();
+    advance();
+  }
+
+  [[nodiscard]] bool has_batch() const { return current_.has_value(); }
+  Batch& batch() { return current_->batch; }
+
+  void advance() {
+    current_ = batches_->next();
+    if (!current_) {
+      pass_.finish(any_batch_);
+      return;
+    }
+    any_batch_ = true;
+    if (core_->moves_batches()) {
+      current_->batch = map_tensors(current_->batch, [&](const at::Tensor& tensor) { return tensor.to(core_->context().device, core_->non_blocking()); });
+    }
+    if (current_->is_last) pass_.mark_end(current_->remainder, current_->num_rows);
+  }
+
+ private:
+  std::shared_ptr<LoaderCore> core_;
+  LoaderCore::Pass pass_;
+  std::unique_ptr<BatchStream<Batch>> batches_;
+  std::optional<Issued<Batch>> current_;
+  bool any_batch_;
+};
+
+/// An input iterator; the pass ends with its last copy.
+template <typename Batch>
+class LoaderIterator {
+ public:
+  using value_type = Batch;
+  using difference_type = std::ptrdiff_t;
+  explicit LoaderIterator(std::shared_ptr<LoaderPass<Batch>> pass) : pass_(std::move(pass)) {}
+  Batch& operator*() const { return pass_->batch(); }
+  LoaderIterator& operator++() {
+    pass_->advance();
+    return *this;
+  }
+  void operator++(int) { pass_->advance(); }
+  friend bool operator==(const LoaderIterator& iterator, std::default_sentinel_t) { return !iterator.pass_->has_batch(); }
+
+ private:
+  std::shared_ptr<LoaderPass<Batch>> pass_;
+};
+
+}  // namespace accel::detail

@@ -236,7 +236,7 @@ int free_port() {
 
 LocalLaunchResult launch_local(const LocalLaunchOptions& options) {
   check_config(!options.command.empty(), "launch: no program was given");
-  check_config(options.num_processes >= 1 && options.num_processes <= 4096, "launch: {} processes; expected 1 to 4096", options.num_processes);
+  check_config(options.num_processes >= 1 && options.num_processes <= kMaxProcesses, "launch: {} processes; expected 1 to {}", options.num_processes, kMaxProcesses);
   const int port = options.master_port != 0 ? options.master_port : free_port();
   check_config(port > 0 && port <= 65535, "MASTER_PORT: {} is no port; expected 1 to 65535", port);
   check_config(try_port(port).has_value(), "MASTER_PORT: port {} is in use; choose another, or unset MASTER_PORT for a free one", port);

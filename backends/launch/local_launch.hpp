@@ -13,6 +13,8 @@
 /// process may have threads, since nothing but exec runs in the fork.
 namespace accel::launch {
 
+inline constexpr int kMaxProcesses = 4096;
+
 struct LocalLaunchOptions {
   std::vector<std::string> command;
   int num_processes = 1;

@@ -1,4 +1,5 @@
 // sim-run: a built-in training program, described by a file, on simulated or real ranks.
+#include <fmt/ranges.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -11,13 +12,13 @@
 #include <nlohmann/json.hpp>
 
 #include "backends/launch/local_launch.hpp"
-#include "backends/nccl/nccl_backend.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
 #include "sim/backend/simulate.hpp"
-#include "sim/engine/world.hpp"
+#include "sim/programs/exit_code.hpp"
 #include "sim/programs/plan_command.hpp"
 #include "sim/programs/real_rank.hpp"
+#include "sim/programs/run_options.hpp"
 #include "sim/programs/train_experiment.hpp"
 
 namespace accel::programs {
@@ -26,26 +27,15 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-enum ExitCode { kSuccess = 0, kFailure = 1, kUsage = 2, kDiagnosed = 3 };
-
-constexpr int kMaxProcesses = 4096;
 constexpr int kProgressDescriptor = 3;  // of rank 0 under the launcher
 
-struct Arguments {
-  int ranks = 4;
-  std::string backend = "sim";
+struct Arguments : RunOptions {
   std::vector<std::string> overrides;
   std::optional<std::int64_t> max_steps;
   std::string trace;
-  bool quiet = false;
-  std::string progress = "auto";
   std::string experiment;
   std::string worker_dir;  // set for the processes that this program starts
 };
-
-// Options of later stages: known, so that the message can say so.
-constexpr const char* kNotBuilt[] = {"--project-dir", "--save-every", "--resume", "--schedule", "--seed-schedule", "--event-log", "--faults",
-                                     "--diagnosis", "--network", "--clock", "--timeline", "--report"};
 
 std::vector<std::string> with_overrides(const Arguments& arguments) {
   auto overrides = arguments.overrides;
@@ -201,10 +191,8 @@ int run_processes(const Arguments& arguments) {
 }
 
 int run_experiment(const Arguments& arguments) {
-  const int limit = arguments.backend == "sim" ? sim::World::kMaxRanks : kMaxProcesses;
-  check_config(arguments.ranks >= 1 && arguments.ranks <= limit, "--ranks: {} ranks; expected 1 to {}", arguments.ranks, limit);
-  check_config(arguments.backend != "nccl" || nccl::is_available(),
-               "--backend nccl: this build has no CUDA, or this machine no GPU that CUDA sees; build with `./dev build gpu`, or use gloo or sim");
+  const auto problems = problems_of(arguments);
+  check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
   check_writable(arguments.trace);
   const auto experiment = read_experiment(arguments.experiment, with_overrides(arguments), arguments.ranks);
   const auto data = load_fashion_mnist(experiment.data_dir, experiment.limit, experiment.eval_limit);
@@ -213,30 +201,11 @@ int run_experiment(const Arguments& arguments) {
   return run_processes(arguments);
 }
 
-int exit_code_of(const sim::RunError& error) {
-  if (error.diagnosis() != nullptr) return kDiagnosed;
-  bool all_config = true;
-  for (const auto& outcome : error.outcomes()) {
-    if (!outcome.error || outcome.released) continue;
-    try {
-      std::rethrow_exception(outcome.error);
-    } catch (const ConfigError&) {
-    } catch (...) {
-      all_config = false;
-    }
-  }
-  return all_config ? kUsage : kFailure;
-}
-
 int parse(int argc, char** argv, Arguments& arguments, CLI::App& app) {
-  app.add_option("--ranks", arguments.ranks, "Number of ranks")->capture_default_str();
-  app.add_option("--backend", arguments.backend, "sim (threads of this process), gloo or nccl (local processes)")
-      ->check(CLI::IsMember({"sim", "gloo", "nccl"}))->capture_default_str();
+  add_run_options(app, arguments);
   app.add_option("--set", arguments.overrides, "key.path=value: override one value of the experiment; repeatable")->allow_extra_args(false);
   app.add_option("--max-steps", arguments.max_steps, "Stop training after this many micro-batches");
   app.add_option("--trace", arguments.trace, "Write every rank's steps to this file, as JSON lines");
-  app.add_flag("--quiet", arguments.quiet, "No progress bar");
-  app.add_option("--progress", arguments.progress, "auto (on a terminal), on or off")->check(CLI::IsMember({"auto", "on", "off"}))->capture_default_str();
   app.add_option("--worker-dir", arguments.worker_dir)->group("");
   app.add_option("EXPERIMENT", arguments.experiment, "Experiment file (YAML)")->required();
   for (int index = 1; index < argc; ++index) {
@@ -257,10 +226,6 @@ int parse(int argc, char** argv, Arguments& arguments, CLI::App& app) {
 }
 
 int run_main(int argc, char** argv) {
-  const auto fail = [](const std::exception& error, int code) {
-    std::cerr << "sim-run: " << error.what() << std::endl;
-    return code;
-  };
   Arguments arguments;
   try {
     if (argc > 1 && std::string(argv[1]) == "plan") return plan_main(argc - 1, argv + 1);
@@ -268,12 +233,9 @@ int run_main(int argc, char** argv) {
     const int code = parse(argc, argv, arguments, app);
     if (code >= 0) return code;
     return run_experiment(arguments);
-  } catch (const sim::RunError& error) {
-    return fail(error, exit_code_of(error));
-  } catch (const ConfigError& error) {
-    return fail(error, kUsage);
   } catch (const std::exception& error) {
-    return fail(error, kFailure);
+    std::cerr << "sim-run: " << error.what() << std::endl;
+    return exit_code_of(error);
   }
 }
 

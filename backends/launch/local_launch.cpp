@@ -5,7 +5,6 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -17,9 +16,8 @@
 #include <iostream>
 #include <optional>
 
+#include "backends/launch/process.hpp"
 #include "reference/core/errors.hpp"
-
-extern char** environ;
 
 namespace accel::launch {
 namespace {
@@ -58,29 +56,13 @@ struct Process {
   bool running = true;
 };
 
-std::vector<std::string> environment_of(const LocalLaunchOptions& options, int rank, int port) {
-  std::map<std::string, std::string> variables;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const std::string text = *entry;
-    const auto equals = text.find('=');
-    variables[text.substr(0, equals)] = text.substr(equals + 1);
-  }
-  variables.try_emplace("OMP_NUM_THREADS", "1");  // ranks share the cores
-  for (const auto& [name, value] : options.environment) variables[name] = value;
+std::map<std::string, std::string> environment_of(const LocalLaunchOptions& options, int rank, int port) {
+  auto variables = options.environment;
   variables["RANK"] = variables["LOCAL_RANK"] = std::to_string(rank);
   variables["WORLD_SIZE"] = variables["LOCAL_WORLD_SIZE"] = std::to_string(options.num_processes);
   variables["MASTER_ADDR"] = "127.0.0.1";
   variables["MASTER_PORT"] = std::to_string(port);
-  std::vector<std::string> entries;
-  for (const auto& [name, value] : variables) entries.push_back(name + "=" + value);
-  return entries;
-}
-
-std::vector<char*> pointers_to(std::vector<std::string>& strings) {
-  std::vector<char*> pointers;
-  for (auto& string : strings) pointers.push_back(string.data());
-  pointers.push_back(nullptr);
-  return pointers;
+  return variables;
 }
 
 class Launch {
@@ -107,38 +89,19 @@ class Launch {
 
  private:
   void start(int rank, int port) {
-    int output[2], error[2], status[2];
-    ensure(pipe2(output, O_CLOEXEC) == 0 && pipe2(error, O_CLOEXEC) == 0 && pipe2(status, O_CLOEXEC) == 0, "pipe: {}", std::strerror(errno));
-    auto command = options_.command;
-    auto variables = environment_of(options_, rank, port);
-    const auto arguments = pointers_to(command);
-    const auto environment = pointers_to(variables);
-    const pid_t parent = getpid();
-    const int progress = rank == 0 ? options_.progress_fd : -1;
-    const pid_t pid = fork();
-    ensure(pid >= 0, "fork: {}", std::strerror(errno));
-    if (pid == 0) {  // only async-signal-safe calls from here to exec
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (getppid() != parent) _exit(1);
-      dup2(output[1], STDOUT_FILENO);
-      dup2(error[1], STDERR_FILENO);
-      if (progress >= 0) dup2(progress, 3);
-      execvpe(arguments[0], arguments.data(), environment.data());
-      const int reason = errno;
-      (void)!write(status[1], &reason, sizeof(reason));
-      _exit(127);
-    }
+    int output[2], error[2];
+    ensure(pipe2(output, O_CLOEXEC) == 0 && pipe2(error, O_CLOEXEC) == 0, "pipe: {}", std::strerror(errno));
+    ProcessOptions process{.command = options_.command, .environment = environment_of(options_, rank, port),
+                           .default_environment = {{"OMP_NUM_THREADS", "1"}},  // ranks share the cores
+                           .descriptors = {{output[1], STDOUT_FILENO}, {error[1], STDERR_FILENO}}};
+    if (rank == 0 && options_.progress_fd >= 0) process.descriptors.emplace_back(options_.progress_fd, 3);
+    const pid_t pid = start_process(process);
     close(output[1]);
     close(error[1]);
-    close(status[1]);
-    int reason = 0;
-    const auto got = read(status[0], &reason, sizeof(reason));
-    close(status[0]);
     processes_.push_back({pid});
     streams_.push_back({output[0], rank, false});
     streams_.push_back({error[0], rank, true});
     for (const int descriptor : {output[0], error[0]}) fcntl(descriptor, F_SETFL, O_NONBLOCK);
-    check_config(got != sizeof(reason), "cannot run '{}': {}", options_.command.front(), std::strerror(reason));
   }
 
   void forward_output() {
@@ -183,7 +146,7 @@ class Launch {
       if (wait4(process.pid, &status, block ? 0 : WNOHANG, &usage) != process.pid) continue;
       process.running = false;
       result_.peak_rss_bytes += usage.ru_maxrss * 1024;
-      const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+      const int code = exit_code_of_status(status);
       // Of those that ended since the last look, one that was killed is the cause; the others fail because it is gone.
       const bool is_cause = !deadline_ && WIFSIGNALED(status) && result_.exit_code <= 128;
       if (code != 0 && (!failed() || is_cause)) {
@@ -194,9 +157,7 @@ class Launch {
   }
 
   void describe_failure() {
-    const auto how = result_.exit_code > 128 ? fmt::format("was killed by signal {} ({})", result_.exit_code - 128, strsignal(result_.exit_code - 128))
-                                             : fmt::format("ended with exit code {}", result_.exit_code);
-    result_.message = fmt::format("rank {} {}", result_.failed_rank, how);
+    result_.message = fmt::format("rank {} {}", result_.failed_rank, describe_exit_code(result_.exit_code));
     const auto& last = streams_[2 * result_.failed_rank + 1].last_line;
     if (!last.empty()) result_.message += ": " + last;
   }

@@ -38,7 +38,7 @@ class GeneratorScope {
   const at::Generator* previous_;
 };
 
-/// Throws InternalError if LibTorch's default generator did not yield to ours at load time, which happens when a program
+/// Throws ConfigError if LibTorch's default generator did not yield to ours at load time, which happens when a program
 /// was linked without exporting its symbols. (The autocast cache is replaced by the same object file, in the same way.)
 void verify_interposition();
 

@@ -1,33 +1,75 @@
+#include <malloc.h>
+
 #include <iostream>
 
-#include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/run.hpp"
+#include "sim/backend/simulate.hpp"
+#include "sim/programs/exit_code.hpp"
 #include "sim/programs/real_rank.hpp"
+#include "sim/programs/sim_request.hpp"
 
 namespace accel {
 namespace {
 
-int report(const std::exception& error, int exit_code, std::unique_ptr<RankContext> context) {
+using programs::SimRequest;
+
+int report(const std::exception& error) {
   std::cerr << "error: " << error.what() << std::endl;
-  programs::keep_until_exit(std::move(context));
-  return exit_code;
+  return programs::exit_code_of(error);
+}
+
+// A rank of this process over a real backend; "" takes the one that fits.
+int run_real(const std::string& backend, const std::function<int()>& train) {
+  std::unique_ptr<RankContext> context;
+  try {
+    verify_interposition();
+    context = programs::make_real_rank(backend);
+    const RankScope scope(*context);
+    return train();
+  } catch (const std::exception& error) {
+    const int exit_code = report(error);
+    programs::keep_until_exit(std::move(context));
+    return exit_code;
+  }
+}
+
+// glibc maps and unmaps every large tensor under one lock of the process, with fresh page faults, which ranks on threads
+// would queue for.
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  constexpr int kBytesMax = 32 << 20;  // the most that glibc takes
+  mallopt(M_MMAP_THRESHOLD, kBytesMax);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+#endif
+}
+
+int run_simulated(int num_ranks, const std::function<int()>& train) {
+  keep_freed_memory();
+  sim::simulate({.num_ranks = num_ranks, .timeout = programs::collective_timeout()}, [&](RankContext&) { train(); });
+  return programs::kSuccess;
+}
+
+int run_requested(const SimRequest& request, const std::function<int()>& train) {
+  programs::acknowledge(request);
+  // Under sim-run the exit code says what became of the run, so a rank that returns another is an error.
+  const auto checked_train = [&] {
+    const int code = train();
+    if (code != 0) throw Error(fmt::format("train returned {}", code));
+    return programs::kSuccess;
+  };
+  return request.backend == "sim" ? run_simulated(request.ranks, checked_train) : run_real(request.backend, checked_train);
 }
 
 }  // namespace
 
 int run(int argc, char** argv, const std::function<int(int, char**)>& train) {
-  std::unique_ptr<RankContext> context;
+  const auto bound_train = [&] { return train(argc, argv); };
   try {
-    check_config(!environment("ACCEL_SIM"), "ACCEL_SIM: running a program of your own on simulated ranks is not built yet");
-    verify_interposition();
-    context = programs::make_real_rank("");
-    const RankScope scope(*context);
-    return train(argc, argv);
-  } catch (const ConfigError& error) {
-    return report(error, 2, std::move(context));
+    const auto request = programs::read_sim_request();
+    return request ? run_requested(*request, bound_train) : run_real("", bound_train);
   } catch (const std::exception& error) {
-    return report(error, 1, std::move(context));
+    return report(error);
   }
 }
 

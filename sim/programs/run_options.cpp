@@ -7,13 +7,14 @@
 #include "backends/launch/local_launch.hpp"
 #include "backends/nccl/nccl_backend.hpp"
 #include "sim/engine/world.hpp"
+#include "sim/programs/sim_request.hpp"
 
 namespace accel::programs {
 
 void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--ranks", options.ranks, "Number of ranks")->capture_default_str();
   app.add_option("--backend", options.backend, "sim (threads of one process), gloo or nccl (local processes)")
-      ->check(CLI::IsMember({"sim", "gloo", "nccl"}))->capture_default_str();
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(kBackends), std::end(kBackends))))->capture_default_str();
   app.add_flag("--quiet", options.quiet, "No progress bar");
   app.add_option("--progress", options.progress, "auto (on a terminal), on or off")->check(CLI::IsMember({"auto", "on", "off"}))->capture_default_str();
 }

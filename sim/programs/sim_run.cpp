@@ -1,4 +1,4 @@
-// sim-run: a built-in training program, described by a file, on simulated or real ranks.
+// sim-run: a built-in training program, described by a file, or one of the user's own, on simulated or real ranks.
 #include <fmt/ranges.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -20,6 +20,7 @@
 #include "sim/programs/real_rank.hpp"
 #include "sim/programs/run_options.hpp"
 #include "sim/programs/train_experiment.hpp"
+#include "sim/programs/user_program.hpp"
 
 namespace accel::programs {
 namespace {
@@ -207,10 +208,9 @@ int parse(int argc, char** argv, Arguments& arguments, CLI::App& app) {
   app.add_option("--max-steps", arguments.max_steps, "Stop training after this many micro-batches");
   app.add_option("--trace", arguments.trace, "Write every rank's steps to this file, as JSON lines");
   app.add_option("--worker-dir", arguments.worker_dir)->group("");
-  app.add_option("EXPERIMENT", arguments.experiment, "Experiment file (YAML)")->required();
+  app.add_option("EXPERIMENT", arguments.experiment, "Experiment file (YAML), or -- PROGRAM [ARGS...]: a program of your own")->required();
   for (int index = 1; index < argc; ++index) {
     const std::string text = argv[index];
-    check_config(text != "--", "-- PROGRAM: running a program of your own is not built yet");
     for (const std::string option : kNotBuilt) {
       check_config(text != option && text.rfind(option + "=", 0) != 0, "{}: not built yet", option);
     }
@@ -229,6 +229,9 @@ int run_main(int argc, char** argv) {
   Arguments arguments;
   try {
     if (argc > 1 && std::string(argv[1]) == "plan") return plan_main(argc - 1, argv + 1);
+    if (const auto dashes = std::find(argv + 1, argv + argc, std::string_view("--")); dashes != argv + argc) {
+      return run_user_program({.options = {argv + 1, dashes}, .command = {dashes + 1, argv + argc}});
+    }
     CLI::App app("Trains an experiment on simulated ranks (threads of this process) or on real ones.", "sim-run");
     const int code = parse(argc, argv, arguments, app);
     if (code >= 0) return code;

@@ -42,7 +42,7 @@ int train(int argc, char** argv) {
   }
   context.world.barrier();
   context.print("rank " + std::to_string(context.rank) + " of " + std::to_string(context.world_size) + " has " + std::to_string(kSteps) + " sums\n");
-  return mode == "code" && context.rank == 1 ? 7 : 0;
+  return mode == "code" && context.rank == 1 ? 3 : 0;
 }
 
 }  // namespace

@@ -102,9 +102,9 @@ TEST_F(LocalLaunchTest, ConfigErrorOfOneRankIsExitCodeTwo) {
 
 TEST_F(LocalLaunchTest, ExitCodeOfTheProgramIsKept) {
   const auto result = launch("code");
-  EXPECT_EQ(result.exit_code, 7);
+  EXPECT_EQ(result.exit_code, 3);
   EXPECT_EQ(result.failed_rank, 1);
-  EXPECT_THAT(result.message, HasSubstr("rank 1 ended with exit code 7"));
+  EXPECT_THAT(result.message, HasSubstr("rank 1 ended with exit code 3"));
   expect_no_process_left();
 }
 

@@ -1,0 +1,77 @@
+#include "backends/launch/process.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "reference/core/errors.hpp"
+
+extern char** environ;
+
+namespace accel::launch {
+namespace {
+
+std::vector<std::string> environment_of(const ProcessOptions& options) {
+  auto variables = options.environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string text = *entry;
+    const auto equals = text.find('=');
+    variables.try_emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  variables.insert(options.default_environment.begin(), options.default_environment.end());
+  std::vector<std::string> entries;
+  for (const auto& [name, value] : variables) entries.push_back(name + "=" + value);
+  return entries;
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& strings) {
+  std::vector<char*> pointers;
+  for (auto& string : strings) pointers.push_back(string.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+}  // namespace
+
+pid_t start_process(const ProcessOptions& options) {
+  std::array<int, 2> failure{};  // closed by exec, or told why there was none
+  ensure(pipe2(failure.data(), O_CLOEXEC) == 0, "pipe: {}", std::strerror(errno));
+  auto command = options.command;
+  auto variables = environment_of(options);
+  const auto arguments = pointers_to(command);
+  const auto environment = pointers_to(variables);
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  ensure(pid >= 0, "fork: {}", std::strerror(errno));
+  if (pid == 0) {  // only async-signal-safe calls from here to exec
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);
+    for (const auto& [ours, theirs] : options.descriptors) dup2(ours, theirs);
+    execvpe(arguments[0], arguments.data(), environment.data());
+    const int reason = errno;
+    (void)!write(failure[1], &reason, sizeof(reason));
+    _exit(127);
+  }
+  close(failure[1]);
+  int reason = 0;
+  const auto count = read(failure[0], &reason, sizeof(reason));
+  close(failure[0]);
+  if (count != sizeof(reason)) return pid;
+  waitpid(pid, nullptr, 0);
+  throw ConfigError(fmt::format("cannot run '{}': {}", options.command.front(), std::strerror(reason)));
+}
+
+int exit_code_of_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
+
+std::string describe_exit_code(int exit_code) {
+  if (exit_code <= 128) return fmt::format("ended with exit code {}", exit_code);
+  return fmt::format("was killed by signal {} ({})", exit_code - 128, strsignal(exit_code - 128));
+}
+
+}  // namespace accel::launch

@@ -1,0 +1,139 @@
+#include "sim/programs/user_program.hpp"
+
+#include <fcntl.h>
+#include <fmt/ranges.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <iostream>
+
+#include "backends/launch/local_launch.hpp"
+#include "backends/launch/process.hpp"
+#include "reference/config/environment.hpp"
+#include "reference/core/errors.hpp"
+#include "sim/programs/exit_code.hpp"
+#include "sim/programs/run_options.hpp"
+#include "sim/programs/sim_request.hpp"
+
+namespace accel::programs {
+namespace {
+
+constexpr const char* kExperimentOnly[] = {"--set", "--max-steps", "--trace", "--save-every", "--resume"};
+
+template <typename Names>
+bool contains(const Names& names, const std::string& name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
+// What the parser did not take.
+std::string problem_with(const std::string& text) {
+  const auto name = text.substr(0, text.find('='));
+  if (contains(kExperimentOnly, name)) return name + ": only an experiment has this option; a program has its own, after `-- PROGRAM`";
+  if (contains(kNotBuilt, name)) return name + ": not built yet";
+  return text + (text.rfind('-', 0) == 0 ? ": unknown option" : ": unexpected before `--`; give an experiment file or `-- PROGRAM`");
+}
+
+RunOptions parse_options(const UserProgram& program) {
+  RunOptions options;
+  CLI::App app("Runs a program of the user's own.", "sim-run");
+  app.set_help_flag();
+  app.allow_extras();
+  add_run_options(app, options);
+  std::vector<std::string> problems;
+  try {
+    app.parse(std::vector<std::string>(program.options.rbegin(), program.options.rend()));  // it takes them from the back
+  } catch (const CLI::ParseError& error) {
+    problems.emplace_back(error.what());
+  }
+  bool is_value = false;  // of an option that the parser does not know
+  for (const auto& text : app.remaining()) {
+    const bool is_option = text.rfind("--", 0) == 0;
+    if (is_option || !is_value) problems.push_back(problem_with(text));
+    is_value = is_option && text.find('=') == std::string::npos;
+  }
+  if (program.command.empty()) problems.emplace_back("--: no program; expected `-- PROGRAM [ARGS...]`");
+  for (auto& problem : problems_of(options)) problems.push_back(std::move(problem));
+  check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
+  return options;
+}
+
+// A pipe that the program's processes inherit; accel::run writes one byte for each process that calls it.
+class Acknowledgements {
+ public:
+  Acknowledgements() {
+    ensure(pipe2(ends_.data(), O_CLOEXEC | O_NONBLOCK) == 0, "pipe: {}", std::strerror(errno));
+    fcntl(ends_[1], F_SETFD, 0);
+  }
+  ~Acknowledgements() {
+    for (const int end : ends_) close(end);
+  }
+  Acknowledgements(const Acknowledgements&) = delete;
+  Acknowledgements& operator=(const Acknowledgements&) = delete;
+
+  [[nodiscard]] int descriptor() const { return ends_[1]; }
+  /// Whether any process has called accel::run by now.
+  [[nodiscard]] bool any() const {
+    char byte = 0;
+    return read(ends_[0], &byte, 1) == 1;
+  }
+
+ private:
+  std::array<int, 2> ends_{};
+};
+
+// Waits for the program's end, and hands on the signals that are to end this process.
+int wait_for(pid_t pid) {
+  sigset_t signals, before;
+  sigemptyset(&signals);
+  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&signals, signal);
+  sigprocmask(SIG_BLOCK, &signals, &before);
+  int status = 0;
+  while (waitpid(pid, &status, WNOHANG) != pid) {
+    siginfo_t info{};
+    const int signal = sigwaitinfo(&signals, &info);
+    // What a terminal sends, it has sent to the program as well.
+    if (signal > 0 && signal != SIGCHLD && info.si_code != SI_KERNEL) kill(pid, signal);
+  }
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  return launch::exit_code_of_status(status);
+}
+
+// One process, whose output is its own. Returns its exit code.
+int run_simulated(const UserProgram& program, const std::string& request) {
+  const int code = wait_for(launch::start_process({.command = program.command, .environment = {{"ACCEL_SIM", request}}}));
+  // A shell expects of a program that was interrupted to have died of it.
+  if (code == 128 + SIGINT || code == 128 + SIGTERM || code == 128 + SIGHUP) raise(code - 128);
+  if (code > kDiagnosed) std::cerr << "sim-run: '" << program.command.front() << "' " << launch::describe_exit_code(code) << std::endl;
+  return code;
+}
+
+int run_processes(const UserProgram& program, const std::string& request, int num_processes) {
+  launch::LocalLaunchOptions options{.command = program.command, .num_processes = num_processes};
+  options.environment = {{"ACCEL_SIM", request}};
+  options.prefix_output = false;
+  options.master_port = environment_int({"MASTER_PORT"}).value_or(0);
+  const auto launched = launch::launch_local(options);
+  if (!launched.message.empty()) std::cerr << "sim-run: " << launched.message << std::endl;
+  return launched.exit_code;
+}
+
+}  // namespace
+
+int run_user_program(const UserProgram& program) {
+  const auto options = parse_options(program);
+  const Acknowledgements acknowledgements;
+  const auto request = to_json({.ranks = options.ranks, .backend = options.backend, .acknowledge = acknowledgements.descriptor()});
+  const int code = options.backend == "sim" ? run_simulated(program, request) : run_processes(program, request, options.ranks);
+  if (!acknowledgements.any()) {
+    throw Error(fmt::format("'{}' {} without calling accel::run; expected a program whose main is "
+                            "`return accel::run(argc, argv, train);`", program.command.front(), launch::describe_exit_code(code)));
+  }
+  return code <= kDiagnosed ? code : kFailure;
+}
+
+}  // namespace accel::programs

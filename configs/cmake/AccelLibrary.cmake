@@ -1,10 +1,18 @@
+# Includes start at the root, in the source tree and in an installed package; C++20 comes with them.
+function(accel_root_includes target scope)
+  target_include_directories(${target} ${scope} $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}> $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/reference/public>
+    $<INSTALL_INTERFACE:include> $<INSTALL_INTERFACE:include/accel>)
+  target_compile_features(${target} ${scope} cxx_std_20)
+endfunction()
+
 # accel_library(NAME SOURCES a.cpp ... [DEPS accel::b ...])
 # A static library accel_NAME, used by its alias accel::NAME. Edges follow configs/layers.yaml.
 function(accel_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   add_library(accel_${name} STATIC ${ARG_SOURCES})
   add_library(accel::${name} ALIAS accel_${name})
-  target_include_directories(accel_${name} PUBLIC ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/reference/public)
+  set_target_properties(accel_${name} PROPERTIES EXPORT_NAME ${name})
+  accel_root_includes(accel_${name} PUBLIC)
   target_link_libraries(accel_${name} PUBLIC ${ARG_DEPS})
   if(ACCEL_TIDY)
     set_target_properties(accel_${name} PROPERTIES CXX_CLANG_TIDY "${ACCEL_CLANG_TIDY}")

@@ -1,0 +1,20 @@
+# What a program that links the library needs, as imported targets. The build and the installed package include this file.
+# What is missing is gathered in accel_problems, one text each, so that one message can tell all of it.
+
+macro(accel_require package debian)
+  find_package(${package} ${ARGN} QUIET)
+  if(NOT ${package}_FOUND)
+    list(APPEND accel_problems "${package} was not found: on Debian 12, apt-get install ${debian}")
+  endif()
+endmacro()
+
+set(accel_problems)
+accel_require(Threads build-essential)
+accel_require(fmt libfmt-dev)
+if(ACCEL_ENGINE_ONLY)
+  return()
+endif()
+accel_require(TBB libtbb-dev)
+accel_require(yaml-cpp libyaml-cpp-dev)
+accel_require(OpenSSL libssl-dev)
+include(${CMAKE_CURRENT_LIST_DIR}/AccelTorch.cmake)

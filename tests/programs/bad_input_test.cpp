@@ -234,7 +234,6 @@ TEST_F(BadInputTest, WhatIsNotBuiltYetSaysSo) {
     expect_refused(sim_run({option, "x", good()}), HasSubstr(option + ": not built yet"));
   }
   expect_refused(sim_run({good(), "--faults=x"}), HasSubstr("--faults: not built yet"));
-  expect_refused(sim_run({"--ranks", "2", "--", "./program", "argument"}), HasSubstr("not built yet"));
   expect_refused(sim_run({with("accelerator: {mixed_precision: fp16}")}), HasSubstr("fp16 and fp8 are not built yet"));
   expect_refused(sim_run({with("dataloader_config: {use_stateful_dataloader: true}")}), HasSubstr("not built yet"));
 }

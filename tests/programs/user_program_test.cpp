@@ -1,0 +1,172 @@
+// A program of the user's own under sim-run: its output, its exit code and its end are what a user expects of them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <sstream>
+
+#include "tests/programs/support/run_command.hpp"
+
+namespace accel::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::UnorderedElementsAre;
+
+constexpr std::chrono::seconds kLimit{30};
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+class UserProgramTest : public ::testing::Test {
+ protected:
+  // sim-run with `options`, then `-- COMMAND`.
+  static CommandResult sim_run(std::vector<std::string> options, const std::vector<std::string>& command) {
+    options.insert(options.begin(), bin("sim-run"));
+    options.emplace_back("--");
+    options.insert(options.end(), command.begin(), command.end());
+    return run_command(options, {.limit = kLimit});
+  }
+  // Three ranks that fail as tests/backends/launch/faulty_program.cpp does.
+  [[nodiscard]] CommandResult run_faulty(const std::string& mode, const std::string& backend = "sim", const std::string& program = "faulty_program") const {
+    return sim_run({"--ranks", "3", "--backend", backend}, {bin(program), mode, folder_.path()});
+  }
+  // Each process of the program has left its number in the folder. Waits for their end; they may have ended before.
+  void expect_processes_end() const {
+    for (const auto& process : folder_.files()) {
+      pollfd ended{static_cast<int>(syscall(SYS_pidfd_open, std::stol(process), 0)), POLLIN, 0};
+      EXPECT_TRUE(ended.fd < 0 || poll(&ended, 1, 1000 * static_cast<int>(kLimit.count())) == 1) << "process " << process << " is left";
+      close(ended.fd);
+    }
+  }
+
+  TemporaryFolder folder_;
+};
+
+class UserProgramBackendTest : public UserProgramTest, public ::testing::WithParamInterface<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Backends, UserProgramBackendTest, ::testing::Values("sim", "gloo"), [](const auto& info) { return info.param; });
+
+TEST_P(UserProgramBackendTest, OutputIsThatOfTheRanksAndNothingElse) {
+  const auto run = run_faulty("ok", GetParam());
+  EXPECT_EQ(run.exit_code, 0);
+  EXPECT_THAT(lines_of(run.output), UnorderedElementsAre("rank 0 of 3 has 20 sums", "rank 1 of 3 has 20 sums", "rank 2 of 3 has 20 sums"));
+  EXPECT_THAT(run.error, IsEmpty());
+  EXPECT_EQ(folder_.files().size(), GetParam() == "sim" ? 1U : 3U) << "processes";
+}
+
+TEST_P(UserProgramBackendTest, RankThatThrowsIsExitCodeOneAndNamed) {
+  const auto run = run_faulty("throw", GetParam());
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_THAT(run.error, AllOf(HasSubstr("rank 1"), HasSubstr("the ink has run out")));
+}
+
+TEST_P(UserProgramBackendTest, RankThatThrowsAConfigErrorIsExitCodeTwo) {
+  const auto run = run_faulty("throw_config", GetParam());
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_THAT(run.error, AllOf(HasSubstr("rank 1"), HasSubstr("ink: expected black, got 'none'")));
+}
+
+TEST_P(UserProgramBackendTest, RankThatReturnsThreeIsExitCodeOneAndNamed) {
+  const auto run = run_faulty("code", GetParam());
+  EXPECT_EQ(run.exit_code, 1) << "3 is what a diagnosed hang is";
+  EXPECT_THAT(run.error, AllOf(HasSubstr("rank 1"), HasSubstr("train returned 3")));
+}
+
+TEST_P(UserProgramBackendTest, ProgramThatDiesIsExitCodeOneWithItsSignal) {
+  const auto run = run_faulty("die", GetParam());
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_THAT(run.error, HasSubstr("was killed by signal 9 (Killed)"));
+}
+
+TEST_P(UserProgramBackendTest, ProgramThatNeverCallsRunIsExitCodeOneAndToldSo) {
+  for (const auto* program : {"true", "false"}) {
+    const auto run = sim_run({"--backend", GetParam(), "--ranks", "2"}, {program});
+    EXPECT_EQ(run.exit_code, 1);
+    EXPECT_THAT(run.error, AllOf(HasSubstr("'" + std::string(program) + "' ended with exit code"), HasSubstr("without calling accel::run")));
+  }
+}
+
+TEST_P(UserProgramBackendTest, ProgramThatIsNotThereIsExitCodeTwo) {
+  const auto run = sim_run({"--backend", GetParam()}, {"./no-such-program", "argument"});
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_THAT(run.error, AllOf(HasSubstr("cannot run './no-such-program'"), HasSubstr("No such file")));
+}
+
+TEST_P(UserProgramBackendTest, SignalToSimRunEndsTheProgram) {
+  // Rank 1 waits forever; the program has begun when its file is there.
+  const auto script = "'" + bin("sim-run") + "' --ranks 3 --backend " + GetParam() + " -- '" + bin("faulty_program") + "' hang " + folder_.path() +
+                      " & pid=$!; while [ -z \"$(ls " + folder_.path() + ")\" ]; do sleep 0.02; done; kill -TERM $pid; wait $pid";
+  const auto run = run_command({"/bin/sh", "-c", script}, {.limit = kLimit});
+  EXPECT_FALSE(run.was_killed_at_limit);
+  EXPECT_EQ(run.exit_code, 128 + SIGTERM) << run.error;
+  expect_processes_end();
+}
+
+TEST_F(UserProgramTest, SkippedCollectiveIsExitCodeThreeWithTheDiagnosis) {
+  const auto run = run_faulty("skip");
+  EXPECT_EQ(run.exit_code, 3);
+  EXPECT_THAT(run.error, AllOf(HasSubstr("all_reduce #19 of group world"), HasSubstr("ranks 0, 2: all_reduce(sum, float32 [1000])"), HasSubstr("rank 1: barrier()")));
+}
+
+TEST_F(UserProgramTest, ProgramThatHidesItsSymbolsIsExitCodeTwoAndToldHowToLink) {
+  const auto run = run_faulty("ok", "sim", "hidden_symbols_program");
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_THAT(run.error, AllOf(HasSubstr("does not export its symbols"), HasSubstr("-rdynamic")));
+}
+
+TEST_F(UserProgramTest, ArgumentsAfterTheProgramAreThePrograms) {
+  const auto run = sim_run({"--quiet", "--progress", "off", "--ranks", "1"}, {"/bin/sh", "-c", "echo \"$@\" $ACCEL_SIM", "sh", "--ranks", "7", "--set", "--"});
+  EXPECT_THAT(run.output, AllOf(HasSubstr("--ranks 7 --set -- {"), HasSubstr("\"ranks\":1"), HasSubstr("\"backend\":\"sim\"")));
+}
+
+TEST_F(UserProgramTest, AllProblemsOfTheOptionsAreInOneMessage) {
+  const auto run = sim_run({"--ranks", "0", "--set", "a=b", "--max-steps", "3", "--trace=x", "--save-every", "3", "--resume", "d", "--faults", "f", "x.yaml"}, {});
+  EXPECT_EQ(run.exit_code, 2);
+  for (const std::string option : {"--set", "--max-steps", "--trace", "--save-every", "--resume"}) EXPECT_THAT(run.error, HasSubstr(option + ": only an experiment has"));
+  EXPECT_THAT(run.error, AllOf(HasSubstr("--ranks: 0 ranks"), HasSubstr("--faults: not built yet"), HasSubstr("x.yaml: unexpected"), HasSubstr("no program")));
+  EXPECT_THAT(lines_of(run.error), ::testing::SizeIs(9));
+}
+
+TEST_F(UserProgramTest, RefusedOptionsStartNothing) {
+  const auto run = sim_run({"--trace", "x"}, {bin("faulty_program"), "ok", folder_.path()});
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_THAT(folder_.files(), IsEmpty());
+}
+
+CommandResult run_with_request(const std::string& request, const TemporaryFolder& folder) {
+  return run_command({bin("faulty_program"), "ok", folder.path()}, {.environment = {{"ACCEL_SIM", request}}, .limit = kLimit});
+}
+
+TEST_F(UserProgramTest, RequestSetByHandMakesTheRanks) {
+  const auto run = run_with_request(R"({"ranks":5})", folder_);
+  EXPECT_EQ(run.exit_code, 0) << run.error;
+  EXPECT_THAT(lines_of(run.output), ::testing::SizeIs(5));
+}
+
+TEST_F(UserProgramTest, MalformedRequestIsExitCodeTwoWithAllProblems) {
+  for (const auto* request : {"5", "{", "sim"}) {
+    const auto run = run_with_request(request, folder_);
+    EXPECT_EQ(run.exit_code, 2);
+    EXPECT_THAT(run.error, HasSubstr("ACCEL_SIM: expected one JSON object"));
+  }
+  const auto run = run_with_request(R"({"rank":3,"backend":"mpi","acknowledge":-2})", folder_);
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_THAT(run.error, AllOf(HasSubstr("ranks: missing"), HasSubstr("backend: expected sim, gloo, nccl, got \"mpi\""),
+                               HasSubstr("acknowledge: expected an integer of 0 or more, got -2"), HasSubstr("rank: unknown key")));
+  EXPECT_THAT(run_with_request(R"({"ranks":0})", folder_).error, HasSubstr("ranks: expected an integer of 1 or more, got 0"));
+  EXPECT_THAT(run_with_request(R"({"ranks":2,"acknowledge":77})", folder_).error, HasSubstr("descriptor 77"));
+  EXPECT_THAT(folder_.files(), IsEmpty()) << "no rank has begun";
+}
+
+}  // namespace
+}  // namespace accel::testing

@@ -24,7 +24,7 @@ TEST(ReadmeTest, CodeIsTheProgramThatTheTestsRun) {
   const auto begin = readme.find(open);
   ASSERT_NE(begin, std::string::npos);
   const auto end = readme.find("```", begin + open.size());
-  EXPECT_EQ(readme.substr(begin + open.size(), end - begin - open.size()), text_of("tests/programs/quick_start.cpp"));
+  EXPECT_EQ(readme.substr(begin + open.size(), end - begin - open.size()), text_of("reference/examples/quick_start/train.cpp"));
 }
 
 TEST(ReadmeTest, FilesItPointsToAreThere) {

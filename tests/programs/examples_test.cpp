@@ -1,0 +1,175 @@
+// The examples as a user builds and runs them: copied out, against the installed package, alone, under a launcher's
+// variables, and under the installed sim-run. Each example checks its own result, so its exit code is the test.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <fstream>
+#include <future>
+#include <iterator>
+
+#include "backends/launch/local_launch.hpp"
+#include "tests/programs/support/run_command.hpp"
+
+namespace accel::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+constexpr int kProcesses = 4;
+const CommandOptions kBuild{.limit = std::chrono::seconds(500)};
+
+// One place for all, and the same in every run, so that a compiler cache knows the commands again.
+fs::path work_folder() { return fs::path(bin("")).parent_path().parent_path() / "examples"; }
+std::string installed(const std::string& path) { return (work_folder() / "package" / path).string(); }
+std::string built(const std::string& program) { return (work_folder() / program).string(); }
+
+CommandResult configure(const std::string& example, const std::vector<std::string>& options = {}) {
+  std::vector<std::string> command{ACCEL_CMAKE, "-G", "Ninja", "-S", (work_folder() / "source" / example).string(), "-B", built(example),
+                                   "-DCMAKE_PREFIX_PATH=" + installed(""), "-DCMAKE_CXX_COMPILER_LAUNCHER=" ACCEL_LAUNCHER};
+  command.insert(command.end(), options.begin(), options.end());
+  return run_command(command, kBuild);
+}
+
+void expect_built(const std::string& example) {
+  const auto configured = configure(example);
+  ASSERT_EQ(configured.exit_code, 0) << configured.output << configured.error;
+  const auto build = run_command({ACCEL_CMAKE, "--build", built(example)}, kBuild);
+  ASSERT_EQ(build.exit_code, 0) << build.output << build.error;
+}
+
+void write(const fs::path& path, const std::string& text) {
+  fs::create_directories(path.parent_path());
+  std::ofstream(path) << text;
+}
+
+// A test of the user's own, with what the simulator's headers offer.
+void write_simulation() {
+  write(work_folder() / "source/simulation/CMakeLists.txt",
+        "cmake_minimum_required(VERSION 3.25)\nproject(simulation LANGUAGES CXX)\nfind_package(accel REQUIRED)\n"
+        "add_executable(simulation simulation.cpp)\ntarget_link_libraries(simulation PRIVATE accel::accel)\n");
+  write(work_folder() / "source/simulation/simulation.cpp",
+        "#include \"sim/backend/simulate.hpp\"\n#include \"sim/engine/diagnosis.hpp\"\n"
+        "int main() {\n"
+        "  try {\n"
+        "    accel::sim::simulate({.num_ranks = 3}, [](accel::RankContext& rank) { if (rank.rank != 1) rank.world.barrier(); });\n"
+        "  } catch (const accel::sim::RunError& error) {\n"
+        "    return error.diagnosis()->ranks.front() == 1 ? 0 : 1;\n"
+        "  }\n"
+        "  return 1;\n"
+        "}\n");
+}
+
+class Examples : public ::testing::Environment {
+ public:
+  void SetUp() override {
+    fs::remove_all(work_folder());
+    const auto install = run_command({ACCEL_CMAKE, "--install", work_folder().parent_path().string(), "--prefix", installed("")});
+    ASSERT_EQ(install.exit_code, 0) << install.error;
+    fs::copy(source("reference/examples"), work_folder() / "source", fs::copy_options::recursive);
+    write_simulation();
+    for (const auto* example : {"quick_start", "from_libtorch", "simulation"}) {
+      expect_built(example);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  }
+};
+
+[[maybe_unused]] auto* const environment = ::testing::AddGlobalTestEnvironment(new Examples);
+
+using Variables = std::map<std::string, std::string>;
+
+// One process for each rank, as torchrun starts them.
+std::array<CommandResult, kProcesses> run_processes(const std::string& program) {
+  const auto port = std::to_string(launch::free_port());
+  std::array<std::future<CommandResult>, kProcesses> running;
+  for (int rank = 0; rank < kProcesses; ++rank) {
+    const auto index = std::to_string(rank), count = std::to_string(kProcesses);
+    const Variables variables{{"RANK", index}, {"LOCAL_RANK", index}, {"WORLD_SIZE", count}, {"LOCAL_WORLD_SIZE", count},
+                              {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}};
+    running.at(rank) = std::async(std::launch::async, [=] { return run_command({built(program)}, {.environment = variables}); });
+  }
+  std::array<CommandResult, kProcesses> results;
+  std::transform(running.begin(), running.end(), results.begin(), [](auto& result) { return result.get(); });
+  return results;
+}
+
+CommandResult simulate(const std::string& program, int ranks) {
+  return run_command({installed("bin/sim-run"), "--ranks", std::to_string(ranks), "--", built(program)});
+}
+
+class ExampleTest : public ::testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Programs, ExampleTest, ::testing::Values("quick_start/train", "from_libtorch/after"), [](const auto& info) {
+  return info.param.substr(0, info.param.find('/'));
+});
+
+TEST_P(ExampleTest, RunsAlone) {
+  const auto run = run_command({built(GetParam())});
+  EXPECT_EQ(run.exit_code, 0) << run.output << run.error;
+  EXPECT_THAT(run.output, Not(IsEmpty()));
+}
+
+TEST_P(ExampleTest, RunsOnEightSimulatedRanks) {
+  const auto run = simulate(GetParam(), 8);
+  EXPECT_EQ(run.exit_code, 0) << run.output << run.error;
+}
+
+TEST_P(ExampleTest, PrintsTheSameBitsOnFourProcessesAndOnFourSimulatedRanks) {
+  const auto real = run_processes(GetParam());
+  for (int rank = 0; rank < kProcesses; ++rank) {
+    EXPECT_EQ(real.at(rank).exit_code, 0) << "rank " << rank << ": " << real.at(rank).error;
+    EXPECT_EQ(real.at(rank).output.empty(), rank > 0) << "rank " << rank;
+  }
+  const auto simulated = simulate(GetParam(), kProcesses);
+  EXPECT_EQ(simulated.exit_code, 0) << simulated.error;
+  EXPECT_EQ(simulated.output, real.front().output);
+  EXPECT_NE(simulated.output, run_command({built(GetParam())}).output) << "four ranks see other batches than one";
+}
+
+TEST(FromLibtorchTest, BothPrintTheSameNumbersOnOneProcess) {
+  const auto before = run_command({built("from_libtorch/before")}), after = run_command({built("from_libtorch/after")});
+  EXPECT_EQ(before.exit_code, 0) << before.error;
+  EXPECT_THAT(before.output, HasSubstr("epoch 4 loss"));
+  EXPECT_EQ(before.output, after.output);
+}
+
+// Without the two lines that name the files and their times.
+std::string body_of_diff(const std::string& diff) { return diff.substr(std::min(diff.find("\n@@") + 1, diff.size())); }
+
+TEST(FromLibtorchTest, ReadmeShowsTheDifferenceOfTheTwoFiles) {
+  std::ifstream in(source("reference/examples/from_libtorch/README.md"));
+  const std::string readme(std::istreambuf_iterator<char>(in), {});
+  const std::string open = "```diff\n";
+  const auto begin = readme.find(open);
+  ASSERT_NE(begin, std::string::npos);
+  const auto shown = readme.substr(begin + open.size(), readme.find("\n```", begin) + 1 - begin - open.size());
+  const auto real = run_command({"diff", "-u", source("reference/examples/from_libtorch/before.cpp"), source("reference/examples/from_libtorch/after.cpp")});
+  ASSERT_EQ(real.exit_code, 1) << real.error;
+  EXPECT_EQ(body_of_diff(shown), body_of_diff(real.output));
+}
+
+TEST(PackageTest, SimulatorsHeadersServeATestOfTheUsersOwn) {
+  const auto run = run_command({built("simulation/simulation")});
+  EXPECT_EQ(run.exit_code, 0) << run.error;
+}
+
+TEST(PackageTest, InstalledCommandsRun) {
+  for (const auto* program : {"bin/sim-run", "bin/accel"}) EXPECT_EQ(run_command({installed(program), "--help"}).exit_code, 0) << program;
+}
+
+TEST(PackageTest, AllThatIsMissingIsNamedWithItsDebianPackages) {
+  const auto run = configure("quick_start", {"-B", built("missing"), "-DCMAKE_DISABLE_FIND_PACKAGE_TBB=ON", "-DCMAKE_DISABLE_FIND_PACKAGE_yaml-cpp=ON",
+                                             "-DACCEL_TORCH_ROOT=/does/not/exist"});
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_THAT(run.error, AllOf(HasSubstr("TBB was not found: on Debian 12, apt-get install libtbb-dev"), HasSubstr("apt-get install libyaml-cpp-dev"),
+                               HasSubstr("LibTorch 2.11 was not found in /does/not/exist")));
+  EXPECT_THAT(run.error, Not(HasSubstr("libssl-dev")));
+}
+
+}  // namespace
+}  // namespace accel::testing

@@ -11,7 +11,7 @@ struct Reading {
 template <>
 inline constexpr auto accel::tree_members<Reading> = std::tuple(&Reading::wave, &Reading::frequency);
 
-// Readings come one by one. Nobody asks how many there will be; every rank hears them all and keeps its own.
+// Readings come one by one. Nobody asks how many there will be; rank 0 listens, and sends each rank its part.
 class Sensor {
  public:
   Sensor(int64_t first, int64_t count) : first_(first), count_(count) {}

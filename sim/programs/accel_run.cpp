@@ -34,8 +34,8 @@ int run_real(const std::string& backend, const std::function<int()>& train) {
   }
 }
 
-// glibc maps and unmaps every large tensor under one lock of the process, with fresh page faults, which ranks on threads
-// would queue for.
+// glibc gives large blocks back to the kernel and takes them anew, with fresh page faults and under one lock of the
+// process, which ranks on threads would queue for.
 void keep_freed_memory() {
 #ifdef __GLIBC__
   constexpr int kBytesMax = 32 << 20;  // the most that glibc takes

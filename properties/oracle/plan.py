@@ -1,0 +1,169 @@
+"""What Hugging Face Accelerate does with a plan request: which sample every rank reads, step by step.
+
+A rank of a group (rank_group.py): items are requests of `sim-run plan`, answers what this rank saw; `combine` makes one
+answer of them. Where Accelerate 1.15 has a known fault, the answer holds what follows from the source itself, and
+NOT_COMPARED where that does not say enough; what would hang is not run.
+"""
+import rank_group
+
+NOT_COMPARED = "not compared"
+DEFAULTS = {
+    "iterable": False, "drop_last": False, "shuffle": False, "seed": 0, "data_seed": None, "epochs": 1, "split_batches": False,
+    "even_batches": True, "dispatch_batches": None, "use_seedable_sampler": False, "skip_batches": 0,
+}  # fmt: skip
+
+
+# --- a rank ----------------------------------------------------------------------------------------------------------
+
+
+def read_plan(request):
+    import torch
+    from accelerate import Accelerator, DataLoaderConfiguration, skip_first_batches
+    from accelerate.utils import set_seed
+
+    class Numbers(torch.utils.data.Dataset):
+        def __len__(self):
+            return request["length"]
+
+        def __getitem__(self, index):
+            return torch.tensor(index)
+
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter(torch.arange(request["length"]))
+
+    keys = ("split_batches", "dispatch_batches", "even_batches", "use_seedable_sampler", "data_seed")
+    accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(**{key: request[key] for key in keys}))
+    set_seed(request["seed"])
+    options = {"batch_size": request["batch_size"], "drop_last": request["drop_last"]}
+    if request["iterable"]:
+        loader = torch.utils.data.DataLoader(Stream(), **options)
+    else:
+        loader = torch.utils.data.DataLoader(Numbers(), shuffle=request["shuffle"], **options)
+    loader = accelerator.prepare(loader)
+    epochs = []
+    for epoch in range(request["epochs"]):
+        skips = epoch == 0 and request["skip_batches"] > 0
+        seen = {"batches": [], "ends": [], "gathered": []}
+        for batch in skip_first_batches(loader, request["skip_batches"]) if skips else loader:
+            seen["batches"].append(batch.tolist())
+            seen["ends"].append(accelerator.gradient_state.end_of_dataloader)
+            if can_gather(request) and gathers_right(request, epoch):
+                seen["gathered"].append(accelerator.gather_for_metrics(batch).tolist())
+        epochs.append(seen)
+    return epochs
+
+
+# --- what Accelerate can be asked, and where it is wrong -------------------------------------------------------------
+
+
+def dispatches(request):
+    return request["iterable"] if request["dispatch_batches"] is None else request["dispatch_batches"]
+
+
+def can_gather(request):
+    """Else ranks may have different numbers of batches, and the answer holds null."""
+    return request["even_batches"] or request["ranks"] == 1 or request["dispatch_batches"] is True
+
+
+def gathers_right(request, epoch):
+    """Two faults: loaders of skip_first_batches do not know their remainder, nor do sharded streams."""
+    skips = epoch == 0 and request["skip_batches"] > 0
+    sharded_stream = request["iterable"] and not dispatches(request)
+    return request["ranks"] == 1 or not (skips or sharded_stream)
+
+
+def group_size(request):
+    """Samples of one step over all ranks."""
+    return request["batch_size"] * (1 if request["split_batches"] else request["ranks"])
+
+
+def issued(request, epoch):
+    """How many different samples the ranks are given in an epoch: all but those skipped and those dropped."""
+    skipped = request["skip_batches"] * group_size(request) if epoch == 0 else 0
+    length = request["length"]
+    if request["drop_last"]:
+        length -= length % group_size(request)
+    return max(0, length - skipped)
+
+
+def can_be_asked(request):
+    """Over a map-style source the dispatcher of skip_first_batches skips batches of rank 0, not of every rank, and raises if
+    nothing is left."""
+    if request["iterable"] or not dispatches(request) or request["skip_batches"] == 0:
+        return True
+    return (request["split_batches"] or request["ranks"] == 1) and issued(request, 0) >= request["ranks"]
+
+
+def known_answer(request):
+    """The answer where Accelerate is not asked: it is wrong there, or hangs. None: ask it."""
+    ranks = request["ranks"]
+    if request["split_batches"] and request["batch_size"] % ranks != 0:
+        return {"error": "ValueError"}  # for batch size 1 Accelerate's check is passed, and the shards are empty
+    if not dispatches(request):
+        return None
+    # A dispatcher raises on a source without a batch, and a source smaller than the ranks leaves some without rows.
+    rows = request["length"]
+    if request["drop_last"]:
+        rows -= rows % group_size(request)
+    if rows >= ranks:
+        return None
+    return {"epochs": [_small_epoch(request, epoch) for epoch in range(request["epochs"])]}
+
+
+def _small_epoch(request, epoch):
+    if issued(request, epoch) == 0:
+        return _epoch([[] for _ in range(request["ranks"])], [], [])
+    ids = NOT_COMPARED if request["shuffle"] else [list(range(request["length"]))]
+    return _epoch(NOT_COMPARED, [True], ids)
+
+
+def _epoch(ranks, ends, gathered):
+    return {"ranks": ranks, "end_of_dataloader": ends, "gathered_for_metrics": gathered}
+
+
+# --- one answer ------------------------------------------------------------------------------------------------------
+
+
+def combine(request, answers):
+    """`answers`: what the ranks of a group answered, as rank_group.walk yields it."""
+    if isinstance(answers, dict):
+        return answers
+    errors = {answer["error"] for answer in answers if isinstance(answer, dict)}
+    if errors:
+        everyone = len(errors) == 1 and all(isinstance(answer, dict) for answer in answers)
+        return {"error": errors.pop()} if everyone else {"failure": f"ranks disagree: {answers}"}
+    return {"epochs": [_combine_epoch(request, epoch, seen) for epoch, seen in enumerate(zip(*answers))]}
+
+
+def _combine_epoch(request, epoch, seen):
+    ranks = [of_rank["batches"] for of_rank in seen]
+    gathered = None
+    if can_gather(request):
+        gathered = seen[0]["gathered"] if gathers_right(request, epoch) else in_order(ranks, issued(request, epoch))
+    return _epoch(ranks, seen[0]["ends"], gathered)
+
+
+def in_order(ranks, count):
+    """Each step's samples, rank 0's first, without the padding behind the last of `count`."""
+    steps = []
+    for batches in zip(*ranks):
+        steps.append([sample for batch in batches for sample in batch][:count])
+        count -= len(steps[-1])
+    return steps
+
+
+def answers(requests, timeout=30):
+    """Accelerate's answers, in the order of the requests; each goes to a group of as many ranks as it asks for."""
+    requests = [DEFAULTS | request for request in requests]
+    found = [known_answer(request) for request in requests]
+    for ranks in sorted({request["ranks"] for request in requests}):
+        asked = [index for index, request in enumerate(requests) if request["ranks"] == ranks and found[index] is None]
+        group = rank_group.walk(__file__, ranks, [requests[index] for index in asked], timeout)
+        for index, of_ranks in zip(asked, group):
+            found[index] = combine(requests[index], of_ranks)
+    return found
+
+
+if __name__ == "__main__":
+    rank_group.serve(read_plan)

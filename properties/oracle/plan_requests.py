@@ -1,0 +1,37 @@
+"""Random requests for `sim-run plan`: every option, and lengths around every boundary."""
+import plan
+
+
+def random_request(rng, ranks=None):
+    ranks = ranks or rng.randint(1, 4)
+    split = rng.random() < 0.3
+    batch_size = rng.randint(1, 16)
+    if split and rng.random() < 0.9:  # else it may not divide, which is an error
+        batch_size = ranks * rng.randint(1, max(1, 16 // ranks))
+    iterable = rng.random() < 0.3
+    shuffle = not iterable and rng.random() < 0.6
+    length = random_length(rng, batch_size, ranks)
+    request = {
+        "length": max(length, 1) if shuffle else length,  # torch refuses to shuffle nothing
+        "iterable": iterable,
+        "batch_size": batch_size,
+        "drop_last": rng.random() < 0.25,
+        "shuffle": shuffle,
+        "seed": rng.randrange(1 << rng.choice([4, 16, 32])),
+        "data_seed": rng.randrange(1000) if shuffle and rng.random() < 0.3 else None,
+        "epochs": rng.randint(1, 3),
+        "ranks": ranks,
+        "split_batches": split,
+        "even_batches": rng.random() < 0.75,
+        "dispatch_batches": rng.choice([None, None, False, True]),
+        "use_seedable_sampler": rng.random() < 0.5,
+        "skip_batches": rng.choice([0, 0, 0, 1, 2, 3]),
+    }
+    return request if plan.can_be_asked(request) else request | {"skip_batches": 0}
+
+
+def random_length(rng, batch_size, ranks):
+    group = batch_size * ranks
+    boundary = rng.choice([0, batch_size, group, 2 * group, rng.randint(1, 5) * group, rng.randint(1, 5) * batch_size])
+    near = boundary + rng.choice([-ranks, -1, 0, 1, ranks])
+    return max(0, rng.choice([near, near, rng.randrange(0, 5 * group + 1), rng.randrange(0, ranks + 2)]))

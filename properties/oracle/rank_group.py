@@ -1,0 +1,146 @@
+"""A group of Python processes, one per rank, that answers item after item under real Accelerate.
+
+Importing torch costs seconds, so one group walks through a whole list. A script of this folder is both sides: run as a
+rank it calls `serve(answer)`, and `walk(script, ranks, items)` starts that many of it and yields one answer per item.
+An item that hangs or kills its group costs `timeout` seconds; the next item goes to a fresh group.
+"""
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+START_SECONDS = 180  # four processes that import torch on a busy machine
+
+
+# --- a rank ----------------------------------------------------------------------------------------------------------
+
+
+def serve(answer):
+    """Answers the items of the file argv[1] from number argv[2] on. Rank 0 prints one JSON line per item: the list of
+    all ranks' answers; an exception is an answer too."""
+    import torch
+    from accelerate import PartialState
+    from accelerate.state import AcceleratorState, GradientState
+    from accelerate.utils import gather_object
+
+    torch.set_num_threads(1)
+    state = PartialState(cpu=True)
+    with open(sys.argv[1]) as file:
+        items = [json.loads(line) for line in file]
+    if state.is_main_process:
+        print("ready", flush=True)
+    for item in items[int(sys.argv[2]):]:
+        AcceleratorState._reset_state(False)
+        GradientState._reset_state()
+        try:
+            mine = answer(item)
+        except Exception as error:
+            mine = {"error": type(error).__name__, "message": str(error)}
+        everyone = gather_object([mine])
+        if state.is_main_process:
+            print(json.dumps(everyone, separators=(",", ":")), flush=True)
+    os._exit(0)  # a process group's destructor may wait for peers that have gone
+
+
+# --- the group -------------------------------------------------------------------------------------------------------
+
+
+def walk(script, ranks, items, timeout=60):
+    """Yields one answer per item: the list of what the ranks answered, or {"failure": why} for an item that hung or that
+    the group did not survive."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "items.jsonl")
+        with open(path, "w") as file:
+            file.writelines(json.dumps(item) + "\n" for item in items)
+        done = 0
+        while done < len(items):
+            group = _Group([sys.executable, script, path, str(done)], ranks, os.path.join(folder, "errors.txt"))
+            try:
+                group.line(START_SECONDS)
+                while done < len(items):
+                    line = group.line(timeout)
+                    done += 1
+                    yield json.loads(line)
+            except _Lost as lost:
+                done += 1
+                yield {"failure": f"{lost}; standard error ends: {group.last_error()}"}
+            finally:
+                group.end()
+
+
+class _Lost(Exception):
+    pass
+
+
+class _Group:
+    def __init__(self, command, ranks, errors):
+        self._errors = errors
+        port = _free_port()
+        self._processes = []
+        for rank in range(ranks):
+            with open(errors, "wb" if rank == 0 else "ab") as stderr:
+                self._processes.append(
+                    subprocess.Popen(
+                        command,
+                        env=environment_of(rank, ranks, port),
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
+                        stderr=stderr,
+                        start_new_session=True,
+                    )
+                )
+        self._output = self._processes[0].stdout
+        self._text = b""
+
+    def line(self, timeout):
+        deadline = time.monotonic() + timeout
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._output, selectors.EVENT_READ)
+            while b"\n" not in self._text:
+                if not selector.select(max(0, deadline - time.monotonic())):
+                    raise _Lost(f"no answer within {timeout} s")
+                some = os.read(self._output.fileno(), 1 << 16)
+                if not some:
+                    raise _Lost("the group ended without an answer")
+                self._text += some
+        line, self._text = self._text.split(b"\n", 1)
+        return line
+
+    def last_error(self):
+        with open(self._errors, errors="replace") as file:
+            return " | ".join(line.strip() for line in file.read().strip().splitlines()[-3:])
+
+    def end(self):
+        for process in self._processes:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            process.wait()
+        self._output.close()
+
+
+def environment_of(rank, ranks, port):
+    """The variables of a launcher; one rank alone is a plain process."""
+    variables = dict(os.environ, OMP_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false", HF_HUB_OFFLINE="1")
+    if ranks > 1:
+        variables.update(
+            RANK=str(rank),
+            LOCAL_RANK=str(rank),
+            WORLD_SIZE=str(ranks),
+            LOCAL_WORLD_SIZE=str(ranks),
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=str(port),
+        )
+    return variables
+
+
+def _free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]

@@ -2,6 +2,8 @@
 
 #include <torch/torch.h>
 
+#include <nlohmann/json.hpp>
+
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/state/rng_sync.hpp"
 
@@ -104,6 +106,14 @@ std::vector<at::Tensor> training_loop(RankContext& rank, const RandomNumbersRequ
 }
 
 }  // namespace
+
+RandomNumbersRequest parse_random_numbers_request(const std::string& json) {
+  const auto object = nlohmann::json::parse(json);
+  RandomNumbersRequest request{.seed = object.at("seed"), .device_specific = object.at("device_specific"), .count = object.at("count"),
+                               .use_seedable_sampler = object.at("use_seedable_sampler")};
+  if (!object.at("data_seed").is_null()) request.data_seed = object.at("data_seed").get<std::int64_t>();
+  return request;
+}
 
 std::vector<std::pair<std::string, std::vector<at::Tensor>>> random_numbers(RankContext& rank, const RandomNumbersRequest& request) {
   const auto seed = [&] { set_seed(request.seed, {.device_specific = request.device_specific}); };

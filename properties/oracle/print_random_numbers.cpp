@@ -17,19 +17,23 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-RandomNumbersRequest parse(const Json& json) {
-  RandomNumbersRequest request{.seed = json.at("seed"), .device_specific = json.at("device_specific"), .count = json.at("count"),
-                               .use_seedable_sampler = json.at("use_seedable_sampler")};
-  if (!json.at("data_seed").is_null()) request.data_seed = json.at("data_seed").get<std::int64_t>();
-  return request;
+template <typename Number, typename Format>
+void append(Json& list, const at::Tensor& numbers, Format&& format) {
+  const auto* data = numbers.const_data_ptr<Number>();
+  for (std::int64_t index = 0; index < numbers.numel(); ++index) list.push_back(format(data[index]));
 }
 
-void append(Json& list, const at::Tensor& numbers) {
-  if (numbers.is_floating_point()) {
-    for (const double* number = numbers.const_data_ptr<double>(); const auto index : c10::irange(numbers.numel())) list.push_back(fmt::format("{:a}", number[index]));
-  } else {
-    for (const std::int64_t* number = numbers.const_data_ptr<std::int64_t>(); const auto index : c10::irange(numbers.numel())) list.push_back(number[index]);
+Json listed(const std::vector<at::Tensor>& tensors) {
+  auto list = Json::array();
+  for (const auto& tensor : tensors) {
+    const auto numbers = tensor.contiguous();
+    if (numbers.is_floating_point()) {
+      append<double>(list, numbers, [](double number) { return fmt::format("{:a}", number); });
+    } else {
+      append<std::int64_t>(list, numbers, [](std::int64_t number) { return number; });
+    }
   }
+  return list;
 }
 
 void write_numbers(RankContext& rank, const std::string& requests, const std::string& folder) {
@@ -37,10 +41,7 @@ void write_numbers(RankContext& rank, const std::string& requests, const std::st
   std::ofstream out(fmt::format("{}/rank{}.jsonl", folder, rank.rank));
   for (std::string line; std::getline(in, line);) {
     Json answer = Json::object();
-    for (const auto& [name, tensors] : random_numbers(rank, parse(Json::parse(line)))) {
-      auto& list = answer[name] = Json::array();
-      for (const auto& numbers : tensors) append(list, numbers.contiguous());
-    }
+    for (const auto& [name, tensors] : random_numbers(rank, parse_random_numbers_request(line))) answer[name] = listed(tensors);
     out << answer.dump() << std::endl;
   }
   rank.world.barrier();

@@ -8,8 +8,9 @@ import rank_group
 
 # Kinds whose numbers follow from the generator by integer arithmetic and one rounding, whatever the CPU's instruction set.
 PORTABLE = (
-    "rand", "rand_double", "randint", "randint_wide", "random_", "random_int32", "random_uint8", "randperm", "bernoulli", "bernoulli_",
-    "dropout", "native_dropout", "feature_dropout", "uniform_",
+    "rand", "rand_double", "rand_half", "rand_bfloat16", "randint", "randint_wide", "random_", "random_int32", "random_uint8",
+    "random_float", "randperm", "bernoulli", "bernoulli_", "dropout", "native_dropout", "feature_dropout",
+    "training loop",
 )  # fmt: skip
 
 

@@ -80,7 +80,7 @@ class _Lost(Exception):
 class _Group:
     def __init__(self, command, ranks, errors):
         self._errors = errors
-        port = _free_port()
+        port = free_port()
         self._processes = []
         for rank in range(ranks):
             with open(errors, "wb" if rank == 0 else "ab") as stderr:
@@ -140,7 +140,7 @@ def environment_of(rank, ranks, port):
     return variables
 
 
-def _free_port():
+def free_port():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]

@@ -1,0 +1,98 @@
+"""The first difference between what Accelerate and accel say, as a sentence; None where they agree."""
+from plan import NOT_COMPARED
+
+# --- traces ----------------------------------------------------------------------------------------------------------
+
+
+def difference_of_traces(theirs, ours):
+    left, right = keyed(theirs), keyed(ours)
+    for key in sorted(left.keys() | right.keys()):
+        if left.get(key) != right.get(key):
+            return f"{name_of(key)}: {difference_of_lines(left.get(key), right.get(key))}"
+    return None
+
+
+def keyed(lines):
+    found = {}
+    for line in lines:
+        # An epoch's evaluation comes after its steps, and the parameters after all.
+        last = float("inf")
+        key = (line.get("epoch", last), line.get("step", last), line["rank"])
+        if key in found:
+            raise ValueError(f"twice in a trace: {name_of(key)}")
+        found[key] = line | ({"loss": number(line["loss"])} if "loss" in line else {})
+    return found
+
+
+def name_of(key):
+    epoch, step, rank = key
+    if epoch == float("inf"):
+        return f"rank {rank}, at the end"
+    return f"rank {rank}, epoch {epoch}, " + ("evaluation" if step == float("inf") else f"step {step}")
+
+
+def difference_of_lines(left, right):
+    if left is None or right is None:
+        return "only Accelerate has this line" if right is None else "only accel has this line"
+    for field in sorted(left.keys() | right.keys()):
+        if left.get(field) != right.get(field):
+            return f"{field} is {left.get(field)} and {right.get(field)}"
+    raise AssertionError("called on equal lines")
+
+
+def number(value):
+    """Floats travel as hexadecimal of any spelling."""
+    return float.fromhex(value).hex() if isinstance(value, str) else value
+
+
+# --- plans -----------------------------------------------------------------------------------------------------------
+
+
+def difference_of_plans(request, theirs, ours):
+    for answer, name in ((theirs, "Accelerate"), (ours, "accel")):
+        if "failure" in answer:
+            return f"no answer of {name}: {answer['failure']}"
+    if theirs.get("error") != ours.get("error"):
+        return f"error is {theirs.get('error')} and {ours.get('error')} ({ours.get('message')})"
+    if "error" in theirs:
+        return None
+    if len(theirs["epochs"]) != len(ours.get("epochs", [])):
+        return f"{len(theirs['epochs'])} and {len(ours.get('epochs', []))} epochs"
+    for epoch, (left, right) in enumerate(zip(theirs["epochs"], ours["epochs"])):
+        for field, value in (left | known_fields(request, epoch, left)).items():
+            if value != NOT_COMPARED and value != right.get(field):
+                return f"epoch {epoch}: {field} is {value} and {right.get(field)}"
+    return None
+
+
+def known_fields(request, epoch, answer):
+    """Accelerate does not say what is `duplicated` and `dropped`; where nothing was skipped it follows from who read what."""
+    if answer["ranks"] == NOT_COMPARED or (epoch == 0 and request["skip_batches"] > 0):
+        return {}
+    seen, duplicated = set(), []
+    for step in range(max(map(len, answer["ranks"]))):
+        for batches in answer["ranks"]:
+            for sample in batches[step] if step < len(batches) else []:
+                if sample in seen:
+                    duplicated.append(sample)
+                seen.add(sample)
+    return {"duplicated": duplicated, "dropped": [sample for sample in range(request["length"]) if sample not in seen]}
+
+
+# --- random numbers --------------------------------------------------------------------------------------------------
+
+
+def difference_of_numbers(theirs, ours):
+    """Both: per rank, a mapping from names to numbers."""
+    if isinstance(theirs, dict) or any("error" in of_rank for of_rank in theirs):
+        return f"no answer of Accelerate: {theirs}"
+    for rank, (left, right) in enumerate(zip(theirs, ours, strict=True)):
+        if left.keys() != right.keys():
+            return f"rank {rank}: only one side has {sorted(left.keys() ^ right.keys())}"
+        for name in left:
+            if len(left[name]) != len(right[name]):
+                return f"rank {rank}, {name}: {len(left[name])} and {len(right[name])} numbers"
+            for index, (a, b) in enumerate(zip(left[name], right[name])):
+                if number(a) != number(b):
+                    return f"rank {rank}, {name}: number {index} is {a} and {b}"
+    return None

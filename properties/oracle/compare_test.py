@@ -1,0 +1,87 @@
+"""The comparison notices every change: python properties/oracle/compare_test.py"""
+import copy
+import unittest
+
+import compare
+import plan
+
+STEP = {"rank": 1, "epoch": 0, "step": 3, "loss": "0x1.8p+0", "samples": 8, "sync_gradients": True, "lr": 0.1}
+TRACE = [STEP, {"rank": 1, "epoch": 0, "eval_correct": 3, "eval_samples": 9}, {"rank": 1, "parameters_sha256": "ab"}]
+REQUEST = plan.DEFAULTS | {"length": 3, "batch_size": 2, "ranks": 2}
+EPOCH = {"ranks": [[[0, 1]], [[2, 0]]], "end_of_dataloader": [True], "gathered_for_metrics": [[0, 1, 2]]}
+OURS = {"epochs": [EPOCH | {"duplicated": [0], "dropped": []}]}
+
+
+class TraceTest(unittest.TestCase):
+    def test_equal_traces_in_any_order_and_spelling_do_not_differ(self):
+        other = [dict(line) for line in reversed(TRACE)]
+        other[-1]["loss"] = "0x3p-1"
+        self.assertIsNone(compare.difference_of_traces(TRACE, other))
+
+    def test_every_changed_field_is_named(self):
+        changes = {"loss": "0x1.8000000000001p+0", "samples": 7, "sync_gradients": False, "lr": 0.1000000001, "eval_correct": 4,
+                   "eval_samples": 8, "parameters_sha256": "ac"}  # fmt: skip
+        for field, value in changes.items():
+            other = [line | ({field: value} if field in line else {}) for line in TRACE]
+            self.assertIn(f"{field} is", compare.difference_of_traces(TRACE, other))
+
+    def test_a_line_too_few_or_too_many_is_named(self):
+        for line in range(len(TRACE)):
+            fewer = TRACE[:line] + TRACE[line + 1 :]
+            self.assertIn("only Accelerate", compare.difference_of_traces(TRACE, fewer))
+            self.assertIn("only accel has", compare.difference_of_traces(fewer, TRACE))
+
+    def test_a_line_that_comes_twice_is_an_error(self):
+        with self.assertRaises(ValueError):
+            compare.difference_of_traces(TRACE, TRACE + TRACE[:1])
+
+    def test_the_first_step_that_differs_is_told(self):
+        later = [STEP | {"step": step} for step in range(5)]
+        other = [line | ({"loss": "0x1p+0"} if line["step"] >= 2 else {}) for line in later]
+        self.assertIn("rank 1, epoch 0, step 2", compare.difference_of_traces(later, other))
+
+
+class PlanTest(unittest.TestCase):
+    def difference(self, ours, theirs=None):
+        return compare.difference_of_plans(REQUEST, theirs or {"epochs": [EPOCH]}, ours)
+
+    def test_equal_plans_do_not_differ(self):
+        self.assertIsNone(self.difference(OURS))
+
+    def test_every_changed_field_is_named(self):
+        changes = {"ranks": [[[0, 1]], [[2, 1]]], "end_of_dataloader": [False], "gathered_for_metrics": None, "duplicated": [], "dropped": [1]}
+        for field, value in changes.items():
+            ours = copy.deepcopy(OURS)
+            ours["epochs"][0][field] = value
+            self.assertIn(f"{field} is", self.difference(ours))
+
+    def test_errors_and_epochs_are_compared(self):
+        self.assertIn("error is None and ValueError", self.difference({"error": "ValueError"}))
+        self.assertIn("error is ValueError and None", self.difference(OURS, {"error": "ValueError"}))
+        self.assertIn("1 and 0 epochs", self.difference({"epochs": []}))
+        self.assertIn("no answer of accel", self.difference({"failure": "gone"}))
+
+    def test_only_what_is_marked_is_not_compared(self):
+        theirs = {"epochs": [EPOCH | {"ranks": plan.NOT_COMPARED}]}
+        ours = copy.deepcopy(OURS)
+        ours["epochs"][0]["ranks"] = []
+        self.assertIsNone(self.difference(ours, theirs))
+        ours["epochs"][0]["end_of_dataloader"] = []
+        self.assertIsNotNone(self.difference(ours, theirs))
+
+
+class NumbersTest(unittest.TestCase):
+    THEIRS = [{"rand": ["0x1p-1", "0x1p-2"]}, {"rand": ["0x1p-3", "0x1p-4"]}]
+
+    def test_equal_numbers_do_not_differ(self):
+        self.assertIsNone(compare.difference_of_numbers(self.THEIRS, [{"rand": ["0x8p-4", "0x1p-2"]}, self.THEIRS[1]]))
+
+    def test_the_rank_the_kind_and_the_place_are_named(self):
+        ours = [self.THEIRS[0], {"rand": ["0x1p-3", "0x1.0000000000001p-4"]}]
+        self.assertIn("rank 1, rand: number 1 is", compare.difference_of_numbers(self.THEIRS, ours))
+        self.assertIn("2 and 1 numbers", compare.difference_of_numbers(self.THEIRS, [{"rand": ["0x1p-1"]}, self.THEIRS[1]]))
+        self.assertIn("only one side", compare.difference_of_numbers(self.THEIRS, [self.THEIRS[0], {}]))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,230 @@
+"""Compares accel with Hugging Face Accelerate, live: traces, plans and random numbers must be equal in every field.
+
+usage: live.py --bin FOLDER [--seed N] [--experiments N] [--requests N]     everything; `./dev test --oracle` does this
+       live.py --bin FOLDER --experiment FILE [--ranks N]                   one trace
+       live.py --bin FOLDER --request JSON                                  one plan
+       live.py --bin FOLDER --numbers JSON [--ranks N]                      one set of random numbers
+The last line is "N passed, N failed"; exit 1 if any failed.
+"""
+import argparse
+import glob
+import json
+import os
+import random
+import shlex
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import yaml
+
+import compare
+import experiments
+import plan
+import plan_requests
+import rank_group
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+FIXED_EXPERIMENTS = os.path.join(HERE, "../../tests/programs/experiments/*.yaml")
+BACKENDS = ("gloo", "sim")
+RUN_SECONDS = 300
+SHOWN_FAILURES = 20
+
+
+class Report:
+    """Counts comparisons; a failure is told with the command that repeats it."""
+
+    def __init__(self, arguments):
+        self.passed = self.failed = 0
+        self._command = [sys.executable, os.path.relpath(__file__), "--bin", arguments.bin]
+        self._lock = threading.Lock()
+
+    def add(self, what, difference, again):
+        with self._lock:
+            if difference is None:
+                self.passed += 1
+                return
+            self.failed += 1
+            if self.failed <= SHOWN_FAILURES:
+                print(f"FAILED {what} (Accelerate and accel): {difference}", flush=True)
+                print(f"       again: {shlex.join(self._command + again)}", flush=True)
+
+
+def run(command, **options):
+    """Returns why a command failed, None if it did not."""
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=RUN_SECONDS, **options)
+    except subprocess.TimeoutExpired:
+        return f"{shlex.join(command)}: still running after {RUN_SECONDS} s"
+    return None if done.returncode == 0 else f"{shlex.join(command)}: exit {done.returncode}: {done.stderr.strip()[-500:]}"
+
+
+def read_lines(path):
+    with open(path) as file:
+        return [json.loads(line) for line in file]
+
+
+def write_lines(path, lines):
+    with open(path, "w") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+
+
+# --- traces ----------------------------------------------------------------------------------------------------------
+
+
+def compare_traces(report, arguments, files, ranks):
+    answers = rank_group.walk(os.path.join(HERE, "train.py"), ranks, [{"file": file} for file in files])
+    for file, answer in zip(files, answers):
+        for backend in BACKENDS:
+            difference = difference_of_trace(arguments, answer, file, ranks, backend)
+            what = f"trace of {os.path.relpath(file)}, {ranks} ranks, {backend}"
+            report.add(what, difference, ["--experiment", os.path.relpath(file), "--ranks", str(ranks)])
+
+
+def difference_of_trace(arguments, answer, file, ranks, backend):
+    if isinstance(answer, dict) or any(isinstance(of_rank, dict) for of_rank in answer):
+        return f"no trace of Accelerate: {answer}"
+    with tempfile.TemporaryDirectory() as folder:
+        trace = os.path.join(folder, "trace.jsonl")
+        sim_run = os.path.join(arguments.bin, "sim-run")
+        failure = run([sim_run, "--backend", backend, "--ranks", str(ranks), "--trace", trace, file])
+        return failure or compare.difference_of_traces(sum(answer, []), read_lines(trace))
+
+
+# --- plans -----------------------------------------------------------------------------------------------------------
+
+
+def compare_plans(report, arguments, requests):
+    ours = our_plans(arguments, requests)
+    for request, theirs, our in zip(requests, plan.answers(requests), ours, strict=True):
+        compared = plan.DEFAULTS | request
+        text = json.dumps(request)
+        report.add("plan", compare.difference_of_plans(compared, theirs, our), ["--request", text])
+
+
+def our_plans(arguments, requests):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "requests.jsonl")
+        write_lines(path, requests)
+        with open(os.path.join(folder, "answers.jsonl"), "w+") as output:
+            command = [os.path.join(arguments.bin, "sim-run"), "plan", "--requests", path]
+            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.PIPE, text=True, timeout=RUN_SECONDS)
+            output.seek(0)
+            answers = [json.loads(line) for line in output]
+    failure = {"failure": f"sim-run plan: exit {done.returncode}: {done.stderr.strip()[-500:]}"}
+    if done.returncode != 0 or len(answers) != len(requests):
+        return answers[: len(requests)] + [failure] * (len(requests) - len(answers))
+    return answers
+
+
+# --- random numbers --------------------------------------------------------------------------------------------------
+
+
+def compare_numbers(report, arguments, requests, ranks):
+    theirs = list(rank_group.walk(os.path.join(HERE, "random_numbers.py"), ranks, requests))
+    for backend in BACKENDS:
+        with tempfile.TemporaryDirectory() as folder:
+            failure = draw(arguments, folder, requests, ranks, backend)
+            ours = [] if failure else zip(*(read_lines(f"{folder}/rank{rank}.jsonl") for rank in range(ranks)))
+        for request, their, our in zip(requests, theirs, ours or [None] * len(requests)):
+            text = json.dumps(request)
+            difference = failure or compare.difference_of_numbers(their, our)
+            report.add(f"random numbers, {ranks} ranks, {backend}", difference, ["--numbers", text, "--ranks", str(ranks)])
+
+
+def draw(arguments, folder, requests, ranks, backend):
+    program = [os.path.abspath(os.path.join(arguments.bin, "print-random-numbers")), os.path.join(folder, "requests.jsonl"), folder]
+    write_lines(program[1], requests)
+    one_thread = dict(os.environ, OMP_NUM_THREADS="1")
+    if backend == "sim":
+        return run(program + [str(ranks)], env=one_thread)
+    with ThreadPoolExecutor(ranks) as pool:
+        port = rank_group.free_port()
+        environments = [rank_group.environment_of(rank, ranks, port) for rank in range(ranks)]
+        failures = list(pool.map(lambda environment: run(program, env=environment), environments))
+    return next((failure for failure in failures if failure), None)
+
+
+def random_number_requests(rng):
+    def request(device_specific, use_seedable_sampler):
+        # Seeds that differ over ranks give Accelerate's seedable sampler another order on each, unless it has its own.
+        own_seed = use_seedable_sampler and (device_specific or rng.random() < 0.5)
+        return {
+            "seed": rng.randrange(1 << rng.choice([4, 16, 31])),
+            "device_specific": device_specific,
+            "count": rng.choice([1, 15, 16, 17, 40, 100]),
+            "use_seedable_sampler": use_seedable_sampler,
+            "data_seed": rng.randrange(1000) if own_seed else None,
+        }
+
+    return [request(specific, seedable) for specific in (False, True) for seedable in (False, True) for _ in range(2)]
+
+
+# --- everything ------------------------------------------------------------------------------------------------------
+
+
+def compare_everything(report, arguments, rng):
+    folder = os.path.join(arguments.work, f"experiments-{arguments.seed}")
+    os.makedirs(folder, exist_ok=True)
+    files = sorted(os.path.normpath(file) for file in glob.glob(FIXED_EXPERIMENTS))
+    for number in range(arguments.experiments):
+        files.append(os.path.join(folder, f"{number:02}.yaml"))
+        with open(files[-1], "w") as file:
+            yaml.safe_dump(experiments.random_experiment(rng), file, sort_keys=False, default_flow_style=None)
+    requests = [plan_requests.random_request(rng) for _ in range(arguments.requests)]
+    numbers = random_number_requests(rng)
+
+    report.add("the comparison itself", run([sys.executable, os.path.join(HERE, "compare_test.py")]), [])
+    say(f"{len(requests)} plan requests")
+    compare_plans(report, arguments, requests)
+    say(f"{len(numbers)} sets of random numbers on {experiments.RANKS} ranks")
+    for ranks in experiments.RANKS:
+        compare_numbers(report, arguments, numbers, ranks)
+    say(f"{len(files)} experiments on {experiments.RANKS} ranks")
+    with ThreadPoolExecutor(2) as pool:  # so that one group of ranks computes while another starts or waits
+        for _ in pool.map(lambda ranks: compare_traces(report, arguments, files, ranks), reversed(experiments.RANKS)):
+            pass
+
+
+def say(text):
+    print(f"[oracle] {time.strftime('%H:%M:%S')} {text}", flush=True)
+
+
+def parse():
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("--bin", required=True)
+    parser.add_argument("--work", default="build/oracle")
+    parser.add_argument("--seed", type=int, default=os.environ.get("ACCEL_ORACLE_SEED") or random.SystemRandom().randrange(1 << 31))
+    parser.add_argument("--experiments", type=int, default=50)
+    parser.add_argument("--requests", type=int, default=1000)
+    parser.add_argument("--ranks", type=int)
+    parser.add_argument("--experiment")
+    parser.add_argument("--request", type=json.loads)
+    parser.add_argument("--numbers", type=json.loads)
+    return parser.parse_args()
+
+
+def main():
+    arguments = parse()
+    report = Report(arguments)
+    all_ranks = [arguments.ranks] if arguments.ranks else experiments.RANKS
+    if arguments.experiment:
+        for ranks in all_ranks:
+            compare_traces(report, arguments, [arguments.experiment], ranks)
+    elif arguments.request:
+        compare_plans(report, arguments, [arguments.request])
+    elif arguments.numbers:
+        for ranks in all_ranks:
+            compare_numbers(report, arguments, [arguments.numbers], ranks)
+    else:
+        say(f"seed {arguments.seed}; ACCEL_ORACLE_SEED={arguments.seed} repeats these comparisons")
+        compare_everything(report, arguments, random.Random(arguments.seed))
+    print(f"{report.passed} passed, {report.failed} failed")
+    return 0 if report.failed == 0 and report.passed > 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""Records what Accelerate answers, for the tests that need no Python: record.py, under the environment of configs/packages/oracle.txt.
+
+recorded/plans.jsonl            {"request", "expected"}: plan requests of 1 to 4 ranks, the answers of plan.py
+recorded/random_numbers.jsonl   {"ranks", "request", "expected"}: per rank the kinds of random_numbers.PORTABLE
+"""
+import json
+import os
+import random
+
+import plan
+import plan_requests
+import random_numbers
+import rank_group
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SEED = 20261121
+PLANS = 600
+
+
+def write(name, lines):
+    with open(os.path.join(HERE, "recorded", name), "w") as file:
+        file.write(json.dumps({"recorded": "by properties/oracle/record.py from accelerate 1.15.0 and torch 2.11.0"}) + "\n")
+        file.writelines(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+
+
+def without_defaults(request):
+    return {key: value for key, value in request.items() if key not in plan.DEFAULTS or value != plan.DEFAULTS[key]}
+
+
+def record_plans():
+    rng = random.Random(SEED)
+    requests = []
+    while len(requests) < PLANS:
+        request = plan_requests.random_request(rng)
+        if request["length"] * request["epochs"] <= 150:  # many small answers say more than a few long ones
+            requests.append(request)
+    answers = plan.answers(requests)
+    assert not any("failure" in answer for answer in answers), [answer for answer in answers if "failure" in answer]
+    write("plans.jsonl", ({"request": without_defaults(request), "expected": answer} for request, answer in zip(requests, answers)))
+
+
+def record_random_numbers():
+    requests = [
+        {"seed": seed, "device_specific": specific, "count": 20, "use_seedable_sampler": seedable, "data_seed": data_seed}
+        for seed, specific, seedable, data_seed in ((42, False, False, None), (7, True, False, None), (2147483659, True, True, 5))
+    ]
+    lines = []
+    for ranks in (1, 3, 4):
+        for request, answer in zip(requests, rank_group.walk(random_numbers.__file__, ranks, requests)):
+            expected = [{name: of_rank[name] for name in random_numbers.PORTABLE} for of_rank in answer]
+            lines.append({"ranks": ranks, "request": request, "expected": expected})
+    write("random_numbers.jsonl", lines)
+
+
+if __name__ == "__main__":
+    record_plans()
+    record_random_numbers()

@@ -54,6 +54,25 @@ TEST(AutocastTest, EveryRanksGradientIsThatOfARunAlone) {
   for (int rank = 0; rank < 8; ++rank) EXPECT_TRUE(gradients[rank].equal(gradient_of(rank, /*cache=*/true))) << rank;
 }
 
+// Scopes that begin and end anywhere among the others', some without a cache.
+TEST(AutocastTest, AutocastOnOneRankNeverChangesTheGradientOfAnother) {
+  constexpr int kRuns = 100, kRanks = 8;
+  const auto uses_cache = [](int rank) { return rank % 4 != 3; };
+  const auto gradients = collect_ranks(Backend::kSim, kRanks, [&](RankContext& rank) {
+    std::vector<at::Tensor> of_runs;
+    for (int run = 0; run < kRuns; ++run) {
+      rank.world.barrier();
+      if (rank.rank % 3 == run % 3) gradient_of(run, /*cache=*/run % 2 == 0);  // this rank comes later than others
+      of_runs.push_back(gradient_of(rank.rank, uses_cache(rank.rank)));
+    }
+    return of_runs;
+  });
+  for (int rank = 0; rank < kRanks; ++rank) {
+    const auto alone = gradient_of(rank, uses_cache(rank));
+    for (int run = 0; run < kRuns; ++run) EXPECT_TRUE(gradients[rank][run].equal(alone)) << "rank " << rank << ", run " << run;
+  }
+}
+
 // A cached cast sums the gradients of its uses in bfloat16, so dropping the cache can be seen in the gradient.
 TEST(AutocastTest, TheCacheShowsInTheGradient) {
   EXPECT_FALSE(gradient_of(0, /*cache=*/true).equal(gradient_of(0, /*cache=*/false)));

@@ -82,6 +82,7 @@ def compare_traces(report, arguments, files, ranks):
             difference = difference_of_trace(arguments, answer, file, ranks, backend)
             what = f"trace of {os.path.relpath(file)}, {ranks} ranks, {backend}"
             report.add(what, difference, ["--experiment", os.path.relpath(file), "--ranks", str(ranks)])
+    say(f"compared {len(files)} experiments on {ranks} ranks")
 
 
 def difference_of_trace(arguments, answer, file, ranks, backend):

@@ -50,6 +50,8 @@ def read_plan(request):
             seen["ends"].append(accelerator.gradient_state.end_of_dataloader)
             if can_gather(request) and gathers_right(request, epoch):
                 seen["gathered"].append(accelerator.gather_for_metrics(batch).tolist())
+        if skips:  # the loader does not know that an epoch has passed, and would repeat its order
+            loader.set_epoch(epoch + 1)
         epochs.append(seen)
     return epochs
 
@@ -88,11 +90,10 @@ def issued(request, epoch):
 
 
 def can_be_asked(request):
-    """Over a map-style source the dispatcher of skip_first_batches skips batches of rank 0, not of every rank, and raises if
-    nothing is left."""
-    if request["iterable"] or not dispatches(request) or request["skip_batches"] == 0:
-        return True
-    return (request["split_batches"] or request["ranks"] == 1) and issued(request, 0) >= request["ranks"]
+    """Over a map-style source the dispatcher of skip_first_batches skips batches of rank 0, not of every rank, fills up from
+    the first batch that was not skipped, and raises if nothing is left."""
+    faulty = dispatches(request) and not request["iterable"] and request["skip_batches"] > 0
+    return not faulty or (request["ranks"] == 1 and issued(request, 0) > 0)
 
 
 def known_answer(request):
@@ -113,9 +114,9 @@ def known_answer(request):
 
 def _small_epoch(request, epoch):
     if issued(request, epoch) == 0:
-        return _epoch([[] for _ in range(request["ranks"])], [], [])
+        return _epoch([[] for _ in range(request["ranks"])], [], [] if can_gather(request) else None)
     ids = NOT_COMPARED if request["shuffle"] else [list(range(request["length"]))]
-    return _epoch(NOT_COMPARED, [True], ids)
+    return _epoch(NOT_COMPARED, [True], ids if can_gather(request) else None)
 
 
 def _epoch(ranks, ends, gathered):

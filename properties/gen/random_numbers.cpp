@@ -71,7 +71,8 @@ namespace {
 at::Tensor widened(const at::Tensor& numbers) { return numbers.to(numbers.is_floating_point() ? at::kDouble : at::kLong); }
 
 std::vector<at::Tensor> training_loop(RankContext& rank, const RandomNumbersRequest& request) {
-  Accelerator accelerator({.dataloader_config = {.use_seedable_sampler = request.use_seedable_sampler, .data_seed = request.data_seed}}, rank);
+  const DataLoaderConfiguration config{.use_seedable_sampler = request.use_seedable_sampler, .data_seed = request.data_seed};
+  Accelerator accelerator({.dataloader_config = config}, rank);
   set_seed(request.seed, {.device_specific = request.device_specific});
   nn::Sequential net;  // statement by statement: modules draw when they are made
   net->push_back(nn::Linear(1, 8));
@@ -115,15 +116,17 @@ RandomNumbersRequest parse_random_numbers_request(const std::string& json) {
   return request;
 }
 
-std::vector<std::pair<std::string, std::vector<at::Tensor>>> random_numbers(RankContext& rank, const RandomNumbersRequest& request) {
+RandomNumbers random_numbers(RankContext& rank, const RandomNumbersRequest& request) {
   const auto seed = [&] { set_seed(request.seed, {.device_specific = request.device_specific}); };
-  std::vector<std::pair<std::string, std::vector<at::Tensor>>> drawn;
+  RandomNumbers drawn;
   for (const auto& kind : random_kinds()) {
     seed();
     drawn.emplace_back(kind.name, std::vector{widened(kind.draw(request.count))});
   }
   seed();
-  for (const auto& kind : random_kinds()) drawn.emplace_back("in sequence: " + kind.name, std::vector{widened(kind.draw(request.count))});
+  for (const auto& kind : random_kinds()) {
+    drawn.emplace_back("in sequence: " + kind.name, std::vector{widened(kind.draw(request.count))});
+  }
   drawn.emplace_back("training loop", training_loop(rank, request));
   return drawn;
 }

@@ -31,11 +31,14 @@ struct RandomNumbersRequest {
   std::optional<std::int64_t> data_seed;
 };
 
+/// By name, in the order of drawing. Floats as float64, integers as int64.
+using RandomNumbers = std::vector<std::pair<std::string, std::vector<at::Tensor>>>;
+
 /// Reads {"seed", "device_specific", "count", "use_seedable_sampler", "data_seed"}, all of them given.
 RandomNumbersRequest parse_random_numbers_request(const std::string& json);
 
 /// Per kind, the first numbers after set_seed, and those after all kinds before it; then the samples and draws of two
-/// shuffled epochs with evaluations. Floats as float64, integers as int64.
-std::vector<std::pair<std::string, std::vector<at::Tensor>>> random_numbers(RankContext& rank, const RandomNumbersRequest& request);
+/// shuffled epochs with evaluations.
+RandomNumbers random_numbers(RankContext& rank, const RandomNumbersRequest& request);
 
 }  // namespace accel::testing

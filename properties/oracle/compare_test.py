@@ -55,7 +55,8 @@ class PlanTest(unittest.TestCase):
         self.assertIsNone(self.difference(OURS))
 
     def test_every_changed_field_is_named(self):
-        changes = {"ranks": [[[0, 1]], [[2, 1]]], "end_of_dataloader": [False], "gathered_for_metrics": None, "duplicated": [], "dropped": [1]}
+        changes = {"ranks": [[[0, 1]], [[2, 1]]], "end_of_dataloader": [False], "gathered_for_metrics": None, "duplicated": [],
+                   "dropped": [1]}  # fmt: skip
         for field, value in changes.items():
             ours = copy.deepcopy(OURS)
             ours["epochs"][0][field] = value

@@ -70,6 +70,8 @@ def random_accelerator(rng):
         options["mixed_precision"] = "bf16"
     if rng.random() < 0.1:
         options["step_scheduler_with_optimizer"] = False
+    if rng.random() < 0.15:
+        options["rng_types"] = rng.choice([["torch"], ["torch", "generator"]])
     return options
 
 

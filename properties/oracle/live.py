@@ -53,10 +53,11 @@ class Report:
                 print(f"       again: {shlex.join(self._command + again)}", flush=True)
 
 
-def run(command, **options):
+def run(command, stdout=subprocess.DEVNULL, env=None):
     """Returns why a command failed, None if it did not."""
+    options = {"stdin": subprocess.DEVNULL, "stdout": stdout, "stderr": subprocess.PIPE, "text": True, "env": env}
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=RUN_SECONDS, **options)
+        done = subprocess.run(command, timeout=RUN_SECONDS, **options)
     except subprocess.TimeoutExpired:
         return f"{shlex.join(command)}: still running after {RUN_SECONDS} s"
     return None if done.returncode == 0 else f"{shlex.join(command)}: exit {done.returncode}: {done.stderr.strip()[-500:]}"
@@ -111,14 +112,11 @@ def our_plans(arguments, requests):
         path = os.path.join(folder, "requests.jsonl")
         write_lines(path, requests)
         with open(os.path.join(folder, "answers.jsonl"), "w+") as output:
-            command = [os.path.join(arguments.bin, "sim-run"), "plan", "--requests", path]
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.PIPE, text=True, timeout=RUN_SECONDS)
+            why = run([os.path.join(arguments.bin, "sim-run"), "plan", "--requests", path], stdout=output)
             output.seek(0)
-            answers = [json.loads(line) for line in output]
-    failure = {"failure": f"sim-run plan: exit {done.returncode}: {done.stderr.strip()[-500:]}"}
-    if done.returncode != 0 or len(answers) != len(requests):
-        return answers[: len(requests)] + [failure] * (len(requests) - len(answers))
-    return answers
+            answers = [json.loads(line) for line in output][: len(requests)]
+    missing = {"failure": why or "sim-run plan printed too few lines"}
+    return answers + [missing] * (len(requests) - len(answers))
 
 
 # --- random numbers --------------------------------------------------------------------------------------------------
@@ -131,9 +129,9 @@ def compare_numbers(report, arguments, requests, ranks):
             failure = draw(arguments, folder, requests, ranks, backend)
             ours = [] if failure else zip(*(read_lines(f"{folder}/rank{rank}.jsonl") for rank in range(ranks)))
         for request, their, our in zip(requests, theirs, ours or [None] * len(requests)):
-            text = json.dumps(request)
-            difference = failure or compare.difference_of_numbers(their, our)
-            report.add(f"random numbers, {ranks} ranks, {backend}", difference, ["--numbers", text, "--ranks", str(ranks)])
+            text, difference = json.dumps(request), failure or compare.difference_of_numbers(their, our)
+            again = ["--numbers", text, "--ranks", str(ranks)]
+            report.add(f"random numbers, {ranks} ranks, {backend}", difference, again)
 
 
 def draw(arguments, folder, requests, ranks, backend):
@@ -198,7 +196,8 @@ def parse():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("--bin", required=True)
     parser.add_argument("--work", default="build/oracle")
-    parser.add_argument("--seed", type=int, default=os.environ.get("ACCEL_ORACLE_SEED") or random.SystemRandom().randrange(1 << 31))
+    fresh = random.SystemRandom().randrange(1 << 31)
+    parser.add_argument("--seed", type=int, default=os.environ.get("ACCEL_ORACLE_SEED") or fresh)
     parser.add_argument("--experiments", type=int, default=50)
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--ranks", type=int)

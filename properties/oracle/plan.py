@@ -80,13 +80,14 @@ def group_size(request):
     return request["batch_size"] * (1 if request["split_batches"] else request["ranks"])
 
 
+def kept(request):
+    """How many samples are not dropped."""
+    return request["length"] - (request["length"] % group_size(request) if request["drop_last"] else 0)
+
+
 def issued(request, epoch):
     """How many different samples the ranks are given in an epoch: all but those skipped and those dropped."""
-    skipped = request["skip_batches"] * group_size(request) if epoch == 0 else 0
-    length = request["length"]
-    if request["drop_last"]:
-        length -= length % group_size(request)
-    return max(0, length - skipped)
+    return max(0, kept(request) - (request["skip_batches"] * group_size(request) if epoch == 0 else 0))
 
 
 def can_be_asked(request):
@@ -98,16 +99,12 @@ def can_be_asked(request):
 
 def known_answer(request):
     """The answer where Accelerate is not asked: it is wrong there, or hangs. None: ask it."""
-    ranks = request["ranks"]
-    if request["split_batches"] and request["batch_size"] % ranks != 0:
+    if request["split_batches"] and request["batch_size"] % request["ranks"] != 0:
         return {"error": "ValueError"}  # for batch size 1 Accelerate's check is passed, and the shards are empty
-    if not dispatches(request):
-        return None
+    torch_refuses = request["shuffle"] and request["length"] == 0
     # A dispatcher raises on a source without a batch, and a source smaller than the ranks leaves some without rows.
-    rows = request["length"]
-    if request["drop_last"]:
-        rows -= rows % group_size(request)
-    if rows >= ranks:
+    is_too_small = dispatches(request) and kept(request) < request["ranks"]
+    if not torch_refuses and not is_too_small:
         return None
     return {"epochs": [_small_epoch(request, epoch) for epoch in range(request["epochs"])]}
 

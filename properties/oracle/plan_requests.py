@@ -10,9 +10,8 @@ def random_request(rng, ranks=None):
         batch_size = ranks * rng.randint(1, max(1, 16 // ranks))
     iterable = rng.random() < 0.3
     shuffle = not iterable and rng.random() < 0.6
-    length = random_length(rng, batch_size, ranks)
     request = {
-        "length": max(length, 1) if shuffle else length,  # torch refuses to shuffle nothing
+        "length": random_length(rng, batch_size, ranks),
         "iterable": iterable,
         "batch_size": batch_size,
         "drop_last": rng.random() < 0.25,

@@ -1,4 +1,4 @@
-"""Records what Accelerate answers, for the tests that need no Python: record.py, under the environment of configs/packages/oracle.txt.
+"""Records what Accelerate answers, for the tests that need no Python. Run it with the Python of `./dev test --oracle`.
 
 recorded/plans.jsonl            {"request", "expected"}: plan requests of 1 to 4 ranks, the answers of plan.py
 recorded/random_numbers.jsonl   {"ranks", "request", "expected"}: per rank the kinds of random_numbers.PORTABLE
@@ -36,7 +36,8 @@ def record_plans():
             requests.append(request)
     answers = plan.answers(requests)
     assert not any("failure" in answer for answer in answers), [answer for answer in answers if "failure" in answer]
-    write("plans.jsonl", ({"request": without_defaults(request), "expected": answer} for request, answer in zip(requests, answers)))
+    asked = map(without_defaults, requests)
+    write("plans.jsonl", ({"request": request, "expected": answer} for request, answer in zip(asked, answers)))
 
 
 def record_random_numbers():

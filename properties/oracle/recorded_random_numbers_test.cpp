@@ -24,7 +24,8 @@ std::vector<Json> listed(const std::vector<at::Tensor>& tensors) {
   std::vector<Json> numbers;
   for (const auto& tensor : tensors) {
     for (std::int64_t index = 0; index < tensor.numel(); ++index) {
-      numbers.push_back(tensor.is_floating_point() ? Json(tensor[index].item<double>()) : Json(tensor[index].item<std::int64_t>()));
+      const auto number = tensor[index].item();
+      numbers.push_back(number.isFloatingPoint() ? Json(number.toDouble()) : Json(number.toLong()));
     }
   }
   return numbers;
@@ -32,7 +33,9 @@ std::vector<Json> listed(const std::vector<at::Tensor>& tensors) {
 
 std::vector<Json> listed(const Json& recorded) {
   std::vector<Json> numbers;
-  for (const auto& number : recorded) numbers.push_back(number.is_string() ? Json(std::strtod(number.get<std::string>().c_str(), nullptr)) : number);
+  for (const auto& number : recorded) {
+    numbers.push_back(number.is_string() ? Json(std::strtod(number.get<std::string>().c_str(), nullptr)) : number);
+  }
   return numbers;
 }
 

@@ -176,7 +176,7 @@ def compare_everything(report, arguments, rng):
     requests = [plan_requests.random_request(rng) for _ in range(arguments.requests)]
     numbers = random_number_requests(rng)
 
-    report.add("the comparison itself", run([sys.executable, os.path.join(HERE, "compare_test.py")]), [])
+    report.add("the scripts' own tests", run([sys.executable, "-m", "unittest", "discover", "-s", HERE, "-p", "*_test.py"]), [])
     say(f"{len(requests)} plan requests")
     compare_plans(report, arguments, requests)
     say(f"{len(numbers)} sets of random numbers on {experiments.RANKS} ranks")

@@ -60,15 +60,19 @@ def walk(script, ranks, items, timeout=60):
         done = 0
         while done < len(items):
             group = _Group([sys.executable, script, path, str(done)], ranks, os.path.join(folder, "errors.txt"))
+            has_started = False
             try:
                 group.line(START_SECONDS)
+                has_started = True
                 while done < len(items):
                     line = group.line(timeout)
                     done += 1
                     yield json.loads(line)
             except _Lost as lost:
-                done += 1
-                yield {"failure": f"{lost}; standard error ends: {group.last_error()}"}
+                lost_items = 1 if has_started else len(items) - done  # what does not start now will not later
+                for _ in range(lost_items):
+                    done += 1
+                    yield {"failure": f"{lost}; standard error ends: {group.last_error()}"}
             finally:
                 group.end()
 

@@ -135,16 +135,10 @@ def compare_numbers(report, arguments, requests, ranks):
 
 
 def draw(arguments, folder, requests, ranks, backend):
-    program = [os.path.abspath(os.path.join(arguments.bin, "print-random-numbers")), os.path.join(folder, "requests.jsonl"), folder]
-    write_lines(program[1], requests)
-    one_thread = dict(os.environ, OMP_NUM_THREADS="1")
-    if backend == "sim":
-        return run(program + [str(ranks)], env=one_thread)
-    with ThreadPoolExecutor(ranks) as pool:
-        port = rank_group.free_port()
-        environments = [rank_group.environment_of(rank, ranks, port) for rank in range(ranks)]
-        failures = list(pool.map(lambda environment: run(program, env=environment), environments))
-    return next((failure for failure in failures if failure), None)
+    file = os.path.join(folder, "requests.jsonl")
+    write_lines(file, requests)
+    sim_run, program = (os.path.abspath(os.path.join(arguments.bin, name)) for name in ("sim-run", "print-random-numbers"))
+    return run([sim_run, "--ranks", str(ranks), "--backend", backend, "--", program, file, folder])
 
 
 def random_number_requests(rng):

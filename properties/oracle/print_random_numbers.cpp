@@ -1,6 +1,5 @@
 // Random numbers of every kind, for the comparison with Python:
-//   print-random-numbers REQUESTS.jsonl FOLDER          one process, or one rank of a launcher
-//   print-random-numbers REQUESTS.jsonl FOLDER RANKS    as many simulated ranks
+//   sim-run --ranks N [--backend gloo] -- print-random-numbers REQUESTS.jsonl FOLDER
 // Every rank writes FOLDER/rank<r>.jsonl: one object per request, from names to numbers, floats as hexadecimal.
 #include <fmt/format.h>
 
@@ -10,7 +9,6 @@
 
 #include "properties/gen/random_numbers.hpp"
 #include "reference/run.hpp"
-#include "sim/backend/simulate.hpp"
 
 namespace accel::testing {
 namespace {
@@ -49,7 +47,7 @@ void write_numbers(RankContext& rank, const std::string& requests, const std::st
 
 int main_of_rank(int argc, char** argv) {
   if (argc != 3) {
-    std::cerr << "usage: " << argv[0] << " REQUESTS.jsonl FOLDER [RANKS]" << std::endl;
+    std::cerr << "usage: " << argv[0] << " REQUESTS.jsonl FOLDER" << std::endl;
     return 2;
   }
   write_numbers(current_rank(), argv[1], argv[2]);
@@ -59,9 +57,4 @@ int main_of_rank(int argc, char** argv) {
 }  // namespace
 }  // namespace accel::testing
 
-int main(int argc, char** argv) {
-  using namespace accel;
-  if (argc != 4) return accel::run(argc, argv, testing::main_of_rank);
-  sim::simulate({.num_ranks = std::stoi(argv[3])}, [&](RankContext& rank) { testing::write_numbers(rank, argv[1], argv[2]); });
-  return 0;
-}
+int main(int argc, char** argv) { return accel::run(argc, argv, accel::testing::main_of_rank); }

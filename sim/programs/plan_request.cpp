@@ -2,69 +2,16 @@
 
 #include <fmt/ranges.h>
 
-#include <limits>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "reference/core/errors.hpp"
 #include "sim/engine/world.hpp"
+#include "sim/programs/json_reader.hpp"
 
 namespace accel::programs {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-class RequestReader {
- public:
-  explicit RequestReader(const Json& json) : json_(json) {}
-
-  template <typename T>
-  void read(const char* key, T& value, bool required = false) {
-    known_.insert(key);
-    const auto found = json_.find(key);
-    if (found == json_.end()) {
-      if (required) problems_.push_back(fmt::format("{}: missing", key));
-    } else {
-      convert(key, *found, value);
-    }
-  }
-
-  std::vector<std::string> problems() {
-    for (const auto& [key, value] : json_.items()) {
-      if (!known_.contains(key)) problems_.push_back(fmt::format("{}: unknown; known are {}", key, fmt::join(known_, ", ")));
-    }
-    return std::move(problems_);
-  }
-
- private:
-  void convert(const char* key, const Json& json, bool& value) {
-    json.is_boolean() ? void(value = json.get<bool>()) : expected(key, "true or false", json);
-  }
-  void convert(const char* key, const Json& json, std::int64_t& value) {
-    const bool fits = json.is_number_integer() && (!json.is_number_unsigned() || json.get<std::uint64_t>() <= std::numeric_limits<std::int64_t>::max());
-    fits ? void(value = json.get<std::int64_t>()) : expected(key, "an integer", json);
-  }
-  void convert(const char* key, const Json& json, int& value) {
-    std::int64_t wide = value;
-    convert(key, json, wide);
-    const bool fits = wide >= std::numeric_limits<int>::min() && wide <= std::numeric_limits<int>::max();
-    fits ? void(value = static_cast<int>(wide)) : expected(key, "a smaller integer", json);
-  }
-  template <typename T>
-  void convert(const char* key, const Json& json, std::optional<T>& value) {
-    if (json.is_null()) return;
-    T inner{};
-    convert(key, json, inner);
-    value = inner;
-  }
-  void expected(const char* key, const char* what, const Json& json) {
-    problems_.push_back(fmt::format("{}: expected {}, got {}", key, what, json.dump()));
-  }
-
-  const Json& json_;
-  std::set<std::string> known_;
-  std::vector<std::string> problems_;
-};
 
 std::vector<std::string> impossible_numbers(const PlanRequest& request) {
   std::vector<std::string> problems;
@@ -85,10 +32,10 @@ PlanRequest read_plan_request(const std::string& text) {
   const auto json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   check_config(json.is_object(), "a request is a JSON object such as {{\"length\":17,\"batch_size\":8,\"ranks\":2}}");
   PlanRequest request;
-  RequestReader reader(json);
-  reader.read("length", request.length, /*required=*/true);
-  reader.read("batch_size", request.batch_size, /*required=*/true);
-  reader.read("ranks", request.ranks, /*required=*/true);
+  JsonReader reader(json);
+  reader.read("length", request.length, JsonReader::kRequired);
+  reader.read("batch_size", request.batch_size, JsonReader::kRequired);
+  reader.read("ranks", request.ranks, JsonReader::kRequired);
   reader.read("iterable", request.iterable);
   reader.read("drop_last", request.drop_last);
   reader.read("shuffle", request.shuffle);

@@ -12,9 +12,9 @@ inline constexpr const char* kBackends[] = {"sim", "gloo", "nccl"};
 ///
 ///     ACCEL_SIM='{"ranks":8}' gdb ./train
 struct SimRequest {
-  int ranks = 1;               ///< required
+  int ranks = 1;  ///< required
   std::string backend = "sim";
-  int acknowledge = -1;        ///< the descriptor of a pipe on which somebody waits for `acknowledge`; -1: nobody does
+  std::optional<int> acknowledge;  ///< the descriptor of a pipe on which somebody waits for `acknowledge`
 };
 
 std::string to_json(const SimRequest& request);

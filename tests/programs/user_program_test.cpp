@@ -161,9 +161,9 @@ TEST_F(UserProgramTest, MalformedRequestIsExitCodeTwoWithAllProblems) {
   }
   const auto run = run_with_request(R"({"rank":3,"backend":"mpi","acknowledge":-2})", folder_);
   EXPECT_EQ(run.exit_code, 2);
-  EXPECT_THAT(run.error, AllOf(HasSubstr("ranks: missing"), HasSubstr("backend: expected sim, gloo, nccl, got \"mpi\""),
-                               HasSubstr("acknowledge: expected an integer of 0 or more, got -2"), HasSubstr("rank: unknown key")));
-  EXPECT_THAT(run_with_request(R"({"ranks":0})", folder_).error, HasSubstr("ranks: expected an integer of 1 or more, got 0"));
+  EXPECT_THAT(run.error, AllOf(HasSubstr("ranks: missing"), HasSubstr("backend: expected sim, gloo, nccl, got 'mpi'"),
+                               HasSubstr("acknowledge: expected 0 or more, got -2"), HasSubstr("rank: unknown key")));
+  EXPECT_THAT(run_with_request(R"({"ranks":0})", folder_).error, HasSubstr("ranks: expected 1 or more, got 0"));
   EXPECT_THAT(run_with_request(R"({"ranks":2,"acknowledge":77})", folder_).error, HasSubstr("descriptor 77"));
   EXPECT_THAT(folder_.files(), IsEmpty()) << "no rank has begun";
 }

@@ -281,19 +281,22 @@ TEST(LoaderLaws, ABatchSamplersShardsAreThePlansShards) {
 
 struct FailingStream {
   std::int64_t fails_at = 0, longer_from = 9, place = 0;
-  void reset() { place = 0; }
+  void reset() {
+    if (fails_at < 0) throw StateError("there is no such file");
+    place = 0;
+  }
   std::optional<at::Tensor> next() {
     if (place == fails_at) throw StateError("the file ends in the middle of sample 3");
     return at::full({place++ < longer_from ? 1 : 2}, 1.0);
   }
 };
 
-void expect_error_on_every_rank(const FailingStream& stream, std::int64_t batch_size, const std::string& text) {
+void expect_error_on_every_rank(const FailingStream& stream, std::int64_t batch_size, const std::string& text, std::int64_t skip_batches = 0) {
   for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
     run_ranks(backend, 3, [&](RankContext& rank) {
       Accelerator accelerator({}, rank);
       DataLoader loader(stream, {.batch_size = batch_size});
-      auto batches = accelerator.prepare(loader);
+      auto batches = skip_first_batches(accelerator.prepare(loader), skip_batches);
       try {
         for ([[maybe_unused]] auto& batch : batches) {}
         ADD_FAILURE() << "rank " << rank.rank << " read to the end";
@@ -305,7 +308,27 @@ void expect_error_on_every_rank(const FailingStream& stream, std::int64_t batch_
   }
 }
 
-TEST(DispatchedLoaderTest, WhatReadingThrowsReachesEveryRank) { expect_error_on_every_rank({.fails_at = 3}, 1, "the file ends in the middle of sample 3"); }
+TEST(DispatchedLoaderTest, WhatReadingThrowsReachesEveryRank) {
+  expect_error_on_every_rank({.fails_at = 3}, 1, "the file ends in the middle of sample 3");
+  expect_error_on_every_rank({.fails_at = 4}, 1, "the file ends in the middle of sample 3", /*skip_batches=*/2);
+  expect_error_on_every_rank({.fails_at = -1}, 1, "there is no such file");
+}
+
+TEST(DispatchedLoaderTest, AListOfAnotherLengthOnOneRankIsAnErrorOnEveryRank) {
+  for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
+    run_ranks(backend, 3, [](RankContext& rank) {
+      Accelerator accelerator({}, rank);
+      DataLoader loader(std::views::iota(std::int64_t{0}, std::int64_t{4}), {.batch_size = 2});
+      for (auto& ids : accelerator.prepare(loader)) {
+        const std::vector<std::string> found(rank.rank == 1 ? ids.size(0) + 1 : ids.size(0), "x");
+        EXPECT_THROW(accelerator.gather_for_metrics(std::pair(ids, found)), ArgumentError);
+        const std::vector<std::pair<at::Tensor, int>> boxes(ids.size(0), {at::zeros({rank.rank, 4}), rank.rank});
+        EXPECT_EQ(accelerator.gather_for_metrics(boxes, {.use_gather_object = true}).size(), 4);
+        EXPECT_THROW(accelerator.gather_for_metrics(boxes, {.use_gather_object = false}), ArgumentError);
+      }
+    });
+  }
+}
 
 TEST(DispatchedLoaderTest, BatchesThatDoNotFitTogetherAreAnErrorOnEveryRank) { expect_error_on_every_rank({.fails_at = 9, .longer_from = 2}, 1, "concatenate: tensors of"); }
 
@@ -363,6 +386,50 @@ TEST(IterableShardTest, AStreamsGeneratorIsSeededByTheEpochOnEveryRank) {
         EXPECT_TRUE(at::cat(read).equal(at::randperm(12, make_generator(epoch), at::kLong))) << "epoch " << epoch;
       }
     });
+  }
+}
+
+TEST(ShardedSamplerTest, PrepareRefusesASamplerThatIsCutAlready) {
+  run_ranks(Backend::kSim, 2, [](RankContext& rank) {
+    Accelerator accelerator({}, rank);
+    const auto sampler = std::make_shared<DistributedSampler>(8, DistributedSampler::Options{.num_replicas = 2, .rank = rank.rank});
+    EXPECT_THROW(accelerator.prepare(DataLoader(NamedSamples{8}, {.sampler = sampler})), ArgumentError);
+  });
+}
+
+std::vector<std::int64_t> whole_order(Sampler& sampler) {
+  auto order = sampler.begin_pass();
+  for (auto more = sampler.continue_pass(); !more.empty(); more = sampler.continue_pass()) order.insert(order.end(), more.begin(), more.end());
+  return order;
+}
+
+// Ranks that were seeded apart read one order of a sampler that draws: rank 0's.
+void expect_one_order(const std::function<std::shared_ptr<Sampler>()>& make_sampler, bool seedable, const std::vector<std::int64_t>& expected) {
+  run_ranks(Backend::kSim, 3, [&](RankContext& rank) {
+    Accelerator accelerator({.dataloader_config = {.use_seedable_sampler = seedable}}, rank);
+    set_seed(static_cast<std::uint64_t>(50 + rank.rank));
+    auto loader = accelerator.prepare(DataLoader(TensorDataset(at::arange(9)), {.batch_size = 2, .sampler = make_sampler()}));
+    std::vector<at::Tensor> read;
+    for (auto& [ids] : loader) read.push_back(accelerator.gather_for_metrics(ids));
+    EXPECT_TRUE(at::cat(read).equal(at::tensor(expected, at::kLong))) << at::cat(read) << " on rank " << rank.rank;
+  });
+}
+
+TEST(ShardedSamplerTest, EverySamplerThatDrawsGivesAllRanksOneOrder) {
+  const RandomSamplerOptions with_replacement{.replacement = true, .num_samples = 40}, repeated{.num_samples = 22};
+  const std::vector<std::function<std::shared_ptr<Sampler>()>> samplers{
+      [&] { return std::make_shared<RandomSampler>(9, with_replacement); }, [&] { return std::make_shared<RandomSampler>(9, repeated); },
+      [] { return std::make_shared<SubsetRandomSampler>(std::vector<std::int64_t>{1, 3, 5, 7, 8}); },
+      [] { return std::make_shared<WeightedRandomSampler>(std::vector<double>{1, 2, 3, 4, 5, 6, 7, 8, 9}, WeightedRandomSampler::Options{.num_samples = 13}); }};
+  const auto seed_of_sampler = static_cast<std::uint64_t>(draw_int64(make_generator(50)));
+  for (const auto& make_sampler : samplers) {
+    const auto reference = make_sampler();
+    reference->set_generator(make_generator(seed_of_sampler));
+    expect_one_order(make_sampler, /*seedable=*/false, whole_order(*reference));
+  }
+  for (const auto& options : {with_replacement, repeated}) {
+    SeedableRandomSampler reference(9, /*data_seed=*/50, options);
+    expect_one_order([&] { return std::make_shared<RandomSampler>(9, options); }, /*seedable=*/true, whole_order(reference));
   }
 }
 

@@ -127,8 +127,8 @@ def compare_numbers(report, arguments, requests, ranks):
     for backend in BACKENDS:
         with tempfile.TemporaryDirectory() as folder:
             failure = draw(arguments, folder, requests, ranks, backend)
-            ours = [] if failure else zip(*(read_lines(f"{folder}/rank{rank}.jsonl") for rank in range(ranks)))
-        for request, their, our in zip(requests, theirs, ours or [None] * len(requests)):
+            ours = [] if failure else zip(*(read_lines(f"{folder}/rank{rank}.jsonl") for rank in range(ranks)), strict=True)
+        for request, their, our in zip(requests, theirs, ours or [None] * len(requests), strict=True):
             text, difference = json.dumps(request), failure or compare.difference_of_numbers(their, our)
             again = ["--numbers", text, "--ranks", str(ranks)]
             report.add(f"random numbers, {ranks} ranks, {backend}", difference, again)
@@ -170,7 +170,7 @@ def compare_everything(report, arguments, rng):
     requests = [plan_requests.random_request(rng) for _ in range(arguments.requests)]
     numbers = random_number_requests(rng)
 
-    report.add("the scripts' own tests", run([sys.executable, "-m", "unittest", "discover", "-s", HERE, "-p", "*_test.py"]), [])
+    report.add("the scripts' own tests", run([sys.executable, "-m", "unittest", "compare_test", "rank_group_test"], cwd=HERE), [])
     say(f"{len(requests)} plan requests")
     compare_plans(report, arguments, requests)
     say(f"{len(numbers)} sets of random numbers on {experiments.RANKS} ranks")

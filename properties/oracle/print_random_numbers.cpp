@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "properties/gen/random_numbers.hpp"
+#include "reference/core/errors.hpp"
 #include "reference/run.hpp"
 
 namespace accel::testing {
@@ -42,6 +43,7 @@ void write_numbers(RankContext& rank, const std::string& requests, const std::st
     for (const auto& [name, tensors] : random_numbers(rank, parse_random_numbers_request(line))) answer[name] = listed(tensors);
     out << answer.dump() << std::endl;
   }
+  check_state(out.good(), "{} cannot be written", folder);
   rank.world.barrier();
 }
 

@@ -157,10 +157,9 @@ Accelerator::MetricRows Accelerator::metric_rows() const {
   return {.of_this_rank = state.num_rows(), .of_all_ranks = state.remainder()};
 }
 
-void Accelerator::MetricRows::check(std::optional<std::int64_t> rows) const {
-  check_argument(!of_this_rank || rows == of_this_rank,
-                 "gather_for_metrics: the last step holds duplicates, and a value of {} rows for a batch of {} samples cannot be cut; gather one row "
-                 "per sample and reduce afterwards", rows ? fmt::format("{}", *rows) : "no", of_this_rank.value_or(0));
+void Accelerator::MetricRows::check(bool fits, std::optional<std::int64_t> rows) {
+  check_argument(fits, "gather_for_metrics: the last step holds duplicates, and a value of {} rows, which are not as many as the batch has samples, "
+                 "cannot be cut; gather one row per sample and reduce afterwards", rows ? fmt::format("{}", *rows) : "no");
 }
 
 void Accelerator::print_line(const std::string& line) const { context_->print(line + "\n"); }

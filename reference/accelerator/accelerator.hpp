@@ -159,10 +159,13 @@ class Accelerator {
   template <RowTree T>
   std::remove_cvref_t<T> gather_for_metrics(const T& tree) const {
     const auto rows = metric_rows();
+    for_each_tensor(tree, [&](const at::Tensor& tensor) { 
+      const auto num_rows = tensor.dim() > 0 ? std::optional(tensor.size(0)) : std::nullopt;
+      rows.check(rows.fit(num_rows), num_rows);
+    });
     auto result = tree;
     detail::for_each_rows(result, [&](auto& leaf) {
       if constexpr (TensorLeaf<decltype(leaf)>) {
-        rows.check(leaf.dim() > 0 ? std::optional(leaf.size(0)) : std::nullopt);
         leaf = rows.cut(operations::gather(context_->world, leaf));
       } else {
         leaf = gather_list_for_metrics(leaf, rows);
@@ -175,7 +178,12 @@ class Accelerator {
   };
   template <Tree T>
   std::vector<T> gather_for_metrics(const std::vector<T>& entries, GatherOptions options) const {
-    return options.use_gather_object ? gather_list_for_metrics(entries, metric_rows()) : gather_for_metrics(entries);
+    if (options.use_gather_object) return gather_list_for_metrics(entries, metric_rows());
+    if constexpr (RowTree<std::vector<T>>) {
+      return gather_for_metrics(entries);
+    } else {
+      throw ArgumentError("gather_for_metrics: entries with numbers or strings beside tensors have no rows; set use_gather_object");
+    }
   }
   template <Tree T>
   std::remove_cvref_t<T> reduce(const T& tree, const std::string& reduction = "sum", double scale = 1.0) const {
@@ -256,15 +264,21 @@ class Accelerator {
   // What a gather on the active loader's step keeps: nothing set, everything.
   struct MetricRows {
     std::optional<std::int64_t> of_this_rank, of_all_ranks;
-    void check(std::optional<std::int64_t> rows) const;
+    /// Whether a value of so many rows can be cut; none: it has no dimension for samples.
+    [[nodiscard]] bool fit(std::optional<std::int64_t> rows) const { return !of_this_rank || rows == of_this_rank; }
+    static void check(bool fits, std::optional<std::int64_t> rows);
     template <typename Rows>
     [[nodiscard]] Rows cut(const Rows& gathered) const { return of_all_ranks ? slice_rows(gathered, {.end = *of_all_ranks}) : gathered; }
   };
   [[nodiscard]] MetricRows metric_rows() const;
   template <Tree T>
   std::vector<T> gather_list_for_metrics(const std::vector<T>& list, const MetricRows& rows) const {
-    rows.check(static_cast<std::int64_t>(list.size()));
-    auto all = gather_object(*context_, list);
+    std::vector<T> all;
+    const bool fits = rows.fit(static_cast<std::int64_t>(list.size()));
+    for (auto& [of_rank, its_fits] : detail::gather_trees(*context_, std::pair(list, fits))) {
+      rows.check(its_fits, static_cast<std::int64_t>(of_rank.size()));  // every rank sees what each thinks: all throw or none
+      all.insert(all.end(), std::make_move_iterator(of_rank.begin()), std::make_move_iterator(of_rank.end()));
+    }
     if (rows.of_all_ranks) all.resize(*rows.of_all_ranks);
     return all;
   }

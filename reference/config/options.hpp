@@ -12,7 +12,7 @@ namespace accel {
 /// How loaders are sharded.
 struct DataLoaderConfiguration {
   bool split_batches = false;  ///< cut one batch over the ranks; batch_size must be a multiple of their number
-  std::optional<bool> dispatch_batches;  ///< not built yet: true is a ConfigError
+  std::optional<bool> dispatch_batches;  ///< rank 0 reads for all; default: for iterable datasets, if device_placement is on
   bool even_batches = true;  ///< wrap around to the first samples, so that every rank has the same number of batches
   bool use_seedable_sampler = false;  ///< the order is a function of (data_seed, epoch) alone
   std::optional<std::int64_t> data_seed;  ///< default: the seed of the rank's default generator at prepare

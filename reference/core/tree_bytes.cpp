@@ -24,7 +24,7 @@ void ByteWriter::tensor(const at::Tensor& tensor) {
   raw(&dtype, sizeof dtype);
   raw(tensor.sizes().data(), tensor.sizes().size() * sizeof(std::int64_t));
   if (tensors_ == TensorBytes::kShapeOnly) return;
-  const auto whole = tensor.detach().to(at::kCPU).contiguous();
+  const auto whole = tensor.detach().to(at::kCPU).resolve_conj().resolve_neg().contiguous();
   raw(whole.const_data_ptr(), whole.nbytes());
 }
 

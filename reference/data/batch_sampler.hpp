@@ -23,7 +23,7 @@ class BatchSampler {
   [[nodiscard]] virtual std::optional<std::int64_t> size() const { return std::nullopt; }
   /// Samples of every batch, but for a shorter last one; nothing if batches vary.
   [[nodiscard]] virtual std::optional<std::int64_t> batch_size() const { return std::nullopt; }
-  /// There is no shorter last batch, and no step that some ranks lack.
+  /// There is no shorter last batch; where every rank reads, a step that some ranks lack is dropped too.
   [[nodiscard]] virtual bool drop_last() const { return false; }
   [[nodiscard]] virtual std::optional<at::Generator> generator() const { return std::nullopt; }
   virtual void set_epoch(std::int64_t epoch) { (void)epoch; }

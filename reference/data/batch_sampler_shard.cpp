@@ -15,14 +15,19 @@ std::int64_t num_samples(const std::vector<std::vector<std::int64_t>>& batches) 
 
 }  // namespace
 
+void BatchSamplerShard::check(const BatchSampler& batches, Options options) {
+  const auto batch_size = batches.batch_size();
+  check_argument(batch_size.value_or(1) >= 1, "batch_sampler: batch_size {}; expected 1 or more, or nothing", batch_size.value_or(0));
+  if (!options.split_batches) return;
+  check_argument(batch_size.has_value(), "split_batches: a batch sampler whose batches vary cannot be split; give it a batch_size() or set "
+                 "split_batches: false");
+  check_argument(*batch_size % options.num_ranks == 0, "split_batches: a batch of {} does not divide by {} ranks; expected a multiple of {}",
+                 *batch_size, options.num_ranks, options.num_ranks);
+}
+
 BatchSamplerShard::BatchSamplerShard(std::shared_ptr<BatchSampler> batches, Options options, int rank)
     : batches_(std::move(batches)), options_(options), rank_(rank), batch_size_(batches_->batch_size()) {
-  check_argument(!batch_size_ || *batch_size_ >= 1, "batch_sampler: batch_size {}; expected 1 or more, or nothing", batch_size_.value_or(0));
-  if (!options_.split_batches) return;
-  check_argument(batch_size_.has_value(), "split_batches: a batch sampler whose batches vary cannot be split; give it a batch_size() or set "
-                 "split_batches: false");
-  check_argument(*batch_size_ % options_.num_ranks == 0, "split_batches: a batch of {} does not divide by {} ranks; expected a multiple of {}",
-                 *batch_size_, options_.num_ranks, options_.num_ranks);
+  check(*batches_, options_);
 }
 
 std::optional<std::int64_t> BatchSamplerShard::size() const {
@@ -75,6 +80,7 @@ std::optional<Step> BatchSamplerShard::next_whole_batch() {
   const bool is_whole = static_cast<int>(group.size()) == options_.num_ranks && !is_short(group.back());
   if (is_whole) return Step{.indices = std::move(group[rank_])};
   ended_ = true;
+  if (static_cast<int>(group.size()) == options_.num_ranks) read();  // throws if the short batch is not the last
   if (batches_->drop_last()) return std::nullopt;
   const auto remainder = num_samples(group);
   if (options_.even_batches && options_.num_ranks > 1) fill_up(group);

@@ -23,6 +23,8 @@ class BatchSamplerShard : public StepSource {
     bool even_batches = true;
   };
   /// Throws ArgumentError if split_batches cannot cut the batches evenly.
+  static void check(const BatchSampler& batches, Options options);
+  /// Throws ArgumentError as `check` does.
   BatchSamplerShard(std::shared_ptr<BatchSampler> batches, Options options, int rank);
 
   /// Nothing also where it depends on the size of the last batch (split_batches without even_batches).

@@ -27,8 +27,8 @@ class BatchStream {
  public:
   virtual ~BatchStream() = default;
   virtual std::optional<Issued<Batch>> next() = 0;
-  /// Passes over one batch, if there is one, without making it. Only before the first `next`.
-  virtual void skip() = 0;
+  /// Passes over one batch, without making it where that can be; false at the end.
+  virtual bool skip() = 0;
 };
 
 /// Batches of a map-style dataset: the steps' indices, fetched here or by workers, in order.
@@ -57,7 +57,7 @@ class IndexedBatches : public BatchStream<Batch> {
     return ready.get();
   }
 
-  void skip() override { steps_.next(); }
+  bool skip() override { return workers_ ? next().has_value() : steps_.next().has_value(); }
 
  private:
   void start_workers() {
@@ -99,7 +99,7 @@ class ReadAhead : public BatchStream<Batch> {
     return ready.get();
   }
 
-  void skip() override { source_->skip(); }
+  bool skip() override { return next().has_value(); }  // by the reader, whose generator it is
 
  private:
   void read_ahead() {
@@ -130,7 +130,7 @@ class LookAhead : public BatchStream<Batch> {
     return current;
   }
 
-  void skip() override { source_->skip(); }
+  bool skip() override { return started_ ? next().has_value() : source_->skip(); }
 
  private:
   std::unique_ptr<BatchStream<Batch>> source_;

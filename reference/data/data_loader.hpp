@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -45,7 +46,7 @@ class DataLoader {
   [[nodiscard]] const DataLoaderOptions& options() const { return core_->options(); }
 
   detail::LoaderIterator<Batch> begin() {
-    return detail::LoaderIterator<Batch>(std::make_shared<detail::LoaderPass<Batch>>(core_, skip_batches_, [&](LoaderCore::Pass& pass) { return open(pass); }));
+    return detail::LoaderIterator<Batch>(std::make_shared<detail::LoaderPass<Batch>>(core_, skip_batches_ > 0, [&](LoaderCore::Pass& pass) { return open(pass); }));
   }
   static std::default_sentinel_t end() { return std::default_sentinel; }
 
@@ -60,14 +61,14 @@ class DataLoader {
   std::unique_ptr<detail::BatchStream<Batch>> open(LoaderCore::Pass& pass) {
     if (core_->is_prepared()) detail::tell_epoch(*dataset_, *core_);
     const auto base_seed = pass.start();
-    auto batches = core_->reads() ? read(base_seed) : nullptr;
-    if constexpr (Tree<Batch>) {
-      if (core_->is_dispatched()) {
-        return std::make_unique<detail::DispatchedBatches<Batch>>(
-            core_->context(), std::move(batches),
-            typename detail::DispatchedBatches<Batch>::Options{.batches_per_step = core_->batches_per_step(), .drop_last = core_->options().drop_last});
-      }
+    if (core_->is_dispatched()) {
+      using Dispatched = detail::DispatchedBatches<Batch>;
+      return std::make_unique<Dispatched>(
+          core_->context(), [this, base_seed] { return read(base_seed); },
+          typename Dispatched::Options{.batches_per_step = core_->batches_per_step(), .drop_last = core_->options().drop_last, .skip_batches = skip_batches_});
     }
+    auto batches = read(base_seed);
+    for (std::int64_t batch = 0; batch < skip_batches_ && batches->skip(); ++batch) {}
     if (core_->is_prepared()) return std::make_unique<detail::LookAhead<Batch>>(std::move(batches));
     return batches;
   }
@@ -75,6 +76,7 @@ class DataLoader {
   std::unique_ptr<detail::BatchStream<Batch>> read(std::uint64_t base_seed) {
     const auto workers = core_->options().num_workers, prefetch = core_->options().prefetch_factor;
     if constexpr (MapDataset<Dataset>) {
+      core_->steps().begin_pass();
       return std::make_unique<detail::IndexedBatches<Batch>>(
           core_->steps(), [dataset = dataset_, collate = collate_](const auto& indices) { return detail::fetch_batch(*dataset, *collate, indices); },
           typename detail::IndexedBatches<Batch>::ReadAheadOptions{.num_workers = workers, .prefetch_factor = prefetch, .base_seed = base_seed});
@@ -126,6 +128,7 @@ template <typename Loader>
 Loader skip_first_batches(const Loader& loader, std::int64_t num_batches) {
   check_argument(num_batches >= 0, "skip_first_batches: expected 0 or more batches, got {}", num_batches);
   Loader skipping = loader;
+  check_argument(num_batches <= std::numeric_limits<std::int64_t>::max() - skipping.skip_batches_, "skip_first_batches: {} more batches are too many", num_batches);
   skipping.skip_batches_ += num_batches;
   return skipping;
 }

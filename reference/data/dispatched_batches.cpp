@@ -26,6 +26,8 @@ void DispatchChannel::broadcast(at::Tensor& tensor) const {
   context_.world.broadcast(bytes, /*root=*/0).wait();
 }
 
-at::Tensor DispatchChannel::on_device(const at::Tensor& tensor) const { return tensor.defined() ? tensor.to(context_.device) : tensor; }
+at::Tensor DispatchChannel::on_device(const at::Tensor& tensor) const {
+  return tensor.to(context_.device).resolve_conj().resolve_neg();  // bytes know of neither
+}
 
 }  // namespace accel::detail

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -49,36 +51,38 @@ class DispatchedBatches : public BatchStream<Batch> {
   struct Options {
     int batches_per_step = 1;
     bool drop_last = false;  ///< a last step of fewer batches
+    std::int64_t skip_batches = 0;  ///< steps to pass over
   };
+  using Open = std::function<std::unique_ptr<BatchStream<Batch>>()>;
 
-  /// `source` is null on all ranks but 0.
-  DispatchedBatches(RankContext& context, std::unique_ptr<BatchStream<Batch>> source, Options options)
-      : channel_(context), source_(std::move(source)), options_(options) {}
+  /// `open` starts the reading; it is called on rank 0 only.
+  DispatchedBatches(RankContext& context, Open open, Options options) : channel_(context), open_(std::move(open)), options_(options) {}
 
   std::optional<Issued<Batch>> next() override {
     if (ended_) return std::nullopt;
-    auto [announcement, batch] = source_ ? read_and_announce() : receive_announcement();
+    auto [announcement, batch] = channel_.context().rank == 0 ? read_and_announce() : receive_announcement();
     ended_ = announcement.is_last || announcement.kind == Announcement::kEnd;
     if (announcement.kind == Announcement::kEnd) return std::nullopt;
-    for_each_tensor(batch, [&](at::Tensor& tensor) {
-      if (tensor.defined()) channel_.broadcast(tensor);
-    });
-    const auto rank = channel_.context().rank, rows = static_cast<int>(announcement.rows_per_rank);
-    return Issued<Batch>{slice_rows(batch, {.begin = std::int64_t{rank} * rows, .end = std::int64_t{rank + 1} * rows}), announcement.rows_per_rank,
-                         announcement.is_last ? announcement.num_rows : 0, announcement.is_last};
+    for_each_tensor(batch, [&](at::Tensor& tensor) { channel_.broadcast(tensor); });
+    const auto rows = announcement.rows_per_rank, begin = channel_.context().rank * rows;
+    return Issued<Batch>{slice_rows(batch, {.begin = begin, .end = begin + rows}), rows, announcement.is_last ? announcement.num_rows : 0, announcement.is_last};
   }
 
-  /// On rank 0 only; the others learn of the end by the next announcement.
-  void skip() override {
-    if (!source_) return;
-    if (!first_rows_) {
-      read_step();  // the start of the epoch fills its last step
-    } else {
-      for (int batch = 0; batch < options_.batches_per_step; ++batch) source_->skip();
-    }
-  }
+  bool skip() override { return next().has_value(); }
 
  private:
+  // The first step is read even if it is skipped: the start of the epoch fills its last step.
+  std::optional<Batch> start() {
+    source_ = open_();
+    if (options_.skip_batches == 0 || !read_step()) return read_step();
+    for (std::int64_t step = 1; step < options_.skip_batches; ++step) {
+      for (int batch = 0; batch < options_.batches_per_step; ++batch) {
+        if (!source_->skip()) return std::nullopt;
+      }
+    }
+    return read_step();
+  }
+
   std::optional<Batch> read_step() {
     std::vector<Batch> batches;
     while (static_cast<int>(batches.size()) < options_.batches_per_step) {
@@ -103,7 +107,7 @@ class DispatchedBatches : public BatchStream<Batch> {
     Announcement announcement;
     Batch batch{};
     try {
-      if (!std::exchange(started_, true)) ahead_ = read_step();
+      if (!source_) ahead_ = start();
       auto step = std::exchange(ahead_, std::nullopt);
       if (!step) {
         announcement.kind = Announcement::kEnd;
@@ -140,10 +144,11 @@ class DispatchedBatches : public BatchStream<Batch> {
   }
 
   DispatchChannel channel_;
-  std::unique_ptr<BatchStream<Batch>> source_;
+  Open open_;
+  std::unique_ptr<BatchStream<Batch>> source_;  // null on all ranks but 0
   Options options_;
   std::optional<Batch> ahead_, first_rows_;
-  bool started_ = false, ended_ = false;
+  bool ended_ = false;
 };
 
 }  // namespace accel::detail

@@ -19,7 +19,7 @@ class IterableDatasetShard : public BatchStream<Batch> {
  public:
   /// `num_samples` of the options is not used: a group is cut as the first one of a plan.
   IterableDatasetShard(std::shared_ptr<Dataset> dataset, Collate collate, ShardPlanOptions options, int rank)
-      : dataset_(std::move(dataset)), cursor_(*dataset_), collate_(std::move(collate)), options_(options), rank_(rank) {
+      : dataset_(std::move(dataset)), collate_(std::move(collate)), options_(options), rank_(rank) {
     options_.num_samples = 0;
     group_size_ = plan_shards(options_).total_batch_size();
   }
@@ -37,15 +37,16 @@ class IterableDatasetShard : public BatchStream<Batch> {
     return Issued<Batch>{collate_(samples), static_cast<std::int64_t>(samples.size()), is_whole ? 0 : options_.num_samples};
   }
 
-  void skip() override { read_group(); }
+  bool skip() override { return !read_group().empty(); }
 
  private:
   using Sample = SampleOf<Dataset>;
 
   std::vector<Sample> read_group() {
+    if (!cursor_) cursor_.emplace(*dataset_);  // by whoever reads: a dataset may draw when a pass starts
     std::vector<Sample> group;
     while (!ended_ && static_cast<std::int64_t>(group.size()) < group_size_) {
-      auto sample = cursor_.next();
+      auto sample = cursor_->next();
       if (sample) {
         group.push_back(std::move(*sample));
       } else {
@@ -67,7 +68,7 @@ class IterableDatasetShard : public BatchStream<Batch> {
   }
 
   std::shared_ptr<Dataset> dataset_;
-  SampleCursor<Dataset> cursor_;
+  std::optional<SampleCursor<Dataset>> cursor_;
   Collate collate_;
   ShardPlanOptions options_;
   int rank_;

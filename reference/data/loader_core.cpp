@@ -31,7 +31,7 @@ void check(const DataSource& source, const DataLoaderOptions& options) {
 std::shared_ptr<Sampler> plain_sampler(const DataSource& source, const DataLoaderOptions& options) {
   if (source.is_stream || options.batch_sampler) return nullptr;
   if (options.sampler) return options.sampler;
-  if (options.shuffle) return std::make_shared<RandomSampler>(*source.size, options.generator);
+  if (options.shuffle) return std::make_shared<RandomSampler>(*source.size, RandomSamplerOptions{.generator = options.generator});
   return std::make_shared<SequentialSampler>(*source.size);
 }
 
@@ -44,18 +44,23 @@ std::int64_t agreed_seed(const ShardOptions& shard) {
   return seed.item<std::int64_t>();
 }
 
+bool is_seedable(const Sampler& sampler) { return dynamic_cast<const SeedableRandomSampler*>(&sampler) != nullptr; }
+
+// As in Python, a sampler that draws and has no generator is given one.
 std::shared_ptr<Sampler> sampler_of_rank(const std::shared_ptr<Sampler>& plain, const ShardOptions& shard, bool is_dispatched) {
+  check_argument(!plain->is_sharded() || shard.context->world_size == 1,
+                 "prepare: the loader's sampler gives every rank a part already; give prepare a sampler of the whole, or leave the loader unprepared");
   const auto* random = dynamic_cast<const RandomSampler*>(plain.get());
-  if (random == nullptr || dynamic_cast<const SeedableRandomSampler*>(random) != nullptr) return plain;
-  if (shard.config.use_seedable_sampler) {
-    return std::make_shared<SeedableRandomSampler>(random->size(), agreed_seed(shard), random->generator());
+  if (random != nullptr && !is_seedable(*plain) && shard.config.use_seedable_sampler) {
+    return std::make_shared<SeedableRandomSampler>(
+        random->length(), agreed_seed(shard),
+        RandomSamplerOptions{.replacement = random->replacement(), .num_samples = random->size(), .generator = random->generator()});
   }
-  if (shard.context->world_size == 1 || is_dispatched) return plain;
-  auto sampler = std::make_shared<RandomSampler>(*random);
-  if (!sampler->generator()) {
-    sampler->set_generator(make_generator(static_cast<std::uint64_t>(draw_int64(default_generator()))));
+  const bool reads_alone = shard.context->world_size == 1 || is_dispatched;
+  if (!reads_alone && !is_seedable(*plain) && plain->has_generator() && !plain->generator()) {
+    plain->set_generator(make_generator(static_cast<std::uint64_t>(draw_int64(default_generator()))));
   }
-  return sampler;
+  return plain;
 }
 
 std::optional<at::Generator> generator_to_synchronize(const DataSource& source, const DataLoaderOptions& options, const Sampler* sampler,
@@ -63,8 +68,7 @@ std::optional<at::Generator> generator_to_synchronize(const DataSource& source, 
   if (shard.context->world_size == 1) return std::nullopt;
   if (source.is_stream) return source.generator;
   if (options.batch_sampler) return options.batch_sampler->generator();
-  const auto* random = dynamic_cast<const RandomSampler*>(sampler);
-  return random == nullptr || shard.config.use_seedable_sampler ? std::nullopt : random->generator();
+  return is_seedable(*sampler) ? std::nullopt : sampler->generator();
 }
 
 bool dispatches(const DataSource& source, const ShardOptions& shard) {
@@ -81,7 +85,12 @@ ShardPlanOptions plan_of(const DataSource& source, const DataLoaderOptions& opti
   plan.num_ranks = shard.context->world_size;
   plan.split_batches = shard.config.split_batches;
   plan.even_batches = shard.config.even_batches || source.is_stream;
-  if (!options.batch_sampler) plan_shards(plan);  // throws if split_batches cannot cut, whoever reads
+  // Throws if split_batches cannot cut, whoever reads.
+  if (options.batch_sampler) {
+    BatchSamplerShard::check(*options.batch_sampler, {.num_ranks = plan.num_ranks, .split_batches = plan.split_batches});
+  } else {
+    plan_shards(plan);
+  }
   return dispatches(source, shard) ? plan_of(source, options) : plan;
 }
 
@@ -152,22 +161,31 @@ void LoaderCore::synchronize_rng() {
 }
 
 LoaderCore::Pass::Pass(LoaderCore& core) : core_(core) {
-  if (!core.is_prepared()) return;
+  check_state(!core.has_open_pass_, "DataLoader: a pass over this loader is open; a loop inside the loop needs a loader of its own");
+  if (core.is_prepared()) begin();
+  core.has_open_pass_ = true;
+}
+
+void LoaderCore::Pass::begin() {
+  auto& core = core_;
   if (!core.is_dispatched_) core.synchronize_rng();
   const bool knows_its_end = core.sampler_ && !core.is_dispatched_ && !core.options_.drop_last;
   if (knows_its_end) active_.remainder = plan_shards(core.reading_).remainder();
-  core.shard_.context->gradient_state.add(&active_);
   if (core.steps_) core.steps_->set_epoch(core.iteration_);
+  core.shard_.context->gradient_state.add(&active_);  // last: nothing throws behind it
 }
 
 std::uint64_t LoaderCore::Pass::start() {
-  if (core_.steps_ && core_.reads()) core_.steps_->begin_pass();
   // A dispatched loader's iterator has no generator of its own.
   const bool draws_own = core_.options_.generator && !core_.is_dispatched_;
-  return static_cast<std::uint64_t>(draw_int64(draws_own ? *core_.options_.generator : default_generator()));
+  const auto base_seed = static_cast<std::uint64_t>(draw_int64(draws_own ? *core_.options_.generator : default_generator()));
+  // Python's workers are handed their first indices on every rank, also where rank 0 alone reads.
+  if (!core_.reads() && core_.options_.num_workers > 0 && core_.sampler_) core_.sampler_->begin_pass();
+  return base_seed;
 }
 
 LoaderCore::Pass::~Pass() {
+  core_.has_open_pass_ = false;
   if (core_.is_prepared()) core_.shard_.context->gradient_state.remove(&active_);
 }
 
@@ -178,6 +196,7 @@ void LoaderCore::Pass::mark_end(std::int64_t remainder, std::optional<std::int64
 }
 
 void LoaderCore::Pass::finish(bool any_batch) {
+  core_.has_open_pass_ = false;
   if (core_.is_prepared()) core_.shard_.context->gradient_state.remove(&active_);
   if (any_batch) ++core_.iteration_;
 }

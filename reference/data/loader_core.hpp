@@ -81,13 +81,13 @@ class LoaderCore {
   /// break, return or exception, takes it off again.
   class Pass {
    public:
-    /// Synchronises generators, and tells the epoch.
+    /// Synchronises generators, and tells the epoch. Throws StateError if another pass is open: the two would share one place.
     explicit Pass(LoaderCore& core);
     ~Pass();
     Pass(const Pass&) = delete;
     Pass& operator=(const Pass&) = delete;
 
-    /// Starts the order. Returns the seed of this pass's workers: worker w has a generator seeded with it plus w.
+    /// Draws the seed of this pass's workers: worker w has a generator seeded with it plus w.
     std::uint64_t start();
     /// The last batch is about to be handed out.
     void mark_end(std::int64_t remainder, std::optional<std::int64_t> num_rows);
@@ -95,6 +95,8 @@ class LoaderCore {
     void finish(bool any_batch);
 
    private:
+    void begin();
+
     LoaderCore& core_;
     ActiveLoader active_;
   };
@@ -112,6 +114,7 @@ class LoaderCore {
   ShardPlanOptions reading_;
   std::unique_ptr<StepSource> steps_;  // null for streams
   std::int64_t iteration_ = 0;
+  bool has_open_pass_ = false;
 };
 
 }  // namespace accel

@@ -15,11 +15,10 @@ namespace accel::detail {
 template <typename Batch>
 class LoaderPass {
  public:
-  /// `open(pass)` starts the pass and makes its stream.
+  /// `open(pass)` starts the pass and makes its stream. A pass that `skips` is one even if nothing is left of it.
   template <typename Open>
-  LoaderPass(std::shared_ptr<LoaderCore> core, std::int64_t skip_batches, Open&& open) : core_(std::move(core)), pass_(*core_), any_batch_(skip_batches > 0) {
+  LoaderPass(std::shared_ptr<LoaderCore> core, bool skips, Open&& open) : core_(std::move(core)), pass_(*core_), any_batch_(skips) {
     batches_ = open(pass_);
-    for (std::int64_t batch = 0; batch < skip_batches; ++batch) batches_->skip();
     advance();
   }
 

@@ -1,45 +1,74 @@
 #include "reference/data/sampler.hpp"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/multinomial.h>
+#include <ATen/ops/randint.h>
 #include <ATen/ops/randperm.h>
+#include <ATen/ops/tensor.h>
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
 
+#include "reference/core/errors.hpp"
 #include "reference/core/random.hpp"
 
 namespace accel {
 namespace {
 
-std::vector<std::int64_t> permutation(std::int64_t size, const at::Generator& generator) {
-  const auto order = at::randperm(size, generator, at::kLong);
-  const auto* data = order.const_data_ptr<std::int64_t>();
-  return {data, data + size};
+std::vector<std::int64_t> values_of(const at::Tensor& numbers) {
+  const auto* data = numbers.const_data_ptr<std::int64_t>();
+  return {data, data + numbers.numel()};
 }
 
-}  // namespace
+std::vector<std::int64_t> permutation(std::int64_t size, const at::Generator& generator) { return values_of(at::randperm(size, generator, at::kLong)); }
 
-std::vector<std::int64_t> SequentialSampler::begin_pass() {
-  std::vector<std::int64_t> order(num_samples_);
+std::vector<std::int64_t> range(std::int64_t size) {
+  std::vector<std::int64_t> order(size);
   std::iota(order.begin(), order.end(), 0);
   return order;
 }
 
-at::Generator RandomSampler::pass_generator() {
-  return generator_ ? *generator_ : make_generator(static_cast<std::uint64_t>(draw_int64(default_generator())));
+constexpr std::int64_t kDrawsAtOnce = 32;  // as Python's, with replacement
+
+}  // namespace
+
+std::vector<std::int64_t> SequentialSampler::begin_pass() { return range(num_samples_); }
+
+RandomSampler::RandomSampler(std::int64_t length, RandomSamplerOptions options)
+    : DrawingSampler(std::move(options.generator)), length_(length), num_samples_(options.num_samples.value_or(length)), replacement_(options.replacement) {
+  check_argument(length_ >= 0 && num_samples_ >= 0, "RandomSampler: {} samples of {}; expected 0 or more", num_samples_, length_);
+  check_argument(length_ > 0 || num_samples_ == 0, "RandomSampler: {} samples of an empty dataset", num_samples_);
 }
 
 std::vector<std::int64_t> RandomSampler::begin_pass() {
-  current_ = pass_generator();
-  return num_samples_ == 0 ? std::vector<std::int64_t>{} : permutation(num_samples_, *current_);
+  const auto own = generator();
+  current_ = own ? *own : make_generator(static_cast<std::uint64_t>(draw_int64(default_generator())));
+  num_given_ = 0;
+  ended_ = false;
+  return next_part();
 }
 
-void RandomSampler::end_pass() {
-  if (num_samples_ > 0) permutation(num_samples_, *current_);
+std::vector<std::int64_t> RandomSampler::continue_pass() { return next_part(); }
+
+std::vector<std::int64_t> RandomSampler::next_part() {
+  if (length_ == 0 || ended_) return {};
+  const auto left = num_samples_ - num_given_;
+  std::vector<std::int64_t> part;
+  // A part that is not a whole one is the last, an empty one included.
+  ended_ = left < (replacement_ ? kDrawsAtOnce : length_);
+  if (replacement_) {
+    part = values_of(at::randint(length_, {std::min(left, kDrawsAtOnce)}, *current_, at::TensorOptions(at::kLong)));
+  } else {
+    part = permutation(length_, *current_);
+    part.resize(std::min(left, length_));
+  }
+  num_given_ += static_cast<std::int64_t>(part.size());
+  return part;
 }
 
-SeedableRandomSampler::SeedableRandomSampler(std::int64_t num_samples, std::optional<std::int64_t> data_seed,
-                                             std::optional<at::Generator> generator)
-    : RandomSampler(num_samples, std::move(generator)),
+SeedableRandomSampler::SeedableRandomSampler(std::int64_t length, std::optional<std::int64_t> data_seed, RandomSamplerOptions options)
+    : RandomSampler(length, std::move(options)),
       initial_seed_(data_seed ? static_cast<std::uint64_t>(*data_seed) : default_generator().current_seed()) {}
 
 std::vector<std::int64_t> SeedableRandomSampler::begin_pass() {
@@ -49,9 +78,48 @@ std::vector<std::int64_t> SeedableRandomSampler::begin_pass() {
   return RandomSampler::begin_pass();
 }
 
-void SeedableRandomSampler::end_pass() {
-  RandomSampler::end_pass();
-  ++epoch_;
+std::vector<std::int64_t> SeedableRandomSampler::continue_pass() {
+  auto part = RandomSampler::continue_pass();
+  if (part.empty()) ++epoch_;
+  return part;
+}
+
+std::vector<std::int64_t> SubsetRandomSampler::begin_pass() {
+  auto order = permutation(size(), generator().value_or(default_generator()));
+  for (auto& place : order) place = indices_[place];
+  return order;
+}
+
+WeightedRandomSampler::WeightedRandomSampler(const std::vector<double>& weights, Options options)
+    : DrawingSampler(std::move(options.generator)), weights_(at::tensor(weights, at::kDouble)), num_samples_(options.num_samples), replacement_(options.replacement) {
+  check_argument(num_samples_ >= 1, "WeightedRandomSampler: num_samples {}; expected 1 or more", num_samples_);
+  std::int64_t num_possible = 0;
+  for (const auto weight : weights) {
+    check_argument(std::isfinite(weight) && weight >= 0, "WeightedRandomSampler: a weight of {}; expected 0 or more, and finite", weight);
+    num_possible += weight > 0 ? 1 : 0;
+  }
+  check_argument(num_possible >= (replacement_ ? 1 : num_samples_), "WeightedRandomSampler: {} weights above 0, {} samples {} replacement", num_possible,
+                 num_samples_, replacement_ ? "with" : "without");
+}
+
+std::vector<std::int64_t> WeightedRandomSampler::begin_pass() {
+  return values_of(at::multinomial(weights_, num_samples_, replacement_, generator().value_or(default_generator())));
+}
+
+DistributedSampler::DistributedSampler(std::int64_t length, Options options) : length_(length), options_(options) {
+  check_argument(length_ >= 0, "DistributedSampler: a dataset of {}", length_);
+  check_argument(options_.rank >= 0 && options_.rank < options_.num_replicas, "DistributedSampler: rank {} is not one of {} replicas", options_.rank, options_.num_replicas);
+}
+
+std::int64_t DistributedSampler::size() const {
+  return options_.drop_last ? length_ / options_.num_replicas : (length_ + options_.num_replicas - 1) / options_.num_replicas;
+}
+
+std::vector<std::int64_t> DistributedSampler::begin_pass() {
+  const auto shared = options_.shuffle ? permutation(length_, make_generator(static_cast<std::uint64_t>(options_.seed + epoch_))) : range(length_);
+  std::vector<std::int64_t> order(size());
+  for (std::int64_t step = 0; step < size(); ++step) order[step] = shared[(step * options_.num_replicas + options_.rank) % length_];
+  return order;
 }
 
 }  // namespace accel

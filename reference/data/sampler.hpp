@@ -1,16 +1,16 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <ATen/core/Generator.h>
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <vector>
 
 /// The order in which samples are visited.
 ///
-/// A pass over a sampler has a start and an end, and both draw: Python's RandomSampler draws its permutation at the start
-/// and a second one, of which it uses nothing, when it is exhausted. Streams agree only if both are drawn.
+/// A pass is drawn in parts, at the moments at which Python draws them, the end of a pass included: its RandomSampler
+/// draws one more permutation there, of which it uses nothing. Streams agree only if all parts are drawn.
 /// Thread rule: the rank's thread. Source: torch/utils/data/sampler.py; accelerate/data_loader.py.
 namespace accel {
 
@@ -19,12 +19,19 @@ class Sampler {
   virtual ~Sampler() = default;
   /// Number of samples in a pass.
   [[nodiscard]] virtual std::int64_t size() const = 0;
-  /// Starts a pass: the indices in order.
+  /// Starts a pass: its first indices. Most samplers give all of them.
   virtual std::vector<std::int64_t> begin_pass() = 0;
-  /// The pass has been read to its end.
-  virtual void end_pass() {}
+  /// The next indices, when those given are used up; none at the end of the pass.
+  virtual std::vector<std::int64_t> continue_pass() { return {}; }
   /// Tells the epoch to samplers whose order depends on it.
   virtual void set_epoch(std::int64_t epoch) { (void)epoch; }
+
+  /// Whether the order is drawn from a generator, which then has to be in one state on all ranks.
+  [[nodiscard]] virtual bool has_generator() const { return false; }
+  [[nodiscard]] virtual std::optional<at::Generator> generator() const { return std::nullopt; }
+  virtual void set_generator(at::Generator generator) { (void)generator; }
+  /// Whether this rank's part is all that it visits, so that nobody must cut it again.
+  [[nodiscard]] virtual bool is_sharded() const { return false; }
 };
 
 /// 0, 1, 2, ...
@@ -38,39 +45,113 @@ class SequentialSampler : public Sampler {
   std::int64_t num_samples_;
 };
 
-/// A permutation, from a generator of its own, else from one seeded by one draw of the default generator.
-class RandomSampler : public Sampler {
+/// What samplers that draw have in common.
+class DrawingSampler : public Sampler {
  public:
-  explicit RandomSampler(std::int64_t num_samples, std::optional<at::Generator> generator = std::nullopt)
-      : num_samples_(num_samples), generator_(std::move(generator)) {}
-  [[nodiscard]] std::int64_t size() const override { return num_samples_; }
-  std::vector<std::int64_t> begin_pass() override;
-  void end_pass() override;
-
-  [[nodiscard]] const std::optional<at::Generator>& generator() const { return generator_; }
-  void set_generator(at::Generator generator) { generator_ = std::move(generator); }
+  [[nodiscard]] bool has_generator() const override { return true; }
+  [[nodiscard]] std::optional<at::Generator> generator() const override { return generator_; }
+  void set_generator(at::Generator generator) override { generator_ = std::move(generator); }
 
  protected:
-  at::Generator pass_generator();
+  explicit DrawingSampler(std::optional<at::Generator> generator) : generator_(std::move(generator)) {}
 
  private:
-  std::int64_t num_samples_;
   std::optional<at::Generator> generator_;
+};
+
+struct RandomSamplerOptions {
+  bool replacement = false;
+  std::optional<std::int64_t> num_samples;  ///< of a pass; default: as many as there are. More are drawn in further permutations
+  std::optional<at::Generator> generator;   ///< default: one per pass, seeded by one draw of the default generator
+};
+
+/// A permutation of 0 .. length - 1, or independent draws.
+class RandomSampler : public DrawingSampler {
+ public:
+  /// Throws ArgumentError if a number is negative, or if samples are to be drawn of nothing.
+  explicit RandomSampler(std::int64_t length, RandomSamplerOptions options = {});
+  [[nodiscard]] std::int64_t size() const override { return num_samples_; }
+  std::vector<std::int64_t> begin_pass() override;
+  std::vector<std::int64_t> continue_pass() override;
+
+  [[nodiscard]] std::int64_t length() const { return length_; }
+  [[nodiscard]] bool replacement() const { return replacement_; }
+
+ private:
+  std::vector<std::int64_t> next_part();
+
+  std::int64_t length_, num_samples_;
+  bool replacement_;
+  std::int64_t num_given_ = 0;
+  bool ended_ = false;
   std::optional<at::Generator> current_;
 };
 
-/// A permutation that is a function of (seed, epoch) alone: equal on all ranks whatever they drew before.
+/// A permutation, or draws, that are a function of (seed, epoch) alone: equal on all ranks whatever they drew before.
 class SeedableRandomSampler : public RandomSampler {
  public:
   /// `data_seed`: default is the initial seed of the default generator, as Python's torch.initial_seed().
-  SeedableRandomSampler(std::int64_t num_samples, std::optional<std::int64_t> data_seed,
-                        std::optional<at::Generator> generator = std::nullopt);
+  SeedableRandomSampler(std::int64_t length, std::optional<std::int64_t> data_seed, RandomSamplerOptions options = {});
   std::vector<std::int64_t> begin_pass() override;
-  void end_pass() override;
+  std::vector<std::int64_t> continue_pass() override;
   void set_epoch(std::int64_t epoch) override { epoch_ = epoch; }
 
  private:
   std::uint64_t initial_seed_;
+  std::int64_t epoch_ = 0;
+};
+
+/// A permutation of some indices. Without a generator it is drawn from the default one.
+class SubsetRandomSampler : public DrawingSampler {
+ public:
+  explicit SubsetRandomSampler(std::vector<std::int64_t> indices, std::optional<at::Generator> generator = std::nullopt)
+      : DrawingSampler(std::move(generator)), indices_(std::move(indices)) {}
+  [[nodiscard]] std::int64_t size() const override { return static_cast<std::int64_t>(indices_.size()); }
+  std::vector<std::int64_t> begin_pass() override;
+
+ private:
+  std::vector<std::int64_t> indices_;
+};
+
+/// Index i with a probability of weights[i] over their sum. Without a generator it is drawn from the default one.
+class WeightedRandomSampler : public DrawingSampler {
+ public:
+  struct Options {
+    std::int64_t num_samples = 1;
+    bool replacement = true;
+    std::optional<at::Generator> generator;
+  };
+  /// Throws ArgumentError if the weights are no probabilities, or too few to draw from without replacement.
+  WeightedRandomSampler(const std::vector<double>& weights, Options options);
+  [[nodiscard]] std::int64_t size() const override { return num_samples_; }
+  std::vector<std::int64_t> begin_pass() override;
+
+ private:
+  at::Tensor weights_;
+  std::int64_t num_samples_;
+  bool replacement_;
+};
+
+/// Every n-th sample of an order that all ranks share: for a loader that is not prepared, since `prepare` cuts by itself.
+/// Source: torch/utils/data/distributed.py, DistributedSampler.
+class DistributedSampler : public Sampler {
+ public:
+  struct Options {
+    int num_replicas = 1, rank = 0;
+    bool shuffle = true;
+    std::int64_t seed = 0;
+    bool drop_last = false;  ///< drop the tail, where else the start of the order fills it up
+  };
+  /// Throws ArgumentError if the rank is not one of the replicas.
+  DistributedSampler(std::int64_t length, Options options);
+  [[nodiscard]] std::int64_t size() const override;
+  std::vector<std::int64_t> begin_pass() override;
+  void set_epoch(std::int64_t epoch) override { epoch_ = epoch; }
+  [[nodiscard]] bool is_sharded() const override { return options_.num_replicas > 1; }
+
+ private:
+  std::int64_t length_;
+  Options options_;
   std::int64_t epoch_ = 0;
 };
 

@@ -29,9 +29,13 @@ class SamplerShard : public StepSource {
   void set_epoch(std::int64_t epoch) override { sampler_->set_epoch(epoch); }
   void begin_pass() override;
   /// Nothing once the pass is exhausted, which also ends the sampler's pass.
+  /// Throws ArgumentError if the sampler gives another number of indices than its size().
   std::optional<Step> next() override;
 
  private:
+  void read_order(std::int64_t end);
+  void end_pass();
+
   std::shared_ptr<Sampler> sampler_;
   ShardPlan plan_;
   int rank_;

@@ -1,6 +1,7 @@
 #include "reference/data/shard_plan.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "reference/core/errors.hpp"
@@ -8,7 +9,7 @@
 namespace accel {
 namespace {
 
-std::int64_t divide_up(std::int64_t value, std::int64_t divisor) { return (value + divisor - 1) / divisor; }
+std::int64_t divide_up(std::int64_t value, std::int64_t divisor) { return value / divisor + (value % divisor != 0 ? 1 : 0); }
 
 std::vector<std::int64_t> range(std::int64_t begin, std::int64_t end) {
   std::vector<std::int64_t> positions(std::max<std::int64_t>(end - begin, 0));
@@ -22,6 +23,8 @@ ShardPlan plan_shards(ShardPlanOptions options) {
   check_argument(options.num_samples >= 0, "num_samples: expected 0 or more, got {}", options.num_samples);
   check_argument(options.batch_size >= 1, "batch_size: expected 1 or more, got {}", options.batch_size);
   check_argument(options.num_ranks >= 1, "num_ranks: expected 1 or more, got {}", options.num_ranks);
+  check_argument(options.batch_size <= std::numeric_limits<std::int64_t>::max() / options.num_ranks, "batch_size: {} on {} ranks are too many samples for one step",
+                 options.batch_size, options.num_ranks);
   check_argument(!options.split_batches || options.batch_size % options.num_ranks == 0,
                  "split_batches: a batch of {} does not divide by {} ranks; expected a multiple of {}; change batch_size or "
                  "set split_batches: false", options.batch_size, options.num_ranks, options.num_ranks);

@@ -36,6 +36,7 @@ class ShardPlan {
   [[nodiscard]] std::int64_t remainder(std::int64_t step) const { return step + 1 == num_steps() ? remainder() : 0; }
   /// Samples issued twice in an epoch, over all ranks.
   [[nodiscard]] std::int64_t num_duplicates() const;
+  [[nodiscard]] std::int64_t num_samples() const { return options_.num_samples; }
   /// Samples of one step over all ranks.
   [[nodiscard]] std::int64_t total_batch_size() const;
 

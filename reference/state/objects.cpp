@@ -1,10 +1,8 @@
 #include "reference/state/objects.hpp"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
-#include <algorithm>
 #include <cstring>
 
 namespace accel::detail {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -22,13 +23,23 @@ std::vector<std::string> all_gather_bytes(RankContext& context, const std::strin
 std::string broadcast_bytes(RankContext& context, std::string bytes, int root);
 }  // namespace detail
 
+namespace detail {
+
+/// Every rank's tree, in the order of the ranks.
+template <Tree T>
+std::vector<T> gather_trees(RankContext& context, const T& tree) {
+  std::vector<T> trees;
+  for (const auto& bytes : all_gather_bytes(context, pack(tree))) trees.push_back(unpack<T>(bytes));
+  return trees;
+}
+
+}  // namespace detail
+
 /// The entries of all ranks' lists, in the order of the ranks.
 template <Tree T>
 std::vector<T> gather_object(RankContext& context, const std::vector<T>& objects) {
   std::vector<T> all;
-  for (const auto& bytes : detail::all_gather_bytes(context, pack(objects))) {
-    for (auto&& object : unpack<std::vector<T>>(bytes)) all.push_back(std::move(object));
-  }
+  for (auto& list : detail::gather_trees(context, objects)) all.insert(all.end(), std::make_move_iterator(list.begin()), std::make_move_iterator(list.end()));
   return all;
 }
 template <Tree T>

@@ -31,8 +31,6 @@ std::vector<std::int64_t> values_of(const at::Tensor& tensor) {
   return {whole.const_data_ptr<std::int64_t>(), whole.const_data_ptr<std::int64_t>() + whole.numel()};
 }
 
-bool can_gather(const PlanRequest& request) { return request.even_batches || request.ranks == 1 || request.dispatch_batches.value_or(false); }
-
 template <typename Loader>
 RankEpoch read_epoch(Accelerator& accelerator, Loader loader, bool gathers) {
   RankEpoch epoch;
@@ -52,7 +50,7 @@ std::vector<RankEpoch> read_epochs(Accelerator& accelerator, const PlanRequest& 
   const auto loader = accelerator.prepare(plain);
   std::vector<RankEpoch> epochs;
   for (int epoch = 0; epoch < request.epochs; ++epoch) {
-    epochs.push_back(read_epoch(accelerator, skip_first_batches(loader, epoch == 0 ? request.skip_batches : 0), can_gather(request)));
+    epochs.push_back(read_epoch(accelerator, skip_first_batches(loader, epoch == 0 ? request.skip_batches : 0), request.gathers()));
   }
   return epochs;
 }
@@ -83,7 +81,7 @@ std::vector<PlanEpoch> plan_by_loaders(const PlanRequest& request) {
     auto& epoch = epochs[index];
     for (auto& of_rank : of_ranks) epoch.ranks.push_back(std::move(of_rank[index].batches));
     epoch.end_of_dataloader = of_ranks.front()[index].ends;
-    if (can_gather(request)) epoch.gathered_for_metrics = std::move(of_ranks.front()[index].gathered);
+    if (request.gathers()) epoch.gathered_for_metrics = std::move(of_ranks.front()[index].gathered);
   }
   return epochs;
 }

@@ -1,5 +1,3 @@
-#include <ATen/CPUGeneratorImpl.h>
-
 #include <algorithm>
 #include <memory>
 #include <numeric>
@@ -44,6 +42,7 @@ class EpochOrders {
     if (!core_) return range(0, request_.length);
     LoaderCore::Pass pass(*core_);
     pass.start();
+    core_->steps().begin_pass();
     std::vector<std::int64_t> order;
     while (auto step = core_->steps().next()) {
       if (order.empty()) order = std::move(step->indices);
@@ -96,8 +95,7 @@ std::vector<PlannedStep> dispatched_steps(const PlanRequest& request) {
 
 PlanEpoch epoch_of(const std::vector<PlannedStep>& steps, const std::vector<std::int64_t>& order, const PlanRequest& request, std::int64_t skip) {
   PlanEpoch epoch{.ranks = std::vector<PlanBatches>(request.ranks)};
-  const bool gathers = request.even_batches || request.ranks == 1 || request.dispatch_batches.value_or(false);
-  if (gathers) epoch.gathered_for_metrics.emplace();
+  if (request.gathers()) epoch.gathered_for_metrics.emplace();
   for (auto step = static_cast<std::size_t>(std::min<std::int64_t>(skip, static_cast<std::int64_t>(steps.size()))); step < steps.size(); ++step) {
     std::vector<std::int64_t> gathered;
     for (std::size_t rank = 0; rank < steps[step].of_ranks.size(); ++rank) {
@@ -107,7 +105,7 @@ PlanEpoch epoch_of(const std::vector<PlannedStep>& steps, const std::vector<std:
       epoch.ranks[rank].push_back(std::move(batch));
     }
     gathered.resize(std::min<std::size_t>(gathered.size(), steps[step].num_real));
-    if (gathers) epoch.gathered_for_metrics->push_back(std::move(gathered));
+    if (request.gathers()) epoch.gathered_for_metrics->push_back(std::move(gathered));
     epoch.end_of_dataloader.push_back(step + 1 == steps.size());
   }
   return epoch;

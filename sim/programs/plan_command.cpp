@@ -1,6 +1,7 @@
 #include "sim/programs/plan_command.hpp"
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -37,11 +38,11 @@ Json answer(const std::string& line) {
 
 int answer_file(const std::string& path) {
   std::ifstream file(path);
-  check_config(path == "-" || file.good(), "--requests: {} cannot be read", path);
+  check_config(path == "-" || (file.good() && !std::filesystem::is_directory(path)), "--requests: {} cannot be read", path);
   std::istream& lines = path == "-" ? std::cin : file;
   for (std::string line; std::getline(lines, line);) std::cout << answer(line).dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
-  std::cout.flush();
-  check_config(std::cout.good(), "the answers cannot be written to standard output");
+  if (lines.bad()) throw Error(fmt::format("--requests: {} cannot be read to its end", path));
+  if (!std::cout.flush()) throw Error("the answers cannot be written to standard output");
   return 0;
 }
 
@@ -84,13 +85,12 @@ int plan_main(int argc, char** argv) {
   app.add_option("--dispatch-batches", request.dispatch_batches, "true: rank 0 reads for all; false: every rank reads");
   app.add_flag("--use-seedable-sampler,!--no-use-seedable-sampler", request.use_seedable_sampler, "The order is a function of seed and epoch");
   app.add_option("--skip-batches", request.skip_batches, "skip_first_batches, in the first epoch")->capture_default_str();
-  auto* json = app.add_flag("--json", arguments.json, "JSON instead of a table");
-  auto* plot = app.add_option("--plot", arguments.plot_file, "Draw the plan into this SVG file");
+  app.add_flag("--json", arguments.json, "JSON instead of a table");
+  app.add_option("--plot", arguments.plot_file, "Draw the plan into this SVG file");
   auto* file = app.add_option("--requests", arguments.requests_file, "Answer the requests of this file, one JSON object a line; - is standard input");
   for (auto* option : app.get_options()) {
     if (option != file && option->get_name() != "--help") file->excludes(option);
   }
-  (void)json, (void)plot;
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

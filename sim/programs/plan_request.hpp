@@ -24,6 +24,8 @@ struct PlanRequest {
   std::int64_t skip_batches = 0;  ///< skip_first_batches, in the first epoch only
 
   [[nodiscard]] bool dispatches() const { return dispatch_batches.value_or(iterable); }
+  /// Whether metrics are gathered: else ranks may differ in their number of steps.
+  [[nodiscard]] bool gathers() const { return even_batches || ranks == 1 || dispatch_batches.value_or(false); }
 };
 
 /// Batches of sample numbers: [step][place].

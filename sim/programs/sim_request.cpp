@@ -17,8 +17,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kVariable = "ACCEL_SIM";
-
 std::vector<std::string> impossible_values(const SimRequest& request) {
   std::vector<std::string> problems;
   if (request.ranks < 1) problems.push_back(fmt::format("ranks: expected 1 or more, got {}", request.ranks));
@@ -39,7 +37,7 @@ std::string to_json(const SimRequest& request) {
 
 SimRequest parse_sim_request(const std::string& text) {
   const auto json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  check_config(json.is_object(), "{}: expected one JSON object such as {}, got '{}'", kVariable, to_json({.ranks = 8}), text);
+  check_config(json.is_object(), "{}: expected one JSON object such as {}, got '{}'", kSimRequestVariable, to_json({.ranks = 8}), text);
   SimRequest request;
   JsonReader reader(json);
   reader.read("ranks", request.ranks, JsonReader::kRequired);
@@ -47,12 +45,12 @@ SimRequest parse_sim_request(const std::string& text) {
   reader.read("acknowledge", request.acknowledge);
   auto problems = reader.problems();
   for (auto& problem : impossible_values(request)) problems.push_back(std::move(problem));
-  check_config(problems.empty(), "{}: {}", kVariable, fmt::join(problems, "; "));
+  check_config(problems.empty(), "{}: {}", kSimRequestVariable, fmt::join(problems, "; "));
   return request;
 }
 
 std::optional<SimRequest> read_sim_request() {
-  const auto text = environment(kVariable);
+  const auto text = environment(kSimRequestVariable);
   return text ? std::optional(parse_sim_request(*text)) : std::nullopt;
 }
 
@@ -63,7 +61,7 @@ void acknowledge(const SimRequest& request) {
   const bool is_pipe = fstat(*request.acknowledge, &status) == 0 && S_ISFIFO(status.st_mode);
   check_config(is_pipe && write(*request.acknowledge, "r", 1) == 1,
                "{}: descriptor {}, on which sim-run waits for this program, is not open; start the program without closing it",
-               kVariable, *request.acknowledge);
+               kSimRequestVariable, *request.acknowledge);
 }
 
 }  // namespace accel::programs

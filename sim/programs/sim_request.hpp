@@ -5,6 +5,7 @@
 
 namespace accel::programs {
 
+inline constexpr const char* kSimRequestVariable = "ACCEL_SIM";
 inline constexpr const char* kBackends[] = {"sim", "gloo", "nccl"};
 
 /// What sim-run asks of a program of the user's own: one JSON object in the environment variable ACCEL_SIM. It may be set

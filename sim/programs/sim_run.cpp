@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -245,4 +247,7 @@ int run_main(int argc, char** argv) {
 }  // namespace
 }  // namespace accel::programs
 
-int main(int argc, char** argv) { return accel::programs::run_main(argc, argv); }
+int main(int argc, char** argv) {
+  std::signal(SIGCHLD, SIG_DFL);  // a parent may have had it ignored, and children could not be waited for
+  return accel::programs::run_main(argc, argv);
+}

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <iostream>
 
 #include "backends/launch/local_launch.hpp"
@@ -93,7 +94,10 @@ int wait_for(pid_t pid) {
   for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&signals, signal);
   sigprocmask(SIG_BLOCK, &signals, &before);
   int status = 0;
-  while (waitpid(pid, &status, WNOHANG) != pid) {
+  while (true) {
+    const auto ended = waitpid(pid, &status, WNOHANG);
+    if (ended == pid) break;
+    if (ended < 0 && errno != EINTR) throw Error(fmt::format("waiting for the program: {}", std::strerror(errno)));
     siginfo_t info{};
     const int signal = sigwaitinfo(&signals, &info);
     // What a terminal sends, it has sent to the program as well.
@@ -105,7 +109,7 @@ int wait_for(pid_t pid) {
 
 // One process, whose output is its own. Returns its exit code.
 int run_simulated(const UserProgram& program, const std::string& request) {
-  const int code = wait_for(launch::start_process({.command = program.command, .environment = {{"ACCEL_SIM", request}}}));
+  const int code = wait_for(launch::start_process({.command = program.command, .environment = {{kSimRequestVariable, request}}}));
   // A shell expects of a program that was interrupted to have died of it.
   if (code == 128 + SIGINT || code == 128 + SIGTERM || code == 128 + SIGHUP) raise(code - 128);
   if (code > kDiagnosed) std::cerr << "sim-run: '" << program.command.front() << "' " << launch::describe_exit_code(code) << std::endl;
@@ -114,7 +118,7 @@ int run_simulated(const UserProgram& program, const std::string& request) {
 
 int run_processes(const UserProgram& program, const std::string& request, int num_processes) {
   launch::LocalLaunchOptions options{.command = program.command, .num_processes = num_processes};
-  options.environment = {{"ACCEL_SIM", request}};
+  options.environment = {{kSimRequestVariable, request}};
   options.prefix_output = false;
   options.master_port = environment_int({"MASTER_PORT"}).value_or(0);
   const auto launched = launch::launch_local(options);

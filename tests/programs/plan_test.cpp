@@ -49,7 +49,7 @@ TEST(PlanTest, DroppedSamplesAreNamedAndUnevenEndsAreNotGathered) {
 
 TEST(PlanTest, AnErrorIsAnAnswerAndTheNextLineIsAnswered) {
   const auto lines = answers(R"({"length":4,"batch_size":3,"ranks":2,"split_batches":true}
-{"length":4,"batch_size":1,"ranks":2,"split_batches":true,"iterable":true}
+{"length":4,"batch_size":1,"ranks":2,"split_batches":true,"iterable":true,"dispatch_batches":false}
 no request
 {"length":-1,"batch_size":"3","raks":2}
 [1]
@@ -71,7 +71,21 @@ TEST(PlanTest, AnEmptySourceGivesNoBatchesInAnyMode) {
       requests += std::string(R"({"length":0,"batch_size":2,"ranks":3,"iterable":)") + iterable + R"(,"dispatch_batches":)" + dispatch + "}\n";
     }
   }
-  for (const auto& line : answers(requests)) EXPECT_EQ(line["epochs"][0]["ranks"], Json::parse("[[],[],[]]")) << line;
+  const auto lines = answers(requests);
+  ASSERT_EQ(lines.size(), 6);
+  for (const auto& line : lines) EXPECT_EQ(line["epochs"][0]["ranks"], Json::parse("[[],[],[]]")) << line;
+}
+
+TEST(PlanTest, NumbersAtTheEdgeOfTheirTypeAreAnswered) {
+  const auto lines = answers(R"({"length":4,"batch_size":9223372036854775807,"ranks":1}
+{"length":4,"batch_size":4611686018427387904,"ranks":4}
+{"length":4,"batch_size":1,"ranks":1,"skip_batches":9000000000000000000}
+{"length":4,"batch_size":1,"ranks":2,"iterable":true,"skip_batches":9000000000000000000})");
+  ASSERT_EQ(lines.size(), 4);
+  EXPECT_EQ(lines[0]["epochs"][0]["ranks"], Json::parse("[[[0,1,2,3]]]"));
+  EXPECT_EQ(lines[1]["error"], "ValueError");
+  EXPECT_EQ(lines[2]["epochs"][0]["ranks"], Json::parse("[[]]"));
+  EXPECT_EQ(lines[3]["epochs"][0]["ranks"], Json::parse("[[],[]]"));
 }
 
 TEST(PlanTest, FlagsMakeATableWithDuplicatesMarked) {
@@ -106,7 +120,7 @@ TEST(PlanTest, ThePictureHasABoxPerSampleAndRedOnesForDuplicates) {
 }
 
 TEST(PlanTest, WrongUsageIsExitTwo) {
-  for (const auto& options : std::vector<std::vector<std::string>>{{"--length", "5"}, {"--requests", "/no/such/file"}, {"--length", "x", "--batch-size", "1", "--ranks", "1"},
+  for (const auto& options : std::vector<std::vector<std::string>>{{"--length", "5"}, {"--requests", "/no/such/file"}, {"--requests", "/tmp"}, {"--length", "x", "--batch-size", "1", "--ranks", "1"},
                                                                    {"--length", "5", "--batch-size", "3", "--ranks", "2", "--split-batches"},
                                                                    {"--requests", "f", "--length", "3"}, {"--unknown"}}) {
     const auto run = plan(options);

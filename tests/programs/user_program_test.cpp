@@ -168,5 +168,11 @@ TEST_F(UserProgramTest, MalformedRequestIsExitCodeTwoWithAllProblems) {
   EXPECT_THAT(folder_.files(), IsEmpty()) << "no rank has begun";
 }
 
+TEST_P(UserProgramBackendTest, AParentThatIgnoresItsChildrensEndDoesNotMakeItHang) {
+  const auto run = run_command({"/bin/sh", "-c", "trap '' CHLD; exec \"$0\" \"$@\"", bin("sim-run"), "--ranks", "3", "--backend", GetParam(), "--",
+                                bin("faulty_program"), "ok", folder_.path()}, {.limit = kLimit});
+  EXPECT_EQ(run.exit_code, 0) << run.error;
+}
+
 }  // namespace
 }  // namespace accel::testing

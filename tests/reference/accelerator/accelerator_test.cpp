@@ -167,6 +167,16 @@ TEST_P(AcceleratorTest, MetricsHoldEverySampleOnceAndRefuseWhatCannotBeCut) {
   });
 }
 
+TEST_P(AcceleratorTest, SplitBatchesOfTheConstructorIsHonoured) {
+  on_ranks(
+      [&](Accelerator& accelerator, RankContext&) {
+        auto batches = accelerator.prepare(DataLoader(TensorDataset(at::arange(12)), {.batch_size = 6}));
+        EXPECT_EQ(batches.total_batch_size(), 6);
+        for (auto& [ids] : batches) EXPECT_EQ(ids.size(0), 2);
+      },
+      {.split_batches = true});
+}
+
 TEST_P(AcceleratorTest, ScheduleStepsOncePerRankAndOnlyWithTheOptimizer) {
   on_ranks(
       [&](Accelerator& accelerator, RankContext&) {

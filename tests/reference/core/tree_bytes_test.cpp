@@ -49,6 +49,12 @@ TEST(TreeBytesTest, EveryDtypeKeepsItsBytes) {
   }
 }
 
+TEST(TreeBytesTest, ConjugatedAndNegatedViewsAreSentAsTheyRead) {
+  const auto tensor = torch::complex(torch::arange(3.0), torch::ones(3)).conj();
+  EXPECT_TRUE(unpack<at::Tensor>(pack(tensor)).equal(tensor.resolve_conj()));
+  EXPECT_TRUE(unpack<at::Tensor>(pack(at::imag(tensor))).equal(at::imag(tensor).resolve_neg()));
+}
+
 TEST(TreeBytesTest, ShapesAloneAreAFewBytes) {
   const auto tensor = torch::ones({100, 100});
   const auto bytes = pack(tensor, TensorBytes::kShapeOnly);

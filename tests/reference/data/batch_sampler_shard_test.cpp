@@ -103,15 +103,17 @@ TEST(BatchSamplerShardTest, DropLastGivesNoStepThatSomeRanksLack) {
 TEST(BatchSamplerShardTest, NothingStaysNothing) { EXPECT_EQ(shards_of({}, {.knows_size = false}, {.num_ranks = 2}).ranks[1], Batches()); }
 
 TEST(BatchSamplerShardTest, ASamplerThatBreaksItsWordIsAnArgumentError) {
-  const auto message_of = [](const Batches& batches, ListedBatches::Claims claims) -> std::string {
+  const auto message_of = [](const Batches& batches, ListedBatches::Claims claims, int num_ranks = 2) -> std::string {
     try {
-      shards_of(batches, claims, {.num_ranks = 2});
+      shards_of(batches, claims, {.num_ranks = num_ranks});
     } catch (const ArgumentError& error) {
       return error.what();
     }
     return "no error";
   };
   EXPECT_THAT(message_of({{0}, {1, 2}}, {.batch_size = 2}), HasSubstr("is not the last"));
+  EXPECT_THAT(message_of({{0}, {1, 2}}, {.batch_size = 2}, 1), HasSubstr("is not the last"));
+  EXPECT_THAT(message_of({{0, 1}, {2}, {3, 4}}, {.batch_size = 2}), HasSubstr("is not the last"));
   EXPECT_THAT(message_of({{0, 1, 2}}, {.batch_size = 2}), HasSubstr("batch_size() says 2"));
   EXPECT_THAT(message_of({{0, 1}, {}}, {}), HasSubstr("is empty"));
   EXPECT_THAT(message_of({{0, 1}, {2}}, {.batch_size = 2, .drop_last = true}), HasSubstr("drop_last()"));

@@ -234,6 +234,15 @@ TEST_F(DataLoaderTest, ALoopInsideAnotherLeavesTheOuterOneActive) {
   EXPECT_THAT(at_end, ElementsAre(false, false, true));
 }
 
+TEST_F(DataLoaderTest, ALoopOverTheLoaderInsideItsOwnLoopIsAStateError) {
+  DataLoader plain(numbers(5), {.batch_size = 2});
+  auto loader = prepared(plain);
+  auto copy = skip_first_batches(loader, 1);
+  for ([[maybe_unused]] auto& batch : loader) EXPECT_THROW(whole_pass(copy), StateError);
+  EXPECT_FALSE(gradient_state().in_dataloader());
+  EXPECT_EQ(whole_pass(copy), Batches({{2, 3}, {4}}));
+}
+
 TEST_F(DataLoaderTest, APlainLoaderTellsTheRankNothing) {
   DataLoader loader(numbers(5), {.batch_size = 2});
   for ([[maybe_unused]] auto& batch : loader) EXPECT_FALSE(gradient_state().in_dataloader());

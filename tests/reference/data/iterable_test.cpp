@@ -95,7 +95,12 @@ TEST_F(IterableTest, ReadingStaysOneStepAheadOfTheLoop) {
 TEST_F(IterableTest, AWorkerReadsAheadAndChangesNothing) {
   auto loader = prepared(DataLoader(CountingStream{7}, {.batch_size = 2, .num_workers = 3}));
   EXPECT_EQ(whole_pass(loader), Batches({{0, 1}, {2, 3}, {4, 5}, {6}}));
-  EXPECT_EQ(whole_pass(skip_first_batches(loader, 1)), Batches({{2, 3}, {4, 5}, {6}}));
+  for (const bool dispatch : {false, true}) {
+    auto of_stream = prepared(DataLoader(CountingStream{9}, {.batch_size = 1, .num_workers = 1}), {.dispatch_batches = dispatch});
+    EXPECT_EQ(whole_pass(skip_first_batches(of_stream, 6)), Batches({{6}, {7}, {8}})) << dispatch;
+    auto of_dataset = prepared(DataLoader(std::views::iota(std::int64_t{0}, std::int64_t{9}), {.batch_size = 1, .num_workers = 2}), {.dispatch_batches = dispatch});
+    EXPECT_EQ(whole_pass(skip_first_batches(of_dataset, 6)), Batches({{6}, {7}, {8}})) << dispatch;
+  }
 }
 
 TEST_F(IterableTest, ADatasetIsToldTheEpochOfEachPass) {
@@ -136,6 +141,38 @@ TEST_F(IterableTest, AnEmptyStreamGivesNothing) {
     EXPECT_EQ(loader.iteration(), 0);
     EXPECT_FALSE(context_->gradient_state.in_dataloader());
   }
+}
+
+TEST_F(IterableTest, ADispatchedMapLoaderWithWorkersSkipsWhatItShould) {
+  struct Numbers {
+    [[nodiscard]] std::int64_t size() const { return 9; }
+    [[nodiscard]] std::int64_t get(std::int64_t index) const { return index; }
+  };
+  for (const bool dispatch : {false, true}) {
+    auto loader = prepared(DataLoader(Numbers(), {.batch_size = 1, .num_workers = 2}), {.dispatch_batches = dispatch});
+    for (const int skip : {1, 2, 3, 8, 9, 20}) {
+      Batches expected;
+      for (std::int64_t index = skip; index < 9; ++index) expected.push_back({index});
+      EXPECT_EQ(whole_pass(skip_first_batches(loader, skip)), expected) << "dispatch " << dispatch << ", skip " << skip;
+    }
+  }
+}
+
+TEST_F(IterableTest, AStreamThatDrawsIsReadByTheReadersGenerator) {
+  struct Drawing {
+    at::Tensor order;
+    std::int64_t place = 0;
+    void reset() {
+      order = torch::randperm(5, at::kLong);
+      place = 0;
+    }
+    std::optional<at::Tensor> next() { return place < 5 ? std::optional(order[place++]) : std::nullopt; }
+  };
+  auto loader = prepared(DataLoader(Drawing(), {.batch_size = 5, .num_workers = 1}));
+  const auto reference = context_->generator.clone();
+  const auto base_seed = static_cast<std::uint64_t>(draw_int64(reference));
+  EXPECT_EQ(whole_pass(loader), Batches({values_of(torch::randperm(5, make_generator(base_seed), at::kLong))}));
+  EXPECT_TRUE(context_->generator.get_state().equal(reference.get_state()));
 }
 
 TEST_F(IterableTest, AMapLoaderSkipsWithoutReading) {

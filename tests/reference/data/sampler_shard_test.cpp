@@ -1,8 +1,10 @@
 #include "reference/data/sampler_shard.hpp"
 
 #include <gmock/gmock.h>
+#include <torch/torch.h>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/random.hpp"
 
 using testing::ElementsAre;
 
@@ -22,7 +24,10 @@ class BackwardsSampler : public Sampler {
     for (auto sample = num_samples_; sample > 0; --sample) order.push_back(sample - 1);
     return order;
   }
-  void end_pass() override { ++num_ended; }
+  std::vector<std::int64_t> continue_pass() override {
+    ++num_ended;
+    return {};
+  }
 
   int num_begun = 0, num_ended = 0;
 
@@ -78,6 +83,33 @@ TEST(SamplerShardTest, RanksCutAcceleratesSeedableOrder) {
   };
   EXPECT_EQ(shard_of(0), std::pair(Batches({{7, 0}, {1, 5}}), Batches({{3, 6}, {2, 1}})));
   EXPECT_EQ(shard_of(1), std::pair(Batches({{3, 4}, {2, 6}}), Batches({{5, 7}, {4, 0}})));
+}
+
+TEST(SamplerShardTest, ASamplerOfAnotherSizeThanItSaysIsAnArgumentError) {
+  class Lying : public Sampler {
+   public:
+    explicit Lying(std::int64_t given) : given_(given) {}
+    [[nodiscard]] std::int64_t size() const override { return 4; }
+    std::vector<std::int64_t> begin_pass() override { return std::vector<std::int64_t>(given_, 0); }
+
+   private:
+    std::int64_t given_;
+  };
+  for (const std::int64_t given : {3, 5}) {
+    SamplerShard shard(std::make_shared<Lying>(given), {.batch_size = 2}, /*rank=*/0);
+    EXPECT_THROW(whole_pass(shard), ArgumentError) << given;
+  }
+}
+
+TEST(SamplerShardTest, PartsAreDrawnWhenAStepNeedsThem) {
+  const auto generator = make_generator(3), reference = make_generator(3);
+  SamplerShard shard(std::make_shared<RandomSampler>(4, RandomSamplerOptions{.num_samples = 12, .generator = generator}), {.batch_size = 2}, /*rank=*/0);
+  shard.begin_pass();
+  for (int step = 0; step < 6; ++step) {
+    shard.next();
+    if (step % 2 == 0) torch::randperm(4, reference, at::kLong);
+    EXPECT_TRUE(generator.get_state().equal(reference.get_state())) << "step " << step;
+  }
 }
 
 TEST(SamplerShardTest, ABatchThatCannotBeSplitIsAnArgumentError) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
+#include "reference/core/errors.hpp"
 #include "reference/core/random.hpp"
 
 using testing::ElementsAre;
@@ -17,7 +18,7 @@ std::vector<std::int64_t> randperm(std::int64_t size, const at::Generator& gener
 
 std::vector<std::int64_t> whole_pass(Sampler& sampler) {
   auto order = sampler.begin_pass();
-  sampler.end_pass();
+  for (auto more = sampler.continue_pass(); !more.empty(); more = sampler.continue_pass()) order.insert(order.end(), more.begin(), more.end());
   return order;
 }
 
@@ -29,17 +30,17 @@ TEST(SequentialSamplerTest, SamplesAreVisitedInOrderInEveryPass) {
 }
 
 TEST(RandomSamplerTest, APassIsAPermutationOfItsGenerator) {
-  RandomSampler sampler(20, make_generator(5));
+  RandomSampler sampler(20, {.generator = make_generator(5)});
   EXPECT_EQ(sampler.begin_pass(), randperm(20, make_generator(5)));
 }
 
 TEST(RandomSamplerTest, TheEndOfAPassDrawsASecondPermutation) {
   const auto generator = make_generator(5), reference = make_generator(5);
-  RandomSampler sampler(20, generator);
+  RandomSampler sampler(20, {.generator = generator});
   sampler.begin_pass();
   randperm(20, reference);
   EXPECT_TRUE(generator.get_state().equal(reference.get_state()));
-  sampler.end_pass();
+  EXPECT_TRUE(sampler.continue_pass().empty());
   EXPECT_FALSE(generator.get_state().equal(reference.get_state()));
   randperm(20, reference);
   EXPECT_TRUE(generator.get_state().equal(reference.get_state()));
@@ -58,9 +59,82 @@ TEST(RandomSamplerTest, WithoutAGeneratorAPassIsSeededByOneDrawOfTheDefaultOne) 
 
 TEST(RandomSamplerTest, NoSamplesDrawNoPermutation) {
   const auto generator = make_generator(5);
-  RandomSampler sampler(0, generator);
+  RandomSampler sampler(0, {.generator = generator});
   EXPECT_TRUE(whole_pass(sampler).empty());
   EXPECT_TRUE(generator.get_state().equal(make_generator(5).get_state()));
+}
+
+// What torch 2.11 gives for a generator seeded with 7, and the next number that it draws below 1,000,000: all that was drawn
+// of it has been drawn here.
+std::int64_t next_number(const at::Generator& generator) { return torch::randint(0, 1000000, {1}, generator, at::kLong).item<std::int64_t>(); }
+
+TEST(RandomSamplerTest, DrawsWithReplacementArePythons) {
+  const auto generator = make_generator(7);
+  RandomSampler sampler(5, {.replacement = true, .num_samples = 35, .generator = generator});
+  EXPECT_EQ(sampler.size(), 35);
+  EXPECT_THAT(whole_pass(sampler), ElementsAre(0, 2, 1, 1, 3, 2, 2, 4, 3, 1, 3, 1, 3, 2, 2, 0, 1, 2, 3, 3, 1, 0, 0, 1, 3, 3, 3, 2, 0, 3, 1, 0, 1, 3, 0));
+  EXPECT_EQ(next_number(generator), 293176);
+}
+
+TEST(RandomSamplerTest, MoreSamplesThanThereAreAreFurtherPermutations) {
+  const auto generator = make_generator(7);
+  RandomSampler sampler(5, {.num_samples = 12, .generator = generator});
+  EXPECT_THAT(whole_pass(sampler), ElementsAre(0, 1, 3, 2, 4, 3, 4, 1, 2, 0, 3, 2));
+  EXPECT_EQ(next_number(generator), 296008);
+}
+
+TEST(RandomSamplerTest, SamplesOfNothingAreAnArgumentError) {
+  EXPECT_THROW(RandomSampler(0, {.num_samples = 3}), ArgumentError);
+  EXPECT_THROW(RandomSampler(3, {.num_samples = -1}), ArgumentError);
+}
+
+TEST(SubsetRandomSamplerTest, ThePermutationIsPythons) {
+  const auto generator = make_generator(7);
+  SubsetRandomSampler sampler({10, 20, 30, 40, 50}, generator);
+  EXPECT_THAT(whole_pass(sampler), ElementsAre(10, 20, 40, 30, 50));
+  EXPECT_EQ(next_number(generator), 953283);
+  const GeneratorScope scope(make_generator(7));
+  SubsetRandomSampler without({10, 20, 30, 40, 50});
+  EXPECT_THAT(whole_pass(without), ElementsAre(10, 20, 40, 30, 50));
+}
+
+TEST(WeightedRandomSamplerTest, TheDrawsArePythons) {
+  const std::vector<double> weights{0.1, 0.9, 0.4, 3.0};
+  WeightedRandomSampler with(weights, {.num_samples = 6, .generator = make_generator(7)});
+  EXPECT_THAT(whole_pass(with), ElementsAre(2, 2, 3, 3, 3, 3));
+  WeightedRandomSampler without(weights, {.num_samples = 3, .replacement = false, .generator = make_generator(7)});
+  EXPECT_THAT(whole_pass(without), ElementsAre(1, 3, 0));
+}
+
+TEST(WeightedRandomSamplerTest, WhatIsNoProbabilityIsAnArgumentError) {
+  EXPECT_THROW(WeightedRandomSampler({1, -1}, {}), ArgumentError);
+  EXPECT_THROW(WeightedRandomSampler({0, 0}, {}), ArgumentError);
+  EXPECT_THROW(WeightedRandomSampler({1, 0}, {.num_samples = 2, .replacement = false}), ArgumentError);
+  EXPECT_THROW(WeightedRandomSampler({1}, {.num_samples = 0}), ArgumentError);
+}
+
+TEST(DistributedSamplerTest, ThePartsArePythons) {
+  const auto part = [](std::int64_t length, bool drop_last, bool shuffle, int rank, std::int64_t epoch) {
+    DistributedSampler sampler(length, {.num_replicas = 3, .rank = rank, .shuffle = shuffle, .seed = 4, .drop_last = drop_last});
+    sampler.set_epoch(epoch);
+    const auto order = whole_pass(sampler);
+    EXPECT_EQ(sampler.size(), static_cast<std::int64_t>(order.size()));
+    return order;
+  };
+  EXPECT_THAT(part(7, false, true, 0, 0), ElementsAre(3, 4, 6));
+  EXPECT_THAT(part(7, false, true, 1, 1), ElementsAre(0, 6, 1));
+  EXPECT_THAT(part(7, false, true, 2, 1), ElementsAre(4, 5, 0));
+  EXPECT_THAT(part(7, false, false, 2, 0), ElementsAre(2, 5, 1));
+  EXPECT_THAT(part(7, true, true, 1, 1), ElementsAre(0, 6));
+  EXPECT_THAT(part(2, false, true, 2, 1), ElementsAre(1));
+  EXPECT_THAT(part(0, false, true, 0, 0), ElementsAre());
+  EXPECT_THROW(DistributedSampler(7, {.num_replicas = 2, .rank = 2}), ArgumentError);
+}
+
+TEST(SeedableRandomSamplerTest, DrawsWithReplacementAreAcceleratesForEachEpoch) {
+  SeedableRandomSampler sampler(5, /*data_seed=*/3, {.replacement = true, .num_samples = 7});
+  EXPECT_THAT(whole_pass(sampler), ElementsAre(1, 3, 2, 2, 0, 0, 0));
+  EXPECT_THAT(whole_pass(sampler), ElementsAre(0, 4, 1, 3, 4, 1, 4));
 }
 
 // The permutations that Accelerate gave for data_seed 7.
@@ -87,7 +161,7 @@ TEST(SeedableRandomSamplerTest, TheEpochThatItIsToldCounts) {
 TEST(SeedableRandomSamplerTest, WhatWasDrawnBeforeDoesNotMatter) {
   const auto generator = make_generator(1);
   draw_int64(generator);
-  SeedableRandomSampler sampler(8, /*data_seed=*/7, generator);
+  SeedableRandomSampler sampler(8, /*data_seed=*/7, {.generator = generator});
   EXPECT_THAT(sampler.begin_pass(), ElementsAre(7, 0, 3, 4, 1, 5, 2, 6));
 }
 

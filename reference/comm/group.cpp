@@ -88,17 +88,15 @@ Work Group::broadcast(at::Tensor& tensor, int root) const {
 
 at::Tensor Group::all_gather(const at::Tensor& tensor) const {
   const c10::NoGradGuard no_grad;
-  const auto input = tensor.detach().contiguous();
+  auto input = tensor.detach().contiguous();
   if (!state_->process_group) return input.clone();
   auto sizes = input.sizes().vec();
   check_argument(!sizes.empty(), "all_gather: the tensor has no dimension 0; expected (n, ...)");
   sizes[0] *= size();
   auto output = at::empty(sizes, input.options());
-  std::vector<std::vector<at::Tensor>> outputs{output.chunk(size())};
   if (input.numel() == 0) return output;
-  std::vector<at::Tensor> inputs{input};
   auto what = state_->next("all_gather");
-  with_context(what, [&] { return Work(state_->process_group->allgather(outputs, inputs), what); }).wait();
+  with_context(what, [&] { return Work(state_->process_group->_allgather_base(output, input), what); }).wait();
   return output;
 }
 

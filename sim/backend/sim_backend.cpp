@@ -70,12 +70,17 @@ Call call_of(std::string_view op, const std::vector<at::Tensor>& tensors, std::s
   return call;
 }
 
-// The P parts of a tensor whose first dimension, or whole, is cut evenly.
-std::vector<at::Tensor> parts_of(const at::Tensor& tensor, const at::Tensor& part, int count, std::string_view op) {
+// That a tensor is contiguous and holds as much as `count` parts.
+void check_parts(const at::Tensor& tensor, const at::Tensor& part, int count, std::string_view op) {
   check_argument(tensor.numel() == part.numel() * count && tensor.scalar_type() == part.scalar_type(),
                  "{}: {} elements of {} on one side, {} of {} on the other; expected {} times as many of one dtype", op,
                  tensor.numel(), c10::toString(tensor.scalar_type()), part.numel(), c10::toString(part.scalar_type()), count);
   check_argument(tensor.is_contiguous(), "{}: the large tensor is not contiguous; pass a contiguous one", op);
+}
+
+// The P parts of a tensor whose first dimension, or whole, is cut evenly.
+std::vector<at::Tensor> parts_of(const at::Tensor& tensor, const at::Tensor& part, int count, std::string_view op) {
+  check_parts(tensor, part, count, op);
   std::vector<at::Tensor> parts;
   const auto flat = tensor.view({count, part.numel()});
   for (int index = 0; index < count; ++index) parts.push_back(flat[index].view(part.sizes()));
@@ -168,9 +173,9 @@ SimBackend::WorkPtr SimBackend::allgather(std::vector<Tensors>& outputs, Tensors
 }
 
 SimBackend::WorkPtr SimBackend::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) {
-  auto parts = parts_of(output, input, getSize(), "all_gather_into_tensor");
-  return join(c10d::OpType::_ALLGATHER_BASE, call_of("all_gather_into_tensor", {input}),
-              {.inputs = {input}, .outputs = std::move(parts)}, {{output}}, [](AllBuffers ranks) { all_gather(ranks); });
+  check_parts(output, input, getSize(), "all_gather_into_tensor");
+  return join(c10d::OpType::_ALLGATHER_BASE, call_of("all_gather_into_tensor", {input}), {.inputs = {input}, .outputs = {output}}, {{output}},
+              [](AllBuffers ranks) { all_gather_into_tensor(ranks); });
 }
 
 SimBackend::WorkPtr SimBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions&) {

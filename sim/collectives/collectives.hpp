@@ -39,6 +39,8 @@ void reduce(AllBuffers ranks, ReduceKind kind, int root, const ParallelFor& para
 void broadcast(AllBuffers ranks, int root);
 /// For k inputs: rank r's `inputs[i]` goes to every rank's `outputs[r * k + i]`.
 void all_gather(AllBuffers ranks);
+/// `outputs` holds one tensor, of all ranks' elements in the order of the ranks.
+void all_gather_into_tensor(AllBuffers ranks);
 /// Rank r's `inputs[0]` goes to `outputs[r]` of `root`.
 void gather(AllBuffers ranks, int root);
 /// `inputs[r]` of `root` goes to rank r's `outputs[0]`.

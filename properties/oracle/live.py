@@ -53,9 +53,9 @@ class Report:
                 print(f"       again: {shlex.join(self._command + again)}", flush=True)
 
 
-def run(command, stdout=subprocess.DEVNULL, env=None):
+def run(command, stdout=subprocess.DEVNULL, folder=None):
     """Returns why a command failed, None if it did not."""
-    options = {"stdin": subprocess.DEVNULL, "stdout": stdout, "stderr": subprocess.PIPE, "text": True, "env": env}
+    options = {"stdin": subprocess.DEVNULL, "stdout": stdout, "stderr": subprocess.PIPE, "text": True, "cwd": folder}
     try:
         done = subprocess.run(command, timeout=RUN_SECONDS, **options)
     except subprocess.TimeoutExpired:
@@ -170,7 +170,7 @@ def compare_everything(report, arguments, rng):
     requests = [plan_requests.random_request(rng) for _ in range(arguments.requests)]
     numbers = random_number_requests(rng)
 
-    report.add("the scripts' own tests", run([sys.executable, "-m", "unittest", "compare_test", "rank_group_test"], cwd=HERE), [])
+    report.add("the scripts' own tests", run([sys.executable, "-m", "unittest", "compare_test", "rank_group_test"], folder=HERE), [])
     say(f"{len(requests)} plan requests")
     compare_plans(report, arguments, requests)
     say(f"{len(numbers)} sets of random numbers on {experiments.RANKS} ranks")

@@ -28,7 +28,7 @@ class BatchStream {
   virtual ~BatchStream() = default;
   virtual std::optional<Issued<Batch>> next() = 0;
   /// Passes over one batch, without making it where that can be; false at the end.
-  virtual bool skip() = 0;
+  virtual bool skip() { return next().has_value(); }
 };
 
 /// Batches of a map-style dataset: the steps' indices, fetched here or by workers, in order.
@@ -57,7 +57,7 @@ class IndexedBatches : public BatchStream<Batch> {
     return ready.get();
   }
 
-  bool skip() override { return workers_ ? next().has_value() : steps_.next().has_value(); }
+  bool skip() override { return workers_ ? BatchStream<Batch>::skip() : steps_.next().has_value(); }
 
  private:
   void start_workers() {
@@ -99,8 +99,6 @@ class ReadAhead : public BatchStream<Batch> {
     return ready.get();
   }
 
-  bool skip() override { return next().has_value(); }  // by the reader, whose generator it is
-
  private:
   void read_ahead() {
     auto task = std::make_shared<std::packaged_task<std::optional<Issued<Batch>>()>>([this] { return source_->next(); });
@@ -129,8 +127,6 @@ class LookAhead : public BatchStream<Batch> {
     current->is_last = !ahead_;
     return current;
   }
-
-  bool skip() override { return started_ ? next().has_value() : source_->skip(); }
 
  private:
   std::unique_ptr<BatchStream<Batch>> source_;

@@ -68,8 +68,6 @@ class DispatchedBatches : public BatchStream<Batch> {
     return Issued<Batch>{slice_rows(batch, {.begin = begin, .end = begin + rows}), rows, announcement.is_last ? announcement.num_rows : 0, announcement.is_last};
   }
 
-  bool skip() override { return next().has_value(); }
-
  private:
   // The first step is read even if it is skipped: the start of the epoch fills its last step.
   std::optional<Batch> start() {

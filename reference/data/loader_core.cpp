@@ -4,6 +4,8 @@
 #include <ATen/ops/full.h>
 #include <fmt/ranges.h>
 
+#include <utility>
+
 #include "reference/core/errors.hpp"
 #include "reference/data/batch_sampler_shard.hpp"
 #include "reference/data/sampler_shard.hpp"
@@ -184,7 +186,11 @@ std::uint64_t LoaderCore::Pass::start() {
   return base_seed;
 }
 
-LoaderCore::Pass::~Pass() {
+LoaderCore::Pass::~Pass() { close(); }
+
+// Once: after its end, another pass may be open.
+void LoaderCore::Pass::close() {
+  if (!std::exchange(is_open_, false)) return;
   core_.has_open_pass_ = false;
   if (core_.is_prepared()) core_.shard_.context->gradient_state.remove(&active_);
 }
@@ -196,8 +202,7 @@ void LoaderCore::Pass::mark_end(std::int64_t remainder, std::optional<std::int64
 }
 
 void LoaderCore::Pass::finish(bool any_batch) {
-  core_.has_open_pass_ = false;
-  if (core_.is_prepared()) core_.shard_.context->gradient_state.remove(&active_);
+  close();
   if (any_batch) ++core_.iteration_;
 }
 

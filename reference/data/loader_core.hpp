@@ -96,8 +96,10 @@ class LoaderCore {
 
    private:
     void begin();
+    void close();
 
     LoaderCore& core_;
+    bool is_open_ = true;
     ActiveLoader active_;
   };
 

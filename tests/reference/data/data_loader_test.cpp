@@ -243,6 +243,17 @@ TEST_F(DataLoaderTest, ALoopOverTheLoaderInsideItsOwnLoopIsAStateError) {
   EXPECT_EQ(whole_pass(copy), Batches({{2, 3}, {4}}));
 }
 
+TEST_F(DataLoaderTest, AnIteratorThatIsKeptAfterItsEndDoesNotCloseALaterPass) {
+  DataLoader plain(numbers(2), {.batch_size = 1});
+  auto loader = prepared(plain);
+  auto kept = std::make_optional(loader.begin());
+  for (int batch = 0; batch < 2; ++batch) ++*kept;
+  for ([[maybe_unused]] auto& batch : loader) {
+    kept.reset();
+    EXPECT_THROW(whole_pass(loader), StateError);
+  }
+}
+
 TEST_F(DataLoaderTest, APlainLoaderTellsTheRankNothing) {
   DataLoader loader(numbers(5), {.batch_size = 2});
   for ([[maybe_unused]] auto& batch : loader) EXPECT_FALSE(gradient_state().in_dataloader());

@@ -102,9 +102,10 @@ template <typename Dataset>
 std::pair<std::int64_t, std::int64_t> length_and_count(Accelerator& accelerator, const PlanRequest& request, Dataset dataset) {
   DataLoader plain(std::move(dataset), {.batch_size = request.batch_size, .shuffle = request.shuffle, .drop_last = request.drop_last});
   auto loader = skip_first_batches(accelerator.prepare(plain), request.skip_batches);
+  const auto length = loader.size();
   std::int64_t count = 0;
   for ([[maybe_unused]] auto& batch : loader) ++count;
-  return {loader.size(), count};
+  return {length, count};
 }
 
 TEST(LoaderLaws, LengthIsTheNumberOfBatchesInEveryMode) {

@@ -252,5 +252,145 @@ TEST(ResumeLaws, TheLawCatchesEveryPlantedBug) {
   for (const auto& [name, bug] : bugs) expect_property_fails(name, 400, [&] { check_master_law(Backend::kSim, bug); });
 }
 
+// --- another number of ranks, or of workers --------------------------------------------------------------------------
+
+/// The numbers that all ranks are given in each step of an epoch, duplicates left out, over lives of different numbers of ranks.
+std::vector<std::vector<std::int64_t>> gathered_over_lives(Case c, const std::vector<int>& ranks, const std::vector<int>& workers, const std::string& order, bool loses_place) {
+  std::vector<std::vector<std::int64_t>> steps;
+  std::vector<std::string> saved;  // per rank; rank 0's serves another number of ranks
+  for (std::size_t number = 0; number < ranks.size(); ++number) {
+    const bool is_last = number + 1 == ranks.size();
+    std::vector<std::string> next(ranks[number]);
+    run_ranks(Backend::kSim, ranks[number], [&](RankContext& rank) {
+      Accelerator accelerator({.dataloader_config = {.split_batches = c.split, .dispatch_batches = c.dispatch, .order = order}}, rank);
+      set_seed(7);
+      DataLoaderOptions options{.batch_size = c.batch_size, .shuffle = c.source == Source::kShuffled, .num_workers = workers[number % workers.size()]};
+      options.sampler = sampler_of(c);
+      const auto read = [&](auto loader) {
+        if (!saved.empty()) {
+          auto state = loader_state_of(unpack<Value>(saved[saved.size() == next.size() ? rank.rank : 0]));
+          if (loses_place) state.pass.reset();
+          loader.load_state_dict(to_value(state));
+        }
+        auto left = is_last ? std::int64_t{-1} : c.cuts[number];
+        const auto save = [&] { next[rank.rank] = pack(loader.state_dict()); };
+        if (left == 0) return save();
+        for (auto& batch : loader) {
+          const auto all = accelerator.gather_for_metrics(std::get<0>(batch));
+          if (rank.rank == 0) steps.emplace_back(all.template const_data_ptr<std::int64_t>(), all.template const_data_ptr<std::int64_t>() + all.numel());
+          if (--left == 0) return save();
+        }
+      };
+      if (c.source == Source::kStream) {
+        read(accelerator.prepare(DataLoader(NoisyStream{.length = c.length}, options)));
+      } else {
+        read(accelerator.prepare(DataLoader(NoisyDataset{.length = c.length}, options)));
+      }
+    });
+    if (next.front().empty()) break;  // the epoch was over
+    saved = std::move(next);
+  }
+  return steps;
+}
+
+void check_elastic(bool loses_place) {
+  Case c;
+  c.source = *rc::gen::element(Source::kInOrder, Source::kShuffled, Source::kReplacement, Source::kSubset, Source::kWeighted, Source::kStream);
+  c.length = *rc::gen::inRange<std::int64_t>(1, 60);
+  c.batch_size = *rc::gen::inRange<std::int64_t>(1, 4);
+  c.dispatch = *rc::gen::arbitrary<bool>();
+  std::vector<int> ranks, workers;
+  for (int life = *rc::gen::inRange(2, 5); life > 0; --life) {
+    ranks.push_back(*rc::gen::inRange(1, 6));
+    workers.push_back(c.source == Source::kStream ? 0 : *rc::gen::inRange(0, 3));
+    c.cuts.push_back(*rc::gen::inRange<std::int64_t>(0, 4));
+  }
+  // Before its first pass one rank alone has no order: it is drawn from the default generator then.
+  if (ranks.front() == 1) c.cuts.front() = std::max<std::int64_t>(c.cuts.front(), 1);
+  RC_LOG(fmt::format("{}, ranks {}, workers {}", describe(c), ranks, workers));
+  std::vector<std::int64_t> seen, expected;
+  for (const auto& step : gathered_over_lives(c, ranks, workers, "accelerate", loses_place)) seen.insert(seen.end(), step.begin(), step.end());
+  // The order is that of the first life, whoever reads on.
+  for (const auto& step : gathered_over_lives(c, {ranks.front()}, {0}, "accelerate", false)) expected.insert(expected.end(), step.begin(), step.end());
+  RC_ASSERT(seen == expected);
+}
+
+TEST(ElasticLaws, AStateOfSomeRanksIsReadOnByOthersAndEverySampleComesOnce) { expect_property(300, [] { check_elastic(false); }); }
+TEST(ElasticLaws, ThatLawCatchesAPlaceThatIsLost) { expect_property_fails("the place is lost", 100, [] { check_elastic(true); }); }
+
+void check_elastic_order(const std::string& order) {
+  Case c;
+  c.source = *rc::gen::element(Source::kInOrder, Source::kShuffled, Source::kReplacement, Source::kStream);
+  c.length = *rc::gen::inRange<std::int64_t>(1, 60);
+  c.batch_size = 12;
+  c.dispatch = *rc::gen::arbitrary<bool>();
+  const std::vector<int> divisors{1, 2, 3, 4, 6, 12};
+  const auto any = [&] { return divisors[*rc::gen::inRange<std::size_t>(0, divisors.size())]; };
+  const std::vector<int> ranks{any(), any(), any()}, workers{0, c.source == Source::kStream ? 0 : 2};
+  c.cuts = {*rc::gen::inRange<std::int64_t>(0, 3), *rc::gen::inRange<std::int64_t>(0, 3), 0};
+  RC_LOG(fmt::format("{}, ranks {}", describe(c), ranks));
+  RC_ASSERT(gathered_over_lives(c, ranks, workers, order, false) == gathered_over_lives(c, {1}, {0}, order, false));
+}
+
+TEST(ElasticLaws, AnElasticOrdersStepsDoNotDependOnTheNumberOfRanks) { expect_property(200, [] { check_elastic_order("elastic"); }); }
+TEST(ElasticLaws, ThatLawCatchesStepsThatGrowWithTheRanks) { expect_property_fails("accelerate's order", 100, [] { check_elastic_order("accelerate"); }); }
+
+TEST(ElasticLaws, TheLastStepOfAnElasticOrderIsTheSameForOneRank) {
+  const auto whole_step = [](int ranks, bool dispatch) {
+    std::vector<std::int64_t> rows(ranks);
+    run_ranks(Backend::kSim, ranks, [&](RankContext& rank) {
+      Accelerator accelerator({.dataloader_config = {.dispatch_batches = dispatch, .order = "elastic"}}, rank);
+      set_seed(3);
+      for (auto& [ids] : accelerator.prepare(DataLoader(TensorDataset(at::arange(5)), {.batch_size = 4, .shuffle = true}))) rows[rank.rank] += (ids * ids + 1).sum().item<std::int64_t>();
+    });
+    return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
+  };
+  for (const bool dispatch : {false, true}) {
+    EXPECT_EQ(whole_step(1, false), whole_step(2, dispatch));
+    EXPECT_EQ(whole_step(1, false), whole_step(4, dispatch));
+    EXPECT_EQ(whole_step(1, false), whole_step(1, dispatch));
+  }
+}
+
+// --- states that do not fit ------------------------------------------------------------------------------------------
+
+std::string refusal(RankContext& rank, const Value& state, std::int64_t length = 10) {
+  Accelerator accelerator({}, rank);
+  auto loader = accelerator.prepare(DataLoader(NoisyDataset{.length = length}, {.batch_size = 2}));
+  try {
+    loader.load_state_dict(state);
+  } catch (const CheckpointError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(LoaderStateTest, AStateThatDoesNotFitIsRefusedWithAllThatIsWrong) {
+  run_ranks(Backend::kSim, 2, [](RankContext& rank) {
+    Accelerator accelerator({}, rank);
+    auto loader = accelerator.prepare(DataLoader(NoisyDataset{.length = 10}, {.batch_size = 2}));
+    const auto state = loader.state_dict();
+    EXPECT_EQ(refusal(rank, state), "accepted");
+    auto of_the_other = loader_state_of(state);
+    of_the_other.process_index = 1 - rank.rank;
+    of_the_other.num_samples = 11;
+    of_the_other.source = "stream";
+    EXPECT_THAT(refusal(rank, to_value(of_the_other)),
+                ::testing::AllOf(::testing::HasSubstr("a dataset of 11 samples, this one has 10"), ::testing::HasSubstr(fmt::format("this is rank {}", rank.rank)),
+                                 ::testing::HasSubstr("reads stream, this one reads samples")));
+    EXPECT_THAT(refusal(rank, Value::Dict{{"epoch", 1.5}, {"format", 2}}),
+                ::testing::AllOf(::testing::HasSubstr("epoch: expected int, got float"), ::testing::HasSubstr("order: missing"), ::testing::HasSubstr("format: this build reads 1, got 2")));
+    EXPECT_THAT(refusal(rank, Value(3)), ::testing::HasSubstr("this is no state of a loader"));
+  });
+}
+
+TEST(LoaderStateTest, LoadingInsideALoopIsAStateError) {
+  run_ranks(Backend::kSim, 1, [](RankContext& rank) {
+    auto loader = Accelerator({}, rank).prepare(DataLoader(NoisyDataset{.length = 4}, {.batch_size = 2}));
+    const auto state = loader.state_dict();
+    for ([[maybe_unused]] auto& batch : loader) EXPECT_THROW(loader.load_state_dict(state), StateError);
+  });
+}
+
 }  // namespace
 }  // namespace accel::testing

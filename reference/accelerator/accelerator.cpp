@@ -237,7 +237,7 @@ Accelerator::MetricRows Accelerator::metric_rows() const {
       const auto begin = static_cast<std::int64_t>(rank) * own;
       rows.kept.push_back({.begin = begin, .end = begin + real[rank]});
     }
-  } else if (state.end_of_dataloader() && state.remainder() > 0 && own * data_parallel_.size != state.remainder()) {
+  } else if (state.end_of_dataloader() && state.remainder() > 0 && (data_parallel_.size > 1 || own != state.remainder())) {
     rows.kept = {{.begin = 0, .end = state.remainder()}};
   }
   if (!rows.kept.empty()) rows.of_this_rank = own;

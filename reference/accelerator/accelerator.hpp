@@ -172,7 +172,8 @@ class Accelerator {
   /// the others' gradient reductions, with zeros, until all are done; then all have the model of the rank that was last.
   /// Gradients are divided by the number of ranks, whoever takes part. Loaders are as they were behind it, also if the body
   /// throws. Only with even_batches off is there anything to join. Of several models, each runs forward and backward in turn,
-  /// in the order in which they are named here. Collective.
+  /// in the order in which they are named here. With gradient accumulation set sync_with_dataloader to false: the ranks' last
+  /// batches are not the same. Collective.
   ///
   ///     accelerator.join_uneven_inputs({model}, {.even_batches = false}, [&] { for (auto& batch : loader) ...; });
   ///

@@ -89,7 +89,7 @@ class DataLoader {
           core_->context(), [loader = *this, &pass] { return loader.read(pass); },
           typename detail::DispatchedBatches<Batch>::Options{
               .batches_per_step = core_->batches_per_step(), .drop_last = core_->options().drop_last, .num_parts = core_->data_parallel().size,
-              .part = core_->data_parallel().rank, .resumed = resumed, .read_start = read_start(pass), .slice = slice_for_dispatch_});
+              .part = core_->data_parallel().rank, .full_rows = core_->full_rows(), .resumed = resumed, .read_start = read_start(pass), .slice = slice_for_dispatch_});
     }
     if (!core_->is_prepared()) return read(pass);
     if (core_->reads_own_parts() && core_->even_batches()) {

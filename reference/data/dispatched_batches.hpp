@@ -53,6 +53,7 @@ class DispatchedBatches : public BatchStream<Batch> {
     bool drop_last = false;  ///< a last step of fewer batches
     int num_parts = 1;       ///< into which a step is cut: ranks that read different samples
     int part = 0;            ///< this rank's
+    std::int64_t full_rows = 0;  ///< of every step, the last one too; 0: the last one shrinks
     at::Tensor resumed;      ///< see RankReader
     ReadStart<Batch> read_start;  ///< set if the pass begins behind its first step
     std::function<Batch(const Batch& step, RowRange rows, int part)> slice = {};  ///< default: slice_rows
@@ -104,7 +105,7 @@ class DispatchedBatches : public BatchStream<Batch> {
     return step;
   }
 
-  void keep_first_rows(const Batch& step) { first_rows_ = slice_rows(step, {.end = std::min<std::int64_t>(options_.num_parts, rows_of(step))}); }
+  void keep_first_rows(const Batch& step) { first_rows_ = slice_rows(step, {.end = std::min(std::max<std::int64_t>(options_.full_rows, options_.num_parts), rows_of(step))}); }
 
   static std::int64_t rows_of(const Batch& batch) {
     const auto rows = num_rows(batch);
@@ -126,7 +127,7 @@ class DispatchedBatches : public BatchStream<Batch> {
         marks_.back() = ahead_marks_.back();  // the rank's own: before it read ahead
         announcement.is_last = !ahead_;
         announcement.num_rows = rows_of(*step);
-        const auto plan = plan_dispatch({.num_rows = announcement.num_rows, .num_ranks = options_.num_parts, .is_last = announcement.is_last});
+        const auto plan = plan_dispatch({.num_rows = announcement.num_rows, .num_ranks = options_.num_parts, .is_last = announcement.is_last, .full_rows = options_.full_rows});
         announcement.rows_per_rank = plan.rows_per_rank;
         batch = map_tensors(padded(std::move(*step), plan.num_padding), [&](const at::Tensor& tensor) { return channel_.on_device(tensor); });
         announcement.text = pack(batch, TensorBytes::kShapeOnly);

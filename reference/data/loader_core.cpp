@@ -141,6 +141,8 @@ LoaderCore::LoaderCore(const LoaderCore& plain, ShardOptions shard)
 
 int LoaderCore::batches_per_step() const { return shard_.config.split_batches ? 1 : shard_.data_parallel.size; }
 
+std::int64_t LoaderCore::full_rows() const { return is_elastic(shard_) ? options_.batch_size : 0; }
+
 std::int64_t LoaderCore::units_per_step() const {
   const auto of_a_read_batch = steps_ ? steps_->units_per_step() : plan_shards(reading_).total_batch_size();
   return is_dispatched_ ? of_a_read_batch * batches_per_step() : of_a_read_batch;
@@ -174,6 +176,12 @@ std::optional<std::int64_t> LoaderCore::size() const {
   if (!batches || !is_dispatched_) return batches;
   const auto per_step = batches_per_step();
   return (*batches + (options_.drop_last ? 0 : per_step - 1)) / per_step;
+}
+
+// A rank without a batch counts its epochs as the others do.
+bool LoaderCore::others_may_have_batches() const {
+  const bool ranks_differ = is_prepared() && !is_dispatched_ && !even_batches() && shard_.data_parallel.size > 1;
+  return ranks_differ && (!sampler_ || reading_.num_samples > 0);
 }
 
 std::int64_t LoaderCore::total_batch_size() const {
@@ -377,7 +385,7 @@ void LoaderCore::Pass::mark_end(std::int64_t remainder) {
 
 void LoaderCore::Pass::finish(bool any_batch) {
   close();
-  if (any_batch) ++core_.iteration_;
+  if (any_batch || core_.others_may_have_batches()) ++core_.iteration_;
 }
 
 }  // namespace accel

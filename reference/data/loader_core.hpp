@@ -82,6 +82,8 @@ class LoaderCore {
   [[nodiscard]] bool reads() const { return !is_dispatched_ || shard_.context->rank == 0; }
   /// Batches that rank 0 reads for one step of a dispatched loader.
   [[nodiscard]] int batches_per_step() const;
+  /// Rows of every step of an elastic order, the last one too; 0 for others.
+  [[nodiscard]] std::int64_t full_rows() const;
   /// How the reader's order, or its stream, is cut: for this rank alone where rank 0 reads for all, or each its own parts.
   [[nodiscard]] const ShardPlanOptions& reading() const { return reading_; }
   /// The rank for which `reading` cuts.
@@ -152,6 +154,7 @@ class LoaderCore {
 
  private:
   void synchronize_rng();
+  [[nodiscard]] bool others_may_have_batches() const;
   [[nodiscard]] std::optional<std::int64_t> num_read_batches() const;
   [[nodiscard]] Value order() const;
   void load_order(const Value& order);

@@ -288,10 +288,10 @@ TEST(AcceleratorOptionsTest, AllProblemsAreInOneMessage) {
   try {
     const Accelerator accelerator({.mixed_precision = "fp32", .gradient_accumulation_steps = 0,
                                    .device_placement = false,
-                                   .dataloader_config = {.dispatch_batches = true, .use_stateful_dataloader = true}}, *rank);
+                                   .dataloader_config = {.dispatch_batches = true, .even_batches = false, .order = "elastic"}}, *rank);
     FAIL() << "expected a ConfigError";
   } catch (const ConfigError& error) {
-    for (const auto* word : {"mixed_precision", "gradient_accumulation_steps", "dispatch_batches", "use_stateful_dataloader"}) EXPECT_THAT(error.what(), HasSubstr(word));
+    for (const auto* word : {"mixed_precision", "gradient_accumulation_steps", "dispatch_batches", "order: elastic"}) EXPECT_THAT(error.what(), HasSubstr(word));
   }
 }
 

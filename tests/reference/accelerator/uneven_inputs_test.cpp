@@ -39,7 +39,7 @@ struct Uneven {
 
 std::vector<Outcome> train(Backend backend, const Uneven& uneven) {
   return collect_ranks(backend, uneven.ranks, [&](RankContext& rank) {
-    Accelerator accelerator({.gradient_accumulation_steps = uneven.accumulation_steps}, rank);
+    Accelerator accelerator({.gradient_accumulation_plugin = GradientAccumulationPlugin{.num_steps = uneven.accumulation_steps, .sync_with_dataloader = false}}, rank);
     CountingModel net, other;
     torch::optim::SGD sgd(net->parameters(), 1.0), other_sgd(other->parameters(), 1.0);
     DataLoader plain(TensorDataset(at::arange(1, uneven.length + 1)), {.batch_size = uneven.batch_size});

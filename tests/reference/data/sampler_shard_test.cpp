@@ -117,5 +117,41 @@ TEST(SamplerShardTest, ABatchThatCannotBeSplitIsAnArgumentError) {
   EXPECT_THROW(SamplerShard(sampler, {.batch_size = 3, .num_ranks = 2, .split_batches = true}, /*rank=*/0), ArgumentError);
 }
 
+// Counts what it is asked to make.
+class LongSampler : public SequentialSampler {
+ public:
+  explicit LongSampler(std::int64_t num_samples) : SequentialSampler(num_samples) {}
+  std::vector<std::int64_t> continue_pass() override {
+    auto part = SequentialSampler::continue_pass();
+    num_made += static_cast<std::int64_t>(part.size());
+    return part;
+  }
+  std::int64_t num_made = 0;
+};
+
+TEST(SamplerShardTest, APassThatBeginsFarInsideTheOrderMakesFewIndices) {
+  const auto sampler = std::make_shared<LongSampler>(1'000'000'003);
+  SamplerShard shard(sampler, {.batch_size = 32, .num_ranks = 4}, /*rank=*/3);
+  shard.begin_pass(/*num_read=*/1'000'000'000 - 128);
+  EXPECT_THAT(shard.next()->indices, ::testing::AllOf(::testing::SizeIs(32), ::testing::Contains(999'999'999)));
+  const auto last = shard.next();
+  EXPECT_EQ(last->remainder, 3);
+  EXPECT_THAT(last->indices, ::testing::AllOf(::testing::SizeIs(32), ::testing::Each(::testing::Lt(128)))) << "the start of the order fills it up";
+  EXPECT_FALSE(shard.next());
+  EXPECT_LT(sampler->num_made, 100'000);
+}
+
+TEST(SamplerShardTest, PartsBehindAllRanksAreLetGoAndTheStartStillFillsTheEnd) {
+  const RandomSamplerOptions options{.replacement = true, .num_samples = 1001, .generator = make_generator(5)};
+  RandomSampler reference(7, {.replacement = true, .num_samples = 1001, .generator = make_generator(5)});
+  std::vector<std::int64_t> order = reference.begin_pass();
+  for (auto part = reference.continue_pass(); !part.empty(); part = reference.continue_pass()) order.insert(order.end(), part.begin(), part.end());
+  SamplerShard shard(std::make_shared<RandomSampler>(7, options), {.batch_size = 3, .num_ranks = 2}, /*rank=*/1);
+  const auto batches = whole_pass(shard);
+  for (std::size_t step = 0; step < batches.size(); ++step) {
+    for (std::size_t place = 0; place < 3; ++place) EXPECT_EQ(batches[step][place], order[(step * 6 + 3 + place) % 1001]);
+  }
+}
+
 }  // namespace
 }  // namespace accel

@@ -121,5 +121,18 @@ TEST(ShardPlanTest, AStepHoldsABatchOfEachRankUnlessBatchesAreSplit) {
   EXPECT_EQ(plan_shards(options_of(10, 4, 2, Tail::kEven, true)).total_batch_size(), 4);
 }
 
+TEST(ShardPlanTest, APlanMayBeginInsideTheOrderForOtherRanks) {
+  const auto plan = plan_shards({.num_samples = 11, .batch_size = 2, .num_ranks = 3, .num_read = 4});
+  EXPECT_THAT(plan.indices(0), ElementsAre(ElementsAre(4, 5), ElementsAre(10, 0)));
+  EXPECT_THAT(plan.indices(2), ElementsAre(ElementsAre(8, 9), ElementsAre(3, 4)));
+  EXPECT_EQ(plan.remainder(), 1);
+  EXPECT_EQ(plan.num_duplicates(), 5);
+  EXPECT_EQ(plan_shards({.num_samples = 11, .batch_size = 2, .num_ranks = 3, .num_read = 12}).num_batches(0), 0);
+}
+
+TEST(ShardPlanTest, OneRankFillsUpItsLastBatchIfItIsToldTo) {
+  EXPECT_THAT(plan_shards({.num_samples = 5, .batch_size = 4, .even_alone = true}).indices(0), ElementsAre(ElementsAre(0, 1, 2, 3), ElementsAre(4, 0, 1, 2)));
+}
+
 }  // namespace
 }  // namespace accel

@@ -1,0 +1,87 @@
+#include "reference/core/value.hpp"
+
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include "reference/core/tree_bytes.hpp"
+
+namespace accel {
+namespace {
+
+/// A type that keeps to itself what it holds.
+class Date {
+ public:
+  Date() = default;
+  Date(int year, int day) : year_(year), day_(day) {}
+  [[nodiscard]] std::pair<int, int> parts() const { return {year_, day_}; }
+  friend bool operator==(const Date&, const Date&) = default;
+
+ private:
+  int year_ = 0, day_ = 0;
+};
+
+}  // namespace
+
+template <>
+struct tree_conversion<Date> {
+  static std::pair<int, int> to_tree(const Date& date) { return date.parts(); }
+  static Date from_tree(const std::pair<int, int>& parts) { return {parts.first, parts.second}; }
+};
+
+namespace {
+
+Value everything() {
+  return Value::Dict{{"null", Value()},
+                     {"flag", true},
+                     {"count", std::int64_t{-3}},
+                     {"ratio", 0.1},
+                     {"name", "\0 a name with \xff bytes"},
+                     {"tensor", torch::arange(6).reshape({2, 3})},
+                     {"halves", torch::ones({2}, torch::kHalf)},
+                     {"list", Value::List{1, "two", Value::List{}, Value::Dict{{"deep", torch::empty({0})}}}}};
+}
+
+TEST(ValueTest, BytesGiveTheValueBack) {
+  EXPECT_EQ(unpack<Value>(pack(everything())), everything());
+  EXPECT_EQ(unpack<Value>(pack(Value())), Value());
+}
+
+TEST(ValueTest, ValuesAreEqualIfTypeAndContentAre) {
+  EXPECT_NE(Value(1), Value(1.0));
+  EXPECT_NE(Value(1), Value(true));
+  EXPECT_NE(Value("1"), Value(1));
+  EXPECT_EQ(Value(torch::ones({2})), Value(torch::ones({2})));
+  EXPECT_NE(Value(torch::ones({2})), Value(torch::ones({1, 2})));
+  EXPECT_NE(Value(torch::ones({2})), Value(torch::ones({2}, torch::kDouble)));
+  EXPECT_EQ(Value(torch::full({1}, NAN)), Value(torch::full({1}, NAN))) << "the same bytes";
+}
+
+TEST(ValueTest, AnotherTypeOrAMissingKeyIsAnArgumentErrorThatSaysSo) {
+  const auto message = [](auto&& f) -> std::string {
+    try {
+      f();
+    } catch (const ArgumentError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_THAT(message([] { (void)everything().at("count").as<std::string>(); }), ::testing::HasSubstr("expected a value of type string, got int"));
+  EXPECT_THAT(message([] { (void)everything().at("size"); }), ::testing::HasSubstr("'size'"));
+  EXPECT_THAT(message([] { (void)Value(3).at("size"); }), ::testing::HasSubstr("expected a value of type dict, got int"));
+  EXPECT_FALSE(Value(3).contains("size"));
+}
+
+TEST(ValueTest, BytesThatAreCutAreAnError) {
+  const auto bytes = pack(everything());
+  for (const std::size_t size : {std::size_t{0}, std::size_t{7}, bytes.size() / 2, bytes.size() - 1}) {
+    EXPECT_THROW(unpack<Value>(bytes.substr(0, size)), Error) << size;
+  }
+}
+
+TEST(TreeConversionTest, ATypeOfTheUsersOwnTravelsInsideATree) {
+  const std::map<std::string, std::vector<Date>> dates{{"births", {Date(1912, 175), Date(1906, 344)}}, {"none", {}}};
+  EXPECT_EQ((unpack<std::map<std::string, std::vector<Date>>>(pack(dates))), dates);
+}
+
+}  // namespace
+}  // namespace accel

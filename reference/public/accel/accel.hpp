@@ -11,5 +11,7 @@
 #include "reference/optim/fused_adam.hpp"
 #include "reference/optim/lr_scheduler.hpp"
 #include "reference/run.hpp"
+#include "reference/sources/idx.hpp"
+#include "reference/sources/safetensors_dataset.hpp"
 #include "reference/state/objects.hpp"
 #include "reference/state/rng_sync.hpp"

@@ -14,6 +14,8 @@
 #include "reference/run.hpp"
 #include "reference/sources/csv_dataset.hpp"
 #include "reference/sources/idx.hpp"
+#include "reference/sources/image.hpp"
+#include "reference/sources/image_folder.hpp"
 #include "reference/sources/safetensors_dataset.hpp"
 #include "reference/sources/tar_shards.hpp"
 #include "reference/sources/text_lines.hpp"

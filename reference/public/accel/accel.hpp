@@ -13,6 +13,7 @@
 #include "reference/optim/fused_adam.hpp"
 #include "reference/optim/lr_scheduler.hpp"
 #include "reference/run.hpp"
+#include "reference/sources/brace_expansion.hpp"
 #include "reference/sources/csv_dataset.hpp"
 #include "reference/sources/idx.hpp"
 #include "reference/sources/image.hpp"

@@ -59,6 +59,11 @@ bool are_sizes(const Json& json) {
   });
 }
 
+bool is_entry(const Json& json) {
+  const bool has_keys = json.is_object() && json.size() == 3 && json.contains("dtype") && json.contains("shape") && json.contains("data_offsets");
+  return has_keys && json["dtype"].is_string() && are_sizes(json["shape"]) && are_sizes(json["data_offsets"]) && json["data_offsets"].size() == 2;
+}
+
 }  // namespace
 
 SafetensorsFile::SafetensorsFile(const std::string& path) : file_(std::make_shared<const MappedFile>(path)) {
@@ -69,10 +74,12 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(std::make_shar
 void SafetensorsFile::read_header() {
   const auto bytes = file_->bytes();
   std::uint64_t header_bytes = 0;
-  check_config(bytes.size() >= sizeof header_bytes, "{}: no safetensors file: {} bytes; expected 8 bytes of the header's length", path(), bytes.size());
+  check_config(bytes.size() >= 8, "{}: no safetensors file: {} bytes; expected 8 bytes of the header's length", path(), bytes.size());
   std::memcpy(&header_bytes, bytes.data(), sizeof header_bytes);
-  check_config(header_bytes <= kHeaderBytesMax, "{}: no safetensors file: it begins with a header's length of {} bytes; expected at most {}", path(), header_bytes, kHeaderBytesMax);
-  check_config(header_bytes <= bytes.size() - 8, "{}: cut short: a header of {} bytes, but {} bytes in all", path(), header_bytes, bytes.size());
+  check_config(header_bytes <= kHeaderBytesMax, "{}: no safetensors file: it begins with a header's length of {} bytes; expected at most {}",
+               path(), header_bytes, kHeaderBytesMax);
+  check_config(header_bytes <= bytes.size() - 8, "{}: cut short: a header of {} bytes, but {} bytes in all", path(), header_bytes,
+               bytes.size());
   data_ = bytes.substr(8 + header_bytes);
   const auto header = parse_header(bytes.substr(8, header_bytes), path());
   for (const auto& [name, value] : header.items()) {
@@ -82,9 +89,7 @@ void SafetensorsFile::read_header() {
       metadata_ = value.get<std::map<std::string, std::string>>();
       continue;
     }
-    const bool has_form = value.is_object() && value.size() == 3 && value.contains("dtype") && value["dtype"].is_string() && value.contains("shape") &&
-                          are_sizes(value["shape"]) && value.contains("data_offsets") && are_sizes(value["data_offsets"]) && value["data_offsets"].size() == 2;
-    check_config(has_form, "{}: tensor '{}': expected dtype, shape and two data_offsets, got {}", path(), name, value.dump());
+    check_config(is_entry(value), "{}: tensor '{}': expected dtype, shape and two data_offsets, got {}", path(), name, value.dump());
     entries_[name] = {value["dtype"], value["shape"].get<std::vector<std::int64_t>>(), value["data_offsets"][0], value["data_offsets"][1]};
     names_.push_back(name);
   }
@@ -100,15 +105,17 @@ void SafetensorsFile::check_layout() {
     const auto& entry = entries_.at(name);
     const auto format = formats().find(entry.dtype);
     check_config(format != formats().end(), "{}: tensor '{}': unknown dtype {}", path(), name, entry.dtype);
-    check_config(entry.begin == place && entry.end >= entry.begin, "{}: tensor '{}': data_offsets {} to {}; expected to begin at {}, where the one before ends",
-                 path(), name, entry.begin, entry.end, place);
+    check_config(entry.begin == place && entry.end >= entry.begin,
+                 "{}: tensor '{}': data_offsets {} to {}; expected to begin at {}, where the one before ends", path(), name, entry.begin,
+                 entry.end, place);
     const auto needed = num_bytes_of(entry.sizes, format->second.bits);
-    check_config(needed == entry.end - entry.begin, "{}: tensor '{}': {} bytes of data do not hold {} of shape [{}]", path(), name, entry.end - entry.begin,
-                 entry.dtype, fmt::join(entry.sizes, ", "));
+    check_config(needed == entry.end - entry.begin, "{}: tensor '{}': {} bytes of data do not hold {} of shape [{}]", path(), name,
+                 entry.end - entry.begin, entry.dtype, fmt::join(entry.sizes, ", "));
     place = entry.end;
   }
-  check_config(place == static_cast<std::int64_t>(data_.size()), "{}: {} bytes of data; its tensors need {}: the file is {}", path(), data_.size(), place,
-               place > static_cast<std::int64_t>(data_.size()) ? "cut short" : "too long");
+  const auto found = static_cast<std::int64_t>(data_.size());
+  check_config(place == found, "{}: {} bytes of data; its tensors need {}: the file is {}", path(), found, place,
+               place > found ? "cut short" : "too long");
 }
 
 StoredTensor SafetensorsFile::stored(const std::string& name) const {
@@ -116,7 +123,8 @@ StoredTensor SafetensorsFile::stored(const std::string& name) const {
   check_config(found != entries_.end(), "{}: no tensor '{}'; it has {}", path(), name, fmt::join(names_, ", "));
   const auto& entry = found->second;
   const auto dtype = formats().at(entry.dtype).dtype;
-  check_config(dtype.has_value(), "{}: tensor '{}' is {}, whose elements are no whole bytes; LibTorch has no such dtype", path(), name, entry.dtype);
+  check_config(dtype.has_value(), "{}: tensor '{}' is {}, whose elements are no whole bytes; LibTorch has no such dtype", path(), name,
+               entry.dtype);
   const auto bytes = data_.substr(static_cast<std::size_t>(entry.begin), static_cast<std::size_t>(entry.end - entry.begin));
   return {.owner = file_, .bytes = bytes, .dtype = *dtype, .sizes = entry.sizes};
 }

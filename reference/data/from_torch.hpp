@@ -64,7 +64,7 @@ auto unbatched(Batch batch) {
     return samples_of(std::move(batch));
   } else {
     auto tree = tree_of(std::move(batch));
-    for_each_leaf(tree, [](auto& leaf) { static_assert(TensorLeaf<decltype(leaf)>, "a collated batch of a stream must hold tensors only"); });
+    for_each_leaf(tree, [](auto& leaf) { static_assert(TensorLeaf<decltype(leaf)>, "from_torch: a collated batch of other leaves than tensors"); });
     std::vector<decltype(tree)> samples;
     for (std::int64_t row = 0, count = num_rows(tree).value_or(0); row < count; ++row) {
       samples.push_back(map_tensors(tree, [&](const at::Tensor& tensor) { return tensor.select(0, row); }));
@@ -200,7 +200,7 @@ auto from_torch(Dataset dataset, [[maybe_unused]] std::int64_t num_per_request =
   if constexpr (std::is_same_v<Request, std::size_t>) {
     return TorchStream<Dataset>(std::move(dataset), num_per_request);
   } else {
-    static_assert(std::is_same_v<Request, c10::ArrayRef<std::size_t>>, "from_torch: a dataset is asked for indices, or for a number of examples");
+    static_assert(std::is_same_v<Request, c10::ArrayRef<std::size_t>>, "from_torch: asked for neither indices nor a number of examples");
     return TorchDataset<Dataset>(std::move(dataset));
   }
 }

@@ -20,15 +20,26 @@
 /// Thread rule: as the dataset's; the workers of a loader call the function at once.
 namespace accel {
 
+namespace detail {
+template <typename T>
+concept Sized = requires(const T& dataset) { { dataset.size() } -> std::convertible_to<std::int64_t>; };
+template <typename T>
+concept Shardable = requires(const T& dataset) { dataset.num_shards(); dataset.shard(std::int64_t{}, std::int64_t{}); };
+template <typename T>
+concept Indexed = requires(T& dataset) { dataset.get(std::int64_t{}); };
+template <typename T>
+concept Skippable = requires(T& dataset) { dataset.skip(std::int64_t{}); };
+template <typename T>
+concept HasEpochs = requires(T& dataset) { dataset.set_epoch(std::int64_t{}); };
+}  // namespace detail
+
 template <typename Dataset, typename F>
 class Transformed {
  public:
   Transformed(Dataset dataset, F f) : dataset_(std::move(dataset)), f_(std::move(f)) {}
 
-  [[nodiscard]] std::int64_t size() const requires requires(const Dataset& dataset) { { dataset.size() } -> std::convertible_to<std::int64_t>; } {
-    return static_cast<std::int64_t>(dataset_.size());
-  }
-  auto get(std::int64_t index) requires requires(Dataset& dataset) { dataset.get(index); } { return std::invoke(f_, dataset_.get(index)); }
+  [[nodiscard]] std::int64_t size() const requires detail::Sized<Dataset> { return static_cast<std::int64_t>(dataset_.size()); }
+  auto get(std::int64_t index) requires detail::Indexed<Dataset> { return std::invoke(f_, dataset_.get(index)); }
 
   void reset() requires StreamDataset<Dataset> { dataset_.reset(); }
   auto next() requires StreamDataset<Dataset> {
@@ -36,12 +47,13 @@ class Transformed {
     using Result = std::remove_cvref_t<decltype(std::invoke(f_, std::move(*sample)))>;
     return sample ? std::optional<Result>(std::invoke(f_, std::move(*sample))) : std::nullopt;
   }
-  auto skip(std::int64_t num_samples) requires requires(Dataset& dataset) { dataset.skip(num_samples); } { return dataset_.skip(num_samples); }
-  void set_epoch(std::int64_t epoch) requires requires(Dataset& dataset) { dataset.set_epoch(epoch); } { dataset_.set_epoch(epoch); }
+  auto skip(std::int64_t num_samples) requires detail::Skippable<Dataset> { return dataset_.skip(num_samples); }
+  void set_epoch(std::int64_t epoch) requires detail::HasEpochs<Dataset> { dataset_.set_epoch(epoch); }
 
-  [[nodiscard]] std::int64_t num_shards() const requires requires(const Dataset& dataset) { dataset.num_shards(); } { return dataset_.num_shards(); }
-  [[nodiscard]] auto shard(std::int64_t num_shards, std::int64_t index) const requires requires(const Dataset& dataset) { dataset.shard(num_shards, index); } {
-    return Transformed<std::remove_cvref_t<decltype(dataset_.shard(num_shards, index))>, F>(dataset_.shard(num_shards, index), f_);
+  [[nodiscard]] std::int64_t num_shards() const requires detail::Shardable<Dataset> { return dataset_.num_shards(); }
+  [[nodiscard]] auto shard(std::int64_t num_shards, std::int64_t index) const requires detail::Shardable<Dataset> {
+    auto part = dataset_.shard(num_shards, index);
+    return Transformed<decltype(part), F>(std::move(part), f_);
   }
 
  private:

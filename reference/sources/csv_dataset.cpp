@@ -4,7 +4,7 @@
 
 #include <charconv>
 #include <cmath>
-#include <numeric>
+#include <iterator>
 #include <optional>
 
 #include "reference/core/errors.hpp"
@@ -38,21 +38,26 @@ std::optional<T> parse(std::string_view text) {
 }
 
 template <typename T>
-void read_numbers(const CsvFile& file, const std::vector<std::int64_t>& records, const std::vector<std::size_t>& columns, at::Tensor& tensor) {
+at::Tensor read_numbers(const CsvFile& file, const std::vector<std::int64_t>& records, const detail::CsvNumbers& numbers) {
+  auto tensor = at::empty({std::ssize(records), std::ssize(numbers.columns)}, at::TensorOptions(numbers.dtype));
   auto* place = tensor.data_ptr<T>();
   for (const auto record : records) {
     const auto fields = file.fields(record);
-    for (const auto column : columns) {
+    for (const auto column : numbers.columns) {
       const auto value = parse<T>(fields[column]);
-      check_config(value.has_value(), "{}, column '{}': '{}' is no number that fits {}", file.where(record), file.columns()[column], fields[column],
-                   c10::toString(tensor.scalar_type()));
+      if (!value) {
+        throw ConfigError(fmt::format("{}, column '{}': '{}' is no number that fits {}", file.where(record), file.columns()[column], fields[column],
+                                      c10::toString(numbers.dtype)));
+      }
       *place++ = *value;
     }
   }
+  return tensor;
 }
 
 void check_dtype(at::ScalarType dtype) {
-  check_argument(dtype == at::kFloat || dtype == at::kDouble || dtype == at::kLong, "csv: dtype {}; expected float32, float64 or int64", c10::toString(dtype));
+  const bool is_known = dtype == at::kFloat || dtype == at::kDouble || dtype == at::kLong;
+  check_argument(is_known, "csv: dtype {}; expected float32, float64 or int64", c10::toString(dtype));
 }
 
 detail::CsvNumbers choose(const CsvFile& file, const std::vector<std::string>& names, at::ScalarType dtype) {
@@ -70,11 +75,9 @@ std::vector<std::string> all_but(std::vector<std::string> names, const std::stri
 }  // namespace
 
 at::Tensor detail::CsvNumbers::read(const CsvFile& file, const std::vector<std::int64_t>& records) const {
-  auto tensor = at::empty({static_cast<std::int64_t>(records.size()), static_cast<std::int64_t>(columns.size())}, at::TensorOptions(dtype));
-  if (dtype == at::kFloat) read_numbers<float>(file, records, columns, tensor);
-  if (dtype == at::kDouble) read_numbers<double>(file, records, columns, tensor);
-  if (dtype == at::kLong) read_numbers<std::int64_t>(file, records, columns, tensor);
-  return tensor;
+  if (dtype == at::kDouble) return read_numbers<double>(file, records, *this);
+  if (dtype == at::kLong) return read_numbers<std::int64_t>(file, records, *this);
+  return read_numbers<float>(file, records, *this);
 }
 
 CsvDataset::Sample CsvDataset::get(std::int64_t index) const {

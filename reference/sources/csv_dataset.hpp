@@ -55,9 +55,9 @@ namespace detail {
 /// Chosen columns as numbers of one dtype.
 struct CsvNumbers {
   std::vector<std::size_t> columns;
-  at::ScalarType dtype = at::kFloat;
+  at::ScalarType dtype = at::kFloat;  // float32, float64 or int64
 
-  /// One row for each record of `records`. Throws ArgumentError for another dtype than float32, float64 and int64.
+  /// One row for each record.
   [[nodiscard]] at::Tensor read(const CsvFile& file, const std::vector<std::int64_t>& records) const;
 };
 

@@ -95,12 +95,12 @@ void CsvFile::read_file(const MappedFile& file, const std::function<void(std::in
   bool is_first = true;
   std::int64_t number = options_.header ? 0 : 1;
   for (auto begin = without_empty_lines(bytes, has_mark ? 3 : 0); begin < bytes.size(); ++number) {
+    const auto where = [&] { return fmt::format("{}: {} (byte {})", file.path(), number == 0 ? "the header" : fmt::format("record {}", number), begin); };
     std::size_t num_fields = 0;
     const auto record = walk(bytes, begin, options_.delimiter, [&](std::string_view, bool) { ++num_fields; });
-    const auto name = number == 0 ? "the header" : fmt::format("record {}", number);
-    check_config(record.fault == nullptr, "{}: {} (byte {}): {} (byte {})", file.path(), name, begin, record.fault ? record.fault : "", record.fault_at);
+    if (record.fault != nullptr) throw ConfigError(fmt::format("{}: {} (byte {})", where(), record.fault, record.fault_at));
     if (std::exchange(is_first, false)) read_header(file, options_.header ? fields_of(bytes, begin, options_.delimiter) : numbered(num_fields));
-    check_config(num_fields == columns_.size(), "{}: {} (byte {}): {} fields; expected {}", file.path(), name, begin, num_fields, columns_.size());
+    if (num_fields != columns_.size()) throw ConfigError(fmt::format("{}: {} fields; expected {}", where(), num_fields, columns_.size()));
     if (number > 0) add(static_cast<std::int64_t>(begin));
     begin = without_empty_lines(bytes, record.end);
   }
@@ -109,7 +109,8 @@ void CsvFile::read_file(const MappedFile& file, const std::function<void(std::in
 
 void CsvFile::read_header(const MappedFile& file, std::vector<std::string> names) {
   if (!columns_.empty()) {
-    check_config(names == columns_, "{}: columns {}; expected those of {}: {}", file.path(), fmt::join(names, ", "), path_, fmt::join(columns_, ", "));
+    check_config(names == columns_, "{}: columns {}; expected those of {}: {}", file.path(), fmt::join(names, ", "), path_,
+                 fmt::join(columns_, ", "));
     return;
   }
   std::set<std::string> seen;

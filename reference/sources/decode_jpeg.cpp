@@ -103,8 +103,9 @@ class JpegDecoder {
     reader_.errors.emit_message = on_message;
     reader_.info.client_data = &reader_;
     check(guarded(reader_, [](jpeg_decompress_struct& info, std::uint8_t*) { jpeg_create_decompress(&info); }));
-    reader_.source = {.next_input_byte = reinterpret_cast<const JOCTET*>(bytes.data()), .bytes_in_buffer = bytes.size(), .init_source = do_nothing,
-                      .fill_input_buffer = on_end, .skip_input_data = on_skip, .resync_to_restart = jpeg_resync_to_restart, .term_source = do_nothing};
+    reader_.source = {.next_input_byte = reinterpret_cast<const JOCTET*>(bytes.data()), .bytes_in_buffer = bytes.size(),
+                      .init_source = do_nothing, .fill_input_buffer = on_end, .skip_input_data = on_skip,
+                      .resync_to_restart = jpeg_resync_to_restart, .term_source = do_nothing};
     reader_.info.src = &reader_.source;
   }
   ~JpegDecoder() { jpeg_destroy_decompress(&reader_.info); }
@@ -133,6 +134,8 @@ class JpegDecoder {
 
 }  // namespace
 
-at::Tensor decode_jpeg(std::string_view bytes, std::string_view name, const ImageOptions& options) { return JpegDecoder(bytes, name, options).decode(); }
+at::Tensor decode_jpeg(std::string_view bytes, std::string_view name, const ImageOptions& options) {
+  return JpegDecoder(bytes, name, options).decode();
+}
 
 }  // namespace accel::detail

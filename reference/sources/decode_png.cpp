@@ -85,9 +85,10 @@ class PngDecoder {
     const std::int64_t width = png_get_image_width(reader_.png, reader_.info), height = png_get_image_height(reader_.png, reader_.info);
     auto image = empty_image(width, height, 3, name_);
     check(guarded(reader_, convert_to_rgb));
-    ensure(png_get_rowbytes(reader_.png, reader_.info) == static_cast<std::size_t>(3 * width), "{}: a row of another size than {} pixels", name_, width);
+    const auto row_bytes = static_cast<std::int64_t>(png_get_rowbytes(reader_.png, reader_.info));
+    ensure(row_bytes == 3 * width, "{}: rows of {} bytes for {} pixels", name_, row_bytes, width);
     std::vector<png_bytep> rows;
-    for (std::int64_t row = 0; row < height; ++row) rows.push_back(image.mutable_data_ptr<std::uint8_t>() + 3 * width * row);
+    for (std::int64_t row = 0; row < height; ++row) rows.push_back(image.mutable_data_ptr<std::uint8_t>() + row_bytes * row);
     check(guarded(reader_, read_image, rows.data()));
     return image;
   }

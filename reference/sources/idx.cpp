@@ -59,12 +59,13 @@ StoredTensor inflate(const std::string& path, const IdxOptions& options) {
   const auto num_bytes = num_data_bytes(header);
   // Before memory is taken for what a damaged header promises: deflate makes at most 1032 bytes of one.
   const auto file_bytes = static_cast<std::int64_t>(std::filesystem::file_size(path));
-  check_config(num_bytes && *num_bytes / 1032 <= file_bytes, "{}: the file is short or damaged: {} bytes of data expected, of a file of {} bytes", path,
-               text_of(num_bytes), file_bytes);
+  check_config(num_bytes && *num_bytes / 1032 <= file_bytes, "{}: the file is short or damaged: {} bytes of data expected, of a file of {}",
+               path, text_of(num_bytes), file_bytes);
   auto data = std::make_shared<std::string>(static_cast<std::size_t>(*num_bytes), '\0');
   read_all(file, data->data(), *num_bytes, "data");
   char more = 0;  // reading to the end, gzip's checksum is compared too
-  check_config(header.sizes.front() < num_rows || file.read(&more, 1) == 0, "{}: the file is damaged: it goes on after its {} bytes of data", path, *num_bytes);
+  const bool is_all = header.sizes.front() < num_rows || file.read(&more, 1) == 0;
+  check_config(is_all, "{}: the file is damaged: it goes on after its {} bytes of data", path, *num_bytes);
   const std::string_view bytes = *data;
   return {.owner = std::move(data), .bytes = bytes, .dtype = header.dtype, .sizes = header.sizes, .is_big_endian = true};
 }
@@ -75,7 +76,8 @@ StoredTensor map(const std::string& path, const IdxOptions& options) {
   auto data = file->bytes().substr(static_cast<std::size_t>(header.num_bytes()));
   const auto num_bytes = num_data_bytes(header);
   const auto found = static_cast<std::int64_t>(data.size());
-  check_config(num_bytes && *num_bytes <= found, "{}: the file is short or damaged: {} bytes of data expected, {} read", path, text_of(num_bytes), found);
+  check_config(num_bytes && *num_bytes <= found, "{}: the file is short or damaged: {} bytes of data expected, {} read", path,
+               text_of(num_bytes), found);
   check_config(*num_bytes == found, "{}: the file is damaged: it goes on after its {} bytes of data", path, *num_bytes);
   if (options.limit) header.sizes.front() = std::min(header.sizes.front(), *options.limit);
   data = data.substr(0, static_cast<std::size_t>(*num_data_bytes(header)));

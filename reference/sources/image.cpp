@@ -7,6 +7,7 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/sources/image_decoders.hpp"
+#include "reference/sources/lower_case.hpp"
 
 namespace accel {
 
@@ -23,8 +24,7 @@ at::Tensor decode_image(std::string_view bytes, std::string_view name, const Ima
 }
 
 bool has_image_extension(std::string_view path) {
-  std::string ending(path.substr(std::min(path.rfind('.'), path.size())));
-  std::transform(ending.begin(), ending.end(), ending.begin(), [](char letter) { return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter + 32) : letter; });
+  const auto ending = detail::lower_case(std::string(path.substr(std::min(path.rfind('.'), path.size()))));
   return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
 }
 

@@ -21,7 +21,8 @@ struct ImageOptions {
 };
 
 /// Throws ConfigError with the decoder's words, after `name` (a file, usually), for bytes that are neither JPEG nor PNG, that
-/// are damaged or cut short (with the byte offset that the decoder had come to), or for more than 178,956,970 pixels, where PIL sees a bomb.
+/// are damaged or cut short (with the byte that the decoder had come to), or for more than 178,956,970 pixels, where PIL sees
+/// a bomb.
 at::Tensor decode_image(std::string_view bytes, std::string_view name = "image", const ImageOptions& options = {});
 
 /// Whether a file's name ends as those of images that can be read: .jpg, .jpeg or .png, in any case.

@@ -27,7 +27,8 @@ std::vector<std::string> images_of(const fs::path& folder) {
   std::vector<std::pair<std::string, std::string>> found;
   for (const auto& entry : fs::recursive_directory_iterator(folder, fs::directory_options::follow_directory_symlink)) {
     const auto& path = entry.path();
-    if (entry.is_regular_file() && has_image_extension(path.string())) found.emplace_back(path.parent_path().string(), path.filename().string());
+    if (!entry.is_regular_file() || !has_image_extension(path.string())) continue;
+    found.emplace_back(path.parent_path().string(), path.filename().string());
   }
   std::sort(found.begin(), found.end());
   std::vector<std::string> paths;

@@ -30,9 +30,10 @@ void SafetensorsRows::add_shard(const std::string& path) {
     const auto& tensor = tensors.emplace_back(file.stored(name));
     check_config(!tensor.sizes.empty(), "{}: tensor '{}' has no dimensions; expected (rows, ...)", path, name);
     const auto num_rows = tensor.sizes.front(), num_expected = tensors.front().sizes.front();
-    check_config(num_rows == num_expected, "{}: tensor '{}' has {} rows, but '{}' has {}", path, name, num_rows, names_.front(), num_expected);
-    check_config(shards_.empty() || rows_fit(tensor, shards_.front()[tensors.size() - 1]), "{}: tensor '{}' differs in dtype or row shape from that of the first file",
-                 path, name);
+    check_config(num_rows == num_expected, "{}: tensor '{}' has {} rows, but '{}' has {}", path, name, num_rows, names_.front(),
+                 num_expected);
+    const bool fits = shards_.empty() || rows_fit(tensor, shards_.front()[tensors.size() - 1]);
+    check_config(fits, "{}: tensor '{}' differs in dtype or row shape from that of the first file", path, name);
   }
   begins_.push_back(begins_.back() + tensors.front().sizes.front());
   shards_.push_back(std::move(tensors));

@@ -80,8 +80,10 @@ class SafetensorsTable {
  public:
   using Batch = std::map<std::string, at::Tensor>;
 
-  explicit SafetensorsTable(const std::vector<std::string>& paths, std::vector<std::string> names = {}) : rows_(paths, std::move(names)) {}
-  explicit SafetensorsTable(const std::string& path, std::vector<std::string> names = {}) : SafetensorsTable(std::vector{path}, std::move(names)) {}
+  using Names = std::vector<std::string>;  ///< none: all of the first file
+
+  explicit SafetensorsTable(const std::vector<std::string>& paths, Names names = {}) : rows_(paths, std::move(names)) {}
+  explicit SafetensorsTable(const std::string& path, Names names = {}) : SafetensorsTable(std::vector{path}, std::move(names)) {}
 
   [[nodiscard]] std::int64_t size() const { return rows_.size(); }
   [[nodiscard]] Batch get(std::int64_t index) const;

@@ -42,7 +42,7 @@ std::optional<std::int64_t> number_of(std::string_view field) {
 struct TarReader::Header {
   std::array<char, kBlock> block;
 
-  [[nodiscard]] std::string_view field(std::size_t begin, std::size_t size) const { return std::string_view(block.data(), block.size()).substr(begin, size); }
+  [[nodiscard]] std::string_view field(std::size_t begin, std::size_t size) const { return {block.data() + begin, size}; }
   [[nodiscard]] char type() const { return block[156]; }
   [[nodiscard]] std::optional<std::int64_t> size() const { return number_of(field(124, 12)); }
   [[nodiscard]] bool is_empty() const {
@@ -63,7 +63,8 @@ struct TarReader::Header {
 
   // The prefix is POSIX's; GNU keeps other things in its place.
   [[nodiscard]] std::string name() const {
-    const std::string name(until_zero(field(0, 100))), prefix(field(257, 6) == std::string_view("ustar\0", 6) ? until_zero(field(345, 155)) : "");
+    const bool is_posix = field(257, 6) == std::string_view("ustar\0", 6);
+    const std::string name(until_zero(field(0, 100))), prefix(is_posix ? until_zero(field(345, 155)) : "");
     return prefix.empty() ? name : prefix + "/" + name;
   }
 };
@@ -78,7 +79,14 @@ auto TarReader::located(F&& read) const {
   }
 }
 
-std::string TarReader::where() const { return fmt::format("{}: member {} '{}' (byte {})", file_.path(), member_.number, member_.name, member_.offset); }
+std::string TarReader::where() const {
+  return fmt::format("{}: member {} '{}' (byte {})", file_.path(), member_.number, member_.name, member_.offset);
+}
+
+template <typename... Args>
+void TarReader::check(bool condition, fmt::format_string<Args...> message, Args&&... args) const {
+  if (!condition) throw ConfigError(where() + ": " + fmt::format(message, std::forward<Args>(args)...));
+}
 
 std::optional<TarMember> TarReader::next() {
   for (;;) {
@@ -91,7 +99,7 @@ std::optional<TarMember> TarReader::next() {
     }
     member_.name = name_ ? *std::exchange(name_, std::nullopt) : header->name();
     if (size_) member_.size = *std::exchange(size_, std::nullopt);
-    check_config(header->type() != 'S', "{}: a sparse file; expected plain ones: write the archive without --sparse", where());
+    check(header->type() != 'S', "a sparse file; expected plain ones: write the archive without --sparse");
     member_.is_file = header->type() == '0' || header->type() == '\0' || header->type() == '7';
     if (!member_.is_file) member_.size = 0;  // a link may state the size of its target
     unread_ = padded(member_.size);
@@ -103,18 +111,18 @@ std::optional<TarReader::Header> TarReader::read_header() {
   member_ = {.name = "", .number = member_.number + 1, .offset = file_.offset()};
   Header header{};
   const auto got = located([&] { return file_.read(header.block.data(), kBlock); });
-  check_config(got == kBlock, "{}: the file is short or damaged: it ends inside a header or without an end mark", where());
+  check(got == kBlock, "the file is short or damaged: it ends inside a header or without an end mark");
   if (header.is_empty()) return std::nullopt;
-  check_config(header.checksum_fits(), "{}: damaged: its header's checksum differs", where());
+  check(header.checksum_fits(), "damaged: its header's checksum differs");
   const auto size = header.size();
-  check_config(size && *size <= INT64_MAX - kBlock, "{}: damaged: its size is no number", where());
+  check(size && *size <= INT64_MAX - kBlock, "damaged: its size is no number");
   member_.name = header.name();
   member_.size = *size;
   return header;
 }
 
 void TarReader::read_extension(const Header& header) {
-  check_config(member_.size <= kExtensionBytesMax, "{}: damaged: a name of {} bytes; expected at most {}", where(), member_.size, kExtensionBytesMax);
+  check(member_.size <= kExtensionBytesMax, "damaged: a name of {} bytes; expected at most {}", member_.size, kExtensionBytesMax);
   unread_ = padded(member_.size);
   const auto content = read_bytes(member_.size);
   if (header.type() == 'L') name_ = std::string(until_zero(content));
@@ -128,16 +136,17 @@ void TarReader::read_pax_records(const std::string& records) {
     std::size_t length = 0;
     const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), length);
     const auto digits = static_cast<std::size_t>(end - rest.data());
-    const bool has_form = error == std::errc() && length > digits + 1 && length <= rest.size() && rest[digits] == ' ' && rest[length - 1] == '\n';
+    const bool has_length = error == std::errc() && length > digits + 1 && length <= rest.size();
+    const bool has_form = has_length && rest[digits] == ' ' && rest[length - 1] == '\n';
     const auto record = has_form ? rest.substr(digits + 1, length - digits - 2) : std::string_view();
     const auto equals = record.find('=');
-    check_config(equals != std::string_view::npos, "{}: damaged: a pax record has no length or no '='", where());
+    check(equals != std::string_view::npos, "damaged: a pax record has no length or no '='");
     const auto key = record.substr(0, equals), value = record.substr(equals + 1);
     if (key == "path") name_ = std::string(value);
     if (key == "size") {
       std::int64_t size = -1;
       std::from_chars(value.data(), value.data() + value.size(), size);
-      check_config(size >= 0 && size <= INT64_MAX - kBlock, "{}: damaged: a pax size of '{}'", where(), value);
+      check(size >= 0 && size <= INT64_MAX - kBlock, "damaged: a pax size of '{}'", value);
       size_ = size;
     }
     rest.remove_prefix(length);
@@ -157,7 +166,7 @@ std::string TarReader::read_bytes(std::int64_t num_bytes) {
     const auto piece = std::min(kPiece, num_bytes - static_cast<std::int64_t>(done));
     bytes.resize(done + static_cast<std::size_t>(piece));
     const auto got = located([&] { return file_.read(bytes.data() + done, piece); });
-    check_config(got == piece, "{}: the file is short or damaged: {} bytes expected, {} read", where(), num_bytes, static_cast<std::int64_t>(done) + got);
+    check(got == piece, "the file is short or damaged: {} bytes expected, {} read", num_bytes, done + static_cast<std::size_t>(got));
   }
   unread_ -= num_bytes;
   return bytes;
@@ -165,7 +174,7 @@ std::string TarReader::read_bytes(std::int64_t num_bytes) {
 
 void TarReader::pass_over_data() {
   const bool is_there = located([&] { return file_.skip(unread_); });
-  check_config(is_there, "{}: the file is short or damaged: it ends inside this member", where());
+  check(is_there, "the file is short or damaged: it ends inside this member");
   unread_ = 0;
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -41,6 +43,8 @@ class TarReader {
   std::string read_bytes(std::int64_t num_bytes);
   template <typename F>
   auto located(F&& read) const;
+  template <typename... Args>
+  void check(bool condition, fmt::format_string<Args...> message, Args&&... args) const;
 
   SequentialFile file_;
   TarMember member_;

@@ -12,6 +12,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/core/random.hpp"
 #include "reference/sources/brace_expansion.hpp"
+#include "reference/sources/lower_case.hpp"
 #include "reference/sources/tar_reader.hpp"
 
 namespace accel {
@@ -26,15 +27,15 @@ Place place_of(const std::string& name) {
   const auto base = name.rfind('/') == std::string::npos ? 0 : name.rfind('/') + 1;
   const auto dot = name.find('.', base);
   if (dot == std::string::npos || dot == base) return {};
-  auto extension = name.substr(dot + 1);
-  std::transform(extension.begin(), extension.end(), extension.begin(), [](char letter) { return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter + 32) : letter; });
-  return {name.substr(0, dot), std::move(extension)};
+  return {name.substr(0, dot), detail::lower_case(name.substr(dot + 1))};
 }
 
 void check_exist(const std::vector<std::string>& paths) {
   check_argument(!paths.empty(), "tar: no files; expected at least one");
   std::vector<std::string> missing;
-  std::copy_if(paths.begin(), paths.end(), std::back_inserter(missing), [](const auto& path) { return !std::filesystem::is_regular_file(path); });
+  for (const auto& path : paths) {
+    if (!std::filesystem::is_regular_file(path)) missing.push_back(path);
+  }
   check_config(missing.empty(), "tar: {} of {} shards are no files: {}", missing.size(), paths.size(), fmt::join(missing, ", "));
 }
 
@@ -103,7 +104,7 @@ std::int64_t TarShards::num_shards() const {
 }
 
 TarShards TarShards::shard(std::int64_t num_shards, std::int64_t index) const {
-  check_argument(index >= 0 && index < num_shards, "shard: part {} of {}; expected 0 to one less than the number of parts", index, num_shards);
+  check_argument(index >= 0 && index < num_shards, "shard: part {} of {}; expected a part from 0 on, below their number", index, num_shards);
   auto part = selection_;
   part.first += index * part.step;
   part.step *= num_shards;
@@ -116,7 +117,8 @@ std::vector<std::string> TarShards::order() const {
   std::vector<std::int64_t> files(static_cast<std::size_t>(num_files));
   for (std::int64_t file = 0; file < num_files; ++file) files[file] = file;
   if (selection_.seed) {
-    const auto shuffled = at::randperm(num_files, make_generator(*selection_.seed + static_cast<std::uint64_t>(selection_.epoch)), at::kLong);
+    const auto seed = *selection_.seed + static_cast<std::uint64_t>(selection_.epoch);
+    const auto shuffled = at::randperm(num_files, make_generator(seed), at::kLong);
     std::copy_n(shuffled.const_data_ptr<std::int64_t>(), num_files, files.begin());
   }
   std::vector<std::string> paths;
@@ -144,7 +146,8 @@ std::int64_t decode_integer(std::string_view text, std::string_view name) {
   const auto digits = text.substr(begin, text.find_last_not_of(kSpaces) + 1 - begin);
   std::int64_t value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  check_config(error == std::errc() && end == digits.data() + digits.size(), "{}{}'{}' is no integer of 64 bits", name, name.empty() ? "" : ": ", text);
+  const bool is_integer = error == std::errc() && end == digits.data() + digits.size();
+  check_config(is_integer, "{}{}'{}' is no integer of 64 bits", name, name.empty() ? "" : ": ", text);
   return value;
 }
 

@@ -1,11 +1,11 @@
 # cmake --install: the libraries, their headers, the two programs, and the package that find_package(accel) reads.
-install(TARGETS accel_errors accel_core accel_config accel_comm accel_state accel_data accel_optim accel_precision accel_parallel
+install(TARGETS accel_errors accel_core accel_config accel_comm accel_state accel_data accel_optim accel_precision accel_parallel accel_sources
   accel_accelerator accel_gloo accel_nccl accel_sim_engine accel_sim_collectives accel_sim accel_accel
   EXPORT accelTargets ARCHIVE DESTINATION lib)
 install(TARGETS sim_run accel RUNTIME DESTINATION bin)
 
 # <accel/accel.hpp> and "reference/..." stay what they are in the source; nothing but accel/ lands in include/.
-install(FILES reference/public/accel/accel.hpp DESTINATION include/accel)
+install(FILES reference/public/accel/accel.hpp reference/public/accel/from_torch.hpp DESTINATION include/accel)
 install(DIRECTORY reference DESTINATION include/accel FILES_MATCHING PATTERN *.hpp
   PATTERN reference/public EXCLUDE PATTERN reference/examples EXCLUDE)
 install(FILES sim/backend/simulate.hpp DESTINATION include/accel/sim/backend)

@@ -187,7 +187,9 @@ TEST_F(BadDataTest, DamagedGzipIsRefused) {
 
 TEST_F(BadDataTest, FileOfAnotherKindIsRefused) {
   data_.write("train-images-idx3-ubyte", "this is no idx file, but text");
-  expect_refused(run(), HasSubstr("train-images-idx3-ubyte: not an idx file of bytes with 3 dimensions"));
+  expect_refused(run(), HasSubstr("train-images-idx3-ubyte: not an idx file (it begins 74 68 69 73; expected 00 00"));
+  data_.write("train-images-idx3-ubyte", idx({100}, 100));
+  expect_refused(run(), HasSubstr("train-images-idx3-ubyte: not an idx file of bytes with 3 dimensions, but of Byte with 1"));
 }
 
 TEST_F(BadDataTest, HeaderThatPromisesTerabytesIsRefusedBeforeTheyAreAllocated) {

@@ -1,6 +1,7 @@
 #include <torch/torch.h>
 
 #include <accel/accel.hpp>
+#include <accel/from_torch.hpp>
 #include <cstdio>
 
 namespace F = torch::nn::functional;
@@ -13,12 +14,12 @@ int train(int, char**) {
 
   torch::nn::Sequential net(torch::nn::Linear(4, 16), torch::nn::Tanh(), torch::nn::Linear(16, 1));
   torch::optim::SGD sgd(net->parameters(), /*lr=*/0.05);
-  accel::TensorDataset dataset(table);
-  auto [model, optimizer, loader] = accelerator.prepare(net, sgd, accel::DataLoader(dataset, {.batch_size = 16}));
+  auto dataset = torch::data::datasets::TensorDataset(table).map(torch::data::transforms::Stack<torch::data::TensorExample>());
+  auto [model, optimizer, loader] = accelerator.prepare(net, sgd, accel::DataLoader(accel::from_torch(dataset), {.batch_size = 16}));
 
   double error = 0;
   for (int epoch = 0; epoch < 5; ++epoch) {
-    for (auto& [rows] : loader) {
+    for (auto& rows : loader) {
       auto loss = F::mse_loss(model(rows.narrow(1, 0, 4)), rows.narrow(1, 4, 1));
       optimizer.zero_grad();
       accelerator.backward(loss);

@@ -130,27 +130,4 @@ BusyPort::BusyPort() : listener_(socket(AF_INET, SOCK_STREAM, 0)) {
 
 BusyPort::~BusyPort() { close(listener_); }
 
-TemporaryFolder::TemporaryFolder() {
-  auto pattern = (fs::temp_directory_path() / "accel-test.XXXXXX").string();
-  require(mkdtemp(pattern.data()) != nullptr, "mkdtemp");
-  path_ = pattern;
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
-}
-
-std::string TemporaryFolder::write(const std::string& name, const std::string& content) const {
-  std::ofstream(path_ / name, std::ios::binary) << content;
-  return path(name);
-}
-
-std::vector<std::string> TemporaryFolder::files() const {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(path_)) names.push_back(entry.path().filename().string());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 }  // namespace accel::testing

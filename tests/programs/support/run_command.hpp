@@ -1,10 +1,11 @@
 #pragma once
 
 #include <chrono>
-#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
+
+#include "tests/support/temporary_folder.hpp"
 
 /// Runs a program as a user does, and keeps all that a user sees of it.
 ///
@@ -46,23 +47,6 @@ class BusyPort {
  private:
   int listener_ = -1;
   int port_ = 0;
-};
-
-/// A folder that goes when the value does.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  [[nodiscard]] std::string path(const std::string& name = "") const { return name.empty() ? path_.string() : (path_ / name).string(); }
-  /// Writes a file of the folder and returns its path.
-  std::string write(const std::string& name, const std::string& content) const;
-  /// The names in the folder, sorted.
-  [[nodiscard]] std::vector<std::string> files() const;
-
- private:
-  std::filesystem::path path_;
 };
 
 }  // namespace accel::testing

@@ -1,0 +1,62 @@
+#include "reference/core/mapped_file.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "reference/core/errors.hpp"
+
+namespace accel {
+namespace {
+
+std::string last_error() { return std::generic_category().message(errno); }
+
+class Descriptor {
+ public:
+  explicit Descriptor(const std::string& path) : descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    check_config(descriptor_ >= 0, "{}: cannot be opened: {}", path, last_error());
+  }
+  ~Descriptor() { close(descriptor_); }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  [[nodiscard]] int get() const { return descriptor_; }
+
+ private:
+  int descriptor_;
+};
+
+std::size_t size_of(const Descriptor& file, const std::string& path) {
+  struct stat status {};
+  check_config(fstat(file.get(), &status) == 0, "{}: its size cannot be read: {}", path, last_error());
+  check_config(!S_ISDIR(status.st_mode), "{}: is a folder; expected a file", path);
+  check_config(S_ISREG(status.st_mode), "{}: is a pipe or a device; expected a regular file, which can be mapped", path);
+  return static_cast<std::size_t>(status.st_size);
+}
+
+}  // namespace
+
+MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
+  const Descriptor file(path_);
+  const auto size = size_of(file, path_);
+  if (size == 0) return;  // nothing to map, which mmap refuses
+  auto* data = mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0);
+  check_config(data != MAP_FAILED, "{}: {} bytes cannot be mapped: {}", path_, size, last_error());
+  bytes_ = {static_cast<const char*>(data), size};
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) munmap(const_cast<char*>(bytes_.data()), bytes_.size());
+}
+
+void MappedFile::advise(Access access) const {
+  if (bytes_.empty()) return;
+  // Advice only: a system that does not take it reads as before.
+  madvise(const_cast<char*>(bytes_.data()), bytes_.size(), access == Access::kSequential ? MADV_SEQUENTIAL : MADV_RANDOM);
+}
+
+}  // namespace accel

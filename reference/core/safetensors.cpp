@@ -1,0 +1,132 @@
+#include "reference/core/safetensors.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "reference/core/errors.hpp"
+
+namespace accel {
+namespace {
+
+using Json = nlohmann::json;
+constexpr std::uint64_t kHeaderBytesMax = 100'000'000;  // as the format's own reader
+
+struct Format {
+  std::int64_t bits;
+  std::optional<at::ScalarType> dtype;
+};
+
+const std::map<std::string, Format>& formats() {
+  static const std::map<std::string, Format> kFormats{
+      {"BOOL", {8, at::kBool}}, {"U8", {8, at::kByte}}, {"I8", {8, at::kChar}}, {"I16", {16, at::kShort}}, {"I32", {32, at::kInt}},
+      {"I64", {64, at::kLong}}, {"U16", {16, at::kUInt16}}, {"U32", {32, at::kUInt32}}, {"U64", {64, at::kUInt64}},
+      {"F16", {16, at::kHalf}}, {"BF16", {16, at::kBFloat16}}, {"F32", {32, at::kFloat}}, {"F64", {64, at::kDouble}},
+      {"C64", {64, at::kComplexFloat}}, {"F8_E4M3", {8, at::kFloat8_e4m3fn}}, {"F8_E5M2", {8, at::kFloat8_e5m2}},
+      {"F8_E4M3FNUZ", {8, at::kFloat8_e4m3fnuz}}, {"F8_E5M2FNUZ", {8, at::kFloat8_e5m2fnuz}}, {"F8_E8M0", {8, at::kFloat8_e8m0fnu}},
+      {"F4", {4, std::nullopt}}, {"F6_E2M3", {6, std::nullopt}}, {"F6_E3M2", {6, std::nullopt}}};
+  return kFormats;
+}
+
+// JSON as the format has it: a key given twice is an error, where the library would keep the last.
+Json parse_header(std::string_view text, const std::string& path) {
+  std::vector<std::set<std::string>> keys;
+  std::string repeated;
+  const auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::object_start) keys.emplace_back();
+    if (event == Json::parse_event_t::object_end) keys.pop_back();
+    if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second) repeated = parsed.get<std::string>();
+    return true;
+  };
+  Json header;
+  try {
+    header = Json::parse(text, watch);
+  } catch (const Json::exception& error) {
+    throw ConfigError(fmt::format("{}: the header, from byte 8, is no JSON: {}", path, error.what()));
+  }
+  check_config(repeated.empty(), "{}: the header gives '{}' twice", path, repeated);
+  check_config(header.is_object(), "{}: the header, from byte 8, is no JSON object", path);
+  return header;
+}
+
+bool are_sizes(const Json& json) {
+  return json.is_array() && std::all_of(json.begin(), json.end(), [](const Json& item) {
+    return item.is_number_unsigned() && item.get<std::uint64_t>() <= static_cast<std::uint64_t>(INT64_MAX);
+  });
+}
+
+bool is_entry(const Json& json) {
+  const bool has_keys = json.is_object() && json.size() == 3 && json.contains("dtype") && json.contains("shape") && json.contains("data_offsets");
+  return has_keys && json["dtype"].is_string() && are_sizes(json["shape"]) && are_sizes(json["data_offsets"]) && json["data_offsets"].size() == 2;
+}
+
+}  // namespace
+
+SafetensorsFile::SafetensorsFile(const std::string& path) : file_(std::make_shared<const MappedFile>(path)) {
+  read_header();
+  check_layout();
+}
+
+void SafetensorsFile::read_header() {
+  const auto bytes = file_->bytes();
+  std::uint64_t header_bytes = 0;
+  check_config(bytes.size() >= 8, "{}: no safetensors file: {} bytes; expected 8 bytes of the header's length", path(), bytes.size());
+  std::memcpy(&header_bytes, bytes.data(), sizeof header_bytes);
+  check_config(header_bytes <= kHeaderBytesMax, "{}: no safetensors file: it begins with a header's length of {} bytes; expected at most {}",
+               path(), header_bytes, kHeaderBytesMax);
+  check_config(header_bytes <= bytes.size() - 8, "{}: cut short: a header of {} bytes, but {} bytes in all", path(), header_bytes,
+               bytes.size());
+  data_ = bytes.substr(8 + header_bytes);
+  const auto header = parse_header(bytes.substr(8, header_bytes), path());
+  for (const auto& [name, value] : header.items()) {
+    if (name == "__metadata__") {
+      check_config(value.is_object() && std::all_of(value.begin(), value.end(), [](const Json& item) { return item.is_string(); }),
+                   "{}: __metadata__: expected an object of strings", path());
+      metadata_ = value.get<std::map<std::string, std::string>>();
+      continue;
+    }
+    check_config(is_entry(value), "{}: tensor '{}': expected dtype, shape and two data_offsets, got {}", path(), name, value.dump());
+    entries_[name] = {value["dtype"], value["shape"].get<std::vector<std::int64_t>>(), value["data_offsets"][0], value["data_offsets"][1]};
+    names_.push_back(name);
+  }
+}
+
+void SafetensorsFile::check_layout() {
+  std::sort(names_.begin(), names_.end(), [&](const auto& a, const auto& b) {
+    const auto &first = entries_.at(a), &second = entries_.at(b);
+    return std::tie(first.begin, first.end, a) < std::tie(second.begin, second.end, b);
+  });
+  std::int64_t place = 0;
+  for (const auto& name : names_) {
+    const auto& entry = entries_.at(name);
+    const auto format = formats().find(entry.dtype);
+    check_config(format != formats().end(), "{}: tensor '{}': unknown dtype {}", path(), name, entry.dtype);
+    check_config(entry.begin == place && entry.end >= entry.begin,
+                 "{}: tensor '{}': data_offsets {} to {}; expected to begin at {}, where the one before ends", path(), name, entry.begin,
+                 entry.end, place);
+    const auto needed = num_bytes_of(entry.sizes, format->second.bits);
+    check_config(needed == entry.end - entry.begin, "{}: tensor '{}': {} bytes of data do not hold {} of shape [{}]", path(), name,
+                 entry.end - entry.begin, entry.dtype, fmt::join(entry.sizes, ", "));
+    place = entry.end;
+  }
+  const auto found = static_cast<std::int64_t>(data_.size());
+  check_config(place == found, "{}: {} bytes of data; its tensors need {}: the file is {}", path(), found, place,
+               place > found ? "cut short" : "too long");
+}
+
+StoredTensor SafetensorsFile::stored(const std::string& name) const {
+  const auto found = entries_.find(name);
+  check_config(found != entries_.end(), "{}: no tensor '{}'; it has {}", path(), name, fmt::join(names_, ", "));
+  const auto& entry = found->second;
+  const auto dtype = formats().at(entry.dtype).dtype;
+  check_config(dtype.has_value(), "{}: tensor '{}' is {}, whose elements are no whole bytes; LibTorch has no such dtype", path(), name,
+               entry.dtype);
+  const auto bytes = data_.substr(static_cast<std::size_t>(entry.begin), static_cast<std::size_t>(entry.end - entry.begin));
+  return {.owner = file_, .bytes = bytes, .dtype = *dtype, .sizes = entry.sizes};
+}
+
+}  // namespace accel

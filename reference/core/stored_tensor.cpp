@@ -1,0 +1,66 @@
+#include "reference/core/stored_tensor.hpp"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "reference/core/errors.hpp"
+
+namespace accel {
+namespace {
+
+void swap_bytes(at::Tensor& tensor) {
+  const auto width = static_cast<std::int64_t>(tensor.element_size());
+  if (width == 1) return;
+  auto* bytes = static_cast<char*>(tensor.data_ptr());
+  for (std::int64_t element = 0; element < tensor.numel(); ++element) std::reverse(bytes + element * width, bytes + (element + 1) * width);
+}
+
+at::Tensor empty_of(at::ScalarType dtype, const std::vector<std::int64_t>& sizes) { return at::empty(sizes, at::TensorOptions(dtype)); }
+
+}  // namespace
+
+at::Tensor StoredTensor::load() const {
+  auto tensor = empty_of(dtype, sizes);
+  ensure(tensor.nbytes() == bytes.size(), "a stored tensor of {} bytes has {}", tensor.nbytes(), bytes.size());
+  if (!bytes.empty()) std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
+  if (is_big_endian) swap_bytes(tensor);
+  return tensor;
+}
+
+std::string_view StoredTensor::row_bytes(std::int64_t index) const {
+  check_argument(!sizes.empty(), "a stored tensor without dimensions has no rows; expected (rows, ...)");
+  check_argument(index >= 0 && index < sizes.front(), "row {} of a stored tensor of {} rows", index, sizes.front());
+  const auto width = bytes.size() / static_cast<std::size_t>(sizes.front());
+  return bytes.substr(static_cast<std::size_t>(index) * width, width);
+}
+
+at::Tensor StoredTensor::row(std::int64_t index) const {
+  return StoredTensor{owner, row_bytes(index), dtype, {sizes.begin() + 1, sizes.end()}, is_big_endian}.load();
+}
+
+at::Tensor StoredTensor::rows(const std::vector<std::int64_t>& indices) const {
+  check_argument(!sizes.empty(), "a stored tensor without dimensions has no rows; expected (rows, ...)");
+  auto result_sizes = sizes;
+  result_sizes.front() = static_cast<std::int64_t>(indices.size());
+  auto tensor = empty_of(dtype, result_sizes);
+  auto* place = static_cast<char*>(tensor.data_ptr());
+  for (const auto index : indices) {
+    const auto source = row_bytes(index);
+    place = std::copy(source.begin(), source.end(), place);
+  }
+  if (is_big_endian) swap_bytes(tensor);
+  return tensor;
+}
+
+std::optional<std::int64_t> num_bytes_of(const std::vector<std::int64_t>& sizes, std::int64_t bits_per_element) {
+  std::int64_t bits = bits_per_element;
+  if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) return 0;
+  for (const auto size : sizes) {
+    if (size < 0 || __builtin_mul_overflow(bits, size, &bits)) return std::nullopt;
+  }
+  return bits % 8 == 0 ? std::optional(bits / 8) : std::nullopt;
+}
+
+}  // namespace accel

@@ -1,0 +1,134 @@
+#include "reference/sources/csv_file.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "reference/core/errors.hpp"
+
+namespace accel {
+namespace {
+
+constexpr auto kNone = std::string_view::npos;
+
+struct RecordEnd {
+  std::size_t end = 0;          // where the next record begins
+  const char* fault = nullptr;  // what is wrong with this one
+  std::size_t fault_at = 0;     // its place
+};
+
+bool ends_line(std::string_view bytes, std::size_t place) {
+  return bytes[place] == '\n' || (bytes[place] == '\r' && place + 1 < bytes.size() && bytes[place + 1] == '\n');
+}
+
+// After the line end at `place`.
+std::size_t next_line(std::string_view bytes, std::size_t place) { return place + (bytes[place] == '\r' ? 2 : 1); }
+
+// Walks over the record that begins at `begin`, and calls field(raw text, whether it was in quotes) for each of its fields.
+template <typename Field>
+RecordEnd walk(std::string_view bytes, std::size_t begin, char delimiter, Field&& field) {
+  auto place = begin;
+  const auto at_end_of_field = [&] { return place == bytes.size() || bytes[place] == delimiter || ends_line(bytes, place); };
+  for (;;) {
+    const auto field_begin = place;
+    const bool quoted = place < bytes.size() && bytes[place] == '"';
+    if (quoted) {
+      ++place;
+      while (place < bytes.size() && (bytes[place] != '"' || (place + 1 < bytes.size() && bytes[place + 1] == '"'))) place += bytes[place] == '"' ? 2 : 1;
+      if (place >= bytes.size()) return {bytes.size(), "a quote is not closed", field_begin};
+      ++place;
+      if (!at_end_of_field()) return {bytes.size(), "text after a closing quote", place};
+      field(bytes.substr(field_begin + 1, place - field_begin - 2), true);
+    } else {
+      while (!at_end_of_field()) {
+        if (bytes[place] == '"') return {bytes.size(), "a quote inside a field that does not begin with one", place};
+        ++place;
+      }
+      field(bytes.substr(field_begin, place - field_begin), false);
+    }
+    if (place == bytes.size()) return {place};
+    if (bytes[place] != delimiter) return {next_line(bytes, place)};
+    ++place;
+  }
+}
+
+std::string text_of(std::string_view raw, bool quoted) {
+  std::string text(raw);
+  for (auto place = quoted ? text.find('"') : kNone; place != kNone; place = text.find('"', place + 1)) text.erase(place, 1);  // "" is one
+  return text;
+}
+
+std::vector<std::string> fields_of(std::string_view bytes, std::size_t begin, char delimiter) {
+  std::vector<std::string> fields;
+  walk(bytes, begin, delimiter, [&](std::string_view raw, bool quoted) { fields.push_back(text_of(raw, quoted)); });
+  return fields;
+}
+
+std::vector<std::string> numbered(std::size_t count) {
+  std::vector<std::string> names;
+  for (std::size_t column = 0; column < count; ++column) names.push_back(std::to_string(column));
+  return names;
+}
+
+std::size_t without_empty_lines(std::string_view bytes, std::size_t place) {
+  while (place < bytes.size() && ends_line(bytes, place)) place = next_line(bytes, place);
+  return place;
+}
+
+}  // namespace
+
+CsvFile::CsvFile(const std::vector<std::string>& paths, const CsvOptions& options) : options_(options) {
+  check_argument(!paths.empty(), "csv: no files; expected at least one");
+  check_argument(options.delimiter != '"' && options.delimiter != '\n' && options.delimiter != '\r',
+                 "csv: the delimiter is a quote or a line end; expected another character");
+  path_ = paths.front();
+  for (const auto& path : paths) {
+    records_.add_file(path, [&](const MappedFile& file, const auto& add) { read_file(file, add); });
+  }
+}
+
+void CsvFile::read_file(const MappedFile& file, const std::function<void(std::int64_t)>& add) {
+  const auto bytes = file.bytes();
+  const bool has_mark = bytes.starts_with("\xef\xbb\xbf");
+  bool is_first = true;
+  std::int64_t number = options_.header ? 0 : 1;
+  for (auto begin = without_empty_lines(bytes, has_mark ? 3 : 0); begin < bytes.size(); ++number) {
+    const auto where = [&] { return fmt::format("{}: {} (byte {})", file.path(), number == 0 ? "the header" : fmt::format("record {}", number), begin); };
+    std::size_t num_fields = 0;
+    const auto record = walk(bytes, begin, options_.delimiter, [&](std::string_view, bool) { ++num_fields; });
+    if (record.fault != nullptr) throw ConfigError(fmt::format("{}: {} (byte {})", where(), record.fault, record.fault_at));
+    if (std::exchange(is_first, false)) read_header(file, options_.header ? fields_of(bytes, begin, options_.delimiter) : numbered(num_fields));
+    if (num_fields != columns_.size()) throw ConfigError(fmt::format("{}: {} fields; expected {}", where(), num_fields, columns_.size()));
+    if (number > 0) add(static_cast<std::int64_t>(begin));
+    begin = without_empty_lines(bytes, record.end);
+  }
+  check_config(!is_first || !options_.header, "{}: no header: the file holds no record", file.path());
+}
+
+void CsvFile::read_header(const MappedFile& file, std::vector<std::string> names) {
+  if (!columns_.empty()) {
+    check_config(names == columns_, "{}: columns {}; expected those of {}: {}", file.path(), fmt::join(names, ", "), path_,
+                 fmt::join(columns_, ", "));
+    return;
+  }
+  std::set<std::string> seen;
+  for (const auto& name : names) check_config(seen.insert(name).second, "{}: the header names '{}' twice", file.path(), name);
+  columns_ = std::move(names);
+}
+
+std::size_t CsvFile::column(const std::string& name) const {
+  const auto found = std::find(columns_.begin(), columns_.end(), name);
+  check_config(found != columns_.end(), "{}: no column '{}'; it has {}", path_, name, fmt::join(columns_, ", "));
+  return static_cast<std::size_t>(found - columns_.begin());
+}
+
+std::vector<std::string> CsvFile::fields(std::int64_t index) const { return fields_of(records_.record(index).bytes, 0, options_.delimiter); }
+
+std::string CsvFile::where(std::int64_t index) const {
+  const auto record = records_.record(index);
+  return fmt::format("{}: record {} (byte {})", record.file->path(), record.number + 1, record.offset);
+}
+
+}  // namespace accel

@@ -1,0 +1,141 @@
+#include <ATen/ops/empty.h>
+
+#include <csetjmp>
+#include <cstdio>  // jpeglib.h needs it
+#include <cstring>
+#include <string>
+
+#include <jpeglib.h>
+
+#include "reference/core/errors.hpp"
+#include "reference/sources/image_decoders.hpp"
+
+namespace accel::detail {
+namespace {
+
+// libjpeg reports errors by a function that must not return; ours jumps, which runs no destructors: so what lies between
+// setjmp and the calls of jpeg_* is plain data, and every step is one call of `guarded`.
+struct Reader {
+  jpeg_decompress_struct info;
+  jpeg_error_mgr errors;
+  jpeg_source_mgr source;
+  std::jmp_buf jump;
+  bool allow_warnings = false, is_warning = false;
+  char error[JMSG_LENGTH_MAX] = {};
+};
+
+Reader& reader_of(j_common_ptr info) { return *static_cast<Reader*>(info->client_data); }
+Reader& reader_of(j_decompress_ptr info) { return *static_cast<Reader*>(info->client_data); }
+
+[[noreturn]] void on_error(j_common_ptr info) {
+  auto& reader = reader_of(info);
+  info->err->format_message(info, reader.error);
+  std::longjmp(reader.jump, 1);
+}
+
+void on_message(j_common_ptr info, int level) {
+  auto& reader = reader_of(info);
+  if (level >= 0 || reader.allow_warnings) return;
+  reader.is_warning = true;
+  on_error(info);
+}
+
+// All bytes are there from the start: who asks for more has an image that ends early.
+boolean on_end(j_decompress_ptr info) {
+  auto& reader = reader_of(info);
+  std::strcpy(reader.error, "the image ends early");
+  std::longjmp(reader.jump, 1);
+}
+
+void on_skip(j_decompress_ptr info, long num_bytes) {
+  if (num_bytes <= 0) return;
+  if (static_cast<std::size_t>(num_bytes) > info->src->bytes_in_buffer) on_end(info);
+  info->src->next_input_byte += num_bytes;
+  info->src->bytes_in_buffer -= static_cast<std::size_t>(num_bytes);
+}
+
+void do_nothing(j_decompress_ptr) {}
+
+using Step = void (*)(jpeg_decompress_struct& info, std::uint8_t* pixels);
+
+bool guarded(Reader& reader, Step step, std::uint8_t* pixels = nullptr) {
+  if (setjmp(reader.jump) != 0) return false;
+  step(reader.info, pixels);
+  return true;
+}
+
+void start(jpeg_decompress_struct& info, std::uint8_t*) {
+  jpeg_read_header(&info, TRUE);
+  const bool is_cmyk = info.jpeg_color_space == JCS_CMYK || info.jpeg_color_space == JCS_YCCK;
+  info.out_color_space = is_cmyk ? JCS_CMYK : JCS_RGB;
+}
+
+// With libjpeg's defaults, as PIL: the slow integer transform, chroma interpolated.
+void read_pixels(jpeg_decompress_struct& info, std::uint8_t* pixels) {
+  jpeg_start_decompress(&info);
+  while (info.output_scanline < info.output_height) {
+    auto* row = pixels + std::size_t{info.output_scanline} * info.output_width * static_cast<std::size_t>(info.output_components);
+    jpeg_read_scanlines(&info, &row, 1);
+  }
+  jpeg_finish_decompress(&info);
+}
+
+// Adobe's programs store CMYK inverted, and PIL takes all CMYK for theirs. Source: libImaging/Convert.c, cmyk2rgb.
+at::Tensor rgb_of_inverted_cmyk(const at::Tensor& cmyk) {
+  auto rgb = at::empty({cmyk.size(0), cmyk.size(1), 3}, at::kByte);
+  const auto* source = cmyk.const_data_ptr<std::uint8_t>();
+  auto* target = rgb.mutable_data_ptr<std::uint8_t>();
+  for (std::int64_t pixel = 0; pixel < cmyk.size(0) * cmyk.size(1); ++pixel, source += 4) {
+    for (int channel = 0; channel < 3; ++channel) {
+      const int product = (255 - source[channel]) * source[3] + 128;  // 255 - black is what is stored
+      *target++ = static_cast<std::uint8_t>(source[3] - (((product >> 8) + product) >> 8));
+    }
+  }
+  return rgb;
+}
+
+class JpegDecoder {
+ public:
+  JpegDecoder(std::string_view bytes, std::string_view name, const ImageOptions& options) : name_(name), num_bytes_(bytes.size()) {
+    reader_.allow_warnings = options.allow_jpeg_warnings;
+    reader_.info.err = jpeg_std_error(&reader_.errors);
+    reader_.errors.error_exit = on_error;
+    reader_.errors.emit_message = on_message;
+    reader_.info.client_data = &reader_;
+    check(guarded(reader_, [](jpeg_decompress_struct& info, std::uint8_t*) { jpeg_create_decompress(&info); }));
+    reader_.source = {.next_input_byte = reinterpret_cast<const JOCTET*>(bytes.data()), .bytes_in_buffer = bytes.size(),
+                      .init_source = do_nothing, .fill_input_buffer = on_end, .skip_input_data = on_skip,
+                      .resync_to_restart = jpeg_resync_to_restart, .term_source = do_nothing};
+    reader_.info.src = &reader_.source;
+  }
+  ~JpegDecoder() { jpeg_destroy_decompress(&reader_.info); }
+  JpegDecoder(const JpegDecoder&) = delete;
+  JpegDecoder& operator=(const JpegDecoder&) = delete;
+
+  at::Tensor decode() {
+    check(guarded(reader_, start));
+    const auto& info = reader_.info;
+    const bool is_cmyk = info.out_color_space == JCS_CMYK;
+    auto image = empty_image(info.image_width, info.image_height, is_cmyk ? 4 : 3, name_);
+    check(guarded(reader_, read_pixels, image.mutable_data_ptr<std::uint8_t>()));
+    return is_cmyk ? rgb_of_inverted_cmyk(image) : image;
+  }
+
+ private:
+  void check(bool succeeded) const {
+    check_config(succeeded, "{}: the JPEG is damaged: {} (byte {}){}", name_, reader_.error, num_bytes_ - reader_.source.bytes_in_buffer,
+                 reader_.is_warning ? "; ImageOptions::allow_jpeg_warnings takes it as libjpeg mends it" : "");
+  }
+
+  std::string name_;
+  std::size_t num_bytes_;
+  Reader reader_{};
+};
+
+}  // namespace
+
+at::Tensor decode_jpeg(std::string_view bytes, std::string_view name, const ImageOptions& options) {
+  return JpegDecoder(bytes, name, options).decode();
+}
+
+}  // namespace accel::detail

@@ -1,0 +1,107 @@
+#include <ATen/core/Tensor.h>
+#include <png.h>
+
+#include <csetjmp>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "reference/core/errors.hpp"
+#include "reference/sources/image_decoders.hpp"
+
+namespace accel::detail {
+namespace {
+
+// libpng reports errors by longjmp, which runs no destructors: so what lies between setjmp and png_* calls is plain data, and
+// every step is one call of `guarded`. (png_image, which needs no setjmp, applies gamma and blends alpha; PIL does neither.)
+struct Reader {
+  png_structp png = nullptr;
+  png_infop info = nullptr;
+  const char* data = nullptr;
+  std::size_t size = 0, place = 0;
+  char error[256] = {};
+};
+
+void on_error(png_structp png, png_const_charp text) {
+  auto* reader = static_cast<Reader*>(png_get_error_ptr(png));
+  std::strncpy(reader->error, text, sizeof reader->error - 1);
+  png_longjmp(png, 1);
+}
+
+void on_warning(png_structp, png_const_charp) {}  // of chunks that are not needed
+
+void on_read(png_structp png, png_bytep target, png_size_t num_bytes) {
+  auto* reader = static_cast<Reader*>(png_get_io_ptr(png));
+  if (num_bytes > reader->size - reader->place) {
+    reader->place = reader->size;
+    png_error(png, "the image ends early");
+  }
+  std::memcpy(target, reader->data + reader->place, num_bytes);
+  reader->place += num_bytes;
+}
+
+using Step = void (*)(Reader&, png_bytep* rows);
+
+bool guarded(Reader& reader, Step step, png_bytep* rows = nullptr) {
+  if (setjmp(png_jmpbuf(reader.png)) != 0) return false;
+  step(reader, rows);
+  return true;
+}
+
+void read_info(Reader& reader, png_bytep*) {
+  png_set_read_fn(reader.png, &reader, on_read);
+  png_read_info(reader.png, reader.info);
+}
+
+void convert_to_rgb(Reader& reader, png_bytep*) {
+  png_set_expand(reader.png);  // palettes, fewer bits than 8
+  png_set_strip_16(reader.png);
+  png_set_strip_alpha(reader.png);
+  png_set_gray_to_rgb(reader.png);
+  png_set_interlace_handling(reader.png);
+  png_read_update_info(reader.png, reader.info);
+}
+
+void read_image(Reader& reader, png_bytep* rows) {
+  png_read_image(reader.png, rows);
+  png_read_end(reader.png, nullptr);
+}
+
+class PngDecoder {
+ public:
+  PngDecoder(std::string_view bytes, std::string_view name) : name_(name) {
+    reader_.data = bytes.data();
+    reader_.size = bytes.size();
+    reader_.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &reader_, on_error, on_warning);
+    ensure(reader_.png != nullptr, "libpng cannot be started: {}", reader_.error);
+    reader_.info = png_create_info_struct(reader_.png);
+  }
+  ~PngDecoder() { png_destroy_read_struct(&reader_.png, &reader_.info, nullptr); }
+  PngDecoder(const PngDecoder&) = delete;
+  PngDecoder& operator=(const PngDecoder&) = delete;
+
+  at::Tensor decode() {
+    check(guarded(reader_, read_info));
+    const std::int64_t width = png_get_image_width(reader_.png, reader_.info), height = png_get_image_height(reader_.png, reader_.info);
+    auto image = empty_image(width, height, 3, name_);
+    check(guarded(reader_, convert_to_rgb));
+    const auto row_bytes = static_cast<std::int64_t>(png_get_rowbytes(reader_.png, reader_.info));
+    ensure(row_bytes == 3 * width, "{}: rows of {} bytes for {} pixels", name_, row_bytes, width);
+    std::vector<png_bytep> rows;
+    for (std::int64_t row = 0; row < height; ++row) rows.push_back(image.mutable_data_ptr<std::uint8_t>() + row_bytes * row);
+    check(guarded(reader_, read_image, rows.data()));
+    return image;
+  }
+
+ private:
+  void check(bool succeeded) const { check_config(succeeded, "{}: the PNG is damaged: {} (byte {})", name_, reader_.error, reader_.place); }
+
+  std::string name_;
+  Reader reader_;
+};
+
+}  // namespace
+
+at::Tensor decode_png(std::string_view bytes, std::string_view name) { return PngDecoder(bytes, name).decode(); }
+
+}  // namespace accel::detail

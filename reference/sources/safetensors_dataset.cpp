@@ -1,0 +1,77 @@
+#include "reference/sources/safetensors_dataset.hpp"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "reference/core/errors.hpp"
+
+namespace accel {
+namespace detail {
+namespace {
+
+bool rows_fit(const StoredTensor& a, const StoredTensor& b) {
+  return a.dtype == b.dtype && std::equal(a.sizes.begin() + 1, a.sizes.end(), b.sizes.begin() + 1, b.sizes.end());
+}
+
+}  // namespace
+
+SafetensorsRows::SafetensorsRows(const std::vector<std::string>& paths, std::vector<std::string> names) : names_(std::move(names)) {
+  check_argument(!paths.empty(), "safetensors: no files; expected at least one");
+  for (const auto& path : paths) add_shard(path);
+}
+
+void SafetensorsRows::add_shard(const std::string& path) {
+  const SafetensorsFile file(path);
+  if (names_.empty()) names_ = file.names();
+  check_config(!names_.empty(), "{}: no tensors; expected at least one", path);
+  std::vector<StoredTensor> tensors;
+  for (const auto& name : names_) {
+    const auto& tensor = tensors.emplace_back(file.stored(name));
+    check_config(!tensor.sizes.empty(), "{}: tensor '{}' has no dimensions; expected (rows, ...)", path, name);
+    const auto num_rows = tensor.sizes.front(), num_expected = tensors.front().sizes.front();
+    check_config(num_rows == num_expected, "{}: tensor '{}' has {} rows, but '{}' has {}", path, name, num_rows, names_.front(),
+                 num_expected);
+    const bool fits = shards_.empty() || rows_fit(tensor, shards_.front()[tensors.size() - 1]);
+    check_config(fits, "{}: tensor '{}' differs in dtype or row shape from that of the first file", path, name);
+  }
+  begins_.push_back(begins_.back() + tensors.front().sizes.front());
+  shards_.push_back(std::move(tensors));
+}
+
+SafetensorsRows::Place SafetensorsRows::place_of(std::int64_t index) const {
+  check_argument(index >= 0 && index < size(), "safetensors: row {} of {}", index, size());
+  const auto shard = std::upper_bound(begins_.begin(), begins_.end(), index) - begins_.begin() - 1;
+  return {static_cast<std::size_t>(shard), index - begins_[shard]};
+}
+
+at::Tensor SafetensorsRows::get(std::size_t name, std::int64_t index) const {
+  const auto place = place_of(index);
+  return shards_[place.shard][name].row(place.row);
+}
+
+at::Tensor SafetensorsRows::get_batch(std::size_t name, const std::vector<std::int64_t>& indices) const {
+  if (shards_.size() == 1) return shards_.front()[name].rows(indices);
+  const auto& first = shards_.front()[name];
+  auto sizes = first.sizes;
+  sizes.front() = static_cast<std::int64_t>(indices.size());
+  auto batch = at::empty(sizes, at::TensorOptions(first.dtype));
+  for (std::int64_t place = 0; place < sizes.front(); ++place) batch.select(0, place).copy_(get(name, indices[place]));
+  return batch;
+}
+
+}  // namespace detail
+
+SafetensorsTable::Batch SafetensorsTable::get(std::int64_t index) const {
+  Batch sample;
+  for (std::size_t name = 0; name < rows_.names().size(); ++name) sample[rows_.names()[name]] = rows_.get(name, index);
+  return sample;
+}
+
+SafetensorsTable::Batch SafetensorsTable::get_batch(const std::vector<std::int64_t>& indices) const {
+  Batch batch;
+  for (std::size_t name = 0; name < rows_.names().size(); ++name) batch[rows_.names()[name]] = rows_.get_batch(name, indices);
+  return batch;
+}
+
+}  // namespace accel

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <concepts>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "reference/core/safetensors.hpp"
+
+/// Samples that are rows of the tensors in safetensors files, one after the other; only the rows asked for are read.
+///
+///     accel::SafetensorsDataset rows("train.safetensors", "image", "label");     // std::tuple of two tensors
+///     accel::SafetensorsTable table({"a.safetensors", "b.safetensors"});         // std::map, of every tensor
+///
+/// Thread rule: any number of readers; copies share the files.
+namespace accel {
+
+namespace detail {
+
+/// The rows of some tensors, over the shards one after the other.
+class SafetensorsRows {
+ public:
+  /// No names stand for all of the first file. Throws ConfigError that names file and tensor if one is missing or has no
+  /// dimension, if the tensors of a file differ in their number of rows, or those of one name in dtype or row shape.
+  SafetensorsRows(const std::vector<std::string>& paths, std::vector<std::string> names);
+
+  [[nodiscard]] std::int64_t size() const { return begins_.back(); }
+  [[nodiscard]] const std::vector<std::string>& names() const { return names_; }
+  [[nodiscard]] at::Tensor get(std::size_t name, std::int64_t index) const;
+  [[nodiscard]] at::Tensor get_batch(std::size_t name, const std::vector<std::int64_t>& indices) const;
+
+ private:
+  struct Place {
+    std::size_t shard = 0;
+    std::int64_t row = 0;
+  };
+  void add_shard(const std::string& path);
+  [[nodiscard]] Place place_of(std::int64_t index) const;
+
+  std::vector<std::string> names_;
+  std::vector<std::vector<StoredTensor>> shards_;  // each in the order of the names
+  std::vector<std::int64_t> begins_{0};            // the first row of each shard, then the number of all
+};
+
+}  // namespace detail
+
+/// Samples are tuples, in the order of the names given.
+template <std::size_t N>
+class SafetensorsDataset {
+ public:
+  template <typename... Names>
+    requires(sizeof...(Names) == N)
+  SafetensorsDataset(const std::vector<std::string>& paths, Names... names) : rows_(paths, {std::string(names)...}) {}
+  template <typename... Names>
+  SafetensorsDataset(const std::string& path, Names... names) : SafetensorsDataset(std::vector{path}, names...) {}
+
+  [[nodiscard]] std::int64_t size() const { return rows_.size(); }
+  [[nodiscard]] auto get(std::int64_t index) const {
+    return tuple([&](std::size_t name) { return rows_.get(name, index); });
+  }
+  [[nodiscard]] auto get_batch(const std::vector<std::int64_t>& indices) const {
+    return tuple([&](std::size_t name) { return rows_.get_batch(name, indices); });
+  }
+
+ private:
+  template <typename F>
+  static auto tuple(F&& tensor_of) {
+    return [&]<std::size_t... I>(std::index_sequence<I...>) { return std::tuple{tensor_of(I)...}; }(std::make_index_sequence<N>());
+  }
+
+  detail::SafetensorsRows rows_;
+};
+
+template <typename Paths, typename... Names>
+SafetensorsDataset(Paths, Names...) -> SafetensorsDataset<sizeof...(Names)>;
+
+/// Samples are maps from name to tensor.
+class SafetensorsTable {
+ public:
+  using Batch = std::map<std::string, at::Tensor>;
+
+  using Names = std::vector<std::string>;  ///< none: all of the first file
+
+  explicit SafetensorsTable(const std::vector<std::string>& paths, Names names = {}) : rows_(paths, std::move(names)) {}
+  explicit SafetensorsTable(const std::string& path, Names names = {}) : SafetensorsTable(std::vector{path}, std::move(names)) {}
+
+  [[nodiscard]] std::int64_t size() const { return rows_.size(); }
+  [[nodiscard]] Batch get(std::int64_t index) const;
+  [[nodiscard]] Batch get_batch(const std::vector<std::int64_t>& indices) const;
+
+ private:
+  detail::SafetensorsRows rows_;
+};
+
+}  // namespace accel

@@ -1,0 +1,58 @@
+#include "reference/sources/sequential_file.hpp"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "reference/core/errors.hpp"
+
+namespace accel {
+
+SequentialFile::SequentialFile(std::string path) : path_(std::move(path)), file_(gzopen(path_.c_str(), "rbe"), gzclose) {
+  check_config(file_ != nullptr, "{}: cannot be opened: {}", path_, std::generic_category().message(errno));
+  gzbuffer(file_.get(), 1 << 15);  // what a jump over a member reads in vain
+}
+
+std::int64_t SequentialFile::read(char* data, std::int64_t num_bytes) {
+  constexpr std::int64_t kPiece = 1 << 30;  // gzread counts in int
+  std::int64_t done = 0;
+  while (done < num_bytes) {
+    const auto got = gzread(file_.get(), data + done, static_cast<unsigned>(std::min(kPiece, num_bytes - done)));
+    if (got < 0) throw_damaged();
+    if (got == 0) break;
+    done += got;
+    offset_ += got;
+  }
+  int code = Z_OK;
+  if (done < num_bytes) gzerror(file_.get(), &code);
+  if (code != Z_OK) throw_damaged();  // a stream that ends before its own end gives what it has, without an error
+  return done;
+}
+
+// The last byte is read, not passed over: a seek beyond the end of a plain file succeeds.
+bool SequentialFile::skip(std::int64_t num_bytes) {
+  if (num_bytes == 0) return true;
+  if (gzseek(file_.get(), num_bytes - 1, SEEK_CUR) < 0) throw_damaged();
+  offset_ += num_bytes - 1;
+  char last = 0;
+  return read(&last, 1) == 1;
+}
+
+void SequentialFile::throw_damaged() const {
+  int code = Z_OK;
+  const std::string text = gzerror(file_.get(), &code);
+  const auto why = code == Z_ERRNO ? std::generic_category().message(errno) : text;
+  throw ConfigError(fmt::format("{}: the file is short or damaged: reading stopped at byte {}: {}", path_, offset_, why));
+}
+
+bool is_gzip(const std::string& path) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"), std::fclose);
+  std::array<unsigned char, 2> magic{};
+  return file && std::fread(magic.data(), 1, magic.size(), file.get()) == magic.size() && magic[0] == 0x1f && magic[1] == 0x8b;
+}
+
+}  // namespace accel

@@ -1,0 +1,181 @@
+#include "reference/sources/tar_reader.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <string_view>
+#include <utility>
+
+#include "reference/core/errors.hpp"
+
+namespace accel {
+namespace {
+
+constexpr std::int64_t kBlock = 512;
+constexpr std::int64_t kExtensionBytesMax = 1 << 20;  // a name; what asks for more is damaged
+constexpr std::int64_t kPiece = 16 << 20;
+
+std::int64_t padded(std::int64_t num_bytes) { return (num_bytes + kBlock - 1) / kBlock * kBlock; }
+
+std::string_view until_zero(std::string_view field) { return field.substr(0, field.find('\0')); }
+
+// Octal digits between spaces and zeros or, for what these cannot hold, 63 bits behind a first byte 0x80.
+std::optional<std::int64_t> number_of(std::string_view field) {
+  std::int64_t value = 0;
+  if (static_cast<unsigned char>(field.front()) == 0x80) {
+    for (const char byte : field.substr(1)) {
+      if (value >> 55 != 0) return std::nullopt;
+      value = value << 8 | static_cast<unsigned char>(byte);
+    }
+    return value;
+  }
+  field = until_zero(field);
+  while (field.starts_with(' ')) field.remove_prefix(1);
+  while (field.ends_with(' ')) field.remove_suffix(1);
+  const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value, 8);
+  const bool is_number = field.empty() || (error == std::errc() && end == field.data() + field.size() && value >= 0);
+  return is_number ? std::optional(value) : std::nullopt;
+}
+
+}  // namespace
+
+struct TarReader::Header {
+  std::array<char, kBlock> block;
+
+  [[nodiscard]] std::string_view field(std::size_t begin, std::size_t size) const { return {block.data() + begin, size}; }
+  [[nodiscard]] char type() const { return block[156]; }
+  [[nodiscard]] std::optional<std::int64_t> size() const { return number_of(field(124, 12)); }
+  [[nodiscard]] bool is_empty() const {
+    return std::all_of(block.begin(), block.end(), [](char byte) { return byte == 0; });
+  }
+
+  // Old programs summed signed bytes.
+  [[nodiscard]] bool checksum_fits() const {
+    std::int64_t sum = 8 * ' ', signed_sum = 8 * ' ';
+    for (std::size_t place = 0; place < block.size(); ++place) {
+      if (place >= 148 && place < 156) continue;
+      sum += static_cast<unsigned char>(block[place]);
+      signed_sum += static_cast<signed char>(block[place]);
+    }
+    const auto stated = number_of(field(148, 8));
+    return stated == sum || stated == signed_sum;
+  }
+
+  // The prefix is POSIX's; GNU keeps other things in its place.
+  [[nodiscard]] std::string name() const {
+    const bool is_posix = field(257, 6) == std::string_view("ustar\0", 6);
+    const std::string name(until_zero(field(0, 100))), prefix(is_posix ? until_zero(field(345, 155)) : "");
+    return prefix.empty() ? name : prefix + "/" + name;
+  }
+};
+
+// What a file of gzip says of itself lacks the member.
+template <typename F>
+auto TarReader::located(F&& read) const {
+  try {
+    return read();
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("{}; {}", error.what(), where()));
+  }
+}
+
+std::string TarReader::where() const {
+  return fmt::format("{}: member {} '{}' (byte {})", file_.path(), member_.number, member_.name, member_.offset);
+}
+
+template <typename... Args>
+void TarReader::check(bool condition, fmt::format_string<Args...> message, Args&&... args) const {
+  if (!condition) throw ConfigError(where() + ": " + fmt::format(message, std::forward<Args>(args)...));
+}
+
+std::optional<TarMember> TarReader::next() {
+  for (;;) {
+    pass_over_data();
+    const auto header = read_header();
+    if (!header) return std::nullopt;
+    if (std::string_view("LKxg").find(header->type()) != std::string_view::npos) {
+      read_extension(*header);
+      continue;
+    }
+    member_.name = name_ ? *std::exchange(name_, std::nullopt) : header->name();
+    if (size_) member_.size = *std::exchange(size_, std::nullopt);
+    check(header->type() != 'S', "a sparse file; expected plain ones: write the archive without --sparse");
+    member_.is_file = header->type() == '0' || header->type() == '\0' || header->type() == '7';
+    if (!member_.is_file) member_.size = 0;  // a link may state the size of its target
+    unread_ = padded(member_.size);
+    return member_;
+  }
+}
+
+std::optional<TarReader::Header> TarReader::read_header() {
+  member_ = {.name = "", .number = member_.number + 1, .offset = file_.offset()};
+  Header header{};
+  const auto got = located([&] { return file_.read(header.block.data(), kBlock); });
+  check(got == kBlock, "the file is short or damaged: it ends inside a header or without an end mark");
+  if (header.is_empty()) return std::nullopt;
+  check(header.checksum_fits(), "damaged: its header's checksum differs");
+  const auto size = header.size();
+  check(size && *size <= INT64_MAX - kBlock, "damaged: its size is no number");
+  member_.name = header.name();
+  member_.size = *size;
+  return header;
+}
+
+void TarReader::read_extension(const Header& header) {
+  check(member_.size <= kExtensionBytesMax, "damaged: a name of {} bytes; expected at most {}", member_.size, kExtensionBytesMax);
+  unread_ = padded(member_.size);
+  const auto content = read_bytes(member_.size);
+  if (header.type() == 'L') name_ = std::string(until_zero(content));
+  if (header.type() == 'x') read_pax_records(content);
+  --member_.number;  // it belongs to the member that follows
+}
+
+// Records of "<length> <key>=<value>\n", where the length counts all of this.
+void TarReader::read_pax_records(const std::string& records) {
+  for (std::string_view rest = records; !rest.empty();) {
+    std::size_t length = 0;
+    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), length);
+    const auto digits = static_cast<std::size_t>(end - rest.data());
+    const bool has_length = error == std::errc() && length > digits + 1 && length <= rest.size();
+    const bool has_form = has_length && rest[digits] == ' ' && rest[length - 1] == '\n';
+    const auto record = has_form ? rest.substr(digits + 1, length - digits - 2) : std::string_view();
+    const auto equals = record.find('=');
+    check(equals != std::string_view::npos, "damaged: a pax record has no length or no '='");
+    const auto key = record.substr(0, equals), value = record.substr(equals + 1);
+    if (key == "path") name_ = std::string(value);
+    if (key == "size") {
+      std::int64_t size = -1;
+      std::from_chars(value.data(), value.data() + value.size(), size);
+      check(size >= 0 && size <= INT64_MAX - kBlock, "damaged: a pax size of '{}'", value);
+      size_ = size;
+    }
+    rest.remove_prefix(length);
+  }
+}
+
+std::string TarReader::data() {
+  check_state(unread_ == padded(member_.size), "{}: read already", where());
+  return read_bytes(member_.size);
+}
+
+// In pieces: a damaged size asks for no memory that the file cannot fill.
+std::string TarReader::read_bytes(std::int64_t num_bytes) {
+  std::string bytes;
+  while (static_cast<std::int64_t>(bytes.size()) < num_bytes) {
+    const auto done = bytes.size();
+    const auto piece = std::min(kPiece, num_bytes - static_cast<std::int64_t>(done));
+    bytes.resize(done + static_cast<std::size_t>(piece));
+    const auto got = located([&] { return file_.read(bytes.data() + done, piece); });
+    check(got == piece, "the file is short or damaged: {} bytes expected, {} read", num_bytes, done + static_cast<std::size_t>(got));
+  }
+  unread_ -= num_bytes;
+  return bytes;
+}
+
+void TarReader::pass_over_data() {
+  const bool is_there = located([&] { return file_.skip(unread_); });
+  check(is_there, "the file is short or damaged: it ends inside this member");
+  unread_ = 0;
+}
+
+}  // namespace accel

@@ -1,0 +1,154 @@
+#include "reference/sources/tar_shards.hpp"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/randperm.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <utility>
+
+#include "reference/core/errors.hpp"
+#include "reference/core/random.hpp"
+#include "reference/sources/brace_expansion.hpp"
+#include "reference/sources/lower_case.hpp"
+#include "reference/sources/tar_reader.hpp"
+
+namespace accel {
+namespace {
+
+// Where a member belongs. No extension: it is no part of a sample.
+struct Place {
+  std::string key, extension;
+};
+
+Place place_of(const std::string& name) {
+  const auto base = name.rfind('/') == std::string::npos ? 0 : name.rfind('/') + 1;
+  const auto dot = name.find('.', base);
+  if (dot == std::string::npos || dot == base) return {};
+  return {name.substr(0, dot), detail::lower_case(name.substr(dot + 1))};
+}
+
+void check_exist(const std::vector<std::string>& paths) {
+  check_argument(!paths.empty(), "tar: no files; expected at least one");
+  std::vector<std::string> missing;
+  for (const auto& path : paths) {
+    if (!std::filesystem::is_regular_file(path)) missing.push_back(path);
+  }
+  check_config(missing.empty(), "tar: {} of {} shards are no files: {}", missing.size(), paths.size(), fmt::join(missing, ", "));
+}
+
+}  // namespace
+
+// One reading of some files, in order.
+class TarShards::Pass {
+ public:
+  explicit Pass(std::vector<std::string> paths) : paths_(std::move(paths)) {}
+
+  // The next sample; without its data unless `keep`.
+  std::optional<Sample> read_sample(bool keep) {
+    while (!peek()) {
+      if (next_path_ == paths_.size()) return std::nullopt;
+      reader_.emplace(paths_[next_path_++]);
+    }
+    const auto key = ahead_->key;
+    Sample sample{{"__key__", key}, {"__url__", paths_[next_path_ - 1]}};
+    while (peek() && ahead_->key == key) {
+      check_config(!sample.contains(ahead_->extension), "{}: sample '{}' has a second '{}'", reader_->where(), key, ahead_->extension);
+      sample[ahead_->extension] = keep ? reader_->data() : "";
+      ahead_.reset();
+    }
+    return sample;
+  }
+
+ private:
+  // The next member of this file that is part of a sample goes into ahead_; false at the file's end.
+  bool peek() {
+    while (reader_ && !ahead_) {
+      const auto member = reader_->next();
+      if (!member) reader_.reset();
+      if (member && member->is_file) ahead_ = place_of(member->name);
+      if (ahead_ && ahead_->extension.empty()) ahead_.reset();
+    }
+    return ahead_.has_value();
+  }
+
+  std::vector<std::string> paths_;
+  std::size_t next_path_ = 0;
+  std::optional<TarReader> reader_;
+  std::optional<Place> ahead_;
+};
+
+TarShards::TarShards(const std::string& pattern, const TarShardsOptions& options) : TarShards(expand_braces(pattern), options) {}
+
+TarShards::TarShards(std::vector<std::string> paths, const TarShardsOptions& options)
+    : selection_{.paths = std::make_shared<const std::vector<std::string>>(std::move(paths)), .seed = options.shuffle_shards_seed} {
+  check_exist(*selection_.paths);
+}
+
+TarShards::TarShards(Selection selection) : selection_(std::move(selection)) {}
+TarShards::TarShards(const TarShards& other) : TarShards(other.selection_) {}
+TarShards::TarShards(TarShards&&) noexcept = default;
+TarShards::~TarShards() = default;
+
+TarShards& TarShards::operator=(TarShards other) noexcept {
+  selection_ = std::move(other.selection_);
+  pass_ = std::move(other.pass_);
+  return *this;
+}
+
+std::int64_t TarShards::num_shards() const {
+  const auto left = static_cast<std::int64_t>(selection_.paths->size()) - selection_.first;
+  return left <= 0 ? 0 : (left + selection_.step - 1) / selection_.step;
+}
+
+TarShards TarShards::shard(std::int64_t num_shards, std::int64_t index) const {
+  check_argument(index >= 0 && index < num_shards, "shard: part {} of {}; expected a part from 0 on, below their number", index, num_shards);
+  auto part = selection_;
+  part.first += index * part.step;
+  part.step *= num_shards;
+  return TarShards(std::move(part));
+}
+
+// All files are shuffled before they are parted: the parts of an epoch stay disjoint.
+std::vector<std::string> TarShards::order() const {
+  const auto num_files = static_cast<std::int64_t>(selection_.paths->size());
+  std::vector<std::int64_t> files(static_cast<std::size_t>(num_files));
+  for (std::int64_t file = 0; file < num_files; ++file) files[file] = file;
+  if (selection_.seed) {
+    const auto seed = *selection_.seed + static_cast<std::uint64_t>(selection_.epoch);
+    const auto shuffled = at::randperm(num_files, make_generator(seed), at::kLong);
+    std::copy_n(shuffled.const_data_ptr<std::int64_t>(), num_files, files.begin());
+  }
+  std::vector<std::string> paths;
+  for (auto place = selection_.first; place < num_files; place += selection_.step) paths.push_back((*selection_.paths)[files[place]]);
+  return paths;
+}
+
+void TarShards::reset() { pass_ = std::make_unique<Pass>(order()); }
+
+std::optional<TarShards::Sample> TarShards::next() {
+  if (!pass_) reset();
+  return pass_->read_sample(/*keep=*/true);
+}
+
+std::int64_t TarShards::skip(std::int64_t num_samples) {
+  if (!pass_) reset();
+  std::int64_t passed = 0;
+  while (passed < num_samples && pass_->read_sample(/*keep=*/false)) ++passed;
+  return passed;
+}
+
+std::int64_t decode_integer(std::string_view text, std::string_view name) {
+  constexpr std::string_view kSpaces = " \t\r\n";
+  const auto begin = std::min(text.find_first_not_of(kSpaces), text.size());
+  const auto digits = text.substr(begin, text.find_last_not_of(kSpaces) + 1 - begin);
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  const bool is_integer = error == std::errc() && end == digits.data() + digits.size();
+  check_config(is_integer, "{}{}'{}' is no integer of 64 bits", name, name.empty() ? "" : ": ", text);
+  return value;
+}
+
+}  // namespace accel

@@ -1,0 +1,27 @@
+#include "reference/sources/text_lines.hpp"
+
+#include "reference/core/errors.hpp"
+
+namespace accel {
+
+std::string_view detail::without_line_end(std::string_view line) {
+  if (line.ends_with('\n')) line.remove_suffix(line.ends_with("\r\n") ? 2 : 1);
+  return line;
+}
+
+TextLines::TextLines(const std::vector<std::string>& paths) {
+  for (const auto& path : paths) {
+    lines_.add_file(path, [](const MappedFile& file, const auto& add) {
+      const auto bytes = file.bytes();
+      for (std::size_t begin = 0; begin < bytes.size();) {
+        add(static_cast<std::int64_t>(begin));
+        const auto end = bytes.find('\n', begin);
+        begin = end == std::string_view::npos ? bytes.size() : end + 1;
+      }
+    });
+  }
+}
+
+std::string TextLines::get(std::int64_t index) const { return std::string(detail::without_line_end(lines_.record(index).bytes)); }
+
+}  // namespace accel

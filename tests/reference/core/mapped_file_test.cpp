@@ -1,0 +1,46 @@
+#include "reference/core/mapped_file.hpp"
+
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+
+#include "reference/core/errors.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+namespace accel {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string error_of(const std::string& path) {
+  try {
+    const MappedFile file(path);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(MappedFileTest, BytesAreThoseOfTheFile) {
+  const testing::TemporaryFolder folder;
+  const std::string text("a\0b\nc", 5);
+  const MappedFile file(folder.write("five", text));
+  file.advise(MappedFile::Access::kSequential);
+  EXPECT_EQ(file.bytes(), text);
+}
+
+TEST(MappedFileTest, EmptyFileHasNoBytes) {
+  const testing::TemporaryFolder folder;
+  const MappedFile file(folder.write("empty", ""));
+  file.advise(MappedFile::Access::kRandom);
+  EXPECT_EQ(file.bytes(), "");
+}
+
+TEST(MappedFileTest, WhatCannotBeMappedIsNamedWithTheReason) {
+  const testing::TemporaryFolder folder;
+  EXPECT_THAT(error_of(folder.path("none")), HasSubstr(folder.path("none") + ": cannot be opened: No such file or directory"));
+  EXPECT_THAT(error_of(folder.path()), HasSubstr("is a folder; expected a file"));
+  EXPECT_THAT(error_of("/dev/null"), HasSubstr("/dev/null: is a pipe or a device"));
+}
+
+}  // namespace
+}  // namespace accel

@@ -1,0 +1,176 @@
+#include "reference/sources/csv_dataset.hpp"
+
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include "reference/core/errors.hpp"
+#include "reference/data/dataset.hpp"
+#include "tests/support/damage.hpp"
+#include "tests/support/property.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+namespace accel {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+
+static_assert(MapDataset<CsvDataset> && BatchedDataset<CsvTensors> && BatchedDataset<LabelledCsvTensors>);
+
+using Table = std::vector<std::vector<std::string>>;
+
+Table table_of(const CsvFile& file) {
+  Table table;
+  for (std::int64_t index = 0; index < file.size(); ++index) table.push_back(file.fields(index));
+  return table;
+}
+
+class CsvTest : public ::testing::Test {
+ protected:
+  std::string write(const std::string& text) { return folder_.write("table.csv", text); }
+  Table read(const std::string& text, const CsvOptions& options = {.header = false}) { return table_of(CsvFile({write(text)}, options)); }
+  template <typename Read>
+  std::string error_of(Read&& read) {
+    try {
+      read();
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+  std::string error_in(const std::string& text) {
+    return error_of([&] { CsvFile({write(text)}); });
+  }
+  testing::TemporaryFolder folder_;
+};
+
+std::string quoted(const std::string& text) {
+  std::string result = "\"";
+  for (const char letter : text) result += letter == '"' ? "\"\"" : std::string(1, letter);
+  return result + '"';
+}
+
+// Quotes where it must, and sometimes where it need not.
+std::string written(const Table& table, char delimiter) {
+  std::string text;
+  for (const auto& record : table) {
+    for (std::size_t column = 0; column < record.size(); ++column) {
+      const auto& field = record[column];
+      const bool must = field.find_first_of(std::string("\"\r\n") + delimiter) != std::string::npos || (record.size() == 1 && field.empty());
+      text += (column > 0 ? std::string(1, delimiter) : "") + (must || *rc::gen::arbitrary<bool>() ? quoted(field) : field);
+    }
+    text += *rc::gen::elementOf(std::vector<std::string>{"\n", "\r\n"});
+  }
+  if (!text.empty() && *rc::gen::arbitrary<bool>()) text.erase(text.ends_with("\r\n") ? text.size() - 2 : text.size() - 1);
+  return text;
+}
+
+Table any_table() {
+  const auto num_columns = *rc::gen::inRange(1, 5);
+  const auto field = rc::gen::resize(6, rc::gen::container<std::string>(rc::gen::elementOf(std::string("ab,;\"\n\r \xff"))));
+  return *rc::gen::container<Table>(rc::gen::container<std::vector<std::string>>(num_columns, field));
+}
+
+TEST_F(CsvTest, AnyTableIsReadBackAsItWasWritten) {
+  testing::expect_property(300, [&] {
+    const auto table = any_table();
+    const auto delimiter = *rc::gen::element(',', ';', '\t');
+    RC_ASSERT(read(written(table, delimiter), {.delimiter = delimiter, .header = false}) == table);
+  });
+}
+
+TEST_F(CsvTest, FieldsInQuotesHoldDelimitersLineEndsAndQuotes) {
+  EXPECT_THAT(read("\"a,\"\"b\"\"\",\"c\r\nd\"\r\n\"\",e"), ElementsAre(ElementsAre("a,\"b\"", "c\r\nd"), ElementsAre("", "e")));
+}
+
+TEST_F(CsvTest, ByteOrderMarkAndEmptyLinesArePassedOver) {
+  EXPECT_THAT(read("\xef\xbb\xbf\na,b\n\r\n\nc,d\n\n"), ElementsAre(ElementsAre("a", "b"), ElementsAre("c", "d")));
+  EXPECT_EQ(CsvFile({write("\xef\xbb\xbfname\nx\n")}).columns().front(), "name");
+}
+
+TEST_F(CsvTest, SamplesAreMapsByTheHeadersNames) {
+  const CsvDataset dataset(write("name,age\nAda,36\n\"Hopper, Grace\",85\n"));
+  EXPECT_EQ(dataset.size(), 2);
+  EXPECT_THAT(dataset.get(1), ElementsAre(Pair("age", "85"), Pair("name", "Hopper, Grace")));
+}
+
+TEST_F(CsvTest, FilesOfOneHeaderFollowOneAnother) {
+  const auto a = folder_.write("a.csv", "x,y\n1,2\n"), b = folder_.write("b.csv", "x,y\n3,4"), c = folder_.write("c.csv", "y,x\n5,6\n");
+  const CsvTensors table({a, b});
+  EXPECT_TRUE(table.get_batch({1, 0}).equal(torch::tensor({{3.0F, 4.0F}, {1.0F, 2.0F}})));
+  EXPECT_THAT(error_of([&] { CsvFile({a, c}); }), AllOf(HasSubstr(c + ": columns y, x"), HasSubstr("expected those of " + a + ": x, y")));
+}
+
+TEST_F(CsvTest, ChosenColumnsAreNumbersOfTheDtype) {
+  const auto path = write("a,b,c\n 1.5 ,+2,1e-60\n-0.25,nan,7\n");
+  EXPECT_TRUE(CsvTensors(path, {.columns = {"c", "a"}}).get(0).equal(torch::tensor({0.0F, 1.5F})));
+  EXPECT_TRUE(CsvTensors(path, {.columns = {"c"}, .dtype = torch::kDouble}).get(0).equal(torch::tensor({1e-60}, torch::kDouble)));
+  EXPECT_TRUE(CsvTensors(path, {.columns = {"b"}}).get(1).isnan().item<bool>());
+  EXPECT_THROW(CsvTensors(path, {.dtype = torch::kInt}), ArgumentError);
+}
+
+TEST_F(CsvTest, NumbersAreThoseThatTheirTextRoundsTo) {
+  testing::expect_property(300, [&] {
+    const auto value = *rc::gen::arbitrary<double>();
+    const auto path = write(fmt::format("x\n{:.17g}\n", value));
+    RC_ASSERT(CsvTensors(path, {.dtype = torch::kDouble}).get(0).item<double>() == value);
+    const auto narrow = static_cast<float>(value);
+    if (std::isinf(narrow)) return;
+    RC_ASSERT(CsvTensors(write(fmt::format("x\n{:.9g}\n", narrow))).get(0).item<float>() == narrow);
+  });
+}
+
+TEST_F(CsvTest, LabelsComeApartFromTheValues) {
+  const LabelledCsvTensors dataset(write("x,kind,y\n1,9007199254740993,2\n3,0,4\n"), {.label = "kind"});
+  const auto [values, label] = dataset.get(0);
+  EXPECT_TRUE(values.equal(torch::tensor({1.0F, 2.0F})));
+  EXPECT_TRUE(label.equal(torch::tensor(std::int64_t{9007199254740993})));
+  const auto [batch, labels] = dataset.get_batch({1, 0});
+  EXPECT_TRUE(batch.equal(torch::tensor({{3.0F, 4.0F}, {1.0F, 2.0F}})));
+  EXPECT_EQ(labels.sizes(), at::IntArrayRef({2}));
+}
+
+TEST_F(CsvTest, WrongNumberOfFieldsIsToldWithItsPlace) {
+  EXPECT_THAT(error_in("a,b\n1,2\n\n3\n"), EndsWith("table.csv: record 2 (byte 9): 1 fields; expected 2"));
+  EXPECT_THAT(error_in("a,b\n1,2,3\n"), EndsWith("table.csv: record 1 (byte 4): 3 fields; expected 2"));
+}
+
+TEST_F(CsvTest, MisplacedQuotesAreToldWithTheirPlace) {
+  EXPECT_THAT(error_in("a,b\n1,\"2\n3,4\n"), EndsWith("record 1 (byte 4): a quote is not closed (byte 6)"));
+  EXPECT_THAT(error_in("a,b\n1,2\"\n"), EndsWith("record 1 (byte 4): a quote inside a field that does not begin with one (byte 7)"));
+  EXPECT_THAT(error_in("a,b\n\"1\"2,3\n"), EndsWith("record 1 (byte 4): text after a closing quote (byte 7)"));
+  EXPECT_THAT(error_in("\"a"), EndsWith("the header (byte 0): a quote is not closed (byte 0)"));
+}
+
+TEST_F(CsvTest, HeaderMustNameEachColumnOnce) {
+  EXPECT_THAT(error_in("a,a\n"), HasSubstr("the header names 'a' twice"));
+  EXPECT_THAT(error_in(""), HasSubstr("no header: the file holds no record"));
+  EXPECT_THAT(error_of([&] { CsvTensors(write("a,b\n"), {.columns = {"c"}}); }), HasSubstr("no column 'c'; it has a, b"));
+}
+
+TEST_F(CsvTest, FieldThatIsNoNumberIsToldWithFileRecordOffsetAndColumn) {
+  const auto path = write("a,b\n1,2\n3,1.5\n4,\n5,1e99\n6,7 8\n");
+  EXPECT_THAT(error_of([&] { (void)CsvTensors(path, {.dtype = torch::kLong}).get(1); }), EndsWith("table.csv: record 2 (byte 8), column 'b': '1.5' is no number that fits Long"));
+  const CsvTensors table(path);
+  EXPECT_TRUE(table.get(1).equal(torch::tensor({3.0F, 1.5F})));
+  EXPECT_THAT(error_of([&] { (void)table.get(2); }), EndsWith("record 3 (byte 14), column 'b': '' is no number that fits Float"));
+  EXPECT_THAT(error_of([&] { (void)table.get(3); }), HasSubstr("'1e99' is no number that fits Float"));
+  EXPECT_THAT(error_of([&] { (void)table.get(4); }), HasSubstr("'7 8' is no number"));
+}
+
+TEST_F(CsvTest, AnyDamageIsRefusedOrOnlyChangesWhatIsRead) {
+  testing::expect_property(500, [&] {
+    const auto path = write(testing::damaged("h," + written(any_table(), ',')));
+    testing::read_or_refuse(path, [&] { (void)table_of(CsvFile({path})); });
+    testing::read_or_refuse(path, [&] {
+      const CsvTensors table(path, {.csv = {.header = false}});
+      for (std::int64_t index = 0; index < table.size(); ++index) (void)table.get(index);
+    });
+  });
+}
+
+}  // namespace
+}  // namespace accel

@@ -1,0 +1,273 @@
+#include "reference/sources/tar_shards.hpp"
+
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+#include <zlib.h>
+
+#include <fstream>
+
+#include "reference/core/errors.hpp"
+#include "reference/data/transformed.hpp"
+#include "reference/sources/brace_expansion.hpp"
+#include "tests/support/damage.hpp"
+#include "tests/support/property.hpp"
+#include "tests/support/tar_bytes.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+namespace accel {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+using ::testing::StartsWith;
+using testing::LongName;
+using testing::tar_end;
+using testing::tar_header;
+using testing::tar_member;
+
+static_assert(StreamDataset<TarShards> && !MapDataset<TarShards>);
+
+using Sample = TarShards::Sample;
+
+std::vector<Sample> rest_of(TarShards& shards) {
+  std::vector<Sample> samples;
+  while (auto sample = shards.next()) samples.push_back(std::move(*sample));
+  return samples;
+}
+
+std::vector<std::string> keys_of(TarShards shards) {
+  std::vector<std::string> keys;
+  while (auto sample = shards.next()) keys.push_back(sample->at("__key__"));
+  return keys;
+}
+
+class TarShardsTest : public ::testing::Test {
+ protected:
+  std::string write(const std::string& name, const std::string& members) { return folder_.write(name, members + tar_end()); }
+  std::string write_gzip(const std::string& name, const std::string& bytes) {
+    auto* file = gzopen(folder_.path(name).c_str(), "wb");
+    gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size()));
+    gzclose(file);
+    return folder_.path(name);
+  }
+  std::string error_in(const std::string& path) {
+    TarShards shards(path);
+    try {
+      while (shards.next()) {}
+    } catch (const ConfigError& error) {
+      const std::string text = error.what();  // skipping notices it too, at the same place
+      EXPECT_THAT(error_of_skipping(path), StartsWith(text.substr(0, text.find("): "))));
+      return error.what();
+    }
+    return "no error";
+  }
+  std::string error_of_skipping(const std::string& path) {
+    TarShards shards(path);
+    try {
+      while (shards.skip(1) == 1) {}
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+  testing::TemporaryFolder folder_;
+};
+
+// Samples "<shard>-<index>" of some members each, and what a reader must give for them.
+struct Shard {
+  std::string bytes;
+  std::vector<Sample> samples;
+};
+
+Shard any_shard(int number) {
+  Shard shard;
+  const auto num_samples = *rc::gen::inRange(0, 4);
+  for (int index = 0; index < num_samples; ++index) {
+    const auto folder = *rc::gen::element<std::string>("", "a/", "a.b/", std::string(120, 'f') + "/");
+    const auto key = folder + std::to_string(number) + "-" + std::to_string(index);
+    Sample sample{{"__key__", key}};
+    for (const std::string extension : {"jpg", "cls", "seg.png"}) {
+      if (*rc::gen::arbitrary<bool>()) continue;
+      sample[extension] = *rc::gen::container<std::string>(*rc::gen::element(0, 1, 511, 512, 513, 1500), rc::gen::arbitrary<char>());
+      shard.bytes += tar_member(key + "." + extension, sample[extension], *rc::gen::element(LongName::kGnu, LongName::kPax, LongName::kPrefix));
+    }
+    if (sample.size() > 1) shard.samples.push_back(sample);
+  }
+  return shard;
+}
+
+TEST_F(TarShardsTest, TheReadersOfAnEpochReadEverySampleOnce) {
+  testing::expect_property(100, [&] {
+    const auto num_files = *rc::gen::inRange(1, 7);
+    std::vector<std::string> paths;
+    std::vector<Sample> expected, seen;
+    for (int number = 0; number < num_files; ++number) {
+      auto shard = any_shard(number);
+      const bool zip = *rc::gen::arbitrary<bool>();
+      const auto name = std::to_string(number) + ".tar";
+      paths.push_back(zip ? write_gzip(name + ".gz", shard.bytes + tar_end()) : write(name, shard.bytes));
+      for (auto& sample : shard.samples) sample["__url__"] = paths.back();
+      expected.insert(expected.end(), shard.samples.begin(), shard.samples.end());
+    }
+    const auto shuffled = *rc::gen::arbitrary<bool>();
+    TarShards all(paths, {.shuffle_shards_seed = shuffled ? std::optional<std::uint64_t>(3) : std::nullopt});
+    all.set_epoch(*rc::gen::inRange(0, 3));
+    const auto num_ranks = *rc::gen::inRange(1, 5), num_workers = *rc::gen::inRange(1, 4);
+    std::int64_t num_shards = 0;
+    for (int rank = 0; rank < num_ranks; ++rank) {
+      for (int worker = 0; worker < num_workers; ++worker) {
+        auto part = all.shard(num_ranks, rank).shard(num_workers, worker);
+        num_shards += part.num_shards();
+        const auto samples = rest_of(part);
+        seen.insert(seen.end(), samples.begin(), samples.end());
+      }
+    }
+    std::sort(expected.begin(), expected.end());
+    std::sort(seen.begin(), seen.end());
+    RC_ASSERT(seen == expected);
+    RC_ASSERT(num_shards == num_files);
+  });
+}
+
+TEST_F(TarShardsTest, SkippedSamplesAreThoseThatNextWouldGive) {
+  testing::expect_property(50, [&] {
+    std::vector<std::string> paths;
+    for (int number = 0; number < 3; ++number) paths.push_back(write(std::to_string(number), any_shard(number).bytes));
+    TarShards whole(paths), skipped(paths);
+    const auto samples = rest_of(whole);
+    const auto num_skipped = *rc::gen::inRange<std::int64_t>(0, 12);
+    const auto num_samples = static_cast<std::int64_t>(samples.size());
+    RC_ASSERT(skipped.skip(num_skipped) == std::min(num_skipped, num_samples));
+    RC_ASSERT(rest_of(skipped) == std::vector<Sample>(samples.begin() + std::min(num_skipped, num_samples), samples.end()));
+  });
+}
+
+TEST_F(TarShardsTest, ConsecutiveMembersOfOneKeyAreASample) {
+  const auto path = write("a.tar", tar_header("dir/", 0, '5') + tar_member("dir/x.JPG", "image") + tar_member("dir/x.seg.png", "mask") + tar_member("README", "no sample") +
+                                       tar_member(".hidden", "none") + tar_member("dir/y.cls", "7"));
+  TarShards shards(path);
+  EXPECT_THAT(rest_of(shards), ElementsAre(ElementsAre(Pair("__key__", "dir/x"), Pair("__url__", path), Pair("jpg", "image"), Pair("seg.png", "mask")),
+                                           ElementsAre(Pair("__key__", "dir/y"), Pair("__url__", path), Pair("cls", "7"))));
+}
+
+TEST_F(TarShardsTest, AFileEndsItsLastSample) {
+  EXPECT_THAT(keys_of(TarShards({write("a", tar_member("x.a", "")), write("b", ""), write("c", tar_member("x.b", ""))})), ElementsAre("x", "x"));
+}
+
+TEST_F(TarShardsTest, EveryPassBeginsAtTheStartAndACopyBeginsAnew) {
+  TarShards shards(write("a", tar_member("x.a", "") + tar_member("y.a", "")));
+  EXPECT_EQ(shards.next()->at("__key__"), "x");
+  auto copy = shards;
+  EXPECT_EQ(shards.next()->at("__key__"), "y");
+  EXPECT_EQ(copy.next()->at("__key__"), "x");
+  EXPECT_FALSE(shards.next().has_value());
+  EXPECT_FALSE(shards.next().has_value());
+  shards.reset();
+  EXPECT_EQ(shards.next()->at("__key__"), "x");
+}
+
+TEST_F(TarShardsTest, TheOrderOfFilesIsAFunctionOfSeedAndEpoch) {
+  for (int number = 0; number < 8; ++number) write(fmt::format("train-{:02}.tar", number), tar_member(std::to_string(number) + ".a", ""));
+  const auto order = [&](std::optional<std::uint64_t> seed, std::int64_t epoch) {
+    TarShards shards(folder_.path("train-{00..07}.tar"), {.shuffle_shards_seed = seed});
+    shards.set_epoch(epoch);
+    return keys_of(shards);
+  };
+  EXPECT_THAT(order(std::nullopt, 3), ElementsAre("0", "1", "2", "3", "4", "5", "6", "7"));
+  EXPECT_EQ(order(7, 2), order(7, 2));
+  EXPECT_NE(order(7, 2), order(7, 3));
+  std::vector<std::string> expected;
+  const auto generator = at::make_generator<at::CPUGeneratorImpl>(std::uint64_t{9});
+  for (const auto& file : torch::randperm(8, generator).unbind()) expected.push_back(std::to_string(file.item<int>()));
+  EXPECT_EQ(order(7, 2), expected);
+}
+
+TEST_F(TarShardsTest, MissingShardsAreAllNamed) {
+  write("1.tar", "");
+  try {
+    TarShards shards(folder_.path("{0..2}.tar"));
+    FAIL() << "expected a ConfigError";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("2 of 3 shards"), HasSubstr("0.tar"), HasSubstr("2.tar")));
+  }
+}
+
+TEST_F(TarShardsTest, DamageIsToldWithFileMemberAndOffset) {
+  const auto x = tar_member("x.a", std::string(600, 'x')), y = tar_member("y.a", "yy");
+  auto flipped = x + y;
+  flipped[x.size() + 3] ^= 1;
+  EXPECT_THAT(error_in(write("flip.tar", flipped)), EndsWith("flip.tar: member 2 '' (byte 1536): damaged: its header's checksum differs"));
+  EXPECT_THAT(error_in(folder_.write("cut.tar", x.substr(0, 900))), HasSubstr("cut.tar: member 1 'x.a' (byte 0): the file is short or damaged"));
+  EXPECT_THAT(error_in(folder_.write("half.tar", (x + y).substr(0, x.size() + 100))), HasSubstr("half.tar: member 2 '' (byte 1536): the file is short or damaged"));
+  EXPECT_THAT(error_in(folder_.write("end.tar", x + y)), HasSubstr("end.tar: member 3 '' (byte 2560): the file is short or damaged: it ends inside a header or without an end mark"));
+  EXPECT_THAT(error_in(write("past.tar", tar_header("big.a", 1LL << 32, '0') + "few")), HasSubstr("past.tar: member 1 'big.a' (byte 0): the file is short"));
+  EXPECT_THAT(error_in(write("two.tar", y + y)), EndsWith("two.tar: member 2 'y.a' (byte 1024): sample 'y' has a second 'a'"));
+  EXPECT_THAT(error_in(write("name.tar", tar_header("././@LongLink", 1 << 30, 'L'))), HasSubstr("damaged: a name of 1073741824 bytes"));
+  EXPECT_THAT(error_in(write("sparse.tar", tar_header("x.a", 0, 'S'))), HasSubstr("member 1 'x.a' (byte 0): a sparse file"));
+}
+
+TEST_F(TarShardsTest, DamagedGzipIsToldWithFileMemberAndOffset) {
+  const auto path = write_gzip("a.tar.gz", tar_member("x.a", "xx") + tar_member("y.a", std::string(200000, 'y')) + tar_end());
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 40);
+  const auto error = error_of_skipping(path);
+  EXPECT_THAT(error, AllOf(HasSubstr("a.tar.gz: the file is short or damaged"), HasSubstr("member 2 'y.a' (byte 1024)")));
+}
+
+TEST_F(TarShardsTest, AnyDamageIsRefusedOrOnlyChangesWhatIsRead) {
+  testing::expect_property(500, [&] {
+    auto bytes = any_shard(0).bytes + tar_end();
+    if (*rc::gen::arbitrary<bool>()) {
+      std::ifstream in(write_gzip("whole", bytes), std::ios::binary);
+      bytes = {std::istreambuf_iterator<char>(in), {}};
+    }
+    const auto path = folder_.write("damaged", testing::damaged(bytes));
+    TarShards shards(path);
+    testing::read_or_refuse(path, [&] { (void)rest_of(shards); });
+  });
+}
+
+TEST_F(TarShardsTest, SizesBeyondOctalDigitsAndPaxSizesAreRead) {
+  auto header = tar_header("x.a", 0, '0');
+  header.replace(124, 12, std::string("\x80\0\0\0\0\0\0\0\0\0\0\x03", 12));
+  header.replace(148, 8, std::string(8, ' '));
+  std::size_t sum = 0;
+  for (const char byte : header) sum += static_cast<unsigned char>(byte);
+  header.replace(148, 6, fmt::format("{:06o}", sum));
+  const auto size = testing::pax_record("size", "2");
+  TarShards shards(write("sizes", header + testing::padded_to_block("abc") + tar_header("pax", size.size(), 'x') + testing::padded_to_block(size) +
+                                      tar_header("y.a", 0, '0') + testing::padded_to_block("de")));
+  EXPECT_EQ(shards.next()->at("a"), "abc");
+  EXPECT_EQ(shards.next()->at("a"), "de");
+}
+
+TEST_F(TarShardsTest, TransformedShardsAreShardsToo) {
+  TarShards shards({write("a", tar_member("x.cls", "3\n")), write("b", tar_member("y.cls", " 4")), write("c", tar_member("z.cls", "x"))});
+  auto numbers = transformed(shards, [](const Sample& sample) { return decode_integer(sample.at("cls"), sample.at("__key__")); });
+  EXPECT_EQ(numbers.num_shards(), 3);
+  auto second = numbers.shard(3, 1);
+  second.reset();
+  EXPECT_EQ(second.next(), 4);
+  EXPECT_FALSE(second.next().has_value());
+  numbers.reset();
+  EXPECT_EQ(numbers.next(), 3);
+  EXPECT_EQ(numbers.skip(1), 1);
+  try {
+    numbers.next();
+    FAIL() << "expected a ConfigError";
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(), "z: 'x' is no integer of 64 bits");
+  }
+}
+
+TEST(BraceExpansionTest, GroupsAreRangesAndLists) {
+  EXPECT_THAT(expand_braces("a-{08..11}.tar"), ElementsAre("a-08.tar", "a-09.tar", "a-10.tar", "a-11.tar"));
+  EXPECT_THAT(expand_braces("{a,b}/{1..2}"), ElementsAre("a/1", "a/2", "b/1", "b/2"));
+  EXPECT_THAT(expand_braces("plain.tar"), ElementsAre("plain.tar"));
+  for (const auto* pattern : {"{1..2", "{2..1}", "{1}", "{a..b}"}) EXPECT_THROW(expand_braces(pattern), ArgumentError) << pattern;
+}
+
+}  // namespace
+}  // namespace accel

@@ -1,0 +1,67 @@
+#include "reference/sources/text_lines.hpp"
+
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include "reference/core/errors.hpp"
+#include "reference/data/dataset.hpp"
+#include "tests/support/property.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+namespace accel {
+namespace {
+
+using ::testing::ElementsAre;
+
+static_assert(MapDataset<TextLines>);
+
+std::vector<std::string> all_lines(const TextLines& lines) {
+  std::vector<std::string> all;
+  for (std::int64_t index = 0; index < lines.size(); ++index) all.push_back(lines.get(index));
+  return all;
+}
+
+class TextLinesTest : public ::testing::Test {
+ protected:
+  std::vector<std::string> lines_of(const std::string& text) { return all_lines(TextLines(folder_.write("text", text))); }
+  testing::TemporaryFolder folder_;
+};
+
+TEST_F(TextLinesTest, LinesEndAtEitherLineEndAndTheLastMayLackIt) {
+  EXPECT_THAT(lines_of("a\nb\r\n\r\n\nlast"), ElementsAre("a", "b", "", "", "last"));
+  EXPECT_THAT(lines_of("a\n"), ElementsAre("a"));
+  EXPECT_THAT(lines_of("\n"), ElementsAre(""));
+  EXPECT_THAT(lines_of(""), ElementsAre());
+}
+
+TEST_F(TextLinesTest, ALoneCarriageReturnAndInvalidUtf8AreText) {
+  EXPECT_THAT(lines_of("a\rb\n\xff\xfe\r"), ElementsAre("a\rb", "\xff\xfe\r"));
+  EXPECT_THAT(lines_of(std::string("a\0b\nc", 5)), ElementsAre(std::string("a\0b", 3), "c"));
+}
+
+TEST_F(TextLinesTest, FilesFollowOneAnotherAndALineEndsWithItsFile) {
+  const TextLines lines({folder_.write("a", "1\n2"), folder_.write("b", ""), folder_.write("c", "3\n4\n")});
+  EXPECT_THAT(all_lines(lines), ElementsAre("1", "2", "3", "4"));
+  EXPECT_THROW((void)lines.get(4), ArgumentError);
+  EXPECT_THROW((void)lines.get(-1), ArgumentError);
+}
+
+TEST_F(TextLinesTest, MissingFileIsNamed) {
+  EXPECT_THROW(TextLines({folder_.write("a", "1"), folder_.path("none")}), ConfigError);
+}
+
+TEST_F(TextLinesTest, AnyLinesAreReadBackAsTheyWereWritten) {
+  testing::expect_property(200, [&] {
+    const auto lines = *rc::gen::container<std::vector<std::string>>(rc::gen::container<std::string>(rc::gen::elementOf(std::string("ab \r\t\xc3"))));
+    std::string text;
+    std::vector<std::string> expected;
+    for (const auto& line : lines) {
+      text += line + (line.ends_with('\r') || *rc::gen::arbitrary<bool>() ? "\r\n" : "\n");  // a \r before \n would be the line end's
+      expected.push_back(line);
+    }
+    RC_ASSERT(lines_of(text) == expected);
+  });
+}
+
+}  // namespace
+}  // namespace accel

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <rapidcheck.h>
+
+#include <string>
+
+#include "reference/core/errors.hpp"
+
+/// What happens to files: a byte changes, or the end is lost.
+namespace accel::testing {
+
+inline std::string damaged(std::string bytes) {
+  const auto place = *rc::gen::inRange<std::size_t>(0, bytes.size());
+  if (*rc::gen::arbitrary<bool>()) return bytes.substr(0, place);
+  bytes[place] = static_cast<char>(bytes[place] ^ *rc::gen::inRange(1, 256));
+  return bytes;
+}
+
+/// Reads a file that may be damaged: it must be read, or refused by a ConfigError that names it.
+/// Returns whether it was read.
+template <typename Read>
+bool read_or_refuse(const std::string& path, Read&& read) {
+  try {
+    read();
+    return true;
+  } catch (const ConfigError& error) {
+    RC_ASSERT(std::string(error.what()).find(path) != std::string::npos);
+    return false;
+  }
+}
+
+}  // namespace accel::testing

@@ -1,9 +1,11 @@
-"""Compares accel with Hugging Face Accelerate, live: traces, plans and random numbers must be equal in every field.
+"""Compares accel with Hugging Face Accelerate, live: traces, plans and random numbers must be equal in every field, and the
+known faults must still be what was recorded of them.
 
 usage: live.py --bin FOLDER [--seed N] [--experiments N] [--requests N]     everything; `./dev test --oracle` does this
        live.py --bin FOLDER --experiment FILE [--ranks N]                   one trace
        live.py --bin FOLDER --request JSON                                  one plan
        live.py --bin FOLDER --numbers JSON [--ranks N]                      one set of random numbers
+       live.py --bin FOLDER --faults                                        the known faults
 The last line is "N passed, N failed"; exit 1 if any failed.
 """
 import argparse
@@ -23,6 +25,7 @@ import yaml
 
 import compare
 import experiments
+import faults
 import plan
 import plan_requests
 import rank_group
@@ -42,14 +45,14 @@ class Report:
         self._command = [sys.executable, os.path.relpath(__file__), "--bin", arguments.bin]
         self._lock = threading.Lock()
 
-    def add(self, what, difference, again):
+    def add(self, what, difference, again, sides="Accelerate and accel"):
         with self._lock:
             if difference is None:
                 self.passed += 1
                 return
             self.failed += 1
             if self.failed <= SHOWN_FAILURES:
-                print(f"FAILED {what} (Accelerate and accel): {difference}", flush=True)
+                print(f"FAILED {what} ({sides}): {difference}", flush=True)
                 print(f"       again: {shlex.join(self._command + again)}", flush=True)
 
 
@@ -156,6 +159,17 @@ def random_number_requests(rng):
     return [request(specific, seedable) for specific in (False, True) for seedable in (False, True) for _ in range(2)]
 
 
+# --- known faults ----------------------------------------------------------------------------------------------------
+
+
+def compare_faults(report):
+    """recorded_faults_test.cpp holds the records against ours; here they are held against Accelerate."""
+    recorded = {line["fault"]: line["expected"] for line in read_lines(os.path.join(HERE, "recorded", "faults.jsonl")) if "fault" in line}
+    for name, answer in faults.answers().items():
+        difference = None if answer == recorded.get(name) else f"{answer} and {recorded.get(name)}"
+        report.add(f"fault {name}", difference, ["--faults"], sides="Accelerate now and as recorded")
+
+
 # --- everything ------------------------------------------------------------------------------------------------------
 
 
@@ -170,6 +184,8 @@ def compare_everything(report, arguments, rng):
     requests = [plan_requests.random_request(rng) for _ in range(arguments.requests)]
     numbers = random_number_requests(rng)
 
+    say("known faults")
+    compare_faults(report)
     report.add("the scripts' own tests", run([sys.executable, "-m", "unittest", "compare_test", "rank_group_test"], folder=HERE), [])
     say(f"{len(requests)} plan requests")
     compare_plans(report, arguments, requests)
@@ -198,6 +214,7 @@ def parse():
     parser.add_argument("--experiment")
     parser.add_argument("--request", type=json.loads)
     parser.add_argument("--numbers", type=json.loads)
+    parser.add_argument("--faults", action="store_true")
     return parser.parse_args()
 
 
@@ -213,6 +230,8 @@ def main():
     elif arguments.numbers:
         for ranks in all_ranks:
             compare_numbers(report, arguments, [arguments.numbers], ranks)
+    elif arguments.faults:
+        compare_faults(report)
     else:
         say(f"seed {arguments.seed}; ACCEL_ORACLE_SEED={arguments.seed} repeats these comparisons")
         compare_everything(report, arguments, random.Random(arguments.seed))

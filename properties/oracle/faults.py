@@ -198,15 +198,15 @@ def sweep_of_iterable_shards():
 # --- all of them -------------------------------------------------------------------------------------------------------
 
 FAULTS = {  # name: (ranks, what each of them does)
-    "resume_with_seedable_sampler": (2, lambda: resume(True)),
-    "resume_with_default_sampler": (2, lambda: resume(False)),
-    "cadence_around_an_evaluation": (2, cadence_around_an_evaluation),
-    "short_window": (2, short_window),
-    "sampler_of_another_length": (2, sampler_of_another_length),
-    "stream_of_one_sample": (4, lambda: stream_of_one_sample(gathers=False)),
-    "gather_of_one_sample": (4, lambda: stream_of_one_sample(gathers=True)),
-    "sweep_of_batch_sampler_shards": (1, sweep_of_batch_sampler_shards),
-    "sweep_of_iterable_shards": (1, sweep_of_iterable_shards),
+    "R1_resume_with_seedable_sampler": (2, lambda: resume(True)),
+    "R2_resume_with_default_sampler": (2, lambda: resume(False)),
+    "R3_cadence_around_an_evaluation": (2, cadence_around_an_evaluation),
+    "R4_short_window": (2, short_window),
+    "R5_sampler_of_another_length": (2, sampler_of_another_length),
+    "R6_stream_of_one_sample": (4, lambda: stream_of_one_sample(gathers=False)),
+    "R6_gather_of_one_sample": (4, lambda: stream_of_one_sample(gathers=True)),
+    "R8_sweep_of_batch_sampler_shards": (1, sweep_of_batch_sampler_shards),
+    "R7_R9_sweep_of_iterable_shards": (1, sweep_of_iterable_shards),
 }
 
 

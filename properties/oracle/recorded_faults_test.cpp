@@ -73,7 +73,7 @@ std::vector<bool> cadence(Accelerator& accelerator, bool leaves) {
 
 TEST(RecordedFaultsTest, R3LeavingAnEvaluationCostsAcceleratesLastStepAndNotOurs) {
   const std::vector<bool> whole{false, false, false, true, false, true}, cut{false, false, false, true, false, false};
-  for (const auto& rank : recorded("cadence_around_an_evaluation")) {
+  for (const auto& rank : recorded("R3_cadence_around_an_evaluation")) {
     EXPECT_EQ(rank["read_to_its_end"], whole);
     EXPECT_EQ(rank["left_by_break"], cut);
   }
@@ -99,7 +99,7 @@ TEST(RecordedFaultsTest, R4AShortWindowIsDividedByTheWholeWindowHereAndThere) {
     return gradients;
   });
   const std::vector<double> short_by_three_quarters{1.0, 0.25};
-  for (const auto& rank : recorded("short_window")) EXPECT_EQ(rank["gradients"], short_by_three_quarters);
+  for (const auto& rank : recorded("R4_short_window")) EXPECT_EQ(rank["gradients"], short_by_three_quarters);
   for (const auto& rank : ours) EXPECT_EQ(rank, short_by_three_quarters);
 }
 
@@ -123,7 +123,7 @@ Ids gathered_of(Accelerator& accelerator, Loader&& loader) {
 }
 
 TEST(RecordedFaultsTest, R5ASamplerOfAnotherLengthCostsAcceleratesMetricsASampleAndNotOurs) {
-  for (const auto& rank : recorded("sampler_of_another_length")) EXPECT_EQ(rank["gathered"], Ids({9, 7, 5, 3, 1, 0}));
+  for (const auto& rank : recorded("R5_sampler_of_another_length")) EXPECT_EQ(rank["gathered"], Ids({9, 7, 5, 3, 1, 0}));
   const auto ours = seen_by_ranks(2, {}, [](Accelerator& accelerator) {
     return gathered_of(accelerator, accelerator.prepare(DataLoader(numbers(10), {.batch_size = 2, .sampler = std::make_shared<SevenOfTen>()})));
   });
@@ -138,10 +138,10 @@ struct NumberStream {
 };
 
 TEST(RecordedFaultsTest, R6OneDispatchedSampleLeavesAcceleratesRanksWithoutARowAndNotOurs) {
-  const auto theirs = recorded("stream_of_one_sample");
+  const auto theirs = recorded("R6_stream_of_one_sample");
   for (const int rank : {0, 1}) EXPECT_EQ(theirs[rank]["batches"], Batches({{0}}));
   for (const int rank : {2, 3}) EXPECT_EQ(theirs[rank]["batches"], Batches({{}}));
-  EXPECT_EQ(recorded("gather_of_one_sample"), "no answer");
+  EXPECT_EQ(recorded("R6_gather_of_one_sample"), "no answer");
   const auto ours = seen_by_ranks(4, {}, [](Accelerator& accelerator) {
     auto loader = accelerator.prepare(DataLoader(NumberStream{1}, {.batch_size = 4}));
     return std::pair(batches_of(loader), gathered_of(accelerator, loader));
@@ -191,7 +191,7 @@ void sweep(const Splits& splits, const Visit& visit) {
 bool divides(std::int64_t batch_size, int num_ranks) { return batch_size % num_ranks == 0; }
 
 TEST(RecordedFaultsTest, R8AcceleratesShardsMiscountTheirBatchesAndOursNever) {
-  const auto theirs = recorded("sweep_of_batch_sampler_shards").at(0);
+  const auto theirs = recorded("R8_sweep_of_batch_sampler_shards").at(0);
   EXPECT_EQ(theirs, Json({{"configurations", 5200}, {"wrong_lengths", 245}}));  // and no wrong contents
   int configurations = 0, wrong_lengths = 0, wrong_contents = 0;
   sweep(divides, [&](const Shard& shard) {
@@ -229,7 +229,7 @@ auto stream_shard(LoneRank& lone, const Shard& shard, bool drop_last) {
 }
 
 TEST(RecordedFaultsTest, R7AStreamOfSingleSamplesCutOverRanksIsSilentlyEmptyThereAndAnErrorHere) {
-  const auto theirs = recorded("sweep_of_iterable_shards").at(0);
+  const auto theirs = recorded("R7_R9_sweep_of_iterable_shards").at(0);
   EXPECT_EQ(theirs["split_of_batch_size_1"], 125);
   EXPECT_EQ(theirs["empty"], 125);
   EXPECT_FALSE(theirs.contains("empty_elsewhere"));
@@ -248,7 +248,7 @@ TEST(RecordedFaultsTest, R7AStreamOfSingleSamplesCutOverRanksIsSilentlyEmptyTher
 }
 
 TEST(RecordedFaultsTest, R9AcceleratesSplitStreamsMiscountTheirSamplesAndOursNeverTheirBatches) {
-  const auto theirs = recorded("sweep_of_iterable_shards").at(0);
+  const auto theirs = recorded("R7_R9_sweep_of_iterable_shards").at(0);
   EXPECT_EQ(theirs["configurations"], 2860);
   EXPECT_EQ(theirs["wrong_lengths"], 1910);
   EXPECT_FALSE(theirs.contains("wrong_lengths_without_split"));

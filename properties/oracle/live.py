@@ -9,6 +9,7 @@ usage: live.py --bin FOLDER [--seed N] [--experiments N] [--requests N]     ever
 The last line is "N passed, N failed"; exit 1 if any failed.
 """
 import argparse
+import functools
 import glob
 import json
 import os
@@ -108,6 +109,7 @@ def compare_plans(report, arguments, requests):
         compared = plan.DEFAULTS | request
         text = json.dumps(request)
         report.add("plan", compare.difference_of_plans(compared, theirs, our), ["--request", text])
+    say(f"compared {len(requests)} plans")
 
 
 def our_plans(arguments, requests):
@@ -135,6 +137,7 @@ def compare_numbers(report, arguments, requests, ranks):
             text, difference = json.dumps(request), failure or compare.difference_of_numbers(their, our)
             again = ["--numbers", text, "--ranks", str(ranks)]
             report.add(f"random numbers, {ranks} ranks, {backend}", difference, again)
+    say(f"compared {len(requests)} sets of random numbers on {ranks} ranks")
 
 
 def draw(arguments, folder, requests, ranks, backend):
@@ -164,7 +167,8 @@ def random_number_requests(rng):
 
 def compare_faults(report):
     """recorded_faults_test.cpp holds the records against ours; here they are held against Accelerate."""
-    recorded = {line["fault"]: line["expected"] for line in read_lines(os.path.join(HERE, "recorded", "faults.jsonl")) if "fault" in line}
+    lines = read_lines(os.path.join(HERE, "recorded", "faults.jsonl"))
+    recorded = {line["fault"]: line["expected"] for line in lines if "fault" in line}
     for name, answer in faults.answers().items():
         difference = None if answer == recorded.get(name) else f"{answer} and {recorded.get(name)}"
         report.add(f"fault {name}", difference, ["--faults"], sides="Accelerate now and as recorded")
@@ -184,18 +188,15 @@ def compare_everything(report, arguments, rng):
     requests = [plan_requests.random_request(rng) for _ in range(arguments.requests)]
     numbers = random_number_requests(rng)
 
-    say("known faults")
-    compare_faults(report)
-    report.add("the scripts' own tests", run([sys.executable, "-m", "unittest", "compare_test", "rank_group_test"], folder=HERE), [])
-    say(f"{len(requests)} plan requests")
-    compare_plans(report, arguments, requests)
-    say(f"{len(numbers)} sets of random numbers on {experiments.RANKS} ranks")
-    for ranks in experiments.RANKS:
-        compare_numbers(report, arguments, numbers, ranks)
-    say(f"{len(files)} experiments on {experiments.RANKS} ranks")
+    tests = [sys.executable, "-m", "unittest", "compare_test", "rank_group_test"]
+    report.add("the scripts' own tests", run(tests, folder=HERE), [])
+    say(f"{len(requests)} plan requests, {len(numbers)} sets of random numbers, {len(files)} experiments, known faults")
+    jobs = [lambda: compare_plans(report, arguments, requests), lambda: compare_faults(report)]
+    for ranks in reversed(experiments.RANKS):
+        jobs.append(functools.partial(compare_numbers, report, arguments, numbers, ranks))
+        jobs.append(functools.partial(compare_traces, report, arguments, files, ranks))
     with ThreadPoolExecutor(2) as pool:  # so that one group of ranks computes while another starts or waits
-        for _ in pool.map(lambda ranks: compare_traces(report, arguments, files, ranks), reversed(experiments.RANKS)):
-            pass
+        list(pool.map(lambda job: job(), jobs))
 
 
 def say(text):
@@ -209,7 +210,7 @@ def parse():
     fresh = random.SystemRandom().randrange(1 << 31)
     parser.add_argument("--seed", type=int, default=os.environ.get("ACCEL_ORACLE_SEED") or fresh)
     parser.add_argument("--experiments", type=int, default=50)
-    parser.add_argument("--requests", type=int, default=1000)
+    parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--ranks", type=int)
     parser.add_argument("--experiment")
     parser.add_argument("--request", type=json.loads)

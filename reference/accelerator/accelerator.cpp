@@ -45,9 +45,49 @@ AcceleratorOptions resolved(AcceleratorOptions options) {
   if (options.dataloader_config.dispatch_batches.value_or(false) && !options.device_placement) {
     problems.emplace_back("dispatch_batches: true needs device_placement: true, since batches travel over the devices");
   }
-  if (options.dataloader_config.use_stateful_dataloader) problems.emplace_back("use_stateful_dataloader: true is not built yet");
+  auto& loaders = options.dataloader_config;
+  if (loaders.order != "accelerate" && loaders.order != "elastic") {
+    problems.push_back(fmt::format("dataloader_config: order: expected 'accelerate' or 'elastic', got '{}'", loaders.order));
+  }
+  if (loaders.order == "elastic") {
+    if (!loaders.even_batches) problems.emplace_back("dataloader_config: order: elastic fills up the last step, and excludes even_batches: false");
+    loaders.use_seedable_sampler = loaders.split_batches = true;
+  }
   check_config(problems.empty(), "Accelerator: {}", fmt::join(problems, "; "));
   return options;
+}
+
+// Every rank makes every group, in one order.
+DataParallel data_parallel_of(RankContext& context, const std::optional<ParallelismConfig>& config) {
+  if (!config || config->non_data_parallel_size() == 1) return {.size = context.world_size, .rank = context.rank, .group = context.world};
+  const int size = config->data_parallel_size(), stride = config->non_data_parallel_size();
+  DataParallel data_parallel{.size = size, .rank = context.rank / stride};
+  for (int peer = 0; peer < stride; ++peer) {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < size; ++rank) ranks.push_back(rank * stride + peer);
+    auto group = context.new_group(ranks);
+    if (context.rank % stride == peer) data_parallel.group = std::move(group);
+  }
+  return data_parallel;
+}
+
+void check_mesh(const ParallelismConfig& mesh, int world_size) {
+  std::vector<std::string> problems;
+  const auto check_size = [&](const char* name, int size) {
+    if (size < 1) problems.push_back(fmt::format("{}: expected 1 or more, got {}", name, size));
+  };
+  check_size("dp_replicate_size", mesh.dp_replicate_size);
+  check_size("dp_shard_size", mesh.dp_shard_size);
+  check_size("cp_size", mesh.cp_size);
+  check_size("sp_size", mesh.sp_size);
+  check_size("tp_size", mesh.tp_size);
+  const auto size = std::int64_t{mesh.data_parallel_size()} * mesh.non_data_parallel_size();
+  if (problems.empty() && size != world_size) {
+    problems.push_back(fmt::format("a mesh of {} x {} x {} x {} x {} = {} ranks (dp_replicate, dp_shard, cp, sp, tp), and there are {}", mesh.dp_replicate_size,
+                                   mesh.dp_shard_size, mesh.cp_size, mesh.sp_size, mesh.tp_size, size, world_size));
+  }
+  if (mesh.cp_size > 1 && mesh.sp_size > 1) problems.emplace_back("cp_size and sp_size exclude each other");
+  check_config(problems.empty(), "parallelism_config: {}", fmt::join(problems, "; "));
 }
 
 }  // namespace
@@ -56,8 +96,10 @@ Accelerator::Accelerator(AcceleratorOptions options) : Accelerator(std::move(opt
 
 Accelerator::Accelerator(AcceleratorOptions options, RankContext& context)
     : options_(resolved(std::move(options))), context_(&context), mixed_precision_(*options_.mixed_precision) {
+  if (options_.parallelism_config) check_mesh(*options_.parallelism_config, context_->world_size);
   context_->gradient_state.plugin = *options_.gradient_accumulation_plugin;
   context_->gradient_state.sync_gradients = true;
+  data_parallel_ = data_parallel_of(*context_, options_.parallelism_config);
 }
 
 DistributedType Accelerator::distributed_type() const {
@@ -107,7 +149,8 @@ std::shared_ptr<ModelWrapper> Accelerator::wrap_model(ModelTensors tensors, bool
 }
 
 ShardOptions Accelerator::shard_options() const {
-  return {.context = context_, .config = options_.dataloader_config, .rng_types = options_.rng_types, .put_on_device = options_.device_placement};
+  return {.context = context_, .data_parallel = data_parallel_, .config = options_.dataloader_config, .rng_types = options_.rng_types,
+          .put_on_device = options_.device_placement};
 }
 
 void Accelerator::backward(const at::Tensor& loss, BackwardOptions options) {
@@ -150,11 +193,62 @@ void Accelerator::clip_grad_value_(const std::vector<at::Tensor>& parameters, do
   clip_grad_value(parameters, clip_value);
 }
 
+void Accelerator::join_uneven_inputs(const std::vector<Joinable>& models, JoinOptions options, const std::function<void()>& body) {
+  // Loaders as they were, however the body ends.
+  struct Restore {
+    std::vector<std::pair<std::shared_ptr<LoaderCore>, bool>> loaders;
+    std::vector<DistributedDataParallel*> joined;
+    ~Restore() {
+      for (auto* model : joined) model->cancel_join();
+      for (auto& [loader, even_batches] : loaders) loader->set_even_batches(even_batches);
+    }
+  } restore;
+  if (options.even_batches) {
+    for (const auto& weak : loaders_) {
+      auto loader = weak.lock();
+      if (!loader || loader->is_dispatched()) continue;
+      restore.loaders.emplace_back(loader, loader->even_batches());
+      loader->set_even_batches(*options.even_batches);
+    }
+  }
+  if (!options.even_batches.value_or(even_batches())) {
+    for (const auto& model : models) {
+      if (model.wrapper_->ddp) restore.joined.push_back(model.wrapper_->ddp.get());
+    }
+  }
+  for (auto* model : restore.joined) model->begin_join(/*notifies=*/model == restore.joined.front());
+  body();
+  if (restore.joined.empty()) return;
+  for (auto* model : restore.joined) model->end_join();
+  bool is_last = true;
+  while (restore.joined.front()->num_taking_part() > 0) {
+    is_last = false;
+    for (auto* model : restore.joined) model->shadow_step();
+  }
+  for (auto* model : restore.joined) model->sync_final_model(is_last);
+}
+
 Accelerator::MetricRows Accelerator::metric_rows() const {
   const auto& state = context_->gradient_state;
-  const bool holds_duplicates = use_distributed() && state.end_of_dataloader() && state.remainder() > 0;
-  if (!holds_duplicates) return {};
-  return {.of_this_rank = state.num_rows(), .of_all_ranks = state.remainder()};
+  const auto own = state.num_rows().value_or(0);
+  MetricRows rows;
+  if (const auto real = state.real_rows(); !real.empty()) {
+    for (std::size_t rank = 0; rank < real.size(); ++rank) {
+      const auto begin = static_cast<std::int64_t>(rank) * own;
+      rows.kept.push_back({.begin = begin, .end = begin + real[rank]});
+    }
+  } else if (state.end_of_dataloader() && state.remainder() > 0 && own * data_parallel_.size != state.remainder()) {
+    rows.kept = {{.begin = 0, .end = state.remainder()}};
+  }
+  if (!rows.kept.empty()) rows.of_this_rank = own;
+  return rows;
+}
+
+at::Tensor Accelerator::MetricRows::cut(const at::Tensor& gathered) const {
+  if (!of_this_rank) return gathered;
+  std::vector<at::Tensor> rows;
+  for (const auto& range : kept) rows.push_back(slice_rows(gathered, range));
+  return rows.size() == 1 ? rows.front() : concatenate(rows);
 }
 
 void Accelerator::MetricRows::check(bool fits, std::optional<std::int64_t> rows) {

@@ -3,6 +3,8 @@
 #include <ATen/core/Tensor.h>
 #include <fmt/ranges.h>
 
+#include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -72,6 +74,9 @@ class Accelerator {
   [[nodiscard]] bool split_batches() const { return options_.dataloader_config.split_batches; }
   [[nodiscard]] bool even_batches() const { return options_.dataloader_config.even_batches; }
   void set_even_batches(bool value) { options_.dataloader_config.even_batches = value; }
+  /// Ranks that read different samples, and this rank among them; the world, unless parallelism_config makes a mesh.
+  [[nodiscard]] int data_parallel_size() const { return data_parallel_.size; }
+  [[nodiscard]] int data_parallel_rank() const { return data_parallel_.rank; }
 
   // --- prepare ------------------------------------------------------------------------------------------------------
   /// Models (a ModuleHolder or a shared_ptr of a module), optimizers, loaders and schedules, in any order; returned in
@@ -100,7 +105,17 @@ class Accelerator {
   }
   template <typename Dataset, typename Collate>
   DataLoaderShard<Dataset, Collate> prepare_data_loader(const DataLoader<Dataset, Collate>& loader) {
-    return DataLoaderShard<Dataset, Collate>(loader, shard_options());
+    DataLoaderShard<Dataset, Collate> prepared(loader, shard_options());
+    loaders_.push_back(prepared.core());
+    return prepared;
+  }
+  /// `slice_for_dispatch(step, rows, part)` cuts what rank 0 has read for a step, in place of slice_rows: `rows` are those of
+  /// part `part` of the step, one part for each rank that reads its own samples.
+  template <typename Dataset, typename Collate, typename Slice>
+  DataLoaderShard<Dataset, Collate> prepare_data_loader(const DataLoader<Dataset, Collate>& loader, Slice slice_for_dispatch) {
+    auto prepared = prepare_data_loader(loader);
+    prepared.set_slice_for_dispatch(std::move(slice_for_dispatch));
+    return prepared;
   }
   /// The loader without the first batches of its pass: accel::skip_first_batches.
   template <typename Loader>
@@ -140,6 +155,30 @@ class Accelerator {
   template <typename Module>
   [[nodiscard]] Window no_sync(const PreparedModel<Module>& model) { return suspend_sync({model.shared_wrapper()}); }
 
+  /// A model whose collectives a rank that has no more batches repeats.
+  class Joinable {
+   public:
+    template <typename Module>
+    Joinable(const PreparedModel<Module>& model) : wrapper_(model.shared_wrapper()) {}
+
+   private:
+    friend class Accelerator;
+    std::shared_ptr<ModelWrapper> wrapper_;
+  };
+  struct JoinOptions {
+    std::optional<bool> even_batches;  ///< of all prepared loaders, while the body runs; default: as they are
+  };
+  /// Runs `body`, a loop over loaders, on ranks that may have different numbers of batches: one that is done takes part in
+  /// the others' gradient reductions, with zeros, until all are done; then all have the model of the rank that was last.
+  /// Gradients are divided by the number of ranks, whoever takes part. Loaders are as they were behind it, also if the body
+  /// throws. Only with even_batches off is there anything to join. Of several models, each runs forward and backward in turn,
+  /// in the order in which they are named here. Collective.
+  ///
+  ///     accelerator.join_uneven_inputs({model}, {.even_batches = false}, [&] { for (auto& batch : loader) ...; });
+  ///
+  /// Source: accelerate/accelerator.py, join_uneven_inputs, which does nothing on CPUs; torch/distributed/algorithms/join.py.
+  void join_uneven_inputs(const std::vector<Joinable>& models, JoinOptions options, const std::function<void()>& body);
+
   /// Scales gradients to a total norm of at most `max_norm`; returns the norm before, shape [].
   at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type = 2.0);
   void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value);
@@ -159,14 +198,14 @@ class Accelerator {
   template <RowTree T>
   std::remove_cvref_t<T> gather_for_metrics(const T& tree) const {
     const auto rows = metric_rows();
-    for_each_tensor(tree, [&](const at::Tensor& tensor) { 
+    for_each_tensor(tree, [&](const at::Tensor& tensor) {
       const auto num_rows = tensor.dim() > 0 ? std::optional(tensor.size(0)) : std::nullopt;
       rows.check(rows.fit(num_rows), num_rows);
     });
     auto result = tree;
     detail::for_each_rows(result, [&](auto& leaf) {
       if constexpr (TensorLeaf<decltype(leaf)>) {
-        leaf = rows.cut(operations::gather(context_->world, leaf));
+        leaf = rows.cut(operations::gather(data_parallel_.group, leaf));
       } else {
         leaf = gather_list_for_metrics(leaf, rows);
       }
@@ -198,6 +237,23 @@ class Accelerator {
   T& broadcast(T& tree, int from_process = 0) const {
     for_each_tensor(tree, [&](at::Tensor& tensor) { operations::broadcast(context_->world, tensor, from_process); });
     return tree;
+  }
+
+  struct SplitOptions {
+    bool apply_padding = false;  ///< the last item again, on ranks that have one less
+  };
+  /// This rank's items: contiguous, the first ranks one more where they do not divide; empty where there are fewer items than
+  /// ranks. Of a tensor rows, of a vector entries, of a map or struct each of its members. Not a collective.
+  /// Throws ArgumentError if members differ in their number of items. Source: accelerate/state.py, split_between_processes.
+  template <RowTree T>
+  [[nodiscard]] T split_between_processes(const T& inputs, SplitOptions options = {false}) const {
+    const auto items = num_rows(inputs).value_or(0);
+    if (num_processes() == 1) return inputs;
+    const auto own = operations::split_items(items, num_processes(), process_index());
+    auto part = slice_rows(inputs, {.begin = own.begin, .end = own.end});
+    const auto largest = operations::split_items(items, num_processes(), /*rank=*/0);
+    const bool is_short = own.end - own.begin < largest.end - largest.begin;
+    return options.apply_padding && is_short ? concatenate(std::vector<T>{std::move(part), slice_rows(inputs, {.begin = items - 1, .end = items})}) : part;
   }
 
   // --- who runs what ------------------------------------------------------------------------------------------------
@@ -261,26 +317,34 @@ class Accelerator {
   Window begin_micro_batch(std::vector<std::shared_ptr<ModelWrapper>> models);
   static Window suspend_sync(std::vector<std::shared_ptr<ModelWrapper>> models);
 
-  // What a gather on the active loader's step keeps: nothing set, everything.
+  // What a gather on the active loader's step keeps: no ranges, everything.
   struct MetricRows {
-    std::optional<std::int64_t> of_this_rank, of_all_ranks;
+    std::optional<std::int64_t> of_this_rank;
+    std::vector<RowRange> kept;
     /// Whether a value of so many rows can be cut; none: it has no dimension for samples.
     [[nodiscard]] bool fit(std::optional<std::int64_t> rows) const { return !of_this_rank || rows == of_this_rank; }
     static void check(bool fits, std::optional<std::int64_t> rows);
-    template <typename Rows>
-    [[nodiscard]] Rows cut(const Rows& gathered) const { return of_all_ranks ? slice_rows(gathered, {.end = *of_all_ranks}) : gathered; }
+    [[nodiscard]] at::Tensor cut(const at::Tensor& gathered) const;
+    template <typename T>
+    [[nodiscard]] std::vector<T> cut(std::vector<T> gathered) const {
+      if (!of_this_rank) return gathered;
+      std::vector<T> rows;
+      for (const auto& range : kept) {
+        rows.insert(rows.end(), std::make_move_iterator(gathered.begin() + range.begin), std::make_move_iterator(gathered.begin() + range.end));
+      }
+      return rows;
+    }
   };
   [[nodiscard]] MetricRows metric_rows() const;
   template <Tree T>
   std::vector<T> gather_list_for_metrics(const std::vector<T>& list, const MetricRows& rows) const {
     std::vector<T> all;
     const bool fits = rows.fit(static_cast<std::int64_t>(list.size()));
-    for (auto& [of_rank, its_fits] : detail::gather_trees(*context_, std::pair(list, fits))) {
+    for (auto& [of_rank, its_fits] : detail::gather_trees(data_parallel_.group, device(), std::pair(list, fits))) {
       rows.check(its_fits, static_cast<std::int64_t>(of_rank.size()));  // every rank sees what each thinks: all throw or none
       all.insert(all.end(), std::make_move_iterator(of_rank.begin()), std::make_move_iterator(of_rank.end()));
     }
-    if (rows.of_all_ranks) all.resize(*rows.of_all_ranks);
-    return all;
+    return rows.cut(std::move(all));
   }
   void print_line(const std::string& line) const;
   [[nodiscard]] std::optional<Autocast::Options> autocast_options() const;
@@ -288,6 +352,8 @@ class Accelerator {
   AcceleratorOptions options_;
   RankContext* context_;
   std::string mixed_precision_;
+  DataParallel data_parallel_;
+  std::vector<std::weak_ptr<LoaderCore>> loaders_;  // prepared ones
   int step_ = 0;  // micro-batches of the current accumulation window
   std::vector<AcceleratedOptimizer> optimizers_;
 };

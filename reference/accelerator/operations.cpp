@@ -41,6 +41,22 @@ at::Tensor pad_across_processes(const Group& group, const at::Tensor& tensor, Pa
   return padded;
 }
 
+at::Tensor pad_input_tensors(const at::Tensor& tensor, PadInputOptions options) {
+  check_argument(options.num_processes >= 1, "pad_input_tensors: num_processes: expected 1 or more, got {}", options.num_processes);
+  check_argument(options.dim >= -tensor.dim() && options.dim < tensor.dim(), "pad_input_tensors: a tensor of {} dimensions has no dimension {}", tensor.dim(), options.dim);
+  const auto missing = (options.num_processes - options.batch_size % options.num_processes) % options.num_processes;
+  if (missing == 0) return tensor;
+  auto shape = tensor.sizes().vec();
+  shape[options.dim < 0 ? options.dim + tensor.dim() : options.dim] = missing;
+  return at::cat({tensor, at::zeros(shape, tensor.options())}, options.dim);
+}
+
+ItemRange split_items(std::int64_t num_items, int num_ranks, int rank) {
+  const auto each = num_items / num_ranks, extras = num_items % num_ranks;
+  const auto begin = rank * each + std::min<std::int64_t>(rank, extras);
+  return {.begin = begin, .end = begin + each + (rank < extras ? 1 : 0)};
+}
+
 void broadcast(const Group& group, at::Tensor& tensor, int from_process) {
   const c10::NoGradGuard no_grad;
   group.broadcast(tensor, from_process).wait();

@@ -28,7 +28,23 @@ struct PadOptions {
 /// dimension.
 at::Tensor pad_across_processes(const Group& group, const at::Tensor& tensor, PadOptions options = {});
 
+struct PadInputOptions {
+  std::int64_t batch_size = 0;  ///< rows of the tensor
+  int num_processes = 1;
+  std::int64_t dim = 0;
+};
+
+/// `tensor` with zeros appended on dimension `dim`, up to the least multiple of `num_processes` that holds its rows. Not a
+/// collective. Throws ArgumentError if the tensor has no such dimension. Accelerate appends too many.
+at::Tensor pad_input_tensors(const at::Tensor& tensor, PadInputOptions options);
+
 /// In place: `tensor` of rank `from_process` on every rank.
 void broadcast(const Group& group, at::Tensor& tensor, int from_process = 0);
+
+/// Which items of `num_items` rank `rank` of `num_ranks` gets: contiguous, the first `num_items % num_ranks` ranks one more.
+struct ItemRange {
+  std::int64_t begin = 0, end = 0;
+};
+ItemRange split_items(std::int64_t num_items, int num_ranks, int rank);
 
 }  // namespace accel::operations

@@ -17,7 +17,18 @@ struct DataLoaderConfiguration {
   bool use_seedable_sampler = false;  ///< the order is a function of (data_seed, epoch) alone
   std::optional<std::int64_t> data_seed;  ///< default: the seed of the rank's default generator at prepare
   bool non_blocking = false;
-  bool use_stateful_dataloader = false;  ///< not built yet: true is a ConfigError
+  bool use_stateful_dataloader = false;  ///< accepted; every loader has state_dict and load_state_dict here
+  /// "elastic": the steps of an epoch do not depend on the number of ranks. batch_size is that of all ranks together, the
+  /// order is a function of (data_seed, epoch) alone, and the last step is filled up for one rank too.
+  std::string order = "accelerate";
+};
+
+/// A mesh of ranks, the last dimension fastest: dp_replicate, dp_shard, cp, sp, tp. The product is the number of ranks.
+/// Ranks that differ only in tp, cp or sp share one batch: loaders give it to all of them.
+struct ParallelismConfig {
+  int dp_replicate_size = 1, dp_shard_size = 1, cp_size = 1, sp_size = 1, tp_size = 1;
+  [[nodiscard]] int data_parallel_size() const { return dp_replicate_size * dp_shard_size; }
+  [[nodiscard]] int non_data_parallel_size() const { return cp_size * sp_size * tp_size; }
 };
 
 struct GradientAccumulationPlugin {
@@ -43,6 +54,7 @@ struct AcceleratorOptions {
   std::optional<bool> split_batches;  ///< honoured here; Accelerate ignores it
   DataLoaderConfiguration dataloader_config = {};
   std::optional<GradientAccumulationPlugin> gradient_accumulation_plugin;
+  std::optional<ParallelismConfig> parallelism_config;  ///< default: every rank reads its own batch
   std::vector<std::string> rng_types = {"generator"};
   bool step_scheduler_with_optimizer = true;
   DistributedDataParallelKwargs ddp_kwargs = {};

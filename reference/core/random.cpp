@@ -4,9 +4,21 @@
 #include <ATen/ops/empty.h>
 #include <ATen/core/Tensor.h>
 
+#include "reference/core/errors.hpp"
+
 namespace accel {
 
 at::Generator make_generator(std::uint64_t seed) { return at::make_generator<at::CPUGeneratorImpl>(seed); }
+
+at::Generator generator_of_state(const at::Tensor& state) {
+  auto generator = make_generator(0);
+  try {
+    generator.set_state(state);
+  } catch (const c10::Error& error) {
+    throw ArgumentError(fmt::format("a tensor that is no state of a CPU generator: {}", error.what_without_backtrace()));
+  }
+  return generator;
+}
 
 at::Generator default_generator() { return at::detail::getDefaultCPUGenerator(); }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 
@@ -18,6 +19,9 @@ namespace accel {
 
 /// A CPU generator of mt19937, seeded like `torch.Generator().manual_seed(seed)`.
 at::Generator make_generator(std::uint64_t seed);
+
+/// A CPU generator in a state from `Generator::get_state()`. Throws ArgumentError if it is none.
+at::Generator generator_of_state(const at::Tensor& state);
 
 /// The generator that a draw without one takes on this thread: the innermost scope's, else LibTorch's own.
 at::Generator default_generator();

@@ -22,6 +22,13 @@
 ///     struct Batch { at::Tensor image, label; };
 ///     template <> inline constexpr auto accel::tree_members<Batch> = std::tuple(&Batch::image, &Batch::label);
 ///
+/// A type of the user's own that is no such struct says how it becomes a tree and back, and is a leaf:
+///
+///     template <> struct accel::tree_conversion<Date> {
+///       static std::string to_tree(const Date& date) { return date.text(); }
+///       static Date from_tree(const std::string& text) { return Date(text); }
+///     };
+///
 ///     auto on_cpu = accel::map_tensors(batch, [](const at::Tensor& t) { return t.cpu(); });
 ///
 /// Thread rule: plain functions on values.
@@ -31,6 +38,10 @@ namespace accel {
 /// A std::tuple of member pointers, for a struct that is to be a tree. See above.
 template <typename T>
 inline constexpr auto tree_members = nullptr;
+
+/// `static auto to_tree(const T&)` and `static T from_tree(const Tree&)`, for a type that is to be a leaf. See above.
+template <typename T>
+struct tree_conversion;
 
 namespace detail {
 
@@ -72,8 +83,11 @@ template <typename T>
 concept TupleTree = detail::is_tuple<std::remove_cvref_t<T>>::value;
 template <typename T>
 concept StructTree = !std::same_as<std::remove_cvref_t<decltype(tree_members<std::remove_cvref_t<T>>)>, std::nullptr_t>;
+/// What `tree_conversion` turns into a tree.
 template <typename T>
-concept Tree = TensorLeaf<T> || NumberLeaf<T> || StringLeaf<T> || SequenceTree<T> || MapTree<T> || TupleTree<T> || StructTree<T>;
+concept ConvertedLeaf = requires(const std::remove_cvref_t<T>& value) { tree_conversion<std::remove_cvref_t<T>>::to_tree(value); };
+template <typename T>
+concept Tree = TensorLeaf<T> || NumberLeaf<T> || StringLeaf<T> || SequenceTree<T> || MapTree<T> || TupleTree<T> || StructTree<T> || ConvertedLeaf<T>;
 
 namespace detail {
 

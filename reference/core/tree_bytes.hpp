@@ -71,6 +71,8 @@ void write_tree(ByteWriter& writer, const T& tree) {
     }
   } else if constexpr (TupleTree<T>) {
     std::apply([&](const auto&... items) { (write_tree(writer, items), ...); }, tree);
+  } else if constexpr (ConvertedLeaf<T>) {
+    write_tree(writer, tree_conversion<T>::to_tree(tree));
   } else {
     std::apply([&](auto... members) { (write_tree(writer, tree.*members), ...); }, tree_members<T>);
   }
@@ -102,6 +104,10 @@ void read_tree(ByteReader& reader, T& tree) {
     }
   } else if constexpr (TupleTree<T>) {
     std::apply([&](auto&... items) { (read_tree(reader, items), ...); }, tree);
+  } else if constexpr (ConvertedLeaf<T>) {
+    std::remove_cvref_t<decltype(tree_conversion<T>::to_tree(tree))> converted{};
+    read_tree(reader, converted);
+    tree = tree_conversion<T>::from_tree(converted);
   } else {
     std::apply([&](auto... members) { (read_tree(reader, tree.*members), ...); }, tree_members<T>);
   }

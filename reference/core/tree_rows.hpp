@@ -122,6 +122,8 @@ T concatenate_places(const std::vector<const T*>& parts) {
     std::apply([&](auto... members) {
       ((result.*members = concatenate_at(parts, [&](const T& part) -> const auto& { return part.*members; })), ...);
     }, tree_members<T>);
+  } else if constexpr (ConvertedLeaf<T>) {
+    check_argument(parts.size() == 1, "concatenate: a leaf of the user's own has no row; give one entry per sample");
   } else {
     for (const auto* part : parts) {
       check_argument(*part == result, "concatenate: a number or string that differs from part to part has no row; give one entry per sample");

@@ -1,5 +1,7 @@
 #include "reference/data/batch_sampler_shard.hpp"
 
+#include <ATen/core/Tensor.h>
+
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -14,6 +16,15 @@ std::int64_t num_samples(const std::vector<std::vector<std::int64_t>>& batches) 
 }
 
 }  // namespace
+
+Value BatchSampler::state_dict() const {
+  const auto own = generator();
+  return own ? Value::Dict{{"generator", own->get_state()}} : Value::Dict{};
+}
+
+void BatchSampler::load_state_dict(const Value& state) {
+  if (auto own = generator()) own->set_state(state.at("generator").as<at::Tensor>());
+}
 
 void BatchSamplerShard::check(const BatchSampler& batches, Options options) {
   const auto batch_size = batches.batch_size();
@@ -40,11 +51,22 @@ std::optional<std::int64_t> BatchSamplerShard::size() const {
   return whole + (options_.even_batches ? (rest > 0 ? 1 : 0) : (rank_ < rest ? 1 : 0));
 }
 
-void BatchSamplerShard::begin_pass() {
+void BatchSamplerShard::begin_pass(std::int64_t num_read, bool draws_at_once) {
   batches_->begin_pass();
   first_group_.clear();
   num_read_ = 0;
   saw_short_ = ended_ = false;
+  num_to_skip_ = num_read;
+  if (draws_at_once) skip_batches(std::exchange(num_to_skip_, 0));
+}
+
+// The first ones are kept, since they fill the last step.
+void BatchSamplerShard::skip_batches(std::int64_t num_batches) {
+  for (; num_batches > 0; --num_batches) {
+    auto batch = read();
+    if (!batch) return;
+    if (static_cast<std::int64_t>(first_group_.size()) < units_per_step()) first_group_.push_back(std::move(*batch));
+  }
 }
 
 std::optional<BatchSamplerShard::Batch> BatchSamplerShard::read() {
@@ -63,6 +85,7 @@ std::optional<BatchSamplerShard::Batch> BatchSamplerShard::read() {
 
 std::optional<Step> BatchSamplerShard::next() {
   if (ended_) return std::nullopt;
+  skip_batches(std::exchange(num_to_skip_, 0));
   auto step = options_.split_batches ? next_slice() : next_whole_batch();
   if (!step) ended_ = true;
   return step;
@@ -73,10 +96,10 @@ std::optional<Step> BatchSamplerShard::next_whole_batch() {
   while (static_cast<int>(group.size()) < options_.num_ranks) {
     auto batch = read();
     if (!batch) break;
+    if (static_cast<int>(first_group_.size()) < options_.num_ranks) first_group_.push_back(*batch);
     group.push_back(std::move(*batch));
   }
   if (group.empty()) return std::nullopt;
-  if (first_group_.empty()) first_group_ = group;
   const bool is_whole = static_cast<int>(group.size()) == options_.num_ranks && !is_short(group.back());
   if (is_whole) return Step{.indices = std::move(group[rank_])};
   ended_ = true;

@@ -29,14 +29,19 @@ class BatchSamplerShard : public StepSource {
 
   /// Nothing also where it depends on the size of the last batch (split_batches without even_batches).
   [[nodiscard]] std::optional<std::int64_t> size() const override;
+  /// Units are batches.
+  [[nodiscard]] std::int64_t units_per_step() const override { return options_.split_batches ? 1 : options_.num_ranks; }
   void set_epoch(std::int64_t epoch) override { batches_->set_epoch(epoch); }
-  void begin_pass() override;
+  [[nodiscard]] Value state_dict() const override { return batches_->state_dict(); }
+  void load_state_dict(const Value& state) override { batches_->load_state_dict(state); }
+  void begin_pass(std::int64_t num_read = 0, bool draws_at_once = false) override;
   /// Throws ArgumentError for batches that are not what the sampler says of them: an empty one, one that is longer than
   /// batch_size, one that is shorter and not the last. Accelerate loses samples there.
   std::optional<Step> next() override;
 
  private:
   using Batch = std::vector<std::int64_t>;
+  void skip_batches(std::int64_t num_batches);
   std::optional<Batch> read();
   [[nodiscard]] bool is_short(const Batch& batch) const { return batch_size_ && static_cast<std::int64_t>(batch.size()) < *batch_size_; }
   std::optional<Step> next_whole_batch();
@@ -48,7 +53,7 @@ class BatchSamplerShard : public StepSource {
   int rank_;
   std::optional<std::int64_t> batch_size_;
   std::vector<Batch> first_group_;  // what fills the last step
-  std::int64_t num_read_ = 0;
+  std::int64_t num_read_ = 0, num_to_skip_ = 0;
   bool saw_short_ = false, ended_ = false;
 };
 

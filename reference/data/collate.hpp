@@ -8,7 +8,7 @@
 #include "reference/core/tree.hpp"
 
 /// Samples into a batch: tensors are stacked on a new dimension 0, numbers become a tensor (integers int64, floats
-/// float64, bool bool), strings a vector of strings; containers keep their shape.
+/// float64, bool bool), strings and leaves of the user's own a vector of them; containers keep their shape.
 ///
 /// Throws ArgumentError if tensors of one place differ in shape, or sequences in length.
 /// Source: torch/utils/data/_utils/collate.py, default_collate.
@@ -32,7 +32,7 @@ auto default_collate(const std::vector<Sample>& samples) {
     return detail::tensor_of_numbers(std::vector<double>(samples.begin(), samples.end()));
   } else if constexpr (NumberLeaf<Sample>) {
     return detail::tensor_of_numbers(std::vector<std::int64_t>(samples.begin(), samples.end()));
-  } else if constexpr (StringLeaf<Sample>) {
+  } else if constexpr (StringLeaf<Sample> || ConvertedLeaf<Sample>) {
     return samples;
   } else if constexpr (TupleTree<Sample>) {
     return [&]<std::size_t... I>(std::index_sequence<I...>) {

@@ -8,10 +8,12 @@
 
 #include "reference/data/batch_stream.hpp"
 #include "reference/data/dispatched_batches.hpp"
+#include "reference/data/even_steps.hpp"
 #include "reference/data/fetch.hpp"
 #include "reference/data/iterable_shard.hpp"
 #include "reference/data/loader_core.hpp"
 #include "reference/data/loader_pass.hpp"
+#include "reference/data/sharded_stream.hpp"
 
 /// Batches of a dataset, map-style or iterable.
 ///
@@ -22,6 +24,13 @@
 /// A prepared loader reads on every rank, or, where dispatch_batches says so and by default for iterable datasets, on rank
 /// 0 alone, which sends each rank its part. Each pass draws one int64 from the loader's generator, or the rank's default
 /// one, as Python's does.
+///
+/// Its place in the data is a value, to be saved at any moment, inside a loop too:
+///
+///     std::string bytes = accel::pack(batches.state_dict());           // one per rank
+///     ...
+///     batches.load_state_dict(accel::unpack<accel::Value>(bytes));     // in a new process: the next loop goes on there
+///
 /// Thread rule: the rank's thread; with workers, the dataset is read by several threads at once.
 /// Source: torch/utils/data/dataloader.py; accelerate/data_loader.py, DataLoaderShard and DataLoaderDispatcher.
 namespace accel {
@@ -40,13 +49,24 @@ class DataLoader {
   [[nodiscard]] std::int64_t size() const {
     const auto batches = core_->size();
     check_state(batches.has_value(), "size: this loader's length is not known; its dataset or batch sampler tells none");
-    return std::max<std::int64_t>(*batches - skip_batches_, 0);
+    return std::max<std::int64_t>(*batches - *skip_batches_, 0);
   }
   [[nodiscard]] Dataset& dataset() const { return *dataset_; }
   [[nodiscard]] const DataLoaderOptions& options() const { return core_->options(); }
 
+  /// The state at the start of the epoch, and the batches handed out since; not what was read ahead. It does not hold the
+  /// rank's default generator. Nothing else is needed where datasets draw at random too: workers' generators are in it.
+  [[nodiscard]] Value state_dict() const { return to_value(core_->state()); }
+  /// The next pass goes on where `state` was taken, and gives the same batches; nothing that is passed over is read, unless
+  /// the dataset is a stream that cannot skip. A state of another number of ranks is taken over sample by sample: load rank
+  /// 0's on every rank. With another number of workers, what they draw at random begins anew.
+  /// Throws CheckpointError if the state is none or does not fit, with all that is wrong; StateError inside a pass.
+  void load_state_dict(const Value& state) { core_->load_state(loader_state_of(state)); }
+
   detail::LoaderIterator<Batch> begin() {
-    return detail::LoaderIterator<Batch>(std::make_shared<detail::LoaderPass<Batch>>(core_, skip_batches_ > 0, [&](LoaderCore::Pass& pass) { return open(pass); }));
+    auto pass = std::make_shared<detail::LoaderPass<Batch>>(core_, *skip_batches_, [&](LoaderCore::Pass& pass) { return open(pass); });
+    *skip_batches_ = 0;
+    return detail::LoaderIterator<Batch>(std::move(pass));
   }
   static std::default_sentinel_t end() { return std::default_sentinel; }
 
@@ -58,34 +78,82 @@ class DataLoader {
   template <typename Loader>
   friend Loader skip_first_batches(const Loader& loader, std::int64_t num_batches);
 
-  std::unique_ptr<detail::BatchStream<Batch>> open(LoaderCore::Pass& pass) {
+  using Stream = detail::BatchStream<Batch>;
+
+  std::unique_ptr<Stream> open(LoaderCore::Pass& pass) {
     if (core_->is_prepared()) detail::tell_epoch(*dataset_, *core_);
-    const auto base_seed = pass.start();
+    pass.start();
+    const auto resumed = pass.state().ahead_state;
     if (core_->is_dispatched()) {
-      using Dispatched = detail::DispatchedBatches<Batch>;
-      return std::make_unique<Dispatched>(
-          core_->context(), [this, base_seed] { return read(base_seed); },
-          typename Dispatched::Options{.batches_per_step = core_->batches_per_step(), .drop_last = core_->options().drop_last, .skip_batches = skip_batches_});
+      return std::make_unique<detail::DispatchedBatches<Batch>>(
+          core_->context(), [loader = *this, &pass] { return loader.read(pass); },
+          typename detail::DispatchedBatches<Batch>::Options{
+              .batches_per_step = core_->batches_per_step(), .drop_last = core_->options().drop_last, .num_parts = core_->data_parallel().size,
+              .part = core_->data_parallel().rank, .resumed = resumed, .read_start = read_start(pass), .slice = slice_for_dispatch_});
     }
-    auto batches = read(base_seed);
-    for (std::int64_t batch = 0; batch < skip_batches_ && batches->skip(); ++batch) {}
-    if (core_->is_prepared()) return std::make_unique<detail::LookAhead<Batch>>(std::move(batches));
-    return batches;
+    if (!core_->is_prepared()) return read(pass);
+    if (core_->reads_own_parts() && core_->even_batches()) {
+      return std::make_unique<detail::EvenSteps<Batch>>(
+          [loader = *this, &pass] { return loader.read(pass); }, detail::RowCensus(core_->data_parallel().group, core_->context().device),
+          typename detail::EvenSteps<Batch>::Options{
+              .batch_size = core_->reading().batch_size, .drop_last = core_->options().drop_last, .resumed = resumed, .read_start = read_start(pass)});
+    }
+    return std::make_unique<detail::LookAhead<Batch>>(
+        read(pass), typename detail::LookAhead<Batch>::Options{.resumed = resumed, .knows_other_ranks = !core_->reads_own_parts()});
   }
 
-  std::unique_ptr<detail::BatchStream<Batch>> read(std::uint64_t base_seed) {
-    const auto workers = core_->options().num_workers, prefetch = core_->options().prefetch_factor;
+  // What is left of the pass. A pass that goes on repeats the draws with which it began, from the state of that time.
+  std::unique_ptr<Stream> read(LoaderCore::Pass& pass) const {
+    if (!pass.is_resumed()) return read_from(pass.state().num_read, /*draws_at_once=*/false, pass.readers(), pass.state());
+    const GeneratorScope scope(generator_of_state(pass.state().random_state));
+    return read_from(pass.state().num_read, /*draws_at_once=*/true, pass.readers(), pass.state());
+  }
+
+  detail::ReadStart<Batch> read_start(LoaderCore::Pass& pass) const {
+    if (!pass.begins_inside()) return {};
+    return [loader = *this, &pass](int num_batches) {
+      const GeneratorScope scope(generator_of_state(pass.state().random_state));
+      std::vector<Batch> batches;
+      {
+        const auto source = loader.read_from(0, /*draws_at_once=*/true, pass.readers_of_start(), PassState());
+        while (static_cast<int>(batches.size()) < num_batches) {
+          auto issued = source->next();
+          if (!issued) break;
+          batches.push_back(std::move(issued->batch));
+        }
+      }
+      pass.restore_order();
+      return batches.empty() ? std::nullopt : std::optional(batches.size() == 1 ? batches.front() : concatenate(batches));
+    };
+  }
+
+  std::unique_ptr<Stream> read_from(std::int64_t num_read, bool draws_at_once, detail::ReadersOptions readers, const PassState& state) const {
     if constexpr (MapDataset<Dataset>) {
-      core_->steps().begin_pass();
+      core_->steps().begin_pass(num_read, draws_at_once);
       return std::make_unique<detail::IndexedBatches<Batch>>(
-          core_->steps(), [dataset = dataset_, collate = collate_](const auto& indices) { return detail::fetch_batch(*dataset, *collate, indices); },
-          typename detail::IndexedBatches<Batch>::ReadAheadOptions{.num_workers = workers, .prefetch_factor = prefetch, .base_seed = base_seed});
+          core_->steps(), [dataset = dataset_, collate = collate_](const auto& indices) { return detail::fetch_batch(*dataset, *collate, indices); }, std::move(readers));
     } else {
+      auto dataset = dataset_;
+      if constexpr (ShardedDataset<Dataset>) {
+        if (core_->reads_own_parts()) dataset = std::make_shared<Dataset>(dataset->shard(core_->data_parallel().size, core_->data_parallel().rank));
+      }
       const auto collate_samples = [collate = collate_](const auto& samples) { return detail::collate_with(*collate, samples); };
-      std::unique_ptr<detail::BatchStream<Batch>> batches = std::make_unique<detail::IterableDatasetShard<Dataset, decltype(collate_samples), Batch>>(
-          dataset_, collate_samples, core_->reading(), core_->reading_rank());
-      if (workers == 0) return batches;
-      return std::make_unique<detail::ReadAhead<Batch>>(std::move(batches), workers * prefetch, base_seed);
+      using CollateSamples = decltype(collate_samples);
+      if constexpr (ShardedDataset<Dataset>) {
+        if (readers.num_workers > 1) {
+          typename detail::ShardedStreamBatches<Dataset, CollateSamples, Batch>::Options options{
+              .batch_size = core_->reading().batch_size, .drop_last = core_->reading().drop_last, .readers = std::move(readers), .num_left_over_read = state.num_left_over};
+          for (const auto& reader : state.readers) options.num_batches_read.push_back(reader.num_batches);
+          return std::make_unique<detail::ShardedStreamBatches<Dataset, CollateSamples, Batch>>(*dataset, collate_samples, std::move(options));
+        }
+      }
+      auto reading = core_->reading();
+      reading.num_read = num_read;
+      std::unique_ptr<Stream> batches = std::make_unique<detail::IterableDatasetShard<Dataset, CollateSamples, Batch>>(
+          std::move(dataset), collate_samples, reading, core_->reading_rank());
+      if (readers.num_workers > 0) return std::make_unique<detail::ReadAhead<Batch>>(std::move(batches), std::move(readers));
+      if (draws_at_once) batches->start();
+      return batches;
     }
   }
 
@@ -93,7 +161,8 @@ class DataLoader {
   std::shared_ptr<Dataset> dataset_;
   std::shared_ptr<Collate> collate_;
   std::shared_ptr<LoaderCore> core_;
-  std::int64_t skip_batches_ = 0;
+  std::shared_ptr<std::int64_t> skip_batches_ = std::make_shared<std::int64_t>(0);  // of the next pass
+  std::function<Batch(const Batch&, RowRange, int)> slice_for_dispatch_;
 };
 
 template <typename Dataset>
@@ -115,21 +184,26 @@ class DataLoaderShard : public DataLoader<Dataset, Collate> {
   /// Samples of one step over all ranks.
   [[nodiscard]] std::int64_t total_batch_size() const { return this->core_->total_batch_size(); }
   [[nodiscard]] std::int64_t total_dataset_length() const { return this->core_->total_dataset_length(); }
+  [[nodiscard]] const std::shared_ptr<LoaderCore>& core() const { return this->core_; }
+  void set_slice_for_dispatch(std::function<typename DataLoaderShard::Batch(const typename DataLoaderShard::Batch& step, RowRange rows, int part)> slice) {
+    this->slice_for_dispatch_ = std::move(slice);
+  }
   /// The epoch that the next pass shuffles by; counted by itself at the end of each pass.
   void set_epoch(std::int64_t epoch) { this->core_->set_epoch(epoch); }
   [[nodiscard]] std::int64_t iteration() const { return this->core_->iteration(); }
 };
 
-/// The same loader without the first `num_batches` batches of each pass, to go on inside an epoch: a cursor on the loader,
-/// which shares its epoch and its generators, so that a pass over either is followed by the next epoch of both.
+/// The same loader without the first `num_batches` batches of its next pass, to go on inside an epoch: a cursor on the
+/// loader, which shares its epoch and its generators, so that a pass over either is followed by the next, whole, epoch of
+/// both. A map-style dataset is not asked for what is passed over.
 /// `num_batches` counts the batches that one rank gets, in every mode. Throws ArgumentError if it is negative.
 /// Source: accelerate/data_loader.py, skip_first_batches.
 template <typename Loader>
 Loader skip_first_batches(const Loader& loader, std::int64_t num_batches) {
   check_argument(num_batches >= 0, "skip_first_batches: expected 0 or more batches, got {}", num_batches);
   Loader skipping = loader;
-  check_argument(num_batches <= std::numeric_limits<std::int64_t>::max() - skipping.skip_batches_, "skip_first_batches: {} more batches are too many", num_batches);
-  skipping.skip_batches_ += num_batches;
+  check_argument(num_batches <= std::numeric_limits<std::int64_t>::max() - *loader.skip_batches_, "skip_first_batches: {} more batches are too many", num_batches);
+  skipping.skip_batches_ = std::make_shared<std::int64_t>(*loader.skip_batches_ + num_batches);
   return skipping;
 }
 

@@ -29,7 +29,10 @@
 ///     accel::DataLoader numbers(std::views::iota(0, 100), {.batch_size = 8});
 ///
 /// An iterable dataset may have `size()`, if it knows its length, `set_epoch(epoch)`, called before each pass of a prepared
-/// loader, and a member `generator`, seeded by the epoch where there is no `set_epoch`.
+/// loader, a member `generator`, seeded by the epoch where there is no `set_epoch`, and `skip(n)`, which passes over the
+/// next n samples, or those that are left, faster than `next` would. One that is made of parts, files as a rule, has
+/// `num_shards()` and `shard(num_shards, index)`, which returns a dataset of every num_shards-th part from `index` on:
+/// where every rank reads (dispatch_batches: false), each gets parts of its own, and so does each worker.
 namespace accel {
 
 template <typename T>
@@ -55,6 +58,13 @@ concept StreamDataset = requires(T& dataset) {
 template <typename T>
 concept IterableDataset = !MapDataset<T> && (StreamDataset<T> || (std::ranges::input_range<T> && Tree<std::ranges::range_value_t<T>>));
 
+/// A stream of parts that can be dealt to ranks and workers.
+template <typename T>
+concept ShardedDataset = IterableDataset<T> && requires(T& dataset, std::int64_t number) {
+  { dataset.num_shards() } -> std::convertible_to<std::int64_t>;
+  { dataset.shard(number, number) } -> std::convertible_to<T>;
+};
+
 namespace detail {
 
 /// One pass over an iterable dataset.
@@ -69,14 +79,19 @@ class SampleCursor {
     }
   }
 
-  /// The next sample; nothing at the end.
+  /// The next sample; nothing at the end, and behind it.
   auto next() {
-    if constexpr (StreamDataset<Dataset>) {
-      return dataset_.next();
+    using Sample = typename decltype(read())::value_type;
+    auto sample = ended_ ? std::optional<Sample>() : read();
+    ended_ = !sample;
+    return sample;
+  }
+
+  void skip(std::int64_t num_samples) {
+    if constexpr (StreamDataset<Dataset> && requires { dataset_.skip(num_samples); }) {
+      if (num_samples > 0) dataset_.skip(num_samples);
     } else {
-      if (std::exchange(started_, true)) ++*place_;  // not before it is asked for: a range may read
-      using Sample = std::ranges::range_value_t<Dataset>;
-      return *place_ == std::ranges::end(dataset_) ? std::optional<Sample>() : std::optional<Sample>(**place_);
+      while (num_samples-- > 0 && next()) {}
     }
   }
 
@@ -87,9 +102,19 @@ class SampleCursor {
   template <std::ranges::range T>
   struct PlaceOf<T> { using type = std::optional<std::ranges::iterator_t<T>>; };
 
+  auto read() {
+    if constexpr (StreamDataset<Dataset>) {
+      return dataset_.next();
+    } else {
+      if (std::exchange(started_, true)) ++*place_;  // not before it is asked for: a range may read
+      using Sample = std::ranges::range_value_t<Dataset>;
+      return *place_ == std::ranges::end(dataset_) ? std::optional<Sample>() : std::optional<Sample>(**place_);
+    }
+  }
+
   Dataset& dataset_;
   typename PlaceOf<Dataset>::type place_;
-  bool started_ = false;
+  bool started_ = false, ended_ = false;
 };
 
 template <IterableDataset Dataset>

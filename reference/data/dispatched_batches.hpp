@@ -51,12 +51,17 @@ class DispatchedBatches : public BatchStream<Batch> {
   struct Options {
     int batches_per_step = 1;
     bool drop_last = false;  ///< a last step of fewer batches
-    std::int64_t skip_batches = 0;  ///< steps to pass over
+    int num_parts = 1;       ///< into which a step is cut: ranks that read different samples
+    int part = 0;            ///< this rank's
+    at::Tensor resumed;      ///< see RankReader
+    ReadStart<Batch> read_start;  ///< set if the pass begins behind its first step
+    std::function<Batch(const Batch& step, RowRange rows, int part)> slice = {};  ///< default: slice_rows
   };
   using Open = std::function<std::unique_ptr<BatchStream<Batch>>()>;
 
-  /// `open` starts the reading; it is called on rank 0 only.
-  DispatchedBatches(RankContext& context, Open open, Options options) : channel_(context), open_(std::move(open)), options_(options) {}
+  /// `open` starts the reading; it is called on rank 0 only, as read_start is.
+  DispatchedBatches(RankContext& context, Open open, Options options)
+      : channel_(context), open_(std::move(open)), options_(std::move(options)), reader_(options_.resumed) {}
 
   std::optional<Issued<Batch>> next() override {
     if (ended_) return std::nullopt;
@@ -64,36 +69,42 @@ class DispatchedBatches : public BatchStream<Batch> {
     ended_ = announcement.is_last || announcement.kind == Announcement::kEnd;
     if (announcement.kind == Announcement::kEnd) return std::nullopt;
     for_each_tensor(batch, [&](at::Tensor& tensor) { channel_.broadcast(tensor); });
-    const auto rows = announcement.rows_per_rank, begin = channel_.context().rank * rows;
-    return Issued<Batch>{slice_rows(batch, {.begin = begin, .end = begin + rows}), rows, announcement.is_last ? announcement.num_rows : 0, announcement.is_last};
+    const auto rows = announcement.rows_per_rank, begin = options_.part * rows;
+    const RowRange own{.begin = begin, .end = begin + rows};
+    return Issued<Batch>{.batch = options_.slice ? options_.slice(batch, own, options_.part) : slice_rows(batch, own), .num_rows = rows,
+                         .remainder = announcement.is_last ? announcement.num_rows : 0, .is_last = announcement.is_last, .marks = std::move(marks_)};
   }
 
  private:
-  // The first step is read even if it is skipped: the start of the epoch fills its last step.
-  std::optional<Batch> start() {
-    source_ = open_();
-    if (options_.skip_batches == 0 || !read_step()) return read_step();
-    for (std::int64_t step = 1; step < options_.skip_batches; ++step) {
-      for (int batch = 0; batch < options_.batches_per_step; ++batch) {
-        if (!source_->skip()) return std::nullopt;
-      }
+  std::optional<Batch> begin_reading() {
+    if (options_.read_start) {
+      const auto first = std::exchange(options_.read_start, {})(options_.batches_per_step);
+      if (first) keep_first_rows(*first);
     }
+    source_ = open_();
     return read_step();
   }
 
   std::optional<Batch> read_step() {
     std::vector<Batch> batches;
-    while (static_cast<int>(batches.size()) < options_.batches_per_step) {
-      auto issued = source_->next();
-      if (!issued) break;
-      batches.push_back(std::move(issued->batch));
-    }
+    ahead_marks_.clear();
+    reader_([&] {
+      while (static_cast<int>(batches.size()) < options_.batches_per_step) {
+        auto issued = source_->next();
+        if (!issued) break;
+        ahead_marks_.insert(ahead_marks_.end(), issued->marks.begin(), issued->marks.end());
+        batches.push_back(std::move(issued->batch));
+      }
+    });
+    ahead_marks_.push_back(reader_.mark());
     const bool is_short = static_cast<int>(batches.size()) < options_.batches_per_step;
     if (batches.empty() || (is_short && options_.drop_last)) return std::nullopt;
     auto step = batches.size() == 1 ? std::move(batches.front()) : concatenate(batches);
-    if (!first_rows_) first_rows_ = slice_rows(step, {.end = std::min<std::int64_t>(channel_.context().world_size, rows_of(step))});
+    if (!first_rows_) keep_first_rows(step);
     return step;
   }
+
+  void keep_first_rows(const Batch& step) { first_rows_ = slice_rows(step, {.end = std::min<std::int64_t>(options_.num_parts, rows_of(step))}); }
 
   static std::int64_t rows_of(const Batch& batch) {
     const auto rows = num_rows(batch);
@@ -105,15 +116,17 @@ class DispatchedBatches : public BatchStream<Batch> {
     Announcement announcement;
     Batch batch{};
     try {
-      if (!source_) ahead_ = start();
+      if (!source_) ahead_ = begin_reading();
       auto step = std::exchange(ahead_, std::nullopt);
       if (!step) {
         announcement.kind = Announcement::kEnd;
       } else {
+        marks_ = std::move(ahead_marks_);
         ahead_ = read_step();
+        marks_.back() = ahead_marks_.back();  // the rank's own: before it read ahead
         announcement.is_last = !ahead_;
         announcement.num_rows = rows_of(*step);
-        const auto plan = plan_dispatch({.num_rows = announcement.num_rows, .num_ranks = channel_.context().world_size, .is_last = announcement.is_last});
+        const auto plan = plan_dispatch({.num_rows = announcement.num_rows, .num_ranks = options_.num_parts, .is_last = announcement.is_last});
         announcement.rows_per_rank = plan.rows_per_rank;
         batch = map_tensors(padded(std::move(*step), plan.num_padding), [&](const at::Tensor& tensor) { return channel_.on_device(tensor); });
         announcement.text = pack(batch, TensorBytes::kShapeOnly);
@@ -145,6 +158,8 @@ class DispatchedBatches : public BatchStream<Batch> {
   Open open_;
   std::unique_ptr<BatchStream<Batch>> source_;  // null on all ranks but 0
   Options options_;
+  RankReader reader_;
+  std::vector<ReaderMark> marks_, ahead_marks_;  // of the step handed out, and of the one ahead
   std::optional<Batch> ahead_, first_rows_;
   bool ended_ = false;
 };

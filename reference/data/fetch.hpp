@@ -56,6 +56,7 @@ template <typename Dataset>
 DataSource source_of(Dataset& dataset) {
   DataSource source{.is_stream = !MapDataset<Dataset>};
   if constexpr (requires { { dataset.size() } -> std::convertible_to<std::int64_t>; }) source.size = static_cast<std::int64_t>(dataset.size());
+  if constexpr (ShardedDataset<Dataset>) source.num_shards = static_cast<std::int64_t>(dataset.num_shards());
   if constexpr (HasGenerator<Dataset>) {
     if (dataset.generator.defined()) source.generator = dataset.generator;
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -17,11 +18,18 @@ namespace accel::detail {
 template <IterableDataset Dataset, typename Collate, typename Batch>
 class IterableDatasetShard : public BatchStream<Batch> {
  public:
-  /// `num_samples` of the options is not used: a group is cut as the first one of a plan.
+  /// `num_read` samples of the stream are passed over. `num_samples` is not used: a group is cut as the first one of a plan.
   IterableDatasetShard(std::shared_ptr<Dataset> dataset, Collate collate, ShardPlanOptions options, int rank)
-      : dataset_(std::move(dataset)), collate_(std::move(collate)), options_(options), rank_(rank) {
-    options_.num_samples = 0;
+      : dataset_(std::move(dataset)), collate_(std::move(collate)), options_(options), rank_(rank), num_to_skip_(options.num_read) {
+    options_.num_samples = options_.num_read = 0;
     group_size_ = plan_shards(options_).total_batch_size();
+  }
+
+  void start() override {
+    if (cursor_) return;
+    cursor_.emplace(*dataset_);  // by whoever reads: a dataset may draw when a pass starts
+    if (num_to_skip_ > 0 && fills_up()) num_to_skip_ -= keep_first();
+    if (!ended_) cursor_->skip(num_to_skip_);
   }
 
   std::optional<Issued<Batch>> next() override {
@@ -37,33 +45,43 @@ class IterableDatasetShard : public BatchStream<Batch> {
     return Issued<Batch>{collate_(samples), static_cast<std::int64_t>(samples.size()), is_whole ? 0 : options_.num_samples};
   }
 
-  bool skip() override { return !read_group().empty(); }
-
  private:
   using Sample = SampleOf<Dataset>;
 
-  std::vector<Sample> read_group() {
-    if (!cursor_) cursor_.emplace(*dataset_);  // by whoever reads: a dataset may draw when a pass starts
-    std::vector<Sample> group;
-    while (!ended_ && static_cast<std::int64_t>(group.size()) < group_size_) {
+  std::vector<Sample> read(std::int64_t num_samples) {
+    std::vector<Sample> samples;
+    while (!ended_ && static_cast<std::int64_t>(samples.size()) < num_samples) {
       auto sample = cursor_->next();
       if (sample) {
-        group.push_back(std::move(*sample));
+        samples.push_back(std::move(*sample));
       } else {
         ended_ = true;
       }
     }
-    const bool may_be_needed = !first_ && options_.num_ranks > 1 && !options_.drop_last;
-    if (may_be_needed && !ended_) first_ = group;
+    return samples;
+  }
+
+  std::vector<Sample> read_group() {
+    start();
+    auto group = read(group_size_);
+    if (!first_ && fills_up() && !ended_) first_ = group;
     return group;
   }
+
+  // Of samples that are passed over, those that will fill up the last group. Returns how many were read.
+  std::int64_t keep_first() {
+    first_ = read(std::min(num_to_skip_, group_size_));
+    return static_cast<std::int64_t>(first_->size());
+  }
+
+  [[nodiscard]] bool fills_up() const { return !options_.drop_last && options_.even_batches && (options_.num_ranks > 1 || options_.even_alone); }
 
   // The plan continues a short group by its own start; here it is the start of the stream.
   void fill_from_first(const ShardPlan& plan, std::vector<Sample>& samples) const {
     const auto begin = rank_ * (group_size_ / options_.num_ranks);
     for (std::size_t place = 0; place < samples.size(); ++place) {
       const auto position = begin + static_cast<std::int64_t>(place);
-      if (position >= options_.num_samples) samples[place] = (*first_)[position - options_.num_samples];
+      if (position >= options_.num_samples) samples[place] = (*first_)[(position - options_.num_samples) % static_cast<std::int64_t>(first_->size())];
     }
   }
 
@@ -72,7 +90,7 @@ class IterableDatasetShard : public BatchStream<Batch> {
   Collate collate_;
   ShardPlanOptions options_;
   int rank_;
-  std::int64_t group_size_ = 0;
+  std::int64_t group_size_ = 0, num_to_skip_;
   std::optional<std::vector<Sample>> first_;
   bool ended_ = false;
 };

@@ -4,6 +4,8 @@
 #include <ATen/ops/full.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "reference/core/errors.hpp"
@@ -48,9 +50,14 @@ std::int64_t agreed_seed(const ShardOptions& shard) {
 
 bool is_seedable(const Sampler& sampler) { return dynamic_cast<const SeedableRandomSampler*>(&sampler) != nullptr; }
 
-// As in Python, a sampler that draws and has no generator is given one.
+// As in Python, a sampler that draws and has no generator is given one, that ranks can agree on.
+void give_generator(Sampler& sampler) {
+  if (is_seedable(sampler) || !sampler.has_generator() || sampler.generator()) return;
+  sampler.set_generator(make_generator(static_cast<std::uint64_t>(draw_int64(default_generator()))));
+}
+
 std::shared_ptr<Sampler> sampler_of_rank(const std::shared_ptr<Sampler>& plain, const ShardOptions& shard, bool is_dispatched) {
-  check_argument(!plain->is_sharded() || shard.context->world_size == 1,
+  check_argument(!plain->is_sharded() || shard.data_parallel.size == 1,
                  "prepare: the loader's sampler gives every rank a part already; give prepare a sampler of the whole, or leave the loader unprepared");
   const auto* random = dynamic_cast<const RandomSampler*>(plain.get());
   if (random != nullptr && !is_seedable(*plain) && shard.config.use_seedable_sampler) {
@@ -58,10 +65,7 @@ std::shared_ptr<Sampler> sampler_of_rank(const std::shared_ptr<Sampler>& plain, 
         random->length(), agreed_seed(shard),
         RandomSamplerOptions{.replacement = random->replacement(), .num_samples = random->size(), .generator = random->generator()});
   }
-  const bool reads_alone = shard.context->world_size == 1 || is_dispatched;
-  if (!reads_alone && !is_seedable(*plain) && plain->has_generator() && !plain->generator()) {
-    plain->set_generator(make_generator(static_cast<std::uint64_t>(draw_int64(default_generator()))));
-  }
+  if (shard.context->world_size > 1 && !is_dispatched) give_generator(*plain);
   return plain;
 }
 
@@ -77,6 +81,14 @@ bool dispatches(const DataSource& source, const ShardOptions& shard) {
   return shard.config.dispatch_batches.value_or(shard.put_on_device && source.is_stream);
 }
 
+bool is_elastic(const ShardOptions& shard) { return shard.config.order == "elastic"; }
+
+// Each rank reads parts of its own; else every rank reads all of the stream, and keeps its share. An elastic order is one
+// order for all.
+bool has_parts_for_all(const DataSource& source, const ShardOptions& shard) {
+  return !dispatches(source, shard) && shard.data_parallel.size > 1 && source.num_shards >= shard.data_parallel.size && !is_elastic(shard);
+}
+
 ShardPlanOptions plan_of(const DataSource& source, const DataLoaderOptions& options) {
   return {.num_samples = source.size.value_or(0), .batch_size = options.batch_size, .drop_last = options.drop_last};
 }
@@ -84,7 +96,8 @@ ShardPlanOptions plan_of(const DataSource& source, const DataLoaderOptions& opti
 // A stream's shards are always even: every rank sees all of it, and fills up.
 ShardPlanOptions plan_of(const DataSource& source, const DataLoaderOptions& options, const ShardOptions& shard) {
   auto plan = plan_of(source, options);
-  plan.num_ranks = shard.context->world_size;
+  plan.even_alone = is_elastic(shard);
+  plan.num_ranks = shard.data_parallel.size;
   plan.split_batches = shard.config.split_batches;
   plan.even_batches = shard.config.even_batches || source.is_stream;
   // Throws if split_batches cannot cut, whoever reads.
@@ -93,7 +106,10 @@ ShardPlanOptions plan_of(const DataSource& source, const DataLoaderOptions& opti
   } else {
     plan_shards(plan);
   }
-  return dispatches(source, shard) ? plan_of(source, options) : plan;
+  if (!dispatches(source, shard) && !has_parts_for_all(source, shard)) return plan;
+  auto alone = plan_of(source, options);
+  if (!dispatches(source, shard)) alone.batch_size = plan_shards(plan).total_batch_size() / plan.num_ranks;
+  return alone;
 }
 
 std::unique_ptr<StepSource> steps_of(const std::shared_ptr<Sampler>& sampler, const DataLoaderOptions& options, const ShardPlanOptions& plan, int rank) {
@@ -115,18 +131,41 @@ LoaderCore::LoaderCore(DataSource source, DataLoaderOptions options) : source_(s
 }
 
 LoaderCore::LoaderCore(const LoaderCore& plain, ShardOptions shard)
-    : source_(plain.source_), options_(plain.options_), shard_(std::move(shard)), is_dispatched_(dispatches(source_, shard_)) {
+    : source_(plain.source_), options_(plain.options_), shard_(std::move(shard)), is_dispatched_(dispatches(source_, shard_)),
+      reads_own_parts_(has_parts_for_all(source_, shard_)) {
   reading_ = plan_of(source_, options_, shard_);
   sampler_ = plain.sampler_ ? sampler_of_rank(plain.sampler_, shard_, is_dispatched_) : nullptr;
   if (sampler_) reading_.num_samples = sampler_->size();
-  if (!is_dispatched_) synchronized_generator_ = generator_to_synchronize(source_, options_, sampler_.get(), shard_);
   steps_ = steps_of(sampler_, options_, reading_, reading_rank());
 }
 
-int LoaderCore::batches_per_step() const { return shard_.config.split_batches ? 1 : shard_.context->world_size; }
+int LoaderCore::batches_per_step() const { return shard_.config.split_batches ? 1 : shard_.data_parallel.size; }
+
+std::int64_t LoaderCore::units_per_step() const {
+  const auto of_a_read_batch = steps_ ? steps_->units_per_step() : plan_shards(reading_).total_batch_size();
+  return is_dispatched_ ? of_a_read_batch * batches_per_step() : of_a_read_batch;
+}
+
+int LoaderCore::num_readers() const {
+  if (!source_.is_stream || options_.num_workers == 0) return options_.num_workers;
+  const auto& ranks = shard_.data_parallel;
+  const bool every_rank_reads_all = is_prepared() && !is_dispatched_ && !reads_own_parts_ && ranks.size > 1;
+  if (every_rank_reads_all) return 1;
+  const auto num_parts = reads_own_parts_ ? source_.num_shards / ranks.size + (ranks.rank < source_.num_shards % ranks.size ? 1 : 0) : source_.num_shards;
+  return static_cast<int>(std::clamp<std::int64_t>(num_parts, 1, options_.num_workers));
+}
+
+void LoaderCore::set_even_batches(bool even_batches) {
+  check_state(open_pass_ == nullptr, "even_batches cannot change inside a pass over the loader");
+  shard_.config.even_batches = even_batches;
+  if (is_dispatched_ || !steps_) return;
+  reading_.even_batches = even_batches;
+  steps_ = steps_of(sampler_, options_, reading_, reading_rank());
+}
 
 std::optional<std::int64_t> LoaderCore::num_read_batches() const {
   if (steps_) return steps_->size();
+  if (reads_own_parts_) return std::nullopt;  // parts may be of different lengths
   return source_.size ? std::optional(plan_shards(reading_).num_batches(reading_rank())) : std::nullopt;
 }
 
@@ -153,37 +192,173 @@ bool LoaderCore::moves_batches() const {
 }
 
 void LoaderCore::synchronize_rng() {
+  if (sampler_ && shard_.context->world_size > 1) give_generator(*sampler_);  // a state from one rank alone may have taken it
+  const auto synchronized = generator_to_synchronize(source_, options_, sampler_.get(), shard_);
   for (const auto& type : shard_.rng_types) {
     if (type != "generator") {
       synchronize_rng_state(*shard_.context, type);
-    } else if (synchronized_generator_) {
-      synchronize_generator(*shard_.context, *synchronized_generator_);
+    } else if (synchronized) {
+      synchronize_generator(*shard_.context, *synchronized);
     }
   }
 }
 
-LoaderCore::Pass::Pass(LoaderCore& core) : core_(core) {
-  check_state(!core.has_open_pass_, "DataLoader: a pass over this loader is open; a loop inside the loop needs a loader of its own");
+// --- state -----------------------------------------------------------------------------------------------------------
+
+std::string LoaderCore::source_name() const {
+  if (sampler_) return "samples";
+  if (steps_) return "batches";
+  return reads_own_parts_ ? "shards" : "stream";
+}
+
+Value LoaderCore::order() const {
+  if (is_prepared() && !reads()) return {};
+  if (steps_) return steps_->state_dict();
+  return source_.generator ? Value::Dict{{"generator", source_.generator->get_state()}} : Value::Dict{};
+}
+
+void LoaderCore::load_order(const Value& order) {
+  if (order.is_null()) return;
+  if (steps_) {
+    steps_->load_state_dict(order);
+  } else if (source_.generator && order.contains("generator")) {
+    source_.generator->set_state(order.at("generator").as<at::Tensor>());
+  }
+}
+
+LoaderState LoaderCore::state() const {
+  LoaderState state{.source = source_name(), .num_samples = source_.size, .epoch = iteration_};
+  if (is_prepared()) {
+    state.num_processes = shard_.data_parallel.size;
+    state.process_index = shard_.data_parallel.rank;
+  }
+  if (options_.generator) state.generator = options_.generator->get_state();
+  if (open_pass_ != nullptr) {
+    state.order = open_pass_->order_;
+    state.pass = open_pass_->state_;
+  } else if (loaded_) {
+    state.order = loaded_->order;
+    state.pass = loaded_->pass;
+  } else {
+    state.order = order();
+  }
+  return state;
+}
+
+void LoaderCore::load_state(const LoaderState& state) {
+  check_state(open_pass_ == nullptr, "load_state_dict: a pass over this loader is open; load before the loop");
+  const auto own = this->state();
+  const bool same_ranks = state.num_processes == own.num_processes;
+  std::vector<std::string> problems;
+  if (state.source != own.source) problems.push_back(fmt::format("it is of a loader that reads {}, this one reads {}", state.source, own.source));
+  if (state.num_samples != own.num_samples) {
+    const auto text = [](const auto& size) { return size ? fmt::format("{} samples", *size) : std::string("an unknown number of samples"); };
+    problems.push_back(fmt::format("it is of a dataset of {}, this one has {}", text(state.num_samples), text(own.num_samples)));
+  }
+  if (same_ranks && state.process_index != own.process_index) {
+    problems.push_back(fmt::format("it is of rank {} of {}, and this is rank {}", state.process_index, state.num_processes, own.process_index));
+  }
+  if ((!is_prepared() || reads()) && state.order.is_null()) problems.push_back("it is of a rank that rank 0 reads for, and holds no order; load rank 0's");
+  const bool reads_by_parts = source_.is_stream && num_readers() > 1;
+  if (state.pass && source_.is_stream && (reads_by_parts || state.pass->readers.size() > 1) && static_cast<int>(state.pass->readers.size()) != num_readers()) {
+    problems.push_back(fmt::format("{} workers have begun an epoch, each with parts of its own, and this loader has {}; set num_workers to what it was",
+                                   state.pass->readers.size(), num_readers()));
+  }
+  if (!same_ranks && state.source == "shards" && state.pass) {
+    problems.push_back(fmt::format("{} ranks have begun an epoch, each with parts of its own, that {} ranks cannot take over; let rank 0 read "
+                                   "(dispatch_batches: true) or use order: elastic", state.num_processes, own.num_processes));
+  }
+  if (!problems.empty()) throw CheckpointError(fmt::format("load_state_dict: the state does not fit: {}", fmt::join(problems, "; ")));
+
+  iteration_ = state.epoch;
+  if (state.generator.defined() && options_.generator) options_.generator->set_state(state.generator);
+  loaded_.reset();
+  if (!state.pass) {
+    load_order(state.order);
+    return;
+  }
+  loaded_ = state;
+  if (!same_ranks) loaded_->pass->ahead_state = at::Tensor();  // of another rank
+  if (!same_ranks && !reads_by_parts) loaded_->pass->readers.clear();
+}
+
+// --- a pass ----------------------------------------------------------------------------------------------------------
+
+LoaderCore::Pass::Pass(LoaderCore& core, std::int64_t skip_batches) : core_(core) {
+  check_state(core.open_pass_ == nullptr, "DataLoader: a pass over this loader is open; a loop inside the loop needs a loader of its own");
+  if (core.loaded_) {
+    auto loaded = *std::exchange(core.loaded_, std::nullopt);
+    is_resumed_ = true;
+    state_ = std::move(*loaded.pass);
+    order_ = std::move(loaded.order);
+  }
+  const auto units = core.units_per_step(), most = std::numeric_limits<std::int64_t>::max();
+  state_.num_read = skip_batches > (most - state_.num_read) / units ? most : state_.num_read + skip_batches * units;
   if (core.is_prepared()) begin();
-  core.has_open_pass_ = true;
+  core.open_pass_ = this;
 }
 
 void LoaderCore::Pass::begin() {
   auto& core = core_;
-  if (!core.is_dispatched_) core.synchronize_rng();
+  if (!core.is_dispatched_ && !is_resumed_) core.synchronize_rng();
   const bool knows_its_end = core.sampler_ && !core.is_dispatched_ && !core.options_.drop_last;
-  if (knows_its_end) active_.remainder = plan_shards(core.reading_).remainder();
+  if (knows_its_end) {
+    auto reading = core.reading_;
+    reading.num_read = state_.num_read;
+    active_.remainder = plan_shards(reading).remainder();
+  }
   if (core.steps_) core.steps_->set_epoch(core.iteration_);
   core.shard_.context->gradient_state.add(&active_);  // last: nothing throws behind it
 }
 
-std::uint64_t LoaderCore::Pass::start() {
+void LoaderCore::Pass::start() {
+  if (is_resumed_) {
+    restore_order();
+    return;
+  }
   // A dispatched loader's iterator has no generator of its own.
   const bool draws_own = core_.options_.generator && !core_.is_dispatched_;
-  const auto base_seed = static_cast<std::uint64_t>(draw_int64(draws_own ? *core_.options_.generator : default_generator()));
+  state_.base_seed = draw_int64(draws_own ? *core_.options_.generator : default_generator());
+  state_.random_state = default_generator().get_state();
+  order_ = core_.order();
   // Python's workers are handed their first indices on every rank, also where rank 0 alone reads.
   if (!core_.reads() && core_.options_.num_workers > 0 && core_.sampler_) core_.sampler_->begin_pass();
-  return base_seed;
+}
+
+void LoaderCore::Pass::restore_order() { core_.load_order(order_); }
+
+detail::ReadersOptions LoaderCore::Pass::readers() {
+  auto readers = readers_of_start();
+  readers.prefetch_factor = core_.options_.prefetch_factor;
+  const auto num_readers = static_cast<std::size_t>(readers.num_workers);
+  if (state_.readers.size() != num_readers) {  // other workers begin with their seeds
+    state_.readers.assign(num_readers, {});
+    state_.next_reader = 0;
+  }
+  for (const auto& reader : state_.readers) readers.generators.push_back(reader.generator);
+  readers.next = static_cast<int>(state_.next_reader);
+  return readers;
+}
+
+detail::ReadersOptions LoaderCore::Pass::readers_of_start() const {
+  return {.num_workers = core_.num_readers(), .prefetch_factor = 1, .base_seed = static_cast<std::uint64_t>(state_.base_seed)};
+}
+
+void LoaderCore::Pass::count(const std::vector<detail::ReaderMark>& marks) {
+  state_.num_read += core_.units_per_step();
+  bool by_a_worker = false;
+  for (const auto& mark : marks) {
+    if (mark.reader == detail::kRankThread) {
+      state_.ahead_state = mark.generator;
+      continue;
+    }
+    by_a_worker = true;
+    auto& reader = state_.readers.at(mark.reader);
+    ++reader.num_batches;
+    reader.generator = mark.generator;
+    state_.next_reader = (mark.reader + 1) % static_cast<std::int64_t>(state_.readers.size());
+  }
+  if (!by_a_worker && !state_.readers.empty()) ++state_.num_left_over;
 }
 
 LoaderCore::Pass::~Pass() { close(); }
@@ -191,13 +366,12 @@ LoaderCore::Pass::~Pass() { close(); }
 // Once: after its end, another pass may be open.
 void LoaderCore::Pass::close() {
   if (!std::exchange(is_open_, false)) return;
-  core_.has_open_pass_ = false;
+  core_.open_pass_ = nullptr;
   if (core_.is_prepared()) core_.shard_.context->gradient_state.remove(&active_);
 }
 
-void LoaderCore::Pass::mark_end(std::int64_t remainder, std::optional<std::int64_t> num_rows) {
+void LoaderCore::Pass::mark_end(std::int64_t remainder) {
   active_.end_of_dataloader = true;
-  active_.num_rows = num_rows;
   if (!core_.options_.drop_last) active_.remainder = remainder;
 }
 

@@ -8,6 +8,8 @@
 
 #include "reference/config/options.hpp"
 #include "reference/data/batch_sampler.hpp"
+#include "reference/data/batch_stream.hpp"
+#include "reference/data/loader_state.hpp"
 #include "reference/data/sampler.hpp"
 #include "reference/data/shard_plan.hpp"
 #include "reference/state/rank_context.hpp"
@@ -21,7 +23,7 @@ struct DataLoaderOptions {
   std::int64_t batch_size = 1;
   bool shuffle = false;
   bool drop_last = false;
-  int num_workers = 0;      ///< threads that read ahead; 0: the rank's own thread reads. A stream has one reader at most
+  int num_workers = 0;  ///< threads that read ahead; 0: the rank's own thread reads. A stream without parts has one at most
   int prefetch_factor = 2;  ///< batches that each worker reads ahead
   std::optional<at::Generator> generator;  ///< of the shuffle and of the iterations' seeds; default: the rank's
   std::shared_ptr<Sampler> sampler;        ///< excludes shuffle
@@ -30,14 +32,22 @@ struct DataLoaderOptions {
 
 /// What a loader reads from.
 struct DataSource {
-  bool is_stream = false;            ///< an iterable dataset: no index, one reader
+  bool is_stream = false;            ///< an iterable dataset: no index
+  std::int64_t num_shards = 0;       ///< parts of a stream that can be read apart; 0: it has none
   std::optional<std::int64_t> size;  ///< number of samples; a stream may not know it
   std::optional<at::Generator> generator;  ///< of a stream that has one: takes rank 0's state before each pass
+};
+
+/// The ranks that read different samples: all of the world, unless a mesh has several ranks share one batch.
+struct DataParallel {
+  int size = 1, rank = 0;
+  Group group;  ///< of one rank for each batch of a step, in order
 };
 
 /// How a loader is sharded; made by Accelerator::prepare.
 struct ShardOptions {
   RankContext* context = nullptr;
+  DataParallel data_parallel;
   DataLoaderConfiguration config;
   std::vector<std::string> rng_types = {"generator"};
   bool put_on_device = true;
@@ -63,60 +73,100 @@ class LoaderCore {
   [[nodiscard]] RankContext& context() const { return *shard_.context; }
   /// Rank 0 reads, and each rank gets its part of what it has read.
   [[nodiscard]] bool is_dispatched() const { return is_dispatched_; }
+  /// Every rank reads parts of a stream that are its own.
+  [[nodiscard]] bool reads_own_parts() const { return reads_own_parts_; }
+  [[nodiscard]] const DataParallel& data_parallel() const { return shard_.data_parallel; }
+  [[nodiscard]] bool even_batches() const { return shard_.config.even_batches; }
+  /// From now on, also for a loader that is prepared. Does nothing where ranks cannot differ. Throws StateError inside a pass.
+  void set_even_batches(bool even_batches);
   [[nodiscard]] bool reads() const { return !is_dispatched_ || shard_.context->rank == 0; }
   /// Batches that rank 0 reads for one step of a dispatched loader.
   [[nodiscard]] int batches_per_step() const;
-  /// How the reader's order, or its stream, is cut: for this rank alone where rank 0 reads for all.
+  /// How the reader's order, or its stream, is cut: for this rank alone where rank 0 reads for all, or each its own parts.
   [[nodiscard]] const ShardPlanOptions& reading() const { return reading_; }
   /// The rank for which `reading` cuts.
-  [[nodiscard]] int reading_rank() const { return reading_.num_ranks == 1 ? 0 : shard_.context->rank; }
+  [[nodiscard]] int reading_rank() const { return reading_.num_ranks == 1 ? 0 : shard_.data_parallel.rank; }
   [[nodiscard]] StepSource& steps() const { return *steps_; }
+  /// Threads that read ahead: one alone for a stream, unless each can read parts of its own.
+  [[nodiscard]] int num_readers() const;
+  /// Samples, or batches of a batch sampler, that one step takes from the epoch: units of a place in it.
+  [[nodiscard]] std::int64_t units_per_step() const;
   [[nodiscard]] bool moves_batches() const;
   [[nodiscard]] bool non_blocking() const { return shard_.config.non_blocking; }
   /// Completed passes; the epoch that the next pass tells its sampler.
   [[nodiscard]] std::int64_t iteration() const { return iteration_; }
   void set_epoch(std::int64_t epoch) { iteration_ = epoch; }
 
+  [[nodiscard]] LoaderState state() const;
+  /// The next pass goes on where `state` was taken. Throws CheckpointError if it does not fit this loader; StateError
+  /// inside a pass.
+  void load_state(const LoaderState& state);
+
   /// One pass over the loader. While it lives, a prepared loader is the rank's active one; leaving the loop early, by
   /// break, return or exception, takes it off again.
   class Pass {
    public:
     /// Synchronises generators, and tells the epoch. Throws StateError if another pass is open: the two would share one place.
-    explicit Pass(LoaderCore& core);
+    Pass(LoaderCore& core, std::int64_t skip_batches);
     ~Pass();
     Pass(const Pass&) = delete;
     Pass& operator=(const Pass&) = delete;
 
-    /// Draws the seed of this pass's workers: worker w has a generator seeded with it plus w.
-    std::uint64_t start();
-    /// The last batch is about to be handed out.
-    void mark_end(std::int64_t remainder, std::optional<std::int64_t> num_rows);
+    /// Draws the seed of this pass's workers: worker w has a generator seeded with it plus w. A pass that goes on draws
+    /// nothing: its seed and order are those with which it began.
+    void start();
+    [[nodiscard]] bool is_resumed() const { return is_resumed_; }
+    /// Begins behind the first batch of its epoch.
+    [[nodiscard]] bool begins_inside() const { return state_.num_read > 0; }
+    [[nodiscard]] const PassState& state() const { return state_; }
+    /// The sampler as it was when the pass began.
+    void restore_order();
+    /// The threads that read ahead, going on where they were.
+    detail::ReadersOptions readers();
+    /// The same as the pass began, to read its start again.
+    [[nodiscard]] detail::ReadersOptions readers_of_start() const;
+    /// A batch is about to be handed out.
+    template <typename Batch>
+    void hand_out(const detail::Issued<Batch>& issued) {
+      count(issued.marks);
+      active_.num_rows = issued.num_rows;
+      active_.real_rows = issued.real_rows;
+      if (issued.is_last) mark_end(issued.remainder);
+    }
     /// The pass has been read to its end: counts it and takes the loader off.
     void finish(bool any_batch);
 
    private:
     void begin();
+    void count(const std::vector<detail::ReaderMark>& marks);
+    void mark_end(std::int64_t remainder);
     void close();
+    friend class LoaderCore;
 
     LoaderCore& core_;
-    bool is_open_ = true;
+    bool is_open_ = true, is_resumed_ = false;
+    PassState state_;
+    Value order_;  // at the start of the pass
     ActiveLoader active_;
   };
 
  private:
   void synchronize_rng();
   [[nodiscard]] std::optional<std::int64_t> num_read_batches() const;
+  [[nodiscard]] Value order() const;
+  void load_order(const Value& order);
+  [[nodiscard]] std::string source_name() const;
 
   DataSource source_;
   DataLoaderOptions options_;
   ShardOptions shard_;
-  bool is_dispatched_ = false;
+  bool is_dispatched_ = false, reads_own_parts_ = false;
   std::shared_ptr<Sampler> sampler_;  // null for streams and batch samplers
-  std::optional<at::Generator> synchronized_generator_;
   ShardPlanOptions reading_;
   std::unique_ptr<StepSource> steps_;  // null for streams
   std::int64_t iteration_ = 0;
-  bool has_open_pass_ = false;
+  const Pass* open_pass_ = nullptr;
+  std::optional<LoaderState> loaded_;  // of a pass that is not begun again yet
 };
 
 }  // namespace accel

@@ -15,9 +15,10 @@ namespace accel::detail {
 template <typename Batch>
 class LoaderPass {
  public:
-  /// `open(pass)` starts the pass and makes its stream. A pass that `skips` is one even if nothing is left of it.
+  /// `open(pass)` starts the pass and makes its stream. A pass that begins inside its epoch is one even if nothing is left.
   template <typename Open>
-  LoaderPass(std::shared_ptr<LoaderCore> core, bool skips, Open&& open) : core_(std::move(core)), pass_(*core_), any_batch_(skips) {
+  LoaderPass(std::shared_ptr<LoaderCore> core, std::int64_t skip_batches, Open&& open)
+      : core_(std::move(core)), pass_(*core_, skip_batches), any_batch_(pass_.begins_inside()) {
     batches_ = open(pass_);
     advance();
   }
@@ -35,7 +36,7 @@ class LoaderPass {
     if (core_->moves_batches()) {
       current_->batch = map_tensors(current_->batch, [&](const at::Tensor& tensor) { return tensor.to(core_->context().device, core_->non_blocking()); });
     }
-    if (current_->is_last) pass_.mark_end(current_->remainder, current_->num_rows);
+    pass_.hand_out(*current_);
   }
 
  private:

@@ -23,17 +23,51 @@ std::vector<std::int64_t> values_of(const at::Tensor& numbers) {
 
 std::vector<std::int64_t> permutation(std::int64_t size, const at::Generator& generator) { return values_of(at::randperm(size, generator, at::kLong)); }
 
-std::vector<std::int64_t> range(std::int64_t size) {
-  std::vector<std::int64_t> order(size);
-  std::iota(order.begin(), order.end(), 0);
+std::vector<std::int64_t> range(std::int64_t begin, std::int64_t end) {
+  std::vector<std::int64_t> order(end - begin);
+  std::iota(order.begin(), order.end(), begin);
   return order;
 }
 
-constexpr std::int64_t kDrawsAtOnce = 32;  // as Python's, with replacement
+constexpr std::int64_t kDrawsAtOnce = 32;       // as Python's, with replacement
+constexpr std::int64_t kSequentialPart = 8192;  // indices; a pass over any number of samples takes no more memory
 
 }  // namespace
 
-std::vector<std::int64_t> SequentialSampler::begin_pass() { return range(num_samples_); }
+std::int64_t Sampler::skip(std::int64_t) { return 0; }
+
+Value Sampler::state_dict() const {
+  Value::Dict state;
+  if (const auto own = generator()) state.emplace("generator", own->get_state());
+  return state;
+}
+
+void Sampler::load_state_dict(const Value& state) {
+  if (!state.contains("generator")) {
+    set_generator(std::nullopt);
+  } else if (auto own = generator()) {
+    own->set_state(state.at("generator").as<at::Tensor>());
+  } else {
+    set_generator(generator_of_state(state.at("generator").as<at::Tensor>()));
+  }
+}
+
+std::vector<std::int64_t> SequentialSampler::begin_pass() {
+  num_given_ = 0;
+  return continue_pass();
+}
+
+std::vector<std::int64_t> SequentialSampler::continue_pass() {
+  const auto begin = num_given_;
+  num_given_ = std::min(begin + kSequentialPart, num_samples_);
+  return range(begin, num_given_);
+}
+
+std::int64_t SequentialSampler::skip(std::int64_t num_indices) {
+  const auto skipped = std::min(num_indices, num_samples_ - num_given_);
+  num_given_ += skipped;
+  return skipped;
+}
 
 RandomSampler::RandomSampler(std::int64_t length, RandomSamplerOptions options)
     : DrawingSampler(std::move(options.generator)), length_(length), num_samples_(options.num_samples.value_or(length)), replacement_(options.replacement) {
@@ -84,6 +118,13 @@ std::vector<std::int64_t> SeedableRandomSampler::continue_pass() {
   return part;
 }
 
+Value SeedableRandomSampler::state_dict() const { return Value::Dict{{"epoch", epoch_}, {"seed", static_cast<std::int64_t>(initial_seed_)}}; }
+
+void SeedableRandomSampler::load_state_dict(const Value& state) {
+  epoch_ = state.at("epoch").as<std::int64_t>();
+  initial_seed_ = static_cast<std::uint64_t>(state.at("seed").as<std::int64_t>());
+}
+
 std::vector<std::int64_t> SubsetRandomSampler::begin_pass() {
   auto order = permutation(size(), generator().value_or(default_generator()));
   for (auto& place : order) place = indices_[place];
@@ -116,7 +157,7 @@ std::int64_t DistributedSampler::size() const {
 }
 
 std::vector<std::int64_t> DistributedSampler::begin_pass() {
-  const auto shared = options_.shuffle ? permutation(length_, make_generator(static_cast<std::uint64_t>(options_.seed + epoch_))) : range(length_);
+  const auto shared = options_.shuffle ? permutation(length_, make_generator(static_cast<std::uint64_t>(options_.seed + epoch_))) : range(0, length_);
   std::vector<std::int64_t> order(size());
   for (std::int64_t step = 0; step < size(); ++step) order[step] = shared[(step * options_.num_replicas + options_.rank) % length_];
   return order;

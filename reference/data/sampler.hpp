@@ -7,10 +7,14 @@
 #include <optional>
 #include <vector>
 
+#include "reference/core/value.hpp"
+
 /// The order in which samples are visited.
 ///
 /// A pass is drawn in parts, at the moments at which Python draws them, the end of a pass included: its RandomSampler
 /// draws one more permutation there, of which it uses nothing. Streams agree only if all parts are drawn.
+/// A sampler of the user's own that draws in `continue_pass` draws from `generator()`, if its passes are to be resumed:
+/// the default generator is shared with all that draws between two parts.
 /// Thread rule: the rank's thread. Source: torch/utils/data/sampler.py; accelerate/data_loader.py.
 namespace accel {
 
@@ -23,15 +27,23 @@ class Sampler {
   virtual std::vector<std::int64_t> begin_pass() = 0;
   /// The next indices, when those given are used up; none at the end of the pass.
   virtual std::vector<std::int64_t> continue_pass() { return {}; }
+  /// Passes over the next indices, at most `num_indices`, without making them; returns how many. 0: they have to be made.
+  virtual std::int64_t skip(std::int64_t num_indices);
   /// Tells the epoch to samplers whose order depends on it.
   virtual void set_epoch(std::int64_t epoch) { (void)epoch; }
 
   /// Whether the order is drawn from a generator, which then has to be in one state on all ranks.
   [[nodiscard]] virtual bool has_generator() const { return false; }
   [[nodiscard]] virtual std::optional<at::Generator> generator() const { return std::nullopt; }
-  virtual void set_generator(at::Generator generator) { (void)generator; }
+  /// Nothing: draws come from the default generator, or a generator that it seeds.
+  virtual void set_generator(std::optional<at::Generator> generator) { (void)generator; }
   /// Whether this rank's part is all that it visits, so that nobody must cut it again.
   [[nodiscard]] virtual bool is_sharded() const { return false; }
+
+  /// What the next pass depends on, but for draws of the default generator: here the generator's state.
+  [[nodiscard]] virtual Value state_dict() const;
+  /// Throws ArgumentError for a state of another kind of sampler.
+  virtual void load_state_dict(const Value& state);
 };
 
 /// 0, 1, 2, ...
@@ -40,9 +52,11 @@ class SequentialSampler : public Sampler {
   explicit SequentialSampler(std::int64_t num_samples) : num_samples_(num_samples) {}
   [[nodiscard]] std::int64_t size() const override { return num_samples_; }
   std::vector<std::int64_t> begin_pass() override;
+  std::vector<std::int64_t> continue_pass() override;
+  std::int64_t skip(std::int64_t num_indices) override;
 
  private:
-  std::int64_t num_samples_;
+  std::int64_t num_samples_, num_given_ = 0;
 };
 
 /// What samplers that draw have in common.
@@ -50,7 +64,7 @@ class DrawingSampler : public Sampler {
  public:
   [[nodiscard]] bool has_generator() const override { return true; }
   [[nodiscard]] std::optional<at::Generator> generator() const override { return generator_; }
-  void set_generator(at::Generator generator) override { generator_ = std::move(generator); }
+  void set_generator(std::optional<at::Generator> generator) override { generator_ = std::move(generator); }
 
  protected:
   explicit DrawingSampler(std::optional<at::Generator> generator) : generator_(std::move(generator)) {}
@@ -95,6 +109,8 @@ class SeedableRandomSampler : public RandomSampler {
   std::vector<std::int64_t> begin_pass() override;
   std::vector<std::int64_t> continue_pass() override;
   void set_epoch(std::int64_t epoch) override { epoch_ = epoch; }
+  [[nodiscard]] Value state_dict() const override;
+  void load_state_dict(const Value& state) override;
 
  private:
   std::uint64_t initial_seed_;
@@ -148,6 +164,8 @@ class DistributedSampler : public Sampler {
   std::vector<std::int64_t> begin_pass() override;
   void set_epoch(std::int64_t epoch) override { epoch_ = epoch; }
   [[nodiscard]] bool is_sharded() const override { return options_.num_replicas > 1; }
+  [[nodiscard]] Value state_dict() const override { return Value::Dict{{"epoch", epoch_}}; }
+  void load_state_dict(const Value& state) override { epoch_ = state.at("epoch").as<std::int64_t>(); }
 
  private:
   std::int64_t length_;

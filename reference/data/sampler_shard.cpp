@@ -8,49 +8,80 @@
 namespace accel {
 namespace {
 
-ShardPlan plan_for(const Sampler& sampler, ShardPlanOptions options) {
+ShardPlanOptions options_for(const Sampler& sampler, ShardPlanOptions options) {
   options.num_samples = sampler.size();
-  return plan_shards(options);
+  return options;
 }
 
 }  // namespace
 
 SamplerShard::SamplerShard(std::shared_ptr<Sampler> sampler, ShardPlanOptions options, int rank)
-    : sampler_(std::move(sampler)), plan_(plan_for(*sampler_, options)), rank_(rank) {}
+    : sampler_(std::move(sampler)), options_(options_for(*sampler_, options)), rank_(rank), plan_(plan_shards(options_)) {}
 
-void SamplerShard::begin_pass() {
+void SamplerShard::begin_pass(std::int64_t num_read, bool draws_at_once) {
+  auto options = options_;
+  options.num_read = num_read;
+  plan_ = plan_shards(options);
   step_ = 0;
   started_ = exhausted_ = false;
+  if (draws_at_once) start();
+}
+
+void SamplerShard::start() {
+  if (std::exchange(started_, true)) return;
+  first_.clear();
+  begin_ = 0;
+  order_ = sampler_->begin_pass();
+  const auto num_first = std::min(plan_.total_batch_size(), plan_.num_samples());
+  read_order(num_first);
+  first_.assign(order_.begin(), order_.begin() + num_first);
+  while (num_drawn() < plan_.num_read()) {
+    const auto skipped = sampler_->skip(plan_.num_read() - num_drawn());
+    if (skipped == 0) {
+      draw_part();
+    } else {
+      begin_ = num_drawn() + skipped;
+      order_.clear();
+    }
+  }
 }
 
 // As far as all ranks' batches of a step need it: they read the sampler to the same place.
 void SamplerShard::read_order(std::int64_t end) {
   end = std::min(end, plan_.num_samples());
-  while (static_cast<std::int64_t>(order_.size()) < end) {
-    const auto more = sampler_->continue_pass();
-    check_argument(!more.empty(), "sampler: it gave {} indices, and its size() says {}", order_.size(), plan_.num_samples());
-    order_.insert(order_.end(), more.begin(), more.end());
+  while (num_drawn() < end) draw_part();
+}
+
+void SamplerShard::draw_part() {
+  const auto part = sampler_->continue_pass();
+  check_argument(!part.empty(), "sampler: it gave {} indices, and its size() says {}", num_drawn(), plan_.num_samples());
+  if (!first_.empty()) {  // what all ranks have read is not looked at again
+    const auto num_behind = std::clamp<std::int64_t>(plan_.num_read() + step_ * plan_.total_batch_size() - begin_, 0, static_cast<std::int64_t>(order_.size()));
+    order_.erase(order_.begin(), order_.begin() + num_behind);
+    begin_ += num_behind;
   }
+  order_.insert(order_.end(), part.begin(), part.end());
 }
 
 void SamplerShard::end_pass() {
   read_order(plan_.num_samples());  // what drop_last leaves over is drawn all the same
-  check_argument(sampler_->continue_pass().empty() && static_cast<std::int64_t>(order_.size()) == plan_.num_samples(),
+  check_argument(sampler_->continue_pass().empty() && num_drawn() == plan_.num_samples(),
                  "sampler: it gives more than the {} indices that its size() says", plan_.num_samples());
   order_ = {};
 }
 
+std::int64_t SamplerShard::index_at(std::int64_t position) const { return position >= begin_ ? order_[position - begin_] : first_[position]; }
+
 std::optional<Step> SamplerShard::next() {
-  // Like Python's generators, the sampler draws when the first batch is asked for.
-  if (!std::exchange(started_, true)) order_ = sampler_->begin_pass();
+  start();  // like Python's generators, the sampler draws when the first batch is asked for
   if (step_ >= plan_.num_batches(rank_)) {
     if (!std::exchange(exhausted_, true)) end_pass();
     return std::nullopt;
   }
-  read_order((step_ + 1) * plan_.total_batch_size());
+  read_order(plan_.num_read() + (step_ + 1) * plan_.total_batch_size());
   Step step{.indices = plan_.batch(rank_, step_), .remainder = plan_.remainder(step_)};
   ++step_;
-  for (auto& position : step.indices) position = order_[position];
+  for (auto& position : step.indices) position = index_at(position);
   return step;
 }
 

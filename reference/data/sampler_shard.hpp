@@ -23,24 +23,33 @@ class SamplerShard : public StepSource {
   /// `options.num_samples` is taken from the sampler. Throws ArgumentError as plan_shards does.
   SamplerShard(std::shared_ptr<Sampler> sampler, ShardPlanOptions options, int rank);
 
-  [[nodiscard]] std::optional<std::int64_t> size() const override { return plan_.num_batches(rank_); }
-  [[nodiscard]] const ShardPlan& plan() const { return plan_; }
+  [[nodiscard]] std::optional<std::int64_t> size() const override { return plan_shards(options_).num_batches(rank_); }
+  /// Units are samples.
+  [[nodiscard]] std::int64_t units_per_step() const override { return plan_.total_batch_size(); }
 
   void set_epoch(std::int64_t epoch) override { sampler_->set_epoch(epoch); }
-  void begin_pass() override;
+  [[nodiscard]] Value state_dict() const override { return sampler_->state_dict(); }
+  void load_state_dict(const Value& state) override { sampler_->load_state_dict(state); }
+  void begin_pass(std::int64_t num_read = 0, bool draws_at_once = false) override;
   /// Nothing once the pass is exhausted, which also ends the sampler's pass.
   /// Throws ArgumentError if the sampler gives another number of indices than its size().
   std::optional<Step> next() override;
 
  private:
+  void start();
   void read_order(std::int64_t end);
+  void draw_part();
   void end_pass();
+  [[nodiscard]] std::int64_t index_at(std::int64_t position) const;
+  [[nodiscard]] std::int64_t num_drawn() const { return begin_ + static_cast<std::int64_t>(order_.size()); }
 
   std::shared_ptr<Sampler> sampler_;
-  ShardPlan plan_;
+  ShardPlanOptions options_;
   int rank_;
-  std::vector<std::int64_t> order_;
-  std::int64_t step_ = 0;
+  ShardPlan plan_;  // of the current pass
+  std::vector<std::int64_t> first_;  // the start of the order, which fills up its end
+  std::vector<std::int64_t> order_;  // from position begin_ on: what is behind all ranks is let go
+  std::int64_t begin_ = 0, step_ = 0;
   bool started_ = false, exhausted_ = false;
 };
 

@@ -28,6 +28,8 @@ ShardPlan plan_shards(ShardPlanOptions options) {
   check_argument(!options.split_batches || options.batch_size % options.num_ranks == 0,
                  "split_batches: a batch of {} does not divide by {} ranks; expected a multiple of {}; change batch_size or "
                  "set split_batches: false", options.batch_size, options.num_ranks, options.num_ranks);
+  check_argument(options.num_read >= 0, "num_read: expected 0 or more, got {}", options.num_read);
+  options.num_read = std::min(options.num_read, options.num_samples);
   ShardPlan plan;
   plan.options_ = options;
   return plan;
@@ -38,16 +40,16 @@ std::int64_t ShardPlan::total_batch_size() const {
 }
 
 std::int64_t ShardPlan::num_steps() const {
-  if (options_.drop_last) return options_.num_samples / total_batch_size();
-  return divide_up(options_.num_samples, total_batch_size());
+  if (options_.drop_last) return num_left() / total_batch_size();
+  return divide_up(num_left(), total_batch_size());
 }
 
 std::int64_t ShardPlan::num_batches(int rank) const {
   check_argument(rank >= 0 && rank < options_.num_ranks, "rank: {} is not one of {} ranks", rank, options_.num_ranks);
   const bool may_lack_the_tail = !options_.drop_last && !options_.even_batches && options_.num_ranks > 1;
   if (!may_lack_the_tail) return num_steps();
-  const auto full = options_.num_samples / total_batch_size();
-  const auto tail = options_.num_samples % total_batch_size();
+  const auto full = num_left() / total_batch_size();
+  const auto tail = num_left() % total_batch_size();
   const auto per_rank = total_batch_size() / options_.num_ranks;
   return full + (tail > rank * per_rank ? 1 : 0);
 }
@@ -56,11 +58,11 @@ std::vector<std::int64_t> ShardPlan::batch(int rank, std::int64_t step) const {
   check_argument(step >= 0 && step < num_batches(rank), "step: {} is not one of the {} batches of rank {}", step, num_batches(rank), rank);
   const auto n = options_.num_samples;
   const auto per_rank = total_batch_size() / options_.num_ranks;
-  const auto begin = step * total_batch_size() + rank * per_rank;
+  const auto begin = options_.num_read + step * total_batch_size() + rank * per_rank;
   const auto end = begin + per_rank;
   if (end <= n) return range(begin, end);
-  // The short end: as it is, or continued by the start of the order. One rank alone keeps its short batch.
-  if (!options_.even_batches || options_.num_ranks == 1) return range(begin, std::min(end, n));
+  // The short end: as it is, or continued by the start of the order.
+  if (!fills_up()) return range(begin, std::min(end, n));
   auto positions = range(begin, end);
   for (auto& position : positions) {
     if (position >= n) position = (position - n) % n;
@@ -74,7 +76,7 @@ std::vector<std::vector<std::int64_t>> ShardPlan::indices(int rank) const {
   return batches;
 }
 
-std::int64_t ShardPlan::remainder() const { return options_.drop_last ? 0 : options_.num_samples % total_batch_size(); }
+std::int64_t ShardPlan::remainder() const { return options_.drop_last ? 0 : num_left() % total_batch_size(); }
 
 std::int64_t ShardPlan::num_duplicates() const {
   std::int64_t issued = 0;
@@ -82,7 +84,7 @@ std::int64_t ShardPlan::num_duplicates() const {
     const auto batches = num_batches(rank);
     if (batches > 0) issued += (batches - 1) * (total_batch_size() / options_.num_ranks) + static_cast<std::int64_t>(batch(rank, batches - 1).size());
   }
-  return std::max<std::int64_t>(issued - options_.num_samples, 0);
+  return std::max<std::int64_t>(issued - num_left(), 0);
 }
 
 }  // namespace accel

@@ -9,7 +9,8 @@
 ///     plan.indices(/*rank=*/1);   // {{2, 3}, {1, 2}}
 ///
 /// Numbers are positions in the sampler's order, 0 .. num_samples - 1. With even_batches every rank has the same number
-/// of full batches: the order is continued by its own start, cyclically. Thread rule: a value.
+/// of full batches: the order is continued by its own start, cyclically. A plan may begin inside the order (`num_read`):
+/// the rest of an epoch that other ranks, of whatever number, have begun. Thread rule: a value.
 /// Source: accelerate/data_loader.py, BatchSamplerShard.
 namespace accel {
 
@@ -20,6 +21,8 @@ struct ShardPlanOptions {
   bool split_batches = false;
   bool even_batches = true;
   bool drop_last = false;
+  bool even_alone = false;     ///< even_batches fills up for one rank too, which else keeps its short batch
+  std::int64_t num_read = 0;   ///< samples of the order that are read already; beyond num_samples: all of them
 };
 
 class ShardPlan {
@@ -34,15 +37,18 @@ class ShardPlan {
   [[nodiscard]] std::int64_t remainder() const;
   /// The same of a step: 0 for every full one.
   [[nodiscard]] std::int64_t remainder(std::int64_t step) const { return step + 1 == num_steps() ? remainder() : 0; }
-  /// Samples issued twice in an epoch, over all ranks.
+  /// Samples issued twice, over all ranks.
   [[nodiscard]] std::int64_t num_duplicates() const;
   [[nodiscard]] std::int64_t num_samples() const { return options_.num_samples; }
+  [[nodiscard]] std::int64_t num_read() const { return options_.num_read; }
   /// Samples of one step over all ranks.
   [[nodiscard]] std::int64_t total_batch_size() const;
 
  private:
   friend ShardPlan plan_shards(ShardPlanOptions options);
+  [[nodiscard]] std::int64_t num_left() const { return options_.num_samples - options_.num_read; }
   [[nodiscard]] std::int64_t num_steps() const;  // of the rank with the most batches
+  [[nodiscard]] bool fills_up() const { return options_.even_batches && (options_.num_ranks > 1 || options_.even_alone); }
 
   ShardPlanOptions options_;
 };

@@ -7,10 +7,10 @@
 
 namespace accel {
 
-Workers::Workers(int num_workers, std::uint64_t base_seed) {
-  for (int index = 0; index < num_workers; ++index) {
+Workers::Workers(std::vector<at::Generator> generators, int first) : next_(static_cast<std::size_t>(first)) {
+  for (auto& generator : generators) {
     auto& worker = *workers_.emplace_back(std::make_unique<Worker>());
-    worker.thread = std::thread([&worker, seed = base_seed + static_cast<std::uint64_t>(index)] { run(worker, seed); });
+    worker.thread = std::thread([&worker, generator = std::move(generator)] { run(worker, generator); });
   }
 }
 
@@ -25,8 +25,10 @@ Workers::~Workers() {
   for (auto& worker : workers_) worker->thread.join();
 }
 
-void Workers::submit(std::function<void()> task) {
-  auto& worker = *workers_[next_++ % workers_.size()];
+void Workers::submit(std::function<void()> task) { submit_to(static_cast<int>(next_++ % workers_.size()), std::move(task)); }
+
+void Workers::submit_to(int index, std::function<void()> task) {
+  auto& worker = *workers_[index];
   {
     const std::lock_guard lock(worker.mutex);
     worker.tasks.push_back(std::move(task));
@@ -34,9 +36,9 @@ void Workers::submit(std::function<void()> task) {
   worker.changed.notify_one();
 }
 
-void Workers::run(Worker& worker, std::uint64_t seed) {
+void Workers::run(Worker& worker, at::Generator generator) {
   at::set_num_threads(1);
-  const GeneratorScope scope(make_generator(seed));
+  const GeneratorScope scope(std::move(generator));
   while (true) {
     std::function<void()> task;
     {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ATen/core/Generator.h>
+
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -13,19 +15,21 @@
 namespace accel {
 
 /// Threads that read batches ahead. Worker w is one sequential stream: it takes every n-th batch, in order, and draws
-/// from a generator of its own seeded `base_seed + w`, as Python's worker processes do. What a task throws is thrown by
-/// its future.
+/// from a generator of its own, which is its thread's default one. What a task throws is thrown by its future.
 ///
 /// Thread rule: `submit` from one thread.
 class Workers {
  public:
-  Workers(int num_workers, std::uint64_t base_seed);
+  /// One worker a generator; the first task goes to worker `first`.
+  explicit Workers(std::vector<at::Generator> generators, int first = 0);
   ~Workers();
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
   /// Queues a task at the next worker in turn.
   void submit(std::function<void()> task);
+  /// Queues a task at one worker.
+  void submit_to(int worker, std::function<void()> task);
 
  private:
   struct Worker {
@@ -35,10 +39,10 @@ class Workers {
     bool stop = false;                        // guarded by mutex
     std::thread thread;
   };
-  static void run(Worker& worker, std::uint64_t seed);
+  static void run(Worker& worker, at::Generator generator);
 
   std::vector<std::unique_ptr<Worker>> workers_;
-  std::size_t next_ = 0;
+  std::size_t next_;
 };
 
 }  // namespace accel

@@ -1,5 +1,7 @@
 #include "reference/parallel/distributed_data_parallel.hpp"
 
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/full.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
@@ -32,10 +34,33 @@ struct DistributedDataParallel::State {
   std::vector<at::Tensor> parameters, buffers;
   std::unique_ptr<c10d::Reducer> reducer;
   bool require_forward_param_sync = true;
+  bool joins = false, notifies = false;
+  std::vector<at::Tensor> states;  // parameters, all of them, then buffers that are broadcast
+  std::vector<std::pair<at::Tensor, Work>> notices;  // of the current step, under way
 
-  void broadcast(const std::vector<at::Tensor>& tensors) {
-    if (!tensors.empty()) c10d::broadcast_coalesced(group.process_group(), detached(tensors), kBroadcastBucketBytes, /*rank=*/0);
+  void broadcast(const std::vector<at::Tensor>& tensors, int root = 0) {
+    if (!tensors.empty()) c10d::broadcast_coalesced(group.process_group(), detached(tensors), kBroadcastBucketBytes, root);
   }
+
+  [[nodiscard]] at::Tensor flag(double value) const { return at::full({1}, value, parameters.front().options().dtype(at::kFloat).requires_grad(false)); }
+
+  // Says something to the ranks that have no more batches, who wait for it.
+  void notify(double value) {
+    auto tensor = flag(value);
+    auto work = group.all_reduce(tensor);
+    notices.emplace_back(std::move(tensor), std::move(work));
+  }
+
+  // The largest of the ranks for which `is_candidate` holds.
+  [[nodiscard]] int agree_on_rank(bool is_candidate) const {
+    auto rank = at::full({1}, is_candidate ? group.rank() : -1, parameters.front().options().dtype(at::kLong).requires_grad(false));
+    group.all_reduce(rank, ReduceOp::kMax).wait();
+    const auto agreed = rank.item<std::int64_t>();
+    ensure(agreed >= 0, "no rank holds the model's final state");
+    return static_cast<int>(agreed);
+  }
+
+  [[nodiscard]] bool syncs_buffers() const { return require_forward_param_sync && kwargs.broadcast_buffers && !buffers.empty(); }
 };
 
 DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, Group group, const DistributedDataParallelKwargs& kwargs)
@@ -53,10 +78,9 @@ DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, Group gro
 
   c10d::verify_params_across_processes(state_->group.process_group(), state_->parameters, std::nullopt);
   // _sync_module_states: parameters (all of them), then buffers, as one list.
-  std::vector<at::Tensor> module_states;
-  for (auto& [name, parameter] : tensors.parameters) module_states.push_back(parameter);
-  if (kwargs.broadcast_buffers) module_states.insert(module_states.end(), state_->buffers.begin(), state_->buffers.end());
-  state_->broadcast(module_states);
+  for (auto& [name, parameter] : tensors.parameters) state_->states.push_back(parameter);
+  if (kwargs.broadcast_buffers) state_->states.insert(state_->states.end(), state_->buffers.begin(), state_->buffers.end());
+  state_->broadcast(state_->states);
 
   const bool one_list_first = kwargs.static_graph || !kwargs.find_unused_parameters;
   const std::int64_t bucket_bytes = kwargs.bucket_cap_mb ? *kwargs.bucket_cap_mb * kMiB : kDefaultBucketBytes;
@@ -80,10 +104,63 @@ DistributedDataParallel::~DistributedDataParallel() = default;
 
 void DistributedDataParallel::before_forward() {
   const bool grad_enabled = c10::GradMode::is_enabled();
-  if (grad_enabled && require_backward_grad_sync) state_->reducer->prepare_for_forward();
-  if (grad_enabled) state_->reducer->rebuild_buckets();
-  if (state_->require_forward_param_sync && state_->kwargs.broadcast_buffers) state_->broadcast(state_->buffers);
+  auto& state = *state_;
+  if (grad_enabled && require_backward_grad_sync) state.reducer->prepare_for_forward();
+  if (state.joins) wait_for_notices();
+  if (state.joins && state.notifies) state.notify(1);
+  if (grad_enabled) state.reducer->rebuild_buckets();
+  // Rank 0 may have no more batches, and old buffers.
+  if (state.syncs_buffers()) state.broadcast(state.buffers, state.joins ? state.agree_on_rank(/*is_candidate=*/true) : 0);
+  if (state.joins) state.notify(require_backward_grad_sync ? 1 : 0);
 }
+
+void DistributedDataParallel::wait_for_notices() {
+  for (auto& [tensor, work] : state_->notices) work.wait();
+  state_->notices.clear();
+}
+
+void DistributedDataParallel::begin_join(bool notifies) {
+  state_->joins = true;
+  state_->notifies = notifies;
+}
+
+void DistributedDataParallel::end_join() {
+  wait_for_notices();
+  cancel_join();
+}
+
+void DistributedDataParallel::cancel_join() noexcept {
+  state_->joins = state_->notifies = false;
+  state_->notices.clear();
+}
+
+int DistributedDataParallel::num_taking_part() {
+  auto count = state_->flag(0);
+  state_->group.all_reduce(count).wait();
+  return static_cast<int>(count.item<float>());
+}
+
+// _DDPJoinHook.main_hook.
+void DistributedDataParallel::shadow_step() {
+  auto& state = *state_;
+  state.reducer->rebuild_buckets();
+  if (state.syncs_buffers()) state.broadcast(state.buffers, state.agree_on_rank(/*is_candidate=*/false));
+  auto syncs_backward = state.flag(0);
+  state.group.all_reduce(syncs_backward).wait();
+  state.require_forward_param_sync = syncs_backward.item<float>() != 0;
+  if (!state.require_forward_param_sync) return;
+  std::vector<c10::intrusive_ptr<c10::ivalue::Future>> reductions;
+  auto zeros = state.reducer->get_grad_buckets(/*return_zero_tensors=*/true);
+  for (auto& bucket : zeros) reductions.push_back(state.reducer->run_comm_hook(bucket));
+  for (const auto& reduction : reductions) reduction->waitAndThrow();
+  if (state.kwargs.find_unused_parameters) {
+    auto used = state.reducer->get_local_used_map_on_device();
+    state.group.all_reduce(used).wait();
+  }
+  state.reducer->push_rebuilt_params_for_all_indices();
+}
+
+void DistributedDataParallel::sync_final_model(bool is_last) { state_->broadcast(state_->states, state_->agree_on_rank(is_last)); }
 
 void DistributedDataParallel::after_forward(const std::vector<at::Tensor>& outputs) {
   if (!c10::GradMode::is_enabled() || !require_backward_grad_sync) {

@@ -33,10 +33,25 @@ class DistributedDataParallel {
   /// `outputs` are searched for unused parameters if the options ask for it.
   void after_forward(const std::vector<at::Tensor>& outputs);
 
+  /// --- uneven inputs: a rank that has no more batches repeats the others' collectives, with zeros ---
+  /// Between these, every forward tells the others that this rank takes part. `notifies`: of several models, the first.
+  void begin_join(bool notifies);
+  /// Waits for what was told in the last step. Collective with the others' steps.
+  void end_join();
+  /// Without waiting: after an exception.
+  void cancel_join() noexcept;
+  /// One step of the others. Collective with their forward and backward.
+  void shadow_step();
+  /// Parameters and buffers of the rank that was the last, on all. Collective.
+  void sync_final_model(bool is_last);
+  /// How many ranks still take part; called by a rank that does not. Collective with the others' forward.
+  [[nodiscard]] int num_taking_part();
+
   /// While false, backward keeps gradients local and communicates nothing.
   bool require_backward_grad_sync = true;
 
  private:
+  void wait_for_notices();
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -13,7 +13,9 @@ struct ActiveLoader {
   bool end_of_dataloader = false;  ///< true from before the last batch is handed out
   /// Samples of the last step that are no duplicates, over all ranks; 0: all of them; -1: unknown or drop_last.
   std::int64_t remainder = -1;
-  std::optional<std::int64_t> num_rows;  ///< samples of this rank's last batch, duplicates included; from before it is handed out
+  std::optional<std::int64_t> num_rows;  ///< samples of this rank's current batch, duplicates included
+  /// Samples of the current step that are no duplicates, per rank, where these do not all come last; else empty.
+  std::vector<std::int64_t> real_rows;
 };
 
 /// Whether this step synchronises gradients, and which loader is being read. One per rank.
@@ -30,6 +32,8 @@ class GradientState {
   [[nodiscard]] bool end_of_dataloader() const { return in_dataloader() && active_.back()->end_of_dataloader; }
   [[nodiscard]] std::int64_t remainder() const { return in_dataloader() ? active_.back()->remainder : -1; }
   [[nodiscard]] std::optional<std::int64_t> num_rows() const { return in_dataloader() ? active_.back()->num_rows : std::nullopt; }
+
+  [[nodiscard]] std::vector<std::int64_t> real_rows() const { return in_dataloader() ? active_.back()->real_rows : std::vector<std::int64_t>(); }
 
   void add(const ActiveLoader* loader) { active_.push_back(loader); }
   void remove(const ActiveLoader* loader) { std::erase(active_, loader); }

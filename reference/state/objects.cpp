@@ -21,11 +21,11 @@ std::string bytes_of(const at::Tensor& tensor, std::int64_t size) {
 }  // namespace
 
 // NCCL has no host tensors: bytes travel over the rank's device.
-std::vector<std::string> all_gather_bytes(RankContext& context, const std::string& bytes) {
+std::vector<std::string> all_gather_bytes(const Group& group, c10::Device device, const std::string& bytes) {
   const auto size = at::full({1}, static_cast<std::int64_t>(bytes.size()), at::kLong);
-  const auto sizes = context.world.all_gather(size.to(context.device)).to(at::kCPU);
+  const auto sizes = group.all_gather(size.to(device)).to(at::kCPU);
   const auto largest = sizes.max().item<std::int64_t>();
-  const auto padded = context.world.all_gather(tensor_of_bytes(bytes, largest).unsqueeze(0).to(context.device)).to(at::kCPU);
+  const auto padded = group.all_gather(tensor_of_bytes(bytes, largest).unsqueeze(0).to(device)).to(at::kCPU);
   std::vector<std::string> all;
   for (std::int64_t rank = 0; rank < sizes.size(0); ++rank) all.push_back(bytes_of(padded[rank], sizes[rank].item<std::int64_t>()));
   return all;

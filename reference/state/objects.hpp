@@ -18,18 +18,18 @@
 namespace accel {
 
 namespace detail {
-std::vector<std::string> all_gather_bytes(RankContext& context, const std::string& bytes);
+std::vector<std::string> all_gather_bytes(const Group& group, c10::Device device, const std::string& bytes);
 /// `bytes` of rank `root`, on every rank.
 std::string broadcast_bytes(RankContext& context, std::string bytes, int root);
 }  // namespace detail
 
 namespace detail {
 
-/// Every rank's tree, in the order of the ranks.
+/// Every rank's tree, in the order of the group's ranks.
 template <Tree T>
-std::vector<T> gather_trees(RankContext& context, const T& tree) {
+std::vector<T> gather_trees(const Group& group, c10::Device device, const T& tree) {
   std::vector<T> trees;
-  for (const auto& bytes : all_gather_bytes(context, pack(tree))) trees.push_back(unpack<T>(bytes));
+  for (const auto& bytes : all_gather_bytes(group, device, pack(tree))) trees.push_back(unpack<T>(bytes));
   return trees;
 }
 
@@ -39,7 +39,7 @@ std::vector<T> gather_trees(RankContext& context, const T& tree) {
 template <Tree T>
 std::vector<T> gather_object(RankContext& context, const std::vector<T>& objects) {
   std::vector<T> all;
-  for (auto& list : detail::gather_trees(context, objects)) all.insert(all.end(), std::make_move_iterator(list.begin()), std::make_move_iterator(list.end()));
+  for (auto& list : detail::gather_trees(context.world, context.device, objects)) all.insert(all.end(), std::make_move_iterator(list.begin()), std::make_move_iterator(list.end()));
   return all;
 }
 template <Tree T>

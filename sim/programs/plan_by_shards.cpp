@@ -33,13 +33,13 @@ class EpochOrders {
     }
     const LoaderCore plain({.size = request.length}, {.batch_size = std::max<std::int64_t>(request.length, 1), .shuffle = request.shuffle});
     core_ = std::make_unique<LoaderCore>(
-        plain, ShardOptions{.context = context_.get(), .config = {.dispatch_batches = request.dispatches(), .use_seedable_sampler = request.use_seedable_sampler,
+        plain, ShardOptions{.context = context_.get(), .data_parallel = {.size = request.ranks}, .config = {.dispatch_batches = request.dispatches(), .use_seedable_sampler = request.use_seedable_sampler,
                                                                   .data_seed = request.data_seed}});
   }
 
   std::vector<std::int64_t> next() {
     if (!core_) return range(0, request_.length);
-    LoaderCore::Pass pass(*core_);
+    LoaderCore::Pass pass(*core_, /*skip_batches=*/0);
     pass.start();
     core_->steps().begin_pass();
     std::vector<std::int64_t> order;

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <future>
 #include <iterator>
+#include <sstream>
 
 #include "backends/launch/local_launch.hpp"
 #include "tests/programs/support/run_command.hpp"
@@ -73,7 +74,7 @@ class Examples : public ::testing::Environment {
     ASSERT_EQ(install.exit_code, 0) << install.error;
     fs::copy(source("reference/examples"), work_folder() / "source", fs::copy_options::recursive);
     write_simulation();
-    for (const auto* example : {"quick_start", "stream", "from_libtorch", "simulation"}) {
+    for (const auto* example : {"quick_start", "stream", "resume", "from_libtorch", "simulation"}) {
       expect_built(example);
       if (::testing::Test::HasFatalFailure()) return;
     }
@@ -84,23 +85,28 @@ class Examples : public ::testing::Environment {
 
 using Variables = std::map<std::string, std::string>;
 
+std::vector<std::string> command_of(std::vector<std::string> program, const std::vector<std::string>& arguments) {
+  program.insert(program.end(), arguments.begin(), arguments.end());
+  return program;
+}
+
 // One process for each rank, as torchrun starts them.
-std::array<CommandResult, kProcesses> run_processes(const std::string& program) {
+std::array<CommandResult, kProcesses> run_processes(const std::string& program, const std::vector<std::string>& arguments = {}) {
   const auto port = std::to_string(launch::free_port());
   std::array<std::future<CommandResult>, kProcesses> running;
   for (int rank = 0; rank < kProcesses; ++rank) {
     const auto index = std::to_string(rank), count = std::to_string(kProcesses);
     const Variables variables{{"RANK", index}, {"LOCAL_RANK", index}, {"WORLD_SIZE", count}, {"LOCAL_WORLD_SIZE", count},
                               {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}};
-    running.at(rank) = std::async(std::launch::async, [=] { return run_command({built(program)}, {.environment = variables}); });
+    running.at(rank) = std::async(std::launch::async, [=] { return run_command(command_of({built(program)}, arguments), {.environment = variables}); });
   }
   std::array<CommandResult, kProcesses> results;
   std::transform(running.begin(), running.end(), results.begin(), [](auto& result) { return result.get(); });
   return results;
 }
 
-CommandResult simulate(const std::string& program, int ranks) {
-  return run_command({installed("bin/sim-run"), "--ranks", std::to_string(ranks), "--", built(program)});
+CommandResult simulate(const std::string& program, int ranks, const std::vector<std::string>& arguments = {}) {
+  return run_command(command_of({installed("bin/sim-run"), "--ranks", std::to_string(ranks), "--", built(program)}, arguments));
 }
 
 class ExampleTest : public ::testing::TestWithParam<std::string> {};
@@ -136,6 +142,61 @@ TEST(FromLibtorchTest, BothPrintTheSameNumbersOnOneProcess) {
   EXPECT_EQ(before.exit_code, 0) << before.error;
   EXPECT_THAT(before.output, HasSubstr("epoch 4 loss"));
   EXPECT_EQ(before.output, after.output);
+}
+
+// --- the resume example: new processes go on where the last ones stopped ----------------------------------------------
+
+constexpr const char* kToTheEnd = "1000";
+
+fs::path empty_folder(const std::string& name) {
+  auto folder = work_folder() / name;
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  return folder;
+}
+
+std::string resume(const std::string& kind, const fs::path& folder, const std::string& steps, int ranks = kProcesses) {
+  if (kind == "simulated") {
+    const auto run = simulate("resume/train", ranks, {folder.string(), steps});
+    EXPECT_EQ(run.exit_code, 0) << run.error;
+    return run.output;
+  }
+  const auto runs = run_processes("resume/train", {folder.string(), steps});
+  for (const auto& run : runs) EXPECT_EQ(run.exit_code, 0) << run.error;
+  return runs.front().output;
+}
+
+TEST(ResumeTest, NewProcessesGoOnWhereTheLastOnesStopped) {
+  const auto uncut = resume("simulated", empty_folder("uncut"), kToTheEnd);
+  EXPECT_EQ(std::count(uncut.begin(), uncut.end(), '\n'), 3 * 4);  // 50 samples in steps of 4 x 4
+  for (const std::string kind : {"simulated", "processes"}) {
+    const auto folder = empty_folder("cut_" + kind);
+    std::string cut;
+    for (const auto* steps : {"1", "2", "1", "3", kToTheEnd}) cut += resume(kind, folder, steps);  // inside an epoch, again, at its end, behind it
+    EXPECT_EQ(cut, uncut) << kind;
+  }
+}
+
+TEST(ResumeTest, AStateOfTheSimulatorServesRealProcessesAndTheOtherWayRound) {
+  const auto folder = empty_folder("mixed");
+  const auto mixed = resume("simulated", folder, "2") + resume("processes", folder, "3") + resume("simulated", folder, kToTheEnd);
+  EXPECT_EQ(mixed, resume("processes", empty_folder("uncut"), kToTheEnd));
+}
+
+TEST(ResumeTest, AnotherNumberOfRanksSeesTheRestOfTheEpochOnce) {
+  const auto folder = empty_folder("elastic");
+  std::istringstream lines(resume("simulated", folder, "2", /*ranks=*/4));
+  lines = std::istringstream(lines.str() + resume("simulated", folder, kToTheEnd, /*ranks=*/3));
+  std::vector<int> seen;
+  for (std::string line, word; std::getline(lines, line);) {
+    std::istringstream words(line);
+    int epoch = 0, number = 0;
+    words >> word >> epoch;
+    while (epoch == 0 && words >> number) seen.push_back(number);
+  }
+  std::sort(seen.begin(), seen.end());
+  ASSERT_EQ(seen.size(), 50U);
+  for (int number = 0; number < 50; ++number) EXPECT_EQ(seen[number], 1000 + number);
 }
 
 // Without the two lines that name the files and their times.

@@ -9,18 +9,35 @@
 
 namespace accel::testing {
 
+namespace detail {
+
+template <typename Property>
+rc::detail::TestResult check(int cases, bool shrinks, Property&& property) {
+  rc::detail::TestParams params;
+  params.seed = 20261121;
+  params.maxSuccess = cases;
+  params.maxSize = 100;
+  params.disableShrinking = !shrinks;
+  return rc::detail::checkTestable(std::forward<Property>(property), rc::detail::TestMetadata{}, params);
+}
+
+}  // namespace detail
+
 /// Checks a RapidCheck property on `cases` generated cases (ten times as many under `--long`), from a fixed seed, so that
 /// a failure is the same everywhere; the message holds the shrunk counterexample.
 template <typename Property>
 void expect_property(int cases, Property&& property) {
-  rc::detail::TestParams params;
-  params.seed = 20261121;
-  params.maxSuccess = num_cases(cases);
-  params.maxSize = 100;
-  const auto result = rc::detail::checkTestable(std::forward<Property>(property), rc::detail::TestMetadata{}, params);
+  const auto result = detail::check(num_cases(cases), /*shrinks=*/true, std::forward<Property>(property));
   std::ostringstream message;
   rc::detail::printResultMessage(result, message);
   EXPECT_TRUE(result.template is<rc::detail::SuccessResult>()) << message.str();
+}
+
+/// The property with a planted bug: one of the cases must show it.
+template <typename Property>
+void expect_property_fails(const std::string& bug, int cases, Property&& property) {
+  const auto result = detail::check(cases, /*shrinks=*/false, std::forward<Property>(property));
+  EXPECT_TRUE(result.template is<rc::detail::FailureResult>()) << "not caught: " << bug;
 }
 
 }  // namespace accel::testing

@@ -13,7 +13,9 @@ TEST(WorkersTest, WorkerDrawsFromAStreamSeededByItsNumber) {
   constexpr int kNumWorkers = 3, kNumTasks = 9;
   constexpr std::uint64_t kBaseSeed = 100;
   std::vector<std::promise<std::int64_t>> drawn(kNumTasks);
-  Workers workers(kNumWorkers, kBaseSeed);
+  std::vector<at::Generator> generators;
+  for (int worker = 0; worker < kNumWorkers; ++worker) generators.push_back(make_generator(kBaseSeed + worker));
+  Workers workers(std::move(generators));
   for (auto& promise : drawn) workers.submit([&] { promise.set_value(draw_int64(default_generator())); });
 
   std::vector<at::Generator> streams;
@@ -27,7 +29,7 @@ TEST(WorkersTest, TasksOfOneWorkerRunInOrder) {
   std::vector<int> order;  // written by the one worker, read after it has ended
   std::promise<void> last;
   {
-    Workers workers(1, 0);
+    Workers workers({make_generator(0)});
     for (int task = 0; task < 50; ++task) workers.submit([&order, task] { order.push_back(task); });
     workers.submit([&] { last.set_value(); });
     last.get_future().wait();

@@ -1,0 +1,117 @@
+#include "reference/core/value.hpp"
+
+#include <array>
+#include <cstring>
+
+#include "reference/core/tree_bytes.hpp"
+
+namespace accel {
+namespace {
+
+using detail::ByteReader;
+using detail::ByteWriter;
+
+bool equal_bytes(const at::Tensor& a, const at::Tensor& b) {
+  if (!a.defined() || !b.defined()) return a.defined() == b.defined();
+  if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) return false;
+  const auto left = a.to(at::kCPU).contiguous(), right = b.to(at::kCPU).contiguous();
+  return left.nbytes() == 0 || std::memcmp(left.const_data_ptr(), right.const_data_ptr(), left.nbytes()) == 0;
+}
+
+}  // namespace
+
+const Value& Value::at(const std::string& key) const {
+  const auto& dict = as<Dict>();
+  const auto entry = dict.find(key);
+  check_argument(entry != dict.end(), "a dict without the key '{}'", key);
+  return entry->second;
+}
+
+bool Value::contains(const std::string& key) const { return is<Dict>() && std::get<Dict>(content_).contains(key); }
+
+std::string Value::type_name() const {
+  constexpr std::array kNames{"null", "bool", "int", "float", "string", "tensor", "list", "dict"};
+  return kNames.at(content_.index());
+}
+
+void Value::throw_type(const std::string& expected) const { throw ArgumentError(fmt::format("expected a value of type {}, got {}", expected, type_name())); }
+
+bool operator==(const Value& a, const Value& b) {
+  if (a.is<at::Tensor>() && b.is<at::Tensor>()) return equal_bytes(a.as<at::Tensor>(), b.as<at::Tensor>());
+  if (a.content_.index() != b.content_.index()) return false;
+  return std::visit([&]<typename T>(const T& content) {
+    if constexpr (std::same_as<T, at::Tensor>) {
+      return true;  // compared above
+    } else {
+      return content == std::get<T>(b.content_);
+    }
+  }, a.content_);
+}
+
+namespace {
+
+// A value inside a value is one text.
+void write(ByteWriter& writer, const Value& value) { writer.text(tree_conversion<Value>::to_tree(value)); }
+
+template <typename T>
+void write_content(ByteWriter& writer, const T& content) {
+  if constexpr (std::same_as<T, std::monostate>) {
+  } else if constexpr (std::same_as<T, Value::List>) {
+    writer.count(content.size());
+    for (const auto& item : content) write(writer, item);
+  } else if constexpr (std::same_as<T, Value::Dict>) {
+    writer.count(content.size());
+    for (const auto& [key, item] : content) {
+      writer.text(key);
+      write(writer, item);
+    }
+  } else {
+    detail::write_tree(writer, content);
+  }
+}
+
+template <typename T>
+Value read_content(ByteReader& reader) {
+  T content{};
+  if constexpr (std::same_as<T, Value::List>) {
+    for (auto left = reader.count(); left > 0; --left) content.push_back(tree_conversion<Value>::from_tree(reader.text()));
+  } else if constexpr (std::same_as<T, Value::Dict>) {
+    for (auto left = reader.count(); left > 0; --left) {
+      auto key = reader.text();
+      content.emplace(std::move(key), tree_conversion<Value>::from_tree(reader.text()));
+    }
+  } else if constexpr (!std::same_as<T, std::monostate>) {
+    detail::read_tree(reader, content);
+  }
+  if constexpr (std::same_as<T, std::monostate>) {
+    return {};
+  } else {
+    return content;
+  }
+}
+
+template <typename... T>
+Value read_alternative(std::size_t index, ByteReader& reader, const std::variant<T...>*) {
+  constexpr std::array<Value (*)(ByteReader&), sizeof...(T)> kReaders{&read_content<T>...};
+  ensure(index < kReaders.size(), "a packed value of an unknown type {}", index);
+  return kReaders[index](reader);
+}
+
+}  // namespace
+
+std::string tree_conversion<Value>::to_tree(const Value& value) {
+  ByteWriter writer(TensorBytes::kWhole);
+  writer.count(value.content_.index());
+  std::visit([&](const auto& content) { write_content(writer, content); }, value.content_);
+  return writer.take();
+}
+
+Value tree_conversion<Value>::from_tree(const std::string& bytes) {
+  ByteReader reader(bytes, TensorBytes::kWhole);
+  const auto index = reader.count();
+  auto value = read_alternative(index, reader, static_cast<const decltype(Value::content_)*>(nullptr));
+  ensure(reader.at_end(), "a packed value with bytes behind its end");
+  return value;
+}
+
+}  // namespace accel

@@ -1,0 +1,20 @@
+#include "reference/data/even_steps.hpp"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/full.h>
+
+#include "reference/core/errors.hpp"
+
+namespace accel::detail {
+
+std::vector<std::int64_t> RowCensus::take(std::int64_t own_rows) const {
+  const auto own = at::full({1}, own_rows, at::TensorOptions(at::kLong).device(device_));
+  const auto all = group_.all_gather(own).to(at::kCPU);
+  const std::vector<std::int64_t> rows(all.const_data_ptr<std::int64_t>(), all.const_data_ptr<std::int64_t>() + all.numel());
+  for (std::size_t rank = 0; rank < rows.size(); ++rank) {
+    check_argument(rows[rank] != kFailed, "rank {} could not read its part of the stream; its own error says why", rank);
+  }
+  return rows;
+}
+
+}  // namespace accel::detail

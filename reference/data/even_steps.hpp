@@ -1,0 +1,137 @@
+#pragma once
+
+#include <algorithm>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "reference/comm/group.hpp"
+#include "reference/core/tree_rows.hpp"
+#include "reference/data/batch_stream.hpp"
+
+namespace accel::detail {
+
+/// The numbers of rows that the ranks of a group have read for a step. Collective, once a step.
+class RowCensus {
+ public:
+  RowCensus(Group group, c10::Device device) : group_(std::move(group)), device_(device) {}
+  /// Throws ArgumentError on every rank if one failed: those whose own reading did not throw.
+  std::vector<std::int64_t> take(std::int64_t own_rows) const;
+  static constexpr std::int64_t kFailed = -1;
+  [[nodiscard]] int rank() const { return group_.rank(); }
+
+ private:
+  Group group_;
+  c10::Device device_;
+};
+
+/// Batches that every rank reads from parts of its own, made to as many steps on all ranks: one that has come to its end
+/// reads its first rows again, which metrics leave out; with drop_last all end where the first one ends.
+/// Accelerate leaves ranks with different numbers of steps, and the next collective waits.
+template <Tree Batch>
+class EvenSteps : public BatchStream<Batch> {
+ public:
+  struct Options {
+    std::int64_t batch_size = 1;
+    bool drop_last = false;
+    at::Tensor resumed;  ///< see RankReader
+    ReadStart<Batch> read_start;  ///< set if the pass begins behind its first batch
+  };
+
+  using Open = std::function<std::unique_ptr<BatchStream<Batch>>()>;
+
+  EvenSteps(Open open, RowCensus census, Options options)
+      : open_(std::move(open)), census_(std::move(census)), options_(std::move(options)), reader_(options_.resumed) {}
+
+  std::optional<Issued<Batch>> next() override {
+    if (!std::exchange(started_, true)) read();
+    if (!goes_on()) return std::nullopt;
+    auto current = std::exchange(ahead_, std::nullopt);
+    const auto real_rows = rows_;
+    auto step = filled(std::move(current), real_rows);
+    read();
+    step.is_last = !goes_on();
+    step.marks.push_back(reader_.mark());
+    return step;
+  }
+
+ private:
+  void read() {
+    std::exception_ptr error;
+    try {
+      if (options_.read_start) first_ = std::exchange(options_.read_start, {})(/*num_batches=*/1);
+      if (!source_) source_ = open_();
+      ahead_ = reader_([&] { return source_->next(); });
+      if (ahead_ && !first_) first_ = ahead_->batch;
+      if (first_) check_argument(num_rows(*first_).has_value(), "a stream whose batches have no rows cannot be shared out by its parts; let rank 0 read (dispatch_batches: true)");
+    } catch (...) {
+      error = std::current_exception();
+    }
+    try {
+      rows_ = census_.take(error ? RowCensus::kFailed : (ahead_ ? ahead_->num_rows : 0));
+    } catch (...) {
+      if (error) std::rethrow_exception(error);  // the rank's own error says more
+      throw;
+    }
+    check_first();
+  }
+
+  [[nodiscard]] bool goes_on() const {
+    const auto [fewest, most] = std::minmax_element(rows_.begin(), rows_.end());
+    return options_.drop_last ? *fewest == options_.batch_size : *most > 0;
+  }
+
+  // Every rank sees alike which ones have nothing to fill up with.
+  void check_first() {
+    if (!std::exchange(is_first_step_, false) || options_.drop_last || !goes_on()) return;
+    std::vector<int> without;
+    for (std::size_t rank = 0; rank < rows_.size(); ++rank) {
+      if (rows_[rank] == 0) without.push_back(static_cast<int>(rank));
+    }
+    check_argument(without.empty(), "the parts of rank {} of {} hold no sample, so it has nothing to take part in a step with; use fewer ranks, other parts, "
+                   "or let rank 0 read (dispatch_batches: true)", without.empty() ? 0 : without.front(), rows_.size());
+  }
+
+  Issued<Batch> filled(std::optional<Issued<Batch>> current, const std::vector<std::int64_t>& real_rows) const {
+    const auto most = *std::max_element(real_rows.begin(), real_rows.end());
+    std::vector<Batch> parts;
+    std::int64_t rows = 0;
+    Issued<Batch> step;
+    if (current) {
+      step = std::move(*current);
+      rows = step.num_rows;
+      parts.push_back(std::move(step.batch));
+    }
+    const auto available = *num_rows(*first_);
+    for (std::int64_t taken = 0; rows < most; rows += taken) {
+      taken = std::min(most - rows, available);
+      parts.push_back(slice_rows(*first_, {.end = taken}));
+    }
+    step.batch = parts.size() == 1 ? std::move(parts.front()) : concatenate(parts);
+    step.num_rows = most;
+    step.remainder = 0;
+    const auto num_real = std::accumulate(real_rows.begin(), real_rows.end(), std::int64_t{0});
+    if (num_real < most * static_cast<std::int64_t>(real_rows.size())) {
+      step.remainder = num_real;
+      step.real_rows = real_rows;
+    }
+    return step;
+  }
+
+  Open open_;
+  std::unique_ptr<BatchStream<Batch>> source_;
+  RowCensus census_;
+  Options options_;
+  RankReader reader_;
+  std::optional<Batch> first_;
+  std::optional<Issued<Batch>> ahead_;
+  std::vector<std::int64_t> rows_;  // of the step ahead, per rank
+  bool started_ = false, is_first_step_ = !options_.read_start;
+};
+
+}  // namespace accel::detail

@@ -1,0 +1,130 @@
+#pragma once
+
+#include <algorithm>
+#include <deque>
+#include <future>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "reference/data/batch_stream.hpp"
+#include "reference/data/dataset.hpp"
+#include "reference/data/iterable_shard.hpp"
+
+namespace accel::detail {
+
+/// Batches of a stream's parts, dealt to several workers: each reads the samples of its own parts, and batches come from
+/// one worker after the other. What the workers' ends leave over is put together, so that no more than one batch is short.
+/// Source: torch/utils/data/dataloader.py with an IterableDataset split by worker, where every worker's end is short.
+template <ShardedDataset Dataset, typename Collate, typename Batch>
+class ShardedStreamBatches : public BatchStream<Batch> {
+ public:
+  struct Options {
+    std::int64_t batch_size = 1;
+    bool drop_last = false;
+    ReadersOptions readers;                       ///< num_workers is at most the number of parts
+    std::vector<std::int64_t> num_batches_read;   ///< per worker, of a pass that is resumed; else empty
+    std::int64_t num_left_over_read = 0;          ///< batches of what the workers' ends had left over
+  };
+
+  ShardedStreamBatches(Dataset& whole, Collate collate, Options options) : collate_(std::move(collate)), options_(std::move(options)) {
+    for (int worker = 0; worker < options_.readers.num_workers; ++worker) {
+      auto& reader = *readers_.emplace_back(std::make_unique<Reader>(Dataset(whole.shard(options_.readers.num_workers, worker))));
+      if (!options_.num_batches_read.empty()) reader.num_to_skip = options_.num_batches_read.at(worker) * options_.batch_size;
+      if (!options_.readers.generators.empty()) reader.resumed = options_.readers.generators.at(worker);
+    }
+    turn_ = options_.readers.next;
+  }
+
+  std::optional<Issued<Batch>> next() override {
+    if (!workers_) start_workers();
+    while (num_ended_ < readers_.size()) {
+      const auto worker = std::exchange(turn_, (turn_ + 1) % static_cast<int>(readers_.size()));
+      auto& reader = *readers_[worker];
+      if (reader.ended) continue;
+      auto part = reader.ahead.front().get();
+      reader.ahead.pop_front();
+      if (part.batch) {
+        read_ahead(worker);
+        return Issued<Batch>{.batch = std::move(*part.batch), .num_rows = options_.batch_size, .marks = {{.reader = worker, .generator = part.generator}}};
+      }
+      reader.ended = true;
+      ++num_ended_;
+      left_over_.insert(left_over_.end(), std::make_move_iterator(part.left_over.begin()), std::make_move_iterator(part.left_over.end()));
+    }
+    for (auto batches = std::exchange(options_.num_left_over_read, 0); batches > 0; --batches) take_left_over();
+    const auto samples = take_left_over();
+    const auto num_rows = static_cast<std::int64_t>(samples.size());
+    if (samples.empty() || (options_.drop_last && num_rows < options_.batch_size)) return std::nullopt;
+    return Issued<Batch>{.batch = collate_(samples), .num_rows = num_rows, .remainder = num_rows < options_.batch_size ? num_rows : 0};
+  }
+
+ private:
+  using Sample = SampleOf<Dataset>;
+  // A whole batch, or the samples of a worker's end.
+  struct Part {
+    std::optional<Batch> batch;
+    std::vector<Sample> left_over;
+    at::Tensor generator;
+  };
+  struct Reader {
+    explicit Reader(Dataset dataset) : dataset(std::move(dataset)) {}
+    Dataset dataset;
+    std::int64_t num_to_skip = 0;
+    at::Tensor resumed;
+    std::optional<SampleCursor<Dataset>> cursor;  // the worker's
+    std::deque<std::future<Part>> ahead;
+    bool ended = false;
+  };
+
+  // Tasks go to the workers in turn, so the first round begins at worker 0 whoever's batch comes first.
+  void start_workers() {
+    workers_ = make_workers(static_cast<int>(readers_.size()), {.base_seed = options_.readers.base_seed});
+    for (int batch = 0; batch < options_.readers.prefetch_factor; ++batch) {
+      for (std::size_t worker = 0; worker < readers_.size(); ++worker) read_ahead(static_cast<int>(worker));
+    }
+  }
+
+  void read_ahead(int worker) {
+    auto task = std::make_shared<std::packaged_task<Part()>>([this, &reader = *readers_[worker]] { return read_part(reader); });
+    readers_[worker]->ahead.push_back(task->get_future());
+    workers_->submit_to(worker, [task] { (*task)(); });
+  }
+
+  Part read_part(Reader& reader) {
+    if (!reader.cursor) {
+      reader.cursor.emplace(reader.dataset);
+      reader.cursor->skip(reader.num_to_skip);
+      if (reader.resumed.defined()) default_generator().set_state(reader.resumed);
+    }
+    Part part;
+    while (static_cast<std::int64_t>(part.left_over.size()) < options_.batch_size) {
+      auto sample = reader.cursor->next();
+      if (!sample) return part;
+      part.left_over.push_back(std::move(*sample));
+    }
+    part.batch = collate_(part.left_over);
+    part.left_over.clear();
+    part.generator = default_generator().get_state();
+    return part;
+  }
+
+  std::vector<Sample> take_left_over() {
+    const auto num = std::min<std::int64_t>(options_.batch_size, static_cast<std::int64_t>(left_over_.size()));
+    std::vector<Sample> samples(std::make_move_iterator(left_over_.begin()), std::make_move_iterator(left_over_.begin() + num));
+    left_over_.erase(left_over_.begin(), left_over_.begin() + num);
+    return samples;
+  }
+
+  Collate collate_;
+  Options options_;
+  std::vector<std::unique_ptr<Reader>> readers_;
+  std::size_t num_ended_ = 0;
+  int turn_ = 0;
+  std::deque<Sample> left_over_;
+  std::unique_ptr<Workers> workers_;  // ends before what its tasks use
+};
+
+}  // namespace accel::detail

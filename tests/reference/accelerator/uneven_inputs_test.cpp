@@ -1,0 +1,224 @@
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include <numeric>
+
+#include "reference/accelerator/accelerator.hpp"
+#include "tests/support/property.hpp"
+#include "tests/support/run_ranks.hpp"
+
+namespace accel::testing {
+namespace {
+
+using ::testing::ElementsAre;
+
+// One weight; the gradient of a batch is the mean of its numbers. A buffer counts the batches that this rank has seen.
+struct CountingModelImpl : torch::nn::Module {
+  CountingModelImpl() {
+    weight = register_parameter("weight", torch::zeros({1}));
+    seen = register_buffer("seen", torch::zeros({1}));
+  }
+  at::Tensor forward(const at::Tensor& numbers) {
+    seen.add_(1);
+    return weight * numbers.to(at::kFloat).mean();
+  }
+  at::Tensor weight, seen;
+};
+TORCH_MODULE(CountingModel);
+
+struct Outcome {
+  float weight = 0;
+  int steps = 0;
+  std::int64_t size_behind = 0;
+};
+
+struct Uneven {
+  std::int64_t length = 3, batch_size = 1;
+  int ranks = 2, accumulation_steps = 1;
+};
+
+std::vector<Outcome> train(Backend backend, const Uneven& uneven) {
+  return collect_ranks(backend, uneven.ranks, [&](RankContext& rank) {
+    Accelerator accelerator({.gradient_accumulation_steps = uneven.accumulation_steps}, rank);
+    CountingModel net, other;
+    torch::optim::SGD sgd(net->parameters(), 1.0), other_sgd(other->parameters(), 1.0);
+    DataLoader plain(TensorDataset(at::arange(1, uneven.length + 1)), {.batch_size = uneven.batch_size});
+    auto [model, optimizer, loader, second, second_optimizer] = accelerator.prepare(net, sgd, plain, other, other_sgd);
+    Outcome outcome;
+    accelerator.join_uneven_inputs({model, second}, {.even_batches = false}, [&] {
+      for (auto& [numbers] : loader) {
+        auto window = accelerator.accumulate(model, second);
+        accelerator.backward(model(numbers).sum());
+        accelerator.backward(second(numbers).sum());
+        optimizer.step();
+        optimizer.zero_grad();
+        ++outcome.steps;
+      }
+    });
+    outcome.weight = net->weight.item<float>();
+    outcome.size_behind = loader.size();
+    return outcome;
+  });
+}
+
+TEST(UnevenInputsTest, ARankWithoutBatchesLetsTheOthersGoOn) {
+  for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
+    const auto outcomes = train(backend, {});
+    EXPECT_EQ(outcomes[0].steps, 2);
+    EXPECT_EQ(outcomes[1].steps, 1);
+    for (const auto& outcome : outcomes) {
+      EXPECT_EQ(outcome.weight, -(1 + 2) / 2.0F - 3 / 2.0F) << "gradients are divided by the number of ranks, whoever takes part";
+      EXPECT_EQ(outcome.size_behind, 2) << "even_batches is on again";
+    }
+  }
+}
+
+TEST(UnevenInputsTest, EveryRankEndsWithTheWeightOfAllBatches) {
+  const auto check = [](Backend backend) {
+    Uneven uneven;
+    uneven.ranks = *rc::gen::inRange(1, 5);
+    uneven.batch_size = *rc::gen::inRange<std::int64_t>(1, 4);
+    uneven.length = *rc::gen::inRange<std::int64_t>(0, 20);
+    RC_LOG(fmt::format("length {}, batch {}, ranks {}", uneven.length, uneven.batch_size, uneven.ranks));
+    float expected = 0;  // exact: small integers over a power of two, or close enough
+    for (std::int64_t begin = 0; begin < uneven.length; begin += uneven.batch_size) {
+      const auto end = std::min(begin + uneven.batch_size, uneven.length);
+      expected -= static_cast<float>(begin + 1 + end) / 2 / static_cast<float>(uneven.ranks);
+    }
+    for (const auto& outcome : train(backend, uneven)) RC_ASSERT(std::abs(outcome.weight - expected) <= 1e-4F * std::max(1.0F, std::abs(expected)));
+  };
+  expect_property(60, [&] { check(Backend::kSim); });
+  expect_property(15, [&] { check(Backend::kGlooThreads); });
+}
+
+TEST(UnevenInputsTest, AccumulationWithoutCommunicationIsRepeatedAsSuch) {
+  for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
+    const auto outcomes = train(backend, {.length = 7, .ranks = 2, .accumulation_steps = 2});
+    EXPECT_EQ(outcomes[0].steps, 4);
+    EXPECT_EQ(outcomes[1].steps, 3);
+    EXPECT_EQ(outcomes[0].weight, outcomes[1].weight);
+  }
+}
+
+TEST(UnevenInputsTest, LoadersAreAsTheyWereBehindABodyThatThrows) {
+  run_ranks(Backend::kSim, 2, [](RankContext& rank) {
+    Accelerator accelerator({}, rank);
+    auto loader = accelerator.prepare(DataLoader(TensorDataset(at::arange(3)), {.batch_size = 1}));
+    auto model = accelerator.prepare(CountingModel());
+    EXPECT_THROW(accelerator.join_uneven_inputs({model}, {.even_batches = false}, [&] {
+      EXPECT_EQ(loader.size(), rank.rank == 0 ? 2 : 1);
+      throw StateError("enough");
+    }), StateError);
+    EXPECT_EQ(loader.size(), 2);
+    std::int64_t steps = 0;
+    for ([[maybe_unused]] auto& batch : loader) ++steps;
+    EXPECT_EQ(steps, 2);
+  });
+}
+
+TEST(UnevenInputsTest, WithEvenBatchesThereIsNothingToJoin) {
+  run_ranks(Backend::kSim, 3, [](RankContext& rank) {
+    Accelerator accelerator({}, rank);
+    auto loader = accelerator.prepare(DataLoader(TensorDataset(at::arange(4)), {.batch_size = 1}));
+    auto model = accelerator.prepare(CountingModel());
+    int steps = 0;
+    accelerator.join_uneven_inputs({model}, {}, [&] {
+      for (auto& [numbers] : loader) accelerator.backward(model(numbers).sum()), ++steps;
+    });
+    EXPECT_EQ(steps, 2);
+  });
+}
+
+// --- split_between_processes -----------------------------------------------------------------------------------------
+
+TEST(SplitBetweenProcessesTest, PartsFollowOneAnotherAndDifferByAtMostOneItem) {
+  expect_property(200, [] {
+    const auto ranks = *rc::gen::inRange(1, 9);
+    const auto items = *rc::gen::inRange(0, 30);
+    std::vector<int> input(items);
+    std::iota(input.begin(), input.end(), 0);
+    const auto split = [&](bool apply_padding) {
+      return collect_ranks(Backend::kSim, ranks, [&](RankContext& rank) {
+        return Accelerator({}, rank).split_between_processes(input, {.apply_padding = apply_padding});
+      });
+    };
+    std::vector<int> all;
+    std::size_t least = input.size(), most = 0;
+    for (const auto& part : split(false)) {
+      all.insert(all.end(), part.begin(), part.end());
+      least = std::min(least, part.size());
+      most = std::max(most, part.size());
+    }
+    RC_ASSERT(all == input);
+    RC_ASSERT(most - least <= 1U);
+    const auto padded = split(true), plain = split(false);
+    for (int rank = 0; rank < ranks; ++rank) {
+      RC_ASSERT(padded[rank].size() == most);
+      RC_ASSERT(std::equal(plain[rank].begin(), plain[rank].end(), padded[rank].begin()));
+      if (plain[rank].size() < most) RC_ASSERT(padded[rank].back() == input.back());
+    }
+  });
+}
+
+TEST(SplitBetweenProcessesTest, TensorsAndMapsAreSplitByRowsAndMembersOfOneLength) {
+  run_ranks(Backend::kSim, 2, [](RankContext& rank) {
+    Accelerator accelerator({}, rank);
+    using Inputs = std::map<std::string, std::vector<std::string>>;
+    const auto part = accelerator.split_between_processes(Inputs{{"a", {"x", "y", "z"}}, {"b", {"1", "2", "3"}}}, {.apply_padding = true});
+    EXPECT_THAT(part.at("b"), rank.rank == 0 ? ElementsAre("1", "2") : ElementsAre("3", "3"));
+    EXPECT_TRUE(accelerator.split_between_processes(at::arange(5)).equal(rank.rank == 0 ? at::arange(0, 3) : at::arange(3, 5)));
+    EXPECT_THROW(accelerator.split_between_processes(Inputs{{"a", {"x", "y"}}, {"b", {"1"}}}), ArgumentError);
+  });
+}
+
+TEST(PadInputTensorsTest, ThePaddedSizeIsTheLeastMultipleThatHoldsAllRows) {
+  for (std::int64_t rows = 0; rows < 20; ++rows) {
+    for (int ranks = 1; ranks < 7; ++ranks) {
+      const auto padded = operations::pad_input_tensors(at::ones({rows, 2}), {.batch_size = rows, .num_processes = ranks});
+      EXPECT_EQ(padded.size(0), (rows + ranks - 1) / ranks * ranks);
+      EXPECT_EQ(padded.sum().item<double>(), 2.0 * static_cast<double>(rows));
+    }
+  }
+}
+
+// --- a mesh ----------------------------------------------------------------------------------------------------------
+
+TEST(MeshTest, RanksOfOneDataParallelGroupReadTheSameBatch) {
+  for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
+    for (const bool dispatch : {false, true}) {
+      const auto read = collect_ranks(backend, 6, [&](RankContext& rank) {
+        Accelerator accelerator({.dataloader_config = {.dispatch_batches = dispatch}, .parallelism_config = ParallelismConfig{.dp_replicate_size = 3, .tp_size = 2}}, rank);
+        auto loader = accelerator.prepare(DataLoader(TensorDataset(at::arange(10)), {.batch_size = 2, .shuffle = true}));
+        EXPECT_EQ(loader.total_batch_size(), 6);
+        EXPECT_EQ(accelerator.data_parallel_rank(), rank.rank / 2);
+        std::vector<std::int64_t> own, gathered;
+        for (auto& [ids] : loader) {
+          for (std::int64_t row = 0; row < ids.size(0); ++row) own.push_back(ids[row].item<std::int64_t>());
+          const auto all = accelerator.gather_for_metrics(ids);
+          for (std::int64_t row = 0; row < all.size(0); ++row) gathered.push_back(all[row].item<std::int64_t>());
+        }
+        std::sort(gathered.begin(), gathered.end());
+        std::vector<std::int64_t> expected(10);
+        std::iota(expected.begin(), expected.end(), 0);
+        EXPECT_EQ(gathered, expected);
+        return own;
+      });
+      for (int rank = 0; rank < 6; rank += 2) EXPECT_EQ(read[rank], read[rank + 1]);
+      EXPECT_NE(read[0], read[2]);
+    }
+  }
+}
+
+TEST(MeshTest, AMeshOfAnotherSizeIsAConfigErrorThatNamesAllSizes) {
+  run_ranks(Backend::kSim, 2, [](RankContext& rank) {
+    try {
+      Accelerator accelerator({.parallelism_config = ParallelismConfig{.dp_replicate_size = 2, .tp_size = 2}}, rank);
+      ADD_FAILURE() << "accepted";
+    } catch (const ConfigError& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("2 x 1 x 1 x 1 x 2 = 4 ranks"));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace accel::testing

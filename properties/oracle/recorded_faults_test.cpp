@@ -1,34 +1,18 @@
 // The faults of Python's Accelerate in its data path, as recorded from it (faults.py), beside what we do in their place.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
-#include <cstdlib>
-#include <fstream>
-#include <nlohmann/json.hpp>
+#include <set>
+#include <tuple>
 
-#include "properties/gen/accelerate_shards.hpp"
+#include "properties/oracle/recorded_faults.hpp"
 #include "reference/accelerator/accelerator.hpp"
-#include "reference/core/errors.hpp"
+#include "reference/core/value.hpp"
+#include "reference/state/rng_sync.hpp"
 #include "tests/support/run_ranks.hpp"
 
 namespace accel::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using Json = nlohmann::json;
-using Ids = std::vector<std::int64_t>;
-using Batches = std::vector<Ids>;
-
-// What Accelerate's ranks saw, rank by rank.
-Json recorded(const std::string& fault) {
-  std::ifstream in(std::string(std::getenv("ACCEL_SOURCE_DIR")) + "/properties/oracle/recorded/faults.jsonl");
-  for (std::string line; std::getline(in, line);) {
-    const auto json = Json::parse(line);
-    if (json.value("fault", "") == fault) return json["expected"];
-  }
-  throw Error("nothing is recorded of " + fault);
-}
 
 // What our ranks see, on simulated ranks; real Gloo ranks must see the same.
 template <typename Body>
@@ -42,16 +26,93 @@ auto seen_by_ranks(int num_ranks, AcceleratorOptions options, const Body& body) 
   return seen;
 }
 
-Ids ids_of(const at::Tensor& tensor) { return {tensor.const_data_ptr<std::int64_t>(), tensor.const_data_ptr<std::int64_t>() + tensor.numel()}; }
+// --- resuming in epoch 1, behind 2 of 6 batches, with objects made anew -----------------------------------------------
 
-template <typename Loader>
-Batches batches_of(Loader&& loader) {
-  Batches batches;
-  for (auto& batch : loader) for_each_tensor(batch, [&](const at::Tensor& tensor) { batches.push_back(ids_of(tensor)); });
-  return batches;
+struct Saved {
+  std::string loader;  // as it stands in a file
+  at::Tensor random_state;
+};
+
+struct ResumedRun {
+  std::vector<Batches> uninterrupted;  // by epoch
+  Batches resumed, next;
+  bool operator==(const ResumedRun&) const = default;
+};
+
+// A fresh start of the program: every object of every rank is new. `body(loader, rank)`.
+template <typename Body>
+auto start_program(Backend backend, bool use_seedable_sampler, const Body& body) {
+  return collect_ranks(backend, 2, [&](RankContext& rank) {
+    Accelerator accelerator({.dataloader_config = {.use_seedable_sampler = use_seedable_sampler}}, rank);
+    set_seed(7);
+    auto loader = accelerator.prepare(DataLoader(numbers(24), {.batch_size = 2, .shuffle = true}));
+    return body(loader, rank);
+  });
 }
 
-auto numbers(std::int64_t length) { return TensorDataset(at::arange(length)); }
+std::vector<ResumedRun> resume(Backend backend, bool use_seedable_sampler) {
+  auto runs = start_program(backend, use_seedable_sampler, [](auto& loader, RankContext&) {
+    ResumedRun run;
+    for (int epoch = 0; epoch < 3; ++epoch) run.uninterrupted.push_back(batches_of(loader));
+    return run;
+  });
+  const auto saved = start_program(backend, use_seedable_sampler, [](auto& loader, RankContext& rank) {
+    batches_of(loader);
+    auto batch = loader.begin();
+    ++batch;  // the loop holds its second batch
+    return Saved{pack(loader.state_dict()), rank.generator.get_state()};
+  });
+  const auto rest = start_program(backend, use_seedable_sampler, [&](auto& loader, RankContext& rank) {
+    loader.load_state_dict(unpack<Value>(saved[rank.rank].loader));
+    rank.generator.set_state(saved[rank.rank].random_state);
+    const auto resumed = batches_of(loader);
+    return std::pair(resumed, batches_of(loader));
+  });
+  for (std::size_t rank = 0; rank < runs.size(); ++rank) std::tie(runs[rank].resumed, runs[rank].next) = rest[rank];
+  return runs;
+}
+
+Batches tail_of(const Batches& epoch) { return {epoch.begin() + 2, epoch.end()}; }
+
+// Of the 24, what nobody reads in epoch 1: before the interruption or behind it.
+std::size_t num_never_read(const std::vector<ResumedRun>& runs) {
+  std::set<std::int64_t> read;
+  for (const auto& run : runs) {
+    for (int batch = 0; batch < 2; ++batch) read.insert(run.uninterrupted[1][batch].begin(), run.uninterrupted[1][batch].end());
+    for (const auto& batch : run.resumed) read.insert(batch.begin(), batch.end());
+  }
+  return 24 - read.size();
+}
+
+std::vector<ResumedRun> recorded_runs(const std::string& fault) {
+  std::vector<ResumedRun> runs;
+  for (const auto& rank : recorded(fault)) runs.push_back({rank["uninterrupted"], rank["resumed"], rank["next"]});
+  return runs;
+}
+
+void expect_that_only_ours_goes_on(const std::string& fault, bool use_seedable_sampler, int epoch_that_follows_theirs) {
+  const auto theirs = recorded_runs(fault), ours = resume(Backend::kSim, use_seedable_sampler);
+  EXPECT_EQ(ours, resume(Backend::kGlooThreads, use_seedable_sampler));
+  ASSERT_EQ(theirs.size(), 2U);
+  EXPECT_GT(num_never_read(theirs), 0U);
+  EXPECT_EQ(num_never_read(ours), 0U);
+  for (std::size_t rank = 0; rank < theirs.size(); ++rank) {
+    const auto& epochs = theirs[rank].uninterrupted;
+    EXPECT_EQ(theirs[rank].resumed, tail_of(epochs[0]));
+    EXPECT_EQ(theirs[rank].next, epochs[epoch_that_follows_theirs]);
+    EXPECT_EQ(ours[rank].uninterrupted, epochs);
+    EXPECT_EQ(ours[rank].resumed, tail_of(epochs[1]));
+    EXPECT_EQ(ours[rank].next, epochs[2]);
+  }
+}
+
+TEST(RecordedFaultsTest, R1ASeedableOrderIsResumedInEpochZeroThereAndInItsEpochHere) {
+  expect_that_only_ours_goes_on("R1_resume_with_seedable_sampler", /*use_seedable_sampler=*/true, /*epoch_that_follows_theirs=*/0);
+}
+
+TEST(RecordedFaultsTest, R2ADrawnOrderIsResumedInEpochZeroThereAndInItsEpochHere) {
+  expect_that_only_ours_goes_on("R2_resume_with_default_sampler", /*use_seedable_sampler=*/false, /*epoch_that_follows_theirs=*/1);
+}
 
 // --- accumulation ---------------------------------------------------------------------------------------------------
 
@@ -130,13 +191,6 @@ TEST(RecordedFaultsTest, R5ASamplerOfAnotherLengthCostsAcceleratesMetricsASample
   for (const auto& rank : ours) EXPECT_EQ(rank, Ids({9, 7, 5, 3, 1, 0, 2}));
 }
 
-struct NumberStream {
-  std::int64_t length = 0, place = 0;
-  [[nodiscard]] std::int64_t size() const { return length; }
-  void reset() { place = 0; }
-  std::optional<std::int64_t> next() { return place < length ? std::optional(place++) : std::nullopt; }
-};
-
 TEST(RecordedFaultsTest, R6OneDispatchedSampleLeavesAcceleratesRanksWithoutARowAndNotOurs) {
   const auto theirs = recorded("R6_stream_of_one_sample");
   for (const int rank : {0, 1}) EXPECT_EQ(theirs[rank]["batches"], Batches({{0}}));
@@ -147,126 +201,6 @@ TEST(RecordedFaultsTest, R6OneDispatchedSampleLeavesAcceleratesRanksWithoutARowA
     return std::pair(batches_of(loader), gathered_of(accelerator, loader));
   });
   for (const auto& rank : ours) EXPECT_EQ(rank, std::pair(Batches({{0}}), Ids({0})));
-}
-
-// --- sweeps over shards: the configurations of faults.py, through our loaders ----------------------------------------------
-
-// A rank that has no peers to talk to: loaders in order need none.
-class LoneRank {
- public:
-  LoneRank(int rank, int num_ranks) {
-    context_->rank = rank;
-    context_->world_size = num_ranks;
-  }
-  template <typename Dataset>
-  auto shard(Dataset dataset, DataLoaderOptions options, DataLoaderConfiguration config) {
-    return DataLoaderShard(DataLoader(std::move(dataset), std::move(options)), {.context = context_.get(), .config = std::move(config)});
-  }
-
- private:
-  std::unique_ptr<RankContext> context_ = make_single_rank();
-  RankScope scope_ = RankScope(*context_);
-};
-
-struct Shard {
-  std::int64_t length, batch_size;
-  int num_ranks;
-  bool split;
-};
-
-// Every shard of the sweep; `splits` says whether a batch size is cut over that many ranks too.
-template <typename Splits, typename Visit>
-void sweep(const Splits& splits, const Visit& visit) {
-  for (std::int64_t length = 0; length < 26; ++length) {
-    for (std::int64_t batch_size = 1; batch_size <= 6; ++batch_size) {
-      for (int num_ranks = 1; num_ranks <= 6; ++num_ranks) {
-        for (const bool split : {false, true}) {
-          if (!split || splits(batch_size, num_ranks)) visit(Shard{length, batch_size, num_ranks, split});
-        }
-      }
-    }
-  }
-}
-
-bool divides(std::int64_t batch_size, int num_ranks) { return batch_size % num_ranks == 0; }
-
-TEST(RecordedFaultsTest, R8AcceleratesShardsMiscountTheirBatchesAndOursNever) {
-  const auto theirs = recorded("R8_sweep_of_batch_sampler_shards").at(0);
-  EXPECT_EQ(theirs, Json({{"configurations", 5200}, {"wrong_lengths", 245}}));  // and no wrong contents
-  int configurations = 0, wrong_lengths = 0, wrong_contents = 0;
-  sweep(divides, [&](const Shard& shard) {
-    for (const int flags : {0, 1, 2, 3}) {
-      const bool even = (flags & 1) != 0, drop_last = (flags & 2) != 0;
-      ++configurations;
-      for (int rank = 0; rank < shard.num_ranks; ++rank) {
-        LoneRank lone(rank, shard.num_ranks);
-        auto loader = lone.shard(numbers(shard.length), {.batch_size = shard.batch_size, .drop_last = drop_last},
-                                 {.split_batches = shard.split, .even_batches = even});
-        const auto batches = batches_of(loader);
-        wrong_lengths += loader.size() != static_cast<std::int64_t>(batches.size());
-        wrong_contents += batches != accelerate_shards({shard.length, shard.batch_size, shard.num_ranks, rank, shard.split, even, drop_last});
-      }
-    }
-  });
-  EXPECT_EQ(configurations, 5200);
-  EXPECT_EQ(wrong_lengths, 0);
-  EXPECT_EQ(wrong_contents, 0);
-}
-
-// A batch of one sample cannot be cut, and is cut all the same.
-bool divides_or_is_one(std::int64_t batch_size, int num_ranks) { return batch_size == 1 || divides(batch_size, num_ranks); }
-
-template <typename Visit>
-void sweep_streams(const Visit& visit) {
-  sweep(divides_or_is_one, [&](const Shard& shard) {
-    for (const bool drop_last : {false, true}) visit(shard, drop_last);
-  });
-}
-
-auto stream_shard(LoneRank& lone, const Shard& shard, bool drop_last) {
-  return lone.shard(NumberStream{shard.length}, {.batch_size = shard.batch_size, .drop_last = drop_last},
-                    {.split_batches = shard.split, .dispatch_batches = false});
-}
-
-TEST(RecordedFaultsTest, R7AStreamOfSingleSamplesCutOverRanksIsSilentlyEmptyThereAndAnErrorHere) {
-  const auto theirs = recorded("R7_R9_sweep_of_iterable_shards").at(0);
-  EXPECT_EQ(theirs["split_of_batch_size_1"], 125);
-  EXPECT_EQ(theirs["empty"], 125);
-  EXPECT_FALSE(theirs.contains("empty_elsewhere"));
-  int refused = 0;
-  sweep_streams([&](const Shard& shard, bool drop_last) {
-    if (!shard.split || divides(shard.batch_size, shard.num_ranks) || shard.length == 0 || drop_last) return;
-    try {
-      LoneRank lone(0, shard.num_ranks);
-      const auto loader = stream_shard(lone, shard, drop_last);
-    } catch (const ArgumentError& error) {
-      EXPECT_THAT(error.what(), HasSubstr("split_batches: a batch of 1 does not divide"));
-      ++refused;
-    }
-  });
-  EXPECT_EQ(refused, 125);
-}
-
-TEST(RecordedFaultsTest, R9AcceleratesSplitStreamsMiscountTheirSamplesAndOursNeverTheirBatches) {
-  const auto theirs = recorded("R7_R9_sweep_of_iterable_shards").at(0);
-  EXPECT_EQ(theirs["configurations"], 2860);
-  EXPECT_EQ(theirs["wrong_lengths"], 1910);
-  EXPECT_FALSE(theirs.contains("wrong_lengths_without_split"));
-  int read = 0, wrong_lengths = 0, wrong_contents = 0;
-  sweep_streams([&](const Shard& shard, bool drop_last) {
-    if (shard.split && !divides(shard.batch_size, shard.num_ranks)) return;  // an error, see R7
-    ++read;
-    for (int rank = 0; rank < shard.num_ranks; ++rank) {
-      LoneRank lone(rank, shard.num_ranks);
-      auto loader = stream_shard(lone, shard, drop_last);
-      const auto batches = batches_of(loader);
-      wrong_lengths += loader.size() != static_cast<std::int64_t>(batches.size());
-      wrong_contents += batches != accelerate_shards({shard.length, shard.batch_size, shard.num_ranks, rank, shard.split, /*even_batches=*/true, drop_last});
-    }
-  });
-  EXPECT_EQ(read, 2860 - 2 * 26 * 5);
-  EXPECT_EQ(wrong_lengths, 0);
-  EXPECT_EQ(wrong_contents, 0);
 }
 
 }  // namespace

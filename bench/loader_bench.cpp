@@ -4,7 +4,7 @@
 //
 // read     samples per second of a prepared DataLoader over Fashion-MNIST, batch 32, shuffled, one rank, whole epochs;
 //          with --python beside what COMMAND (bench/torch_loader.py) prints of Python's torch DataLoader in the same run
-// resume   from asking for batch 500,000 of a map-style set, batch 32, to holding it; beside torch::randperm of the set
+// resume   from knowing the place behind 500,000 batches of 32 of a map-style set to holding the next; beside torch::randperm of it
 #include <torch/torch.h>
 
 #include <CLI/CLI.hpp>
@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -108,30 +109,58 @@ struct Resumed {
   std::int64_t num_read = 0;
 };
 
-Resumed resume(bool shuffle) {
+// From knowing the place to holding the next batch; `go_on(batches)` gives the loader whose next pass begins there.
+template <typename GoOn>
+Resumed resume(bool shuffle, const GoOn& go_on) {
   accel::Accelerator accelerator;
   const CountingSet set;
-  const auto batches = accelerator.prepare(accel::DataLoader(set, {.batch_size = kBatch, .shuffle = shuffle}));
+  auto batches = accelerator.prepare(accel::DataLoader(set, {.batch_size = kBatch, .shuffle = shuffle}));
   const auto start = Clock::now();
-  auto rest = accel::skip_first_batches(batches, kSkippedBatches);
+  auto rest = go_on(batches);
   auto first = rest.begin();
   const auto seconds = seconds_since(start);
-  if (!shuffle && (*first)[0].item<std::int64_t>() != kSkippedBatches * kBatch) throw accel::Error("the resumed pass starts at another batch");
+  const at::Tensor held = *first;
+  if (!shuffle && held[0].item<std::int64_t>() != kSkippedBatches * kBatch) throw accel::Error("the resumed pass starts at another batch");
   return {seconds, *set.num_read};
 }
 
+Resumed skip(bool shuffle) {
+  return resume(shuffle, [](auto& batches) { return accel::skip_first_batches(batches, kSkippedBatches); });
+}
+
+// The state of a loader that has handed out the skipped batches, as it stands in a file.
+std::string saved_state(bool shuffle) {
+  accel::Accelerator accelerator;
+  const auto batches = accelerator.prepare(accel::DataLoader(CountingSet(), {.batch_size = kBatch, .shuffle = shuffle}));
+  auto last = accel::skip_first_batches(batches, kSkippedBatches - 1).begin();
+  return accel::pack(batches.state_dict());
+}
+
+Resumed load(bool shuffle, const std::string& state) {
+  return resume(shuffle, [&](auto& batches) {
+    batches.load_state_dict(accel::unpack<accel::Value>(state));
+    return batches;
+  });
+}
+
 Json measure_resume(int rounds) {
-  const auto in_order = median_of(rounds, [] { return resume(false).seconds; });
   const auto permutation = median_of(rounds, [] {
     const auto start = Clock::now();
     torch::randperm(kSetSize, at::kLong);
     return seconds_since(start);
   });
-  const auto shuffled = median_of(rounds, [] { return resume(true).seconds; });
-  return {{"samples", kSetSize}, {"skipped_batches", kSkippedBatches}, {"in_order_ms", 1e3 * in_order}, {"shuffled_ms", 1e3 * shuffled},
-          {"randperm_ms", 1e3 * permutation}, {"shuffled_over_randperm", shuffled / permutation},
-          // The batch that is held, and the one behind it, which tells whether it is the last.
-          {"samples_read_in_order", resume(false).num_read}, {"samples_read_shuffled", resume(true).num_read}};
+  Json ways = Json::array();
+  for (const bool shuffle : {false, true}) {
+    const auto state = saved_state(shuffle);
+    const auto measure = [&](const char* way, const std::function<Resumed()>& go_on) {
+      const auto seconds = median_of(rounds, [&] { return go_on().seconds; });
+      // The batch that is held, and the one behind it, which tells whether it is the last.
+      ways.push_back({{"way", way}, {"shuffle", shuffle}, {"ms", 1e3 * seconds}, {"samples_read", go_on().num_read}, {"over_randperm", seconds / permutation}});
+    };
+    measure("skip_first_batches", [&] { return skip(shuffle); });
+    measure("load_state_dict", [&] { return load(shuffle, state); });
+  }
+  return {{"samples", kSetSize}, {"batches_behind", kSkippedBatches}, {"randperm_ms", 1e3 * permutation}, {"ways", ways}};
 }
 
 // --- output -----------------------------------------------------------------------------------------------------------
@@ -151,10 +180,12 @@ void print(const Json& result) {
                 reading["best_over_python"].get<double>());
   }
   const auto& resumed = result["resume"];
-  std::printf("\nresume at batch %lld of %lld samples: %.2f ms in order (%lld samples read), %.0f ms shuffled (%lld read), torch::randperm %.0f ms, ratio %.2f\n",
-              resumed["skipped_batches"].get<long long>(), resumed["samples"].get<long long>(), resumed["in_order_ms"].get<double>(),
-              resumed["samples_read_in_order"].get<long long>(), resumed["shuffled_ms"].get<double>(), resumed["samples_read_shuffled"].get<long long>(),
-              resumed["randperm_ms"].get<double>(), resumed["shuffled_over_randperm"].get<double>());
+  std::printf("\nresume at batch %lld of %lld samples; torch::randperm of them %.0f ms\n", resumed["batches_behind"].get<long long>(),
+              resumed["samples"].get<long long>(), resumed["randperm_ms"].get<double>());
+  for (const auto& way : resumed["ways"]) {
+    std::printf("%-20s %-10s %10.2f ms %8.3f randperms, %lld samples read\n", way["way"].get<std::string>().c_str(), way["shuffle"].get<bool>() ? "shuffled" : "in order",
+                way["ms"].get<double>(), way["over_randperm"].get<double>(), way["samples_read"].get<long long>());
+  }
 }
 
 }  // namespace

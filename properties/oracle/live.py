@@ -188,7 +188,7 @@ def compare_everything(report, arguments, rng):
     requests = [plan_requests.random_request(rng) for _ in range(arguments.requests)]
     numbers = random_number_requests(rng)
 
-    tests = [sys.executable, "-m", "unittest", "compare_test", "rank_group_test"]
+    tests = [sys.executable, "-m", "unittest", "compare_test", "plan_requests_test", "rank_group_test"]
     report.add("the scripts' own tests", run(tests, folder=HERE), [])
     say(f"{len(requests)} plan requests, {len(numbers)} sets of random numbers, {len(files)} experiments, known faults")
     jobs = [lambda: compare_plans(report, arguments, requests), lambda: compare_faults(report)]

@@ -1,12 +1,15 @@
-"""Compares accel with Hugging Face Accelerate, live: traces, plans and random numbers must be equal in every field.
+"""Compares accel with Hugging Face Accelerate, live: traces, plans and random numbers must be equal in every field, and the
+known faults must still be what was recorded of them.
 
 usage: live.py --bin FOLDER [--seed N] [--experiments N] [--requests N]     everything; `./dev test --oracle` does this
        live.py --bin FOLDER --experiment FILE [--ranks N]                   one trace
        live.py --bin FOLDER --request JSON                                  one plan
        live.py --bin FOLDER --numbers JSON [--ranks N]                      one set of random numbers
+       live.py --bin FOLDER --faults                                        the known faults
 The last line is "N passed, N failed"; exit 1 if any failed.
 """
 import argparse
+import functools
 import glob
 import json
 import os
@@ -23,6 +26,7 @@ import yaml
 
 import compare
 import experiments
+import faults
 import plan
 import plan_requests
 import rank_group
@@ -42,14 +46,14 @@ class Report:
         self._command = [sys.executable, os.path.relpath(__file__), "--bin", arguments.bin]
         self._lock = threading.Lock()
 
-    def add(self, what, difference, again):
+    def add(self, what, difference, again, sides="Accelerate and accel"):
         with self._lock:
             if difference is None:
                 self.passed += 1
                 return
             self.failed += 1
             if self.failed <= SHOWN_FAILURES:
-                print(f"FAILED {what} (Accelerate and accel): {difference}", flush=True)
+                print(f"FAILED {what} ({sides}): {difference}", flush=True)
                 print(f"       again: {shlex.join(self._command + again)}", flush=True)
 
 
@@ -105,6 +109,7 @@ def compare_plans(report, arguments, requests):
         compared = plan.DEFAULTS | request
         text = json.dumps(request)
         report.add("plan", compare.difference_of_plans(compared, theirs, our), ["--request", text])
+    say(f"compared {len(requests)} plans")
 
 
 def our_plans(arguments, requests):
@@ -132,6 +137,7 @@ def compare_numbers(report, arguments, requests, ranks):
             text, difference = json.dumps(request), failure or compare.difference_of_numbers(their, our)
             again = ["--numbers", text, "--ranks", str(ranks)]
             report.add(f"random numbers, {ranks} ranks, {backend}", difference, again)
+    say(f"compared {len(requests)} sets of random numbers on {ranks} ranks")
 
 
 def draw(arguments, folder, requests, ranks, backend):
@@ -156,6 +162,18 @@ def random_number_requests(rng):
     return [request(specific, seedable) for specific in (False, True) for seedable in (False, True) for _ in range(2)]
 
 
+# --- known faults ----------------------------------------------------------------------------------------------------
+
+
+def compare_faults(report):
+    """recorded_faults_test.cpp holds the records against ours; here they are held against Accelerate."""
+    lines = read_lines(os.path.join(HERE, "recorded", "faults.jsonl"))
+    recorded = {line["fault"]: line["expected"] for line in lines if "fault" in line}
+    for name, answer in faults.answers().items():
+        difference = None if answer == recorded.get(name) else f"{answer} and {recorded.get(name)}"
+        report.add(f"fault {name}", difference, ["--faults"], sides="Accelerate now and as recorded")
+
+
 # --- everything ------------------------------------------------------------------------------------------------------
 
 
@@ -170,16 +188,15 @@ def compare_everything(report, arguments, rng):
     requests = [plan_requests.random_request(rng) for _ in range(arguments.requests)]
     numbers = random_number_requests(rng)
 
-    report.add("the scripts' own tests", run([sys.executable, "-m", "unittest", "compare_test", "rank_group_test"], folder=HERE), [])
-    say(f"{len(requests)} plan requests")
-    compare_plans(report, arguments, requests)
-    say(f"{len(numbers)} sets of random numbers on {experiments.RANKS} ranks")
-    for ranks in experiments.RANKS:
-        compare_numbers(report, arguments, numbers, ranks)
-    say(f"{len(files)} experiments on {experiments.RANKS} ranks")
+    tests = [sys.executable, "-m", "unittest", "compare_test", "plan_requests_test", "rank_group_test"]
+    report.add("the scripts' own tests", run(tests, folder=HERE), [])
+    say(f"{len(requests)} plan requests, {len(numbers)} sets of random numbers, {len(files)} experiments, known faults")
+    jobs = [lambda: compare_plans(report, arguments, requests), lambda: compare_faults(report)]
+    for ranks in reversed(experiments.RANKS):
+        jobs.append(functools.partial(compare_numbers, report, arguments, numbers, ranks))
+        jobs.append(functools.partial(compare_traces, report, arguments, files, ranks))
     with ThreadPoolExecutor(2) as pool:  # so that one group of ranks computes while another starts or waits
-        for _ in pool.map(lambda ranks: compare_traces(report, arguments, files, ranks), reversed(experiments.RANKS)):
-            pass
+        list(pool.map(lambda job: job(), jobs))
 
 
 def say(text):
@@ -193,11 +210,12 @@ def parse():
     fresh = random.SystemRandom().randrange(1 << 31)
     parser.add_argument("--seed", type=int, default=os.environ.get("ACCEL_ORACLE_SEED") or fresh)
     parser.add_argument("--experiments", type=int, default=50)
-    parser.add_argument("--requests", type=int, default=1000)
+    parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--ranks", type=int)
     parser.add_argument("--experiment")
     parser.add_argument("--request", type=json.loads)
     parser.add_argument("--numbers", type=json.loads)
+    parser.add_argument("--faults", action="store_true")
     return parser.parse_args()
 
 
@@ -213,6 +231,8 @@ def main():
     elif arguments.numbers:
         for ranks in all_ranks:
             compare_numbers(report, arguments, [arguments.numbers], ranks)
+    elif arguments.faults:
+        compare_faults(report)
     else:
         say(f"seed {arguments.seed}; ACCEL_ORACLE_SEED={arguments.seed} repeats these comparisons")
         compare_everything(report, arguments, random.Random(arguments.seed))

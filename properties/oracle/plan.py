@@ -4,6 +4,8 @@ A rank of a group (rank_group.py): items are requests of `sim-run plan`, answers
 answer of them. Where Accelerate 1.15 has a known fault, the answer holds what follows from the source itself, and
 NOT_COMPARED where that does not say enough; what would hang is not run.
 """
+from concurrent.futures import ThreadPoolExecutor
+
 import rank_group
 
 NOT_COMPARED = "not compared"
@@ -35,12 +37,8 @@ def read_plan(request):
     keys = ("split_batches", "dispatch_batches", "even_batches", "use_seedable_sampler", "data_seed")
     accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(**{key: request[key] for key in keys}))
     set_seed(request["seed"])
-    options = {"batch_size": request["batch_size"], "drop_last": request["drop_last"]}
-    if request["iterable"]:
-        loader = torch.utils.data.DataLoader(Stream(), **options)
-    else:
-        loader = torch.utils.data.DataLoader(Numbers(), shuffle=request["shuffle"], **options)
-    loader = accelerator.prepare(loader)
+    options = {key: request[key] for key in ("batch_size", "drop_last", "shuffle")}
+    loader = accelerator.prepare(torch.utils.data.DataLoader(Stream() if request["iterable"] else Numbers(), **options))
     epochs = []
     for epoch in range(request["epochs"]):
         skips = epoch == 0 and request["skip_batches"] > 0
@@ -90,6 +88,11 @@ def issued(request, epoch):
     return max(0, kept(request) - (request["skip_batches"] * group_size(request) if epoch == 0 else 0))
 
 
+def is_refused(request):
+    """By torch's DataLoader itself."""
+    return request["batch_size"] < 1 or (request["iterable"] and request["shuffle"])
+
+
 def can_be_asked(request):
     """Over a map-style source the dispatcher of skip_first_batches skips batches of rank 0, not of every rank, fills up from
     the first batch that was not skipped, and raises if nothing is left."""
@@ -99,6 +102,8 @@ def can_be_asked(request):
 
 def known_answer(request):
     """The answer where Accelerate is not asked: it is wrong there, or hangs. None: ask it."""
+    if is_refused(request):
+        return None
     if request["split_batches"] and request["batch_size"] % request["ranks"] != 0:
         return {"error": "ValueError"}  # for batch size 1 Accelerate's check is passed, and the shards are empty
     torch_refuses = request["shuffle"] and request["length"] == 0
@@ -155,11 +160,15 @@ def answers(requests, timeout=30):
     """Accelerate's answers, in the order of the requests; each goes to a group of as many ranks as it asks for."""
     requests = [DEFAULTS | request for request in requests]
     found = [known_answer(request) for request in requests]
-    for ranks in sorted({request["ranks"] for request in requests}):
+
+    def ask(ranks):
         asked = [index for index, request in enumerate(requests) if request["ranks"] == ranks and found[index] is None]
         group = rank_group.walk(__file__, ranks, [requests[index] for index in asked], timeout)
         for index, of_ranks in zip(asked, group):
             found[index] = combine(requests[index], of_ranks)
+
+    with ThreadPoolExecutor(2) as pool:  # so that one group computes while another starts or waits
+        list(pool.map(ask, sorted({request["ranks"] for request in requests}, reverse=True)))
     return found
 
 

@@ -1,11 +1,13 @@
 """A group of Python processes, one per rank, that answers item after item under real Accelerate.
 
-Importing torch costs seconds, so one group walks through a whole list. A script of this folder is both sides: run as a
-rank it calls `serve(answer)`, and `walk(script, ranks, items)` starts that many of it and yields one answer per item.
-An item that hangs or kills its group costs `timeout` seconds; the next item goes to a fresh group.
+Importing torch costs seconds, so one group walks through a whole list, and its ranks are forks of one process that has
+imported it. A script of this folder is both sides: run as a rank it calls `serve(answer)`, and `walk(script, ranks, items)`
+starts that many of it and yields one answer per item. An item that hangs or kills its group costs `timeout` seconds; the next
+item goes to a fresh group.
 """
 import json
 import os
+import runpy
 import selectors
 import signal
 import socket
@@ -14,7 +16,7 @@ import sys
 import tempfile
 import time
 
-START_SECONDS = 180  # four processes that import torch on a busy machine
+START_SECONDS = 180  # torch is imported, perhaps on a busy machine
 
 
 # --- a rank ----------------------------------------------------------------------------------------------------------
@@ -59,7 +61,7 @@ def walk(script, ranks, items, timeout=60):
             file.writelines(json.dumps(item) + "\n" for item in items)
         done = 0
         while done < len(items):
-            group = _Group([sys.executable, script, path, str(done)], ranks, os.path.join(folder, "errors.txt"))
+            group = _Group([script, path, str(done)], ranks, os.path.join(folder, "errors.txt"))
             has_started = False
             try:
                 group.line(START_SECONDS)
@@ -84,21 +86,16 @@ class _Lost(Exception):
 class _Group:
     def __init__(self, command, ranks, errors):
         self._errors = errors
-        port = free_port()
-        self._processes = []
-        for rank in range(ranks):
-            with open(errors, "wb" if rank == 0 else "ab") as stderr:
-                self._processes.append(
-                    subprocess.Popen(
-                        command,
-                        env=environment_of(rank, ranks, port),
-                        stdin=subprocess.DEVNULL,
-                        stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
-                        stderr=stderr,
-                        start_new_session=True,
-                    )
-                )
-        self._output = self._processes[0].stdout
+        with open(errors, "wb") as stderr:
+            self._process = subprocess.Popen(
+                [sys.executable, __file__, str(ranks), *command],
+                env=dict(os.environ, OMP_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false", HF_HUB_OFFLINE="1"),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                start_new_session=True,
+            )
+        self._output = self._process.stdout
         self._text = b""
 
     def line(self, timeout):
@@ -120,31 +117,54 @@ class _Group:
             return " | ".join(line.strip() for line in file.read().strip().splitlines()[-3:])
 
     def end(self):
-        for process in self._processes:
-            try:
-                os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            process.wait()
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self._process.wait()
         self._output.close()
 
 
-def environment_of(rank, ranks, port):
-    """The variables of a launcher; one rank alone is a plain process."""
-    variables = dict(os.environ, OMP_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false", HF_HUB_OFFLINE="1")
-    if ranks > 1:
-        variables.update(
-            RANK=str(rank),
-            LOCAL_RANK=str(rank),
-            WORLD_SIZE=str(ranks),
-            LOCAL_WORLD_SIZE=str(ranks),
-            MASTER_ADDR="127.0.0.1",
-            MASTER_PORT=str(port),
-        )
-    return variables
+# --- the process that ranks are forked of ----------------------------------------------------------------------------
+
+
+def fork_ranks(ranks, command):
+    """Runs a script as that many ranks; only rank 0 has the standard output."""
+    import accelerate  # noqa: F401: once for all of them
+
+    sys.argv = command
+    port = free_port()
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for rank in range(ranks):
+        if os.fork() == 0:
+            if rank > 0:
+                os.dup2(nowhere, sys.stdout.fileno())
+            os.environ.update(variables_of(rank, ranks, port))
+            return runpy.run_path(command[0], run_name="__main__")
+    os.dup2(nowhere, sys.stdout.fileno())
+    for _ in range(ranks):
+        os.wait()
+
+
+def variables_of(rank, ranks, port):
+    """Those of a launcher; one rank alone is a plain process."""
+    if ranks == 1:
+        return {}
+    return {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
 
 
 def free_port():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
+
+
+if __name__ == "__main__":
+    fork_ranks(int(sys.argv[1]), sys.argv[2:])

@@ -2,11 +2,13 @@
 
 recorded/plans.jsonl            {"request", "expected"}: plan requests of 1 to 4 ranks, the answers of plan.py
 recorded/random_numbers.jsonl   {"ranks", "request", "expected"}: per rank the kinds of random_numbers.PORTABLE
+recorded/faults.jsonl           {"fault", "expected"}: what each rank saw of the known faults of faults.py
 """
 import json
 import os
 import random
 
+import faults
 import plan
 import plan_requests
 import random_numbers
@@ -53,6 +55,11 @@ def record_random_numbers():
     write("random_numbers.jsonl", lines)
 
 
+def record_faults():
+    write("faults.jsonl", ({"fault": name, "expected": answer} for name, answer in faults.answers().items()))
+
+
 if __name__ == "__main__":
     record_plans()
     record_random_numbers()
+    record_faults()

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "reference/data/shard_plan.hpp"
 #include "sim/programs/plan_request.hpp"
 
 /// The answers of `sim-run plan`.
@@ -19,5 +20,8 @@ std::vector<PlanEpoch> plan_by_loaders(const PlanRequest& request);
 
 /// The answer of the shard plan alone: an order of samples, and how it is cut. No rank runs.
 std::vector<PlanEpoch> plan_by_shards(const PlanRequest& request);
+
+/// How an epoch's order is cut over the request's ranks, where they all read; a dispatched step has the same size.
+ShardPlan shard_plan_of(const PlanRequest& request);
 
 }  // namespace accel::programs

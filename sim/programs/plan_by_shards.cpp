@@ -4,7 +4,6 @@
 
 #include "reference/data/dispatch_plan.hpp"
 #include "reference/data/loader_core.hpp"
-#include "reference/data/shard_plan.hpp"
 #include "sim/programs/data_plan.hpp"
 
 namespace accel::programs {
@@ -59,8 +58,7 @@ class EpochOrders {
 };
 
 std::vector<PlannedStep> sharded_steps(const PlanRequest& request) {
-  const auto plan = plan_shards({.num_samples = request.length, .batch_size = request.batch_size, .num_ranks = request.ranks,
-                                 .split_batches = request.split_batches, .even_batches = request.even_batches || request.iterable, .drop_last = request.drop_last});
+  const auto plan = shard_plan_of(request);
   std::vector<PlannedStep> steps(plan.num_batches(0));
   for (std::size_t step = 0; step < steps.size(); ++step) {
     const auto place = static_cast<std::int64_t>(step);
@@ -72,9 +70,7 @@ std::vector<PlannedStep> sharded_steps(const PlanRequest& request) {
 }
 
 std::vector<PlannedStep> dispatched_steps(const PlanRequest& request) {
-  const auto whole = plan_shards({.num_samples = request.length, .batch_size = request.batch_size, .num_ranks = request.ranks,
-                                  .split_batches = request.split_batches, .drop_last = request.drop_last});
-  const auto rows_per_step = whole.total_batch_size();
+  const auto rows_per_step = shard_plan_of(request).total_batch_size();
   const auto num_rows = request.drop_last ? request.length / rows_per_step * rows_per_step : request.length;
   std::vector<PlannedStep> steps;
   for (std::int64_t begin = 0; begin < num_rows; begin += rows_per_step) {
@@ -112,6 +108,11 @@ PlanEpoch epoch_of(const std::vector<PlannedStep>& steps, const std::vector<std:
 }
 
 }  // namespace
+
+ShardPlan shard_plan_of(const PlanRequest& request) {
+  return plan_shards({.num_samples = request.length, .batch_size = request.batch_size, .num_ranks = request.ranks, .split_batches = request.split_batches,
+                      .even_batches = request.fills_up(), .drop_last = request.drop_last});
+}
 
 std::vector<PlanEpoch> plan_by_shards(const PlanRequest& request) {
   const auto steps = request.dispatches() ? dispatched_steps(request) : sharded_steps(request);

@@ -1,5 +1,7 @@
 #include "sim/programs/plan_command.hpp"
 
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <fstream>
@@ -8,6 +10,7 @@
 
 #include "reference/core/errors.hpp"
 #include "sim/programs/data_plan.hpp"
+#include "sim/programs/plan_options.hpp"
 #include "sim/programs/plan_picture.hpp"
 
 namespace accel::programs {
@@ -47,7 +50,8 @@ int answer_file(const std::string& path) {
 }
 
 int answer_flags(const PlanArguments& arguments) {
-  check_plan_request(arguments.request);
+  const auto problems = problems_of(arguments.request);
+  check_config(problems.empty(), "{}", fmt::join(problems, "; "));
   std::vector<PlanEpoch> epochs;
   try {
     epochs = answer_plan(arguments.request);
@@ -70,20 +74,10 @@ int plan_main(int argc, char** argv) {
   PlanArguments arguments;
   auto& request = arguments.request;
   CLI::App app("Says which sample every rank reads, step by step; runs no model.", "sim-run plan");
-  auto* length = app.add_option("--length", request.length, "Number of samples; sample i is the number i");
-  auto* batch_size = app.add_option("--batch-size", request.batch_size, "Samples of a batch");
+  add_loader_options(app, request);
   auto* ranks = app.add_option("--ranks", request.ranks, "Number of ranks");
-  const std::vector<CLI::Option*> required{length, batch_size, ranks};
-  app.add_flag("--iterable", request.iterable, "A stream of no known length");
-  app.add_flag("--drop-last", request.drop_last, "Drop the last batch if it is short");
-  app.add_flag("--shuffle", request.shuffle, "Shuffle every epoch");
-  app.add_option("--seed", request.seed, "Given to set_seed")->capture_default_str();
-  app.add_option("--data-seed", request.data_seed, "Of the seedable sampler");
+  const std::vector<CLI::Option*> required{app.get_option("--length"), app.get_option("--batch-size"), ranks};
   app.add_option("--epochs", request.epochs, "Number of epochs")->capture_default_str();
-  app.add_flag("--split-batches", request.split_batches, "Cut one batch over the ranks");
-  app.add_flag("--even-batches,!--no-even-batches", request.even_batches, "Fill up, so that every rank has as many batches (default)");
-  app.add_option("--dispatch-batches", request.dispatch_batches, "true: rank 0 reads for all; false: every rank reads");
-  app.add_flag("--use-seedable-sampler,!--no-use-seedable-sampler", request.use_seedable_sampler, "The order is a function of seed and epoch");
   app.add_option("--skip-batches", request.skip_batches, "skip_first_batches, in the first epoch")->capture_default_str();
   app.add_flag("--json", arguments.json, "JSON instead of a table");
   app.add_option("--plot", arguments.plot_file, "Draw the plan into this SVG file");

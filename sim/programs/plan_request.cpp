@@ -9,11 +9,10 @@
 #include "sim/programs/json_reader.hpp"
 
 namespace accel::programs {
-namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::vector<std::string> impossible_numbers(const PlanRequest& request) {
+std::vector<std::string> problems_of(const PlanRequest& request) {
   std::vector<std::string> problems;
   const auto at_least = [&](const char* key, std::int64_t value, std::int64_t least) {
     if (value < least) problems.push_back(fmt::format("{}: expected {} or more, got {}", key, least, value));
@@ -25,8 +24,6 @@ std::vector<std::string> impossible_numbers(const PlanRequest& request) {
   if (request.ranks > sim::World::kMaxRanks) problems.push_back(fmt::format("ranks: expected at most {}, got {}", sim::World::kMaxRanks, request.ranks));
   return problems;
 }
-
-}  // namespace
 
 PlanRequest read_plan_request(const std::string& text) {
   const auto json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -48,14 +45,9 @@ PlanRequest read_plan_request(const std::string& text) {
   reader.read("use_seedable_sampler", request.use_seedable_sampler);
   reader.read("skip_batches", request.skip_batches);
   auto problems = reader.problems();
-  for (auto& problem : impossible_numbers(request)) problems.push_back(std::move(problem));
+  for (auto& problem : problems_of(request)) problems.push_back(std::move(problem));
   check_config(problems.empty(), "{}", fmt::join(problems, "; "));
   return request;
-}
-
-void check_plan_request(const PlanRequest& request) {
-  const auto problems = impossible_numbers(request);
-  check_config(problems.empty(), "{}", fmt::join(problems, "; "));
 }
 
 Json to_json(const std::vector<PlanEpoch>& epochs) {

@@ -24,6 +24,8 @@ struct PlanRequest {
   std::int64_t skip_batches = 0;  ///< skip_first_batches, in the first epoch only
 
   [[nodiscard]] bool dispatches() const { return dispatch_batches.value_or(iterable); }
+  /// Whether a short last step is filled up, where every rank reads: a stream's always is.
+  [[nodiscard]] bool fills_up() const { return even_batches || iterable; }
   /// Whether metrics are gathered: else ranks may differ in their number of steps.
   [[nodiscard]] bool gathers() const { return even_batches || ranks == 1 || dispatch_batches.value_or(false); }
 };
@@ -41,8 +43,8 @@ struct PlanEpoch {
 
 /// Throws ConfigError with all problems: no JSON, no object, unknown or missing keys, wrong types, impossible numbers.
 PlanRequest read_plan_request(const std::string& json);
-/// The same checks for a request made by hand.
-void check_plan_request(const PlanRequest& request);
+/// What is impossible about the numbers of a request made by hand, one line each.
+std::vector<std::string> problems_of(const PlanRequest& request);
 
 nlohmann::ordered_json to_json(const std::vector<PlanEpoch>& epochs);
 

@@ -1,11 +1,13 @@
-// What the README shows is what the tests run.
+// What the README shows is what the tests run, and what the table of differences names is there.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <regex>
+#include <sstream>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -37,22 +39,74 @@ TEST(ReadmeTest, FilesItPointsToAreThere) {
   EXPECT_GT(links, 5);
 }
 
-TEST(DifferencesTest, EveryTestThatTheTableNamesExists) {
-  const auto table = text_of("reports/differences.md");
-  std::string tests;
+// --- the table of differences ------------------------------------------------------------------------------------------
+
+using Cells = std::vector<std::string>;
+
+// Rows are written `| a | b |`.
+Cells cells_of(const std::string& row) {
+  Cells cells;
+  for (std::size_t begin = 2, end = 0; (end = row.find(" |", begin)) != std::string::npos; begin = end + 3) cells.push_back(row.substr(begin, end - begin));
+  return cells;
+}
+
+std::vector<Cells> rows_of(const std::string& markdown) {
+  std::vector<Cells> rows;
+  std::istringstream lines(markdown);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("| ", 0) == 0) rows.push_back(cells_of(line));
+  }
+  return rows;
+}
+
+bool is_thread(const std::string& cell) {
+  static const std::regex threads(R"(-|((PR )?[\w-]+#\d+|R[1-9])(, ((PR )?[\w-]+#\d+|R[1-9]))*)");
+  return std::regex_match(cell, threads);
+}
+
+// The tests that a cell names and no source has; "no test" if it names none.
+std::vector<std::string> missing_tests(const std::string& cell, const std::string& sources) {
+  static const std::regex name(R"(`(\w+)\.(\w+)`)");
+  std::vector<std::string> missing;
+  int named = 0;
+  for (std::sregex_iterator match(cell.begin(), cell.end(), name), none; match != none; ++match, ++named) {
+    if (sources.find((*match)[1].str() + ", " + (*match)[2].str() + ")") == std::string::npos) missing.push_back((*match)[0]);
+  }
+  if (named == 0) missing.emplace_back("no test");
+  return missing;
+}
+
+std::string sources_of_tests() {
+  std::string sources;
   for (const auto* top : {"tests", "properties"}) {
     for (const auto& entry : fs::recursive_directory_iterator(source_dir() / top)) {
-      if (entry.path().extension() == ".cpp") tests += text_of(fs::relative(entry.path(), source_dir()));
+      if (entry.path().extension() == ".cpp") sources += text_of(fs::relative(entry.path(), source_dir()));
     }
   }
-  static const std::regex name(R"(`(\w+)\.(\w+)`)");
-  int named = 0;
-  for (std::sregex_iterator match(table.begin(), table.end(), name), none; match != none; ++match) {
-    if ((*match)[1].str().find("Test") == std::string::npos && (*match)[1].str().find("Laws") == std::string::npos) continue;
-    ++named;
-    EXPECT_NE(tests.find((*match)[1].str() + ", " + (*match)[2].str()), std::string::npos) << (*match)[0];
+  return sources;
+}
+
+TEST(DifferencesTest, EveryRowNamesItsThreadAndTestsThatExist) {
+  const auto rows = rows_of(text_of("reports/differences.md"));
+  const auto sources = sources_of_tests();
+  ASSERT_GT(rows.size(), 20U);
+  EXPECT_EQ(rows[0], Cells({"Subject", "Accelerate 1.15", "accel", "Thread", "Test"}));
+  for (std::size_t row = 1; row < rows.size(); ++row) {
+    ASSERT_EQ(rows[row].size(), rows[0].size()) << ::testing::PrintToString(rows[row]);
+    for (const auto& cell : rows[row]) EXPECT_FALSE(cell.empty()) << rows[row][0];
+    EXPECT_TRUE(is_thread(rows[row][3])) << rows[row][0] << ": " << rows[row][3];
+    EXPECT_EQ(missing_tests(rows[row][4], sources), std::vector<std::string>()) << rows[row][0];
   }
-  EXPECT_GT(named, 5);
+}
+
+TEST(DifferencesTest, ARowThatLacksSomethingIsNoticed) {
+  EXPECT_EQ(rows_of("| `a|b` | c |  | - |\ntext\n"), std::vector<Cells>({{"`a|b`", "c", "", "-"}}));
+  for (const auto* thread : {"-", "A#1", "PR A#1, R2", "sentence-transformers#3946"}) EXPECT_TRUE(is_thread(thread)) << thread;
+  for (const auto* thread : {"", "A#", "#1", "R10", "A#1 R2", "A#1, "}) EXPECT_FALSE(is_thread(thread)) << thread;
+  const std::string sources = "TEST(ATest, Is) TEST_P(BTest, IsNot)";
+  EXPECT_TRUE(missing_tests("`ATest.Is`, `BTest.IsNot`", sources).empty());
+  EXPECT_EQ(missing_tests("`ATest.Is`, `ATest.I`", sources), std::vector<std::string>{"`ATest.I`"});
+  EXPECT_EQ(missing_tests("a test", sources), std::vector<std::string>{"no test"});
 }
 
 }  // namespace

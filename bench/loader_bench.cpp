@@ -1,0 +1,213 @@
+// The loader alone: how fast it reads, and how fast it goes on inside an epoch.
+//
+//   loader_bench [--out FILE.json] [--rounds N] [--data-dir DIR] [--python COMMAND]
+//
+// read     samples per second of a prepared DataLoader over Fashion-MNIST, batch 32, shuffled, one rank, whole epochs;
+//          with --python beside what COMMAND (bench/torch_loader.py) prints of Python's torch DataLoader in the same run
+// resume   from knowing the place behind 500,000 batches of 32 of a map-style set to holding the next; beside torch::randperm of it
+#include <torch/torch.h>
+
+#include <CLI/CLI.hpp>
+#include <accel/accel.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "sim/programs/fashion_mnist.hpp"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::ordered_json;
+
+constexpr std::int64_t kBatch = 32;
+constexpr std::int64_t kSkippedBatches = 500'000;
+constexpr std::int64_t kSetSize = kSkippedBatches * kBatch + 100 * kBatch;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+template <typename Measure>
+double median_of(int rounds, const Measure& measure) {
+  measure();  // to warm up
+  std::vector<double> values;
+  for (int round = 0; round < rounds; ++round) values.push_back(measure());
+  return median(values);
+}
+
+// --- read -------------------------------------------------------------------------------------------------------------
+
+double samples_per_second(const accel::programs::LabelledImages& data, int workers) {
+  accel::Accelerator accelerator;
+  auto batches = accelerator.prepare(
+      accel::DataLoader(accel::TensorDataset(data.images, data.labels), {.batch_size = kBatch, .shuffle = true, .num_workers = workers}));
+  std::int64_t samples = 0;
+  const auto start = Clock::now();
+  for (auto& [images, labels] : batches) samples += labels.size(0);
+  return static_cast<double>(samples) / seconds_since(start);
+}
+
+// What the command prints of Python's loader: [{"dataset", "workers", "samples_per_second"}].
+Json ask_python(const std::string& command) {
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
+  std::string text;
+  char piece[4096];
+  while (pipe && std::fgets(piece, sizeof piece, pipe.get()) != nullptr) text += piece;
+  auto rows = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!rows.is_array() || rows.empty()) throw accel::Error("--python: '" + command + "' printed no numbers");
+  return rows;
+}
+
+double rate_of(const Json& row) { return row["samples_per_second"].get<double>(); }
+
+Json measure_reading(const std::string& data_dir, int rounds, const std::string& python) {
+  const auto data = accel::programs::load_fashion_mnist(data_dir, std::nullopt, /*eval_limit=*/1);
+  Json rows = Json::array();
+  double best = 0, with_one_worker = 0;
+  for (const int workers : {0, 1, 2, 4}) {
+    const auto rate = median_of(rounds, [&] { return samples_per_second(data->train, workers); });
+    rows.push_back({{"workers", workers}, {"samples_per_second", rate}});
+    best = std::max(best, rate);
+    if (workers == 1) with_one_worker = rate;
+  }
+  Json result = {{"batch", kBatch}, {"accel", rows}, {"python", "not measured"}};
+  if (python.empty()) return result;
+  result["python"] = ask_python(python);
+  double python_best = 0, stock = 0;
+  for (const auto& row : result["python"]) {
+    python_best = std::max(python_best, rate_of(row));
+    if (row["dataset"] == "TensorDataset" && row["workers"] == 1) stock = rate_of(row);
+  }
+  result["one_worker_over_python"] = with_one_worker / stock;
+  result["best_over_python"] = best / python_best;
+  return result;
+}
+
+// --- resume -----------------------------------------------------------------------------------------------------------
+
+// Sample i is the number i; counts what is read.
+struct CountingSet {
+  std::shared_ptr<std::int64_t> num_read = std::make_shared<std::int64_t>(0);
+  [[nodiscard]] std::int64_t size() const { return kSetSize; }
+  [[nodiscard]] at::Tensor get(std::int64_t index) const {
+    ++*num_read;
+    return at::scalar_tensor(index, at::kLong);
+  }
+};
+
+struct Resumed {
+  double seconds = 0;
+  std::int64_t num_read = 0;
+};
+
+// From knowing the place to holding the next batch; `go_on(batches)` gives the loader whose next pass begins there.
+template <typename GoOn>
+Resumed resume(bool shuffle, const GoOn& go_on) {
+  accel::Accelerator accelerator;
+  const CountingSet set;
+  auto batches = accelerator.prepare(accel::DataLoader(set, {.batch_size = kBatch, .shuffle = shuffle}));
+  const auto start = Clock::now();
+  auto rest = go_on(batches);
+  auto first = rest.begin();
+  const auto seconds = seconds_since(start);
+  const at::Tensor held = *first;
+  if (!shuffle && held[0].item<std::int64_t>() != kSkippedBatches * kBatch) throw accel::Error("the resumed pass starts at another batch");
+  return {seconds, *set.num_read};
+}
+
+Resumed skip(bool shuffle) {
+  return resume(shuffle, [](auto& batches) { return accel::skip_first_batches(batches, kSkippedBatches); });
+}
+
+// The state of a loader that has handed out the skipped batches, as it stands in a file.
+std::string saved_state(bool shuffle) {
+  accel::Accelerator accelerator;
+  const auto batches = accelerator.prepare(accel::DataLoader(CountingSet(), {.batch_size = kBatch, .shuffle = shuffle}));
+  auto last = accel::skip_first_batches(batches, kSkippedBatches - 1).begin();
+  return accel::pack(batches.state_dict());
+}
+
+Resumed load(bool shuffle, const std::string& state) {
+  return resume(shuffle, [&](auto& batches) {
+    batches.load_state_dict(accel::unpack<accel::Value>(state));
+    return batches;
+  });
+}
+
+Json measure_resume(int rounds) {
+  const auto permutation = median_of(rounds, [] {
+    const auto start = Clock::now();
+    torch::randperm(kSetSize, at::kLong);
+    return seconds_since(start);
+  });
+  Json ways = Json::array();
+  for (const bool shuffle : {false, true}) {
+    const auto state = saved_state(shuffle);
+    const auto measure = [&](const char* way, const std::function<Resumed()>& go_on) {
+      const auto seconds = median_of(rounds, [&] { return go_on().seconds; });
+      // The batch that is held, and the one behind it, which tells whether it is the last.
+      ways.push_back({{"way", way}, {"shuffle", shuffle}, {"ms", 1e3 * seconds}, {"samples_read", go_on().num_read}, {"over_randperm", seconds / permutation}});
+    };
+    measure("skip_first_batches", [&] { return skip(shuffle); });
+    measure("load_state_dict", [&] { return load(shuffle, state); });
+  }
+  return {{"samples", kSetSize}, {"batches_behind", kSkippedBatches}, {"randperm_ms", 1e3 * permutation}, {"ways", ways}};
+}
+
+// --- output -----------------------------------------------------------------------------------------------------------
+
+void print(const Json& result) {
+  const auto& reading = result["read"];
+  std::printf("%-44s %8s %16s\n", "Fashion-MNIST, batch 32, shuffled", "workers", "samples/s");
+  for (const auto& row : reading["accel"]) std::printf("%-44s %8d %16.0f\n", "accel::DataLoader", row["workers"].get<int>(), rate_of(row));
+  if (reading["python"].is_string()) {
+    std::printf("%-44s %25s\n", "torch.utils.data.DataLoader", "not measured");
+  } else {
+    for (const auto& row : reading["python"]) {
+      const auto name = "torch DataLoader, " + row["dataset"].get<std::string>();
+      std::printf("%-44s %8d %16.0f\n", name.c_str(), row["workers"].get<int>(), rate_of(row));
+    }
+    std::printf("one worker: %.1f times TensorDataset with one; best: %.1f times the best\n", reading["one_worker_over_python"].get<double>(),
+                reading["best_over_python"].get<double>());
+  }
+  const auto& resumed = result["resume"];
+  std::printf("\nresume at batch %lld of %lld samples; torch::randperm of them %.0f ms\n", resumed["batches_behind"].get<long long>(),
+              resumed["samples"].get<long long>(), resumed["randperm_ms"].get<double>());
+  for (const auto& way : resumed["ways"]) {
+    std::printf("%-20s %-10s %10.2f ms %8.3f randperms, %lld samples read\n", way["way"].get<std::string>().c_str(), way["shuffle"].get<bool>() ? "shuffled" : "in order",
+                way["ms"].get<double>(), way["over_randperm"].get<double>(), way["samples_read"].get<long long>());
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Measures the loader alone.", "loader_bench");
+  std::string out, python, data_dir = "/usr/share/datasets/fashion-mnist";
+  int rounds = 5;
+  app.add_option("--out", out, "Write the numbers to this file, as JSON");
+  app.add_option("--rounds", rounds, "Of each measurement; the median counts")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--data-dir", data_dir, "Fashion-MNIST")->capture_default_str();
+  app.add_option("--python", python, "Command that measures Python's loader and prints its numbers");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    const auto context = accel::make_single_rank();
+    context->num_threads = 1;
+    const accel::RankScope scope(*context);
+    const Json result = {{"read", measure_reading(data_dir, rounds, python)}, {"resume", measure_resume(rounds)}};
+    print(result);
+    if (!out.empty()) std::ofstream(out) << result.dump(2) << '\n';
+  } catch (const std::exception& error) {
+    std::cerr << "loader_bench: " << error.what() << std::endl;
+    return 1;
+  }
+}

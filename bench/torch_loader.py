@@ -1,0 +1,58 @@
+"""Samples per second of Python's torch DataLoader over Fashion-MNIST, batch 32, shuffled: what loader_bench --python asks.
+
+Prints [{"dataset", "workers", "samples_per_second"}]. Datasets: torch's TensorDataset, sample by sample; one whose
+__getitems__ gives a list of samples, put together by default_collate; one whose __getitems__ gives a whole batch.
+"""
+import json
+import os
+import statistics
+import sys
+import time
+import warnings
+
+import torch
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../properties/oracle"))
+import train
+
+BATCH, ROUNDS = 32, 3
+
+
+class Samples(torch.utils.data.TensorDataset):
+    def __getitems__(self, indices):
+        return list(zip(*(tensor[indices] for tensor in self.tensors)))
+
+
+class Batches(torch.utils.data.TensorDataset):
+    def __getitems__(self, indices):
+        return tuple(tensor[indices] for tensor in self.tensors)
+
+
+def samples_per_second(dataset, workers):
+    options = {"collate_fn": lambda batch: batch} if isinstance(dataset, Batches) else {}
+    loader = torch.utils.data.DataLoader(dataset, batch_size=BATCH, shuffle=True, num_workers=workers, **options)
+    samples, started = 0, time.perf_counter()
+    for _, labels in loader:
+        samples += len(labels)
+    return samples / (time.perf_counter() - started)
+
+
+def main():
+    warnings.simplefilter("ignore")  # more workers than cores
+    torch.set_num_threads(1)  # as the other side; on few cores more of them are slower here
+    tensors = train.load(train.DATA_DIR, "train", None).tensors
+    datasets = {
+        "TensorDataset": torch.utils.data.TensorDataset(*tensors),
+        "__getitems__ of samples": Samples(*tensors),
+        "__getitems__ of a batch": Batches(*tensors),
+    }
+    rows = []
+    for name, dataset in datasets.items():
+        for workers in (0, 1, 2, 4):
+            rate = statistics.median(samples_per_second(dataset, workers) for _ in range(ROUNDS))
+            rows.append({"dataset": name, "workers": workers, "samples_per_second": rate})
+    print(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main()

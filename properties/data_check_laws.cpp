@@ -1,0 +1,118 @@
+// What `accel data-check` counts is what the loaders do, and what it advises helps.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "reference/core/errors.hpp"
+#include "sim/programs/data_check.hpp"
+#include "sim/programs/data_plan.hpp"
+#include "tests/support/property.hpp"
+
+namespace accel::testing {
+namespace {
+
+using programs::PlanRequest;
+
+std::string describe(const PlanRequest& r) {
+  return fmt::format("length {}, batch {}, ranks {}, iterable {}, drop_last {}, split {}, even {}, dispatch {}", r.length, r.batch_size, r.ranks, r.iterable,
+                     r.drop_last, r.split_batches, r.even_batches, r.dispatches());
+}
+
+rc::Gen<PlanRequest> loader_request(int max_ranks) {
+  return rc::gen::exec([max_ranks] {
+    PlanRequest r;
+    r.ranks = *rc::gen::inRange(1, max_ranks + 1);
+    r.split_batches = *rc::gen::arbitrary<bool>();
+    r.batch_size = *rc::gen::inRange<std::int64_t>(1, 6) * (r.split_batches ? r.ranks : 1);
+    r.length = *rc::gen::inRange<std::int64_t>(0, 3 * r.batch_size * (r.split_batches ? 1 : r.ranks) + 2);
+    r.iterable = *rc::gen::inRange(0, 3) == 0;
+    r.drop_last = *rc::gen::arbitrary<bool>();
+    r.even_batches = *rc::gen::arbitrary<bool>();
+    const auto dispatch = *rc::gen::inRange(0, 3);
+    if (dispatch < 2) r.dispatch_batches = dispatch == 1;
+    return r;
+  });
+}
+
+// The same numbers, counted from every rank's lists of samples.
+void expect_counts_of(const programs::PlanEpoch& epoch, const PlanRequest& request) {
+  std::vector<std::int64_t> steps;
+  for (const auto& batches : epoch.ranks) steps.push_back(static_cast<std::int64_t>(batches.size()));
+  const auto [least, most] = std::minmax_element(steps.begin(), steps.end());
+  const auto counts = programs::count_epoch(request);
+  RC_ASSERT(counts.steps_min == *least);
+  RC_ASSERT(counts.steps_max == *most);
+  RC_ASSERT(counts.ranks_with_most_steps == std::count(steps.begin(), steps.end(), *most));
+  RC_ASSERT(counts.ranks_without_batch == std::count(steps.begin(), steps.end(), 0));
+  RC_ASSERT(counts.duplicated == static_cast<std::int64_t>(epoch.duplicated.size()));
+  RC_ASSERT(counts.dropped == static_cast<std::int64_t>(epoch.dropped.size()));
+  std::vector<std::int64_t> last_batches;
+  std::int64_t first_step = 0;
+  for (const auto& batches : epoch.ranks) {
+    if (!batches.empty()) first_step += static_cast<std::int64_t>(batches.front().size());
+    if (*most > 0 && static_cast<std::int64_t>(batches.size()) == *most) last_batches.push_back(static_cast<std::int64_t>(batches.back().size()));
+  }
+  if (*least > 1) RC_ASSERT(counts.samples_per_step == first_step);
+  if (last_batches.empty()) return;
+  RC_ASSERT(counts.shortest_batch == *std::min_element(last_batches.begin(), last_batches.end()));
+  RC_ASSERT(counts.longest_batch == *std::max_element(last_batches.begin(), last_batches.end()));
+}
+
+TEST(DataCheckLaws, CountsAreThoseOfTheLoaders) {
+  expect_property(150, [] {
+    const auto request = *loader_request(5);
+    RC_LOG(describe(request));
+    expect_counts_of(programs::answer_plan(request).front(), request);
+  });
+}
+
+TEST(DataCheckLaws, CountsAreThoseOfThePlanOnMoreRanksThanTheLoadersRun) {
+  expect_property(100, [] {
+    auto request = *loader_request(12);
+    const auto of_rank = request.split_batches ? request.batch_size / request.ranks : request.batch_size;
+    request.ranks += programs::kMaxPlanLoaders;
+    request.batch_size = request.split_batches ? of_rank * request.ranks : of_rank;
+    request.length = *rc::gen::inRange<std::int64_t>(0, 3 * request.batch_size * (request.split_batches ? 1 : request.ranks) + 2);
+    RC_LOG(describe(request));
+    expect_counts_of(programs::answer_plan(request).front(), request);
+  });
+}
+
+bool has_findings_with(PlanRequest request, std::int64_t batch_size) {
+  request.batch_size = batch_size;
+  return programs::has_findings({programs::check_loader("loader", request, {request.ranks})});
+}
+
+TEST(DataCheckLaws, TheBatchSizeThatItAdvisesLeavesNothingToFindAndIsMissedNowhere) {
+  expect_property(1000, [] {
+    const auto request = *loader_request(8);
+    RC_PRE(request.length > 0);
+    RC_LOG(describe(request));
+    const auto advised = programs::even_batch_size(request);
+    if (advised) RC_ASSERT(!has_findings_with(request, *advised));
+    const auto unit = request.split_batches ? request.ranks : 1;
+    for (auto size = (request.batch_size / unit + 1) / 2; size <= 2 * (request.batch_size / unit); ++size) {
+      const auto step = size * request.ranks;
+      if (request.length % step == 0) RC_ASSERT(advised.has_value());
+    }
+  });
+}
+
+TEST(DataCheckLaws, EvenBatchesAndItsOppositesHealWhatTheyAreAdvisedFor) {
+  expect_property(1000, [] {
+    const auto request = *loader_request(8);
+    RC_LOG(describe(request));
+    const auto counts = programs::count_epoch(request);
+    auto changed = request;
+    changed.even_batches = true;
+    const auto even = programs::count_epoch(changed);
+    RC_ASSERT(!even.has_uneven_steps() && even.shortest_batch == even.longest_batch);
+    changed = request;
+    changed.drop_last = !request.drop_last;
+    if (counts.duplicated > 0) RC_ASSERT(programs::count_epoch(changed).duplicated == 0);
+    if (counts.dropped > 0) RC_ASSERT(programs::count_epoch(changed).dropped == 0);
+  });
+}
+
+}  // namespace
+}  // namespace accel::testing

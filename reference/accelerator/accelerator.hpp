@@ -71,7 +71,7 @@ class Accelerator {
   [[nodiscard]] RankContext& context() const { return *context_; }
   [[nodiscard]] bool optimizer_step_was_skipped() const;
   [[nodiscard]] const DataLoaderConfiguration& dataloader_config() const { return options_.dataloader_config; }
-  [[nodiscard]] bool split_batches() const { return options_.dataloader_config.split_batches; }
+  [[nodiscard]] bool split_batches() const { return options_.splits(); }
   [[nodiscard]] bool even_batches() const { return options_.dataloader_config.even_batches; }
   void set_even_batches(bool value) { options_.dataloader_config.even_batches = value; }
   /// Ranks that read different samples, and this rank among them; the world, unless parallelism_config makes a mesh.

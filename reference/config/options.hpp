@@ -21,6 +21,10 @@ struct DataLoaderConfiguration {
   /// "elastic": the steps of an epoch do not depend on the number of ranks. batch_size is that of all ranks together, the
   /// order is a function of (data_seed, epoch) alone, and the last step is filled up for one rank too.
   std::string order = "accelerate";
+
+  [[nodiscard]] bool is_elastic() const { return order == "elastic"; }
+  [[nodiscard]] bool splits() const { return split_batches || is_elastic(); }
+  [[nodiscard]] bool seeds_order() const { return use_seedable_sampler || is_elastic(); }
 };
 
 /// A mesh of ranks, the last dimension fastest: dp_replicate, dp_shard, cp, sp, tp. The product is the number of ranks.
@@ -58,6 +62,8 @@ struct AcceleratorOptions {
   std::vector<std::string> rng_types = {"generator"};
   bool step_scheduler_with_optimizer = true;
   DistributedDataParallelKwargs ddp_kwargs = {};
+
+  [[nodiscard]] bool splits() const { return split_batches.value_or(dataloader_config.split_batches) || dataloader_config.is_elastic(); }
 };
 
 }  // namespace accel

@@ -60,7 +60,7 @@ std::shared_ptr<Sampler> sampler_of_rank(const std::shared_ptr<Sampler>& plain, 
   check_argument(!plain->is_sharded() || shard.data_parallel.size == 1,
                  "prepare: the loader's sampler gives every rank a part already; give prepare a sampler of the whole, or leave the loader unprepared");
   const auto* random = dynamic_cast<const RandomSampler*>(plain.get());
-  if (random != nullptr && !is_seedable(*plain) && shard.config.use_seedable_sampler) {
+  if (random != nullptr && !is_seedable(*plain) && shard.config.seeds_order()) {
     return std::make_shared<SeedableRandomSampler>(
         random->length(), agreed_seed(shard),
         RandomSamplerOptions{.replacement = random->replacement(), .num_samples = random->size(), .generator = random->generator()});
@@ -81,12 +81,10 @@ bool dispatches(const DataSource& source, const ShardOptions& shard) {
   return shard.config.dispatch_batches.value_or(shard.put_on_device && source.is_stream);
 }
 
-bool is_elastic(const ShardOptions& shard) { return shard.config.order == "elastic"; }
-
 // Each rank reads parts of its own; else every rank reads all of the stream, and keeps its share. An elastic order is one
 // order for all.
 bool has_parts_for_all(const DataSource& source, const ShardOptions& shard) {
-  return !dispatches(source, shard) && shard.data_parallel.size > 1 && source.num_shards >= shard.data_parallel.size && !is_elastic(shard);
+  return !dispatches(source, shard) && shard.data_parallel.size > 1 && source.num_shards >= shard.data_parallel.size && !shard.config.is_elastic();
 }
 
 ShardPlanOptions plan_of(const DataSource& source, const DataLoaderOptions& options) {
@@ -96,9 +94,9 @@ ShardPlanOptions plan_of(const DataSource& source, const DataLoaderOptions& opti
 // A stream's shards are always even: every rank sees all of it, and fills up.
 ShardPlanOptions plan_of(const DataSource& source, const DataLoaderOptions& options, const ShardOptions& shard) {
   auto plan = plan_of(source, options);
-  plan.even_alone = is_elastic(shard);
+  plan.even_alone = shard.config.is_elastic();
   plan.num_ranks = shard.data_parallel.size;
-  plan.split_batches = shard.config.split_batches;
+  plan.split_batches = shard.config.splits();
   plan.even_batches = shard.config.even_batches || source.is_stream;
   // Throws if split_batches cannot cut, whoever reads.
   if (options.batch_sampler) {
@@ -139,9 +137,9 @@ LoaderCore::LoaderCore(const LoaderCore& plain, ShardOptions shard)
   steps_ = steps_of(sampler_, options_, reading_, reading_rank());
 }
 
-int LoaderCore::batches_per_step() const { return shard_.config.split_batches ? 1 : shard_.data_parallel.size; }
+int LoaderCore::batches_per_step() const { return shard_.config.splits() ? 1 : shard_.data_parallel.size; }
 
-std::int64_t LoaderCore::full_rows() const { return is_elastic(shard_) ? options_.batch_size : 0; }
+std::int64_t LoaderCore::full_rows() const { return shard_.config.is_elastic() ? options_.batch_size : 0; }
 
 std::int64_t LoaderCore::units_per_step() const {
   const auto of_a_read_batch = steps_ ? steps_->units_per_step() : plan_shards(reading_).total_batch_size();

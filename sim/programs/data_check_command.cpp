@@ -39,7 +39,7 @@ std::vector<LoaderCheck> check_experiment(const Arguments& arguments, const std:
   const auto experiment = read_experiment(arguments.experiment, arguments.overrides, /*num_ranks=*/1);
   const auto data = load_fashion_mnist(experiment.data_dir, experiment.limit, experiment.eval_limit);
   const auto& config = experiment.accelerator.dataloader_config;
-  const PlanRequest both{.split_batches = experiment.accelerator.split_batches.value_or(config.split_batches), .even_batches = config.even_batches,
+  const PlanRequest both{.split_batches = experiment.accelerator.splits(), .even_batches = config.even_batches,
                          .dispatch_batches = config.dispatch_batches};
   auto training = both, evaluation = both;
   training.length = data->train.labels.size(0);

@@ -106,7 +106,8 @@ void read_dataloader(YamlReader reader, DataLoaderConfiguration& config) {
   config.data_seed = reader.optional<std::int64_t>("data_seed");
   config.non_blocking = reader.optional<bool>("non_blocking").value_or(false);
   config.dispatch_batches = reader.optional<bool>("dispatch_batches");
-  config.use_stateful_dataloader = reader.optional<bool>("use_stateful_dataloader", [](bool value) { return !value; }, "false (true is not built yet)").value_or(false);
+  config.use_stateful_dataloader = reader.optional<bool>("use_stateful_dataloader").value_or(false);
+  config.order = reader.optional<std::string>("order", [](const std::string& v) { return v == "accelerate" || v == "elastic"; }, "accelerate or elastic").value_or(config.order);
   reader.finish_keys();
 }
 
@@ -155,7 +156,7 @@ Experiment read_experiment(const std::string& file, const std::vector<std::strin
   experiment.clip_grad_norm = reader.optional<double>("clip_grad_norm", [](const double& v) { return v > 0; }, "a number above 0");
   read_accelerator(reader.mapping("accelerator"), experiment.accelerator);
   read_dataloader(reader.mapping("dataloader_config"), experiment.accelerator.dataloader_config);
-  if (experiment.accelerator.split_batches.value_or(experiment.accelerator.dataloader_config.split_batches) && !problems.any()) {
+  if (experiment.accelerator.splits() && !problems.any()) {
     for (const auto& [key, size] : {std::pair{"batch_size", experiment.batch_size}, {"eval_batch_size", experiment.eval_batch_size}}) {
       if (size % num_ranks != 0) reader.problem(key, fmt::format("split_batches: a batch of {} does not divide by {} ranks; expected a multiple of {}", size, num_ranks, num_ranks));
     }

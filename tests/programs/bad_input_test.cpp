@@ -237,7 +237,7 @@ TEST_F(BadInputTest, WhatIsNotBuiltYetSaysSo) {
   }
   expect_refused(sim_run({good(), "--faults=x"}), HasSubstr("--faults: not built yet"));
   expect_refused(sim_run({with("accelerator: {mixed_precision: fp16}")}), HasSubstr("fp16 and fp8 are not built yet"));
-  expect_refused(sim_run({with("dataloader_config: {use_stateful_dataloader: true}")}), HasSubstr("not built yet"));
+  expect_refused(sim_run({with("dataloader_config: {order: random}")}), HasSubstr("order: expected accelerate or elastic"));
 }
 
 TEST_F(BadInputTest, SetWithBadSyntaxIsRefused) {

@@ -190,6 +190,7 @@ TEST_F(IterableTest, AMapLoaderSkipsWithoutReading) {
   EXPECT_EQ(whole_pass(rest), Batches({{2, 6}}));
   EXPECT_EQ(*dataset.num_read, 2);
   EXPECT_EQ(whole_pass(loader), Batches({{3, 6}, {5, 7}, {2, 1}, {4, 0}}));  // epoch 1
+  EXPECT_EQ(whole_pass(rest).size(), 4U) << "it passes over batches once";
 }
 
 }  // namespace

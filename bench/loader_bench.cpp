@@ -143,24 +143,32 @@ Resumed load(bool shuffle, const std::string& state) {
   });
 }
 
+double seconds_of_permutation() {
+  const auto start = Clock::now();
+  torch::randperm(kSetSize, at::kLong);
+  return seconds_since(start);
+}
+
+// Each time beside a permutation: their ratio is free of what the machine does meanwhile.
+Json measure_way(const std::string& way, bool shuffle, int rounds, const std::function<Resumed()>& go_on) {
+  const auto num_read = go_on().num_read;  // the batch that is held, and the one behind it, which tells whether it is the last
+  std::vector<double> seconds, ratios;
+  for (int round = 0; round < rounds; ++round) {
+    const auto permutation = seconds_of_permutation();
+    seconds.push_back(go_on().seconds);
+    ratios.push_back(seconds.back() / permutation);
+  }
+  return {{"way", way}, {"shuffle", shuffle}, {"ms", 1e3 * median(seconds)}, {"over_randperm", median(ratios)}, {"samples_read", num_read}};
+}
+
 Json measure_resume(int rounds) {
-  const auto permutation = median_of(rounds, [] {
-    const auto start = Clock::now();
-    torch::randperm(kSetSize, at::kLong);
-    return seconds_since(start);
-  });
   Json ways = Json::array();
   for (const bool shuffle : {false, true}) {
     const auto state = saved_state(shuffle);
-    const auto measure = [&](const char* way, const std::function<Resumed()>& go_on) {
-      const auto seconds = median_of(rounds, [&] { return go_on().seconds; });
-      // The batch that is held, and the one behind it, which tells whether it is the last.
-      ways.push_back({{"way", way}, {"shuffle", shuffle}, {"ms", 1e3 * seconds}, {"samples_read", go_on().num_read}, {"over_randperm", seconds / permutation}});
-    };
-    measure("skip_first_batches", [&] { return skip(shuffle); });
-    measure("load_state_dict", [&] { return load(shuffle, state); });
+    ways.push_back(measure_way("skip_first_batches", shuffle, rounds, [&] { return skip(shuffle); }));
+    ways.push_back(measure_way("load_state_dict", shuffle, rounds, [&] { return load(shuffle, state); }));
   }
-  return {{"samples", kSetSize}, {"batches_behind", kSkippedBatches}, {"randperm_ms", 1e3 * permutation}, {"ways", ways}};
+  return {{"samples", kSetSize}, {"batches_behind", kSkippedBatches}, {"randperm_ms", 1e3 * median_of(rounds, seconds_of_permutation)}, {"ways", ways}};
 }
 
 // --- output -----------------------------------------------------------------------------------------------------------

@@ -92,7 +92,8 @@ TEST_F(IdxTest, ASampleIsAnImageAndItsLabelAsInt64) {
   EXPECT_EQ(dataset.size(), 5);
   const auto [image, label] = dataset.get(3);
   EXPECT_TRUE(image.equal(images_[3]));
-  EXPECT_TRUE(label.equal(torch::tensor(std::int64_t{3})));
+  EXPECT_EQ(label.scalar_type(), torch::kLong);
+  EXPECT_EQ(label.item<std::int64_t>(), 3);
   EXPECT_THROW((void)dataset.get(5), ArgumentError);
 }
 
@@ -101,6 +102,7 @@ TEST_F(IdxTest, ABatchIsTheStackOfItsSamples) {
   const auto [images, labels] = dataset.get_batch({4, 0, 4});
   const auto [stacked_images, stacked_labels] = default_collate(std::vector{dataset.get(4), dataset.get(0), dataset.get(4)});
   EXPECT_TRUE(images.equal(stacked_images));
+  EXPECT_EQ(labels.scalar_type(), torch::kLong);
   EXPECT_TRUE(labels.equal(stacked_labels));
 }
 

@@ -15,8 +15,7 @@
 #include "reference/data/collate.hpp"
 #include "reference/data/dataset.hpp"
 
-/// Datasets and loaders of torch::data as sources of an accel::DataLoader. Not part of <accel/accel.hpp>, for its cost at
-/// compile time: include <accel/from_torch.hpp>.
+/// Datasets and loaders of torch::data as sources of an accel::DataLoader.
 ///
 ///     accel::DataLoader loader(accel::from_torch(torch::data::datasets::MNIST(root)), {.batch_size = 32, .shuffle = true});
 ///     for (auto& [image, label] : loader) { ... }

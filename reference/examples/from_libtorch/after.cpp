@@ -1,7 +1,6 @@
 #include <torch/torch.h>
 
 #include <accel/accel.hpp>
-#include <accel/from_torch.hpp>
 #include <cstdio>
 
 namespace F = torch::nn::functional;

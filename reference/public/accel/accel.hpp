@@ -8,6 +8,7 @@
 #include "reference/core/tree.hpp"
 #include "reference/core/tree_rows.hpp"
 #include "reference/data/data_loader.hpp"
+#include "reference/data/from_torch.hpp"
 #include "reference/data/pad_collate.hpp"
 #include "reference/data/transformed.hpp"
 #include "reference/optim/fused_adam.hpp"

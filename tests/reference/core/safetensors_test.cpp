@@ -30,7 +30,8 @@ const std::vector<std::pair<std::string, at::ScalarType>> kDtypes{
 
 NamedTensor random_tensor(const std::string& name) {
   const auto [format, dtype] = *rc::gen::elementOf(kDtypes);
-  const auto sizes = *rc::gen::resize(4, rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange<std::int64_t>(0, 5)));
+  const auto num_dims = *rc::gen::element<std::size_t>(0, 1, 2, 3);
+  const auto sizes = *rc::gen::container<std::vector<std::int64_t>>(num_dims, rc::gen::element<std::int64_t>(0, 1, 2, 3, 4));
   auto tensor = at::empty(sizes, at::TensorOptions(dtype));
   const auto bytes = *rc::gen::container<std::string>(tensor.nbytes(), dtype == at::kBool ? rc::gen::element('\0', '\1') : rc::gen::arbitrary<char>());
   std::copy(bytes.begin(), bytes.end(), static_cast<char*>(tensor.data_ptr()));

@@ -5,6 +5,7 @@
 #include <zlib.h>
 
 #include <fstream>
+#include <numeric>
 
 #include "reference/core/errors.hpp"
 #include "reference/data/data_loader.hpp"
@@ -69,7 +70,8 @@ class IdxTest : public ::testing::Test {
 TEST_F(IdxTest, EveryTypeAndShapeIsReadPlainAndInflated) {
   testing::expect_property(100, [&] {
     const auto [code, dtype] = *rc::gen::elementOf(kFormats);
-    auto sizes = *rc::gen::nonEmpty(rc::gen::resize(4, rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange<std::int64_t>(0, 5))));
+    const auto num_dims = *rc::gen::element<std::size_t>(1, 2, 3);
+    const auto sizes = *rc::gen::container<std::vector<std::int64_t>>(num_dims, rc::gen::element<std::int64_t>(0, 1, 2, 3, 4));
     auto tensor = at::empty(sizes, at::TensorOptions(dtype));
     const auto bytes = *rc::gen::container<std::string>(tensor.nbytes(), rc::gen::arbitrary<char>());
     std::copy(bytes.begin(), bytes.end(), static_cast<char*>(tensor.data_ptr()));
@@ -78,6 +80,9 @@ TEST_F(IdxTest, EveryTypeAndShapeIsReadPlainAndInflated) {
       RC_ASSERT(stored.dtype == dtype);
       RC_ASSERT(stored.sizes == sizes);
       RC_ASSERT(raw_bytes(stored.load()) == bytes);
+      std::vector<std::int64_t> all(static_cast<std::size_t>(sizes.front()));
+      std::iota(all.begin(), all.end(), 0);
+      RC_ASSERT(raw_bytes(stored.rows(all)) == bytes);
     }
   });
 }
@@ -87,7 +92,8 @@ TEST_F(IdxTest, ASampleIsAnImageAndItsLabelAsInt64) {
   EXPECT_EQ(dataset.size(), 5);
   const auto [image, label] = dataset.get(3);
   EXPECT_TRUE(image.equal(images_[3]));
-  EXPECT_TRUE(label.equal(torch::tensor(std::int64_t{3})));
+  EXPECT_EQ(label.scalar_type(), torch::kLong);
+  EXPECT_EQ(label.item<std::int64_t>(), 3);
   EXPECT_THROW((void)dataset.get(5), ArgumentError);
 }
 
@@ -96,6 +102,7 @@ TEST_F(IdxTest, ABatchIsTheStackOfItsSamples) {
   const auto [images, labels] = dataset.get_batch({4, 0, 4});
   const auto [stacked_images, stacked_labels] = default_collate(std::vector{dataset.get(4), dataset.get(0), dataset.get(4)});
   EXPECT_TRUE(images.equal(stacked_images));
+  EXPECT_EQ(labels.scalar_type(), torch::kLong);
   EXPECT_TRUE(labels.equal(stacked_labels));
 }
 

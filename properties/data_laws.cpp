@@ -47,19 +47,19 @@ std::string describe(const Case& c) {
 
 Case make_case() {
   Case c;
-  c.source = static_cast<Source>(*rc::gen::inRange(0, 5));
-  c.ranks = *rc::gen::inRange(1, 6);
-  c.workers = *rc::gen::inRange(0, 3);
-  c.split = c.source != Source::kVaryingBatches && *rc::gen::inRange(0, 4) == 0;
-  c.batch_size = *rc::gen::inRange<std::int64_t>(1, 5) * (c.split ? c.ranks : 1);
-  c.length = *rc::gen::inRange<std::int64_t>(0, 3 * c.step_size() + 2);
-  c.shuffle = c.source == Source::kDataset && *rc::gen::arbitrary<bool>();
-  c.seedable = *rc::gen::arbitrary<bool>();
-  c.even = *rc::gen::inRange(0, 3) > 0;
-  c.drop_last = !c.varies() && *rc::gen::inRange(0, 4) == 0;
-  c.dispatch = !c.varies() && *rc::gen::inRange(0, 3) == 0;
-  c.seeded_apart = *rc::gen::arbitrary<bool>();
-  c.seed = *rc::gen::inRange<std::int64_t>(0, 1000);
+  c.source = static_cast<Source>(pick(0, 5));
+  c.ranks = pick(1, 6);
+  c.workers = pick(0, 3);
+  c.split = c.source != Source::kVaryingBatches && pick(0, 4) == 0;
+  c.batch_size = pick<std::int64_t>(1, 5) * (c.split ? c.ranks : 1);
+  c.length = pick<std::int64_t>(0, 3 * c.step_size() + 2);
+  c.shuffle = c.source == Source::kDataset && (pick(0, 2) == 0);
+  c.seedable = (pick(0, 2) == 0);
+  c.even = pick(0, 3) > 0;
+  c.drop_last = !c.varies() && pick(0, 4) == 0;
+  c.dispatch = !c.varies() && pick(0, 3) == 0;
+  c.seeded_apart = (pick(0, 2) == 0);
+  c.seed = pick<std::int64_t>(0, 1000);
   return c;
 }
 
@@ -367,7 +367,7 @@ std::vector<Batches> real_order(const Case& c, int epoch, bool has_history) {
 void check_order_is_a_function_of_seed_and_epoch(const Order& order) {
   auto c = shuffled_case();
   c.seedable = true;
-  const auto epoch = *rc::gen::inRange(0, 3);
+  const auto epoch = pick(0, 3);
   RC_LOG(describe(c));
   RC_ASSERT(order(c, epoch, false) == order(c, epoch, true));
   auto other_seed = c;

@@ -28,22 +28,22 @@ std::string describe(const PlanRequest& r) {
 rc::Gen<PlanRequest> plan_request(int max_ranks) {
   return rc::gen::exec([max_ranks] {
     PlanRequest r;
-    r.ranks = *rc::gen::inRange(1, max_ranks + 1);
-    r.split_batches = *rc::gen::arbitrary<bool>();
-    r.batch_size = *rc::gen::inRange<std::int64_t>(1, 6) * (r.split_batches ? r.ranks : 1);
+    r.ranks = pick(1, max_ranks + 1);
+    r.split_batches = (pick(0, 2) == 0);
+    r.batch_size = pick<std::int64_t>(1, 6) * (r.split_batches ? r.ranks : 1);
     const auto total = r.split_batches ? r.batch_size : r.batch_size * r.ranks;
-    r.length = *rc::gen::inRange<std::int64_t>(0, 3 * total + 2);
-    r.iterable = *rc::gen::inRange(0, 3) == 0;
-    r.shuffle = !r.iterable && *rc::gen::arbitrary<bool>();
-    r.drop_last = *rc::gen::arbitrary<bool>();
-    r.seed = *rc::gen::inRange<std::int64_t>(0, 1000);
-    r.epochs = *rc::gen::inRange(0, 4);
-    r.even_batches = *rc::gen::inRange(0, 3) > 0;
-    const auto dispatch = *rc::gen::inRange(0, 3);
+    r.length = pick<std::int64_t>(0, 3 * total + 2);
+    r.iterable = pick(0, 3) == 0;
+    r.shuffle = !r.iterable && (pick(0, 2) == 0);
+    r.drop_last = (pick(0, 2) == 0);
+    r.seed = pick<std::int64_t>(0, 1000);
+    r.epochs = pick(0, 4);
+    r.even_batches = pick(0, 3) > 0;
+    const auto dispatch = pick(0, 3);
     if (dispatch < 2) r.dispatch_batches = dispatch == 1;
-    r.use_seedable_sampler = *rc::gen::arbitrary<bool>();
-    if (r.use_seedable_sampler && *rc::gen::arbitrary<bool>()) r.data_seed = *rc::gen::inRange<std::int64_t>(0, 1000);
-    r.skip_batches = std::max(0, *rc::gen::inRange(-3, 4));
+    r.use_seedable_sampler = (pick(0, 2) == 0);
+    if (r.use_seedable_sampler && (pick(0, 2) == 0)) r.data_seed = pick<std::int64_t>(0, 1000);
+    r.skip_batches = std::max(0, pick(-3, 4));
     return r;
   });
 }
@@ -216,11 +216,11 @@ std::vector<std::string> gathered_names(Backend backend, const MetricCase& one) 
 TEST(LoaderLaws, ListsAndTensorsAreCutAlikeWhateverTheyWereReadFrom) {
   expect_property(60, [] {
     MetricCase one;
-    one.ranks = *rc::gen::inRange(1, 6);
-    one.batch_size = *rc::gen::inRange<std::int64_t>(1, 4);
-    one.length = *rc::gen::inRange<std::int64_t>(0, 25);
+    one.ranks = pick(1, 6);
+    one.batch_size = pick<std::int64_t>(1, 4);
+    one.length = pick<std::int64_t>(0, 25);
     one.source = *rc::gen::element(MetricCase::kDataset, MetricCase::kShortSampler, MetricCase::kVaryingBatches);
-    one.dispatch = one.source != MetricCase::kVaryingBatches && *rc::gen::arbitrary<bool>();
+    one.dispatch = one.source != MetricCase::kVaryingBatches && (pick(0, 2) == 0);
     RC_LOG(fmt::format("length {}, batch {}, ranks {}, source {}, dispatch {}", one.length, one.batch_size, one.ranks, static_cast<int>(one.source), one.dispatch));
     std::vector<std::string> expected;
     for (std::int64_t sample = 0; sample < one.length; sample += one.source == MetricCase::kShortSampler ? 3 : 1) expected.push_back(fmt::format("sample {}", sample));
@@ -256,13 +256,13 @@ class CutRange : public BatchSampler {
 TEST(LoaderLaws, ABatchSamplersShardsAreThePlansShards) {
   expect_property(2000, [] {
     ShardPlanOptions options;
-    options.num_ranks = *rc::gen::inRange(1, 9);
-    options.split_batches = *rc::gen::arbitrary<bool>();
-    options.even_batches = *rc::gen::arbitrary<bool>();
-    options.drop_last = *rc::gen::arbitrary<bool>();
-    options.batch_size = *rc::gen::inRange<std::int64_t>(1, 7) * (options.split_batches ? options.num_ranks : 1);
-    options.num_samples = *rc::gen::inRange<std::int64_t>(0, 4 * options.batch_size * options.num_ranks + 2);
-    const auto rank = *rc::gen::inRange(0, options.num_ranks);
+    options.num_ranks = pick(1, 9);
+    options.split_batches = (pick(0, 2) == 0);
+    options.even_batches = (pick(0, 2) == 0);
+    options.drop_last = (pick(0, 2) == 0);
+    options.batch_size = pick<std::int64_t>(1, 7) * (options.split_batches ? options.num_ranks : 1);
+    options.num_samples = pick<std::int64_t>(0, 4 * options.batch_size * options.num_ranks + 2);
+    const auto rank = pick(0, options.num_ranks);
     const auto plan = plan_shards(options);
     BatchSamplerShard shard(std::make_shared<CutRange>(options.num_samples, options.batch_size, options.drop_last),
                             {.num_ranks = options.num_ranks, .split_batches = options.split_batches, .even_batches = options.even_batches}, rank);

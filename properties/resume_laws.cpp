@@ -101,21 +101,21 @@ std::string describe(const Case& c) {
 
 Case make_case(int max_ranks) {
   Case c;
-  c.source = static_cast<Source>(*rc::gen::inRange(0, 9));
-  c.ranks = *rc::gen::inRange(1, max_ranks + 1);
-  c.workers = *rc::gen::inRange(0, 5);
-  c.epochs = *rc::gen::inRange(1, 4);
-  c.split = c.source != Source::kBatches && *rc::gen::inRange(0, 4) == 0;
-  c.batch_size = *rc::gen::inRange<std::int64_t>(1, 4) * (c.split ? c.ranks : 1);
-  c.length = *rc::gen::inRange<std::int64_t>(c.source == Source::kParts ? c.ranks : 1, 26);
-  c.drop_last = c.source != Source::kBatches && *rc::gen::inRange(0, 4) == 0;
-  c.dispatch = c.source != Source::kBatches && *rc::gen::inRange(0, 3) == 0;
-  c.even = c.dispatch || *rc::gen::inRange(0, 4) > 0;
-  c.seedable = *rc::gen::arbitrary<bool>();
-  c.own_generator = c.source != Source::kBatches && *rc::gen::inRange(0, 3) == 0;
+  c.source = static_cast<Source>(pick(0, 9));
+  c.ranks = pick(1, max_ranks + 1);
+  c.workers = pick(0, 5);
+  c.epochs = pick(1, 4);
+  c.split = c.source != Source::kBatches && pick(0, 4) == 0;
+  c.batch_size = pick<std::int64_t>(1, 4) * (c.split ? c.ranks : 1);
+  c.length = pick<std::int64_t>(1, 26);
+  c.drop_last = c.source != Source::kBatches && pick(0, 4) == 0;
+  c.dispatch = c.source != Source::kBatches && pick(0, 3) == 0;
+  c.even = c.dispatch || pick(0, 4) > 0;
+  c.seedable = (pick(0, 2) == 0);
+  c.own_generator = c.source != Source::kBatches && pick(0, 3) == 0;
   c.cuts = *rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange<std::int64_t>(0, 7));
   if (c.cuts.size() > 4) c.cuts.resize(4);
-  c.at_epoch_end = *rc::gen::arbitrary<bool>();
+  c.at_epoch_end = (pick(0, 2) == 0);
   return c;
 }
 
@@ -133,7 +133,6 @@ using Tamper = std::function<void(LoaderState&)>;  ///< a planted bug
 struct Life {
   const Case& of;
   std::optional<std::int64_t> cut;
-  std::optional<int> ranks = std::nullopt, workers = std::nullopt;
   int prefetch_factor = 2;
   Tamper tamper = {};
   bool has_ended = false;  ///< this rank has seen all epochs, others may not have
@@ -145,7 +144,7 @@ std::optional<Saved> run_loader(Loader loader, const Life& life, const std::opti
     auto state = loader_state_of(unpack<Value>(saved->loader));
     if (life.tamper) life.tamper(state);
     loader.load_state_dict(to_value(state));
-    EXPECT_TRUE(life.tamper || life.ranks || loader.state_dict() == unpack<Value>(saved->loader)) << "saving what was loaded gives something else";
+    EXPECT_TRUE(life.tamper || loader.state_dict() == unpack<Value>(saved->loader)) << "saving what was loaded gives something else";
     rank.generator.set_state(saved->random_state);
   }
   const auto save = [&] { return Saved{.loader = pack(loader.state_dict()), .random_state = rank.generator.get_state()}; };
@@ -177,13 +176,21 @@ std::shared_ptr<Sampler> sampler_of(const Case& c) {
   return nullptr;
 }
 
+// Uneven parts, at least one sample each; as many as there are ranks, or more.
+NoisyParts parts_of(const Case& c) {
+  NoisyParts parts;
+  const auto num_parts = std::max<std::int64_t>(c.ranks, std::min<std::int64_t>(c.length, 2 * c.ranks + c.length % 5));
+  for (std::int64_t part = 0; part < num_parts; ++part) parts.parts.emplace_back(1000 * part, 1 + (part * part * 7 + c.length) % 6);
+  return parts;
+}
+
 std::optional<Saved> live(RankContext& rank, const Life& life, int number, const std::optional<Saved>& saved, Seen& seen) {
   const auto& c = life.of;
   Accelerator accelerator({.dataloader_config = {.split_batches = c.split, .dispatch_batches = c.dispatch, .even_batches = c.even,
                                                  .use_seedable_sampler = c.seedable}}, rank);
   set_seed(static_cast<std::uint64_t>(100 * number + 7));  // a new process knows nothing of the last
   const auto sampler = sampler_of(c);
-  DataLoaderOptions options{.batch_size = c.batch_size, .drop_last = c.drop_last, .num_workers = life.workers.value_or(c.workers), .prefetch_factor = life.prefetch_factor};
+  DataLoaderOptions options{.batch_size = c.batch_size, .drop_last = c.drop_last, .num_workers = c.workers, .prefetch_factor = life.prefetch_factor};
   if (c.own_generator) options.generator = make_generator(static_cast<std::uint64_t>(number));
   if (c.source == Source::kBatches) {
     options = {.num_workers = options.num_workers, .prefetch_factor = options.prefetch_factor, .batch_sampler = std::make_shared<RandomBatches>(c.length)};
@@ -193,10 +200,7 @@ std::optional<Saved> live(RankContext& rank, const Life& life, int number, const
   const auto run = [&](auto dataset) { return run_loader(accelerator.prepare(DataLoader(std::move(dataset), options)), life, saved, rank, seen); };
   if (c.source == Source::kStream) return run(NoisyStream{.length = c.length});
   if (c.source != Source::kParts) return run(NoisyDataset{.length = c.length});
-  NoisyParts parts;  // uneven ones, at least one sample each
-  const auto num_parts = std::min<std::int64_t>(c.length, 2 * c.ranks + 1);
-  for (std::int64_t part = 0; part < num_parts; ++part) parts.parts.emplace_back(1000 * part, 1 + (part == 0 ? c.length - num_parts : 0));
-  return run(parts);
+  return run(parts_of(c));
 }
 
 /// What each rank has seen over all lives.
@@ -296,14 +300,14 @@ std::vector<std::vector<std::int64_t>> gathered_over_lives(Case c, const std::ve
 void check_elastic(bool loses_place) {
   Case c;
   c.source = *rc::gen::element(Source::kInOrder, Source::kShuffled, Source::kReplacement, Source::kSubset, Source::kWeighted, Source::kStream);
-  c.length = *rc::gen::inRange<std::int64_t>(1, 60);
-  c.batch_size = *rc::gen::inRange<std::int64_t>(1, 4);
-  c.dispatch = *rc::gen::arbitrary<bool>();
+  c.length = pick<std::int64_t>(1, 60);
+  c.batch_size = pick<std::int64_t>(1, 4);
+  c.dispatch = (pick(0, 2) == 0);
   std::vector<int> ranks, workers;
-  for (int life = *rc::gen::inRange(2, 5); life > 0; --life) {
-    ranks.push_back(*rc::gen::inRange(1, 6));
-    workers.push_back(c.source == Source::kStream ? 0 : *rc::gen::inRange(0, 3));
-    c.cuts.push_back(*rc::gen::inRange<std::int64_t>(0, 4));
+  for (int life = pick(2, 5); life > 0; --life) {
+    ranks.push_back(pick(1, 6));
+    workers.push_back(c.source == Source::kStream ? 0 : pick(0, 3));
+    c.cuts.push_back(pick<std::int64_t>(0, 4));
   }
   // Before its first pass one rank alone has no order: it is drawn from the default generator then.
   if (ranks.front() == 1) c.cuts.front() = std::max<std::int64_t>(c.cuts.front(), 1);
@@ -321,13 +325,13 @@ TEST(ElasticLaws, ThatLawCatchesAPlaceThatIsLost) { expect_property_fails("the p
 void check_elastic_order(const std::string& order) {
   Case c;
   c.source = *rc::gen::element(Source::kInOrder, Source::kShuffled, Source::kReplacement, Source::kStream);
-  c.length = *rc::gen::inRange<std::int64_t>(1, 60);
+  c.length = pick<std::int64_t>(1, 60);
   c.batch_size = 12;
-  c.dispatch = *rc::gen::arbitrary<bool>();
+  c.dispatch = (pick(0, 2) == 0);
   const std::vector<int> divisors{1, 2, 3, 4, 6, 12};
-  const auto any = [&] { return divisors[*rc::gen::inRange<std::size_t>(0, divisors.size())]; };
+  const auto any = [&] { return divisors[pick<std::size_t>(0, divisors.size())]; };
   const std::vector<int> ranks{any(), any(), any()}, workers{0, c.source == Source::kStream ? 0 : 2};
-  c.cuts = {*rc::gen::inRange<std::int64_t>(0, 3), *rc::gen::inRange<std::int64_t>(0, 3), 0};
+  c.cuts = {pick<std::int64_t>(0, 3), pick<std::int64_t>(0, 3), 0};
   RC_LOG(fmt::format("{}, ranks {}", describe(c), ranks));
   RC_ASSERT(gathered_over_lives(c, ranks, workers, order, false) == gathered_over_lives(c, {1}, {0}, order, false));
 }
@@ -350,6 +354,130 @@ TEST(ElasticLaws, TheLastStepOfAnElasticOrderIsTheSameForOneRank) {
     EXPECT_EQ(whole_step(1, false), whole_step(4, dispatch));
     EXPECT_EQ(whole_step(1, false), whole_step(1, dispatch));
   }
+}
+
+// --- what a user does between ----------------------------------------------------------------------------------------
+
+template <typename Loader>
+std::vector<std::vector<std::int64_t>> read_all(Loader& loader, std::int64_t most = 1000) {
+  std::vector<std::vector<std::int64_t>> batches;
+  for (auto& batch : loader) {
+    const auto& numbers = std::get<0>(batch);
+    batches.emplace_back(numbers.template const_data_ptr<std::int64_t>(), numbers.template const_data_ptr<std::int64_t>() + numbers.numel());
+    if (static_cast<std::int64_t>(batches.size()) == most) break;
+  }
+  return batches;
+}
+
+auto shuffled_loader(RankContext& rank, std::int64_t length = 23, std::optional<at::Generator> generator = std::nullopt) {
+  return Accelerator({}, rank).prepare(DataLoader(NoisyDataset{.length = length}, {.batch_size = 2, .shuffle = true, .generator = std::move(generator)}));
+}
+
+TEST(PlaceTest, BehindABreakTheStateIsThatOfThePlaceWhereTheLoopWasLeft) {
+  run_ranks(Backend::kSim, 2, [](RankContext& rank) {
+    set_seed(1);
+    auto whole = shuffled_loader(rank), broken = whole;
+    const auto at_start = whole.state_dict();
+    const auto expected = read_all(whole);
+    auto fresh = shuffled_loader(rank);
+    fresh.load_state_dict(at_start);
+    const auto head = read_all(fresh, 3);
+    auto resumed = shuffled_loader(rank);
+    resumed.load_state_dict(fresh.state_dict());
+    auto seen = head;
+    for (auto& batch : read_all(resumed)) seen.push_back(batch);
+    EXPECT_EQ(seen, expected);
+    fresh.set_epoch(5);
+    EXPECT_EQ(fresh.state_dict().at("epoch"), Value(5));
+    EXPECT_TRUE(fresh.state_dict().at("pass").is_null()) << "another epoch has no place yet";
+  });
+}
+
+TEST(PlaceTest, SkippingBehindALoadGoesOnFromTheLoadedPlace) {
+  for (const auto source : {Source::kShuffled, Source::kStream, Source::kParts}) {
+    for (const bool dispatch : {false, true}) {
+      for (const int workers : {0, 3}) {
+        const Case c{.source = source, .ranks = 2, .workers = workers, .epochs = 1, .length = 24, .dispatch = dispatch};
+        const auto read = [&](std::int64_t head, std::int64_t skip) {
+          return collect_ranks(Backend::kSim, c.ranks, [&](RankContext& rank) {
+            Accelerator accelerator({.dataloader_config = {.dispatch_batches = c.dispatch}}, rank);
+            set_seed(9);
+            const auto run = [&](auto dataset) {
+              DataLoader plain(std::move(dataset), {.batch_size = c.batch_size, .shuffle = source == Source::kShuffled, .num_workers = c.workers});
+              auto loader = accelerator.prepare(plain);
+              std::vector<std::vector<std::int64_t>> seen;
+              if (head > 0) {
+                seen = read_all(loader, head);
+                loader.load_state_dict(loader.state_dict());
+              }
+              auto rest = skip_first_batches(loader, skip);
+              for (auto& batch : read_all(rest)) seen.push_back(batch);
+              return seen;
+            };
+            if (source == Source::kShuffled) return run(NoisyDataset{.length = c.length});
+            if (source == Source::kStream) return run(NoisyStream{.length = c.length});
+            return run(parts_of(c));
+          });
+        };
+        const auto whole = read(0, 0);
+        for (const auto& [head, skip] : {std::pair{0, 2}, {2, 0}, {1, 2}, {0, 100}}) {
+          const auto seen = read(head, skip);
+          for (int rank = 0; rank < c.ranks; ++rank) {
+            auto expected = whole[rank];
+            const auto begin = std::min<std::ptrdiff_t>(head, static_cast<std::ptrdiff_t>(expected.size()));
+            expected.erase(expected.begin() + begin, expected.begin() + std::min<std::ptrdiff_t>(begin + skip, static_cast<std::ptrdiff_t>(expected.size())));
+            EXPECT_EQ(seen[rank], expected) << describe(c) << ", " << head << " read, " << skip << " skipped, rank " << rank;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(PlaceTest, AFirstBatchThatCannotBeReadDoesNotLoseThePlace) {
+  struct Flaky {
+    std::shared_ptr<bool> fails = std::make_shared<bool>(false);
+    [[nodiscard]] static std::int64_t size() { return 12; }
+    [[nodiscard]] std::tuple<std::int64_t> get(std::int64_t index) const {
+      check_state(!*fails, "the disk is away");
+      return {index};
+    }
+  };
+  run_ranks(Backend::kSim, 1, [](RankContext& rank) {
+    Flaky dataset;
+    auto loader = Accelerator({}, rank).prepare(DataLoader(dataset, {.batch_size = 2, .shuffle = true}));
+    const auto head = read_all(loader, 2);
+    const auto state = loader.state_dict();
+    const auto random = rank.generator.get_state();
+    loader.load_state_dict(state);
+    const auto expected = read_all(loader);
+    loader.load_state_dict(state);
+    rank.generator.set_state(random);
+    *dataset.fails = true;
+    EXPECT_THROW(read_all(loader), StateError);
+    EXPECT_EQ(loader.state_dict(), state);
+    *dataset.fails = false;
+    EXPECT_EQ(read_all(loader), expected);
+  });
+}
+
+TEST(PlaceTest, EvenBatchesMayChangeInsideAPassAndCountFromTheNextOne) {
+  run_ranks(Backend::kSim, 2, [](RankContext& rank) {
+    Accelerator accelerator({}, rank);
+    auto train = accelerator.prepare(DataLoader(TensorDataset(at::arange(3)), {.batch_size = 1}));
+    std::int64_t steps = 0, inner_steps = 0;
+    auto inner = accelerator.prepare(DataLoader(TensorDataset(at::arange(3)), {.batch_size = 1}));
+    for ([[maybe_unused]] auto& batch : train) {
+      ++steps;
+      accelerator.join_uneven_inputs({}, {.even_batches = false}, [&] {
+        for ([[maybe_unused]] auto& other : inner) ++inner_steps;
+      });
+    }
+    EXPECT_EQ(steps, 2);
+    EXPECT_EQ(inner_steps, rank.rank == 0 ? 4 : 2);
+    EXPECT_EQ(inner.size(), 2);
+    EXPECT_EQ(train.size(), 2);
+  });
 }
 
 // --- states that do not fit ------------------------------------------------------------------------------------------
@@ -381,6 +509,70 @@ TEST(LoaderStateTest, AStateThatDoesNotFitIsRefusedWithAllThatIsWrong) {
     EXPECT_THAT(refusal(rank, Value::Dict{{"epoch", 1.5}, {"format", 2}}),
                 ::testing::AllOf(::testing::HasSubstr("epoch: expected int, got float"), ::testing::HasSubstr("order: missing"), ::testing::HasSubstr("format: this build reads 1, got 2")));
     EXPECT_THAT(refusal(rank, Value(3)), ::testing::HasSubstr("this is no state of a loader"));
+  });
+}
+
+TEST(LoaderStateTest, AStateOfAnotherOrderIsRefused) {
+  run_ranks(Backend::kSim, 2, [](RankContext& rank) {
+    const auto state_of = [&](DataLoaderOptions options, bool seedable) {
+      Accelerator accelerator({.dataloader_config = {.use_seedable_sampler = seedable}}, rank);
+      return accelerator.prepare(DataLoader(NoisyDataset{.length = 10}, std::move(options))).state_dict();
+    };
+    const auto sampler = [](std::shared_ptr<Sampler> sampler) { return DataLoaderOptions{.batch_size = 2, .sampler = std::move(sampler)}; };
+    EXPECT_EQ(refusal(rank, state_of({.batch_size = 2}, false)), "accepted");
+    for (const auto& other : {state_of({.batch_size = 2, .shuffle = true}, false), state_of({.batch_size = 2, .shuffle = true}, true),
+                              state_of(sampler(std::make_shared<SubsetRandomSampler>(std::vector<std::int64_t>{1, 2})), false)}) {
+      EXPECT_THAT(refusal(rank, other), ::testing::HasSubstr("this one is of kind sequential"));
+    }
+  });
+}
+
+TEST(LoaderStateTest, NumbersAndTensorsThatCannotBeAreRefusedBeforeAnythingChanges) {
+  run_ranks(Backend::kSim, 2, [](RankContext& rank) {
+    auto loader = shuffled_loader(rank);
+    read_all(loader, 2);
+    const auto good = loader_state_of(loader.state_dict());
+    const std::vector<std::function<void(LoaderState&)>> damages{
+        [](LoaderState& state) { state.pass->num_read = -1; },
+        [](LoaderState& state) { state.pass->num_read = std::numeric_limits<std::int64_t>::max(); },
+        [](LoaderState& state) { state.pass->next_reader = 7; },
+        [](LoaderState& state) { state.pass->random_state = at::ones({3}); },
+        [](LoaderState& state) { state.pass->random_state = at::Tensor(); },
+        [](LoaderState& state) { state.pass->ahead_state = at::ones({5056}, at::kByte); },
+        [](LoaderState& state) { state.pass->readers.push_back({.generator = at::ones({1})}); },
+        [](LoaderState& state) { state.generator = at::zeros({2}); },
+        [](LoaderState& state) { state.epoch = -3; },
+        [](LoaderState& state) { state.order = Value::Dict{{"kind", "random"}, {"size", 23}, {"generator", at::ones({2})}}; },
+        [](LoaderState& state) { state.order = Value::Dict{{"kind", 4}}; },
+        [](LoaderState& state) { state.order = Value(3); },
+    };
+    for (std::size_t number = 0; number < damages.size(); ++number) {
+      auto other = shuffled_loader(rank);
+      const auto before = other.state_dict();
+      auto damaged = good;
+      damages[number](damaged);
+      EXPECT_THROW(other.load_state_dict(to_value(damaged)), CheckpointError) << number;
+      EXPECT_EQ(other.state_dict(), before) << number;
+    }
+  });
+}
+
+TEST(LoaderStateTest, BytesThatWereDamagedAreAnErrorOrAnotherValueButNeverACrash) {
+  run_ranks(Backend::kSim, 1, [](RankContext& rank) {
+    auto loader = shuffled_loader(rank);
+    read_all(loader, 2);
+    const auto bytes = pack(loader.state_dict());
+    expect_property(2000, [&] {
+      auto damaged = bytes;
+      for (int changes = pick(1, 4); changes > 0; --changes) damaged[pick<std::size_t>(0, damaged.size())] = static_cast<char>(pick(0, 256));
+      if (pick(0, 3) == 0) damaged.resize(pick<std::size_t>(0, damaged.size()));
+      auto other = shuffled_loader(rank);
+      try {
+        other.load_state_dict(unpack<Value>(damaged));
+      } catch (const ArgumentError&) {
+      } catch (const CheckpointError&) {
+      }
+    });
   });
 }
 

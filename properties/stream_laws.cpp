@@ -73,13 +73,13 @@ std::vector<Outcome> read(Backend backend, const Case& c) {
 
 Case make_case(int max_ranks) {
   Case c;
-  c.ranks = *rc::gen::inRange(1, max_ranks + 1);
-  c.workers = *rc::gen::inRange(0, 4);
-  c.batch_size = *rc::gen::inRange<std::int64_t>(1, 5);
-  c.drop_last = *rc::gen::inRange(0, 3) == 0;
-  if (*rc::gen::arbitrary<bool>()) c.dispatch = *rc::gen::arbitrary<bool>();
-  const auto num_parts = *rc::gen::inRange(c.ranks, 3 * c.ranks + 3);
-  for (int part = 0; part < num_parts; ++part) c.lengths.push_back(*rc::gen::inRange<std::int64_t>(part < c.ranks ? 1 : 0, 9));
+  c.ranks = pick(1, max_ranks + 1);
+  c.workers = pick(0, 4);
+  c.batch_size = pick<std::int64_t>(1, 5);
+  c.drop_last = pick(0, 3) == 0;
+  if ((pick(0, 2) == 0)) c.dispatch = (pick(0, 2) == 0);
+  const auto num_parts = pick(c.ranks, 3 * c.ranks + 3);
+  for (int part = 0; part < num_parts; ++part) c.lengths.push_back(pick<std::int64_t>(part < c.ranks ? 1 : 0, 9));
   return c;
 }
 

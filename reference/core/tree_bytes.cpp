@@ -2,7 +2,9 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 
 namespace accel::detail {
 namespace {
@@ -29,7 +31,7 @@ void ByteWriter::tensor(const at::Tensor& tensor) {
 }
 
 void ByteReader::raw(void* data, std::size_t size) {
-  ensure(size <= bytes_.size(), "the packed tree ends {} bytes short", size - bytes_.size());
+  check_argument(size <= bytes_.size(), "a packed tree that ends {} bytes short", size - bytes_.size());
   if (size > 0) std::memcpy(data, bytes_.data(), size);
   bytes_.remove_prefix(size);
 }
@@ -37,6 +39,7 @@ void ByteReader::raw(void* data, std::size_t size) {
 std::size_t ByteReader::count() {
   std::size_t value = 0;
   raw(&value, sizeof value);
+  check_argument(value <= bytes_.size(), "a packed tree of {} items in {} bytes", value, bytes_.size());
   return value;
 }
 
@@ -52,8 +55,16 @@ at::Tensor ByteReader::tensor() {
   if (dim == kUndefined) return {};
   auto dtype = at::kFloat;
   raw(&dtype, sizeof dtype);
+  check_argument(dtype >= at::ScalarType::Byte && dtype < at::ScalarType::Undefined, "a packed tensor of an unknown dtype {}", static_cast<int>(dtype));
+  check_argument(dim >= 0 && static_cast<std::size_t>(dim) <= bytes_.size() / sizeof(std::int64_t), "a packed tensor of {} dimensions", dim);
   std::vector<std::int64_t> sizes(dim);
   raw(sizes.data(), sizes.size() * sizeof(std::int64_t));
+  auto room = tensors_ == TensorBytes::kWhole ? static_cast<std::int64_t>(bytes_.size() / at::elementSize(dtype)) : std::numeric_limits<std::int64_t>::max();
+  const bool is_empty = std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
+  for (const auto size : sizes) {
+    check_argument(size >= 0 && (is_empty || size <= room), "a packed tensor of a size of {}", size);
+    if (!is_empty) room /= size;
+  }
   auto tensor = at::empty(sizes, at::TensorOptions(dtype));
   if (tensors_ == TensorBytes::kWhole) raw(tensor.mutable_data_ptr(), tensor.nbytes());
   return tensor;

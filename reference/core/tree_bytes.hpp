@@ -42,6 +42,7 @@ class ByteReader {
  public:
   ByteReader(std::string_view bytes, TensorBytes tensors) : bytes_(bytes), tensors_(tensors) {}
   void raw(void* data, std::size_t size);
+  /// Of items that take a byte at least.
   std::size_t count();
   std::string text();
   at::Tensor tensor();
@@ -72,7 +73,9 @@ void write_tree(ByteWriter& writer, const T& tree) {
   } else if constexpr (TupleTree<T>) {
     std::apply([&](const auto&... items) { (write_tree(writer, items), ...); }, tree);
   } else if constexpr (ConvertedLeaf<T>) {
-    write_tree(writer, tree_conversion<T>::to_tree(tree));
+    ByteWriter whole(TensorBytes::kWhole);
+    write_tree(whole, tree_conversion<T>::to_tree(tree));
+    writer.text(whole.take());
   } else {
     std::apply([&](auto... members) { (write_tree(writer, tree.*members), ...); }, tree_members<T>);
   }
@@ -94,7 +97,7 @@ void read_tree(ByteReader& reader, T& tree) {
       tree.push_back(std::move(item));
     }
   } else if constexpr (SequenceTree<T>) {
-    ensure(reader.count() == tree.size(), "an array of another size");
+    check_argument(reader.count() == tree.size(), "a packed array of another size");
     for (auto& item : tree) read_tree(reader, item);
   } else if constexpr (MapTree<T>) {
     tree.clear();
@@ -105,8 +108,10 @@ void read_tree(ByteReader& reader, T& tree) {
   } else if constexpr (TupleTree<T>) {
     std::apply([&](auto&... items) { (read_tree(reader, items), ...); }, tree);
   } else if constexpr (ConvertedLeaf<T>) {
+    const auto bytes = reader.text();
+    ByteReader whole(bytes, TensorBytes::kWhole);
     std::remove_cvref_t<decltype(tree_conversion<T>::to_tree(tree))> converted{};
-    read_tree(reader, converted);
+    read_tree(whole, converted);
     tree = tree_conversion<T>::from_tree(converted);
   } else {
     std::apply([&](auto... members) { (read_tree(reader, tree.*members), ...); }, tree_members<T>);
@@ -122,13 +127,14 @@ std::string pack(const T& tree, TensorBytes tensors = TensorBytes::kWhole) {
   return writer.take();
 }
 
-/// `T` is default constructible. Throws InternalError if the bytes are not of a T packed in the same way.
+/// `T` is default constructible. Throws ArgumentError if the bytes are not of a T packed in the same way; numbers that were
+/// changed on the way are not noticed.
 template <Tree T>
 T unpack(std::string_view bytes, TensorBytes tensors = TensorBytes::kWhole) {
   detail::ByteReader reader(bytes, tensors);
   T tree{};
   detail::read_tree(reader, tree);
-  ensure(reader.at_end(), "the packed tree is longer than its type");
+  check_argument(reader.at_end(), "a packed tree with bytes behind its end");
   return tree;
 }
 

@@ -93,7 +93,7 @@ Value read_content(ByteReader& reader) {
 template <typename... T>
 Value read_alternative(std::size_t index, ByteReader& reader, const std::variant<T...>*) {
   constexpr std::array<Value (*)(ByteReader&), sizeof...(T)> kReaders{&read_content<T>...};
-  ensure(index < kReaders.size(), "a packed value of an unknown type {}", index);
+  check_argument(index < kReaders.size(), "a packed value of an unknown type {}", index);
   return kReaders[index](reader);
 }
 
@@ -101,16 +101,18 @@ Value read_alternative(std::size_t index, ByteReader& reader, const std::variant
 
 std::string tree_conversion<Value>::to_tree(const Value& value) {
   ByteWriter writer(TensorBytes::kWhole);
-  writer.count(value.content_.index());
+  const auto index = static_cast<std::uint8_t>(value.content_.index());
+  writer.raw(&index, sizeof index);
   std::visit([&](const auto& content) { write_content(writer, content); }, value.content_);
   return writer.take();
 }
 
 Value tree_conversion<Value>::from_tree(const std::string& bytes) {
   ByteReader reader(bytes, TensorBytes::kWhole);
-  const auto index = reader.count();
+  std::uint8_t index = 0;
+  reader.raw(&index, sizeof index);
   auto value = read_alternative(index, reader, static_cast<const decltype(Value::content_)*>(nullptr));
-  ensure(reader.at_end(), "a packed value with bytes behind its end");
+  check_argument(reader.at_end(), "a packed value with bytes behind its end");
   return value;
 }
 

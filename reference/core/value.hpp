@@ -70,7 +70,7 @@ class Value {
 template <>
 struct tree_conversion<Value> {
   static std::string to_tree(const Value& value);
-  /// Throws InternalError if the bytes are not of a Value.
+  /// Throws ArgumentError if the bytes are not of a Value.
   static Value from_tree(const std::string& bytes);
 };
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/random.hpp"
 
 namespace accel {
 namespace {
@@ -23,7 +24,10 @@ Value BatchSampler::state_dict() const {
 }
 
 void BatchSampler::load_state_dict(const Value& state) {
-  if (auto own = generator()) own->set_state(state.at("generator").as<at::Tensor>());
+  auto own = generator();
+  check_argument(own.has_value() == state.contains("generator"), "a state of a batch sampler {} a generator, and this one is {}",
+                 own ? "without" : "with", own ? "with one" : "without");
+  if (own) own->set_state(generator_of_state(state.at("generator").as<at::Tensor>()).get_state());
 }
 
 void BatchSamplerShard::check(const BatchSampler& batches, Options options) {

@@ -19,12 +19,14 @@
 namespace accel::detail {
 
 constexpr int kRankThread = -1;
+constexpr int kLeftOver = -2;
 
 /// Who has read a batch, and the state of its generator from which it reads what is not handed out yet: a worker's behind
 /// the batch; the rank's own before it read ahead.
 struct ReaderMark {
-  int reader = kRankThread;  ///< or the number of a worker
-  at::Tensor generator;
+  int reader = kRankThread;  ///< or the number of a worker, or kLeftOver: of what the workers' ends have left over
+  std::int64_t num_samples = 0;
+  at::Tensor generator = {};
 };
 
 template <typename Batch>
@@ -105,7 +107,7 @@ class IndexedBatches : public BatchStream<Batch> {
     if (!step) return;
     auto task = std::make_shared<std::packaged_task<Issued<Batch>()>>([this, worker = next_worker_, step = std::move(*step)] {
       auto issued = fetched(step);
-      issued.marks = {{.reader = worker, .generator = default_generator().get_state()}};
+      issued.marks = {{.reader = worker, .num_samples = issued.num_rows, .generator = default_generator().get_state()}};
       return issued;
     });
     next_worker_ = (next_worker_ + 1) % options_.num_workers;
@@ -149,7 +151,7 @@ class ReadAhead : public BatchStream<Batch> {
         if (!options_.generators.empty() && options_.generators.front().defined()) default_generator().set_state(options_.generators.front());
       }
       auto issued = source_->next();
-      if (issued) issued->marks = {{.reader = 0, .generator = default_generator().get_state()}};
+      if (issued) issued->marks = {{.reader = 0, .num_samples = issued->num_rows, .generator = default_generator().get_state()}};
       return issued;
     });
     ahead_.push_back(task->get_future());

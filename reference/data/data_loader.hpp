@@ -54,12 +54,14 @@ class DataLoader {
   [[nodiscard]] Dataset& dataset() const { return *dataset_; }
   [[nodiscard]] const DataLoaderOptions& options() const { return core_->options(); }
 
-  /// The state at the start of the epoch, and the batches handed out since; not what was read ahead. It does not hold the
-  /// rank's default generator. Nothing else is needed where datasets draw at random too: workers' generators are in it.
+  /// The state at the start of the epoch, and the place up to which batches have been handed out; not what was read ahead.
+  /// Behind a loop that was left by break it is that place still, until the next loop. Workers' generators are in it, the
+  /// rank's default one is not.
   [[nodiscard]] Value state_dict() const { return to_value(core_->state()); }
-  /// The next pass goes on where `state` was taken, and gives the same batches; nothing that is passed over is read, unless
-  /// the dataset is a stream that cannot skip. A state of another number of ranks is taken over sample by sample: load rank
-  /// 0's on every rank. With another number of workers, what they draw at random begins anew.
+  /// The next pass goes on where `state` was taken, and gives the same batches. Nothing that is passed over is read, but a
+  /// stream that cannot skip, and where rank 0 or parts are read, the first step, which may fill up the last. Every rank
+  /// loads, states of one moment. A state of another number of ranks is taken over sample by sample: load rank 0's on every
+  /// rank. With another number of workers, what they draw at random begins anew.
   /// Throws CheckpointError if the state is none or does not fit, with all that is wrong; StateError inside a pass.
   void load_state_dict(const Value& state) { core_->load_state(loader_state_of(state)); }
 
@@ -104,13 +106,13 @@ class DataLoader {
 
   // What is left of the pass. A pass that goes on repeats the draws with which it began, from the state of that time.
   std::unique_ptr<Stream> read(LoaderCore::Pass& pass) const {
-    if (!pass.is_resumed()) return read_from(pass.state().num_read, /*draws_at_once=*/false, pass.readers(), pass.state());
+    if (!pass.is_resumed()) return read_from(pass.position(), /*draws_at_once=*/false, pass.readers(), pass.state());
     const GeneratorScope scope(generator_of_state(pass.state().random_state));
-    return read_from(pass.state().num_read, /*draws_at_once=*/true, pass.readers(), pass.state());
+    return read_from(pass.position(), /*draws_at_once=*/true, pass.readers(), pass.state());
   }
 
   detail::ReadStart<Batch> read_start(LoaderCore::Pass& pass) const {
-    if (!pass.begins_inside()) return {};
+    if (!pass.needs_start()) return {};
     return [loader = *this, &pass](int num_batches) {
       const GeneratorScope scope(generator_of_state(pass.state().random_state));
       std::vector<Batch> batches;
@@ -143,7 +145,7 @@ class DataLoader {
         if (readers.num_workers > 1) {
           typename detail::ShardedStreamBatches<Dataset, CollateSamples, Batch>::Options options{
               .batch_size = core_->reading().batch_size, .drop_last = core_->reading().drop_last, .readers = std::move(readers), .num_left_over_read = state.num_left_over};
-          for (const auto& reader : state.readers) options.num_batches_read.push_back(reader.num_batches);
+          for (const auto& reader : state.readers) options.num_samples_read.push_back(reader.num_samples);
           return std::make_unique<detail::ShardedStreamBatches<Dataset, CollateSamples, Batch>>(*dataset, collate_samples, std::move(options));
         }
       }
@@ -195,7 +197,8 @@ class DataLoaderShard : public DataLoader<Dataset, Collate> {
 
 /// The same loader without the first `num_batches` batches of its next pass, to go on inside an epoch: a cursor on the
 /// loader, which shares its epoch and its generators, so that a pass over either is followed by the next, whole, epoch of
-/// both. A map-style dataset is not asked for what is passed over.
+/// both. Of a map-style dataset nothing that is passed over is read, but where rank 0 reads, the first step, which may fill up
+/// the last. The skip itself is not in a state that is taken before its loop.
 /// `num_batches` counts the batches that one rank gets, in every mode. Throws ArgumentError if it is negative.
 /// Source: accelerate/data_loader.py, skip_first_batches.
 template <typename Loader>

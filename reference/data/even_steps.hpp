@@ -23,7 +23,6 @@ class RowCensus {
   /// Throws ArgumentError on every rank if one failed: those whose own reading did not throw.
   std::vector<std::int64_t> take(std::int64_t own_rows) const;
   static constexpr std::int64_t kFailed = -1;
-  [[nodiscard]] int rank() const { return group_.rank(); }
 
  private:
   Group group_;
@@ -49,21 +48,23 @@ class EvenSteps : public BatchStream<Batch> {
       : open_(std::move(open)), census_(std::move(census)), options_(std::move(options)), reader_(options_.resumed) {}
 
   std::optional<Issued<Batch>> next() override {
-    if (!std::exchange(started_, true)) read();
+    if (!std::exchange(started_, true)) read([] {});
     if (!goes_on()) return std::nullopt;
     auto current = std::exchange(ahead_, std::nullopt);
-    const auto real_rows = rows_;
-    auto step = filled(std::move(current), real_rows);
-    read();
+    Issued<Batch> step;
+    read([&] { step = filled(std::move(current), rows_); });
     step.is_last = !goes_on();
     step.marks.push_back(reader_.mark());
     return step;
   }
 
  private:
-  void read() {
+  // Whatever fails on this rank, `before` included, the others hear of it when they agree on the next step.
+  template <typename F>
+  void read(F&& before) {
     std::exception_ptr error;
     try {
+      before();
       if (options_.read_start) first_ = std::exchange(options_.read_start, {})(/*num_batches=*/1);
       if (!source_) source_ = open_();
       ahead_ = reader_([&] { return source_->next(); });

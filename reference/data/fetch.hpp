@@ -69,7 +69,7 @@ void tell_epoch(Dataset& dataset, const LoaderCore& core) {
   if constexpr (requires { dataset.set_epoch(std::int64_t{}); }) {
     dataset.set_epoch(core.iteration());
   } else if constexpr (IterableDataset<Dataset> && HasGenerator<Dataset>) {
-    if (core.reading().num_ranks > 1 && dataset.generator.defined()) dataset.generator.set_current_seed(static_cast<std::uint64_t>(core.iteration()));
+    if (core.data_parallel().size > 1 && !core.is_dispatched() && dataset.generator.defined()) dataset.generator.set_current_seed(static_cast<std::uint64_t>(core.iteration()));
   }
 }
 

@@ -65,7 +65,8 @@ std::shared_ptr<Sampler> sampler_of_rank(const std::shared_ptr<Sampler>& plain, 
         random->length(), agreed_seed(shard),
         RandomSamplerOptions{.replacement = random->replacement(), .num_samples = random->size(), .generator = random->generator()});
   }
-  if (shard.context->world_size > 1 && !is_dispatched) give_generator(*plain);
+  // An elastic order is drawn alike on any number of ranks.
+  if (shard.config.is_elastic() || (shard.context->world_size > 1 && !is_dispatched)) give_generator(*plain);
   return plain;
 }
 
@@ -98,6 +99,7 @@ ShardPlanOptions plan_of(const DataSource& source, const DataLoaderOptions& opti
   plan.num_ranks = shard.data_parallel.size;
   plan.split_batches = shard.config.splits();
   plan.even_batches = shard.config.even_batches || source.is_stream;
+  check_argument(!shard.config.is_elastic() || !options.batch_sampler, "prepare: order: elastic cuts batches itself; give batch_size in place of batch_sampler");
   // Throws if split_batches cannot cut, whoever reads.
   if (options.batch_sampler) {
     BatchSamplerShard::check(*options.batch_sampler, {.num_ranks = plan.num_ranks, .split_batches = plan.split_batches});
@@ -149,6 +151,7 @@ std::int64_t LoaderCore::units_per_step() const {
 int LoaderCore::num_readers() const {
   if (!source_.is_stream || options_.num_workers == 0) return options_.num_workers;
   const auto& ranks = shard_.data_parallel;
+  if (source_.generator) return 1;  // it is one for all parts
   const bool every_rank_reads_all = is_prepared() && !is_dispatched_ && !reads_own_parts_ && ranks.size > 1;
   if (every_rank_reads_all) return 1;
   const auto num_parts = reads_own_parts_ ? source_.num_shards / ranks.size + (ranks.rank < source_.num_shards % ranks.size ? 1 : 0) : source_.num_shards;
@@ -156,11 +159,17 @@ int LoaderCore::num_readers() const {
 }
 
 void LoaderCore::set_even_batches(bool even_batches) {
-  check_state(open_pass_ == nullptr, "even_batches cannot change inside a pass over the loader");
+  if (even_batches == shard_.config.even_batches) return;
   shard_.config.even_batches = even_batches;
   if (is_dispatched_ || !steps_) return;
   reading_.even_batches = even_batches;
-  steps_ = steps_of(sampler_, options_, reading_, reading_rank());
+  steps_are_old_ = true;
+  if (open_pass_ == nullptr) renew_steps();
+}
+
+// An open pass keeps its own.
+void LoaderCore::renew_steps() {
+  if (std::exchange(steps_are_old_, false)) steps_ = steps_of(sampler_, options_, reading_, reading_rank());
 }
 
 std::optional<std::int64_t> LoaderCore::num_read_batches() const {
@@ -228,7 +237,7 @@ void LoaderCore::load_order(const Value& order) {
   if (steps_) {
     steps_->load_state_dict(order);
   } else if (source_.generator && order.contains("generator")) {
-    source_.generator->set_state(order.at("generator").as<at::Tensor>());
+    source_.generator->set_state(generator_of_state(order.at("generator").as<at::Tensor>()).get_state());
   }
 }
 
@@ -242,9 +251,9 @@ LoaderState LoaderCore::state() const {
   if (open_pass_ != nullptr) {
     state.order = open_pass_->order_;
     state.pass = open_pass_->state_;
-  } else if (loaded_) {
-    state.order = loaded_->order;
-    state.pass = loaded_->pass;
+  } else if (const auto& begun = loaded_ ? loaded_ : left_) {
+    state.order = begun->order;
+    state.pass = begun->pass;
   } else {
     state.order = order();
   }
@@ -254,7 +263,8 @@ LoaderState LoaderCore::state() const {
 void LoaderCore::load_state(const LoaderState& state) {
   check_state(open_pass_ == nullptr, "load_state_dict: a pass over this loader is open; load before the loop");
   const auto own = this->state();
-  const bool same_ranks = state.num_processes == own.num_processes;
+  const bool same_ranks = state.num_processes == own.num_processes, reads = !is_prepared() || this->reads();
+  const bool reads_by_parts = source_.is_stream && num_readers() > 1;
   std::vector<std::string> problems;
   if (state.source != own.source) problems.push_back(fmt::format("it is of a loader that reads {}, this one reads {}", state.source, own.source));
   if (state.num_samples != own.num_samples) {
@@ -264,9 +274,9 @@ void LoaderCore::load_state(const LoaderState& state) {
   if (same_ranks && state.process_index != own.process_index) {
     problems.push_back(fmt::format("it is of rank {} of {}, and this is rank {}", state.process_index, state.num_processes, own.process_index));
   }
-  if ((!is_prepared() || reads()) && state.order.is_null()) problems.push_back("it is of a rank that rank 0 reads for, and holds no order; load rank 0's");
-  const bool reads_by_parts = source_.is_stream && num_readers() > 1;
-  if (state.pass && source_.is_stream && (reads_by_parts || state.pass->readers.size() > 1) && static_cast<int>(state.pass->readers.size()) != num_readers()) {
+  if (reads && state.order.is_null()) problems.emplace_back("it is of a rank that rank 0 reads for, and holds no order; load rank 0's");
+  if (reads && state.pass && source_.is_stream && (reads_by_parts || state.pass->readers.size() > 1) &&
+      static_cast<int>(state.pass->readers.size()) != num_readers()) {
     problems.push_back(fmt::format("{} workers have begun an epoch, each with parts of its own, and this loader has {}; set num_workers to what it was",
                                    state.pass->readers.size(), num_readers()));
   }
@@ -274,39 +284,61 @@ void LoaderCore::load_state(const LoaderState& state) {
     problems.push_back(fmt::format("{} ranks have begun an epoch, each with parts of its own, that {} ranks cannot take over; let rank 0 read "
                                    "(dispatch_batches: true) or use order: elastic", state.num_processes, own.num_processes));
   }
+  if (problems.empty()) {
+    try {
+      load_order(state.order);
+    } catch (const ArgumentError& error) {
+      problems.emplace_back(error.what());
+    }
+  }
   if (!problems.empty()) throw CheckpointError(fmt::format("load_state_dict: the state does not fit: {}", fmt::join(problems, "; ")));
 
   iteration_ = state.epoch;
   if (state.generator.defined() && options_.generator) options_.generator->set_state(state.generator);
   loaded_.reset();
-  if (!state.pass) {
-    load_order(state.order);
-    return;
-  }
+  left_.reset();
+  if (!state.pass) return;
   loaded_ = state;
   if (!same_ranks) loaded_->pass->ahead_state = at::Tensor();  // of another rank
-  if (!same_ranks && !reads_by_parts) loaded_->pass->readers.clear();
+  if (!same_ranks && !reads_by_parts) {
+    loaded_->pass->readers.clear();
+    loaded_->pass->next_reader = 0;
+  }
 }
 
 // --- a pass ----------------------------------------------------------------------------------------------------------
 
 LoaderCore::Pass::Pass(LoaderCore& core, std::int64_t skip_batches) : core_(core) {
   check_state(core.open_pass_ == nullptr, "DataLoader: a pass over this loader is open; a loop inside the loop needs a loader of its own");
-  if (core.loaded_) {
-    auto loaded = *std::exchange(core.loaded_, std::nullopt);
-    is_resumed_ = true;
-    state_ = std::move(*loaded.pass);
-    order_ = std::move(loaded.order);
+  core.renew_steps();
+  taken_ = std::exchange(core.loaded_, std::nullopt);
+  core.left_.reset();
+  if (taken_) {
+    state_ = *taken_->pass;
+    order_ = taken_->order;
   }
-  const auto units = core.units_per_step(), most = std::numeric_limits<std::int64_t>::max();
-  state_.num_read = skip_batches > (most - state_.num_read) / units ? most : state_.num_read + skip_batches * units;
+  position_ = state_.num_read;
+  const auto units = core.units_per_step();
+  constexpr auto kMost = std::numeric_limits<std::int64_t>::max() / 2;
+  state_.num_read = skip_batches > (kMost - state_.num_read) / units ? kMost : state_.num_read + skip_batches * units;
+  const bool place_is_known = !core.source_.is_stream || (core.num_readers() <= 1 && !core.is_dispatched_);
+  if (place_is_known) {
+    position_ = state_.num_read;
+  } else {
+    num_to_discard_ = skip_batches;
+  }
   if (core.is_prepared()) begin();
   core.open_pass_ = this;
 }
 
+bool LoaderCore::Pass::needs_start() const {
+  const bool may_fill_up = !core_.options_.drop_last && core_.is_prepared() && (core_.shard_.data_parallel.size > 1 || core_.full_rows() > 0);
+  return position_ > 0 && may_fill_up;
+}
+
 void LoaderCore::Pass::begin() {
   auto& core = core_;
-  if (!core.is_dispatched_ && !is_resumed_) core.synchronize_rng();
+  if (!core.is_dispatched_ && !is_resumed()) core.synchronize_rng();
   const bool knows_its_end = core.sampler_ && !core.is_dispatched_ && !core.options_.drop_last;
   if (knows_its_end) {
     auto reading = core.reading_;
@@ -318,7 +350,7 @@ void LoaderCore::Pass::begin() {
 }
 
 void LoaderCore::Pass::start() {
-  if (is_resumed_) {
+  if (is_resumed()) {
     restore_order();
     return;
   }
@@ -351,20 +383,18 @@ detail::ReadersOptions LoaderCore::Pass::readers_of_start() const {
 }
 
 void LoaderCore::Pass::count(const std::vector<detail::ReaderMark>& marks) {
-  state_.num_read += core_.units_per_step();
-  bool by_a_worker = false;
   for (const auto& mark : marks) {
     if (mark.reader == detail::kRankThread) {
       state_.ahead_state = mark.generator;
-      continue;
+    } else if (mark.reader == detail::kLeftOver) {
+      state_.num_left_over += mark.num_samples;
+    } else {
+      auto& reader = state_.readers.at(mark.reader);
+      reader.num_samples += mark.num_samples;
+      reader.generator = mark.generator;
+      state_.next_reader = (mark.reader + 1) % static_cast<std::int64_t>(state_.readers.size());
     }
-    by_a_worker = true;
-    auto& reader = state_.readers.at(mark.reader);
-    ++reader.num_batches;
-    reader.generator = mark.generator;
-    state_.next_reader = (mark.reader + 1) % static_cast<std::int64_t>(state_.readers.size());
   }
-  if (!by_a_worker && !state_.readers.empty()) ++state_.num_left_over;
 }
 
 LoaderCore::Pass::~Pass() { close(); }
@@ -373,6 +403,11 @@ LoaderCore::Pass::~Pass() { close(); }
 void LoaderCore::Pass::close() {
   if (!std::exchange(is_open_, false)) return;
   core_.open_pass_ = nullptr;
+  if (has_handed_out_) {
+    core_.left_ = LoaderState{.order = std::move(order_), .pass = std::move(state_)};
+  } else {
+    core_.loaded_ = std::move(taken_);  // its first batch could not be read: the place is not lost
+  }
   if (core_.is_prepared()) core_.shard_.context->gradient_state.remove(&active_);
 }
 
@@ -382,7 +417,10 @@ void LoaderCore::Pass::mark_end(std::int64_t remainder) {
 }
 
 void LoaderCore::Pass::finish(bool any_batch) {
+  has_handed_out_ = false;
+  taken_.reset();
   close();
+  core_.left_.reset();
   if (any_batch || core_.others_may_have_batches()) ++core_.iteration_;
 }
 

@@ -25,7 +25,8 @@ struct DataLoaderOptions {
   bool drop_last = false;
   int num_workers = 0;  ///< threads that read ahead; 0: the rank's own thread reads. A stream without parts has one at most
   int prefetch_factor = 2;  ///< batches that each worker reads ahead
-  std::optional<at::Generator> generator;  ///< of the shuffle and of the iterations' seeds; default: the rank's
+  /// Of the shuffle and of the iterations' seeds; default: the rank's. One of its own for each loader whose place is saved.
+  std::optional<at::Generator> generator;
   std::shared_ptr<Sampler> sampler;        ///< excludes shuffle
   std::shared_ptr<BatchSampler> batch_sampler;  ///< excludes batch_size, shuffle, drop_last and sampler
 };
@@ -77,7 +78,7 @@ class LoaderCore {
   [[nodiscard]] bool reads_own_parts() const { return reads_own_parts_; }
   [[nodiscard]] const DataParallel& data_parallel() const { return shard_.data_parallel; }
   [[nodiscard]] bool even_batches() const { return shard_.config.even_batches; }
-  /// From now on, also for a loader that is prepared. Does nothing where ranks cannot differ. Throws StateError inside a pass.
+  /// From the next pass on. Does nothing where ranks cannot differ.
   void set_even_batches(bool even_batches);
   [[nodiscard]] bool reads() const { return !is_dispatched_ || shard_.context->rank == 0; }
   /// Batches that rank 0 reads for one step of a dispatched loader.
@@ -97,8 +98,12 @@ class LoaderCore {
   [[nodiscard]] bool non_blocking() const { return shard_.config.non_blocking; }
   /// Completed passes; the epoch that the next pass tells its sampler.
   [[nodiscard]] std::int64_t iteration() const { return iteration_; }
-  void set_epoch(std::int64_t epoch) { iteration_ = epoch; }
+  void set_epoch(std::int64_t epoch) {
+    iteration_ = epoch;
+    left_.reset();
+  }
 
+  /// Of the open pass, or of the last one if its loop was left before its end; else of the start of the next.
   [[nodiscard]] LoaderState state() const;
   /// The next pass goes on where `state` was taken. Throws CheckpointError if it does not fit this loader; StateError
   /// inside a pass.
@@ -117,9 +122,14 @@ class LoaderCore {
     /// Draws the seed of this pass's workers: worker w has a generator seeded with it plus w. A pass that goes on draws
     /// nothing: its seed and order are those with which it began.
     void start();
-    [[nodiscard]] bool is_resumed() const { return is_resumed_; }
-    /// Begins behind the first batch of its epoch.
+    [[nodiscard]] bool is_resumed() const { return taken_.has_value(); }
+    /// Units of the epoch behind which reading begins.
+    [[nodiscard]] std::int64_t position() const { return position_; }
+    /// Steps to pass over by reading them, where a place in a stream is not known beforehand.
+    [[nodiscard]] std::int64_t num_to_discard() const { return num_to_discard_; }
     [[nodiscard]] bool begins_inside() const { return state_.num_read > 0; }
+    /// The end of the pass may be filled up by its start, which is behind already.
+    [[nodiscard]] bool needs_start() const;
     [[nodiscard]] const PassState& state() const { return state_; }
     /// The sampler as it was when the pass began.
     void restore_order();
@@ -130,6 +140,8 @@ class LoaderCore {
     /// A batch is about to be handed out.
     template <typename Batch>
     void hand_out(const detail::Issued<Batch>& issued) {
+      has_handed_out_ = true;
+      state_.num_read += core_.units_per_step();
       count(issued.marks);
       active_.num_rows = issued.num_rows;
       active_.real_rows = issued.real_rows;
@@ -137,23 +149,27 @@ class LoaderCore {
     }
     /// The pass has been read to its end: counts it and takes the loader off.
     void finish(bool any_batch);
+    /// What has been read by whom.
+    void count(const std::vector<detail::ReaderMark>& marks);
 
    private:
     void begin();
-    void count(const std::vector<detail::ReaderMark>& marks);
     void mark_end(std::int64_t remainder);
     void close();
     friend class LoaderCore;
 
     LoaderCore& core_;
-    bool is_open_ = true, is_resumed_ = false;
+    bool is_open_ = true, has_handed_out_ = false;
+    std::optional<LoaderState> taken_;  // with which it goes on
     PassState state_;
+    std::int64_t position_ = 0, num_to_discard_ = 0;
     Value order_;  // at the start of the pass
     ActiveLoader active_;
   };
 
  private:
   void synchronize_rng();
+  void renew_steps();
   [[nodiscard]] bool others_may_have_batches() const;
   [[nodiscard]] std::optional<std::int64_t> num_read_batches() const;
   [[nodiscard]] Value order() const;
@@ -170,6 +186,8 @@ class LoaderCore {
   std::int64_t iteration_ = 0;
   const Pass* open_pass_ = nullptr;
   std::optional<LoaderState> loaded_;  // of a pass that is not begun again yet
+  std::optional<LoaderState> left_;    // of a pass whose loop was left
+  bool steps_are_old_ = false;
 };
 
 }  // namespace accel

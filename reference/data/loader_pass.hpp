@@ -20,6 +20,11 @@ class LoaderPass {
   LoaderPass(std::shared_ptr<LoaderCore> core, std::int64_t skip_batches, Open&& open)
       : core_(std::move(core)), pass_(*core_, skip_batches), any_batch_(pass_.begins_inside()) {
     batches_ = open(pass_);
+    for (auto left = pass_.num_to_discard(); left > 0; --left) {
+      const auto discarded = batches_->next();
+      if (!discarded) break;
+      pass_.count(discarded->marks);
+    }
     advance();
   }
 

@@ -3,17 +3,19 @@
 #include <fmt/ranges.h>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/random.hpp"
 
 namespace accel {
 namespace {
 
 constexpr std::int64_t kFormat = 1;
+constexpr std::int64_t kMost = std::int64_t{1} << 60;  // of any count, so that sums do not overflow
 
 Value of_tensor(const at::Tensor& tensor) { return tensor.defined() ? Value(tensor) : Value(); }
 
 Value to_value(const PassState& pass) {
   Value::List readers;
-  for (const auto& reader : pass.readers) readers.push_back(Value::Dict{{"num_batches", reader.num_batches}, {"generator", of_tensor(reader.generator)}});
+  for (const auto& reader : pass.readers) readers.push_back(Value::Dict{{"num_samples", reader.num_samples}, {"generator", of_tensor(reader.generator)}});
   return Value::Dict{{"num_read", pass.num_read},         {"base_seed", pass.base_seed},     {"random_state", of_tensor(pass.random_state)},
                      {"ahead_state", of_tensor(pass.ahead_state)}, {"readers", readers},    {"next_reader", pass.next_reader},
                      {"num_left_over", pass.num_left_over}};
@@ -38,12 +40,21 @@ class Reader {
   void read(const char* key, std::optional<T>& target) {
     if (const auto* found = find(key); found != nullptr && !found->is_null()) read(key, target.emplace());
   }
-  void read_tensor(const char* key, at::Tensor& target) {
-    if (const auto* found = find(key); found != nullptr && !found->is_null()) read(key, target);
+  // Of a generator; nothing, if there was none.
+  void read_generator_state(const char* key, at::Tensor& target) {
+    const auto* found = find(key);
+    if (found == nullptr || found->is_null()) return;
+    read(key, target);
+    if (!target.defined()) return;
+    try {
+      generator_of_state(target);
+    } catch (const ArgumentError& error) {
+      problems_.push_back(fmt::format("{}: {}", key, error.what()));
+    }
   }
   void read_count(const char* key, std::int64_t& target) {
     read(key, target);
-    if (target < 0) problems_.push_back(fmt::format("{}: expected 0 or more, got {}", key, target));
+    if (target < 0 || target > kMost) problems_.push_back(fmt::format("{}: expected 0 to {}, got {}", key, kMost, target));
   }
   const Value* find(const char* key) {
     if (value_.contains(key)) return &value_.at(key);
@@ -61,16 +72,20 @@ PassState pass_of(const Value& value, std::vector<std::string>& problems) {
   Reader reader(value, problems);
   reader.read_count("num_read", pass.num_read);
   reader.read("base_seed", pass.base_seed);
-  reader.read_tensor("random_state", pass.random_state);
-  reader.read_tensor("ahead_state", pass.ahead_state);
+  reader.read_generator_state("random_state", pass.random_state);
+  reader.read_generator_state("ahead_state", pass.ahead_state);
   reader.read_count("next_reader", pass.next_reader);
   reader.read_count("num_left_over", pass.num_left_over);
   Value::List readers;
   reader.read("readers", readers);
   for (const auto& item : readers) {
     Reader of_item(item, problems);
-    of_item.read_count("num_batches", pass.readers.emplace_back().num_batches);
-    of_item.read_tensor("generator", pass.readers.back().generator);
+    of_item.read_count("num_samples", pass.readers.emplace_back().num_samples);
+    of_item.read_generator_state("generator", pass.readers.back().generator);
+  }
+  if (!pass.random_state.defined()) problems.emplace_back("random_state: expected the state of a generator, got none");
+  if (pass.next_reader > 0 && pass.next_reader >= static_cast<std::int64_t>(pass.readers.size())) {
+    problems.push_back(fmt::format("next_reader: {} is not one of {}", pass.next_reader, pass.readers.size()));
   }
   return pass;
 }
@@ -102,7 +117,7 @@ LoaderState loader_state_of(const Value& value) {
   reader.read_count("process_index", state.process_index);
   reader.read_count("epoch", state.epoch);
   if (const auto* order = reader.find("order")) state.order = *order;
-  reader.read_tensor("generator", state.generator);
+  reader.read_generator_state("generator", state.generator);
   if (const auto* pass = reader.find("pass"); pass != nullptr && !pass->is_null()) state.pass = pass_of(*pass, problems);
   if (!problems.empty()) throw CheckpointError(fmt::format("this is no state of a loader: {}", fmt::join(problems, "; ")));
   return state;

@@ -17,7 +17,7 @@ namespace accel {
 /// An epoch that has been begun.
 struct PassState {
   struct Reader {
-    std::int64_t num_batches = 0;  ///< handed out
+    std::int64_t num_samples = 0;  ///< of what it has read, handed out
     at::Tensor generator;          ///< its state behind them; undefined: as seeded
   };
   std::int64_t num_read = 0;    ///< units that all ranks have been handed: samples, or batches of a batch sampler
@@ -26,7 +26,7 @@ struct PassState {
   at::Tensor ahead_state;       ///< of the default generator, before this thread read what is not handed out; may be undefined
   std::vector<Reader> readers;  ///< one per worker; none where the rank's thread reads
   std::int64_t next_reader = 0;
-  std::int64_t num_left_over = 0;  ///< batches handed out of what the workers' ends had left over
+  std::int64_t num_left_over = 0;  ///< samples handed out of what the workers' ends had left over
 };
 
 struct LoaderState {

@@ -32,23 +32,37 @@ std::vector<std::int64_t> range(std::int64_t begin, std::int64_t end) {
 constexpr std::int64_t kDrawsAtOnce = 32;       // as Python's, with replacement
 constexpr std::int64_t kSequentialPart = 8192;  // indices; a pass over any number of samples takes no more memory
 
+Value::Dict identity(const Sampler& sampler) { return {{"kind", sampler.kind()}, {"size", sampler.size()}}; }
+
+void check_identity(const Sampler& sampler, const Value& state) {
+  for (const auto& [key, own] : identity(sampler)) {
+    const auto text = [](const Value& value) { return value.is<std::string>() ? value.as<std::string>() : fmt::format("{}", value.as<std::int64_t>()); };
+    const auto& other = state.at(key);
+    check_argument(other == own, "a state of a sampler of {} {}, and this one is of {} {}", key, other.is<std::string>() || other.is<std::int64_t>() ? text(other) : other.type_name(), key, text(own));
+  }
+}
+
 }  // namespace
 
 std::int64_t Sampler::skip(std::int64_t) { return 0; }
 
 Value Sampler::state_dict() const {
-  Value::Dict state;
+  auto state = identity(*this);
   if (const auto own = generator()) state.emplace("generator", own->get_state());
   return state;
 }
 
 void Sampler::load_state_dict(const Value& state) {
+  check_identity(*this, state);
   if (!state.contains("generator")) {
     set_generator(std::nullopt);
-  } else if (auto own = generator()) {
-    own->set_state(state.at("generator").as<at::Tensor>());
+    return;
+  }
+  auto restored = generator_of_state(state.at("generator").as<at::Tensor>());
+  if (auto own = generator()) {
+    own->set_state(restored.get_state());  // the very object, which others may hold
   } else {
-    set_generator(generator_of_state(state.at("generator").as<at::Tensor>()));
+    set_generator(std::move(restored));
   }
 }
 
@@ -118,11 +132,18 @@ std::vector<std::int64_t> SeedableRandomSampler::continue_pass() {
   return part;
 }
 
-Value SeedableRandomSampler::state_dict() const { return Value::Dict{{"epoch", epoch_}, {"seed", static_cast<std::int64_t>(initial_seed_)}}; }
+Value SeedableRandomSampler::state_dict() const {
+  auto state = identity(*this);
+  state.emplace("epoch", epoch_);
+  state.emplace("seed", static_cast<std::int64_t>(initial_seed_));
+  return state;
+}
 
 void SeedableRandomSampler::load_state_dict(const Value& state) {
-  epoch_ = state.at("epoch").as<std::int64_t>();
-  initial_seed_ = static_cast<std::uint64_t>(state.at("seed").as<std::int64_t>());
+  check_identity(*this, state);
+  const auto epoch = state.at("epoch").as<std::int64_t>(), seed = state.at("seed").as<std::int64_t>();
+  epoch_ = epoch;
+  initial_seed_ = static_cast<std::uint64_t>(seed);
 }
 
 std::vector<std::int64_t> SubsetRandomSampler::begin_pass() {
@@ -154,6 +175,17 @@ DistributedSampler::DistributedSampler(std::int64_t length, Options options) : l
 
 std::int64_t DistributedSampler::size() const {
   return options_.drop_last ? length_ / options_.num_replicas : (length_ + options_.num_replicas - 1) / options_.num_replicas;
+}
+
+Value DistributedSampler::state_dict() const {
+  auto state = identity(*this);
+  state.emplace("epoch", epoch_);
+  return state;
+}
+
+void DistributedSampler::load_state_dict(const Value& state) {
+  check_identity(*this, state);
+  epoch_ = state.at("epoch").as<std::int64_t>();
 }
 
 std::vector<std::int64_t> DistributedSampler::begin_pass() {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "reference/core/value.hpp"
@@ -40,10 +41,13 @@ class Sampler {
   /// Whether this rank's part is all that it visits, so that nobody must cut it again.
   [[nodiscard]] virtual bool is_sharded() const { return false; }
 
-  /// What the next pass depends on, but for draws of the default generator: here the generator's state.
+  /// What the sampler is and what the next pass depends on, but for draws of the default generator: here kind(), size() and
+  /// the generator's state.
   [[nodiscard]] virtual Value state_dict() const;
-  /// Throws ArgumentError for a state of another kind of sampler.
+  /// Throws ArgumentError, and changes nothing, for a state of another kind or size of sampler.
   virtual void load_state_dict(const Value& state);
+  /// A name that tells samplers of different orders apart.
+  [[nodiscard]] virtual std::string kind() const { return "custom"; }
 };
 
 /// 0, 1, 2, ...
@@ -54,6 +58,7 @@ class SequentialSampler : public Sampler {
   std::vector<std::int64_t> begin_pass() override;
   std::vector<std::int64_t> continue_pass() override;
   std::int64_t skip(std::int64_t num_indices) override;
+  [[nodiscard]] std::string kind() const override { return "sequential"; }
 
  private:
   std::int64_t num_samples_, num_given_ = 0;
@@ -90,6 +95,7 @@ class RandomSampler : public DrawingSampler {
 
   [[nodiscard]] std::int64_t length() const { return length_; }
   [[nodiscard]] bool replacement() const { return replacement_; }
+  [[nodiscard]] std::string kind() const override { return replacement_ ? "random, with replacement" : "random"; }
 
  private:
   std::vector<std::int64_t> next_part();
@@ -111,6 +117,7 @@ class SeedableRandomSampler : public RandomSampler {
   void set_epoch(std::int64_t epoch) override { epoch_ = epoch; }
   [[nodiscard]] Value state_dict() const override;
   void load_state_dict(const Value& state) override;
+  [[nodiscard]] std::string kind() const override { return "seedable " + RandomSampler::kind(); }
 
  private:
   std::uint64_t initial_seed_;
@@ -124,6 +131,7 @@ class SubsetRandomSampler : public DrawingSampler {
       : DrawingSampler(std::move(generator)), indices_(std::move(indices)) {}
   [[nodiscard]] std::int64_t size() const override { return static_cast<std::int64_t>(indices_.size()); }
   std::vector<std::int64_t> begin_pass() override;
+  [[nodiscard]] std::string kind() const override { return "random subset"; }
 
  private:
   std::vector<std::int64_t> indices_;
@@ -141,6 +149,7 @@ class WeightedRandomSampler : public DrawingSampler {
   WeightedRandomSampler(const std::vector<double>& weights, Options options);
   [[nodiscard]] std::int64_t size() const override { return num_samples_; }
   std::vector<std::int64_t> begin_pass() override;
+  [[nodiscard]] std::string kind() const override { return replacement_ ? "weighted, with replacement" : "weighted"; }
 
  private:
   at::Tensor weights_;
@@ -164,8 +173,9 @@ class DistributedSampler : public Sampler {
   std::vector<std::int64_t> begin_pass() override;
   void set_epoch(std::int64_t epoch) override { epoch_ = epoch; }
   [[nodiscard]] bool is_sharded() const override { return options_.num_replicas > 1; }
-  [[nodiscard]] Value state_dict() const override { return Value::Dict{{"epoch", epoch_}}; }
-  void load_state_dict(const Value& state) override { epoch_ = state.at("epoch").as<std::int64_t>(); }
+  [[nodiscard]] std::string kind() const override { return "distributed"; }
+  [[nodiscard]] Value state_dict() const override;
+  void load_state_dict(const Value& state) override;
 
  private:
   std::int64_t length_;

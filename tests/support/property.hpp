@@ -23,6 +23,12 @@ rc::detail::TestResult check(int cases, bool shrinks, Property&& property) {
 
 }  // namespace detail
 
+/// A generated number of [begin, end), all alike: RapidCheck's own ranges grow with the number of the case.
+template <typename T>
+T pick(T begin, T end) {
+  return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<T>(begin, end));
+}
+
 /// Checks a RapidCheck property on `cases` generated cases (ten times as many under `--long`), from a fixed seed, so that
 /// a failure is the same everywhere; the message holds the shrunk counterexample.
 template <typename Property>

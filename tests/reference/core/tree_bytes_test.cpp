@@ -65,8 +65,8 @@ TEST(TreeBytesTest, ShapesAloneAreAFewBytes) {
 }
 
 TEST(TreeBytesTest, BytesOfAnotherTypeAreRefused) {
-  EXPECT_THROW(unpack<std::string>(pack(std::string("abc")).substr(0, 9)), InternalError);
-  EXPECT_THROW(unpack<std::int32_t>(pack(std::int64_t{1})), InternalError);
+  EXPECT_THROW(unpack<std::string>(pack(std::string("abc")).substr(0, 9)), ArgumentError);
+  EXPECT_THROW(unpack<std::int32_t>(pack(std::int64_t{1})), ArgumentError);
 }
 
 }  // namespace

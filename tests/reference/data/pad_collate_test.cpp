@@ -65,6 +65,13 @@ TEST(PadCollateTest, MaskIsOneOnDataOnEitherSide) {
   EXPECT_THROW(PadCollateWithMask()(std::vector<std::int64_t>{1, 2}), ArgumentError);
 }
 
+TEST(PadCollateTest, MaskIsOfTheFirstTensorThatIsPadded) {
+  using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+  const std::vector<Three> batch{{torch::ones({4}), torch::ones({2}), torch::ones({1})}, {torch::ones({4}), torch::ones({1}), torch::ones({3})}};
+  const auto mask = PadCollateWithMask({.padding_values = {std::nullopt, 0, 0}})(batch).second;
+  EXPECT_TRUE(mask.equal(torch::tensor({{1, 1}, {1, 0}})));
+}
+
 TEST(PadCollateTest, WhatDoesNotFitIsAnArgumentError) {
   EXPECT_THROW(PadCollate({.dim = -1}), ArgumentError);
   EXPECT_THROW(PadCollate({.pad_to_multiple_of = 0}), ArgumentError);

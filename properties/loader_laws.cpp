@@ -434,6 +434,21 @@ TEST(ShardedSamplerTest, EverySamplerThatDrawsGivesAllRanksOneOrder) {
   }
 }
 
+TEST(DispatchedLoaderTest, AFunctionOfTheUsersCutsTheStep) {
+  run_ranks(Backend::kSim, 2, [](RankContext& rank) {
+    Accelerator accelerator({}, rank);
+    DataLoader plain(std::views::iota(std::int64_t{0}, std::int64_t{8}), {.batch_size = 2});
+    // Every second row in place of one half.
+    auto loader = accelerator.prepare_data_loader(plain, [](const at::Tensor& step, RowRange rows, int part) {
+      EXPECT_EQ(rows.size(), step.size(0) / 2);
+      return step.slice(0, part, step.size(0), 2);
+    });
+    std::vector<at::Tensor> own;
+    for (auto& ids : loader) own.push_back(ids);
+    EXPECT_TRUE(at::cat(own).equal(at::arange(rank.rank, 8, 2)));
+  });
+}
+
 TEST(DispatchedLoaderTest, OnlyRankZeroReads) {
   std::atomic<int> num_read{0};
   struct Counting {

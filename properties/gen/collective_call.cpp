@@ -13,10 +13,6 @@ constexpr const char* kNames[] = {"all_reduce", "all_reduce_coalesced", "reduce"
                                   "all_gather_coalesced", "gather", "scatter", "reduce_scatter", "reduce_scatter_tensor",
                                   "all_to_all_single", "all_to_all_uneven", "send_recv", "barrier"};
 
-bool reduces(Op op) {
-  return op == Op::kAllReduce || op == Op::kAllReduceCoalesced || op == Op::kReduce || op == Op::kReduceScatter || op == Op::kReduceScatterTensor;
-}
-
 // Values of one rank, the same for the same seed on every backend.
 at::Tensor values(const CollectiveCall& call, std::int64_t numel, int stream) {
   auto generator = make_generator(call.seed * 1000 + static_cast<std::uint64_t>(stream));

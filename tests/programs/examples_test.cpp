@@ -179,14 +179,17 @@ TEST(ResumeTest, NewProcessesGoOnWhereTheLastOnesStopped) {
 
 TEST(ResumeTest, AStateOfTheSimulatorServesRealProcessesAndTheOtherWayRound) {
   const auto folder = empty_folder("mixed");
-  const auto mixed = resume("simulated", folder, "2") + resume("processes", folder, "3") + resume("simulated", folder, kToTheEnd);
+  auto mixed = resume("simulated", folder, "2");
+  mixed += resume("processes", folder, "3");
+  mixed += resume("simulated", folder, kToTheEnd);
   EXPECT_EQ(mixed, resume("processes", empty_folder("uncut"), kToTheEnd));
 }
 
 TEST(ResumeTest, AnotherNumberOfRanksSeesTheRestOfTheEpochOnce) {
   const auto folder = empty_folder("elastic");
-  std::istringstream lines(resume("simulated", folder, "2", /*ranks=*/4));
-  lines = std::istringstream(lines.str() + resume("simulated", folder, kToTheEnd, /*ranks=*/3));
+  auto output = resume("simulated", folder, "2", /*ranks=*/4);
+  output += resume("simulated", folder, kToTheEnd, /*ranks=*/3);
+  std::istringstream lines(output);
   std::vector<int> seen;
   for (std::string line, word; std::getline(lines, line);) {
     std::istringstream words(line);

@@ -213,7 +213,11 @@ int main(int argc, char** argv) {
     const accel::RankScope scope(*context);
     const Json result = {{"read", measure_reading(data_dir, rounds, python)}, {"resume", measure_resume(rounds)}};
     print(result);
-    if (!out.empty()) std::ofstream(out) << result.dump(2) << '\n';
+    if (out.empty()) return 0;
+    std::ofstream file(out);
+    file << result.dump(2) << '\n';
+    file.close();
+    accel::check_config(file.good(), "--out: {} cannot be written", out);
   } catch (const std::exception& error) {
     std::cerr << "loader_bench: " << error.what() << std::endl;
     return 1;

@@ -461,6 +461,73 @@ TEST(PlaceTest, AFirstBatchThatCannotBeReadDoesNotLoseThePlace) {
   });
 }
 
+TEST(PlaceTest, SkippingIsAlikeOnRanksThatHaveDifferentNumbersOfParts) {
+  for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
+    const auto read = [&](std::int64_t skip) {
+      return collect_ranks(backend, 2, [&](RankContext& rank) {
+        Accelerator accelerator({.dataloader_config = {.dispatch_batches = false}}, rank);
+        const NoisyParts parts{.parts = {{0, 4}, {1000, 4}, {2000, 4}}};
+        auto loader = skip_first_batches(accelerator.prepare(DataLoader(parts, {.batch_size = 2, .num_workers = 2})), skip);
+        std::vector<std::int64_t> sizes;
+        for (auto& batch : loader) sizes.push_back(accelerator.gather_for_metrics(std::get<0>(batch)).size(0));
+        return sizes;
+      });
+    };
+    const auto whole = read(0), rest = read(1);
+    for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(rest[rank], std::vector<std::int64_t>(whole[rank].begin() + 1, whole[rank].end()));
+  }
+}
+
+TEST(PlaceTest, AnEpochThatIsSetTakesTheLoadedPlaceAwayUnlessItIsItsOwn) {
+  run_ranks(Backend::kSim, 1, [](RankContext& rank) {
+    auto loader = Accelerator({}, rank).prepare(DataLoader(NoisyStream{.length = 10}, {.batch_size = 2}));
+    read_all(loader, 2);
+    const auto state = loader.state_dict();
+    loader.load_state_dict(state);
+    loader.set_epoch(loader.iteration());
+    EXPECT_EQ(read_all(loader).size(), 3U);
+    loader.load_state_dict(state);
+    loader.set_epoch(4);
+    EXPECT_EQ(read_all(loader).size(), 5U);
+    EXPECT_THROW(loader.set_epoch(-1), ArgumentError);
+  });
+}
+
+TEST(PlaceTest, APlaceOfAPlainLoaderIsNotLostByPreparingIt) {
+  run_ranks(Backend::kSim, 1, [](RankContext& rank) {
+    DataLoader plain(NoisyDataset{.length = 8}, {.batch_size = 2});
+    EXPECT_THROW(Accelerator({}, rank).prepare(skip_first_batches(plain, 1)), StateError);
+    read_all(plain, 1);
+    plain.load_state_dict(plain.state_dict());
+    EXPECT_THROW(Accelerator({}, rank).prepare(plain), StateError);
+  });
+}
+
+TEST(PlaceTest, LoadersThatShareASamplerAreNotReadInsideOneAnother) {
+  run_ranks(Backend::kSim, 1, [](RankContext& rank) {
+    DataLoader plain(NoisyDataset{.length = 8}, {.batch_sampler = std::make_shared<RandomBatches>(8)});
+    auto outer = Accelerator({}, rank).prepare(plain), inner = Accelerator({}, rank).prepare(plain);
+    for ([[maybe_unused]] auto& batch : outer) EXPECT_THROW(read_all(inner), StateError);
+    EXPECT_GT(read_all(inner).size(), 0U);
+  });
+}
+
+TEST(PlaceTest, AnEpochThatADatasetRefusesIsHeardOfByEveryRank) {
+  struct Refusing : NoisyParts {
+    int rank = 0;
+    void set_epoch(std::int64_t epoch) const { check_state(epoch == 0 || rank != 0, "the files of epoch {} are away", epoch); }
+    [[nodiscard]] Refusing shard(std::int64_t num_shards, std::int64_t index) const { return {NoisyParts::shard(num_shards, index), rank}; }
+  };
+  for (const bool dispatch : {false, true}) {
+    run_ranks(Backend::kGlooThreads, 2, [&](RankContext& rank) {
+      Accelerator accelerator({.dataloader_config = {.dispatch_batches = dispatch}}, rank);
+      auto loader = accelerator.prepare(DataLoader(Refusing{{.parts = {{0, 4}, {1000, 4}}}, rank.rank}, {.batch_size = 2}));
+      read_all(loader);
+      EXPECT_THROW(read_all(loader), Error) << "dispatch " << dispatch;
+    });
+  }
+}
+
 TEST(PlaceTest, EvenBatchesMayChangeInsideAPassAndCountFromTheNextOne) {
   run_ranks(Backend::kSim, 2, [](RankContext& rank) {
     Accelerator accelerator({}, rank);

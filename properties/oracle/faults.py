@@ -211,13 +211,16 @@ FAULTS = {  # name: (ranks, what each of them does)
 
 
 def answers():
-    """Name -> what each rank answered; "no answer" where the group failed or hung."""
+    """Name -> what each rank answered; "no answer" where the group hung or lost a connection."""
     found = {}
     for ranks in sorted({ranks for ranks, _ in FAULTS.values()}):
         names = [name for name, (of_fault, _) in FAULTS.items() if of_fault == ranks]
         for name, answer in zip(names, rank_group.walk(__file__, ranks, names, TIMEOUT)):
-            failed = "failure" in answer or any("error" in of_rank for of_rank in answer)
-            found[name] = "no answer" if failed else answer
+            found[name] = answer
+            if "failure" in answer:
+                found[name] = "no answer" if "no answer" in answer["failure"] else answer["failure"]
+            elif any(of_rank.get("error") == "RuntimeError" for of_rank in answer if isinstance(of_rank, dict)):
+                found[name] = "no answer"  # a peer's connection was closed, in place of the wait
     return {name: found[name] for name in FAULTS}
 
 

@@ -18,7 +18,8 @@ std::string last_error() { return std::generic_category().message(errno); }
 
 class Descriptor {
  public:
-  explicit Descriptor(const std::string& path) : descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  // A pipe that nobody writes into does not hold up the opening.
+  explicit Descriptor(const std::string& path) : descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     check_config(descriptor_ >= 0, "{}: cannot be opened: {}", path, last_error());
   }
   ~Descriptor() { close(descriptor_); }

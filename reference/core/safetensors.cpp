@@ -89,7 +89,7 @@ void SafetensorsFile::read_header() {
       metadata_ = value.get<std::map<std::string, std::string>>();
       continue;
     }
-    check_config(is_entry(value), "{}: tensor '{}': expected dtype, shape and two data_offsets, got {}", path(), name, value.dump());
+    check_config(is_entry(value), "{}: tensor '{}': expected dtype, shape and two data_offsets", path(), name);
     entries_[name] = {value["dtype"], value["shape"].get<std::vector<std::int64_t>>(), value["data_offsets"][0], value["data_offsets"][1]};
     names_.push_back(name);
   }

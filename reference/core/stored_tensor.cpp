@@ -56,10 +56,12 @@ at::Tensor StoredTensor::rows(const std::vector<std::int64_t>& indices) const {
 
 std::optional<std::int64_t> num_bytes_of(const std::vector<std::int64_t>& sizes, std::int64_t bits_per_element) {
   std::int64_t bits = bits_per_element;
-  if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) return 0;
-  for (const auto size : sizes) {
-    if (size < 0 || __builtin_mul_overflow(bits, size, &bits)) return std::nullopt;
+  bool is_empty = false;
+  for (const auto size : sizes) {  // the sizes beside a zero have to fit too
+    is_empty |= size == 0;
+    if (size < 0 || (size > 0 && __builtin_mul_overflow(bits, size, &bits))) return std::nullopt;
   }
+  if (is_empty) return 0;
   return bits % 8 == 0 ? std::optional(bits / 8) : std::nullopt;
 }
 

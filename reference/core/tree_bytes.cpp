@@ -59,11 +59,11 @@ at::Tensor ByteReader::tensor() {
   check_argument(dim >= 0 && static_cast<std::size_t>(dim) <= bytes_.size() / sizeof(std::int64_t), "a packed tensor of {} dimensions", dim);
   std::vector<std::int64_t> sizes(dim);
   raw(sizes.data(), sizes.size() * sizeof(std::int64_t));
-  auto room = tensors_ == TensorBytes::kWhole ? static_cast<std::int64_t>(bytes_.size() / at::elementSize(dtype)) : std::numeric_limits<std::int64_t>::max();
-  const bool is_empty = std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
+  const bool has_numbers = tensors_ == TensorBytes::kWhole && std::find(sizes.begin(), sizes.end(), 0) == sizes.end();
+  auto room = has_numbers ? static_cast<std::int64_t>(bytes_.size() / at::elementSize(dtype)) : std::numeric_limits<std::int64_t>::max() / 64;
   for (const auto size : sizes) {
-    check_argument(size >= 0 && (is_empty || size <= room), "a packed tensor of a size of {}", size);
-    if (!is_empty) room /= size;
+    check_argument(size >= 0 && size <= room, "a packed tensor of a size of {}", size);
+    if (size > 0) room /= size;
   }
   auto tensor = at::empty(sizes, at::TensorOptions(dtype));
   if (tensors_ == TensorBytes::kWhole) raw(tensor.mutable_data_ptr(), tensor.nbytes());

@@ -19,11 +19,15 @@ std::int64_t num_samples(const std::vector<std::vector<std::int64_t>>& batches) 
 }  // namespace
 
 Value BatchSampler::state_dict() const {
-  const auto own = generator();
-  return own ? Value::Dict{{"generator", own->get_state()}} : Value::Dict{};
+  const auto number = [](std::optional<std::int64_t> value) { return value ? Value(*value) : Value(); };
+  Value::Dict state{{"size", number(size())}, {"batch_size", number(batch_size())}};
+  if (const auto own = generator()) state.emplace("generator", own->get_state());
+  return state;
 }
 
 void BatchSampler::load_state_dict(const Value& state) {
+  const auto mine = BatchSampler::state_dict();
+  for (const auto* key : {"size", "batch_size"}) check_argument(state.at(key) == mine.at(key), "a state of a batch sampler of another {}", key);
   auto own = generator();
   check_argument(own.has_value() == state.contains("generator"), "a state of a batch sampler {} a generator, and this one is {}",
                  own ? "without" : "with", own ? "with one" : "without");

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <exception>
 #include <iterator>
 #include <limits>
 #include <memory>
@@ -74,7 +75,9 @@ class DataLoader {
 
  protected:
   DataLoader(const DataLoader& plain, ShardOptions shard)
-      : dataset_(plain.dataset_), collate_(plain.collate_), core_(std::make_shared<LoaderCore>(*plain.core_, std::move(shard))) {}
+      : dataset_(plain.dataset_), collate_(plain.collate_), core_(std::make_shared<LoaderCore>(*plain.core_, std::move(shard))) {
+    check_state(*plain.skip_batches_ == 0, "prepare: the loader skips {} batches; prepare first, then skip", *plain.skip_batches_);
+  }
 
  private:
   template <typename Loader>
@@ -83,25 +86,41 @@ class DataLoader {
   using Stream = detail::BatchStream<Batch>;
 
   std::unique_ptr<Stream> open(LoaderCore::Pass& pass) {
-    if (core_->is_prepared()) detail::tell_epoch(*dataset_, *core_);
-    pass.start();
+    const auto error = start(pass);
+    const bool others_hear = core_->is_dispatched() || (core_->reads_own_parts() && core_->even_batches());
+    if (error && !others_hear) std::rethrow_exception(error);
+    const auto open_rest = [loader = *this, &pass, error] {
+      if (error) std::rethrow_exception(error);
+      return loader.read(pass);
+    };
     const auto resumed = pass.state().ahead_state;
     if (core_->is_dispatched()) {
       return std::make_unique<detail::DispatchedBatches<Batch>>(
-          core_->context(), [loader = *this, &pass] { return loader.read(pass); },
+          core_->context(), open_rest,
           typename detail::DispatchedBatches<Batch>::Options{
               .batches_per_step = core_->batches_per_step(), .drop_last = core_->options().drop_last, .num_parts = core_->data_parallel().size,
-              .part = core_->data_parallel().rank, .full_rows = core_->full_rows(), .resumed = resumed, .read_start = read_start(pass), .slice = slice_for_dispatch_});
+              .part = core_->data_parallel().rank, .full_rows = core_->full_rows(), .resumed = resumed, .read_start = error ? detail::ReadStart<Batch>() : read_start(pass), .slice = slice_for_dispatch_});
     }
     if (!core_->is_prepared()) return read(pass);
     if (core_->reads_own_parts() && core_->even_batches()) {
       return std::make_unique<detail::EvenSteps<Batch>>(
-          [loader = *this, &pass] { return loader.read(pass); }, detail::RowCensus(core_->data_parallel().group, core_->context().device),
+          open_rest, detail::RowCensus(core_->data_parallel().group, core_->context().device),
           typename detail::EvenSteps<Batch>::Options{
-              .batch_size = core_->reading().batch_size, .drop_last = core_->options().drop_last, .resumed = resumed, .read_start = read_start(pass)});
+              .batch_size = core_->reading().batch_size, .drop_last = core_->options().drop_last, .resumed = resumed, .read_start = error ? detail::ReadStart<Batch>() : read_start(pass)});
     }
     return std::make_unique<detail::LookAhead<Batch>>(
         read(pass), typename detail::LookAhead<Batch>::Options{.resumed = resumed, .knows_other_ranks = !core_->reads_own_parts()});
+  }
+
+  // What a dataset or a sampler of the user's throws here is thrown where the other ranks hear of it.
+  std::exception_ptr start(LoaderCore::Pass& pass) {
+    try {
+      if (core_->is_prepared()) detail::tell_epoch(*dataset_, *core_);
+      pass.start();
+    } catch (...) {
+      return std::current_exception();
+    }
+    return nullptr;
   }
 
   // What is left of the pass. A pass that goes on repeats the draws with which it began, from the state of that time.

@@ -151,8 +151,10 @@ class TorchStream {
   }
 
   auto next() {
-    if (ahead_.empty() && !ended()) {
-      for (auto& sample : request()) ahead_.push_back(std::move(sample));
+    while (ahead_.empty() && !ended()) {
+      auto samples = request();
+      if (!samples) break;
+      for (auto& sample : *samples) ahead_.push_back(std::move(sample));
     }
     std::optional<Sample> sample;
     if (ahead_.empty() || ended()) return sample;
@@ -165,16 +167,17 @@ class TorchStream {
  private:
   static constexpr bool kIsStateful = Dataset::is_stateful;
 
+  // Nothing at the end of a stateful dataset; a batch may be empty before.
   static auto samples_of_batch(typename Dataset::BatchType batch) {
     if constexpr (kIsStateful) {
       using Samples = decltype(detail::unbatched(std::move(*batch)));
-      return batch ? detail::unbatched(std::move(*batch)) : Samples();
+      return batch ? std::optional(detail::unbatched(std::move(*batch))) : std::optional<Samples>();
     } else {
-      return detail::unbatched(std::move(batch));
+      return std::optional(detail::unbatched(std::move(batch)));
     }
   }
   auto request() { return samples_of_batch(dataset_.get_batch(static_cast<std::size_t>(num_per_request_))); }
-  using Sample = typename decltype(samples_of_batch(std::declval<typename Dataset::BatchType>()))::value_type;
+  using Sample = typename decltype(samples_of_batch(std::declval<typename Dataset::BatchType>()))::value_type::value_type;
 
   // A stateful dataset says itself when it ends.
   [[nodiscard]] bool ended() const {

@@ -132,7 +132,8 @@ LoaderCore::LoaderCore(DataSource source, DataLoaderOptions options) : source_(s
 
 LoaderCore::LoaderCore(const LoaderCore& plain, ShardOptions shard)
     : source_(plain.source_), options_(plain.options_), shard_(std::move(shard)), is_dispatched_(dispatches(source_, shard_)),
-      reads_own_parts_(has_parts_for_all(source_, shard_)) {
+      reads_own_parts_(has_parts_for_all(source_, shard_)), is_read_(plain.is_read_) {
+  check_state(!plain.loaded_, "prepare: the loader has a loaded state that it has not begun; prepare first, then load");
   reading_ = plan_of(source_, options_, shard_);
   sampler_ = plain.sampler_ ? sampler_of_rank(plain.sampler_, shard_, is_dispatched_) : nullptr;
   if (sampler_) reading_.num_samples = sampler_->size();
@@ -148,14 +149,21 @@ std::int64_t LoaderCore::units_per_step() const {
   return is_dispatched_ ? of_a_read_batch * batches_per_step() : of_a_read_batch;
 }
 
-int LoaderCore::num_readers() const {
-  if (!source_.is_stream || options_.num_workers == 0) return options_.num_workers;
+void LoaderCore::set_epoch(std::int64_t epoch) {
+  check_argument(epoch >= 0, "set_epoch: expected 0 or more, got {}", epoch);
+  if (epoch != iteration_) loaded_.reset();
+  left_.reset();
+  iteration_ = epoch;
+}
+
+int LoaderCore::num_readers(std::int64_t num_workers, int rank) const {
+  if (!source_.is_stream || num_workers == 0) return static_cast<int>(num_workers);
   const auto& ranks = shard_.data_parallel;
   if (source_.generator) return 1;  // it is one for all parts
   const bool every_rank_reads_all = is_prepared() && !is_dispatched_ && !reads_own_parts_ && ranks.size > 1;
   if (every_rank_reads_all) return 1;
-  const auto num_parts = reads_own_parts_ ? source_.num_shards / ranks.size + (ranks.rank < source_.num_shards % ranks.size ? 1 : 0) : source_.num_shards;
-  return static_cast<int>(std::clamp<std::int64_t>(num_parts, 1, options_.num_workers));
+  const auto num_parts = reads_own_parts_ ? source_.num_shards / ranks.size + (rank < source_.num_shards % ranks.size ? 1 : 0) : source_.num_shards;
+  return static_cast<int>(std::clamp<std::int64_t>(num_parts, 1, num_workers));
 }
 
 void LoaderCore::set_even_batches(bool even_batches) {
@@ -236,13 +244,17 @@ void LoaderCore::load_order(const Value& order) {
   if (order.is_null()) return;
   if (steps_) {
     steps_->load_state_dict(order);
-  } else if (source_.generator && order.contains("generator")) {
+    return;
+  }
+  check_argument(source_.generator.has_value() == order.contains("generator"), "a state of a stream {} a generator, and this one is {}",
+                 source_.generator ? "without" : "with", source_.generator ? "with one" : "without");
+  if (source_.generator) {
     source_.generator->set_state(generator_of_state(order.at("generator").as<at::Tensor>()).get_state());
   }
 }
 
 LoaderState LoaderCore::state() const {
-  LoaderState state{.source = source_name(), .num_samples = source_.size, .epoch = iteration_};
+  LoaderState state{.source = source_name(), .num_samples = source_.size, .num_shards = source_.num_shards, .num_workers = options_.num_workers, .epoch = iteration_};
   if (is_prepared()) {
     state.num_processes = shard_.data_parallel.size;
     state.process_index = shard_.data_parallel.rank;
@@ -275,10 +287,17 @@ void LoaderCore::load_state(const LoaderState& state) {
     problems.push_back(fmt::format("it is of rank {} of {}, and this is rank {}", state.process_index, state.num_processes, own.process_index));
   }
   if (reads && state.order.is_null()) problems.emplace_back("it is of a rank that rank 0 reads for, and holds no order; load rank 0's");
-  if (reads && state.pass && source_.is_stream && (reads_by_parts || state.pass->readers.size() > 1) &&
-      static_cast<int>(state.pass->readers.size()) != num_readers()) {
+  if (!same_ranks && state.process_index != 0) {
+    problems.push_back(fmt::format("it is of rank {} of {}, and there are {} now; load rank 0's on every rank", state.process_index, state.num_processes, own.num_processes));
+  }
+  if (state.num_shards != own.num_shards) problems.push_back(fmt::format("it is of a stream of {} parts, this one has {}", state.num_shards, own.num_shards));
+  // Rank 0 has as many readers as any: all ranks find the same.
+  const auto readers_then = num_readers(state.num_workers, 0), readers_now = num_readers(options_.num_workers, 0);
+  if (state.pass && source_.is_stream && std::max(readers_then, readers_now) > 1 && readers_then != readers_now) {
     problems.push_back(fmt::format("{} workers have begun an epoch, each with parts of its own, and this loader has {}; set num_workers to what it was",
-                                   state.pass->readers.size(), num_readers()));
+                                   readers_then, readers_now));
+  } else if (reads && state.pass && reads_by_parts && static_cast<int>(state.pass->readers.size()) != num_readers()) {
+    problems.push_back(fmt::format("it holds {} workers' places, expected {}", state.pass->readers.size(), num_readers()));
   }
   if (!same_ranks && state.source == "shards" && state.pass) {
     problems.push_back(fmt::format("{} ranks have begun an epoch, each with parts of its own, that {} ranks cannot take over; let rank 0 read "
@@ -309,10 +328,10 @@ void LoaderCore::load_state(const LoaderState& state) {
 // --- a pass ----------------------------------------------------------------------------------------------------------
 
 LoaderCore::Pass::Pass(LoaderCore& core, std::int64_t skip_batches) : core_(core) {
-  check_state(core.open_pass_ == nullptr, "DataLoader: a pass over this loader is open; a loop inside the loop needs a loader of its own");
+  check_state(!*core.is_read_, "DataLoader: a pass over this loader, or one that shares its dataset and sampler, is open; a loop inside the loop needs a "
+              "loader of its own");
   core.renew_steps();
-  taken_ = std::exchange(core.loaded_, std::nullopt);
-  core.left_.reset();
+  taken_ = core.loaded_;
   if (taken_) {
     state_ = *taken_->pass;
     order_ = taken_->order;
@@ -321,14 +340,17 @@ LoaderCore::Pass::Pass(LoaderCore& core, std::int64_t skip_batches) : core_(core
   const auto units = core.units_per_step();
   constexpr auto kMost = std::numeric_limits<std::int64_t>::max() / 2;
   state_.num_read = skip_batches > (kMost - state_.num_read) / units ? kMost : state_.num_read + skip_batches * units;
-  const bool place_is_known = !core.source_.is_stream || (core.num_readers() <= 1 && !core.is_dispatched_);
+  const bool place_is_known = !core.source_.is_stream || (!core.is_dispatched_ && !core.reads_own_parts_ && core.num_readers() <= 1);
   if (place_is_known) {
     position_ = state_.num_read;
   } else {
     num_to_discard_ = skip_batches;
   }
   if (core.is_prepared()) begin();
+  core.loaded_.reset();
+  core.left_.reset();
   core.open_pass_ = this;
+  *core.is_read_ = true;
 }
 
 bool LoaderCore::Pass::needs_start() const {
@@ -403,6 +425,7 @@ LoaderCore::Pass::~Pass() { close(); }
 void LoaderCore::Pass::close() {
   if (!std::exchange(is_open_, false)) return;
   core_.open_pass_ = nullptr;
+  *core_.is_read_ = false;
   if (has_handed_out_) {
     core_.left_ = LoaderState{.order = std::move(order_), .pass = std::move(state_)};
   } else {

@@ -91,17 +91,15 @@ class LoaderCore {
   [[nodiscard]] int reading_rank() const { return reading_.num_ranks == 1 ? 0 : shard_.data_parallel.rank; }
   [[nodiscard]] StepSource& steps() const { return *steps_; }
   /// Threads that read ahead: one alone for a stream, unless each can read parts of its own.
-  [[nodiscard]] int num_readers() const;
+  [[nodiscard]] int num_readers() const { return num_readers(options_.num_workers, shard_.data_parallel.rank); }
   /// Samples, or batches of a batch sampler, that one step takes from the epoch: units of a place in it.
   [[nodiscard]] std::int64_t units_per_step() const;
   [[nodiscard]] bool moves_batches() const;
   [[nodiscard]] bool non_blocking() const { return shard_.config.non_blocking; }
   /// Completed passes; the epoch that the next pass tells its sampler.
   [[nodiscard]] std::int64_t iteration() const { return iteration_; }
-  void set_epoch(std::int64_t epoch) {
-    iteration_ = epoch;
-    left_.reset();
-  }
+  /// Another epoch than that of a loaded place has no place yet. Throws ArgumentError if it is negative.
+  void set_epoch(std::int64_t epoch);
 
   /// Of the open pass, or of the last one if its loop was left before its end; else of the start of the next.
   [[nodiscard]] LoaderState state() const;
@@ -168,6 +166,7 @@ class LoaderCore {
   };
 
  private:
+  [[nodiscard]] int num_readers(std::int64_t num_workers, int rank) const;
   void synchronize_rng();
   void renew_steps();
   [[nodiscard]] bool others_may_have_batches() const;
@@ -185,6 +184,7 @@ class LoaderCore {
   std::unique_ptr<StepSource> steps_;  // null for streams
   std::int64_t iteration_ = 0;
   const Pass* open_pass_ = nullptr;
+  std::shared_ptr<bool> is_read_ = std::make_shared<bool>(false);  // of all loaders that share a dataset and a sampler
   std::optional<LoaderState> loaded_;  // of a pass that is not begun again yet
   std::optional<LoaderState> left_;    // of a pass whose loop was left
   bool steps_are_old_ = false;

@@ -96,6 +96,8 @@ Value to_value(const LoaderState& state) {
   return Value::Dict{{"format", kFormat},
                      {"source", state.source},
                      {"num_samples", state.num_samples ? Value(*state.num_samples) : Value()},
+                     {"num_shards", state.num_shards},
+                     {"num_workers", state.num_workers},
                      {"num_processes", state.num_processes},
                      {"process_index", state.process_index},
                      {"epoch", state.epoch},
@@ -113,6 +115,8 @@ LoaderState loader_state_of(const Value& value) {
   if (format != kFormat) problems.push_back(fmt::format("format: this build reads {}, got {}", kFormat, format));
   reader.read("source", state.source);
   reader.read("num_samples", state.num_samples);
+  reader.read_count("num_shards", state.num_shards);
+  reader.read_count("num_workers", state.num_workers);
   reader.read_count("num_processes", state.num_processes);
   reader.read_count("process_index", state.process_index);
   reader.read_count("epoch", state.epoch);

@@ -32,6 +32,8 @@ struct PassState {
 struct LoaderState {
   std::string source;  ///< "samples", "batches" (of a batch sampler), "stream" or "shards" (a stream read by its parts)
   std::optional<std::int64_t> num_samples;  ///< of the dataset; nothing if it does not tell
+  std::int64_t num_shards = 0;  ///< of a stream that has parts
+  std::int64_t num_workers = 0;  ///< asked for
   std::int64_t num_processes = 1, process_index = 0;
   std::int64_t epoch = 0;
   Value order;         ///< of the sampler: at the start of the open pass, else as it is

@@ -3,6 +3,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/Generator.h>
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -95,7 +97,7 @@ class RandomSampler : public DrawingSampler {
 
   [[nodiscard]] std::int64_t length() const { return length_; }
   [[nodiscard]] bool replacement() const { return replacement_; }
-  [[nodiscard]] std::string kind() const override { return replacement_ ? "random, with replacement" : "random"; }
+  [[nodiscard]] std::string kind() const override { return fmt::format("random of {}{}", length_, replacement_ ? ", with replacement" : ""); }
 
  private:
   std::vector<std::int64_t> next_part();

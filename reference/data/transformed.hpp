@@ -30,13 +30,26 @@ concept Indexed = requires(T& dataset) { dataset.get(std::int64_t{}); };
 template <typename T>
 concept Skippable = requires(T& dataset) { dataset.skip(std::int64_t{}); };
 template <typename T>
+concept HasGeneratorMember = requires(T& dataset) { { dataset.generator } -> std::convertible_to<at::Generator>; };
+// The very generator of the dataset inside, so that ranks agree on it.
+struct NoGenerator {
+  template <typename Dataset>
+  explicit NoGenerator(const Dataset&) {}
+};
+struct GeneratorOf {
+  template <typename Dataset>
+  explicit GeneratorOf(const Dataset& dataset) : generator(dataset.generator) {}
+  at::Generator generator;
+};
+template <typename T>
 concept HasEpochs = requires(T& dataset) { dataset.set_epoch(std::int64_t{}); };
 }  // namespace detail
 
 template <typename Dataset, typename F>
-class Transformed {
+class Transformed : public std::conditional_t<detail::HasGeneratorMember<Dataset>, detail::GeneratorOf, detail::NoGenerator> {
  public:
-  Transformed(Dataset dataset, F f) : dataset_(std::move(dataset)), f_(std::move(f)) {}
+  Transformed(Dataset dataset, F f)
+      : std::conditional_t<detail::HasGeneratorMember<Dataset>, detail::GeneratorOf, detail::NoGenerator>(dataset), dataset_(std::move(dataset)), f_(std::move(f)) {}
 
   [[nodiscard]] std::int64_t size() const requires detail::Sized<Dataset> { return static_cast<std::int64_t>(dataset_.size()); }
   auto get(std::int64_t index) requires detail::Indexed<Dataset> { return std::invoke(f_, dataset_.get(index)); }

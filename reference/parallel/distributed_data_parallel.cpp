@@ -108,10 +108,10 @@ void DistributedDataParallel::before_forward() {
   if (grad_enabled && require_backward_grad_sync) state.reducer->prepare_for_forward();
   if (state.joins) wait_for_notices();
   if (state.joins && state.notifies) state.notify(1);
-  if (grad_enabled) state.reducer->rebuild_buckets();
+  if (grad_enabled || state.joins) state.reducer->rebuild_buckets();
   // Rank 0 may have no more batches, and old buffers.
   if (state.syncs_buffers()) state.broadcast(state.buffers, state.joins ? state.agree_on_rank(/*is_candidate=*/true) : 0);
-  if (state.joins) state.notify(require_backward_grad_sync ? 1 : 0);
+  if (state.joins) state.notify(grad_enabled && require_backward_grad_sync ? 1 : 0);
 }
 
 void DistributedDataParallel::wait_for_notices() {

@@ -17,7 +17,7 @@ std::string_view trimmed(std::string_view text) {
   return begin == std::string_view::npos ? std::string_view() : text.substr(begin, end - begin + 1);
 }
 
-// Nothing for what is no number or does not fit. What is too small for a T is rounded, to zero or a denormal number.
+// Nothing for what is no number or does not fit. What is too small for a T, but not for a long double, is rounded, to zero or a denormal number.
 template <typename T>
 std::optional<T> parse(std::string_view text) {
   text = trimmed(text);

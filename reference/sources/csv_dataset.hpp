@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <map>
+#include <initializer_list>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -13,7 +14,7 @@
 ///
 ///     accel::CsvDataset people("people.csv");                                    // std::map<std::string, std::string>
 ///     accel::CsvTensors table("table.csv", {.columns = {"height", "weight"}});   // (2) float32
-///     accel::LabelledCsvTensors flowers("iris.csv", {.label = "species"});       // (4) float32, and an int64
+///     accel::LabelledCsvTensors flowers("iris.csv", {.label = "species_id"});    // (4) float32, and an int64
 ///
 /// A number is what C's decimal forms allow, with spaces around it; no locale is asked. A field that is none, or does not
 /// fit its dtype, is a ConfigError that names file, record, byte offset and column, thrown where the record is read.
@@ -27,6 +28,7 @@ class CsvDataset {
   /// Throws as CsvFile.
   explicit CsvDataset(const std::string& path, const CsvOptions& options = {}) : CsvDataset(std::vector{path}, options) {}
   explicit CsvDataset(const std::vector<std::string>& paths, const CsvOptions& options = {}) : file_(paths, options) {}
+  explicit CsvDataset(std::initializer_list<std::string> paths, const CsvOptions& options = {}) : CsvDataset(std::vector(paths), options) {}
 
   [[nodiscard]] std::int64_t size() const { return file_.size(); }
   [[nodiscard]] const std::vector<std::string>& columns() const { return file_.columns(); }
@@ -67,6 +69,7 @@ class CsvTensors {
  public:
   explicit CsvTensors(const std::string& path, const CsvTensorsOptions& options = {}) : CsvTensors(std::vector{path}, options) {}
   explicit CsvTensors(const std::vector<std::string>& paths, const CsvTensorsOptions& options = {});
+  explicit CsvTensors(std::initializer_list<std::string> paths, const CsvTensorsOptions& options = {}) : CsvTensors(std::vector(paths), options) {}
 
   [[nodiscard]] std::int64_t size() const { return file_.size(); }
   [[nodiscard]] at::Tensor get(std::int64_t index) const { return get_batch({index}).squeeze(0); }
@@ -83,6 +86,7 @@ class LabelledCsvTensors {
 
   LabelledCsvTensors(const std::string& path, const LabelledCsvOptions& options) : LabelledCsvTensors(std::vector{path}, options) {}
   LabelledCsvTensors(const std::vector<std::string>& paths, const LabelledCsvOptions& options);
+  LabelledCsvTensors(std::initializer_list<std::string> paths, const LabelledCsvOptions& options) : LabelledCsvTensors(std::vector(paths), options) {}
 
   [[nodiscard]] std::int64_t size() const { return file_.size(); }
   [[nodiscard]] Batch get(std::int64_t index) const;

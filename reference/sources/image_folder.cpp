@@ -27,7 +27,7 @@ std::vector<std::string> images_of(const fs::path& folder) {
   std::vector<std::pair<std::string, std::string>> found;
   for (const auto& entry : fs::recursive_directory_iterator(folder, fs::directory_options::follow_directory_symlink)) {
     const auto& path = entry.path();
-    if (!entry.is_regular_file() || !has_image_extension(path.string())) continue;
+    if (entry.is_directory() || !has_image_extension(path.string())) continue;  // a link to nothing is found out when it is read
     found.emplace_back(path.parent_path().string(), path.filename().string());
   }
   std::sort(found.begin(), found.end());
@@ -39,7 +39,8 @@ std::vector<std::string> images_of(const fs::path& folder) {
 }  // namespace
 
 ImageFolder::ImageFolder(const std::string& root, const ImageOptions& options) : options_(options) {
-  check_config(fs::is_directory(root), "{}: is no folder; expected one that holds a folder for each class", root);
+  std::error_code error;
+  check_config(fs::is_directory(root, error), "{}: is no folder; expected one that holds a folder for each class", root);
   try {
     list_ = std::make_shared<const List>(list_images(root));
   } catch (const fs::filesystem_error& error) {

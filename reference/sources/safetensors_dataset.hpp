@@ -2,6 +2,7 @@
 
 #include <concepts>
 #include <map>
+#include <initializer_list>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -54,6 +55,7 @@ class SafetensorsDataset {
   SafetensorsDataset(const std::vector<std::string>& paths, Names... names) : rows_(paths, {std::string(names)...}) {}
   template <typename... Names>
   SafetensorsDataset(const std::string& path, Names... names) : SafetensorsDataset(std::vector{path}, names...) {}
+  SafetensorsDataset(std::initializer_list<std::string> paths, Names... names) : SafetensorsDataset(std::vector(paths), names...) {}
 
   [[nodiscard]] std::int64_t size() const { return rows_.size(); }
   [[nodiscard]] auto get(std::int64_t index) const {
@@ -84,6 +86,7 @@ class SafetensorsTable {
 
   explicit SafetensorsTable(const std::vector<std::string>& paths, Names names = {}) : rows_(paths, std::move(names)) {}
   explicit SafetensorsTable(const std::string& path, Names names = {}) : SafetensorsTable(std::vector{path}, std::move(names)) {}
+  explicit SafetensorsTable(std::initializer_list<std::string> paths, Names names = {}) : SafetensorsTable(std::vector(paths), std::move(names)) {}
 
   [[nodiscard]] std::int64_t size() const { return rows_.size(); }
   [[nodiscard]] Batch get(std::int64_t index) const;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <filesystem>
 #include <system_error>
 #include <utility>
 
@@ -12,7 +13,19 @@
 
 namespace accel {
 
-SequentialFile::SequentialFile(std::string path) : path_(std::move(path)), file_(gzopen(path_.c_str(), "rbe"), gzclose) {
+namespace {
+
+// Opening a pipe that nobody writes into would wait for ever.
+bool can_be_opened(const std::string& path) {
+  std::error_code error;
+  return !std::filesystem::exists(path, error) || std::filesystem::is_regular_file(path, error);
+}
+
+}  // namespace
+
+SequentialFile::SequentialFile(std::string path) : path_(std::move(path)), file_(nullptr, gzclose) {
+  check_config(can_be_opened(path_), "{}: is a folder, a pipe or a device; expected a regular file", path_);
+  file_.reset(gzopen(path_.c_str(), "rbe"));
   check_config(file_ != nullptr, "{}: cannot be opened: {}", path_, std::generic_category().message(errno));
   gzbuffer(file_.get(), 1 << 15);  // what a jump over a member reads in vain
 }
@@ -45,11 +58,12 @@ bool SequentialFile::skip(std::int64_t num_bytes) {
 void SequentialFile::throw_damaged() const {
   int code = Z_OK;
   const std::string text = gzerror(file_.get(), &code);
-  const auto why = code == Z_ERRNO ? std::generic_category().message(errno) : text;
+  const auto why = code == Z_ERRNO || code == Z_OK ? std::generic_category().message(errno) : text;
   throw ConfigError(fmt::format("{}: the file is short or damaged: reading stopped at byte {}: {}", path_, offset_, why));
 }
 
 bool is_gzip(const std::string& path) {
+  if (!can_be_opened(path)) return false;
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"), std::fclose);
   std::array<unsigned char, 2> magic{};
   return file && std::fread(magic.data(), 1, magic.size(), file.get()) == magic.size() && magic[0] == 0x1f && magic[1] == 0x8b;

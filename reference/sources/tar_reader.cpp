@@ -112,13 +112,24 @@ std::optional<TarReader::Header> TarReader::read_header() {
   Header header{};
   const auto got = located([&] { return file_.read(header.block.data(), kBlock); });
   check(got == kBlock, "the file is short or damaged: it ends inside a header or without an end mark");
-  if (header.is_empty()) return std::nullopt;
+  if (header.is_empty()) {
+    read_end_mark();
+    return std::nullopt;
+  }
   check(header.checksum_fits(), "damaged: its header's checksum differs");
   const auto size = header.size();
   check(size && *size <= INT64_MAX - kBlock, "damaged: its size is no number");
   member_.name = header.name();
   member_.size = *size;
   return header;
+}
+
+// A second empty block; and the rest of the file, since gzip compares its checksum there.
+void TarReader::read_end_mark() {
+  Header second{};
+  const auto got = located([&] { return file_.read(second.block.data(), kBlock); });
+  check(got == kBlock && second.is_empty(), "the file is short or damaged: a lone empty block; an archive ends with two");
+  while (located([&] { return file_.read(second.block.data(), kBlock); }) == kBlock) {}
 }
 
 void TarReader::read_extension(const Header& header) {
@@ -142,11 +153,12 @@ void TarReader::read_pax_records(const std::string& records) {
     const auto equals = record.find('=');
     check(equals != std::string_view::npos, "damaged: a pax record has no length or no '='");
     const auto key = record.substr(0, equals), value = record.substr(equals + 1);
+    check(!key.starts_with("GNU.sparse."), "a sparse file; expected plain ones: write the archive without --sparse");
     if (key == "path") name_ = std::string(value);
     if (key == "size") {
       std::int64_t size = -1;
-      std::from_chars(value.data(), value.data() + value.size(), size);
-      check(size >= 0 && size <= INT64_MAX - kBlock, "damaged: a pax size of '{}'", value);
+      const auto number = std::from_chars(value.data(), value.data() + value.size(), size);
+      check(number.ptr == value.data() + value.size() && size >= 0 && size <= INT64_MAX - kBlock, "damaged: a pax size of '{}'", value);
       size_ = size;
     }
     rest.remove_prefix(length);

@@ -37,6 +37,7 @@ class TarReader {
  private:
   struct Header;
   std::optional<Header> read_header();
+  void read_end_mark();
   void read_extension(const Header& header);
   void read_pax_records(const std::string& records);
   void pass_over_data();

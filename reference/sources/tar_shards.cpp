@@ -34,7 +34,8 @@ void check_exist(const std::vector<std::string>& paths) {
   check_argument(!paths.empty(), "tar: no files; expected at least one");
   std::vector<std::string> missing;
   for (const auto& path : paths) {
-    if (!std::filesystem::is_regular_file(path)) missing.push_back(path);
+    std::error_code error;
+    if (!std::filesystem::is_regular_file(path, error)) missing.push_back(path);
   }
   check_config(missing.empty(), "tar: {} of {} shards are no files: {}", missing.size(), paths.size(), fmt::join(missing, ", "));
 }

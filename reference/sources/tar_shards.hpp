@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,6 +37,7 @@ class TarShards {
   /// A pattern (brace_expansion.hpp), or files. Throws ConfigError that names all files that are not there.
   explicit TarShards(const std::string& pattern, const TarShardsOptions& options = {});
   explicit TarShards(std::vector<std::string> paths, const TarShardsOptions& options = {});
+  explicit TarShards(std::initializer_list<std::string> paths, const TarShardsOptions& options = {}) : TarShards(std::vector(paths), options) {}
   TarShards(const TarShards& other);
   TarShards(TarShards&&) noexcept;
   TarShards& operator=(TarShards other) noexcept;

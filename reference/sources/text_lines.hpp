@@ -1,5 +1,6 @@
 #pragma once
 
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ class TextLines {
   /// Throws ConfigError that names the file if one cannot be opened.
   explicit TextLines(const std::string& path) : TextLines(std::vector{path}) {}
   explicit TextLines(const std::vector<std::string>& paths);
+  explicit TextLines(std::initializer_list<std::string> paths) : TextLines(std::vector(paths)) {}
 
   [[nodiscard]] std::int64_t size() const { return lines_.size(); }
   /// Throws ArgumentError outside of the lines.

@@ -35,7 +35,7 @@ Finding duplicated(const PlanRequest& request, const EpochCounts& counts) {
   const auto n = request.length, tail = n % counts.samples_per_step;
   auto text = counts.duplicated <= n
                   ? fmt::format("{} {} read twice per epoch ({})", count_of(counts.duplicated, "sample"), are(counts.duplicated), share_of(counts.duplicated, n))
-                  : fmt::format("{} {} read {} times per epoch", count_of(n, "sample"), are(n), n + counts.duplicated);
+                  : fmt::format("{} {} read {} times in all per epoch", count_of(n, "sample"), are(n), n + counts.duplicated);
   text += tail < n ? fmt::format("; drop_last would drop {} instead", tail)
                    : fmt::format("; one step of {} takes more than there is", counts.samples_per_step);
   return {"duplicated", text + "; " + batch_size_remedy(request)};

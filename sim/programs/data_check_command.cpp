@@ -39,8 +39,9 @@ std::vector<LoaderCheck> check_experiment(const Arguments& arguments, const std:
   const auto experiment = read_experiment(arguments.experiment, arguments.overrides, /*num_ranks=*/1);
   const auto data = load_fashion_mnist(experiment.data_dir, experiment.limit, experiment.eval_limit);
   const auto& config = experiment.accelerator.dataloader_config;
+  check_config(!config.is_elastic() || config.even_batches, "dataloader_config: order: elastic fills up the last step, and excludes even_batches: false");
   const PlanRequest both{.split_batches = experiment.accelerator.splits(), .even_batches = config.even_batches,
-                         .dispatch_batches = config.dispatch_batches};
+                         .dispatch_batches = config.dispatch_batches, .elastic = config.is_elastic()};
   auto training = both, evaluation = both;
   training.length = data->train.labels.size(0);
   training.batch_size = experiment.batch_size;

@@ -17,7 +17,8 @@ EpochCounts count_dispatched(const PlanRequest& request, std::int64_t samples_pe
     return counts;
   }
   counts.steps_min = counts.steps_max = (num_rows - 1) / samples_per_step + 1;
-  const auto last = plan_dispatch({.num_rows = (num_rows - 1) % samples_per_step + 1, .num_ranks = request.ranks, .is_last = true});
+  const auto last = plan_dispatch({.num_rows = (num_rows - 1) % samples_per_step + 1, .num_ranks = request.ranks, .is_last = true,
+                                    .full_rows = request.elastic ? samples_per_step : 0});
   counts.duplicated = last.num_padding;
   counts.shortest_batch = counts.longest_batch = last.rows_per_rank;
   return counts;
@@ -31,7 +32,7 @@ EpochCounts count_sharded(const PlanRequest& request, const ShardPlan& plan) {
     if (batches == counts.steps_max) ++counts.ranks_with_most_steps;
     if (batches == 0) ++counts.ranks_without_batch;
   }
-  const bool fills_up = request.ranks > 1 && request.fills_up();
+  const bool fills_up = (request.ranks > 1 || request.elastic) && request.fills_up();
   if (request.drop_last || fills_up) {
     const auto issued = counts.steps_max * total;
     counts.duplicated = std::max<std::int64_t>(issued - request.length, 0);

@@ -25,7 +25,8 @@ struct EpochCounts {
 /// Of a request's epoch without skipped batches. Throws ArgumentError where its loader cannot be sharded.
 EpochCounts count_epoch(const PlanRequest& request);
 
-/// A batch size near the request's that fills every step; nothing if there is none from half of it to twice as much.
+/// A batch size near the request's that fills every step; nothing if there is none from half of it to twice as
+/// much, or none within 4,096 of it.
 std::optional<std::int64_t> even_batch_size(const PlanRequest& request);
 
 }  // namespace accel::programs

@@ -111,7 +111,7 @@ PlanEpoch epoch_of(const std::vector<PlannedStep>& steps, const std::vector<std:
 
 ShardPlan shard_plan_of(const PlanRequest& request) {
   return plan_shards({.num_samples = request.length, .batch_size = request.batch_size, .num_ranks = request.ranks, .split_batches = request.split_batches,
-                      .even_batches = request.fills_up(), .drop_last = request.drop_last});
+                      .even_batches = request.fills_up(), .drop_last = request.drop_last, .even_alone = request.elastic});
 }
 
 std::vector<PlanEpoch> plan_by_shards(const PlanRequest& request) {

@@ -22,6 +22,7 @@ struct PlanRequest {
   std::optional<bool> dispatch_batches;
   bool use_seedable_sampler = false;
   std::int64_t skip_batches = 0;  ///< skip_first_batches, in the first epoch only
+  bool elastic = false;  ///< order: elastic, of an experiment: every step is a full one; only its counts are answered
 
   [[nodiscard]] bool dispatches() const { return dispatch_batches.value_or(iterable); }
   /// Whether a short last step is filled up, where every rank reads: a stream's always is.

@@ -100,6 +100,29 @@ TEST(UnevenInputsTest, AccumulationWithoutCommunicationIsRepeatedAsSuch) {
   }
 }
 
+TEST(UnevenInputsTest, AForwardWithoutGradientsInsideTheBodyIsRepeatedToo) {
+  for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
+    run_ranks(backend, 2, [](RankContext& rank) {
+      Accelerator accelerator({}, rank);
+      CountingModel net;
+      torch::optim::SGD sgd(net->parameters(), 1.0);
+      auto [model, optimizer, loader] = accelerator.prepare(net, sgd, DataLoader(TensorDataset(at::arange(1, 6)), {.batch_size = 1}));
+      accelerator.join_uneven_inputs({model}, {.even_batches = false}, [&] {
+        for (auto& [numbers] : loader) {
+          {
+            torch::NoGradGuard no_grad;
+            model(numbers);
+          }
+          accelerator.backward(model(numbers).sum());
+          optimizer.step();
+          optimizer.zero_grad();
+        }
+      });
+      EXPECT_EQ(net->weight.item<float>(), -(1 + 2 + 3 + 4 + 5) / 2.0F);
+    });
+  }
+}
+
 TEST(UnevenInputsTest, LoadersAreAsTheyWereBehindABodyThatThrows) {
   run_ranks(Backend::kSim, 2, [](RankContext& rank) {
     Accelerator accelerator({}, rank);

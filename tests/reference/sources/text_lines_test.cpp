@@ -47,7 +47,16 @@ TEST_F(TextLinesTest, FilesFollowOneAnotherAndALineEndsWithItsFile) {
 }
 
 TEST_F(TextLinesTest, MissingFileIsNamed) {
-  EXPECT_THROW(TextLines({folder_.write("a", "1"), folder_.path("none")}), ConfigError);
+  try {
+    TextLines lines({folder_.write("a", "1"), folder_.path("none")});
+    FAIL() << "opened";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("none: cannot be opened"));
+  }
+}
+
+TEST_F(TextLinesTest, TwoNamesAreTwoFiles) {
+  EXPECT_THROW(TextLines({"no such file", "nor this"}), ConfigError) << "and not the two ends of one text";
 }
 
 TEST_F(TextLinesTest, AnyLinesAreReadBackAsTheyWereWritten) {

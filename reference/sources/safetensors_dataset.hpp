@@ -55,6 +55,7 @@ class SafetensorsDataset {
   SafetensorsDataset(const std::vector<std::string>& paths, Names... names) : rows_(paths, {std::string(names)...}) {}
   template <typename... Names>
   SafetensorsDataset(const std::string& path, Names... names) : SafetensorsDataset(std::vector{path}, names...) {}
+  template <typename... Names>
   SafetensorsDataset(std::initializer_list<std::string> paths, Names... names) : SafetensorsDataset(std::vector(paths), names...) {}
 
   [[nodiscard]] std::int64_t size() const { return rows_.size(); }
@@ -76,6 +77,8 @@ class SafetensorsDataset {
 
 template <typename Paths, typename... Names>
 SafetensorsDataset(Paths, Names...) -> SafetensorsDataset<sizeof...(Names)>;
+template <typename... Names>
+SafetensorsDataset(std::initializer_list<const char*>, Names...) -> SafetensorsDataset<sizeof...(Names)>;
 
 /// Samples are maps from name to tensor.
 class SafetensorsTable {

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <set>
 
+#include "properties/gen/data_sources.hpp"
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/state/rng_sync.hpp"
 #include "tests/support/property.hpp"
@@ -15,8 +16,7 @@
 namespace accel::testing {
 namespace {
 
-using Numbers = std::vector<std::int64_t>;
-using Batches = std::vector<Numbers>;
+using Batches = std::vector<Ids>;
 
 enum class Source { kDataset, kSampler, kStream, kBatches, kVaryingBatches };
 
@@ -102,49 +102,6 @@ class CountedStream {
   std::atomic<std::int64_t>* num_read_;
 };
 
-// Fewer indices than the dataset has.
-class EveryThird : public Sampler {
- public:
-  explicit EveryThird(std::int64_t length) : length_(length) {}
-  [[nodiscard]] std::int64_t size() const override { return (length_ + 2) / 3; }
-  std::vector<std::int64_t> begin_pass() override {
-    Numbers order;
-    for (std::int64_t index = 0; index < length_; index += 3) order.push_back(index);
-    return order;
-  }
-
- private:
-  std::int64_t length_;
-};
-
-// 0, 1, 2, ... in batches of one size, or of one, two, one, two, ...; it does not tell how many.
-class Cut : public BatchSampler {
- public:
-  Cut(std::int64_t length, std::optional<std::int64_t> batch_size, bool drop_last) : length_(length), batch_size_(batch_size), drop_last_(drop_last) {}
-  [[nodiscard]] std::optional<std::int64_t> batch_size() const override { return batch_size_; }
-  [[nodiscard]] bool drop_last() const override { return drop_last_; }
-  void begin_pass() override { next_ = num_ = 0; }
-  std::optional<Numbers> next() override {
-    const auto size = std::min(batch_size_.value_or(1 + num_++ % 2), length_ - next_);
-    if (size <= 0 || (drop_last_ && size < *batch_size_)) return std::nullopt;
-    Numbers batch(size);
-    std::iota(batch.begin(), batch.end(), next_);
-    next_ += size;
-    return batch;
-  }
-
- private:
-  std::int64_t length_;
-  std::optional<std::int64_t> batch_size_;
-  bool drop_last_;
-  std::int64_t next_ = 0, num_ = 0;
-};
-
-Numbers numbers_of(const at::Tensor& tensor) {
-  const auto whole = tensor.contiguous();
-  return {whole.const_data_ptr<std::int64_t>(), whole.const_data_ptr<std::int64_t>() + whole.numel()};
-}
-
 struct History {
   int epochs = 2, first_epoch = 0;
   bool draws_between = false;  ///< one rank draws random numbers that others do not
@@ -160,9 +117,9 @@ std::vector<Epoch> read_epochs(Accelerator& accelerator, Loader loader, const Ca
     if (knows_length) epoch.length = loader.size();
     num_read = 0;
     for (auto& ids : loader) {
-      epoch.batches.push_back(numbers_of(ids));
+      epoch.batches.push_back(ids_of(ids));
       epoch.ends.push_back(accelerator.gradient_state().end_of_dataloader());
-      if (c.in_step() && !c.varies()) epoch.gathered.push_back(numbers_of(accelerator.gather_for_metrics(ids)));
+      if (c.in_step() && !c.varies()) epoch.gathered.push_back(ids_of(accelerator.gather_for_metrics(ids)));
       if (history.draws_between && accelerator.process_index() == 0) draw_int64(default_generator());
     }
     epoch.num_read = num_read;
@@ -180,7 +137,8 @@ Seen see(const Case& c, const History& history = {}) {
     DataLoaderOptions options{.batch_size = c.batch_size, .shuffle = c.shuffle, .drop_last = c.drop_last, .num_workers = c.workers};
     if (c.source == Source::kSampler) options.sampler = std::make_shared<EveryThird>(c.length);
     if (c.source == Source::kBatches || c.varies()) {
-      options = {.num_workers = c.workers, .batch_sampler = std::make_shared<Cut>(c.length, c.varies() ? std::nullopt : std::optional(c.batch_size), c.drop_last)};
+      options = {.num_workers = c.workers, .batch_sampler = std::make_shared<CutRange>(
+                     c.length, CutRange::Options{.batch_size = c.varies() ? std::nullopt : std::optional(c.batch_size), .drop_last = c.drop_last, .tells_size = false})};
     }
     auto& counter = num_read[rank.rank];
     if (c.source == Source::kStream) return read_epochs(accelerator, accelerator.prepare(DataLoader(CountedStream(c.length, &counter), options)), c, history, counter);
@@ -194,8 +152,8 @@ Seen see(const Case& c, const History& history = {}) {
 }
 
 /// All that was issued, step by step, rank 0's first.
-Numbers issued(const std::vector<Epoch>& ranks) {
-  Numbers all;
+Ids issued(const std::vector<Epoch>& ranks) {
+  Ids all;
   for (std::size_t step = 0; step < ranks.front().batches.size(); ++step) {
     for (const auto& rank : ranks) {
       if (step < rank.batches.size()) all.insert(all.end(), rank.batches[step].begin(), rank.batches[step].end());
@@ -204,8 +162,8 @@ Numbers issued(const std::vector<Epoch>& ranks) {
   return all;
 }
 
-Numbers source_order(const Case& c) {
-  Numbers order(c.num_indices());
+Ids source_order(const Case& c) {
+  Ids order(c.num_indices());
   for (std::size_t place = 0; place < order.size(); ++place) order[place] = static_cast<std::int64_t>(place) * (c.source == Source::kSampler ? 3 : 1);
   return order;
 }
@@ -234,12 +192,12 @@ std::vector<Law> laws() {
       {"with even_batches every rank's batch is a full one", [](const Case& c, const auto& ranks) {
          if (!c.even || c.dispatch || c.varies() || c.ranks == 1) return true;
          return std::all_of(ranks.begin(), ranks.end(), [&](const Epoch& e) {
-           return std::all_of(e.batches.begin(), e.batches.end(), [&](const Numbers& batch) { return static_cast<std::int64_t>(batch.size()) == c.step_size() / c.ranks; });
+           return std::all_of(e.batches.begin(), e.batches.end(), [&](const Ids& batch) { return static_cast<std::int64_t>(batch.size()) == c.step_size() / c.ranks; });
          });
        }, "the short batch is not filled up", [](const Case&, auto& ranks) { if (!ranks.back().batches.empty()) ranks.back().batches.back().pop_back(); }},
 
       {"no batch is empty", [](const Case&, const auto& ranks) {
-         return std::all_of(ranks.begin(), ranks.end(), [](const Epoch& e) { return std::none_of(e.batches.begin(), e.batches.end(), [](const Numbers& b) { return b.empty(); }); });
+         return std::all_of(ranks.begin(), ranks.end(), [](const Epoch& e) { return std::none_of(e.batches.begin(), e.batches.end(), [](const Ids& b) { return b.empty(); }); });
        }, "a dispatched tail leaves a rank without a row", [](const Case& c, auto& ranks) { if (c.dispatch && has_batches(ranks)) ranks.back().batches.back().clear(); }},
 
       {"without drop_last every sample is issued", [](const Case& c, const auto& ranks) {
@@ -290,9 +248,9 @@ std::vector<Law> laws() {
       {"metrics hold the source once, in the order of issue, on every rank", [](const Case& c, const auto& ranks) {
          if (!c.in_step() || c.varies() || (!c.even && !c.dispatch && c.ranks > 1)) return true;
          const auto all = issued(ranks);
-         const Numbers expected(all.begin(), all.begin() + std::min<std::int64_t>(c.num_kept(), static_cast<std::int64_t>(all.size())));
+         const Ids expected(all.begin(), all.begin() + std::min<std::int64_t>(c.num_kept(), static_cast<std::int64_t>(all.size())));
          return std::all_of(ranks.begin(), ranks.end(), [&](const Epoch& e) {
-           Numbers gathered;
+           Ids gathered;
            for (const auto& step : e.gathered) gathered.insert(gathered.end(), step.begin(), step.end());
            return gathered == expected;
          });

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <ranges>
 
+#include "properties/gen/data_sources.hpp"
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/data/batch_sampler_shard.hpp"
 #include "reference/state/rng_sync.hpp"
@@ -150,37 +151,6 @@ NamedIds collate(const std::vector<std::int64_t>& samples) {
   return batch;
 }
 
-// The order of a sampler that is shorter than its dataset: what is left out is never read.
-class EveryThird : public Sampler {
- public:
-  explicit EveryThird(std::int64_t length) : length_(length) {}
-  [[nodiscard]] std::int64_t size() const override { return (length_ + 2) / 3; }
-  std::vector<std::int64_t> begin_pass() override {
-    std::vector<std::int64_t> order;
-    for (std::int64_t index = 0; index < length_; index += 3) order.push_back(index);
-    return order;
-  }
-
- private:
-  std::int64_t length_;
-};
-
-// Batches of one, two, one, two, ... samples.
-class VaryingBatches : public BatchSampler {
- public:
-  explicit VaryingBatches(std::int64_t length) : length_(length) {}
-  void begin_pass() override { next_ = num_ = 0; }
-  std::optional<std::vector<std::int64_t>> next() override {
-    if (next_ >= length_) return std::nullopt;
-    std::vector<std::int64_t> batch{next_++};
-    if (num_++ % 2 == 1 && next_ < length_) batch.push_back(next_++);
-    return batch;
-  }
-
- private:
-  std::int64_t length_, next_ = 0, num_ = 0;
-};
-
 struct MetricCase {
   std::int64_t length = 0, batch_size = 1;
   int ranks = 1;
@@ -194,7 +164,7 @@ std::vector<std::string> gathered_names(Backend backend, const MetricCase& one) 
     Accelerator accelerator({.dataloader_config = {.dispatch_batches = one.dispatch}}, rank);
     DataLoaderOptions options{.batch_size = one.batch_size};
     if (one.source == MetricCase::kShortSampler) options.sampler = std::make_shared<EveryThird>(one.length);
-    if (one.source == MetricCase::kVaryingBatches) options = {.batch_sampler = std::make_shared<VaryingBatches>(one.length)};
+    if (one.source == MetricCase::kVaryingBatches) options = {.batch_sampler = std::make_shared<CutRange>(one.length, CutRange::Options{})};
     DataLoader loader(NamedSamples{one.length}, options, &collate);
     std::vector<std::string> names;
     for (auto& batch : accelerator.prepare(loader)) {
@@ -204,7 +174,7 @@ std::vector<std::string> gathered_names(Backend backend, const MetricCase& one) 
       } else {
         const auto all = accelerator.gather_for_metrics(batch);
         of_step = all.names;
-        EXPECT_EQ(collate({all.ids.const_data_ptr<std::int64_t>(), all.ids.const_data_ptr<std::int64_t>() + all.ids.numel()}).names, of_step);
+        EXPECT_EQ(collate(ids_of(all.ids)).names, of_step);
       }
       names.insert(names.end(), of_step.begin(), of_step.end());
     }
@@ -231,28 +201,6 @@ TEST(LoaderLaws, ListsAndTensorsAreCutAlikeWhateverTheyWereReadFrom) {
 
 // --- batch samplers against the plan ---------------------------------------------------------------------------------
 
-class CutRange : public BatchSampler {
- public:
-  CutRange(std::int64_t length, std::int64_t batch_size, bool drop_last) : length_(length), batch_size_(batch_size), drop_last_(drop_last) {}
-  [[nodiscard]] std::optional<std::int64_t> size() const override { return drop_last_ ? length_ / batch_size_ : (length_ + batch_size_ - 1) / batch_size_; }
-  [[nodiscard]] std::optional<std::int64_t> batch_size() const override { return batch_size_; }
-  [[nodiscard]] bool drop_last() const override { return drop_last_; }
-  void begin_pass() override { next_ = 0; }
-  std::optional<std::vector<std::int64_t>> next() override {
-    const auto size = std::min(batch_size_, length_ - next_);
-    if (size <= 0 || (drop_last_ && size < batch_size_)) return std::nullopt;
-    std::vector<std::int64_t> batch(size);
-    std::iota(batch.begin(), batch.end(), next_);
-    next_ += size;
-    return batch;
-  }
-
- private:
-  std::int64_t length_, batch_size_;
-  bool drop_last_;
-  std::int64_t next_ = 0;
-};
-
 TEST(LoaderLaws, ABatchSamplersShardsAreThePlansShards) {
   expect_property(2000, [] {
     ShardPlanOptions options;
@@ -264,7 +212,7 @@ TEST(LoaderLaws, ABatchSamplersShardsAreThePlansShards) {
     options.num_samples = pick<std::int64_t>(0, 4 * options.batch_size * options.num_ranks + 2);
     const auto rank = pick(0, options.num_ranks);
     const auto plan = plan_shards(options);
-    BatchSamplerShard shard(std::make_shared<CutRange>(options.num_samples, options.batch_size, options.drop_last),
+    BatchSamplerShard shard(std::make_shared<CutRange>(options.num_samples, CutRange::Options{.batch_size = options.batch_size, .drop_last = options.drop_last}),
                             {.num_ranks = options.num_ranks, .split_batches = options.split_batches, .even_batches = options.even_batches}, rank);
     shard.begin_pass();
     std::int64_t place = 0;

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <numeric>
 
+#include "properties/gen/data_sources.hpp"
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/core/value.hpp"
 #include "reference/data/loader_state.hpp"
+#include "reference/data/transformed.hpp"
 #include "reference/state/rng_sync.hpp"
 #include "tests/support/property.hpp"
 #include "tests/support/run_ranks.hpp"
@@ -26,36 +28,11 @@ struct NoisyDataset {
   [[nodiscard]] static Sample get(std::int64_t index) { return read_sample(index); }
 };
 
-struct NoisyStream {
-  std::int64_t length = 0, place = 0;
-  void reset() { place = 0; }
-  std::optional<Sample> next() { return place < length ? std::optional(read_sample(place++)) : std::nullopt; }
-};
-
-// Part p holds the numbers 1000 p, 1000 p + 1, ...
-struct NoisyParts {
-  std::vector<std::pair<std::int64_t, std::int64_t>> parts;  // first number, length
-  std::size_t part = 0;
-  std::int64_t place = 0;
-  void reset() { part = 0, place = 0; }
-  std::optional<Sample> next() {
-    while (part < parts.size() && place == parts[part].second) ++part, place = 0;
-    return part < parts.size() ? std::optional(read_sample(parts[part].first + place++)) : std::nullopt;
-  }
-  void skip(std::int64_t num_samples) {
-    while (part < parts.size() && num_samples > 0) {
-      const auto here = std::min(num_samples, parts[part].second - place);
-      place += here, num_samples -= here;
-      if (place == parts[part].second) ++part, place = 0;
-    }
-  }
-  [[nodiscard]] std::int64_t num_shards() const { return static_cast<std::int64_t>(parts.size()); }
-  [[nodiscard]] NoisyParts shard(std::int64_t num_shards, std::int64_t index) const {
-    NoisyParts own;
-    for (auto p = index; p < this->num_shards(); p += num_shards) own.parts.push_back(parts[p]);
-    return own;
-  }
-};
+// A stream whose samples draw.
+template <typename Numbers>
+auto noisy(Numbers numbers) {
+  return transformed(std::move(numbers), &read_sample);
+}
 
 // Batches of one to three samples in a shuffled order.
 class RandomBatches : public BatchSampler {
@@ -154,7 +131,7 @@ std::optional<Saved> run_loader(Loader loader, const Life& life, const std::opti
   for (auto epoch = loader.iteration(); epoch < life.of.epochs; ++epoch) {
     for (auto& [numbers, random] : loader) {
       std::vector<std::int64_t> batch{epoch};
-      for (const auto& tensor : {numbers, random}) batch.insert(batch.end(), tensor.template const_data_ptr<std::int64_t>(), tensor.template const_data_ptr<std::int64_t>() + tensor.numel());
+      for (const auto& tensor : {numbers, random}) for (const auto id : ids_of(tensor)) batch.push_back(id);
       batch.push_back(draw_int64(default_generator()));
       seen.push_back(std::move(batch));
       if (++num_batches == life.cut && life.of.is_in_step()) return save();
@@ -177,8 +154,8 @@ std::shared_ptr<Sampler> sampler_of(const Case& c) {
 }
 
 // Uneven parts, at least one sample each; as many as there are ranks, or more.
-NoisyParts parts_of(const Case& c) {
-  NoisyParts parts;
+Parts parts_of(const Case& c) {
+  Parts parts;
   const auto num_parts = std::max<std::int64_t>(c.ranks, std::min<std::int64_t>(c.length, 2 * c.ranks + c.length % 5));
   for (std::int64_t part = 0; part < num_parts; ++part) parts.parts.emplace_back(1000 * part, 1 + (part * part * 7 + c.length) % 6);
   return parts;
@@ -198,9 +175,9 @@ std::optional<Saved> live(RankContext& rank, const Life& life, int number, const
   if (c.source == Source::kShuffled) options.shuffle = true;
   if (sampler) options.sampler = sampler;
   const auto run = [&](auto dataset) { return run_loader(accelerator.prepare(DataLoader(std::move(dataset), options)), life, saved, rank, seen); };
-  if (c.source == Source::kStream) return run(NoisyStream{.length = c.length});
+  if (c.source == Source::kStream) return run(noisy(NumberStream{.length = c.length}));
   if (c.source != Source::kParts) return run(NoisyDataset{.length = c.length});
-  return run(parts_of(c));
+  return run(noisy(parts_of(c)));
 }
 
 /// What each rank has seen over all lives.
@@ -281,12 +258,12 @@ std::vector<std::vector<std::int64_t>> gathered_over_lives(Case c, const std::ve
         if (left == 0) return save();
         for (auto& batch : loader) {
           const auto all = accelerator.gather_for_metrics(std::get<0>(batch));
-          if (rank.rank == 0) steps.emplace_back(all.template const_data_ptr<std::int64_t>(), all.template const_data_ptr<std::int64_t>() + all.numel());
+          if (rank.rank == 0) steps.push_back(ids_of(all));
           if (--left == 0) return save();
         }
       };
       if (c.source == Source::kStream) {
-        read(accelerator.prepare(DataLoader(NoisyStream{.length = c.length}, options)));
+        read(accelerator.prepare(DataLoader(noisy(NumberStream{.length = c.length}), options)));
       } else {
         read(accelerator.prepare(DataLoader(NoisyDataset{.length = c.length}, options)));
       }
@@ -362,8 +339,7 @@ template <typename Loader>
 std::vector<std::vector<std::int64_t>> read_all(Loader& loader, std::int64_t most = 1000) {
   std::vector<std::vector<std::int64_t>> batches;
   for (auto& batch : loader) {
-    const auto& numbers = std::get<0>(batch);
-    batches.emplace_back(numbers.template const_data_ptr<std::int64_t>(), numbers.template const_data_ptr<std::int64_t>() + numbers.numel());
+    batches.push_back(ids_of(std::get<0>(batch)));
     if (static_cast<std::int64_t>(batches.size()) == most) break;
   }
   return batches;
@@ -415,8 +391,8 @@ TEST(PlaceTest, SkippingBehindALoadGoesOnFromTheLoadedPlace) {
               return seen;
             };
             if (source == Source::kShuffled) return run(NoisyDataset{.length = c.length});
-            if (source == Source::kStream) return run(NoisyStream{.length = c.length});
-            return run(parts_of(c));
+            if (source == Source::kStream) return run(noisy(NumberStream{.length = c.length}));
+            return run(noisy(parts_of(c)));
           });
         };
         const auto whole = read(0, 0);
@@ -466,7 +442,7 @@ TEST(PlaceTest, SkippingIsAlikeOnRanksThatHaveDifferentNumbersOfParts) {
     const auto read = [&](std::int64_t skip) {
       return collect_ranks(backend, 2, [&](RankContext& rank) {
         Accelerator accelerator({.dataloader_config = {.dispatch_batches = false}}, rank);
-        const NoisyParts parts{.parts = {{0, 4}, {1000, 4}, {2000, 4}}};
+        const auto parts = noisy(Parts::of({4, 4, 4}));
         auto loader = skip_first_batches(accelerator.prepare(DataLoader(parts, {.batch_size = 2, .num_workers = 2})), skip);
         std::vector<std::int64_t> sizes;
         for (auto& batch : loader) sizes.push_back(accelerator.gather_for_metrics(std::get<0>(batch)).size(0));
@@ -480,7 +456,7 @@ TEST(PlaceTest, SkippingIsAlikeOnRanksThatHaveDifferentNumbersOfParts) {
 
 TEST(PlaceTest, AnEpochThatIsSetTakesTheLoadedPlaceAwayUnlessItIsItsOwn) {
   run_ranks(Backend::kSim, 1, [](RankContext& rank) {
-    auto loader = Accelerator({}, rank).prepare(DataLoader(NoisyStream{.length = 10}, {.batch_size = 2}));
+    auto loader = Accelerator({}, rank).prepare(DataLoader(noisy(NumberStream{.length = 10}), {.batch_size = 2}));
     read_all(loader, 2);
     const auto state = loader.state_dict();
     loader.load_state_dict(state);
@@ -513,15 +489,15 @@ TEST(PlaceTest, LoadersThatShareASamplerAreNotReadInsideOneAnother) {
 }
 
 TEST(PlaceTest, AnEpochThatADatasetRefusesIsHeardOfByEveryRank) {
-  struct Refusing : NoisyParts {
+  struct Refusing : Parts {
     int rank = 0;
     void set_epoch(std::int64_t epoch) const { check_state(epoch == 0 || rank != 0, "the files of epoch {} are away", epoch); }
-    [[nodiscard]] Refusing shard(std::int64_t num_shards, std::int64_t index) const { return {NoisyParts::shard(num_shards, index), rank}; }
+    [[nodiscard]] Refusing shard(std::int64_t num_shards, std::int64_t index) const { return {Parts::shard(num_shards, index), rank}; }
   };
   for (const bool dispatch : {false, true}) {
     run_ranks(Backend::kGlooThreads, 2, [&](RankContext& rank) {
       Accelerator accelerator({.dataloader_config = {.dispatch_batches = dispatch}}, rank);
-      auto loader = accelerator.prepare(DataLoader(Refusing{{.parts = {{0, 4}, {1000, 4}}}, rank.rank}, {.batch_size = 2}));
+      auto loader = accelerator.prepare(DataLoader(noisy(Refusing{Parts::of({4, 4}), rank.rank}), {.batch_size = 2}));
       read_all(loader);
       EXPECT_THROW(read_all(loader), Error) << "dispatch " << dispatch;
     });

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "properties/gen/accelerate_shards.hpp"
+#include "properties/gen/data_sources.hpp"
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/data/shard_plan.hpp"
@@ -132,10 +133,6 @@ struct EpochOfRank {
   std::vector<std::int64_t> metrics;
 };
 
-std::vector<std::int64_t> numbers(const at::Tensor& tensor) {
-  return {tensor.const_data_ptr<std::int64_t>(), tensor.const_data_ptr<std::int64_t>() + tensor.numel()};
-}
-
 struct LoaderCase {
   std::int64_t num_samples = 1, batch_size = 1;
   int num_ranks = 2;
@@ -153,9 +150,9 @@ std::vector<EpochOfRank> read_epochs(Backend backend, const LoaderCase& one, int
     std::vector<EpochOfRank> read(epochs);
     for (auto& epoch : read) {
       for (auto& [ids] : batches) {
-        epoch.batches.push_back(numbers(ids));
+        epoch.batches.push_back(ids_of(ids));
         epoch.ends.push_back(accelerator.gradient_state().end_of_dataloader());
-        const auto metric = numbers(accelerator.gather_for_metrics(ids));
+        const auto metric = ids_of(accelerator.gather_for_metrics(ids));
         epoch.metrics.insert(epoch.metrics.end(), metric.begin(), metric.end());
       }
     }

@@ -5,40 +5,14 @@
 #include <algorithm>
 #include <numeric>
 
+#include "properties/gen/data_sources.hpp"
 #include "reference/accelerator/accelerator.hpp"
+#include "reference/data/transformed.hpp"
 #include "tests/support/property.hpp"
 #include "tests/support/run_ranks.hpp"
 
 namespace accel::testing {
 namespace {
-
-// Parts of different lengths; all numbers together are 0, 1, 2, ...
-struct Parts {
-  std::vector<std::pair<std::int64_t, std::int64_t>> parts;  // first number, length
-  std::atomic<std::int64_t>* num_read = nullptr;
-  std::size_t part = 0;
-  std::int64_t place = 0;
-
-  static Parts of(const std::vector<std::int64_t>& lengths, std::atomic<std::int64_t>* num_read) {
-    Parts parts{.num_read = num_read};
-    std::int64_t first = 0;
-    for (const auto length : lengths) parts.parts.emplace_back(std::exchange(first, first + length), length);
-    return parts;
-  }
-  void reset() { part = 0, place = 0; }
-  std::optional<std::int64_t> next() {
-    while (part < parts.size() && place == parts[part].second) ++part, place = 0;
-    if (part == parts.size()) return std::nullopt;
-    ++*num_read;
-    return parts[part].first + place++;
-  }
-  [[nodiscard]] std::int64_t num_shards() const { return static_cast<std::int64_t>(parts.size()); }
-  [[nodiscard]] Parts shard(std::int64_t num_shards, std::int64_t index) const {
-    Parts own{.num_read = num_read};
-    for (auto p = index; p < this->num_shards(); p += num_shards) own.parts.push_back(parts[p]);
-    return own;
-  }
-};
 
 struct Case {
   std::vector<std::int64_t> lengths;
@@ -57,13 +31,17 @@ std::vector<Outcome> read(Backend backend, const Case& c) {
   std::vector<std::atomic<std::int64_t>> num_read(c.ranks);
   auto outcomes = collect_ranks(backend, c.ranks, [&](RankContext& rank) {
     Accelerator accelerator({.dataloader_config = {.dispatch_batches = c.dispatch}}, rank);
-    auto loader = accelerator.prepare(DataLoader(Parts::of(c.lengths, &num_read[rank.rank]), {.batch_size = c.batch_size, .drop_last = c.drop_last, .num_workers = c.workers}));
+    const auto counted = [counter = &num_read[rank.rank]](std::int64_t number) {
+      ++*counter;
+      return number;
+    };
+    auto loader = accelerator.prepare(DataLoader(transformed(Parts::of(c.lengths), counted), {.batch_size = c.batch_size, .drop_last = c.drop_last, .num_workers = c.workers}));
     Outcome outcome;
     for (auto& ids : loader) {
       ++outcome.steps;
       outcome.num_ends += accelerator.gradient_state().end_of_dataloader() ? 1 : 0;
       const auto all = accelerator.gather_for_metrics(ids);
-      for (std::int64_t row = 0; row < all.size(0); ++row) outcome.gathered.push_back(all[row].item<std::int64_t>());
+      for (const auto number : ids_of(all)) outcome.gathered.push_back(number);
     }
     return outcome;
   });
@@ -125,9 +103,8 @@ TEST(StreamLaws, DropLastDropsLessThanOneStepWhateverTheNumberOfWorkers) {
 TEST(ShardedStreamTest, ARankWithoutASampleIsAnErrorOnEveryRank) {
   for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
     run_ranks(backend, 3, [](RankContext& rank) {
-      std::atomic<std::int64_t> num_read{0};
       Accelerator accelerator({.dataloader_config = {.dispatch_batches = false}}, rank);
-      auto loader = accelerator.prepare(DataLoader(Parts::of({2, 0, 2}, &num_read), {.batch_size = 2}));
+      auto loader = accelerator.prepare(DataLoader(Parts::of({2, 0, 2}), {.batch_size = 2}));
       try {
         for ([[maybe_unused]] auto& batch : loader) {}
         ADD_FAILURE() << "rank " << rank.rank << " read to the end";
@@ -139,19 +116,14 @@ TEST(ShardedStreamTest, ARankWithoutASampleIsAnErrorOnEveryRank) {
 }
 
 TEST(ShardedStreamTest, WhatOneRankCannotReadEveryRankHearsOf) {
-  struct Broken : Parts {
-    std::optional<std::int64_t> next() {
-      const auto number = Parts::next();
-      if (number == 5) throw StateError("part 1 is damaged");
-      return number;
-    }
-    [[nodiscard]] Broken shard(std::int64_t num_shards, std::int64_t index) const { return {Parts::shard(num_shards, index)}; }
+  const auto read_number = [](std::int64_t number) {
+    check_state(number != 5, "part 1 is damaged");
+    return number;
   };
   for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
-    run_ranks(backend, 2, [](RankContext& rank) {
-      std::atomic<std::int64_t> num_read{0};
+    run_ranks(backend, 2, [read_number](RankContext& rank) {
       Accelerator accelerator({.dataloader_config = {.dispatch_batches = false}}, rank);
-      auto loader = accelerator.prepare(DataLoader(Broken{Parts::of({4, 4}, &num_read)}, {.batch_size = 1}));
+      auto loader = accelerator.prepare(DataLoader(transformed(Parts::of({4, 4}), read_number), {.batch_size = 1}));
       try {
         for ([[maybe_unused]] auto& batch : loader) {}
         ADD_FAILURE() << "rank " << rank.rank << " read to the end";

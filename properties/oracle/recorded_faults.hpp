@@ -8,13 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "properties/gen/data_sources.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/data/data_loader.hpp"
 
 /// What is recorded of Accelerate's faults, and what the tests beside it read with.
 namespace accel::testing {
 
-using Ids = std::vector<std::int64_t>;
 using Batches = std::vector<Ids>;
 
 /// What Accelerate's ranks saw, rank by rank.
@@ -27,8 +27,6 @@ inline nlohmann::json recorded(const std::string& fault) {
   throw Error("nothing is recorded of " + fault);
 }
 
-inline Ids ids_of(const at::Tensor& tensor) { return {tensor.const_data_ptr<std::int64_t>(), tensor.const_data_ptr<std::int64_t>() + tensor.numel()}; }
-
 template <typename Loader>
 Batches batches_of(Loader&& loader) {
   Batches batches;
@@ -38,7 +36,7 @@ Batches batches_of(Loader&& loader) {
 
 inline auto numbers(std::int64_t length) { return TensorDataset(at::arange(length)); }
 
-struct NumberStream {
+struct SizedStream {
   std::int64_t length = 0, place = 0;
   [[nodiscard]] std::int64_t size() const { return length; }
   void reset() { place = 0; }

@@ -197,7 +197,7 @@ TEST(RecordedFaultsTest, R6OneDispatchedSampleLeavesAcceleratesRanksWithoutARowA
   for (const int rank : {2, 3}) EXPECT_EQ(theirs[rank]["batches"], Batches({{}}));
   EXPECT_EQ(recorded("R6_gather_of_one_sample"), "no answer");
   const auto ours = seen_by_ranks(4, {}, [](Accelerator& accelerator) {
-    auto loader = accelerator.prepare(DataLoader(NumberStream{1}, {.batch_size = 4}));
+    auto loader = accelerator.prepare(DataLoader(SizedStream{1}, {.batch_size = 4}));
     return std::pair(batches_of(loader), gathered_of(accelerator, loader));
   });
   for (const auto& rank : ours) EXPECT_EQ(rank, std::pair(Batches({{0}}), Ids({0})));

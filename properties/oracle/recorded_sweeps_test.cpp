@@ -62,7 +62,7 @@ void sweep_streams(const Visit& visit) {
 }
 
 auto stream_shard(LoneRank& lone, const Shard& shard, bool drop_last) {
-  return lone.shard(NumberStream{shard.length}, {.batch_size = shard.batch_size, .drop_last = drop_last},
+  return lone.shard(SizedStream{shard.length}, {.batch_size = shard.batch_size, .drop_last = drop_last},
                     {.split_batches = shard.split, .dispatch_batches = false});
 }
 

@@ -45,13 +45,7 @@ AcceleratorOptions resolved(AcceleratorOptions options) {
   if (options.dataloader_config.dispatch_batches.value_or(false) && !options.device_placement) {
     problems.emplace_back("dispatch_batches: true needs device_placement: true, since batches travel over the devices");
   }
-  const auto& loaders = options.dataloader_config;
-  if (loaders.order != "accelerate" && loaders.order != "elastic") {
-    problems.push_back(fmt::format("dataloader_config: order: expected 'accelerate' or 'elastic', got '{}'", loaders.order));
-  }
-  if (loaders.is_elastic() && !loaders.even_batches) {
-    problems.emplace_back("dataloader_config: order: elastic fills up the last step, and excludes even_batches: false");
-  }
+  for (auto& problem : problems_of(options.dataloader_config)) problems.push_back(std::move(problem));
   check_config(problems.empty(), "Accelerator: {}", fmt::join(problems, "; "));
   return options;
 }

@@ -35,6 +35,9 @@ struct ParallelismConfig {
   [[nodiscard]] int non_data_parallel_size() const { return cp_size * sp_size * tp_size; }
 };
 
+/// What is wrong with it whatever is loaded; nothing, if it can be.
+std::vector<std::string> problems_of(const DataLoaderConfiguration& config);
+
 struct GradientAccumulationPlugin {
   std::optional<int> num_steps;
   bool adjust_scheduler = true;

@@ -10,13 +10,17 @@ namespace accel {
 
 at::Generator make_generator(std::uint64_t seed) { return at::make_generator<at::CPUGeneratorImpl>(seed); }
 
-at::Generator generator_of_state(const at::Tensor& state) {
-  auto generator = make_generator(0);
+void restore_generator(at::Generator& generator, const at::Tensor& state) {
   try {
     generator.set_state(state);
   } catch (const c10::Error& error) {
     throw ArgumentError(fmt::format("a tensor that is no state of a CPU generator: {}", error.what_without_backtrace()));
   }
+}
+
+at::Generator generator_of_state(const at::Tensor& state) {
+  auto generator = make_generator(0);
+  restore_generator(generator, state);
   return generator;
 }
 

@@ -22,6 +22,11 @@ enum class TensorBytes {
   kShapeOnly,  ///< shape and dtype; `unpack` leaves the numbers uninitialised
 };
 
+template <Tree T>
+std::string pack(const T& tree, TensorBytes tensors = TensorBytes::kWhole);
+template <Tree T>
+T unpack(std::string_view bytes, TensorBytes tensors = TensorBytes::kWhole);
+
 namespace detail {
 
 class ByteWriter {
@@ -73,9 +78,7 @@ void write_tree(ByteWriter& writer, const T& tree) {
   } else if constexpr (TupleTree<T>) {
     std::apply([&](const auto&... items) { (write_tree(writer, items), ...); }, tree);
   } else if constexpr (ConvertedLeaf<T>) {
-    ByteWriter whole(TensorBytes::kWhole);
-    write_tree(whole, tree_conversion<T>::to_tree(tree));
-    writer.text(whole.take());
+    writer.text(pack(tree_conversion<T>::to_tree(tree), TensorBytes::kWhole));
   } else {
     std::apply([&](auto... members) { (write_tree(writer, tree.*members), ...); }, tree_members<T>);
   }
@@ -108,11 +111,8 @@ void read_tree(ByteReader& reader, T& tree) {
   } else if constexpr (TupleTree<T>) {
     std::apply([&](auto&... items) { (read_tree(reader, items), ...); }, tree);
   } else if constexpr (ConvertedLeaf<T>) {
-    const auto bytes = reader.text();
-    ByteReader whole(bytes, TensorBytes::kWhole);
-    std::remove_cvref_t<decltype(tree_conversion<T>::to_tree(tree))> converted{};
-    read_tree(whole, converted);
-    tree = tree_conversion<T>::from_tree(converted);
+    using Converted = std::remove_cvref_t<decltype(tree_conversion<T>::to_tree(tree))>;
+    tree = tree_conversion<T>::from_tree(unpack<Converted>(reader.text(), TensorBytes::kWhole));
   } else {
     std::apply([&](auto... members) { (read_tree(reader, tree.*members), ...); }, tree_members<T>);
   }
@@ -121,7 +121,7 @@ void read_tree(ByteReader& reader, T& tree) {
 }  // namespace detail
 
 template <Tree T>
-std::string pack(const T& tree, TensorBytes tensors = TensorBytes::kWhole) {
+std::string pack(const T& tree, TensorBytes tensors) {
   detail::ByteWriter writer(tensors);
   detail::write_tree(writer, tree);
   return writer.take();
@@ -130,7 +130,7 @@ std::string pack(const T& tree, TensorBytes tensors = TensorBytes::kWhole) {
 /// `T` is default constructible. Throws ArgumentError if the bytes are not of a T packed in the same way; numbers that were
 /// changed on the way are not noticed.
 template <Tree T>
-T unpack(std::string_view bytes, TensorBytes tensors = TensorBytes::kWhole) {
+T unpack(std::string_view bytes, TensorBytes tensors) {
   detail::ByteReader reader(bytes, tensors);
   T tree{};
   detail::read_tree(reader, tree);

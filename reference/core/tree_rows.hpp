@@ -159,6 +159,10 @@ T slice_rows(const T& tree, RowRange rows) {
   return result;
 }
 
+/// `tree`, if any, and behind it the rows of `start`, from its first on and again, up to `num_rows` rows.
+template <Tree T>
+T filled_up(std::optional<T> tree, const T& start, std::int64_t num_rows);
+
 /// The number of rows that all tensors and lists of the tree share; nothing if it has neither.
 /// Throws ArgumentError if they differ, or if a tensor has no dimensions.
 template <Tree T>
@@ -177,6 +181,21 @@ std::optional<std::int64_t> num_rows(const T& tree) {
     rows = of_leaf;
   });
   return rows;
+}
+
+template <Tree T>
+T filled_up(std::optional<T> tree, const T& start, std::int64_t num_rows) {
+  auto rows = tree ? accel::num_rows(*tree).value_or(num_rows) : 0;
+  if (tree && rows >= num_rows) return *std::move(tree);
+  std::vector<T> parts;
+  if (tree) parts.push_back(*std::move(tree));
+  const auto available = accel::num_rows(start).value_or(0);
+  check_argument(available > 0, "filled_up: no rows to fill up with");
+  for (std::int64_t taken = 0; rows < num_rows; rows += taken) {
+    taken = std::min(num_rows - rows, available);
+    parts.push_back(slice_rows(start, {.end = taken}));
+  }
+  return concatenate(parts);
 }
 
 }  // namespace accel

@@ -50,42 +50,14 @@ bool operator==(const Value& a, const Value& b) {
 
 namespace {
 
-// A value inside a value is one text.
-void write(ByteWriter& writer, const Value& value) { writer.text(tree_conversion<Value>::to_tree(value)); }
-
-template <typename T>
-void write_content(ByteWriter& writer, const T& content) {
-  if constexpr (std::same_as<T, std::monostate>) {
-  } else if constexpr (std::same_as<T, Value::List>) {
-    writer.count(content.size());
-    for (const auto& item : content) write(writer, item);
-  } else if constexpr (std::same_as<T, Value::Dict>) {
-    writer.count(content.size());
-    for (const auto& [key, item] : content) {
-      writer.text(key);
-      write(writer, item);
-    }
-  } else {
-    detail::write_tree(writer, content);
-  }
-}
-
+// Lists and dicts are trees of values.
 template <typename T>
 Value read_content(ByteReader& reader) {
-  T content{};
-  if constexpr (std::same_as<T, Value::List>) {
-    for (auto left = reader.count(); left > 0; --left) content.push_back(tree_conversion<Value>::from_tree(reader.text()));
-  } else if constexpr (std::same_as<T, Value::Dict>) {
-    for (auto left = reader.count(); left > 0; --left) {
-      auto key = reader.text();
-      content.emplace(std::move(key), tree_conversion<Value>::from_tree(reader.text()));
-    }
-  } else if constexpr (!std::same_as<T, std::monostate>) {
-    detail::read_tree(reader, content);
-  }
   if constexpr (std::same_as<T, std::monostate>) {
     return {};
   } else {
+    T content{};
+    detail::read_tree(reader, content);
     return content;
   }
 }
@@ -103,7 +75,9 @@ std::string tree_conversion<Value>::to_tree(const Value& value) {
   ByteWriter writer(TensorBytes::kWhole);
   const auto index = static_cast<std::uint8_t>(value.content_.index());
   writer.raw(&index, sizeof index);
-  std::visit([&](const auto& content) { write_content(writer, content); }, value.content_);
+  std::visit([&]<typename T>(const T& content) {
+    if constexpr (!std::same_as<T, std::monostate>) detail::write_tree(writer, content);
+  }, value.content_);
   return writer.take();
 }
 

@@ -31,7 +31,7 @@ void BatchSampler::load_state_dict(const Value& state) {
   auto own = generator();
   check_argument(own.has_value() == state.contains("generator"), "a state of a batch sampler {} a generator, and this one is {}",
                  own ? "without" : "with", own ? "with one" : "without");
-  if (own) own->set_state(generator_of_state(state.at("generator").as<at::Tensor>()).get_state());
+  if (own) restore_generator(*own, state.at("generator").as<at::Tensor>());
 }
 
 void BatchSamplerShard::check(const BatchSampler& batches, Options options) {

@@ -129,7 +129,7 @@ class DispatchedBatches : public BatchStream<Batch> {
         announcement.num_rows = rows_of(*step);
         const auto plan = plan_dispatch({.num_rows = announcement.num_rows, .num_ranks = options_.num_parts, .is_last = announcement.is_last, .full_rows = options_.full_rows});
         announcement.rows_per_rank = plan.rows_per_rank;
-        batch = map_tensors(padded(std::move(*step), plan.num_padding), [&](const at::Tensor& tensor) { return channel_.on_device(tensor); });
+        batch = map_tensors(filled_up(std::move(step), *first_rows_, announcement.num_rows + plan.num_padding), [&](const at::Tensor& tensor) { return channel_.on_device(tensor); });
         announcement.text = pack(batch, TensorBytes::kShapeOnly);
       }
     } catch (const std::exception& error) {
@@ -145,14 +145,6 @@ class DispatchedBatches : public BatchStream<Batch> {
     if (announcement.kind == Announcement::kEnd) return {std::move(announcement), Batch{}};
     auto batch = unpack<Batch>(announcement.text, TensorBytes::kShapeOnly);
     return {std::move(announcement), map_tensors(batch, [&](const at::Tensor& tensor) { return channel_.on_device(tensor); })};
-  }
-
-  [[nodiscard]] Batch padded(Batch step, std::int64_t num_padding) const {
-    if (num_padding == 0) return step;
-    std::vector<Batch> parts{std::move(step)};
-    const auto available = rows_of(*first_rows_);
-    for (; num_padding > 0; num_padding -= available) parts.push_back(slice_rows(*first_rows_, {.end = std::min(num_padding, available)}));
-    return concatenate(parts);
   }
 
   DispatchChannel channel_;

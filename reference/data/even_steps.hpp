@@ -100,20 +100,13 @@ class EvenSteps : public BatchStream<Batch> {
 
   Issued<Batch> filled(std::optional<Issued<Batch>> current, const std::vector<std::int64_t>& real_rows) const {
     const auto most = *std::max_element(real_rows.begin(), real_rows.end());
-    std::vector<Batch> parts;
-    std::int64_t rows = 0;
     Issued<Batch> step;
+    std::optional<Batch> own;
     if (current) {
       step = std::move(*current);
-      rows = step.num_rows;
-      parts.push_back(std::move(step.batch));
+      own = std::move(step.batch);
     }
-    const auto available = *num_rows(*first_);
-    for (std::int64_t taken = 0; rows < most; rows += taken) {
-      taken = std::min(most - rows, available);
-      parts.push_back(slice_rows(*first_, {.end = taken}));
-    }
-    step.batch = parts.size() == 1 ? std::move(parts.front()) : concatenate(parts);
+    step.batch = filled_up(std::move(own), *first_, most);
     step.num_rows = most;
     step.remainder = 0;
     const auto num_real = std::accumulate(real_rows.begin(), real_rows.end(), std::int64_t{0});

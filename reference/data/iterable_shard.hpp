@@ -22,13 +22,15 @@ class IterableDatasetShard : public BatchStream<Batch> {
   IterableDatasetShard(std::shared_ptr<Dataset> dataset, Collate collate, ShardPlanOptions options, int rank)
       : dataset_(std::move(dataset)), collate_(std::move(collate)), options_(options), rank_(rank), num_to_skip_(options.num_read) {
     options_.num_samples = options_.num_read = 0;
-    group_size_ = plan_shards(options_).total_batch_size();
+    const auto plan = plan_shards(options_);
+    group_size_ = plan.total_batch_size();
+    fills_up_ = plan.fills_up();
   }
 
   void start() override {
     if (cursor_) return;
     cursor_.emplace(*dataset_);  // by whoever reads: a dataset may draw when a pass starts
-    if (num_to_skip_ > 0 && fills_up()) num_to_skip_ -= keep_first();
+    if (num_to_skip_ > 0 && fills_up_) num_to_skip_ -= keep_first();
     if (!ended_) cursor_->skip(num_to_skip_);
   }
 
@@ -64,7 +66,7 @@ class IterableDatasetShard : public BatchStream<Batch> {
   std::vector<Sample> read_group() {
     start();
     auto group = read(group_size_);
-    if (!first_ && fills_up() && !ended_) first_ = group;
+    if (!first_ && fills_up_ && !ended_) first_ = group;
     return group;
   }
 
@@ -73,8 +75,6 @@ class IterableDatasetShard : public BatchStream<Batch> {
     first_ = read(std::min(num_to_skip_, group_size_));
     return static_cast<std::int64_t>(first_->size());
   }
-
-  [[nodiscard]] bool fills_up() const { return !options_.drop_last && options_.even_batches && (options_.num_ranks > 1 || options_.even_alone); }
 
   // The plan continues a short group by its own start; here it is the start of the stream.
   void fill_from_first(const ShardPlan& plan, std::vector<Sample>& samples) const {
@@ -92,7 +92,7 @@ class IterableDatasetShard : public BatchStream<Batch> {
   int rank_;
   std::int64_t group_size_ = 0, num_to_skip_;
   std::optional<std::vector<Sample>> first_;
-  bool ended_ = false;
+  bool fills_up_ = false, ended_ = false;
 };
 
 }  // namespace accel::detail

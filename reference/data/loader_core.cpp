@@ -248,9 +248,7 @@ void LoaderCore::load_order(const Value& order) {
   }
   check_argument(source_.generator.has_value() == order.contains("generator"), "a state of a stream {} a generator, and this one is {}",
                  source_.generator ? "without" : "with", source_.generator ? "with one" : "without");
-  if (source_.generator) {
-    source_.generator->set_state(generator_of_state(order.at("generator").as<at::Tensor>()).get_state());
-  }
+  if (source_.generator) restore_generator(*source_.generator, order.at("generator").as<at::Tensor>());
 }
 
 LoaderState LoaderCore::state() const {

@@ -58,11 +58,11 @@ void Sampler::load_state_dict(const Value& state) {
     set_generator(std::nullopt);
     return;
   }
-  auto restored = generator_of_state(state.at("generator").as<at::Tensor>());
+  const auto& generator_state = state.at("generator").as<at::Tensor>();
   if (auto own = generator()) {
-    own->set_state(restored.get_state());  // the very object, which others may hold
+    restore_generator(*own, generator_state);  // the very object, which others may hold
   } else {
-    set_generator(std::move(restored));
+    set_generator(generator_of_state(generator_state));
   }
 }
 

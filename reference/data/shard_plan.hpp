@@ -41,6 +41,8 @@ class ShardPlan {
   [[nodiscard]] std::int64_t num_duplicates() const;
   [[nodiscard]] std::int64_t num_samples() const { return options_.num_samples; }
   [[nodiscard]] std::int64_t num_read() const { return options_.num_read; }
+  /// A short last step is continued by the start of the order.
+  [[nodiscard]] bool fills_up() const { return !options_.drop_last && options_.even_batches && (options_.num_ranks > 1 || options_.even_alone); }
   /// Samples of one step over all ranks.
   [[nodiscard]] std::int64_t total_batch_size() const;
 
@@ -48,7 +50,6 @@ class ShardPlan {
   friend ShardPlan plan_shards(ShardPlanOptions options);
   [[nodiscard]] std::int64_t num_left() const { return options_.num_samples - options_.num_read; }
   [[nodiscard]] std::int64_t num_steps() const;  // of the rank with the most batches
-  [[nodiscard]] bool fills_up() const { return options_.even_batches && (options_.num_ranks > 1 || options_.even_alone); }
 
   ShardPlanOptions options_;
 };

@@ -11,6 +11,7 @@
 
 #include "reference/core/errors.hpp"
 #include "sim/engine/world.hpp"
+#include "sim/programs/command_line.hpp"
 #include "sim/programs/data_check_report.hpp"
 #include "sim/programs/exit_code.hpp"
 #include "sim/programs/experiment.hpp"
@@ -39,7 +40,8 @@ std::vector<LoaderCheck> check_experiment(const Arguments& arguments, const std:
   const auto experiment = read_experiment(arguments.experiment, arguments.overrides, /*num_ranks=*/1);
   const auto data = load_fashion_mnist(experiment.data_dir, experiment.limit, experiment.eval_limit);
   const auto& config = experiment.accelerator.dataloader_config;
-  check_config(!config.is_elastic() || config.even_batches, "dataloader_config: order: elastic fills up the last step, and excludes even_batches: false");
+  const auto problems = accel::problems_of(config);
+  check_config(problems.empty(), "{}", fmt::join(problems, "; "));
   const PlanRequest both{.split_batches = experiment.accelerator.splits(), .even_batches = config.even_batches,
                          .dispatch_batches = config.dispatch_batches, .elastic = config.is_elastic()};
   auto training = both, evaluation = both;
@@ -94,13 +96,7 @@ int data_check_main(int argc, char** argv) {
   app.add_flag("--strict", arguments.strict, "Exit code 1 if there is a finding");
   auto* experiment = app.add_option("EXPERIMENT", arguments.experiment, "Experiment file (YAML) of sim-run: its training and its evaluation loader are checked");
   for (auto* option : of_loader) experiment->excludes(option);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    const bool is_help = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success);
-    app.exit(error);
-    return is_help ? kSuccess : kUsage;
-  }
+  if (const auto code = parse_command_line(app, argc, argv)) return *code;
   const auto checks = check(app, arguments);
   std::cout << (arguments.json ? data_check_json(checks).dump() + "\n" : data_check_table(checks)) << std::flush;
   if (!std::cout) throw Error("the answer cannot be written to standard output");

@@ -32,8 +32,7 @@ EpochCounts count_sharded(const PlanRequest& request, const ShardPlan& plan) {
     if (batches == counts.steps_max) ++counts.ranks_with_most_steps;
     if (batches == 0) ++counts.ranks_without_batch;
   }
-  const bool fills_up = (request.ranks > 1 || request.elastic) && request.fills_up();
-  if (request.drop_last || fills_up) {
+  if (request.drop_last || plan.fills_up()) {
     const auto issued = counts.steps_max * total;
     counts.duplicated = std::max<std::int64_t>(issued - request.length, 0);
     counts.dropped = std::max<std::int64_t>(request.length - issued, 0);

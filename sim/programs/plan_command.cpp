@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "reference/core/errors.hpp"
+#include "sim/programs/command_line.hpp"
 #include "sim/programs/data_plan.hpp"
 #include "sim/programs/plan_options.hpp"
 #include "sim/programs/plan_picture.hpp"
@@ -85,13 +86,7 @@ int plan_main(int argc, char** argv) {
   for (auto* option : app.get_options()) {
     if (option != file && option->get_name() != "--help") file->excludes(option);
   }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    const bool is_help = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success);
-    app.exit(error);
-    return is_help ? 0 : 2;
-  }
+  if (const auto code = parse_command_line(app, argc, argv)) return *code;
   if (file->count() > 0) return answer_file(arguments.requests_file);
   for (const auto* option : required) check_config(option->count() > 0, "plan: {} is required, or --requests FILE", option->get_name());
   return answer_flags(arguments);

@@ -17,6 +17,7 @@
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
 #include "sim/backend/simulate.hpp"
+#include "sim/programs/command_line.hpp"
 #include "sim/programs/exit_code.hpp"
 #include "sim/programs/plan_command.hpp"
 #include "sim/programs/real_rank.hpp"
@@ -204,7 +205,7 @@ int run_experiment(const Arguments& arguments) {
   return run_processes(arguments);
 }
 
-int parse(int argc, char** argv, Arguments& arguments, CLI::App& app) {
+std::optional<int> parse(int argc, char** argv, Arguments& arguments, CLI::App& app) {
   add_run_options(app, arguments);
   app.add_option("--set", arguments.overrides, "key.path=value: override one value of the experiment; repeatable")->allow_extra_args(false);
   app.add_option("--max-steps", arguments.max_steps, "Stop training after this many micro-batches");
@@ -217,14 +218,7 @@ int parse(int argc, char** argv, Arguments& arguments, CLI::App& app) {
       check_config(text != option && text.rfind(option + "=", 0) != 0, "{}: not built yet", option);
     }
   }
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    const bool is_help = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success);
-    app.exit(error);
-    return is_help ? kSuccess : kUsage;
-  }
-  return -1;
+  return parse_command_line(app, argc, argv);
 }
 
 int run_main(int argc, char** argv) {
@@ -235,8 +229,7 @@ int run_main(int argc, char** argv) {
       return run_user_program({.options = {argv + 1, dashes}, .command = {dashes + 1, argv + argc}});
     }
     CLI::App app("Trains an experiment on simulated ranks (threads of this process) or on real ones.", "sim-run");
-    const int code = parse(argc, argv, arguments, app);
-    if (code >= 0) return code;
+    if (const auto code = parse(argc, argv, arguments, app)) return *code;
     return run_experiment(arguments);
   } catch (const std::exception& error) {
     std::cerr << "sim-run: " << error.what() << std::endl;

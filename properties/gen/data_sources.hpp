@@ -1,0 +1,112 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "reference/data/batch_sampler.hpp"
+#include "reference/data/sampler.hpp"
+
+/// What the laws of loaders read: sample i is the number i.
+namespace accel::testing {
+
+using Ids = std::vector<std::int64_t>;
+
+/// Of an int64 tensor, row by row.
+inline Ids ids_of(const at::Tensor& tensor) {
+  const auto whole = tensor.contiguous();
+  return {whole.const_data_ptr<std::int64_t>(), whole.const_data_ptr<std::int64_t>() + whole.numel()};
+}
+
+/// A stream that does not tell its length.
+struct NumberStream {
+  std::int64_t length = 0, place = 0;
+  void reset() { place = 0; }
+  std::optional<std::int64_t> next() { return place < length ? std::optional(place++) : std::nullopt; }
+};
+
+/// A stream of parts.
+struct Parts {
+  std::vector<std::pair<std::int64_t, std::int64_t>> parts;  ///< first number, length
+  std::size_t part = 0;
+  std::int64_t place = 0;
+
+  /// All numbers together are 0, 1, 2, ...
+  static Parts of(const std::vector<std::int64_t>& lengths) {
+    Parts parts;
+    std::int64_t first = 0;
+    for (const auto length : lengths) parts.parts.emplace_back(std::exchange(first, first + length), length);
+    return parts;
+  }
+  void reset() { part = 0, place = 0; }
+  std::optional<std::int64_t> next() {
+    while (part < parts.size() && place == parts[part].second) ++part, place = 0;
+    return part < parts.size() ? std::optional(parts[part].first + place++) : std::nullopt;
+  }
+  void skip(std::int64_t num_samples) {
+    while (part < parts.size() && num_samples > 0) {
+      const auto here = std::min(num_samples, parts[part].second - place);
+      place += here, num_samples -= here;
+      if (place == parts[part].second) ++part, place = 0;
+    }
+  }
+  [[nodiscard]] std::int64_t num_shards() const { return static_cast<std::int64_t>(parts.size()); }
+  [[nodiscard]] Parts shard(std::int64_t num_shards, std::int64_t index) const {
+    Parts own;
+    for (auto p = index; p < this->num_shards(); p += num_shards) own.parts.push_back(parts[p]);
+    return own;
+  }
+};
+
+/// A sampler that is shorter than its dataset: what is left out is never read.
+class EveryThird : public Sampler {
+ public:
+  explicit EveryThird(std::int64_t length) : length_(length) {}
+  [[nodiscard]] std::int64_t size() const override { return (length_ + 2) / 3; }
+  Ids begin_pass() override {
+    Ids order;
+    for (std::int64_t index = 0; index < length_; index += 3) order.push_back(index);
+    return order;
+  }
+
+ private:
+  std::int64_t length_;
+};
+
+/// 0, 1, 2, ... in batches.
+class CutRange : public BatchSampler {
+ public:
+  struct Options {
+    std::optional<std::int64_t> batch_size;  ///< nothing: one, two, one, two, ...
+    bool drop_last = false;
+    bool tells_size = true;  ///< where batches do not vary
+  };
+  CutRange(std::int64_t length, Options options) : length_(length), options_(options) {}
+  [[nodiscard]] std::optional<std::int64_t> size() const override {
+    if (!options_.tells_size || !options_.batch_size) return std::nullopt;
+    return options_.drop_last ? length_ / *options_.batch_size : (length_ + *options_.batch_size - 1) / *options_.batch_size;
+  }
+  [[nodiscard]] std::optional<std::int64_t> batch_size() const override { return options_.batch_size; }
+  [[nodiscard]] bool drop_last() const override { return options_.drop_last; }
+  void begin_pass() override { next_ = num_ = 0; }
+  std::optional<Ids> next() override {
+    const auto size = std::min(options_.batch_size.value_or(1 + num_++ % 2), length_ - next_);
+    if (size <= 0 || (options_.drop_last && size < *options_.batch_size)) return std::nullopt;
+    Ids batch(size);
+    std::iota(batch.begin(), batch.end(), next_);
+    next_ += size;
+    return batch;
+  }
+
+ private:
+  std::int64_t length_;
+  Options options_;
+  std::int64_t next_ = 0, num_ = 0;
+};
+
+}  // namespace accel::testing

@@ -133,10 +133,11 @@ std::unique_ptr<Autocast> Accelerator::autocast() const {
 std::shared_ptr<ModelWrapper> Accelerator::wrap_model(ModelTensors tensors, bool evaluation_mode) {
   auto wrapper = std::make_shared<ModelWrapper>();
   wrapper->autocast = autocast_options();
+  wrapper->listener = context_->listener;
   // As in Accelerate: among CPU ranks always, a group of one included; on GPUs only with more than one.
   const bool parallel = distributed_type() == DistributedType::kMultiCpu || use_distributed();
   if (parallel && !evaluation_mode) {
-    wrapper->ddp = std::make_unique<DistributedDataParallel>(std::move(tensors), context_->world, options_.ddp_kwargs);
+    wrapper->ddp = std::make_unique<DistributedDataParallel>(std::move(tensors), context_->world, options_.ddp_kwargs, context_->listener);
   }
   return wrapper;
 }
@@ -146,7 +147,10 @@ ShardOptions Accelerator::shard_options() const {
           .put_on_device = options_.device_placement};
 }
 
-void Accelerator::backward(const at::Tensor& loss, BackwardOptions options) {
+void Accelerator::backward(const at::Tensor& loss, BackwardOptions options, std::source_location where) {
+  const CallSite site(where);
+  const PhaseScope phase(context_->listener.get(), "backward");
+  if (context_->listener) context_->listener->begin_backward();
   const int steps = gradient_accumulation_steps();
   const auto scaled = steps == 1 ? loss : loss.div(steps);
   torch::autograd::backward(std::vector<at::Tensor>{scaled}, std::vector<at::Tensor>{}, options.retain_graph, options.create_graph);
@@ -186,7 +190,8 @@ void Accelerator::clip_grad_value_(const std::vector<at::Tensor>& parameters, do
   clip_grad_value(parameters, clip_value);
 }
 
-void Accelerator::join_uneven_inputs(const std::vector<Joinable>& models, JoinOptions options, const std::function<void()>& body) {
+void Accelerator::join_uneven_inputs(const std::vector<Joinable>& models, JoinOptions options, const std::function<void()>& body,
+                                     std::source_location where) {
   // Loaders as they were, however the body ends.
   struct Restore {
     std::vector<std::pair<std::shared_ptr<LoaderCore>, bool>> loaders;
@@ -212,6 +217,7 @@ void Accelerator::join_uneven_inputs(const std::vector<Joinable>& models, JoinOp
   for (auto* model : restore.joined) model->begin_join(/*notifies=*/model == restore.joined.front());
   body();
   if (restore.joined.empty()) return;
+  const CallSite site(where);
   for (auto* model : restore.joined) model->end_join();
   bool is_last = true;
   while (restore.joined.front()->num_taking_part() > 0) {
@@ -251,14 +257,14 @@ void Accelerator::MetricRows::check(bool fits, std::optional<std::int64_t> rows)
 
 void Accelerator::print_line(const std::string& line) const { context_->print(line + "\n"); }
 
-Accelerator::MainFirst::MainFirst(const Group& world, bool is_main)
-    : world_(world), is_main_(is_main), uncaught_(std::uncaught_exceptions()) {
-  if (!is_main_) world_.barrier();
+Accelerator::MainFirst::MainFirst(const Group& world, bool is_main, std::source_location where)
+    : world_(world), is_main_(is_main), where_(where), uncaught_(std::uncaught_exceptions()) {
+  if (!is_main_) world_.barrier(where_);
 }
 
 Accelerator::MainFirst::~MainFirst() noexcept(false) {
   // A rank that throws does not wait for the others: they learn of it by the group's error.
-  if (is_main_ && std::uncaught_exceptions() == uncaught_) world_.barrier();
+  if (is_main_ && std::uncaught_exceptions() == uncaught_) world_.barrier(where_);
 }
 
 }  // namespace accel

@@ -6,6 +6,7 @@
 #include <functional>
 #include <iterator>
 #include <memory>
+#include <source_location>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -15,6 +16,7 @@
 #include "reference/accelerator/operations.hpp"
 #include "reference/accelerator/prepared_model.hpp"
 #include "reference/config/options.hpp"
+#include "reference/core/call_site.hpp"
 #include "reference/core/tree_rows.hpp"
 #include "reference/data/data_loader.hpp"
 #include "reference/optim/accelerated_optimizer.hpp"
@@ -132,7 +134,7 @@ class Accelerator {
     bool create_graph = false;
   };
   /// Gradients of loss / gradient_accumulation_steps. Collective when gradients synchronise.
-  void backward(const at::Tensor& loss, BackwardOptions options = {false, false});
+  void backward(const at::Tensor& loss, BackwardOptions options = {false, false}, std::source_location where = std::source_location::current());
 
   /// One micro-batch of an accumulation window; ends with the scope. Decides `sync_gradients`.
   class Window {
@@ -178,7 +180,8 @@ class Accelerator {
   ///     accelerator.join_uneven_inputs({model}, {.even_batches = false}, [&] { for (auto& batch : loader) ...; });
   ///
   /// Source: accelerate/accelerator.py, join_uneven_inputs, which does nothing on CPUs; torch/distributed/algorithms/join.py.
-  void join_uneven_inputs(const std::vector<Joinable>& models, JoinOptions options, const std::function<void()>& body);
+  void join_uneven_inputs(const std::vector<Joinable>& models, JoinOptions options, const std::function<void()>& body,
+                          std::source_location where = std::source_location::current());
 
   /// Scales gradients to a total norm of at most `max_norm`; returns the norm before, shape [].
   at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type = 2.0);
@@ -190,14 +193,16 @@ class Accelerator {
   // --- collectives on trees -----------------------------------------------------------------------------------------
   /// (n, ...) -> (P * n, ...) for every tensor, in the order of the ranks. Collective.
   template <Tree T>
-  std::remove_cvref_t<T> gather(const T& tree) const {
+  std::remove_cvref_t<T> gather(const T& tree, std::source_location where = std::source_location::current()) const {
+    const CallSite site(where);
     return map_tensors(tree, [&](const at::Tensor& tensor) { return operations::gather(context_->world, tensor); });
   }
   /// `gather`, without the duplicates that fill the last step of the active loader. Vectors without tensors, one entry per
   /// sample, are gathered as objects; containers keep their shape. Collective.
   /// Throws ArgumentError on such a step for values that do not hold one row per sample.
   template <RowTree T>
-  std::remove_cvref_t<T> gather_for_metrics(const T& tree) const {
+  std::remove_cvref_t<T> gather_for_metrics(const T& tree, std::source_location where = std::source_location::current()) const {
+    const CallSite site(where);
     const auto rows = metric_rows();
     for_each_tensor(tree, [&](const at::Tensor& tensor) {
       const auto num_rows = tensor.dim() > 0 ? std::optional(tensor.size(0)) : std::nullopt;
@@ -217,7 +222,8 @@ class Accelerator {
     bool use_gather_object = false;  ///< entries of a vector are gathered as objects, tensors of different shapes included
   };
   template <Tree T>
-  std::vector<T> gather_for_metrics(const std::vector<T>& entries, GatherOptions options) const {
+  std::vector<T> gather_for_metrics(const std::vector<T>& entries, GatherOptions options, std::source_location where = std::source_location::current()) const {
+    const CallSite site(where);
     if (options.use_gather_object) return gather_list_for_metrics(entries, metric_rows());
     if constexpr (RowTree<std::vector<T>>) {
       return gather_for_metrics(entries);
@@ -226,16 +232,21 @@ class Accelerator {
     }
   }
   template <Tree T>
-  std::remove_cvref_t<T> reduce(const T& tree, const std::string& reduction = "sum", double scale = 1.0) const {
+  std::remove_cvref_t<T> reduce(const T& tree, const std::string& reduction = "sum", double scale = 1.0,
+                                std::source_location where = std::source_location::current()) const {
+    const CallSite site(where);
     return map_tensors(tree, [&](const at::Tensor& tensor) { return operations::reduce(context_->world, tensor, reduction, scale); });
   }
   template <Tree T>
-  std::remove_cvref_t<T> pad_across_processes(const T& tree, operations::PadOptions options = {}) const {
+  std::remove_cvref_t<T> pad_across_processes(const T& tree, operations::PadOptions options = {},
+                                              std::source_location where = std::source_location::current()) const {
+    const CallSite site(where);
     return map_tensors(tree, [&](const at::Tensor& tensor) { return operations::pad_across_processes(context_->world, tensor, options); });
   }
   /// In place, and returned. Collective.
   template <Tree T>
-  T& broadcast(T& tree, int from_process = 0) const {
+  T& broadcast(T& tree, int from_process = 0, std::source_location where = std::source_location::current()) const {
+    const CallSite site(where);
     for_each_tensor(tree, [&](at::Tensor& tensor) { operations::broadcast(context_->world, tensor, from_process); });
     return tree;
   }
@@ -259,7 +270,7 @@ class Accelerator {
 
   // --- who runs what ------------------------------------------------------------------------------------------------
   /// Collective.
-  void wait_for_everyone() const { context_->world.barrier(); }
+  void wait_for_everyone(std::source_location where = std::source_location::current()) const { context_->world.barrier(where); }
   /// One line, from the local main process only.
   template <typename... Args>
   void print(const Args&... args) const {
@@ -279,7 +290,7 @@ class Accelerator {
   /// The main process runs the scope first, the others after it. Collective.
   class MainFirst {
    public:
-    MainFirst(const Group& world, bool is_main);
+    MainFirst(const Group& world, bool is_main, std::source_location where);
     ~MainFirst() noexcept(false);
     MainFirst(const MainFirst&) = delete;
     MainFirst& operator=(const MainFirst&) = delete;
@@ -287,10 +298,15 @@ class Accelerator {
    private:
     const Group& world_;
     bool is_main_;
+    std::source_location where_;
     int uncaught_;
   };
-  [[nodiscard]] MainFirst main_process_first() const { return {context_->world, is_main_process()}; }
-  [[nodiscard]] MainFirst local_main_process_first() const { return {context_->world, is_local_main_process()}; }
+  [[nodiscard]] MainFirst main_process_first(std::source_location where = std::source_location::current()) const {
+    return {context_->world, is_main_process(), where};
+  }
+  [[nodiscard]] MainFirst local_main_process_first(std::source_location where = std::source_location::current()) const {
+    return {context_->world, is_local_main_process(), where};
+  }
 
  private:
   template <typename Object>

@@ -10,6 +10,7 @@
 #include "reference/core/tree.hpp"
 #include "reference/parallel/distributed_data_parallel.hpp"
 #include "reference/precision/autocast.hpp"
+#include "reference/state/step_listener.hpp"
 
 namespace accel {
 
@@ -17,6 +18,7 @@ namespace accel {
 struct ModelWrapper {
   std::unique_ptr<DistributedDataParallel> ddp;  ///< null with one rank
   std::optional<Autocast::Options> autocast;     ///< none in full precision
+  std::shared_ptr<StepListener> listener;        ///< null where nobody listens
 };
 
 /// A handle on a model: calling it runs the module's `forward` under autocast and DDP, with outputs in float32.
@@ -34,6 +36,7 @@ class PreparedModel {
 
   template <typename... Args>
   auto operator()(Args&&... args) {
+    const PhaseScope phase(wrapper_->listener.get(), "forward");
     if (wrapper_->ddp) wrapper_->ddp->before_forward();
     auto output = run_forward(std::forward<Args>(args)...);
     if (wrapper_->ddp) {

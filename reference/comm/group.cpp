@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include "reference/core/call_site.hpp"
 #include "reference/core/errors.hpp"
 
 namespace accel {
@@ -67,7 +68,8 @@ int Group::size() const { return state_->process_group ? state_->process_group->
 const std::string& Group::name() const { return state_->name; }
 const c10::intrusive_ptr<c10d::ProcessGroup>& Group::process_group() const { return state_->process_group; }
 
-Work Group::all_reduce(at::Tensor& tensor, ReduceOp op) const {
+Work Group::all_reduce(at::Tensor& tensor, ReduceOp op, std::source_location where) const {
+  const CallSite site(where);
   if (!state_->process_group) return {};
   auto what = state_->next("all_reduce");
   std::vector<at::Tensor> tensors{tensor};
@@ -76,7 +78,8 @@ Work Group::all_reduce(at::Tensor& tensor, ReduceOp op) const {
   return with_context(what, [&] { return Work(state_->process_group->allreduce(tensors, options), what); });
 }
 
-Work Group::broadcast(at::Tensor& tensor, int root) const {
+Work Group::broadcast(at::Tensor& tensor, int root, std::source_location where) const {
+  const CallSite site(where);
   check_argument(root >= 0 && root < size(), "broadcast: root {} is not a rank of group {} of {}", root, name(), size());
   if (!state_->process_group) return {};
   auto what = state_->next("broadcast");
@@ -86,7 +89,8 @@ Work Group::broadcast(at::Tensor& tensor, int root) const {
   return with_context(what, [&] { return Work(state_->process_group->broadcast(tensors, options), what); });
 }
 
-at::Tensor Group::all_gather(const at::Tensor& tensor) const {
+at::Tensor Group::all_gather(const at::Tensor& tensor, std::source_location where) const {
+  const CallSite site(where);
   const c10::NoGradGuard no_grad;
   auto input = tensor.detach().contiguous();
   if (!state_->process_group) return input.clone();
@@ -100,21 +104,24 @@ at::Tensor Group::all_gather(const at::Tensor& tensor) const {
   return output;
 }
 
-void Group::barrier() const {
+void Group::barrier(std::source_location where) const {
+  const CallSite site(where);
   if (!state_->process_group) return;
   auto what = state_->next("barrier");
   // Not ProcessGroup::barrier, which keeps a static tensor: ranks as threads would race for it.
   with_context(what, [&] { return Work(state_->process_group->getDefaultBackend()->barrier(), what); }).wait();
 }
 
-Work Group::send(at::Tensor& tensor, int destination, int tag) const {
+Work Group::send(at::Tensor& tensor, int destination, int tag, std::source_location where) const {
+  const CallSite site(where);
   check_argument(state_->process_group != nullptr, "send: a group of one rank has nobody to send to");
   std::vector<at::Tensor> tensors{tensor};
   auto what = fmt::format("rank {}: send to {} of group {}", rank(), destination, name());
   return with_context(what, [&] { return Work(state_->process_group->send(tensors, destination, tag), what); });
 }
 
-Work Group::recv(at::Tensor& tensor, int source, int tag) const {
+Work Group::recv(at::Tensor& tensor, int source, int tag, std::source_location where) const {
+  const CallSite site(where);
   check_argument(state_->process_group != nullptr, "recv: a group of one rank has nobody to receive from");
   std::vector<at::Tensor> tensors{tensor};
   auto what = fmt::format("rank {}: recv from {} of group {}", rank(), source, name());

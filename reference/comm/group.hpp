@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,7 @@ class Work;
 ///
 /// Every method but rank(), size(), name() and send/recv is a collective: every rank of the group calls it, in the same
 /// order, with tensors of equal shape and dtype. A group of one rank without a process group does nothing and returns
-/// what one rank would see. Thread rule: one thread per rank at a time.
+/// what one rank would see. `where` is the caller's line, for diagnoses. Thread rule: one thread per rank at a time.
 namespace accel {
 
 enum class ReduceOp { kSum, kMean, kProduct, kMin, kMax, kBitwiseAnd, kBitwiseOr, kBitwiseXor };
@@ -53,16 +54,16 @@ class Group {
   [[nodiscard]] const c10::intrusive_ptr<c10d::ProcessGroup>& process_group() const;
 
   /// Reduces `tensor` over all ranks, in place. Dtype: floating or integer; kMean floating only.
-  [[nodiscard]] Work all_reduce(at::Tensor& tensor, ReduceOp op = ReduceOp::kSum) const;
+  [[nodiscard]] Work all_reduce(at::Tensor& tensor, ReduceOp op = ReduceOp::kSum, std::source_location where = std::source_location::current()) const;
   /// Copies `tensor` of rank `root` into every rank's `tensor`.
-  [[nodiscard]] Work broadcast(at::Tensor& tensor, int root = 0) const;
+  [[nodiscard]] Work broadcast(at::Tensor& tensor, int root = 0, std::source_location where = std::source_location::current()) const;
   /// (n, ...) on each rank -> (size() * n, ...) in the order of the ranks.
-  [[nodiscard]] at::Tensor all_gather(const at::Tensor& tensor) const;
+  [[nodiscard]] at::Tensor all_gather(const at::Tensor& tensor, std::source_location where = std::source_location::current()) const;
   /// Returns once every rank has called it.
-  void barrier() const;
+  void barrier(std::source_location where = std::source_location::current()) const;
   /// Point to point; `tag` separates streams between the same two ranks.
-  [[nodiscard]] Work send(at::Tensor& tensor, int destination, int tag = 0) const;
-  [[nodiscard]] Work recv(at::Tensor& tensor, int source, int tag = 0) const;
+  [[nodiscard]] Work send(at::Tensor& tensor, int destination, int tag = 0, std::source_location where = std::source_location::current()) const;
+  [[nodiscard]] Work recv(at::Tensor& tensor, int source, int tag = 0, std::source_location where = std::source_location::current()) const;
 
  private:
   struct State;

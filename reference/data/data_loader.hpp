@@ -66,10 +66,11 @@ class DataLoader {
   /// Throws CheckpointError if the state is none or does not fit, with all that is wrong; StateError inside a pass.
   void load_state_dict(const Value& state) { core_->load_state(loader_state_of(state)); }
 
-  detail::LoaderIterator<Batch> begin() {
+  detail::LoaderIterator<Batch> begin(std::source_location where = std::source_location::current()) {
+    const CallSite site(where);
     auto pass = std::make_shared<detail::LoaderPass<Batch>>(core_, *skip_batches_, [&](LoaderCore::Pass& pass) { return open(pass); });
     *skip_batches_ = 0;
-    return detail::LoaderIterator<Batch>(std::move(pass));
+    return detail::LoaderIterator<Batch>(std::move(pass), where);
   }
   static std::default_sentinel_t end() { return std::default_sentinel; }
 

@@ -3,8 +3,10 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <source_location>
 #include <utility>
 
+#include "reference/core/call_site.hpp"
 #include "reference/core/tree.hpp"
 #include "reference/data/batch_stream.hpp"
 #include "reference/data/loader_core.hpp"
@@ -58,17 +60,19 @@ class LoaderIterator {
  public:
   using value_type = Batch;
   using difference_type = std::ptrdiff_t;
-  explicit LoaderIterator(std::shared_ptr<LoaderPass<Batch>> pass) : pass_(std::move(pass)) {}
+  LoaderIterator(std::shared_ptr<LoaderPass<Batch>> pass, std::source_location where) : pass_(std::move(pass)), where_(where) {}
   Batch& operator*() const { return pass_->batch(); }
   LoaderIterator& operator++() {
+    const CallSite site(where_);
     pass_->advance();
     return *this;
   }
-  void operator++(int) { pass_->advance(); }
+  void operator++(int) { ++*this; }
   friend bool operator==(const LoaderIterator& iterator, std::default_sentinel_t) { return !iterator.pass_->has_batch(); }
 
  private:
   std::shared_ptr<LoaderPass<Batch>> pass_;
+  std::source_location where_;  // of the loop
 };
 
 }  // namespace accel::detail

@@ -7,7 +7,12 @@
 namespace accel {
 
 void AcceleratedOptimizer::step() {
-  if (context_->gradient_state.sync_gradients) optimizer_->step();
+  if (!context_->gradient_state.sync_gradients) return;
+  const auto listener = context_->listener.get();
+  const PhaseScope phase(listener, "optimizer");
+  if (listener != nullptr) listener->before_update();
+  optimizer_->step();
+  if (listener != nullptr) listener->after_update();
 }
 
 void AcceleratedOptimizer::zero_grad(bool set_to_none) {

@@ -31,6 +31,8 @@ std::vector<at::Tensor> detached(const std::vector<at::Tensor>& tensors) {
 struct DistributedDataParallel::State {
   Group group;
   DistributedDataParallelKwargs kwargs;
+  std::shared_ptr<StepListener> listener;
+  std::shared_ptr<const NamedTensors> replicas;  // the parameters with their names
   std::vector<at::Tensor> parameters, buffers;
   std::unique_ptr<c10d::Reducer> reducer;
   bool require_forward_param_sync = true;
@@ -63,14 +65,18 @@ struct DistributedDataParallel::State {
   [[nodiscard]] bool syncs_buffers() const { return require_forward_param_sync && kwargs.broadcast_buffers && !buffers.empty(); }
 };
 
-DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, Group group, const DistributedDataParallelKwargs& kwargs)
-    : state_(std::make_unique<State>(State{std::move(group), kwargs})) {
+DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, Group group, const DistributedDataParallelKwargs& kwargs,
+                                                 std::shared_ptr<StepListener> listener)
+    : state_(std::make_unique<State>(State{std::move(group), kwargs, std::move(listener)})) {
   std::unordered_map<size_t, std::string> names;
+  auto replicas = std::make_shared<NamedTensors>();
   for (auto& [name, parameter] : tensors.parameters) {
     if (!parameter.requires_grad()) continue;
     names.emplace(state_->parameters.size(), name);
     state_->parameters.push_back(parameter);
+    replicas->emplace_back(name, parameter);
   }
+  state_->replicas = std::move(replicas);
   check_argument(!state_->parameters.empty(),
                  "prepare: the model has no parameter that requires a gradient, so there is nothing to train in parallel; use "
                  "prepare_model(model, {{.evaluation_mode = true}})");
@@ -168,6 +174,7 @@ void DistributedDataParallel::after_forward(const std::vector<at::Tensor>& outpu
     return;
   }
   state_->require_forward_param_sync = true;
+  if (state_->listener) state_->listener->will_synchronize(state_->replicas);
   const bool search = state_->kwargs.find_unused_parameters && !state_->kwargs.static_graph;
   state_->reducer->prepare_for_backward(search ? outputs : std::vector<at::Tensor>{});
 }

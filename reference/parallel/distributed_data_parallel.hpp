@@ -9,12 +9,13 @@
 
 #include "reference/comm/group.hpp"
 #include "reference/config/options.hpp"
+#include "reference/state/step_listener.hpp"
 
 namespace accel {
 
 /// Named parameters (those that require gradients) and buffers of a module, in the module's order.
 struct ModelTensors {
-  std::vector<std::pair<std::string, at::Tensor>> parameters;
+  NamedTensors parameters;
   std::vector<at::Tensor> buffers;
 };
 
@@ -26,7 +27,9 @@ struct ModelTensors {
 /// Thread rule: the rank's thread. Source: torch/nn/parallel/distributed.py.
 class DistributedDataParallel {
  public:
-  DistributedDataParallel(ModelTensors tensors, Group group, const DistributedDataParallelKwargs& kwargs);
+  /// `listener` is told of the parameters that a step will synchronise; null where nobody listens.
+  DistributedDataParallel(ModelTensors tensors, Group group, const DistributedDataParallelKwargs& kwargs,
+                          std::shared_ptr<StepListener> listener = nullptr);
   ~DistributedDataParallel();
 
   void before_forward();

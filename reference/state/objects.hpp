@@ -1,9 +1,11 @@
 #pragma once
 
 #include <iterator>
+#include <source_location>
 #include <string>
 #include <vector>
 
+#include "reference/core/call_site.hpp"
 #include "reference/core/tree_bytes.hpp"
 #include "reference/state/rank_context.hpp"
 
@@ -37,28 +39,31 @@ std::vector<T> gather_trees(const Group& group, c10::Device device, const T& tre
 
 /// The entries of all ranks' lists, in the order of the ranks.
 template <Tree T>
-std::vector<T> gather_object(RankContext& context, const std::vector<T>& objects) {
+std::vector<T> gather_object(RankContext& context, const std::vector<T>& objects, std::source_location where = std::source_location::current()) {
+  const CallSite site(where);
   std::vector<T> all;
   for (auto& list : detail::gather_trees(context.world, context.device, objects)) all.insert(all.end(), std::make_move_iterator(list.begin()), std::make_move_iterator(list.end()));
   return all;
 }
 template <Tree T>
-std::vector<T> gather_object(const std::vector<T>& objects) {
-  return gather_object(current_rank(), objects);
+std::vector<T> gather_object(const std::vector<T>& objects, std::source_location where = std::source_location::current()) {
+  return gather_object(current_rank(), objects, where);
 }
 
 /// Replaces `objects` by those of rank `from_process`, which may be more or fewer.
 /// Throws ArgumentError if there is no such rank.
 template <Tree T>
-std::vector<T>& broadcast_object_list(RankContext& context, std::vector<T>& objects, int from_process = 0) {
+std::vector<T>& broadcast_object_list(RankContext& context, std::vector<T>& objects, int from_process = 0,
+                                      std::source_location where = std::source_location::current()) {
+  const CallSite site(where);
   check_argument(from_process >= 0 && from_process < context.world_size, "broadcast_object_list: rank {} is not one of {}", from_process, context.world_size);
   const auto bytes = detail::broadcast_bytes(context, context.rank == from_process ? pack(objects) : std::string(), from_process);
   if (context.rank != from_process) objects = unpack<std::vector<T>>(bytes);
   return objects;
 }
 template <Tree T>
-std::vector<T>& broadcast_object_list(std::vector<T>& objects, int from_process = 0) {
-  return broadcast_object_list(current_rank(), objects, from_process);
+std::vector<T>& broadcast_object_list(std::vector<T>& objects, int from_process = 0, std::source_location where = std::source_location::current()) {
+  return broadcast_object_list(current_rank(), objects, from_process, where);
 }
 
 }  // namespace accel

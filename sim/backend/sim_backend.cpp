@@ -1,10 +1,11 @@
 #include "sim/backend/sim_backend.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
 
+#include "reference/core/call_site.hpp"
 #include "reference/core/errors.hpp"
-#include "sim/backend/sim_work.hpp"
 
 namespace accel::sim {
 namespace {
@@ -60,12 +61,14 @@ void check_same(const at::Tensor& tensor, const at::Tensor& like, std::string_vi
 }
 
 Call call_of(std::string_view op, const std::vector<at::Tensor>& tensors, std::string_view reduce_op = {}, std::int64_t root = -1) {
-  Call call{.op = op, .reduce_op = reduce_op, .root = static_cast<int>(root)};
+  Call call{.op = op, .reduce_op = reduce_op, .root = static_cast<int>(root), .where = CallSite::current()};
   for (const auto& tensor : tensors) {
     check_argument(tensor.layout() == at::kSparse || tensor.is_non_overlapping_and_dense(),
                    "{}: the tensor of {} has gaps or overlaps; pass tensor.contiguous()", op, c10::str(tensor.sizes()));
     call.shapes.push_back(tensor.sizes().vec());
     call.dtype = dtype_name(tensor.scalar_type());
+    call.element_bytes = static_cast<int>(tensor.element_size());
+    call.bytes += tensor.numel() * call.element_bytes;
   }
   return call;
 }
@@ -87,6 +90,21 @@ std::vector<at::Tensor> parts_of(const at::Tensor& tensor, const at::Tensor& par
   return parts;
 }
 
+// What a rank brings to a collective, and a sample of it, so that changes meanwhile show.
+struct Joined : Buffers {
+  std::uint64_t sample = 0;
+};
+
+// Whether a NaN of some rank is gone from the result, as Gloo's max and min let it be.
+at::Tensor nan_positions(AllBuffers ranks) {
+  at::Tensor any;
+  for (const auto* rank : ranks) {
+    const auto here = rank->inputs[0].isnan();
+    any = any.defined() ? any.logical_or(here) : here;
+  }
+  return any;
+}
+
 // ProcessGroup::barrier keeps a static tensor that every caller assigns: threads as ranks would race for it.
 class SimProcessGroup : public c10d::ProcessGroup {
  public:
@@ -96,8 +114,8 @@ class SimProcessGroup : public c10d::ProcessGroup {
 
 }  // namespace
 
-SimBackend::SimBackend(std::shared_ptr<World> world, std::shared_ptr<Group> group, int group_rank)
-    : c10d::Backend(group_rank, static_cast<int>(group->ranks.size())), world_(std::move(world)), group_(std::move(group)) {
+SimBackend::SimBackend(Member member, std::shared_ptr<Group> group, int group_rank)
+    : c10d::Backend(group_rank, static_cast<int>(group->ranks.size())), member_(std::move(member)), world_(member_.world), group_(std::move(group)) {
   setGroupUid(group_->name);
 }
 
@@ -107,16 +125,39 @@ ParallelFor SimBackend::parallel_for() const {
   };
 }
 
-SimBackend::WorkPtr SimBackend::join(c10d::OpType type, Call call, Buffers buffers, std::vector<Tensors> results,
-                                     TensorCompute compute) {
-  ++sequence_;
-  auto meeting = world_->arrive(*group_, getRank(), std::move(call), std::make_shared<Buffers>(std::move(buffers)),
-                                [compute = std::move(compute)](std::span<const Participant> participants) {
-                                  std::vector<Buffers*> ranks;
-                                  for (const auto& one : participants) ranks.push_back(static_cast<Buffers*>(one.get()));
-                                  compute(ranks);
-                                });
-  return c10::make_intrusive<SimWork>(world_, std::move(meeting), group_->ranks[getRank()], type, std::move(results));
+c10::intrusive_ptr<SimWork> SimBackend::join(c10d::OpType type, Call call, Buffers buffers, std::vector<Tensors> results, TensorCompute compute) {
+  const auto sequence = sequence_++;
+  call.where = CallSite::current();
+  auto joined = std::make_shared<Joined>();
+  static_cast<Buffers&>(*joined) = std::move(buffers);
+  joined->sample = sample_bytes(joined->inputs);
+  auto meeting = world_->arrive(*group_, getRank(), call, joined, [this, sequence, compute = std::move(compute)](std::span<const Participant> participants) {
+    run(compute, sequence, participants);
+  });
+  const bool in_place = type == c10d::OpType::ALLREDUCE || type == c10d::OpType::ALLREDUCE_COALESCED || type == c10d::OpType::REDUCE ||
+                        (type == c10d::OpType::BROADCAST && call.root != getRank());
+  member_.guard->issue(meeting, call, in_place ? Tensors{} : joined->inputs, in_place ? joined->inputs : joined->outputs);
+  return c10::make_intrusive<SimWork>(world_, member_.guard, std::move(meeting), member_.rank, type, std::move(results));
+}
+
+void SimBackend::run(const TensorCompute& compute, std::uint64_t sequence, std::span<const Participant> participants) const {
+  const at::DisableRecordFunctionGuard unwatched;  // the collective itself may touch all buffers
+  std::vector<Buffers*> ranks;
+  std::vector<int> changed;
+  for (std::size_t member = 0; member < participants.size(); ++member) {
+    auto* joined = static_cast<Joined*>(participants[member].get());
+    if (sample_bytes(joined->inputs) != joined->sample) changed.push_back(group_->ranks[member]);
+    ranks.push_back(joined);
+  }
+  if (!changed.empty()) {
+    Diagnosis diagnosis{.kind = Diagnosis::Kind::kDesync, .ranks = changed, .group = group_->name, .sequence = sequence};
+    diagnosis.text = fmt::format("collective #{} of group {}: the tensor of {} was changed between the call and wait(); real backends race here", sequence,
+                                 group_->name, describe_ranks(changed));
+    auto error = std::make_exception_ptr(DiagnosedError(std::move(diagnosis)));
+    world_->fail(error);
+    std::rethrow_exception(error);
+  }
+  compute(ranks);
 }
 
 SimBackend::WorkPtr SimBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
@@ -133,8 +174,15 @@ SimBackend::WorkPtr SimBackend::reduce_flat(Tensors& tensors, const c10d::Reduce
   for (const auto& tensor : tensors) {
     check_argument(tensor.scalar_type() == tensors.front().scalar_type(), "{}: tensors of several dtypes; expected one", name);
   }
+  const bool may_lose_nan = (kind.reduction == Reduction::kMin || kind.reduction == Reduction::kMax) && tensors.size() == 1 && tensors[0].is_floating_point();
   return join(type, call_of(name, tensors, reduce_name), {.inputs = tensors}, {tensors},
-              [kind = kind, parallel = parallel_for()](AllBuffers ranks) { all_reduce(ranks, kind, parallel); });
+              [this, kind = kind, reduce_name = reduce_name, may_lose_nan, parallel = parallel_for(), sequence = sequence_](AllBuffers ranks) {
+                const auto had_nan = may_lose_nan ? nan_positions(ranks) : at::Tensor();
+                all_reduce(ranks, kind, parallel);
+                if (!may_lose_nan || !had_nan.logical_and(ranks[0]->inputs[0].isnan().logical_not()).any().item<bool>()) return;
+                world_->warn(fmt::format("all_reduce #{} of group {}: a NaN is lost in {}, as in Gloo, which keeps the other operand; look for NaN before reducing",
+                                         sequence, group_->name, reduce_name));
+              });
 }
 
 SimBackend::WorkPtr SimBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
@@ -159,8 +207,10 @@ SimBackend::WorkPtr SimBackend::reduce(Tensors& tensors, const c10d::ReduceOptio
   const auto [name, kind] = reduction_of(options.reduceOp);
   const int root = static_cast<int>(options.rootRank);
   check_argument(root >= 0 && root < getSize(), "reduce: root {} is not a rank of a group of {}", root, getSize());
-  return join(c10d::OpType::REDUCE, call_of("reduce", tensors, name, root), {.inputs = tensors}, {tensors},
-              [kind = kind, root, parallel = parallel_for()](AllBuffers ranks) { sim::reduce(ranks, kind, root, parallel); });
+  auto work = join(c10d::OpType::REDUCE, call_of("reduce", tensors, name, root), {.inputs = tensors}, {tensors},
+                   [kind = kind, root, parallel = parallel_for()](AllBuffers ranks) { sim::reduce(ranks, kind, root, parallel); });
+  if (getRank() != root) work->mark_partial();
+  return work;
 }
 
 SimBackend::WorkPtr SimBackend::allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions&) {
@@ -277,7 +327,8 @@ SimBackend::WorkPtr SimBackend::alltoall_base(at::Tensor& output, at::Tensor& in
   check_side(input, input_splits, "input");
   check_side(output, output_splits, "output");
   // Ranks may send different numbers of rows: only the dtype is compared here, the splits when all have arrived.
-  Call call{.op = "all_to_all_single", .dtype = dtype_name(input.scalar_type())};
+  Call call{.op = "all_to_all_single", .dtype = dtype_name(input.scalar_type()), .bytes = static_cast<std::int64_t>(input.nbytes()),
+            .element_bytes = static_cast<int>(input.element_size())};
   return join(c10d::OpType::ALLTOALL_BASE, std::move(call),
               {.inputs = {input}, .outputs = {output}, .input_splits = input_splits, .output_splits = output_splits}, {{output}},
               [](AllBuffers ranks) { all_to_all_single(ranks); });
@@ -286,7 +337,8 @@ SimBackend::WorkPtr SimBackend::alltoall_base(at::Tensor& output, at::Tensor& in
 SimBackend::WorkPtr SimBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions&) {
   check_count(inputs.size(), getSize(), "all_to_all inputs");
   check_count(outputs.size(), getSize(), "all_to_all outputs");
-  Call call{.op = "all_to_all", .dtype = dtype_name(inputs[0].scalar_type())};
+  Call call{.op = "all_to_all", .dtype = dtype_name(inputs[0].scalar_type()), .element_bytes = static_cast<int>(inputs[0].element_size())};
+  for (const auto& input : inputs) call.bytes += static_cast<std::int64_t>(input.nbytes());
   return join(c10d::OpType::ALLTOALL, std::move(call), {.inputs = inputs, .outputs = outputs}, {outputs},
               [](AllBuffers ranks) { sim::all_to_all(ranks); });
 }
@@ -295,8 +347,10 @@ SimBackend::WorkPtr SimBackend::send(Tensors& tensors, int destination, int tag)
   check_one(tensors, "send");
   check_argument(destination >= 0 && destination < getSize(), "send: rank {} is not in a group of {}", destination, getSize());
   auto copy = std::make_shared<Buffers>(Buffers{.inputs = {tensors[0].detach().clone()}});
-  auto meeting = world_->send(*group_, getRank(), destination, tag, call_of("send", tensors), std::move(copy));
-  return c10::make_intrusive<SimWork>(world_, std::move(meeting), group_->ranks[getRank()], c10d::OpType::SEND, std::vector<Tensors>{});
+  const auto call = call_of("send", tensors);
+  auto meeting = world_->send(*group_, getRank(), destination, tag, call, std::move(copy));
+  member_.guard->issue(meeting, call, tensors, {});
+  return c10::make_intrusive<SimWork>(world_, member_.guard, std::move(meeting), member_.rank, c10d::OpType::SEND, std::vector<Tensors>{});
 }
 
 SimBackend::WorkPtr SimBackend::receive(Tensors& tensors, int source, int tag) {
@@ -304,6 +358,7 @@ SimBackend::WorkPtr SimBackend::receive(Tensors& tensors, int source, int tag) {
   auto buffers = std::make_shared<Buffers>(Buffers{.outputs = tensors});
   const auto deliver = [](const Participant& sent, const Participant& received) {
     const c10::NoGradGuard no_grad;
+    const at::DisableRecordFunctionGuard unwatched;
     const auto& from = static_cast<const Buffers*>(sent.get())->inputs[0];
     auto& to = static_cast<Buffers*>(received.get())->outputs[0];
     check_argument(from.scalar_type() == to.scalar_type() && from.numel() == to.numel(),
@@ -311,8 +366,10 @@ SimBackend::WorkPtr SimBackend::receive(Tensors& tensors, int source, int tag) {
                    c10::toString(from.scalar_type()), to.numel(), c10::toString(to.scalar_type()));
     to.copy_(from.view(to.sizes()));
   };
-  auto meeting = world_->receive(*group_, source, getRank(), tag, call_of("recv", tensors), std::move(buffers), deliver);
-  return c10::make_intrusive<SimWork>(world_, std::move(meeting), group_->ranks[getRank()],
+  const auto call = call_of("recv", tensors);
+  auto meeting = world_->receive(*group_, source, getRank(), tag, call, std::move(buffers), deliver);
+  member_.guard->issue(meeting, call, {}, tensors);
+  return c10::make_intrusive<SimWork>(world_, member_.guard, std::move(meeting), member_.rank,
                                       source < 0 ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV, std::vector<Tensors>{tensors});
 }
 
@@ -328,16 +385,14 @@ SimBackend::WorkPtr SimBackend::barrier(const c10d::BarrierOptions&) {
 }
 
 void SimBackend::monitoredBarrier(const c10d::BarrierOptions&, bool /*wait_all_ranks*/) {
-  join(c10d::OpType::BARRIER, {.op = "monitored_barrier"}, {}, {}, [](AllBuffers) {})->wait();
+  join(c10d::OpType::BARRIER, {.op = "monitored_barrier"}, {}, {}, [](AllBuffers) {})->wait(kNoTimeout);
 }
 
-c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(std::shared_ptr<World> world, const std::string& name,
-                                                          const std::vector<int>& ranks, int rank) {
-  auto group = world->group(name, ranks);
-  const auto member = std::find(ranks.begin(), ranks.end(), rank);
-  check_argument(member != ranks.end(), "group {}: rank {} is not a member of {}", name, rank, describe_ranks(ranks));
-  const int group_rank = static_cast<int>(member - ranks.begin());
-  auto backend = c10::make_intrusive<SimBackend>(std::move(world), std::move(group), group_rank);
+c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(Member member, const std::string& name, const std::vector<int>& ranks) {
+  auto group = member.world->group(name, ranks);
+  const int group_rank = group->group_rank_of(member.rank);
+  check_argument(group_rank >= 0, "group {}: rank {} is not a member of {}", name, member.rank, describe_ranks(ranks));
+  auto backend = c10::make_intrusive<SimBackend>(std::move(member), std::move(group), group_rank);
   auto process_group = c10::make_intrusive<SimProcessGroup>(group_rank, static_cast<int>(ranks.size()));
   for (const auto device : {c10::DeviceType::CPU, c10::DeviceType::CUDA}) {
     process_group->setBackend(device, c10d::ProcessGroup::BackendType::CUSTOM, backend);

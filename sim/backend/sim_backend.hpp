@@ -7,12 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "sim/backend/buffer_guard.hpp"
+#include "sim/backend/sim_work.hpp"
 #include "sim/collectives/collectives.hpp"
 #include "sim/engine/world.hpp"
 
 /// c10d's backend over a World: every collective of ProcessGroupGloo, with Gloo's bits, among the threads of a process.
 ///
-///     auto group = accel::sim::make_process_group(world, "world", {0, 1, 2, 3}, /*rank=*/2);
+///     auto group = accel::sim::make_process_group(member, "world", {0, 1, 2, 3});
 ///     group->allreduce(tensors)->wait();
 ///
 /// The ranks' calls meet in order, n-th with n-th, and must be equal in op, reduce op, dtype, shape and root; else every
@@ -20,9 +22,16 @@
 /// Thread rule: one backend per rank, used by that rank's thread and its autograd threads.
 namespace accel::sim {
 
+/// One rank of a world, as its backends see it.
+struct Member {
+  std::shared_ptr<World> world;
+  std::shared_ptr<BufferGuard> guard;
+  int rank = 0;
+};
+
 class SimBackend : public c10d::Backend {
  public:
-  SimBackend(std::shared_ptr<World> world, std::shared_ptr<Group> group, int group_rank);
+  SimBackend(Member member, std::shared_ptr<Group> group, int group_rank);
 
   const std::string getBackendName() const override { return "sim"; }
 
@@ -55,18 +64,19 @@ class SimBackend : public c10d::Backend {
 
  private:
   using TensorCompute = std::function<void(AllBuffers)>;
-  WorkPtr join(c10d::OpType type, Call call, Buffers buffers, std::vector<Tensors> results, TensorCompute compute);
+  c10::intrusive_ptr<SimWork> join(c10d::OpType type, Call call, Buffers buffers, std::vector<Tensors> results, TensorCompute compute);
+  void run(const TensorCompute& compute, std::uint64_t sequence, std::span<const Participant> participants) const;
   WorkPtr reduce_flat(Tensors& tensors, const c10d::ReduceOp& op, c10d::OpType type, std::string_view name);
   WorkPtr receive(Tensors& tensors, int source, int tag);
   [[nodiscard]] ParallelFor parallel_for() const;
 
+  Member member_;
   std::shared_ptr<World> world_;
   std::shared_ptr<Group> group_;
   std::uint64_t sequence_ = 0;
 };
 
-/// A process group whose only backend is a SimBackend. `ranks` are world ranks in order; `rank` is one of them.
-c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(std::shared_ptr<World> world, const std::string& name,
-                                                          const std::vector<int>& ranks, int rank);
+/// A process group whose only backend is a SimBackend. `ranks` are world ranks in order; the member's is one of them.
+c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(Member member, const std::string& name, const std::vector<int>& ranks);
 
 }  // namespace accel::sim

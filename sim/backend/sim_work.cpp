@@ -7,13 +7,15 @@
 
 namespace accel::sim {
 
-SimWork::SimWork(std::shared_ptr<World> world, std::shared_ptr<Meeting> meeting, int world_rank, c10d::OpType type,
-                 std::vector<std::vector<at::Tensor>> results)
-    : c10d::Work(world_rank, type), world_(std::move(world)), meeting_(std::move(meeting)), world_rank_(world_rank),
+SimWork::SimWork(std::shared_ptr<World> world, std::shared_ptr<BufferGuard> guard, std::shared_ptr<Meeting> meeting, int world_rank,
+                 c10d::OpType type, std::vector<std::vector<at::Tensor>> results)
+    : c10d::Work(world_rank, type), world_(std::move(world)), guard_(std::move(guard)), meeting_(std::move(meeting)), world_rank_(world_rank),
       results_(std::move(results)) {}
 
 bool SimWork::wait(std::chrono::milliseconds /*timeout*/) {
   world_->wait(world_rank_, *meeting_);
+  if (is_partial_) guard_->hold_partial(*meeting_, results_.front().front());
+  guard_->release(*meeting_);
   return true;
 }
 
@@ -24,6 +26,7 @@ std::vector<at::Tensor> SimWork::result() {
 
 c10::intrusive_ptr<c10::ivalue::Future> SimWork::getFuture() {
   if (future_) return future_;
+  guard_->release_at_end(*meeting_);
   const auto list_of_tensors = c10::ListType::create(c10::TensorType::get());
   const bool nested = results_.size() > 1;
   future_ = c10::make_intrusive<c10::ivalue::Future>(nested ? c10::ListType::create(list_of_tensors) : list_of_tensors);

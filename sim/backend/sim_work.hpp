@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "sim/backend/buffer_guard.hpp"
 #include "sim/engine/world.hpp"
 
 namespace accel::sim {
@@ -12,15 +13,17 @@ namespace accel::sim {
 /// A collective under way: c10d's handle on a Meeting.
 class SimWork : public c10d::Work {
  public:
-  SimWork(std::shared_ptr<World> world, std::shared_ptr<Meeting> meeting, int world_rank, c10d::OpType type,
-          std::vector<std::vector<at::Tensor>> results);
+  SimWork(std::shared_ptr<World> world, std::shared_ptr<BufferGuard> guard, std::shared_ptr<Meeting> meeting, int world_rank,
+          c10d::OpType type, std::vector<std::vector<at::Tensor>> results);
 
   /// Blocks the rank; rethrows the meeting's error. The timeout is the world's.
   bool wait(std::chrono::milliseconds timeout) override;
-  bool isCompleted() override { return meeting_->has_ended(); }
-  bool isSuccess() const override { return meeting_->has_ended() && !meeting_->error(); }
-  std::exception_ptr exception() const override { return meeting_->error(); }
+  bool isCompleted() override { return world_->poll(world_rank_, *meeting_); }
+  bool isSuccess() const override { return meeting_->has_ended() && !meeting_->error(world_rank_); }
+  std::exception_ptr exception() const override { return meeting_->error(world_rank_); }
   int sourceRank() const override { return meeting_->source(); }
+  /// What this rank holds afterwards is a partial result, of no use.
+  void mark_partial() { is_partial_ = true; }
   std::vector<at::Tensor> result() override;
   std::uint64_t getSequencenumber() const override { return meeting_->sequence(); }
   /// Completes with the meeting. Asked for inside a backward pass (as DDP does), the pass also waits for the meeting at
@@ -29,10 +32,12 @@ class SimWork : public c10d::Work {
 
  private:
   std::shared_ptr<World> world_;
+  std::shared_ptr<BufferGuard> guard_;
   std::shared_ptr<Meeting> meeting_;
   int world_rank_;
   std::vector<std::vector<at::Tensor>> results_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
+  bool is_partial_ = false;
 };
 
 }  // namespace accel::sim

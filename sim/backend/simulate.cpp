@@ -6,39 +6,78 @@
 #include <mutex>
 #include <numeric>
 
+#include "sim/backend/operator_clock.hpp"
+#include "sim/backend/replica_vote.hpp"
 #include "sim/backend/sim_backend.hpp"
-#include "sim/engine/world.hpp"
+#include "sim/backend/sim_listener.hpp"
 
 namespace accel::sim {
+namespace {
+
+// What all ranks of one run share.
+struct Simulation {
+  std::shared_ptr<World> world;
+  std::shared_ptr<ReplicaVote> vote;
+  std::vector<int> everyone;
+  std::mutex output;
+};
+
+void run_rank(Simulation& simulation, const SimulationOptions& options, int rank, const std::function<void(RankContext&)>& body) {
+  const auto& world = simulation.world;
+  const Member member{.world = world, .guard = std::make_shared<BufferGuard>(*world, rank), .rank = rank};
+  RankContext context;
+  context.rank = context.local_rank = rank;
+  context.world_size = context.local_world_size = options.num_ranks;
+  context.backend = "sim";
+  context.num_threads = 1;
+  context.generator = make_generator(c10::default_rng_seed_val);
+  context.world = accel::Group("world", make_process_group(member, "world", simulation.everyone));
+  context.new_group = [member, count = 0](const std::vector<int>& ranks) mutable {
+    const auto name = fmt::format("group{}", ++count);
+    member.world->group(name, ranks);
+    const bool is_member = std::find(ranks.begin(), ranks.end(), member.rank) != ranks.end();
+    return is_member ? accel::Group(name, make_process_group(member, name, ranks)) : accel::Group();
+  };
+  context.listener = std::make_shared<SimListener>(world, simulation.vote, rank);
+  context.print = [&simulation](const std::string& text) {
+    const std::lock_guard lock(simulation.output);
+    std::cout << text << std::flush;
+  };
+  const RankScope scope(context);
+  const OperatorClock clock(*world, rank, options.operator_seconds);
+  body(context);
+}
+
+}  // namespace
+
+SimulationReport rehearse(const SimulationOptions& options, const std::function<void(RankContext&)>& body) {
+  SimulationReport report;
+  Simulation simulation;
+  try {
+    verify_interposition();
+    simulation.world = std::make_shared<World>(WorldOptions{.num_ranks = options.num_ranks, .timeout = options.timeout, .schedule = options.schedule,
+                                                            .finish_times = options.finish_times, .cpu_factor = options.operator_seconds ? 0 : options.cpu_factor,
+                                                            .records_spans = options.records_spans, .logs_events = options.logs_events, .faults = options.faults});
+    simulation.vote = std::make_shared<ReplicaVote>(*simulation.world);
+    simulation.everyone.resize(options.num_ranks);
+    std::iota(simulation.everyone.begin(), simulation.everyone.end(), 0);
+    run_ranks(*simulation.world, [&](int rank) { run_rank(simulation, options, rank, body); });
+  } catch (...) {
+    report.error = std::current_exception();
+  }
+  if (auto& world = simulation.world) {
+    report.diagnosis = world->diagnosis();
+    report.strikes = world->strikes();
+    report.findings = world->findings();
+    report.events = world->log().lines();
+    report.volumes = world->volumes();
+    for (int rank = 0; rank < options.num_ranks; ++rank) report.times.push_back(world->times(rank));
+  }
+  return report;
+}
 
 void simulate(const SimulationOptions& options, const std::function<void(RankContext&)>& body) {
-  verify_interposition();
-  const auto world = std::make_shared<World>(WorldOptions{.num_ranks = options.num_ranks, .timeout = options.timeout});
-  std::vector<int> everyone(options.num_ranks);
-  std::iota(everyone.begin(), everyone.end(), 0);
-  std::mutex output;
-
-  run_ranks(*world, [&](int rank) {
-    RankContext context;
-    context.rank = context.local_rank = rank;
-    context.world_size = context.local_world_size = options.num_ranks;
-    context.backend = "sim";
-    context.num_threads = 1;
-    context.generator = make_generator(c10::default_rng_seed_val);
-    context.world = accel::Group("world", make_process_group(world, "world", everyone, rank));
-    context.new_group = [&world, rank, count = 0](const std::vector<int>& ranks) mutable {
-      const auto name = fmt::format("group{}", ++count);
-      world->group(name, ranks);
-      const bool is_member = std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
-      return is_member ? accel::Group(name, make_process_group(world, name, ranks, rank)) : accel::Group();
-    };
-    context.print = [&output](const std::string& text) {
-      const std::lock_guard lock(output);
-      std::cout << text << std::flush;
-    };
-    const RankScope scope(context);
-    body(context);
-  });
+  if (const auto report = rehearse(options, body); report.error) std::rethrow_exception(report.error);
 }
 
 }  // namespace accel::sim

@@ -2,14 +2,43 @@
 
 #include <chrono>
 #include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "reference/state/rank_context.hpp"
+#include "sim/backend/operator_clock.hpp"
+#include "sim/engine/diagnosis.hpp"
+#include "sim/engine/faults.hpp"
+#include "sim/engine/record.hpp"
+#include "sim/engine/schedule.hpp"
+#include "sim/engine/world.hpp"
 
 namespace accel::sim {
 
 struct SimulationOptions {
   int num_ranks = 1;
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< of a collective that a running rank never joins
+  ScheduleOptions schedule = {};                 ///< who runs when; parallel, or one at a time by a seed
+  std::shared_ptr<FaultModel> faults = nullptr;  ///< what goes wrong; null: nothing
+  FinishTimes finish_times = nullptr;            ///< set: time is virtual, by this model of the network
+  double cpu_factor = 0;                         ///< virtual seconds of compute per second of processor time
+  OperatorSeconds operator_seconds = nullptr;    ///< or, set, the virtual seconds of each operator
+  bool records_spans = false;                    ///< for timelines
+  bool logs_events = false;
+};
+
+/// What is known of a run that has ended, well or not.
+struct SimulationReport {
+  std::exception_ptr error;  ///< null if all ranks ended well; else a RunError, or a ConfigError of before
+  std::optional<Diagnosis> diagnosis;
+  std::vector<FaultStrike> strikes;    ///< injected faults that took effect
+  std::vector<std::string> findings;   ///< what real backends pass over in silence
+  std::vector<std::string> events;     ///< JSON lines, if asked for
+  std::vector<RankTimes> times;        ///< by rank, if time was kept
+  std::map<std::string, Volume> volumes;
 };
 
 /// Runs `body` once per simulated rank, each on a thread of its own, with its own context: group, generator, autocast
@@ -19,5 +48,8 @@ struct SimulationOptions {
 ///
 /// Throws RunError (sim/engine/diagnosis.hpp) with the errors of all ranks, ConfigError for an impossible number of ranks.
 void simulate(const SimulationOptions& options, const std::function<void(RankContext&)>& body);
+
+/// As `simulate`, but tells of failures in its report.
+SimulationReport rehearse(const SimulationOptions& options, const std::function<void(RankContext&)>& body);
 
 }  // namespace accel::sim

@@ -3,7 +3,21 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <string_view>
+
 namespace accel::sim {
+
+bool agree(const Call& a, const Call& b) {
+  return a.op == b.op && a.reduce_op == b.reduce_op && a.dtype == b.dtype && a.shapes == b.shapes && a.root == b.root;
+}
+
+std::string describe(const std::source_location& where) {
+  return where.line() == 0 ? "" : fmt::format("{}:{}", where.file_name(), where.line());
+}
+
+bool same_place(const std::source_location& a, const std::source_location& b) {
+  return a.line() == b.line() && std::string_view(a.file_name()) == b.file_name();
+}
 
 std::string describe(const Call& call) {
   std::vector<std::string> details;

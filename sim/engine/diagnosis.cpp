@@ -29,20 +29,9 @@ std::string join_outcomes(const std::vector<RankOutcome>& outcomes) {
 
 }  // namespace
 
-RunError::RunError(std::vector<RankOutcome> outcomes) : Error(join_outcomes(outcomes)), outcomes_(std::move(outcomes)) {}
+std::exception_ptr connection_closed(int rank) { return std::make_exception_ptr(GlooError(fmt::format("Connection closed by peer [rank {}]", rank))); }
 
-const Diagnosis* RunError::diagnosis() const {
-  for (const auto& outcome : outcomes_) {
-    if (!outcome.error || outcome.released) continue;
-    try {
-      std::rethrow_exception(outcome.error);
-    } catch (const DiagnosedError& error) {
-      return &error.diagnosis();  // the object lives as long as `outcome.error`
-    } catch (...) {
-      continue;
-    }
-  }
-  return nullptr;
-}
+RunError::RunError(std::vector<RankOutcome> outcomes, std::optional<Diagnosis> diagnosis)
+    : Error(join_outcomes(outcomes)), outcomes_(std::move(outcomes)), diagnosis_(std::move(diagnosis)) {}
 
 }  // namespace accel::sim

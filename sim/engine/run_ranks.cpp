@@ -70,6 +70,7 @@ void run_ranks(World& world, const std::function<void(int)>& body) {
   executor.start(num_ranks, [&](int rank) {
     if (gate.pass()) {
       try {
+        world.begin(rank);
         body(rank);
       } catch (...) {
         errors[rank] = std::current_exception();
@@ -100,7 +101,7 @@ void run_ranks(World& world, const std::function<void(int)>& body) {
     outcomes.push_back(outcome_of(rank, errors[rank]));
     failed = failed || errors[rank];
   }
-  if (failed) throw RunError(std::move(outcomes));
+  if (failed) throw RunError(std::move(outcomes), world.diagnosis());
 }
 
 }  // namespace accel::sim

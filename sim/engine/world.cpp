@@ -3,48 +3,18 @@
 #include <algorithm>
 
 namespace accel::sim {
-namespace {
-
-// Calls that met but differ: who asked for what, the minority first, as the culprits.
-Diagnosis diagnose_difference(const std::string& name, const Group& group, std::uint64_t sequence,
-                              const std::vector<std::optional<Call>>& calls) {
-  std::vector<std::pair<Call, std::vector<int>>> kinds;
-  for (std::size_t member = 0; member < calls.size(); ++member) {
-    auto same = std::find_if(kinds.begin(), kinds.end(), [&](auto& kind) { return kind.first == *calls[member]; });
-    if (same == kinds.end()) same = kinds.insert(kinds.end(), {*calls[member], {}});
-    same->second.push_back(group.ranks[member]);
-  }
-  std::stable_sort(kinds.begin(), kinds.end(), [](auto& a, auto& b) { return a.second.size() > b.second.size(); });
-  const bool tie = kinds[0].second.size() == kinds[1].second.size();
-
-  Diagnosis diagnosis{.kind = Diagnosis::Kind::kDesync, .op = std::string(kinds[0].first.op), .group = group.name,
-                      .sequence = sequence};
-  diagnosis.text = fmt::format("{}: the ranks' calls differ; expected one call, equal on every rank", name);
-  for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
-    const auto& [call, ranks] = kinds[kind];
-    diagnosis.text += fmt::format("\n  {}: {}", describe_ranks(ranks), describe(call));
-    if (kind > 0 || tie) diagnosis.ranks.insert(diagnosis.ranks.end(), ranks.begin(), ranks.end());
-  }
-  std::sort(diagnosis.ranks.begin(), diagnosis.ranks.end());
-  return diagnosis;
-}
-
-}  // namespace
-
-std::string Meeting::name() const {
-  const auto op = std::find_if(calls_.begin(), calls_.end(), [](const auto& call) { return call.has_value(); });
-  const auto title = op == calls_.end() ? std::string("collective") : std::string((*op)->op);
-  return is_message_ ? fmt::format("{} in group {}", title, group_->name)
-                     : fmt::format("{} #{} of group {}", title, sequence_, group_->name);
-}
 
 World::World(WorldOptions options)
-    : options_(options), blocked_(std::max(options.num_ranks, 0), nullptr), left_(std::max(options.num_ranks, 0), false),
-      last_call_(std::max(options.num_ranks, 0)) {
-  check_config(options.num_ranks >= 1 && options.num_ranks <= kMaxRanks,
-               "ranks: {} ranks cannot be simulated in one process; expected 1 to {}", options.num_ranks, kMaxRanks);
+    : options_(std::move(options)), num_active_(options_.num_ranks), ranks_(std::clamp(options_.num_ranks, 0, kMaxRanks)) {
+  check_config(options_.num_ranks >= 1 && options_.num_ranks <= kMaxRanks,
+               "ranks: {} ranks cannot be simulated in one process; expected 1 to {}", options_.num_ranks, kMaxRanks);
   executor_ = make_executor();
+  if (options_.schedule.kind != ScheduleKind::kParallel) {
+    baton_ = std::make_unique<Baton>(options_.schedule, options_.num_ranks, [this] { on_quiescence(); });
+  }
 }
+
+World::~World() = default;
 
 std::shared_ptr<Group> World::group(const std::string& name, const std::vector<int>& ranks) {
   const MutexLock lock(mutex_);
@@ -53,233 +23,239 @@ std::shared_ptr<Group> World::group(const std::string& name, const std::vector<i
     group = std::make_shared<Group>();
     group->name = name;
     group->ranks = ranks;
-    group->next_sequence.resize(ranks.size());
+    group->cursors = std::vector<Group::Cursor>(ranks.size());
+    const auto before_the_first = std::make_shared<Meeting>();
+    for (auto& cursor : group->cursors) cursor.last = before_the_first;
   }
   check_argument(group->ranks == ranks, "group {}: this rank gives {} as members, another gave {}; all must agree", name,
                  describe_ranks(ranks), describe_ranks(group->ranks));
   return group;
 }
 
-std::shared_ptr<Meeting> World::arrive(Group& group, int group_rank, Call call, Participant participant, Compute compute) {
-  std::shared_ptr<Meeting> meeting;
-  {
-    const MutexLock lock(mutex_);
+std::shared_ptr<Meeting> World::next_meeting(Group& group, int group_rank) {
+  auto& cursor = group.cursors[group_rank];
+  auto* next = cursor.last->next_.load(std::memory_order_acquire);
+  if (next == nullptr) {
+    const MutexLock lock(group.mutex);
     throw_if_failed();
-    const auto sequence = group.next_sequence[group_rank]++;
-    auto& slot = group.open[sequence];
-    if (!slot) {
-      slot = std::make_shared<Meeting>();
-      slot->group_ = &group;
-      slot->sequence_ = sequence;
-      slot->calls_.resize(group.ranks.size());
-      slot->participants_.resize(group.ranks.size());
-      slot->deadline_ = std::chrono::steady_clock::now() + options_.timeout;
+    next = cursor.last->next_.load(std::memory_order_relaxed);
+    if (next == nullptr) {
+      const auto size = group.ranks.size();
+      auto meeting = std::make_shared<Meeting>();
+      meeting->group_ = &group;
+      meeting->sequence_ = cursor.next_sequence;
+      meeting->deadline_ = std::chrono::steady_clock::now() + options_.timeout;
+      meeting->calls_.resize(size);
+      meeting->participants_.resize(size);
+      meeting->has_arrived_ = std::vector<std::atomic<bool>>(size);
+      if (is_virtual()) meeting->ready_.resize(size);
+      next = meeting.get();
+      group.open.emplace(cursor.next_sequence, std::move(meeting));
+      cursor.last->next_.store(next, std::memory_order_release);
     }
-    meeting = slot;
-    last_call_[group.ranks[group_rank]] = fmt::format("{} #{} of group {}", call.op, sequence, group.name);
-    meeting->calls_[group_rank] = std::move(call);
-    meeting->participants_[group_rank] = std::move(participant);
-    if (++meeting->num_arrived_ < static_cast<int>(group.ranks.size())) return meeting;
-    group.open.erase(sequence);
   }
-  // Every member has arrived and only this one acts: calls_ and participants_ are its own from here on.
+  ++cursor.next_sequence;
+  return cursor.last = next->shared_from_this();
+}
+
+std::shared_ptr<Meeting> World::failed_meeting(Group& group, Call call) {
+  auto meeting = std::make_shared<Meeting>();
+  meeting->group_ = &group;
+  meeting->calls_ = {std::move(call)};
+  meeting->has_arrived_ = std::vector<std::atomic<bool>>(1);
+  meeting->has_arrived_[0] = true;
+  {
+    const MutexLock lock(group.mutex);
+    meeting->rank_errors_ = group.disconnected;
+  }
+  meeting->state_ = Meeting::kEnded;
+  return meeting;
+}
+
+std::shared_ptr<Meeting> World::arrive(Group& group, int group_rank, Call call, Participant participant, Compute compute) {
+  const int rank = group.ranks[group_rank];
+  if (baton_) baton_->yield(rank);
+  end_compute(rank);
+  throw_if_failed();
+  const auto sequence = group.cursors[group_rank].next_sequence;
+  if (options_.faults) options_.faults->before_call(*this, rank, group, sequence, call);
+  set_whereabouts(rank, {.op = call.op, .group = &group, .sequence = static_cast<std::int64_t>(sequence), .where = call.where});
+  log_event("arrive", rank, call.op, &group, static_cast<std::int64_t>(sequence));
+  if (group.is_disconnected) return failed_meeting(group, std::move(call));
+
+  auto meeting = next_meeting(group, group_rank);
+  meeting->calls_[group_rank] = std::move(call);
+  meeting->participants_[group_rank] = std::move(participant);
+  if (is_virtual()) meeting->ready_[group_rank] = now(rank);
+  meeting->has_arrived_[group_rank].store(true, std::memory_order_release);
+  const bool is_last = meeting->num_arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<int>(group.ranks.size());
+  if (is_last) complete(group, meeting, rank, compute);
+  begin_compute(rank);
+  return meeting;
+}
+
+// Every member has arrived and only this one acts: the slots are its own from here on.
+void World::complete(Group& group, const std::shared_ptr<Meeting>& meeting, int rank, const Compute& compute) {
+  const auto& first = *meeting->calls_.front();
   const auto& calls = meeting->calls_;
-  if (std::any_of(calls.begin(), calls.end(), [&](const auto& other) { return *other != *calls.front(); })) {
-    auto error = std::make_exception_ptr(
-        DiagnosedError(diagnose_difference(meeting->name(), group, meeting->sequence_, calls)));
-    Ended ended;
-    {
-      const MutexLock lock(mutex_);
-      mark_ended(*meeting, error);
-      ended = fail(error);
-      ended.emplace_back(meeting, std::exchange(meeting->on_end_, {}));
-    }
-    announce(ended, error);
-    return meeting;
+  const bool all_agree = std::all_of(calls.begin(), calls.end(), [&](const auto& call) { return agree(*call, first); });
+  {
+    const MutexLock lock(group.mutex);
+    group.open.erase(meeting->sequence_);
+    const bool one_place = std::all_of(calls.begin(), calls.end(), [&](const auto& call) { return same_place(call->where, first.where); });
+    if (!one_place && !group.first_apart) group.first_apart = {meeting->sequence_, calls};
   }
+  meeting->last_to_arrive_ = rank;
+  if (!all_agree) {
+    auto error = std::make_exception_ptr(DiagnosedError(diagnose_difference(*meeting)));
+    end(*meeting, error);
+    fail(error);
+    return;
+  }
+  MeetingFaults faults;
+  if (options_.faults) faults = options_.faults->on_meeting(*this, group, meeting->sequence_, first);
+  if (faults.is_lost || faults.error) {
+    if (faults.error) {
+      end(*meeting, nullptr, faults.error);
+    } else {
+      const MutexLock lock(mutex_);
+      hangs_.push_back(meeting);  // it ends when no rank can go on
+    }
+    return;
+  }
+  set_finish_times(group, *meeting, faults);
   std::exception_ptr error;
   try {
     compute(meeting->participants_);
   } catch (...) {
     error = std::current_exception();
   }
-  end(meeting, error);
-  return meeting;
-}
-
-std::shared_ptr<Meeting> World::send(Group& group, int source, int destination, int tag, Call call, Participant participant) {
-  std::optional<Group::Posted> receive;
-  auto meeting = std::make_shared<Meeting>();
-  {
-    const MutexLock lock(mutex_);
-    throw_if_failed();
-    last_call_[group.ranks[source]] = fmt::format("send to rank {} of group {}", destination, group.name);
-    meeting->group_ = &group;
-    meeting->is_message_ = true;
-    meeting->state_.store(Meeting::kEnded, std::memory_order_release);
-    const auto match = std::find_if(group.receives.begin(), group.receives.end(), [&](const auto& posted) {
-      return posted.destination == destination && posted.tag == tag && (posted.source == source || posted.source < 0);
-    });
-    if (match == group.receives.end()) {
-      group.sends.push_back({nullptr, source, destination, tag, std::move(call), std::move(participant), nullptr});
-      return meeting;
-    }
-    receive = std::move(*match);
-    group.receives.erase(match);
-  }
-  receive->meeting->source_ = source;
-  std::exception_ptr error;
-  try {
-    receive->deliver(participant, receive->participant);
-  } catch (...) {
-    error = std::current_exception();
-  }
-  end(receive->meeting, error);
-  return meeting;
-}
-
-std::shared_ptr<Meeting> World::receive(Group& group, int source, int destination, int tag, Call call,
-                                        Participant participant,
-                                        std::function<void(const Participant&, const Participant&)> deliver) {
-  auto meeting = std::make_shared<Meeting>();
-  std::optional<Group::Posted> sent;
-  {
-    const MutexLock lock(mutex_);
-    throw_if_failed();
-    last_call_[group.ranks[destination]] =
-        source < 0 ? fmt::format("recv from any rank of group {}", group.name)
-                   : fmt::format("recv from rank {} of group {}", source, group.name);
-    meeting->group_ = &group;
-    meeting->is_message_ = true;
-    meeting->calls_ = {call};
-    meeting->deadline_ = std::chrono::steady_clock::now() + options_.timeout;
-    auto match = group.sends.end();
-    for (auto posted = group.sends.begin(); posted != group.sends.end(); ++posted) {
-      if (posted->destination != destination || posted->tag != tag) continue;
-      if (source >= 0 && posted->source != source) continue;
-      if (match == group.sends.end() || posted->source < match->source) match = posted;
-    }
-    if (match == group.sends.end()) {
-      group.receives.push_back({meeting, source, destination, tag, std::move(call), std::move(participant), std::move(deliver)});
-      return meeting;
-    }
-    sent = std::move(*match);
-    group.sends.erase(match);
-  }
-  meeting->source_ = sent->source;
-  std::exception_ptr error;
-  try {
-    deliver(sent->participant, participant);
-  } catch (...) {
-    error = std::current_exception();
-  }
-  end(meeting, error);
-  return meeting;
+  log_event("complete", rank, first.op, &group, static_cast<std::int64_t>(meeting->sequence_));
+  end(*meeting, error);
+  meeting->participants_.clear();  // buffers are not kept longer than the collective
 }
 
 void World::wait(int rank, Meeting& meeting) {
-  if (!meeting.has_ended()) {
-    Ended ended;
-    std::exception_ptr failure;
-    {
-      const MutexLock lock(mutex_);
-      if (!meeting.has_ended()) {
-        throw_if_failed();
-        blocked_[rank] = &meeting;
-        meeting.waiters_.push_back(rank);
-        ++num_blocked_;
-        ended = fail_if_quiescent();
-        failure = failure_;
+  end_compute(rank);
+  const Span::Interval waited{.begin = now(rank)};
+  const double wall_begin = keeps_time() ? wall_now() : 0;
+  if (meeting.has_ended()) {
+    if (baton_) baton_->yield(rank);
+  } else {
+    const auto* call = meeting.is_message_ ? nullptr : meeting.any_call();
+    log_event("wait", rank, call != nullptr ? call->op : "recv", meeting.group_, meeting.is_message_ ? -1 : static_cast<std::int64_t>(meeting.sequence_));
+    block(rank, meeting);
+    log_event("go_on", rank);
+  }
+  if (auto error = meeting.error(rank)) std::rethrow_exception(error);
+  record_wait(rank, meeting, waited, wall_begin);
+  begin_compute(rank);
+}
+
+bool World::poll(int rank, const Meeting& meeting) {
+  if (!meeting.has_ended() && baton_) baton_->poll(rank);
+  return meeting.has_ended();
+}
+
+void World::block(int rank, Meeting& meeting) {
+  {
+    const MutexLock lock(ranks_[rank].mutex);
+    ranks_[rank].blocked_on = &meeting;
+  }
+  if (baton_) {
+    while (!meeting.has_ended()) baton_->block(rank);
+  } else {
+    // A waiter of an ended meeting counts for nothing: who ended it has read the number of waiters.
+    if ((meeting.state_.fetch_add(Meeting::kOneWaiter, std::memory_order_acq_rel) & Meeting::kEnded) == 0) {
+      if (num_active_.fetch_sub(1) == 1) on_quiescence();
+      for (auto state = meeting.state_.load(std::memory_order_acquire); (state & Meeting::kEnded) == 0; state = meeting.state_.load(std::memory_order_acquire)) {
+        meeting.state_.wait(state, std::memory_order_acquire);
       }
     }
-    announce(ended, failure);
-    meeting.state_.wait(Meeting::kOpen, std::memory_order_acquire);
   }
-  if (meeting.error_) std::rethrow_exception(meeting.error_);
+  const MutexLock lock(ranks_[rank].mutex);
+  ranks_[rank].blocked_on = nullptr;
+}
+
+void World::end(Meeting& meeting, std::exception_ptr error, std::function<std::exception_ptr(int)> rank_errors) {
+  if (meeting.is_claimed_.exchange(true)) return;
+  meeting.error_ = error;
+  meeting.rank_errors_ = rank_errors;
+  if (keeps_time()) meeting.wall_end_ = wall_now();
+  const auto shared = meeting.weak_from_this().lock();  // a waiter may drop the last other reference
+  if (baton_) {
+    meeting.state_.fetch_or(Meeting::kEnded, std::memory_order_acq_rel);
+    for (const auto& [rank, blocked_on] : blocked_ranks()) {
+      if (blocked_on == &meeting) baton_->wake(rank);
+    }
+  } else {
+    // Counted before they can run, so that the number of active ranks never falls to 0 while some are on their way.
+    const int most = num_ranks();
+    num_active_.fetch_add(most);
+    const int num_waiters = static_cast<int>(meeting.state_.fetch_or(Meeting::kEnded, std::memory_order_acq_rel) / Meeting::kOneWaiter);
+    meeting.state_.notify_all();
+    if (num_active_.fetch_sub(most - num_waiters) == most - num_waiters) on_quiescence();
+  }
+  std::vector<OnEnd> on_end;
+  {
+    const MutexLock lock(meeting.mutex_);
+    on_end.swap(meeting.on_end_);
+  }
+  for (const auto& tell : on_end) tell(error ? error : rank_errors ? rank_errors(-1) : nullptr);
 }
 
 void World::when_ended(Meeting& meeting, OnEnd on_end) {
   {
-    const MutexLock lock(mutex_);
+    const MutexLock lock(meeting.mutex_);
     if (!meeting.has_ended()) {
       meeting.on_end_.push_back(std::move(on_end));
       return;
     }
   }
-  on_end(meeting.error_);
+  on_end(meeting.rank_errors_ ? meeting.rank_errors_(-1) : meeting.error_);
+}
+
+void World::begin(int rank) {
+  if (baton_) baton_->begin(rank);
+  log_event("begin", rank);
+  begin_compute(rank);
 }
 
 void World::leave(int rank, std::exception_ptr error) {
-  Ended ended;
-  std::exception_ptr failure;
+  end_compute(rank);
+  log_event("leave", rank);
   {
-    const MutexLock lock(mutex_);
-    left_[rank] = true;
-    ++num_left_;
-    if (error && !failure_) {
-      std::string message = "an exception";
-      try {
-        std::rethrow_exception(error);
-      } catch (const std::exception& exception) {
-        message = exception.what();
-      } catch (...) {
-      }
-      ended = fail(std::make_exception_ptr(ReleasedError(fmt::format("rank {} failed: {}", rank, message))));
-    } else {
-      ended = fail_if_quiescent();
+    const MutexLock lock(ranks_[rank].mutex);
+    ranks_[rank].left = true;
+  }
+  if (error) {
+    std::string message = "an exception";
+    try {
+      std::rethrow_exception(error);
+    } catch (const std::exception& exception) {
+      message = exception.what();
+    } catch (...) {
     }
-    failure = failure_;
+    if (!strikes().empty()) {
+      disconnect({rank}, [rank](int) { return connection_closed(rank); });  // as its peers see a process that ends
+    } else if (!has_failed_) {
+      fail(std::make_exception_ptr(ReleasedError(fmt::format("rank {} failed: {}", rank, message))));
+    }
   }
-  announce(ended, failure);
-}
-
-void World::end(std::shared_ptr<Meeting> meeting, std::exception_ptr error) {
-  std::vector<OnEnd> on_end;
-  {
-    const MutexLock lock(mutex_);
-    if (meeting->has_ended()) return;  // failed meanwhile
-    mark_ended(*meeting, error);
-    on_end = std::exchange(meeting->on_end_, {});
-  }
-  meeting->state_.notify_all();
-  for (const auto& tell : on_end) tell(error);
-  // Buffers are not kept longer than the collective.
-  meeting->participants_.clear();
-}
-
-void World::mark_ended(Meeting& meeting, std::exception_ptr error) {
-  meeting.error_ = std::move(error);
-  for (const int rank : meeting.waiters_) blocked_[rank] = nullptr;
-  num_blocked_ -= static_cast<int>(meeting.waiters_.size());
-  meeting.state_.store(Meeting::kEnded, std::memory_order_release);
-}
-
-World::Ended World::fail(std::exception_ptr error) {
-  Ended ended;
-  if (failure_) return ended;
-  failure_ = error;
-  const auto end_one = [&](const std::shared_ptr<Meeting>& meeting) ACCEL_REQUIRES(mutex_) {
-    mark_ended(*meeting, error);
-    ended.emplace_back(meeting, std::exchange(meeting->on_end_, {}));
-  };
-  for (auto& [name, group] : groups_) {
-    for (auto& [sequence, meeting] : group->open) end_one(meeting);
-    for (auto& posted : group->receives) end_one(posted.meeting);
-    group->open.clear();
-    group->receives.clear();
-  }
-  return ended;
-}
-
-void World::announce(const Ended& ended, const std::exception_ptr& error) {
-  for (const auto& [meeting, on_end] : ended) {
-    meeting->state_.notify_all();
-    for (const auto& tell : on_end) tell(error);
+  if (baton_) {
+    baton_->leave(rank);
+  } else if (num_active_.fetch_sub(1) == 1) {
+    on_quiescence();
   }
 }
 
-void World::throw_if_failed() {
-  if (failure_) std::rethrow_exception(failure_);
+void World::set_whereabouts(int rank, Whereabouts whereabouts) {
+  const MutexLock lock(ranks_[rank].mutex);
+  ranks_[rank].last = whereabouts;
+}
+
+void World::log_event(std::string_view what, int rank, std::string_view op, const Group* group, std::int64_t sequence) {
+  if (options_.logs_events) log_.append({.what = what, .rank = rank, .op = op, .group = group != nullptr ? group->name : "", .sequence = sequence});
 }
 
 }  // namespace accel::sim

@@ -15,7 +15,12 @@
 #include "reference/core/thread_safety.hpp"
 #include "sim/engine/call.hpp"
 #include "sim/engine/diagnosis.hpp"
+#include "sim/engine/event_log.hpp"
 #include "sim/engine/executor.hpp"
+#include "sim/engine/faults.hpp"
+#include "sim/engine/meeting.hpp"
+#include "sim/engine/record.hpp"
+#include "sim/engine/schedule.hpp"
 
 /// The ranks of one process and how they meet. Includes no torch header, so that the thread sanitizer can judge it.
 ///
@@ -30,70 +35,22 @@
 /// calls and computes; the others are woken once. A rank that blocks is counted, so that the moment when nobody can go
 /// on is known exactly, and is diagnosed at once.
 ///
-/// Thread rule: all methods from any rank's thread; user code and `compute` run without a lock held.
+/// Thread rule: methods that name a rank from that rank's thread, the others from any; user code and `compute` run without
+/// a lock held.
 namespace accel::sim {
 
-class World;
-struct Group;
-
-using Participant = std::shared_ptr<void>;
-/// Runs once per meeting on the last rank to arrive; participants are sorted by group rank.
-using Compute = std::function<void(std::span<const Participant>)>;
-/// Told once that a meeting has ended: null if it ended well.
-using OnEnd = std::function<void(std::exception_ptr)>;
-
-/// One collective, or one message between two ranks.
-class Meeting {
- public:
-  /// E.g. "all_reduce #17 of group world".
-  [[nodiscard]] std::string name() const;
-  [[nodiscard]] bool has_ended() const { return state_.load(std::memory_order_acquire) != kOpen; }
-  [[nodiscard]] std::uint64_t sequence() const { return sequence_; }
-  /// The rank that sent, for an ended receive.
-  [[nodiscard]] int source() const { return source_; }
-  /// Null unless the meeting ended in an error.
-  [[nodiscard]] std::exception_ptr error() const { return has_ended() ? error_ : nullptr; }
-
- private:
-  friend class World;
-  static constexpr std::uint32_t kOpen = 0, kEnded = 1;
-
-  const Group* group_ = nullptr;
-  std::uint64_t sequence_ = 0;
-  bool is_message_ = false;
-  int source_ = -1;
-  std::chrono::steady_clock::time_point deadline_;
-  std::vector<std::optional<Call>> calls_;  // by group rank; those that have arrived
-  std::vector<Participant> participants_;
-  int num_arrived_ = 0;
-  std::vector<int> waiters_;  // world ranks
-  std::vector<OnEnd> on_end_;
-  std::exception_ptr error_;  // written before state_
-  std::atomic<std::uint32_t> state_{kOpen};
-};
-
-/// Some ranks that meet under one name.
-struct Group {
-  std::string name;
-  std::vector<int> ranks;  // world ranks, by group rank
-
- private:
-  friend class World;
-  struct Posted {  // one end of a message that waits for the other
-    std::shared_ptr<Meeting> meeting;
-    int source = -1, destination = -1, tag = 0;
-    Call call;
-    Participant participant;
-    std::function<void(const Participant& sent, const Participant& received)> deliver;
-  };
-  std::vector<std::uint64_t> next_sequence;  // by group rank
-  std::map<std::uint64_t, std::shared_ptr<Meeting>> open;
-  std::deque<Posted> sends, receives;
-};
+/// Seconds, by group rank, at which each member has its part of a collective that it could begin at `ready`.
+using FinishTimes = std::function<std::vector<double>(const Group&, const Call&, std::span<const double> ready)>;
 
 struct WorldOptions {
   int num_ranks = 1;
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  // Gloo's default; a running rank may take that long
+  ScheduleOptions schedule = {};
+  FinishTimes finish_times = nullptr;  // set: time is virtual
+  double cpu_factor = 0;               // virtual seconds of compute per second of a rank's processor time
+  bool records_spans = false;
+  bool logs_events = false;
+  std::shared_ptr<FaultModel> faults = nullptr;
 };
 
 class World {
@@ -103,9 +60,13 @@ class World {
 
   /// Throws ConfigError if the number of ranks is not in 1..kMaxRanks.
   explicit World(WorldOptions options);
+  ~World();
 
   [[nodiscard]] int num_ranks() const { return options_.num_ranks; }
   [[nodiscard]] Executor& executor() { return *executor_; }
+  [[nodiscard]] bool is_virtual() const { return options_.finish_times != nullptr; }
+  [[nodiscard]] bool is_serial() const { return baton_ != nullptr; }
+  [[nodiscard]] std::chrono::milliseconds timeout() const { return options_.timeout; }
 
   /// The group of this name; made at its first use. Throws ArgumentError if ranks disagree on its members.
   std::shared_ptr<Group> group(const std::string& name, const std::vector<int>& ranks);
@@ -116,45 +77,126 @@ class World {
   /// Messages. A send ends at once, its participant is handed to the receive that matches source, destination and tag,
   /// in order; `source` -1 receives from any rank, the lowest first.
   std::shared_ptr<Meeting> send(Group& group, int source, int destination, int tag, Call call, Participant participant);
-  std::shared_ptr<Meeting> receive(Group& group, int source, int destination, int tag, Call call, Participant participant,
-                                   std::function<void(const Participant& sent, const Participant& received)> deliver);
+  std::shared_ptr<Meeting> receive(Group& group, int source, int destination, int tag, Call call, Participant participant, Deliver deliver);
 
   /// Blocks the calling rank until the meeting has ended. Rethrows its error; DiagnosedError if nobody can go on.
   void wait(int rank, Meeting& meeting);
+  /// Whether it has ended. A rank that asks again and again lets others run.
+  bool poll(int rank, const Meeting& meeting);
 
   /// Calls `on_end` once the meeting has ended, on whatever thread ends it; at once if it has.
   void when_ended(Meeting& meeting, OnEnd on_end);
 
+  // --- the life of a rank (run_ranks calls these) --------------------------------------------------------------------
+  void begin(int rank);
   /// A rank has returned from its program, or thrown: all others are released.
   void leave(int rank, std::exception_ptr error);
-
   /// Fails every meeting whose deadline has passed.
   void check_deadlines();
 
- private:
-  using Ended = std::vector<std::pair<std::shared_ptr<Meeting>, std::vector<OnEnd>>>;
+  // --- time -----------------------------------------------------------------------------------------------------------
+  /// What the rank does from here on: "forward", "backward", ...; static storage.
+  void enter_phase(int rank, std::string_view phase);
+  /// The rank has computed for so many virtual seconds.
+  void advance(int rank, double seconds);
+  /// The rank does nothing for a while: on the virtual clock, or on the wall's; in a serial schedule others go first.
+  void delay(int rank, double seconds, std::string_view name);
+  /// Virtual seconds of the rank.
+  [[nodiscard]] double now(int rank) const { return ranks_[rank].times.now; }
+  /// The rank's micro-batch, by its backward passes; -1 before the first.
+  [[nodiscard]] std::int64_t step(int rank) const { return ranks_[rank].step; }
+  /// Of a run that has ended.
+  [[nodiscard]] const RankTimes& times(int rank) const { return ranks_[rank].times; }
+  [[nodiscard]] std::map<std::string, Volume> volumes();
 
-  void end(std::shared_ptr<Meeting> meeting, std::exception_ptr error);
-  void mark_ended(Meeting& meeting, std::exception_ptr error) ACCEL_REQUIRES(mutex_);
-  Ended fail(std::exception_ptr error) ACCEL_REQUIRES(mutex_);
-  Ended fail_if_quiescent() ACCEL_REQUIRES(mutex_);
-  static void announce(const Ended& ended, const std::exception_ptr& error);
-  void throw_if_failed() ACCEL_REQUIRES(mutex_);
-  Diagnosis diagnose_hang() ACCEL_REQUIRES(mutex_);
-  Diagnosis diagnose_timeout(const Meeting& meeting) ACCEL_REQUIRES(mutex_);
-  void describe_absence(const Meeting& meeting, Diagnosis& diagnosis) ACCEL_REQUIRES(mutex_);
-  std::string whereabouts(int rank) ACCEL_REQUIRES(mutex_);
+  /// The rank is at a place of a training step: micro-batches are counted by their backward passes.
+  void reach(int rank, StepPoint point);
+
+  // --- what goes wrong -------------------------------------------------------------------------------------------------
+  /// Ends the run on every rank.
+  void fail(std::exception_ptr error);
+  /// A fault has taken effect.
+  void note(FaultStrike strike);
+  [[nodiscard]] std::vector<FaultStrike> strikes();
+  /// Something that real backends pass over in silence, and that does not stop the run.
+  void warn(std::string finding);
+  [[nodiscard]] std::vector<std::string> findings();
+  /// The rank never goes on, until the run fails.
+  [[noreturn]] void hang(int rank);
+  /// The connections of these ranks are gone: their groups' collectives fail from now on, with what `error` gives each rank.
+  void disconnect(const std::vector<int>& ranks, const std::function<std::exception_ptr(int rank)>& error);
+  /// Every rank that is blocked gets its error, and all groups are disconnected. `seconds` pass on the virtual clock.
+  void time_out(double seconds, const std::function<std::exception_ptr(int rank)>& error);
+  /// Ranks that `hang` holds.
+  [[nodiscard]] std::vector<int> hanging();
+  /// What was diagnosed; none as long as all goes well.
+  [[nodiscard]] std::optional<Diagnosis> diagnosis();
+
+  [[nodiscard]] EventLog& log() { return log_; }
+
+ private:
+  // What is known of a rank from outside. Each on cache lines of its own.
+  struct alignas(64) Rank {
+    Mutex mutex;
+    Whereabouts last ACCEL_GUARDED_BY(mutex);
+    Meeting* blocked_on ACCEL_GUARDED_BY(mutex) = nullptr;
+    bool left ACCEL_GUARDED_BY(mutex) = false;
+    // The rank's own thread only, and others after the run.
+    RankTimes times;
+    std::string_view phase = "start";
+    double cpu_mark = 0, wall_mark = 0;
+    std::int64_t step = -1;  // micro-batch
+    double advanced = 0;  // virtual seconds since the last call
+  };
+
+  std::shared_ptr<Meeting> next_meeting(Group& group, int group_rank);
+  std::shared_ptr<Meeting> failed_meeting(Group& group, Call call);
+  void complete(Group& group, const std::shared_ptr<Meeting>& meeting, int rank, const Compute& compute);
+  void deliver_message(const Group::Posted& receive, int source, const Participant& sent, double sent_at);
+  void set_finish_times(const Group& group, Meeting& meeting, const MeetingFaults& faults);
+  void end(Meeting& meeting, std::exception_ptr error, std::function<std::exception_ptr(int)> rank_errors = nullptr);
+  void block(int rank, Meeting& meeting);
+  void on_quiescence();
+  void throw_if_failed();
+  std::vector<std::shared_ptr<Meeting>> open_meetings();
+  std::vector<std::shared_ptr<Group>> all_groups();
+
+  // Time: the stretch of compute before a call ends, and the next begins.
+  void end_compute(int rank);
+  void begin_compute(int rank);
+  void record_wait(int rank, const Meeting& meeting, const Span::Interval& virtual_time, double wall_begin);
+  [[nodiscard]] double wall_now() const;
+  [[nodiscard]] bool keeps_time() const { return is_virtual() || options_.records_spans || options_.faults != nullptr; }
+
+  void set_whereabouts(int rank, Whereabouts whereabouts);
+  std::string whereabouts(int rank);
+  void log_event(std::string_view what, int rank, std::string_view op = {}, const Group* group = nullptr, std::int64_t sequence = -1);
+
+  Diagnosis diagnose_difference(const Meeting& meeting);
+  Diagnosis diagnose_hang();
+  Diagnosis diagnose_timeout(const Meeting& meeting);
+  void describe_absence(const Meeting& meeting, Diagnosis& diagnosis);
+  void add_waiting(int rank, const Meeting& meeting, Diagnosis& diagnosis);
+  static std::optional<Difference> first_apart(Group& group);
+  std::vector<std::pair<int, Meeting*>> blocked_ranks();
 
   const WorldOptions options_;
+  const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   std::unique_ptr<Executor> executor_;
-  Mutex mutex_;
+  std::unique_ptr<Baton> baton_;        // null in the parallel schedule
+  std::atomic<int> num_active_;         // ranks that can go on; parallel schedule
+  std::atomic<bool> has_failed_{false};
+  EventLog log_;
+  std::vector<Rank> ranks_;
+  Mutex mutex_;  // of what follows; never taken on the way of a collective that goes well
   std::map<std::string, std::shared_ptr<Group>> groups_ ACCEL_GUARDED_BY(mutex_);
-  std::vector<Meeting*> blocked_ ACCEL_GUARDED_BY(mutex_);  // by rank; what it waits for
-  std::vector<bool> left_ ACCEL_GUARDED_BY(mutex_);
-  std::vector<std::string> last_call_ ACCEL_GUARDED_BY(mutex_);
-  int num_blocked_ ACCEL_GUARDED_BY(mutex_) = 0;
-  int num_left_ ACCEL_GUARDED_BY(mutex_) = 0;
+  std::vector<std::shared_ptr<Meeting>> hangs_ ACCEL_GUARDED_BY(mutex_);
+  std::vector<int> hanging_ ACCEL_GUARDED_BY(mutex_);
   std::exception_ptr failure_ ACCEL_GUARDED_BY(mutex_);
+  std::optional<Diagnosis> diagnosis_ ACCEL_GUARDED_BY(mutex_);
+  std::vector<FaultStrike> strikes_ ACCEL_GUARDED_BY(mutex_);
+  std::vector<std::string> findings_ ACCEL_GUARDED_BY(mutex_);
+  std::map<std::string, Volume> volumes_ ACCEL_GUARDED_BY(mutex_);
 };
 
 /// Runs `body(rank)` on a thread per rank, all started before any runs. Returns when all have ended.

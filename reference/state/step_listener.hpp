@@ -1,0 +1,49 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace accel {
+
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+/// Told of what a rank's training does between its collectives. The simulator times, fails and checks ranks by it; real
+/// backends have none.
+///
+/// Thread rule: the rank's thread.
+class StepListener {
+ public:
+  virtual ~StepListener() = default;
+  /// What the rank does from here on: "forward", "backward", "optimizer", "other"; static storage.
+  virtual void enter_phase(std::string_view phase) = 0;
+  /// A micro-batch's backward pass begins; they are counted from 0.
+  virtual void begin_backward() = 0;
+  /// The next backward pass makes the gradients of these parameters equal on all ranks, which hold equal values now.
+  virtual void will_synchronize(const std::shared_ptr<const NamedTensors>& replicas) = 0;
+  /// The optimizer is about to step, or has.
+  virtual void before_update() = 0;
+  virtual void after_update() = 0;
+};
+
+/// A phase of a rank that may have no listener; "other" again when it ends.
+class PhaseScope {
+ public:
+  PhaseScope(StepListener* listener, std::string_view phase) : listener_(listener) {
+    if (listener_ != nullptr) listener_->enter_phase(phase);
+  }
+  ~PhaseScope() {
+    if (listener_ != nullptr) listener_->enter_phase("other");
+  }
+  PhaseScope(const PhaseScope&) = delete;
+  PhaseScope& operator=(const PhaseScope&) = delete;
+
+ private:
+  StepListener* listener_;
+};
+
+}  // namespace accel

@@ -1,0 +1,172 @@
+#include "sim/backend/buffer_guard.hpp"
+
+#include <ATen/core/function_schema.h>
+#include <torch/csrc/autograd/engine.h>
+
+#include <algorithm>
+
+#include "sim/backend/fingerprint.hpp"
+
+namespace accel::sim {
+namespace {
+
+// The callback of LibTorch takes no state.
+thread_local BufferGuard* thread_guard = nullptr;
+
+bool has_memory(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.layout() == at::kStrided && tensor.has_storage() && tensor.numel() > 0;
+}
+
+// A backward pass has callbacks of its own, those of when it began, and drops at its end what was added in it. What is issued
+// there is the gradient reducer's, which waits for it before the pass ends.
+bool is_in_backward() { return torch::autograd::get_current_graph_task_id() != -1; }
+
+// First and one past the last byte that the tensor's elements lie in.
+std::pair<const char*, const char*> extent(const at::Tensor& tensor) {
+  std::int64_t last = 0;
+  for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) last += (tensor.size(dim) - 1) * tensor.stride(dim);
+  const auto* begin = static_cast<const char*>(tensor.const_data_ptr());
+  return {begin, begin + (last + 1) * static_cast<std::int64_t>(tensor.element_size())};
+}
+
+}  // namespace
+
+BufferGuard::~BufferGuard() {
+  in_flight_.clear();
+  unwatch_if_idle();
+}
+
+void BufferGuard::issue(std::shared_ptr<Meeting> meeting, const Call& call, const std::vector<at::Tensor>& read, const std::vector<at::Tensor>& written) {
+  InFlight next{.meeting = std::move(meeting), .where = describe(call.where)};
+  for (const auto& [tensors, is_written] : {std::pair(&read, false), std::pair(&written, true)}) {
+    for (const auto& tensor : *tensors) {
+      if (!has_memory(tensor)) continue;
+      const auto [begin, end] = extent(tensor);
+      next.ranges.push_back({begin, end, is_written});
+    }
+  }
+  for (const auto& other : in_flight_) {
+    if (other.is_partial || (other.ends_with_meeting && other.meeting->has_ended())) continue;
+    for (const auto& a : next.ranges) {
+      for (const auto& b : other.ranges) {
+        if (a.begin < b.end && b.begin < a.end && (a.is_written || b.is_written)) {
+          return fail(other, fmt::format("its tensor overlaps with that of {}, called before wait()", call.op));
+        }
+      }
+    }
+  }
+  for (const auto& tensor : written) touch(tensor, /*writes=*/true, "");  // what was partial is no longer
+  if (next.ranges.empty()) return;
+  in_flight_.push_back(std::move(next));
+  watch();
+}
+
+void BufferGuard::release(const Meeting& meeting) {
+  std::erase_if(in_flight_, [&](const auto& one) { return one.meeting.get() == &meeting && !one.is_partial; });
+  unwatch_if_idle();
+}
+
+void BufferGuard::release_at_end(const Meeting& meeting) {
+  for (auto& one : in_flight_) {
+    if (one.meeting.get() == &meeting) one.ends_with_meeting = true;
+  }
+}
+
+void BufferGuard::hold_partial(const Meeting& meeting, const at::Tensor& tensor) {
+  for (const auto& one : in_flight_) {
+    if (one.meeting.get() != &meeting || !has_memory(tensor)) continue;
+    const auto [begin, end] = extent(tensor);
+    in_flight_.push_back({.meeting = one.meeting, .where = one.where, .ranges = {{begin, end, true}}, .is_partial = true});
+    return;
+  }
+}
+
+void BufferGuard::watch() {
+  if (handle_ != at::INVALID_CALLBACK_HANDLE || is_in_backward()) return;
+  thread_guard = this;
+  handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&BufferGuard::on_operator).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+}
+
+void BufferGuard::unwatch_if_idle() {
+  if (!in_flight_.empty() || handle_ == at::INVALID_CALLBACK_HANDLE || is_in_backward()) return;
+  at::removeCallback(handle_);
+  handle_ = at::INVALID_CALLBACK_HANDLE;
+  thread_guard = nullptr;
+}
+
+std::unique_ptr<at::ObserverContext> BufferGuard::on_operator(const at::RecordFunction& function) {
+  if (thread_guard != nullptr) thread_guard->inspect(function);
+  return nullptr;
+}
+
+void BufferGuard::inspect(const at::RecordFunction& function) {
+  const auto schema = function.operator_schema();
+  if (!schema) return;
+  const auto inputs = function.inputs();
+  const auto& arguments = schema->arguments();
+  for (std::size_t index = 0; index < std::min<std::size_t>(inputs.size(), arguments.size()); ++index) {
+    const auto* alias = arguments[index].alias_info();
+    if (alias != nullptr && !alias->isWrite()) continue;  // a view
+    const bool writes = alias != nullptr;
+    const auto& input = inputs[index];
+    if (input.isTensor()) {
+      touch(input.toTensor(), writes, function.name());
+    } else if (input.isTensorList()) {
+      for (const at::Tensor& tensor : input.toTensorVector()) touch(tensor, writes, function.name());
+    }
+  }
+}
+
+void BufferGuard::touch(const at::Tensor& tensor, bool writes, const char* op) {
+  if (in_flight_.empty() || !has_memory(tensor)) return;
+  const auto [begin, end] = extent(tensor);
+  for (auto one = in_flight_.begin(); one != in_flight_.end();) {
+    const bool over = one->ends_with_meeting && one->meeting->has_ended();
+    const auto hit = std::find_if(one->ranges.begin(), one->ranges.end(), [&, begin = begin, end = end](const auto& range) {
+      return range.begin < end && begin < range.end && (writes || range.is_written);
+    });
+    if (over || (hit != one->ranges.end() && one->is_partial && writes)) {
+      one = in_flight_.erase(one);
+      continue;
+    }
+    if (hit != one->ranges.end()) {
+      if (!one->is_partial) return fail(*one, fmt::format("its tensor is {} by {} before wait()", writes ? "changed" : "read", op));
+      world_.warn(fmt::format("{}: rank {} is not the root and {} reads its tensor afterwards, which holds partial sums, as in Gloo", one->meeting->name(), rank_, op));
+      one = in_flight_.erase(one);
+      continue;
+    }
+    ++one;
+  }
+}
+
+void BufferGuard::fail(const InFlight& in_flight, const std::string& what) {
+  const auto& meeting = *in_flight.meeting;
+  Diagnosis diagnosis{.kind = Diagnosis::Kind::kDesync, .ranks = {rank_}, .group = meeting.group().name, .sequence = meeting.sequence(), .where = in_flight.where};
+  if (const auto* call = meeting.any_call()) {
+    diagnosis.op = std::string(call->op);
+    diagnosis.shapes = call->shapes;
+  }
+  diagnosis.text = fmt::format("{}{}: rank {} has not waited for it, and {}; real backends race here", meeting.name(),
+                               in_flight.where.empty() ? "" : " at " + in_flight.where, rank_, what);
+  world_.fail(std::make_exception_ptr(DiagnosedError(std::move(diagnosis))));
+}
+
+std::uint64_t sample_bytes(const std::vector<at::Tensor>& tensors) {
+  constexpr std::int64_t kPiece = 64, kPieces = 64;
+  std::uint64_t result = 0;
+  for (const auto& tensor : tensors) {
+    if (!has_memory(tensor) || !tensor.is_cpu() || !tensor.is_non_overlapping_and_dense()) continue;
+    const auto* bytes = static_cast<const char*>(tensor.const_data_ptr());
+    const auto size = static_cast<std::int64_t>(tensor.nbytes());
+    if (size <= kPiece * kPieces) {
+      result = result * 31 + fingerprint(bytes, size);
+      continue;
+    }
+    char sample[kPiece * kPieces];
+    for (std::int64_t piece = 0; piece < kPieces; ++piece) std::copy_n(bytes + (size - kPiece) * piece / (kPieces - 1), kPiece, sample + piece * kPiece);
+    result = result * 31 + fingerprint(sample, sizeof(sample));
+  }
+  return result;
+}
+
+}  // namespace accel::sim

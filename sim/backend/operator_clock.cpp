@@ -1,0 +1,107 @@
+#include "sim/backend/operator_clock.hpp"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/function_schema.h>
+
+#include <numeric>
+
+namespace accel::sim {
+namespace {
+
+thread_local OperatorClock* thread_clock = nullptr;
+
+double product(c10::IntArrayRef sizes) { return std::accumulate(sizes.begin(), sizes.end(), 1.0, std::multiplies<>()); }
+
+const at::Tensor* tensor_at(c10::ArrayRef<const c10::IValue> inputs, std::size_t index) {
+  return index < inputs.size() && inputs[index].isTensor() && inputs[index].toTensor().defined() ? &inputs[index].toTensor() : nullptr;
+}
+
+// (..., n, k) x (..., k, m)
+double matrix_product(const at::Tensor& a, const at::Tensor& b) { return 2 * product(a.sizes()) * static_cast<double>(b.size(-1)); }
+
+// weight (out, in / groups, k...): each of its elements is used once for each output position of each sample, times 2.
+double convolution(const at::Tensor& output_like, const at::Tensor& weight) {
+  const auto positions = product(output_like.sizes().slice(2)) * static_cast<double>(output_like.size(0));
+  return 2 * positions * product(weight.sizes());
+}
+
+double bytes_of(c10::ArrayRef<const c10::IValue> inputs) {
+  double bytes = 0;
+  const auto add = [&](const at::Tensor& tensor) { bytes += tensor.defined() && tensor.layout() == at::kStrided ? static_cast<double>(tensor.nbytes()) : 0; };
+  for (const auto& input : inputs) {
+    if (input.isTensor()) add(input.toTensor());
+    if (input.isTensorList()) {
+      for (const at::Tensor& tensor : input.toTensorVector()) add(tensor);
+    }
+  }
+  return bytes;
+}
+
+// An operator that gives another view of its input computes nothing.
+bool is_view(const at::RecordFunction& function) {
+  const auto schema = function.operator_schema();
+  if (!schema || schema->arguments().empty()) return false;
+  const auto* alias = schema->arguments().front().alias_info();
+  return alias != nullptr && !alias->isWrite();
+}
+
+}  // namespace
+
+struct OperatorClock::Frame : at::ObserverContext {
+  Frame* outer = nullptr;
+  double flops = 0, bytes = 0;
+  bool is_free = false;     // a view, or counted by an operator inside or outside of it
+};
+
+double flops_of(const at::RecordFunction& function) {
+  const std::string_view name = function.name();
+  const auto inputs = function.inputs();
+  const auto *first = tensor_at(inputs, 0), *second = tensor_at(inputs, 1), *third = tensor_at(inputs, 2);
+  if ((name == "aten::mm" || name == "aten::bmm") && first && second) return matrix_product(*first, *second);
+  if ((name == "aten::addmm" || name == "aten::baddbmm") && second && third) return matrix_product(*second, *third);
+  // With stride 1 and the usual padding positions are those of the input; strides are divided out.
+  if (name == "aten::convolution" && first && second && inputs.size() > 3) {
+    double positions = 1;
+    for (const auto stride : inputs[3].toIntVector()) positions *= static_cast<double>(stride);
+    return convolution(*first, *second) / positions;
+  }
+  // Gradients of the input and of the weight, each as much as the forward.
+  if (name == "aten::convolution_backward" && first && third) return 2 * convolution(*first, *third);
+  return 0;
+}
+
+OperatorClock::OperatorClock(World& world, int rank, OperatorSeconds seconds) : world_(world), rank_(rank), seconds_(std::move(seconds)) {
+  if (!seconds_) return;
+  thread_clock = this;
+  handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&OperatorClock::on_begin, &OperatorClock::on_end).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+}
+
+OperatorClock::~OperatorClock() {
+  if (!seconds_) return;
+  at::removeCallback(handle_);
+  thread_clock = nullptr;
+}
+
+std::unique_ptr<at::ObserverContext> OperatorClock::on_begin(const at::RecordFunction& function) {
+  auto frame = std::make_unique<Frame>();
+  auto& clock = *thread_clock;
+  frame->outer = std::exchange(clock.innermost_, frame.get());
+  const bool inside = frame->outer != nullptr && frame->outer->flops > 0;
+  if (inside) frame->flops = frame->outer->flops;  // what is inside of a counted operator counts no more
+  frame->is_free = inside || is_view(function);
+  if (frame->is_free) return frame;
+  frame->flops = flops_of(function);
+  frame->bytes = bytes_of(function.inputs());
+  return frame;
+}
+
+void OperatorClock::on_end(const at::RecordFunction& function, at::ObserverContext* context) {
+  auto& frame = *static_cast<Frame*>(context);
+  auto& clock = *thread_clock;
+  clock.innermost_ = frame.outer;
+  if (frame.is_free || (frame.flops == 0 && frame.bytes == 0)) return;
+  clock.world_.advance(clock.rank_, clock.seconds_(function.name(), frame.flops, frame.bytes));
+  if (frame.outer != nullptr) frame.outer->is_free = true;  // by what is inside of it
+}
+
+}  // namespace accel::sim

@@ -1,0 +1,88 @@
+#include "sim/backend/replica_vote.hpp"
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/StringUtil.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "sim/backend/fingerprint.hpp"
+
+namespace accel::sim {
+namespace {
+
+// The ranks whose value is not the one that most have; all of them on a tie.
+template <typename T>
+std::vector<int> minority(const std::vector<T>& values) {
+  std::map<T, std::vector<int>> parties;
+  for (std::size_t rank = 0; rank < values.size(); ++rank) parties[values[rank]].push_back(static_cast<int>(rank));
+  if (parties.size() == 1) return {};
+  std::vector<std::vector<int>> by_size;
+  for (auto& [value, ranks] : parties) by_size.push_back(ranks);
+  std::stable_sort(by_size.begin(), by_size.end(), [](auto& a, auto& b) { return a.size() > b.size(); });
+  std::vector<int> others;
+  const std::size_t first = by_size[0].size() == by_size[1].size() ? 0 : 1;
+  for (std::size_t party = first; party < by_size.size(); ++party) others.insert(others.end(), by_size[party].begin(), by_size[party].end());
+  std::sort(others.begin(), others.end());
+  return others;
+}
+
+std::uint64_t hash_of(const at::Tensor& tensor) {
+  const auto bytes = tensor.detach().to(at::kCPU).contiguous();
+  return fingerprint(bytes.const_data_ptr(), bytes.nbytes());
+}
+
+}  // namespace
+
+void ReplicaVote::cast(int rank, const NamedTensors& parameters, std::uint64_t generator) {
+  std::vector<std::uint64_t> hashes;
+  hashes.reserve(parameters.size());
+  for (const auto& [name, parameter] : parameters) hashes.push_back(hash_of(parameter));
+
+  Ballot complete;
+  std::uint64_t update = 0;
+  {
+    const MutexLock lock(mutex_);
+    update = num_casts_[rank]++;
+    auto& ballot = open_[update];
+    ballot.hashes.resize(world_.num_ranks());
+    ballot.generators.resize(world_.num_ranks());
+    ballot.hashes[rank] = std::move(hashes);
+    ballot.generators[rank] = generator;
+    if (++ballot.num_cast < world_.num_ranks()) return;
+    complete = std::move(ballot);
+    // Those before that some rank has not cast will stay so: it had no batch there.
+    open_.erase(open_.begin(), open_.upper_bound(update));
+  }
+  compare(update, complete, parameters);
+  compare_generators(update, complete);
+}
+
+void ReplicaVote::compare(std::uint64_t update, const Ballot& ballot, const NamedTensors& parameters) {
+  const auto culprits = minority(ballot.hashes);
+  if (culprits.empty()) return;
+  const auto& others = culprits.size() == ballot.hashes.size() ? ballot.hashes.back() : ballot.hashes[culprits.front()];
+  const auto majority = std::find_if(ballot.hashes.begin(), ballot.hashes.end(), [&](const auto& hashes) { return hashes != others; });
+  const auto first = std::mismatch(others.begin(), others.end(), majority->begin(), majority->end()).first - others.begin();
+  const auto& [name, tensor] = parameters.at(std::min<std::size_t>(first, parameters.size() - 1));
+  Diagnosis diagnosis{.kind = Diagnosis::Kind::kDesync, .ranks = culprits, .op = "optimizer_step", .group = "world", .sequence = update, .shapes = {tensor.sizes().vec()}};
+  diagnosis.text = fmt::format("optimizer_step #{}: the replicas' parameters differ; {} {} other bits than the rest, first in parameter {} ({} {}); every rank must start "
+                               "from equal parameters and apply equal gradients",
+                               update, describe_ranks(culprits), culprits.size() == 1 ? "has" : "have", name, c10::toString(tensor.scalar_type()), c10::str(tensor.sizes()));
+  world_.fail(std::make_exception_ptr(DiagnosedError(std::move(diagnosis))));
+}
+
+void ReplicaVote::compare_generators(std::uint64_t update, const Ballot& ballot) {
+  const auto others = minority(ballot.generators);
+  bool were_equal = false;
+  {
+    const MutexLock lock(mutex_);
+    were_equal = generators_were_equal_;
+    generators_were_equal_ = others.empty();
+  }
+  if (!were_equal || others.empty()) return;
+  world_.warn(fmt::format("after optimizer_step #{} the default generator of {} is in another state than the others', which had been equal: the ranks draw different "
+                          "numbers from here on", update, describe_ranks(others)));
+}
+
+}  // namespace accel::sim

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "reference/core/thread_safety.hpp"
+#include "reference/state/step_listener.hpp"
+#include "sim/engine/world.hpp"
+
+namespace accel::sim {
+
+/// After each update every rank casts what its replica is, as hashes; the last to cast compares. Replicas that differ end the
+/// run: real backends train on, each rank a model of its own. Generators that were equal and differ now are a finding.
+///
+/// Thread rule: any rank's thread.
+class ReplicaVote {
+ public:
+  explicit ReplicaVote(World& world) : world_(world), num_casts_(world.num_ranks()) {}
+
+  /// `rank`'s parameters, equal on all ranks if all is well, and its default generator, after its next update.
+  void cast(int rank, const NamedTensors& parameters, std::uint64_t generator);
+
+ private:
+  struct Ballot {
+    std::vector<std::vector<std::uint64_t>> hashes;  // by rank, a hash for each parameter
+    std::vector<std::uint64_t> generators;
+    int num_cast = 0;
+  };
+
+  void compare(std::uint64_t update, const Ballot& ballot, const NamedTensors& parameters);
+  void compare_generators(std::uint64_t update, const Ballot& ballot);
+
+  World& world_;
+  Mutex mutex_;
+  std::vector<std::uint64_t> num_casts_ ACCEL_GUARDED_BY(mutex_);  // by rank
+  std::map<std::uint64_t, Ballot> open_ ACCEL_GUARDED_BY(mutex_);
+  bool generators_were_equal_ ACCEL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace accel::sim

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "reference/state/step_listener.hpp"
+#include "sim/backend/replica_vote.hpp"
+#include "sim/engine/world.hpp"
+
+namespace accel::sim {
+
+/// What one simulated rank tells of its training: phases for the clocks, steps for the faults, replicas for the vote.
+class SimListener : public StepListener {
+ public:
+  SimListener(std::shared_ptr<World> world, std::shared_ptr<ReplicaVote> vote, int rank) : world_(std::move(world)), vote_(std::move(vote)), rank_(rank) {}
+
+  void enter_phase(std::string_view phase) override { world_->enter_phase(rank_, phase); }
+  void begin_backward() override { world_->reach(rank_, StepPoint::kBackward); }
+  void will_synchronize(const std::shared_ptr<const NamedTensors>& replicas) override { synchronized_.push_back(replicas); }
+  void before_update() override { world_->reach(rank_, StepPoint::kUpdate); }
+  void after_update() override;
+
+ private:
+  std::shared_ptr<World> world_;
+  std::shared_ptr<ReplicaVote> vote_;
+  int rank_;
+  std::vector<std::shared_ptr<const NamedTensors>> synchronized_;  // since the last update
+};
+
+}  // namespace accel::sim

@@ -1,0 +1,45 @@
+#include "sim/engine/event_log.hpp"
+
+#include <fmt/format.h>
+
+namespace accel::sim {
+namespace {
+
+std::string quoted(std::string_view text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      result += '\\';
+      result += c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      result += fmt::format("\\u{:04x}", static_cast<int>(c));
+    } else {
+      result += c;
+    }
+  }
+  return result + "\"";
+}
+
+}  // namespace
+
+void EventLog::append(Event event) {
+  const MutexLock lock(mutex_);
+  events_.push_back(std::move(event));
+}
+
+std::vector<std::string> EventLog::lines() const {
+  const MutexLock lock(mutex_);
+  std::vector<std::string> lines;
+  lines.reserve(events_.size());
+  for (const auto& event : events_) {
+    auto line = fmt::format(R"({{"event":{},"rank":{})", quoted(event.what), event.rank);
+    if (!event.op.empty()) line += fmt::format(R"(,"op":{})", quoted(event.op));
+    if (!event.group.empty()) line += fmt::format(R"(,"group":{})", quoted(event.group));
+    if (event.sequence >= 0) line += fmt::format(R"(,"sequence":{})", event.sequence);
+    if (!event.text.empty()) line += fmt::format(R"(,"text":{})", quoted(event.text));
+    lines.push_back(line + "}");
+  }
+  return lines;
+}
+
+}  // namespace accel::sim

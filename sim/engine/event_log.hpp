@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "reference/core/thread_safety.hpp"
+
+namespace accel::sim {
+
+/// What happened in a world, in order and without times: equal for equal seeds under a serial schedule.
+///
+/// Thread rule: any thread; order is that of the calls.
+class EventLog {
+ public:
+  struct Event {
+    std::string_view what;  // static storage: "begin", "arrive", "wait", "go_on", "complete", "send", "receive", "fault", "fail", "leave"
+    int rank = -1;
+    std::string_view op = {};  // static storage
+    std::string group = {};
+    std::int64_t sequence = -1;
+    std::string text = {};
+  };
+
+  void append(Event event);
+  /// One JSON object a line: {"event":"arrive","rank":0,"op":"all_reduce","group":"world","sequence":3}.
+  [[nodiscard]] std::vector<std::string> lines() const;
+
+ private:
+  mutable Mutex mutex_;
+  std::vector<Event> events_ ACCEL_GUARDED_BY(mutex_);
+};
+
+}  // namespace accel::sim

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/engine/call.hpp"
+
+namespace accel::sim {
+
+class World;
+struct Group;
+
+/// An injected fault that has taken effect.
+struct FaultStrike {
+  std::string name;        // of the kind, as in a fault file
+  std::vector<int> ranks;  // on which
+  std::string text;        // "rank_pause on rank 3 at step 5"
+  bool may_stop = true;    // a run that fails after it has failed because of it
+};
+
+/// What befalls a collective that all members have joined.
+struct MeetingFaults {
+  std::vector<double> delays;                        // seconds until each member can begin, by group rank; empty: none
+  std::function<std::exception_ptr(int rank)> error;  // set: the collective fails, and this is what each rank sees
+  bool is_lost = false;                              // it never ends: a message was lost
+};
+
+/// Places of a training step at which a fault may strike between collectives.
+enum class StepPoint { kBackward, kUpdate };
+
+/// What goes wrong in a world. The world asks at each place where something can.
+///
+/// Thread rule: any rank's thread; several at once unless the schedule is serial.
+class FaultModel {
+ public:
+  virtual ~FaultModel() = default;
+  /// `rank` is about to join a collective, which is its n-th in the group. May change the call, delay or hang the rank, throw.
+  virtual void before_call(World& world, int rank, const Group& group, std::uint64_t sequence, Call& call) = 0;
+  /// All have joined, and their calls agree.
+  virtual MeetingFaults on_meeting(World& world, const Group& group, std::uint64_t sequence, const Call& call) = 0;
+  /// `rank` is at a place of its `step`-th micro-batch (from 0). May delay or hang the rank, throw.
+  virtual void at_point(World& world, int rank, StepPoint point, std::int64_t step) = 0;
+  /// `rank` has computed for so many seconds between two calls. Returns how many it takes longer.
+  virtual double lost_seconds(int rank, double computed_seconds) = 0;
+  /// No rank can go on. Returns whether it is this model's doing, and has released them.
+  virtual bool on_quiescence(World& world) = 0;
+};
+
+}  // namespace accel::sim

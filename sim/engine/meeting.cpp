@@ -1,0 +1,42 @@
+#include "sim/engine/meeting.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace accel::sim {
+
+const Call* Meeting::any_call() const {
+  for (std::size_t member = 0; member < calls_.size(); ++member) {
+    if (has_arrived_[member].load(std::memory_order_acquire)) return &*calls_[member];
+  }
+  return nullptr;
+}
+
+std::string Meeting::name() const {
+  const auto* call = any_call();
+  const auto title = call == nullptr ? std::string("collective") : std::string(call->op);
+  return is_message_ ? fmt::format("{} in group {}", title, group_->name) : fmt::format("{} #{} of group {}", title, sequence_, group_->name);
+}
+
+std::exception_ptr Meeting::error(int rank) const {
+  if (!has_ended()) return nullptr;
+  return rank_errors_ ? rank_errors_(rank) : error_;
+}
+
+std::string describe(const Whereabouts& whereabouts) {
+  const auto line = describe(whereabouts.where);
+  const auto at = line.empty() ? "" : fmt::format(" ({})", line);
+  const auto& [op, group, sequence, peer, where] = whereabouts;
+  if (sequence >= 0) return fmt::format("{} #{} of group {}{}", op, sequence, group->name, at);
+  const auto other = peer < 0 ? std::string("any rank") : fmt::format("rank {}", peer);
+  return fmt::format("{} {} {} of group {}{}", op, op == "send" ? "to" : "from", other, group->name, at);
+}
+
+int Group::group_rank_of(int rank) const {
+  if (rank < static_cast<int>(ranks.size()) && ranks[rank] == rank) return rank;
+  const auto found = std::find(ranks.begin(), ranks.end(), rank);
+  return found == ranks.end() ? -1 : static_cast<int>(found - ranks.begin());
+}
+
+}  // namespace accel::sim

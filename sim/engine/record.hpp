@@ -1,0 +1,43 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace accel::sim {
+
+/// A stretch of one rank's time, on both clocks, in seconds from the start of the run.
+struct Span {
+  enum class Kind { kCompute, kCollective, kWait, kFault };
+  struct Interval {
+    double begin = 0, end = 0;
+  };
+  Kind kind = Kind::kCompute;
+  std::string_view name;  // static storage: the phase, the operation
+  std::string group;      // of a collective or wait
+  std::int64_t sequence = -1;
+  std::int64_t bytes = 0;
+  int released_by = -1;   // the rank whose late arrival ended this wait
+  Interval virtual_time, wall_time;
+};
+
+/// Where one rank's time went, on the clock that counts; written by its thread alone.
+struct RankTimes {
+  double compute = 0;
+  double exposed_communication = 0;  // waited for data after all had arrived
+  double straggler_wait = 0;         // waited for ranks that had not arrived
+  double now = 0;                    // virtual seconds
+  std::vector<Span> spans;           // if asked for
+};
+
+/// What a group's collectives of one kind moved.
+struct Volume {
+  std::int64_t calls = 0;
+  std::int64_t bytes = 0;  // of the tensors, over all ranks
+  double seconds = 0;      // from the last arrival to the last finish, summed
+};
+
+}  // namespace accel::sim

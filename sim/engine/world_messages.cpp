@@ -1,0 +1,97 @@
+// Messages between two ranks: a send ends at once, a receive when its message is there.
+#include <algorithm>
+
+#include "sim/engine/world.hpp"
+
+namespace accel::sim {
+
+std::shared_ptr<Meeting> World::send(Group& group, int source, int destination, int tag, Call call, Participant participant) {
+  const int rank = group.ranks[source];
+  if (baton_) baton_->yield(rank);
+  end_compute(rank);
+  throw_if_failed();
+  set_whereabouts(rank, {.op = "send", .group = &group, .peer = group.ranks[destination], .where = call.where});
+  log_event("send", rank, "send", &group);
+  if (group.is_disconnected) return failed_meeting(group, std::move(call));
+  auto meeting = std::make_shared<Meeting>();
+  meeting->group_ = &group;
+  meeting->is_message_ = true;
+  meeting->is_claimed_ = true;
+  meeting->state_ = Meeting::kEnded;
+  std::optional<Group::Posted> receive;
+  {
+    const MutexLock lock(group.mutex);
+    const auto match = std::find_if(group.receives.begin(), group.receives.end(), [&](const auto& posted) {
+      return posted.destination == destination && posted.tag == tag && (posted.source == source || posted.source < 0);
+    });
+    if (match == group.receives.end()) {
+      group.sends.push_back({meeting, source, destination, tag, std::move(call), std::move(participant), nullptr});
+    } else {
+      receive = std::move(*match);
+      group.receives.erase(match);
+    }
+  }
+  if (is_virtual()) meeting->ready_ = {now(rank)};
+  if (receive) deliver_message(*receive, source, participant, now(rank));
+  begin_compute(rank);
+  return meeting;
+}
+
+std::shared_ptr<Meeting> World::receive(Group& group, int source, int destination, int tag, Call call, Participant participant, Deliver deliver) {
+  const int rank = group.ranks[destination];
+  if (baton_) baton_->yield(rank);
+  end_compute(rank);
+  throw_if_failed();
+  set_whereabouts(rank, {.op = "recv", .group = &group, .peer = source < 0 ? -1 : group.ranks[source], .where = call.where});
+  log_event("receive", rank, "recv", &group);
+  if (group.is_disconnected) return failed_meeting(group, std::move(call));
+  auto meeting = std::make_shared<Meeting>();
+  meeting->group_ = &group;
+  meeting->is_message_ = true;
+  meeting->calls_ = {call};
+  meeting->has_arrived_ = std::vector<std::atomic<bool>>(1);
+  meeting->has_arrived_[0] = true;
+  meeting->deadline_ = std::chrono::steady_clock::now() + options_.timeout;
+  Group::Posted receive{meeting, source, destination, tag, std::move(call), std::move(participant), std::move(deliver)};
+  std::optional<Group::Posted> sent;
+  {
+    const MutexLock lock(group.mutex);
+    throw_if_failed();
+    auto match = group.sends.end();
+    for (auto posted = group.sends.begin(); posted != group.sends.end(); ++posted) {
+      if (posted->destination != destination || posted->tag != tag) continue;
+      if (source >= 0 && posted->source != source) continue;
+      if (match == group.sends.end() || posted->source < match->source) match = posted;
+    }
+    if (match == group.sends.end()) {
+      group.receives.push_back(std::move(receive));
+      begin_compute(rank);
+      return meeting;
+    }
+    sent = std::move(*match);
+    group.sends.erase(match);
+  }
+  deliver_message(receive, sent->source, sent->participant, sent->meeting->ready_.empty() ? 0 : sent->meeting->ready_.front());
+  begin_compute(rank);
+  return meeting;
+}
+
+void World::deliver_message(const Group::Posted& receive, int source, const Participant& sent, double sent_at) {
+  auto& meeting = *receive.meeting;
+  meeting.source_ = source;
+  meeting.last_to_arrive_ = meeting.group_->ranks[source];
+  meeting.last_ready_ = sent_at;
+  if (is_virtual()) {
+    const std::vector<double> ready{sent_at, sent_at};
+    meeting.finish_ = {options_.finish_times(*meeting.group_, receive.call, ready).back()};
+  }
+  std::exception_ptr error;
+  try {
+    receive.deliver(sent, receive.participant);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  end(meeting, error);
+}
+
+}  // namespace accel::sim

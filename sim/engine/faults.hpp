@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "reference/core/errors.hpp"
 #include "sim/engine/call.hpp"
 
 namespace accel::sim {
@@ -22,11 +23,25 @@ struct FaultStrike {
   bool may_stop = true;    // a run that fails after it has failed because of it
 };
 
+/// Thrown on a rank on which an injected fault strikes.
+class InjectedFault : public Error {
+ public:
+  using Error::Error;
+};
+
+/// What a fault does to one member's tensors in a collective.
+struct Corruption {
+  int member = 0;                    // group rank
+  std::optional<std::int64_t> bit;   // of the result, modulo its size, is turned
+  std::optional<double> value;       // or the first element of its contribution becomes this
+};
+
 /// What befalls a collective that all members have joined.
 struct MeetingFaults {
   std::vector<double> delays;                        // seconds until each member can begin, by group rank; empty: none
   std::function<std::exception_ptr(int rank)> error;  // set: the collective fails, and this is what each rank sees
   bool is_lost = false;                              // it never ends: a message was lost
+  std::vector<Corruption> corruptions;
 };
 
 /// Places of a training step at which a fault may strike between collectives.
@@ -46,8 +61,12 @@ class FaultModel {
   virtual void at_point(World& world, int rank, StepPoint point, std::int64_t step) = 0;
   /// `rank` has computed for so many seconds between two calls. Returns how many it takes longer.
   virtual double lost_seconds(int rank, double computed_seconds) = 0;
+  /// `rank` joins the others at the store: at the start, and for each new group. May delay it, throw.
+  virtual void on_rendezvous(World& world, int rank) = 0;
   /// No rank can go on. Returns whether it is this model's doing, and has released them.
   virtual bool on_quiescence(World& world) = 0;
+  /// A run has failed: whether a launcher starts all ranks again.
+  virtual bool restarts() = 0;
 };
 
 }  // namespace accel::sim

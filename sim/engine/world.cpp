@@ -124,9 +124,16 @@ void World::complete(Group& group, const std::shared_ptr<Meeting>& meeting, int 
     return;
   }
   set_finish_times(group, *meeting, faults);
+  const auto corrupt = [&](bool before) {
+    for (const auto& corruption : faults.corruptions) {
+      if (corruption.value.has_value() == before) options_.corrupt(meeting->participants_[corruption.member], corruption);
+    }
+  };
   std::exception_ptr error;
   try {
+    corrupt(/*before=*/true);
     compute(meeting->participants_);
+    corrupt(/*before=*/false);
   } catch (...) {
     error = std::current_exception();
   }

@@ -39,6 +39,9 @@
 /// a lock held.
 namespace accel::sim {
 
+/// Changes the tensors of one member of a collective as a fault says.
+using Corrupt = std::function<void(const Participant&, const Corruption&)>;
+
 /// Seconds, by group rank, at which each member has its part of a collective that it could begin at `ready`.
 using FinishTimes = std::function<std::vector<double>(const Group&, const Call&, std::span<const double> ready)>;
 
@@ -51,6 +54,7 @@ struct WorldOptions {
   bool records_spans = false;
   bool logs_events = false;
   std::shared_ptr<FaultModel> faults = nullptr;
+  Corrupt corrupt = nullptr;
 };
 
 class World {
@@ -101,6 +105,8 @@ class World {
   void advance(int rank, double seconds);
   /// The rank does nothing for a while: on the virtual clock, or on the wall's; in a serial schedule others go first.
   void delay(int rank, double seconds, std::string_view name);
+  /// What the rank does, as it has said; from its own thread.
+  [[nodiscard]] std::string_view phase(int rank) const { return ranks_[rank].phase; }
   /// Virtual seconds of the rank.
   [[nodiscard]] double now(int rank) const { return ranks_[rank].times.now; }
   /// The rank's micro-batch, by its backward passes; -1 before the first.
@@ -145,7 +151,7 @@ class World {
     RankTimes times;
     std::string_view phase = "start";
     double cpu_mark = 0, wall_mark = 0;
-    std::int64_t step = -1;  // micro-batch
+    std::atomic<std::int64_t> step{-1};  // micro-batch
     double advanced = 0;  // virtual seconds since the last call
   };
 

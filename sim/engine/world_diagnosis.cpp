@@ -136,6 +136,7 @@ Diagnosis World::diagnose_hang() {
     describe_absence(*meeting, diagnosis);
     if (waiters < meetings.front().second) diagnosis.ranks = std::move(culprits);
   }
+  for (const int rank : hanging()) diagnosis.text += fmt::format("\n  rank {} {}", rank, whereabouts(rank));
   std::sort(diagnosis.ranks.begin(), diagnosis.ranks.end());
   diagnosis.ranks.erase(std::unique(diagnosis.ranks.begin(), diagnosis.ranks.end()), diagnosis.ranks.end());
   return diagnosis;

@@ -87,6 +87,11 @@ void World::disconnect(const std::vector<int>& ranks, const std::function<std::e
 }
 
 void World::time_out(double seconds, const std::function<std::exception_ptr(int)>& error) {
+  auto diagnosis = diagnose_hang();
+  {
+    const MutexLock lock(mutex_);
+    if (!diagnosis_) diagnosis_ = std::move(diagnosis);
+  }
   for (const auto& group : all_groups()) {
     const MutexLock lock(group->mutex);
     if (group->is_disconnected) continue;

@@ -1,0 +1,263 @@
+#include "sim/faults/fault_injector.hpp"
+
+#include <algorithm>
+
+#include "sim/engine/world.hpp"
+#include "sim/faults/fault_plan.hpp"
+
+namespace accel::sim {
+namespace {
+
+std::exception_ptr injected(const std::string& text) { return std::make_exception_ptr(InjectedFault(text)); }
+
+// What a call becomes on the one rank whose program is wrong. False if the call has nothing of the kind.
+bool make_wrong(Call& call, WrongCall what) {
+  switch (what) {
+    case WrongCall::kOp:
+      call.op = call.op == "all_gather" ? "all_reduce" : "all_gather";
+      return true;
+    case WrongCall::kOrder:
+      call = {.op = call.op == "barrier" ? "all_gather" : "barrier", .where = call.where};
+      return true;
+    case WrongCall::kDtype:
+      call.dtype = call.dtype == "float64" ? "float32" : "float64";
+      return !call.shapes.empty();
+    case WrongCall::kReduceOp:
+      if (call.reduce_op.empty()) return false;
+      call.reduce_op = call.reduce_op == "max" ? "sum" : "max";
+      return true;
+    case WrongCall::kSize:
+      if (call.shapes.empty()) return false;
+      if (call.shapes.front().empty()) call.shapes.front().push_back(1);
+      ++call.shapes.front().back();
+      return true;
+    case WrongCall::kShape:
+      if (call.shapes.empty()) return false;
+      call.shapes.front().insert(call.shapes.front().begin(), 1);
+      return true;
+  }
+  return false;
+}
+
+bool is_gradient_bucket(World& world, int rank, const Call& call) { return call.op == "all_reduce" && world.phase(rank) == "backward"; }
+
+std::exception_ptr timed_out(const World& world) {
+  return std::make_exception_ptr(GlooError(fmt::format("Timed out waiting {}ms for recv operation to complete", world.timeout().count())));
+}
+
+}  // namespace
+
+bool sends_message(std::string_view op, int num_ranks, int root, int from, int to) {
+  if (from == to || from < 0 || to < 0) return false;
+  if (op.starts_with("all_reduce") || op.starts_with("reduce_scatter")) return to == (from + num_ranks - 1) % num_ranks;
+  if (op == "reduce") return to == root || to == (from + num_ranks - 1) % num_ranks;
+  if (op.starts_with("all_gather")) return to == (from + 1) % num_ranks;
+  if (op == "gather") return to == root;
+  if (op == "scatter") return from == root;
+  if (op == "broadcast") {
+    const int v = (from - root + num_ranks) % num_ranks, w = (to - root + num_ranks) % num_ranks;
+    for (int bit = 1; bit < num_ranks; bit *= 2) {
+      if (v < bit && w == (v ^ bit)) return true;
+    }
+    return false;
+  }
+  if (op.find("barrier") != std::string_view::npos) {
+    for (int distance = 1; distance < num_ranks; distance *= 2) {
+      if (to == (from + distance) % num_ranks) return true;
+    }
+    return false;
+  }
+  return true;  // all to all
+}
+
+FaultInjector::FaultInjector(std::vector<Fault> plan, FaultInjectorOptions options)
+    : plan_(std::move(plan)), options_(options), states_(plan_.size()) {}
+
+bool FaultInjector::is_due(const Fault& fault, World& world, int rank, const Group& group, std::uint64_t sequence) const {
+  if (!fault.when) return true;
+  if (fault.when->unit == When::Unit::kStep) return world.step(rank) >= fault.when->number;
+  return group.name == "world" && static_cast<std::int64_t>(sequence) >= fault.when->number;
+}
+
+bool FaultInjector::strike(std::size_t index, World& world, std::vector<int> ranks, bool may_stop) {
+  if (states_[index].has_struck.exchange(true)) return false;
+  world.note({.name = std::string(rule_of(plan_[index].kind).name), .ranks = std::move(ranks), .text = describe(plan_[index]), .may_stop = may_stop});
+  return true;
+}
+
+// As the end of a process: its peers' connections close.
+void FaultInjector::crash(World& world, int rank, const std::string& how) {
+  world.disconnect({rank}, [rank](int) { return connection_closed(rank); });
+  throw InjectedFault(how);
+}
+
+void FaultInjector::before_call(World& world, int rank, const Group& group, std::uint64_t sequence, Call& call) {
+  for (std::size_t index = 0; index < plan_.size(); ++index) {
+    const auto& fault = plan_[index];
+    if (fault.rank && *fault.rank != rank && *fault.rank != kAnyRank) continue;
+    if (!fault.rank || states_[index].has_struck || !is_due(fault, world, rank, group, sequence)) continue;
+    befall_call(index, world, rank, group, sequence, call);
+  }
+}
+
+void FaultInjector::befall_call(std::size_t index, World& world, int rank, const Group& group, std::uint64_t sequence, Call& call) {
+  const auto& fault = plan_[index];
+  switch (fault.kind) {
+    case FaultKind::kRankCrashBeforeCollective:
+      if (strike(index, world, {rank})) crash(world, rank, "injected crash before a collective");
+      break;
+    case FaultKind::kRankRestart:
+      if (strike(index, world, {rank}, /*may_stop=*/false)) {
+        wants_restart_ = true;
+        crash(world, rank, "injected crash, to be started again");
+      }
+      break;
+    case FaultKind::kRankHang:
+      if (strike(index, world, {rank})) world.hang(rank);
+      break;
+    case FaultKind::kRankPause:
+      if (strike(index, world, {rank}, /*may_stop=*/false)) world.delay(rank, *fault.seconds, "rank_pause");
+      break;
+    case FaultKind::kHookException:
+      if (world.phase(rank) == "backward" && strike(index, world, {rank})) throw InjectedFault("injected exception in a backward hook");
+      break;
+    case FaultKind::kWrongCall: {
+      auto wrong = call;
+      if (make_wrong(wrong, *fault.what) && strike(index, world, {rank})) call = std::move(wrong);
+      break;
+    }
+    case FaultKind::kBitFlip:
+    case FaultKind::kNanGradient:
+      if (is_gradient_bucket(world, rank, call) && states_[index].sequence < 0 && group.name == "world") states_[index].sequence = static_cast<std::int64_t>(sequence);
+      break;
+    case FaultKind::kRankCrashDuringCollective:
+      if (states_[index].sequence < 0 && group.name == "world") states_[index].sequence = static_cast<std::int64_t>(sequence);
+      break;
+    default: break;
+  }
+}
+
+MeetingFaults FaultInjector::on_meeting(World& world, const Group& group, std::uint64_t sequence, const Call& call) {
+  MeetingFaults faults;
+  for (std::size_t index = 0; index < plan_.size(); ++index) befall_meeting(index, world, group, sequence, call, faults);
+  return faults;
+}
+
+void FaultInjector::befall_meeting(std::size_t index, World& world, const Group& group, std::uint64_t sequence, const Call& call, MeetingFaults& faults) {
+  const auto& fault = plan_[index];
+  const int size = static_cast<int>(group.ranks.size());
+  const bool is_marked = group.name == "world" && states_[index].sequence == static_cast<std::int64_t>(sequence);
+  const int from = fault.link ? group.group_rank_of(fault.link->from) : -1, to = fault.link ? group.group_rank_of(fault.link->to) : -1;
+  const bool crosses_link = fault.link && sends_message(call.op, size, call.root, from, to);
+  const auto delay = [&](double seconds) {
+    faults.delays.resize(size);
+    faults.delays[to] += seconds;
+  };
+  switch (fault.kind) {
+    case FaultKind::kRankCrashDuringCollective:
+      if (is_marked && strike(index, world, {*fault.rank})) {
+        faults.error = [rank = *fault.rank](int other) { return other == rank ? injected("injected crash during a collective") : connection_closed(rank); };
+        world.disconnect({*fault.rank}, faults.error);
+      }
+      break;
+    case FaultKind::kBitFlip:
+      if (is_marked && strike(index, world, {*fault.rank})) faults.corruptions.push_back({.member = group.group_rank_of(*fault.rank), .bit = *fault.bit});
+      break;
+    case FaultKind::kNanGradient:
+      if (is_marked && strike(index, world, {*fault.rank}, /*may_stop=*/false)) {
+        const double value = *fault.value == BadValue::kNan ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity();
+        faults.corruptions.push_back({.member = group.group_rank_of(*fault.rank), .value = value});
+      }
+      break;
+    case FaultKind::kMessageDelay:
+      if (crosses_link && strikes(fault, fault.link->from, sequence)) {
+        strike(index, world, {fault.link->from, fault.link->to}, /*may_stop=*/false);
+        delay(*fault.seconds);
+      }
+      break;
+    case FaultKind::kSlowLink: {
+      if (!crosses_link) break;
+      strike(index, world, {fault.link->from, fault.link->to}, /*may_stop=*/false);
+      constexpr double kBytesPerSecond = 1e9;  // of a plain link, where no network is given
+      if (!options_.network_has_slow_links) delay((*fault.factor - 1) * 2 * static_cast<double>(call.bytes) / kBytesPerSecond);
+      break;
+    }
+    case FaultKind::kMessageLoss:
+      if (crosses_link && is_due(fault, world, fault.link->to, group, sequence) && strike(index, world, {fault.link->from, fault.link->to})) faults.is_lost = true;
+      break;
+    case FaultKind::kConnectionReset:
+      if (crosses_link && is_due(fault, world, fault.link->to, group, sequence) && strike(index, world, {fault.link->from, fault.link->to})) {
+        faults.error = [link = *fault.link](int rank) {
+          if (rank != link.from && rank != link.to) return connection_closed(link.to);
+          return std::make_exception_ptr(GlooError(fmt::format("Connection reset by peer [rank {}]", rank == link.from ? link.to : link.from)));
+        };
+        world.disconnect({fault.link->from, fault.link->to}, faults.error);
+      }
+      break;
+    case FaultKind::kPartition: {
+      const auto& side = *fault.ranks;
+      const auto inside = std::count_if(group.ranks.begin(), group.ranks.end(), [&](int rank) { return std::binary_search(side.begin(), side.end(), rank); });
+      const bool spans = inside > 0 && inside < size;
+      if (spans && (states_[index].has_struck || is_due(fault, world, group.ranks.front(), group, sequence))) {
+        strike(index, world, side);
+        faults.is_lost = true;
+      }
+      break;
+    }
+    default: break;
+  }
+}
+
+void FaultInjector::at_point(World& world, int rank, StepPoint point, std::int64_t step) {
+  for (std::size_t index = 0; index < plan_.size(); ++index) {
+    const auto& fault = plan_[index];
+    if (fault.rank && *fault.rank != rank && *fault.rank != kAnyRank) continue;
+    if (fault.kind == FaultKind::kJitter && point == StepPoint::kBackward) {
+      strike(index, world, fault.rank ? std::vector<int>{*fault.rank} : std::vector<int>{}, /*may_stop=*/false);
+      world.delay(rank, jitter_seconds(fault, rank, static_cast<std::uint64_t>(step)), "jitter");
+    }
+    const bool is_due = !fault.when || step >= fault.when->number;
+    if (fault.kind == FaultKind::kRankCrashBeforeOptimizerStep && point == StepPoint::kUpdate && is_due && strike(index, world, {rank})) {
+      crash(world, rank, "injected crash before the optimizer's step");
+    }
+  }
+}
+
+double FaultInjector::lost_seconds(int rank, double computed_seconds) {
+  double lost = 0;
+  for (const auto& fault : plan_) {
+    if (fault.kind == FaultKind::kSlowRank && (!fault.rank || *fault.rank == rank || *fault.rank == kAnyRank)) lost += computed_seconds * (*fault.factor - 1);
+  }
+  return lost;
+}
+
+void FaultInjector::on_rendezvous(World& world, int rank) {
+  for (std::size_t index = 0; index < plan_.size(); ++index) {
+    const auto& fault = plan_[index];
+    if (fault.kind == FaultKind::kSlowRank && fault.rank == rank) strike(index, world, {rank}, /*may_stop=*/false);
+    if (fault.kind != FaultKind::kStoreSlow || (fault.rank && *fault.rank != rank && *fault.rank != kAnyRank)) continue;
+    strike(index, world, {}, /*may_stop=*/fault.away);
+    if (fault.away) {
+      throw InjectedFault(fmt::format("The client socket has timed out after {}ms while trying to connect to the store", world.timeout().count()));
+    }
+    world.delay(rank, *fault.seconds, "store_slow");
+  }
+}
+
+bool FaultInjector::on_quiescence(World& world) {
+  const auto hanging = world.hanging();
+  const bool lost = std::any_of(plan_.begin(), plan_.end(), [&](const auto& fault) {
+    const auto index = static_cast<std::size_t>(&fault - plan_.data());
+    return (fault.kind == FaultKind::kMessageLoss || fault.kind == FaultKind::kPartition) && states_[index].has_struck;
+  });
+  if (hanging.empty() && !lost) return false;
+  const double seconds = std::chrono::duration<double>(world.timeout()).count();
+  world.time_out(seconds, [hanging, error = timed_out(world)](int rank) {
+    return std::find(hanging.begin(), hanging.end(), rank) == hanging.end() ? error : injected("injected hang, ended with the run");
+  });
+  return true;
+}
+
+bool FaultInjector::restarts() { return wants_restart_.exchange(false); }
+
+}  // namespace accel::sim

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "reference/core/thread_safety.hpp"
+#include "sim/engine/faults.hpp"
+#include "sim/faults/fault.hpp"
+
+/// Carries a plan of faults out on a world of simulated ranks.
+///
+///     auto plan = plan_faults(read_faults("faults.yaml", num_ranks), num_ranks);
+///     simulate({.num_ranks = num_ranks, .faults = std::make_shared<FaultInjector>(plan)}, body);
+///
+/// What every rank then sees is what real Gloo shows, and stands in sim/faults/README.md. One injector serves one run, and the
+/// runs after its restarts.
+///
+/// Thread rule: as FaultModel.
+namespace accel::sim {
+
+struct FaultInjectorOptions {
+  bool network_has_slow_links = false;  ///< a model of the network knows them, so that they cost nothing else
+};
+
+class FaultInjector : public FaultModel {
+ public:
+  explicit FaultInjector(std::vector<Fault> plan, FaultInjectorOptions options = {});
+
+  void before_call(World& world, int rank, const Group& group, std::uint64_t sequence, Call& call) override;
+  MeetingFaults on_meeting(World& world, const Group& group, std::uint64_t sequence, const Call& call) override;
+  void at_point(World& world, int rank, StepPoint point, std::int64_t step) override;
+  double lost_seconds(int rank, double computed_seconds) override;
+  void on_rendezvous(World& world, int rank) override;
+  bool on_quiescence(World& world) override;
+  bool restarts() override;
+
+  [[nodiscard]] const std::vector<Fault>& plan() const { return plan_; }
+
+ private:
+  // Of one fault: whether it has struck; and of a corruption, the collective that it will befall.
+  struct State {
+    std::atomic<bool> has_struck{false};
+    std::atomic<std::int64_t> sequence{-1};
+  };
+
+  bool is_due(const Fault& fault, World& world, int rank, const Group& group, std::uint64_t sequence) const;
+  // Whether this is the moment: the first time only.
+  bool strike(std::size_t index, World& world, std::vector<int> ranks, bool may_stop = true);
+  [[noreturn]] void crash(World& world, int rank, const std::string& how);
+  void befall_call(std::size_t index, World& world, int rank, const Group& group, std::uint64_t sequence, Call& call);
+  void befall_meeting(std::size_t index, World& world, const Group& group, std::uint64_t sequence, const Call& call, MeetingFaults& faults);
+
+  const std::vector<Fault> plan_;
+  const FaultInjectorOptions options_;
+  std::deque<State> states_;  // by fault
+  std::atomic<bool> wants_restart_{false};
+};
+
+/// Whether Gloo's algorithm for this operation sends something from one rank of the group straight to another.
+bool sends_message(std::string_view op, int num_ranks, int root, int from, int to);
+
+}  // namespace accel::sim

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cerrno>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -27,7 +28,7 @@ class PowerLost : public Error {
 class CrashDisk final : public Files {
  public:
   /// Power fails in place of the operation after so many.
-  explicit CrashDisk(std::size_t operations_left) : operations_left_(operations_left) {}
+  explicit CrashDisk(std::size_t operations_left = std::numeric_limits<std::size_t>::max()) : operations_left_(operations_left) {}
 
   std::unique_ptr<WritableFile> create(const std::string& path) override {
     spend();
@@ -53,6 +54,12 @@ class CrashDisk final : public Files {
   }
 
   [[nodiscard]] std::size_t num_operations() const { return num_operations_; }
+  /// What a process that lives finds.
+  [[nodiscard]] std::map<std::string, std::string> content() const {
+    std::map<std::string, std::string> content;
+    for (const auto& [name, file] : names_) content[name] = file->bytes;
+    return content;
+  }
   /// What the disk holds when the power is back; `choose(n)` is a number of 0..n.
   template <typename Choose>
   [[nodiscard]] std::map<std::string, std::string> after_power_loss(Choose&& choose) const {

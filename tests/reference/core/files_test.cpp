@@ -5,21 +5,22 @@
 
 #include <csignal>
 #include <filesystem>
-#include <limits>
 
 #include "tests/support/crash_disk.hpp"
 #include "tests/support/property.hpp"
+#include "tests/support/small_checkpoint.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace accel {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using testing::CrashDisk;
+using testing::kAtomically;
+using testing::save;
+using testing::saved_in;
 using testing::TemporaryFolder;
 
 struct Refusal {
@@ -185,41 +186,11 @@ TEST(WriteAtomicallyTest, ATemporaryLeftByADeadProcessIsReplaced) {
 
 // --- power loss ----------------------------------------------------------------------------------------------------------
 
-// A checkpoint of several files: each is written under a name of its own, and `latest`, written last, says which belong
-// together.
-using Checkpoint = std::map<std::string, std::string>;
-using Write = std::function<void(Files&, const std::string& path, const std::string& bytes)>;
-
-void save(Files& files, const Checkpoint& checkpoint, const std::string& name, const Write& write) {
-  for (const auto& [file, bytes] : checkpoint) write(files, name + "-" + file, bytes);
-  write(files, "latest", name);
-}
-
-Checkpoint saved_in(const std::map<std::string, std::string>& disk) {
-  if (!disk.contains("latest")) return {};
-  Checkpoint checkpoint;
-  for (const auto& [path, bytes] : disk) {
-    const auto prefix = disk.at("latest") + "-";
-    const bool is_temporary = path.size() >= 4 && path.substr(path.size() - 4) == ".tmp";
-    if (path.substr(0, prefix.size()) == prefix && !is_temporary) checkpoint[path.substr(prefix.size())] = bytes;
-  }
-  return checkpoint;
-}
-
-Checkpoint any_checkpoint() {
-  Checkpoint checkpoint;
-  for (int i = 0, count = testing::pick(1, 4); i < count; ++i) {
-    checkpoint["file" + std::to_string(i)] = *rc::gen::nonEmpty(rc::gen::arbitrary<std::string>());
-  }
-  return checkpoint;
-}
-
 // Saves two checkpoints one after the other, with the power failing at every operation in turn.
-void every_cut_leaves_the_old_or_the_new_checkpoint(const Write& write) {
-  const auto first = any_checkpoint(), second = any_checkpoint();
+void every_cut_leaves_the_old_or_the_new_checkpoint(const testing::Write& write) {
+  const auto first = testing::any_checkpoint(), second = testing::any_checkpoint();
   const auto choose = [](std::size_t end) { return testing::pick<std::size_t>(0, end + 1); };
-  constexpr auto kNever = std::numeric_limits<std::size_t>::max();
-  CrashDisk whole(kNever);
+  CrashDisk whole;
   save(whole, first, "first", write);
   const auto first_saved = whole.num_operations();
   save(whole, second, "second", write);
@@ -236,15 +207,13 @@ void every_cut_leaves_the_old_or_the_new_checkpoint(const Write& write) {
   }
 }
 
-const Write kAtomically = [](Files& files, const std::string& path, const std::string& bytes) { write_atomically(files, path, bytes); };
-
 TEST(WriteAtomicallyTest, AfterEveryPowerLossTheOldOrTheNewCheckpointIsReadWhole) {
   testing::expect_property(300, [] { every_cut_leaves_the_old_or_the_new_checkpoint(kAtomically); });
 }
 
 TEST(WriteAtomicallyTest, EveryStepOfItIsNeeded) {
   enum class Left { kTemporary, kSync, kSyncOfTheFolder };
-  const auto careless = [](Left left) -> Write {
+  const auto careless = [](Left left) -> testing::Write {
     return [left](Files& files, const std::string& path, const std::string& bytes) {
       const auto written = left == Left::kTemporary ? path : path + ".tmp";
       const auto file = files.create(written);

@@ -13,6 +13,7 @@ constexpr const char* type_name() {
   if constexpr (std::is_same_v<T, double>) return "a number";
   if constexpr (std::is_same_v<T, std::string>) return "text";
   if constexpr (std::is_integral_v<T>) return "an integer";
+  if constexpr (std::is_same_v<T, std::vector<int>>) return "a list of integers";
   return "a list of texts";
 }
 
@@ -72,6 +73,17 @@ YamlReader YamlReader::mapping(const std::string& key) {
   return YamlReader(node ? *node : YAML::Node(YAML::NodeType::Map), path_ + key + ".", problems_);
 }
 
+std::vector<YamlReader> YamlReader::required_list(const std::string& key) {
+  const auto node = find(key);
+  if (!node) missing(key);
+  else if (!node->IsSequence()) problem(key, "expected a list");
+  std::vector<YamlReader> readers;
+  for (std::size_t i = 0; node && node->IsSequence() && i < node->size(); ++i) {
+    readers.emplace_back((*node)[i], fmt::format("{}{}[{}].", path_, key, i), problems_);
+  }
+  return readers;
+}
+
 void YamlReader::not_built(const std::string& key) {
   if (find(key)) problem(key, "not built yet");
 }
@@ -99,6 +111,7 @@ template std::optional<int> YamlReader::optional(const std::string&, const std::
 template std::optional<std::int64_t> YamlReader::optional(const std::string&, const std::function<bool(const std::int64_t&)>&, const std::string&);
 template std::optional<double> YamlReader::optional(const std::string&, const std::function<bool(const double&)>&, const std::string&);
 template std::optional<std::string> YamlReader::optional(const std::string&, const std::function<bool(const std::string&)>&, const std::string&);
+template std::optional<std::vector<int>> YamlReader::optional(const std::string&, const std::function<bool(const std::vector<int>&)>&, const std::string&);
 template std::optional<std::vector<std::string>> YamlReader::optional(const std::string&, const std::function<bool(const std::vector<std::string>&)>&, const std::string&);
 
 }  // namespace accel

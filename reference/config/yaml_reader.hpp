@@ -50,6 +50,8 @@ class YamlReader {
   }
   /// The mapping under a key; an empty one if it is absent.
   YamlReader mapping(const std::string& key);
+  /// The mappings of the list under a key; that it is absent is a problem.
+  std::vector<YamlReader> required_list(const std::string& key);
   /// Notes that a known key has no meaning yet.
   void not_built(const std::string& key);
 

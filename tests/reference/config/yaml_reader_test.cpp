@@ -108,5 +108,41 @@ TEST(YamlReaderTest, AFileThatIsNoMappingIsNamed) {
   EXPECT_THAT(problems_of("- epochs\n"), HasSubstr("run.yaml:1: the file: expected a mapping"));
 }
 
+std::vector<int> widths_of(const std::string& text) {
+  YamlProblems problems("run.yaml");
+  YamlReader reader(YAML::Load(text), "", problems);
+  std::vector<int> widths;
+  for (auto& layer : reader.required_list("layers")) {
+    for (const auto width : layer.optional<std::vector<int>>("widths").value_or(std::vector<int>{})) widths.push_back(width);
+    layer.finish_keys();
+  }
+  reader.finish_keys();
+  problems.throw_if_any();
+  return widths;
+}
+
+std::string list_problems_of(const std::string& text) {
+  try {
+    widths_of(text);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(YamlReaderTest, AListGivesItsMappings) {
+  EXPECT_THAT(widths_of("layers:\n  - {widths: [1, 2]}\n  - {}\n  - {widths: [3]}\n"), testing::ElementsAre(1, 2, 3));
+  EXPECT_THAT(widths_of("layers: []\n"), testing::IsEmpty());
+}
+
+TEST(YamlReaderTest, AProblemInAListIsNamedWithItsPlace) {
+  EXPECT_EQ(list_problems_of("layers:\n  - {widths: [1]}\n  - {width: 1}\n  - {widths: [a]}\n  - wide\n"),
+            "run.yaml:5: layers[3]: expected a mapping of keys to values\n"
+            "run.yaml:3: layers[1].width: unknown key; known: widths\n"
+            "run.yaml:4: layers[2].widths: expected a list of integers, got a list");
+  EXPECT_EQ(list_problems_of("layers: {a: 1}\n"), "run.yaml:1: layers: expected a list");
+  EXPECT_EQ(list_problems_of("a: 1\n"), "run.yaml:1: layers: missing; it is required\nrun.yaml:1: a: unknown key; known: layers");
+}
+
 }  // namespace
 }  // namespace accel

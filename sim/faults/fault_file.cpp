@@ -1,0 +1,189 @@
+#include "sim/faults/fault_file.hpp"
+
+#include <fmt/ranges.h>
+#include <yaml-cpp/yaml.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <set>
+#include <span>
+
+#include "reference/config/yaml_file.hpp"
+#include "reference/config/yaml_reader.hpp"
+#include "reference/core/errors.hpp"
+
+namespace accel::sim {
+namespace {
+
+const auto at_least_zero = [](const std::int64_t& value) { return value >= 0; };
+
+/// Which of these names it is.
+template <typename Enum>
+std::optional<Enum> read_name(YamlReader& reader, const char* key, std::span<const std::string_view> names) {
+  const auto find = [&](const std::string& name) { return std::find(names.begin(), names.end(), name); };
+  const auto is_known = [&](const std::string& name) { return find(name) != names.end(); };
+  const auto name = reader.optional<std::string>(key, is_known, fmt::format("one of {}", fmt::join(names, ", ")));
+  return name ? std::optional(static_cast<Enum>(find(*name) - names.begin())) : std::nullopt;
+}
+
+std::optional<int> number_in(const std::string& text) {
+  int number = 0;
+  const auto* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  return error == std::errc() && rest == end ? std::optional(number) : std::nullopt;
+}
+
+class FaultReader {
+ public:
+  FaultReader(YamlReader& reader, int num_ranks) : reader_(reader), num_ranks_(num_ranks) {}
+
+  std::optional<Fault> read(std::uint64_t seed, std::uint32_t place) {
+    const auto kind = read_kind();
+    if (!kind) return std::nullopt;
+    Fault fault{.kind = *kind, .seed = seed};
+    const auto& rule = rule_of(*kind);
+    read_place(rule, fault);
+    if (rule.has(kStep)) fault.when = read_when(rule);
+    read_amounts(rule, fault);
+    const auto stream = reader_.optional<std::int64_t>("stream", [](const std::int64_t& n) { return n >= 0 && n <= UINT32_MAX; }, "a number of 0..4294967295");
+    fault.stream = static_cast<std::uint32_t>(stream.value_or(place));
+    reader_.finish_keys();
+    return fault;
+  }
+
+ private:
+  std::optional<FaultKind> read_kind() {
+    if (!reader_.has("kind")) reader_.missing("kind");
+    std::vector<std::string_view> names;
+    for (const auto& rule : fault_rules()) names.push_back(rule.name);
+    return read_name<FaultKind>(reader_, "kind", names);
+  }
+
+  void read_place(const FaultRule& rule, Fault& fault) {
+    if (num_ranks_ < 2 && (rule.has(kLink) || rule.has(kRanks))) reader_.problem("kind", fmt::format("{} needs two ranks; the run has {}", rule.name, num_ranks_));
+    if (rule.has(kRank)) fault.rank = read_rank();
+    if (rule.has(kLink)) fault.link = read_link();
+    if (rule.has(kRanks)) fault.ranks = read_side();
+    if (rule.has(kOneWay)) fault.one_way = reader_.optional<bool>("one_way").value_or(false);
+  }
+
+  [[nodiscard]] bool is_rank(int rank) const { return rank >= 0 && rank < num_ranks_; }
+
+  std::optional<int> read_rank() {
+    const auto read = [&](const std::string& text) { return text == "any" ? kAnyRank : number_in(text).value_or(num_ranks_); };
+    const auto is_meant = [&](const std::string& text) { return text == "any" || is_rank(read(text)); };
+    const auto text = reader_.optional<std::string>("rank", is_meant, fmt::format("any, or a rank of 0..{}", num_ranks_ - 1));
+    return text ? std::optional(read(*text)) : std::nullopt;
+  }
+
+  std::optional<Link> read_link() {
+    using Ranks = std::vector<int>;
+    const auto is_link = [&](const Ranks& ends) { return ends.size() == 2 && ends[0] != ends[1] && is_rank(ends[0]) && is_rank(ends[1]); };
+    const auto ends = reader_.optional<Ranks>("link", is_link, fmt::format("[from, to], two ranks of 0..{}", num_ranks_ - 1));
+    return ends ? std::optional(Link{(*ends)[0], (*ends)[1]}) : std::nullopt;
+  }
+
+  std::optional<std::vector<int>> read_side() {
+    const auto is_side = [&](const std::vector<int>& ranks) {
+      const std::set<int> side(ranks.begin(), ranks.end());
+      return !ranks.empty() && side.size() == ranks.size() && std::ssize(side) < num_ranks_ && std::all_of(side.begin(), side.end(), [&](int rank) { return is_rank(rank); });
+    };
+    auto ranks = reader_.optional<std::vector<int>>("ranks", is_side, fmt::format("some of the ranks 0..{}, not all, each once", num_ranks_ - 1));
+    if (ranks) std::sort(ranks->begin(), ranks->end());
+    return ranks;
+  }
+
+  std::optional<When> read_when(const FaultRule& rule) {
+    auto reader = reader_.mapping("when");
+    const auto step = reader.optional<std::int64_t>("step", at_least_zero, "0 or more");
+    const auto collective = rule.has(kCollective) ? reader.optional<std::int64_t>("collective", at_least_zero, "0 or more") : std::nullopt;
+    const auto units = rule.has(kCollective) ? "{step: N} or {collective: N}" : "{step: N}";
+    const int given = int(reader.has("step")) + int(rule.has(kCollective) && reader.has("collective"));
+    if (given != 1 && reader_.has("when")) reader_.problem("when", fmt::format("expected {}", units));
+    reader.finish_keys();
+    if (step) return When{When::Unit::kStep, *step};
+    return collective ? std::optional(When{When::Unit::kCollective, *collective}) : std::nullopt;
+  }
+
+  void read_amounts(const FaultRule& rule, Fault& fault) {
+    const auto number = [&](Parameter parameter, const char* key, double least, double most, const char* expected) -> std::optional<double> {
+      if (!rule.has(parameter)) return std::nullopt;
+      return reader_.optional<double>(key, [=](const double& value) { return std::isfinite(value) && value >= least && value <= most; }, expected);
+    };
+    const auto count = [&](Parameter parameter, const char* key) {
+      return rule.has(parameter) ? reader_.optional<std::int64_t>(key, at_least_zero, "0 or more") : std::nullopt;
+    };
+    fault.seconds = number(kSeconds, "seconds", 0, INFINITY, "a number of 0 or more");
+    fault.factor = number(kFactor, "factor", 1, INFINITY, "a number of 1 or more");
+    fault.probability = number(kProbability, "probability", 0, 1, "a number in [0, 1]");
+    fault.bit = count(kBit, "bit");
+    fault.bytes = count(kBytes, "bytes");
+    fault.after_bytes = count(kAfterBytes, "after_bytes");
+    if (rule.has(kFile)) fault.file = reader_.optional<std::string>("file");
+    if (rule.has(kWhat)) fault.what = read_name<WrongCall>(reader_, "what", kWrongCalls);
+    if (rule.has(kValue)) fault.value = read_name<BadValue>(reader_, "value", kBadValues);
+    if (rule.has(kAway)) fault.away = reader_.optional<bool>("away").value_or(false);
+    if (fault.away && fault.seconds) reader_.problem("seconds", "a store that is away takes no time; expected seconds or away: true, not both");
+  }
+
+  YamlReader& reader_;
+  const int num_ranks_;
+};
+
+void write_fault(YAML::Emitter& out, const Fault& fault, std::size_t place) {
+  const auto key = [&](const std::string& name) -> YAML::Emitter& { return out << YAML::Key << name << YAML::Value; };
+  out << YAML::Flow << YAML::BeginMap;
+  key("kind") << std::string(rule_of(fault.kind).name);
+  if (fault.rank == kAnyRank) key("rank") << "any";
+  else if (fault.rank) key("rank") << *fault.rank;
+  if (fault.link) key("link") << std::vector<int>{fault.link->from, fault.link->to};
+  if (fault.ranks) key("ranks") << *fault.ranks;
+  if (fault.when) {
+    key("when") << YAML::BeginMap << YAML::Key << (fault.when->unit == When::Unit::kStep ? "step" : "collective");
+    out << YAML::Value << fault.when->number << YAML::EndMap;
+  }
+  for (const auto& [name, text] : amounts(fault)) key(name) << text;
+  if (fault.stream != place) key("stream") << fault.stream;
+  out << YAML::EndMap;
+}
+
+}  // namespace
+
+std::vector<Fault> parse_faults(const std::string& text, const std::string& file, int num_ranks) {
+  YamlProblems problems(file);
+  YamlReader reader(parse_yaml(text, file, problems), "", problems);
+  const auto seed = reader.optional<std::int64_t>("seed", at_least_zero, "0 or more").value_or(0);
+  std::vector<Fault> faults;
+  std::map<std::uint32_t, std::size_t> places;  // of streams
+  auto entries = reader.required_list("faults");
+  for (std::size_t place = 0; place < entries.size(); ++place) {
+    const auto fault = FaultReader(entries[place], num_ranks).read(static_cast<std::uint64_t>(seed), static_cast<std::uint32_t>(place));
+    if (!fault) continue;
+    const auto [earlier, is_new] = places.emplace(fault->stream, place);
+    if (!is_new) entries[place].problem("stream", fmt::format("{} is already that of faults[{}], and equal streams draw alike; expected another", fault->stream, earlier->second));
+    faults.push_back(*fault);
+  }
+  reader.finish_keys();
+  problems.throw_if_any();
+  return faults;
+}
+
+std::vector<Fault> read_faults(const std::string& file, int num_ranks) { return parse_faults(read_text(file), file, num_ranks); }
+
+std::string to_yaml(const std::vector<Fault>& faults) {
+  YAML::Emitter out;
+  out << YAML::BeginMap;
+  if (!faults.empty()) out << YAML::Key << "seed" << YAML::Value << faults.front().seed;
+  out << YAML::Key << "faults" << YAML::Value << YAML::BeginSeq;
+  for (std::size_t place = 0; place < faults.size(); ++place) {
+    check_argument(faults[place].seed == faults.front().seed, "fault {}: seed {}, expected that of the faults before, {}; a file has one seed",
+                   place, faults[place].seed, faults.front().seed);
+    write_fault(out, faults[place], place);
+  }
+  out << YAML::EndSeq << YAML::EndMap;
+  return std::string(out.c_str()) + "\n";
+}
+
+}  // namespace accel::sim

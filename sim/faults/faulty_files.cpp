@@ -1,0 +1,86 @@
+#include "sim/faults/faulty_files.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "sim/faults/fault_plan.hpp"
+
+namespace accel::sim {
+
+class FaultyFiles::File final : public WritableFile {
+ public:
+  File(FaultyFiles& files, const std::string& path) : files_(files), path_(path), fault_(files.tearing(path)), file_(files.living().create(path)) {}
+
+  void append(std::string_view bytes) override {
+    files_.living();
+    const auto size = std::ssize(bytes);
+    const auto room = files_.bytes_left_.value_or(size);
+    const auto torn = torn_after(size);
+    write(bytes.substr(0, static_cast<std::size_t>(std::min({size, room, torn.value_or(size)}))));
+    if (torn && *torn <= room) files_.die(*fault_, path_, size_);
+    if (room < size) throw FileError(path_, "written", ENOSPC);
+  }
+
+  void sync() override {
+    files_.living();
+    if (fault_) files_.die(*fault_, path_, size_);
+    file_->sync();
+  }
+
+  void close() override {
+    files_.living();
+    file_->close();
+  }
+
+ private:
+  /// The bytes of an append of `size` that the process lives to write; nothing if it outlives all of them.
+  [[nodiscard]] std::optional<std::int64_t> torn_after(std::int64_t size) const {
+    if (!fault_) return std::nullopt;
+    if (!fault_->bytes) return drawn_bytes(*fault_, size);
+    const auto left = *fault_->bytes - size_;
+    return left < size ? std::optional(left) : std::nullopt;
+  }
+  void write(std::string_view bytes) {
+    file_->append(bytes);
+    size_ += std::ssize(bytes);
+    if (files_.bytes_left_) *files_.bytes_left_ -= std::ssize(bytes);
+  }
+
+  FaultyFiles& files_;
+  const std::string path_;
+  const Fault* fault_;  // null: nothing tears this file
+  std::unique_ptr<WritableFile> file_;
+  std::int64_t size_ = 0;
+};
+
+FaultyFiles::FaultyFiles(Files& files, const std::vector<Fault>& plan, int rank) : files_(files) {
+  for (const auto& fault : plan) {
+    if (fault.rank != rank) continue;
+    if (fault.kind == FaultKind::kTornWrite) torn_writes_.push_back(fault);
+    if (fault.kind == FaultKind::kDiskFull) bytes_left_ = std::min(bytes_left_.value_or(INT64_MAX), fault.after_bytes.value());
+  }
+}
+
+std::unique_ptr<WritableFile> FaultyFiles::create(const std::string& path) { return std::make_unique<File>(*this, path); }
+std::string FaultyFiles::read(const std::string& path) { return living().read(path); }
+void FaultyFiles::rename(const std::string& from, const std::string& to) { living().rename(from, to); }
+void FaultyFiles::remove(const std::string& path) { living().remove(path); }
+void FaultyFiles::make_folder(const std::string& path) { living().make_folder(path); }
+void FaultyFiles::sync_folder(const std::string& path) { living().sync_folder(path); }
+
+Files& FaultyFiles::living() {
+  if (death_) throw ProcessDied(*death_);
+  return files_;
+}
+
+const Fault* FaultyFiles::tearing(const std::string& path) const {
+  const auto fault = std::find_if(torn_writes_.begin(), torn_writes_.end(), [&](const Fault& torn) { return path.find(torn.file.value_or("")) != std::string::npos; });
+  return fault == torn_writes_.end() ? nullptr : &*fault;
+}
+
+void FaultyFiles::die(const Fault& fault, const std::string& path, std::int64_t size) {
+  death_ = fmt::format("{}: the process died while it wrote {}; {} bytes of it reached the disk", describe(fault), path, size);
+  throw ProcessDied(*death_);
+}
+
+}  // namespace accel::sim

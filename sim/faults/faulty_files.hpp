@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reference/core/files.hpp"
+#include "sim/faults/fault.hpp"
+
+/// One rank's files with the file faults of a plan.
+///
+///     PosixFiles disk;
+///     FaultyFiles files(disk, plan_faults(read_faults("torn_write.yaml", num_ranks), num_ranks), rank);
+///     write_atomically(files, "optimizer.bin", bytes);  // ProcessDied, and optimizer.bin is what it was
+///
+/// Thread rule: one thread at a time.
+namespace accel::sim {
+
+/// The rank's process died by a torn write. From then on its files refuse everything, so that nobody tidies up after it.
+class ProcessDied : public Error {
+ public:
+  using Error::Error;
+};
+
+class FaultyFiles final : public Files {
+ public:
+  /// Takes from the plan the torn_write and disk_full of this rank; `files` does the rest.
+  FaultyFiles(Files& files, const std::vector<Fault>& plan, int rank);
+
+  /// A torn write begins here and in `append`: the first of a file of the fault's name. Where the fault says how many bytes
+  /// it keeps, it strikes the append that would pass them, or the sync of a file that has no more.
+  [[nodiscard]] std::unique_ptr<WritableFile> create(const std::string& path) override;
+  [[nodiscard]] std::string read(const std::string& path) override;
+  void rename(const std::string& from, const std::string& to) override;
+  void remove(const std::string& path) override;
+  void make_folder(const std::string& path) override;
+  void sync_folder(const std::string& path) override;
+
+ private:
+  class File;
+
+  Files& living();
+  [[nodiscard]] const Fault* tearing(const std::string& path) const;
+  [[noreturn]] void die(const Fault& fault, const std::string& path, std::int64_t size);
+
+  Files& files_;
+  std::vector<Fault> torn_writes_;
+  std::optional<std::int64_t> bytes_left_;  // on a disk that fills up; what is removed gives nothing back
+  std::optional<std::string> death_;
+};
+
+}  // namespace accel::sim

@@ -1,0 +1,62 @@
+#include "reference/config/yaml_file.hpp"
+
+#include <gmock/gmock.h>
+
+#include "reference/core/errors.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+namespace accel {
+namespace {
+
+std::string problems_of(const std::string& text) {
+  YamlProblems problems("run.yaml");
+  try {
+    parse_yaml(text, "run.yaml", problems);
+    problems.throw_if_any();
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(YamlFileTest, AKeyGivenTwiceIsNamedWhereverItIs) {
+  EXPECT_THAT(problems_of("a: 1\nlist:\n  - {b: 1, c: 2}\n  - {b: 1,\n     b: 2}\na: 2\n"),
+              AllOf(HasSubstr("run.yaml:5: list.b: given twice"), HasSubstr("run.yaml:6: a: given twice")));
+  EXPECT_EQ(problems_of("a: {b: 1}\nc: {b: 2}\nd: [{b: 1}, {b: 1}, 3, ~]\n"), "");
+}
+
+TEST(YamlFileTest, AKeyThatIsNoNameIsRefused) {
+  EXPECT_THAT(problems_of("a: 1\n[1, 2]: 3\n"), HasSubstr("run.yaml:2: a key that is no name"));
+  EXPECT_THAT(problems_of("a:\n  {b: c}: 3\n"), HasSubstr("run.yaml:2: a: a key that is no name"));
+}
+
+TEST(YamlFileTest, TextThatIsNoYamlIsRefusedWithItsLine) { EXPECT_THAT(problems_of("a: 1\nb: [1\n"), HasSubstr("run.yaml:3: not YAML: ")); }
+
+TEST(YamlFileTest, AnAliasThatLeadsBackEnds) { EXPECT_EQ(problems_of("a: &a [*a]\n"), ""); }
+
+TEST(YamlFileTest, AnEmptyTextIsAnEmptyMapping) {
+  YamlProblems problems("run.yaml");
+  EXPECT_TRUE(parse_yaml("", "run.yaml", problems).IsMap());
+  EXPECT_TRUE(parse_yaml("# nothing\n", "run.yaml", problems).IsMap());
+}
+
+TEST(YamlFileTest, AFileThatCannotBeReadIsNamed) {
+  const testing::TemporaryFolder folder;
+  EXPECT_EQ(read_text(folder.write("a.yaml", "a: 1\n")), "a: 1\n");
+  const auto message_of = [](const std::string& file) -> std::string {
+    try {
+      read_text(file);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message_of(folder.path("absent.yaml")), folder.path("absent.yaml") + ": cannot be read: No such file or directory");
+  EXPECT_EQ(message_of(folder.path()), folder.path() + ": cannot be read: Is a directory");
+}
+
+}  // namespace
+}  // namespace accel

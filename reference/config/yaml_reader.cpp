@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <filesystem>
+
 #include "reference/core/errors.hpp"
 
 namespace accel {
@@ -13,6 +15,7 @@ constexpr const char* type_name() {
   if constexpr (std::is_same_v<T, double>) return "a number";
   if constexpr (std::is_same_v<T, std::string>) return "text";
   if constexpr (std::is_integral_v<T>) return "an integer";
+  if constexpr (std::is_same_v<T, std::vector<int>>) return "a list of integers";
   return "a list of texts";
 }
 
@@ -26,6 +29,19 @@ std::optional<T> convert(const YAML::Node& node) {
 }
 
 }  // namespace
+
+YAML::Node load_yaml(const std::string& file, const std::string& what) {
+  check_config(std::filesystem::exists(file), "{}: no such file", file);
+  check_config(!std::filesystem::is_directory(file), "{}: is a folder; expected {}", file, what);
+  try {
+    const auto root = YAML::LoadFile(file);
+    return root.IsNull() ? YAML::Node(YAML::NodeType::Map) : root;
+  } catch (const YAML::ParserException& error) {
+    throw ConfigError(fmt::format("{}:{}: not YAML: {}", file, error.mark.line + 1, error.msg));
+  } catch (const YAML::Exception& error) {
+    throw ConfigError(fmt::format("{}: cannot be read: {}", file, error.what()));
+  }
+}
 
 void YamlProblems::add(int line, const std::string& problem) {
   problems_.push_back(line < 0 ? fmt::format("{}: {}", file_, problem) : fmt::format("{}:{}: {}", file_, line + 1, problem));
@@ -72,6 +88,25 @@ YamlReader YamlReader::mapping(const std::string& key) {
   return YamlReader(node ? *node : YAML::Node(YAML::NodeType::Map), path_ + key + ".", problems_);
 }
 
+std::vector<YamlReader> YamlReader::mappings(const std::string& key) {
+  const auto node = find(key);
+  if (!node) return {};
+  if (!node->IsSequence()) problem(key, "expected a list of mappings");
+  std::vector<YamlReader> readers;
+  for (std::size_t index = 0; node->IsSequence() && index < node->size(); ++index) {
+    readers.emplace_back((*node)[index], fmt::format("{}{}[{}].", path_, key, index), problems_);
+  }
+  return readers;
+}
+
+std::vector<std::string> YamlReader::keys() const {
+  std::vector<std::string> keys;
+  for (const auto& entry : node_) {
+    if (node_.IsMap()) keys.push_back(entry.first.as<std::string>());
+  }
+  return keys;
+}
+
 void YamlReader::not_built(const std::string& key) {
   if (find(key)) problem(key, "not built yet");
 }
@@ -100,5 +135,6 @@ template std::optional<std::int64_t> YamlReader::optional(const std::string&, co
 template std::optional<double> YamlReader::optional(const std::string&, const std::function<bool(const double&)>&, const std::string&);
 template std::optional<std::string> YamlReader::optional(const std::string&, const std::function<bool(const std::string&)>&, const std::string&);
 template std::optional<std::vector<std::string>> YamlReader::optional(const std::string&, const std::function<bool(const std::vector<std::string>&)>&, const std::string&);
+template std::optional<std::vector<int>> YamlReader::optional(const std::string&, const std::function<bool(const std::vector<int>&)>&, const std::string&);
 
 }  // namespace accel

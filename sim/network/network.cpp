@@ -170,7 +170,8 @@ std::vector<double> Network::finish_times(std::uint64_t number, const Transfer& 
     group.under_way.erase(std::min_element(group.under_way.begin(), group.under_way.end(), [](const auto& a, const auto& b) { return a.end < b.end; }));
   }
   Costs costs(*this, group, begin);
-  auto ends = run_plan(plan, std::move(clocks), {.reduce_seconds_per_byte = spec_.reduce_seconds_per_byte}, std::ref(costs));
+  const ScheduleOptions options{.reduce_seconds_per_byte = spec_.reduce_seconds_per_byte, .time_factor = size_factor(spec_.size_factors, transfer.bytes)};
+  auto ends = run_plan(plan, std::move(clocks), options, std::ref(costs));
   occupy_lanes(group, ends);
   group.under_way.push_back({.begin = begin, .end = *std::max_element(ends.begin(), ends.end()), .links = costs.links()});
   return ends;

@@ -1,5 +1,6 @@
 #include "sim/network/network_spec.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 #include "reference/config/yaml_reader.hpp"
@@ -104,6 +105,18 @@ std::vector<LinkOverride> read_overrides(YamlReader& file) {
   return links;
 }
 
+std::vector<SizeFactor> read_size_factors(YamlReader& file) {
+  std::vector<SizeFactor> factors;
+  for (auto& reader : file.mappings("size_factors")) {
+    const auto bytes = reader.required<std::int64_t>("bytes", [](std::int64_t value) { return value >= 1; }, "1 or more");
+    const bool is_sorted = factors.empty() || bytes > factors.back().bytes;
+    if (!is_sorted) reader.problem("bytes", fmt::format("expected more than the {} before", factors.back().bytes));
+    factors.push_back({bytes, reader.required<double>("factor", [](double value) { return value > 0 && std::isfinite(value); }, "a positive number")});
+    reader.finish_keys();
+  }
+  return factors;
+}
+
 void read_table(YamlReader& reader, ComputeCosts& costs) {
   costs.launch_seconds = read_time(reader, "launch_seconds");
   costs.flops_per_second = read_rate(reader, "flops_per_second");
@@ -139,6 +152,16 @@ double ComputeCosts::seconds_of(std::string_view op, double flops, double bytes)
   return launch_seconds + std::max(flops / flops_per_second, bytes / bytes_per_second);
 }
 
+double size_factor(const std::vector<SizeFactor>& factors, std::int64_t bytes) {
+  if (factors.empty()) return 1;
+  const auto above = std::find_if(factors.begin(), factors.end(), [&](const auto& point) { return point.bytes >= bytes; });
+  if (above == factors.begin()) return above->factor;
+  if (above == factors.end()) return factors.back().factor;
+  const auto& [low, low_factor] = *(above - 1);
+  const double share = std::log(static_cast<double>(bytes) / static_cast<double>(low)) / std::log(static_cast<double>(above->bytes) / static_cast<double>(low));
+  return low_factor * std::pow(above->factor / low_factor, share);
+}
+
 NetworkSpec read_network(const std::string& file) {
   const auto root = load_yaml(file, "a network file");
   YamlProblems problems(file);
@@ -153,6 +176,7 @@ NetworkSpec read_network(const std::string& file) {
   spec.reduce_seconds_per_byte = read_time(reader, "reduce_seconds_per_byte");
   spec.tree_all_reduce_bytes_max = reader.optional<std::int64_t>("tree_all_reduce_bytes_max", [](std::int64_t bytes) { return bytes >= 0; },
                                                                  "0 or more").value_or(0);
+  spec.size_factors = read_size_factors(reader);
   spec.topology = read_topology(reader);
   spec.links = read_overrides(reader);
   spec.compute = read_compute(reader);

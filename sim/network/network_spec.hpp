@@ -73,6 +73,15 @@ struct ComputeCosts {
   [[nodiscard]] double seconds_of(std::string_view op, double flops, double bytes) const;
 };
 
+/// How much longer than their links' costs the messages of a call of so many bytes take: caches, protocols and copies.
+struct SizeFactor {
+  std::int64_t bytes = 0;
+  double factor = 1;
+};
+
+/// At `bytes`: straight lines between the points, on logarithms of both; constant beyond the first and the last; 1 without any.
+double size_factor(const std::vector<SizeFactor>& factors, std::int64_t bytes);
+
 /// Whose algorithms run.
 enum class Library { kGloo, kNccl };
 
@@ -83,6 +92,7 @@ struct NetworkSpec {
   double reduce_seconds_per_byte = 0;  ///< gamma: of received bytes added to the rank's own
   int lanes = 2;                       ///< collectives of one group that run at once
   std::int64_t tree_all_reduce_bytes_max = 0;  ///< all-reduces up to this size run as a tree, larger ones as a ring
+  std::vector<SizeFactor> size_factors;        ///< sorted by bytes
   TopologySpec topology;
   std::vector<LinkOverride> links;  ///< those of ranks that a run has not are passed over
   ComputeCosts compute;

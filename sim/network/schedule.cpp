@@ -11,16 +11,16 @@ double reduce_seconds(const Message& message, const ScheduleOptions& options) {
   return message.is_reduced ? static_cast<double>(message.bytes) * options.reduce_seconds_per_byte : 0;
 }
 
-void run_round(const std::vector<Message>& messages, std::span<const PairCosts> costs, const ScheduleOptions& options, double repeats,
+void run_round(const std::vector<Message>& messages, std::span<const PairCosts> costs, const ScheduleOptions& options, double factor,
                std::vector<double>& clocks, std::vector<double>& next) {
   next = clocks;
   for (std::size_t index = 0; index < messages.size(); ++index) {
     const auto& message = messages[index];
     if (message.pieces == 0) continue;
     const double start = std::max(clocks[message.from], clocks[message.to]);
-    const double sent = start + repeats * message_seconds(message, costs[index]);
+    const double sent = start + factor * message_seconds(message, costs[index]);
     next[message.from] = std::max(next[message.from], sent);
-    next[message.to] = std::max(next[message.to], sent + repeats * reduce_seconds(message, options));
+    next[message.to] = std::max(next[message.to], sent + factor * reduce_seconds(message, options));
   }
   clocks.swap(next);
 }
@@ -46,6 +46,7 @@ double message_seconds(const Message& message, const PairCosts& costs) {
 std::vector<double> run_plan(const CollectivePlan& plan, std::vector<double> clocks, const ScheduleOptions& options, const CostsOfRound& costs_of) {
   std::vector<Message> messages;
   std::vector<double> next;
+  const double factor = plan.repeats * options.time_factor;
   for (const auto& stage : plan.stages) {
     const bool is_ring = stage.pairs == Pairs::kRingDown || stage.pairs == Pairs::kRingUp;
     const bool may_close = is_ring && static_cast<int>(clocks.size()) >= options.closed_form_ranks_min && all_equal(clocks);
@@ -53,11 +54,11 @@ std::vector<double> run_plan(const CollectivePlan& plan, std::vector<double> clo
       stage.messages(round, messages);
       const auto costs = costs_of(stage, round, messages, *std::min_element(clocks.begin(), clocks.end()));
       if (round == 0 && may_close && all_equal(costs)) {
-        const double seconds = stage.num_rounds * plan.repeats * slowest_message_seconds(messages, costs, options);
+        const double seconds = stage.num_rounds * factor * slowest_message_seconds(messages, costs, options);
         for (auto& clock : clocks) clock += seconds;
         break;
       }
-      run_round(messages, costs, options, plan.repeats, clocks, next);
+      run_round(messages, costs, options, factor, clocks, next);
     }
   }
   return clocks;

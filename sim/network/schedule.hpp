@@ -26,6 +26,7 @@ double message_seconds(const Message& message, const PairCosts& costs);
 
 struct ScheduleOptions {
   double reduce_seconds_per_byte = 0;
+  double time_factor = 1;  ///< of every message and of adding it
   /// Rings of at least so many ranks that are ready together, over pairs that all cost the same, take the time of their slowest
   /// message in every round.
   int closed_form_ranks_min = 4096;

@@ -67,6 +67,26 @@ TEST(NetworkSpecTest, WhatIsAbsentHasItsDefault) {
   EXPECT_EQ(nccl.compute.cpu_time_factor, 0.1);
 }
 
+TEST(NetworkSpecTest, ASizeFactorIsInterpolatedOnLogarithms) {
+  const std::vector<SizeFactor> factors = {{100, 1}, {10'000, 4}, {20'000, 2}};
+  EXPECT_EQ(size_factor({}, 5), 1);
+  EXPECT_EQ(size_factor(factors, 0), 1);
+  EXPECT_EQ(size_factor(factors, 100), 1);
+  EXPECT_DOUBLE_EQ(size_factor(factors, 1000), 2);
+  EXPECT_DOUBLE_EQ(size_factor(factors, 10'000), 4);
+  EXPECT_EQ(size_factor(factors, 1'000'000), 2);
+}
+
+TEST(NetworkSpecTest, ACallTakesItsSizesFactorLonger) {
+  auto spec = testing::full_network();
+  spec.overhead_seconds = 1;
+  const CollectiveCall small{.op = "all_reduce", .bytes = 1000, .num_ranks = 4}, large{.op = "all_reduce", .bytes = 100'000, .num_ranks = 4};
+  const double of_small = testing::run_together(spec, small)[0] - 1, of_large = testing::run_together(spec, large)[0] - 1;
+  spec.size_factors = {{1000, 1}, {10'000, 3}};
+  EXPECT_DOUBLE_EQ(testing::run_together(spec, small)[0], 1 + of_small);
+  EXPECT_DOUBLE_EQ(testing::run_together(spec, large)[0], 1 + 3 * of_large);
+}
+
 double send_seconds(const std::string& topology, int from, int to) {
   auto network = Network(read(kHead + topology));
   network.set_ranks(16);
@@ -94,7 +114,7 @@ TEST(NetworkSpecTest, EveryKindOfTopologyHasTheCostsOfItsLinks) {
 TEST(NetworkSpecTest, AllProblemsAreInOneErrorWithTheirLines) {
   const auto message = problems_of(
       "name: test\nlibrary: mpi\noverhead_seconds: -1\ntopology:\n  kind: torus\n  shape: [4]\n  latency_seconds: fast\n  oversubscription: 2\n"
-      "links:\n  - {from: 1, to: 1, latency_seconds: 0, bytes_per_second: 0}\nlanes: 0\nspeed: 9\ncompute: {kind: table, launch_seconds: 1}\n");
+      "links:\n  - {from: 1, to: 1, latency_seconds: 0, bytes_per_second: 0}\nsize_factors: [{bytes: 8, factor: 1}, {bytes: 8, factor: 0}]\nlanes: 0\nspeed: 9\ncompute: {kind: table, launch_seconds: 1}\n");
   EXPECT_THAT(message, AllOf(HasSubstr("network.yaml:2: library: expected gloo or nccl, got 'mpi'"),
                              HasSubstr("network.yaml:3: overhead_seconds: expected 0 seconds or more, got '-1'"),
                              HasSubstr("network.yaml:1: reduce_seconds_per_byte: missing"),
@@ -104,8 +124,10 @@ TEST(NetworkSpecTest, AllProblemsAreInOneErrorWithTheirLines) {
   EXPECT_THAT(message, AllOf(HasSubstr("network.yaml:8: topology.oversubscription: unknown key"),
                              HasSubstr("network.yaml:10: links[0].to: expected a rank other than 1"),
                              HasSubstr("network.yaml:10: links[0].bytes_per_second: expected a positive number, got '0'"),
-                             HasSubstr("network.yaml:11: lanes: expected 1 or more, got '0'"), HasSubstr("network.yaml:12: speed: unknown key"),
-                             HasSubstr("network.yaml:13: compute.flops_per_second: missing")));
+                             HasSubstr("network.yaml:11: size_factors[1].bytes: expected more than the 8 before"),
+                             HasSubstr("network.yaml:11: size_factors[1].factor: expected a positive number, got '0'"),
+                             HasSubstr("network.yaml:12: lanes: expected 1 or more, got '0'"), HasSubstr("network.yaml:13: speed: unknown key"),
+                             HasSubstr("network.yaml:14: compute.flops_per_second: missing")));
 }
 
 TEST(NetworkSpecTest, WhatCannotBeReadSaysWhy) {

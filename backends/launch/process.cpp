@@ -52,7 +52,10 @@ pid_t start_process(const ProcessOptions& options) {
   if (pid == 0) {  // only async-signal-safe calls from here to exec
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);
-    for (const auto& [ours, theirs] : options.descriptors) dup2(ours, theirs);
+    for (const auto& [ours, theirs] : options.descriptors) {
+      if (ours == theirs) fcntl(ours, F_SETFD, 0);  // dup2 would leave it to be closed by exec
+      else dup2(ours, theirs);
+    }
     execvpe(arguments[0], arguments.data(), environment.data());
     const int reason = errno;
     (void)!write(failure[1], &reason, sizeof(reason));

@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <filesystem>
+
 #include "reference/core/errors.hpp"
 
 namespace accel {
@@ -27,6 +29,19 @@ std::optional<T> convert(const YAML::Node& node) {
 }
 
 }  // namespace
+
+YAML::Node load_yaml(const std::string& file, const std::string& what) {
+  check_config(std::filesystem::exists(file), "{}: no such file", file);
+  check_config(!std::filesystem::is_directory(file), "{}: is a folder; expected {}", file, what);
+  try {
+    const auto root = YAML::LoadFile(file);
+    return root.IsNull() ? YAML::Node(YAML::NodeType::Map) : root;
+  } catch (const YAML::ParserException& error) {
+    throw ConfigError(fmt::format("{}:{}: not YAML: {}", file, error.mark.line + 1, error.msg));
+  } catch (const YAML::Exception& error) {
+    throw ConfigError(fmt::format("{}: cannot be read: {}", file, error.what()));
+  }
+}
 
 void YamlProblems::add(int line, const std::string& problem) {
   problems_.push_back(line < 0 ? fmt::format("{}: {}", file_, problem) : fmt::format("{}:{}: {}", file_, line + 1, problem));
@@ -73,15 +88,28 @@ YamlReader YamlReader::mapping(const std::string& key) {
   return YamlReader(node ? *node : YAML::Node(YAML::NodeType::Map), path_ + key + ".", problems_);
 }
 
-std::vector<YamlReader> YamlReader::required_list(const std::string& key) {
+std::vector<YamlReader> YamlReader::mappings(const std::string& key) {
   const auto node = find(key);
-  if (!node) missing(key);
-  else if (!node->IsSequence()) problem(key, "expected a list");
+  if (!node) return {};
+  if (!node->IsSequence()) problem(key, "expected a list of mappings");
   std::vector<YamlReader> readers;
-  for (std::size_t i = 0; node && node->IsSequence() && i < node->size(); ++i) {
-    readers.emplace_back((*node)[i], fmt::format("{}{}[{}].", path_, key, i), problems_);
+  for (std::size_t index = 0; node->IsSequence() && index < node->size(); ++index) {
+    readers.emplace_back((*node)[index], fmt::format("{}{}[{}].", path_, key, index), problems_);
   }
   return readers;
+}
+
+std::vector<YamlReader> YamlReader::required_mappings(const std::string& key) {
+  if (!find(key)) missing(key);
+  return mappings(key);
+}
+
+std::vector<std::string> YamlReader::keys() const {
+  std::vector<std::string> keys;
+  for (const auto& entry : node_) {
+    if (node_.IsMap()) keys.push_back(entry.first.as<std::string>());
+  }
+  return keys;
 }
 
 void YamlReader::not_built(const std::string& key) {
@@ -113,5 +141,6 @@ template std::optional<double> YamlReader::optional(const std::string&, const st
 template std::optional<std::string> YamlReader::optional(const std::string&, const std::function<bool(const std::string&)>&, const std::string&);
 template std::optional<std::vector<int>> YamlReader::optional(const std::string&, const std::function<bool(const std::vector<int>&)>&, const std::string&);
 template std::optional<std::vector<std::string>> YamlReader::optional(const std::string&, const std::function<bool(const std::vector<std::string>&)>&, const std::string&);
+template std::optional<std::vector<int>> YamlReader::optional(const std::string&, const std::function<bool(const std::vector<int>&)>&, const std::string&);
 
 }  // namespace accel

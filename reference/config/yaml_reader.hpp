@@ -33,6 +33,10 @@ class YamlProblems {
   std::vector<std::string> problems_;
 };
 
+/// The root of a YAML file; an empty mapping if there is nothing in it. `what` is what the file should be, e.g. "an
+/// experiment file". Throws ConfigError if it is no file, cannot be read or is not YAML.
+YAML::Node load_yaml(const std::string& file, const std::string& what);
+
 class YamlReader {
  public:
   /// `path` is the mapping's place in the file, e.g. "model."; "" at the top.
@@ -50,8 +54,11 @@ class YamlReader {
   }
   /// The mapping under a key; an empty one if it is absent.
   YamlReader mapping(const std::string& key);
-  /// The mappings of the list under a key; that it is absent is a problem.
-  std::vector<YamlReader> required_list(const std::string& key);
+  /// The mappings of the list under a key; none if it is absent, or, where it is required, a problem.
+  std::vector<YamlReader> mappings(const std::string& key);
+  std::vector<YamlReader> required_mappings(const std::string& key);
+  /// The keys that are there, for a mapping whose keys are data.
+  [[nodiscard]] std::vector<std::string> keys() const;
   /// Notes that a known key has no meaning yet.
   void not_built(const std::string& key);
 

@@ -21,7 +21,7 @@ namespace accel::sim {
 struct SimulationOptions {
   int num_ranks = 1;
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< of a collective that a running rank never joins
-  ScheduleOptions schedule = {};                 ///< who runs when; parallel, or one at a time by a seed
+  RankSchedule schedule = {};                 ///< who runs when; parallel, or one at a time by a seed
   std::shared_ptr<FaultModel> faults = nullptr;  ///< what goes wrong; null: nothing
   FinishTimes finish_times = nullptr;            ///< set: time is virtual, by this model of the network
   double cpu_factor = 0;                         ///< virtual seconds of compute per second of processor time

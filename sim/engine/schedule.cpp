@@ -36,7 +36,7 @@ class RandomWalk : public SchedulePolicy {
 
 class Pct : public SchedulePolicy {
  public:
-  Pct(const ScheduleOptions& options, int num_ranks) : priorities_(num_ranks) {
+  Pct(const RankSchedule& options, int num_ranks) : priorities_(num_ranks) {
     // Above all changed ones, in random order.
     std::iota(priorities_.begin(), priorities_.end(), std::int64_t{options.pct_depth});
     for (int rank = num_ranks - 1; rank > 0; --rank) std::swap(priorities_[rank], priorities_[random_number(options.seed, rank) % (rank + 1)]);
@@ -83,7 +83,7 @@ std::string name_of(ScheduleKind kind) {
   throw InternalError("unknown schedule");
 }
 
-std::unique_ptr<SchedulePolicy> make_policy(const ScheduleOptions& options, int num_ranks) {
+std::unique_ptr<SchedulePolicy> make_policy(const RankSchedule& options, int num_ranks) {
   switch (options.kind) {
     case ScheduleKind::kRoundRobin: return std::make_unique<RoundRobin>();
     case ScheduleKind::kRandom: return std::make_unique<RandomWalk>(options.seed);
@@ -93,7 +93,7 @@ std::unique_ptr<SchedulePolicy> make_policy(const ScheduleOptions& options, int 
   throw ConfigError("schedule: the parallel one picks nobody");
 }
 
-Baton::Baton(const ScheduleOptions& options, int num_ranks, std::function<void()> on_quiescent)
+Baton::Baton(const RankSchedule& options, int num_ranks, std::function<void()> on_quiescent)
     : policy_(make_policy(options, num_ranks)), on_quiescent_(std::move(on_quiescent)), states_(num_ranks, State::kAbsent), turns_(num_ranks) {}
 
 void Baton::begin(int rank) {

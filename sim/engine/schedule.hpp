@@ -19,7 +19,7 @@ namespace accel::sim {
 
 enum class ScheduleKind { kParallel, kRoundRobin, kRandom, kPct };
 
-struct ScheduleOptions {
+struct RankSchedule {
   ScheduleKind kind = ScheduleKind::kParallel;
   std::uint64_t seed = 0;
   int pct_depth = 3;                 // the number of ordering constraints that make a bug; 1 to never change a priority
@@ -41,7 +41,7 @@ class SchedulePolicy {
 };
 
 /// Throws ConfigError for the parallel schedule, which picks nobody.
-std::unique_ptr<SchedulePolicy> make_policy(const ScheduleOptions& options, int num_ranks);
+std::unique_ptr<SchedulePolicy> make_policy(const RankSchedule& options, int num_ranks);
 
 /// Lets one rank run at a time.
 ///
@@ -50,7 +50,7 @@ std::unique_ptr<SchedulePolicy> make_policy(const ScheduleOptions& options, int 
 class Baton {
  public:
   /// `on_quiescent` is called by the last holder when no rank can run and some are blocked; it may wake some.
-  Baton(const ScheduleOptions& options, int num_ranks, std::function<void()> on_quiescent);
+  Baton(const RankSchedule& options, int num_ranks, std::function<void()> on_quiescent);
 
   /// Returns when all ranks have begun and it is this one's turn.
   void begin(int rank);

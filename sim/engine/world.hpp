@@ -48,7 +48,7 @@ using FinishTimes = std::function<std::vector<double>(const Group&, const Call&,
 struct WorldOptions {
   int num_ranks = 1;
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  // Gloo's default; a running rank may take that long
-  ScheduleOptions schedule = {};
+  RankSchedule schedule = {};
   FinishTimes finish_times = nullptr;  // set: time is virtual
   double cpu_factor = 0;               // virtual seconds of compute per second of a rank's processor time
   bool records_spans = false;

@@ -157,7 +157,7 @@ std::vector<Fault> parse_faults(const std::string& text, const std::string& file
   const auto seed = reader.optional<std::int64_t>("seed", at_least_zero, "0 or more").value_or(0);
   std::vector<Fault> faults;
   std::map<std::uint32_t, std::size_t> places;  // of streams
-  auto entries = reader.required_list("faults");
+  auto entries = reader.required_mappings("faults");
   for (std::size_t place = 0; place < entries.size(); ++place) {
     const auto fault = FaultReader(entries[place], num_ranks).read(static_cast<std::uint64_t>(seed), static_cast<std::uint32_t>(place));
     if (!fault) continue;

@@ -1,0 +1,138 @@
+#include "sim/network/collective_plan.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "reference/core/errors.hpp"
+#include "sim/collectives/ring_plan.hpp"
+#include "sim/network/stages.hpp"
+
+namespace accel::sim {
+namespace {
+
+std::int64_t divide_up(std::int64_t value, std::int64_t divisor) { return (value + divisor - 1) / divisor; }
+
+std::vector<Message> chunks_of(const RingPlan& plan, std::int64_t element_bytes) {
+  std::vector<Message> chunks(plan.num_ranks, {.pieces = 0});
+  for (int chunk = 0; chunk < plan.num_ranks; ++chunk) {
+    const auto [begin, end] = plan.chunk(chunk);
+    if (end == begin) continue;
+    chunks[chunk] = {.bytes = (end - begin) * element_bytes, .pieces = static_cast<int>(divide_up(end - begin, plan.segment_elements))};
+  }
+  return chunks;
+}
+
+std::vector<Message> parts_of(const CollectiveCall& call, std::int64_t bytes, int pieces) {
+  return std::vector<Message>(call.num_ranks, {.bytes = bytes, .pieces = bytes > 0 ? pieces : 0});
+}
+
+std::int64_t num_elements(const CollectiveCall& call) { return divide_up(call.bytes, call.element_bytes); }
+
+struct Ring {
+  std::vector<Message> chunks;
+  Pairs direction;
+};
+
+Ring ring_of(const CollectiveCall& call, Library library) {
+  if (library == Library::kGloo) {
+    return {chunks_of(plan_all_reduce(num_elements(call), call.element_bytes, call.num_ranks), call.element_bytes), Pairs::kRingDown};
+  }
+  const RingPlan even{.num_ranks = call.num_ranks, .num_elements = num_elements(call),
+                      .segment_elements = divide_up(num_elements(call), call.num_ranks), .segments_per_chunk = 1};
+  return {chunks_of(even, call.element_bytes), Pairs::kRingUp};
+}
+
+CollectivePlan ring_all_reduce(const CollectiveCall& call, Library library) {
+  const auto [chunks, direction] = ring_of(call, library);
+  return {{ring_reduce_scatter(chunks, direction), ring_all_gather(chunks, direction)}};
+}
+
+CollectivePlan all_reduce(const CollectiveCall& call, Library library, std::int64_t tree_bytes_max) {
+  if (call.bytes > tree_bytes_max) return ring_all_reduce(call, library);
+  return {{tree_up(call.num_ranks, /*root=*/0, call.bytes), tree_down(call.num_ranks, /*root=*/0, call.bytes)}};
+}
+
+// Gloo has none: PyTorch reduces everything everywhere and keeps a part.
+CollectivePlan reduce_scatter_tensor(const CollectiveCall& call, Library library) {
+  if (library == Library::kGloo) return ring_all_reduce(call, library);
+  const auto [chunks, direction] = ring_of(call, library);
+  return {{ring_reduce_scatter(chunks, direction)}};
+}
+
+// PyTorch's Gloo reduces each of the list's tensors for itself.
+CollectivePlan reduce_scatter(const CollectiveCall& call, Library library) {
+  if (library == Library::kNccl) return reduce_scatter_tensor(call, library);
+  auto one = call;
+  one.bytes = divide_up(call.bytes, call.num_ranks);
+  auto plan = ring_all_reduce(one, library);
+  plan.repeats = call.num_ranks;
+  return plan;
+}
+
+CollectivePlan all_gather(const CollectiveCall& call, Library library) {
+  return {{ring_all_gather(parts_of(call, call.bytes, /*pieces=*/library == Library::kGloo ? 2 : 1), Pairs::kRingUp)}};
+}
+
+CollectivePlan broadcast(const CollectiveCall& call, Library library) {
+  if (library == Library::kNccl) return {{chain(call.num_ranks, call.root, call.bytes, /*is_reduced=*/false)}};
+  return {{tree_down(call.num_ranks, call.root, call.bytes)}};
+}
+
+CollectivePlan reduce(const CollectiveCall& call, Library library) {
+  if (library == Library::kNccl) return {{chain(call.num_ranks, (call.root + 1) % call.num_ranks, call.bytes, /*is_reduced=*/true)}};
+  const auto chunks = chunks_of(plan_reduce(num_elements(call), call.element_bytes, call.num_ranks), call.element_bytes);
+  auto to_the_root = chunks;
+  for (auto& chunk : to_the_root) chunk.pieces = std::min(chunk.pieces, 1);  // a rank's chunk is one message
+  return {{ring_reduce_scatter(chunks, Pairs::kRingDown), to_root(to_the_root, call.root)}};
+}
+
+CollectivePlan gather(const CollectiveCall& call, Library /*library*/) { return {{to_root(parts_of(call, call.bytes, 1), call.root)}}; }
+CollectivePlan scatter(const CollectiveCall& call, Library /*library*/) { return {{from_root(parts_of(call, call.bytes, 1), call.root)}}; }
+CollectivePlan all_to_all(const CollectiveCall& call, Library /*library*/) { return {{exchange(call.num_ranks, divide_up(call.bytes, call.num_ranks))}}; }
+CollectivePlan send(const CollectiveCall& call, Library /*library*/) { return {{one_message(call.bytes)}}; }
+
+// PyTorch's NCCL all-reduces one number.
+CollectivePlan barrier(const CollectiveCall& call, Library library) {
+  if (library == Library::kGloo) return {{dissemination(call.num_ranks)}};
+  return ring_all_reduce({.op = call.op, .bytes = 4, .num_ranks = call.num_ranks}, library);
+}
+
+CollectivePlan monitored_barrier(const CollectiveCall& call, Library /*library*/) {
+  const std::vector<Message> empty(call.num_ranks);
+  return {{to_root(empty, /*root=*/0), from_root(empty, /*root=*/0)}};
+}
+
+using MakePlan = CollectivePlan (*)(const CollectiveCall&, Library);
+
+const std::map<std::string_view, MakePlan>& makers() {
+  static const std::map<std::string_view, MakePlan> all = {
+      {"broadcast", broadcast}, {"reduce", reduce}, {"all_gather", all_gather}, {"all_gather_into_tensor", all_gather},
+      {"all_gather_coalesced", all_gather}, {"all_gather_into_tensor_coalesced", all_gather}, {"gather", gather}, {"scatter", scatter},
+      {"reduce_scatter", reduce_scatter}, {"reduce_scatter_tensor", reduce_scatter_tensor}, {"all_to_all", all_to_all},
+      {"all_to_all_single", all_to_all}, {"barrier", barrier}, {"monitored_barrier", monitored_barrier}, {"send", send}, {"recv", send}};
+  return all;
+}
+
+bool has_root(std::string_view op) { return op == "broadcast" || op == "reduce" || op == "gather" || op == "scatter"; }
+
+void check(const CollectiveCall& call) {
+  check_argument(call.num_ranks >= 1 && call.bytes >= 0 && call.element_bytes >= 1, "{}: {} bytes in elements of {} on {} ranks", call.op,
+                 call.bytes, call.element_bytes, call.num_ranks);
+  check_argument(!has_root(call.op) || (call.root >= 0 && call.root < call.num_ranks), "{}: root {} is not a rank of a group of {}", call.op,
+                 call.root, call.num_ranks);
+  check_argument((call.op != "send" && call.op != "recv") || call.num_ranks == 2, "{}: {} ranks; expected the sender and the receiver", call.op,
+                 call.num_ranks);
+}
+
+}  // namespace
+
+CollectivePlan plan_collective(const CollectiveCall& call, Library library, std::int64_t tree_all_reduce_bytes_max) {
+  check(call);
+  const bool is_all_reduce = call.op == "all_reduce" || call.op == "all_reduce_coalesced";
+  const auto maker = makers().find(call.op);
+  check_argument(is_all_reduce || maker != makers().end(), "{}: the network knows no such operation", call.op);
+  if (call.num_ranks == 1) return {};
+  return is_all_reduce ? all_reduce(call, library, tree_all_reduce_bytes_max) : maker->second(call, library);
+}
+
+}  // namespace accel::sim

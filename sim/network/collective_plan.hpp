@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "sim/network/network_spec.hpp"
+
+/// Which messages a collective sends, round by round: a pure function of its size, its ranks and the library.
+///
+///     const auto plan = plan_collective({.op = "all_reduce", .bytes = 1 << 20, .num_ranks = 8}, Library::kGloo);
+///     std::vector<Message> messages;
+///     for (const auto& stage : plan.stages)
+///       for (int round = 0; round < stage.num_rounds; ++round) stage.messages(round, messages);
+///
+/// Ranks are those of the group. The algorithms are Gloo's as PyTorch calls it (README.md has the table), or NCCL's.
+/// Thread rule: pure.
+namespace accel::sim {
+
+/// Sent in pieces, of which two are under way at once; 0 pieces: the place of this message in its round stays empty.
+struct Message {
+  int from = 0, to = 0;
+  std::int64_t bytes = 0;
+  int pieces = 1;
+  bool is_reduced = false;  ///< the receiver adds it to its own
+};
+
+/// Who sends to whom; with the root, and the round where it changes, it says the pairs of a round and their order.
+enum class Pairs { kRingDown, kRingUp, kChain, kTreeDown, kTreeUp, kToRoot, kFromRoot, kExchange, kDissemination };
+
+struct Stage {
+  Pairs pairs;
+  int root = 0;
+  int num_rounds = 1;
+  /// Replaces what the vector holds by the messages of one round.
+  std::function<void(int round, std::vector<Message>& messages)> messages;
+
+  /// Rounds of one pattern have the same pairs in the same order.
+  [[nodiscard]] int pattern(int round) const { return pairs == Pairs::kRingDown || pairs == Pairs::kRingUp || pairs == Pairs::kChain ? 0 : round; }
+};
+
+struct CollectivePlan {
+  std::vector<Stage> stages;
+  int repeats = 1;  ///< the whole so many times over, one after the other
+};
+
+struct CollectiveCall {
+  std::string_view op;
+  std::int64_t bytes = 0;  ///< of this rank's input; for scatter, of one rank's part
+  int element_bytes = 4;
+  int num_ranks = 1;
+  int root = -1;
+};
+
+/// Throws ArgumentError for an operation that is unknown or lacks its root.
+CollectivePlan plan_collective(const CollectiveCall& call, Library library, std::int64_t tree_all_reduce_bytes_max = 0);
+
+}  // namespace accel::sim

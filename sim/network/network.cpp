@@ -1,0 +1,180 @@
+#include "sim/network/network.hpp"
+
+#include <algorithm>
+
+#include "reference/core/errors.hpp"
+#include "sim/network/max_min.hpp"
+
+namespace accel::sim {
+namespace {
+
+std::vector<int> unique(std::vector<int> links) {
+  std::sort(links.begin(), links.end());
+  links.erase(std::unique(links.begin(), links.end()), links.end());
+  return links;
+}
+
+}  // namespace
+
+/// What the rounds of one collective cost, given the collectives of others whose links it crosses.
+///
+/// Note [Sharing with others]. Their times are told already, so they are not slowed in return. That a newcomer ends when it would
+/// if all shared fairly, each of them counts for the time that it still had to go and, since it would have been slowed, for as
+/// long again. E.g. two equal transfers at once: the second ends after twice its time.
+class Network::Costs {
+ public:
+  Costs(Network& network, Group& group, double begin) : network_(network), group_(group), begin_(begin) {
+    for (const auto& [number, other] : network.groups_) {
+      for (const auto& usage : other.under_way) {
+        if (usage.end > begin) others_.push_back(&usage);
+      }
+    }
+  }
+
+  std::span<const PairCosts> operator()(const Stage& stage, int round, const std::vector<Message>& messages, double now) {
+    const PatternKey key{stage.pairs, stage.root, stage.pattern(round)};
+    auto& pattern = alone(key, messages);
+    crossed_.insert(&pattern);
+    auto active = active_at(now);
+    std::erase_if(active, [&](const Usage* usage) { return !meets(usage->links, pattern.links); });
+    if (active.empty()) return pattern.costs;
+    auto& shared = shared_[{key, active}];
+    if (shared.costs.empty()) shared = network_.solve(group_, messages, active);
+    return shared.costs;
+  }
+
+  /// All links that the rounds so far have crossed, sorted.
+  [[nodiscard]] std::vector<int> links() const {
+    std::vector<int> all;
+    for (const auto* pattern : crossed_) all.insert(all.end(), pattern->links.begin(), pattern->links.end());
+    return unique(std::move(all));
+  }
+
+ private:
+  Pattern& alone(const PatternKey& key, const std::vector<Message>& messages) {
+    auto& pattern = group_.patterns[key];
+    if (pattern.costs.empty()) pattern = network_.solve(group_, messages, {});
+    return pattern;
+  }
+
+  [[nodiscard]] std::vector<const Usage*> active_at(double now) const {
+    std::vector<const Usage*> active;
+    for (const auto* usage : others_) {
+      const double left = usage->end - std::max(begin_, usage->begin);
+      if (usage->begin <= now && now < usage->end + left) active.push_back(usage);
+    }
+    return active;
+  }
+
+  static bool meets(const std::vector<int>& some, const std::vector<int>& others) {
+    std::vector<int> both;
+    std::set_intersection(some.begin(), some.end(), others.begin(), others.end(), std::back_inserter(both));
+    return !both.empty();
+  }
+
+  Network& network_;
+  Group& group_;
+  double begin_;
+  std::vector<const Usage*> others_;
+  std::map<std::pair<PatternKey, std::vector<const Usage*>>, Pattern> shared_;
+  std::set<const Pattern*> crossed_;
+};
+
+Network::Network(NetworkSpec spec) : spec_(std::move(spec)) {}
+
+Network Network::load(const std::string& file) { return Network(read_network(file)); }
+
+void Network::set_ranks(int num_ranks) {
+  try {
+    topology_ = std::make_unique<Topology>(spec_.topology, spec_.links, num_ranks);
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("network {}: {}", spec_.name, error.what()));
+  }
+  num_ranks_ = num_ranks;
+  groups_.clear();
+}
+
+void Network::scale_link(int from, int to, double factor) {
+  check_state(topology_ != nullptr, "network {}: scale_link before set_ranks", spec_.name);
+  topology_->scale(from, to, factor);
+  for (auto& [number, group] : groups_) group.patterns.clear();
+}
+
+Network::Group& Network::group_of(std::uint64_t number, const Transfer& transfer, std::span<const double> ready) {
+  check_state(topology_ != nullptr, "network {}: finish_times before set_ranks", spec_.name);
+  check_argument(transfer.ranks != nullptr && !transfer.ranks->empty() && transfer.ranks->size() == ready.size(),
+                 "{}: times of {} ranks for a group of {}", transfer.op, ready.size(), transfer.ranks == nullptr ? 0 : transfer.ranks->size());
+  auto& group = groups_[number];
+  if (group.ranks.empty()) {
+    for (const int rank : *transfer.ranks) {
+      check_argument(rank >= 0 && rank < num_ranks_, "{}: rank {} is not in a network of {}", transfer.op, rank, num_ranks_);
+    }
+    group.ranks = *transfer.ranks;
+    group.lane_free.assign(group.ranks.size() * spec_.lanes, 0);
+  }
+  check_argument(group.ranks == *transfer.ranks, "{}: group {} has other ranks than at its first call", transfer.op, number);
+  return group;
+}
+
+// A rank calls when it is ready, and runs when a lane is free; Gloo's barrier waits for all.
+std::vector<double> Network::starts(const Group& group, std::string_view op, std::span<const double> ready) const {
+  const bool waits_for_all = op == "barrier" && spec_.library == Library::kGloo;
+  std::vector<double> starts(ready.begin(), ready.end());
+  for (std::size_t rank = 0; rank < starts.size(); ++rank) {
+    const auto lanes = std::span(group.lane_free).subspan(rank * spec_.lanes, spec_.lanes);
+    const double free = waits_for_all ? *std::max_element(lanes.begin(), lanes.end()) : *std::min_element(lanes.begin(), lanes.end());
+    starts[rank] = std::max(starts[rank], free) + spec_.overhead_seconds;
+  }
+  return starts;
+}
+
+void Network::occupy_lanes(Group& group, std::span<const double> ends) const {
+  for (std::size_t rank = 0; rank < ends.size(); ++rank) {
+    const auto lanes = std::span(group.lane_free).subspan(rank * spec_.lanes, spec_.lanes);
+    *std::min_element(lanes.begin(), lanes.end()) = ends[rank];
+  }
+}
+
+std::vector<double> Network::capacities_beside(const std::vector<const Usage*>& others) const {
+  std::vector<int> users(topology_->num_links(), 1);
+  for (const auto* usage : others) {
+    for (const int link : usage->links) ++users[link];
+  }
+  std::vector<double> capacities(users.size());
+  for (std::size_t link = 0; link < users.size(); ++link) capacities[link] = topology_->link(static_cast<int>(link)).bytes_per_second / users[link];
+  return capacities;
+}
+
+Network::Pattern Network::solve(const Group& group, const std::vector<Message>& messages, const std::vector<const Usage*>& others) {
+  Pattern pattern;
+  Flows flows;
+  for (const auto& message : messages) {
+    const auto& route = topology_->route(group.ranks[message.from], group.ranks[message.to]);
+    flows.add(route);
+    pattern.costs.push_back({.latency_seconds = topology_->latency_seconds(route)});
+  }
+  const auto rates = max_min_rates(flows, capacities_beside(others));
+  for (std::size_t index = 0; index < rates.size(); ++index) pattern.costs[index].seconds_per_byte = 1 / rates[index];
+  pattern.links = unique(std::move(flows.links));
+  return pattern;
+}
+
+std::vector<double> Network::finish_times(std::uint64_t number, const Transfer& transfer, std::span<const double> ready) {
+  const CollectiveCall call{.op = transfer.op, .bytes = transfer.bytes, .element_bytes = transfer.element_bytes,
+                            .num_ranks = static_cast<int>(ready.size()), .root = transfer.root};
+  const auto plan = plan_collective(call, spec_.library, spec_.tree_all_reduce_bytes_max);
+  auto& group = group_of(number, transfer, ready);
+  auto clocks = starts(group, transfer.op, ready);
+  const double begin = *std::min_element(clocks.begin(), clocks.end());
+  if (static_cast<int>(group.under_way.size()) == spec_.lanes) {  // the new one takes the place of the first to end
+    group.under_way.erase(std::min_element(group.under_way.begin(), group.under_way.end(), [](const auto& a, const auto& b) { return a.end < b.end; }));
+  }
+  Costs costs(*this, group, begin);
+  const ScheduleOptions options{.reduce_seconds_per_byte = spec_.reduce_seconds_per_byte, .time_factor = size_factor(spec_.size_factors, transfer.bytes)};
+  auto ends = run_plan(plan, std::move(clocks), options, std::ref(costs));
+  occupy_lanes(group, ends);
+  group.under_way.push_back({.begin = begin, .end = *std::max_element(ends.begin(), ends.end()), .links = costs.links()});
+  return ends;
+}
+
+}  // namespace accel::sim

@@ -1,0 +1,67 @@
+#include "sim/network/schedule.hpp"
+
+#include <algorithm>
+
+namespace accel::sim {
+namespace {
+
+bool all_equal(const auto& values) { return std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end(); }
+
+double reduce_seconds(const Message& message, const ScheduleOptions& options) {
+  return message.is_reduced ? static_cast<double>(message.bytes) * options.reduce_seconds_per_byte : 0;
+}
+
+void run_round(const std::vector<Message>& messages, std::span<const PairCosts> costs, const ScheduleOptions& options, double factor,
+               std::vector<double>& clocks, std::vector<double>& next) {
+  next = clocks;
+  for (std::size_t index = 0; index < messages.size(); ++index) {
+    const auto& message = messages[index];
+    if (message.pieces == 0) continue;
+    const double start = std::max(clocks[message.from], clocks[message.to]);
+    const double sent = start + factor * message_seconds(message, costs[index]);
+    next[message.from] = std::max(next[message.from], sent);
+    next[message.to] = std::max(next[message.to], sent + factor * reduce_seconds(message, options));
+  }
+  clocks.swap(next);
+}
+
+// The first round of a ring has every chunk on its way, so it holds the slowest message of them all.
+double slowest_message_seconds(const std::vector<Message>& messages, std::span<const PairCosts> costs, const ScheduleOptions& options) {
+  double slowest = 0;
+  for (std::size_t index = 0; index < messages.size(); ++index) {
+    if (messages[index].pieces == 0) continue;
+    slowest = std::max(slowest, message_seconds(messages[index], costs[index]) + reduce_seconds(messages[index], options));
+  }
+  return slowest;
+}
+
+}  // namespace
+
+double message_seconds(const Message& message, const PairCosts& costs) {
+  const double turns = message.pieces <= 1 ? 1 : 0.5 * message.pieces;
+  const double bytes_seconds = static_cast<double>(message.bytes) * costs.seconds_per_byte;
+  return std::max(bytes_seconds, turns * (costs.latency_seconds + bytes_seconds / message.pieces));
+}
+
+std::vector<double> run_plan(const CollectivePlan& plan, std::vector<double> clocks, const ScheduleOptions& options, const CostsOfRound& costs_of) {
+  std::vector<Message> messages;
+  std::vector<double> next;
+  const double factor = plan.repeats * options.time_factor;
+  for (const auto& stage : plan.stages) {
+    const bool is_ring = stage.pairs == Pairs::kRingDown || stage.pairs == Pairs::kRingUp;
+    const bool may_close = is_ring && static_cast<int>(clocks.size()) >= options.closed_form_ranks_min && all_equal(clocks);
+    for (int round = 0; round < stage.num_rounds; ++round) {
+      stage.messages(round, messages);
+      const auto costs = costs_of(stage, round, messages, *std::min_element(clocks.begin(), clocks.end()));
+      if (round == 0 && may_close && all_equal(costs)) {
+        const double seconds = stage.num_rounds * factor * slowest_message_seconds(messages, costs, options);
+        for (auto& clock : clocks) clock += seconds;
+        break;
+      }
+      run_round(messages, costs, options, factor, clocks, next);
+    }
+  }
+  return clocks;
+}
+
+}  // namespace accel::sim

@@ -41,7 +41,7 @@ class Judge {
     for (const auto& [id, arrow] : arrows_) {
       const auto which = "arrow " + std::to_string(id) + ": ";
       if (arrow.tails != 1 || arrow.heads != 1) broken_.push_back(which + "not one tail and one head");
-      if (arrow.head_time < arrow.tail_time) broken_.push_back(which + "ends before it begins");
+      else if (arrow.head_time < arrow.tail_time) broken_.push_back(which + "ends before it begins");
     }
     return broken_;
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "reference/comm/group.hpp"
+#include "reference/core/files.hpp"
 #include "reference/core/random.hpp"
 #include "reference/state/gradient_state.hpp"
 #include "reference/state/step_listener.hpp"
@@ -33,6 +34,7 @@ struct RankContext {
   /// Makes the group of some world ranks; every rank of the world calls it, in the same order, members or not. The
   /// group is only usable on members.
   std::function<Group(const std::vector<int>& ranks)> new_group;
+  std::shared_ptr<Files> files = std::make_shared<PosixFiles>();  ///< what is saved goes there
   std::shared_ptr<StepListener> listener;  ///< null where nobody listens
   std::function<void(const std::string& text)> print;  ///< one text to standard output, never mixed with another's
 };

@@ -388,6 +388,19 @@ void SimBackend::monitoredBarrier(const c10d::BarrierOptions&, bool /*wait_all_r
   join(c10d::OpType::BARRIER, {.op = "monitored_barrier"}, {}, {}, [](AllBuffers) {})->wait(kNoTimeout);
 }
 
+void corrupt_buffers(const Participant& participant, const Corruption& corruption) {
+  const c10::NoGradGuard no_grad;
+  auto& joined = *static_cast<Joined*>(participant.get());
+  auto& tensor = joined.inputs.front();
+  if (corruption.value) {
+    tensor.detach().view({-1})[0].fill_(*corruption.value);
+    joined.sample = sample_bytes(joined.inputs);
+  } else {
+    const auto bit = *corruption.bit % (static_cast<std::int64_t>(tensor.nbytes()) * 8);
+    static_cast<unsigned char*>(tensor.data_ptr())[bit / 8] ^= static_cast<unsigned char>(1 << bit % 8);
+  }
+}
+
 c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(Member member, const std::string& name, const std::vector<int>& ranks) {
   auto group = member.world->group(name, ranks);
   const int group_rank = group->group_rank_of(member.rank);

@@ -76,6 +76,9 @@ class SimBackend : public c10d::Backend {
   std::uint64_t sequence_ = 0;
 };
 
+/// What an injected fault does to the tensors that a rank has brought to a collective.
+void corrupt_buffers(const Participant& participant, const Corruption& corruption);
+
 /// A process group whose only backend is a SimBackend. `ranks` are world ranks in order; the member's is one of them.
 c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(Member member, const std::string& name, const std::vector<int>& ranks);
 

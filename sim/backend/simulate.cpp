@@ -16,6 +16,14 @@ namespace {
 
 // What all ranks of one run share.
 struct Simulation {
+  Simulation(const SimulationOptions& options)
+      : world(std::make_shared<World>(WorldOptions{.num_ranks = options.num_ranks, .timeout = options.timeout, .schedule = options.schedule, .finish_times = options.finish_times,
+                                                   .cpu_factor = options.operator_seconds ? 0 : options.cpu_factor, .records_spans = options.records_spans,
+                                                   .logs_events = options.logs_events, .faults = options.faults, .corrupt = corrupt_buffers})),
+        vote(std::make_shared<ReplicaVote>(*world)), everyone(options.num_ranks) {
+    std::iota(everyone.begin(), everyone.end(), 0);
+  }
+
   std::shared_ptr<World> world;
   std::shared_ptr<ReplicaVote> vote;
   std::vector<int> everyone;
@@ -25,6 +33,7 @@ struct Simulation {
 void run_rank(Simulation& simulation, const SimulationOptions& options, int rank, const std::function<void(RankContext&)>& body) {
   const auto& world = simulation.world;
   const Member member{.world = world, .guard = std::make_shared<BufferGuard>(*world, rank), .rank = rank};
+  if (options.faults) options.faults->on_rendezvous(*world, rank);
   RankContext context;
   context.rank = context.local_rank = rank;
   context.world_size = context.local_world_size = options.num_ranks;
@@ -32,8 +41,9 @@ void run_rank(Simulation& simulation, const SimulationOptions& options, int rank
   context.num_threads = 1;
   context.generator = make_generator(c10::default_rng_seed_val);
   context.world = accel::Group("world", make_process_group(member, "world", simulation.everyone));
-  context.new_group = [member, count = 0](const std::vector<int>& ranks) mutable {
+  context.new_group = [member, faults = options.faults, count = 0](const std::vector<int>& ranks) mutable {
     const auto name = fmt::format("group{}", ++count);
+    if (faults) faults->on_rendezvous(*member.world, member.rank);
     member.world->group(name, ranks);
     const bool is_member = std::find(ranks.begin(), ranks.end(), member.rank) != ranks.end();
     return is_member ? accel::Group(name, make_process_group(member, name, ranks)) : accel::Group();
@@ -43,35 +53,39 @@ void run_rank(Simulation& simulation, const SimulationOptions& options, int rank
     const std::lock_guard lock(simulation.output);
     std::cout << text << std::flush;
   };
+  if (options.files) context.files = options.files(rank);
   const RankScope scope(context);
   const OperatorClock clock(*world, rank, options.operator_seconds);
   body(context);
+}
+
+void take(World& world, SimulationReport& report) {
+  report.diagnosis = world.diagnosis();
+  report.findings = world.findings();
+  report.events = world.log().lines();
+  report.volumes = world.volumes();
+  for (auto& strike : world.strikes()) report.strikes.push_back(std::move(strike));
+  for (int rank = 0; rank < world.num_ranks(); ++rank) report.times.push_back(world.times(rank));
 }
 
 }  // namespace
 
 SimulationReport rehearse(const SimulationOptions& options, const std::function<void(RankContext&)>& body) {
   SimulationReport report;
-  Simulation simulation;
   try {
     verify_interposition();
-    simulation.world = std::make_shared<World>(WorldOptions{.num_ranks = options.num_ranks, .timeout = options.timeout, .schedule = options.schedule,
-                                                            .finish_times = options.finish_times, .cpu_factor = options.operator_seconds ? 0 : options.cpu_factor,
-                                                            .records_spans = options.records_spans, .logs_events = options.logs_events, .faults = options.faults});
-    simulation.vote = std::make_shared<ReplicaVote>(*simulation.world);
-    simulation.everyone.resize(options.num_ranks);
-    std::iota(simulation.everyone.begin(), simulation.everyone.end(), 0);
-    run_ranks(*simulation.world, [&](int rank) { run_rank(simulation, options, rank, body); });
+    do {
+      Simulation simulation(options);
+      report = {};
+      try {
+        run_ranks(*simulation.world, [&](int rank) { run_rank(simulation, options, rank, body); });
+      } catch (...) {
+        report.error = std::current_exception();
+      }
+      take(*simulation.world, report);
+    } while (report.error && options.faults && options.faults->restarts());
   } catch (...) {
     report.error = std::current_exception();
-  }
-  if (auto& world = simulation.world) {
-    report.diagnosis = world->diagnosis();
-    report.strikes = world->strikes();
-    report.findings = world->findings();
-    report.events = world->log().lines();
-    report.volumes = world->volumes();
-    for (int rank = 0; rank < options.num_ranks; ++rank) report.times.push_back(world->times(rank));
   }
   return report;
 }

@@ -1,0 +1,106 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "reference/core/errors.hpp"
+#include "sim/report/html.hpp"
+#include "sim/report/page_style.hpp"
+#include "sim/report/quantity.hpp"
+#include "sim/report/run_report.hpp"
+#include "sim/report/sections.hpp"
+#include "sim/report/step_bars.hpp"
+
+namespace accel::sim {
+namespace {
+
+using detail::escape;
+
+class Problems {
+ public:
+  void expect_amount(double value, const std::string& name) {
+    if (!(value >= 0 && value < 1e300)) text_ += fmt::format("\n  {}: expected a number that is not negative, got {}", name, value);
+  }
+  void expect_ranks(int ranks, const std::string& name) {
+    if (ranks < 1) text_ += fmt::format("\n  {}: expected a number of ranks, got {}", name, ranks);
+  }
+  void raise() const { check_argument(text_.empty(), "report: these numbers cannot be drawn{}", text_); }
+
+ private:
+  std::string text_;
+};
+
+void check(const RunReport& report) {
+  Problems problems;
+  for (std::size_t rank = 0; rank < report.ranks.size(); ++rank) {
+    const auto& step = report.ranks[rank];
+    problems.expect_amount(step.compute, fmt::format("ranks[{}].compute", rank));
+    problems.expect_amount(step.exposed_communication, fmt::format("ranks[{}].exposed_communication", rank));
+    problems.expect_amount(step.straggler_wait, fmt::format("ranks[{}].straggler_wait", rank));
+  }
+  for (const auto& volume : report.volumes) {
+    problems.expect_amount(static_cast<double>(volume.calls), fmt::format("volumes, {}: calls", volume.op));
+    problems.expect_amount(static_cast<double>(volume.bytes), fmt::format("volumes, {}: bytes", volume.op));
+    problems.expect_amount(volume.seconds, fmt::format("volumes, {}: seconds", volume.op));
+  }
+  for (std::size_t index = 0; index < report.scaling.size(); ++index) {
+    const auto& point = report.scaling[index];
+    const auto name = fmt::format("scaling[{}].", index);
+    problems.expect_ranks(point.ranks, name + "ranks");
+    problems.expect_amount(point.step_seconds, name + "step_seconds");
+    problems.expect_amount(point.efficiency, name + "efficiency");
+    problems.expect_amount(point.exposed_communication_seconds, name + "exposed_communication_seconds");
+    problems.expect_amount(point.straggler_seconds, name + "straggler_seconds");
+    problems.expect_amount(point.samples_per_second, name + "samples_per_second");
+  }
+  problems.raise();
+}
+
+std::string verdict(const RunReport& report) {
+  if (!report.diagnosis.empty()) return "<p class=\"verdict bad\">✕ did not end well: see the diagnosis</p>\n";
+  if (report.findings.empty()) return "<p class=\"verdict good\">✓ ended well</p>\n";
+  return fmt::format("<p class=\"verdict warn\">! ended, with {}</p>\n", detail::plural(static_cast<std::int64_t>(report.findings.size()), "finding"));
+}
+
+std::string facts(const RunReport& report) {
+  auto all = report.facts;
+  if (!report.timeline_file.empty()) all.emplace_back("timeline, for ui.perfetto.dev or chrome://tracing", report.timeline_file);
+  if (all.empty()) return "";
+  std::string html = "<dl class=\"card facts\">\n";
+  for (const auto& [name, value] : all) {
+    const bool is_long = name.size() + value.size() > 44;
+    html += fmt::format("<div{}><dt>{}</dt><dd>{}</dd></div>\n", is_long ? " class=\"long\"" : "", escape(name), escape(value));
+  }
+  return html + "</dl>\n";
+}
+
+// The numbers that one asks for first.
+std::string figures(const RunReport& report) {
+  std::string html;
+  const auto add = [&](const std::string& value, const std::string& name) { html += fmt::format("<li><b>{}</b>{}</li>\n", escape(value), escape(name)); };
+  if (!report.losses.empty()) add(detail::number_text(report.losses.back()), "loss of the last step");
+  const auto mean = detail::mean_of(report.ranks);
+  if (const auto step = detail::total(mean); step > 0) {
+    add(detail::seconds_text(step), "mean step");
+    add(detail::percent_text(mean.exposed_communication / step), "exposed communication");
+    add(detail::percent_text(mean.straggler_wait / step), "waiting for stragglers");
+  }
+  return html.empty() ? "" : "<ul class=\"figures\">\n" + html + "</ul>\n";
+}
+
+}  // namespace
+
+std::string report_page(const RunReport& report) {
+  check(report);
+  const auto title = escape(report.title);
+  auto html = fmt::format(
+      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+      "<title>{0}</title>\n<style>{1}</style>\n</head>\n<body>\n<main>\n<header>\n<h1>{0}</h1>\n{2}{3}{4}</header>\n",
+      title, detail::kPageStyle, verdict(report), facts(report), figures(report));
+  for (const auto part : {detail::diagnosis_section, detail::findings_section, detail::faults_section, detail::loss_section, detail::step_section,
+                          detail::volume_section, detail::scaling_section}) {
+    html += part(report);
+  }
+  return html + "</main>\n</body>\n</html>\n";
+}
+
+}  // namespace accel::sim

@@ -1,0 +1,68 @@
+#include "sim/report/scale.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "reference/core/errors.hpp"
+
+namespace accel::sim::detail {
+namespace {
+
+// 1, 2 or 5 times a power of ten, at least as large as the span over the count.
+double round_step(double span, int count) {
+  const auto rough = span / count;
+  const auto power = std::pow(10, std::floor(std::log10(rough)));
+  for (const auto factor : {1.0, 2.0, 5.0}) {
+    if (factor * power >= rough * 0.999999) return factor * power;
+  }
+  return 10 * power;
+}
+
+std::vector<double> linear_ticks(Interval domain, int count) {
+  const auto step = round_step(domain.high - domain.low, count);
+  const auto first = std::ceil(domain.low / step - 1e-6);
+  std::vector<double> ticks;
+  for (int index = 0; index <= 2 * count && (first + index) * step <= domain.high + 1e-6 * step; ++index) ticks.push_back((first + index) * step + 0.0);  // not -0
+  return ticks;
+}
+
+std::vector<double> logarithmic_ticks(Interval domain, int count) {
+  const int first = static_cast<int>(std::floor(std::log10(domain.low))), last = static_cast<int>(std::ceil(std::log10(domain.high)));
+  const bool few = (last - first) * 3 <= 2 * count;
+  const int stride = few ? 1 : std::max(1, (last - first) / count);
+  std::vector<double> ticks;
+  for (int exponent = first; exponent <= last; exponent += stride) {
+    for (const auto factor : {1.0, 2.0, 5.0}) {
+      const auto tick = factor * std::pow(10, exponent);
+      if ((few || factor == 1) && tick >= domain.low * 0.999999 && tick <= domain.high * 1.000001) ticks.push_back(tick);
+    }
+  }
+  return ticks;
+}
+
+}  // namespace
+
+Scale::Scale(Interval domain, Interval range, Kind kind) : domain_(domain), range_(range), kind_(kind) {
+  ensure(std::isfinite(domain.low) && std::isfinite(domain.high) && domain.low < domain.high, "an axis from {} to {}", domain.low, domain.high);
+  ensure(kind == Kind::kLinear || domain.low > 0, "a logarithmic axis from {}", domain.low);
+}
+
+double Scale::operator()(double value) const {
+  const auto share = kind_ == Kind::kLinear ? (value - domain_.low) / (domain_.high - domain_.low)
+                                            : std::log(value / domain_.low) / std::log(domain_.high / domain_.low);
+  return range_.low + share * (range_.high - range_.low);
+}
+
+std::vector<double> Scale::ticks(int count) const { return kind_ == Kind::kLinear ? linear_ticks(domain_, count) : logarithmic_ticks(domain_, count); }
+
+Interval rounded_out(Interval interval, int tick_count) {
+  const auto middle = interval.low / 2 + interval.high / 2;
+  if (interval.high - interval.low <= 1e-9 * std::abs(middle)) {
+    const auto margin = middle == 0 ? 1 : 0.1 * std::abs(middle);
+    interval = {middle - margin, middle + margin};
+  }
+  const auto step = round_step(interval.high - interval.low, tick_count);
+  return {std::floor(interval.low / step + 1e-6) * step, std::ceil(interval.high / step - 1e-6) * step};
+}
+
+}  // namespace accel::sim::detail

@@ -1,0 +1,59 @@
+#include "sim/report/svg.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "reference/core/errors.hpp"
+#include "sim/report/html.hpp"
+
+namespace accel::sim::detail {
+namespace {
+
+// A tenth of a pixel is enough.
+std::string at(double coordinate) {
+  ensure(std::isfinite(coordinate), "a picture with the coordinate {}", coordinate);
+  const auto tenths = std::llround(coordinate * 10);
+  return tenths % 10 == 0 ? fmt::format("{}", tenths / 10) : fmt::format("{:.1f}", static_cast<double>(tenths) / 10);
+}
+
+}  // namespace
+
+Svg::Svg(const SvgHead& head) {
+  text_ = fmt::format(
+      "<svg id=\"{0}\" viewBox=\"0 0 {1} {2}\" role=\"img\" aria-labelledby=\"{0}-title {0}-description\">"
+      "<title id=\"{0}-title\">{3}</title><desc id=\"{0}-description\">{4}</desc>\n",
+      escape(head.id), at(head.width), at(head.height), escape(head.title), escape(head.description));
+}
+
+void Svg::line(Point from, Point to, std::string_view style) {
+  text_ += fmt::format("<line class=\"{}\" x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\"/>\n", style, at(from.x), at(from.y), at(to.x), at(to.y));
+}
+
+void Svg::polyline(const std::vector<Point>& points, std::string_view style) {
+  text_ += fmt::format("<polyline class=\"{}\" points=\"", style);
+  for (const auto& point : points) text_ += fmt::format("{},{} ", at(point.x), at(point.y));
+  text_ += "\"/>\n";
+}
+
+void Svg::box(const Box& box, std::string_view style, std::string_view tooltip) {
+  text_ += fmt::format("<rect class=\"{}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"", style, at(box.left), at(box.top), at(std::max(0.0, box.right - box.left)),
+                       at(std::max(0.0, box.bottom - box.top)));
+  close_with("rect", tooltip);
+}
+
+void Svg::dot(Point center, double radius, std::string_view style, std::string_view tooltip) {
+  text_ += fmt::format("<circle class=\"{}\" cx=\"{}\" cy=\"{}\" r=\"{}\"", style, at(center.x), at(center.y), at(radius));
+  close_with("circle", tooltip);
+}
+
+void Svg::text(Point place, std::string_view style, std::string_view words) {
+  text_ += fmt::format("<text class=\"{}\" x=\"{}\" y=\"{}\">{}</text>\n", style, at(place.x), at(place.y), escape(words));
+}
+
+void Svg::close_with(const char* element, std::string_view tooltip) {
+  text_ += tooltip.empty() ? "/>\n" : fmt::format("><title>{}</title></{}>\n", escape(tooltip), element);
+}
+
+}  // namespace accel::sim::detail

@@ -1,0 +1,100 @@
+#include "sim/report/timeline_plan.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <optional>
+
+namespace accel::sim::detail {
+namespace {
+
+struct OpenTrack {
+  Track slices;
+  std::vector<Nanoseconds> ends;  // of the slices that the next one may lie within, innermost last
+};
+
+bool takes(OpenTrack& track, const Span& span, bool may_nest) {
+  while (!track.ends.empty() && track.ends.back() <= span.begin) track.ends.pop_back();
+  return track.ends.empty() || (may_nest && span.end <= track.ends.back());
+}
+
+bool takes_time(const Slice& slice) {
+  const auto span = span_of(slice);
+  return span.begin < span.end;
+}
+
+// What a rank did: the candidates for an arrow's tail. What takes no time holds no arrow's end.
+struct Deeds {
+  std::vector<Nanoseconds> begins;     // sorted
+  std::vector<std::size_t> last_ones;  // of the slices begun by then, the one that ends last
+};
+
+Deeds deeds_of(const std::vector<Slice>& slices) {
+  std::vector<std::size_t> order;
+  for (std::size_t index = 0; index < slices.size(); ++index) {
+    if (!is_in_flight(slices[index]) && takes_time(slices[index])) order.push_back(index);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return slices[a].begin < slices[b].begin; });
+  Deeds deeds;
+  for (const auto index : order) {
+    const bool ends_last = deeds.last_ones.empty() || slices[index].end >= slices[deeds.last_ones.back()].end;
+    deeds.begins.push_back(span_of(slices[index]).begin);
+    deeds.last_ones.push_back(ends_last ? index : deeds.last_ones.back());
+  }
+  return deeds;
+}
+
+// The last moment that belongs to the slice alone: at its end, the next one may begin.
+Nanoseconds last_moment(const Span& span, Nanoseconds limit) { return std::max(span.begin, std::min(span.end, limit) - 1); }
+
+std::optional<ArrowEnd> tail_of(int rank, const std::vector<Slice>& slices, const Deeds& deeds, Nanoseconds release) {
+  const auto begun = std::lower_bound(deeds.begins.begin(), deeds.begins.end(), release) - deeds.begins.begin();
+  if (begun == 0) return std::nullopt;
+  const auto slice = deeds.last_ones[static_cast<std::size_t>(begun - 1)];
+  return ArrowEnd{rank, slice, last_moment(span_of(slices[slice]), release)};
+}
+
+bool has_arrow(const Slice& slice, int rank) {
+  return slice.kind == SliceKind::kWait && slice.released_by >= 0 && slice.released_by != rank && takes_time(slice);
+}
+
+}  // namespace
+
+Span span_of(const Slice& slice) { return {std::llround(slice.begin * 1e9), std::llround(slice.end * 1e9)}; }
+
+std::vector<Track> plan_tracks(const std::vector<Span>& spans, bool may_nest) {
+  std::vector<std::size_t> order(spans.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return spans[a].begin != spans[b].begin ? spans[a].begin < spans[b].begin : spans[a].end > spans[b].end;
+  });
+  std::vector<OpenTrack> open;
+  for (const auto index : order) {
+    auto track = std::find_if(open.begin(), open.end(), [&](OpenTrack& candidate) { return takes(candidate, spans[index], may_nest); });
+    if (track == open.end()) track = open.emplace(open.end());
+    track->slices.push_back(index);
+    track->ends.push_back(spans[index].end);
+  }
+  std::vector<Track> tracks;
+  for (auto& track : open) tracks.push_back(std::move(track.slices));
+  return tracks;
+}
+
+std::vector<Arrow> plan_arrows(const std::vector<const std::vector<Slice>*>& ranks) {
+  std::vector<Deeds> deeds;
+  for (const auto* slices : ranks) deeds.push_back(deeds_of(*slices));
+  std::vector<Arrow> arrows;
+  for (int rank = 0; rank < static_cast<int>(ranks.size()); ++rank) {
+    const auto& slices = *ranks[static_cast<std::size_t>(rank)];
+    for (std::size_t index = 0; index < slices.size(); ++index) {
+      if (!has_arrow(slices[index], rank)) continue;
+      const auto wait = span_of(slices[index]);
+      const auto by = static_cast<std::size_t>(slices[index].released_by);
+      const auto tail = tail_of(slices[index].released_by, *ranks[by], deeds[by], wait.end);
+      if (tail) arrows.push_back({*tail, {rank, index, last_moment(wait, wait.end)}});
+    }
+  }
+  return arrows;
+}
+
+}  // namespace accel::sim::detail

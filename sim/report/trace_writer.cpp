@@ -1,0 +1,123 @@
+#include "sim/report/trace_writer.hpp"
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <unordered_set>
+
+#include "reference/core/errors.hpp"
+
+namespace accel::sim::detail {
+namespace {
+
+constexpr std::size_t kFlushBytes = 1 << 20;
+// Viewers take a thread whose number is its process's for the main thread, and 0 for an idle one; so these numbers are apart.
+constexpr int kTracksBefore = 10;
+
+// What a slice's track does not say of it: of tens of bytes a slice, every word counts.
+const char* category_of(SliceKind kind) { return kind == SliceKind::kWait ? "wait" : kind == SliceKind::kFault ? "fault" : nullptr; }
+
+}  // namespace
+
+TraceWriter::TraceWriter(std::ostream& out) : out_(out), text_("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"), track_(kTracksBefore) {}
+
+void TraceWriter::process(const std::string& name) {
+  ++process_;
+  process_metadata("process_name", fmt::format("\"name\":\"{}\"", escaped(name)));
+  process_metadata("process_sort_index", fmt::format("\"sort_index\":{}", process_));
+}
+
+void TraceWriter::track(const std::string& name, const std::vector<Slice>& slices, const Track& track, const std::vector<Mark>& marks) {
+  ++track_;
+  text_ += is_first_ ? "" : "\n";  // a line a track: one an event is a megabyte more where there are a million
+  track_metadata("thread_name", fmt::format("\"name\":\"{}\"", escaped(name)));
+  track_metadata("thread_sort_index", fmt::format("\"sort_index\":{}", track_));
+  const std::unordered_set<std::size_t> here(track.begin(), track.end());
+  auto next = marks.begin();
+  const auto write_marks = [&](auto&& is_due) {
+    for (; next != marks.end() && is_due(*next); ++next) {
+      if (here.contains(next->slice)) mark(*next);
+    }
+  };
+  for (const auto index : track) {
+    write_marks([begin = span_of(slices[index]).begin](const Mark& mark) { return mark.time < begin; });
+    slice(slices[index]);
+  }
+  write_marks([](const Mark&) { return true; });
+}
+
+void TraceWriter::finish() {
+  text_ += "\n]}\n";
+  flush();
+  out_.flush();
+  check_config(out_.good(), "timeline: the file could not be written to its end; is the disk full?");
+}
+
+void TraceWriter::process_metadata(const char* what, const std::string& value) {
+  event_of_process('M');
+  fmt::format_to(std::back_inserter(text_), ",\"name\":\"{}\",\"args\":{{{}}}}}", what, value);
+}
+
+void TraceWriter::track_metadata(const char* what, const std::string& value) {
+  event_of_track('M');
+  fmt::format_to(std::back_inserter(text_), ",\"name\":\"{}\",\"args\":{{{}}}}}", what, value);
+}
+
+void TraceWriter::slice(const Slice& slice) {
+  const auto span = span_of(slice);
+  event_of_track('X');
+  time("ts", span.begin);
+  time("dur", span.end - span.begin);
+  if (const auto* category = category_of(slice.kind)) fmt::format_to(std::back_inserter(text_), ",\"cat\":\"{}\"", category);
+  fmt::format_to(std::back_inserter(text_), ",\"name\":\"{}\"", escaped(slice.name));
+  std::string arguments;
+  if (slice.sequence >= 0) arguments += fmt::format(",\"call\":\"{} #{}\"", escaped(slice.group), slice.sequence);
+  if (slice.bytes != 0) arguments += fmt::format(",\"bytes\":{}", slice.bytes);
+  if (slice.released_by >= 0) arguments += fmt::format(",\"late\":{}", slice.released_by);
+  if (!arguments.empty()) fmt::format_to(std::back_inserter(text_), ",\"args\":{{{}}}", arguments.substr(1));
+  text_ += "}";
+}
+
+// A head without "bp":"e" would stand on the slice that follows.
+void TraceWriter::mark(const Mark& mark) {
+  event_of_track(mark.is_tail ? 's' : 'f');
+  time("ts", mark.time);
+  fmt::format_to(std::back_inserter(text_), ",\"id\":{},\"name\":\"late\"{}}}", mark.id, mark.is_tail ? "" : ",\"bp\":\"e\"");
+}
+
+void TraceWriter::event_of_process(char phase) {
+  if (text_.size() > kFlushBytes) flush();
+  fmt::format_to(std::back_inserter(text_), "{}{{\"ph\":\"{}\",\"pid\":{}", is_first_ ? "" : ",", phase, process_);
+  is_first_ = false;
+}
+
+void TraceWriter::event_of_track(char phase) {
+  event_of_process(phase);
+  fmt::format_to(std::back_inserter(text_), ",\"tid\":{}", track_);
+}
+
+// Microseconds; decimals only where there are some.
+void TraceWriter::time(const char* key, Nanoseconds value) {
+  fmt::format_to(std::back_inserter(text_), ",\"{}\":{}", key, value / 1000);
+  if (value % 1000 == 0) return;
+  fmt::format_to(std::back_inserter(text_), ".{:03}", value % 1000);
+  text_.erase(text_.find_last_not_of('0') + 1);
+}
+
+const std::string& TraceWriter::escaped(const std::string& text) {
+  const auto [entry, is_new] = escaped_.try_emplace(text);
+  if (is_new) {
+    const auto quoted = nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    entry->second = quoted.substr(1, quoted.size() - 2);
+  }
+  return entry->second;
+}
+
+void TraceWriter::flush() {
+  out_ << text_;
+  text_.clear();
+}
+
+}  // namespace accel::sim::detail

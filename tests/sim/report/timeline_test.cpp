@@ -1,0 +1,222 @@
+#include "sim/report/timeline.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <sstream>
+
+#include "reference/core/errors.hpp"
+#include "tests/sim/report/trace_rules.hpp"
+#include "tests/support/property.hpp"
+
+namespace accel::sim {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::broken_rules;
+using testing::events_of;
+using testing::expect_property;
+using testing::pick;
+using testing::trace_text;
+
+// Rank 1 computes longer, so rank 0 waits for it; two buckets are in flight at once.
+Timeline two_ranks() {
+  Timeline timeline{.ranks = std::vector<RankTimeline>(2)};
+  timeline.ranks[0].virtual_clock = {
+      {.kind = SliceKind::kCompute, .name = "backward", .begin = 0, .end = 0.010},
+      {.kind = SliceKind::kWait, .name = "wait", .begin = 0.010, .end = 0.025, .group = "world", .sequence = 3, .released_by = 1},
+      {.kind = SliceKind::kCollective, .name = "all_reduce", .begin = 0.004, .end = 0.025, .group = "world", .sequence = 2, .bytes = 4096},
+      {.kind = SliceKind::kCollective, .name = "all_reduce", .begin = 0.009, .end = 0.030, .group = "world", .sequence = 3, .bytes = 512}};
+  timeline.ranks[1].virtual_clock = {{.kind = SliceKind::kCompute, .name = "backward", .begin = 0, .end = 0.025}};
+  return timeline;
+}
+
+std::vector<std::string> track_names(const std::string& text) {
+  std::vector<std::string> names;
+  for (const auto& event : events_of(text, "M")) {
+    if (event["name"] == "process_name" || event["name"] == "thread_name") names.push_back(event["args"]["name"]);
+  }
+  return names;
+}
+
+TEST(TimelineTest, RankHasATrackForWorkAndOneForWhatIsInFlight) {
+  const auto text = trace_text(two_ranks());
+  EXPECT_THAT(broken_rules(text), ElementsAre());
+  EXPECT_THAT(track_names(text), ElementsAre("virtual clock", "rank 0", "rank 0 collectives", "rank 0 collectives (2)", "rank 1"));
+}
+
+TEST(TimelineTest, EachClockIsAProcess) {
+  auto timeline = two_ranks();
+  for (auto& rank : timeline.ranks) rank.wall_clock = rank.virtual_clock;
+  const auto text = trace_text(timeline);
+  EXPECT_THAT(broken_rules(text), ElementsAre());
+  EXPECT_THAT(track_names(text), ElementsAre("virtual clock", "rank 0", "rank 0 collectives", "rank 0 collectives (2)", "rank 1", "wall clock", "rank 0",
+                                             "rank 0 collectives", "rank 0 collectives (2)", "rank 1"));
+}
+
+TEST(TimelineTest, SliceSaysWhatItIs) {
+  const auto slices = events_of(trace_text(two_ranks()), "X");
+  ASSERT_EQ(slices.size(), 5u);
+  const auto& wait = slices[1];
+  EXPECT_EQ(wait["ts"], 10000);
+  EXPECT_EQ(wait["dur"], 15000);
+  EXPECT_EQ(wait["cat"], "wait");
+  EXPECT_EQ(wait["args"], nlohmann::json({{"call", "world #3"}, {"late", 1}}));
+  const auto& collective = slices[2];
+  EXPECT_EQ(collective["name"], "all_reduce");
+  EXPECT_EQ(collective["args"], nlohmann::json({{"call", "world #2"}, {"bytes", 4096}}));
+}
+
+TEST(TimelineTest, ArrowLeadsFromTheLateRanksWorkToTheWait) {
+  const auto text = trace_text(two_ranks());
+  const auto tails = events_of(text, "s"), heads = events_of(text, "f"), slices = events_of(text, "X");
+  ASSERT_EQ(tails.size(), 1u);
+  ASSERT_EQ(heads.size(), 1u);
+  EXPECT_EQ(tails[0]["tid"], slices[4]["tid"]);  // rank 1's backward
+  EXPECT_EQ(tails[0]["ts"], 24999.999);          // its last nanosecond
+  EXPECT_EQ(heads[0]["tid"], slices[1]["tid"]);  // rank 0's wait
+  EXPECT_EQ(heads[0]["ts"], 24999.999);
+}
+
+TEST(TimelineTest, NobodyToPointFromMeansNoArrow) {
+  auto timeline = two_ranks();
+  timeline.ranks[1].virtual_clock = {{.kind = SliceKind::kCompute, .name = "late", .begin = 0.5, .end = 0.6}};
+  timeline.ranks[0].virtual_clock[0] = {.kind = SliceKind::kWait, .name = "own", .begin = 0, .end = 0.01, .released_by = 0};
+  const auto text = trace_text(timeline);
+  EXPECT_THAT(broken_rules(text), ElementsAre());
+  EXPECT_TRUE(events_of(text, "s").empty());
+}
+
+TEST(TimelineTest, NanosecondsAreKept) {
+  Timeline timeline{.ranks = std::vector<RankTimeline>(1)};
+  timeline.ranks[0].virtual_clock = {{.name = "a", .begin = 123456.000000001, .end = 123456.000000051}, {.name = "b", .begin = 200000, .end = 200000.5}};
+  const auto text = trace_text(timeline);
+  EXPECT_THAT(text, HasSubstr(R"("ts":123456000000.001,"dur":0.05,)"));
+  EXPECT_THAT(text, HasSubstr(R"("ts":200000000000,"dur":500000,)"));
+}
+
+TEST(TimelineTest, NamesAreEscaped) {
+  const std::string name = "a \"quoted\"\\ name\n<b>\x01, \xc3\xa9, \xff";
+  Timeline timeline{.ranks = std::vector<RankTimeline>(1)};
+  timeline.ranks[0].virtual_clock = {{.name = name, .begin = 0, .end = 1, .group = name, .sequence = 0}};
+  const auto slices = events_of(trace_text(timeline), "X");
+  const auto expected = name.substr(0, name.size() - 1) + "\xef\xbf\xbd";  // a byte that is no UTF-8 is replaced
+  EXPECT_EQ(slices.at(0)["name"], expected);
+  EXPECT_EQ(slices.at(0)["args"]["call"], expected + " #0");
+}
+
+TEST(TimelineTest, NothingToDrawIsAnEmptyTrace) {
+  EXPECT_EQ(nlohmann::json::parse(trace_text({})), nlohmann::json({{"displayTimeUnit", "ms"}, {"traceEvents", nlohmann::json::array()}}));
+}
+
+TEST(TimelineTest, EveryImpossibleSliceIsNamedBeforeAnythingIsWritten) {
+  auto timeline = two_ranks();
+  timeline.ranks[0].virtual_clock[0].end = std::numeric_limits<double>::quiet_NaN();
+  timeline.ranks[0].virtual_clock[1].released_by = 2;
+  timeline.ranks[1].virtual_clock[0].begin = 0.5;
+  timeline.ranks[1].wall_clock = {{.name = "early", .begin = -1, .end = 0}};
+  std::ostringstream out;
+  try {
+    write_timeline(out, timeline);
+    FAIL() << "no error";
+  } catch (const ArgumentError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("4 slices cannot be drawn"));
+    EXPECT_THAT(error.what(), HasSubstr("virtual clock, rank 0, 'backward' from 0 to nan s, released by -1: its times are not finite"));
+    EXPECT_THAT(error.what(), HasSubstr("released by 2: released_by is no rank"));
+    EXPECT_THAT(error.what(), HasSubstr("rank 1, 'backward' from 0.5 to 0.025 s, released by -1: it ends before it begins"));
+    EXPECT_THAT(error.what(), HasSubstr("wall clock, rank 1, 'early'"));
+  }
+  EXPECT_EQ(out.str(), "");
+}
+
+TEST(TimelineTest, StreamThatTakesNoMoreIsAnError) {
+  std::ostringstream full;
+  full.setstate(std::ios::badbit);
+  EXPECT_THROW(write_timeline(full, two_ranks()), ConfigError);
+}
+
+// Times on a coarse grid, so that slices often touch, nest, overlap, are equal or empty.
+Timeline any_timeline() {
+  Timeline timeline{.ranks = std::vector<RankTimeline>(static_cast<std::size_t>(pick(1, 5)))};
+  for (auto& rank : timeline.ranks) {
+    for (auto* clock : {&rank.virtual_clock, &rank.wall_clock}) {
+      for (auto count = pick(0, 12); count > 0; --count) {
+        const auto begin = pick(0, 20), length = pick(0, 8);
+        clock->push_back({.kind = static_cast<SliceKind>(pick(0, 4)), .name = "slice", .begin = begin * 1e-9, .end = (begin + length) * 1e-9,
+                          .released_by = pick(-1, static_cast<int>(timeline.ranks.size()))});
+      }
+    }
+  }
+  return timeline;
+}
+
+TEST(TimelineTest, AnySlicesGiveAWellFormedTraceThatHoldsAllOfThem) {
+  expect_property(500, [] {
+    const auto timeline = any_timeline();
+    const auto text = trace_text(timeline);
+    RC_ASSERT(broken_rules(text) == std::vector<std::string>{});
+    std::size_t num_slices = 0;
+    for (const auto& rank : timeline.ranks) num_slices += rank.virtual_clock.size() + rank.wall_clock.size();
+    RC_ASSERT(events_of(text, "X").size() == num_slices);
+    RC_ASSERT(trace_text(timeline) == text);
+  });
+}
+
+// A training run: forward, backward, two buckets in flight, a wait that rank (step mod ranks) ends, the optimizer.
+Timeline long_run(int num_ranks, int num_steps) {
+  Timeline timeline{.ranks = std::vector<RankTimeline>(static_cast<std::size_t>(num_ranks))};
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    auto& clock = timeline.ranks[static_cast<std::size_t>(rank)].virtual_clock;
+    for (int step = 0; step < num_steps; ++step) {
+      const double start = step * 0.0912345678, late = start + 0.080123456, done = start + 0.0901234567 + rank * 1e-9;
+      const double forward = start + 0.0201234567 + rank * 1.7e-5, backward = step % num_ranks == rank ? late : start + 0.0601234567 + rank * 1.3e-5;
+      clock.push_back({.name = "forward", .begin = start, .end = forward});
+      clock.push_back({.name = "backward", .begin = forward, .end = backward});
+      clock.push_back({.kind = SliceKind::kCollective, .name = "all_reduce", .begin = forward + 0.01, .end = late, .group = "world", .sequence = 2 * step, .bytes = 1048576});
+      clock.push_back({.kind = SliceKind::kCollective, .name = "all_reduce", .begin = backward, .end = done, .group = "world", .sequence = 2 * step + 1, .bytes = 26214400});
+      clock.push_back({.kind = SliceKind::kWait, .name = "all_reduce", .begin = backward, .end = late, .group = "world", .sequence = 2 * step, .released_by = step % num_ranks});
+      clock.push_back({.name = "optimizer", .begin = done, .end = start + 0.0912});
+    }
+  }
+  return timeline;
+}
+
+TEST(TimelineTest, ThousandStepsOf64RanksAreUnder50MegabytesWithinSeconds) {
+  const auto timeline = long_run(64, 1000);
+  const auto started = std::chrono::steady_clock::now();
+  const auto text = trace_text(timeline);
+  const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+  RecordProperty("megabytes", std::to_string(static_cast<double>(text.size()) / 1e6));
+  RecordProperty("seconds", std::to_string(seconds));
+  EXPECT_LT(text.size(), 50'000'000u);
+  EXPECT_LT(seconds, 5);
+}
+
+// The judge itself: each of these breaks one rule.
+TEST(TraceRulesTest, BrokenTraceIsNoticed) {
+  const auto good = nlohmann::json::parse(trace_text(two_ranks()));
+  const auto broken_by = [&](const std::string& phase, auto&& change) {
+    auto trace = good;
+    auto& events = trace["traceEvents"];
+    const auto event = std::find_if(events.begin(), events.end(), [&](const auto& candidate) { return candidate["ph"] == phase; });
+    change(events, event);
+    return broken_rules(trace.dump());
+  };
+  EXPECT_THAT(broken_rules(good.dump()), ElementsAre());
+  EXPECT_THAT(broken_by("f", [](auto& events, auto event) { events.erase(event); }), ElementsAre(HasSubstr("not one tail and one head")));
+  EXPECT_THAT(broken_by("f", [](auto&, auto event) { event->erase("bp"); }), ElementsAre(HasSubstr("binds to the next slice")));
+  EXPECT_THAT(broken_by("s", [](auto&, auto event) { (*event)["ts"] = 25000; }), ::testing::Contains(HasSubstr("stands on no slice")));
+  EXPECT_THAT(broken_by("X", [](auto&, auto event) { (*event)["dur"] = 10001; }), ElementsAre(HasSubstr("does not lie within")));
+  EXPECT_THAT(broken_by("X", [](auto&, auto event) { (*event)["ts"] = 10001; }), ::testing::Contains(HasSubstr("earlier than the event before")));
+  EXPECT_THAT(broken_by("X", [](auto&, auto event) { (*event)["ts"] = nullptr; }), ::testing::Contains(HasSubstr("a time that is none")));
+  EXPECT_THAT(broken_by("M", [](auto& events, auto event) { events.erase(event); }), ::testing::Contains(HasSubstr("its process has no name")));
+}
+
+TEST(TimelineTest, LongRunIsWellFormed) { EXPECT_THAT(broken_rules(trace_text(long_run(8, 100))), ElementsAre()); }
+
+}  // namespace
+}  // namespace accel::sim

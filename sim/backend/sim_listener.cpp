@@ -11,6 +11,7 @@ namespace accel::sim {
 
 // A model that ran forward several times since the last update counts once.
 void SimListener::after_update() {
+  world_->reach(rank_, StepPoint::kUpdated);
   std::vector<std::shared_ptr<const NamedTensors>> models;
   models.swap(synchronized_);
   NamedTensors parameters;

@@ -76,7 +76,7 @@ SimulationReport rehearse(const SimulationOptions& options, const std::function<
     verify_interposition();
     do {
       Simulation simulation(options);
-      report = {};
+      report = {.strikes = std::move(report.strikes)};
       try {
         run_ranks(*simulation.world, [&](int rank) { run_rank(simulation, options, rank, body); });
       } catch (...) {

@@ -45,7 +45,8 @@ struct MeetingFaults {
 };
 
 /// Places of a training step at which a fault may strike between collectives.
-enum class StepPoint { kBackward, kUpdate };
+/// The backward pass of a micro-batch begins; the optimizer is about to step; it has.
+enum class StepPoint { kBackward, kUpdate, kUpdated };
 
 /// What goes wrong in a world. The world asks at each place where something can.
 ///

@@ -24,12 +24,17 @@ struct Span {
   Interval virtual_time, wall_time;
 };
 
-/// Where one rank's time went, on the clock that counts; written by its thread alone.
-struct RankTimes {
+/// Where time went, in seconds from the start.
+struct Elapsed {
   double compute = 0;
   double exposed_communication = 0;  // waited for data after all had arrived
   double straggler_wait = 0;         // waited for ranks that had not arrived
   double now = 0;                    // virtual seconds
+};
+
+/// One rank's time, on the clock that counts; written by its thread alone.
+struct RankTimes : Elapsed {
+  std::vector<Elapsed> updates;      // at the end of each optimizer step
   std::vector<Span> spans;           // if asked for
 };
 

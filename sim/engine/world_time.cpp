@@ -52,6 +52,10 @@ void World::reach(int rank, StepPoint point) {
   if (point == StepPoint::kBackward) ++ranks_[rank].step;
   end_compute(rank);
   throw_if_failed();
+  if (point == StepPoint::kUpdated) {
+    if (keeps_time()) ranks_[rank].times.updates.push_back(ranks_[rank].times);
+    return;
+  }
   if (options_.faults) options_.faults->at_point(*this, rank, point, ranks_[rank].step);
 }
 

@@ -1,0 +1,82 @@
+#include "sim/engine/explore.hpp"
+
+namespace accel::sim {
+namespace {
+
+constexpr std::int64_t kStepsMax = 1 << 20;
+
+// With fewer ranks the same seed is another order: a few more are tried.
+constexpr std::uint64_t kSeedsPerSize = 5;
+
+std::optional<Trial> failing_near(Trial trial, const std::string& signature, const RunTrial& run) {
+  for (std::uint64_t more = 0; more < kSeedsPerSize; ++more, ++trial.schedule.seed) {
+    if (run(trial) == signature) return trial;
+  }
+  return std::nullopt;
+}
+
+Trial with_fewest_ranks(const Trial& failing, const std::string& signature, const RunTrial& run) {
+  for (int num_ranks = 1; num_ranks < failing.num_ranks; ++num_ranks) {
+    auto smaller = failing;
+    smaller.num_ranks = num_ranks;
+    if (auto found = failing_near(smaller, signature, run)) return *found;
+  }
+  return failing;
+}
+
+Trial with_fewest_faults(Trial failing, const std::string& signature, const RunTrial& run) {
+  for (std::size_t fault = 0; fault < failing.faults.size();) {
+    auto without = failing;
+    without.faults.erase(without.faults.begin() + static_cast<std::ptrdiff_t>(fault));
+    if (auto found = failing_near(without, signature, run)) {
+      failing = *found;
+    } else {
+      ++fault;
+    }
+  }
+  return failing;
+}
+
+// Doubles until it goes wrong, then halves the range: what goes wrong after n steps does so after more.
+Trial with_fewest_steps(const Trial& failing, const std::string& signature, const RunTrial& run) {
+  auto shorter = failing;
+  const auto limit = failing.max_steps > 0 ? failing.max_steps : kStepsMax;
+  std::int64_t low = 0, high = 1;
+  for (;; low = high, high *= 2) {
+    if (high >= limit) {
+      high = limit;
+      break;
+    }
+    shorter.max_steps = high;
+    if (run(shorter) == signature) break;
+  }
+  while (high - low > 1) {
+    shorter.max_steps = low + (high - low) / 2;
+    (run(shorter) == signature ? high : low) = shorter.max_steps;
+  }
+  shorter.max_steps = high;
+  return run(shorter) == signature ? shorter : failing;
+}
+
+}  // namespace
+
+Trial shrink(Trial failing, const std::string& signature, const RunTrial& run) {
+  failing = with_fewest_ranks(failing, signature, run);
+  failing = with_fewest_faults(failing, signature, run);
+  return with_fewest_steps(failing, signature, run);
+}
+
+Exploration explore(const Trial& first, std::int64_t num_schedules, const RunTrial& run) {
+  Exploration exploration;
+  auto trial = first;
+  for (; exploration.num_schedules < num_schedules; ++trial.schedule.seed) {
+    exploration.signature = run(trial);
+    ++exploration.num_schedules;
+    if (exploration.signature.empty()) continue;
+    exploration.failure = shrink(trial, exploration.signature, run);
+    return exploration;
+  }
+  return exploration;
+}
+
+}  // namespace accel::sim

@@ -1,0 +1,191 @@
+#include "sim/programs/rehearsal.hpp"
+
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <mutex>
+#include <sstream>
+
+#include "reference/core/errors.hpp"
+#include "sim/faults/fault_file.hpp"
+#include "sim/faults/fault_injector.hpp"
+#include "sim/faults/fault_plan.hpp"
+#include "sim/faults/faulty_files.hpp"
+#include "sim/network/network.hpp"
+#include "sim/programs/diagnosis_json.hpp"
+#include "sim/programs/exit_code.hpp"
+#include "sim/programs/output_file.hpp"
+#include "sim/report/timeline.hpp"
+
+namespace accel::programs {
+namespace {
+
+// A model of the network behind the engine's question. Ranks on threads ask one at a time.
+class SharedNetwork {
+ public:
+  SharedNetwork(sim::Network network, int num_ranks, const std::vector<sim::Fault>& plan) : network_(std::move(network)) {
+    network_.set_ranks(num_ranks);
+    for (const auto& fault : plan) {
+      if (fault.kind == sim::FaultKind::kSlowLink) network_.scale_link(fault.link->from, fault.link->to, *fault.factor);
+    }
+  }
+
+  std::vector<double> finish_times(const sim::Group& group, const sim::Call& call, std::span<const double> ready) {
+    const std::lock_guard lock(mutex_);
+    const auto number = numbers_.emplace(group.name, numbers_.size()).first->second;
+    return network_.finish_times(number, {.op = call.op, .bytes = call.bytes, .element_bytes = call.element_bytes, .ranks = &group.ranks, .root = call.root}, ready);
+  }
+
+ private:
+  std::mutex mutex_;
+  sim::Network network_;
+  std::map<std::string, std::uint64_t> numbers_;
+};
+
+sim::SliceKind kind_of(sim::Span::Kind kind) {
+  switch (kind) {
+    case sim::Span::Kind::kCompute: return sim::SliceKind::kCompute;
+    case sim::Span::Kind::kCollective: return sim::SliceKind::kCollective;
+    case sim::Span::Kind::kWait: return sim::SliceKind::kWait;
+    case sim::Span::Kind::kFault: return sim::SliceKind::kFault;
+  }
+  throw InternalError("unknown kind of span");
+}
+
+// With costs from a table the virtual clock is exact, and the file the same run after run: no wall times in it.
+sim::Timeline timeline_of(const sim::SimulationReport& report, bool with_virtual, bool with_wall) {
+  sim::Timeline timeline;
+  for (const auto& rank : report.times) {
+    auto& own = timeline.ranks.emplace_back();
+    for (const auto& span : rank.spans) {
+      sim::Slice slice{.kind = kind_of(span.kind), .name = std::string(span.name), .group = span.group, .sequence = span.sequence, .bytes = span.bytes, .released_by = span.released_by};
+      const auto add = [&](std::vector<sim::Slice>& slices, const sim::Span::Interval& time) {
+        slice.begin = time.begin;
+        slice.end = std::max(time.begin, time.end);
+        if (slice.end > slice.begin) slices.push_back(slice);
+      };
+      if (with_virtual) add(own.virtual_clock, span.virtual_time);
+      if (with_wall) add(own.wall_clock, span.wall_time);
+    }
+  }
+  return timeline;
+}
+
+}  // namespace
+
+bool RehearsalOptions::is_plain() const {
+  return schedule == "parallel" && seed_schedule == 0 && event_log.empty() && faults.empty() && diagnosis.empty() && network.empty() && clock.empty() && timeline.empty() && report.empty();
+}
+
+std::vector<std::string> problems_of(const RehearsalOptions& options) {
+  std::vector<std::string> problems;
+  try {
+    sim::schedule_of(options.schedule);
+  } catch (const ConfigError& error) {
+    problems.push_back(fmt::format("--schedule: {}", error.what()));
+  }
+  if (!options.clock.empty() && options.clock != "wall" && options.clock != "virtual") problems.push_back(fmt::format("--clock: expected wall or virtual, got '{}'", options.clock));
+  if (options.clock == "virtual" && options.network.empty()) problems.emplace_back("--clock virtual: needs --network FILE, the costs by which it goes");
+  if (options.clock == "wall" && !options.network.empty()) problems.emplace_back("--clock wall: goes by no --network; leave one of them out");
+  for (const auto& [option, file] : {std::pair("--event-log", &options.event_log), {"--diagnosis", &options.diagnosis}, {"--timeline", &options.timeline}}) {
+    if (auto problem = problem_of_output(*file); !problem.empty()) problems.push_back(fmt::format("{}: {}", option, problem));
+  }
+  const std::filesystem::path report(options.report);
+  if (!options.report.empty() && std::filesystem::exists(report) && (!std::filesystem::is_directory(report) || access(report.c_str(), W_OK) != 0)) {
+    problems.push_back(fmt::format("--report: {} is not a folder that can be written to", options.report));
+  }
+  return problems;
+}
+
+Rehearsal::Rehearsal(const RehearsalOptions& options, int num_ranks)
+    : Rehearsal(options, num_ranks, options.faults.empty() ? std::vector<sim::Fault>{} : sim::read_faults(options.faults, num_ranks)) {}
+
+Rehearsal::Rehearsal(const RehearsalOptions& options, int num_ranks, std::vector<sim::Fault> plan)
+    : options_(options), num_ranks_(num_ranks), plan_(sim::plan_faults(std::move(plan), num_ranks)) {
+  if (options_.is_virtual()) SharedNetwork(sim::Network::load(options_.network), num_ranks_, plan_);  // throws for what cannot be
+}
+
+sim::SimulationOptions Rehearsal::simulation_options() const {
+  sim::SimulationOptions options{.num_ranks = num_ranks_};
+  options.schedule = {.kind = sim::schedule_of(options_.schedule), .seed = options_.seed_schedule};
+  options.logs_events = !options_.event_log.empty();
+  options.records_spans = !options_.timeline.empty();
+  if (!plan_.empty()) {
+    options.faults = std::make_shared<sim::FaultInjector>(plan_, sim::FaultInjectorOptions{.network_has_slow_links = options_.is_virtual()});
+    options.files = [plan = plan_](int rank) -> std::shared_ptr<Files> {
+      struct RankFiles {
+        PosixFiles disk;
+        sim::FaultyFiles files;
+        RankFiles(const std::vector<sim::Fault>& faults, int number) : files(disk, faults, number) {}
+      };
+      auto own = std::make_shared<RankFiles>(plan, rank);
+      return {own, &own->files};
+    };
+  }
+  if (options_.is_virtual()) {
+    auto network = sim::Network::load(options_.network);
+    const auto compute = network.compute();
+    if (compute.kind == sim::ComputeCosts::Kind::kTable) {
+      options.operator_seconds = [compute](std::string_view op, double flops, double bytes) { return compute.seconds_of(op, flops, bytes); };
+    } else {
+      options.cpu_factor = compute.cpu_time_factor;
+    }
+    options.finish_times = [shared = std::make_shared<SharedNetwork>(std::move(network), num_ranks_, plan_)](const sim::Group& group, const sim::Call& call, std::span<const double> ready) {
+      return shared->finish_times(group, call, ready);
+    };
+  }
+  return options;
+}
+
+sim::SimulationReport Rehearsal::run(std::chrono::milliseconds timeout, const std::function<void(RankContext&)>& body) const {
+  auto options = simulation_options();
+  options.timeout = timeout;
+  return sim::rehearse(options, body);
+}
+
+void Rehearsal::write(const sim::SimulationReport& report) const {
+  if (!options_.event_log.empty()) write_lines(options_.event_log, report.events);
+  if (!options_.diagnosis.empty()) write_lines(options_.diagnosis, {diagnosis_json(report)});
+  if (!options_.timeline.empty()) {
+    const bool is_exact = options_.is_virtual() && sim::Network::load(options_.network).compute().kind == sim::ComputeCosts::Kind::kTable;
+    std::ostringstream text;
+    sim::write_timeline(text, timeline_of(report, options_.is_virtual(), /*with_wall=*/!is_exact));
+    write_text(options_.timeline, text.str());
+  }
+}
+
+sim::RunReport Rehearsal::page(const sim::SimulationReport& report) const {
+  sim::RunReport page;
+  page.facts = {{"ranks", std::to_string(num_ranks_)}, {"schedule", options_.schedule}};
+  if (options_.schedule != "parallel") page.facts.emplace_back("schedule's seed", std::to_string(options_.seed_schedule));
+  if (!options_.faults.empty()) page.facts.emplace_back("faults", options_.faults);
+  page.facts.emplace_back("clock", options_.is_virtual() ? "virtual, " + options_.network : "wall");
+  page.ranks = predict(report.times).by_rank;
+  for (const auto& [op, volume] : report.volumes) page.volumes.push_back({op, volume.calls, volume.bytes, volume.seconds});
+  for (const auto& strike : report.strikes) page.faults.push_back(strike.text);
+  page.findings = report.findings;
+  if (report.diagnosis) page.diagnosis = report.diagnosis->text;
+  if (!options_.timeline.empty()) page.timeline_file = std::filesystem::absolute(options_.timeline).filename().string();
+  return page;
+}
+
+void write_page(const sim::RunReport& page, const std::string& folder) {
+  std::filesystem::create_directories(folder);
+  write_text((std::filesystem::path(folder) / "index.html").string(), sim::report_page(page));
+}
+
+int conclude(const sim::SimulationReport& report, const std::string& program) {
+  for (const auto& finding : report.findings) std::cerr << program << ": warning: " << finding << std::endl;
+  if (!report.error) return kSuccess;
+  try {
+    std::rethrow_exception(report.error);
+  } catch (const std::exception& error) {
+    std::cerr << program << ": " << (report.diagnosis ? report.diagnosis->text + "\n" : "") << error.what() << std::endl;
+    return exit_code_of(error);
+  }
+}
+
+}  // namespace accel::programs

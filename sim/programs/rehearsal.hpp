@@ -1,0 +1,78 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sim/backend/simulate.hpp"
+#include "sim/faults/fault.hpp"
+#include "sim/report/run_report.hpp"
+
+namespace accel::programs {
+
+/// How simulated ranks are run, as sim-run's options say it; a program of the user's own gets them in ACCEL_SIM. Empty: none.
+struct RehearsalOptions {
+  std::string schedule = "parallel";
+  std::uint64_t seed_schedule = 0;
+  std::string event_log;
+  std::string faults;
+  std::string diagnosis;
+  std::string network;
+  std::string clock;  // "wall", "virtual"; empty: virtual if there is a network
+  std::string timeline;
+  std::string report;  // a folder
+
+  [[nodiscard]] bool is_plain() const;
+  [[nodiscard]] bool is_virtual() const { return clock == "virtual" || (clock.empty() && !network.empty()); }
+};
+
+/// One line for each of them that cannot be, e.g. "--clock virtual: needs --network FILE".
+std::vector<std::string> problems_of(const RehearsalOptions& options);
+
+/// The mean optimizer step of the ranks in the middle of the run, on the clock that counts: the slowest and the fastest quarter
+/// of the steps (the first ones, evaluations between) are left out. In seconds; `efficiency`: compute over the whole step.
+struct Prediction {
+  int ranks = 0;
+  double step_seconds = 0, efficiency = 0;
+  sim::StepBreakdown mean;
+  std::vector<sim::StepBreakdown> by_rank;
+};
+Prediction predict(const std::vector<sim::RankTimes>& times);
+/// A table, a line for each; "" for none.
+std::string describe(const std::vector<Prediction>& predictions);
+
+/// Runs a program on simulated ranks as the options say, and writes what they ask for.
+///
+///     Rehearsal rehearsal(options, /*num_ranks=*/64);     // reads the files; ConfigError with all problems
+///     const auto report = rehearsal.run(timeout, body);
+///     rehearsal.write(report);                            // --event-log, --diagnosis, --timeline
+class Rehearsal {
+ public:
+  Rehearsal(const RehearsalOptions& options, int num_ranks);
+  /// The same with these faults in place of the file's.
+  Rehearsal(const RehearsalOptions& options, int num_ranks, std::vector<sim::Fault> plan);
+
+  sim::SimulationReport run(std::chrono::milliseconds timeout, const std::function<void(RankContext&)>& body) const;
+  void write(const sim::SimulationReport& report) const;
+  /// The part of the HTML page that every run has.
+  [[nodiscard]] sim::RunReport page(const sim::SimulationReport& report) const;
+  [[nodiscard]] const std::vector<sim::Fault>& plan() const { return plan_; }
+
+ private:
+  [[nodiscard]] sim::SimulationOptions simulation_options() const;
+
+  RehearsalOptions options_;
+  int num_ranks_;
+  std::vector<sim::Fault> plan_;
+};
+
+/// The page into the folder, which is made if it is not there.
+void write_page(const sim::RunReport& page, const std::string& folder);
+
+/// Warnings and errors to standard error, as `program: text`; then the exit code, 0 if the run ended well.
+int conclude(const sim::SimulationReport& report, const std::string& program);
+
+}  // namespace accel::programs

@@ -80,6 +80,7 @@ struct FaultRule {
   std::optional<double> seconds, factor, probability;
   bool every_rank = false;  // an absent rank means all of them; elsewhere, any
   [[nodiscard]] bool has(Parameter parameter) const { return (takes & parameter) != 0; }
+  [[nodiscard]] bool needs_two_ranks() const { return has(kLink) || has(kRanks); }
 };
 
 /// In the order of FaultKind.

@@ -17,6 +17,8 @@
 namespace accel::sim {
 namespace {
 
+using enum FaultRule::Parameter;
+
 const auto at_least_zero = [](const std::int64_t& value) { return value >= 0; };
 
 /// Which of these names it is.
@@ -116,11 +118,11 @@ class FaultReader {
   }
 
   void read_amounts(const FaultRule& rule, Fault& fault) {
-    const auto number = [&](Parameter parameter, const char* key, double least, double most, const char* expected) {
+    const auto number = [&](FaultRule::Parameter parameter, const char* key, double least, double most, const char* expected) {
       const auto is_meant = [=](const double& value) { return std::isfinite(value) && value >= least && value <= most; };
       return rule.has(parameter) ? reader_.optional<double>(key, is_meant, expected) : std::nullopt;
     };
-    const auto count = [&](Parameter parameter, const char* key) {
+    const auto count = [&](FaultRule::Parameter parameter, const char* key) {
       return rule.has(parameter) ? reader_.optional<std::int64_t>(key, at_least_zero, "0 or more") : std::nullopt;
     };
     fault.seconds = number(kSeconds, "seconds", 0, INFINITY, "a number of 0 or more");
@@ -190,8 +192,8 @@ std::string to_yaml(const std::vector<Fault>& faults) {
   if (!faults.empty()) out << YAML::Key << "seed" << YAML::Value << faults.front().seed;
   out << YAML::Key << "faults" << YAML::Value << YAML::BeginSeq;
   for (std::size_t place = 0; place < faults.size(); ++place) {
-    check_argument(faults[place].seed == faults.front().seed, "fault {}: expected the seed of those before, {}, got {}; a file has one seed",
-                   place, faults.front().seed, faults[place].seed);
+    const auto seed = faults[place].seed, expected = faults.front().seed;
+    check_argument(seed == expected, "fault {}: expected the seed of those before, {}, got {}; a file has one", place, expected, seed);
     write_fault(out, faults[place], place);
   }
   out << YAML::EndSeq << YAML::EndMap;

@@ -9,9 +9,11 @@
 namespace accel::sim {
 namespace {
 
-constexpr std::int64_t kLastDrawn = 8;          // steps and collectives that every run of 12 steps has
-constexpr std::int64_t kBitsMax = 1LL << 32;    // half a GiB of payload
-constexpr std::int64_t kAfterBytesMax = 4096;   // less than the smallest checkpoint
+using enum FaultRule::Parameter;
+
+constexpr std::int64_t kLastDrawn = 8;         // steps and collectives that every run of 12 steps has
+constexpr std::int64_t kBitsMax = 1LL << 32;   // half a GiB of payload
+constexpr std::int64_t kAfterBytesMax = 4096;  // less than the state of one random generator, which every rank saves
 
 // What a draw decides. The numbers are part of what a seed means: never change one.
 enum class Site : std::uint32_t {

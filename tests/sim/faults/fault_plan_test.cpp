@@ -13,6 +13,8 @@
 namespace accel::sim {
 namespace {
 
+using enum FaultRule::Parameter;
+
 using ::testing::ElementsAre;
 
 // All kinds, with nothing given but the seed.

@@ -44,7 +44,7 @@ YAML::Node parse_yaml(const std::string& text, const std::string& file, YamlProb
   YAML::Node root;
   try {
     root = YAML::Load(text);
-  } catch (const YAML::ParserException& error) {
+  } catch (const YAML::Exception& error) {
     throw ConfigError(fmt::format("{}:{}: not YAML: {}", file, error.mark.line + 1, error.msg));
   }
   if (!root.IsDefined() || root.IsNull()) return YAML::Node(YAML::NodeType::Map);

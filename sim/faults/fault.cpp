@@ -6,6 +6,8 @@
 namespace accel::sim {
 namespace {
 
+using enum FaultRule::Parameter;
+
 constexpr unsigned kWhen = kStep | kCollective;
 constexpr auto kAtStep = When::Unit::kStep;
 constexpr auto kAtCollective = When::Unit::kCollective;

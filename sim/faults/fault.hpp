@@ -65,21 +65,21 @@ struct Fault {
   bool operator==(const Fault&) const = default;
 };
 
-/// Parameters of a fault file, as a set of bits.
-enum Parameter : unsigned {
-  kRank = 1u << 0, kLink = 1u << 1, kRanks = 1u << 2, kStep = 1u << 3, kCollective = 1u << 4, kSeconds = 1u << 5, kFactor = 1u << 6,
-  kProbability = 1u << 7, kBit = 1u << 8, kBytes = 1u << 9, kAfterBytes = 1u << 10, kFile = 1u << 11, kWhat = 1u << 12, kValue = 1u << 13,
-  kOneWay = 1u << 14, kAway = 1u << 15,
-};
-
 /// One kind: its name, what it takes, and what is meant where the file says nothing.
 struct FaultRule {
+  enum Parameter : unsigned {  // of a fault file; kStep and kCollective: of its `when`
+    kRank = 1u << 0, kLink = 1u << 1, kRanks = 1u << 2, kStep = 1u << 3, kCollective = 1u << 4, kSeconds = 1u << 5,
+    kFactor = 1u << 6, kProbability = 1u << 7, kBit = 1u << 8, kBytes = 1u << 9, kAfterBytes = 1u << 10, kFile = 1u << 11,
+    kWhat = 1u << 12, kValue = 1u << 13, kOneWay = 1u << 14, kAway = 1u << 15,
+  };
+
   std::string_view name;
-  unsigned takes = 0;
+  unsigned takes = 0;  // a set of parameters
   std::optional<When::Unit> drawn;  // the unit of a `when` that is not given
   std::optional<double> seconds, factor, probability;
   bool every_rank = false;  // an absent rank means all of them; elsewhere, any
   [[nodiscard]] bool has(Parameter parameter) const { return (takes & parameter) != 0; }
+  [[nodiscard]] bool needs_two_ranks() const { return has(kLink) || has(kRanks); }
 };
 
 /// In the order of FaultKind.

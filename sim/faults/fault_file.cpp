@@ -17,6 +17,8 @@
 namespace accel::sim {
 namespace {
 
+using enum FaultRule::Parameter;
+
 const auto at_least_zero = [](const std::int64_t& value) { return value >= 0; };
 
 /// Which of these names it is.
@@ -47,7 +49,8 @@ class FaultReader {
     read_place(rule, fault);
     if (rule.has(kStep)) fault.when = read_when(rule);
     read_amounts(rule, fault);
-    const auto stream = reader_.optional<std::int64_t>("stream", [](const std::int64_t& n) { return n >= 0 && n <= UINT32_MAX; }, "a number of 0..4294967295");
+    const auto is_stream = [](const std::int64_t& number) { return number >= 0 && number <= UINT32_MAX; };
+    const auto stream = reader_.optional<std::int64_t>("stream", is_stream, "a number of 0..4294967295");
     fault.stream = static_cast<std::uint32_t>(stream.value_or(place));
     reader_.finish_keys();
     return fault;
@@ -62,7 +65,9 @@ class FaultReader {
   }
 
   void read_place(const FaultRule& rule, Fault& fault) {
-    if (num_ranks_ < 2 && (rule.has(kLink) || rule.has(kRanks))) reader_.problem("kind", fmt::format("{} needs two ranks; the run has {}", rule.name, num_ranks_));
+    if (rule.needs_two_ranks() && num_ranks_ < 2) {
+      reader_.problem("kind", fmt::format("{} needs two ranks; the run has {}", rule.name, num_ranks_));
+    }
     if (rule.has(kRank)) fault.rank = read_rank();
     if (rule.has(kLink)) fault.link = read_link();
     if (rule.has(kRanks)) fault.ranks = read_side();
@@ -80,7 +85,9 @@ class FaultReader {
 
   std::optional<Link> read_link() {
     using Ranks = std::vector<int>;
-    const auto is_link = [&](const Ranks& ends) { return ends.size() == 2 && ends[0] != ends[1] && is_rank(ends[0]) && is_rank(ends[1]); };
+    const auto is_link = [&](const Ranks& ends) {
+      return ends.size() == 2 && ends[0] != ends[1] && is_rank(ends[0]) && is_rank(ends[1]);
+    };
     const auto ends = reader_.optional<Ranks>("link", is_link, fmt::format("[from, to], two ranks of 0..{}", num_ranks_ - 1));
     return ends ? std::optional(Link{(*ends)[0], (*ends)[1]}) : std::nullopt;
   }
@@ -88,31 +95,34 @@ class FaultReader {
   std::optional<std::vector<int>> read_side() {
     const auto is_side = [&](const std::vector<int>& ranks) {
       const std::set<int> side(ranks.begin(), ranks.end());
-      return !ranks.empty() && side.size() == ranks.size() && std::ssize(side) < num_ranks_ && std::all_of(side.begin(), side.end(), [&](int rank) { return is_rank(rank); });
+      const bool are_ranks = !side.empty() && is_rank(*side.begin()) && is_rank(*side.rbegin());
+      return are_ranks && side.size() == ranks.size() && std::ssize(side) < num_ranks_;
     };
-    auto ranks = reader_.optional<std::vector<int>>("ranks", is_side, fmt::format("some of the ranks 0..{}, not all, each once", num_ranks_ - 1));
+    const auto expected = fmt::format("some of the ranks 0..{}, not all, each once", num_ranks_ - 1);
+    auto ranks = reader_.optional<std::vector<int>>("ranks", is_side, expected);
     if (ranks) std::sort(ranks->begin(), ranks->end());
     return ranks;
   }
 
   std::optional<When> read_when(const FaultRule& rule) {
     auto reader = reader_.mapping("when");
-    const auto step = reader.optional<std::int64_t>("step", at_least_zero, "0 or more");
-    const auto collective = rule.has(kCollective) ? reader.optional<std::int64_t>("collective", at_least_zero, "0 or more") : std::nullopt;
-    const auto units = rule.has(kCollective) ? "{step: N} or {collective: N}" : "{step: N}";
+    const auto read = [&](const char* unit) { return reader.optional<std::int64_t>(unit, at_least_zero, "0 or more"); };
+    const auto step = read("step");
+    const auto collective = rule.has(kCollective) ? read("collective") : std::nullopt;
     const int given = int(reader.has("step")) + int(rule.has(kCollective) && reader.has("collective"));
-    if (given != 1 && reader_.has("when")) reader_.problem("when", fmt::format("expected {}", units));
+    const auto* expected = rule.has(kCollective) ? "expected {step: N} or {collective: N}" : "expected {step: N}";
+    if (reader_.has("when") && given != 1) reader_.problem("when", expected);
     reader.finish_keys();
     if (step) return When{When::Unit::kStep, *step};
     return collective ? std::optional(When{When::Unit::kCollective, *collective}) : std::nullopt;
   }
 
   void read_amounts(const FaultRule& rule, Fault& fault) {
-    const auto number = [&](Parameter parameter, const char* key, double least, double most, const char* expected) -> std::optional<double> {
-      if (!rule.has(parameter)) return std::nullopt;
-      return reader_.optional<double>(key, [=](const double& value) { return std::isfinite(value) && value >= least && value <= most; }, expected);
+    const auto number = [&](FaultRule::Parameter parameter, const char* key, double least, double most, const char* expected) {
+      const auto is_meant = [=](const double& value) { return std::isfinite(value) && value >= least && value <= most; };
+      return rule.has(parameter) ? reader_.optional<double>(key, is_meant, expected) : std::nullopt;
     };
-    const auto count = [&](Parameter parameter, const char* key) {
+    const auto count = [&](FaultRule::Parameter parameter, const char* key) {
       return rule.has(parameter) ? reader_.optional<std::int64_t>(key, at_least_zero, "0 or more") : std::nullopt;
     };
     fault.seconds = number(kSeconds, "seconds", 0, INFINITY, "a number of 0 or more");
@@ -125,7 +135,7 @@ class FaultReader {
     if (rule.has(kWhat)) fault.what = read_name<WrongCall>(reader_, "what", kWrongCalls);
     if (rule.has(kValue)) fault.value = read_name<BadValue>(reader_, "value", kBadValues);
     if (rule.has(kAway)) fault.away = reader_.optional<bool>("away").value_or(false);
-    if (fault.away && fault.seconds) reader_.problem("seconds", "a store that is away takes no time; expected seconds or away: true, not both");
+    if (fault.away && fault.seconds) reader_.problem("seconds", "a store that is away takes no time; expected one of seconds and away");
   }
 
   YamlReader& reader_;
@@ -159,10 +169,12 @@ std::vector<Fault> parse_faults(const std::string& text, const std::string& file
   std::map<std::uint32_t, std::size_t> places;  // of streams
   auto entries = reader.required_mappings("faults");
   for (std::size_t place = 0; place < entries.size(); ++place) {
-    const auto fault = FaultReader(entries[place], num_ranks).read(static_cast<std::uint64_t>(seed), static_cast<std::uint32_t>(place));
+    FaultReader entry(entries[place], num_ranks);
+    const auto fault = entry.read(static_cast<std::uint64_t>(seed), static_cast<std::uint32_t>(place));
     if (!fault) continue;
     const auto [earlier, is_new] = places.emplace(fault->stream, place);
-    if (!is_new) entries[place].problem("stream", fmt::format("{} is already that of faults[{}], and equal streams draw alike; expected another", fault->stream, earlier->second));
+    const auto problem = fmt::format("{} is that of faults[{}] too; expected another", fault->stream, earlier->second);
+    if (!is_new) entries[place].problem("stream", problem);
     faults.push_back(*fault);
   }
   reader.finish_keys();
@@ -170,7 +182,9 @@ std::vector<Fault> parse_faults(const std::string& text, const std::string& file
   return faults;
 }
 
-std::vector<Fault> read_faults(const std::string& file, int num_ranks) { return parse_faults(read_text(file), file, num_ranks); }
+std::vector<Fault> read_faults(const std::string& file, int num_ranks) {
+  return parse_faults(read_text(file), file, num_ranks);
+}
 
 std::string to_yaml(const std::vector<Fault>& faults) {
   YAML::Emitter out;
@@ -178,8 +192,8 @@ std::string to_yaml(const std::vector<Fault>& faults) {
   if (!faults.empty()) out << YAML::Key << "seed" << YAML::Value << faults.front().seed;
   out << YAML::Key << "faults" << YAML::Value << YAML::BeginSeq;
   for (std::size_t place = 0; place < faults.size(); ++place) {
-    check_argument(faults[place].seed == faults.front().seed, "fault {}: seed {}, expected that of the faults before, {}; a file has one seed",
-                   place, faults[place].seed, faults.front().seed);
+    const auto seed = faults[place].seed, expected = faults.front().seed;
+    check_argument(seed == expected, "fault {}: expected the seed of those before, {}, got {}; a file has one", place, expected, seed);
     write_fault(out, faults[place], place);
   }
   out << YAML::EndSeq << YAML::EndMap;

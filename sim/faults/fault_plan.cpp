@@ -9,12 +9,16 @@
 namespace accel::sim {
 namespace {
 
-constexpr std::int64_t kLastDrawn = 8;          // steps and collectives that every run of 12 steps has
-constexpr std::int64_t kBitsMax = 1LL << 32;    // half a GiB of payload
-constexpr std::int64_t kAfterBytesMax = 4096;   // less than the smallest checkpoint
+using enum FaultRule::Parameter;
+
+constexpr std::int64_t kLastDrawn = 8;         // steps and collectives that every run of 12 steps has
+constexpr std::int64_t kBitsMax = 1LL << 32;   // half a GiB of payload
+constexpr std::int64_t kAfterBytesMax = 4096;  // less than the state of one random generator, which every rank saves
 
 // What a draw decides. The numbers are part of what a seed means: never change one.
-enum class Site : std::uint32_t { kRank = 0, kLink = 1, kWhen = 2, kSideSize = 3, kSide = 4, kBit = 5, kAfterBytes = 6, kWhat = 7, kStrikes = 8, kJitter = 9, kBytes = 10 };
+enum class Site : std::uint32_t {
+  kRank = 0, kLink = 1, kWhen = 2, kSideSize = 3, kSide = 4, kBit = 5, kAfterBytes = 6, kWhat = 7, kStrikes = 8, kJitter = 9, kBytes = 10,
+};
 
 std::uint64_t draw(const Fault& fault, Site site, std::uint64_t hit = 0, int rank = 0) {
   const auto low = [](std::uint64_t value) { return static_cast<std::uint32_t>(value); };
@@ -35,11 +39,12 @@ double fraction(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0
 std::vector<int> draw_side(const Fault& fault, int num_ranks) {
   std::vector<int> ranks(static_cast<std::size_t>(num_ranks));
   std::iota(ranks.begin(), ranks.end(), 0);
-  const auto size = 1 + below(num_ranks / 2, draw(fault, Site::kSideSize));
-  for (std::int64_t i = 0; i < size; ++i) {
-    std::swap(ranks[static_cast<std::size_t>(i)], ranks[static_cast<std::size_t>(i + below(num_ranks - i, draw(fault, Site::kSide, static_cast<std::uint64_t>(i))))]);
+  const auto end = ranks.begin() + 1 + below(num_ranks / 2, draw(fault, Site::kSideSize));
+  for (auto place = ranks.begin(); place != end; ++place) {
+    const auto number = static_cast<std::uint64_t>(place - ranks.begin());
+    std::iter_swap(place, place + below(ranks.end() - place, draw(fault, Site::kSide, number)));
   }
-  ranks.resize(static_cast<std::size_t>(size));
+  ranks.erase(end, ranks.end());
   std::sort(ranks.begin(), ranks.end());
   return ranks;
 }
@@ -51,7 +56,7 @@ void fill(std::optional<T>& value, const std::optional<T>& usual) {
 
 void plan_place(Fault& fault, int num_ranks) {
   const auto& rule = rule_of(fault.kind);
-  check_argument(num_ranks >= 2 || !(rule.has(kLink) || rule.has(kRanks)), "{}: needs two ranks, the run has {}", rule.name, num_ranks);
+  check_argument(num_ranks >= 2 || !rule.needs_two_ranks(), "{} needs two ranks; the run has {}", rule.name, num_ranks);
   const bool is_open = fault.rank ? *fault.rank == kAnyRank : !rule.every_rank;
   if (rule.has(kRank) && is_open) fault.rank = static_cast<int>(below(num_ranks, draw(fault, Site::kRank)));
   if (rule.has(kLink) && !fault.link) {

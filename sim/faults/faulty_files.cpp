@@ -9,7 +9,8 @@ namespace accel::sim {
 
 class FaultyFiles::File final : public WritableFile {
  public:
-  File(FaultyFiles& files, const std::string& path) : files_(files), path_(path), fault_(files.tearing(path)), file_(files.living().create(path)) {}
+  File(FaultyFiles& files, const std::string& path)
+      : files_(files), path_(path), fault_(files.tearing(path)), file_(files.living().create(path)) {}
 
   void append(std::string_view bytes) override {
     files_.living();
@@ -74,7 +75,8 @@ Files& FaultyFiles::living() {
 }
 
 const Fault* FaultyFiles::tearing(const std::string& path) const {
-  const auto fault = std::find_if(torn_writes_.begin(), torn_writes_.end(), [&](const Fault& torn) { return path.find(torn.file.value_or("")) != std::string::npos; });
+  const auto is_meant = [&](const Fault& torn) { return path.find(torn.file.value_or("")) != std::string::npos; };
+  const auto fault = std::find_if(torn_writes_.begin(), torn_writes_.end(), is_meant);
   return fault == torn_writes_.end() ? nullptr : &*fault;
 }
 

@@ -27,6 +27,7 @@ inline std::vector<int> any_side(int num_ranks) {
 
 inline sim::Fault any_fault(int num_ranks) {
   using namespace sim;
+  using enum sim::FaultRule::Parameter;
   const auto any_number = [] { return pick<std::int64_t>(0, 1LL << 40); };
   const auto any_real = [] { return static_cast<double>(pick<std::int64_t>(1, 1LL << 40)) / static_cast<double>(pick<std::int64_t>(1, 1000)); };
   Fault fault{.kind = static_cast<FaultKind>(pick(0, static_cast<int>(fault_rules().size())))};

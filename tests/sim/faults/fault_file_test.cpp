@@ -7,6 +7,7 @@
 #include "reference/core/errors.hpp"
 #include "sim/faults/fault_plan.hpp"
 #include "tests/sim/faults/any_faults.hpp"
+#include "tests/support/damage.hpp"
 #include "tests/support/property.hpp"
 
 namespace accel::sim {
@@ -151,7 +152,7 @@ TEST(FaultFileTest, ImpossibleAmountsAreRefused) {
 
 TEST(FaultFileTest, TwoFaultsOfOneStreamAreRefused) {
   EXPECT_THAT(problems_of("faults:\n  - {kind: rank_hang, stream: 1}\n  - {kind: jitter}\n"),
-              HasSubstr("faults.yaml:3: faults[1].stream: 1 is already that of faults[0]"));
+              HasSubstr("faults.yaml:3: faults[1].stream: 1 is that of faults[0] too"));
   EXPECT_EQ(problems_of("faults:\n  - {kind: rank_hang, stream: 1}\n  - {kind: jitter, stream: 0}\n"), "");
 }
 
@@ -164,6 +165,18 @@ TEST(FaultFileTest, AFileReadsBackAsItWasWritten) {
     RC_LOG() << text;
     RC_ASSERT(parse(text, num_ranks) == faults);
   });
+}
+
+TEST(FaultFileTest, ADamagedFileIsReadOrRefusedByItsName) {
+  int num_read = 0, num_refused = 0;
+  testing::expect_property(3000, [&] {
+    auto text = to_yaml(plan_faults(testing::any_faults(8), 8));
+    for (int i = 0, count = testing::pick(1, 4); i < count && !text.empty(); ++i) text = testing::damaged(text);
+    RC_LOG() << text;
+    ++(testing::read_or_refuse("faults.yaml", [&] { parse(text); }) ? num_read : num_refused);
+  });
+  EXPECT_GT(num_read, 10);
+  EXPECT_GT(num_refused, 100);
 }
 
 TEST(FaultFileTest, AFaultThatMovesInTheListKeepsItsStream) {

@@ -13,6 +13,8 @@
 namespace accel::sim {
 namespace {
 
+using enum FaultRule::Parameter;
+
 using ::testing::ElementsAre;
 
 // All kinds, with nothing given but the seed.
@@ -94,7 +96,8 @@ TEST(FaultPlanTest, WhatIsGivenStays) {
 
 TEST(FaultPlanTest, EqualSeedsGiveEqualPlansAndOthersOthers) {
   std::set<std::string> plans;
-  for (std::uint64_t seed = 0; seed < 100; ++seed) {
+  for (std::uint64_t number = 0; number < 100; ++number) {
+    const auto seed = number % 2 == 0 ? number : number << 32;
     const auto plan = plan_faults(bare_faults(seed), 8);
     EXPECT_EQ(plan, plan_faults(bare_faults(seed), 8));
     std::string text;

@@ -21,6 +21,9 @@ struct FaultStrike {
   std::vector<int> ranks;  // on which
   std::string text;        // "rank_pause on rank 3 at step 5"
   bool may_stop = true;    // a run that fails after it has failed because of it
+  std::optional<Call> call = std::nullopt;  // the collective in which it struck
+  std::string group = {};
+  std::uint64_t sequence = 0;
 };
 
 /// Thrown on a rank on which an injected fault strikes.

@@ -103,7 +103,7 @@ void World::describe_absence(const Meeting& meeting, Diagnosis& diagnosis) {
     diagnosis.text += fmt::format("\n  ranks came from different lines first at #{} of group {}:", apart->sequence, group.name);
     for (const auto& side : apart->sides) diagnosis.text += fmt::format("\n    {}: {}{}", describe_ranks(side.ranks), side.call, at(side.where));
     diagnosis.first_difference = std::move(apart);
-  } else {
+  } else if (!missing.empty()) {
     diagnosis.first_difference = {.group = group.name, .sequence = meeting.sequence_, .sides = {{arrived, describe(*call), describe(call->where)}}};
     for (const auto& [place, ranks] : places) diagnosis.first_difference->sides.push_back({ranks, place, ""});
   }
@@ -136,7 +136,6 @@ Diagnosis World::diagnose_hang() {
     describe_absence(*meeting, diagnosis);
     if (waiters < meetings.front().second) diagnosis.ranks = std::move(culprits);
   }
-  for (const int rank : hanging()) diagnosis.text += fmt::format("\n  rank {} {}", rank, whereabouts(rank));
   std::sort(diagnosis.ranks.begin(), diagnosis.ranks.end());
   diagnosis.ranks.erase(std::unique(diagnosis.ranks.begin(), diagnosis.ranks.end()), diagnosis.ranks.end());
   return diagnosis;

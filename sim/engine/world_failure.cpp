@@ -155,6 +155,13 @@ std::optional<Diagnosis> World::diagnosis() {
   diagnosis.kind = Diagnosis::Kind::kFault;
   diagnosis.fault = strike->name;
   diagnosis.ranks = strike->ranks;
+  if (diagnosis.op.empty() && strike->call) {
+    diagnosis.op = std::string(strike->call->op);
+    diagnosis.group = strike->group;
+    diagnosis.sequence = strike->sequence;
+    diagnosis.shapes = strike->call->shapes;
+    diagnosis.where = describe(strike->call->where);
+  }
   diagnosis.text = fmt::format("injected fault: {}{}{}", strike->text, diagnosis.text.empty() ? "" : "\n", diagnosis.text);
   return diagnosis;
 }

@@ -79,9 +79,16 @@ bool FaultInjector::is_due(const Fault& fault, World& world, int rank, const Gro
   return group.name == "world" && static_cast<std::int64_t>(sequence) >= fault.when->number;
 }
 
-bool FaultInjector::strike(std::size_t index, World& world, std::vector<int> ranks, bool may_stop) {
+bool FaultInjector::strike(std::size_t index, World& world, std::vector<int> ranks, bool may_stop, const Occasion& occasion) {
   if (states_[index].has_struck.exchange(true)) return false;
-  world.note({.name = std::string(rule_of(plan_[index].kind).name), .ranks = std::move(ranks), .text = describe(plan_[index]), .may_stop = may_stop});
+  std::sort(ranks.begin(), ranks.end());
+  FaultStrike strike{.name = std::string(rule_of(plan_[index].kind).name), .ranks = std::move(ranks), .text = describe(plan_[index]), .may_stop = may_stop};
+  if (occasion.call != nullptr) {
+    strike.call = *occasion.call;
+    strike.group = occasion.group->name;
+    strike.sequence = occasion.sequence;
+  }
+  world.note(std::move(strike));
   return true;
 }
 
@@ -102,28 +109,29 @@ void FaultInjector::before_call(World& world, int rank, const Group& group, std:
 
 void FaultInjector::befall_call(std::size_t index, World& world, int rank, const Group& group, std::uint64_t sequence, Call& call) {
   const auto& fault = plan_[index];
+  const Occasion occasion{&call, &group, sequence};
   switch (fault.kind) {
     case FaultKind::kRankCrashBeforeCollective:
-      if (strike(index, world, {rank})) crash(world, rank, "injected crash before a collective");
+      if (strike(index, world, {rank}, true, occasion)) crash(world, rank, "injected crash before a collective");
       break;
     case FaultKind::kRankRestart:
-      if (strike(index, world, {rank}, /*may_stop=*/false)) {
+      if (strike(index, world, {rank}, false, occasion)) {
         wants_restart_ = true;
         crash(world, rank, "injected crash, to be started again");
       }
       break;
     case FaultKind::kRankHang:
-      if (strike(index, world, {rank})) world.hang(rank);
+      if (strike(index, world, {rank}, true, occasion)) world.hang(rank);
       break;
     case FaultKind::kRankPause:
-      if (strike(index, world, {rank}, /*may_stop=*/false)) world.delay(rank, *fault.seconds, "rank_pause");
+      if (strike(index, world, {rank}, false, occasion)) world.delay(rank, *fault.seconds, "rank_pause");
       break;
     case FaultKind::kHookException:
-      if (world.phase(rank) == "backward" && strike(index, world, {rank})) throw InjectedFault("injected exception in a backward hook");
+      if (world.phase(rank) == "backward" && strike(index, world, {rank}, true, occasion)) throw InjectedFault("injected exception in a backward hook");
       break;
     case FaultKind::kWrongCall: {
       auto wrong = call;
-      if (make_wrong(wrong, *fault.what) && strike(index, world, {rank})) call = std::move(wrong);
+      if (make_wrong(wrong, *fault.what) && strike(index, world, {rank}, true, occasion)) call = std::move(wrong);
       break;
     }
     case FaultKind::kBitFlip:
@@ -145,6 +153,7 @@ MeetingFaults FaultInjector::on_meeting(World& world, const Group& group, std::u
 
 void FaultInjector::befall_meeting(std::size_t index, World& world, const Group& group, std::uint64_t sequence, const Call& call, MeetingFaults& faults) {
   const auto& fault = plan_[index];
+  const Occasion occasion{&call, &group, sequence};
   const int size = static_cast<int>(group.ranks.size());
   const bool is_marked = group.name == "world" && states_[index].sequence == static_cast<std::int64_t>(sequence);
   const int from = fault.link ? group.group_rank_of(fault.link->from) : -1, to = fault.link ? group.group_rank_of(fault.link->to) : -1;
@@ -155,38 +164,38 @@ void FaultInjector::befall_meeting(std::size_t index, World& world, const Group&
   };
   switch (fault.kind) {
     case FaultKind::kRankCrashDuringCollective:
-      if (is_marked && strike(index, world, {*fault.rank})) {
+      if (is_marked && strike(index, world, {*fault.rank}, true, occasion)) {
         faults.error = [rank = *fault.rank](int other) { return other == rank ? injected("injected crash during a collective") : connection_closed(rank); };
         world.disconnect({*fault.rank}, faults.error);
       }
       break;
     case FaultKind::kBitFlip:
-      if (is_marked && strike(index, world, {*fault.rank})) faults.corruptions.push_back({.member = group.group_rank_of(*fault.rank), .bit = *fault.bit});
+      if (is_marked && strike(index, world, {*fault.rank}, true, occasion)) faults.corruptions.push_back({.member = group.group_rank_of(*fault.rank), .bit = *fault.bit});
       break;
     case FaultKind::kNanGradient:
-      if (is_marked && strike(index, world, {*fault.rank}, /*may_stop=*/false)) {
+      if (is_marked && strike(index, world, {*fault.rank}, false, occasion)) {
         const double value = *fault.value == BadValue::kNan ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity();
         faults.corruptions.push_back({.member = group.group_rank_of(*fault.rank), .value = value});
       }
       break;
     case FaultKind::kMessageDelay:
       if (crosses_link && strikes(fault, fault.link->from, sequence)) {
-        strike(index, world, {fault.link->from, fault.link->to}, /*may_stop=*/false);
+        strike(index, world, {fault.link->from, fault.link->to}, false, occasion);
         delay(*fault.seconds);
       }
       break;
     case FaultKind::kSlowLink: {
       if (!crosses_link) break;
-      strike(index, world, {fault.link->from, fault.link->to}, /*may_stop=*/false);
+      strike(index, world, {fault.link->from, fault.link->to}, false, occasion);
       constexpr double kBytesPerSecond = 1e9;  // of a plain link, where no network is given
       if (!options_.network_has_slow_links) delay((*fault.factor - 1) * 2 * static_cast<double>(call.bytes) / kBytesPerSecond);
       break;
     }
     case FaultKind::kMessageLoss:
-      if (crosses_link && is_due(fault, world, fault.link->to, group, sequence) && strike(index, world, {fault.link->from, fault.link->to})) faults.is_lost = true;
+      if (crosses_link && is_due(fault, world, fault.link->to, group, sequence) && strike(index, world, {fault.link->from, fault.link->to}, true, occasion)) faults.is_lost = true;
       break;
     case FaultKind::kConnectionReset:
-      if (crosses_link && is_due(fault, world, fault.link->to, group, sequence) && strike(index, world, {fault.link->from, fault.link->to})) {
+      if (crosses_link && is_due(fault, world, fault.link->to, group, sequence) && strike(index, world, {fault.link->from, fault.link->to}, true, occasion)) {
         faults.error = [link = *fault.link](int rank) {
           if (rank != link.from && rank != link.to) return connection_closed(link.to);
           return std::make_exception_ptr(GlooError(fmt::format("Connection reset by peer [rank {}]", rank == link.from ? link.to : link.from)));
@@ -199,7 +208,7 @@ void FaultInjector::befall_meeting(std::size_t index, World& world, const Group&
       const auto inside = std::count_if(group.ranks.begin(), group.ranks.end(), [&](int rank) { return std::binary_search(side.begin(), side.end(), rank); });
       const bool spans = inside > 0 && inside < size;
       if (spans && (states_[index].has_struck || is_due(fault, world, group.ranks.front(), group, sequence))) {
-        strike(index, world, side);
+        strike(index, world, side, true, occasion);
         faults.is_lost = true;
       }
       break;
@@ -213,11 +222,11 @@ void FaultInjector::at_point(World& world, int rank, StepPoint point, std::int64
     const auto& fault = plan_[index];
     if (fault.rank && *fault.rank != rank && *fault.rank != kAnyRank) continue;
     if (fault.kind == FaultKind::kJitter && point == StepPoint::kBackward) {
-      strike(index, world, fault.rank ? std::vector<int>{*fault.rank} : std::vector<int>{}, /*may_stop=*/false);
+      strike(index, world, fault.rank ? std::vector<int>{*fault.rank} : std::vector<int>{}, false);
       world.delay(rank, jitter_seconds(fault, rank, static_cast<std::uint64_t>(step)), "jitter");
     }
     const bool is_due = !fault.when || step >= fault.when->number;
-    if (fault.kind == FaultKind::kRankCrashBeforeOptimizerStep && point == StepPoint::kUpdate && is_due && strike(index, world, {rank})) {
+    if (fault.kind == FaultKind::kRankCrashBeforeOptimizerStep && point == StepPoint::kUpdate && is_due && strike(index, world, {rank}, true)) {
       crash(world, rank, "injected crash before the optimizer's step");
     }
   }
@@ -234,9 +243,9 @@ double FaultInjector::lost_seconds(int rank, double computed_seconds) {
 void FaultInjector::on_rendezvous(World& world, int rank) {
   for (std::size_t index = 0; index < plan_.size(); ++index) {
     const auto& fault = plan_[index];
-    if (fault.kind == FaultKind::kSlowRank && fault.rank == rank) strike(index, world, {rank}, /*may_stop=*/false);
+    if (fault.kind == FaultKind::kSlowRank && fault.rank == rank) strike(index, world, {rank}, false);
     if (fault.kind != FaultKind::kStoreSlow || (fault.rank && *fault.rank != rank && *fault.rank != kAnyRank)) continue;
-    strike(index, world, {}, /*may_stop=*/fault.away);
+    strike(index, world, {}, fault.away);
     if (fault.away) {
       throw InjectedFault(fmt::format("The client socket has timed out after {}ms while trying to connect to the store", world.timeout().count()));
     }

@@ -47,9 +47,16 @@ class FaultInjector : public FaultModel {
     std::atomic<std::int64_t> sequence{-1};
   };
 
+  // The call at which a fault strikes, if it is one.
+  struct Occasion {
+    const Call* call = nullptr;
+    const Group* group = nullptr;
+    std::uint64_t sequence = 0;
+  };
+
   bool is_due(const Fault& fault, World& world, int rank, const Group& group, std::uint64_t sequence) const;
   // Whether this is the moment: the first time only.
-  bool strike(std::size_t index, World& world, std::vector<int> ranks, bool may_stop = true);
+  bool strike(std::size_t index, World& world, std::vector<int> ranks, bool may_stop, const Occasion& occasion = {});
   [[noreturn]] void crash(World& world, int rank, const std::string& how);
   void befall_call(std::size_t index, World& world, int rank, const Group& group, std::uint64_t sequence, Call& call);
   void befall_meeting(std::size_t index, World& world, const Group& group, std::uint64_t sequence, const Call& call, MeetingFaults& faults);

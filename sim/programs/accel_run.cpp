@@ -4,9 +4,9 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/run.hpp"
-#include "sim/backend/simulate.hpp"
 #include "sim/programs/exit_code.hpp"
 #include "sim/programs/real_rank.hpp"
+#include "sim/programs/rehearsal.hpp"
 #include "sim/programs/sim_request.hpp"
 
 namespace accel {
@@ -44,10 +44,19 @@ void keep_freed_memory() {
 #endif
 }
 
-int run_simulated(int num_ranks, const std::function<int()>& train) {
+// Standard output is the program's own; what the rehearsal has to say goes to standard error.
+int run_simulated(const SimRequest& request, const std::function<int()>& train) {
   keep_freed_memory();
-  sim::simulate({.num_ranks = num_ranks, .timeout = programs::collective_timeout()}, [&](RankContext&) { train(); });
-  return programs::kSuccess;
+  const programs::Rehearsal rehearsal(request.rehearsal, request.ranks);
+  const auto report = rehearsal.run(programs::collective_timeout(), [&](RankContext&) { train(); });
+  rehearsal.write(report);
+  if (request.rehearsal.is_virtual() && !report.error) std::cerr << programs::describe({programs::predict(report.times)});
+  if (!request.rehearsal.report.empty()) {
+    auto page = rehearsal.page(report);
+    page.title = fmt::format("a program on {} simulated ranks", request.ranks);
+    programs::write_page(page, request.rehearsal.report);
+  }
+  return programs::conclude(report, "error");
 }
 
 int run_requested(const SimRequest& request, const std::function<int()>& train) {
@@ -58,7 +67,7 @@ int run_requested(const SimRequest& request, const std::function<int()>& train) 
     if (code != 0) throw Error(fmt::format("train returned {}", code));
     return programs::kSuccess;
   };
-  return request.backend == "sim" ? run_simulated(request.ranks, checked_train) : run_real(request.backend, checked_train);
+  return request.backend == "sim" ? run_simulated(request, checked_train) : run_real(request.backend, checked_train);
 }
 
 }  // namespace

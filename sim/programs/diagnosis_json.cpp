@@ -53,7 +53,9 @@ std::string diagnosis_json(const sim::SimulationReport& report) {
   if (report.error) {
     diagnosis = report.diagnosis ? *report.diagnosis : rank_failure(report.error);
   } else {
-    diagnosis.text = fmt::format("{}", fmt::join(report.findings, "\n"));
+    auto lines = report.findings;
+    for (const auto& strike : report.strikes) lines.push_back("injected fault: " + strike.text + ", which did not stop the run");
+    diagnosis.text = fmt::format("{}", fmt::join(lines, "\n"));
   }
   const bool has_call = !diagnosis.op.empty();
   Json waiting = Json::array();

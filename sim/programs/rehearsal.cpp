@@ -1,7 +1,6 @@
 #include "sim/programs/rehearsal.hpp"
 
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -75,30 +74,6 @@ sim::Timeline timeline_of(const sim::SimulationReport& report, bool with_virtual
 }
 
 }  // namespace
-
-bool RehearsalOptions::is_plain() const {
-  return schedule == "parallel" && seed_schedule == 0 && event_log.empty() && faults.empty() && diagnosis.empty() && network.empty() && clock.empty() && timeline.empty() && report.empty();
-}
-
-std::vector<std::string> problems_of(const RehearsalOptions& options) {
-  std::vector<std::string> problems;
-  try {
-    sim::schedule_of(options.schedule);
-  } catch (const ConfigError& error) {
-    problems.push_back(fmt::format("--schedule: {}", error.what()));
-  }
-  if (!options.clock.empty() && options.clock != "wall" && options.clock != "virtual") problems.push_back(fmt::format("--clock: expected wall or virtual, got '{}'", options.clock));
-  if (options.clock == "virtual" && options.network.empty()) problems.emplace_back("--clock virtual: needs --network FILE, the costs by which it goes");
-  if (options.clock == "wall" && !options.network.empty()) problems.emplace_back("--clock wall: goes by no --network; leave one of them out");
-  for (const auto& [option, file] : {std::pair("--event-log", &options.event_log), {"--diagnosis", &options.diagnosis}, {"--timeline", &options.timeline}}) {
-    if (auto problem = problem_of_output(*file); !problem.empty()) problems.push_back(fmt::format("{}: {}", option, problem));
-  }
-  const std::filesystem::path report(options.report);
-  if (!options.report.empty() && std::filesystem::exists(report) && (!std::filesystem::is_directory(report) || access(report.c_str(), W_OK) != 0)) {
-    problems.push_back(fmt::format("--report: {} is not a folder that can be written to", options.report));
-  }
-  return problems;
-}
 
 Rehearsal::Rehearsal(const RehearsalOptions& options, int num_ranks)
     : Rehearsal(options, num_ranks, options.faults.empty() ? std::vector<sim::Fault>{} : sim::read_faults(options.faults, num_ranks)) {}
@@ -183,7 +158,10 @@ int conclude(const sim::SimulationReport& report, const std::string& program) {
   try {
     std::rethrow_exception(report.error);
   } catch (const std::exception& error) {
-    std::cerr << program << ": " << (report.diagnosis ? report.diagnosis->text + "\n" : "") << error.what() << std::endl;
+    const std::string message = error.what();
+    const auto text = report.diagnosis ? report.diagnosis->text : "";
+    const bool says_all = text.find(message.substr(message.find(": ") + 2)) != std::string::npos;  // every rank threw the diagnosis
+    std::cerr << program << ": " << (text.empty() || says_all ? "" : text + "\n") << (says_all ? text : message) << std::endl;
     return exit_code_of(error);
   }
 }

@@ -9,28 +9,10 @@
 
 #include "sim/backend/simulate.hpp"
 #include "sim/faults/fault.hpp"
+#include "sim/programs/rehearsal_options.hpp"
 #include "sim/report/run_report.hpp"
 
 namespace accel::programs {
-
-/// How simulated ranks are run, as sim-run's options say it; a program of the user's own gets them in ACCEL_SIM. Empty: none.
-struct RehearsalOptions {
-  std::string schedule = "parallel";
-  std::uint64_t seed_schedule = 0;
-  std::string event_log;
-  std::string faults;
-  std::string diagnosis;
-  std::string network;
-  std::string clock;  // "wall", "virtual"; empty: virtual if there is a network
-  std::string timeline;
-  std::string report;  // a folder
-
-  [[nodiscard]] bool is_plain() const;
-  [[nodiscard]] bool is_virtual() const { return clock == "virtual" || (clock.empty() && !network.empty()); }
-};
-
-/// One line for each of them that cannot be, e.g. "--clock virtual: needs --network FILE".
-std::vector<std::string> problems_of(const RehearsalOptions& options);
 
 /// The mean optimizer step of the ranks in the middle of the run, on the clock that counts: the slowest and the fastest quarter
 /// of the steps (the first ones, evaluations between) are left out. In seconds; `efficiency`: compute over the whole step.

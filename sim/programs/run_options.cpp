@@ -12,17 +12,34 @@
 namespace accel::programs {
 
 void add_run_options(CLI::App& app, RunOptions& options) {
-  app.add_option("--ranks", options.ranks, "Number of ranks")->capture_default_str();
+  app.add_option("--ranks", options.rank_counts, "Number of ranks; several, as in 8,16,32: a run for each")->delimiter(',')->allow_extra_args(false)->capture_default_str();
   app.add_option("--backend", options.backend, "sim (threads of one process), gloo or nccl (local processes)")
       ->check(CLI::IsMember(std::vector<std::string>(std::begin(kBackends), std::end(kBackends))))->capture_default_str();
   app.add_flag("--quiet", options.quiet, "No progress bar");
   app.add_option("--progress", options.progress, "auto (on a terminal), on or off")->check(CLI::IsMember({"auto", "on", "off"}))->capture_default_str();
+  auto& rehearsal = options.rehearsal;
+  app.add_option("--schedule", rehearsal.schedule, "Who runs when: parallel, or one rank at a time: round-robin, random, pct")->capture_default_str();
+  app.add_option("--seed-schedule", rehearsal.seed_schedule, "Decides a random or pct schedule")->capture_default_str();
+  app.add_option("--event-log", rehearsal.event_log, "Write every event, in order, to this file, as JSON lines");
+  app.add_option("--faults", rehearsal.faults, "Inject the faults of this file (YAML)");
+  app.add_option("--diagnosis", rehearsal.diagnosis, "Write how the run ended to this file, as JSON");
+  app.add_option("--network", rehearsal.network, "Costs of communication and compute (YAML); time is virtual then");
+  app.add_option("--clock", rehearsal.clock, "wall or virtual");
+  app.add_option("--timeline", rehearsal.timeline, "Write what every rank did when to this file, for Perfetto");
+  app.add_option("--report", rehearsal.report, "Write an HTML page about the run into this folder");
 }
 
 std::vector<std::string> problems_of(const RunOptions& options) {
   std::vector<std::string> problems;
   const int limit = options.backend == "sim" ? sim::World::kMaxRanks : launch::kMaxProcesses;
-  if (options.ranks < 1 || options.ranks > limit) problems.push_back(fmt::format("--ranks: {} ranks; expected 1 to {}", options.ranks, limit));
+  for (const int ranks : options.rank_counts) {
+    if (ranks < 1 || ranks > limit) problems.push_back(fmt::format("--ranks: {} ranks; expected 1 to {}", ranks, limit));
+  }
+  if (options.backend != "sim") {
+    if (options.rank_counts.size() > 1) problems.emplace_back("--ranks: one number of ranks on real backends; several are simulated");
+    for (const auto& option : given_options(options.rehearsal)) problems.push_back(fmt::format("{}: only the simulator has this option; leave --backend out", option));
+  }
+  for (auto& problem : problems_of(options.rehearsal)) problems.push_back(std::move(problem));
   if (options.backend == "nccl" && !nccl::is_available()) {
     problems.emplace_back("--backend nccl: this build has no CUDA, or this machine no GPU that CUDA sees; build with `./dev build gpu`, or use gloo or sim");
   }

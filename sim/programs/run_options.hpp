@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "sim/programs/rehearsal_options.hpp"
+
 namespace CLI {
 class App;
 }
@@ -11,10 +13,13 @@ namespace accel::programs {
 
 /// The options that sim-run takes whatever it runs.
 struct RunOptions {
-  int ranks = 4;
+  std::vector<int> rank_counts = {4};  // more than one: a run for each, one after the other
   std::string backend = "sim";
   bool quiet = false;
   std::string progress = "auto";
+  RehearsalOptions rehearsal;
+
+  [[nodiscard]] int ranks() const { return rank_counts.back(); }
 };
 
 /// Tells `app` of them. `options` takes the values when `app` parses.
@@ -24,7 +29,6 @@ void add_run_options(CLI::App& app, RunOptions& options);
 std::vector<std::string> problems_of(const RunOptions& options);
 
 /// Options of later stages: known, so that a message can say so.
-inline constexpr const char* kNotBuilt[] = {"--project-dir", "--save-every", "--resume", "--schedule", "--seed-schedule", "--event-log", "--faults",
-                                            "--diagnosis", "--network", "--clock", "--timeline", "--report"};
+inline constexpr const char* kNotBuilt[] = {"--project-dir", "--save-every", "--resume"};
 
 }  // namespace accel::programs

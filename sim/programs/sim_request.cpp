@@ -23,6 +23,7 @@ std::vector<std::string> impossible_values(const SimRequest& request) {
   if (std::find(std::begin(kBackends), std::end(kBackends), request.backend) == std::end(kBackends)) {
     problems.push_back(fmt::format("backend: expected {}, got '{}'", fmt::join(kBackends, ", "), request.backend));
   }
+  for (auto& problem : problems_of(request.rehearsal)) problems.push_back(std::move(problem));
   if (request.acknowledge.value_or(0) < 0) problems.push_back(fmt::format("acknowledge: expected 0 or more, got {}", *request.acknowledge));
   return problems;
 }
@@ -31,6 +32,13 @@ std::vector<std::string> impossible_values(const SimRequest& request) {
 
 std::string to_json(const SimRequest& request) {
   Json json{{"ranks", request.ranks}, {"backend", request.backend}};
+  const auto& rehearsal = request.rehearsal;
+  if (rehearsal.schedule != "parallel") json["schedule"] = rehearsal.schedule;
+  if (rehearsal.seed_schedule != 0) json["seed_schedule"] = rehearsal.seed_schedule;
+  for (const auto& [key, value] : {std::pair("event_log", &rehearsal.event_log), {"faults", &rehearsal.faults}, {"diagnosis", &rehearsal.diagnosis}, {"network", &rehearsal.network},
+                                   {"clock", &rehearsal.clock}, {"timeline", &rehearsal.timeline}, {"report", &rehearsal.report}}) {
+    if (!value->empty()) json[key] = *value;
+  }
   if (request.acknowledge) json["acknowledge"] = *request.acknowledge;
   return json.dump();
 }
@@ -43,6 +51,18 @@ SimRequest parse_sim_request(const std::string& text) {
   reader.read("ranks", request.ranks, JsonReader::kRequired);
   reader.read("backend", request.backend);
   reader.read("acknowledge", request.acknowledge);
+  auto& rehearsal = request.rehearsal;
+  std::int64_t seed_schedule = 0;
+  reader.read("schedule", rehearsal.schedule);
+  reader.read("seed_schedule", seed_schedule);
+  rehearsal.seed_schedule = static_cast<std::uint64_t>(seed_schedule);
+  reader.read("event_log", rehearsal.event_log);
+  reader.read("faults", rehearsal.faults);
+  reader.read("diagnosis", rehearsal.diagnosis);
+  reader.read("network", rehearsal.network);
+  reader.read("clock", rehearsal.clock);
+  reader.read("timeline", rehearsal.timeline);
+  reader.read("report", rehearsal.report);
   auto problems = reader.problems();
   for (auto& problem : impossible_values(request)) problems.push_back(std::move(problem));
   check_config(problems.empty(), "{}: {}", kSimRequestVariable, fmt::join(problems, "; "));

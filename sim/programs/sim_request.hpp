@@ -3,6 +3,8 @@
 #include <optional>
 #include <string>
 
+#include "sim/programs/rehearsal_options.hpp"
+
 namespace accel::programs {
 
 inline constexpr const char* kSimRequestVariable = "ACCEL_SIM";
@@ -15,6 +17,7 @@ inline constexpr const char* kBackends[] = {"sim", "gloo", "nccl"};
 struct SimRequest {
   int ranks = 1;  ///< required
   std::string backend = "sim";
+  RehearsalOptions rehearsal;      ///< each a key of its own, spelled as the option with "_" for "-"
   std::optional<int> acknowledge;  ///< the descriptor of a pipe on which somebody waits for `acknowledge`
 };
 

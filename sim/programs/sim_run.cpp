@@ -16,11 +16,12 @@
 #include "backends/launch/local_launch.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
-#include "sim/backend/simulate.hpp"
 #include "sim/programs/command_line.hpp"
 #include "sim/programs/exit_code.hpp"
+#include "sim/programs/output_file.hpp"
 #include "sim/programs/plan_command.hpp"
 #include "sim/programs/real_rank.hpp"
+#include "sim/programs/rehearsal.hpp"
 #include "sim/programs/run_options.hpp"
 #include "sim/programs/train_experiment.hpp"
 #include "sim/programs/user_program.hpp"
@@ -52,34 +53,30 @@ bool shows_progress(const Arguments& arguments) {
   return arguments.progress == "on" || isatty(STDERR_FILENO) != 0;
 }
 
-// A file that is there in full or not at all. What exists and is no file (a pipe, /dev/stdout) is written to: a rename
-// would put a file in its place.
-void write_file(const fs::path& path, const std::vector<std::string>& lines) {
-  const bool replaces = !fs::exists(path) || fs::is_regular_file(path);
-  const auto target = replaces ? fs::path(path.string() + ".tmp") : path;
-  {
-    std::ofstream out(target);
-    for (const auto& line : lines) out << line << '\n';
-    out.flush();
-    if (!out) {
-      std::error_code ignored;
-      if (replaces) fs::remove(target, ignored);
-      throw Error(fmt::format("{}: cannot be written", path.string()));
-    }
-  }
-  if (replaces) fs::rename(target, path);
-}
+// What a run on a number of ranks is predicted to be.
+struct Point {
+  Prediction prediction;
+  double samples_per_step = 0;
+};
 
-void check_writable(const std::string& path) {
-  if (path.empty()) return;
-  const auto folder = fs::path(path).has_parent_path() ? fs::path(path).parent_path() : fs::path(".");
-  check_config(fs::is_directory(folder), "--trace: {} is not a folder", folder.string());
-  check_config(access(folder.c_str(), W_OK) == 0 && !fs::is_directory(path), "--trace: {} cannot be written", path);
+sim::RunReport page_of(const Arguments& arguments, const Rehearsal& rehearsal, const sim::SimulationReport& report, const std::vector<RankResult>& results, const std::vector<Point>& points) {
+  auto page = rehearsal.page(report);
+  page.title = fmt::format("{} on {} simulated ranks", fs::path(arguments.experiment).stem().string(), results.size());
+  page.facts.emplace_back("experiment", arguments.experiment);
+  for (const auto& text : with_overrides(arguments)) page.facts.emplace_back("set", text);
+  page.losses = results.front().losses;
+  if (points.size() < 2) return page;
+  for (const auto& [prediction, samples] : points) {
+    const double step = prediction.step_seconds;
+    page.scaling.push_back({.ranks = prediction.ranks, .step_seconds = step, .efficiency = prediction.efficiency, .exposed_communication_seconds = prediction.mean.exposed_communication,
+                            .straggler_seconds = prediction.mean.straggler_wait, .samples_per_second = step > 0 ? samples / step : 0});
+  }
+  return page;
 }
 
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
-Json summary(const Arguments& arguments, const std::vector<RankResult>& results, std::int64_t peak_rss_bytes) {
+Json summary(const Arguments& arguments, int num_ranks, const std::vector<RankResult>& results, std::int64_t peak_rss_bytes) {
   const auto& first = results.front();
   std::int64_t samples = 0;
   double seconds = 0;
@@ -88,7 +85,7 @@ Json summary(const Arguments& arguments, const std::vector<RankResult>& results,
     seconds = std::max(seconds, result.seconds);
   }
   const bool evaluated = first.eval_samples > 0;
-  return {{"ranks", arguments.ranks},
+  return {{"ranks", num_ranks},
           {"backend", arguments.backend},
           {"steps", first.steps},
           {"samples", samples},
@@ -101,23 +98,42 @@ Json summary(const Arguments& arguments, const std::vector<RankResult>& results,
           {"peak_rss_bytes", peak_rss_bytes}};
 }
 
-void finish(const Arguments& arguments, const std::vector<RankResult>& results, std::int64_t peak_rss_bytes) {
+void finish(const Arguments& arguments, int num_ranks, const std::vector<RankResult>& results, std::int64_t peak_rss_bytes) {
   if (!arguments.trace.empty()) {
     std::vector<std::string> lines;
     for (const auto& result : results) lines.insert(lines.end(), result.trace.begin(), result.trace.end());
-    write_file(arguments.trace, lines);
+    write_lines(arguments.trace, lines);
   }
-  std::cout << summary(arguments, results, peak_rss_bytes).dump() << std::endl;
+  std::cout << summary(arguments, num_ranks, results, peak_rss_bytes).dump() << std::endl;
 }
 
-int run_simulated(const Arguments& arguments, const Experiment& experiment, const FashionMnist& data) {
-  std::vector<RankResult> results(arguments.ranks);
-  const TrainOptions options{.trace = !arguments.trace.empty(), .progress_descriptor = shows_progress(arguments) ? STDERR_FILENO : -1};
-  sim::simulate({.num_ranks = arguments.ranks, .timeout = collective_timeout()},
-                [&](RankContext& rank) { results[rank.rank] = train_experiment(rank, experiment, data, options); });
+// One number of ranks of a sweep.
+int run_simulated(const Arguments& arguments, int num_ranks, const Experiment& experiment, const FashionMnist& data, std::vector<Point>& points) {
+  const Rehearsal rehearsal(arguments.rehearsal, num_ranks);
+  std::vector<RankResult> results(num_ranks);
+  const bool has_page = !arguments.rehearsal.report.empty();
+  const auto report = rehearsal.run(collective_timeout(), [&](RankContext& rank) {
+    const TrainOptions options{.trace = !arguments.trace.empty(), .keeps_losses = has_page && rank.rank == 0, .progress_descriptor = shows_progress(arguments) ? STDERR_FILENO : -1};
+    results[rank.rank] = train_experiment(rank, experiment, data, options);
+  });
+  rehearsal.write(report);
+  points.push_back({.prediction = predict(report.times), .samples_per_step = results.front().steps > 0 ? num_ranks * results.front().samples / static_cast<double>(results.front().steps) : 0});
+  if (has_page) write_page(page_of(arguments, rehearsal, report, results, points), arguments.rehearsal.report);
+  const int code = conclude(report, "sim-run");
+  if (code != kSuccess) return code;
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  finish(arguments, results, usage.ru_maxrss * 1024);
+  if (arguments.rehearsal.is_virtual()) std::cout << describe({points.back().prediction});
+  finish(arguments, num_ranks, results, usage.ru_maxrss * 1024);
+  return kSuccess;
+}
+
+int run_simulated(const Arguments& arguments, const FashionMnist& data) {
+  std::vector<Point> points;
+  for (const int num_ranks : arguments.rank_counts) {
+    const auto experiment = read_experiment(arguments.experiment, with_overrides(arguments), num_ranks);
+    if (const int code = run_simulated(arguments, num_ranks, experiment, data, points); code != kSuccess) return code;
+  }
   return kSuccess;
 }
 
@@ -130,7 +146,7 @@ void run_rank(RankContext& context, const Arguments& arguments, const Experiment
   const TrainOptions options{.trace = !arguments.trace.empty(), .progress_descriptor = shows_progress(arguments) ? kProgressDescriptor : -1};
   const auto result = train_experiment(context, experiment, data, options);
   context.world.barrier();
-  write_file(result_file(arguments.worker_dir, context.rank),
+  write_lines(result_file(arguments.worker_dir, context.rank).string(),
              {Json{{"steps", result.steps}, {"samples", result.samples}, {"seconds", result.seconds}, {"loss", result.loss},
                    {"eval_correct", result.eval_correct}, {"eval_samples", result.eval_samples}, {"trace", result.trace}}.dump()});
 }
@@ -175,8 +191,8 @@ class TemporaryFolder {
 
 int run_processes(const Arguments& arguments) {
   const TemporaryFolder folder;
-  launch::LocalLaunchOptions options{.num_processes = arguments.ranks};
-  options.command = {fs::read_symlink("/proc/self/exe").string(), "--backend", arguments.backend, "--ranks", std::to_string(arguments.ranks),
+  launch::LocalLaunchOptions options{.num_processes = arguments.ranks()};
+  options.command = {fs::read_symlink("/proc/self/exe").string(), "--backend", arguments.backend, "--ranks", std::to_string(arguments.ranks()),
                      "--worker-dir", folder.path()};
   for (const auto& text : with_overrides(arguments)) options.command.insert(options.command.end(), {"--set", text});
   if (!arguments.trace.empty()) options.command.insert(options.command.end(), {"--trace", arguments.trace});
@@ -189,18 +205,18 @@ int run_processes(const Arguments& arguments) {
     return launched.exit_code == kUsage ? kUsage : kFailure;
   }
   std::vector<RankResult> results;
-  for (int rank = 0; rank < arguments.ranks; ++rank) results.push_back(read_result(folder.path(), rank));
-  finish(arguments, results, launched.peak_rss_bytes);
+  for (int rank = 0; rank < arguments.ranks(); ++rank) results.push_back(read_result(folder.path(), rank));
+  finish(arguments, arguments.ranks(), results, launched.peak_rss_bytes);
   return kSuccess;
 }
 
 int run_experiment(const Arguments& arguments) {
-  const auto problems = problems_of(arguments);
+  auto problems = problems_of(arguments);
+  if (auto problem = problem_of_output(arguments.trace); !problem.empty()) problems.push_back("--trace: " + problem);
   check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
-  check_writable(arguments.trace);
-  const auto experiment = read_experiment(arguments.experiment, with_overrides(arguments), arguments.ranks);
+  const auto experiment = read_experiment(arguments.experiment, with_overrides(arguments), arguments.ranks());
   const auto data = load_fashion_mnist(experiment.data_dir, experiment.limit, experiment.eval_limit);
-  if (arguments.backend == "sim") return run_simulated(arguments, experiment, *data);
+  if (arguments.backend == "sim") return run_simulated(arguments, *data);
   if (!arguments.worker_dir.empty()) return run_worker(arguments, experiment, *data);
   return run_processes(arguments);
 }

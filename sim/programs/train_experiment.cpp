@@ -1,6 +1,5 @@
 #include "sim/programs/train_experiment.hpp"
 
-
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -133,6 +132,7 @@ RankResult train_experiment(RankContext& context, const Experiment& experiment, 
                                            context.rank, epoch, result.steps, hex_float(loss.item<double>()), labels.size(0),
                                            accelerator.sync_gradients(), optimizer.lr()));
       }
+      if (options.keeps_losses) result.losses.push_back(loss.item<double>());
       ++result.steps;
       result.samples += labels.size(0);
       if (progress.is_due() || result.steps == total_steps) progress.show(result.steps, result.steps * train_batches.total_batch_size(), loss.item<double>());

@@ -20,10 +20,12 @@ struct RankResult {
   double loss = 0;           // the last one
   std::int64_t eval_correct = 0, eval_samples = 0;  // of the last evaluation, over all ranks
   std::vector<std::string> trace;  // JSON lines, if asked for
+  std::vector<double> losses;      // by step, if asked for
 };
 
 struct TrainOptions {
   bool trace = false;
+  bool keeps_losses = false;
   int progress_descriptor = -1;  // rank 0 draws there
 };
 

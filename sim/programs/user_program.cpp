@@ -59,6 +59,7 @@ RunOptions parse_options(const UserProgram& program) {
   }
   if (program.command.empty()) problems.emplace_back("--: no program; expected `-- PROGRAM [ARGS...]`");
   for (auto& problem : problems_of(options)) problems.push_back(std::move(problem));
+  if (options.rank_counts.size() > 1) problems.emplace_back("--ranks: one number of ranks with a program of your own");
   check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
   return options;
 }
@@ -131,8 +132,8 @@ int run_processes(const UserProgram& program, const std::string& request, int nu
 int run_user_program(const UserProgram& program) {
   const auto options = parse_options(program);
   const Acknowledgements acknowledgements;
-  const auto request = to_json({.ranks = options.ranks, .backend = options.backend, .acknowledge = acknowledgements.descriptor()});
-  const int code = options.backend == "sim" ? run_simulated(program, request) : run_processes(program, request, options.ranks);
+  const auto request = to_json({.ranks = options.ranks(), .backend = options.backend, .rehearsal = options.rehearsal, .acknowledge = acknowledgements.descriptor()});
+  const int code = options.backend == "sim" ? run_simulated(program, request) : run_processes(program, request, options.ranks());
   if (!acknowledgements.any()) {
     throw Error(fmt::format("'{}' {} without calling accel::run; expected a program whose main is "
                             "`return accel::run(argc, argv, train);`", program.command.front(), launch::describe_exit_code(code)));

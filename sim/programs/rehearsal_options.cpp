@@ -1,0 +1,51 @@
+#include "sim/programs/rehearsal_options.hpp"
+
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "reference/core/errors.hpp"
+#include "sim/engine/schedule.hpp"
+#include "sim/programs/output_file.hpp"
+
+namespace accel::programs {
+
+std::vector<std::string> given_options(const RehearsalOptions& options) {
+  const RehearsalOptions none;
+  std::vector<std::string> given;
+  const auto note = [&](bool is_given, const char* name) {
+    if (is_given) given.emplace_back(name);
+  };
+  note(options.schedule != none.schedule, "--schedule");
+  note(options.seed_schedule != none.seed_schedule, "--seed-schedule");
+  note(!options.event_log.empty(), "--event-log");
+  note(!options.faults.empty(), "--faults");
+  note(!options.diagnosis.empty(), "--diagnosis");
+  note(!options.network.empty(), "--network");
+  note(!options.clock.empty(), "--clock");
+  note(!options.timeline.empty(), "--timeline");
+  note(!options.report.empty(), "--report");
+  return given;
+}
+
+std::vector<std::string> problems_of(const RehearsalOptions& options) {
+  std::vector<std::string> problems;
+  try {
+    sim::schedule_of(options.schedule);
+  } catch (const ConfigError& error) {
+    problems.push_back(fmt::format("--schedule: {}", error.what()));
+  }
+  if (!options.clock.empty() && options.clock != "wall" && options.clock != "virtual") problems.push_back(fmt::format("--clock: expected wall or virtual, got '{}'", options.clock));
+  if (options.clock == "virtual" && options.network.empty()) problems.emplace_back("--clock virtual: needs --network FILE, the costs by which it goes");
+  if (options.clock == "wall" && !options.network.empty()) problems.emplace_back("--clock wall: goes by no --network; leave one of them out");
+  for (const auto& [option, file] : {std::pair("--event-log", &options.event_log), {"--diagnosis", &options.diagnosis}, {"--timeline", &options.timeline}}) {
+    if (auto problem = problem_of_output(*file); !problem.empty()) problems.push_back(fmt::format("{}: {}", option, problem));
+  }
+  const std::filesystem::path report(options.report);
+  if (!options.report.empty() && std::filesystem::exists(report) && (!std::filesystem::is_directory(report) || access(report.c_str(), W_OK) != 0)) {
+    problems.push_back(fmt::format("--report: {} is not a folder that can be written to", options.report));
+  }
+  return problems;
+}
+
+}  // namespace accel::programs

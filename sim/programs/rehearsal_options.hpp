@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace accel::programs {
+
+/// How simulated ranks are run, as sim-run's options say it; a program of the user's own gets them in ACCEL_SIM. Empty: none.
+struct RehearsalOptions {
+  std::string schedule = "parallel";
+  std::uint64_t seed_schedule = 0;
+  std::string event_log;
+  std::string faults;
+  std::string diagnosis;
+  std::string network;
+  std::string clock;  // "wall", "virtual"; empty: virtual if there is a network
+  std::string timeline;
+  std::string report;  // a folder
+
+  [[nodiscard]] bool is_virtual() const { return clock == "virtual" || (clock.empty() && !network.empty()); }
+};
+
+/// One line for each of them that cannot be, e.g. "--clock virtual: needs --network FILE".
+std::vector<std::string> problems_of(const RehearsalOptions& options);
+/// The options that were given, by name: those that only the simulator has.
+std::vector<std::string> given_options(const RehearsalOptions& options);
+
+}  // namespace accel::programs

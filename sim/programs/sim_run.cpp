@@ -18,11 +18,13 @@
 #include "reference/core/errors.hpp"
 #include "sim/programs/command_line.hpp"
 #include "sim/programs/exit_code.hpp"
+#include "sim/programs/explore_command.hpp"
 #include "sim/programs/output_file.hpp"
 #include "sim/programs/plan_command.hpp"
 #include "sim/programs/real_rank.hpp"
 #include "sim/programs/rehearsal.hpp"
 #include "sim/programs/run_options.hpp"
+#include "sim/programs/temporary_folder.hpp"
 #include "sim/programs/train_experiment.hpp"
 #include "sim/programs/user_program.hpp"
 
@@ -170,25 +172,6 @@ RankResult read_result(const std::string& folder, int rank) {
           .eval_correct = json["eval_correct"], .eval_samples = json["eval_samples"], .trace = json["trace"]};
 }
 
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    auto pattern = (fs::temp_directory_path() / "sim-run.XXXXXX").string();
-    check_config(mkdtemp(pattern.data()) != nullptr, "{}: cannot make a temporary folder", fs::temp_directory_path().string());
-    path_ = pattern;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  [[nodiscard]] const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
 int run_processes(const Arguments& arguments) {
   const TemporaryFolder folder;
   launch::LocalLaunchOptions options{.num_processes = arguments.ranks()};
@@ -241,6 +224,7 @@ int run_main(int argc, char** argv) {
   Arguments arguments;
   try {
     if (argc > 1 && std::string(argv[1]) == "plan") return plan_main(argc - 1, argv + 1);
+    if (argc > 1 && std::string(argv[1]) == "explore") return explore_main(argc - 1, argv + 1);
     if (const auto dashes = std::find(argv + 1, argv + argc, std::string_view("--")); dashes != argv + argc) {
       return run_user_program({.options = {argv + 1, dashes}, .command = {dashes + 1, argv + argc}});
     }

@@ -1,0 +1,158 @@
+#include "sim/programs/explore_target.hpp"
+
+#include <fcntl.h>
+#include <fmt/ranges.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "backends/launch/process.hpp"
+#include "sim/faults/fault_file.hpp"
+#include "sim/programs/diagnosis_json.hpp"
+#include "sim/programs/exit_code.hpp"
+#include "sim/programs/output_file.hpp"
+#include "sim/programs/real_rank.hpp"
+#include "sim/programs/rehearsal.hpp"
+#include "sim/programs/sim_request.hpp"
+#include "sim/programs/temporary_folder.hpp"
+#include "sim/programs/train_experiment.hpp"
+
+namespace accel::programs {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What a failure is called, whatever the numbers of its ranks and collectives.
+std::string failure_of(const std::string& diagnosis_text) {
+  const auto diagnosis = nlohmann::json::parse(diagnosis_text);
+  const std::string kind = diagnosis["kind"];
+  if (kind == "none") return "";
+  if (kind == "fault") return fmt::format("fault {}", diagnosis["fault"].get<std::string>());
+  if (kind == "rank_failure") {
+    const std::string text = diagnosis["text"];
+    const auto message = text.substr(text.find(": ") + 2);
+    return fmt::format("rank failure: {}", message.substr(0, message.find('\n')));
+  }
+  return diagnosis["op"].is_null() ? kind : fmt::format("{} in {} of group {}", kind, diagnosis["op"].get<std::string>(), diagnosis["group"].get<std::string>());
+}
+
+RehearsalOptions options_of(const sim::Trial& trial) { return {.schedule = name_of(trial.schedule.kind), .seed_schedule = trial.schedule.seed}; }
+
+class ExperimentTarget : public ExploreTarget {
+ public:
+  ExperimentTarget(std::string file, std::vector<std::string> overrides, std::string faults_file)
+      : ExploreTarget(std::move(faults_file)), file_(std::move(file)), overrides_(std::move(overrides)) {}
+
+  TrialOutcome run(const sim::Trial& trial, const std::vector<sim::Fault>& faults) override {
+    auto overrides = overrides_;
+    if (trial.max_steps > 0) overrides.push_back(fmt::format("max_steps={}", trial.max_steps));
+    const auto experiment = read_experiment(file_, overrides, trial.num_ranks);
+    if (!data_) data_ = load_fashion_mnist(experiment.data_dir, experiment.limit, experiment.eval_limit);
+    std::vector<RankResult> results(trial.num_ranks);
+    const Rehearsal rehearsal(options_of(trial), trial.num_ranks, faults);
+    const auto report = rehearsal.run(collective_timeout(), [&](RankContext& rank) { results[rank.rank] = train_experiment(rank, experiment, *data_, {.trace = true}); });
+    TrialOutcome outcome{.failure = failure_of(diagnosis_json(report))};
+    if (report.error) {
+      try {
+        std::rethrow_exception(report.error);
+      } catch (const std::exception& error) {
+        outcome.exit_code = exit_code_of(error);
+      }
+    }
+    for (const auto& result : results) outcome.result += fmt::format("{}\n", fmt::join(result.trace, "\n"));
+    return outcome;
+  }
+
+ private:
+  std::string file_;
+  std::vector<std::string> overrides_;
+  std::shared_ptr<const FashionMnist> data_;
+};
+
+class ProgramTarget : public ExploreTarget {
+ public:
+  ProgramTarget(std::vector<std::string> command, std::string faults_file) : ExploreTarget(std::move(faults_file)), command_(std::move(command)) {}
+
+  TrialOutcome run(const sim::Trial& trial, const std::vector<sim::Fault>& faults) override {
+    const auto path = [&](const char* name) { return (fs::path(folder_.path()) / name).string(); };
+    SimRequest request{.ranks = trial.num_ranks, .rehearsal = options_of(trial)};
+    request.rehearsal.diagnosis = path("diagnosis.json");
+    if (!faults.empty()) {
+      request.rehearsal.faults = path("faults.yaml");
+      write_text(request.rehearsal.faults, sim::to_yaml(faults));
+    }
+    fs::remove(request.rehearsal.diagnosis);
+    const int output = open(path("output").c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
+    const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    const auto pid = launch::start_process({.command = command_, .environment = {{kSimRequestVariable, to_json(request)}}, .descriptors = {{output, STDOUT_FILENO}, {nowhere, STDERR_FILENO}}});
+    close(output);
+    close(nowhere);
+    int status = 0;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+    TrialOutcome outcome{.exit_code = launch::exit_code_of_status(status)};
+    if (!fs::exists(request.rehearsal.diagnosis)) {
+      check_config(outcome.exit_code != kUsage, "'{}' {}; run it alone to see why", command_.front(), launch::describe_exit_code(outcome.exit_code));
+      outcome.failure = fmt::format("the program {}", launch::describe_exit_code(outcome.exit_code));
+      return outcome;
+    }
+    outcome.failure = failure_of(read_text(request.rehearsal.diagnosis));
+    std::multiset<std::string> lines;
+    std::ifstream in(path("output"));
+    for (std::string line; std::getline(in, line);) lines.insert(line);
+    outcome.result = fmt::format("{}", fmt::join(lines, "\n"));
+    return outcome;
+  }
+
+ private:
+  static std::string read_text(const std::string& path) {
+    std::ifstream in(path);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+
+  std::vector<std::string> command_;
+  TemporaryFolder folder_;
+};
+
+}  // namespace
+
+std::vector<sim::Fault> ExploreTarget::faults_of(const sim::Trial& trial) const {
+  if (faults_file_.empty()) return {};
+  const auto all = sim::read_faults(faults_file_, trial.num_ranks);
+  std::vector<sim::Fault> chosen;
+  for (const int index : trial.faults) chosen.push_back(all.at(index));
+  return chosen;
+}
+
+std::unique_ptr<ExploreTarget> explore_experiment(std::string file, std::vector<std::string> overrides, std::string faults_file) {
+  return std::make_unique<ExperimentTarget>(std::move(file), std::move(overrides), std::move(faults_file));
+}
+
+std::unique_ptr<ExploreTarget> explore_program(std::vector<std::string> command, std::string faults_file) {
+  return std::make_unique<ProgramTarget>(std::move(command), std::move(faults_file));
+}
+
+std::string TrialJudge::operator()(const sim::Trial& trial) {
+  try {
+    const auto faults = target_.faults_of(trial);
+    auto in_turns = in_turns_.find({trial.num_ranks, trial.max_steps, trial.faults});
+    if (in_turns == in_turns_.end()) {
+      auto turns = trial;
+      turns.schedule = {.kind = sim::ScheduleKind::kRoundRobin};
+      in_turns = in_turns_.emplace(Shape{trial.num_ranks, trial.max_steps, trial.faults}, target_.run(turns, faults)).first;
+    }
+    const auto outcome = target_.run(trial, faults);
+    last_exit_code_ = outcome.exit_code;
+    if (!outcome.failure.empty()) return outcome.failure;
+    return in_turns->second.failure.empty() && in_turns->second.result != outcome.result ? "differs" : "";
+  } catch (const ConfigError&) {
+    if (in_turns_.empty()) throw;
+    return "";  // a smaller trial that cannot be
+  }
+}
+
+}  // namespace accel::programs

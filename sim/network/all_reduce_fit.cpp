@@ -17,6 +17,7 @@ constexpr int kNumCosts = 4;
 using Logs = std::array<double, kNumCosts>;  // of the costs, in the order of AllReduceCosts
 using Row = std::array<double, kNumCosts>;
 constexpr int kIterations = 300;
+constexpr double kReach = 3;     // of a logarithm from the guess, a factor of 20: noise alone would drive costs to nothing
 constexpr double kNudge = 1e-6;  // of a logarithm, for a derivative; the model is linear in the costs between its kinks
 
 AllReduceCosts costs_of(const Logs& logs) { return {std::exp(logs[0]), std::exp(logs[1]), std::exp(logs[2]), std::exp(logs[3])}; }
@@ -117,13 +118,14 @@ AllReduceCosts fit_all_reduce(std::span<const MeasuredAllReduce> measured) {
   for (const auto& one : measured) {
     check_argument(one.seconds > 0 && one.num_ranks >= 2, "an all-reduce of {} ranks that took {} s", one.num_ranks, one.seconds);
   }
-  auto logs = guess(measured);
+  const auto guessed = guess(measured);
+  auto logs = guessed;
   auto errors = residuals(logs, measured);
   double damping = 1;
   for (int iteration = 0; iteration < kIterations && damping < 1e12; ++iteration) {
     const auto step = find_step(derivatives(logs, errors, measured), errors, damping);
     auto next = logs;
-    for (int cost = 0; cost < kNumCosts; ++cost) next[cost] += step[cost];
+    for (int cost = 0; cost < kNumCosts; ++cost) next[cost] = std::clamp(logs[cost] + step[cost], guessed[cost] - kReach, guessed[cost] + kReach);
     auto next_errors = residuals(next, measured);
     const bool is_better = sum_of_squares(next_errors) < sum_of_squares(errors);
     damping = is_better ? std::max(0.3 * damping, 1e-9) : 4 * damping;

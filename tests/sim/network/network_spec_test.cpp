@@ -152,6 +152,15 @@ TEST(NetworkSpecTest, RanksThatDoNotFitAreRefusedByTheNetworksName) {
   }
 }
 
+TEST(NetworkSpecTest, NodesHoldNoMoreThanTheyAre) {
+  const std::string nodes = "topology: {kind: nodes, ranks_per_node: 4, inside: {latency_seconds: 0, bytes_per_second: 1}, ";
+  Network one(read(kHead + nodes + "num_nodes: 1}\n"));
+  one.set_ranks(4);
+  EXPECT_THROW(one.set_ranks(5), ConfigError);
+  Network any(read(kHead + nodes + "card: {latency_seconds: 0, bytes_per_second: 1}}\n"));
+  EXPECT_NO_THROW(any.set_ranks(1000));
+}
+
 std::vector<fs::path> shipped_files() {
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(fs::path(std::getenv("ACCEL_SOURCE_DIR")) / "configs/sim/networks")) files.push_back(entry.path());

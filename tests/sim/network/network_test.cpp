@@ -24,16 +24,25 @@ double seconds_of(const NetworkSpec& spec, const CollectiveCall& call) { return 
 
 // --- without contention: closed forms ---------------------------------------------------------------------------------
 
+// P ranks, k segments a chunk, of `segment` bytes each.
+double gloos_formula(int ranks, int k, double segment, double alpha, double beta, double gamma) {
+  return 2 * (ranks - 1) * std::max(k * segment * beta, 0.5 * k * (alpha + segment * beta)) + (ranks - 1) * k * segment * gamma;
+}
+
 TEST(NetworkTest, AnAllReduceWithoutContentionTakesGloosFormula) {
-  const auto spec = full_network();
-  const double alpha = 2e-5, beta = 1e-9, gamma = 1e-10;
-  for (const int ranks : {2, 3, 8, 64}) {
-    for (const std::int64_t segment : {std::int64_t{4}, std::int64_t{4000}, kMiB}) {
-      const double bytes_seconds = 2 * static_cast<double>(segment) * beta;  // of a chunk of two segments
-      const double formula = 2 * (ranks - 1) * std::max(bytes_seconds, alpha + static_cast<double>(segment) * beta) +
-                             (ranks - 1) * 2 * static_cast<double>(segment) * gamma;
-      const auto ends = run_together(spec, {.op = "all_reduce", .bytes = ranks * 2 * segment, .num_ranks = ranks});
-      EXPECT_THAT(ends, Each(DoubleNear(formula, 1e-9 * formula))) << ranks << " ranks, segments of " << segment;
+  struct Size {
+    int k;
+    std::int64_t segment;
+  };
+  for (const double alpha : {2e-5, 5e-3}) {
+    auto spec = full_network();
+    std::get<FullSpec>(spec.topology).link.latency_seconds = alpha;
+    for (const int ranks : {2, 3, 8, 64}) {
+      for (const auto& [k, segment] : {Size{2, 4}, Size{2, 4000}, Size{2, kMiB}, Size{6, kMiB}}) {
+        const double formula = gloos_formula(ranks, k, static_cast<double>(segment), alpha, 1e-9, 1e-10);
+        const auto ends = run_together(spec, {.op = "all_reduce", .bytes = ranks * k * segment, .num_ranks = ranks});
+        EXPECT_THAT(ends, Each(DoubleNear(formula, 1e-9 * formula))) << ranks << " ranks, " << k << " segments of " << segment;
+      }
     }
   }
 }
@@ -72,22 +81,30 @@ TEST(NetworkTest, ATreeIsFasterForOneNumberAndSlowerForAMegabyte) {
   EXPECT_GT(seconds_of(tree, many), 2 * seconds_of(ring, many));
 }
 
+std::vector<double> run_ring(const CollectivePlan& plan, const std::vector<double>& ready, bool is_even, int closed_form_ranks_min) {
+  std::vector<PairCosts> costs(ready.size(), {.latency_seconds = 2e-5, .seconds_per_byte = 1e-9});
+  if (!is_even) costs[0].latency_seconds = 1e-3;
+  return run_plan(plan, ready, {.reduce_seconds_per_byte = 1e-10, .time_factor = 1.5, .closed_form_ranks_min = closed_form_ranks_min},
+                  [&](const Stage&, int, const std::vector<Message>&, double) { return std::span<const PairCosts>(costs); });
+}
+
 TEST(NetworkTest, TheClosedFormAgreesWithTheRecurrence) {
-  const PairCosts costs{.latency_seconds = 2e-5, .seconds_per_byte = 1e-9};
-  std::vector<PairCosts> of_round;
-  const CostsOfRound costs_of = [&](const Stage&, int, const std::vector<Message>& messages, double) {
-    of_round.assign(messages.size(), costs);
-    return std::span<const PairCosts>(of_round);
-  };
   for (const auto library : {Library::kGloo, Library::kNccl}) {
     for (const int ranks : {2, 5, 64, 256}) {
       const auto plan = plan_collective({.op = "all_reduce", .bytes = ranks * 8 * 1000, .num_ranks = ranks}, library);
       const std::vector<double> ready(ranks, 0.5);
-      const auto exact = run_plan(plan, ready, {.reduce_seconds_per_byte = 1e-10}, costs_of);
-      const auto closed = run_plan(plan, ready, {.reduce_seconds_per_byte = 1e-10, .closed_form_ranks_min = 1}, costs_of);
+      const auto exact = run_ring(plan, ready, /*is_even=*/true, ranks + 1), closed = run_ring(plan, ready, /*is_even=*/true, ranks);
       for (int rank = 0; rank < ranks; ++rank) EXPECT_NEAR(closed[rank] - 0.5, exact[rank] - 0.5, 1e-9 * exact[rank]);
     }
   }
+}
+
+TEST(NetworkTest, TheClosedFormIsNotTakenForUnevenPairsOrRanksThatAreNotReadyTogether) {
+  const auto plan = plan_collective({.op = "all_gather", .bytes = 1000, .num_ranks = 16}, Library::kGloo);
+  std::vector<double> ready(16, 0.5);
+  EXPECT_EQ(run_ring(plan, ready, /*is_even=*/false, 16), run_ring(plan, ready, /*is_even=*/false, 17));
+  ready[3] = 0;
+  EXPECT_EQ(run_ring(plan, ready, /*is_even=*/true, 16), run_ring(plan, ready, /*is_even=*/true, 17));
 }
 
 // --- laws ---------------------------------------------------------------------------------------------------------------
@@ -206,6 +223,17 @@ TEST_F(TwoGroups, TheSecondOfTwoEqualTransfersOnALinkTakesTwice) {
   auto network = with_ranks(spec(/*lanes=*/1), 8);
   EXPECT_DOUBLE_EQ(send(network, 0, first_, 1e6, 0), 1e-3);
   EXPECT_DOUBLE_EQ(send(network, 1, second_, 1e6, 0), 2e-3);
+}
+
+// A message of four slices, and a chain of sixteen that begins with it: fair sharing would end the chain after all twenty.
+TEST_F(TwoGroups, ALongerOneSharesUntilTheFirstWouldHaveEndedHadItBeenSlowed) {
+  auto nccl = spec(/*lanes=*/1);
+  nccl.library = Library::kNccl;
+  auto network = with_ranks(nccl, 8);
+  const double slice = 512 << 10;
+  EXPECT_DOUBLE_EQ(send(network, 0, first_, 4 * slice, 0), 4 * slice * 1e-9);
+  const auto ends = network.finish_times(1, {.op = "broadcast", .bytes = 16 * (512 << 10), .ranks = &second_, .root = 0}, std::vector{0.0, 0.0});
+  EXPECT_DOUBLE_EQ(latest(ends), 20 * slice * 1e-9);
 }
 
 TEST_F(TwoGroups, TransfersOnOtherLinksOrAtOtherTimesAreNotSlowed) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <numeric>
 #include <vector>
 
@@ -36,6 +37,10 @@ inline std::vector<double> run_alone(const NetworkSpec& spec, const CollectiveCa
 inline std::vector<double> run_together(const NetworkSpec& spec, const CollectiveCall& call) {
   return run_alone(spec, call, std::vector<double>(call.num_ranks, 0));
 }
+
+inline double latest(const std::vector<double>& times) { return *std::max_element(times.begin(), times.end()); }
+
+inline double seconds_of(const NetworkSpec& spec, const CollectiveCall& call) { return latest(run_together(spec, call)); }
 
 inline const std::vector<std::string_view> kGroupOps = {
     "all_reduce", "all_reduce_coalesced", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "all_gather_coalesced",

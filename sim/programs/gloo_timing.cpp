@@ -73,7 +73,8 @@ void time_as_worker(int repeats) {
     const auto seconds = measure(context->world, repeats);
     if (context->rank == 0) {
       const auto text = Json(seconds).dump();
-      check_config(write(kResultDescriptor, text.data(), text.size()) == static_cast<ssize_t>(text.size()), "--worker: nobody reads the result");
+      check_config(write(kResultDescriptor, text.data(), text.size()) == static_cast<ssize_t>(text.size()),
+                   "--worker: nobody reads the result");
     }
     context->world.barrier();
   } catch (...) {

@@ -34,7 +34,7 @@ struct Arguments {
 struct Measured {
   int num_ranks = 0;
   std::int64_t bytes = 0;
-  bool is_fitted = false;  // its size and its number of ranks are; else held out
+  bool is_fitted = false;       // its size and its number of ranks are; else held out
   std::vector<double> seconds;  // by repeat
 
   [[nodiscard]] double typical() const { return median(seconds); }
@@ -98,8 +98,9 @@ Verdict judge(const std::vector<Measured>& all, const sim::AllReduceCosts& costs
 }
 
 std::string verdict_text(const Verdict& verdict, int repeats) {
-  return fmt::format("{} held-out times: median error {:.1f} %, median spread of {} repeats {:.1f} %: {}", verdict.count, verdict.error * 100, repeats,
-                     verdict.spread * 100, verdict.holds() ? "within max(5 %, spread)" : "not within max(5 %, spread)");
+  return fmt::format("{} held-out times: median error {:.1f} %, median spread of {} repeats {:.1f} %: {}", verdict.count,
+                     verdict.error * 100, repeats, verdict.spread * 100,
+                     verdict.holds() ? "within max(5 %, spread)" : "not within max(5 %, spread)");
 }
 
 std::string size_factors_text(const std::vector<sim::SizeFactor>& factors) {
@@ -112,11 +113,13 @@ std::string size_factors_text(const std::vector<sim::SizeFactor>& factors) {
 // carries that many at full rate; that more of them share it is an assumption.
 std::string network_file(const std::string& name, const sim::AllReduceCosts& costs, int cores, const std::string& verdict) {
   return fmt::format(
-      "# Gloo over the loopback interface, as sim-calibrate measured it with up to {} processes on {} cores.\n# {}\nname: {}\nlibrary: gloo\n"
-      "overhead_seconds: {:.4e}\nreduce_seconds_per_byte: {:.4e}\nsize_factors:\n{}topology: {{kind: switch, latency_seconds: {:.4e}, bytes_per_second: {:.4e}, core_bytes_per_second: {:.4e}}}\n"
+      "# Gloo over the loopback interface, as sim-calibrate measured it with up to {} processes on {} cores.\n# {}\nname: "
+      "{}\nlibrary: gloo\n"
+      "overhead_seconds: {:.4e}\nreduce_seconds_per_byte: {:.4e}\nsize_factors:\n{}topology: {{kind: switch, latency_seconds: "
+      "{:.4e}, bytes_per_second: {:.4e}, core_bytes_per_second: {:.4e}}}\n"
       "compute: {{kind: cpu_time}}\n",
-      cores, cores, verdict, name, costs.overhead_seconds, costs.reduce_seconds_per_byte, size_factors_text(costs.size_factors), 0.5 * costs.latency_seconds,
-      1 / costs.seconds_per_byte, cores / costs.seconds_per_byte);
+      cores, cores, verdict, name, costs.overhead_seconds, costs.reduce_seconds_per_byte, size_factors_text(costs.size_factors),
+      0.5 * costs.latency_seconds, 1 / costs.seconds_per_byte, cores / costs.seconds_per_byte);
 }
 
 void check_writable(const std::string& file) {
@@ -144,8 +147,8 @@ int calibrate(const Arguments& arguments) {
   const auto costs = sim::fit_all_reduce(fitted);
   print_table(all, costs, cores);
   const auto verdict = verdict_text(judge(all, costs), arguments.repeats);
-  fmt::print("overhead {:.3g} s, latency {:.3g} s, {:.3g} s per byte, {:.3g} s per reduced byte\n{}\n", costs.overhead_seconds, costs.latency_seconds,
-             costs.seconds_per_byte, costs.reduce_seconds_per_byte, verdict);
+  fmt::print("overhead {:.3g} s, latency {:.3g} s, {:.3g} s per byte, {:.3g} s per reduced byte\n{}\n", costs.overhead_seconds,
+             costs.latency_seconds, costs.seconds_per_byte, costs.reduce_seconds_per_byte, verdict);
   if (groups.held_out.empty()) fmt::print("no number of ranks was held out: that needs 4 cores, here are {}\n", cores);
   if (!arguments.out.empty()) {
     std::ofstream out(arguments.out);
@@ -153,7 +156,8 @@ int calibrate(const Arguments& arguments) {
     if (!out.flush()) throw Error(fmt::format("{}: cannot be written", arguments.out));
   }
   for (const int ranks : arguments.oversubscribed) {
-    fmt::print("{} ranks on {} cores, oversubscribed: the scheduler of the system is measured too, and none of it counts\n", ranks, cores);
+    fmt::print("{} ranks on {} cores, oversubscribed: the scheduler of the system is measured too, and none of it counts\n", ranks,
+               cores);
     print_table(measure_group(ranks, /*fits=*/false, arguments.repeats), costs, cores);
   }
   return kSuccess;
@@ -161,10 +165,14 @@ int calibrate(const Arguments& arguments) {
 
 int run_main(int argc, char** argv) {
   Arguments arguments;
-  CLI::App app("Measures Gloo's all-reduces among processes of this machine and fits the costs of a network file to them.", "sim-calibrate");
+  CLI::App app("Measures Gloo's all-reduces among processes of this machine and fits the costs of a network file to them.",
+               "sim-calibrate");
   app.add_option("--out", arguments.out, "Write the network file here");
-  app.add_option("--repeats", arguments.repeats, "How often everything is measured; their spread is the noise")->check(CLI::Range(2, 100))->capture_default_str();
-  app.add_option("--oversubscribed", arguments.oversubscribed, "Measure so many processes too, more than there are cores; shown, not counted; repeatable")
+  app.add_option("--repeats", arguments.repeats, "How often everything is measured; their spread is the noise")
+      ->check(CLI::Range(2, 100))
+      ->capture_default_str();
+  app.add_option("--oversubscribed", arguments.oversubscribed,
+                 "Measure so many processes too, more than there are cores; shown, not counted; repeatable")
       ->check(CLI::Range(2, 256));
   app.add_flag("--worker", arguments.is_worker)->group("");
   try {

@@ -150,7 +150,8 @@ TEST(CollectivePlanTest, EveryRankHearsOfThoseWhoseDataItNeeds) {
       for (int ranks = 2; ranks <= 17; ++ranks) {
         for (const auto op : sim::testing::kGroupOps) {
           const int root = ranks / 2;
-          const auto heard = heard_after(plan_collective({.op = op, .bytes = 1 << 20, .num_ranks = ranks, .root = root}, library, tree_bytes_max), ranks);
+          const auto heard = heard_after(
+              plan_collective({.op = op, .bytes = 1 << 20, .num_ranks = ranks, .root = root}, library, tree_bytes_max), ranks);
           if (op == "broadcast" || op == "scatter") {
             for (const auto& of_rank : heard) EXPECT_TRUE(of_rank.contains(root)) << op << " on " << ranks;
           } else if (op == "gather" || op == "reduce") {
@@ -170,7 +171,8 @@ TEST(CollectivePlanTest, FromTheRootEveryOtherRankReceivesItsBytesOnce) {
       for (const auto op : {"broadcast", "scatter"}) {
         auto expected = std::vector<std::int64_t>(ranks, 3 << 20);
         expected[ranks / 2] = 0;
-        EXPECT_EQ(traffic_of({.op = op, .bytes = 3 << 20, .num_ranks = ranks, .root = ranks / 2}, library).bytes_received, expected) << op;
+        EXPECT_EQ(traffic_of({.op = op, .bytes = 3 << 20, .num_ranks = ranks, .root = ranks / 2}, library).bytes_received, expected)
+            << op;
       }
     }
   }

@@ -1,6 +1,8 @@
 // What networks do while several collectives are under way, and what they refuse.
 #include <gmock/gmock.h>
 
+#include <cmath>
+
 #include "reference/core/errors.hpp"
 #include "tests/sim/network/network_examples.hpp"
 
@@ -19,7 +21,8 @@ NetworkSpec fat_tree(double oversubscription) {
 
 double exchange_seconds(const NetworkSpec& spec, const std::vector<int>& ranks) {
   auto network = with_ranks(spec, 8);
-  return latest(network.finish_times(0, {.op = "all_to_all", .bytes = 8 * kMiB, .ranks = &ranks}, std::vector<double>(ranks.size(), 0)));
+  return latest(
+      network.finish_times(0, {.op = "all_to_all", .bytes = 8 * kMiB, .ranks = &ranks}, std::vector<double>(ranks.size(), 0)));
 }
 
 TEST(NetworkSharingTest, OversubscriptionSlowsWhatLeavesTheRackAndNothingElse) {
@@ -46,7 +49,8 @@ class TwoGroups : public ::testing::Test {
     return spec;
   }
   double send(Network& network, int group, const std::vector<int>& ranks, double bytes, double ready) {
-    return latest(network.finish_times(group, {.op = "send", .bytes = static_cast<std::int64_t>(bytes), .ranks = &ranks}, std::vector{ready, ready}));
+    return latest(network.finish_times(group, {.op = "send", .bytes = static_cast<std::int64_t>(bytes), .ranks = &ranks},
+                                       std::vector{ready, ready}));
   }
   static constexpr LinkCosts kPort{0, 1e9};
   const std::vector<int> first_ = {0, 2}, second_ = {1, 3}, apart_ = {4, 6};  // the first two leave one node through one port
@@ -65,7 +69,8 @@ TEST_F(TwoGroups, ALongerOneSharesUntilTheFirstWouldHaveEndedHadItBeenSlowed) {
   auto network = with_ranks(nccl, 8);
   const double slice = 512 << 10;
   EXPECT_DOUBLE_EQ(send(network, 0, first_, 4 * slice, 0), 4 * slice * 1e-9);
-  const auto ends = network.finish_times(1, {.op = "broadcast", .bytes = 16 * (512 << 10), .ranks = &second_, .root = 0}, std::vector{0.0, 0.0});
+  const auto ends =
+      network.finish_times(1, {.op = "broadcast", .bytes = 16 * (512 << 10), .ranks = &second_, .root = 0}, std::vector{0.0, 0.0});
   EXPECT_DOUBLE_EQ(latest(ends), 20 * slice * 1e-9);
 }
 
@@ -126,6 +131,7 @@ TEST(NetworkSharingTest, CallsThatDoNotFitAreRefused) {
   network.set_ranks(4);
   EXPECT_THROW(network.finish_times(0, {.op = "barrier", .ranks = &ranks}, three), ArgumentError);
   EXPECT_THROW(network.finish_times(0, {.op = "barrier", .ranks = &outside}, two), ArgumentError);
+  EXPECT_THROW(network.finish_times(0, {.op = "barrier", .ranks = &ranks}, std::vector{0.0, std::nan("")}), ArgumentError);
   EXPECT_THROW(network.finish_times(0, {.op = "barriere", .ranks = &ranks}, two), ArgumentError);
   EXPECT_NO_THROW(network.finish_times(0, {.op = "barrier", .ranks = &ranks}, two));
   EXPECT_THROW(network.finish_times(0, {.op = "barrier", .ranks = &others}, two), ArgumentError);

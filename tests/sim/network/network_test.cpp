@@ -61,7 +61,8 @@ TEST(NetworkTest, TheOtherCollectivesTakeTheirTextbookTimes) {
 TEST(NetworkTest, NcclsRingTakesTheTextbookTime) {
   const auto spec = full_network(Library::kNccl);
   const double chunk = 1e6;
-  EXPECT_DOUBLE_EQ(seconds_of(spec, {.op = "all_reduce", .bytes = 4'000'000, .num_ranks = 4}), 6 * (2e-5 + chunk * 1e-9) + 3 * chunk * 1e-10);
+  EXPECT_DOUBLE_EQ(seconds_of(spec, {.op = "all_reduce", .bytes = 4'000'000, .num_ranks = 4}),
+                   6 * (2e-5 + chunk * 1e-9) + 3 * chunk * 1e-10);
   EXPECT_DOUBLE_EQ(seconds_of(spec, {.op = "reduce_scatter_tensor", .bytes = 4'000'000, .num_ranks = 4}),
                    3 * (2e-5 + chunk * 1e-9) + 3 * chunk * 1e-10);
 }
@@ -70,15 +71,18 @@ TEST(NetworkTest, ATreeIsFasterForOneNumberAndSlowerForAMegabyte) {
   const auto ring = full_network();
   auto tree = ring;
   tree.tree_all_reduce_bytes_max = 4 * kMiB;
-  const CollectiveCall one{.op = "all_reduce", .bytes = 4, .num_ranks = 32}, many{.op = "all_reduce", .bytes = 4 * kMiB, .num_ranks = 32};
+  const CollectiveCall one{.op = "all_reduce", .bytes = 4, .num_ranks = 32},
+      many{.op = "all_reduce", .bytes = 4 * kMiB, .num_ranks = 32};
   EXPECT_LT(seconds_of(tree, one), 0.2 * seconds_of(ring, one));
   EXPECT_GT(seconds_of(tree, many), 2 * seconds_of(ring, many));
 }
 
-std::vector<double> run_ring(const CollectivePlan& plan, const std::vector<double>& ready, bool is_even, int closed_form_ranks_min) {
+std::vector<double> run_ring(const CollectivePlan& plan, const std::vector<double>& ready, bool is_even,
+                             int closed_form_ranks_min) {
   std::vector<PairCosts> costs(ready.size(), {.latency_seconds = 2e-5, .seconds_per_byte = 1e-9});
   if (!is_even) costs[0].latency_seconds = 1e-3;
-  return run_plan(plan, ready, {.reduce_seconds_per_byte = 1e-10, .time_factor = 1.5, .closed_form_ranks_min = closed_form_ranks_min},
+  return run_plan(plan, ready,
+                  {.reduce_seconds_per_byte = 1e-10, .time_factor = 1.5, .closed_form_ranks_min = closed_form_ranks_min},
                   [&](const Stage&, int, const std::vector<Message>&, double) { return std::span<const PairCosts>(costs); });
 }
 
@@ -87,7 +91,8 @@ TEST(NetworkTest, TheClosedFormAgreesWithTheRecurrence) {
     for (const int ranks : {2, 5, 64, 256}) {
       const auto plan = plan_collective({.op = "all_reduce", .bytes = ranks * 8 * 1000, .num_ranks = ranks}, library);
       const std::vector<double> ready(ranks, 0.5);
-      const auto exact = run_ring(plan, ready, /*is_even=*/true, ranks + 1), closed = run_ring(plan, ready, /*is_even=*/true, ranks);
+      const auto exact = run_ring(plan, ready, /*is_even=*/true, ranks + 1),
+                 closed = run_ring(plan, ready, /*is_even=*/true, ranks);
       for (int rank = 0; rank < ranks; ++rank) EXPECT_NEAR(closed[rank] - 0.5, exact[rank] - 0.5, 1e-9 * exact[rank]);
     }
   }
@@ -148,7 +153,8 @@ TEST(NetworkTest, NobodyEndsBeforeThoseHeWaitsForAreReady) {
 }
 
 // A few collectives of two groups on one network.
-std::vector<double> run_several(const NetworkSpec& spec, const std::vector<CollectiveCall>& calls, const std::vector<double>& ready) {
+std::vector<double> run_several(const NetworkSpec& spec, const std::vector<CollectiveCall>& calls,
+                                const std::vector<double>& ready) {
   auto network = with_ranks(spec, 24);
   std::vector<double> all;
   std::uint64_t group = 0;

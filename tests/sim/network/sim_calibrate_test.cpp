@@ -45,7 +45,8 @@ TEST(SimCalibrateTest, TheFileItWritesTakesTheTimesThatItPrints) {
     std::vector<int> ranks(line.ranks);
     for (int rank = 0; rank < line.ranks; ++rank) ranks[rank] = rank;
     network.set_ranks(line.ranks);
-    const auto ends = network.finish_times(0, {.op = "all_reduce", .bytes = line.bytes, .ranks = &ranks}, std::vector<double>(line.ranks, 0));
+    const auto ends =
+        network.finish_times(0, {.op = "all_reduce", .bytes = line.bytes, .ranks = &ranks}, std::vector<double>(line.ranks, 0));
     const double us = 1e6 * *std::max_element(ends.begin(), ends.end());
     EXPECT_NEAR(us, line.model_us, 0.1 + 0.002 * us) << line.bytes;  // digits printed, digits of the file
     EXPECT_GT(line.measured_us, 0);
@@ -53,8 +54,11 @@ TEST(SimCalibrateTest, TheFileItWritesTakesTheTimesThatItPrints) {
 }
 
 TEST(SimCalibrateTest, WrongUsageIsExitTwoBeforeAnythingRuns) {
-  for (const auto& options : std::vector<std::vector<std::string>>{
-           {"--repeats", "1"}, {"--oversubscribed", "1"}, {"--sizes", "4"}, {"--out", "/no/such/folder/x.yaml"}, {"--out", "/tmp"}}) {
+  for (const auto& options : std::vector<std::vector<std::string>>{{"--repeats", "1"},
+                                                                   {"--oversubscribed", "1"},
+                                                                   {"--sizes", "4"},
+                                                                   {"--out", "/no/such/folder/x.yaml"},
+                                                                   {"--out", "/tmp"}}) {
     auto command = options;
     command.insert(command.begin(), bin("sim-calibrate"));
     const auto run = run_command(command);

@@ -38,9 +38,13 @@ struct Measured {
   std::vector<double> seconds;  // by repeat
 
   [[nodiscard]] double typical() const { return median(seconds); }
+  // By how much two repeats differ: the median over all pairs.
   [[nodiscard]] double spread() const {
-    const auto [least, most] = std::minmax_element(seconds.begin(), seconds.end());
-    return (*most - *least) / typical();
+    std::vector<double> differences;
+    for (std::size_t one = 0; one < seconds.size(); ++one) {
+      for (std::size_t other = 0; other < one; ++other) differences.push_back(std::abs(seconds[one] - seconds[other]) / typical());
+    }
+    return median(differences);
   }
   [[nodiscard]] double error(const sim::AllReduceCosts& costs) const {
     return std::abs(sim::all_reduce_seconds(costs, num_ranks, bytes) / typical() - 1);

@@ -17,6 +17,7 @@ constexpr int kNumCosts = 4;
 using Logs = std::array<double, kNumCosts>;  // of the costs, in the order of AllReduceCosts
 using Row = std::array<double, kNumCosts>;
 constexpr int kIterations = 300;
+constexpr double kReach = 3;     // of a logarithm from the guess, a factor of 20: noise alone would drive costs to nothing
 constexpr double kNudge = 1e-6;  // of a logarithm, for a derivative; the model is linear in the costs between its kinks
 
 AllReduceCosts costs_of(const Logs& logs) { return {std::exp(logs[0]), std::exp(logs[1]), std::exp(logs[2]), std::exp(logs[3])}; }
@@ -35,7 +36,9 @@ Logs guess(std::span<const MeasuredAllReduce> measured) {
 
 std::vector<double> residuals(const Logs& logs, std::span<const MeasuredAllReduce> measured) {
   std::vector<double> all;
-  for (const auto& one : measured) all.push_back(std::log(all_reduce_seconds(costs_of(logs), one.num_ranks, one.bytes) / one.seconds));
+  for (const auto& one : measured) {
+    all.push_back(std::log(all_reduce_seconds(costs_of(logs), one.num_ranks, one.bytes) / one.seconds));
+  }
   return all;
 }
 
@@ -85,7 +88,8 @@ double all_reduce_seconds(const AllReduceCosts& costs, int num_ranks, std::int64
   std::vector<PairCosts> of_round;
   const auto ends = run_plan(plan, std::vector<double>(num_ranks, costs.overhead_seconds),
                              {.reduce_seconds_per_byte = costs.reduce_seconds_per_byte,
-                              .time_factor = size_factor(costs.size_factors, bytes), .closed_form_ranks_min = 1},
+                              .time_factor = size_factor(costs.size_factors, bytes),
+                              .closed_form_ranks_min = 1},
                              [&](const Stage&, int, const std::vector<Message>& messages, double) {
                                of_round.assign(messages.size(), {costs.latency_seconds, costs.seconds_per_byte});
                                return std::span<const PairCosts>(of_round);
@@ -105,7 +109,8 @@ std::vector<SizeFactor> find_size_factors(const AllReduceCosts& costs, std::span
   }
   std::vector<SizeFactor> factors;
   for (const auto& [bytes, of_size] : logs) {
-    factors.push_back({bytes, std::exp(std::accumulate(of_size.begin(), of_size.end(), 0.0) / static_cast<double>(of_size.size()))});
+    factors.push_back(
+        {bytes, std::exp(std::accumulate(of_size.begin(), of_size.end(), 0.0) / static_cast<double>(of_size.size()))});
   }
   return factors;
 }
@@ -117,13 +122,16 @@ AllReduceCosts fit_all_reduce(std::span<const MeasuredAllReduce> measured) {
   for (const auto& one : measured) {
     check_argument(one.seconds > 0 && one.num_ranks >= 2, "an all-reduce of {} ranks that took {} s", one.num_ranks, one.seconds);
   }
-  auto logs = guess(measured);
+  const auto guessed = guess(measured);
+  auto logs = guessed;
   auto errors = residuals(logs, measured);
   double damping = 1;
   for (int iteration = 0; iteration < kIterations && damping < 1e12; ++iteration) {
     const auto step = find_step(derivatives(logs, errors, measured), errors, damping);
     auto next = logs;
-    for (int cost = 0; cost < kNumCosts; ++cost) next[cost] += step[cost];
+    for (int cost = 0; cost < kNumCosts; ++cost) {
+      next[cost] = std::clamp(logs[cost] + step[cost], guessed[cost] - kReach, guessed[cost] + kReach);
+    }
     auto next_errors = residuals(next, measured);
     const bool is_better = sum_of_squares(next_errors) < sum_of_squares(errors);
     damping = is_better ? std::max(0.3 * damping, 1e-9) : 4 * damping;

@@ -17,7 +17,8 @@ std::vector<Message> chunks_of(const RingPlan& plan, std::int64_t element_bytes)
   for (int chunk = 0; chunk < plan.num_ranks; ++chunk) {
     const auto [begin, end] = plan.chunk(chunk);
     if (end == begin) continue;
-    chunks[chunk] = {.bytes = (end - begin) * element_bytes, .pieces = static_cast<int>(divide_up(end - begin, plan.segment_elements))};
+    chunks[chunk] = {.bytes = (end - begin) * element_bytes,
+                     .pieces = static_cast<int>(divide_up(end - begin, plan.segment_elements))};
   }
   return chunks;
 }
@@ -35,10 +36,13 @@ struct Ring {
 
 Ring ring_of(const CollectiveCall& call, Library library) {
   if (library == Library::kGloo) {
-    return {chunks_of(plan_all_reduce(num_elements(call), call.element_bytes, call.num_ranks), call.element_bytes), Pairs::kRingDown};
+    return {chunks_of(plan_all_reduce(num_elements(call), call.element_bytes, call.num_ranks), call.element_bytes),
+            Pairs::kRingDown};
   }
-  const RingPlan even{.num_ranks = call.num_ranks, .num_elements = num_elements(call),
-                      .segment_elements = divide_up(num_elements(call), call.num_ranks), .segments_per_chunk = 1};
+  const RingPlan even{.num_ranks = call.num_ranks,
+                      .num_elements = num_elements(call),
+                      .segment_elements = divide_up(num_elements(call), call.num_ranks),
+                      .segments_per_chunk = 1};
   return {chunks_of(even, call.element_bytes), Pairs::kRingUp};
 }
 
@@ -79,16 +83,24 @@ CollectivePlan broadcast(const CollectiveCall& call, Library library) {
 }
 
 CollectivePlan reduce(const CollectiveCall& call, Library library) {
-  if (library == Library::kNccl) return {{chain(call.num_ranks, (call.root + 1) % call.num_ranks, call.bytes, /*is_reduced=*/true)}};
+  if (library == Library::kNccl) {
+    return {{chain(call.num_ranks, (call.root + 1) % call.num_ranks, call.bytes, /*is_reduced=*/true)}};
+  }
   const auto chunks = chunks_of(plan_reduce(num_elements(call), call.element_bytes, call.num_ranks), call.element_bytes);
   auto to_the_root = chunks;
   for (auto& chunk : to_the_root) chunk.pieces = std::min(chunk.pieces, 1);  // a rank's chunk is one message
   return {{ring_reduce_scatter(chunks, Pairs::kRingDown), to_root(to_the_root, call.root)}};
 }
 
-CollectivePlan gather(const CollectiveCall& call, Library /*library*/) { return {{to_root(parts_of(call, call.bytes, 1), call.root)}}; }
-CollectivePlan scatter(const CollectiveCall& call, Library /*library*/) { return {{from_root(parts_of(call, call.bytes, 1), call.root)}}; }
-CollectivePlan all_to_all(const CollectiveCall& call, Library /*library*/) { return {{exchange(call.num_ranks, divide_up(call.bytes, call.num_ranks))}}; }
+CollectivePlan gather(const CollectiveCall& call, Library /*library*/) {
+  return {{to_root(parts_of(call, call.bytes, 1), call.root)}};
+}
+CollectivePlan scatter(const CollectiveCall& call, Library /*library*/) {
+  return {{from_root(parts_of(call, call.bytes, 1), call.root)}};
+}
+CollectivePlan all_to_all(const CollectiveCall& call, Library /*library*/) {
+  return {{exchange(call.num_ranks, divide_up(call.bytes, call.num_ranks))}};
+}
 CollectivePlan send(const CollectiveCall& call, Library /*library*/) { return {{one_message(call.bytes)}}; }
 
 // PyTorch's NCCL all-reduces one number.
@@ -105,23 +117,34 @@ CollectivePlan monitored_barrier(const CollectiveCall& call, Library /*library*/
 using MakePlan = CollectivePlan (*)(const CollectiveCall&, Library);
 
 const std::map<std::string_view, MakePlan>& makers() {
-  static const std::map<std::string_view, MakePlan> all = {
-      {"broadcast", broadcast}, {"reduce", reduce}, {"all_gather", all_gather}, {"all_gather_into_tensor", all_gather},
-      {"all_gather_coalesced", all_gather}, {"all_gather_into_tensor_coalesced", all_gather}, {"gather", gather}, {"scatter", scatter},
-      {"reduce_scatter", reduce_scatter}, {"reduce_scatter_tensor", reduce_scatter_tensor}, {"all_to_all", all_to_all},
-      {"all_to_all_single", all_to_all}, {"barrier", barrier}, {"monitored_barrier", monitored_barrier}, {"send", send}, {"recv", send}};
+  static const std::map<std::string_view, MakePlan> all = {{"broadcast", broadcast},
+                                                           {"reduce", reduce},
+                                                           {"all_gather", all_gather},
+                                                           {"all_gather_into_tensor", all_gather},
+                                                           {"all_gather_coalesced", all_gather},
+                                                           {"all_gather_into_tensor_coalesced", all_gather},
+                                                           {"gather", gather},
+                                                           {"scatter", scatter},
+                                                           {"reduce_scatter", reduce_scatter},
+                                                           {"reduce_scatter_tensor", reduce_scatter_tensor},
+                                                           {"all_to_all", all_to_all},
+                                                           {"all_to_all_single", all_to_all},
+                                                           {"barrier", barrier},
+                                                           {"monitored_barrier", monitored_barrier},
+                                                           {"send", send},
+                                                           {"recv", send}};
   return all;
 }
 
 bool has_root(std::string_view op) { return op == "broadcast" || op == "reduce" || op == "gather" || op == "scatter"; }
 
 void check(const CollectiveCall& call) {
-  check_argument(call.num_ranks >= 1 && call.bytes >= 0 && call.element_bytes >= 1, "{}: {} bytes in elements of {} on {} ranks", call.op,
-                 call.bytes, call.element_bytes, call.num_ranks);
-  check_argument(!has_root(call.op) || (call.root >= 0 && call.root < call.num_ranks), "{}: root {} is not a rank of a group of {}", call.op,
-                 call.root, call.num_ranks);
-  check_argument((call.op != "send" && call.op != "recv") || call.num_ranks == 2, "{}: {} ranks; expected the sender and the receiver", call.op,
-                 call.num_ranks);
+  check_argument(call.num_ranks >= 1 && call.bytes >= 0 && call.element_bytes >= 1, "{}: {} bytes in elements of {} on {} ranks",
+                 call.op, call.bytes, call.element_bytes, call.num_ranks);
+  check_argument(!has_root(call.op) || (call.root >= 0 && call.root < call.num_ranks), "{}: root {} is not a rank of a group of {}",
+                 call.op, call.root, call.num_ranks);
+  check_argument((call.op != "send" && call.op != "recv") || call.num_ranks == 2,
+                 "{}: {} ranks; expected the sender and the receiver", call.op, call.num_ranks);
 }
 
 }  // namespace

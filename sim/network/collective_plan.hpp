@@ -37,7 +37,9 @@ struct Stage {
   std::function<void(int round, std::vector<Message>& messages)> messages;
 
   /// Rounds of one pattern have the same pairs in the same order.
-  [[nodiscard]] int pattern(int round) const { return pairs == Pairs::kRingDown || pairs == Pairs::kRingUp || pairs == Pairs::kChain ? 0 : round; }
+  [[nodiscard]] int pattern(int round) const {
+    return pairs == Pairs::kRingDown || pairs == Pairs::kRingUp || pairs == Pairs::kChain ? 0 : round;
+  }
 };
 
 struct CollectivePlan {

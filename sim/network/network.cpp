@@ -1,6 +1,7 @@
 #include "sim/network/network.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "reference/core/errors.hpp"
 #include "sim/network/max_min.hpp"
@@ -103,7 +104,9 @@ void Network::scale_link(int from, int to, double factor) {
 Network::Group& Network::group_of(std::uint64_t number, const Transfer& transfer, std::span<const double> ready) {
   check_state(topology_ != nullptr, "network {}: finish_times before set_ranks", spec_.name);
   check_argument(transfer.ranks != nullptr && !transfer.ranks->empty() && transfer.ranks->size() == ready.size(),
-                 "{}: times of {} ranks for a group of {}", transfer.op, ready.size(), transfer.ranks == nullptr ? 0 : transfer.ranks->size());
+                 "{}: times of {} ranks for a group of {}", transfer.op, ready.size(),
+                 transfer.ranks == nullptr ? 0 : transfer.ranks->size());
+  for (const double time : ready) check_argument(std::isfinite(time), "{}: a rank is ready at {} s", transfer.op, time);
   auto& group = groups_[number];
   if (group.ranks.empty()) {
     for (const int rank : *transfer.ranks) {
@@ -122,7 +125,8 @@ std::vector<double> Network::starts(const Group& group, std::string_view op, std
   std::vector<double> starts(ready.begin(), ready.end());
   for (std::size_t rank = 0; rank < starts.size(); ++rank) {
     const auto lanes = std::span(group.lane_free).subspan(rank * spec_.lanes, spec_.lanes);
-    const double free = waits_for_all ? *std::max_element(lanes.begin(), lanes.end()) : *std::min_element(lanes.begin(), lanes.end());
+    const double free =
+        waits_for_all ? *std::max_element(lanes.begin(), lanes.end()) : *std::min_element(lanes.begin(), lanes.end());
     starts[rank] = std::max(starts[rank], free) + spec_.overhead_seconds;
   }
   return starts;
@@ -141,7 +145,9 @@ std::vector<double> Network::capacities_beside(const std::vector<const Usage*>& 
     for (const int link : usage->links) ++users[link];
   }
   std::vector<double> capacities(users.size());
-  for (std::size_t link = 0; link < users.size(); ++link) capacities[link] = topology_->link(static_cast<int>(link)).bytes_per_second / users[link];
+  for (std::size_t link = 0; link < users.size(); ++link) {
+    capacities[link] = topology_->link(static_cast<int>(link)).bytes_per_second / users[link];
+  }
   return capacities;
 }
 
@@ -160,17 +166,22 @@ Network::Pattern Network::solve(const Group& group, const std::vector<Message>& 
 }
 
 std::vector<double> Network::finish_times(std::uint64_t number, const Transfer& transfer, std::span<const double> ready) {
-  const CollectiveCall call{.op = transfer.op, .bytes = transfer.bytes, .element_bytes = transfer.element_bytes,
-                            .num_ranks = static_cast<int>(ready.size()), .root = transfer.root};
+  const CollectiveCall call{.op = transfer.op,
+                            .bytes = transfer.bytes,
+                            .element_bytes = transfer.element_bytes,
+                            .num_ranks = static_cast<int>(ready.size()),
+                            .root = transfer.root};
   const auto plan = plan_collective(call, spec_.library, spec_.tree_all_reduce_bytes_max);
   auto& group = group_of(number, transfer, ready);
   auto clocks = starts(group, transfer.op, ready);
   const double begin = *std::min_element(clocks.begin(), clocks.end());
   if (static_cast<int>(group.under_way.size()) == spec_.lanes) {  // the new one takes the place of the first to end
-    group.under_way.erase(std::min_element(group.under_way.begin(), group.under_way.end(), [](const auto& a, const auto& b) { return a.end < b.end; }));
+    group.under_way.erase(std::min_element(group.under_way.begin(), group.under_way.end(),
+                                           [](const auto& a, const auto& b) { return a.end < b.end; }));
   }
   Costs costs(*this, group, begin);
-  const ScheduleOptions options{.reduce_seconds_per_byte = spec_.reduce_seconds_per_byte, .time_factor = size_factor(spec_.size_factors, transfer.bytes)};
+  const ScheduleOptions options{.reduce_seconds_per_byte = spec_.reduce_seconds_per_byte,
+                                .time_factor = size_factor(spec_.size_factors, transfer.bytes)};
   auto ends = run_plan(plan, std::move(clocks), options, std::ref(costs));
   occupy_lanes(group, ends);
   group.under_way.push_back({.begin = begin, .end = *std::max_element(ends.begin(), ends.end()), .links = costs.links()});

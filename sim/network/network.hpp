@@ -28,11 +28,11 @@
 namespace accel::sim {
 
 struct Transfer {
-  std::string_view op;         ///< Accelerate's spelling, e.g. "all_reduce"; send and recv: ranks = {sender, receiver}
-  std::int64_t bytes = 0;      ///< of this rank's input; for scatter, of one rank's part
+  std::string_view op;     ///< Accelerate's spelling, e.g. "all_reduce"; send and recv: ranks = {sender, receiver}
+  std::int64_t bytes = 0;  ///< of this rank's input; for scatter, of one rank's part
   int element_bytes = 4;
   const std::vector<int>* ranks = nullptr;  ///< world ranks, by group rank
-  int root = -1;               ///< group rank, -1 where there is none
+  int root = -1;                            ///< group rank, -1 where there is none
 };
 
 class Network {
@@ -66,8 +66,8 @@ class Network {
   };
   struct Group {
     std::vector<int> ranks;
-    std::vector<double> lane_free;  // [rank][lane]
-    std::vector<Usage> under_way;   // at most as many as lanes
+    std::vector<double> lane_free;           // [rank][lane]
+    std::vector<Usage> under_way;            // at most as many as lanes
     std::map<PatternKey, Pattern> patterns;  // without others on the links
   };
   class Costs;

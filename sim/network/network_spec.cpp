@@ -22,7 +22,9 @@ double read_optional_rate(YamlReader& reader, const std::string& key) {
 int read_count(YamlReader& reader, const std::string& key, int absent) {
   return reader.optional<int>(key, is_count, "1 or more").value_or(absent);
 }
-int read_required_count(YamlReader& reader, const std::string& key) { return std::max(1, reader.required<int>(key, is_count, "1 or more")); }
+int read_required_count(YamlReader& reader, const std::string& key) {
+  return std::max(1, reader.required<int>(key, is_count, "1 or more"));
+}
 
 LinkCosts read_link(YamlReader& reader) { return {read_time(reader, "latency_seconds"), read_rate(reader, "bytes_per_second")}; }
 
@@ -36,7 +38,8 @@ LinkCosts read_link(YamlReader& parent, const std::string& key) {
 }
 
 TopologySpec read_switch(YamlReader& reader) {
-  return TreeSpec{.tiers = {{.port = read_link(reader)}}, .core_bytes_per_second = read_optional_rate(reader, "core_bytes_per_second")};
+  return TreeSpec{.tiers = {{.port = read_link(reader)}},
+                  .core_bytes_per_second = read_optional_rate(reader, "core_bytes_per_second")};
 }
 
 // Racks under one core: a rack's way up carries what its ranks could send, divided by the oversubscription.
@@ -56,13 +59,14 @@ TopologySpec read_nodes(YamlReader& reader) {
   spec.tiers.push_back({.port = read_link(reader, "inside")});
   const int num_nodes = read_count(reader, "num_nodes", 0);
   if (num_nodes > 0) spec.num_ranks_max = static_cast<std::int64_t>(num_nodes) * ranks;
-  if (num_nodes == 1) return spec;
+  if (num_nodes == 1 && !reader.has("card")) return spec;
   const auto card = read_link(reader, "card");
   spec.tiers.push_back({.units = ranks, .ports = cards, .port = card});
   if (reader.has("nodes_per_rack")) {
     const int nodes = read_required_count(reader, "nodes_per_rack");
     const double oversubscription = reader.optional<double>("oversubscription", is_rate, "a positive number").value_or(1);
-    spec.tiers.push_back({.units = nodes, .port = {card.latency_seconds, card.bytes_per_second * cards * nodes / oversubscription}});
+    spec.tiers.push_back(
+        {.units = nodes, .port = {card.latency_seconds, card.bytes_per_second * cards * nodes / oversubscription}});
   }
   return spec;
 }
@@ -82,9 +86,12 @@ TopologySpec read_topology(YamlReader& file) {
   static const std::map<std::string, TopologySpec (*)(YamlReader&)> kinds = {
       {"full", [](YamlReader& of) -> TopologySpec { return FullSpec{read_link(of)}; }},
       {"ring", [](YamlReader& of) -> TopologySpec { return TorusSpec{.link = read_link(of)}; }},
-      {"switch", read_switch}, {"fat_tree", read_fat_tree}, {"nodes", read_nodes}, {"torus", read_torus}};
-  const auto kind = reader.required<std::string>("kind", [](const auto& name) { return kinds.contains(name); },
-                                                 "full, ring, switch, fat_tree, nodes or torus");
+      {"switch", read_switch},
+      {"fat_tree", read_fat_tree},
+      {"nodes", read_nodes},
+      {"torus", read_torus}};
+  const auto kind = reader.required<std::string>(
+      "kind", [](const auto& name) { return kinds.contains(name); }, "full, ring, switch, fat_tree, nodes or torus");
   if (!kinds.contains(kind)) return FullSpec{};  // its keys cannot be judged
   auto topology = kinds.at(kind)(reader);
   reader.finish_keys();
@@ -106,12 +113,14 @@ std::vector<LinkOverride> read_overrides(YamlReader& file) {
 }
 
 std::vector<SizeFactor> read_size_factors(YamlReader& file) {
+  const auto is_size = [](std::int64_t bytes) { return bytes >= 1; };
+  const auto is_factor = [](double factor) { return factor > 0 && std::isfinite(factor); };
   std::vector<SizeFactor> factors;
   for (auto& reader : file.mappings("size_factors")) {
-    const auto bytes = reader.required<std::int64_t>("bytes", [](std::int64_t value) { return value >= 1; }, "1 or more");
+    const auto bytes = reader.required<std::int64_t>("bytes", is_size, "1 or more");
     const bool is_sorted = factors.empty() || bytes > factors.back().bytes;
     if (!is_sorted) reader.problem("bytes", fmt::format("expected more than the {} before", factors.back().bytes));
-    factors.push_back({bytes, reader.required<double>("factor", [](double value) { return value > 0 && std::isfinite(value); }, "a positive number")});
+    factors.push_back({bytes, reader.required<double>("factor", is_factor, "a positive number")});
     reader.finish_keys();
   }
   return factors;
@@ -133,8 +142,8 @@ ComputeCosts read_compute(YamlReader& file) {
   ComputeCosts costs;
   auto reader = file.mapping("compute");
   if (!file.has("compute")) return costs;
-  const auto kind = reader.required<std::string>("kind", [](const auto& name) { return name == "cpu_time" || name == "table"; },
-                                                 "cpu_time or table");
+  const auto kind = reader.required<std::string>(
+      "kind", [](const auto& name) { return name == "cpu_time" || name == "table"; }, "cpu_time or table");
   if (kind == "cpu_time") costs.cpu_time_factor = reader.optional<double>("factor", is_time, "0 or more").value_or(1);
   if (kind == "table") {
     costs.kind = ComputeCosts::Kind::kTable;
@@ -158,7 +167,8 @@ double size_factor(const std::vector<SizeFactor>& factors, std::int64_t bytes) {
   if (above == factors.begin()) return above->factor;
   if (above == factors.end()) return factors.back().factor;
   const auto& [low, low_factor] = *(above - 1);
-  const double share = std::log(static_cast<double>(bytes) / static_cast<double>(low)) / std::log(static_cast<double>(above->bytes) / static_cast<double>(low));
+  const double share = std::log(static_cast<double>(bytes) / static_cast<double>(low)) /
+                       std::log(static_cast<double>(above->bytes) / static_cast<double>(low));
   return low_factor * std::pow(above->factor / low_factor, share);
 }
 
@@ -168,14 +178,14 @@ NetworkSpec read_network(const std::string& file) {
   YamlReader reader(root, "", problems);
   NetworkSpec spec;
   spec.name = reader.required<std::string>("name");
-  const auto library = reader.required<std::string>("library", [](const auto& name) { return name == "gloo" || name == "nccl"; },
-                                                    "gloo or nccl");
+  const auto library = reader.required<std::string>(
+      "library", [](const auto& name) { return name == "gloo" || name == "nccl"; }, "gloo or nccl");
   spec.library = library == "nccl" ? Library::kNccl : Library::kGloo;
   spec.lanes = read_count(reader, "lanes", spec.library == Library::kGloo ? 2 : 1);
   spec.overhead_seconds = read_time(reader, "overhead_seconds");
   spec.reduce_seconds_per_byte = read_time(reader, "reduce_seconds_per_byte");
-  spec.tree_all_reduce_bytes_max = reader.optional<std::int64_t>("tree_all_reduce_bytes_max", [](std::int64_t bytes) { return bytes >= 0; },
-                                                                 "0 or more").value_or(0);
+  const auto is_size = [](std::int64_t bytes) { return bytes >= 0; };
+  spec.tree_all_reduce_bytes_max = reader.optional<std::int64_t>("tree_all_reduce_bytes_max", is_size, "0 or more").value_or(0);
   spec.size_factors = read_size_factors(reader);
   spec.topology = read_topology(reader);
   spec.links = read_overrides(reader);

@@ -88,9 +88,9 @@ enum class Library { kGloo, kNccl };
 struct NetworkSpec {
   std::string name;
   Library library = Library::kGloo;
-  double overhead_seconds = 0;         ///< of software, per call and rank, before its first message
-  double reduce_seconds_per_byte = 0;  ///< gamma: of received bytes added to the rank's own
-  int lanes = 2;                       ///< collectives of one group that run at once
+  double overhead_seconds = 0;                 ///< of software, per call and rank, before its first message
+  double reduce_seconds_per_byte = 0;          ///< gamma: of received bytes added to the rank's own
+  int lanes = 2;                               ///< collectives of one group that run at once
   std::int64_t tree_all_reduce_bytes_max = 0;  ///< all-reduces up to this size run as a tree, larger ones as a ring
   std::vector<SizeFactor> size_factors;        ///< sorted by bytes
   TopologySpec topology;

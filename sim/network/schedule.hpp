@@ -33,9 +33,11 @@ struct ScheduleOptions {
 };
 
 /// Costs of the messages of one round, in their order; `now`: when its first message starts.
-using CostsOfRound = std::function<std::span<const PairCosts>(const Stage& stage, int round, const std::vector<Message>& messages, double now)>;
+using CostsOfRound =
+    std::function<std::span<const PairCosts>(const Stage& stage, int round, const std::vector<Message>& messages, double now)>;
 
 /// `clocks`: when each rank begins; returns when each has ended.
-std::vector<double> run_plan(const CollectivePlan& plan, std::vector<double> clocks, const ScheduleOptions& options, const CostsOfRound& costs_of);
+std::vector<double> run_plan(const CollectivePlan& plan, std::vector<double> clocks, const ScheduleOptions& options,
+                             const CostsOfRound& costs_of);
 
 }  // namespace accel::sim

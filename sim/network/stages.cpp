@@ -17,14 +17,20 @@ int pieces_of(std::int64_t bytes) { return bytes > 0 ? 1 : 0; }
 Stage ring(std::vector<Message> chunks, Pairs direction, int offset, bool is_reduced) {
   const auto ranks = static_cast<int>(chunks.size());
   const int step = direction == Pairs::kRingDown ? 1 : -1;
-  return {.pairs = direction, .num_rounds = ranks - 1,
+  return {.pairs = direction,
+          .num_rounds = ranks - 1,
           .messages = [=, chunks = std::move(chunks)](int round, std::vector<Message>& messages) {
             messages.resize(ranks);
             int chunk = modulo(step * (offset + round), ranks);
             for (int rank = 0; rank < ranks; ++rank) {
               const int to = rank - step;
-              messages[rank] = {.from = rank, .to = to < 0 ? ranks - 1 : to == ranks ? 0 : to, .bytes = chunks[chunk].bytes,
-                                .pieces = chunks[chunk].pieces, .is_reduced = is_reduced};
+              messages[rank] = {.from = rank,
+                                .to = to < 0        ? ranks - 1
+                                      : to == ranks ? 0
+                                                    : to,
+                                .bytes = chunks[chunk].bytes,
+                                .pieces = chunks[chunk].pieces,
+                                .is_reduced = is_reduced};
               if (++chunk == ranks) chunk = 0;
             }
           }};
@@ -42,33 +48,45 @@ Stage ring_all_gather(std::vector<Message> chunks, Pairs direction) {
 
 Stage chain(int num_ranks, int first, std::int64_t bytes, bool is_reduced) {
   const auto num_slices = static_cast<int>(divide_up(bytes, kChainSliceBytes));
-  return {.pairs = Pairs::kChain, .root = first, .num_rounds = num_slices == 0 ? 0 : num_slices + num_ranks - 2,
+  return {.pairs = Pairs::kChain,
+          .root = first,
+          .num_rounds = num_slices == 0 ? 0 : num_slices + num_ranks - 2,
           .messages = [=](int round, std::vector<Message>& messages) {
             messages.resize(num_ranks - 1);
             for (int place = 0; place + 1 < num_ranks; ++place) {
               const int slice = round - place;
               const bool is_sent = slice >= 0 && slice < num_slices;
-              messages[place] = {.from = (first + place) % num_ranks, .to = (first + place + 1) % num_ranks,
+              messages[place] = {.from = (first + place) % num_ranks,
+                                 .to = (first + place + 1) % num_ranks,
                                  .bytes = is_sent ? std::min(kChainSliceBytes, bytes - slice * kChainSliceBytes) : 0,
-                                 .pieces = is_sent ? 1 : 0, .is_reduced = is_reduced};
+                                 .pieces = is_sent ? 1 : 0,
+                                 .is_reduced = is_reduced};
             }
           }};
 }
 
 Stage tree_down(int num_ranks, int root, std::int64_t bytes) {
-  return {.pairs = Pairs::kTreeDown, .root = root, .num_rounds = tree_rounds(num_ranks),
+  return {.pairs = Pairs::kTreeDown,
+          .root = root,
+          .num_rounds = tree_rounds(num_ranks),
           .messages = [=](int round, std::vector<Message>& messages) {
             messages.clear();
             const int distance = 1 << round;
             for (int rank = 0; rank < distance && rank + distance < num_ranks; ++rank) {
-              messages.push_back({.from = (rank + root) % num_ranks, .to = (rank + distance + root) % num_ranks, .bytes = bytes, .pieces = pieces_of(bytes)});
+              messages.push_back({.from = (rank + root) % num_ranks,
+                                  .to = (rank + distance + root) % num_ranks,
+                                  .bytes = bytes,
+                                  .pieces = pieces_of(bytes)});
             }
           }};
 }
 
 Stage tree_up(int num_ranks, int root, std::int64_t bytes) {
   const auto down = tree_down(num_ranks, root, bytes);
-  return {.pairs = Pairs::kTreeUp, .root = root, .num_rounds = down.num_rounds, .messages = [down](int round, std::vector<Message>& messages) {
+  return {.pairs = Pairs::kTreeUp,
+          .root = root,
+          .num_rounds = down.num_rounds,
+          .messages = [down](int round, std::vector<Message>& messages) {
             down.messages(down.num_rounds - 1 - round, messages);
             for (auto& message : messages) {
               std::swap(message.from, message.to);
@@ -78,10 +96,14 @@ Stage tree_up(int num_ranks, int root, std::int64_t bytes) {
 }
 
 Stage to_root(std::vector<Message> parts, int root) {
-  return {.pairs = Pairs::kToRoot, .root = root, .messages = [root, parts = std::move(parts)](int /*round*/, std::vector<Message>& messages) {
+  return {.pairs = Pairs::kToRoot,
+          .root = root,
+          .messages = [root, parts = std::move(parts)](int /*round*/, std::vector<Message>& messages) {
             messages.clear();
             for (int rank = 0; rank < static_cast<int>(parts.size()); ++rank) {
-              if (rank != root) messages.push_back({.from = rank, .to = root, .bytes = parts[rank].bytes, .pieces = parts[rank].pieces});
+              if (rank != root) {
+                messages.push_back({.from = rank, .to = root, .bytes = parts[rank].bytes, .pieces = parts[rank].pieces});
+              }
             }
           }};
 }
@@ -96,7 +118,8 @@ Stage from_root(std::vector<Message> parts, int root) {
 
 Stage exchange(int num_ranks, std::int64_t bytes) {
   const auto shifts = static_cast<int>(std::max<std::int64_t>(1, kExchangeMessagesMax / num_ranks));
-  return {.pairs = Pairs::kExchange, .num_rounds = static_cast<int>(divide_up(num_ranks - 1, shifts)),
+  return {.pairs = Pairs::kExchange,
+          .num_rounds = static_cast<int>(divide_up(num_ranks - 1, shifts)),
           .messages = [=](int round, std::vector<Message>& messages) {
             messages.clear();
             for (int shift = 1 + round * shifts; shift < num_ranks && shift < 1 + (round + 1) * shifts; ++shift) {
@@ -108,9 +131,13 @@ Stage exchange(int num_ranks, std::int64_t bytes) {
 }
 
 Stage dissemination(int num_ranks) {
-  return {.pairs = Pairs::kDissemination, .num_rounds = tree_rounds(num_ranks), .messages = [=](int round, std::vector<Message>& messages) {
+  return {.pairs = Pairs::kDissemination,
+          .num_rounds = tree_rounds(num_ranks),
+          .messages = [=](int round, std::vector<Message>& messages) {
             messages.clear();
-            for (int rank = 0; rank < num_ranks; ++rank) messages.push_back({.from = rank, .to = (rank + (1 << round)) % num_ranks});
+            for (int rank = 0; rank < num_ranks; ++rank) {
+              messages.push_back({.from = rank, .to = (rank + (1 << round)) % num_ranks});
+            }
           }};
 }
 

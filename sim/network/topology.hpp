@@ -32,7 +32,7 @@ class Topology {
 
  private:
   struct TierLinks {
-    int first = 0;           // number of its first link
+    int first = 0;  // number of its first link
     int ranks_per_unit = 1;
   };
 
@@ -48,8 +48,8 @@ class Topology {
   TopologySpec spec_;
   int num_ranks_;
   std::vector<LinkCosts> links_;
-  std::vector<TierLinks> tiers_;  // of a tree
-  int core_ = -1;                 // of a tree whose core has a limit
+  std::vector<TierLinks> tiers_;                    // of a tree
+  int core_ = -1;                                   // of a tree whose core has a limit
   std::unordered_map<std::int64_t, Route> routes_;  // those asked for, by pair
 };
 

@@ -1,148 +1,62 @@
 // sim-calibrate: measures all-reduces of real Gloo processes on this machine, fits the network's costs to some of them, says how
 // well the others are predicted, and writes a network file.
-#include <ATen/ATen.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <thread>
 
-#include "backends/launch/local_launch.hpp"
 #include "reference/core/errors.hpp"
 #include "sim/network/all_reduce_fit.hpp"
 #include "sim/programs/command_line.hpp"
 #include "sim/programs/exit_code.hpp"
-#include "sim/programs/real_rank.hpp"
+#include "sim/programs/gloo_timing.hpp"
 
 namespace accel::programs {
 namespace {
 
-using Json = nlohmann::json;
-using Clock = std::chrono::steady_clock;
-
-constexpr int kResultDescriptor = 3;  // of rank 0 under the launcher
-constexpr int kBatches = 5;           // a repeat's time is the median of their minima
 constexpr double kCloseEnough = 0.05;
 
 struct Arguments {
   std::string out;
-  int repeats = 3;
+  int repeats = 5;
   std::vector<int> oversubscribed;
   bool is_worker = false;
 };
-
-struct Size {
-  std::int64_t bytes = 0;
-  bool is_fitted = false;  // else held out
-};
-
-// The fitted ones a factor of 4 apart; the others lie between them.
-std::vector<Size> sizes() {
-  std::vector<Size> all = {{4, true}};
-  bool is_fitted = true;
-  for (std::int64_t bytes = 1 << 10; bytes <= 16 << 20; bytes *= 2, is_fitted = !is_fitted) all.push_back({bytes, is_fitted});
-  return all;
-}
-
-// --- a worker: one rank of the measured group ---------------------------------------------------------------------------
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const auto middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : 0.5 * (values[middle - 1] + values[middle]);
-}
-
-int calls_of(std::int64_t bytes) { return static_cast<int>(std::clamp<std::int64_t>((16 << 20) / bytes, 3, 20)); }
-
-// The fastest of a few calls; a call ends when its last rank has.
-double batch_minimum(const Group& group, at::Tensor& data) {
-  auto seconds = at::empty({1, calls_of(data.numel() * 4)}, at::kDouble);
-  for (std::int64_t call = 0; call < seconds.numel(); ++call) {
-    group.barrier();
-    const auto start = Clock::now();
-    group.all_reduce(data).wait();
-    seconds[0][call] = std::chrono::duration<double>(Clock::now() - start).count();
-  }
-  return std::get<0>(group.all_gather(seconds).max(0)).min().item<double>();
-}
-
-// [size][repeat]. Every batch goes through all sizes, so that a slow spell of the machine meets all of them.
-std::vector<std::vector<double>> measure(const Group& group, int repeats) {
-  std::vector<at::Tensor> data;
-  for (const auto& size : sizes()) data.push_back(at::zeros({size.bytes / 4}));
-  for (auto& tensor : data) batch_minimum(group, tensor);  // connections and pages are there now
-  std::vector<std::vector<double>> seconds(data.size());
-  for (int repeat = 0; repeat < repeats; ++repeat) {
-    std::vector<std::vector<double>> minima(data.size());
-    for (int batch = 0; batch < kBatches; ++batch) {
-      for (std::size_t size = 0; size < data.size(); ++size) minima[size].push_back(batch_minimum(group, data[size]));
-    }
-    for (std::size_t size = 0; size < data.size(); ++size) seconds[size].push_back(median(minima[size]));
-  }
-  return seconds;
-}
-
-int run_worker(const Arguments& arguments) {
-  auto context = make_real_rank("gloo");
-  try {
-    const auto seconds = measure(context->world, arguments.repeats);
-    if (context->rank == 0) {
-      const auto text = Json(seconds).dump();
-      check_config(write(kResultDescriptor, text.data(), text.size()) == static_cast<ssize_t>(text.size()), "--worker: nobody reads the result");
-    }
-    context->world.barrier();
-  } catch (...) {
-    keep_until_exit(std::move(context));
-    throw;
-  }
-  return kSuccess;
-}
 
 // --- the measurements of all group sizes ----------------------------------------------------------------------------------
 
 struct Measured {
   int num_ranks = 0;
   std::int64_t bytes = 0;
-  bool is_fitted = false;  // its size and its number of ranks are
+  bool is_fitted = false;       // its size and its number of ranks are; else held out
   std::vector<double> seconds;  // by repeat
 
   [[nodiscard]] double typical() const { return median(seconds); }
+  // By how much two repeats differ: the median over all pairs.
   [[nodiscard]] double spread() const {
-    const auto [least, most] = std::minmax_element(seconds.begin(), seconds.end());
-    return (*most - *least) / typical();
+    std::vector<double> differences;
+    for (std::size_t one = 0; one < seconds.size(); ++one) {
+      for (std::size_t other = 0; other < one; ++other) differences.push_back(std::abs(seconds[one] - seconds[other]) / typical());
+    }
+    return median(differences);
   }
   [[nodiscard]] double error(const sim::AllReduceCosts& costs) const {
     return std::abs(sim::all_reduce_seconds(costs, num_ranks, bytes) / typical() - 1);
   }
 };
 
-std::vector<std::vector<double>> measure_processes(int num_ranks, int repeats) {
-  const int result = memfd_create("sim-calibrate", MFD_CLOEXEC);
-  check_config(result >= 0, "memfd_create: no memory for the results");
-  launch::LocalLaunchOptions options{.num_processes = num_ranks, .progress_fd = result};
-  options.command = {std::filesystem::read_symlink("/proc/self/exe").string(), "--worker", "--repeats", std::to_string(repeats)};
-  const auto launched = launch::launch_local(options);
-  if (launched.exit_code != 0) throw Error(launched.message);
-  std::string text(lseek(result, 0, SEEK_END), '\0');
-  check_config(pread(result, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()), "the results cannot be read");
-  close(result);
-  return Json::parse(text);
-}
-
 std::vector<Measured> measure_group(int num_ranks, bool fits, int repeats) {
   std::cerr << fmt::format("measuring {} processes ...", num_ranks) << std::endl;
-  const auto seconds = measure_processes(num_ranks, repeats);
+  const auto seconds = time_processes(num_ranks, repeats);
   std::vector<Measured> all;
   for (std::size_t index = 0; index < seconds.size(); ++index) {
-    const auto size = sizes()[index];
+    const auto size = timed_sizes()[index];
     all.push_back({num_ranks, size.bytes, fits && size.is_fitted, seconds[index]});
   }
   return all;
@@ -162,12 +76,12 @@ Groups groups_of(int cores) {
 
 // --- what is told and written -----------------------------------------------------------------------------------------------
 
-void print_table(const std::vector<Measured>& all, const sim::AllReduceCosts& costs) {
+void print_table(const std::vector<Measured>& all, const sim::AllReduceCosts& costs, int cores) {
   fmt::print("{:>5} {:>10} {:>12} {:>12} {:>8} {:>8}\n", "ranks", "bytes", "measured us", "model us", "error", "spread");
   for (const auto& one : all) {
+    const auto* role = one.num_ranks > cores ? "not counted" : one.is_fitted ? "fitted" : "held out";
     fmt::print("{:>5} {:>10} {:>12.1f} {:>12.1f} {:>7.1f}% {:>7.1f}%  {}\n", one.num_ranks, one.bytes, one.typical() * 1e6,
-               sim::all_reduce_seconds(costs, one.num_ranks, one.bytes) * 1e6, one.error(costs) * 100, one.spread() * 100,
-               one.is_fitted ? "fitted" : "held out");
+               sim::all_reduce_seconds(costs, one.num_ranks, one.bytes) * 1e6, one.error(costs) * 100, one.spread() * 100, role);
   }
 }
 
@@ -188,8 +102,9 @@ Verdict judge(const std::vector<Measured>& all, const sim::AllReduceCosts& costs
 }
 
 std::string verdict_text(const Verdict& verdict, int repeats) {
-  return fmt::format("{} held-out times: median error {:.1f} %, median spread of {} repeats {:.1f} %: {}", verdict.count, verdict.error * 100, repeats,
-                     verdict.spread * 100, verdict.holds() ? "within max(5 %, spread)" : "not within max(5 %, spread)");
+  return fmt::format("{} held-out times: median error {:.1f} %, median spread of {} repeats {:.1f} %: {}", verdict.count,
+                     verdict.error * 100, repeats, verdict.spread * 100,
+                     verdict.holds() ? "within max(5 %, spread)" : "not within max(5 %, spread)");
 }
 
 std::string size_factors_text(const std::vector<sim::SizeFactor>& factors) {
@@ -198,13 +113,17 @@ std::string size_factors_text(const std::vector<sim::SizeFactor>& factors) {
   return text;
 }
 
-// Of the model's links of their own between any two ranks: all the cores' copying at once was measured, so nothing else contends.
+// A switch: two links on every way, so half of the latency on either. As many messages as cores were measured at once, so its core
+// carries that many at full rate; that more of them share it is an assumption.
 std::string network_file(const std::string& name, const sim::AllReduceCosts& costs, int cores, const std::string& verdict) {
   return fmt::format(
-      "# Gloo over the loopback interface, as sim-calibrate measured it with up to {} processes on {} cores.\n# {}\nname: {}\nlibrary: gloo\n"
-      "overhead_seconds: {:.4e}\nreduce_seconds_per_byte: {:.4e}\nsize_factors:\n{}topology: {{kind: full, latency_seconds: {:.4e}, bytes_per_second: {:.4e}}}\n"
+      "# Gloo over the loopback interface, as sim-calibrate measured it with up to {} processes on {} cores.\n# {}\nname: "
+      "{}\nlibrary: gloo\n"
+      "overhead_seconds: {:.4e}\nreduce_seconds_per_byte: {:.4e}\nsize_factors:\n{}topology: {{kind: switch, latency_seconds: "
+      "{:.4e}, bytes_per_second: {:.4e}, core_bytes_per_second: {:.4e}}}\n"
       "compute: {{kind: cpu_time}}\n",
-      cores, cores, verdict, name, costs.overhead_seconds, costs.reduce_seconds_per_byte, size_factors_text(costs.size_factors), costs.latency_seconds, 1 / costs.seconds_per_byte);
+      cores, cores, verdict, name, costs.overhead_seconds, costs.reduce_seconds_per_byte, size_factors_text(costs.size_factors),
+      0.5 * costs.latency_seconds, 1 / costs.seconds_per_byte, cores / costs.seconds_per_byte);
 }
 
 void check_writable(const std::string& file) {
@@ -230,10 +149,10 @@ int calibrate(const Arguments& arguments) {
     if (one.is_fitted) fitted.push_back({one.num_ranks, one.bytes, one.typical()});
   }
   const auto costs = sim::fit_all_reduce(fitted);
-  print_table(all, costs);
+  print_table(all, costs, cores);
   const auto verdict = verdict_text(judge(all, costs), arguments.repeats);
-  fmt::print("overhead {:.3g} s, latency {:.3g} s, {:.3g} s per byte, {:.3g} s per reduced byte\n{}\n", costs.overhead_seconds, costs.latency_seconds,
-             costs.seconds_per_byte, costs.reduce_seconds_per_byte, verdict);
+  fmt::print("overhead {:.3g} s, latency {:.3g} s, {:.3g} s per byte, {:.3g} s per reduced byte\n{}\n", costs.overhead_seconds,
+             costs.latency_seconds, costs.seconds_per_byte, costs.reduce_seconds_per_byte, verdict);
   if (groups.held_out.empty()) fmt::print("no number of ranks was held out: that needs 4 cores, here are {}\n", cores);
   if (!arguments.out.empty()) {
     std::ofstream out(arguments.out);
@@ -241,24 +160,31 @@ int calibrate(const Arguments& arguments) {
     if (!out.flush()) throw Error(fmt::format("{}: cannot be written", arguments.out));
   }
   for (const int ranks : arguments.oversubscribed) {
-    fmt::print("{} ranks on {} cores, oversubscribed: the scheduler of the system is measured too, and none of it counts\n", ranks, cores);
-    print_table(measure_group(ranks, /*fits=*/false, arguments.repeats), costs);
+    fmt::print("{} ranks on {} cores, oversubscribed: the scheduler of the system is measured too, and none of it counts\n", ranks,
+               cores);
+    print_table(measure_group(ranks, /*fits=*/false, arguments.repeats), costs, cores);
   }
   return kSuccess;
 }
 
 int run_main(int argc, char** argv) {
   Arguments arguments;
-  CLI::App app("Measures Gloo's all-reduces among processes of this machine and fits the costs of a network file to them.", "sim-calibrate");
+  CLI::App app("Measures Gloo's all-reduces among processes of this machine and fits the costs of a network file to them.",
+               "sim-calibrate");
   app.add_option("--out", arguments.out, "Write the network file here");
-  app.add_option("--repeats", arguments.repeats, "How often everything is measured; their spread is the noise")->check(CLI::Range(2, 100))->capture_default_str();
-  app.add_option("--oversubscribed", arguments.oversubscribed, "Measure so many processes too, more than there are cores; shown, not counted; repeatable")
+  app.add_option("--repeats", arguments.repeats, "How often everything is measured; their spread is the noise")
+      ->check(CLI::Range(2, 100))
+      ->capture_default_str();
+  app.add_option("--oversubscribed", arguments.oversubscribed,
+                 "Measure so many processes too, more than there are cores; shown, not counted; repeatable")
       ->check(CLI::Range(2, 256));
   app.add_flag("--worker", arguments.is_worker)->group("");
   try {
     if (const auto code = parse_command_line(app, argc, argv)) return *code;
     check_writable(arguments.out);
-    return arguments.is_worker ? run_worker(arguments) : calibrate(arguments);
+    if (!arguments.is_worker) return calibrate(arguments);
+    time_as_worker(arguments.repeats);
+    return kSuccess;
   } catch (const std::exception& error) {
     std::cerr << "sim-calibrate: " << error.what() << std::endl;
     return exit_code_of(error);

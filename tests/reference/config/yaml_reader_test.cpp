@@ -104,6 +104,41 @@ TEST(YamlReaderTest, AllProblemsAreInOneError) {
                              HasSubstr("run.yaml:5: model.depth: unknown key")));
 }
 
+TEST(YamlReaderTest, AListOfMappingsGivesAReaderForEachWithItsPlace) {
+  YamlProblems problems("run.yaml");
+  YamlReader reader(YAML::Load("links:\n  - {from: 1}\n  - {from: x, too: 2}\n  - 7\nempty: {}\n"), "", problems);
+  std::vector<int> found;
+  for (auto& link : reader.mappings("links")) {
+    found.push_back(link.optional<int>("from").value_or(-1));
+    link.finish_keys();
+  }
+  EXPECT_THAT(found, testing::ElementsAre(1, -1, -1));
+  EXPECT_TRUE(reader.mappings("none").empty());
+  EXPECT_TRUE(reader.mappings("empty").empty());
+  try {
+    problems.throw_if_any();
+    FAIL() << "no problem was found";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("run.yaml:3: links[1].from: expected an integer, got 'x'"), HasSubstr("run.yaml:3: links[1].too: unknown key"),
+                                    HasSubstr("run.yaml:4: links[2]: expected a mapping"), HasSubstr("run.yaml:5: empty: expected a list of mappings")));
+  }
+}
+
+TEST(YamlReaderTest, KeysThatAreDataAreTheOnesOfTheFile) {
+  YamlProblems problems("run.yaml");
+  EXPECT_THAT(YamlReader(YAML::Load("b: 1\na: 2\n"), "", problems).keys(), testing::ElementsAre("b", "a"));
+  EXPECT_TRUE(YamlReader(YAML::Load("{}"), "", problems).keys().empty());
+}
+
+TEST(YamlReaderTest, AListOfIntegersIsReadAsOne) {
+  YamlProblems problems("run.yaml");
+  YamlReader reader(YAML::Load("shape: [4, 2]\nwrong: [4, x]\n"), "", problems);
+  EXPECT_THAT(reader.optional<std::vector<int>>("shape"), testing::Optional(testing::ElementsAre(4, 2)));
+  EXPECT_FALSE(problems.any());
+  EXPECT_EQ(reader.optional<std::vector<int>>("wrong"), std::nullopt);
+  EXPECT_TRUE(problems.any());
+}
+
 TEST(YamlReaderTest, AFileThatIsNoMappingIsNamed) {
   EXPECT_THAT(problems_of("- epochs\n"), HasSubstr("run.yaml:1: the file: expected a mapping"));
 }

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <numeric>
 #include <set>
 
 #include "reference/core/errors.hpp"
@@ -124,6 +125,63 @@ TEST(CollectivePlanTest, AfterTheRingsHalvesARankHasItsChunkThenAllChunksOfAllRa
       for (const auto& of_rank : held) EXPECT_THAT(of_rank, Each(SizeIs(ranks)));
     }
   }
+}
+
+// Who has heard of whom; a message brings what its sender had heard before the round.
+std::vector<std::set<int>> heard_after(const CollectivePlan& plan, int num_ranks) {
+  std::vector<std::set<int>> heard(num_ranks);
+  for (int rank = 0; rank < num_ranks; ++rank) heard[rank] = {rank};
+  std::vector<Message> messages;
+  for (const auto& stage : plan.stages) {
+    for (int round = 0; round < stage.num_rounds; ++round) {
+      stage.messages(round, messages);
+      const auto before = heard;
+      for (const auto& message : messages) {
+        if (message.pieces > 0) heard[message.to].insert(before[message.from].begin(), before[message.from].end());
+      }
+    }
+  }
+  return heard;
+}
+
+TEST(CollectivePlanTest, EveryRankHearsOfThoseWhoseDataItNeeds) {
+  for (const auto library : {Library::kGloo, Library::kNccl}) {
+    for (const auto tree_bytes_max : {0, 1 << 20}) {
+      for (int ranks = 2; ranks <= 17; ++ranks) {
+        for (const auto op : sim::testing::kGroupOps) {
+          const int root = ranks / 2;
+          const auto heard = heard_after(
+              plan_collective({.op = op, .bytes = 1 << 20, .num_ranks = ranks, .root = root}, library, tree_bytes_max), ranks);
+          if (op == "broadcast" || op == "scatter") {
+            for (const auto& of_rank : heard) EXPECT_TRUE(of_rank.contains(root)) << op << " on " << ranks;
+          } else if (op == "gather" || op == "reduce") {
+            EXPECT_THAT(heard[root], SizeIs(ranks)) << op << " on " << ranks;
+          } else {
+            EXPECT_THAT(heard, Each(SizeIs(ranks))) << op << " on " << ranks;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(CollectivePlanTest, FromTheRootEveryOtherRankReceivesItsBytesOnce) {
+  for (const auto library : {Library::kGloo, Library::kNccl}) {
+    for (int ranks = 2; ranks <= 17; ++ranks) {
+      for (const auto op : {"broadcast", "scatter"}) {
+        auto expected = std::vector<std::int64_t>(ranks, 3 << 20);
+        expected[ranks / 2] = 0;
+        EXPECT_EQ(traffic_of({.op = op, .bytes = 3 << 20, .num_ranks = ranks, .root = ranks / 2}, library).bytes_received, expected)
+            << op;
+      }
+    }
+  }
+}
+
+TEST(CollectivePlanTest, AnExchangeOfManyRanksGoesInSeveralRoundsAndLosesNothing) {
+  const CollectiveCall call{.op = "all_to_all", .bytes = 1000 * 8, .num_ranks = 1000};
+  EXPECT_GT(plan_collective(call, Library::kGloo).stages[0].num_rounds, 1);
+  EXPECT_THAT(traffic_of(call).bytes_received, Each(999 * 8));
 }
 
 TEST(CollectivePlanTest, WhatIsSentIsReceivedAndNobodySendsToHimself) {

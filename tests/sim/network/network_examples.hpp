@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <numeric>
 #include <vector>
 
@@ -37,18 +38,37 @@ inline std::vector<double> run_together(const NetworkSpec& spec, const Collectiv
   return run_alone(spec, call, std::vector<double>(call.num_ranks, 0));
 }
 
-inline const std::vector<std::string_view> kGroupOps = {
-    "all_reduce", "all_reduce_coalesced", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "all_gather_coalesced",
-    "all_gather_into_tensor_coalesced", "gather", "scatter", "reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single",
-    "barrier", "monitored_barrier"};
+inline double latest(const std::vector<double>& times) { return *std::max_element(times.begin(), times.end()); }
+
+inline double seconds_of(const NetworkSpec& spec, const CollectiveCall& call) { return latest(run_together(spec, call)); }
+
+inline const std::vector<std::string_view> kGroupOps = {"all_reduce",
+                                                        "all_reduce_coalesced",
+                                                        "broadcast",
+                                                        "reduce",
+                                                        "all_gather",
+                                                        "all_gather_into_tensor",
+                                                        "all_gather_coalesced",
+                                                        "all_gather_into_tensor_coalesced",
+                                                        "gather",
+                                                        "scatter",
+                                                        "reduce_scatter",
+                                                        "reduce_scatter_tensor",
+                                                        "all_to_all",
+                                                        "all_to_all_single",
+                                                        "barrier",
+                                                        "monitored_barrier"};
 
 inline LinkCosts any_link() { return {accel::testing::pick(0, 1000) * 1e-7, accel::testing::pick(1, 1000) * 1e8}; }
 
 inline NetworkSpec any_network(TopologySpec topology) {
   using accel::testing::pick;
-  return {.library = pick(0, 2) == 0 ? Library::kGloo : Library::kNccl, .overhead_seconds = pick(0, 10) * 1e-6,
-          .reduce_seconds_per_byte = pick(0, 10) * 1e-10, .lanes = pick(1, 3),
-          .tree_all_reduce_bytes_max = pick(0, 3) == 0 ? 1 << 20 : 0, .topology = std::move(topology)};
+  return {.library = pick(0, 2) == 0 ? Library::kGloo : Library::kNccl,
+          .overhead_seconds = pick(0, 10) * 1e-6,
+          .reduce_seconds_per_byte = pick(0, 10) * 1e-10,
+          .lanes = pick(1, 3),
+          .tree_all_reduce_bytes_max = pick(0, 3) == 0 ? 1 << 20 : 0,
+          .topology = std::move(topology)};
 }
 
 inline NetworkSpec any_contention_free_network() { return any_network(FullSpec{any_link()}); }
@@ -56,12 +76,18 @@ inline NetworkSpec any_contention_free_network() { return any_network(FullSpec{a
 /// A topology that holds at least 24 ranks.
 inline NetworkSpec any_network() {
   switch (accel::testing::pick(0, 5)) {
-    case 0: return any_contention_free_network();
-    case 1: return any_network(TreeSpec{.tiers = {{.port = any_link()}}, .core_bytes_per_second = 1e9});
-    case 2: return any_network(TreeSpec{.tiers = {{.port = any_link()}, {.units = 4, .ports = accel::testing::pick(1, 4), .port = any_link()},
-                                                  {.units = 2, .port = any_link()}}});
-    case 3: return any_network(TorusSpec{.shape = {4, 3, 2}, .link = any_link()});
-    default: return any_network(TorusSpec{.link = any_link()});
+    case 0:
+      return any_contention_free_network();
+    case 1:
+      return any_network(TreeSpec{.tiers = {{.port = any_link()}}, .core_bytes_per_second = 1e9});
+    case 2:
+      return any_network(TreeSpec{.tiers = {{.port = any_link()},
+                                            {.units = 4, .ports = accel::testing::pick(1, 4), .port = any_link()},
+                                            {.units = 2, .port = any_link()}}});
+    case 3:
+      return any_network(TorusSpec{.shape = {4, 3, 2}, .link = any_link()});
+    default:
+      return any_network(TorusSpec{.link = any_link()});
   }
 }
 

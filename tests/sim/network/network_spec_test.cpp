@@ -37,10 +37,12 @@ std::string problems_of(const std::string& text) {
 
 TEST(NetworkSpecTest, AFaultlessFileGivesItsValues) {
   const auto spec = read(
-      "name: lab\nlibrary: nccl\nlanes: 3\noverhead_seconds: 1.0e-5\nreduce_seconds_per_byte: 2.0e-12\ntree_all_reduce_bytes_max: 65536\n"
+      "name: lab\nlibrary: nccl\nlanes: 3\noverhead_seconds: 1.0e-5\nreduce_seconds_per_byte: 2.0e-12\ntree_all_reduce_bytes_max: "
+      "65536\n"
       "topology: {kind: full, latency_seconds: 1.0e-6, bytes_per_second: 1.0e9}\n"
       "links:\n  - {from: 0, to: 1, latency_seconds: 2.0e-6, bytes_per_second: 2.0e9}\n"
-      "compute: {kind: table, launch_seconds: 5.0e-6, flops_per_second: 1.0e13, bytes_per_second: 1.0e12, ops: {\"aten::mm\": {seconds: 1.0e-5}}}\n");
+      "compute: {kind: table, launch_seconds: 5.0e-6, flops_per_second: 1.0e13, bytes_per_second: 1.0e12, ops: {\"aten::mm\": "
+      "{seconds: 1.0e-5}}}\n");
   EXPECT_EQ(spec.name, "lab");
   EXPECT_EQ(spec.library, Library::kNccl);
   EXPECT_EQ(spec.lanes, 3);
@@ -51,7 +53,7 @@ TEST(NetworkSpecTest, AFaultlessFileGivesItsValues) {
   ASSERT_EQ(spec.links.size(), 1U);
   EXPECT_EQ(spec.links[0].costs.latency_seconds, 2e-6);
   EXPECT_EQ(spec.compute.seconds_of("aten::mm", 1e15, 0), 1e-5);
-  EXPECT_DOUBLE_EQ(spec.compute.seconds_of("aten::add", 1e6, 1e6), 5e-6 + 1e-6);    // bound by memory
+  EXPECT_DOUBLE_EQ(spec.compute.seconds_of("aten::add", 1e6, 1e6), 5e-6 + 1e-6);   // bound by memory
   EXPECT_DOUBLE_EQ(spec.compute.seconds_of("aten::bmm", 1e10, 1e6), 5e-6 + 1e-3);  // by arithmetic
 }
 
@@ -61,8 +63,9 @@ TEST(NetworkSpecTest, WhatIsAbsentHasItsDefault) {
   EXPECT_EQ(gloo.tree_all_reduce_bytes_max, 0);
   EXPECT_EQ(gloo.compute.kind, ComputeCosts::Kind::kCpuTime);
   EXPECT_EQ(gloo.compute.cpu_time_factor, 1);
-  const auto nccl = read("name: n\nlibrary: nccl\noverhead_seconds: 0\nreduce_seconds_per_byte: 0\n"
-                         "topology: {kind: ring, latency_seconds: 0, bytes_per_second: 1}\ncompute: {kind: cpu_time, factor: 0.1}\n");
+  const auto nccl = read(
+      "name: n\nlibrary: nccl\noverhead_seconds: 0\nreduce_seconds_per_byte: 0\n"
+      "topology: {kind: ring, latency_seconds: 0, bytes_per_second: 1}\ncompute: {kind: cpu_time, factor: 0.1}\n");
   EXPECT_EQ(nccl.lanes, 1);
   EXPECT_EQ(nccl.compute.cpu_time_factor, 0.1);
 }
@@ -80,7 +83,8 @@ TEST(NetworkSpecTest, ASizeFactorIsInterpolatedOnLogarithms) {
 TEST(NetworkSpecTest, ACallTakesItsSizesFactorLonger) {
   auto spec = testing::full_network();
   spec.overhead_seconds = 1;
-  const CollectiveCall small{.op = "all_reduce", .bytes = 1000, .num_ranks = 4}, large{.op = "all_reduce", .bytes = 100'000, .num_ranks = 4};
+  const CollectiveCall small{.op = "all_reduce", .bytes = 1000, .num_ranks = 4},
+      large{.op = "all_reduce", .bytes = 100'000, .num_ranks = 4};
   const double of_small = testing::run_together(spec, small)[0] - 1, of_large = testing::run_together(spec, large)[0] - 1;
   spec.size_factors = {{1000, 1}, {10'000, 3}};
   EXPECT_DOUBLE_EQ(testing::run_together(spec, small)[0], 1 + of_small);
@@ -113,8 +117,10 @@ TEST(NetworkSpecTest, EveryKindOfTopologyHasTheCostsOfItsLinks) {
 
 TEST(NetworkSpecTest, AllProblemsAreInOneErrorWithTheirLines) {
   const auto message = problems_of(
-      "name: test\nlibrary: mpi\noverhead_seconds: -1\ntopology:\n  kind: torus\n  shape: [4]\n  latency_seconds: fast\n  oversubscription: 2\n"
-      "links:\n  - {from: 1, to: 1, latency_seconds: 0, bytes_per_second: 0}\nsize_factors: [{bytes: 8, factor: 1}, {bytes: 8, factor: 0}]\nlanes: 0\nspeed: 9\ncompute: {kind: table, launch_seconds: 1}\n");
+      "name: test\nlibrary: mpi\noverhead_seconds: -1\ntopology:\n  kind: torus\n  shape: [4]\n  latency_seconds: fast\n  "
+      "oversubscription: 2\n"
+      "links:\n  - {from: 1, to: 1, latency_seconds: 0, bytes_per_second: 0}\nsize_factors: [{bytes: 8, factor: 1}, {bytes: 8, "
+      "factor: 0}]\nlanes: 0\nspeed: 9\ncompute: {kind: table, launch_seconds: 1}\n");
   EXPECT_THAT(message, AllOf(HasSubstr("network.yaml:2: library: expected gloo or nccl, got 'mpi'"),
                              HasSubstr("network.yaml:3: overhead_seconds: expected 0 seconds or more, got '-1'"),
                              HasSubstr("network.yaml:1: reduce_seconds_per_byte: missing"),
@@ -126,7 +132,8 @@ TEST(NetworkSpecTest, AllProblemsAreInOneErrorWithTheirLines) {
                              HasSubstr("network.yaml:10: links[0].bytes_per_second: expected a positive number, got '0'"),
                              HasSubstr("network.yaml:11: size_factors[1].bytes: expected more than the 8 before"),
                              HasSubstr("network.yaml:11: size_factors[1].factor: expected a positive number, got '0'"),
-                             HasSubstr("network.yaml:12: lanes: expected 1 or more, got '0'"), HasSubstr("network.yaml:13: speed: unknown key"),
+                             HasSubstr("network.yaml:12: lanes: expected 1 or more, got '0'"),
+                             HasSubstr("network.yaml:13: speed: unknown key"),
                              HasSubstr("network.yaml:14: compute.flops_per_second: missing")));
 }
 
@@ -152,9 +159,20 @@ TEST(NetworkSpecTest, RanksThatDoNotFitAreRefusedByTheNetworksName) {
   }
 }
 
+TEST(NetworkSpecTest, NodesHoldNoMoreThanTheyAre) {
+  const std::string nodes = "topology: {kind: nodes, ranks_per_node: 4, inside: {latency_seconds: 0, bytes_per_second: 1}, ";
+  Network one(read(kHead + nodes + "num_nodes: 1}\n"));
+  one.set_ranks(4);
+  EXPECT_THROW(one.set_ranks(5), ConfigError);
+  Network any(read(kHead + nodes + "card: {latency_seconds: 0, bytes_per_second: 1}}\n"));
+  EXPECT_NO_THROW(any.set_ranks(1000));
+}
+
 std::vector<fs::path> shipped_files() {
   std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(fs::path(std::getenv("ACCEL_SOURCE_DIR")) / "configs/sim/networks")) files.push_back(entry.path());
+  for (const auto& entry : fs::directory_iterator(fs::path(std::getenv("ACCEL_SOURCE_DIR")) / "configs/sim/networks")) {
+    files.push_back(entry.path());
+  }
   return files;
 }
 
@@ -168,7 +186,8 @@ TEST(NetworkSpecTest, EveryShippedNetworkRunsEveryCollectiveOnItsRanks) {
     const auto ranks = testing::first_ranks(8);
     network.set_ranks(8);
     for (const auto op : testing::kGroupOps) {
-      const auto ends = network.finish_times(0, {.op = op, .bytes = 1 << 20, .ranks = &ranks, .root = 3}, std::vector<double>(8, 0));
+      const auto ends =
+          network.finish_times(0, {.op = op, .bytes = 1 << 20, .ranks = &ranks, .root = 3}, std::vector<double>(8, 0));
       for (const double end : ends) EXPECT_TRUE(end > 0 && end < 60) << file << ' ' << op << ' ' << end;
     }
   }

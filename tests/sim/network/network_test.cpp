@@ -2,12 +2,10 @@
 
 #include <gmock/gmock.h>
 
-#include "reference/core/errors.hpp"
 #include "tests/sim/network/network_examples.hpp"
 
 using testing::DoubleNear;
 using testing::Each;
-using testing::ElementsAre;
 
 namespace accel::sim {
 namespace {
@@ -18,22 +16,27 @@ using accel::testing::pick;
 
 constexpr std::int64_t kMiB = 1 << 20;
 
-double latest(const std::vector<double>& times) { return *std::max_element(times.begin(), times.end()); }
-
-double seconds_of(const NetworkSpec& spec, const CollectiveCall& call) { return latest(run_together(spec, call)); }
-
 // --- without contention: closed forms ---------------------------------------------------------------------------------
 
+// P ranks, k segments a chunk, of `segment` bytes each.
+double gloos_formula(int ranks, int k, double segment, double alpha, double beta, double gamma) {
+  return 2 * (ranks - 1) * std::max(k * segment * beta, 0.5 * k * (alpha + segment * beta)) + (ranks - 1) * k * segment * gamma;
+}
+
 TEST(NetworkTest, AnAllReduceWithoutContentionTakesGloosFormula) {
-  const auto spec = full_network();
-  const double alpha = 2e-5, beta = 1e-9, gamma = 1e-10;
-  for (const int ranks : {2, 3, 8, 64}) {
-    for (const std::int64_t segment : {std::int64_t{4}, std::int64_t{4000}, kMiB}) {
-      const double bytes_seconds = 2 * static_cast<double>(segment) * beta;  // of a chunk of two segments
-      const double formula = 2 * (ranks - 1) * std::max(bytes_seconds, alpha + static_cast<double>(segment) * beta) +
-                             (ranks - 1) * 2 * static_cast<double>(segment) * gamma;
-      const auto ends = run_together(spec, {.op = "all_reduce", .bytes = ranks * 2 * segment, .num_ranks = ranks});
-      EXPECT_THAT(ends, Each(DoubleNear(formula, 1e-9 * formula))) << ranks << " ranks, segments of " << segment;
+  struct Size {
+    int k;
+    std::int64_t segment;
+  };
+  for (const double alpha : {2e-5, 5e-3}) {
+    auto spec = full_network();
+    std::get<FullSpec>(spec.topology).link.latency_seconds = alpha;
+    for (const int ranks : {2, 3, 8, 64}) {
+      for (const auto& [k, segment] : {Size{2, 4}, Size{2, 4000}, Size{2, kMiB}, Size{6, kMiB}}) {
+        const double formula = gloos_formula(ranks, k, static_cast<double>(segment), alpha, 1e-9, 1e-10);
+        const auto ends = run_together(spec, {.op = "all_reduce", .bytes = ranks * k * segment, .num_ranks = ranks});
+        EXPECT_THAT(ends, Each(DoubleNear(formula, 1e-9 * formula))) << ranks << " ranks, " << k << " segments of " << segment;
+      }
     }
   }
 }
@@ -58,7 +61,8 @@ TEST(NetworkTest, TheOtherCollectivesTakeTheirTextbookTimes) {
 TEST(NetworkTest, NcclsRingTakesTheTextbookTime) {
   const auto spec = full_network(Library::kNccl);
   const double chunk = 1e6;
-  EXPECT_DOUBLE_EQ(seconds_of(spec, {.op = "all_reduce", .bytes = 4'000'000, .num_ranks = 4}), 6 * (2e-5 + chunk * 1e-9) + 3 * chunk * 1e-10);
+  EXPECT_DOUBLE_EQ(seconds_of(spec, {.op = "all_reduce", .bytes = 4'000'000, .num_ranks = 4}),
+                   6 * (2e-5 + chunk * 1e-9) + 3 * chunk * 1e-10);
   EXPECT_DOUBLE_EQ(seconds_of(spec, {.op = "reduce_scatter_tensor", .bytes = 4'000'000, .num_ranks = 4}),
                    3 * (2e-5 + chunk * 1e-9) + 3 * chunk * 1e-10);
 }
@@ -67,27 +71,39 @@ TEST(NetworkTest, ATreeIsFasterForOneNumberAndSlowerForAMegabyte) {
   const auto ring = full_network();
   auto tree = ring;
   tree.tree_all_reduce_bytes_max = 4 * kMiB;
-  const CollectiveCall one{.op = "all_reduce", .bytes = 4, .num_ranks = 32}, many{.op = "all_reduce", .bytes = 4 * kMiB, .num_ranks = 32};
+  const CollectiveCall one{.op = "all_reduce", .bytes = 4, .num_ranks = 32},
+      many{.op = "all_reduce", .bytes = 4 * kMiB, .num_ranks = 32};
   EXPECT_LT(seconds_of(tree, one), 0.2 * seconds_of(ring, one));
   EXPECT_GT(seconds_of(tree, many), 2 * seconds_of(ring, many));
 }
 
+std::vector<double> run_ring(const CollectivePlan& plan, const std::vector<double>& ready, bool is_even,
+                             int closed_form_ranks_min) {
+  std::vector<PairCosts> costs(ready.size(), {.latency_seconds = 2e-5, .seconds_per_byte = 1e-9});
+  if (!is_even) costs[0].latency_seconds = 1e-3;
+  return run_plan(plan, ready,
+                  {.reduce_seconds_per_byte = 1e-10, .time_factor = 1.5, .closed_form_ranks_min = closed_form_ranks_min},
+                  [&](const Stage&, int, const std::vector<Message>&, double) { return std::span<const PairCosts>(costs); });
+}
+
 TEST(NetworkTest, TheClosedFormAgreesWithTheRecurrence) {
-  const PairCosts costs{.latency_seconds = 2e-5, .seconds_per_byte = 1e-9};
-  std::vector<PairCosts> of_round;
-  const CostsOfRound costs_of = [&](const Stage&, int, const std::vector<Message>& messages, double) {
-    of_round.assign(messages.size(), costs);
-    return std::span<const PairCosts>(of_round);
-  };
   for (const auto library : {Library::kGloo, Library::kNccl}) {
     for (const int ranks : {2, 5, 64, 256}) {
       const auto plan = plan_collective({.op = "all_reduce", .bytes = ranks * 8 * 1000, .num_ranks = ranks}, library);
       const std::vector<double> ready(ranks, 0.5);
-      const auto exact = run_plan(plan, ready, {.reduce_seconds_per_byte = 1e-10}, costs_of);
-      const auto closed = run_plan(plan, ready, {.reduce_seconds_per_byte = 1e-10, .closed_form_ranks_min = 1}, costs_of);
+      const auto exact = run_ring(plan, ready, /*is_even=*/true, ranks + 1),
+                 closed = run_ring(plan, ready, /*is_even=*/true, ranks);
       for (int rank = 0; rank < ranks; ++rank) EXPECT_NEAR(closed[rank] - 0.5, exact[rank] - 0.5, 1e-9 * exact[rank]);
     }
   }
+}
+
+TEST(NetworkTest, TheClosedFormIsNotTakenForUnevenPairsOrRanksThatAreNotReadyTogether) {
+  const auto plan = plan_collective({.op = "all_gather", .bytes = 1000, .num_ranks = 16}, Library::kGloo);
+  std::vector<double> ready(16, 0.5);
+  EXPECT_EQ(run_ring(plan, ready, /*is_even=*/false, 16), run_ring(plan, ready, /*is_even=*/false, 17));
+  ready[3] = 0;
+  EXPECT_EQ(run_ring(plan, ready, /*is_even=*/true, 16), run_ring(plan, ready, /*is_even=*/true, 17));
 }
 
 // --- laws ---------------------------------------------------------------------------------------------------------------
@@ -137,7 +153,8 @@ TEST(NetworkTest, NobodyEndsBeforeThoseHeWaitsForAreReady) {
 }
 
 // A few collectives of two groups on one network.
-std::vector<double> run_several(const NetworkSpec& spec, const std::vector<CollectiveCall>& calls, const std::vector<double>& ready) {
+std::vector<double> run_several(const NetworkSpec& spec, const std::vector<CollectiveCall>& calls,
+                                const std::vector<double>& ready) {
   auto network = with_ranks(spec, 24);
   std::vector<double> all;
   std::uint64_t group = 0;
@@ -157,121 +174,6 @@ TEST(NetworkTest, TheSameCallsGiveTheSameTimesToTheLastBit) {
     const auto ready = any_times(24);
     RC_ASSERT(run_several(spec, calls, ready) == run_several(spec, calls, ready));
   });
-}
-
-// --- contention -----------------------------------------------------------------------------------------------------------
-
-NetworkSpec fat_tree(double oversubscription) {
-  auto spec = full_network();
-  spec.topology = TreeSpec{.tiers = {{.port = {1e-6, 1e9}}, {.units = 4, .port = {1e-6, 4e9 / oversubscription}}}};
-  return spec;
-}
-
-double exchange_seconds(const NetworkSpec& spec, const std::vector<int>& ranks) {
-  auto network = with_ranks(spec, 8);
-  return latest(network.finish_times(0, {.op = "all_to_all", .bytes = 8 * kMiB, .ranks = &ranks}, std::vector<double>(ranks.size(), 0)));
-}
-
-TEST(NetworkTest, OversubscriptionSlowsWhatLeavesTheRackAndNothingElse) {
-  const std::vector<int> inside = {0, 1, 2, 3}, across = {0, 1, 2, 3, 4, 5, 6, 7};
-  EXPECT_DOUBLE_EQ(exchange_seconds(fat_tree(8), inside), exchange_seconds(fat_tree(1), inside));
-  EXPECT_GT(exchange_seconds(fat_tree(8), across), 3 * exchange_seconds(fat_tree(1), across));
-}
-
-TEST(NetworkTest, ACoreThatAllMessagesCrossIsSharedByAll) {
-  auto spec = full_network();
-  spec.reduce_seconds_per_byte = 0;
-  spec.topology = TreeSpec{.tiers = {{.port = {0, 1e9}}}, .core_bytes_per_second = 2e9};
-  const auto seconds = [&](int ranks) { return seconds_of(spec, {.op = "all_reduce", .bytes = 8'000'000, .num_ranks = ranks}); };
-  EXPECT_DOUBLE_EQ(seconds(2), 8e-3);
-  EXPECT_DOUBLE_EQ(seconds(8), 2 * 7 * 1e-3 * 4);  // eight messages on a core for two
-}
-
-class TwoGroups : public ::testing::Test {
- protected:
-  static NetworkSpec spec(int lanes) {
-    auto spec = full_network();
-    spec.lanes = lanes;
-    spec.topology = TreeSpec{.tiers = {{.port = kPort}, {.units = 2, .port = kPort}}};
-    return spec;
-  }
-  double send(Network& network, int group, const std::vector<int>& ranks, double bytes, double ready) {
-    return latest(network.finish_times(group, {.op = "send", .bytes = static_cast<std::int64_t>(bytes), .ranks = &ranks}, std::vector{ready, ready}));
-  }
-  static constexpr LinkCosts kPort{0, 1e9};
-  const std::vector<int> first_ = {0, 2}, second_ = {1, 3}, apart_ = {4, 6};  // the first two leave one node through one port
-};
-
-TEST_F(TwoGroups, TheSecondOfTwoEqualTransfersOnALinkTakesTwice) {
-  auto network = with_ranks(spec(/*lanes=*/1), 8);
-  EXPECT_DOUBLE_EQ(send(network, 0, first_, 1e6, 0), 1e-3);
-  EXPECT_DOUBLE_EQ(send(network, 1, second_, 1e6, 0), 2e-3);
-}
-
-TEST_F(TwoGroups, TransfersOnOtherLinksOrAtOtherTimesAreNotSlowed) {
-  auto network = with_ranks(spec(/*lanes=*/1), 8);
-  EXPECT_DOUBLE_EQ(send(network, 0, first_, 1e6, 0), 1e-3);
-  EXPECT_DOUBLE_EQ(send(network, 1, apart_, 1e6, 0), 1e-3);
-  EXPECT_DOUBLE_EQ(send(network, 2, second_, 1e6, 1e-3), 2e-3);
-}
-
-TEST_F(TwoGroups, AGroupRunsAsManyCollectivesAtOnceAsItHasLanes) {
-  auto one = with_ranks(spec(/*lanes=*/1), 8), two = with_ranks(spec(/*lanes=*/2), 8);
-  for (auto* network : {&one, &two}) EXPECT_DOUBLE_EQ(send(*network, 0, first_, 1e6, 0), 1e-3);
-  EXPECT_DOUBLE_EQ(send(one, 0, first_, 1e3, 0), 1e-3 + 1e-6);  // waits
-  EXPECT_DOUBLE_EQ(send(two, 0, first_, 1e3, 0), 2e-6);         // shares
-  EXPECT_DOUBLE_EQ(send(two, 0, first_, 1e3, 0), 4e-6);         // waits for the short one
-}
-
-TEST_F(TwoGroups, GloosBarrierWaitsForTheCollectivesBeforeIt) {
-  auto network = with_ranks(spec(/*lanes=*/2), 8);
-  send(network, 0, first_, 1e6, 0);
-  EXPECT_DOUBLE_EQ(latest(network.finish_times(0, {.op = "barrier", .ranks = &first_}, std::vector{0.0, 0.0})), 1e-3);
-}
-
-TEST_F(TwoGroups, AnotherRunStartsWithFreeLinks) {
-  auto network = with_ranks(spec(/*lanes=*/1), 8);
-  send(network, 0, first_, 1e6, 0);
-  network.set_ranks(8);
-  EXPECT_DOUBLE_EQ(send(network, 1, second_, 1e6, 0), 1e-3);
-}
-
-TEST_F(TwoGroups, ASlowedLinkSlowsItsDirectionAlone) {
-  auto network = with_ranks(spec(/*lanes=*/1), 8);
-  send(network, 0, first_, 1e6, 0);  // its costs are known, and must not be kept
-  network.scale_link(0, 2, 4);
-  EXPECT_DOUBLE_EQ(send(network, 0, first_, 1e6, 1), 1 + 4e-3);
-  EXPECT_DOUBLE_EQ(send(network, 1, {2, 0}, 1e6, 2), 2 + 1e-3);
-  EXPECT_DOUBLE_EQ(send(network, 2, second_, 1e6, 3), 3 + 1e-3);
-}
-
-TEST(NetworkTest, ASlowedLinkOfItsOwnIsSlowerInLatencyAndRate) {
-  auto network = with_ranks(full_network(), 4);
-  network.scale_link(0, 1, 3);
-  const std::vector<int> there = {0, 1}, back = {1, 0};
-  const auto send = [&](int group, const std::vector<int>& ranks) {
-    return latest(network.finish_times(group, {.op = "send", .bytes = 1000, .ranks = &ranks}, std::vector{0.0, 0.0}));
-  };
-  EXPECT_DOUBLE_EQ(send(0, there), 3 * (2e-5 + 1e-6));
-  EXPECT_DOUBLE_EQ(send(1, back), 2e-5 + 1e-6);
-}
-
-// --- wrong use --------------------------------------------------------------------------------------------------------------
-
-TEST(NetworkTest, CallsThatDoNotFitAreRefused) {
-  Network network(full_network());
-  const std::vector<int> ranks = {0, 1}, others = {0, 2}, outside = {0, 9};
-  const std::vector<double> two(2), three(3);
-  EXPECT_THROW(network.finish_times(0, {.op = "barrier", .ranks = &ranks}, two), StateError);
-  EXPECT_THROW(network.scale_link(0, 1, 2), StateError);
-  network.set_ranks(4);
-  EXPECT_THROW(network.finish_times(0, {.op = "barrier", .ranks = &ranks}, three), ArgumentError);
-  EXPECT_THROW(network.finish_times(0, {.op = "barrier", .ranks = &outside}, two), ArgumentError);
-  EXPECT_THROW(network.finish_times(0, {.op = "barriere", .ranks = &ranks}, two), ArgumentError);
-  EXPECT_NO_THROW(network.finish_times(0, {.op = "barrier", .ranks = &ranks}, two));
-  EXPECT_THROW(network.finish_times(0, {.op = "barrier", .ranks = &others}, two), ArgumentError);
-  EXPECT_THROW(network.scale_link(1, 1, 2), ArgumentError);
-  EXPECT_THROW(network.scale_link(0, 1, 0), ArgumentError);
 }
 
 }  // namespace

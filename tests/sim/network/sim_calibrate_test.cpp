@@ -1,0 +1,71 @@
+// sim-calibrate, as a user calls it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "sim/network/network.hpp"
+#include "tests/programs/support/run_command.hpp"
+
+namespace accel::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct Line {
+  int ranks = 0;
+  std::int64_t bytes = 0;
+  double measured_us = 0, model_us = 0;
+};
+
+std::vector<Line> lines_of(const std::string& table) {
+  std::vector<Line> lines;
+  std::istringstream in(table);
+  for (std::string text; std::getline(in, text);) {
+    std::istringstream fields(text);
+    Line line;
+    if (fields >> line.ranks >> line.bytes >> line.measured_us >> line.model_us) lines.push_back(line);
+  }
+  return lines;
+}
+
+TEST(SimCalibrateTest, TheFileItWritesTakesTheTimesThatItPrints) {
+  const TemporaryFolder folder;
+  const auto file = folder.path("here.yaml");
+  const auto run = run_command({bin("sim-calibrate"), "--repeats", "2", "--out", file}, {.limit = std::chrono::seconds(300)});
+  ASSERT_EQ(run.exit_code, 0) << run.error;
+  EXPECT_THAT(run.output, HasSubstr("held-out times: median error"));
+  auto network = sim::Network::load(file);
+  EXPECT_EQ(network.spec().name, "here");
+  const auto lines = lines_of(run.output);
+  ASSERT_GE(lines.size(), 16U);
+  for (const auto& line : lines) {
+    std::vector<int> ranks(line.ranks);
+    for (int rank = 0; rank < line.ranks; ++rank) ranks[rank] = rank;
+    network.set_ranks(line.ranks);
+    const auto ends =
+        network.finish_times(0, {.op = "all_reduce", .bytes = line.bytes, .ranks = &ranks}, std::vector<double>(line.ranks, 0));
+    const double us = 1e6 * *std::max_element(ends.begin(), ends.end());
+    EXPECT_NEAR(us, line.model_us, 0.1 + 0.002 * us) << line.bytes;  // digits printed, digits of the file
+    EXPECT_GT(line.measured_us, 0);
+  }
+}
+
+TEST(SimCalibrateTest, WrongUsageIsExitTwoBeforeAnythingRuns) {
+  for (const auto& options : std::vector<std::vector<std::string>>{{"--repeats", "1"},
+                                                                   {"--oversubscribed", "1"},
+                                                                   {"--sizes", "4"},
+                                                                   {"--out", "/no/such/folder/x.yaml"},
+                                                                   {"--out", "/tmp"}}) {
+    auto command = options;
+    command.insert(command.begin(), bin("sim-calibrate"));
+    const auto run = run_command(command);
+    EXPECT_EQ(run.exit_code, 2) << options[0] << ' ' << options[1];
+    EXPECT_THAT(run.error, Not(HasSubstr("measuring")));
+  }
+}
+
+}  // namespace
+}  // namespace accel::testing

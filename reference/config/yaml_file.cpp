@@ -1,5 +1,6 @@
 #include "reference/config/yaml_file.hpp"
 
+#include <filesystem>
 #include <set>
 
 #include "reference/core/errors.hpp"
@@ -50,6 +51,12 @@ YAML::Node parse_yaml(const std::string& text, const std::string& file, YamlProb
   if (!root.IsDefined() || root.IsNull()) return YAML::Node(YAML::NodeType::Map);
   check_keys(root, "", 0, problems);
   return root;
+}
+
+YAML::Node load_yaml(const std::string& file, const std::string& what, YamlProblems& problems) {
+  check_config(std::filesystem::exists(file), "{}: no such file", file);
+  check_config(!std::filesystem::is_directory(file), "{}: is a folder; expected {}", file, what);
+  return parse_yaml(read_text(file), file, problems);
 }
 
 }  // namespace accel

@@ -17,4 +17,8 @@ std::string read_text(const std::string& file);
 /// Thread rule: pure.
 YAML::Node parse_yaml(const std::string& text, const std::string& file, YamlProblems& problems);
 
+/// The same of a file; `what` is what it should be, e.g. "an experiment file". Throws ConfigError too if it is no file or cannot
+/// be read.
+YAML::Node load_yaml(const std::string& file, const std::string& what, YamlProblems& problems);
+
 }  // namespace accel

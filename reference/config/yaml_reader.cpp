@@ -2,8 +2,6 @@
 
 #include <fmt/ranges.h>
 
-#include <filesystem>
-
 #include "reference/core/errors.hpp"
 
 namespace accel {
@@ -29,19 +27,6 @@ std::optional<T> convert(const YAML::Node& node) {
 }
 
 }  // namespace
-
-YAML::Node load_yaml(const std::string& file, const std::string& what) {
-  check_config(std::filesystem::exists(file), "{}: no such file", file);
-  check_config(!std::filesystem::is_directory(file), "{}: is a folder; expected {}", file, what);
-  try {
-    const auto root = YAML::LoadFile(file);
-    return root.IsNull() ? YAML::Node(YAML::NodeType::Map) : root;
-  } catch (const YAML::ParserException& error) {
-    throw ConfigError(fmt::format("{}:{}: not YAML: {}", file, error.mark.line + 1, error.msg));
-  } catch (const YAML::Exception& error) {
-    throw ConfigError(fmt::format("{}: cannot be read: {}", file, error.what()));
-  }
-}
 
 void YamlProblems::add(int line, const std::string& problem) {
   problems_.push_back(line < 0 ? fmt::format("{}: {}", file_, problem) : fmt::format("{}:{}: {}", file_, line + 1, problem));

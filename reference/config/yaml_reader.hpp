@@ -33,10 +33,6 @@ class YamlProblems {
   std::vector<std::string> problems_;
 };
 
-/// The root of a YAML file; an empty mapping if there is nothing in it. `what` is what the file should be, e.g. "an
-/// experiment file". Throws ConfigError if it is no file, cannot be read or is not YAML.
-YAML::Node load_yaml(const std::string& file, const std::string& what);
-
 class YamlReader {
  public:
   /// `path` is the mapping's place in the file, e.g. "model."; "" at the top.

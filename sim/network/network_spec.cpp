@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "reference/config/yaml_reader.hpp"
+#include "reference/config/yaml_file.hpp"
 #include "reference/core/errors.hpp"
 
 namespace accel::sim {
@@ -173,8 +173,8 @@ double size_factor(const std::vector<SizeFactor>& factors, std::int64_t bytes) {
 }
 
 NetworkSpec read_network(const std::string& file) {
-  const auto root = load_yaml(file, "a network file");
   YamlProblems problems(file);
+  const auto root = load_yaml(file, "a network file", problems);
   YamlReader reader(root, "", problems);
   NetworkSpec spec;
   spec.name = reader.required<std::string>("name");

@@ -3,10 +3,8 @@
 #include <yaml-cpp/yaml.h>
 
 #include <cmath>
-#include <filesystem>
-#include <set>
 
-#include "reference/config/yaml_reader.hpp"
+#include "reference/config/yaml_file.hpp"
 #include "reference/core/errors.hpp"
 
 namespace accel::programs {
@@ -36,22 +34,6 @@ void apply_override(YAML::Node root, const std::string& text) {
     rest.erase(0, dot + 1);
   }
   node[rest] = value;
-}
-
-// YAML allows any value as a key, and its parser keeps the first of two equal keys; here keys are names, each given once.
-void check_keys(const YAML::Node& node, const std::string& path, YamlProblems& problems) {
-  if (!node.IsMap()) return;
-  std::set<std::string> seen;
-  for (const auto& entry : node) {
-    const auto line = entry.first.Mark().line;
-    if (!entry.first.IsScalar()) {
-      problems.add(line, fmt::format("{}: a key that is no name; expected `name: value`", path.empty() ? "the file" : path));
-      problems.throw_if_any();
-    }
-    const auto& key = entry.first.Scalar();
-    if (!seen.insert(key).second) problems.add(line, fmt::format("{}{}: given twice", path, key));
-    if (path.empty()) check_keys(entry.second, key + ".", problems);  // no experiment is deeper
-  }
 }
 
 ModelConfig read_model(YamlReader reader) {
@@ -114,19 +96,8 @@ void read_dataloader(YamlReader reader, DataLoaderConfiguration& config) {
 }  // namespace
 
 Experiment read_experiment(const std::string& file, const std::vector<std::string>& overrides, int num_ranks) {
-  check_config(std::filesystem::exists(file), "{}: no such file", file);
-  check_config(!std::filesystem::is_directory(file), "{}: is a folder; expected an experiment file", file);
-  YAML::Node root;
-  try {
-    root = YAML::LoadFile(file);
-  } catch (const YAML::ParserException& error) {
-    throw ConfigError(fmt::format("{}:{}: not YAML: {}", file, error.mark.line + 1, error.msg));
-  } catch (const YAML::Exception& error) {
-    throw ConfigError(fmt::format("{}: cannot be read: {}", file, error.what()));
-  }
-  if (root.IsNull()) root = YAML::Node(YAML::NodeType::Map);
   YamlProblems problems(file);
-  check_keys(root, "", problems);
+  auto root = load_yaml(file, "an experiment file", problems);
   if (root.IsMap()) {
     for (const auto& text : overrides) apply_override(root, text);
   }

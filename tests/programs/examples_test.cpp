@@ -74,7 +74,7 @@ class Examples : public ::testing::Environment {
     ASSERT_EQ(install.exit_code, 0) << install.error;
     fs::copy(source("reference/examples"), work_folder() / "source", fs::copy_options::recursive);
     write_simulation();
-    for (const auto* example : {"quick_start", "stream", "resume", "sources", "from_libtorch", "simulation"}) {
+    for (const auto* example : {"quick_start", "stream", "resume", "sources", "from_libtorch", "simulation", "unit_tests"}) {
       expect_built(example);
       if (::testing::Test::HasFatalFailure()) return;
     }
@@ -113,6 +113,13 @@ class ExampleTest : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Programs, ExampleTest, ::testing::Values("quick_start/train", "stream/train", "sources/train", "from_libtorch/after"), [](const auto& info) {
   return info.param.substr(0, info.param.find('/'));
 });
+
+TEST(UnitTestsTest, RunOnSimulatedRanksUnderBothFrameworks) {
+  for (const auto* program : {"unit_tests/with_googletest", "unit_tests/with_catch2"}) {
+    const auto run = run_command({built(program)});
+    EXPECT_EQ(run.exit_code, 0) << program << "\n" << run.output << run.error;
+  }
+}
 
 TEST_P(ExampleTest, RunsAlone) {
   const auto run = run_command({built(GetParam())});

@@ -2,7 +2,7 @@
 
 namespace accel::sim::detail {
 
-Box plot_of(const Canvas& canvas, double height) { return {canvas.is_narrow() ? 52.0 : 64.0, 26, canvas.width - 12, height - 40}; }
+Box plot_of(const Canvas& canvas, double height) { return {canvas.is_narrow() ? 56.0 : 64.0, 26, canvas.width - 12, height - 40}; }
 
 void draw_value_axis(Svg& svg, const Box& plot, const Scale& scale, const std::string& name, const TickText& text) {
   for (const auto tick : scale.ticks(5)) {

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "sim/report/charts.hpp"
 #include "sim/report/loss_curve.hpp"
@@ -36,6 +37,9 @@ std::string gap_name(const std::vector<double>& losses, StepRange gap) {
   if (gap.last - gap.first == 1) return fmt::format("step {}: {}", gap.first, number_text(losses[gap.first]));
   return fmt::format("steps {} to {}: not finite", gap.first, gap.last - 1);
 }
+
+// Short, since there is little room beside a narrow chart.
+std::string tick_text(double loss) { return std::abs(loss) < 9999.5 ? number_text(loss) : fmt::format("{:.3g}", loss); }
 
 void draw_gaps(Svg& svg, const Box& plot, const Axes& axes, const std::vector<double>& losses, std::size_t steps_per_pixel) {
   double free_from = plot.left;  // names do not run into each other
@@ -79,7 +83,7 @@ std::string loss_chart(const std::vector<double>& losses, const Canvas& canvas) 
   Svg svg({canvas.id, "Loss by step", description_of(losses), canvas.width, height});
   const auto plot = plot_of(canvas, height);
   const auto axes = axes_of(losses, plot);
-  draw_value_axis(svg, plot, axes.losses, axes.is_logarithmic ? "loss (logarithmic)" : "loss", number_text);
+  draw_value_axis(svg, plot, axes.losses, axes.is_logarithmic ? "loss (logarithmic)" : "loss", tick_text);
   for (const auto tick : axes.steps.ticks(canvas.is_narrow() ? 4 : 8)) {
     if (tick == static_cast<double>(static_cast<std::int64_t>(tick))) draw_label(svg, plot, axes.steps(tick), count_text(static_cast<std::int64_t>(tick)));
   }

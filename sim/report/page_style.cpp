@@ -6,14 +6,14 @@ const std::string_view kPageStyle = R"css(
 :root {
   color-scheme: light dark;
   --paper: #f6f7f9; --card: #ffffff; --ink: #1b1f24; --soft: #59636e; --line: #dfe3e8; --grid: #e9ecf0;
-  --compute: #0072b2; --exposed: #e69f00; --waiting: #cc79a7; --slowest: #1b1f24;
+  --compute: #0072b2; --exposed: #e69f00; --waiting: #b5446e; --slowest: #1b1f24;
   --good: #00785a; --warn: #8f5a00; --bad: #b3261e; --good-paper: #e2f4ee; --warn-paper: #fdf1d8; --bad-paper: #fce8e6;
   --gap: #d55e0033;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --paper: #0e1116; --card: #171b22; --ink: #e6eaf0; --soft: #9aa4b1; --line: #2b323c; --grid: #252b34;
-    --compute: #56b4e9; --exposed: #e69f00; --waiting: #b5608e; --slowest: #ffffff;
+    --compute: #56b4e9; --exposed: #f0b429; --waiting: #b5446e; --slowest: #ffffff;
     --good: #5fd0aa; --warn: #f2bf5e; --bad: #ff8a80; --good-paper: #12332a; --warn-paper: #3a2c10; --bad-paper: #43191a;
     --gap: #d55e0066;
   }

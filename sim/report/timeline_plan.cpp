@@ -44,14 +44,14 @@ Deeds deeds_of(const std::vector<Slice>& slices) {
   return deeds;
 }
 
-// The last moment that belongs to the slice alone: at its end, the next one may begin.
-Nanoseconds last_moment(const Span& span, Nanoseconds limit) { return std::max(span.begin, std::min(span.end, limit) - 1); }
-
+// Both ends stand just before their slices end, where nothing else has begun, and the tail before the head: a viewer reads
+// events by time, and drops a head that it meets before its tail.
 std::optional<ArrowEnd> tail_of(int rank, const std::vector<Slice>& slices, const Deeds& deeds, Nanoseconds release) {
   const auto begun = std::lower_bound(deeds.begins.begin(), deeds.begins.end(), release) - deeds.begins.begin();
   if (begun == 0) return std::nullopt;
   const auto slice = deeds.last_ones[static_cast<std::size_t>(begun - 1)];
-  return ArrowEnd{rank, slice, last_moment(span_of(slices[slice]), release)};
+  const auto span = span_of(slices[slice]);
+  return ArrowEnd{rank, slice, std::max(span.begin, std::min(span.end, release) - 2)};
 }
 
 bool has_arrow(const Slice& slice, int rank) {
@@ -91,7 +91,7 @@ std::vector<Arrow> plan_arrows(const std::vector<const std::vector<Slice>*>& ran
       const auto wait = span_of(slices[index]);
       const auto by = static_cast<std::size_t>(slices[index].released_by);
       const auto tail = tail_of(slices[index].released_by, *ranks[by], deeds[by], wait.end);
-      if (tail) arrows.push_back({*tail, {rank, index, last_moment(wait, wait.end)}});
+      if (tail && tail->time < wait.end - 1) arrows.push_back({*tail, {rank, index, wait.end - 1}});
     }
   }
   return arrows;

@@ -36,7 +36,7 @@ constexpr auto kMeasure = R"js(<script>{
   seen.scroll_width_unfolded = document.documentElement.scrollWidth;
   seen.tables = all(document, 'table').map(table => table.innerText);
   all(document, 'details').forEach(details => details.open = false);
-  parent.document.documentElement.dataset.seen = encodeURIComponent(JSON.stringify(seen));
+  parent.document.documentElement.dataset['seen' + (window.name || '0')] = encodeURIComponent(JSON.stringify(seen));
 }</script>)js";
 
 constexpr int kNarrowestWindow = 500;  // of Chromium; what is narrower is shown in a frame
@@ -47,13 +47,18 @@ std::string with_script(const std::string& page) {
   return copy.insert(end == std::string::npos ? copy.size() : end, kMeasure);
 }
 
-std::string framed(const std::string& page, const BrowserOptions& options) {
-  return fmt::format("<!doctype html><body style=\"margin:0\"><iframe style=\"border:0;display:block\" width=\"{}\" height=\"{}\" srcdoc=\"{}\"></iframe></body>", options.width,
-                     options.height, sim::detail::escape(page));
+// Frames side by side, named by their number.
+std::string framed(const std::vector<std::string>& pages, const BrowserOptions& options) {
+  std::string html = "<!doctype html><body style=\"margin:0;white-space:nowrap\">";
+  for (std::size_t index = 0; index < pages.size(); ++index) {
+    html += fmt::format("<iframe name=\"{}\" style=\"border:0\" width=\"{}\" height=\"{}\" srcdoc=\"{}\"></iframe>", index, options.width, options.height,
+                        sim::detail::escape(with_script(pages[index])));
+  }
+  return html + "</body>";
 }
 
-nlohmann::json seen_in(const std::string& dom) {
-  const std::string key = "data-seen=\"";
+nlohmann::json seen_in(const std::string& dom, std::size_t index) {
+  const auto key = fmt::format("data-seen{}=\"", index);
   const auto begin = dom.find(key);
   if (begin == std::string::npos) throw std::runtime_error("the browser did not run the page's script:\n" + dom.substr(0, 1000));
   std::string text;
@@ -96,10 +101,9 @@ Colour Picture::at(double x, double y) const {
   return {pixel[0], pixel[1], pixel[2]};
 }
 
-BrowserView Browser::open(const std::string& page, const BrowserOptions& options) {
-  const bool fits = options.width >= kNarrowestWindow;
-  const auto measured = with_script(page);
-  const auto file = folder_.write("page.html", fits ? measured : framed(measured, options));
+std::vector<BrowserView> Browser::open(const std::vector<std::string>& pages, const BrowserOptions& options) {
+  const bool fits = pages.size() == 1 && options.width >= kNarrowestWindow;
+  const auto file = folder_.write("page.html", fits ? with_script(pages.front()) : framed(pages, options));
   std::vector<std::string> command = {"chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run", "--disable-background-networking",
                                       "--enable-logging=stderr", "--user-data-dir=" + folder_.path("profile"),
                                       fmt::format("--window-size={},{}", std::max(options.width, kNarrowestWindow), options.height), "--dump-dom"};
@@ -109,7 +113,10 @@ BrowserView Browser::open(const std::string& page, const BrowserOptions& options
   const auto run = run_command(command);
   if (run.exit_code == 127) throw std::runtime_error("chromium was not found: on Debian 12, apt-get install chromium");
   if (run.exit_code != 0) throw std::runtime_error(fmt::format("chromium ended with {}:\n{}", run.exit_code, run.error));
-  return {seen_in(run.output), console_lines(run.error), options.has_picture ? read_picture(folder_.path("page.png")) : Picture{}};
+  std::vector<BrowserView> views;
+  for (std::size_t index = 0; index < pages.size(); ++index) views.push_back({seen_in(run.output, index), console_lines(run.error), {}});
+  if (options.has_picture) views.front().picture = read_picture(folder_.path("page.png"));
+  return views;
 }
 
 }  // namespace accel::testing

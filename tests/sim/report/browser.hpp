@@ -42,7 +42,9 @@ struct BrowserView {
 class Browser {
  public:
   /// Throws std::runtime_error if there is no Chromium, or if it does not end well.
-  BrowserView open(const std::string& page, const BrowserOptions& options = {});
+  BrowserView open(const std::string& page, const BrowserOptions& options = {}) { return open(std::vector{page}, options).front(); }
+  /// Several pages side by side, in one start of the browser; their console is one, and their picture is of the first.
+  std::vector<BrowserView> open(const std::vector<std::string>& pages, const BrowserOptions& options = {});
 
  private:
   TemporaryFolder folder_;

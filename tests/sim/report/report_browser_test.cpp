@@ -174,13 +174,19 @@ TEST_F(ReportBrowserTest, PartsOfAStepCanBeToldApartByColourBlindPeople) {
 }
 
 TEST_F(ReportBrowserTest, PhoneShowsAllOfItWithoutScrollingSideways) {
-  const std::map<std::string, sim::RunReport> reports = {{"4 ranks", full_report(4, 40)}, {"diverged", diverged_report()},
-                                                         {"hung", hung_report()}, {"sweep", sweep_report()}, {"empty", {}}};
-  for (const auto& [name, report] : reports) {
-    const auto view = browser_->open(sim::report_page(report), {.width = kPhone});
-    expect_sound(view, kPhone, name);
-    EXPECT_THAT(view.seen["sections"], SizeIs(7)) << name;
-    for (const auto& chart : view.seen["charts"]) EXPECT_THAT(chart["id"].get<std::string>(), EndsWith("-narrow-chart")) << name;
+  const std::vector<sim::RunReport> reports = {full_report(4, 40), full_report(64, 400), full_report(4096, 1), diverged_report(), hung_report(), sweep_report(), {.title = "empty"}};
+  const std::vector<std::size_t> num_charts = {5, 5, 5, 3, 1, 2, 0};
+  std::vector<std::string> pages;
+  for (const auto& report : reports) pages.push_back(sim::report_page(report));
+  const auto views = browser_->open(pages, {.width = kPhone});
+  ASSERT_EQ(views.size(), reports.size());
+  for (std::size_t index = 0; index < views.size(); ++index) {
+    const auto& seen = views[index].seen;
+    EXPECT_EQ(seen["title"], reports[index].title);
+    expect_sound(views[index], kPhone, reports[index].title);
+    EXPECT_THAT(seen["sections"], SizeIs(7));
+    EXPECT_THAT(seen["charts"], SizeIs(num_charts[index])) << reports[index].title;
+    for (const auto& chart : seen["charts"]) EXPECT_THAT(chart["id"].get<std::string>(), EndsWith("-narrow-chart"));
   }
 }
 

@@ -26,7 +26,7 @@ struct Slice {
   std::string group = {};      ///< of a collective, or of the one that is waited for; else empty
   std::int64_t sequence = -1;  ///< its number in the group; -1 where there is none
   std::int64_t bytes = 0;
-  int released_by = -1;        ///< of a wait: the rank whose arrival ended it; -1, or the waiting rank itself: no arrow
+  int released_by = -1;  ///< of a wait: the rank whose arrival ended it; -1, or the waiting rank itself: no arrow
 };
 
 /// One rank's slices in any order, by either clock; either may be empty.

@@ -70,7 +70,8 @@ std::vector<Track> plan_tracks(const std::vector<Span>& spans, bool may_nest) {
   });
   std::vector<OpenTrack> open;
   for (const auto index : order) {
-    auto track = std::find_if(open.begin(), open.end(), [&](OpenTrack& candidate) { return takes(candidate, spans[index], may_nest); });
+    auto track =
+        std::find_if(open.begin(), open.end(), [&](OpenTrack& candidate) { return takes(candidate, spans[index], may_nest); });
     if (track == open.end()) track = open.emplace(open.end());
     track->slices.push_back(index);
     track->ends.push_back(spans[index].end);

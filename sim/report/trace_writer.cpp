@@ -17,11 +17,14 @@ constexpr std::size_t kFlushBytes = 1 << 20;
 constexpr int kTracksBefore = 10;
 
 // What a slice's track does not say of it: of tens of bytes a slice, every word counts.
-const char* category_of(SliceKind kind) { return kind == SliceKind::kWait ? "wait" : kind == SliceKind::kFault ? "fault" : nullptr; }
+const char* category_of(SliceKind kind) {
+  return kind == SliceKind::kWait ? "wait" : kind == SliceKind::kFault ? "fault" : nullptr;
+}
 
 }  // namespace
 
-TraceWriter::TraceWriter(std::ostream& out) : out_(out), text_("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"), track_(kTracksBefore) {}
+TraceWriter::TraceWriter(std::ostream& out)
+    : out_(out), text_("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"), track_(kTracksBefore) {}
 
 void TraceWriter::process(const std::string& name) {
   ++process_;
@@ -29,7 +32,8 @@ void TraceWriter::process(const std::string& name) {
   process_metadata("process_sort_index", fmt::format("\"sort_index\":{}", process_));
 }
 
-void TraceWriter::track(const std::string& name, const std::vector<Slice>& slices, const Track& track, const std::vector<Mark>& marks) {
+void TraceWriter::track(const std::string& name, const std::vector<Slice>& slices, const Track& track,
+                        const std::vector<Mark>& marks) {
   ++track_;
   text_ += is_first_ ? "" : "\n";  // a line a track: one an event is a megabyte more where there are a million
   track_metadata("thread_name", fmt::format("\"name\":\"{}\"", escaped(name)));
@@ -86,7 +90,8 @@ void TraceWriter::slice(const Slice& slice) {
 void TraceWriter::mark(const Mark& mark, bool is_last) {
   event_of_track(mark.is_tail ? 's' : 'f');
   time("ts", mark.time);
-  fmt::format_to(std::back_inserter(text_), ",\"id\":{},\"name\":\"late\"{}}}", mark.id, is_last && !mark.is_tail ? ",\"bp\":\"e\"" : "");
+  fmt::format_to(std::back_inserter(text_), ",\"id\":{},\"name\":\"late\"{}}}", mark.id,
+                 is_last && !mark.is_tail ? ",\"bp\":\"e\"" : "");
 }
 
 void TraceWriter::event_of_process(char phase) {

@@ -32,7 +32,7 @@ struct BrowserOptions {
 };
 
 struct BrowserView {
-  /// What the page looks like from within; see measure.js in browser.cpp.
+  /// What the page looks like from within; see kMeasure in browser.cpp.
   nlohmann::json seen;
   /// What the browser's console would show.
   std::vector<std::string> console;
@@ -42,7 +42,9 @@ struct BrowserView {
 class Browser {
  public:
   /// Throws std::runtime_error if there is no Chromium, or if it does not end well.
-  BrowserView open(const std::string& page, const BrowserOptions& options = {}) { return open(std::vector{page}, options).front(); }
+  BrowserView open(const std::string& page, const BrowserOptions& options = {}) {
+    return open(std::vector{page}, options).front();
+  }
   /// Several pages side by side, in one start of the browser; their console is one, and their picture is of the first.
   std::vector<BrowserView> open(const std::vector<std::string>& pages, const BrowserOptions& options = {});
 

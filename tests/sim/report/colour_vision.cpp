@@ -10,9 +10,12 @@ using Triple = std::array<double, 3>;
 using Matrix = std::array<Triple, 3>;
 
 constexpr Matrix kNormal = {{{1, 0, 0}, {0, 1, 0}, {0, 0, 1}}};
-constexpr Matrix kProtanopia = {{{0.152286, 1.052583, -0.204868}, {0.114503, 0.786281, 0.099216}, {-0.003882, -0.048116, 1.051998}}};
-constexpr Matrix kDeuteranopia = {{{0.367322, 0.860646, -0.227968}, {0.280085, 0.672501, 0.047413}, {-0.011820, 0.042940, 0.968881}}};
-constexpr Matrix kTritanopia = {{{1.255528, -0.076749, -0.178779}, {-0.078411, 0.930809, 0.147602}, {0.004733, 0.691367, 0.303900}}};
+constexpr Matrix kProtanopia = {
+    {{0.152286, 1.052583, -0.204868}, {0.114503, 0.786281, 0.099216}, {-0.003882, -0.048116, 1.051998}}};
+constexpr Matrix kDeuteranopia = {
+    {{0.367322, 0.860646, -0.227968}, {0.280085, 0.672501, 0.047413}, {-0.011820, 0.042940, 0.968881}}};
+constexpr Matrix kTritanopia = {
+    {{1.255528, -0.076749, -0.178779}, {-0.078411, 0.930809, 0.147602}, {0.004733, 0.691367, 0.303900}}};
 constexpr Matrix kToXyz = {{{0.4124, 0.3576, 0.1805}, {0.2126, 0.7152, 0.0722}, {0.0193, 0.1192, 0.9505}}};
 
 Triple times(const Matrix& matrix, const Triple& values) {
@@ -34,10 +37,14 @@ Triple linear(const Colour& colour) {
 
 const Matrix& matrix_of(Vision vision) {
   switch (vision) {
-    case Vision::kProtanopia: return kProtanopia;
-    case Vision::kDeuteranopia: return kDeuteranopia;
-    case Vision::kTritanopia: return kTritanopia;
-    default: return kNormal;
+    case Vision::kProtanopia:
+      return kProtanopia;
+    case Vision::kDeuteranopia:
+      return kDeuteranopia;
+    case Vision::kTritanopia:
+      return kTritanopia;
+    default:
+      return kNormal;
   }
 }
 

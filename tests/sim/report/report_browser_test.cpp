@@ -57,7 +57,9 @@ std::vector<Json> shapes_of(const BrowserView& view, const std::string& chart_id
   return shapes;
 }
 
-double middle(const Json& shape, const char* low, const char* high) { return (shape[low].get<double>() + shape[high].get<double>()) / 2; }
+double middle(const Json& shape, const char* low, const char* high) {
+  return (shape[low].get<double>() + shape[high].get<double>()) / 2;
+}
 
 bool is_close(const Colour& a, const Colour& b) { return difference(a, b, Vision::kNormal) < 12; }
 
@@ -75,7 +77,9 @@ void expect_bars_are_painted(const BrowserView& view, const std::string& chart_i
   ASSERT_THAT(bars, SizeIs(count)) << chart_id << ", " << style;
   for (const auto& bar : bars) {
     const auto height = bar["bottom"].get<double>() - bar["top"].get<double>();
-    EXPECT_NEAR(static_cast<double>(ink_rows(view.picture, bar, middle(bar, "left", "right"), parsed(bar["fill"])).size()), height, 2) << bar;
+    EXPECT_NEAR(static_cast<double>(ink_rows(view.picture, bar, middle(bar, "left", "right"), parsed(bar["fill"])).size()),
+                height, 2)
+        << bar;
   }
 }
 
@@ -129,9 +133,13 @@ TEST_F(ReportBrowserTest, EverySectionIsThereWithItsNumbers) {
   EXPECT_THAT(text["findings"], HasSubstr("rank 21 is a straggler"));
   EXPECT_THAT(text["faults"], HasSubstr("slow_rank: rank 21"));
   EXPECT_THAT(text["loss"], HasSubstr("the mean of 11 steps bold"));
-  EXPECT_THAT(text["step-time"], AllOf(HasSubstr("The mean step takes 25.5 ms: 49 % compute, 17 % exposed communication, 34 % waiting for stragglers."), HasSubstr("Rank 21 computes longest")));
+  EXPECT_THAT(
+      text["step-time"],
+      AllOf(HasSubstr("The mean step takes 25.5 ms: 49 % compute, 17 % exposed communication, 34 % waiting for stragglers."),
+            HasSubstr("Rank 21 computes longest")));
   EXPECT_THAT(text["communication"], AllOf(HasSubstr("10.4 GB in 848 calls"), HasSubstr("1.31 MB in 40 calls, 31 ms")));
-  EXPECT_THAT(text["scaling"], AllOf(HasSubstr("On 1,024 ranks a step takes 25.5 ms, 49 % of the ideal throughput."), HasSubstr("1,024")));
+  EXPECT_THAT(text["scaling"],
+              AllOf(HasSubstr("On 1,024 ranks a step takes 25.5 ms, 49 % of the ideal throughput."), HasSubstr("1,024")));
   const auto& tables = view.seen["tables"];
   ASSERT_EQ(tables.size(), 4u);
   EXPECT_THAT(tables[0].get<std::string>(), HasSubstr("398-399"));
@@ -164,7 +172,8 @@ TEST_F(ReportBrowserTest, PartsOfAStepCanBeToldApartByColourBlindPeople) {
   ASSERT_THAT(views_, SizeIs(2));
   for (const auto& view : views_) {
     std::vector<Colour> parts;
-    for (const auto* part : {"compute", "exposed", "waiting"}) parts.push_back(parsed(shapes_of(view, "step-time-chart", part).at(0)["fill"]));
+    for (const auto* part : {"compute", "exposed", "waiting"})
+      parts.push_back(parsed(shapes_of(view, "step-time-chart", part).at(0)["fill"]));
     for (const auto vision : {Vision::kNormal, Vision::kProtanopia, Vision::kDeuteranopia, Vision::kTritanopia}) {
       EXPECT_GT(difference(parts[0], parts[1], vision), 25) << view.seen["background"] << ", vision " << static_cast<int>(vision);
       EXPECT_GT(difference(parts[1], parts[2], vision), 25) << view.seen["background"] << ", vision " << static_cast<int>(vision);
@@ -174,7 +183,8 @@ TEST_F(ReportBrowserTest, PartsOfAStepCanBeToldApartByColourBlindPeople) {
 }
 
 TEST_F(ReportBrowserTest, PhoneShowsAllOfItWithoutScrollingSideways) {
-  const std::vector<sim::RunReport> reports = {full_report(4, 40), full_report(64, 400), full_report(4096, 1), diverged_report(), hung_report(), sweep_report(), {.title = "empty"}};
+  const std::vector<sim::RunReport> reports = {full_report(4, 40), full_report(64, 400), full_report(4096, 1), diverged_report(),
+                                               hung_report(),      sweep_report(),       {.title = "empty"}};
   const std::vector<std::size_t> num_charts = {5, 5, 5, 3, 1, 2, 0};
   std::vector<std::string> pages;
   for (const auto& report : reports) pages.push_back(sim::report_page(report));
@@ -225,8 +235,11 @@ TEST_F(ReportBrowserTest, GapIsWhereTheLossIsNotFinite) {
 
 // The judge itself: each of these is what the tests above look for.
 TEST_F(ReportBrowserTest, BrokenPageIsNoticed) {
-  const auto view = browser_->open("<!doctype html><section><h2></h2></section><svg viewBox='0 0 9 9'><title></title><desc></desc><rect x='nan'/><text y=9>a</text><text y=9>b</text></svg>"
-                                  "<div style='width:600px'>wide</div><script>missing()</script></body>", {.width = kPhone});
+  const auto view = browser_->open(
+      "<!doctype html><svg viewBox='0 0 9 9'><title></title><desc></desc><rect x='nan'/><text "
+      "y=9>a</text><text y=9>b</text></svg>"
+      "<div style='width:600px'>wide</div><script>missing()</script></body>",
+      {.width = kPhone});
   EXPECT_THAT(view.console, ::testing::Contains(HasSubstr("missing is not defined")));
   EXPECT_THAT(view.console, ::testing::Contains(HasSubstr("nan")));
   EXPECT_EQ(view.console.size(), 2u);

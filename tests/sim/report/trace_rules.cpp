@@ -46,8 +46,10 @@ class Judge {
   std::vector<std::string> finish() {
     for (const auto& [id, arrow] : arrows_) {
       const auto which = "arrow " + std::to_string(id) + ": ";
-      if (arrow.tails != 1 || arrow.heads != 1) broken_.push_back(which + "not one tail and one head");
-      else if (arrow.head_time <= arrow.tail_time) broken_.push_back(which + "its head is not after its tail");
+      if (arrow.tails != 1 || arrow.heads != 1)
+        broken_.push_back(which + "not one tail and one head");
+      else if (arrow.head_time <= arrow.tail_time)
+        broken_.push_back(which + "its head is not after its tail");
     }
     for (const auto& [track, head] : unbound_) broken_.push_back("points to no slice: " + head);
     return broken_;
@@ -74,7 +76,8 @@ class Judge {
   void name(const Json& event) {
     const auto what = event["name"].get<std::string>();
     const bool of_process = what.rfind("process_", 0) == 0;
-    if (event.contains("tid") == of_process) wrong(event, "a track where there should be none, or none where there should be one");
+    if (event.contains("tid") == of_process)
+      wrong(event, "a track where there should be none, or none where there should be one");
     if (!names_.insert({event["pid"], event.value("tid", 0), what}).second) wrong(event, "named twice");
     if (!event["args"].contains(what.find("sort_index") == std::string::npos ? "name" : "sort_index")) wrong(event, "no value");
   }

@@ -2,7 +2,9 @@
 
 namespace accel::sim::detail {
 
-Box plot_of(const Canvas& canvas, double height) { return {canvas.is_narrow() ? 52.0 : 64.0, 26, canvas.width - 12, height - 40}; }
+Box plot_of(const Canvas& canvas, double height) {
+  return {canvas.is_narrow() ? 56.0 : 64.0, 26, canvas.width - 12, height - 40};
+}
 
 void draw_value_axis(Svg& svg, const Box& plot, const Scale& scale, const std::string& name, const TickText& text) {
   for (const auto tick : scale.ticks(5)) {
@@ -13,7 +15,9 @@ void draw_value_axis(Svg& svg, const Box& plot, const Scale& scale, const std::s
   svg.text({0, 12}, "start", name);
 }
 
-void draw_label(Svg& svg, const Box& plot, double x, const std::string& words) { svg.text({x, plot.bottom + 17}, "middle", words); }
+void draw_label(Svg& svg, const Box& plot, double x, const std::string& words) {
+  svg.text({x, plot.bottom + 17}, "middle", words);
+}
 
 void draw_base(Svg& svg, const Box& plot, const std::string& name) {
   svg.line({plot.left, plot.bottom}, {plot.right, plot.bottom}, "axis");

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "sim/report/charts.hpp"
 #include "sim/report/loss_curve.hpp"
@@ -28,7 +29,8 @@ Axes axes_of(const std::vector<double>& losses, const Box& plot) {
   const bool is_logarithmic = extent.low > 0 && extent.high > 50 * extent.low;
   const auto domain = is_logarithmic ? Interval{extent.low / 1.1, extent.high * 1.1} : rounded_out(extent, 5);
   const auto last_step = std::max<double>(1, static_cast<double>(losses.size()) - 1);
-  return {Scale({0, last_step}, {plot.left, plot.right}), Scale(domain, {plot.bottom, plot.top}, is_logarithmic ? Scale::Kind::kLogarithmic : Scale::Kind::kLinear),
+  return {Scale({0, last_step}, {plot.left, plot.right}),
+          Scale(domain, {plot.bottom, plot.top}, is_logarithmic ? Scale::Kind::kLogarithmic : Scale::Kind::kLinear),
           is_logarithmic};
 }
 
@@ -37,6 +39,9 @@ std::string gap_name(const std::vector<double>& losses, StepRange gap) {
   return fmt::format("steps {} to {}: not finite", gap.first, gap.last - 1);
 }
 
+// Short, since there is little room beside a narrow chart.
+std::string tick_text(double loss) { return std::abs(loss) < 9999.5 ? number_text(loss) : fmt::format("{:.3g}", loss); }
+
 void draw_gaps(Svg& svg, const Box& plot, const Axes& axes, const std::vector<double>& losses, std::size_t steps_per_pixel) {
   double free_from = plot.left;  // names do not run into each other
   for (const auto& gap : ranges_of(losses, /*drawable=*/false, steps_per_pixel)) {
@@ -44,13 +49,16 @@ void draw_gaps(Svg& svg, const Box& plot, const Axes& axes, const std::vector<do
     svg.box({left - 1, plot.top, right + 1, plot.bottom}, "gap", gap_name(losses, gap));
     const bool is_last = left + 36 > plot.right;
     if ((is_last ? left - 36 : left) < free_from) continue;
-    svg.text({is_last ? left - 4 : left + 6, plot.top + 12}, is_last ? "end gap-name" : "gap-name", number_text(losses[gap.first]));
+    svg.text({is_last ? left - 4 : left + 6, plot.top + 12}, is_last ? "end gap-name" : "gap-name",
+             number_text(losses[gap.first]));
     free_from = left + 36;
   }
 }
 
 void draw_range(Svg& svg, const Axes& axes, const std::vector<double>& losses, StepRange range, std::size_t steps_per_pixel) {
-  const auto place = [&](std::size_t step, double loss) { return Point{axes.steps(static_cast<double>(step)), axes.losses(loss)}; };
+  const auto place = [&](std::size_t step, double loss) {
+    return Point{axes.steps(static_cast<double>(step)), axes.losses(loss)};
+  };
   if (range.last - range.first == 1) return svg.dot(place(range.first, losses[range.first]), 2.5, "loss-dot");
   const auto width = mean_width(losses.size()), parts = (range.last - range.first) / steps_per_pixel + 1;
   std::vector<Point> points;
@@ -68,8 +76,9 @@ void draw_range(Svg& svg, const Axes& axes, const std::vector<double>& losses, S
 
 std::string description_of(const std::vector<double>& losses) {
   const auto extent = extent_of(losses);
-  return fmt::format("Loss of rank 0 over {}, from {} to {}; lowest {}, highest {}.", plural(static_cast<std::int64_t>(losses.size()), "step"),
-                     number_text(losses.front()), number_text(losses.back()), number_text(extent.low), number_text(extent.high));
+  return fmt::format("Loss of rank 0 over {}, from {} to {}; lowest {}, highest {}.",
+                     plural(static_cast<std::int64_t>(losses.size()), "step"), number_text(losses.front()),
+                     number_text(losses.back()), number_text(extent.low), number_text(extent.high));
 }
 
 }  // namespace
@@ -79,13 +88,15 @@ std::string loss_chart(const std::vector<double>& losses, const Canvas& canvas) 
   Svg svg({canvas.id, "Loss by step", description_of(losses), canvas.width, height});
   const auto plot = plot_of(canvas, height);
   const auto axes = axes_of(losses, plot);
-  draw_value_axis(svg, plot, axes.losses, axes.is_logarithmic ? "loss (logarithmic)" : "loss", number_text);
+  draw_value_axis(svg, plot, axes.losses, axes.is_logarithmic ? "loss (logarithmic)" : "loss", tick_text);
   for (const auto tick : axes.steps.ticks(canvas.is_narrow() ? 4 : 8)) {
-    if (tick == static_cast<double>(static_cast<std::int64_t>(tick))) draw_label(svg, plot, axes.steps(tick), count_text(static_cast<std::int64_t>(tick)));
+    if (tick == static_cast<double>(static_cast<std::int64_t>(tick)))
+      draw_label(svg, plot, axes.steps(tick), count_text(static_cast<std::int64_t>(tick)));
   }
   const auto steps_per_pixel = 1 + losses.size() / static_cast<std::size_t>(plot.right - plot.left);
   draw_gaps(svg, plot, axes, losses, steps_per_pixel);
-  for (const auto& range : ranges_of(losses, /*drawable=*/true, steps_per_pixel)) draw_range(svg, axes, losses, range, steps_per_pixel);
+  for (const auto& range : ranges_of(losses, /*drawable=*/true, steps_per_pixel))
+    draw_range(svg, axes, losses, range, steps_per_pixel);
   draw_base(svg, plot, "step");
   return svg.finish();
 }

@@ -42,7 +42,8 @@ std::string bytes_text(double bytes) {
 
 std::string count_text(std::int64_t count) {
   auto digits = fmt::format("{}", count);
-  for (auto place = static_cast<std::int64_t>(digits.size()) - 3; place > (count < 0 ? 1 : 0); place -= 3) digits.insert(static_cast<std::size_t>(place), ",");
+  for (auto place = static_cast<std::int64_t>(digits.size()) - 3; place > (count < 0 ? 1 : 0); place -= 3)
+    digits.insert(static_cast<std::size_t>(place), ",");
   return digits;
 }
 
@@ -51,6 +52,8 @@ std::string percent_text(double share) {
   return fmt::format("{:.{}f} %", percent, percent != 0 && std::abs(percent) < 9.95 ? 1 : 0);
 }
 
-std::string plural(std::int64_t count, const std::string& noun) { return fmt::format("{} {}{}", count_text(count), noun, count == 1 ? "" : "s"); }
+std::string plural(std::int64_t count, const std::string& noun) {
+  return fmt::format("{} {}{}", count_text(count), noun, count == 1 ? "" : "s");
+}
 
 }  // namespace accel::sim::detail

@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include <cmath>
+#include <algorithm>
 
 #include "reference/core/errors.hpp"
 #include "sim/report/html.hpp"
@@ -18,7 +18,8 @@ using detail::escape;
 class Problems {
  public:
   void expect_amount(double value, const std::string& name) {
-    if (!(value >= 0 && value < 1e300)) text_ += fmt::format("\n  {}: expected a number that is not negative, got {}", name, value);
+    if (!(value >= 0 && value < 1e300))
+      text_ += fmt::format("\n  {}: expected a number that is not negative, got {}", name, value);
   }
   void expect_ranks(int ranks, const std::string& name) {
     if (ranks < 1) text_ += fmt::format("\n  {}: expected a number of ranks, got {}", name, ranks);
@@ -58,7 +59,19 @@ void check(const RunReport& report) {
 std::string verdict(const RunReport& report) {
   if (!report.diagnosis.empty()) return "<p class=\"verdict bad\">✕ did not end well: see the diagnosis</p>\n";
   if (report.findings.empty()) return "<p class=\"verdict good\">✓ ended well</p>\n";
-  return fmt::format("<p class=\"verdict warn\">! ended, with {}</p>\n", detail::plural(static_cast<std::int64_t>(report.findings.size()), "finding"));
+  return fmt::format("<p class=\"verdict warn\">! ended, with {}</p>\n",
+                     detail::plural(static_cast<std::int64_t>(report.findings.size()), "finding"));
+}
+
+// A command's "--option" would break between its hyphens; so a word goes to the next line as a whole, if it fits there.
+std::string unbroken_words(const std::string& text) {
+  std::string html;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const auto end = std::min(text.find(' ', begin), text.size());
+    html += fmt::format("{}<span>{}</span>", begin == 0 ? "" : " ", escape(text.substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  return html;
 }
 
 std::string facts(const RunReport& report) {
@@ -68,7 +81,8 @@ std::string facts(const RunReport& report) {
   std::string html = "<dl class=\"card facts\">\n";
   for (const auto& [name, value] : all) {
     const bool is_long = name.size() + value.size() > 44;
-    html += fmt::format("<div{}><dt>{}</dt><dd>{}</dd></div>\n", is_long ? " class=\"long\"" : "", escape(name), escape(value));
+    html += fmt::format("<div{}><dt>{}</dt><dd>{}</dd></div>\n", is_long ? " class=\"long\"" : "", escape(name),
+                        unbroken_words(value));
   }
   return html + "</dl>\n";
 }
@@ -76,7 +90,9 @@ std::string facts(const RunReport& report) {
 // The numbers that one asks for first.
 std::string figures(const RunReport& report) {
   std::string html;
-  const auto add = [&](const std::string& value, const std::string& name) { html += fmt::format("<li><b>{}</b>{}</li>\n", escape(value), escape(name)); };
+  const auto add = [&](const std::string& value, const std::string& name) {
+    html += fmt::format("<li><b>{}</b>{}</li>\n", escape(value), escape(name));
+  };
   if (!report.losses.empty()) add(detail::number_text(report.losses.back()), "loss of the last step");
   const auto mean = detail::mean_of(report.ranks);
   if (const auto step = detail::total(mean); step > 0) {
@@ -84,7 +100,7 @@ std::string figures(const RunReport& report) {
     add(detail::percent_text(mean.exposed_communication / step), "exposed communication");
     add(detail::percent_text(mean.straggler_wait / step), "waiting for stragglers");
   }
-  return html.empty() ? "" : "<ul class=\"figures\">\n" + html + "</ul>\n";
+  return html.empty() ? "" : fmt::format("<ul class=\"figures\">\n{}</ul>\n", html);
 }
 
 }  // namespace
@@ -93,11 +109,12 @@ std::string report_page(const RunReport& report) {
   check(report);
   const auto title = escape(report.title);
   auto html = fmt::format(
-      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
+      "content=\"width=device-width, initial-scale=1\">\n"
       "<title>{0}</title>\n<style>{1}</style>\n</head>\n<body>\n<main>\n<header>\n<h1>{0}</h1>\n{2}{3}{4}</header>\n",
       title, detail::kPageStyle, verdict(report), facts(report), figures(report));
-  for (const auto part : {detail::diagnosis_section, detail::findings_section, detail::faults_section, detail::loss_section, detail::step_section,
-                          detail::volume_section, detail::scaling_section}) {
+  for (const auto part : {detail::diagnosis_section, detail::findings_section, detail::faults_section, detail::loss_section,
+                          detail::step_section, detail::volume_section, detail::scaling_section}) {
     html += part(report);
   }
   return html + "</main>\n</body>\n</html>\n";

@@ -25,7 +25,7 @@ struct StepBreakdown {
 struct ScalePoint {
   int ranks = 0;
   double step_seconds = 0;
-  double efficiency = 0;  ///< 1 is ideal: N times the samples a second of one rank
+  double efficiency = 0;                                            ///< 1 is ideal: N times the samples a second of one rank
   double exposed_communication_seconds = 0, straggler_seconds = 0;  ///< of a step
   double samples_per_second = 0;
 };

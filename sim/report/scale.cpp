@@ -22,12 +22,14 @@ std::vector<double> linear_ticks(Interval domain, int count) {
   const auto step = round_step(domain.high - domain.low, count);
   const auto first = std::ceil(domain.low / step - 1e-6);
   std::vector<double> ticks;
-  for (int index = 0; index <= 2 * count && (first + index) * step <= domain.high + 1e-6 * step; ++index) ticks.push_back((first + index) * step + 0.0);  // not -0
+  for (int index = 0; index <= 2 * count && (first + index) * step <= domain.high + 1e-6 * step; ++index)
+    ticks.push_back((first + index) * step + 0.0);  // not -0
   return ticks;
 }
 
 std::vector<double> logarithmic_ticks(Interval domain, int count) {
-  const int first = static_cast<int>(std::floor(std::log10(domain.low))), last = static_cast<int>(std::ceil(std::log10(domain.high)));
+  const int first = static_cast<int>(std::floor(std::log10(domain.low))),
+            last = static_cast<int>(std::ceil(std::log10(domain.high)));
   const bool few = (last - first) * 3 <= 2 * count;
   const int stride = few ? 1 : std::max(1, (last - first) / count);
   std::vector<double> ticks;
@@ -43,7 +45,8 @@ std::vector<double> logarithmic_ticks(Interval domain, int count) {
 }  // namespace
 
 Scale::Scale(Interval domain, Interval range, Kind kind) : domain_(domain), range_(range), kind_(kind) {
-  ensure(std::isfinite(domain.low) && std::isfinite(domain.high) && domain.low < domain.high, "an axis from {} to {}", domain.low, domain.high);
+  ensure(std::isfinite(domain.low) && std::isfinite(domain.high) && domain.low < domain.high, "an axis from {} to {}", domain.low,
+         domain.high);
   ensure(kind == Kind::kLinear || domain.low > 0, "a logarithmic axis from {}", domain.low);
 }
 
@@ -53,7 +56,9 @@ double Scale::operator()(double value) const {
   return range_.low + share * (range_.high - range_.low);
 }
 
-std::vector<double> Scale::ticks(int count) const { return kind_ == Kind::kLinear ? linear_ticks(domain_, count) : logarithmic_ticks(domain_, count); }
+std::vector<double> Scale::ticks(int count) const {
+  return kind_ == Kind::kLinear ? linear_ticks(domain_, count) : logarithmic_ticks(domain_, count);
+}
 
 Interval rounded_out(Interval interval, int tick_count) {
   const auto middle = interval.low / 2 + interval.high / 2;

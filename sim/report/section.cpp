@@ -9,12 +9,15 @@ namespace accel::sim::detail {
 namespace {
 
 std::string with_heading(const std::string& id, const std::string& style, const std::string& heading, const std::string& body) {
-  return fmt::format("<section id=\"{0}\"{1} aria-labelledby=\"{0}-heading\">\n<h2 id=\"{0}-heading\">{2}</h2>\n{3}</section>\n", id, style, escape(heading), body);
+  return fmt::format("<section id=\"{0}\"{1} aria-labelledby=\"{0}-heading\">\n<h2 id=\"{0}-heading\">{2}</h2>\n{3}</section>\n",
+                     id, style, escape(heading), body);
 }
 
 }  // namespace
 
-std::string section(const std::string& id, const std::string& heading, const std::string& body) { return with_heading(id, "", heading, body); }
+std::string section(const std::string& id, const std::string& heading, const std::string& body) {
+  return with_heading(id, "", heading, body);
+}
 
 std::string empty_section(const std::string& id, const std::string& heading, const std::string& why) {
   return with_heading(id, " class=\"empty\"", heading, paragraph(why));
@@ -35,7 +38,8 @@ std::string legend(const std::vector<std::pair<std::string, std::string>>& entri
 }
 
 std::string chart(const std::string& id, const std::function<std::string(const Canvas&)>& draw) {
-  return fmt::format("<div class=\"wide\">\n{}</div>\n<div class=\"narrow\">\n{}</div>\n", draw({id + "-chart", 920}), draw({id + "-narrow-chart", 340}));
+  return fmt::format("<div class=\"wide\">\n{}</div>\n<div class=\"narrow\">\n{}</div>\n", draw({id + "-chart", 920}),
+                     draw({id + "-narrow-chart", 340}));
 }
 
 }  // namespace accel::sim::detail

@@ -25,7 +25,8 @@ StepBar bar_of(const std::vector<StepBreakdown>& ranks, std::size_t first, std::
   const auto some = std::span(ranks).subspan(first, std::min(size, ranks.size() - first));
   StepBar bar{.label = fmt::format("{}", first), .name = fmt::format("rank {}", first), .mean = mean_of_some(some)};
   if (some.size() == 1) return bar;
-  const auto slowest = std::max_element(some.begin(), some.end(), [](const auto& a, const auto& b) { return a.compute < b.compute; });
+  const auto slowest =
+      std::max_element(some.begin(), some.end(), [](const auto& a, const auto& b) { return a.compute < b.compute; });
   bar.name = fmt::format("ranks {}-{}", first, first + some.size() - 1);
   bar.slowest = static_cast<int>(first + static_cast<std::size_t>(slowest - some.begin()));
   bar.slowest_compute = slowest->compute;
@@ -46,7 +47,9 @@ std::vector<StepBar> plan_bars(const std::vector<ScalePoint>& scaling) {
   std::vector<StepBar> bars;
   for (const auto& point : scaling) {
     const auto compute = std::max(0.0, point.step_seconds - point.exposed_communication_seconds - point.straggler_seconds);
-    bars.push_back({.label = count_text(point.ranks), .name = plural(point.ranks, "rank"), .mean = {compute, point.exposed_communication_seconds, point.straggler_seconds}});
+    bars.push_back({.label = count_text(point.ranks),
+                    .name = plural(point.ranks, "rank"),
+                    .mean = {compute, point.exposed_communication_seconds, point.straggler_seconds}});
   }
   return bars;
 }

@@ -10,10 +10,10 @@ namespace accel::sim::detail {
 
 /// A stacked bar: the mean step of one or more ranks.
 struct StepBar {
-  std::string label;    ///< below it, where there is room
-  std::string name;     ///< "ranks 8-15"
+  std::string label;  ///< below it, where there is room
+  std::string name;   ///< "ranks 8-15"
   StepBreakdown mean;
-  int slowest = -1;     ///< of several ranks the one that computes longest; -1 for a single one
+  int slowest = -1;  ///< of several ranks the one that computes longest; -1 for a single one
   double slowest_compute = 0;
 };
 

@@ -13,14 +13,17 @@ constexpr double kWidestBar = 56;
 
 std::string tooltip_of(const StepBar& bar, const char* part, double seconds) {
   auto words = fmt::format("{}: {} {} of {}", bar.name, seconds_text(seconds), part, seconds_text(total(bar.mean)));
-  if (bar.slowest >= 0) words += fmt::format(" (mean); slowest compute {} on rank {}", seconds_text(bar.slowest_compute), bar.slowest);
+  if (bar.slowest >= 0)
+    words += fmt::format(" (mean); slowest compute {} on rank {}", seconds_text(bar.slowest_compute), bar.slowest);
   return words;
 }
 
 void draw_bar(Svg& svg, const StepBar& bar, const Scale& seconds, Interval place) {
   double base = 0;
   const auto draw_part = [&](double part, const char* style, const char* name) {
-    if (part > 0) svg.box({place.low, seconds(base + part), place.high, seconds(base)}, style, tooltip_of(bar, name, part));
+    const auto overlap = base > 0 ? 0.5 : 0;  // half a pixel over the part below: no gap shows between them, however it is scaled
+    if (part > 0)
+      svg.box({place.low, seconds(base + part), place.high, seconds(base) + overlap}, style, tooltip_of(bar, name, part));
     base += part;
   };
   draw_part(bar.mean.compute, "compute", "compute");
@@ -44,13 +47,15 @@ std::string draw(const std::vector<StepBar>& bars, const Canvas& canvas, const c
   const double height = canvas.is_narrow() ? 240 : 300;
   double highest = 1e-9;  // an axis has a length
   for (const auto& bar : bars) highest = std::max({highest, total(bar.mean), bar.slowest_compute});
-  Svg svg({canvas.id, title, fmt::format("{}; the longest takes {}. The table below has the numbers.", plural(static_cast<std::int64_t>(bars.size()), "bar"), seconds_text(highest)),
+  Svg svg({canvas.id, title,
+           fmt::format("{}; the longest takes {}. The table below has the numbers.",
+                       plural(static_cast<std::int64_t>(bars.size()), "bar"), seconds_text(highest)),
            canvas.width, height});
   const auto plot = plot_of(canvas, height);
   const Scale seconds(rounded_out({0, highest}, 5), {plot.bottom, plot.top});
   draw_value_axis(svg, plot, seconds, "time per step", seconds_text);
   const auto slot = (plot.right - plot.left) / static_cast<double>(bars.size());
-  const auto half = std::min(kWidestBar, slot * (slot < 8 ? 0.86 : 0.72)) / 2;
+  const auto half = std::min(kWidestBar, slot * (slot < 12 ? 1.0 : 0.72)) / 2;
   const auto stride = label_stride(bars, slot);
   for (std::size_t index = 0; index < bars.size(); ++index) {
     const auto middle = plot.left + slot * (static_cast<double>(index) + 0.5);

@@ -40,12 +40,13 @@ void check(const Timeline& timeline) {
       for (const auto& slice : timeline.ranks[rank].*clock.slices) {
         const auto* problem = problem_of(slice, timeline.ranks.size());
         if (problem == nullptr || ++num_problems > kShown) continue;
-        problems += fmt::format("\n  {}, rank {}, '{}' from {} to {} s, released by {}: {}", clock.name, rank, slice.name, slice.begin, slice.end,
-                                slice.released_by, problem);
+        problems += fmt::format("\n  {}, rank {}, '{}' from {} to {} s, released by {}: {}", clock.name, rank, slice.name,
+                                slice.begin, slice.end, slice.released_by, problem);
       }
     }
   }
-  check_argument(num_problems == 0, "timeline: {} slices cannot be drawn{}{}", num_problems, num_problems > kShown ? ", the first 20 of them" : "", problems);
+  check_argument(num_problems == 0, "timeline: {} slices cannot be drawn{}{}", num_problems,
+                 num_problems > kShown ? ", the first 20 of them" : "", problems);
 }
 
 // The ends of arrows on one rank's slices.
@@ -57,11 +58,13 @@ std::vector<std::vector<detail::Mark>> marks_of(const std::vector<Arrow>& arrows
     marks[static_cast<std::size_t>(to.rank)].push_back({to.slice, to.time, id, /*is_tail=*/false});
     ++id;
   }
-  for (auto& rank : marks) std::stable_sort(rank.begin(), rank.end(), [](const auto& a, const auto& b) { return a.time < b.time; });
+  for (auto& rank : marks)
+    std::stable_sort(rank.begin(), rank.end(), [](const auto& a, const auto& b) { return a.time < b.time; });
   return marks;
 }
 
-void write_tracks(TraceWriter& writer, const std::string& name, bool in_flight, const std::vector<Slice>& slices, const std::vector<detail::Mark>& marks) {
+void write_tracks(TraceWriter& writer, const std::string& name, bool in_flight, const std::vector<Slice>& slices,
+                  const std::vector<detail::Mark>& marks) {
   std::vector<std::size_t> chosen;
   std::vector<detail::Span> spans;
   for (std::size_t index = 0; index < slices.size(); ++index) {

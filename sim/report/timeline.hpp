@@ -26,7 +26,7 @@ struct Slice {
   std::string group = {};      ///< of a collective, or of the one that is waited for; else empty
   std::int64_t sequence = -1;  ///< its number in the group; -1 where there is none
   std::int64_t bytes = 0;
-  int released_by = -1;        ///< of a wait: the rank whose arrival ended it; -1, or the waiting rank itself: no arrow
+  int released_by = -1;  ///< of a wait: the rank whose arrival ended it; -1, or the waiting rank itself: no arrow
 };
 
 /// One rank's slices in any order, by either clock; either may be empty.
@@ -42,7 +42,7 @@ struct Timeline {
 ///
 /// A clock that has slices is one process. In it a rank has a track for what it does (compute, waits, faults) and one for its
 /// collectives in flight; what overlaps there without lying within another goes to further tracks of the same kind. An arrow
-/// leads from what the late rank did last to the end of each wait that its arrival ended.
+/// leads from what the late rank did last, at the end of each wait that its arrival ended, to what the waiting rank did then.
 /// Throws ArgumentError that lists the slices that cannot be (a time that is no number or beyond 292 years, an end before the
 /// begin, a rank that is not there), before anything is written; ConfigError if `out` takes no more.
 /// Source: the format is "Trace Event Format" of the Chromium project; times are microseconds with three decimals.

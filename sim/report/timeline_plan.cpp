@@ -44,14 +44,14 @@ Deeds deeds_of(const std::vector<Slice>& slices) {
   return deeds;
 }
 
-// The last moment that belongs to the slice alone: at its end, the next one may begin.
-Nanoseconds last_moment(const Span& span, Nanoseconds limit) { return std::max(span.begin, std::min(span.end, limit) - 1); }
-
+// Both ends stand just before their slices end, where nothing else has begun, and the tail before the head: a viewer reads
+// events by time, and drops a head that it meets before its tail.
 std::optional<ArrowEnd> tail_of(int rank, const std::vector<Slice>& slices, const Deeds& deeds, Nanoseconds release) {
   const auto begun = std::lower_bound(deeds.begins.begin(), deeds.begins.end(), release) - deeds.begins.begin();
   if (begun == 0) return std::nullopt;
   const auto slice = deeds.last_ones[static_cast<std::size_t>(begun - 1)];
-  return ArrowEnd{rank, slice, last_moment(span_of(slices[slice]), release)};
+  const auto span = span_of(slices[slice]);
+  return ArrowEnd{rank, slice, std::max(span.begin, std::min(span.end, release) - 2)};
 }
 
 bool has_arrow(const Slice& slice, int rank) {
@@ -70,7 +70,8 @@ std::vector<Track> plan_tracks(const std::vector<Span>& spans, bool may_nest) {
   });
   std::vector<OpenTrack> open;
   for (const auto index : order) {
-    auto track = std::find_if(open.begin(), open.end(), [&](OpenTrack& candidate) { return takes(candidate, spans[index], may_nest); });
+    auto track =
+        std::find_if(open.begin(), open.end(), [&](OpenTrack& candidate) { return takes(candidate, spans[index], may_nest); });
     if (track == open.end()) track = open.emplace(open.end());
     track->slices.push_back(index);
     track->ends.push_back(spans[index].end);
@@ -91,7 +92,7 @@ std::vector<Arrow> plan_arrows(const std::vector<const std::vector<Slice>*>& ran
       const auto wait = span_of(slices[index]);
       const auto by = static_cast<std::size_t>(slices[index].released_by);
       const auto tail = tail_of(slices[index].released_by, *ranks[by], deeds[by], wait.end);
-      if (tail) arrows.push_back({*tail, {rank, index, last_moment(wait, wait.end)}});
+      if (tail && tail->time < wait.end - 1) arrows.push_back({*tail, {rank, index, wait.end - 1}});
     }
   }
   return arrows;

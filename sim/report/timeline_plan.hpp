@@ -36,7 +36,8 @@ struct Arrow {
   ArrowEnd from, to;
 };
 
-/// The arrows of one clock; `ranks[r]` are rank r's slices. A wait whose releasing rank had done nothing before has none.
+/// The arrows of one clock; `ranks[r]` are rank r's slices. A wait whose releasing rank had done nothing before has none, and
+/// neither has one that is too short (of 2 ns) for the ends to be apart.
 std::vector<Arrow> plan_arrows(const std::vector<const std::vector<Slice>*>& ranks);
 
 /// Whether a slice belongs to the track of what is in flight, rather than to what the rank does.

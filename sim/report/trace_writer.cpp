@@ -17,11 +17,14 @@ constexpr std::size_t kFlushBytes = 1 << 20;
 constexpr int kTracksBefore = 10;
 
 // What a slice's track does not say of it: of tens of bytes a slice, every word counts.
-const char* category_of(SliceKind kind) { return kind == SliceKind::kWait ? "wait" : kind == SliceKind::kFault ? "fault" : nullptr; }
+const char* category_of(SliceKind kind) {
+  return kind == SliceKind::kWait ? "wait" : kind == SliceKind::kFault ? "fault" : nullptr;
+}
 
 }  // namespace
 
-TraceWriter::TraceWriter(std::ostream& out) : out_(out), text_("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"), track_(kTracksBefore) {}
+TraceWriter::TraceWriter(std::ostream& out)
+    : out_(out), text_("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"), track_(kTracksBefore) {}
 
 void TraceWriter::process(const std::string& name) {
   ++process_;
@@ -29,23 +32,24 @@ void TraceWriter::process(const std::string& name) {
   process_metadata("process_sort_index", fmt::format("\"sort_index\":{}", process_));
 }
 
-void TraceWriter::track(const std::string& name, const std::vector<Slice>& slices, const Track& track, const std::vector<Mark>& marks) {
+void TraceWriter::track(const std::string& name, const std::vector<Slice>& slices, const Track& track,
+                        const std::vector<Mark>& marks) {
   ++track_;
   text_ += is_first_ ? "" : "\n";  // a line a track: one an event is a megabyte more where there are a million
   track_metadata("thread_name", fmt::format("\"name\":\"{}\"", escaped(name)));
   track_metadata("thread_sort_index", fmt::format("\"sort_index\":{}", track_));
   const std::unordered_set<std::size_t> here(track.begin(), track.end());
   auto next = marks.begin();
-  const auto write_marks = [&](auto&& is_due) {
+  const auto write_marks = [&](bool is_last, auto&& is_due) {
     for (; next != marks.end() && is_due(*next); ++next) {
-      if (here.contains(next->slice)) mark(*next);
+      if (here.contains(next->slice)) mark(*next, is_last);
     }
   };
   for (const auto index : track) {
-    write_marks([begin = span_of(slices[index]).begin](const Mark& mark) { return mark.time < begin; });
+    write_marks(/*is_last=*/false, [begin = span_of(slices[index]).begin](const Mark& mark) { return mark.time < begin; });
     slice(slices[index]);
   }
-  write_marks([](const Mark&) { return true; });
+  write_marks(/*is_last=*/true, [](const Mark&) { return true; });
 }
 
 void TraceWriter::finish() {
@@ -80,11 +84,14 @@ void TraceWriter::slice(const Slice& slice) {
   text_ += "}";
 }
 
-// A head without "bp":"e" would stand on the slice that follows.
-void TraceWriter::mark(const Mark& mark) {
+// A head points to the slice that follows, as it is by default: Perfetto draws an arrow from the end of one slice to the
+// begin of the other, and turns it around where the other began first, as a wait for a late rank often has. Only where no slice
+// follows is it bound to the one that it stands on.
+void TraceWriter::mark(const Mark& mark, bool is_last) {
   event_of_track(mark.is_tail ? 's' : 'f');
   time("ts", mark.time);
-  fmt::format_to(std::back_inserter(text_), ",\"id\":{},\"name\":\"late\"{}}}", mark.id, mark.is_tail ? "" : ",\"bp\":\"e\"");
+  fmt::format_to(std::back_inserter(text_), ",\"id\":{},\"name\":\"late\"{}}}", mark.id,
+                 is_last && !mark.is_tail ? ",\"bp\":\"e\"" : "");
 }
 
 void TraceWriter::event_of_process(char phase) {

@@ -34,7 +34,7 @@ class TraceWriter {
   void process_metadata(const char* what, const std::string& value);
   void track_metadata(const char* what, const std::string& value);
   void slice(const Slice& slice);
-  void mark(const Mark& mark);
+  void mark(const Mark& mark, bool is_last);  // whether no slice follows on its track
   void event_of_process(char phase);
   void event_of_track(char phase);
   void time(const char* key, Nanoseconds value);

@@ -20,8 +20,9 @@ std::string shortened(const std::string& words, std::size_t most) {
 
 std::string numbers_of(const CommunicationVolume& volume, bool is_narrow) {
   const auto calls = plural(volume.calls, "call");
-  return is_narrow ? fmt::format("{}, {}", bytes_text(static_cast<double>(volume.bytes)), calls)
-                   : fmt::format("{} in {}, {}", bytes_text(static_cast<double>(volume.bytes)), calls, seconds_text(volume.seconds));
+  return is_narrow
+             ? fmt::format("{}, {}", bytes_text(static_cast<double>(volume.bytes)), calls)
+             : fmt::format("{} in {}, {}", bytes_text(static_cast<double>(volume.bytes)), calls, seconds_text(volume.seconds));
 }
 
 }  // namespace
@@ -30,7 +31,9 @@ std::string volume_chart(const std::vector<CommunicationVolume>& volumes, const 
   std::int64_t largest = 1;
   for (const auto& volume : volumes) largest = std::max(largest, volume.bytes);
   const Scale bytes({0, static_cast<double>(largest)}, {0, canvas.width - 2});
-  Svg svg({canvas.id, "Communication by operation", fmt::format("{}; the largest sent {}.", plural(static_cast<std::int64_t>(volumes.size()), "operation"), bytes_text(static_cast<double>(largest))),
+  Svg svg({canvas.id, "Communication by operation",
+           fmt::format("{}; the largest sent {}.", plural(static_cast<std::int64_t>(volumes.size()), "operation"),
+                       bytes_text(static_cast<double>(largest))),
            canvas.width, kRow * static_cast<double>(volumes.size())});
   double top = 0;
   for (const auto& volume : volumes) {
@@ -39,7 +42,8 @@ std::string volume_chart(const std::vector<CommunicationVolume>& volumes, const 
     svg.text({0, top + 13}, "name", shortened(volume.op, room));
     svg.text({canvas.width, top + 13}, "end", numbers);
     svg.box({0, top + 20, canvas.width, top + 20 + kBar}, "track");
-    svg.box({0, top + 20, std::max(2.0, bytes(static_cast<double>(volume.bytes))), top + 20 + kBar}, "volume", fmt::format("{}: {}", volume.op, numbers_of(volume, false)));
+    svg.box({0, top + 20, std::max(2.0, bytes(static_cast<double>(volume.bytes))), top + 20 + kBar}, "volume",
+            fmt::format("{}: {}", volume.op, numbers_of(volume, false)));
     top += kRow;
   }
   return svg.finish();

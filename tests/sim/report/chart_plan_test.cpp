@@ -75,7 +75,8 @@ TEST(StepBarsTest, ManyRanksShareABarThatNamesItsSlowest) {
 }
 
 TEST(StepBarsTest, WhatASweepDoesNotExplainIsCompute) {
-  const auto bars = plan_bars(std::vector<ScalePoint>{{.ranks = 2048, .step_seconds = 10, .efficiency = 0.5, .exposed_communication_seconds = 3, .straggler_seconds = 2}});
+  const auto bars = plan_bars(std::vector<ScalePoint>{
+      {.ranks = 2048, .step_seconds = 10, .efficiency = 0.5, .exposed_communication_seconds = 3, .straggler_seconds = 2}});
   ASSERT_EQ(bars.size(), 1u);
   EXPECT_EQ(bars[0].label, "2,048");
   EXPECT_EQ(bars[0].mean.compute, 5);

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
-#include <regex>
+#include <sstream>
 
 #include "reference/core/errors.hpp"
 #include "sim/report/html.hpp"
@@ -13,24 +13,36 @@
 namespace accel::sim {
 namespace {
 
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
-using ::testing::Not;
 using testing::diverged_report;
+using ::testing::ElementsAre;
 using testing::full_report;
+using ::testing::HasSubstr;
 using testing::hostile_report;
 using testing::hung_report;
+using ::testing::Not;
 using testing::sweep_report;
 
 std::vector<RunReport> all_samples() {
-  return {full_report(4, 40), full_report(64, 400), full_report(1024, 5000), diverged_report(), hung_report(), sweep_report(), hostile_report(), RunReport{}};
+  return {full_report(4, 40), full_report(64, 400), full_report(1024, 5000), diverged_report(),
+          hung_report(),      sweep_report(),       hostile_report(),        RunReport{}};
 }
 
-std::vector<std::string> matches(const std::string& text, const char* pattern) {
+// The texts that stand between the two.
+std::vector<std::string> between(const std::string& text, const std::string& open, const std::string& close) {
   std::vector<std::string> found;
-  const std::regex expression(pattern);
-  for (std::sregex_iterator match(text.begin(), text.end(), expression), end; match != end; ++match) found.push_back(match->str(1));
+  for (auto begin = text.find(open); begin != std::string::npos; begin = text.find(open, begin)) {
+    begin += open.size();
+    found.push_back(text.substr(begin, text.find(close, begin) - begin));
+  }
   return found;
+}
+
+void expect_coordinates(const std::string& page, const std::vector<std::string>& attributes, double most) {
+  for (const auto& attribute : attributes) {
+    for (const auto& value : between(page, " " + attribute + "=\"", "\"")) {
+      EXPECT_TRUE(std::stod(value) >= -1 && std::stod(value) <= most) << attribute << " " << value;
+    }
+  }
 }
 
 // What stands between the section's tags.
@@ -52,9 +64,14 @@ TEST(ReportPageTest, NothingComesFromElsewhere) {
 TEST(ReportPageTest, EveryCoordinateIsANumberWithinThePicture) {
   for (const auto& report : all_samples()) {
     const auto page = report_page(report);
-    EXPECT_TRUE(matches(page, "<(?:line|rect|circle|polyline|text) [^>]*((?:nan|inf))").empty()) << report.title;
-    for (const auto& x : matches(page, " (?:x|x1|x2|cx)=\"([^\"]*)\"")) EXPECT_TRUE(std::stod(x) >= -1 && std::stod(x) <= 921) << report.title << ": " << x;
-    for (const auto& y : matches(page, " (?:y|y1|y2|cy)=\"([^\"]*)\"")) EXPECT_TRUE(std::stod(y) >= -1 && std::stod(y) <= 321) << report.title << ": " << y;
+    expect_coordinates(page, {"x", "x1", "x2", "cx", "width"}, 921);
+    expect_coordinates(page, {"y", "y1", "y2", "cy", "height"}, 321);
+    for (const auto& points : between(page, " points=\"", "\"")) {
+      std::istringstream in(points);
+      for (std::string x, y; std::getline(in, x, ',') && std::getline(in, y, ' ');) {
+        EXPECT_TRUE(std::stod(x) >= 0 && std::stod(x) <= 920 && std::stod(y) >= 0 && std::stod(y) <= 320) << x << ", " << y;
+      }
+    }
   }
 }
 
@@ -64,7 +81,7 @@ TEST(ReportPageTest, SameReportIsTheSameBytes) {
 
 TEST(ReportPageTest, EveryIdIsUnique) {
   for (const auto& report : all_samples()) {
-    auto ids = matches(report_page(report), " id=\"([^\"]*)\"");
+    auto ids = between(report_page(report), " id=\"", "\"");
     EXPECT_GE(ids.size(), 7u);
     std::sort(ids.begin(), ids.end());
     EXPECT_EQ(std::adjacent_find(ids.begin(), ids.end()), ids.end()) << report.title;
@@ -75,7 +92,8 @@ TEST(ReportPageTest, TextIsShownAsItIs) {
   const auto page = report_page(hostile_report());
   EXPECT_THAT(page, Not(HasSubstr("<script>")));
   EXPECT_THAT(page, Not(HasSubstr("<img")));
-  EXPECT_THAT(matches(page, "(&lt;script&gt;console.error)").size(), ::testing::Ge(8u));  // title twice, fact twice, faults, findings, diagnosis, ...
+  EXPECT_THAT(between(page, "&lt;script&gt;console.", "(").size(),
+              ::testing::Ge(8u));  // title twice, fact twice, faults, findings, diagnosis, ...
   EXPECT_EQ(detail::escape("<a href=\"x\">'&'</a>"), "&lt;a href=&quot;x&quot;&gt;&#39;&amp;&#39;&lt;/a&gt;");
 }
 
@@ -86,10 +104,10 @@ TEST(ReportPageTest, WhatIsNotThereIsSaidInALine) {
   EXPECT_THAT(section_of(page, "diagnosis"), HasSubstr("the run met no hang"));
   EXPECT_THAT(section_of(page, "findings"), HasSubstr("None."));
   EXPECT_THAT(section_of(page, "faults"), HasSubstr("None were injected."));
-  EXPECT_THAT(section_of(page, "loss"), HasSubstr("recorded no loss"));
-  EXPECT_THAT(section_of(page, "step-time"), HasSubstr("measured no step times"));
-  EXPECT_THAT(section_of(page, "communication"), HasSubstr("sent each other nothing"));
-  EXPECT_THAT(section_of(page, "scaling"), HasSubstr("one number of ranks only"));
+  EXPECT_THAT(section_of(page, "loss"), HasSubstr("No loss was recorded."));
+  EXPECT_THAT(section_of(page, "step-time"), HasSubstr("No step times were measured."));
+  EXPECT_THAT(section_of(page, "communication"), HasSubstr("No communication was recorded."));
+  EXPECT_THAT(section_of(page, "scaling"), HasSubstr("No sweep over numbers of ranks was made."));
 }
 
 TEST(ReportPageTest, VerdictFollowsDiagnosisAndFindings) {
@@ -99,7 +117,8 @@ TEST(ReportPageTest, VerdictFollowsDiagnosisAndFindings) {
 }
 
 TEST(ReportPageTest, SlowRankIsNamed) {
-  EXPECT_THAT(section_of(report_page(full_report(1024, 10)), "step-time"), HasSubstr("Rank 341 computes longest: 21.2 ms, 1.70 times the median."));
+  EXPECT_THAT(section_of(report_page(full_report(1024, 10)), "step-time"),
+              HasSubstr("Rank 341 computes longest: 21.2 ms, 1.70 times the median."));
 }
 
 TEST(ReportPageTest, LossesThatAreNotFiniteAreCountedAndMarked) {
@@ -112,7 +131,8 @@ TEST(ReportPageTest, LossesThatAreNotFiniteAreCountedAndMarked) {
 
 TEST(ReportPageTest, ManyBrokenLossesStayAFewKilobytes) {
   RunReport report;
-  for (int step = 0; step < 200000; ++step) report.losses.push_back(step % 2 == 0 ? 1.0 + step % 7 : std::numeric_limits<double>::quiet_NaN());
+  for (int step = 0; step < 200000; ++step)
+    report.losses.push_back(step % 2 == 0 ? 1.0 + step % 7 : std::numeric_limits<double>::quiet_NaN());
   EXPECT_LT(report_page(report).size(), 200'000u);
 }
 
@@ -120,12 +140,14 @@ TEST(ReportPageTest, TableHoldsTheNumbersBehindThePicture) {
   RunReport report;
   report.ranks = {{0.010, 0.002, 0.003}};
   report.volumes = {{"barrier", 3, 0, 0.5}, {"all_reduce", 1200, 123456789, 1.5}};
-  report.scaling = {{.ranks = 16, .step_seconds = 0.02, .efficiency = 0.5, .samples_per_second = 1600}, {.ranks = 1, .step_seconds = 0.01, .efficiency = 1, .samples_per_second = 100}};
+  report.scaling = {{.ranks = 16, .step_seconds = 0.02, .efficiency = 0.5, .samples_per_second = 1600},
+                    {.ranks = 1, .step_seconds = 0.01, .efficiency = 1, .samples_per_second = 100}};
   const auto page = report_page(report);
-  const auto row = [&](const std::string& id) { return matches(section_of(page, id), "<tr><th scope=\"row\">(.*)</tr>"); };
+  const auto row = [&](const std::string& id) { return between(section_of(page, id), "<tr><th scope=\"row\">", "</tr>"); };
   EXPECT_THAT(row("step-time"), ElementsAre("0<td>10 ms<td>2 ms<td>3 ms<td>15 ms"));
   EXPECT_THAT(row("communication"), ElementsAre("all_reduce<td>1,200<td>123,456,789<td>1.5 s", "barrier<td>3<td>0<td>500 ms"));
-  EXPECT_THAT(row("scaling"), ElementsAre("1<td>10 ms<td>100 %<td>0 s<td>0 s<td>100", "16<td>20 ms<td>50 %<td>0 s<td>0 s<td>1,600"));
+  EXPECT_THAT(row("scaling"),
+              ElementsAre("1<td>10 ms<td>100 %<td>0 s<td>0 s<td>100", "16<td>20 ms<td>50 %<td>0 s<td>0 s<td>1,600"));
 }
 
 TEST(ReportPageTest, EveryImpossibleNumberIsNamed) {
@@ -137,8 +159,8 @@ TEST(ReportPageTest, EveryImpossibleNumberIsNamed) {
     (void)report_page(report);
     FAIL() << "no error";
   } catch (const ArgumentError& error) {
-    for (const auto* problem : {"ranks[1].compute: expected a number that is not negative, got -1", "ranks[1].straggler_wait", "volumes, all_reduce: bytes",
-                                "scaling[0].ranks", "scaling[0].efficiency"}) {
+    for (const auto* problem : {"ranks[1].compute: expected a number that is not negative, got -1", "ranks[1].straggler_wait",
+                                "volumes, all_reduce: bytes", "scaling[0].ranks", "scaling[0].efficiency"}) {
       EXPECT_THAT(error.what(), HasSubstr(problem));
     }
     EXPECT_THAT(error.what(), Not(HasSubstr("ranks[0]")));

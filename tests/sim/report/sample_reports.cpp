@@ -15,7 +15,8 @@ double noise(std::size_t index) { return std::fmod(static_cast<double>(index) * 
 
 std::vector<double> falling_losses(int num_steps) {
   std::vector<double> losses;
-  for (int step = 0; step < num_steps; ++step) losses.push_back(0.35 + 2.0 * std::exp(-6.0 * step / num_steps) + 0.16 * noise(static_cast<std::size_t>(step)));
+  for (int step = 0; step < num_steps; ++step)
+    losses.push_back(0.35 + 2.0 * std::exp(-6.0 * step / num_steps) + 0.16 * noise(static_cast<std::size_t>(step)));
   return losses;
 }
 
@@ -43,13 +44,21 @@ std::vector<sim::ScalePoint> sweep() {
 
 RunReport full_report(int num_ranks, int num_steps) {
   RunReport report{.title = fmt::format("fashion_mnist on {} simulated ranks", num_ranks)};
-  report.facts = {{"ranks", std::to_string(num_ranks)}, {"backend", "sim"}, {"schedule", "parallel, seed 0"}, {"network", "two-level: 300 GB/s, 25 GB/s"},
-                  {"steps", std::to_string(num_steps)}, {"seed", "42"},
-                  {"command", fmt::format("sim-run --ranks {} --network cluster.yaml --clock virtual --timeline timeline.json --report report fashion_mnist.yaml", num_ranks)}};
+  report.facts = {{"ranks", std::to_string(num_ranks)},
+                  {"backend", "sim"},
+                  {"schedule", "parallel, seed 0"},
+                  {"network", "two-level: 300 GB/s, 25 GB/s"},
+                  {"steps", std::to_string(num_steps)},
+                  {"seed", "42"},
+                  {"command", fmt::format("sim-run --ranks {} --network cluster.yaml --clock virtual --timeline timeline.json "
+                                          "--report report fashion_mnist.yaml",
+                                          num_ranks)}};
   report.losses = falling_losses(num_steps);
   report.ranks = ranks_with_one_slow(num_ranks);
-  report.volumes = {{"broadcast", 6, 407080, 0.0021}, {"all_reduce", 2 * num_steps, std::int64_t{407080} * num_steps * num_ranks, 0.0043 * num_steps},
-                    {"all_gather", 40, 1310720, 0.031}, {"barrier", 2, 0, 0.0004}};
+  report.volumes = {{"broadcast", 6, 407080, 0.0021},
+                    {"all_reduce", 2 * num_steps, std::int64_t{407080} * num_steps * num_ranks, 0.0043 * num_steps},
+                    {"all_gather", 40, 1310720, 0.031},
+                    {"barrier", 2, 0, 0.0004}};
   report.scaling = sweep();
   report.faults = {fmt::format("slow_rank: rank {} computes 1.7 times as long, from step 0", num_ranks / 3)};
   report.findings = {fmt::format("rank {} is a straggler: the others wait for it in every step", num_ranks / 3),
@@ -62,7 +71,8 @@ RunReport diverged_report() {
   auto report = full_report(8, 120);
   report.title = "fashion_mnist, learning rate 10";
   for (std::size_t step = 0; step < report.losses.size(); ++step) {
-    report.losses[step] = step >= 60 || step == 40 ? std::numeric_limits<double>::quiet_NaN() : 2.3 * std::exp(0.2 * static_cast<double>(step));
+    report.losses[step] =
+        step >= 60 || step == 40 ? std::numeric_limits<double>::quiet_NaN() : 2.3 * std::exp(0.2 * static_cast<double>(step));
   }
   report.losses[59] = std::numeric_limits<double>::infinity();
   report.scaling.clear();
@@ -82,11 +92,20 @@ RunReport hung_report() {
   return report;
 }
 
-RunReport sweep_report() { return {.title = "mlp, 1 to 1,024 ranks", .facts = {{"batch size", "32 a rank"}}, .scaling = sweep()}; }
+RunReport sweep_report() {
+  return {.title = "mlp, 1 to 1,024 ranks", .facts = {{"batch size", "32 a rank"}}, .scaling = sweep()};
+}
 
 RunReport hostile_report() {
-  const std::string text = "</title></pre><script>console.error('run')</script><img src=x onerror=alert(1)> \"quoted\" & 'more' &amp; \xc3\xa9";
-  RunReport report{.title = text, .facts = {{text, text}}, .losses = {1}, .volumes = {{text, 1, 1, 1}}, .faults = {text}, .findings = {text}, .diagnosis = text};
+  const std::string text =
+      "</title></pre><script>console.error('run')</script><img src=x onerror=alert(1)> \"quoted\" & 'more' &amp; \xc3\xa9";
+  RunReport report{.title = text,
+                   .facts = {{text, text}},
+                   .losses = {1},
+                   .volumes = {{text, 1, 1, 1}},
+                   .faults = {text},
+                   .findings = {text},
+                   .diagnosis = text};
   report.timeline_file = text;
   return report;
 }

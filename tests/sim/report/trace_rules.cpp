@@ -34,15 +34,24 @@ class Judge {
     const auto time = nanoseconds(event["ts"]);
     if (time < last_[track]) wrong(event, "earlier than the event before it on its track");
     last_[track] = time;
-    phase == "X" ? slice(event, boxes_[track], time) : arrow(event, boxes_[track], time);
+    if (phase == "X") {
+      unbound_.erase(track);
+      slice(event, boxes_[track], time);
+    } else {
+      arrow(event, boxes_[track], time);
+      if (phase == "f" && event.value("bp", "") != "e") unbound_[track] = event.dump();
+    }
   }
 
   std::vector<std::string> finish() {
     for (const auto& [id, arrow] : arrows_) {
       const auto which = "arrow " + std::to_string(id) + ": ";
-      if (arrow.tails != 1 || arrow.heads != 1) broken_.push_back(which + "not one tail and one head");
-      else if (arrow.head_time < arrow.tail_time) broken_.push_back(which + "ends before it begins");
+      if (arrow.tails != 1 || arrow.heads != 1)
+        broken_.push_back(which + "not one tail and one head");
+      else if (arrow.head_time <= arrow.tail_time)
+        broken_.push_back(which + "its head is not after its tail");
     }
+    for (const auto& [track, head] : unbound_) broken_.push_back("points to no slice: " + head);
     return broken_;
   }
 
@@ -67,7 +76,8 @@ class Judge {
   void name(const Json& event) {
     const auto what = event["name"].get<std::string>();
     const bool of_process = what.rfind("process_", 0) == 0;
-    if (event.contains("tid") == of_process) wrong(event, "a track where there should be none, or none where there should be one");
+    if (event.contains("tid") == of_process)
+      wrong(event, "a track where there should be none, or none where there should be one");
     if (!names_.insert({event["pid"], event.value("tid", 0), what}).second) wrong(event, "named twice");
     if (!event["args"].contains(what.find("sort_index") == std::string::npos ? "name" : "sort_index")) wrong(event, "no value");
   }
@@ -83,7 +93,6 @@ class Judge {
     while (!open.empty() && open.back().end <= time) open.pop_back();
     if (open.empty()) wrong(event, "stands on no slice");
     const bool is_tail = event["ph"] == "s";
-    if (!is_tail && event.value("bp", "") != "e") wrong(event, "binds to the next slice");
     auto& arrow = arrows_[event["id"].get<std::int64_t>()];
     ++(is_tail ? arrow.tails : arrow.heads);
     (is_tail ? arrow.tail_time : arrow.head_time) = time;
@@ -92,6 +101,7 @@ class Judge {
   std::set<std::tuple<int, int, std::string>> names_;
   std::map<TrackId, std::int64_t> last_;
   std::map<TrackId, std::vector<Box>> boxes_;
+  std::map<TrackId, std::string> unbound_;  // the last head that points to the next slice
   std::map<std::int64_t, Arrow> arrows_;
   std::vector<std::string> broken_;
 };

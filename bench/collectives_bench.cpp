@@ -1,36 +1,62 @@
-// Simulated collectives beside real Gloo among threads of the same process, and beside plain copies of the same bytes.
+// Simulated collectives beside real Gloo among threads of the same process, beside PyTorch's MultiThreadedPG, and beside plain
+// copies of the same bytes; then schedules a minute.
+//
+//   collectives_bench [--compare FILE.json] [--python "PYTHON bench/threaded_group.py"] [Google Benchmark's options]
+//
+// With --compare it measures the ratios alone, each pair side by side.
 #include <benchmark/benchmark.h>
 #include <torch/torch.h>
 
+#include <accel/accel.hpp>
+#include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <numeric>
 
+#include "sim/backend/simulate.hpp"
+#include "sim/engine/world.hpp"
 #include "tests/support/run_ranks.hpp"
 
 namespace {
 
 using accel::testing::Backend;
 
-// One all-reduce of `bytes` over `ranks`; the time of a call is taken on rank 0, between barriers, and reported by hand, since
-// the benchmark's loop cannot run on every rank at once.
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::ordered_json;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// Seconds of one all-reduce of `bytes` over `ranks`, taken on rank 0 between barriers.
+double seconds_of_all_reduce(Backend backend, int ranks, std::int64_t bytes, int calls) {
+  double seconds = 0;
+  accel::testing::run_ranks(backend, ranks, [&](accel::RankContext& rank) {
+    auto tensor = at::ones({bytes / 4});
+    rank.world.all_reduce(tensor).wait();
+    rank.world.barrier();
+    const auto start = Clock::now();
+    for (int call = 0; call < calls; ++call) rank.world.all_reduce(tensor).wait();
+    rank.world.barrier();
+    if (rank.rank == 0) seconds = seconds_since(start) / calls;
+  });
+  return seconds;
+}
+
+// Reported by hand, since the benchmark's loop cannot run on every rank at once.
 void all_reduce(benchmark::State& state, Backend backend) {
   const int ranks = static_cast<int>(state.range(0));
   const std::int64_t bytes = state.range(1);
-  const int calls = bytes > (1 << 18) ? 10 : 50;
   for (auto unused : state) {
     (void)unused;
-    double seconds = 0;
-    accel::testing::run_ranks(backend, ranks, [&](accel::RankContext& rank) {
-      auto tensor = at::ones({bytes / 4});
-      rank.world.all_reduce(tensor).wait();
-      rank.world.barrier();
-      const auto start = std::chrono::steady_clock::now();
-      for (int call = 0; call < calls; ++call) rank.world.all_reduce(tensor).wait();
-      rank.world.barrier();
-      if (rank.rank == 0) seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / calls;
-    });
-    state.SetIterationTime(seconds);
+    state.SetIterationTime(seconds_of_all_reduce(backend, ranks, bytes, bytes > (1 << 18) ? 10 : 50));
   }
   state.counters["payload_GB/s"] = benchmark::Counter(static_cast<double>(ranks * bytes), benchmark::Counter::kIsIterationInvariantRate, benchmark::Counter::kIs1000);
 }
@@ -61,10 +87,135 @@ BENCHMARK_CAPTURE(all_reduce, sim, Backend::kSim)->Apply(sizes);
 BENCHMARK_CAPTURE(all_reduce, gloo_threads, Backend::kGlooThreads)->Apply(sizes);
 BENCHMARK(copy)->Apply(sizes);
 
+// --- ratios ----------------------------------------------------------------------------------------------------------
+
+constexpr int kRanks = 64;
+
+// One core's copies of every rank's buffer, into memory that is there.
+double seconds_of_copies(std::int64_t bytes) {
+  std::vector<std::vector<char>> from(kRanks, std::vector<char>(bytes, 1)), to(kRanks, std::vector<char>(bytes, 2));
+  std::vector<double> rounds;
+  for (int round = 0; round < 9; ++round) {
+    const auto start = Clock::now();
+    for (int rank = 0; rank < kRanks; ++rank) std::memcpy(to[rank].data(), from[rank].data(), bytes);
+    benchmark::ClobberMemory();
+    rounds.push_back(seconds_since(start));
+  }
+  return median(rounds);
+}
+
+double ask_python(const std::string& python, std::int64_t bytes, int calls) {
+  const auto command = python + " " + std::to_string(kRanks) + " " + std::to_string(bytes) + " " + std::to_string(calls);
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
+  double seconds = 0;
+  if (!pipe || std::fscanf(pipe.get(), "%lf", &seconds) != 1) throw accel::Error("failed: " + command);
+  return seconds;
+}
+
+Json compare_small(const std::string& python) {
+  std::vector<double> sim, gloo, threaded;
+  for (int round = 0; round < 3; ++round) {
+    sim.push_back(seconds_of_all_reduce(Backend::kSim, kRanks, 4 << 10, 200));
+    gloo.push_back(seconds_of_all_reduce(Backend::kGlooThreads, kRanks, 4 << 10, 5));
+    if (!python.empty()) threaded.push_back(ask_python(python, 4 << 10, 50));
+  }
+  Json result{{"ranks", kRanks}, {"bytes", 4 << 10}, {"sim_ms", 1e3 * median(sim)}, {"gloo_threads_ms", 1e3 * median(gloo)}, {"gloo_threads_over_sim", median(gloo) / median(sim)}};
+  result["multi_threaded_pg_ms"] = python.empty() ? Json("not measured") : Json(1e3 * median(threaded));
+  result["multi_threaded_pg_over_sim"] = python.empty() ? Json("not measured") : Json(median(threaded) / median(sim));
+  return result;
+}
+
+Json compare_large(std::int64_t bytes) {
+  std::vector<double> sim, copies;
+  for (int round = 0; round < 3; ++round) {
+    sim.push_back(seconds_of_all_reduce(Backend::kSim, kRanks, bytes, 10));
+    copies.push_back(seconds_of_copies(bytes));
+  }
+  return {{"ranks", kRanks}, {"bytes", bytes}, {"sim_ms", 1e3 * median(sim)}, {"one_core_copies_ms", 1e3 * median(copies)}, {"share_of_copy_rate", median(copies) / median(sim)}};
+}
+
+// 4 ranks that meet 10 times under a random schedule, again and again.
+Json count_protocol_schedules() {
+  namespace sim = accel::sim;
+  constexpr double kSeconds = 3;
+  std::int64_t runs = 0;
+  const auto start = Clock::now();
+  for (; seconds_since(start) < kSeconds; ++runs) {
+    sim::World world({.num_ranks = 4, .schedule = {.kind = sim::ScheduleKind::kRandom, .seed = static_cast<std::uint64_t>(runs)}});
+    sim::run_ranks(world, [&](int rank) {
+      const auto group = world.group("world", {0, 1, 2, 3});
+      for (int call = 0; call < 10; ++call) world.wait(rank, *world.arrive(*group, rank, {.op = "all_reduce"}, nullptr, [](auto) {}));
+    });
+  }
+  return {{"ranks", 4}, {"collectives", 10}, {"schedules_per_minute", 60 * static_cast<double>(runs) / seconds_since(start)}};
+}
+
+Json count_training_schedules() {
+  namespace sim = accel::sim;
+  constexpr double kSeconds = 5;
+  std::int64_t runs = 0;
+  const auto start = Clock::now();
+  for (; seconds_since(start) < kSeconds; ++runs) {
+    sim::simulate({.num_ranks = 4, .schedule = {.kind = sim::ScheduleKind::kRandom, .seed = static_cast<std::uint64_t>(runs)}}, [](accel::RankContext& rank) {
+      accel::Accelerator accelerator({}, rank);
+      torch::nn::Sequential net(torch::nn::Linear(16, 32), torch::nn::ReLU(), torch::nn::Linear(32, 4));
+      torch::optim::SGD sgd(net->parameters(), 0.1);
+      auto [model, optimizer] = accelerator.prepare(net, sgd);
+      accelerator.backward(model(torch::ones({8, 16})).pow(2).mean());
+      optimizer.step();
+    });
+  }
+  return {{"ranks", 4}, {"ddp_steps", 1}, {"schedules_per_minute", 60 * static_cast<double>(runs) / seconds_since(start)}};
+}
+
+// From the moment when the last of 64 ranks blocks, one of which never comes, to the diagnosis in hand.
+Json time_diagnosis() {
+  namespace sim = accel::sim;
+  std::vector<double> milliseconds;
+  for (int round = 0; round < 20; ++round) {
+    std::atomic<std::int64_t> last_call{0};
+    const auto now = [] { return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count(); };
+    const auto report = sim::rehearse({.num_ranks = kRanks}, [&](accel::RankContext& rank) {
+      auto tensor = at::ones({64, 10});
+      rank.world.all_reduce(tensor).wait();
+      last_call = now();
+      if (rank.rank != 7) rank.world.all_reduce(tensor).wait();
+    });
+    if (!report.diagnosis || report.diagnosis->ranks != std::vector<int>{7}) throw accel::Error("the hang was not diagnosed");
+    milliseconds.push_back(1e-6 * static_cast<double>(now() - last_call));
+  }
+  return {{"ranks", kRanks}, {"median_ms", median(milliseconds)}, {"largest_ms", *std::max_element(milliseconds.begin(), milliseconds.end())}};
+}
+
+void compare(const std::string& file, const std::string& python) {
+  const Json result{{"small_all_reduce", compare_small(python)}, {"large_all_reduce", compare_large(1 << 20)}, {"larger_all_reduce", compare_large(4 << 20)},
+                    {"schedules", count_protocol_schedules()}, {"training_schedules", count_training_schedules()}, {"hang_to_diagnosis", time_diagnosis()}};
+  std::printf("%s\n", result.dump(2).c_str());
+  std::ofstream(file) << result.dump(2) << '\n';
+}
+
+// Takes an option and its value out of the arguments.
+std::string take_option(int& argc, char** argv, const std::string& name) {
+  for (int index = 1; index + 1 < argc; ++index) {
+    if (argv[index] != name) continue;
+    const std::string value = argv[index + 1];
+    std::copy(argv + index + 2, argv + argc + 1, argv + index);
+    argc -= 2;
+    return value;
+  }
+  return "";
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   setenv("TORCH_FR_BUFFER_SIZE", "0", 1);  // LibTorch's flight recorder is not made for several Gloo groups on threads
+  at::set_num_threads(1);
+  const auto python = take_option(argc, argv, "--python");
+  if (const auto file = take_option(argc, argv, "--compare"); !file.empty()) {
+    compare(file, python);
+    return 0;
+  }
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   benchmark::RunSpecifiedBenchmarks();

@@ -4,7 +4,8 @@
 //
 // one rank   the same training loop over plain LibTorch and through Accelerator, in turn
 // 64 ranks   one step of 64 simulated ranks (with its all-reduce) beside 64 models stepped in turn on one thread, without
-//            communication, divided by the cores: the floor
+//            communication, divided by the cores: the floor. The cnn at batch 8, the mlp at batch 32. Beside it 32 models
+//            on each of two threads (as many as cores): what the machine itself makes of the division
 // memory     resident set with 64 and with 128 ranks, in fresh processes; the difference per rank, less its own tensors
 // start      from nothing to the moment when all of 64 ranks run, in a fresh process
 #include <torch/torch.h>
@@ -48,6 +49,15 @@ nn::Sequential make_cnn() {
   net->push_back(nn::MaxPool2d(2));
   net->push_back(nn::Flatten());
   net->push_back(nn::Linear(1568, 10));
+  return net;
+}
+
+nn::Sequential make_mlp() {
+  nn::Sequential net;
+  net->push_back(nn::Flatten());
+  net->push_back(nn::Linear(784, 128));
+  net->push_back(nn::ReLU());
+  net->push_back(nn::Linear(128, 10));
   return net;
 }
 
@@ -134,46 +144,85 @@ Json measure_one_rank(const Data& data, int batch, int rounds) {
 
 // --- 64 ranks -------------------------------------------------------------------------------------------------------
 
-// 64 models in turn on one thread, no communication: seconds of one step of all.
-double models_in_turn(const Data& data, int steps) {
-  std::vector<nn::Sequential> nets;
-  std::vector<std::unique_ptr<accel::optim::Adam>> optimizers;
-  for (int rank = 0; rank < kRanks; ++rank) {
-    nets.push_back(make_cnn());
-    optimizers.push_back(std::make_unique<accel::optim::Adam>(nets.back()->parameters(), torch::optim::AdamOptions(1e-3)));
-  }
-  auto start = Clock::now();
-  for (int step = -1; step < steps; ++step) {
-    if (step == 0) start = Clock::now();  // one step to warm up
-    for (int rank = 0; rank < kRanks; ++rank) {
-      const auto first = ((step + 1) * kRanks + rank) * kBatch % (4096 - kBatch);
-      const auto images = data.images.slice(0, first, first + kBatch);
-      const auto labels = data.labels.slice(0, first, first + kBatch);
-      auto loss = nn::functional::cross_entropy(nets[rank]->forward(images), labels);
-      loss.backward();
-      optimizers[rank]->step();
-      optimizers[rank]->zero_grad();
+// A model and its batch.
+struct Job {
+  std::string name;
+  nn::Sequential (*make)() = nullptr;
+  int batch = kBatch;
+};
+
+// Some models stepped in turn on the calling thread, without communication.
+class Models {
+ public:
+  Models(const Job& job, int count) : job_(job) {
+    for (int index = 0; index < count; ++index) {
+      nets_.push_back(job.make());
+      optimizers_.push_back(std::make_unique<accel::optim::Adam>(nets_.back()->parameters(), torch::optim::AdamOptions(1e-3)));
     }
   }
+
+  void step(const Data& data, int step) {
+    for (std::size_t index = 0; index < nets_.size(); ++index) {
+      const auto rows = (step * kRanks + static_cast<int>(index)) * job_.batch % (4096 - job_.batch);
+      auto loss = nn::functional::cross_entropy(nets_[index]->forward(data.images.slice(0, rows, rows + job_.batch)), data.labels.slice(0, rows, rows + job_.batch));
+      loss.backward();
+      optimizers_[index]->step();
+      optimizers_[index]->zero_grad();
+    }
+  }
+
+ private:
+  Job job_;
+  std::vector<nn::Sequential> nets_;
+  std::vector<std::unique_ptr<accel::optim::Adam>> optimizers_;
+};
+
+// 64 models in turn on one thread: seconds of one step of all.
+double models_in_turn(const Data& data, const Job& job, int steps) {
+  Models models(job, kRanks);
+  models.step(data, 0);
+  const auto start = Clock::now();
+  for (int step = 1; step <= steps; ++step) models.step(data, step);
   return seconds_since(start) / steps;
 }
 
+// The same models shared out over as many threads as cores, which never meet: seconds of one step of the slowest.
+double models_on_cores(const Data& data, const Job& job, int cores, int steps) {
+  std::atomic<int> ready{0};
+  std::vector<double> seconds(cores);
+  std::vector<std::thread> threads;
+  for (int core = 0; core < cores; ++core) {
+    threads.emplace_back([&, core] {
+      at::set_num_threads(1);
+      Models models(job, kRanks / cores);
+      models.step(data, 0);
+      ++ready;
+      while (ready < cores) std::this_thread::yield();
+      const auto start = Clock::now();
+      for (int step = 1; step <= steps; ++step) models.step(data, step);
+      seconds[core] = seconds_since(start) / steps;
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return *std::max_element(seconds.begin(), seconds.end());
+}
+
 // Seconds of one step of simulated ranks; `at_end` is called on rank 0 while all ranks still hold their tensors.
-double simulated_ranks(const Data& data, int num_ranks, int steps, const std::function<void()>& at_end = nullptr) {
+double simulated_ranks(const Data& data, const Job& job, int num_ranks, int steps, const std::function<void()>& at_end = nullptr) {
   double seconds = 0;
   accel::sim::simulate({.num_ranks = num_ranks}, [&](accel::RankContext& rank) {
     accel::Accelerator accelerator({}, rank);
-    auto net = make_cnn();
+    auto net = job.make();
     accel::optim::Adam adam(net->parameters(), torch::optim::AdamOptions(1e-3));
     auto [model, optimizer] = accelerator.prepare(net, adam);
     auto start = Clock::now();
-    for (int step = -1; step < steps; ++step) {
-      if (step == 0) {
+    for (int step = 0; step <= steps; ++step) {
+      if (step == 1) {
         accelerator.wait_for_everyone();
         start = Clock::now();
       }
-      const auto first = ((step + 1) * num_ranks + rank.rank) * kBatch % (4096 - kBatch);
-      auto loss = nn::functional::cross_entropy(model(data.images.slice(0, first, first + kBatch)), data.labels.slice(0, first, first + kBatch));
+      const auto rows = (step * num_ranks + rank.rank) * job.batch % (4096 - job.batch);
+      auto loss = nn::functional::cross_entropy(model(data.images.slice(0, rows, rows + job.batch)), data.labels.slice(0, rows, rows + job.batch));
       accelerator.backward(loss);
       optimizer.step();
       optimizer.zero_grad();
@@ -188,14 +237,21 @@ double simulated_ranks(const Data& data, int num_ranks, int steps, const std::fu
   return seconds;
 }
 
-Json measure_64_ranks(const Data& data, int rounds, int cores) {
-  std::vector<double> turns, simulated, ratios;
+const Job kCnn{.name = "cnn", .make = make_cnn, .batch = 8};
+const Job kMlp{.name = "mlp", .make = make_mlp, .batch = 32};
+
+Json measure_64_ranks(const Data& data, const Job& job, int rounds, int cores) {
+  constexpr int kSteps = 6;
+  std::vector<double> turns, on_cores, simulated, ratios, core_ratios;
   for (int round = 0; round < rounds; ++round) {
-    turns.push_back(models_in_turn(data, 6));
-    simulated.push_back(simulated_ranks(data, kRanks, 6));
+    turns.push_back(models_in_turn(data, job, kSteps));
+    simulated.push_back(simulated_ranks(data, job, kRanks, kSteps));
+    on_cores.push_back(models_on_cores(data, job, cores, kSteps));
     ratios.push_back(simulated.back() / (turns.back() / cores));
+    core_ratios.push_back(on_cores.back() / (turns.back() / cores));
   }
-  return {{"cores", cores}, {"floor_ms", 1e3 * median(turns) / cores}, {"simulated_ms", 1e3 * median(simulated)}, {"ratio", median(ratios)}};
+  return {{"model", job.name}, {"batch", job.batch}, {"cores", cores}, {"floor_ms", 1e3 * median(turns) / cores}, {"simulated_ms", 1e3 * median(simulated)},
+          {"ratio", median(ratios)}, {"without_communication_on_cores_ratio", median(core_ratios)}};
 }
 
 // --- in fresh processes ---------------------------------------------------------------------------------------------
@@ -212,7 +268,7 @@ void answer_child(const std::string& question, int value) {
   if (question == "rss") {
     const Data data;
     std::int64_t bytes = 0;
-    simulated_ranks(data, value, 3, [&] { bytes = resident_bytes(); });
+    simulated_ranks(data, kCnn, value, 3, [&] { bytes = resident_bytes(); });
     std::printf("%lld\n", static_cast<long long>(bytes));
   } else {
     std::atomic<int> running{0};
@@ -259,7 +315,8 @@ int main(int argc, char** argv) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   const Json result = {{"one_rank_batch_8", measure_one_rank(data, 8, rounds)},
                        {"one_rank_batch_32", measure_one_rank(data, 32, rounds)},
-                       {"ranks_64", measure_64_ranks(data, rounds, cores)},
+                       {"ranks_64", measure_64_ranks(data, kCnn, rounds, cores)},
+                       {"ranks_64_mlp", measure_64_ranks(data, kMlp, rounds, cores)},
                        {"memory", measure_memory()},
                        {"start", measure_start(3)},
                        {"python", "not measured"}};

@@ -49,9 +49,9 @@ class FaultInjector : public FaultModel {
 
   // The call at which a fault strikes, if it is one.
   struct Occasion {
-    const Call* call = nullptr;
-    const Group* group = nullptr;
-    std::uint64_t sequence = 0;
+    const Call* call;  // null: at none
+    const Group* group;
+    std::uint64_t sequence;
   };
 
   bool is_due(const Fault& fault, World& world, int rank, const Group& group, std::uint64_t sequence) const;

@@ -219,7 +219,7 @@ SimBackend::WorkPtr SimBackend::allgather(std::vector<Tensors>& outputs, Tensors
   check_count(outputs[0].size(), getSize(), "all_gather outputs");
   for (const auto& output : outputs[0]) check_same(output, inputs[0], "all_gather");
   return join(c10d::OpType::ALLGATHER, call_of("all_gather", inputs), {.inputs = inputs, .outputs = outputs[0]}, outputs,
-              [](AllBuffers ranks) { all_gather(ranks); });
+              [parallel = parallel_for()](AllBuffers ranks) { all_gather(ranks, parallel); });
 }
 
 SimBackend::WorkPtr SimBackend::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) {
@@ -237,7 +237,7 @@ SimBackend::WorkPtr SimBackend::allgather_coalesced(std::vector<Tensors>& output
     buffers.outputs.insert(buffers.outputs.end(), list.begin(), list.end());
   }
   return join(c10d::OpType::ALLGATHER_COALESCED, call_of("all_gather_coalesced", inputs), std::move(buffers), outputs,
-              [](AllBuffers ranks) { all_gather(ranks); });
+              [parallel = parallel_for()](AllBuffers ranks) { all_gather(ranks, parallel); });
 }
 
 SimBackend::WorkPtr SimBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions&) {
@@ -249,7 +249,7 @@ SimBackend::WorkPtr SimBackend::allgather_into_tensor_coalesced(Tensors& outputs
     for (int rank = 0; rank < getSize(); ++rank) buffers.outputs[rank * inputs.size() + item] = parts[rank];
   }
   return join(c10d::OpType::COALESCED, call_of("all_gather_into_tensor_coalesced", inputs), std::move(buffers), {outputs},
-              [](AllBuffers ranks) { all_gather(ranks); });
+              [parallel = parallel_for()](AllBuffers ranks) { all_gather(ranks, parallel); });
 }
 
 SimBackend::WorkPtr SimBackend::gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) {

@@ -1,7 +1,10 @@
 #include "sim/collectives/collectives.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
+
+#include <cstring>
 
 #include "reference/core/errors.hpp"
 
@@ -47,6 +50,16 @@ class HostBuffer {
   at::Tensor flat_;
   bool direct_ = false;
 };
+
+// `copy_` without its costs where bytes can be copied as they are.
+void copy_plain(const at::Tensor& to, const at::Tensor& from) {
+  const bool is_plain = to.is_cpu() && from.is_cpu() && to.scalar_type() == from.scalar_type() && to.sizes() == from.sizes() && to.is_contiguous() && from.is_contiguous();
+  if (!is_plain) {
+    to.copy_(from);
+  } else if (to.numel() > 0) {
+    std::memcpy(to.data_ptr(), from.const_data_ptr(), to.nbytes());
+  }
+}
 
 void check_average(ReduceKind kind, at::ScalarType dtype) {
   check_argument(!kind.average || c10::isFloatingType(dtype),
@@ -114,16 +127,18 @@ void broadcast(AllBuffers ranks, int root) {
   }
 }
 
-void all_gather(AllBuffers ranks) {
-  const c10::NoGradGuard no_grad;
+// P times P copies: of 4,096 ranks 17 million, mostly of a few bytes.
+void all_gather(AllBuffers ranks, const ParallelFor& parallel_for) {
   const auto per_rank = ranks[0]->inputs.size();
-  for (auto* receiver : ranks) {
+  parallel_for(static_cast<std::int64_t>(ranks.size()), [&](std::int64_t receiver) {
+    const c10::NoGradGuard no_grad;
+    const at::DisableRecordFunctionGuard unwatched;
     for (std::size_t sender = 0; sender < ranks.size(); ++sender) {
       for (std::size_t item = 0; item < per_rank; ++item) {
-        receiver->outputs[sender * per_rank + item].copy_(ranks[sender]->inputs[item]);
+        copy_plain(ranks[receiver]->outputs[sender * per_rank + item], ranks[sender]->inputs[item]);
       }
     }
-  }
+  });
 }
 
 // Put together once, and copied once to each rank: P copies instead of P times P.

@@ -38,7 +38,7 @@ void reduce(AllBuffers ranks, ReduceKind kind, int root, const ParallelFor& para
 /// `inputs[0]` of `root` is copied into every rank's `inputs[0]`.
 void broadcast(AllBuffers ranks, int root);
 /// For k inputs: rank r's `inputs[i]` goes to every rank's `outputs[r * k + i]`.
-void all_gather(AllBuffers ranks);
+void all_gather(AllBuffers ranks, const ParallelFor& parallel_for);
 /// `outputs` holds one tensor, of all ranks' elements in the order of the ranks.
 void all_gather_into_tensor(AllBuffers ranks);
 /// Rank r's `inputs[0]` goes to `outputs[r]` of `root`.

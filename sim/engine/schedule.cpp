@@ -73,7 +73,7 @@ ScheduleKind schedule_of(const std::string& name) {
   for (const auto& [known, kind] : kNames) {
     if (name == known) return kind;
   }
-  throw ConfigError(fmt::format("schedule: expected parallel, round-robin, random or pct, got '{}'", name));
+  throw ConfigError(fmt::format("'{}' is no schedule; expected parallel, round-robin, random or pct", name));
 }
 
 std::string name_of(ScheduleKind kind) {

@@ -41,6 +41,9 @@ std::vector<std::string> problems_of(const RehearsalOptions& options) {
   for (const auto& [option, file] : {std::pair("--event-log", &options.event_log), {"--diagnosis", &options.diagnosis}, {"--timeline", &options.timeline}}) {
     if (auto problem = problem_of_output(*file); !problem.empty()) problems.push_back(fmt::format("{}: {}", option, problem));
   }
+  for (const auto& [option, file] : {std::pair("--faults", &options.faults), {"--network", &options.network}}) {
+    if (!file->empty() && !std::filesystem::is_regular_file(*file)) problems.push_back(fmt::format("{}: {} is no file", option, *file));
+  }
   const std::filesystem::path report(options.report);
   if (!options.report.empty() && std::filesystem::exists(report) && (!std::filesystem::is_directory(report) || access(report.c_str(), W_OK) != 0)) {
     problems.push_back(fmt::format("--report: {} is not a folder that can be written to", options.report));

@@ -230,12 +230,22 @@ TEST_F(BadInputTest, UnknownOptionOrBackendIsNamed) {
 
 TEST_F(BadInputTest, RunWithoutAnExperimentIsRefused) { expect_refused(sim_run({}), HasSubstr("EXPERIMENT")); }
 
+TEST_F(BadInputTest, AllThatIsWrongWithARehearsalIsInOneMessage) {
+  const auto run = sim_run({"--ranks", "0,3", "--schedule", "backwards", "--clock", "virtual", "--faults", "none.yaml", "--diagnosis", "/no/folder/d.json", "--timeline", "/", good()});
+  expect_refused(run, AllOf(HasSubstr("--ranks: 0 ranks"), HasSubstr("'backwards' is no schedule"), HasSubstr("--clock virtual: needs --network"), HasSubstr("--faults: none.yaml is no file"),
+                            HasSubstr("--diagnosis: /no/folder is not a folder"), HasSubstr("--timeline: / cannot be written")));
+  expect_refused(sim_run({"--backend", "gloo", "--ranks", "2,4", "--schedule", "random", good()}),
+                 AllOf(HasSubstr("--ranks: one number"), HasSubstr("--schedule: only the simulator has this option")));
+  expect_refused(sim_run({"explore", "--schedules", "0", "--schedule", "round-robin", "--timeline", "t.json", good()}),
+                 AllOf(HasSubstr("--schedules: expected 1 or more"), HasSubstr("--schedule round-robin: is one schedule"), HasSubstr("--timeline: of one run")));
+  expect_refused(sim_run({"explore"}), HasSubstr("expected an experiment file"));
+}
+
 TEST_F(BadInputTest, WhatIsNotBuiltYetSaysSo) {
-  for (const std::string option : {"--project-dir", "--save-every", "--resume", "--schedule", "--seed-schedule", "--event-log", "--faults", "--diagnosis",
-                                   "--network", "--clock", "--timeline", "--report"}) {
+  for (const std::string option : {"--project-dir", "--save-every", "--resume"}) {
     expect_refused(sim_run({option, "x", good()}), HasSubstr(option + ": not built yet"));
   }
-  expect_refused(sim_run({good(), "--faults=x"}), HasSubstr("--faults: not built yet"));
+  expect_refused(sim_run({good(), "--resume=x"}), HasSubstr("--resume: not built yet"));
   expect_refused(sim_run({with("accelerator: {mixed_precision: fp16}")}), HasSubstr("fp16 and fp8 are not built yet"));
   expect_refused(sim_run({with("dataloader_config: {order: random}")}), HasSubstr("order: expected accelerate or elastic"));
 }

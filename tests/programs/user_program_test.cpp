@@ -133,7 +133,7 @@ TEST_F(UserProgramTest, AllProblemsOfTheOptionsAreInOneMessage) {
   const auto run = sim_run({"--ranks", "0", "--set", "a=b", "--max-steps", "3", "--trace=x", "--save-every", "3", "--resume", "d", "--faults", "f", "x.yaml"}, {});
   EXPECT_EQ(run.exit_code, 2);
   for (const std::string option : {"--set", "--max-steps", "--trace", "--save-every", "--resume"}) EXPECT_THAT(run.error, HasSubstr(option + ": only an experiment has"));
-  EXPECT_THAT(run.error, AllOf(HasSubstr("--ranks: 0 ranks"), HasSubstr("--faults: not built yet"), HasSubstr("x.yaml: unexpected"), HasSubstr("no program")));
+  EXPECT_THAT(run.error, AllOf(HasSubstr("--ranks: 0 ranks"), HasSubstr("--faults: f is no file"), HasSubstr("x.yaml: unexpected"), HasSubstr("no program")));
   EXPECT_THAT(lines_of(run.error), ::testing::SizeIs(9));
 }
 

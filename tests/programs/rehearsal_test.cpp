@@ -1,0 +1,177 @@
+// Schedules, faults, virtual time and pictures, as a user of sim-run meets them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/programs/support/run_command.hpp"
+
+namespace accel::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using Json = nlohmann::ordered_json;
+
+const std::string kExact = "configs/sim/networks/nvlink_8.yaml";  // costs from a table
+
+class RehearsalTest : public ::testing::Test {
+ protected:
+  [[nodiscard]] std::string path(const std::string& name) const { return folder_.path(name); }
+  static std::string read(const std::string& file) {
+    std::ifstream in(file);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  static std::vector<std::string> sorted_lines(const std::string& text) {
+    std::istringstream in(text);
+    std::vector<std::string> lines;
+    for (std::string line; std::getline(in, line);) lines.push_back(line);
+    std::sort(lines.begin(), lines.end());
+    return lines;
+  }
+  static CommandResult sim_run(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), bin("sim-run"));
+    return run_command(arguments);
+  }
+  static std::string experiment() { return source("tests/programs/experiments/mlp_sgd_seedable.yaml"); }
+  static CommandResult train(std::vector<std::string> options) {
+    options.insert(options.end(), {"--max-steps", "8", "--set", "eval_limit=32", experiment()});
+    return sim_run(options);
+  }
+  [[nodiscard]] Json diagnosis() const { return Json::parse(read(path("diagnosis.json"))); }
+  [[nodiscard]] std::string write(const std::string& name, const std::string& text) const {
+    std::ofstream(path(name)) << text;
+    return path(name);
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(RehearsalTest, EveryScheduleComputesTheSame) {
+  ASSERT_EQ(train({"--ranks", "3", "--trace", path("parallel")}).exit_code, 0);
+  for (const std::string schedule : {"round-robin", "random", "pct"}) {
+    ASSERT_EQ(train({"--ranks", "3", "--schedule", schedule, "--seed-schedule", "5", "--trace", path(schedule)}).exit_code, 0);
+    EXPECT_EQ(sorted_lines(read(path(schedule))), sorted_lines(read(path("parallel")))) << schedule;
+  }
+}
+
+TEST_F(RehearsalTest, OneSeedIsOneOrderOfEvents) {
+  const auto log = [&](const std::string& seed, const std::string& name) {
+    EXPECT_EQ(train({"--ranks", "4", "--schedule", "random", "--seed-schedule", seed, "--event-log", path(name)}).exit_code, 0);
+    return read(path(name));
+  };
+  const auto first = log("7", "a");
+  EXPECT_THAT(first, AllOf(HasSubstr(R"({"event":"begin","rank":)"), HasSubstr(R"("op":"all_reduce","group":"world","sequence":)")));
+  EXPECT_EQ(log("7", "b"), first);
+  EXPECT_NE(log("8", "c"), first);
+}
+
+TEST_F(RehearsalTest, DiagnosisIsWrittenOfARunThatEndsWell) {
+  ASSERT_EQ(train({"--ranks", "2", "--diagnosis", path("diagnosis.json")}).exit_code, 0);
+  EXPECT_EQ(diagnosis()["kind"], "none");
+  EXPECT_TRUE(diagnosis()["op"].is_null());
+}
+
+TEST_F(RehearsalTest, FaultThatStopsARunIsItsDiagnosis) {
+  const auto faults = write("faults.yaml", "faults:\n  - {kind: rank_crash_before_optimizer_step, rank: 2, when: {step: 5}}\n");
+  const auto run = train({"--ranks", "4", "--faults", faults, "--diagnosis", path("diagnosis.json")});
+  EXPECT_EQ(run.exit_code, 3);
+  EXPECT_THAT(run.error, AllOf(HasSubstr("rank_crash_before_optimizer_step on rank 2 at step 5"), HasSubstr("Connection closed by peer")));
+  EXPECT_EQ(diagnosis()["kind"], "fault");
+  EXPECT_EQ(diagnosis()["fault"], "rank_crash_before_optimizer_step");
+  EXPECT_EQ(diagnosis()["ranks"], Json({2}));
+}
+
+TEST_F(RehearsalTest, ProgramOfTheUsersOwnIsDiagnosedByFileAndLine) {
+  const auto run = sim_run({"--ranks", "4", "--diagnosis", path("diagnosis.json"), "--event-log", path("events"), "--", bin("faulty_program"), "skip", path("")});
+  EXPECT_EQ(run.exit_code, 3);
+  const auto written = diagnosis();
+  EXPECT_EQ(written["kind"], "desync");
+  EXPECT_EQ(written["ranks"], Json({1}));
+  EXPECT_EQ(written["op"], "all_reduce");
+  EXPECT_EQ(written["sequence"], 19);
+  EXPECT_THAT(written["where"].get<std::string>(), HasSubstr("faulty_program.cpp:"));
+  EXPECT_EQ(written["first_difference"]["calls"].size(), 2u);
+  EXPECT_THAT(read(path("events")), StartsWith(R"({"event":)"));
+}
+
+TEST_F(RehearsalTest, RankThatThrowsIsARankFailure) {
+  const auto run = sim_run({"--ranks", "3", "--diagnosis", path("diagnosis.json"), "--", bin("faulty_program"), "throw", path("")});
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_EQ(diagnosis()["kind"], "rank_failure");
+  EXPECT_EQ(diagnosis()["ranks"], Json({1}));
+  EXPECT_THAT(diagnosis()["text"].get<std::string>(), HasSubstr("the ink has run out"));
+}
+
+TEST_F(RehearsalTest, NetworkGivesAPredictionForEveryNumberOfRanks) {
+  const auto run = train({"--ranks", "2,4", "--network", source("configs/sim/networks/ethernet_25g.yaml"), "--report", path("report")});
+  ASSERT_EQ(run.exit_code, 0) << run.error;
+  EXPECT_THAT(run.output, AllOf(HasSubstr("efficiency"), HasSubstr("exposed communication"), HasSubstr("straggler wait"), HasSubstr("\n     2 "), HasSubstr("\n     4 ")));
+  EXPECT_EQ(Json::parse(run.output.substr(run.output.rfind("\n{") + 1))["ranks"], 4);
+  const auto page = read(path("report") + "/index.html");
+  EXPECT_THAT(page, AllOf(StartsWith("<!"), HasSubstr("all_reduce"), HasSubstr("mlp_sgd_seedable on 4 simulated ranks")));
+}
+
+TEST_F(RehearsalTest, TimelineOfExactCostsIsTheSameFileAgain) {
+  const auto timeline = [&](const std::string& name) {
+    EXPECT_EQ(train({"--ranks", "4", "--schedule", "random", "--seed-schedule", "3", "--clock", "virtual", "--network", source(kExact), "--timeline", path(name)}).exit_code, 0);
+    return read(path(name));
+  };
+  const auto first = timeline("a.json");
+  EXPECT_EQ(timeline("b.json"), first);
+  const auto events = Json::parse(first);
+  const auto& all = events.is_array() ? events : events["traceEvents"];
+  EXPECT_GT(all.size(), 4u * 8 * 3) << "every step of every rank computes, reduces and waits";
+}
+
+TEST_F(RehearsalTest, SlowNetworkTakesLonger) {
+  const auto step_of = [&](const std::string& bytes_per_second) {
+    const auto network = write("network.yaml", "name: one\nlibrary: gloo\ntopology: {kind: full, link: {latency_seconds: 1.0e-6, bytes_per_second: " + bytes_per_second +
+                                                   "}}\ncompute: {kind: table, launch_seconds: 1.0e-6, flops_per_second: 1.0e12, bytes_per_second: 1.0e12}\n");
+    const auto run = train({"--ranks", "4", "--network", network, "--schedule", "round-robin"});
+    EXPECT_EQ(run.exit_code, 0) << run.error;
+    return run.output.substr(0, run.output.find("\n{"));
+  };
+  const auto fast = step_of("1.0e12"), again = step_of("1.0e12"), slow = step_of("1.0e7");
+  EXPECT_EQ(fast, again);
+  EXPECT_THAT(fast, HasSubstr(" us"));
+  EXPECT_THAT(slow, HasSubstr(" ms")) << "200 kB of gradients at 10 MB/s";
+}
+
+TEST_F(RehearsalTest, ExploringFindsNothingInAProgramThatIsRight) {
+  const auto run = sim_run({"explore", "--schedules", "5", "--ranks", "3", "--max-steps", "2", "--set", "eval_limit=32", experiment()});
+  EXPECT_EQ(run.exit_code, 0) << run.error;
+  EXPECT_EQ(run.output, "{\"schedules\":5,\"found\":null}\n");
+}
+
+TEST_F(RehearsalTest, ExploringMakesAFailureSmallAndItsLineReplaysIt) {
+  const auto faults = write("faults.yaml", "seed: 3\nfaults:\n  - {kind: rank_pause, rank: 1, seconds: 0.001}\n"
+                                           "  - {kind: wrong_call, rank: 1, what: reduce_op, when: {step: 2}}\n  - {kind: slow_rank, rank: 0, factor: 1.5}\n");
+  const auto run = run_command({"/bin/sh", "-c", "cd \"$1\" && \"$2\" explore --schedules 5 --ranks 5 --faults \"$3\" --set eval_limit=32 \"$4\"", "sh", path(""), bin("sim-run"), faults, experiment()});
+  EXPECT_EQ(run.exit_code, 3) << run.error;
+  const auto found = Json::parse(run.output)["found"];
+  EXPECT_EQ(found["signature"], "fault wrong_call");
+  EXPECT_EQ(found["ranks"], 2);
+  EXPECT_EQ(found["max_steps"], 3);
+  EXPECT_EQ(found["faults"].size(), 1u);
+  const auto replayed = run_command({"/bin/sh", "-c", "cd \"$1\" && PATH=$(dirname \"$2\"):$PATH && eval \"$3\"", "sh", path(""), bin("sim-run"), found["replay"].get<std::string>()});
+  EXPECT_EQ(replayed.exit_code, 3);
+  EXPECT_THAT(replayed.error, HasSubstr("wrong_call on rank 1"));
+}
+
+TEST_F(RehearsalTest, ExploringTakesAProgramOfTheUsersOwn) {
+  const auto run = sim_run({"explore", "--schedules", "3", "--ranks", "4", "--", bin("faulty_program"), "skip", path("")});
+  EXPECT_EQ(run.exit_code, 3) << run.error;
+  const auto found = Json::parse(run.output)["found"];
+  EXPECT_EQ(found["signature"], "desync in all_reduce of group world");
+  EXPECT_EQ(found["ranks"], 2);
+}
+
+}  // namespace
+}  // namespace accel::testing

@@ -53,7 +53,7 @@ void run_rank(Simulation& simulation, const SimulationOptions& options, int rank
     const std::lock_guard lock(simulation.output);
     std::cout << text << std::flush;
   };
-  if (options.files) context.files = options.files(rank);
+  if (options.faults) context.files = options.faults->files(*world, rank, context.files);
   const RankScope scope(context);
   const OperatorClock clock(*world, rank, options.operator_seconds);
   body(context);

@@ -30,16 +30,18 @@ c10::intrusive_ptr<c10::ivalue::Future> SimWork::getFuture() {
   const auto list_of_tensors = c10::ListType::create(c10::TensorType::get());
   const bool nested = results_.size() > 1;
   future_ = c10::make_intrusive<c10::ivalue::Future>(nested ? c10::ListType::create(list_of_tensors) : list_of_tensors);
-  world_->when_ended(*meeting_, [future = future_, results = results_, nested](std::exception_ptr error) {
-    if (error) {
-      future->setError(error);
+  // The meeting lives as long as it tells of its end.
+  world_->when_ended(*meeting_, [future = future_, results = results_, nested, &meeting = *meeting_, rank = world_rank_](std::exception_ptr failed) {
+    if (failed) {
+      future->setError(meeting.error(rank));
     } else if (nested) {
       future->markCompleted(c10::IValue(results));
     } else {
       future->markCompleted(c10::IValue(results.empty() ? std::vector<at::Tensor>{} : results.front()));
     }
   });
-  if (torch::autograd::get_current_graph_task_id() != -1 && !meeting_->has_ended()) {
+  // Also for one that has ended: its time passes for this rank, and an error is the rank's own.
+  if (torch::autograd::get_current_graph_task_id() != -1) {
     torch::autograd::Engine::get_default_engine().queue_callback(
         [world = world_, meeting = meeting_, rank = world_rank_] { world->wait(rank, *meeting); });
   }

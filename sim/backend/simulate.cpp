@@ -16,8 +16,8 @@ namespace {
 
 // What all ranks of one run share.
 struct Simulation {
-  Simulation(const SimulationOptions& options)
-      : world(std::make_shared<World>(WorldOptions{.num_ranks = options.num_ranks, .timeout = options.timeout, .schedule = options.schedule, .finish_times = options.finish_times,
+  Simulation(const SimulationOptions& options, double begin_seconds)
+      : world(std::make_shared<World>(WorldOptions{.num_ranks = options.num_ranks, .timeout = options.timeout, .schedule = options.schedule, .finish_times = options.finish_times, .begin_seconds = begin_seconds,
                                                    .cpu_factor = options.operator_seconds ? 0 : options.cpu_factor, .records_spans = options.records_spans,
                                                    .logs_events = options.logs_events, .faults = options.faults, .corrupt = corrupt_buffers})),
         vote(std::make_shared<ReplicaVote>(*world)), everyone(options.num_ranks) {
@@ -53,7 +53,7 @@ void run_rank(Simulation& simulation, const SimulationOptions& options, int rank
     const std::lock_guard lock(simulation.output);
     std::cout << text << std::flush;
   };
-  if (options.files) context.files = options.files(rank);
+  if (options.faults) context.files = options.faults->files(*world, rank, context.files);
   const RankScope scope(context);
   const OperatorClock clock(*world, rank, options.operator_seconds);
   body(context);
@@ -75,7 +75,9 @@ SimulationReport rehearse(const SimulationOptions& options, const std::function<
   try {
     verify_interposition();
     do {
-      Simulation simulation(options);
+      double begin_seconds = 0;  // of a run that is started again: the end of the one before
+      for (const auto& rank : report.times) begin_seconds = std::max(begin_seconds, rank.now);
+      Simulation simulation(options, begin_seconds);
       report = {.strikes = std::move(report.strikes)};
       try {
         run_ranks(*simulation.world, [&](int rank) { run_rank(simulation, options, rank, body); });

@@ -23,7 +23,6 @@ struct SimulationOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< of a collective that a running rank never joins
   RankSchedule schedule = {};                 ///< who runs when; parallel, or one at a time by a seed
   std::shared_ptr<FaultModel> faults = nullptr;  ///< what goes wrong; null: nothing
-  std::function<std::shared_ptr<Files>(int rank)> files = nullptr;  ///< where a rank saves; null: the disk
   FinishTimes finish_times = nullptr;            ///< set: time is virtual, by this model of the network
   double cpu_factor = 0;                         ///< virtual seconds of compute per second of processor time
   OperatorSeconds operator_seconds = nullptr;    ///< or, set, the virtual seconds of each operator

@@ -3,12 +3,17 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "reference/core/errors.hpp"
 #include "sim/engine/call.hpp"
+
+namespace accel {
+class Files;
+}
 
 namespace accel::sim {
 
@@ -67,6 +72,8 @@ class FaultModel {
   virtual double lost_seconds(int rank, double computed_seconds) = 0;
   /// `rank` joins the others at the store: at the start, and for each new group. May delay it, throw.
   virtual void on_rendezvous(World& world, int rank) = 0;
+  /// Where `rank` saves: `disk`, or something before it that fails as disks do.
+  virtual std::shared_ptr<Files> files(World& world, int rank, std::shared_ptr<Files> disk) = 0;
   /// No rank can go on. Returns whether it is this model's doing, and has released them.
   virtual bool on_quiescence(World& world) = 0;
   /// A run has failed: whether a launcher starts all ranks again.

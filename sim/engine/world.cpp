@@ -8,6 +8,7 @@ World::World(WorldOptions options)
     : options_(std::move(options)), num_active_(options_.num_ranks), ranks_(std::clamp(options_.num_ranks, 0, kMaxRanks)) {
   check_config(options_.num_ranks >= 1 && options_.num_ranks <= kMaxRanks,
                "ranks: {} ranks cannot be simulated in one process; expected 1 to {}", options_.num_ranks, kMaxRanks);
+  for (auto& rank : ranks_) rank.times.now = options_.begin_seconds;
   executor_ = make_executor();
   if (options_.schedule.kind != ScheduleKind::kParallel) {
     baton_ = std::make_unique<Baton>(options_.schedule, options_.num_ranks, [this] { on_quiescence(); });

@@ -50,6 +50,7 @@ struct WorldOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  // Gloo's default; a running rank may take that long
   RankSchedule schedule = {};
   FinishTimes finish_times = nullptr;  // set: time is virtual
+  double begin_seconds = 0;            // virtual, of every rank
   double cpu_factor = 0;               // virtual seconds of compute per second of a rank's processor time
   bool records_spans = false;
   bool logs_events = false;

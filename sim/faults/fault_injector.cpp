@@ -4,6 +4,7 @@
 
 #include "sim/engine/world.hpp"
 #include "sim/faults/fault_plan.hpp"
+#include "sim/faults/faulty_files.hpp"
 
 namespace accel::sim {
 namespace {
@@ -40,6 +41,24 @@ bool make_wrong(Call& call, WrongCall what) {
 }
 
 bool is_gradient_bucket(World& world, int rank, const Call& call) { return call.op == "all_reduce" && world.phase(rank) == "backward"; }
+
+bool contains(const std::vector<int>& ranks, int rank) { return std::find(ranks.begin(), ranks.end(), rank) != ranks.end(); }
+
+double seconds_of(std::chrono::milliseconds time) { return std::chrono::duration<double>(time).count(); }
+
+// The ranks to which this call sends something across the cut.
+std::vector<int> cut_off_by(const Fault& partition, const Group& group, const Call& call) {
+  const int size = static_cast<int>(group.ranks.size());
+  const auto is_inside = [&](int member) { return contains(*partition.ranks, group.ranks[member]); };
+  const auto is_cut = [&](int from, int to) { return is_inside(from) != is_inside(to) && (is_inside(from) || !partition.one_way); };
+  std::vector<int> receivers;
+  for (int to = 0; to < size; ++to) {
+    bool waits = false;
+    for (int from = 0; from < size && !waits; ++from) waits = sends_message(call.op, size, call.root, from, to) && is_cut(from, to);
+    if (waits) receivers.push_back(group.ranks[to]);
+  }
+  return receivers;
+}
 
 std::exception_ptr timed_out(const World& world) {
   return std::make_exception_ptr(GlooError(fmt::format("Timed out waiting {}ms for recv operation to complete", world.timeout().count())));
@@ -93,8 +112,12 @@ bool FaultInjector::strike(std::size_t index, World& world, std::vector<int> ran
 }
 
 // As the end of a process: its peers' connections close.
-void FaultInjector::crash(World& world, int rank, const std::string& how) {
+void FaultInjector::disconnect(World& world, int rank) {
   world.disconnect({rank}, [rank](int) { return connection_closed(rank); });
+}
+
+void FaultInjector::crash(World& world, int rank, const std::string& how) {
+  disconnect(world, rank);
   throw InjectedFault(how);
 }
 
@@ -114,17 +137,14 @@ void FaultInjector::befall_call(std::size_t index, World& world, int rank, const
     case FaultKind::kRankCrashBeforeCollective:
       if (strike(index, world, {rank}, true, occasion)) crash(world, rank, "injected crash before a collective");
       break;
-    case FaultKind::kRankRestart:
-      if (strike(index, world, {rank}, false, occasion)) {
-        wants_restart_ = true;
-        crash(world, rank, "injected crash, to be started again");
-      }
-      break;
     case FaultKind::kRankHang:
       if (strike(index, world, {rank}, true, occasion)) world.hang(rank);
       break;
     case FaultKind::kRankPause:
-      if (strike(index, world, {rank}, false, occasion)) world.delay(rank, *fault.seconds, "rank_pause");
+      if (const bool is_too_long = *fault.seconds > seconds_of(world.timeout()); strike(index, world, {rank}, is_too_long, occasion)) {
+        if (is_too_long) come_too_late(world, rank);
+        world.delay(rank, *fault.seconds, "rank_pause");
+      }
       break;
     case FaultKind::kHookException:
       if (world.phase(rank) == "backward" && strike(index, world, {rank}, true, occasion)) throw InjectedFault("injected exception in a backward hook");
@@ -143,6 +163,21 @@ void FaultInjector::befall_call(std::size_t index, World& world, int rank, const
       break;
     default: break;
   }
+}
+
+// All others wait until they give up, and it finds them gone.
+void FaultInjector::come_too_late(World& world, int rank) {
+  {
+    const MutexLock lock(mutex_);
+    late_.push_back(rank);
+  }
+  world.hang(rank);
+}
+
+void FaultInjector::lose(const std::vector<int>& receivers, MeetingFaults& faults) {
+  const MutexLock lock(mutex_);
+  cut_off_.insert(cut_off_.end(), receivers.begin(), receivers.end());
+  faults.is_lost = true;
 }
 
 MeetingFaults FaultInjector::on_meeting(World& world, const Group& group, std::uint64_t sequence, const Call& call) {
@@ -192,7 +227,7 @@ void FaultInjector::befall_meeting(std::size_t index, World& world, const Group&
       break;
     }
     case FaultKind::kMessageLoss:
-      if (crosses_link && is_due(fault, world, fault.link->to, group, sequence) && strike(index, world, {fault.link->from, fault.link->to}, true, occasion)) faults.is_lost = true;
+      if (crosses_link && is_due(fault, world, fault.link->to, group, sequence) && strike(index, world, {fault.link->from, fault.link->to}, true, occasion)) lose({fault.link->to}, faults);
       break;
     case FaultKind::kConnectionReset:
       if (crosses_link && is_due(fault, world, fault.link->to, group, sequence) && strike(index, world, {fault.link->from, fault.link->to}, true, occasion)) {
@@ -203,16 +238,13 @@ void FaultInjector::befall_meeting(std::size_t index, World& world, const Group&
         world.disconnect({fault.link->from, fault.link->to}, faults.error);
       }
       break;
-    case FaultKind::kPartition: {
-      const auto& side = *fault.ranks;
-      const auto inside = std::count_if(group.ranks.begin(), group.ranks.end(), [&](int rank) { return std::binary_search(side.begin(), side.end(), rank); });
-      const bool spans = inside > 0 && inside < size;
-      if (spans && (states_[index].has_struck || is_due(fault, world, group.ranks.front(), group, sequence))) {
-        strike(index, world, side, true, occasion);
-        faults.is_lost = true;
+    case FaultKind::kPartition:
+      if (!states_[index].has_struck && !is_due(fault, world, group.ranks.front(), group, sequence)) break;
+      if (const auto receivers = cut_off_by(fault, group, call); !receivers.empty()) {
+        strike(index, world, *fault.ranks, true, occasion);
+        lose(receivers, faults);
       }
       break;
-    }
     default: break;
   }
 }
@@ -228,6 +260,10 @@ void FaultInjector::at_point(World& world, int rank, StepPoint point, std::int64
     const bool is_due = !fault.when || step >= fault.when->number;
     if (fault.kind == FaultKind::kRankCrashBeforeOptimizerStep && point == StepPoint::kUpdate && is_due && strike(index, world, {rank}, true)) {
       crash(world, rank, "injected crash before the optimizer's step");
+    }
+    if (fault.kind == FaultKind::kRankRestart && point == StepPoint::kUpdate && is_due && strike(index, world, {rank}, false)) {
+      wants_restart_ = true;
+      crash(world, rank, "injected crash, to be started again");
     }
   }
 }
@@ -253,17 +289,46 @@ void FaultInjector::on_rendezvous(World& world, int rank) {
   }
 }
 
+// A process that is started again does not die of the same write.
+std::vector<Fault> FaultInjector::left_for(int rank) const {
+  std::vector<Fault> left;
+  for (std::size_t index = 0; index < plan_.size(); ++index) {
+    const bool is_over = plan_[index].kind == FaultKind::kTornWrite && states_[index].has_struck;
+    if (plan_[index].rank == rank && !is_over) left.push_back(plan_[index]);
+  }
+  return left;
+}
+
+std::shared_ptr<Files> FaultInjector::files(World& world, int rank, std::shared_ptr<Files> disk) {
+  struct RankFiles {
+    std::shared_ptr<Files> disk;
+    FaultyFiles files;
+  };
+  const auto on_strike = [this, &world, rank](const Fault& fault) {
+    const auto index = static_cast<std::size_t>(std::find(plan_.begin(), plan_.end(), fault) - plan_.begin());
+    if (strike(index, world, {rank}, true) && fault.kind == FaultKind::kTornWrite) disconnect(world, rank);
+  };
+  auto own = std::make_shared<RankFiles>(disk, FaultyFiles(*disk, left_for(rank), rank, on_strike));
+  return {own, &own->files};
+}
+
+// The ranks whose message does not come time out and close their connections, which is what the others see. For a rank that
+// stands still all others wait.
 bool FaultInjector::on_quiescence(World& world) {
   const auto hanging = world.hanging();
-  const bool lost = std::any_of(plan_.begin(), plan_.end(), [&](const auto& fault) {
-    const auto index = static_cast<std::size_t>(&fault - plan_.data());
-    return (fault.kind == FaultKind::kMessageLoss || fault.kind == FaultKind::kPartition) && states_[index].has_struck;
-  });
-  if (hanging.empty() && !lost) return false;
-  const double seconds = std::chrono::duration<double>(world.timeout()).count();
-  world.time_out(seconds, [hanging, error = timed_out(world)](int rank) {
-    return std::find(hanging.begin(), hanging.end(), rank) == hanging.end() ? error : injected("injected hang, ended with the run");
-  });
+  std::vector<int> cut_off, late;
+  {
+    const MutexLock lock(mutex_);
+    cut_off.swap(cut_off_);
+    late.swap(late_);
+  }
+  if (hanging.empty() && cut_off.empty()) return false;
+  const auto error = [=, timeout = timed_out(world), num_ranks = world.num_ranks()](int rank) {
+    if (contains(late, rank)) return connection_closed((rank + 1) % num_ranks);
+    if (contains(hanging, rank)) return injected("injected hang, ended with the run");
+    return hanging.empty() && !contains(cut_off, rank) ? connection_closed(cut_off.front()) : timeout;
+  };
+  world.time_out(seconds_of(world.timeout()), error);
   return true;
 }
 

@@ -35,6 +35,7 @@ class FaultInjector : public FaultModel {
   void at_point(World& world, int rank, StepPoint point, std::int64_t step) override;
   double lost_seconds(int rank, double computed_seconds) override;
   void on_rendezvous(World& world, int rank) override;
+  std::shared_ptr<Files> files(World& world, int rank, std::shared_ptr<Files> disk) override;
   bool on_quiescence(World& world) override;
   bool restarts() override;
 
@@ -57,7 +58,13 @@ class FaultInjector : public FaultModel {
   bool is_due(const Fault& fault, World& world, int rank, const Group& group, std::uint64_t sequence) const;
   // Whether this is the moment: the first time only.
   bool strike(std::size_t index, World& world, std::vector<int> ranks, bool may_stop, const Occasion& occasion = {});
-  [[noreturn]] void crash(World& world, int rank, const std::string& how);
+  static void disconnect(World& world, int rank);
+  [[noreturn]] static void crash(World& world, int rank, const std::string& how);
+  // What is left of the plan for the files of a rank.
+  [[nodiscard]] std::vector<Fault> left_for(int rank) const;
+  [[noreturn]] void come_too_late(World& world, int rank);
+  // A message to these ranks never arrives.
+  void lose(const std::vector<int>& receivers, MeetingFaults& faults);
   void befall_call(std::size_t index, World& world, int rank, const Group& group, std::uint64_t sequence, Call& call);
   void befall_meeting(std::size_t index, World& world, const Group& group, std::uint64_t sequence, const Call& call, MeetingFaults& faults);
 
@@ -65,6 +72,9 @@ class FaultInjector : public FaultModel {
   const FaultInjectorOptions options_;
   std::deque<State> states_;  // by fault
   std::atomic<bool> wants_restart_{false};
+  Mutex mutex_;
+  std::vector<int> cut_off_ ACCEL_GUARDED_BY(mutex_);  // ranks whose message was lost
+  std::vector<int> late_ ACCEL_GUARDED_BY(mutex_);     // ranks that pause beyond the timeout
 };
 
 /// Whether Gloo's algorithm for this operation sends something from one rank of the group straight to another.

@@ -19,7 +19,10 @@ class FaultyFiles::File final : public WritableFile {
     const auto torn = torn_after(size);
     write(bytes.substr(0, static_cast<std::size_t>(std::min({size, room, torn.value_or(size)}))));
     if (torn && *torn <= room) files_.die(*fault_, path_, size_);
-    if (room < size) throw FileError(path_, "written", ENOSPC);
+    if (room < size) {
+      files_.tell(*files_.disk_full_);
+      throw FileError(path_, "written", ENOSPC);
+    }
   }
 
   void sync() override {
@@ -54,11 +57,14 @@ class FaultyFiles::File final : public WritableFile {
   std::int64_t size_ = 0;
 };
 
-FaultyFiles::FaultyFiles(Files& files, const std::vector<Fault>& plan, int rank) : files_(files) {
+FaultyFiles::FaultyFiles(Files& files, const std::vector<Fault>& plan, int rank, OnStrike on_strike) : files_(files), on_strike_(std::move(on_strike)) {
   for (const auto& fault : plan) {
     if (fault.rank != rank) continue;
     if (fault.kind == FaultKind::kTornWrite) torn_writes_.push_back(fault);
-    if (fault.kind == FaultKind::kDiskFull) bytes_left_ = std::min(bytes_left_.value_or(INT64_MAX), fault.after_bytes.value());
+    if (fault.kind == FaultKind::kDiskFull && fault.after_bytes.value() < bytes_left_.value_or(INT64_MAX)) {
+      bytes_left_ = fault.after_bytes;
+      disk_full_ = fault;
+    }
   }
 }
 
@@ -82,7 +88,12 @@ const Fault* FaultyFiles::tearing(const std::string& path) const {
 
 void FaultyFiles::die(const Fault& fault, const std::string& path, std::int64_t size) {
   death_ = fmt::format("{}: the process died while it wrote {}; {} bytes of it reached the disk", describe(fault), path, size);
+  tell(fault);
   throw ProcessDied(*death_);
+}
+
+void FaultyFiles::tell(const Fault& fault) const {
+  if (on_strike_) on_strike_(fault);
 }
 
 }  // namespace accel::sim

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,8 +27,11 @@ class ProcessDied : public Error {
 
 class FaultyFiles final : public Files {
  public:
-  /// Takes from the plan the torn_write and disk_full of this rank; `files` does the rest.
-  FaultyFiles(Files& files, const std::vector<Fault>& plan, int rank);
+  using OnStrike = std::function<void(const Fault&)>;
+
+  /// Takes from the plan the torn_write and disk_full of this rank; `files` does the rest. `on_strike` hears of each as it
+  /// takes effect.
+  FaultyFiles(Files& files, const std::vector<Fault>& plan, int rank, OnStrike on_strike = nullptr);
 
   /// A torn write begins here and in `append`: the first of a file of the fault's name. Where the fault says how many bytes
   /// it keeps, it strikes the append that would pass them, or the sync of a file that has no more.
@@ -44,9 +48,12 @@ class FaultyFiles final : public Files {
   Files& living();
   [[nodiscard]] const Fault* tearing(const std::string& path) const;
   [[noreturn]] void die(const Fault& fault, const std::string& path, std::int64_t size);
+  void tell(const Fault& fault) const;
 
   Files& files_;
+  OnStrike on_strike_;
   std::vector<Fault> torn_writes_;
+  std::optional<Fault> disk_full_;  // the one that leaves least room
   std::optional<std::int64_t> bytes_left_;  // on a disk that fills up; what is removed gives nothing back
   std::optional<std::string> death_;
 };

@@ -12,7 +12,6 @@
 #include "sim/faults/fault_file.hpp"
 #include "sim/faults/fault_injector.hpp"
 #include "sim/faults/fault_plan.hpp"
-#include "sim/faults/faulty_files.hpp"
 #include "sim/network/network.hpp"
 #include "sim/programs/diagnosis_json.hpp"
 #include "sim/programs/exit_code.hpp"
@@ -90,15 +89,6 @@ sim::SimulationOptions Rehearsal::simulation_options() const {
   options.records_spans = !options_.timeline.empty();
   if (!plan_.empty()) {
     options.faults = std::make_shared<sim::FaultInjector>(plan_, sim::FaultInjectorOptions{.network_has_slow_links = options_.is_virtual()});
-    options.files = [plan = plan_](int rank) -> std::shared_ptr<Files> {
-      struct RankFiles {
-        PosixFiles disk;
-        sim::FaultyFiles files;
-        RankFiles(const std::vector<sim::Fault>& faults, int number) : files(disk, faults, number) {}
-      };
-      auto own = std::make_shared<RankFiles>(plan, rank);
-      return {own, &own->files};
-    };
   }
   if (options_.is_virtual()) {
     auto network = sim::Network::load(options_.network);

@@ -1,0 +1,86 @@
+// One rank of a run that goes wrong on rank 2, over real Gloo: `failing_rank FAULT FOLDER`. Every rank leaves in the folder what
+// it has seen, as rank0.json, and ends with code 0, so that the launcher lets the others go on.
+#include <unistd.h>
+
+#include <accel/accel.hpp>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <thread>
+
+#include "tests/support/mismatched_calls.hpp"
+#include "tests/support/small_training.hpp"
+
+namespace accel::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kRank = 2;
+constexpr int kStep = 5;
+constexpr auto kPoll = std::chrono::milliseconds(10);
+
+fs::path file_of(const std::string& folder, int rank) { return fs::path(folder) / ("rank" + std::to_string(rank) + ".json"); }
+
+// What is left of a process that nobody can catch.
+std::string last_words;
+
+[[noreturn]] void say_that_it_aborted(int) {
+  std::ofstream(last_words) << R"({"error":"aborted","updates":0,"sums":[]})";
+  _exit(0);
+}
+
+void await_the_others(const std::string& folder, const RankContext& rank) {
+  for (int other = 0; other < rank.world_size; ++other) {
+    while (other != rank.rank && !fs::exists(file_of(folder, other))) std::this_thread::sleep_for(kPoll);
+  }
+}
+
+TrainingPlaces places_of(const std::string& fault, const std::string& folder) {
+  const auto on_rank = [](auto what) {
+    return [what](RankContext& rank, int step) {
+      if (rank.rank == kRank && step == kStep) what(rank);
+    };
+  };
+  if (fault == "exits_before_collective") return {.in_hook = on_rank([](auto&) { _exit(0); })};
+  if (fault == "exits_before_update") return {.before_update = on_rank([](auto&) { _exit(0); })};
+  if (fault == "throws_in_hook") return {.in_hook = on_rank([](auto&) { throw std::runtime_error("no ink"); })};
+  if (fault == "pauses") return {.before_step = on_rank([folder](auto& rank) { await_the_others(folder, rank); })};
+  if (fault == "hangs") {
+    return {.before_step = on_rank([folder](auto& rank) {
+              await_the_others(folder, rank);
+              _exit(0);
+            })};
+  }
+  return {};
+}
+
+int run_rank(int, char** argv) {
+  const std::string fault = argv[1], folder = argv[2];
+  auto& rank = current_rank();
+  last_words = file_of(folder, rank.rank).string();
+  std::signal(SIGABRT, say_that_it_aborted);
+  Progress progress;
+  std::vector<float> sums;
+  std::string error;
+  try {
+    if (fault.rfind("wrong_", 0) == 0) {
+      sums = call_with_a_mismatch(rank, fault);
+    } else {
+      train(rank, progress, places_of(fault, folder));
+    }
+  } catch (const std::exception& exception) {
+    error = exception.what();
+  }
+  // Whole or not there: the others wait for it.
+  std::ofstream(last_words + ".tmp") << nlohmann::json{{"error", error}, {"updates", progress.updates}, {"sums", sums}};
+  fs::rename(last_words + ".tmp", last_words);
+  _exit(0);
+}
+
+}  // namespace
+}  // namespace accel::testing
+
+int main(int argc, char** argv) { return accel::run(argc, argv, accel::testing::run_rank); }

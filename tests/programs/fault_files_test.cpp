@@ -1,0 +1,143 @@
+// Every file of configs/sim/faults through sim-run: exit code, diagnosis and time are what is promised for 12 steps of the mlp.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "sim/faults/fault.hpp"
+#include "tests/programs/support/run_command.hpp"
+
+namespace accel::testing {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr double kSecondsMax = 10;
+constexpr const char* kExperiment =
+    "task: fashion_mnist\n"
+    "limit: 768\n"  // 12 steps on 8 ranks
+    "eval_limit: 64\n"
+    "model: {name: mlp, hidden: 32}\n"
+    "optimizer: {name: sgd, lr: 0.1}\n"
+    "batch_size: 8\n"
+    "epochs: 2\n"
+    "max_steps: 12\n"
+    "seed: 1\n";
+
+// A run goes on to its end under these; all others stop it.
+const std::set<std::string> kOutlived{"rank_pause", "slow_rank", "jitter", "rank_restart", "message_delay", "slow_link", "store_slow", "nan_gradient",
+                                      "torn_write", "disk_full"};
+// Of those, what strikes only a rank that saves.
+const std::set<std::string> kOfFiles{"torn_write", "disk_full"};
+
+bool is_text_or_null(const Json& value) { return value.is_null() || (value.is_string() && !value.get<std::string>().empty()); }
+bool is_call_number(const Json& value) { return value.is_number_unsigned(); }
+
+void expect_ranks(const Json& ranks, int num_ranks) {
+  ASSERT_TRUE(ranks.is_array());
+  int before = -1;
+  for (const auto& rank : ranks) {
+    EXPECT_GT(rank.get<int>(), before) << "ascending";
+    EXPECT_LT(before = rank.get<int>(), num_ranks);
+  }
+}
+
+void expect_place(const Json& where) {
+  EXPECT_THAT(where.is_null() ? "file:1" : where.get<std::string>(), ::testing::ContainsRegex(":[0-9]+$"));
+}
+
+void expect_difference(const Json& difference, int num_ranks) {
+  if (difference.is_null()) return;
+  EXPECT_TRUE(difference.at("group").is_string());
+  EXPECT_TRUE(is_call_number(difference.at("sequence")));
+  EXPECT_GE(difference.at("calls").size(), 2u);
+  for (const auto& side : difference.at("calls")) {
+    expect_ranks(side.at("ranks"), num_ranks);
+    EXPECT_FALSE(side.at("call").get<std::string>().empty());
+    expect_place(side.at("where"));
+  }
+}
+
+void expect_waiting(const Json& waiting, int num_ranks) {
+  ASSERT_TRUE(waiting.is_array());
+  for (const auto& one : waiting) {
+    EXPECT_LT(one.at("rank").get<int>(), num_ranks);
+    EXPECT_TRUE(one.at("op").is_string());
+    EXPECT_TRUE(is_call_number(one.at("sequence")));
+  }
+}
+
+/// The format that programs outside rely on.
+void expect_diagnosis(const Json& diagnosis, int num_ranks) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : diagnosis.items()) keys.push_back(key);
+  EXPECT_THAT(keys, ElementsAre("kind", "fault", "ranks", "op", "group", "sequence", "shapes", "where", "first_difference", "waiting", "text"));
+  EXPECT_TRUE((std::set<std::string>{"none", "hang", "desync", "rank_failure", "fault"}).contains(diagnosis.at("kind")));
+  expect_ranks(diagnosis.at("ranks"), num_ranks);
+  for (const auto* key : {"fault", "op", "group", "where"}) EXPECT_TRUE(is_text_or_null(diagnosis.at(key))) << key;
+  EXPECT_EQ(diagnosis.at("op").is_null(), diagnosis.at("sequence").is_null());
+  EXPECT_EQ(diagnosis.at("op").is_null(), diagnosis.at("group").is_null());
+  EXPECT_TRUE(diagnosis.at("sequence").is_null() || is_call_number(diagnosis.at("sequence")));
+  for (const auto& shape : diagnosis.at("shapes")) EXPECT_TRUE(shape.is_array());
+  expect_place(diagnosis.at("where"));
+  expect_difference(diagnosis.at("first_difference"), num_ranks);
+  expect_waiting(diagnosis.at("waiting"), num_ranks);
+  EXPECT_TRUE(diagnosis.at("text").is_string());
+}
+
+using KindOnRanks = std::tuple<std::string, int>;
+
+class FaultFilesTest : public ::testing::TestWithParam<KindOnRanks> {
+ protected:
+  const std::string& kind() const { return std::get<0>(GetParam()); }
+  int num_ranks() const { return std::get<1>(GetParam()); }
+  CommandResult run() const {
+    return run_command({bin("sim-run"), "--quiet", "--ranks", std::to_string(num_ranks()), "--faults", source("configs/sim/faults/" + kind() + ".yaml"),
+                        "--diagnosis", folder_.path("diagnosis.json"), folder_.write("experiment.yaml", kExperiment)});
+  }
+  Json diagnosis() const { return Json::parse(read_text(folder_.path("diagnosis.json"))); }
+
+  TemporaryFolder folder_;
+
+ private:
+  static std::string read_text(const std::string& path) {
+    std::ifstream in(path);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+};
+
+std::vector<std::string> all_kinds() {
+  std::vector<std::string> names;
+  for (const auto& rule : sim::fault_rules()) names.emplace_back(rule.name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, FaultFilesTest, ::testing::Combine(::testing::ValuesIn(all_kinds()), ::testing::Values(4, 8)),
+                         [](const auto& info) { return std::get<0>(info.param) + "_on_" + std::to_string(std::get<1>(info.param)); });
+
+TEST_P(FaultFilesTest, EndsAsDocumentedWithADiagnosisThatNamesTheFault) {
+  const auto result = run();
+  const bool is_outlived = kOutlived.contains(kind());
+  EXPECT_EQ(result.exit_code, is_outlived ? 0 : 3) << result.error;
+  EXPECT_LT(result.seconds, kSecondsMax);
+  EXPECT_EQ(result.output.empty(), !is_outlived) << "the summary is of runs that ended well";
+  const auto diagnosis = this->diagnosis();
+  expect_diagnosis(diagnosis, num_ranks());
+  EXPECT_EQ(diagnosis.at("kind"), is_outlived ? "none" : "fault");
+  EXPECT_EQ(diagnosis.at("fault"), is_outlived ? Json(nullptr) : Json(kind()));
+  EXPECT_EQ(diagnosis.at("ranks").empty(), is_outlived);
+  const auto text = diagnosis.at("text").get<std::string>();
+  if (kOfFiles.contains(kind())) {
+    EXPECT_EQ(text, "");
+  } else {
+    EXPECT_THAT(text, HasSubstr("injected fault: " + kind()));
+  }
+  EXPECT_THAT(result.error, HasSubstr(is_outlived ? "" : text.substr(0, text.find('\n')))) << "standard error says it too";
+}
+
+}  // namespace
+}  // namespace accel::testing

@@ -1,0 +1,76 @@
+#include "tests/sim/faults/faulty_runs.hpp"
+
+#include <cxxabi.h>
+
+#include <algorithm>
+
+#include "sim/faults/fault_injector.hpp"
+#include "sim/faults/fault_plan.hpp"
+#include "sim/programs/exit_code.hpp"
+
+namespace accel::testing {
+namespace {
+
+std::string type_of(const std::exception& error) {
+  const std::string name = abi::__cxa_demangle(typeid(error).name(), nullptr, nullptr, nullptr);
+  return name.substr(name.rfind(':') + 1);
+}
+
+std::string describe(const std::exception_ptr& error) {
+  if (!error) return "";
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& exception) {
+    return type_of(exception) + ": " + exception.what();
+  }
+}
+
+void take_errors(FaultyRun& run) {
+  run.errors.resize(kFaultyRanks);
+  if (!run.report.error) return;
+  try {
+    std::rethrow_exception(run.report.error);
+  } catch (const sim::RunError& error) {
+    run.exit_code = programs::exit_code_of(error);
+    for (const auto& outcome : error.outcomes()) run.errors[outcome.rank] = describe(outcome.error);
+  }
+}
+
+}  // namespace
+
+double FaultyRun::seconds() const {
+  double last = 0;
+  for (const auto& rank : report.times) last = std::max(last, rank.now);
+  return last;
+}
+
+std::vector<int> FaultyRun::updates() const {
+  std::vector<int> updates;
+  for (const auto& rank : ranks) updates.push_back(rank.updates);
+  return updates;
+}
+
+FaultyRun run_with(std::vector<sim::Fault> faults, const FaultyRunOptions& options) {
+  sim::SimulationOptions simulation{.num_ranks = kFaultyRanks, .timeout = options.timeout, .schedule = options.schedule};
+  simulation.finish_times = [](const sim::Group&, const sim::Call&, std::span<const double> ready) {
+    return std::vector<double>(ready.size(), *std::max_element(ready.begin(), ready.end()) + kCollectiveSeconds);
+  };
+  simulation.operator_seconds = [](std::string_view, double, double) { return kOperatorSeconds; };
+  if (options.has_injector) simulation.faults = std::make_shared<sim::FaultInjector>(sim::plan_faults(std::move(faults), kFaultyRanks));
+
+  FaultyRun run;
+  run.ranks.resize(kFaultyRanks);
+  run.report = sim::rehearse(simulation, [&](RankContext& rank) {
+    auto& progress = run.ranks[rank.rank] = {};
+    train(rank, progress, options.places);
+  });
+  take_errors(run);
+  return run;
+}
+
+const FaultyRun& clean_run() {
+  static const FaultyRun run = run_with({}, {.has_injector = false});
+  return run;
+}
+
+}  // namespace accel::testing

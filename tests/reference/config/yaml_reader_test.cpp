@@ -147,7 +147,7 @@ std::vector<int> widths_of(const std::string& text) {
   YamlProblems problems("run.yaml");
   YamlReader reader(YAML::Load(text), "", problems);
   std::vector<int> widths;
-  for (auto& layer : reader.required_list("layers")) {
+  for (auto& layer : reader.required_mappings("layers")) {
     for (const auto width : layer.optional<std::vector<int>>("widths").value_or(std::vector<int>{})) widths.push_back(width);
     layer.finish_keys();
   }

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "reference/core/files.hpp"
+#include "sim/faults/fault_injector.hpp"
 #include "sim/programs/exit_code.hpp"
 #include "tests/sim/faults/faulty_runs.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -86,6 +87,22 @@ TEST(FaultEffectsTest, CrashBeforeACollectiveClosesTheConnectionsOfAllOthersTher
   EXPECT_EQ(run.updates(), everywhere(kStep));
   expect_fault(run, "rank_crash_before_collective", {kRank});
   expect_call(run, "all_reduce", gradients_of(kStep));
+}
+
+TEST(FaultEffectsTest, CrashIsTheEndEvenOfAProgramThatCatchesIt) {
+  const Fault crash{.kind = FaultKind::kRankCrashBeforeCollective, .rank = kRank, .when = When{When::Unit::kCollective, 1}};
+  std::vector<std::vector<std::string>> errors(kFaultyRanks);
+  rehearse({.num_ranks = kFaultyRanks, .faults = std::make_shared<FaultInjector>(std::vector{crash})}, [&](RankContext& rank) {
+    for (int call = 0; call < 3; ++call) {
+      try {
+        rank.world.barrier();
+      } catch (const std::exception& error) {
+        errors[rank.rank].emplace_back(error.what());
+      }
+    }
+  });
+  for (const int rank : {0, 1, 3}) EXPECT_THAT(errors[rank], AllOf(SizeIs(2), Each(HasSubstr("Connection closed by peer [rank 2]")))) << "rank " << rank;
+  EXPECT_THAT(errors[kRank], ElementsAre("injected crash before a collective", HasSubstr("Connection closed by peer")));
 }
 
 TEST(FaultEffectsTest, CrashDuringACollectiveFailsThatVeryOneOnAllOthers) {

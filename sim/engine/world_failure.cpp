@@ -47,6 +47,11 @@ void World::fail(std::exception_ptr error) {
   for (const auto& meeting : open_meetings()) end(*meeting, error);
 }
 
+std::exception_ptr World::failure() {
+  const MutexLock lock(mutex_);
+  return failure_;
+}
+
 void World::on_quiescence() {
   if (blocked_ranks().empty()) return;
   if (options_.faults && options_.faults->on_quiescence(*this)) return;

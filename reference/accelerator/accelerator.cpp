@@ -225,6 +225,7 @@ void Accelerator::join_uneven_inputs(const std::vector<Joinable>& models, JoinOp
     for (auto* model : restore.joined) model->shadow_step();
   }
   for (auto* model : restore.joined) model->sync_final_model(is_last);
+  if (context_->listener) context_->listener->end_join();
 }
 
 Accelerator::MetricRows Accelerator::metric_rows() const {

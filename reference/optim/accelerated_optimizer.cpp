@@ -16,7 +16,20 @@ void AcceleratedOptimizer::step() {
 }
 
 void AcceleratedOptimizer::zero_grad(bool set_to_none) {
-  if (context_->gradient_state.sync_gradients) optimizer_->zero_grad(set_to_none);
+  if (!context_->gradient_state.sync_gradients) return;
+  // As Python's. LibTorch's own detaches in place first, which views of DDP's buckets (gradient_as_bucket_view) refuse.
+  for (auto& group : optimizer_->param_groups()) {
+    for (auto& parameter : group.params()) {
+      auto& gradient = parameter.mutable_grad();
+      if (!gradient.defined()) continue;
+      if (set_to_none) {
+        gradient.reset();
+      } else {
+        gradient.grad_fn() ? gradient.detach_() : gradient.requires_grad_(false);
+        gradient.zero_();
+      }
+    }
+  }
 }
 
 double AcceleratedOptimizer::lr(std::size_t group) const {

@@ -5,6 +5,7 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
+#include <torch/csrc/distributed/c10d/logger.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include <algorithm>
@@ -34,7 +35,8 @@ struct DistributedDataParallel::State {
   std::shared_ptr<StepListener> listener;
   std::shared_ptr<const NamedTensors> replicas;  // the parameters with their names
   std::vector<at::Tensor> parameters, buffers;
-  std::unique_ptr<c10d::Reducer> reducer;
+  std::shared_ptr<c10d::Reducer> reducer;
+  std::shared_ptr<c10d::Logger> logger;  // the reducer reports to it without asking whether it is there
   bool require_forward_param_sync = true;
   bool joins = false, notifies = false;
   std::vector<at::Tensor> states;  // parameters, all of them, then buffers that are broadcast
@@ -99,10 +101,12 @@ DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, Group gro
   const std::vector<bool> expect_sparse(state_->parameters.size(), false);
   auto [buckets, bucket_limits] = c10d::compute_bucket_assignment_by_size(state_->parameters, limits, expect_sparse);
   std::reverse(buckets.begin(), buckets.end());
-  state_->reducer = std::make_unique<c10d::Reducer>(
+  state_->reducer = std::make_shared<c10d::Reducer>(
       state_->parameters, std::move(buckets), state_->group.process_group(), expect_sparse, bucket_bytes,
       kwargs.find_unused_parameters, kwargs.gradient_as_bucket_view, std::move(names), first_bucket_bytes,
       /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false, /*bucket_bytes_cap_list=*/std::vector<std::int64_t>{});
+  state_->logger = std::make_shared<c10d::Logger>(state_->reducer);
+  state_->reducer->set_logger(state_->logger);
   if (kwargs.static_graph) state_->reducer->set_static_graph();
 }
 
@@ -155,10 +159,10 @@ void DistributedDataParallel::shadow_step() {
   state.group.all_reduce(syncs_backward).wait();
   state.require_forward_param_sync = syncs_backward.item<float>() != 0;
   if (!state.require_forward_param_sync) return;
-  std::vector<c10::intrusive_ptr<c10::ivalue::Future>> reductions;
-  auto zeros = state.reducer->get_grad_buckets(/*return_zero_tensors=*/true);
-  for (auto& bucket : zeros) reductions.push_back(state.reducer->run_comm_hook(bucket));
-  for (const auto& reduction : reductions) reduction->waitAndThrow();
+  // The others' hook is an all-reduce of each bucket; its work is waited for, since a future is not known to a simulator.
+  std::vector<Work> reductions;
+  for (auto& bucket : state.reducer->get_grad_buckets(/*return_zero_tensors=*/true)) reductions.push_back(state.group.all_reduce(bucket.getBufferRef()));
+  for (auto& reduction : reductions) reduction.wait();
   if (state.kwargs.find_unused_parameters) {
     auto used = state.reducer->get_local_used_map_on_device();
     state.group.all_reduce(used).wait();

@@ -28,6 +28,8 @@ class StepListener {
   /// The optimizer is about to step, or has.
   virtual void before_update() = 0;
   virtual void after_update() = 0;
+  /// Ranks that may have made different numbers of updates have equal parameters again.
+  virtual void end_join() = 0;
 };
 
 /// A phase of a rank that may have no listener; "other" again when it ends.

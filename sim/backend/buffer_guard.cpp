@@ -41,15 +41,14 @@ void BufferGuard::issue(std::shared_ptr<Meeting> meeting, const Call& call, cons
   for (const auto& [tensors, is_written] : {std::pair(&read, false), std::pair(&written, true)}) {
     for (const auto& tensor : *tensors) {
       if (!has_memory(tensor)) continue;
-      const auto [begin, end] = extent(tensor);
-      next.ranges.push_back({begin, end, is_written});
+      next.ranges.push_back(range_of(tensor, is_written));
     }
   }
   for (const auto& other : in_flight_) {
     if (other.is_partial || (other.ends_with_meeting && other.meeting->has_ended())) continue;
     for (const auto& a : next.ranges) {
       for (const auto& b : other.ranges) {
-        if (a.begin < b.end && b.begin < a.end && (a.is_written || b.is_written)) {
+        if (a.begin < b.end && b.begin < a.end && (a.is_written || b.is_written) && !b.storage.expired()) {
           return fail(other, fmt::format("its tensor overlaps with that of {}, called before wait()", call.op));
         }
       }
@@ -75,10 +74,14 @@ void BufferGuard::release_at_end(const Meeting& meeting) {
 void BufferGuard::hold_partial(const Meeting& meeting, const at::Tensor& tensor) {
   for (const auto& one : in_flight_) {
     if (one.meeting.get() != &meeting || !has_memory(tensor)) continue;
-    const auto [begin, end] = extent(tensor);
-    in_flight_.push_back({.meeting = one.meeting, .where = one.where, .ranges = {{begin, end, true}}, .is_partial = true});
+    in_flight_.push_back({.meeting = one.meeting, .where = one.where, .ranges = {range_of(tensor, /*is_written=*/true)}, .is_partial = true});
     return;
   }
+}
+
+BufferGuard::Range BufferGuard::range_of(const at::Tensor& tensor, bool is_written) {
+  const auto [begin, end] = extent(tensor);
+  return {begin, end, is_written, tensor.storage().getWeakStorageImpl()};
 }
 
 void BufferGuard::watch() {
@@ -101,7 +104,7 @@ std::unique_ptr<at::ObserverContext> BufferGuard::on_operator(const at::RecordFu
 
 void BufferGuard::inspect(const at::RecordFunction& function) {
   const auto schema = function.operator_schema();
-  if (!schema) return;
+  if (!schema || std::string_view(function.name()).starts_with("c10d::")) return;  // collectives say what they touch in `issue`
   const auto inputs = function.inputs();
   const auto& arguments = schema->arguments();
   for (std::size_t index = 0; index < std::min<std::size_t>(inputs.size(), arguments.size()); ++index) {
@@ -123,7 +126,7 @@ void BufferGuard::touch(const at::Tensor& tensor, bool writes, const char* op) {
   for (auto one = in_flight_.begin(); one != in_flight_.end();) {
     const bool over = one->ends_with_meeting && one->meeting->has_ended();
     const auto hit = std::find_if(one->ranges.begin(), one->ranges.end(), [&, begin = begin, end = end](const auto& range) {
-      return range.begin < end && begin < range.end && (writes || range.is_written);
+      return range.begin < end && begin < range.end && (writes || range.is_written) && !range.storage.expired();
     });
     if (over || (hit != one->ranges.end() && one->is_partial && writes)) {
       one = in_flight_.erase(one);

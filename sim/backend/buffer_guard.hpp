@@ -41,6 +41,7 @@ class BufferGuard {
     const char* begin = nullptr;
     const char* end = nullptr;
     bool is_written = false;
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // once freed, its memory may be another tensor's
   };
   struct InFlight {
     std::shared_ptr<Meeting> meeting;
@@ -52,6 +53,7 @@ class BufferGuard {
 
   static std::unique_ptr<at::ObserverContext> on_operator(const at::RecordFunction& function);
   void inspect(const at::RecordFunction& function);
+  static Range range_of(const at::Tensor& tensor, bool is_written);
   void touch(const at::Tensor& tensor, bool writes, const char* op);
   void watch();
   void unwatch_if_idle();

@@ -43,8 +43,9 @@ void ReplicaVote::cast(int rank, const NamedTensors& parameters, std::uint64_t g
   std::uint64_t update = 0;
   {
     const MutexLock lock(mutex_);
-    update = num_casts_[rank]++;
-    auto& ballot = open_[update];
+    const auto turn = next_[rank];
+    ++next_[rank].update;
+    auto& ballot = open_[turn];
     ballot.hashes.resize(world_.num_ranks());
     ballot.generators.resize(world_.num_ranks());
     ballot.hashes[rank] = std::move(hashes);
@@ -52,10 +53,19 @@ void ReplicaVote::cast(int rank, const NamedTensors& parameters, std::uint64_t g
     if (++ballot.num_cast < world_.num_ranks()) return;
     complete = std::move(ballot);
     // Those before that some rank has not cast will stay so: it had no batch there.
-    open_.erase(open_.begin(), open_.upper_bound(update));
+    open_.erase(open_.begin(), open_.upper_bound(turn));
+    update = first_updates_[turn.era] + turn.update;
   }
   compare(update, complete, parameters);
   compare_generators(update, complete);
+}
+
+void ReplicaVote::begin_era(int rank) {
+  const MutexLock lock(mutex_);
+  auto& [era, update] = next_[rank];
+  if (++era == first_updates_.size()) first_updates_.push_back(0);
+  first_updates_[era] = std::max(first_updates_[era], first_updates_[era - 1] + update);
+  update = 0;
 }
 
 void ReplicaVote::compare(std::uint64_t update, const Ballot& ballot, const NamedTensors& parameters) {

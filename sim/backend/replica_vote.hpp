@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -17,12 +18,20 @@ namespace accel::sim {
 /// Thread rule: any rank's thread.
 class ReplicaVote {
  public:
-  explicit ReplicaVote(World& world) : world_(world), num_casts_(world.num_ranks()) {}
+  explicit ReplicaVote(World& world) : world_(world), next_(world.num_ranks()) {}
 
   /// `rank`'s parameters, equal on all ranks if all is well, and its default generator, after its next update.
   void cast(int rank, const NamedTensors& parameters, std::uint64_t generator);
+  /// `rank`'s next update is compared with the first that every other rank makes behind its own call: until here some may
+  /// have made fewer. Collective, but nobody waits.
+  void begin_era(int rank);
 
  private:
+  struct Turn {
+    std::size_t era = 0;
+    std::uint64_t update = 0;  // in its era
+    auto operator<=>(const Turn&) const = default;
+  };
   struct Ballot {
     std::vector<std::vector<std::uint64_t>> hashes;  // by rank, a hash for each parameter
     std::vector<std::uint64_t> generators;
@@ -34,8 +43,9 @@ class ReplicaVote {
 
   World& world_;
   Mutex mutex_;
-  std::vector<std::uint64_t> num_casts_ ACCEL_GUARDED_BY(mutex_);  // by rank
-  std::map<std::uint64_t, Ballot> open_ ACCEL_GUARDED_BY(mutex_);
+  std::vector<Turn> next_ ACCEL_GUARDED_BY(mutex_);  // by rank
+  std::vector<std::uint64_t> first_updates_ ACCEL_GUARDED_BY(mutex_) = {0};  // of each era, as counted by the rank with most
+  std::map<Turn, Ballot> open_ ACCEL_GUARDED_BY(mutex_);
   bool generators_were_equal_ ACCEL_GUARDED_BY(mutex_) = false;
 };
 

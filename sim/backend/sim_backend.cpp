@@ -4,6 +4,8 @@
 #include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
+
 #include "reference/core/call_site.hpp"
 #include "reference/core/errors.hpp"
 
@@ -92,8 +94,35 @@ std::vector<at::Tensor> parts_of(const at::Tensor& tensor, const at::Tensor& par
 
 // What a rank brings to a collective, and a sample of it, so that changes meanwhile show.
 struct Joined : Buffers {
+  Call call;
   std::uint64_t sample = 0;
 };
+
+// Ends the run: `ranks` (world ranks) have done wrong in a collective or message that is called like this.
+[[noreturn]] void fail(World& world, const Group& group, std::uint64_t sequence, const Call& call, std::vector<int> ranks, const std::string& what) {
+  const auto where = describe(call.where);
+  Diagnosis diagnosis{.kind = Diagnosis::Kind::kDesync, .ranks = std::move(ranks), .op = std::string(call.op), .group = group.name, .sequence = sequence,
+                      .shapes = call.shapes, .where = where};
+  diagnosis.text = fmt::format("{} #{} of group {}{}: {}", call.op, sequence, group.name, where.empty() ? "" : " at " + where, what);
+  auto error = std::make_exception_ptr(DiagnosedError(std::move(diagnosis)));
+  world.fail(error);
+  std::rethrow_exception(error);
+}
+
+// Members in most of the mismatches: one that is wrong about several peers, else both sides.
+std::vector<int> members_in_most(const std::vector<SplitMismatch>& mismatches, std::size_t num_members) {
+  std::vector<int> counts(num_members);
+  for (const auto& one : mismatches) {
+    ++counts[one.from];
+    if (one.to != one.from) ++counts[one.to];
+  }
+  std::vector<int> members;
+  const int most = *std::max_element(counts.begin(), counts.end());
+  for (std::size_t member = 0; member < num_members; ++member) {
+    if (counts[member] == most) members.push_back(static_cast<int>(member));
+  }
+  return members;
+}
 
 // Whether a NaN of some rank is gone from the result, as Gloo's max and min let it be.
 at::Tensor nan_positions(AllBuffers ranks) {
@@ -130,6 +159,7 @@ c10::intrusive_ptr<SimWork> SimBackend::join(c10d::OpType type, Call call, Buffe
   call.where = CallSite::current();
   auto joined = std::make_shared<Joined>();
   static_cast<Buffers&>(*joined) = std::move(buffers);
+  joined->call = call;
   joined->sample = sample_bytes(joined->inputs);
   auto meeting = world_->arrive(*group_, getRank(), call, joined, [this, sequence, compute = std::move(compute)](std::span<const Participant> participants) {
     run(compute, sequence, participants);
@@ -144,20 +174,34 @@ void SimBackend::run(const TensorCompute& compute, std::uint64_t sequence, std::
   const at::DisableRecordFunctionGuard unwatched;  // the collective itself may touch all buffers
   std::vector<Buffers*> ranks;
   std::vector<int> changed;
+  const Call* call_of_changed = nullptr;
   for (std::size_t member = 0; member < participants.size(); ++member) {
     auto* joined = static_cast<Joined*>(participants[member].get());
-    if (sample_bytes(joined->inputs) != joined->sample) changed.push_back(group_->ranks[member]);
     ranks.push_back(joined);
+    if (sample_bytes(joined->inputs) == joined->sample) continue;
+    changed.push_back(group_->ranks[member]);
+    if (call_of_changed == nullptr) call_of_changed = &joined->call;
   }
   if (!changed.empty()) {
-    Diagnosis diagnosis{.kind = Diagnosis::Kind::kDesync, .ranks = changed, .group = group_->name, .sequence = sequence};
-    diagnosis.text = fmt::format("collective #{} of group {}: the tensor of {} was changed between the call and wait(); real backends race here", sequence,
-                                 group_->name, describe_ranks(changed));
-    auto error = std::make_exception_ptr(DiagnosedError(std::move(diagnosis)));
-    world_->fail(error);
-    std::rethrow_exception(error);
+    const auto what = fmt::format("the tensor of {} was changed between the call and wait(); real backends race here", describe_ranks(changed));
+    fail(*world_, *group_, sequence, *call_of_changed, changed, what);
   }
   compute(ranks);
+}
+
+void SimBackend::check_splits(const std::vector<SplitMismatch>& mismatches, AllBuffers ranks, std::uint64_t sequence) const {
+  if (mismatches.empty()) return;
+  const auto members = members_in_most(mismatches, ranks.size());
+  std::vector<int> culprits;
+  for (const int member : members) culprits.push_back(group_->ranks[member]);
+  std::sort(culprits.begin(), culprits.end());
+  std::string what = "input and output splits must agree:";
+  for (const auto& [from, to, sent, expected] : mismatches) {
+    what += fmt::format("\n  rank {} sends {} to rank {}, which expects {}", group_->ranks[from], sent, group_->ranks[to], expected);
+  }
+  auto call = static_cast<const Joined*>(ranks[members.front()])->call;
+  for (const auto& input : ranks[members.front()]->inputs) call.shapes.push_back(input.sizes().vec());
+  fail(*world_, *group_, sequence, call, culprits, what);
 }
 
 SimBackend::WorkPtr SimBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
@@ -331,7 +375,10 @@ SimBackend::WorkPtr SimBackend::alltoall_base(at::Tensor& output, at::Tensor& in
             .element_bytes = static_cast<int>(input.element_size())};
   return join(c10d::OpType::ALLTOALL_BASE, std::move(call),
               {.inputs = {input}, .outputs = {output}, .input_splits = input_splits, .output_splits = output_splits}, {{output}},
-              [](AllBuffers ranks) { all_to_all_single(ranks); });
+              [this, sequence = sequence_](AllBuffers ranks) {
+                check_splits(all_to_all_single_mismatches(ranks), ranks, sequence);
+                all_to_all_single(ranks);
+              });
 }
 
 SimBackend::WorkPtr SimBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions&) {
@@ -340,7 +387,10 @@ SimBackend::WorkPtr SimBackend::alltoall(Tensors& outputs, Tensors& inputs, cons
   Call call{.op = "all_to_all", .dtype = dtype_name(inputs[0].scalar_type()), .element_bytes = static_cast<int>(inputs[0].element_size())};
   for (const auto& input : inputs) call.bytes += static_cast<std::int64_t>(input.nbytes());
   return join(c10d::OpType::ALLTOALL, std::move(call), {.inputs = inputs, .outputs = outputs}, {outputs},
-              [](AllBuffers ranks) { sim::all_to_all(ranks); });
+              [this, sequence = sequence_](AllBuffers ranks) {
+                check_splits(all_to_all_mismatches(ranks), ranks, sequence);
+                sim::all_to_all(ranks);
+              });
 }
 
 SimBackend::WorkPtr SimBackend::send(Tensors& tensors, int destination, int tag) {
@@ -356,17 +406,19 @@ SimBackend::WorkPtr SimBackend::send(Tensors& tensors, int destination, int tag)
 SimBackend::WorkPtr SimBackend::receive(Tensors& tensors, int source, int tag) {
   check_one(tensors, "recv");
   auto buffers = std::make_shared<Buffers>(Buffers{.outputs = tensors});
-  const auto deliver = [](const Participant& sent, const Participant& received) {
+  const auto call = call_of("recv", tensors);
+  const auto deliver = [this, call](const Participant& sent, const Participant& received) {
     const c10::NoGradGuard no_grad;
     const at::DisableRecordFunctionGuard unwatched;
     const auto& from = static_cast<const Buffers*>(sent.get())->inputs[0];
     auto& to = static_cast<Buffers*>(received.get())->outputs[0];
-    check_argument(from.scalar_type() == to.scalar_type() && from.numel() == to.numel(),
-                   "recv: {} elements of {} were sent, the receiver's tensor has {} of {}", from.numel(),
-                   c10::toString(from.scalar_type()), to.numel(), c10::toString(to.scalar_type()));
+    if (from.scalar_type() != to.scalar_type() || from.numel() != to.numel()) {
+      const auto what = fmt::format("{} elements of {} were sent, the tensor of rank {} has {} of {}", from.numel(), c10::toString(from.scalar_type()),
+                                    member_.rank, to.numel(), c10::toString(to.scalar_type()));
+      fail(*world_, *group_, 0, call, {member_.rank}, what);
+    }
     to.copy_(from.view(to.sizes()));
   };
-  const auto call = call_of("recv", tensors);
   auto meeting = world_->receive(*group_, source, getRank(), tag, call, std::move(buffers), deliver);
   member_.guard->issue(meeting, call, {}, tensors);
   return c10::make_intrusive<SimWork>(world_, member_.guard, std::move(meeting), member_.rank,

@@ -66,6 +66,7 @@ class SimBackend : public c10d::Backend {
   using TensorCompute = std::function<void(AllBuffers)>;
   c10::intrusive_ptr<SimWork> join(c10d::OpType type, Call call, Buffers buffers, std::vector<Tensors> results, TensorCompute compute);
   void run(const TensorCompute& compute, std::uint64_t sequence, std::span<const Participant> participants) const;
+  void check_splits(const std::vector<SplitMismatch>& mismatches, AllBuffers ranks, std::uint64_t sequence) const;
   WorkPtr reduce_flat(Tensors& tensors, const c10d::ReduceOp& op, c10d::OpType type, std::string_view name);
   WorkPtr receive(Tensors& tensors, int source, int tag);
   [[nodiscard]] ParallelFor parallel_for() const;

@@ -19,6 +19,7 @@ class SimListener : public StepListener {
   void will_synchronize(const std::shared_ptr<const NamedTensors>& replicas) override { synchronized_.push_back(replicas); }
   void before_update() override { world_->reach(rank_, StepPoint::kUpdate); }
   void after_update() override;
+  void end_join() override { vote_->begin_era(rank_); }
 
  private:
   std::shared_ptr<World> world_;

@@ -11,9 +11,9 @@
 namespace accel::sim {
 namespace {
 
-void check_splits(bool condition, int from, int to, std::int64_t sent, std::int64_t expected) {
-  check_argument(condition, "all_to_all: rank {} sends {} rows to rank {}, which expects {}; input and output splits must agree",
-                 from, sent, to, expected);
+// Rows for, or from, each rank.
+std::vector<std::int64_t> splits_of(const std::vector<std::int64_t>& given, const at::Tensor& tensor, std::size_t num_ranks) {
+  return given.empty() ? std::vector<std::int64_t>(num_ranks, tensor.size(0) / static_cast<std::int64_t>(num_ranks)) : given;
 }
 
 // One flat host buffer: the tensor itself where it is dense and on the host, else a copy that goes back afterwards.
@@ -189,22 +189,42 @@ void reduce_scatter_tensor(AllBuffers ranks, ReduceKind kind, const ParallelFor&
   }
 }
 
+std::vector<SplitMismatch> all_to_all_single_mismatches(AllBuffers ranks) {
+  std::vector<std::vector<std::int64_t>> sent, received;
+  for (const auto* rank : ranks) {
+    sent.push_back(splits_of(rank->input_splits, rank->inputs[0], ranks.size()));
+    received.push_back(splits_of(rank->output_splits, rank->outputs[0], ranks.size()));
+  }
+  std::vector<SplitMismatch> mismatches;
+  for (int from = 0; from < static_cast<int>(ranks.size()); ++from) {
+    for (int to = 0; to < static_cast<int>(ranks.size()); ++to) {
+      if (sent[from][to] != received[to][from]) mismatches.push_back({from, to, sent[from][to], received[to][from]});
+    }
+  }
+  return mismatches;
+}
+
+std::vector<SplitMismatch> all_to_all_mismatches(AllBuffers ranks) {
+  std::vector<SplitMismatch> mismatches;
+  for (int from = 0; from < static_cast<int>(ranks.size()); ++from) {
+    for (int to = 0; to < static_cast<int>(ranks.size()); ++to) {
+      const auto &sent = ranks[from]->inputs[to], &received = ranks[to]->outputs[from];
+      if (sent.sizes() != received.sizes()) mismatches.push_back({from, to, sent.numel(), received.numel()});
+    }
+  }
+  return mismatches;
+}
+
 void all_to_all_single(AllBuffers ranks) {
   const c10::NoGradGuard no_grad;
-  const auto num_ranks = static_cast<std::int64_t>(ranks.size());
-  const auto splits_of = [&](const std::vector<std::int64_t>& given, const at::Tensor& tensor) {
-    return given.empty() ? std::vector<std::int64_t>(num_ranks, tensor.size(0) / num_ranks) : given;
-  };
-  for (std::int64_t from = 0; from < num_ranks; ++from) {
-    const auto sent = splits_of(ranks[from]->input_splits, ranks[from]->inputs[0]);
+  std::vector<std::int64_t> filled(ranks.size());  // rows of each rank's output
+  for (const auto* from : ranks) {
+    const auto sent = splits_of(from->input_splits, from->inputs[0], ranks.size());
     std::int64_t first = 0;
-    for (std::int64_t to = 0; to < num_ranks; ++to) {
-      const auto received = splits_of(ranks[to]->output_splits, ranks[to]->outputs[0]);
-      check_splits(sent[to] == received[from], from, to, sent[to], received[from]);
-      std::int64_t offset = 0;
-      for (std::int64_t earlier = 0; earlier < from; ++earlier) offset += received[earlier];
-      ranks[to]->outputs[0].slice(0, offset, offset + received[from]).copy_(ranks[from]->inputs[0].slice(0, first, first + sent[to]));
+    for (std::size_t to = 0; to < ranks.size(); ++to) {
+      ranks[to]->outputs[0].slice(0, filled[to], filled[to] + sent[to]).copy_(from->inputs[0].slice(0, first, first + sent[to]));
       first += sent[to];
+      filled[to] += sent[to];
     }
   }
 }
@@ -212,12 +232,7 @@ void all_to_all_single(AllBuffers ranks) {
 void all_to_all(AllBuffers ranks) {
   const c10::NoGradGuard no_grad;
   for (std::size_t from = 0; from < ranks.size(); ++from) {
-    for (std::size_t to = 0; to < ranks.size(); ++to) {
-      const auto& sent = ranks[from]->inputs[to];
-      auto& received = ranks[to]->outputs[from];
-      check_splits(sent.sizes() == received.sizes(), static_cast<int>(from), static_cast<int>(to), sent.numel(), received.numel());
-      received.copy_(sent);
-    }
+    for (std::size_t to = 0; to < ranks.size(); ++to) ranks[to]->outputs[from].copy_(ranks[from]->inputs[to]);
   }
 }
 

@@ -49,6 +49,14 @@ void scatter(AllBuffers ranks, int root);
 void reduce_scatter(AllBuffers ranks, ReduceKind kind, const ParallelFor& parallel_for);
 /// Tensor form: one all-reduce over the whole of each `inputs[i]`; rank r keeps part r in `outputs[i]`.
 void reduce_scatter_tensor(AllBuffers ranks, ReduceKind kind, const ParallelFor& parallel_for);
+/// Two ranks of an all-to-all that disagree on how much goes from one to the other: rows of one tensor, elements of a list's.
+struct SplitMismatch {
+  int from = 0, to = 0;
+  std::int64_t sent = 0, expected = 0;
+};
+std::vector<SplitMismatch> all_to_all_single_mismatches(AllBuffers ranks);
+std::vector<SplitMismatch> all_to_all_mismatches(AllBuffers ranks);
+/// Neither all-to-all is called where ranks disagree.
 /// Rows of `inputs[0]` by `input_splits` go to rows of `outputs[0]` by `output_splits`.
 void all_to_all_single(AllBuffers ranks);
 /// Rank r's `inputs[s]` goes to rank s's `outputs[r]`.

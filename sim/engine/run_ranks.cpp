@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 
@@ -95,13 +96,14 @@ void run_ranks(World& world, const std::function<void(int)>& body) {
   check_config(num_started == num_ranks, "ranks: the machine gave {} threads for {} ranks within {} s; use fewer ranks",
                num_started, num_ranks, std::chrono::seconds(kStartDeadline).count());
 
-  bool failed = false;
-  std::vector<RankOutcome> outcomes;
-  for (int rank = 0; rank < num_ranks; ++rank) {
-    outcomes.push_back(outcome_of(rank, errors[rank]));
-    failed = failed || errors[rank];
+  if (std::all_of(errors.begin(), errors.end(), [](const auto& error) { return error == nullptr; })) {
+    const auto failure = world.failure();  // after the last call of every rank: none of them has seen it
+    if (!failure) return;
+    std::fill(errors.begin(), errors.end(), failure);
   }
-  if (failed) throw RunError(std::move(outcomes), world.diagnosis());
+  std::vector<RankOutcome> outcomes;
+  for (int rank = 0; rank < num_ranks; ++rank) outcomes.push_back(outcome_of(rank, errors[rank]));
+  throw RunError(std::move(outcomes), world.diagnosis());
 }
 
 }  // namespace accel::sim

@@ -109,8 +109,8 @@ void World::complete(Group& group, const std::shared_ptr<Meeting>& meeting, int 
   meeting->last_to_arrive_ = rank;
   if (!all_agree) {
     auto error = std::make_exception_ptr(DiagnosedError(diagnose_difference(*meeting)));
+    fail(error);  // before the others wake: they leave, and the first failure is the run's
     end(*meeting, error);
-    fail(error);
     return;
   }
   MeetingFaults faults;

@@ -122,6 +122,8 @@ class World {
   // --- what goes wrong -------------------------------------------------------------------------------------------------
   /// Ends the run on every rank.
   void fail(std::exception_ptr error);
+  /// What ended the run; null if nothing has.
+  [[nodiscard]] std::exception_ptr failure();
   /// A fault has taken effect.
   void note(FaultStrike strike);
   [[nodiscard]] std::vector<FaultStrike> strikes();

@@ -47,6 +47,11 @@ void World::fail(std::exception_ptr error) {
   for (const auto& meeting : open_meetings()) end(*meeting, error);
 }
 
+std::exception_ptr World::failure() {
+  const MutexLock lock(mutex_);
+  return failure_;
+}
+
 void World::on_quiescence() {
   if (blocked_ranks().empty()) return;
   num_active_.fetch_add(1);  // who resolves it: ending one meeting after the other is no quiescence in between

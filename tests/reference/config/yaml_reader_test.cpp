@@ -175,7 +175,7 @@ TEST(YamlReaderTest, AProblemInAListIsNamedWithItsPlace) {
             "run.yaml:5: layers[3]: expected a mapping of keys to values\n"
             "run.yaml:3: layers[1].width: unknown key; known: widths\n"
             "run.yaml:4: layers[2].widths: expected a list of integers, got a list");
-  EXPECT_EQ(list_problems_of("layers: {a: 1}\n"), "run.yaml:1: layers: expected a list");
+  EXPECT_EQ(list_problems_of("layers: {a: 1}\n"), "run.yaml:1: layers: expected a list of mappings");
   EXPECT_EQ(list_problems_of("a: 1\n"), "run.yaml:1: layers: missing; it is required\nrun.yaml:1: a: unknown key; known: layers");
 }
 

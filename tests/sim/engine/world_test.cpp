@@ -133,6 +133,34 @@ TEST(WorldTest, DifferentCallsAreExplainedOnEveryRank) {
   for (const auto& outcome : error.outcomes()) EXPECT_TRUE(outcome.error) << outcome.rank;
 }
 
+TEST(WorldTest, DiagnosisIsNotLostWhoeverWakesFirst) {
+  // Who ends the meeting is held back until the run has failed, by it or by those that it wakes.
+  World world({.num_ranks = 4});
+  std::atomic<bool> is_held{false};
+  const auto error = failure_of(world, [&](int rank) {
+    auto group = world.group("world", first_ranks(4));
+    while (rank > 0 && !is_held) std::this_thread::yield();
+    auto meeting = world.arrive(*group, rank, {.op = rank == 2 ? "broadcast" : "all_reduce"}, nullptr, [](auto) {});
+    if (rank == 0) {
+      world.when_ended(*meeting, [&](std::exception_ptr) {
+        while (!world.failure()) std::this_thread::yield();
+      });
+      is_held = true;
+    }
+    world.wait(rank, *meeting);
+  });
+  EXPECT_NE(error.diagnosis(), nullptr) << error.what();
+}
+
+TEST(WorldTest, FailureBehindTheLastCallOfEveryRankIsNotPassedOver) {
+  World world({.num_ranks = 3});
+  const auto error = failure_of(world, [&](int rank) {
+    if (rank == 1) world.fail(std::make_exception_ptr(DiagnosedError({.kind = Diagnosis::Kind::kDesync, .ranks = {1}, .text = "found too late"})));
+  });
+  EXPECT_STREQ(error.what(), "ranks 0-2: found too late");
+  ASSERT_NE(error.diagnosis(), nullptr);
+}
+
 TEST(WorldTest, OnATieAllRanksAreCulprits) {
   World world({.num_ranks = 2});
   const auto error = failure_of(world, [&](int rank) {

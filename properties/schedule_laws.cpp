@@ -1,0 +1,155 @@
+// A seed decides a run: every event of it in a serial schedule, every bit of its result in any, every virtual second.
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <cstring>
+
+#include "properties/gen/small_training.hpp"
+#include "sim/backend/simulate.hpp"
+#include "tests/support/property.hpp"
+
+namespace accel::testing {
+namespace {
+
+using sim::ScheduleKind;
+
+constexpr ScheduleKind kSerial[] = {ScheduleKind::kRoundRobin, ScheduleKind::kRandom, ScheduleKind::kPct};
+
+// Keeps this thread, and those that it starts, on the first `count` cores.
+class CoresScope {
+ public:
+  explicit CoresScope(int count) {
+    sched_getaffinity(0, sizeof(before_), &before_);
+    cpu_set_t some;
+    CPU_ZERO(&some);
+    for (int core = 0; core < CPU_SETSIZE && CPU_COUNT(&some) < count; ++core) {
+      if (CPU_ISSET(core, &before_)) CPU_SET(core, &some);
+    }
+    sched_setaffinity(0, sizeof(some), &some);
+  }
+  ~CoresScope() { sched_setaffinity(0, sizeof(before_), &before_); }
+  CoresScope(const CoresScope&) = delete;
+  CoresScope& operator=(const CoresScope&) = delete;
+
+ private:
+  cpu_set_t before_;
+};
+
+struct Run {
+  sim::SimulationReport report;
+  std::vector<std::string> parameters;  // by rank
+};
+
+Run run(const SmallTraining& training, sim::SimulationOptions options, int num_cores) {
+  // What threads are kept from a run before would stay on its cores.
+  const CoresScope cores(num_cores);
+  options.num_ranks = training.num_ranks;
+  Run run{.parameters = std::vector<std::string>(training.num_ranks)};
+  run.report = sim::rehearse(options, [&](RankContext& rank) {
+    const CoresScope own(num_cores);
+    run.parameters[rank.rank] = train(training, rank);
+  });
+  return run;
+}
+
+std::string message_of(const sim::SimulationReport& report) {
+  if (!report.error) return "";
+  try {
+    std::rethrow_exception(report.error);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+// Where two logs part, or "".
+std::string first_difference(const std::vector<std::string>& a, const std::vector<std::string>& b) {
+  for (std::size_t line = 0; line < std::max(a.size(), b.size()); ++line) {
+    const auto of = [&](const auto& lines) { return line < lines.size() ? lines[line] : std::string("(the end)"); };
+    if (of(a) != of(b)) return "event " + std::to_string(line) + ": " + of(a) + " or " + of(b);
+  }
+  return "";
+}
+
+TEST(ScheduleLaws, SeedGivesTheSameEventsOnOneCoreAndOnTwo) {
+  expect_property(40, [] {
+    const auto training = any_training();
+    RC_LOG(describe(training));
+    for (const auto kind : kSerial) {
+      const sim::SimulationOptions options{.schedule = {.kind = kind, .seed = training.seed, .pct_events = 200}, .logs_events = true};
+      const auto one = run(training, options, 1), again = run(training, options, 1), two = run(training, options, 2);
+      RC_LOG(name_of(kind) + ": " + message_of(one.report));
+      RC_ASSERT(!one.report.error);
+      RC_ASSERT(!one.report.events.empty());
+      RC_ASSERT(first_difference(one.report.events, again.report.events) == "");
+      RC_ASSERT(first_difference(one.report.events, two.report.events) == "");
+    }
+  });
+}
+
+TEST(ScheduleLaws, EveryScheduleGivesTheSameParametersOnEveryRank) {
+  expect_property(40, [] {
+    const auto training = any_training();
+    RC_LOG(describe(training));
+    const auto parallel = run(training, {}, 2);
+    RC_LOG(message_of(parallel.report));
+    RC_ASSERT(!parallel.report.error);
+    for (const auto& parameters : parallel.parameters) RC_ASSERT(parameters == parallel.parameters.front());
+    for (const auto kind : kSerial) {
+      const auto serial = run(training, {.schedule = {.kind = kind, .seed = training.seed, .pct_events = 200}}, 2);
+      RC_LOG(name_of(kind) + ": " + message_of(serial.report));
+      RC_ASSERT(serial.parameters == parallel.parameters);
+    }
+  });
+}
+
+// A network of one latency and one bandwidth, and a table of costs.
+std::vector<double> finish_times(const sim::Group&, const sim::Call& call, std::span<const double> ready) {
+  double latest = 0;
+  for (const double time : ready) latest = std::max(latest, time);
+  std::vector<double> finish;
+  for (std::size_t member = 0; member < ready.size(); ++member) {
+    finish.push_back(latest + 1e-5 * static_cast<double>(member + 1) + 1e-9 * static_cast<double>(call.bytes));
+  }
+  return finish;
+}
+
+double operator_seconds(std::string_view, double flops, double bytes) { return 1e-6 + 1e-9 * flops + 1e-10 * bytes; }
+
+// All numbers of all ranks, to be compared bit by bit.
+std::vector<double> numbers_of(const std::vector<sim::RankTimes>& times) {
+  std::vector<double> numbers;
+  const auto add = [&](const sim::Elapsed& elapsed) {
+    for (const double number : {elapsed.compute, elapsed.exposed_communication, elapsed.straggler_wait, elapsed.now}) numbers.push_back(number);
+  };
+  for (const auto& rank : times) {
+    add(rank);
+    for (const auto& update : rank.updates) add(update);
+  }
+  return numbers;
+}
+
+bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
+}
+
+TEST(ScheduleLaws, VirtualTimeIsTheSameInEveryRunOnEveryNumberOfCores) {
+  expect_property(40, [] {
+    const auto training = any_training();
+    RC_LOG(describe(training));
+    sim::SimulationOptions options{.finish_times = finish_times, .operator_seconds = operator_seconds};
+    const auto first = run(training, options, 1);
+    RC_LOG(message_of(first.report));
+    RC_ASSERT(!first.report.error);
+    const auto numbers = numbers_of(first.report.times);
+    RC_ASSERT(first.report.times.front().compute > 0);
+    RC_ASSERT(same_bits(numbers, numbers_of(run(training, options, 1).report.times)));
+    RC_ASSERT(same_bits(numbers, numbers_of(run(training, options, 2).report.times)));
+    for (const auto kind : kSerial) {
+      options.schedule = {.kind = kind, .seed = training.seed};
+      RC_ASSERT(same_bits(numbers, numbers_of(run(training, options, 2).report.times)));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace accel::testing

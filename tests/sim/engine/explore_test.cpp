@@ -1,0 +1,122 @@
+#include "sim/engine/explore.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "sim/engine/world.hpp"
+
+namespace accel::sim {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
+using ::testing::IsEmpty;
+
+bool contains(const std::vector<int>& faults, int fault) { return std::find(faults.begin(), faults.end(), fault) != faults.end(); }
+
+TEST(ExploreTest, RunsOneSeedAfterTheOtherUntilOneGoesWrong) {
+  std::vector<std::uint64_t> seeds;
+  const auto run = [&](const Trial& trial) {
+    seeds.push_back(trial.schedule.seed);
+    return std::string(trial.schedule.seed == 104 ? "hang" : "");
+  };
+  const auto found = explore({.num_ranks = 1, .max_steps = 1, .schedule = {.seed = 100}}, 50, run);
+  EXPECT_EQ(found.num_schedules, 5);
+  EXPECT_EQ(found.signature, "hang");
+  ASSERT_TRUE(found.failure.has_value());
+  EXPECT_EQ(found.failure->schedule.seed, 104u);
+  EXPECT_THAT(std::vector<std::uint64_t>(seeds.begin(), seeds.begin() + 5), ElementsAre(100, 101, 102, 103, 104));
+}
+
+TEST(ExploreTest, WhatGoesWellHasNoFailure) {
+  int runs = 0;
+  const auto found = explore({.num_ranks = 4}, 30, [&](const Trial&) { return ++runs, ""; });
+  EXPECT_EQ(runs, 30);
+  EXPECT_EQ(found.num_schedules, 30);
+  EXPECT_FALSE(found.failure.has_value());
+  EXPECT_EQ(found.signature, "");
+}
+
+TEST(ExploreTest, TheSmallestTrialIsFound) {
+  std::mt19937_64 random(5);
+  const auto below = [&](int end) { return static_cast<int>(random() % static_cast<std::uint64_t>(end)); };
+  for (int trial = 0; trial < 300; ++trial) {
+    const int ranks_needed = 1 + below(8), ranks = ranks_needed + below(8), steps_needed = 1 + below(60), steps = steps_needed + below(60);
+    std::vector<int> faults, faults_needed;
+    for (int fault = 0; fault < 6; ++fault) {
+      if (below(2) == 0) faults.push_back(fault);
+      if (!faults.empty() && faults.back() == fault && below(2) == 0) faults_needed.push_back(fault);
+    }
+    const auto run = [&](const Trial& smaller) -> std::string {
+      const bool has_all = std::all_of(faults_needed.begin(), faults_needed.end(), [&](int fault) { return contains(smaller.faults, fault); });
+      return smaller.num_ranks >= ranks_needed && smaller.max_steps >= steps_needed && has_all ? "desync" : "";
+    };
+    const auto small = shrink({.num_ranks = ranks, .max_steps = steps, .faults = faults}, "desync", run);
+    EXPECT_EQ(small.num_ranks, ranks_needed);
+    EXPECT_EQ(small.max_steps, steps_needed);
+    EXPECT_THAT(small.faults, ElementsAreArray(faults_needed));
+    EXPECT_EQ(run(small), "desync");
+  }
+}
+
+TEST(ExploreTest, AnotherFailureIsNotTakenForThisOne) {
+  const auto run = [](const Trial& trial) -> std::string {
+    if (trial.num_ranks < 3) return "hang";  // goes wrong as well, and otherwise
+    if (trial.faults.empty()) return "rank_failure";
+    return trial.max_steps >= 7 ? "desync" : "hang";
+  };
+  const auto small = shrink({.num_ranks = 8, .max_steps = 100, .faults = {0, 1}}, "desync", run);
+  EXPECT_EQ(small.num_ranks, 3);
+  EXPECT_THAT(small.faults, ElementsAre(1));
+  EXPECT_EQ(small.max_steps, 7);
+}
+
+TEST(ExploreTest, WithFewerRanksSeedsNearbyAreTried) {
+  const auto run = [](const Trial& trial) -> std::string { return trial.schedule.seed % 4 == static_cast<std::uint64_t>(trial.num_ranks) % 4 ? "hang" : ""; };
+  const auto small = shrink({.num_ranks = 6, .max_steps = 1, .schedule = {.seed = 2}}, "hang", run);
+  EXPECT_EQ(small.num_ranks, 1);
+  EXPECT_EQ(run(small), "hang");
+}
+
+TEST(ExploreTest, StepsThatCannotBeFewerStayAsTheyWere) {
+  // Goes wrong at one number of steps alone: halving misses it, and the trial must stay one that goes wrong.
+  const auto run = [](const Trial& trial) -> std::string { return trial.max_steps == 100 ? "hang" : ""; };
+  const auto small = shrink({.num_ranks = 1, .max_steps = 100}, "hang", run);
+  EXPECT_EQ(run(small), "hang");
+}
+
+// Rank 0 takes a message from anybody, and counts on rank 1's.
+std::string run_race(const Trial& trial) {
+  World world({.num_ranks = trial.num_ranks, .schedule = trial.schedule});
+  int source = 1;
+  run_ranks(world, [&](int rank) {
+    std::vector<int> everyone;
+    for (int other = 0; other < trial.num_ranks; ++other) everyone.push_back(other);
+    auto group = world.group("world", everyone);
+    if (rank > 0) {
+      world.send(*group, rank, 0, 0, {.op = "send"}, nullptr);
+      return;
+    }
+    if (trial.num_ranks == 1) return;
+    auto meeting = world.receive(*group, -1, 0, 0, {.op = "recv"}, nullptr, [](const auto&, const auto&) {});
+    world.wait(0, *meeting);
+    source = meeting->source();
+  });
+  return source == 1 ? "" : "wrong sender";
+}
+
+TEST(ExploreTest, RaceIsFoundAndNeedsThreeRanks) {
+  for (const auto kind : {ScheduleKind::kRandom, ScheduleKind::kPct}) {
+    const auto found = explore({.num_ranks = 5, .max_steps = 1, .schedule = {.kind = kind, .pct_events = 10}}, 200, run_race);
+    ASSERT_TRUE(found.failure.has_value()) << name_of(kind);
+    EXPECT_EQ(found.signature, "wrong sender");
+    EXPECT_EQ(found.failure->num_ranks, 3) << "the receiver and two that race";
+    EXPECT_EQ(run_race(*found.failure), "wrong sender") << "a trial repeats its run";
+  }
+}
+
+}  // namespace
+}  // namespace accel::sim

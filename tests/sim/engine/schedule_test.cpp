@@ -1,0 +1,281 @@
+#include "sim/engine/schedule.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <set>
+#include <thread>
+
+#include "reference/core/errors.hpp"
+
+namespace accel::sim {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
+
+constexpr ScheduleKind kSerial[] = {ScheduleKind::kRoundRobin, ScheduleKind::kRandom, ScheduleKind::kPct};
+
+// --- policies -----------------------------------------------------------------------------------------------------------
+
+std::vector<int> picks(const RankSchedule& options, const std::vector<int>& runnable, int turns, int num_ranks) {
+  auto policy = make_policy(options, num_ranks);
+  std::vector<int> picked;
+  for (int turn = 0; turn < turns; ++turn) picked.push_back(policy->next(runnable, picked.empty() ? -1 : picked.back()));
+  return picked;
+}
+
+TEST(SchedulePolicyTest, RoundRobinTakesTheRunnableRanksInTurn) {
+  EXPECT_THAT(picks({.kind = ScheduleKind::kRoundRobin}, {0, 1, 2}, 7, 3), ElementsAre(0, 1, 2, 0, 1, 2, 0));
+  EXPECT_THAT(picks({.kind = ScheduleKind::kRoundRobin}, {1, 3, 4}, 4, 6), ElementsAre(1, 3, 4, 1));
+  auto policy = make_policy({.kind = ScheduleKind::kRoundRobin}, 6);
+  EXPECT_EQ(policy->next({1, 3, 4}, 2), 3) << "rank 2 is blocked: the one behind it";
+}
+
+TEST(SchedulePolicyTest, RandomGivesEveryRankItsShareOfTurns) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    const auto picked = picks({.kind = ScheduleKind::kRandom, .seed = seed}, {0, 2, 3, 5}, 4000, 6);
+    for (const int rank : {0, 2, 3, 5}) EXPECT_NEAR(static_cast<double>(std::count(picked.begin(), picked.end(), rank)), 1000, 150) << seed;
+  }
+}
+
+TEST(SchedulePolicyTest, SeedDecidesWhoRuns) {
+  for (const auto kind : {ScheduleKind::kRandom, ScheduleKind::kPct}) {
+    std::set<std::vector<int>> different;
+    for (std::uint64_t seed = 0; seed < 20; ++seed) {
+      const RankSchedule options{.kind = kind, .seed = seed, .pct_events = 50};
+      const auto picked = picks(options, {0, 1, 2, 3}, 50, 4);
+      EXPECT_EQ(picked, picks(options, {0, 1, 2, 3}, 50, 4));
+      different.insert(picked);
+    }
+    EXPECT_GT(different.size(), 15u) << name_of(kind);
+  }
+}
+
+TEST(SchedulePolicyTest, PctChangesPriorityAtMostDepthMinusOneTimes) {
+  for (int depth = 1; depth <= 5; ++depth) {
+    int most = 0;
+    for (std::uint64_t seed = 0; seed < 200; ++seed) {
+      const auto picked = picks({.kind = ScheduleKind::kPct, .seed = seed, .pct_depth = depth, .pct_events = 100}, {0, 1, 2, 3, 4, 5}, 150, 6);
+      int changes = 0;
+      for (std::size_t turn = 1; turn < picked.size(); ++turn) changes += picked[turn] != picked[turn - 1] ? 1 : 0;
+      EXPECT_LE(changes, depth - 1) << "seed " << seed;
+      most = std::max(most, changes);
+    }
+    EXPECT_EQ(most, depth - 1) << "some seed uses all";
+  }
+}
+
+TEST(SchedulePolicyTest, PctBeginsWithEveryRankAlike) {
+  std::vector<int> firsts(4);
+  for (std::uint64_t seed = 0; seed < 400; ++seed) ++firsts[picks({.kind = ScheduleKind::kPct, .seed = seed}, {0, 1, 2, 3}, 1, 4)[0]];
+  for (const int count : firsts) EXPECT_NEAR(count, 100, 40);
+}
+
+TEST(SchedulePolicyTest, NamesAreThoseOfTheCommandLine) {
+  for (const auto* name : {"parallel", "round-robin", "random", "pct"}) EXPECT_EQ(name_of(schedule_of(name)), name);
+  EXPECT_THROW(schedule_of("fair"), ConfigError);
+  EXPECT_THROW(make_policy({}, 4), ConfigError);
+}
+
+// --- the baton ----------------------------------------------------------------------------------------------------------
+
+// Runs `body(rank)` on a thread per rank that holds the baton.
+void run_in_turn(Baton& baton, int num_ranks, const std::function<void(int)>& body) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      baton.begin(rank);
+      body(rank);
+      baton.leave(rank);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+TEST(BatonTest, OneRankRunsAtATime) {
+  constexpr int kRanks = 5, kTurns = 200;
+  for (const auto kind : kSerial) {
+    Baton baton({.kind = kind, .seed = 3}, kRanks, [] {});
+    std::atomic<int> running{0}, together{0};
+    int unguarded = 0;  // the thread sanitizer judges whether the baton orders its uses
+    run_in_turn(baton, kRanks, [&](int rank) {
+      for (int turn = 0; turn < kTurns; ++turn) {
+        if (++running > 1) ++together;
+        ++unguarded;
+        std::this_thread::yield();
+        --running;
+        baton.yield(rank);
+      }
+    });
+    EXPECT_EQ(together, 0) << name_of(kind);
+    EXPECT_EQ(unguarded, kRanks * kTurns) << name_of(kind);
+  }
+}
+
+TEST(BatonTest, RoundRobinGivesTurnsInOrder) {
+  Baton baton({.kind = ScheduleKind::kRoundRobin}, 3, [] {});
+  std::vector<int> order;
+  run_in_turn(baton, 3, [&](int rank) {
+    for (int turn = 0; turn < 3; ++turn) {
+      order.push_back(rank);
+      baton.yield(rank);
+    }
+  });
+  EXPECT_THAT(order, ElementsAre(0, 1, 2, 0, 1, 2, 0, 1, 2));
+}
+
+TEST(BatonTest, BlockedRanksAreWokenByTheHolderAndNobodyElseIsCalledQuiescent) {
+  for (const auto kind : kSerial) {
+    for (std::uint64_t seed = 0; seed < 20; ++seed) {
+      int quiescent = 0;
+      std::vector<bool> woken(4), asleep(4);
+      Baton baton({.kind = kind, .seed = seed}, 4, [&] { ++quiescent; });
+      run_in_turn(baton, 4, [&](int rank) {
+        if (rank > 0) {
+          asleep[rank] = true;
+          while (!woken[rank]) baton.block(rank);
+          return;
+        }
+        for (int other = 1; other < 4; ++other) {
+          while (!asleep[other]) baton.poll(0);
+          woken[other] = true;
+          baton.wake(other);
+        }
+      });
+      EXPECT_EQ(quiescent, 0) << name_of(kind) << " seed " << seed;
+    }
+  }
+}
+
+TEST(BatonTest, LastToBlockFindsThatNobodyCanGoOn) {
+  for (const auto kind : kSerial) {
+    int quiescent = 0;
+    bool released = false;
+    Baton* handle = nullptr;
+    Baton baton({.kind = kind, .seed = 1}, 3, [&] {
+      ++quiescent;
+      released = true;
+      for (int rank = 0; rank < 3; ++rank) handle->wake(rank);
+    });
+    handle = &baton;
+    run_in_turn(baton, 3, [&](int rank) {
+      while (!released) baton.block(rank);
+    });
+    EXPECT_EQ(quiescent, 1) << name_of(kind);
+  }
+}
+
+TEST(BatonTest, LeavingOfTheLastRunningRankIsQuiescenceToo) {
+  int quiescent = 0;
+  bool released = false;
+  Baton* handle = nullptr;
+  Baton baton({.kind = ScheduleKind::kRoundRobin}, 2, [&] {
+    ++quiescent;
+    released = true;
+    handle->wake(0);
+  });
+  handle = &baton;
+  run_in_turn(baton, 2, [&](int rank) {
+    while (rank == 0 && !released) baton.block(rank);
+  });
+  EXPECT_EQ(quiescent, 1);
+}
+
+TEST(BatonTest, PostponedRankGoesOnWhenNoOtherCan) {
+  for (const auto kind : kSerial) {
+    for (std::uint64_t seed = 0; seed < 20; ++seed) {
+      Baton baton({.kind = kind, .seed = seed}, 3, [] {});
+      std::vector<int> order;
+      run_in_turn(baton, 3, [&](int rank) {
+        if (rank == 1) baton.postpone(1);
+        for (int turn = 0; turn < 5; ++turn) {
+          order.push_back(rank);
+          baton.yield(rank);
+        }
+      });
+      ASSERT_EQ(order.size(), 15u);
+      EXPECT_THAT(std::vector<int>(order.end() - 5, order.end()), ElementsAreArray({1, 1, 1, 1, 1})) << name_of(kind) << " seed " << seed;
+    }
+  }
+}
+
+TEST(BatonTest, PollingRankStarvesNobody) {
+  for (const auto kind : kSerial) {
+    for (std::uint64_t seed = 0; seed < 50; ++seed) {
+      Baton baton({.kind = kind, .seed = seed}, 4, [] {});
+      int done = 0;
+      std::int64_t polls = 0;
+      run_in_turn(baton, 4, [&](int rank) {
+        if (rank < 2) {  // two that poll, also for each other
+          while (done < 2) {
+            ++polls;
+            baton.poll(rank);
+          }
+          return;
+        }
+        for (int turn = 0; turn < 10; ++turn) baton.yield(rank);
+        ++done;
+      });
+      EXPECT_LT(polls, 2000) << name_of(kind) << " seed " << seed;
+    }
+  }
+}
+
+TEST(BatonTest, AbandonedRanksRunWithoutTurns) {
+  for (const auto kind : kSerial) {
+    Baton baton({.kind = kind}, 4, [] {});
+    std::atomic<int> ended{0}, started{0};
+    std::thread watch([&] {
+      while (started == 0) std::this_thread::yield();
+      baton.abandon();
+    });
+    run_in_turn(baton, 4, [&](int rank) {
+      ++started;
+      while (ended == 0 && started < 4) std::this_thread::yield();  // the holder never yields: the others run all the same
+      for (int turn = 0; turn < 10; ++turn) baton.yield(rank);
+      baton.poll(rank);
+      baton.postpone(rank);
+      ++ended;
+    });
+    watch.join();
+    EXPECT_EQ(ended, 4) << name_of(kind);
+  }
+}
+
+// Rank 1 looks and then uses; what it looked at is gone if rank 0 runs in between: two constraints of order, so depth 2.
+bool shows_ordering_bug(const RankSchedule& options, int num_ranks, int steps) {
+  Baton baton(options, num_ranks, [] {});
+  bool there = true, wrong = false;
+  run_in_turn(baton, num_ranks, [&](int rank) {
+    for (int step = 0; step < steps; ++step) {
+      if (rank == 0 && step == steps / 2) there = false;
+      if (rank == 1 && step == steps / 2) {
+        const bool looked = there;
+        baton.yield(rank);
+        wrong = looked && !there;
+      } else {
+        baton.yield(rank);
+      }
+    }
+  });
+  return wrong;
+}
+
+TEST(PctTest, FindsAnOrderingBugOfDepthTwoWithinItsBound) {
+  // A run finds it with probability 1 / (n k) at least: 7 n k runs miss it once in a thousand times. The seeds are fixed.
+  constexpr int kRanks = 3, kSteps = 6, kTurns = kRanks * kSteps;
+  int found = 0;
+  for (std::uint64_t seed = 0; seed < 7 * kRanks * kTurns; ++seed) {
+    if (shows_ordering_bug({.kind = ScheduleKind::kPct, .seed = seed, .pct_depth = 2, .pct_events = kTurns}, kRanks, kSteps)) ++found;
+  }
+  EXPECT_GE(found, 7) << "that many are to be expected";
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    EXPECT_FALSE(shows_ordering_bug({.kind = ScheduleKind::kPct, .seed = seed, .pct_depth = 1}, kRanks, kSteps)) << "depth 1 never interrupts a rank";
+  }
+}
+
+}  // namespace
+}  // namespace accel::sim

@@ -116,7 +116,7 @@ TEST_F(BadInputTest, FileThatIsNotYamlIsRefusedWithTheLine) {
 
 TEST_F(BadInputTest, KeyThatIsNoTextIsRefusedWithItsLine) {
   expect_refused(sim_run({bad(std::string(kGood) + "? [a, b]\n: 3\n")}), HasSubstr("bad.yaml:10:"));
-  expect_refused(sim_run({with("model: {name: mlp, {a: b}: 3}")}), HasSubstr("bad.yaml:9: model.: a key that is no name"));
+  expect_refused(sim_run({with("model: {name: mlp, {a: b}: 3}")}), HasSubstr("bad.yaml:9: model: a key that is no name"));
 }
 
 TEST_F(BadInputTest, KeyGivenTwiceIsRefused) {

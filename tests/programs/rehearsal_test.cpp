@@ -132,8 +132,8 @@ TEST_F(RehearsalTest, TimelineOfExactCostsIsTheSameFileAgain) {
 
 TEST_F(RehearsalTest, SlowNetworkTakesLonger) {
   const auto step_of = [&](const std::string& bytes_per_second) {
-    const auto network = write("network.yaml", "name: one\nlibrary: gloo\ntopology: {kind: full, link: {latency_seconds: 1.0e-6, bytes_per_second: " + bytes_per_second +
-                                                   "}}\ncompute: {kind: table, launch_seconds: 1.0e-6, flops_per_second: 1.0e12, bytes_per_second: 1.0e12}\n");
+    const auto network = write("network.yaml", "name: one\nlibrary: gloo\noverhead_seconds: 1.0e-6\nreduce_seconds_per_byte: 1.0e-12\ntopology: {kind: full, latency_seconds: 1.0e-6, bytes_per_second: " +
+                                                   bytes_per_second + "}\ncompute: {kind: table, launch_seconds: 1.0e-6, flops_per_second: 1.0e12, bytes_per_second: 1.0e12}\n");
     const auto run = train({"--ranks", "4", "--network", network, "--schedule", "round-robin"});
     EXPECT_EQ(run.exit_code, 0) << run.error;
     return run.output.substr(0, run.output.find("\n{"));

@@ -37,7 +37,7 @@ BufferGuard::~BufferGuard() {
 }
 
 void BufferGuard::issue(std::shared_ptr<Meeting> meeting, const Call& call, const std::vector<at::Tensor>& read, const std::vector<at::Tensor>& written) {
-  InFlight next{.meeting = std::move(meeting), .where = describe(call.where)};
+  InFlight next{.meeting = std::move(meeting), .where = call.where};
   for (const auto& [tensors, is_written] : {std::pair(&read, false), std::pair(&written, true)}) {
     for (const auto& tensor : *tensors) {
       if (!has_memory(tensor)) continue;
@@ -144,13 +144,12 @@ void BufferGuard::touch(const at::Tensor& tensor, bool writes, const char* op) {
 
 void BufferGuard::fail(const InFlight& in_flight, const std::string& what) {
   const auto& meeting = *in_flight.meeting;
-  Diagnosis diagnosis{.kind = Diagnosis::Kind::kDesync, .ranks = {rank_}, .group = meeting.group().name, .sequence = meeting.sequence(), .where = in_flight.where};
-  if (const auto* call = meeting.any_call()) {
-    diagnosis.op = std::string(call->op);
-    diagnosis.shapes = call->shapes;
-  }
+  Diagnosis diagnosis{.kind = Diagnosis::Kind::kDesync, .ranks = {rank_}};
+  const auto* call = meeting.any_call();
+  name_call(diagnosis, call != nullptr ? *call : Call{}, meeting.group().name, meeting.sequence());
+  diagnosis.where = describe(in_flight.where);  // this rank's line
   diagnosis.text = fmt::format("{}{}: rank {} has not waited for it, and {}; real backends race here", meeting.name(),
-                               in_flight.where.empty() ? "" : " at " + in_flight.where, rank_, what);
+                               diagnosis.where.empty() ? "" : " at " + diagnosis.where, rank_, what);
   world_.fail(std::make_exception_ptr(DiagnosedError(std::move(diagnosis))));
 }
 

@@ -4,6 +4,7 @@
 #include <ATen/record_function.h>
 
 #include <memory>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -45,7 +46,7 @@ class BufferGuard {
   };
   struct InFlight {
     std::shared_ptr<Meeting> meeting;
-    std::string where;
+    std::source_location where;
     std::vector<Range> ranges;
     bool ends_with_meeting = false;
     bool is_partial = false;

@@ -101,8 +101,8 @@ struct Joined : Buffers {
 // Ends the run: `ranks` (world ranks) have done wrong in a collective or message that is called like this.
 [[noreturn]] void fail(World& world, const Group& group, std::uint64_t sequence, const Call& call, std::vector<int> ranks, const std::string& what) {
   const auto where = describe(call.where);
-  Diagnosis diagnosis{.kind = Diagnosis::Kind::kDesync, .ranks = std::move(ranks), .op = std::string(call.op), .group = group.name, .sequence = sequence,
-                      .shapes = call.shapes, .where = where};
+  Diagnosis diagnosis{.kind = Diagnosis::Kind::kDesync, .ranks = std::move(ranks)};
+  name_call(diagnosis, call, group.name, sequence);
   diagnosis.text = fmt::format("{} #{} of group {}{}: {}", call.op, sequence, group.name, where.empty() ? "" : " at " + where, what);
   auto error = std::make_exception_ptr(DiagnosedError(std::move(diagnosis)));
   world.fail(error);

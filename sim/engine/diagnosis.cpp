@@ -29,6 +29,14 @@ std::string join_outcomes(const std::vector<RankOutcome>& outcomes) {
 
 }  // namespace
 
+void name_call(Diagnosis& diagnosis, const Call& call, const std::string& group, std::uint64_t sequence) {
+  diagnosis.op = std::string(call.op);
+  diagnosis.group = group;
+  diagnosis.sequence = sequence;
+  diagnosis.shapes = call.shapes;
+  diagnosis.where = describe(call.where);
+}
+
 std::exception_ptr connection_closed(int rank) { return std::make_exception_ptr(GlooError(fmt::format("Connection closed by peer [rank {}]", rank))); }
 
 RunError::RunError(std::vector<RankOutcome> outcomes, std::optional<Diagnosis> diagnosis)

@@ -49,6 +49,9 @@ struct Diagnosis {
   std::string text;  // for a person; names every rank
 };
 
+/// Names the call that it is about, by operation, group, number, shapes and line.
+void name_call(Diagnosis& diagnosis, const Call& call, const std::string& group, std::uint64_t sequence);
+
 /// Thrown on every rank when the simulator has diagnosed a hang or a desync.
 class DiagnosedError : public CommError {
  public:

@@ -45,7 +45,7 @@ class Meeting : public std::enable_shared_from_this<Meeting> {
   [[nodiscard]] const Group& group() const { return *group_; }
   /// The rank that sent, for an ended receive.
   [[nodiscard]] int source() const { return source_; }
-  /// What `rank` sees: null unless the meeting ended in an error for it.
+  /// What `rank` sees, -1: somebody who is none: null unless the meeting ended in an error for it.
   [[nodiscard]] std::exception_ptr error(int rank) const;
   /// The call of any member that has arrived; null if none has.
   [[nodiscard]] const Call* any_call() const;

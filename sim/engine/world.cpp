@@ -3,6 +3,21 @@
 #include <algorithm>
 
 namespace accel::sim {
+namespace {
+
+// What the others are told of a rank that has thrown.
+std::exception_ptr released_by(int rank, const std::exception_ptr& error) {
+  std::string message = "an exception";
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& exception) {
+    message = exception.what();
+  } catch (...) {
+  }
+  return std::make_exception_ptr(ReleasedError(fmt::format("rank {} failed: {}", rank, message)));
+}
+
+}  // namespace
 
 World::World(WorldOptions options)
     : options_(std::move(options)), num_active_(options_.num_ranks), ranks_(std::clamp(options_.num_ranks, 0, kMaxRanks)) {
@@ -209,7 +224,7 @@ void World::end(Meeting& meeting, std::exception_ptr error, std::function<std::e
     const MutexLock lock(meeting.mutex_);
     on_end.swap(meeting.on_end_);
   }
-  for (const auto& tell : on_end) tell(error ? error : rank_errors ? rank_errors(-1) : nullptr);
+  for (const auto& tell : on_end) tell(meeting.error(/*rank=*/-1));
 }
 
 void World::when_ended(Meeting& meeting, OnEnd on_end) {
@@ -220,7 +235,7 @@ void World::when_ended(Meeting& meeting, OnEnd on_end) {
       return;
     }
   }
-  on_end(meeting.rank_errors_ ? meeting.rank_errors_(-1) : meeting.error_);
+  on_end(meeting.error(/*rank=*/-1));
 }
 
 void World::begin(int rank) {
@@ -236,19 +251,10 @@ void World::leave(int rank, std::exception_ptr error) {
     const MutexLock lock(ranks_[rank].mutex);
     ranks_[rank].left = true;
   }
-  if (error) {
-    std::string message = "an exception";
-    try {
-      std::rethrow_exception(error);
-    } catch (const std::exception& exception) {
-      message = exception.what();
-    } catch (...) {
-    }
-    if (!strikes().empty()) {
-      disconnect({rank}, [rank](int) { return connection_closed(rank); });  // as its peers see a process that ends
-    } else if (!has_failed_) {
-      fail(std::make_exception_ptr(ReleasedError(fmt::format("rank {} failed: {}", rank, message))));
-    }
+  if (error && !strikes().empty()) {
+    disconnect({rank}, [rank](int) { return connection_closed(rank); });  // as its peers see a process that ends
+  } else if (error && !has_failed_) {
+    fail(released_by(rank, error));
   }
   if (baton_) {
     baton_->leave(rank);

@@ -23,21 +23,13 @@ std::vector<std::pair<Call, std::vector<int>>> kinds_of(const Calls& calls, cons
 
 std::string at(const std::string& where) { return where.empty() ? "" : fmt::format(" at {}", where); }
 
-void set_call(Diagnosis& diagnosis, const Call& call, const Group& group, std::uint64_t sequence) {
-  diagnosis.op = std::string(call.op);
-  diagnosis.group = group.name;
-  diagnosis.sequence = sequence;
-  diagnosis.shapes = call.shapes;
-  diagnosis.where = describe(call.where);
-}
-
 }  // namespace
 
 Diagnosis World::diagnose_difference(const Meeting& meeting) {
   const auto kinds = kinds_of(meeting.calls_, *meeting.group_, agree);
   const bool tie = kinds[0].second.size() == kinds[1].second.size();
   Diagnosis diagnosis{.kind = Diagnosis::Kind::kDesync};
-  set_call(diagnosis, kinds[0].first, *meeting.group_, meeting.sequence_);
+  name_call(diagnosis, kinds[0].first, meeting.group_->name, meeting.sequence_);
   diagnosis.first_difference = {.group = meeting.group_->name, .sequence = meeting.sequence_};
   diagnosis.text = fmt::format("{}: the ranks' calls differ; expected one call, equal on every rank", meeting.name());
   for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
@@ -72,7 +64,7 @@ void World::describe_absence(const Meeting& meeting, Diagnosis& diagnosis) {
   auto& group = *meeting.group_;
   const auto* call = meeting.any_call();
   const bool is_first = diagnosis.op.empty();
-  if (is_first) set_call(diagnosis, *call, group, meeting.sequence_);
+  if (is_first) name_call(diagnosis, *call, group.name, meeting.sequence_);
   std::vector<int> waiters;
   for (const auto& [rank, blocked_on] : blocked_ranks()) {
     if (blocked_on == &meeting) waiters.push_back(rank);

@@ -161,13 +161,7 @@ std::optional<Diagnosis> World::diagnosis() {
   diagnosis.kind = Diagnosis::Kind::kFault;
   diagnosis.fault = strike->name;
   diagnosis.ranks = strike->ranks;
-  if (diagnosis.op.empty() && strike->call) {
-    diagnosis.op = std::string(strike->call->op);
-    diagnosis.group = strike->group;
-    diagnosis.sequence = strike->sequence;
-    diagnosis.shapes = strike->call->shapes;
-    diagnosis.where = describe(strike->call->where);
-  }
+  if (diagnosis.op.empty() && strike->call) name_call(diagnosis, *strike->call, strike->group, strike->sequence);
   diagnosis.text = fmt::format("injected fault: {}{}{}", strike->text, diagnosis.text.empty() ? "" : "\n", diagnosis.text);
   return diagnosis;
 }

@@ -40,6 +40,9 @@ bool make_wrong(Call& call, WrongCall what) {
   return false;
 }
 
+// A fault without a rank concerns all that its kind may strike.
+bool concerns(const Fault& fault, int rank) { return !fault.rank || *fault.rank == rank || *fault.rank == kAnyRank; }
+
 bool is_gradient_bucket(World& world, int rank, const Call& call) { return call.op == "all_reduce" && world.phase(rank) == "backward"; }
 
 bool contains(const std::vector<int>& ranks, int rank) { return std::find(ranks.begin(), ranks.end(), rank) != ranks.end(); }
@@ -124,8 +127,7 @@ void FaultInjector::crash(World& world, int rank, const std::string& how) {
 void FaultInjector::before_call(World& world, int rank, const Group& group, std::uint64_t sequence, Call& call) {
   for (std::size_t index = 0; index < plan_.size(); ++index) {
     const auto& fault = plan_[index];
-    if (fault.rank && *fault.rank != rank && *fault.rank != kAnyRank) continue;
-    if (!fault.rank || states_[index].has_struck || !is_due(fault, world, rank, group, sequence)) continue;
+    if (!fault.rank || !concerns(fault, rank) || states_[index].has_struck || !is_due(fault, world, rank, group, sequence)) continue;
     befall_call(index, world, rank, group, sequence, call);
   }
 }
@@ -252,7 +254,7 @@ void FaultInjector::befall_meeting(std::size_t index, World& world, const Group&
 void FaultInjector::at_point(World& world, int rank, StepPoint point, std::int64_t step) {
   for (std::size_t index = 0; index < plan_.size(); ++index) {
     const auto& fault = plan_[index];
-    if (fault.rank && *fault.rank != rank && *fault.rank != kAnyRank) continue;
+    if (!concerns(fault, rank)) continue;
     if (fault.kind == FaultKind::kJitter && point == StepPoint::kBackward) {
       strike(index, world, fault.rank ? std::vector<int>{*fault.rank} : std::vector<int>{}, false);
       world.delay(rank, jitter_seconds(fault, rank, static_cast<std::uint64_t>(step)), "jitter");
@@ -271,7 +273,7 @@ void FaultInjector::at_point(World& world, int rank, StepPoint point, std::int64
 double FaultInjector::lost_seconds(int rank, double computed_seconds) {
   double lost = 0;
   for (const auto& fault : plan_) {
-    if (fault.kind == FaultKind::kSlowRank && (!fault.rank || *fault.rank == rank || *fault.rank == kAnyRank)) lost += computed_seconds * (*fault.factor - 1);
+    if (fault.kind == FaultKind::kSlowRank && concerns(fault, rank)) lost += computed_seconds * (*fault.factor - 1);
   }
   return lost;
 }
@@ -280,7 +282,7 @@ void FaultInjector::on_rendezvous(World& world, int rank) {
   for (std::size_t index = 0; index < plan_.size(); ++index) {
     const auto& fault = plan_[index];
     if (fault.kind == FaultKind::kSlowRank && fault.rank == rank) strike(index, world, {rank}, false);
-    if (fault.kind != FaultKind::kStoreSlow || (fault.rank && *fault.rank != rank && *fault.rank != kAnyRank)) continue;
+    if (fault.kind != FaultKind::kStoreSlow || !concerns(fault, rank)) continue;
     strike(index, world, {}, fault.away);
     if (fault.away) {
       throw InjectedFault(fmt::format("The client socket has timed out after {}ms while trying to connect to the store", world.timeout().count()));

@@ -37,8 +37,8 @@ std::vector<std::string> problems_of(const Arguments& arguments) {
   if (arguments.schedules < 1) problems.push_back(fmt::format("--schedules: expected 1 or more, got {}", arguments.schedules));
   if (rehearsal.schedule == "parallel" || rehearsal.schedule == "round-robin") problems.push_back(fmt::format("--schedule {}: is one schedule; explore random or pct ones", rehearsal.schedule));
   if (arguments.backend != "sim" || arguments.rank_counts.size() > 1) problems.emplace_back("explore: one number of simulated ranks");
+  const auto given = given_options(rehearsal);
   for (const auto* option : {"--event-log", "--diagnosis", "--network", "--clock", "--timeline", "--report"}) {
-    const auto given = given_options(rehearsal);
     if (std::find(given.begin(), given.end(), option) != given.end()) problems.push_back(fmt::format("{}: of one run; give it to the line that replays what was found", option));
   }
   if (arguments.experiment.empty() == arguments.command.empty()) problems.emplace_back("explore: expected an experiment file or `-- PROGRAM [ARGS...]`");

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "backends/launch/process.hpp"
+#include "reference/config/yaml_file.hpp"
 #include "sim/faults/fault_file.hpp"
 #include "sim/programs/diagnosis_json.hpp"
 #include "sim/programs/exit_code.hpp"
@@ -100,7 +101,7 @@ class ProgramTarget : public ExploreTarget {
       outcome.failure = fmt::format("the program {}", launch::describe_exit_code(outcome.exit_code));
       return outcome;
     }
-    outcome.failure = failure_of(read_text(request.rehearsal.diagnosis));
+    outcome.failure = failure_of(accel::read_text(request.rehearsal.diagnosis));
     std::multiset<std::string> lines;
     std::ifstream in(path("output"));
     for (std::string line; std::getline(in, line);) lines.insert(line);
@@ -109,11 +110,6 @@ class ProgramTarget : public ExploreTarget {
   }
 
  private:
-  static std::string read_text(const std::string& path) {
-    std::ifstream in(path);
-    return {std::istreambuf_iterator<char>(in), {}};
-  }
-
   std::vector<std::string> command_;
   TemporaryFolder folder_;
 };

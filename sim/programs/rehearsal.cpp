@@ -79,7 +79,9 @@ Rehearsal::Rehearsal(const RehearsalOptions& options, int num_ranks)
 
 Rehearsal::Rehearsal(const RehearsalOptions& options, int num_ranks, std::vector<sim::Fault> plan)
     : options_(options), num_ranks_(num_ranks), plan_(sim::plan_faults(std::move(plan), num_ranks)) {
-  if (options_.is_virtual()) SharedNetwork(sim::Network::load(options_.network), num_ranks_, plan_);  // throws for what cannot be
+  if (!options_.is_virtual()) return;
+  network_ = sim::read_network(options_.network);
+  SharedNetwork(sim::Network(*network_), num_ranks_, plan_);  // throws for what cannot be
 }
 
 sim::SimulationOptions Rehearsal::simulation_options() const {
@@ -90,15 +92,14 @@ sim::SimulationOptions Rehearsal::simulation_options() const {
   if (!plan_.empty()) {
     options.faults = std::make_shared<sim::FaultInjector>(plan_, sim::FaultInjectorOptions{.network_has_slow_links = options_.is_virtual()});
   }
-  if (options_.is_virtual()) {
-    auto network = sim::Network::load(options_.network);
-    const auto compute = network.compute();
+  if (network_) {
+    const auto& compute = network_->compute;
     if (compute.kind == sim::ComputeCosts::Kind::kTable) {
       options.operator_seconds = [compute](std::string_view op, double flops, double bytes) { return compute.seconds_of(op, flops, bytes); };
     } else {
       options.cpu_factor = compute.cpu_time_factor;
     }
-    options.finish_times = [shared = std::make_shared<SharedNetwork>(std::move(network), num_ranks_, plan_)](const sim::Group& group, const sim::Call& call, std::span<const double> ready) {
+    options.finish_times = [shared = std::make_shared<SharedNetwork>(sim::Network(*network_), num_ranks_, plan_)](const sim::Group& group, const sim::Call& call, std::span<const double> ready) {
       return shared->finish_times(group, call, ready);
     };
   }
@@ -115,7 +116,7 @@ void Rehearsal::write(const sim::SimulationReport& report) const {
   if (!options_.event_log.empty()) write_lines(options_.event_log, report.events);
   if (!options_.diagnosis.empty()) write_lines(options_.diagnosis, {diagnosis_json(report)});
   if (!options_.timeline.empty()) {
-    const bool is_exact = options_.is_virtual() && sim::Network::load(options_.network).compute().kind == sim::ComputeCosts::Kind::kTable;
+    const bool is_exact = network_ && network_->compute.kind == sim::ComputeCosts::Kind::kTable;
     std::ostringstream text;
     sim::write_timeline(text, timeline_of(report, options_.is_virtual(), /*with_wall=*/!is_exact));
     write_text(options_.timeline, text.str());

@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "sim/backend/simulate.hpp"
 #include "sim/faults/fault.hpp"
+#include "sim/network/network_spec.hpp"
 #include "sim/programs/rehearsal_options.hpp"
 #include "sim/report/run_report.hpp"
 
@@ -49,6 +51,7 @@ class Rehearsal {
   RehearsalOptions options_;
   int num_ranks_;
   std::vector<sim::Fault> plan_;
+  std::optional<sim::NetworkSpec> network_;  // set: time is virtual
 };
 
 /// The page into the folder, which is made if it is not there.

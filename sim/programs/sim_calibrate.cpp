@@ -1,13 +1,11 @@
 // sim-calibrate: measures all-reduces of real Gloo processes on this machine, fits the network's costs to some of them, says how
 // well the others are predicted, and writes a network file.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <thread>
 
@@ -16,6 +14,7 @@
 #include "sim/programs/command_line.hpp"
 #include "sim/programs/exit_code.hpp"
 #include "sim/programs/gloo_timing.hpp"
+#include "sim/programs/output_file.hpp"
 
 namespace accel::programs {
 namespace {
@@ -126,13 +125,6 @@ std::string network_file(const std::string& name, const sim::AllReduceCosts& cos
       0.5 * costs.latency_seconds, 1 / costs.seconds_per_byte, cores / costs.seconds_per_byte);
 }
 
-void check_writable(const std::string& file) {
-  if (file.empty()) return;
-  const auto folder = std::filesystem::absolute(file).parent_path();
-  check_config(std::filesystem::is_directory(folder) && access(folder.c_str(), W_OK) == 0 && !std::filesystem::is_directory(file),
-               "--out: {} cannot be written", file);
-}
-
 int calibrate(const Arguments& arguments) {
   const int cores = std::max(2U, std::thread::hardware_concurrency());
   const auto groups = groups_of(cores);
@@ -155,9 +147,7 @@ int calibrate(const Arguments& arguments) {
              costs.latency_seconds, costs.seconds_per_byte, costs.reduce_seconds_per_byte, verdict);
   if (groups.held_out.empty()) fmt::print("no number of ranks was held out: that needs 4 cores, here are {}\n", cores);
   if (!arguments.out.empty()) {
-    std::ofstream out(arguments.out);
-    out << network_file(std::filesystem::path(arguments.out).stem().string(), costs, cores, verdict);
-    if (!out.flush()) throw Error(fmt::format("{}: cannot be written", arguments.out));
+    write_text(arguments.out, network_file(std::filesystem::path(arguments.out).stem().string(), costs, cores, verdict));
   }
   for (const int ranks : arguments.oversubscribed) {
     fmt::print("{} ranks on {} cores, oversubscribed: the scheduler of the system is measured too, and none of it counts\n", ranks,
@@ -181,7 +171,8 @@ int run_main(int argc, char** argv) {
   app.add_flag("--worker", arguments.is_worker)->group("");
   try {
     if (const auto code = parse_command_line(app, argc, argv)) return *code;
-    check_writable(arguments.out);
+    const auto problem = problem_of_output(arguments.out);
+    check_config(problem.empty(), "--out: {}", problem);
     if (!arguments.is_worker) return calibrate(arguments);
     time_as_worker(arguments.repeats);
     return kSuccess;

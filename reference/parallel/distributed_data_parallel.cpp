@@ -164,7 +164,8 @@ void DistributedDataParallel::shadow_step() {
   for (auto& bucket : state.reducer->get_grad_buckets(/*return_zero_tensors=*/true)) reductions.push_back(state.group.all_reduce(bucket.getBufferRef()));
   for (auto& reduction : reductions) reduction.wait();
   if (state.kwargs.find_unused_parameters) {
-    auto used = state.reducer->get_local_used_map_on_device();
+    // Left as it is, it holds what its last step reduced it to, or what memory held before.
+    auto used = state.reducer->get_local_used_map_on_device().zero_();
     state.group.all_reduce(used).wait();
   }
   state.reducer->push_rebuilt_params_for_all_indices();

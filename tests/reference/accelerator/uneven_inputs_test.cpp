@@ -152,6 +152,49 @@ TEST(UnevenInputsTest, WithEvenBatchesThereIsNothingToJoin) {
   });
 }
 
+// New tensors hold the largest number of their type, as they might hold any.
+class FilledMemoryScope {
+ public:
+  FilledMemoryScope() { at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true); }
+  ~FilledMemoryScope() { at::globalContext().setDeterministicAlgorithms(false, false); }
+  FilledMemoryScope(const FilledMemoryScope&) = delete;
+  FilledMemoryScope& operator=(const FilledMemoryScope&) = delete;
+};
+
+// A weight that only some ranks use.
+struct BranchingModelImpl : torch::nn::Module {
+  BranchingModelImpl() {
+    weight = register_parameter("weight", torch::zeros({1}));
+    branch = register_parameter("branch", torch::zeros({1}));
+  }
+  at::Tensor forward(const at::Tensor& numbers, bool takes_branch) {
+    return (takes_branch ? weight + branch : weight) * numbers.to(at::kFloat).mean();
+  }
+  at::Tensor weight, branch;
+};
+TORCH_MODULE(BranchingModel);
+
+// Their maps of used parameters would be memory that nobody has written: two of the largest numbers add up to -2, the two
+// ranks that have used the branch would count as none, and the one that has not would keep its own.
+TEST(UnevenInputsTest, RanksThatNeverHadABatchHaveUsedNoParameter) {
+  const FilledMemoryScope filled;
+  for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
+    run_ranks(backend, 5, [](RankContext& rank) {
+      Accelerator accelerator({.ddp_kwargs = {.find_unused_parameters = true}}, rank);
+      BranchingModel net;
+      torch::optim::SGD sgd(net->parameters(), 1.0);
+      auto [model, optimizer, loader] = accelerator.prepare(net, sgd, DataLoader(TensorDataset(at::arange(1, 4)), {.batch_size = 1}));
+      accelerator.join_uneven_inputs({model}, {.even_batches = false}, [&] {
+        for (auto& [numbers] : loader) {
+          accelerator.backward(model(numbers, /*takes_branch=*/rank.rank < 2).sum());
+          optimizer.step();
+        }
+      });
+      EXPECT_EQ(net->branch.item<float>(), -(1 + 2) / 5.0F);
+    });
+  }
+}
+
 // --- split_between_processes -----------------------------------------------------------------------------------------
 
 TEST(SplitBetweenProcessesTest, PartsFollowOneAnotherAndDifferByAtMostOneItem) {

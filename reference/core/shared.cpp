@@ -2,8 +2,10 @@
 
 #include <map>
 #include <mutex>
+#include <utility>
 
-namespace accel::detail {
+namespace accel {
+namespace detail {
 namespace {
 
 struct Entry {
@@ -11,7 +13,7 @@ struct Entry {
   std::weak_ptr<const void> value;
 };
 
-// The cache is the one place that is process-wide on purpose: it holds read-only values only, by weak reference.
+// The caches are the one place that is process-wide on purpose: they hold read-only values only, by weak reference.
 struct Cache {
   std::mutex mutex;
   std::map<std::string, std::shared_ptr<Entry>> entries;
@@ -40,4 +42,39 @@ std::shared_ptr<const void> shared_value(const std::string& key, const char* typ
   return value;
 }
 
-}  // namespace accel::detail
+}  // namespace detail
+
+namespace {
+
+using Indices = std::vector<std::int64_t>;
+
+// By size and ends, which tell most orders apart.
+using OrderKey = std::pair<std::size_t, std::pair<std::int64_t, std::int64_t>>;
+
+struct Orders {
+  std::mutex mutex;
+  std::multimap<OrderKey, std::weak_ptr<const Indices>> known;
+};
+
+Orders& orders() {
+  static Orders instance;
+  return instance;
+}
+
+}  // namespace
+
+std::shared_ptr<const std::vector<std::int64_t>> shared_copy(std::vector<std::int64_t> indices) {
+  const OrderKey key{indices.size(), indices.empty() ? std::pair<std::int64_t, std::int64_t>() : std::pair(indices.front(), indices.back())};
+  const std::lock_guard lock(orders().mutex);
+  auto& known = orders().known;
+  for (auto [entry, end] = known.equal_range(key); entry != end;) {
+    auto copy = entry->second.lock();
+    if (copy && *copy == indices) return copy;
+    entry = copy ? std::next(entry) : known.erase(entry);
+  }
+  auto copy = std::make_shared<const Indices>(std::move(indices));
+  known.emplace(key, copy);
+  return copy;
+}
+
+}  // namespace accel

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <typeinfo>
+#include <vector>
 
 /// Read-only data that all ranks of a process share.
 ///
@@ -28,5 +30,9 @@ std::shared_ptr<const T> shared(const std::string& key, Make&& make) {
   });
   return std::static_pointer_cast<const T>(value);
 }
+
+/// The one copy that is kept of equal indices, as long as somebody holds it. Every rank draws the order of all samples: of
+/// 60,000 that is 0.5 MB, and 1,024 simulated ranks draw the same.
+std::shared_ptr<const std::vector<std::int64_t>> shared_copy(std::vector<std::int64_t> indices);
 
 }  // namespace accel

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/shared.hpp"
 
 namespace accel {
 namespace {
@@ -29,19 +30,18 @@ void SamplerShard::begin_pass(std::int64_t num_read, bool draws_at_once) {
 
 void SamplerShard::start() {
   if (std::exchange(started_, true)) return;
-  first_.clear();
+  first_.reset();
   begin_ = 0;
-  order_ = sampler_->begin_pass();
-  const auto num_first = std::min(plan_.total_batch_size(), plan_.num_samples());
-  read_order(num_first);
-  first_.assign(order_.begin(), order_.begin() + num_first);
+  order_ = shared_copy(sampler_->begin_pass());
+  read_order(plan_.total_batch_size());
+  first_ = order_;
   while (num_drawn() < plan_.num_read()) {
     const auto skipped = sampler_->skip(plan_.num_read() - num_drawn());
     if (skipped == 0) {
-      draw_part();
+      read_order(num_drawn() + 1);
     } else {
       begin_ = num_drawn() + skipped;
-      order_.clear();
+      order_ = shared_copy({});
     }
   }
 }
@@ -49,28 +49,29 @@ void SamplerShard::start() {
 // As far as all ranks' batches of a step need it: they read the sampler to the same place.
 void SamplerShard::read_order(std::int64_t end) {
   end = std::min(end, plan_.num_samples());
-  while (num_drawn() < end) draw_part();
-}
-
-void SamplerShard::draw_part() {
-  const auto part = sampler_->continue_pass();
-  check_argument(!part.empty(), "sampler: it gave {} indices, and its size() says {}", num_drawn(), plan_.num_samples());
-  if (!first_.empty()) {  // what all ranks have read is not looked at again
-    const auto num_behind = std::clamp<std::int64_t>(plan_.num_read() + step_ * plan_.total_batch_size() - begin_, 0, static_cast<std::int64_t>(order_.size()));
-    order_.erase(order_.begin(), order_.begin() + num_behind);
-    begin_ += num_behind;
+  if (num_drawn() >= end) return;
+  // What all ranks have read is not looked at again.
+  const auto num_behind = first_ ? std::clamp<std::int64_t>(plan_.num_read() + step_ * plan_.total_batch_size() - begin_, 0, static_cast<std::int64_t>(order_->size())) : 0;
+  std::vector<std::int64_t> order(order_->begin() + num_behind, order_->end());
+  begin_ += num_behind;
+  const auto num_given = [&] { return begin_ + static_cast<std::int64_t>(order.size()); };
+  while (num_given() < end) {
+    const auto part = sampler_->continue_pass();
+    check_argument(!part.empty(), "sampler: it gave {} indices, and its size() says {}", num_given(), plan_.num_samples());
+    order.insert(order.end(), part.begin(), part.end());
   }
-  order_.insert(order_.end(), part.begin(), part.end());
+  order_ = shared_copy(std::move(order));
 }
 
 void SamplerShard::end_pass() {
   read_order(plan_.num_samples());  // what drop_last leaves over is drawn all the same
   check_argument(sampler_->continue_pass().empty() && num_drawn() == plan_.num_samples(),
                  "sampler: it gives more than the {} indices that its size() says", plan_.num_samples());
-  order_ = {};
+  order_.reset();
+  first_.reset();
 }
 
-std::int64_t SamplerShard::index_at(std::int64_t position) const { return position >= begin_ ? order_[position - begin_] : first_[position]; }
+std::int64_t SamplerShard::index_at(std::int64_t position) const { return position >= begin_ ? (*order_)[position - begin_] : (*first_)[position]; }
 
 std::optional<Step> SamplerShard::next() {
   start();  // like Python's generators, the sampler draws when the first batch is asked for

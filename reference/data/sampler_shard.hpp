@@ -38,17 +38,16 @@ class SamplerShard : public StepSource {
  private:
   void start();
   void read_order(std::int64_t end);
-  void draw_part();
   void end_pass();
   [[nodiscard]] std::int64_t index_at(std::int64_t position) const;
-  [[nodiscard]] std::int64_t num_drawn() const { return begin_ + static_cast<std::int64_t>(order_.size()); }
+  [[nodiscard]] std::int64_t num_drawn() const { return begin_ + static_cast<std::int64_t>(order_->size()); }
 
   std::shared_ptr<Sampler> sampler_;
   ShardPlanOptions options_;
   int rank_;
   ShardPlan plan_;  // of the current pass
-  std::vector<std::int64_t> first_;  // the start of the order, which fills up its end
-  std::vector<std::int64_t> order_;  // from position begin_ on: what is behind all ranks is let go
+  std::shared_ptr<const std::vector<std::int64_t>> first_;  // the start of the order, which fills up its end
+  std::shared_ptr<const std::vector<std::int64_t>> order_;  // from position begin_ on: what is behind all ranks is let go
   std::int64_t begin_ = 0, step_ = 0;
   bool started_ = false, exhausted_ = false;
 };

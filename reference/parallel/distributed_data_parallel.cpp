@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "reference/core/errors.hpp"
+#include "reference/parallel/same_model.hpp"
 
 namespace accel {
 namespace {
@@ -79,15 +80,18 @@ DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, Group gro
     replicas->emplace_back(name, parameter);
   }
   state_->replicas = std::move(replicas);
+  state_->buffers = std::move(tensors.buffers);
+
+  // _sync_module_states: parameters (all of them), then buffers, as one list.
+  auto states = std::move(tensors.parameters);
+  for (std::size_t place = 0; kwargs.broadcast_buffers && place < state_->buffers.size(); ++place) {
+    states.emplace_back(fmt::format("buffer {}", place), state_->buffers[place]);
+  }
+  check_same_model(state_->group, states);
   check_argument(!state_->parameters.empty(),
                  "prepare: the model has no parameter that requires a gradient, so there is nothing to train in parallel; use "
                  "prepare_model(model, {{.evaluation_mode = true}})");
-  state_->buffers = std::move(tensors.buffers);
-
-  c10d::verify_params_across_processes(state_->group.process_group(), state_->parameters, std::nullopt);
-  // _sync_module_states: parameters (all of them), then buffers, as one list.
-  for (auto& [name, parameter] : tensors.parameters) state_->states.push_back(parameter);
-  if (kwargs.broadcast_buffers) state_->states.insert(state_->states.end(), state_->buffers.begin(), state_->buffers.end());
+  for (auto& [name, tensor] : states) state_->states.push_back(std::move(tensor));
   state_->broadcast(state_->states);
 
   const bool one_list_first = kwargs.static_graph || !kwargs.find_unused_parameters;

@@ -23,7 +23,7 @@ struct ModelTensors {
 /// Python's DistributedDataParallel, in its order: other calls give other buckets, and other bits.
 ///
 /// Construction is collective: shapes are compared, then parameters and buffers of rank 0 are copied to all.
-/// Throws CommError if the ranks' parameters differ in number or shape.
+/// Throws ArgumentError, on every rank, if the ranks' models differ in number, shape or dtype of their tensors.
 /// Thread rule: the rank's thread. Source: torch/nn/parallel/distributed.py.
 class DistributedDataParallel {
  public:

@@ -206,25 +206,25 @@ void World::end(Meeting& meeting, std::exception_ptr error, std::function<std::e
   meeting.rank_errors_ = rank_errors;
   if (keeps_time()) meeting.wall_end_ = wall_now();
   const auto shared = meeting.weak_from_this().lock();  // a waiter may drop the last other reference
-  if (baton_) {
-    meeting.state_.fetch_or(Meeting::kEnded, std::memory_order_acq_rel);
-    for (const auto& [rank, blocked_on] : blocked_ranks()) {
-      if (blocked_on == &meeting) baton_->wake(rank);
-    }
-  } else {
-    // Counted before they can run, so that the number of active ranks never falls to 0 while some are on their way.
-    const int most = num_ranks();
-    num_active_.fetch_add(most);
-    const int num_waiters = static_cast<int>(meeting.state_.fetch_or(Meeting::kEnded, std::memory_order_acq_rel) / Meeting::kOneWaiter);
-    meeting.state_.notify_all();
-    if (num_active_.fetch_sub(most - num_waiters) == most - num_waiters) on_quiescence();
-  }
+  // Counted before they can run, so that the number of active ranks never falls to 0 while some are on their way.
+  const int most = num_ranks();
+  if (!baton_) num_active_.fetch_add(most);
+  const int num_waiters = static_cast<int>(meeting.state_.fetch_or(Meeting::kEnded, std::memory_order_acq_rel) / Meeting::kOneWaiter);
   std::vector<OnEnd> on_end;
   {
     const MutexLock lock(meeting.mutex_);
     on_end.swap(meeting.on_end_);
   }
+  // Before anybody wakes: a rank that waits for the meeting looks at its future next, and would sleep again.
   for (const auto& tell : on_end) tell(meeting.error(/*rank=*/-1));
+  if (baton_) {
+    for (const auto& [rank, blocked_on] : blocked_ranks()) {
+      if (blocked_on == &meeting) baton_->wake(rank);
+    }
+  } else {
+    meeting.state_.notify_all();
+    if (num_active_.fetch_sub(most - num_waiters) == most - num_waiters) on_quiescence();
+  }
 }
 
 void World::when_ended(Meeting& meeting, OnEnd on_end) {

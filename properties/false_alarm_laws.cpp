@@ -251,6 +251,36 @@ TEST(FindingsTest, NanThatMaxAndMinLoseIsTold) {
   expect_no_finding([](const Place& place, RankContext& rank) { reduce_with_nan(rank, ReduceOp::kSum, rank.rank == place.culprit); });
 }
 
+// Nothing but NaN of the culprit, in a collective other than all_reduce. Which operand is kept differs by place: some are lost.
+void lose_nan(std::string_view op, const Place& place, RankContext& rank, c10d::ReduceOp reduction) {
+  auto tensor = at::ones({2 * place.num_ranks, 3});
+  if (rank.rank == place.culprit) tensor.fill_(std::numeric_limits<float>::quiet_NaN());
+  auto& group = *rank.world.process_group();
+  auto output = at::empty({2, 3});
+  std::vector<at::Tensor> tensors{tensor}, outputs{output};
+  if (op == "reduce") {
+    c10d::ReduceOptions options;
+    options.reduceOp = reduction;
+    options.rootRank = place.num_ranks - 1 - place.culprit;
+    group.reduce(tensors, options)->wait();
+  } else if (op == "reduce_scatter") {
+    std::vector<std::vector<at::Tensor>> inputs{tensor.chunk(place.num_ranks)};
+    group.reduce_scatter(outputs, inputs, {.reduceOp = reduction})->wait();
+  } else if (op == "reduce_scatter_tensor") {
+    group._reduce_scatter_base(output, tensor, {.reduceOp = reduction})->wait();
+  } else {
+    group.allreduce_coalesced(tensors, c10d::AllreduceCoalescedOptions{{.reduceOp = reduction}})->wait();
+  }
+}
+
+TEST(FindingsTest, NanThatOtherReductionsLoseIsTold) {
+  for (const std::string op : {"reduce", "reduce_scatter", "reduce_scatter_tensor", "all_reduce_coalesced"}) {
+    expect_finding({op + " #0 of group world", "NaN is lost in max"},
+                   [op](const Place& place, RankContext& rank) { lose_nan(op, place, rank, c10d::ReduceOp::MAX); });
+    expect_no_finding([op](const Place& place, RankContext& rank) { lose_nan(op, place, rank, c10d::ReduceOp::SUM); });
+  }
+}
+
 // The culprit of `place` is the root.
 at::Tensor reduced_to(const Place& place, RankContext& rank) {
   std::vector<at::Tensor> tensors{at::ones({5})};

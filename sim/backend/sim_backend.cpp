@@ -14,11 +14,6 @@ namespace {
 
 using RedOp = c10d::ReduceOp::RedOpType;
 
-struct NamedReduction {
-  std::string_view name;
-  ReduceKind kind;
-};
-
 NamedReduction reduction_of(const c10d::ReduceOp& op) {
   switch (static_cast<RedOp>(op)) {
     case RedOp::SUM: return {"sum", {Reduction::kSum}};
@@ -124,12 +119,12 @@ std::vector<int> members_in_most(const std::vector<SplitMismatch>& mismatches, s
   return members;
 }
 
-// Whether a NaN of some rank is gone from the result, as Gloo's max and min let it be.
-at::Tensor nan_positions(AllBuffers ranks) {
-  at::Tensor any;
-  for (const auto* rank : ranks) {
-    const auto here = rank->inputs[0].isnan();
-    any = any.defined() ? any.logical_or(here) : here;
+// Where some rank's input has a NaN, for each of the inputs.
+std::vector<at::Tensor> nan_positions(AllBuffers ranks) {
+  std::vector<at::Tensor> any;
+  for (const auto& input : ranks[0]->inputs) any.push_back(input.isnan());
+  for (const auto* rank : ranks.subspan(1)) {
+    for (std::size_t item = 0; item < any.size(); ++item) any[item].logical_or_(rank->inputs[item].isnan());
   }
   return any;
 }
@@ -204,6 +199,19 @@ void SimBackend::check_splits(const std::vector<SplitMismatch>& mismatches, AllB
   fail(*world_, *group_, sequence, call, culprits, what);
 }
 
+SimBackend::TensorCompute SimBackend::telling_of_lost_nan(std::string_view op, const NamedReduction& named, ResultOf result_of, TensorCompute compute) const {
+  if (named.kind.reduction != Reduction::kMin && named.kind.reduction != Reduction::kMax) return compute;
+  return [this, op = std::string(op), name = named.name, sequence = sequence_, result_of = std::move(result_of), compute = std::move(compute)](AllBuffers ranks) {
+    const auto had_nan = nan_positions(ranks);
+    compute(ranks);
+    for (std::size_t item = 0; item < had_nan.size(); ++item) {
+      if (!had_nan[item].logical_and(result_of(ranks, item).isnan().logical_not()).any().item<bool>()) continue;
+      world_->warn(fmt::format("{} #{} of group {}: a NaN is lost in {}, as in Gloo, which keeps the other operand; look for NaN before reducing", op, sequence, group_->name, name));
+      return;
+    }
+  };
+}
+
 SimBackend::WorkPtr SimBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
   check_one(tensors, "broadcast");
   const int root = static_cast<int>(options.rootRank);
@@ -214,19 +222,13 @@ SimBackend::WorkPtr SimBackend::broadcast(Tensors& tensors, const c10d::Broadcas
 
 SimBackend::WorkPtr SimBackend::reduce_flat(Tensors& tensors, const c10d::ReduceOp& op, c10d::OpType type, std::string_view name) {
   check_argument(!tensors.empty(), "{}: got no tensor; expected at least one", name);
-  const auto [reduce_name, kind] = reduction_of(op);
+  const auto reduction = reduction_of(op);
   for (const auto& tensor : tensors) {
     check_argument(tensor.scalar_type() == tensors.front().scalar_type(), "{}: tensors of several dtypes; expected one", name);
   }
-  const bool may_lose_nan = (kind.reduction == Reduction::kMin || kind.reduction == Reduction::kMax) && tensors.size() == 1 && tensors[0].is_floating_point();
-  return join(type, call_of(name, tensors, reduce_name), {.inputs = tensors}, {tensors},
-              [this, kind = kind, reduce_name = reduce_name, may_lose_nan, parallel = parallel_for(), sequence = sequence_](AllBuffers ranks) {
-                const auto had_nan = may_lose_nan ? nan_positions(ranks) : at::Tensor();
-                all_reduce(ranks, kind, parallel);
-                if (!may_lose_nan || !had_nan.logical_and(ranks[0]->inputs[0].isnan().logical_not()).any().item<bool>()) return;
-                world_->warn(fmt::format("all_reduce #{} of group {}: a NaN is lost in {}, as in Gloo, which keeps the other operand; look for NaN before reducing",
-                                         sequence, group_->name, reduce_name));
-              });
+  return join(type, call_of(name, tensors, reduction.name), {.inputs = tensors}, {tensors},
+              telling_of_lost_nan(name, reduction, [](AllBuffers ranks, std::size_t item) { return ranks[0]->inputs[item]; },
+                                  [kind = reduction.kind, parallel = parallel_for()](AllBuffers ranks) { all_reduce(ranks, kind, parallel); }));
 }
 
 SimBackend::WorkPtr SimBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
@@ -248,11 +250,12 @@ SimBackend::WorkPtr SimBackend::allreduce_coalesced(Tensors& tensors, const c10d
 
 SimBackend::WorkPtr SimBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   check_one(tensors, "reduce");
-  const auto [name, kind] = reduction_of(options.reduceOp);
+  const auto reduction = reduction_of(options.reduceOp);
   const int root = static_cast<int>(options.rootRank);
   check_argument(root >= 0 && root < getSize(), "reduce: root {} is not a rank of a group of {}", root, getSize());
-  auto work = join(c10d::OpType::REDUCE, call_of("reduce", tensors, name, root), {.inputs = tensors}, {tensors},
-                   [kind = kind, root, parallel = parallel_for()](AllBuffers ranks) { sim::reduce(ranks, kind, root, parallel); });
+  auto work = join(c10d::OpType::REDUCE, call_of("reduce", tensors, reduction.name, root), {.inputs = tensors}, {tensors},
+                   telling_of_lost_nan("reduce", reduction, [root](AllBuffers ranks, std::size_t item) { return ranks[root]->inputs[item]; },
+                                       [kind = reduction.kind, root, parallel = parallel_for()](AllBuffers ranks) { sim::reduce(ranks, kind, root, parallel); }));
   if (getRank() != root) work->mark_partial();
   return work;
 }
@@ -334,10 +337,11 @@ SimBackend::WorkPtr SimBackend::reduce_scatter(Tensors& outputs, std::vector<Ten
   check_one(outputs, "reduce_scatter");
   check_argument(inputs.size() == 1, "reduce_scatter: got {} input lists; expected one", inputs.size());
   check_count(inputs[0].size(), getSize(), "reduce_scatter inputs");
-  const auto [name, kind] = reduction_of(options.reduceOp);
+  const auto reduction = reduction_of(options.reduceOp);
   check_same(outputs[0], inputs[0][getRank()], "reduce_scatter");
-  return join(c10d::OpType::REDUCE_SCATTER, call_of("reduce_scatter", inputs[0], name), {.inputs = inputs[0], .outputs = outputs},
-              {outputs}, [kind = kind, parallel = parallel_for()](AllBuffers ranks) { sim::reduce_scatter(ranks, kind, parallel); });
+  return join(c10d::OpType::REDUCE_SCATTER, call_of("reduce_scatter", inputs[0], reduction.name), {.inputs = inputs[0], .outputs = outputs}, {outputs},
+              telling_of_lost_nan("reduce_scatter", reduction, [](AllBuffers ranks, std::size_t part) { return ranks[part]->outputs[0]; },
+                                  [kind = reduction.kind, parallel = parallel_for()](AllBuffers ranks) { sim::reduce_scatter(ranks, kind, parallel); }));
 }
 
 SimBackend::WorkPtr SimBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
@@ -348,11 +352,16 @@ SimBackend::WorkPtr SimBackend::_reduce_scatter_base(at::Tensor& output, at::Ten
 SimBackend::WorkPtr SimBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
   check_argument(outputs.size() == inputs.size() && !inputs.empty(), "reduce_scatter_tensor: {} outputs for {} inputs", outputs.size(), inputs.size());
   for (std::size_t item = 0; item < inputs.size(); ++item) parts_of(inputs[item], outputs[item], getSize(), "reduce_scatter_tensor");
-  const auto [name, kind] = reduction_of(options.reduceOp);
-  return join(c10d::OpType::_REDUCE_SCATTER_BASE, call_of("reduce_scatter_tensor", inputs, name),
-              {.inputs = inputs, .outputs = outputs}, {outputs}, [kind = kind, parallel = parallel_for()](AllBuffers ranks) {
+  const auto reduction = reduction_of(options.reduceOp);
+  const auto whole = [](AllBuffers ranks, std::size_t item) {
+    Tensors parts;
+    for (const auto* rank : ranks) parts.push_back(rank->outputs[item].flatten());
+    return at::cat(parts).view(ranks[0]->inputs[item].sizes());
+  };
+  return join(c10d::OpType::_REDUCE_SCATTER_BASE, call_of("reduce_scatter_tensor", inputs, reduction.name), {.inputs = inputs, .outputs = outputs}, {outputs},
+              telling_of_lost_nan("reduce_scatter_tensor", reduction, whole, [kind = reduction.kind, parallel = parallel_for()](AllBuffers ranks) {
                 sim::reduce_scatter_tensor(ranks, kind, parallel);
-              });
+              }));
 }
 
 SimBackend::WorkPtr SimBackend::alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,

@@ -29,6 +29,11 @@ struct Member {
   int rank = 0;
 };
 
+struct NamedReduction {
+  std::string_view name;
+  ReduceKind kind;
+};
+
 class SimBackend : public c10d::Backend {
  public:
   SimBackend(Member member, std::shared_ptr<Group> group, int group_rank);
@@ -67,6 +72,9 @@ class SimBackend : public c10d::Backend {
   c10::intrusive_ptr<SimWork> join(c10d::OpType type, Call call, Buffers buffers, std::vector<Tensors> results, TensorCompute compute);
   void run(const TensorCompute& compute, std::uint64_t sequence, std::span<const Participant> participants) const;
   void check_splits(const std::vector<SplitMismatch>& mismatches, AllBuffers ranks, std::uint64_t sequence) const;
+  using ResultOf = std::function<at::Tensor(AllBuffers, std::size_t item)>;  // of what the ranks' inputs of that place became
+  /// Gloo's max and min lose NaN: `compute`, which then says so.
+  [[nodiscard]] TensorCompute telling_of_lost_nan(std::string_view op, const NamedReduction& reduction, ResultOf result_of, TensorCompute compute) const;
   WorkPtr reduce_flat(Tensors& tensors, const c10d::ReduceOp& op, c10d::OpType type, std::string_view name);
   WorkPtr receive(Tensors& tensors, int source, int tag);
   [[nodiscard]] ParallelFor parallel_for() const;

@@ -134,29 +134,30 @@ Json compare_large(std::int64_t bytes) {
   return {{"ranks", kRanks}, {"bytes", bytes}, {"sim_ms", 1e3 * median(sim)}, {"one_core_copies_ms", 1e3 * median(copies)}, {"share_of_copy_rate", median(copies) / median(sim)}};
 }
 
-// 4 ranks that meet 10 times under a random schedule, again and again.
-Json count_protocol_schedules() {
-  namespace sim = accel::sim;
-  constexpr double kSeconds = 3;
+// How often a minute `run` ends, of 4 ranks under a random schedule, one after the other.
+double runs_per_minute(double seconds, const std::function<void(const accel::sim::RankSchedule&)>& run) {
   std::int64_t runs = 0;
   const auto start = Clock::now();
-  for (; seconds_since(start) < kSeconds; ++runs) {
-    sim::World world({.num_ranks = 4, .schedule = {.kind = sim::ScheduleKind::kRandom, .seed = static_cast<std::uint64_t>(runs)}});
+  for (; seconds_since(start) < seconds; ++runs) run({.kind = accel::sim::ScheduleKind::kRandom, .seed = static_cast<std::uint64_t>(runs)});
+  return 60 * static_cast<double>(runs) / seconds_since(start);
+}
+
+Json count_protocol_schedules() {
+  namespace sim = accel::sim;
+  const auto per_minute = runs_per_minute(/*seconds=*/3, [](const sim::RankSchedule& schedule) {
+    sim::World world({.num_ranks = 4, .schedule = schedule});
     sim::run_ranks(world, [&](int rank) {
       const auto group = world.group("world", {0, 1, 2, 3});
       for (int call = 0; call < 10; ++call) world.wait(rank, *world.arrive(*group, rank, {.op = "all_reduce"}, nullptr, [](auto) {}));
     });
-  }
-  return {{"ranks", 4}, {"collectives", 10}, {"schedules_per_minute", 60 * static_cast<double>(runs) / seconds_since(start)}};
+  });
+  return {{"ranks", 4}, {"collectives", 10}, {"schedules_per_minute", per_minute}};
 }
 
 Json count_training_schedules() {
   namespace sim = accel::sim;
-  constexpr double kSeconds = 5;
-  std::int64_t runs = 0;
-  const auto start = Clock::now();
-  for (; seconds_since(start) < kSeconds; ++runs) {
-    sim::simulate({.num_ranks = 4, .schedule = {.kind = sim::ScheduleKind::kRandom, .seed = static_cast<std::uint64_t>(runs)}}, [](accel::RankContext& rank) {
+  const auto per_minute = runs_per_minute(/*seconds=*/5, [](const sim::RankSchedule& schedule) {
+    sim::simulate({.num_ranks = 4, .schedule = schedule}, [](accel::RankContext& rank) {
       accel::Accelerator accelerator({}, rank);
       torch::nn::Sequential net(torch::nn::Linear(16, 32), torch::nn::ReLU(), torch::nn::Linear(32, 4));
       torch::optim::SGD sgd(net->parameters(), 0.1);
@@ -164,8 +165,8 @@ Json count_training_schedules() {
       accelerator.backward(model(torch::ones({8, 16})).pow(2).mean());
       optimizer.step();
     });
-  }
-  return {{"ranks", 4}, {"ddp_steps", 1}, {"schedules_per_minute", 60 * static_cast<double>(runs) / seconds_since(start)}};
+  });
+  return {{"ranks", 4}, {"ddp_steps", 1}, {"schedules_per_minute", per_minute}};
 }
 
 // From the moment when the last of 64 ranks blocks, one of which never comes, to the diagnosis in hand.

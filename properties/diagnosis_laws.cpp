@@ -11,6 +11,7 @@
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/core/call_site.hpp"
 #include "sim/backend/simulate.hpp"
+#include "tests/support/message_of.hpp"
 #include "tests/support/property.hpp"
 
 namespace accel::testing {
@@ -72,14 +73,6 @@ struct Expected {
   std::optional<std::uint64_t> apart_at = std::nullopt;  // of first_difference
   std::vector<std::pair<std::vector<int>, unsigned>> sides = {};  // some of first_difference: ranks and their line
 };
-
-std::string message_of(std::exception_ptr error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& exception) {
-    return exception.what();
-  }
-}
 
 void check_first_difference(const Diagnosis& diagnosis, const Expected& expected) {
   if (!expected.apart_at && expected.sides.empty()) return;

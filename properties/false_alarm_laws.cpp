@@ -11,6 +11,7 @@
 #include "properties/gen/small_training.hpp"
 #include "reference/accelerator/accelerator.hpp"
 #include "sim/backend/simulate.hpp"
+#include "tests/support/message_of.hpp"
 #include "tests/support/property.hpp"
 
 namespace accel::testing {
@@ -22,17 +23,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using sim::ScheduleKind;
 
-std::string message_of(const sim::SimulationReport& report) {
-  if (!report.error) return "";
-  try {
-    std::rethrow_exception(report.error);
-  } catch (const std::exception& exception) {
-    return exception.what();
-  }
-}
-
 void expect_clean(const sim::SimulationReport& report) {
-  RC_LOG(message_of(report));
+  RC_LOG(message_of(report.error));
   for (const auto& finding : report.findings) RC_LOG(finding);
   RC_ASSERT(!report.error);
   RC_ASSERT(!report.diagnosis.has_value());
@@ -216,7 +208,7 @@ using Body = std::function<void(const Place&, RankContext&)>;
 
 std::vector<std::string> findings_of(const Place& place, const Body& body) {
   const auto report = sim::rehearse({.num_ranks = place.num_ranks}, [&](RankContext& rank) { body(place, rank); });
-  RC_LOG(message_of(report));
+  RC_LOG(message_of(report.error));
   RC_ASSERT(!report.error);
   for (const auto& finding : report.findings) RC_LOG(finding);
   return report.findings;
@@ -332,7 +324,7 @@ TEST(FindingsTest, GeneratorsThatPartAreTold) {
         if (step == 2 && rank.rank == culprit) (void)at::rand({1});
       });
     });
-    EXPECT_EQ(message_of(report), "");
+    EXPECT_EQ(message_of(report.error), "");
     EXPECT_THAT(report.findings, ElementsAre(AllOf(HasSubstr("optimizer_step #2"), HasSubstr("rank " + std::to_string(culprit) + " "))));
   };
   for (int num_ranks = 3; num_ranks < 7; ++num_ranks) {

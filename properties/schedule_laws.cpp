@@ -6,6 +6,7 @@
 
 #include "properties/gen/small_training.hpp"
 #include "sim/backend/simulate.hpp"
+#include "tests/support/message_of.hpp"
 #include "tests/support/property.hpp"
 
 namespace accel::testing {
@@ -52,15 +53,6 @@ Run run(const SmallTraining& training, sim::SimulationOptions options, int num_c
   return run;
 }
 
-std::string message_of(const sim::SimulationReport& report) {
-  if (!report.error) return "";
-  try {
-    std::rethrow_exception(report.error);
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-}
-
 // Where two logs part, or "".
 std::string first_difference(const std::vector<std::string>& a, const std::vector<std::string>& b) {
   for (std::size_t line = 0; line < std::max(a.size(), b.size()); ++line) {
@@ -77,7 +69,7 @@ TEST(ScheduleLaws, SeedGivesTheSameEventsOnOneCoreAndOnTwo) {
     for (const auto kind : kSerial) {
       const sim::SimulationOptions options{.schedule = {.kind = kind, .seed = training.seed, .pct_events = 200}, .logs_events = true};
       const auto one = run(training, options, 1), again = run(training, options, 1), two = run(training, options, 2);
-      RC_LOG(name_of(kind) + ": " + message_of(one.report));
+      RC_LOG(name_of(kind) + ": " + message_of(one.report.error));
       RC_ASSERT(!one.report.error);
       RC_ASSERT(!one.report.events.empty());
       RC_ASSERT(first_difference(one.report.events, again.report.events) == "");
@@ -91,12 +83,12 @@ TEST(ScheduleLaws, EveryScheduleGivesTheSameParametersOnEveryRank) {
     const auto training = any_training();
     RC_LOG(describe(training));
     const auto parallel = run(training, {}, 2);
-    RC_LOG(message_of(parallel.report));
+    RC_LOG(message_of(parallel.report.error));
     RC_ASSERT(!parallel.report.error);
     for (const auto& parameters : parallel.parameters) RC_ASSERT(parameters == parallel.parameters.front());
     for (const auto kind : kSerial) {
       const auto serial = run(training, {.schedule = {.kind = kind, .seed = training.seed, .pct_events = 200}}, 2);
-      RC_LOG(name_of(kind) + ": " + message_of(serial.report));
+      RC_LOG(name_of(kind) + ": " + message_of(serial.report.error));
       RC_ASSERT(serial.parameters == parallel.parameters);
     }
   });
@@ -138,7 +130,7 @@ TEST(ScheduleLaws, VirtualTimeIsTheSameInEveryRunOnEveryNumberOfCores) {
     RC_LOG(describe(training));
     sim::SimulationOptions options{.finish_times = finish_times, .operator_seconds = operator_seconds};
     const auto first = run(training, options, 1);
-    RC_LOG(message_of(first.report));
+    RC_LOG(message_of(first.report.error));
     RC_ASSERT(!first.report.error);
     const auto numbers = numbers_of(first.report.times);
     RC_ASSERT(first.report.times.front().compute > 0);

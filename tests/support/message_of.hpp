@@ -1,0 +1,18 @@
+#pragma once
+
+#include <exception>
+#include <string>
+
+namespace accel::testing {
+
+/// What a run ended with, "" if nothing was thrown.
+inline std::string message_of(const std::exception_ptr& error) {
+  if (!error) return "";
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& exception) {
+    return exception.what();
+  }
+}
+
+}  // namespace accel::testing

@@ -1,55 +1,93 @@
 #include "reference/optim/lr_scheduler.hpp"
 
+#include <fmt/ranges.h>
 #include <torch/optim/optimizer.h>
 
 #include "reference/core/errors.hpp"
+#include "reference/optim/group_momentum.hpp"
+#include "reference/optim/schedule_state.hpp"
 
 namespace accel {
-namespace {
+LRScheduler::LRScheduler(ScheduledOptimizer optimizer) : optimizer_(optimizer.optimizer), last_epoch_(optimizer.last_epoch) {
+  const auto num_groups = optimizer_->param_groups().size();
+  const auto num_rates = optimizer.initial_lrs ? optimizer.initial_lrs->size() : num_groups;
+  check_argument(num_rates == num_groups, "initial_lrs: {} values for {} parameter groups; expected one for each", num_rates, num_groups);
+  check_argument(optimizer.last_epoch >= -1, "last_epoch: expected -1 or more, got {}", optimizer.last_epoch);
+  check_argument(optimizer.last_epoch == -1 || optimizer.initial_lrs, "last_epoch: {} needs the rates that the schedule began with, as initial_lrs",
+                 optimizer.last_epoch);
+  initial_lrs_ = optimizer.initial_lrs ? std::move(*optimizer.initial_lrs) : current_lr();
+  base_lrs_ = initial_lrs_;
+  last_lr_ = current_lr();
+}
 
-std::vector<double> rates_of(torch::optim::Optimizer& optimizer) {
+std::vector<double> LRScheduler::current_lr() const {
   std::vector<double> rates;
-  for (auto& group : optimizer.param_groups()) rates.push_back(group.options().get_lr());
+  for (const auto& group : std::as_const(*optimizer_).param_groups()) rates.push_back(group.options().get_lr());
   return rates;
 }
 
-}  // namespace
-
-LRScheduler::LRScheduler(torch::optim::Optimizer& optimizer) : optimizer_(optimizer), base_lrs_(rates_of(optimizer)) {}
+void LRScheduler::initial_step() {
+  step_count_ = 0;
+  is_initial_ = true;
+  step();
+  is_initial_ = false;
+}
 
 void LRScheduler::step() {
-  ++last_epoch_;
-  const auto rates = get_lr(rates_of(optimizer_));
-  auto& groups = optimizer_.param_groups();
-  ensure(rates.size() == groups.size(), "a schedule gave {} rates for {} groups", rates.size(), groups.size());
+  advance_step_count();
+  update_lr(last_epoch_ + 1);
+}
+
+void LRScheduler::update_lr(int epoch) {
+  last_epoch_ = epoch;
+  set_rates(get_lr(current_lr()));
+}
+
+void LRScheduler::restart() {
+  last_epoch_ = 0;
+  set_rates(get_closed_form_lr(current_lr()));
+}
+
+void LRScheduler::set_rates(const std::vector<double>& rates) {
+  auto& groups = optimizer_->param_groups();
+  check_state(rates.size() == groups.size(), "a schedule gave {} rates for {} parameter groups; make it when all groups have been added",
+              rates.size(), groups.size());
   for (std::size_t group = 0; group < groups.size(); ++group) groups[group].options().set_lr(rates[group]);
+  const auto momentum = get_momentum();
+  for (std::size_t group = 0; group < momentum.size(); ++group) detail::set_momentum(groups[group].options(), momentum[group]);
+  last_lr_ = current_lr();
 }
 
-std::vector<double> LRScheduler::get_last_lr() const { return rates_of(optimizer_); }
-
-LambdaLR::LambdaLR(torch::optim::Optimizer& optimizer, std::function<double(int)> factor)
-    : LRScheduler(optimizer), factor_(std::move(factor)) {
-  initial_step();
+Value LRScheduler::state_dict() const {
+  Value::Dict state;
+  detail::StateFields fields(state);
+  const_cast<LRScheduler*>(this)->state_fields(fields);  // fields that write change nothing
+  return state;
 }
 
-std::vector<double> LambdaLR::get_lr(const std::vector<double>& /*current*/) const {
-  auto rates = base_lrs();
-  for (auto& rate : rates) rate *= factor_(last_epoch());
-  return rates;
+void LRScheduler::load_state_dict(const Value& state) {
+  detail::StateFields fields(state);
+  state_fields(fields);
+  fields.apply("this schedule");
+  loaded();
 }
 
-StepLR::StepLR(torch::optim::Optimizer& optimizer, int step_size, double gamma)
-    : LRScheduler(optimizer), step_size_(step_size), gamma_(gamma) {
-  check_argument(step_size >= 1, "StepLR: step_size: expected 1 or more, got {}", step_size);
-  initial_step();
+void LRScheduler::state_fields(detail::StateFields& fields) {
+  fields("base_lrs", base_lrs_, one_per_group());
+  last_epoch_field(fields);
+  if (step_count_) fields("_step_count", *step_count_);
+  last_lr_field(fields);
+  fields.constant("_is_initial", false);
+  fields.constant("_get_lr_called_within_step", false);
 }
 
-std::vector<double> StepLR::get_lr(const std::vector<double>& current) const {
-  auto rates = current;
-  if (last_epoch() != 0 && last_epoch() % step_size_ == 0) {
-    for (auto& rate : rates) rate *= gamma_;
-  }
-  return rates;
+void LRScheduler::last_epoch_field(detail::StateFields& fields) { fields("last_epoch", last_epoch_); }
+void LRScheduler::last_lr_field(detail::StateFields& fields) { fields("_last_lr", last_lr_, one_per_group()); }
+
+detail::Rule<std::vector<double>> LRScheduler::one_per_group() const {
+  const auto num_groups = optimizer_->param_groups().size();
+  return {[num_groups](const auto& values) { return values.size() == num_groups; },
+          fmt::format("a list of {}, one for each parameter group", num_groups)};
 }
 
 }  // namespace accel

@@ -1,79 +1,127 @@
 #include "reference/optim/lr_scheduler.hpp"
 
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include "reference/core/errors.hpp"
+#include "reference/optim/combined_schedules.hpp"
+#include "reference/optim/cosine_schedules.hpp"
+#include "reference/optim/decay_schedules.hpp"
+#include "reference/optim/one_cycle_lr.hpp"
+#include "tests/reference/optim/scheduled_sgd.hpp"
 
-using testing::ElementsAre;
-
-namespace accel {
+namespace accel::testing {
 namespace {
 
-torch::optim::SGD sgd(const std::vector<double>& rates) {
-  std::vector<torch::optim::OptimizerParamGroup> groups;
-  for (const auto rate : rates) {
-    groups.emplace_back(std::vector<at::Tensor>{torch::zeros({1}).requires_grad_()}, std::make_unique<torch::optim::SGDOptions>(rate));
-  }
-  return torch::optim::SGD(groups, torch::optim::SGDOptions(1.0));
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(LRSchedulerTest, ALaterScheduleStartsFromTheRatesBeforeTheFirst) {
+  auto optimizer = sgd({8.0, 4.0});
+  const LinearLR first(optimizer, /*start_factor=*/0.5);
+  const StepLR second({optimizer, first.initial_lrs()}, /*step_size=*/3);
+  EXPECT_THAT(second.base_lrs(), ElementsAre(8, 4));
+  EXPECT_THAT(second.get_last_lr(), ElementsAre(4, 2));
 }
 
-std::vector<double> rates_over(LRScheduler& scheduler, int num_steps) {
-  std::vector<double> rates = {scheduler.get_last_lr().front()};
-  for (int step = 0; step < num_steps; ++step) {
-    scheduler.step();
-    rates.push_back(scheduler.get_last_lr().front());
-  }
-  return rates;
+TEST(LRSchedulerTest, AScheduleStartsBehindAGivenEpoch) {
+  auto optimizer = sgd({8.0});
+  StepLR scheduler({optimizer, {16.0}, /*last_epoch=*/5}, /*step_size=*/7, /*gamma=*/0.5);
+  EXPECT_EQ(scheduler.last_epoch(), 6);
+  EXPECT_THAT(rates_over(scheduler, 1), ElementsAre(8, 4));
+  EXPECT_THAT(scheduler.base_lrs(), ElementsAre(16));
 }
 
-TEST(LambdaLRTest, TheRateIsTheInitialOneTimesTheFactorOfTheEpoch) {
-  auto optimizer = sgd({0.5});
-  LambdaLR scheduler(optimizer, [](int epoch) { return 1.0 - epoch / 4.0; });
-  EXPECT_THAT(rates_over(scheduler, 4), ElementsAre(0.5, 0.375, 0.25, 0.125, 0.0));
-  EXPECT_EQ(scheduler.last_epoch(), 4);
+TEST(LRSchedulerTest, WrongStartsAreArgumentErrors) {
+  auto optimizer = sgd({8.0});
+  EXPECT_THROW(StepLR({optimizer, {1.0, 2.0}}, 3), ArgumentError);
+  EXPECT_THROW(StepLR({optimizer, {1.0}, -2}, 3), ArgumentError);
+  ScheduledOptimizer without_rates(optimizer);
+  without_rates.last_epoch = 4;
+  EXPECT_THROW(StepLR(without_rates, 3), ArgumentError);
 }
 
-TEST(LambdaLRTest, TheFactorOfEpochZeroHoldsFromTheStart) {
-  auto optimizer = sgd({0.5});
-  LambdaLR scheduler(optimizer, [](int epoch) { return (epoch + 1) / 4.0; });
-  EXPECT_EQ(optimizer.param_groups()[0].options().get_lr(), 0.125);
-  EXPECT_EQ(scheduler.last_epoch(), 0);
-}
-
-TEST(LambdaLRTest, EachGroupKeepsItsOwnInitialRate) {
-  auto optimizer = sgd({1.0, 0.25});
-  LambdaLR scheduler(optimizer, [](int epoch) { return epoch == 0 ? 1.0 : 0.5; });
+TEST(LRSchedulerTest, StepsAreCountedFromOne) {
+  auto optimizer = sgd({8.0});
+  StepLR scheduler(optimizer, 3);
+  EXPECT_EQ(scheduler.step_count(), 1);
   scheduler.step();
-  EXPECT_THAT(scheduler.get_last_lr(), ElementsAre(0.5, 0.125));
-  EXPECT_EQ(optimizer.param_groups()[1].options().get_lr(), 0.125);
+  scheduler.advance_step_count();
+  EXPECT_EQ(scheduler.step_count(), 3);
+  EXPECT_EQ(scheduler.last_epoch(), 1);
+  EXPECT_FALSE(scheduler.total_steps().has_value());
 }
 
-TEST(StepLRTest, TheRateFallsAfterEveryStepSizeEpochs) {
+TEST(LRSchedulerTest, AScheduleOfOnesOwnIsSteppedLikeAllOthers) {
+  class Halving : public LRScheduler {
+   public:
+    explicit Halving(torch::optim::Optimizer& optimizer) : LRScheduler(optimizer) { initial_step(); }
+
+   private:
+    std::vector<double> get_lr(const std::vector<double>& current) const override {
+      return {last_epoch() == 0 ? current[0] : current[0] / 2};
+    }
+  };
   auto optimizer = sgd({8.0});
-  StepLR scheduler(optimizer, /*step_size=*/2, /*gamma=*/0.5);
-  EXPECT_THAT(rates_over(scheduler, 6), ElementsAre(8, 8, 4, 4, 2, 2, 1));
+  Halving scheduler(optimizer);
+  EXPECT_THAT(rates_over(scheduler, 2), ElementsAre(8, 4, 2));
+  EXPECT_EQ(scheduler.state_dict().at("last_epoch"), Value(2));
 }
 
-// Python multiplies the current rate, so that rounding adds up: 0.1 * 0.1 * 0.1 is not 0.1^3.
-TEST(StepLRTest, TheRateIsMultipliedStepByStep) {
-  auto optimizer = sgd({0.1});
-  StepLR scheduler(optimizer, /*step_size=*/1);
-  EXPECT_THAT(rates_over(scheduler, 2), ElementsAre(0.1, 0.1 * 0.1, 0.1 * 0.1 * 0.1));
-}
-
-TEST(StepLRTest, ARateThatTheUserSetsIsTheOneThatFalls) {
+TEST(LRSchedulerTest, AGroupThatIsAddedLaterIsAStateError) {
   auto optimizer = sgd({8.0});
-  StepLR scheduler(optimizer, /*step_size=*/1, /*gamma=*/0.5);
-  optimizer.param_groups()[0].options().set_lr(100);
+  CosineAnnealingWarmRestarts scheduler(optimizer, 3);
+  optimizer.add_param_group({{torch::zeros({1}).requires_grad_()}, std::make_unique<torch::optim::SGDOptions>(0.1)});
+  EXPECT_THROW(scheduler.step(), StateError);
+}
+
+TEST(LRSchedulerTest, TheStateHasPythonsKeys) {
+  auto optimizer = sgd({8.0});
+  const StepLR scheduler(optimizer, /*step_size=*/3, /*gamma=*/0.5);
+  const Value expected(Value::Dict{{"step_size", 3}, {"gamma", 0.5}, {"base_lrs", Value::List{8.0}}, {"last_epoch", 0}, {"_step_count", 1},
+                                   {"_is_initial", false}, {"_get_lr_called_within_step", false}, {"_last_lr", Value::List{8.0}}});
+  EXPECT_EQ(scheduler.state_dict(), expected);
+}
+
+TEST(LRSchedulerTest, LoadingLeavesTheOptimizersRateToTheOptimizer) {
+  auto optimizer = sgd({8.0}), other = sgd({8.0});
+  StepLR scheduler(optimizer, /*step_size=*/1, /*gamma=*/0.5), restored(other, /*step_size=*/1);
   scheduler.step();
-  EXPECT_THAT(scheduler.get_last_lr(), ElementsAre(50));
+  restored.load_state_dict(scheduler.state_dict());
+  EXPECT_EQ(rate_of(other), 8.0);
+  EXPECT_THAT(restored.get_last_lr(), ElementsAre(4));
+  EXPECT_EQ(restored.state_dict(), scheduler.state_dict());
 }
 
-TEST(StepLRTest, AStepSizeOfZeroIsAnArgumentError) {
+TEST(LRSchedulerTest, AllThatIsWrongWithAStateIsToldAndNothingChanges) {
   auto optimizer = sgd({8.0});
-  EXPECT_THROW(StepLR(optimizer, /*step_size=*/0), ArgumentError);
+  StepLR scheduler(optimizer, /*step_size=*/3);
+  const auto before = scheduler.state_dict();
+  const Value bad(Value::Dict{{"step_size", 0}, {"gamma", "big"}, {"base_lrs", Value::List{1.0, 2.0}}, {"last_epoch", 7}, {"_step_count", 2.5}});
+  EXPECT_THAT(message_thrown<CheckpointError>([&] { scheduler.load_state_dict(bad); }),
+              AllOf(HasSubstr("step_size: expected 1 or more, got 0"), HasSubstr("gamma: expected float, got string"),
+                    HasSubstr("base_lrs: expected a list of 1, one for each parameter group, got a list of 2"), HasSubstr("_last_lr: missing"),
+                    HasSubstr("_step_count: expected int, got float")));
+  EXPECT_EQ(scheduler.state_dict(), before);
+  EXPECT_THROW(scheduler.load_state_dict(Value(3)), CheckpointError);
+}
+
+TEST(LRSchedulerTest, WhatIsWrongWithPartsOfAStateIsToldByPath) {
+  auto optimizer = sgd({8.0});
+  SequentialLR scheduler(optimizer, {schedule<OneCycleLR>({.max_lr = 1.0, .total_steps = 10}), schedule<StepLR>(3)}, {5});
+  auto state = scheduler.state_dict().as<Value::Dict>();
+  auto parts = state["_schedulers"].as<Value::List>();
+  auto cycle = parts[0].as<Value::Dict>();
+  auto phases = cycle["_schedule_phases"].as<Value::List>();
+  phases[1] = Value::Dict{{"end_step", 3}, {"start_lr", "low"}, {"end_lr", "max_lr"}, {"start_momentum", "base_momentum"}};
+  cycle["_schedule_phases"] = phases;
+  parts[0] = cycle;
+  parts[1] = 3;
+  state["_schedulers"] = parts;
+  EXPECT_THAT(message_thrown<CheckpointError>([&] { scheduler.load_state_dict(state); }),
+              AllOf(HasSubstr("_schedulers[0]._schedule_phases[1].start_lr: expected initial_lr or max_lr or min_lr, got 'low'"),
+                    HasSubstr("_schedulers[0]._schedule_phases[1].end_momentum: missing"), HasSubstr("_schedulers[1].gamma: missing")));
 }
 
 }  // namespace
-}  // namespace accel
+}  // namespace accel::testing

@@ -1,0 +1,266 @@
+#include "properties/gen/schedule_values.hpp"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+#include <yaml-cpp/yaml.h>
+
+#include "reference/core/errors.hpp"
+#include "reference/core/sha256.hpp"
+#include "reference/optim/cosine_schedules.hpp"
+#include "reference/optim/cyclic_lr.hpp"
+#include "reference/optim/decay_schedules.hpp"
+#include "reference/optim/get_scheduler.hpp"
+#include "reference/optim/group_momentum.hpp"
+#include "reference/optim/lambda_lr.hpp"
+#include "reference/optim/one_cycle_lr.hpp"
+#include "reference/optim/reduce_lr_on_plateau.hpp"
+#include "sim/programs/scheduler_config.hpp"
+
+namespace accel::testing {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kEvery = 50;
+
+// --- state dicts as JSON ---
+
+Json to_json(const Value& value) {
+  if (value.is<bool>()) return value.as<bool>();
+  if (value.is<std::int64_t>()) return value.as<std::int64_t>();
+  if (value.is<double>()) return std::isfinite(value.as<double>()) ? Json(value.as<double>()) : Json{{"float", fmt::format("{}", value.as<double>())}};
+  if (value.is<std::string>()) return value.as<std::string>();
+  Json json;
+  if (value.is<Value::List>()) {
+    json = Json::array();
+    for (const auto& item : value.as<Value::List>()) json.push_back(to_json(item));
+  } else if (value.is<Value::Dict>()) {
+    json = Json::object();
+    for (const auto& [key, item] : value.as<Value::Dict>()) json[key] = to_json(item);
+  }
+  return json;
+}
+
+Value to_value(const Json& json) {
+  if (json.is_boolean()) return json.get<bool>();
+  if (json.is_number_integer()) return json.get<std::int64_t>();
+  if (json.is_number()) return json.get<double>();
+  if (json.is_string()) return json.get<std::string>();
+  if (json.is_object() && json.size() == 1 && json.contains("float")) return std::strtod(json["float"].get<std::string>().c_str(), nullptr);
+  if (json.is_array()) {
+    Value::List list;
+    for (const auto& item : json) list.push_back(to_value(item));
+    return list;
+  }
+  if (!json.is_object()) return {};
+  Value::Dict dict;
+  for (const auto& [key, item] : json.items()) dict.emplace(key, to_value(item));
+  return dict;
+}
+
+// --- what a request asks for ---
+
+double metric(int step) { return 1.0 / (1 + step / 40) + step * 7919 % 97 / 1000.0; }
+
+EpochFactor factor_named(const std::string& name) {
+  if (name == "inverse") return [](int epoch) { return 1.0 / (1 + epoch); };
+  if (name == "saw") return [](int epoch) { return (epoch % 7 + 1) / 8.0; };
+  return [](int epoch) { return epoch % 3 == 0 ? 1.0078125 : 0.99609375; };
+}
+
+template <typename Optimizer, typename Options>
+std::unique_ptr<torch::optim::Optimizer> optimizer_of(const std::vector<double>& lrs, Options defaults) {
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  for (const auto lr : lrs) {
+    auto options = std::make_unique<Options>(defaults);
+    options->set_lr(lr);
+    groups.emplace_back(std::vector<at::Tensor>{torch::zeros({1}).requires_grad_()}, std::move(options));
+  }
+  return std::make_unique<Optimizer>(std::move(groups), defaults);
+}
+
+std::unique_ptr<torch::optim::Optimizer> optimizer_named(const std::string& name, const std::vector<double>& lrs) {
+  using namespace torch::optim;
+  if (name == "sgd") return optimizer_of<SGD>(lrs, SGDOptions(0.5).momentum(0.25));
+  if (name == "rmsprop") return optimizer_of<RMSprop>(lrs, RMSpropOptions(0.5));
+  if (name == "adam") return optimizer_of<Adam>(lrs, AdamOptions(0.5));
+  if (name == "adamw") return optimizer_of<AdamW>(lrs, AdamWOptions(0.5));
+  return optimizer_of<Adagrad>(lrs, AdagradOptions(0.5));
+}
+
+template <typename T>
+void take(const Json& config, const char* key, T& target) {
+  if (config.contains(key)) target = config[key].get<T>();
+}
+template <typename T>
+void take(const Json& config, const char* key, std::optional<T>& target) {
+  if (config.contains(key)) target = config[key].get<T>();
+}
+void take(const Json& config, const char* key, PerGroup& target) {
+  if (!config.contains(key)) return;
+  target = config[key].is_array() ? PerGroup(config[key].get<std::vector<double>>()) : PerGroup(config[key].get<double>());
+}
+
+template <typename Schedule>
+std::unique_ptr<LRScheduler> of_factors(const ScheduledOptimizer& optimizer, const Json& config) {
+  if (!config["factors"].is_array()) return std::make_unique<Schedule>(optimizer, factor_named(config["factors"]));
+  std::vector<EpochFactor> factors;
+  for (const auto& name : config["factors"]) factors.push_back(factor_named(name));
+  return std::make_unique<Schedule>(optimizer, factors);
+}
+
+std::unique_ptr<LRScheduler> plateau(const ScheduledOptimizer& optimizer, const Json& config) {
+  ReduceLROnPlateauOptions options;
+  take(config, "mode", options.mode);
+  take(config, "factor", options.factor);
+  take(config, "patience", options.patience);
+  take(config, "threshold", options.threshold);
+  take(config, "threshold_mode", options.threshold_mode);
+  take(config, "cooldown", options.cooldown);
+  take(config, "min_lr", options.min_lr);
+  take(config, "eps", options.eps);
+  return std::make_unique<ReduceLROnPlateau>(optimizer, options);
+}
+
+std::unique_ptr<LRScheduler> by_name(const ScheduledOptimizer& optimizer, const Json& config) {
+  GetSchedulerOptions options;
+  take(config, "num_warmup_steps", options.num_warmup_steps);
+  take(config, "num_training_steps", options.num_training_steps);
+  options.scheduler_specific_kwargs = to_value(config["scheduler_specific_kwargs"]).as<Value::Dict>();
+  return get_scheduler(config["type"], optimizer, options);
+}
+
+template <typename Options>
+void take_momentum(const Json& config, Options& options) {
+  take(config, "cycle_momentum", options.cycle_momentum);
+  take(config, "base_momentum", options.base_momentum);
+  take(config, "max_momentum", options.max_momentum);
+}
+
+std::unique_ptr<LRScheduler> one_cycle(const ScheduledOptimizer& optimizer, const Json& config) {
+  OneCycleLROptions options;
+  take(config, "max_lr", options.max_lr);
+  take(config, "total_steps", options.total_steps);
+  take_momentum(config, options);
+  return std::make_unique<OneCycleLR>(optimizer, options);
+}
+
+std::unique_ptr<LRScheduler> cyclic(const ScheduledOptimizer& optimizer, const Json& config) {
+  CyclicLROptions options;
+  take(config, "base_lr", options.base_lr);
+  take(config, "max_lr", options.max_lr);
+  take(config, "step_size_up", options.step_size_up);
+  take(config, "scale_mode", options.scale_mode);
+  if (config.contains("scale_fn")) {
+    options.scale_fn = [scale = factor_named(config["scale_fn"])](double x) { return scale(static_cast<int>(x)); };
+  }
+  take_momentum(config, options);
+  return std::make_unique<CyclicLR>(optimizer, options);
+}
+
+std::unique_ptr<LRScheduler> of_experiment(const ScheduledOptimizer& optimizer, Json config) {
+  config.erase("last_epoch");
+  YamlProblems problems("scheduler");
+  const auto scheduler = programs::read_scheduler(YamlReader(YAML::Load(config.dump()), "", problems));
+  problems.throw_if_any();
+  return scheduler.make(optimizer);
+}
+
+std::unique_ptr<LRScheduler> build(ScheduledOptimizer optimizer, const Json& config, const std::vector<double>& lrs) {
+  const std::string name = config["name"];
+  if (config.contains("last_epoch")) optimizer = ScheduledOptimizer(*optimizer.optimizer, lrs, config["last_epoch"]);
+  if (name == "lambda") return of_factors<LambdaLR>(optimizer, config);
+  if (name == "multiplicative") return of_factors<MultiplicativeLR>(optimizer, config);
+  if (name == "reduce_lr_on_plateau") return plateau(optimizer, config);
+  if (name == "get_scheduler") return by_name(optimizer, config);
+  const bool per_group = config.contains("max_lr") && config["max_lr"].is_array();
+  if (per_group && name == "one_cycle") return one_cycle(optimizer, config);
+  if (per_group && name == "cyclic") return cyclic(optimizer, config);
+  return of_experiment(optimizer, config);
+}
+
+// --- what happens ---
+
+struct Training {
+  explicit Training(const Json& request) : optimizer(optimizer_named(request["optimizer"], request["lrs"])) {
+    const std::vector<double> lrs = request["lrs"];
+    ScheduledOptimizer start(*optimizer);
+    if (request.contains("made_before")) start.initial_lrs = build(start, request["made_before"], lrs)->initial_lrs();
+    scheduler = build(start, request["scheduler"], lrs);
+  }
+  void step(int number) {
+    auto* plateau = dynamic_cast<ReduceLROnPlateau*>(scheduler.get());
+    plateau != nullptr ? plateau->step(metric(number)) : scheduler->step();
+  }
+  [[nodiscard]] bool has_momentum() const { return detail::momentum_kind(optimizer->defaults()).has_value(); }
+  [[nodiscard]] std::vector<double> rates() const {
+    std::vector<double> rates;
+    for (auto& group : optimizer->param_groups()) rates.push_back(group.options().get_lr());
+    return rates;
+  }
+  [[nodiscard]] std::vector<double> momentum() const {
+    std::vector<double> momentum;
+    for (auto& group : optimizer->param_groups()) momentum.push_back(detail::momentum_of(group.options()));
+    return momentum;
+  }
+
+  std::unique_ptr<torch::optim::Optimizer> optimizer;
+  std::unique_ptr<LRScheduler> scheduler;
+};
+
+// As a program that resumes: the optimizer's own state brings back its rates and momentum.
+Training resumed(const Json& request, const Json& state, const Training& before) {
+  Training after(request);
+  after.scheduler->load_state_dict(to_value(state));
+  for (std::size_t group = 0; group < before.rates().size(); ++group) {
+    auto& options = after.optimizer->param_groups()[group].options();
+    options.set_lr(before.rates()[group]);
+    if (before.has_momentum()) detail::set_momentum(options, before.momentum()[group]);
+  }
+  return after;
+}
+
+Json described(const std::vector<std::vector<double>>& rows) {
+  Sha256 hash;
+  Json some = Json::array();
+  for (std::size_t index = 0; index < rows.size(); ++index) {
+    hash.update(rows[index].data(), rows[index].size() * sizeof(double));
+    if (index % kEvery == 0) some.push_back(rows[index]);
+  }
+  return {{"sha256", hash.hex()}, {"some", some}};
+}
+
+Json values(const Json& request, const Json* state) {
+  std::vector<std::vector<double>> rates, momentum;
+  Json answer = Json::object();
+  std::optional<Training> training;
+  int step = 0;
+  try {
+    training.emplace(request);
+    for (; step <= request["steps"].get<int>(); ++step) {
+      if (step > 0) training->step(step);
+      ensure(training->rates() == training->scheduler->get_last_lr(), "get_last_lr is not what the optimizer has");
+      rates.push_back(training->scheduler->get_last_lr());
+      if (training->has_momentum()) momentum.push_back(training->momentum());
+      if (step != request["state_at"]) continue;
+      answer["state"] = to_json(training->scheduler->state_dict());
+      if (state != nullptr) *training = resumed(request, *state, *training);
+    }
+  } catch (const ConfigError&) {
+    return {{"error", "ArgumentError"}, {"at", nullptr}};
+  } catch (const ArgumentError&) {
+    answer["error"] = "ArgumentError";
+    answer["at"] = training ? Json(step) : Json();
+    if (!training) return answer;
+  }
+  answer["lr"] = described(rates);
+  if (training->has_momentum()) answer["momentum"] = described(momentum);
+  return answer;
+}
+
+}  // namespace
+
+nlohmann::json schedule_values(const nlohmann::json& request) { return values(request, nullptr); }
+nlohmann::json resumed_schedule_values(const nlohmann::json& request, const nlohmann::json& state) { return values(request, &state); }
+
+}  // namespace accel::testing

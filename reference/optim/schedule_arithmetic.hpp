@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cmath>
+#include <numbers>
+
+#include "reference/core/errors.hpp"
+
+/// Python's arithmetic of floats, where C++ would go on with an infinity: an ArgumentError here.
+/// Thread rule: pure functions.
+namespace accel::detail {
+
+inline constexpr double kPi = std::numbers::pi;
+
+/// `what` says which number of a schedule this is.
+inline double divided(double dividend, double divisor, const char* what) {
+  check_argument(divisor != 0.0, "{}: a division of {} by zero", what, dividend);
+  return dividend / divisor;
+}
+
+/// base ** exponent.
+inline double power(double base, double exponent, const char* what) {
+  check_argument(base != 0.0 || exponent >= 0.0, "{}: zero to the power of {}", what, exponent);
+  const double result = std::pow(base, exponent);
+  check_argument(!std::isnan(result) || std::isnan(base) || std::isnan(exponent), "{}: {} to the power of {} is no real number", what, base, exponent);
+  check_argument(!std::isinf(result) || std::isinf(base) || std::isinf(exponent), "{}: {} to the power of {} is too large", what, base, exponent);
+  return result;
+}
+
+}  // namespace accel::detail

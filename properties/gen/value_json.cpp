@@ -1,0 +1,76 @@
+#include "properties/gen/value_json.hpp"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "reference/core/errors.hpp"
+
+namespace accel::testing {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::pair<const char*, at::ScalarType> kDtypes[] = {
+    {"float32", at::kFloat}, {"float64", at::kDouble}, {"bfloat16", at::kBFloat16}, {"complex64", at::kComplexFloat}};
+
+}  // namespace
+
+Json json_of(const at::Tensor& tensor) {
+  const auto bytes = tensor.detach().cpu().contiguous();
+  const auto* name = "";
+  for (const auto& [candidate, dtype] : kDtypes) {
+    if (dtype == bytes.scalar_type()) name = candidate;
+  }
+  std::string hex;
+  const auto* data = static_cast<const unsigned char*>(bytes.const_data_ptr());
+  for (std::size_t index = 0; index < bytes.nbytes(); ++index) hex += fmt::format("{:02x}", data[index]);
+  return {{"dtype", name}, {"shape", bytes.sizes().vec()}, {"hex", hex}};
+}
+
+at::Tensor tensor_of(const Json& json) {
+  for (const auto& [name, dtype] : kDtypes) {
+    if (json["dtype"] != name) continue;
+    auto tensor = at::empty(json["shape"].get<std::vector<std::int64_t>>(), dtype);
+    const auto hex = json["hex"].get<std::string>();
+    auto* data = static_cast<unsigned char*>(tensor.mutable_data_ptr());
+    check_argument(hex.size() == 2 * tensor.nbytes(), "a tensor of {} bytes in {} digits", tensor.nbytes(), hex.size());
+    for (std::size_t index = 0; index < tensor.nbytes(); ++index) data[index] = static_cast<unsigned char>(std::stoi(hex.substr(2 * index, 2), nullptr, 16));
+    return tensor;
+  }
+  throw ArgumentError(fmt::format("a tensor of an unknown dtype {}", json["dtype"].dump()));
+}
+
+Json json_of(const Value& value) {
+  if (value.is<bool>()) return value.as<bool>();
+  if (value.is<std::int64_t>()) return value.as<std::int64_t>();
+  if (value.is<double>()) return value.as<double>();
+  if (value.is<std::string>()) return value.as<std::string>();
+  if (value.is<at::Tensor>()) return json_of(value.as<at::Tensor>());
+  if (value.is_null()) return nullptr;
+  auto json = value.is<Value::List>() ? Json::array() : Json::object();
+  if (value.is<Value::List>()) {
+    for (const auto& element : value.as<Value::List>()) json.push_back(json_of(element));
+  } else {
+    for (const auto& [key, element] : value.as<Value::Dict>()) json[key] = json_of(element);
+  }
+  return json;
+}
+
+Value value_of(const Json& json) {
+  if (json.is_object() && json.contains("hex")) return tensor_of(json);
+  if (json.is_boolean()) return json.get<bool>();
+  if (json.is_number_integer()) return json.get<std::int64_t>();
+  if (json.is_number()) return json.get<double>();
+  if (json.is_string()) return json.get<std::string>();
+  if (json.is_array()) {
+    Value::List list;
+    for (const auto& element : json) list.push_back(value_of(element));
+    return list;
+  }
+  if (json.is_null()) return {};
+  Value::Dict dict;
+  for (const auto& [key, element] : json.items()) dict[key] = value_of(element);
+  return dict;
+}
+
+}  // namespace accel::testing

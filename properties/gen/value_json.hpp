@@ -1,0 +1,19 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "reference/core/value.hpp"
+
+/// Values as JSON, for comparisons with Python: tensors as `{"dtype": "float32", "shape": [2], "hex": "0000803f..."}`.
+///
+///     Value state = value_of(Json::parse(line));
+///
+/// Thread rule: pure functions.
+namespace accel::testing {
+
+nlohmann::json json_of(const Value& value);
+nlohmann::json json_of(const at::Tensor& tensor);
+Value value_of(const nlohmann::json& json);
+at::Tensor tensor_of(const nlohmann::json& json);
+
+}  // namespace accel::testing

@@ -1,0 +1,56 @@
+// Runs of Python's optimizers, recorded, against this library's.
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include <fstream>
+
+#include "properties/gen/optimizer_runs.hpp"
+#include "properties/gen/value_json.hpp"
+
+namespace accel::testing {
+namespace {
+
+using Json = nlohmann::json;
+
+// Vector units of other widths round sums of products otherwise, about 1e-16 at each of 30 steps; live.py compares bits.
+constexpr double kTolerance = 1e-12;
+
+std::vector<Json> read_records() {
+  std::ifstream in(std::string(std::getenv("ACCEL_SOURCE_DIR")) + "/properties/oracle/recorded/optimizers.jsonl");
+  std::vector<Json> records;
+  for (std::string line; std::getline(in, line);) {
+    auto record = Json::parse(line);
+    if (!record.contains("recorded")) records.push_back(std::move(record));  // how the file was made
+  }
+  return records;
+}
+
+// The first difference, as a sentence; empty if there is none. Numbers without a fraction are floats here, ints in Python.
+std::string difference(const Json& expected, const Json& answer, const std::string& place = "answer") {
+  if (expected.is_object() && expected.contains("hex")) {
+    if (expected["dtype"] != answer.value("dtype", "") || expected["shape"] != answer["shape"]) return place + " is another tensor: " + answer.dump();
+    const bool close = tensor_of(expected).allclose(tensor_of(answer), kTolerance, kTolerance);
+    return close ? "" : place + " holds other numbers";
+  }
+  if (expected.is_number()) return answer.is_number() && expected.get<double>() == answer.get<double>() ? "" : place + " is " + answer.dump();
+  if (!expected.is_structured()) return expected == answer ? "" : place + " is " + answer.dump();
+  if (expected.type() != answer.type() || expected.size() != answer.size()) return place + " has other entries: " + answer.dump().substr(0, 300);
+  for (const auto& [key, value] : expected.items()) {
+    if (expected.is_object() && !answer.contains(key)) return place + " has no " + key;
+    const auto& ours = expected.is_object() ? answer[key] : answer[std::stoul(key)];
+    if (auto found = difference(value, ours, place + "." + key); !found.empty()) return found;
+  }
+  return "";
+}
+
+TEST(RecordedOptimizersTest, ParametersAndStateDictsAreThoseOfPython) {
+  std::set<std::string> names;
+  for (const auto& record : read_records()) {
+    EXPECT_EQ(difference(record["expected"], run_optimizer(record["request"])), "") << record["request"];
+    names.insert(record["request"]["groups"][0]["optimizer"]["name"]);
+  }
+  EXPECT_EQ(names.size(), 12U);
+}
+
+}  // namespace
+}  // namespace accel::testing

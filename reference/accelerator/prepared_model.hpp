@@ -6,6 +6,7 @@
 #include <optional>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "reference/core/tree.hpp"
 #include "reference/parallel/distributed_data_parallel.hpp"
@@ -41,9 +42,14 @@ class PreparedModel {
     auto output = run_forward(std::forward<Args>(args)...);
     if (wrapper_->ddp) {
       if constexpr (Tree<decltype(output)>) {
-        wrapper_->ddp->after_forward(tensors_of(output));
+        auto tensors = tensors_of(output);
+        if (wrapper_->ddp->after_forward(tensors)) {
+          auto next = tensors.begin();
+          for_each_tensor(output, [&](at::Tensor& tensor) { tensor = *next++; });
+        }
       } else {
-        wrapper_->ddp->after_forward({});
+        std::vector<at::Tensor> tensors;
+        wrapper_->ddp->after_forward(tensors);
       }
     }
     return output;

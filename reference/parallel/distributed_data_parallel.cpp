@@ -12,6 +12,9 @@
 #include <limits>
 
 #include "reference/core/errors.hpp"
+#include "reference/parallel/backward_sink.hpp"
+#include "reference/parallel/comm_hook.hpp"
+#include "reference/parallel/patient_group.hpp"
 #include "reference/parallel/same_model.hpp"
 
 namespace accel {
@@ -38,7 +41,8 @@ struct DistributedDataParallel::State {
   std::vector<at::Tensor> parameters, buffers;
   std::shared_ptr<c10d::Reducer> reducer;
   std::shared_ptr<c10d::Logger> logger;  // the reducer reports to it without asking whether it is there
-  bool require_forward_param_sync = true;
+  CommHook* hook = nullptr;  // the reducer's; null: gradients are sent as they are
+  std::shared_ptr<bool> delays_all_reduce;  // of a static graph: in its first backward pass
   bool joins = false, notifies = false;
   std::vector<at::Tensor> states;  // parameters, all of them, then buffers that are broadcast
   std::vector<std::pair<at::Tensor, Work>> notices;  // of the current step, under way
@@ -65,7 +69,15 @@ struct DistributedDataParallel::State {
     return static_cast<int>(agreed);
   }
 
-  [[nodiscard]] bool syncs_buffers() const { return require_forward_param_sync && kwargs.broadcast_buffers && !buffers.empty(); }
+  // Begins the average of a bucket of zeros, as the others do with their gradients.
+  [[nodiscard]] BucketReduction begin_shadow(c10d::GradBucket& bucket) const {
+    if (hook != nullptr) return hook->reduce(bucket);
+    auto sent = bucket.getBuffer();
+    auto work = sum_over_ranks(group, sent);
+    return {.sent = std::move(sent), .work = std::move(work)};
+  }
+
+  [[nodiscard]] bool syncs_buffers(const SyncFlags& flags) const { return flags.forward && kwargs.broadcast_buffers && !buffers.empty(); }
 };
 
 DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, Group group, const DistributedDataParallelKwargs& kwargs,
@@ -95,23 +107,31 @@ DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, Group gro
   state_->broadcast(state_->states);
 
   const bool one_list_first = kwargs.static_graph || !kwargs.find_unused_parameters;
-  const std::int64_t bucket_bytes = kwargs.bucket_cap_mb ? *kwargs.bucket_cap_mb * kMiB : kDefaultBucketBytes;
-  const std::int64_t first_bucket_bytes = kwargs.bucket_cap_mb ? bucket_bytes : kFirstBucketBytes;
+  // Accelerate passes on what differs from its defaults: an explicit 25 has a first bucket of 1 MiB, too.
+  const bool has_own_limit = kwargs.bucket_cap_mb.has_value() && *kwargs.bucket_cap_mb * kMiB != kDefaultBucketBytes;
+  const std::int64_t bucket_bytes = has_own_limit ? *kwargs.bucket_cap_mb * kMiB : kDefaultBucketBytes;
+  const std::int64_t first_bucket_bytes = has_own_limit ? bucket_bytes : kFirstBucketBytes;
   std::vector<size_t> limits{std::numeric_limits<std::int64_t>::max()};
   if (!one_list_first) {
-    limits = kwargs.bucket_cap_mb ? std::vector<size_t>{static_cast<size_t>(bucket_bytes)}
+    limits = has_own_limit ? std::vector<size_t>{static_cast<size_t>(bucket_bytes)}
                                   : std::vector<size_t>{static_cast<size_t>(kFirstBucketBytes), static_cast<size_t>(bucket_bytes)};
   }
   const std::vector<bool> expect_sparse(state_->parameters.size(), false);
   auto [buckets, bucket_limits] = c10d::compute_bucket_assignment_by_size(state_->parameters, limits, expect_sparse);
   std::reverse(buckets.begin(), buckets.end());
+  state_->delays_all_reduce = std::make_shared<bool>(kwargs.static_graph);
+  const auto reducing = kwargs.static_graph ? patient_group(state_->group, state_->parameters.front().device(), state_->delays_all_reduce) : state_->group;
   state_->reducer = std::make_shared<c10d::Reducer>(
-      state_->parameters, std::move(buckets), state_->group.process_group(), expect_sparse, bucket_bytes,
+      state_->parameters, std::move(buckets), reducing.process_group(), expect_sparse, bucket_bytes,
       kwargs.find_unused_parameters, kwargs.gradient_as_bucket_view, std::move(names), first_bucket_bytes,
       /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false, /*bucket_bytes_cap_list=*/std::vector<std::int64_t>{});
   state_->logger = std::make_shared<c10d::Logger>(state_->reducer);
   state_->reducer->set_logger(state_->logger);
   if (kwargs.static_graph) state_->reducer->set_static_graph();
+  if (auto hook = make_comm_hook(kwargs, reducing)) {
+    state_->hook = hook.get();
+    state_->reducer->register_comm_hook(std::move(hook));
+  }
 }
 
 DistributedDataParallel::~DistributedDataParallel() = default;
@@ -119,13 +139,13 @@ DistributedDataParallel::~DistributedDataParallel() = default;
 void DistributedDataParallel::before_forward() {
   const bool grad_enabled = c10::GradMode::is_enabled();
   auto& state = *state_;
-  if (grad_enabled && require_backward_grad_sync) state.reducer->prepare_for_forward();
+  if (grad_enabled && sync_flags.backward) state.reducer->prepare_for_forward();
   if (state.joins) wait_for_notices();
   if (state.joins && state.notifies) state.notify(1);
   if (grad_enabled || state.joins) state.reducer->rebuild_buckets();
   // Rank 0 may have no more batches, and old buffers.
-  if (state.syncs_buffers()) state.broadcast(state.buffers, state.joins ? state.agree_on_rank(/*is_candidate=*/true) : 0);
-  if (state.joins) state.notify(grad_enabled && require_backward_grad_sync ? 1 : 0);
+  if (state.syncs_buffers(sync_flags)) state.broadcast(state.buffers, state.joins ? state.agree_on_rank(/*is_candidate=*/true) : 0);
+  if (state.joins) state.notify(grad_enabled && sync_flags.backward ? 1 : 0);
 }
 
 void DistributedDataParallel::wait_for_notices() {
@@ -155,37 +175,61 @@ int DistributedDataParallel::num_taking_part() {
 }
 
 // _DDPJoinHook.main_hook.
-void DistributedDataParallel::shadow_step() {
+bool DistributedDataParallel::shadow_step() {
   auto& state = *state_;
   state.reducer->rebuild_buckets();
-  if (state.syncs_buffers()) state.broadcast(state.buffers, state.agree_on_rank(/*is_candidate=*/false));
+  if (state.syncs_buffers(sync_flags)) state.broadcast(state.buffers, state.agree_on_rank(/*is_candidate=*/false));
   auto syncs_backward = state.flag(0);
   state.group.all_reduce(syncs_backward).wait();
-  state.require_forward_param_sync = syncs_backward.item<float>() != 0;
-  if (!state.require_forward_param_sync) return;
-  // The others' hook is an all-reduce of each bucket; its work is waited for, since a future is not known to a simulator.
-  std::vector<Work> reductions;
-  for (auto& bucket : state.reducer->get_grad_buckets(/*return_zero_tensors=*/true)) reductions.push_back(state.group.all_reduce(bucket.getBufferRef()));
-  for (auto& reduction : reductions) reduction.wait();
+  sync_flags.forward = syncs_backward.item<float>() != 0;
+  if (!sync_flags.forward) return false;
+  // The works are waited for, not futures, which are not known to a simulator.
+  const c10::NoGradGuard no_grad;
+  std::vector<BucketReduction> reductions;
+  for (auto& bucket : state.reducer->get_grad_buckets(/*return_zero_tensors=*/true)) reductions.push_back(state.begin_shadow(bucket));
+  for (auto& reduction : reductions) {
+    if (reduction.work) reduction.work->wait();
+  }
   if (state.kwargs.find_unused_parameters) {
     // Left as it is, it holds what its last step reduced it to, or what memory held before.
     auto used = state.reducer->get_local_used_map_on_device().zero_();
     state.group.all_reduce(used).wait();
   }
   state.reducer->push_rebuilt_params_for_all_indices();
+  return true;
 }
 
 void DistributedDataParallel::sync_final_model(bool is_last) { state_->broadcast(state_->states, state_->agree_on_rank(is_last)); }
 
-void DistributedDataParallel::after_forward(const std::vector<at::Tensor>& outputs) {
-  if (!c10::GradMode::is_enabled() || !require_backward_grad_sync) {
-    state_->require_forward_param_sync = false;
-    return;
-  }
-  state_->require_forward_param_sync = true;
+void DistributedDataParallel::sync_final_state(bool is_last, const std::vector<at::Tensor>& tensors) {
+  if (!tensors.empty()) state_->broadcast(tensors, state_->agree_on_rank(is_last));
+}
+
+void DistributedDataParallel::synchronize_next_backward() {
+  sync_flags = {.backward = true, .forward = true};
   if (state_->listener) state_->listener->will_synchronize(state_->replicas);
-  const bool search = state_->kwargs.find_unused_parameters && !state_->kwargs.static_graph;
-  state_->reducer->prepare_for_backward(search ? outputs : std::vector<at::Tensor>{});
+  state_->reducer->prepare_for_backward({});
+}
+
+bool DistributedDataParallel::after_forward(std::vector<at::Tensor>& outputs) {
+  sync_flags.forward = c10::GradMode::is_enabled() && sync_flags.backward;
+  if (!sync_flags.forward) return false;
+  auto& state = *state_;
+  if (state.listener) state.listener->will_synchronize(state.replicas);
+  const bool is_static = state.kwargs.static_graph, search = state.kwargs.find_unused_parameters && !is_static;
+  state.reducer->prepare_for_backward(search ? outputs : std::vector<at::Tensor>{});
+  if (search) {
+    outputs = through_sink(outputs, /*at_end=*/{});
+    return true;
+  }
+  if (!is_static || !*state.delays_all_reduce) return false;
+  check_argument(!outputs.empty(), "ddp_kwargs: static_graph: the model's output must be a tree of tensors, from which its first backward pass begins");
+  outputs = through_sink(outputs, [reducer = state.reducer, delays = state.delays_all_reduce] {
+    if (!*delays) return;
+    reducer->delay_all_reduce();
+    *delays = false;
+  });
+  return true;
 }
 
 }  // namespace accel

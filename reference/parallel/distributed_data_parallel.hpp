@@ -33,8 +33,9 @@ class DistributedDataParallel {
   ~DistributedDataParallel();
 
   void before_forward();
-  /// `outputs` are searched for unused parameters if the options ask for it.
-  void after_forward(const std::vector<at::Tensor>& outputs);
+  /// `outputs` are searched for unused parameters if the options ask for it. Returns whether it has put others in their
+  /// place, of equal values, which the caller goes on with: see through_sink.
+  bool after_forward(std::vector<at::Tensor>& outputs);
 
   /// --- uneven inputs: a rank that has no more batches repeats the others' collectives, with zeros ---
   /// Between these, every forward tells the others that this rank takes part. `notifies`: of several models, the first.
@@ -43,15 +44,22 @@ class DistributedDataParallel {
   void end_join();
   /// Without waiting: after an exception.
   void cancel_join() noexcept;
-  /// One step of the others. Collective with their forward and backward.
-  void shadow_step();
+  /// One step of the others; whether it synchronised gradients. Collective with their forward and backward.
+  bool shadow_step();
   /// Parameters and buffers of the rank that was the last, on all. Collective.
   void sync_final_model(bool is_last);
+  /// These of the rank that was the last, on all. Collective.
+  void sync_final_state(bool is_last, const std::vector<at::Tensor>& tensors);
   /// How many ranks still take part; called by a rank that does not. Collective with the others' forward.
   [[nodiscard]] int num_taking_part();
 
-  /// While false, backward keeps gradients local and communicates nothing.
-  bool require_backward_grad_sync = true;
+  struct SyncFlags {
+    bool backward = true;  ///< while false, backward keeps gradients local and communicates nothing
+    bool forward = true;   ///< whether the next forward brings rank 0's buffers
+  };
+  SyncFlags sync_flags;
+  /// The next backward synchronises, though its forwards were not told that it would.
+  void synchronize_next_backward();
 
  private:
   void wait_for_notices();

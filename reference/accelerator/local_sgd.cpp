@@ -1,0 +1,32 @@
+#include "reference/accelerator/local_sgd.hpp"
+
+#include <utility>
+
+#include "reference/core/errors.hpp"
+
+namespace accel {
+
+LocalSGD::LocalSGD(Accelerator& accelerator, std::vector<at::Tensor> parameters, LocalSGDOptions options)
+    : accelerator_(&accelerator), parameters_(std::move(parameters)), options_(options),
+      enabled_(options.enabled && accelerator.distributed_type() != DistributedType::kNo) {
+  check_argument(options.local_sgd_steps >= 1, "local_sgd_steps: expected 1 or more, got {}", options.local_sgd_steps);
+}
+
+void LocalSGD::step(std::source_location where) {
+  ++num_steps_;
+  if (enabled_ && num_steps_ % options_.local_sgd_steps == 0) synchronize_parameters(where);
+}
+
+void LocalSGD::finish(std::source_location where) {
+  if (!std::exchange(enabled_, false)) return;
+  synchronize_parameters(where);
+  window_.reset();
+}
+
+// Not in place: a graph may still hold the values.
+void LocalSGD::synchronize_parameters(std::source_location where) {
+  accelerator_->wait_for_everyone(where);
+  for (auto& parameter : parameters_) parameter.set_data(accelerator_->reduce(parameter.detach(), "mean", 1.0, where));
+}
+
+}  // namespace accel

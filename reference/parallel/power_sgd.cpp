@@ -1,0 +1,206 @@
+#include "reference/parallel/power_sgd.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "reference/parallel/comm_hook.hpp"
+#include "reference/parallel/orthogonalize.hpp"
+#include "reference/parallel/power_sgd_state.hpp"
+
+namespace accel {
+namespace {
+
+// Note [PowerSGD waits]
+// Python's hook calls the second and third all-reduce of a step from callbacks of the first. On Gloo these run on its own
+// threads: with several buckets, ranks may call them in different orders, and threads that wait for each other use up
+// Gloo's two. Here the rank's thread waits between the stages, so the order is that of the buckets on every rank, and a
+// simulated rank calls its collectives on its own thread. The numbers are the same. Before PowerSGD starts, and in
+// other hooks, nothing waits before the end of backward.
+
+// Tensors of one shape, in the order in which shapes first came.
+struct SameShape {
+  std::vector<at::Tensor> tensors;
+};
+
+// A part of what is compressed: one tensor of gradients or a stack of several, with its P and Q.
+struct Factored {
+  at::Tensor tensor, p, q;  // (batch, n, m), (batch, n, rank), (batch, m, rank)
+  const SameShape* originals = nullptr;  // of a stack
+};
+
+struct Sizes {
+  std::int64_t n, m, rank;
+};
+
+class PowerSGDHook : public CommHook {
+ public:
+  PowerSGDHook(const PowerSGDOptions& options, const Group& group) : state_(options, group) {}
+
+  BucketReduction reduce(c10d::GradBucket& bucket) override {
+    auto buffer = bucket.getBuffer();
+    if (state_.is_warming_up()) {
+      state_.count_step(bucket);
+      return reduce_plainly(state_.group, buffer);
+    }
+    const auto before = state_.add_error(bucket, buffer);
+    std::vector<at::Tensor> plain, flat;
+    std::vector<SameShape> shapes;
+    std::int64_t size_of_ps = 0, size_of_qs = 0;
+    for (const auto& gradient : bucket.getGradients()) {
+      const auto matrix = gradient.dim() == 0 ? gradient.view({1, 1}) : gradient.view({gradient.size(0), -1});
+      const auto [n, m, rank] = sizes_of(matrix);
+      if (!is_worth_compressing(n, m, rank)) {
+        plain.push_back(gradient);
+        flat.push_back(gradient.view({-1}));
+        continue;
+      }
+      size_of_ps += n * rank;
+      size_of_qs += m * rank;
+      add(shapes, matrix);
+    }
+    const auto together = flat.empty() ? at::empty({0}, buffer.options()) : at::cat(flat);
+    const bool are_new = state_.make_factors(bucket, buffer, {size_of_ps}, {size_of_qs});
+    auto& all_ps = state_.ps[bucket.getIndex()];
+    auto& all_qs = state_.qs[bucket.getIndex()];
+    const auto parts = factored(shapes, all_ps, all_qs);
+
+    begin_qs(parts, are_new);
+    for (const auto& [tensor, p, q, _] : parts) {
+      auto product = p;
+      at::bmm_out(product, tensor, q);
+    }
+    state_.sum(together);
+    unpack(together.div_(state_.group.size()), plain);
+    state_.sum(all_ps);
+    for (const auto& [tensor, p, q, _] : parts) orthogonalize(p, state_.options.orthogonalization_epsilon);
+    for (const auto& [tensor, p, q, _] : parts) {
+      auto product = q;
+      at::bmm_out(product, tensor.transpose(1, 2), p);
+    }
+    state_.sum(all_qs);
+    all_qs.div_(state_.group.size());
+    for (const auto& part : parts) decompress(part);
+    state_.keep_error(bucket, before, buffer);
+    state_.end_step(bucket);
+    return {.sent = buffer};
+  }
+
+ private:
+  [[nodiscard]] Sizes sizes_of(const at::Tensor& matrix) const {
+    const auto n = matrix.size(-2), m = matrix.size(-1);
+    return {n, m, std::min<std::int64_t>({n, m, state_.options.matrix_approximation_rank})};
+  }
+
+  [[nodiscard]] bool is_worth_compressing(std::int64_t n, std::int64_t m, std::int64_t rank) const {
+    return static_cast<double>((n + m) * rank) * state_.options.min_compression_rate < static_cast<double>(n * m);
+  }
+
+  static void add(std::vector<SameShape>& shapes, const at::Tensor& matrix) {
+    auto place = std::find_if(shapes.begin(), shapes.end(), [&](const auto& shape) { return shape.tensors.front().sizes() == matrix.sizes(); });
+    if (place == shapes.end()) place = shapes.insert(place, SameShape{});
+    place->tensors.push_back(matrix);
+  }
+
+  [[nodiscard]] std::vector<Factored> factored(const std::vector<SameShape>& shapes, const at::Tensor& all_ps, const at::Tensor& all_qs) const {
+    std::vector<Factored> parts;
+    std::int64_t p_begin = 0, q_begin = 0;
+    const auto add_part = [&](const at::Tensor& tensor, const SameShape* originals) {
+      const auto [n, m, rank] = sizes_of(tensor);
+      const auto batch = tensor.size(0);
+      parts.push_back({.tensor = tensor,
+                       .p = all_ps.slice(0, p_begin, p_begin + batch * n * rank).view({batch, n, rank}),
+                       .q = all_qs.slice(0, q_begin, q_begin + batch * m * rank).view({batch, m, rank}),
+                       .originals = originals});
+      p_begin += batch * n * rank;
+      q_begin += batch * m * rank;
+    };
+    for (const auto& shape : shapes) {
+      if (state_.options.batch_tensors_with_same_shape && shape.tensors.size() > 1) {
+        add_part(at::stack(shape.tensors), &shape);
+      } else {
+        for (const auto& tensor : shape.tensors) add_part(tensor.unsqueeze(0), nullptr);
+      }
+    }
+    return parts;
+  }
+
+  // The first guess: the last step's, or random and equal on all ranks.
+  void begin_qs(const std::vector<Factored>& parts, bool are_new) {
+    std::optional<at::Generator> generator;
+    if (are_new) generator = state_.next_generator();
+    for (const auto& [tensor, p, q, _] : parts) {
+      if (generator) q.copy_(at::randn(q.sizes(), generator, q.options().device(at::kCPU)));
+      orthogonalize(q, state_.options.orthogonalization_epsilon);
+    }
+  }
+
+  static void unpack(const at::Tensor& together, const std::vector<at::Tensor>& plain) {
+    std::int64_t begin = 0;
+    for (const auto& tensor : plain) {
+      tensor.copy_(together.slice(0, begin, begin + tensor.numel()).view_as(tensor));
+      begin += tensor.numel();
+    }
+  }
+
+  static void decompress(const Factored& part) {
+    auto product = part.tensor;
+    at::bmm_out(product, part.p, part.q.transpose(1, 2));
+    if (part.originals == nullptr) return;
+    for (std::size_t place = 0; place < part.originals->tensors.size(); ++place) part.originals->tensors[place].copy_(product[static_cast<std::int64_t>(place)]);
+  }
+
+  PowerSGDState state_;
+};
+
+class BatchedPowerSGDHook : public CommHook {
+ public:
+  BatchedPowerSGDHook(const PowerSGDOptions& options, const Group& group) : state_(options, group) {}
+
+  BucketReduction reduce(c10d::GradBucket& bucket) override {
+    auto buffer = bucket.getBuffer();
+    if (state_.is_warming_up()) {
+      state_.count_step(bucket);
+      return reduce_plainly(state_.group, buffer);
+    }
+    const auto length = buffer.size(0);
+    const auto side = static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(length))));
+    buffer.resize_({side * side});
+    buffer.slice(0, length).fill_(0);
+    const auto before = state_.add_error(bucket, buffer);
+    auto matrix = buffer.view({side, side});
+    // As many columns as a bucket of few numbers has rows; torch's fails there.
+    const auto rank = std::min<std::int64_t>(side, state_.options.matrix_approximation_rank);
+    if (state_.make_factors(bucket, buffer, {side, rank}, {side, rank})) {
+      const auto generator = state_.next_generator();
+      state_.qs[bucket.getIndex()].copy_(at::randn({side, rank}, generator, buffer.options().device(at::kCPU)));
+    }
+    auto &p = state_.ps[bucket.getIndex()], &q = state_.qs[bucket.getIndex()];
+    orthogonalize(q);
+    at::matmul_out(p, matrix, q);
+    state_.sum(p);
+    orthogonalize(p);
+    at::matmul_out(q, matrix.t(), p);
+    state_.sum(q);
+    q.div_(state_.group.size());
+    at::matmul_out(matrix, p, q.t());
+    state_.keep_error(bucket, before, buffer);
+    buffer.resize_({length});
+    state_.end_step(bucket);
+    return {.sent = buffer};
+  }
+
+ private:
+  PowerSGDState state_;
+};
+
+}  // namespace
+
+std::unique_ptr<CommHook> make_power_sgd_hook(const PowerSGDOptions& options, const Group& group) { return std::make_unique<PowerSGDHook>(options, group); }
+
+std::unique_ptr<CommHook> make_batched_power_sgd_hook(const PowerSGDOptions& options, const Group& group) {
+  return std::make_unique<BatchedPowerSGDHook>(options, group);
+}
+
+}  // namespace accel

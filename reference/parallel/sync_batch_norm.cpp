@@ -1,0 +1,113 @@
+#include "reference/parallel/sync_batch_norm.hpp"
+
+#include <fmt/ranges.h>
+#include <torch/nn/functional/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+
+#include "reference/core/errors.hpp"
+#include "reference/parallel/sync_batch_norm_function.hpp"
+#include "reference/state/rank_context.hpp"
+
+namespace accel {
+namespace {
+
+using Names = std::vector<std::string>;
+
+// The SyncBatchNorm in place of a BatchNorm; null for another module.
+std::shared_ptr<SyncBatchNormImpl> converted(const torch::nn::Module& module, const std::optional<Group>& group) {
+  if (const auto* norm = module.as<torch::nn::BatchNorm1dImpl>()) return std::make_shared<SyncBatchNormImpl>(*norm, group);
+  if (const auto* norm = module.as<torch::nn::BatchNorm2dImpl>()) return std::make_shared<SyncBatchNormImpl>(*norm, group);
+  if (const auto* norm = module.as<torch::nn::BatchNorm3dImpl>()) return std::make_shared<SyncBatchNormImpl>(*norm, group);
+  return nullptr;
+}
+
+bool is_batch_norm(const torch::nn::Module& module) {
+  return module.as<torch::nn::BatchNorm1dImpl>() != nullptr || module.as<torch::nn::BatchNorm2dImpl>() != nullptr ||
+         module.as<torch::nn::BatchNorm3dImpl>() != nullptr;
+}
+
+void find_fixed(const torch::nn::Module& module, const std::string& prefix, Names& names) {
+  for (const auto& child : module.named_children()) {
+    const auto name = prefix + child.key();
+    if (is_batch_norm(*child.value())) {
+      if (module.as<torch::nn::SequentialImpl>() == nullptr) names.push_back(fmt::format("{} of {}", name, module.name()));
+    } else {
+      find_fixed(*child.value(), name + ".", names);
+    }
+  }
+}
+
+void convert_inside(torch::nn::Module& module, const std::optional<Group>& group) {
+  auto* sequential = module.as<torch::nn::SequentialImpl>();
+  std::size_t place = 0;
+  for (const auto& child : module.named_children()) {
+    if (auto norm = converted(*child.value(), group)) {
+      *(sequential->begin() + static_cast<std::ptrdiff_t>(place)) = torch::nn::AnyModule(norm);
+      sequential->replace_module(child.key(), norm);
+    } else {
+      convert_inside(*child.value(), group);
+    }
+    ++place;
+  }
+}
+
+}  // namespace
+
+SyncBatchNormImpl::SyncBatchNormImpl(const SyncBatchNormOptions& options, std::optional<Group> group)
+    : NormImplBase(options), group_(std::move(group)) {}
+
+void SyncBatchNormImpl::share(const at::Tensor& other_weight, const at::Tensor& other_bias, const at::Tensor& other_mean, const at::Tensor& other_var,
+                              const at::Tensor& other_tracked) {
+  const auto set = [](auto& registered, const char* name, at::Tensor& member, const at::Tensor& value) {
+    member = value;
+    registered[name] = value;
+  };
+  set(parameters_, "weight", weight, other_weight);
+  set(parameters_, "bias", bias, other_bias);
+  const auto set_buffer = [](at::Tensor& member, const at::Tensor& value) {
+    if (member.defined()) member.set_data(value);
+  };
+  set_buffer(running_mean, other_mean);
+  set_buffer(running_var, other_var);
+  set_buffer(num_batches_tracked, other_tracked);
+}
+
+void SyncBatchNormImpl::_check_input_dim(const at::Tensor& input) {
+  check_argument(input.dim() >= 2, "SyncBatchNorm: expected at least 2 dimensions (N, C, ...), got {}", input.dim());
+  check_argument(input.size(1) == options.num_features(), "SyncBatchNorm: expected {} channels, got {}", options.num_features(), input.size(1));
+}
+
+at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
+  _check_input_dim(input);
+  double momentum = options.momentum().value_or(0.0);
+  if (is_training() && num_batches_tracked.defined()) {
+    num_batches_tracked += 1;
+    if (!options.momentum()) momentum = 1.0 / num_batches_tracked.item<double>();
+  }
+  if (is_training()) {
+    const auto group = group_ ? *group_ : current_rank().world;
+    const bool tracks = options.track_running_stats();
+    if (group.size() > 1) {
+      return sync_batch_norm(input, {.weight = weight, .bias = bias, .running_mean = tracks ? running_mean : at::Tensor(),
+                                     .running_var = tracks ? running_var : at::Tensor(), .momentum = momentum, .eps = options.eps()}, group);
+    }
+  }
+  return torch::nn::functional::detail::batch_norm(input, running_mean, running_var, weight, bias, is_training() || !options.track_running_stats(),
+                                                   momentum, options.eps());
+}
+
+void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {
+  stream << "accel::SyncBatchNorm(" << options.num_features() << ", eps=" << options.eps() << ')';
+}
+
+void convert_sync_batchnorm(torch::nn::Module& module, const std::optional<Group>& group) {
+  check_argument(!is_batch_norm(module), "convert_sync_batchnorm: the module itself is a {}, which cannot be replaced from here; make accel::SyncBatchNorm of it",
+                 module.name());
+  Names fixed;
+  find_fixed(module, "", fixed);
+  check_argument(fixed.empty(), "convert_sync_batchnorm: {} cannot be replaced: outside of a Sequential a module holds its children in members of its own; "
+                 "declare them accel::SyncBatchNorm", fmt::join(fixed, ", "));
+  convert_inside(module, group);
+}
+
+}  // namespace accel

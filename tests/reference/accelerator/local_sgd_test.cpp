@@ -1,0 +1,111 @@
+#include "reference/accelerator/local_sgd.hpp"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "tests/support/run_ranks.hpp"
+
+namespace accel::testing {
+namespace {
+
+namespace nn = torch::nn;
+
+// One weight, 0 at first; a step on rank r adds r + 1 to it.
+struct Counter {
+  explicit Counter(RankContext& rank) : accelerator({}, rank), model(accelerator.prepare(net)), sgd(net->parameters(), 1.0) {
+    const torch::NoGradGuard no_grad;
+    net->weight.zero_();
+  }
+  void step(RankContext& rank) {
+    accelerator.backward(model(at::full({1, 1}, -(rank.rank + 1.0))).sum());
+    sgd.step();
+    sgd.zero_grad();
+  }
+  [[nodiscard]] double weight() const { return net->weight.item<double>(); }
+
+  nn::Linear net{nn::LinearOptions(1, 1).bias(false)};
+  Accelerator accelerator;
+  PreparedModel<nn::LinearImpl> model;
+  torch::optim::SGD sgd;
+};
+
+class LocalSGDTest : public ::testing::TestWithParam<Backend> {};
+INSTANTIATE_TEST_SUITE_P(Backends, LocalSGDTest, ::testing::Values(Backend::kSim, Backend::kGlooThreads), [](const auto& info) { return name_of(info.param); });
+
+TEST_P(LocalSGDTest, ParametersMeetEveryFewStepsAndAtTheEnd) {
+  run_ranks(GetParam(), 3, [](RankContext& rank) {
+    Counter counter(rank);
+    const double own = rank.rank + 1;
+    LocalSGD local_sgd(counter.accelerator, counter.model, {.local_sgd_steps = 2});
+    std::vector<double> seen;
+    for (int step = 0; step < 3; ++step) {
+      counter.step(rank);
+      local_sgd.step();
+      seen.push_back(counter.weight());
+    }
+    EXPECT_EQ(seen, (std::vector<double>{own, 4, 4 + own})) << "rank " << rank.rank;
+    local_sgd.finish();
+    EXPECT_EQ(counter.weight(), 6);
+    local_sgd.finish();
+    counter.step(rank);
+    EXPECT_EQ(counter.weight(), 8) << "gradients synchronise again";
+  });
+}
+
+TEST_P(LocalSGDTest, TheBodysFormFinishes) {
+  run_ranks(GetParam(), 2, [](RankContext& rank) {
+    Counter counter(rank);
+    local_sgd(counter.accelerator, counter.model, {.local_sgd_steps = 8}, [&](LocalSGD& local_sgd) {
+      counter.step(rank);
+      local_sgd.step();
+      EXPECT_EQ(counter.weight(), rank.rank + 1.0);
+      EXPECT_EQ(local_sgd.num_steps(), 1);
+    });
+    EXPECT_EQ(counter.weight(), 1.5);
+  });
+}
+
+TEST_P(LocalSGDTest, WithoutFinishNothingIsAveragedAndGradientsSynchroniseAgain) {
+  run_ranks(GetParam(), 2, [](RankContext& rank) {
+    Counter counter(rank);
+    {
+      LocalSGD local_sgd(counter.accelerator, counter.model, {.local_sgd_steps = 8});
+      counter.step(rank);
+    }
+    EXPECT_EQ(counter.weight(), rank.rank + 1.0);
+    counter.step(rank);
+    EXPECT_EQ(counter.weight(), rank.rank + 2.5);
+  });
+}
+
+TEST_P(LocalSGDTest, DisabledItIsOrdinaryTraining) {
+  run_ranks(GetParam(), 2, [](RankContext& rank) {
+    Counter counter(rank);
+    LocalSGD local_sgd(counter.accelerator, counter.model, {.local_sgd_steps = 1, .enabled = false});
+    counter.step(rank);
+    local_sgd.step();
+    EXPECT_EQ(counter.weight(), 1.5);
+    local_sgd.finish();
+  });
+}
+
+TEST_P(LocalSGDTest, StepsAreAtLeastOne) {
+  run_ranks(GetParam(), 2, [](RankContext& rank) {
+    Counter counter(rank);
+    EXPECT_THROW(LocalSGD(counter.accelerator, counter.model, {.local_sgd_steps = 0}), ArgumentError);
+  });
+}
+
+TEST(LocalSGDAloneTest, OneProcessAloneOnlyCounts) {
+  auto rank = make_single_rank();
+  const RankScope scope(*rank);
+  Counter counter(*rank);
+  LocalSGD local_sgd(counter.accelerator, counter.model, {.local_sgd_steps = 1});
+  counter.step(*rank);
+  local_sgd.step();
+  local_sgd.finish();
+  EXPECT_EQ(counter.weight(), 1);
+}
+
+}  // namespace
+}  // namespace accel::testing

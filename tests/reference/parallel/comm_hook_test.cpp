@@ -1,0 +1,175 @@
+#include "reference/parallel/comm_hook.hpp"
+
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include <cmath>
+#include <span>
+
+#include "properties/gen/ddp_training.hpp"
+#include "reference/accelerator/accelerator.hpp"
+#include "sim/backend/simulate.hpp"
+#include "tests/support/run_ranks.hpp"
+
+namespace accel::testing {
+namespace {
+
+namespace nn = torch::nn;
+using ::testing::HasSubstr;
+
+DistributedDataParallelKwargs with_hook(const std::string& hook, const std::string& wrapper = "no") {
+  return {.comm_hook = hook, .comm_wrapper = wrapper, .comm_state_option = {.start_powerSGD_iter = 2}};
+}
+
+// Gradients of one step of a layer whose gradients on rank r are the numbers r * 2^-12 + 1.
+at::Tensor gradient_of(RankContext& rank, const DistributedDataParallelKwargs& kwargs) {
+  Accelerator accelerator({.ddp_kwargs = kwargs}, rank);
+  nn::Linear net(nn::LinearOptions(4, 1).bias(false));
+  auto model = accelerator.prepare(net);
+  accelerator.backward(model(at::full({1, 4}, 1 + std::ldexp(rank.rank, -12))).sum());
+  return net->weight.grad().clone();
+}
+
+class CommHookTest : public ::testing::TestWithParam<Backend> {};
+INSTANTIATE_TEST_SUITE_P(Backends, CommHookTest, ::testing::Values(Backend::kSim, Backend::kGlooThreads), [](const auto& info) { return name_of(info.param); });
+
+TEST_P(CommHookTest, GradientsAreRoundedToWhatTheHookSends) {
+  const auto gradient = [&](const DistributedDataParallelKwargs& kwargs) {
+    return collect_ranks(GetParam(), 2, [&](RankContext& rank) { return gradient_of(rank, kwargs)[0][0].item<double>(); }).front();
+  };
+  EXPECT_EQ(gradient(with_hook("no")), 1 + std::ldexp(1, -13));
+  EXPECT_EQ(gradient(with_hook("fp16")), 1) << "2^-12 is below half of what float16 tells from 1";
+  EXPECT_EQ(gradient(with_hook("bf16")), 1);
+}
+
+TEST_P(CommHookTest, PowerSgdOfGradientsOfRankOneIsTheirMean) {
+  const auto differences = collect_ranks(GetParam(), 3, [&](RankContext& rank) {
+    auto kwargs = with_hook("power_sgd");
+    kwargs.comm_state_option = {.start_powerSGD_iter = 0, .min_compression_rate = 1, .use_error_feedback = false, .warm_start = false};
+    Accelerator accelerator({.ddp_kwargs = kwargs}, rank);
+    nn::Linear net(nn::LinearOptions(8, 8).bias(false));
+    net->to(at::kDouble);
+    auto model = accelerator.prepare(net);
+    const auto x = at::arange(1, 9, at::kDouble) * (rank.rank + 1), y = at::arange(8, 0, -1, at::kDouble);
+    accelerator.backward(model(x).dot(y));
+    const auto expected = at::outer(y, at::arange(1, 9, at::kDouble)) * 2;  // the mean of 1, 2 and 3
+    return (net->weight.grad() - expected).abs().max().item<double>();
+  });
+  for (const auto difference : differences) EXPECT_LT(difference, 1e-12) << "P and Q of one column hold a matrix of rank 1";
+}
+
+TEST_P(CommHookTest, RanksWithoutBatchesJoinUnderEveryHook) {
+  for (const auto* hook : {"no", "fp16", "bf16", "power_sgd", "batched_power_sgd"}) {
+    const auto states = collect_ranks(GetParam(), 3, [&](RankContext& rank) {
+      return train_ddp(rank, {.seed = 5, .steps = 6, .uneven = true, .kwargs = with_hook(hook)}).back().state_sha256;
+    });
+    EXPECT_EQ(states[0], states[1]) << hook;
+    EXPECT_EQ(states[0], states[2]) << hook;
+  }
+}
+
+std::vector<std::string> states_by_schedule(const DdpTrainingRequest& request, const sim::RankSchedule& schedule) {
+  std::vector<std::string> states(3);
+  sim::simulate({.num_ranks = 3, .schedule = schedule}, [&](RankContext& rank) { states[rank.rank] = train_ddp(rank, request).back().state_sha256; });
+  return states;
+}
+
+// Who completes a future makes no difference, and a rank that runs alone waits where the simulator sees it.
+TEST(CommHookSchedulesTest, BitsDoNotDependOnWhoRunsWhen) {
+  for (const auto* hook : {"no", "fp16", "power_sgd", "batched_power_sgd"}) {
+    const DdpTrainingRequest request{.seed = 3, .steps = 4, .kwargs = with_hook(hook)};
+    const auto parallel = states_by_schedule(request, {});
+    for (const std::uint64_t seed : {1, 2}) EXPECT_EQ(states_by_schedule(request, {.kind = sim::ScheduleKind::kRandom, .seed = seed}), parallel) << hook;
+  }
+  for (const auto* hook : {"no", "bf16"}) {
+    DdpTrainingRequest request{.seed = 4, .steps = 3, .kwargs = with_hook(hook)};
+    request.kwargs.static_graph = true;
+    EXPECT_EQ(states_by_schedule(request, {.kind = sim::ScheduleKind::kRandom, .seed = 1}), states_by_schedule(request, {})) << hook << ", static graph";
+  }
+}
+
+TEST(CommHookBackendsTest, SimulatedRanksAndGlooGiveTheSameBits) {
+  for (const auto* hook : {"fp16", "bf16", "power_sgd", "batched_power_sgd"}) {
+    const auto train = [&](RankContext& rank) { return train_ddp(rank, {.seed = 7, .steps = 5, .kwargs = with_hook(hook)}).back().state_sha256; };
+    EXPECT_EQ(collect_ranks(Backend::kSim, 4, train), collect_ranks(Backend::kGlooThreads, 4, train)) << hook;
+  }
+}
+
+TEST(StaticGraphTest, GradientsOfTheFirstStepAreAveraged) {
+  for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
+    const auto gradients = collect_ranks(backend, 2, [&](RankContext& rank) { return gradient_of(rank, {.static_graph = true})[0][0].item<double>(); });
+    EXPECT_EQ(gradients[0], 1 + std::ldexp(1, -13)) << name_of(backend);
+    EXPECT_EQ(gradients[1], 1 + std::ldexp(1, -13)) << name_of(backend);
+  }
+}
+
+TEST(FindUnusedParametersTest, AnOutputThatTheLossDoesNotUseDoesNotStopTraining) {
+  for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
+    run_ranks(backend, 2, [&](RankContext& rank) {
+      EXPECT_EQ(train_ddp(rank, {.steps = 3, .unused = "in_loss", .kwargs = {.find_unused_parameters = true}}).size(), 4U);
+    });
+  }
+}
+
+std::int64_t bytes_of_step(const DistributedDataParallelKwargs& kwargs, int steps) {
+  // Bytes are counted where time is: here it stands still.
+  const auto at_once = [](const sim::Group&, const sim::Call&, std::span<const double> ready) { return std::vector<double>(ready.begin(), ready.end()); };
+  const auto report = sim::rehearse({.num_ranks = 2, .finish_times = at_once}, [&](RankContext& rank) {
+    Accelerator accelerator({.ddp_kwargs = kwargs}, rank);
+    nn::Linear net(nn::LinearOptions(48, 32));
+    auto model = accelerator.prepare(net);
+    for (int step = 0; step < steps; ++step) {
+      net->zero_grad();
+      accelerator.backward(model(at::randn({2, 48})).square().mean());
+    }
+  });
+  EXPECT_EQ(report.error, nullptr);
+  return report.volumes.at("all_reduce").bytes;
+}
+
+std::int64_t bytes_of_last_step(const DistributedDataParallelKwargs& kwargs) { return bytes_of_step(kwargs, 4) - bytes_of_step(kwargs, 3); }
+
+TEST(CommHookTrafficTest, HalvesHaveHalfOfTheBytes) {
+  const auto plain = bytes_of_last_step(with_hook("no"));
+  EXPECT_EQ(plain % (4 * (48 * 32 + 32)), 0) << "whole gradients";
+  EXPECT_EQ(bytes_of_last_step(with_hook("fp16")) * 2, plain);
+  EXPECT_EQ(bytes_of_last_step(with_hook("bf16")) * 2, plain);
+}
+
+TEST(CommHookTrafficTest, PowerSgdSendsItsFactorsAndWhatIsNotWorthCompressing) {
+  const auto per_number = bytes_of_last_step(with_hook("no")) / (48 * 32 + 32);
+  auto kwargs = with_hook("power_sgd");
+  for (const int rank : {1, 2, 4}) {
+    kwargs.comm_state_option.matrix_approximation_rank = rank;
+    EXPECT_EQ(bytes_of_last_step(kwargs), per_number * ((48 + 32) * rank + 32)) << rank;
+  }
+  kwargs.comm_state_option.matrix_approximation_rank = 10;  // (48 + 32) * 10 * 2 > 48 * 32
+  EXPECT_EQ(bytes_of_last_step(kwargs), per_number * (48 * 32 + 32));
+  kwargs.comm_state_option.matrix_approximation_rank = 1;
+  kwargs.comm_hook = "batched_power_sgd";
+  EXPECT_EQ(bytes_of_last_step(kwargs), per_number * 2 * 40) << "a square of 40 x 40 holds 1568 numbers";
+  kwargs.comm_wrapper = "fp16";
+  EXPECT_EQ(bytes_of_last_step(kwargs) * 2, per_number * 2 * 40);
+}
+
+TEST(DdpKwargsTest, AllProblemsAreInOneMessage) {
+  const DistributedDataParallelKwargs kwargs{.bucket_cap_mb = 0, .comm_hook = "power_sgd", .comm_wrapper = "fp8",
+                                             .comm_state_option = {.matrix_approximation_rank = 0, .start_powerSGD_iter = 1, .random_seed = -1}};
+  const auto problems = problems_of(kwargs);
+  EXPECT_EQ(problems.size(), 5U);
+  std::string message;
+  try {
+    static_cast<void>(make_comm_hook(kwargs, Group()));
+  } catch (const ConfigError& error) {
+    message = error.what();
+  }
+  EXPECT_THAT(message, HasSubstr("start_powerSGD_iter: expected 2 or more"));
+  EXPECT_THAT(message, HasSubstr("comm_wrapper: expected 'no', 'fp16' or 'bf16', got 'fp8'"));
+  EXPECT_THAT(problems_of({.comm_hook = "powersgd"}).front(), HasSubstr("got 'powersgd'"));
+  EXPECT_THAT(problems_of({.comm_wrapper = "fp16"}).front(), HasSubstr("no comm_hook to wrap"));
+  EXPECT_TRUE(problems_of({.comm_hook = "power_sgd", .comm_state_option = {.start_powerSGD_iter = 0, .use_error_feedback = false, .warm_start = false}}).empty());
+  EXPECT_TRUE(problems_of(DistributedDataParallelKwargs{}).empty());
+}
+
+}  // namespace
+}  // namespace accel::testing

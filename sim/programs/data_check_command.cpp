@@ -15,8 +15,8 @@
 #include "sim/programs/data_check_report.hpp"
 #include "sim/programs/exit_code.hpp"
 #include "sim/programs/experiment.hpp"
-#include "sim/programs/fashion_mnist.hpp"
 #include "sim/programs/plan_options.hpp"
+#include "sim/programs/task.hpp"
 
 namespace accel::programs {
 namespace {
@@ -38,17 +38,17 @@ std::optional<int> read_ranks(std::string_view text) {
 
 std::vector<LoaderCheck> check_experiment(const Arguments& arguments, const std::vector<int>& numbers_of_ranks) {
   const auto experiment = read_experiment(arguments.experiment, arguments.overrides, /*num_ranks=*/1);
-  const auto data = load_fashion_mnist(experiment.data_dir, experiment.limit, experiment.eval_limit);
+  const auto task = load_task(experiment);
   const auto& config = experiment.accelerator.dataloader_config;
   const auto problems = accel::problems_of(config);
   check_config(problems.empty(), "{}", fmt::join(problems, "; "));
   const PlanRequest both{.split_batches = experiment.accelerator.splits(), .even_batches = config.even_batches,
                          .dispatch_batches = config.dispatch_batches, .elastic = config.is_elastic()};
   auto training = both, evaluation = both;
-  training.length = data->train.labels.size(0);
+  training.length = task.train.size();
   training.batch_size = experiment.batch_size;
   training.drop_last = experiment.drop_last;
-  evaluation.length = data->test.labels.size(0);
+  evaluation.length = task.eval.size();
   evaluation.batch_size = experiment.eval_batch_size;
   return {check_loader("training", training, numbers_of_ranks), check_loader("evaluation", evaluation, numbers_of_ranks)};
 }

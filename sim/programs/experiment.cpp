@@ -1,18 +1,22 @@
 #include "sim/programs/experiment.hpp"
 
+#include <fmt/ranges.h>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "reference/config/yaml_file.hpp"
 #include "reference/core/errors.hpp"
+#include "sim/programs/accelerator_config.hpp"
+#include "sim/programs/key_rules.hpp"
 
 namespace accel::programs {
 namespace {
 
-const auto at_least_zero = [](const auto& value) { return value >= 0; };
-const auto at_least_one = [](const auto& value) { return value >= 1; };
-const auto finite_at_least_zero = [](const double& value) { return std::isfinite(value) && value >= 0; };
+constexpr const char* kTasks[] = {"fashion_mnist", "cifar_like", "char_gpt"};
+constexpr auto finite_above_zero = [](const double& value) { return std::isfinite(value) && value > 0; };
 
 void apply_override(YAML::Node root, const std::string& text) {
   const auto equals = text.find('=');
@@ -36,61 +40,29 @@ void apply_override(YAML::Node root, const std::string& text) {
   node[rest] = value;
 }
 
-ModelConfig read_model(YamlReader reader) {
-  ModelConfig model;
-  model.name = reader.required<std::string>("name", [](const auto& name) { return name == "mlp" || name == "cnn"; }, "mlp or cnn");
-  model.dropout = reader.optional<double>("dropout", [](const double& p) { return p >= 0 && p < 1; }, "a number in [0, 1)").value_or(0.0);
-  if (model.name != "cnn") model.hidden = reader.optional<std::int64_t>("hidden", at_least_one, "1 or more").value_or(128);
+WritingConfig read_sample(YamlReader reader) {
+  WritingConfig sample;
+  sample.length = reader.optional<std::int64_t>("length", at_least_one, "1 or more").value_or(sample.length);
+  sample.prompt = reader.optional<std::string>("prompt", [](const auto& text) { return !text.empty(); }, "a text that is not empty").value_or(sample.prompt);
+  sample.temperature = reader.optional<double>("temperature", finite_above_zero, "a number above 0").value_or(sample.temperature);
+  sample.top_k = reader.optional<std::int64_t>("top_k", at_least_one, "1 or more").value_or(sample.top_k);
+  sample.seed = static_cast<std::uint64_t>(reader.optional<std::int64_t>("seed", at_least_zero, "0 or more").value_or(0));
   reader.finish_keys();
-  return model;
+  return sample;
 }
 
-OptimizerConfig read_optimizer(YamlReader reader) {
-  OptimizerConfig optimizer;
-  optimizer.name = reader.required<std::string>("name", [](const auto& n) { return n == "sgd" || n == "adam" || n == "adamw"; }, "sgd, adam or adamw");
-  optimizer.lr = reader.required<double>("lr", finite_at_least_zero, "a number of 0 or more");
-  if (optimizer.name == "sgd") optimizer.momentum = reader.optional<double>("momentum", finite_at_least_zero, "a number of 0 or more").value_or(0.0);
-  if (optimizer.name != "adam") {
-    optimizer.weight_decay = reader.optional<double>("weight_decay", finite_at_least_zero, "a number of 0 or more").value_or(optimizer.name == "adamw" ? 0.01 : 0.0);
+// Each task has keys of its own; one of an unknown name might be any.
+void read_task(YamlReader& reader, Experiment& experiment) {
+  const auto is_known = [](const auto& name) { return std::find(std::begin(kTasks), std::end(kTasks), name) != std::end(kTasks); };
+  experiment.task = reader.required<std::string>("task", is_known, fmt::format("{}", fmt::join(kTasks, " or ")));
+  if (experiment.task != "char_gpt") experiment.data_dir = reader.optional<std::string>("data_dir").value_or(experiment.data_dir);
+  if (experiment.task == "char_gpt" || !is_known(experiment.task)) {
+    experiment.data_file = reader.optional<std::string>("data_file").value_or(experiment.data_file);
+    auto sample = reader.mapping("sample");
+    if (reader.has("sample")) experiment.sample = read_sample(std::move(sample));
   }
-  reader.finish_keys();
-  return optimizer;
-}
-
-SchedulerConfig read_scheduler(YamlReader reader) {
-  SchedulerConfig scheduler;
-  scheduler.name = reader.required<std::string>("name", [](const auto& n) { return n == "linear" || n == "step"; }, "linear or step");
-  if (scheduler.name == "step") {
-    scheduler.step_size = reader.required<int>("step_size", at_least_one, "1 or more");
-    scheduler.gamma = reader.optional<double>("gamma", finite_at_least_zero, "a number of 0 or more").value_or(0.1);
-  } else {
-    scheduler.warmup_steps = reader.required<int>("warmup_steps", at_least_zero, "0 or more");
-    scheduler.total_steps = reader.required<int>("total_steps", at_least_one, "1 or more");
-  }
-  reader.finish_keys();
-  return scheduler;
-}
-
-void read_accelerator(YamlReader reader, AcceleratorOptions& options) {
-  options.mixed_precision = reader.optional<std::string>("mixed_precision", [](const auto& p) { return p == "no" || p == "bf16"; }, "no or bf16 (fp16 and fp8 are not built yet)");
-  options.gradient_accumulation_steps = reader.optional<int>("gradient_accumulation_steps", at_least_one, "1 or more").value_or(1);
-  options.split_batches = reader.optional<bool>("split_batches");
-  options.step_scheduler_with_optimizer = reader.optional<bool>("step_scheduler_with_optimizer").value_or(true);
-  options.device_placement = reader.optional<bool>("device_placement").value_or(true);
-  if (const auto types = reader.optional<std::vector<std::string>>("rng_types")) options.rng_types = *types;
-  reader.finish_keys();
-}
-
-void read_dataloader(YamlReader reader, DataLoaderConfiguration& config) {
-  config.split_batches = reader.optional<bool>("split_batches").value_or(false);
-  config.even_batches = reader.optional<bool>("even_batches").value_or(true);
-  config.use_seedable_sampler = reader.optional<bool>("use_seedable_sampler").value_or(false);
-  config.data_seed = reader.optional<std::int64_t>("data_seed");
-  config.non_blocking = reader.optional<bool>("non_blocking").value_or(false);
-  config.dispatch_batches = reader.optional<bool>("dispatch_batches");
-  config.use_stateful_dataloader = reader.optional<bool>("use_stateful_dataloader").value_or(false);
-  config.order = reader.optional<std::string>("order", [](const std::string& v) { return v == "accelerate" || v == "elastic"; }, "accelerate or elastic").value_or(config.order);
-  reader.finish_keys();
+  experiment.limit = reader.optional<std::int64_t>("limit", at_least_one, "1 or more");
+  experiment.eval_limit = reader.optional<std::int64_t>("eval_limit", at_least_one, "1 or more");
 }
 
 }  // namespace
@@ -104,15 +76,12 @@ Experiment read_experiment(const std::string& file, const std::vector<std::strin
 
   YamlReader reader(root, "", problems);
   Experiment experiment;
-  experiment.task = reader.required<std::string>("task", [](const auto& name) { return name == "fashion_mnist"; }, "fashion_mnist");
-  experiment.data_dir = reader.optional<std::string>("data_dir").value_or(experiment.data_dir);
-  experiment.limit = reader.optional<std::int64_t>("limit", at_least_one, "1 or more");
-  experiment.eval_limit = reader.optional<std::int64_t>("eval_limit", at_least_one, "1 or more");
+  read_task(reader, experiment);
   for (const auto* key : {"model", "optimizer"}) {
     if (!reader.has(key)) reader.missing(key);
   }
   auto model = reader.mapping("model");
-  if (reader.has("model")) experiment.model = read_model(std::move(model));
+  if (reader.has("model")) experiment.model = read_model(std::move(model), experiment.task);
   auto optimizer = reader.mapping("optimizer");
   if (reader.has("optimizer")) experiment.optimizer = read_optimizer(std::move(optimizer));
   auto scheduler = reader.mapping("scheduler");

@@ -6,33 +6,26 @@
 #include <vector>
 
 #include "reference/config/options.hpp"
+#include "sim/programs/model_config.hpp"
+#include "sim/programs/optimizer_config.hpp"
+#include "sim/programs/scheduler_config.hpp"
 
 namespace accel::programs {
 
-struct ModelConfig {
-  std::string name;  // mlp | cnn
-  std::int64_t hidden = 128;
-  double dropout = 0.0;
-};
-
-struct OptimizerConfig {
-  std::string name;  // sgd | adam | adamw
-  double lr = 0.0;
-  double momentum = 0.0;
-  double weight_decay = 0.0;
-};
-
-struct SchedulerConfig {
-  std::string name;  // linear | step
-  int warmup_steps = 0, total_steps = 0;
-  int step_size = 1;
-  double gamma = 0.1;
+/// The text that a trained language model writes.
+struct WritingConfig {
+  std::int64_t length = 200;  // bytes, behind the prompt
+  std::string prompt = "\n";
+  double temperature = 0.8;
+  std::int64_t top_k = 40;  // the likeliest bytes that are drawn from
+  std::uint64_t seed = 0;
 };
 
 /// A training run as data: one experiment file, checked.
 struct Experiment {
   std::string task;
-  std::string data_dir = "/usr/share/datasets/fashion-mnist";
+  std::string data_dir = "/usr/share/datasets/fashion-mnist";  // fashion_mnist, cifar_like
+  std::string data_file = "/usr/share/common-licenses/GPL-3";  // char_gpt
   std::optional<std::int64_t> limit, eval_limit;
   ModelConfig model;
   OptimizerConfig optimizer;
@@ -44,6 +37,7 @@ struct Experiment {
   std::uint64_t seed = 0;
   std::optional<double> clip_grad_norm;
   AcceleratorOptions accelerator;
+  std::optional<WritingConfig> sample;  // char_gpt
 };
 
 /// Reads a file, with `key.path=value` overrides. Throws ConfigError with all problems, each with file and line; also for

@@ -53,10 +53,10 @@ class ExperimentTarget : public ExploreTarget {
     auto overrides = overrides_;
     if (trial.max_steps > 0) overrides.push_back(fmt::format("max_steps={}", trial.max_steps));
     const auto experiment = read_experiment(file_, overrides, trial.num_ranks);
-    if (!data_) data_ = load_fashion_mnist(experiment.data_dir, experiment.limit, experiment.eval_limit);
+    if (!task_) task_ = load_task(experiment);
     std::vector<RankResult> results(trial.num_ranks);
     const Rehearsal rehearsal(options_of(trial), trial.num_ranks, faults);
-    const auto report = rehearsal.run(collective_timeout(), [&](RankContext& rank) { results[rank.rank] = train_experiment(rank, experiment, *data_, {.trace = true}); });
+    const auto report = rehearsal.run(collective_timeout(), [&](RankContext& rank) { results[rank.rank] = train_experiment(rank, experiment, *task_, {.trace = true}); });
     TrialOutcome outcome{.failure = failure_of(diagnosis_json(report))};
     if (report.error) {
       try {
@@ -72,7 +72,7 @@ class ExperimentTarget : public ExploreTarget {
  private:
   std::string file_;
   std::vector<std::string> overrides_;
-  std::shared_ptr<const FashionMnist> data_;
+  std::optional<Task> task_;
 };
 
 class ProgramTarget : public ExploreTarget {

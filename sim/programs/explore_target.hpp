@@ -9,7 +9,6 @@
 #include "sim/engine/explore.hpp"
 #include "sim/faults/fault.hpp"
 #include "sim/programs/experiment.hpp"
-#include "sim/programs/fashion_mnist.hpp"
 
 namespace accel::programs {
 

@@ -12,8 +12,6 @@
 namespace accel::programs {
 namespace {
 
-constexpr int kNumClasses = 10;
-
 std::string find_file(const std::string& data_dir, const std::string& name) {
   for (const auto* ending : {"", ".gz"}) {
     auto path = (std::filesystem::path(data_dir) / (name + ending)).string();
@@ -39,17 +37,24 @@ LabelledImages read_split(const std::string& data_dir, const std::string& name, 
   check_config(image_sizes[0] > 0, "{}: no images", image_path);
   const auto images = open_idx(image_path, {.limit = limit}).load(), labels = open_idx(label_path, {.limit = limit}).load();
   const auto largest = labels.max().item<int>();
-  check_config(largest < kNumClasses, "{}: label {}; expected 0 to {}", label_path, largest, kNumClasses - 1);
-  return {images.unsqueeze(1).to(at::kFloat).div_(255), labels.to(at::kLong)};
+  check_config(largest < kNumFashionClasses, "{}: label {}; expected 0 to {}", label_path, largest, kNumFashionClasses - 1);
+  return {images.unsqueeze(1), labels.to(at::kLong)};
 }
 
+LabelledImages as_floats(const LabelledImages& split) { return {split.images.to(at::kFloat).div_(255), split.labels}; }
+
 }  // namespace
+
+FashionMnist read_fashion_mnist(const std::string& data_dir, std::optional<std::int64_t> limit, std::optional<std::int64_t> eval_limit) {
+  return {read_split(data_dir, "train", limit), read_split(data_dir, "t10k", eval_limit)};
+}
 
 std::shared_ptr<const FashionMnist> load_fashion_mnist(const std::string& data_dir, std::optional<std::int64_t> limit,
                                                        std::optional<std::int64_t> eval_limit) {
   const auto key = fmt::format("fashion_mnist:{}:{}:{}", data_dir, limit.value_or(-1), eval_limit.value_or(-1));
   return shared<FashionMnist>(key, [&] {
-    return FashionMnist{read_split(data_dir, "train", limit), read_split(data_dir, "t10k", eval_limit)};
+    const auto data = read_fashion_mnist(data_dir, limit, eval_limit);
+    return FashionMnist{as_floats(data.train), as_floats(data.test)};
   });
 }
 

@@ -106,17 +106,18 @@ void finish(const Arguments& arguments, int num_ranks, const std::vector<RankRes
     for (const auto& result : results) lines.insert(lines.end(), result.trace.begin(), result.trace.end());
     write_lines(arguments.trace, lines);
   }
+  if (!results.front().sample.empty()) std::cout << results.front().sample << '\n';
   std::cout << summary(arguments, num_ranks, results, peak_rss_bytes).dump() << std::endl;
 }
 
 // One number of ranks of a sweep.
-int run_simulated(const Arguments& arguments, int num_ranks, const Experiment& experiment, const FashionMnist& data, std::vector<Point>& points) {
+int run_simulated(const Arguments& arguments, int num_ranks, const Experiment& experiment, const Task& task, std::vector<Point>& points) {
   const Rehearsal rehearsal(arguments.rehearsal, num_ranks);
   std::vector<RankResult> results(num_ranks);
   const bool has_page = !arguments.rehearsal.report.empty();
   const auto report = rehearsal.run(collective_timeout(), [&](RankContext& rank) {
     const TrainOptions options{.trace = !arguments.trace.empty(), .keeps_losses = has_page && rank.rank == 0, .progress_descriptor = shows_progress(arguments) ? STDERR_FILENO : -1};
-    results[rank.rank] = train_experiment(rank, experiment, data, options);
+    results[rank.rank] = train_experiment(rank, experiment, task, options);
   });
   rehearsal.write(report);
   points.push_back({.prediction = predict(report.times), .samples_per_step = results.front().steps > 0 ? num_ranks * results.front().samples / static_cast<double>(results.front().steps) : 0});
@@ -130,11 +131,11 @@ int run_simulated(const Arguments& arguments, int num_ranks, const Experiment& e
   return kSuccess;
 }
 
-int run_simulated(const Arguments& arguments, const FashionMnist& data) {
+int run_simulated(const Arguments& arguments, const Task& task) {
   std::vector<Point> points;
   for (const int num_ranks : arguments.rank_counts) {
     const auto experiment = read_experiment(arguments.experiment, with_overrides(arguments), num_ranks);
-    if (const int code = run_simulated(arguments, num_ranks, experiment, data, points); code != kSuccess) return code;
+    if (const int code = run_simulated(arguments, num_ranks, experiment, task, points); code != kSuccess) return code;
   }
   return kSuccess;
 }
@@ -143,20 +144,20 @@ int run_simulated(const Arguments& arguments, const FashionMnist& data) {
 
 fs::path result_file(const std::string& folder, int rank) { return fs::path(folder) / fmt::format("rank{}.json", rank); }
 
-void run_rank(RankContext& context, const Arguments& arguments, const Experiment& experiment, const FashionMnist& data) {
+void run_rank(RankContext& context, const Arguments& arguments, const Experiment& experiment, const Task& task) {
   const RankScope scope(context);
   const TrainOptions options{.trace = !arguments.trace.empty(), .progress_descriptor = shows_progress(arguments) ? kProgressDescriptor : -1};
-  const auto result = train_experiment(context, experiment, data, options);
+  const auto result = train_experiment(context, experiment, task, options);
   context.world.barrier();
   write_lines(result_file(arguments.worker_dir, context.rank).string(),
              {Json{{"steps", result.steps}, {"samples", result.samples}, {"seconds", result.seconds}, {"loss", result.loss},
-                   {"eval_correct", result.eval_correct}, {"eval_samples", result.eval_samples}, {"trace", result.trace}}.dump()});
+                   {"eval_correct", result.eval_correct}, {"eval_samples", result.eval_samples}, {"trace", result.trace}, {"sample", result.sample}}.dump()});
 }
 
-int run_worker(const Arguments& arguments, const Experiment& experiment, const FashionMnist& data) {
+int run_worker(const Arguments& arguments, const Experiment& experiment, const Task& task) {
   auto context = make_real_rank(arguments.backend);
   try {
-    run_rank(*context, arguments, experiment, data);
+    run_rank(*context, arguments, experiment, task);
   } catch (...) {
     keep_until_exit(std::move(context));
     throw;
@@ -169,7 +170,7 @@ RankResult read_result(const std::string& folder, int rank) {
   const auto json = Json::parse(in);
   const auto real = [&](const char* key) { return json[key].is_null() ? std::nan("") : json[key].get<double>(); };
   return {.steps = json["steps"], .samples = json["samples"], .seconds = real("seconds"), .loss = real("loss"),
-          .eval_correct = json["eval_correct"], .eval_samples = json["eval_samples"], .trace = json["trace"]};
+          .eval_correct = json["eval_correct"], .eval_samples = json["eval_samples"], .trace = json["trace"], .losses = {}, .sample = json["sample"]};
 }
 
 int run_processes(const Arguments& arguments) {
@@ -198,9 +199,9 @@ int run_experiment(const Arguments& arguments) {
   if (auto problem = problem_of_output(arguments.trace); !problem.empty()) problems.push_back("--trace: " + problem);
   check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
   const auto experiment = read_experiment(arguments.experiment, with_overrides(arguments), arguments.ranks());
-  const auto data = load_fashion_mnist(experiment.data_dir, experiment.limit, experiment.eval_limit);
-  if (arguments.backend == "sim") return run_simulated(arguments, *data);
-  if (!arguments.worker_dir.empty()) return run_worker(arguments, experiment, *data);
+  const auto task = load_task(experiment);
+  if (arguments.backend == "sim") return run_simulated(arguments, task);
+  if (!arguments.worker_dir.empty()) return run_worker(arguments, experiment, task);
   return run_processes(arguments);
 }
 

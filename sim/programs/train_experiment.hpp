@@ -8,7 +8,7 @@
 
 #include "reference/state/rank_context.hpp"
 #include "sim/programs/experiment.hpp"
-#include "sim/programs/fashion_mnist.hpp"
+#include "sim/programs/task.hpp"
 
 namespace accel::programs {
 
@@ -18,9 +18,10 @@ struct RankResult {
   std::int64_t samples = 0;  // of this rank, padding included
   double seconds = 0;        // in training loops
   double loss = 0;           // the last one
-  std::int64_t eval_correct = 0, eval_samples = 0;  // of the last evaluation, over all ranks
+  std::int64_t eval_correct = 0, eval_samples = 0;  // classes named right, and all; of the last evaluation, over all ranks
   std::vector<std::string> trace;  // JSON lines, if asked for
   std::vector<double> losses;      // by step, if asked for
+  std::string sample;              // on rank 0, of an experiment that asks for one: printable
 };
 
 struct TrainOptions {
@@ -31,6 +32,6 @@ struct TrainOptions {
 
 /// The built-in training program, on one rank of any backend. The order of its events is fixed, so that a run can be
 /// compared bit by bit with the same experiment under Hugging Face Accelerate. Collective.
-RankResult train_experiment(RankContext& context, const Experiment& experiment, const FashionMnist& data, const TrainOptions& options);
+RankResult train_experiment(RankContext& context, const Experiment& experiment, const Task& task, const TrainOptions& options);
 
 }  // namespace accel::programs

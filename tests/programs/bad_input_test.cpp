@@ -84,8 +84,25 @@ TEST_F(BadInputTest, ImpossibleValueIsRefused) {
   expect_refused(sim_run({with("model: {name: mlp, dropout: 1.0}")}), HasSubstr("model.dropout: expected a number in [0, 1)"));
   expect_refused(sim_run({with("optimizer: {name: sgd, lr: .nan}")}), HasSubstr("optimizer.lr: expected a number of 0 or more"));
   expect_refused(sim_run({with("model: {name: transformer}")}), HasSubstr("model.name: expected mlp or cnn, got 'transformer'"));
-  expect_refused(sim_run({with("task: cifar")}), HasSubstr("task: expected fashion_mnist, got 'cifar'"));
+  expect_refused(sim_run({with("task: cifar")}), HasSubstr("task: expected fashion_mnist or cifar_like or char_gpt, got 'cifar'"));
   expect_refused(sim_run({with("seed: -1")}), HasSubstr("seed: expected 0 or more"));
+}
+
+TEST_F(BadInputTest, AnOptimizersArgumentsAreThoseOfPythonsClass) {
+  expect_refused(sim_run({with("optimizer: {name: rprop, lr: 0.1, etas: [0.5], momentum: 1}")}),
+                 AllOf(HasSubstr("optimizer.etas: expected a list of two finite numbers, got a list"), HasSubstr("optimizer.momentum: unknown key; known: ")));
+  expect_refused(sim_run({with("optimizer: {name: nadam, lr: 0.1, betas: [0.9, 1], eps: -1}")}),
+                 AllOf(HasSubstr("optimizer.betas: expected two numbers in [0, 1)"), HasSubstr("optimizer.eps: expected a number of 0 or more")));
+  expect_refused(sim_run({with("optimizer: {name: sgd, lr: 0.1, maximize: true}")}), HasSubstr("optimizer.maximize: unknown key"));
+  expect_refused(sim_run({with("optimizer: {name: lion}")}), AllOf(HasSubstr("optimizer.name: expected one of adadelta, "), HasSubstr("optimizer.lr: missing")));
+}
+
+TEST_F(BadInputTest, AllThatIsWrongWithTheAcceleratorsOptionsIsInOneMessage) {
+  expect_refused(sim_run({with("accelerator: {gradient_accumulation_steps: 2, gradient_accumulation_plugin: {num_steps: 0}, loss_weighting: fair, grad_scaler_kwargs: {growth_factor: 1}, "
+                               "gradient_guard: {skip_norm_above: 0}, ddp_kwargs: {comm_hook: zip, bucket_cap_mb: 0}, autocast_kwargs: {dtype: half}}")}),
+                 AllOf(HasSubstr("num_steps: expected 1 or more"), HasSubstr("excluded by gradient_accumulation_plugin"), HasSubstr("loss_weighting: expected accelerate or exact"),
+                       HasSubstr("growth_factor: expected a number above 1"), HasSubstr("skip_norm_above: expected a number above 0"), HasSubstr("comm_hook: expected"),
+                       HasSubstr("bucket_cap_mb: expected 1 or more"), HasSubstr("autocast_kwargs.dtype: unknown key")));
 }
 
 TEST_F(BadInputTest, SplitBatchesThatDoNotDivideByTheRanksAreRefused) {
@@ -121,6 +138,46 @@ TEST_F(BadInputTest, KeyThatIsNoTextIsRefusedWithItsLine) {
 
 TEST_F(BadInputTest, KeyGivenTwiceIsRefused) {
   expect_refused(sim_run({bad(std::string(kGood) + "batch_size: 16\n")}), HasSubstr("bad.yaml:10: batch_size: given twice"));
+}
+
+// --- the other tasks -----------------------------------------------------------------------------------------------------
+
+constexpr const char* kGpt = "model: {name: gpt, layers: 1, heads: 2, width: 8, block_size: 16}";
+constexpr const char* kGptOf300 = "model: {name: gpt, layers: 1, heads: 2, width: 8, block_size: 300}";
+
+TEST_F(BadInputTest, ModelOfAnotherTaskIsRefused) {
+  expect_refused(sim_run({with(kGpt)}), HasSubstr("bad.yaml:9: model.name: expected mlp or cnn, got 'gpt'"));
+  expect_refused(sim_run({"--set", "task=char_gpt", good()}), HasSubstr("model.name: expected gpt, got 'mlp'"));
+  expect_refused(sim_run({"--set", "task=cifar_like", good()}), HasSubstr("model.name: expected resnet18, got 'mlp'"));
+}
+
+TEST_F(BadInputTest, AllThatIsWrongWithALanguageModelIsInOneMessage) {
+  const auto file = with("model: {name: gpt, layers: 0, heads: 3, width: 8, bias: 2, hidden: 3}");
+  expect_refused(sim_run({"--set", "task=char_gpt", "--set", "sample={length: 0, prompt: '', temperature: 0, top_k: 0, seed: -1, words: 3}", "--set", "data_dir=x", file}),
+                 AllOf(HasSubstr("model.layers: expected 1 or more, got '0'"), HasSubstr("model.heads: a width of 8 does not divide by 3 heads"),
+                       HasSubstr("model.block_size: missing"), HasSubstr("model.bias: expected true or false, got '2'"), HasSubstr("model.hidden: unknown key"),
+                       HasSubstr("sample.length: expected 1 or more, got '0'"), HasSubstr("sample.prompt: expected a text that is not empty"),
+                       HasSubstr("sample.temperature: expected a number above 0"), HasSubstr("sample.top_k: expected 1 or more"), HasSubstr("sample.seed: expected 0 or more"),
+                       HasSubstr("sample.words: unknown key"), HasSubstr("data_dir: unknown key")));
+}
+
+TEST_F(BadInputTest, KeysOfALanguageModelAreUnknownToImages) {
+  expect_refused(sim_run({"--set", "sample={}", "--set", "data_file=x", good()}), AllOf(HasSubstr("sample: unknown key"), HasSubstr("data_file: unknown key")));
+  expect_refused(sim_run({"--set", "task=cifar_like", "--set", "model={name: resnet18, width: 0, dropout: 0.5}", good()}),
+                 AllOf(HasSubstr("model.width: expected 1 or more, got '0'"), HasSubstr("model.dropout: unknown key")));
+}
+
+TEST_F(BadInputTest, TextThatIsMissingOrTooShortIsRefused) {
+  expect_refused(sim_run({"--set", "task=char_gpt", "--set", "data_file=/no/text", with(kGpt)}), HasSubstr("/no/text: cannot be opened"));
+  const auto text = folder_.write("text.txt", std::string(3000, 'x'));
+  expect_refused(sim_run({"--set", "task=char_gpt", "--set", "data_file=" + text, with(kGptOf300)}), HasSubstr("text.txt: 3000 bytes; expected at least 3001"));
+  folder_.write("text.txt", std::string(3001, 'x'));
+  EXPECT_EQ(sim_run({"--ranks", "1", "--set", "task=char_gpt", "--set", "data_file=" + text, with(kGptOf300)}).exit_code, 0);
+}
+
+TEST_F(BadInputTest, ImageFoldersWithoutImagesAreRefused) {
+  std::filesystem::create_directories(folder_.path("train/cat"));
+  expect_refused(sim_run({"--set", "task=cifar_like", "--set", "model={name: resnet18}", "--set", "data_dir=" + folder_.path(), good()}), HasSubstr("cat"));
 }
 
 // --- the data ------------------------------------------------------------------------------------------------------------
@@ -246,7 +303,7 @@ TEST_F(BadInputTest, WhatIsNotBuiltYetSaysSo) {
     expect_refused(sim_run({option, "x", good()}), HasSubstr(option + ": not built yet"));
   }
   expect_refused(sim_run({good(), "--resume=x"}), HasSubstr("--resume: not built yet"));
-  expect_refused(sim_run({with("accelerator: {mixed_precision: fp16}")}), HasSubstr("fp16 and fp8 are not built yet"));
+  expect_refused(sim_run({with("accelerator: {mixed_precision: fp8}")}), HasSubstr("mixed_precision: expected no, fp16 or bf16, got 'fp8'"));
   expect_refused(sim_run({with("dataloader_config: {order: random}")}), HasSubstr("order: expected accelerate or elastic"));
 }
 

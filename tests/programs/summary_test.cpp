@@ -93,6 +93,13 @@ TEST_P(SummaryTest, OneRankIsARun) {
   EXPECT_EQ(summary["samples"], 16);
 }
 
+TEST_P(SummaryTest, WrittenTextComesBeforeTheLastLine) {
+  const auto run = run_experiment({"--backend", GetParam(), "--ranks", "2", "--max-steps", "2"}, "gpt_adamw_accumulation");
+  EXPECT_THAT(run.output, ::testing::StartsWith("The "));
+  EXPECT_EQ(summary_of(run)["steps"], 2);
+  EXPECT_EQ(summary_of(run)["eval_samples"], 20 * 12) << "bytes, in 20 blocks of 12";
+}
+
 TEST(SummaryLineTest, SetOverridesAValueOfTheFile) {
   const auto summary = summary_of(run_experiment({"--set", "batch_size=5", "--set", "eval_limit=17", "--set", "model.hidden=8", "--set", "max_steps=3",
                                                   "--set", "scheduler.name=step", "--set", "scheduler.step_size=1", "--ranks", "2"}));

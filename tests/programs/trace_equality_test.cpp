@@ -16,8 +16,10 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 const std::string kExperiments[] = {"mlp_sgd_seedable", "cnn_adamw_accumulation", "cnn_bf16_drop_last", "mlp_wide",
-                                    "mlp_split_batches"};
+                                    "mlp_split_batches", "gpt_adamw_accumulation", "gpt_bf16", "resnet_sgd"};
 const std::string kSmallData = "mlp_in_order";
+// What Accelerate has not, so that Python is not compared.
+const std::string kWithoutPython[] = {"without_python/mlp_exact_weights", "without_python/resnet_sync_batchnorm"};
 
 Trace run_traced(const std::string& experiment, int ranks, const std::string& backend) {
   const TemporaryFolder folder;
@@ -36,7 +38,8 @@ int count_lines(const Trace& trace, const std::string& kind) {
 using Case = std::tuple<std::string, int>;  // experiment, ranks
 
 std::string name_of(const ::testing::TestParamInfo<Case>& info) {
-  return std::get<0>(info.param) + "_on_" + std::to_string(std::get<1>(info.param)) + "_ranks";
+  const auto& experiment = std::get<0>(info.param);
+  return experiment.substr(experiment.find('/') + 1) + "_on_" + std::to_string(std::get<1>(info.param)) + "_ranks";
 }
 
 class TraceEqualityTest : public ::testing::TestWithParam<Case> {};
@@ -55,6 +58,8 @@ INSTANTIATE_TEST_SUITE_P(Experiments, TraceEqualityTest,
                          ::testing::Combine(::testing::ValuesIn(kExperiments), ::testing::Values(1, 2, 3, 4, 8)), name_of);
 // Small last batches matter where they do not fill the ranks.
 INSTANTIATE_TEST_SUITE_P(SmallData, TraceEqualityTest, ::testing::Combine(::testing::Values(kSmallData), ::testing::Values(3, 8)), name_of);
+
+INSTANTIATE_TEST_SUITE_P(WithoutPython, TraceEqualityTest, ::testing::Combine(::testing::ValuesIn(kWithoutPython), ::testing::Values(2, 3, 4)), name_of);
 
 class RepeatTest : public ::testing::TestWithParam<std::string> {};
 

@@ -1,0 +1,90 @@
+"""The `task` and `model` of an experiment file: their data and networks, and random ones."""
+import functools
+import gzip
+import os
+
+import torch
+from torch import nn
+
+import gpt
+import resnet
+
+DATA_DIR = "/usr/share/datasets/fashion-mnist"  # Debian's package dataset-fashion-mnist
+KEYS = {
+    "fashion_mnist": {"data_dir"},
+    "cifar_like": {"data_dir"},
+    "char_gpt": {"data_file", "sample"},
+}
+
+
+def load(config):
+    """The data sets of training and of evaluation."""
+    if config["task"] == "char_gpt":
+        return gpt.load(config)
+    folder = config.get("data_dir", DATA_DIR)
+    parts = [read_split(folder, "train", config.get("limit")), read_split(folder, "t10k", config.get("eval_limit"))]
+    if config["task"] == "cifar_like":  # of image folders only accel reads
+        return [resnet.SmallImages(*part) for part in parts]
+    return [torch.utils.data.TensorDataset(images.float().div_(255), labels.long()) for images, labels in parts]
+
+
+def read_split(folder, part, limit):
+    images = read_idx(folder, f"{part}-images-idx3-ubyte", 16).view(-1, 1, 28, 28)
+    return images[:limit], read_idx(folder, f"{part}-labels-idx1-ubyte", 8)[:limit]
+
+
+@functools.cache
+def read_idx(folder, name, header_bytes):
+    path = os.path.join(folder, name)
+    with gzip.open(path + ".gz") if os.path.exists(path + ".gz") else open(path, "rb") as file:
+        return torch.frombuffer(bytearray(file.read()[header_bytes:]), dtype=torch.uint8)
+
+
+def build_model(config):
+    options = {key: value for key, value in config.items() if key != "name"}
+    models = {"mlp": mlp, "cnn": cnn, "resnet18": resnet.ResNet18, "gpt": gpt.Gpt}
+    return models[config["name"]](**options)
+
+
+def mlp(hidden=128, dropout=0.0):
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, 10))
+
+
+def cnn(dropout=0.0):
+    first = [nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+    second = [nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+    return nn.Sequential(*first, *second, nn.Flatten(), nn.Dropout(dropout), nn.Linear(32 * 7 * 7, 10))
+
+
+def loss_of(logits, targets):
+    """Every task names the class of each thing it sees, of an image or of the next byte."""
+    return nn.functional.cross_entropy(logits.flatten(0, -2), targets.flatten())
+
+
+def random_task(rng):
+    """The keys of an experiment that belong to its task; those without a value are None."""
+    dropout = rng.choice([0.0, 0.1, 0.2, 0.5, 0.75])
+    kind = rng.random()
+    if kind < 0.25:
+        return {"task": "fashion_mnist", "model": {"name": "cnn", "dropout": dropout}}
+    if kind < 0.45:
+        return {"task": "char_gpt", "model": random_gpt(rng, dropout), "sample": random_sample(rng)}
+    if kind < 0.6:
+        return {"task": "cifar_like", "model": {"name": "resnet18", "width": rng.choice([1, 3, 4, 8])}}
+    hidden = rng.choice([16, 17, 32, 64, 100, 128, 257, 333, 512, 1024, 2048, 4096])
+    return {"task": "fashion_mnist", "model": {"name": "mlp", "hidden": hidden, "dropout": dropout}}
+
+
+def random_gpt(rng, dropout):
+    heads = rng.choice([1, 2, 3, 4])
+    shape = {"heads": heads, "width": heads * rng.choice([4, 7, 8, 16]), "block_size": rng.choice([1, 7, 16, 24])}
+    bias = {"bias": False} if rng.random() < 0.3 else {}
+    return {"name": "gpt", "layers": rng.randint(1, 3), **shape, "dropout": dropout, **bias}
+
+
+def random_sample(rng):
+    if rng.random() < 0.6:
+        return None
+    prompt = rng.choice(["\n", "The GNU", "\u00e4"])
+    likeliest = {"temperature": rng.choice([0.5, 0.8, 1.7]), "top_k": rng.choice([1, 5, 40, 1000])}
+    return {"length": rng.randint(1, 60), "prompt": prompt, **likeliest, "seed": rng.randrange(1000)}

@@ -1,0 +1,147 @@
+#include "sim/programs/gpt.hpp"
+
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/embedding.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include <cmath>
+
+#include "reference/core/errors.hpp"
+
+namespace accel::programs {
+namespace {
+
+namespace nn = torch::nn;
+
+Linear linear(std::int64_t inputs, std::int64_t outputs, const ModelConfig& config) {
+  return Linear(nn::LinearOptions(inputs, outputs).bias(config.bias));
+}
+
+// LibTorch's own cannot be without bias.
+class NormImpl : public nn::Module {
+ public:
+  explicit NormImpl(const ModelConfig& config) {
+    weight_ = register_parameter("weight", at::ones(config.width));
+    if (config.bias) bias_ = register_parameter("bias", at::zeros(config.width));
+  }
+  at::Tensor forward(const at::Tensor& values) { return at::layer_norm(values, weight_.sizes(), weight_, bias_); }
+
+ private:
+  at::Tensor weight_, bias_;
+};
+TORCH_MODULE(Norm);
+
+class AttentionImpl : public nn::Module {
+ public:
+  explicit AttentionImpl(const ModelConfig& config) : heads_(config.heads), probability_(config.dropout) {
+    queries_keys_values_ = register_module("queries_keys_values", linear(config.width, 3 * config.width, config));
+    projection_ = register_module("projection", linear(config.width, config.width, config));
+    dropout_ = register_module("dropout", nn::Dropout(config.dropout));
+  }
+
+  at::Tensor forward(const at::Tensor& values) {
+    const auto batch = values.size(0), length = values.size(1), width = values.size(2);
+    const auto parts = queries_keys_values_(values).split(width, 2);
+    const auto by_head = [&](const at::Tensor& part) { return part.view({batch, length, heads_, width / heads_}).transpose(1, 2); };
+    const auto queries = by_head(parts[0]), keys = by_head(parts[1]), mixed = by_head(parts[2]);
+    const auto seen = at::scaled_dot_product_attention(queries, keys, mixed, /*attn_mask=*/{}, is_training() ? probability_ : 0.0, /*is_causal=*/true);
+    return dropout_(projection_(seen.transpose(1, 2).contiguous().view({batch, length, width})));
+  }
+
+ private:
+  std::int64_t heads_;
+  double probability_;
+  Linear queries_keys_values_{nullptr}, projection_{nullptr};
+  nn::Dropout dropout_{nullptr};
+};
+TORCH_MODULE(Attention);
+
+class FeedForwardImpl : public nn::Module {
+ public:
+  explicit FeedForwardImpl(const ModelConfig& config) {
+    expansion_ = register_module("expansion", linear(config.width, 4 * config.width, config));
+    projection_ = register_module("projection", linear(4 * config.width, config.width, config));
+    dropout_ = register_module("dropout", nn::Dropout(config.dropout));
+  }
+  at::Tensor forward(const at::Tensor& values) { return dropout_(projection_(at::gelu(expansion_(values), "tanh"))); }
+
+ private:
+  Linear expansion_{nullptr}, projection_{nullptr};
+  nn::Dropout dropout_{nullptr};
+};
+TORCH_MODULE(FeedForward);
+
+class BlockImpl : public nn::Module {
+ public:
+  explicit BlockImpl(const ModelConfig& config) {
+    attention_norm_ = register_module("attention_norm", Norm(config));
+    attention_ = register_module("attention", Attention(config));
+    feed_forward_norm_ = register_module("feed_forward_norm", Norm(config));
+    feed_forward_ = register_module("feed_forward", FeedForward(config));
+  }
+  at::Tensor forward(const at::Tensor& values) {
+    const auto attended = values + attention_(attention_norm_(values));
+    return attended + feed_forward_(feed_forward_norm_(attended));
+  }
+
+ private:
+  Norm attention_norm_{nullptr}, feed_forward_norm_{nullptr};
+  Attention attention_{nullptr};
+  FeedForward feed_forward_{nullptr};
+};
+TORCH_MODULE(Block);
+
+class Gpt : public Network {
+ public:
+  explicit Gpt(const ModelConfig& config) : block_size_(config.block_size) {
+    byte_embedding_ = register_module("byte_embedding", nn::Embedding(kNumBytes, config.width));
+    position_embedding_ = register_module("position_embedding", nn::Embedding(config.block_size, config.width));
+    dropout_ = register_module("dropout", nn::Dropout(config.dropout));
+    register_module("blocks", blocks_);
+    for (std::int64_t layer = 0; layer < config.layers; ++layer) blocks_->push_back(Block(config));
+    norm_ = register_module("norm", Norm(config));
+    draw_weights(config.layers);
+  }
+
+  at::Tensor forward(const at::Tensor& inputs) override {
+    const auto length = inputs.size(1);
+    check_argument(length <= block_size_, "gpt: {} bytes; expected at most {}, the block_size", length, block_size_);
+    const auto bytes = byte_embedding_(inputs), positions = position_embedding_(at::arange(length, inputs.options()));  // in this order
+    auto values = dropout_(bytes + positions);
+    for (const auto& block : *blocks_) values = block->as<BlockImpl>()->forward(values);
+    return at::linear(norm_(values), byte_embedding_->weight);
+  }
+
+ private:
+  // Projections that are added to the residual stream begin smaller, so that depth does not make it grow.
+  void draw_weights(std::int64_t num_layers) {
+    const c10::NoGradGuard no_grad;
+    for (const auto& item : named_parameters()) {
+      if (item.value().dim() == 1) {
+        if (item.key().ends_with("bias")) item.value().zero_();
+        continue;
+      }
+      const bool joins_residual = item.key().ends_with("projection.weight");
+      item.value().normal_(0.0, joins_residual ? 0.02 / std::sqrt(static_cast<double>(2 * num_layers)) : 0.02);
+    }
+  }
+
+  std::int64_t block_size_;
+  nn::Embedding byte_embedding_{nullptr}, position_embedding_{nullptr};
+  nn::Dropout dropout_{nullptr};
+  nn::ModuleList blocks_;
+  Norm norm_{nullptr};
+};
+
+}  // namespace
+
+std::shared_ptr<Network> make_gpt(const ModelConfig& config) { return std::make_shared<Gpt>(config); }
+
+}  // namespace accel::programs

@@ -1,8 +1,9 @@
 // What the library costs beside what it replaces, measured side by side in one run: ratios, not absolute times.
 //
-//   step_bench [--out FILE.json] [--rounds N]
+//   step_bench [--out FILE.json] [--rounds N] [--python COMMAND]
 //
 // one rank   the same training loop over plain LibTorch and through Accelerator, in turn
+// python     with --python (bench/accelerate_training.py): experiments beside the same under Accelerate
 // 64 ranks   one step of 64 simulated ranks (with its all-reduce) beside 64 models stepped in turn on one thread, without
 //            communication, divided by the cores: the floor. The cnn at batch 8, the mlp at batch 32. Beside it 32 models
 //            on each of two threads (as many as cores): what the machine itself makes of the division
@@ -21,6 +22,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "bench/beside_python.hpp"
 #include "sim/backend/simulate.hpp"
 
 namespace {
@@ -61,6 +63,17 @@ nn::Sequential make_mlp() {
   return net;
 }
 
+// A model and its batch.
+struct Job {
+  std::string name;
+  nn::Sequential (*make)() = nullptr;
+  int batch = kBatch;
+};
+
+const Job kCnn{.name = "cnn", .make = make_cnn, .batch = 8};
+const Job kLargeCnn{.name = "cnn", .make = make_cnn, .batch = 32};
+const Job kMlp{.name = "mlp", .make = make_mlp, .batch = 32};
+
 struct Data {
   at::Tensor images = torch::rand({4096, 1, 28, 28});
   at::Tensor labels = torch::randint(0, 10, {4096}, at::kLong);
@@ -81,13 +94,13 @@ std::int64_t resident_bytes() {
 
 // --- one rank -------------------------------------------------------------------------------------------------------
 
-double plain_loop(const Data& data, int batch, int steps) {
-  auto net = make_cnn();
+double plain_loop(const Data& data, const Job& job, int steps) {
+  auto net = job.make();
   accel::optim::Adam optimizer(net->parameters(), torch::optim::AdamOptions(1e-3));
   const auto order = torch::randperm(data.images.size(0), at::kLong);
   const auto start = Clock::now();
   for (int step = 0; step < steps; ++step) {
-    const auto rows = order.slice(0, step * batch, (step + 1) * batch);
+    const auto rows = order.slice(0, step * job.batch, (step + 1) * job.batch);
     const auto images = data.images.index_select(0, rows);
     const auto labels = data.labels.index_select(0, rows);
     auto loss = nn::functional::cross_entropy(net->forward(images), labels);
@@ -98,13 +111,13 @@ double plain_loop(const Data& data, int batch, int steps) {
   return seconds_since(start) / steps;
 }
 
-double accelerated_loop(const Data& data, int batch, int steps) {
+double accelerated_loop(const Data& data, const Job& job, int steps) {
   const auto context = accel::make_single_rank();
   const accel::RankScope scope(*context);
   accel::Accelerator accelerator;
-  auto net = make_cnn();
+  auto net = job.make();
   accel::optim::Adam adam(net->parameters(), torch::optim::AdamOptions(1e-3));
-  accel::DataLoader loader(accel::TensorDataset(data.images, data.labels), {.batch_size = batch, .shuffle = true});
+  accel::DataLoader loader(accel::TensorDataset(data.images, data.labels), {.batch_size = job.batch, .shuffle = true});
   auto [model, optimizer, batches] = accelerator.prepare(net, adam, loader);
   int step = 0;
   const auto start = Clock::now();
@@ -119,37 +132,30 @@ double accelerated_loop(const Data& data, int batch, int steps) {
   return seconds_since(start) / steps;
 }
 
-Json measure_one_rank(const Data& data, int batch, int rounds) {
-  const int steps = 4096 / batch / 2;
-  plain_loop(data, batch, 8);
-  accelerated_loop(data, batch, 8);
+Json measure_one_rank(const Data& data, const Job& job, int rounds) {
+  const int steps = 4096 / job.batch / 2;
+  plain_loop(data, job, 8);
+  accelerated_loop(data, job, 8);
   // Pairs next to each other in time, in changing order: the ratio of a pair is free of what the machine does meanwhile.
   std::vector<double> plain, accelerated, ratios;
   for (int round = 0; round < rounds; ++round) {
     double a = 0, p = 0;
     if (round % 2 == 0) {
-      p = plain_loop(data, batch, steps);
-      a = accelerated_loop(data, batch, steps);
+      p = plain_loop(data, job, steps);
+      a = accelerated_loop(data, job, steps);
     } else {
-      a = accelerated_loop(data, batch, steps);
-      p = plain_loop(data, batch, steps);
+      a = accelerated_loop(data, job, steps);
+      p = plain_loop(data, job, steps);
     }
     plain.push_back(p);
     accelerated.push_back(a);
     ratios.push_back(a / p);
   }
-  return {{"batch", batch}, {"plain_ms", 1e3 * median(plain)}, {"accelerator_ms", 1e3 * median(accelerated)},
+  return {{"model", job.name}, {"batch", job.batch}, {"plain_ms", 1e3 * median(plain)}, {"accelerator_ms", 1e3 * median(accelerated)},
           {"ratio", median(ratios)}, {"ratio_of_minima", *std::min_element(accelerated.begin(), accelerated.end()) / *std::min_element(plain.begin(), plain.end())}};
 }
 
 // --- 64 ranks -------------------------------------------------------------------------------------------------------
-
-// A model and its batch.
-struct Job {
-  std::string name;
-  nn::Sequential (*make)() = nullptr;
-  int batch = kBatch;
-};
 
 // Some models stepped in turn on the calling thread, without communication.
 class Models {
@@ -237,9 +243,6 @@ double simulated_ranks(const Data& data, const Job& job, int num_ranks, int step
   return seconds;
 }
 
-const Job kCnn{.name = "cnn", .make = make_cnn, .batch = 8};
-const Job kMlp{.name = "mlp", .make = make_mlp, .batch = 32};
-
 Json measure_64_ranks(const Data& data, const Job& job, int rounds, int cores) {
   constexpr int kSteps = 6;
   std::vector<double> turns, on_cores, simulated, ratios, core_ratios;
@@ -300,7 +303,7 @@ Json measure_start(int rounds) {
 
 int main(int argc, char** argv) {
   at::set_num_threads(1);
-  std::string out;
+  std::string out, python;
   int rounds = 9;
   for (int index = 1; index + 1 < argc; ++index) {
     const std::string option = argv[index];
@@ -309,17 +312,19 @@ int main(int argc, char** argv) {
       return 0;
     }
     if (option == "--out") out = argv[index + 1];
+    if (option == "--python") python = argv[index + 1];
     if (option == "--rounds") rounds = std::max(1, std::atoi(argv[index + 1]));
   }
   const Data data;
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  const Json result = {{"one_rank_batch_8", measure_one_rank(data, 8, rounds)},
-                       {"one_rank_batch_32", measure_one_rank(data, 32, rounds)},
+  const Json result = {{"one_rank_batch_8", measure_one_rank(data, kCnn, rounds)},
+                       {"one_rank_batch_32", measure_one_rank(data, kLargeCnn, rounds)},
+                       {"one_rank_mlp", measure_one_rank(data, kMlp, rounds)},
                        {"ranks_64", measure_64_ranks(data, kCnn, rounds, cores)},
                        {"ranks_64_mlp", measure_64_ranks(data, kMlp, rounds, cores)},
                        {"memory", measure_memory()},
                        {"start", measure_start(3)},
-                       {"python", "not measured"}};
+                       {"python", python.empty() ? Json("not measured") : accel::bench::measure_beside_python(python, std::min(rounds, 5))}};
   std::printf("%s\n", result.dump(2).c_str());
   if (!out.empty()) std::ofstream(out) << result.dump(2) << '\n';
 }

@@ -13,7 +13,7 @@ import warnings
 import torch
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../properties/oracle"))
-import train
+import tasks
 
 BATCH, ROUNDS = 32, 3
 
@@ -40,7 +40,7 @@ def samples_per_second(dataset, workers):
 def main():
     warnings.simplefilter("ignore")  # more workers than cores
     torch.set_num_threads(1)  # as the other side; on few cores more of them are slower here
-    tensors = train.load(train.DATA_DIR, "train", None).tensors
+    tensors = tasks.load({"task": "fashion_mnist"})[0].tensors
     datasets = {
         "TensorDataset": torch.utils.data.TensorDataset(*tensors),
         "__getitems__ of samples": Samples(*tensors),

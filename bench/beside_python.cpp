@@ -1,0 +1,96 @@
+#include "bench/beside_python.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "reference/core/errors.hpp"
+#include "reference/state/rank_context.hpp"
+#include "sim/programs/experiment.hpp"
+#include "sim/programs/temporary_folder.hpp"
+#include "sim/programs/train_experiment.hpp"
+
+namespace accel::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Case {
+  std::string name;
+  int ranks;
+  int steps;
+  std::string experiment;
+};
+
+const std::vector<Case>& cases() {
+  static const std::string mlp =
+      "task: fashion_mnist\nmodel: {name: mlp}\noptimizer: {name: adam, lr: 0.001}\nbatch_size: 32\nepochs: 100\nseed: 1\neval_limit: 1\n";
+  static const std::string gpt = "task: char_gpt\noptimizer: {name: adamw, lr: 0.001}\nepochs: 100\nseed: 1\neval_limit: 1\nclip_grad_norm: 1.0\n";
+  static const std::vector<Case> all = {
+      {"mlp, batch 32, one rank", 1, 1500, mlp},
+      {"mlp, batch 32, 2 Gloo processes", 2, 800, mlp},
+      {"mlp, batch 32, 4 Gloo processes", 4, 400, mlp},
+      {"gpt, 2 layers of 64, batch 4", 1, 200, gpt + "batch_size: 4\nmodel: {name: gpt, layers: 2, heads: 4, width: 64, block_size: 64}\n"},
+      {"gpt, 4 layers of 256, batch 8", 1, 15, gpt + "batch_size: 8\nmodel: {name: gpt, layers: 4, heads: 4, width: 256, block_size: 128}\n"},
+  };
+  return all;
+}
+
+// The last line that a command prints on standard output, which is a JSON object.
+Json last_line_of(const std::string& command) {
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
+  std::string line;
+  char piece[4096];
+  while (pipe && std::fgets(piece, sizeof piece, pipe.get()) != nullptr) line = piece;
+  auto object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) throw Error("'" + command + "' printed no numbers");
+  return object;
+}
+
+double ours(const Case& job, const std::string& file) {
+  if (job.ranks == 1) {
+    const auto experiment = programs::read_experiment(file, {fmt::format("max_steps={}", job.steps)}, /*num_ranks=*/1);
+    const auto context = make_single_rank();
+    context->num_threads = 1;
+    const RankScope scope(*context);
+    const auto result = programs::train_experiment(*context, experiment, programs::load_task(experiment), {});
+    return static_cast<double>(result.steps) / result.seconds;
+  }
+  const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
+  return last_line_of(fmt::format("OMP_NUM_THREADS=1 {}/sim-run --quiet --backend gloo --ranks {} --max-steps {} {}", folder, job.ranks, job.steps, file))["steps_per_second"].get<double>();
+}
+
+double theirs(const Case& job, const std::string& file, const std::string& python) {
+  return last_line_of(fmt::format("{} {} {} {}", python, job.ranks, job.steps, file))["steps_per_second"].get<double>();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+}  // namespace
+
+Json measure_beside_python(const std::string& python, int rounds) {
+  const programs::TemporaryFolder folder;
+  Json rows = Json::array();
+  for (const auto& job : cases()) {
+    const auto file = (std::filesystem::path(folder.path()) / "experiment.yaml").string();
+    const std::unique_ptr<FILE, int (*)(FILE*)> text(std::fopen(file.c_str(), "w"), std::fclose);
+    if (!text || std::fputs(job.experiment.c_str(), text.get()) < 0 || std::fflush(text.get()) != 0) throw Error(file + ": cannot be written");
+    std::vector<double> our, their, ratios;
+    for (int round = 0; round < rounds; ++round) {
+      our.push_back(ours(job, file));
+      their.push_back(theirs(job, file, python));
+      ratios.push_back(our.back() / their.back());
+    }
+    rows.push_back({{"job", job.name}, {"ranks", job.ranks}, {"accel_steps_per_second", median(our)}, {"accelerate_steps_per_second", median(their)}, {"ratio", median(ratios)}});
+  }
+  return rows;
+}
+
+}  // namespace accel::bench

@@ -6,7 +6,7 @@ install(TARGETS accel_errors accel_core accel_config accel_comm accel_state acce
 install(TARGETS sim_run accel RUNTIME DESTINATION bin)
 
 # <accel/accel.hpp> and "reference/..." stay what they are in the source; nothing but accel/ lands in include/.
-install(FILES reference/public/accel/accel.hpp sim/public/accel/testing.hpp DESTINATION include/accel)
+install(FILES reference/public/accel/accel.hpp reference/public/accel/sync_batch_norm.hpp sim/public/accel/testing.hpp DESTINATION include/accel)
 install(DIRECTORY reference DESTINATION include/accel FILES_MATCHING PATTERN *.hpp
   PATTERN reference/public EXCLUDE PATTERN reference/examples EXCLUDE)
 install(DIRECTORY sim/engine sim/backend sim/faults DESTINATION include/accel/sim FILES_MATCHING PATTERN *.hpp)

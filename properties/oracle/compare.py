@@ -102,3 +102,18 @@ def difference_of_numbers(theirs, ours):
                 if number(a) != number(b):
                     return f"rank {rank}, {name}: number {index} is {a} and {b}"
     return None
+
+
+# --- trainings under options of DDP ----------------------------------------------------------------------------------
+
+
+def difference_of_trainings(theirs, ours):
+    """Both: per rank, {"steps": [[loss, hash of the state], ...]}."""
+    if isinstance(theirs, dict) or any("error" in of_rank for of_rank in theirs):
+        return f"no answer of Accelerate: {theirs}"
+    for rank, (left, right) in enumerate(zip(theirs, ours, strict=True)):
+        for step, (a, b) in enumerate(zip(left["steps"], right["steps"], strict=True)):
+            for what, of_left, of_right in (("loss", number(a[0]), number(b[0])), ("state", a[1], b[1])):
+                if of_left != of_right:
+                    return f"rank {rank}, step {step}: {what} is {of_left} and {of_right}"
+    return None

@@ -90,5 +90,23 @@ class NumbersTest(unittest.TestCase):
         self.assertIn("only one side", compare.difference_of_numbers(self.THEIRS, [self.THEIRS[0], {}]))
 
 
+class TrainingsTest(unittest.TestCase):
+    THEIRS = [{"steps": [["0x1p-1", "ab"], ["0x1p-2", "cd"]]}, {"steps": [["0x1p-1", "ab"], ["0x1p-3", "cd"]]}]
+
+    def test_equal_trainings_do_not_differ(self):
+        other = copy.deepcopy(self.THEIRS)
+        other[0]["steps"][0][0] = "0x8p-4"
+        self.assertIsNone(compare.difference_of_trainings(self.THEIRS, other))
+
+    def test_the_rank_the_step_and_what_differs_are_named(self):
+        for place, (what, value) in enumerate((("loss", "0x1.0000000000001p-3"), ("state", "ce"))):
+            other = copy.deepcopy(self.THEIRS)
+            other[1]["steps"][1][place] = value
+            self.assertIn(f"rank 1, step 1: {what} is", compare.difference_of_trainings(self.THEIRS, other))
+
+    def test_an_error_of_accelerate_is_a_difference(self):
+        self.assertIn("no answer", compare.difference_of_trainings([{"error": "ValueError"}, self.THEIRS[1]], self.THEIRS))
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -1,10 +1,13 @@
-"""Compares accel with Hugging Face Accelerate, live: traces, plans and random numbers must be equal in every field, and the
-known faults must still be what was recorded of them.
+"""Compares accel with Hugging Face Accelerate, live: traces, plans, random numbers, learning-rate schedules, and optimizers with
+their state dicts must be equal in every field, and the known faults must still be what was recorded of them.
 
 usage: live.py --bin FOLDER [--seed N] [--experiments N] [--requests N]     everything; `./dev test --oracle` does this
        live.py --bin FOLDER --experiment FILE [--ranks N]                   one trace
        live.py --bin FOLDER --request JSON                                  one plan
        live.py --bin FOLDER --numbers JSON [--ranks N]                      one set of random numbers
+       live.py --bin FOLDER --schedule JSON                                 one learning-rate schedule
+       live.py --bin FOLDER --optimizer JSON                                one run of an optimizer
+       live.py --bin FOLDER --ddp JSON [--ranks N]                          one training under DDP's options or local SGD
        live.py --bin FOLDER --faults                                        the known faults
 The last line is "N passed, N failed"; exit 1 if any failed.
 """
@@ -25,11 +28,14 @@ from concurrent.futures import ThreadPoolExecutor
 import yaml
 
 import compare
+import ddp_requests
 import experiments
 import faults
+import optimizer_runs
 import plan
 import plan_requests
 import rank_group
+import schedule_values
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 FIXED_EXPERIMENTS = os.path.join(HERE, "../../tests/programs/experiments/*.yaml")
@@ -140,10 +146,10 @@ def compare_numbers(report, arguments, requests, ranks):
     say(f"compared {len(requests)} sets of random numbers on {ranks} ranks")
 
 
-def draw(arguments, folder, requests, ranks, backend):
+def draw(arguments, folder, requests, ranks, backend, program="print-random-numbers"):
     file = os.path.join(folder, "requests.jsonl")
     write_lines(file, requests)
-    sim_run, program = (os.path.abspath(os.path.join(arguments.bin, name)) for name in ("sim-run", "print-random-numbers"))
+    sim_run, program = (os.path.abspath(os.path.join(arguments.bin, name)) for name in ("sim-run", program))
     return run([sim_run, "--ranks", str(ranks), "--backend", backend, "--", program, file, folder])
 
 
@@ -160,6 +166,88 @@ def random_number_requests(rng):
         }
 
     return [request(specific, seedable) for specific in (False, True) for seedable in (False, True) for _ in range(2)]
+
+
+# --- schedules -------------------------------------------------------------------------------------------------------
+
+
+def compare_schedules(report, arguments, requests):
+    """Each schedule as it is, and resumed from Python's state; every rate is in the hashes, bit by bit."""
+    theirs = [schedule_values.answer(request) for request in requests]
+    ours = our_schedules(arguments, [request | {"load": answer.get("state")} for request, answer in zip(requests, theirs)])
+    for request, their, our in zip(requests, theirs, ours, strict=True):
+        if "error" in their:
+            their["error"] = "ArgumentError"
+        wanted = {"straight": their} | ({"resumed": their} if "state" in their else {})
+        report.add("schedule", None if our == wanted else f"{wanted} and {our}", ["--schedule", json.dumps(request)], sides="Python and accel")
+    say(f"compared {len(requests)} schedules")
+
+
+def our_schedules(arguments, requests):
+    with tempfile.TemporaryDirectory() as folder:
+        files = [os.path.join(folder, name) for name in ("requests.jsonl", "answers.jsonl")]
+        write_lines(files[0], requests)
+        why = run([os.path.join(arguments.bin, "print-schedule-values"), *files])
+        answers = [] if why else read_lines(files[1])
+    return answers + [{"failure": why}] * (len(requests) - len(answers))
+
+
+# --- optimizers ------------------------------------------------------------------------------------------------------
+
+RESUMED_STEPS = 9
+
+
+def compare_optimizers(report, arguments, requests):
+    """Each from its start, and from the state dict of the other side."""
+    theirs, ours = [optimizer_runs.run(request) for request in requests], our_runs(arguments, requests)
+    # Python casts scalars of the state to the parameters' dtype when it loads them, and so does not go on where it was.
+    exact = [index for index, request in enumerate(requests) if request["dtype"] == "float32"]
+    from_theirs = our_runs(arguments, [going_on(requests[index], theirs[index]) for index in exact])
+    for index, request in enumerate(requests):
+        report_run(report, request, "run", theirs[index], ours[index])
+    for index, our in zip(exact, from_theirs, strict=True):
+        request = requests[index]
+        report_run(report, request, "run from Python's state dict", optimizer_runs.run(going_on(request, theirs[index])), our)
+        if "failure" in ours[index]:
+            continue  # told above
+        whole = optimizer_runs.run(dict(request, steps=request["steps"] + RESUMED_STEPS))
+        report_run(report, request, "Python's run from our state dict", whole, optimizer_runs.run(going_on(request, ours[index])))
+    say(f"compared {len(requests)} runs of optimizers")
+
+
+def going_on(request, answer):
+    return optimizer_runs.resumed(request, answer, request["steps"] + RESUMED_STEPS)
+
+
+def report_run(report, request, what, their, our):
+    difference = our["failure"] if "failure" in our else optimizer_runs.difference(their, our)
+    name = request["groups"][0]["optimizer"]["name"]
+    report.add(f"{name}, {what}", difference, ["--optimizer", json.dumps(request)])
+
+
+def our_runs(arguments, requests):
+    with tempfile.TemporaryDirectory() as folder:
+        asked, answered = os.path.join(folder, "requests.jsonl"), os.path.join(folder, "answers.jsonl")
+        write_lines(asked, requests)
+        why = run([os.path.join(arguments.bin, "print-optimizer-runs"), asked, answered])
+        answers = read_lines(answered) if os.path.exists(answered) else []
+    missing = {"failure": why or "print-optimizer-runs wrote too few lines"}
+    return answers + [missing] * (len(requests) - len(answers))
+
+
+# --- options of DDP, local SGD ---------------------------------------------------------------------------------------
+
+
+def compare_trainings(report, arguments, requests, ranks):
+    theirs = list(rank_group.walk(os.path.join(HERE, "ddp_training.py"), ranks, requests))
+    for backend in BACKENDS:
+        with tempfile.TemporaryDirectory() as folder:
+            failure = draw(arguments, folder, requests, ranks, backend, "print-ddp-trainings")
+            ours = [] if failure else zip(*(read_lines(f"{folder}/rank{rank}.jsonl") for rank in range(ranks)), strict=True)
+        for request, their, our in zip(requests, theirs, ours or [None] * len(requests), strict=True):
+            text, difference = json.dumps(request), failure or compare.difference_of_trainings(their, our)
+            report.add(f"training with {text}, {ranks} ranks, {backend}", difference, ["--ddp", text, "--ranks", str(ranks)])
+    say(f"compared {len(requests)} trainings under options of DDP on {ranks} ranks")
 
 
 # --- known faults ----------------------------------------------------------------------------------------------------
@@ -189,14 +277,23 @@ def compare_everything(report, arguments, rng):
             yaml.safe_dump(experiments.random_experiment(rng), file, sort_keys=False, default_flow_style=None)
     requests = [plan_requests.random_request(rng) for _ in range(arguments.requests)]
     numbers = random_number_requests(rng)
+    schedules = [schedule_values.random_request(rng) for _ in range(arguments.schedules)]
+    runs = optimizer_runs.random_requests(rng, arguments.optimizers)
+    trainings = ddp_requests.FIXED + [ddp_requests.random_request(rng) for _ in range(20)]
 
+    if not schedule_values.schedules.has_transformers():
+        say("transformers is not installed: its schedules are compared as recorded only")
     tests = [sys.executable, "-m", "unittest", "compare_test", "plan_requests_test", "rank_group_test"]
     report.add("the scripts' own tests", run(tests, folder=HERE), [])
-    say(f"{len(requests)} plan requests, {len(numbers)} sets of random numbers, {len(files)} experiments, known faults")
+    say(f"{len(requests)} plan requests, {len(numbers)} sets of random numbers, {len(schedules)} schedules, {len(runs)} optimizers")
+    say(f"{len(files)} experiments, {len(trainings)} trainings under options of DDP, known faults")
     jobs = [lambda: compare_plans(report, arguments, requests), lambda: compare_faults(report)]
+    jobs += [lambda: compare_schedules(report, arguments, schedules), lambda: compare_optimizers(report, arguments, runs)]
     for ranks in reversed(experiments.RANKS):
         jobs.append(functools.partial(compare_numbers, report, arguments, numbers, ranks))
         jobs.append(functools.partial(compare_traces, report, arguments, files, ranks))
+        if ranks in ddp_requests.RANKS:
+            jobs.append(functools.partial(compare_trainings, report, arguments, trainings, ranks))
     with ThreadPoolExecutor(2) as pool:  # so that one group of ranks computes while another starts or waits
         list(pool.map(lambda job: job(), jobs))
 
@@ -213,10 +310,15 @@ def parse():
     parser.add_argument("--seed", type=int, default=os.environ.get("ACCEL_ORACLE_SEED") or fresh)
     parser.add_argument("--experiments", type=int, default=50)
     parser.add_argument("--requests", type=int, default=2000)
+    parser.add_argument("--schedules", type=int, default=500)
+    parser.add_argument("--optimizers", type=int, default=12, help="runs of each")
     parser.add_argument("--ranks", type=int)
     parser.add_argument("--experiment")
     parser.add_argument("--request", type=json.loads)
     parser.add_argument("--numbers", type=json.loads)
+    parser.add_argument("--schedule", type=json.loads)
+    parser.add_argument("--optimizer", type=json.loads)
+    parser.add_argument("--ddp", type=json.loads)
     parser.add_argument("--faults", action="store_true")
     return parser.parse_args()
 
@@ -233,6 +335,13 @@ def main():
     elif arguments.numbers:
         for ranks in all_ranks:
             compare_numbers(report, arguments, [arguments.numbers], ranks)
+    elif arguments.schedule:
+        compare_schedules(report, arguments, [arguments.schedule])
+    elif arguments.optimizer:
+        compare_optimizers(report, arguments, [arguments.optimizer])
+    elif arguments.ddp:
+        for ranks in all_ranks:
+            compare_trainings(report, arguments, [arguments.ddp], ranks)
     elif arguments.faults:
         compare_faults(report)
     else:

@@ -2,26 +2,32 @@
 
 recorded/plans.jsonl            {"request", "expected"}: plan requests of 1 to 4 ranks, the answers of plan.py
 recorded/random_numbers.jsonl   {"ranks", "request", "expected"}: per rank the kinds of random_numbers.PORTABLE
+recorded/schedules.jsonl        {"request", "expected"}: requests and answers of schedule_values.py; needs transformers
+recorded/optimizers.jsonl       {"request", "expected"}: runs of optimizers in float64, the answers of optimizer_runs.py
 recorded/faults.jsonl           {"fault", "expected"}: what each rank saw of the known faults of faults.py
 """
+import collections
 import json
 import os
 import random
 
 import faults
+import optimizer_runs
 import plan
 import plan_requests
 import random_numbers
 import rank_group
+import schedule_values
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SEED = 20261121
 PLANS = 600
+SCHEDULES, SCHEDULES_OF_ONE_NAME = 300, 10
 
 
-def write(name, lines):
+def write(name, lines, sources="accelerate 1.15.0 and torch 2.11.0"):
     with open(os.path.join(HERE, "recorded", name), "w") as file:
-        file.write(json.dumps({"recorded": "by properties/oracle/record.py from accelerate 1.15.0 and torch 2.11.0"}) + "\n")
+        file.write(json.dumps({"recorded": f"by properties/oracle/record.py from {sources}"}) + "\n")
         file.writelines(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
 
 
@@ -55,6 +61,30 @@ def record_random_numbers():
     write("random_numbers.jsonl", lines)
 
 
+def record_schedules():
+    rng = random.Random(SEED)
+    requests, counts = [], collections.Counter()
+    while len(requests) < SCHEDULES:
+        request = schedule_values.random_request(rng)
+        scheduler = request["scheduler"]
+        name = scheduler.get("type", scheduler["name"])
+        if counts[name] < SCHEDULES_OF_ONE_NAME:
+            counts[name] += 1
+            requests.append(request)
+    lines = ({"request": request, "expected": schedule_values.answer(request)} for request in requests)
+    write("schedules.jsonl", lines, "torch 2.11.0 and transformers 5.23.0")
+
+
+def record_optimizers():
+    rng = random.Random(SEED)
+    lines = []
+    for name in optimizer_runs.OPTIMIZERS:
+        for _ in range(4):
+            request = optimizer_runs.random_request(rng, name, shapes=((1,), (3,), (2, 9)), dtypes=["float64"]) | {"steps": 30}
+            lines.append({"request": request, "expected": optimizer_runs.run(request)})
+    write("optimizers.jsonl", lines)
+
+
 def record_faults():
     write("faults.jsonl", ({"fault": name, "expected": answer} for name, answer in faults.answers().items()))
 
@@ -62,4 +92,6 @@ def record_faults():
 if __name__ == "__main__":
     record_plans()
     record_random_numbers()
+    record_schedules()
+    record_optimizers()
     record_faults()

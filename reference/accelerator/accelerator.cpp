@@ -1,54 +1,20 @@
 #include "reference/accelerator/accelerator.hpp"
 
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/full.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <algorithm>
 #include <exception>
+#include <numeric>
 
-#include "reference/config/environment.hpp"
+#include "reference/accelerator/options_check.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/optim/clip.hpp"
 
 namespace accel {
 namespace {
-
-// Options with the environment's values in their place. All problems in one message.
-AcceleratorOptions resolved(AcceleratorOptions options) {
-  std::vector<std::string> problems;
-  const auto precision = options.mixed_precision ? options.mixed_precision : environment("ACCELERATE_MIXED_PRECISION");
-  options.mixed_precision = precision.value_or("no");
-  if (*options.mixed_precision == "fp16" || *options.mixed_precision == "fp8") {
-    problems.push_back(fmt::format("mixed_precision: '{}' is not built yet; use 'no' or 'bf16'", *options.mixed_precision));
-  } else if (*options.mixed_precision != "no" && *options.mixed_precision != "bf16") {
-    problems.push_back(fmt::format("mixed_precision: expected 'no' or 'bf16', got '{}'", *options.mixed_precision));
-  }
-
-  GradientAccumulationPlugin plugin;
-  if (options.gradient_accumulation_plugin) {
-    if (options.gradient_accumulation_steps != 1) {
-      problems.emplace_back("gradient_accumulation_steps and gradient_accumulation_plugin exclude each other; give the plugin's num_steps");
-    }
-    plugin = *options.gradient_accumulation_plugin;
-  } else {
-    plugin.num_steps = options.gradient_accumulation_steps;
-    try {
-      if (const auto steps = environment_int({"ACCELERATE_GRADIENT_ACCUMULATION_STEPS"})) plugin.num_steps = steps;
-    } catch (const ConfigError& error) {
-      problems.emplace_back(error.what());
-    }
-  }
-  if (plugin.num_steps.value_or(1) < 1) problems.push_back(fmt::format("gradient_accumulation_steps: expected 1 or more, got {}", *plugin.num_steps));
-  options.gradient_accumulation_plugin = plugin;
-
-  if (options.split_batches) options.dataloader_config.split_batches = *options.split_batches;
-  if (options.dataloader_config.dispatch_batches.value_or(false) && !options.device_placement) {
-    problems.emplace_back("dispatch_batches: true needs device_placement: true, since batches travel over the devices");
-  }
-  for (auto& problem : problems_of(options.dataloader_config)) problems.push_back(std::move(problem));
-  check_config(problems.empty(), "Accelerator: {}", fmt::join(problems, "; "));
-  return options;
-}
 
 // Every rank makes every group, in one order.
 DataParallel data_parallel_of(RankContext& context, const std::optional<ParallelismConfig>& config) {
@@ -64,23 +30,18 @@ DataParallel data_parallel_of(RankContext& context, const std::optional<Parallel
   return data_parallel;
 }
 
-void check_mesh(const ParallelismConfig& mesh, int world_size) {
-  std::vector<std::string> problems;
-  const auto check_size = [&](const char* name, int size) {
-    if (size < 1) problems.push_back(fmt::format("{}: expected 1 or more, got {}", name, size));
-  };
-  check_size("dp_replicate_size", mesh.dp_replicate_size);
-  check_size("dp_shard_size", mesh.dp_shard_size);
-  check_size("cp_size", mesh.cp_size);
-  check_size("sp_size", mesh.sp_size);
-  check_size("tp_size", mesh.tp_size);
-  const auto size = std::int64_t{mesh.data_parallel_size()} * mesh.non_data_parallel_size();
-  if (problems.empty() && size != world_size) {
-    problems.push_back(fmt::format("a mesh of {} x {} x {} x {} x {} = {} ranks (dp_replicate, dp_shard, cp, sp, tp), and there are {}", mesh.dp_replicate_size,
-                                   mesh.dp_shard_size, mesh.cp_size, mesh.sp_size, mesh.tp_size, size, world_size));
-  }
-  if (mesh.cp_size > 1 && mesh.sp_size > 1) problems.emplace_back("cp_size and sp_size exclude each other");
-  check_config(problems.empty(), "parallelism_config: {}", fmt::join(problems, "; "));
+Group group_of_all(RankContext& context) {
+  std::vector<int> ranks(context.world_size);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return context.new_group(ranks);
+}
+
+// A rehearsal stands for any backend, and its hangs end at once.
+void apply(const InitProcessGroupKwargs& kwargs, RankContext& context) {
+  if (context.backend != "gloo" && context.backend != "nccl") return;
+  check_config(!kwargs.backend || *kwargs.backend == context.backend, "init_process_group_kwargs: backend: the ranks were started over {}, not {}; start them with --backend {}",
+               context.backend, kwargs.backend.value_or(""), kwargs.backend.value_or(""));
+  if (kwargs.timeout) context.world.process_group()->setTimeout(*kwargs.timeout);
 }
 
 }  // namespace
@@ -88,11 +49,14 @@ void check_mesh(const ParallelismConfig& mesh, int world_size) {
 Accelerator::Accelerator(AcceleratorOptions options) : Accelerator(std::move(options), current_rank()) {}
 
 Accelerator::Accelerator(AcceleratorOptions options, RankContext& context)
-    : options_(resolved(std::move(options))), context_(&context), mixed_precision_(*options_.mixed_precision) {
+    : options_(resolved_options(std::move(options))), context_(&context), mixed_precision_(*options_.mixed_precision) {
   if (options_.parallelism_config) check_mesh(*options_.parallelism_config, context_->world_size);
   context_->gradient_state.plugin = *options_.gradient_accumulation_plugin;
   context_->gradient_state.sync_gradients = true;
   data_parallel_ = data_parallel_of(*context_, options_.parallelism_config);
+  path_ = std::make_shared<GradientPath>(*context_, options_, context_->world_size / data_parallel_.size);
+  apply(options_.init_process_group_kwargs, *context_);
+  if (*options_.debug && use_distributed()) debug_group_ = group_of_all(*context_);
 }
 
 DistributedType Accelerator::distributed_type() const {
@@ -112,27 +76,37 @@ bool Accelerator::optimizer_step_was_skipped() const {
 }
 
 AcceleratedOptimizer Accelerator::prepare_optimizer(torch::optim::Optimizer& optimizer) {
-  return optimizers_.emplace_back(optimizer, *context_);
+  return optimizers_.emplace_back(optimizer, *context_, path_);
 }
 
-AcceleratedScheduler Accelerator::prepare_scheduler(LRScheduler& scheduler) {
-  return AcceleratedScheduler(scheduler, *context_,
-                              {.step_with_optimizer = options_.step_scheduler_with_optimizer, .split_batches = split_batches()});
+AcceleratedScheduler Accelerator::prepare_scheduler(LRScheduler& scheduler, PrepareSchedulerOptions options) {
+  auto optimizers = optimizers_;
+  std::erase_if(optimizers, [&](const auto& optimizer) { return &optimizer.optimizer() != &scheduler.optimizer(); });
+  return AcceleratedScheduler(scheduler, optimizers.empty() ? optimizers_ : optimizers, *context_, path_,
+                              {.step_with_optimizer = options_.step_scheduler_with_optimizer, .split_batches = split_batches(), .samples_per_step = options.samples_per_step});
 }
 
-std::optional<Autocast::Options> Accelerator::autocast_options() const {
+std::optional<Autocast::Options> Accelerator::autocast_options(const AutocastKwargs& kwargs) const {
   if (mixed_precision_ == "no") return std::nullopt;
-  return Autocast::Options{.device = context_->device.type(), .dtype = at::kBFloat16};
+  return Autocast::Options{.device = context_->device.type(),
+                           .dtype = mixed_precision_ == "fp16" ? at::kHalf : at::kBFloat16,
+                           .enabled = kwargs.enabled,
+                           .cache_enabled = kwargs.cache_enabled};
 }
 
-std::unique_ptr<Autocast> Accelerator::autocast() const {
-  const auto options = autocast_options();
+std::unique_ptr<Autocast> Accelerator::autocast(AutocastKwargs kwargs) const {
+  const auto options = autocast_options(kwargs);
   return options ? std::make_unique<Autocast>(*options) : nullptr;
 }
 
 std::shared_ptr<ModelWrapper> Accelerator::wrap_model(ModelTensors tensors, bool evaluation_mode) {
   auto wrapper = std::make_shared<ModelWrapper>();
-  wrapper->autocast = autocast_options();
+  wrapper->autocast = autocast_options(options_.autocast_kwargs);
+  std::vector<at::Tensor> trained;
+  for (const auto& [name, parameter] : tensors.parameters) {
+    if (parameter.requires_grad()) trained.push_back(parameter);
+  }
+  if (!evaluation_mode) path_->add_parameters(std::move(trained));
   wrapper->listener = context_->listener;
   // As in Accelerate: among CPU ranks always, a group of one included; on GPUs only with more than one.
   const bool parallel = distributed_type() == DistributedType::kMultiCpu || use_distributed();
@@ -151,26 +125,55 @@ void Accelerator::backward(const at::Tensor& loss, BackwardOptions options, std:
   const CallSite site(where);
   const PhaseScope phase(context_->listener.get(), "backward");
   if (context_->listener) context_->listener->begin_backward();
-  const int steps = gradient_accumulation_steps();
-  const auto scaled = steps == 1 ? loss : loss.div(steps);
+  const auto& state = context_->gradient_state;
+  const auto scaled = path_->scaled_loss(loss, options.num_items, {.all = state.num_rows(), .real = metric_rows().real_rows_of(data_parallel_.rank)});
   torch::autograd::backward(std::vector<at::Tensor>{scaled}, std::vector<at::Tensor>{}, options.retain_graph, options.create_graph);
 }
 
 Accelerator::Window::~Window() {
-  for (auto& [wrapper, value] : restore_) wrapper->ddp->require_backward_grad_sync = value;
+  for (auto& [wrapper, backward, forward] : restore_) {
+    auto& flags = wrapper->ddp->sync_flags;
+    flags = {.backward = backward, .forward = forward.value_or(flags.forward)};
+  }
 }
 
 Accelerator::Window Accelerator::suspend_sync(std::vector<std::shared_ptr<ModelWrapper>> models) {
   Window window;
   for (auto& wrapper : models) {
     if (!wrapper->ddp) continue;
-    window.restore_.emplace_back(wrapper, std::exchange(wrapper->ddp->require_backward_grad_sync, false));
+    auto& flags = wrapper->ddp->sync_flags;
+    window.restore_.push_back({.wrapper = wrapper, .backward = std::exchange(flags.backward, false), .forward = std::nullopt});
   }
   return window;
 }
 
+Accelerator::Window Accelerator::resume_sync(std::shared_ptr<ModelWrapper> model) {
+  Window window;
+  if (!model->ddp) return window;
+  const auto flags = model->ddp->sync_flags;
+  window.restore_.push_back({.wrapper = model, .backward = flags.backward, .forward = flags.forward});
+  model->ddp->synchronize_next_backward();
+  return window;
+}
+
+void Accelerator::forget_prepared() {
+  loaders_.clear();
+  optimizers_.clear();
+  path_ = std::make_shared<GradientPath>(*context_, options_, context_->world_size / data_parallel_.size);
+  step_ = 0;
+}
+
+bool Accelerator::check_trigger(std::source_location where) {
+  auto flag = at::full({}, trigger_ ? 1 : 0, at::TensorOptions(at::kLong).device(context_->device));
+  context_->world.all_reduce(flag, ReduceOp::kSum, where).wait();
+  const bool is_set = flag.item<std::int64_t>() >= 1;
+  if (is_set) trigger_ = false;
+  return is_set;
+}
+
 Accelerator::Window Accelerator::begin_micro_batch(std::vector<std::shared_ptr<ModelWrapper>> models) {
   auto& state = context_->gradient_state;
+  path_->begin_micro_batch();
   if (state.plugin.sync_with_dataloader && state.end_of_dataloader()) {
     step_ = 0;
     state.sync_gradients = true;
@@ -183,10 +186,31 @@ Accelerator::Window Accelerator::begin_micro_batch(std::vector<std::shared_ptr<M
 }
 
 at::Tensor Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type) {
+  if (!sync_gradients()) return path_->unscaled(grad_norm(parameters, norm_type));
+  unscale_for_clipping();
   return clip_grad_norm(parameters, max_norm, norm_type);
 }
 
+void Accelerator::unscale_for_clipping() {
+  path_->finish_window();
+  for (const auto& optimizer : optimizers_) {
+    if (!path_->was_unscaled(optimizer.optimizer())) path_->unscale(optimizer.optimizer());
+  }
+}
+
+void Accelerator::unscale_gradients() {
+  for (const auto& optimizer : optimizers_) unscale_gradients(optimizer);
+}
+
+void Accelerator::unscale_gradients(const AcceleratedOptimizer& optimizer) {
+  check_state(sync_gradients() || !path_->scaler(), "unscale_gradients: gradients are not yet synchronised; call it where sync_gradients() is true");
+  path_->finish_window();
+  path_->unscale(optimizer.optimizer());
+}
+
 void Accelerator::clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) {
+  if (!sync_gradients()) return;
+  unscale_for_clipping();
   clip_grad_value(parameters, clip_value);
 }
 
@@ -222,8 +246,11 @@ void Accelerator::join_uneven_inputs(const std::vector<Joinable>& models, JoinOp
   bool is_last = true;
   while (restore.joined.front()->num_taking_part() > 0) {
     is_last = false;
-    for (auto* model : restore.joined) model->shadow_step();
+    bool synchronised = false;
+    for (auto* model : restore.joined) synchronised = model->shadow_step() || synchronised;
+    if (synchronised) path_->shadow_window();
   }
+  restore.joined.front()->sync_final_state(is_last, path_->shared_state());
   for (auto* model : restore.joined) model->sync_final_model(is_last);
   if (context_->listener) context_->listener->end_join();
 }
@@ -231,7 +258,7 @@ void Accelerator::join_uneven_inputs(const std::vector<Joinable>& models, JoinOp
 Accelerator::MetricRows Accelerator::metric_rows() const {
   const auto& state = context_->gradient_state;
   const auto own = state.num_rows().value_or(0);
-  MetricRows rows;
+  MetricRows rows{.rows = state.num_rows()};
   if (const auto real = state.real_rows(); !real.empty()) {
     for (std::size_t rank = 0; rank < real.size(); ++rank) {
       const auto begin = static_cast<std::int64_t>(rank) * own;
@@ -242,6 +269,14 @@ Accelerator::MetricRows Accelerator::metric_rows() const {
   }
   if (!rows.kept.empty()) rows.of_this_rank = own;
   return rows;
+}
+
+std::optional<std::int64_t> Accelerator::MetricRows::real_rows_of(int rank) const {
+  if (!rows) return std::nullopt;
+  if (kept.empty()) return rows;
+  std::int64_t real = 0;
+  for (const auto& range : kept) real += std::max<std::int64_t>(0, std::min(range.end, (rank + 1) * *rows) - std::max(range.begin, rank * *rows));
+  return real;
 }
 
 at::Tensor Accelerator::MetricRows::cut(const at::Tensor& gathered) const {

@@ -13,13 +13,14 @@
 #include <utility>
 #include <vector>
 
+#include "reference/accelerator/accelerated_optimizer.hpp"
+#include "reference/accelerator/memory.hpp"
 #include "reference/accelerator/operations.hpp"
 #include "reference/accelerator/prepared_model.hpp"
 #include "reference/config/options.hpp"
 #include "reference/core/call_site.hpp"
 #include "reference/core/tree_rows.hpp"
 #include "reference/data/data_loader.hpp"
-#include "reference/optim/accelerated_optimizer.hpp"
 #include "reference/state/objects.hpp"
 #include "reference/state/rank_context.hpp"
 
@@ -123,7 +124,11 @@ class Accelerator {
   template <typename Loader>
   [[nodiscard]] Loader skip_first_batches(const Loader& loader, std::int64_t num_batches) const { return accel::skip_first_batches(loader, num_batches); }
   AcceleratedOptimizer prepare_optimizer(torch::optim::Optimizer& optimizer);
-  AcceleratedScheduler prepare_scheduler(LRScheduler& scheduler);
+  struct PrepareSchedulerOptions {
+    std::optional<std::int64_t> samples_per_step;  ///< the schedule's unit is so many samples, over all ranks
+  };
+  /// Tied to the prepared optimizer whose rates it sets, or to all if there is none such: it waits for their steps.
+  AcceleratedScheduler prepare_scheduler(LRScheduler& scheduler, PrepareSchedulerOptions options = {std::nullopt});
 
   template <typename Module>
   const std::shared_ptr<Module>& unwrap_model(const PreparedModel<Module>& model) const { return model.module(); }
@@ -132,9 +137,15 @@ class Accelerator {
   struct BackwardOptions {
     bool retain_graph = false;
     bool create_graph = false;
+    std::optional<double> num_items;  ///< loss_weighting exact: the loss is the mean of so many; default: the batch's samples
   };
   /// Gradients of loss / gradient_accumulation_steps. Collective when gradients synchronise.
-  void backward(const at::Tensor& loss, BackwardOptions options = {false, false}, std::source_location where = std::source_location::current());
+  ///
+  /// With loss_weighting "exact" the gradient of a window is that of the mean over all its items on all ranks, whatever the
+  /// sizes of micro-batches: `loss` is this micro-batch's mean, over `num_items` (samples, or tokens that are not masked), or
+  /// one loss for each sample of the batch, shape (n), of which duplicates that fill a step are left out. Gradients are
+  /// weighted when the optimizer steps, or before they are clipped: one all-reduce of 16 bytes for each window.
+  void backward(const at::Tensor& loss, BackwardOptions options = {false, false, std::nullopt}, std::source_location where = std::source_location::current());
 
   /// One micro-batch of an accumulation window; ends with the scope. Decides `sync_gradients`.
   class Window {
@@ -147,7 +158,12 @@ class Accelerator {
    private:
     friend class Accelerator;
     Window() = default;
-    std::vector<std::pair<std::shared_ptr<ModelWrapper>, bool>> restore_;
+    struct Restored {
+      std::shared_ptr<ModelWrapper> wrapper;
+      bool backward;
+      std::optional<bool> forward;  // none: as the scope's forwards left it
+    };
+    std::vector<Restored> restore_;
   };
   template <typename... Modules>
   [[nodiscard]] Window accumulate(const PreparedModel<Modules>&... models) {
@@ -156,6 +172,10 @@ class Accelerator {
   /// While the scope lives, backward communicates nothing.
   template <typename Module>
   [[nodiscard]] Window no_sync(const PreparedModel<Module>& model) { return suspend_sync({model.shared_wrapper()}); }
+
+  /// While the scope lives, the next backward synchronises gradients of a model whose forwards were under no_sync.
+  template <typename Module>
+  [[nodiscard]] Window trigger_sync_in_backward(const PreparedModel<Module>& model) { return resume_sync(model.shared_wrapper()); }
 
   /// A model whose collectives a rank that has no more batches repeats.
   class Joinable {
@@ -183,18 +203,42 @@ class Accelerator {
   void join_uneven_inputs(const std::vector<Joinable>& models, JoinOptions options, const std::function<void()>& body,
                           std::source_location where = std::source_location::current());
 
-  /// Scales gradients to a total norm of at most `max_norm`; returns the norm before, shape [].
+  /// Divides gradients by fp16's loss scale: once for each step, and where gradients synchronise, else StateError. Nothing in
+  /// other precisions.
+  void unscale_gradients();
+  void unscale_gradients(const AcceleratedOptimizer& optimizer);
+  /// Scales gradients to a total norm of at most `max_norm`; returns the norm before, shape []. Gradients that are not yet unscaled
+  /// are unscaled first.
+  /// On a micro-batch that does not step it only tells the norm so far.
   at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type = 2.0);
   void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value);
 
+  /// The loss scale under fp16, else null.
+  [[nodiscard]] GradScaler* scaler() const { return path_->scaler(); }
   /// Autocast in the accelerator's precision while the scope lives; nothing in full precision.
-  [[nodiscard]] std::unique_ptr<Autocast> autocast() const;
+  [[nodiscard]] std::unique_ptr<Autocast> autocast() const { return autocast(options_.autocast_kwargs); }
+  [[nodiscard]] std::unique_ptr<Autocast> autocast(AutocastKwargs kwargs) const;
+
+  /// --- a flag that any rank may raise, and all ask for together ---
+  void set_trigger() { trigger_ = true; }
+  /// Whether any rank has set the trigger since it was last found set. Collective.
+  [[nodiscard]] bool check_trigger(std::source_location where = std::source_location::current());
+
+  /// Forgets what was prepared, begins accumulation anew, empties `objects`, and gives cached memory back.
+  template <typename... Objects>
+  void free_memory(Objects&... objects) {
+    forget_prepared();
+    release_memory(objects...);
+  }
+  template <typename... Objects>
+  void clear(Objects&... objects) { free_memory(objects...); }
 
   // --- collectives on trees -----------------------------------------------------------------------------------------
   /// (n, ...) -> (P * n, ...) for every tensor, in the order of the ranks. Collective.
   template <Tree T>
   std::remove_cvref_t<T> gather(const T& tree, std::source_location where = std::source_location::current()) const {
     const CallSite site(where);
+    verify("gather", tree);
     return map_tensors(tree, [&](const at::Tensor& tensor) { return operations::gather(context_->world, tensor); });
   }
   /// `gather`, without the duplicates that fill the last step of the active loader. Vectors without tensors, one entry per
@@ -208,6 +252,7 @@ class Accelerator {
       const auto num_rows = tensor.dim() > 0 ? std::optional(tensor.size(0)) : std::nullopt;
       rows.check(rows.fit(num_rows), num_rows);
     });
+    verify("gather_for_metrics", tree);
     auto result = tree;
     detail::for_each_rows(result, [&](auto& leaf) {
       if constexpr (TensorLeaf<decltype(leaf)>) {
@@ -235,6 +280,7 @@ class Accelerator {
   std::remove_cvref_t<T> reduce(const T& tree, const std::string& reduction = "sum", double scale = 1.0,
                                 std::source_location where = std::source_location::current()) const {
     const CallSite site(where);
+    verify("reduce", tree);
     return map_tensors(tree, [&](const at::Tensor& tensor) { return operations::reduce(context_->world, tensor, reduction, scale); });
   }
   template <Tree T>
@@ -247,6 +293,7 @@ class Accelerator {
   template <Tree T>
   T& broadcast(T& tree, int from_process = 0, std::source_location where = std::source_location::current()) const {
     const CallSite site(where);
+    verify("broadcast", tree);
     for_each_tensor(tree, [&](at::Tensor& tensor) { operations::broadcast(context_->world, tensor, from_process); });
     return tree;
   }
@@ -333,11 +380,21 @@ class Accelerator {
   [[nodiscard]] ShardOptions shard_options() const;
   Window begin_micro_batch(std::vector<std::shared_ptr<ModelWrapper>> models);
   static Window suspend_sync(std::vector<std::shared_ptr<ModelWrapper>> models);
+  static Window resume_sync(std::shared_ptr<ModelWrapper> model);
+  void unscale_for_clipping();
+  void forget_prepared();
+  // In debug mode, over a group of its own: the user's has no collective that a program does not make.
+  template <Tree T>
+  void verify(const char* operation, const T& tree) const {
+    if (debug_group_) operations::verify(*debug_group_, operation, context_->device, tensors_of(tree));
+  }
 
   // What a gather on the active loader's step keeps: no ranges, everything.
   struct MetricRows {
+    std::optional<std::int64_t> rows;  // of this rank's batch, if a loader is read
     std::optional<std::int64_t> of_this_rank;
     std::vector<RowRange> kept;
+    [[nodiscard]] std::optional<std::int64_t> real_rows_of(int rank) const;
     /// Whether a value of so many rows can be cut; none: it has no dimension for samples.
     [[nodiscard]] bool fit(std::optional<std::int64_t> rows) const { return !of_this_rank || rows == of_this_rank; }
     static void check(bool fits, std::optional<std::int64_t> rows);
@@ -364,7 +421,7 @@ class Accelerator {
     return rows.cut(std::move(all));
   }
   void print_line(const std::string& line) const;
-  [[nodiscard]] std::optional<Autocast::Options> autocast_options() const;
+  [[nodiscard]] std::optional<Autocast::Options> autocast_options(const AutocastKwargs& kwargs) const;
 
   AcceleratorOptions options_;
   RankContext* context_;
@@ -373,6 +430,9 @@ class Accelerator {
   std::vector<std::weak_ptr<LoaderCore>> loaders_;  // prepared ones
   int step_ = 0;  // micro-batches of the current accumulation window
   std::vector<AcceleratedOptimizer> optimizers_;
+  std::shared_ptr<GradientPath> path_;
+  std::optional<Group> debug_group_;
+  bool trigger_ = false;
 };
 
 }  // namespace accel

@@ -2,10 +2,12 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "reference/core/errors.hpp"
+#include "reference/state/objects.hpp"
 
 namespace accel::operations {
 
@@ -49,6 +51,26 @@ at::Tensor pad_input_tensors(const at::Tensor& tensor, PadInputOptions options) 
   auto shape = tensor.sizes().vec();
   shape[options.dim < 0 ? options.dim + tensor.dim() : options.dim] = missing;
   return at::cat({tensor, at::zeros(shape, tensor.options())}, options.dim);
+}
+
+void verify(const Group& group, const char* operation, c10::Device device, const std::vector<at::Tensor>& tensors) {
+  std::vector<std::string> shapes;
+  bool is_placed = true;
+  for (const auto& tensor : tensors) {
+    shapes.push_back(fmt::format("[{}]", fmt::join(tensor.sizes(), ", ")));
+    if (tensor.device().type() != device.type()) {
+      is_placed = false;
+      shapes.back() += fmt::format(" on {}", tensor.device().str());
+    }
+  }
+  const auto of_ranks = detail::gather_trees(group, device, std::pair(shapes, is_placed));
+  const bool fits = std::all_of(of_ranks.begin(), of_ranks.end(), [&](const auto& rank) { return rank.second && rank.first == of_ranks.front().first; });
+  if (fits) return;
+  std::vector<std::string> lines;
+  for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) lines.push_back(fmt::format("rank {}: {}", rank, fmt::join(of_ranks[rank].first, " ")));
+  throw DistributedOperationException(
+      fmt::format("{}: the ranks' tensors do not fit together; expected equal shapes, on {}; {}; pad_across_processes makes shapes equal", operation,
+                  c10::DeviceTypeName(device.type(), /*lower_case=*/true), fmt::join(lines, "; ")));
 }
 
 ItemRange split_items(std::int64_t num_items, int num_ranks, int rank) {

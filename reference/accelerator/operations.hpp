@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <string>
+#include <vector>
 
 #include "reference/comm/group.hpp"
 #include "reference/core/tree.hpp"
@@ -40,6 +41,10 @@ at::Tensor pad_input_tensors(const at::Tensor& tensor, PadInputOptions options);
 
 /// In place: `tensor` of rank `from_process` on every rank.
 void broadcast(const Group& group, at::Tensor& tensor, int from_process = 0);
+
+/// Debug mode: whether the tensors of all ranks are on `device`'s type and of equal shapes, told over `group`. Throws
+/// DistributedOperationException on every rank, with what each has. Source: accelerate/utils/operations.py, verify_operation.
+void verify(const Group& group, const char* operation, c10::Device device, const std::vector<at::Tensor>& tensors);
 
 /// Which items of `num_items` rank `rank` of `num_ranks` gets: contiguous, the first `num_items % num_ranks` ranks one more.
 struct ItemRange {

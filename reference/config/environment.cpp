@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cstdlib>
 
@@ -24,6 +26,20 @@ std::optional<int> environment_int(const std::vector<std::string>& names) {
     if (value >= 0) return value;
   }
   return std::nullopt;
+}
+
+std::optional<bool> environment_flag(const std::string& name) {
+  const auto text = environment(name);
+  if (!text) return std::nullopt;
+  std::string word = *text;
+  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+  for (const auto* yes : {"1", "true", "t", "yes", "y", "on"}) {
+    if (word == yes) return true;
+  }
+  for (const auto* no : {"0", "false", "f", "no", "n", "off"}) {
+    if (word == no) return false;
+  }
+  throw ConfigError(fmt::format("{}: expected yes or no (1, true, on, 0, false, off), got '{}'", name, *text));
 }
 
 LaunchEnvironment read_launch_environment() {

@@ -15,6 +15,10 @@ std::optional<std::string> environment(const std::string& name);
 /// Source: accelerate/utils/environment.py, get_int_from_env.
 std::optional<int> environment_int(const std::vector<std::string>& names);
 
+/// A variable that says yes (1, true, t, yes, y, on) or no (0, false, f, no, n, off), in any case; nothing if it is unset.
+/// Throws ConfigError for another word. Source: accelerate/utils/environment.py, parse_flag_from_env.
+std::optional<bool> environment_flag(const std::string& name);
+
 /// This process's place among the ranks, as torchrun, mpirun (Open MPI, MPICH) or SLURM tell it.
 struct LaunchEnvironment {
   int rank = 0;

@@ -125,6 +125,7 @@ template std::optional<std::int64_t> YamlReader::optional(const std::string&, co
 template std::optional<double> YamlReader::optional(const std::string&, const std::function<bool(const double&)>&, const std::string&);
 template std::optional<std::string> YamlReader::optional(const std::string&, const std::function<bool(const std::string&)>&, const std::string&);
 template std::optional<std::vector<int>> YamlReader::optional(const std::string&, const std::function<bool(const std::vector<int>&)>&, const std::string&);
+template std::optional<std::vector<double>> YamlReader::optional(const std::string&, const std::function<bool(const std::vector<double>&)>&, const std::string&);
 template std::optional<std::vector<std::string>> YamlReader::optional(const std::string&, const std::function<bool(const std::vector<std::string>&)>&, const std::string&);
 
 }  // namespace accel

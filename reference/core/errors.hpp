@@ -42,6 +42,12 @@ class CommError : public Error {
   using Error::Error;
 };
 
+/// Ranks called one operation with values that do not fit together; told on every rank, before anything is exchanged.
+class DistributedOperationException : public CommError {
+ public:
+  using CommError::CommError;
+};
+
 /// What is on disk does not match what was asked for.
 class CheckpointError : public Error {
  public:

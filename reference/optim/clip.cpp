@@ -14,13 +14,22 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) 
   return gradients;
 }
 
+at::Tensor norm_of(const std::vector<at::Tensor>& gradients, double norm_type) {
+  return gradients.empty() ? at::zeros({}) : at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients, norm_type)), norm_type);
+}
+
 }  // namespace
+
+at::Tensor grad_norm(const std::vector<at::Tensor>& parameters, double norm_type) {
+  const c10::NoGradGuard no_grad;
+  return norm_of(gradients_of(parameters), norm_type);
+}
 
 at::Tensor clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type) {
   const c10::NoGradGuard no_grad;
   auto gradients = gradients_of(parameters);
-  if (gradients.empty()) return at::zeros({});
-  const auto total_norm = at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients, norm_type)), norm_type);
+  const auto total_norm = norm_of(gradients, norm_type);
+  if (gradients.empty()) return total_norm;
   // Python's `max_norm / tensor` is a reciprocal and a product: two roundings.
   const auto scale = (total_norm + 1e-6).reciprocal().mul(max_norm).clamp_max(1.0);
   at::_foreach_mul_(gradients, scale);

@@ -7,6 +7,9 @@
 /// Gradient clipping with the operations, and so the bits, of Python's torch.nn.utils.clip_grad.
 namespace accel {
 
+/// The norm of all gradients as one vector, shape []; 0 if there are none.
+at::Tensor grad_norm(const std::vector<at::Tensor>& parameters, double norm_type = 2.0);
+
 /// Scales all gradients so that their norm is at most `max_norm`; returns the norm before (shape []).
 /// Parameters without a gradient are passed over. `norm_type` may be infinity.
 at::Tensor clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type = 2.0);

@@ -11,7 +11,7 @@ Autocast::Autocast(Options options)
   at::autocast::set_autocast_enabled(device_, options.enabled);
   at::autocast::set_autocast_dtype(device_, options.dtype);
   at::autocast::increment_nesting();
-  at::autocast::set_autocast_cache_enabled(options.cache_enabled);
+  at::autocast::set_autocast_cache_enabled(options.cache_enabled.value_or(previous_cache_));
 }
 
 Autocast::~Autocast() {

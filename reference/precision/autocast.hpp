@@ -3,6 +3,8 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
+#include <optional>
+
 #include "reference/core/tree.hpp"
 
 namespace accel {
@@ -19,7 +21,7 @@ class Autocast {
     c10::DeviceType device = c10::kCPU;
     at::ScalarType dtype = at::kBFloat16;
     bool enabled = true;
-    bool cache_enabled = true;
+    std::optional<bool> cache_enabled = {};  ///< of cast weights; default: as it is
   };
 
   explicit Autocast(Options options);

@@ -26,6 +26,8 @@ struct ActiveLoader {
 class GradientState {
  public:
   bool sync_gradients = true;
+  /// Samples of all accumulation windows so far, over all ranks, without duplicates; counted if a schedule asks for it.
+  std::int64_t num_samples = 0;
   GradientAccumulationPlugin plugin;
 
   [[nodiscard]] bool in_dataloader() const { return !active_.empty(); }

@@ -15,4 +15,15 @@ inline std::string message_of(const std::exception_ptr& error) {
   }
 }
 
+/// What `call` throws, which must be an E; "" if it throws nothing.
+template <typename E, typename F>
+std::string message_of(F&& call) {
+  try {
+    call();
+  } catch (const E& error) {
+    return error.what();
+  }
+  return "";
+}
+
 }  // namespace accel::testing

@@ -1,0 +1,338 @@
+// Laws of accumulation windows: what counts how much, who communicates, and that nothing of it depends on how a batch is cut.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "reference/accelerator/accelerator.hpp"
+#include "reference/optim/lambda_lr.hpp"
+#include "sim/backend/simulate.hpp"
+#include "tests/support/property.hpp"
+#include "tests/support/run_ranks.hpp"
+
+namespace accel::testing {
+namespace {
+
+namespace nn = torch::nn;
+
+// A window of micro-batches, any number on each of any number of ranks, of any sizes: all ranks have as many, since those
+// that communicate wait for each other.
+struct Window {
+  std::vector<std::vector<std::int64_t>> sizes;  // by rank and micro-batch
+  bool sync_each_batch = false, counts_tokens = false;
+  [[nodiscard]] int num_ranks() const { return static_cast<int>(sizes.size()); }
+};
+
+Window any_window(int most_ranks) {
+  Window window{.sizes = std::vector<std::vector<std::int64_t>>(pick(1, most_ranks + 1)), .sync_each_batch = *rc::gen::arbitrary<bool>(), .counts_tokens = *rc::gen::arbitrary<bool>()};
+  const int micro_batches = pick(1, 5);
+  for (auto& of_rank : window.sizes) {
+    for (int batch = 0; batch < micro_batches; ++batch) of_rank.push_back(pick<std::int64_t>(1, 8));
+  }
+  return window;
+}
+
+std::string describe(const Window& window) {
+  return fmt::format("sizes {}{}{}", fmt::join(window.sizes, " | "), window.sync_each_batch ? ", sync_each_batch" : "", window.counts_tokens ? ", num_items" : "");
+}
+
+nn::Sequential small_model() {
+  torch::manual_seed(5);
+  nn::Sequential model;
+  model->push_back(nn::Linear(3, 4));
+  model->push_back(nn::Tanh());
+  model->push_back(nn::Linear(4, 1));
+  model->to(at::kDouble);
+  return model;
+}
+
+std::vector<at::Tensor> gradients_of(const nn::Sequential& model) {
+  std::vector<at::Tensor> gradients;
+  for (const auto& parameter : model->parameters()) gradients.push_back(parameter.grad().clone());
+  return gradients;
+}
+
+at::Tensor sample_losses(nn::Sequential& model, const at::Tensor& samples) { return model->forward(samples).square().squeeze(1); }
+
+// Sample i is the i-th row, whoever reads it.
+at::Tensor all_samples(const Window& window) {
+  std::int64_t count = 0;
+  for (const auto& of_rank : window.sizes) count = std::accumulate(of_rank.begin(), of_rank.end(), count);
+  torch::manual_seed(9);
+  return torch::randn({count, 3}, at::kDouble);
+}
+
+std::vector<at::Tensor> gradient_of_one_batch(const Window& window) {
+  auto model = small_model();
+  sample_losses(model, all_samples(window)).mean().backward();
+  return gradients_of(model);
+}
+
+// Of the window, on one rank; `clips` takes the gradients before any optimizer has stepped.
+std::vector<at::Tensor> gradient_of_window(const Window& window, RankContext& rank, const std::string& weighting, const std::string& precision = "no") {
+  const auto& sizes = window.sizes[rank.rank];
+  Accelerator accelerator({.mixed_precision = precision,
+                           .gradient_accumulation_plugin = GradientAccumulationPlugin{.num_steps = static_cast<int>(sizes.size()), .sync_each_batch = window.sync_each_batch},
+                           .autocast_kwargs = {.enabled = false},
+                           .loss_weighting = weighting},
+                          rank);
+  auto net = small_model();
+  auto model = accelerator.prepare(net);
+  torch::optim::SGD sgd(net->parameters(), 0.0);
+  auto optimizer = accelerator.prepare(sgd);
+  std::int64_t begin = 0;
+  for (int before = 0; before < rank.rank; ++before) begin = std::accumulate(window.sizes[before].begin(), window.sizes[before].end(), begin);
+  const auto samples = all_samples(window);
+  for (const auto size : sizes) {
+    auto scope = accelerator.accumulate(model);
+    const auto losses = model(samples.narrow(0, begin, size)).square().squeeze(1);
+    begin += size;
+    accelerator.backward(losses.mean(), {.num_items = weighting == "exact" ? std::optional<double>(size * (window.counts_tokens ? 7 : 1)) : std::nullopt});
+    optimizer.step();  // at rate 0, on the last alone
+  }
+  return gradients_of(net);
+}
+
+double largest_difference(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  double largest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) largest = std::max(largest, (a[i] - b[i]).abs().max().item<double>());
+  return largest;
+}
+
+// float64, gradients of order 1: a few roundings of 1e-16 in every sum.
+constexpr double kRounding = 1e-12;
+
+TEST(AccumulationLaws, ExactWeightingGivesTheGradientOfOneBatchHoweverItIsCut) {
+  for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
+    expect_property(backend == Backend::kSim ? 60 : 20, [&] {
+      const auto window = any_window(backend == Backend::kSim ? 8 : 4);
+      RC_LOG(describe(window));
+      const auto expected = gradient_of_one_batch(window);
+      const auto found = collect_ranks(backend, window.num_ranks(), [&](RankContext& rank) { return gradient_of_window(window, rank, "exact"); });
+      for (const auto& of_rank : found) RC_ASSERT(largest_difference(of_rank, expected) < kRounding);
+    });
+  }
+}
+
+TEST(AccumulationLaws, ALossScaleDoesNotChangeTheGradientOfOneBatch) {
+  expect_property(30, [] {
+    const auto window = any_window(4);
+    RC_LOG(describe(window));
+    const auto expected = gradient_of_one_batch(window);
+    const auto found = collect_ranks(Backend::kSim, window.num_ranks(), [&](RankContext& rank) { return gradient_of_window(window, rank, "exact", "fp16"); });
+    for (const auto& of_rank : found) RC_ASSERT(largest_difference(of_rank, expected) < kRounding);
+  });
+}
+
+// The planted bug is Accelerate's own rule, the mean of means.
+TEST(AccumulationLaws, TheMeanOfMeansIsNotTheGradientOfOneBatch) {
+  expect_property_fails("mean of means", 60, [] {
+    const auto window = any_window(8);
+    const auto expected = gradient_of_one_batch(window);
+    const auto found = collect_ranks(Backend::kSim, window.num_ranks(), [&](RankContext& rank) { return gradient_of_window(window, rank, "accelerate"); });
+    for (const auto& of_rank : found) RC_ASSERT(largest_difference(of_rank, expected) < kRounding);
+  });
+}
+
+struct Loading {
+  std::int64_t length = 10, batch_size = 3;
+  int ranks = 2, steps = 2, epochs = 1;
+  bool even = true, joins = false, dispatches = false, per_sample = true;
+};
+
+Loading any_loading() {
+  Loading loading{.length = pick<std::int64_t>(1, 40), .batch_size = pick<std::int64_t>(1, 7), .ranks = pick(1, 6), .steps = pick(1, 4), .epochs = pick(1, 3)};
+  loading.joins = pick(0, 3) == 0;
+  loading.dispatches = !loading.joins && pick(0, 3) == 0;
+  return loading;
+}
+
+std::string describe(const Loading& loading) {
+  return fmt::format("length {}, batch {}, ranks {}, steps {}, epochs {}{}{}", loading.length, loading.batch_size, loading.ranks, loading.steps, loading.epochs,
+                     loading.joins ? ", joins" : "", loading.dispatches ? ", dispatches" : "");
+}
+
+// The gradients of all windows of a run, and the rate behind them, under a schedule counted in samples.
+struct Epochs {
+  std::vector<std::vector<at::Tensor>> gradients;
+  double rate = 0;
+};
+
+constexpr std::int64_t kSamplesPerStep = 4;
+
+Epochs run_epochs(const Loading& loading, RankContext& rank) {
+  Accelerator accelerator({.dataloader_config = {.dispatch_batches = loading.dispatches},
+                           .gradient_accumulation_plugin = GradientAccumulationPlugin{.num_steps = loading.steps, .sync_with_dataloader = !loading.joins},
+                           .loss_weighting = "exact"},
+                          rank);
+  auto net = small_model();
+  torch::optim::SGD sgd(net->parameters(), 1.0);
+  LambdaLR lambda(sgd, [](int epoch) { return 1.0 / (epoch + 1); });
+  torch::manual_seed(9);
+  const auto samples = torch::randn({loading.length, 3}, at::kDouble);
+  auto [model, optimizer, loader] = accelerator.prepare(net, sgd, DataLoader(TensorDataset(samples), {.batch_size = loading.batch_size}));
+  auto scheduler = accelerator.prepare_scheduler(lambda, {.samples_per_step = kSamplesPerStep});
+  Epochs epochs;
+  const auto pass = [&] {
+    for (auto& [batch] : loader) {
+      auto window = accelerator.accumulate(model);
+      accelerator.backward(model(batch).square().squeeze(1));
+      if (accelerator.sync_gradients()) {
+        accelerator.clip_grad_norm_(model.parameters(), 1e9);
+        epochs.gradients.push_back(gradients_of(net));
+      }
+      scheduler.step();  // the optimizer does not: windows are compared at the same parameters
+      optimizer.zero_grad();
+    }
+  };
+  for (int epoch = 0; epoch < loading.epochs; ++epoch) {
+    if (loading.joins) {
+      accelerator.join_uneven_inputs({model}, {.even_batches = false}, pass);
+    } else {
+      pass();
+    }
+  }
+  epochs.rate = optimizer.lr();
+  return epochs;
+}
+
+// Every sample once in each window, duplicates that fill a last step left out: windows cut the data in order.
+TEST(AccumulationLaws, EveryWindowOfALoaderHasTheGradientOfItsSamplesOnceEach) {
+  expect_property(80, [] {
+    auto loading = any_loading();
+    loading.joins = false;
+    RC_LOG(describe(loading));
+    const auto found = collect_ranks(Backend::kSim, loading.ranks, [&](RankContext& rank) { return run_epochs(loading, rank); });
+    torch::manual_seed(9);
+    const auto samples = torch::randn({loading.length, 3}, at::kDouble);
+    const auto per_window = loading.batch_size * loading.ranks * loading.steps;
+    std::vector<std::vector<at::Tensor>> expected;
+    for (int epoch = 0; epoch < loading.epochs; ++epoch) {
+      for (std::int64_t begin = 0; begin < loading.length; begin += per_window) {
+        auto model = small_model();
+        sample_losses(model, samples.narrow(0, begin, std::min(per_window, loading.length - begin))).mean().backward();
+        expected.push_back(gradients_of(model));
+      }
+    }
+    for (const auto& of_rank : found) {
+      RC_ASSERT(of_rank.gradients.size() == expected.size());
+      for (std::size_t window = 0; window < expected.size(); ++window) RC_ASSERT(largest_difference(of_rank.gradients[window], expected[window]) < kRounding);
+    }
+  });
+}
+
+TEST(AccumulationLaws, ARateCountedInSamplesIsTheSameForEveryNumberOfRanks) {
+  expect_property(60, [] {
+    auto loading = any_loading();
+    loading.joins = false;
+    RC_LOG(describe(loading));
+    const auto steps = loading.length * loading.epochs / kSamplesPerStep;
+    const auto found = collect_ranks(Backend::kSim, loading.ranks, [&](RankContext& rank) { return run_epochs(loading, rank).rate; });
+    for (const auto rate : found) RC_ASSERT(rate == 1.0 / static_cast<double>(steps + 1));
+  });
+}
+
+// A rank without batches takes part in the count, with nothing.
+TEST(AccumulationLaws, WindowsOfUnevenInputsEndOnEveryRank) {
+  for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
+    expect_property(backend == Backend::kSim ? 40 : 10, [&] {
+      auto loading = any_loading();
+      loading.joins = true;
+      loading.dispatches = false;
+      loading.steps = 1;
+      RC_LOG(describe(loading));
+      const auto found = collect_ranks(backend, loading.ranks, [&](RankContext& rank) { return run_epochs(loading, rank); });
+      torch::manual_seed(9);
+      const auto samples = torch::randn({loading.length, 3}, at::kDouble);
+      const auto per_step = loading.batch_size * loading.ranks;
+      for (std::size_t step = 0; step < found[0].gradients.size(); ++step) {  // rank 0 has the most batches
+        const auto begin = static_cast<std::int64_t>(step) % ((loading.length + per_step - 1) / per_step) * per_step;
+        auto model = small_model();
+        sample_losses(model, samples.narrow(0, begin, std::min(per_step, loading.length - begin))).mean().backward();
+        RC_ASSERT(largest_difference(found[0].gradients[step], gradients_of(model)) < kRounding);
+      }
+    });
+  }
+}
+
+// --- who communicates ------------------------------------------------------------------------------------------------
+
+// Traffic is counted in virtual time; this network costs none.
+std::vector<double> finish_at_once(const sim::Group&, const sim::Call&, std::span<const double> ready) {
+  return std::vector<double>(ready.size(), *std::max_element(ready.begin(), ready.end()));
+}
+
+std::int64_t all_reduces_of(const std::function<void(RankContext&)>& body) {
+  const auto report = sim::rehearse({.num_ranks = 3, .finish_times = finish_at_once}, body);
+  if (report.error) std::rethrow_exception(report.error);
+  const auto found = report.volumes.find("all_reduce");
+  return found == report.volumes.end() ? 0 : found->second.calls;
+}
+
+struct Cadence {
+  int steps = 2, batches = 5;
+  bool sync_each_batch = false, sync_with_dataloader = true;
+};
+
+// All-reduces of a training whose gradients fill one bucket.
+std::int64_t all_reduces_of(const Cadence& cadence) {
+  return all_reduces_of([&](RankContext& rank) {
+    Accelerator accelerator({.gradient_accumulation_plugin = GradientAccumulationPlugin{
+                                 .num_steps = cadence.steps, .sync_with_dataloader = cadence.sync_with_dataloader, .sync_each_batch = cadence.sync_each_batch}}, rank);
+    nn::Linear net(2, 2);
+    auto [model, loader] = accelerator.prepare(net, DataLoader(TensorDataset(at::ones({3 * cadence.batches, 2})), {.batch_size = 1}));
+    for (auto& [x] : loader) {
+      auto window = accelerator.accumulate(model);
+      accelerator.backward(model(x).sum());
+    }
+  });
+}
+
+TEST(AccumulationLaws, OnlyMicroBatchesThatSynchroniseCommunicate) {
+  expect_property(60, [] {
+    const Cadence cadence{.steps = pick(1, 6), .batches = pick(1, 12), .sync_each_batch = *rc::gen::arbitrary<bool>(), .sync_with_dataloader = *rc::gen::arbitrary<bool>()};
+    RC_LOG(fmt::format("{} steps, {} batches, sync_each_batch {}, sync_with_dataloader {}", cadence.steps, cadence.batches, cadence.sync_each_batch, cadence.sync_with_dataloader));
+    const int windows = cadence.sync_with_dataloader ? (cadence.batches + cadence.steps - 1) / cadence.steps : cadence.batches / cadence.steps;
+    RC_ASSERT(all_reduces_of(cadence) == (cadence.sync_each_batch ? cadence.batches : windows));
+  });
+}
+
+TEST(AccumulationLaws, SyncMayBeTriggeredInABackwardWhoseForwardsWereNotToldOfIt) {
+  const auto train = [](bool triggers) {
+    return all_reduces_of([&](RankContext& rank) {
+      Accelerator accelerator({}, rank);
+      nn::Linear net(2, 2);
+      auto model = accelerator.prepare(net);
+      at::Tensor loss;
+      {
+        const auto scope = accelerator.no_sync(model);
+        loss = model(at::full({1, 2}, rank.rank + 1.0)).sum() + model(at::full({1, 2}, rank.rank + 1.0)).sum();
+      }
+      if (triggers) {
+        const auto scope = accelerator.trigger_sync_in_backward(model);
+        accelerator.backward(loss);
+        EXPECT_EQ(net->weight.grad()[0][0].item<float>(), 4) << "2 x the mean of 1, 2, 3";
+      } else {
+        accelerator.backward(loss);
+        EXPECT_EQ(net->weight.grad()[0][0].item<float>(), 2 * (rank.rank + 1));
+      }
+      net->zero_grad();
+      accelerator.backward(model(at::ones({1, 2})).sum());  // and behind it as ever
+    });
+  };
+  EXPECT_EQ(train(true), 2);
+  EXPECT_EQ(train(false), 1);
+}
+
+TEST(AccumulationLaws, WhatABackwardIsToldMustMakeSense) {
+  const auto rank = make_single_rank();
+  Accelerator plain({}, *rank), exact({.loss_weighting = "exact"}, *rank);
+  const auto loss = [] { return torch::ones({}, at::requires_grad()); };
+  EXPECT_THROW(plain.backward(loss(), {.num_items = 3}), ArgumentError);
+  EXPECT_THROW(exact.backward(loss()), ArgumentError) << "of how many items, outside a loader?";
+  EXPECT_THROW(exact.backward(loss(), {.num_items = -1}), ArgumentError);
+  EXPECT_THROW(exact.backward(torch::ones({3}, at::requires_grad())), ArgumentError);
+  exact.backward(loss(), {.num_items = 2});
+  EXPECT_THROW(exact.backward(loss(), {.num_items = 3}), ArgumentError) << "one micro-batch, two counts";
+}
+
+}  // namespace
+}  // namespace accel::testing

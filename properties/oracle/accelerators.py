@@ -1,0 +1,107 @@
+"""The `accelerator` and `dataloader_config` of an experiment file: as Accelerate builds them, and random ones."""
+import torch
+from accelerate import Accelerator, DataLoaderConfiguration
+from accelerate.utils import AutocastKwargs, GradientAccumulationPlugin, GradScalerKwargs
+
+import comm_hooks
+
+HANDLERS = {
+    "autocast_kwargs": AutocastKwargs,
+    "grad_scaler_kwargs": GradScalerKwargs,
+    "ddp_kwargs": lambda **kwargs: comm_hooks.ddp_kwargs(kwargs),
+}
+
+
+class CpuGradScaler(torch.amp.GradScaler):
+    def step(self, optimizer, *args, **kwargs):
+        # A fused optimizer skips by itself, which Accelerate does not see: it would step the schedule all the same (A#4242).
+        optimizer._step_supports_amp_scaling = False
+        return super().step(optimizer, *args, **kwargs)
+
+
+def build_accelerator(config):
+    options, loading = dict(config.get("accelerator") or {}), dict(config.get("dataloader_config") or {})
+    # Accelerate 1.15 takes split_batches in its constructor and ignores it; the experiment means it.
+    loading["split_batches"] = options.pop("split_batches", loading.get("split_batches", False))
+    handlers = {key: handler(**options.pop(key)) for key, handler in HANDLERS.items() if key in options}
+    if "gradient_accumulation_plugin" in options:
+        options["gradient_accumulation_plugin"] = GradientAccumulationPlugin(**options["gradient_accumulation_plugin"])
+    configuration = DataLoaderConfiguration(**loading)
+    accelerator = Accelerator(cpu=True, dataloader_config=configuration, kwargs_handlers=list(handlers.values()), **options)
+    if accelerator.mixed_precision == "fp16":
+        # On a CPU Accelerate trains in float32 without a word; this is what it does on a GPU.
+        accelerator.native_amp = True
+        accelerator.scaler = CpuGradScaler("cpu", **handlers.get("grad_scaler_kwargs", GradScalerKwargs()).to_kwargs())
+    return accelerator
+
+
+def random_accelerator(rng, has_one_bucket):
+    options = random_accumulation(rng) | random_precision(rng) | random_ddp(rng, has_one_bucket)
+    if rng.random() < 0.1:
+        options["step_scheduler_with_optimizer"] = False
+    if rng.random() < 0.15:
+        options["rng_types"] = rng.choice([["torch"], ["torch", "generator"]])
+    return options
+
+
+def random_accumulation(rng):
+    kind = rng.random()
+    if kind < 0.5:
+        return {}
+    if kind < 0.75:
+        return {"gradient_accumulation_steps": rng.randint(2, 4)}
+    flags = {name: rng.random() < 0.5 for name in ("sync_with_dataloader", "sync_each_batch")}
+    return {"gradient_accumulation_plugin": {"num_steps": rng.randint(1, 4)} | flags}
+
+
+def random_precision(rng):
+    precision = rng.choice(["no", "no", "bf16", "fp16"])
+    if precision == "no":
+        return {}
+    options = {"mixed_precision": precision}
+    if rng.random() < 0.15:
+        options["autocast_kwargs"] = {"enabled": rng.random() < 0.5, "cache_enabled": rng.random() < 0.5}
+    if precision == "fp16" and rng.random() < 0.8:
+        options["grad_scaler_kwargs"] = {
+            "init_scale": rng.choice([1.0, 1024.0, 2.0**24, 2.0**40]),  # the last two overflow, until steps have lowered them
+            "growth_factor": rng.choice([2.0, 3.0, 16.0]),
+            "backoff_factor": rng.choice([0.5, 0.3, 0.001]),
+            "growth_interval": rng.choice([1, 2, 3, 2000]),
+        }
+    return options
+
+
+def random_ddp(rng, has_one_bucket):
+    if rng.random() < 0.6:
+        return {}
+    flags = ("broadcast_buffers", "find_unused_parameters", "gradient_as_bucket_view", "static_graph")
+    options = {name: True for name in flags if rng.random() < 0.25}
+    if rng.random() < 0.25:
+        options["bucket_cap_mb"] = rng.choice([1, 2, 25, 30])
+    # Of several buckets Python's ranks race for the order of PowerSGD's later all-reduces.
+    hook = rng.choice(["no", "fp16", "bf16"] + ["power_sgd", "batched_power_sgd"] * has_one_bucket)
+    if hook != "no":
+        options["comm_hook"] = hook
+        options["comm_wrapper"] = rng.choice(["no", "no", "fp16", "bf16"])
+    if "power_sgd" in hook:
+        options.pop("find_unused_parameters", None)  # Python's own ranks race there, see ddp_requests.py
+        options["comm_state_option"] = {
+            "matrix_approximation_rank": rng.choice([1, 2, 4]),
+            "start_powerSGD_iter": rng.choice([2, 3, 5]),
+            "min_compression_rate": rng.choice([0.5, 2, 4]),
+            "use_error_feedback": rng.random() < 0.7,
+            "warm_start": rng.random() < 0.7,
+            "random_seed": rng.randrange(1 << 31),
+        }
+    return {"ddp_kwargs": options} if options else {}
+
+
+def random_loading(rng, split, even):
+    config = {"use_seedable_sampler": True} if rng.random() < 0.5 else {}
+    if config and rng.random() < 0.4:
+        config["data_seed"] = rng.randrange(1000)
+    if split:
+        config["split_batches"] = True
+    if not even:
+        config["even_batches"] = False
+    return config

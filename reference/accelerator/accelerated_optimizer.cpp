@@ -1,0 +1,109 @@
+#include "reference/accelerator/accelerated_optimizer.hpp"
+
+#include <torch/optim/optimizer.h>
+
+#include <algorithm>
+
+#include "reference/core/errors.hpp"
+
+namespace accel {
+
+void AcceleratedOptimizer::step() {
+  if (!context_->gradient_state.sync_gradients) return;
+  const auto listener = context_->listener.get();
+  const PhaseScope phase(listener, "optimizer");
+  if (listener != nullptr) listener->before_update();
+  *was_skipped_ = !path_->step(*optimizer_);
+  if (listener != nullptr) listener->after_update();
+}
+
+void AcceleratedOptimizer::zero_grad(bool set_to_none) {
+  if (!context_->gradient_state.sync_gradients) return;
+  // As Python's. LibTorch's own detaches in place first, which views of DDP's buckets (gradient_as_bucket_view) refuse.
+  for (auto& group : optimizer_->param_groups()) {
+    for (auto& parameter : group.params()) {
+      auto& gradient = parameter.mutable_grad();
+      if (!gradient.defined()) continue;
+      if (set_to_none) {
+        gradient.reset();
+      } else {
+        gradient.grad_fn() ? gradient.detach_() : gradient.requires_grad_(false);
+        gradient.zero_();
+      }
+    }
+  }
+}
+
+double AcceleratedOptimizer::lr(std::size_t group) const {
+  auto& groups = optimizer_->param_groups();
+  check_argument(group < groups.size(), "lr: group {} of {}", group, groups.size());
+  return groups[group].options().get_lr();
+}
+
+AcceleratedScheduler::AcceleratedScheduler(LRScheduler& scheduler, std::vector<AcceleratedOptimizer> optimizers, RankContext& context,
+                                           std::shared_ptr<GradientPath> path, SchedulerOptions options)
+    : scheduler_(&scheduler), optimizers_(std::move(optimizers)), context_(&context), path_(std::move(path)), options_(options) {
+  check_argument(options_.samples_per_step.value_or(1) >= 1, "prepare_scheduler: samples_per_step: expected 1 or more, got {}", *options_.samples_per_step);
+  check_argument(!options_.samples_per_step || options_.step_with_optimizer, "prepare_scheduler: samples_per_step needs step_scheduler_with_optimizer: samples are counted by the optimizer's steps");
+  if (!options_.samples_per_step) return;
+  path_->count_samples();
+  counted_->seen = context_->gradient_state.num_samples;
+}
+
+void AcceleratedScheduler::step() {
+  if (!options_.step_with_optimizer) {
+    scheduler_->step();
+    return;
+  }
+  if (!context_->gradient_state.sync_gradients) {
+    if (context_->gradient_state.plugin.adjust_scheduler) scheduler_->advance_step_count();
+    return;
+  }
+  const auto window = options_.samples_per_step ? samples_of_window() : 0;
+  if (std::any_of(optimizers_.begin(), optimizers_.end(), [](const auto& optimizer) { return optimizer.step_was_skipped(); })) return;
+  if (options_.samples_per_step) {
+    const auto before = counted_->samples / *options_.samples_per_step;
+    counted_->samples += window;
+    for (auto step = before; step < counted_->samples / *options_.samples_per_step; ++step) step_once();
+    return;
+  }
+  const int steps = options_.split_batches ? 1 : context_->world_size;
+  for (int step = 0; step < steps; ++step) step_once();
+}
+
+void AcceleratedScheduler::step_once() {
+  // Python counts the step that a schedule makes when it is built, so that the last of `total_steps` rates is reached.
+  const auto total = scheduler_->total_steps();
+  if (total && !options_.split_batches && scheduler_->step_count() > *total) return;
+  scheduler_->step();
+}
+
+std::int64_t AcceleratedScheduler::samples_of_window() {
+  path_->finish_window();
+  const auto now = context_->gradient_state.num_samples;
+  return now - std::exchange(counted_->seen, now);
+}
+
+Value AcceleratedScheduler::state_dict() const {
+  auto state = scheduler_->state_dict();
+  if (!options_.samples_per_step) return state;
+  auto entries = state.as<Value::Dict>();
+  entries["samples"] = counted_->samples;
+  return entries;
+}
+
+void AcceleratedScheduler::load_state_dict(const Value& state) {
+  if (!options_.samples_per_step) {
+    scheduler_->load_state_dict(state);
+    return;
+  }
+  if (!state.contains("samples") || !state.at("samples").is<std::int64_t>() || state.at("samples").as<std::int64_t>() < 0) {
+    throw CheckpointError("this is no state of a schedule that counts samples: expected an int 'samples' of 0 or more");
+  }
+  auto entries = state.as<Value::Dict>();
+  entries.erase("samples");
+  scheduler_->load_state_dict(entries);
+  counted_->samples = state.at("samples").as<std::int64_t>();
+}
+
+}  // namespace accel

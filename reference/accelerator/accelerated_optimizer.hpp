@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "reference/accelerator/gradient_path.hpp"
+#include "reference/optim/lr_scheduler.hpp"
+#include "reference/state/rank_context.hpp"
+
+namespace accel {
+
+/// A prepared optimizer: `step` and `zero_grad` act only when gradients were synchronised, and `step` not on gradients that
+/// overflowed under fp16 or that the gradient guard refuses.
+///
+/// A handle: copies share one state, and refer to the user's optimizer, which must live longer.
+/// Thread rule: the rank's thread. Source: accelerate/optimizer.py, AcceleratedOptimizer.
+class AcceleratedOptimizer {
+ public:
+  AcceleratedOptimizer(torch::optim::Optimizer& optimizer, RankContext& context, std::shared_ptr<GradientPath> path)
+      : optimizer_(&optimizer), context_(&context), path_(std::move(path)) {}
+
+  void step();
+  /// Sets gradients to none, as Python's default does.
+  void zero_grad(bool set_to_none = true);
+  /// The last `step` that gradients were synchronised for was not carried out: parameters are as they were.
+  [[nodiscard]] bool step_was_skipped() const { return *was_skipped_; }
+  /// Learning rate of a parameter group.
+  [[nodiscard]] double lr(std::size_t group = 0) const;
+  [[nodiscard]] torch::optim::Optimizer& optimizer() const { return *optimizer_; }
+
+ private:
+  torch::optim::Optimizer* optimizer_;
+  RankContext* context_;
+  std::shared_ptr<GradientPath> path_;
+  std::shared_ptr<bool> was_skipped_ = std::make_shared<bool>(false);
+};
+
+struct SchedulerOptions {
+  bool step_with_optimizer = true;
+  bool split_batches = false;
+  /// The schedule's unit is this many samples, duplicates not counted, so that rates after as many samples are the same for
+  /// every number of ranks, batch size and accumulation; unset: Accelerate's rule, a step for each rank.
+  std::optional<std::int64_t> samples_per_step;
+};
+
+/// A prepared schedule: it steps when its optimizer does, and once for each rank unless batches are split, since a step over
+/// N ranks reads N batches. A schedule with `total_steps` is never stepped past them.
+///
+/// A handle on the user's schedule, which must live longer. Thread rule: the rank's thread.
+/// Source: accelerate/scheduler.py, AcceleratedScheduler.
+class AcceleratedScheduler {
+ public:
+  /// Steps are skipped when one of `optimizers` skipped its own.
+  AcceleratedScheduler(LRScheduler& scheduler, std::vector<AcceleratedOptimizer> optimizers, RankContext& context,
+                       std::shared_ptr<GradientPath> path, SchedulerOptions options);
+
+  /// Behind the optimizer's step.
+  void step();
+  [[nodiscard]] std::vector<double> get_last_lr() const { return scheduler_->get_last_lr(); }
+  [[nodiscard]] LRScheduler& scheduler() const { return *scheduler_; }
+  /// The schedule's own, and the samples that it has counted.
+  [[nodiscard]] Value state_dict() const;
+  void load_state_dict(const Value& state);
+
+ private:
+  void step_once();
+  std::int64_t samples_of_window();
+
+  LRScheduler* scheduler_;
+  std::vector<AcceleratedOptimizer> optimizers_;
+  RankContext* context_;
+  std::shared_ptr<GradientPath> path_;
+  SchedulerOptions options_;
+  struct Counted {
+    std::int64_t samples = 0;  // of steps that were taken
+    std::int64_t seen = 0;     // of the rank's count
+  };
+  std::shared_ptr<Counted> counted_ = std::make_shared<Counted>();
+};
+
+}  // namespace accel

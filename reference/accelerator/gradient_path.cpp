@@ -1,0 +1,111 @@
+#include "reference/accelerator/gradient_path.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <torch/optim/optimizer.h>
+
+#include <cmath>
+
+#include "reference/core/errors.hpp"
+#include "reference/optim/clip.hpp"
+
+namespace accel {
+
+GradientPath::GradientPath(RankContext& context, const AcceleratorOptions& options, int ranks_per_batch)
+    : context_(&context), guard_(options.gradient_guard), is_exact_(options.loss_weighting == "exact"), ranks_per_batch_(ranks_per_batch) {
+  if (options.mixed_precision == "fp16") scaler_ = std::make_unique<GradScaler>(options.grad_scaler_kwargs);
+}
+
+void GradientPath::add_parameters(std::vector<at::Tensor> parameters) {
+  parameters_.insert(parameters_.end(), parameters.begin(), parameters.end());
+}
+
+at::Tensor GradientPath::scaled_loss(const at::Tensor& loss, std::optional<double> num_items, Rows rows) {
+  auto scaled = weighted(loss, num_items, rows);
+  return scaler() ? scaler_->scale(scaled) : scaled;
+}
+
+at::Tensor GradientPath::weighted(const at::Tensor& loss, std::optional<double> num_items, Rows rows) {
+  if (!is_exact_) {
+    check_argument(!num_items, "backward: num_items has a meaning only with loss_weighting: exact");
+    if (counts()) window_.add(0, static_cast<double>(rows.real.value_or(0)));
+    const int steps = context_->gradient_state.plugin.num_steps.value_or(1);
+    return steps == 1 ? loss : loss.div(steps);
+  }
+  const auto samples = static_cast<double>(rows.real.value_or(0));
+  if (loss.dim() > 0) {
+    check_argument(!num_items && loss.dim() == 1 && rows.all == loss.size(0),
+                   "backward, loss_weighting exact: losses of {} dimensions and {} rows, of a batch of {} samples; expected one loss for each sample, without "
+                   "num_items, inside a loop over a prepared loader", loss.dim(), loss.size(0), rows.all ? fmt::format("{}", *rows.all) : "unknown");
+    window_.add(samples, samples);
+    return loss.narrow(0, 0, *rows.real).sum() * window_.loss_scale(1);
+  }
+  check_argument(num_items || rows.all, "backward, loss_weighting exact: of how many items is this loss the mean? Give {{.num_items = n}} outside a loop over a prepared loader");
+  const auto items = num_items.value_or(static_cast<double>(rows.all.value_or(0)));
+  check_argument(std::isfinite(items) && items >= 0, "backward: num_items: expected 0 or more, got {}", items);
+  window_.add(items, samples);
+  return loss * window_.loss_scale(items);
+}
+
+void GradientPath::finish_window() {
+  auto& state = context_->gradient_state;
+  if (!counts() || window_.is_empty() || !state.sync_gradients) return;
+  const auto total = window_.finish(context_->world, context_->device);
+  state.num_samples += std::llround(total.samples / ranks_per_batch_);
+  if (!is_exact_ || total.gradient_scale == 1) return;
+  const c10::NoGradGuard no_grad;
+  std::vector<at::Tensor> gradients;
+  for (const auto& parameter : parameters_) {
+    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+  }
+  if (!gradients.empty()) at::_foreach_mul_(gradients, total.gradient_scale);
+}
+
+void GradientPath::shadow_window() {
+  if (!counts()) return;
+  window_.drop();
+  window_.finish(context_->world, context_->device);
+}
+
+GradScaler* GradientPath::scaler() {
+  if (scaler_ && scale_update_is_due_) {
+    scaler_->update();
+    scale_update_is_due_ = false;
+  }
+  return scaler_.get();
+}
+
+void GradientPath::unscale(torch::optim::Optimizer& optimizer) {
+  if (!scaler_) return;
+  scaler_->unscale_(optimizer);
+  scale_update_is_due_ = true;
+}
+
+at::Tensor GradientPath::unscaled(const at::Tensor& norm) { return scaler_ && scaler_->is_enabled() ? norm / scaler()->get_scale() : norm; }
+
+bool GradientPath::step(torch::optim::Optimizer& optimizer) {
+  finish_window();
+  if (scaler_ && scaler_->was_stepped(optimizer)) scaler();  // a second step without a backward between
+  if (guard_.is_on()) {
+    if (scaler_ && !scaler_->was_unscaled(optimizer)) unscale(optimizer);
+    if (guard_forbids(optimizer)) return false;
+  }
+  if (!scaler_) {
+    optimizer.step();
+    return true;
+  }
+  const bool stepped = scaler_->step(optimizer);
+  scale_update_is_due_ = true;
+  return stepped;
+}
+
+bool GradientPath::guard_forbids(torch::optim::Optimizer& optimizer) const {
+  std::vector<at::Tensor> parameters;
+  for (auto& group : optimizer.param_groups()) parameters.insert(parameters.end(), group.params().begin(), group.params().end());
+  const auto norm = grad_norm(parameters).item<double>();
+  return std::isfinite(norm) ? guard_.skip_norm_above && norm > *guard_.skip_norm_above : guard_.skip_non_finite || guard_.skip_norm_above;
+}
+
+std::vector<at::Tensor> GradientPath::shared_state() { return scaler() ? scaler_->state_tensors(context_->device) : std::vector<at::Tensor>(); }
+
+}  // namespace accel

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "reference/accelerator/gradient_window.hpp"
+#include "reference/config/options.hpp"
+#include "reference/precision/grad_scaler.hpp"
+#include "reference/state/rank_context.hpp"
+
+namespace accel {
+
+/// The way of gradients from a loss to an optimizer's step: weights, loss scale, unscaling, guards. One for an Accelerator
+/// and all that it has prepared.
+///
+/// Thread rule: the rank's thread.
+class GradientPath {
+ public:
+  /// `ranks_per_batch`: how many ranks share each batch.
+  GradientPath(RankContext& context, const AcceleratorOptions& options, int ranks_per_batch);
+
+  /// Gradients of these are weighted exactly, if asked for.
+  void add_parameters(std::vector<at::Tensor> parameters);
+  void count_samples() { counts_samples_ = true; }
+  void begin_micro_batch() { window_.begin_micro_batch(); }
+
+  /// Rows of this rank's batch, if a loader tells.
+  struct Rows {
+    std::optional<std::int64_t> all, real;  ///< real: without duplicates, which come last
+  };
+  /// What backward runs from: `loss` weighted, and scaled for fp16.
+  at::Tensor scaled_loss(const at::Tensor& loss, std::optional<double> num_items, Rows rows);
+  /// Behind the last backward of a window, once: weights its gradients, counts its samples. Collective if there is something
+  /// to count.
+  void finish_window();
+  /// The same for a rank that has no more batches.
+  void shadow_window();
+
+  /// Null without fp16. An update that is due is made.
+  GradScaler* scaler();
+  void unscale(torch::optim::Optimizer& optimizer);
+  [[nodiscard]] bool was_unscaled(const torch::optim::Optimizer& optimizer) const { return scaler_ && scaler_->was_unscaled(optimizer); }
+  /// Steps unless the gradients' infinities or the guard forbid; returns whether it did.
+  bool step(torch::optim::Optimizer& optimizer);
+  /// A norm of gradients that may be scaled still, without the scale.
+  [[nodiscard]] at::Tensor unscaled(const at::Tensor& norm);
+  /// What ranks that made different numbers of steps must take from one of them.
+  std::vector<at::Tensor> shared_state();
+
+ private:
+  [[nodiscard]] bool counts() const { return is_exact_ || counts_samples_; }
+  at::Tensor weighted(const at::Tensor& loss, std::optional<double> num_items, Rows rows);
+  [[nodiscard]] bool guard_forbids(torch::optim::Optimizer& optimizer) const;
+
+  RankContext* context_;
+  GradientGuard guard_;
+  bool is_exact_, counts_samples_ = false;
+  int ranks_per_batch_;
+  GradientWindow window_;
+  std::vector<at::Tensor> parameters_;
+  std::unique_ptr<GradScaler> scaler_;
+  // Optimizers that step in turn belong to one iteration: the scale changes when the next begins, not between them.
+  bool scale_update_is_due_ = false;
+};
+
+}  // namespace accel

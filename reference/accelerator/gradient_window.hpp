@@ -1,0 +1,46 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "reference/comm/group.hpp"
+
+namespace accel {
+
+/// What the micro-batches of one accumulation window hold, over all ranks: by it gradients are weighted exactly, and
+/// schedules count samples.
+///
+/// Weighting: a rank's loss of n items (their mean) is scaled by n / unit, so that a window's gradient on P ranks that
+/// average is sum(n_i g_i) / (unit P); times `unit P / sum(n_i)` it is that of one batch of all items. The unit is a power of
+/// two near a rank's items in the window before, so that scaled losses stay of the size of losses, and bits are kept.
+///
+/// Thread rule: the rank's thread.
+class GradientWindow {
+ public:
+  /// A micro-batch begins: losses of one micro-batch are of the same items.
+  void begin_micro_batch() { items_of_micro_batch_.reset(); }
+  /// The micro-batch at hand holds this; told by each of its losses. Throws ArgumentError if they differ in their items.
+  void add(double items, double samples);
+  /// What a loss of so many items is scaled by.
+  [[nodiscard]] double loss_scale(double items) const { return items / unit_; }
+
+  [[nodiscard]] bool is_empty() const { return !any_; }
+  struct Total {
+    double items = 0, samples = 0;
+    double gradient_scale = 1;  ///< what the averaged gradients are multiplied by
+  };
+  /// The window ends. Collective.
+  Total finish(const Group& group, c10::Device device);
+  /// Drops what the window holds: of a rank that has no more batches, whose gradients do not count.
+  void drop();
+
+ private:
+  std::optional<double> items_of_micro_batch_;
+  double items_ = 0, samples_ = 0, unit_ = 1;
+  bool any_ = false;
+};
+
+}  // namespace accel

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <utility>
+
+/// Memory of a training run: giving it back, and finding a batch size that fits.
+///
+///     const auto accuracy = accel::find_executable_batch_size([&](std::int64_t batch_size) { return train(batch_size); }, {.starting_batch_size = 256});
+///     accel::release_memory(model, optimizer);
+///
+/// Source: accelerate/utils/memory.py.
+namespace accel {
+
+/// Gives memory that LibTorch keeps for reuse back to the device. Nothing on CPUs.
+void clear_device_cache();
+
+/// Makes each object its type's empty value, and clears the device's cache.
+template <typename... Objects>
+void release_memory(Objects&... objects) {
+  ((objects = Objects()), ...);
+  clear_device_cache();
+}
+
+/// Whether an error says that memory was short, on a device or on the CPU.
+bool should_reduce_batch_size(const std::exception& error);
+
+struct BatchSizeSearch {
+  std::int64_t starting_batch_size = 128;
+  std::function<std::int64_t(std::int64_t batch_size)> reduce_batch_size = {};  ///< the next to try; default: nine tenths
+};
+
+namespace detail {
+/// The size to try behind `batch_size`. Throws Error at zero.
+std::int64_t next_batch_size(const BatchSizeSearch& search, std::int64_t batch_size);
+}  // namespace detail
+
+/// Calls `function(batch_size)` with smaller and smaller sizes while memory is short; returns what it returns.
+///
+/// With several ranks the function must fail on all of them alike: one that runs out alone leaves the others in their
+/// collectives, and ends with their error.
+/// Throws what the function throws for another reason, and Error if no size is left.
+template <typename F>
+auto find_executable_batch_size(F&& function, BatchSizeSearch search = {}) {
+  clear_device_cache();
+  for (auto batch_size = search.starting_batch_size;;) {
+    if (batch_size == 0) detail::next_batch_size(search, 0);
+    try {
+      return function(batch_size);
+    } catch (const std::exception& error) {
+      if (!should_reduce_batch_size(error)) throw;
+    }
+    clear_device_cache();  // behind the handler: the error may hold what the function held
+    batch_size = detail::next_batch_size(search, batch_size);
+  }
+}
+
+}  // namespace accel

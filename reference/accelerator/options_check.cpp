@@ -1,0 +1,89 @@
+#include "reference/accelerator/options_check.hpp"
+
+#include <fmt/ranges.h>
+
+#include <iterator>
+
+#include "reference/config/environment.hpp"
+#include "reference/core/errors.hpp"
+
+namespace accel {
+
+AcceleratorOptions resolved_options(AcceleratorOptions options) {
+  std::vector<std::string> problems;
+  const auto precision = options.mixed_precision ? options.mixed_precision : environment("ACCELERATE_MIXED_PRECISION");
+  options.mixed_precision = precision.value_or("no");
+  if (*options.mixed_precision == "fp8") {
+    problems.emplace_back("mixed_precision: 'fp8' is not built; use 'bf16' or 'fp16'");
+  } else if (*options.mixed_precision != "no" && *options.mixed_precision != "fp16" && *options.mixed_precision != "bf16") {
+    problems.push_back(fmt::format("mixed_precision: expected 'no', 'fp16' or 'bf16', got '{}'", *options.mixed_precision));
+  }
+
+  GradientAccumulationPlugin plugin;
+  if (options.gradient_accumulation_plugin) {
+    if (options.gradient_accumulation_steps != 1) {
+      problems.emplace_back("gradient_accumulation_steps and gradient_accumulation_plugin exclude each other; give the plugin's num_steps");
+    }
+    plugin = *options.gradient_accumulation_plugin;
+  } else {
+    plugin.num_steps = options.gradient_accumulation_steps;
+    try {
+      if (const auto steps = environment_int({"ACCELERATE_GRADIENT_ACCUMULATION_STEPS"})) plugin.num_steps = steps;
+    } catch (const ConfigError& error) {
+      problems.emplace_back(error.what());
+    }
+  }
+  if (plugin.num_steps.value_or(1) < 1) problems.push_back(fmt::format("gradient_accumulation_steps: expected 1 or more, got {}", *plugin.num_steps));
+  options.gradient_accumulation_plugin = plugin;
+
+  if (options.split_batches) options.dataloader_config.split_batches = *options.split_batches;
+  if (options.dataloader_config.dispatch_batches.value_or(false) && !options.device_placement) {
+    problems.emplace_back("dispatch_batches: true needs device_placement: true, since batches travel over the devices");
+  }
+  const auto add = [&](std::vector<std::string> more) { problems.insert(problems.end(), std::move_iterator(more.begin()), std::move_iterator(more.end())); };
+  add(problems_of(options.dataloader_config));
+  add(problems_of(options.grad_scaler_kwargs));
+  add(problems_of(options.ddp_kwargs));
+  if (options.loss_weighting != "accelerate" && options.loss_weighting != "exact") {
+    problems.push_back(fmt::format("loss_weighting: expected 'accelerate' or 'exact', got '{}'", options.loss_weighting));
+  }
+  if (const auto limit = options.gradient_guard.skip_norm_above; limit && !(*limit > 0)) {
+    problems.push_back(fmt::format("gradient_guard: skip_norm_above: expected a number above 0, got {}", *limit));
+  }
+  const auto& group = options.init_process_group_kwargs;
+  if (group.backend && *group.backend != "gloo" && *group.backend != "nccl") {
+    problems.push_back(fmt::format("init_process_group_kwargs: backend: expected 'gloo' or 'nccl', got '{}'", *group.backend));
+  }
+  if (group.init_method && *group.init_method != "env://") {
+    problems.push_back(fmt::format("init_process_group_kwargs: init_method: expected 'env://', got '{}'; launchers tell ranks their place by the environment", *group.init_method));
+  }
+  if (group.timeout && group.timeout->count() <= 0) problems.push_back(fmt::format("init_process_group_kwargs: timeout: expected more than 0 ms, got {}", group.timeout->count()));
+  try {
+    if (!options.debug) options.debug = environment_flag("ACCELERATE_DEBUG_MODE").value_or(false);
+  } catch (const ConfigError& error) {
+    problems.emplace_back(error.what());
+  }
+  check_config(problems.empty(), "Accelerator: {}", fmt::join(problems, "; "));
+  return options;
+}
+
+void check_mesh(const ParallelismConfig& mesh, int world_size) {
+  std::vector<std::string> problems;
+  const auto check_size = [&](const char* name, int size) {
+    if (size < 1) problems.push_back(fmt::format("{}: expected 1 or more, got {}", name, size));
+  };
+  check_size("dp_replicate_size", mesh.dp_replicate_size);
+  check_size("dp_shard_size", mesh.dp_shard_size);
+  check_size("cp_size", mesh.cp_size);
+  check_size("sp_size", mesh.sp_size);
+  check_size("tp_size", mesh.tp_size);
+  const auto size = std::int64_t{mesh.data_parallel_size()} * mesh.non_data_parallel_size();
+  if (problems.empty() && size != world_size) {
+    problems.push_back(fmt::format("a mesh of {} x {} x {} x {} x {} = {} ranks (dp_replicate, dp_shard, cp, sp, tp), and there are {}", mesh.dp_replicate_size,
+                                   mesh.dp_shard_size, mesh.cp_size, mesh.sp_size, mesh.tp_size, size, world_size));
+  }
+  if (mesh.cp_size > 1 && mesh.sp_size > 1) problems.emplace_back("cp_size and sp_size exclude each other");
+  check_config(problems.empty(), "parallelism_config: {}", fmt::join(problems, "; "));
+}
+
+}  // namespace accel

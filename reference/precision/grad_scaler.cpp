@@ -1,0 +1,180 @@
+#include "reference/precision/grad_scaler.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <fmt/ranges.h>
+#include <torch/optim/optimizer.h>
+
+#include <algorithm>
+
+#include "reference/core/errors.hpp"
+
+namespace accel {
+namespace {
+
+// Under one device and dtype, so that one kernel takes them all.
+using GradientGroups = std::map<std::pair<std::string, at::ScalarType>, std::vector<at::Tensor>>;
+
+GradientGroups gradients_of(torch::optim::Optimizer& optimizer) {
+  GradientGroups groups;
+  for (auto& group : optimizer.param_groups()) {
+    for (auto& parameter : group.params()) {
+      auto gradient = parameter.grad();
+      if (!gradient.defined()) continue;
+      check_argument(gradient.scalar_type() != at::kHalf, "GradScaler: a gradient in float16 cannot be unscaled without loss; keep parameters in float32 and run the forward under autocast");
+      if (gradient.is_sparse()) gradient = gradient._values();
+      groups[{gradient.device().str(), gradient.scalar_type()}].push_back(gradient);
+    }
+  }
+  return groups;
+}
+
+}  // namespace
+
+GradScaler::GradScaler(GradScalerKwargs options) : options_(options) {
+  const auto problems = problems_of(options);
+  check_argument(problems.empty(), "GradScaler: {}", fmt::join(problems, "; "));
+}
+
+void GradScaler::make_tensors(c10::Device device) {
+  if (scale_.defined()) return;
+  scale_ = at::full({}, options_.init_scale, at::TensorOptions(device).dtype(at::kFloat));
+  growth_tracker_ = at::full({}, init_growth_tracker_, at::TensorOptions(device).dtype(at::kInt));
+}
+
+at::Tensor GradScaler::scale(const at::Tensor& outputs) {
+  if (!is_enabled()) return outputs;
+  make_tensors(outputs.device());
+  return outputs * scale_.to(outputs.device(), /*non_blocking=*/true);
+}
+
+std::vector<at::Tensor> GradScaler::scale(const std::vector<at::Tensor>& outputs) {
+  std::vector<at::Tensor> scaled;
+  for (const auto& output : outputs) scaled.push_back(scale(output));
+  return scaled;
+}
+
+void GradScaler::check_scaled(const char* call) const {
+  check_state(scale_.defined(), "GradScaler: {} before any loss was scaled; call scale(loss).backward() first", call);
+}
+
+GradScaler::Stage GradScaler::stage_of(const torch::optim::Optimizer& optimizer) const {
+  const auto found = optimizers_.find(&optimizer);
+  return found == optimizers_.end() ? Stage::kReady : found->second.stage;
+}
+
+bool GradScaler::was_unscaled(const torch::optim::Optimizer& optimizer) const { return stage_of(optimizer) == Stage::kUnscaled; }
+bool GradScaler::was_stepped(const torch::optim::Optimizer& optimizer) const { return stage_of(optimizer) == Stage::kStepped; }
+
+std::vector<at::Tensor> GradScaler::unscale_gradients(torch::optim::Optimizer& optimizer) {
+  const c10::NoGradGuard no_grad;
+  // In float64, as in Python: a division in float32 is not exact under all compiler options.
+  const auto inverse = scale_.to(at::kDouble).reciprocal().to(at::kFloat);
+  std::map<std::string, at::Tensor> found_inf;
+  for (auto& [place, gradients] : gradients_of(optimizer)) {
+    const auto device = gradients.front().device();
+    auto& found = found_inf.try_emplace(place.first, at::zeros({}, at::TensorOptions(device).dtype(at::kFloat))).first->second;
+    at::_amp_foreach_non_finite_check_and_unscale_(gradients, found, inverse.to(device, /*non_blocking=*/true));
+  }
+  std::vector<at::Tensor> of_devices;
+  for (auto& [device, found] : found_inf) of_devices.push_back(found);
+  return of_devices;
+}
+
+void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
+  if (!is_enabled()) return;
+  check_scaled("unscale_");
+  check_state(!was_unscaled(optimizer), "GradScaler: unscale_ was called on this optimizer since the last update; clip and unscale once a step, where gradients synchronise");
+  check_state(!was_stepped(optimizer), "GradScaler: unscale_ is called after step; call update first");
+  optimizers_[&optimizer] = {.stage = Stage::kUnscaled, .found_inf = unscale_gradients(optimizer)};
+}
+
+bool GradScaler::step(torch::optim::Optimizer& optimizer) {
+  if (!is_enabled()) {
+    optimizer.step();
+    return true;
+  }
+  check_scaled("step");
+  check_state(!was_stepped(optimizer), "GradScaler: step was called on this optimizer since the last update");
+  if (!was_unscaled(optimizer)) unscale_(optimizer);
+  auto& state = optimizers_.at(&optimizer);
+  check_state(!state.found_inf.empty(), "GradScaler: no parameter of the optimizer has a gradient; was backward called?");
+  state.stage = Stage::kStepped;
+  const bool is_finite = std::all_of(state.found_inf.begin(), state.found_inf.end(), [](const at::Tensor& found) { return found.item<float>() == 0; });
+  if (is_finite) optimizer.step();
+  return is_finite;
+}
+
+void GradScaler::update(std::optional<double> new_scale) {
+  if (!is_enabled()) return;
+  check_scaled("update");
+  if (new_scale) {
+    scale_.fill_(*new_scale);
+  } else {
+    at::Tensor found_inf;
+    for (const auto& [optimizer, state] : optimizers_) {
+      for (const auto& found : state.found_inf) {
+        const auto here = found.to(scale_.device(), /*non_blocking=*/true);
+        found_inf = found_inf.defined() ? found_inf + here : here;
+      }
+    }
+    check_state(found_inf.defined(), "GradScaler: update before any optimizer was unscaled or stepped");
+    at::_amp_update_scale_(scale_, growth_tracker_, found_inf, options_.growth_factor, options_.backoff_factor, options_.growth_interval);
+  }
+  optimizers_.clear();
+}
+
+double GradScaler::get_scale() const {
+  if (!is_enabled()) return 1.0;
+  return scale_.defined() ? scale_.item<double>() : options_.init_scale;
+}
+
+std::int64_t GradScaler::growth_tracker() const { return growth_tracker_.defined() ? growth_tracker_.item<int>() : init_growth_tracker_; }
+
+Value GradScaler::state_dict() const {
+  if (!is_enabled()) return Value::Dict{};
+  return Value::Dict{{"scale", get_scale()},
+                     {"growth_factor", options_.growth_factor},
+                     {"backoff_factor", options_.backoff_factor},
+                     {"growth_interval", options_.growth_interval},
+                     {"_growth_tracker", growth_tracker()}};
+}
+
+void GradScaler::load_state_dict(const Value& state) {
+  if (!is_enabled()) return;
+  std::vector<std::string> problems;
+  auto loaded = options_;
+  std::int64_t tracker = 0, interval = 0;
+  const auto read = [&]<typename T>(const char* key, T& target) {
+    if (!state.contains(key)) {
+      problems.push_back(fmt::format("{}: missing", key));
+    } else if (const auto& found = state.at(key); found.is<T>()) {
+      target = found.as<T>();
+    } else {
+      problems.push_back(fmt::format("{}: expected {}, got {}", key, Value(T()).type_name(), found.type_name()));
+    }
+  };
+  read("scale", loaded.init_scale);
+  read("growth_factor", loaded.growth_factor);
+  read("backoff_factor", loaded.backoff_factor);
+  read("growth_interval", interval);
+  read("_growth_tracker", tracker);
+  loaded.growth_interval = static_cast<int>(interval);
+  // A scale that shrank to 0 is a state that a run can have.
+  if (problems.empty() && loaded.init_scale != 0) problems = problems_of(loaded);
+  if (problems.empty() && tracker < 0) problems.push_back(fmt::format("_growth_tracker: expected 0 or more, got {}", tracker));
+  if (!problems.empty()) throw CheckpointError(fmt::format("this is no state of a GradScaler that is enabled: {}", fmt::join(problems, "; ")));
+  options_ = loaded;
+  init_growth_tracker_ = static_cast<int>(tracker);
+  if (!scale_.defined()) return;
+  scale_.fill_(loaded.init_scale);
+  growth_tracker_.fill_(tracker);
+}
+
+std::vector<at::Tensor> GradScaler::state_tensors(c10::Device device) {
+  if (!is_enabled()) return {};
+  make_tensors(device);
+  return {scale_, growth_tracker_};
+}
+
+}  // namespace accel

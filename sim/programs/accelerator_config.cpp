@@ -1,0 +1,98 @@
+#include "sim/programs/accelerator_config.hpp"
+
+#include <fmt/format.h>
+
+#include "sim/programs/key_rules.hpp"
+
+namespace accel::programs {
+namespace {
+
+// Keys that are fields, each of the field's own type and with its default.
+class Fields {
+ public:
+  explicit Fields(YamlReader reader) : reader_(std::move(reader)) {}
+  template <typename T>
+  Fields& read(const char* key, T& field) {
+    if (const auto value = reader_.optional<T>(key)) field = *value;
+    return *this;
+  }
+  template <typename T>
+  Fields& read(const char* key, std::optional<T>& field) {
+    if (const auto value = reader_.optional<T>(key)) field = value;
+    return *this;
+  }
+  void finish() { reader_.finish_keys(); }
+
+ private:
+  YamlReader reader_;
+};
+
+GradientAccumulationPlugin read_accumulation(YamlReader reader) {
+  GradientAccumulationPlugin plugin;
+  plugin.num_steps = reader.required<int>("num_steps", at_least_one, "1 or more");
+  Fields(std::move(reader)).read("adjust_scheduler", plugin.adjust_scheduler).read("sync_with_dataloader", plugin.sync_with_dataloader)
+      .read("sync_each_batch", plugin.sync_each_batch).finish();
+  return plugin;
+}
+
+void read_ddp(YamlReader reader, DistributedDataParallelKwargs& ddp) {
+  auto power_sgd = reader.mapping("comm_state_option");
+  Fields(std::move(reader)).read("dim", ddp.dim).read("broadcast_buffers", ddp.broadcast_buffers).read("bucket_cap_mb", ddp.bucket_cap_mb)
+      .read("find_unused_parameters", ddp.find_unused_parameters).read("check_reduction", ddp.check_reduction)
+      .read("gradient_as_bucket_view", ddp.gradient_as_bucket_view).read("static_graph", ddp.static_graph).read("comm_hook", ddp.comm_hook)
+      .read("comm_wrapper", ddp.comm_wrapper).finish();
+  auto& state = ddp.comm_state_option;
+  Fields(std::move(power_sgd)).read("matrix_approximation_rank", state.matrix_approximation_rank).read("start_powerSGD_iter", state.start_powerSGD_iter)
+      .read("min_compression_rate", state.min_compression_rate).read("use_error_feedback", state.use_error_feedback)
+      .read("warm_start", state.warm_start).read("orthogonalization_epsilon", state.orthogonalization_epsilon).read("random_seed", state.random_seed)
+      .read("compression_stats_logging_frequency", state.compression_stats_logging_frequency)
+      .read("batch_tensors_with_same_shape", state.batch_tensors_with_same_shape).finish();
+}
+
+// What the fields of a struct cannot be together, as the Accelerator's constructor would say.
+void note(YamlReader& reader, const char* key, const std::vector<std::string>& problems) {
+  for (const auto& problem : problems) reader.problem(key, problem);
+}
+
+}  // namespace
+
+void read_accelerator(YamlReader reader, AcceleratorOptions& options) {
+  options.mixed_precision = reader.optional<std::string>("mixed_precision", [](const auto& p) { return p == "no" || p == "fp16" || p == "bf16"; }, "no, fp16 or bf16");
+  options.gradient_accumulation_steps = reader.optional<int>("gradient_accumulation_steps", at_least_one, "1 or more").value_or(1);
+  auto accumulation = reader.mapping("gradient_accumulation_plugin");
+  if (reader.has("gradient_accumulation_plugin")) options.gradient_accumulation_plugin = read_accumulation(std::move(accumulation));
+  if (reader.has("gradient_accumulation_plugin") && options.gradient_accumulation_steps != 1) {
+    reader.problem("gradient_accumulation_steps", "excluded by gradient_accumulation_plugin; give its num_steps");
+  }
+  options.loss_weighting = reader.optional<std::string>("loss_weighting", [](const auto& w) { return w == "accelerate" || w == "exact"; }, "accelerate or exact").value_or("accelerate");
+  options.split_batches = reader.optional<bool>("split_batches");
+  options.step_scheduler_with_optimizer = reader.optional<bool>("step_scheduler_with_optimizer").value_or(true);
+  options.device_placement = reader.optional<bool>("device_placement").value_or(true);
+  options.debug = reader.optional<bool>("debug");
+  if (const auto types = reader.optional<std::vector<std::string>>("rng_types")) options.rng_types = *types;
+  Fields(reader.mapping("autocast_kwargs")).read("enabled", options.autocast_kwargs.enabled).read("cache_enabled", options.autocast_kwargs.cache_enabled).finish();
+  auto& scaler = options.grad_scaler_kwargs;
+  Fields(reader.mapping("grad_scaler_kwargs")).read("init_scale", scaler.init_scale).read("growth_factor", scaler.growth_factor)
+      .read("backoff_factor", scaler.backoff_factor).read("growth_interval", scaler.growth_interval).read("enabled", scaler.enabled).finish();
+  note(reader, "grad_scaler_kwargs", problems_of(scaler));
+  auto guard = reader.mapping("gradient_guard");
+  options.gradient_guard.skip_norm_above = guard.optional<double>("skip_norm_above", [](const double& norm) { return norm > 0; }, "a number above 0");
+  Fields(std::move(guard)).read("skip_non_finite", options.gradient_guard.skip_non_finite).finish();
+  read_ddp(reader.mapping("ddp_kwargs"), options.ddp_kwargs);
+  note(reader, "ddp_kwargs", problems_of(options.ddp_kwargs));
+  reader.finish_keys();
+}
+
+void read_dataloader(YamlReader reader, DataLoaderConfiguration& config) {
+  config.split_batches = reader.optional<bool>("split_batches").value_or(false);
+  config.even_batches = reader.optional<bool>("even_batches").value_or(true);
+  config.use_seedable_sampler = reader.optional<bool>("use_seedable_sampler").value_or(false);
+  config.data_seed = reader.optional<std::int64_t>("data_seed");
+  config.non_blocking = reader.optional<bool>("non_blocking").value_or(false);
+  config.dispatch_batches = reader.optional<bool>("dispatch_batches");
+  config.use_stateful_dataloader = reader.optional<bool>("use_stateful_dataloader").value_or(false);
+  config.order = reader.optional<std::string>("order", [](const std::string& v) { return v == "accelerate" || v == "elastic"; }, "accelerate or elastic").value_or(config.order);
+  reader.finish_keys();
+}
+
+}  // namespace accel::programs

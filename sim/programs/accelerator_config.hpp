@@ -1,0 +1,12 @@
+#pragma once
+
+#include "reference/config/options.hpp"
+#include "reference/config/yaml_reader.hpp"
+
+namespace accel::programs {
+
+/// The keys of an experiment's `accelerator` and `dataloader_config`.
+void read_accelerator(YamlReader reader, AcceleratorOptions& options);
+void read_dataloader(YamlReader reader, DataLoaderConfiguration& config);
+
+}  // namespace accel::programs

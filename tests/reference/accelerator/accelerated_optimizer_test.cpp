@@ -1,0 +1,188 @@
+#include "reference/accelerator/accelerated_optimizer.hpp"
+
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include "reference/core/errors.hpp"
+#include "reference/optim/lambda_lr.hpp"
+#include "reference/optim/one_cycle_lr.hpp"
+#include "tests/support/message_of.hpp"
+
+
+namespace accel {
+namespace {
+
+using accel::testing::message_of;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class AcceleratedOptimizerTest : public ::testing::Test {
+ protected:
+  AcceleratedOptimizerTest() {
+    context_.world_size = 2;
+    weight_.mutable_grad() = torch::full({1}, 2.0);
+  }
+  AcceleratedScheduler accelerated(SchedulerOptions options) { return {scheduler_, {optimizer_}, context_, path_, options}; }
+  void guard(GradientGuard guard) { *path_ = GradientPath(context_, {.gradient_guard = guard}, /*ranks_per_batch=*/1); }
+
+  RankContext context_;
+  at::Tensor weight_ = torch::full({1}, 10.0).requires_grad_();
+  torch::optim::SGD sgd_ = torch::optim::SGD({weight_}, /*lr=*/1.0);
+  LambdaLR scheduler_ = LambdaLR(sgd_, [](int epoch) { return 1.0 - epoch / 8.0; });
+  std::shared_ptr<GradientPath> path_ = std::make_shared<GradientPath>(context_, AcceleratorOptions(), /*ranks_per_batch=*/1);
+  AcceleratedOptimizer optimizer_ = AcceleratedOptimizer(sgd_, context_, path_);
+};
+
+TEST_F(AcceleratedOptimizerTest, AStepActsOnlyWhenGradientsAreSynchronised) {
+  context_.gradient_state.sync_gradients = false;
+  optimizer_.step();
+  EXPECT_EQ(weight_.item<float>(), 10);
+  context_.gradient_state.sync_gradients = true;
+  optimizer_.step();
+  EXPECT_EQ(weight_.item<float>(), 8);
+  EXPECT_FALSE(optimizer_.step_was_skipped());
+}
+
+TEST_F(AcceleratedOptimizerTest, GradientsAreKeptUntilTheyWereSynchronised) {
+  context_.gradient_state.sync_gradients = false;
+  optimizer_.zero_grad();
+  EXPECT_TRUE(weight_.grad().defined());
+  context_.gradient_state.sync_gradients = true;
+  optimizer_.zero_grad();
+  EXPECT_FALSE(weight_.grad().defined());
+}
+
+TEST_F(AcceleratedOptimizerTest, GradientsMayBeZeroedInPlace) {
+  optimizer_.zero_grad(/*set_to_none=*/false);
+  ASSERT_TRUE(weight_.grad().defined());
+  EXPECT_EQ(weight_.grad().item<float>(), 0);
+}
+
+TEST_F(AcceleratedOptimizerTest, TheRateOfAGroupThatIsNotThereIsAnArgumentError) {
+  EXPECT_EQ(optimizer_.lr(), 1.0);
+  EXPECT_THROW(static_cast<void>(optimizer_.lr(1)), ArgumentError);
+}
+
+TEST_F(AcceleratedOptimizerTest, AScheduleStepsOnceForEachRank) {
+  auto scheduler = accelerated({});
+  scheduler.step();
+  EXPECT_THAT(scheduler.get_last_lr(), ElementsAre(0.75));
+}
+
+TEST_F(AcceleratedOptimizerTest, AScheduleStepsOnceIfBatchesAreSplit) {
+  auto scheduler = accelerated({.split_batches = true});
+  scheduler.step();
+  EXPECT_THAT(scheduler.get_last_lr(), ElementsAre(0.875));
+}
+
+TEST_F(AcceleratedOptimizerTest, AScheduleWaitsForTheOptimizer) {
+  context_.gradient_state.sync_gradients = false;
+  auto scheduler = accelerated({});
+  scheduler.step();
+  EXPECT_THAT(scheduler.get_last_lr(), ElementsAre(1.0));
+}
+
+TEST_F(AcceleratedOptimizerTest, AScheduleOnItsOwnStepsOnceAtEachCall) {
+  context_.gradient_state.sync_gradients = false;
+  auto scheduler = accelerated({.step_with_optimizer = false});
+  scheduler.step();
+  EXPECT_THAT(scheduler.get_last_lr(), ElementsAre(0.875));
+}
+
+// Accelerate's own test_scheduler.py: two ranks, two steps in all.
+TEST_F(AcceleratedOptimizerTest, AScheduleIsNeverSteppedPastItsTotal) {
+  OneCycleLR one_cycle(sgd_, {.max_lr = 0.01, .total_steps = 2, .cycle_momentum = false});
+  AcceleratedScheduler scheduler(one_cycle, {optimizer_}, context_, path_, {});
+  scheduler.step();
+  EXPECT_EQ(one_cycle.last_epoch(), 2);
+  scheduler.step();
+  EXPECT_EQ(one_cycle.last_epoch(), 2);
+}
+
+TEST_F(AcceleratedOptimizerTest, AnAdjustedScheduleCountsMicroBatchesThatDoNotStep) {
+  for (const bool adjusts : {false, true}) {
+    context_.gradient_state.plugin.adjust_scheduler = adjusts;
+    OneCycleLR one_cycle(sgd_, {.max_lr = 0.01, .total_steps = 6, .cycle_momentum = false});
+    AcceleratedScheduler scheduler(one_cycle, {optimizer_}, context_, path_, {});
+    for (int micro_batch = 0; micro_batch < 8; ++micro_batch) {
+      context_.gradient_state.sync_gradients = micro_batch % 2 == 1;
+      scheduler.step();
+    }
+    EXPECT_EQ(one_cycle.last_epoch(), adjusts ? 4 : 6);
+  }
+}
+
+TEST_F(AcceleratedOptimizerTest, WithoutAGuardAnInfinityReachesTheParameters) {
+  weight_.mutable_grad().fill_(INFINITY);
+  optimizer_.step();
+  EXPECT_FALSE(optimizer_.step_was_skipped());
+  EXPECT_FALSE(std::isfinite(weight_.item<float>()));
+}
+
+TEST_F(AcceleratedOptimizerTest, AGuardLeavesParametersAndScheduleAndFlagsTheStep) {
+  guard({.skip_non_finite = true});
+  auto scheduler = accelerated({});
+  for (const double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    weight_.mutable_grad().fill_(bad);
+    optimizer_.step();
+    scheduler.step();
+    EXPECT_TRUE(optimizer_.step_was_skipped());
+    EXPECT_EQ(weight_.item<float>(), 10);
+    EXPECT_THAT(scheduler.get_last_lr(), ElementsAre(1.0));
+  }
+  weight_.mutable_grad().fill_(2);
+  optimizer_.step();
+  EXPECT_FALSE(optimizer_.step_was_skipped());
+  EXPECT_EQ(weight_.item<float>(), 8);
+}
+
+TEST_F(AcceleratedOptimizerTest, AGuardOfTheNormLetsPassWhatIsAtMostThatLarge) {
+  guard({.skip_norm_above = 2.0});
+  optimizer_.step();
+  EXPECT_EQ(weight_.item<float>(), 8);
+  weight_.mutable_grad().fill_(2.5);
+  optimizer_.step();
+  EXPECT_TRUE(optimizer_.step_was_skipped());
+  EXPECT_EQ(weight_.item<float>(), 8);
+}
+
+TEST_F(AcceleratedOptimizerTest, ASkippedStepIsRememberedUntilTheNextThatSynchronises) {
+  guard({.skip_non_finite = true});
+  weight_.mutable_grad().fill_(NAN);
+  optimizer_.step();
+  context_.gradient_state.sync_gradients = false;
+  weight_.mutable_grad().fill_(1);
+  optimizer_.step();
+  EXPECT_TRUE(optimizer_.step_was_skipped());
+}
+
+TEST_F(AcceleratedOptimizerTest, SamplesThatMakeNoWholeStepWaitForTheNextWindow) {
+  auto scheduler = accelerated({.samples_per_step = 10});
+  std::vector<double> rates;
+  for (const int samples : {4, 4, 4, 30, 8}) {
+    context_.gradient_state.num_samples += samples;
+    scheduler.step();
+    rates.push_back(scheduler.get_last_lr().front());
+  }
+  EXPECT_THAT(rates, ElementsAre(1.0, 1.0, 0.875, 0.5, 0.375));
+}
+
+TEST_F(AcceleratedOptimizerTest, SamplesOfASkippedStepAreNotCounted) {
+  guard({.skip_non_finite = true});
+  auto scheduler = accelerated({.samples_per_step = 10});
+  weight_.mutable_grad().fill_(NAN);
+  optimizer_.step();
+  context_.gradient_state.num_samples += 10;
+  scheduler.step();
+  weight_.mutable_grad().fill_(1);
+  optimizer_.step();
+  context_.gradient_state.num_samples += 9;
+  scheduler.step();
+  EXPECT_THAT(scheduler.get_last_lr(), ElementsAre(1.0));
+  const auto state = scheduler.state_dict();
+  EXPECT_EQ(state.at("samples"), Value(9));
+  EXPECT_THAT(message_of<CheckpointError>([&] { scheduler.load_state_dict(Value::Dict{{"samples", -1}}); }), HasSubstr("samples"));
+}
+
+}  // namespace
+}  // namespace accel

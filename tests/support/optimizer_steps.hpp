@@ -1,0 +1,85 @@
+#pragma once
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <vector>
+
+#include "reference/core/random.hpp"
+#include "reference/optim/optimizers.hpp"
+
+/// Small parameters and gradients for tests of optimizers.
+///
+///     auto params = odd_parameters();
+///     SGD optimizer(params);
+///     run_steps(optimizer, params, {.from = 0, .to = 10});
+///
+/// Thread rule: the calling thread.
+namespace accel::testing {
+
+/// 1, fewer than a vector register, and more than one with a rest.
+inline std::vector<at::Tensor> odd_parameters(at::ScalarType dtype = at::kFloat) {
+  const auto generator = make_generator(0);
+  std::vector<at::Tensor> params;
+  for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{1}, {3}, {5, 13}}) {
+    params.push_back(at::randn(shape, generator, dtype).requires_grad_());
+  }
+  return params;
+}
+
+struct StepRange {
+  int from = 0, to = 0;
+};
+
+/// Steps on gradients that depend on the number of the step alone.
+inline void run_steps(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& params, StepRange range) {
+  for (int step = range.from; step < range.to; ++step) {
+    const auto generator = make_generator(1000 + step);
+    for (const auto& param : params) param.mutable_grad() = at::randn(param.sizes(), generator, param.options().requires_grad(false));
+    optimizer.step();
+  }
+}
+
+inline bool equal_bits(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  for (std::size_t index = 0; index < a.size(); ++index) {
+    if (!a[index].equal(b[index])) return false;
+  }
+  return a.size() == b.size();
+}
+
+/// Options for which an optimizer keeps all the state that it can.
+template <typename Options>
+Options with_all_state() {
+  Options options;
+  options.lr = 0.05;
+  if constexpr (requires { options.momentum; }) options.momentum = 0.9;
+  if constexpr (requires { options.amsgrad; }) options.amsgrad = true;
+  if constexpr (requires { options.centered; }) options.centered = true;
+  if constexpr (requires { options.lr_decay; }) options.lr_decay = 0.1;
+  return options;
+}
+
+using AllOptions = ::testing::Types<optim::SGDOptions, optim::AdamOptions, optim::AdamWOptions, optim::AdagradOptions, optim::RMSpropOptions,
+                                    optim::AdadeltaOptions, optim::AdamaxOptions, optim::NAdamOptions, optim::RAdamOptions, optim::RpropOptions,
+                                    optim::ASGDOptions>;
+
+/// The message of the `Error` that `f` throws; "" if it throws none.
+template <typename Error, typename F>
+std::string error_of(F&& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+class OptionsNames {
+ public:
+  template <typename Options>
+  static std::string GetName(int) {
+    return Options::kName;
+  }
+};
+
+}  // namespace accel::testing

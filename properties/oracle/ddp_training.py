@@ -3,6 +3,7 @@
 A rank of a group (rank_group.py): items have the fields of DdpTrainingRequest (properties/gen/ddp_training.hpp, which is the
 same in C++), answers are {"steps": [[loss as hexadecimal, SHA-256 of parameters and buffers], ...]}.
 """
+import contextlib
 import hashlib
 
 import torch

@@ -85,6 +85,6 @@ def random_gpt(rng, dropout):
 def random_sample(rng):
     if rng.random() < 0.6:
         return None
-    prompt = rng.choice(["\n", "The GNU", "\u00e4"])
+    prompt = rng.choice(["= ", "The GNU", "\u00e4"])
     likeliest = {"temperature": rng.choice([0.5, 0.8, 1.7]), "top_k": rng.choice([1, 5, 40, 1000])}
     return {"length": rng.randint(1, 60), "prompt": prompt, **likeliest, "seed": rng.randrange(1000)}

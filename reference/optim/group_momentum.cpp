@@ -6,6 +6,7 @@
 #include <torch/optim/sgd.h>
 
 #include "reference/core/errors.hpp"
+#include "reference/optim/param_group_options.hpp"
 
 namespace accel::detail {
 namespace {
@@ -28,12 +29,17 @@ constexpr bool kHasBetas = requires(Options& options) { options.betas(); };
 }  // namespace
 
 std::optional<MomentumKind> momentum_kind(const torch::optim::OptimizerOptions& options) {
+  if (const auto* ours = dynamic_cast<const optim::ParamGroupOptions*>(&options)) {
+    if (!ours->get_momentum()) return std::nullopt;
+    return ours->momentum_is_beta1() ? MomentumKind::kBeta1 : MomentumKind::kMomentum;
+  }
   std::optional<MomentumKind> kind;
   with_momentum(options, [&]<typename Known>(Known&) { kind = kHasBetas<Known> ? MomentumKind::kBeta1 : MomentumKind::kMomentum; });
   return kind;
 }
 
 double momentum_of(const torch::optim::OptimizerOptions& options) {
+  if (const auto* ours = dynamic_cast<const optim::ParamGroupOptions*>(&options); ours != nullptr && ours->get_momentum()) return *ours->get_momentum();
   double momentum = 0.0;
   const bool found = with_momentum(options, [&]<typename Known>(Known& known) {
     if constexpr (kHasBetas<Known>) {
@@ -47,6 +53,10 @@ double momentum_of(const torch::optim::OptimizerOptions& options) {
 }
 
 void set_momentum(torch::optim::OptimizerOptions& options, double momentum) {
+  if (auto* ours = dynamic_cast<optim::ParamGroupOptions*>(&options); ours != nullptr && ours->get_momentum()) {
+    ours->set_momentum(momentum);
+    return;
+  }
   const bool found = with_momentum(options, [&]<typename Known>(Known& known) {
     if constexpr (kHasBetas<Known>) {
       known.betas({momentum, std::get<1>(known.betas())});

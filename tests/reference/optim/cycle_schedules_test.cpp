@@ -2,6 +2,7 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/optim/cyclic_lr.hpp"
+#include "reference/optim/optimizers.hpp"
 #include "reference/optim/group_momentum.hpp"
 #include "reference/optim/one_cycle_lr.hpp"
 #include "tests/reference/optim/scheduled_sgd.hpp"
@@ -26,6 +27,18 @@ TEST(OneCycleLRTest, TheRateRisesAndFallsAndTheMomentumGoesTheOtherWay) {
   for (int step = 3; step <= 9; ++step) scheduler.step();
   EXPECT_NEAR(rate_of(optimizer), 8.0 / 25 / 1e4, 2e-15);  // (end - start) * 1 + start is rounded as 8 is
   EXPECT_EQ(momentum_of(optimizer), 1.0);
+}
+
+TEST(OneCycleLRTest, OurOptimizersCycleTheirMomentumToo) {
+  const auto weight = [] { return std::vector<at::Tensor>{torch::zeros({1}).requires_grad_()}; };
+  optim::RAdam radam(weight(), {.lr = 1.0});
+  OneCycleLR scheduler(radam, {.max_lr = 8.0, .total_steps = 10, .anneal_strategy = "linear", .base_momentum = 0.5, .max_momentum = 0.75});
+  EXPECT_EQ(momentum_of(radam), 0.75);
+  scheduler.step();
+  scheduler.step();
+  EXPECT_EQ(momentum_of(radam), 0.5);
+  optim::Adagrad adagrad(weight(), {.lr = 1.0});
+  EXPECT_THROW(OneCycleLR(adagrad, {.max_lr = 8.0, .total_steps = 10}), ArgumentError);
 }
 
 TEST(OneCycleLRTest, AStepBeyondTheTotalIsAnArgumentError) {

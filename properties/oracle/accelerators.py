@@ -37,6 +37,8 @@ def build_accelerator(config):
 
 def random_accelerator(rng, has_one_bucket):
     options = random_accumulation(rng) | random_precision(rng) | random_ddp(rng, has_one_bucket)
+    if "gradient_accumulation_steps" in options or "gradient_accumulation_plugin" in options:
+        options.get("ddp_kwargs", {}).pop("static_graph", None)  # Python's fails under no_sync: it reduces what it has not gathered
     if rng.random() < 0.1:
         options["step_scheduler_with_optimizer"] = False
     if rng.random() < 0.15:

@@ -87,7 +87,7 @@ def write_lines(path, lines):
 
 
 def compare_traces(report, arguments, files, ranks):
-    answers = rank_group.walk(os.path.join(HERE, "train.py"), ranks, [{"file": file} for file in files])
+    answers = rank_group.walk(os.path.join(HERE, "train.py"), ranks, [{"file": file} for file in files], is_launched=True)
     for file, answer in zip(files, answers):
         for backend in BACKENDS:
             difference = difference_of_trace(arguments, answer, file, ranks, backend)

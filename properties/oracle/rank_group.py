@@ -52,16 +52,16 @@ def serve(answer):
 # --- the group -------------------------------------------------------------------------------------------------------
 
 
-def walk(script, ranks, items, timeout=60):
+def walk(script, ranks, items, timeout=60, is_launched=False):
     """Yields one answer per item: the list of what the ranks answered, or {"failure": why} for an item that hung or that
-    the group did not survive."""
+    the group did not survive. One rank alone is a plain process, unless it is launched as a group of one."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "items.jsonl")
         with open(path, "w") as file:
             file.writelines(json.dumps(item) + "\n" for item in items)
         done = 0
         while done < len(items):
-            group = _Group([script, path, str(done)], ranks, os.path.join(folder, "errors.txt"))
+            group = _Group([script, path, str(done)], ranks, os.path.join(folder, "errors.txt"), is_launched)
             has_started = False
             try:
                 group.line(START_SECONDS)
@@ -84,12 +84,13 @@ class _Lost(Exception):
 
 
 class _Group:
-    def __init__(self, command, ranks, errors):
+    def __init__(self, command, ranks, errors, is_launched):
+        launched = {"ORACLE_IS_LAUNCHED": "1"} if is_launched else {}
         self._errors = errors
         with open(errors, "wb") as stderr:
             self._process = subprocess.Popen(
                 [sys.executable, __file__, str(ranks), *command],
-                env=dict(os.environ, OMP_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false", HF_HUB_OFFLINE="1"),
+                env=dict(os.environ, OMP_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false", HF_HUB_OFFLINE="1", **launched),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -147,8 +148,8 @@ def fork_ranks(ranks, command):
 
 
 def variables_of(rank, ranks, port):
-    """Those of a launcher; one rank alone is a plain process."""
-    if ranks == 1:
+    """Those of a launcher."""
+    if ranks == 1 and "ORACLE_IS_LAUNCHED" not in os.environ:
         return {}
     return {
         "RANK": str(rank),

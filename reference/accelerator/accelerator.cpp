@@ -181,7 +181,8 @@ Accelerator::Window Accelerator::begin_micro_batch(std::vector<std::shared_ptr<M
     ++step_;
     state.sync_gradients = step_ % gradient_accumulation_steps() == 0;
   }
-  const bool communicate = state.sync_gradients || (use_distributed() && state.plugin.sync_each_batch);
+  // In a group of one Accelerate never suspends: a communication hook that rounds shows it.
+  const bool communicate = state.sync_gradients || !use_distributed() || state.plugin.sync_each_batch;
   return communicate ? Window() : suspend_sync(std::move(models));
 }
 

@@ -8,10 +8,12 @@ properties/oracle/train.py, without its trace.
 """
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../properties/oracle"))
+import rank_group
 
 WARM_UP_STEPS = 10
 
@@ -21,11 +23,9 @@ def batches_without_end(loader):
         yield from loader
 
 
-def train(steps, file):
+def measure(steps, file):
     import torch
 
-    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../properties/oracle"))
-    import tasks
     import train
 
     torch.set_num_threads(1)
@@ -36,15 +36,7 @@ def train(steps, file):
         if step == WARM_UP_STEPS:
             accelerator.wait_for_everyone()
             started = time.perf_counter()
-        with accelerator.accumulate(model):
-            loss = tasks.loss_of(model(inputs), targets)
-            accelerator.backward(loss)
-            if accelerator.sync_gradients and config.get("clip_grad_norm"):
-                accelerator.clip_grad_norm_(model.parameters(), config["clip_grad_norm"])
-            optimizer.step()
-            if scheduler is not None:
-                scheduler.step()
-            optimizer.zero_grad()
+        train.train_batch(config, accelerator, model, optimizer, scheduler, inputs, targets)
         if step + 1 == WARM_UP_STEPS + steps:
             break
     accelerator.wait_for_everyone()
@@ -53,20 +45,14 @@ def train(steps, file):
     os._exit(0)  # a process group's destructor may wait for peers that have gone
 
 
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
 def main():
     ranks, steps, file = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     if ranks == 1 or "RANK" in os.environ:
-        train(steps, file)
-    place = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
+        measure(steps, file)
+    port = rank_group.free_port()
     jobs = []
     for rank in range(ranks):
-        of_rank = os.environ | place | {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(ranks)}
+        of_rank = os.environ | rank_group.variables_of(rank, ranks, port) | {"OMP_NUM_THREADS": "1"}
         jobs.append(subprocess.Popen([sys.executable, *sys.argv], env=of_rank))
     return max(job.wait() for job in jobs)
 

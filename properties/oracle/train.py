@@ -51,6 +51,20 @@ def prepare(config):
     return accelerator, model, optimizer, scheduler, train_loader, eval_loader
 
 
+def train_batch(config, accelerator, model, optimizer, scheduler, inputs, targets):
+    """A micro-batch; returns its loss, before it is divided for accumulation."""
+    with accelerator.accumulate(model):
+        loss = tasks.loss_of(model(inputs), targets)
+        accelerator.backward(loss)
+        if accelerator.sync_gradients and config.get("clip_grad_norm"):
+            accelerator.clip_grad_norm_(model.parameters(), config["clip_grad_norm"])
+        optimizer.step()
+        if scheduler is not None:
+            scheduler.step()
+        optimizer.zero_grad()
+    return loss
+
+
 def train(item):
     with comm_hooks.batched_power_sgd_repaired():
         return traced(read(item["file"]))
@@ -62,15 +76,7 @@ def traced(config):
     for epoch in range(config["epochs"]):
         model.train()
         for inputs, targets in train_loader:
-            with accelerator.accumulate(model):
-                loss = tasks.loss_of(model(inputs), targets)
-                accelerator.backward(loss)
-                if accelerator.sync_gradients and config.get("clip_grad_norm"):
-                    accelerator.clip_grad_norm_(model.parameters(), config["clip_grad_norm"])
-                optimizer.step()
-                if scheduler is not None:
-                    scheduler.step()
-                optimizer.zero_grad()
+            loss = train_batch(config, accelerator, model, optimizer, scheduler, inputs, targets)
             trace.append(
                 {
                     "rank": rank, "epoch": epoch, "step": step, "loss": loss.item().hex(), "samples": len(targets),

@@ -3,13 +3,10 @@
 // Every rank writes FOLDER/rank<r>.jsonl: one object per request, from names to numbers, floats as hexadecimal.
 #include <fmt/format.h>
 
-#include <fstream>
-#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "properties/gen/random_numbers.hpp"
-#include "reference/core/errors.hpp"
-#include "reference/run.hpp"
+#include "properties/oracle/answer_requests.hpp"
 
 namespace accel::testing {
 namespace {
@@ -35,28 +32,13 @@ Json listed(const std::vector<at::Tensor>& tensors) {
   return list;
 }
 
-void write_numbers(RankContext& rank, const std::string& requests, const std::string& folder) {
-  std::ifstream in(requests);
-  std::ofstream out(fmt::format("{}/rank{}.jsonl", folder, rank.rank));
-  for (std::string line; std::getline(in, line);) {
-    Json answer = Json::object();
-    for (const auto& [name, tensors] : random_numbers(rank, parse_random_numbers_request(line))) answer[name] = listed(tensors);
-    out << answer.dump() << std::endl;
-  }
-  check_state(out.good(), "{} cannot be written", folder);
-  rank.world.barrier();
-}
-
-int main_of_rank(int argc, char** argv) {
-  if (argc != 3) {
-    std::cerr << "usage: " << argv[0] << " REQUESTS.jsonl FOLDER" << std::endl;
-    return 2;
-  }
-  write_numbers(current_rank(), argv[1], argv[2]);
-  return 0;
+Json numbers(RankContext& rank, const std::string& request) {
+  Json answer = Json::object();
+  for (const auto& [name, tensors] : random_numbers(rank, parse_random_numbers_request(request))) answer[name] = listed(tensors);
+  return answer;
 }
 
 }  // namespace
 }  // namespace accel::testing
 
-int main(int argc, char** argv) { return accel::run(argc, argv, accel::testing::main_of_rank); }
+int main(int argc, char** argv) { return accel::testing::answer_requests(argc, argv, accel::testing::numbers); }

@@ -50,9 +50,9 @@ AcceleratedScheduler::AcceleratedScheduler(LRScheduler& scheduler, std::vector<A
   counted_->seen = context_->gradient_state.num_samples;
 }
 
-void AcceleratedScheduler::step() {
+void AcceleratedScheduler::advance(const std::function<void()>& step) {
   if (!options_.step_with_optimizer) {
-    scheduler_->step();
+    step();
     return;
   }
   if (!context_->gradient_state.sync_gradients) {
@@ -64,18 +64,17 @@ void AcceleratedScheduler::step() {
   if (options_.samples_per_step) {
     const auto before = counted_->samples / *options_.samples_per_step;
     counted_->samples += window;
-    for (auto step = before; step < counted_->samples / *options_.samples_per_step; ++step) step_once();
+    for (auto unit = before; unit < counted_->samples / *options_.samples_per_step && !has_ended(); ++unit) step();
     return;
   }
   const int steps = options_.split_batches ? 1 : context_->world_size;
-  for (int step = 0; step < steps; ++step) step_once();
+  for (int i = 0; i < steps && !has_ended(); ++i) step();
 }
 
-void AcceleratedScheduler::step_once() {
-  // Python counts the step that a schedule makes when it is built, so that the last of `total_steps` rates is reached.
+// Python counts the step that a schedule makes when it is built, so that the last of `total_steps` rates is reached.
+bool AcceleratedScheduler::has_ended() const {
   const auto total = scheduler_->total_steps();
-  if (total && !options_.split_batches && scheduler_->step_count() > *total) return;
-  scheduler_->step();
+  return total && !options_.split_batches && scheduler_->step_count() > *total;
 }
 
 std::int64_t AcceleratedScheduler::samples_of_window() {

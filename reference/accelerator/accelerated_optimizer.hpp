@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -57,7 +58,9 @@ class AcceleratedScheduler {
                        std::shared_ptr<GradientPath> path, SchedulerOptions options);
 
   /// Behind the optimizer's step.
-  void step();
+  void step() { advance([this] { scheduler_->step(); }); }
+  /// With the metric that ReduceLROnPlateau follows, the same on every rank (`gather` it first): rates differ otherwise.
+  void step(double metric) { advance([this, metric] { scheduler_->step(metric); }); }
   [[nodiscard]] std::vector<double> get_last_lr() const { return scheduler_->get_last_lr(); }
   [[nodiscard]] LRScheduler& scheduler() const { return *scheduler_; }
   /// The schedule's own, and the samples that it has counted.
@@ -65,7 +68,8 @@ class AcceleratedScheduler {
   void load_state_dict(const Value& state);
 
  private:
-  void step_once();
+  void advance(const std::function<void()>& step);
+  bool has_ended() const;
   std::int64_t samples_of_window();
 
   LRScheduler* scheduler_;

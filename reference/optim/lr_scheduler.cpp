@@ -5,10 +5,34 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/optim/group_momentum.hpp"
+#include "reference/optim/param_group_options.hpp"
 #include "reference/optim/schedule_state.hpp"
 
 namespace accel {
+namespace {
+
+constexpr auto kInitialLr = "initial_lr";
+
+// What each group keeps from an earlier schedule or a state dict; nothing if one of them keeps none.
+std::optional<std::vector<double>> kept_initial_lrs(const torch::optim::Optimizer& optimizer) {
+  std::vector<double> rates;
+  for (const auto& group : optimizer.param_groups()) {
+    const auto* options = dynamic_cast<const optim::ParamGroupOptions*>(&group.options());
+    const auto kept = options == nullptr ? Value::Dict::const_iterator() : options->extras().find(kInitialLr);
+    if (options == nullptr || kept == options->extras().end()) return std::nullopt;
+    if (kept->second.is<std::int64_t>()) {
+      rates.push_back(static_cast<double>(kept->second.as<std::int64_t>()));
+    } else {
+      rates.push_back(kept->second.as<double>());
+    }
+  }
+  return rates;
+}
+
+}  // namespace
+
 LRScheduler::LRScheduler(ScheduledOptimizer optimizer) : optimizer_(optimizer.optimizer), last_epoch_(optimizer.last_epoch) {
+  if (!optimizer.initial_lrs) optimizer.initial_lrs = kept_initial_lrs(*optimizer_);
   const auto num_groups = optimizer_->param_groups().size();
   const auto num_rates = optimizer.initial_lrs ? optimizer.initial_lrs->size() : num_groups;
   check_argument(num_rates == num_groups, "initial_lrs: {} values for {} parameter groups; expected one for each", num_rates, num_groups);
@@ -27,6 +51,7 @@ std::vector<double> LRScheduler::current_lr() const {
 }
 
 void LRScheduler::initial_step() {
+  keep_in_groups(kInitialLr, initial_lrs_);
   step_count_ = 0;
   is_initial_ = true;
   step();
@@ -36,6 +61,17 @@ void LRScheduler::initial_step() {
 void LRScheduler::step() {
   advance_step_count();
   update_lr(last_epoch_ + 1);
+}
+
+void LRScheduler::step(double /*metric*/) {
+  throw ArgumentError("step: this schedule follows no metric; call step(), or use ReduceLROnPlateau");
+}
+
+void LRScheduler::keep_in_groups(const char* name, const std::vector<double>& values) {
+  auto& groups = optimizer_->param_groups();
+  for (std::size_t group = 0; group < groups.size(); ++group) {
+    if (auto* options = dynamic_cast<optim::ParamGroupOptions*>(&groups[group].options())) options->extras()[name] = values[group];
+  }
 }
 
 void LRScheduler::update_lr(int epoch) {

@@ -33,6 +33,8 @@ class LRScheduler {
   LRScheduler& operator=(const LRScheduler&) = delete;
 
   virtual void step();
+  /// Of a schedule that follows a metric: ReduceLROnPlateau. Throws ArgumentError in the others.
+  virtual void step(double metric);
   [[nodiscard]] int last_epoch() const { return last_epoch_; }
   /// Of each parameter group, as this schedule last set it.
   [[nodiscard]] const std::vector<double>& get_last_lr() const { return last_lr_; }
@@ -77,6 +79,8 @@ class LRScheduler {
   void initial_step();
   /// The rates of epoch 0 are being set, by `initial_step`.
   [[nodiscard]] bool is_initial() const { return is_initial_; }
+  /// Writes an entry of Python's into the parameter groups that can keep it, and so into the optimizer's state dict.
+  void keep_in_groups(const char* name, const std::vector<double>& values);
   /// For a schedule that starts from other rates than those that it found.
   void set_base_lrs(std::vector<double> rates) { base_lrs_ = std::move(rates); }
   void set_last_epoch(int epoch) { last_epoch_ = epoch; }

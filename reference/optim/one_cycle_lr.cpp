@@ -41,6 +41,8 @@ OneCycleLR::OneCycleLR(ScheduledOptimizer optimizer, Options options)
   for (auto& rate : min_lrs_) rate = detail::divided(rate, options.final_div_factor, "OneCycleLR: final_div_factor");
   init_phases(options.pct_start, options.three_phase);
   if (cycle_momentum_) init_momentum(options);
+  keep_in_groups("max_lr", max_lrs_);
+  keep_in_groups("min_lr", min_lrs_);
   initial_step();
 }
 

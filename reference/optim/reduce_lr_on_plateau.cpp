@@ -33,10 +33,10 @@ void ReduceLROnPlateau::init_mode_worse() { mode_worse_ = (mode_ == "min" ? 1 : 
 
 void ReduceLROnPlateau::step() { throw ArgumentError("ReduceLROnPlateau: step: expected a metric, got none; call step(loss)"); }
 
-void ReduceLROnPlateau::step(double metrics) {
+void ReduceLROnPlateau::step(double metric) {
   if (default_min_lr_) min_lrs_.resize(optimizer().param_groups().size(), *default_min_lr_);  // of groups that were added
-  if (is_better(metrics)) {
-    best_ = metrics;
+  if (is_better(metric)) {
+    best_ = metric;
     num_bad_epochs_ = 0;
   } else {
     ++num_bad_epochs_;
@@ -52,9 +52,9 @@ void ReduceLROnPlateau::step(double metrics) {
   }
 }
 
-bool ReduceLROnPlateau::is_better(double metrics) const {
-  if (threshold_mode_ == "rel") return mode_ == "min" ? metrics < best_ * (1.0 - threshold_) : metrics > best_ * (threshold_ + 1.0);
-  return mode_ == "min" ? metrics < best_ - threshold_ : metrics > best_ + threshold_;
+bool ReduceLROnPlateau::is_better(double metric) const {
+  if (threshold_mode_ == "rel") return mode_ == "min" ? metric < best_ * (1.0 - threshold_) : metric > best_ * (threshold_ + 1.0);
+  return mode_ == "min" ? metric < best_ - threshold_ : metric > best_ + threshold_;
 }
 
 std::vector<double> ReduceLROnPlateau::get_lr(const std::vector<double>& current) const {

@@ -30,13 +30,13 @@ class ReduceLROnPlateau : public LRScheduler {
  public:
   using Options = ReduceLROnPlateauOptions;
   explicit ReduceLROnPlateau(ScheduledOptimizer optimizer, const Options& options = {});
-  void step(double metrics);
+  void step(double metric) override;
   /// Throws ArgumentError: this schedule needs a metric.
   void step() override;
 
  private:
   std::vector<double> get_lr(const std::vector<double>& current) const override;
-  bool is_better(double metrics) const;
+  bool is_better(double metric) const;
   void state_fields(detail::StateFields& fields) override;
   void loaded() override { init_mode_worse(); }
   void init_mode_worse();

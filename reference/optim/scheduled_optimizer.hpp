@@ -17,8 +17,9 @@ namespace accel {
 ///     accel::LinearLR warmup(optimizer);
 ///     accel::StepLR steps({optimizer, warmup.initial_lrs()}, /*step_size=*/30);
 ///
-/// Python keeps `initial_lr` in the parameter groups, so that a second schedule starts from the rates before the first;
-/// LibTorch's groups have no place for it. `last_epoch` is Python's argument: the schedule goes on behind that epoch.
+/// As in Python, a group of this library's optimizers keeps its `initial_lr`, so that a second schedule starts from the rates before the
+/// first; LibTorch's own groups have no place for it, and `initial_lrs` says it. `last_epoch` is Python's argument: the schedule goes on
+/// behind that epoch.
 struct ScheduledOptimizer {
   ScheduledOptimizer(torch::optim::Optimizer& optimizer) : optimizer(&optimizer) {}
   ScheduledOptimizer(torch::optim::Optimizer& optimizer, std::vector<double> initial_lrs, int last_epoch = -1)

@@ -241,11 +241,6 @@ int run_main(int argc, char** argv) {
 }  // namespace
 }  // namespace accel::programs
 
-// Read by jemalloc: little memory is kept for reuse by each of thousands of ranks' threads, and none for long.
-extern "C" {
-[[gnu::visibility("default")]] const char* malloc_conf = "tcache_max:4096,dirty_decay_ms:1000,muzzy_decay_ms:0";
-}
-
 int main(int argc, char** argv) {
   std::signal(SIGCHLD, SIG_DFL);  // a parent may have had it ignored, and children could not be waited for
   return accel::programs::run_main(argc, argv);

@@ -6,6 +6,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/optim/lambda_lr.hpp"
 #include "reference/optim/one_cycle_lr.hpp"
+#include "reference/optim/reduce_lr_on_plateau.hpp"
 #include "tests/support/message_of.hpp"
 
 
@@ -87,6 +88,26 @@ TEST_F(AcceleratedOptimizerTest, AScheduleOnItsOwnStepsOnceAtEachCall) {
   auto scheduler = accelerated({.step_with_optimizer = false});
   scheduler.step();
   EXPECT_THAT(scheduler.get_last_lr(), ElementsAre(0.875));
+}
+
+TEST_F(AcceleratedOptimizerTest, AMetricStepsAScheduleThatFollowsIt) {
+  ReduceLROnPlateau plateau(sgd_, {.factor = 0.5, .patience = 1, .threshold = 0.0});
+  AcceleratedScheduler scheduler(plateau, {optimizer_}, context_, path_, {});
+  scheduler.step(3.0);  // two ranks: seen twice, as in Accelerate
+  EXPECT_THAT(scheduler.get_last_lr(), ElementsAre(1.0));
+  scheduler.step(3.0);
+  EXPECT_THAT(scheduler.get_last_lr(), ElementsAre(0.5));
+  context_.gradient_state.sync_gradients = false;
+  scheduler.step(3.0);
+  EXPECT_EQ(plateau.last_epoch(), 4);
+}
+
+TEST_F(AcceleratedOptimizerTest, AMetricForAScheduleWithoutOneIsAnArgumentError) {
+  auto scheduler = accelerated({});
+  EXPECT_THAT(message_of([&] { scheduler.step(1.0); }), HasSubstr("ReduceLROnPlateau"));
+  ReduceLROnPlateau plateau(sgd_);
+  AcceleratedScheduler without(plateau, {optimizer_}, context_, path_, {});
+  EXPECT_THAT(message_of([&] { without.step(); }), HasSubstr("metric"));
 }
 
 // Accelerate's own test_scheduler.py: two ranks, two steps in all.

@@ -6,7 +6,10 @@
 #include "reference/optim/combined_schedules.hpp"
 #include "reference/optim/cosine_schedules.hpp"
 #include "reference/optim/decay_schedules.hpp"
+#include "reference/optim/fused_adam.hpp"
 #include "reference/optim/one_cycle_lr.hpp"
+#include "reference/optim/reduce_lr_on_plateau.hpp"
+#include "reference/optim/state_dict.hpp"
 #include "tests/reference/optim/scheduled_sgd.hpp"
 
 namespace accel::testing {
@@ -16,12 +19,38 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+Value group_of(torch::optim::Optimizer& optimizer) { return optim::state_dict(optimizer).at("param_groups").as<Value::List>().front(); }
+
 TEST(LRSchedulerTest, ALaterScheduleStartsFromTheRatesBeforeTheFirst) {
   auto optimizer = sgd({8.0, 4.0});
   const LinearLR first(optimizer, /*start_factor=*/0.5);
   const StepLR second({optimizer, first.initial_lrs()}, /*step_size=*/3);
   EXPECT_THAT(second.base_lrs(), ElementsAre(8, 4));
   EXPECT_THAT(second.get_last_lr(), ElementsAre(4, 2));
+}
+
+// torch/optim/lr_scheduler.py: `group.setdefault("initial_lr", group["lr"])`.
+TEST(LRSchedulerTest, OurOptimizersKeepTheRatesThatALaterScheduleStartsFrom) {
+  optim::Adam optimizer({torch::zeros({1}).requires_grad_()}, {.lr = 8.0});
+  const ReduceLROnPlateau keeps_none(optimizer);
+  EXPECT_FALSE(group_of(optimizer).contains("initial_lr"));
+  const LinearLR first(optimizer, /*start_factor=*/0.5);
+  EXPECT_EQ(group_of(optimizer).at("initial_lr"), Value(8.0));
+  const StepLR second(optimizer, /*step_size=*/3);
+  EXPECT_THAT(second.base_lrs(), ElementsAre(8));
+  ScheduledOptimizer behind(optimizer);
+  behind.last_epoch = 4;
+  EXPECT_THAT(StepLR(behind, /*step_size=*/3).base_lrs(), ElementsAre(8));
+}
+
+// Python's OneCycleLR reads them there when it resumes.
+TEST(LRSchedulerTest, OneCycleKeepsItsRatesInTheStateDictOfOurOptimizers) {
+  optim::Adam optimizer({torch::zeros({1}).requires_grad_()}, {.lr = 8.0});
+  const OneCycleLR scheduler(optimizer, {.max_lr = 2.0, .total_steps = 10, .div_factor = 4.0, .final_div_factor = 2.0});
+  const auto group = group_of(optimizer);
+  EXPECT_EQ(group.at("initial_lr"), Value(0.5));
+  EXPECT_EQ(group.at("max_lr"), Value(2.0));
+  EXPECT_EQ(group.at("min_lr"), Value(0.25));
 }
 
 TEST(LRSchedulerTest, AScheduleStartsBehindAGivenEpoch) {

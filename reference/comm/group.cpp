@@ -104,6 +104,34 @@ at::Tensor Group::all_gather(const at::Tensor& tensor, std::source_location wher
   return output;
 }
 
+Work Group::all_gather_into(at::Tensor& output, const at::Tensor& input, std::source_location where) const {
+  const CallSite site(where);
+  check_argument(input.dim() == 1 && output.dim() == 1 && output.numel() == input.numel() * size(), "all_gather_into: sizes {} and {}; expected (n) and ({} * n)",
+                 input.numel(), output.numel(), size());
+  if (input.numel() == 0) return {};
+  if (!state_->process_group) {
+    if (!output.is_alias_of(input)) output.copy_(input);
+    return {};
+  }
+  auto what = state_->next("all_gather_into");
+  auto own = input;
+  return with_context(what, [&] { return Work(state_->process_group->_allgather_base(output, own), what); });
+}
+
+Work Group::reduce_scatter(at::Tensor& output, const at::Tensor& input, std::source_location where) const {
+  const CallSite site(where);
+  check_argument(input.dim() == 1 && output.dim() == 1 && input.numel() == output.numel() * size(), "reduce_scatter: sizes {} and {}; expected ({} * n) and (n)",
+                 input.numel(), output.numel(), size());
+  if (input.numel() == 0) return {};
+  if (!state_->process_group) {
+    output.copy_(input);
+    return {};
+  }
+  auto what = state_->next("reduce_scatter");
+  auto all = input;
+  return with_context(what, [&] { return Work(state_->process_group->_reduce_scatter_base(output, all), what); });
+}
+
 void Group::barrier(std::source_location where) const {
   const CallSite site(where);
   if (!state_->process_group) return;

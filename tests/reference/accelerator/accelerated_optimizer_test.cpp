@@ -104,10 +104,10 @@ TEST_F(AcceleratedOptimizerTest, AMetricStepsAScheduleThatFollowsIt) {
 
 TEST_F(AcceleratedOptimizerTest, AMetricForAScheduleWithoutOneIsAnArgumentError) {
   auto scheduler = accelerated({});
-  EXPECT_THAT(message_of([&] { scheduler.step(1.0); }), HasSubstr("ReduceLROnPlateau"));
+  EXPECT_THROW(scheduler.step(1.0), ArgumentError);
   ReduceLROnPlateau plateau(sgd_);
   AcceleratedScheduler without(plateau, {optimizer_}, context_, path_, {});
-  EXPECT_THAT(message_of([&] { without.step(); }), HasSubstr("metric"));
+  EXPECT_THROW(without.step(), ArgumentError);
 }
 
 // Accelerate's own test_scheduler.py: two ranks, two steps in all.

@@ -1,0 +1,131 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "reference/core/tree.hpp"
+
+namespace torch::nn {
+class Module;
+template <typename Contained>
+class ModuleHolder;
+}  // namespace torch::nn
+
+/// Calls of modules that something may surround: LibTorch's modules have no hooks.
+///
+///     for (const auto& block : *blocks_) values = accel::call(block->as<BlockImpl>(), values);
+///
+/// A module of one's own calls by this those of its parts that are to be sharded, recomputed or brought from elsewhere as a unit; parts
+/// of a Sequential need nothing. Where nothing surrounds the part, it is the part's `forward`. Thread rule: the rank's thread.
+namespace accel {
+
+/// What surrounds the forward of one module.
+class CallSurround {
+ public:
+  virtual ~CallSurround() = default;
+  virtual void before_forward() = 0;
+  /// May put others of equal values in the place of `outputs`.
+  virtual void after_forward(std::vector<at::Tensor>& outputs) = 0;
+  /// Whether activations are not kept but computed again in backward.
+  [[nodiscard]] virtual bool recomputes() const = 0;
+};
+
+/// As long as it lives, calls of `module` are surrounded.
+class SurroundedCalls {
+ public:
+  SurroundedCalls(const torch::nn::Module& module, std::shared_ptr<CallSurround> surround);
+  ~SurroundedCalls();
+  SurroundedCalls(SurroundedCalls&& other) noexcept : module_(std::exchange(other.module_, nullptr)) {}
+  SurroundedCalls& operator=(SurroundedCalls&&) = delete;
+
+ private:
+  const torch::nn::Module* module_;
+};
+
+/// As long as it lives, a Sequential calls the parts that something surrounds as `call` does; another module stays as it is.
+class SurroundedParts {
+ public:
+  explicit SurroundedParts(std::shared_ptr<torch::nn::Module> module);
+  ~SurroundedParts();
+  SurroundedParts(SurroundedParts&&) noexcept;
+  SurroundedParts& operator=(SurroundedParts&&) = delete;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+namespace detail {
+
+std::shared_ptr<CallSurround> surround_of(const torch::nn::Module& module);
+
+/// Runs `forward` without keeping activations, and again in backward. `inputs` are those that gradients may flow to.
+std::vector<at::Tensor> checkpoint(std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> forward, std::vector<at::Tensor> inputs);
+
+template <typename Module>
+Module& module_of(Module* module) { return *module; }
+template <typename Module>
+Module& module_of(const std::shared_ptr<Module>& module) { return *module; }
+template <typename Contained>
+Contained& module_of(const torch::nn::ModuleHolder<Contained>& holder) { return *holder.ptr(); }
+template <typename Module>
+  requires requires(Module& module) { module.named_parameters(); }
+Module& module_of(Module& module) { return module; }
+
+template <typename T>
+void put_tensors(T& tree, const std::vector<at::Tensor>& tensors) {
+  auto next = tensors.begin();
+  for_each_tensor(tree, [&](at::Tensor& tensor) { tensor = *next++; });
+}
+
+template <typename Module, typename... Args>
+auto call_surrounded(CallSurround& surround, Module& module, Args&&... args) {
+  using Output = std::remove_cvref_t<decltype(module.forward(std::forward<Args>(args)...))>;
+  static_assert(Tree<Output>, "accel::call: the module's output must be a tree of tensors");
+  surround.before_forward();
+  std::optional<Output> output;
+  std::vector<at::Tensor> tensors;
+  if constexpr ((Tree<std::remove_cvref_t<Args>> && ...)) {
+    if (surround.recomputes()) {
+      auto inputs = std::make_tuple(std::remove_cvref_t<Args>(args)...);
+      auto input_tensors = tensors_of(inputs);
+      tensors = checkpoint(
+          [&module, inputs = std::move(inputs), first = &output](const std::vector<at::Tensor>& given) mutable {
+            auto own = inputs;
+            put_tensors(own, given);
+            auto result = std::apply([&](auto&... each) { return module.forward(each...); }, own);
+            auto result_tensors = tensors_of(result);
+            if (first != nullptr) std::exchange(first, nullptr)->emplace(std::move(result));
+            return result_tensors;
+          },
+          std::move(input_tensors));
+    }
+  }
+  if (!output) {
+    output.emplace(module.forward(std::forward<Args>(args)...));
+    tensors = tensors_of(*output);
+  }
+  surround.after_forward(tensors);
+  put_tensors(*output, tensors);
+  return *std::move(output);
+}
+
+}  // namespace detail
+
+/// `module.forward(args...)`, with what surrounds it. `module`: a reference, pointer, shared_ptr or ModuleHolder.
+template <typename Module, typename... Args>
+auto call(Module&& module, Args&&... args) {
+  auto& callee = detail::module_of(module);
+  const auto surround = detail::surround_of(callee);
+  using Output = std::remove_cvref_t<decltype(callee.forward(std::forward<Args>(args)...))>;
+  return surround ? detail::call_surrounded(*surround, callee, std::forward<Args>(args)...) : Output(callee.forward(std::forward<Args>(args)...));
+}
+
+}  // namespace accel

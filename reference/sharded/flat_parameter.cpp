@@ -1,0 +1,210 @@
+#include "reference/sharded/flat_parameter.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include "reference/core/errors.hpp"
+
+namespace accel::sharded {
+namespace {
+
+std::int64_t bytes_of(const at::Tensor& tensor) { return static_cast<std::int64_t>(tensor.nbytes()); }
+
+// Views of a tensor, and what backward has saved of them, live as long as its storage object, whatever memory that holds.
+void set_storage_bytes(const at::Tensor& tensor, std::size_t bytes) {
+  auto* storage = tensor.storage().unsafeGetStorageImpl();
+  if (storage->nbytes() == bytes) return;
+  storage->set_data_ptr_noswap(bytes == 0 ? at::DataPtr(nullptr, tensor.device()) : storage->allocator()->allocate(bytes));
+  storage->set_nbytes(bytes);
+}
+
+// Elements of a flat tensor, as a tensor that is no view for autograd: Optimizer::zero_grad detaches gradients in place.
+at::Tensor elements(const at::Tensor& flat, Range range) {
+  return at::empty({0}, flat.options()).set_(flat.storage(), flat.storage_offset() + range.begin, {range.size()}, {1});
+}
+
+// Gradients are divided in two steps, so that neither the terms nor the sum leave float16's range.
+// Source: torch/distributed/algorithms/_comm_hooks/default_hooks.py, DefaultState.
+double divisor_before_sum(int num_ranks) {
+  int factor = 1;
+  while (num_ranks % factor == 0 && num_ranks / factor > factor) factor *= 2;
+  return factor;
+}
+
+void divide(at::Tensor& tensor, double divisor) {
+  if (divisor > 1) tensor.div_(divisor);
+}
+
+}  // namespace
+
+FlatParameter::FlatParameter(const FlatParameterPlan& plan, std::vector<at::Tensor> parameters, ShardGroups groups, const FlatParameterOptions& options,
+                             MemoryAccount& memory)
+    : plan_(plan), parameters_(std::move(parameters)), groups_(std::move(groups)), options_(options), memory_(&memory), stashed_(parameters_.size()), is_counted_(parameters_.size(), false) {
+  const c10::NoGradGuard no_grad;
+  auto values = flattened();
+  if (options_.syncs_from_first && values.numel() > 0) {
+    if (groups_.replicas) groups_.replicas->broadcast(values).wait();
+    groups_.gathers.broadcast(values).wait();
+  }
+  make_storage(values);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const auto part = layout().part_in_shard(i, shard_index()), range = layout().range(i);
+    parts_.push_back(shard_.narrow(0, part.begin, part.size()));
+    wholes_.push_back(whole_.narrow(0, range.begin, range.size()).view(layout().parameters()[i].sizes));
+  }
+  show(parts_);
+  if (options_.frees_parameters) set_storage_bytes(whole_, 0);
+}
+
+at::Tensor FlatParameter::flattened() const {
+  const auto options = parameters_.front().options().requires_grad(false).device(parameters_.front().is_meta() ? c10::Device(c10::kCPU) : parameters_.front().device());
+  auto values = at::empty({layout().padded_numel()}, options);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const auto range = layout().range(i);
+    if (!parameters_[i].is_meta()) values.narrow(0, range.begin, range.size()).copy_(parameters_[i].detach().reshape({-1}));
+  }
+  values.narrow(0, layout().numel(), layout().padded_numel() - layout().numel()).zero_();
+  return values;
+}
+
+void FlatParameter::make_storage(const at::Tensor& values) {
+  const auto dtype = options_.param_dtype.value_or(values.scalar_type());
+  const auto own = layout().shard(shard_index());
+  if (options_.frees_parameters) {
+    whole_ = at::empty({layout().padded_numel()}, values.options().dtype(dtype));
+    shard_ = values.narrow(0, own.begin, own.size()).to(options_.shard_device, /*non_blocking=*/false, /*copy=*/true);
+    memory_->add(MemoryKind::kParameters, bytes_of(shard_));
+    return;
+  }
+  whole_ = values.to(dtype);
+  is_stale_ = false;
+  const auto part = (dtype == values.scalar_type() ? whole_ : values).narrow(0, own.begin, own.size());
+  shard_ = dtype == values.scalar_type() && options_.shard_device == values.device() ? part : part.to(options_.shard_device, /*non_blocking=*/false, /*copy=*/true);
+  memory_->add(MemoryKind::kParameters, bytes_of(whole_) + (shard_.is_alias_of(whole_) ? 0 : bytes_of(shard_)));
+}
+
+void FlatParameter::show(const std::vector<at::Tensor>& views) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) parameters_[i].set_data(views[i]);
+}
+
+void FlatParameter::begin_gather() {
+  if (is_whole_ || gather_ || (!options_.frees_parameters && !is_stale_)) return;
+  const c10::NoGradGuard no_grad;
+  if (options_.frees_parameters) {
+    set_storage_bytes(whole_, static_cast<std::size_t>(layout().padded_numel()) * whole_.element_size());
+    memory_->add(MemoryKind::kGathered, layout().padded_numel() * static_cast<std::int64_t>(whole_.element_size()));
+  }
+  gather_input_ = shard_.to(whole_.device(), whole_.scalar_type());
+  gather_ = groups_.gathers.all_gather_into(whole_, gather_input_);
+}
+
+void FlatParameter::finish_gather() {
+  if (is_whole_) return;
+  begin_gather();
+  if (gather_) {
+    auto work = std::move(*gather_);
+    gather_.reset();
+    work.wait();
+    gather_input_.reset();
+  }
+  show(wholes_);
+  is_whole_ = true;
+  is_stale_ = false;
+}
+
+void FlatParameter::release() {
+  if (gather_) {  // ahead of a use that did not come
+    auto work = std::move(*gather_);
+    gather_.reset();
+    work.wait();
+    is_whole_ = true;
+  }
+  if (!is_whole_) return;
+  show(parts_);
+  is_whole_ = false;
+  if (!options_.frees_parameters) return;
+  memory_->add(MemoryKind::kGathered, -static_cast<std::int64_t>(whole_.storage().nbytes()));
+  set_storage_bytes(whole_, 0);
+}
+
+void FlatParameter::write_shard(std::size_t parameter, const at::Tensor& whole) {
+  const c10::NoGradGuard no_grad;
+  const auto part = layout().part(parameter, shard_index());
+  parts_[parameter].copy_(whole.detach().reshape({-1}).narrow(0, part.begin, part.size()));
+  is_stale_ = true;
+}
+
+void FlatParameter::stash_gradients() {
+  num_gradients_ = 0;
+  if (!has_part_gradients_) return;
+  has_part_gradients_ = false;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) stashed_[i] = std::exchange(parameters_[i].mutable_grad(), at::Tensor());
+}
+
+bool FlatParameter::count_gradient(std::size_t parameter) {
+  if (!is_counted_[parameter]) {
+    is_counted_[parameter] = true;
+    const auto bytes = bytes_of(parameters_[parameter].grad());
+    whole_gradient_bytes_ += bytes;
+    memory_->add(MemoryKind::kGradients, bytes);
+  }
+  return ++num_gradients_ == parameters_.size();
+}
+
+void FlatParameter::restore_gradients() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!stashed_[i].defined()) continue;
+    parameters_[i].mutable_grad() = std::exchange(stashed_[i], at::Tensor());
+    has_part_gradients_ = true;
+  }
+}
+
+void FlatParameter::drop_whole_gradients() {
+  reduction_.reset();
+  bucket_.reset();
+  reduced_.reset();
+  if (has_part_gradients_ || !requires_grad()) return;
+  for (const auto& parameter : parameters_) parameter.mutable_grad().reset();
+}
+
+void FlatParameter::begin_reduce() {
+  const c10::NoGradGuard no_grad;
+  memory_->add(MemoryKind::kGradients, -std::exchange(whole_gradient_bytes_, 0));
+  is_counted_.assign(parameters_.size(), false);
+  const auto dtype = options_.reduce_dtype.value_or(whole_.scalar_type());
+  bucket_ = at::empty({layout().padded_numel()}, whole_.options().dtype(dtype));
+  memory_->add(MemoryKind::kBuckets, bytes_of(bucket_));
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const auto range = layout().range(i);
+    auto place = bucket_.narrow(0, range.begin, range.size());
+    auto& gradient = parameters_[i].mutable_grad();
+    gradient.defined() ? place.copy_(gradient.detach().reshape({-1})) : place.zero_();
+    gradient.reset();
+  }
+  bucket_.narrow(0, layout().numel(), layout().padded_numel() - layout().numel()).zero_();
+  divide(bucket_, divisor_before_sum(groups_.num_ranks()));
+  reduced_ = at::empty({layout().shard_numel()}, bucket_.options());
+  reduction_ = groups_.reductions.reduce_scatter(reduced_, bucket_);
+}
+
+void FlatParameter::finish_reduce() {
+  const c10::NoGradGuard no_grad;
+  auto work = std::move(*reduction_);
+  reduction_.reset();
+  work.wait();
+  memory_->add(MemoryKind::kBuckets, -bytes_of(bucket_));
+  bucket_.reset();
+  if (groups_.replicas) groups_.replicas->all_reduce(reduced_).wait();
+  divide(reduced_, groups_.num_ranks() / divisor_before_sum(groups_.num_ranks()));
+  const auto gradients = reduced_.to(shard_.device(), shard_.scalar_type());
+  reduced_.reset();
+  memory_->add(MemoryKind::kGradients, bytes_of(gradients) - std::exchange(part_gradient_bytes_, bytes_of(gradients)));
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    auto gradient = elements(gradients, layout().part_in_shard(i, shard_index()));
+    auto before = std::exchange(stashed_[i], at::Tensor());
+    parameters_[i].mutable_grad() = before.defined() ? before.add_(gradient) : gradient;
+  }
+  has_part_gradients_ = true;
+}
+
+}  // namespace accel::sharded

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "reference/sharded/unit_plan.hpp"
+#include "reference/state/step_listener.hpp"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace accel::sharded {
+
+/// A module tree as the plan sees it, with its tensors in the description's order.
+struct DescribedModel {
+  ModelDescription description;
+  std::vector<at::Tensor> parameters;                  ///< each once, under its first name
+  std::vector<std::shared_ptr<torch::nn::Module>> modules;  ///< in the description's order: a module, then its children
+  NamedTensors names;                                  ///< every place of every parameter
+  NamedTensors buffers;
+};
+
+/// Thread rule: the rank's thread. A module that stands at two places is described at its first.
+DescribedModel describe(const std::shared_ptr<torch::nn::Module>& module);
+
+}  // namespace accel::sharded

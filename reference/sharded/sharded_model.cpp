@@ -1,0 +1,310 @@
+#include "reference/sharded/sharded_model.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/nn/module.h>
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+
+#include "reference/core/errors.hpp"
+#include "reference/modules/call.hpp"
+#include "reference/sharded/model_description.hpp"
+#include "reference/sharded/step.hpp"
+
+namespace accel::sharded {
+namespace {
+
+std::optional<c10::ScalarType> scalar_type(std::optional<FloatType> type) {
+  if (!type) return std::nullopt;
+  return *type == FloatType::kFloat16 ? at::kHalf : *type == FloatType::kBFloat16 ? at::kBFloat16 : at::kFloat;
+}
+
+// Where a parameter is divided: its flat buffer, and its place there.
+struct Place {
+  FlatParameter* flat;
+  std::size_t index;
+};
+
+}  // namespace
+
+struct ShardedModel::State {
+  State(std::shared_ptr<torch::nn::Module> module, ShardGroups groups, ShardingOptions options, const bool& sync_gradients)
+      : module(std::move(module)), groups(std::move(groups)), options(std::move(options)), step(this->options, sync_gradients), model(describe(this->module)) {
+    plan = plan_units(model.description, this->options.wrap, this->groups.gathers.size());
+    FlatParameterOptions flat_options;
+    flat_options.param_dtype = scalar_type(this->options.param_dtype);
+    flat_options.reduce_dtype = scalar_type(this->options.reduce_dtype);
+    flat_options.frees_parameters = this->options.parameters;
+    flat_options.syncs_from_first = this->options.sync_module_states;
+    for (std::size_t index = 0; index < plan.units.size(); ++index) add_unit(plan.units[index], flat_options, /*is_root=*/index == 0);
+    sync_buffers();
+    surround();
+  }
+
+  void add_unit(const UnitPlan& unit_plan, FlatParameterOptions options_of_flats, bool is_root) {
+    std::vector<std::unique_ptr<FlatParameter>> flats;
+    for (const auto& flat_plan : unit_plan.flats) {
+      std::vector<at::Tensor> parameters;
+      for (const auto index : flat_plan.parameters) parameters.push_back(model.parameters[index]);
+      options_of_flats.shard_device = options.offload_parameters == OffloadDevice::kNone ? parameters.front().device() : c10::Device(c10::kCPU);
+      if (!parameters.front().is_floating_point()) options_of_flats.param_dtype = options_of_flats.reduce_dtype = std::nullopt;
+      flats.push_back(std::make_unique<FlatParameter>(flat_plan, std::move(parameters), groups, options_of_flats, memory));
+    }
+    auto unit = std::make_shared<Unit>(unit_plan, std::move(flats), step, is_root);
+    for (auto& flat : unit->flats) {
+      for (std::size_t i = 0; i < flat->parameters().size(); ++i) {
+        const auto& parameter = flat->parameters()[i];
+        places.emplace(parameter.unsafeGetTensorImpl(), Place{flat.get(), i});
+        if (parameter.requires_grad()) torch::autograd::impl::set_post_acc_grad_hooks(parameter, gradient_hook(unit, *flat, i));
+      }
+    }
+    step.add(unit.get());
+    units.push_back(std::move(unit));
+  }
+
+  void sync_buffers() {
+    const c10::NoGradGuard no_grad;
+    const auto dtype = scalar_type(options.buffer_dtype);
+    for (auto& [name, buffer] : model.buffers) {
+      if (buffer.is_meta()) buffer.set_data(at::zeros_like(buffer, at::TensorOptions().device(at::kCPU)));
+      if (dtype && buffer.is_floating_point()) buffer.set_data(buffer.to(*dtype));
+      if (!options.sync_module_states) continue;
+      if (groups.replicas) groups.replicas->broadcast(buffer).wait();
+      groups.gathers.broadcast(buffer).wait();
+    }
+  }
+
+  // Of the units but the model itself, whose calls are the prepared model's.
+  void surround() {
+    std::unordered_map<std::string, std::shared_ptr<Unit>> by_name;
+    for (std::size_t index = 1; index < units.size(); ++index) by_name.emplace(plan.units[index].name, units[index]);
+    std::vector<std::pair<std::shared_ptr<torch::nn::Module>, const ModuleDescription*>> all;
+    list(model.description.root, all);
+    for (const auto& [part, description] : all) {
+      if (const auto found = by_name.find(description->name); found != by_name.end()) calls.emplace_back(*part, found->second);
+    }
+    for (const auto& [part, description] : all) parts.emplace_back(part);
+  }
+
+  void list(const ModuleDescription& description, std::vector<std::pair<std::shared_ptr<torch::nn::Module>, const ModuleDescription*>>& all) {
+    all.emplace_back(model.modules[all.size()], &description);
+    for (const auto& child : description.children) list(child, all);
+  }
+
+  // Names of parameters, each once, and buffers, with what they are to be filled with.
+  [[nodiscard]] std::map<std::string, at::Tensor> assembled(const std::vector<ShardPiece>& pieces) const {
+    std::vector<std::string> problems;
+    std::map<std::string, std::string> first_name;
+    std::map<std::string, at::Tensor> wholes;
+    std::map<std::string, std::int64_t> missing;
+    const auto expect = [&](const std::string& name, const std::vector<std::int64_t>& sizes, const at::Tensor& like) {
+      wholes.emplace(name, at::empty(sizes, at::TensorOptions().dtype(like.scalar_type())));
+      missing.emplace(name, wholes.at(name).numel());
+    };
+    for (std::size_t i = 0; i < model.parameters.size(); ++i) expect(model.description.parameters[i].shape.name, model.description.parameters[i].shape.sizes, model.parameters[i]);
+    for (const auto& [name, buffer] : model.buffers) expect(name, buffer.sizes().vec(), buffer);
+    for (const auto& [name, tensor] : model.names) {
+      if (!wholes.contains(name)) first_name.emplace(name, shape_of(tensor).name);
+    }
+    for (const auto& piece : pieces) {
+      if (first_name.contains(piece.name)) continue;  // of a shared parameter, under another name
+      const auto whole = wholes.find(piece.name);
+      if (whole == wholes.end()) {
+        problems.push_back(fmt::format("'{}' is not in the model", piece.name));
+      } else if (whole->second.sizes() != c10::IntArrayRef(piece.sizes)) {
+        problems.push_back(fmt::format("'{}' has sizes [{}], the model's are [{}]", piece.name, fmt::join(piece.sizes, ", "), fmt::join(whole->second.sizes(), ", ")));
+        missing.at(piece.name) = 0;
+      } else {
+        whole->second.reshape({-1}).narrow(0, piece.part.begin, piece.part.size()).copy_(piece.values);
+        missing.at(piece.name) -= piece.part.size();
+      }
+    }
+    for (const auto& [name, elements] : missing) {
+      if (elements > 0) problems.push_back(fmt::format("'{}' lacks {} of {} elements", name, elements, wholes.at(name).numel()));
+      if (elements < 0) problems.push_back(fmt::format("'{}' has {} elements too many", name, -elements));
+    }
+    if (!problems.empty()) throw CheckpointError(fmt::format("this is no state of the model: {}", fmt::join(problems, "; ")));
+    return wholes;
+  }
+
+  [[nodiscard]] const ParameterShape& shape_of(const at::Tensor& parameter) const {
+    for (std::size_t i = 0; i < model.parameters.size(); ++i) {
+      if (model.parameters[i].is_same(parameter)) return model.description.parameters[i].shape;
+    }
+    throw InternalError("a parameter without a description");
+  }
+
+  [[nodiscard]] const Place& place_of(const at::Tensor& parameter) const {
+    const auto found = places.find(parameter.unsafeGetTensorImpl());
+    check_argument(found != places.end(), "this tensor is no parameter that is divided over ranks");
+    return found->second;
+  }
+
+  std::shared_ptr<torch::nn::Module> module;
+  ShardGroups groups;
+  ShardingOptions options;
+  MemoryAccount memory;
+  Step step;
+  DescribedModel model;
+  ModelPlan plan;
+  std::vector<std::shared_ptr<Unit>> units;
+  std::unordered_map<const c10::TensorImpl*, Place> places;
+  std::vector<SurroundedCalls> calls;
+  std::vector<SurroundedParts> parts;
+};
+
+ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, ShardGroups groups, ShardingOptions options)
+    : state_(std::make_shared<State>(std::move(module), std::move(groups), std::move(options), sync_gradients)) {}
+
+ShardedModel::~ShardedModel() {
+  for (const auto& parameter : state_->model.parameters) {
+    if (parameter.requires_grad()) torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
+  }
+}
+
+const ModelPlan& ShardedModel::plan() const { return state_->plan; }
+const ShardGroups& ShardedModel::groups() const { return state_->groups; }
+const ShardingOptions& ShardedModel::options() const { return state_->options; }
+const MemoryAccount& ShardedModel::memory() const { return state_->memory; }
+MemoryAccount& ShardedModel::memory() { return state_->memory; }
+
+void ShardedModel::before_forward() {
+  state_->step.begin_forward();
+  for (auto& unit : state_->units) unit->was_run = false;
+  state_->units.front()->before_forward();
+}
+
+void ShardedModel::after_forward(std::vector<at::Tensor>& outputs) { state_->units.front()->after_forward(outputs); }
+
+std::string ShardedModel::blame_for_failed_forward() const {
+  for (const auto& unit : state_->units) {
+    if (!unit->was_run) {
+      return fmt::format("'{}' ({}) is a unit that is gathered when it is called, and was not called by accel::call before this; write accel::call({}, ...) in place of {}->forward(...)",
+                         unit->name, unit->class_name, "part", "part");
+    }
+  }
+  return "";
+}
+
+void ShardedModel::show_shards() { state_->step.show_shards(); }
+void ShardedModel::mark_stepped() { state_->step.mark_stepped(); }
+bool ShardedModel::holds(const at::Tensor& parameter) const { return state_->places.contains(parameter.unsafeGetTensorImpl()); }
+
+void ShardedModel::gather_whole() {
+  show_shards();
+  for (auto& unit : state_->units) unit->gather();
+}
+
+void ShardedModel::release_whole(std::optional<int> modified_on) {
+  if (modified_on) {
+    const c10::NoGradGuard no_grad;
+    for (auto& unit : state_->units) {
+      for (auto& flat : unit->flats) {
+        for (std::size_t i = 0; i < flat->parameters().size(); ++i) {
+          auto values = flat->parameters()[i].detach();
+          if (values.numel() > 0) state_->groups.gathers.broadcast(values, *modified_on).wait();
+          flat->write_shard(i, values);
+        }
+      }
+    }
+  }
+  show_shards();
+}
+
+NamedTensors ShardedModel::full_state() {
+  const c10::NoGradGuard no_grad;
+  show_shards();
+  const bool is_first = state_->groups.gathers.rank() == 0 && (!state_->groups.replicas || state_->groups.replicas->rank() == 0);
+  std::unordered_map<const c10::TensorImpl*, at::Tensor> values;
+  const auto keep = [&](const at::Tensor& tensor) {
+    if (is_first) values.emplace(tensor.unsafeGetTensorImpl(), tensor.detach().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true));
+  };
+  for (auto& unit : state_->units) {
+    unit->gather();
+    for (const auto& flat : unit->flats) {
+      for (const auto& parameter : flat->parameters()) keep(parameter);
+    }
+    unit->release();
+  }
+  for (const auto index : state_->plan.ignored) keep(state_->model.parameters[index]);
+  for (const auto& [name, buffer] : state_->model.buffers) keep(buffer);
+  NamedTensors state;
+  for (const auto* list : {&state_->model.names, &state_->model.buffers}) {
+    for (const auto& [name, tensor] : *list) {
+      if (is_first) state.emplace_back(name, values.at(tensor.unsafeGetTensorImpl()));
+    }
+  }
+  return state;
+}
+
+at::Tensor ShardedModel::whole_of(const at::Tensor& parameter, const at::Tensor& part) const {
+  const c10::NoGradGuard no_grad;
+  const auto& [flat, index] = state_->place_of(parameter);
+  const auto& layout = flat->layout();
+  const auto place = layout.part_in_shard(index, flat->shard_index());
+  check_argument(part.numel() == place.size(), "a part of {} elements; this rank holds {} of '{}'", part.numel(), place.size(), layout.parameters()[index].name);
+  // Only shards that hold some of it matter, but a gather is of equal sizes.
+  auto shard = at::zeros({layout.shard_numel()}, part.options());
+  shard.narrow(0, place.begin, place.size()).copy_(part.reshape({-1}));
+  auto whole = at::empty({layout.padded_numel()}, part.options());
+  state_->groups.gathers.all_gather_into(whole, shard).wait();
+  const auto range = layout.range(index);
+  return whole.narrow(0, range.begin, range.size()).clone().view(layout.parameters()[index].sizes);
+}
+
+at::Tensor ShardedModel::part_of(const at::Tensor& parameter, const at::Tensor& whole) const {
+  const auto& [flat, index] = state_->place_of(parameter);
+  const auto part = flat->layout().part(index, flat->shard_index());
+  check_argument(whole.numel() == flat->layout().range(index).size(), "a tensor of {} elements; '{}' has {}", whole.numel(), flat->layout().parameters()[index].name,
+                 flat->layout().range(index).size());
+  return whole.reshape({-1}).narrow(0, part.begin, part.size()).clone();
+}
+
+std::vector<ShardPiece> ShardedModel::sharded_state() const {
+  const c10::NoGradGuard no_grad;
+  std::vector<ShardPiece> pieces;
+  if (state_->groups.replicas && state_->groups.replicas->rank() != 0) return pieces;
+  const auto copy = [](const at::Tensor& tensor) { return tensor.detach().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true); };
+  for (const auto& unit : state_->units) {
+    for (const auto& flat : unit->flats) {
+      for (std::size_t i = 0; i < flat->parameters().size(); ++i) {
+        const auto part = flat->layout().part(i, flat->shard_index()), place = flat->layout().part_in_shard(i, flat->shard_index());
+        const auto& shape = flat->layout().parameters()[i];
+        if (part.size() > 0 || (shape.numel() == 0 && flat->shard_index() == 0)) pieces.push_back({shape.name, shape.sizes, part, copy(flat->shard().narrow(0, place.begin, place.size()))});
+      }
+    }
+  }
+  if (state_->groups.gathers.rank() != 0) return pieces;
+  const auto add_whole = [&](const std::string& name, const at::Tensor& tensor) {
+    pieces.push_back({name, tensor.sizes().vec(), {0, tensor.numel()}, copy(tensor).reshape({-1})});
+  };
+  for (const auto index : state_->plan.ignored) add_whole(state_->model.description.parameters[index].shape.name, state_->model.parameters[index]);
+  for (const auto& [name, buffer] : state_->model.buffers) add_whole(name, buffer);
+  return pieces;
+}
+
+void ShardedModel::load_full_state(const NamedTensors& state) {
+  std::vector<ShardPiece> pieces;
+  for (const auto& [name, tensor] : state) pieces.push_back({name, tensor.sizes().vec(), {0, tensor.numel()}, tensor.detach().reshape({-1})});
+  load_sharded_state(pieces);
+}
+
+void ShardedModel::load_sharded_state(const std::vector<ShardPiece>& pieces) {
+  const c10::NoGradGuard no_grad;
+  show_shards();
+  const auto wholes = state_->assembled(pieces);
+  for (auto& unit : state_->units) {
+    for (auto& flat : unit->flats) {
+      for (std::size_t i = 0; i < flat->parameters().size(); ++i) flat->write_shard(i, wholes.at(flat->layout().parameters()[i].name));
+    }
+  }
+  for (const auto index : state_->plan.ignored) state_->model.parameters[index].detach().copy_(wholes.at(state_->model.description.parameters[index].shape.name));
+  for (const auto& [name, buffer] : state_->model.buffers) buffer.copy_(wholes.at(name));
+}
+
+}  // namespace accel::sharded

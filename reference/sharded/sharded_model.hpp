@@ -1,0 +1,93 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "reference/config/sharding.hpp"
+#include "reference/sharded/flat_parameter.hpp"
+#include "reference/sharded/memory_account.hpp"
+#include "reference/sharded/unit_plan.hpp"
+#include "reference/state/step_listener.hpp"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace accel::sharded {
+
+/// A rank's part of a tensor: elements [part.begin, part.end) of it in row-major order.
+struct ShardPiece {
+  std::string name;
+  std::vector<std::int64_t> sizes;  ///< of the whole tensor
+  Range part;
+  at::Tensor values;  ///< (part.size()), on the CPU
+};
+
+/// A model whose parameters, gradients and optimizer state are divided over ranks: ZeRO, as PyTorch's FSDP does it.
+///
+/// Units (see plan_units) are gathered before they compute and freed behind it; their gradients are summed to shards while backward goes
+/// on. Between steps the module's parameters show this rank's parts, which optimizers step. Every rank runs the same units in the same
+/// order. An exception on the way leaves parameters as the last step made them.
+///
+/// Construction is collective: shapes are compared, and rank 0's values sent if the options ask for it. Throws ArgumentError on every
+/// rank if models differ, ConfigError for a policy that fits no module. Thread rule: the rank's thread.
+/// Source: torch/distributed/fsdp/_runtime_utils.py.
+class ShardedModel {
+ public:
+  ShardedModel(std::shared_ptr<torch::nn::Module> module, ShardGroups groups, ShardingOptions options);
+  ~ShardedModel();
+  ShardedModel(const ShardedModel&) = delete;
+  ShardedModel& operator=(const ShardedModel&) = delete;
+
+  [[nodiscard]] const ModelPlan& plan() const;
+  [[nodiscard]] const ShardGroups& groups() const;
+  [[nodiscard]] const ShardingOptions& options() const;
+  [[nodiscard]] const MemoryAccount& memory() const;
+  [[nodiscard]] MemoryAccount& memory();
+
+  /// --- the model's own call ---
+  void before_forward();
+  /// May put others of equal values in the place of `outputs`.
+  void after_forward(std::vector<at::Tensor>& outputs);
+  /// What to say of an error in the forward: which unit was called without accel::call, if one was. "" else.
+  [[nodiscard]] std::string blame_for_failed_forward() const;
+
+  bool sync_gradients = true;  ///< while false, backward keeps whole gradients on this rank and reduces nothing
+  /// Parameters show this rank's parts, whatever went before: to be called before an optimizer steps.
+  void show_shards();
+  /// The optimizer has stepped.
+  void mark_stepped();
+
+  /// Whether it is one of the parameters that are divided.
+  [[nodiscard]] bool holds(const at::Tensor& parameter) const;
+
+  /// --- whole values ---
+  /// All parameters show the whole until `release_whole`. Collective.
+  void gather_whole();
+  /// `modified_on`: the rank of the group whose values all take; none: values were only read. Collective if it is given.
+  void release_whole(std::optional<int> modified_on = std::nullopt);
+  /// Whole parameters and buffers under their names, on the CPU of the group's first rank; empty on others. One unit is whole at a time.
+  /// Collective.
+  NamedTensors full_state();
+  /// Whole values, of which every rank takes its parts. Throws CheckpointError with all that is missing, surplus or of other sizes, and
+  /// changes nothing then.
+  void load_full_state(const NamedTensors& state);
+  /// This rank's pieces; those of all ranks together are the model. Buffers, and parameters that are ignored, are the first rank's.
+  [[nodiscard]] std::vector<ShardPiece> sharded_state() const;
+  /// Pieces of any number of ranks, which together must be the whole model. Throws CheckpointError, and changes nothing then.
+  void load_sharded_state(const std::vector<ShardPiece>& pieces);
+  /// The whole of a tensor that is shaped like this rank's part of a parameter, such as a moment: collective.
+  at::Tensor whole_of(const at::Tensor& parameter, const at::Tensor& part) const;
+  /// This rank's part of a tensor that is shaped like a whole parameter.
+  [[nodiscard]] at::Tensor part_of(const at::Tensor& parameter, const at::Tensor& whole) const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace accel::sharded

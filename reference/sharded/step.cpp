@@ -1,0 +1,196 @@
+#include "reference/sharded/step.hpp"
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function_hook.h>
+
+#include <algorithm>
+
+namespace accel::sharded {
+
+Unit::Unit(const UnitPlan& plan, std::vector<std::unique_ptr<FlatParameter>> flats, Step& step, bool is_root)
+    : name(plan.name), class_name(plan.class_name), flats(std::move(flats)), step_(step), is_root_(is_root),
+      num_trained_flats_(std::count_if(this->flats.begin(), this->flats.end(), [](const auto& flat) { return flat->requires_grad(); })),
+      num_waiting_(num_trained_flats_) {}
+
+void Unit::before_forward() {
+  gather();
+  was_run = true;
+  if (!c10::GradMode::is_enabled() || backward_began_) return;
+  ++num_forwards_;
+  step_.ran_forward(*this);
+  if (step_.options().forward_prefetch) step_.prefetch_after(*this);
+}
+
+void Unit::after_forward(std::vector<at::Tensor>& outputs) {
+  if (backward_began_) return;
+  bool needs_backward = false;
+  for (const auto& output : outputs) {
+    if (!c10::GradMode::is_enabled() || !output.requires_grad()) continue;
+    needs_backward = true;
+    output.register_hook([unit = weak_from_this()](const at::Tensor& /*gradient*/) {
+      if (const auto here = unit.lock()) here->before_backward();
+    });
+  }
+  if (!needs_backward || (!is_root_ && step_.options().reshard_after_forward)) release();
+}
+
+void Unit::before_backward() {
+  if (std::exchange(backward_began_, true)) return;
+  step_.begin_backward(*this);
+  for (auto& flat : flats) {
+    if (flat->requires_grad()) flat->stash_gradients();
+  }
+  gather();
+  if (step_.options().prefetch == Prefetch::kBackwardPre) step_.prefetch_before(*this);
+}
+
+void Unit::gradient_came(FlatParameter& flat, std::size_t parameter) {
+  if (!flat.count_gradient(parameter) || --num_waiting_ > 0) return;
+  if (step_.options().prefetch == Prefetch::kBackwardPost) step_.prefetch_before(*this);
+  step_.gradients_ready();
+}
+
+void Unit::begin_gather() {
+  for (auto& flat : flats) flat->begin_gather();
+}
+
+void Unit::gather() {
+  begin_gather();
+  for (auto& flat : flats) flat->finish_gather();
+}
+
+void Unit::release() {
+  for (auto& flat : flats) flat->release();
+}
+
+void Unit::begin_reduce() {
+  for (auto& flat : flats) {
+    if (!flat->requires_grad()) continue;
+    if (!backward_began_) flat->stash_gradients();  // the loss did not depend on it
+    flat->begin_reduce();
+  }
+}
+
+void Unit::finish_reduce() {
+  for (auto& flat : flats) {
+    if (flat->requires_grad()) flat->finish_reduce();
+  }
+}
+
+void Unit::end_step(bool reduced) {
+  for (auto& flat : flats) {
+    if (flat->requires_grad() && !reduced) flat->restore_gradients();
+  }
+  release();
+  backward_began_ = false;
+  num_forwards_ = 0;
+  num_waiting_ = num_trained_flats_;
+}
+
+void Unit::drop_whole_gradients() {
+  for (auto& flat : flats) flat->drop_whole_gradients();
+}
+
+void Step::begin_forward() {
+  if (in_backward_) show_shards();
+}
+
+void Step::ran_forward(Unit& unit) {
+  if (std::find(order_.begin(), order_.end(), &unit) != order_.end()) return;
+  if (!in_backward_) {
+    order_.push_back(&unit);
+    return;
+  }
+  // Part of a unit that is recomputed: that unit's own gradients come later.
+  order_.insert(order_.begin() + static_cast<std::ptrdiff_t>(num_to_reduce_), &unit);
+  ++num_to_reduce_;
+}
+
+void Step::prefetch_after(const Unit& unit) {
+  const auto place = std::find(last_order_.begin(), last_order_.end(), &unit);
+  if (place != last_order_.end() && place + 1 != last_order_.end()) (*(place + 1))->begin_gather();
+}
+
+void Step::prefetch_before(const Unit& unit) {
+  const auto place = std::find(order_.begin(), order_.end(), &unit);
+  if (place != order_.end() && place != order_.begin()) (*(place - 1))->begin_gather();
+}
+
+void Step::begin_backward(Unit& unit) {
+  if (!std::exchange(in_backward_, true)) {
+    num_to_reduce_ = order_.size();
+    torch::autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });
+  }
+  if (std::find(order_.begin(), order_.end(), &unit) != order_.end()) return;
+  order_.insert(order_.begin(), &unit);  // a second backward through one forward meets units in reverse
+  ++num_to_reduce_;
+}
+
+// In the reverse order of forward, on every rank, whatever a rank's loss depends on.
+void Step::gradients_ready() {
+  if (!sync_gradients_) return;
+  while (num_to_reduce_ > 0 && order_[num_to_reduce_ - 1]->is_ready()) reduce_next();
+}
+
+void Step::reduce_next() {
+  auto* unit = order_[--num_to_reduce_];
+  if (!unit->needs_reduction()) return;
+  finish_reduction();  // one bucket at a time
+  unit->begin_reduce();
+  reducing_ = unit;
+}
+
+void Step::finish_reduction() {
+  if (auto* unit = std::exchange(reducing_, nullptr)) unit->finish_reduce();
+}
+
+void Step::end_backward() {
+  if (sync_gradients_) {
+    while (num_to_reduce_ > 0) reduce_next();
+    finish_reduction();
+  }
+  for (auto* unit : units_) unit->end_step(/*reduced=*/sync_gradients_);
+  last_order_ = std::exchange(order_, {});
+  in_backward_ = false;
+}
+
+void Step::show_shards() {
+  for (auto* unit : units_) {
+    if (in_backward_) unit->drop_whole_gradients();  // it was cut off
+    unit->end_step(/*reduced=*/false);
+  }
+  order_.clear();
+  reducing_ = nullptr;
+  in_backward_ = false;
+}
+
+void Step::mark_stepped() {
+  for (auto* unit : units_) {
+    for (auto& flat : unit->flats) flat->mark_stale();
+  }
+}
+
+namespace {
+
+class GradientHook : public torch::autograd::PostAccumulateGradHook {
+ public:
+  GradientHook(std::weak_ptr<Unit> unit, FlatParameter* flat, std::size_t parameter) : unit_(std::move(unit)), flat_(flat), parameter_(parameter) {}
+  void operator()(const at::Tensor& /*parameter*/) override {
+    if (const auto unit = unit_.lock()) unit->gradient_came(*flat_, parameter_);
+  }
+
+ private:
+  std::weak_ptr<Unit> unit_;
+  FlatParameter* flat_;
+  std::size_t parameter_;
+};
+
+}  // namespace
+
+std::unique_ptr<torch::autograd::PostAccumulateGradHook> gradient_hook(std::weak_ptr<Unit> unit, FlatParameter& flat, std::size_t parameter) {
+  return std::make_unique<GradientHook>(std::move(unit), &flat, parameter);
+}
+
+}  // namespace accel::sharded

@@ -1,0 +1,195 @@
+#include "reference/sharded/unit_plan.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <regex>
+#include <set>
+
+#include "reference/core/errors.hpp"
+
+namespace accel::sharded {
+namespace {
+
+struct Module {
+  const ModuleDescription* description;
+  std::optional<std::size_t> parent;
+  bool is_ignored = false, is_unit = false;
+};
+
+// In the order of named_modules: a module, then its children.
+void list_modules(const ModuleDescription& description, std::optional<std::size_t> parent, std::vector<Module>& modules) {
+  const auto index = modules.size();
+  modules.push_back({&description, parent});
+  for (const auto& child : description.children) list_modules(child, index, modules);
+}
+
+bool is_class(const std::string& spelled, const std::string& wanted) {
+  const auto colons = spelled.rfind("::");
+  const auto name = colons == std::string::npos ? spelled : spelled.substr(colons + 2);
+  return spelled == wanted || name == wanted || name == wanted + "Impl";
+}
+
+class Planner {
+ public:
+  Planner(const ModelDescription& model, const WrapPolicy& policy) : model_(model), policy_(policy) { list_modules(model.root, std::nullopt, modules_); }
+
+  ModelPlan plan(int num_shards) {
+    ignore();
+    choose_units();
+    assign_parameters();
+    check_config(problems_.empty(), "fsdp_plugin: {}", fmt::join(problems_, "; "));
+    ModelPlan plan{.ignored = ignored_};
+    for (std::size_t index = 0; index < modules_.size(); ++index) {
+      const auto held = parameters_.find(index);
+      if (index != 0 && (!modules_[index].is_unit || held == parameters_.end())) continue;
+      plan.units.push_back(unit(*modules_[index].description, held == parameters_.end() ? std::vector<std::size_t>() : held->second, num_shards));
+    }
+    return plan;
+  }
+
+ private:
+  template <typename Matches, typename Act>
+  void for_matching(const char* key, const std::vector<std::string>& wanted, const Matches& matches, const Act& act) {
+    for (const auto& entry : wanted) {
+      bool found = false;
+      for (auto& module : modules_) {
+        if (!matches(*module.description, entry)) continue;
+        found = true;
+        act(module);
+      }
+      if (!found) problems_.push_back(fmt::format("{}: '{}' matches no module of the model", key, entry));
+    }
+  }
+
+  static bool name_matches(const ModuleDescription& module, const std::string& expression) {
+    return !module.name.empty() && std::regex_match(module.name, std::regex(expression));
+  }
+
+  void ignore() {
+    for_matching("ignored_modules", policy_.ignored, name_matches, [](Module& module) { module.is_ignored = true; });
+    for (auto& module : modules_) {
+      if (module.parent && modules_[*module.parent].is_ignored) module.is_ignored = true;
+    }
+  }
+
+  void choose_units() {
+    const auto wrap = [](Module& module) { module.is_unit = true; };
+    for_matching("wrap_modules", policy_.modules, name_matches, wrap);
+    if (policy_.kind == WrapPolicy::Kind::kByClass) {
+      for_matching("transformer_cls_names_to_wrap", policy_.classes, [](const auto& module, const auto& name) { return is_class(module.class_name, name); }, wrap);
+    }
+    if (policy_.kind == WrapPolicy::Kind::kBySize) {
+      std::size_t next = 0;
+      wrap_by_size(next);
+    }
+    modules_.front().is_unit = true;
+    for (auto& module : modules_) {
+      if (module.is_ignored) module.is_unit = false;
+    }
+  }
+
+  // Elements under the module, each parameter once.
+  std::int64_t numel_under(const ModuleDescription& module, std::set<std::size_t>& seen) const {
+    std::int64_t numel = 0;
+    for (const auto parameter : module.parameters) {
+      if (seen.insert(parameter).second) numel += model_.parameters[parameter].shape.numel();
+    }
+    for (const auto& child : module.children) numel += numel_under(child, seen);
+    return numel;
+  }
+
+  // Of the module at `next` and those below it, which it passes; returns how many elements units below and this hold.
+  std::int64_t wrap_by_size(std::size_t& next) {
+    auto& module = modules_[next++];
+    std::set<std::size_t> seen;
+    const auto numel = module.is_ignored ? 0 : numel_under(*module.description, seen);
+    if (module.is_ignored || numel < policy_.min_num_params || is_class(module.description->class_name, "MultiheadAttention")) {
+      pass(*module.description, next);
+      return 0;
+    }
+    std::int64_t wrapped = 0;
+    for (std::size_t child = 0; child < module.description->children.size(); ++child) wrapped += wrap_by_size(next);
+    if (numel - wrapped < policy_.min_num_params || module.description->is_container) return wrapped;
+    module.is_unit = true;
+    return numel;
+  }
+
+  static void pass(const ModuleDescription& module, std::size_t& next) {
+    for (const auto& child : module.children) {
+      ++next;
+      pass(child, next);
+    }
+  }
+
+  [[nodiscard]] std::size_t unit_around(std::size_t module) const {
+    while (!modules_[module].is_unit && modules_[module].parent) module = *modules_[module].parent;
+    return module;
+  }
+
+  // The smallest unit around both units.
+  [[nodiscard]] std::size_t common_unit(std::size_t a, std::size_t b) const {
+    std::set<std::size_t> around;
+    for (std::optional<std::size_t> module = a; module; module = modules_[*module].parent) around.insert(*module);
+    while (!around.contains(b) || !modules_[b].is_unit) b = *modules_[b].parent;
+    return b;
+  }
+
+  void assign_parameters() {
+    std::map<std::size_t, std::size_t> unit_of;
+    std::vector<std::size_t> order;
+    std::set<std::size_t> ignored;
+    for (std::size_t index = 0; index < modules_.size(); ++index) {
+      for (const auto parameter : modules_[index].description->parameters) {
+        if (modules_[index].is_ignored) ignored.insert(parameter);
+        const auto unit = unit_around(index);
+        const auto [place, is_new] = unit_of.emplace(parameter, unit);
+        if (is_new) {
+          order.push_back(parameter);
+        } else {
+          place->second = common_unit(place->second, unit);
+        }
+      }
+    }
+    for (const auto parameter : order) {
+      if (!ignored.contains(parameter)) parameters_[unit_of.at(parameter)].push_back(parameter);
+    }
+    ignored_.assign(ignored.begin(), ignored.end());
+  }
+
+  [[nodiscard]] UnitPlan unit(const ModuleDescription& module, const std::vector<std::size_t>& parameters, int num_shards) const {
+    std::vector<std::pair<std::string, bool>> kinds;
+    std::vector<std::vector<std::size_t>> of_kind;
+    for (const auto parameter : parameters) {
+      const std::pair kind(model_.parameters[parameter].dtype, model_.parameters[parameter].requires_grad);
+      const auto place = static_cast<std::size_t>(std::find(kinds.begin(), kinds.end(), kind) - kinds.begin());
+      if (place == kinds.size()) {
+        kinds.push_back(kind);
+        of_kind.emplace_back();
+      }
+      of_kind[place].push_back(parameter);
+    }
+    UnitPlan plan{.name = module.name, .class_name = module.class_name};
+    for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+      std::vector<ParameterShape> shapes;
+      for (const auto parameter : of_kind[kind]) shapes.push_back(model_.parameters[parameter].shape);
+      plan.flats.push_back({FlatPlan(std::move(shapes), num_shards), of_kind[kind], kinds[kind].second});
+    }
+    return plan;
+  }
+
+  const ModelDescription& model_;
+  const WrapPolicy& policy_;
+  std::vector<Module> modules_;
+  std::map<std::size_t, std::vector<std::size_t>> parameters_;  // of units, by their modules
+  std::vector<std::size_t> ignored_;
+  std::vector<std::string> problems_;
+};
+
+}  // namespace
+
+ModelPlan plan_units(const ModelDescription& model, const WrapPolicy& policy, int num_shards) { return Planner(model, policy).plan(num_shards); }
+
+}  // namespace accel::sharded

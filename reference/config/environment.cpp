@@ -28,19 +28,28 @@ std::optional<int> environment_int(const std::vector<std::string>& names) {
   return std::nullopt;
 }
 
+std::optional<bool> flag_of(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+  for (const auto* yes : {"1", "true", "t", "yes", "y", "on"}) {
+    if (text == yes) return true;
+  }
+  for (const auto* no : {"0", "false", "f", "no", "n", "off"}) {
+    if (text == no) return false;
+  }
+  return std::nullopt;
+}
+
 std::optional<bool> environment_flag(const std::string& name) {
   const auto text = environment(name);
   if (!text) return std::nullopt;
-  std::string word = *text;
-  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
-  for (const auto* yes : {"1", "true", "t", "yes", "y", "on"}) {
-    if (word == yes) return true;
-  }
-  for (const auto* no : {"0", "false", "f", "no", "n", "off"}) {
-    if (word == no) return false;
-  }
-  throw ConfigError(fmt::format("{}: expected yes or no (1, true, on, 0, false, off), got '{}'", name, *text));
+  const auto flag = flag_of(*text);
+  check_config(flag.has_value(), "{}: expected yes or no (1, true, on, 0, false, off), got '{}'", name, *text);
+  return flag;
 }
+
+bool asks_for_fsdp() { return environment_flag("ACCELERATE_USE_FSDP").value_or(false); }
+
+bool asks_for_deepspeed() { return environment_flag("ACCELERATE_USE_DEEPSPEED").value_or(false); }
 
 LaunchEnvironment read_launch_environment() {
   std::vector<std::string> problems;

@@ -15,9 +15,16 @@ std::optional<std::string> environment(const std::string& name);
 /// Source: accelerate/utils/environment.py, get_int_from_env.
 std::optional<int> environment_int(const std::vector<std::string>& names);
 
-/// A variable that says yes (1, true, t, yes, y, on) or no (0, false, f, no, n, off), in any case; nothing if it is unset.
+/// Yes (1, true, t, yes, y, on) or no (0, false, f, no, n, off), in any case; nothing for another word.
+std::optional<bool> flag_of(std::string text);
+
+/// What `flag_of` reads in a variable; nothing if it is unset.
 /// Throws ConfigError for another word. Source: accelerate/utils/environment.py, parse_flag_from_env.
 std::optional<bool> environment_flag(const std::string& name);
+
+/// Whether a launcher asks for a plugin that is not given: ACCELERATE_USE_FSDP, ACCELERATE_USE_DEEPSPEED.
+bool asks_for_fsdp();
+bool asks_for_deepspeed();
 
 /// This process's place among the ranks, as torchrun, mpirun (Open MPI, MPICH) or SLURM tell it.
 struct LaunchEnvironment {

@@ -17,7 +17,8 @@ const std::vector<std::string> kLaunchVariables = {
     "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
     "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS",
     "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE",
-    "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE", "ACCEL_TEST_A", "ACCEL_TEST_B"};
+    "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE", "ACCEL_TEST_A", "ACCEL_TEST_B",
+    "ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"};
 
 // Starts without any launch variable, and puts back what it found.
 class EnvironmentTest : public testing::Test {
@@ -78,6 +79,23 @@ TEST_F(EnvironmentTest, ATextThatIsNoIntegerIsAConfigError) {
     set({{"ACCEL_TEST_A", text}});
     EXPECT_THROW(environment_int({"ACCEL_TEST_A"}), ConfigError) << text;
   }
+}
+
+TEST_F(EnvironmentTest, WordsSayYesOrNo) {
+  for (const auto* yes : {"1", "True", "t", "YES", "y", "on"}) EXPECT_EQ(flag_of(yes), true) << yes;
+  for (const auto* no : {"0", "False", "f", "NO", "n", "off"}) EXPECT_EQ(flag_of(no), false) << no;
+  EXPECT_EQ(flag_of("2"), std::nullopt);
+  EXPECT_EQ(environment_flag("ACCEL_TEST_A"), std::nullopt);
+  set({{"ACCEL_TEST_A", "perhaps"}});
+  EXPECT_THROW(environment_flag("ACCEL_TEST_A"), ConfigError);
+}
+
+TEST_F(EnvironmentTest, ALauncherAsksForAPlugin) {
+  EXPECT_FALSE(asks_for_fsdp() || asks_for_deepspeed());
+  set({{"ACCELERATE_USE_FSDP", "true"}});
+  EXPECT_TRUE(asks_for_fsdp() && !asks_for_deepspeed());
+  set({{"ACCELERATE_USE_FSDP", "false"}, {"ACCELERATE_USE_DEEPSPEED", "true"}});
+  EXPECT_TRUE(!asks_for_fsdp() && asks_for_deepspeed());
 }
 
 TEST_F(EnvironmentTest, WithoutVariablesThisIsOneProcessOfItsOwn) {

@@ -70,4 +70,15 @@ std::vector<std::string> problems_of(const DistributedDataParallelKwargs& kwargs
   return problems;
 }
 
+std::vector<std::string> problems_of_plugins(const AcceleratorOptions& options) {
+  std::vector<std::string> problems;
+  if (options.deepspeed_plugin && !options.deepspeed_plugins.empty()) {
+    problems.emplace_back("deepspeed_plugin and deepspeed_plugins exclude each other; put all into deepspeed_plugins");
+  }
+  if (options.fsdp_plugin && (options.deepspeed_plugin || !options.deepspeed_plugins.empty())) {
+    problems.emplace_back("fsdp_plugin and deepspeed_plugin exclude each other; give the one that is to shard the model");
+  }
+  return problems;
+}
+
 }  // namespace accel

@@ -2,9 +2,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "reference/config/sharding.hpp"
 
 /// The plain structs that configure an Accelerator; names and defaults are Accelerate's.
 /// Source: accelerate/utils/dataclasses.py.
@@ -120,6 +123,11 @@ struct AcceleratorOptions {
   DataLoaderConfiguration dataloader_config = {};
   std::optional<GradientAccumulationPlugin> gradient_accumulation_plugin;
   std::optional<ParallelismConfig> parallelism_config;  ///< default: every rank reads its own batch
+  std::optional<DeepSpeedPlugin> deepspeed_plugin;      ///< default: one of the environment's, with ACCELERATE_USE_DEEPSPEED
+  /// More than one, by names of the caller's; excludes deepspeed_plugin. The first by name is the active one at first: Accelerate
+  /// takes the first that was passed.
+  std::map<std::string, DeepSpeedPlugin> deepspeed_plugins = {};
+  std::optional<FullyShardedDataParallelPlugin> fsdp_plugin;  ///< excludes DeepSpeed's; default: the environment's, with ACCELERATE_USE_FSDP
   std::vector<std::string> rng_types = {"generator"};
   bool step_scheduler_with_optimizer = true;
   DistributedDataParallelKwargs ddp_kwargs = {};
@@ -135,5 +143,8 @@ struct AcceleratorOptions {
 
   [[nodiscard]] bool splits() const { return split_batches.value_or(dataloader_config.split_batches) || dataloader_config.is_elastic(); }
 };
+
+/// Plugins that exclude each other; what is wrong with one by itself is told by `resolve`.
+std::vector<std::string> problems_of_plugins(const AcceleratorOptions& options);
 
 }  // namespace accel

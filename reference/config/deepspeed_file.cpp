@@ -1,0 +1,163 @@
+#include "reference/config/deepspeed_file.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "reference/config/yaml_file.hpp"
+#include "reference/core/errors.hpp"
+
+namespace accel {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Problems = std::vector<std::string>;
+
+const std::set<std::string> kKeys = {
+    "gradient_accumulation_steps", "gradient_clipping", "zero_optimization.stage", "zero_optimization.offload_optimizer.device",
+    "zero_optimization.offload_optimizer.nvme_path", "zero_optimization.offload_param.device", "zero_optimization.offload_param.nvme_path",
+    "zero_optimization.stage3_gather_16bit_weights_on_model_save", "fp16.enabled", "bf16.enabled"};
+const std::set<std::string> kBatchSizes = {"train_batch_size", "train_micro_batch_size_per_gpu"};
+
+const std::map<std::string, std::set<std::string>> kSchedules = {
+    {"WarmupLR", {"warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type", "last_batch_iteration"}},
+    {"WarmupDecayLR", {"warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type", "last_batch_iteration", "total_num_steps"}},
+    {"WarmupCosineLR", {"warmup_min_ratio", "warmup_num_steps", "cos_min_ratio", "warmup_type", "last_batch_iteration", "total_num_steps"}}};
+
+bool is_section(const std::string& key) {
+  const auto next = kKeys.lower_bound(key + ".");
+  return next != kKeys.end() && next->starts_with(key + ".");
+}
+
+Json parse(const std::string& text, Problems& problems) {
+  std::vector<std::set<std::string>> keys;
+  const auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::object_start) keys.emplace_back();
+    if (event == Json::parse_event_t::object_end) keys.pop_back();
+    if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second) {
+      problems.push_back(parsed.get<std::string>() + ": given twice");
+    }
+    return true;
+  };
+  try {
+    auto root = Json::parse(text, watch);
+    if (root.is_object()) return root;
+    problems.emplace_back("expected a JSON object");
+  } catch (const Json::exception& error) {
+    problems.push_back(fmt::format("not JSON: {}", error.what()));
+  }
+  return Json::object();
+}
+
+void read_key(const std::string& key, const Json& value, DeepSpeedFile& file, Problems& problems);
+
+void read_keys(const std::string& prefix, const Json& object, DeepSpeedFile& file, Problems& problems) {
+  for (const auto& [key, value] : object.items()) {
+    if (!value.is_null()) read_key(prefix + key, value, file, problems);
+  }
+}
+
+bool is_list_of_numbers(const Json& value) {
+  return value.is_array() && std::all_of(value.begin(), value.end(), [](const Json& item) { return item.is_number(); });
+}
+
+void read_parameter(const std::string& path, const std::string& name, const Json& value, DeepSpeedSection& section, Problems& problems) {
+  if (value == "auto") {
+    section.automatic.insert(name);
+  } else if (value.is_number()) {
+    section.numbers[name] = value.get<double>();
+  } else if (value.is_boolean()) {
+    section.numbers[name] = value.get<bool>() ? 1 : 0;
+  } else if (value.is_string()) {
+    section.texts[name] = value.get<std::string>();
+  } else if (is_list_of_numbers(value)) {
+    section.lists[name] = value.get<std::vector<double>>();
+  } else if (!value.is_null()) {
+    problems.push_back(fmt::format("{}.{}: expected a number, a text or a list of numbers, got {}", path, name, value.dump()));
+  }
+}
+
+DeepSpeedSection read_section(const std::string& path, const Json& json, Problems& problems) {
+  DeepSpeedSection section;
+  if (!json.is_object() || !json.contains("type") || !json["type"].is_string()) {
+    problems.push_back(fmt::format(R"({}: expected {{"type": "...", "params": {{...}}}}, got {})", path, json.dump()));
+    return section;
+  }
+  section.type = json["type"].get<std::string>();
+  const auto parameters = json.value("params", Json::object());
+  if (!parameters.is_object()) {
+    problems.push_back(fmt::format("{}.params: expected an object, got {}", path, parameters.dump()));
+    return section;
+  }
+  for (const auto& [name, value] : parameters.items()) read_parameter(path + ".params", name, value, section, problems);
+  return section;
+}
+
+std::set<std::string> parameters_of(const DeepSpeedSection& section) {
+  auto names = section.automatic;
+  for (const auto& [name, value] : section.numbers) names.insert(name);
+  for (const auto& [name, value] : section.lists) names.insert(name);
+  for (const auto& [name, value] : section.texts) names.insert(name);
+  return names;
+}
+
+bool fits(const std::string& name, const DeepSpeedSection& section) {
+  if (section.automatic.contains(name)) return true;
+  if (name != "warmup_type") return section.numbers.contains(name);
+  const auto type = section.texts.find(name);
+  return type != section.texts.end() && (type->second == "log" || type->second == "linear");
+}
+
+void check_schedule(const DeepSpeedSection& section, Problems& problems) {
+  const auto schedule = kSchedules.find(section.type);
+  if (schedule == kSchedules.end()) {
+    problems.push_back(fmt::format("scheduler.type: expected WarmupLR, WarmupDecayLR or WarmupCosineLR, got '{}'", section.type));
+    return;
+  }
+  for (const auto& name : parameters_of(section)) {
+    if (!schedule->second.contains(name)) {
+      problems.push_back(fmt::format("scheduler.params.{}: {} has no such parameter; it has {}", name, section.type, fmt::join(schedule->second, ", ")));
+    } else if (!fits(name, section)) {
+      problems.push_back(fmt::format("scheduler.params.{}: expected {} or \"auto\"", name, name == "warmup_type" ? "log, linear" : "a number"));
+    }
+  }
+}
+
+void read_key(const std::string& key, const Json& value, DeepSpeedFile& file, Problems& problems) {
+  if (key == "optimizer") {
+    file.optimizer = read_section(key, value, problems);
+  } else if (key == "scheduler") {
+    file.scheduler = read_section(key, value, problems);
+    if (!file.scheduler->type.empty()) check_schedule(*file.scheduler, problems);
+  } else if (is_section(key) && value.is_object()) {
+    read_keys(key + ".", value, file, problems);
+  } else if (is_section(key)) {
+    problems.push_back(fmt::format("{}: expected an object, got {}", key, value.dump()));
+  } else if (kKeys.contains(key) && value.is_structured()) {
+    problems.push_back(fmt::format("{}: expected one value, got {}", key, value.dump()));
+  } else if (kKeys.contains(key)) {
+    file.values[key] = value.is_string() ? value.get<std::string>() : value.dump();
+  } else if (!kBatchSizes.contains(key) || value != "auto") {
+    file.keys_without_meaning.push_back(key);
+  }
+}
+
+}  // namespace
+
+DeepSpeedFile read_deepspeed_file(const std::string& path) {
+  const auto text = read_text(path);
+  Problems problems;
+  DeepSpeedFile file;
+  read_keys("", parse(text, problems), file, problems);
+  check_config(problems.empty(), "{}: {}", path, fmt::join(problems, "; "));
+  return file;
+}
+
+std::vector<std::string> keys_without_meaning(const std::string& path) { return read_deepspeed_file(path).keys_without_meaning; }
+
+std::optional<DeepSpeedSection> optimizer_section(const std::string& path) { return read_deepspeed_file(path).optimizer; }
+
+std::optional<DeepSpeedSection> scheduler_section(const std::string& path) { return read_deepspeed_file(path).scheduler; }
+
+}  // namespace accel

@@ -1,0 +1,186 @@
+#include <filesystem>
+#include <limits>
+#include <set>
+#include <sstream>
+
+#include "reference/config/deepspeed_file.hpp"
+#include "reference/config/plugin_fields.hpp"
+#include "reference/config/sharding.hpp"
+#include "reference/core/errors.hpp"
+
+namespace accel {
+namespace {
+
+// The fields of a plugin, or the keys of its file: a file is the whole configuration, which "auto" alone leaves to the plugin.
+class DeepSpeedValues {
+ public:
+  DeepSpeedValues(const std::string& path, PluginFields& fields) : path_(path), fields_(fields) {
+    if (!path.empty()) file_ = read_deepspeed_file(path);
+  }
+
+  template <typename T>
+  [[nodiscard]] std::optional<GivenValue> find(const char* field, const std::optional<T>& value, const char* variable, const char* key, const char* fallback) const {
+    if (file_) {
+      const auto found = file_->values.find(key);
+      if (found == file_->values.end()) return std::nullopt;
+      if (found->second != "auto") return GivenValue{path_ + ": " + key, found->second};
+    }
+    return fields_.find(field, value, variable).value_or(GivenValue{fields_.name_of(field), fallback});
+  }
+  /// What the file alone says, unless it is "auto".
+  [[nodiscard]] std::optional<GivenValue> in_file(const char* key) const {
+    if (!file_ || !file_->values.contains(key) || file_->values.at(key) == "auto") return std::nullopt;
+    return GivenValue{path_ + ": " + key, file_->values.at(key)};
+  }
+  [[nodiscard]] bool has_file() const { return file_.has_value(); }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  PluginFields& fields_;
+  std::optional<DeepSpeedFile> file_;
+};
+
+std::string path_of(const DeepSpeedPlugin& plugin, const PluginFields& fields) {
+  const auto given = fields.find("hf_ds_config", plugin.hf_ds_config, "ACCELERATE_DEEPSPEED_CONFIG_FILE");
+  return given && given->text != "none" ? given->text : "";
+}
+
+// `accelerate launch` lists the fields of its own configuration, which a file would hide. Source: DeepSpeedPlugin._deepspeed_config_checks.
+void check_launcher_fields(PluginFields& fields) {
+  const std::set<std::string> hidden = {"gradient_accumulation_steps", "gradient_clipping", "zero_stage", "offload_optimizer_device", "offload_param_device",
+                                        "offload_param_nvme_path", "offload_optimizer_nvme_path", "zero3_save_16bit_model", "mixed_precision"};
+  std::stringstream listed(environment("ACCELERATE_CONFIG_DS_FIELDS").value_or(""));
+  for (std::string field; std::getline(listed, field, ',');) {
+    if (hidden.contains(field)) fields.problem("ACCELERATE_CONFIG_DS_FIELDS: '{}' would be ignored beside a DeepSpeed file; give it there", field);
+  }
+}
+
+std::int64_t stage_of(const DeepSpeedPlugin& plugin, const DeepSpeedValues& values, PluginFields& fields) {
+  const auto given = values.find("zero_stage", plugin.zero_stage, "ACCELERATE_DEEPSPEED_ZERO_STAGE", "zero_optimization.stage", "2");
+  if (!given) fields.problem("{}: zero_optimization.stage: missing; expected 0, 1, 2, 3 or \"auto\"", values.path());
+  // A stage that everything else fits, where it is wrong itself.
+  return fields.integer(given, 0, 3).value_or(3);
+}
+
+std::optional<int> accumulation_of(const DeepSpeedPlugin& plugin, const DeepSpeedValues& values, PluginFields& fields) {
+  const auto given = values.find("gradient_accumulation_steps", plugin.gradient_accumulation_steps, "ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
+                                 "gradient_accumulation_steps", "auto");
+  if (!given) return 1;
+  if (given->text == "auto") return std::nullopt;
+  const auto steps = fields.integer(given, 1, std::numeric_limits<int>::max(), " or \"auto\"");
+  return steps ? std::optional(static_cast<int>(*steps)) : std::nullopt;
+}
+
+// Source of 1.0: accelerator.py, _prepare_deepspeed, config_kwargs. DeepSpeed does not clip to 0.
+std::optional<double> clipping_of(const DeepSpeedPlugin& plugin, const DeepSpeedValues& values, PluginFields& fields) {
+  const auto given = values.find("gradient_clipping", plugin.gradient_clipping, "ACCELERATE_GRADIENT_CLIPPING", "gradient_clipping", "auto");
+  if (given && given->text == "auto") return 1.0;
+  const auto norm = fields.number_above_or_zero(given);
+  return norm && *norm > 0 ? norm : std::nullopt;
+}
+
+OffloadDevice device_of(const std::optional<GivenValue>& given, PluginFields& fields) {
+  const auto name = fields.choice(given, {"none", "cpu", "nvme"}).value_or("none");
+  if (name == "none") return OffloadDevice::kNone;
+  return name == "cpu" ? OffloadDevice::kCpu : OffloadDevice::kFiles;
+}
+
+std::string folder_of(const std::optional<GivenValue>& given, OffloadDevice device, const std::string& what, PluginFields& fields) {
+  if (device != OffloadDevice::kFiles) return "";
+  if (!given || given->text == "none" || given->text.empty()) {
+    fields.problem("deepspeed_plugin: offload_{}_nvme_path: missing; offload_{}_device: nvme needs a folder", what, what);
+    return "";
+  }
+  std::error_code ignored;
+  if (std::filesystem::exists(given->text, ignored) && !std::filesystem::is_directory(given->text, ignored)) fields.unexpected(*given, "a folder");
+  return given->text;
+}
+
+void set_offload_of_optimizer(const DeepSpeedPlugin& plugin, const DeepSpeedValues& values, std::int64_t stage, PluginFields& fields, ShardingOptions& options) {
+  const auto device = values.find("offload_optimizer_device", plugin.offload_optimizer_device, "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE",
+                                  "zero_optimization.offload_optimizer.device", "none");
+  const auto folder = values.find("offload_optimizer_nvme_path", plugin.offload_optimizer_nvme_path, "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_NVME_PATH",
+                                  "zero_optimization.offload_optimizer.nvme_path", "none");
+  options.offload_optimizer = device_of(device, fields);
+  options.offload_optimizer_path = folder_of(folder, options.offload_optimizer, "optimizer", fields);
+  if (options.offload_optimizer != OffloadDevice::kNone && stage < 1) {
+    fields.problem("{}: '{}' needs zero_stage 1, 2 or 3, and it is {}", device->name, device->text, stage);
+  }
+}
+
+void set_offload_of_parameters(const DeepSpeedPlugin& plugin, const DeepSpeedValues& values, std::int64_t stage, PluginFields& fields, ShardingOptions& options) {
+  const auto device = values.find("offload_param_device", plugin.offload_param_device, "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE",
+                                  "zero_optimization.offload_param.device", "none");
+  const auto folder = values.find("offload_param_nvme_path", plugin.offload_param_nvme_path, "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_NVME_PATH",
+                                  "zero_optimization.offload_param.nvme_path", "none");
+  options.offload_parameters = device_of(device, fields);
+  options.offload_parameters_path = folder_of(folder, options.offload_parameters, "param", fields);
+  if (options.offload_parameters != OffloadDevice::kNone && stage != 3) {
+    fields.problem("{}: '{}' needs zero_stage 3, and it is {}", device->name, device->text, stage);
+  }
+}
+
+void check_precision(const char* name, const DeepSpeedValues& values, const std::string& mixed_precision, PluginFields& fields) {
+  const auto given = values.in_file(fmt::format("{}.enabled", name).c_str());
+  const auto enabled = fields.flag(given, "true, false or \"auto\"");
+  if (enabled && *enabled != (mixed_precision == name)) {
+    fields.problem("{}: {} does not agree with mixed_precision: '{}'; set mixed_precision to '{}', or this to \"auto\"", given->name, given->text, mixed_precision,
+                   *enabled ? name : "no");
+  }
+}
+
+// DeepSpeed casts the whole module, buffers too, and sums gradients in that dtype.
+void set_dtypes(const std::string& mixed_precision, ShardingOptions& options) {
+  if (mixed_precision == "fp16") options.param_dtype = FloatType::kFloat16;
+  if (mixed_precision == "bf16") options.param_dtype = FloatType::kBFloat16;
+  options.reduce_dtype = options.buffer_dtype = options.param_dtype;
+}
+
+void set_stage(std::int64_t stage, ShardingOptions& options) {
+  options.parameters = options.reshard_after_forward = options.forward_prefetch = stage == 3;
+  options.gradients = stage >= 2;
+  options.prefetch = stage == 3 ? Prefetch::kBackwardPre : Prefetch::kNone;
+  // DeepSpeedEngine._broadcast_model, whatever the stage.
+  options.sync_module_states = true;
+}
+
+void check_flags_of_stage_3(const DeepSpeedPlugin& plugin, const DeepSpeedValues& values, PluginFields& fields) {
+  fields.flag(fields.find("zero3_init_flag", plugin.zero3_init_flag, "ACCELERATE_DEEPSPEED_ZERO3_INIT"));
+  fields.flag(values.find("zero3_save_16bit_model", plugin.zero3_save_16bit_model, "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL",
+                          "zero_optimization.stage3_gather_16bit_weights_on_model_save", "false"));
+}
+
+ResolvedPlugin resolve(const DeepSpeedPlugin& plugin, const DeepSpeedValues& values, const std::string& mixed_precision, PluginFields& fields) {
+  if (values.has_file()) check_launcher_fields(fields);
+  const auto stage = stage_of(plugin, values, fields);
+  ResolvedPlugin resolved{.gradient_accumulation_steps = accumulation_of(plugin, values, fields),
+                          .gradient_clipping = clipping_of(plugin, values, fields),
+                          .steps_in_backward = true};
+  ShardingOptions options;
+  set_stage(stage, options);
+  set_dtypes(mixed_precision, options);
+  set_offload_of_optimizer(plugin, values, stage, fields, options);
+  set_offload_of_parameters(plugin, values, stage, fields, options);
+  check_precision("fp16", values, mixed_precision, fields);
+  check_precision("bf16", values, mixed_precision, fields);
+  check_flags_of_stage_3(plugin, values, fields);
+  if (stage > 0) resolved.sharding = options;
+  return resolved;
+}
+
+}  // namespace
+
+ResolvedPlugin resolve(const DeepSpeedPlugin& plugin, const std::string& mixed_precision, std::vector<std::string>& problems) {
+  const auto problems_before = problems.size();
+  PluginFields fields("deepspeed_plugin", problems);
+  ResolvedPlugin resolved;
+  try {
+    resolved = resolve(plugin, DeepSpeedValues(path_of(plugin, fields), fields), mixed_precision, fields);
+  } catch (const ConfigError& error) {
+    fields.problem("deepspeed_plugin: hf_ds_config: {}", error.what());
+  }
+  return problems.size() == problems_before ? resolved : ResolvedPlugin{};
+}
+
+}  // namespace accel

@@ -59,6 +59,8 @@ class YamlReader {
   void not_built(const std::string& key);
 
   [[nodiscard]] bool has(const std::string& key) const;
+  /// Whether a mapping is under a key that may hold a word too.
+  [[nodiscard]] bool has_mapping(const std::string& key) const { return has(key) && node_[key].IsMap(); }
   void missing(const std::string& key);
   void problem(const std::string& key, const std::string& text);
   /// Notes the keys that nobody asked for.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "reference/config/environment.hpp"
 #include "sim/programs/key_rules.hpp"
 
 namespace accel::programs {
@@ -49,9 +50,66 @@ void read_ddp(YamlReader reader, DistributedDataParallelKwargs& ddp) {
       .read("batch_tensors_with_same_shape", state.batch_tensors_with_same_shape).finish();
 }
 
+// A word sets all dtypes of the version.
+std::optional<MixedPrecisionPolicy> read_precision_policy(YamlReader& reader, const FullyShardedDataParallelPlugin& plugin) {
+  MixedPrecisionPolicy policy;
+  if (reader.has_mapping("mixed_precision_policy")) {
+    Fields(reader.mapping("mixed_precision_policy")).read("param_dtype", policy.param_dtype).read("reduce_dtype", policy.reduce_dtype)
+        .read("buffer_dtype", policy.buffer_dtype).finish();
+    return policy;
+  }
+  const auto is_version_2 = plugin.fsdp_version ? *plugin.fsdp_version == 2 : environment("FSDP_VERSION") == "2";
+  policy.param_dtype = policy.reduce_dtype = reader.optional<std::string>("mixed_precision_policy", nullptr, "a dtype, or a mapping of dtypes");
+  if (!policy.param_dtype) return std::nullopt;
+  if (!is_version_2) policy.buffer_dtype = policy.param_dtype;
+  return policy;
+}
+
+FullyShardedDataParallelPlugin read_fsdp(YamlReader reader) {
+  FullyShardedDataParallelPlugin plugin;
+  plugin.fsdp_version = reader.optional<int>("fsdp_version");
+  plugin.mixed_precision_policy = read_precision_policy(reader, plugin);
+  Fields(std::move(reader)).read("sharding_strategy", plugin.sharding_strategy).read("reshard_after_forward", plugin.reshard_after_forward)
+      .read("backward_prefetch", plugin.backward_prefetch).read("auto_wrap_policy", plugin.auto_wrap_policy)
+      .read("transformer_cls_names_to_wrap", plugin.transformer_cls_names_to_wrap).read("min_num_params", plugin.min_num_params)
+      .read("wrap_modules", plugin.wrap_modules).read("ignored_modules", plugin.ignored_modules).read("cpu_offload", plugin.cpu_offload)
+      .read("state_dict_type", plugin.state_dict_type).read("limit_all_gathers", plugin.limit_all_gathers)
+      .read("use_orig_params", plugin.use_orig_params).read("sync_module_states", plugin.sync_module_states)
+      .read("forward_prefetch", plugin.forward_prefetch).read("activation_checkpointing", plugin.activation_checkpointing)
+      .read("cpu_ram_efficient_loading", plugin.cpu_ram_efficient_loading).finish();
+  return plugin;
+}
+
+DeepSpeedPlugin read_deepspeed(YamlReader reader) {
+  DeepSpeedPlugin plugin;
+  Fields(std::move(reader)).read("hf_ds_config", plugin.hf_ds_config).read("gradient_accumulation_steps", plugin.gradient_accumulation_steps)
+      .read("gradient_clipping", plugin.gradient_clipping).read("zero_stage", plugin.zero_stage)
+      .read("offload_optimizer_device", plugin.offload_optimizer_device).read("offload_param_device", plugin.offload_param_device)
+      .read("offload_optimizer_nvme_path", plugin.offload_optimizer_nvme_path).read("offload_param_nvme_path", plugin.offload_param_nvme_path)
+      .read("zero3_init_flag", plugin.zero3_init_flag).read("zero3_save_16bit_model", plugin.zero3_save_16bit_model).finish();
+  return plugin;
+}
+
 // What the fields of a struct cannot be together, as the Accelerator's constructor would say.
 void note(YamlReader& reader, const char* key, const std::vector<std::string>& problems) {
   for (const auto& problem : problems) reader.problem(key, problem);
+}
+
+template <typename Plugin>
+void read_plugin(YamlReader& reader, const char* key, Plugin (*read)(YamlReader), const std::string& mixed_precision, std::optional<Plugin>& plugin) {
+  auto mapping = reader.mapping(key);
+  if (!reader.has(key)) return;
+  plugin = read(std::move(mapping));
+  std::vector<std::string> problems;
+  resolve(*plugin, mixed_precision, problems);
+  note(reader, key, problems);
+}
+
+void read_plugins(YamlReader& reader, AcceleratorOptions& options) {
+  const auto precision = options.mixed_precision.value_or(environment("ACCELERATE_MIXED_PRECISION").value_or("no"));
+  read_plugin(reader, "fsdp_plugin", read_fsdp, precision, options.fsdp_plugin);
+  read_plugin(reader, "deepspeed_plugin", read_deepspeed, precision, options.deepspeed_plugin);
+  note(reader, "fsdp_plugin", problems_of_plugins(options));
 }
 
 }  // namespace
@@ -80,6 +138,7 @@ void read_accelerator(YamlReader reader, AcceleratorOptions& options) {
   Fields(std::move(guard)).read("skip_non_finite", options.gradient_guard.skip_non_finite).finish();
   read_ddp(reader.mapping("ddp_kwargs"), options.ddp_kwargs);
   note(reader, "ddp_kwargs", problems_of(options.ddp_kwargs));
+  read_plugins(reader, options);
   reader.finish_keys();
 }
 

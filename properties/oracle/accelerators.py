@@ -2,8 +2,10 @@
 import torch
 from accelerate import Accelerator, DataLoaderConfiguration
 from accelerate.utils import AutocastKwargs, GradientAccumulationPlugin, GradScalerKwargs
+from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
 import comm_hooks
+import sharding
 
 HANDLERS = {
     "autocast_kwargs": AutocastKwargs,
@@ -27,11 +29,14 @@ def build_accelerator(config):
     if "gradient_accumulation_plugin" in options:
         options["gradient_accumulation_plugin"] = GradientAccumulationPlugin(**options["gradient_accumulation_plugin"])
     configuration = DataLoaderConfiguration(**loading)
-    accelerator = Accelerator(cpu=True, dataloader_config=configuration, kwargs_handlers=list(handlers.values()), **options)
+    options |= {"dataloader_config": configuration, "kwargs_handlers": list(handlers.values())}
+    plugin = options.pop("fsdp_plugin", None)
+    accelerator = Accelerator(cpu=True, **options) if plugin is None else sharding.build_accelerator(plugin, **options)
     if accelerator.mixed_precision == "fp16":
         # On a CPU Accelerate trains in float32 without a word; this is what it does on a GPU.
         accelerator.native_amp = True
-        accelerator.scaler = CpuGradScaler("cpu", **handlers.get("grad_scaler_kwargs", GradScalerKwargs()).to_kwargs())
+        scaler = ShardedGradScaler if plugin is not None and not accelerator.is_fsdp2 else CpuGradScaler
+        accelerator.scaler = scaler("cpu", **handlers.get("grad_scaler_kwargs", GradScalerKwargs()).to_kwargs())
     return accelerator
 
 

@@ -6,11 +6,12 @@ import hashlib
 
 import torch
 import yaml
-from accelerate.utils import set_seed
+from accelerate.utils import DistributedType, set_seed
 
 import comm_hooks
 import gpt
 import rank_group
+import sharding
 import tasks
 from accelerators import build_accelerator
 from optimizers import build_optimizer
@@ -35,6 +36,8 @@ def prepare(config):
     accelerator = build_accelerator(config)
     set_seed(config["seed"])
     model = tasks.build_model(config["model"])
+    if sharding.replaces_parameters(accelerator):
+        model = accelerator.prepare(model)  # the optimizer would keep, and step, what no longer belongs to the model
     optimizer = build_optimizer(config["optimizer"], model.parameters())
     scheduler = build_scheduler(config.get("scheduler"), optimizer)
     train_data, eval_data = tasks.load(config)
@@ -66,7 +69,7 @@ def train_batch(config, accelerator, model, optimizer, scheduler, inputs, target
 
 
 def train(item):
-    with comm_hooks.batched_power_sgd_repaired():
+    with comm_hooks.batched_power_sgd_repaired(), sharding.on_cpu(item.get("ranks_per_machine")):
         return traced(read(item["file"]))
 
 
@@ -89,11 +92,19 @@ def traced(config):
         trace.append({"rank": rank, "epoch": epoch, **evaluate(accelerator, model, eval_loader)})
         if step == config.get("max_steps"):
             break
-    model = accelerator.unwrap_model(model, keep_fp32_wrapper=False)
+    model = whole_model(config, accelerator, model)
     trace.append({"rank": rank, "parameters_sha256": hash_of(model.parameters())})
     if rank == 0 and config.get("sample"):
         trace[-1]["sample_sha256"] = hashlib.sha256(gpt.write_text(model, **config["sample"])).hexdigest()
     return trace
+
+
+def whole_model(config, accelerator, model):
+    if accelerator.distributed_type != DistributedType.FSDP:
+        return accelerator.unwrap_model(model, keep_fp32_wrapper=False)
+    whole = tasks.build_model(config["model"])
+    whole.load_state_dict(sharding.whole_state(model))
+    return whole
 
 
 def hash_of(parameters):

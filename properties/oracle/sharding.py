@@ -1,0 +1,89 @@
+"""The `fsdp_plugin` of an experiment file: sharded training under Accelerate, on a CPU over Gloo.
+
+`wrap_modules` is ours: regular expressions that match names of modules, each a unit. All other keys are Accelerate's.
+"""
+import contextlib
+import functools
+import os
+import re
+from unittest import mock
+
+import torch
+from accelerate import Accelerator, FullyShardedDataParallelPlugin, PartialState
+from accelerate.utils import DistributedType, fsdp_utils
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import MixedPrecision, MixedPrecisionPolicy, _init_utils
+from torch.distributed.fsdp.wrap import lambda_auto_wrap_policy
+
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+class Plugin(FullyShardedDataParallelPlugin):
+    """Accelerate's, with units chosen by names of modules."""
+
+    def __init__(self, wrap_modules=None, fsdp_version=1, **options):
+        # Both of FSDP1 ask for a GPU, to make there what lies on a meta device: nothing does here.
+        asks = [options.pop(name, None) for name in ("sync_module_states", "cpu_ram_efficient_loading") if fsdp_version == 1]
+        options.pop("cpu_offload", None)  # all lies on a CPU; torch pins it for a GPU, which takes its driver
+        if options.get("mixed_precision_policy"):
+            options["mixed_precision_policy"] = mixed_precision(fsdp_version, options["mixed_precision_policy"])
+        super().__init__(fsdp_version=fsdp_version, **options)
+        self.sync_module_states = any(asks) or self.sync_module_states
+        self.wrap_modules = wrap_modules
+
+    def set_auto_wrap_policy(self, model):
+        if not self.wrap_modules:
+            return super().set_auto_wrap_policy(model)
+        if self.auto_wrap_policy is None:  # FSDP2 asks twice, with checkpointing in between
+            units = {module for name, module in model.named_modules() if any(re.fullmatch(each, name) for each in self.wrap_modules)}
+            is_unit = lambda module: getattr(module, "_checkpoint_wrapped_module", module) in units  # noqa: E731
+            self.auto_wrap_policy = functools.partial(lambda_auto_wrap_policy, lambda_fn=is_unit)
+
+
+def mixed_precision(version, options):
+    dtypes = {key: DTYPES[value] for key, value in options.items() if key.endswith("dtype")}
+    return (MixedPrecision if version == 1 else MixedPrecisionPolicy)(**(options | dtypes))
+
+
+def build_accelerator(plugin, **options):
+    # Accelerate shards on GPUs only: while it chooses, ranks claim to have them. Their device is a CPU all the same, and not
+    # "cpu:0", which FSDP1 takes for another one.
+    PartialState(cpu=True)._shared_state.update(distributed_type=DistributedType.MULTI_GPU, device=torch.device("cpu"))
+    return Accelerator(cpu=True, fsdp_plugin=Plugin(**plugin), **options)
+
+
+@contextlib.contextmanager
+def on_cpu(ranks_per_machine=None):
+    """Sharded training of one experiment; the next may be of another kind. All ranks are on one machine, unless it is told."""
+
+    def policy_of(plugin, model):
+        # Accelerate knows two policies of FSDP2 and takes any other for none, without a word.
+        policy = plugin.auto_wrap_policy
+        if getattr(policy, "func", None) is lambda_auto_wrap_policy:
+            return policy.keywords["lambda_fn"]
+        return original(plugin, model)
+
+    original = fsdp_utils.fsdp2_prepare_auto_wrap_policy
+    try:
+        with contextlib.ExitStack() as patches:
+            patches.enter_context(mock.patch.object(fsdp_utils, "fsdp2_prepare_auto_wrap_policy", policy_of))
+            # FSDP1 refuses to broadcast what lies on a CPU, for NCCL's sake.
+            patches.enter_context(mock.patch.object(_init_utils, "_check_module_states_for_sync_module_states", lambda states: None))
+            # FSDP1 takes a machine for as many ranks as it has devices: a CPU is one.
+            count = ranks_per_machine or int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+            patches.enter_context(mock.patch.object(torch.cpu, "device_count", lambda: count))
+            patches.enter_context(mock.patch.dict(os.environ))  # where Accelerate notes that it shards
+            yield
+    finally:
+        if PartialState().use_distributed:
+            PartialState()._shared_state["distributed_type"] = DistributedType.MULTI_CPU
+
+
+def replaces_parameters(accelerator):
+    """FSDP1 unless `use_orig_params`; of FSDP2 Accelerate switches the optimizer's."""
+    return accelerator.distributed_type == DistributedType.FSDP and not accelerator.is_fsdp2 and not accelerator.state.fsdp_plugin.use_orig_params
+
+
+def whole_state(model):
+    """Everything that is sharded, on every rank; a collective."""
+    return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))

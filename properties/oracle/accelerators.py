@@ -14,11 +14,19 @@ HANDLERS = {
 }
 
 
-class CpuGradScaler(torch.amp.GradScaler):
+class StepsUnlessItSkips:
     def step(self, optimizer, *args, **kwargs):
         # A fused optimizer skips by itself, which Accelerate does not see: it would step the schedule all the same (A#4242).
         optimizer._step_supports_amp_scaling = False
         return super().step(optimizer, *args, **kwargs)
+
+
+class CpuGradScaler(StepsUnlessItSkips, torch.amp.GradScaler):
+    pass
+
+
+class CpuShardedGradScaler(StepsUnlessItSkips, ShardedGradScaler):  # what it has found no fused optimizer of a CPU could take
+    pass
 
 
 def build_accelerator(config):
@@ -35,7 +43,7 @@ def build_accelerator(config):
     if accelerator.mixed_precision == "fp16":
         # On a CPU Accelerate trains in float32 without a word; this is what it does on a GPU.
         accelerator.native_amp = True
-        scaler = ShardedGradScaler if plugin is not None and not accelerator.is_fsdp2 else CpuGradScaler
+        scaler = CpuShardedGradScaler if plugin is not None and not accelerator.is_fsdp2 else CpuGradScaler
         accelerator.scaler = scaler("cpu", **handlers.get("grad_scaler_kwargs", GradScalerKwargs()).to_kwargs())
     return accelerator
 

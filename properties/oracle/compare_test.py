@@ -31,6 +31,17 @@ class TraceTest(unittest.TestCase):
             self.assertIn("only Accelerate", compare.difference_of_traces(TRACE, fewer))
             self.assertIn("only accel has", compare.difference_of_traces(fewer, TRACE))
 
+    def test_losses_within_a_bound_are_near_and_all_else_is_compared(self):
+        near = [line | ({"loss": "0x1.8004p+0"} if "loss" in line else {"eval_correct": 4} if "eval_correct" in line else {}) for line in TRACE]
+        near[-1] = near[-1] | {"parameters_sha256": "ac"}
+        self.assertIsNone(compare.difference_of_sharded_traces(TRACE, near, 1e-3))
+        self.assertIn("loss is", compare.difference_of_sharded_traces(TRACE, near, 1e-5))
+        self.assertIn("loss is", compare.difference_of_sharded_traces(TRACE, near, 0))
+        for field, value in {"samples": 7, "sync_gradients": False, "lr": 0.2, "eval_samples": 8}.items():
+            other = [line | ({field: value} if field in line else {}) for line in TRACE]
+            self.assertIn(f"{field} is", compare.difference_of_sharded_traces(TRACE, other, 1e-3))
+        self.assertIn("only Accelerate", compare.difference_of_sharded_traces(TRACE, TRACE[1:], 1e-3))
+
     def test_a_line_that_comes_twice_is_an_error(self):
         with self.assertRaises(ValueError):
             compare.difference_of_traces(TRACE, TRACE + TRACE[:1])

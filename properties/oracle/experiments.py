@@ -3,11 +3,14 @@
 Every experiment runs on each number of ranks in RANKS, so that a divergence shows on which it depends.
 """
 from accelerators import random_accelerator, random_loading
-from optimizers import random_optimizer
+from optimizers import OPTIMIZERS, random_optimizer
 from schedules import random_scheduler
+from sharding import UNITS, random_plugin
 from tasks import random_task
 
 RANKS = (1, 2, 3, 4)
+SHARDED_RANKS = (2, 4)
+NOT_BY_FSDP2 = ("adagrad", "fused_sgd", "rprop")  # torch has no sharded form of what they call
 DIVIDES_ALL = 12  # of a batch that splits, and of a data set that is even, over any of RANKS
 MANY, FEW = 60, 12  # batches of an epoch, by what a step costs
 
@@ -45,3 +48,17 @@ def random_experiment(rng):
         "dataloader_config": random_loading(rng, split, even),
     }
     return {key: value for key, value in experiment.items() if value not in (None, {})}
+
+
+def random_sharded_experiment(rng):
+    experiment = random_experiment(rng)
+    while experiment["model"]["name"] not in UNITS:
+        experiment = random_experiment(rng)
+    experiment |= {"scheduler": {"name": "linear", "warmup_steps": 2, "total_steps": 20}}  # one that every optimizer can follow
+    accelerator = experiment.setdefault("accelerator", {})
+    accelerator.pop("ddp_kwargs", None)
+    plugin = random_plugin(rng, experiment["model"], accelerator.get("mixed_precision", "no"))
+    if plugin["fsdp_version"] == 2 and experiment["optimizer"]["name"] in NOT_BY_FSDP2:
+        experiment["optimizer"] = random_optimizer(rng, rng.choice([name for name in OPTIMIZERS if name not in NOT_BY_FSDP2]))
+    accelerator["fsdp_plugin"] = plugin
+    return experiment

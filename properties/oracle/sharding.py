@@ -87,3 +87,40 @@ def replaces_parameters(accelerator):
 def whole_state(model):
     """Everything that is sharded, on every rank; a collective."""
     return get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+
+
+# --- random ones -----------------------------------------------------------------------------------------------------
+
+UNITS = {
+    "mlp": [["1"], ["4"], ["1", "4"]],
+    "cnn": [["0"], ["3", "8"], ["0", "3", "8"]],
+    "gpt": [[r"blocks\.\d+"], [r"blocks\.0"], [r"blocks\.\d+\.(attention|feed_forward)"], [r"blocks\.\d+", r".*\.attention"]],
+}
+
+
+def random_plugin(rng, model, precision):
+    version = rng.choice([1, 2])
+    plugin = {"fsdp_version": version} | random_units(rng, model["name"])
+    if version == 1:
+        plugin["sharding_strategy"] = rng.choice(["FULL_SHARD", "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD"])
+        plugin["backward_prefetch"] = rng.choice(["BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"])
+        plugin |= {name: True for name in ("use_orig_params", "sync_module_states", "forward_prefetch") if rng.random() < 0.4}
+    else:
+        plugin["reshard_after_forward"] = rng.random() < 0.5
+    # FSDP2's checkpoints draw another dropout when they compute again, and need units: so Accelerate has it.
+    if len(plugin) > 3 and rng.random() < 0.25 and (version == 1 or not model.get("dropout")):
+        plugin["activation_checkpointing"] = True
+    if precision != "no" and rng.random() < 0.3:
+        plugin["mixed_precision_policy"] = {"param_dtype": precision, "reduce_dtype": rng.choice(["fp32", precision])}
+    return plugin
+
+
+def random_units(rng, name):
+    kind = rng.random()
+    if kind < 0.2:
+        return {}
+    if kind < 0.4 and name == "gpt":
+        return {"auto_wrap_policy": "TRANSFORMER_BASED_WRAP", "transformer_cls_names_to_wrap": rng.choice([["Block"], ["Block", "FeedForward"]])}
+    if kind < 0.4:  # of gpt its embedding would be one, whose weight the whole model reads again
+        return {"auto_wrap_policy": "SIZE_BASED_WRAP", "min_num_params": rng.choice([0, 100, 1000, 20000])}
+    return {"wrap_modules": rng.choice(UNITS[name])}

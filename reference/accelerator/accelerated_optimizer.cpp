@@ -9,7 +9,15 @@
 namespace accel {
 
 void AcceleratedOptimizer::step() {
-  if (!context_->gradient_state.sync_gradients) return;
+  if (!steps_in_backward_ && context_->gradient_state.sync_gradients) update();
+}
+
+void AcceleratedOptimizer::take_step() {
+  update();
+  clear_gradients(/*set_to_none=*/true);
+}
+
+void AcceleratedOptimizer::update() {
   const auto listener = context_->listener.get();
   const PhaseScope phase(listener, "optimizer");
   if (listener != nullptr) listener->before_update();
@@ -18,7 +26,10 @@ void AcceleratedOptimizer::step() {
 }
 
 void AcceleratedOptimizer::zero_grad(bool set_to_none) {
-  if (!context_->gradient_state.sync_gradients) return;
+  if (!steps_in_backward_ && context_->gradient_state.sync_gradients) clear_gradients(set_to_none);
+}
+
+void AcceleratedOptimizer::clear_gradients(bool set_to_none) {
   // As Python's. LibTorch's own detaches in place first, which views of DDP's buckets (gradient_as_bucket_view) refuse.
   for (auto& group : optimizer_->param_groups()) {
     for (auto& parameter : group.params()) {

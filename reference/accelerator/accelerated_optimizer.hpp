@@ -19,8 +19,9 @@ namespace accel {
 /// Thread rule: the rank's thread. Source: accelerate/optimizer.py, AcceleratedOptimizer.
 class AcceleratedOptimizer {
  public:
-  AcceleratedOptimizer(torch::optim::Optimizer& optimizer, RankContext& context, std::shared_ptr<GradientPath> path)
-      : optimizer_(&optimizer), context_(&context), path_(std::move(path)) {}
+  /// `steps_in_backward`: DeepSpeed's rule, by which `step` and `zero_grad` do nothing, since backward has done both.
+  AcceleratedOptimizer(torch::optim::Optimizer& optimizer, RankContext& context, std::shared_ptr<GradientPath> path, bool steps_in_backward = false)
+      : optimizer_(&optimizer), context_(&context), path_(std::move(path)), steps_in_backward_(steps_in_backward) {}
 
   void step();
   /// Sets gradients to none, as Python's default does.
@@ -32,9 +33,15 @@ class AcceleratedOptimizer {
   [[nodiscard]] torch::optim::Optimizer& optimizer() const { return *optimizer_; }
 
  private:
+  friend class Accelerator;
+  void take_step();
+  void update();
+  void clear_gradients(bool set_to_none);
+
   torch::optim::Optimizer* optimizer_;
   RankContext* context_;
   std::shared_ptr<GradientPath> path_;
+  bool steps_in_backward_;
   std::shared_ptr<bool> was_skipped_ = std::make_shared<bool>(false);
 };
 

@@ -4,6 +4,8 @@
 #include <ATen/ops/full.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
 
 #include <algorithm>
 #include <exception>
@@ -12,11 +14,43 @@
 #include "reference/accelerator/options_check.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/optim/clip.hpp"
+#include "reference/parallel/same_model.hpp"
 
 namespace accel {
 namespace {
 
-// Every rank makes every group, in one order.
+// Every rank makes every group, in one order. Of ranks that share a batch, each shards with those in its place of the others.
+sharded::ShardGroups make_shard_groups(RankContext& context, const std::optional<ParallelismConfig>& config, bool hybrid) {
+  if (context.world_size == 1 && !context.new_group) return {};
+  const auto mesh = config.value_or(ParallelismConfig{.dp_shard_size = context.world_size});
+  const int stride = mesh.non_data_parallel_size(), size = mesh.data_parallel_size();
+  const bool mesh_says = config && (mesh.dp_replicate_size > 1 || mesh.dp_shard_size > 1);
+  const int of_machine = std::max(1, context.local_world_size / stride);
+  const int shards = mesh_says ? mesh.dp_shard_size : hybrid ? of_machine : size;
+  check_config(size % shards == 0, "fsdp_plugin: {} ranks cannot be sharded over {} each", size, shards);
+  sharded::ShardGroups groups;
+  for (int peer = 0; peer < stride; ++peer) {
+    const auto member = [&](const std::vector<int>& ranks, Group& group) {
+      auto made = context.new_group(ranks);
+      if (std::find(ranks.begin(), ranks.end(), context.rank) != ranks.end()) group = std::move(made);
+    };
+    for (int first = 0; first < size; first += shards) {
+      std::vector<int> ranks;
+      for (int shard = 0; shard < shards; ++shard) ranks.push_back((first + shard) * stride + peer);
+      member(ranks, groups.gathers);
+      member(ranks, groups.reductions);
+    }
+    for (int shard = 0; shard < shards && shards < size; ++shard) {
+      std::vector<int> ranks;
+      for (int first = 0; first < size; first += shards) ranks.push_back((first + shard) * stride + peer);
+      Group replicas;
+      member(ranks, replicas);
+      if (replicas.size() > 1) groups.replicas = std::move(replicas);
+    }
+  }
+  return groups;
+}
+
 DataParallel data_parallel_of(RankContext& context, const std::optional<ParallelismConfig>& config) {
   if (!config || config->non_data_parallel_size() == 1) return {.size = context.world_size, .rank = context.rank, .group = context.world};
   const int size = config->data_parallel_size(), stride = config->non_data_parallel_size();
@@ -53,6 +87,7 @@ Accelerator::Accelerator(AcceleratorOptions options, RankContext& context)
   if (options_.parallelism_config) check_mesh(*options_.parallelism_config, context_->world_size);
   context_->gradient_state.plugin = *options_.gradient_accumulation_plugin;
   context_->gradient_state.sync_gradients = true;
+  plugin_ = resolved_plugin(options_);
   data_parallel_ = data_parallel_of(*context_, options_.parallelism_config);
   path_ = std::make_shared<GradientPath>(*context_, options_, context_->world_size / data_parallel_.size);
   apply(options_.init_process_group_kwargs, *context_);
@@ -60,6 +95,8 @@ Accelerator::Accelerator(AcceleratorOptions options, RankContext& context)
 }
 
 DistributedType Accelerator::distributed_type() const {
+  if (plugin_.steps_in_backward) return DistributedType::kDeepSpeed;
+  if (options_.fsdp_plugin) return DistributedType::kFsdp;
   if (context_->backend == "none") return DistributedType::kNo;
   return context_->device.is_cpu() ? DistributedType::kMultiCpu : DistributedType::kMultiGpu;
 }
@@ -76,7 +113,8 @@ bool Accelerator::optimizer_step_was_skipped() const {
 }
 
 AcceleratedOptimizer Accelerator::prepare_optimizer(torch::optim::Optimizer& optimizer) {
-  return optimizers_.emplace_back(optimizer, *context_, path_);
+  check_state(!shards() || optimizer.state().empty(), "prepare: an optimizer that has stepped, with a model that is sharded; prepare it before its first step");
+  return optimizers_.emplace_back(optimizer, *context_, path_, plugin_.steps_in_backward);
 }
 
 AcceleratedScheduler Accelerator::prepare_scheduler(LRScheduler& scheduler, PrepareSchedulerOptions options) {
@@ -116,6 +154,47 @@ std::shared_ptr<ModelWrapper> Accelerator::wrap_model(ModelTensors tensors, bool
   return wrapper;
 }
 
+std::shared_ptr<ModelWrapper> Accelerator::shard_model(const std::shared_ptr<torch::nn::Module>& module) {
+  check_state(!plugin_.steps_in_backward || path_->sharded().empty(), "prepare: a second model; DeepSpeed's plugin trains one model for each Accelerator");
+  if (!shard_groups_) shard_groups_ = make_shard_groups(*context_, options_.parallelism_config, plugin_.sharding->hybrid);
+  NamedTensors tensors;
+  for (const auto& item : module->named_parameters()) tensors.emplace_back(item.key(), item.value());
+  check_same_model(context_->world, tensors);
+  auto wrapper = std::make_shared<ModelWrapper>();
+  wrapper->autocast = autocast_options(options_.autocast_kwargs);
+  wrapper->listener = context_->listener;
+  wrapper->sharded = std::make_shared<sharded::ShardedModel>(module, *shard_groups_, *plugin_.sharding, context_->device);
+  std::vector<at::Tensor> trained;
+  for (const auto& [name, parameter] : tensors) {
+    if (parameter.requires_grad()) trained.push_back(parameter);
+  }
+  path_->add_parameters(std::move(trained));
+  path_->add_sharded(wrapper->sharded);
+  return wrapper;
+}
+
+// DeepSpeed's engine.step.
+void Accelerator::step_in_backward() {
+  for (auto& optimizer : optimizers_) {
+    if (plugin_.gradient_clipping) {
+      std::vector<at::Tensor> parameters;
+      for (auto& group : optimizer.optimizer().param_groups()) parameters.insert(parameters.end(), group.params().begin(), group.params().end());
+      unscale_for_clipping();
+      global_grad_norm_ = path_->clip_norm(parameters, *plugin_.gradient_clipping, /*norm_type=*/2.0);
+    }
+    optimizer.take_step();
+  }
+}
+
+Accelerator::GatheredParameters::GatheredParameters(std::shared_ptr<sharded::ShardedModel> model, std::optional<int> modifier_rank)
+    : model_(std::move(model)), modifier_rank_(modifier_rank), uncaught_(std::uncaught_exceptions()) {
+  if (model_) model_->gather_whole();
+}
+
+Accelerator::GatheredParameters::~GatheredParameters() noexcept(false) {
+  if (model_) model_->release_whole(std::uncaught_exceptions() == uncaught_ ? modifier_rank_ : std::nullopt);
+}
+
 ShardOptions Accelerator::shard_options() const {
   return {.context = context_, .data_parallel = data_parallel_, .config = options_.dataloader_config, .rng_types = options_.rng_types,
           .put_on_device = options_.device_placement};
@@ -128,10 +207,15 @@ void Accelerator::backward(const at::Tensor& loss, BackwardOptions options, std:
   const auto& state = context_->gradient_state;
   const auto scaled = path_->scaled_loss(loss, options.num_items, {.all = state.num_rows(), .real = metric_rows().real_rows_of(data_parallel_.rank)});
   torch::autograd::backward(std::vector<at::Tensor>{scaled}, std::vector<at::Tensor>{}, options.retain_graph, options.create_graph);
+  if (plugin_.steps_in_backward && sync_gradients()) step_in_backward();
 }
 
 Accelerator::Window::~Window() {
   for (auto& [wrapper, backward, forward] : restore_) {
+    if (wrapper->sharded) {
+      wrapper->sharded->sync_gradients = backward;
+      continue;
+    }
     auto& flags = wrapper->ddp->sync_flags;
     flags = {.backward = backward, .forward = forward.value_or(flags.forward)};
   }
@@ -140,6 +224,9 @@ Accelerator::Window::~Window() {
 Accelerator::Window Accelerator::suspend_sync(std::vector<std::shared_ptr<ModelWrapper>> models) {
   Window window;
   for (auto& wrapper : models) {
+    if (wrapper->sharded && !wrapper->sharded->options().reduces_always) {
+      window.restore_.push_back({.wrapper = wrapper, .backward = std::exchange(wrapper->sharded->sync_gradients, false), .forward = std::nullopt});
+    }
     if (!wrapper->ddp) continue;
     auto& flags = wrapper->ddp->sync_flags;
     window.restore_.push_back({.wrapper = wrapper, .backward = std::exchange(flags.backward, false), .forward = std::nullopt});
@@ -149,6 +236,7 @@ Accelerator::Window Accelerator::suspend_sync(std::vector<std::shared_ptr<ModelW
 
 Accelerator::Window Accelerator::resume_sync(std::shared_ptr<ModelWrapper> model) {
   Window window;
+  if (model->sharded) window.restore_.push_back({.wrapper = model, .backward = std::exchange(model->sharded->sync_gradients, true), .forward = std::nullopt});
   if (!model->ddp) return window;
   const auto flags = model->ddp->sync_flags;
   window.restore_.push_back({.wrapper = model, .backward = flags.backward, .forward = flags.forward});
@@ -187,9 +275,10 @@ Accelerator::Window Accelerator::begin_micro_batch(std::vector<std::shared_ptr<M
 }
 
 at::Tensor Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type) {
-  if (!sync_gradients()) return path_->unscaled(grad_norm(parameters, norm_type));
+  if (plugin_.steps_in_backward) return global_grad_norm_;  // backward has clipped
+  if (!sync_gradients()) return path_->unscaled(path_->norm(parameters, norm_type));
   unscale_for_clipping();
-  return clip_grad_norm(parameters, max_norm, norm_type);
+  return path_->clip_norm(parameters, max_norm, norm_type);
 }
 
 void Accelerator::unscale_for_clipping() {
@@ -210,6 +299,7 @@ void Accelerator::unscale_gradients(const AcceleratedOptimizer& optimizer) {
 }
 
 void Accelerator::clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) {
+  check_state(!shards() && !plugin_.steps_in_backward, "clip_grad_value_: not with fsdp_plugin or deepspeed_plugin, as in Accelerate; use clip_grad_norm_");
   if (!sync_gradients()) return;
   unscale_for_clipping();
   clip_grad_value(parameters, clip_value);
@@ -236,6 +326,7 @@ void Accelerator::join_uneven_inputs(const std::vector<Joinable>& models, JoinOp
   }
   if (!options.even_batches.value_or(even_batches())) {
     for (const auto& model : models) {
+      check_state(!model.wrapper_->sharded, "join_uneven_inputs: not for a model that is sharded: a rank without a batch cannot repeat its gathers; use even batches");
       if (model.wrapper_->ddp) restore.joined.push_back(model.wrapper_->ddp.get());
     }
   }

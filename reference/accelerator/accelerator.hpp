@@ -47,7 +47,7 @@ class ModuleHolder;
 /// Source: accelerate/accelerator.py.
 namespace accel {
 
-enum class DistributedType { kNo, kMultiCpu, kMultiGpu };
+enum class DistributedType { kNo, kMultiCpu, kMultiGpu, kFsdp, kDeepSpeed };
 
 class Accelerator {
  public:
@@ -100,6 +100,9 @@ class Accelerator {
   };
   template <typename Module>
   PreparedModel<Module> prepare_model(std::shared_ptr<Module> module, PrepareModelOptions options = {false}) {
+    if (shards() && !options.evaluation_mode) {
+      return PreparedModel<Module>(module, shard_model(module));
+    }
     if (options_.device_placement) module->to(context_->device);
     ModelTensors tensors;
     for (const auto& item : module->named_parameters()) tensors.parameters.emplace_back(item.key(), item.value());
@@ -129,6 +132,38 @@ class Accelerator {
   };
   /// Tied to the prepared optimizer whose rates it sets, or to all if there is none such: it waits for their steps.
   AcceleratedScheduler prepare_scheduler(LRScheduler& scheduler, PrepareSchedulerOptions options = {std::nullopt});
+
+  /// All parameters and buffers under their names, whole, on the CPU: of a model that is sharded on the main process alone, empty on others.
+  /// Collective.
+  template <typename Module>
+  NamedTensors get_state_dict(const PreparedModel<Module>& model) const {
+    if (const auto& sharded = model.shared_wrapper()->sharded) return sharded->full_state();
+    NamedTensors state;
+    for (const auto& list : {model->named_parameters(), model->named_buffers()}) {
+      for (const auto& item : list) state.emplace_back(item.key(), item.value().detach().cpu());
+    }
+    return state;
+  }
+
+  /// While it lives, parameters of a model that is sharded are whole, on every rank. Collective at both ends.
+  class GatheredParameters {
+   public:
+    ~GatheredParameters() noexcept(false);
+    GatheredParameters(const GatheredParameters&) = delete;
+    GatheredParameters& operator=(const GatheredParameters&) = delete;
+
+   private:
+    friend class Accelerator;
+    GatheredParameters(std::shared_ptr<sharded::ShardedModel> model, std::optional<int> modifier_rank);
+    std::shared_ptr<sharded::ShardedModel> model_;  // null where parameters are whole anyway
+    std::optional<int> modifier_rank_;
+    int uncaught_;
+  };
+  /// `modifier_rank`: whose changes all ranks take at the end; none: changes are lost. Source: deepspeed.zero.GatheredParameters.
+  template <typename Module>
+  [[nodiscard]] GatheredParameters gathered_parameters(const PreparedModel<Module>& model, std::optional<int> modifier_rank = std::nullopt) const {
+    return {model.shared_wrapper()->sharded, modifier_rank};
+  }
 
   template <typename Module>
   const std::shared_ptr<Module>& unwrap_model(const PreparedModel<Module>& model) const { return model.module(); }
@@ -377,6 +412,9 @@ class Accelerator {
   }
 
   std::shared_ptr<ModelWrapper> wrap_model(ModelTensors tensors, bool evaluation_mode);
+  [[nodiscard]] bool shards() const { return plugin_.sharding.has_value(); }
+  std::shared_ptr<ModelWrapper> shard_model(const std::shared_ptr<torch::nn::Module>& module);
+  void step_in_backward();
   [[nodiscard]] ShardOptions shard_options() const;
   Window begin_micro_batch(std::vector<std::shared_ptr<ModelWrapper>> models);
   static Window suspend_sync(std::vector<std::shared_ptr<ModelWrapper>> models);
@@ -426,6 +464,8 @@ class Accelerator {
   AcceleratorOptions options_;
   RankContext* context_;
   std::string mixed_precision_;
+  ResolvedPlugin plugin_;
+  std::optional<sharded::ShardGroups> shard_groups_;  // of the first model that is sharded
   DataParallel data_parallel_;
   std::vector<std::weak_ptr<LoaderCore>> loaders_;  // prepared ones
   int step_ = 0;  // micro-batches of the current accumulation window
@@ -433,6 +473,7 @@ class Accelerator {
   std::shared_ptr<GradientPath> path_;
   std::optional<Group> debug_group_;
   bool trigger_ = false;
+  at::Tensor global_grad_norm_;  // that DeepSpeed's step clipped last
 };
 
 }  // namespace accel

@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 #include <torch/optim/optimizer.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "reference/core/errors.hpp"
@@ -78,12 +79,57 @@ GradScaler* GradientPath::scaler() {
 void GradientPath::unscale(torch::optim::Optimizer& optimizer) {
   if (!scaler_) return;
   scaler_->unscale_(optimizer);
+  if (!sharded_.empty()) scaler_->share_found_inf(optimizer, context_->world);
   scale_update_is_due_ = true;
+}
+
+sharded::ShardedModel* GradientPath::holder_of(const at::Tensor& parameter) const {
+  const auto found = std::find_if(sharded_.begin(), sharded_.end(), [&](const auto& model) { return model->holds(parameter); });
+  return found == sharded_.end() ? nullptr : found->get();
+}
+
+// Source: torch/distributed/fsdp/fully_sharded_data_parallel.py, clip_grad_norm_.
+at::Tensor GradientPath::norm(const std::vector<at::Tensor>& parameters, double norm_type) const {
+  std::vector<at::Tensor> whole;
+  std::copy_if(parameters.begin(), parameters.end(), std::back_inserter(whole), [&](const auto& parameter) { return holder_of(parameter) == nullptr; });
+  if (whole.size() == parameters.size()) return grad_norm(parameters, norm_type);
+  const c10::NoGradGuard no_grad;
+  const auto& group = sharded_.front()->groups().gathers;
+  std::vector<at::Tensor> norms;
+  for (const auto& model : sharded_) {
+    for (const auto& gradient : model->gradients(parameters)) norms.push_back(at::linalg_vector_norm(gradient, norm_type, /*dim=*/{}, /*keepdim=*/false, at::kFloat));
+  }
+  auto total = norms.empty() ? at::zeros({}, at::TensorOptions(context_->device).dtype(at::kFloat)) : at::linalg_vector_norm(at::stack(norms), norm_type);
+  const auto of_whole = grad_norm(whole, norm_type).to(total.options());
+  if (std::isinf(norm_type)) {
+    group.all_reduce(total, ReduceOp::kMax).wait();
+    return at::maximum(total, of_whole);
+  }
+  total = total.pow(norm_type);
+  group.all_reduce(total).wait();
+  if (!whole.empty()) total += of_whole.pow(norm_type);
+  return total.pow(1.0 / norm_type);
+}
+
+at::Tensor GradientPath::clip_norm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type) {
+  if (sharded_.empty()) return clip_grad_norm(parameters, max_norm, norm_type);
+  auto total = norm(parameters, norm_type);
+  scale_to_norm(parameters, total, max_norm);
+  return total;
 }
 
 at::Tensor GradientPath::unscaled(const at::Tensor& norm) { return scaler_ && scaler_->is_enabled() ? norm / scaler()->get_scale() : norm; }
 
 bool GradientPath::step(torch::optim::Optimizer& optimizer) {
+  for (auto& model : sharded_) model->show_shards();
+  const bool stepped = try_step(optimizer);
+  for (auto& model : sharded_) {
+    if (stepped) model->mark_stepped();
+  }
+  return stepped;
+}
+
+bool GradientPath::try_step(torch::optim::Optimizer& optimizer) {
   finish_window();
   if (scaler_ && scaler_->was_stepped(optimizer)) scaler();  // a second step without a backward between
   if (guard_.is_on()) {
@@ -94,6 +140,7 @@ bool GradientPath::step(torch::optim::Optimizer& optimizer) {
     optimizer.step();
     return true;
   }
+  if (!scaler_->was_unscaled(optimizer)) unscale(optimizer);
   const bool stepped = scaler_->step(optimizer);
   scale_update_is_due_ = true;
   return stepped;
@@ -102,8 +149,8 @@ bool GradientPath::step(torch::optim::Optimizer& optimizer) {
 bool GradientPath::guard_forbids(torch::optim::Optimizer& optimizer) const {
   std::vector<at::Tensor> parameters;
   for (auto& group : optimizer.param_groups()) parameters.insert(parameters.end(), group.params().begin(), group.params().end());
-  const auto norm = grad_norm(parameters).item<double>();
-  return std::isfinite(norm) ? guard_.skip_norm_above && norm > *guard_.skip_norm_above : guard_.skip_non_finite || guard_.skip_norm_above;
+  const auto total = norm(parameters, /*norm_type=*/2.0).item<double>();
+  return std::isfinite(total) ? guard_.skip_norm_above && total > *guard_.skip_norm_above : guard_.skip_non_finite || guard_.skip_norm_above;
 }
 
 std::vector<at::Tensor> GradientPath::shared_state() { return scaler() ? scaler_->state_tensors(context_->device) : std::vector<at::Tensor>(); }

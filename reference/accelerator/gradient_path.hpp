@@ -9,6 +9,7 @@
 #include "reference/accelerator/gradient_window.hpp"
 #include "reference/config/options.hpp"
 #include "reference/precision/grad_scaler.hpp"
+#include "reference/sharded/sharded_model.hpp"
 #include "reference/state/rank_context.hpp"
 
 namespace accel {
@@ -24,6 +25,9 @@ class GradientPath {
 
   /// Gradients of these are weighted exactly, if asked for.
   void add_parameters(std::vector<at::Tensor> parameters);
+  /// Of parameters that are divided over ranks, gradients are, too.
+  void add_sharded(std::shared_ptr<sharded::ShardedModel> model) { sharded_.push_back(std::move(model)); }
+  [[nodiscard]] const std::vector<std::shared_ptr<sharded::ShardedModel>>& sharded() const { return sharded_; }
   void count_samples() { counts_samples_ = true; }
   void begin_micro_batch() { window_.begin_micro_batch(); }
 
@@ -45,6 +49,9 @@ class GradientPath {
   [[nodiscard]] bool was_unscaled(const torch::optim::Optimizer& optimizer) const { return scaler_ && scaler_->was_unscaled(optimizer); }
   /// Steps unless the gradients' infinities or the guard forbid; returns whether it did.
   bool step(torch::optim::Optimizer& optimizer);
+  /// The norm of all gradients of `parameters` as one vector, shape []: collective if they are divided over ranks.
+  [[nodiscard]] at::Tensor norm(const std::vector<at::Tensor>& parameters, double norm_type) const;
+  at::Tensor clip_norm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type);
   /// A norm of gradients that may be scaled still, without the scale.
   [[nodiscard]] at::Tensor unscaled(const at::Tensor& norm);
   /// What ranks that made different numbers of steps must take from one of them.
@@ -54,6 +61,8 @@ class GradientPath {
   [[nodiscard]] bool counts() const { return is_exact_ || counts_samples_; }
   at::Tensor weighted(const at::Tensor& loss, std::optional<double> num_items, Rows rows);
   [[nodiscard]] bool guard_forbids(torch::optim::Optimizer& optimizer) const;
+  [[nodiscard]] sharded::ShardedModel* holder_of(const at::Tensor& parameter) const;
+  bool try_step(torch::optim::Optimizer& optimizer);
 
   RankContext* context_;
   GradientGuard guard_;
@@ -62,6 +71,7 @@ class GradientPath {
   GradientWindow window_;
   std::vector<at::Tensor> parameters_;
   std::unique_ptr<GradScaler> scaler_;
+  std::vector<std::shared_ptr<sharded::ShardedModel>> sharded_;
   // Optimizers that step in turn belong to one iteration: the scale changes when the next begins, not between them.
   bool scale_update_is_due_ = false;
 };

@@ -8,6 +8,15 @@
 #include "reference/core/errors.hpp"
 
 namespace accel {
+namespace {
+
+ResolvedPlugin resolve_plugins(const AcceleratorOptions& options, std::vector<std::string>& problems) {
+  if (options.fsdp_plugin) return resolve(*options.fsdp_plugin, options.mixed_precision.value_or("no"), problems);
+  if (options.deepspeed_plugin) return resolve(*options.deepspeed_plugin, options.mixed_precision.value_or("no"), problems);
+  return {};
+}
+
+}  // namespace
 
 AcceleratorOptions resolved_options(AcceleratorOptions options) {
   std::vector<std::string> problems;
@@ -63,8 +72,27 @@ AcceleratorOptions resolved_options(AcceleratorOptions options) {
   } catch (const ConfigError& error) {
     problems.emplace_back(error.what());
   }
+  try {
+    if (!options.fsdp_plugin && !options.deepspeed_plugin && options.deepspeed_plugins.empty()) {
+      if (asks_for_fsdp()) options.fsdp_plugin.emplace();
+      if (asks_for_deepspeed()) options.deepspeed_plugin.emplace();
+    }
+    add(problems_of_plugins(options));
+    if (!options.deepspeed_plugin && !options.deepspeed_plugins.empty()) options.deepspeed_plugin = options.deepspeed_plugins.begin()->second;
+    const auto plugin = resolve_plugins(options, problems);
+    if (plugin.gradient_accumulation_steps) options.gradient_accumulation_plugin->num_steps = plugin.gradient_accumulation_steps;
+  } catch (const ConfigError& error) {
+    problems.emplace_back(error.what());
+  }
   check_config(problems.empty(), "Accelerator: {}", fmt::join(problems, "; "));
   return options;
+}
+
+ResolvedPlugin resolved_plugin(const AcceleratorOptions& options) {
+  std::vector<std::string> problems;
+  auto plugin = resolve_plugins(options, problems);
+  ensure(problems.empty(), "options that were checked have problems");
+  return plugin;
 }
 
 void check_mesh(const ParallelismConfig& mesh, int world_size) {

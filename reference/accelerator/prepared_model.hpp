@@ -11,13 +11,15 @@
 #include "reference/core/tree.hpp"
 #include "reference/parallel/distributed_data_parallel.hpp"
 #include "reference/precision/autocast.hpp"
+#include "reference/sharded/sharded_model.hpp"
 #include "reference/state/step_listener.hpp"
 
 namespace accel {
 
 /// What surrounds the forward of a prepared model, whatever its type.
 struct ModelWrapper {
-  std::unique_ptr<DistributedDataParallel> ddp;  ///< null with one rank
+  std::unique_ptr<DistributedDataParallel> ddp;  ///< null with one rank, and where parameters are divided
+  std::shared_ptr<sharded::ShardedModel> sharded;  ///< null where parameters are whole
   std::optional<Autocast::Options> autocast;     ///< none in full precision
   std::shared_ptr<StepListener> listener;        ///< null where nobody listens
 };
@@ -38,6 +40,7 @@ class PreparedModel {
   template <typename... Args>
   auto operator()(Args&&... args) {
     const PhaseScope phase(wrapper_->listener.get(), "forward");
+    if (wrapper_->sharded) return run_sharded(std::forward<Args>(args)...);
     if (wrapper_->ddp) wrapper_->ddp->before_forward();
     auto output = run_forward(std::forward<Args>(args)...);
     if (wrapper_->ddp) {
@@ -63,6 +66,36 @@ class PreparedModel {
   [[nodiscard]] const std::shared_ptr<ModelWrapper>& shared_wrapper() const { return wrapper_; }
 
  private:
+  template <typename... Args>
+  auto run_sharded(Args&&... args) {
+    auto& sharded = *wrapper_->sharded;
+    using Output = std::remove_cvref_t<decltype(run_forward(std::forward<Args>(args)...))>;
+    std::optional<Output> output;
+    sharded.before_forward();
+    try {
+      output.emplace(sharded.casts_inputs() ? run_forward(cast_input(sharded, std::forward<Args>(args))...) : run_forward(std::forward<Args>(args)...));
+    } catch (const c10::Error& error) {
+      sharded.explain(error);
+      throw;
+    }
+    if constexpr (Tree<Output>) {
+      auto tensors = tensors_of(*output);
+      sharded.after_forward(tensors);
+      auto next = tensors.begin();
+      for_each_tensor(*output, [&](at::Tensor& tensor) { tensor = *next++; });
+    }
+    return *std::move(output);
+  }
+
+  template <typename Arg>
+  static std::remove_cvref_t<Arg> cast_input(const sharded::ShardedModel& sharded, Arg&& arg) {
+    if constexpr (Tree<Arg>) {
+      return map_tensors(arg, [&](const at::Tensor& tensor) { return sharded.cast_input(tensor); });
+    } else {
+      return std::forward<Arg>(arg);
+    }
+  }
+
   template <typename... Args>
   auto run_forward(Args&&... args) {
     if (!wrapper_->autocast) return module_->forward(std::forward<Args>(args)...);

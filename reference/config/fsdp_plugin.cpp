@@ -174,7 +174,7 @@ ResolvedPlugin resolve(const FullyShardedDataParallelPlugin& plugin, const std::
   // The optimizer steps where its parameters are.
   const bool offloads = fields.flag(fields.find("cpu_offload", plugin.cpu_offload, "FSDP_OFFLOAD_PARAMS")).value_or(false);
   if (offloads) options.offload_parameters = options.offload_optimizer = OffloadDevice::kCpu;
-  if (version == 1) fields.flag(fields.find("use_orig_params", plugin.use_orig_params, "FSDP_USE_ORIG_PARAMS"));
+  if (version == 1) options.aligned = fields.flag(fields.find("use_orig_params", plugin.use_orig_params, "FSDP_USE_ORIG_PARAMS")).value_or(false);
   if (strategy == "NO_SHARD") check_unsharded(plugin, options, fields);
   if (problems.size() != problems_before || strategy == "NO_SHARD") return {};
   return {.sharding = options};

@@ -39,7 +39,7 @@ struct FullyShardedDataParallelPlugin {
   std::optional<bool> cpu_offload;           ///< FSDP_OFFLOAD_PARAMS
   std::optional<std::string> state_dict_type;  ///< FULL_STATE_DICT, SHARDED_STATE_DICT or LOCAL_STATE_DICT; FSDP_STATE_DICT_TYPE
   bool limit_all_gathers = true;               ///< at most one unit is gathered ahead of use, always
-  std::optional<bool> use_orig_params;         ///< accepted: parameters stay the module's own here; FSDP_USE_ORIG_PARAMS
+  std::optional<bool> use_orig_params;         ///< parameters are the module's own here either way; it decides how they lie in shards; FSDP_USE_ORIG_PARAMS
   std::optional<bool> sync_module_states;      ///< rank 0's parameters and buffers to all, at prepare; FSDP_SYNC_MODULE_STATES
   std::optional<bool> forward_prefetch;        ///< FSDP_FORWARD_PREFETCH
   std::optional<bool> activation_checkpointing;   ///< FSDP_ACTIVATION_CHECKPOINTING
@@ -78,12 +78,14 @@ struct ShardingOptions {
   bool parameters = true;             ///< sharded when no unit computes: freed after use
   bool reshard_after_forward = true;  ///< freed between forward and backward too, but for the root's
   bool gradients = true;              ///< reduced to shards by every backward; else once, before the optimizer steps
+  bool reduces_always = false;        ///< also while gradients accumulate: no_sync has no effect
   bool hybrid = false;                ///< sharded over the ranks of a machine, replicated over machines
   Prefetch prefetch = Prefetch::kNone;
   bool forward_prefetch = false;
   std::optional<FloatType> param_dtype, reduce_dtype, buffer_dtype;
   OffloadDevice offload_parameters = OffloadDevice::kNone, offload_optimizer = OffloadDevice::kNone;
   std::string offload_parameters_path, offload_optimizer_path;  ///< folders, of kFiles
+  bool aligned = false;  ///< parameters begin at multiples of 16 bytes: the layout of use_orig_params
   bool sync_module_states = false;
   bool activation_checkpointing = false;
   WrapPolicy wrap;

@@ -27,13 +27,18 @@ at::Tensor grad_norm(const std::vector<at::Tensor>& parameters, double norm_type
 
 at::Tensor clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type) {
   const c10::NoGradGuard no_grad;
+  const auto total_norm = norm_of(gradients_of(parameters), norm_type);
+  scale_to_norm(parameters, total_norm, max_norm);
+  return total_norm;
+}
+
+void scale_to_norm(const std::vector<at::Tensor>& parameters, const at::Tensor& total_norm, double max_norm) {
+  const c10::NoGradGuard no_grad;
   auto gradients = gradients_of(parameters);
-  const auto total_norm = norm_of(gradients, norm_type);
-  if (gradients.empty()) return total_norm;
+  if (gradients.empty()) return;
   // Python's `max_norm / tensor` is a reciprocal and a product: two roundings.
   const auto scale = (total_norm + 1e-6).reciprocal().mul(max_norm).clamp_max(1.0);
   at::_foreach_mul_(gradients, scale);
-  return total_norm;
 }
 
 void clip_grad_value(const std::vector<at::Tensor>& parameters, double clip_value) {

@@ -14,6 +14,9 @@ at::Tensor grad_norm(const std::vector<at::Tensor>& parameters, double norm_type
 /// Parameters without a gradient are passed over. `norm_type` may be infinity.
 at::Tensor clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type = 2.0);
 
+/// The same, with a norm that is known: of gradients that other ranks hold parts of.
+void scale_to_norm(const std::vector<at::Tensor>& parameters, const at::Tensor& total_norm, double max_norm);
+
 /// Clamps every gradient element to [-clip_value, clip_value].
 void clip_grad_value(const std::vector<at::Tensor>& parameters, double clip_value);
 

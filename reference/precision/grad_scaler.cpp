@@ -89,6 +89,11 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   optimizers_[&optimizer] = {.stage = Stage::kUnscaled, .found_inf = unscale_gradients(optimizer)};
 }
 
+void GradScaler::share_found_inf(torch::optim::Optimizer& optimizer, const Group& group) {
+  if (!is_enabled()) return;
+  for (auto& found : optimizers_.at(&optimizer).found_inf) group.all_reduce(found, ReduceOp::kMax).wait();
+}
+
 bool GradScaler::step(torch::optim::Optimizer& optimizer) {
   if (!is_enabled()) {
     optimizer.step();

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "reference/comm/group.hpp"
 #include "reference/config/options.hpp"
 #include "reference/core/value.hpp"
 
@@ -38,6 +39,8 @@ class GradScaler {
   /// Divides the optimizer's gradients by the scale, and notes whether all are finite.
   /// Throws StateError if that was done since the last update, or nothing was scaled; ArgumentError for gradients in float16.
   void unscale_(torch::optim::Optimizer& optimizer);
+  /// Behind unscale_, where ranks hold different parts of the gradients: an infinity of one is everybody's. Collective.
+  void share_found_inf(torch::optim::Optimizer& optimizer, const Group& group);
   /// Unscales, if that was not done, and steps if all gradients are finite. Returns whether it stepped.
   /// Throws StateError if the optimizer was stepped since the last update, or has no gradient.
   bool step(torch::optim::Optimizer& optimizer);

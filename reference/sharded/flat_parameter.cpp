@@ -57,13 +57,12 @@ FlatParameter::FlatParameter(const FlatParameterPlan& plan, std::vector<at::Tens
 }
 
 at::Tensor FlatParameter::flattened() const {
-  const auto options = parameters_.front().options().requires_grad(false).device(parameters_.front().is_meta() ? c10::Device(c10::kCPU) : parameters_.front().device());
-  auto values = at::empty({layout().padded_numel()}, options);
+  const auto options = parameters_.front().options().requires_grad(false).device(options_.device);
+  auto values = at::zeros({layout().padded_numel()}, options);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto range = layout().range(i);
     if (!parameters_[i].is_meta()) values.narrow(0, range.begin, range.size()).copy_(parameters_[i].detach().reshape({-1}));
   }
-  values.narrow(0, layout().numel(), layout().padded_numel() - layout().numel()).zero_();
   return values;
 }
 
@@ -172,16 +171,14 @@ void FlatParameter::begin_reduce() {
   memory_->add(MemoryKind::kGradients, -std::exchange(whole_gradient_bytes_, 0));
   is_counted_.assign(parameters_.size(), false);
   const auto dtype = options_.reduce_dtype.value_or(whole_.scalar_type());
-  bucket_ = at::empty({layout().padded_numel()}, whole_.options().dtype(dtype));
+  bucket_ = at::zeros({layout().padded_numel()}, whole_.options().dtype(dtype));
   memory_->add(MemoryKind::kBuckets, bytes_of(bucket_));
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto range = layout().range(i);
-    auto place = bucket_.narrow(0, range.begin, range.size());
     auto& gradient = parameters_[i].mutable_grad();
-    gradient.defined() ? place.copy_(gradient.detach().reshape({-1})) : place.zero_();
+    if (gradient.defined()) bucket_.narrow(0, range.begin, range.size()).copy_(gradient.detach().reshape({-1}));
     gradient.reset();
   }
-  bucket_.narrow(0, layout().numel(), layout().padded_numel() - layout().numel()).zero_();
   divide(bucket_, divisor_before_sum(groups_.num_ranks()));
   reduced_ = at::empty({layout().shard_numel()}, bucket_.options());
   reduction_ = groups_.reductions.reduce_scatter(reduced_, bucket_);
@@ -196,13 +193,13 @@ void FlatParameter::finish_reduce() {
   bucket_.reset();
   if (groups_.replicas) groups_.replicas->all_reduce(reduced_).wait();
   divide(reduced_, groups_.num_ranks() / divisor_before_sum(groups_.num_ranks()));
-  const auto gradients = reduced_.to(shard_.device(), shard_.scalar_type());
+  gradient_shard_ = reduced_.to(shard_.device(), shard_.scalar_type());
   reduced_.reset();
-  memory_->add(MemoryKind::kGradients, bytes_of(gradients) - std::exchange(part_gradient_bytes_, bytes_of(gradients)));
+  memory_->add(MemoryKind::kGradients, bytes_of(gradient_shard_) - std::exchange(part_gradient_bytes_, bytes_of(gradient_shard_)));
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    auto gradient = elements(gradients, layout().part_in_shard(i, shard_index()));
-    auto before = std::exchange(stashed_[i], at::Tensor());
-    parameters_[i].mutable_grad() = before.defined() ? before.add_(gradient) : gradient;
+    auto gradient = elements(gradient_shard_, layout().part_in_shard(i, shard_index()));
+    if (const auto before = std::exchange(stashed_[i], at::Tensor()); before.defined()) gradient.add_(before);
+    parameters_[i].mutable_grad() = gradient;
   }
   has_part_gradients_ = true;
 }

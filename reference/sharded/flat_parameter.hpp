@@ -23,7 +23,7 @@ struct FlatParameterOptions {
   std::optional<c10::ScalarType> param_dtype, reduce_dtype;
   bool frees_parameters = true;  ///< when no unit computes; else they stay whole, and are gathered when they have changed
   bool syncs_from_first = false;  ///< rank 0's values are everybody's
-  c10::Device shard_device = c10::kCPU;
+  c10::Device device = c10::kCPU, shard_device = c10::kCPU;  ///< of whole parameters, and of shards
 };
 
 /// Tensors of one flat buffer: this rank's shard, the whole while it is needed, and gradients on their way to shards.
@@ -63,6 +63,8 @@ class FlatParameter {
   void begin_reduce();
   /// Parameters have their parts' gradients, added to those that were stashed.
   void finish_reduce();
+  /// The parts' gradients as one tensor, with the zeros between them; as long as a part's own gradient is there.
+  [[nodiscard]] const at::Tensor& gradient_shard() const { return gradient_shard_; }
   /// Puts stashed gradients back, where there was nothing to reduce.
   void restore_gradients();
   /// After a backward that was cut off.
@@ -88,7 +90,7 @@ class FlatParameter {
   std::int64_t whole_gradient_bytes_ = 0, part_gradient_bytes_ = 0;
   std::size_t num_gradients_ = 0;
   std::optional<Work> reduction_;
-  at::Tensor bucket_, reduced_;
+  at::Tensor bucket_, reduced_, gradient_shard_;
 };
 
 }  // namespace accel::sharded

@@ -15,9 +15,13 @@ Range intersection(Range a, Range b) {
 
 std::int64_t ParameterShape::numel() const { return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>()); }
 
-FlatPlan::FlatPlan(std::vector<ParameterShape> parameters, int num_shards) : parameters_(std::move(parameters)), begins_{0}, num_shards_(num_shards) {
+FlatPlan::FlatPlan(std::vector<ParameterShape> parameters, int num_shards, int alignment) : parameters_(std::move(parameters)), num_shards_(num_shards) {
   check_argument(num_shards >= 1, "num_shards: expected 1 or more, got {}", num_shards);
-  for (const auto& parameter : parameters_) begins_.push_back(begins_.back() + parameter.numel());
+  std::int64_t end = 0;
+  for (const auto& parameter : parameters_) {
+    begins_.push_back((end + alignment - 1) / alignment * alignment);
+    end = begins_.back() + parameter.numel();
+  }
 }
 
 Range FlatPlan::part(std::size_t parameter, int shard_index) const {

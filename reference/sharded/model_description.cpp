@@ -42,7 +42,8 @@ class Describer {
     if (is_new) {
       model_.parameters.push_back(parameter);
       model_.description.parameters.push_back(
-          {.shape = {name, parameter.sizes().vec()}, .dtype = c10::toString(parameter.scalar_type()), .requires_grad = parameter.requires_grad()});
+          {.shape = {name, parameter.sizes().vec()}, .dtype = c10::toString(parameter.scalar_type()),
+           .element_size = static_cast<int>(parameter.element_size()), .requires_grad = parameter.requires_grad()});
     }
     return place->second;
   }

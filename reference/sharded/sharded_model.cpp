@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <unordered_map>
 
 #include "reference/core/errors.hpp"
@@ -33,9 +34,12 @@ struct Place {
 }  // namespace
 
 struct ShardedModel::State {
-  State(std::shared_ptr<torch::nn::Module> module, ShardGroups groups, ShardingOptions options, const bool& sync_gradients)
-      : module(std::move(module)), groups(std::move(groups)), options(std::move(options)), step(this->options, sync_gradients), model(describe(this->module)) {
-    plan = plan_units(model.description, this->options.wrap, this->groups.gathers.size());
+  State(std::shared_ptr<torch::nn::Module> module, ShardGroups groups, ShardingOptions options, c10::Device device, const bool& sync_gradients)
+      : module(std::move(module)), groups(std::move(groups)), options(std::move(options)), device(device), step(this->options, sync_gradients), model(describe(this->module)) {
+    if (const auto dtype = scalar_type(this->options.param_dtype)) {
+      for (auto& parameter : model.description.parameters) parameter.element_size = static_cast<int>(c10::elementSize(*dtype));
+    }
+    plan = plan_units(model.description, this->options.wrap, this->groups.gathers.size(), this->options.aligned);
     FlatParameterOptions flat_options;
     flat_options.param_dtype = scalar_type(this->options.param_dtype);
     flat_options.reduce_dtype = scalar_type(this->options.reduce_dtype);
@@ -51,7 +55,8 @@ struct ShardedModel::State {
     for (const auto& flat_plan : unit_plan.flats) {
       std::vector<at::Tensor> parameters;
       for (const auto index : flat_plan.parameters) parameters.push_back(model.parameters[index]);
-      options_of_flats.shard_device = options.offload_parameters == OffloadDevice::kNone ? parameters.front().device() : c10::Device(c10::kCPU);
+      options_of_flats.device = device;
+      options_of_flats.shard_device = options.offload_parameters == OffloadDevice::kNone ? device : c10::Device(c10::kCPU);
       if (!parameters.front().is_floating_point()) options_of_flats.param_dtype = options_of_flats.reduce_dtype = std::nullopt;
       flats.push_back(std::make_unique<FlatParameter>(flat_plan, std::move(parameters), groups, options_of_flats, memory));
     }
@@ -71,7 +76,8 @@ struct ShardedModel::State {
     const c10::NoGradGuard no_grad;
     const auto dtype = scalar_type(options.buffer_dtype);
     for (auto& [name, buffer] : model.buffers) {
-      if (buffer.is_meta()) buffer.set_data(at::zeros_like(buffer, at::TensorOptions().device(at::kCPU)));
+      if (buffer.is_meta()) buffer.set_data(at::zeros_like(buffer, at::TensorOptions().device(device)));
+      buffer.set_data(buffer.to(device));
       if (dtype && buffer.is_floating_point()) buffer.set_data(buffer.to(*dtype));
       if (!options.sync_module_states) continue;
       if (groups.replicas) groups.replicas->broadcast(buffer).wait();
@@ -148,6 +154,7 @@ struct ShardedModel::State {
   std::shared_ptr<torch::nn::Module> module;
   ShardGroups groups;
   ShardingOptions options;
+  c10::Device device;
   MemoryAccount memory;
   Step step;
   DescribedModel model;
@@ -158,8 +165,8 @@ struct ShardedModel::State {
   std::vector<SurroundedParts> parts;
 };
 
-ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, ShardGroups groups, ShardingOptions options)
-    : state_(std::make_shared<State>(std::move(module), std::move(groups), std::move(options), sync_gradients)) {}
+ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, ShardGroups groups, ShardingOptions options, c10::Device device)
+    : state_(std::make_shared<State>(std::move(module), std::move(groups), std::move(options), device, sync_gradients)) {}
 
 ShardedModel::~ShardedModel() {
   for (const auto& parameter : state_->model.parameters) {
@@ -181,19 +188,41 @@ void ShardedModel::before_forward() {
 
 void ShardedModel::after_forward(std::vector<at::Tensor>& outputs) { state_->units.front()->after_forward(outputs); }
 
-std::string ShardedModel::blame_for_failed_forward() const {
-  for (const auto& unit : state_->units) {
-    if (!unit->was_run) {
-      return fmt::format("'{}' ({}) is a unit that is gathered when it is called, and was not called by accel::call before this; write accel::call({}, ...) in place of {}->forward(...)",
-                         unit->name, unit->class_name, "part", "part");
-    }
-  }
-  return "";
+void ShardedModel::explain(const std::exception& error) const {
+  const auto missed = std::find_if(state_->units.begin(), state_->units.end(), [](const auto& unit) { return !unit->was_run; });
+  if (missed == state_->units.end()) return;
+  const std::string message = error.what();
+  throw StateError(fmt::format("{}; the unit '{}' ({}) had not been called by then: its parameters are there only in accel::call({}, ...), not in its forward",
+                               message.substr(0, message.find('\n')), (*missed)->name, (*missed)->class_name, "module"));
+}
+
+at::Tensor ShardedModel::cast_input(const at::Tensor& tensor) const {
+  return tensor.is_floating_point() ? tensor.to(*scalar_type(state_->options.param_dtype)) : tensor;
 }
 
 void ShardedModel::show_shards() { state_->step.show_shards(); }
 void ShardedModel::mark_stepped() { state_->step.mark_stepped(); }
 bool ShardedModel::holds(const at::Tensor& parameter) const { return state_->places.contains(parameter.unsafeGetTensorImpl()); }
+
+std::vector<at::Tensor> ShardedModel::gradients(const std::vector<at::Tensor>& parameters) const {
+  std::set<const c10::TensorImpl*> wanted;
+  for (const auto& parameter : parameters) {
+    if (parameter.grad().defined()) wanted.insert(parameter.unsafeGetTensorImpl());
+  }
+  std::vector<at::Tensor> gradients;
+  for (const auto& unit : state_->units) {
+    for (const auto& flat : unit->flats) {
+      std::vector<at::Tensor> parts;
+      for (const auto& parameter : flat->parameters()) {
+        if (wanted.contains(parameter.unsafeGetTensorImpl())) parts.push_back(parameter.grad());
+      }
+      const bool is_whole_flat = !state_->options.aligned && parts.size() == flat->parameters().size() && flat->gradient_shard().is_alias_of(parts.front());
+      if (is_whole_flat) parts = {flat->gradient_shard()};
+      std::copy_if(parts.begin(), parts.end(), std::back_inserter(gradients), [](const auto& part) { return part.numel() > 0; });
+    }
+  }
+  return gradients;
+}
 
 void ShardedModel::gather_whole() {
   show_shards();

@@ -38,7 +38,8 @@ struct ShardPiece {
 /// Source: torch/distributed/fsdp/_runtime_utils.py.
 class ShardedModel {
  public:
-  ShardedModel(std::shared_ptr<torch::nn::Module> module, ShardGroups groups, ShardingOptions options);
+  /// `device`: where units compute.
+  ShardedModel(std::shared_ptr<torch::nn::Module> module, ShardGroups groups, ShardingOptions options, c10::Device device = c10::kCPU);
   ~ShardedModel();
   ShardedModel(const ShardedModel&) = delete;
   ShardedModel& operator=(const ShardedModel&) = delete;
@@ -53,8 +54,11 @@ class ShardedModel {
   void before_forward();
   /// May put others of equal values in the place of `outputs`.
   void after_forward(std::vector<at::Tensor>& outputs);
-  /// What to say of an error in the forward: which unit was called without accel::call, if one was. "" else.
-  [[nodiscard]] std::string blame_for_failed_forward() const;
+  /// Behind an error in the forward: throws StateError, if a unit was perhaps called without accel::call.
+  void explain(const std::exception& error) const;
+  /// Whether floating inputs of the model are cast to its units' dtype.
+  [[nodiscard]] bool casts_inputs() const { return options().param_dtype.has_value(); }
+  [[nodiscard]] at::Tensor cast_input(const at::Tensor& tensor) const;
 
   bool sync_gradients = true;  ///< while false, backward keeps whole gradients on this rank and reduces nothing
   /// Parameters show this rank's parts, whatever went before: to be called before an optimizer steps.
@@ -64,6 +68,10 @@ class ShardedModel {
 
   /// Whether it is one of the parameters that are divided.
   [[nodiscard]] bool holds(const at::Tensor& parameter) const;
+
+  /// Gradients of `parameters` as FSDP1 takes norms of them, in the order of units: a tensor for each parameter where they are
+  /// aligned, else for each flat buffer whose parameters are all there.
+  [[nodiscard]] std::vector<at::Tensor> gradients(const std::vector<at::Tensor>& parameters) const;
 
   /// --- whole values ---
   /// All parameters show the whole until `release_whole`. Collective.

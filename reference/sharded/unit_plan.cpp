@@ -34,7 +34,7 @@ bool is_class(const std::string& spelled, const std::string& wanted) {
 
 class Planner {
  public:
-  Planner(const ModelDescription& model, const WrapPolicy& policy) : model_(model), policy_(policy) { list_modules(model.root, std::nullopt, modules_); }
+  Planner(const ModelDescription& model, const WrapPolicy& policy, bool aligned) : model_(model), policy_(policy), aligned_(aligned) { list_modules(model.root, std::nullopt, modules_); }
 
   ModelPlan plan(int num_shards) {
     ignore();
@@ -175,13 +175,15 @@ class Planner {
     for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
       std::vector<ParameterShape> shapes;
       for (const auto parameter : of_kind[kind]) shapes.push_back(model_.parameters[parameter].shape);
-      plan.flats.push_back({FlatPlan(std::move(shapes), num_shards), of_kind[kind], kinds[kind].second});
+      const int alignment = aligned_ ? std::max(1, 16 / model_.parameters[of_kind[kind].front()].element_size) : 1;
+      plan.flats.push_back({FlatPlan(std::move(shapes), num_shards, alignment), of_kind[kind], kinds[kind].second});
     }
     return plan;
   }
 
   const ModelDescription& model_;
   const WrapPolicy& policy_;
+  bool aligned_;
   std::vector<Module> modules_;
   std::map<std::size_t, std::vector<std::size_t>> parameters_;  // of units, by their modules
   std::vector<std::size_t> ignored_;
@@ -190,6 +192,8 @@ class Planner {
 
 }  // namespace
 
-ModelPlan plan_units(const ModelDescription& model, const WrapPolicy& policy, int num_shards) { return Planner(model, policy).plan(num_shards); }
+ModelPlan plan_units(const ModelDescription& model, const WrapPolicy& policy, int num_shards, bool aligned) {
+  return Planner(model, policy, aligned).plan(num_shards);
+}
 
 }  // namespace accel::sharded

@@ -15,6 +15,7 @@ namespace accel::sharded {
 struct ParameterDescription {
   ParameterShape shape;
   std::string dtype;
+  int element_size = 4;  ///< bytes, of a whole one while its unit computes
   bool requires_grad = true;
 };
 
@@ -51,6 +52,7 @@ struct ModelPlan {
 };
 
 /// Throws ConfigError if a class or expression of the policy matches no module.
-ModelPlan plan_units(const ModelDescription& model, const WrapPolicy& policy, int num_shards);
+/// `aligned`: parameters begin at multiples of 16 bytes.
+ModelPlan plan_units(const ModelDescription& model, const WrapPolicy& policy, int num_shards, bool aligned = false);
 
 }  // namespace accel::sharded

@@ -1,0 +1,156 @@
+#include <accel/accel.hpp>
+#include <accel/testing.hpp>
+#include <gmock/gmock.h>
+
+#include "reference/optim/optimizers.hpp"
+#include "tests/reference/sharded/sharded_training.hpp"
+
+namespace accel::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+FullyShardedDataParallelPlugin wrapping_blocks(const std::string& strategy = "FULL_SHARD") {
+  return {.sharding_strategy = strategy, .auto_wrap_policy = "TRANSFORMER_BASED_WRAP", .transformer_cls_names_to_wrap = {"Block"}, .wrap_modules = {"tail\\.[02]"}};
+}
+
+struct Trained {
+  std::vector<float> losses, norms;
+  NamedTensors state;
+};
+
+struct Training {
+  int num_steps = 4, accumulation = 1;
+  std::optional<double> max_norm;
+  bool uses_adam = true;
+};
+
+Trained train(AcceleratorOptions options, const Training& training = {}) {
+  options.gradient_accumulation_steps = training.accumulation;
+  Accelerator accelerator(options);
+  auto net = make_net();
+  optim::Adam adam(net->parameters(), {.lr = 0.05});  // without decay: a parameter that nothing uses has a gradient of zeros
+  torch::optim::SGD sgd(net->parameters(), 0.05);
+  torch::optim::Optimizer& chosen = training.uses_adam ? static_cast<torch::optim::Optimizer&>(adam) : sgd;
+  auto [model, optimizer] = accelerator.prepare(net, chosen);
+  Trained trained;
+  for (int step = 0; step < training.num_steps * training.accumulation; ++step) {
+    auto window = accelerator.accumulate(model);
+    auto loss = model(batch_of(accelerator.process_index(), step, 4, false)).square().mean();
+    accelerator.backward(loss);
+    if (training.max_norm) trained.norms.push_back(accelerator.clip_grad_norm_(net->parameters(), *training.max_norm).item<float>());
+    optimizer.step();
+    optimizer.zero_grad();
+    trained.losses.push_back(loss.item<float>());
+  }
+  trained.state = accelerator.get_state_dict(model);
+  return trained;
+}
+
+Trained train_on(int num_ranks, const AcceleratorOptions& options, const Training& training = {}) {
+  return run_ranks(num_ranks, [&] { return train(options, training); }).front();
+}
+
+void expect_same(const Trained& expected, const Trained& found, double tolerance = 0) {
+  ASSERT_EQ(expected.losses.size(), found.losses.size());
+  for (std::size_t i = 0; i < expected.losses.size(); ++i) EXPECT_NEAR(expected.losses[i], found.losses[i], tolerance) << "loss " << i;
+  std::map<std::string, at::Tensor> by_name(found.state.begin(), found.state.end());
+  for (const auto& [name, tensor] : expected.state) {
+    ASSERT_TRUE(by_name.contains(name)) << name;
+    EXPECT_TRUE(tolerance == 0 ? torch::equal(tensor, by_name.at(name)) : torch::allclose(tensor, by_name.at(name), tolerance, tolerance)) << name;
+  }
+}
+
+AcceleratorOptions ddp() { return {.ddp_kwargs = {.find_unused_parameters = true}}; }
+
+TEST(ShardedAcceleratorTest, EveryStrategyTrainsAsDdpDoesOnTwoRanks) {
+  for (const int accumulation : {1, 3}) {
+    const Training training{.accumulation = accumulation, .uses_adam = false};
+    const auto expected = train_on(2, ddp(), training);
+    for (const auto* strategy : {"FULL_SHARD", "SHARD_GRAD_OP", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"}) {
+      SCOPED_TRACE(fmt::format("{} x {}", strategy, accumulation));
+      expect_same(expected, train_on(2, {.fsdp_plugin = wrapping_blocks(strategy)}, training));
+    }
+    for (int stage = 0; stage <= 3; ++stage) {
+      SCOPED_TRACE(fmt::format("stage {} x {}", stage, accumulation));
+      // Stages 2 and 3 sum over ranks at each micro-batch: another order.
+      const double tolerance = stage >= 2 && accumulation > 1 ? 1e-6 : 0;
+      const DeepSpeedPlugin plugin{.gradient_accumulation_steps = std::to_string(accumulation), .gradient_clipping = "0", .zero_stage = stage};
+      expect_same(expected, train_on(2, {.deepspeed_plugin = plugin, .ddp_kwargs = {.find_unused_parameters = true}}, training), tolerance);
+    }
+  }
+}
+
+TEST(ShardedAcceleratorTest, MomentsAndClippedGradientsAreThoseOfWholeParameters) {
+  const Training training{.max_norm = 0.05};
+  for (const int num_ranks : {2, 3, 4, 8}) {
+    SCOPED_TRACE(num_ranks);
+    const auto expected = train_on(num_ranks, ddp(), training);
+    const auto found = train_on(num_ranks, {.fsdp_plugin = wrapping_blocks()}, training);
+    expect_same(expected, found, 1e-4);
+    for (std::size_t i = 0; i < expected.norms.size(); ++i) EXPECT_NEAR(expected.norms[i], found.norms[i], 1e-5 * expected.norms[i]);
+  }
+}
+
+// One rank's float16 gradient overflows: no rank steps, and the scale falls.
+TEST(ShardedAcceleratorTest, AnInfinityInOneShardSkipsTheStepOnEveryRank) {
+  const auto skipped = run_ranks(3, [] {
+    Accelerator accelerator({.mixed_precision = "fp16", .fsdp_plugin = wrapping_blocks()});
+    auto net = make_net();
+    torch::optim::SGD sgd(net->parameters(), 0.05);
+    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    auto values = batch_of(0, 0, 4, false);
+    accelerator.backward(model(values).square().mean());
+    if (accelerator.process_index() == 1) {
+      for (auto& parameter : net->parameters()) {
+        if (parameter.grad().defined() && parameter.grad().numel() > 0) parameter.mutable_grad().fill_(INFINITY);
+      }
+    }
+    optimizer.step();
+    return std::pair(optimizer.step_was_skipped(), accelerator.scaler()->get_scale());
+  });
+  EXPECT_THAT(skipped, ::testing::Each(::testing::Pair(true, 32768.0)));
+}
+
+TEST(ShardedAcceleratorTest, GatheredParametersAreWholeAndTakeOneRanksChanges) {
+  run_ranks(3, [] {
+    Accelerator accelerator({.fsdp_plugin = wrapping_blocks()});
+    auto net = make_net();
+    auto model = accelerator.prepare(net);
+    EXPECT_EQ(net->head->weight.dim(), 1);
+    {
+      auto whole = accelerator.gathered_parameters(model, /*modifier_rank=*/1);
+      EXPECT_EQ(net->head->weight.sizes(), (std::vector<std::int64_t>{4, 4}));
+      const torch::NoGradGuard no_grad;
+      if (accelerator.process_index() == 1) net->head->weight.fill_(3);
+    }
+    auto whole = accelerator.gathered_parameters(model);
+    EXPECT_TRUE(torch::equal(net->head->weight, torch::full({4, 4}, 3.0)));
+  });
+}
+
+TEST(ShardedAcceleratorTest, AUnitThatIsCalledWithoutTheAdapterIsAStateErrorWithItsName) {
+  try {
+    run_ranks(2, [] {
+      Accelerator accelerator({.fsdp_plugin = FullyShardedDataParallelPlugin{.wrap_modules = {"head"}}});
+      auto model = accelerator.prepare(make_net());
+      model(torch::ones({2, 4}));
+    });
+    FAIL() << "the forward was carried out";
+  } catch (const std::exception& error) {
+    EXPECT_THAT(error.what(), HasSubstr("'head'"));
+    EXPECT_THAT(error.what(), HasSubstr("accel::call"));
+  }
+}
+
+TEST(ShardedAcceleratorTest, ClippingByValueIsAnError) {
+  run_ranks(2, [] {
+    Accelerator accelerator({.fsdp_plugin = wrapping_blocks()});
+    auto net = make_net();
+    auto model = accelerator.prepare(net);
+    EXPECT_THROW(accelerator.clip_grad_value_(net->parameters(), 1.0), StateError);
+  });
+}
+
+}  // namespace
+}  // namespace accel::testing

@@ -161,7 +161,7 @@ std::shared_ptr<ModelWrapper> Accelerator::shard_model(const std::shared_ptr<tor
   for (const auto& item : module->named_parameters()) tensors.emplace_back(item.key(), item.value());
   check_same_model(context_->world, tensors);
   auto wrapper = std::make_shared<ModelWrapper>();
-  wrapper->autocast = autocast_options(options_.autocast_kwargs);
+  if (plugin_.sharding->autocasts) wrapper->autocast = autocast_options(options_.autocast_kwargs);
   wrapper->listener = context_->listener;
   wrapper->sharded = std::make_shared<sharded::ShardedModel>(module, *shard_groups_, *plugin_.sharding, context_->device);
   std::vector<at::Tensor> trained;

@@ -145,6 +145,12 @@ class Accelerator {
     return state;
   }
 
+  /// What this rank holds for a model that is sharded, by kind; null where parameters are whole. See accel::sharded::plan_memory.
+  template <typename Module>
+  [[nodiscard]] const sharded::MemoryAccount* memory_account(const PreparedModel<Module>& model) const {
+    return model.shared_wrapper()->sharded ? &std::as_const(*model.shared_wrapper()->sharded).memory() : nullptr;
+  }
+
   /// While it lives, parameters of a model that is sharded are whole, on every rank. Collective at both ends.
   class GatheredParameters {
    public:

@@ -140,6 +140,7 @@ void set_dtypes(const std::string& mixed_precision, ShardingOptions& options) {
 void set_stage(std::int64_t stage, ShardingOptions& options) {
   options.parameters = options.reshard_after_forward = options.forward_prefetch = stage == 3;
   options.gradients = options.reduces_always = stage >= 2;
+  options.autocasts = false;
   options.prefetch = stage == 3 ? Prefetch::kBackwardPre : Prefetch::kNone;
   // DeepSpeedEngine._broadcast_model, whatever the stage.
   options.sync_module_states = true;

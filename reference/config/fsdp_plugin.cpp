@@ -165,6 +165,7 @@ ResolvedPlugin resolve(const FullyShardedDataParallelPlugin& plugin, const std::
   ShardingOptions options;
   set_strategy(strategy, options);
   set_dtypes(plugin, version, mixed_precision, fields, options);
+  options.autocasts = version == 1;
   options.prefetch = prefetch_of(plugin, version, fields);
   options.forward_prefetch = prefetches_forward(plugin, version, fields);
   options.sync_module_states = syncs_module_states(plugin, version, fields);

@@ -83,6 +83,7 @@ struct ShardingOptions {
   Prefetch prefetch = Prefetch::kNone;
   bool forward_prefetch = false;
   std::optional<FloatType> param_dtype, reduce_dtype, buffer_dtype;
+  bool autocasts = true;  ///< FSDP1 runs forward under autocast too, and gives outputs in float32; FSDP2 and DeepSpeed do neither
   OffloadDevice offload_parameters = OffloadDevice::kNone, offload_optimizer = OffloadDevice::kNone;
   std::string offload_parameters_path, offload_optimizer_path;  ///< folders, of kFiles
   bool aligned = false;  ///< parameters begin at multiples of 16 bytes: the layout of use_orig_params

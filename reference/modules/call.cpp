@@ -44,19 +44,11 @@ Registry& registry() {
 // What a part of a Sequential is replaced by.
 class PartCallImpl : public torch::nn::Module {
  public:
-  explicit PartCallImpl(torch::nn::AnyModule part) : part_{std::move(part)}, module_(part_.module.ptr()) {}
-  at::Tensor forward(at::Tensor values) {
-    const auto surround = registry().find(module_.get());
-    return surround ? detail::call_surrounded(*surround, part_, values) : part_.forward(values);
-  }
+  explicit PartCallImpl(torch::nn::AnyModule part) : part_(std::move(part)) {}
+  at::Tensor forward(at::Tensor values) { return call(part_, values); }
 
  private:
-  struct Part {
-    torch::nn::AnyModule module;
-    at::Tensor forward(const at::Tensor& values) { return module.forward<at::Tensor>(values); }
-  };
-  Part part_;
-  std::shared_ptr<torch::nn::Module> module_;
+  torch::nn::AnyModule part_;
 };
 
 }  // namespace
@@ -92,6 +84,12 @@ SurroundedParts::~SurroundedParts() {
 }
 
 SurroundedParts::SurroundedParts(SurroundedParts&&) noexcept = default;
+
+at::Tensor call(torch::nn::AnyModule& module, const at::Tensor& values) {
+  const auto surround = registry().find(module.ptr().get());
+  if (!surround) return module.forward<at::Tensor>(values);
+  return detail::call_surrounded(*surround, [module](const at::Tensor& given) mutable { return module.forward<at::Tensor>(given); }, values);
+}
 
 std::shared_ptr<CallSurround> detail::surround_of(const torch::nn::Module& module) { return registry().find(&module); }
 

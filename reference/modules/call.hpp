@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <concepts>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -16,6 +17,7 @@ namespace torch::nn {
 class Module;
 template <typename Contained>
 class ModuleHolder;
+class AnyModule;
 }  // namespace torch::nn
 
 /// Calls of modules that something may surround: LibTorch's modules have no hooks.
@@ -85,9 +87,10 @@ void put_tensors(T& tree, const std::vector<at::Tensor>& tensors) {
   for_each_tensor(tree, [&](at::Tensor& tensor) { tensor = *next++; });
 }
 
-template <typename Module, typename... Args>
-auto call_surrounded(CallSurround& surround, Module& module, Args&&... args) {
-  using Output = std::remove_cvref_t<decltype(module.forward(std::forward<Args>(args)...))>;
+// `forward` may be called again in backward, and is copied for it.
+template <typename Forward, typename... Args>
+auto call_surrounded(CallSurround& surround, Forward forward, Args&&... args) {
+  using Output = std::remove_cvref_t<decltype(forward(std::forward<Args>(args)...))>;
   static_assert(Tree<Output>, "accel::call: the module's output must be a tree of tensors");
   surround.before_forward();
   std::optional<Output> output;
@@ -97,10 +100,10 @@ auto call_surrounded(CallSurround& surround, Module& module, Args&&... args) {
       auto inputs = std::make_tuple(std::remove_cvref_t<Args>(args)...);
       auto input_tensors = tensors_of(inputs);
       tensors = checkpoint(
-          [&module, inputs = std::move(inputs), first = &output](const std::vector<at::Tensor>& given) mutable {
+          [forward, inputs = std::move(inputs), first = &output](const std::vector<at::Tensor>& given) mutable {
             auto own = inputs;
             put_tensors(own, given);
-            auto result = std::apply([&](auto&... each) { return module.forward(each...); }, own);
+            auto result = std::apply(forward, own);
             auto result_tensors = tensors_of(result);
             if (first != nullptr) std::exchange(first, nullptr)->emplace(std::move(result));
             return result_tensors;
@@ -109,7 +112,7 @@ auto call_surrounded(CallSurround& surround, Module& module, Args&&... args) {
     }
   }
   if (!output) {
-    output.emplace(module.forward(std::forward<Args>(args)...));
+    output.emplace(forward(std::forward<Args>(args)...));
     tensors = tensors_of(*output);
   }
   surround.after_forward(tensors);
@@ -121,11 +124,15 @@ auto call_surrounded(CallSurround& surround, Module& module, Args&&... args) {
 
 /// `module.forward(args...)`, with what surrounds it. `module`: a reference, pointer, shared_ptr or ModuleHolder.
 template <typename Module, typename... Args>
+  requires(!std::same_as<std::remove_cvref_t<Module>, torch::nn::AnyModule>)
 auto call(Module&& module, Args&&... args) {
   auto& callee = detail::module_of(module);
+  const auto forward = [&callee](auto&&... given) { return callee.forward(std::forward<decltype(given)>(given)...); };
   const auto surround = detail::surround_of(callee);
-  using Output = std::remove_cvref_t<decltype(callee.forward(std::forward<Args>(args)...))>;
-  return surround ? detail::call_surrounded(*surround, callee, std::forward<Args>(args)...) : Output(callee.forward(std::forward<Args>(args)...));
+  return surround ? detail::call_surrounded(*surround, forward, std::forward<Args>(args)...) : forward(std::forward<Args>(args)...);
 }
+
+/// Of a module that is known by its tensors alone: a tensor in, a tensor out.
+at::Tensor call(torch::nn::AnyModule& module, const at::Tensor& values);
 
 }  // namespace accel

@@ -111,7 +111,26 @@ void FlatParameter::finish_gather() {
   is_stale_ = false;
 }
 
+void FlatParameter::gather_stored() {
+  if (whole_.scalar_type() == shard_.scalar_type()) {
+    finish_gather();
+    return;
+  }
+  const c10::NoGradGuard no_grad;
+  release();
+  stored_whole_ = at::empty({layout().padded_numel()}, whole_.options().dtype(shard_.scalar_type()));
+  const auto own = shard_.to(whole_.device());
+  groups_.gathers.all_gather_into(stored_whole_, own).wait();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    parameters_[i].set_data(elements(stored_whole_, layout().range(i)).view(layout().parameters()[i].sizes));
+  }
+}
+
 void FlatParameter::release() {
+  if (stored_whole_.defined()) {
+    show(parts_);
+    stored_whole_.reset();
+  }
   if (gather_) {  // ahead of a use that did not come
     auto work = std::move(*gather_);
     gather_.reset();

@@ -47,6 +47,8 @@ class FlatParameter {
   void begin_gather();
   /// Parameters show the whole.
   void finish_gather();
+  /// Parameters show the whole as optimizers keep it, whatever units compute with. Collective.
+  void gather_stored();
   /// Parameters show this rank's parts; the whole is freed, if it is to be.
   void release();
   /// The shards have changed.
@@ -80,7 +82,7 @@ class FlatParameter {
   ShardGroups groups_;
   FlatParameterOptions options_;
   MemoryAccount* memory_;
-  at::Tensor shard_, whole_;
+  at::Tensor shard_, whole_, stored_whole_;
   std::vector<at::Tensor> parts_, wholes_;  // views of them for each parameter
   std::optional<Work> gather_;
   at::Tensor gather_input_;

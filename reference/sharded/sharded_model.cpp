@@ -36,10 +36,7 @@ struct Place {
 struct ShardedModel::State {
   State(std::shared_ptr<torch::nn::Module> module, ShardGroups groups, ShardingOptions options, c10::Device device, const bool& sync_gradients)
       : module(std::move(module)), groups(std::move(groups)), options(std::move(options)), device(device), step(this->options, sync_gradients), model(describe(this->module)) {
-    if (const auto dtype = scalar_type(this->options.param_dtype)) {
-      for (auto& parameter : model.description.parameters) parameter.element_size = static_cast<int>(c10::elementSize(*dtype));
-    }
-    plan = plan_units(model.description, this->options.wrap, this->groups.gathers.size(), this->options.aligned);
+    plan = plan_units(model.description, this->options, this->groups.gathers.size());
     FlatParameterOptions flat_options;
     flat_options.param_dtype = scalar_type(this->options.param_dtype);
     flat_options.reduce_dtype = scalar_type(this->options.reduce_dtype);
@@ -224,10 +221,7 @@ std::vector<at::Tensor> ShardedModel::gradients(const std::vector<at::Tensor>& p
   return gradients;
 }
 
-void ShardedModel::gather_whole() {
-  show_shards();
-  for (auto& unit : state_->units) unit->gather();
-}
+void ShardedModel::gather_whole() { state_->step.gather_stored(); }
 
 void ShardedModel::release_whole(std::optional<int> modified_on) {
   if (modified_on) {
@@ -254,7 +248,7 @@ NamedTensors ShardedModel::full_state() {
     if (is_first) values.emplace(tensor.unsafeGetTensorImpl(), tensor.detach().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true));
   };
   for (auto& unit : state_->units) {
-    unit->gather();
+    unit->gather_stored();
     for (const auto& flat : unit->flats) {
       for (const auto& parameter : flat->parameters()) keep(parameter);
     }

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 
+#include "reference/core/errors.hpp"
+
 namespace accel::sharded {
 
 Unit::Unit(const UnitPlan& plan, std::vector<std::unique_ptr<FlatParameter>> flats, Step& step, bool is_root)
@@ -15,6 +17,10 @@ Unit::Unit(const UnitPlan& plan, std::vector<std::unique_ptr<FlatParameter>> fla
       num_waiting_(num_trained_flats_) {}
 
 void Unit::before_forward() {
+  if (step_.stays_whole()) {
+    check_state(!c10::GradMode::is_enabled(), "gathered_parameters: the model is called in it with gradients; call it behind the scope, or under a NoGradGuard");
+    return;
+  }
   gather();
   was_run = true;
   if (!c10::GradMode::is_enabled() || backward_began_) return;
@@ -24,7 +30,7 @@ void Unit::before_forward() {
 }
 
 void Unit::after_forward(std::vector<at::Tensor>& outputs) {
-  if (backward_began_) return;
+  if (backward_began_ || step_.stays_whole()) return;
   bool needs_backward = false;
   for (const auto& output : outputs) {
     if (!c10::GradMode::is_enabled() || !output.requires_grad()) continue;
@@ -48,6 +54,7 @@ void Unit::before_backward() {
 
 void Unit::gradient_came(FlatParameter& flat, std::size_t parameter) {
   if (!flat.count_gradient(parameter) || --num_waiting_ > 0) return;
+  if (is_ready()) release_trained();
   if (step_.options().prefetch == Prefetch::kBackwardPost) step_.prefetch_before(*this);
   step_.gradients_ready();
 }
@@ -61,8 +68,19 @@ void Unit::gather() {
   for (auto& flat : flats) flat->finish_gather();
 }
 
+void Unit::gather_stored() {
+  for (auto& flat : flats) flat->gather_stored();
+}
+
 void Unit::release() {
   for (auto& flat : flats) flat->release();
+}
+
+// What backward needs of trained parameters it has had; through frozen ones, gradients may still flow.
+void Unit::release_trained() {
+  for (auto& flat : flats) {
+    if (flat->requires_grad()) flat->release();
+  }
 }
 
 void Unit::begin_reduce() {
@@ -156,7 +174,14 @@ void Step::end_backward() {
   in_backward_ = false;
 }
 
+void Step::gather_stored() {
+  show_shards();
+  for (auto* unit : units_) unit->gather_stored();
+  stays_whole_ = true;
+}
+
 void Step::show_shards() {
+  stays_whole_ = false;
   for (auto* unit : units_) {
     if (in_backward_) unit->drop_whole_gradients();  // it was cut off
     unit->end_step(/*reduced=*/false);

@@ -35,6 +35,9 @@ class Step {
   void gradients_ready();
   /// Parameters show shards, whatever the step was at.
   void show_shards();
+  /// All units stay whole, whoever calls them, until shards are shown.
+  void gather_stored();
+  [[nodiscard]] bool stays_whole() const { return stays_whole_; }
   void mark_stepped();
 
  private:
@@ -46,7 +49,7 @@ class Step {
   const bool& sync_gradients_;
   std::vector<Unit*> units_;
   std::vector<Unit*> order_, last_order_;  // of this step's forward, and of the last one's
-  bool in_backward_ = false;
+  bool in_backward_ = false, stays_whole_ = false;
   std::size_t num_to_reduce_ = 0;  // units of order_ whose gradients are still to be reduced: the first ones
   Unit* reducing_ = nullptr;
 };
@@ -65,6 +68,7 @@ class Unit : public CallSurround, public std::enable_shared_from_this<Unit> {
 
   void begin_gather();
   void gather();
+  void gather_stored();
   void release();
   [[nodiscard]] bool needs_reduction() const { return num_trained_flats_ > 0; }
   /// Whether no more gradients come. A unit that ran twice may get them twice, if its activations are recomputed.
@@ -80,6 +84,8 @@ class Unit : public CallSurround, public std::enable_shared_from_this<Unit> {
   bool was_run = false;  ///< in the model's last forward
 
  private:
+  void release_trained();
+
   Step& step_;
   bool is_root_;
   bool backward_began_ = false;

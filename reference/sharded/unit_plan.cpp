@@ -34,7 +34,7 @@ bool is_class(const std::string& spelled, const std::string& wanted) {
 
 class Planner {
  public:
-  Planner(const ModelDescription& model, const WrapPolicy& policy, bool aligned) : model_(model), policy_(policy), aligned_(aligned) { list_modules(model.root, std::nullopt, modules_); }
+  Planner(const ModelDescription& model, const ShardingOptions& options) : model_(model), options_(options), policy_(options.wrap) { list_modules(model.root, std::nullopt, modules_); }
 
   ModelPlan plan(int num_shards) {
     ignore();
@@ -159,6 +159,13 @@ class Planner {
     ignored_.assign(ignored.begin(), ignored.end());
   }
 
+  // 16 bytes of what the unit computes with.
+  [[nodiscard]] int alignment_of(const ParameterDescription& parameter) const {
+    if (!options_.aligned) return 1;
+    const int size = !options_.param_dtype ? parameter.element_size : *options_.param_dtype == FloatType::kFloat32 ? 4 : 2;
+    return std::max(1, 16 / size);
+  }
+
   [[nodiscard]] UnitPlan unit(const ModuleDescription& module, const std::vector<std::size_t>& parameters, int num_shards) const {
     std::vector<std::pair<std::string, bool>> kinds;
     std::vector<std::vector<std::size_t>> of_kind;
@@ -175,15 +182,14 @@ class Planner {
     for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
       std::vector<ParameterShape> shapes;
       for (const auto parameter : of_kind[kind]) shapes.push_back(model_.parameters[parameter].shape);
-      const int alignment = aligned_ ? std::max(1, 16 / model_.parameters[of_kind[kind].front()].element_size) : 1;
-      plan.flats.push_back({FlatPlan(std::move(shapes), num_shards, alignment), of_kind[kind], kinds[kind].second});
+      plan.flats.push_back({FlatPlan(std::move(shapes), num_shards, alignment_of(model_.parameters[of_kind[kind].front()])), of_kind[kind], kinds[kind].second});
     }
     return plan;
   }
 
   const ModelDescription& model_;
+  const ShardingOptions& options_;
   const WrapPolicy& policy_;
-  bool aligned_;
   std::vector<Module> modules_;
   std::map<std::size_t, std::vector<std::size_t>> parameters_;  // of units, by their modules
   std::vector<std::size_t> ignored_;
@@ -192,8 +198,6 @@ class Planner {
 
 }  // namespace
 
-ModelPlan plan_units(const ModelDescription& model, const WrapPolicy& policy, int num_shards, bool aligned) {
-  return Planner(model, policy, aligned).plan(num_shards);
-}
+ModelPlan plan_units(const ModelDescription& model, const ShardingOptions& options, int num_shards) { return Planner(model, options).plan(num_shards); }
 
 }  // namespace accel::sharded

@@ -15,7 +15,7 @@ namespace accel::sharded {
 struct ParameterDescription {
   ParameterShape shape;
   std::string dtype;
-  int element_size = 4;  ///< bytes, of a whole one while its unit computes
+  int element_size = 4;  ///< bytes
   bool requires_grad = true;
 };
 
@@ -52,7 +52,6 @@ struct ModelPlan {
 };
 
 /// Throws ConfigError if a class or expression of the policy matches no module.
-/// `aligned`: parameters begin at multiples of 16 bytes.
-ModelPlan plan_units(const ModelDescription& model, const WrapPolicy& policy, int num_shards, bool aligned = false);
+ModelPlan plan_units(const ModelDescription& model, const ShardingOptions& options, int num_shards);
 
 }  // namespace accel::sharded

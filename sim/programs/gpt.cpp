@@ -14,6 +14,7 @@
 #include <cmath>
 
 #include "reference/core/errors.hpp"
+#include "reference/modules/call.hpp"
 
 namespace accel::programs {
 namespace {
@@ -48,11 +49,11 @@ class AttentionImpl : public nn::Module {
 
   at::Tensor forward(const at::Tensor& values) {
     const auto batch = values.size(0), length = values.size(1), width = values.size(2);
-    const auto parts = queries_keys_values_(values).split(width, 2);
+    const auto parts = call(queries_keys_values_, values).split(width, 2);
     const auto by_head = [&](const at::Tensor& part) { return part.view({batch, length, heads_, width / heads_}).transpose(1, 2); };
     const auto queries = by_head(parts[0]), keys = by_head(parts[1]), mixed = by_head(parts[2]);
     const auto seen = at::scaled_dot_product_attention(queries, keys, mixed, /*attn_mask=*/{}, is_training() ? probability_ : 0.0, /*is_causal=*/true);
-    return dropout_(projection_(seen.transpose(1, 2).contiguous().view({batch, length, width})));
+    return dropout_(call(projection_, seen.transpose(1, 2).contiguous().view({batch, length, width})));
   }
 
  private:
@@ -70,7 +71,7 @@ class FeedForwardImpl : public nn::Module {
     projection_ = register_module("projection", linear(4 * config.width, config.width, config));
     dropout_ = register_module("dropout", nn::Dropout(config.dropout));
   }
-  at::Tensor forward(const at::Tensor& values) { return dropout_(projection_(at::gelu(expansion_(values), "tanh"))); }
+  at::Tensor forward(const at::Tensor& values) { return dropout_(call(projection_, at::gelu(call(expansion_, values), "tanh"))); }
 
  private:
   Linear expansion_{nullptr}, projection_{nullptr};
@@ -87,8 +88,8 @@ class BlockImpl : public nn::Module {
     feed_forward_ = register_module("feed_forward", FeedForward(config));
   }
   at::Tensor forward(const at::Tensor& values) {
-    const auto attended = values + attention_(attention_norm_(values));
-    return attended + feed_forward_(feed_forward_norm_(attended));
+    const auto attended = values + call(attention_, call(attention_norm_, values));
+    return attended + call(feed_forward_, call(feed_forward_norm_, attended));
   }
 
  private:
@@ -113,10 +114,10 @@ class Gpt : public Network {
   at::Tensor forward(const at::Tensor& inputs) override {
     const auto length = inputs.size(1);
     check_argument(length <= block_size_, "gpt: {} bytes; expected at most {}, the block_size", length, block_size_);
-    const auto bytes = byte_embedding_(inputs), positions = position_embedding_(at::arange(length, inputs.options()));  // in this order
+    const auto bytes = call(byte_embedding_, inputs), positions = call(position_embedding_, at::arange(length, inputs.options()));  // in this order
     auto values = dropout_(bytes + positions);
-    for (const auto& block : *blocks_) values = block->as<BlockImpl>()->forward(values);
-    return at::linear(norm_(values), byte_embedding_->weight);
+    for (const auto& block : *blocks_) values = call(block->as<BlockImpl>(), values);
+    return at::linear(call(norm_, values), byte_embedding_->weight);
   }
 
  private:

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "reference/modules/call.hpp"
+
 namespace accel::programs {
 namespace {
 
@@ -21,7 +23,7 @@ class Layers : public Network {
 
   at::Tensor forward(const at::Tensor& images) override {
     auto values = images;
-    for (auto& layer : layers_) values = layer.forward(values);
+    for (auto& layer : layers_) values = call(layer, values);
     return values;
   }
 

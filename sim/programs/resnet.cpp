@@ -9,6 +9,7 @@
 
 #include <functional>
 
+#include "reference/modules/call.hpp"
 #include "reference/parallel/sync_batch_norm.hpp"
 
 namespace accel::programs {
@@ -35,7 +36,7 @@ using Norm = std::function<at::Tensor(const at::Tensor&)>;
 Norm register_norm(nn::Module& owner, const std::string& name, std::int64_t channels, bool over_ranks) {
   Norm norm;
   with_norm(channels, over_ranks, [&](auto module) {
-    norm = [module = owner.register_module(name, module)](const at::Tensor& values) mutable { return module->forward(values); };
+    norm = [module = owner.register_module(name, module)](const at::Tensor& values) mutable { return call(module, values); };
   });
   return norm;
 }
@@ -54,8 +55,8 @@ class BasicBlockImpl : public nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& images) {
-    const auto inner = bn2_(conv2_(at::relu(bn1_(conv1_(images)))));
-    return at::relu(inner + (shortcut_->is_empty() ? images : shortcut_->forward(images)));
+    const auto inner = bn2_(call(conv2_, at::relu(bn1_(call(conv1_, images)))));
+    return at::relu(inner + (shortcut_->is_empty() ? images : call(shortcut_, images)));
   }
 
  private:
@@ -87,9 +88,9 @@ class ResNet : public Network {
   }
 
   at::Tensor forward(const at::Tensor& images) override {
-    auto values = at::relu(bn1_(conv1_(images)));
-    for (auto* layer : {&layer1_, &layer2_, &layer3_, &layer4_}) values = (*layer)->forward(values);
-    return linear_(at::avg_pool2d(values, 4).flatten(1));
+    auto values = at::relu(bn1_(call(conv1_, images)));
+    for (const auto* layer : {&layer1_, &layer2_, &layer3_, &layer4_}) values = call(*layer, values);
+    return call(linear_, at::avg_pool2d(values, 4).flatten(1));
   }
 
  private:

@@ -96,6 +96,7 @@ RankResult train_experiment(RankContext& context, const Experiment& experiment, 
       result.trace.push_back(fmt::format(R"({{"rank":{},"epoch":{},"eval_correct":{},"eval_samples":{}}})", context.rank, epoch, result.eval_correct, result.eval_samples));
     }
   }
+  const auto whole = accelerator.gathered_parameters(model);
   std::string of_sample;
   if (experiment.sample && accelerator.is_main_process()) {
     const auto text = write_text(*model.module(), experiment.model.block_size, *experiment.sample);

@@ -1,0 +1,80 @@
+#include "reference/sharded/memory_plan.hpp"
+
+#include <algorithm>
+#include <vector>
+
+namespace accel::sharded {
+namespace {
+
+std::int64_t size_of(std::optional<FloatType> type, std::int64_t otherwise) {
+  if (!type) return otherwise;
+  return *type == FloatType::kFloat32 ? 4 : 2;
+}
+
+bool is_around(const UnitPlan& outer, const UnitPlan& inner) { return outer.name.empty() || inner.name.starts_with(outer.name + "."); }
+
+class Planner {
+ public:
+  Planner(const ModelPlan& plan, const ModelDescription& model, const ShardingOptions& options) : plan_(plan), model_(model), options_(options) {}
+
+  MemoryPlan memory(std::int64_t state_bytes_per_element) const {
+    MemoryPlan memory;
+    for (const auto& unit : plan_.units) {
+      for (const auto& flat : unit.flats) {
+        const auto own = stored_size(flat), shard = flat.layout.shard_numel() * own;
+        const bool is_cast = computed_size(flat) != own;
+        memory.parameters += options_.parameters ? shard : whole_bytes(flat) + (is_cast ? shard : 0);
+        if (!flat.requires_grad) continue;
+        memory.gradients += shard;
+        memory.optimizer += flat.layout.shard_numel() * state_bytes_per_element;
+      }
+    }
+    if (options_.parameters) memory.gathered = gathered();
+    return memory;
+  }
+
+ private:
+  [[nodiscard]] std::int64_t stored_size(const FlatParameterPlan& flat) const { return model_.parameters[flat.parameters.front()].element_size; }
+  [[nodiscard]] std::int64_t computed_size(const FlatParameterPlan& flat) const { return size_of(options_.param_dtype, stored_size(flat)); }
+  [[nodiscard]] std::int64_t whole_bytes(const FlatParameterPlan& flat) const { return flat.layout.padded_numel() * computed_size(flat); }
+  [[nodiscard]] std::int64_t whole_bytes(const UnitPlan& unit) const {
+    std::int64_t bytes = 0;
+    for (const auto& flat : unit.flats) bytes += whole_bytes(flat);
+    return bytes;
+  }
+
+  [[nodiscard]] std::int64_t frozen_bytes(const UnitPlan& unit) const {
+    std::int64_t bytes = 0;
+    for (const auto& flat : unit.flats) bytes += flat.requires_grad ? 0 : whole_bytes(flat);
+    return bytes;
+  }
+
+  // A unit is there with those around it, and with the next one if that is fetched ahead; in backward with frozen parameters of those
+  // behind it; all of them, if they stay until backward.
+  [[nodiscard]] std::int64_t gathered() const {
+    const bool prefetches = options_.prefetch != Prefetch::kNone || options_.forward_prefetch;
+    std::int64_t most = 0, all = 0;
+    for (std::size_t i = 0; i < plan_.units.size(); ++i) {
+      std::int64_t here = 0;
+      for (std::size_t outer = 0; outer < i; ++outer) here += is_around(plan_.units[outer], plan_.units[i]) ? whole_bytes(plan_.units[outer]) : 0;
+      here += whole_bytes(plan_.units[i]);
+      for (std::size_t later = i + 1; later < plan_.units.size(); ++later) here += frozen_bytes(plan_.units[later]);
+      if (prefetches && i + 1 < plan_.units.size()) here += whole_bytes(plan_.units[i + 1]);
+      most = std::max(most, here);
+      all += whole_bytes(plan_.units[i]);
+    }
+    return options_.reshard_after_forward ? most : all;
+  }
+
+  const ModelPlan& plan_;
+  const ModelDescription& model_;
+  const ShardingOptions& options_;
+};
+
+}  // namespace
+
+MemoryPlan plan_memory(const ModelPlan& plan, const ModelDescription& model, const ShardingOptions& options, std::int64_t state_bytes_per_element) {
+  return Planner(plan, model, options).memory(state_bytes_per_element);
+}
+
+}  // namespace accel::sharded

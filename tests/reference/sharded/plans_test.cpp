@@ -1,0 +1,130 @@
+#include <gmock/gmock.h>
+#include <rapidcheck.h>
+
+#include "reference/core/errors.hpp"
+#include "reference/sharded/memory_plan.hpp"
+#include "reference/sharded/unit_plan.hpp"
+#include "tests/support/property.hpp"
+
+namespace accel::sharded {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(FlatPlanTest, ParametersFollowOneAnotherAndShardsAreEqual) {
+  const FlatPlan plan({{"a", {3, 2}}, {"b", {}}, {"c", {0, 4}}, {"d", {4}}}, 4);
+  EXPECT_EQ(plan.numel(), 11);
+  EXPECT_EQ(plan.padded_numel(), 12);
+  EXPECT_EQ(plan.part(0, 1), (Range{3, 6}));
+  EXPECT_EQ(plan.part(1, 2), (Range{0, 1}));
+  EXPECT_EQ(plan.part(3, 3), (Range{2, 4}));
+  EXPECT_EQ(plan.part_in_shard(3, 3), (Range{0, 2}));
+  EXPECT_EQ(plan.part(2, 0).size(), 0);
+}
+
+TEST(FlatPlanTest, AlignedParametersBeginAtMultiples) {
+  const FlatPlan plan({{"a", {3}}, {"b", {5}}, {"c", {1}}}, 2, /*alignment=*/4);
+  EXPECT_EQ(plan.range(1), (Range{4, 9}));
+  EXPECT_EQ(plan.range(2), (Range{12, 13}));
+  EXPECT_EQ(plan.padded_numel(), 14);
+}
+
+// Any shapes, any ranks: each element lies in one shard, at one place.
+TEST(FlatPlanLaws, PartsOfAllShardsAreTheParameter) {
+  testing::expect_property(300, [] {
+    const auto sizes = *rc::gen::container<std::vector<int>>(rc::gen::inRange(0, 9));
+    const auto num_shards = *rc::gen::inRange(1, 17), alignment = *rc::gen::element(1, 4, 8);
+    std::vector<ParameterShape> shapes;
+    for (const auto size : sizes) shapes.push_back({"p", {size}});
+    const FlatPlan plan(shapes, num_shards, alignment);
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      std::int64_t next = 0;
+      for (int shard = 0; shard < num_shards; ++shard) {
+        const auto part = plan.part(i, shard), place = plan.part_in_shard(i, shard);
+        RC_ASSERT(part.size() == place.size());
+        if (part.size() == 0) continue;
+        RC_ASSERT(part.begin == next);
+        RC_ASSERT(plan.shard(shard).begin + place.begin == plan.range(i).begin + part.begin);
+        next = part.end;
+      }
+      RC_ASSERT(next == shapes[i].numel());
+    }
+  });
+}
+
+ModuleDescription module(std::string name, std::string class_name, std::vector<std::size_t> parameters, std::vector<ModuleDescription> children = {}) {
+  return {.name = std::move(name), .class_name = std::move(class_name), .parameters = std::move(parameters), .children = std::move(children)};
+}
+
+// A model with a shared parameter (0) in two blocks.
+ModelDescription small_model() {
+  ModelDescription model;
+  for (const int size : {6, 4, 10, 1}) model.parameters.push_back({.shape = {std::to_string(model.parameters.size()), {size}}, .dtype = "float"});
+  model.root = module("", "Net", {3}, {module("left", "net::BlockImpl", {0}, {module("left.inner", "Linear", {1})}), module("right", "net::BlockImpl", {0, 2})});
+  return model;
+}
+
+std::vector<std::string> contents(const ModelPlan& plan) {
+  std::vector<std::string> units;
+  for (const auto& unit : plan.units) {
+    auto text = unit.name + ":";
+    for (const auto& flat : unit.flats) {
+      for (const auto parameter : flat.parameters) text += " " + std::to_string(parameter);
+    }
+    units.push_back(text);
+  }
+  return units;
+}
+
+TEST(UnitPlanTest, ASharedParameterBelongsToTheUnitAroundAllItsPlaces) {
+  ShardingOptions options;
+  options.wrap = {.kind = WrapPolicy::Kind::kByClass, .classes = {"Block"}};
+  EXPECT_THAT(contents(plan_units(small_model(), options, 2)), ElementsAre(": 3 0", "left: 1", "right: 2"));
+}
+
+TEST(UnitPlanTest, ModulesAreWrappedBySizeByHandOrNotAtAll) {
+  ShardingOptions options;
+  EXPECT_THAT(contents(plan_units(small_model(), options, 2)), ElementsAre(": 3 0 1 2"));
+  options.wrap.modules = {"left\\..*"};
+  options.wrap.ignored = {"right"};
+  const auto plan = plan_units(small_model(), options, 2);
+  EXPECT_THAT(contents(plan), ElementsAre(": 3", "left.inner: 1"));
+  EXPECT_THAT(plan.ignored, ElementsAre(0, 2));
+  options.wrap = {.kind = WrapPolicy::Kind::kBySize, .min_num_params = 10};
+  EXPECT_THAT(contents(plan_units(small_model(), options, 2)), ElementsAre(": 3 0", "left: 1", "right: 2"));
+}
+
+TEST(UnitPlanTest, APolicyThatFitsNoModuleIsAConfigErrorWithAllThatDoesNot) {
+  ShardingOptions options;
+  options.wrap = {.kind = WrapPolicy::Kind::kByClass, .classes = {"Layer"}, .modules = {"middle"}};
+  try {
+    plan_units(small_model(), options, 2);
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("Layer"));
+    EXPECT_THAT(error.what(), HasSubstr("middle"));
+  }
+}
+
+// The ZeRO paper's figures, for parameters and gradients of float32 and Adam: 16 bytes an element in all.
+TEST(MemoryPlanTest, FallsWithTheRanksAsTheStagesSay) {
+  ModelDescription model;
+  model.parameters = {{.shape = {"w", {64'000}}, .dtype = "float"}};
+  model.root = module("", "Net", {0});
+  for (const int ranks : {2, 8, 64}) {
+    ShardingOptions stage3, stage2;
+    stage2.parameters = stage2.reshard_after_forward = false;
+    const auto of = [&](const ShardingOptions& options) { return plan_memory(plan_units(model, options, ranks), model, options, /*state_bytes_per_element=*/8); };
+    EXPECT_EQ(of(stage3).parameters, 4 * 64'000 / ranks);
+    EXPECT_EQ(of(stage2).parameters, 4 * 64'000);
+    for (const auto& memory : {of(stage2), of(stage3)}) {
+      EXPECT_EQ(memory.gradients, 4 * 64'000 / ranks);
+      EXPECT_EQ(memory.optimizer, 8 * 64'000 / ranks);
+    }
+    EXPECT_EQ(of(stage3).gathered, 4 * 64'000);
+  }
+}
+
+}  // namespace
+}  // namespace accel::sharded

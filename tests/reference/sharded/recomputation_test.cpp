@@ -1,0 +1,91 @@
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include "reference/modules/call.hpp"
+#include "reference/precision/autocast.hpp"
+
+namespace accel::testing {
+namespace {
+
+struct PartImpl : torch::nn::Module {
+  PartImpl() : linear(register_module("linear", torch::nn::Linear(6, 6))), dropout(register_module("dropout", torch::nn::Dropout(0.5))) {}
+  std::pair<at::Tensor, at::Tensor> forward(const at::Tensor& x, const at::Tensor& y) {
+    ++num_forwards;
+    auto out = dropout(torch::relu(linear(x))) + y;
+    return {out, out.sum()};
+  }
+  torch::nn::Linear linear;
+  torch::nn::Dropout dropout;
+  int num_forwards = 0;
+};
+TORCH_MODULE(Part);
+
+class Recomputing : public CallSurround {
+ public:
+  void before_forward() override {}
+  void after_forward(std::vector<at::Tensor>& /*outputs*/) override {}
+  [[nodiscard]] bool recomputes() const override { return true; }
+};
+
+struct Gradients {
+  at::Tensor loss, of_x, of_weight;
+  int num_forwards;
+};
+
+Gradients gradients(bool recomputes, bool input_needs_one, bool casts) {
+  torch::manual_seed(3);
+  Part part;
+  std::optional<SurroundedCalls> surrounded;
+  if (recomputes) surrounded.emplace(*part, std::make_shared<Recomputing>());
+  auto x = torch::randn({4, 6}).requires_grad_(input_needs_one);
+  at::Tensor loss;
+  {
+    std::optional<Autocast> cast;
+    if (casts) cast.emplace(Autocast::Options{.device = c10::kCPU, .dtype = at::kBFloat16});
+    const auto [out, sum] = call(part, x, torch::ones({6}));
+    loss = out.square().sum() + sum;
+  }
+  torch::rand({5});  // the generator goes on between forward and backward
+  loss.backward();
+  return {loss.detach(), x.grad(), part->linear->weight.grad(), part->num_forwards};
+}
+
+// Dropout draws the same mask again, and casts are the same.
+TEST(RecomputationTest, GradientsAreThoseOfKeptActivations) {
+  for (const bool input_needs_one : {false, true}) {
+    for (const bool casts : {false, true}) {
+      const auto kept = gradients(false, input_needs_one, casts), again = gradients(true, input_needs_one, casts);
+      EXPECT_EQ(kept.num_forwards, 1);
+      EXPECT_EQ(again.num_forwards, 2);
+      EXPECT_TRUE(torch::equal(kept.loss, again.loss));
+      EXPECT_TRUE(torch::equal(kept.of_weight, again.of_weight));
+      if (input_needs_one) EXPECT_TRUE(torch::equal(kept.of_x, again.of_x));
+    }
+  }
+}
+
+// And leaves the generator where it was.
+TEST(RecomputationTest, DrawsBehindItAreThoseWithoutIt) {
+  std::vector<at::Tensor> drawn;
+  for (const bool recomputes : {false, true}) {
+    gradients(recomputes, true, false);
+    drawn.push_back(torch::rand({3}));
+  }
+  EXPECT_TRUE(torch::equal(drawn[0], drawn[1]));
+}
+
+TEST(SurroundedPartsTest, PartsOfASequentialAreCalledSurroundedWhileItLasts) {
+  torch::nn::Sequential net(torch::nn::Linear(6, 6), torch::nn::ReLU());
+  const auto linear = net->ptr(0);
+  {
+    const SurroundedCalls calls(*linear, std::make_shared<Recomputing>());
+    const SurroundedParts parts(net.ptr());
+    EXPECT_NE(net->ptr(0), linear);
+    EXPECT_EQ(net->named_parameters().keys(), (std::vector<std::string>{"0.weight", "0.bias"}));
+    EXPECT_THAT(net->forward(torch::ones({2, 6})).grad_fn()->next_edge(0).function->name(), "CheckpointBackward");
+  }
+  EXPECT_EQ(net->ptr(0), linear);
+}
+
+}  // namespace
+}  // namespace accel::testing

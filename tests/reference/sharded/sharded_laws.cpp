@@ -1,0 +1,258 @@
+// What holds of every model, wrap and number of ranks.
+#include <accel/testing.hpp>
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <mutex>
+
+#include "reference/core/errors.hpp"
+#include "reference/sharded/memory_plan.hpp"
+#include "reference/sharded/model_description.hpp"
+#include "tests/reference/sharded/sharded_training.hpp"
+#include "tests/support/property.hpp"
+
+namespace accel::testing {
+namespace {
+
+using sharded::MemoryKind;
+using sharded::ShardedModel;
+
+// Counts what rank 0 sends, and fails one rank at its n-th collective from `arm` on.
+class Observer : public sim::FaultModel {
+ public:
+  void before_call(sim::World& /*world*/, int rank, const sim::Group& /*group*/, std::uint64_t /*sequence*/, sim::Call& call) override {
+    if (rank == 0) {
+      const std::lock_guard lock(mutex_);
+      bytes_[std::string(call.op)] += call.bytes;
+    }
+    if (rank == failing_rank_ && fails_in_ >= 0 && fails_in_-- == 0) throw std::runtime_error("planted");
+  }
+  sim::MeetingFaults on_meeting(sim::World&, const sim::Group&, std::uint64_t, const sim::Call&) override { return {}; }
+  void at_point(sim::World&, int, sim::StepPoint, std::int64_t) override {}
+  double lost_seconds(int, double) override { return 0; }
+  void on_rendezvous(sim::World&, int) override {}
+  std::shared_ptr<Files> files(sim::World&, int, std::shared_ptr<Files> disk) override { return disk; }
+  bool on_quiescence(sim::World&) override { return false; }
+  bool restarts() override { return false; }
+
+  void arm(int rank, int in_calls) {
+    failing_rank_ = rank;
+    fails_in_ = in_calls;
+  }
+  std::map<std::string, std::int64_t> take() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(bytes_, {});
+  }
+  [[nodiscard]] bool has_failed() const { return fails_in_ < 0; }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, std::int64_t> bytes_;
+  std::atomic<int> failing_rank_ = -1, fails_in_ = -1;
+};
+
+// Units by hand, of all that the model calls by the adapter or as parts of a Sequential.
+const std::vector<std::string> kUnits = {"blocks\\.0", "blocks\\.1", "blocks\\.2", "blocks\\.0\\.inner", "blocks\\.1\\.outer", "blocks\\.2\\.inner", "tail\\.0", "tail\\.2"};
+
+ShardingOptions pick_options() {
+  ShardingOptions options;
+  for (const auto& unit : kUnits) {
+    if (*rc::gen::arbitrary<bool>()) options.wrap.modules.push_back(unit);
+  }
+  options.parameters = *rc::gen::arbitrary<bool>();
+  options.reshard_after_forward = options.parameters && *rc::gen::arbitrary<bool>();
+  options.gradients = options.parameters || *rc::gen::arbitrary<bool>();
+  options.prefetch = *rc::gen::element(Prefetch::kNone, Prefetch::kBackwardPre, Prefetch::kBackwardPost);
+  options.forward_prefetch = *rc::gen::arbitrary<bool>();
+  options.activation_checkpointing = *rc::gen::arbitrary<bool>();
+  options.aligned = *rc::gen::arbitrary<bool>();
+  options.sync_module_states = *rc::gen::arbitrary<bool>();
+  return options;
+}
+
+std::map<std::string, at::Tensor> named(const torch::nn::Module& net) {
+  std::map<std::string, at::Tensor> tensors;
+  for (const auto& item : net.named_parameters()) tensors.emplace(item.key(), item.value().detach().clone());
+  for (const auto& item : net.named_buffers()) tensors.emplace(item.key(), item.value().detach().clone());
+  return tensors;
+}
+
+void expect_equal(const std::map<std::string, at::Tensor>& expected, const NamedTensors& found) {
+  RC_ASSERT(expected.size() == found.size());
+  for (const auto& [name, tensor] : found) RC_ASSERT(torch::equal(expected.at(name), tensor));
+}
+
+TEST(ShardedLaws, AStepIsThatOfTheSumOfAllRanksGradients) {
+  expect_property(40, [] {
+    const auto options = pick_options();
+    const auto num_ranks = pick(1, 17), width = pick(1, 6);
+    auto expected = make_net(width, 3, /*integer=*/true);
+    torch::optim::SGD sgd(expected->parameters(), 1.0);
+    for (int rank = 0; rank < num_ranks; ++rank) expected->forward(batch_of(rank, 0, width, true)).sum().backward();
+    sgd.step();
+    const auto found = run_ranks(num_ranks, [&](RankContext& rank) {
+      auto net = make_net(width, 3, /*integer=*/true);
+      ShardedModel sharded(net.ptr(), groups_of(rank), options);
+      torch::optim::SGD own(net->parameters(), 1.0);
+      (call_sharded(sharded, net, batch_of(rank.rank, 0, width, true)).sum() * num_ranks).backward();
+      own.step();
+      sharded.mark_stepped();
+      return sharded.full_state();
+    });
+    expect_equal(named(*expected), found.front());
+  });
+}
+
+TEST(ShardedLaws, WhatIsSavedOnSomeRanksIsLoadedOnOthers) {
+  expect_property(30, [] {
+    const auto options = pick_options(), other_options = pick_options();
+    const auto num_ranks = pick(1, 9), others = pick(1, 9);
+    const auto saved = run_ranks(num_ranks, [&](RankContext& rank) {
+      auto net = make_net();
+      return ShardedModel(net.ptr(), groups_of(rank), options).sharded_state();
+    });
+    std::vector<sharded::ShardPiece> pieces;
+    for (const auto& of_rank : saved) pieces.insert(pieces.end(), of_rank.begin(), of_rank.end());
+    const auto loaded = run_ranks(others, [&](RankContext& rank) {
+      auto net = make_net(4, 3, /*integer=*/true);
+      ShardedModel sharded(net.ptr(), groups_of(rank), other_options);
+      sharded.load_sharded_state(pieces);
+      return sharded.full_state();
+    });
+    expect_equal(named(*make_net()), loaded.front());
+  });
+}
+
+TEST(ShardedLaws, AStateThatIsNotTheModelsIsACheckpointErrorWithAllThatIsWrong) {
+  run_ranks(2, [](RankContext& rank) {
+    auto net = make_net();
+    ShardedModel sharded(net.ptr(), groups_of(rank), {});
+    auto pieces = sharded.sharded_state();  // of one rank alone
+    pieces.push_back({"surplus", {1}, {0, 1}, torch::ones({1})});
+    pieces.push_back({"head.bias", {9}, {0, 9}, torch::ones({9})});
+    try {
+      sharded.load_sharded_state(pieces);
+      ADD_FAILURE() << "was loaded";
+    } catch (const CheckpointError& error) {
+      for (const auto* part : {"'surplus'", "'head.bias' has sizes [9]", "lacks"}) EXPECT_THAT(error.what(), ::testing::HasSubstr(part));
+    }
+  });
+}
+
+// Wherever a rank fails in a step, all end with an error, and every rank's part is what the last step made it.
+TEST(ShardedLaws, ACrashAtAnyCollectiveLeavesNoParameterHalfUpdated) {
+  ShardingOptions options;
+  options.wrap.modules = {"blocks\\.[0-9]", "blocks\\.1\\.inner"};
+  options.prefetch = Prefetch::kBackwardPre;
+  int num_crashes = 0;
+  for (bool reached = true; reached; ++num_crashes) {
+    const auto observer = std::make_shared<Observer>();
+    std::atomic<int> num_changed = 0, num_errors = 0;
+    try {
+      run_ranks(3, {.faults = observer}, [&](RankContext& rank) {
+        auto net = make_net();
+        ShardedModel sharded(net.ptr(), groups_of(rank), options);
+        torch::optim::SGD sgd(net->parameters(), 0.1);
+        const auto step = [&](int number) {
+          call_sharded(sharded, net, batch_of(rank.rank, number, 4, false)).square().mean().backward();
+          sgd.step();
+          sgd.zero_grad();
+        };
+        step(0);
+        rank.world.barrier();
+        if (rank.rank == 1) observer->arm(1, num_crashes);
+        std::vector<at::Tensor> before;
+        for (const auto& parameter : net->parameters()) before.push_back(parameter.detach().clone());
+        try {
+          step(1);
+        } catch (...) {
+          ++num_errors;
+          sharded.show_shards();
+          const auto after = net->parameters();
+          for (std::size_t i = 0; i < before.size(); ++i) num_changed += torch::equal(before[i], after[i]) ? 0 : 1;
+          throw;
+        }
+      });
+      reached = false;
+    } catch (const std::exception&) {
+      EXPECT_EQ(num_errors, 3);
+      EXPECT_EQ(num_changed, 0);
+    }
+  }
+  EXPECT_GT(num_crashes, 10);
+}
+
+std::int64_t bytes_of(const sharded::UnitPlan& unit, bool trained) {
+  std::int64_t bytes = 0;
+  for (const auto& flat : unit.flats) bytes += !trained || flat.requires_grad ? 4 * flat.layout.padded_numel() : 0;
+  return bytes;
+}
+
+// The ZeRO paper's: parameters are sent twice by stages 1 and 2, three times by stage 3, but for the model's own unit, which stays
+// between forward and backward, as in PyTorch.
+TEST(ShardedLaws, BytesSentAreThoseOfTheFormulas) {
+  for (const int num_ranks : {2, 3, 8}) {
+    for (const bool frees : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} ranks, {}", num_ranks, frees));
+      const auto observer = std::make_shared<Observer>();
+      std::map<std::string, std::int64_t> sent;
+      sharded::ModelPlan plan;
+      run_ranks(num_ranks, {.faults = observer}, [&](RankContext& rank) {
+        auto net = make_net();
+        ShardingOptions options;
+        options.wrap.modules = {"blocks\\.[0-9]", "tail\\.0"};
+        options.parameters = options.reshard_after_forward = frees;
+        ShardedModel sharded(net.ptr(), groups_of(rank), options);
+        torch::optim::SGD sgd(net->parameters(), 0.1);
+        for (int step = 0; step < 2; ++step) {
+          if (rank.rank == 0) observer->take();
+          call_sharded(sharded, net, batch_of(rank.rank, step, 4, false)).square().mean().backward();
+          sgd.step();
+          sgd.zero_grad();
+          sharded.mark_stepped();
+          if (rank.rank == 0) sent = observer->take();
+          rank.world.barrier();
+        }
+        if (rank.rank == 0) plan = sharded.plan();
+      });
+      std::int64_t gathers = 0, reductions = 0;
+      for (std::size_t i = 0; i < plan.units.size(); ++i) {
+        gathers += (frees && i > 0 ? 2 : 1) * bytes_of(plan.units[i], /*trained=*/false);
+        reductions += bytes_of(plan.units[i], /*trained=*/true);
+      }
+      std::map<std::string, std::int64_t> expected = {{"all_gather_into_tensor", gathers / num_ranks}, {"reduce_scatter_tensor", reductions}};
+      EXPECT_EQ(sent, expected);
+    }
+  }
+}
+
+TEST(ShardedLaws, MemoryIsWhatThePlanSays) {
+  for (const int num_ranks : {1, 2, 8, 64}) {
+    for (const bool frees : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} ranks, {}", num_ranks, frees));
+      run_ranks(num_ranks, [&](RankContext& rank) {
+        torch::nn::Sequential net;
+        for (int layer = 0; layer < 5; ++layer) net->push_back(torch::nn::Linear(32, 32));
+        net->ptr(1)->parameters()[0].requires_grad_(false);
+        const auto description = sharded::describe(net.ptr()).description;
+        ShardingOptions options;
+        options.wrap.modules = {"[0-3]"};
+        options.parameters = options.reshard_after_forward = frees;
+        ShardedModel sharded(net.ptr(), groups_of(rank), options);
+        sharded.before_forward();
+        std::vector<at::Tensor> outputs{net->forward(batch_of(rank.rank, 0, 32, false))};
+        sharded.after_forward(outputs);
+        outputs.front().square().mean().backward();
+        const auto predicted = sharded::plan_memory(sharded.plan(), description, options, 8);
+        EXPECT_EQ(sharded.memory().now(MemoryKind::kParameters), predicted.parameters);
+        EXPECT_EQ(sharded.memory().now(MemoryKind::kGradients), predicted.gradients);
+        EXPECT_EQ(sharded.memory().most(MemoryKind::kGathered), predicted.gathered);
+        EXPECT_EQ(sharded.memory().now(MemoryKind::kGathered), 0);
+        EXPECT_EQ(sharded.memory().now(MemoryKind::kBuckets), 0);
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace accel::testing

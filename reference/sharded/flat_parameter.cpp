@@ -190,14 +190,19 @@ void FlatParameter::begin_reduce() {
   memory_->add(MemoryKind::kGradients, -std::exchange(whole_gradient_bytes_, 0));
   is_counted_.assign(parameters_.size(), false);
   const auto dtype = options_.reduce_dtype.value_or(whole_.scalar_type());
-  bucket_ = at::zeros({layout().padded_numel()}, whole_.options().dtype(dtype));
+  bucket_ = at::empty({layout().padded_numel()}, whole_.options().dtype(dtype));
   memory_->add(MemoryKind::kBuckets, bytes_of(bucket_));
+  std::int64_t filled = 0;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto range = layout().range(i);
     auto& gradient = parameters_[i].mutable_grad();
-    if (gradient.defined()) bucket_.narrow(0, range.begin, range.size()).copy_(gradient.detach().reshape({-1}));
+    bucket_.narrow(0, filled, range.begin - filled).zero_();
+    auto place = bucket_.narrow(0, range.begin, range.size());
+    gradient.defined() ? place.copy_(gradient.detach().reshape({-1})) : place.zero_();
+    filled = range.end;
     gradient.reset();
   }
+  bucket_.narrow(0, filled, layout().padded_numel() - filled).zero_();
   divide(bucket_, divisor_before_sum(groups_.num_ranks()));
   reduced_ = at::empty({layout().shard_numel()}, bucket_.options());
   reduction_ = groups_.reductions.reduce_scatter(reduced_, bucket_);

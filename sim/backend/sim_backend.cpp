@@ -272,7 +272,7 @@ SimBackend::WorkPtr SimBackend::allgather(std::vector<Tensors>& outputs, Tensors
 SimBackend::WorkPtr SimBackend::_allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions&) {
   check_parts(output, input, getSize(), "all_gather_into_tensor");
   return join(c10d::OpType::_ALLGATHER_BASE, call_of("all_gather_into_tensor", {input}), {.inputs = {input}, .outputs = {output}}, {{output}},
-              [](AllBuffers ranks) { all_gather_into_tensor(ranks); });
+              [parallel = parallel_for()](AllBuffers ranks) { all_gather_into_tensor(ranks, parallel); });
 }
 
 SimBackend::WorkPtr SimBackend::allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions&) {

@@ -51,6 +51,9 @@ class HostBuffer {
   bool direct_ = false;
 };
 
+// Below this many bytes over all ranks, waking another core costs more than it saves.
+constexpr std::int64_t kParallelBytes = 1 << 20;
+
 // `copy_` without its costs where bytes can be copied as they are.
 void copy_plain(const at::Tensor& to, const at::Tensor& from) {
   const bool is_plain = to.is_cpu() && from.is_cpu() && to.scalar_type() == from.scalar_type() && to.sizes() == from.sizes() && to.is_contiguous() && from.is_contiguous();
@@ -141,13 +144,22 @@ void all_gather(AllBuffers ranks, const ParallelFor& parallel_for) {
   });
 }
 
-// Put together once, and copied once to each rank: P copies instead of P times P.
-void all_gather_into_tensor(AllBuffers ranks) {
+// Put together once, and copied once to each rank: P copies instead of P times P. A rank's input may be its place in its output.
+void all_gather_into_tensor(AllBuffers ranks, const ParallelFor& parallel_for) {
   const c10::NoGradGuard no_grad;
   std::vector<at::Tensor> parts;
   for (auto* sender : ranks) parts.push_back(sender->inputs[0].reshape({-1}));
   const auto whole = at::cat(parts);
-  for (auto* receiver : ranks) receiver->outputs[0].view({-1}).copy_(whole);
+  const auto receive = [&](std::int64_t receiver) {
+    const at::DisableRecordFunctionGuard unwatched;
+    copy_plain(ranks[receiver]->outputs[0].view({-1}), whole);
+  };
+  const auto num_ranks = static_cast<std::int64_t>(ranks.size());
+  if (static_cast<std::int64_t>(whole.nbytes()) * num_ranks >= kParallelBytes) {
+    parallel_for(num_ranks, receive);
+  } else {
+    for (std::int64_t receiver = 0; receiver < num_ranks; ++receiver) receive(receiver);
+  }
 }
 
 void gather(AllBuffers ranks, int root) {
@@ -176,15 +188,19 @@ void reduce_scatter(AllBuffers ranks, ReduceKind kind, const ParallelFor& parall
 void reduce_scatter_tensor(AllBuffers ranks, ReduceKind kind, const ParallelFor& parallel_for) {
   const c10::NoGradGuard no_grad;
   for (std::size_t item = 0; item < ranks[0]->inputs.size(); ++item) {
-    std::vector<HostBuffer> buffers;
-    std::vector<at::Tensor> copies;
-    for (auto* rank : ranks) copies.push_back(rank->inputs[item].detach().to(at::kCPU).contiguous().clone());
-    for (const auto& copy : copies) buffers.emplace_back(std::vector<at::Tensor>{copy});
-    ring(buffers, kind, parallel_for);
+    std::vector<at::Tensor> inputs;
+    std::vector<void*> data;
+    for (auto* rank : ranks) inputs.push_back(rank->inputs[item].detach().to(at::kCPU).contiguous());
+    for (const auto& input : inputs) data.push_back(input.data_ptr());
+    const auto total = at::empty_like(inputs.front());
+    check_average(kind, total.scalar_type());
+    const auto plan = plan_all_reduce(total.numel(), total.element_size(), static_cast<int>(ranks.size()));
+    ring_sum(total.scalar_type(), kind.reduction, plan, data, total.data_ptr(), parallel_for);
+    divide({total}, kind, ranks.size());
+    const auto parts = total.view({static_cast<std::int64_t>(ranks.size()), -1});
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-      divide({copies[rank]}, kind, ranks.size());
       auto& output = ranks[rank]->outputs[item];
-      output.copy_(copies[rank].view({static_cast<std::int64_t>(ranks.size()), -1})[static_cast<std::int64_t>(rank)].view(output.sizes()));
+      output.copy_(parts[static_cast<std::int64_t>(rank)].view(output.sizes()));
     }
   }
 }

@@ -40,7 +40,7 @@ void broadcast(AllBuffers ranks, int root);
 /// For k inputs: rank r's `inputs[i]` goes to every rank's `outputs[r * k + i]`.
 void all_gather(AllBuffers ranks, const ParallelFor& parallel_for);
 /// `outputs` holds one tensor, of all ranks' elements in the order of the ranks.
-void all_gather_into_tensor(AllBuffers ranks);
+void all_gather_into_tensor(AllBuffers ranks, const ParallelFor& parallel_for);
 /// Rank r's `inputs[0]` goes to `outputs[r]` of `root`.
 void gather(AllBuffers ranks, int root);
 /// `inputs[r]` of `root` goes to rank r's `outputs[0]`.

@@ -15,7 +15,7 @@ namespace {
 // Of one element type at a time this many stay in the first-level cache while all ranks' pieces pass by.
 constexpr std::int64_t kTileBytes = 16 << 10;
 // Below this many bytes over all ranks, waking another core costs more than it saves.
-constexpr std::int64_t kSerialBytes = 8 << 20;
+constexpr std::int64_t kSerialBytes = 2 << 20;
 
 template <typename T>
 T combine_sum(T own, T received) {
@@ -69,7 +69,7 @@ void for_each_tile(const RingPlan& plan, std::int64_t element_bytes, const Paral
 }
 
 template <typename T, typename Combine>
-void all_reduce(const RingPlan& plan, std::span<void* const> buffers, const ParallelFor& parallel_for) {
+void all_reduce(const RingPlan& plan, std::span<void* const> buffers, std::span<void* const> results, const ParallelFor& parallel_for) {
   const int num_ranks = plan.num_ranks;
   for_each_tile(plan, sizeof(T), parallel_for, [&](const Tile& tile) {
     alignas(64) T result[kTileBytes / sizeof(T)];
@@ -80,7 +80,7 @@ void all_reduce(const RingPlan& plan, std::span<void* const> buffers, const Para
       const T* own = piece(tile.chunk - hop);
       for (std::int64_t i = 0; i < count; ++i) result[i] = Combine{}(own[i], result[i]);
     }
-    for (int rank = 0; rank < num_ranks; ++rank) std::memcpy(piece(rank), result, count * sizeof(T));
+    for (void* of_rank : results) std::memcpy(static_cast<T*>(of_rank) + tile.begin, result, count * sizeof(T));
   });
 }
 
@@ -149,7 +149,12 @@ void with_type(c10::ScalarType dtype, Reduction reduction, F&& f) {
 
 void ring_all_reduce(c10::ScalarType dtype, Reduction reduction, const RingPlan& plan, std::span<void* const> buffers,
                      const ParallelFor& parallel_for) {
-  with_type(dtype, reduction, [&]<typename T, typename Combine>() { all_reduce<T, Combine>(plan, buffers, parallel_for); });
+  with_type(dtype, reduction, [&]<typename T, typename Combine>() { all_reduce<T, Combine>(plan, buffers, buffers, parallel_for); });
+}
+
+void ring_sum(c10::ScalarType dtype, Reduction reduction, const RingPlan& plan, std::span<void* const> buffers, void* total, const ParallelFor& parallel_for) {
+  void* const results[] = {total};
+  with_type(dtype, reduction, [&]<typename T, typename Combine>() { all_reduce<T, Combine>(plan, buffers, results, parallel_for); });
 }
 
 void ring_reduce(c10::ScalarType dtype, Reduction reduction, const RingPlan& plan, std::span<void* const> buffers, int root,

@@ -228,12 +228,12 @@ TEST(ShardedLaws, BytesSentAreThoseOfTheFormulas) {
 
 TEST(ShardedLaws, MemoryIsWhatThePlanSays) {
   for (const int num_ranks : {1, 2, 8, 64}) {
-    for (const bool frees : {false, true}) {
-      SCOPED_TRACE(fmt::format("{} ranks, {}", num_ranks, frees));
-      run_ranks(num_ranks, [&](RankContext& rank) {
+    for (const auto& [frees, freezes] : {std::pair(false, false), std::pair(true, false), std::pair(true, true)}) {
+      SCOPED_TRACE(fmt::format("{} ranks, {} {}", num_ranks, frees, freezes));
+      run_ranks(num_ranks, [&, frees = frees, freezes = freezes](RankContext& rank) {
         torch::nn::Sequential net;
         for (int layer = 0; layer < 5; ++layer) net->push_back(torch::nn::Linear(32, 32));
-        net->ptr(1)->parameters()[0].requires_grad_(false);
+        net->ptr(1)->parameters()[0].requires_grad_(!freezes);
         const auto description = sharded::describe(net.ptr()).description;
         ShardingOptions options;
         options.wrap.modules = {"[0-3]"};
@@ -246,7 +246,8 @@ TEST(ShardedLaws, MemoryIsWhatThePlanSays) {
         const auto predicted = sharded::plan_memory(sharded.plan(), description, options, 8);
         EXPECT_EQ(sharded.memory().now(MemoryKind::kParameters), predicted.parameters);
         EXPECT_EQ(sharded.memory().now(MemoryKind::kGradients), predicted.gradients);
-        EXPECT_EQ(sharded.memory().most(MemoryKind::kGathered), predicted.gathered);
+        EXPECT_LE(sharded.memory().most(MemoryKind::kGathered), predicted.gathered);
+        if (!freezes) EXPECT_EQ(sharded.memory().most(MemoryKind::kGathered), predicted.gathered);
         EXPECT_EQ(sharded.memory().now(MemoryKind::kGathered), 0);
         EXPECT_EQ(sharded.memory().now(MemoryKind::kBuckets), 0);
       });

@@ -8,10 +8,10 @@
 #include <memory>
 #include <vector>
 
+#include "bench/experiment_file.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/state/rank_context.hpp"
 #include "sim/programs/experiment.hpp"
-#include "sim/programs/temporary_folder.hpp"
 #include "sim/programs/train_experiment.hpp"
 
 namespace accel::bench {
@@ -76,12 +76,10 @@ double median(std::vector<double> values) {
 }  // namespace
 
 Json measure_beside_python(const std::string& python, int rounds) {
-  const programs::TemporaryFolder folder;
   Json rows = Json::array();
   for (const auto& job : cases()) {
-    const auto file = (std::filesystem::path(folder.path()) / "experiment.yaml").string();
-    const std::unique_ptr<FILE, int (*)(FILE*)> text(std::fopen(file.c_str(), "w"), std::fclose);
-    if (!text || std::fputs(job.experiment.c_str(), text.get()) < 0 || std::fflush(text.get()) != 0) throw Error(file + ": cannot be written");
+    const ExperimentFile written(job.experiment);
+    const auto& file = written.path();
     std::vector<double> our, their, ratios;
     for (int round = 0; round < rounds; ++round) {
       our.push_back(ours(job, file));

@@ -7,6 +7,7 @@
 // 64 ranks   one step of 64 simulated ranks (with its all-reduce) beside 64 models stepped in turn on one thread, without
 //            communication, divided by the cores: the floor. The cnn at batch 8, the mlp at batch 32. Beside it 32 models
 //            on each of two threads (as many as cores): what the machine itself makes of the division
+// sharded    a transformer's step at 8 simulated ranks, fully sharded beside DDP
 // memory     resident set with 64 and with 128 ranks, in fresh processes; the difference per rank, less its own tensors
 // start      from nothing to the moment when all of 64 ranks run, in a fresh process
 #include <torch/torch.h>
@@ -23,6 +24,7 @@
 #include <thread>
 
 #include "bench/beside_python.hpp"
+#include "bench/sharded_step.hpp"
 #include "sim/backend/simulate.hpp"
 
 namespace {
@@ -322,6 +324,7 @@ int main(int argc, char** argv) {
                        {"one_rank_mlp", measure_one_rank(data, kMlp, rounds)},
                        {"ranks_64", measure_64_ranks(data, kCnn, rounds, cores)},
                        {"ranks_64_mlp", measure_64_ranks(data, kMlp, rounds, cores)},
+                       {"sharded", accel::bench::measure_sharded_step(std::min(rounds, 5))},
                        {"memory", measure_memory()},
                        {"start", measure_start(3)},
                        {"python", python.empty() ? Json("not measured") : accel::bench::measure_beside_python(python, std::min(rounds, 5))}};

@@ -12,6 +12,8 @@
 #include <numeric>
 
 #include "reference/accelerator/options_check.hpp"
+#include "reference/config/deepspeed_file.hpp"
+#include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/optim/clip.hpp"
 #include "reference/parallel/same_model.hpp"
@@ -91,7 +93,15 @@ Accelerator::Accelerator(AcceleratorOptions options, RankContext& context)
   data_parallel_ = data_parallel_of(*context_, options_.parallelism_config);
   path_ = std::make_shared<GradientPath>(*context_, options_, context_->world_size / data_parallel_.size);
   apply(options_.init_process_group_kwargs, *context_);
+  tell_of_ignored_keys();
   if (*options_.debug && use_distributed()) debug_group_ = group_of_all(*context_);
+}
+
+void Accelerator::tell_of_ignored_keys() const {
+  const auto file = options_.deepspeed_plugin ? options_.deepspeed_plugin->hf_ds_config ? options_.deepspeed_plugin->hf_ds_config : environment("ACCELERATE_DEEPSPEED_CONFIG_FILE") : std::nullopt;
+  if (!file || *file == "none") return;
+  const auto keys = keys_without_meaning(*file);
+  if (!keys.empty() && is_main_process()) print_line(fmt::format("{}: without a meaning here: {}", *file, fmt::join(keys, ", ")));
 }
 
 DistributedType Accelerator::distributed_type() const {
@@ -156,6 +166,8 @@ std::shared_ptr<ModelWrapper> Accelerator::wrap_model(ModelTensors tensors, bool
 
 std::shared_ptr<ModelWrapper> Accelerator::shard_model(const std::shared_ptr<torch::nn::Module>& module) {
   check_state(!plugin_.steps_in_backward || path_->sharded().empty(), "prepare: a second model; DeepSpeed's plugin trains one model for each Accelerator");
+  const bool moves_moments = plugin_.sharding->offload_optimizer == OffloadDevice::kCpu && plugin_.sharding->offload_parameters == OffloadDevice::kNone;
+  check_config(context_->device.is_cpu() || !moves_moments, "deepspeed_plugin: offload_optimizer_device 'cpu' on a GPU is not built without offload_param_device 'cpu'");
   if (!shard_groups_) shard_groups_ = make_shard_groups(*context_, options_.parallelism_config, plugin_.sharding->hybrid);
   NamedTensors tensors;
   for (const auto& item : module->named_parameters()) tensors.emplace_back(item.key(), item.value());

@@ -421,6 +421,7 @@ class Accelerator {
   [[nodiscard]] bool shards() const { return plugin_.sharding.has_value(); }
   std::shared_ptr<ModelWrapper> shard_model(const std::shared_ptr<torch::nn::Module>& module);
   void step_in_backward();
+  void tell_of_ignored_keys() const;
   [[nodiscard]] ShardOptions shard_options() const;
   Window begin_micro_batch(std::vector<std::shared_ptr<ModelWrapper>> models);
   static Window suspend_sync(std::vector<std::shared_ptr<ModelWrapper>> models);

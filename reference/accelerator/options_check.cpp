@@ -80,6 +80,9 @@ AcceleratorOptions resolved_options(AcceleratorOptions options) {
     add(problems_of_plugins(options));
     if (!options.deepspeed_plugin && !options.deepspeed_plugins.empty()) options.deepspeed_plugin = options.deepspeed_plugins.begin()->second;
     const auto plugin = resolve_plugins(options, problems);
+    if (plugin.sharding && (plugin.sharding->offload_parameters == OffloadDevice::kFiles || plugin.sharding->offload_optimizer == OffloadDevice::kFiles)) {
+      problems.emplace_back("deepspeed_plugin: offload to 'nvme' is not built; use 'cpu' or 'none'");
+    }
     if (plugin.gradient_accumulation_steps) options.gradient_accumulation_plugin->num_steps = plugin.gradient_accumulation_steps;
   } catch (const ConfigError& error) {
     problems.emplace_back(error.what());

@@ -8,6 +8,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/sharded/memory_plan.hpp"
 #include "reference/sharded/model_description.hpp"
+#include "sim/collectives/collectives.hpp"
 #include "tests/reference/sharded/sharded_training.hpp"
 #include "tests/support/property.hpp"
 
@@ -101,6 +102,71 @@ TEST(ShardedLaws, AStepIsThatOfTheSumOfAllRanksGradients) {
     });
     expect_equal(named(*expected), found.front());
   });
+}
+
+// One thread does what all ranks do: each rank's gradients in turn, then sums in Gloo's order.
+NamedTensors train_serially(int num_ranks, const ShardingOptions& options, int num_steps) {
+  auto net = make_net();
+  const auto model = sharded::describe(net.ptr());
+  const auto plan = sharded::plan_units(model.description, options, num_ranks);
+  torch::optim::SGD sgd(net->parameters(), 0.1);
+  for (int step = 0; step < num_steps; ++step) {
+    std::vector<std::vector<at::Tensor>> gradients;  // of ranks, then of parameters
+    for (int rank = 0; rank < num_ranks; ++rank) {
+      sgd.zero_grad();
+      net->forward(batch_of(rank, step, 4, false)).square().mean().backward();
+      auto& of_rank = gradients.emplace_back();
+      for (const auto& parameter : model.parameters) of_rank.push_back(parameter.grad().defined() ? parameter.grad().clone() : torch::zeros_like(parameter));
+    }
+    for (const auto& unit : plan.units) {
+      for (const auto& flat : unit.flats) {
+        if (!flat.requires_grad) continue;
+        std::vector<sim::Buffers> buffers(num_ranks);
+        std::vector<sim::Buffers*> all;
+        for (int rank = 0; rank < num_ranks; ++rank) {
+          auto bucket = torch::zeros({flat.layout.padded_numel()});
+          for (std::size_t i = 0; i < flat.parameters.size(); ++i) {
+            const auto range = flat.layout.range(i);
+            bucket.narrow(0, range.begin, range.size()).copy_(gradients[rank][flat.parameters[i]].reshape({-1}));
+          }
+          buffers[rank].inputs = {bucket.div_(8)};  // of 64
+          all.push_back(&buffers[rank]);
+        }
+        sim::all_reduce(all, {}, [](std::int64_t count, const auto& body) { for (std::int64_t i = 0; i < count; ++i) body(i); });
+        const auto mean = buffers.front().inputs.front().div_(8);
+        for (std::size_t i = 0; i < flat.parameters.size(); ++i) {
+          const auto range = flat.layout.range(i);
+          model.parameters[flat.parameters[i]].mutable_grad() = mean.narrow(0, range.begin, range.size()).view(flat.layout.parameters()[i].sizes).clone();
+        }
+      }
+    }
+    sgd.step();
+  }
+  NamedTensors state;
+  for (const auto& [name, tensor] : model.names) state.emplace_back(name, tensor.detach());
+  for (const auto& [name, buffer] : model.buffers) state.emplace_back(name, buffer);
+  return state;
+}
+
+TEST(ShardedLaws, SixtyFourRanksComputeWhatOneThreadDoes) {
+  ShardingOptions options;
+  options.wrap.modules = {"blocks\\.[0-9]", "tail\\.0"};
+  options.prefetch = Prefetch::kBackwardPre;
+  const auto found = run_ranks(64, [&](RankContext& rank) {
+    auto net = make_net();
+    ShardedModel sharded(net.ptr(), groups_of(rank), options);
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    for (int step = 0; step < 3; ++step) {
+      call_sharded(sharded, net, batch_of(rank.rank, step, 4, false)).square().mean().backward();
+      sgd.step();
+      sgd.zero_grad();
+    }
+    return sharded.full_state();
+  });
+  const auto expected = train_serially(64, options, 3);
+  const std::map<std::string, at::Tensor> by_name(expected.begin(), expected.end());
+  ASSERT_EQ(by_name.size(), found.front().size());
+  for (const auto& [name, tensor] : found.front()) EXPECT_TRUE(torch::equal(by_name.at(name), tensor)) << name;
 }
 
 TEST(ShardedLaws, WhatIsSavedOnSomeRanksIsLoadedOnOthers) {

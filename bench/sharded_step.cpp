@@ -1,0 +1,51 @@
+#include "bench/sharded_step.hpp"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "bench/experiment_file.hpp"
+#include "sim/backend/simulate.hpp"
+#include "sim/programs/experiment.hpp"
+#include "sim/programs/train_experiment.hpp"
+
+namespace accel::bench {
+namespace {
+
+constexpr int kRanks = 8;
+const char* const kGpt =
+    "task: char_gpt\noptimizer: {name: adamw, lr: 0.001}\nbatch_size: 4\nepochs: 1\nmax_steps: 8\nseed: 1\neval_limit: 8\n"
+    "model: {name: gpt, layers: 12, heads: 4, width: 128, block_size: 64}\n";
+const char* const kSharded =
+    "accelerator: {fsdp_plugin: {auto_wrap_policy: TRANSFORMER_BASED_WRAP, transformer_cls_names_to_wrap: [Block], backward_prefetch: BACKWARD_PRE, forward_prefetch: true}}\n";
+
+double seconds_per_step(const std::string& text) {
+  const ExperimentFile file(text);
+  const auto experiment = programs::read_experiment(file.path(), {}, kRanks);
+  const auto task = programs::load_task(experiment);
+  std::vector<double> seconds(kRanks);
+  sim::simulate({.num_ranks = kRanks}, [&](RankContext& rank) {
+    const auto result = programs::train_experiment(rank, experiment, task, {});
+    seconds[rank.rank] = result.seconds / static_cast<double>(result.steps);
+  });
+  return *std::max_element(seconds.begin(), seconds.end());
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+}  // namespace
+
+nlohmann::ordered_json measure_sharded_step(int rounds) {
+  std::vector<double> ddp, sharded, ratios;
+  for (int round = 0; round < rounds; ++round) {
+    ddp.push_back(seconds_per_step(kGpt));
+    sharded.push_back(seconds_per_step(std::string(kGpt) + kSharded));
+    ratios.push_back(sharded.back() / ddp.back());
+  }
+  return {{"ranks", kRanks}, {"ddp_ms", 1e3 * median(ddp)}, {"full_shard_ms", 1e3 * median(sharded)}, {"ratio", median(ratios)}};
+}
+
+}  // namespace accel::bench

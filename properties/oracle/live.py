@@ -300,12 +300,18 @@ def compare_everything(report, arguments, rng):
         jobs.append(functools.partial(compare_traces, report, arguments, files, ranks))
         if ranks in ddp_requests.RANKS:
             jobs.append(functools.partial(compare_trainings, report, arguments, trainings, ranks))
+    sharded = sharded_files(arguments, rng, num_experiments=12)
+    jobs += [functools.partial(compare_traces, report, arguments, sharded, ranks) for ranks in experiments.SHARDED_RANKS]
     with ThreadPoolExecutor(2) as pool:  # so that one group of ranks computes while another starts or waits
         list(pool.map(lambda job: job(), jobs))
 
 
+def sharded_files(arguments, rng, num_experiments):
+    return written(arguments, "sharded", (experiments.random_sharded_experiment(rng) for _ in range(num_experiments)))
+
+
 def compare_sharded(report, arguments, rng):
-    files = written(arguments, "sharded", (experiments.random_sharded_experiment(rng) for _ in range(arguments.sharding)))
+    files = sharded_files(arguments, rng, arguments.sharding)
     for ranks in [arguments.ranks] if arguments.ranks else experiments.SHARDED_RANKS:
         compare_traces(report, arguments, files, ranks)
 

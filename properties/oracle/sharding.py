@@ -107,6 +107,8 @@ def random_plugin(rng, model, precision):
         plugin |= {name: True for name in ("use_orig_params", "sync_module_states", "forward_prefetch") if rng.random() < 0.4}
     else:
         plugin["reshard_after_forward"] = rng.random() < 0.5
+    if plugin.get("sharding_strategy") == "NO_SHARD":  # DDP here, which has neither of what follows
+        return plugin
     # FSDP2's checkpoints draw another dropout when they compute again, and need units: so Accelerate has it.
     if len(plugin) > 3 and rng.random() < 0.25 and (version == 1 or not model.get("dropout")):
         plugin["activation_checkpointing"] = True

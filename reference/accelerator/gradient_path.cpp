@@ -92,9 +92,9 @@ sharded::ShardedModel* GradientPath::holder_of(const at::Tensor& parameter) cons
 at::Tensor GradientPath::norm(const std::vector<at::Tensor>& parameters, double norm_type) const {
   std::vector<at::Tensor> whole;
   std::copy_if(parameters.begin(), parameters.end(), std::back_inserter(whole), [&](const auto& parameter) { return holder_of(parameter) == nullptr; });
-  if (whole.size() == parameters.size()) return grad_norm(parameters, norm_type);
+  const auto& group = sharded_.empty() ? context_->world : sharded_.front()->groups().gathers;
+  if (whole.size() == parameters.size() || group.size() == 1) return grad_norm(parameters, norm_type);
   const c10::NoGradGuard no_grad;
-  const auto& group = sharded_.front()->groups().gathers;
   std::vector<at::Tensor> norms;
   for (const auto& model : sharded_) {
     for (const auto& gradient : model->gradients(parameters)) norms.push_back(at::linalg_vector_norm(gradient, norm_type, /*dim=*/{}, /*keepdim=*/false, at::kFloat));

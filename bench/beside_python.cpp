@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bench/experiment_file.hpp"
+#include "bench/median.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/state/rank_context.hpp"
 #include "sim/programs/experiment.hpp"
@@ -66,11 +67,6 @@ double ours(const Case& job, const std::string& file) {
 
 double theirs(const Case& job, const std::string& file, const std::string& python) {
   return last_line_of(fmt::format("{} {} {} {}", python, job.ranks, job.steps, file))["steps_per_second"].get<double>();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 }  // namespace

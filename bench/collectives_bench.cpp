@@ -17,11 +17,14 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "bench/median.hpp"
 #include "sim/backend/simulate.hpp"
 #include "sim/engine/world.hpp"
 #include "tests/support/run_ranks.hpp"
 
 namespace {
+
+using accel::bench::median;
 
 using accel::testing::Backend;
 
@@ -29,11 +32,6 @@ using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 // Seconds of one all-reduce of `bytes` over `ranks`, taken on rank 0 between barriers.
 double seconds_of_all_reduce(Backend backend, int ranks, std::int64_t bytes, int calls) {

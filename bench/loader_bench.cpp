@@ -18,9 +18,12 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "bench/median.hpp"
 #include "sim/programs/fashion_mnist.hpp"
 
 namespace {
+
+using accel::bench::median;
 
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
@@ -30,11 +33,6 @@ constexpr std::int64_t kSkippedBatches = 500'000;
 constexpr std::int64_t kSetSize = kSkippedBatches * kBatch + 100 * kBatch;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 template <typename Measure>
 double median_of(int rounds, const Measure& measure) {

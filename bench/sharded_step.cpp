@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "bench/experiment_file.hpp"
+#include "bench/median.hpp"
 #include "sim/backend/simulate.hpp"
 #include "sim/programs/experiment.hpp"
 #include "sim/programs/train_experiment.hpp"
@@ -29,11 +30,6 @@ double seconds_per_step(const std::string& text) {
     seconds[rank.rank] = result.seconds / static_cast<double>(result.steps);
   });
   return *std::max_element(seconds.begin(), seconds.end());
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 }  // namespace

@@ -24,10 +24,13 @@
 #include <thread>
 
 #include "bench/beside_python.hpp"
+#include "bench/median.hpp"
 #include "bench/sharded_step.hpp"
 #include "sim/backend/simulate.hpp"
 
 namespace {
+
+using accel::bench::median;
 
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::ordered_json;
@@ -37,11 +40,6 @@ constexpr int kRanks = 64;
 constexpr int kBatch = 8;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 nn::Sequential make_cnn() {
   nn::Sequential net;

@@ -86,39 +86,43 @@ OffloadDevice device_of(const std::optional<GivenValue>& given, PluginFields& fi
   return name == "cpu" ? OffloadDevice::kCpu : OffloadDevice::kFiles;
 }
 
-std::string folder_of(const std::optional<GivenValue>& given, OffloadDevice device, const std::string& what, PluginFields& fields) {
-  if (device != OffloadDevice::kFiles) return "";
-  if (!given || given->text == "none" || given->text.empty()) {
+// Of the optimizer's state ("optimizer") or of parameters ("param"): where they lie between steps.
+struct Offload {
+  OffloadDevice device = OffloadDevice::kNone;
+  std::string folder;  // of kFiles
+};
+
+Offload offload_of(const std::string& what, const std::optional<std::string>& device_field, const std::optional<std::string>& folder_field,
+                   std::int64_t stage, const DeepSpeedValues& values, PluginFields& fields) {
+  const std::string variable = what == "param" ? "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_" : "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_";
+  const auto find = [&](const char* detail, const char* of_variable, const std::optional<std::string>& value) {
+    return values.find(fmt::format("offload_{}_{}", what, detail).c_str(), value, (variable + of_variable).c_str(),
+                       fmt::format("zero_optimization.offload_{}.{}", what, detail).c_str(), "none");
+  };
+  const auto device = find("device", "DEVICE", device_field), folder = find("nvme_path", "NVME_PATH", folder_field);
+  Offload offload{.device = device_of(device, fields), .folder = ""};
+  const int lowest_stage = what == "param" ? 3 : 1;
+  if (offload.device != OffloadDevice::kNone && stage < lowest_stage) {
+    fields.problem("{}: '{}' needs zero_stage {}, and it is {}", device->name, device->text, lowest_stage == 3 ? "3" : "1, 2 or 3", stage);
+  }
+  if (offload.device != OffloadDevice::kFiles) return offload;
+  if (!folder || folder->text == "none" || folder->text.empty()) {
     fields.problem("deepspeed_plugin: offload_{}_nvme_path: missing; offload_{}_device: nvme needs a folder", what, what);
-    return "";
+    return offload;
   }
   std::error_code ignored;
-  if (std::filesystem::exists(given->text, ignored) && !std::filesystem::is_directory(given->text, ignored)) fields.unexpected(*given, "a folder");
-  return given->text;
+  if (std::filesystem::exists(folder->text, ignored) && !std::filesystem::is_directory(folder->text, ignored)) fields.unexpected(*folder, "a folder");
+  offload.folder = folder->text;
+  return offload;
 }
 
-void set_offload_of_optimizer(const DeepSpeedPlugin& plugin, const DeepSpeedValues& values, std::int64_t stage, PluginFields& fields, ShardingOptions& options) {
-  const auto device = values.find("offload_optimizer_device", plugin.offload_optimizer_device, "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE",
-                                  "zero_optimization.offload_optimizer.device", "none");
-  const auto folder = values.find("offload_optimizer_nvme_path", plugin.offload_optimizer_nvme_path, "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_NVME_PATH",
-                                  "zero_optimization.offload_optimizer.nvme_path", "none");
-  options.offload_optimizer = device_of(device, fields);
-  options.offload_optimizer_path = folder_of(folder, options.offload_optimizer, "optimizer", fields);
-  if (options.offload_optimizer != OffloadDevice::kNone && stage < 1) {
-    fields.problem("{}: '{}' needs zero_stage 1, 2 or 3, and it is {}", device->name, device->text, stage);
-  }
-}
-
-void set_offload_of_parameters(const DeepSpeedPlugin& plugin, const DeepSpeedValues& values, std::int64_t stage, PluginFields& fields, ShardingOptions& options) {
-  const auto device = values.find("offload_param_device", plugin.offload_param_device, "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE",
-                                  "zero_optimization.offload_param.device", "none");
-  const auto folder = values.find("offload_param_nvme_path", plugin.offload_param_nvme_path, "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_NVME_PATH",
-                                  "zero_optimization.offload_param.nvme_path", "none");
-  options.offload_parameters = device_of(device, fields);
-  options.offload_parameters_path = folder_of(folder, options.offload_parameters, "param", fields);
-  if (options.offload_parameters != OffloadDevice::kNone && stage != 3) {
-    fields.problem("{}: '{}' needs zero_stage 3, and it is {}", device->name, device->text, stage);
-  }
+void set_offload(const DeepSpeedPlugin& plugin, const DeepSpeedValues& values, std::int64_t stage, PluginFields& fields, ShardingOptions& options) {
+  auto optimizer = offload_of("optimizer", plugin.offload_optimizer_device, plugin.offload_optimizer_nvme_path, stage, values, fields);
+  auto parameters = offload_of("param", plugin.offload_param_device, plugin.offload_param_nvme_path, stage, values, fields);
+  options.offload_optimizer = optimizer.device;
+  options.offload_optimizer_path = std::move(optimizer.folder);
+  options.offload_parameters = parameters.device;
+  options.offload_parameters_path = std::move(parameters.folder);
 }
 
 void check_precision(const char* name, const DeepSpeedValues& values, const std::string& mixed_precision, PluginFields& fields) {
@@ -161,8 +165,7 @@ ResolvedPlugin resolve(const DeepSpeedPlugin& plugin, const DeepSpeedValues& val
   ShardingOptions options;
   set_stage(stage, options);
   set_dtypes(mixed_precision, options);
-  set_offload_of_optimizer(plugin, values, stage, fields, options);
-  set_offload_of_parameters(plugin, values, stage, fields, options);
+  set_offload(plugin, values, stage, fields, options);
   check_precision("fp16", values, mixed_precision, fields);
   check_precision("bf16", values, mixed_precision, fields);
   check_flags_of_stage_3(plugin, values, fields);

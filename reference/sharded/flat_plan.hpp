@@ -7,7 +7,8 @@
 /// Where the elements of parameters lie when they are one flat buffer, cut into equal shards. Pure: no tensors, no ranks that talk.
 ///
 /// Parameters follow one another, each in row-major order, then zeros until the shards are equal: the layout of PyTorch's FSDP1, whose
-/// sums over ranks these are to the bit. With `use_orig_params` each begins at a multiple of 16 bytes there: `alignment`, in elements. Thread rule: values. Source: torch/distributed/fsdp/_flat_param.py.
+/// sums over ranks these are to the bit. With `use_orig_params` each begins at a multiple of 16 bytes there: `alignment`, in elements.
+/// Thread rule: values. Source: torch/distributed/fsdp/_flat_param.py.
 namespace accel::sharded {
 
 /// Elements [begin, end).

@@ -6,11 +6,6 @@
 namespace accel::sharded {
 namespace {
 
-std::int64_t size_of(std::optional<FloatType> type, std::int64_t otherwise) {
-  if (!type) return otherwise;
-  return *type == FloatType::kFloat32 ? 4 : 2;
-}
-
 bool is_around(const UnitPlan& outer, const UnitPlan& inner) { return outer.name.empty() || inner.name.starts_with(outer.name + "."); }
 
 class Planner {
@@ -34,8 +29,9 @@ class Planner {
   }
 
  private:
-  [[nodiscard]] std::int64_t stored_size(const FlatParameterPlan& flat) const { return model_.parameters[flat.parameters.front()].element_size; }
-  [[nodiscard]] std::int64_t computed_size(const FlatParameterPlan& flat) const { return size_of(options_.param_dtype, stored_size(flat)); }
+  [[nodiscard]] const ParameterDescription& first_of(const FlatParameterPlan& flat) const { return model_.parameters[flat.parameters.front()]; }
+  [[nodiscard]] std::int64_t stored_size(const FlatParameterPlan& flat) const { return first_of(flat).element_size; }
+  [[nodiscard]] std::int64_t computed_size(const FlatParameterPlan& flat) const { return computed_element_size(first_of(flat), options_); }
   [[nodiscard]] std::int64_t whole_bytes(const FlatParameterPlan& flat) const { return flat.layout.padded_numel() * computed_size(flat); }
   [[nodiscard]] std::int64_t whole_bytes(const UnitPlan& unit) const {
     std::int64_t bytes = 0;

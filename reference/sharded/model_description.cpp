@@ -18,7 +18,7 @@ class Describer {
 
   ModuleDescription describe(const std::shared_ptr<Module>& module, const std::string& name) {
     seen_.insert(module.get());
-    model_.modules.push_back(module);
+    model_.modules.push_back({name, module});
     ModuleDescription description{.name = name, .class_name = module->name(), .is_container = is_container(*module)};
     const auto prefix = name.empty() ? "" : name + ".";
     for (const auto& item : module->named_parameters(/*recurse=*/false)) {

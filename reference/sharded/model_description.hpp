@@ -17,7 +17,11 @@ namespace accel::sharded {
 struct DescribedModel {
   ModelDescription description;
   std::vector<at::Tensor> parameters;                  ///< each once, under its first name
-  std::vector<std::shared_ptr<torch::nn::Module>> modules;  ///< in the description's order: a module, then its children
+  struct NamedModule {
+    std::string name;
+    std::shared_ptr<torch::nn::Module> module;
+  };
+  std::vector<NamedModule> modules;                    ///< in the description's order: a module, then its children
   NamedTensors names;                                  ///< every place of every parameter
   NamedTensors buffers;
 };

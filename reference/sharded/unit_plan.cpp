@@ -161,9 +161,7 @@ class Planner {
 
   // 16 bytes of what the unit computes with.
   [[nodiscard]] int alignment_of(const ParameterDescription& parameter) const {
-    if (!options_.aligned) return 1;
-    const int size = !options_.param_dtype ? parameter.element_size : *options_.param_dtype == FloatType::kFloat32 ? 4 : 2;
-    return std::max(1, 16 / size);
+    return options_.aligned ? std::max(1, 16 / computed_element_size(parameter, options_)) : 1;
   }
 
   [[nodiscard]] UnitPlan unit(const ModuleDescription& module, const std::vector<std::size_t>& parameters, int num_shards) const {
@@ -197,6 +195,11 @@ class Planner {
 };
 
 }  // namespace
+
+int computed_element_size(const ParameterDescription& parameter, const ShardingOptions& options) {
+  if (!options.param_dtype) return parameter.element_size;
+  return *options.param_dtype == FloatType::kFloat32 ? 4 : 2;
+}
 
 ModelPlan plan_units(const ModelDescription& model, const ShardingOptions& options, int num_shards) { return Planner(model, options).plan(num_shards); }
 

@@ -19,6 +19,9 @@ struct ParameterDescription {
   bool requires_grad = true;
 };
 
+/// Bytes of an element while a unit computes.
+[[nodiscard]] int computed_element_size(const ParameterDescription& parameter, const ShardingOptions& options);
+
 /// A module: what of a model the plan is made from. Parameters are indices; a shared one stands at each of its places.
 struct ModuleDescription {
   std::string name;        ///< dotted, "" for the model itself

@@ -71,6 +71,11 @@ void check_config(bool condition, fmt::format_string<Args...> message, Args&&...
 }
 
 template <typename... Args>
+void check_checkpoint(bool condition, fmt::format_string<Args...> message, Args&&... args) {
+  if (!condition) throw CheckpointError(fmt::format(message, std::forward<Args>(args)...));
+}
+
+template <typename... Args>
 void check_state(bool condition, fmt::format_string<Args...> message, Args&&... args) {
   if (!condition) throw StateError(fmt::format(message, std::forward<Args>(args)...));
 }

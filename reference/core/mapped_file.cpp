@@ -5,7 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
+#include <cstring>
 #include <system_error>
 #include <utility>
 
@@ -58,6 +61,20 @@ void MappedFile::advise(Access access) const {
   if (bytes_.empty()) return;
   // Advice only: a system that does not take it reads as before.
   madvise(const_cast<char*>(bytes_.data()), bytes_.size(), access == Access::kSequential ? MADV_SEQUENTIAL : MADV_RANDOM);
+}
+
+void MappedFile::copy_out(std::string_view part, char* to) const {
+  constexpr std::uintptr_t kStep = 8 << 20;
+  ensure(part.empty() || (part.data() >= bytes_.data() && part.data() + part.size() <= bytes_.data() + bytes_.size()), "{}: not its bytes", path_);
+  const auto place = reinterpret_cast<std::uintptr_t>(part.data()), end = place + part.size();
+  // Whole steps of the address space, so that what the kernel is told begins at a page.
+  for (auto step = place - place % kStep; step < end; step += kStep) {
+    const auto from = std::max(step, place), until = std::min(step + kStep, end);
+    if (until < end) madvise(reinterpret_cast<void*>(until), std::min(kStep, end - until), MADV_WILLNEED);
+    std::memcpy(to + (from - place), reinterpret_cast<const char*>(from), until - from);
+    const auto first = std::max(step, reinterpret_cast<std::uintptr_t>(bytes_.data()));
+    if (until - from >= kStep / 2) madvise(reinterpret_cast<void*>(first), until - first, MADV_DONTNEED);
+  }
 }
 
 }  // namespace accel

@@ -28,6 +28,10 @@ class MappedFile {
   enum class Access { kSequential, kRandom };
   void advise(Access access) const;
 
+  /// Copies a part of `bytes` to memory of that size, front to back, and lets its pages go on the way: a large file read
+  /// like this is in memory once. What is touched later is read from the file again.
+  void copy_out(std::string_view part, char* to) const;
+
  private:
   std::string path_;
   std::string_view bytes_;

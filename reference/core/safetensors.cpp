@@ -5,32 +5,16 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/safetensors_formats.hpp"
 
 namespace accel {
 namespace {
 
 using Json = nlohmann::json;
 constexpr std::uint64_t kHeaderBytesMax = 100'000'000;  // as the format's own reader
-
-struct Format {
-  std::int64_t bits;
-  std::optional<at::ScalarType> dtype;
-};
-
-const std::map<std::string, Format>& formats() {
-  static const std::map<std::string, Format> kFormats{
-      {"BOOL", {8, at::kBool}}, {"U8", {8, at::kByte}}, {"I8", {8, at::kChar}}, {"I16", {16, at::kShort}}, {"I32", {32, at::kInt}},
-      {"I64", {64, at::kLong}}, {"U16", {16, at::kUInt16}}, {"U32", {32, at::kUInt32}}, {"U64", {64, at::kUInt64}},
-      {"F16", {16, at::kHalf}}, {"BF16", {16, at::kBFloat16}}, {"F32", {32, at::kFloat}}, {"F64", {64, at::kDouble}},
-      {"C64", {64, at::kComplexFloat}}, {"F8_E4M3", {8, at::kFloat8_e4m3fn}}, {"F8_E5M2", {8, at::kFloat8_e5m2}},
-      {"F8_E4M3FNUZ", {8, at::kFloat8_e4m3fnuz}}, {"F8_E5M2FNUZ", {8, at::kFloat8_e5m2fnuz}}, {"F8_E8M0", {8, at::kFloat8_e8m0fnu}},
-      {"F4", {4, std::nullopt}}, {"F6_E2M3", {6, std::nullopt}}, {"F6_E3M2", {6, std::nullopt}}};
-  return kFormats;
-}
 
 // JSON as the format has it: a key given twice is an error, where the library would keep the last.
 Json parse_header(std::string_view text, const std::string& path) {
@@ -103,12 +87,12 @@ void SafetensorsFile::check_layout() {
   std::int64_t place = 0;
   for (const auto& name : names_) {
     const auto& entry = entries_.at(name);
-    const auto format = formats().find(entry.dtype);
-    check_config(format != formats().end(), "{}: tensor '{}': unknown dtype {}", path(), name, entry.dtype);
+    const auto* format = safetensors_format(entry.dtype);
+    check_config(format != nullptr, "{}: tensor '{}': unknown dtype {}", path(), name, entry.dtype);
     check_config(entry.begin == place && entry.end >= entry.begin,
                  "{}: tensor '{}': data_offsets {} to {}; expected to begin at {}, where the one before ends", path(), name, entry.begin,
                  entry.end, place);
-    const auto needed = num_bytes_of(entry.sizes, format->second.bits);
+    const auto needed = num_bytes_of(entry.sizes, format->bits);
     check_config(needed == entry.end - entry.begin, "{}: tensor '{}': {} bytes of data do not hold {} of shape [{}]", path(), name,
                  entry.end - entry.begin, entry.dtype, fmt::join(entry.sizes, ", "));
     place = entry.end;
@@ -122,11 +106,11 @@ StoredTensor SafetensorsFile::stored(const std::string& name) const {
   const auto found = entries_.find(name);
   check_config(found != entries_.end(), "{}: no tensor '{}'; it has {}", path(), name, fmt::join(names_, ", "));
   const auto& entry = found->second;
-  const auto dtype = formats().at(entry.dtype).dtype;
+  const auto dtype = safetensors_format(entry.dtype)->dtype;
   check_config(dtype.has_value(), "{}: tensor '{}' is {}, whose elements are no whole bytes; LibTorch has no such dtype", path(), name,
                entry.dtype);
   const auto bytes = data_.substr(static_cast<std::size_t>(entry.begin), static_cast<std::size_t>(entry.end - entry.begin));
-  return {.owner = file_, .bytes = bytes, .dtype = *dtype, .sizes = entry.sizes};
+  return {.owner = file_, .bytes = bytes, .dtype = *dtype, .sizes = entry.sizes, .file = file_.get()};
 }
 
 }  // namespace accel

@@ -5,13 +5,16 @@
 #include <string>
 #include <vector>
 
+#include "reference/core/files.hpp"
 #include "reference/core/mapped_file.hpp"
+#include "reference/core/named_tensors.hpp"
 #include "reference/core/stored_tensor.hpp"
 
-/// A safetensors file, mapped: its header is read and checked whole, its tensors only as they are asked for.
+/// A safetensors file, mapped: its header is read and checked whole, its tensors only as they are asked for. And one written.
 ///
 ///     const accel::SafetensorsFile file("model.safetensors");
 ///     for (const auto& name : file.names()) load(name, file.tensor(name));
+///     accel::write_safetensors(files, "model.safetensors", {{"weight", weight}}, {{"format", "pt"}});
 ///
 /// Thread rule: any number of readers; copies share the mapping.
 /// Source: safetensors/src/tensor.rs, Metadata::validate; what it refuses is refused here.
@@ -52,5 +55,11 @@ class SafetensorsFile {
   std::vector<std::string> names_;
   std::map<std::string, std::string> metadata_;
 };
+
+/// Writes a file, atomically, byte for byte as safetensors.torch.save_file does; with several entries of metadata they are
+/// sorted. A tensor that is not dense, or not in this memory, is copied on its own, so that no more than one is copied at a
+/// time. Tensors that share memory are written each (see `without_shared`).
+/// Throws ArgumentError, before anything is written, for a name given twice, or a tensor that the format does not have.
+void write_safetensors(Files& files, const std::string& path, const NamedTensors& tensors, const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace accel

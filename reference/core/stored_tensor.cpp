@@ -6,15 +6,16 @@
 #include <cstring>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/mapped_file.hpp"
 
 namespace accel {
 namespace {
 
+// Of complex numbers each half on its own.
 void swap_bytes(at::Tensor& tensor) {
-  const auto width = static_cast<std::int64_t>(tensor.element_size());
-  if (width == 1) return;
+  const auto width = static_cast<std::size_t>(tensor.element_size()) / (tensor.is_complex() ? 2 : 1);
   auto* bytes = static_cast<char*>(tensor.data_ptr());
-  for (std::int64_t element = 0; element < tensor.numel(); ++element) std::reverse(bytes + element * width, bytes + (element + 1) * width);
+  for (std::size_t place = 0; width > 1 && place < tensor.nbytes(); place += width) std::reverse(bytes + place, bytes + place + width);
 }
 
 at::Tensor empty_of(at::ScalarType dtype, const std::vector<std::int64_t>& sizes) { return at::empty(sizes, at::TensorOptions(dtype)); }
@@ -24,7 +25,8 @@ at::Tensor empty_of(at::ScalarType dtype, const std::vector<std::int64_t>& sizes
 at::Tensor StoredTensor::load() const {
   auto tensor = empty_of(dtype, sizes);
   ensure(tensor.nbytes() == bytes.size(), "a stored tensor of {} bytes has {}", tensor.nbytes(), bytes.size());
-  if (!bytes.empty()) std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
+  if (file) file->copy_out(bytes, static_cast<char*>(tensor.data_ptr()));
+  else if (!bytes.empty()) std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
   if (is_big_endian) swap_bytes(tensor);
   return tensor;
 }
@@ -37,7 +39,7 @@ std::string_view StoredTensor::row_bytes(std::int64_t index) const {
 }
 
 at::Tensor StoredTensor::row(std::int64_t index) const {
-  return StoredTensor{owner, row_bytes(index), dtype, {sizes.begin() + 1, sizes.end()}, is_big_endian}.load();
+  return StoredTensor{.owner = owner, .bytes = row_bytes(index), .dtype = dtype, .sizes = {sizes.begin() + 1, sizes.end()}, .is_big_endian = is_big_endian}.load();
 }
 
 at::Tensor StoredTensor::rows(const std::vector<std::int64_t>& indices) const {

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-namespace accel {
+#include "reference/core/named_tensors.hpp"
 
-using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+namespace accel {
 
 /// Told of what a rank's training does between its collectives. The simulator times, fails and checks ranks by it; real
 /// backends have none.

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Storage.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+/// Writes what torch.save pickles for plain data, in protocol 2.
+///
+///     Pickler pickler;
+///     pickler.begin_dict(false);
+///     pickler.text("weight");
+///     pickler.tensor(weight);
+///     pickler.end_dict();
+///     const auto pickled = pickler.finish();
+///
+/// Thread rule: one thread.
+namespace accel::checkpoint {
+
+class Pickler {
+ public:
+  Pickler();
+  void none() { bytes_ += 'N'; }
+  void boolean(bool value) { bytes_ += value ? '\x88' : '\x89'; }
+  void integer(std::int64_t value);
+  void number(double value);
+  /// What is no UTF-8 becomes `bytes` in Python.
+  void text(const std::string& text);
+  /// Throws ArgumentError if torch.save does not write such a tensor, or if its memory was written as another dtype.
+  void tensor(const at::Tensor& tensor);
+
+  /// A key, its value, and so on; then end.
+  void begin_dict(bool is_ordered);
+  void end_dict() { bytes_ += 'u'; }
+  void begin_list();
+  void end_list() { bytes_ += 'e'; }
+  void begin_tuple() { bytes_ += '('; }
+  void end_tuple() { bytes_ += 't'; }
+
+  [[nodiscard]] std::string finish() { return bytes_ + '.'; }
+  /// The records of the archive: storage `i` is "data/i".
+  [[nodiscard]] const std::vector<at::Storage>& storages() const { return storages_; }
+
+ private:
+  void global(const std::string& module, const std::string& name);
+  void utf8(std::string_view text);
+  void integers(at::IntArrayRef values);
+  void storage(const at::Tensor& tensor, const std::string& storage_name);
+  /// Writes it once, and a reference afterwards.
+  template <typename Write>
+  void once(const std::string& key, Write&& write);
+
+  std::string bytes_;
+  std::map<std::string, std::uint32_t> memo_;
+  std::vector<at::Storage> storages_;
+  std::map<const void*, std::pair<std::size_t, std::string>> storage_keys_;  // of each: its number, and the class it was written as
+};
+
+}  // namespace accel::checkpoint

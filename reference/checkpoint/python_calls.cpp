@@ -1,0 +1,212 @@
+#include "reference/checkpoint/python_calls.hpp"
+
+#include <array>
+#include <set>
+
+#include "reference/checkpoint/torch_dtypes.hpp"
+#include "reference/core/errors.hpp"
+#include "reference/core/stored_tensor.hpp"
+
+namespace accel::checkpoint {
+namespace {
+
+using python::Bytes;
+using python::Dict;
+using python::Global;
+using python::Sequence;
+using python::Storage;
+using python::TensorView;
+
+constexpr int kCallsMax = 8;  // of calls within one: torch._tensor._rebuild_from_type_v2
+
+const std::set<std::string, std::less<>>& known_names() {
+  static const std::set<std::string, std::less<>> kNames{
+      "_codecs.encode", "builtins.bool", "builtins.bytearray", "builtins.bytes", "builtins.complex", "builtins.dict", "builtins.float",
+      "builtins.frozenset", "builtins.int", "builtins.list", "builtins.set", "builtins.str", "builtins.tuple", "collections.Counter",
+      "collections.OrderedDict", "collections.defaultdict", "numpy._core.multiarray._reconstruct", "numpy._core.multiarray.scalar",
+      "numpy._core.numeric._frombuffer", "numpy.dtype", "numpy.ndarray", "torch.Size", "torch.Tensor", "torch._tensor._rebuild_from_type_v2",
+      "torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state", "torch._utils._rebuild_tensor_v2",
+      "torch._utils._rebuild_tensor_v3", "torch.device", "torch.nn.parameter.Parameter", "torch.serialization._get_layout",
+      "torch.storage.UntypedStorage"};
+  return kNames;
+}
+
+// "FloatStorage" of "torch.FloatStorage" and "torch.cuda.FloatStorage".
+std::string_view torch_class(std::string_view name) {
+  for (const std::string_view prefix : {"torch.cuda.", "torch."}) {
+    if (name.substr(0, prefix.size()) == prefix) return name.substr(prefix.size());
+  }
+  return {};
+}
+
+bool is_known(const std::string& name) {
+  const auto in_torch = torch_class(name);
+  return known_names().contains(name) || torch_dtype(in_torch) || storage_dtype(in_torch);
+}
+
+// The bytes that Python's protocol 2 writes as text of as many characters.
+std::string from_latin1(const std::string& text, const std::string& what) {
+  std::string bytes;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto lead = static_cast<unsigned char>(text[i]);
+    if (lead < 0x80) {
+      bytes += text[i];
+      continue;
+    }
+    check_checkpoint((lead == 0xc2 || lead == 0xc3) && i + 1 < text.size() && (text[i + 1] & 0xc0) == 0x80, "{}: bytes that are no text of latin1", what);
+    bytes += static_cast<char>((lead & 3) << 6 | (text[++i] & 0x3f));
+  }
+  return bytes;
+}
+
+TensorView tensor_view(const Sequence& arguments, const std::string& what) {
+  TensorView view{.storage = argument<Storage>(arguments, 0, what), .offset = argument<std::int64_t>(arguments, 1, what),
+                  .sizes = int_arguments(arguments, 2, what), .strides = int_arguments(arguments, 3, what)};
+  std::size_t metadata = 6;
+  if (view.storage.dtype) {
+    view.dtype = *view.storage.dtype;
+  } else {
+    const auto dtype = torch_dtype(torch_class(argument<Global>(arguments, metadata++, what).name));
+    check_checkpoint(dtype.has_value(), "{}: a tensor of a dtype that is none", what);
+    view.dtype = *dtype;
+  }
+  if (metadata < arguments.items.size()) {
+    for (const auto& [key, value] : argument<Dict>(arguments, metadata, what).items) {
+      const auto* name = key->get_if<std::string>();
+      const auto* is_on = value->get_if<bool>();
+      if (name && is_on && *name == "conj") view.is_conj = *is_on;
+      if (name && is_on && *name == "neg") view.is_neg = *is_on;
+    }
+  }
+  return view;
+}
+
+// From what torch._utils lays down; classes of tensors and attributes are left out.
+PythonObject* call_torch(const Global& global, const Sequence& arguments, const std::string& what, PythonObjects& objects, int depth);
+
+Dict dict_of(const Sequence& arguments, const std::string& what) {
+  Dict dict;
+  if (arguments.items.empty()) return dict;
+  if (const auto* other = arguments.items[0]->get_if<Dict>()) return *other;
+  for (const auto* item : argument<Sequence>(arguments, 0, what).items) {
+    const auto* pair = item->get_if<Sequence>();
+    check_checkpoint(pair != nullptr && pair->items.size() == 2, "{}: a dict of what is no pair", what);
+    dict.items.emplace_back(pair->items[0], pair->items[1]);
+  }
+  return dict;
+}
+
+std::string bytes_of(const Sequence& arguments, const std::string& what) {
+  if (arguments.items.empty()) return {};
+  if (const auto* text = arguments.items[0]->get_if<std::string>()) return from_latin1(*text, what);
+  return argument<Bytes>(arguments, 0, what).bytes;
+}
+
+PythonObject* call_builtin(const Global& global, const Sequence& arguments, const std::string& what, PythonObjects& objects) {
+  const auto& name = global.name;
+  if (name == "_codecs.encode" || name == "builtins.bytes" || name == "builtins.bytearray") return objects.make(Bytes{bytes_of(arguments, what)});
+  if (name == "collections.OrderedDict" || name == "collections.Counter" || name == "builtins.dict") return objects.make(dict_of(arguments, what));
+  if (name == "collections.defaultdict") return objects.make(Dict{});
+  if (name == "builtins.set" || name == "builtins.frozenset" || name == "builtins.list" || name == "builtins.tuple") {
+    return objects.make(arguments.items.empty() ? Sequence{} : Sequence{Sequence::kSet, argument<Sequence>(arguments, 0, what).items});
+  }
+  return nullptr;
+}
+
+// What a call copies of its first argument.
+std::uint64_t copied_bytes(const Sequence& arguments) {
+  if (arguments.items.empty()) return 0;
+  const auto& content = *arguments.items[0];
+  if (const auto* text = content.get_if<std::string>()) return text->size();
+  if (const auto* bytes = content.get_if<Bytes>()) return bytes->bytes.size();
+  if (const auto* dict = content.get_if<Dict>()) return dict->items.size() * sizeof(dict->items[0]);
+  if (const auto* sequence = content.get_if<Sequence>()) return sequence->items.size() * sizeof(PythonObject*) * 2;
+  if (const auto* view = content.get_if<TensorView>()) return view->sizes.size() * 2 * sizeof(view->sizes[0]);
+  return 0;
+}
+
+PythonObject* call_any(const Global& global, const Sequence& arguments, const std::string& what, PythonObjects& objects, int depth) {
+  objects.spend(copied_bytes(arguments), what);
+  auto* result = call_builtin(global, arguments, what, objects);
+  if (!result) result = call_numpy(global, arguments, what, objects);
+  if (!result) result = call_torch(global, arguments, what, objects, depth);
+  check_checkpoint(result != nullptr, "{}: {} makes no plain data", what, global.name);
+  return result;
+}
+
+PythonObject* call_torch(const Global& global, const Sequence& arguments, const std::string& what, PythonObjects& objects, int depth) {
+  const auto& name = global.name;
+  if (name == "torch._utils._rebuild_tensor_v2" || name == "torch._utils._rebuild_tensor_v3") {
+    auto view = tensor_view(arguments, what);
+    objects.spend((view.sizes.size() + view.strides.size()) * sizeof(std::int64_t), what);
+    return objects.make(std::move(view));
+  }
+  if (name == "torch._utils._rebuild_parameter" || name == "torch._utils._rebuild_parameter_with_state") {
+    return objects.make(argument<TensorView>(arguments, 0, what));
+  }
+  if (name == "torch._tensor._rebuild_from_type_v2") {
+    check_checkpoint(depth < kCallsMax, "{}: a tensor within too many others", what);
+    return call_any(argument<Global>(arguments, 0, what), argument<Sequence>(arguments, 2, what), what, objects, depth + 1);
+  }
+  if (name == "torch.Size") return objects.make(Sequence{Sequence::kTuple, argument<Sequence>(arguments, 0, what).items});
+  if (name == "torch.serialization._get_layout") return objects.make(argument<std::string>(arguments, 0, what));
+  if (name == "torch.device") {
+    const auto& type = argument<std::string>(arguments, 0, what);
+    return objects.make(arguments.items.size() < 2 ? type : fmt::format("{}:{}", type, argument<std::int64_t>(arguments, 1, what)));
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+python::Global known_global(std::string_view module, std::string_view name, const std::string& what) {
+  std::string full(module);
+  for (const auto& [older, newer] : {std::pair{"__builtin__", "builtins"}, {"numpy.core.multiarray", "numpy._core.multiarray"},
+                                     {"numpy.core.numeric", "numpy._core.numeric"}, {"torch.tensor", "torch._tensor"}}) {
+    if (full == older) full = newer;
+  }
+  full += '.';
+  full += name;
+  check_checkpoint(is_known(full), "{}: holds an object of {}, and this library reads plain data only: numbers, strings, lists, dicts, tensors and "
+                   "numpy's arrays; save it without that object", what, full);
+  return {full};
+}
+
+PythonObject* call(const Global& global, const Sequence& arguments, const std::string& what, PythonObjects& objects) {
+  return call_any(global, arguments, what, objects, 0);
+}
+
+void set_state(PythonObject& object, const PythonObject& state, const std::string& what, PythonObjects& objects) {
+  if (auto* array = object.get_if<python::NumpyArray>()) return set_numpy_array_state(*array, state, what, objects);
+  if (auto* dtype = object.get_if<python::NumpyDtype>()) return set_numpy_dtype_state(*dtype, state, what);
+  // Attributes, such as those of the OrderedDict that a module's state_dict is.
+  const bool has_attributes = object.get_if<Dict>() || object.get_if<TensorView>();
+  check_checkpoint(has_attributes, "{}: the state of an object that has none", what);
+}
+
+PythonObject* persistent_object(const PythonObject& id, const std::string& what, PythonObjects& objects) {
+  const auto* tuple = id.get_if<Sequence>();
+  check_checkpoint(tuple != nullptr, "{}: a storage that is no tuple", what);
+  check_checkpoint(argument<std::string>(*tuple, 0, what) == "storage", "{}: an object that is kept apart, and no storage", what);
+  const auto& type = argument<Global>(*tuple, 1, what).name;
+  Storage storage{.record = "data/" + argument<std::string>(*tuple, 2, what), .dtype = storage_dtype(torch_class(type))};
+  const auto count = argument<std::int64_t>(*tuple, 4, what);
+  check_checkpoint(storage.dtype || type == "torch.storage.UntypedStorage", "{}: {} is no storage", what, type);
+  const auto bits = storage.dtype ? static_cast<std::int64_t>(c10::elementSize(*storage.dtype)) * 8 : 8;
+  const auto num_bytes = num_bytes_of({count}, bits);
+  check_checkpoint(num_bytes.has_value(), "{}: {}: a storage of {} elements", what, storage.record, count);
+  storage.num_bytes = *num_bytes;
+  return objects.make(std::move(storage));
+}
+
+std::vector<std::int64_t> int_arguments(const Sequence& arguments, std::size_t index, const std::string& what) {
+  std::vector<std::int64_t> numbers;
+  for (const auto* item : argument<Sequence>(arguments, index, what).items) {
+    const auto* number = item->get_if<std::int64_t>();
+    check_checkpoint(number != nullptr, "{}: argument {} of a call: expected integers", what, index);
+    numbers.push_back(*number);
+  }
+  return numbers;
+}
+
+}  // namespace accel::checkpoint

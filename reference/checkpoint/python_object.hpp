@@ -1,0 +1,101 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "reference/core/errors.hpp"
+
+/// Objects of a pickle before they are values: they may contain each other, and hold what no Value does.
+///
+///     PythonObjects objects(pickle.size());
+///     auto* list = objects.make(python::Sequence{.kind = python::Sequence::kList});
+///
+/// Thread rule: one thread.
+namespace accel::checkpoint {
+
+struct PythonObject;
+
+namespace python {
+
+struct None {};
+struct LargeInt {};  // beyond 64 bits
+struct Bytes {
+  std::string bytes;
+};
+/// A class or a function, which is never called but by the few names that this library knows.
+struct Global {
+  std::string name;  // "torch._utils._rebuild_tensor_v2"
+};
+struct Sequence {
+  enum Kind { kList, kTuple, kSet } kind = kList;
+  std::vector<PythonObject*> items;
+};
+struct Dict {
+  std::vector<std::pair<PythonObject*, PythonObject*>> items;
+};
+/// A record of the archive.
+struct Storage {
+  std::string record;                   // "data/0"
+  std::optional<at::ScalarType> dtype;  // none if it is bytes
+  std::int64_t num_bytes = 0;
+};
+/// Elements of a record.
+struct TensorView {
+  Storage storage;
+  at::ScalarType dtype = at::kByte;
+  std::int64_t offset = 0;  // in elements, as the strides
+  std::vector<std::int64_t> sizes, strides;
+  bool is_conj = false, is_neg = false;
+};
+struct NumpyDtype {
+  at::ScalarType dtype = at::kByte;
+  bool is_big_endian = false;
+};
+/// Undefined until its state is there.
+struct NumpyArray {
+  at::Tensor tensor;
+  bool is_scalar = false;
+};
+
+}  // namespace python
+
+struct PythonObject {
+  std::variant<python::None, bool, std::int64_t, python::LargeInt, double, std::string, python::Bytes, python::Global, python::Sequence, python::Dict,
+               python::Storage, python::TensorView, python::NumpyDtype, python::NumpyArray>
+      content;
+
+  template <typename T>
+  [[nodiscard]] T* get_if() { return std::get_if<T>(&content); }
+  template <typename T>
+  [[nodiscard]] const T* get_if() const { return std::get_if<T>(&content); }
+};
+
+/// Owns them, so that those which contain each other go too. What a pickle says twice costs it some bytes, and us a copy: so
+/// copies are counted.
+class PythonObjects {
+ public:
+  /// Copies may be some times as large as the pickle.
+  explicit PythonObjects(std::uint64_t pickle_bytes) : bytes_left_(kCopies * pickle_bytes + kCopiedBytesMin) {}
+
+  template <typename T>
+  PythonObject* make(T content) { return &objects_.emplace_back(PythonObject{std::move(content)}); }
+  /// To be called before `bytes` are copied. Throws CheckpointError that begins with `what` if that is too much.
+  void spend(std::uint64_t bytes, const std::string& what) {
+    check_checkpoint(bytes <= bytes_left_, "{}: holds the same objects too many times: no file of plain data does so", what);
+    bytes_left_ -= bytes;
+  }
+
+ private:
+  static constexpr std::uint64_t kCopies = 64, kCopiedBytesMin = 1 << 20;
+  std::uint64_t bytes_left_;
+  std::deque<PythonObject> objects_;
+};
+
+}  // namespace accel::checkpoint

@@ -1,0 +1,89 @@
+#include "reference/checkpoint/torch_archive.hpp"
+#include "reference/checkpoint/torch_file.hpp"
+#include "reference/core/errors.hpp"
+
+namespace accel {
+namespace {
+
+using namespace checkpoint;
+
+constexpr int kDepthMax = 500;
+
+class Conversion {
+ public:
+  explicit Conversion(TorchArchive& archive) : archive_(archive) {}
+
+  Value value(const PythonObject& object, int depth = 0) {
+    // What contains itself is too deep as well.
+    check_checkpoint(depth < kDepthMax, "{}: objects within each other, more than {} deep", archive_.path(), kDepthMax);
+    archive_.spend(sizeof(Value));
+    return std::visit([&](const auto& content) { return of(content, depth); }, object.content);
+  }
+
+ private:
+  Value of(const python::None&, int) { return {}; }
+  Value of(bool value, int) { return value; }
+  Value of(std::int64_t value, int) { return value; }
+  Value of(double value, int) { return value; }
+  Value of(const std::string& text, int) {
+    archive_.spend(text.size());
+    return text;
+  }
+  Value of(const python::Bytes& bytes, int depth) { return of(bytes.bytes, depth); }
+  Value of(const python::LargeInt&, int) { refuse("an integer beyond 64 bits"); }
+  Value of(const python::Storage&, int) { refuse("a storage that is no tensor's"); }
+  Value of(const python::NumpyDtype&, int) { refuse("a dtype of numpy that is no array's"); }
+  Value of(const python::Global& global, int) {
+    const bool is_dtype = global.name.rfind("torch.", 0) == 0 && global.name.find('.', 6) == std::string::npos && std::islower(global.name[6]) != 0;
+    if (!is_dtype) refuse("the class " + global.name);
+    return global.name;
+  }
+  Value of(const python::Sequence& sequence, int depth) {
+    Value::List list;
+    for (const auto* item : sequence.items) list.push_back(value(*item, depth + 1));
+    return list;
+  }
+  Value of(const python::Dict& dict, int depth) {
+    Value::Dict result;
+    std::map<std::string, bool> is_integer;
+    for (const auto& [key, item] : dict.items) {
+      const auto* text = key->get_if<std::string>();
+      const auto* number = key->get_if<std::int64_t>();
+      if (!text && !number) refuse("a dict with a key that is neither a string nor an integer of 64 bits");
+      const auto name = text ? *text : std::to_string(*number);
+      archive_.spend(name.size());
+      const auto [found, is_new] = is_integer.emplace(name, number != nullptr);
+      if (found->second != (number != nullptr)) refuse(fmt::format("a dict with the keys {} and '{}'", name, name));
+      result[name] = value(*item, depth + 1);
+    }
+    return result;
+  }
+  Value of(const python::TensorView& view, int) {
+    archive_.check(view);
+    auto& storage = storages_[view.storage.record];
+    if (!storage) storage = archive_.storage(view);
+    return archive_.tensor(view, storage);
+  }
+  Value of(const python::NumpyArray& array, int) {
+    const auto& tensor = array.tensor;
+    if (!tensor.defined()) refuse("an array of numpy without its elements");
+    if (!array.is_scalar || tensor.is_complex()) return tensor;
+    if (tensor.scalar_type() == at::kBool) return tensor.item<bool>();
+    if (tensor.is_floating_point()) return tensor.item<double>();
+    if (tensor.scalar_type() == at::kUInt64 && tensor.item<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX)) refuse("an integer beyond 64 bits");
+    return tensor.to(at::kLong).item<std::int64_t>();
+  }
+  [[noreturn]] void refuse(const std::string& what) const { throw CheckpointError(fmt::format("{}: holds {}; expected plain data", archive_.path(), what)); }
+
+  TorchArchive& archive_;
+  std::map<std::string, at::Storage> storages_;
+};
+
+}  // namespace
+
+Value read_torch_file(const std::string& path) {
+  TorchArchive archive(path);
+  return Conversion(archive).value(archive.root());
+}
+
+}  // namespace accel

@@ -1,0 +1,41 @@
+#include "reference/core/named_tensors.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/resolve_conj.h>
+#include <ATen/ops/resolve_neg.h>
+
+#include <tuple>
+
+#include "reference/core/errors.hpp"
+
+namespace accel {
+
+WithoutShared without_shared(const NamedTensors& tensors) {
+  using View = std::tuple<c10::DeviceType, int, const void*, at::ScalarType, std::vector<std::int64_t>, std::vector<std::int64_t>, bool, bool>;
+  std::map<View, std::string> first;
+  WithoutShared result;
+  for (const auto& [name, tensor] : tensors) {
+    if (tensor.numel() > 0 && tensor.device() != at::kMeta && tensor.has_storage()) {
+      const View view{tensor.device().type(), tensor.device().index(), tensor.const_data_ptr(), tensor.scalar_type(), tensor.sizes().vec(),
+                      tensor.strides().vec(), tensor.is_conj(), tensor.is_neg()};
+      const auto [found, is_new] = first.emplace(view, name);
+      if (!is_new) {
+        result.same_as[name] = found->second;
+        continue;
+      }
+    }
+    result.tensors.emplace_back(name, tensor);
+  }
+  return result;
+}
+
+at::Tensor dense_on_cpu(const at::Tensor& tensor) {
+  return tensor.detach().resolve_conj().resolve_neg().to(at::kCPU).contiguous();
+}
+
+std::string_view bytes_of(const at::Tensor& tensor) {
+  ensure(tensor.is_cpu() && tensor.is_contiguous(), "bytes_of: a tensor that is not dense, or not in this memory");
+  return {static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes()};
+}
+
+}  // namespace accel

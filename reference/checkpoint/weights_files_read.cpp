@@ -1,0 +1,138 @@
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <set>
+
+#include "reference/checkpoint/torch_archive.hpp"
+#include "reference/checkpoint/weights_files.hpp"
+#include "reference/checkpoint/weights_index.hpp"
+#include "reference/core/errors.hpp"
+#include "reference/core/safetensors.hpp"
+
+namespace accel {
+namespace {
+
+namespace fs = std::filesystem;
+using Weights = std::map<std::string, StoredWeight>;
+
+Weights read_safetensors(const std::string& path) {
+  const SafetensorsFile file(path);
+  Weights weights;
+  for (const auto& name : file.names()) {
+    const auto stored = file.stored(name);
+    weights[name] = {.file = path, .dtype = stored.dtype, .sizes = stored.sizes, .load = [stored] { return stored.load(); }};
+  }
+  return weights;
+}
+
+Weights read_torch_weights(const std::string& path) {
+  const auto archive = std::make_shared<checkpoint::TorchArchive>(path);
+  const auto* dict = archive->root().get_if<checkpoint::python::Dict>();
+  check_checkpoint(dict != nullptr, "{}: holds no dict of tensors", path);
+  Weights weights;
+  std::vector<std::string> problems;
+  for (const auto& [key, value] : dict->items) {
+    const auto* name = key->get_if<std::string>();
+    const auto* view = value->get_if<checkpoint::python::TensorView>();
+    if (!name || !view) {
+      problems.push_back(name ? *name : "a key that is no string");
+      continue;
+    }
+    archive->check(*view);
+    weights[*name] = {.file = path, .dtype = view->dtype, .sizes = view->sizes,
+                      .load = [archive, view] { return archive->tensor(*view, archive->storage(*view)); }};
+  }
+  check_checkpoint(problems.empty(), "{}: expected tensors by name; these are none: {}", path, fmt::join(problems, ", "));
+  return weights;
+}
+
+// By what the file begins with: its name says nothing that is certain.
+Weights read_file(const std::string& path) {
+  try {
+    const MappedFile file(path);
+    if (file.bytes().substr(0, 2) == "PK") return read_torch_weights(path);
+    return read_safetensors(path);
+  } catch (const ConfigError& error) {
+    throw CheckpointError(error.what());
+  }
+}
+
+class ShardedWeights {
+ public:
+  explicit ShardedWeights(const std::string& index_path) : index_path_(index_path) {
+    const auto map = read_index();
+    std::set<std::string> files;
+    for (const auto& [name, file] : map) files.insert(file);
+    for (const auto& file : files) read_shard(file);
+    for (const auto& [name, file] : map) place(name, file);
+    for (const auto& [file, shard] : shards_) {
+      for (const auto& [name, weight] : shard) {
+        if (!map.contains(name)) problems_.push_back(fmt::format("{} has a tensor '{}' that the index does not name", file, name));
+      }
+    }
+    check_checkpoint(problems_.empty(), "{}: the files beside it do not fit:\n  {}", index_path, fmt::join(problems_, "\n  "));
+  }
+  Weights take() { return std::move(weights_); }
+
+ private:
+  [[nodiscard]] WeightMap read_index() const {
+    try {
+      return read_weights_index(MappedFile(index_path_).bytes(), index_path_);
+    } catch (const ConfigError& error) {
+      throw CheckpointError(error.what());
+    }
+  }
+  void read_shard(const std::string& file) {
+    try {
+      shards_[file] = read_file((fs::path(index_path_).parent_path() / file).string());
+    } catch (const CheckpointError& error) {
+      problems_.emplace_back(error.what());
+    }
+  }
+  void place(const std::string& name, const std::string& file) {
+    const auto shard = shards_.find(file);
+    if (shard == shards_.end()) return;  // told already
+    const auto found = shard->second.find(name);
+    if (found == shard->second.end()) problems_.push_back(fmt::format("{} lacks tensor '{}'", file, name));
+    else weights_[name] = found->second;
+  }
+
+  std::string index_path_;
+  std::map<std::string, Weights> shards_;
+  Weights weights_;
+  std::vector<std::string> problems_;
+};
+
+// A file or an index.
+std::string weights_in(const std::string& folder) {
+  for (const bool safe_serialization : {false, true}) {
+    const auto file = fs::path(folder) / weights_file_name(safe_serialization);
+    if (fs::is_regular_file(file)) return file.string();
+  }
+  std::vector<std::string> indices;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(folder, none)) {
+    const auto name = entry.path().string();
+    constexpr std::string_view kEnd = ".index.json";
+    if (name.size() >= kEnd.size() && name.substr(name.size() - kEnd.size()) == kEnd) indices.push_back(name);
+  }
+  std::sort(indices.begin(), indices.end());
+  check_checkpoint(!indices.empty(), "{}: has no weights: expected {}, {} or an index of several files ({})", folder, weights_file_name(true),
+                   weights_file_name(false), weights_index_name(true));
+  check_checkpoint(indices.size() == 1, "{}: has several indices, and one is expected: {}; remove those that are not wanted", folder,
+                   fmt::join(indices, ", "));
+  return indices.front();
+}
+
+}  // namespace
+
+Weights read_weights(const std::string& path) {
+  std::error_code none;
+  const auto file = fs::is_directory(path, none) ? weights_in(path) : path;
+  const bool is_index = fs::path(file).extension() == ".json";
+  return is_index ? ShardedWeights(file).take() : read_file(file);
+}
+
+}  // namespace accel

@@ -1,0 +1,125 @@
+#include "reference/checkpoint/weights_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <map>
+
+#include "reference/core/errors.hpp"
+
+namespace accel {
+namespace {
+
+struct Names {
+  std::string_view stem, extension;
+};
+Names names_of(bool safe_serialization) {
+  return safe_serialization ? Names{"model", ".safetensors"} : Names{"pytorch_model", ".bin"};
+}
+
+std::string file_name(bool safe_serialization, const std::string& suffix) {
+  const auto [stem, extension] = names_of(safe_serialization);
+  return fmt::format("{}{}{}", stem, suffix, extension);
+}
+
+std::string_view trimmed(std::string_view text) {
+  const auto is_space = [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; };
+  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
+  return text;
+}
+
+bool are_digits(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+using Shards = std::vector<std::vector<std::string>>;
+
+// A tensor that is too large goes before the shard that is being filled, as in the source.
+Shards fill(const std::vector<SavedTensor>& tensors, std::int64_t max_bytes, std::int64_t& total_bytes) {
+  Shards shards;
+  std::vector<std::string> current;
+  std::int64_t current_bytes = 0;
+  for (const auto& [name, num_bytes, memory] : tensors) {
+    total_bytes += num_bytes;
+    if (num_bytes > max_bytes) {
+      shards.push_back({name});
+      continue;
+    }
+    if (current_bytes + num_bytes > max_bytes) {
+      shards.push_back(std::exchange(current, {}));
+      current_bytes = 0;
+    }
+    current.push_back(name);
+    current_bytes += num_bytes;
+  }
+  if (!current.empty() || shards.empty()) shards.push_back(std::move(current));
+  return shards;
+}
+
+}  // namespace
+
+WeightsPlan plan_weights_files(const std::vector<SavedTensor>& tensors, const WeightsPlanOptions& options) {
+  check_argument(options.max_shard_bytes > 0, "max_shard_size: {} bytes; expected a positive number", options.max_shard_bytes);
+  std::vector<SavedTensor> first;                        // of each memory
+  std::map<std::size_t, std::string> first_of;           // memory to its first name
+  std::map<std::string, std::vector<std::string>> more;  // first name to those that see its memory too
+  for (const auto& tensor : tensors) {
+    const auto found = tensor.memory ? first_of.find(*tensor.memory) : first_of.end();
+    if (found != first_of.end()) {
+      more[found->second].push_back(tensor.name);
+      continue;
+    }
+    if (tensor.memory) first_of[*tensor.memory] = tensor.name;
+    first.push_back(tensor);
+  }
+
+  WeightsPlan plan;
+  auto shards = fill(first, options.max_shard_bytes, plan.total_bytes);
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    auto names = shards[i];
+    for (const auto& tensor : first) {  // in the order of the memories
+      const bool is_here = more.contains(tensor.name) && std::find(shards[i].begin(), shards[i].end(), tensor.name) != shards[i].end();
+      if (is_here) names.insert(names.end(), more[tensor.name].begin(), more[tensor.name].end());
+    }
+    const auto suffix = shards.size() == 1 ? std::string() : fmt::format("-{:05}-of-{:05}", i + 1, shards.size());
+    plan.files.push_back({file_name(options.safe_serialization, suffix), std::move(names)});
+  }
+  if (plan.is_sharded()) plan.index_file = weights_index_name(options.safe_serialization);
+  return plan;
+}
+
+std::int64_t parse_size(std::string_view text) {
+  const auto whole = trimmed(text);
+  auto unit = std::string(whole.substr(whole.size() < 2 ? 0 : whole.size() - 2));
+  std::transform(unit.begin(), unit.end(), unit.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  static const std::map<std::string, double> kUnits{{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}};
+  check_argument(kUnits.contains(unit), "size '{}': expected a number and TB, GB, MB or KB, like 10GB", text);
+  auto number = trimmed(whole.substr(0, whole.size() - 2));
+  if (!number.empty() && number.front() == '+') number.remove_prefix(1);
+  double value = 0;
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
+  const auto bytes = value * kUnits.at(unit);
+  check_argument(error == std::errc() && end == number.data() + number.size() && bytes >= 0 && bytes < 9.2e18,
+                 "size '{}': expected a number and TB, GB, MB or KB, like 10GB", text);
+  return static_cast<std::int64_t>(bytes);
+}
+
+std::string weights_file_name(bool safe_serialization) { return file_name(safe_serialization, ""); }
+
+std::string weights_index_name(bool safe_serialization) { return weights_file_name(safe_serialization) + ".index.json"; }
+
+bool is_weights_file(std::string_view name, bool safe_serialization) {
+  if (name == weights_file_name(safe_serialization) || name == weights_index_name(safe_serialization)) return true;
+  const auto [stem, extension] = names_of(safe_serialization);
+  constexpr std::size_t kSuffixBytes = sizeof("-00001-of-00002") - 1;
+  if (name.size() != stem.size() + kSuffixBytes + extension.size() || name.substr(0, stem.size()) != stem) return false;
+  const auto suffix = name.substr(stem.size(), kSuffixBytes);
+  return name.substr(stem.size() + kSuffixBytes) == extension && suffix[0] == '-' && are_digits(suffix.substr(1, 5)) && suffix.substr(6, 4) == "-of-" &&
+         are_digits(suffix.substr(10));
+}
+
+}  // namespace accel

@@ -28,6 +28,8 @@ class AcceleratedOptimizer {
   void zero_grad(bool set_to_none = true);
   /// The last `step` that gradients were synchronised for was not carried out: parameters are as they were.
   [[nodiscard]] bool step_was_skipped() const { return *was_skipped_; }
+  /// What a checkpoint says of that.
+  void set_step_was_skipped(bool was_skipped) { *was_skipped_ = was_skipped; }
   /// Learning rate of a parameter group.
   [[nodiscard]] double lr(std::size_t group = 0) const;
   [[nodiscard]] torch::optim::Optimizer& optimizer() const { return *optimizer_; }

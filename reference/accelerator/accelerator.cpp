@@ -10,12 +10,14 @@
 #include <algorithm>
 #include <exception>
 #include <numeric>
+#include <set>
 
 #include "reference/accelerator/options_check.hpp"
 #include "reference/config/deepspeed_file.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/optim/clip.hpp"
+#include "reference/optim/state_dict.hpp"
 #include "reference/parallel/same_model.hpp"
 
 namespace accel {
@@ -90,8 +92,9 @@ Accelerator::Accelerator(AcceleratorOptions options, RankContext& context)
   context_->gradient_state.plugin = *options_.gradient_accumulation_plugin;
   context_->gradient_state.sync_gradients = true;
   plugin_ = resolved_plugin(options_);
+  checkpointing_ = std::make_shared<Checkpointing>(*context_, options_.project_config);
   data_parallel_ = data_parallel_of(*context_, options_.parallelism_config);
-  path_ = std::make_shared<GradientPath>(*context_, options_, context_->world_size / data_parallel_.size);
+  training_.path = std::make_shared<GradientPath>(*context_, options_, context_->world_size / data_parallel_.size);
   apply(options_.init_process_group_kwargs, *context_);
   tell_of_ignored_keys();
   if (*options_.debug && use_distributed()) debug_group_ = group_of_all(*context_);
@@ -119,19 +122,20 @@ void Accelerator::set_gradient_accumulation_steps(int steps) {
 }
 
 bool Accelerator::optimizer_step_was_skipped() const {
-  return std::any_of(optimizers_.begin(), optimizers_.end(), [](const auto& optimizer) { return optimizer.step_was_skipped(); });
+  return std::any_of(training_.optimizers.begin(), training_.optimizers.end(), [](const auto& optimizer) { return optimizer.step_was_skipped(); });
 }
 
 AcceleratedOptimizer Accelerator::prepare_optimizer(torch::optim::Optimizer& optimizer) {
   check_state(!shards() || optimizer.state().empty(), "prepare: an optimizer that has stepped, with a model that is sharded; prepare it before its first step");
-  return optimizers_.emplace_back(optimizer, *context_, path_, plugin_.steps_in_backward);
+  return training_.optimizers.emplace_back(optimizer, *context_, training_.path, plugin_.steps_in_backward);
 }
 
 AcceleratedScheduler Accelerator::prepare_scheduler(LRScheduler& scheduler, PrepareSchedulerOptions options) {
-  auto optimizers = optimizers_;
+  auto optimizers = training_.optimizers;
   std::erase_if(optimizers, [&](const auto& optimizer) { return &optimizer.optimizer() != &scheduler.optimizer(); });
-  return AcceleratedScheduler(scheduler, optimizers.empty() ? optimizers_ : optimizers, *context_, path_,
+  const AcceleratedScheduler prepared(scheduler, optimizers.empty() ? training_.optimizers : optimizers, *context_, training_.path,
                               {.step_with_optimizer = options_.step_scheduler_with_optimizer, .split_batches = split_batches(), .samples_per_step = options.samples_per_step});
+  return training_.schedulers.emplace_back(prepared);
 }
 
 std::optional<Autocast::Options> Accelerator::autocast_options(const AutocastKwargs& kwargs) const {
@@ -154,7 +158,7 @@ std::shared_ptr<ModelWrapper> Accelerator::wrap_model(ModelTensors tensors, bool
   for (const auto& [name, parameter] : tensors.parameters) {
     if (parameter.requires_grad()) trained.push_back(parameter);
   }
-  if (!evaluation_mode) path_->add_parameters(std::move(trained));
+  if (!evaluation_mode) training_.path->add_parameters(std::move(trained));
   wrapper->listener = context_->listener;
   // As in Accelerate: among CPU ranks always, a group of one included; on GPUs only with more than one.
   const bool parallel = distributed_type() == DistributedType::kMultiCpu || use_distributed();
@@ -165,7 +169,7 @@ std::shared_ptr<ModelWrapper> Accelerator::wrap_model(ModelTensors tensors, bool
 }
 
 std::shared_ptr<ModelWrapper> Accelerator::shard_model(const std::shared_ptr<torch::nn::Module>& module) {
-  check_state(!plugin_.steps_in_backward || path_->sharded().empty(), "prepare: a second model; DeepSpeed's plugin trains one model for each Accelerator");
+  check_state(!plugin_.steps_in_backward || training_.path->sharded().empty(), "prepare: a second model; DeepSpeed's plugin trains one model for each Accelerator");
   const bool moves_moments = plugin_.sharding->offload_optimizer == OffloadDevice::kCpu && plugin_.sharding->offload_parameters == OffloadDevice::kNone;
   check_config(context_->device.is_cpu() || !moves_moments, "deepspeed_plugin: offload_optimizer_device 'cpu' on a GPU is not built without offload_param_device 'cpu'");
   if (!shard_groups_) shard_groups_ = make_shard_groups(*context_, options_.parallelism_config, plugin_.sharding->hybrid);
@@ -180,19 +184,55 @@ std::shared_ptr<ModelWrapper> Accelerator::shard_model(const std::shared_ptr<tor
   for (const auto& [name, parameter] : tensors) {
     if (parameter.requires_grad()) trained.push_back(parameter);
   }
-  path_->add_parameters(std::move(trained));
-  path_->add_sharded(wrapper->sharded);
+  training_.path->add_parameters(std::move(trained));
+  training_.path->add_sharded(wrapper->sharded);
   return wrapper;
+}
+
+sharded::MemoryAccount Accelerator::account_of(const ModelWrapper& wrapper, const std::vector<at::Tensor>& parameters) const {
+  using Kind = sharded::MemoryKind;
+  auto account = wrapper.sharded ? wrapper.sharded->memory() : *wrapper.memory;
+  std::set<const c10::TensorImpl*> own;
+  for (const auto& parameter : parameters) {
+    own.insert(parameter.unsafeGetTensorImpl());
+    if (wrapper.sharded) continue;
+    account.add(Kind::kParameters, static_cast<std::int64_t>(parameter.nbytes()));
+    if (parameter.grad().defined()) account.add(Kind::kGradients, static_cast<std::int64_t>(parameter.grad().nbytes()));
+    // Where gradients are not views of them, the reducer's buckets are as large.
+    if (parameter.requires_grad() && wrapper.ddp && !options_.ddp_kwargs.gradient_as_bucket_view) account.add(Kind::kBuckets, static_cast<std::int64_t>(parameter.nbytes()));
+  }
+  for (const auto& prepared : training_.optimizers) {
+    std::vector<at::Tensor> all;
+    for (const auto& group : prepared.optimizer().param_groups()) all.insert(all.end(), group.params().begin(), group.params().end());
+    const auto state = optim::state_dict(prepared.optimizer());
+    for (const auto& [index, entries] : state.at("state").as<Value::Dict>()) {
+      if (!own.contains(all.at(std::stoul(index)).unsafeGetTensorImpl())) continue;
+      for (const auto& [name, value] : entries.as<Value::Dict>()) {
+        if (value.is<at::Tensor>() && value.as<at::Tensor>().defined()) account.add(Kind::kOptimizer, static_cast<std::int64_t>(value.as<at::Tensor>().nbytes()));
+      }
+    }
+  }
+  return account;
+}
+
+Accelerator::HookHandle Accelerator::register_save_state_pre_hook(Checkpointing::SaveHook hook) {
+  auto& hooks = checkpointing_->save_hooks;
+  return HookHandle([checkpointing = checkpointing_, place = hooks.insert(hooks.end(), std::move(hook))] { checkpointing->save_hooks.erase(place); });
+}
+
+Accelerator::HookHandle Accelerator::register_load_state_pre_hook(Checkpointing::LoadHook hook) {
+  auto& hooks = checkpointing_->load_hooks;
+  return HookHandle([checkpointing = checkpointing_, place = hooks.insert(hooks.end(), std::move(hook))] { checkpointing->load_hooks.erase(place); });
 }
 
 // DeepSpeed's engine.step.
 void Accelerator::step_in_backward() {
-  for (auto& optimizer : optimizers_) {
+  for (auto& optimizer : training_.optimizers) {
     if (plugin_.gradient_clipping) {
       std::vector<at::Tensor> parameters;
       for (auto& group : optimizer.optimizer().param_groups()) parameters.insert(parameters.end(), group.params().begin(), group.params().end());
       unscale_for_clipping();
-      global_grad_norm_ = path_->clip_norm(parameters, *plugin_.gradient_clipping, /*norm_type=*/2.0);
+      global_grad_norm_ = training_.path->clip_norm(parameters, *plugin_.gradient_clipping, /*norm_type=*/2.0);
     }
     optimizer.take_step();
   }
@@ -217,7 +257,7 @@ void Accelerator::backward(const at::Tensor& loss, BackwardOptions options, std:
   const PhaseScope phase(context_->listener.get(), "backward");
   if (context_->listener) context_->listener->begin_backward();
   const auto& state = context_->gradient_state;
-  const auto scaled = path_->scaled_loss(loss, options.num_items, {.all = state.num_rows(), .real = metric_rows().real_rows_of(data_parallel_.rank)});
+  const auto scaled = training_.path->scaled_loss(loss, options.num_items, {.all = state.num_rows(), .real = metric_rows().real_rows_of(data_parallel_.rank)});
   torch::autograd::backward(std::vector<at::Tensor>{scaled}, std::vector<at::Tensor>{}, options.retain_graph, options.create_graph);
   if (plugin_.steps_in_backward && sync_gradients()) step_in_backward();
 }
@@ -257,10 +297,7 @@ Accelerator::Window Accelerator::resume_sync(std::shared_ptr<ModelWrapper> model
 }
 
 void Accelerator::forget_prepared() {
-  loaders_.clear();
-  optimizers_.clear();
-  path_ = std::make_shared<GradientPath>(*context_, options_, context_->world_size / data_parallel_.size);
-  step_ = 0;
+  training_ = {.path = std::make_shared<GradientPath>(*context_, options_, context_->world_size / data_parallel_.size)};
 }
 
 bool Accelerator::check_trigger(std::source_location where) {
@@ -273,13 +310,13 @@ bool Accelerator::check_trigger(std::source_location where) {
 
 Accelerator::Window Accelerator::begin_micro_batch(std::vector<std::shared_ptr<ModelWrapper>> models) {
   auto& state = context_->gradient_state;
-  path_->begin_micro_batch();
+  training_.path->begin_micro_batch();
   if (state.plugin.sync_with_dataloader && state.end_of_dataloader()) {
-    step_ = 0;
+    training_.step = 0;
     state.sync_gradients = true;
   } else {
-    ++step_;
-    state.sync_gradients = step_ % gradient_accumulation_steps() == 0;
+    ++training_.step;
+    state.sync_gradients = training_.step % gradient_accumulation_steps() == 0;
   }
   // In a group of one Accelerate never suspends: a communication hook that rounds shows it.
   const bool communicate = state.sync_gradients || !use_distributed() || state.plugin.sync_each_batch;
@@ -288,26 +325,26 @@ Accelerator::Window Accelerator::begin_micro_batch(std::vector<std::shared_ptr<M
 
 at::Tensor Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type) {
   if (plugin_.steps_in_backward) return global_grad_norm_;  // backward has clipped
-  if (!sync_gradients()) return path_->unscaled(path_->norm(parameters, norm_type));
+  if (!sync_gradients()) return training_.path->unscaled(training_.path->norm(parameters, norm_type));
   unscale_for_clipping();
-  return path_->clip_norm(parameters, max_norm, norm_type);
+  return training_.path->clip_norm(parameters, max_norm, norm_type);
 }
 
 void Accelerator::unscale_for_clipping() {
-  path_->finish_window();
-  for (const auto& optimizer : optimizers_) {
-    if (!path_->was_unscaled(optimizer.optimizer())) path_->unscale(optimizer.optimizer());
+  training_.path->finish_window();
+  for (const auto& optimizer : training_.optimizers) {
+    if (!training_.path->was_unscaled(optimizer.optimizer())) training_.path->unscale(optimizer.optimizer());
   }
 }
 
 void Accelerator::unscale_gradients() {
-  for (const auto& optimizer : optimizers_) unscale_gradients(optimizer);
+  for (const auto& optimizer : training_.optimizers) unscale_gradients(optimizer);
 }
 
 void Accelerator::unscale_gradients(const AcceleratedOptimizer& optimizer) {
-  check_state(sync_gradients() || !path_->scaler(), "unscale_gradients: gradients are not yet synchronised; call it where sync_gradients() is true");
-  path_->finish_window();
-  path_->unscale(optimizer.optimizer());
+  check_state(sync_gradients() || !training_.path->scaler(), "unscale_gradients: gradients are not yet synchronised; call it where sync_gradients() is true");
+  training_.path->finish_window();
+  training_.path->unscale(optimizer.optimizer());
 }
 
 void Accelerator::clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) {
@@ -329,7 +366,7 @@ void Accelerator::join_uneven_inputs(const std::vector<Joinable>& models, JoinOp
     }
   } restore;
   if (options.even_batches) {
-    for (const auto& weak : loaders_) {
+    for (const auto& weak : training_.loaders) {
       auto loader = weak.lock();
       if (!loader || loader->is_dispatched()) continue;
       restore.loaders.emplace_back(loader, loader->even_batches());
@@ -352,9 +389,9 @@ void Accelerator::join_uneven_inputs(const std::vector<Joinable>& models, JoinOp
     is_last = false;
     bool synchronised = false;
     for (auto* model : restore.joined) synchronised = model->shadow_step() || synchronised;
-    if (synchronised) path_->shadow_window();
+    if (synchronised) training_.path->shadow_window();
   }
-  restore.joined.front()->sync_final_state(is_last, path_->shared_state());
+  restore.joined.front()->sync_final_state(is_last, training_.path->shared_state());
   for (auto* model : restore.joined) model->sync_final_model(is_last);
   if (context_->listener) context_->listener->end_join();
 }

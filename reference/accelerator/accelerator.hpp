@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "reference/accelerator/accelerated_optimizer.hpp"
+#include "reference/accelerator/checkpointing.hpp"
 #include "reference/accelerator/memory.hpp"
 #include "reference/accelerator/operations.hpp"
 #include "reference/accelerator/prepared_model.hpp"
@@ -21,6 +22,7 @@
 #include "reference/core/call_site.hpp"
 #include "reference/core/tree_rows.hpp"
 #include "reference/data/data_loader.hpp"
+#include "reference/sharded/activation_meter.hpp"
 #include "reference/state/objects.hpp"
 #include "reference/state/rank_context.hpp"
 
@@ -100,19 +102,17 @@ class Accelerator {
   };
   template <typename Module>
   PreparedModel<Module> prepare_model(std::shared_ptr<Module> module, PrepareModelOptions options = {false}) {
-    if (shards() && !options.evaluation_mode) {
-      return PreparedModel<Module>(module, shard_model(module));
-    }
+    if (shards() && !options.evaluation_mode) return remember(PreparedModel<Module>(module, shard_model(module)));
     if (options_.device_placement) module->to(context_->device);
     ModelTensors tensors;
     for (const auto& item : module->named_parameters()) tensors.parameters.emplace_back(item.key(), item.value());
     for (const auto& buffer : module->buffers()) tensors.buffers.push_back(buffer);
-    return PreparedModel<Module>(std::move(module), wrap_model(std::move(tensors), options.evaluation_mode));
+    return remember(PreparedModel<Module>(std::move(module), wrap_model(std::move(tensors), options.evaluation_mode)));
   }
   template <typename Dataset, typename Collate>
   DataLoaderShard<Dataset, Collate> prepare_data_loader(const DataLoader<Dataset, Collate>& loader) {
     DataLoaderShard<Dataset, Collate> prepared(loader, shard_options());
-    loaders_.push_back(prepared.core());
+    training_.loaders.push_back(prepared.core());
     return prepared;
   }
   /// `slice_for_dispatch(step, rows, part)` cuts what rank 0 has read for a step, in place of slice_rows: `rows` are those of
@@ -145,10 +145,16 @@ class Accelerator {
     return state;
   }
 
-  /// What this rank holds for a model that is sharded, by kind; null where parameters are whole. See accel::sharded::plan_memory.
+  /// What this rank holds for a model, by kind, now and at most; of one that is not sharded what is there now. Known before a run from
+  /// accel::sharded::plan_memory. Throws ArgumentError for an optimizer whose state it cannot read: see accel::optim::state_dict.
   template <typename Module>
-  [[nodiscard]] const sharded::MemoryAccount* memory_account(const PreparedModel<Module>& model) const {
-    return model.shared_wrapper()->sharded ? &std::as_const(*model.shared_wrapper()->sharded).memory() : nullptr;
+  [[nodiscard]] sharded::MemoryAccount memory_account(const PreparedModel<Module>& model) const { return account_of(*model.shared_wrapper(), model.parameters()); }
+  /// While it lives, what this thread allocates and is nothing else of the model counts as its activations: for forward and backward of a
+  /// step, now and then, since each allocation costs a little more.
+  template <typename Module>
+  [[nodiscard]] sharded::ActivationMeter measure_activations(const PreparedModel<Module>& model) const {
+    const auto& wrapper = *model.shared_wrapper();
+    return sharded::ActivationMeter(wrapper.sharded ? wrapper.sharded->memory() : *wrapper.memory);
   }
 
   /// While it lives, parameters of a model that is sharded are whole, on every rank. Collective at both ends.
@@ -255,7 +261,7 @@ class Accelerator {
   void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value);
 
   /// The loss scale under fp16, else null.
-  [[nodiscard]] GradScaler* scaler() const { return path_->scaler(); }
+  [[nodiscard]] GradScaler* scaler() const { return training_.path->scaler(); }
   /// Autocast in the accelerator's precision while the scope lives; nothing in full precision.
   [[nodiscard]] std::unique_ptr<Autocast> autocast() const { return autocast(options_.autocast_kwargs); }
   [[nodiscard]] std::unique_ptr<Autocast> autocast(AutocastKwargs kwargs) const;
@@ -273,6 +279,56 @@ class Accelerator {
   }
   template <typename... Objects>
   void clear(Objects&... objects) { free_memory(objects...); }
+
+  // --- checkpoints ---------------------------------------------------------------------------------------------------
+  /// Saves all that was prepared or registered, with the place in the data and in the accumulation window, and every rank's random
+  /// numbers; returns the folder. Under automatic naming that is project_dir/checkpoints/checkpoint_{save_iteration}, and `output_dir` is
+  /// not read. A folder has its name only once it is whole. Files and errors: see Checkpointing and checkpoint/state_files.hpp. Collective.
+  /// Source: accelerate/accelerator.py, save_state; accelerate/checkpointing.py.
+  std::string save_state(const std::string& output_dir = "", SaveStateOptions options = {}, std::source_location where = std::source_location::current()) {
+    const CallSite site(where);
+    return checkpointing_->save(training_, output_dir, options);
+  }
+  /// Loads it into what was prepared and registered, which must be the same objects in the same order; without a folder, the newest of
+  /// the project. Loops over loaders go on where they were. Also of another number of ranks, and of Python's Accelerate. Everything or, with
+  /// a CheckpointError on every rank, nothing. Returns the folder. Collective.
+  std::string load_state(const std::string& input_dir = "", std::source_location where = std::source_location::current()) {
+    const CallSite site(where);
+    return checkpointing_->load(training_, input_dir);
+  }
+  /// Waits for `save_state(..., {.async = true})`. Collective.
+  void finish_saving(std::source_location where = std::source_location::current()) {
+    const CallSite site(where);
+    checkpointing_->finish();
+  }
+  /// Objects with `state_dict() -> Value` and `load_state_dict(const Value&)`, which must outlive the Accelerator.
+  template <typename... Objects>
+  void register_for_checkpointing(Objects&... objects) {
+    static_assert((requires { Value(objects.state_dict()); objects.load_state_dict(std::declval<const Value&>()); } && ...),
+                  "register_for_checkpointing: an object needs `Value state_dict()` and `load_state_dict(const Value&)`");
+    (training_.custom.push_back({[&objects] { return Value(objects.state_dict()); }, [&objects](const Value& state) { objects.load_state_dict(state); }}), ...);
+  }
+  /// As long as it lives, a hook is called.
+  class [[nodiscard]] HookHandle {
+   public:
+    explicit HookHandle(std::function<void()> remove) : remove_(std::move(remove)) {}
+    ~HookHandle() { remove(); }
+    HookHandle(HookHandle&& other) noexcept : remove_(std::exchange(other.remove_, nullptr)) {}
+    HookHandle& operator=(HookHandle&&) = delete;
+    void remove() {
+      if (const auto remove = std::exchange(remove_, nullptr)) remove();
+    }
+
+   private:
+    std::function<void()> remove_;
+  };
+  HookHandle register_save_state_pre_hook(Checkpointing::SaveHook hook);
+  HookHandle register_load_state_pre_hook(Checkpointing::LoadHook hook);
+  /// The number of the next checkpoint under automatic naming.
+  [[nodiscard]] std::int64_t save_iteration() const { return checkpointing_->iteration(); }
+  void set_save_iteration(std::int64_t iteration) { checkpointing_->set_iteration(iteration); }
+  [[nodiscard]] const std::string& project_dir() const { return checkpointing_->config().project_dir; }
+  [[nodiscard]] const std::string& logging_dir() const { return checkpointing_->config().logging_dir; }
 
   // --- collectives on trees -----------------------------------------------------------------------------------------
   /// (n, ...) -> (P * n, ...) for every tensor, in the order of the ranks. Collective.
@@ -417,9 +473,15 @@ class Accelerator {
     }
   }
 
+  template <typename Module>
+  PreparedModel<Module> remember(PreparedModel<Module> model) {
+    training_.models.push_back({model.module(), model.shared_wrapper()});
+    return model;
+  }
   std::shared_ptr<ModelWrapper> wrap_model(ModelTensors tensors, bool evaluation_mode);
   [[nodiscard]] bool shards() const { return plugin_.sharding.has_value(); }
   std::shared_ptr<ModelWrapper> shard_model(const std::shared_ptr<torch::nn::Module>& module);
+  [[nodiscard]] sharded::MemoryAccount account_of(const ModelWrapper& wrapper, const std::vector<at::Tensor>& parameters) const;
   void step_in_backward();
   void tell_of_ignored_keys() const;
   [[nodiscard]] ShardOptions shard_options() const;
@@ -474,10 +536,8 @@ class Accelerator {
   ResolvedPlugin plugin_;
   std::optional<sharded::ShardGroups> shard_groups_;  // of the first model that is sharded
   DataParallel data_parallel_;
-  std::vector<std::weak_ptr<LoaderCore>> loaders_;  // prepared ones
-  int step_ = 0;  // micro-batches of the current accumulation window
-  std::vector<AcceleratedOptimizer> optimizers_;
-  std::shared_ptr<GradientPath> path_;
+  TrainingState training_;
+  std::shared_ptr<Checkpointing> checkpointing_;
   std::optional<Group> debug_group_;
   bool trigger_ = false;
   at::Tensor global_grad_norm_;  // that DeepSpeed's step clipped last

@@ -30,6 +30,7 @@ class GradientPath {
   [[nodiscard]] const std::vector<std::shared_ptr<sharded::ShardedModel>>& sharded() const { return sharded_; }
   void count_samples() { counts_samples_ = true; }
   void begin_micro_batch() { window_.begin_micro_batch(); }
+  [[nodiscard]] GradientWindow& window() { return window_; }
 
   /// Rows of this rank's batch, if a loader tells.
   struct Rows {

@@ -37,4 +37,13 @@ void GradientWindow::drop() {
   any_ = false;
 }
 
+void GradientWindow::load_state_dict(const Value& state) {
+  const auto items = state.at("items").as<double>(), samples = state.at("samples").as<double>(), unit = state.at("unit").as<double>();
+  any_ = state.at("any").as<bool>();
+  items_ = items;
+  samples_ = samples;
+  unit_ = unit;
+  items_of_micro_batch_.reset();
+}
+
 }  // namespace accel

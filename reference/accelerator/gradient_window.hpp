@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "reference/comm/group.hpp"
+#include "reference/core/value.hpp"
 
 namespace accel {
 
@@ -36,6 +37,11 @@ class GradientWindow {
   Total finish(const Group& group, c10::Device device);
   /// Drops what the window holds: of a rank that has no more batches, whose gradients do not count.
   void drop();
+
+  /// What it holds, and the unit. Between micro-batches.
+  [[nodiscard]] Value state_dict() const { return Value::Dict{{"items", items_}, {"samples", samples_}, {"unit", unit_}, {"any", any_}}; }
+  /// Throws ArgumentError if it is no such state.
+  void load_state_dict(const Value& state);
 
  private:
   std::optional<double> items_of_micro_batch_;

@@ -53,6 +53,9 @@ AcceleratorOptions resolved_options(AcceleratorOptions options) {
   add(problems_of(options.dataloader_config));
   add(problems_of(options.grad_scaler_kwargs));
   add(problems_of(options.ddp_kwargs));
+  if (options.project_dir) options.project_config.project_dir = *options.project_dir;
+  if (options.project_config.logging_dir.empty()) options.project_config.logging_dir = options.project_config.project_dir;
+  add(problems_of(options.project_config));
   if (options.loss_weighting != "accelerate" && options.loss_weighting != "exact") {
     problems.push_back(fmt::format("loss_weighting: expected 'accelerate' or 'exact', got '{}'", options.loss_weighting));
   }

@@ -22,6 +22,8 @@ struct ModelWrapper {
   std::shared_ptr<sharded::ShardedModel> sharded;  ///< null where parameters are whole
   std::optional<Autocast::Options> autocast;     ///< none in full precision
   std::shared_ptr<StepListener> listener;        ///< null where nobody listens
+  /// Of a model that is not sharded, whose account has nothing but activations.
+  std::shared_ptr<sharded::MemoryAccount> memory = std::make_shared<sharded::MemoryAccount>();
 };
 
 /// A handle on a model: calling it runs the module's `forward` under autocast and DDP, with outputs in float32.
@@ -46,10 +48,7 @@ class PreparedModel {
     if (wrapper_->ddp) {
       if constexpr (Tree<decltype(output)>) {
         auto tensors = tensors_of(output);
-        if (wrapper_->ddp->after_forward(tensors)) {
-          auto next = tensors.begin();
-          for_each_tensor(output, [&](at::Tensor& tensor) { tensor = *next++; });
-        }
+        if (wrapper_->ddp->after_forward(tensors)) put_tensors(output, tensors);
       } else {
         std::vector<at::Tensor> tensors;
         wrapper_->ddp->after_forward(tensors);
@@ -81,8 +80,7 @@ class PreparedModel {
     if constexpr (Tree<Output>) {
       auto tensors = tensors_of(*output);
       sharded.after_forward(tensors);
-      auto next = tensors.begin();
-      for_each_tensor(*output, [&](at::Tensor& tensor) { tensor = *next++; });
+      put_tensors(*output, tensors);
     }
     return *std::move(output);
   }

@@ -70,7 +70,7 @@ class Conversion {
     if (!array.is_scalar || tensor.is_complex()) return tensor;
     if (tensor.scalar_type() == at::kBool) return tensor.item<bool>();
     if (tensor.is_floating_point()) return tensor.item<double>();
-    if (tensor.scalar_type() == at::kUInt64 && tensor.item<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX)) refuse("an integer beyond 64 bits");
+    if (tensor.scalar_type() == at::kUInt64 && tensor.item().toUInt64() > static_cast<std::uint64_t>(INT64_MAX)) refuse("an integer beyond 64 bits");
     return tensor.to(at::kLong).item<std::int64_t>();
   }
   [[noreturn]] void refuse(const std::string& what) const { throw CheckpointError(fmt::format("{}: holds {}; expected plain data", archive_.path(), what)); }

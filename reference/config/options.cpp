@@ -81,4 +81,12 @@ std::vector<std::string> problems_of_plugins(const AcceleratorOptions& options) 
   return problems;
 }
 
+std::vector<std::string> problems_of(const ProjectConfiguration& config) {
+  std::vector<std::string> problems;
+  if (config.total_limit && *config.total_limit < 1) problems.push_back(fmt::format("project_config: total_limit: expected 1 or more, got {}", *config.total_limit));
+  if (config.iteration < 0) problems.push_back(fmt::format("project_config: iteration: expected 0 or more, got {}", config.iteration));
+  if (config.automatic_checkpoint_naming && config.project_dir.empty()) problems.emplace_back("project_config: automatic_checkpoint_naming needs a project_dir");
+  return problems;
+}
+
 }  // namespace accel

@@ -31,6 +31,17 @@ struct DataLoaderConfiguration {
   [[nodiscard]] bool seeds_order() const { return use_seedable_sampler || is_elastic(); }
 };
 
+/// Where a program's files go.
+struct ProjectConfiguration {
+  std::string project_dir;  ///< checkpoints under automatic naming are in project_dir/checkpoints
+  std::string logging_dir;  ///< of trackers; default: project_dir
+  bool automatic_checkpoint_naming = false;
+  std::optional<int> total_limit;  ///< so many checkpoints are kept under automatic naming: those of the highest numbers
+  std::int64_t iteration = 0;      ///< the number of the next checkpoint under automatic naming
+  bool save_on_each_node = false;  ///< machines share no file system: each has what rank 0 writes
+};
+std::vector<std::string> problems_of(const ProjectConfiguration& config);
+
 /// A mesh of ranks, the last dimension fastest: dp_replicate, dp_shard, cp, sp, tp. The product is the number of ranks.
 /// Ranks that differ only in tp, cp or sp share one batch: loaders give it to all of them.
 struct ParallelismConfig {
@@ -128,6 +139,8 @@ struct AcceleratorOptions {
   /// takes the first that was passed.
   std::map<std::string, DeepSpeedPlugin> deepspeed_plugins = {};
   std::optional<FullyShardedDataParallelPlugin> fsdp_plugin;  ///< excludes DeepSpeed's; default: the environment's, with ACCELERATE_USE_FSDP
+  std::optional<std::string> project_dir;  ///< in place of project_config's
+  ProjectConfiguration project_config = {};
   std::vector<std::string> rng_types = {"generator"};
   bool step_scheduler_with_optimizer = true;
   DistributedDataParallelKwargs ddp_kwargs = {};

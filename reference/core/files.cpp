@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
@@ -65,6 +66,12 @@ std::string folder_of(const std::string& path) {
   return folder.empty() ? "." : folder;
 }
 
+bool is_listed(Files& files, const std::string& path, std::string_view ending) {
+  const auto name = std::filesystem::path(path).filename().string().append(ending);
+  const auto names = files.list(folder_of(path));
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
 void remove_if_there(Files& files, const std::string& path) {
   try {
     files.remove(path);
@@ -93,6 +100,17 @@ std::string PosixFiles::read(const std::string& path) {
   }
 }
 
+std::vector<std::string> PosixFiles::list(const std::string& path) {
+  std::error_code code;
+  std::vector<std::string> names;
+  for (std::filesystem::directory_iterator entry(path, code), end; !code && entry != end; entry.increment(code)) {
+    names.push_back(entry->path().filename().string() + (entry->is_directory() ? "/" : ""));
+  }
+  if (code && code != std::errc::no_such_file_or_directory) throw FileError(path, "listed", code.value());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 void PosixFiles::rename(const std::string& from, const std::string& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) throw FileError(from, "renamed to " + to, errno);
 }
@@ -112,6 +130,15 @@ void PosixFiles::sync_folder(const std::string& path) {
   const bool is_synced = uninterrupted([&] { return ::fsync(folder.get()); }) == 0;
   // EINVAL: a file system that keeps folders elsewhere, and has nothing to sync here.
   if (!is_synced && errno != EINVAL) throw FileError(path, "written to the disk", errno);
+}
+
+bool is_file(Files& files, const std::string& path) { return is_listed(files, path, ""); }
+bool is_folder(Files& files, const std::string& path) { return is_listed(files, path, "/"); }
+
+void remove_folder(Files& files, const std::string& path) {
+  if (!is_folder(files, path)) return;
+  for (const auto& name : files.list(path)) name.ends_with('/') ? remove_folder(files, path + "/" + name.substr(0, name.size() - 1)) : files.remove(path + "/" + name);
+  files.remove(path);
 }
 
 void write_atomically(Files& files, const std::string& path, const std::function<void(WritableFile&)>& write) {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "reference/core/errors.hpp"
 
@@ -46,7 +47,10 @@ class Files {
   /// An empty file, in place of one that is there.
   [[nodiscard]] virtual std::unique_ptr<WritableFile> create(const std::string& path) = 0;
   [[nodiscard]] virtual std::string read(const std::string& path) = 0;
-  /// One step, in which `to` is replaced: at any time there is the old file or the new one.
+  /// Names in a folder, in order; those of folders end in '/'. One that is not there has none.
+  [[nodiscard]] virtual std::vector<std::string> list(const std::string& path) = 0;
+  /// One step, in which a file `to` is replaced: at any time there is the old file or the new one. Of a folder, `to` is not there
+  /// or empty.
   virtual void rename(const std::string& from, const std::string& to) = 0;
   /// A file or an empty folder.
   virtual void remove(const std::string& path) = 0;
@@ -61,11 +65,17 @@ class PosixFiles final : public Files {
  public:
   [[nodiscard]] std::unique_ptr<WritableFile> create(const std::string& path) override;
   [[nodiscard]] std::string read(const std::string& path) override;
+  [[nodiscard]] std::vector<std::string> list(const std::string& path) override;
   void rename(const std::string& from, const std::string& to) override;
   void remove(const std::string& path) override;
   void make_folder(const std::string& path) override;
   void sync_folder(const std::string& path) override;
 };
+
+[[nodiscard]] bool is_file(Files& files, const std::string& path);
+[[nodiscard]] bool is_folder(Files& files, const std::string& path);
+/// A folder and all that is in it; nothing if it is not there.
+void remove_folder(Files& files, const std::string& path);
 
 /// Writes a whole file or none: whoever reads `path`, after a crash too, finds the old content or the new one, and after
 /// the return the new one. On an error what was there is there still, and the temporary file, `path`.tmp, is gone; a

@@ -170,6 +170,14 @@ std::vector<at::Tensor> tensors_of(const T& tree) {
   return tensors;
 }
 
+/// Others in the place of a tree's tensors, in the order of `tensors_of`.
+template <typename T>
+  requires Tree<T>
+void put_tensors(T& tree, const std::vector<at::Tensor>& tensors) {
+  auto next = tensors.begin();
+  for_each_tensor(tree, [&](at::Tensor& tensor) { tensor = *next++; });
+}
+
 /// Size of dimension 0 of the first tensor leaf.
 /// Throws ArgumentError if there is none or it has no dimension.
 /// Source: accelerate/utils/operations.py, find_batch_size.

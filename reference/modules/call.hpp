@@ -81,12 +81,6 @@ template <typename Module>
   requires requires(Module& module) { module.named_parameters(); }
 Module& module_of(Module& module) { return module; }
 
-template <typename T>
-void put_tensors(T& tree, const std::vector<at::Tensor>& tensors) {
-  auto next = tensors.begin();
-  for_each_tensor(tree, [&](at::Tensor& tensor) { tensor = *next++; });
-}
-
 // `forward` may be called again in backward, and is copied for it.
 template <typename Forward, typename... Args>
 auto call_surrounded(CallSurround& surround, Forward forward, Args&&... args) {

@@ -31,6 +31,56 @@ std::vector<at::Tensor> detached(const std::vector<at::Tensor>& tensors) {
   return result;
 }
 
+using Buckets = std::vector<std::vector<std::size_t>>;
+
+// After the first backward pass the reducer makes new buckets, in the order in which gradients came.
+class ResumableReducer final : public c10d::Reducer {
+ public:
+  using Reducer::Reducer;
+
+  [[nodiscard]] bool has_rebuilt_buckets() const { return has_rebuilt_bucket_; }
+  [[nodiscard]] Buckets buckets() const {
+    Buckets buckets;
+    for (const auto& bucket : buckets_) buckets.push_back(bucket.variable_indices);
+    return buckets;
+  }
+  void go_on_with(Buckets buckets) {
+    initialize_buckets(std::move(buckets));
+    rebuilt_params_.clear();
+    rebuilt_param_indices_.clear();
+    has_rebuilt_bucket_ = true;
+  }
+};
+
+Value to_value(const Buckets& buckets) {
+  Value::List list;
+  for (const auto& bucket : buckets) {
+    Value::List indices;
+    for (const auto index : bucket) indices.emplace_back(static_cast<std::int64_t>(index));
+    list.emplace_back(std::move(indices));
+  }
+  return list;
+}
+
+// Of a model of so many parameters, each of which is in one bucket.
+Buckets buckets_of(const Value& value, std::size_t num_parameters) {
+  Buckets buckets;
+  std::vector<bool> is_there(num_parameters, false);
+  std::size_t count = 0;
+  for (const auto& indices : value.as<Value::List>()) {
+    auto& bucket = buckets.emplace_back();
+    for (const auto& index : indices.as<Value::List>()) {
+      const auto place = static_cast<std::size_t>(index.as<std::int64_t>());
+      check_argument(place < num_parameters && !is_there[place], "buckets: {} is no parameter of the model, or is there twice", place);
+      is_there[place] = true;
+      ++count;
+      bucket.push_back(place);
+    }
+  }
+  check_argument(count == num_parameters, "buckets: of {} parameters; the model has {}", count, num_parameters);
+  return buckets;
+}
+
 }  // namespace
 
 struct DistributedDataParallel::State {
@@ -39,7 +89,8 @@ struct DistributedDataParallel::State {
   std::shared_ptr<StepListener> listener;
   std::shared_ptr<const NamedTensors> replicas;  // the parameters with their names
   std::vector<at::Tensor> parameters, buffers;
-  std::shared_ptr<c10d::Reducer> reducer;
+  std::shared_ptr<ResumableReducer> reducer;
+  std::int64_t bucket_bytes = 0, first_bucket_bytes = 0;
   std::shared_ptr<c10d::Logger> logger;  // the reducer reports to it without asking whether it is there
   CommHook* hook = nullptr;  // the reducer's; null: gradients are sent as they are
   std::shared_ptr<bool> delays_all_reduce;  // of a static graph: in its first backward pass
@@ -111,6 +162,8 @@ DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, Group gro
   const bool has_own_limit = kwargs.bucket_cap_mb.has_value() && *kwargs.bucket_cap_mb * kMiB != kDefaultBucketBytes;
   const std::int64_t bucket_bytes = has_own_limit ? *kwargs.bucket_cap_mb * kMiB : kDefaultBucketBytes;
   const std::int64_t first_bucket_bytes = has_own_limit ? bucket_bytes : kFirstBucketBytes;
+  state_->bucket_bytes = bucket_bytes;
+  state_->first_bucket_bytes = first_bucket_bytes;
   std::vector<size_t> limits{std::numeric_limits<std::int64_t>::max()};
   if (!one_list_first) {
     limits = has_own_limit ? std::vector<size_t>{static_cast<size_t>(bucket_bytes)}
@@ -121,7 +174,7 @@ DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, Group gro
   std::reverse(buckets.begin(), buckets.end());
   state_->delays_all_reduce = std::make_shared<bool>(kwargs.static_graph);
   const auto reducing = kwargs.static_graph ? patient_group(state_->group, state_->parameters.front().device(), state_->delays_all_reduce) : state_->group;
-  state_->reducer = std::make_shared<c10d::Reducer>(
+  state_->reducer = std::make_shared<ResumableReducer>(
       state_->parameters, std::move(buckets), reducing.process_group(), expect_sparse, bucket_bytes,
       kwargs.find_unused_parameters, kwargs.gradient_as_bucket_view, std::move(names), first_bucket_bytes,
       /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false, /*bucket_bytes_cap_list=*/std::vector<std::int64_t>{});
@@ -209,6 +262,27 @@ void DistributedDataParallel::synchronize_next_backward() {
   sync_flags = {.backward = true, .forward = true};
   if (state_->listener) state_->listener->will_synchronize(state_->replicas);
   state_->reducer->prepare_for_backward({});
+}
+
+// The reducer would rebuild at the next forward.
+Value DistributedDataParallel::state_dict() {
+  auto& reducer = *state_->reducer;
+  reducer.rebuild_buckets();
+  return Value::Dict{{"bucket_bytes", state_->bucket_bytes},
+                     {"first_bucket_bytes", state_->first_bucket_bytes},
+                     {"buckets", reducer.has_rebuilt_buckets() ? to_value(reducer.buckets()) : Value()},
+                     {"forward", sync_flags.forward}};
+}
+
+void DistributedDataParallel::load_state_dict(const Value& state) {
+  try {
+    const bool has_their_sizes = state.at("bucket_bytes") == Value(state_->bucket_bytes) && state.at("first_bucket_bytes") == Value(state_->first_bucket_bytes);
+    const bool forward = state.at("forward").as<bool>();
+    if (const auto& buckets = state.at("buckets"); !buckets.is_null() && has_their_sizes) state_->reducer->go_on_with(buckets_of(buckets, state_->parameters.size()));
+    sync_flags.forward = forward;
+  } catch (const ArgumentError& error) {
+    throw CheckpointError(fmt::format("this is no state of the model's DistributedDataParallel: {}", error.what()));
+  }
 }
 
 bool DistributedDataParallel::after_forward(std::vector<at::Tensor>& outputs) {

@@ -9,6 +9,7 @@
 
 #include "reference/comm/group.hpp"
 #include "reference/config/options.hpp"
+#include "reference/core/value.hpp"
 #include "reference/state/step_listener.hpp"
 
 namespace accel {
@@ -60,6 +61,13 @@ class DistributedDataParallel {
   SyncFlags sync_flags;
   /// The next backward synchronises, though its forwards were not told that it would.
   void synchronize_next_backward();
+
+  /// --- checkpoints ---
+  /// Which gradients share a bucket, and whether the next forward brings rank 0's buffers: with the model they decide every bit of the
+  /// steps to come. Between steps. Collective.
+  [[nodiscard]] Value state_dict();
+  /// Throws CheckpointError if it is no such state, or of another model. One of other bucket sizes has no say in buckets.
+  void load_state_dict(const Value& state);
 
  private:
   void wait_for_notices();

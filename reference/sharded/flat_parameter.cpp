@@ -90,8 +90,9 @@ void FlatParameter::begin_gather() {
   if (is_whole_ || gather_ || (!options_.frees_parameters && !is_stale_)) return;
   const c10::NoGradGuard no_grad;
   if (options_.frees_parameters) {
-    set_storage_bytes(whole_, static_cast<std::size_t>(layout().padded_numel()) * whole_.element_size());
-    memory_->add(MemoryKind::kGathered, layout().padded_numel() * static_cast<std::int64_t>(whole_.element_size()));
+    const auto bytes = layout().padded_numel() * static_cast<std::int64_t>(whole_.element_size());
+    memory_->add(MemoryKind::kGathered, bytes);
+    set_storage_bytes(whole_, static_cast<std::size_t>(bytes));
   }
   gather_input_ = shard_.to(whole_.device(), whole_.scalar_type());
   gather_ = groups_.gathers.all_gather_into(whole_, gather_input_);
@@ -190,8 +191,8 @@ void FlatParameter::begin_reduce() {
   memory_->add(MemoryKind::kGradients, -std::exchange(whole_gradient_bytes_, 0));
   is_counted_.assign(parameters_.size(), false);
   const auto dtype = options_.reduce_dtype.value_or(whole_.scalar_type());
+  memory_->add(MemoryKind::kBuckets, layout().padded_numel() * static_cast<std::int64_t>(c10::elementSize(dtype)));
   bucket_ = at::empty({layout().padded_numel()}, whole_.options().dtype(dtype));
-  memory_->add(MemoryKind::kBuckets, bytes_of(bucket_));
   std::int64_t filled = 0;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto range = layout().range(i);

@@ -25,6 +25,12 @@ std::optional<c10::ScalarType> scalar_type(std::optional<FloatType> type) {
   return *type == FloatType::kFloat16 ? at::kHalf : *type == FloatType::kBFloat16 ? at::kBFloat16 : at::kFloat;
 }
 
+std::vector<ShardPiece> pieces_of(const NamedTensors& state) {
+  std::vector<ShardPiece> pieces;
+  for (const auto& [name, tensor] : state) pieces.push_back({name, tensor.sizes().vec(), {0, tensor.numel()}, tensor.detach().reshape({-1})});
+  return pieces;
+}
+
 // Where a parameter is divided: its flat buffer, and its place there.
 struct Place {
   FlatParameter* flat;
@@ -86,17 +92,10 @@ struct ShardedModel::State {
   void surround() {
     std::unordered_map<std::string, std::shared_ptr<Unit>> by_name;
     for (std::size_t index = 1; index < units.size(); ++index) by_name.emplace(plan.units[index].name, units[index]);
-    std::vector<std::pair<std::shared_ptr<torch::nn::Module>, const ModuleDescription*>> all;
-    list(model.description.root, all);
-    for (const auto& [part, description] : all) {
-      if (const auto found = by_name.find(description->name); found != by_name.end()) calls.emplace_back(*part, found->second);
+    for (const auto& [name, part] : model.modules) {
+      if (const auto found = by_name.find(name); found != by_name.end()) calls.emplace_back(*part, found->second);
     }
-    for (const auto& [part, description] : all) parts.emplace_back(part);
-  }
-
-  void list(const ModuleDescription& description, std::vector<std::pair<std::shared_ptr<torch::nn::Module>, const ModuleDescription*>>& all) {
-    all.emplace_back(model.modules[all.size()], &description);
-    for (const auto& child : description.children) list(child, all);
+    for (const auto& [name, part] : model.modules) parts.emplace_back(part);
   }
 
   // Names of parameters, each once, and buffers, with what they are to be filled with.
@@ -189,8 +188,8 @@ void ShardedModel::explain(const std::exception& error) const {
   const auto missed = std::find_if(state_->units.begin(), state_->units.end(), [](const auto& unit) { return !unit->was_run; });
   if (missed == state_->units.end()) return;
   const std::string message = error.what();
-  throw StateError(fmt::format("{}; the unit '{}' ({}) had not been called by then: its parameters are there only in accel::call({}, ...), not in its forward",
-                               message.substr(0, message.find('\n')), (*missed)->name, (*missed)->class_name, "module"));
+  throw StateError(fmt::format("{}; the unit '{}' ({}) had not been called by then: its parameters are there only in accel::call, not in its forward",
+                               message.substr(0, message.find('\n')), (*missed)->name, (*missed)->class_name));
 }
 
 at::Tensor ShardedModel::cast_input(const at::Tensor& tensor) const {
@@ -311,23 +310,26 @@ std::vector<ShardPiece> ShardedModel::sharded_state() const {
   return pieces;
 }
 
-void ShardedModel::load_full_state(const NamedTensors& state) {
-  std::vector<ShardPiece> pieces;
-  for (const auto& [name, tensor] : state) pieces.push_back({name, tensor.sizes().vec(), {0, tensor.numel()}, tensor.detach().reshape({-1})});
-  load_sharded_state(pieces);
-}
+void ShardedModel::load_full_state(const NamedTensors& state) { load_sharded_state(pieces_of(state)); }
 
 void ShardedModel::load_sharded_state(const std::vector<ShardPiece>& pieces) {
-  const c10::NoGradGuard no_grad;
-  show_shards();
-  const auto wholes = state_->assembled(pieces);
-  for (auto& unit : state_->units) {
-    for (auto& flat : unit->flats) {
-      for (std::size_t i = 0; i < flat->parameters().size(); ++i) flat->write_shard(i, wholes.at(flat->layout().parameters()[i].name));
-    }
-  }
-  for (const auto index : state_->plan.ignored) state_->model.parameters[index].detach().copy_(wholes.at(state_->model.description.parameters[index].shape.name));
-  for (const auto& [name, buffer] : state_->model.buffers) buffer.copy_(wholes.at(name));
+  prepare_load(pieces)();
 }
+
+std::function<void()> ShardedModel::prepare_load(const std::vector<ShardPiece>& pieces) {
+  show_shards();
+  return [this, wholes = state_->assembled(pieces)] {
+    const c10::NoGradGuard no_grad;
+    for (auto& unit : state_->units) {
+      for (auto& flat : unit->flats) {
+        for (std::size_t i = 0; i < flat->parameters().size(); ++i) flat->write_shard(i, wholes.at(flat->layout().parameters()[i].name));
+      }
+    }
+    for (const auto index : state_->plan.ignored) state_->model.parameters[index].detach().copy_(wholes.at(state_->model.description.parameters[index].shape.name));
+    for (const auto& [name, buffer] : state_->model.buffers) buffer.copy_(wholes.at(name));
+  };
+}
+
+std::function<void()> ShardedModel::prepare_load(const NamedTensors& state) { return prepare_load(pieces_of(state)); }
 
 }  // namespace accel::sharded

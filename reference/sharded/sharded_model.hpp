@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -88,6 +89,9 @@ class ShardedModel {
   [[nodiscard]] std::vector<ShardPiece> sharded_state() const;
   /// Pieces of any number of ranks, which together must be the whole model. Throws CheckpointError, and changes nothing then.
   void load_sharded_state(const std::vector<ShardPiece>& pieces);
+  /// What these do in two steps: all that can fail, and the rest, which the function does that is returned.
+  [[nodiscard]] std::function<void()> prepare_load(const std::vector<ShardPiece>& pieces);
+  [[nodiscard]] std::function<void()> prepare_load(const NamedTensors& state);
   /// The whole of a tensor that is shaped like this rank's part of a parameter, such as a moment: collective.
   at::Tensor whole_of(const at::Tensor& parameter, const at::Tensor& part) const;
   /// This rank's part of a tensor that is shaped like a whole parameter.

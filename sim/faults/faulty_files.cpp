@@ -70,6 +70,7 @@ FaultyFiles::FaultyFiles(Files& files, const std::vector<Fault>& plan, int rank,
 
 std::unique_ptr<WritableFile> FaultyFiles::create(const std::string& path) { return std::make_unique<File>(*this, path); }
 std::string FaultyFiles::read(const std::string& path) { return living().read(path); }
+std::vector<std::string> FaultyFiles::list(const std::string& path) { return living().list(path); }
 void FaultyFiles::rename(const std::string& from, const std::string& to) { living().rename(from, to); }
 void FaultyFiles::remove(const std::string& path) { living().remove(path); }
 void FaultyFiles::make_folder(const std::string& path) { living().make_folder(path); }

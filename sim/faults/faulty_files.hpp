@@ -37,6 +37,7 @@ class FaultyFiles final : public Files {
   /// it keeps, it strikes the append that would pass them, or the sync of a file that has no more.
   [[nodiscard]] std::unique_ptr<WritableFile> create(const std::string& path) override;
   [[nodiscard]] std::string read(const std::string& path) override;
+  [[nodiscard]] std::vector<std::string> list(const std::string& path) override;
   void rename(const std::string& from, const std::string& to) override;
   void remove(const std::string& path) override;
   void make_folder(const std::string& path) override;

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cerrno>
+#include <filesystem>
 #include <limits>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "reference/core/files.hpp"
@@ -16,8 +18,6 @@
 ///     CrashDisk disk(/*operations_left=*/7);
 ///     try { save(disk); } catch (const PowerLost&) {}
 ///     const auto found = disk.after_power_loss([](std::size_t end) { return any number of 0..end; });
-///
-/// Folders are but names here: all files are in one.
 namespace accel::testing {
 
 class PowerLost : public Error {
@@ -32,95 +32,150 @@ class CrashDisk final : public Files {
 
   std::unique_ptr<WritableFile> create(const std::string& path) override {
     spend();
-    auto content = std::make_shared<Content>();
-    change({{path, content}});
-    return std::make_unique<File>(*this, content);
+    auto file = std::make_shared<Node>();
+    folder_of(path).change({{name_of(path), file}});
+    return std::make_unique<File>(*this, file);
   }
   std::string read(const std::string& path) override { return at(path)->bytes; }
+  std::vector<std::string> list(const std::string& path) override {
+    std::vector<std::string> names;
+    if (const auto folder = find(path)) {
+      for (const auto& [name, node] : folder->names) names.push_back(name + (node->is_folder ? "/" : ""));
+    }
+    return names;
+  }
   void rename(const std::string& from, const std::string& to) override {
     spend();
-    change({{from, nullptr}, {to, at(from)}});
+    const auto node = at(from);
+    if (node->is_folder && find(to) && !find(to)->names.empty()) throw FileError(from, "renamed to " + to, ENOTEMPTY);
+    auto &above = folder_of(from), &below = folder_of(to);
+    if (&above == &below) return above.change({{name_of(from), nullptr}, {name_of(to), node}});
+    above.change({{name_of(from), nullptr}});
+    below.change({{name_of(to), node}});
   }
   void remove(const std::string& path) override {
     spend();
-    at(path);
-    change({{path, nullptr}});
+    if (!at(path)->names.empty()) throw FileError(path, "removed", ENOTEMPTY);
+    folder_of(path).change({{name_of(path), nullptr}});
   }
-  void make_folder(const std::string&) override { spend(); }
-  void sync_folder(const std::string&) override {
+  void make_folder(const std::string& path) override {
     spend();
-    synced_ = names_;
-    changes_.clear();
+    auto* folder = root_.get();
+    for (const auto& name : parts(path)) {
+      if (!folder->names.contains(name)) {
+        auto made = std::make_shared<Node>();
+        made->is_folder = true;
+        folder->change({{name, made}});
+      }
+      folder = folder->names.at(name).get();
+    }
+  }
+  void sync_folder(const std::string& path) override {
+    spend();
+    auto& folder = *at(path);
+    folder.synced_names = folder.names;
+    folder.changes.clear();
   }
 
   [[nodiscard]] std::size_t num_operations() const { return num_operations_; }
-  /// What a process that lives finds.
+  /// What a process that lives finds: files by their paths.
   [[nodiscard]] std::map<std::string, std::string> content() const {
     std::map<std::string, std::string> content;
-    for (const auto& [name, file] : names_) content[name] = file->bytes;
+    collect(*root_, "", content, [](const Node& folder) { return folder.names; }, [](const Node& file) { return file.bytes; });
     return content;
   }
   /// What the disk holds when the power is back; `choose(n)` is a number of 0..n.
   template <typename Choose>
   [[nodiscard]] std::map<std::string, std::string> after_power_loss(Choose&& choose) const {
-    auto names = synced_;
-    for (const auto& change : changes_) {
-      if (choose(1) == 1) apply(change, names);
-    }
     std::map<std::string, std::string> found;
-    for (const auto& [name, content] : names) {
-      found[name] = content->bytes.substr(0, content->synced + choose(content->bytes.size() - content->synced));
-    }
+    const auto names = [&](const Node& folder) {
+      auto names = folder.synced_names;
+      for (const auto& change : folder.changes) {
+        if (choose(1) == 1) apply(change, names);
+      }
+      return names;
+    };
+    collect(*root_, "", found, names, [&](const Node& file) { return file.bytes.substr(0, file.synced + choose(file.bytes.size() - file.synced)); });
     return found;
   }
 
  private:
-  struct Content {
+  struct Node;
+  using Names = std::map<std::string, std::shared_ptr<Node>>;
+  struct Node {
+    bool is_folder = false;
     std::string bytes;
     std::size_t synced = 0;
+    Names names, synced_names;
+    std::vector<Names> changes;  // since the folder was synced
+
+    void change(Names change) {
+      apply(change, names);
+      changes.push_back(std::move(change));
+    }
   };
-  using Names = std::map<std::string, std::shared_ptr<Content>>;
 
   class File final : public WritableFile {
    public:
-    File(CrashDisk& disk, std::shared_ptr<Content> content) : disk_(disk), content_(std::move(content)) {}
+    File(CrashDisk& disk, std::shared_ptr<Node> node) : disk_(disk), node_(std::move(node)) {}
     void append(std::string_view bytes) override {
       disk_.spend();
-      content_->bytes += bytes;
+      node_->bytes += bytes;
     }
     void sync() override {
       disk_.spend();
-      content_->synced = content_->bytes.size();
+      node_->synced = node_->bytes.size();
     }
     void close() override { disk_.spend(); }
 
    private:
     CrashDisk& disk_;
-    std::shared_ptr<Content> content_;
+    std::shared_ptr<Node> node_;
   };
+
+  static std::vector<std::string> parts(const std::string& path) {
+    std::vector<std::string> parts;
+    for (const auto& part : std::filesystem::path(path).lexically_normal()) {
+      if (part != "." && part != "/" && !part.empty()) parts.push_back(part.string());
+    }
+    return parts;
+  }
+  static std::string name_of(const std::string& path) { return parts(path).back(); }
 
   void spend() {
     if (num_operations_ == operations_left_) throw PowerLost("the power is gone");
     ++num_operations_;
   }
-  std::shared_ptr<Content> at(const std::string& path) const {
-    if (!names_.contains(path)) throw FileError(path, "found", ENOENT);
-    return names_.at(path);
+  [[nodiscard]] std::shared_ptr<Node> find(const std::string& path) const {
+    auto node = root_;
+    for (const auto& name : parts(path)) {
+      if (!node->names.contains(name)) return nullptr;
+      node = node->names.at(name);
+    }
+    return node;
   }
+  [[nodiscard]] std::shared_ptr<Node> at(const std::string& path) const {
+    auto node = find(path);
+    if (!node) throw FileError(path, "found", ENOENT);
+    return node;
+  }
+  [[nodiscard]] Node& folder_of(const std::string& path) const { return *at(std::filesystem::path(path).parent_path().string()); }
   static void apply(const Names& change, Names& names) {
-    for (const auto& [name, content] : change) {
-      if (content) names[name] = content;
+    for (const auto& [name, node] : change) {
+      if (node) names[name] = node;
       else names.erase(name);
     }
   }
-  void change(Names change) {
-    apply(change, names_);
-    changes_.push_back(std::move(change));
+  template <typename NamesOf, typename BytesOf>
+  static void collect(const Node& folder, const std::string& prefix, std::map<std::string, std::string>& found, const NamesOf& names_of, const BytesOf& bytes_of) {
+    for (const auto& [name, node] : names_of(folder)) {
+      if (node->is_folder) collect(*node, prefix + name + "/", found, names_of, bytes_of);
+      else found[prefix + name] = bytes_of(*node);
+    }
   }
 
   std::size_t operations_left_, num_operations_ = 0;
-  Names names_, synced_;
-  std::vector<Names> changes_;  // since the folder was synced
+  std::shared_ptr<Node> root_ = std::make_shared<Node>(Node{.is_folder = true});
 };
 
 }  // namespace accel::testing

@@ -55,8 +55,8 @@ int train(int, char**) {
     optimizer.zero_grad();
     loss_of_last = loss.item<double>();
   }
-  const auto* memory = accelerator.memory_account(model);
-  accelerator.print("bytes of parameters on each rank", memory->now(accel::sharded::MemoryKind::kParameters));
+  const auto memory = accelerator.memory_account(model);
+  accelerator.print("bytes of parameters on each rank", memory.now(accel::sharded::MemoryKind::kParameters));
   const auto state = accelerator.get_state_dict(model);  // whole, on the main process
   accelerator.print("parameters in all", state.size(), "loss", loss_of_last);
   return loss_of_last < 0.9 && (!accelerator.is_main_process() || state.size() == 4 * 4 + 4) ? 0 : 1;

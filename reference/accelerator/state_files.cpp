@@ -1,0 +1,146 @@
+#include "reference/accelerator/state_files.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include "reference/checkpoint/python_random.hpp"
+#include "reference/core/safetensors.hpp"
+#include "reference/optim/state_dict.hpp"
+
+namespace accel::checkpoint {
+namespace {
+
+std::string numbered(const std::string& name, std::size_t index, const std::string& ending) {
+  return index == 0 ? name + ending : fmt::format("{}_{}{}", name, index, ending);
+}
+
+void list_state(const torch::nn::Module& module, const std::string& prefix, NamedTensors& state) {
+  for (const auto& item : module.named_parameters(/*recurse=*/false)) state.emplace_back(prefix + item.key(), item.value());
+  for (const auto& item : module.named_buffers(/*recurse=*/false)) state.emplace_back(prefix + item.key(), item.value());
+  for (const auto& item : module.named_children()) list_state(*item.value(), prefix + item.key() + ".", state);
+}
+
+Value copied_value(const Value& value) {
+  if (value.is<at::Tensor>()) {
+    const auto& tensor = value.as<at::Tensor>();
+    return tensor.defined() ? tensor.detach().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true) : tensor;
+  }
+  if (value.is<Value::List>()) {
+    Value::List list;
+    for (const auto& entry : value.as<Value::List>()) list.push_back(copied_value(entry));
+    return list;
+  }
+  if (value.is<Value::Dict>()) {
+    Value::Dict dict;
+    for (const auto& [key, entry] : value.as<Value::Dict>()) dict.emplace(key, copied_value(entry));
+    return dict;
+  }
+  return value;
+}
+
+// Gradients of an accumulation window that is open, and buffers, which are those of rank 0 only from the next forward on: on each rank
+// others.
+NamedTensors rank_tensors(const TrainingState& state, const RankContext& context) {
+  NamedTensors tensors;
+  for (std::size_t index = 0; index < state.models.size(); ++index) {
+    const auto& [module, wrapper] = state.models[index];
+    for (const auto& item : module->named_parameters()) {
+      const auto& gradient = item.value().grad();
+      if (gradient.defined() && !context.gradient_state.sync_gradients) tensors.emplace_back(name_of_gradient(index, item.key()), gradient);
+    }
+    for (const auto& item : module->named_buffers()) {
+      if (context.rank > 0) tensors.emplace_back(name_of_buffer(index, item.key()), item.value());
+    }
+  }
+  return tensors;
+}
+
+Value random_states(const TrainingState& state, const RankContext& context, Value::List wrappers) {
+  auto generator = context.generator;
+  Value::List skipped;
+  for (const auto& optimizer : state.optimizers) skipped.emplace_back(optimizer.step_was_skipped());
+  Value::Dict states{{"step", state.step},
+                     {"random_state", python_random_state(generator.current_seed())},
+                     {"numpy_random_seed", numpy_random_state(generator.current_seed())},
+                     {"torch_manual_seed", generator.get_state()},
+                     {"accel", Value::Dict{{"window", state.path->window().state_dict()}, {"sync_gradients", context.gradient_state.sync_gradients}, {"skipped", std::move(skipped)}, {"models", std::move(wrappers)}}}};
+  if (context.device.is_cuda()) states["torch_cuda_manual_seed"] = Value::List{at::globalContext().defaultGenerator(context.device).get_state()};
+  return states;
+}
+
+const TorchFileOptions kOptimizerTypes{.types = {{"state", PythonType::kIntegerKeys}, {"param_groups/*/betas", PythonType::kTuple}, {"param_groups/*/etas", PythonType::kTuple},
+                                                 {"param_groups/*/step_sizes", PythonType::kTuple}}};
+const TorchFileOptions kRandomTypes{.types = {{"random_state", PythonType::kTuple}, {"random_state/1", PythonType::kTuple}, {"numpy_random_seed", PythonType::kTuple}}};
+
+}  // namespace
+
+std::string file_of_optimizer(std::size_t index) { return numbered("optimizer", index, ".bin"); }
+std::string file_of_scheduler(std::size_t index) { return numbered("scheduler", index, ".bin"); }
+std::string file_of_model(std::size_t index, bool safe_serialization) {
+  return safe_serialization ? numbered("model", index, ".safetensors") : numbered("pytorch_model", index, ".bin");
+}
+std::string file_of_custom(std::size_t index) { return fmt::format("custom_checkpoint_{}.pkl", index); }
+std::string file_of_loader(std::size_t index, int rank) { return numbered("dl_state_dict", index, rank == 0 ? ".bin" : fmt::format("_rank{}.bin", rank)); }
+std::string file_of_random_states(int rank) { return fmt::format("random_states_{}.pkl", rank); }
+std::string file_of_rank_tensors(int rank) { return fmt::format("rank_tensors_{}.safetensors", rank); }
+std::string name_of_gradient(std::size_t model, const std::string& name) { return fmt::format("gradient.{}.{}", model, name); }
+std::string name_of_buffer(std::size_t model, const std::string& name) { return fmt::format("buffer.{}.{}", model, name); }
+
+NamedTensors state_dict_of(const torch::nn::Module& module) {
+  NamedTensors state;
+  list_state(module, "", state);
+  return state;
+}
+
+Weights weights_of(const TrainingState& state) {
+  Weights weights;
+  for (const auto& [module, wrapper] : state.models) weights.push_back(wrapper->sharded ? wrapper->sharded->full_state() : state_dict_of(*module));
+  return weights;
+}
+
+std::vector<StateFile> files_of_rank(TrainingState& state, RankContext& context, const Weights& weights, StateFileOptions options) {
+  const bool is_main = context.rank == 0 || (options.save_on_each_node && context.local_rank == 0);
+  auto* scaler = state.path->scaler();
+  Value::List wrappers;
+  for (const auto& [module, wrapper] : state.models) wrappers.push_back(wrapper->ddp ? wrapper->ddp->state_dict() : Value());
+
+  std::vector<StateFile> files;
+  if (is_main) {
+    for (std::size_t i = 0; i < weights.size(); ++i) files.push_back({file_of_model(i, options.safe_serialization), weights[i]});
+    for (std::size_t i = 0; i < state.optimizers.size(); ++i) files.push_back({file_of_optimizer(i), optim::state_dict(state.optimizers[i].optimizer()), kOptimizerTypes});
+    for (std::size_t i = 0; i < state.schedulers.size(); ++i) files.push_back({file_of_scheduler(i), state.schedulers[i].state_dict()});
+    if (scaler != nullptr) files.push_back({kScalerFile, scaler->state_dict()});
+    for (std::size_t i = 0; i < state.custom.size(); ++i) files.push_back({file_of_custom(i), state.custom[i].state_dict()});
+  }
+  for (std::size_t i = 0; i < state.loaders.size(); ++i) {
+    if (const auto loader = state.loaders[i].lock()) files.push_back({file_of_loader(i, context.rank), to_value(loader->state())});
+  }
+  if (auto tensors = rank_tensors(state, context); !tensors.empty()) files.push_back({file_of_rank_tensors(context.rank), std::move(tensors)});
+  files.push_back({file_of_random_states(context.rank), random_states(state, context, std::move(wrappers)), kRandomTypes});
+  return files;
+}
+
+StateFile copied(const StateFile& file) {
+  auto copy = file;
+  if (auto* value = std::get_if<Value>(&copy.content)) {
+    *value = copied_value(*value);
+  } else {
+    for (auto& [name, tensor] : std::get<NamedTensors>(copy.content)) tensor = tensor.detach().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+  }
+  return copy;
+}
+
+void write(Files& files, const std::string& folder, const StateFile& file) {
+  const auto path = folder + "/" + file.name;
+  if (const auto* value = std::get_if<Value>(&file.content)) {
+    write_torch_file(files, path, *value, file.types);
+  } else if (const auto& tensors = std::get<NamedTensors>(file.content); file.name.ends_with(".safetensors")) {
+    write_safetensors(files, path, without_shared(tensors).tensors, {{"format", "pt"}});
+  } else {
+    write_torch_file(files, path, tensors);
+  }
+}
+
+}  // namespace accel::checkpoint

@@ -1,0 +1,240 @@
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <fmt/ranges.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "reference/accelerator/state_files.hpp"
+#include "reference/checkpoint/weights_files.hpp"
+#include "reference/core/random.hpp"
+#include "reference/core/safetensors.hpp"
+#include "reference/core/sha256.hpp"
+#include "reference/optim/state_dict.hpp"
+
+namespace accel::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Without a manifest every rank's generators tell how many there were.
+int count_ranks(const std::string& folder) {
+  int count = 0;
+  while (fs::exists(folder + "/" + file_of_random_states(count))) ++count;
+  return std::max(1, count);
+}
+
+// A model's tensors by name, from either of the files that may hold them.
+std::map<std::string, StoredWeight> weights_in(const std::string& folder, std::size_t index) {
+  const auto safe = file_of_model(index, true), pickled = file_of_model(index, false);
+  const bool is_safe = fs::exists(folder + "/" + safe);
+  check_checkpoint(is_safe || fs::exists(folder + "/" + pickled), "{}: missing: {} or {}", folder, safe, pickled);
+  return read_weights(folder + "/" + (is_safe ? safe : pickled));
+}
+
+// Each tensor of `state` and what it is to hold. A tensor of several names may be saved under any of them.
+std::vector<std::pair<at::Tensor, StoredWeight>> matched(const std::string& what, const NamedTensors& state, const std::map<std::string, StoredWeight>& weights) {
+  std::set<const c10::TensorImpl*> found;
+  std::set<std::string> known;
+  std::vector<std::string> problems;
+  std::vector<std::pair<at::Tensor, StoredWeight>> pairs;
+  for (const auto& [name, tensor] : state) {
+    known.insert(name);
+    const auto saved = weights.find(name);
+    if (saved == weights.end() || !found.insert(tensor.unsafeGetTensorImpl()).second) continue;
+    if (tensor.sizes() != c10::IntArrayRef(saved->second.sizes)) {
+      problems.push_back(fmt::format("'{}' has sizes [{}], the model's are [{}]", name, fmt::join(saved->second.sizes, ", "), fmt::join(tensor.sizes(), ", ")));
+    }
+    pairs.emplace_back(tensor, saved->second);
+  }
+  for (const auto& [name, tensor] : state) {
+    if (!weights.contains(name) && !found.contains(tensor.unsafeGetTensorImpl())) problems.push_back(fmt::format("'{}' is missing", name));
+  }
+  for (const auto& [name, tensor] : weights) {
+    if (!known.contains(name)) problems.push_back(fmt::format("'{}' is not in the model", name));
+  }
+  if (!problems.empty()) throw CheckpointError(fmt::format("{}: {}", what, fmt::join(problems, "; ")));
+  return pairs;
+}
+
+// Of a rank that was not there: what rank 0 had, made its own.
+std::uint64_t seed_of_new_rank(const at::Tensor& state_of_first, int rank) {
+  Sha256 hash;
+  hash.update(state_of_first.const_data_ptr(), state_of_first.nbytes());
+  hash.update(&rank, sizeof rank);
+  return std::stoull(hash.hex().substr(0, 16), nullptr, 16);
+}
+
+}  // namespace
+
+StateLoad::StateLoad(TrainingState& state, RankContext& context, std::string folder, std::optional<int> saved_ranks, const std::vector<bool>& models)
+    : state_(state), context_(context), folder_(std::move(folder)), saved_ranks_(saved_ranks ? *saved_ranks : count_ranks(folder_)) {
+  try {
+    for (std::size_t i = 0; i < state_.models.size(); ++i) {
+      if (models[i]) load_model(i);
+    }
+    for (std::size_t i = 0; i < state_.optimizers.size(); ++i) load_optimizer(i);
+    for (std::size_t i = 0; i < state_.schedulers.size(); ++i) load_scheduler(i);
+    for (std::size_t i = 0; i < state_.loaders.size(); ++i) load_loader(i);
+    if (auto* scaler = state_.path->scaler()) load_scaler(*scaler);
+    load_custom();
+    load_random_states();
+    load_rank_tensors();
+  } catch (const ConfigError& error) {  // of a file
+    undo();
+    throw CheckpointError(error.what());
+  } catch (const ArgumentError& error) {  // of a value that is of another type
+    undo();
+    throw CheckpointError(fmt::format("{}: {}", folder_, error.what()));
+  } catch (...) {
+    undo();
+    throw;
+  }
+}
+
+StateLoad::~StateLoad() { undo(); }
+
+void StateLoad::undo() noexcept {
+  for (auto undo = undos_.rbegin(); undo != undos_.rend(); ++undo) (*undo)();
+  undos_.clear();
+}
+
+void StateLoad::commit() {
+  const c10::NoGradGuard no_grad;
+  for (const auto& act : commits_) act();
+  undos_.clear();
+}
+
+Value StateLoad::read(const std::string& name) const {
+  if (!fs::exists(path(name))) throw CheckpointError(fmt::format("{}: missing", path(name)));
+  return read_torch_file(path(name));
+}
+
+void StateLoad::load_model(std::size_t index) {
+  const auto& [module, wrapper] = state_.models[index];
+  const auto weights = weights_in(folder_, index);
+  const auto what = path(fmt::format("model {}", index));
+  if (wrapper->sharded) {
+    NamedTensors whole;
+    for (const auto& [name, saved] : weights) whole.emplace_back(name, saved.load());
+    commits_.push_back(wrapper->sharded->prepare_load(whole));
+    return;
+  }
+  for (auto& [tensor, saved] : matched(what, state_dict_of(*module), weights)) {
+    commits_.emplace_back([tensor = tensor.detach(), saved = std::move(saved)]() mutable { tensor.copy_(saved.load()); });
+  }
+}
+
+void StateLoad::load_optimizer(std::size_t index) {
+  auto& optimizer = state_.optimizers[index].optimizer();
+  undos_.emplace_back([&optimizer, before = optim::state_dict(optimizer)] { optim::load_state_dict(optimizer, before); });
+  optim::load_state_dict(optimizer, read(file_of_optimizer(index)));
+}
+
+void StateLoad::load_scheduler(std::size_t index) {
+  auto& scheduler = state_.schedulers[index];
+  undos_.emplace_back([&scheduler, before = scheduler.state_dict()] { scheduler.load_state_dict(before); });
+  scheduler.load_state_dict(read(file_of_scheduler(index)));
+}
+
+void StateLoad::load_scaler(GradScaler& scaler) {
+  undos_.emplace_back([&scaler, before = scaler.state_dict()] { scaler.load_state_dict(before); });
+  scaler.load_state_dict(read(kScalerFile));
+}
+
+// Python writes none, unless its loaders are stateful: then the program skips batches itself.
+void StateLoad::load_loader(std::size_t index) {
+  const auto loader = state_.loaders[index].lock();
+  const auto name = file_of_loader(index, has_same_ranks() ? context_.rank : 0);
+  if (!loader || !fs::exists(path(name))) return;
+  undos_.emplace_back([loader, before = loader->state()] { loader->load_state(before); });
+  loader->load_state(loader_state_of(read(name)));
+}
+
+void StateLoad::load_custom() {
+  std::size_t there = 0;
+  while (fs::exists(path(file_of_custom(there)))) ++there;
+  if (there != state_.custom.size()) {
+    throw CheckpointError(fmt::format("{}: {} custom checkpoints, and {} objects are registered; register the same objects in the same order", folder_, there, state_.custom.size()));
+  }
+  for (std::size_t i = 0; i < there; ++i) {
+    auto& custom = state_.custom[i];
+    undos_.emplace_back([&custom, before = copied({"", custom.state_dict()})] { custom.load_state_dict(std::get<Value>(before.content)); });
+    custom.load_state_dict(read(file_of_custom(i)));
+  }
+}
+
+void StateLoad::load_random_states() {
+  const auto states = read(file_of_random_states(has_same_ranks() ? context_.rank : 0));
+  restore_generator(states);
+  commits_.emplace_back([this, step = static_cast<int>(states.at("step").as<std::int64_t>())] { state_.step = step; });
+  if (!states.contains("accel")) return;  // Python's
+  const auto& ours = states.at("accel");
+  auto& window = state_.path->window();
+  undos_.emplace_back([&window, before = window.state_dict()] { window.load_state_dict(before); });
+  window.load_state_dict(ours.at("window"));
+  commits_.emplace_back([this, syncs = ours.at("sync_gradients").as<bool>()] { context_.gradient_state.sync_gradients = syncs; });
+  const auto& skipped = ours.at("skipped").as<Value::List>();
+  for (std::size_t i = 0; i < std::min(skipped.size(), state_.optimizers.size()); ++i) {
+    commits_.emplace_back([&optimizer = state_.optimizers[i], was_skipped = skipped[i].as<bool>()] { optimizer.set_step_was_skipped(was_skipped); });
+  }
+  const auto& wrappers = ours.at("models").as<Value::List>();
+  check_argument(wrappers.size() == state_.models.size(), "{} models were saved, and {} are prepared", wrappers.size(), state_.models.size());
+  for (std::size_t i = 0; i < wrappers.size(); ++i) {
+    const auto& ddp = state_.models[i].wrapper->ddp;
+    if (ddp && !wrappers[i].is_null()) commits_.emplace_back([&ddp, buckets = wrappers[i]] { ddp->load_state_dict(buckets); });
+  }
+}
+
+void StateLoad::restore_generator(const Value& states) {
+  const auto& saved = states.at("torch_manual_seed").as<at::Tensor>();
+  static_cast<void>(generator_of_state(saved));  // throws if it is none
+  commits_.emplace_back([this, saved] {
+    if (context_.rank < saved_ranks_ && (has_same_ranks() || context_.rank == 0)) accel::restore_generator(context_.generator, saved);
+    else context_.generator.set_current_seed(seed_of_new_rank(saved, context_.rank));
+  });
+  if (!context_.device.is_cuda() || !states.contains("torch_cuda_manual_seed")) return;
+  const auto& of_devices = states.at("torch_cuda_manual_seed").as<Value::List>();
+  if (of_devices.empty()) return;
+  // This library's is that of the rank's device; Python's are of all devices.
+  const auto place = of_devices.size() == 1 ? 0 : static_cast<std::size_t>(context_.device.index());
+  check_argument(place < of_devices.size(), "torch_cuda_manual_seed: of {} devices; this rank's is {}", of_devices.size(), place);
+  commits_.emplace_back([this, state = of_devices[place].as<at::Tensor>()] {
+    auto generator = at::globalContext().defaultGenerator(context_.device);
+    generator.set_state(state);
+  });
+}
+
+void StateLoad::load_rank_tensors() {
+  if (!has_same_ranks()) {
+    if (fs::exists(path(file_of_rank_tensors(0)))) {
+      throw CheckpointError(fmt::format("{}: {} ranks saved it inside an accumulation window, each with gradients of its own, that {} ranks cannot take over", folder_, saved_ranks_, context_.world_size));
+    }
+    return;
+  }
+  const auto name = file_of_rank_tensors(context_.rank);
+  if (!fs::exists(path(name))) return;
+  const SafetensorsFile file(path(name));
+  for (std::size_t i = 0; i < state_.models.size(); ++i) {
+    const auto& module = state_.models[i].module;
+    for (const auto& item : module->named_parameters()) {
+      const auto key = name_of_gradient(i, item.key());
+      if (!file.contains(key)) continue;
+      auto saved = file.tensor(key);
+      check_argument(saved.sizes() == item.value().sizes(), "{}: '{}' has sizes [{}], the parameter's are [{}]", name, key, fmt::join(saved.sizes(), ", "), fmt::join(item.value().sizes(), ", "));
+      commits_.emplace_back([parameter = item.value(), saved = std::move(saved)]() mutable { parameter.mutable_grad() = saved.to(parameter.device()); });
+    }
+    for (const auto& item : module->named_buffers()) {
+      const auto key = name_of_buffer(i, item.key());
+      if (!file.contains(key)) continue;
+      auto saved = file.tensor(key);
+      check_argument(saved.sizes() == item.value().sizes(), "{}: '{}' has sizes [{}], the buffer's are [{}]", name, key, fmt::join(saved.sizes(), ", "), fmt::join(item.value().sizes(), ", "));
+      commits_.emplace_back([buffer = item.value(), saved = std::move(saved)]() mutable { buffer.copy_(saved); });
+    }
+  }
+}
+
+}  // namespace accel::checkpoint

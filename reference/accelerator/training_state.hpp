@@ -1,0 +1,34 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "reference/accelerator/accelerated_optimizer.hpp"
+#include "reference/accelerator/prepared_model.hpp"
+#include "reference/core/value.hpp"
+#include "reference/data/loader_core.hpp"
+
+namespace accel {
+
+/// What an Accelerator has prepared, in that order, and what else a checkpoint holds of a program.
+struct TrainingState {
+  struct Model {
+    std::shared_ptr<torch::nn::Module> module;
+    std::shared_ptr<ModelWrapper> wrapper;
+  };
+  /// An object of the program's own.
+  struct Custom {
+    std::function<Value()> state_dict;
+    std::function<void(const Value&)> load_state_dict;
+  };
+  std::vector<Model> models;
+  std::vector<AcceleratedOptimizer> optimizers;
+  std::vector<AcceleratedScheduler> schedulers;
+  std::vector<std::weak_ptr<LoaderCore>> loaders;
+  std::vector<Custom> custom;
+  std::shared_ptr<GradientPath> path;
+  int step = 0;  ///< micro-batches of the current accumulation window
+};
+
+}  // namespace accel

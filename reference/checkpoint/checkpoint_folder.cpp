@@ -1,0 +1,137 @@
+#include "reference/checkpoint/checkpoint_folder.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <set>
+
+#include "reference/checkpoint/checksum.hpp"
+
+namespace accel::checkpoint {
+namespace {
+
+constexpr std::string_view kPrefix = "checkpoint_";
+
+std::string unfinished(const std::string& path) { return path + ".tmp"; }
+std::string outdated(const std::string& path) { return path + ".old"; }
+std::string above(const std::string& path) {
+  const auto folder = std::filesystem::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+std::optional<std::int64_t> number_of(std::string_view name) {
+  if (!name.starts_with(kPrefix) || !name.ends_with('/')) return std::nullopt;
+  const auto digits = name.substr(kPrefix.size(), name.size() - kPrefix.size() - 1);
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  const bool is_number = error == std::errc() && end == digits.data() + digits.size() && number >= 0;
+  return is_number ? std::optional(number) : std::nullopt;
+}
+
+// Files of a folder and of those in it, by their paths within it.
+void list_files(Files& files, const std::string& folder, const std::string& prefix, std::vector<std::string>& names) {
+  for (const auto& name : files.list(folder + "/" + prefix)) name.ends_with('/') ? list_files(files, folder, prefix + name, names) : names.push_back(prefix + name);
+}
+
+ManifestEntry entry_of(Files& files, const std::string& folder, const std::string& name) {
+  const auto bytes = files.read(folder + "/" + name);
+  Checksum checksum;
+  checksum.update(bytes);
+  return {.name = name, .bytes = std::ssize(bytes), .checksum = checksum.hex()};
+}
+
+void add_unlisted(Files& files, const std::string& folder, Manifest& manifest) {
+  std::vector<std::string> names;
+  list_files(files, folder, "", names);
+  for (const auto& name : names) {
+    if (!manifest.lists(name)) manifest.files.push_back(entry_of(files, folder, name));
+  }
+  std::sort(manifest.files.begin(), manifest.files.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+}
+
+// What somebody else has put into the old folder belongs to the new one.
+void keep_foreign(Files& files, const std::string& from, const std::string& to) {
+  const auto manifest = is_file(files, from + "/" + kManifestName) ? manifest_of(files.read(from + "/" + kManifestName), from) : Manifest();
+  const auto taken = files.list(to);
+  for (const auto& name : files.list(from)) {
+    const auto bare = name.ends_with('/') ? name.substr(0, name.size() - 1) : name;
+    const bool is_ours = name == kManifestName || std::any_of(manifest.files.begin(), manifest.files.end(), [&](const auto& entry) { return entry.name == name || (name.ends_with('/') && entry.name.starts_with(name)); });
+    if (!is_ours && std::find(taken.begin(), taken.end(), name) == taken.end()) files.rename(from + "/" + bare, to + "/" + bare);
+  }
+}
+
+}  // namespace
+
+std::string begin_folder(Files& files, const std::string& path) {
+  files.make_folder(above(path));
+  const bool has_successor = is_folder(files, path);
+  if (is_folder(files, outdated(path))) {
+    if (has_successor) {
+      keep_foreign(files, outdated(path), path);
+      remove_folder(files, outdated(path));
+    } else {
+      files.rename(outdated(path), path);
+      files.sync_folder(above(path));
+    }
+  }
+  abandon_folder(files, path);
+  files.make_folder(unfinished(path));
+  return unfinished(path);
+}
+
+void publish_folder(Files& files, const std::string& path, Manifest manifest) {
+  const auto folder = unfinished(path), parent = above(path);
+  add_unlisted(files, folder, manifest);
+  write_atomically(files, folder + "/" + kManifestName, to_json(manifest));
+  std::set<std::string> inner;
+  for (const auto& entry : manifest.files) {
+    for (auto within = std::filesystem::path(entry.name).parent_path(); !within.empty(); within = within.parent_path()) inner.insert(within.string());
+  }
+  for (const auto& within : inner) files.sync_folder(folder + "/" + within);
+  files.sync_folder(folder);
+  const bool replaces = is_folder(files, path);
+  if (replaces) files.rename(path, outdated(path));
+  files.rename(folder, path);
+  files.sync_folder(parent);
+  if (!replaces) return;
+  keep_foreign(files, outdated(path), path);
+  remove_folder(files, outdated(path));
+  files.sync_folder(parent);
+}
+
+void abandon_folder(Files& files, const std::string& path) { remove_folder(files, unfinished(path)); }
+
+std::string readable_folder(const std::string& path) {
+  if (std::filesystem::is_directory(path)) return path;
+  if (std::filesystem::is_directory(outdated(path))) return outdated(path);
+  throw CheckpointError(fmt::format("{}: no such folder", path));
+}
+
+std::vector<std::int64_t> checkpoint_numbers(Files& files, const std::string& folder) {
+  std::vector<std::int64_t> numbers;
+  for (const auto& name : files.list(folder)) {
+    if (const auto number = number_of(name)) numbers.push_back(*number);
+  }
+  std::sort(numbers.begin(), numbers.end());
+  return numbers;
+}
+
+// A folder that is being removed is no checkpoint any more.
+void remove_oldest(Files& files, const std::string& folder, int total_limit, std::int64_t kept) {
+  const auto path_of = [&](std::int64_t number) { return fmt::format("{}/{}{}", folder, kPrefix, number); };
+  for (const auto& name : files.list(folder)) {
+    if (name.starts_with(kPrefix) && name.ends_with(".tmp/")) remove_folder(files, folder + "/" + name.substr(0, name.size() - 1));
+  }
+  auto numbers = checkpoint_numbers(files, folder);
+  std::erase(numbers, kept);
+  for (auto left = std::ssize(numbers) + 1; left > total_limit && !numbers.empty(); --left) {
+    const auto path = path_of(numbers.front());
+    files.rename(path, unfinished(path));
+    remove_folder(files, unfinished(path));
+    numbers.erase(numbers.begin());
+  }
+}
+
+}  // namespace accel::checkpoint

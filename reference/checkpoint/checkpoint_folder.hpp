@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reference/checkpoint/manifest.hpp"
+#include "reference/core/files.hpp"
+
+/// A checkpoint folder that is whole or not there, whatever happens while it is written.
+///
+///     const auto unfinished = begin_folder(files, "run/checkpoint_3");   // one process
+///     ...every rank writes its files into `unfinished`, synced...
+///     publish_folder(files, "run/checkpoint_3", manifest);               // one process
+///
+/// `path`.tmp is what is being written; `path`.old is what `path` was, while the new one takes its name. Thread rule: one process at a
+/// time for a path.
+namespace accel::checkpoint {
+
+/// The folder to write into, empty; what a crash has left of an earlier one is removed, and an old one without a successor gets its
+/// name back.
+std::string begin_folder(Files& files, const std::string& path);
+
+/// The folder that was begun takes its name, with `manifest` in it, to which files that it does not list are added. One that had the name
+/// is removed; what its own manifest does not list, and the new one has not, is kept in the new one.
+void publish_folder(Files& files, const std::string& path, Manifest manifest);
+
+/// Removes what was begun.
+void abandon_folder(Files& files, const std::string& path);
+
+/// Where `path` is to be read from: `path`, or `path`.old where a crash came between. Throws CheckpointError if there is none.
+[[nodiscard]] std::string readable_folder(const std::string& path);
+
+/// The numbers k of folders `folder`/checkpoint_k, in order.
+[[nodiscard]] std::vector<std::int64_t> checkpoint_numbers(Files& files, const std::string& folder);
+
+/// Removes the checkpoints of the lowest numbers, until `total_limit` are left; never that of the number `kept`.
+void remove_oldest(Files& files, const std::string& folder, int total_limit, std::int64_t kept);
+
+}  // namespace accel::checkpoint

@@ -1,0 +1,63 @@
+#include "reference/checkpoint/python_random.hpp"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+namespace accel::checkpoint {
+namespace {
+
+constexpr std::size_t kSize = 624;
+using Words = std::array<std::uint32_t, kSize>;
+
+// init_genrand
+Words seeded(std::uint32_t seed) {
+  Words words;
+  words[0] = seed;
+  for (std::uint32_t i = 1; i < kSize; ++i) words[i] = 1812433253U * (words[i - 1] ^ (words[i - 1] >> 30)) + i;
+  return words;
+}
+
+// init_by_array
+Words seeded(const std::vector<std::uint32_t>& key) {
+  auto words = seeded(19650218U);
+  std::size_t i = 1, j = 0;
+  const auto advance = [&] {
+    if (++i < kSize) return;
+    words[0] = words[kSize - 1];
+    i = 1;
+  };
+  for (auto count = std::max(kSize, key.size()); count > 0; --count) {
+    words[i] = (words[i] ^ ((words[i - 1] ^ (words[i - 1] >> 30)) * 1664525U)) + key[j] + static_cast<std::uint32_t>(j);
+    advance();
+    j = (j + 1) % key.size();
+  }
+  for (auto count = kSize - 1; count > 0; --count) {
+    words[i] = (words[i] ^ ((words[i - 1] ^ (words[i - 1] >> 30)) * 1566083941U)) - static_cast<std::uint32_t>(i);
+    advance();
+  }
+  words[0] = 0x80000000U;
+  return words;
+}
+
+Value::List list_of(const Words& words) {
+  Value::List list;
+  for (const auto word : words) list.emplace_back(static_cast<std::int64_t>(word));
+  return list;
+}
+
+}  // namespace
+
+Value python_random_state(std::uint64_t seed) {
+  std::vector<std::uint32_t> key{static_cast<std::uint32_t>(seed)};
+  if (seed >> 32 != 0) key.push_back(static_cast<std::uint32_t>(seed >> 32));
+  auto state = list_of(seeded(key));
+  state.emplace_back(static_cast<std::int64_t>(kSize));
+  return Value::List{3, std::move(state), Value()};
+}
+
+Value numpy_random_state(std::uint64_t seed) {
+  return Value::List{"MT19937", list_of(seeded(static_cast<std::uint32_t>(seed))), static_cast<std::int64_t>(kSize), 0, 0.0};
+}
+
+}  // namespace accel::checkpoint

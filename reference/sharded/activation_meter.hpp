@@ -1,0 +1,33 @@
+#pragma once
+
+#include <memory>
+
+#include "reference/sharded/memory_account.hpp"
+
+namespace accel::sharded {
+
+/// While it lives, memory of tensors on the CPU that its thread takes, and that the account has under no other kind, is activations.
+///
+///     {
+///       const ActivationMeter meter(account);
+///       loss = model(inputs).mean();
+///     }
+///     account.most(MemoryKind::kActivations);
+///
+/// Puts an allocator in the place of LibTorch's, which it calls; for good, from the first meter of the process on. One meter for each
+/// thread at a time. Scratch memory of kernels that LibTorch's allocator does not see is not counted.
+/// Thread rule: the rank's thread; tensors may be freed anywhere.
+class ActivationMeter {
+ public:
+  explicit ActivationMeter(MemoryAccount& account);
+  ~ActivationMeter();
+  ActivationMeter(const ActivationMeter&) = delete;
+  ActivationMeter& operator=(const ActivationMeter&) = delete;
+
+  class Taken;
+
+ private:
+  std::shared_ptr<Taken> taken_;
+};
+
+}  // namespace accel::sharded

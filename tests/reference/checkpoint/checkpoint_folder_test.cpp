@@ -1,0 +1,215 @@
+#include "reference/checkpoint/checkpoint_folder.hpp"
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+
+#include "reference/checkpoint/recording_files.hpp"
+#include "tests/support/crash_disk.hpp"
+#include "tests/support/message_of.hpp"
+#include "tests/support/property.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+namespace accel::checkpoint {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::CrashDisk;
+using testing::message_of;
+using testing::TemporaryFolder;
+
+using Content = std::map<std::string, std::string>;  // of a folder: names to bytes
+
+/// As the ranks do it.
+void save(Files& files, const std::string& path, const Content& content) {
+  const auto unfinished = begin_folder(files, path);
+  RecordingFiles recording(files, unfinished);
+  for (const auto& [name, bytes] : content) {
+    if (name.find('/') != std::string::npos) recording.make_folder(unfinished + "/" + name.substr(0, name.find('/')));
+    write_atomically(recording, unfinished + "/" + name, bytes);
+  }
+  publish_folder(files, path, {.world_size = 1, .files = recording.entries()});
+}
+
+/// What a disk has, in a real folder.
+void put(const std::map<std::string, std::string>& disk, const TemporaryFolder& folder) {
+  for (const auto& [path, bytes] : disk) {
+    std::filesystem::create_directories(std::filesystem::path(folder.path(path)).parent_path());
+    std::ofstream(folder.path(path), std::ios::binary) << bytes;
+  }
+}
+
+/// The files of the checkpoint at `path`, checked; nothing if there is none that is readable.
+std::optional<Content> loaded(const std::string& path) {
+  if (!std::filesystem::exists(path) && !std::filesystem::exists(path + ".old")) return std::nullopt;
+  const auto folder = readable_folder(path);
+  const auto manifest = read_manifest(folder);
+  RC_ASSERT(manifest.has_value());  // a name without a manifest would be half a checkpoint
+  Content content;
+  for (const auto& entry : manifest->files) content[entry.name] = PosixFiles().read(folder + "/" + entry.name);
+  return content;
+}
+
+Content any_content() {
+  Content content;
+  for (int i = 0, count = testing::pick(1, 4); i < count; ++i) {
+    content[(testing::pick(0, 3) == 0 ? "inner/file" : "file") + std::to_string(i)] = *rc::gen::arbitrary<std::string>();
+  }
+  return content;
+}
+
+// --- power loss -------------------------------------------------------------------------------------------------------
+
+// Saves into one folder twice, with the power failing at every operation in turn; what is found is the first save or the second, whole.
+void every_cut_leaves_a_whole_checkpoint() {
+  const auto first = any_content(), second = any_content();
+  CrashDisk whole;
+  save(whole, "run/state", first);
+  const auto first_saved = whole.num_operations();
+  save(whole, "run/state", second);
+  for (std::size_t cut = 0; cut <= whole.num_operations(); ++cut) {
+    CrashDisk disk(cut);
+    try {
+      save(disk, "run/state", first);
+      save(disk, "run/state", second);
+    } catch (const testing::PowerLost&) {
+    }
+    const TemporaryFolder folder;
+    put(disk.after_power_loss([](std::size_t end) { return testing::pick<std::size_t>(0, end + 1); }), folder);
+    const auto found = loaded(folder.path("run/state"));
+    RC_ASSERT(found == first || found == second || (!found && cut < first_saved));
+    if (cut >= first_saved) RC_ASSERT(found.has_value());
+    if (cut == whole.num_operations()) RC_ASSERT(found == second);
+    // Whoever comes next saves as if nothing had happened.
+    PosixFiles files;
+    save(files, folder.path("run/state"), first);
+    RC_ASSERT(loaded(folder.path("run/state")) == first);
+    RC_ASSERT(files.list(folder.path("run")) == std::vector<std::string>{"state/"});
+  }
+}
+
+TEST(CheckpointFolderTest, AfterEveryPowerLossTheOldOrTheNewCheckpointIsThereWhole) {
+  testing::expect_property(30, [] { every_cut_leaves_a_whole_checkpoint(); });
+}
+
+// Under automatic naming: the newest number that is there is whole, and no more than one is lost to the limit.
+TEST(CheckpointFolderTest, AfterEveryPowerLossTheNewestNumberIsWhole) {
+  testing::expect_property(20, [] {
+    const int limit = testing::pick(1, 3);
+    const std::vector<Content> contents{any_content(), any_content(), any_content()};
+    const auto save_all = [&](Files& files) {
+      for (std::size_t number = 0; number < contents.size(); ++number) {
+        save(files, "run/checkpoint_" + std::to_string(number), contents[number]);
+        remove_oldest(files, "run", limit, static_cast<std::int64_t>(number));
+      }
+    };
+    CrashDisk whole;
+    save_all(whole);
+    for (std::size_t cut = 0; cut <= whole.num_operations(); ++cut) {
+      CrashDisk disk(cut);
+      try {
+        save_all(disk);
+      } catch (const testing::PowerLost&) {
+      }
+      const auto lived = disk.content();
+      const TemporaryFolder folder;
+      put(disk.after_power_loss([](std::size_t end) { return testing::pick<std::size_t>(0, end + 1); }), folder);
+      PosixFiles files;
+      const auto numbers = checkpoint_numbers(files, folder.path("run"));
+      if (numbers.empty()) {
+        for (const auto& [path, bytes] : lived) RC_ASSERT(!path.starts_with("run/checkpoint_1/"));
+        continue;
+      }
+      const auto newest = numbers.back();
+      RC_ASSERT(loaded(folder.path("run/checkpoint_" + std::to_string(newest))) == contents[newest]);
+    }
+  });
+}
+
+TEST(CheckpointFolderTest, AFolderThatIsRenamedBeforeItIsSyncedIsCaught) {
+  testing::expect_property_fails("the folder is not synced", 100, [] {
+    const auto content = any_content();
+    CrashDisk disk;
+    disk.make_folder("run/state.tmp");
+    disk.sync_folder("run");
+    RecordingFiles recording(disk, "run/state.tmp");
+    for (const auto& [name, bytes] : content) {
+      const auto file = recording.create("run/state.tmp/" + name.substr(name.rfind('/') + 1));
+      file->append(bytes);
+      file->close();
+    }
+    write_atomically(disk, "run/state.tmp/accel_manifest.json", to_json({.files = recording.entries()}));
+    disk.rename("run/state.tmp", "run/state");
+    disk.sync_folder("run");
+    const TemporaryFolder folder;
+    put(disk.after_power_loss([](std::size_t end) { return testing::pick<std::size_t>(0, end + 1); }), folder);
+    try {
+      loaded(folder.path("run/state"));
+    } catch (const CheckpointError& error) {
+      RC_FAIL(error.what());
+    }
+  });
+}
+
+// --- a folder and its manifest -------------------------------------------------------------------------------------------
+
+class ManifestTest : public ::testing::Test {
+ protected:
+  ManifestTest() { save(files_, path_, {{"a", "content of a"}, {"b", "content of b"}, {"inner/c", ""}}); }
+  [[nodiscard]] std::string problem() const {
+    return message_of<CheckpointError>([&] { static_cast<void>(read_manifest(path_)); });
+  }
+  void write(const std::string& name, const std::string& bytes) const { std::ofstream(path_ + "/" + name, std::ios::binary) << bytes; }
+
+  TemporaryFolder folder_;
+  PosixFiles files_;
+  std::string path_ = folder_.path("state");
+};
+
+TEST_F(ManifestTest, EveryDamageIsNamed) {
+  std::filesystem::remove(path_ + "/a");
+  write("b", "content of c");
+  write("inner/c", "more");
+  EXPECT_THAT(problem(), AllOf(HasSubstr(path_ + ": this checkpoint is damaged: a: missing; b: its content is not what was written (xxh3_64 "),
+                               HasSubstr("inner/c: 4 bytes, 0 were written")));
+}
+
+TEST_F(ManifestTest, AManifestThatIsNoneOrOfAnotherVersionIsNamed) {
+  write(kManifestName, "{\"version\": 2}");
+  EXPECT_THAT(problem(), HasSubstr("accel_manifest.json: version 2; this library reads version 1"));
+  write(kManifestName, "{\"version\": 1,");
+  EXPECT_THAT(problem(), HasSubstr("accel_manifest.json: no manifest of a checkpoint: "));
+  write(kManifestName, R"({"version": 1, "world_size": 1, "files": [{"name": "../a", "bytes": 0, "xxh3_64": ""}]})");
+  EXPECT_THAT(problem(), HasSubstr("'../a' is not within the folder"));
+}
+
+TEST_F(ManifestTest, WhatSomebodyElsePutThereIsKeptByTheNextSave) {
+  write("notes.txt", "mine");
+  save(files_, path_, {{"a", "new"}});
+  EXPECT_THAT(files_.list(path_), ElementsAre("a", kManifestName, "notes.txt"));
+  EXPECT_EQ(read_manifest(path_)->files.size(), 1U);
+  EXPECT_EQ(files_.read(path_ + "/notes.txt"), "mine");
+}
+
+TEST_F(ManifestTest, FilesThatAHookWroteArePartOfIt) {
+  const auto unfinished = begin_folder(files_, folder_.path("other"));
+  std::ofstream(unfinished + "/by_hook") << "text";
+  publish_folder(files_, folder_.path("other"), {});
+  EXPECT_EQ(read_manifest(folder_.path("other"))->files.front().name, "by_hook");
+}
+
+TEST(CheckpointFolderTest, TheLimitGoesByNumbersNotByNames) {
+  const TemporaryFolder folder;
+  PosixFiles files;
+  for (const int number : {2, 9, 10, 11}) save(files, folder.path("checkpoint_" + std::to_string(number)), {{"a", "b"}});
+  files.make_folder(folder.path("checkpoint_best"));
+  remove_oldest(files, folder.path(), /*total_limit=*/2, /*kept=*/11);
+  EXPECT_THAT(files.list(folder.path()), ElementsAre("checkpoint_10/", "checkpoint_11/", "checkpoint_best/"));
+  EXPECT_THAT(checkpoint_numbers(files, folder.path()), ElementsAre(10, 11));
+}
+
+}  // namespace
+}  // namespace accel::checkpoint

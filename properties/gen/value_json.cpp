@@ -11,7 +11,27 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::pair<const char*, at::ScalarType> kDtypes[] = {
-    {"float32", at::kFloat}, {"float64", at::kDouble}, {"bfloat16", at::kBFloat16}, {"complex64", at::kComplexFloat}};
+    {"float32", at::kFloat}, {"float64", at::kDouble}, {"bfloat16", at::kBFloat16}, {"complex64", at::kComplexFloat}, {"float16", at::kHalf},
+    {"bool", at::kBool}, {"uint8", at::kByte}, {"int8", at::kChar}, {"int16", at::kShort}, {"int32", at::kInt}, {"int64", at::kLong},
+    {"uint16", at::kUInt16}, {"uint32", at::kUInt32}, {"uint64", at::kUInt64}, {"complex128", at::kComplexDouble}, {"complex32", at::kComplexHalf},
+    {"float8_e4m3fn", at::kFloat8_e4m3fn}, {"float8_e5m2", at::kFloat8_e5m2}, {"float8_e4m3fnuz", at::kFloat8_e4m3fnuz},
+    {"float8_e5m2fnuz", at::kFloat8_e5m2fnuz}, {"float8_e8m0fnu", at::kFloat8_e8m0fnu}};
+
+std::string hex_of(std::string_view bytes) {
+  std::string hex;
+  for (const auto byte : bytes) hex += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return hex;
+}
+
+// What is no UTF-8 is bytes.
+Json json_of(const std::string& text) {
+  try {
+    (void)Json(text).dump();
+    return text;
+  } catch (const Json::exception&) {
+    return {{"bytes", hex_of(text)}};
+  }
+}
 
 }  // namespace
 
@@ -21,10 +41,8 @@ Json json_of(const at::Tensor& tensor) {
   for (const auto& [candidate, dtype] : kDtypes) {
     if (dtype == bytes.scalar_type()) name = candidate;
   }
-  std::string hex;
-  const auto* data = static_cast<const unsigned char*>(bytes.const_data_ptr());
-  for (std::size_t index = 0; index < bytes.nbytes(); ++index) hex += fmt::format("{:02x}", data[index]);
-  return {{"dtype", name}, {"shape", bytes.sizes().vec()}, {"hex", hex}};
+  const std::string_view content(static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes());
+  return {{"dtype", name}, {"shape", bytes.sizes().vec()}, {"hex", hex_of(content)}};
 }
 
 at::Tensor tensor_of(const Json& json) {
@@ -44,7 +62,7 @@ Json json_of(const Value& value) {
   if (value.is<bool>()) return value.as<bool>();
   if (value.is<std::int64_t>()) return value.as<std::int64_t>();
   if (value.is<double>()) return value.as<double>();
-  if (value.is<std::string>()) return value.as<std::string>();
+  if (value.is<std::string>()) return json_of(value.as<std::string>());
   if (value.is<at::Tensor>()) return json_of(value.as<at::Tensor>());
   if (value.is_null()) return nullptr;
   auto json = value.is<Value::List>() ? Json::array() : Json::object();

@@ -9,6 +9,7 @@ usage: live.py --bin FOLDER [--seed N] [--experiments N] [--requests N]     ever
        live.py --bin FOLDER --schedule JSON                                 one learning-rate schedule
        live.py --bin FOLDER --optimizer JSON                                one run of an optimizer
        live.py --bin FOLDER --ddp JSON [--ranks N]                          one training under DDP's options or local SGD
+       live.py --bin FOLDER --files N [--seed N]                            N rounds of checkpoint files
        live.py --bin FOLDER --faults                                        the known faults
 The last line is "N passed, N failed"; exit 1 if any failed.
 """
@@ -32,6 +33,7 @@ import compare
 import ddp_requests
 import experiments
 import faults
+import files
 import optimizer_runs
 import optimizers
 import plan
@@ -265,6 +267,22 @@ def compare_trainings(report, arguments, requests, ranks):
     say(f"compared {len(requests)} trainings under options of DDP on {ranks} ranks")
 
 
+# --- checkpoint files ------------------------------------------------------------------------------------------------
+
+
+def compare_files(report, arguments, rng, rounds):
+    with tempfile.TemporaryDirectory() as folder:
+        compared = list(files.comparisons(rng, folder, rounds))
+        asked, answered = os.path.join(folder, "requests.jsonl"), os.path.join(folder, "answers.jsonl")
+        write_lines(asked, [request for _, request, _ in compared])
+        why = run([os.path.join(arguments.bin, "exchange-files"), asked, answered])
+        answers = read_lines(answered) if os.path.exists(answered) else []
+        answers += [{"failure": why or "exchange-files wrote too few lines"}] * (len(compared) - len(answers))
+        for (what, request, check), answer in zip(compared, answers, strict=True):
+            report.add(f"{what}, {json.dumps(request)}", check(answer), ["--files", str(rounds), "--seed", str(arguments.seed)])
+    say(f"compared {len(compared)} exchanges of checkpoint files")
+
+
 # --- known faults ----------------------------------------------------------------------------------------------------
 
 
@@ -298,6 +316,7 @@ def compare_everything(report, arguments, rng):
     say(f"{len(requests)} plan requests, {len(numbers)} sets of random numbers, {len(schedules)} schedules, {len(runs)} optimizers")
     say(f"{len(files)} experiments, {len(trainings)} trainings under options of DDP, known faults")
     jobs = [lambda: compare_plans(report, arguments, requests), lambda: compare_faults(report)]
+    jobs.append(lambda: compare_files(report, arguments, random.Random(arguments.seed), arguments.files or 50))
     jobs += [lambda: compare_schedules(report, arguments, schedules), lambda: compare_optimizers(report, arguments, runs)]
     for ranks in reversed(experiments.RANKS):
         jobs.append(functools.partial(compare_numbers, report, arguments, numbers, ranks))
@@ -348,6 +367,7 @@ def parse():
     parser.add_argument("--ranks", type=int)
     parser.add_argument("--experiment")
     parser.add_argument("--sharding", type=int)
+    parser.add_argument("--files", type=int)
     parser.add_argument("--request", type=json.loads)
     parser.add_argument("--numbers", type=json.loads)
     parser.add_argument("--schedule", type=json.loads)
@@ -367,6 +387,9 @@ def main():
     elif arguments.sharding:
         say(f"seed {arguments.seed}; --seed {arguments.seed} repeats these comparisons")
         compare_sharded(report, arguments, random.Random(arguments.seed))
+    elif arguments.files:
+        say(f"seed {arguments.seed}; --seed {arguments.seed} repeats these comparisons")
+        compare_files(report, arguments, random.Random(arguments.seed), arguments.files)
     elif arguments.request:
         compare_plans(report, arguments, [arguments.request])
     elif arguments.numbers:

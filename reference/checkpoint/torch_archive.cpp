@@ -50,9 +50,9 @@ void TorchArchive::check(const python::TensorView& view) const {
   check_checkpoint(static_cast<std::uint64_t>(storage.num_bytes) == found, "{}: record {} has {} bytes; a tensor expects {}", path(), storage.record, found,
                    storage.num_bytes);
   const bool has_form = view.sizes.size() == view.strides.size() && view.offset >= 0 && num_bytes_of(view.sizes, bits).has_value();
-  const bool is_empty = has_form && *num_bytes_of(view.sizes, bits) == 0;
-  const auto end = has_form && !is_empty ? end_of(view) : std::optional(view.offset);
-  check_checkpoint(has_form && end && *end <= storage.num_bytes / width_of(view.dtype),
+  const bool is_empty = has_form && *num_bytes_of(view.sizes, bits) == 0;  // and may begin anywhere
+  const auto end = is_empty ? std::optional<std::int64_t>(0) : has_form ? end_of(view) : std::nullopt;
+  check_checkpoint(end && *end <= storage.num_bytes / width_of(view.dtype),
                    "{}: a tensor of {} elements from {} on, of shape [{}] and strides [{}], does not lie in record {} of {} bytes", path(),
                    toString(view.dtype), view.offset, fmt::join(view.sizes, ", "), fmt::join(view.strides, ", "), storage.record, found);
 }

@@ -1,0 +1,69 @@
+// Checkpoint files, for the comparison with Python: exchange-files REQUESTS.jsonl ANSWERS.jsonl, a line for a line. A request is
+//   {"read": FILE}                                       the value of a file of torch.save
+//   {"copy": FILE, "to": FILE, "types": {PLACE: TYPE}}   read and written again
+//   {"weights": PATH}                                    all tensors of a model's files
+//   {"save": FILE, "names": [...], "to": FOLDER, "max_shard_size": "1MB", "safe_serialization": true}
+#include <fstream>
+#include <iostream>
+
+#include "properties/gen/value_json.hpp"
+#include "reference/checkpoint/torch_file.hpp"
+#include "reference/checkpoint/weights_files.hpp"
+
+namespace {
+
+using namespace accel;
+using Json = nlohmann::json;
+
+const std::map<std::string, PythonType> kTypes{{"tuple", PythonType::kTuple}, {"integer_keys", PythonType::kIntegerKeys}, {"ordered", PythonType::kOrderedDict}};
+
+Json copy(const Json& request) {
+  PosixFiles files;
+  TorchFileOptions options;
+  for (const auto& [place, type] : request["types"].items()) options.types[place] = kTypes.at(type.get<std::string>());
+  write_torch_file(files, request["to"], read_torch_file(request["copy"]), options);
+  return Json::object();
+}
+
+Json save(const Json& request) {
+  PosixFiles files;
+  const auto tensors = read_torch_file(request["save"]);
+  NamedTensors named;
+  for (const auto& name : request["names"]) named.emplace_back(name, tensors.at(name).as<at::Tensor>());
+  const WeightsPlanOptions options{.max_shard_bytes = parse_size(request["max_shard_size"].get<std::string>()), .safe_serialization = request["safe_serialization"]};
+  return {{"same_as", write_weights(files, request["to"], named, options)}};
+}
+
+Json weights(const Json& request) {
+  auto result = Json::object();
+  for (const auto& [name, weight] : read_weights(request["weights"])) result[name] = testing::json_of(weight.load());
+  return result;
+}
+
+Json answer(const Json& request) {
+  if (request.contains("read")) return {{"value", testing::json_of(read_torch_file(request["read"]))}};
+  if (request.contains("copy")) return copy(request);
+  if (request.contains("save")) return save(request);
+  return {{"value", weights(request)}};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    std::cerr << "usage: " << argv[0] << " REQUESTS.jsonl ANSWERS.jsonl" << std::endl;
+    return 2;
+  }
+  std::ifstream in(argv[1]);
+  std::ofstream out(argv[2]);
+  for (std::string line; std::getline(in, line);) {
+    Json result;
+    try {
+      result = answer(Json::parse(line));
+    } catch (const std::exception& error) {
+      result = {{"failure", error.what()}};
+    }
+    out << result.dump() << std::endl;
+  }
+  return out.good() ? 0 : 1;
+}

@@ -45,18 +45,21 @@ class Conversion {
   }
   Value of(const python::Dict& dict, int depth) {
     Value::Dict result;
-    std::map<std::string, bool> is_integer;
+    std::map<std::string, std::size_t> types;
     for (const auto& [key, item] : dict.items) {
-      const auto* text = key->get_if<std::string>();
-      const auto* number = key->get_if<std::int64_t>();
-      if (!text && !number) refuse("a dict with a key that is neither a string nor an integer of 64 bits");
-      const auto name = text ? *text : std::to_string(*number);
+      const auto name = key_name(*key);
       archive_.spend(name.size());
-      const auto [found, is_new] = is_integer.emplace(name, number != nullptr);
-      if (found->second != (number != nullptr)) refuse(fmt::format("a dict with the keys {} and '{}'", name, name));
+      const bool is_one = types.emplace(name, key->content.index()).first->second == key->content.index();
+      if (!is_one) refuse(fmt::format("a dict with two keys that are '{}', of two types", name));
       result[name] = value(*item, depth + 1);
     }
     return result;
+  }
+  std::string key_name(const PythonObject& key) const {
+    if (const auto* text = key.get_if<std::string>()) return *text;
+    if (const auto* bytes = key.get_if<python::Bytes>()) return bytes->bytes;
+    if (const auto* number = key.get_if<std::int64_t>()) return std::to_string(*number);
+    refuse("a dict with a key that is neither a string nor an integer of 64 bits");
   }
   Value of(const python::TensorView& view, int) {
     archive_.check(view);

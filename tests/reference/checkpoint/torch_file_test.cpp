@@ -211,7 +211,7 @@ TEST_F(TorchFileTest, NumbersBeyond64BitsAreRefusedUnlessNobodyLooks) {
 }
 
 TEST_F(TorchFileTest, KeysThatWouldBeOneAreRefused) {
-  EXPECT_THAT(refusal("}(K\1NX\1\0\0\0001Nu"s), HasSubstr("the keys 1 and '1'"));
+  EXPECT_THAT(refusal("}(K\1NX\1\0\0\0001Nu"s), HasSubstr("two keys that are '1', of two types"));
   EXPECT_THAT(refusal("}(NNu"), HasSubstr("neither a string nor an integer"));
   EXPECT_EQ(read(torch_file_of("}(K\1NK\1K\2u")), Value(Value::Dict{{"1", 2}})) << "the last is it, as in Python";
 }

@@ -1,0 +1,57 @@
+// The corpora of the fuzzers, as they are and changed at random: what any compiler can do of a fuzzer's work.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <filesystem>
+
+#include "properties/fuzz/targets.hpp"
+#include "reference/core/files.hpp"
+#include "tests/support/property.hpp"
+
+namespace accel::testing {
+namespace {
+
+std::vector<std::string> corpus(const std::string& target) {
+  std::vector<std::string> files, contents;
+  const auto folder = std::string(std::getenv("ACCEL_SOURCE_DIR")) + "/properties/fuzz/corpus/" + target;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) files.push_back(entry.path().string());
+  std::sort(files.begin(), files.end());
+  for (const auto& file : files) contents.push_back(PosixFiles().read(file));
+  return contents;
+}
+
+// Bytes that change, go, come twice, or come from another file.
+std::string mutated(const std::vector<std::string>& contents) {
+  auto bytes = contents[pick<std::size_t>(0, contents.size())];
+  for (int i = 0, changes = pick(1, 6); i < changes && !bytes.empty(); ++i) {
+    const auto place = pick<std::size_t>(0, bytes.size()), length = pick<std::size_t>(1, 9);
+    const auto& other = contents[pick<std::size_t>(0, contents.size())];
+    const auto from = other.empty() ? 0 : pick<std::size_t>(0, other.size());
+    switch (pick(0, 5)) {
+      case 0: bytes[place] = static_cast<char>(pick(0, 256)); break;
+      case 1: bytes.erase(place, length); break;
+      case 2: bytes.insert(place, bytes.substr(place, length)); break;
+      case 3: bytes.insert(place, other.substr(from, 4 * length)); break;
+      default: bytes.replace(place, length, std::string(length, pick(0, 2) == 0 ? '\0' : '\xff')); break;
+    }
+  }
+  return bytes;
+}
+
+class FuzzReplayTest : public ::testing::TestWithParam<FuzzTarget> {};
+
+TEST_P(FuzzReplayTest, TheCorpusIsReadOrRefused) {
+  const auto contents = corpus(GetParam().name);
+  ASSERT_FALSE(contents.empty());
+  for (const auto& bytes : contents) GetParam().run(bytes);
+}
+
+TEST_P(FuzzReplayTest, TheCorpusChangedIsReadOrRefused) {
+  const auto contents = corpus(GetParam().name);
+  expect_property(3000, [&] { GetParam().run(mutated(contents)); });
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, FuzzReplayTest, ::testing::ValuesIn(fuzz_targets()), [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace accel::testing

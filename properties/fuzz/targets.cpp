@@ -1,0 +1,76 @@
+#include "properties/fuzz/targets.hpp"
+
+#include <ATen/core/Tensor.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "reference/checkpoint/torch_file.hpp"
+#include "reference/checkpoint/weights_files.hpp"
+#include "reference/checkpoint/weights_index.hpp"
+#include "reference/core/errors.hpp"
+#include "reference/core/safetensors.hpp"
+#include "tests/support/torch_file_bytes.hpp"
+
+namespace accel::testing {
+namespace {
+
+std::string write(std::string_view bytes) {
+  const auto path = "/dev/shm/accel-fuzz-" + std::to_string(getpid());
+  std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  return path;
+}
+
+template <typename Read>
+void read_or_refuse(const std::string& path, Read&& read) {
+  try {
+    read();
+  } catch (const CheckpointError& error) {
+    ensure(std::string_view(error.what()).find(path) != std::string_view::npos, "an error without its file: {}", error.what());
+  } catch (const ConfigError& error) {
+    ensure(std::string_view(error.what()).find(path) != std::string_view::npos, "an error without its file: {}", error.what());
+  }
+}
+
+// A file of any bytes, read as a value and as weights.
+void torch_file(std::string_view bytes) {
+  const auto path = write(bytes);
+  read_or_refuse(path, [&] { (void)read_torch_file(path); });
+  read_or_refuse(path, [&] {
+    for (const auto& [name, weight] : read_weights(path)) (void)weight.load();
+  });
+}
+
+// A pickle, in an archive that is whole: no checksum stands between the bytes and the reader.
+void pickle(std::string_view bytes) { torch_file(archive_of({{"data.pkl", std::string(bytes)}, {"data/0", std::string(64, 'x')}, {"data/1", ""}})); }
+
+void safetensors(std::string_view bytes) {
+  const auto path = write(bytes);
+  read_or_refuse(path, [&] {
+    const SafetensorsFile file(path);
+    for (const auto& name : file.names()) {
+      try {
+        (void)file.tensor(name);
+      } catch (const ConfigError&) {
+        // A dtype of fractions of bytes.
+      }
+    }
+  });
+}
+
+void weights_index(std::string_view bytes) {
+  read_or_refuse("i.json", [&] {
+    const auto map = read_weights_index(bytes, "i.json");
+    const auto again = accel::weights_index(map, 0);
+    ensure(read_weights_index(again, "i.json") == map, "an index is not read as it was written");
+  });
+}
+
+}  // namespace
+
+const std::vector<FuzzTarget>& fuzz_targets() {
+  static const std::vector<FuzzTarget> kTargets{{"torch_file", torch_file}, {"pickle", pickle}, {"safetensors", safetensors}, {"weights_index", weights_index}};
+  return kTargets;
+}
+
+}  // namespace accel::testing

@@ -85,7 +85,7 @@ def tied_tensors(rng):
 def json_of(value):
     """As properties/gen/value_json.cpp has it."""
     if isinstance(value, torch.Tensor):
-        content = value.detach().contiguous()
+        content = value.detach().clone(memory_format=torch.contiguous_format)
         name = str(content.dtype).split(".")[1]
         octets = content.reshape(-1).view(torch.uint8).tolist() if content.numel() else []
         return {"dtype": name, "shape": list(content.shape), "hex": bytes(octets).hex()}

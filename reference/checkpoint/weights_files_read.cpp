@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <set>
+#include <system_error>
 
 #include "reference/checkpoint/torch_archive.hpp"
 #include "reference/checkpoint/weights_files.hpp"
@@ -107,12 +108,12 @@ class ShardedWeights {
 
 // A file or an index.
 std::string weights_in(const std::string& folder) {
+  std::error_code none;
   for (const bool safe_serialization : {false, true}) {
     const auto file = fs::path(folder) / weights_file_name(safe_serialization);
-    if (fs::is_regular_file(file)) return file.string();
+    if (fs::is_regular_file(file, none)) return file.string();
   }
   std::vector<std::string> indices;
-  std::error_code none;
   for (const auto& entry : fs::directory_iterator(folder, none)) {
     const auto name = entry.path().string();
     constexpr std::string_view kEnd = ".index.json";

@@ -1,0 +1,32 @@
+#include "reference/tracking/growing_file.hpp"
+
+#include <cerrno>
+#include <utility>
+
+namespace accel::tracking {
+
+std::optional<std::string> read_if_there(Files& files, const std::string& path) {
+  try {
+    return files.read(path);
+  } catch (const FileError& error) {
+    if (error.code() == ENOENT) return std::nullopt;
+    throw;
+  }
+}
+
+std::string_view whole_lines(std::string_view content) { return content.substr(0, content.rfind('\n') + 1); }
+
+GrowingFile::GrowingFile(Files& files, std::string path) : files_(files), path_(std::move(path)) { replace(content()); }
+
+std::string GrowingFile::content() const { return std::string(whole_lines(read_if_there(files_, path_).value_or(""))); }
+
+void GrowingFile::replace(std::string_view content) {
+  const auto temporary = path_ + ".tmp";
+  auto file = files_.create(temporary);
+  file->append(content);
+  if (!content.empty()) file->sync();
+  files_.rename(temporary, path_);
+  file_ = std::move(file);
+}
+
+}  // namespace accel::tracking

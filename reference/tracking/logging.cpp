@@ -1,0 +1,67 @@
+#include "reference/tracking/logging.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <mutex>
+#include <set>
+
+#include "reference/config/environment.hpp"
+#include "reference/core/errors.hpp"
+#include "reference/state/rank_context.hpp"
+#include "reference/tracking/log_lines.hpp"
+
+namespace accel::logging {
+namespace {
+
+Level read_level(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+  constexpr std::array<std::string_view, 5> kNames{"debug", "info", "warning", "error", "critical"};
+  const auto* place = std::find(kNames.begin(), kNames.end(), text == "warn" ? "warning" : text);
+  check_config(place != kNames.end(), "log level '{}': expected debug, info, warning, error or critical; see log_level and ACCELERATE_LOG_LEVEL", text);
+  return static_cast<Level>(place - kNames.begin());
+}
+
+}  // namespace
+
+struct Logger::State {
+  State(const std::string& name, Level level, RankContext* own_context) : lines(name, static_cast<int>(level)), context(own_context) {}
+  [[nodiscard]] RankContext& rank() const { return context != nullptr ? *context : current_rank(); }
+
+  tracking::LogLines lines;
+  RankContext* context;
+  std::mutex mutex;
+  std::set<std::pair<int, std::string>> told;  // by rank; guarded by mutex
+};
+
+void Logger::log(Level level, const std::string& text, LogOptions options) const {
+  auto& rank = state_->rank();
+  if (!is_enabled_for(level)) return;
+  const auto write = [&] { state_->lines.write(static_cast<int>(level), fmt::format("[RANK {}] {}", rank.rank, text)); };
+  if (!options.in_order) {
+    if (!options.main_process_only || rank.rank == 0) write();
+    return;
+  }
+  for (int turn = 0; turn < rank.world_size; ++turn) {
+    if (turn == rank.rank) write();
+    if (rank.world_size > 1) rank.world.barrier(options.where);
+  }
+}
+
+void Logger::warning_once(const std::string& text, LogOptions options) const {
+  const auto rank = state_->rank().rank;
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (!state_->told.emplace(rank, text).second) return;
+  }
+  warning(text, options);
+}
+
+bool Logger::is_enabled_for(Level level) const { return state_->lines.should_log(static_cast<int>(level)); }
+
+Logger get_logger(const std::string& name, const LoggerOptions& options) {
+  const auto level = read_level(options.log_level ? *options.log_level : environment("ACCELERATE_LOG_LEVEL").value_or("warning"));
+  return Logger(std::make_shared<Logger::State>(name, level, options.context));
+}
+
+}  // namespace accel::logging

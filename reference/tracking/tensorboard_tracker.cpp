@@ -1,0 +1,92 @@
+#include "reference/tracking/tensorboard_tracker.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "reference/core/errors.hpp"
+#include "reference/state/rank_context.hpp"
+#include "reference/tracking/hparams_yaml.hpp"
+#include "reference/tracking/image_grid.hpp"
+#include "reference/tracking/numbers.hpp"
+#include "reference/tracking/summary.hpp"
+
+namespace accel {
+
+using tracking::EventFile;
+
+TensorBoardTracker::TensorBoardTracker(Options options) : options_(std::move(options)) {}
+TensorBoardTracker::~TensorBoardTracker() = default;
+
+void TensorBoardTracker::check_init_configuration(const Value::Dict& values) const { tracking::check_hparams(values); }
+
+void TensorBoardTracker::start(const Run& run) {
+  logger_ = logging::get_logger("accel.tracking", {.context = &run.context});
+  disk_ = run.context.files;
+  folder_ = run.logging_dir + "/" + run.project_name;
+  files_.clear();
+  file_of("");
+}
+
+EventFile& TensorBoardTracker::file_of(const std::string& subfolder) {
+  check_state(disk_ != nullptr, "tensorboard: the tracker is not started; call init_trackers first, and nothing after end_training");
+  auto& file = files_[subfolder];
+  if (!file) {
+    auto options = options_;
+    if (!subfolder.empty()) options.purge_step.reset();  // as SummaryWriter, which purges in the run's own folder
+    file = std::make_unique<EventFile>(*disk_, subfolder.empty() ? folder_ : folder_ + "/" + subfolder, options);
+  }
+  return *file;
+}
+
+void TensorBoardTracker::store_init_configuration(const Value::Dict& values) {
+  file_of("");
+  const auto seconds = tracking::number_text(options_.clock());
+  auto options = options_;
+  options.purge_step.reset();
+  options.filename_suffix.clear();
+  EventFile session(*disk_, folder_ + "/" + seconds, options);
+  for (const auto& summary : tracking::hparams_summaries(values)) session.add(summary, std::nullopt);
+  session.close();
+  write_atomically(*disk_, folder_ + "/" + seconds + "/hparams.yml", tracking::yaml_text(values));
+}
+
+void TensorBoardTracker::log_value(const std::string& key, const Value& value, std::optional<std::int64_t> step) {
+  if (const auto number = tracking::number_of(value)) {
+    file_of("").add(tracking::scalar_summary(key, *number), step);
+  } else if (value.is<std::string>()) {
+    file_of("").add(tracking::text_summary(key, value.as<std::string>()), step);
+  } else if (value.is<Value::Dict>()) {
+    auto folder = key;
+    std::replace(folder.begin(), folder.end(), '/', '_');
+    for (const auto& [name, part] : value.as<Value::Dict>()) {
+      const auto number = tracking::number_of(part);
+      check_argument(number.has_value(), "log: '{}' of '{}' is a {}; tensorboard takes dicts of numbers", name, key, part.type_name());
+      file_of(folder + "_" + name).add(tracking::scalar_summary(key, *number), step);
+    }
+  } else {
+    logger_->warning_once(fmt::format("tensorboard leaves out '{}', which is a {}; it takes numbers, strings and dicts of numbers", key, value.type_name()));
+  }
+}
+
+void TensorBoardTracker::log(const Value::Dict& values, std::optional<std::int64_t> step) {
+  for (const auto& [key, value] : values) log_value(key, value, step);
+  flush();
+}
+
+void TensorBoardTracker::log_images(const std::map<std::string, at::Tensor>& values, std::optional<std::int64_t> step) {
+  for (const auto& [key, images] : values) file_of("").add(tracking::image_summary(key, tracking::encode_png(tracking::image_grid(images))), step);
+  flush();
+}
+
+void TensorBoardTracker::flush() {
+  for (const auto& [folder, file] : files_) file->flush();
+}
+
+void TensorBoardTracker::finish() {
+  for (const auto& [folder, file] : files_) file->close();
+  files_.clear();
+  disk_.reset();
+}
+
+}  // namespace accel

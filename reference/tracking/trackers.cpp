@@ -1,0 +1,171 @@
+#include "reference/tracking/trackers.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <numeric>
+
+#include "reference/core/errors.hpp"
+#include "reference/state/rank_context.hpp"
+#include "reference/tracking/csv_tracker.hpp"
+#include "reference/tracking/json_lines_tracker.hpp"
+#include "reference/tracking/tensorboard_tracker.hpp"
+
+namespace accel {
+namespace {
+
+const std::array<std::string, 3> kBuiltIn{"tensorboard", "jsonl", "csv"};
+
+// Letters to insert, remove or replace.
+std::size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0U);
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const auto replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+class BlankTracker final : public GeneralTracker {
+ public:
+  [[nodiscard]] std::string name() const override { return ""; }
+  [[nodiscard]] bool requires_logging_directory() const override { return false; }
+  void log(const Value::Dict&, std::optional<std::int64_t>) override {}
+};
+
+bool is_of_tensorboard(const std::string& key, const Value& value) {
+  if (key == "filename_suffix") return value.is<std::string>();
+  return (key == "purge_step" || key == "max_queue" || key == "flush_secs") && value.is<std::int64_t>();
+}
+
+TensorBoardTracker::Options tensorboard_options(const Value::Dict& kwargs, std::vector<std::string>& problems) {
+  TensorBoardTracker::Options options;
+  for (const auto& [key, value] : kwargs) {
+    if (!is_of_tensorboard(key, value)) {
+      problems.push_back(fmt::format("tensorboard: {} ({}); expected filename_suffix (a string), purge_step, max_queue or flush_secs (integers)", key, value.type_name()));
+    } else if (key == "filename_suffix") {
+      options.filename_suffix = value.as<std::string>();
+    } else if (key == "purge_step") {
+      options.purge_step = value.as<std::int64_t>();
+    }
+  }
+  return options;
+}
+
+std::shared_ptr<GeneralTracker> make_tracker(const std::string& name, const Value::Dict& kwargs, std::vector<std::string>& problems) {
+  if (name == "tensorboard") return std::make_shared<TensorBoardTracker>(tensorboard_options(kwargs, problems));
+  for (const auto& [key, value] : kwargs) problems.push_back(fmt::format("{}: {}; it has no options", name, key));
+  if (name == "csv") return std::make_shared<CsvTracker>();
+  return std::make_shared<JsonLinesTracker>();
+}
+
+}  // namespace
+
+std::vector<std::string> nearest_trackers(const std::string& name) {
+  std::vector<std::string> names(kBuiltIn.begin(), kBuiltIn.end());
+  names.emplace_back("all");
+  std::stable_sort(names.begin(), names.end(), [&](const auto& a, const auto& b) { return edit_distance(name, a) < edit_distance(name, b); });
+  return names;
+}
+
+Trackers::Trackers(RankContext& context, const std::vector<LogWith>& log_with, std::optional<std::string> logging_dir)
+    : context_(context), logging_dir_(logging_dir.value_or("")), blank_(std::make_shared<BlankTracker>()) {
+  std::vector<std::string> problems;
+  const auto add = [&](Entry entry, bool needs_folder) {
+    const bool is_there = std::any_of(entries_.begin(), entries_.end(), [&](const Entry& other) { return other.name == entry.name && !entry.tracker; });
+    if (is_there) return;
+    if (needs_folder && logging_dir_.empty()) problems.push_back(fmt::format("{} writes files, and needs a logging_dir", entry.name));
+    entries_.push_back(std::move(entry));
+  };
+  for (const auto& item : log_with) {
+    if (const auto* tracker = std::get_if<std::shared_ptr<GeneralTracker>>(&item)) {
+      if (*tracker) add({(*tracker)->name(), *tracker}, (*tracker)->requires_logging_directory());
+      else problems.emplace_back("a tracker is null");
+      continue;
+    }
+    const auto& name = std::get<std::string>(item);
+    const bool is_all = name == "all";
+    if (!is_all && std::find(kBuiltIn.begin(), kBuiltIn.end(), name) == kBuiltIn.end()) {
+      problems.push_back(fmt::format("'{}' is no tracker; expected {}, or an object", name, fmt::join(nearest_trackers(name), ", ")));
+    }
+    for (const auto& built_in : kBuiltIn) {
+      if (is_all || name == built_in) add({built_in, nullptr}, true);
+    }
+  }
+  check_config(problems.empty(), "log_with: {}", fmt::join(problems, "; "));
+}
+
+Trackers::~Trackers() = default;
+
+bool Trackers::is_active(const GeneralTracker& tracker) const { return context_.rank == 0 || !tracker.main_process_only(); }
+
+template <typename F>
+void Trackers::for_each_active(F&& call) {
+  for (auto& entry : entries_) {
+    if (entry.tracker && is_active(*entry.tracker)) call(*entry.tracker);
+  }
+}
+
+void Trackers::init_trackers(const std::string& project_name, const std::optional<Value::Dict>& config, const Value::Dict& init_kwargs) {
+  check_state(!is_started_, "init_trackers: the trackers run already; call end_training first");
+  std::vector<std::string> problems;
+  for (const auto& [name, kwargs] : init_kwargs) {
+    const bool is_there = std::any_of(entries_.begin(), entries_.end(), [&, &wanted = name](const Entry& entry) { return entry.name == wanted; });
+    if (!is_there) problems.push_back(fmt::format("{} is not in log_with", name));
+    else if (!kwargs.is<Value::Dict>()) problems.push_back(fmt::format("{}: expected a dict of options, got a {}", name, kwargs.type_name()));
+  }
+  check_config(problems.empty(), "init_trackers: init_kwargs: {}", fmt::join(problems, "; "));
+  for (auto& entry : entries_) {
+    if (entry.tracker) continue;
+    entry.tracker = make_tracker(entry.name, init_kwargs.contains(entry.name) ? init_kwargs.at(entry.name).as<Value::Dict>() : Value::Dict(), problems);
+  }
+  check_config(problems.empty(), "init_trackers: init_kwargs: {}", fmt::join(problems, "; "));
+  if (config) {
+    for (const auto& entry : entries_) entry.tracker->check_init_configuration(*config);
+  }
+  is_started_ = true;
+  for_each_active([&](GeneralTracker& tracker) { tracker.start({context_, project_name, logging_dir_}); });
+  if (config) for_each_active([&](GeneralTracker& tracker) { tracker.store_init_configuration(*config); });
+}
+
+void Trackers::log(const Value::Dict& values, std::optional<std::int64_t> step) {
+  if (!is_started_) return;  // as in Accelerate, where no tracker is there yet
+  for_each_active([&](GeneralTracker& tracker) { tracker.log(values, step); });
+}
+
+void Trackers::log_images(const std::map<std::string, at::Tensor>& values, std::optional<std::int64_t> step) {
+  if (!is_started_) return;
+  for_each_active([&](GeneralTracker& tracker) { tracker.log_images(values, step); });
+}
+
+GeneralTracker& Trackers::get_tracker(const std::string& name) {
+  std::vector<std::string> names;
+  for (const auto& entry : entries_) {
+    names.push_back(entry.name);
+    if (entry.name == name && entry.tracker && is_started_) return is_active(*entry.tracker) ? *entry.tracker : *blank_;
+  }
+  check_argument(is_started_, "get_tracker: no tracker runs; call init_trackers first");
+  throw ArgumentError(fmt::format("get_tracker: '{}' is not among the trackers of log_with: {}", name, fmt::join(names, ", ")));
+}
+
+void Trackers::end_training() {
+  std::exception_ptr first;
+  for_each_active([&](GeneralTracker& tracker) {
+    try {
+      if (is_started_) tracker.finish();
+    } catch (...) {
+      if (!first) first = std::current_exception();
+    }
+  });
+  is_started_ = false;
+  if (first) std::rethrow_exception(first);
+}
+
+}  // namespace accel

@@ -1,0 +1,107 @@
+#include "reference/tracking/logging.hpp"
+
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include <regex>
+
+#include "reference/state/rank_context.hpp"
+#include "tests/support/clean_environment.hpp"
+#include "tests/support/message_of.hpp"
+#include "tests/support/run_ranks.hpp"
+
+namespace accel::logging {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::MatchesRegex;
+using ::testing::UnorderedElementsAre;
+using testing::Backend;
+using testing::CleanEnvironment;
+using testing::message_of;
+using testing::run_ranks;
+
+// What `call` logs, a line each, without times.
+template <typename F>
+std::vector<std::string> lines_of(F&& call) {
+  ::testing::internal::CaptureStderr();
+  call();
+  std::istringstream text(::testing::internal::GetCapturedStderr());
+  static const std::regex time(R"(^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} - )");
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(text, line);) lines.push_back(std::regex_replace(line, time, ""));
+  return lines;
+}
+
+TEST(LoggingTest, TheMainProcessLogsByDefaultAndAllIfAsked) {
+  const CleanEnvironment clean({"ACCELERATE_"});
+  const auto logger = get_logger("train", {.log_level = "INFO"});
+  EXPECT_THAT(lines_of([&] { run_ranks(Backend::kSim, 3, [&](RankContext&) { logger.info("loss {:.1f}", 0.25); }); }),
+              ElementsAre("info - train - [RANK 0] loss 0.2"));
+  EXPECT_THAT(lines_of([&] { run_ranks(Backend::kSim, 3, [&](RankContext&) { logger.error("100% {}", {.main_process_only = false}); }); }),
+              UnorderedElementsAre("error - train - [RANK 0] 100% {}", "error - train - [RANK 1] 100% {}", "error - train - [RANK 2] 100% {}"));
+}
+
+TEST(LoggingTest, InOrderRanksTakeTurnsWhateverTheBackend) {
+  const CleanEnvironment clean({"ACCELERATE_"});
+  const auto logger = get_logger("t", {.log_level = "debug"});
+  for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
+    const auto lines = lines_of([&] {
+      run_ranks(backend, 4, [&](RankContext& rank) {
+        for (int round = 0; round < 2; ++round) logger.debug(std::to_string(round * 4 + rank.rank), {.in_order = true});
+      });
+    });
+    ASSERT_EQ(lines.size(), 8U);
+    for (int line = 0; line < 8; ++line) EXPECT_EQ(lines[line], fmt::format("debug - t - [RANK {}] {}", line % 4, line));
+  }
+}
+
+TEST(LoggingTest, ALevelThatIsOffLogsNothingAndWaitsForNobody) {
+  const CleanEnvironment clean({"ACCELERATE_"});
+  const auto logger = get_logger("t");
+  EXPECT_FALSE(logger.is_enabled_for(Level::kInfo));
+  EXPECT_TRUE(logger.is_enabled_for(Level::kWarning));
+  EXPECT_THAT(lines_of([&] {
+                run_ranks(Backend::kSim, 2, [&](RankContext& rank) {
+                  if (rank.rank == 0) logger.info("alone", {.in_order = true});
+                });
+              }),
+              IsEmpty());
+}
+
+TEST(LoggingTest, TheEnvironmentSetsTheLevelAndArgumentsBeatIt) {
+  CleanEnvironment environment({"ACCELERATE_"});
+  environment.set({{"ACCELERATE_LOG_LEVEL", "Error"}});
+  EXPECT_FALSE(get_logger("t").is_enabled_for(Level::kWarning));
+  EXPECT_TRUE(get_logger("t").is_enabled_for(Level::kError));
+  EXPECT_TRUE(get_logger("t", {.log_level = "DEBUG"}).is_enabled_for(Level::kDebug));
+  environment.set({{"ACCELERATE_LOG_LEVEL", "loud"}});
+  EXPECT_THAT(message_of<ConfigError>([] { (void)get_logger("t"); }), HasSubstr("log level 'loud': expected debug, info, warning, error or critical"));
+}
+
+TEST(LoggingTest, AWarningOnceIsOneForEachTextAndRank) {
+  const CleanEnvironment clean({"ACCELERATE_"});
+  const auto logger = get_logger("t");
+  const auto lines = lines_of([&] {
+    run_ranks(Backend::kSim, 2, [&](RankContext& rank) {
+      const auto copy = logger;
+      for (int time = 0; time < 3; ++time) copy.warning_once("a", {.main_process_only = false});
+      logger.warning_once("a", {.main_process_only = false});
+      logger.warning_once("b");
+    });
+  });
+  EXPECT_THAT(lines, UnorderedElementsAre("warning - t - [RANK 0] a", "warning - t - [RANK 1] a", "warning - t - [RANK 0] b"));
+}
+
+TEST(LoggingTest, AThreadThatRunsNoRankNeedsAContext) {
+  const CleanEnvironment clean({"ACCELERATE_"});
+  EXPECT_THAT(message_of<StateError>([] { get_logger("t").warning("x"); }), HasSubstr("this thread runs no rank"));
+  const auto context = make_single_rank();
+  context->rank = 0;
+  EXPECT_THAT(lines_of([&] { get_logger("t", {.context = context.get()}).warning("x"); }), ElementsAre("warning - t - [RANK 0] x"));
+}
+
+}  // namespace
+}  // namespace accel::logging

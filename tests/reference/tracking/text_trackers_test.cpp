@@ -1,0 +1,127 @@
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include <cmath>
+
+#include "reference/state/rank_context.hpp"
+#include "reference/tracking/csv_text.hpp"
+#include "reference/tracking/csv_tracker.hpp"
+#include "reference/tracking/json_lines_tracker.hpp"
+#include "tests/reference/tracking/event_reader.hpp"
+#include "tests/support/crash_disk.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+namespace accel {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::CrashDisk;
+using testing::PowerLost;
+using testing::read_file;
+using testing::TemporaryFolder;
+
+struct Folder : TemporaryFolder {
+  std::unique_ptr<RankContext> context = make_single_rank();
+  GeneralTracker::Run run{*context, "mnist", path()};
+};
+
+TEST(JsonLinesTrackerTest, EveryLineIsAnObjectWithItsStepAndTime) {
+  Folder folder;
+  JsonLinesTracker tracker([] { return 12.5; });
+  tracker.start(folder.run);
+  tracker.store_init_configuration({{"layers", Value::List{1, 2}}});
+  tracker.log({{"acc", Value::Dict{{"train", 0.5}}}, {"loss", std::nan("")}, {"note", "a\"b\n"}, {"x", torch::tensor({1, 2})}}, 3);
+  tracker.log({{"y", 1.0}}, std::nullopt);
+  EXPECT_EQ(read_file(folder.path("mnist.jsonl")),
+            "{\"config\": {\"layers\": [1, 2]}, \"time\": 12.5}\n"
+            "{\"step\": 3, \"time\": 12.5, \"values\": {\"acc\": {\"train\": 0.5}, \"loss\": \"NaN\", \"note\": \"a\\\"b\\n\", \"x\": [1, 2]}}\n"
+            "{\"step\": null, \"time\": 12.5, \"values\": {\"y\": 1.0}}\n");
+}
+
+TEST(JsonLinesTrackerTest, ALaterRunKeepsWholeLinesAndDropsOneThatWasCut) {
+  Folder folder;
+  folder.write("mnist.jsonl", "{\"a\": 1}\n{\"b\":");
+  JsonLinesTracker tracker([] { return 1.0; });
+  tracker.start(folder.run);
+  tracker.log({}, 2);
+  tracker.finish();
+  EXPECT_EQ(read_file(folder.path("mnist.jsonl")), "{\"a\": 1}\n{\"step\": 2, \"time\": 1.0, \"values\": {}}\n");
+  EXPECT_THAT(folder.files(), ElementsAre("mnist.jsonl"));
+}
+
+TEST(CsvTrackerTest, ColumnsMayAppearLater) {
+  Folder folder;
+  CsvTracker tracker;
+  tracker.start(folder.run);
+  tracker.log({{"loss", 0.5}}, 1);
+  tracker.log({{"acc", Value::Dict{{"test", 0.25}}}, {"loss", 0.125}}, 2);
+  tracker.log({{"note", "a, \"b\"\nc"}}, 3);
+  tracker.log({{"loss", 1}}, std::nullopt);
+  EXPECT_EQ(read_file(folder.path("mnist.csv")),
+            "step,loss,acc/test,note\n1,0.5,,\n2,0.125,0.25,\n3,,,\"a, \"\"b\"\"\nc\"\n,1,,\n");
+}
+
+TEST(CsvTrackerTest, ALaterRunAddsToTheTableAndDropsARowThatWasCut) {
+  for (const std::string torn : {"", "3,", "3,\"a\nb", "3,\"a\nb\"", "3,\"a\"\""}) {
+    Folder folder;
+    folder.write("mnist.csv", "step,\"a,b\"\n1,\"x\ny\"\n" + torn);
+    CsvTracker tracker;
+    tracker.start(folder.run);
+    tracker.log({{"a,b", 2}, {"c", 3}}, 5);
+    tracker.finish();
+    EXPECT_EQ(read_file(folder.path("mnist.csv")), "step,\"a,b\",c\n1,\"x\ny\",\n5,2,3\n") << torn;
+  }
+}
+
+// A later run on a disk that loses power, over a table that the disk holds. Returns the number of operations.
+std::size_t widen_on(CrashDisk& disk, const std::string& table) {
+  Folder folder;
+  folder.context->files = std::shared_ptr<Files>(&disk, [](Files*) {});
+  write_atomically(disk, "runs/mnist.csv", table);
+  CsvTracker tracker;
+  tracker.start({*folder.context, "mnist", "runs"});
+  tracker.log({{"b", 1}}, 2);
+  tracker.log({{"c", 1}}, 3);
+  return disk.num_operations();
+}
+
+TEST(CsvTrackerTest, NoRowThatTheDiskHeldIsLostWhenThePowerFails) {
+  const std::string table = "step,a\n1,2\n";
+  CrashDisk whole;
+  std::size_t num_written = 0;
+  write_atomically(whole, "runs/mnist.csv", table);
+  num_written = whole.num_operations();
+  CrashDisk counting;
+  const auto num_operations = widen_on(counting, table);
+  ASSERT_GT(num_operations, num_written + 8);
+  for (auto left = num_written; left < num_operations; ++left) {
+    CrashDisk disk(left);
+    EXPECT_THROW(widen_on(disk, table), PowerLost);
+    for (const bool keeps_all : {false, true}) {
+      const auto found = disk.after_power_loss([&](std::size_t end) { return keeps_all ? end : 0; }).at("runs/mnist.csv");
+      EXPECT_TRUE(found.starts_with("step,a")) << left << found;
+      EXPECT_THAT(found, HasSubstr("\n1,2")) << left;
+    }
+  }
+}
+
+TEST(CsvTrackerTest, AValueNamedStepIsTheStepUnlessThereIsOne) {
+  Folder folder;
+  CsvTracker tracker;
+  tracker.start(folder.run);
+  tracker.log({{"step", 4}}, std::nullopt);
+  EXPECT_THROW(tracker.log({{"step", 4}}, 4), ArgumentError);
+  EXPECT_EQ(read_file(folder.path("mnist.csv")), "step\n4\n");
+}
+
+TEST(CsvTrackerTest, TheConfigurationLiesBesideTheTable) {
+  Folder folder;
+  CsvTracker tracker;
+  tracker.start(folder.run);
+  tracker.store_init_configuration({{"lr", 0.1}});
+  EXPECT_EQ(read_file(folder.path("mnist.hparams.yml")), "lr: 0.1\n");
+}
+
+}  // namespace
+}  // namespace accel

@@ -1,0 +1,133 @@
+#include "reference/tracking/trackers.hpp"
+
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include <filesystem>
+
+#include "reference/state/rank_context.hpp"
+#include "tests/support/message_of.hpp"
+#include "tests/support/run_ranks.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+namespace accel {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::Backend;
+using testing::collect_ranks;
+using testing::message_of;
+using testing::TemporaryFolder;
+
+// Notes what it is told.
+class Recorder : public GeneralTracker {
+ public:
+  explicit Recorder(bool main_only = true, std::string name = "recorder") : main_only_(main_only), name_(std::move(name)) {}
+  [[nodiscard]] std::string name() const override { return name_; }
+  [[nodiscard]] bool requires_logging_directory() const override { return false; }
+  [[nodiscard]] bool main_process_only() const override { return main_only_; }
+  void check_init_configuration(const Value::Dict& values) const override { check_argument(!values.contains("bad"), "bad"); }
+  void start(const Run& run) override { calls.push_back("start " + run.project_name); }
+  void store_init_configuration(const Value::Dict& values) override { calls.push_back("config " + std::to_string(values.size())); }
+  void log(const Value::Dict& values, std::optional<std::int64_t> step) override { calls.push_back("log " + std::to_string(values.size()) + " " + std::to_string(step.value_or(-1))); }
+  void finish() override {
+    calls.emplace_back("finish");
+    if (fails) throw FileError("a.csv", "written", ENOSPC);
+  }
+
+  std::vector<std::string> calls;
+  bool fails = false;
+
+ private:
+  bool main_only_;
+  std::string name_;
+};
+
+TEST(TrackersTest, AllThatIsWrongIsOneErrorWithTheNearestNames) {
+  const auto context = make_single_rank();
+  const auto message = message_of<ConfigError>([&] { Trackers(*context, {"tensorbord", "cvs", "csv"}, std::nullopt); });
+  EXPECT_THAT(message, HasSubstr("'tensorbord' is no tracker; expected tensorboard, "));
+  EXPECT_THAT(message, HasSubstr("'cvs' is no tracker; expected csv, "));
+  EXPECT_THAT(message, HasSubstr("csv writes files, and needs a logging_dir"));
+}
+
+TEST(TrackersTest, AllIsEveryBuiltInOneOnce) {
+  const TemporaryFolder folder;
+  const auto context = make_single_rank();
+  Trackers trackers(*context, {"csv", "all"}, folder.path());
+  trackers.init_trackers("run");
+  trackers.log({{"x", 1}}, 1);
+  trackers.end_training();
+  EXPECT_THAT(folder.files(), ::testing::UnorderedElementsAre("run", "run.csv", "run.jsonl"));
+}
+
+TEST(TrackersTest, ATrackerIsToldOfTheRunInOrder) {
+  const auto context = make_single_rank();
+  const auto recorder = std::make_shared<Recorder>();
+  Trackers trackers(*context, {recorder}, std::nullopt);
+  trackers.log({{"early", 1}});
+  trackers.init_trackers("run", Value::Dict{{"lr", 1}});
+  EXPECT_THROW(trackers.init_trackers("run"), StateError);
+  trackers.log({{"x", 1}}, 5);
+  trackers.end_training();
+  trackers.end_training();
+  trackers.log({{"late", 1}});
+  EXPECT_THAT(recorder->calls, ElementsAre("start run", "config 1", "log 1 5", "finish"));
+}
+
+TEST(TrackersTest, OnlyRankZeroIsActiveUnlessATrackerWantsAll) {
+  const auto calls = collect_ranks(Backend::kSim, 3, [](RankContext& rank) {
+    const auto main = std::make_shared<Recorder>(true, "main"), all = std::make_shared<Recorder>(false, "all of them");
+    Trackers trackers(rank, {main, all}, std::nullopt);
+    trackers.init_trackers("run");
+    trackers.log({}, 1);
+    trackers.get_tracker("main").log({{"by hand", 1}}, 2);
+    trackers.end_training();
+    return std::pair(main->calls, all->calls);
+  });
+  EXPECT_THAT(calls[0].first, ElementsAre("start run", "log 0 1", "log 1 2", "finish"));
+  for (int rank = 1; rank < 3; ++rank) EXPECT_THAT(calls[rank].first, IsEmpty());
+  for (int rank = 0; rank < 3; ++rank) EXPECT_THAT(calls[rank].second, ElementsAre("start run", "log 0 1", "finish"));
+}
+
+TEST(TrackersTest, ABadConfigurationIsRefusedOnEveryRank) {
+  const auto messages = collect_ranks(Backend::kSim, 2, [](RankContext& rank) {
+    Trackers trackers(rank, {std::make_shared<Recorder>()}, std::nullopt);
+    return message_of<ArgumentError>([&] { trackers.init_trackers("run", Value::Dict{{"bad", 1}}); });
+  });
+  EXPECT_THAT(messages, ElementsAre("bad", "bad"));
+}
+
+TEST(TrackersTest, OptionsThatNoTrackerHasAreOneError) {
+  const TemporaryFolder folder;
+  const auto context = make_single_rank();
+  Trackers trackers(*context, {"tensorboard", "csv"}, folder.path());
+  const auto init = [&](const Value::Dict& kwargs) { return message_of<ConfigError>([&] { trackers.init_trackers("run", std::nullopt, kwargs); }); };
+  EXPECT_THAT(init({{"wandb", Value::Dict{}}, {"csv", 1}}), HasSubstr("csv: expected a dict of options, got a int; wandb is not in log_with"));
+  EXPECT_THAT(init({{"tensorboard", Value::Dict{{"flush_sec", 1}, {"purge_step", "x"}}}}), HasSubstr("tensorboard: flush_sec (int); "));
+  EXPECT_EQ(init({{"tensorboard", Value::Dict{{"flush_secs", 60}, {"filename_suffix", ".a"}}}}), "");
+}
+
+TEST(TrackersTest, AFailureDoesNotKeepOthersFromFinishing) {
+  const auto context = make_single_rank();
+  const auto failing = std::make_shared<Recorder>(), other = std::make_shared<Recorder>();
+  failing->fails = true;
+  Trackers trackers(*context, {failing, other}, std::nullopt);
+  trackers.init_trackers("run");
+  EXPECT_THROW(trackers.end_training(), FileError);
+  EXPECT_THAT(other->calls, ElementsAre("start run", "finish"));
+}
+
+TEST(TrackersTest, AnUnknownTrackerIsNamedWithThoseThatAreThere) {
+  const auto context = make_single_rank();
+  Trackers trackers(*context, {std::make_shared<Recorder>()}, std::nullopt);
+  EXPECT_THAT(message_of<ArgumentError>([&] { (void)trackers.get_tracker("recorder"); }), HasSubstr("call init_trackers first"));
+  trackers.init_trackers("run");
+  EXPECT_EQ(trackers.get_tracker("recorder").name(), "recorder");
+  EXPECT_THAT(message_of<ArgumentError>([&] { (void)trackers.get_tracker("wandb"); }), HasSubstr("'wandb' is not among the trackers of log_with: recorder"));
+}
+
+}  // namespace
+}  // namespace accel

@@ -1,0 +1,56 @@
+#include "reference/tracking/progress.hpp"
+
+#include "reference/state/rank_context.hpp"
+
+namespace accel {
+namespace {
+
+constexpr auto kInterval = std::chrono::milliseconds(100);
+
+bool is_shown(const ProgressOptions& options, const tracking::Terminal& terminal) {
+  if (options.disable.value_or(!terminal.is_terminal())) return false;
+  if (!options.main_process_only) return true;
+  const auto& rank = options.context != nullptr ? *options.context : current_rank();
+  return rank.backend == "sim" ? rank.rank == 0 : rank.local_rank == 0;
+}
+
+}  // namespace
+
+ProgressBar::ProgressBar(std::optional<std::int64_t> total, const ProgressOptions& options)
+    : state_{.desc = options.desc, .total = total, .unit = options.unit} {
+  auto& terminal = tracking::Terminal::standard_error();
+  if (!is_shown(options, terminal)) return;
+  terminal_ = &terminal;
+  bar_ = terminal.add_bar();
+  bar_->keep(options.leave);
+  draw();
+}
+
+ProgressBar::ProgressBar(tracking::Terminal& terminal, std::optional<std::int64_t> total, const ProgressOptions& options)
+    : state_{.desc = options.desc, .total = total, .unit = options.unit}, terminal_(&terminal), bar_(terminal.add_bar()) {
+  bar_->keep(options.leave);
+  draw();
+}
+
+ProgressBar::~ProgressBar() { close(); }
+
+bool ProgressBar::is_due() const { return bar_ && (Clock::now() - drawn_ >= kInterval || (state_.total && state_.done + 1 >= *state_.total)); }
+
+void ProgressBar::update(std::int64_t steps) {
+  state_.done += steps;
+  if (bar_ && (Clock::now() - drawn_ >= kInterval || state_.done == state_.total)) draw();
+}
+
+void ProgressBar::draw() {
+  drawn_ = Clock::now();
+  state_.seconds = std::chrono::duration<double>(drawn_ - started_).count();
+  bar_->draw(tracking::progress_text(state_, terminal_->width() - 1));  // a full line would wrap on some terminals
+}
+
+void ProgressBar::close() {
+  if (!bar_) return;
+  if (state_.done != state_.total) draw();
+  bar_.reset();
+}
+
+}  // namespace accel

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace accel::tracking {
+
+/// What a bar says; a plan of it, without a terminal.
+struct ProgressState {
+  std::string desc = {};
+  std::int64_t done = 0;
+  std::optional<std::int64_t> total = {};
+  double seconds = 0;
+  std::string unit = "it";
+  std::string postfix = {};
+};
+
+/// "epoch 3:  50%|#####     | 5/10 [00:02<00:02,  2.50it/s, loss=0.3]", of at most `width` letters; without a total
+/// "5it [00:02,  2.50it/s]". Source: tqdm/std.py, format_meter, with ascii=True.
+std::string progress_text(const ProgressState& state, int width);
+
+/// "01:02", "1:02:03".
+std::string interval_text(double seconds);
+
+}  // namespace accel::tracking

@@ -2,36 +2,31 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
-#include <string>
+
+#include "reference/tracking/progress.hpp"
 
 namespace accel::programs {
 
-/// A progress bar on a descriptor: share done, rate, loss, time left. Redrawn at most ten times a second.
+/// sim-run's bar: accel::ProgressBar with samples per second and the loss, on a descriptor.
 ///
 /// Thread rule: one thread (rank 0's).
 class Progress {
  public:
   /// `descriptor` negative: draws nothing.
-  Progress(int descriptor, std::int64_t total_steps) : descriptor_(descriptor), total_steps_(total_steps) {}
-  ~Progress();
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
+  Progress(int descriptor, std::int64_t total_steps);
 
-  /// Whether it is time to draw again, so that nobody computes a loss for nothing.
-  [[nodiscard]] bool is_due() const;
-  /// `samples`: of one step over all ranks.
-  void show(std::int64_t steps_done, std::int64_t samples_done, double loss);
-  /// Replaces the bar by a line of text.
-  void note(const std::string& text);
+  /// Whether the next step may be drawn, so that nobody computes a loss for nothing.
+  [[nodiscard]] bool is_due() const { return bar_ && bar_->is_due(); }
+  /// What is shown with the next step. `samples_done`: over all ranks.
+  void show(std::int64_t samples_done, double loss);
+  void step();
 
  private:
-  using Clock = std::chrono::steady_clock;
-  int descriptor_;
-  std::int64_t total_steps_;
-  Clock::time_point started_ = Clock::now();
-  Clock::time_point last_ = Clock::time_point{};
-  bool drawn_ = false;
+  std::unique_ptr<tracking::Terminal> own_;
+  std::optional<ProgressBar> bar_;
+  std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace accel::programs

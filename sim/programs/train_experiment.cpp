@@ -78,7 +78,8 @@ RankResult train_experiment(RankContext& context, const Experiment& experiment, 
       if (options.keeps_losses) result.losses.push_back(loss.item<double>());
       ++result.steps;
       result.samples += targets.size(0);
-      if (progress.is_due() || result.steps == total_steps) progress.show(result.steps, result.steps * train_batches.total_batch_size(), loss.item<double>());
+      if (progress.is_due()) progress.show(result.steps * train_batches.total_batch_size(), loss.item<double>());
+      progress.step();
       if (done()) break;
     }
     if (loss.defined()) result.loss = loss.item<double>();

@@ -123,7 +123,7 @@ TEST(SummaryLineTest, QuietRunPrintsTheSummaryAlone) {
 
 TEST(SummaryLineTest, ProgressBarGoesToStandardError) {
   const auto run = run_experiment({"--backend", "gloo", "--ranks", "2", "--max-steps", "2", "--progress", "on"});
-  EXPECT_THAT(run.error, ::testing::HasSubstr("step 2/2"));
+  EXPECT_THAT(run.error, ::testing::HasSubstr("| 2/2 ["));
   EXPECT_EQ(run.output, last_line(run.output) + "\n");
 }
 

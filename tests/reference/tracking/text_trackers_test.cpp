@@ -98,10 +98,12 @@ TEST(CsvTrackerTest, NoRowThatTheDiskHeldIsLostWhenThePowerFails) {
   for (auto left = num_written; left < num_operations; ++left) {
     CrashDisk disk(left);
     EXPECT_THROW(widen_on(disk, table), PowerLost);
-    for (const bool keeps_all : {false, true}) {
-      const auto found = disk.after_power_loss([&](std::size_t end) { return keeps_all ? end : 0; }).at("runs/mnist.csv");
-      EXPECT_TRUE(found.starts_with("step,a")) << left << found;
-      EXPECT_THAT(found, HasSubstr("\n1,2")) << left;
+    const auto nothing = [](std::size_t) { return std::size_t{0}; };
+    const auto all = [](std::size_t end) { return end; };
+    const auto names_alone = [](std::size_t end) { return std::size_t{end == 1 ? 1U : 0U}; };  // a file's tail is longer than a byte here
+    for (const auto& found : {disk.after_power_loss(nothing), disk.after_power_loss(all), disk.after_power_loss(names_alone)}) {
+      EXPECT_TRUE(found.at("runs/mnist.csv").starts_with("step,a")) << left;
+      EXPECT_THAT(found.at("runs/mnist.csv"), HasSubstr("\n1,2")) << left;
     }
   }
 }

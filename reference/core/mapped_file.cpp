@@ -65,7 +65,8 @@ void MappedFile::advise(Access access) const {
 
 void MappedFile::copy_out(std::string_view part, char* to) const {
   constexpr std::uintptr_t kStep = 8 << 20;
-  ensure(part.empty() || (part.data() >= bytes_.data() && part.data() + part.size() <= bytes_.data() + bytes_.size()), "{}: not its bytes", path_);
+  if (part.empty()) return;  // `to` may be null then
+  ensure(part.data() >= bytes_.data() && part.data() + part.size() <= bytes_.data() + bytes_.size(), "{}: not its bytes", path_);
   const auto place = reinterpret_cast<std::uintptr_t>(part.data()), end = place + part.size();
   // Whole steps of the address space, so that what the kernel is told begins at a page.
   for (auto step = place - place % kStep; step < end; step += kStep) {

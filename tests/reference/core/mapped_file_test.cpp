@@ -42,5 +42,19 @@ TEST(MappedFileTest, WhatCannotBeMappedIsNamedWithTheReason) {
   EXPECT_THAT(error_of("/dev/null"), HasSubstr("/dev/null: is a pipe or a device"));
 }
 
+TEST(MappedFileTest, PartsAreCopiedOutAsTheyAre) {
+  const testing::TemporaryFolder folder;
+  std::string bytes(20'000'001, '\0');
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 2654435761u >> 13);
+  const MappedFile file(folder.write("large", bytes));
+  for (const auto& [from, size] : {std::pair<std::size_t, std::size_t>{0, bytes.size()}, {1, 9'000'000}, {12'345'678, 7}, {4096, 8 << 20}, {5, 0}}) {
+    std::string copy(size, 'x');
+    file.copy_out(file.bytes().substr(from, size), copy.data());
+    EXPECT_TRUE(copy == bytes.substr(from, size)) << from;
+  }
+  file.copy_out(file.bytes().substr(3, 0), nullptr);
+  EXPECT_TRUE(file.bytes() == bytes) << "read from the file again";
+}
+
 }  // namespace
 }  // namespace accel

@@ -10,6 +10,7 @@ usage: live.py --bin FOLDER [--seed N] [--experiments N] [--requests N]     ever
        live.py --bin FOLDER --optimizer JSON                                one run of an optimizer
        live.py --bin FOLDER --ddp JSON [--ranks N]                          one training under DDP's options or local SGD
        live.py --bin FOLDER --files N [--seed N]                            N rounds of checkpoint files
+       live.py --bin FOLDER --states N [--seed N --ranks N]                 N trainings saved by one side, ended by the other
        live.py --bin FOLDER --faults                                        the known faults
 The last line is "N passed, N failed"; exit 1 if any failed.
 """
@@ -40,12 +41,14 @@ import plan
 import plan_requests
 import rank_group
 import schedule_values
+import states
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 FIXED_EXPERIMENTS = os.path.join(HERE, "../../tests/programs/experiments/*.yaml")
 BACKENDS = ("gloo", "sim")
 RUN_SECONDS = 300
 SHOWN_FAILURES = 20
+STATE_RANKS = (1, 2)  # with more, buckets that Accelerate does not save change the order of sums
 
 
 class Report:
@@ -283,6 +286,32 @@ def compare_files(report, arguments, rng, rounds):
     say(f"compared {len(compared)} exchanges of checkpoint files")
 
 
+def compare_states(report, arguments, rng, count, ranks):
+    requests = [states.random_request(rng) for _ in range(count)]
+    with tempfile.TemporaryDirectory() as folder:
+        asked, answered = os.path.join(folder, "requests.jsonl"), os.path.join(folder, "answers.jsonl")
+
+        def by_accel(items):
+            write_lines(asked, items)
+            why = run([os.path.join(arguments.bin, "exchange-states"), str(ranks), asked, answered])
+            answers = read_lines(answered) if os.path.exists(answered) else []
+            return answers + [{"failure": why or "exchange-states wrote too few lines"}] * (len(items) - len(answers))
+
+        uncut, begun, theirs_resumed = states.parts(requests, folder, "theirs")
+        _, ours_begun, ours_resumed = states.parts(requests, folder, "ours")
+        first = states.by_accelerate(uncut + begun, ranks)
+        uncut, begun = first[: len(requests)], first[len(requests) :]
+        ours = by_accel(ours_begun + theirs_resumed)
+        resumed = states.by_accelerate(ours_resumed, ranks)
+        for number, request in enumerate(requests):
+            again = ["--states", str(count), "--seed", str(arguments.seed), "--ranks", str(ranks)]
+            ours_goes_on = states.difference(uncut[number], begun[number], ours[len(requests) + number])
+            report.add(f"Accelerate's checkpoint goes on in accel, {ranks} ranks, {json.dumps(request)}", ours_goes_on, again)
+            theirs_goes_on = states.difference(uncut[number], ours[number], resumed[number])
+            report.add(f"accel's checkpoint goes on in Accelerate, {ranks} ranks, {json.dumps(request)}", theirs_goes_on, again)
+    say(f"compared {2 * len(requests)} trainings that one side began and the other ended, on {ranks} ranks")
+
+
 # --- known faults ----------------------------------------------------------------------------------------------------
 
 
@@ -317,6 +346,7 @@ def compare_everything(report, arguments, rng):
     say(f"{len(files)} experiments, {len(trainings)} trainings under options of DDP, known faults")
     jobs = [lambda: compare_plans(report, arguments, requests), lambda: compare_faults(report)]
     jobs.append(lambda: compare_files(report, arguments, random.Random(arguments.seed), arguments.files or 50))
+    jobs += [functools.partial(compare_states, report, arguments, random.Random(arguments.seed), 20, ranks) for ranks in STATE_RANKS]
     jobs += [lambda: compare_schedules(report, arguments, schedules), lambda: compare_optimizers(report, arguments, runs)]
     for ranks in reversed(experiments.RANKS):
         jobs.append(functools.partial(compare_numbers, report, arguments, numbers, ranks))
@@ -368,6 +398,7 @@ def parse():
     parser.add_argument("--experiment")
     parser.add_argument("--sharding", type=int)
     parser.add_argument("--files", type=int)
+    parser.add_argument("--states", type=int)
     parser.add_argument("--request", type=json.loads)
     parser.add_argument("--numbers", type=json.loads)
     parser.add_argument("--schedule", type=json.loads)
@@ -390,6 +421,10 @@ def main():
     elif arguments.files:
         say(f"seed {arguments.seed}; --seed {arguments.seed} repeats these comparisons")
         compare_files(report, arguments, random.Random(arguments.seed), arguments.files)
+    elif arguments.states:
+        say(f"seed {arguments.seed}; --seed {arguments.seed} repeats these comparisons")
+        for ranks in [arguments.ranks] if arguments.ranks else STATE_RANKS:
+            compare_states(report, arguments, random.Random(arguments.seed), arguments.states, ranks)
     elif arguments.request:
         compare_plans(report, arguments, [arguments.request])
     elif arguments.numbers:

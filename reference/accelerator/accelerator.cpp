@@ -13,6 +13,7 @@
 #include <set>
 
 #include "reference/accelerator/options_check.hpp"
+#include "reference/checkpoint/weights_files.hpp"
 #include "reference/config/deepspeed_file.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
@@ -87,17 +88,54 @@ void apply(const InitProcessGroupKwargs& kwargs, RankContext& context) {
 Accelerator::Accelerator(AcceleratorOptions options) : Accelerator(std::move(options), current_rank()) {}
 
 Accelerator::Accelerator(AcceleratorOptions options, RankContext& context)
-    : options_(resolved_options(std::move(options))), context_(&context), mixed_precision_(*options_.mixed_precision) {
+    : context_(&context) {
+  auto resolved = accel::resolved(std::move(options));
+  options_ = std::move(resolved.options);
+  plugin_ = std::move(resolved.plugin);
+  mixed_precision_ = *options_.mixed_precision;
   if (options_.parallelism_config) check_mesh(*options_.parallelism_config, context_->world_size);
   context_->gradient_state.plugin = *options_.gradient_accumulation_plugin;
   context_->gradient_state.sync_gradients = true;
-  plugin_ = resolved_plugin(options_);
   checkpointing_ = std::make_shared<Checkpointing>(*context_, options_.project_config);
+  const auto& logging_dir = options_.project_config.logging_dir;
+  trackers_ = std::make_shared<Trackers>(*context_, options_.log_with, logging_dir.empty() ? std::nullopt : std::optional(logging_dir));
   data_parallel_ = data_parallel_of(*context_, options_.parallelism_config);
   training_.path = std::make_shared<GradientPath>(*context_, options_, context_->world_size / data_parallel_.size);
   apply(options_.init_process_group_kwargs, *context_);
   tell_of_ignored_keys();
   if (*options_.debug && use_distributed()) debug_group_ = group_of_all(*context_);
+}
+
+void Accelerator::select_deepspeed_plugin(const std::string& name) {
+  options_.deepspeed_plugin = get_deepspeed_plugin(name);
+  plugin_ = resolved_plugin(*options_.deepspeed_plugin, options_);
+  if (plugin_.gradient_accumulation_steps) set_gradient_accumulation_steps(*plugin_.gradient_accumulation_steps);
+  has_model_of_plugin_ = false;
+  tell_of_ignored_keys();
+}
+
+const DeepSpeedPlugin& Accelerator::get_deepspeed_plugin(const std::string& name) const {
+  const auto found = options_.deepspeed_plugins.find(name);
+  std::vector<std::string> names;
+  for (const auto& [known, plugin] : options_.deepspeed_plugins) names.push_back(known);
+  check_argument(found != options_.deepspeed_plugins.end(), "deepspeed plugin '{}': no such plugin; there are: {}", name, fmt::join(names, ", "));
+  return found->second;
+}
+
+void Accelerator::save_weights(const NamedTensors& state, const std::string& save_directory, const SaveModelOptions& options, std::source_location where) const {
+  const CallSite site(where);
+  const WeightsPlanOptions plan{.max_shard_bytes = parse_size(options.max_shard_size), .safe_serialization = options.safe_serialization};
+  std::string problem;
+  if (is_main_process() || (options_.project_config.save_on_each_node && is_local_main_process())) {
+    try {
+      write_weights(*context_->files, save_directory, state, plan);
+    } catch (const FileError& error) {
+      problem = error.what();
+    }
+  }
+  std::vector<std::string> problems{problem};
+  broadcast_object_list(*context_, problems);
+  check_checkpoint(problems.front().empty(), "save_model: {}", problems.front());
 }
 
 void Accelerator::tell_of_ignored_keys() const {
@@ -169,7 +207,8 @@ std::shared_ptr<ModelWrapper> Accelerator::wrap_model(ModelTensors tensors, bool
 }
 
 std::shared_ptr<ModelWrapper> Accelerator::shard_model(const std::shared_ptr<torch::nn::Module>& module) {
-  check_state(!plugin_.steps_in_backward || training_.path->sharded().empty(), "prepare: a second model; DeepSpeed's plugin trains one model for each Accelerator");
+  check_state(!plugin_.steps_in_backward || !std::exchange(has_model_of_plugin_, true),
+              "prepare: a second model; DeepSpeed's plugin trains one model for each Accelerator; select another plugin for another model");
   const bool moves_moments = plugin_.sharding->offload_optimizer == OffloadDevice::kCpu && plugin_.sharding->offload_parameters == OffloadDevice::kNone;
   check_config(context_->device.is_cpu() || !moves_moments, "deepspeed_plugin: offload_optimizer_device 'cpu' on a GPU is not built without offload_param_device 'cpu'");
   if (!shard_groups_) shard_groups_ = make_shard_groups(*context_, options_.parallelism_config, plugin_.sharding->hybrid);
@@ -297,6 +336,7 @@ Accelerator::Window Accelerator::resume_sync(std::shared_ptr<ModelWrapper> model
 }
 
 void Accelerator::forget_prepared() {
+  has_model_of_plugin_ = false;
   training_ = {.path = std::make_shared<GradientPath>(*context_, options_, context_->world_size / data_parallel_.size)};
 }
 

@@ -25,6 +25,8 @@
 #include "reference/sharded/activation_meter.hpp"
 #include "reference/state/objects.hpp"
 #include "reference/state/rank_context.hpp"
+#include "reference/tracking/profiler.hpp"
+#include "reference/tracking/trackers.hpp"
 
 namespace torch::nn {
 class Module;
@@ -79,6 +81,10 @@ class Accelerator {
   [[nodiscard]] bool split_batches() const { return options_.splits(); }
   [[nodiscard]] bool even_batches() const { return options_.dataloader_config.even_batches; }
   void set_even_batches(bool value) { options_.dataloader_config.even_batches = value; }
+  /// One of `deepspeed_plugins`. Throws ArgumentError for another name.
+  [[nodiscard]] const DeepSpeedPlugin& get_deepspeed_plugin(const std::string& name) const;
+  /// The plugin by which models are prepared, and steps are taken, from here on. Source: accelerate/state.py, select_deepspeed_plugin.
+  void select_deepspeed_plugin(const std::string& name);
   /// Ranks that read different samples, and this rank among them; the world, unless parallelism_config makes a mesh.
   [[nodiscard]] int data_parallel_size() const { return data_parallel_.size; }
   [[nodiscard]] int data_parallel_rank() const { return data_parallel_.rank; }
@@ -138,10 +144,8 @@ class Accelerator {
   template <typename Module>
   NamedTensors get_state_dict(const PreparedModel<Module>& model) const {
     if (const auto& sharded = model.shared_wrapper()->sharded) return sharded->full_state();
-    NamedTensors state;
-    for (const auto& list : {model->named_parameters(), model->named_buffers()}) {
-      for (const auto& item : list) state.emplace_back(item.key(), item.value().detach().cpu());
-    }
+    auto state = checkpoint::state_dict_of(*model.module());
+    for (auto& [name, tensor] : state) tensor = tensor.detach().cpu();
     return state;
   }
 
@@ -301,6 +305,17 @@ class Accelerator {
     const CallSite site(where);
     checkpointing_->finish();
   }
+  struct SaveModelOptions {
+    std::string max_shard_size = "10GB";  ///< of a file: a number and KB, MB, GB or TB
+    bool safe_serialization = true;       ///< safetensors, else files of torch.save
+  };
+  /// The model's weights alone, whole, in model.safetensors or in several files with an index, for `load_checkpoint_in_model` and Python;
+  /// written by the main process. Throws CheckpointError on every rank. Collective. Source: accelerate/accelerator.py, save_model.
+  template <typename Module>
+  void save_model(const PreparedModel<Module>& model, const std::string& save_directory, const SaveModelOptions& options = {"10GB", true},
+                  std::source_location where = std::source_location::current()) const {
+    save_weights(get_state_dict(model), save_directory, options, where);
+  }
   /// Objects with `state_dict() -> Value` and `load_state_dict(const Value&)`, which must outlive the Accelerator.
   template <typename... Objects>
   void register_for_checkpointing(Objects&... objects) {
@@ -329,6 +344,33 @@ class Accelerator {
   void set_save_iteration(std::int64_t iteration) { checkpointing_->set_iteration(iteration); }
   [[nodiscard]] const std::string& project_dir() const { return checkpointing_->config().project_dir; }
   [[nodiscard]] const std::string& logging_dir() const { return checkpointing_->config().logging_dir; }
+
+  // --- watching a run ------------------------------------------------------------------------------------------------
+  /// Begins a run of the trackers of `log_with`: see accel::Trackers, whose calls these are. Every rank calls them; trackers write on the main
+  /// process, unless they say otherwise. Source: accelerate/accelerator.py.
+  void init_trackers(const std::string& project_name, const std::optional<Value::Dict>& config = std::nullopt, const Value::Dict& init_kwargs = {}) {
+    trackers_->init_trackers(project_name, config, init_kwargs);
+  }
+  void log(const Value::Dict& values, std::optional<std::int64_t> step = std::nullopt) { trackers_->log(values, step); }
+  void log_images(const std::map<std::string, at::Tensor>& images, std::optional<std::int64_t> step = std::nullopt) { trackers_->log_images(images, step); }
+  [[nodiscard]] GeneralTracker& get_tracker(const std::string& name) { return trackers_->get_tracker(name); }
+  /// The last call of a training: checkpoints that are being written get their names, trackers finish. Collective.
+  void end_training(std::source_location where = std::source_location::current()) {
+    finish_saving(where);
+    trackers_->end_training();
+  }
+  /// Records what the operators of this rank take while `body(profiler)` runs; with output_trace_dir, profile_{rank}.json there, which all
+  /// ranks wait for. `kwargs`: default: the options' profile_kwargs. See accel::Profiler. Collective with output_trace_dir.
+  ///
+  ///     accelerator.profile([&](accel::Profiler& profiler) { for (auto& batch : loader) { train(batch); profiler.step(); } });
+  template <typename Body>
+  void profile(Body&& body, const std::optional<ProfileKwargs>& kwargs = std::nullopt, std::source_location where = std::source_location::current()) {
+    const auto& used = kwargs ? *kwargs : options_.profile_kwargs;
+    Profiler profiler(*context_, used);
+    body(profiler);
+    profiler.finish();
+    if (used.output_trace_dir) wait_for_everyone(where);
+  }
 
   // --- collectives on trees -----------------------------------------------------------------------------------------
   /// (n, ...) -> (P * n, ...) for every tensor, in the order of the ranks. Collective.
@@ -482,6 +524,7 @@ class Accelerator {
   [[nodiscard]] bool shards() const { return plugin_.sharding.has_value(); }
   std::shared_ptr<ModelWrapper> shard_model(const std::shared_ptr<torch::nn::Module>& module);
   [[nodiscard]] sharded::MemoryAccount account_of(const ModelWrapper& wrapper, const std::vector<at::Tensor>& parameters) const;
+  void save_weights(const NamedTensors& state, const std::string& save_directory, const SaveModelOptions& options, std::source_location where) const;
   void step_in_backward();
   void tell_of_ignored_keys() const;
   [[nodiscard]] ShardOptions shard_options() const;
@@ -534,10 +577,12 @@ class Accelerator {
   RankContext* context_;
   std::string mixed_precision_;
   ResolvedPlugin plugin_;
+  bool has_model_of_plugin_ = false;
   std::optional<sharded::ShardGroups> shard_groups_;  // of the first model that is sharded
   DataParallel data_parallel_;
   TrainingState training_;
   std::shared_ptr<Checkpointing> checkpointing_;
+  std::shared_ptr<Trackers> trackers_;
   std::optional<Group> debug_group_;
   bool trigger_ = false;
   at::Tensor global_grad_norm_;  // that DeepSpeed's step clipped last

@@ -6,6 +6,7 @@
 #include <future>
 #include <map>
 
+#include "reference/accelerator/state_files.hpp"
 #include "reference/checkpoint/checkpoint_folder.hpp"
 #include "reference/checkpoint/recording_files.hpp"
 #include "reference/core/errors.hpp"
@@ -25,6 +26,8 @@ std::string problem_of(const Act& act) {
     return error.what();
   } catch (const CheckpointError& error) {
     return error.what();
+  } catch (const ArgumentError& error) {  // of a value that no file holds
+    return error.what();
   }
   return "";
 }
@@ -41,6 +44,13 @@ Written write_all(Files& files, const std::string& folder, const std::vector<Sta
     for (const auto& content : contents) checkpoint::write(recording, folder, content);
   });
   written.entries = recording.entries();
+  return written;
+}
+
+// Behind the program's back: so that the checkpoint is found if the program ends before it asks.
+Written write_part(Files& files, const std::string& folder, const std::vector<StateFile>& contents, int rank, int num_ranks) {
+  auto written = write_all(files, folder, contents);
+  if (written.problem.empty()) written.problem = problem_of([&] { checkpoint::write_part(files, folder, rank, num_ranks, written.entries); });
   return written;
 }
 
@@ -111,9 +121,11 @@ std::string Checkpointing::save(TrainingState& state, const std::string& output_
     for (auto& content : contents) content = checkpoint::copied(content);
   }
   pending_ = std::make_unique<Pending>(Pending{.folder = folder, .number = config_.automatic_checkpoint_naming ? std::optional(config_.iteration) : std::nullopt, .written = {}});
-  pending_->written = std::async(options.async ? std::launch::async : std::launch::deferred, [files = context_.files, unfinished, contents = std::move(contents)] {
-    return write_all(*files, unfinished, contents);
-  });
+  auto write = [files = context_.files, unfinished, contents = std::move(contents), rank = context_.rank, num_ranks = config_.save_on_each_node ? context_.local_world_size : context_.world_size,
+                async = options.async] {
+    return async ? write_part(*files, unfinished, contents, rank, num_ranks) : write_all(*files, unfinished, contents);
+  };
+  pending_->written = std::async(options.async ? std::launch::async : std::launch::deferred, std::move(write));
   ++config_.iteration;
   if (!options.async) finish();
   return folder;
@@ -164,6 +176,8 @@ std::string Checkpointing::load(TrainingState& state, const std::string& input_d
   } found;
   if (begins_folders()) {
     found.problem = problem_of([&] {
+      if (config_.automatic_checkpoint_naming) checkpoint::finish_checkpoints(*context_.files, checkpoints_folder());
+      if (!input_dir.empty()) checkpoint::finish_folder(*context_.files, input_dir);
       found.folder = input_dir.empty() ? newest_folder() : checkpoint::readable_folder(input_dir);
       if (const auto manifest = checkpoint::read_manifest(found.folder)) found.saved_ranks = manifest->world_size;
       const auto numbers = config_.automatic_checkpoint_naming ? checkpoint::checkpoint_numbers(*context_.files, checkpoints_folder()) : std::vector<std::int64_t>();

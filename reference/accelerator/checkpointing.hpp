@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "reference/accelerator/state_files.hpp"
+#include "reference/accelerator/training_state.hpp"
 #include "reference/config/options.hpp"
 #include "reference/state/rank_context.hpp"
 

@@ -10,15 +10,16 @@
 namespace accel {
 namespace {
 
-ResolvedPlugin resolve_plugins(const AcceleratorOptions& options, std::vector<std::string>& problems) {
-  if (options.fsdp_plugin) return resolve(*options.fsdp_plugin, options.mixed_precision.value_or("no"), problems);
-  if (options.deepspeed_plugin) return resolve(*options.deepspeed_plugin, options.mixed_precision.value_or("no"), problems);
-  return {};
+void check_offload(const ResolvedPlugin& plugin, std::vector<std::string>& problems) {
+  if (plugin.sharding && (plugin.sharding->offload_parameters == OffloadDevice::kFiles || plugin.sharding->offload_optimizer == OffloadDevice::kFiles)) {
+    problems.emplace_back("deepspeed_plugin: offload to 'nvme' is not built; use 'cpu' or 'none'");
+  }
 }
 
 }  // namespace
 
-AcceleratorOptions resolved_options(AcceleratorOptions options) {
+ResolvedOptions resolved(AcceleratorOptions options) {
+  ResolvedPlugin resolved_plugin;
   std::vector<std::string> problems;
   const auto precision = options.mixed_precision ? options.mixed_precision : environment("ACCELERATE_MIXED_PRECISION");
   options.mixed_precision = precision.value_or("no");
@@ -56,6 +57,7 @@ AcceleratorOptions resolved_options(AcceleratorOptions options) {
   if (options.project_dir) options.project_config.project_dir = *options.project_dir;
   if (options.project_config.logging_dir.empty()) options.project_config.logging_dir = options.project_config.project_dir;
   add(problems_of(options.project_config));
+  add(problems_of(options.profile_kwargs));
   if (options.loss_weighting != "accelerate" && options.loss_weighting != "exact") {
     problems.push_back(fmt::format("loss_weighting: expected 'accelerate' or 'exact', got '{}'", options.loss_weighting));
   }
@@ -82,23 +84,28 @@ AcceleratorOptions resolved_options(AcceleratorOptions options) {
     }
     add(problems_of_plugins(options));
     if (!options.deepspeed_plugin && !options.deepspeed_plugins.empty()) options.deepspeed_plugin = options.deepspeed_plugins.begin()->second;
-    const auto plugin = resolve_plugins(options, problems);
-    if (plugin.sharding && (plugin.sharding->offload_parameters == OffloadDevice::kFiles || plugin.sharding->offload_optimizer == OffloadDevice::kFiles)) {
-      problems.emplace_back("deepspeed_plugin: offload to 'nvme' is not built; use 'cpu' or 'none'");
+    if (options.fsdp_plugin) resolved_plugin = resolve(*options.fsdp_plugin, *options.mixed_precision, problems);
+    if (options.deepspeed_plugin) resolved_plugin = resolve(*options.deepspeed_plugin, *options.mixed_precision, problems);
+    // The others are checked now, not when they are selected.
+    for (const auto& [name, plugin] : options.deepspeed_plugins) {
+      std::vector<std::string> own;
+      check_offload(resolve(plugin, *options.mixed_precision, own), own);
+      for (const auto& problem : own) problems.push_back(fmt::format("deepspeed_plugins '{}': {}", name, problem));
     }
-    if (plugin.gradient_accumulation_steps) options.gradient_accumulation_plugin->num_steps = plugin.gradient_accumulation_steps;
+    check_offload(resolved_plugin, problems);
+    if (resolved_plugin.gradient_accumulation_steps) options.gradient_accumulation_plugin->num_steps = resolved_plugin.gradient_accumulation_steps;
   } catch (const ConfigError& error) {
     problems.emplace_back(error.what());
   }
   check_config(problems.empty(), "Accelerator: {}", fmt::join(problems, "; "));
-  return options;
+  return {std::move(options), std::move(resolved_plugin)};
 }
 
-ResolvedPlugin resolved_plugin(const AcceleratorOptions& options) {
+ResolvedPlugin resolved_plugin(const DeepSpeedPlugin& plugin, const AcceleratorOptions& options) {
   std::vector<std::string> problems;
-  auto plugin = resolve_plugins(options, problems);
-  ensure(problems.empty(), "options that were checked have problems");
-  return plugin;
+  auto resolved = resolve(plugin, *options.mixed_precision, problems);
+  check_config(problems.empty(), "{}", fmt::join(problems, "; "));
+  return resolved;
 }
 
 void check_mesh(const ParallelismConfig& mesh, int world_size) {

@@ -4,11 +4,15 @@
 
 namespace accel {
 
-/// Options with the environment's values in their place. Throws ConfigError with all problems, the same on every rank.
-AcceleratorOptions resolved_options(AcceleratorOptions options);
+struct ResolvedOptions {
+  AcceleratorOptions options;  ///< with the environment's values in their place
+  ResolvedPlugin plugin;       ///< what the active plugin comes to
+};
+/// Throws ConfigError with all problems, the same on every rank.
+ResolvedOptions resolved(AcceleratorOptions options);
 
-/// What the plugin of resolved options comes to.
-ResolvedPlugin resolved_plugin(const AcceleratorOptions& options);
+/// Of one plugin of several. Throws ConfigError.
+ResolvedPlugin resolved_plugin(const DeepSpeedPlugin& plugin, const AcceleratorOptions& options);
 
 /// Throws ConfigError if the mesh is none of `world_size` ranks.
 void check_mesh(const ParallelismConfig& mesh, int world_size);

@@ -5,9 +5,11 @@
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
+#include <algorithm>
+
+#include "reference/accelerator/shard_files.hpp"
 #include "reference/checkpoint/python_random.hpp"
 #include "reference/core/safetensors.hpp"
-#include "reference/optim/state_dict.hpp"
 
 namespace accel::checkpoint {
 namespace {
@@ -70,8 +72,38 @@ Value random_states(const TrainingState& state, const RankContext& context, Valu
   return states;
 }
 
+bool is_saved_whole(const ModelWrapper& wrapper) { return !wrapper.sharded || wrapper.sharded->options().state_dict_type == "FULL_STATE_DICT"; }
+
+// One form for all of an optimizer's models.
+OptimizerForm form_of_optimizers(const TrainingState& state) {
+  const bool is_whole = std::all_of(state.models.begin(), state.models.end(), [](const auto& model) { return is_saved_whole(*model.wrapper); });
+  return is_whole ? OptimizerForm::kWhole : OptimizerForm::kPieces;
+}
+
+bool is_fsdp(const ModelWrapper& wrapper) { return wrapper.sharded && wrapper.sharded->options().autocasts; }
+
+// Whole weights of a model, as Accelerate names their file.
+StateFile file_of_weights(std::size_t index, const ModelWrapper& wrapper, const NamedTensors& weights, bool safe_serialization) {
+  if (is_fsdp(wrapper)) return {file_of_whole_fsdp_model(index), weights};
+  return {file_of_model(index, safe_serialization), safe_serialization ? without_shared(weights).tensors : weights};
+}
+
+void check_place(const TrainingState& state, const RankContext& context) {
+  const bool is_sharded = std::any_of(state.models.begin(), state.models.end(), [](const auto& model) { return model.wrapper->sharded != nullptr; });
+  check_state(!is_sharded || context.gradient_state.sync_gradients,
+              "save_state inside an accumulation window of a model that is sharded is not built; save behind the window's last micro-batch");
+}
+
 const TorchFileOptions kOptimizerTypes{.types = {{"state", PythonType::kIntegerKeys}, {"param_groups/*/betas", PythonType::kTuple}, {"param_groups/*/etas", PythonType::kTuple},
                                                  {"param_groups/*/step_sizes", PythonType::kTuple}}};
+// Parameters of sharded models go by their names.
+TorchFileOptions types_of_optimizer(const TrainingState& state) {
+  auto types = kOptimizerTypes;
+  const bool has_names = std::any_of(state.models.begin(), state.models.end(), [](const auto& model) { return model.wrapper->sharded != nullptr; });
+  if (has_names) types.types.erase("state");
+  return types;
+}
+
 const TorchFileOptions kRandomTypes{.types = {{"random_state", PythonType::kTuple}, {"random_state/1", PythonType::kTuple}, {"numpy_random_seed", PythonType::kTuple}}};
 
 }  // namespace
@@ -81,6 +113,7 @@ std::string file_of_scheduler(std::size_t index) { return numbered("scheduler", 
 std::string file_of_model(std::size_t index, bool safe_serialization) {
   return safe_serialization ? numbered("model", index, ".safetensors") : numbered("pytorch_model", index, ".bin");
 }
+std::string file_of_whole_fsdp_model(std::size_t index) { return numbered("pytorch_model_fsdp", index, ".bin"); }
 std::string file_of_custom(std::size_t index) { return fmt::format("custom_checkpoint_{}.pkl", index); }
 std::string file_of_loader(std::size_t index, int rank) { return numbered("dl_state_dict", index, rank == 0 ? ".bin" : fmt::format("_rank{}.bin", rank)); }
 std::string file_of_random_states(int rank) { return fmt::format("random_states_{}.pkl", rank); }
@@ -96,20 +129,38 @@ NamedTensors state_dict_of(const torch::nn::Module& module) {
 
 Weights weights_of(const TrainingState& state) {
   Weights weights;
-  for (const auto& [module, wrapper] : state.models) weights.push_back(wrapper->sharded ? wrapper->sharded->full_state() : state_dict_of(*module));
+  for (const auto& [module, wrapper] : state.models) {
+    if (!wrapper->sharded) weights.push_back(state_dict_of(*module));
+    else weights.push_back(is_saved_whole(*wrapper) ? wrapper->sharded->full_state() : NamedTensors());
+  }
   return weights;
 }
 
 std::vector<StateFile> files_of_rank(TrainingState& state, RankContext& context, const Weights& weights, StateFileOptions options) {
   const bool is_main = context.rank == 0 || (options.save_on_each_node && context.local_rank == 0);
+  check_place(state, context);
   auto* scaler = state.path->scaler();
   Value::List wrappers;
   for (const auto& [module, wrapper] : state.models) wrappers.push_back(wrapper->ddp ? wrapper->ddp->state_dict() : Value());
 
   std::vector<StateFile> files;
+  std::vector<Value> optimizers;
+  for (std::size_t i = 0; i < state.optimizers.size(); ++i) {
+    std::vector<sharded::ShardPiece> pieces;
+    optimizers.push_back(state_dict_of(state.optimizers[i], state, context, form_of_optimizers(state), pieces));
+    if (!pieces.empty()) files.push_back(file_of_pieces(file_of_shard(kOptimizerShards, i, context.rank), pieces));
+  }
+  for (std::size_t i = 0; i < state.models.size(); ++i) {
+    const auto& wrapper = *state.models[i].wrapper;
+    if (is_saved_whole(wrapper)) continue;
+    if (const auto pieces = wrapper.sharded->sharded_state(); !pieces.empty()) files.push_back(file_of_pieces(file_of_shard(kModelShards, i, context.rank), pieces));
+  }
   if (is_main) {
-    for (std::size_t i = 0; i < weights.size(); ++i) files.push_back({file_of_model(i, options.safe_serialization), weights[i]});
-    for (std::size_t i = 0; i < state.optimizers.size(); ++i) files.push_back({file_of_optimizer(i), optim::state_dict(state.optimizers[i].optimizer()), kOptimizerTypes});
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      const auto& wrapper = *state.models[i].wrapper;
+      if (is_saved_whole(wrapper)) files.push_back(file_of_weights(i, wrapper, weights[i], options.safe_serialization));
+    }
+    for (std::size_t i = 0; i < optimizers.size(); ++i) files.push_back({file_of_optimizer(i), optimizers[i], types_of_optimizer(state)});
     for (std::size_t i = 0; i < state.schedulers.size(); ++i) files.push_back({file_of_scheduler(i), state.schedulers[i].state_dict()});
     if (scaler != nullptr) files.push_back({kScalerFile, scaler->state_dict()});
     for (std::size_t i = 0; i < state.custom.size(); ++i) files.push_back({file_of_custom(i), state.custom[i].state_dict()});
@@ -134,10 +185,11 @@ StateFile copied(const StateFile& file) {
 
 void write(Files& files, const std::string& folder, const StateFile& file) {
   const auto path = folder + "/" + file.name;
+  if (const auto inner = file.name.rfind('/'); inner != std::string::npos) files.make_folder(folder + "/" + file.name.substr(0, inner));
   if (const auto* value = std::get_if<Value>(&file.content)) {
     write_torch_file(files, path, *value, file.types);
   } else if (const auto& tensors = std::get<NamedTensors>(file.content); file.name.ends_with(".safetensors")) {
-    write_safetensors(files, path, without_shared(tensors).tensors, {{"format", "pt"}});
+    write_safetensors(files, path, tensors, file.metadata);
   } else {
     write_torch_file(files, path, tensors);
   }

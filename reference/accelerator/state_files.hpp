@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -26,23 +27,27 @@
 /// | custom_checkpoint_0.pkl ... | 0 | what was registered |
 /// | random_states_{rank}.pkl | each | generators, the place in the accumulation window |
 /// | dl_state_dict.bin, dl_state_dict_1.bin ...; of rank r > 0 dl_state_dict_rank{r}.bin ... | each | loaders' places |
+/// | pytorch_model_fsdp.bin, pytorch_model_fsdp_1.bin ... | 0 | weights of models that are sharded: FULL_STATE_DICT |
+/// | pytorch_model_fsdp_0/rank{r}.safetensors, optimizer_0/rank{r}.safetensors ... | each | what is sharded: SHARDED_STATE_DICT, LOCAL_STATE_DICT |
 /// | rank_tensors_{rank}.safetensors | each that has some | gradients of an open accumulation window; buffers of ranks above 0 |
 ///
 /// Thread rule: the rank's thread; `write` any.
 namespace accel::checkpoint {
 
-using Weights = std::vector<NamedTensors>;  ///< of models, in their order
-
 struct StateFile {
   std::string name;  ///< tensors: of ".safetensors" as such, else as torch.save writes a model's state dict
   std::variant<NamedTensors, Value> content;
   TorchFileOptions types = {};  ///< of a value
+  std::map<std::string, std::string> metadata = {{"format", "pt"}};  ///< of safetensors
 };
 
+inline constexpr const char* kModelShards = "pytorch_model_fsdp";
+inline constexpr const char* kOptimizerShards = "optimizer";
 /// "optimizer.bin", "optimizer_1.bin" ...; "model.safetensors" ...
 [[nodiscard]] std::string file_of_optimizer(std::size_t index);
 [[nodiscard]] std::string file_of_scheduler(std::size_t index);
 [[nodiscard]] std::string file_of_model(std::size_t index, bool safe_serialization);
+[[nodiscard]] std::string file_of_whole_fsdp_model(std::size_t index);
 [[nodiscard]] std::string file_of_custom(std::size_t index);
 [[nodiscard]] std::string file_of_loader(std::size_t index, int rank);
 [[nodiscard]] std::string file_of_random_states(int rank);
@@ -52,10 +57,7 @@ inline constexpr const char* kScalerFile = "scaler.pt";
 [[nodiscard]] std::string name_of_gradient(std::size_t model, const std::string& name);
 [[nodiscard]] std::string name_of_buffer(std::size_t model, const std::string& name);
 
-/// Parameters and buffers as Python's `state_dict` orders and names them: a module's own, then its children's.
-[[nodiscard]] NamedTensors state_dict_of(const torch::nn::Module& module);
-
-/// Of every model; of a sharded one on rank 0 alone, else empty. Collective.
+/// Of every model; of a sharded one whole on rank 0 alone under FULL_STATE_DICT, else none. Collective.
 [[nodiscard]] Weights weights_of(const TrainingState& state);
 
 struct StateFileOptions {

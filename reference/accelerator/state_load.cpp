@@ -5,10 +5,10 @@
 #include <torch/optim/optimizer.h>
 
 #include <filesystem>
-#include <map>
-#include <set>
 
+#include "reference/accelerator/shard_files.hpp"
 #include "reference/accelerator/state_files.hpp"
+#include "reference/accelerator/weights_match.hpp"
 #include "reference/checkpoint/weights_files.hpp"
 #include "reference/core/random.hpp"
 #include "reference/core/safetensors.hpp"
@@ -27,37 +27,14 @@ int count_ranks(const std::string& folder) {
   return std::max(1, count);
 }
 
-// A model's tensors by name, from either of the files that may hold them.
+// A model's tensors by name, from whichever of the files holds them.
 std::map<std::string, StoredWeight> weights_in(const std::string& folder, std::size_t index) {
-  const auto safe = file_of_model(index, true), pickled = file_of_model(index, false);
-  const bool is_safe = fs::exists(folder + "/" + safe);
-  check_checkpoint(is_safe || fs::exists(folder + "/" + pickled), "{}: missing: {} or {}", folder, safe, pickled);
-  return read_weights(folder + "/" + (is_safe ? safe : pickled));
-}
-
-// Each tensor of `state` and what it is to hold. A tensor of several names may be saved under any of them.
-std::vector<std::pair<at::Tensor, StoredWeight>> matched(const std::string& what, const NamedTensors& state, const std::map<std::string, StoredWeight>& weights) {
-  std::set<const c10::TensorImpl*> found;
-  std::set<std::string> known;
-  std::vector<std::string> problems;
-  std::vector<std::pair<at::Tensor, StoredWeight>> pairs;
-  for (const auto& [name, tensor] : state) {
-    known.insert(name);
-    const auto saved = weights.find(name);
-    if (saved == weights.end() || !found.insert(tensor.unsafeGetTensorImpl()).second) continue;
-    if (tensor.sizes() != c10::IntArrayRef(saved->second.sizes)) {
-      problems.push_back(fmt::format("'{}' has sizes [{}], the model's are [{}]", name, fmt::join(saved->second.sizes, ", "), fmt::join(tensor.sizes(), ", ")));
-    }
-    pairs.emplace_back(tensor, saved->second);
+  const auto shards = folder + "/" + folder_of_shards(kModelShards, index);
+  if (fs::is_directory(shards)) return read_shards(shards);
+  for (const auto& name : {file_of_model(index, true), file_of_model(index, false), file_of_whole_fsdp_model(index)}) {
+    if (fs::exists(folder + "/" + name)) return read_weights(folder + "/" + name);
   }
-  for (const auto& [name, tensor] : state) {
-    if (!weights.contains(name) && !found.contains(tensor.unsafeGetTensorImpl())) problems.push_back(fmt::format("'{}' is missing", name));
-  }
-  for (const auto& [name, tensor] : weights) {
-    if (!known.contains(name)) problems.push_back(fmt::format("'{}' is not in the model", name));
-  }
-  if (!problems.empty()) throw CheckpointError(fmt::format("{}: {}", what, fmt::join(problems, "; ")));
-  return pairs;
+  throw CheckpointError(fmt::format("{}: missing: {}, {} or {}", folder, file_of_model(index, true), file_of_model(index, false), file_of_whole_fsdp_model(index)));
 }
 
 // Of a rank that was not there: what rank 0 had, made its own.
@@ -123,7 +100,7 @@ void StateLoad::load_model(std::size_t index) {
     commits_.push_back(wrapper->sharded->prepare_load(whole));
     return;
   }
-  for (auto& [tensor, saved] : matched(what, state_dict_of(*module), weights)) {
+  for (auto& [tensor, saved] : matched(what, state_dict_of(*module), weights, /*strict=*/true)) {
     commits_.emplace_back([tensor = tensor.detach(), saved = std::move(saved)]() mutable { tensor.copy_(saved.load()); });
   }
 }
@@ -131,7 +108,9 @@ void StateLoad::load_model(std::size_t index) {
 void StateLoad::load_optimizer(std::size_t index) {
   auto& optimizer = state_.optimizers[index].optimizer();
   undos_.emplace_back([&optimizer, before = optim::state_dict(optimizer)] { optim::load_state_dict(optimizer, before); });
-  optim::load_state_dict(optimizer, read(file_of_optimizer(index)));
+  const auto shards = path(folder_of_shards(kOptimizerShards, index));
+  const auto pieces = fs::is_directory(shards) ? read_shards(shards) : std::map<std::string, StoredWeight>();
+  optim::load_state_dict(optimizer, parts_of(read(file_of_optimizer(index)), pieces, state_.optimizers[index], state_));
 }
 
 void StateLoad::load_scheduler(std::size_t index) {

@@ -6,6 +6,7 @@
 
 #include "reference/accelerator/accelerated_optimizer.hpp"
 #include "reference/accelerator/prepared_model.hpp"
+#include "reference/core/named_tensors.hpp"
 #include "reference/core/value.hpp"
 #include "reference/data/loader_core.hpp"
 
@@ -31,4 +32,12 @@ struct TrainingState {
   int step = 0;  ///< micro-batches of the current accumulation window
 };
 
+namespace checkpoint {
+
+using Weights = std::vector<NamedTensors>;  ///< of models, in their order
+
+/// Parameters and buffers as Python's `state_dict` orders and names them: a module's own, then its children's.
+[[nodiscard]] NamedTensors state_dict_of(const torch::nn::Module& module);
+
+}  // namespace checkpoint
 }  // namespace accel

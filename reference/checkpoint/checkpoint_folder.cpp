@@ -13,12 +13,21 @@ namespace accel::checkpoint {
 namespace {
 
 constexpr std::string_view kPrefix = "checkpoint_";
+constexpr std::string_view kPart = "accel_part_";
 
 std::string unfinished(const std::string& path) { return path + ".tmp"; }
 std::string outdated(const std::string& path) { return path + ".old"; }
 std::string above(const std::string& path) {
   const auto folder = std::filesystem::path(path).parent_path().string();
   return folder.empty() ? "." : folder;
+}
+
+// A folder whose name is on the disk, and so are those of the folders above it.
+void make_lasting_folder(Files& files, const std::string& path) {
+  if (path == "." || path == "/" || is_folder(files, path)) return;
+  make_lasting_folder(files, above(path));
+  files.make_folder(path);
+  files.sync_folder(above(path));
 }
 
 std::optional<std::int64_t> number_of(std::string_view name) {
@@ -46,7 +55,7 @@ void add_unlisted(Files& files, const std::string& folder, Manifest& manifest) {
   std::vector<std::string> names;
   list_files(files, folder, "", names);
   for (const auto& name : names) {
-    if (!manifest.lists(name)) manifest.files.push_back(entry_of(files, folder, name));
+    if (!manifest.lists(name) && !name.starts_with(kPart)) manifest.files.push_back(entry_of(files, folder, name));
   }
   std::sort(manifest.files.begin(), manifest.files.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
 }
@@ -57,15 +66,21 @@ void keep_foreign(Files& files, const std::string& from, const std::string& to) 
   const auto taken = files.list(to);
   for (const auto& name : files.list(from)) {
     const auto bare = name.ends_with('/') ? name.substr(0, name.size() - 1) : name;
-    const bool is_ours = name == kManifestName || std::any_of(manifest.files.begin(), manifest.files.end(), [&](const auto& entry) { return entry.name == name || (name.ends_with('/') && entry.name.starts_with(name)); });
+    const bool is_ours = name == kManifestName || name.starts_with(kPart) || std::any_of(manifest.files.begin(), manifest.files.end(), [&](const auto& entry) { return entry.name == name || (name.ends_with('/') && entry.name.starts_with(name)); });
     if (!is_ours && std::find(taken.begin(), taken.end(), name) == taken.end()) files.rename(from + "/" + bare, to + "/" + bare);
+  }
+}
+
+void remove_parts(Files& files, const std::string& folder) {
+  for (const auto& name : files.list(folder)) {
+    if (name.starts_with(kPart)) files.remove(folder + "/" + name);
   }
 }
 
 }  // namespace
 
 std::string begin_folder(Files& files, const std::string& path) {
-  files.make_folder(above(path));
+  make_lasting_folder(files, above(path));
   const bool has_successor = is_folder(files, path);
   if (is_folder(files, outdated(path))) {
     if (has_successor) {
@@ -95,10 +110,37 @@ void publish_folder(Files& files, const std::string& path, Manifest manifest) {
   if (replaces) files.rename(path, outdated(path));
   files.rename(folder, path);
   files.sync_folder(parent);
+  remove_parts(files, path);
   if (!replaces) return;
   keep_foreign(files, outdated(path), path);
   remove_folder(files, outdated(path));
   files.sync_folder(parent);
+}
+
+void write_part(Files& files, const std::string& unfinished, int rank, int num_ranks, const std::vector<ManifestEntry>& entries) {
+  write_atomically(files, fmt::format("{}/{}{}.json", unfinished, kPart, rank), to_json({.world_size = num_ranks, .files = entries}));
+}
+
+bool finish_folder(Files& files, const std::string& path) {
+  Manifest manifest{.world_size = 0, .files = {}};
+  int num_parts = 0;
+  for (const auto& name : files.list(unfinished(path))) {
+    if (!name.starts_with(kPart) || !name.ends_with(".json")) continue;
+    const auto part = manifest_of(files.read(unfinished(path) + "/" + name), unfinished(path) + "/" + name);
+    manifest.world_size = part.world_size;
+    manifest.files.insert(manifest.files.end(), part.files.begin(), part.files.end());
+    ++num_parts;
+  }
+  if (num_parts == 0 || num_parts < manifest.world_size) return false;
+  publish_folder(files, path, std::move(manifest));
+  return true;
+}
+
+void finish_checkpoints(Files& files, const std::string& folder) {
+  for (const auto& name : files.list(folder)) {
+    const auto bare = std::string_view(name).substr(0, name.size() - 1);
+    if (name.starts_with(kPrefix) && bare.ends_with(".tmp")) finish_folder(files, folder + "/" + std::string(bare.substr(0, bare.size() - 4)));
+  }
 }
 
 void abandon_folder(Files& files, const std::string& path) { remove_folder(files, unfinished(path)); }

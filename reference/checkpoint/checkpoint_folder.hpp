@@ -26,6 +26,15 @@ std::string begin_folder(Files& files, const std::string& path);
 /// is removed; what its own manifest does not list, and the new one has not, is kept in the new one.
 void publish_folder(Files& files, const std::string& path, Manifest manifest);
 
+/// One rank has written all its files into the folder that was begun, of `num_ranks` ranks that do: what finish_folder needs to know where
+/// ranks do not meet again.
+void write_part(Files& files, const std::string& unfinished, int rank, int num_ranks, const std::vector<ManifestEntry>& entries);
+
+/// Publishes a folder into which every rank has written its part, after a process that ended before it did; returns whether there was one.
+bool finish_folder(Files& files, const std::string& path);
+/// All of those `folder`/checkpoint_k.
+void finish_checkpoints(Files& files, const std::string& folder);
+
 /// Removes what was begun.
 void abandon_folder(Files& files, const std::string& path);
 

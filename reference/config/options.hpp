@@ -3,15 +3,22 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
+#include "reference/config/profile_kwargs.hpp"
 #include "reference/config/sharding.hpp"
 
 /// The plain structs that configure an Accelerator; names and defaults are Accelerate's.
 /// Source: accelerate/utils/dataclasses.py.
 namespace accel {
+
+class GeneralTracker;
+/// "tensorboard", "jsonl", "csv", "all", or a tracker of the caller's own.
+using LogWith = std::variant<std::string, std::shared_ptr<GeneralTracker>>;
 
 /// How loaders are sharded.
 struct DataLoaderConfiguration {
@@ -141,6 +148,8 @@ struct AcceleratorOptions {
   std::optional<FullyShardedDataParallelPlugin> fsdp_plugin;  ///< excludes DeepSpeed's; default: the environment's, with ACCELERATE_USE_FSDP
   std::optional<std::string> project_dir;  ///< in place of project_config's
   ProjectConfiguration project_config = {};
+  std::vector<LogWith> log_with = {};
+  ProfileKwargs profile_kwargs = {};
   std::vector<std::string> rng_types = {"generator"};
   bool step_scheduler_with_optimizer = true;
   DistributedDataParallelKwargs ddp_kwargs = {};

@@ -279,6 +279,17 @@ at::Tensor ShardedModel::whole_of(const at::Tensor& parameter, const at::Tensor&
   return whole.narrow(0, range.begin, range.size()).clone().view(layout.parameters()[index].sizes);
 }
 
+const std::string& ShardedModel::name_of(const at::Tensor& parameter) const {
+  const auto& [flat, index] = state_->place_of(parameter);
+  return flat->layout().parameters()[index].name;
+}
+
+ShardPiece ShardedModel::piece_of(const at::Tensor& parameter, const at::Tensor& part) const {
+  const auto& [flat, index] = state_->place_of(parameter);
+  const auto& shape = flat->layout().parameters()[index];
+  return {shape.name, shape.sizes, flat->layout().part(index, flat->shard_index()), part.detach().reshape({-1})};
+}
+
 at::Tensor ShardedModel::part_of(const at::Tensor& parameter, const at::Tensor& whole) const {
   const auto& [flat, index] = state_->place_of(parameter);
   const auto part = flat->layout().part(index, flat->shard_index());

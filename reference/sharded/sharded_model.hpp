@@ -94,6 +94,9 @@ class ShardedModel {
   [[nodiscard]] std::function<void()> prepare_load(const NamedTensors& state);
   /// The whole of a tensor that is shaped like this rank's part of a parameter, such as a moment: collective.
   at::Tensor whole_of(const at::Tensor& parameter, const at::Tensor& part) const;
+  /// A tensor that is shaped like this rank's part of a parameter, as a piece of that name.
+  [[nodiscard]] ShardPiece piece_of(const at::Tensor& parameter, const at::Tensor& part) const;
+  [[nodiscard]] const std::string& name_of(const at::Tensor& parameter) const;
   /// This rank's part of a tensor that is shaped like a whole parameter.
   [[nodiscard]] at::Tensor part_of(const at::Tensor& parameter, const at::Tensor& whole) const;
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "reference/core/files.hpp"
-#include "reference/tracking/profile_kwargs.hpp"
+#include "reference/config/profile_kwargs.hpp"
 
 namespace accel::tracking {
 

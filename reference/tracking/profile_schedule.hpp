@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "reference/tracking/profile_kwargs.hpp"
+#include "reference/config/profile_kwargs.hpp"
 
 namespace accel::tracking {
 

@@ -14,21 +14,6 @@ namespace accel {
 
 using tracking::ProfileAction;
 
-std::vector<std::string> problems_of(const ProfileKwargs& kwargs) {
-  std::vector<std::string> problems;
-  for (const auto& activity : kwargs.activities) {
-    if (activity != "cpu" && activity != "cuda") problems.push_back(fmt::format("activities: '{}'; expected cpu or cuda", activity));
-  }
-  if (const auto& schedule = kwargs.schedule_option;
-      schedule && (std::min({schedule->wait, schedule->warmup, schedule->repeat, schedule->skip_first}) < 0 || schedule->active <= 0)) {
-    problems.push_back(fmt::format("schedule_option: wait {}, warmup {}, active {}, repeat {}, skip_first {}; expected active above 0, and none negative", schedule->wait,
-                                   schedule->warmup, schedule->active, schedule->repeat, schedule->skip_first));
-  }
-  if (kwargs.with_stack) problems.emplace_back("with_stack: true; it tells lines of Python, which there are none of");
-  if (kwargs.with_modules) problems.emplace_back("with_modules: true; it tells TorchScript's modules, which there are none of");
-  return problems;
-}
-
 namespace {
 
 bool wants_cuda(const ProfileKwargs& kwargs) {

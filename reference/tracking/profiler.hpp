@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "reference/tracking/key_averages.hpp"
-#include "reference/tracking/profile_kwargs.hpp"
+#include "reference/config/profile_kwargs.hpp"
 #include "reference/tracking/profile_schedule.hpp"
 
 namespace at {

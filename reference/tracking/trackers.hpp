@@ -4,15 +4,12 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
+#include "reference/config/options.hpp"
 #include "reference/tracking/general_tracker.hpp"
 
 namespace accel {
-
-/// "tensorboard", "jsonl", "csv", "all", or a tracker of the caller's own.
-using LogWith = std::variant<std::string, std::shared_ptr<GeneralTracker>>;
 
 /// The trackers of a run: what Accelerator's init_trackers, log, get_tracker and end_training do.
 ///

@@ -28,7 +28,4 @@ void add_run_options(CLI::App& app, RunOptions& options);
 /// What is impossible about them, one line each: a number of ranks, a backend that is not there.
 std::vector<std::string> problems_of(const RunOptions& options);
 
-/// Options of later stages: known, so that a message can say so.
-inline constexpr const char* kNotBuilt[] = {"--project-dir", "--save-every", "--resume"};
-
 }  // namespace accel::programs

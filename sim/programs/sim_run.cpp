@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "backends/launch/local_launch.hpp"
+#include "reference/checkpoint/checkpoint_folder.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
 #include "sim/programs/command_line.hpp"
@@ -41,7 +42,13 @@ struct Arguments : RunOptions {
   std::optional<std::int64_t> max_steps;
   std::string trace;
   std::string experiment;
+  std::string project_dir, resume;
+  std::optional<std::int64_t> save_every;
   std::string worker_dir;  // set for the processes that this program starts
+
+  [[nodiscard]] TrainOptions train_options() const {
+    return {.trace = !trace.empty(), .project_dir = project_dir, .save_every = save_every, .resume = resume};
+  }
 };
 
 std::vector<std::string> with_overrides(const Arguments& arguments) {
@@ -67,6 +74,7 @@ sim::RunReport page_of(const Arguments& arguments, const Rehearsal& rehearsal, c
   page.facts.emplace_back("experiment", arguments.experiment);
   for (const auto& text : with_overrides(arguments)) page.facts.emplace_back("set", text);
   page.losses = results.front().losses;
+  page.memory = largest_memory(results);
   if (points.size() < 2) return page;
   for (const auto& [prediction, samples] : points) {
     const double step = prediction.step_seconds;
@@ -78,6 +86,17 @@ sim::RunReport page_of(const Arguments& arguments, const Rehearsal& rehearsal, c
 
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
+// Of a step near the start: the rank that held most of each kind.
+std::vector<std::pair<std::string, std::int64_t>> largest_memory(const std::vector<RankResult>& results) {
+  std::vector<std::pair<std::string, std::int64_t>> memory;
+  for (std::size_t kind = 0; kind < sharded::kMemoryKindNames.size(); ++kind) {
+    std::int64_t most = 0;
+    for (const auto& result : results) most = std::max(most, result.memory.most(static_cast<sharded::MemoryKind>(kind)));
+    memory.emplace_back(sharded::kMemoryKindNames[kind], most);
+  }
+  return memory;
+}
+
 Json summary(const Arguments& arguments, int num_ranks, const std::vector<RankResult>& results, std::int64_t peak_rss_bytes) {
   const auto& first = results.front();
   std::int64_t samples = 0;
@@ -87,7 +106,7 @@ Json summary(const Arguments& arguments, int num_ranks, const std::vector<RankRe
     seconds = std::max(seconds, result.seconds);
   }
   const bool evaluated = first.eval_samples > 0;
-  return {{"ranks", num_ranks},
+  Json json{{"ranks", num_ranks},
           {"backend", arguments.backend},
           {"steps", first.steps},
           {"samples", samples},
@@ -98,6 +117,9 @@ Json summary(const Arguments& arguments, int num_ranks, const std::vector<RankRe
           {"eval_accuracy", evaluated ? number(static_cast<double>(first.eval_correct) / static_cast<double>(first.eval_samples)) : Json(nullptr)},
           {"eval_samples", evaluated ? Json(first.eval_samples) : Json(nullptr)},
           {"peak_rss_bytes", peak_rss_bytes}};
+  if (!first.is_sharded) return json;
+  for (const auto& [kind, bytes] : largest_memory(results)) json["memory"][kind] = bytes;
+  return json;
 }
 
 void finish(const Arguments& arguments, int num_ranks, const std::vector<RankResult>& results, std::int64_t peak_rss_bytes) {
@@ -116,7 +138,9 @@ int run_simulated(const Arguments& arguments, int num_ranks, const Experiment& e
   std::vector<RankResult> results(num_ranks);
   const bool has_page = !arguments.rehearsal.report.empty();
   const auto report = rehearsal.run(collective_timeout(), [&](RankContext& rank) {
-    const TrainOptions options{.trace = !arguments.trace.empty(), .keeps_losses = has_page && rank.rank == 0, .progress_descriptor = shows_progress(arguments) ? STDERR_FILENO : -1};
+    auto options = arguments.train_options();
+    options.keeps_losses = has_page && rank.rank == 0;
+    options.progress_descriptor = shows_progress(arguments) ? STDERR_FILENO : -1;
     results[rank.rank] = train_experiment(rank, experiment, task, options);
   });
   rehearsal.write(report);
@@ -144,14 +168,28 @@ int run_simulated(const Arguments& arguments, const Task& task) {
 
 fs::path result_file(const std::string& folder, int rank) { return fs::path(folder) / fmt::format("rank{}.json", rank); }
 
+Json to_json(const sharded::MemoryAccount& memory) {
+  Json kinds = Json::array();
+  for (std::size_t kind = 0; kind < sharded::kMemoryKindNames.size(); ++kind) kinds.push_back(memory.most(static_cast<sharded::MemoryKind>(kind)));
+  return kinds;
+}
+
+sharded::MemoryAccount memory_of(const Json& kinds) {
+  sharded::MemoryAccount memory;
+  for (std::size_t kind = 0; kind < kinds.size(); ++kind) memory.set(static_cast<sharded::MemoryKind>(kind), kinds[kind]);
+  return memory;
+}
+
 void run_rank(RankContext& context, const Arguments& arguments, const Experiment& experiment, const Task& task) {
   const RankScope scope(context);
-  const TrainOptions options{.trace = !arguments.trace.empty(), .progress_descriptor = shows_progress(arguments) ? kProgressDescriptor : -1};
+  auto options = arguments.train_options();
+  options.progress_descriptor = shows_progress(arguments) ? kProgressDescriptor : -1;
   const auto result = train_experiment(context, experiment, task, options);
   context.world.barrier();
   write_lines(result_file(arguments.worker_dir, context.rank).string(),
              {Json{{"steps", result.steps}, {"samples", result.samples}, {"seconds", result.seconds}, {"loss", result.loss},
-                   {"eval_correct", result.eval_correct}, {"eval_samples", result.eval_samples}, {"trace", result.trace}, {"sample", result.sample}}.dump()});
+                   {"eval_correct", result.eval_correct}, {"eval_samples", result.eval_samples}, {"trace", result.trace}, {"sample", result.sample},
+                   {"memory", to_json(result.memory)}, {"is_sharded", result.is_sharded}}.dump()});
 }
 
 int run_worker(const Arguments& arguments, const Experiment& experiment, const Task& task) {
@@ -170,7 +208,8 @@ RankResult read_result(const std::string& folder, int rank) {
   const auto json = Json::parse(in);
   const auto real = [&](const char* key) { return json[key].is_null() ? std::nan("") : json[key].get<double>(); };
   return {.steps = json["steps"], .samples = json["samples"], .seconds = real("seconds"), .loss = real("loss"),
-          .eval_correct = json["eval_correct"], .eval_samples = json["eval_samples"], .trace = json["trace"], .losses = {}, .sample = json["sample"]};
+          .eval_correct = json["eval_correct"], .eval_samples = json["eval_samples"], .trace = json["trace"], .losses = {}, .sample = json["sample"],
+          .memory = memory_of(json["memory"]), .is_sharded = json["is_sharded"]};
 }
 
 int run_processes(const Arguments& arguments) {
@@ -180,6 +219,8 @@ int run_processes(const Arguments& arguments) {
                      "--worker-dir", folder.path()};
   for (const auto& text : with_overrides(arguments)) options.command.insert(options.command.end(), {"--set", text});
   if (!arguments.trace.empty()) options.command.insert(options.command.end(), {"--trace", arguments.trace});
+  if (arguments.save_every) options.command.insert(options.command.end(), {"--project-dir", arguments.project_dir, "--save-every", std::to_string(*arguments.save_every)});
+  if (!arguments.resume.empty()) options.command.insert(options.command.end(), {"--resume", arguments.resume});
   options.command.insert(options.command.end(), {"--progress", shows_progress(arguments) ? "on" : "off", arguments.experiment});
   options.progress_fd = shows_progress(arguments) ? STDERR_FILENO : -1;
   options.master_port = environment_int({"MASTER_PORT"}).value_or(0);
@@ -194,10 +235,33 @@ int run_processes(const Arguments& arguments) {
   return kSuccess;
 }
 
-int run_experiment(const Arguments& arguments) {
+std::vector<std::string> problems_of_checkpoints(const Arguments& arguments) {
+  std::vector<std::string> problems;
+  if (arguments.save_every.has_value() != !arguments.project_dir.empty()) problems.emplace_back("--project-dir and --save-every: one is of no use without the other");
+  if (arguments.save_every && *arguments.save_every < 1) problems.push_back(fmt::format("--save-every: {}; expected 1 or more", *arguments.save_every));
+  if (!arguments.resume.empty() && !fs::is_directory(arguments.resume)) problems.push_back(fmt::format("--resume: {}: no such folder", arguments.resume));
+  PosixFiles files;
+  const bool begins_anew = arguments.resume.empty() && arguments.worker_dir.empty() && !arguments.project_dir.empty();
+  if (begins_anew && !checkpoint::checkpoint_numbers(files, arguments.project_dir + "/checkpoints").empty()) {
+    problems.push_back(fmt::format("--project-dir: {}/checkpoints holds another training's checkpoints; go on from them by --resume, or name another folder", arguments.project_dir));
+  }
+  return problems;
+}
+
+// A checkpoint folder, or the newest of a project's.
+std::string checkpoint_to_resume(const std::string& folder) {
+  PosixFiles files;
+  const auto checkpoints = folder + "/checkpoints";
+  const auto numbers = checkpoint::checkpoint_numbers(files, checkpoints);
+  return numbers.empty() ? folder : fmt::format("{}/checkpoint_{}", checkpoints, numbers.back());
+}
+
+int run_experiment(Arguments arguments) {
   auto problems = problems_of(arguments);
   if (auto problem = problem_of_output(arguments.trace); !problem.empty()) problems.push_back("--trace: " + problem);
+  for (auto& problem : problems_of_checkpoints(arguments)) problems.push_back(std::move(problem));
   check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
+  if (!arguments.resume.empty()) arguments.resume = checkpoint_to_resume(arguments.resume);
   const auto experiment = read_experiment(arguments.experiment, with_overrides(arguments), arguments.ranks());
   const auto task = load_task(experiment);
   if (arguments.backend == "sim") return run_simulated(arguments, task);
@@ -210,14 +274,11 @@ std::optional<int> parse(int argc, char** argv, Arguments& arguments, CLI::App& 
   app.add_option("--set", arguments.overrides, "key.path=value: override one value of the experiment; repeatable")->allow_extra_args(false);
   app.add_option("--max-steps", arguments.max_steps, "Stop training after this many micro-batches");
   app.add_option("--trace", arguments.trace, "Write every rank's steps to this file, as JSON lines");
+  app.add_option("--project-dir", arguments.project_dir, "Folder of this training's checkpoints: DIR/checkpoints/checkpoint_0 ...");
+  app.add_option("--save-every", arguments.save_every, "Save a checkpoint after every so many micro-batches");
+  app.add_option("--resume", arguments.resume, "Go on from a checkpoint folder, or from the newest of a project folder");
   app.add_option("--worker-dir", arguments.worker_dir)->group("");
   app.add_option("EXPERIMENT", arguments.experiment, "Experiment file (YAML), or -- PROGRAM [ARGS...]: a program of your own")->required();
-  for (int index = 1; index < argc; ++index) {
-    const std::string text = argv[index];
-    for (const std::string option : kNotBuilt) {
-      check_config(text != option && text.rfind(option + "=", 0) != 0, "{}: not built yet", option);
-    }
-  }
   return parse_command_line(app, argc, argv);
 }
 

@@ -36,10 +36,26 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+// How far the training has come, over all processes that took part in it.
+struct Course {
+  int epoch = 0;
+  std::int64_t steps = 0;
+  [[nodiscard]] Value state_dict() const { return Value::Dict{{"epoch", epoch}, {"steps", steps}}; }
+  void load_state_dict(const Value& state) {
+    epoch = static_cast<int>(state.at("epoch").as<std::int64_t>());
+    steps = state.at("steps").as<std::int64_t>();
+  }
+};
+
+AcceleratorOptions with_checkpoints(AcceleratorOptions options, const TrainOptions& train) {
+  if (train.save_every) options.project_config = {.project_dir = train.project_dir, .automatic_checkpoint_naming = true};
+  return options;
+}
+
 }  // namespace
 
 RankResult train_experiment(RankContext& context, const Experiment& experiment, const Task& task, const TrainOptions& options) {
-  Accelerator accelerator(experiment.accelerator, context);
+  Accelerator accelerator(with_checkpoints(experiment.accelerator, options), context);
   set_seed(experiment.seed);
   auto net = task.make_network();
   auto plain_optimizer = build_optimizer(experiment.optimizer, net->parameters());
@@ -51,40 +67,66 @@ RankResult train_experiment(RankContext& context, const Experiment& experiment, 
   if (plain_scheduler) scheduler = accelerator.prepare(*plain_scheduler);
   const auto parameters = model.parameters();
 
+  Course course;
+  accelerator.register_for_checkpointing(course);
+  if (!options.resume.empty()) accelerator.load_state(options.resume);
+
   RankResult result;
   const auto total_steps = std::min(experiment.max_steps.value_or(experiment.epochs * train_batches.size()), experiment.epochs * train_batches.size());
-  Progress progress(accelerator.is_main_process() ? options.progress_descriptor : -1, total_steps);
-  const auto done = [&] { return experiment.max_steps && result.steps >= *experiment.max_steps; };
+  const auto steps_before = course.steps;
+  Progress progress(accelerator.is_main_process() ? options.progress_descriptor : -1, total_steps - steps_before);
+  const auto done = [&] { return experiment.max_steps && course.steps >= *experiment.max_steps; };
+  const auto measured_step = steps_before + std::min<std::int64_t>(1, total_steps - steps_before - 1);
+  const auto forward = [&](const at::Tensor& inputs, const at::Tensor& targets) {
+    if (course.steps != measured_step) return task_loss(model(inputs), targets);
+    const auto meter = accelerator.measure_activations(model);
+    return task_loss(model(inputs), targets);
+  };
 
-  for (int epoch = 0; epoch < experiment.epochs && !done(); ++epoch) {
-    model->train();
+  const auto take_step = [&](const at::Tensor& inputs, const at::Tensor& targets) {
+    auto window = accelerator.accumulate(model);
+    auto loss = forward(inputs, targets);
+    accelerator.backward(loss);
+    if (accelerator.sync_gradients() && experiment.clip_grad_norm) accelerator.clip_grad_norm_(parameters, *experiment.clip_grad_norm);
+    optimizer.step();
+    if (scheduler) scheduler->step();
+    if (course.steps == measured_step) result.memory = accelerator.memory_account(model);
+    optimizer.zero_grad();
+    return loss;
+  };
+  const auto train_epoch = [&] {
     at::Tensor loss;
-    const auto started = std::chrono::steady_clock::now();
+    auto started = std::chrono::steady_clock::now();
     for (auto& [inputs, targets] : train_batches) {
-      {
-        auto window = accelerator.accumulate(model);
-        loss = task_loss(model(inputs), targets);
-        accelerator.backward(loss);
-        if (accelerator.sync_gradients() && experiment.clip_grad_norm) accelerator.clip_grad_norm_(parameters, *experiment.clip_grad_norm);
-        optimizer.step();
-        if (scheduler) scheduler->step();
-        optimizer.zero_grad();
-      }
+      loss = take_step(inputs, targets);
       if (options.trace) {
         result.trace.push_back(fmt::format(R"({{"rank":{},"epoch":{},"step":{},"loss":"{}","samples":{},"sync_gradients":{},"lr":{}}})",
-                                           context.rank, epoch, result.steps, hex_float(loss.item<double>()), targets.size(0),
+                                           context.rank, course.epoch, course.steps, hex_float(loss.item<double>()), targets.size(0),
                                            accelerator.sync_gradients(), optimizer.lr()));
       }
       if (options.keeps_losses) result.losses.push_back(loss.item<double>());
+      ++course.steps;
       ++result.steps;
       result.samples += targets.size(0);
       if (progress.is_due()) progress.show(result.steps * train_batches.total_batch_size(), loss.item<double>());
       progress.step();
+      if (options.save_every && course.steps % *options.save_every == 0) {
+        result.seconds += seconds_since(started);
+        accelerator.save_state();
+        started = std::chrono::steady_clock::now();
+      }
       if (done()) break;
     }
     if (loss.defined()) result.loss = loss.item<double>();
     result.seconds += seconds_since(started);
+  };
 
+  // A checkpoint is of an epoch whose evaluation is still to come.
+  bool is_resumed = !options.resume.empty();
+  for (; course.epoch < experiment.epochs && (!done() || is_resumed); ++course.epoch) {
+    is_resumed = false;
+    model->train();
+    if (!done()) train_epoch();
     model->eval();
     const c10::NoGradGuard no_grad;
     result.eval_correct = result.eval_samples = 0;
@@ -94,9 +136,10 @@ RankResult train_experiment(RankContext& context, const Experiment& experiment, 
       result.eval_samples += expected.numel();
     }
     if (options.trace) {
-      result.trace.push_back(fmt::format(R"({{"rank":{},"epoch":{},"eval_correct":{},"eval_samples":{}}})", context.rank, epoch, result.eval_correct, result.eval_samples));
+      result.trace.push_back(fmt::format(R"({{"rank":{},"epoch":{},"eval_correct":{},"eval_samples":{}}})", context.rank, course.epoch, result.eval_correct, result.eval_samples));
     }
   }
+  result.is_sharded = model.shared_wrapper()->sharded != nullptr;
   const auto whole = accelerator.gathered_parameters(model);
   std::string of_sample;
   if (experiment.sample && accelerator.is_main_process()) {

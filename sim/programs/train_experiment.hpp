@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "reference/sharded/memory_account.hpp"
 #include "reference/state/rank_context.hpp"
 #include "sim/programs/experiment.hpp"
 #include "sim/programs/task.hpp"
@@ -14,7 +15,7 @@ namespace accel::programs {
 
 /// What one rank made of an experiment.
 struct RankResult {
-  std::int64_t steps = 0;    // training micro-batches
+  std::int64_t steps = 0;    // training micro-batches, in this process
   std::int64_t samples = 0;  // of this rank, padding included
   double seconds = 0;        // in training loops
   double loss = 0;           // the last one
@@ -22,12 +23,17 @@ struct RankResult {
   std::vector<std::string> trace;  // JSON lines, if asked for
   std::vector<double> losses;      // by step, if asked for
   std::string sample;              // on rank 0, of an experiment that asks for one: printable
+  sharded::MemoryAccount memory;   // of a step near the start
+  bool is_sharded = false;
 };
 
 struct TrainOptions {
   bool trace = false;
   bool keeps_losses = false;
   int progress_descriptor = -1;  // rank 0 draws there
+  std::string project_dir;       // checkpoints go there
+  std::optional<std::int64_t> save_every;  // micro-batches
+  std::string resume;            // a checkpoint folder
 };
 
 /// The built-in training program, on one rank of any backend. The order of its events is fixed, so that a run can be

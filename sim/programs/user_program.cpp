@@ -24,7 +24,7 @@
 namespace accel::programs {
 namespace {
 
-constexpr const char* kExperimentOnly[] = {"--set", "--max-steps", "--trace", "--save-every", "--resume"};
+constexpr const char* kExperimentOnly[] = {"--set", "--max-steps", "--trace", "--project-dir", "--save-every", "--resume"};
 
 template <typename Names>
 bool contains(const Names& names, const std::string& name) {
@@ -35,7 +35,6 @@ bool contains(const Names& names, const std::string& name) {
 std::string problem_with(const std::string& text) {
   const auto name = text.substr(0, text.find('='));
   if (contains(kExperimentOnly, name)) return name + ": only an experiment has this option; a program has its own, after `-- PROGRAM`";
-  if (contains(kNotBuilt, name)) return name + ": not built yet";
   return text + (text.rfind('-', 0) == 0 ? ": unknown option" : ": unexpected before `--`; give an experiment file or `-- PROGRAM`");
 }
 

@@ -44,6 +44,7 @@ struct RunReport {
   std::vector<double> losses;                              ///< of rank 0, by step; may hold NaN and infinities
   std::vector<StepBreakdown> ranks;                        ///< by rank, the mean over its steps
   std::vector<CommunicationVolume> volumes;
+  std::vector<std::pair<std::string, std::int64_t>> memory;  ///< bytes by kind, of the rank that held most of it
   std::vector<ScalePoint> scaling;
   std::vector<std::string> faults;    ///< that were injected
   std::vector<std::string> findings;  ///< what deserves a look

@@ -13,6 +13,7 @@ std::string faults_section(const RunReport& report);
 std::string loss_section(const RunReport& report);
 std::string step_section(const RunReport& report);
 std::string volume_section(const RunReport& report);
+std::string memory_section(const RunReport& report);
 std::string scaling_section(const RunReport& report);
 
 }  // namespace accel::sim::detail

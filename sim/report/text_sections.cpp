@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "sim/report/html.hpp"
+#include "sim/report/quantity.hpp"
 #include "sim/report/section.hpp"
 
 namespace accel::sim::detail {
@@ -21,6 +22,19 @@ std::string findings_section(const RunReport& report) {
 std::string faults_section(const RunReport& report) {
   return report.faults.empty() ? empty_section("faults", "Faults", "None were injected.")
                                : section("faults", "Faults", bullets(report.faults));
+}
+
+std::string memory_section(const RunReport& report) {
+  if (report.memory.empty()) return empty_section("memory", "Memory", "No rank's memory was counted.");
+  HtmlTable table{.columns = {"kind", "bytes"}};
+  std::int64_t sum = 0;
+  for (const auto& [kind, bytes] : report.memory) {
+    table.rows.push_back({kind, bytes_text(static_cast<double>(bytes))});
+    sum += bytes;
+  }
+  return section("memory", "Memory",
+                 paragraph(fmt::format("Of the rank that held most of each kind, at most: {} in all. Activations are what forward leaves for backward, with its "
+                                       "temporaries.", bytes_text(static_cast<double>(sum)))) + folded_table("Memory as a table", table));
 }
 
 }  // namespace accel::sim::detail

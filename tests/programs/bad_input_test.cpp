@@ -299,10 +299,6 @@ TEST_F(BadInputTest, AllThatIsWrongWithARehearsalIsInOneMessage) {
 }
 
 TEST_F(BadInputTest, WhatIsNotBuiltYetSaysSo) {
-  for (const std::string option : {"--project-dir", "--save-every", "--resume"}) {
-    expect_refused(sim_run({option, "x", good()}), HasSubstr(option + ": not built yet"));
-  }
-  expect_refused(sim_run({good(), "--resume=x"}), HasSubstr("--resume: not built yet"));
   expect_refused(sim_run({with("accelerator: {mixed_precision: fp8}")}), HasSubstr("mixed_precision: expected no, fp16 or bf16, got 'fp8'"));
   expect_refused(sim_run({with("dataloader_config: {order: random}")}), HasSubstr("order: expected accelerate or elastic"));
 }

@@ -202,7 +202,7 @@ TEST(ResumeTest, AnotherNumberOfRanksSeesTheRestOfTheEpochOnce) {
     std::istringstream words(line);
     int epoch = 0, number = 0;
     words >> word >> epoch;
-    while (epoch == 0 && words >> number) seen.push_back(number);
+    while (epoch == 0 && words >> number) seen.push_back(number);  // up to the word "step"
   }
   std::sort(seen.begin(), seen.end());
   ASSERT_EQ(seen.size(), 50U);

@@ -14,11 +14,6 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using Json = nlohmann::ordered_json;
 
-std::string last_line(std::string text) {
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  return text.substr(text.rfind('\n') + 1);
-}
-
 CommandResult run_experiment(std::vector<std::string> options, const std::string& experiment = "mlp_sgd_seedable") {
   options.insert(options.begin(), bin("sim-run"));
   options.push_back(source("tests/programs/experiments/" + experiment + ".yaml"));

@@ -2,7 +2,10 @@
 
 /// The library's public face: everything that a training program includes.
 #include "reference/accelerator/accelerator.hpp"
+#include "reference/accelerator/load_checkpoint.hpp"
 #include "reference/accelerator/local_sgd.hpp"
+#include "reference/checkpoint/torch_file.hpp"
+#include "reference/checkpoint/weights_files.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/random.hpp"
 #include "reference/core/shared.hpp"
@@ -37,3 +40,10 @@
 #include "reference/sources/text_lines.hpp"
 #include "reference/state/objects.hpp"
 #include "reference/state/rng_sync.hpp"
+#include "reference/tracking/csv_tracker.hpp"
+#include "reference/tracking/json_lines_tracker.hpp"
+#include "reference/tracking/logging.hpp"
+#include "reference/tracking/profiler.hpp"
+#include "reference/tracking/progress.hpp"
+#include "reference/tracking/tensorboard_tracker.hpp"
+#include "reference/tracking/trackers.hpp"

@@ -130,4 +130,9 @@ BusyPort::BusyPort() : listener_(socket(AF_INET, SOCK_STREAM, 0)) {
 
 BusyPort::~BusyPort() { close(listener_); }
 
+std::string last_line(std::string text) {
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return text.substr(text.rfind('\n') + 1);
+}
+
 }  // namespace accel::testing

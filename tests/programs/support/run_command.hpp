@@ -49,4 +49,7 @@ class BusyPort {
   int port_ = 0;
 };
 
+/// The last line of a text, without its end.
+std::string last_line(std::string text);
+
 }  // namespace accel::testing

@@ -1,8 +1,14 @@
 #include "reference/checkpoint/checkpoint_folder.hpp"
 
 #include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <chrono>
+#include <csignal>
 #include <fstream>
+#include <random>
+#include <thread>
 
 #include "reference/checkpoint/recording_files.hpp"
 #include "tests/support/crash_disk.hpp"
@@ -92,12 +98,12 @@ void every_cut_leaves_a_whole_checkpoint() {
 }
 
 TEST(CheckpointFolderTest, AfterEveryPowerLossTheOldOrTheNewCheckpointIsThereWhole) {
-  testing::expect_property(30, [] { every_cut_leaves_a_whole_checkpoint(); });
+  testing::expect_property(8, [] { every_cut_leaves_a_whole_checkpoint(); });
 }
 
 // Under automatic naming: the newest number that is there is whole, and no more than one is lost to the limit.
 TEST(CheckpointFolderTest, AfterEveryPowerLossTheNewestNumberIsWhole) {
-  testing::expect_property(20, [] {
+  testing::expect_property(12, [] {
     const int limit = testing::pick(1, 3);
     const std::vector<Content> contents{any_content(), any_content(), any_content()};
     const auto save_all = [&](Files& files) {
@@ -127,6 +133,57 @@ TEST(CheckpointFolderTest, AfterEveryPowerLossTheNewestNumberIsWhole) {
       RC_ASSERT(loaded(folder.path("run/checkpoint_" + std::to_string(newest))) == contents[newest]);
     }
   });
+}
+
+// --- a process that is killed -----------------------------------------------------------------------------------------------
+
+Content content_of(std::int64_t number) {
+  const auto text = std::to_string(number);
+  return {{"number", text}, {"inner/many", std::string(static_cast<std::size_t>(number % 7) * 30'000, 'x') + text}};
+}
+
+// Saves checkpoint after checkpoint, and tells of each that is saved; never returns.
+[[noreturn]] void save_for_ever(const std::string& folder, std::int64_t number, int acknowledged) {
+  PosixFiles files;
+  for (;; ++number) {
+    save(files, folder + "/checkpoint_" + std::to_string(number), content_of(number));
+    remove_oldest(files, folder, /*total_limit=*/2, number);
+    if (write(acknowledged, &number, sizeof number) != sizeof number) _exit(1);
+  }
+}
+
+TEST(CheckpointFolderTest, AProcessThatIsKilledAtAnyMomentLeavesTheNewestCheckpointWhole) {
+  const TemporaryFolder folder;
+  PosixFiles files;
+  std::mt19937 random(7);
+  std::int64_t saved = -1, kills_inside = 0;
+  const int num_kills = testing::num_cases(100);  // 1,000 with --long
+  for (int kill_number = 0; kill_number < num_kills; ++kill_number) {
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    const auto child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) save_for_ever(folder.path(), saved + 1, ends[1]);
+    close(ends[1]);
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 30'000));
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    for (std::int64_t number = 0; read(ends[0], &number, sizeof number) == sizeof number;) saved = number;
+    close(ends[0]);
+
+    const auto numbers = checkpoint_numbers(files, folder.path());
+    if (saved < 0 && numbers.empty()) continue;
+    ASSERT_FALSE(numbers.empty());
+    const auto newest = numbers.back();
+    ASSERT_TRUE(newest == saved || newest == saved + 1) << newest << ", told of " << saved;  // killed between its name and its word
+    const auto path = folder.path("checkpoint_" + std::to_string(newest));
+    const auto manifest = read_manifest(path);
+    ASSERT_TRUE(manifest.has_value());
+    for (const auto& [name, bytes] : content_of(newest)) ASSERT_EQ(files.read(path + "/" + name), bytes);
+    kills_inside += files.list(folder.path()).size() > numbers.size() ? 1 : 0;
+    saved = newest;
+  }
+  EXPECT_GT(kills_inside, num_kills / 4) << "most kills should meet a save";
 }
 
 TEST(CheckpointFolderTest, AFolderThatIsRenamedBeforeItIsSyncedIsCaught) {

@@ -1,0 +1,93 @@
+// Whole checkpoints, for the comparison with Accelerate: exchange-states RANKS REQUESTS.jsonl ANSWERS.jsonl, a line for a line; the training of
+// states.py on simulated ranks, each with its answer.
+#include <torch/torch.h>
+
+#include <accel/accel.hpp>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "reference/core/sha256.hpp"
+#include "sim/backend/simulate.hpp"
+
+namespace {
+
+using namespace accel;
+using Json = nlohmann::json;
+
+struct Counter {
+  std::int64_t steps = 0;
+  [[nodiscard]] Value state_dict() const { return Value::Dict{{"steps", steps}}; }
+  void load_state_dict(const Value& state) { steps = state.at("steps").as<std::int64_t>(); }
+};
+
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(const std::string& name, std::vector<at::Tensor> parameters) {
+  if (name == "sgd") return std::make_unique<optim::SGD>(std::move(parameters), torch::optim::SGDOptions(0.05).momentum(0.9));
+  if (name == "adam") return std::make_unique<optim::Adam>(std::move(parameters), torch::optim::AdamOptions(0.01));
+  return std::make_unique<optim::AdamW>(std::move(parameters), torch::optim::AdamWOptions(0.01));
+}
+
+std::unique_ptr<LRScheduler> make_schedule(const std::string& name, torch::optim::Optimizer& optimizer) {
+  if (name == "step") return std::make_unique<StepLR>(optimizer, 2, 0.5);
+  if (name == "lambda") return std::make_unique<LambdaLR>(optimizer, [](std::int64_t step) { return 1.0 / static_cast<double>(step + 1); });
+  return nullptr;
+}
+
+Json train(const Json& request, RankContext& rank) {
+  Accelerator accelerator({.mixed_precision = request["precision"].get<std::string>(), .gradient_accumulation_steps = request["accumulation"]}, rank);
+  set_seed(request["seed"].get<std::uint64_t>() + (request["load"].is_null() ? 0 : 1));
+  torch::nn::Sequential net(torch::nn::Linear(6, 8), torch::nn::Dropout(0.25), torch::nn::BatchNorm1d(8), torch::nn::Linear(8, 3));
+  const auto plain = make_optimizer(request["optimizer"], net->parameters());
+  const auto plain_schedule = make_schedule(request["schedule"], *plain);
+  auto [model, optimizer] = accelerator.prepare(net, *plain);
+  std::optional<AcceleratedScheduler> schedule;
+  if (plain_schedule) schedule = accelerator.prepare(*plain_schedule);
+  Counter counter;
+  accelerator.register_for_checkpointing(counter);
+  if (!request["load"].is_null()) accelerator.load_state(request["load"]);
+  Json losses = Json::array();
+  for (int step = 0; step < request["steps"].get<int>(); ++step) {
+    const auto index = counter.steps * rank.world_size + rank.rank;
+    const auto inputs = torch::sin(torch::arange(12, torch::kFloat).view({2, 6}) * static_cast<double>(index + 1));
+    auto window = accelerator.accumulate(model);
+    const auto loss = torch::nn::functional::cross_entropy(model(inputs), torch::tensor({index % 3, (index + 1) % 3}));
+    accelerator.backward(loss);
+    optimizer.step();
+    if (schedule) schedule->step();
+    optimizer.zero_grad();
+    ++counter.steps;
+    losses.push_back(fmt::format("{:a}", loss.item<double>()));
+  }
+  if (!request["save"].is_null()) accelerator.save_state(request["save"], {.safe_serialization = request["safe"]});
+  Sha256 hash;
+  for (const auto& parameter : net->parameters()) {
+    const auto values = parameter.detach().contiguous();
+    hash.update(values.const_data_ptr(), values.nbytes());
+  }
+  return {{"losses", losses}, {"lr", optimizer.lr()}, {"parameters", hash.hex()}};
+}
+
+Json answer(const Json& request, int num_ranks) {
+  std::vector<Json> answers(num_ranks);
+  try {
+    sim::simulate({.num_ranks = num_ranks}, [&](RankContext& rank) {
+      answers[rank.rank] = train(request, rank);
+    });
+  } catch (const std::exception& error) {
+    return {{"failure", error.what()}};
+  }
+  return answers;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 4) {
+    std::cerr << "usage: exchange-states RANKS REQUESTS.jsonl ANSWERS.jsonl" << std::endl;
+    return 2;
+  }
+  std::ifstream in(argv[2]);
+  std::ofstream out(argv[3]);
+  for (std::string line; std::getline(in, line);) out << answer(Json::parse(line), std::atoi(argv[1])).dump() << std::endl;
+  return 0;
+}

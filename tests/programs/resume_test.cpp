@@ -1,0 +1,133 @@
+// sim-run --save-every and --resume: a training in several processes is, line by line of its trace, the one that was not cut.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/programs/support/run_command.hpp"
+#include "tests/programs/support/trace.hpp"
+
+namespace accel::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class ResumeTest : public ::testing::Test {
+ protected:
+  CommandResult run(const std::string& experiment, int ranks, const std::string& backend, std::vector<std::string> options) {
+    options.insert(options.begin(), {bin("sim-run"), "--backend", backend, "--ranks", std::to_string(ranks), "--quiet"});
+    options.push_back(source("tests/programs/experiments/" + experiment + ".yaml"));
+    return run_command(options);
+  }
+  Trace traced(const std::string& experiment, int ranks, const std::string& backend, std::vector<std::string> options) {
+    const auto file = folder_.path("trace.jsonl");
+    options.insert(options.end(), {"--trace", file});
+    const auto result = run(experiment, ranks, backend, options);
+    EXPECT_EQ(result.exit_code, 0) << result.error;
+    return read_trace(file);
+  }
+
+  TemporaryFolder folder_;
+  std::string project_ = folder_.path("project");
+};
+
+// Of an uncut run's lines those that a resumed one has, too: behind the step at which it was saved.
+Trace behind(const Trace& uncut, const Trace& resumed) {
+  Trace lines;
+  for (const auto& [key, line] : uncut) {
+    if (resumed.contains(key)) lines.emplace(key, line);
+  }
+  return lines;
+}
+
+struct Cut {
+  std::string experiment;
+  int ranks;
+  std::string backend;
+  int save_every;
+};
+
+TEST_F(ResumeTest, ATrainingThatIsResumedHasTheTraceOfOneThatWasNotCut) {
+  const std::vector<Cut> cuts{{"mlp_sgd_seedable", 3, "sim", 3}, {"cnn_adamw_accumulation", 3, "sim", 2}, {"cnn_adamw_accumulation", 2, "gloo", 3},
+                              {"gpt_bf16", 2, "sim", 2}, {"gpt_fsdp", 3, "sim", 2}, {"resnet_sgd", 2, "sim", 1}};
+  for (const auto& [experiment, ranks, backend, save_every] : cuts) {
+    SCOPED_TRACE(experiment + " " + backend);
+    std::filesystem::remove_all(project_);
+    const auto uncut = traced(experiment, ranks, backend, {"--project-dir", project_, "--save-every", std::to_string(save_every)});
+    for (const auto& checkpoint : std::filesystem::directory_iterator(project_ + "/checkpoints")) {
+      const auto resumed = traced(experiment, ranks, backend, {"--resume", checkpoint.path().string()});
+      EXPECT_THAT(differences(behind(uncut, resumed), resumed), IsEmpty()) << checkpoint.path();
+      const auto ends = std::count_if(resumed.begin(), resumed.end(), [](const auto& line) { return std::get<3>(line.first) == "end"; });
+      const auto evaluations = std::count_if(resumed.begin(), resumed.end(), [](const auto& line) { return std::get<3>(line.first) == "eval"; });
+      EXPECT_EQ(ends, ranks);
+      EXPECT_GE(evaluations, ranks) << "a checkpoint at an epoch's end is before its evaluation";
+    }
+  }
+}
+
+TEST_F(ResumeTest, ACheckpointOfTheSimulatorServesRealProcessesAndNumbersGoOn) {
+  const std::string experiment = "mlp_sgd_seedable";
+  const auto uncut = traced(experiment, 2, "sim", {});
+  traced(experiment, 2, "sim", {"--project-dir", project_, "--save-every", "2", "--max-steps", "4"});
+  const auto resumed = traced(experiment, 2, "gloo", {"--resume", project_, "--project-dir", project_, "--save-every", "2"});
+  EXPECT_THAT(differences(behind(uncut, resumed), resumed), IsEmpty());
+  EXPECT_TRUE(std::filesystem::exists(project_ + "/checkpoints/checkpoint_2"));
+}
+
+// As a user sees it: a rank dies in the middle, the next run goes on from the newest checkpoint to the same parameters.
+TEST_F(ResumeTest, ARunThatDiedIsResumedToTheSameParameters) {
+  const std::string experiment = "mlp_sgd_seedable";
+  const auto uncut = traced(experiment, 4, "sim", {});
+  const auto faults = folder_.write("faults.yaml", "seed: 1\nfaults:\n  - {kind: rank_crash_before_optimizer_step, rank: 2, when: {step: 3}}\n");
+  EXPECT_EQ(run(experiment, 4, "sim", {"--project-dir", project_, "--save-every", "1", "--faults", faults}).exit_code, 3);
+  const auto resumed = traced(experiment, 4, "sim", {"--resume", project_});
+  EXPECT_THAT(differences(behind(uncut, resumed), resumed), IsEmpty());
+}
+
+// The process of a rank dies while it writes: what was saved before is there.
+TEST_F(ResumeTest, ATornWriteAndAFullDiskLeaveTheLastCheckpoint) {
+  const std::string experiment = "mlp_sgd_seedable";
+  for (const std::string fault : {"{kind: torn_write, rank: 0, file: optimizer.bin}", "{kind: torn_write, rank: 2, file: random_states}", "{kind: disk_full, rank: 1, after_bytes: 9000}"}) {
+    SCOPED_TRACE(fault);
+    std::filesystem::remove_all(project_);
+    ASSERT_EQ(run(experiment, 4, "sim", {"--project-dir", project_, "--save-every", "2", "--max-steps", "2"}).exit_code, 0);
+    const auto faults = folder_.write("faults.yaml", "seed: 1\nfaults:\n  - " + fault + "\n");
+    const auto died = run(experiment, 4, "sim", {"--resume", project_, "--project-dir", project_, "--save-every", "2", "--faults", faults});
+    EXPECT_EQ(died.exit_code, 3) << died.error;
+    const auto resumed = traced(experiment, 4, "sim", {"--resume", project_});
+    EXPECT_THAT(differences(behind(traced(experiment, 4, "sim", {}), resumed), resumed), IsEmpty());
+  }
+}
+
+TEST_F(ResumeTest, TheSummaryCountsThisProcess) {
+  ASSERT_EQ(run("mlp_sgd_seedable", 2, "sim", {"--project-dir", project_, "--save-every", "3", "--max-steps", "3"}).exit_code, 0);
+  const auto result = run("mlp_sgd_seedable", 2, "sim", {"--resume", project_, "--max-steps", "5"});
+  const auto summary = nlohmann::json::parse(last_line(result.output));
+  EXPECT_EQ(summary["steps"], 2);
+  EXPECT_GT(summary["eval_samples"], 0);
+  const auto none = nlohmann::json::parse(last_line(run("mlp_sgd_seedable", 2, "sim", {"--resume", project_, "--max-steps", "3"}).output));
+  EXPECT_EQ(none["steps"], 0);
+  EXPECT_TRUE(none["loss"].is_null());
+  EXPECT_GT(none["eval_samples"], 0);
+}
+
+TEST_F(ResumeTest, WrongOptionsAreOneErrorBeforeAnythingRuns) {
+  const std::string experiment = "mlp_sgd_seedable";
+  const auto expect_refused = [&](const std::vector<std::string>& options, const std::string& message) {
+    const auto result = run(experiment, 2, "sim", options);
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_THAT(result.error, HasSubstr(message));
+  };
+  expect_refused({"--project-dir", project_}, "--project-dir and --save-every: one is of no use without the other");
+  expect_refused({"--save-every", "2"}, "--project-dir and --save-every: one is of no use without the other");
+  expect_refused({"--project-dir", project_, "--save-every", "0"}, "--save-every: 0; expected 1 or more");
+  expect_refused({"--resume", project_}, "--resume: " + project_ + ": no such folder");
+  ASSERT_EQ(run(experiment, 2, "sim", {"--project-dir", project_, "--save-every", "2", "--max-steps", "2"}).exit_code, 0);
+  expect_refused({"--project-dir", project_, "--save-every", "2"}, "holds another training's checkpoints");
+}
+
+}  // namespace
+}  // namespace accel::testing

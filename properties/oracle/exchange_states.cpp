@@ -36,7 +36,11 @@ std::unique_ptr<LRScheduler> make_schedule(const std::string& name, torch::optim
 Json train(const Json& request, RankContext& rank) {
   Accelerator accelerator({.mixed_precision = request["precision"].get<std::string>(), .gradient_accumulation_steps = request["accumulation"]}, rank);
   set_seed(request["seed"].get<std::uint64_t>() + (request["load"].is_null() ? 0 : 1));
-  torch::nn::Sequential net(torch::nn::Linear(6, 8), torch::nn::Dropout(0.25), torch::nn::BatchNorm1d(8), torch::nn::Linear(8, 3));
+  torch::nn::Sequential net;  // made in this order, as arguments are not
+  net->push_back(torch::nn::Linear(6, 8));
+  net->push_back(torch::nn::Dropout(0.25));
+  net->push_back(torch::nn::BatchNorm1d(8));
+  net->push_back(torch::nn::Linear(8, 3));
   const auto plain = make_optimizer(request["optimizer"], net->parameters());
   const auto plain_schedule = make_schedule(request["schedule"], *plain);
   auto [model, optimizer] = accelerator.prepare(net, *plain);

@@ -189,7 +189,8 @@ Value state_dict_of(const AcceleratedOptimizer& optimizer, const TrainingState& 
     std::erase_if(pieces, [](const ShardPiece& piece) { return piece.part.size() == 0 && numel_of(piece.sizes) > 0; });
   }
   dict["state"] = std::move(states);
-  return with_names(std::move(dict), parameters, state);
+  const bool has_names = std::any_of(parameters.begin(), parameters.end(), [&](const auto& parameter) { return holder_of(parameter, state) != nullptr; });
+  return has_names ? with_names(std::move(dict), parameters, state) : Value(std::move(dict));
 }
 
 Value parts_of(const Value& whole, const std::map<std::string, StoredWeight>& shards, const AcceleratedOptimizer& optimizer, const TrainingState& state) {

@@ -68,6 +68,17 @@ struct Point {
   double samples_per_step = 0;
 };
 
+// Of a step near the start: the rank that held most of each kind.
+std::vector<std::pair<std::string, std::int64_t>> largest_memory(const std::vector<RankResult>& results) {
+  std::vector<std::pair<std::string, std::int64_t>> memory;
+  for (std::size_t kind = 0; kind < sharded::kMemoryKindNames.size(); ++kind) {
+    std::int64_t most = 0;
+    for (const auto& result : results) most = std::max(most, result.memory.most(static_cast<sharded::MemoryKind>(kind)));
+    memory.emplace_back(sharded::kMemoryKindNames[kind], most);
+  }
+  return memory;
+}
+
 sim::RunReport page_of(const Arguments& arguments, const Rehearsal& rehearsal, const sim::SimulationReport& report, const std::vector<RankResult>& results, const std::vector<Point>& points) {
   auto page = rehearsal.page(report);
   page.title = fmt::format("{} on {} simulated ranks", fs::path(arguments.experiment).stem().string(), results.size());
@@ -85,17 +96,6 @@ sim::RunReport page_of(const Arguments& arguments, const Rehearsal& rehearsal, c
 }
 
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
-
-// Of a step near the start: the rank that held most of each kind.
-std::vector<std::pair<std::string, std::int64_t>> largest_memory(const std::vector<RankResult>& results) {
-  std::vector<std::pair<std::string, std::int64_t>> memory;
-  for (std::size_t kind = 0; kind < sharded::kMemoryKindNames.size(); ++kind) {
-    std::int64_t most = 0;
-    for (const auto& result : results) most = std::max(most, result.memory.most(static_cast<sharded::MemoryKind>(kind)));
-    memory.emplace_back(sharded::kMemoryKindNames[kind], most);
-  }
-  return memory;
-}
 
 Json summary(const Arguments& arguments, int num_ranks, const std::vector<RankResult>& results, std::int64_t peak_rss_bytes) {
   const auto& first = results.front();

@@ -24,15 +24,16 @@ namespace {
 struct Case {
   int ranks = 1, accumulation = 1, workers = 0, epochs = 2;
   std::int64_t length = 24, batch_size = 2;
-  std::string optimizer = "adamw", precision = "no", weighting = "accelerate";
+  std::string optimizer = "adamw", precision = "no", weighting = "accelerate", sharding = "none";
   bool schedule = false, own_streams = false, has_batch_norm = false, clips = false, async = false, safe = true;
   double init_scale = 65536;
+  std::string state_dict_type = "FULL_STATE_DICT";
   std::vector<std::int64_t> cuts;  ///< micro-batches after which a life ends, counted within the life
 };
 
 std::string describe(const Case& c) {
-  return fmt::format("{} ranks, accumulation {}, {} workers, {} epochs, length {}, batch {}, {}, {}, scale {}, weighting {}, schedule {}, own streams {}, batch norm {}, clips {}, async {}, safe {}, cuts {}",
-                     c.ranks, c.accumulation, c.workers, c.epochs, c.length, c.batch_size, c.optimizer, c.precision, c.init_scale, c.weighting, c.schedule, c.own_streams, c.has_batch_norm, c.clips,
+  return fmt::format("{}, {} ranks, accumulation {}, {} workers, {} epochs, length {}, batch {}, {}, {}, scale {}, weighting {}, schedule {}, own streams {}, batch norm {}, clips {}, async {}, safe {}, cuts {}",
+                     c.sharding, c.ranks, c.accumulation, c.workers, c.epochs, c.length, c.batch_size, c.optimizer, c.precision, c.init_scale, c.weighting, c.schedule, c.own_streams, c.has_batch_norm, c.clips,
                      c.async, c.safe, c.cuts);
 }
 
@@ -52,6 +53,8 @@ Case make_case(int max_ranks) {
   c.has_batch_norm = pick(0, 2) == 0;
   c.clips = pick(0, 2) == 0;
   c.async = pick(0, 2) == 0;
+  c.sharding = *rc::gen::element<std::string>("none", "none", "none", "FULL_SHARD", "SHARD_GRAD_OP", "zero1", "zero2", "zero3");
+  c.state_dict_type = *rc::gen::element<std::string>("FULL_STATE_DICT", "SHARDED_STATE_DICT", "LOCAL_STATE_DICT");
   c.safe = pick(0, 3) > 0;
   c.cuts = *rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange<std::int64_t>(0, 9));
   if (c.cuts.size() > 3) c.cuts.resize(3);
@@ -96,6 +99,14 @@ struct Counter {
   void load_state_dict(const Value& state) { micro_batches = state.at("micro_batches").as<std::int64_t>(); }
 };
 
+AcceleratorOptions options_of(const Case& c) {
+  AcceleratorOptions options{.mixed_precision = c.precision, .gradient_accumulation_steps = c.accumulation, .grad_scaler_kwargs = {.init_scale = c.init_scale, .growth_interval = 3},
+                             .loss_weighting = c.weighting};
+  if (c.sharding.starts_with("zero")) options.deepspeed_plugin = DeepSpeedPlugin{.gradient_clipping = c.clips ? "0.5" : "0", .zero_stage = c.sharding.back() - '0'};
+  else if (c.sharding != "none") options.fsdp_plugin = FullyShardedDataParallelPlugin{.sharding_strategy = c.sharding, .state_dict_type = c.state_dict_type};
+  return options;
+}
+
 /// Of a rank: a line for each micro-batch, then its end.
 using Trace = std::vector<std::string>;
 
@@ -103,8 +114,7 @@ using Trace = std::vector<std::string>;
 using Tamper = std::function<void(const std::string& folder)>;
 
 bool run_life(const Case& c, RankContext& rank, std::uint64_t seed, const std::string& from, std::optional<std::int64_t> cut, const std::string& to, Trace& trace) {
-  Accelerator accelerator({.mixed_precision = c.precision, .gradient_accumulation_steps = c.accumulation, .grad_scaler_kwargs = {.init_scale = c.init_scale, .growth_interval = 3},
-                           .loss_weighting = c.weighting}, rank);
+  Accelerator accelerator(options_of(c), rank);
   set_seed(seed, {.device_specific = c.own_streams});
   Net net(c.has_batch_norm);
   auto plain_optimizer = make_optimizer(c.optimizer, net->parameters());

@@ -88,10 +88,10 @@ StateFile file_of_weights(std::size_t index, const ModelWrapper& wrapper, const 
   return {file_of_model(index, safe_serialization), safe_serialization ? without_shared(weights).tensors : weights};
 }
 
-void check_place(const TrainingState& state, const RankContext& context) {
-  const bool is_sharded = std::any_of(state.models.begin(), state.models.end(), [](const auto& model) { return model.wrapper->sharded != nullptr; });
-  check_state(!is_sharded || context.gradient_state.sync_gradients,
-              "save_state inside an accumulation window of a model that is sharded is not built; save behind the window's last micro-batch");
+// What surrounds a model, where that decides bits of what follows.
+Value state_of_wrapper(const ModelWrapper& wrapper) {
+  if (wrapper.ddp) return wrapper.ddp->state_dict();
+  return wrapper.sharded ? Value(Value::Dict{{"part_gradients", wrapper.sharded->has_part_gradients()}}) : Value();
 }
 
 const TorchFileOptions kOptimizerTypes{.types = {{"state", PythonType::kIntegerKeys}, {"param_groups/*/betas", PythonType::kTuple}, {"param_groups/*/etas", PythonType::kTuple},
@@ -138,10 +138,9 @@ Weights weights_of(const TrainingState& state) {
 
 std::vector<StateFile> files_of_rank(TrainingState& state, RankContext& context, const Weights& weights, StateFileOptions options) {
   const bool is_main = context.rank == 0 || (options.save_on_each_node && context.local_rank == 0);
-  check_place(state, context);
   auto* scaler = state.path->scaler();
   Value::List wrappers;
-  for (const auto& [module, wrapper] : state.models) wrappers.push_back(wrapper->ddp ? wrapper->ddp->state_dict() : Value());
+  for (const auto& [module, wrapper] : state.models) wrappers.push_back(state_of_wrapper(*wrapper));
 
   std::vector<StateFile> files;
   std::vector<Value> optimizers;

@@ -64,7 +64,7 @@ struct StateFileOptions {
   bool safe_serialization = true;  ///< weights as safetensors, else as torch.save writes them
   bool save_on_each_node = false;  ///< what rank 0 writes, the first rank of every machine writes
 };
-/// What this rank writes. Throws StateError where a place in a step cannot be saved. Collective.
+/// What this rank writes. Collective.
 [[nodiscard]] std::vector<StateFile> files_of_rank(TrainingState& state, RankContext& context, const Weights& weights, StateFileOptions options);
 
 /// The same with tensors of its own, on the CPU.
@@ -95,7 +95,7 @@ class StateLoad {
   void load_loader(std::size_t index);
   void load_custom();
   void load_random_states();
-  void load_rank_tensors();
+  void load_rank_tensors(const Value::List& wrappers);
   void restore_generator(const Value& states);
   void undo() noexcept;
   [[nodiscard]] bool has_same_ranks() const { return saved_ranks_ == context_.world_size; }

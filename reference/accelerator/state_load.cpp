@@ -59,7 +59,6 @@ StateLoad::StateLoad(TrainingState& state, RankContext& context, std::string fol
     if (auto* scaler = state_.path->scaler()) load_scaler(*scaler);
     load_custom();
     load_random_states();
-    load_rank_tensors();
   } catch (const ConfigError& error) {  // of a file
     undo();
     throw CheckpointError(error.what());
@@ -164,8 +163,9 @@ void StateLoad::load_random_states() {
   check_argument(wrappers.size() == state_.models.size(), "{} models were saved, and {} are prepared", wrappers.size(), state_.models.size());
   for (std::size_t i = 0; i < wrappers.size(); ++i) {
     const auto& ddp = state_.models[i].wrapper->ddp;
-    if (ddp && !wrappers[i].is_null()) commits_.emplace_back([&ddp, buckets = wrappers[i]] { ddp->load_state_dict(buckets); });
+    if (ddp && wrappers[i].contains("buckets")) commits_.emplace_back([&ddp, buckets = wrappers[i]] { ddp->load_state_dict(buckets); });
   }
+  load_rank_tensors(wrappers);
 }
 
 void StateLoad::restore_generator(const Value& states) {
@@ -187,7 +187,7 @@ void StateLoad::restore_generator(const Value& states) {
   });
 }
 
-void StateLoad::load_rank_tensors() {
+void StateLoad::load_rank_tensors(const Value::List& wrappers) {
   if (!has_same_ranks()) {
     if (fs::exists(path(file_of_rank_tensors(0)))) {
       throw CheckpointError(fmt::format("{}: {} ranks saved it inside an accumulation window, each with gradients of its own, that {} ranks cannot take over", folder_, saved_ranks_, context_.world_size));
@@ -197,21 +197,33 @@ void StateLoad::load_rank_tensors() {
   const auto name = file_of_rank_tensors(context_.rank);
   if (!fs::exists(path(name))) return;
   const SafetensorsFile file(path(name));
+  const auto tensor_of = [&](const std::string& key, c10::IntArrayRef sizes) {
+    auto saved = file.tensor(key);
+    check_argument(saved.sizes() == sizes, "{}: '{}' has sizes [{}], expected [{}]", name, key, fmt::join(saved.sizes(), ", "), fmt::join(sizes, ", "));
+    return saved;
+  };
   for (std::size_t i = 0; i < state_.models.size(); ++i) {
-    const auto& module = state_.models[i].module;
+    const auto& [module, wrapper] = state_.models[i];
+    const auto& sharded = wrapper->sharded;
+    const bool are_parts = sharded && wrappers[i].contains("part_gradients") && wrappers[i].at("part_gradients").as<bool>();
+    std::map<std::string, at::Tensor> gradients;
     for (const auto& item : module->named_parameters()) {
       const auto key = name_of_gradient(i, item.key());
       if (!file.contains(key)) continue;
-      auto saved = file.tensor(key);
-      check_argument(saved.sizes() == item.value().sizes(), "{}: '{}' has sizes [{}], the parameter's are [{}]", name, key, fmt::join(saved.sizes(), ", "), fmt::join(item.value().sizes(), ", "));
-      commits_.emplace_back([parameter = item.value(), saved = std::move(saved)]() mutable { parameter.mutable_grad() = saved.to(parameter.device()); });
+      const auto sizes = sharded && !are_parts && sharded->holds(item.value()) ? sharded->piece_of(item.value(), item.value()).sizes : item.value().sizes().vec();
+      gradients.emplace(item.key(), tensor_of(key, sizes));
+    }
+    if (sharded) {
+      commits_.emplace_back([sharded, gradients, are_parts] { sharded->load_gradients(gradients, are_parts); });
+    } else {
+      for (const auto& item : module->named_parameters()) {
+        if (!gradients.contains(item.key())) continue;
+        commits_.emplace_back([parameter = item.value(), gradient = gradients.at(item.key())]() mutable { parameter.mutable_grad() = gradient.to(parameter.device()); });
+      }
     }
     for (const auto& item : module->named_buffers()) {
       const auto key = name_of_buffer(i, item.key());
-      if (!file.contains(key)) continue;
-      auto saved = file.tensor(key);
-      check_argument(saved.sizes() == item.value().sizes(), "{}: '{}' has sizes [{}], the buffer's are [{}]", name, key, fmt::join(saved.sizes(), ", "), fmt::join(item.value().sizes(), ", "));
-      commits_.emplace_back([buffer = item.value(), saved = std::move(saved)]() mutable { buffer.copy_(saved); });
+      if (file.contains(key)) commits_.emplace_back([buffer = item.value(), saved = tensor_of(key, item.value().sizes())]() mutable { buffer.copy_(saved); });
     }
   }
 }

@@ -170,6 +170,18 @@ bool FlatParameter::count_gradient(std::size_t parameter) {
   return ++num_gradients_ == parameters_.size();
 }
 
+void FlatParameter::load_part_gradients(const std::vector<at::Tensor>& gradients) {
+  const c10::NoGradGuard no_grad;
+  gradient_shard_ = at::zeros({layout().shard_numel()}, shard_.options());
+  memory_->add(MemoryKind::kGradients, bytes_of(gradient_shard_) - std::exchange(part_gradient_bytes_, bytes_of(gradient_shard_)));
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!gradients[i].defined()) continue;
+    parameters_[i].mutable_grad() = elements(gradient_shard_, layout().part_in_shard(i, shard_index()));
+    parameters_[i].mutable_grad().copy_(gradients[i]);
+  }
+  has_part_gradients_ = true;
+}
+
 void FlatParameter::restore_gradients() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!stashed_[i].defined()) continue;

@@ -67,6 +67,10 @@ class FlatParameter {
   void finish_reduce();
   /// The parts' gradients as one tensor, with the zeros between them; as long as a part's own gradient is there.
   [[nodiscard]] const at::Tensor& gradient_shard() const { return gradient_shard_; }
+  /// Whether parameters have gradients of their parts, which a checkpoint inside an accumulation window holds.
+  [[nodiscard]] bool has_part_gradients() const { return has_part_gradients_; }
+  /// In the order of the parameters; undefined where there is none.
+  void load_part_gradients(const std::vector<at::Tensor>& gradients);
   /// Puts stashed gradients back, where there was nothing to reduce.
   void restore_gradients();
   /// After a backward that was cut off.

@@ -220,6 +220,27 @@ std::vector<at::Tensor> ShardedModel::gradients(const std::vector<at::Tensor>& p
   return gradients;
 }
 
+bool ShardedModel::has_part_gradients() const {
+  return std::any_of(state_->units.begin(), state_->units.end(), [](const auto& unit) {
+    return std::any_of(unit->flats.begin(), unit->flats.end(), [](const auto& flat) { return flat->has_part_gradients(); });
+  });
+}
+
+void ShardedModel::load_gradients(const std::map<std::string, at::Tensor>& gradients, bool are_parts) {
+  for (auto& unit : state_->units) {
+    for (auto& flat : unit->flats) {
+      std::vector<at::Tensor> of_flat;
+      for (const auto& shape : flat->layout().parameters()) {
+        const auto found = gradients.find(shape.name);
+        of_flat.push_back(found == gradients.end() ? at::Tensor() : found->second);
+      }
+      if (std::none_of(of_flat.begin(), of_flat.end(), [](const auto& gradient) { return gradient.defined(); })) continue;
+      if (are_parts) flat->load_part_gradients(of_flat);
+      for (std::size_t i = 0; i < of_flat.size() && !are_parts; ++i) flat->parameters()[i].mutable_grad() = of_flat[i].defined() ? of_flat[i].to(state_->device) : at::Tensor();
+    }
+  }
+}
+
 void ShardedModel::gather_whole() { state_->step.gather_stored(); }
 
 void ShardedModel::release_whole(std::optional<int> modified_on) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -73,6 +74,11 @@ class ShardedModel {
   /// Gradients of `parameters` as FSDP1 takes norms of them, in the order of units: a tensor for each parameter where they are
   /// aligned, else for each flat buffer whose parameters are all there.
   [[nodiscard]] std::vector<at::Tensor> gradients(const std::vector<at::Tensor>& parameters) const;
+
+  /// Inside an accumulation window: whether gradients are of parts, or whole and this rank's own; and what a checkpoint has of them, by the
+  /// parameters' names, into their places.
+  [[nodiscard]] bool has_part_gradients() const;
+  void load_gradients(const std::map<std::string, at::Tensor>& gradients, bool are_parts);
 
   /// --- whole values ---
   /// All parameters show the whole until `release_whole`. Collective.

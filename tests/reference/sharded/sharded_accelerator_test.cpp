@@ -143,6 +143,98 @@ TEST(ShardedAcceleratorTest, AUnitThatIsCalledWithoutTheAdapterIsAStateErrorWith
   }
 }
 
+// Parameters, gradients and moments take 16 bytes an element: four times what one rank may have, and with eight ranks it trains.
+TEST(ShardedAcceleratorTest, AModelFourTimesLargerThanARanksAllowanceTrains) {
+  constexpr int kWidth = 32, kBlocks = 12, kRanks = 8;
+  std::int64_t elements = 0;
+  for (const auto& parameter : make_net(kWidth, kBlocks)->parameters()) elements += parameter.numel();
+  const auto allowance = 16 * elements / 4;
+  const auto held = run_ranks(kRanks, [&] {
+    Accelerator accelerator({.fsdp_plugin = FullyShardedDataParallelPlugin{.auto_wrap_policy = "TRANSFORMER_BASED_WRAP", .transformer_cls_names_to_wrap = {"Block"}}});
+    auto net = make_net(kWidth, kBlocks);
+    optim::Adam adam(net->parameters(), {.lr = 0.01});
+    auto [model, optimizer] = accelerator.prepare(net, adam);
+    float first = 0, last = 0;
+    sharded::MemoryAccount account;
+    for (int step = 0; step < 6; ++step) {
+      at::Tensor loss;
+      {
+        const auto meter = accelerator.measure_activations(model);
+        loss = model(batch_of(accelerator.process_index(), 0, kWidth, false)).square().mean();
+      }
+      accelerator.backward(loss);
+      optimizer.step();
+      account = accelerator.memory_account(model);
+      optimizer.zero_grad();
+      (step == 0 ? first : last) = loss.item<float>();
+    }
+    EXPECT_LT(last, first);
+    std::int64_t most = 0;
+    for (std::size_t kind = 0; kind < sharded::kMemoryKindNames.size(); ++kind) most += account.most(static_cast<sharded::MemoryKind>(kind));
+    return std::pair(most, account);
+  });
+  for (const auto& [most, account] : held) {
+    EXPECT_LT(most, allowance);
+    // 16 bytes an element over the ranks, and the counts of steps.
+    const auto state = account.most(sharded::MemoryKind::kParameters) + account.now(sharded::MemoryKind::kGradients) + account.most(sharded::MemoryKind::kOptimizer);
+    EXPECT_NEAR(static_cast<double>(state), 16.0 * static_cast<double>(elements) / kRanks, 0.05 * 16.0 * static_cast<double>(elements) / kRanks);
+    EXPECT_GT(account.most(sharded::MemoryKind::kActivations), 2 * 2 * kWidth * 4 * kBlocks);  // at least the inputs of every block's two layers
+    EXPECT_LT(account.most(sharded::MemoryKind::kActivations), allowance / 2);
+  }
+}
+
+TEST(ShardedAcceleratorTest, AMeasureOfActivationsCountsWhatForwardKeepsAndRecomputationKeepsLess) {
+  const auto activations_of = [](bool recomputes) {
+    return run_ranks(2, [&] {
+      auto plugin = wrapping_blocks();
+      plugin.activation_checkpointing = recomputes;
+      Accelerator accelerator({.fsdp_plugin = plugin});
+      auto net = make_net(/*width=*/16, /*num_blocks=*/8);
+      auto model = accelerator.prepare(net);
+      const auto inputs = torch::ones({512, 16});
+      at::Tensor loss;
+      {
+        const auto meter = accelerator.measure_activations(model);
+        loss = model(inputs).square().mean();
+      }
+      accelerator.backward(loss);
+      return accelerator.memory_account(model).most(sharded::MemoryKind::kActivations);
+    }).front();
+  };
+  const auto kept = activations_of(false), recomputed = activations_of(true);
+  EXPECT_GT(kept, 8 * 3 * 512 * 16 * 4);
+  EXPECT_LT(recomputed, kept / 2);
+}
+
+TEST(ShardedAcceleratorTest, OneOfSeveralDeepSpeedPluginsIsSelected) {
+  run_ranks(2, [] {
+    AcceleratorOptions options;
+    options.deepspeed_plugins = {{"student", DeepSpeedPlugin{.gradient_accumulation_steps = "2", .zero_stage = 2}}, {"teacher", DeepSpeedPlugin{.zero_stage = 3}}};
+    Accelerator accelerator(options);
+    EXPECT_EQ(accelerator.gradient_accumulation_steps(), 2);
+    auto student = make_net(), teacher = make_net();
+    auto trained = accelerator.prepare(student);
+    EXPECT_EQ(student->head->weight.dim(), 1) << "its parts are what the optimizer steps";
+    EXPECT_THROW(accelerator.prepare(make_net()), StateError);
+    accelerator.select_deepspeed_plugin("teacher");
+    auto watched = accelerator.prepare(teacher);
+    EXPECT_TRUE(watched.shared_wrapper()->sharded->options().parameters);
+    EXPECT_FALSE(trained.shared_wrapper()->sharded->options().parameters);
+    const torch::NoGradGuard no_grad;
+    EXPECT_TRUE(torch::equal(trained(torch::ones({2, 4})), watched(torch::ones({2, 4}))));
+    EXPECT_EQ(accelerator.get_deepspeed_plugin("student").zero_stage, 2);
+    EXPECT_THROW(accelerator.select_deepspeed_plugin("nobody"), ArgumentError);
+  });
+  AcceleratorOptions wrong;
+  wrong.deepspeed_plugins = {{"a", DeepSpeedPlugin{}}, {"b", DeepSpeedPlugin{.zero_stage = 7}}};
+  try {
+    Accelerator accelerator(wrong);
+    FAIL() << "a plugin that is selected later is checked now";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("deepspeed_plugins 'b': "));
+  }
+}
+
 TEST(ShardedAcceleratorTest, ClippingByValueIsAnError) {
   run_ranks(2, [] {
     Accelerator accelerator({.fsdp_plugin = wrapping_blocks()});

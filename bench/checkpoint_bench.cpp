@@ -1,0 +1,136 @@
+// Checkpoints: the weights of a large model, written and read beside plain copies of as many bytes to and from the same disk, and how long
+// training waits for a save.
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "bench/median.hpp"
+#include "reference/accelerator/accelerator.hpp"
+#include "reference/accelerator/load_checkpoint.hpp"
+#include "reference/core/safetensors.hpp"
+
+namespace {
+
+using accel::bench::median;
+
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+constexpr std::int64_t kTensorBytes = 64 << 20;
+
+template <typename F>
+double seconds_of(F&& f) {
+  const auto start = Clock::now();
+  f();
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// As dd does: blocks of 4 MiB, then the disk has them.
+void copy_to_disk(const std::string& path, std::int64_t bytes) {
+  const std::string block(4 << 20, 'x');
+  const auto file = accel::PosixFiles().create(path);
+  for (std::int64_t written = 0; written < bytes; written += std::ssize(block)) file->append(block);
+  file->sync();
+  file->close();
+}
+
+// As cat does.
+void copy_from_disk(const std::string& path) {
+  std::string block(1 << 20, ' ');
+  std::ifstream in(path, std::ios::binary);
+  while (in.read(block.data(), std::ssize(block))) {
+  }
+}
+
+// The file's pages leave memory, so that the disk is read.
+void forget(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  accel::check_config(file >= 0 && ::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) == 0, "{} cannot be dropped from memory", path);
+  ::close(file);
+}
+
+std::int64_t peak_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss * 1024;
+}
+
+struct LargeImpl : torch::nn::Module {
+  explicit LargeImpl(int num_tensors) {
+    for (int i = 0; i < num_tensors; ++i) register_parameter("w" + std::to_string(i), torch::zeros({kTensorBytes / 4}));
+  }
+};
+TORCH_MODULE(Large);
+
+Json measure_weights(const std::string& folder, int num_tensors, int rounds) {
+  const auto plain = folder + "/plain", model = folder + "/model.safetensors";
+  Large net(num_tensors);
+  accel::PosixFiles files;
+  const auto state = accel::checkpoint::state_dict_of(*net);
+  const auto before = peak_bytes();
+  std::vector<double> writes, reads, write_ratios, read_ratios;
+  for (int round = 0; round < rounds; ++round) {
+    const auto copied = seconds_of([&] { copy_to_disk(plain, num_tensors * kTensorBytes); });
+    writes.push_back(seconds_of([&] { accel::write_safetensors(files, model, state); }));
+    write_ratios.push_back(copied / writes.back());
+    forget(plain);
+    forget(model);
+    const auto read = seconds_of([&] { copy_from_disk(plain); });
+    reads.push_back(seconds_of([&] { accel::load_checkpoint_in_model(*net, model, {.strict = true}); }));
+    read_ratios.push_back(read / reads.back());
+  }
+  return {{"bytes", num_tensors * kTensorBytes}, {"largest_tensor_bytes", kTensorBytes}, {"write_seconds", median(writes)}, {"write_share_of_copy_rate", median(write_ratios)},
+          {"read_seconds", median(reads)}, {"read_share_of_copy_rate", median(read_ratios)}, {"peak_beyond_model_bytes", peak_bytes() - before}};
+}
+
+// A training whose checkpoint holds weights and two moments.
+Json measure_saving(const std::string& folder, int num_tensors) {
+  accel::Accelerator accelerator;
+  Large net(num_tensors);
+  accel::optim::Adam adam(net->parameters(), torch::optim::AdamOptions(1e-3));
+  auto [model, optimizer] = accelerator.prepare(net, adam);
+  for (auto& parameter : net->parameters()) parameter.mutable_grad() = torch::ones_like(parameter);
+  optimizer.step();
+  const auto whole = seconds_of([&] { accelerator.save_state(folder + "/whole"); });
+  const auto call = seconds_of([&] { accelerator.save_state(folder + "/async", {.async = true}); });
+  const auto rest = seconds_of([&] { accelerator.finish_saving(); });
+  return {{"bytes", 3 * num_tensors * kTensorBytes}, {"save_seconds", whole}, {"async_call_seconds", call}, {"async_rest_seconds", rest}, {"call_over_save", call / whole}};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Measures checkpoints.", "checkpoint_bench");
+  std::string out, folder = fs::temp_directory_path().string();
+  int rounds = 3, tensors = 32;
+  app.add_option("--out", out, "Write the numbers to this file, as JSON");
+  app.add_option("--folder", folder, "On the disk to measure")->capture_default_str();
+  app.add_option("--rounds", rounds, "Of each measurement; the median counts")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--tensors", tensors, "Of 64 MiB each")->check(CLI::PositiveNumber)->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  const auto work = folder + "/accel-checkpoint-bench." + std::to_string(::getpid());
+  int code = 0;
+  try {
+    fs::create_directories(work);
+    const auto context = accel::make_single_rank();
+    const accel::RankScope scope(*context);
+    const Json result{{"weights", measure_weights(work, tensors, rounds)}, {"saving", measure_saving(work, std::max(1, tensors / 8))}};
+    std::cout << result.dump(2) << std::endl;
+    if (!out.empty()) std::ofstream(out) << result.dump(2) << '\n';
+  } catch (const std::exception& error) {
+    std::cerr << "checkpoint_bench: " << error.what() << std::endl;
+    code = 1;
+  }
+  fs::remove_all(work);
+  return code;
+}

@@ -11,6 +11,7 @@ usage: live.py --bin FOLDER [--seed N] [--experiments N] [--requests N]     ever
        live.py --bin FOLDER --ddp JSON [--ranks N]                          one training under DDP's options or local SGD
        live.py --bin FOLDER --files N [--seed N]                            N rounds of checkpoint files
        live.py --bin FOLDER --states N [--seed N --ranks N]                 N trainings saved by one side, ended by the other
+       live.py --bin FOLDER --event-files N [--seed N]                      N runs logged for TensorBoard
        live.py --bin FOLDER --faults                                        the known faults
 The last line is "N passed, N failed"; exit 1 if any failed.
 """
@@ -312,6 +313,12 @@ def compare_states(report, arguments, rng, count, ranks):
     say(f"compared {2 * len(requests)} trainings that one side began and the other ended, on {ranks} ranks")
 
 
+def compare_event_files(report, arguments, runs):
+    script = [sys.executable, os.path.join(HERE, "tracking.py"), "--bin", arguments.bin, "--runs", str(runs), "--seed", str(arguments.seed)]
+    report.add(f"{runs} runs of TensorBoard's event files", run(script), ["--event-files", str(runs), "--seed", str(arguments.seed)])
+    say(f"compared the event files of {runs} runs")
+
+
 # --- known faults ----------------------------------------------------------------------------------------------------
 
 
@@ -346,6 +353,7 @@ def compare_everything(report, arguments, rng):
     say(f"{len(files)} experiments, {len(trainings)} trainings under options of DDP, known faults")
     jobs = [lambda: compare_plans(report, arguments, requests), lambda: compare_faults(report)]
     jobs.append(lambda: compare_files(report, arguments, random.Random(arguments.seed), arguments.files or 50))
+    jobs.append(lambda: compare_event_files(report, arguments, 20))
     jobs += [functools.partial(compare_states, report, arguments, random.Random(arguments.seed), 20, ranks) for ranks in STATE_RANKS]
     jobs += [lambda: compare_schedules(report, arguments, schedules), lambda: compare_optimizers(report, arguments, runs)]
     for ranks in reversed(experiments.RANKS):
@@ -399,6 +407,7 @@ def parse():
     parser.add_argument("--sharding", type=int)
     parser.add_argument("--files", type=int)
     parser.add_argument("--states", type=int)
+    parser.add_argument("--event-files", type=int)
     parser.add_argument("--request", type=json.loads)
     parser.add_argument("--numbers", type=json.loads)
     parser.add_argument("--schedule", type=json.loads)
@@ -421,6 +430,8 @@ def main():
     elif arguments.files:
         say(f"seed {arguments.seed}; --seed {arguments.seed} repeats these comparisons")
         compare_files(report, arguments, random.Random(arguments.seed), arguments.files)
+    elif arguments.event_files:
+        compare_event_files(report, arguments, arguments.event_files)
     elif arguments.states:
         say(f"seed {arguments.seed}; --seed {arguments.seed} repeats these comparisons")
         for ranks in [arguments.ranks] if arguments.ranks else STATE_RANKS:

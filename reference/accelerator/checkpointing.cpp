@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <future>
 #include <map>
 
@@ -27,6 +28,8 @@ std::string problem_of(const Act& act) {
   } catch (const CheckpointError& error) {
     return error.what();
   } catch (const ArgumentError& error) {  // of a value that no file holds
+    return error.what();
+  } catch (const std::filesystem::filesystem_error& error) {  // of a folder that may not be looked at
     return error.what();
   }
   return "";

@@ -94,6 +94,9 @@ void StateLoad::load_model(std::size_t index) {
   const auto weights = weights_in(folder_, index);
   const auto what = path(fmt::format("model {}", index));
   if (wrapper->sharded) {
+    check_checkpoint(wrapper->sharded->options().state_dict_type != "LOCAL_STATE_DICT" || has_same_ranks(),
+                     "{}: of {} ranks, and there are {}; under LOCAL_STATE_DICT every rank reads its own, SHARDED_STATE_DICT reads those of any number", what, saved_ranks_,
+                     context_.world_size);
     NamedTensors whole;
     for (const auto& [name, saved] : weights) whole.emplace_back(name, saved.load());
     commits_.push_back(wrapper->sharded->prepare_load(whole));

@@ -173,6 +173,11 @@ TEST_F(SaveStateTest, AShardedTrainingGoesOnWithTheSameBits) {
   }
 }
 
+TEST_F(SaveStateTest, LocalShardsLoadOnAsManyRanksOnly) {
+  run_ranks(3, [&] { Training(sharded_as("LOCAL_STATE_DICT")).accelerator.save_state(path_); });
+  EXPECT_THAT(problem_on(2, [&] { Training(sharded_as("LOCAL_STATE_DICT")).accelerator.load_state(path_); }), HasSubstr("of 3 ranks, and there are 2; under LOCAL_STATE_DICT"));
+}
+
 TEST_F(SaveStateTest, WhatIsShardedLoadsWholeAndTheOtherWayRound) {
   std::string saved;
   run_ranks(3, [&] {

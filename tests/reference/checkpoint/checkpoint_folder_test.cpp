@@ -135,6 +135,39 @@ TEST(CheckpointFolderTest, AfterEveryPowerLossTheNewestNumberIsWhole) {
   });
 }
 
+// Behind the program's back two ranks write their files and parts; whoever comes after a crash publishes what both had finished.
+TEST(CheckpointFolderTest, AfterEveryPowerLossUnpublishedFilesAreFoundWholeOrNotAtAll) {
+  testing::expect_property(6, [] {
+    const std::vector<Content> contents{{{"rank0", *rc::gen::arbitrary<std::string>()}}, {{"rank1", *rc::gen::arbitrary<std::string>()}}};
+    const auto write_all = [&](Files& files) {
+      const auto unfinished = begin_folder(files, "run/state");
+      for (int rank = 0; rank < 2; ++rank) {
+        RecordingFiles recording(files, unfinished);
+        for (const auto& [name, bytes] : contents[rank]) write_atomically(recording, unfinished + "/" + name, bytes);
+        write_part(files, unfinished, rank, 2, recording.entries());
+      }
+      files.sync_folder("run");
+    };
+    CrashDisk whole;
+    write_all(whole);
+    for (std::size_t cut = 0; cut <= whole.num_operations(); ++cut) {
+      CrashDisk disk(cut);
+      try {
+        write_all(disk);
+      } catch (const testing::PowerLost&) {
+      }
+      const TemporaryFolder folder;
+      put(disk.after_power_loss([](std::size_t end) { return testing::pick<std::size_t>(0, end + 1); }), folder);
+      PosixFiles files;
+      const bool is_found = finish_folder(files, folder.path("run/state"));
+      RC_ASSERT(is_found || cut < whole.num_operations());
+      const auto found = loaded(folder.path("run/state"));
+      RC_ASSERT(found.has_value() == is_found);
+      if (found) RC_ASSERT(found->at("rank0") == contents[0].at("rank0") && found->at("rank1") == contents[1].at("rank1") && found->size() == 2);
+    }
+  });
+}
+
 // --- a process that is killed -----------------------------------------------------------------------------------------------
 
 Content content_of(std::int64_t number) {

@@ -17,6 +17,7 @@
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/accelerator/load_checkpoint.hpp"
 #include "reference/core/safetensors.hpp"
+#include "reference/optim/optimizers.hpp"
 
 namespace {
 

@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <limits>
+#include <mutex>
+#include <unordered_map>
 
 namespace accel::sharded {
 
@@ -33,35 +35,63 @@ namespace {
 
 thread_local std::shared_ptr<ActivationMeter::Taken> taken_of_thread;
 
-// Keeps the memory of the allocator below, and tells when it is freed.
-struct Block {
-  c10::DataPtr memory;
-  std::shared_ptr<ActivationMeter::Taken> taken;
-  std::int64_t size;
-
-  static void free(void* pointer) {
-    const std::unique_ptr<Block> block(static_cast<Block*>(pointer));
-    block->taken->remove(block->size);
+// Which memory was taken under a meter. Kernels take some raw, so that all is freed by its address.
+class Blocks {
+ public:
+  void add(void* data, std::shared_ptr<ActivationMeter::Taken> taken, std::int64_t size) {
+    const std::lock_guard lock(mutex_);
+    blocks_[data] = {std::move(taken), size};
+    count_ = blocks_.size();
   }
+  void remove(void* data) {
+    if (count_ == 0) return;
+    const std::lock_guard lock(mutex_);
+    const auto block = blocks_.find(data);
+    if (block == blocks_.end()) return;
+    block->second.taken->remove(block->second.size);
+    blocks_.erase(block);
+    count_ = blocks_.size();
+  }
+
+ private:
+  struct Block {
+    std::shared_ptr<ActivationMeter::Taken> taken;
+    std::int64_t size = 0;
+  };
+  std::mutex mutex_;
+  std::unordered_map<void*, Block> blocks_;
+  std::atomic<std::size_t> count_ = 0;
 };
+
+Blocks& blocks() {
+  static Blocks* const all = new Blocks;  // tensors may be freed when the process ends
+  return *all;
+}
 
 class CountingAllocator final : public c10::Allocator {
  public:
-  explicit CountingAllocator(c10::Allocator& below) : below_(below) {}
+  explicit CountingAllocator(c10::Allocator& below) : below_(below) { free_below = below.raw_deleter(); }
 
   c10::DataPtr allocate(std::size_t size) override {
     auto memory = below_.allocate(size);
-    if (!taken_of_thread || size == 0) return memory;
+    if (!taken_of_thread || size == 0 || memory.get() != memory.get_context()) return memory;
     const auto bytes = static_cast<std::int64_t>(size);
     taken_of_thread->add(bytes);
-    auto* data = memory.get();
     const auto device = memory.device();
-    return {data, new Block{std::move(memory), taken_of_thread, bytes}, &Block::free, device};
+    auto* data = memory.release_context();
+    blocks().add(data, taken_of_thread, bytes);
+    return {data, data, &CountingAllocator::free, device};
   }
-  [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override { return below_.raw_deleter(); }
+  [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override { return &CountingAllocator::free; }
   void copy_data(void* to, const void* from, std::size_t count) const override { below_.copy_data(to, from, count); }
 
  private:
+  static void free(void* data) {
+    blocks().remove(data);
+    free_below(data);
+  }
+
+  static inline c10::DeleterFnPtr free_below = nullptr;
   c10::Allocator& below_;
 };
 

@@ -74,11 +74,17 @@ TEST(CsvTrackerTest, ALaterRunAddsToTheTableAndDropsARowThatWasCut) {
   }
 }
 
+void hold(CrashDisk& disk, const std::string& table) {
+  disk.make_folder("runs");
+  disk.sync_folder(".");
+  write_atomically(disk, "runs/mnist.csv", table);
+}
+
 // A later run on a disk that loses power, over a table that the disk holds. Returns the number of operations.
 std::size_t widen_on(CrashDisk& disk, const std::string& table) {
   Folder folder;
   folder.context->files = std::shared_ptr<Files>(&disk, [](Files*) {});
-  write_atomically(disk, "runs/mnist.csv", table);
+  hold(disk, table);
   CsvTracker tracker;
   tracker.start({*folder.context, "mnist", "runs"});
   tracker.log({{"b", 1}}, 2);
@@ -90,7 +96,7 @@ TEST(CsvTrackerTest, NoRowThatTheDiskHeldIsLostWhenThePowerFails) {
   const std::string table = "step,a\n1,2\n";
   CrashDisk whole;
   std::size_t num_written = 0;
-  write_atomically(whole, "runs/mnist.csv", table);
+  hold(whole, table);
   num_written = whole.num_operations();
   CrashDisk counting;
   const auto num_operations = widen_on(counting, table);

@@ -1,14 +1,10 @@
-// Whole checkpoints, for the comparison with Accelerate: exchange-states RANKS REQUESTS.jsonl ANSWERS.jsonl, a line for a line; the training of
-// states.py on simulated ranks, each with its answer.
+// Whole checkpoints, for the comparison with Accelerate: the training of states.py.
 #include <torch/torch.h>
 
 #include <accel/accel.hpp>
-#include <fstream>
-#include <iostream>
-#include <nlohmann/json.hpp>
 
+#include "properties/oracle/answer_requests.hpp"
 #include "reference/core/sha256.hpp"
-#include "sim/backend/simulate.hpp"
 
 namespace {
 
@@ -33,7 +29,8 @@ std::unique_ptr<LRScheduler> make_schedule(const std::string& name, torch::optim
   return nullptr;
 }
 
-Json train(const Json& request, RankContext& rank) {
+Json train(RankContext& rank, const std::string& line) {
+  const auto request = Json::parse(line);
   Accelerator accelerator({.mixed_precision = request["precision"].get<std::string>(), .gradient_accumulation_steps = request["accumulation"]}, rank);
   set_seed(request["seed"].get<std::uint64_t>() + (request["load"].is_null() ? 0 : 1));
   torch::nn::Sequential net;  // made in this order, as arguments are not
@@ -71,27 +68,6 @@ Json train(const Json& request, RankContext& rank) {
   return {{"losses", losses}, {"lr", optimizer.lr()}, {"parameters", hash.hex()}};
 }
 
-Json answer(const Json& request, int num_ranks) {
-  std::vector<Json> answers(num_ranks);
-  try {
-    sim::simulate({.num_ranks = num_ranks}, [&](RankContext& rank) {
-      answers[rank.rank] = train(request, rank);
-    });
-  } catch (const std::exception& error) {
-    return {{"failure", error.what()}};
-  }
-  return answers;
-}
-
 }  // namespace
 
-int main(int argc, char** argv) {
-  if (argc != 4) {
-    std::cerr << "usage: exchange-states RANKS REQUESTS.jsonl ANSWERS.jsonl" << std::endl;
-    return 2;
-  }
-  std::ifstream in(argv[2]);
-  std::ofstream out(argv[3]);
-  for (std::string line; std::getline(in, line);) out << answer(Json::parse(line), std::atoi(argv[1])).dump() << std::endl;
-  return 0;
-}
+int main(int argc, char** argv) { return testing::answer_requests(argc, argv, train); }

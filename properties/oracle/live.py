@@ -289,28 +289,29 @@ def compare_files(report, arguments, rng, rounds):
 
 def compare_states(report, arguments, rng, count, ranks):
     requests = [states.random_request(rng) for _ in range(count)]
-    with tempfile.TemporaryDirectory() as folder:
-        asked, answered = os.path.join(folder, "requests.jsonl"), os.path.join(folder, "answers.jsonl")
+    for backend in BACKENDS:
+        with tempfile.TemporaryDirectory() as folder:
 
-        def by_accel(items):
-            write_lines(asked, items)
-            why = run([os.path.join(arguments.bin, "exchange-states"), str(ranks), asked, answered])
-            answers = read_lines(answered) if os.path.exists(answered) else []
-            return answers + [{"failure": why or "exchange-states wrote too few lines"}] * (len(items) - len(answers))
+            def by_accel(items):
+                failure = draw(arguments, folder, items, ranks, backend, "exchange-states")
+                if failure:
+                    return [{"failure": failure}] * len(items)
+                return [list(answers) for answers in zip(*(read_lines(f"{folder}/rank{rank}.jsonl") for rank in range(ranks)), strict=True)]
 
-        uncut, begun, theirs_resumed = states.parts(requests, folder, "theirs")
-        _, ours_begun, ours_resumed = states.parts(requests, folder, "ours")
-        first = states.by_accelerate(uncut + begun, ranks)
-        uncut, begun = first[: len(requests)], first[len(requests) :]
-        ours = by_accel(ours_begun + theirs_resumed)
-        resumed = states.by_accelerate(ours_resumed, ranks)
+            uncut, begun, theirs_resumed = states.parts(requests, folder, "theirs")
+            _, ours_begun, ours_resumed = states.parts(requests, folder, "ours")
+            first = states.by_accelerate(uncut + begun, ranks)
+            uncut, begun = first[:count], first[count:]
+            ours = by_accel(ours_begun + theirs_resumed)
+            ours_begun, theirs_resumed = ours[:count], ours[count:]
+            ours_resumed = states.by_accelerate(ours_resumed, ranks)
+        again = ["--states", str(count), "--seed", str(arguments.seed), "--ranks", str(ranks)]
         for number, request in enumerate(requests):
-            again = ["--states", str(count), "--seed", str(arguments.seed), "--ranks", str(ranks)]
-            ours_goes_on = states.difference(uncut[number], begun[number], ours[len(requests) + number])
-            report.add(f"Accelerate's checkpoint goes on in accel, {ranks} ranks, {json.dumps(request)}", ours_goes_on, again)
-            theirs_goes_on = states.difference(uncut[number], ours[number], resumed[number])
-            report.add(f"accel's checkpoint goes on in Accelerate, {ranks} ranks, {json.dumps(request)}", theirs_goes_on, again)
-    say(f"compared {2 * len(requests)} trainings that one side began and the other ended, on {ranks} ranks")
+            what = f"{ranks} ranks, {backend}, {json.dumps(request)}"
+            there, here = (uncut[number], begun[number], theirs_resumed[number]), (uncut[number], ours_begun[number], ours_resumed[number])
+            report.add(f"Accelerate's checkpoint goes on in accel, {what}", states.difference(*there), again)
+            report.add(f"accel's checkpoint goes on in Accelerate, {what}", states.difference(*here), again)
+    say(f"compared {4 * count} trainings that one side began and the other ended, on {ranks} ranks")
 
 
 def compare_event_files(report, arguments, runs):

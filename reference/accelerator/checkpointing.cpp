@@ -91,7 +91,8 @@ void Checkpointing::agree(const std::string& what, const std::string& problem) c
   if (ranks_of.empty()) return;
   std::vector<std::string> texts;
   for (const auto& [text, ranks] : ranks_of) {
-    texts.push_back(ranks.size() == problems.size() && problems.size() > 1 ? text : problems.size() == 1 ? text : fmt::format("rank {}: {}", fmt::join(ranks, ", "), text));
+    const bool is_everybodys = ranks.size() == problems.size();
+    texts.push_back(is_everybodys ? text : fmt::format("rank {}: {}", fmt::join(ranks, ", "), text));
   }
   throw CheckpointError(fmt::format("{}: {}", what, fmt::join(texts, "; ")));
 }
@@ -113,6 +114,9 @@ std::string Checkpointing::begin(const std::string& folder) const {
 
 std::string Checkpointing::save(TrainingState& state, const std::string& output_dir, SaveStateOptions options) {
   finish();
+  const bool is_sharded = std::any_of(state.models.begin(), state.models.end(), [](const auto& model) { return model.wrapper->sharded != nullptr; });
+  check_argument(!is_sharded || !config_.save_on_each_node,
+                 "save_state: save_on_each_node with a model that is sharded: no machine has all of it; save to a file system that all ranks share");
   const auto folder = folder_to_save(output_dir);
   auto weights = checkpoint::weights_of(state);
   const auto unfinished = begin(folder);

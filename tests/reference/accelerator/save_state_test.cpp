@@ -173,6 +173,19 @@ TEST_F(SaveStateTest, AShardedTrainingGoesOnWithTheSameBits) {
   }
 }
 
+TEST_F(SaveStateTest, EveryMachineHasWhatItNeedsOrSaysThatItCannot) {
+  run_ranks(2, [&] {
+    auto options = ddp();
+    options.project_config = {.save_on_each_node = true};
+    Training(options).accelerator.save_state(path_);
+    auto sharded = sharded_as("SHARDED_STATE_DICT");
+    sharded.project_config = {.save_on_each_node = true};
+    Training training(sharded);
+    EXPECT_THAT(message_of<ArgumentError>([&] { training.accelerator.save_state(path_); }), HasSubstr("no machine has all of it"));
+  });
+  EXPECT_TRUE(checkpoint::read_manifest(path_)->lists("model.safetensors"));
+}
+
 TEST_F(SaveStateTest, LocalShardsLoadOnAsManyRanksOnly) {
   run_ranks(3, [&] { Training(sharded_as("LOCAL_STATE_DICT")).accelerator.save_state(path_); });
   EXPECT_THAT(problem_on(2, [&] { Training(sharded_as("LOCAL_STATE_DICT")).accelerator.load_state(path_); }), HasSubstr("of 3 ranks, and there are 2; under LOCAL_STATE_DICT"));

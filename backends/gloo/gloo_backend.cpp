@@ -8,6 +8,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>
+#include <csignal>
 #include <iostream>
 
 #include "reference/core/errors.hpp"
@@ -20,9 +21,17 @@ std::string first_line(const std::exception& error) {
   return message.substr(0, message.find("\nException raised from"));
 }
 
+// A write to a peer that has gone is an error of a collective, as in Python, which ignores this signal; not the process's silent end.
+void survive_broken_pipes() {
+  struct sigaction action {};
+  const bool is_default = sigaction(SIGPIPE, nullptr, &action) == 0 && (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_DFL;
+  if (is_default) std::signal(SIGPIPE, SIG_IGN);
+}
+
 }  // namespace
 
 Group make_group(const std::string& name, c10::intrusive_ptr<c10d::Store> store, int rank, int size, const GlooOptions& options) {
+  survive_broken_pipes();
   try {
     auto gloo_options = c10d::ProcessGroupGloo::Options::create(options.timeout);
     const auto interface = environment("GLOO_SOCKET_IFNAME");

@@ -20,7 +20,8 @@ struct GlooOptions {
 };
 
 /// Joins a group through a store that all its ranks share (a HashStore among threads, a TCPStore among processes).
-/// Returns when all have joined. Throws CommError if they do not within the timeout.
+/// Returns when all have joined. Throws CommError if they do not within the timeout. The process ignores SIGPIPE from then on, unless it
+/// handles it: a write to a rank that has gone throws.
 Group make_group(const std::string& name, c10::intrusive_ptr<c10d::Store> store, int rank, int size, const GlooOptions& options);
 
 /// A rank of a job whose place comes from a launcher: rank 0 serves the TCPStore, unless torchrun's agent does.

@@ -128,11 +128,12 @@ TEST_F(ReportBrowserTest, EverySectionIsThereWithItsNumbers) {
     ids.push_back(section["id"]);
     text[section["id"]] = section["text"];
   }
-  EXPECT_THAT(ids, ElementsAre("diagnosis", "findings", "faults", "loss", "step-time", "communication", "scaling"));
+  EXPECT_THAT(ids, ElementsAre("diagnosis", "findings", "faults", "loss", "step-time", "communication", "memory", "scaling"));
   EXPECT_THAT(text["diagnosis"], HasSubstr("None: the run met no hang"));
   EXPECT_THAT(text["findings"], HasSubstr("rank 21 is a straggler"));
   EXPECT_THAT(text["faults"], HasSubstr("slow_rank: rank 21"));
   EXPECT_THAT(text["loss"], HasSubstr("the mean of 11 steps bold"));
+  EXPECT_THAT(text["memory"], HasSubstr("Of the rank that held most of each kind, at most: 13.1 MB in all."));
   EXPECT_THAT(
       text["step-time"],
       AllOf(HasSubstr("The mean step takes 25.5 ms: 49 % compute, 17 % exposed communication, 34 % waiting for stragglers."),
@@ -141,11 +142,12 @@ TEST_F(ReportBrowserTest, EverySectionIsThereWithItsNumbers) {
   EXPECT_THAT(text["scaling"],
               AllOf(HasSubstr("On 1,024 ranks a step takes 25.5 ms, 49 % of the ideal throughput."), HasSubstr("1,024")));
   const auto& tables = view.seen["tables"];
-  ASSERT_EQ(tables.size(), 4u);
+  ASSERT_EQ(tables.size(), 5u);
   EXPECT_THAT(tables[0].get<std::string>(), HasSubstr("398-399"));
   EXPECT_THAT(tables[1].get<std::string>(), HasSubstr("\n21\t21.2 ms\t4.3 ms\t0 s\t25.5 ms"));
   EXPECT_THAT(tables[2].get<std::string>(), HasSubstr("\nbarrier\t2\t0\t400 µs"));
-  EXPECT_THAT(tables[3].get<std::string>(), HasSubstr("\n1,024\t25.5 ms\t49 %\t9 ms\t4 ms\t1,285,020"));
+  EXPECT_THAT(tables[3].get<std::string>(), HasSubstr("\noptimizer\t4 MB"));
+  EXPECT_THAT(tables[4].get<std::string>(), HasSubstr("\n1,024\t25.5 ms\t49 %\t9 ms\t4 ms\t1,285,020"));
 }
 
 TEST_F(ReportBrowserTest, ChartsHaveInkWhereTheNumbersSayInLightAndDark) {
@@ -194,7 +196,7 @@ TEST_F(ReportBrowserTest, PhoneShowsAllOfItWithoutScrollingSideways) {
     const auto& seen = views[index].seen;
     EXPECT_EQ(seen["title"], reports[index].title);
     expect_sound(views[index], kPhone, reports[index].title);
-    EXPECT_THAT(seen["sections"], SizeIs(7));
+    EXPECT_THAT(seen["sections"], SizeIs(8));
     EXPECT_THAT(seen["charts"], SizeIs(num_charts[index])) << reports[index].title;
     for (const auto& chart : seen["charts"]) EXPECT_THAT(chart["id"].get<std::string>(), EndsWith("-narrow-chart"));
   }

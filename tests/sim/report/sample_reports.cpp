@@ -59,6 +59,7 @@ RunReport full_report(int num_ranks, int num_steps) {
                     {"all_reduce", 2 * num_steps, std::int64_t{407080} * num_steps * num_ranks, 0.0043 * num_steps},
                     {"all_gather", 40, 1310720, 0.031},
                     {"barrier", 2, 0, 0.0004}};
+  report.memory = {{"parameters", 2'000'000}, {"gradients", 2'000'000}, {"optimizer", 4'000'000}, {"activations", 3'100'000}, {"gathered", 0}, {"buckets", 2'000'000}};
   report.scaling = sweep();
   report.faults = {fmt::format("slow_rank: rank {} computes 1.7 times as long, from step 0", num_ranks / 3)};
   report.findings = {fmt::format("rank {} is a straggler: the others wait for it in every step", num_ranks / 3),

@@ -3,10 +3,8 @@
 //   {"copy": FILE, "to": FILE, "types": {PLACE: TYPE}}   read and written again
 //   {"weights": PATH}                                    all tensors of a model's files
 //   {"save": FILE, "names": [...], "to": FOLDER, "max_shard_size": "1MB", "safe_serialization": true}
-#include <fstream>
-#include <iostream>
-
 #include "properties/gen/value_json.hpp"
+#include "properties/oracle/answer_lines.hpp"
 #include "reference/checkpoint/torch_file.hpp"
 #include "reference/checkpoint/weights_files.hpp"
 
@@ -49,21 +47,4 @@ Json answer(const Json& request) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::cerr << "usage: " << argv[0] << " REQUESTS.jsonl ANSWERS.jsonl" << std::endl;
-    return 2;
-  }
-  std::ifstream in(argv[1]);
-  std::ofstream out(argv[2]);
-  for (std::string line; std::getline(in, line);) {
-    Json result;
-    try {
-      result = answer(Json::parse(line));
-    } catch (const std::exception& error) {
-      result = {{"failure", error.what()}};
-    }
-    out << result.dump() << std::endl;
-  }
-  return out.good() ? 0 : 1;
-}
+int main(int argc, char** argv) { return testing::answer_lines(argc, argv, answer); }

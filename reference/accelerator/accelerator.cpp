@@ -13,7 +13,6 @@
 #include <set>
 
 #include "reference/accelerator/options_check.hpp"
-#include "reference/checkpoint/weights_files.hpp"
 #include "reference/config/deepspeed_file.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
@@ -122,22 +121,6 @@ const DeepSpeedPlugin& Accelerator::get_deepspeed_plugin(const std::string& name
   return found->second;
 }
 
-void Accelerator::save_weights(const NamedTensors& state, const std::string& save_directory, const SaveModelOptions& options, std::source_location where) const {
-  const CallSite site(where);
-  const WeightsPlanOptions plan{.max_shard_bytes = parse_size(options.max_shard_size), .safe_serialization = options.safe_serialization};
-  std::string problem;
-  if (is_main_process() || (options_.project_config.save_on_each_node && is_local_main_process())) {
-    try {
-      write_weights(*context_->files, save_directory, state, plan);
-    } catch (const FileError& error) {
-      problem = error.what();
-    }
-  }
-  std::vector<std::string> problems{problem};
-  broadcast_object_list(*context_, problems);
-  check_checkpoint(problems.front().empty(), "save_model: {}", problems.front());
-}
-
 void Accelerator::tell_of_ignored_keys() const {
   const auto file = options_.deepspeed_plugin ? options_.deepspeed_plugin->hf_ds_config ? options_.deepspeed_plugin->hf_ds_config : environment("ACCELERATE_DEEPSPEED_CONFIG_FILE") : std::nullopt;
   if (!file || *file == "none") return;
@@ -241,8 +224,7 @@ sharded::MemoryAccount Accelerator::account_of(const ModelWrapper& wrapper, cons
     if (parameter.requires_grad() && wrapper.ddp && !options_.ddp_kwargs.gradient_as_bucket_view) account.add(Kind::kBuckets, static_cast<std::int64_t>(parameter.nbytes()));
   }
   for (const auto& prepared : training_.optimizers) {
-    std::vector<at::Tensor> all;
-    for (const auto& group : prepared.optimizer().param_groups()) all.insert(all.end(), group.params().begin(), group.params().end());
+    const auto all = optim::parameters_of(prepared.optimizer());
     const auto state = optim::state_dict(prepared.optimizer());
     for (const auto& [index, entries] : state.at("state").as<Value::Dict>()) {
       if (!own.contains(all.at(std::stoul(index)).unsafeGetTensorImpl())) continue;
@@ -268,10 +250,8 @@ Accelerator::HookHandle Accelerator::register_load_state_pre_hook(Checkpointing:
 void Accelerator::step_in_backward() {
   for (auto& optimizer : training_.optimizers) {
     if (plugin_.gradient_clipping) {
-      std::vector<at::Tensor> parameters;
-      for (auto& group : optimizer.optimizer().param_groups()) parameters.insert(parameters.end(), group.params().begin(), group.params().end());
       unscale_for_clipping();
-      global_grad_norm_ = training_.path->clip_norm(parameters, *plugin_.gradient_clipping, /*norm_type=*/2.0);
+      global_grad_norm_ = training_.path->clip_norm(optim::parameters_of(optimizer.optimizer()), *plugin_.gradient_clipping, /*norm_type=*/2.0);
     }
     optimizer.take_step();
   }

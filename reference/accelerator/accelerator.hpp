@@ -305,16 +305,13 @@ class Accelerator {
     const CallSite site(where);
     checkpointing_->finish();
   }
-  struct SaveModelOptions {
-    std::string max_shard_size = "10GB";  ///< of a file: a number and KB, MB, GB or TB
-    bool safe_serialization = true;       ///< safetensors, else files of torch.save
-  };
   /// The model's weights alone, whole, in model.safetensors or in several files with an index, for `load_checkpoint_in_model` and Python;
   /// written by the main process. Throws CheckpointError on every rank. Collective. Source: accelerate/accelerator.py, save_model.
   template <typename Module>
-  void save_model(const PreparedModel<Module>& model, const std::string& save_directory, const SaveModelOptions& options = {"10GB", true},
+  void save_model(const PreparedModel<Module>& model, const std::string& save_directory, const SaveModelOptions& options = {},
                   std::source_location where = std::source_location::current()) const {
-    save_weights(get_state_dict(model), save_directory, options, where);
+    const CallSite site(where);
+    checkpointing_->save_model(get_state_dict(model), save_directory, options);
   }
   /// Objects with `state_dict() -> Value` and `load_state_dict(const Value&)`, which must outlive the Accelerator.
   template <typename... Objects>
@@ -524,7 +521,6 @@ class Accelerator {
   [[nodiscard]] bool shards() const { return plugin_.sharding.has_value(); }
   std::shared_ptr<ModelWrapper> shard_model(const std::shared_ptr<torch::nn::Module>& module);
   [[nodiscard]] sharded::MemoryAccount account_of(const ModelWrapper& wrapper, const std::vector<at::Tensor>& parameters) const;
-  void save_weights(const NamedTensors& state, const std::string& save_directory, const SaveModelOptions& options, std::source_location where) const;
   void step_in_backward();
   void tell_of_ignored_keys() const;
   [[nodiscard]] ShardOptions shard_options() const;

@@ -10,6 +10,7 @@
 #include "reference/accelerator/state_files.hpp"
 #include "reference/checkpoint/checkpoint_folder.hpp"
 #include "reference/checkpoint/recording_files.hpp"
+#include "reference/checkpoint/weights_files.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/state/objects.hpp"
 
@@ -57,8 +58,9 @@ Written write_part(Files& files, const std::string& folder, const std::vector<St
   return written;
 }
 
-// Entries of one rank, as they travel.
+// What one rank has written, as it travels: its machine, entries, problem.
 using PackedEntries = std::vector<std::tuple<std::string, std::int64_t, std::string>>;
+using PackedWritten = std::tuple<int, PackedEntries, std::string>;
 
 }  // namespace
 
@@ -146,16 +148,15 @@ void Checkpointing::conclude(Pending& pending) {
   const auto written = pending.written.get();
   PackedEntries own;
   for (const auto& entry : written.entries) own.emplace_back(entry.name, entry.bytes, entry.checksum);
-  const auto all = gather_object(context_, std::vector<std::pair<int, PackedEntries>>{{context_.rank - context_.local_rank, own}});
+  const auto all = gather_object(context_, std::vector<PackedWritten>{{context_.rank - context_.local_rank, std::move(own), written.problem}});
+  const bool is_whole = std::all_of(all.begin(), all.end(), [](const auto& of_rank) { return std::get<2>(of_rank).empty(); });
   auto& files = *context_.files;
   std::string publishing;
-  const auto outcome = gather_object(context_, std::vector<std::string>{written.problem});
-  const bool is_whole = std::all_of(outcome.begin(), outcome.end(), [](const auto& problem) { return problem.empty(); });
   if (begins_folders()) {
     publishing = problem_of([&] {
       if (!is_whole) return checkpoint::abandon_folder(files, pending.folder);
       checkpoint::Manifest manifest{.world_size = context_.world_size, .files = {}};
-      for (const auto& [machine, entries] : all) {
+      for (const auto& [machine, entries, problem] : all) {
         if (config_.save_on_each_node && machine != context_.rank) continue;
         for (const auto& [name, bytes, checksum] : entries) manifest.files.push_back({name, bytes, checksum});
       }
@@ -164,6 +165,13 @@ void Checkpointing::conclude(Pending& pending) {
     });
   }
   agree(fmt::format("save_state: {}: not saved", pending.folder), !written.problem.empty() ? written.problem : publishing);
+}
+
+void Checkpointing::save_model(const NamedTensors& weights, const std::string& save_directory, const SaveModelOptions& options) const {
+  const WeightsPlanOptions plan{.max_shard_bytes = parse_size(options.max_shard_size), .safe_serialization = options.safe_serialization};
+  agree("save_model", problem_of([&] {
+    if (begins_folders()) write_weights(*context_.files, save_directory, weights, plan);
+  }));
 }
 
 std::string Checkpointing::newest_folder() const {

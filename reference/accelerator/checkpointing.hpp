@@ -20,6 +20,11 @@ struct SaveStateOptions {
   bool async = false;
 };
 
+struct SaveModelOptions {
+  std::string max_shard_size = "10GB";  ///< of a file: a number and KB, MB, GB or TB
+  bool safe_serialization = true;       ///< safetensors, else files of torch.save
+};
+
 /// Checkpoint folders of one Accelerator: who writes what when, so that a folder with its name is whole, and every rank sees the same
 /// outcome.
 ///
@@ -42,6 +47,8 @@ class Checkpointing {
   std::string save(TrainingState& state, const std::string& output_dir, SaveStateOptions options);
   /// Returns the folder. Throws CheckpointError on every rank if any rank could not load, with everything as it was before.
   std::string load(TrainingState& state, const std::string& input_dir);
+  /// A model's weights alone, for programs that read weights. Throws CheckpointError on every rank if they could not be written.
+  void save_model(const NamedTensors& weights, const std::string& save_directory, const SaveModelOptions& options) const;
   /// Waits for what is written behind the program's back.
   void finish();
 
@@ -55,6 +62,7 @@ class Checkpointing {
  private:
   struct Pending;
 
+  // One process, or one of each machine.
   [[nodiscard]] bool begins_folders() const;
   [[nodiscard]] std::string checkpoints_folder() const { return config_.project_dir + "/checkpoints"; }
   [[nodiscard]] std::string folder_to_save(const std::string& output_dir) const;

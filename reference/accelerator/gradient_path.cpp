@@ -9,6 +9,7 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/optim/clip.hpp"
+#include "reference/optim/state_dict.hpp"
 
 namespace accel {
 
@@ -147,9 +148,7 @@ bool GradientPath::try_step(torch::optim::Optimizer& optimizer) {
 }
 
 bool GradientPath::guard_forbids(torch::optim::Optimizer& optimizer) const {
-  std::vector<at::Tensor> parameters;
-  for (auto& group : optimizer.param_groups()) parameters.insert(parameters.end(), group.params().begin(), group.params().end());
-  const auto total = norm(parameters, /*norm_type=*/2.0).item<double>();
+  const auto total = norm(optim::parameters_of(optimizer), /*norm_type=*/2.0).item<double>();
   return std::isfinite(total) ? guard_.skip_norm_above && total > *guard_.skip_norm_above : guard_.skip_non_finite || guard_.skip_norm_above;
 }
 

@@ -1,6 +1,7 @@
 #include "reference/accelerator/shard_files.hpp"
 
 #include <ATen/ATen.h>
+#include <c10/util/accumulate.h>
 #include <fmt/ranges.h>
 #include <torch/optim/optimizer.h>
 
@@ -31,12 +32,6 @@ struct Pieces {
   std::vector<StoredPiece> pieces;
 };
 
-std::int64_t numel_of(const std::vector<std::int64_t>& sizes) {
-  std::int64_t numel = 1;
-  for (const auto size : sizes) numel *= size;
-  return numel;
-}
-
 void read_file(const std::string& path, std::map<std::string, Pieces>& found, std::vector<std::string>& problems) {
   const SafetensorsFile file(path);
   for (const auto& name : file.names()) {
@@ -60,21 +55,15 @@ std::string problem_of(const std::string& name, Pieces& of_name) {
   std::int64_t next = 0;
   for (const auto& piece : of_name.pieces) {
     if (piece.begin != next) return fmt::format("'{}': a piece begins at element {}, expected {}: {}", name, piece.begin, next, piece.file);
-    next += numel_of(piece.values.sizes);
+    next += c10::multiply_integers(piece.values.sizes);
   }
-  return next == numel_of(of_name.sizes) ? "" : fmt::format("'{}' lacks {} of {} elements", name, numel_of(of_name.sizes) - next, numel_of(of_name.sizes));
+  return next == c10::multiply_integers(of_name.sizes) ? "" : fmt::format("'{}' lacks {} of {} elements", name, c10::multiply_integers(of_name.sizes) - next, c10::multiply_integers(of_name.sizes));
 }
 
 at::Tensor assembled(const Pieces& of_name) {
-  auto whole = at::empty({numel_of(of_name.sizes)}, at::TensorOptions(of_name.pieces.front().values.dtype));
-  for (const auto& piece : of_name.pieces) whole.narrow(0, piece.begin, numel_of(piece.values.sizes)).copy_(piece.values.load());
+  auto whole = at::empty({c10::multiply_integers(of_name.sizes)}, at::TensorOptions(of_name.pieces.front().values.dtype));
+  for (const auto& piece : of_name.pieces) whole.narrow(0, piece.begin, c10::multiply_integers(piece.values.sizes)).copy_(piece.values.load());
   return whole.view(of_name.sizes);
-}
-
-std::vector<at::Tensor> parameters_of(const AcceleratedOptimizer& optimizer) {
-  std::vector<at::Tensor> parameters;
-  for (const auto& group : optimizer.optimizer().param_groups()) parameters.insert(parameters.end(), group.params().begin(), group.params().end());
-  return parameters;
 }
 
 // The model that has divided a parameter; null if it is whole.
@@ -165,7 +154,7 @@ std::map<std::string, StoredWeight> read_shards(const std::string& folder) {
 }
 
 Value state_dict_of(const AcceleratedOptimizer& optimizer, const TrainingState& state, RankContext& context, OptimizerForm form, std::vector<ShardPiece>& pieces) {
-  const auto parameters = parameters_of(optimizer);
+  const auto parameters = optim::parameters_of(optimizer.optimizer());
   auto dict = optim::state_dict(optimizer.optimizer()).as<Value::Dict>();
   auto states = dict.at("state").as<Value::Dict>();
   if (form == OptimizerForm::kWhole) {
@@ -186,7 +175,7 @@ Value state_dict_of(const AcceleratedOptimizer& optimizer, const TrainingState& 
       }
       value = std::move(entries);
     }
-    std::erase_if(pieces, [](const ShardPiece& piece) { return piece.part.size() == 0 && numel_of(piece.sizes) > 0; });
+    std::erase_if(pieces, [](const ShardPiece& piece) { return piece.part.size() == 0 && c10::multiply_integers(piece.sizes) > 0; });
   }
   dict["state"] = std::move(states);
   const bool has_names = std::any_of(parameters.begin(), parameters.end(), [&](const auto& parameter) { return holder_of(parameter, state) != nullptr; });
@@ -194,7 +183,7 @@ Value state_dict_of(const AcceleratedOptimizer& optimizer, const TrainingState& 
 }
 
 Value parts_of(const Value& whole, const std::map<std::string, StoredWeight>& shards, const AcceleratedOptimizer& optimizer, const TrainingState& state) {
-  const auto parameters = parameters_of(optimizer);
+  const auto parameters = optim::parameters_of(optimizer.optimizer());
   auto dict = whole.as<Value::Dict>();
   const auto& saved = whole.at("state").as<Value::Dict>();
   Value::Dict states;
@@ -207,7 +196,7 @@ Value parts_of(const Value& whole, const std::map<std::string, StoredWeight>& sh
       if (shard->first.find('/', name.size() + 1) == std::string::npos) entries[shard->first.substr(name.size() + 1)] = shard->second.load();
     }
     for (auto& [key, entry] : entries) {
-      const bool is_divided = holder != nullptr && entry.is<at::Tensor>() && entry.as<at::Tensor>().numel() == numel_of(holder->piece_of(parameters[index], parameters[index]).sizes) && key != "step";
+      const bool is_divided = holder != nullptr && entry.is<at::Tensor>() && entry.as<at::Tensor>().numel() == c10::multiply_integers(holder->piece_of(parameters[index], parameters[index]).sizes) && key != "step";
       if (is_divided) entry = holder->part_of(parameters[index], entry.as<at::Tensor>());
     }
     if (!entries.empty()) states[number] = std::move(entries);

@@ -1,7 +1,6 @@
 #include "reference/accelerator/state_files.hpp"
 
 #include <ATen/ATen.h>
-#include <c10/core/GradMode.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 

@@ -89,6 +89,12 @@ auto with_form(const torch::optim::Optimizer& optimizer, F&& use) {
 
 }  // namespace
 
+std::vector<at::Tensor> parameters_of(const torch::optim::Optimizer& optimizer) {
+  std::vector<at::Tensor> parameters;
+  for (const auto& group : optimizer.param_groups()) parameters.insert(parameters.end(), group.params().begin(), group.params().end());
+  return parameters;
+}
+
 Value state_dict(const torch::optim::Optimizer& optimizer) {
   if (const auto* ours = dynamic_cast<const OptimizerWithStateDict*>(&optimizer)) return ours->state_dict();
   return with_form(optimizer, [&](const StateDictForm& form) { return write_state_dict(optimizer, form); });

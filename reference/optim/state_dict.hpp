@@ -2,6 +2,8 @@
 
 #include <torch/optim/optimizer.h>
 
+#include <vector>
+
 #include "reference/core/value.hpp"
 
 /// The state of an optimizer with the structure of Python's `optimizer.state_dict()`.
@@ -14,6 +16,9 @@
 /// For this library's optimizers, and LibTorch's SGD, Adam, AdamW, Adagrad and RMSprop, whose `step` becomes a tensor and whose
 /// groups hold nothing beside LibTorch's options. Thread rule: the rank's thread. Source: torch/optim/optimizer.py.
 namespace accel::optim {
+
+/// Of all groups, in the order in which `state` numbers them.
+[[nodiscard]] std::vector<at::Tensor> parameters_of(const torch::optim::Optimizer& optimizer);
 
 /// Throws ArgumentError for an optimizer of another class.
 [[nodiscard]] Value state_dict(const torch::optim::Optimizer& optimizer);

@@ -1,5 +1,6 @@
 #include "sim/programs/weights_commands.hpp"
 
+#include <c10/util/accumulate.h>
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
@@ -13,7 +14,6 @@
 #include "reference/core/errors.hpp"
 #include "reference/core/files.hpp"
 #include "reference/sharded/memory_plan.hpp"
-#include "sim/engine/world.hpp"
 #include "sim/programs/command_line.hpp"
 #include "sim/programs/exit_code.hpp"
 
@@ -38,8 +38,14 @@ std::string folder_of_model(const std::string& path) {
   return fs::is_directory(within) ? within : path;
 }
 
+bool lies_in(const fs::path& path, const fs::path& folder) {
+  const auto relative = fs::weakly_canonical(path).lexically_relative(fs::weakly_canonical(folder));
+  return !relative.empty() && *relative.begin() != "..";
+}
+
 int merge(const MergeArguments& arguments) {
   const auto folder = folder_of_model(arguments.checkpoint);
+  check_config(!arguments.remove_checkpoint_dir || !lies_in(arguments.output, arguments.checkpoint), "merge-weights: {} is in {}, which --remove_checkpoint_dir removes", arguments.output, arguments.checkpoint);
   check_config(fs::exists(folder + "/rank0.safetensors"), "merge-weights: {}: no rank0.safetensors; expected a checkpoint that was saved with SHARDED_STATE_DICT", folder);
   NamedTensors tensors;
   for (const auto& [name, weight] : checkpoint::read_shards(folder)) tensors.emplace_back(name, weight.load());
@@ -61,12 +67,6 @@ struct EstimateArguments {
 
 const std::map<std::string, double> kBytesPerElement{{"float32", 4}, {"float16", 2}, {"bfloat16", 2}, {"int8", 1}, {"int4", 0.5}};
 
-std::int64_t numel_of(const StoredWeight& weight) {
-  std::int64_t numel = 1;
-  for (const auto size : weight.sizes) numel *= size;
-  return numel;
-}
-
 struct Sizes {
   std::int64_t total = 0, largest_layer = 0;  // elements
 };
@@ -76,9 +76,10 @@ Sizes sizes_of(const Weights& weights) {
   Sizes sizes;
   std::map<std::string, std::int64_t> layers;
   for (const auto& [name, weight] : weights) {
-    sizes.total += numel_of(weight);
+    const auto numel = c10::multiply_integers(weight.sizes);
+    sizes.total += numel;
     auto& layer = layers[name.substr(0, name.rfind('.') == std::string::npos ? 0 : name.rfind('.'))];
-    layer += numel_of(weight);
+    layer += numel;
     sizes.largest_layer = std::max(sizes.largest_layer, layer);
   }
   return sizes;

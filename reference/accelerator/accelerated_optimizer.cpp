@@ -61,7 +61,16 @@ AcceleratedScheduler::AcceleratedScheduler(LRScheduler& scheduler, std::vector<A
   counted_->seen = context_->gradient_state.num_samples;
 }
 
+void AcceleratedScheduler::take_step() {
+  if (options_.steps_in_backward && !is_held_back()) scheduler_->step();
+}
+
+bool AcceleratedScheduler::is_held_back() const {
+  return std::any_of(optimizers_.begin(), optimizers_.end(), [](const auto& optimizer) { return optimizer.step_was_skipped(); });
+}
+
 void AcceleratedScheduler::advance(const std::function<void()>& step) {
+  if (options_.steps_in_backward) return;
   if (!options_.step_with_optimizer) {
     step();
     return;
@@ -71,7 +80,7 @@ void AcceleratedScheduler::advance(const std::function<void()>& step) {
     return;
   }
   const auto window = options_.samples_per_step ? samples_of_window() : 0;
-  if (std::any_of(optimizers_.begin(), optimizers_.end(), [](const auto& optimizer) { return optimizer.step_was_skipped(); })) return;
+  if (is_held_back()) return;
   if (options_.samples_per_step) {
     const auto before = counted_->samples / *options_.samples_per_step;
     counted_->samples += window;

@@ -53,6 +53,7 @@ struct SchedulerOptions {
   /// The schedule's unit is this many samples, duplicates not counted, so that rates after as many samples are the same for
   /// every number of ranks, batch size and accumulation; unset: Accelerate's rule, a step for each rank.
   std::optional<std::int64_t> samples_per_step;
+  bool steps_in_backward = false;  ///< DeepSpeed's rule, of the schedule in its file: `step` does nothing
 };
 
 /// A prepared schedule: it steps when its optimizer does, and once for each rank unless batches are split, since a step over
@@ -77,7 +78,11 @@ class AcceleratedScheduler {
   void load_state_dict(const Value& state);
 
  private:
+  friend class Accelerator;
+  // Behind the optimizer's step, where the schedule steps in backward.
+  void take_step();
   void advance(const std::function<void()>& step);
+  bool is_held_back() const;
   bool has_ended() const;
   std::int64_t samples_of_window();
 

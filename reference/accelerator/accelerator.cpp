@@ -121,9 +121,15 @@ const DeepSpeedPlugin& Accelerator::get_deepspeed_plugin(const std::string& name
   return found->second;
 }
 
+std::optional<std::string> Accelerator::deepspeed_file() const {
+  if (!options_.deepspeed_plugin) return std::nullopt;
+  const auto file = options_.deepspeed_plugin->hf_ds_config ? options_.deepspeed_plugin->hf_ds_config : environment("ACCELERATE_DEEPSPEED_CONFIG_FILE");
+  return file == "none" ? std::nullopt : file;
+}
+
 void Accelerator::tell_of_ignored_keys() const {
-  const auto file = options_.deepspeed_plugin ? options_.deepspeed_plugin->hf_ds_config ? options_.deepspeed_plugin->hf_ds_config : environment("ACCELERATE_DEEPSPEED_CONFIG_FILE") : std::nullopt;
-  if (!file || *file == "none") return;
+  const auto file = deepspeed_file();
+  if (!file) return;
   const auto keys = keys_without_meaning(*file);
   if (!keys.empty() && is_main_process()) print_line(fmt::format("{}: without a meaning here: {}", *file, fmt::join(keys, ", ")));
 }
@@ -146,17 +152,37 @@ bool Accelerator::optimizer_step_was_skipped() const {
   return std::any_of(training_.optimizers.begin(), training_.optimizers.end(), [](const auto& optimizer) { return optimizer.step_was_skipped(); });
 }
 
+// What Accelerate refuses too: which of the two would count?
+void Accelerator::check_not_in_deepspeed_file(bool is_in_file, const char* what, const char* dummy) const {
+  check_config(!is_in_file, "{}: has {}, and the program prepares one too; remove it there, or prepare an accel::{}", deepspeed_file().value_or(""), what, dummy);
+}
+
 AcceleratedOptimizer Accelerator::prepare_optimizer(torch::optim::Optimizer& optimizer) {
+  if (const auto file = deepspeed_file()) check_not_in_deepspeed_file(optimizer_section(*file).has_value(), "an optimizer", "DummyOptim");
+  return add_optimizer(optimizer);
+}
+
+AcceleratedOptimizer Accelerator::prepare_optimizer(const DummyOptim& dummy) { return add_optimizer(deepspeed_objects_->optimizer_for(dummy, deepspeed_file().value_or(""))); }
+
+AcceleratedOptimizer Accelerator::add_optimizer(torch::optim::Optimizer& optimizer) {
   check_state(!shards() || optimizer.state().empty(), "prepare: an optimizer that has stepped, with a model that is sharded; prepare it before its first step");
   return training_.optimizers.emplace_back(optimizer, *context_, training_.path, plugin_.steps_in_backward);
 }
 
 AcceleratedScheduler Accelerator::prepare_scheduler(LRScheduler& scheduler, PrepareSchedulerOptions options) {
+  if (const auto file = deepspeed_file()) check_not_in_deepspeed_file(scheduler_section(*file).has_value(), "a scheduler", "DummyScheduler");
+  return add_scheduler(scheduler, {.step_with_optimizer = options_.step_scheduler_with_optimizer, .split_batches = split_batches(), .samples_per_step = options.samples_per_step});
+}
+
+AcceleratedScheduler Accelerator::prepare_scheduler(const DummyScheduler& dummy) {
+  auto& scheduler = deepspeed_objects_->scheduler_for(dummy, deepspeed_file().value_or(""), split_batches() ? 1 : num_processes());
+  return add_scheduler(scheduler, {.steps_in_backward = true});
+}
+
+AcceleratedScheduler Accelerator::add_scheduler(LRScheduler& scheduler, SchedulerOptions options) {
   auto optimizers = training_.optimizers;
   std::erase_if(optimizers, [&](const auto& optimizer) { return &optimizer.optimizer() != &scheduler.optimizer(); });
-  const AcceleratedScheduler prepared(scheduler, optimizers.empty() ? training_.optimizers : optimizers, *context_, training_.path,
-                              {.step_with_optimizer = options_.step_scheduler_with_optimizer, .split_batches = split_batches(), .samples_per_step = options.samples_per_step});
-  return training_.schedulers.emplace_back(prepared);
+  return training_.schedulers.emplace_back(scheduler, optimizers.empty() ? training_.optimizers : optimizers, *context_, training_.path, options);
 }
 
 std::optional<Autocast::Options> Accelerator::autocast_options(const AutocastKwargs& kwargs) const {
@@ -255,6 +281,7 @@ void Accelerator::step_in_backward() {
     }
     optimizer.take_step();
   }
+  for (auto& scheduler : training_.schedulers) scheduler.take_step();
 }
 
 Accelerator::GatheredParameters::GatheredParameters(std::shared_ptr<sharded::ShardedModel> model, std::optional<int> modifier_rank)

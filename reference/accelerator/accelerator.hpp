@@ -15,6 +15,7 @@
 
 #include "reference/accelerator/accelerated_optimizer.hpp"
 #include "reference/accelerator/checkpointing.hpp"
+#include "reference/accelerator/deepspeed_objects.hpp"
 #include "reference/accelerator/memory.hpp"
 #include "reference/accelerator/operations.hpp"
 #include "reference/accelerator/prepared_model.hpp"
@@ -138,6 +139,9 @@ class Accelerator {
   };
   /// Tied to the prepared optimizer whose rates it sets, or to all if there is none such: it waits for their steps.
   AcceleratedScheduler prepare_scheduler(LRScheduler& scheduler, PrepareSchedulerOptions options = {std::nullopt});
+  /// The optimizer and the schedule of the DeepSpeed file.
+  AcceleratedOptimizer prepare_optimizer(const DummyOptim& dummy);
+  AcceleratedScheduler prepare_scheduler(const DummyScheduler& dummy);
 
   /// All parameters and buffers under their names, whole, on the CPU: of a model that is sharded on the main process alone, empty on others.
   /// Collective.
@@ -495,9 +499,9 @@ class Accelerator {
   template <typename Object>
   auto prepare_one(Object& object) {
     using T = std::remove_cvref_t<Object>;
-    if constexpr (std::is_base_of_v<torch::optim::Optimizer, T>) {
+    if constexpr (std::is_base_of_v<torch::optim::Optimizer, T> || std::is_same_v<DummyOptim, T>) {
       return prepare_optimizer(object);
-    } else if constexpr (std::is_base_of_v<LRScheduler, T>) {
+    } else if constexpr (std::is_base_of_v<LRScheduler, T> || std::is_same_v<DummyScheduler, T>) {
       return prepare_scheduler(object);
     } else if constexpr (requires { typename T::ContainedType; object.ptr(); }) {
       return prepare_model(object.ptr());  // a ModuleHolder
@@ -522,6 +526,10 @@ class Accelerator {
   std::shared_ptr<ModelWrapper> shard_model(const std::shared_ptr<torch::nn::Module>& module);
   [[nodiscard]] sharded::MemoryAccount account_of(const ModelWrapper& wrapper, const std::vector<at::Tensor>& parameters) const;
   void step_in_backward();
+  [[nodiscard]] std::optional<std::string> deepspeed_file() const;
+  void check_not_in_deepspeed_file(bool is_in_file, const char* what, const char* dummy) const;
+  AcceleratedOptimizer add_optimizer(torch::optim::Optimizer& optimizer);
+  AcceleratedScheduler add_scheduler(LRScheduler& scheduler, SchedulerOptions options);
   void tell_of_ignored_keys() const;
   [[nodiscard]] ShardOptions shard_options() const;
   Window begin_micro_batch(std::vector<std::shared_ptr<ModelWrapper>> models);
@@ -574,6 +582,7 @@ class Accelerator {
   std::string mixed_precision_;
   ResolvedPlugin plugin_;
   bool has_model_of_plugin_ = false;
+  std::shared_ptr<DeepSpeedObjects> deepspeed_objects_ = std::make_shared<DeepSpeedObjects>();
   std::optional<sharded::ShardGroups> shard_groups_;  // of the first model that is sharded
   DataParallel data_parallel_;
   TrainingState training_;

@@ -7,7 +7,7 @@ namespace {
 
 using namespace checkpoint;
 
-constexpr int kDepthMax = 500;
+constexpr int kObjectDepthMax = 500;
 
 class Conversion {
  public:
@@ -15,7 +15,7 @@ class Conversion {
 
   Value value(const PythonObject& object, int depth = 0) {
     // What contains itself is too deep as well.
-    check_checkpoint(depth < kDepthMax, "{}: objects within each other, more than {} deep", archive_.path(), kDepthMax);
+    check_checkpoint(depth < kObjectDepthMax, "{}: objects within each other, more than {} deep", archive_.path(), kObjectDepthMax);
     archive_.spend(sizeof(Value));
     return std::visit([&](const auto& content) { return of(content, depth); }, object.content);
   }

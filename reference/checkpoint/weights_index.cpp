@@ -11,12 +11,12 @@ namespace accel {
 namespace {
 
 using Json = nlohmann::json;
-constexpr int kDepthMax = 32;
+constexpr int kJsonDepthMax = 32;
 
 // Without a depth of its own, the library's parser would use memory, and its values the stack, as deep as the file says.
 Json parse(std::string_view bytes, const std::string& path) {
   const auto watch = [&](int depth, Json::parse_event_t, Json&) {
-    check_checkpoint(depth < kDepthMax, "{}: objects within each other, more than {} deep", path, kDepthMax);
+    check_checkpoint(depth < kJsonDepthMax, "{}: objects within each other, more than {} deep", path, kJsonDepthMax);
     return true;
   };
   try {

@@ -19,22 +19,22 @@ namespace {
 
 std::string last_error() { return std::generic_category().message(errno); }
 
-class Descriptor {
+class ReadableFile {
  public:
   // A pipe that nobody writes into does not hold up the opening.
-  explicit Descriptor(const std::string& path) : descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+  explicit ReadableFile(const std::string& path) : descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
     check_config(descriptor_ >= 0, "{}: cannot be opened: {}", path, last_error());
   }
-  ~Descriptor() { close(descriptor_); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
+  ~ReadableFile() { close(descriptor_); }
+  ReadableFile(const ReadableFile&) = delete;
+  ReadableFile& operator=(const ReadableFile&) = delete;
   [[nodiscard]] int get() const { return descriptor_; }
 
  private:
   int descriptor_;
 };
 
-std::size_t size_of(const Descriptor& file, const std::string& path) {
+std::size_t size_of(const ReadableFile& file, const std::string& path) {
   struct stat status {};
   check_config(fstat(file.get(), &status) == 0, "{}: its size cannot be read: {}", path, last_error());
   check_config(!S_ISDIR(status.st_mode), "{}: is a folder; expected a file", path);
@@ -45,7 +45,7 @@ std::size_t size_of(const Descriptor& file, const std::string& path) {
 }  // namespace
 
 MappedFile::MappedFile(std::string path) : path_(std::move(path)) {
-  const Descriptor file(path_);
+  const ReadableFile file(path_);
   const auto size = size_of(file, path_);
   if (size == 0) return;  // nothing to map, which mmap refuses
   auto* data = mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0);

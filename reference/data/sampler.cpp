@@ -8,9 +8,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/integers.hpp"
 #include "reference/core/random.hpp"
 
 namespace accel {
@@ -22,12 +22,6 @@ std::vector<std::int64_t> values_of(const at::Tensor& numbers) {
 }
 
 std::vector<std::int64_t> permutation(std::int64_t size, const at::Generator& generator) { return values_of(at::randperm(size, generator, at::kLong)); }
-
-std::vector<std::int64_t> range(std::int64_t begin, std::int64_t end) {
-  std::vector<std::int64_t> order(end - begin);
-  std::iota(order.begin(), order.end(), begin);
-  return order;
-}
 
 constexpr std::int64_t kDrawsAtOnce = 32;       // as Python's, with replacement
 constexpr std::int64_t kSequentialPart = 8192;  // indices; a pass over any number of samples takes no more memory

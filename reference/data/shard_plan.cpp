@@ -2,23 +2,11 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/integers.hpp"
 
 namespace accel {
-namespace {
-
-std::int64_t divide_up(std::int64_t value, std::int64_t divisor) { return value / divisor + (value % divisor != 0 ? 1 : 0); }
-
-std::vector<std::int64_t> range(std::int64_t begin, std::int64_t end) {
-  std::vector<std::int64_t> positions(std::max<std::int64_t>(end - begin, 0));
-  std::iota(positions.begin(), positions.end(), begin);
-  return positions;
-}
-
-}  // namespace
-
 ShardPlan plan_shards(ShardPlanOptions options) {
   check_argument(options.num_samples >= 0, "num_samples: expected 0 or more, got {}", options.num_samples);
   check_argument(options.batch_size >= 1, "batch_size: expected 1 or more, got {}", options.batch_size);

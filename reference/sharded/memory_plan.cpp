@@ -8,9 +8,9 @@ namespace {
 
 bool is_around(const UnitPlan& outer, const UnitPlan& inner) { return outer.name.empty() || inner.name.starts_with(outer.name + "."); }
 
-class Planner {
+class MemoryPlanner {
  public:
-  Planner(const ModelPlan& plan, const ModelDescription& model, const ShardingOptions& options) : plan_(plan), model_(model), options_(options) {}
+  MemoryPlanner(const ModelPlan& plan, const ModelDescription& model, const ShardingOptions& options) : plan_(plan), model_(model), options_(options) {}
 
   MemoryPlan memory(std::int64_t state_bytes_per_element) const {
     MemoryPlan memory;
@@ -70,7 +70,7 @@ class Planner {
 }  // namespace
 
 MemoryPlan plan_memory(const ModelPlan& plan, const ModelDescription& model, const ShardingOptions& options, std::int64_t state_bytes_per_element) {
-  return Planner(plan, model, options).memory(state_bytes_per_element);
+  return MemoryPlanner(plan, model, options).memory(state_bytes_per_element);
 }
 
 }  // namespace accel::sharded

@@ -13,14 +13,14 @@
 namespace accel::sharded {
 namespace {
 
-struct Module {
+struct PlannedModule {
   const ModuleDescription* description;
   std::optional<std::size_t> parent;
   bool is_ignored = false, is_unit = false;
 };
 
 // In the order of named_modules: a module, then its children.
-void list_modules(const ModuleDescription& description, std::optional<std::size_t> parent, std::vector<Module>& modules) {
+void list_modules(const ModuleDescription& description, std::optional<std::size_t> parent, std::vector<PlannedModule>& modules) {
   const auto index = modules.size();
   modules.push_back({&description, parent});
   for (const auto& child : description.children) list_modules(child, index, modules);
@@ -32,9 +32,9 @@ bool is_class(const std::string& spelled, const std::string& wanted) {
   return spelled == wanted || name == wanted || name == wanted + "Impl";
 }
 
-class Planner {
+class UnitPlanner {
  public:
-  Planner(const ModelDescription& model, const ShardingOptions& options) : model_(model), options_(options), policy_(options.wrap) { list_modules(model.root, std::nullopt, modules_); }
+  UnitPlanner(const ModelDescription& model, const ShardingOptions& options) : model_(model), options_(options), policy_(options.wrap) { list_modules(model.root, std::nullopt, modules_); }
 
   ModelPlan plan(int num_shards) {
     ignore();
@@ -69,14 +69,14 @@ class Planner {
   }
 
   void ignore() {
-    for_matching("ignored_modules", policy_.ignored, name_matches, [](Module& module) { module.is_ignored = true; });
+    for_matching("ignored_modules", policy_.ignored, name_matches, [](PlannedModule& module) { module.is_ignored = true; });
     for (auto& module : modules_) {
       if (module.parent && modules_[*module.parent].is_ignored) module.is_ignored = true;
     }
   }
 
   void choose_units() {
-    const auto wrap = [](Module& module) { module.is_unit = true; };
+    const auto wrap = [](PlannedModule& module) { module.is_unit = true; };
     for_matching("wrap_modules", policy_.modules, name_matches, wrap);
     if (policy_.kind == WrapPolicy::Kind::kByClass) {
       for_matching("transformer_cls_names_to_wrap", policy_.classes, [](const auto& module, const auto& name) { return is_class(module.class_name, name); }, wrap);
@@ -188,7 +188,7 @@ class Planner {
   const ModelDescription& model_;
   const ShardingOptions& options_;
   const WrapPolicy& policy_;
-  std::vector<Module> modules_;
+  std::vector<PlannedModule> modules_;
   std::map<std::size_t, std::vector<std::size_t>> parameters_;  // of units, by their modules
   std::vector<std::size_t> ignored_;
   std::vector<std::string> problems_;
@@ -201,6 +201,6 @@ int computed_element_size(const ParameterDescription& parameter, const ShardingO
   return *options.param_dtype == FloatType::kFloat32 ? 4 : 2;
 }
 
-ModelPlan plan_units(const ModelDescription& model, const ShardingOptions& options, int num_shards) { return Planner(model, options).plan(num_shards); }
+ModelPlan plan_units(const ModelDescription& model, const ShardingOptions& options, int num_shards) { return UnitPlanner(model, options).plan(num_shards); }
 
 }  // namespace accel::sharded

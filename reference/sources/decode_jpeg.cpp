@@ -15,7 +15,7 @@ namespace {
 
 // libjpeg reports errors by a function that must not return; ours jumps, which runs no destructors: so what lies between
 // setjmp and the calls of jpeg_* is plain data, and every step is one call of `guarded`.
-struct Reader {
+struct JpegReader {
   jpeg_decompress_struct info;
   jpeg_error_mgr errors;
   jpeg_source_mgr source;
@@ -24,8 +24,8 @@ struct Reader {
   char error[JMSG_LENGTH_MAX] = {};
 };
 
-Reader& reader_of(j_common_ptr info) { return *static_cast<Reader*>(info->client_data); }
-Reader& reader_of(j_decompress_ptr info) { return *static_cast<Reader*>(info->client_data); }
+JpegReader& reader_of(j_common_ptr info) { return *static_cast<JpegReader*>(info->client_data); }
+JpegReader& reader_of(j_decompress_ptr info) { return *static_cast<JpegReader*>(info->client_data); }
 
 [[noreturn]] void on_error(j_common_ptr info) {
   auto& reader = reader_of(info);
@@ -56,9 +56,9 @@ void on_skip(j_decompress_ptr info, long num_bytes) {
 
 void do_nothing(j_decompress_ptr) {}
 
-using Step = void (*)(jpeg_decompress_struct& info, std::uint8_t* pixels);
+using JpegStep = void (*)(jpeg_decompress_struct& info, std::uint8_t* pixels);
 
-bool guarded(Reader& reader, Step step, std::uint8_t* pixels = nullptr) {
+bool guarded(JpegReader& reader, JpegStep step, std::uint8_t* pixels = nullptr) {
   if (setjmp(reader.jump) != 0) return false;
   step(reader.info, pixels);
   return true;
@@ -129,7 +129,7 @@ class JpegDecoder {
 
   std::string name_;
   std::size_t num_bytes_;
-  Reader reader_{};
+  JpegReader reader_{};
 };
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace {
 
 // libpng reports errors by longjmp, which runs no destructors: so what lies between setjmp and png_* calls is plain data, and
 // every step is one call of `guarded`. (png_image, which needs no setjmp, applies gamma and blends alpha; PIL does neither.)
-struct Reader {
+struct PngReader {
   png_structp png = nullptr;
   png_infop info = nullptr;
   const char* data = nullptr;
@@ -23,7 +23,7 @@ struct Reader {
 };
 
 void on_error(png_structp png, png_const_charp text) {
-  auto* reader = static_cast<Reader*>(png_get_error_ptr(png));
+  auto* reader = static_cast<PngReader*>(png_get_error_ptr(png));
   std::strncpy(reader->error, text, sizeof reader->error - 1);
   png_longjmp(png, 1);
 }
@@ -31,7 +31,7 @@ void on_error(png_structp png, png_const_charp text) {
 void on_warning(png_structp, png_const_charp) {}  // of chunks that are not needed
 
 void on_read(png_structp png, png_bytep target, png_size_t num_bytes) {
-  auto* reader = static_cast<Reader*>(png_get_io_ptr(png));
+  auto* reader = static_cast<PngReader*>(png_get_io_ptr(png));
   if (num_bytes > reader->size - reader->place) {
     reader->place = reader->size;
     png_error(png, "the image ends early");
@@ -40,20 +40,20 @@ void on_read(png_structp png, png_bytep target, png_size_t num_bytes) {
   reader->place += num_bytes;
 }
 
-using Step = void (*)(Reader&, png_bytep* rows);
+using PngStep = void (*)(PngReader&, png_bytep* rows);
 
-bool guarded(Reader& reader, Step step, png_bytep* rows = nullptr) {
+bool guarded(PngReader& reader, PngStep step, png_bytep* rows = nullptr) {
   if (setjmp(png_jmpbuf(reader.png)) != 0) return false;
   step(reader, rows);
   return true;
 }
 
-void read_info(Reader& reader, png_bytep*) {
+void read_info(PngReader& reader, png_bytep*) {
   png_set_read_fn(reader.png, &reader, on_read);
   png_read_info(reader.png, reader.info);
 }
 
-void convert_to_rgb(Reader& reader, png_bytep*) {
+void convert_to_rgb(PngReader& reader, png_bytep*) {
   png_set_expand(reader.png);  // palettes, fewer bits than 8
   png_set_strip_16(reader.png);
   png_set_strip_alpha(reader.png);
@@ -62,7 +62,7 @@ void convert_to_rgb(Reader& reader, png_bytep*) {
   png_read_update_info(reader.png, reader.info);
 }
 
-void read_image(Reader& reader, png_bytep* rows) {
+void read_image(PngReader& reader, png_bytep* rows) {
   png_read_image(reader.png, rows);
   png_read_end(reader.png, nullptr);
 }
@@ -97,7 +97,7 @@ class PngDecoder {
   void check(bool succeeded) const { check_config(succeeded, "{}: the PNG is damaged: {} (byte {})", name_, reader_.error, reader_.place); }
 
   std::string name_;
-  Reader reader_;
+  PngReader reader_;
 };
 
 }  // namespace

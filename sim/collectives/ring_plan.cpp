@@ -1,11 +1,12 @@
 #include "sim/collectives/ring_plan.hpp"
 
+#include "reference/core/integers.hpp"
+
 namespace accel::sim {
 namespace {
 
 constexpr std::int64_t kMaxSegmentBytes = 1 << 20;
 
-std::int64_t divide_up(std::int64_t value, std::int64_t divisor) { return (value + divisor - 1) / divisor; }
 std::int64_t round_up(std::int64_t value, std::int64_t multiple) { return divide_up(value, multiple) * multiple; }
 
 RingPlan make_plan(std::int64_t num_elements, std::int64_t element_bytes, int num_ranks, std::int64_t num_segments,

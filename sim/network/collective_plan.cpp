@@ -4,13 +4,12 @@
 #include <map>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/integers.hpp"
 #include "sim/collectives/ring_plan.hpp"
 #include "sim/network/stages.hpp"
 
 namespace accel::sim {
 namespace {
-
-std::int64_t divide_up(std::int64_t value, std::int64_t divisor) { return (value + divisor - 1) / divisor; }
 
 std::vector<Message> chunks_of(const RingPlan& plan, std::int64_t element_bytes) {
   std::vector<Message> chunks(plan.num_ranks, {.pieces = 0});

@@ -2,13 +2,14 @@
 
 #include <bit>
 
+#include "reference/core/integers.hpp"
+
 namespace accel::sim {
 namespace {
 
 constexpr std::int64_t kExchangeMessagesMax = 1 << 18;
 constexpr std::int64_t kChainSliceBytes = 512 << 10;  // NCCL's buffer of 4 MiB has 8 steps
 
-std::int64_t divide_up(std::int64_t value, std::int64_t divisor) { return (value + divisor - 1) / divisor; }
 int modulo(int value, int divisor) { return (value % divisor + divisor) % divisor; }
 int tree_rounds(int num_ranks) { return std::bit_width(static_cast<unsigned>(num_ranks - 1)); }
 int pieces_of(std::int64_t bytes) { return bytes > 0 ? 1 : 0; }

@@ -23,7 +23,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kShrunkFaults = "explore_faults.yaml";
 
-struct Arguments : RunOptions {
+struct ExploreArguments : RunOptions {
   std::int64_t schedules = 100;
   std::vector<std::string> overrides;
   std::int64_t max_steps = 0;
@@ -31,7 +31,7 @@ struct Arguments : RunOptions {
   std::vector<std::string> command;
 };
 
-std::vector<std::string> problems_of(const Arguments& arguments) {
+std::vector<std::string> problems_of(const ExploreArguments& arguments) {
   auto problems = programs::problems_of(static_cast<const RunOptions&>(arguments));
   const auto& rehearsal = arguments.rehearsal;
   if (arguments.schedules < 1) problems.push_back(fmt::format("--schedules: expected 1 or more, got {}", arguments.schedules));
@@ -54,7 +54,7 @@ std::string quoted(const std::string& word) {
   return text + "'";
 }
 
-std::string replay_line(const Arguments& arguments, const sim::Trial& trial, const std::string& faults) {
+std::string replay_line(const ExploreArguments& arguments, const sim::Trial& trial, const std::string& faults) {
   std::vector<std::string> words{"sim-run", "--ranks", std::to_string(trial.num_ranks), "--schedule", name_of(trial.schedule.kind), "--seed-schedule", std::to_string(trial.schedule.seed)};
   const auto add = [&](std::initializer_list<std::string> more) { words.insert(words.end(), more); };
   if (!faults.empty()) add({"--faults", faults});
@@ -72,14 +72,14 @@ std::string replay_line(const Arguments& arguments, const sim::Trial& trial, con
 }
 
 // The file that replays the faults that are left: the given one, or a new one with fewer.
-std::string faults_file(const Arguments& arguments, const ExploreTarget& target, const sim::Trial& first, const sim::Trial& found) {
+std::string faults_file(const ExploreArguments& arguments, const ExploreTarget& target, const sim::Trial& first, const sim::Trial& found) {
   if (found.faults == first.faults) return arguments.rehearsal.faults;
   if (found.faults.empty()) return "";
   write_text(kShrunkFaults, sim::to_yaml(target.faults_of(found)));
   return kShrunkFaults;
 }
 
-int report(const Arguments& arguments, const ExploreTarget& target, const sim::Trial& first, const sim::Exploration& exploration, int exit_code) {
+int report(const ExploreArguments& arguments, const ExploreTarget& target, const sim::Trial& first, const sim::Exploration& exploration, int exit_code) {
   Json found = nullptr;
   if (exploration.failure) {
     const auto& trial = *exploration.failure;
@@ -94,7 +94,7 @@ int report(const Arguments& arguments, const ExploreTarget& target, const sim::T
   return exploration.failure ? (exit_code == kDiagnosed ? kDiagnosed : kFailure) : kSuccess;
 }
 
-int run(const Arguments& arguments) {
+int run(const ExploreArguments& arguments) {
   auto problems = problems_of(arguments);
   check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
   const auto& rehearsal = arguments.rehearsal;
@@ -113,7 +113,7 @@ int run(const Arguments& arguments) {
 }  // namespace
 
 int explore_main(int argc, char** argv) {
-  Arguments arguments;
+  ExploreArguments arguments;
   arguments.rehearsal.schedule = "random";
   const auto dashes = std::find(argv, argv + argc, std::string_view("--"));
   if (dashes != argv + argc) arguments.command.assign(dashes + 1, argv + argc);

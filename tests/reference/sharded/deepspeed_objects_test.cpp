@@ -1,0 +1,163 @@
+// DummyOptim and DummyScheduler: the optimizer and the schedule of a DeepSpeed file.
+#include <accel/accel.hpp>
+#include <accel/testing.hpp>
+#include <gmock/gmock.h>
+
+#include "reference/optim/decay_schedules.hpp"
+#include "reference/optim/optimizers.hpp"
+#include "tests/reference/sharded/sharded_training.hpp"
+#include "tests/support/message_of.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+namespace accel::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class DeepSpeedObjectsTest : public ::testing::Test {
+ protected:
+  AcceleratorOptions options(const std::string& json) {
+    AcceleratorOptions options;
+    options.deepspeed_plugin = DeepSpeedPlugin{.hf_ds_config = folder_.write("deepspeed.json", json)};
+    return options;
+  }
+
+  TemporaryFolder folder_;
+};
+
+struct DummyRun {
+  std::vector<double> rates;  // behind each step
+  NamedTensors state;
+};
+
+DummyRun run_steps(Accelerator& accelerator, PreparedModel<NetImpl>& model, AcceleratedOptimizer& optimizer, int num_steps, const std::function<void()>& behind_step = [] {}) {
+  DummyRun run;
+  for (int step = 0; step < num_steps; ++step) {
+    accelerator.backward(model(batch_of(accelerator.process_index(), step, 4, false)).square().mean());
+    optimizer.step();
+    behind_step();
+    optimizer.zero_grad();
+    run.rates.push_back(optimizer.lr());
+  }
+  run.state = accelerator.get_state_dict(model);
+  return run;
+}
+
+void expect_equal(const NamedTensors& expected, const NamedTensors& found) {
+  ASSERT_EQ(expected.size(), found.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(torch::equal(expected[i].second, found[i].second)) << expected[i].first;
+}
+
+// "Adam" is DeepSpeed's name for AdamW.
+TEST_F(DeepSpeedObjectsTest, TheFilesOptimizerTrainsAsThatOfTheProgram) {
+  const auto with_optimizer = options(R"({"zero_optimization": {"stage": 2}, "optimizer": {"type": "Adam", "params": {"lr": "auto", "betas": [0.8, 0.99], "weight_decay": "auto"}}})");
+  const auto without = [&] {
+    TemporaryFolder folder;
+    AcceleratorOptions plain;
+    plain.deepspeed_plugin = DeepSpeedPlugin{.gradient_clipping = "0", .zero_stage = 2};
+    return plain;
+  }();
+  const auto expected = run_ranks(2, [&] {
+    Accelerator accelerator(without);
+    auto net = make_net();
+    optim::AdamW adam(net->parameters(), {.lr = 0.05, .betas = {0.8, 0.99}, .weight_decay = 0.3});
+    auto [model, optimizer] = accelerator.prepare(net, adam);
+    return run_steps(accelerator, model, optimizer, 3).state;
+  }).front();
+  const auto found = run_ranks(2, [&] {
+    Accelerator accelerator(with_optimizer);
+    auto net = make_net();
+    DummyOptim dummy{.params = net->parameters(), .lr = 0.05, .weight_decay = 0.3};
+    auto [model, optimizer] = accelerator.prepare(net, dummy);
+    return run_steps(accelerator, model, optimizer, 3).state;
+  }).front();
+  expect_equal(expected, found);
+}
+
+// The schedule steps with the engine, not when the program says so, and a step over two ranks counts once.
+TEST_F(DeepSpeedObjectsTest, TheFilesScheduleStepsWithTheOptimizer) {
+  const auto file = options(R"({"zero_optimization": {"stage": 1}, "optimizer": {"type": "SGD", "params": {"lr": "auto"}},
+    "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_max_lr": "auto", "warmup_num_steps": "auto", "warmup_min_lr": "auto", "total_num_steps": "auto", "warmup_type": "linear"}}})");
+  run_ranks(2, [&] {
+    Accelerator accelerator(file);
+    auto net = make_net();
+    DummyOptim dummy_optimizer{.params = net->parameters(), .lr = 1};
+    DummyScheduler dummy_scheduler(dummy_optimizer, {.total_num_steps = 12, .warmup_num_steps = 2});  // of batches: 6 steps
+    auto [model, optimizer, scheduler] = accelerator.prepare(net, dummy_optimizer, dummy_scheduler);
+    EXPECT_EQ(optimizer.lr(), 0);
+    const auto run = run_steps(accelerator, model, optimizer, 7, [&, &scheduler = scheduler] { scheduler.step(); });
+    EXPECT_THAT(run.rates, ElementsAre(0, 0.5, 1, 0.75, 0.5, 0.25, 0));
+    EXPECT_EQ(scheduler.get_last_lr().front(), optimizer.lr());
+  });
+}
+
+// Neither the optimizer nor the schedule goes on.
+TEST_F(DeepSpeedObjectsTest, ASkippedStepHoldsTheScheduleBack) {
+  auto file = options(R"({"zero_optimization": {"stage": 0}, "optimizer": {"type": "SGD", "params": {"lr": 0.5}},
+    "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 4, "warmup_type": "linear"}}})");
+  file.mixed_precision = "fp16";
+  run_ranks(2, [&] {
+    Accelerator accelerator(file);
+    auto net = make_net();
+    DummyOptim dummy_optimizer{.params = net->parameters()};
+    DummyScheduler dummy_scheduler(dummy_optimizer);
+    auto [model, optimizer, scheduler] = accelerator.prepare(net, dummy_optimizer, dummy_scheduler);
+    accelerator.backward(model(batch_of(0, 0, 4, false)).square().mean());
+    EXPECT_EQ(scheduler.scheduler().last_epoch(), 1);
+    accelerator.backward((model(batch_of(0, 0, 4, false)) * INFINITY).sum());
+    EXPECT_TRUE(accelerator.optimizer_step_was_skipped());
+    EXPECT_EQ(scheduler.scheduler().last_epoch(), 1);
+  });
+}
+
+TEST_F(DeepSpeedObjectsTest, AScheduleOfTheProgramsOwnStepsWithTheEngineToo) {
+  const auto file = options(R"({"zero_optimization": {"stage": 1}, "optimizer": {"type": "SGD", "params": {"lr": 8}}})");
+  run_ranks(2, [&] {
+    Accelerator accelerator(file);
+    auto net = make_net();
+    DummyOptim dummy_optimizer{.params = net->parameters()};
+    DummyScheduler dummy_scheduler(dummy_optimizer, {.lr_scheduler_callable = schedule<StepLR>(1, 0.5)});
+    auto [model, optimizer, scheduler] = accelerator.prepare(net, dummy_optimizer, dummy_scheduler);
+    EXPECT_THAT(run_steps(accelerator, model, optimizer, 3, [&, &scheduler = scheduler] { scheduler.step(); }).rates, ElementsAre(4, 2, 1));
+  });
+}
+
+std::string config_error_of(const AcceleratorOptions& options, const std::function<void(Accelerator&, Net&)>& prepare) {
+  std::string message;
+  run_ranks(1, [&] {
+    Accelerator accelerator(options);
+    auto net = make_net();
+    message = message_of<ConfigError>([&] { prepare(accelerator, net); });
+  });
+  return message;
+}
+
+TEST_F(DeepSpeedObjectsTest, WhatTheFileAndTheProgramBothSayOrNeitherSaysIsAnError) {
+  const auto prepare_dummy = [](Accelerator& accelerator, Net& net) { accelerator.prepare(DummyOptim{.params = net->parameters()}); };
+  const auto prepare_sgd = [](Accelerator& accelerator, Net& net) {
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    accelerator.prepare(sgd);
+  };
+  EXPECT_THAT(config_error_of(options("{}"), prepare_dummy), HasSubstr("DummyOptim: prepared without an optimizer in a DeepSpeed file"));
+  EXPECT_THAT(config_error_of(AcceleratorOptions(), prepare_dummy), HasSubstr("DummyOptim: prepared without an optimizer in a DeepSpeed file"));
+  EXPECT_THAT(config_error_of(options(R"({"optimizer": {"type": "AdamW"}})"), prepare_sgd), HasSubstr("has an optimizer, and the program prepares one too"));
+  EXPECT_THAT(config_error_of(options(R"({"optimizer": {"type": "OneBitAdam"}})"), prepare_dummy), HasSubstr("optimizer.type: 'OneBitAdam' is not built; expected Adam, "));
+  EXPECT_THAT(config_error_of(options(R"({"optimizer": {"type": "AdamW", "params": {"eps": "auto", "betas": 3, "lr": -1, "amount": 2}}})"), prepare_dummy),
+              AllOf(HasSubstr("optimizer.params.eps: \"auto\": nothing in the program says it"), HasSubstr("optimizer.params.betas: expected a list of two numbers"),
+                    HasSubstr("optimizer.params.lr: "), HasSubstr("optimizer.params.amount: AdamW has no such parameter here; it has ")));
+  const auto prepare_schedule = [](Accelerator& accelerator, Net& net) {
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    DummyScheduler dummy(sgd);
+    accelerator.prepare(dummy);
+  };
+  EXPECT_THAT(config_error_of(options("{}"), prepare_schedule), HasSubstr("DummyScheduler: prepared without a scheduler in a DeepSpeed file"));
+  EXPECT_THAT(config_error_of(options(R"({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 0}}})"), prepare_schedule),
+              AllOf(HasSubstr("scheduler.params.warmup_num_steps: expected 1 or more, got 0"), HasSubstr("scheduler.params.total_num_steps: is missing")));
+  EXPECT_THAT(config_error_of(options(R"({"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto"}}})"), prepare_schedule),
+              HasSubstr("scheduler.params.total_num_steps: \"auto\": nothing in the program says it"));
+}
+
+}  // namespace
+}  // namespace accel::testing

@@ -20,6 +20,7 @@
 #include "reference/optim/cosine_schedules.hpp"
 #include "reference/optim/cyclic_lr.hpp"
 #include "reference/optim/decay_schedules.hpp"
+#include "reference/optim/deepspeed_schedules.hpp"
 #include "reference/optim/fused_adam.hpp"
 #include "reference/optim/get_scheduler.hpp"
 #include "reference/optim/lambda_lr.hpp"

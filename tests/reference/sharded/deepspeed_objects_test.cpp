@@ -95,9 +95,10 @@ TEST_F(DeepSpeedObjectsTest, TheFilesScheduleStepsWithTheOptimizer) {
 
 // Neither the optimizer nor the schedule goes on.
 TEST_F(DeepSpeedObjectsTest, ASkippedStepHoldsTheScheduleBack) {
-  auto file = options(R"({"zero_optimization": {"stage": 0}, "optimizer": {"type": "SGD", "params": {"lr": 0.5}},
+  auto file = options(R"({"zero_optimization": {"stage": 1}, "optimizer": {"type": "SGD", "params": {"lr": 0.5}},
     "scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 4, "warmup_type": "linear"}}})");
   file.mixed_precision = "fp16";
+  file.grad_scaler_kwargs.init_scale = 2;  // the first step does not overflow
   run_ranks(2, [&] {
     Accelerator accelerator(file);
     auto net = make_net();
@@ -135,16 +136,17 @@ std::string config_error_of(const AcceleratorOptions& options, const std::functi
 }
 
 TEST_F(DeepSpeedObjectsTest, WhatTheFileAndTheProgramBothSayOrNeitherSaysIsAnError) {
+  const std::string staged = R"({"zero_optimization": {"stage": 1})";
   const auto prepare_dummy = [](Accelerator& accelerator, Net& net) { accelerator.prepare(DummyOptim{.params = net->parameters()}); };
   const auto prepare_sgd = [](Accelerator& accelerator, Net& net) {
     torch::optim::SGD sgd(net->parameters(), 0.1);
     accelerator.prepare(sgd);
   };
-  EXPECT_THAT(config_error_of(options("{}"), prepare_dummy), HasSubstr("DummyOptim: prepared without an optimizer in a DeepSpeed file"));
+  EXPECT_THAT(config_error_of(options(staged + "}"), prepare_dummy), HasSubstr("DummyOptim: prepared without an optimizer in a DeepSpeed file"));
   EXPECT_THAT(config_error_of(AcceleratorOptions(), prepare_dummy), HasSubstr("DummyOptim: prepared without an optimizer in a DeepSpeed file"));
-  EXPECT_THAT(config_error_of(options(R"({"optimizer": {"type": "AdamW"}})"), prepare_sgd), HasSubstr("has an optimizer, and the program prepares one too"));
-  EXPECT_THAT(config_error_of(options(R"({"optimizer": {"type": "OneBitAdam"}})"), prepare_dummy), HasSubstr("optimizer.type: 'OneBitAdam' is not built; expected Adam, "));
-  EXPECT_THAT(config_error_of(options(R"({"optimizer": {"type": "AdamW", "params": {"eps": "auto", "betas": 3, "lr": -1, "amount": 2}}})"), prepare_dummy),
+  EXPECT_THAT(config_error_of(options(staged + R"(, "optimizer": {"type": "AdamW"}})"), prepare_sgd), HasSubstr("has an optimizer, and the program prepares one too"));
+  EXPECT_THAT(config_error_of(options(staged + R"(, "optimizer": {"type": "OneBitAdam"}})"), prepare_dummy), HasSubstr("optimizer.type: 'OneBitAdam' is not built; expected Adam, "));
+  EXPECT_THAT(config_error_of(options(staged + R"(, "optimizer": {"type": "AdamW", "params": {"eps": "auto", "betas": 3, "lr": -1, "amount": 2}}})"), prepare_dummy),
               AllOf(HasSubstr("optimizer.params.eps: \"auto\": nothing in the program says it"), HasSubstr("optimizer.params.betas: expected a list of two numbers"),
                     HasSubstr("optimizer.params.lr: "), HasSubstr("optimizer.params.amount: AdamW has no such parameter here; it has ")));
   const auto prepare_schedule = [](Accelerator& accelerator, Net& net) {
@@ -152,10 +154,10 @@ TEST_F(DeepSpeedObjectsTest, WhatTheFileAndTheProgramBothSayOrNeitherSaysIsAnErr
     DummyScheduler dummy(sgd);
     accelerator.prepare(dummy);
   };
-  EXPECT_THAT(config_error_of(options("{}"), prepare_schedule), HasSubstr("DummyScheduler: prepared without a scheduler in a DeepSpeed file"));
-  EXPECT_THAT(config_error_of(options(R"({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 0}}})"), prepare_schedule),
+  EXPECT_THAT(config_error_of(options(staged + "}"), prepare_schedule), HasSubstr("DummyScheduler: prepared without a scheduler in a DeepSpeed file"));
+  EXPECT_THAT(config_error_of(options(staged + R"(, "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 0}}})"), prepare_schedule),
               AllOf(HasSubstr("scheduler.params.warmup_num_steps: expected 1 or more, got 0"), HasSubstr("scheduler.params.total_num_steps: is missing")));
-  EXPECT_THAT(config_error_of(options(R"({"scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto"}}})"), prepare_schedule),
+  EXPECT_THAT(config_error_of(options(staged + R"(, "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto"}}})"), prepare_schedule),
               HasSubstr("scheduler.params.total_num_steps: \"auto\": nothing in the program says it"));
 }
 

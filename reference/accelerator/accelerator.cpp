@@ -19,6 +19,7 @@
 #include "reference/optim/clip.hpp"
 #include "reference/optim/state_dict.hpp"
 #include "reference/parallel/same_model.hpp"
+#include "reference/sharded/file_memory.hpp"
 
 namespace accel {
 namespace {
@@ -218,8 +219,8 @@ std::shared_ptr<ModelWrapper> Accelerator::wrap_model(ModelTensors tensors, bool
 std::shared_ptr<ModelWrapper> Accelerator::shard_model(const std::shared_ptr<torch::nn::Module>& module) {
   check_state(!plugin_.steps_in_backward || !std::exchange(has_model_of_plugin_, true),
               "prepare: a second model; DeepSpeed's plugin trains one model for each Accelerator; select another plugin for another model");
-  const bool moves_moments = plugin_.sharding->offload_optimizer == OffloadDevice::kCpu && plugin_.sharding->offload_parameters == OffloadDevice::kNone;
-  check_config(context_->device.is_cpu() || !moves_moments, "deepspeed_plugin: offload_optimizer_device 'cpu' on a GPU is not built without offload_param_device 'cpu'");
+  const bool moves_moments = plugin_.sharding->offload_optimizer != OffloadDevice::kNone && plugin_.sharding->offload_parameters == OffloadDevice::kNone;
+  check_config(context_->device.is_cpu() || !moves_moments, "deepspeed_plugin: offload_optimizer_device on a GPU is not built without offload_param_device");
   if (!shard_groups_) shard_groups_ = make_shard_groups(*context_, options_.parallelism_config, plugin_.sharding->hybrid);
   NamedTensors tensors;
   for (const auto& item : module->named_parameters()) tensors.emplace_back(item.key(), item.value());
@@ -255,7 +256,7 @@ sharded::MemoryAccount Accelerator::account_of(const ModelWrapper& wrapper, cons
     for (const auto& [index, entries] : state.at("state").as<Value::Dict>()) {
       if (!own.contains(all.at(std::stoul(index)).unsafeGetTensorImpl())) continue;
       for (const auto& [name, value] : entries.as<Value::Dict>()) {
-        if (value.is<at::Tensor>() && value.as<at::Tensor>().defined()) account.add(Kind::kOptimizer, static_cast<std::int64_t>(value.as<at::Tensor>().nbytes()));
+        if (value.is<at::Tensor>() && value.as<at::Tensor>().defined() && !sharded::is_in_file(value.as<at::Tensor>())) account.add(Kind::kOptimizer, static_cast<std::int64_t>(value.as<at::Tensor>().nbytes()));
       }
     }
   }

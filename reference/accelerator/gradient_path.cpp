@@ -10,8 +10,18 @@
 #include "reference/core/errors.hpp"
 #include "reference/optim/clip.hpp"
 #include "reference/optim/state_dict.hpp"
+#include "reference/sharded/file_memory.hpp"
 
 namespace accel {
+namespace {
+
+// Optimizers make it at their first step with a gradient.
+bool lacks_state(const torch::optim::Optimizer& optimizer) {
+  const auto parameters = optim::parameters_of(optimizer);
+  return std::any_of(parameters.begin(), parameters.end(), [&](const at::Tensor& parameter) { return parameter.grad().defined() && optimizer.state().count(parameter.unsafeGetTensorImpl()) == 0; });
+}
+
+}  // namespace
 
 GradientPath::GradientPath(RankContext& context, const AcceleratorOptions& options, int ranks_per_batch)
     : context_(&context), guard_(options.gradient_guard), is_exact_(options.loss_weighting == "exact"), ranks_per_batch_(ranks_per_batch) {
@@ -121,8 +131,15 @@ at::Tensor GradientPath::clip_norm(const std::vector<at::Tensor>& parameters, do
 
 at::Tensor GradientPath::unscaled(const at::Tensor& norm) { return scaler_ && scaler_->is_enabled() ? norm / scaler()->get_scale() : norm; }
 
+void GradientPath::add_sharded(std::shared_ptr<sharded::ShardedModel> model) {
+  const auto& options = model->options();
+  if (options.offload_optimizer == OffloadDevice::kFiles && !optimizer_memory_) optimizer_memory_ = std::make_shared<sharded::FileMemory>(options.offload_optimizer_path);
+  sharded_.push_back(std::move(model));
+}
+
 bool GradientPath::step(torch::optim::Optimizer& optimizer) {
   for (auto& model : sharded_) model->show_shards();
+  const sharded::MemoryScope scope(optimizer_memory_ && lacks_state(optimizer) ? optimizer_memory_ : nullptr);
   const bool stepped = try_step(optimizer);
   for (auto& model : sharded_) {
     if (stepped) model->mark_stepped();

@@ -26,8 +26,10 @@ class GradientPath {
   /// Gradients of these are weighted exactly, if asked for.
   void add_parameters(std::vector<at::Tensor> parameters);
   /// Of parameters that are divided over ranks, gradients are, too.
-  void add_sharded(std::shared_ptr<sharded::ShardedModel> model) { sharded_.push_back(std::move(model)); }
+  void add_sharded(std::shared_ptr<sharded::ShardedModel> model);
   [[nodiscard]] const std::vector<std::shared_ptr<sharded::ShardedModel>>& sharded() const { return sharded_; }
+  /// Where the optimizers' state is made; null: where LibTorch's tensors are.
+  [[nodiscard]] const std::shared_ptr<sharded::MemorySource>& optimizer_memory() const { return optimizer_memory_; }
   void count_samples() { counts_samples_ = true; }
   void begin_micro_batch() { window_.begin_micro_batch(); }
   [[nodiscard]] GradientWindow& window() { return window_; }
@@ -73,6 +75,7 @@ class GradientPath {
   std::vector<at::Tensor> parameters_;
   std::unique_ptr<GradScaler> scaler_;
   std::vector<std::shared_ptr<sharded::ShardedModel>> sharded_;
+  std::shared_ptr<sharded::MemorySource> optimizer_memory_;
   // Optimizers that step in turn belong to one iteration: the scale changes when the next begins, not between them.
   bool scale_update_is_due_ = false;
 };

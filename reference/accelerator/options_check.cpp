@@ -6,13 +6,22 @@
 
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/files.hpp"
+#include "reference/sharded/file_memory.hpp"
 
 namespace accel {
 namespace {
 
+// Before there is a model: a rank whose disk is away should not keep the others waiting.
 void check_offload(const ResolvedPlugin& plugin, std::vector<std::string>& problems) {
-  if (plugin.sharding && (plugin.sharding->offload_parameters == OffloadDevice::kFiles || plugin.sharding->offload_optimizer == OffloadDevice::kFiles)) {
-    problems.emplace_back("deepspeed_plugin: offload to 'nvme' is not built; use 'cpu' or 'none'");
+  if (!plugin.sharding) return;
+  for (const auto& folder : {plugin.sharding->offload_parameters_path, plugin.sharding->offload_optimizer_path}) {
+    if (folder.empty()) continue;
+    try {
+      const sharded::FileMemory memory(folder);
+    } catch (const FileError& error) {
+      problems.push_back(fmt::format("deepspeed_plugin: offload to nvme: {}", error.what()));
+    }
   }
 }
 

@@ -14,6 +14,7 @@
 #include "reference/core/safetensors.hpp"
 #include "reference/core/sha256.hpp"
 #include "reference/optim/state_dict.hpp"
+#include "reference/sharded/memory_scope.hpp"
 
 namespace accel::checkpoint {
 namespace {
@@ -112,6 +113,7 @@ void StateLoad::load_optimizer(std::size_t index) {
   undos_.emplace_back([&optimizer, before = optim::state_dict(optimizer)] { optim::load_state_dict(optimizer, before); });
   const auto shards = path(folder_of_shards(kOptimizerShards, index));
   const auto pieces = fs::is_directory(shards) ? read_shards(shards) : std::map<std::string, StoredWeight>();
+  const sharded::MemoryScope scope(state_.path->optimizer_memory());
   optim::load_state_dict(optimizer, parts_of(read(file_of_optimizer(index)), pieces, state_.optimizers[index], state_));
 }
 

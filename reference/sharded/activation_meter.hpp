@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "reference/sharded/memory_account.hpp"
+#include "reference/sharded/memory_scope.hpp"
 
 namespace accel::sharded {
 
@@ -14,8 +15,8 @@ namespace accel::sharded {
 ///     }
 ///     account.most(MemoryKind::kActivations);
 ///
-/// Puts an allocator in the place of LibTorch's, which it calls; for good, from the first meter of the process on. One meter for each
-/// thread at a time. Scratch memory of kernels that LibTorch's allocator does not see is not counted.
+/// One meter for each thread at a time; what it does to LibTorch's allocator: memory_scope.hpp. Scratch memory of kernels that this allocator
+/// does not see is not counted.
 /// Thread rule: the rank's thread; tensors may be freed anywhere.
 class ActivationMeter {
  public:
@@ -28,6 +29,7 @@ class ActivationMeter {
 
  private:
   std::shared_ptr<Taken> taken_;
+  MemoryScope scope_;
 };
 
 }  // namespace accel::sharded

@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 
 #include "reference/core/errors.hpp"
+#include "reference/sharded/file_memory.hpp"
 
 namespace accel::sharded {
 namespace {
@@ -71,8 +72,9 @@ void FlatParameter::make_storage(const at::Tensor& values) {
   const auto own = layout().shard(shard_index());
   if (options_.frees_parameters) {
     whole_ = at::empty({layout().padded_numel()}, values.options().dtype(dtype));
+    const MemoryScope scope(options_.shard_memory);
     shard_ = values.narrow(0, own.begin, own.size()).to(options_.shard_device, /*non_blocking=*/false, /*copy=*/true);
-    memory_->add(MemoryKind::kParameters, bytes_of(shard_));
+    if (!is_in_file(shard_)) memory_->add(MemoryKind::kParameters, bytes_of(shard_));
     return;
   }
   whole_ = values.to(dtype);

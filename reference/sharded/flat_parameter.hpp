@@ -7,6 +7,7 @@
 
 #include "reference/comm/group.hpp"
 #include "reference/sharded/memory_account.hpp"
+#include "reference/sharded/memory_scope.hpp"
 #include "reference/sharded/unit_plan.hpp"
 
 namespace accel::sharded {
@@ -24,6 +25,7 @@ struct FlatParameterOptions {
   bool frees_parameters = true;  ///< when no unit computes; else they stay whole, and are gathered when they have changed
   bool syncs_from_first = false;  ///< rank 0's values are everybody's
   c10::Device device = c10::kCPU, shard_device = c10::kCPU;  ///< of whole parameters, and of shards
+  std::shared_ptr<MemorySource> shard_memory;  ///< of shards on the CPU; null: LibTorch's
 };
 
 /// Tensors of one flat buffer: this rank's shard, the whole while it is needed, and gradients on their way to shards.

@@ -14,6 +14,7 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/modules/call.hpp"
+#include "reference/sharded/file_memory.hpp"
 #include "reference/sharded/model_description.hpp"
 #include "reference/sharded/step.hpp"
 
@@ -48,6 +49,7 @@ struct ShardedModel::State {
     flat_options.reduce_dtype = scalar_type(this->options.reduce_dtype);
     flat_options.frees_parameters = this->options.parameters;
     flat_options.syncs_from_first = this->options.sync_module_states;
+    if (this->options.offload_parameters == OffloadDevice::kFiles) flat_options.shard_memory = std::make_shared<FileMemory>(this->options.offload_parameters_path);
     for (std::size_t index = 0; index < plan.units.size(); ++index) add_unit(plan.units[index], flat_options, /*is_root=*/index == 0);
     sync_buffers();
     surround();

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 
 #include "reference/optim/optimizers.hpp"
+#include "reference/sharded/file_memory.hpp"
 #include "tests/reference/sharded/sharded_training.hpp"
+#include "tests/support/message_of.hpp"
+#include "tests/support/temporary_folder.hpp"
 
 namespace accel::testing {
 namespace {
@@ -251,6 +254,63 @@ TEST(ShardedAcceleratorTest, OneOfSeveralDeepSpeedPluginsIsSelected) {
     } catch (const ConfigError& error) {
       EXPECT_THAT(error.what(), HasSubstr("deepspeed_plugins 'b': "));
     }
+  });
+}
+
+// --- offload to files ---------------------------------------------------------------------------------------------------
+// Tensors that are large enough to go to a file; `look` at them behind each step.
+NamedTensors train_wide(const DeepSpeedPlugin& plugin, const std::function<void(Accelerator&, const PreparedModel<torch::nn::SequentialImpl>&)>& look = [](auto&, auto&) {}) {
+  Accelerator accelerator({.deepspeed_plugin = plugin});
+  torch::manual_seed(7);
+  torch::nn::Sequential net;
+  for (int i = 0; i < 3; ++i) net->push_back(torch::nn::Linear(512, 512));
+  optim::AdamW adam(net->parameters(), {.lr = 0.05});
+  auto [model, optimizer] = accelerator.prepare(net, adam);
+  for (int step = 0; step < 3; ++step) {
+    accelerator.backward(model(batch_of(accelerator.process_index(), step, 512, false)).square().mean());
+    look(accelerator, model);
+  }
+  return accelerator.get_state_dict(model);
+}
+
+DeepSpeedPlugin offloading(const std::string& folder) {
+  return {.zero_stage = 3, .offload_optimizer_device = "nvme", .offload_param_device = "nvme", .offload_optimizer_nvme_path = folder, .offload_param_nvme_path = folder};
+}
+
+// Where memory lies does not change what is computed.
+TEST(ShardedAcceleratorTest, ShardsAndMomentsInFilesTrainToTheSameBits) {
+  const TemporaryFolder folder;
+  for (const int num_ranks : {1, 3}) {
+    SCOPED_TRACE(num_ranks);
+    const auto expected = run_ranks(num_ranks, [] { return train_wide({.zero_stage = 3}); }).front();
+    const auto found = run_ranks(num_ranks, [&] { return train_wide(offloading(folder.path("new/nvme"))); }).front();
+    for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(torch::equal(expected[i].second, found[i].second)) << expected[i].first;
+    EXPECT_TRUE(std::filesystem::is_empty(folder.path("new/nvme"))) << "files have no names";
+  }
+}
+
+TEST(ShardedAcceleratorTest, WhatLiesInFilesTakesNoMemory) {
+  const TemporaryFolder folder;
+  run_ranks(2, [&] {
+    train_wide(offloading(folder.path()), [](Accelerator& accelerator, const PreparedModel<torch::nn::SequentialImpl>& model) {
+      accelerator.save_state(folder.path("saved"));
+      accelerator.load_state(folder.path("saved"));
+      const auto account = accelerator.memory_account(model);
+      EXPECT_EQ(account.now(sharded::MemoryKind::kParameters), 0);
+      EXPECT_LT(account.now(sharded::MemoryKind::kOptimizer), 10'000) << "small tensors stay";
+      for (const auto& parameter : model.parameters()) {
+        if (parameter.numel() > 512) EXPECT_TRUE(sharded::is_in_file(parameter));
+      }
+    });
+  });
+}
+
+TEST(ShardedAcceleratorTest, AFolderThatCannotBeMadeIsAnErrorBeforeThereIsAModel) {
+  const TemporaryFolder folder;
+  const auto file = folder.write("file", "");
+  run_ranks(2, [&] {
+    const DeepSpeedPlugin plugin{.zero_stage = 2, .offload_optimizer_device = "nvme", .offload_optimizer_nvme_path = file + "/in"};
+    EXPECT_THAT(message_of<ConfigError>([&] { Accelerator accelerator({.deepspeed_plugin = plugin}); }), HasSubstr("deepspeed_plugin: offload to nvme: " + file + "/in: cannot be made"));
   });
 }
 

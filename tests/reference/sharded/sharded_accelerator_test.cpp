@@ -292,7 +292,7 @@ TEST(ShardedAcceleratorTest, ShardsAndMomentsInFilesTrainToTheSameBits) {
 TEST(ShardedAcceleratorTest, WhatLiesInFilesTakesNoMemory) {
   const TemporaryFolder folder;
   run_ranks(2, [&] {
-    train_wide(offloading(folder.path()), [](Accelerator& accelerator, const PreparedModel<torch::nn::SequentialImpl>& model) {
+    train_wide(offloading(folder.path()), [&](Accelerator& accelerator, const PreparedModel<torch::nn::SequentialImpl>& model) {
       accelerator.save_state(folder.path("saved"));
       accelerator.load_state(folder.path("saved"));
       const auto account = accelerator.memory_account(model);

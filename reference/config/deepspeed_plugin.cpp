@@ -6,6 +6,7 @@
 #include "reference/config/deepspeed_file.hpp"
 #include "reference/config/plugin_fields.hpp"
 #include "reference/config/sharding.hpp"
+#include "reference/config/sharding_names.hpp"
 #include "reference/core/errors.hpp"
 
 namespace accel {
@@ -81,7 +82,7 @@ std::optional<double> clipping_of(const DeepSpeedPlugin& plugin, const DeepSpeed
 }
 
 OffloadDevice device_of(const std::optional<GivenValue>& given, PluginFields& fields) {
-  const auto name = fields.choice(given, {"none", "cpu", "nvme"}).value_or("none");
+  const auto name = fields.choice(given, kOffloadDevices).value_or("none");
   if (name == "none") return OffloadDevice::kNone;
   return name == "cpu" ? OffloadDevice::kCpu : OffloadDevice::kFiles;
 }

@@ -3,21 +3,21 @@
 
 #include "reference/config/plugin_fields.hpp"
 #include "reference/config/sharding.hpp"
+#include "reference/config/sharding_names.hpp"
 
 namespace accel {
 namespace {
 
 using Plugin = FullyShardedDataParallelPlugin;
-constexpr auto kStrategies = {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"};
 
 // Accelerate checks version 1's reshard_after_forward and reads it nowhere; here it counts where sharding_strategy is not given.
 std::string strategy_of_version_1(const Plugin& plugin, PluginFields& fields) {
   std::optional<std::string> reshard;
   if (plugin.reshard_after_forward) {
-    reshard = fields.choice_or_number(GivenValue{fields.name_of("reshard_after_forward"), *plugin.reshard_after_forward}, kStrategies);
+    reshard = fields.choice_or_number(GivenValue{fields.name_of("reshard_after_forward"), *plugin.reshard_after_forward}, kShardingStrategies);
   }
   if (plugin.reshard_after_forward && !plugin.sharding_strategy) return reshard.value_or("FULL_SHARD");
-  return fields.choice_or_number(fields.find("sharding_strategy", plugin.sharding_strategy, "FSDP_SHARDING_STRATEGY"), kStrategies).value_or("FULL_SHARD");
+  return fields.choice_or_number(fields.find("sharding_strategy", plugin.sharding_strategy, "FSDP_SHARDING_STRATEGY"), kShardingStrategies).value_or("FULL_SHARD");
 }
 
 std::string strategy_of_version_2(const Plugin& plugin, PluginFields& fields) {
@@ -34,7 +34,7 @@ std::string strategy_of_version_2(const Plugin& plugin, PluginFields& fields) {
 // Version 2 has no such field, and always prefetches: torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py, _backward_prefetch.
 Prefetch prefetch_of(const Plugin& plugin, std::int64_t version, PluginFields& fields) {
   const auto given = fields.find("backward_prefetch", plugin.backward_prefetch, "FSDP_BACKWARD_PREFETCH");
-  const auto name = fields.choice_or_number(given, {"BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"}).value_or("NO_PREFETCH");
+  const auto name = fields.choice_or_number(given, kBackwardPrefetches).value_or("NO_PREFETCH");
   if (version == 2 || name == "BACKWARD_PRE") return Prefetch::kBackwardPre;
   return name == "BACKWARD_POST" ? Prefetch::kBackwardPost : Prefetch::kNone;
 }
@@ -85,8 +85,7 @@ void check_expressions(const char* field, const std::vector<std::string>& expres
 }
 
 void set_kind(const Plugin& plugin, PluginFields& fields, WrapPolicy& wrap) {
-  const auto policy = fields.choice(fields.find("auto_wrap_policy", plugin.auto_wrap_policy, "FSDP_AUTO_WRAP_POLICY"),
-                                    {"TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP"});
+  const auto policy = fields.choice(fields.find("auto_wrap_policy", plugin.auto_wrap_policy, "FSDP_AUTO_WRAP_POLICY"), kWrapPolicies);
   if (policy == "TRANSFORMER_BASED_WRAP") {
     wrap.kind = WrapPolicy::Kind::kByClass;
     wrap.classes = plugin.transformer_cls_names_to_wrap;
@@ -115,7 +114,7 @@ WrapPolicy wrap_of(const Plugin& plugin, PluginFields& fields) {
 
 std::string state_dict_type_of(const Plugin& plugin, std::int64_t version, PluginFields& fields) {
   const auto given = fields.find("state_dict_type", plugin.state_dict_type, "FSDP_STATE_DICT_TYPE");
-  const auto type = fields.choice_or_number(given, {"FULL_STATE_DICT", "LOCAL_STATE_DICT", "SHARDED_STATE_DICT"});
+  const auto type = fields.choice_or_number(given, kStateDictTypes);
   if (version == 2 && type == "LOCAL_STATE_DICT") fields.unexpected(*given, "SHARDED_STATE_DICT or FULL_STATE_DICT with fsdp_version 2");
   return type.value_or(version == 1 ? "FULL_STATE_DICT" : "SHARDED_STATE_DICT");
 }

@@ -1,17 +1,77 @@
 #include "sim/programs/command_line.hpp"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <iostream>
 
+#include "reference/config/nearest_name.hpp"
 #include "sim/programs/exit_code.hpp"
 
 namespace accel::programs {
+namespace {
+
+std::string with_underscores(std::string name) {
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+// "num_processes" for --num-processes and --num-processes=4; nothing for what is no long option.
+std::string long_name(const std::string& argument) {
+  return argument.starts_with("--") && argument.size() > 2 ? argument.substr(2, argument.find('=') - 2) : "";
+}
+
+std::vector<std::string> long_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const auto* option : app.get_options()) names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
+  return names;
+}
+
+std::string known_spelling(const CLI::App& app, const std::string& argument) {
+  const auto name = long_name(argument);
+  const auto names = long_names(app);
+  if (name.empty() || std::find(names.begin(), names.end(), name) != names.end()) return argument;
+  const auto same = std::find_if(names.begin(), names.end(), [&](const std::string& other) { return with_underscores(other) == with_underscores(name); });
+  return same == names.end() ? argument : "--" + *same + argument.substr(2 + name.size());
+}
+
+// How many of the arguments after this one are its values at least.
+std::size_t values_after(const CLI::App& app, const std::string& argument) {
+  if (argument.find('=') != std::string::npos) return 0;
+  const auto* option = app.get_option_no_throw(argument);
+  return option == nullptr ? 0 : static_cast<std::size_t>(std::max(option->get_items_expected_min(), 0));
+}
+
+void print_hints(const CLI::App& app) {
+  for (const auto& argument : app.remaining()) {
+    const auto nearest = nearest_name(with_underscores(long_name(argument)), long_names(app));
+    if (nearest && !long_name(argument).empty()) std::cerr << argument << ": did you mean --" << *nearest << "?\n";
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> with_known_spelling(const CLI::App& app, const std::vector<std::string>& arguments) {
+  const bool ends_at_program = app.get_prefix_command() || app.get_positionals_at_end();
+  auto spelled = arguments;
+  for (std::size_t index = 0; index < spelled.size(); ++index) {
+    auto& argument = spelled[index];
+    const bool is_option = argument.size() > 1 && argument[0] == '-';
+    if (argument == "--" || (!is_option && ends_at_program)) break;
+    argument = known_spelling(app, argument);
+    if (is_option) index += values_after(app, argument);
+  }
+  return spelled;
+}
 
 std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv) {
+  auto arguments = with_known_spelling(app, {argv + std::min(argc, 1), argv + argc});
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes the last first
   try {
-    app.parse(argc, argv);
+    app.parse(std::move(arguments));
   } catch (const CLI::ParseError& error) {
     const bool is_help = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success);
     app.exit(error);
+    if (!is_help) print_hints(app);
     return is_help ? kSuccess : kUsage;
   }
   return std::nullopt;

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <vector>
 
 namespace CLI {
 class App;
@@ -9,7 +11,13 @@ class App;
 namespace accel::programs {
 
 /// Parses the arguments into what `app` was told of. What ends the program here is its exit code: a help that was asked for
-/// is success, a wrong option kUsage; either is printed.
+/// is success, a wrong option kUsage; either is printed, a wrong option with the nearest one that there is.
+///
+/// In the names of options a hyphen and an underscore are the same, as in Accelerate. What follows PROGRAM, of an app with
+/// `prefix_command` or `positionals_at_end`, or a `--`, is left as it is.
 std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv);
+
+/// The arguments with options spelled as `app` was told of them: --num-processes=4 as --num_processes=4.
+std::vector<std::string> with_known_spelling(const CLI::App& app, const std::vector<std::string>& arguments);
 
 }  // namespace accel::programs

@@ -1,0 +1,98 @@
+#include "reference/config/launch_config.hpp"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "reference/config/environment.hpp"
+#include "reference/config/launch_fields.hpp"
+#include "reference/config/launch_keys.hpp"
+#include "reference/config/python_yaml.hpp"
+#include "reference/core/files.hpp"
+
+namespace accel {
+namespace {
+
+using Tree = nlohmann::json;
+namespace fs = std::filesystem;
+
+struct FieldWriter {
+  Tree& tree;
+
+  void operator()(const char* name, const ConfigSection& section) const {
+    for (const auto& [key, value] : section) std::visit([&](const auto& content) { tree[name][key] = content; }, value);
+  }
+  void operator()(const char* name, const std::variant<bool, std::string>& value) const {
+    std::visit([&](const auto& content) { tree[name] = content; }, value);
+  }
+  template <typename T>
+  void operator()(const char* name, const std::optional<T>& value) const {
+    if (value) tree[name] = *value;
+  }
+  template <typename T>
+  void operator()(const char* name, const T& value) const {
+    tree[name] = value;
+  }
+};
+
+Tree tree_of(const LaunchConfig& config) {
+  Tree tree = Tree::object();
+  for_each_field(config, FieldWriter{tree});
+  return tree;
+}
+
+bool is_not_for_us(const std::string& distributed_type) {
+  return distributed_type == "XLA" || distributed_type == "MEGATRON_LM" ||
+         (distributed_type.starts_with("MULTI_") && distributed_type != "MULTI_CPU" && distributed_type != "MULTI_GPU");
+}
+
+std::string home() { return environment("HOME").value_or("/"); }
+
+std::string with_home(const std::string& path) { return path == "~" || path.starts_with("~/") ? home() + path.substr(1) : path; }
+
+}  // namespace
+
+std::string launch_config_yaml(const LaunchConfig& config) { return python_yaml(tree_of(config)); }
+std::string launch_config_json(const LaunchConfig& config) { return python_json(tree_of(config)); }
+
+void write_launch_config(const LaunchConfig& config, const std::string& file) {
+  PosixFiles files;
+  if (const auto folder = fs::path(file).parent_path(); !folder.empty()) files.make_folder(folder.string());
+  write_atomically(files, file, file.ends_with(".json") ? launch_config_json(config) : launch_config_yaml(config));
+}
+
+std::vector<std::string> problems_of(const LaunchConfig& config) {
+  std::vector<std::string> problems;
+  const auto check = [&](bool holds, const std::string& problem) {
+    if (!holds) problems.push_back(problem);
+  };
+  const bool is_known = !is_not_for_us(config.distributed_type) && !config.tpu_use_cluster;
+  check(is_known, fmt::format("distributed_type: {}: this library runs on CPUs and NVIDIA GPUs; expected NO, MULTI_CPU, MULTI_GPU, FSDP or DEEPSPEED", config.distributed_type));
+  check(config.mixed_precision != "fp8", "mixed_precision: fp8: not built; expected no, fp16 or bf16");
+  check(config.num_processes == -1 || config.num_processes >= 1, fmt::format("num_processes: expected 1 or more, got {}", config.num_processes));
+  check(config.num_machines >= 1, fmt::format("num_machines: expected 1 or more, got {}", config.num_machines));
+  check(config.machine_rank >= 0 && config.machine_rank < std::max(config.num_machines, 1),
+        fmt::format("machine_rank: expected 0 to {}, got {}", std::max(config.num_machines, 1) - 1, config.machine_rank));
+  if (config.num_machines > 1) {
+    check(config.num_processes == -1 || config.num_processes % config.num_machines == 0,
+          fmt::format("num_processes: {} do not divide by {} machines; it counts those of all machines", config.num_processes, config.num_machines));
+    check(config.main_process_ip.has_value(), "main_process_ip: missing; several machines need the address of the first");
+    check(config.main_process_port.value_or(1) != 0, "main_process_port: 0 is any free port, which other machines cannot know; expected 1 to 65535");
+  }
+  const auto port = config.main_process_port.value_or(0);
+  check(port >= 0 && port <= 65535, fmt::format("main_process_port: expected 0 to 65535, got {}", port));
+  return problems;
+}
+
+std::string config_folder() {
+  const auto cache = with_home(environment("XDG_CACHE_HOME").value_or("~/.cache"));
+  return with_home(environment("HF_HOME").value_or(cache + "/huggingface")) + "/accelerate";
+}
+
+std::string default_config_file() {
+  const auto yaml = config_folder() + "/default_config.yaml", json = config_folder() + "/default_config.json";
+  return fs::exists(json) && !fs::exists(yaml) ? json : yaml;
+}
+
+}  // namespace accel

@@ -1,0 +1,191 @@
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "reference/config/environment.hpp"
+#include "reference/config/launch_config.hpp"
+#include "reference/config/launch_fields.hpp"
+#include "reference/config/launch_keys.hpp"
+#include "reference/config/nearest_name.hpp"
+#include "reference/config/python_yaml.hpp"
+#include "reference/config/sharding_names.hpp"
+#include "reference/config/yaml_file.hpp"
+#include "reference/core/errors.hpp"
+
+namespace accel {
+namespace {
+
+using Tree = nlohmann::json;
+
+const std::vector<std::string> kDistributedTypes = {"NO", "MULTI_CPU", "MULTI_GPU", "FSDP", "DEEPSPEED", "MULTI_NPU", "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA",
+                                                    "MULTI_XPU", "MULTI_HPU", "MULTI_NEURON", "XLA", "MEGATRON_LM"};
+
+std::string given(const YAML::Node& node) { return node.IsScalar() ? fmt::format("'{}'", node.Scalar()) : node.IsMap() ? "a mapping" : "a list"; }
+
+/// Puts the nodes of a file into the fields of a LaunchConfig.
+class LaunchConfigReader {
+ public:
+  LaunchConfigReader(const YAML::Node& root, bool is_json, YamlProblems& problems) : root_(root), is_json_(is_json), problems_(problems) {}
+
+  LaunchConfig read() {
+    LaunchConfig config;
+    for_each_field(config, [&](const char* name, auto& field) {
+      known_.emplace_back(name);
+      const auto node = root_[name];
+      if (node.IsDefined() && !node.IsNull()) assign(name, node, field);
+    });
+    translate_old_keys(config);
+    check_known_keys();
+    check_values(config);
+    return config;
+  }
+
+ private:
+  void problem(const YAML::Node& node, const std::string& text) { problems_.add(node.Mark().line, text); }
+  void expected(const std::string& name, const YAML::Node& node, const std::string& what) { problem(node, fmt::format("{}: expected {}, got {}", name, what, given(node))); }
+  [[nodiscard]] Tree tree(const YAML::Node& node) const { return python_tree(node, is_json_); }
+
+  void assign(const std::string& name, const YAML::Node& node, bool& field) {
+    const auto value = node.IsScalar() ? flag_of(node.Scalar()) : std::nullopt;
+    if (value) field = *value;
+    else expected(name, node, "true or false");
+  }
+  void assign(const std::string& name, const YAML::Node& node, int& field) {
+    const auto value = tree(node);
+    int number = 0;
+    if (value.is_number_integer() && value.get<std::int64_t>() == static_cast<int>(value.get<std::int64_t>())) field = value.get<int>();
+    else if (node.IsScalar() && YAML::convert<int>::decode(node, number)) field = number;
+    else expected(name, node, "an integer");
+  }
+  void assign(const std::string& name, const YAML::Node& node, std::string& field) {
+    if (node.IsScalar()) field = node.Scalar();
+    else expected(name, node, "a text");
+  }
+  void assign(const std::string& name, const YAML::Node& node, std::vector<std::string>& field) {
+    if (!node.IsSequence()) return expected(name, node, "a list of texts");
+    for (const auto& item : node) assign(name, item, field.emplace_back());
+  }
+  template <typename T>
+  void assign(const std::string& name, const YAML::Node& node, std::optional<T>& field) {
+    assign(name, node, field.emplace());
+  }
+  void assign(const std::string& name, const YAML::Node& node, std::variant<bool, std::string>& field) {
+    if (tree(node).is_boolean()) field = tree(node).get<bool>();
+    else assign(name, node, field.emplace<std::string>());
+  }
+  void assign(const std::string& name, const YAML::Node& node, ConfigSection& field) {
+    if (!node.IsMap()) return expected(name, node, "a mapping of keys to values");
+    const auto& table = section_table(name);
+    for (const auto& entry : node) {
+      const auto* key = find_key(table, entry.first.Scalar());
+      if (key != nullptr) assign_entry(name + "." + entry.first.Scalar(), *key, entry.second, field);
+      else unknown_key(entry.first, name + ".", key_names(table));
+    }
+  }
+
+  void assign_entry(const std::string& path, const SectionKey& key, const YAML::Node& node, ConfigSection& section) {
+    if (node.IsNull()) return;
+    const auto value = value_of(key, node);
+    if (!value || !fits(key, *value)) expected(path, node, expected_of(key));
+    else if (!section.emplace(key.name, *value).second) problem(node, fmt::format("{}: given twice: {} is the same key", path, key.name));
+  }
+
+  // A text is as it is written, so that `no` stays "no".
+  [[nodiscard]] std::optional<ConfigValue> value_of(const SectionKey& key, const YAML::Node& node) const {
+    const auto value = tree(node);
+    const bool is_text = key.kind == KeyKind::kText || key.kind == KeyKind::kChoice;
+    if (node.IsScalar() && (value.is_string() || is_text)) return node.Scalar();
+    if (value.is_boolean()) return value.get<bool>();
+    if (value.is_number_integer()) return value.get<std::int64_t>();
+    if (value.is_number()) return value.get<double>();
+    if (!value.is_array() || !std::all_of(value.begin(), value.end(), [](const Tree& item) { return item.is_boolean(); })) return std::nullopt;
+    return value.get<std::vector<bool>>();
+  }
+
+  // Source: config_args.py, process_config.
+  void translate_old_keys(LaunchConfig& config) {
+    bool fp16 = false;
+    if (const auto node = old_key("fp16")) assign("fp16", *node, fp16);
+    if (fp16 && !config.mixed_precision) config.mixed_precision = "fp16";
+    if (const auto node = old_key("dynamo_backend")) {
+      config.dynamo_config.clear();
+      if (!is_no(*node)) assign_entry("dynamo_backend", *find_key(section_table("dynamo_config"), "dynamo_backend"), *node, config.dynamo_config);
+    }
+    const auto num_processes = root_["num_processes"];
+    const bool is_given = num_processes.IsDefined() && !num_processes.IsNull();
+    if (!is_given && is_no(root_["distributed_type"])) config.num_processes = 1;
+  }
+  std::optional<YAML::Node> old_key(const char* name) {
+    known_.emplace_back(name);
+    const auto node = root_[name];
+    return node.IsDefined() && !node.IsNull() ? std::optional<YAML::Node>(node) : std::nullopt;
+  }
+  // For Python an unquoted NO is false.
+  static bool is_no(const YAML::Node& node) { return node.IsDefined() && node.IsScalar() && flag_of(node.Scalar()) == false; }
+
+  void check_known_keys() {
+    for (const auto& entry : root_) {
+      if (std::find(known_.begin(), known_.end(), entry.first.Scalar()) == known_.end()) unknown_key(entry.first, "", known_);
+    }
+  }
+  void unknown_key(const YAML::Node& key, const std::string& path, const std::vector<std::string>& names) {
+    problem(key, fmt::format("{}{}: unknown key{}", path, key.Scalar(), nearest_name_hint(key.Scalar(), names)));
+  }
+
+  void check_values(LaunchConfig& config) {
+    const auto type = root_["distributed_type"];
+    if (!type.IsDefined() || type.IsNull()) problem(root_, "distributed_type: missing; it is required: NO, MULTI_CPU, MULTI_GPU, FSDP or DEEPSPEED");
+    else if (is_no(type)) config.distributed_type = "NO";
+    else if (std::find(kDistributedTypes.begin(), kDistributedTypes.end(), config.distributed_type) == kDistributedTypes.end()) {
+      expected("distributed_type", type, fmt::format("one of {}", fmt::join(kDistributedTypes, ", ")));
+    }
+    const auto environment = root_["compute_environment"];
+    if (config.compute_environment != "LOCAL_MACHINE") expected("compute_environment", environment, "LOCAL_MACHINE");
+    if (config.mixed_precision) check_precision(config);
+  }
+  void check_precision(LaunchConfig& config) {
+    const auto node = root_["mixed_precision"];
+    auto& name = *config.mixed_precision;
+    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+    if (node.IsDefined() && is_no(node)) name = "no";
+    const bool is_known = std::find(kMixedPrecisions.begin(), kMixedPrecisions.end(), name) != kMixedPrecisions.end();
+    if (!is_known) expected("mixed_precision", node, fmt::format("{}", fmt::join(kMixedPrecisions, ", ")));
+  }
+
+  const YAML::Node root_;
+  bool is_json_;
+  YamlProblems& problems_;
+  std::vector<std::string> known_;
+};
+
+YAML::Node load_json(const std::string& file, YamlProblems& problems) {
+  const auto text = read_text(file);
+  try {
+    [[maybe_unused]] const auto json = Tree::parse(text);
+  } catch (const Tree::exception& error) {
+    throw ConfigError(fmt::format("{}: not JSON: {}", file, error.what()));
+  }
+  return parse_yaml(json_as_yaml(text), file, problems);
+}
+
+}  // namespace
+
+LaunchConfig read_launch_config(const std::string& file) {
+  YamlProblems problems(file);
+  const bool is_json = file.ends_with(".json");
+  const auto root = is_json ? load_json(file, problems) : load_yaml(file, "a configuration file", problems);
+  if (!root.IsMap()) {
+    problems.add(root.Mark().line, "expected a mapping of keys to values");
+    problems.throw_if_any();
+  }
+  const auto environment = root["compute_environment"];
+  check_config(!environment.IsDefined() || !environment.IsScalar() || environment.Scalar() != "AMAZON_SAGEMAKER",
+               "{}: compute_environment: AMAZON_SAGEMAKER starts Python scripts in Amazon's cloud; not for this library: write a file for this machine with accel config", file);
+  auto config = LaunchConfigReader(root, is_json, problems).read();
+  problems.throw_if_any();
+  return config;
+}
+
+}  // namespace accel

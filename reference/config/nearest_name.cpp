@@ -1,0 +1,44 @@
+#include "reference/config/nearest_name.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace accel {
+namespace {
+
+// Letters to add, to remove or to change.
+std::size_t edit_distance(const std::string& from, const std::string& to) {
+  std::vector<std::size_t> row(to.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 1; i <= from.size(); ++i) {
+    auto diagonal = row[0];
+    row[0] = i;
+    for (std::size_t j = 1; j <= to.size(); ++j) {
+      const auto changed = diagonal + (from[i - 1] == to[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({row[j] + 1, row[j - 1] + 1, changed});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::optional<std::string> nearest_name(const std::string& text, const std::vector<std::string>& names) {
+  std::optional<std::string> nearest;
+  auto distance_max = std::max<std::size_t>(1, text.size() / 3);
+  for (const auto& name : names) {
+    const auto distance = edit_distance(text, name);
+    if (distance > distance_max || (nearest && distance == distance_max)) continue;
+    nearest = name;
+    distance_max = distance;
+  }
+  return nearest;
+}
+
+std::string nearest_name_hint(const std::string& text, const std::vector<std::string>& names) {
+  const auto nearest = nearest_name(text, names);
+  return nearest ? "; did you mean '" + *nearest + "'?" : "";
+}
+
+}  // namespace accel

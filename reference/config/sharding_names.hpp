@@ -1,0 +1,16 @@
+#pragma once
+
+#include <initializer_list>
+
+/// Names that plugins, configuration files and the questions of `accel config` share. Their order counts: a number from 1
+/// means the name at that place. Source: accelerate/utils/constants.py.
+namespace accel {
+
+inline constexpr std::initializer_list<const char*> kShardingStrategies = {"FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2"};
+inline constexpr std::initializer_list<const char*> kWrapPolicies = {"TRANSFORMER_BASED_WRAP", "SIZE_BASED_WRAP", "NO_WRAP"};
+inline constexpr std::initializer_list<const char*> kBackwardPrefetches = {"BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"};
+inline constexpr std::initializer_list<const char*> kStateDictTypes = {"FULL_STATE_DICT", "LOCAL_STATE_DICT", "SHARDED_STATE_DICT"};
+inline constexpr std::initializer_list<const char*> kOffloadDevices = {"none", "cpu", "nvme"};
+inline constexpr std::initializer_list<const char*> kMixedPrecisions = {"no", "fp16", "bf16", "fp8"};
+
+}  // namespace accel

@@ -16,6 +16,11 @@ std::optional<std::string> environment(const std::string& name) {
   return value == nullptr || *value == '\0' ? std::nullopt : std::optional<std::string>(value);
 }
 
+std::string expand_home(const std::string& path) {
+  const bool is_in_home = path == "~" || path.starts_with("~/");
+  return is_in_home ? environment("HOME").value_or("") + path.substr(1) : path;
+}
+
 std::optional<int> environment_int(const std::vector<std::string>& names) {
   for (const auto& name : names) {
     const auto text = environment(name);

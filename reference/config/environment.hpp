@@ -11,6 +11,9 @@ namespace accel {
 /// The value of a variable, or nothing if it is unset or empty.
 std::optional<std::string> environment(const std::string& name);
 
+/// `path` with the home folder in place of a leading "~".
+std::string expand_home(const std::string& path);
+
 /// The first of `names` that holds a non-negative integer. Throws ConfigError if one is set and is not an integer.
 /// Source: accelerate/utils/environment.py, get_int_from_env.
 std::optional<int> environment_int(const std::vector<std::string>& names);

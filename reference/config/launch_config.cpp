@@ -47,10 +47,6 @@ bool is_not_for_us(const std::string& distributed_type) {
          (distributed_type.starts_with("MULTI_") && distributed_type != "MULTI_CPU" && distributed_type != "MULTI_GPU");
 }
 
-std::string home() { return environment("HOME").value_or("/"); }
-
-std::string with_home(const std::string& path) { return path == "~" || path.starts_with("~/") ? home() + path.substr(1) : path; }
-
 }  // namespace
 
 std::string launch_config_yaml(const LaunchConfig& config) { return python_yaml(tree_of(config)); }
@@ -86,8 +82,8 @@ std::vector<std::string> problems_of(const LaunchConfig& config) {
 }
 
 std::string config_folder() {
-  const auto cache = with_home(environment("XDG_CACHE_HOME").value_or("~/.cache"));
-  return with_home(environment("HF_HOME").value_or(cache + "/huggingface")) + "/accelerate";
+  const auto cache = expand_home(environment("XDG_CACHE_HOME").value_or("~/.cache"));
+  return expand_home(environment("HF_HOME").value_or(cache + "/huggingface")) + "/accelerate";
 }
 
 std::string default_config_file() {

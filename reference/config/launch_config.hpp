@@ -55,6 +55,18 @@ struct LaunchConfig {
 /// known one), a wrong type, a value that nobody knows; of SageMaker's files, that they are not for this library.
 LaunchConfig read_launch_config(const std::string& file);
 
+/// `config` with the values of flags, by the names of keys: {{"num_processes", "4"}, {"fsdp_version", "2"}}.
+/// Throws ConfigError with all that is wrong: a name that is no key, a value that does not fit.
+LaunchConfig with_flags(LaunchConfig config, const std::map<std::string, std::string>& flags);
+
+/// Every key that can be a flag.
+struct LaunchFlag {
+  std::string name;      ///< "fsdp_version"
+  std::string section;   ///< "fsdp_config"; "" for keys of the file itself
+  std::string expected;  ///< "1, 2"
+};
+std::vector<LaunchFlag> launch_flags();
+
 /// As Python writes it: all that is not None, keys in alphabetical order. Makes the folder.
 /// Throws FileError if the system refuses.
 void write_launch_config(const LaunchConfig& config, const std::string& file);

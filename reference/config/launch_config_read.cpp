@@ -31,21 +31,33 @@ class LaunchConfigReader {
 
   LaunchConfig read() {
     LaunchConfig config;
-    for_each_field(config, [&](const char* name, auto& field) {
-      known_.emplace_back(name);
-      const auto node = root_[name];
-      if (node.IsDefined() && !node.IsNull()) assign(name, node, field);
-    });
+    assign_fields(config);
     translate_old_keys(config);
     check_known_keys();
     check_values(config);
+    const auto type = root_["distributed_type"];
+    if (!type.IsDefined() || type.IsNull()) problem(root_, "distributed_type: missing; it is required: NO, MULTI_CPU, MULTI_GPU, FSDP or DEEPSPEED");
     return config;
+  }
+
+  void overwrite(LaunchConfig& config) {
+    assign_fields(config);
+    check_known_keys();
+    check_values(config);
   }
 
  private:
   void problem(const YAML::Node& node, const std::string& text) { problems_.add(node.Mark().line, text); }
   void expected(const std::string& name, const YAML::Node& node, const std::string& what) { problem(node, fmt::format("{}: expected {}, got {}", name, what, given(node))); }
   [[nodiscard]] Tree tree(const YAML::Node& node) const { return python_tree(node, is_json_); }
+
+  void assign_fields(LaunchConfig& config) {
+    for_each_field(config, [&](const char* name, auto& field) {
+      known_.emplace_back(name);
+      const auto node = root_[name];
+      if (node.IsDefined() && !node.IsNull()) assign(name, node, field);
+    });
+  }
 
   void assign(const std::string& name, const YAML::Node& node, bool& field) {
     const auto value = node.IsScalar() ? flag_of(node.Scalar()) : std::nullopt;
@@ -136,13 +148,11 @@ class LaunchConfigReader {
 
   void check_values(LaunchConfig& config) {
     const auto type = root_["distributed_type"];
-    if (!type.IsDefined() || type.IsNull()) problem(root_, "distributed_type: missing; it is required: NO, MULTI_CPU, MULTI_GPU, FSDP or DEEPSPEED");
-    else if (is_no(type)) config.distributed_type = "NO";
-    else if (std::find(kDistributedTypes.begin(), kDistributedTypes.end(), config.distributed_type) == kDistributedTypes.end()) {
+    if (is_no(type)) config.distributed_type = "NO";
+    else if (type.IsDefined() && std::find(kDistributedTypes.begin(), kDistributedTypes.end(), config.distributed_type) == kDistributedTypes.end()) {
       expected("distributed_type", type, fmt::format("one of {}", fmt::join(kDistributedTypes, ", ")));
     }
-    const auto environment = root_["compute_environment"];
-    if (config.compute_environment != "LOCAL_MACHINE") expected("compute_environment", environment, "LOCAL_MACHINE");
+    if (config.compute_environment != "LOCAL_MACHINE") expected("compute_environment", root_["compute_environment"], "LOCAL_MACHINE");
     if (config.mixed_precision) check_precision(config);
   }
   void check_precision(LaunchConfig& config) {
@@ -159,6 +169,16 @@ class LaunchConfigReader {
   YamlProblems& problems_;
   std::vector<std::string> known_;
 };
+
+// The section that has a flag's key; none for a key of the file itself.
+const char* section_of(const std::string& flag) {
+  for (const auto& table : section_tables()) {
+    for (const auto& key : table.keys) {
+      if (key.name == flag) return table.name;
+    }
+  }
+  return nullptr;
+}
 
 YAML::Node load_json(const std::string& file, YamlProblems& problems) {
   const auto text = read_text(file);
@@ -186,6 +206,36 @@ LaunchConfig read_launch_config(const std::string& file) {
   auto config = LaunchConfigReader(root, is_json, problems).read();
   problems.throw_if_any();
   return config;
+}
+
+LaunchConfig with_flags(LaunchConfig config, const std::map<std::string, std::string>& flags) {
+  YAML::Node root(YAML::NodeType::Map);
+  for (const auto& [flag, value] : flags) {
+    if (const auto* section = section_of(flag)) root[section][flag] = value;
+    else root[flag] = value;
+  }
+  for_each_field(config, [&](const char* name, auto& field) {
+    if constexpr (std::is_same_v<decltype(field), ConfigSection&>) std::erase_if(field, [&](const auto& entry) { return section_of(entry.first) == std::string(name) && flags.contains(entry.first); });
+  });
+  YamlProblems problems("command line");
+  LaunchConfigReader(root, /*is_json=*/false, problems).overwrite(config);
+  problems.throw_if_any();
+  return config;
+}
+
+std::vector<LaunchFlag> launch_flags() {
+  std::vector<LaunchFlag> flags;
+  LaunchConfig config;
+  for_each_field(config, [&](const char* name, auto& field) {
+    using Field = std::remove_reference_t<decltype(field)>;
+    if constexpr (std::is_same_v<Field, ConfigSection>) {
+      for (const auto& key : section_table(name).keys) flags.push_back({.name = key.name, .section = name, .expected = expected_of(key)});
+    } else if constexpr (!std::is_same_v<Field, std::optional<std::vector<std::string>>>) {
+      const bool is_flag = std::is_same_v<Field, bool>, is_number = std::is_same_v<Field, int> || std::is_same_v<Field, std::optional<int>>;
+      flags.push_back({.name = name, .section = "", .expected = is_flag ? "true or false" : is_number ? "an integer" : "a text"});
+    }
+  });
+  return flags;
 }
 
 }  // namespace accel

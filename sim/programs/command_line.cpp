@@ -41,6 +41,27 @@ std::size_t values_after(const CLI::App& app, const std::string& argument) {
   return option == nullptr ? 0 : static_cast<std::size_t>(std::max(option->get_items_expected_min(), 0));
 }
 
+std::vector<const CLI::App*> subcommands_of(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+const CLI::App* subcommand_of(const CLI::App& app, const std::string& name) {
+  for (const auto* subcommand : subcommands_of(app)) {
+    if (subcommand->get_name() == name) return subcommand;
+  }
+  return nullptr;
+}
+
+// "NAME of a subcommand, if it is one<TAB>its words".
+void list_options(const CLI::App& app, const std::string& path) {
+  std::cout << path << '\t';
+  for (const auto& name : long_names(app)) std::cout << "--" << name << ' ';
+  const auto subcommands = subcommands_of(app);
+  for (const auto* subcommand : subcommands) std::cout << subcommand->get_name() << ' ';
+  std::cout << '\n';
+  for (const auto* subcommand : subcommands) list_options(*subcommand, subcommand->get_name());
+}
+
 void print_hints(const CLI::App& app) {
   for (const auto& argument : app.remaining()) {
     const auto nearest = nearest_name(with_underscores(long_name(argument)), long_names(app));
@@ -51,19 +72,25 @@ void print_hints(const CLI::App& app) {
 }  // namespace
 
 std::vector<std::string> with_known_spelling(const CLI::App& app, const std::vector<std::string>& arguments) {
-  const bool ends_at_program = app.get_prefix_command() || app.get_positionals_at_end();
   auto spelled = arguments;
+  const auto* command = &app;
   for (std::size_t index = 0; index < spelled.size(); ++index) {
     auto& argument = spelled[index];
     const bool is_option = argument.size() > 1 && argument[0] == '-';
-    if (argument == "--" || (!is_option && ends_at_program)) break;
-    argument = known_spelling(app, argument);
-    if (is_option) index += values_after(app, argument);
+    if (argument == "--" || (!is_option && (command->get_prefix_command() || command->get_positionals_at_end()))) break;
+    argument = known_spelling(*command, argument);
+    if (is_option) index += values_after(*command, argument);
+    else if (const auto* subcommand = subcommand_of(*command, argument)) command = subcommand;
   }
   return spelled;
 }
 
+
 std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv) {
+  if (argc == 2 && argv[1] == std::string(kListOptions)) {
+    list_options(app, "");
+    return kSuccess;
+  }
   auto arguments = with_known_spelling(app, {argv + std::min(argc, 1), argv + argc});
   std::reverse(arguments.begin(), arguments.end());  // CLI11 takes the last first
   try {

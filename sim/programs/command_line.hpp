@@ -15,6 +15,9 @@ namespace accel::programs {
 ///
 /// In the names of options a hyphen and an underscore are the same, as in Accelerate. What follows PROGRAM, of an app with
 /// `prefix_command` or `positionals_at_end`, or a `--`, is left as it is.
+/// The only argument kListOptions prints what there is to complete: a line for the command and one for each of its subcommands,
+/// "SUBCOMMAND<TAB>WORD WORD ...".
+inline constexpr const char* kListOptions = "--list_options_for_completion";
 std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv);
 
 /// The arguments with options spelled as `app` was told of them: --num-processes=4 as --num_processes=4.

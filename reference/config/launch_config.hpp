@@ -63,7 +63,8 @@ LaunchConfig with_flags(LaunchConfig config, const std::map<std::string, std::st
 struct LaunchFlag {
   std::string name;      ///< "fsdp_version"
   std::string section;   ///< "fsdp_config"; "" for keys of the file itself
-  std::string expected;  ///< "1, 2"
+  std::string expected;  ///< "true or false", "an integer"
+  std::vector<std::string> choices = {};  ///< "1", "2"; none: any value of its kind
 };
 std::vector<LaunchFlag> launch_flags();
 

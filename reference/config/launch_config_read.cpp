@@ -180,6 +180,13 @@ const char* section_of(const std::string& flag) {
   return nullptr;
 }
 
+std::vector<std::string> choices_of(const std::string& name) {
+  if (name == "compute_environment") return {"LOCAL_MACHINE"};
+  if (name == "distributed_type") return kDistributedTypes;
+  if (name == "mixed_precision") return {kMixedPrecisions.begin(), kMixedPrecisions.end()};
+  return {};
+}
+
 YAML::Node load_json(const std::string& file, YamlProblems& problems) {
   const auto text = read_text(file);
   try {
@@ -229,10 +236,10 @@ std::vector<LaunchFlag> launch_flags() {
   for_each_field(config, [&](const char* name, auto& field) {
     using Field = std::remove_reference_t<decltype(field)>;
     if constexpr (std::is_same_v<Field, ConfigSection>) {
-      for (const auto& key : section_table(name).keys) flags.push_back({.name = key.name, .section = name, .expected = expected_of(key)});
+      for (const auto& key : section_table(name).keys) flags.push_back({key.name, name, expected_of(key), {key.choices.begin(), key.choices.end()}});
     } else if constexpr (!std::is_same_v<Field, std::optional<std::vector<std::string>>>) {
       const bool is_flag = std::is_same_v<Field, bool>, is_number = std::is_same_v<Field, int> || std::is_same_v<Field, std::optional<int>>;
-      flags.push_back({.name = name, .section = "", .expected = is_flag ? "true or false" : is_number ? "an integer" : "a text"});
+      flags.push_back({name, "", is_flag ? "true or false" : is_number ? "an integer" : "a text", choices_of(name)});
     }
   });
   return flags;

@@ -86,7 +86,8 @@ int update(const std::string& file) {
 void add_flags(CLI::App& app, Flags& flags) {
   for (const auto& flag : launch_flags()) {
     const auto take = [&flags, name = flag.name](const std::string& value) { flags[name] = value; };
-    auto* option = app.add_option_function<std::string>("--" + flag.name, take, flag.expected)->group(flag.section.empty() ? "Keys, without questions" : flag.section);
+    const auto help = flag.choices.empty() ? flag.expected : fmt::format("{}", fmt::join(flag.choices, ", "));
+    auto* option = app.add_option_function<std::string>("--" + flag.name, take, help)->group(flag.section.empty() ? "Keys, without questions" : flag.section);
     if (flag.expected == "true or false") option->expected(0, 1)->default_str("true");
   }
 }

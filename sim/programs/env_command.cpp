@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "reference/config/launch_config.hpp"
+#include "reference/core/errors.hpp"
 #include "sim/programs/command_line.hpp"
 #include "sim/programs/exit_code.hpp"
 
@@ -101,9 +102,27 @@ void print_config(const LaunchConfig& config) {
   for (const auto& [key, value] : values.items()) std::cout << fmt::format("\t- {}: {}\n", key, value.is_string() ? value.get<std::string>() : python_repr(value));
 }
 
+std::optional<LaunchConfig> config_of(const std::string& file) {
+  if (file.empty() && !fs::exists(default_config_file())) return std::nullopt;
+  return read_launch_config(file.empty() ? default_config_file() : file);
+}
+
+// In the shell's single quotes.
+std::string quoted(const std::string& text) {
+  std::string out = "'";
+  for (const char letter : text) out += letter == '\'' ? "'\\''" : std::string(1, letter);
+  return out + "'";
+}
+
+int print_variables(const std::string& config_file) {
+  const auto config = config_of(config_file);
+  check_config(config.has_value(), "env: {}: no such file; write it with accel config", default_config_file());
+  for (const auto& [name, value] : environment_of(*config)) std::cout << fmt::format("export {}={}\n", name, quoted(value));
+  return kSuccess;
+}
+
 int print_environment(const std::string& config_file) {
-  std::optional<LaunchConfig> config;
-  if (!config_file.empty() || fs::exists(default_config_file())) config = read_launch_config(config_file.empty() ? default_config_file() : config_file);
+  const auto config = config_of(config_file);
   std::cout << "\nCopy-and-paste the text below in your GitHub issue\n\n";
   print_property("`accel` version", ACCEL_VERSION);
   print_property("Platform", platform());
@@ -126,10 +145,12 @@ int print_environment(const std::string& config_file) {
 
 int env_main(int argc, char** argv) {
   std::string config_file;
+  bool variables = false;
   CLI::App app("Prints versions, machine and configuration, for a bug report.", "accel env");
   app.add_option("--config_file", config_file, "The configuration to print; default: the default one, if it is there");
+  app.add_flag("--variables", variables, "Print the variables alone that accel launch sets for a program by the configuration, for a shell: eval \"$(accel env --variables)\"");
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
-  return print_environment(config_file);
+  return variables ? print_variables(config_file) : print_environment(config_file);
 }
 
 }  // namespace accel::programs

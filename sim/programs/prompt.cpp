@@ -128,15 +128,16 @@ std::string Prompt::ask_text(const std::string& question, const std::optional<st
 }
 
 std::size_t Prompt::choose(const std::string& question, const std::vector<std::string>& options, std::size_t fallback) {
-  say(question);
   if (isatty(descriptor_) == 0) return choose_by_number(question, options, fallback);
+  say(question);
   const auto chosen = choose_by_keys(options, fallback);
   say(options.at(chosen));
   return chosen;
 }
 
 std::size_t Prompt::choose_by_number(const std::string& question, const std::vector<std::string>& options, std::size_t fallback) {
-  for (std::size_t index = 0; index < options.size(); ++index) say(fmt::format("  {}: {}", index, options[index]));
+  auto menu = question + "\n";
+  for (std::size_t index = 0; index < options.size(); ++index) menu += fmt::format("  {}: {}\n", index, options[index]);
   const auto convert = [&](const std::string& text) -> std::optional<std::size_t> {
     if (const auto number = number_of<std::size_t>(text)) return *number < options.size() ? number : std::nullopt;
     for (std::size_t index = 0; index < options.size(); ++index) {
@@ -144,7 +145,7 @@ std::size_t Prompt::choose_by_number(const std::string& question, const std::vec
     }
     return std::nullopt;
   };
-  return ask<std::size_t>("Number", fallback, std::to_string(fallback), convert, fmt::format("0 to {}, for: {}", options.size() - 1, question));
+  return ask<std::size_t>(menu + "Number", fallback, std::to_string(fallback), convert, fmt::format("0 to {}", options.size() - 1));
 }
 
 void Prompt::draw(const std::vector<std::string>& options, std::size_t chosen) {

@@ -1,0 +1,101 @@
+#include <gmock/gmock.h>
+
+#include "reference/config/environment.hpp"
+#include "reference/config/launch_config.hpp"
+#include "reference/config/sharding.hpp"
+#include "tests/support/clean_environment.hpp"
+
+namespace accel::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::IsSupersetOf;
+using ::testing::Key;
+using ::testing::Not;
+using ::testing::Pair;
+using ::testing::StartsWith;
+
+// What a program's plugins make of a configuration, by way of the environment.
+class LaunchEnvironmentTest : public ::testing::Test {
+ protected:
+  template <typename Plugin>
+  ResolvedPlugin resolved(const LaunchConfig& config) {
+    environment_.clear();
+    environment_.set(environment_of(config));
+    std::vector<std::string> problems;
+    auto plugin = resolve(Plugin(), config.mixed_precision.value_or("no"), problems);
+    EXPECT_THAT(problems, IsEmpty());
+    return plugin;
+  }
+  ShardingOptions sharding(ConfigSection fsdp) {
+    fsdp.emplace("fsdp_auto_wrap_policy", "NO_WRAP");
+    return resolved<FullyShardedDataParallelPlugin>({.distributed_type = "FSDP", .fsdp_config = std::move(fsdp)}).sharding.value();
+  }
+  CleanEnvironment environment_{{"FSDP_", "ACCELERATE_"}};
+};
+
+TEST_F(LaunchEnvironmentTest, AConfigurationForOneProcessSetsPrecisionAndDeviceAlone) {
+  const auto variables = environment_of({.mixed_precision = "bf16", .use_cpu = true, .gpu_ids = "all", .fsdp_config = {{"fsdp_version", std::int64_t{2}}}});
+  EXPECT_THAT(variables, IsSupersetOf({Pair("ACCELERATE_MIXED_PRECISION", "bf16"), Pair("ACCELERATE_USE_CPU", "True"), Pair("ACCELERATE_DYNAMO_BACKEND", "NO")}));
+  EXPECT_EQ(variables.size(), 7u);
+  EXPECT_THAT(environment_of({.debug = true, .gpu_ids = "1,3", .enable_cpu_affinity = true}),
+              IsSupersetOf({Pair("CUDA_VISIBLE_DEVICES", "1,3"), Pair("ACCELERATE_DEBUG_MODE", "true"), Pair("ACCELERATE_CPU_AFFINITY", "1"), Pair("ACCELERATE_MIXED_PRECISION", "no")}));
+}
+
+TEST_F(LaunchEnvironmentTest, FsdpsOptionsReachThePlugin) {
+  const auto options = sharding({{"fsdp_version", std::int64_t{2}},
+                                 {"fsdp_reshard_after_forward", false},
+                                 {"fsdp_offload_params", true},
+                                 {"fsdp_activation_checkpointing", true},
+                                 {"fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP"},
+                                 {"fsdp_transformer_layer_cls_to_wrap", "Block,Head"},
+                                 {"fsdp_state_dict_type", "SHARDED_STATE_DICT"}});
+  EXPECT_FALSE(options.reshard_after_forward);
+  EXPECT_TRUE(options.activation_checkpointing);
+  EXPECT_EQ(options.offload_parameters, OffloadDevice::kCpu);
+  EXPECT_THAT(options.wrap.classes, ElementsAre("Block", "Head"));
+  EXPECT_EQ(options.state_dict_type, "SHARDED_STATE_DICT");
+  EXPECT_TRUE(asks_for_fsdp());
+}
+
+// Accelerate writes the strategy that its questions ask for into a key that it does not read.
+TEST_F(LaunchEnvironmentTest, TheStrategyOfVersion1IsTheOneThatWasChosen) {
+  EXPECT_FALSE(sharding({{"fsdp_version", std::int64_t{1}}, {"fsdp_reshard_after_forward", "SHARD_GRAD_OP"}}).reshard_after_forward);
+  EXPECT_TRUE(sharding({{"fsdp_reshard_after_forward", "HYBRID_SHARD"}}).hybrid);
+  EXPECT_TRUE(sharding({{"fsdp_reshard_after_forward", "SHARD_GRAD_OP"}, {"fsdp_sharding_strategy", "FULL_SHARD"}}).reshard_after_forward);
+  EXPECT_TRUE(sharding({}).reshard_after_forward);
+}
+
+TEST_F(LaunchEnvironmentTest, DeepSpeedsOptionsReachThePlugin) {
+  const auto plugin = resolved<DeepSpeedPlugin>({.distributed_type = "DEEPSPEED",
+                                                 .mixed_precision = "bf16",
+                                                 .deepspeed_config = {{"zero_stage", std::int64_t{3}},
+                                                                      {"gradient_accumulation_steps", std::int64_t{4}},
+                                                                      {"gradient_clipping", 0.5},
+                                                                      {"offload_optimizer_device", "nvme"},
+                                                                      {"offload_optimizer_nvme_path", "/scratch"}}});
+  EXPECT_EQ(plugin.gradient_accumulation_steps, 4);
+  EXPECT_EQ(plugin.gradient_clipping, 0.5);
+  EXPECT_TRUE(plugin.sharding->reshard_after_forward);
+  EXPECT_EQ(plugin.sharding->offload_optimizer, OffloadDevice::kFiles);
+  EXPECT_EQ(plugin.sharding->offload_optimizer_path, "/scratch");
+  EXPECT_TRUE(asks_for_deepspeed());
+  EXPECT_EQ(environment("ACCELERATE_CONFIG_DS_FIELDS"), "gradient_accumulation_steps,gradient_clipping,offload_optimizer_device,offload_optimizer_nvme_path,zero_stage,mixed_precision");
+}
+
+TEST_F(LaunchEnvironmentTest, SectionsOfAnotherTypeAreNotUsed) {
+  const LaunchConfig config{.distributed_type = "MULTI_CPU", .deepspeed_config = {{"zero_stage", std::int64_t{3}}}, .fsdp_config = {{"fsdp_version", std::int64_t{2}}}};
+  EXPECT_THAT(environment_of(config), AllOf(Not(Contains(Key(StartsWith("FSDP_")))), Not(Contains(Key(StartsWith("ACCELERATE_DEEPSPEED")))), Not(Contains(Key("ACCELERATE_USE_FSDP")))));
+}
+
+TEST_F(LaunchEnvironmentTest, AMeshIsTold) {
+  const auto variables = environment_of({.distributed_type = "FSDP", .parallelism_config = {{"parallelism_config_tp_size", std::int64_t{2}}, {"parallelism_config_cp_size", std::int64_t{4}}}});
+  EXPECT_THAT(variables, IsSupersetOf({Pair("ACCELERATE_USE_PARALLELISM_CONFIG", "true"), Pair("PARALLELISM_CONFIG_TP_SIZE", "2"), Pair("PARALLELISM_CONFIG_DP_SHARD_SIZE", "1"),
+                                       Pair("PARALLELISM_CONFIG_CP_COMM_STRATEGY", "allgather"), Pair("PARALLELISM_CONFIG_SP_BACKEND", "deepspeed")}));
+}
+
+}  // namespace
+}  // namespace accel::testing

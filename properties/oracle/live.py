@@ -12,6 +12,7 @@ usage: live.py --bin FOLDER [--seed N] [--experiments N] [--requests N]     ever
        live.py --bin FOLDER --files N [--seed N]                            N rounds of checkpoint files
        live.py --bin FOLDER --states N [--seed N --ranks N]                 N trainings saved by one side, ended by the other
        live.py --bin FOLDER --event-files N [--seed N]                      N runs logged for TensorBoard
+       live.py --bin FOLDER --configs N [--seed N]                          N configuration files, read and written by both
        live.py --bin FOLDER --faults                                        the known faults
 The last line is "N passed, N failed"; exit 1 if any failed.
 """
@@ -32,6 +33,7 @@ from concurrent.futures import ThreadPoolExecutor
 import yaml
 
 import compare
+import configs
 import ddp_requests
 import experiments
 import faults
@@ -320,6 +322,13 @@ def compare_event_files(report, arguments, runs):
     say(f"compared the event files of {runs} runs")
 
 
+def compare_configs(report, arguments, rng, count):
+    with tempfile.TemporaryDirectory() as folder:
+        for what, difference in configs.comparisons(rng, folder, count, os.path.join(arguments.bin, "accel")):
+            report.add(what, difference, ["--configs", str(count), "--seed", str(arguments.seed)])
+    say(f"compared {count} configuration files")
+
+
 # --- known faults ----------------------------------------------------------------------------------------------------
 
 
@@ -355,6 +364,7 @@ def compare_everything(report, arguments, rng):
     jobs = [lambda: compare_plans(report, arguments, requests), lambda: compare_faults(report)]
     jobs.append(lambda: compare_files(report, arguments, random.Random(arguments.seed), arguments.files or 50))
     jobs.append(lambda: compare_event_files(report, arguments, 20))
+    jobs.append(lambda: compare_configs(report, arguments, random.Random(arguments.seed), 30))
     jobs += [functools.partial(compare_states, report, arguments, random.Random(arguments.seed), 20, ranks) for ranks in STATE_RANKS]
     jobs += [lambda: compare_schedules(report, arguments, schedules), lambda: compare_optimizers(report, arguments, runs)]
     for ranks in reversed(experiments.RANKS):
@@ -409,6 +419,7 @@ def parse():
     parser.add_argument("--files", type=int)
     parser.add_argument("--states", type=int)
     parser.add_argument("--event-files", type=int)
+    parser.add_argument("--configs", type=int)
     parser.add_argument("--request", type=json.loads)
     parser.add_argument("--numbers", type=json.loads)
     parser.add_argument("--schedule", type=json.loads)
@@ -433,6 +444,9 @@ def main():
         compare_files(report, arguments, random.Random(arguments.seed), arguments.files)
     elif arguments.event_files:
         compare_event_files(report, arguments, arguments.event_files)
+    elif arguments.configs:
+        say(f"seed {arguments.seed}; --seed {arguments.seed} repeats these comparisons")
+        compare_configs(report, arguments, random.Random(arguments.seed), arguments.configs)
     elif arguments.states:
         say(f"seed {arguments.seed}; --seed {arguments.seed} repeats these comparisons")
         for ranks in [arguments.ranks] if arguments.ranks else STATE_RANKS:

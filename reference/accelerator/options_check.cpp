@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "reference/config/environment.hpp"
+#include "reference/config/parallelism_environment.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/files.hpp"
 #include "reference/sharded/file_memory.hpp"
@@ -91,6 +92,7 @@ ResolvedOptions resolved(AcceleratorOptions options) {
       if (asks_for_fsdp()) options.fsdp_plugin.emplace();
       if (asks_for_deepspeed()) options.deepspeed_plugin.emplace();
     }
+    if (!options.parallelism_config) options.parallelism_config = parallelism_config_of_environment(problems);
     add(problems_of_plugins(options));
     if (!options.deepspeed_plugin && !options.deepspeed_plugins.empty()) options.deepspeed_plugin = options.deepspeed_plugins.begin()->second;
     if (options.fsdp_plugin) resolved_plugin = resolve(*options.fsdp_plugin, *options.mixed_precision, problems);

@@ -104,11 +104,11 @@ class LaunchConfigReader {
     else if (!section.emplace(key.name, *value).second) problem(node, fmt::format("{}: given twice: {} is the same key", path, key.name));
   }
 
-  // A text is as it is written, so that `no` stays "no".
+  // A word where a text is expected is as it is written, so that `no` stays "no".
   [[nodiscard]] std::optional<ConfigValue> value_of(const SectionKey& key, const YAML::Node& node) const {
     const auto value = tree(node);
     const bool is_text = key.kind == KeyKind::kText || key.kind == KeyKind::kChoice;
-    if (node.IsScalar() && (value.is_string() || is_text)) return node.Scalar();
+    if (value.is_string() || (is_text && value.is_boolean())) return node.Scalar();
     if (value.is_boolean()) return value.get<bool>();
     if (value.is_number_integer()) return value.get<std::int64_t>();
     if (value.is_number()) return value.get<double>();
@@ -170,14 +170,21 @@ class LaunchConfigReader {
   std::vector<std::string> known_;
 };
 
-// The section that has a flag's key; none for a key of the file itself.
-const char* section_of(const std::string& flag) {
-  for (const auto& table : section_tables()) {
-    for (const auto& key : table.keys) {
-      if (key.name == flag) return table.name;
-    }
-  }
-  return nullptr;
+// The section of a flag's key; none for a key of the file itself.
+const SectionKeys* section_of(const std::string& flag) {
+  const auto has_it = [&](const SectionKeys& table) { return std::any_of(table.keys.begin(), table.keys.end(), [&](const SectionKey& key) { return key.name == flag; }); };
+  const auto tables = section_tables();
+  const auto found = std::find_if(tables.begin(), tables.end(), has_it);
+  return found == tables.end() ? nullptr : &*found;
+}
+
+// As a file would have it: a text in quotes, three flags as a list.
+YAML::Node node_of(const SectionKey& key, const std::string& value) {
+  YAML::Node node(value);
+  if (key.kind == KeyKind::kText) node.SetTag("!");
+  const auto flags = key.kind == KeyKind::kFlags ? three_flags(value) : std::nullopt;
+  if (flags) node = YAML::Node(std::vector<std::string>{python_text((*flags)[0]), python_text((*flags)[1]), python_text((*flags)[2])});
+  return node;
 }
 
 std::vector<std::string> choices_of(const std::string& name) {
@@ -218,11 +225,11 @@ LaunchConfig read_launch_config(const std::string& file) {
 LaunchConfig with_flags(LaunchConfig config, const std::map<std::string, std::string>& flags) {
   YAML::Node root(YAML::NodeType::Map);
   for (const auto& [flag, value] : flags) {
-    if (const auto* section = section_of(flag)) root[section][flag] = value;
+    if (const auto* section = section_of(flag)) root[section->name][flag] = node_of(*find_key(*section, flag), value);
     else root[flag] = value;
   }
-  for_each_field(config, [&](const char* name, auto& field) {
-    if constexpr (std::is_same_v<decltype(field), ConfigSection&>) std::erase_if(field, [&](const auto& entry) { return section_of(entry.first) == std::string(name) && flags.contains(entry.first); });
+  for_each_field(config, [&](const char*, auto& field) {
+    if constexpr (std::is_same_v<decltype(field), ConfigSection&>) std::erase_if(field, [&](const auto& entry) { return flags.contains(entry.first); });
   });
   YamlProblems problems("command line");
   LaunchConfigReader(root, /*is_json=*/false, problems).overwrite(config);

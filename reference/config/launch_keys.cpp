@@ -69,6 +69,7 @@ constexpr SectionKey kFsdpKeys[] = {
     {"fsdp_cpu_ram_efficient_loading", kFlag, "FSDP_CPU_RAM_EFFICIENT_LOADING", "true"},
     {"fsdp_sync_module_states", kFlag, "FSDP_SYNC_MODULE_STATES", "true"},
     {"fsdp_activation_checkpointing", kFlag, "FSDP_ACTIVATION_CHECKPOINTING", "false"},
+    {"fsdp_activation_checkpointing_offload", kFlag, "FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD", "false"},
     {"fsdp_ignored_modules", kText, "FSDP_IGNORED_MODULES", nullptr}};
 constexpr std::pair<const char*, const char*> kOldFsdpNames[] = {{"fsdp_backward_prefetch_policy", "fsdp_backward_prefetch"}};
 

@@ -67,10 +67,11 @@ _accel() {{
     case "${{COMP_WORDS[1]}} ${{COMP_WORDS[2]}} " in
 {1}    esac
   fi
-  case "$current" in
-    --*) current="--${{current#--}}"; current="${{current//-/_}}"; current="--${{current#__}}" ;;
-  esac
   COMPREPLY=($(compgen -W "$words" -- "$current"))
+  if [ -z "${{COMPREPLY[*]}}" ] && [ "${{current:0:2}}" = "--" ]; then
+    current="${{current:2}}"
+    COMPREPLY=($(compgen -W "$words" -- "--${{current//-/_}}"))
+  fi
 }}
 complete -o default -F _accel accel
 )";

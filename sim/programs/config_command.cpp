@@ -45,7 +45,7 @@ std::string type_of(const LaunchConfig& config) {
 LaunchConfig config_of_flags(const Flags& flags) {
   auto config = with_flags(config_of_this_machine(), flags);
   if (!flags.contains("distributed_type")) config.distributed_type = type_of(config);
-  config.use_cpu = config.use_cpu || config.distributed_type == "MULTI_CPU";
+  if (!flags.contains("use_cpu") && config.distributed_type == "MULTI_CPU") config.use_cpu = true;
   const auto problems = problems_of(config);
   check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
   return config;

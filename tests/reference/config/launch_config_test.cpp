@@ -88,7 +88,7 @@ TEST_F(LaunchConfigTest, FilesForFp8LoadUnderAllTheirNames) {
 
 TEST_F(LaunchConfigTest, KeysOfSectionsAreKnownWithoutTheirPrefixAndByOldNames) {
   const auto config = read("distributed_type: FSDP\nfsdp_config:\n  sharding_strategy: 2\n  fsdp_backward_prefetch_policy: BACKWARD_PRE\n  min_num_params: 2000\n  ignored_modules: null\n");
-  EXPECT_EQ(config.fsdp_config, (ConfigSection{{"fsdp_sharding_strategy", "2"}, {"fsdp_backward_prefetch", "BACKWARD_PRE"}, {"fsdp_min_num_params", std::int64_t{2000}}}));
+  EXPECT_EQ(config.fsdp_config, (ConfigSection{{"fsdp_sharding_strategy", std::int64_t{2}}, {"fsdp_backward_prefetch", "BACKWARD_PRE"}, {"fsdp_min_num_params", std::int64_t{2000}}}));
   EXPECT_THAT(problems("distributed_type: FSDP\nfsdp_config:\n  version: 2\n  fsdp_version: 1\n"), HasSubstr(":4: fsdp_config.fsdp_version: given twice: fsdp_version is the same key"));
 }
 

@@ -2,6 +2,7 @@
 
 #include "reference/config/environment.hpp"
 #include "reference/config/launch_config.hpp"
+#include "reference/config/parallelism_environment.hpp"
 #include "reference/config/sharding.hpp"
 #include "tests/support/clean_environment.hpp"
 
@@ -34,7 +35,7 @@ class LaunchEnvironmentTest : public ::testing::Test {
     fsdp.emplace("fsdp_auto_wrap_policy", "NO_WRAP");
     return resolved<FullyShardedDataParallelPlugin>({.distributed_type = "FSDP", .fsdp_config = std::move(fsdp)}).sharding.value();
   }
-  CleanEnvironment environment_{{"FSDP_", "ACCELERATE_"}};
+  CleanEnvironment environment_{{"FSDP_", "ACCELERATE_", "PARALLELISM_CONFIG_"}};
 };
 
 TEST_F(LaunchEnvironmentTest, AConfigurationForOneProcessSetsPrecisionAndDeviceAlone) {
@@ -92,9 +93,21 @@ TEST_F(LaunchEnvironmentTest, SectionsOfAnotherTypeAreNotUsed) {
 }
 
 TEST_F(LaunchEnvironmentTest, AMeshIsTold) {
+  std::vector<std::string> problems;
+  EXPECT_FALSE(parallelism_config_of_environment(problems).has_value());
   const auto variables = environment_of({.distributed_type = "FSDP", .parallelism_config = {{"parallelism_config_tp_size", std::int64_t{2}}, {"parallelism_config_cp_size", std::int64_t{4}}}});
   EXPECT_THAT(variables, IsSupersetOf({Pair("ACCELERATE_USE_PARALLELISM_CONFIG", "true"), Pair("PARALLELISM_CONFIG_TP_SIZE", "2"), Pair("PARALLELISM_CONFIG_DP_SHARD_SIZE", "1"),
                                        Pair("PARALLELISM_CONFIG_CP_COMM_STRATEGY", "allgather"), Pair("PARALLELISM_CONFIG_SP_BACKEND", "deepspeed")}));
+  environment_.set(variables);
+  const auto mesh = parallelism_config_of_environment(problems);
+  ASSERT_TRUE(mesh.has_value());
+  EXPECT_EQ(mesh->tp_size, 2);
+  EXPECT_EQ(mesh->cp_size, 4);
+  EXPECT_EQ(mesh->dp_shard_size, 1);
+  EXPECT_THAT(problems, IsEmpty());
+  environment_.set({{"PARALLELISM_CONFIG_TP_SIZE", "0"}});
+  parallelism_config_of_environment(problems);
+  EXPECT_THAT(problems, ElementsAre(::testing::HasSubstr("PARALLELISM_CONFIG_TP_SIZE: expected an integer from 1 to")));
 }
 
 }  // namespace

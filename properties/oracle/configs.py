@@ -5,6 +5,7 @@ The keys are those of Accelerate's own launcher, so that one that accel does not
 """
 import copy
 import json
+import logging
 import os
 import re
 import subprocess
@@ -214,7 +215,7 @@ def variables(accel, fields, path):
     ours, why = our_variables(accel, path)
     if why:
         return why
-    theirs = {name: value for name, value in their_variables(path).items() if value != "None"}
+    theirs = {name: value for name, value in their_variables(path).items() if value != "None" or name in ours}
     lost = [name for name in ours if name in OURS_ALONE or (name.startswith("ACCELERATE_DYNAMO") and fields["distributed_type"] == "DEEPSPEED")]
     for name in lost:
         if name not in theirs:
@@ -254,6 +255,7 @@ def fsdp2(accel, fields, path):
 
 def comparisons(rng, folder, count, accel):
     """(what, difference) of `count` configurations."""
+    logging.getLogger(to_fsdp2.__name__).setLevel(logging.ERROR)  # of keys that it leaves out
     sections = keys_of_sections()
     for number in range(count):
         fields = random_config(rng, sections)

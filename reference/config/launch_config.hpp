@@ -65,6 +65,7 @@ struct LaunchFlag {
   std::string section;   ///< "fsdp_config"; "" for keys of the file itself
   std::string expected;  ///< "true or false", "an integer"
   std::vector<std::string> choices = {};  ///< "1", "2"; none: any value of its kind
+  std::string help = {};                  ///< none of what this library has not
 };
 std::vector<LaunchFlag> launch_flags();
 

@@ -38,16 +38,16 @@ constexpr std::pair<const char*, const char*> kOldFp8Names[] = {
     {"fp8_amax_history_length", "fp8_amax_history_len"}, {"fp8_amax_compute_algorithm", "fp8_amax_compute_algo"}, {"fp8_optimization_level", "fp8_opt_level"}};
 
 constexpr SectionKey kDeepSpeedKeys[] = {
-    {"deepspeed_config_file", kText, "ACCELERATE_DEEPSPEED_CONFIG_FILE", nullptr},
-    {"zero_stage", kInteger, "ACCELERATE_DEEPSPEED_ZERO_STAGE", nullptr, {"0", "1", "2", "3"}},
-    {"gradient_accumulation_steps", kNumberOrAuto, "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", nullptr},
-    {"gradient_clipping", kNumberOrAuto, "ACCELERATE_GRADIENT_CLIPPING", nullptr},
-    {"offload_optimizer_device", kChoice, "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", nullptr, kOffloadDevices},
-    {"offload_param_device", kChoice, "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE", nullptr, kOffloadDevices},
-    {"offload_optimizer_nvme_path", kText, "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_NVME_PATH", nullptr},
-    {"offload_param_nvme_path", kText, "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_NVME_PATH", nullptr},
-    {"zero3_init_flag", kFlag, "ACCELERATE_DEEPSPEED_ZERO3_INIT", nullptr},
-    {"zero3_save_16bit_model", kFlag, "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL", nullptr},
+    {"deepspeed_config_file", kText, "ACCELERATE_DEEPSPEED_CONFIG_FILE", nullptr, {}, "A DeepSpeed JSON file, in place of the keys below"},
+    {"zero_stage", kInteger, "ACCELERATE_DEEPSPEED_ZERO_STAGE", nullptr, {"0", "1", "2", "3"}, "What is divided over ranks: nothing, optimizer state, gradients too, parameters too"},
+    {"gradient_accumulation_steps", kNumberOrAuto, "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", nullptr, {}, "Micro-batches in an optimizer step"},
+    {"gradient_clipping", kNumberOrAuto, "ACCELERATE_GRADIENT_CLIPPING", nullptr, {}, "The norm that gradients are clipped to"},
+    {"offload_optimizer_device", kChoice, "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", nullptr, kOffloadDevices, "Where optimizer state lies, from stage 2"},
+    {"offload_param_device", kChoice, "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE", nullptr, kOffloadDevices, "Where parameters lie, in stage 3"},
+    {"offload_optimizer_nvme_path", kText, "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_NVME_PATH", nullptr, {}, "Folder for offload_optimizer_device nvme"},
+    {"offload_param_nvme_path", kText, "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_NVME_PATH", nullptr, {}, "Folder for offload_param_device nvme"},
+    {"zero3_init_flag", kFlag, "ACCELERATE_DEEPSPEED_ZERO3_INIT", nullptr, {}, "Accepted, without effect"},
+    {"zero3_save_16bit_model", kFlag, "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL", nullptr, {}, "Weights of stage 3 are saved whole, in 16 bits"},
     {"deepspeed_moe_layer_cls_names", kText, "ACCELERATE_DEEPSPEED_MOE_LAYER_CLS_NAMES", nullptr},
     {"deepspeed_hostfile", kText, nullptr, nullptr},
     {"deepspeed_exclusion_filter", kText, nullptr, nullptr},
@@ -55,32 +55,32 @@ constexpr SectionKey kDeepSpeedKeys[] = {
     {"deepspeed_multinode_launcher", kChoice, nullptr, nullptr, kMultinodeLaunchers}};
 
 constexpr SectionKey kFsdpKeys[] = {
-    {"fsdp_version", kInteger, "FSDP_VERSION", "1", {"1", "2"}},
-    {"fsdp_sharding_strategy", kChoice, "FSDP_SHARDING_STRATEGY", "FULL_SHARD", kShardingStrategies},
-    {"fsdp_reshard_after_forward", kFlagOrText, "FSDP_RESHARD_AFTER_FORWARD", "true"},
-    {"fsdp_offload_params", kFlag, "FSDP_OFFLOAD_PARAMS", "false"},
-    {"fsdp_min_num_params", kInteger, "FSDP_MIN_NUM_PARAMS", "100000000"},
-    {"fsdp_auto_wrap_policy", kChoice, "FSDP_AUTO_WRAP_POLICY", nullptr, kWrapPolicies},
-    {"fsdp_transformer_layer_cls_to_wrap", kText, "FSDP_TRANSFORMER_CLS_TO_WRAP", nullptr},
-    {"fsdp_backward_prefetch", kChoice, "FSDP_BACKWARD_PREFETCH", nullptr, kBackwardPrefetches},
-    {"fsdp_state_dict_type", kChoice, "FSDP_STATE_DICT_TYPE", nullptr, kStateDictTypes},
-    {"fsdp_forward_prefetch", kFlag, "FSDP_FORWARD_PREFETCH", "false"},
-    {"fsdp_use_orig_params", kFlag, "FSDP_USE_ORIG_PARAMS", "true"},
-    {"fsdp_cpu_ram_efficient_loading", kFlag, "FSDP_CPU_RAM_EFFICIENT_LOADING", "true"},
-    {"fsdp_sync_module_states", kFlag, "FSDP_SYNC_MODULE_STATES", "true"},
-    {"fsdp_activation_checkpointing", kFlag, "FSDP_ACTIVATION_CHECKPOINTING", "false"},
+    {"fsdp_version", kInteger, "FSDP_VERSION", "1", {"1", "2"}, "Whose names the other keys are"},
+    {"fsdp_sharding_strategy", kChoice, "FSDP_SHARDING_STRATEGY", "FULL_SHARD", kShardingStrategies, "Version 1: what is divided over ranks, and when it is freed"},
+    {"fsdp_reshard_after_forward", kFlagOrText, "FSDP_RESHARD_AFTER_FORWARD", "true", {}, "Version 2: parameters are freed between forward and backward; true or false"},
+    {"fsdp_offload_params", kFlag, "FSDP_OFFLOAD_PARAMS", "false", {}, "Parameters, gradients and optimizer state in host memory"},
+    {"fsdp_min_num_params", kInteger, "FSDP_MIN_NUM_PARAMS", "100000000", {}, "Of SIZE_BASED_WRAP: parameters of a unit, at least"},
+    {"fsdp_auto_wrap_policy", kChoice, "FSDP_AUTO_WRAP_POLICY", nullptr, kWrapPolicies, "Which modules are gathered one at a time"},
+    {"fsdp_transformer_layer_cls_to_wrap", kText, "FSDP_TRANSFORMER_CLS_TO_WRAP", nullptr, {}, "Of TRANSFORMER_BASED_WRAP: classes of modules, as in Block,Head"},
+    {"fsdp_backward_prefetch", kChoice, "FSDP_BACKWARD_PREFETCH", nullptr, kBackwardPrefetches, "Version 1: when the next unit's parameters are gathered"},
+    {"fsdp_state_dict_type", kChoice, "FSDP_STATE_DICT_TYPE", nullptr, kStateDictTypes, "How checkpoints hold the model"},
+    {"fsdp_forward_prefetch", kFlag, "FSDP_FORWARD_PREFETCH", "false", {}, "Version 1: gather a unit ahead in forward"},
+    {"fsdp_use_orig_params", kFlag, "FSDP_USE_ORIG_PARAMS", "true", {}, "Version 1: how parameters lie in shards"},
+    {"fsdp_cpu_ram_efficient_loading", kFlag, "FSDP_CPU_RAM_EFFICIENT_LOADING", "true", {}, "Rank 0 alone loads, and sends"},
+    {"fsdp_sync_module_states", kFlag, "FSDP_SYNC_MODULE_STATES", "true", {}, "Version 1: rank 0's parameters to all at prepare"},
+    {"fsdp_activation_checkpointing", kFlag, "FSDP_ACTIVATION_CHECKPOINTING", "false", {}, "Recompute activations in backward"},
     {"fsdp_activation_checkpointing_offload", kFlag, "FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD", "false"},
-    {"fsdp_ignored_modules", kText, "FSDP_IGNORED_MODULES", nullptr}};
+    {"fsdp_ignored_modules", kText, "FSDP_IGNORED_MODULES", nullptr, {}, "Modules that stay whole: a regular expression of names"}};
 constexpr std::pair<const char*, const char*> kOldFsdpNames[] = {{"fsdp_backward_prefetch_policy", "fsdp_backward_prefetch"}};
 
 constexpr SectionKey kParallelismKeys[] = {
-    {"parallelism_config_dp_replicate_size", kInteger, "PARALLELISM_CONFIG_DP_REPLICATE_SIZE", "1"},
-    {"parallelism_config_dp_shard_size", kInteger, "PARALLELISM_CONFIG_DP_SHARD_SIZE", "1"},
-    {"parallelism_config_tp_size", kInteger, "PARALLELISM_CONFIG_TP_SIZE", "1"},
-    {"parallelism_config_cp_size", kInteger, "PARALLELISM_CONFIG_CP_SIZE", "1"},
+    {"parallelism_config_dp_replicate_size", kInteger, "PARALLELISM_CONFIG_DP_REPLICATE_SIZE", "1", {}, "Replicas of the sharded model"},
+    {"parallelism_config_dp_shard_size", kInteger, "PARALLELISM_CONFIG_DP_SHARD_SIZE", "1", {}, "Ranks that a replica is divided over"},
+    {"parallelism_config_tp_size", kInteger, "PARALLELISM_CONFIG_TP_SIZE", "1", {}, "Ranks that share a batch by tensor parallelism"},
+    {"parallelism_config_cp_size", kInteger, "PARALLELISM_CONFIG_CP_SIZE", "1", {}, "Ranks that share a batch by context parallelism"},
     {"parallelism_config_cp_backend", kChoice, "PARALLELISM_CONFIG_CP_BACKEND", "torch", {"torch"}},
     {"parallelism_config_cp_comm_strategy", kChoice, "PARALLELISM_CONFIG_CP_COMM_STRATEGY", nullptr, {"allgather", "alltoall"}},
-    {"parallelism_config_sp_size", kInteger, "PARALLELISM_CONFIG_SP_SIZE", "1"},
+    {"parallelism_config_sp_size", kInteger, "PARALLELISM_CONFIG_SP_SIZE", "1", {}, "Ranks that share a batch by sequence parallelism"},
     {"parallelism_config_sp_backend", kChoice, "PARALLELISM_CONFIG_SP_BACKEND", "deepspeed", {"deepspeed"}},
     {"parallelism_config_sp_seq_length", kText, "PARALLELISM_CONFIG_SP_SEQ_LENGTH", nullptr},
     {"parallelism_config_sp_seq_length_is_variable", kFlag, "PARALLELISM_CONFIG_SP_SEQ_LENGTH_IS_VARIABLE", nullptr},
@@ -116,7 +116,7 @@ constexpr SectionKey kMegatronKeys[] = {
     {"megatron_lm_use_rotary_position_embeddings", kFlag, "MEGATRON_LM_USE_ROTARY_POSITION_EMBEDDINGS", nullptr}};
 
 // mpirun_ccl: files of versions before oneCCL went out of use.
-constexpr SectionKey kMpirunKeys[] = {{"mpirun_hostfile", kText, nullptr, nullptr}, {"mpirun_ccl", kText, nullptr, nullptr}};
+constexpr SectionKey kMpirunKeys[] = {{"mpirun_hostfile", kText, nullptr, nullptr, {}, "Let mpirun start the ranks on the hosts of this file"}, {"mpirun_ccl", kText, nullptr, nullptr}};
 
 constexpr SectionKey kDynamoKeys[] = {
     {"dynamo_backend", kChoice, "ACCELERATE_DYNAMO_BACKEND", "NO", kDynamoBackends},

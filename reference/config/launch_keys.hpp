@@ -25,6 +25,7 @@ struct SectionKey {
   const char* variable;  ///< "FSDP_VERSION"; null: only the launcher reads it; of kFlags the first letters of three
   const char* fallback;  ///< the variable's value where the key is not given; null: it is not set
   std::initializer_list<const char*> choices = {};
+  const char* help = "";  ///< "Whose names the other keys are"; none of what this library has not
 };
 
 struct SectionKeys {

@@ -83,12 +83,14 @@ int update(const std::string& file) {
   return kSuccess;
 }
 
+// What this library has not is taken, for Python's sake, and not shown.
 void add_flags(CLI::App& app, Flags& flags) {
   for (const auto& flag : launch_flags()) {
     const auto take = [&flags, name = flag.name](const std::string& value) { flags[name] = value; };
-    const auto help = flag.choices.empty() ? flag.expected : fmt::format("{}", fmt::join(flag.choices, ", "));
-    auto* option = app.add_option_function<std::string>("--" + flag.name, take, help)->group(flag.section.empty() ? "Keys, without questions" : flag.section);
-    if (flag.expected == "true or false") option->expected(0, 1)->default_str("true");
+    const auto help = flag.choices.empty() ? flag.help : fmt::format("{}: {}", flag.help, fmt::join(flag.choices, ", "));
+    const auto group = flag.help.empty() ? "" : flag.section.empty() ? "Keys, which need no questions" : "Keys of " + flag.section;
+    auto* option = app.add_option_function<std::string>("--" + flag.name, take, help)->group(group)->type_name(flag.expected == "an integer" ? "N" : "TEXT");
+    if (flag.expected == "true or false") option->expected(0, 1)->default_str("true")->type_name("[true|false]");
   }
 }
 

@@ -240,6 +240,38 @@ TEST_F(LaunchConfigTest, WhatIsWrittenIsReadAsAnEqualValue) {
   }
 }
 
+std::string damaged(std::string text) {
+  static const std::vector<std::string> kPieces = {":", "\n", " ", "  ", "- ", "[", "]", "{", "}", "'", "\"", "&a ", "*a", "!!binary ", "|\n", "? ", "#", "\t", "<<: ", "null", std::string(1, '\0'), "\xff", "---\n", "fsdp_config", "1e999"};
+  for (int changes = pick(1, 3); changes > 0; --changes) {
+    const auto place = pick<std::size_t>(0, text.size() + 1);
+    if (pick(0, 2) == 0) text.erase(place, pick<std::size_t>(1, 9));
+    else text.insert(place, kPieces[pick<std::size_t>(0, kPieces.size())]);
+  }
+  return text;
+}
+
+TEST_F(LaunchConfigTest, ADamagedFileIsReadOrRefusedByItsName) {
+  int refused = 0, read = 0;
+  for (const std::string name : {"c.yaml", "c.json"}) {
+    expect_property(400, [&] {
+      const auto config = any_config();
+      const auto file = folder_.write(name, damaged(name == "c.json" ? launch_config_json(config) : launch_config_yaml(config)));
+      RC_LOG() << content(file);
+      try {
+        const auto found = read_launch_config(file);
+        write_launch_config(found, file);
+        RC_ASSERT(read_launch_config(file) == found);
+        ++read;
+      } catch (const ConfigError& error) {
+        RC_ASSERT(std::string(error.what()).find(file) != std::string::npos);
+        ++refused;
+      }
+    });
+  }
+  EXPECT_GT(refused, 50);
+  EXPECT_GT(read, 50);
+}
+
 // Python may read a text as another type where the quotes are wrong; yaml-cpp then still gives the text. So the quotes are checked by
 // what the reader tells apart: null.
 TEST_F(LaunchConfigTest, EveryTextSurvivesWhereNullMeansNotGiven) {

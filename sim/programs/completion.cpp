@@ -86,7 +86,7 @@ _accel() {{
     case "$words[2] $words[3] " in
 {1}    esac
   fi
-  compadd -- $found || _files
+  compadd -M 'm:{{-_}}={{_-}}' -- $found || _files
 }}
 compdef _accel accel
 )";

@@ -219,22 +219,4 @@ std::optional<std::array<bool, 3>> three_flags(const ConfigValue& value) {
   return std::array{bool(flags[0]), bool(flags[1]), bool(flags[2])};
 }
 
-std::string python_text(const ConfigValue& value) {
-  struct Writer {
-    std::string operator()(bool flag) const { return flag ? "True" : "False"; }
-    std::string operator()(std::int64_t number) const { return fmt::format("{}", number); }
-    std::string operator()(double number) const {
-      const auto text = fmt::format("{}", number);
-      return text.find_first_not_of("-0123456789") == std::string::npos ? text + ".0" : text;
-    }
-    std::string operator()(const std::string& text) const { return text; }
-    std::string operator()(const std::vector<bool>& flags) const {
-      std::string text;
-      for (const bool flag : flags) text += (text.empty() ? "" : ", ") + (*this)(flag);
-      return "[" + text + "]";
-    }
-  };
-  return std::visit(Writer(), value);
-}
-
 }  // namespace accel

@@ -50,19 +50,20 @@ struct PressedKey {
   std::size_t digit = 0;
 };
 
-// An arrow is ESC [ A or ESC O A.
+Key arrow_of(std::optional<char> byte) { return byte == 'A' ? Key::kUp : byte == 'B' ? Key::kDown : byte ? Key::kOther : Key::kEnd; }
+
+// An arrow is ESC [ A or ESC O A; an ESC by itself is nothing.
 PressedKey next_key(int descriptor) {
   auto byte = next_byte(descriptor);
+  if (byte == kEscape) {
+    byte = next_byte(descriptor);
+    if (byte == '[' || byte == 'O') return {arrow_of(next_byte(descriptor))};
+  }
   if (!byte || *byte == kControlD) return {Key::kEnd};
   if (*byte == kControlC) return {Key::kInterrupt};
   if (*byte == '\n' || *byte == '\r') return {Key::kEnter};
   if (*byte >= '0' && *byte <= '9') return {Key::kDigit, static_cast<std::size_t>(*byte - '0')};
-  if (*byte == 'k') return {Key::kUp};
-  if (*byte == 'j') return {Key::kDown};
-  if (*byte != kEscape) return {Key::kOther};
-  byte = next_byte(descriptor);
-  if (byte && (*byte == '[' || *byte == 'O')) byte = next_byte(descriptor);
-  return {byte == 'A' ? Key::kUp : byte == 'B' ? Key::kDown : Key::kOther};
+  return {*byte == 'k' ? Key::kUp : *byte == 'j' ? Key::kDown : Key::kOther};
 }
 
 template <typename T>

@@ -18,7 +18,7 @@ from accelerate.utils import launch as launchers
 
 TEXTS = ["a", "no", "Null", "~", "1e8", "1:30", "0x1f", "012", "2020-01-01", "=", "- a", "-a", "?", ": ", "a: b", "a #b", "a#b", "%x", "@", "'", '"', "it's", " a", "a ",
          "a\nb", "a\tb", "é\U0001f600", "\\ud83d", "[a]", "{a", "*a", "&a", "!a", "|", ">", "---", "...", ".inf", "+1", "1_000", "<<", "on", ".5", "5.", "10.0.0.1", "~/hostfile",
-         "a:", ":a", "None", "C:\\x", "x" * 200, "word " * 40 + "end"]  # fmt: skip
+         "a:", ":a", "None", "C:\\x", "x" * 200, "7" * 70, "word " * 40 + "end"]  # fmt: skip
 CHOICES = {
     "fsdp_version": [1, 2],
     "fsdp_sharding_strategy": ["FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "HYBRID_SHARD_ZERO2", 2, "3"],

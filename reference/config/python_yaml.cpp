@@ -16,18 +16,19 @@ using Tree = nlohmann::json;
 enum class Plain { kText, kBool, kInt, kFloat, kNull, kOther };
 
 Plain plain_kind(const std::string& text) {
-  static const std::regex bools("yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF");
+  static const std::regex words("yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF");
   static const std::regex ints("[-+]?0b[0-1_]+|[-+]?0[0-7_]+|[-+]?(0|[1-9][0-9_]*)|[-+]?0x[0-9a-fA-F_]+|[-+]?[1-9][0-9_]*(:[0-5]?[0-9])+");
   static const std::regex floats("[-+]?[0-9][0-9_]*\\.[0-9_]*([eE][-+][0-9]+)?|\\.[0-9][0-9_]*([eE][-+][0-9]+)?|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+\\.[0-9_]*|"
                                  "[-+]?\\.(inf|Inf|INF)|\\.(nan|NaN|NAN)");
-  static const std::regex nulls("~|null|Null|NULL|");
-  static const std::regex others("<<|=|[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt]|[ \\t]+)[0-9]{1,2}:[0-9]{2}:[0-9]{2}(\\.[0-9]*)?([ \\t]*(Z|[-+][0-9]{1,2}(:[0-9]{2})?))?");
-  if (std::regex_match(text, nulls)) return Plain::kNull;
-  if (text.size() > 64) return Plain::kText;  // a regular expression of the standard library recurses by letter
-  if (std::regex_match(text, bools)) return Plain::kBool;
+  static const std::regex dates("[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt]|[ \\t]+)[0-9]{1,2}:[0-9]{2}:[0-9]{2}(\\.[0-9]*)?([ \\t]*(Z|[-+][0-9]{1,2}(:[0-9]{2})?))?");
+  if (text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL") return Plain::kNull;
+  if (text == "<<" || text == "=") return Plain::kOther;
+  if (text.size() <= 5 && std::regex_match(text, words)) return Plain::kBool;
+  if (std::string_view("+-.0123456789").find(text[0]) == std::string_view::npos) return Plain::kText;
+  if (text.size() > 64) return Plain::kOther;  // a regular expression of the standard library recurses by letter
   if (std::regex_match(text, ints)) return Plain::kInt;
   if (std::regex_match(text, floats)) return Plain::kFloat;
-  return std::regex_match(text, others) ? Plain::kOther : Plain::kText;
+  return std::regex_match(text, dates) ? Plain::kOther : Plain::kText;
 }
 
 template <typename T>

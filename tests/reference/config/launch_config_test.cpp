@@ -162,7 +162,7 @@ use_cpu: false
 std::string any_text() {
   static const std::vector<std::string> kTexts = {"no", "Null", "~", "", "1e8", "1:30", "0x1f", "012", "2020-01-01", "=", "- a", "-a", "?", ": ", "a: b", "a #b", "a#b", "#", "%x", "@", "'", "\"", "it's",
                                                   " a", "a ", "a\nb", "a\tb", "\xc3\xa9\xf0\x9f\x98\x80", "\\ud83d", "[a]", "{a", "*a", "&a", "!a", "|", ">", "---", "...", ".inf", "+1", "1_000", "<<", "on", ".5", "5.",
-                                                  "10.0.0.1", "~/hostfile", "/a b/c", "a:", ":a", "None", "auto"};
+                                                  "10.0.0.1", "~/hostfile", "/a b/c", "a:", ":a", "None", "auto", std::string(70, '7')};
   if (pick(0, 3) > 0) return kTexts[static_cast<std::size_t>(pick(0, static_cast<int>(kTexts.size())))];
   std::string text;
   for (int count = pick(0, 12); count > 0; --count) text += static_cast<char>(pick(0x20, 0x7F));

@@ -21,7 +21,7 @@ struct FieldWriter {
   Tree& tree;
 
   void operator()(const char* name, const ConfigSection& section) const {
-    for (const auto& [key, value] : section) std::visit([&](const auto& content) { tree[name][key] = content; }, value);
+    for (const auto& entry : section) std::visit([&](const auto& content) { tree[name][entry.first] = content; }, entry.second);
   }
   void operator()(const char* name, const std::variant<bool, std::string>& value) const {
     std::visit([&](const auto& content) { tree[name] = content; }, value);

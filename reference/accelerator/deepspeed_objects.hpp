@@ -60,7 +60,7 @@ class DeepSpeedObjects {
  private:
   struct Made {
     const DummyOptim* dummy;
-    std::unique_ptr<torch::optim::Optimizer> optimizer;
+    std::shared_ptr<torch::optim::Optimizer> optimizer;  // shared: whoever includes this need not know the class
   };
   std::vector<Made> optimizers_;
   std::vector<std::unique_ptr<LRScheduler>> schedulers_;

@@ -7,8 +7,15 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <iostream>
 
 #include "reference/core/errors.hpp"
@@ -29,6 +36,27 @@ void survive_broken_pipes() {
 }
 
 }  // namespace
+
+// Nothing is sent: the kernel picks the way when a datagram socket is connected.
+std::string address_towards(const std::string& host) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_DGRAM;
+  const int problem = getaddrinfo(host.c_str(), "9", &hints, &found);
+  if (problem != 0) throw CommError(fmt::format("MASTER_ADDR: {}: {}", host, gai_strerror(problem)));
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, &freeaddrinfo);
+  sockaddr_storage address{};
+  socklen_t length = sizeof(address);
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  const int descriptor = socket(addresses->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const bool is_found = connect(descriptor, addresses->ai_addr, addresses->ai_addrlen) == 0 && getsockname(descriptor, any, &length) == 0;
+  const int reason = errno;
+  close(descriptor);
+  std::array<char, NI_MAXHOST> text{};
+  if (!is_found || getnameinfo(any, length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) {
+    throw CommError(fmt::format("MASTER_ADDR: no way to {}: {}", host, std::strerror(reason)));
+  }
+  return text.data();
+}
 
 Group make_group(const std::string& name, c10::intrusive_ptr<c10d::Store> store, int rank, int size, const GlooOptions& options) {
   survive_broken_pipes();

@@ -19,6 +19,9 @@ struct GlooOptions {
   std::string hostname = "127.0.0.1";  ///< where this rank listens; GLOO_SOCKET_IFNAME beats it
 };
 
+/// This machine's address on the way to `host`: where other machines' ranks reach this one. Throws CommError if there is no way.
+std::string address_towards(const std::string& host);
+
 /// Joins a group through a store that all its ranks share (a HashStore among threads, a TCPStore among processes).
 /// Returns when all have joined. Throws CommError if they do not within the timeout. The process ignores SIGPIPE from then on, unless it
 /// handles it: a write to a rank that has gone throws.

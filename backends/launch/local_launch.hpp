@@ -4,16 +4,16 @@
 #include <string>
 #include <vector>
 
-/// N processes of one program on this machine, each with the variables of its rank.
+#include "backends/launch/job.hpp"
+#include "backends/launch/ports.hpp"
+
+/// N processes of one program on this machine, each with the variables of its rank: a job of one machine and one attempt.
 ///
 ///     launch_local({.command = {"./train", "--epochs", "3"}, .num_processes = 4});
 ///
 /// Output is forwarded line by line with its rank in front; on the first failure all others are ended, and what failed
-/// is told last. A process whose launcher dies is killed by the kernel. Thread rule: one launch at a time; the calling
-/// process may have threads, since nothing but exec runs in the fork.
-namespace accel::launch {
-
-inline constexpr int kMaxProcesses = 4096;
+/// is told last. Thread rule: as run_job's.
+namespace accel::launcher {
 
 struct LocalLaunchOptions {
   std::vector<std::string> command;
@@ -34,7 +34,4 @@ struct LocalLaunchResult {
 /// Returns when all processes have ended. Throws ConfigError if the port is in use or the program cannot be run.
 LocalLaunchResult launch_local(const LocalLaunchOptions& options);
 
-/// A TCP port that nobody listens on now.
-int free_port();
-
-}  // namespace accel::launch
+}  // namespace accel::launcher

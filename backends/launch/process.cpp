@@ -1,6 +1,7 @@
 #include "backends/launch/process.hpp"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -14,7 +15,7 @@
 
 extern char** environ;
 
-namespace accel::launch {
+namespace accel::launcher {
 namespace {
 
 std::vector<std::string> environment_of(const ProcessOptions& options) {
@@ -28,6 +29,19 @@ std::vector<std::string> environment_of(const ProcessOptions& options) {
   std::vector<std::string> entries;
   for (const auto& [name, value] : variables) entries.push_back(name + "=" + value);
   return entries;
+}
+
+cpu_set_t set_of(const std::vector<int>& cpus) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : cpus) CPU_SET(cpu, &set);
+  return set;
+}
+
+// What stands in the way, and what to do about it.
+std::string why_not(int reason) {
+  const std::string text = std::strerror(reason);
+  return reason == EACCES ? text + "; expected a file that may be executed (chmod +x)" : text;
 }
 
 std::vector<char*> pointers_to(std::vector<std::string>& strings) {
@@ -46,16 +60,20 @@ pid_t start_process(const ProcessOptions& options) {
   auto variables = environment_of(options);
   const auto arguments = pointers_to(command);
   const auto environment = pointers_to(variables);
+  const auto cpus = set_of(options.cpus);
   const pid_t parent = getpid();
   const pid_t pid = fork();
   ensure(pid >= 0, "fork: {}", std::strerror(errno));
   if (pid == 0) {  // only async-signal-safe calls from here to exec
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);
+    if (options.own_group) setpgid(0, 0);
+    if (!options.cpus.empty()) sched_setaffinity(0, sizeof(cpus), &cpus);
     for (const auto& [ours, theirs] : options.descriptors) {
       if (ours == theirs) fcntl(ours, F_SETFD, 0);  // dup2 would leave it to be closed by exec
       else dup2(ours, theirs);
     }
+    if (options.blocked != nullptr) sigprocmask(SIG_SETMASK, options.blocked, nullptr);
     execvpe(arguments[0], arguments.data(), environment.data());
     const int reason = errno;
     (void)!write(failure[1], &reason, sizeof(reason));
@@ -67,7 +85,7 @@ pid_t start_process(const ProcessOptions& options) {
   close(failure[0]);
   if (count != sizeof(reason)) return pid;
   waitpid(pid, nullptr, 0);
-  throw ConfigError(fmt::format("cannot run '{}': {}", options.command.front(), std::strerror(reason)));
+  throw ConfigError(fmt::format("cannot run '{}': {}", options.command.front(), why_not(reason)));
 }
 
 int exit_code_of_status(int status) { return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status); }
@@ -77,4 +95,4 @@ std::string describe_exit_code(int exit_code) {
   return fmt::format("was killed by signal {} ({})", exit_code - 128, strsignal(exit_code - 128));
 }
 
-}  // namespace accel::launch
+}  // namespace accel::launcher

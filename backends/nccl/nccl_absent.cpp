@@ -3,6 +3,8 @@
 
 namespace accel::nccl {
 
+int num_gpus() { return 0; }
+
 bool is_available() { return false; }
 
 std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& /*launch*/, std::chrono::milliseconds /*timeout*/) {

@@ -31,7 +31,9 @@ Group make_group(const std::string& name, const c10::intrusive_ptr<c10d::Store>&
 
 }  // namespace
 
-bool is_available() { return c10::cuda::device_count() > 0; }
+int num_gpus() { return c10::cuda::device_count(); }
+
+bool is_available() { return num_gpus() > 0; }
 
 std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, std::chrono::milliseconds timeout) {
   const int num_gpus = c10::cuda::device_count();

@@ -7,8 +7,11 @@
 #include "reference/state/rank_context.hpp"
 
 /// Ranks over PyTorch's ProcessGroupNCCL, one GPU each (local rank modulo the number of GPUs). In a build without CUDA
-/// the same two functions answer that there is none.
+/// the same functions answer that there is none.
 namespace accel::nccl {
+
+/// Those that CUDA sees; 0 in a build without CUDA.
+int num_gpus();
 
 /// Whether this build has NCCL and this machine a GPU.
 bool is_available();

@@ -90,15 +90,15 @@ class ProgramTarget : public ExploreTarget {
     fs::remove(request.rehearsal.diagnosis);
     const int output = open(path("output").c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
     const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    const auto pid = launch::start_process({.command = command_, .environment = {{kSimRequestVariable, to_json(request)}}, .descriptors = {{output, STDOUT_FILENO}, {nowhere, STDERR_FILENO}}});
+    const auto pid = launcher::start_process({.command = command_, .environment = {{kSimRequestVariable, to_json(request)}}, .descriptors = {{output, STDOUT_FILENO}, {nowhere, STDERR_FILENO}}});
     close(output);
     close(nowhere);
     int status = 0;
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
-    TrialOutcome outcome{.exit_code = launch::exit_code_of_status(status)};
+    TrialOutcome outcome{.exit_code = launcher::exit_code_of_status(status)};
     if (!fs::exists(request.rehearsal.diagnosis)) {
-      check_config(outcome.exit_code != kUsage, "'{}' {}; run it alone to see why", command_.front(), launch::describe_exit_code(outcome.exit_code));
-      outcome.failure = fmt::format("the program {}", launch::describe_exit_code(outcome.exit_code));
+      check_config(outcome.exit_code != kUsage, "'{}' {}; run it alone to see why", command_.front(), launcher::describe_exit_code(outcome.exit_code));
+      outcome.failure = fmt::format("the program {}", launcher::describe_exit_code(outcome.exit_code));
       return outcome;
     }
     outcome.failure = failure_of(accel::read_text(request.rehearsal.diagnosis));

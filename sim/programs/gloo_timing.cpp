@@ -86,9 +86,9 @@ void time_as_worker(int repeats) {
 std::vector<std::vector<double>> time_processes(int num_ranks, int repeats) {
   const int result = memfd_create("sim-calibrate", MFD_CLOEXEC);
   check_config(result >= 0, "memfd_create: no memory for the results");
-  launch::LocalLaunchOptions options{.num_processes = num_ranks, .progress_fd = result};
+  launcher::LocalLaunchOptions options{.num_processes = num_ranks, .progress_fd = result};
   options.command = {std::filesystem::read_symlink("/proc/self/exe").string(), "--worker", "--repeats", std::to_string(repeats)};
-  const auto launched = launch::launch_local(options);
+  const auto launched = launcher::launch_local(options);
   if (launched.exit_code != 0) throw Error(launched.message);
   std::string text(lseek(result, 0, SEEK_END), '\0');
   check_config(pread(result, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()), "the results cannot be read");

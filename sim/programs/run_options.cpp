@@ -31,7 +31,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
 
 std::vector<std::string> problems_of(const RunOptions& options) {
   std::vector<std::string> problems;
-  const int limit = options.backend == "sim" ? sim::World::kMaxRanks : launch::kMaxProcesses;
+  const int limit = options.backend == "sim" ? sim::World::kMaxRanks : launcher::kMaxProcesses;
   for (const int ranks : options.rank_counts) {
     if (ranks < 1 || ranks > limit) problems.push_back(fmt::format("--ranks: {} ranks; expected 1 to {}", ranks, limit));
   }

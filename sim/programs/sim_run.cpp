@@ -214,7 +214,7 @@ RankResult read_result(const std::string& folder, int rank) {
 
 int run_processes(const Arguments& arguments) {
   const TemporaryFolder folder;
-  launch::LocalLaunchOptions options{.num_processes = arguments.ranks()};
+  launcher::LocalLaunchOptions options{.num_processes = arguments.ranks()};
   options.command = {fs::read_symlink("/proc/self/exe").string(), "--backend", arguments.backend, "--ranks", std::to_string(arguments.ranks()),
                      "--worker-dir", folder.path()};
   for (const auto& text : with_overrides(arguments)) options.command.insert(options.command.end(), {"--set", text});
@@ -224,7 +224,7 @@ int run_processes(const Arguments& arguments) {
   options.command.insert(options.command.end(), {"--progress", shows_progress(arguments) ? "on" : "off", arguments.experiment});
   options.progress_fd = shows_progress(arguments) ? STDERR_FILENO : -1;
   options.master_port = environment_int({"MASTER_PORT"}).value_or(0);
-  const auto launched = launch::launch_local(options);
+  const auto launched = launcher::launch_local(options);
   if (launched.exit_code != 0) {
     std::cerr << "sim-run: " << launched.message << std::endl;
     return launched.exit_code == kUsage ? kUsage : kFailure;

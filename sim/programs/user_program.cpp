@@ -104,24 +104,27 @@ int wait_for(pid_t pid) {
     if (signal > 0 && signal != SIGCHLD && info.si_code != SI_KERNEL) kill(pid, signal);
   }
   sigprocmask(SIG_SETMASK, &before, nullptr);
-  return launch::exit_code_of_status(status);
+  return launcher::exit_code_of_status(status);
 }
 
 // One process, whose output is its own. Returns its exit code.
 int run_simulated(const UserProgram& program, const std::string& request) {
-  const int code = wait_for(launch::start_process({.command = program.command, .environment = {{kSimRequestVariable, request}}}));
+  auto variables = program.environment;
+  variables[kSimRequestVariable] = request;
+  const int code = wait_for(launcher::start_process({.command = program.command, .environment = variables}));
   // A shell expects of a program that was interrupted to have died of it.
   if (code == 128 + SIGINT || code == 128 + SIGTERM || code == 128 + SIGHUP) raise(code - 128);
-  if (code > kDiagnosed) std::cerr << "sim-run: '" << program.command.front() << "' " << launch::describe_exit_code(code) << std::endl;
+  if (code > kDiagnosed) std::cerr << "sim-run: '" << program.command.front() << "' " << launcher::describe_exit_code(code) << std::endl;
   return code;
 }
 
 int run_processes(const UserProgram& program, const std::string& request, int num_processes) {
-  launch::LocalLaunchOptions options{.command = program.command, .num_processes = num_processes};
-  options.environment = {{kSimRequestVariable, request}};
+  launcher::LocalLaunchOptions options{.command = program.command, .num_processes = num_processes};
+  options.environment = program.environment;
+  options.environment[kSimRequestVariable] = request;
   options.prefix_output = false;
   options.master_port = environment_int({"MASTER_PORT"}).value_or(0);
-  const auto launched = launch::launch_local(options);
+  const auto launched = launcher::launch_local(options);
   if (!launched.message.empty()) std::cerr << "sim-run: " << launched.message << std::endl;
   return launched.exit_code;
 }
@@ -135,7 +138,7 @@ int run_user_program(const UserProgram& program) {
   const int code = options.backend == "sim" ? run_simulated(program, request) : run_processes(program, request, options.ranks());
   if (!acknowledgements.any()) {
     throw Error(fmt::format("'{}' {} without calling accel::run; expected a program whose main is "
-                            "`return accel::run(argc, argv, train);`", program.command.front(), launch::describe_exit_code(code)));
+                            "`return accel::run(argc, argv, train);`", program.command.front(), launcher::describe_exit_code(code)));
   }
   return code <= kDiagnosed ? code : kFailure;
 }

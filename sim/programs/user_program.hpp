@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@ namespace accel::programs {
 struct UserProgram {
   std::vector<std::string> options;
   std::vector<std::string> command;
+  std::map<std::string, std::string> environment = {};  ///< added for the program
 };
 
 /// Runs a program of the user's own on the ranks that the options ask for, and returns sim-run's exit code: one process,

@@ -50,7 +50,7 @@ struct SeenByRank {
 
 SeenByRank on_gloo(const std::string& fault, int timeout_seconds) {
   const TemporaryFolder folder;
-  const auto result = launch::launch_local({.command = {bin("failing_rank"), fault, folder.path()}, .num_processes = kRanks,
+  const auto result = launcher::launch_local({.command = {bin("failing_rank"), fault, folder.path()}, .num_processes = kRanks,
                                             .environment = {{"ACCEL_TIMEOUT_SECONDS", std::to_string(timeout_seconds)}}});
   EXPECT_EQ(result.exit_code, 0) << result.message;
   SeenByRank seen;

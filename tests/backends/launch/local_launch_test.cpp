@@ -11,7 +11,7 @@
 #include "reference/core/errors.hpp"
 #include "tests/programs/support/run_command.hpp"
 
-namespace accel::launch {
+namespace accel::launcher {
 namespace {
 
 using ::testing::AllOf;
@@ -200,4 +200,4 @@ TEST_F(LocalLaunchTest, FreePortCanBeListenedOn) {
 }
 
 }  // namespace
-}  // namespace accel::launch
+}  // namespace accel::launcher

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-namespace accel::launch {
+namespace accel::launcher {
 namespace {
 
 // What a shell that writes to descriptor 9 leaves in a file that this process has open as `ours`.
@@ -28,4 +28,4 @@ TEST(ProcessTest, ADescriptorReachesTheChildUnderItsNumberThere) { EXPECT_EQ(wri
 TEST(ProcessTest, ADescriptorWhoseNumberIsTheSameInTheChildReachesItToo) { EXPECT_EQ(written_through(9), "text\n"); }
 
 }  // namespace
-}  // namespace accel::launch
+}  // namespace accel::launcher

@@ -1,0 +1,158 @@
+#include "backends/launch/job.hpp"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <iostream>
+#include <memory>
+#include <optional>
+
+#include "backends/launch/cpu_plan.hpp"
+#include "backends/launch/ports.hpp"
+#include "backends/launch/process.hpp"
+#include "backends/launch/signals.hpp"
+#include "reference/core/errors.hpp"
+
+namespace accel::launcher {
+namespace {
+
+// Between the first failure and the others' SIGTERM: who ended at the same time is seen to have. On several machines longer, since
+// each sees a network's failure from its side, and its ranks may tell it.
+constexpr auto kLastWords = std::chrono::milliseconds(200), kLastWordsOfMachines = std::chrono::milliseconds(1000);
+constexpr auto kGraceOfSignal = std::chrono::seconds(30);  // what asks for the end leaves time to save; torchrun's too
+
+class Job {
+ public:
+  explicit Job(const JobOptions& options) : options_(options), num_local_(processes_per_machine(options.machines)), machines_(options.machines) {}
+
+  JobResult run() {
+    while (true) {
+      machines_.join();
+      while (!machines_.attempt() && !machines_.verdict()) wait_some(nullptr);
+      if (machines_.attempt() && !machines_.verdict()) run_attempt(*machines_.attempt());
+      const auto& verdict = *machines_.verdict();
+      result_.failure = verdict.failure;
+      if (!verdict.restarts || interrupted_) return result_;
+      ++result_.restarts;
+      if (options_.tells_restarts) std::cerr << fmt::format("accel launch: {}; starting again ({} of at most {})", verdict.failure.message, result_.restarts, machines_.attempt()->max_restarts) << std::endl;
+    }
+  }
+
+  /// The signal that asked for the end, if one has.
+  [[nodiscard]] std::optional<int> interrupted() const { return interrupted_; }
+
+ private:
+  void run_attempt(const Attempt& attempt) {
+    const auto started = start(attempt);
+    auto& processes = *started;
+    bool reported = false;
+    std::optional<std::chrono::steady_clock::time_point> failed_at;
+    while (!processes.have_ended() || !machines_.verdict()) {
+      wait_some(&processes);
+      const auto failure = processes.failure();
+      const bool is_over = failure || (machines_.verdict() && machines_.verdict()->failure.exit_code != 0);
+      if (is_over && !failed_at) failed_at = std::chrono::steady_clock::now();
+      const auto patience = options_.machines.num_machines > 1 ? kLastWordsOfMachines : kLastWords;
+      if (is_over && !interrupted_ && std::chrono::steady_clock::now() - *failed_at >= patience) processes.stop();
+      if (!reported && processes.have_ended()) {
+        reported = true;
+        if (failure) machines_.report_failure(*failure);  // whole by now
+        else machines_.report_done();
+      }
+    }
+    result_.peak_rss_bytes = std::max(result_.peak_rss_bytes, processes.peak_rss_bytes());
+  }
+
+  // A program that cannot be run here is the end for the other machines too.
+  std::unique_ptr<RankProcesses> start(const Attempt& attempt) {
+    try {
+      return std::make_unique<RankProcesses>(processes_of(attempt));
+    } catch (const ConfigError& error) {
+      machines_.report_failure({-1, 2, fmt::format("machine {}: {}", options_.machines.machine_rank, error.what())}, /*is_final=*/true);
+      throw;
+    }
+  }
+
+  RankProcessesOptions processes_of(const Attempt& attempt) const {
+    RankProcessesOptions processes{.command = options_.command, .default_environment = options_.default_environment, .prefix = options_.prefix,
+                                   .forwards_output = options_.forwards_output, .progress_fd = options_.progress_fd, .blocked = &signals_.mask_before()};
+    const auto cpus = options_.pins_cpus ? plan_cpus(cpus_of_this_process(), num_local_) : std::vector<std::vector<int>>(num_local_);
+    for (int local = 0; local < num_local_; ++local) {
+      RankProcess process{.rank = options_.machines.machine_rank * num_local_ + local, .environment = options_.environment, .cpus = cpus[local]};
+      if (options_.has_rank_variables) process.environment.merge(rank_variables(options_.machines, attempt, local));
+      if (!options_.log_dir.empty()) process.log_dir = fmt::format("{}/attempt_{}/rank_{}", options_.log_dir, attempt.number, process.rank);
+      const int logged = options_.logged.empty() ? 3 : options_.logged.at(local);
+      process.logs_output = (logged & 1) != 0;
+      process.logs_error = (logged & 2) != 0;
+      processes.ranks.push_back(std::move(process));
+    }
+    return processes;
+  }
+
+  void wait_some(RankProcesses* processes) {
+    std::vector<pollfd> waiting{{signals_.descriptor(), POLLIN, 0}};
+    if (processes != nullptr) processes->add_to(waiting);
+    machines_.add_to(waiting);
+    poll(waiting.data(), waiting.size(), static_cast<int>(options_.monitor_interval.count()));
+    while (const auto signal = signals_.next()) hand_on(*signal, processes);
+    if (processes != nullptr) processes->advance();
+    machines_.advance();
+  }
+
+  void hand_on(const CaughtSignal& caught, RankProcesses* processes) {
+    const int signal = caught.number;
+    if (processes != nullptr && interrupted_ && ends_a_run(signal)) processes->signal(SIGKILL);  // who asks twice is in a hurry
+    else if (processes != nullptr && !(caught.is_of_terminal && processes->are_in_this_group())) processes->signal(signal);
+    if (!ends_a_run(signal) || interrupted_) return;
+    interrupted_ = signal;
+    if (processes != nullptr) processes->end_after(kGraceOfSignal);
+    const auto text = fmt::format("machine {} was interrupted: its launcher {}", options_.machines.machine_rank, describe_exit_code(128 + signal));
+    machines_.report_failure({-1, 128 + signal, text}, /*is_final=*/true);
+  }
+
+  const JobOptions& options_;
+  const int num_local_;
+  SignalGate signals_;
+  Machines machines_;
+  std::optional<int> interrupted_;
+  JobResult result_;
+};
+
+}  // namespace
+
+std::map<std::string, std::string> rank_variables(const MachinesOptions& machines, const Attempt& attempt, int local_rank) {
+  const int num_local = machines.num_processes / machines.num_machines;
+  return {{"RANK", std::to_string(machines.machine_rank * num_local + local_rank)},
+          {"LOCAL_RANK", std::to_string(local_rank)},
+          {"WORLD_SIZE", std::to_string(machines.num_processes)},
+          {"LOCAL_WORLD_SIZE", std::to_string(num_local)},
+          {"GROUP_RANK", std::to_string(machines.machine_rank)},
+          {"MASTER_ADDR", machines.main_address},
+          {"MASTER_PORT", std::to_string(attempt.store_port)},
+          {"TORCHELASTIC_RESTART_COUNT", std::to_string(attempt.number)},
+          {"TORCHELASTIC_MAX_RESTARTS", std::to_string(attempt.max_restarts)}};
+}
+
+int processes_per_machine(const MachinesOptions& machines) {
+  check_config(machines.num_processes >= 1 && machines.num_processes <= kMaxProcesses, "launch: {} processes; expected 1 to {}", machines.num_processes, kMaxProcesses);
+  check_config(machines.num_machines >= 1 && machines.num_processes % machines.num_machines == 0, "launch: {} processes do not divide by {} machines; expected a multiple",
+               machines.num_processes, machines.num_machines);
+  check_config(machines.machine_rank >= 0 && machines.machine_rank < machines.num_machines, "launch: machine_rank {}; expected 0 to {}", machines.machine_rank,
+               machines.num_machines - 1);
+  return machines.num_processes / machines.num_machines;
+}
+
+JobResult run_job(const JobOptions& options) {
+  check_config(!options.command.empty(), "launch: no program was given");
+  JobResult result;
+  std::optional<int> interrupted;
+  {
+    Job job(options);
+    result = job.run();
+    interrupted = job.interrupted();
+  }
+  if (interrupted) raise(*interrupted);
+  return result;
+}
+
+}  // namespace accel::launcher

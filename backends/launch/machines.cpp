@@ -1,0 +1,271 @@
+#include "backends/launch/machines.hpp"
+
+#include <fmt/chrono.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <sstream>
+
+#include "backends/launch/ports.hpp"
+#include "reference/core/errors.hpp"
+
+namespace accel::launcher {
+namespace {
+
+// Note [What launchers say]
+// To machine 0: "join MACHINE MACHINES PROCESSES LAUNCHER", "done ATTEMPT", "failed ATTEMPT FINAL RANK CODE MESSAGE".
+// From machine 0: "begin ATTEMPT MAX_RESTARTS PORT", "over RESTARTS RANK CODE MESSAGE". From both: "alive".
+// What is said of another attempt than the present one is late, and ignored.
+
+constexpr auto kConnectAgain = std::chrono::milliseconds(200);
+constexpr auto kConnectTimeout = std::chrono::seconds(3);
+constexpr auto kFarewell = std::chrono::seconds(2);
+
+std::string rest_of(std::istringstream& words) {
+  std::string text;
+  std::getline(words >> std::ws, text);
+  return text;
+}
+
+std::string seconds_text(std::chrono::milliseconds time) { return fmt::format("{:.3g} s", std::chrono::duration<double>(time).count()); }
+
+}  // namespace
+
+Machines::Machines(const MachinesOptions& options) : options_(options) {
+  if (is_main() && options_.num_machines > 1) listener_ = std::make_unique<Listener>(options_.main_port);
+}
+
+// What is still unread at a close would take what was sent with it: the others close first.
+Machines::~Machines() {
+  if (!is_main()) return;
+  const auto until = Clock::now() + kFarewell;
+  for (auto& [machine, peer] : peers_) peer.link.finish();
+  for (auto& [machine, peer] : peers_) {
+    while (!peer.link.is_lost() && Clock::now() < until) {
+      pollfd waiting{peer.link.descriptor(), POLLIN, 0};
+      poll(&waiting, 1, /*timeout_ms=*/50);
+      peer.link.receive();
+    }
+  }
+}
+
+void Machines::join() {
+  attempt_.reset();
+  verdict_.reset();
+  joined_ = true;
+  done_ = false;
+  join_began_ = Clock::now();
+  for (auto& [machine, peer] : peers_) peer.done = false;
+  if (is_main()) {
+    begin_if_all_joined();
+  } else if (peers_.contains(0)) {
+    peers_.erase(0);  // a new connection for a new attempt: what the old one still carries is of the last
+  }
+}
+
+void Machines::begin_if_all_joined() {
+  if (!joined_ || attempt_ || verdict_) return;
+  int joined = 1;
+  for (const auto& [machine, peer] : peers_) joined += peer.joined ? 1 : 0;
+  if (joined < options_.num_machines) return;
+  const int number = attempts_++;
+  const bool is_first_here = number == 0 && options_.num_machines == 1;
+  attempt_ = Attempt{number, options_.max_restarts, is_first_here ? options_.main_port : free_port()};
+  for (auto& [machine, peer] : peers_) {
+    peer.joined = false;
+    peer.link.send(fmt::format("begin {} {} {}", attempt_->number, attempt_->max_restarts, attempt_->store_port));
+  }
+  joined_ = false;
+}
+
+void Machines::report_done() {
+  done_ = true;
+  if (is_main()) end_if_all_done();
+  else if (peers_.contains(0)) peers_.at(0).link.send(fmt::format("done {}", attempt_->number));
+}
+
+void Machines::end_if_all_done() {
+  if (!done_ || !attempt_ || verdict_) return;
+  for (const auto& [machine, peer] : peers_) {
+    if (!peer.done) return;
+  }
+  decide({});
+}
+
+void Machines::report_failure(const RankFailure& failure, bool is_final) {
+  if (verdict_) return;
+  if (is_main()) {
+    fail(failure, is_final);
+    return;
+  }
+  if (peers_.contains(0)) {
+    peers_.at(0).link.send(fmt::format("failed {} {} {} {} {}", attempt_ ? attempt_->number : -1, is_final ? 1 : 0, failure.rank, failure.exit_code, failure.message));
+  }
+  if (is_final) verdict_ = Verdict{false, failure};
+}
+
+void Machines::fail(const RankFailure& failure, bool is_final) {
+  decide({.restarts = !is_final && attempt_ && attempt_->number < attempt_->max_restarts, .failure = failure});
+}
+
+void Machines::decide(Verdict verdict) {
+  if (verdict_) return;
+  verdict_ = std::move(verdict);
+  const auto& failure = verdict_->failure;
+  for (auto& [machine, peer] : peers_) peer.link.send(fmt::format("over {} {} {} {}", verdict_->restarts ? 1 : 0, failure.rank, failure.exit_code, failure.message));
+}
+
+void Machines::add_to(std::vector<pollfd>& waiting) const {
+  if (listener_) waiting.push_back({listener_->descriptor(), POLLIN, 0});
+  for (const auto& link : strangers_) waiting.push_back({link.descriptor(), POLLIN, 0});
+  for (const auto& [machine, peer] : peers_) {
+    if (!peer.link.is_lost()) waiting.push_back({peer.link.descriptor(), POLLIN, 0});
+  }
+}
+
+void Machines::advance() {
+  if (options_.num_machines == 1) return;
+  if (is_main()) advance_main();
+  else advance_other();
+  say_alive();
+  check_join_timeout();
+}
+
+void Machines::say_alive() {
+  if (Clock::now() - said_alive_ < options_.alive_interval) return;
+  said_alive_ = Clock::now();
+  for (auto& [machine, peer] : peers_) peer.link.send("alive");
+}
+
+void Machines::check_join_timeout() {
+  const bool is_waiting = !attempt_ && !verdict_;
+  if (!is_waiting || Clock::now() - join_began_ < options_.join_timeout) return;
+  const auto time = seconds_text(options_.join_timeout);
+  const auto text = is_main() ? fmt::format("{} of {} did not come within {}; start `accel launch` there, with --main_process_ip and --main_process_port of machine 0",
+                                            missing_machines(), options_.num_machines, time)
+                              : fmt::format("machine 0 did not answer at {}:{} within {}; check --main_process_ip and --main_process_port, and that its launcher runs",
+                                            options_.main_address, options_.main_port, time);
+  decide({.restarts = false, .failure = {-1, 1, text}});
+}
+
+std::string Machines::missing_machines() const {
+  std::vector<int> missing;
+  for (int machine = 1; machine < options_.num_machines; ++machine) {
+    const auto peer = peers_.find(machine);
+    if (peer == peers_.end() || !peer->second.joined) missing.push_back(machine);
+  }
+  return fmt::format("machine{} {}", missing.size() > 1 ? "s" : "", fmt::join(missing, ", "));
+}
+
+// --- machine 0 -----------------------------------------------------------------------------------------------------
+
+void Machines::advance_main() {
+  take_joins();
+  std::vector<int> lost;
+  for (auto& [machine, peer] : peers_) {
+    for (const auto& line : peer.link.receive()) hear(machine, line);
+    if (peer.link.is_lost() || peer.link.silence() > options_.alive_missed_max * options_.alive_interval) lost.push_back(machine);
+  }
+  for (const int machine : lost) lose(machine);
+  begin_if_all_joined();
+}
+
+void Machines::take_joins() {
+  while (auto link = listener_->accept()) strangers_.push_back(std::move(*link));
+  std::vector<Link> still_strangers;
+  for (auto& link : strangers_) {
+    std::string verb;
+    int machine = -1, num_machines = 0, num_processes = 0;
+    for (const auto& line : link.receive()) {
+      std::istringstream words(line);
+      if (words >> verb && verb == "join") words >> machine >> num_machines >> num_processes;
+    }
+    if (machine < 1 || machine >= options_.num_machines) {
+      if (verb.empty() && !link.is_lost()) still_strangers.push_back(std::move(link));
+      continue;
+    }
+    if (attempt_ && !verdict_) fail({-1, 1, fmt::format("machine {} came anew", machine)}, /*is_final=*/false);
+    peers_.erase(machine);
+    auto& peer = peers_.emplace(machine, Peer{std::move(link), /*joined=*/true}).first->second;
+    peer.link.send("alive");
+    if (num_machines != options_.num_machines || num_processes != options_.num_processes) {
+      decide({.restarts = false, .failure = {-1, 2, fmt::format("machine {} was started with --num_machines {} --num_processes {}, machine 0 with {} and {}; expected the same", machine,
+                                                                num_machines, num_processes, options_.num_machines, options_.num_processes)}});
+    }
+  }
+  strangers_ = std::move(still_strangers);
+}
+
+void Machines::hear(int machine, const std::string& line) {
+  std::istringstream words(line);
+  std::string verb;
+  int number = -1;
+  words >> verb >> number;
+  if (!attempt_ || number != attempt_->number) return;
+  if (verb == "done") {
+    peers_.at(machine).done = true;
+    end_if_all_done();
+  } else if (verb == "failed") {
+    RankFailure failure;
+    int is_final = 0;
+    words >> is_final >> failure.rank >> failure.exit_code;
+    failure.message = rest_of(words);
+    fail(failure, is_final != 0);
+  }
+}
+
+void Machines::lose(int machine) {
+  const bool is_silent = !peers_.at(machine).link.is_lost();
+  peers_.erase(machine);
+  if (!attempt_ || verdict_) return;
+  const auto time = options_.alive_missed_max * options_.alive_interval;
+  fail({-1, 1, is_silent ? fmt::format("machine {} has not been heard for {}", machine, seconds_text(time)) : fmt::format("the launcher of machine {} has gone", machine)},
+       /*is_final=*/false);
+}
+
+// --- the other machines --------------------------------------------------------------------------------------------
+
+void Machines::advance_other() {
+  const auto now = Clock::now();
+  const auto patience = options_.alive_missed_max * options_.alive_interval;
+  const bool is_waiting = joined_ && !attempt_ && !verdict_;
+  if (!peers_.contains(0)) {
+    if (!is_waiting || now - tried_to_connect_ < kConnectAgain) return;
+    tried_to_connect_ = now;
+    auto& peer = peers_.emplace(0, Peer{Link::connect_to(options_.main_address, options_.main_port)}).first->second;
+    peer.link.send(fmt::format("join {} {} {}", options_.machine_rank, options_.num_machines, options_.num_processes));
+  }
+  auto& peer = peers_.at(0);
+  for (const auto& line : peer.link.receive()) {
+    peer.joined = true;  // it has answered
+    hear_from_main(line);
+  }
+  const bool is_silent = peer.link.silence() > (peer.joined ? patience : std::chrono::milliseconds(kConnectTimeout));
+  if (!peer.link.is_lost() && !is_silent) return;
+  peers_.erase(0);
+  if (!attempt_ || verdict_) return;
+  const auto text = is_silent ? fmt::format("machine 0 ({}:{}) has not been heard for {}", options_.main_address, options_.main_port, seconds_text(patience))
+                              : std::string("the launcher of machine 0 has gone");
+  verdict_ = Verdict{attempt_->number < attempt_->max_restarts, {-1, 1, text}};
+}
+
+void Machines::hear_from_main(const std::string& line) {
+  std::istringstream words(line);
+  std::string verb;
+  words >> verb;
+  if (verb == "begin") {
+    Attempt attempt;
+    words >> attempt.number >> attempt.max_restarts >> attempt.store_port;
+    attempt_ = attempt;
+    joined_ = false;
+  } else if (verb == "over" && !verdict_) {
+    Verdict verdict;
+    int restarts = 0;
+    words >> restarts >> verdict.failure.rank >> verdict.failure.exit_code;
+    verdict.restarts = restarts != 0;
+    verdict.failure.message = rest_of(words);
+    verdict_ = std::move(verdict);
+  }
+}
+
+}  // namespace accel::launcher

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdio>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <string_view>
+
+/// One stream of one process, forwarded line by line, so that lines of two processes never mix.
+///
+///     OutputLines lines({.descriptor = pipe, .out = &std::cerr, .prefix = "[rank 3] ", .log_file = "logs/rank_3/stderr.log"});
+///     poll({lines.descriptor(), POLLIN});
+///     lines.forward();                      // what is there; until descriptor() is -1
+///
+/// Thread rule: one thread.
+namespace accel::launcher {
+
+struct OutputLinesOptions {
+  int descriptor = -1;          ///< the reading end of a pipe; closed by this object
+  std::ostream* out = nullptr;
+  std::string prefix;
+  std::string log_file;         ///< the lines without prefix go there too; empty: nowhere. Its folder is there
+};
+
+class OutputLines {
+ public:
+  /// Throws ConfigError if the log file cannot be written.
+  explicit OutputLines(OutputLinesOptions options);
+  ~OutputLines();
+  OutputLines(OutputLines&& other) noexcept;
+  OutputLines(const OutputLines&) = delete;
+  OutputLines& operator=(const OutputLines&) = delete;
+  OutputLines& operator=(OutputLines&&) = delete;
+
+  /// -1: the stream has ended.
+  [[nodiscard]] int descriptor() const { return options_.descriptor; }
+  /// The last line that is not empty.
+  [[nodiscard]] const std::string& last_line() const { return last_line_; }
+  /// Hands on what is there; does not wait.
+  void forward();
+
+ private:
+  void take(std::string_view text);
+
+  OutputLinesOptions options_;
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> log_;
+  std::string pending_, last_line_;
+};
+
+}  // namespace accel::launcher

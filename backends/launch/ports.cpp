@@ -1,0 +1,45 @@
+#include "backends/launch/ports.hpp"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <optional>
+
+#include "reference/core/errors.hpp"
+
+namespace accel::launcher {
+namespace {
+
+// Binds a port of every interface; returns the port, or nothing if it is taken.
+std::optional<int> try_port(int port) {
+  const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ensure(descriptor >= 0, "socket: {}", std::strerror(errno));
+  const int yes = 1;
+  setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_ANY);
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  socklen_t length = sizeof(address);
+  const bool bound = bind(descriptor, reinterpret_cast<sockaddr*>(&address), length) == 0 &&
+                     listen(descriptor, 1) == 0 &&
+                     getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &length) == 0;
+  close(descriptor);
+  return bound ? std::optional<int>(ntohs(address.sin_port)) : std::nullopt;
+}
+
+}  // namespace
+
+bool is_port_free(int port) { return try_port(port).has_value(); }
+
+int free_port() {
+  const auto port = try_port(0);
+  ensure(port.has_value(), "no free TCP port on this machine");
+  return *port;
+}
+
+}  // namespace accel::launcher

@@ -1,0 +1,160 @@
+#include "backends/launch/rank_processes.hpp"
+
+#include <fcntl.h>
+#include <fmt/ranges.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+
+#include "backends/launch/process.hpp"
+#include "reference/core/errors.hpp"
+
+namespace accel::launcher {
+namespace {
+
+using Pipe = std::array<int, 2>;
+
+Pipe make_pipe() {
+  Pipe ends{};
+  ensure(pipe2(ends.data(), O_CLOEXEC) == 0, "pipe: {}", std::strerror(errno));
+  return ends;
+}
+
+std::string log_file_of(const RankProcess& rank, const char* name, bool logs) {
+  if (rank.log_dir.empty() || !logs) return "";
+  std::error_code error;
+  std::filesystem::create_directories(rank.log_dir, error);
+  check_config(!error, "--log_dir: {}: {}", rank.log_dir, error.message());
+  return rank.log_dir + "/" + name;
+}
+
+}  // namespace
+
+RankProcesses::RankProcesses(const RankProcessesOptions& options) : own_groups_(options.ranks.size() > 1) {
+  try {
+    for (const auto& rank : options.ranks) start(options, rank);
+  } catch (...) {
+    signal(SIGKILL);
+    reap(/*block=*/true);
+    throw;
+  }
+}
+
+RankProcesses::~RankProcesses() {
+  signal(SIGKILL);
+  reap(/*block=*/true);
+}
+
+void RankProcesses::start(const RankProcessesOptions& options, const RankProcess& rank) {
+  ProcessOptions process{.command = options.command, .environment = rank.environment, .default_environment = options.default_environment,
+                         .own_group = own_groups_, .cpus = rank.cpus, .blocked = options.blocked};
+  if (processes_.empty() && options.progress_fd >= 0) process.descriptors.emplace_back(options.progress_fd, 3);
+  Process entry{.rank = rank.rank};
+  std::vector<int> theirs;
+  if (options.forwards_output) {
+    const auto prefix = options.prefix.empty() ? "" : fmt::format("[{} {}] ", options.prefix, rank.rank);
+    const Pipe output = make_pipe(), error = make_pipe();
+    theirs = {output[1], error[1]};
+    process.descriptors.insert(process.descriptors.end(), {{output[1], STDOUT_FILENO}, {error[1], STDERR_FILENO}});
+    entry.streams.emplace_back(OutputLinesOptions{output[0], &std::cout, prefix, log_file_of(rank, "stdout.log", rank.logs_output)});
+    entry.streams.emplace_back(OutputLinesOptions{error[0], &std::cerr, prefix, log_file_of(rank, "stderr.log", rank.logs_error)});
+  }
+  const auto close_theirs = [&] { std::for_each(theirs.begin(), theirs.end(), close); };
+  try {
+    entry.pid = start_process(process);
+  } catch (...) {
+    close_theirs();
+    throw;
+  }
+  close_theirs();
+  processes_.push_back(std::move(entry));
+}
+
+void RankProcesses::add_to(std::vector<pollfd>& waiting) const {
+  for (const auto& process : processes_) {
+    for (const auto& stream : process.streams) {
+      if (stream.descriptor() >= 0) waiting.push_back({stream.descriptor(), POLLIN, 0});
+    }
+  }
+}
+
+void RankProcesses::advance() {
+  for (auto& process : processes_) {
+    for (auto& stream : process.streams) stream.forward();
+  }
+  reap(/*block=*/false);
+  if (deadline_ && Clock::now() > *deadline_) signal(SIGKILL);
+}
+
+void RankProcesses::signal(int signal) const {
+  for (const auto& process : processes_) {
+    if (!process.exit_code) kill(own_groups_ ? -process.pid : process.pid, signal);
+  }
+}
+
+void RankProcesses::stop(std::chrono::milliseconds grace) {
+  if (stopping_) return;
+  stopping_ = true;
+  signal(SIGTERM);
+  end_after(grace);
+}
+
+void RankProcesses::end_after(std::chrono::milliseconds grace) {
+  const auto deadline = Clock::now() + grace;
+  deadline_ = deadline_ ? std::min(*deadline_, deadline) : deadline;
+}
+
+void RankProcesses::reap(bool block) {
+  for (auto& process : processes_) {
+    if (process.exit_code) continue;
+    int status = 0;
+    rusage usage{};
+    if (wait4(process.pid, &status, block ? 0 : WNOHANG, &usage) != process.pid) continue;
+    peak_rss_bytes_ += usage.ru_maxrss * 1024;
+    note_end(process, status);
+  }
+}
+
+void RankProcesses::note_end(Process& process, int status) {
+  const int code = exit_code_of_status(status);
+  process.exit_code = code;
+  process.was_stopped = stopping_;
+  if (own_groups_) kill(-process.pid, stopping_ ? SIGKILL : SIGTERM);  // what it left behind
+  for (auto& stream : process.streams) stream.forward();
+  const bool is_first = failed_code_ == 0;
+  // Of those that ended since the last look, one that was killed is the cause; the others fail because it is gone.
+  const bool is_cause = WIFSIGNALED(status) && failed_code_ <= 128;
+  if (stopping_ || code == 0 || !(is_first || is_cause)) return;
+  failed_ = static_cast<std::size_t>(&process - processes_.data());
+  failed_code_ = code;
+}
+
+bool RankProcesses::have_ended() const {
+  return std::all_of(processes_.begin(), processes_.end(), [&](const Process& process) {
+    // Somebody else may hold a pipe open: it is not waited for where the end was asked for.
+    const bool is_open = std::any_of(process.streams.begin(), process.streams.end(), [](const auto& stream) { return stream.descriptor() >= 0; });
+    return process.exit_code && (stopping_ || !is_open);
+  });
+}
+
+std::optional<RankFailure> RankProcesses::failure() const {
+  if (failed_code_ == 0) return std::nullopt;
+  const auto& process = processes_[failed_];
+  RankFailure failure{process.rank, failed_code_, fmt::format("rank {} {}", process.rank, describe_exit_code(failed_code_))};
+  if (!process.streams.empty() && !process.streams.back().last_line().empty()) failure.message += ": " + process.streams.back().last_line();
+  std::vector<int> left;  // whom the others may have waited for
+  for (const auto& other : processes_) {
+    if (other.exit_code == 0 && !other.was_stopped) left.push_back(other.rank);
+  }
+  if (!left.empty()) failure.message += fmt::format(" (rank{} {} ended with exit code 0)", left.size() > 1 ? "s" : "", fmt::join(left, ", "));
+  return failure;
+}
+
+}  // namespace accel::launcher

@@ -21,6 +21,12 @@ std::string expand_home(const std::string& path) {
   return is_in_home ? environment("HOME").value_or("") + path.substr(1) : path;
 }
 
+std::optional<std::string> take_environment(const std::string& name) {
+  auto value = environment(name);
+  unsetenv(name.c_str());
+  return value;
+}
+
 std::optional<int> environment_int(const std::vector<std::string>& names) {
   for (const auto& name : names) {
     const auto text = environment(name);

@@ -14,6 +14,9 @@ std::optional<std::string> environment(const std::string& name);
 /// `path` with the home folder in place of a leading "~".
 std::string expand_home(const std::string& path);
 
+/// The value of a variable, which is unset from then on. Thread rule: before this process has other threads.
+std::optional<std::string> take_environment(const std::string& name);
+
 /// The first of `names` that holds a non-negative integer. Throws ConfigError if one is set and is not an integer.
 /// Source: accelerate/utils/environment.py, get_int_from_env.
 std::optional<int> environment_int(const std::vector<std::string>& names);

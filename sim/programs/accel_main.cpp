@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -11,6 +12,8 @@
 #include "sim/programs/data_check_command.hpp"
 #include "sim/programs/env_command.hpp"
 #include "sim/programs/exit_code.hpp"
+#include "sim/programs/launch_command.hpp"
+#include "sim/programs/self_test.hpp"
 #include "sim/programs/weights_commands.hpp"
 
 namespace accel::programs {
@@ -21,16 +24,16 @@ const std::vector<Command> kCommands = {
     {"data-check", data_check_main, "what becomes of every sample on 1 to 64 ranks"},
     {"env", env_main, "versions, machine and configuration, for a bug report"},
     {"estimate-memory", estimate_memory_main, "what a model's weights and its training need, of each rank too"},
+    {"launch", launch_main, "a program on real ranks, here and on other machines, or on simulated ones"},
     {"merge-weights", merge_weights_main, "one file of weights from a sharded checkpoint"},
+    {"test", test_main, "whether all is well on the ranks that launch would start"},
     {"to-fsdp2", to_fsdp2_main, "a configuration of FSDP version 1 as one of version 2"},
 };
 
 std::string help_text() {
   std::string text = "accel COMMAND --help, or accel help COMMAND:\n";
   for (const auto& command : kCommands) text += fmt::format("  {:<16} {}\n", command.name, command.help);
-  return text + "accel --completion bash|zsh: a script that completes all of it; accel --version\n"
-                "launch and test are not built yet. Start a program with torchrun, mpirun or srun today, and simulated training\n"
-                "with sim-run.\n";
+  return text + "accel --completion bash|zsh: a script that completes all of it; accel --version\n";
 }
 
 // What Accelerate has, and this library has not.
@@ -76,6 +79,7 @@ int accel_main(int argc, char** argv) {
 }  // namespace accel::programs
 
 int main(int argc, char** argv) {
+  std::signal(SIGCHLD, SIG_DFL);  // a parent may have had it ignored, and children could not be waited for
   try {
     return accel::programs::accel_main(argc, argv);
   } catch (const std::exception& error) {

@@ -128,7 +128,7 @@ TEST(DataCheckTest, WrongUsageIsExitTwo) {
 }
 
 TEST(DataCheckTest, CommandsThatAreNotBuiltNameWhatIs) {
-  for (const auto* command : {"launch", "no-command"}) {
+  for (const auto* command : {"lunch", "no-command"}) {
     const auto run = run_command({bin("accel"), command});
     EXPECT_EQ(run.exit_code, 2);
     EXPECT_THAT(run.error, AllOf(HasSubstr(command), HasSubstr("is not built yet"), HasSubstr("data-check")));

@@ -74,7 +74,7 @@ class Examples : public ::testing::Environment {
     ASSERT_EQ(install.exit_code, 0) << install.error;
     fs::copy(source("reference/examples"), work_folder() / "source", fs::copy_options::recursive);
     write_simulation();
-    for (const auto* example : {"quick_start", "stream", "resume", "sources", "from_libtorch", "training_options", "sharded", "simulation", "unit_tests"}) {
+    for (const auto* example : {"quick_start", "stream", "resume", "sources", "from_libtorch", "training_options", "sharded", "launcher", "simulation", "unit_tests"}) {
       expect_built(example);
       if (::testing::Test::HasFatalFailure()) return;
     }
@@ -92,7 +92,7 @@ std::vector<std::string> command_of(std::vector<std::string> program, const std:
 
 // One process for each rank, as torchrun starts them.
 std::array<CommandResult, kProcesses> run_processes(const std::string& program, const std::vector<std::string>& arguments = {}) {
-  const auto port = std::to_string(launch::free_port());
+  const auto port = std::to_string(launcher::free_port());
   std::array<std::future<CommandResult>, kProcesses> running;
   for (int rank = 0; rank < kProcesses; ++rank) {
     const auto index = std::to_string(rank), count = std::to_string(kProcesses);
@@ -149,6 +149,20 @@ TEST(FromLibtorchTest, BothPrintTheSameNumbersOnOneProcess) {
   EXPECT_EQ(before.exit_code, 0) << before.error;
   EXPECT_THAT(before.output, HasSubstr("epoch 4 loss"));
   EXPECT_EQ(before.output, after.output);
+}
+
+TEST(LauncherTest, AFunctionRunsOnProcessesAndOnSimulatedRanksWithTheSameBits) {
+  const auto run = run_command({built("launcher/train")});
+  EXPECT_EQ(run.exit_code, 0) << run.error;
+  std::istringstream in(run.output);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  ASSERT_EQ(lines.size(), 7U) << run.output;
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    EXPECT_THAT(lines[epoch], HasSubstr("on 4 ranks: loss"));
+    EXPECT_EQ(lines[epoch], lines[epoch + 3]);
+  }
+  EXPECT_THAT(lines[6], HasSubstr("a rank that fails is told: launch of 'train': rank "));
 }
 
 // --- the resume example: new processes go on where the last ones stopped ----------------------------------------------

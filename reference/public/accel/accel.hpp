@@ -15,6 +15,7 @@
 #include "reference/data/from_torch.hpp"
 #include "reference/data/pad_collate.hpp"
 #include "reference/data/transformed.hpp"
+#include "reference/launch.hpp"
 #include "reference/modules/call.hpp"
 #include "reference/optim/combined_schedules.hpp"
 #include "reference/optim/cosine_schedules.hpp"

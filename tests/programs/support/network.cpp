@@ -1,0 +1,67 @@
+#include "tests/programs/support/network.hpp"
+
+#include <unistd.h>
+
+#include <stdexcept>
+
+namespace accel::testing {
+namespace {
+
+void ip(const std::vector<std::string>& arguments) {
+  std::vector<std::string> command{"ip"};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  const auto run = run_command(command);
+  if (run.exit_code == 0) return;
+  std::string text;
+  for (const auto& word : command) text += word + " ";
+  throw std::runtime_error(text + "failed: " + run.error);
+}
+
+}  // namespace
+
+std::string Network::why_not() {
+  try {
+    const Network one(1);
+    return "";
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+}
+
+Network::Network(int num_hosts) : name_("accel" + std::to_string(getpid())), num_hosts_(num_hosts) {
+  try {
+    ip({"netns", "add", switch_name()});
+    ip({"-n", switch_name(), "link", "add", "bridge", "type", "bridge"});
+    ip({"-n", switch_name(), "link", "set", "bridge", "up"});
+    for (int host = 0; host < num_hosts; ++host) {
+      const auto cable = "cable" + std::to_string(host);
+      ip({"netns", "add", host_name(host)});
+      ip({"-n", host_name(host), "link", "set", "lo", "up"});
+      ip({"-n", switch_name(), "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", host_name(host)});
+      ip({"-n", switch_name(), "link", "set", cable, "master", "bridge", "up"});
+      ip({"-n", host_name(host), "addr", "add", address(host) + "/24", "dev", "eth0"});
+      ip({"-n", host_name(host), "link", "set", "eth0", "up"});
+    }
+  } catch (...) {
+    remove();
+    throw;
+  }
+}
+
+Network::~Network() { remove(); }
+
+void Network::remove() const {
+  for (int host = 0; host < num_hosts_; ++host) run_command({"ip", "netns", "del", host_name(host)});
+  run_command({"ip", "netns", "del", switch_name()});
+}
+
+CommandResult Network::run_on(int host, const std::vector<std::string>& command, const CommandOptions& options) const {
+  std::vector<std::string> inside{"ip", "netns", "exec", host_name(host)};
+  inside.insert(inside.end(), command.begin(), command.end());
+  return run_command(inside, options);
+}
+
+void Network::pull(int host) const { ip({"-n", switch_name(), "link", "set", "cable" + std::to_string(host), "down"}); }
+void Network::plug(int host) const { ip({"-n", switch_name(), "link", "set", "cable" + std::to_string(host), "up"}); }
+
+}  // namespace accel::testing

@@ -1,0 +1,109 @@
+// accel::launch from inside a program: this one. What is launched runs in fresh executions of it, or on its threads.
+#include "reference/launch.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <accel/accel.hpp>
+#include <cstdlib>
+#include <fstream>
+
+#include "reference/config/environment.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+namespace accel::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+int leave_a_file(const std::vector<std::string>& arguments) {
+  const auto& rank = current_rank();
+  std::ofstream(arguments.at(0) + "/" + std::to_string(rank.rank) + "of" + std::to_string(rank.world_size)) << rank.backend << " " << environment("ACCELERATE_MIXED_PRECISION").value_or("unset");
+  rank.world.barrier();
+  return 0;
+}
+const Launchable kLeave("leave_a_file", leave_a_file);
+
+int fail_on_rank_1(const std::vector<std::string>& arguments) {
+  if (arguments.at(0) == "config") throw ConfigError("ink: expected black, got 'none'");
+  const bool is_first = environment("TORCHELASTIC_RESTART_COUNT").value_or("0") == "0";
+  if (current_rank().rank == 1 && (is_first || arguments.at(0) == "always")) throw Error("the ink has run out");
+  current_rank().world.barrier();
+  return 0;
+}
+const Launchable kFail("fail_on_rank_1", fail_on_rank_1);
+
+int launch_again(const std::vector<std::string>& arguments) {
+  try {
+    launch("leave_a_file", arguments, 2);
+    return 1;
+  } catch (const StateError&) {
+    return 0;
+  }
+}
+const Launchable kAgain("launch_again", launch_again);
+
+template <typename E>
+std::string error_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const E& error) {
+    return error.what();
+  }
+  return "no such error";
+}
+
+TEST(LaunchersTest, TheFunctionRunsOnEveryRankOfProcessesAndOfTheSimulator) {
+  const TemporaryFolder real, simulated, debug;
+  launch("leave_a_file", {real.path()}, {.num_processes = 3, .mixed_precision = "bf16", .use_cpu = true});
+  EXPECT_THAT(real.files(), ElementsAre("0of3", "1of3", "2of3"));
+  std::string text;
+  std::getline(std::ifstream(real.path("2of3")), text);
+  EXPECT_EQ(text, "gloo bf16");
+  notebook_launcher("leave_a_file", {simulated.path()}, {.num_processes = 5, .simulate = true});
+  EXPECT_EQ(simulated.files().size(), 5U);
+  std::getline(std::ifstream(simulated.path("4of5")), text);
+  EXPECT_EQ(text, "sim unset");
+  debug_launcher("leave_a_file", {debug.path()});
+  EXPECT_THAT(debug.files(), ElementsAre("0of2", "1of2"));
+}
+
+TEST(LaunchersTest, WhatFailsIsToldWithItsRankAndMessage) {
+  for (const bool simulate : {false, true}) {
+    const auto run = [&](const std::string& how) { return [=] { launch("fail_on_rank_1", {how}, {.num_processes = 3, .use_cpu = true, .simulate = simulate}); }; };
+    EXPECT_THAT(error_of<Error>(run("always")), AllOf(HasSubstr("rank 1"), HasSubstr("the ink has run out")));
+  }
+  EXPECT_THAT(error_of<ConfigError>([] { debug_launcher("fail_on_rank_1", {"config"}); }), HasSubstr("ink: expected black"));
+}
+
+TEST(LaunchersTest, ALaunchMayBeginAnew) {
+  EXPECT_THAT(error_of<Error>([] { launch("fail_on_rank_1", {"once"}, {.num_processes = 2, .use_cpu = true}); }), HasSubstr("rank 1"));
+  launch("fail_on_rank_1", {"once"}, {.num_processes = 2, .max_restarts = 1, .use_cpu = true});
+}
+
+TEST(LaunchersTest, ALaunchInsideARankIsAStateError) {
+  const TemporaryFolder folder;
+  launch("launch_again", {folder.path()}, {.num_processes = 2, .use_cpu = true});
+  launch("launch_again", {folder.path()}, {.num_processes = 2, .simulate = true});
+  EXPECT_TRUE(folder.files().empty());
+}
+
+TEST(LaunchersTest, NamesAndOptionsThatCannotBeAreConfigErrors) {
+  EXPECT_THAT(error_of<ConfigError>([] { launch("leave_a_fil", {}, 2); }), HasSubstr("no function is registered as 'leave_a_fil'; did you mean 'leave_a_file'?"));
+  EXPECT_THAT(error_of<ConfigError>([] { const Launchable twice("leave_a_file", leave_a_file); }), HasSubstr("two functions are registered as 'leave_a_file'"));
+  EXPECT_THAT(error_of<ConfigError>([] { launch("leave_a_file", {}, {.mixed_precision = "fp8"}); }), HasSubstr("expected no, fp16 or bf16, got 'fp8'"));
+  EXPECT_THAT(error_of<ConfigError>([] { launch("leave_a_file", {}, {.num_processes = 0}); }), HasSubstr("num_processes 0"));
+  EXPECT_THAT(error_of<ConfigError>([] { launch("leave_a_file", {}, {.num_processes = 2, .num_nodes = 2}); }), HasSubstr("2 machines need use_port"));
+  EXPECT_THAT(error_of<ConfigError>([] { launch("leave_a_file", {}, {.num_processes = 2, .max_restarts = 1, .simulate = true}); }), HasSubstr("simulated ranks"));
+}
+
+}  // namespace
+}  // namespace accel::testing
+
+int main(int argc, char** argv) {
+  accel::run_launched();
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

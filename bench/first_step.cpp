@@ -1,0 +1,26 @@
+// One optimizer step of a small model, as launch_bench starts it: rank 0 prints the monotonic clock behind it, in nanoseconds.
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
+
+#include <accel/accel.hpp>
+#include <chrono>
+
+namespace {
+
+int train(int /*argc*/, char** /*argv*/) {
+  accel::Accelerator accelerator;
+  accel::set_seed(1);
+  torch::nn::Linear net(784, 10);
+  torch::optim::SGD sgd(net->parameters(), /*lr=*/0.1);
+  auto [model, optimizer] = accelerator.prepare(net, sgd);
+  accelerator.backward(model(at::ones({32, 784})).square().mean());
+  optimizer.step();
+  accelerator.wait_for_everyone();
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  accelerator.print(fmt::format("{{\"first_step_at\":{}}}", std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()));
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return accel::run(argc, argv, train); }

@@ -1,0 +1,79 @@
+// From `accel launch` to the end of the first optimizer step of four ranks over Gloo, beside Accelerate's own launcher.
+//
+//   launch_bench [--out FILE.json] [--rounds N] [--python COMMAND]
+//
+// COMMAND is a Python with Accelerate and bench/accelerate_launch.py; without it, the column reads "not measured".
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "bench/median.hpp"
+#include "reference/core/errors.hpp"
+
+namespace accel::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kRanks = 4;
+
+// The last line that a command prints on standard output, which is a JSON object.
+Json printed_by(const std::string& command) {
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
+  std::string line;
+  char piece[4096];
+  while (pipe && std::fgets(piece, sizeof piece, pipe.get()) != nullptr) line = piece;
+  auto object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) throw Error("'" + command + "' printed no numbers");
+  return object;
+}
+
+// Seconds from the launcher's start to the end of the first step, which the ranks tell by the same clock.
+double ours() {
+  const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
+  const auto started = std::chrono::steady_clock::now().time_since_epoch();
+  const auto command = fmt::format("{0}/accel launch --cpu --num_processes {1} --main_process_port 0 --no_prefix {0}/first_step", folder, kRanks);
+  const auto ended = std::chrono::nanoseconds(printed_by(command).at("first_step_at").get<std::int64_t>());
+  return std::chrono::duration<double>(ended - started).count();
+}
+
+double theirs(const std::string& python) { return printed_by(fmt::format("{} {}", python, kRanks)).at("seconds").get<double>(); }
+
+Json measure(const std::string& python, int rounds) {
+  std::vector<double> our, their, ratios;
+  for (int round = 0; round < rounds; ++round) {
+    our.push_back(ours());
+    if (python.empty()) continue;
+    their.push_back(theirs(python));
+    ratios.push_back(their.back() / our.back());
+  }
+  const bool has_python = !python.empty();
+  return {{"ranks", kRanks}, {"rounds", rounds}, {"accel_seconds_to_first_step", median(our)},
+          {"accelerate_seconds_to_first_step", has_python ? Json(median(their)) : Json("not measured")}, {"ratio", has_python ? Json(median(ratios)) : Json("not measured")}};
+}
+
+}  // namespace
+}  // namespace accel::bench
+
+int main(int argc, char** argv) {
+  std::string out, python;
+  int rounds = 7;
+  for (int index = 1; index + 1 < argc; index += 2) {
+    const std::string option = argv[index];
+    if (option == "--out") out = argv[index + 1];
+    if (option == "--rounds") rounds = std::stoi(argv[index + 1]);
+    if (option == "--python") python = argv[index + 1];
+  }
+  const auto report = accel::bench::measure(python, rounds);
+  std::cout << report.dump(2) << std::endl;
+  if (!out.empty()) std::ofstream(out) << report.dump(2) << '\n';
+  return 0;
+}

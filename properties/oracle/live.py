@@ -13,6 +13,7 @@ usage: live.py --bin FOLDER [--seed N] [--experiments N] [--requests N]     ever
        live.py --bin FOLDER --states N [--seed N --ranks N]                 N trainings saved by one side, ended by the other
        live.py --bin FOLDER --event-files N [--seed N]                      N runs logged for TensorBoard
        live.py --bin FOLDER --configs N [--seed N]                          N configuration files, read and written by both
+       live.py --bin FOLDER --launchers N [--seed N]                        ranks by four launchers, N sets of their flags
        live.py --bin FOLDER --faults                                        the known faults
 The last line is "N passed, N failed"; exit 1 if any failed.
 """
@@ -38,6 +39,7 @@ import ddp_requests
 import experiments
 import faults
 import files
+import launchers
 import optimizer_runs
 import optimizers
 import plan
@@ -329,6 +331,13 @@ def compare_configs(report, arguments, rng, count):
     say(f"compared {count} configuration files")
 
 
+def compare_launchers(report, arguments, rng, count):
+    with tempfile.TemporaryDirectory() as folder:
+        for what, difference in launchers.comparisons(rng, folder, count, arguments.bin):
+            report.add(what, difference, ["--launchers", str(count), "--seed", str(arguments.seed)])
+    say(f"compared four launchers and {count} sets of flags")
+
+
 # --- known faults ----------------------------------------------------------------------------------------------------
 
 
@@ -365,6 +374,7 @@ def compare_everything(report, arguments, rng):
     jobs.append(lambda: compare_files(report, arguments, random.Random(arguments.seed), arguments.files or 50))
     jobs.append(lambda: compare_event_files(report, arguments, 20))
     jobs.append(lambda: compare_configs(report, arguments, random.Random(arguments.seed), 30))
+    jobs.append(lambda: compare_launchers(report, arguments, random.Random(arguments.seed), 10))
     jobs += [functools.partial(compare_states, report, arguments, random.Random(arguments.seed), 20, ranks) for ranks in STATE_RANKS]
     jobs += [lambda: compare_schedules(report, arguments, schedules), lambda: compare_optimizers(report, arguments, runs)]
     for ranks in reversed(experiments.RANKS):
@@ -420,6 +430,7 @@ def parse():
     parser.add_argument("--states", type=int)
     parser.add_argument("--event-files", type=int)
     parser.add_argument("--configs", type=int)
+    parser.add_argument("--launchers", type=int)
     parser.add_argument("--request", type=json.loads)
     parser.add_argument("--numbers", type=json.loads)
     parser.add_argument("--schedule", type=json.loads)
@@ -447,6 +458,9 @@ def main():
     elif arguments.configs:
         say(f"seed {arguments.seed}; --seed {arguments.seed} repeats these comparisons")
         compare_configs(report, arguments, random.Random(arguments.seed), arguments.configs)
+    elif arguments.launchers:
+        say(f"seed {arguments.seed}; --seed {arguments.seed} repeats these comparisons")
+        compare_launchers(report, arguments, random.Random(arguments.seed), arguments.launchers)
     elif arguments.states:
         say(f"seed {arguments.seed}; --seed {arguments.seed} repeats these comparisons")
         for ranks in [arguments.ranks] if arguments.ranks else STATE_RANKS:

@@ -1,8 +1,6 @@
 #include "reference/sharded/flat_plan.hpp"
 
 #include <algorithm>
-#include <functional>
-#include <numeric>
 
 #include "reference/core/errors.hpp"
 
@@ -12,8 +10,6 @@ Range intersection(Range a, Range b) {
   const Range both{std::max(a.begin, b.begin), std::min(a.end, b.end)};
   return both.begin < both.end ? both : Range{};
 }
-
-std::int64_t ParameterShape::numel() const { return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>()); }
 
 FlatPlan::FlatPlan(std::vector<ParameterShape> parameters, int num_shards, int alignment) : parameters_(std::move(parameters)), num_shards_(num_shards) {
   check_argument(num_shards >= 1, "num_shards: expected 1 or more, got {}", num_shards);

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "reference/modules/model_description.hpp"
+
 /// Where the elements of parameters lie when they are one flat buffer, cut into equal shards. Pure: no tensors, no ranks that talk.
 ///
 /// Parameters follow one another, each in row-major order, then zeros until the shards are equal: the layout of PyTorch's FSDP1, whose
@@ -20,12 +22,6 @@ struct Range {
 
 /// Empty where they do not meet.
 [[nodiscard]] Range intersection(Range a, Range b);
-
-struct ParameterShape {
-  std::string name;
-  std::vector<std::int64_t> sizes;
-  [[nodiscard]] std::int64_t numel() const;
-};
 
 class FlatPlan {
  public:

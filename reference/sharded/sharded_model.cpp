@@ -14,8 +14,8 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/modules/call.hpp"
+#include "reference/modules/described_model.hpp"
 #include "reference/sharded/file_memory.hpp"
-#include "reference/sharded/model_description.hpp"
 #include "reference/sharded/step.hpp"
 
 namespace accel::sharded {

@@ -26,12 +26,6 @@ void list_modules(const ModuleDescription& description, std::optional<std::size_
   for (const auto& child : description.children) list_modules(child, index, modules);
 }
 
-bool is_class(const std::string& spelled, const std::string& wanted) {
-  const auto colons = spelled.rfind("::");
-  const auto name = colons == std::string::npos ? spelled : spelled.substr(colons + 2);
-  return spelled == wanted || name == wanted || name == wanted + "Impl";
-}
-
 class UnitPlanner {
  public:
   UnitPlanner(const ModelDescription& model, const ShardingOptions& options) : model_(model), options_(options), policy_(options.wrap) { list_modules(model.root, std::nullopt, modules_); }

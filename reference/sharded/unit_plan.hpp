@@ -11,30 +11,8 @@
 /// Source: torch/distributed/fsdp/wrap.py, _recursive_wrap.
 namespace accel::sharded {
 
-/// A parameter of a model, named by its first place in it.
-struct ParameterDescription {
-  ParameterShape shape;
-  std::string dtype;
-  int element_size = 4;  ///< bytes
-  bool requires_grad = true;
-};
-
 /// Bytes of an element while a unit computes.
 [[nodiscard]] int computed_element_size(const ParameterDescription& parameter, const ShardingOptions& options);
-
-/// A module: what of a model the plan is made from. Parameters are indices; a shared one stands at each of its places.
-struct ModuleDescription {
-  std::string name;        ///< dotted, "" for the model itself
-  std::string class_name;  ///< as the program spells it, with namespaces or not
-  bool is_container = false;  ///< holds modules and has no forward of its own: ModuleList, ModuleDict
-  std::vector<std::size_t> parameters;
-  std::vector<ModuleDescription> children;
-};
-
-struct ModelDescription {
-  std::vector<ParameterDescription> parameters;
-  ModuleDescription root;
-};
 
 /// Parameters of one dtype that all need gradients, or all none.
 struct FlatParameterPlan {

@@ -91,7 +91,7 @@ std::optional<double> training_bytes(const std::string& dtype, std::int64_t nume
   return (dtype == "float32" ? 16.0 : 8.0) * static_cast<double>(numel);
 }
 
-void add_module(sharded::ModuleDescription& module, const std::string& path, std::size_t parameter) {
+void add_module(ModuleDescription& module, const std::string& path, std::size_t parameter) {
   const auto dot = path.find('.');
   if (dot == std::string::npos) {
     module.parameters.push_back(parameter);
@@ -104,8 +104,8 @@ void add_module(sharded::ModuleDescription& module, const std::string& path, std
 }
 
 // The module tree that the names tell, trained in float32.
-sharded::ModelDescription describe(const Weights& weights) {
-  sharded::ModelDescription model;
+ModelDescription describe(const Weights& weights) {
+  ModelDescription model;
   model.root.class_name = "Module";
   for (const auto& [name, weight] : weights) {
     add_module(model.root, name, model.parameters.size());

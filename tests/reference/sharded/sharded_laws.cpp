@@ -6,8 +6,8 @@
 #include <mutex>
 
 #include "reference/core/errors.hpp"
+#include "reference/modules/described_model.hpp"
 #include "reference/sharded/memory_plan.hpp"
-#include "reference/sharded/model_description.hpp"
 #include "sim/collectives/collectives.hpp"
 #include "tests/reference/sharded/sharded_training.hpp"
 #include "tests/support/property.hpp"

@@ -2,16 +2,18 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
+#include <string>
 #include <vector>
 
-#include "reference/sharded/unit_plan.hpp"
-#include "reference/state/step_listener.hpp"
+#include "reference/core/named_tensors.hpp"
+#include "reference/modules/model_description.hpp"
 
 namespace torch::nn {
 class Module;
 }
 
-namespace accel::sharded {
+namespace accel {
 
 /// A module tree as the plan sees it, with its tensors in the description's order.
 struct DescribedModel {
@@ -23,10 +25,12 @@ struct DescribedModel {
   };
   std::vector<NamedModule> modules;                    ///< in the description's order: a module, then its children
   NamedTensors names;                                  ///< every place of every parameter
-  NamedTensors buffers;
+  NamedTensors buffers;                                ///< likewise
 };
 
-/// Thread rule: the rank's thread. A module that stands at two places is described at its first.
-DescribedModel describe(const std::shared_ptr<torch::nn::Module>& module);
+enum class Repeats { kOnce, kEverywhere };
 
-}  // namespace accel::sharded
+/// A module that stands at several places is described at its first, or at each. Thread rule: the rank's thread.
+DescribedModel describe(const std::shared_ptr<torch::nn::Module>& module, Repeats repeats = Repeats::kOnce);
+
+}  // namespace accel

@@ -1,0 +1,16 @@
+#include "reference/modules/model_description.hpp"
+
+#include <functional>
+#include <numeric>
+
+namespace accel {
+
+std::int64_t ParameterShape::numel() const { return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>()); }
+
+bool is_class(const std::string& spelled, const std::string& wanted) {
+  const auto colons = spelled.rfind("::");
+  const auto name = colons == std::string::npos ? spelled : spelled.substr(colons + 2);
+  return spelled == wanted || name == wanted || name == wanted + "Impl";
+}
+
+}  // namespace accel

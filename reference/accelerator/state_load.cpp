@@ -8,7 +8,7 @@
 
 #include "reference/accelerator/shard_files.hpp"
 #include "reference/accelerator/state_files.hpp"
-#include "reference/accelerator/weights_match.hpp"
+#include "reference/checkpoint/weights_match.hpp"
 #include "reference/checkpoint/weights_files.hpp"
 #include "reference/core/random.hpp"
 #include "reference/core/safetensors.hpp"

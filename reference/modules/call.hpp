@@ -36,7 +36,11 @@ class CallSurround {
   /// May put others of equal values in the place of `outputs`.
   virtual void after_forward(std::vector<at::Tensor>& outputs) = 0;
   /// Whether activations are not kept but computed again in backward.
-  [[nodiscard]] virtual bool recomputes() const = 0;
+  [[nodiscard]] virtual bool recomputes() const { return false; }
+  /// In the place of `after_forward`, where forward threw.
+  virtual void forward_failed() noexcept {}
+  /// Where the module runs: inputs that are elsewhere are brought there. None: they stay.
+  [[nodiscard]] virtual std::optional<c10::Device> input_device() const { return std::nullopt; }
 };
 
 /// As long as it lives, calls of `module` are surrounded.
@@ -81,6 +85,26 @@ template <typename Module>
   requires requires(Module& module) { module.named_parameters(); }
 Module& module_of(Module& module) { return module; }
 
+template <typename Arg>
+auto on_device(Arg&& arg, c10::Device device) {
+  if constexpr (Tree<std::remove_cvref_t<Arg>>) {
+    return map_tensors(arg, [device](const at::Tensor& tensor) { return tensor.to(device); });
+  } else {
+    return std::remove_cvref_t<Arg>(std::forward<Arg>(arg));
+  }
+}
+
+template <typename Forward, typename... Args>
+auto forward_of(CallSurround& surround, Forward& forward, Args&&... args) {
+  try {
+    if (const auto device = surround.input_device()) return forward(on_device(std::forward<Args>(args), *device)...);
+    return forward(std::forward<Args>(args)...);
+  } catch (...) {
+    surround.forward_failed();
+    throw;
+  }
+}
+
 // `forward` may be called again in backward, and is copied for it.
 template <typename Forward, typename... Args>
 auto call_surrounded(CallSurround& surround, Forward forward, Args&&... args) {
@@ -106,7 +130,7 @@ auto call_surrounded(CallSurround& surround, Forward forward, Args&&... args) {
     }
   }
   if (!output) {
-    output.emplace(forward(std::forward<Args>(args)...));
+    output.emplace(forward_of(surround, forward, std::forward<Args>(args)...));
     tensors = tensors_of(*output);
   }
   surround.after_forward(tensors);

@@ -2,7 +2,6 @@
 
 /// The library's public face: everything that a training program includes.
 #include "reference/accelerator/accelerator.hpp"
-#include "reference/accelerator/load_checkpoint.hpp"
 #include "reference/accelerator/local_sgd.hpp"
 #include "reference/checkpoint/torch_file.hpp"
 #include "reference/checkpoint/weights_files.hpp"
@@ -17,6 +16,11 @@
 #include "reference/data/transformed.hpp"
 #include "reference/launch.hpp"
 #include "reference/modules/call.hpp"
+#include "reference/offload/dispatch.hpp"
+#include "reference/offload/empty_weights.hpp"
+#include "reference/offload/layerwise_casting.hpp"
+#include "reference/offload/load_checkpoint.hpp"
+#include "reference/offload/module_tensors.hpp"
 #include "reference/optim/combined_schedules.hpp"
 #include "reference/optim/cosine_schedules.hpp"
 #include "reference/optim/cyclic_lr.hpp"

@@ -1,18 +1,12 @@
-#include "reference/accelerator/load_checkpoint.hpp"
+#include "reference/checkpoint/weights_match.hpp"
 
-#include <ATen/core/Tensor.h>
-#include <c10/core/GradMode.h>
 #include <fmt/ranges.h>
-#include <torch/nn/module.h>
 
 #include <set>
 
-#include "reference/accelerator/state_files.hpp"
-#include "reference/accelerator/weights_match.hpp"
 #include "reference/core/errors.hpp"
 
-namespace accel {
-namespace checkpoint {
+namespace accel::checkpoint {
 
 std::vector<std::pair<at::Tensor, StoredWeight>> matched(const std::string& what, const NamedTensors& state, const std::map<std::string, StoredWeight>& weights, bool strict) {
   std::set<const c10::TensorImpl*> found;
@@ -38,11 +32,4 @@ std::vector<std::pair<at::Tensor, StoredWeight>> matched(const std::string& what
   return pairs;
 }
 
-}  // namespace checkpoint
-
-void load_checkpoint_in_model(torch::nn::Module& module, const std::string& checkpoint, LoadCheckpointOptions options) {
-  const c10::NoGradGuard no_grad;
-  for (auto& [tensor, saved] : checkpoint::matched(checkpoint, checkpoint::state_dict_of(module), read_weights(checkpoint), options.strict)) tensor.detach().copy_(saved.load());
-}
-
-}  // namespace accel
+}  // namespace accel::checkpoint

@@ -1,0 +1,73 @@
+#include "reference/offload/device_map.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "reference/core/errors.hpp"
+#include "reference/offload/module_nodes.hpp"
+
+namespace accel {
+namespace {
+
+void list_tensors(const ModuleDescription& module, std::vector<std::string>& tensors, std::set<std::string>& names) {
+  names.insert(module.name);
+  const auto add = [&](const std::string& key) {
+    tensors.push_back(module.name_of(key));
+    names.insert(tensors.back());
+  };
+  for (const auto& key : module.keys) add(key);
+  for (const auto& buffer : module.buffers) add(buffer.key);
+  for (const auto& child : module.children) list_tensors(child, tensors, names);
+}
+
+// Up to the dot behind `begin` characters.
+std::string level_of(const std::string& name, std::size_t begin) { return name.substr(0, name.find('.', begin)); }
+
+void clean_within(DeviceMap& device_map, const std::string& module) {
+  const auto prefix = module.empty() ? "" : module + ".";
+  const auto begin = device_map.lower_bound(prefix);
+  auto end = begin;
+  std::set<MapDevice> devices;
+  std::size_t count = 0;
+  for (; end != device_map.end() && end->first.starts_with(prefix); ++end, ++count) devices.insert(end->second);
+  if (devices.size() == 1 && count > 1) {
+    device_map.erase(begin, end);
+    device_map.insert_or_assign(module, *devices.begin());
+    return;
+  }
+  std::set<std::string> children;
+  for (auto entry = begin; entry != end; ++entry) {
+    if (entry->first.size() > prefix.size()) children.insert(level_of(entry->first, prefix.size()));
+  }
+  for (const auto& child : children) clean_within(device_map, child);
+}
+
+}  // namespace
+
+DeviceMap clean_device_map(DeviceMap device_map) {
+  clean_within(device_map, "");
+  return device_map;
+}
+
+MapDevice device_of(const DeviceMap& device_map, const std::string& name) {
+  for (auto covering = name;; covering.resize(covering.rfind('.') == std::string::npos ? 0 : covering.rfind('.'))) {
+    if (const auto found = device_map.find(covering); found != device_map.end()) return found->second;
+    check_argument(!covering.empty(), "device_map: '{}' has no device; add an entry for it, for a module around it, or for \"\", the whole model", name);
+  }
+}
+
+void check_device_map(const ModelDescription& model, const DeviceMap& device_map) {
+  std::vector<std::string> tensors, problems;
+  std::set<std::string> names;
+  list_tensors(model.root, tensors, names);
+  for (const auto& [name, device] : device_map) {
+    if (!names.contains(name)) problems.push_back(fmt::format("'{}' is no module or tensor of the model", name));
+    std::erase_if(tensors, [&](const auto& tensor) { return offload::is_within(tensor, name); });
+  }
+  for (const auto& tensor : tensors) problems.push_back(fmt::format("'{}' has no device", tensor));
+  check_argument(problems.empty(), "device_map: {}", fmt::join(problems, "; "));
+}
+
+}  // namespace accel

@@ -1,0 +1,213 @@
+#include "reference/offload/dispatch.hpp"
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/GradMode.h>
+#include <torch/nn/module.h>
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "reference/core/errors.hpp"
+#include "reference/modules/described_model.hpp"
+#include "reference/offload/load_checkpoint.hpp"
+#include "reference/offload/module_tensors.hpp"
+#include "reference/offload/unit_plan.hpp"
+
+namespace accel::offload {
+namespace {
+
+class Dispatcher {
+ public:
+  Dispatcher(const std::shared_ptr<torch::nn::Module>& module, const DeviceMap& device_map, const DispatchOptions& options)
+      : module_(module), device_map_(device_map), options_(options), model_(describe(module)) {
+    check_device_map(describe(module, Repeats::kEverywhere).description, device_map);
+    for (const auto& [name, device] : device_map) {
+      if (!device.is_disk()) torch_device(device);
+      uses_gpus_ |= device.is_gpu();
+    }
+    if (options.main_device) main_ = *options.main_device;
+    else if (uses_gpus_) main_ = std::min_element(device_map.begin(), device_map.end(), [](const auto& a, const auto& b) { return a.second < b.second; })->second;
+    check_argument(!main_.is_disk(), "main_device: the disk runs nothing");
+    uses_gpus_ |= main_.is_gpu();
+    torch_device(main_);
+  }
+
+  std::shared_ptr<StreamedModel> dispatch() {
+    list_tensors();
+    plan();
+    if (!options_.offload_index.empty()) index_ = options_.offload_index;
+    else if (!options_.offload_dir.empty() && needs_folder()) index_ = read_offload_index(options_.offload_dir);
+    std::vector<Slot> slots;
+    for (std::size_t i = 0; i < offloaded_.size(); ++i) slots.push_back(slot(offloaded_[i].first, offloaded_[i].second, runs_on_[i]));
+    check_resident();
+    check_argument(problems_.empty(), "dispatch_model: {}", fmt::join(problems_, "; "));
+    write_to_disk(slots);
+    for (const auto& [name, tensor, device] : resident_) {
+      if (tensor.device() != device) show(tensor, tensor.detach().to(device));
+    }
+    if (slots.empty() && !uses_gpus_) return nullptr;
+    return std::make_shared<StreamedModel>(module_, std::move(slots), std::move(units_), options_.prefetch);
+  }
+
+ private:
+  void list_tensors() {
+    for (std::size_t i = 0; i < model_.parameters.size(); ++i) tensors_.emplace(model_.description.parameters[i].shape.name, model_.parameters[i]);
+    std::set<const c10::TensorImpl*> seen;
+    for (const auto& [name, buffer] : model_.buffers) {
+      if (!seen.insert(buffer.unsafeGetTensorImpl()).second) continue;
+      tensors_.emplace(name, buffer);
+      if (!options_.offload_buffers) kept_.insert(name);
+    }
+    for (const auto& [name, tensor] : tensors_of(*module_)) names_[tensor.unsafeGetTensorImpl()].push_back(name);
+  }
+
+  [[nodiscard]] bool is_offloaded(const std::string& name) const {
+    const auto device = device_of(device_map_, name);
+    return !kept_.contains(name) && (device.is_disk() || (device.is_cpu() && main_.is_gpu()));
+  }
+
+  // Where a unit runs: on the GPU of what stays on one, else where offloaded parts run.
+  MapDevice device_of_unit(const Unit& unit) {
+    std::set<MapDevice> devices;
+    for (const auto& name : unit.tensors) {
+      const auto device = device_of(device_map_, name);
+      if (device.is_gpu()) devices.insert(device);
+    }
+    if (devices.size() > 1) {
+      std::vector<std::string> names;
+      for (const auto& device : devices) names.push_back(device.name());
+      problems_.push_back(fmt::format("'{}' is called as a whole, and the device map spreads it over devices {}; name its class in no_split_module_classes, or its parts in called_modules",
+                                      unit.name, fmt::join(names, ", ")));
+    }
+    return devices.empty() ? main_ : *devices.begin();
+  }
+
+  void plan() {
+    std::map<std::string, std::shared_ptr<torch::nn::Module>> modules;
+    for (const auto& [name, part] : model_.modules) modules.emplace(name, part);
+    std::map<std::string, std::size_t> slot_of;
+    std::map<std::string, MapDevice> runs_on;
+    for (const auto& unit : plan_units(model_.description, {options_.preload_module_classes, options_.called_modules})) {
+      const auto device = device_of_unit(unit);
+      StreamedUnit streamed{.name = unit.name, .module = modules.at(unit.name), .slots = {}};
+      for (const auto& name : unit.tensors) {
+        const auto [other, is_first] = runs_on.emplace(name, device);
+        if (other->second != device) problems_.push_back(fmt::format("'{}' is shared by parts on devices {} and {}", name, other->second.name(), device.name()));
+        if (is_first && !is_offloaded(name)) resident_.push_back({name, tensors_.at(name), torch_device(device)});
+        if (!is_offloaded(name)) continue;
+        if (is_first) {
+          slot_of.emplace(name, offloaded_.size());
+          offloaded_.emplace_back(name, tensors_.at(name));
+          runs_on_.push_back(torch_device(device));
+        }
+        streamed.slots.push_back(slot_of.at(name));
+      }
+      if (uses_gpus_) streamed.input_device = torch_device(device);
+      if (!streamed.slots.empty() || uses_gpus_) units_.push_back(std::move(streamed));
+    }
+  }
+
+  [[nodiscard]] bool needs_folder() const {
+    return std::any_of(offloaded_.begin(), offloaded_.end(), [&](const auto& named) { return named.second.is_meta() && device_of(device_map_, named.first).is_disk(); });
+  }
+
+  Slot slot(const std::string& name, const at::Tensor& tensor, c10::Device device) {
+    Slot slot{.name = name, .tensor = tensor, .away = meta_like(tensor), .load = {}};
+    if (device_of(device_map_, name).is_cpu()) {
+      auto host = in_memory(name, tensor);
+      if (host.defined()) slot.load = [host, device] { return host.to(device); };
+      return slot;
+    }
+    if (!tensor.is_meta()) {
+      to_write_.emplace_back(name, tensor);
+      return slot;
+    }
+    if (const auto* weight = stored(name, tensor)) slot.load = [load = weight->load, device, dtype = tensor.scalar_type()] { return load().to(device, dtype); };
+    return slot;
+  }
+  at::Tensor in_memory(const std::string& name, const at::Tensor& tensor) {
+    for (const auto& alias : names_.at(tensor.unsafeGetTensorImpl())) {
+      if (const auto found = options_.state_dict.find(alias); found != options_.state_dict.end()) return found->second;
+    }
+    if (!tensor.is_meta()) return tensor.detach().to(at::kCPU);
+    problems_.push_back(fmt::format("'{}' is on the meta device and not in state_dict", name));
+    return {};
+  }
+
+  const StoredWeight* stored(const std::string& name, const at::Tensor& tensor) {
+    for (const auto& alias : names_.at(tensor.unsafeGetTensorImpl())) {
+      const auto found = index_.find(alias);
+      if (found == index_.end()) continue;
+      if (tensor.sizes() == c10::IntArrayRef(found->second.sizes)) return &found->second;
+      problems_.push_back(fmt::format("'{}' has sizes [{}] on disk, the model's are [{}]", name, fmt::join(found->second.sizes, ", "), fmt::join(tensor.sizes(), ", ")));
+      return nullptr;
+    }
+    problems_.push_back(fmt::format("'{}' goes to disk, and is neither in the model nor in an offload_index or offload_dir", name));
+    return nullptr;
+  }
+
+  void check_resident() {
+    if (!to_write_.empty() && options_.offload_dir.empty()) {
+      problems_.push_back(fmt::format("an offload_dir is needed for what goes to disk: '{}'{}", to_write_.front().first, to_write_.size() > 1 ? " and others" : ""));
+    }
+    for (const auto& [name, tensor, device] : resident_) {
+      if (tensor.is_meta()) problems_.push_back(fmt::format("'{}' is on the meta device and stays on {}; load it first", name, device.str()));
+    }
+  }
+
+  void write_to_disk(std::vector<Slot>& slots) {
+    if (to_write_.empty()) return;
+    PosixFiles files;
+    offload_state_dict(files, options_.offload_dir, to_write_);
+    const auto written = read_offload_index(options_.offload_dir);
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      if (!slots[i].load) slots[i].load = [load = written.at(slots[i].name).load, device = runs_on_[i]] { return load().to(device); };
+    }
+  }
+
+  struct Resident {
+    std::string name;
+    at::Tensor tensor;
+    c10::Device device;
+  };
+
+  std::shared_ptr<torch::nn::Module> module_;
+  const DeviceMap& device_map_;
+  const DispatchOptions& options_;
+  DescribedModel model_;
+  MapDevice main_ = "cpu";
+  bool uses_gpus_ = false;
+  std::map<std::string, at::Tensor> tensors_;  // by first name
+  std::set<std::string> kept_;                 // buffers
+  std::map<const c10::TensorImpl*, std::vector<std::string>> names_;
+  std::vector<StreamedUnit> units_;
+  std::vector<Resident> resident_;
+  NamedTensors offloaded_, to_write_;
+  std::vector<c10::Device> runs_on_;  // of offloaded_
+  OffloadIndex index_;
+  std::vector<std::string> problems_;
+};
+
+}  // namespace
+
+std::shared_ptr<StreamedModel> dispatch(const std::shared_ptr<torch::nn::Module>& module, const DeviceMap& device_map, const DispatchOptions& options) {
+  const c10::NoGradGuard no_grad;
+  return Dispatcher(module, device_map, options).dispatch();
+}
+
+void check_output(const std::vector<at::Tensor>& tensors, const StreamedModel& streamed) {
+  const bool has_values = std::none_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) { return tensor.defined() && tensor.is_meta(); });
+  check_state(has_values, "the output has no values: parts of the model are brought only by accel::call, and were not called so: '{}'", fmt::join(streamed.uncalled(), "', '"));
+}
+
+void explain(const std::exception& error, const StreamedModel& streamed) {
+  std::string message = error.what();
+  message.resize(std::min(message.size(), message.find('\n')));  // without the stack
+  const auto uncalled = streamed.uncalled();
+  if (uncalled.empty() || (message.find("meta") == std::string::npos && message.find("Meta") == std::string::npos)) return;
+  throw StateError(fmt::format("{}; parts of the model are brought only by accel::call, and were not called so by then: '{}'", message, fmt::join(uncalled, "', '")));
+}
+
+}  // namespace accel::offload

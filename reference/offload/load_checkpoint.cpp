@@ -1,0 +1,83 @@
+#include "reference/offload/load_checkpoint.hpp"
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/GradMode.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <set>
+#include <unordered_map>
+
+#include "reference/checkpoint/weights_match.hpp"
+#include "reference/core/errors.hpp"
+#include "reference/offload/module_tensors.hpp"
+
+namespace accel {
+namespace {
+
+class CheckpointLoad {
+ public:
+  CheckpointLoad(torch::nn::Module& module, const LoadCheckpointOptions& options) : options_(options), tensors_(offload::tensors_of(module)) {
+    for (const auto& [name, tensor] : tensors_) names_.emplace(tensor.unsafeGetTensorImpl(), name);
+    for (const auto& item : module.named_buffers()) buffers_.insert(item.value().unsafeGetTensorImpl());
+  }
+
+  OffloadIndex load(const std::string& checkpoint) {
+    auto pairs = checkpoint::matched(checkpoint, tensors_, read_weights(checkpoint), options_.strict);
+    for (const auto& [tensor, saved] : pairs) devices_.push_back(device_of_tensor(tensor));
+    for (std::size_t i = 0; i < pairs.size(); ++i) put(pairs[i].first, pairs[i].second, devices_[i]);
+    if (!options_.offload_folder.empty() && !offloaded_.empty()) {
+      PosixFiles files;
+      save_offload_index(files, options_.offload_folder, offloaded_);
+    }
+    return std::move(offloaded_);
+  }
+
+ private:
+  // Nothing: on disk.
+  std::optional<c10::Device> device_of_tensor(const at::Tensor& tensor) const {
+    if (!options_.device_map) return tensor.is_meta() ? c10::Device(at::kCPU) : tensor.device();
+    const auto device = device_of(*options_.device_map, names_.at(tensor.unsafeGetTensorImpl()));
+    if (!device.is_disk()) return offload::torch_device(device);
+    const bool stays = buffers_.contains(tensor.unsafeGetTensorImpl()) && !options_.offload_buffers;
+    return stays ? std::optional(c10::Device(at::kCPU)) : std::nullopt;
+  }
+
+  [[nodiscard]] at::ScalarType dtype_of(const at::Tensor& tensor) const {
+    if (!options_.dtype || !(c10::isFloatingType(tensor.scalar_type()) || c10::isComplexType(tensor.scalar_type()))) return tensor.scalar_type();
+    const auto& name = names_.at(tensor.unsafeGetTensorImpl());
+    const auto& kept = options_.keep_in_fp32_modules;
+    const bool is_kept = std::any_of(kept.begin(), kept.end(), [&](const auto& key) { return name == key || name.find(key + ".") != std::string::npos; });
+    return *options_.dtype == at::kHalf && is_kept ? at::kFloat : *options_.dtype;
+  }
+
+  void put(const at::Tensor& tensor, const StoredWeight& saved, std::optional<c10::Device> device) {
+    const auto dtype = dtype_of(tensor);
+    if (!device) {
+      offload::show(tensor, offload::meta_like(tensor, dtype));
+      auto weight = saved;
+      if (dtype != saved.dtype) weight.load = [load = saved.load, dtype] { return load().to(dtype); };
+      offloaded_.emplace(names_.at(tensor.unsafeGetTensorImpl()), std::move(weight));
+    } else if (tensor.device() == *device && tensor.scalar_type() == dtype) {
+      tensor.detach().copy_(saved.load());
+    } else {
+      offload::show(tensor, saved.load().to(*device, dtype));
+    }
+  }
+
+  const LoadCheckpointOptions& options_;
+  NamedTensors tensors_;
+  std::unordered_map<const c10::TensorImpl*, std::string> names_;  // the first of each
+  std::set<const c10::TensorImpl*> buffers_;
+  std::vector<std::optional<c10::Device>> devices_;
+  OffloadIndex offloaded_;
+};
+
+}  // namespace
+
+OffloadIndex load_checkpoint_in_model(torch::nn::Module& module, const std::string& checkpoint, const LoadCheckpointOptions& options) {
+  const c10::NoGradGuard no_grad;
+  return CheckpointLoad(module, options).load(checkpoint);
+}
+
+}  // namespace accel

@@ -1,0 +1,150 @@
+#include "reference/offload/offload_files.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "reference/core/errors.hpp"
+#include "reference/core/mapped_file.hpp"
+#include "reference/core/safetensors.hpp"
+
+namespace accel {
+namespace {
+
+namespace fs = std::filesystem;
+using OffloadJson = nlohmann::ordered_json;
+
+constexpr const char* kOffloadIndexName = "index.json";
+
+// NumPy's names, and torch's of what NumPy does not have (bfloat16 is written as int16; Accelerate writes none of float8).
+const std::vector<std::pair<std::string, at::ScalarType>>& offload_dtypes() {
+  static const std::vector<std::pair<std::string, at::ScalarType>> kDtypes{
+      {"float32", at::kFloat}, {"float64", at::kDouble}, {"float16", at::kHalf}, {"bfloat16", at::kBFloat16}, {"int64", at::kLong}, {"int32", at::kInt},
+      {"int16", at::kShort}, {"int8", at::kChar}, {"uint8", at::kByte}, {"bool", at::kBool}, {"complex64", at::kComplexFloat}, {"complex128", at::kComplexDouble},
+      {"uint16", at::kUInt16}, {"uint32", at::kUInt32}, {"uint64", at::kUInt64}, {"float8_e4m3fn", at::kFloat8_e4m3fn}, {"float8_e5m2", at::kFloat8_e5m2}};
+  return kDtypes;
+}
+
+std::string offload_dtype_name(at::ScalarType dtype) {
+  for (const auto& [name, other] : offload_dtypes()) {
+    if (other == dtype) return name;
+  }
+  throw ArgumentError(fmt::format("dtype {}: has no name in an offload folder", c10::toString(dtype)));
+}
+
+std::optional<at::ScalarType> offload_dtype(const std::string& name) {
+  for (const auto& [other, dtype] : offload_dtypes()) {
+    if (other == name) return dtype;
+  }
+  return std::nullopt;
+}
+
+OffloadJson index_in(Files& files, const std::string& folder) {
+  const auto path = folder + "/" + kOffloadIndexName;
+  if (!is_file(files, path)) return OffloadJson::object();
+  auto index = OffloadJson::parse(files.read(path), nullptr, /*allow_exceptions=*/false);
+  check_checkpoint(index.is_object(), "{}: is no index of an offload folder", path);
+  return index;
+}
+
+void write_tensor(Files& files, const std::string& folder, const std::string& name, const at::Tensor& tensor, OffloadJson& index) {
+  const auto dense = dense_on_cpu(tensor);
+  write_atomically(files, folder + "/" + name + ".dat", bytes_of(dense));
+  index[name] = {{"dtype", offload_dtype_name(dense.scalar_type())}, {"shape", dense.sizes().vec()}};
+}
+
+void write_index(Files& files, const std::string& folder, const OffloadJson& index) {
+  write_atomically(files, folder + "/" + kOffloadIndexName, index.dump(2, ' ', /*ensure_ascii=*/true));
+}
+
+bool is_safetensors(const std::string& path) { return path.ends_with(".safetensors"); }
+
+StoredWeight weight_of_raw_file(const std::string& path, at::ScalarType dtype, const std::vector<std::int64_t>& sizes) {
+  const auto num_bytes = num_bytes_of(sizes, 8 * static_cast<std::int64_t>(c10::elementSize(dtype)));
+  std::error_code missing;
+  const auto file_size = fs::file_size(path, missing);
+  check_checkpoint(!missing, "{}: is missing", path);
+  check_checkpoint(num_bytes && static_cast<std::int64_t>(file_size) == *num_bytes, "{}: has {} bytes, and shape [{}] of {} needs {}", path, file_size, fmt::join(sizes, ", "),
+                   c10::toString(dtype), num_bytes.value_or(-1));
+  return {.file = path, .dtype = dtype, .sizes = sizes, .load = [=] {
+            const auto file = std::make_shared<const MappedFile>(path);
+            return StoredTensor{.owner = file, .bytes = file->bytes(), .dtype = dtype, .sizes = sizes, .file = file.get()}.load();
+          }};
+}
+
+StoredWeight weight_of_safetensors(const std::string& path, const std::string& name, std::optional<at::ScalarType> dtype) {
+  const SafetensorsFile file(path);
+  const auto stored = file.stored(name);
+  return {.file = path, .dtype = dtype.value_or(stored.dtype), .sizes = stored.sizes, .load = [stored, dtype] { return stored.load().to(dtype.value_or(stored.dtype)); }};
+}
+
+StoredWeight weight_of_entry(const std::string& folder, const std::string& name, const OffloadJson& entry) {
+  std::optional<at::ScalarType> dtype;
+  if (entry.contains("dtype")) {
+    const auto spelled = entry.at("dtype").get<std::string>();
+    dtype = offload_dtype(spelled);
+    check_checkpoint(dtype.has_value(), "'{}' has dtype '{}', which is not known", name, spelled);
+  }
+  if (entry.contains("safetensors_file")) return weight_of_safetensors(entry.at("safetensors_file"), entry.value("weight_name", name), dtype);
+  check_checkpoint(dtype && entry.contains("shape"), "'{}' has no dtype and shape", name);
+  return weight_of_raw_file(folder + "/" + name + ".dat", *dtype, entry.at("shape").get<std::vector<std::int64_t>>());
+}
+
+}  // namespace
+
+void offload_state_dict(Files& files, const std::string& save_dir, const NamedTensors& state_dict) {
+  files.make_folder(save_dir);
+  auto index = index_in(files, save_dir);
+  for (const auto& [name, tensor] : state_dict) write_tensor(files, save_dir, name, tensor, index);
+  write_index(files, save_dir, index);
+}
+
+void save_offload_index(Files& files, const std::string& offload_folder, const OffloadIndex& weights) {
+  files.make_folder(offload_folder);
+  auto index = index_in(files, offload_folder);
+  for (const auto& [name, weight] : weights) {
+    if (is_safetensors(weight.file)) index[name] = {{"safetensors_file", fs::absolute(weight.file).string()}, {"weight_name", name}, {"dtype", offload_dtype_name(weight.dtype)}};
+    else write_tensor(files, offload_folder, name, weight.load(), index);
+  }
+  write_index(files, offload_folder, index);
+}
+
+OffloadIndex read_offload_index(const std::string& offload_folder) {
+  PosixFiles files;
+  OffloadIndex weights;
+  std::vector<std::string> problems;
+  const auto index = index_in(files, offload_folder);
+  for (const auto& [name, entry] : index.items()) {
+    try {
+      weights.emplace(name, weight_of_entry(offload_folder, name, entry));
+    } catch (const Error& error) {
+      problems.emplace_back(error.what());
+    } catch (const nlohmann::json::exception&) {
+      problems.push_back(fmt::format("'{}' has an entry of another form", name));
+    }
+  }
+  check_checkpoint(problems.empty(), "{}/{}: {}", offload_folder, kOffloadIndexName, fmt::join(problems, "; "));
+  return weights;
+}
+
+OffloadedWeightsLoader::OffloadedWeightsLoader(OffloadedWeights weights) : weights_(std::move(weights)) {
+  if (!weights_.save_folder.empty()) weights_.index.merge(read_offload_index(weights_.save_folder));
+}
+
+at::Tensor OffloadedWeightsLoader::load(const std::string& name) const {
+  if (const auto found = weights_.state_dict.find(name); found != weights_.state_dict.end()) return found->second;
+  const auto found = weights_.index.find(name);
+  check_argument(found != weights_.index.end(), "offloaded weights: there is no '{}'", name);
+  return found->second.load();
+}
+
+std::size_t OffloadedWeightsLoader::size() const {
+  auto size = weights_.state_dict.size();
+  for (const auto& [name, weight] : weights_.index) size += weights_.state_dict.contains(name) ? 0 : 1;
+  return size;
+}
+
+}  // namespace accel

@@ -1,0 +1,194 @@
+#include "reference/offload/streamed_model.hpp"
+
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <future>
+#include <map>
+
+#include "reference/core/errors.hpp"
+#include "reference/modules/call.hpp"
+#include "reference/offload/module_tensors.hpp"
+
+namespace accel::offload {
+
+struct StreamedModel::State {
+  using Values = std::map<std::size_t, at::Tensor>;  // by slot
+
+  // What a worker loads for the unit that is expected next. One at a time, so that no more than two units' worth is in memory.
+  class Ahead {
+   public:
+    ~Ahead() { drop(); }
+
+    void begin(std::size_t unit, std::function<Values()> load) {
+      drop();
+      unit_ = unit;
+      values_ = std::async(std::launch::async, std::move(load));
+    }
+    /// Waits; nothing if it was for another unit, whose values are gone then.
+    std::optional<Values> take(std::size_t unit) {
+      if (!values_.valid()) return std::nullopt;
+      if (unit_ != unit) {
+        drop();
+        return std::nullopt;
+      }
+      return values_.get();
+    }
+    void drop() noexcept {
+      if (values_.valid()) values_.wait();
+      values_ = {};
+    }
+
+   private:
+    std::size_t unit_ = 0;
+    std::future<Values> values_;
+  };
+
+  State(std::vector<Slot> slots, std::vector<StreamedUnit> units, bool prefetch) : slots(std::move(slots)), units(std::move(units)), users(this->slots.size()), prefetch(prefetch) {
+    for (std::size_t i = 0; i < this->units.size(); ++i) next.push_back(i + 1);
+    was_called.resize(this->units.size());
+  }
+
+  void bring(std::size_t unit) {
+    was_called[unit] = true;
+    const auto& needed = units[unit].slots;
+    if (!needed.empty()) {
+      const c10::NoGradGuard no_grad;
+      const c10::InferenceMode normal(false);
+      auto values = ahead.take(unit);
+      count(-std::exchange(bytes_ahead, 0));
+      ++statistics.num_loads;
+      statistics.num_prefetched += values ? 1 : 0;
+      auto missing = load(away(needed, values ? &*values : nullptr));
+      if (values) missing.merge(*values);
+      for (const auto slot : needed) {
+        if (users[slot]++ > 0) continue;
+        show(slots[slot].tensor, missing.at(slot));
+        count(bytes(slot));
+      }
+    }
+    begin_next(unit);
+  }
+
+  void release(std::size_t unit) noexcept {
+    for (const auto slot : units[unit].slots) {
+      if (--users[slot] > 0) continue;
+      count(-bytes(slot));
+      show(slots[slot].tensor, slots[slot].away);
+    }
+  }
+
+  // Units come in the order of the last forward; before there was one, of the model.
+  void begin_next(std::size_t unit) {
+    if (!first) first = unit;
+    if (last && unit != *first) next[*last] = unit;
+    last = unit;
+    if (!prefetch || next[unit] >= units.size()) return;
+    const auto wanted = away(units[next[unit]].slots, nullptr);
+    if (wanted.empty() || bytes_ahead > 0) return;
+    for (const auto slot : wanted) bytes_ahead += bytes(slot);
+    count(bytes_ahead);
+    ahead.begin(next[unit], [this, wanted] { return load(wanted); });
+  }
+
+  // Those of `needed` that are not in memory.
+  [[nodiscard]] std::vector<std::size_t> away(const std::vector<std::size_t>& needed, const Values* loaded) const {
+    std::vector<std::size_t> result;
+    std::copy_if(needed.begin(), needed.end(), std::back_inserter(result), [&](auto slot) { return users[slot] == 0 && (loaded == nullptr || !loaded->contains(slot)); });
+    return result;
+  }
+  [[nodiscard]] Values load(const std::vector<std::size_t>& wanted) const {
+    Values values;
+    for (const auto slot : wanted) values.emplace(slot, slots[slot].load());
+    return values;
+  }
+
+  [[nodiscard]] std::int64_t bytes(std::size_t slot) const {
+    return slots[slot].away.numel() * static_cast<std::int64_t>(slots[slot].away.element_size());
+  }
+  void count(std::int64_t more) noexcept {
+    statistics.bytes_now += more;
+    statistics.bytes_peak = std::max(statistics.bytes_peak, statistics.bytes_now);
+  }
+
+  std::vector<Slot> slots;
+  std::vector<StreamedUnit> units;
+  std::vector<int> users;  // of slots
+  bool prefetch;
+  std::vector<std::size_t> next;
+  std::optional<std::size_t> first, last;
+  std::vector<bool> was_called;
+  std::int64_t bytes_ahead = 0;
+  StreamStatistics statistics;
+  std::vector<SurroundedCalls> calls;
+  std::vector<SurroundedParts> parts;
+  Ahead ahead;
+};
+
+namespace {
+
+class UnitCall : public CallSurround {
+ public:
+  UnitCall(StreamedModel::State& state, std::size_t unit) : state_(state), unit_(unit) {}
+
+  void before_forward() override {
+    check_grad();
+    state_.bring(unit_);
+  }
+  void after_forward(std::vector<at::Tensor>&) override { state_.release(unit_); }
+  void forward_failed() noexcept override { state_.release(unit_); }
+  [[nodiscard]] std::optional<c10::Device> input_device() const override { return state_.units[unit_].input_device; }
+  void bring() { state_.bring(unit_); }
+  void release() noexcept { state_.release(unit_); }
+
+ private:
+  // Autograd would keep what is let go behind the call.
+  void check_grad() const {
+    if (!c10::GradMode::is_enabled()) return;
+    for (const auto slot : state_.units[unit_].slots) {
+      check_state(!state_.slots[slot].tensor.requires_grad(),
+                  "'{}' is in memory only while its module runs, so that no gradient can be computed for it; put torch::NoGradGuard around the call, or clear its requires_grad",
+                  state_.slots[slot].name);
+    }
+  }
+
+  StreamedModel::State& state_;
+  std::size_t unit_;
+};
+
+}  // namespace
+
+StreamedModel::StreamedModel(const std::shared_ptr<torch::nn::Module>& module, std::vector<Slot> slots, std::vector<StreamedUnit> units, bool prefetch)
+    : state_(std::make_unique<State>(std::move(slots), std::move(units), prefetch)) {
+  for (std::size_t unit = 0; unit < state_->units.size(); ++unit) state_->calls.emplace_back(*state_->units[unit].module, std::make_shared<UnitCall>(*state_, unit));
+  for (const auto& slot : state_->slots) show(slot.tensor, slot.away);
+  for (const auto& part : module->modules()) state_->parts.emplace_back(part);
+}
+
+StreamedModel::~StreamedModel() = default;
+
+const StreamStatistics& StreamedModel::statistics() const { return state_->statistics; }
+
+void StreamedModel::begin_pass() { state_->was_called.assign(state_->units.size(), false); }
+
+std::vector<std::string> StreamedModel::uncalled() const {
+  std::vector<std::string> names;
+  for (std::size_t unit = 0; unit < state_->units.size(); ++unit) {
+    if (!state_->was_called[unit]) names.push_back(state_->units[unit].name);
+  }
+  return names;
+}
+
+BroughtUnit::BroughtUnit(const torch::nn::Module& module) : unit_(detail::surround_of(module)) {
+  auto* unit = dynamic_cast<UnitCall*>(unit_.get());
+  if (unit != nullptr) unit->bring();
+  else unit_.reset();
+}
+
+BroughtUnit::~BroughtUnit() {
+  if (unit_) static_cast<UnitCall&>(*unit_).release();
+}
+
+}  // namespace accel::offload

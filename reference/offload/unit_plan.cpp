@@ -1,0 +1,63 @@
+#include "reference/offload/unit_plan.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "reference/core/errors.hpp"
+
+namespace accel::offload {
+namespace {
+
+class UnitPlanner {
+ public:
+  UnitPlanner(const ModelDescription& model, const UnitOptions& options) : model_(model), options_(options), open_classes_(options.preload_module_classes), open_names_(options.called_modules) {}
+
+  std::vector<Unit> plan() {
+    units_.push_back({""});
+    add(model_.root, 0, /*is_preloaded=*/false);
+    std::vector<std::string> problems;
+    for (const auto& name : open_classes_) problems.push_back(fmt::format("preload_module_classes: no module is a '{}'", name));
+    for (const auto& name : open_names_) problems.push_back(fmt::format("called_modules: there is no module '{}'", name));
+    check_argument(problems.empty(), "{}", fmt::join(problems, "; "));
+    std::erase_if(units_, [](const Unit& unit) { return unit.tensors.empty(); });
+    return std::move(units_);
+  }
+
+ private:
+  // To the unit around it; children that are called on their own are new ones.
+  void add(const ModuleDescription& module, std::size_t unit, bool is_preloaded) {
+    is_preloaded |= std::erase_if(open_classes_, [&](const auto& name) { return is_class(module.class_name, name); }) > 0 || is_of(module, options_.preload_module_classes);
+    for (const auto parameter : module.parameters) add(model_.parameters[parameter].shape.name, unit);
+    for (const auto& buffer : module.buffers) add(model_.buffers[buffer.index].shape.name, unit);
+    const bool calls_its_children = module.is_container || is_class(module.class_name, "Sequential");
+    for (const auto& child : module.children) {
+      const bool is_called = std::erase(open_names_, child.name) > 0 || calls_its_children;
+      auto of_child = unit;
+      if (is_called && !is_preloaded) {
+        of_child = units_.size();
+        units_.push_back({child.name});
+      }
+      add(child, of_child, is_preloaded);
+    }
+  }
+  void add(const std::string& tensor, std::size_t unit) {
+    auto& tensors = units_[unit].tensors;
+    if (std::find(tensors.begin(), tensors.end(), tensor) == tensors.end()) tensors.push_back(tensor);
+  }
+  static bool is_of(const ModuleDescription& module, const std::vector<std::string>& classes) {
+    return std::any_of(classes.begin(), classes.end(), [&](const auto& name) { return is_class(module.class_name, name); });
+  }
+
+  const ModelDescription& model_;
+  const UnitOptions& options_;
+  std::vector<std::string> open_classes_, open_names_;
+  std::vector<Unit> units_;
+};
+
+}  // namespace
+
+std::vector<Unit> plan_units(const ModelDescription& model, const UnitOptions& options) { return UnitPlanner(model, options).plan(); }
+
+}  // namespace accel::offload

@@ -1,0 +1,90 @@
+#include "reference/offload/offload_files.hpp"
+
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include "reference/core/errors.hpp"
+#include "tests/support/message_of.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+namespace accel {
+namespace {
+
+using testing::message_of;
+using testing::TemporaryFolder;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// What accelerate.utils.offload_state_dict writes of the same tensors.
+constexpr const char* kIndex = R"({
+  "a.weight": {
+    "dtype": "float32",
+    "shape": [
+      2,
+      3
+    ]
+  },
+  "b": {
+    "dtype": "bfloat16",
+    "shape": [
+      2
+    ]
+  },
+  "c": {
+    "dtype": "int64",
+    "shape": []
+  },
+  "d": {
+    "dtype": "bool",
+    "shape": [
+      3
+    ]
+  }
+})";
+
+NamedTensors tensors() {
+  return {{"a.weight", torch::arange(6, torch::kFloat).reshape({2, 3})}, {"b", torch::tensor({1.5, -2.0}, torch::kBFloat16)}, {"c", torch::tensor(7, torch::kLong)},
+          {"d", torch::tensor({true, false, true})}};
+}
+
+TEST(OffloadFilesTest, AreAcceleratesToTheByte) {
+  const TemporaryFolder folder;
+  PosixFiles files;
+  offload_state_dict(files, folder.path("o"), tensors());
+  EXPECT_EQ(files.read(folder.path("o/index.json")), kIndex);
+  EXPECT_EQ(files.read(folder.path("o/b.dat")), std::string("\xc0\x3f\x00\xc0", 4));
+  EXPECT_EQ(files.read(folder.path("o/c.dat")), std::string("\x07\0\0\0\0\0\0\0", 8));
+  EXPECT_EQ(files.read(folder.path("o/d.dat")), std::string("\1\0\1", 3));
+  const OffloadedWeightsLoader weights({.state_dict = {{"d", torch::zeros(1)}}, .save_folder = folder.path("o")});
+  for (const auto& [name, tensor] : tensors()) {
+    if (name != "d") EXPECT_TRUE(weights.load(name).equal(tensor)) << name;
+  }
+  EXPECT_EQ(weights.load("d").numel(), 1) << "memory comes first";
+  EXPECT_EQ(weights.size(), 4u);
+  EXPECT_THROW((void)weights.load("e"), ArgumentError);
+}
+
+TEST(OffloadFilesTest, AnIndexKeepsWhatItHad) {
+  const TemporaryFolder folder;
+  PosixFiles files;
+  offload_state_dict(files, folder.path("o"), {{"x", torch::ones(2)}});
+  offload_state_dict(files, folder.path("o"), {{"y", torch::ones(3)}});
+  EXPECT_EQ(read_offload_index(folder.path("o")).size(), 2u);
+}
+
+TEST(OffloadFilesTest, AllThatIsWrongIsToldAtOnce) {
+  const TemporaryFolder folder;
+  PosixFiles files;
+  offload_state_dict(files, folder.path("o"), tensors());
+  files.remove(folder.path("o/b.dat"));
+  files.create(folder.path("o/c.dat"))->append("x");
+  EXPECT_THAT(message_of<CheckpointError>([&] { read_offload_index(folder.path("o")); }), AllOf(HasSubstr("b.dat: is missing"), HasSubstr("c.dat: has 1 bytes"), HasSubstr("needs 8")));
+  for (const auto* index : {"[]", "{", R"({"a": 3})", R"({"a": {"dtype": "float99", "shape": []}})", R"({"a": {"dtype": "int8", "shape": ["x"]}})", R"({"a": {"dtype": "int8"}})"}) {
+    write_atomically(files, folder.path("o/index.json"), index);
+    EXPECT_THROW(read_offload_index(folder.path("o")), CheckpointError) << index;
+  }
+}
+
+}  // namespace
+}  // namespace accel

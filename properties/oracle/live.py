@@ -14,6 +14,7 @@ usage: live.py --bin FOLDER [--seed N] [--experiments N] [--requests N]     ever
        live.py --bin FOLDER --event-files N [--seed N]                      N runs logged for TensorBoard
        live.py --bin FOLDER --configs N [--seed N]                          N configuration files, read and written by both
        live.py --bin FOLDER --launchers N [--seed N]                        ranks by four launchers, N sets of their flags
+       live.py --bin FOLDER --device-maps N [--seed N]                      N random device maps
        live.py --bin FOLDER --faults                                        the known faults
 The last line is "N passed, N failed"; exit 1 if any failed.
 """
@@ -36,6 +37,7 @@ import yaml
 import compare
 import configs
 import ddp_requests
+import device_maps
 import experiments
 import faults
 import files
@@ -291,6 +293,20 @@ def compare_files(report, arguments, rng, rounds):
     say(f"compared {len(compared)} exchanges of checkpoint files")
 
 
+def compare_device_maps(report, arguments, rng, count):
+    requests = [device_maps.random_request(rng) for _ in range(count)]
+    theirs = [device_maps.answer(request) for request in requests]
+    with tempfile.TemporaryDirectory() as folder:
+        asked, answered = os.path.join(folder, "requests.jsonl"), os.path.join(folder, "answers.jsonl")
+        write_lines(asked, requests)
+        why = run([os.path.join(arguments.bin, "print-device-maps"), asked, answered])
+        ours = read_lines(answered) if os.path.exists(answered) else []
+    ours += [{"failure": why or "print-device-maps wrote too few lines"}] * (count - len(ours))
+    for their, our in zip(theirs, ours, strict=True):
+        report.add("device map", device_maps.difference(their, our), ["--device-maps", str(count), "--seed", str(arguments.seed)])
+    say(f"compared {count} device maps, of which Accelerate failed on {sum(their['map'] is None for their in theirs)}")
+
+
 def compare_states(report, arguments, rng, count, ranks):
     requests = [states.random_request(rng) for _ in range(count)]
     for backend in BACKENDS:
@@ -375,6 +391,7 @@ def compare_everything(report, arguments, rng):
     jobs.append(lambda: compare_event_files(report, arguments, 20))
     jobs.append(lambda: compare_configs(report, arguments, random.Random(arguments.seed), 30))
     jobs.append(lambda: compare_launchers(report, arguments, random.Random(arguments.seed), 10))
+    jobs.append(lambda: compare_device_maps(report, arguments, random.Random(arguments.seed), 300))
     jobs += [functools.partial(compare_states, report, arguments, random.Random(arguments.seed), 20, ranks) for ranks in STATE_RANKS]
     jobs += [lambda: compare_schedules(report, arguments, schedules), lambda: compare_optimizers(report, arguments, runs)]
     for ranks in reversed(experiments.RANKS):
@@ -431,6 +448,7 @@ def parse():
     parser.add_argument("--event-files", type=int)
     parser.add_argument("--configs", type=int)
     parser.add_argument("--launchers", type=int)
+    parser.add_argument("--device-maps", type=int)
     parser.add_argument("--request", type=json.loads)
     parser.add_argument("--numbers", type=json.loads)
     parser.add_argument("--schedule", type=json.loads)
@@ -453,6 +471,9 @@ def main():
     elif arguments.files:
         say(f"seed {arguments.seed}; --seed {arguments.seed} repeats these comparisons")
         compare_files(report, arguments, random.Random(arguments.seed), arguments.files)
+    elif arguments.device_maps:
+        say(f"seed {arguments.seed}; --seed {arguments.seed} repeats these comparisons")
+        compare_device_maps(report, arguments, random.Random(arguments.seed), arguments.device_maps)
     elif arguments.event_files:
         compare_event_files(report, arguments, arguments.event_files)
     elif arguments.configs:

@@ -74,7 +74,7 @@ class Examples : public ::testing::Environment {
     ASSERT_EQ(install.exit_code, 0) << install.error;
     fs::copy(source("reference/examples"), work_folder() / "source", fs::copy_options::recursive);
     write_simulation();
-    for (const auto* example : {"quick_start", "stream", "resume", "sources", "from_libtorch", "training_options", "sharded", "launcher", "simulation", "unit_tests"}) {
+    for (const auto* example : {"quick_start", "stream", "resume", "sources", "from_libtorch", "training_options", "sharded", "large_model", "launcher", "simulation", "unit_tests"}) {
       expect_built(example);
       if (::testing::Test::HasFatalFailure()) return;
     }
@@ -110,7 +110,7 @@ CommandResult simulate(const std::string& program, int ranks, const std::vector<
 }
 
 class ExampleTest : public ::testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Programs, ExampleTest, ::testing::Values("quick_start/train", "stream/train", "sources/train", "from_libtorch/after", "training_options/train", "sharded/train"), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(Programs, ExampleTest, ::testing::Values("quick_start/train", "stream/train", "sources/train", "from_libtorch/after", "training_options/train", "sharded/train", "large_model/train"), [](const auto& info) {
   return info.param.substr(0, info.param.find('/'));
 });
 

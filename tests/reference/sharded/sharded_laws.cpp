@@ -107,7 +107,7 @@ TEST(ShardedLaws, AStepIsThatOfTheSumOfAllRanksGradients) {
 // One thread does what all ranks do: each rank's gradients in turn, then sums in Gloo's order.
 NamedTensors train_serially(int num_ranks, const ShardingOptions& options, int num_steps) {
   auto net = make_net();
-  const auto model = sharded::describe(net.ptr());
+  const auto model = describe(net.ptr());
   const auto plan = sharded::plan_units(model.description, options, num_ranks);
   torch::optim::SGD sgd(net->parameters(), 0.1);
   for (int step = 0; step < num_steps; ++step) {
@@ -300,7 +300,7 @@ TEST(ShardedLaws, MemoryIsWhatThePlanSays) {
         torch::nn::Sequential net;
         for (int layer = 0; layer < 5; ++layer) net->push_back(torch::nn::Linear(32, 32));
         net->ptr(1)->parameters()[0].requires_grad_(!freezes);
-        const auto description = sharded::describe(net.ptr()).description;
+        const auto description = describe(net.ptr()).description;
         ShardingOptions options;
         options.wrap.modules = {"[0-3]"};
         options.parameters = options.reshard_after_forward = frees;

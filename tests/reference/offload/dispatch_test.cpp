@@ -146,6 +146,43 @@ TEST_F(DispatchTest, AForwardThatThrowsLeavesNothingInMemory) {
   EXPECT_EQ(model.statistics().bytes_now, 0);
 }
 
+struct ShuffledImpl : torch::nn::Module {
+  ShuffledImpl() {
+    register_module("blocks", blocks);
+    for (int i = 0; i < 4; ++i) blocks->push_back(Block(kWidth));
+  }
+  torch::Tensor forward(torch::Tensor values, const std::vector<int>& order) {
+    for (const auto block : order) values = call(blocks->at<BlockImpl>(static_cast<std::size_t>(block)), values);
+    return values;
+  }
+  torch::nn::ModuleList blocks;
+};
+TORCH_MODULE(Shuffled);
+
+// What was read for a unit that does not come is let go before another is read.
+TEST_F(DispatchTest, AnyOrderOfCallsTakesTwoUnitsAtMost) {
+  const torch::NoGradGuard no_grad;
+  Shuffled whole;
+  auto model = load_checkpoint_and_dispatch(init_empty_weights([] { return Shuffled(); }), saved(whole), {.device_map = DeviceMap{{"", "disk"}}});
+  for (const std::vector<int>& order : {std::vector{0, 1, 2, 3}, {3, 2, 1, 0}, {0, 0, 2}, {1, 3, 1}, {}, {2}}) {
+    EXPECT_TRUE(model(input_, order).equal(whole->forward(input_, order)));
+    for (const auto& parameter : model->parameters()) EXPECT_TRUE(parameter.is_meta());
+  }
+  EXPECT_EQ(model.statistics().bytes_peak, 2 * 4 * (4 * kWidth + 3) * kWidth);
+}
+
+TEST_F(DispatchTest, AModuleAtTwoPlacesIsOne) {
+  const torch::NoGradGuard no_grad;
+  const auto make = [] {
+    torch::nn::Linear linear(kWidth, kWidth);
+    return torch::nn::Sequential(linear, torch::nn::ReLU(), linear);
+  };
+  auto whole = make();
+  auto model = load_checkpoint_and_dispatch(init_empty_weights(make), saved(whole), {.device_map = DeviceMap{{"0", "disk"}, {"2", "disk"}}});
+  EXPECT_TRUE(model(input_).equal(whole->forward(input_)));
+  EXPECT_EQ(model.statistics().bytes_peak, kLayerBytes);
+}
+
 TEST_F(DispatchTest, AModelInMemoryGoesToAFolder) {
   const torch::NoGradGuard no_grad;
   Net net(2);

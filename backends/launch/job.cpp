@@ -18,7 +18,7 @@ namespace {
 
 // Between the first failure and the others' SIGTERM: who ended at the same time is seen to have. On several machines longer, since
 // each sees a network's failure from its side, and its ranks may tell it.
-constexpr auto kLastWords = std::chrono::milliseconds(200), kLastWordsOfMachines = std::chrono::milliseconds(1000);
+constexpr auto kLastWords = std::chrono::milliseconds(500), kLastWordsOfMachines = std::chrono::milliseconds(1000);
 constexpr auto kGraceOfSignal = std::chrono::seconds(30);  // what asks for the end leaves time to save; torchrun's too
 
 class Job {

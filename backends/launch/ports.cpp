@@ -3,9 +3,11 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <optional>
 
@@ -40,6 +42,20 @@ int free_port() {
   const auto port = try_port(0);
   ensure(port.has_value(), "no free TCP port on this machine");
   return *port;
+}
+
+// A name of a local socket that has no file, and goes with its process; like ports, of one network namespace.
+PortClaim::PortClaim(int port) : descriptor_(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
+  const auto name = fmt::format("accel-launch-{}", port);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  name.copy(address.sun_path + 1, sizeof(address.sun_path) - 1);
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  holds_ = descriptor_ >= 0 && bind(descriptor_, reinterpret_cast<sockaddr*>(&address), length) == 0;
+}
+
+PortClaim::~PortClaim() {
+  if (descriptor_ >= 0) close(descriptor_);
 }
 
 }  // namespace accel::launcher

@@ -75,14 +75,16 @@ int run_simulated(const LaunchPlan& plan) {
   return run_user_program({.options = {"--ranks", std::to_string(plan.num_ranks), "--quiet"}, .command = plan.job.command, .environment = variables});
 }
 
-// One machine opens no port of its own until rank 0 does, so a port in use is told before anything runs.
-void settle_port(LaunchPlan& plan) {
+// One machine opens no port of its own until rank 0 does, so a port in use is told before anything runs. The claim is to be kept.
+std::unique_ptr<launcher::PortClaim> settle_port(LaunchPlan& plan) {
   auto& machines = plan.job.machines;
-  if (machines.num_machines > 1 || !plan.job.has_rank_variables) return;
+  if (machines.num_machines > 1 || !plan.job.has_rank_variables) return nullptr;
   if (machines.main_port == 0) machines.main_port = launcher::free_port();
-  if (launcher::is_port_free(machines.main_port)) return;
+  auto claim = std::make_unique<launcher::PortClaim>(machines.main_port);
+  if (claim->holds() && launcher::is_port_free(machines.main_port)) return claim;
   check_config(plan.may_change_port, "main_process_port: port {} is in use; choose another, 0 for a free one, or leave it out", machines.main_port);
   machines.main_port = launcher::free_port();
+  return nullptr;
 }
 
 int run_processes(const LaunchPlan& plan, const std::string& name) {
@@ -103,7 +105,7 @@ int run_launch(const LaunchFlags& flags, const std::string& name) {
     return kSuccess;
   }
   if (plan.way == LaunchPlan::Way::kSimulated) return run_simulated(plan);
-  settle_port(plan);
+  const auto claim = settle_port(plan);
   return run_processes(plan, name);
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <initializer_list>
 #include <sstream>
 
 #include "reference/config/environment.hpp"
@@ -62,7 +63,15 @@ class Planner {
     if (flags_.has("use_fsdp") && flags_.has("use_deepspeed")) problem("--use_fsdp, --use_deepspeed exclude each other; give the one that is to shard the model");
     if (flags_.has("sim") && flags_.has("mpirun_hostfile")) problem("--sim: simulated ranks are of one process; leave --mpirun_hostfile out");
     if (flags_.has("sim") && flags_.integer("num_machines").value_or(1) > 1) problem("--sim: simulated ranks are of one process; leave --num_machines out");
-    if (flags_.has("sim") && flags_.has("max_restarts")) problem("--sim: simulated ranks do not begin anew; leave --max_restarts out, or see `sim-run --faults`");
+    if (flags_.has("sim")) refuse("sim", "simulated ranks are of one process, which writes its output itself and begins once", {"max_restarts", "log_dir", "tee", "role", "rdzv_conf", "enable_cpu_affinity"});
+    if (hostfile()) refuse("mpirun_hostfile", "mpirun places the ranks and writes their output", {"log_dir", "tee", "role", "rdzv_conf"});
+  }
+
+  // A flag that would be lost.
+  void refuse(const char* way, const char* reason, std::initializer_list<const char*> names) {
+    for (const auto* name : names) {
+      if (flags_.has(name)) problem("--{}: of no use with --{}: {}", name, way, reason);
+    }
   }
 
   void apply_kind() {

@@ -217,6 +217,15 @@ TEST_F(LaunchTest, ABusyPortIsAUsageErrorIfNamedAndAnotherIsTakenIfNot) {
   EXPECT_EQ(lines_of(any.output).size(), 2U);
 }
 
+TEST_F(LaunchTest, TwoLaunchersAtOnceDoNotTakeTheSamePort) {
+  const auto start = [&] { return std::async(std::launch::async, [&] { return shell({"--cpu", "--num_processes", "2", "--no_prefix"}, leaves_number() + awaits(4) + "echo $MASTER_PORT"); }); };
+  fs::create_directories(folder_.path("pids"));
+  auto one = start(), two = start();
+  const auto ports = lines_of(one.get().output + two.get().output);
+  ASSERT_EQ(ports.size(), 4U);
+  EXPECT_EQ(std::set<std::string>(ports.begin(), ports.end()).size(), 2U);
+}
+
 // --- how ranks end ------------------------------------------------------------------------------------------------------
 
 TEST_F(LaunchTest, ADeadRankEndsTheRunAndIsToldLast) {
@@ -237,7 +246,7 @@ TEST_F(LaunchTest, ExitCodeTwoOfARankIsAUsageError) { EXPECT_EQ(shell({"--cpu", 
 
 TEST_F(LaunchTest, ARankThatEndsEarlyWhileOthersWaitIsNamed) {
   fs::create_directories(folder_.path("pids"));
-  const auto run = launch({"--cpu", "--num_processes", "3", bin("faulty_program"), "leave", folder_.path("pids")}, {{"ACCEL_TIMEOUT_SECONDS", "10"}});
+  const auto run = launch({"--cpu", "--num_processes", "3", "--main_process_port", "0", bin("faulty_program"), "leave", folder_.path("pids")}, {{"ACCEL_TIMEOUT_SECONDS", "10"}});
   EXPECT_EQ(run.exit_code, 1);
   EXPECT_THAT(last_line(run.error), AllOf(HasSubstr("all_reduce"), HasSubstr("(rank 1 ended with exit code 0)")));
   expect_no_process_left(3);
@@ -298,7 +307,7 @@ TEST_F(LaunchTest, RestartsAreUsedUpAndTheLastFailureIsTold) {
 }
 
 TEST_F(LaunchTest, ATrainingThatIsKilledGoesOnFromItsCheckpointToTheSameParameters) {
-  const Words flags{"--cpu", "--num_processes", "4", "--no_prefix", "--num_cpu_threads_per_process", "1"};
+  const Words flags{"--cpu", "--num_processes", "4", "--no_prefix", "--main_process_port", "0", "--num_cpu_threads_per_process", "1"};
   fs::create_directories(folder_.path("whole"));
   fs::create_directories(folder_.path("cut"));
   const auto whole = launch(flags + Words{bin("launched_training"), folder_.path("whole")});
@@ -393,7 +402,7 @@ TEST_F(SeveralLaunchersTest, AMissingProgramOnOneMachineIsAUsageErrorOnAll) {
 
 TEST_F(SeveralLaunchersTest, TrainingOnTwoMachinesIsThatOfOneBitForBit) {
   for (const auto* folder : {"one", "two", "simulated"}) fs::create_directories(folder_.path(folder));
-  const auto one = launch({"--cpu", "--num_processes", "4", "--no_prefix", "--num_cpu_threads_per_process", "1", bin("launched_training"), folder_.path("one")});
+  const auto one = launch({"--cpu", "--num_processes", "4", "--no_prefix", "--main_process_port", "0", "--num_cpu_threads_per_process", "1", bin("launched_training"), folder_.path("one")});
   const auto two = launch_all(2, 2, {}, {bin("launched_training"), folder_.path("two")});
   const auto simulated = launch({"--sim", "--num_processes", "4", bin("launched_training"), folder_.path("simulated")});
   EXPECT_EQ(one.exit_code, 0) << one.error;
@@ -408,7 +417,7 @@ TEST_F(SeveralLaunchersTest, TrainingOnTwoMachinesIsThatOfOneBitForBit) {
 
 TEST_F(LaunchTest, MpirunStartsTheSameBinary) {
   for (const auto* folder : {"one", "mpi", "by_us"}) fs::create_directories(folder_.path(folder));
-  const auto one = launch({"--cpu", "--num_processes", "4", "--no_prefix", "--num_cpu_threads_per_process", "1", bin("launched_training"), folder_.path("one")});
+  const auto one = launch({"--cpu", "--num_processes", "4", "--no_prefix", "--main_process_port", "0", "--num_cpu_threads_per_process", "1", bin("launched_training"), folder_.path("one")});
   const auto port = std::to_string(launcher::free_port());
   const auto direct = run_command({"mpirun", "-np", "4", "--oversubscribe", bin("launched_training"), folder_.path("mpi")}, {.environment = clean({{"MASTER_PORT", port}, {"OMP_NUM_THREADS", "1"}}), .limit = kLimit});
   EXPECT_EQ(direct.exit_code, 0) << direct.error;
@@ -422,7 +431,7 @@ TEST_F(LaunchTest, MpirunStartsTheSameBinary) {
 // srun gives its ranks these variables; there is no SLURM to ask here.
 TEST_F(LaunchTest, SlurmsVariablesMakeTheSameRanks) {
   for (const auto* folder : {"one", "slurm"}) fs::create_directories(folder_.path(folder));
-  const auto one = launch({"--cpu", "--num_processes", "2", "--no_prefix", bin("launched_training"), folder_.path("one")}, {{"OMP_NUM_THREADS", "1"}});
+  const auto one = launch({"--cpu", "--num_processes", "2", "--no_prefix", "--main_process_port", "0", bin("launched_training"), folder_.path("one")}, {{"OMP_NUM_THREADS", "1"}});
   const auto port = std::to_string(launcher::free_port());
   std::vector<std::future<CommandResult>> ranks;
   for (const std::string rank : {"0", "1"}) {
@@ -492,7 +501,7 @@ TEST_F(ReadmeCommandsTest, RunAsTheyStandThere) {
 // --- accel test ---------------------------------------------------------------------------------------------------------
 
 TEST_F(LaunchTest, TheSelfTestIsASuccessInEveryWay) {
-  for (const Words& flags : {Words{}, Words{"--cpu", "--num_processes", "3"}, Words{"--sim", "--num_processes", "8"}}) {
+  for (const Words& flags : {Words{}, Words{"--cpu", "--num_processes", "3", "--main_process_port", "0"}, Words{"--sim", "--num_processes", "8"}}) {
     const auto run = run_command(Words{bin("accel"), "test"} + flags, {.environment = clean(), .limit = std::chrono::seconds(30)});
     EXPECT_EQ(run.exit_code, 0) << run.output << run.error;
     EXPECT_EQ(last_line(run.output), "Test is a success! You are ready for your distributed training!");

@@ -67,7 +67,7 @@ class MachinesTest : public ::testing::Test {
   }
   // What one machine and the simulator print at the end.
   [[nodiscard]] std::string parameters_of_one_machine() const {
-    const auto one = run_command({bin("accel"), "launch", "--cpu", "--num_processes", std::to_string(kRanks), "--no_prefix", "--num_cpu_threads_per_process", "1", bin("launched_training"), new_folder("one")},
+    const auto one = run_command({bin("accel"), "launch", "--cpu", "--num_processes", std::to_string(kRanks), "--main_process_port", "0", "--no_prefix", "--num_cpu_threads_per_process", "1", bin("launched_training"), new_folder("one")},
                                  {.environment = environment(), .limit = kLimit});
     EXPECT_EQ(one.exit_code, 0) << one.error;
     EXPECT_THAT(last_line(one.output), StartsWith("parameters "));

@@ -166,6 +166,12 @@ TEST(LaunchPlanTest, ShardingOnCpusIsLaunched) {
   EXPECT_EQ(planned.num_ranks, 4);
 }
 
+TEST(LaunchPlanTest, FlagsThatWouldBeLostAreRefused) {
+  EXPECT_THAT(problems_of_plan({"--sim", "--max_restarts", "2", "--log_dir", "logs"}), AllOf(HasSubstr("--max_restarts: of no use with --sim"), HasSubstr("--log_dir: of no use with --sim")));
+  EXPECT_THAT(problems_of_plan({"--mpirun_hostfile", "hosts", "--role", "trainer"}), HasSubstr("--role: of no use with --mpirun_hostfile"));
+  EXPECT_THAT(problems_of_plan({"--sim", "--num_machines", "2", "--main_process_ip", "10.0.0.1"}), HasSubstr("leave --num_machines out"));
+}
+
 TEST(LaunchPlanTest, RendezvousTimesAreOfRdzvConf) {
   const auto machines = plan({"--rdzv_conf", "join_timeout=30,keep_alive_interval=0.5,keep_alive_max_attempt=4"}).job.machines;
   EXPECT_EQ(machines.join_timeout, std::chrono::seconds(30));

@@ -40,6 +40,7 @@ int launch_again(const std::vector<std::string>& arguments) {
     launch("leave_a_file", arguments, 2);
     return 1;
   } catch (const StateError&) {
+    current_rank().world.barrier();  // rank 0 serves the store, and must not leave while others join
     return 0;
   }
 }

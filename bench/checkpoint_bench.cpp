@@ -15,7 +15,7 @@
 
 #include "bench/median.hpp"
 #include "reference/accelerator/accelerator.hpp"
-#include "reference/accelerator/load_checkpoint.hpp"
+#include "reference/offload/load_checkpoint.hpp"
 #include "reference/core/safetensors.hpp"
 #include "reference/optim/optimizers.hpp"
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "properties/gen/optimizer_runs.hpp"
@@ -12,8 +13,12 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Vector units of other widths round sums of products otherwise, about 1e-16 at each of 30 steps; live.py compares bits.
-constexpr double kTolerance = 1e-12;
+// Vector units of other widths round sums of products otherwise, about 1e-16 at each of 30 steps; ASGD's rate is a float32, whose roots
+// differ by its last bit from one make of processor to another. live.py compares bits.
+double tolerance_of(const Json& request) {
+  const auto& groups = request["groups"];
+  return std::any_of(groups.begin(), groups.end(), [](const Json& group) { return group["optimizer"]["name"] == "asgd"; }) ? 1e-6 : 1e-12;
+}
 
 std::vector<Json> read_records() {
   std::ifstream in(std::string(std::getenv("ACCEL_SOURCE_DIR")) + "/properties/oracle/recorded/optimizers.jsonl");
@@ -26,10 +31,10 @@ std::vector<Json> read_records() {
 }
 
 // The first difference, as a sentence; empty if there is none. Numbers without a fraction are floats here, ints in Python.
-std::string difference(const Json& expected, const Json& answer, const std::string& place = "answer") {
+std::string difference(const Json& expected, const Json& answer, double tolerance, const std::string& place = "answer") {
   if (expected.is_object() && expected.contains("hex")) {
     if (expected["dtype"] != answer.value("dtype", "") || expected["shape"] != answer["shape"]) return place + " is another tensor: " + answer.dump();
-    const bool close = tensor_of(expected).allclose(tensor_of(answer), kTolerance, kTolerance);
+    const bool close = tensor_of(expected).allclose(tensor_of(answer), tolerance, tolerance);
     return close ? "" : place + " holds other numbers";
   }
   if (expected.is_number()) return answer.is_number() && expected.get<double>() == answer.get<double>() ? "" : place + " is " + answer.dump();
@@ -38,7 +43,7 @@ std::string difference(const Json& expected, const Json& answer, const std::stri
   for (const auto& [key, value] : expected.items()) {
     if (expected.is_object() && !answer.contains(key)) return place + " has no " + key;
     const auto& ours = expected.is_object() ? answer[key] : answer[std::stoul(key)];
-    if (auto found = difference(value, ours, place + "." + key); !found.empty()) return found;
+    if (auto found = difference(value, ours, tolerance, place + "." + key); !found.empty()) return found;
   }
   return "";
 }
@@ -46,7 +51,7 @@ std::string difference(const Json& expected, const Json& answer, const std::stri
 TEST(RecordedOptimizersTest, ParametersAndStateDictsAreThoseOfPython) {
   std::set<std::string> names;
   for (const auto& record : read_records()) {
-    EXPECT_EQ(difference(record["expected"], run_optimizer(record["request"])), "") << record["request"];
+    EXPECT_EQ(difference(record["expected"], run_optimizer(record["request"]), tolerance_of(record["request"])), "") << record["request"];
     names.insert(record["request"]["groups"][0]["optimizer"]["name"]);
   }
   EXPECT_EQ(names.size(), 12U);

@@ -104,7 +104,7 @@ void StateLoad::load_model(std::size_t index) {
     return;
   }
   for (auto& [tensor, saved] : matched(what, state_dict_of(*module), weights, /*strict=*/true)) {
-    commits_.emplace_back([tensor = tensor.detach(), saved = std::move(saved)]() mutable { tensor.copy_(saved.load()); });
+    commits_.emplace_back([tensor = tensor.detach(), saved = std::move(saved)]() mutable { saved.load_into(tensor); });
   }
 }
 

@@ -39,6 +39,13 @@ struct StoredWeight {
   std::vector<std::int64_t> sizes;
   /// A copy in memory, and nothing else of the file. Throws CheckpointError if the file is damaged there.
   std::function<at::Tensor()> load;
+  /// The same into a tensor of these sizes, with no copy on the way where there need be none; null: by `load`.
+  std::function<void(const at::Tensor& tensor)> load_directly = nullptr;
+
+  void load_into(const at::Tensor& tensor) const {
+    if (load_directly) load_directly(tensor);
+    else tensor.copy_(load());
+  }
 };
 
 /// By name. `path` is a file, an index (.json), or a folder: its pytorch_model.bin, else its model.safetensors, else its one index.

@@ -23,7 +23,8 @@ Weights read_safetensors(const std::string& path) {
   Weights weights;
   for (const auto& name : file.names()) {
     const auto stored = file.stored(name);
-    weights[name] = {.file = path, .dtype = stored.dtype, .sizes = stored.sizes, .load = [stored] { return stored.load(); }};
+    weights[name] = {.file = path, .dtype = stored.dtype, .sizes = stored.sizes, .load = [stored] { return stored.load(); },
+                     .load_directly = [stored](const at::Tensor& tensor) { stored.load_into(tensor); }};
   }
   return weights;
 }

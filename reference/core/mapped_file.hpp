@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -28,12 +29,14 @@ class MappedFile {
   enum class Access { kSequential, kRandom };
   void advise(Access access) const;
 
-  /// Copies a part of `bytes` to memory of that size, front to back, and lets its pages go on the way: a large file read
-  /// like this is in memory once. What is touched later is read from the file again.
+  /// Reads a part of `bytes` into memory of that size, front to back, without touching the mapping: as fast as the file can be copied,
+  /// and in memory once. Throws FileError if it cannot be read, or has been shortened.
   void copy_out(std::string_view part, char* to) const;
 
  private:
+  class Descriptor;
   std::string path_;
+  std::unique_ptr<const Descriptor> descriptor_;
   std::string_view bytes_;
 };
 

@@ -12,7 +12,7 @@ namespace accel {
 namespace {
 
 // Of complex numbers each half on its own.
-void swap_bytes(at::Tensor& tensor) {
+void swap_bytes(const at::Tensor& tensor) {
   const auto width = static_cast<std::size_t>(tensor.element_size()) / (tensor.is_complex() ? 2 : 1);
   auto* bytes = static_cast<char*>(tensor.data_ptr());
   for (std::size_t place = 0; width > 1 && place < tensor.nbytes(); place += width) std::reverse(bytes + place, bytes + place + width);
@@ -24,11 +24,20 @@ at::Tensor empty_of(at::ScalarType dtype, const std::vector<std::int64_t>& sizes
 
 at::Tensor StoredTensor::load() const {
   auto tensor = empty_of(dtype, sizes);
+  load_into(tensor);
+  return tensor;
+}
+
+void StoredTensor::load_into(const at::Tensor& tensor) const {
+  ensure(tensor.sizes() == c10::IntArrayRef(sizes), "a stored tensor goes into one of other sizes");
+  if (tensor.scalar_type() != dtype || !tensor.is_cpu() || !tensor.is_contiguous()) {
+    tensor.copy_(load());
+    return;
+  }
   ensure(tensor.nbytes() == bytes.size(), "a stored tensor of {} bytes has {}", tensor.nbytes(), bytes.size());
   if (file) file->copy_out(bytes, static_cast<char*>(tensor.data_ptr()));
   else if (!bytes.empty()) std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
   if (is_big_endian) swap_bytes(tensor);
-  return tensor;
 }
 
 std::string_view StoredTensor::row_bytes(std::int64_t index) const {

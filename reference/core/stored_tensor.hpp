@@ -28,6 +28,8 @@ struct StoredTensor {
 
   /// All of it.
   [[nodiscard]] at::Tensor load() const;
+  /// The same into a tensor of these sizes, of any dtype, strides and device.
+  void load_into(const at::Tensor& tensor) const;
   /// Row `index` of dimension 0. Throws ArgumentError outside of it, or where there is no dimension.
   [[nodiscard]] at::Tensor row(std::int64_t index) const;
   /// Those rows of dimension 0, stacked in the order asked for. Throws as `row`.

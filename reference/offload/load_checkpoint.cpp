@@ -56,10 +56,10 @@ class CheckpointLoad {
     if (!device) {
       offload::show(tensor, offload::meta_like(tensor, dtype));
       auto weight = saved;
-      if (dtype != saved.dtype) weight.load = [load = saved.load, dtype] { return load().to(dtype); };
+      if (dtype != saved.dtype) weight = {.file = saved.file, .dtype = saved.dtype, .sizes = saved.sizes, .load = [load = saved.load, dtype] { return load().to(dtype); }};
       offloaded_.emplace(names_.at(tensor.unsafeGetTensorImpl()), std::move(weight));
     } else if (tensor.device() == *device && tensor.scalar_type() == dtype) {
-      tensor.detach().copy_(saved.load());
+      saved.load_into(tensor.detach());
     } else {
       offload::show(tensor, saved.load().to(*device, dtype));
     }

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 
+#include <filesystem>
+
 #include "reference/core/errors.hpp"
+#include "reference/core/files.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace accel {
@@ -53,7 +56,21 @@ TEST(MappedFileTest, PartsAreCopiedOutAsTheyAre) {
     EXPECT_TRUE(copy == bytes.substr(from, size)) << from;
   }
   file.copy_out(file.bytes().substr(3, 0), nullptr);
-  EXPECT_TRUE(file.bytes() == bytes) << "read from the file again";
+  EXPECT_TRUE(file.bytes() == bytes);
+}
+
+TEST(MappedFileTest, AFileThatWasShortenedIsAnError) {
+  const testing::TemporaryFolder folder;
+  const auto path = folder.write("short", std::string(10'000, 'x'));
+  const MappedFile file(path);
+  std::filesystem::resize_file(path, 9'000);
+  std::string copy(10'000, '\0');
+  try {
+    file.copy_out(file.bytes(), copy.data());
+    ADD_FAILURE() << "there are 9,000 bytes";
+  } catch (const FileError& error) {
+    EXPECT_THAT(error.what(), HasSubstr(path + ": is shorter than it was when it was opened"));
+  }
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <memory>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -30,14 +30,14 @@ class MappedFile {
   void advise(Access access) const;
 
   /// Reads a part of `bytes` into memory of that size, front to back, without touching the mapping: as fast as the file can be copied,
-  /// and in memory once. Throws FileError if it cannot be read, or has been shortened.
+  /// and in memory once. Where another file has the name by now, the mapping is copied. Throws FileError if the file cannot be read, or has
+  /// been shortened.
   void copy_out(std::string_view part, char* to) const;
 
  private:
-  class Descriptor;
   std::string path_;
-  std::unique_ptr<const Descriptor> descriptor_;
   std::string_view bytes_;
+  std::uint64_t device_ = 0, inode_ = 0;  // which file it is; a descriptor for each mapping would be too many
 };
 
 }  // namespace accel

@@ -59,6 +59,32 @@ TEST(MappedFileTest, PartsAreCopiedOutAsTheyAre) {
   EXPECT_TRUE(file.bytes() == bytes);
 }
 
+TEST(MappedFileTest, AnotherFileOfThatNameIsNotRead) {
+  const testing::TemporaryFolder folder;
+  const auto path = folder.write("weights", "those that were mapped");
+  const MappedFile file(path);
+  std::string copy(file.bytes().size(), '-');
+  std::filesystem::rename(folder.write("new", "others of equal length"), path);
+  file.copy_out(file.bytes(), copy.data());
+  EXPECT_EQ(copy, "those that were mapped");
+  std::filesystem::remove(path);
+  copy.assign(copy.size(), '-');
+  file.copy_out(file.bytes(), copy.data());
+  EXPECT_EQ(copy, "those that were mapped");
+}
+
+// The limit of open files is 1,024 on many systems, and checkpoints of many ranks have more.
+TEST(MappedFileTest, AMappingHoldsNoDescriptor) {
+  const testing::TemporaryFolder folder;
+  const auto path = folder.write("one", "1");
+  const auto num_open = [] { return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator()); };
+  const auto before = num_open();
+  const MappedFile file(path);
+  char byte = 0;
+  file.copy_out(file.bytes(), &byte);
+  EXPECT_EQ(num_open(), before);
+}
+
 TEST(MappedFileTest, AFileThatWasShortenedIsAnError) {
   const testing::TemporaryFolder folder;
   const auto path = folder.write("short", std::string(10'000, 'x'));

@@ -3,14 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
-#include <memory>
 #include <vector>
 
 #include "bench/experiment_file.hpp"
 #include "bench/median.hpp"
-#include "reference/core/errors.hpp"
+#include "bench/printed_json.hpp"
 #include "reference/state/rank_context.hpp"
 #include "sim/programs/experiment.hpp"
 #include "sim/programs/train_experiment.hpp"
@@ -41,17 +39,6 @@ const std::vector<Case>& cases() {
   return all;
 }
 
-// The last line that a command prints on standard output, which is a JSON object.
-Json last_line_of(const std::string& command) {
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
-  std::string line;
-  char piece[4096];
-  while (pipe && std::fgets(piece, sizeof piece, pipe.get()) != nullptr) line = piece;
-  auto object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object()) throw Error("'" + command + "' printed no numbers");
-  return object;
-}
-
 double ours(const Case& job, const std::string& file) {
   if (job.ranks == 1) {
     const auto experiment = programs::read_experiment(file, {fmt::format("max_steps={}", job.steps)}, /*num_ranks=*/1);
@@ -62,11 +49,11 @@ double ours(const Case& job, const std::string& file) {
     return static_cast<double>(result.steps) / result.seconds;
   }
   const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
-  return last_line_of(fmt::format("OMP_NUM_THREADS=1 {}/sim-run --quiet --backend gloo --ranks {} --max-steps {} {}", folder, job.ranks, job.steps, file))["steps_per_second"].get<double>();
+  return printed_json(fmt::format("OMP_NUM_THREADS=1 {}/sim-run --quiet --backend gloo --ranks {} --max-steps {} {}", folder, job.ranks, job.steps, file))["steps_per_second"].get<double>();
 }
 
 double theirs(const Case& job, const std::string& file, const std::string& python) {
-  return last_line_of(fmt::format("{} {} {} {}", python, job.ranks, job.steps, file))["steps_per_second"].get<double>();
+  return printed_json(fmt::format("{} {} {} {}", python, job.ranks, job.steps, file))["steps_per_second"].get<double>();
 }
 
 }  // namespace

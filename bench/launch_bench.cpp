@@ -6,17 +6,15 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "bench/median.hpp"
-#include "reference/core/errors.hpp"
+#include "bench/printed_json.hpp"
 
 namespace accel::bench {
 namespace {
@@ -25,27 +23,16 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kRanks = 4;
 
-// The last line that a command prints on standard output, which is a JSON object.
-Json printed_by(const std::string& command) {
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
-  std::string line;
-  char piece[4096];
-  while (pipe && std::fgets(piece, sizeof piece, pipe.get()) != nullptr) line = piece;
-  auto object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-  if (!object.is_object()) throw Error("'" + command + "' printed no numbers");
-  return object;
-}
-
 // Seconds from the launcher's start to the end of the first step, which the ranks tell by the same clock.
 double ours() {
   const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
   const auto started = std::chrono::steady_clock::now().time_since_epoch();
   const auto command = fmt::format("{0}/accel launch --cpu --num_processes {1} --main_process_port 0 --no_prefix {0}/first_step", folder, kRanks);
-  const auto ended = std::chrono::nanoseconds(printed_by(command).at("first_step_at").get<std::int64_t>());
+  const auto ended = std::chrono::nanoseconds(printed_json(command).at("first_step_at").get<std::int64_t>());
   return std::chrono::duration<double>(ended - started).count();
 }
 
-double theirs(const std::string& python) { return printed_by(fmt::format("{} {}", python, kRanks)).at("seconds").get<double>(); }
+double theirs(const std::string& python) { return printed_json(fmt::format("{} {}", python, kRanks)).at("seconds").get<double>(); }
 
 Json measure(const std::string& python, int rounds) {
   std::vector<double> our, their, ratios;

@@ -458,6 +458,10 @@ def parse():
     return parser.parse_args()
 
 
+def say_seed(arguments):
+    say(f"seed {arguments.seed}; --seed {arguments.seed} repeats these comparisons")
+
+
 def main():
     arguments = parse()
     report = Report(arguments)
@@ -466,24 +470,24 @@ def main():
         for ranks in all_ranks:
             compare_traces(report, arguments, [arguments.experiment], ranks)
     elif arguments.sharding:
-        say(f"seed {arguments.seed}; --seed {arguments.seed} repeats these comparisons")
+        say_seed(arguments)
         compare_sharded(report, arguments, random.Random(arguments.seed))
     elif arguments.files:
-        say(f"seed {arguments.seed}; --seed {arguments.seed} repeats these comparisons")
+        say_seed(arguments)
         compare_files(report, arguments, random.Random(arguments.seed), arguments.files)
     elif arguments.device_maps:
-        say(f"seed {arguments.seed}; --seed {arguments.seed} repeats these comparisons")
+        say_seed(arguments)
         compare_device_maps(report, arguments, random.Random(arguments.seed), arguments.device_maps)
     elif arguments.event_files:
         compare_event_files(report, arguments, arguments.event_files)
     elif arguments.configs:
-        say(f"seed {arguments.seed}; --seed {arguments.seed} repeats these comparisons")
+        say_seed(arguments)
         compare_configs(report, arguments, random.Random(arguments.seed), arguments.configs)
     elif arguments.launchers:
-        say(f"seed {arguments.seed}; --seed {arguments.seed} repeats these comparisons")
+        say_seed(arguments)
         compare_launchers(report, arguments, random.Random(arguments.seed), arguments.launchers)
     elif arguments.states:
-        say(f"seed {arguments.seed}; --seed {arguments.seed} repeats these comparisons")
+        say_seed(arguments)
         for ranks in [arguments.ranks] if arguments.ranks else STATE_RANKS:
             compare_states(report, arguments, random.Random(arguments.seed), arguments.states, ranks)
     elif arguments.request:

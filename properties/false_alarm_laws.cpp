@@ -194,37 +194,37 @@ TEST(FalseAlarmLaws, TrainingsAreClean) {
 
 // --- findings ---------------------------------------------------------------------------------------------------------------
 
-struct Place {
+struct OddRank {
   int num_ranks = 2, culprit = 0;
 };
 
-Place any_place() {
-  Place place{.num_ranks = pick(2, 9)};
-  place.culprit = pick(0, place.num_ranks);
-  return place;
+OddRank any_odd_rank() {
+  OddRank odd{.num_ranks = pick(2, 9)};
+  odd.culprit = pick(0, odd.num_ranks);
+  return odd;
 }
 
-using Body = std::function<void(const Place&, RankContext&)>;
+using OddProgram = std::function<void(const OddRank&, RankContext&)>;
 
-std::vector<std::string> findings_of(const Place& place, const Body& body) {
-  const auto report = sim::rehearse({.num_ranks = place.num_ranks}, [&](RankContext& rank) { body(place, rank); });
+std::vector<std::string> findings_of(const OddRank& odd, const OddProgram& program) {
+  const auto report = sim::rehearse({.num_ranks = odd.num_ranks}, [&](RankContext& rank) { program(odd, rank); });
   RC_LOG(message_of(report.error));
   RC_ASSERT(!report.error);
   for (const auto& finding : report.findings) RC_LOG(finding);
   return report.findings;
 }
 
-void expect_finding(const std::vector<std::string>& words, const Body& body) {
+void expect_finding(const std::vector<std::string>& words, const OddProgram& program) {
   expect_property(25, [&] {
-    const auto place = any_place();
-    const auto findings = findings_of(place, body);
+    const auto odd = any_odd_rank();
+    const auto findings = findings_of(odd, program);
     RC_ASSERT(findings.size() == 1u);
     for (const auto& word : words) RC_ASSERT(findings[0].find(word) != std::string::npos);
   });
 }
 
-void expect_no_finding(const Body& body) {
-  expect_property(25, [&] { RC_ASSERT(findings_of(any_place(), body).empty()); });
+void expect_no_finding(const OddProgram& program) {
+  expect_property(25, [&] { RC_ASSERT(findings_of(any_odd_rank(), program).empty()); });
 }
 
 void reduce_with_nan(RankContext& rank, ReduceOp op, bool has_nan) {
@@ -236,27 +236,27 @@ void reduce_with_nan(RankContext& rank, ReduceOp op, bool has_nan) {
 TEST(FindingsTest, NanThatMaxAndMinLoseIsTold) {
   for (const auto op : {ReduceOp::kMax, ReduceOp::kMin}) {
     expect_finding({"all_reduce #0 of group world", "NaN is lost", op == ReduceOp::kMax ? "max" : "min"},
-                   [op](const Place& place, RankContext& rank) { reduce_with_nan(rank, op, rank.rank == place.culprit); });
-    expect_no_finding([op](const Place&, RankContext& rank) { reduce_with_nan(rank, op, /*has_nan=*/true); });
-    expect_no_finding([op](const Place&, RankContext& rank) { reduce_with_nan(rank, op, /*has_nan=*/false); });
+                   [op](const OddRank& odd, RankContext& rank) { reduce_with_nan(rank, op, rank.rank == odd.culprit); });
+    expect_no_finding([op](const OddRank&, RankContext& rank) { reduce_with_nan(rank, op, /*has_nan=*/true); });
+    expect_no_finding([op](const OddRank&, RankContext& rank) { reduce_with_nan(rank, op, /*has_nan=*/false); });
   }
-  expect_no_finding([](const Place& place, RankContext& rank) { reduce_with_nan(rank, ReduceOp::kSum, rank.rank == place.culprit); });
+  expect_no_finding([](const OddRank& odd, RankContext& rank) { reduce_with_nan(rank, ReduceOp::kSum, rank.rank == odd.culprit); });
 }
 
 // Nothing but NaN of the culprit, in a collective other than all_reduce. Which operand is kept differs by place: some are lost.
-void lose_nan(std::string_view op, const Place& place, RankContext& rank, c10d::ReduceOp reduction) {
-  auto tensor = at::ones({2 * place.num_ranks, 3});
-  if (rank.rank == place.culprit) tensor.fill_(std::numeric_limits<float>::quiet_NaN());
+void lose_nan(std::string_view op, const OddRank& odd, RankContext& rank, c10d::ReduceOp reduction) {
+  auto tensor = at::ones({2 * odd.num_ranks, 3});
+  if (rank.rank == odd.culprit) tensor.fill_(std::numeric_limits<float>::quiet_NaN());
   auto& group = *rank.world.process_group();
   auto output = at::empty({2, 3});
   std::vector<at::Tensor> tensors{tensor}, outputs{output};
   if (op == "reduce") {
     c10d::ReduceOptions options;
     options.reduceOp = reduction;
-    options.rootRank = place.num_ranks - 1 - place.culprit;
+    options.rootRank = odd.num_ranks - 1 - odd.culprit;
     group.reduce(tensors, options)->wait();
   } else if (op == "reduce_scatter") {
-    std::vector<std::vector<at::Tensor>> inputs{tensor.chunk(place.num_ranks)};
+    std::vector<std::vector<at::Tensor>> inputs{tensor.chunk(odd.num_ranks)};
     group.reduce_scatter(outputs, inputs, {.reduceOp = reduction})->wait();
   } else if (op == "reduce_scatter_tensor") {
     group._reduce_scatter_base(output, tensor, {.reduceOp = reduction})->wait();
@@ -268,37 +268,37 @@ void lose_nan(std::string_view op, const Place& place, RankContext& rank, c10d::
 TEST(FindingsTest, NanThatOtherReductionsLoseIsTold) {
   for (const std::string op : {"reduce", "reduce_scatter", "reduce_scatter_tensor", "all_reduce_coalesced"}) {
     expect_finding({op + " #0 of group world", "NaN is lost in max"},
-                   [op](const Place& place, RankContext& rank) { lose_nan(op, place, rank, c10d::ReduceOp::MAX); });
-    expect_no_finding([op](const Place& place, RankContext& rank) { lose_nan(op, place, rank, c10d::ReduceOp::SUM); });
+                   [op](const OddRank& odd, RankContext& rank) { lose_nan(op, odd, rank, c10d::ReduceOp::MAX); });
+    expect_no_finding([op](const OddRank& odd, RankContext& rank) { lose_nan(op, odd, rank, c10d::ReduceOp::SUM); });
   }
 }
 
-// The culprit of `place` is the root.
-at::Tensor reduced_to(const Place& place, RankContext& rank) {
+// The culprit of `odd` is the root.
+at::Tensor reduced_to(const OddRank& odd, RankContext& rank) {
   std::vector<at::Tensor> tensors{at::ones({5})};
   c10d::ReduceOptions options;
-  options.rootRank = place.culprit;
+  options.rootRank = odd.culprit;
   rank.world.process_group()->reduce(tensors, options)->wait();
   return tensors[0];
 }
 
 TEST(FindingsTest, ReadingWhatReduceLeavesOnOthersThanTheRootIsTold) {
-  expect_finding({"reduce #0 of group world", "is not the root", "aten::sum"}, [](const Place& place, RankContext& rank) {
-    const auto tensor = reduced_to(place, rank);
-    if (rank.rank == (place.culprit + 1) % place.num_ranks) (void)tensor.sum();
+  expect_finding({"reduce #0 of group world", "is not the root", "aten::sum"}, [](const OddRank& odd, RankContext& rank) {
+    const auto tensor = reduced_to(odd, rank);
+    if (rank.rank == (odd.culprit + 1) % odd.num_ranks) (void)tensor.sum();
   });
-  expect_no_finding([](const Place& place, RankContext& rank) {
-    const auto tensor = reduced_to(place, rank);
-    if (rank.rank == place.culprit) (void)tensor.sum();
+  expect_no_finding([](const OddRank& odd, RankContext& rank) {
+    const auto tensor = reduced_to(odd, rank);
+    if (rank.rank == odd.culprit) (void)tensor.sum();
   });
-  expect_no_finding([](const Place& place, RankContext& rank) {
-    auto tensor = reduced_to(place, rank);
+  expect_no_finding([](const OddRank& odd, RankContext& rank) {
+    auto tensor = reduced_to(odd, rank);
     tensor.zero_();
     (void)tensor.sum();
   });
-  expect_no_finding([](const Place& place, RankContext& rank) {
-    auto tensor = reduced_to(place, rank);
-    rank.world.broadcast(tensor, place.culprit).wait();  // overwritten by the root's
+  expect_no_finding([](const OddRank& odd, RankContext& rank) {
+    auto tensor = reduced_to(odd, rank);
+    rank.world.broadcast(tensor, odd.culprit).wait();  // overwritten by the root's
     (void)tensor.sum();
   });
 }
@@ -333,8 +333,8 @@ TEST(FindingsTest, GeneratorsThatPartAreTold) {
 }
 
 TEST(FindingsTest, GeneratorsThatDrawAlikeOrWereNeverEqualAreNot) {
-  expect_no_finding([](const Place&, RankContext& rank) { train_and_draw(rank, [](int) { (void)at::rand({3}); }); });
-  expect_no_finding([](const Place&, RankContext& rank) {
+  expect_no_finding([](const OddRank&, RankContext& rank) { train_and_draw(rank, [](int) { (void)at::rand({3}); }); });
+  expect_no_finding([](const OddRank&, RankContext& rank) {
     train_and_draw(rank, [&](int) { (void)at::rand({1 + rank.rank}); }, /*own_seed=*/true);
   });
 }

@@ -30,12 +30,11 @@ function(accel_program name)
 endfunction()
 
 # accel_test(NAME SOURCES ... [DEPS ...] [TORCH]): a GoogleTest program and its ctest entry.
-# TORCH tests share one precompiled torch/torch.h. Every file is compiled alone, so that it is free in its names.
+# TORCH tests share one precompiled torch/torch.h.
 function(accel_test name)
   cmake_parse_arguments(ARG "TORCH" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
   accel_program(${name} SOURCES ${ARG_SOURCES} DEPS ${ARG_DEPS} GTest::gmock GTest::gtest)
   string(REPLACE "-" "_" target ${name})
-  set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)
   target_compile_options(${target} PRIVATE ${ACCEL_TEST_OPTIONS})
   if(ARG_TORCH)
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)  # flags as of the precompiled header

@@ -3,7 +3,7 @@ option(ACCEL_ENGINE_ONLY "Build only what includes no torch header: core's error
 option(ACCEL_DEBUG_CHECKS "libstdc++ assertions" OFF)
 option(ACCEL_TIDY "Run clang-tidy with the build" OFF)
 option(ACCEL_FUZZ "Build libFuzzer's programs, with the address and undefined-behaviour sanitizers (Clang only)" OFF)
-option(ACCEL_UNITY "Compile eight sources of a library as one: a third of the time, most of which goes into headers" ON)
+option(ACCEL_UNITY "Compile eight sources of a target as one: a third of the time, most of which goes into headers" ON)
 set(ACCEL_SANITIZE "" CACHE STRING "Comma-separated sanitizers: address,undefined or thread")
 
 set(CMAKE_CXX_STANDARD 20)

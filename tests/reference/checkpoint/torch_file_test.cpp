@@ -7,6 +7,7 @@
 
 #include "properties/gen/value_json.hpp"
 #include "reference/core/errors.hpp"
+#include "tests/reference/checkpoint/recorded.hpp"
 #include "tests/support/any_tensor.hpp"
 #include "tests/support/crash_disk.hpp"
 #include "tests/support/message_of.hpp"
@@ -23,10 +24,9 @@ using testing::any_tensor;
 using testing::archive_of;
 using testing::message_of;
 using testing::pick;
+using testing::recorded;
 using testing::TemporaryFolder;
 using testing::torch_file_of;
-
-std::string recorded(const std::string& name) { return std::string(std::getenv("ACCEL_SOURCE_DIR")) + "/tests/reference/checkpoint/recorded/" + name; }
 
 std::string content_of(const std::string& path) { return PosixFiles().read(path); }
 

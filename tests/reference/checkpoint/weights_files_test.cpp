@@ -10,6 +10,7 @@
 #include "reference/checkpoint/weights_index.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/safetensors.hpp"
+#include "tests/reference/checkpoint/recorded.hpp"
 #include "tests/support/any_tensor.hpp"
 #include "tests/support/crash_disk.hpp"
 #include "tests/support/message_of.hpp"
@@ -26,9 +27,8 @@ using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
 using testing::message_of;
 using testing::pick;
+using testing::recorded;
 using testing::TemporaryFolder;
-
-std::string recorded(const std::string& name) { return std::string(std::getenv("ACCEL_SOURCE_DIR")) + "/tests/reference/checkpoint/recorded/" + name; }
 
 std::vector<std::vector<std::string>> tensors_of(const WeightsPlan& plan) {
   std::vector<std::vector<std::string>> tensors;

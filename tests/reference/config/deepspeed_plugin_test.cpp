@@ -12,15 +12,14 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
-using Plugin = DeepSpeedPlugin;
 
-std::string problems_of(const Plugin& plugin, const std::string& mixed_precision = "no") {
+std::string deepspeed_problems(const DeepSpeedPlugin& plugin, const std::string& mixed_precision = "no") {
   std::vector<std::string> problems;
   resolve(plugin, mixed_precision, problems);
   return fmt::format("{}", fmt::join(problems, "\n"));
 }
 
-ResolvedPlugin resolved(const Plugin& plugin, const std::string& mixed_precision = "no") {
+ResolvedPlugin resolved(const DeepSpeedPlugin& plugin, const std::string& mixed_precision = "no") {
   std::vector<std::string> problems;
   auto resolved = resolve(plugin, mixed_precision, problems);
   EXPECT_THAT(problems, IsEmpty());
@@ -91,16 +90,16 @@ TEST_F(DeepSpeedPluginTest, VariablesAreReadWhereFieldsHaveNoValue) {
 
 TEST_F(DeepSpeedPluginTest, OffloadNeedsAStageThatShardsIt) {
   for (int stage = 0; stage <= 3; ++stage) {
-    EXPECT_EQ(problems_of({.zero_stage = stage, .offload_optimizer_device = "cpu"}).empty(), stage >= 1) << stage;
-    EXPECT_EQ(problems_of({.zero_stage = stage, .offload_param_device = "cpu"}).empty(), stage == 3) << stage;
+    EXPECT_EQ(deepspeed_problems({.zero_stage = stage, .offload_optimizer_device = "cpu"}).empty(), stage >= 1) << stage;
+    EXPECT_EQ(deepspeed_problems({.zero_stage = stage, .offload_param_device = "cpu"}).empty(), stage == 3) << stage;
   }
-  EXPECT_THAT(problems_of({.zero_stage = 2, .offload_param_device = "cpu"}), HasSubstr("deepspeed_plugin: offload_param_device: 'cpu' needs zero_stage 3, and it is 2"));
+  EXPECT_THAT(deepspeed_problems({.zero_stage = 2, .offload_param_device = "cpu"}), HasSubstr("deepspeed_plugin: offload_param_device: 'cpu' needs zero_stage 3, and it is 2"));
 }
 
 TEST_F(DeepSpeedPluginTest, NvmeNeedsAFolder) {
-  EXPECT_THAT(problems_of({.offload_optimizer_device = "nvme"}), HasSubstr("offload_optimizer_nvme_path: missing"));
-  EXPECT_THAT(problems_of({.zero_stage = 3, .offload_param_device = "nvme", .offload_param_nvme_path = "none"}), HasSubstr("offload_param_nvme_path: missing"));
-  EXPECT_THAT(problems_of({.offload_optimizer_device = "nvme", .offload_optimizer_nvme_path = file("{}")}), HasSubstr("offload_optimizer_nvme_path: expected a folder"));
+  EXPECT_THAT(deepspeed_problems({.offload_optimizer_device = "nvme"}), HasSubstr("offload_optimizer_nvme_path: missing"));
+  EXPECT_THAT(deepspeed_problems({.zero_stage = 3, .offload_param_device = "nvme", .offload_param_nvme_path = "none"}), HasSubstr("offload_param_nvme_path: missing"));
+  EXPECT_THAT(deepspeed_problems({.offload_optimizer_device = "nvme", .offload_optimizer_nvme_path = file("{}")}), HasSubstr("offload_optimizer_nvme_path: expected a folder"));
 }
 
 TEST_F(DeepSpeedPluginTest, MixedPrecisionIsTheDtypeOfAll) {
@@ -115,7 +114,7 @@ TEST_F(DeepSpeedPluginTest, MixedPrecisionIsTheDtypeOfAll) {
 
 TEST_F(DeepSpeedPluginTest, AllProblemsAreTold) {
   environment_.set({{"ACCELERATE_DEEPSPEED_ZERO3_INIT", "soon"}});
-  EXPECT_THAT(problems_of({.gradient_accumulation_steps = "0", .gradient_clipping = "-1", .zero_stage = 4, .offload_optimizer_device = "disk", .offload_param_device = "tape"}),
+  EXPECT_THAT(deepspeed_problems({.gradient_accumulation_steps = "0", .gradient_clipping = "-1", .zero_stage = 4, .offload_optimizer_device = "disk", .offload_param_device = "tape"}),
               AllOf(HasSubstr("gradient_accumulation_steps: expected an integer from 1 to 2147483647 or \"auto\", got '0'"),
                     HasSubstr("gradient_clipping: expected a number of 0 or more, or \"auto\", got '-1'"), HasSubstr("zero_stage: expected 0 to 3, got '4'"),
                     HasSubstr("offload_optimizer_device: expected none, cpu, nvme, got 'disk'"), HasSubstr("offload_param_device: expected none, cpu, nvme, got 'tape'"),
@@ -123,7 +122,7 @@ TEST_F(DeepSpeedPluginTest, AllProblemsAreTold) {
 }
 
 TEST_F(DeepSpeedPluginTest, AWrongStageBringsNoOtherProblem) {
-  EXPECT_EQ(problems_of({.zero_stage = 4, .offload_optimizer_device = "cpu", .offload_param_device = "cpu"}), "deepspeed_plugin: zero_stage: expected 0 to 3, got '4'");
+  EXPECT_EQ(deepspeed_problems({.zero_stage = 4, .offload_optimizer_device = "cpu", .offload_param_device = "cpu"}), "deepspeed_plugin: zero_stage: expected 0 to 3, got '4'");
 }
 
 TEST_F(DeepSpeedPluginTest, AFileBeatsFieldsAndVariables) {
@@ -165,7 +164,7 @@ TEST_F(DeepSpeedPluginTest, WhatAFileLeavesOutIsDeepSpeedsDefault) {
 
 TEST_F(DeepSpeedPluginTest, AFileAgreesWithMixedPrecision) {
   const auto problems = [&](const std::string& sections, const std::string& mixed_precision) {
-    return problems_of({.hf_ds_config = file(R"({"zero_optimization": {"stage": 2}, )" + sections + "}")}, mixed_precision);
+    return deepspeed_problems({.hf_ds_config = file(R"({"zero_optimization": {"stage": 2}, )" + sections + "}")}, mixed_precision);
   };
   const std::string bf16 = R"("bf16": {"enabled": true})", none = R"("fp16": {"enabled": false})";
   EXPECT_EQ(problems(bf16, "bf16"), "");
@@ -177,23 +176,23 @@ TEST_F(DeepSpeedPluginTest, AFileAgreesWithMixedPrecision) {
 }
 
 TEST_F(DeepSpeedPluginTest, AFileNamesItsStage) {
-  EXPECT_THAT(problems_of({.hf_ds_config = file("{}")}), HasSubstr("ds.json: zero_optimization.stage: missing"));
-  EXPECT_THAT(problems_of({.hf_ds_config = file(R"({"zero_optimization": {}})")}), HasSubstr("zero_optimization.stage: missing"));
+  EXPECT_THAT(deepspeed_problems({.hf_ds_config = file("{}")}), HasSubstr("ds.json: zero_optimization.stage: missing"));
+  EXPECT_THAT(deepspeed_problems({.hf_ds_config = file(R"({"zero_optimization": {}})")}), HasSubstr("zero_optimization.stage: missing"));
 }
 
 TEST_F(DeepSpeedPluginTest, ProblemsOfAFileAreToldWithTheirKeys) {
-  EXPECT_THAT(problems_of({.hf_ds_config = file(R"({"gradient_accumulation_steps": 1.5, "gradient_clipping": "some", "zero_optimization": {"stage": 4,
+  EXPECT_THAT(deepspeed_problems({.hf_ds_config = file(R"({"gradient_accumulation_steps": 1.5, "gradient_clipping": "some", "zero_optimization": {"stage": 4,
       "offload_optimizer": {"device": "nvme"}}, "fp16": {"enabled": "perhaps"}})")}),
               AllOf(HasSubstr("ds.json: gradient_accumulation_steps: expected an integer from 1"), HasSubstr("ds.json: gradient_clipping: expected a number"),
                     HasSubstr("ds.json: zero_optimization.stage: expected 0 to 3, got '4'"), HasSubstr("offload_optimizer_nvme_path: missing"),
                     HasSubstr("fp16.enabled: expected true, false or \"auto\", got 'perhaps'")));
-  EXPECT_THAT(problems_of({.hf_ds_config = folder_.path("none.json")}), AllOf(HasSubstr("deepspeed_plugin: hf_ds_config"), HasSubstr("none.json")));
+  EXPECT_THAT(deepspeed_problems({.hf_ds_config = folder_.path("none.json")}), AllOf(HasSubstr("deepspeed_plugin: hf_ds_config"), HasSubstr("none.json")));
 }
 
 TEST_F(DeepSpeedPluginTest, ALaunchersFieldsBesideAFileAreAProblem) {
   environment_.set({{"ACCELERATE_CONFIG_DS_FIELDS", "deepspeed_config_file,zero_stage,mixed_precision"}});
-  EXPECT_EQ(problems_of({}), "");
-  EXPECT_THAT(problems_of({.hf_ds_config = file(R"({"zero_optimization": {"stage": 2}})")}),
+  EXPECT_EQ(deepspeed_problems({}), "");
+  EXPECT_THAT(deepspeed_problems({.hf_ds_config = file(R"({"zero_optimization": {"stage": 2}})")}),
               AllOf(HasSubstr("'zero_stage' would be ignored"), HasSubstr("'mixed_precision' would be ignored"), Not(HasSubstr("'deepspeed_config_file'"))));
 }
 

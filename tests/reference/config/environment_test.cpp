@@ -7,7 +7,7 @@
 
 #include "reference/core/errors.hpp"
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 namespace accel {
 namespace {
@@ -21,7 +21,7 @@ const std::vector<std::string> kLaunchVariables = {
     "ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"};
 
 // Starts without any launch variable, and puts back what it found.
-class EnvironmentTest : public testing::Test {
+class EnvironmentTest : public ::testing::Test {
  protected:
   void SetUp() override {
     for (const auto& name : kLaunchVariables) {
@@ -150,12 +150,12 @@ TEST_F(EnvironmentTest, OnlyOneOfRankAndWorldSizeIsAProblem) {
 
 TEST_F(EnvironmentTest, ImpossibleRanksAndPortsAreInOneMessage) {
   set({{"RANK", "4"}, {"WORLD_SIZE", "4"}, {"MASTER_PORT", "65536"}});
-  EXPECT_THAT(problems(), testing::AllOf(HasSubstr("RANK 4"), HasSubstr("MASTER_PORT 65536")));
+  EXPECT_THAT(problems(), ::testing::AllOf(HasSubstr("RANK 4"), HasSubstr("MASTER_PORT 65536")));
 }
 
 TEST_F(EnvironmentTest, AllTextsThatAreNoIntegersAreInOneMessage) {
   set({{"RANK", "first"}, {"WORLD_SIZE", "all"}, {"LOCAL_RANK", "near"}, {"MASTER_PORT", "http"}});
-  EXPECT_THAT(problems(), testing::AllOf(HasSubstr("RANK: expected an integer, got 'first'"), HasSubstr("'all'"),
+  EXPECT_THAT(problems(), ::testing::AllOf(HasSubstr("RANK: expected an integer, got 'first'"), HasSubstr("'all'"),
                                          HasSubstr("'near'"), HasSubstr("'http'")));
 }
 

@@ -5,8 +5,8 @@
 #include "reference/core/errors.hpp"
 #include "tests/support/temporary_folder.hpp"
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 namespace accel {
 namespace {

@@ -4,9 +4,9 @@
 
 #include "reference/core/errors.hpp"
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 namespace accel {
 namespace {
@@ -52,7 +52,7 @@ TEST(YamlReaderTest, AFaultlessFileGivesItsValues) {
   EXPECT_EQ(settings.epochs, 3);
   EXPECT_EQ(settings.lr, 1e-3);
   EXPECT_EQ(settings.shuffle, true);
-  EXPECT_THAT(settings.tags, testing::Optional(testing::ElementsAre("a", "b")));
+  EXPECT_THAT(settings.tags, ::testing::Optional(::testing::ElementsAre("a", "b")));
   EXPECT_EQ(settings.name, "mlp");
   EXPECT_EQ(settings.width, 8);
 }
@@ -112,7 +112,7 @@ TEST(YamlReaderTest, AListOfMappingsGivesAReaderForEachWithItsPlace) {
     found.push_back(link.optional<int>("from").value_or(-1));
     link.finish_keys();
   }
-  EXPECT_THAT(found, testing::ElementsAre(1, -1, -1));
+  EXPECT_THAT(found, ::testing::ElementsAre(1, -1, -1));
   EXPECT_TRUE(reader.mappings("none").empty());
   EXPECT_TRUE(reader.mappings("empty").empty());
   try {
@@ -126,14 +126,14 @@ TEST(YamlReaderTest, AListOfMappingsGivesAReaderForEachWithItsPlace) {
 
 TEST(YamlReaderTest, KeysThatAreDataAreTheOnesOfTheFile) {
   YamlProblems problems("run.yaml");
-  EXPECT_THAT(YamlReader(YAML::Load("b: 1\na: 2\n"), "", problems).keys(), testing::ElementsAre("b", "a"));
+  EXPECT_THAT(YamlReader(YAML::Load("b: 1\na: 2\n"), "", problems).keys(), ::testing::ElementsAre("b", "a"));
   EXPECT_TRUE(YamlReader(YAML::Load("{}"), "", problems).keys().empty());
 }
 
 TEST(YamlReaderTest, AListOfIntegersIsReadAsOne) {
   YamlProblems problems("run.yaml");
   YamlReader reader(YAML::Load("shape: [4, 2]\nwrong: [4, x]\n"), "", problems);
-  EXPECT_THAT(reader.optional<std::vector<int>>("shape"), testing::Optional(testing::ElementsAre(4, 2)));
+  EXPECT_THAT(reader.optional<std::vector<int>>("shape"), ::testing::Optional(::testing::ElementsAre(4, 2)));
   EXPECT_FALSE(problems.any());
   EXPECT_EQ(reader.optional<std::vector<int>>("wrong"), std::nullopt);
   EXPECT_TRUE(problems.any());
@@ -166,8 +166,8 @@ std::string list_problems_of(const std::string& text) {
 }
 
 TEST(YamlReaderTest, AListGivesItsMappings) {
-  EXPECT_THAT(widths_of("layers:\n  - {widths: [1, 2]}\n  - {}\n  - {widths: [3]}\n"), testing::ElementsAre(1, 2, 3));
-  EXPECT_THAT(widths_of("layers: []\n"), testing::IsEmpty());
+  EXPECT_THAT(widths_of("layers:\n  - {widths: [1, 2]}\n  - {}\n  - {widths: [3]}\n"), ::testing::ElementsAre(1, 2, 3));
+  EXPECT_THAT(widths_of("layers: []\n"), ::testing::IsEmpty());
 }
 
 TEST(YamlReaderTest, AProblemInAListIsNamedWithItsPlace) {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 namespace accel {
 namespace {

@@ -3,13 +3,14 @@
 #include <gmock/gmock.h>
 
 #include "reference/core/errors.hpp"
+#include "tests/reference/data/passes.hpp"
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 namespace accel {
 namespace {
 
-using Batches = std::vector<std::vector<std::int64_t>>;
+using testing::Batches;
 
 class ListedBatches : public BatchSampler {
  public:

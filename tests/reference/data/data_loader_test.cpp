@@ -6,27 +6,20 @@
 #include <algorithm>
 #include <numeric>
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+#include "tests/reference/data/passes.hpp"
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 namespace accel {
 namespace {
 
-using Batches = std::vector<std::vector<std::int64_t>>;
-
-std::vector<std::int64_t> values_of(const at::Tensor& tensor) {
-  return {tensor.data_ptr<std::int64_t>(), tensor.data_ptr<std::int64_t>() + tensor.numel()};
-}
+using testing::Batches;
+using testing::values_of;
+using testing::whole_pass;
 
 // Sample i is the number i.
 TensorDataset<at::Tensor> numbers(std::int64_t size) { return TensorDataset(torch::arange(size, at::kLong)); }
-
-template <typename Loader>
-Batches whole_pass(Loader& loader) {
-  Batches batches;
-  for (auto& [batch] : loader) batches.push_back(values_of(batch));
-  return batches;
-}
 
 std::vector<std::int64_t> samples_of(const Batches& batches) {
   std::vector<std::int64_t> samples;
@@ -41,7 +34,7 @@ std::vector<std::int64_t> range(std::int64_t size) {
 }
 
 // One rank of its own, with the default seed.
-class DataLoaderTest : public testing::Test {
+class DataLoaderTest : public ::testing::Test {
  protected:
   template <typename Loader>
   auto prepared(const Loader& loader, DataLoaderConfiguration config = {}) {
@@ -76,8 +69,8 @@ TEST_F(DataLoaderTest, AShuffledPassVisitsEachSampleOnce) {
   const auto first = samples_of(whole_pass(plain)), second = samples_of(whole_pass(shard));
   EXPECT_NE(first, range(23));
   EXPECT_NE(first, second);
-  EXPECT_THAT(first, testing::UnorderedElementsAreArray(range(23)));
-  EXPECT_THAT(second, testing::UnorderedElementsAreArray(range(23)));
+  EXPECT_THAT(first, ::testing::UnorderedElementsAreArray(range(23)));
+  EXPECT_THAT(second, ::testing::UnorderedElementsAreArray(range(23)));
 }
 
 TEST_F(DataLoaderTest, EachPassDrawsOneInt64OfTheRanksGenerator) {
@@ -124,7 +117,7 @@ TEST_F(DataLoaderTest, AllProblemsOfTheOptionsAreInOneMessage) {
                                    .sampler = std::make_shared<SequentialSampler>(8)});
     FAIL() << "expected an ArgumentError";
   } catch (const ArgumentError& error) {
-    EXPECT_THAT(error.what(), testing::AllOf(HasSubstr("batch_size"), HasSubstr("num_workers"), HasSubstr("prefetch_factor"),
+    EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("batch_size"), HasSubstr("num_workers"), HasSubstr("prefetch_factor"),
                                              HasSubstr("shuffle and sampler")));
   }
 }

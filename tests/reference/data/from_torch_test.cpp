@@ -7,11 +7,13 @@
 #include <thread>
 
 #include "reference/data/data_loader.hpp"
+#include "tests/reference/data/passes.hpp"
 
 namespace accel {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::values_of;
 namespace td = torch::data;
 
 struct Squares : td::datasets::Dataset<Squares> {
@@ -64,11 +66,6 @@ struct Stream : td::datasets::StreamDataset<Stream> {
   std::optional<std::size_t> length;
   std::int64_t place = 0;
 };
-
-std::vector<std::int64_t> values_of(const at::Tensor& tensor) {
-  const auto flat = tensor.flatten();
-  return {flat.data_ptr<std::int64_t>(), flat.data_ptr<std::int64_t>() + flat.numel()};
-}
 
 class FromTorchTest : public ::testing::Test {
  protected:

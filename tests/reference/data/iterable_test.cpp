@@ -5,14 +5,17 @@
 #include <ranges>
 
 #include "reference/data/data_loader.hpp"
+#include "tests/reference/data/passes.hpp"
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 namespace accel {
 namespace {
 
-using Batches = std::vector<std::vector<std::int64_t>>;
+using testing::Batches;
+using testing::values_of;
+using testing::whole_pass;
 
 // Counts what is read of it, and draws if it is asked to.
 struct CountingStream {
@@ -33,18 +36,7 @@ struct CountingStream {
 static_assert(StreamDataset<CountingStream> && IterableDataset<CountingStream> && !MapDataset<CountingStream>);
 static_assert(IterableDataset<std::vector<at::Tensor>> && !IterableDataset<TensorDataset<at::Tensor>>);
 
-std::vector<std::int64_t> values_of(const at::Tensor& tensor) {
-  return {tensor.data_ptr<std::int64_t>(), tensor.data_ptr<std::int64_t>() + tensor.numel()};
-}
-
-template <typename Loader>
-Batches whole_pass(Loader&& loader) {
-  Batches batches;
-  for (auto& batch : loader) batches.push_back(values_of(batch));
-  return batches;
-}
-
-class IterableTest : public testing::Test {
+class IterableTest : public ::testing::Test {
  protected:
   template <typename Loader>
   auto prepared(const Loader& loader, DataLoaderConfiguration config = {}) {

@@ -4,14 +4,15 @@
 #include <torch/torch.h>
 
 #include "reference/core/errors.hpp"
+#include "tests/reference/data/passes.hpp"
 #include "reference/core/random.hpp"
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 namespace accel {
 namespace {
 
-using Batches = std::vector<std::vector<std::int64_t>>;
+using testing::Batches;
 
 // Visits samples backwards, and keeps an account of its passes.
 class BackwardsSampler : public Sampler {

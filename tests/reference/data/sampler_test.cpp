@@ -6,7 +6,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/core/random.hpp"
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 namespace accel {
 namespace {

@@ -5,13 +5,14 @@
 #include <string>
 
 #include "reference/core/errors.hpp"
+#include "tests/reference/data/passes.hpp"
 
-using testing::ElementsAre;
+using ::testing::ElementsAre;
 
 namespace accel {
 namespace {
 
-using Batches = std::vector<std::vector<std::int64_t>>;
+using testing::Batches;
 
 enum class Tail { kEven, kNotEven, kDropLast };
 
@@ -51,7 +52,7 @@ const std::vector<Row> kAcceleratesShards = {
     {"L11B4N2SplitDropLast", options_of(11, 4, 2, Tail::kDropLast, true), {{{0, 1}, {4, 5}}, {{2, 3}, {6, 7}}}},
 };
 
-class AcceleratesShardsTest : public testing::TestWithParam<Row> {};
+class AcceleratesShardsTest : public ::testing::TestWithParam<Row> {};
 
 TEST_P(AcceleratesShardsTest, EveryRankReadsAcceleratesBatches) { EXPECT_EQ(shards(GetParam().options), GetParam().ranks); }
 
@@ -65,7 +66,7 @@ TEST_P(AcceleratesShardsTest, TheNumbersOfBatchesAndDuplicatesAreExact) {
   EXPECT_EQ(plan.num_duplicates(), std::max<std::int64_t>(issued - GetParam().options.num_samples, 0));
 }
 
-INSTANTIATE_TEST_SUITE_P(Tables, AcceleratesShardsTest, testing::ValuesIn(kAcceleratesShards),
+INSTANTIATE_TEST_SUITE_P(Tables, AcceleratesShardsTest, ::testing::ValuesIn(kAcceleratesShards),
                          [](const auto& row) { return row.param.name; });
 
 TEST(ShardPlanTest, ShortTailIsFilledFromTheStart) {

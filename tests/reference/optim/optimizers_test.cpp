@@ -8,8 +8,8 @@
 #include "reference/core/errors.hpp"
 #include "tests/support/optimizer_steps.hpp"
 
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 namespace accel::optim {
 namespace {

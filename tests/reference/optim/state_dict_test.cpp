@@ -8,10 +8,10 @@
 #include "reference/optim/optimizers.hpp"
 #include "tests/support/optimizer_steps.hpp"
 
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Key;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Key;
 
 namespace accel::optim {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "tests/support/run_ranks.hpp"
 
-using testing::ElementsAre;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 namespace accel {
 namespace {

@@ -6,8 +6,8 @@
 #include "reference/core/errors.hpp"
 #include "tests/support/run_ranks.hpp"
 
-using testing::Each;
-using testing::ElementsAre;
+using ::testing::Each;
+using ::testing::ElementsAre;
 
 namespace accel {
 namespace {

@@ -13,6 +13,9 @@
 ///     run_ranks(world, [&](int rank) { wrong += run_rank(world, program, rank); });
 namespace accel::sim {
 
+/// The schedules that let one rank go on at a time.
+inline constexpr ScheduleKind kSerial[] = {ScheduleKind::kRoundRobin, ScheduleKind::kRandom, ScheduleKind::kPct};
+
 struct ProgramStep {
   int group = 0;
   int source = -1, destination = -1;  // group ranks of a message; -1: a collective

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "reference/core/errors.hpp"
+#include "tests/sim/engine/any_program.hpp"
 
 namespace accel::sim {
 namespace {
@@ -16,7 +17,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 
-constexpr ScheduleKind kSerial[] = {ScheduleKind::kRoundRobin, ScheduleKind::kRandom, ScheduleKind::kPct};
 
 // --- policies -----------------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr ScheduleKind kSerial[] = {ScheduleKind::kRoundRobin, ScheduleKind::kRandom, ScheduleKind::kPct};
 constexpr ScheduleKind kAll[] = {ScheduleKind::kParallel, ScheduleKind::kRoundRobin, ScheduleKind::kRandom, ScheduleKind::kPct};
 
 struct Outcome {

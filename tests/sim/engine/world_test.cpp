@@ -21,16 +21,16 @@ std::vector<int> first_ranks(int count) {
 }
 
 // A sum over ints, as the smallest collective.
-struct Value {
+struct Summand {
   int input = 0, output = 0;
 };
 
 int all_sum(World& world, Group& group, int rank, int input, Call call = {.op = "all_reduce", .reduce_op = "sum", .dtype = "int32", .shapes = {{1}}}) {
-  auto value = std::make_shared<Value>(Value{input});
+  auto value = std::make_shared<Summand>(Summand{input});
   auto meeting = world.arrive(group, rank, std::move(call), value, [](std::span<const Participant> all) {
     int sum = 0;
-    for (const auto& one : all) sum += static_cast<Value*>(one.get())->input;
-    for (const auto& one : all) static_cast<Value*>(one.get())->output = sum;
+    for (const auto& one : all) sum += static_cast<Summand*>(one.get())->input;
+    for (const auto& one : all) static_cast<Summand*>(one.get())->output = sum;
   });
   world.wait(rank, *meeting);
   return value->output;
@@ -83,12 +83,12 @@ TEST(WorldTest, CallsThatAreIssuedTogetherMeetInOrder) {
   std::atomic<int> wrong{0};
   run_ranks(world, [&](int rank) {
     auto group = world.group("world", first_ranks(3));
-    std::vector<std::shared_ptr<Value>> values;
+    std::vector<std::shared_ptr<Summand>> values;
     std::vector<std::shared_ptr<Meeting>> meetings;
     for (int call = 0; call < 20; ++call) {
-      values.push_back(std::make_shared<Value>(Value{call}));
+      values.push_back(std::make_shared<Summand>(Summand{call}));
       meetings.push_back(world.arrive(*group, rank, {.op = "all_reduce"}, values.back(), [](std::span<const Participant> all) {
-        for (const auto& one : all) static_cast<Value*>(one.get())->output = 3 * static_cast<Value*>(one.get())->input;
+        for (const auto& one : all) static_cast<Summand*>(one.get())->output = 3 * static_cast<Summand*>(one.get())->input;
       }));
     }
     for (int call = 19; call >= 0; --call) {  // waited for in any order
@@ -105,10 +105,10 @@ TEST(WorldTest, GroupsOfSomeRanksMeetAmongThemselves) {
   run_ranks(world, [&](int rank) {
     const bool even = rank % 2 == 0;
     auto group = world.group(even ? "even" : "odd", even ? std::vector<int>{0, 2} : std::vector<int>{1, 3});
-    auto value = std::make_shared<Value>(Value{rank});
+    auto value = std::make_shared<Summand>(Summand{rank});
     auto meeting = world.arrive(*group, rank / 2, {.op = "all_reduce"}, value, [](std::span<const Participant> all) {
-      const int sum = static_cast<Value*>(all[0].get())->input + static_cast<Value*>(all[1].get())->input;
-      for (const auto& one : all) static_cast<Value*>(one.get())->output = sum;
+      const int sum = static_cast<Summand*>(all[0].get())->input + static_cast<Summand*>(all[1].get())->input;
+      for (const auto& one : all) static_cast<Summand*>(one.get())->output = sum;
     });
     world.wait(rank, *meeting);
     if (value->output != (even ? 2 : 4)) ++wrong;
@@ -241,16 +241,16 @@ TEST(WorldTest, MessagesArriveInOrderPerTag) {
   run_ranks(world, [&](int rank) {
     auto group = world.group("world", {0, 1});
     const auto message = [&](int tag) {
-      auto value = std::make_shared<Value>();
+      auto value = std::make_shared<Summand>();
       auto meeting = world.receive(*group, 0, 1, tag, {.op = "recv"}, value, [](const Participant& sent, const Participant& to) {
-        static_cast<Value*>(to.get())->output = static_cast<Value*>(sent.get())->input;
+        static_cast<Summand*>(to.get())->output = static_cast<Summand*>(sent.get())->input;
       });
       world.wait(1, *meeting);
       EXPECT_EQ(meeting->source(), 0);
       received.push_back(value->output);
     };
     if (rank == 0) {
-      for (const int value : {1, 2, 3}) world.send(*group, 0, 1, value % 2, {.op = "send"}, std::make_shared<Value>(Value{value}));
+      for (const int value : {1, 2, 3}) world.send(*group, 0, 1, value % 2, {.op = "send"}, std::make_shared<Summand>(Summand{value}));
     } else {
       message(1);
       message(0);

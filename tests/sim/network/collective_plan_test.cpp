@@ -9,17 +9,15 @@
 #include "sim/network/stages.hpp"
 #include "tests/sim/network/network_examples.hpp"
 
-using testing::Each;
-using testing::ElementsAre;
-using testing::SizeIs;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::SizeIs;
 
 namespace accel::sim {
 namespace {
 
 using accel::testing::expect_property;
 using accel::testing::pick;
-
-constexpr std::int64_t kMiB = 1 << 20;
 
 struct Traffic {
   std::vector<std::int64_t> bytes_sent, bytes_received, pieces_sent;

@@ -6,8 +6,8 @@
 
 #include "tests/support/property.hpp"
 
-using testing::DoubleEq;
-using testing::ElementsAre;
+using ::testing::DoubleEq;
+using ::testing::ElementsAre;
 
 namespace accel::sim {
 namespace {

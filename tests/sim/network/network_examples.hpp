@@ -10,6 +10,8 @@
 /// Networks, groups and calls that the tests of the network share.
 namespace accel::sim::testing {
 
+inline constexpr std::int64_t kMiB = 1 << 20;
+
 inline std::vector<int> first_ranks(int count) {
   std::vector<int> ranks(count);
   std::iota(ranks.begin(), ranks.end(), 0);

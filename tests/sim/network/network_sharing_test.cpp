@@ -11,8 +11,6 @@ namespace {
 
 using namespace accel::sim::testing;
 
-constexpr std::int64_t kMiB = 1 << 20;
-
 NetworkSpec fat_tree(double oversubscription) {
   auto spec = full_network();
   spec.topology = TreeSpec{.tiers = {{.port = {1e-6, 1e9}}, {.units = 4, .port = {1e-6, 4e9 / oversubscription}}}};

@@ -10,9 +10,9 @@
 #include "tests/sim/network/network_examples.hpp"
 #include "tests/support/temporary_folder.hpp"
 
-using testing::AllOf;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 namespace accel::sim {
 namespace {

@@ -4,8 +4,8 @@
 
 #include "tests/sim/network/network_examples.hpp"
 
-using testing::DoubleNear;
-using testing::Each;
+using ::testing::DoubleNear;
+using ::testing::Each;
 
 namespace accel::sim {
 namespace {
@@ -13,8 +13,6 @@ namespace {
 using namespace accel::sim::testing;
 using accel::testing::expect_property;
 using accel::testing::pick;
-
-constexpr std::int64_t kMiB = 1 << 20;
 
 // --- without contention: closed forms ---------------------------------------------------------------------------------
 

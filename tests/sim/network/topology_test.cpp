@@ -5,11 +5,11 @@
 #include "reference/core/errors.hpp"
 #include "tests/sim/network/network_examples.hpp"
 
-using testing::Contains;
-using testing::ElementsAre;
-using testing::HasSubstr;
-using testing::Not;
-using testing::SizeIs;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::SizeIs;
 
 namespace accel::sim {
 namespace {

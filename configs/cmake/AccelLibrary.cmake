@@ -29,18 +29,26 @@ function(accel_program name)
   target_link_libraries(${target} PRIVATE ${ARG_DEPS})
 endfunction()
 
+# accel_compile_as_test(TARGET ...): without optimisation, with the one precompiled torch/torch.h of all that serves tests alone.
+function(accel_compile_as_test)
+  foreach(target IN LISTS ARGN)
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)  # flags as of the precompiled header
+    target_compile_options(${target} PRIVATE ${ACCEL_TEST_OPTIONS})
+    target_precompile_headers(${target} REUSE_FROM accel_test_pch)
+    target_link_libraries(${target} PRIVATE accel_test_pch)
+  endforeach()
+endfunction()
+
 # accel_test(NAME SOURCES ... [DEPS ...] [TORCH]): a GoogleTest program and its ctest entry.
 # TORCH tests share one precompiled torch/torch.h.
 function(accel_test name)
   cmake_parse_arguments(ARG "TORCH" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
   accel_program(${name} SOURCES ${ARG_SOURCES} DEPS ${ARG_DEPS} GTest::gmock GTest::gtest)
   string(REPLACE "-" "_" target ${name})
-  target_compile_options(${target} PRIVATE ${ACCEL_TEST_OPTIONS})
   if(ARG_TORCH)
-    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)  # flags as of the precompiled header
-    target_precompile_headers(${target} REUSE_FROM accel_test_pch)
-    target_link_libraries(${target} PRIVATE accel_test_pch)
+    accel_compile_as_test(${target})
   else()
+    target_compile_options(${target} PRIVATE ${ACCEL_TEST_OPTIONS})
     target_link_libraries(${target} PRIVATE GTest::gtest_main)
   endif()
   if(NOT ARG_TIMEOUT)

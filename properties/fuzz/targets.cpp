@@ -8,8 +8,14 @@
 #include "reference/checkpoint/torch_file.hpp"
 #include "reference/checkpoint/weights_files.hpp"
 #include "reference/checkpoint/weights_index.hpp"
+#include "reference/config/deepspeed_file.hpp"
+#include "reference/config/launch_config.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/safetensors.hpp"
+#include "reference/sources/idx.hpp"
+#include "sim/faults/fault_file.hpp"
+#include "sim/network/network_spec.hpp"
+#include "sim/programs/experiment.hpp"
 #include "tests/support/torch_file_bytes.hpp"
 
 namespace accel::testing {
@@ -66,10 +72,38 @@ void weights_index(std::string_view bytes) {
   });
 }
 
+// An array of any bytes, plain or deflated.
+void idx(std::string_view bytes) {
+  const auto path = write(bytes);
+  read_or_refuse(path, [&] {
+    const auto array = open_idx(path);
+    if (array.sizes.front() > 0) (void)array.row(array.sizes.front() - 1);
+  });
+  read_or_refuse(path, [&] { (void)open_idx(path, {.limit = 1}); });
+}
+
+// Every file of settings: the same bytes to each reader.
+void yaml(std::string_view bytes) {
+  constexpr int kRanks = 4;
+  const auto path = write(bytes);
+  read_or_refuse(path, [&] { (void)programs::read_experiment(path, {}, kRanks); });
+  read_or_refuse(path, [&] { (void)sim::read_network(path); });
+  read_or_refuse(path, [&] {
+    const auto faults = sim::read_faults(path, kRanks);
+    ensure(sim::to_yaml(sim::parse_faults(sim::to_yaml(faults), "again.yaml", kRanks)) == sim::to_yaml(faults), "faults are not read as they were written");
+  });
+  read_or_refuse(path, [&] {
+    const auto config = read_launch_config(path);
+    (void)problems_of(config);
+  });
+  read_or_refuse(path, [&] { (void)read_deepspeed_file(path); });
+}
+
 }  // namespace
 
 const std::vector<FuzzTarget>& fuzz_targets() {
-  static const std::vector<FuzzTarget> kTargets{{"torch_file", torch_file}, {"pickle", pickle}, {"safetensors", safetensors}, {"weights_index", weights_index}};
+  static const std::vector<FuzzTarget> kTargets{{"torch_file", torch_file}, {"pickle", pickle}, {"safetensors", safetensors},
+                                                {"weights_index", weights_index}, {"idx", idx}, {"yaml", yaml}};
   return kTargets;
 }
 

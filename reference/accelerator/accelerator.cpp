@@ -219,8 +219,6 @@ std::shared_ptr<ModelWrapper> Accelerator::wrap_model(ModelTensors tensors, bool
 std::shared_ptr<ModelWrapper> Accelerator::shard_model(const std::shared_ptr<torch::nn::Module>& module) {
   check_state(!plugin_.steps_in_backward || !std::exchange(has_model_of_plugin_, true),
               "prepare: a second model; DeepSpeed's plugin trains one model for each Accelerator; select another plugin for another model");
-  const bool moves_moments = plugin_.sharding->offload_optimizer != OffloadDevice::kNone && plugin_.sharding->offload_parameters == OffloadDevice::kNone;
-  check_config(context_->device.is_cpu() || !moves_moments, "deepspeed_plugin: offload_optimizer_device on a GPU is not built without offload_param_device");
   if (!shard_groups_) shard_groups_ = make_shard_groups(*context_, options_.parallelism_config, plugin_.sharding->hybrid);
   NamedTensors tensors;
   for (const auto& item : module->named_parameters()) tensors.emplace_back(item.key(), item.value());

@@ -108,7 +108,7 @@ at::Tensor GradientPath::norm(const std::vector<at::Tensor>& parameters, double 
   const c10::NoGradGuard no_grad;
   std::vector<at::Tensor> norms;
   for (const auto& model : sharded_) {
-    for (const auto& gradient : model->gradients(parameters)) norms.push_back(at::linalg_vector_norm(gradient, norm_type, /*dim=*/{}, /*keepdim=*/false, at::kFloat));
+    for (const auto& gradient : model->gradients(parameters)) norms.push_back(at::linalg_vector_norm(gradient, norm_type, /*dim=*/{}, /*keepdim=*/false, at::kFloat).to(context_->device));
   }
   auto total = norms.empty() ? at::zeros({}, at::TensorOptions(context_->device).dtype(at::kFloat)) : at::linalg_vector_norm(at::stack(norms), norm_type);
   const auto of_whole = grad_norm(whole, norm_type).to(total.options());

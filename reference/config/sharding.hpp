@@ -84,6 +84,7 @@ struct ShardingOptions {
   bool forward_prefetch = false;
   std::optional<FloatType> param_dtype, reduce_dtype, buffer_dtype;
   bool autocasts = true;  ///< FSDP1 runs forward under autocast too, and gives outputs in float32; FSDP2 and DeepSpeed do neither
+  /// Either keeps the shards on the host, where the optimizer steps them; units are gathered from there.
   OffloadDevice offload_parameters = OffloadDevice::kNone, offload_optimizer = OffloadDevice::kNone;
   std::string offload_parameters_path, offload_optimizer_path;  ///< folders, of kFiles
   bool aligned = false;  ///< parameters begin at multiples of 16 bytes: the layout of use_orig_params

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
+
 namespace accel {
 namespace {
 
@@ -37,7 +39,9 @@ void scale_to_norm(const std::vector<at::Tensor>& parameters, const at::Tensor& 
   auto gradients = gradients_of(parameters);
   if (gradients.empty()) return;
   // Python's `max_norm / tensor` is a reciprocal and a product: two roundings.
-  const auto scale = (total_norm + 1e-6).reciprocal().mul(max_norm).clamp_max(1.0);
+  auto scale = (total_norm + 1e-6).reciprocal().mul(max_norm).clamp_max(1.0);
+  // A number on the host multiplies tensors of any device; offloaded gradients are there.
+  if (std::any_of(gradients.begin(), gradients.end(), [](const auto& gradient) { return gradient.is_cpu(); })) scale = scale.cpu();
   at::_foreach_mul_(gradients, scale);
 }
 

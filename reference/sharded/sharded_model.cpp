@@ -61,7 +61,9 @@ struct ShardedModel::State {
       std::vector<at::Tensor> parameters;
       for (const auto index : flat_plan.parameters) parameters.push_back(model.parameters[index]);
       options_of_flats.device = device;
-      options_of_flats.shard_device = options.offload_parameters == OffloadDevice::kNone ? device : c10::Device(c10::kCPU);
+      // An optimizer steps shards where they are: what moves it to the host moves them.
+      const bool is_offloaded = options.offload_parameters != OffloadDevice::kNone || options.offload_optimizer != OffloadDevice::kNone;
+      options_of_flats.shard_device = is_offloaded ? c10::Device(c10::kCPU) : device;
       if (!parameters.front().is_floating_point()) options_of_flats.param_dtype = options_of_flats.reduce_dtype = std::nullopt;
       flats.push_back(std::make_unique<FlatParameter>(flat_plan, std::move(parameters), groups, options_of_flats, memory));
     }

@@ -38,7 +38,7 @@ Settings read(const std::string& text) {
   return settings;
 }
 
-std::string problems_of(const std::string& text) {
+std::string experiment_problems_of(const std::string& text) {
   try {
     read(text);
   } catch (const ConfigError& error) {
@@ -60,45 +60,45 @@ TEST(YamlReaderTest, AFaultlessFileGivesItsValues) {
 TEST(YamlReaderTest, ANullIsAnAbsentKey) { EXPECT_EQ(read("epochs: 1\nlr: ~\nmodel: {name: mlp}\n").lr, std::nullopt); }
 
 TEST(YamlReaderTest, AnUnknownKeyIsNamedWithItsLineAndTheKnownOnes) {
-  const auto message = problems_of("epochs: 1\nmodel: {name: mlp}\nepoch: 2\n");
+  const auto message = experiment_problems_of("epochs: 1\nmodel: {name: mlp}\nepoch: 2\n");
   EXPECT_THAT(message, HasSubstr("run.yaml:3: epoch: unknown key; known: epochs, fsdp, lr, model, shuffle, tags"));
 }
 
 TEST(YamlReaderTest, AWrongTypeIsNamedWithItsLine) {
-  EXPECT_THAT(problems_of("epochs: many\nmodel: {name: mlp}\n"), HasSubstr("run.yaml:1: epochs: expected 1 or more, got 'many'"));
-  EXPECT_THAT(problems_of("epochs: 1\nshuffle: 7\nmodel: {name: mlp}\n"),
+  EXPECT_THAT(experiment_problems_of("epochs: many\nmodel: {name: mlp}\n"), HasSubstr("run.yaml:1: epochs: expected 1 or more, got 'many'"));
+  EXPECT_THAT(experiment_problems_of("epochs: 1\nshuffle: 7\nmodel: {name: mlp}\n"),
               HasSubstr("run.yaml:2: shuffle: expected true or false, got '7'"));
-  EXPECT_THAT(problems_of("epochs: 1\nlr: [1]\nmodel: {name: mlp}\n"), HasSubstr("run.yaml:2: lr: expected a number, got a list"));
-  EXPECT_THAT(problems_of("epochs: 1\nmodel: {name: mlp, width: 1.5}\n"),
+  EXPECT_THAT(experiment_problems_of("epochs: 1\nlr: [1]\nmodel: {name: mlp}\n"), HasSubstr("run.yaml:2: lr: expected a number, got a list"));
+  EXPECT_THAT(experiment_problems_of("epochs: 1\nmodel: {name: mlp, width: 1.5}\n"),
               HasSubstr("run.yaml:2: model.width: expected an integer, got '1.5'"));
 }
 
 TEST(YamlReaderTest, AnImpossibleValueIsNamedWithWhatIsExpected) {
-  EXPECT_THAT(problems_of("epochs: 0\nmodel: {name: mlp}\n"), HasSubstr("run.yaml:1: epochs: expected 1 or more, got '0'"));
+  EXPECT_THAT(experiment_problems_of("epochs: 0\nmodel: {name: mlp}\n"), HasSubstr("run.yaml:1: epochs: expected 1 or more, got '0'"));
 }
 
 TEST(YamlReaderTest, AMissingKeyIsNamedWithTheLineOfItsMapping) {
-  EXPECT_THAT(problems_of("epochs: 1\nmodel:\n  width: 2\n"), HasSubstr("run.yaml:3: model.name: missing; it is required"));
+  EXPECT_THAT(experiment_problems_of("epochs: 1\nmodel:\n  width: 2\n"), HasSubstr("run.yaml:3: model.name: missing; it is required"));
 }
 
 TEST(YamlReaderTest, AWrongValueIsNotCalledMissing) {
-  EXPECT_THAT(problems_of("epochs: many\nmodel: {name: mlp}\n"), Not(HasSubstr("missing")));
+  EXPECT_THAT(experiment_problems_of("epochs: many\nmodel: {name: mlp}\n"), Not(HasSubstr("missing")));
 }
 
 TEST(YamlReaderTest, AKeyOfAnAbsentMappingIsMissing) {
-  EXPECT_THAT(problems_of("epochs: 1\n"), HasSubstr("run.yaml: model.name: missing; it is required"));
+  EXPECT_THAT(experiment_problems_of("epochs: 1\n"), HasSubstr("run.yaml: model.name: missing; it is required"));
 }
 
 TEST(YamlReaderTest, ATextInPlaceOfAMappingIsNamed) {
-  EXPECT_THAT(problems_of("epochs: 1\nmodel: mlp\n"), HasSubstr("run.yaml:2: model: expected a mapping of keys to values"));
+  EXPECT_THAT(experiment_problems_of("epochs: 1\nmodel: mlp\n"), HasSubstr("run.yaml:2: model: expected a mapping of keys to values"));
 }
 
 TEST(YamlReaderTest, AKeyThatIsNotBuiltYetSaysSo) {
-  EXPECT_THAT(problems_of("epochs: 1\nmodel: {name: mlp}\nfsdp: true\n"), HasSubstr("run.yaml:3: fsdp: not built yet"));
+  EXPECT_THAT(experiment_problems_of("epochs: 1\nmodel: {name: mlp}\nfsdp: true\n"), HasSubstr("run.yaml:3: fsdp: not built yet"));
 }
 
 TEST(YamlReaderTest, AllProblemsAreInOneError) {
-  const auto message = problems_of("epochs: many\nlearning_rate: 1\nmodel:\n  width: wide\n  depth: 2\n");
+  const auto message = experiment_problems_of("epochs: many\nlearning_rate: 1\nmodel:\n  width: wide\n  depth: 2\n");
   EXPECT_THAT(message, AllOf(HasSubstr("run.yaml:1: epochs"), HasSubstr("run.yaml:2: learning_rate: unknown key"),
                              HasSubstr("run.yaml:4: model.name: missing"), HasSubstr("run.yaml:4: model.width: expected an integer"),
                              HasSubstr("run.yaml:5: model.depth: unknown key")));
@@ -140,7 +140,7 @@ TEST(YamlReaderTest, AListOfIntegersIsReadAsOne) {
 }
 
 TEST(YamlReaderTest, AFileThatIsNoMappingIsNamed) {
-  EXPECT_THAT(problems_of("- epochs\n"), HasSubstr("run.yaml:1: the file: expected a mapping"));
+  EXPECT_THAT(experiment_problems_of("- epochs\n"), HasSubstr("run.yaml:1: the file: expected a mapping"));
 }
 
 std::vector<int> widths_of(const std::string& text) {

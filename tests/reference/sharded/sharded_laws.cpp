@@ -78,7 +78,7 @@ std::map<std::string, at::Tensor> named(const torch::nn::Module& net) {
   return tensors;
 }
 
-void expect_equal(const std::map<std::string, at::Tensor>& expected, const NamedTensors& found) {
+void assert_equal(const std::map<std::string, at::Tensor>& expected, const NamedTensors& found) {
   RC_ASSERT(expected.size() == found.size());
   for (const auto& [name, tensor] : found) RC_ASSERT(torch::equal(expected.at(name), tensor));
 }
@@ -100,7 +100,7 @@ TEST(ShardedLaws, AStepIsThatOfTheSumOfAllRanksGradients) {
       sharded.mark_stepped();
       return sharded.full_state();
     });
-    expect_equal(named(*expected), found.front());
+    assert_equal(named(*expected), found.front());
   });
 }
 
@@ -185,7 +185,7 @@ TEST(ShardedLaws, WhatIsSavedOnSomeRanksIsLoadedOnOthers) {
       sharded.load_sharded_state(pieces);
       return sharded.full_state();
     });
-    expect_equal(named(*make_net()), loaded.front());
+    assert_equal(named(*make_net()), loaded.front());
   });
 }
 

@@ -85,14 +85,6 @@ NamedTensors train_by_shards(RankContext& rank, const ShardingOptions& options, 
   return sharded.full_state();
 }
 
-void expect_equal(const NamedTensors& expected, const NamedTensors& found) {
-  std::map<std::string, at::Tensor> by_name(found.begin(), found.end());
-  for (const auto& [name, tensor] : expected) {
-    ASSERT_TRUE(by_name.contains(name)) << name;
-    EXPECT_TRUE(torch::equal(tensor, by_name.at(name))) << name << "\n" << tensor << "\n" << by_name.at(name);
-  }
-}
-
 TEST(ShardedModelTest, EveryStrategyTrainsAsDdpDoesInExactArithmetic) {
   for (const int num_ranks : {1, 2, 3, 4, 6}) {
     const auto expected = run_ranks(num_ranks, [](RankContext& rank) { return train_by_ddp(rank, {.micro_batches = 3, .is_exact = true}); }).front();

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <map>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -78,6 +80,15 @@ inline at::Tensor call_sharded(sharded::ShardedModel& sharded, Net& net, const a
 inline at::Tensor batch_of(int rank, int step, int width, bool integer) {
   auto generator = make_generator(1000 * step + rank);
   return integer ? torch::randint(-1, 2, {2, width}, generator, torch::kFloat) : torch::randn({2, width}, generator);
+}
+
+/// Those of `expected`; there may be more, of shared parameters.
+inline void expect_equal(const NamedTensors& expected, const NamedTensors& found) {
+  const std::map<std::string, at::Tensor> by_name(found.begin(), found.end());
+  for (const auto& [name, tensor] : expected) {
+    ASSERT_TRUE(by_name.contains(name)) << name;
+    EXPECT_TRUE(torch::equal(tensor, by_name.at(name))) << name << "\n" << tensor << "\n" << by_name.at(name);
+  }
 }
 
 }  // namespace accel::testing

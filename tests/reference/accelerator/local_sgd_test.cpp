@@ -89,6 +89,34 @@ TEST_P(LocalSGDTest, DisabledItIsOrdinaryTraining) {
   });
 }
 
+// As Python's, which averages all of the model's parameters.
+TEST_P(LocalSGDTest, FrozenParametersMeetToo) {
+  run_ranks(GetParam(), 2, [](RankContext& rank) {
+    Accelerator accelerator({}, rank);
+    nn::Sequential net(nn::Linear(1, 1), nn::Linear(1, 1));
+    const auto frozen = net[0]->parameters()[0].set_requires_grad(false);
+    auto model = accelerator.prepare(net);
+    frozen.fill_(rank.rank);
+    LocalSGD local_sgd(accelerator, model, {.local_sgd_steps = 1});
+    local_sgd.step();
+    EXPECT_EQ(frozen.item<double>(), 0.5);
+    local_sgd.finish();
+  });
+}
+
+TEST_P(LocalSGDTest, AGraphThatStillHoldsTheParametersCanGoBackward) {
+  run_ranks(GetParam(), 2, [](RankContext& rank) {
+    Counter counter(rank);
+    LocalSGD local_sgd(counter.accelerator, counter.model, {.local_sgd_steps = 1});
+    const auto x = at::full({1, 1}, 2.0).requires_grad_();
+    const auto y = counter.model(x).sum();
+    local_sgd.step();
+    EXPECT_NO_THROW(y.backward());
+    EXPECT_EQ(counter.net->weight.grad().item<double>(), 2);
+    local_sgd.finish();
+  });
+}
+
 TEST_P(LocalSGDTest, StepsAreAtLeastOne) {
   run_ranks(GetParam(), 2, [](RankContext& rank) {
     Counter counter(rank);

@@ -42,6 +42,23 @@ TEST_P(CommHookTest, GradientsAreRoundedToWhatTheHookSends) {
   EXPECT_EQ(gradient(with_hook("bf16")), 1);
 }
 
+// Numbers near the ends of the two formats tell them apart, and what is divided first from what is summed first.
+TEST_P(CommHookTest, HalvesAreDividedBeforeTheyAreSummed) {
+  const auto mean_of = [&](const std::string& hook, double gradient) {
+    return collect_ranks(GetParam(), 2, [&](RankContext& rank) {
+      Accelerator accelerator({.ddp_kwargs = with_hook(hook)}, rank);
+      nn::Linear net(nn::LinearOptions(4, 1).bias(false));
+      auto model = accelerator.prepare(net);
+      accelerator.backward(model(at::full({1, 4}, gradient)).sum());
+      return net->weight.grad()[0][0].item<double>();
+    }).front();
+  };
+  EXPECT_EQ(mean_of("fp16", 65504), 65504) << "the sum is over float16's largest number";
+  EXPECT_EQ(mean_of("fp16", 1 + std::ldexp(1, -9)), 1 + std::ldexp(1, -9));
+  EXPECT_EQ(mean_of("bf16", 1 + std::ldexp(1, -9)), 1) << "bfloat16 has fewer digits";
+  EXPECT_EQ(mean_of("bf16", std::ldexp(1, 20)), std::ldexp(1, 20)) << "and reaches further";
+}
+
 TEST_P(CommHookTest, PowerSgdOfGradientsOfRankOneIsTheirMean) {
   const auto differences = collect_ranks(GetParam(), 3, [&](RankContext& rank) {
     auto kwargs = with_hook("power_sgd");

@@ -126,6 +126,24 @@ TEST_P(SyncBatchNormTest, EvaluationIsLocalAndThatOfBatchNorm) {
     if (rank.rank == 0) return;  // nobody waits
     const auto input = at::randn({3, 2});
     EXPECT_TRUE(norm(input).equal(plain(input)));
+    SyncBatchNorm untracked(SyncBatchNormOptions(2).track_running_stats(false));
+    nn::BatchNorm1d plain_untracked(nn::BatchNormOptions(2).track_running_stats(false));
+    untracked->eval();
+    plain_untracked->eval();
+    EXPECT_TRUE(untracked(input).equal(plain_untracked(input))) << "without running statistics they are the batch's";
+  });
+}
+
+TEST_P(SyncBatchNormTest, StatisticsAreThoseOfTheGroup) {
+  run_ranks(GetParam(), 4, [](RankContext& rank) {
+    const auto even = rank.new_group({0, 2}), odd = rank.new_group({1, 3});
+    const auto& group = rank.rank % 2 == 0 ? even : odd;
+    nn::Sequential converted(nn::BatchNorm1d(nn::BatchNormOptions(1).affine(false)));
+    convert_sync_batchnorm(*converted, group);
+    const auto input = at::full({2, 1}, static_cast<double>(rank.rank), at::kFloat);
+    const float expected = rank.rank < 2 ? -1 : 1;
+    EXPECT_NEAR(SyncBatchNorm(SyncBatchNormOptions(1), group)(input)[0][0].item<float>(), expected, 1e-4) << "0 and 2, or 1 and 3";
+    EXPECT_NEAR(converted->forward(input)[0][0].item<float>(), expected, 1e-4);
   });
 }
 
@@ -136,6 +154,10 @@ TEST(SyncBatchNormHalvesTest, StatisticsOfHalvesAreFloats) {
     const auto output = norm(at::arange(0, 2048).to(at::kBFloat16).unsqueeze(1));
     EXPECT_EQ(output.scalar_type(), at::kBFloat16);
     EXPECT_NEAR(output.to(at::kDouble).square().mean().item<double>(), 1, 1e-2);
+    // Their mean, 257, is no number of bfloat16.
+    const auto far = norm(at::tensor({256.0, 258.0}).to(at::kBFloat16).unsqueeze(1));
+    EXPECT_NEAR(far[0][0].item<double>(), -1, 1e-2);
+    EXPECT_NEAR(far[1][0].item<double>(), 1, 1e-2);
   });
 }
 

@@ -184,6 +184,67 @@ TYPED_TEST(EveryOptimizerTest, ANegativeRateIsAnArgumentError) {
   EXPECT_THAT(accel::testing::error_of<ArgumentError>(make), HasSubstr("lr: expected a number of 0 or more, got -1"));
 }
 
+// What torch.optim answers with ValueError, and nothing else: dampening, and ASGD's own numbers, may be below 0 there.
+TYPED_TEST(EveryOptimizerTest, OptionsAreCheckedAsPythonsAre) {
+  constexpr bool kIsAsgd = std::same_as<TypeParam, ASGDOptions>;
+  TypeParam options;
+  const auto error = [&] { return accel::testing::error_of<ArgumentError>([&] { MultiTensorOptimizer<TypeParam> optimizer(odd_parameters(), options); }); };
+  for_each_option(options, [&](const std::string& name, auto& value) {
+    using Option = std::remove_cvref_t<decltype(value)>;
+    const auto given = value;
+    if constexpr (std::same_as<Option, double>) {
+      const bool may_be_negative = name == "dampening" || (kIsAsgd && (name == "lambd" || name == "alpha" || name == "t0"));
+      value = 0;
+      EXPECT_EQ(error(), "") << name << " 0";
+      value = -0.5;
+      EXPECT_THAT(error(), may_be_negative ? ::testing::Matcher<std::string>(::testing::IsEmpty()) : HasSubstr(name + ": expected a number")) << name;
+    }
+    if constexpr (std::same_as<Option, NumberPair>) {
+      if (name != "betas") return;
+      value = {0.0, 0.0};
+      EXPECT_EQ(error(), "");
+      for (const NumberPair& wrong : {NumberPair{1.0, 0.9}, {0.9, 1.0}, {-0.1, 0.9}, {0.9, -0.1}}) {
+        value = wrong;
+        EXPECT_THAT(error(), HasSubstr("betas: expected two numbers in [0, 1)")) << std::get<0>(wrong) << ", " << std::get<1>(wrong);
+      }
+    }
+    value = given;
+  });
+}
+
+TYPED_TEST(EveryOptimizerTest, StateIsLaidOutAsItsParameter) {
+  const auto param = at::ones({2, 3, 4, 5}).contiguous(at::MemoryFormat::ChannelsLast).requires_grad_();
+  MultiTensorOptimizer<TypeParam> optimizer({param}, with_all_state<TypeParam>());
+  param.mutable_grad() = at::full_like(param, 0.25);
+  optimizer.step();
+  const auto state = optimizer.state_dict().at("state");
+  const auto& entries = state.at("0").template as<Value::Dict>();
+  EXPECT_GT(entries.size(), 0U);
+  for (const auto& [name, value] : entries) {
+    const auto& tensor = value.template as<at::Tensor>();
+    if (tensor.dim() > 0) EXPECT_EQ(tensor.strides(), param.strides()) << name;
+  }
+}
+
+// The numbers of steps are in the default dtype, where a kernel does not need another.
+TYPED_TEST(EveryOptimizerTest, StepsAreCountedInAnyDefaultDtype) {
+  const auto usual = at::get_default_dtype();
+  for (const auto dtype : {at::kFloat, at::kDouble}) {
+    at::set_default_dtype(at::scalarTypeToTypeMeta(dtype));
+    const auto params = odd_parameters();
+    auto options = with_all_state<TypeParam>();
+    if constexpr (requires { options.fused; }) options.fused = false;
+    MultiTensorOptimizer<TypeParam> optimizer(params, options);
+    run_steps(optimizer, params, {.from = 0, .to = 3});
+    at::set_default_dtype(usual);
+    const auto state = optimizer.state_dict().at("state");
+    if (!state.at("0").contains("step")) continue;
+    const auto step = state.at("0").at("step").template as<at::Tensor>();
+    EXPECT_EQ(step.template item<double>(), 3) << dtype;
+    EXPECT_EQ(step.scalar_type(), dtype);
+  }
+}
+
 TYPED_TEST(EveryOptimizerTest, AParameterInTwoGroupsIsAnArgumentError) {
   const auto params = odd_parameters();
   MultiTensorOptimizer<TypeParam> optimizer(params);
@@ -272,6 +333,31 @@ TEST(OptimizersTest, ComplexParametersStepAsTwoNumbers) {
   }
   EXPECT_TRUE(torch::view_as_real(complex.detach()).equal(real));
   EXPECT_THROW(Adam({complex}).step(), ArgumentError) << "fused kernels take no complex numbers";
+}
+
+TEST(OptimizersTest, BothPartsOfAComplexAccumulatorBeginWithTheInitialValue) {
+  const auto weight = torch::full({2}, c10::complex<float>(1, -2)).requires_grad_();
+  Adagrad optimizer({weight}, {.initial_accumulator_value = 0.5, .fused = false});
+  weight.mutable_grad() = torch::zeros_like(weight);
+  optimizer.step();
+  const auto sum = optimizer.state_dict().at("state").at("0").at("sum").as<at::Tensor>();
+  EXPECT_TRUE(torch::view_as_real(sum).equal(torch::full({2, 2}, 0.5)));
+}
+
+TEST(TensorListsTest, EachListIsOfOneDtypeAndOfParametersWithTheSameState) {
+  std::vector<at::Tensor> params;
+  for (const auto dtype : {at::kFloat, at::kDouble, at::kFloat, at::kBFloat16, at::kFloat}) {
+    params.push_back(at::ones({2}, dtype).requires_grad_());
+    params.back().mutable_grad() = at::ones({2}, dtype);
+  }
+  const std::vector<StateEntry> entries{{.name = "late", .used = false}};
+  ParamStates states;
+  const auto made = gather_tensors(params, entries, states, {.optimizer = "Test"});
+  ASSERT_EQ(made.size(), 3U);
+  EXPECT_EQ(made[0].params.size(), 3U);
+  EXPECT_EQ(made[1].dtype, at::kDouble);
+  made[0].owners[1]->tensors[0] = at::ones({2});
+  EXPECT_EQ(gather_tensors(params, entries, states, {.optimizer = "Test"}).size(), 4U) << "one of the three now has state that the others lack";
 }
 
 TEST(OptimizersTest, SgdStepsAllNumbersOfFewDigits) {

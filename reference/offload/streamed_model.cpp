@@ -80,10 +80,10 @@ struct StreamedModel::State {
     }
   }
 
-  // Units come in the order of the last forward; before there was one, of the model.
+  // Units come in the order of the last forward, which ends where its first unit comes again; before there was one, of the model.
   void begin_next(std::size_t unit) {
     if (!first) first = unit;
-    if (last && unit != *first) next[*last] = unit;
+    if (last) next[*last] = unit == *first ? units.size() : unit;
     last = unit;
     if (!prefetch || next[unit] >= units.size()) return;
     const auto wanted = away(units[next[unit]].slots, nullptr);

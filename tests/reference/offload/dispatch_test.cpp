@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
+#include <atomic>
 #include <fstream>
 
 #include "reference/core/errors.hpp"
@@ -171,6 +172,109 @@ TEST_F(DispatchTest, AnyOrderOfCallsTakesTwoUnitsAtMost) {
   EXPECT_EQ(model.statistics().bytes_peak, 2 * 4 * (4 * kWidth + 3) * kWidth);
 }
 
+// The order of calls is learned, and that nothing follows the last: only the first unit of a pass is not read ahead then.
+TEST_F(DispatchTest, PassesInTheSameOrderAreReadAheadAndLeaveNothingInMemory) {
+  const torch::NoGradGuard no_grad;
+  Shuffled whole;
+  const auto checkpoint = saved(whole);
+  for (const std::vector<int>& order : {std::vector{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}, {1, 3}, {1}}) {
+    auto model = load_checkpoint_and_dispatch(init_empty_weights([] { return Shuffled(); }), checkpoint, {.device_map = DeviceMap{{"", "disk"}}});
+    model(input_, order);
+    model(input_, order);
+    const auto before = model.statistics();
+    EXPECT_EQ(before.bytes_now, 0) << ::testing::PrintToString(order);
+    EXPECT_TRUE(model(input_, order).equal(whole->forward(input_, order)));
+    const auto count = static_cast<int64_t>(order.size());
+    EXPECT_EQ(model.statistics().num_loads - before.num_loads, count);
+    EXPECT_EQ(model.statistics().num_prefetched - before.num_prefetched, count - 1) << ::testing::PrintToString(order);
+  }
+}
+
+TEST_F(DispatchTest, WhatWasReadForAnotherUnitIsNotCountedAsReadAhead) {
+  const torch::NoGradGuard no_grad;
+  auto model = load_checkpoint_and_dispatch(init_empty_weights([] { return Shuffled(); }), saved(Shuffled()), {.device_map = DeviceMap{{"", "disk"}}});
+  model(input_, std::vector{3, 1, 0, 2});  // expected: the model's order
+  EXPECT_EQ(model.statistics().num_prefetched, 0);
+}
+
+struct ReadoutImpl : torch::nn::Module {
+  explicit ReadoutImpl(const torch::Tensor& shared) : weight(register_parameter("weight", shared)) {}
+  torch::Tensor forward(const torch::Tensor& x) { return torch::linear(x, weight); }
+  torch::Tensor weight;
+};
+TORCH_MODULE(Readout);
+
+// Its part has the weight that it needs itself, before and behind the part's call.
+struct TiedImpl : torch::nn::Module {
+  TiedImpl() : embedding(register_module("embedding", torch::nn::Embedding(20, kWidth))) {
+    register_module("parts", parts);
+    parts->push_back(Readout(embedding->weight));
+  }
+  torch::Tensor forward(const torch::Tensor& tokens) {
+    const auto scores = call(parts->at<ReadoutImpl>(0), embedding(tokens));
+    return torch::matmul(scores, embedding->weight);
+  }
+  torch::nn::Embedding embedding;
+  torch::nn::ModuleList parts;
+};
+TORCH_MODULE(Tied);
+
+TEST_F(DispatchTest, AWeightOfTwoUnitsStaysUntilTheLastOfThemIsDone) {
+  const torch::NoGradGuard no_grad;
+  Tied whole;
+  auto model = load_checkpoint_and_dispatch(init_empty_weights([] { return Tied(); }), saved(whole), {.device_map = DeviceMap{{"", "disk"}}});
+  for (int pass = 0; pass < 2; ++pass) EXPECT_TRUE(model(tokens_).equal(whole->forward(tokens_)));
+  EXPECT_EQ(model.statistics().bytes_peak, 4 * 20 * kWidth) << "in memory once";
+  EXPECT_EQ(model.statistics().bytes_now, 0);
+  EXPECT_TRUE(model->embedding->weight.is_meta());
+}
+
+// Calls its parts as they are, or by `accel::call`.
+struct BranchedImpl : torch::nn::Module {
+  explicit BranchedImpl(bool calls) : first(register_module("first", Block(kWidth))), second(register_module("second", Block(kWidth))), calls(calls) {}
+  torch::Tensor forward(const torch::Tensor& x) { return calls ? call(*second, call(*first, x)) : second(first(x)); }
+  Block first, second;
+  bool calls;
+};
+TORCH_MODULE(Branched);
+
+TEST_F(DispatchTest, PreloadedClassesAreBroughtWholeAndCalledModulesByThemselves) {
+  const torch::NoGradGuard no_grad;
+  const auto block_bytes = 4 * (4 * kWidth + 3) * kWidth;
+  Branched whole(/*calls=*/false);
+  const auto checkpoint = saved(whole);
+  const auto dispatched = [&](bool calls, const std::vector<std::string>& preloaded, const std::vector<std::string>& called) {
+    return load_checkpoint_and_dispatch(init_empty_weights([&] { return Branched(calls); }), checkpoint,
+                                        {.device_map = DeviceMap{{"", "disk"}}, .preload_module_classes = preloaded, .called_modules = called});
+  };
+  auto apart = dispatched(true, {}, {"first", "second"});
+  EXPECT_TRUE(apart(input_).equal(whole->forward(input_)));
+  EXPECT_EQ(apart.statistics().num_loads, 2);
+  auto preloaded = dispatched(false, {"Branched"}, {"first", "second"});
+  EXPECT_TRUE(preloaded(input_).equal(whole->forward(input_)));
+  EXPECT_EQ(preloaded.statistics().num_loads, 1);
+  EXPECT_EQ(preloaded.statistics().bytes_peak, 2 * block_bytes);
+
+  Net net(2);
+  auto model = load_checkpoint_and_dispatch(init_empty_weights([] { return Net(2, /*calls=*/false); }), saved(net), {.device_map = DeviceMap{{"", "disk"}}, .preload_module_classes = {"Net"}});
+  EXPECT_TRUE(model(tokens_).equal(net->forward(tokens_))) << "elements of a list are brought with it";
+  EXPECT_THAT(message_of<ArgumentError>([&] { dispatched(true, {"Missing"}, {"third"}); }), AllOf(HasSubstr("no module is a 'Missing'"), HasSubstr("no module 'third'")));
+}
+
+TEST_F(DispatchTest, AFolderOfAnotherDtypeServesTheModelsOwn) {
+  const torch::NoGradGuard no_grad;
+  auto whole = layers(2);
+  { auto model = disk_offload(whole, folder_.path("offload")); }
+  auto narrow = init_empty_weights([] { return layers(2); });
+  narrow->to(torch::kBFloat16);
+  auto model = disk_offload(narrow, folder_.path("offload"));
+  auto expected = layers(2);
+  const auto index = read_offload_index(folder_.path("offload"));
+  for (const auto& item : expected->named_parameters()) item.value().copy_(index.at(item.key()).load());
+  expected->to(torch::kBFloat16);
+  EXPECT_TRUE(model(input_.to(torch::kBFloat16)).equal(expected->forward(input_.to(torch::kBFloat16))));
+}
+
 TEST_F(DispatchTest, AModuleAtTwoPlacesIsOne) {
   const torch::NoGradGuard no_grad;
   const auto make = [] {
@@ -289,6 +393,32 @@ TEST(LayerwiseCastingTest, WeightsAreSmallBetweenCallsAndLargeInThem) {
   EXPECT_THAT(message_of<ArgumentError>([&] { attach_layerwise_casting_hooks(layers(1), {.skip_modules_pattern = {"("}}); }), HasSubstr("'('"));
 }
 
+TEST(StreamedModelTest, EachTensorIsReadOnceACallOfItsUnit) {
+  const torch::NoGradGuard no_grad;
+  auto net = layers(3);
+  std::vector<offload::Slot> slots;
+  std::vector<offload::StreamedUnit> units;
+  std::map<std::string, std::shared_ptr<std::atomic<int>>> reads;
+  for (const auto& item : net->named_parameters()) {
+    const auto count = reads[item.key()] = std::make_shared<std::atomic<int>>(0);
+    slots.push_back({.name = item.key(), .tensor = item.value(), .away = offload::meta_like(item.value()), .load = [count, values = item.value().detach().clone()] { ++*count; return values; }});
+  }
+  for (std::size_t unit = 0; unit < 3; ++unit) units.push_back({.name = std::to_string(2 * unit), .module = net->children()[2 * unit], .slots = {2 * unit, 2 * unit + 1}});
+  const offload::StreamedModel streamed(net.ptr(), std::move(slots), std::move(units), /*prefetch=*/true);
+  for (int pass = 1; pass <= 2; ++pass) {
+    net->forward(torch::rand({2, kWidth}));
+    for (const auto& [name, count] : reads) EXPECT_EQ(*count, pass) << name;
+  }
+  EXPECT_EQ(streamed.statistics().bytes_now, 0);
+}
+
+TEST(UnitPlanTest, UnitsNameATensorOnceAtItsFirstPlace) {
+  const auto units = offload::plan_units(describe(Net(1).ptr()).description);
+  ASSERT_EQ(units.size(), 2U);
+  EXPECT_THAT(units[0].tensors, ::testing::UnorderedElementsAre("head", "shift"));
+  EXPECT_THAT(units[1].tensors, ElementsAre("blocks.0.inner.weight", "blocks.0.inner.bias", "blocks.0.outer.weight", "blocks.0.outer.bias"));
+}
+
 // --- laws -------------------------------------------------------------------------------------------------------------
 
 // Any map of a model over memory and disk, any limit: the bits of the whole model, and no more memory than allowed.
@@ -310,6 +440,43 @@ TEST(DispatchLaws, AnyPlanComputesTheWholeModelsBitsWithinItsMemory) {
     for (int pass = 0; pass < 2; ++pass) RC_ASSERT(model(tokens).equal(expected));
     const auto largest = 4 * (20 * kWidth) + 4 * (4 * kWidth * kWidth + 3 * kWidth);  // the model's own and a block, without which it does not run
     RC_ASSERT(resident_bytes(*net) + model.statistics().bytes_peak <= std::max<std::int64_t>(limit, largest));
+  });
+}
+
+// A model whose own weights are needed behind its parts, and so are in memory beside each of them.
+struct TailedImpl : torch::nn::Module {
+  TailedImpl(int num_blocks, int64_t tail_width) {
+    register_module("blocks", blocks);
+    for (int i = 0; i < num_blocks; ++i) blocks->push_back(Block(kWidth));
+    tail = register_module("tail", torch::nn::Linear(kWidth, tail_width));
+  }
+  torch::Tensor forward(torch::Tensor values) {
+    for (const auto& block : *blocks) values = call(block->as<Block>(), values);
+    return tail(values);
+  }
+  torch::nn::ModuleList blocks;
+  torch::nn::Linear tail{nullptr};
+};
+TORCH_MODULE(Tailed);
+
+TEST(DispatchLaws, WhatIsAroundTheUnitThatRunsIsWithinTheMemoryToo) {
+  testing::expect_property(30, [] {
+    const torch::NoGradGuard no_grad;
+    const TemporaryFolder folder;
+    const int num_blocks = testing::pick(1, 6);
+    const auto tail_width = testing::pick<int64_t>(1, 100);
+    Tailed whole(num_blocks, tail_width);
+    const auto input = torch::rand({4, kWidth});
+    PosixFiles files;
+    NamedTensors state;
+    for (const auto& [name, tensor] : offload::tensors_of(*whole)) state.emplace_back(name, tensor.detach());
+    write_weights(files, folder.path("m"), state, {});
+    const auto limit = testing::pick(0, 60'000);
+    const auto net = init_empty_weights([&] { return Tailed(num_blocks, tail_width); });
+    auto model = load_checkpoint_and_dispatch(net, folder.path("m"), {.device_map = "auto", .max_memory = MaxMemory{{"cpu", limit}}, .strict = true});
+    for (int pass = 0; pass < 2; ++pass) RC_ASSERT(model(input).equal(whole->forward(input)));
+    const auto least = 4 * (kWidth + 1) * tail_width + 4 * (4 * kWidth + 3) * kWidth;
+    RC_ASSERT(resident_bytes(*net) + model.statistics().bytes_peak <= std::max<std::int64_t>(limit, least));
   });
 }
 

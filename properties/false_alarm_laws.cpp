@@ -273,6 +273,27 @@ TEST(FindingsTest, NanThatOtherReductionsLoseIsTold) {
   }
 }
 
+// Of the list form each rank's part has a result of its own.
+TEST(FindingsTest, NanThatReduceScatterKeepsInOnePartIsNotTold) {
+  expect_no_finding([](const OddRank& odd, RankContext& rank) {
+    std::vector<at::Tensor> parts, outputs{at::empty({8})};
+    for (int part = 0; part < odd.num_ranks; ++part) parts.push_back(at::full({8}, part == odd.culprit ? std::numeric_limits<float>::quiet_NaN() : 1));
+    std::vector<std::vector<at::Tensor>> inputs{parts};
+    rank.world.process_group()->reduce_scatter(outputs, inputs, {.reduceOp = c10d::ReduceOp::MAX})->wait();
+  });
+}
+
+TEST(FindingsTest, NanInAnyOfSeveralTensorsIsTold) {
+  for (const std::size_t place : {0, 1, 2}) {
+    expect_finding({"all_reduce_coalesced #0 of group world", "NaN is lost in min"}, [place](const OddRank& odd, RankContext& rank) {
+      std::vector<at::Tensor> tensors{at::ones({3}), at::ones({3}), at::ones({3})};
+      // Over several chunks of the ring: that of the last rank to add its own is kept.
+      tensors[place] = at::full({64}, rank.rank == odd.culprit ? std::numeric_limits<float>::quiet_NaN() : 1);
+      rank.world.process_group()->allreduce_coalesced(tensors, c10d::AllreduceCoalescedOptions{{.reduceOp = c10d::ReduceOp::MIN}})->wait();
+    });
+  }
+}
+
 // The culprit of `odd` is the root.
 at::Tensor reduced_to(const OddRank& odd, RankContext& rank) {
   std::vector<at::Tensor> tensors{at::ones({5})};

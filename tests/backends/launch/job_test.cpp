@@ -103,6 +103,25 @@ TEST(JobTest, NumbersThatDoNotFitAreConfigErrors) {
   EXPECT_EQ(processes_per_machine({.num_machines = 2, .num_processes = 6}), 3);
 }
 
+// Machine 1 says again what it said of an attempt that is over: messages keep their order, so the first of this attempt is the first heard.
+TEST(JobTest, WhatIsSaidOfAnotherAttemptIsIgnored) {
+  const int port = free_port();
+  Machines machines({.num_machines = 2, .num_processes = 2, .main_port = port});
+  auto other = Link::connect_to("127.0.0.1", port);
+  other.send("join 1 2 2");
+  machines.join();
+  while (!machines.attempt()) machines.advance();
+  machines.report_done();
+  for (const auto* late : {"failed 7 1 1 3 late", "done 7", "failed -1 0 1 4 early"}) other.send(late);
+  other.send("failed 0 1 1 5 now");
+  while (!machines.verdict()) {
+    other.receive();  // sends what is left, too
+    machines.advance();
+  }
+  EXPECT_EQ(machines.verdict()->failure.exit_code, 5);
+  EXPECT_EQ(machines.verdict()->failure.message, "now");
+}
+
 TEST(JobTest, AMachineWhoseLauncherIsGoneEndsTheOthers) {
   const int port = free_port();
   auto other = std::async(std::launch::async, [&] {

@@ -6,6 +6,8 @@
 #include <rapidcheck.h>
 
 #include <future>
+#include <memory>
+#include <optional>
 
 #include "backends/launch/ports.hpp"
 #include "reference/core/errors.hpp"
@@ -103,23 +105,72 @@ TEST(JobTest, NumbersThatDoNotFitAreConfigErrors) {
   EXPECT_EQ(processes_per_machine({.num_machines = 2, .num_processes = 6}), 3);
 }
 
-// Machine 1 says again what it said of an attempt that is over: messages keep their order, so the first of this attempt is the first heard.
-TEST(JobTest, WhatIsSaidOfAnotherAttemptIsIgnored) {
-  const int port = free_port();
-  Machines machines({.num_machines = 2, .num_processes = 2, .main_port = port});
-  auto other = Link::connect_to("127.0.0.1", port);
-  other.send("join 1 2 2");
-  machines.join();
-  while (!machines.attempt()) machines.advance();
-  machines.report_done();
-  for (const auto* late : {"failed 7 1 1 3 late", "done 7", "failed -1 0 1 4 early"}) other.send(late);
-  other.send("failed 0 1 1 5 now");
-  while (!machines.verdict()) {
-    other.receive();  // sends what is left, too
-    machines.advance();
+// Machine 0 of two, and what the launcher of machine 1 would be: a connection that says what it is told.
+class MainMachineTest : public ::testing::Test {
+ protected:
+  void begin(int max_restarts) {
+    other_.reset();
+    machines_.reset();
+    machines_ = std::make_unique<Machines>(MachinesOptions{.num_machines = 2, .num_processes = 2, .main_port = port_, .max_restarts = max_restarts});
+    other_ = joined();
+    machines_->join();
+    while (!machines_->attempt()) advance();
   }
-  EXPECT_EQ(machines.verdict()->failure.exit_code, 5);
-  EXPECT_EQ(machines.verdict()->failure.message, "now");
+  [[nodiscard]] Link joined() const {
+    auto link = Link::connect_to("127.0.0.1", port_);
+    link.send("join 1 2 2");
+    return link;
+  }
+  void advance() {
+    other_->receive();  // sends what is left, too
+    machines_->advance();
+  }
+  // Within ten seconds, or one of exit code -1.
+  Verdict verdict() {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (!machines_->verdict() && std::chrono::steady_clock::now() < until) advance();
+    return machines_->verdict().value_or(Verdict{.failure = {-1, -1, "none"}});
+  }
+
+  int port_ = free_port();
+  std::unique_ptr<Machines> machines_;
+  std::optional<Link> other_;  // closed first
+};
+
+// Messages keep their order, so the first of this attempt is the first that counts.
+TEST_F(MainMachineTest, WhatIsSaidOfAnotherAttemptIsIgnored) {
+  begin(/*max_restarts=*/0);
+  machines_->report_done();
+  for (const auto* late : {"failed 7 1 1 3 late", "done 7", "failed -1 0 1 4 early"}) other_->send(late);
+  other_->send("failed 0 1 1 5 now");
+  EXPECT_EQ(verdict().failure.exit_code, 5);
+  EXPECT_EQ(verdict().failure.message, "now");
+}
+
+TEST_F(MainMachineTest, AFailureIsTriedAgainUnlessItIsFinal) {
+  for (const bool is_final : {false, true}) {
+    begin(/*max_restarts=*/3);
+    other_->send(is_final ? "failed 0 1 -1 2 no program" : "failed 0 0 1 9 killed");
+    EXPECT_EQ(verdict().restarts, !is_final);
+  }
+}
+
+TEST_F(MainMachineTest, ALauncherThatComesAnewEndsTheAttempt) {
+  begin(/*max_restarts=*/1);
+  const auto gone = std::exchange(other_, joined());  // without a sign: its connection stays
+  const auto ending = verdict();
+  EXPECT_EQ(ending.failure.message, "machine 1 came anew");
+  EXPECT_TRUE(ending.restarts);
+}
+
+TEST(JobTest, WhoIsInterruptedBeforeMachineZeroAnswersEndsAtOnce) {
+  Machines machines({.num_machines = 2, .machine_rank = 1, .num_processes = 2, .main_port = free_port()});
+  machines.join();
+  machines.advance();
+  machines.report_failure({-1, 130, "interrupted"}, /*is_final=*/true);
+  ASSERT_TRUE(machines.verdict());
+  EXPECT_FALSE(machines.verdict()->restarts);
+  EXPECT_EQ(machines.verdict()->failure.exit_code, 130);
 }
 
 TEST(JobTest, AMachineWhoseLauncherIsGoneEndsTheOthers) {

@@ -10,16 +10,12 @@
 #include "reference/config/deepspeed_file.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/integers.hpp"
+#include "reference/core/letter_case.hpp"
 #include "reference/optim/deepspeed_schedules.hpp"
 #include "reference/optim/optimizers.hpp"
 
 namespace accel {
 namespace {
-
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
 
 // The parameters of a section, each asked for by its name: what nobody asked for, nobody knows.
 class SectionReader {
@@ -116,7 +112,7 @@ std::unique_ptr<torch::optim::Optimizer> make_adam(const DummyOptim& dummy, Sect
 
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(const DeepSpeedSection& section, const DummyOptim& dummy, const std::string& file) {
   SectionReader reader(section, "optimizer", {{"lr", dummy.lr}, {"weight_decay", dummy.weight_decay}});
-  const auto type = lower(section.type);
+  const auto type = lower_case(section.type);
   if (type == "adam" || type == "adamw") return make_adam(dummy, reader, file, type == "adamw");
   if (type == "adagrad") return make(dummy, reader, file, optim::AdagradOptions());
   if (section.type == "SGD") return make(dummy, reader, file, optim::SGDOptions());

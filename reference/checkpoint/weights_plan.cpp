@@ -9,6 +9,7 @@
 #include <map>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/letter_case.hpp"
 
 namespace accel {
 namespace {
@@ -94,8 +95,7 @@ WeightsPlan plan_weights_files(const std::vector<SavedTensor>& tensors, const We
 
 std::int64_t parse_size(std::string_view text) {
   const auto whole = trimmed(text);
-  auto unit = std::string(whole.substr(whole.size() < 2 ? 0 : whole.size() - 2));
-  std::transform(unit.begin(), unit.end(), unit.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  const auto unit = upper_case(std::string(whole.substr(whole.size() < 2 ? 0 : whole.size() - 2)));
   static const std::map<std::string, double> kUnits{{"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}};
   check_argument(kUnits.contains(unit), "size '{}': expected a number and TB, GB, MB or KB, like 10GB", text);
   auto number = trimmed(whole.substr(0, whole.size() - 2));

@@ -3,11 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cstdlib>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/letter_case.hpp"
 
 namespace accel {
 
@@ -40,7 +40,7 @@ std::optional<int> environment_int(const std::vector<std::string>& names) {
 }
 
 std::optional<bool> flag_of(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+  text = lower_case(std::move(text));
   for (const auto* yes : {"1", "true", "t", "yes", "y", "on"}) {
     if (text == yes) return true;
   }

@@ -12,6 +12,7 @@
 #include "reference/config/sharding_names.hpp"
 #include "reference/config/yaml_file.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/letter_case.hpp"
 
 namespace accel {
 namespace {
@@ -157,7 +158,7 @@ class LaunchConfigReader {
   void check_precision(LaunchConfig& config) {
     const auto node = root_["mixed_precision"];
     auto& name = *config.mixed_precision;
-    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+    name = lower_case(std::move(name));
     if (node.IsDefined() && is_no(node)) name = "no";
     const bool is_known = std::find(kMixedPrecisions.begin(), kMixedPrecisions.end(), name) != kMixedPrecisions.end();
     if (!is_known) expected("mixed_precision", node, fmt::format("{}", fmt::join(kMixedPrecisions, ", ")));

@@ -7,23 +7,19 @@
 #include "reference/config/launch_config.hpp"
 #include "reference/config/launch_keys.hpp"
 #include "reference/config/sharding_names.hpp"
+#include "reference/core/letter_case.hpp"
 
 namespace accel {
 namespace {
 
 using Variables = std::map<std::string, std::string>;
 
-std::string with_case(std::string text, int (*change)(int)) {
-  std::transform(text.begin(), text.end(), text.begin(), [&](unsigned char letter) { return static_cast<char>(change(letter)); });
-  return text;
-}
-
 // Flags as Accelerate writes them: Python's words, or those in small letters.
 std::string variable_text(const SectionKeys& table, const SectionKey& key, const ConfigValue& value) {
   const auto text = python_text(value);
   const bool is_flag = std::holds_alternative<bool>(value);
-  if (is_flag && !table.python_flags) return with_case(text, std::tolower);
-  return key.name == std::string("dynamo_backend") ? with_case(text, std::toupper) : text;
+  if (is_flag && !table.python_flags) return lower_case(text);
+  return key.name == std::string("dynamo_backend") ? upper_case(text) : text;
 }
 
 void add_override(const SectionKey& key, const ConfigSection& section, Variables& variables) {
@@ -55,9 +51,9 @@ void add_fsdp(const ConfigSection& fsdp, Variables& variables) {
   variables["ACCELERATE_USE_FSDP"] = "true";
   add_section("fsdp_config", fsdp, variables);
   auto& reshard = variables["FSDP_RESHARD_AFTER_FORWARD"];
-  const bool is_strategy = std::find(kShardingStrategies.begin(), kShardingStrategies.end(), with_case(reshard, std::toupper)) != kShardingStrategies.end();
-  if (is_strategy && integer_in(fsdp, "fsdp_version", 1) == 1 && !fsdp.contains("fsdp_sharding_strategy")) variables["FSDP_SHARDING_STRATEGY"] = with_case(reshard, std::toupper);
-  reshard = with_case(reshard, std::tolower);
+  const bool is_strategy = std::find(kShardingStrategies.begin(), kShardingStrategies.end(), upper_case(reshard)) != kShardingStrategies.end();
+  if (is_strategy && integer_in(fsdp, "fsdp_version", 1) == 1 && !fsdp.contains("fsdp_sharding_strategy")) variables["FSDP_SHARDING_STRATEGY"] = upper_case(reshard);
+  reshard = lower_case(reshard);
 }
 
 void add_deepspeed(const LaunchConfig& config, Variables& variables) {

@@ -9,6 +9,7 @@
 #include "reference/config/environment.hpp"
 #include "reference/config/sharding_names.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/letter_case.hpp"
 
 namespace accel {
 namespace {
@@ -132,11 +133,6 @@ constexpr SectionKeys kSections[] = {{"fp8_config", "fp8_", true, kFp8Keys, kOld
                                      {"megatron_lm_config", "", true, kMegatronKeys, {}},
                                      {"mpirun_config", "", false, kMpirunKeys, {}},
                                      {"dynamo_config", "dynamo_", true, kDynamoKeys, {}}};
-
-std::string lower_case(std::string text) {
-  for (auto& letter : text) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
-  return text;
-}
 
 template <typename T>
 bool is_number(const std::string& text) {

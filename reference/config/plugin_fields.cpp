@@ -1,9 +1,9 @@
 #include "reference/config/plugin_fields.hpp"
+#include "reference/core/letter_case.hpp"
 
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cmath>
 
@@ -18,13 +18,8 @@ std::optional<T> parsed(const std::string& text) {
   return error == std::errc() && stop == end ? std::optional<T>(value) : std::nullopt;
 }
 
-bool equal_in_any_case(const std::string& text, const std::string& name) {
-  return std::equal(text.begin(), text.end(), name.begin(), name.end(),
-                    [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); });
-}
-
 std::optional<std::string> found(const std::string& text, std::initializer_list<const char*> names) {
-  const auto* name = std::find_if(names.begin(), names.end(), [&](const char* candidate) { return equal_in_any_case(text, candidate); });
+  const auto* name = std::find_if(names.begin(), names.end(), [lower = lower_case(text)](const char* candidate) { return lower == lower_case(candidate); });
   return name == names.end() ? std::nullopt : std::optional<std::string>(*name);
 }
 

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/letter_case.hpp"
 
 namespace accel {
 namespace {
@@ -32,8 +33,7 @@ std::string_view without_spaces(std::string_view text) {
 }
 
 std::optional<std::int64_t> bytes_of_size(std::string_view size) {
-  std::string upper(size);
-  std::transform(upper.begin(), upper.end(), upper.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  const auto upper = upper_case(std::string(size));
   for (const auto& unit : kSizeUnits) {
     if (!upper.ends_with(unit.name)) continue;
     const auto number = without_spaces(size.substr(0, size.size() - unit.name.size()));

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "reference/core/letter_case.hpp"
 #include "reference/tracking/numbers.hpp"
 #include "reference/tracking/value_json.hpp"
 
@@ -18,10 +19,9 @@ bool is_word(std::string_view text) {
 }
 
 // Words that YAML 1.1 reads as bool or null, in any case.
-bool is_reserved(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+bool is_reserved(const std::string& text) {
   constexpr std::array<std::string_view, 9> kReserved{"y", "n", "yes", "no", "true", "false", "on", "off", "null"};
-  return std::find(kReserved.begin(), kReserved.end(), text) != kReserved.end();
+  return std::find(kReserved.begin(), kReserved.end(), lower_case(text)) != kReserved.end();
 }
 
 // A JSON string is a YAML string in double quotes.

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <mutex>
 #include <set>
 
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/core/letter_case.hpp"
 #include "reference/state/rank_context.hpp"
 #include "reference/tracking/log_lines.hpp"
 
@@ -15,7 +15,7 @@ namespace accel::logging {
 namespace {
 
 Level read_level(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+  text = lower_case(std::move(text));
   constexpr std::array<std::string_view, 5> kNames{"debug", "info", "warning", "error", "critical"};
   const auto* place = std::find(kNames.begin(), kNames.end(), text == "warn" ? "warning" : text);
   check_config(place != kNames.end(), "log level '{}': expected debug, info, warning, error or critical; see log_level and ACCELERATE_LOG_LEVEL", text);

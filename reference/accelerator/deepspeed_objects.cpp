@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <set>
 
@@ -60,20 +59,12 @@ class SectionReader {
     if (const auto given = section_.texts.find(name); given != section_.texts.end()) text = given->second;
   }
   [[nodiscard]] bool has(const std::string& name) const {
-    return section_.automatic.contains(name) || section_.numbers.contains(name) || section_.lists.contains(name) || section_.texts.contains(name);
+    return parameters_of(section_).contains(name);
   }
   void problem(const std::string& name, const std::string& text) { problems_.push_back(fmt::format("{}.params.{}: {}", path_, name, text)); }
   /// Throws ConfigError with all problems.
   void finish(const std::string& file) {
-    const auto check = [&](const auto& names) {
-      for (const auto& [name, value] : names) {
-        if (!asked_.contains(name)) problem(name, fmt::format("{} has no such parameter here; it has {}", section_.type, fmt::join(asked_, ", ")));
-      }
-    };
-    check(section_.numbers);
-    check(section_.lists);
-    check(section_.texts);
-    for (const auto& name : section_.automatic) {
+    for (const auto& name : parameters_of(section_)) {
       if (!asked_.contains(name)) problem(name, fmt::format("{} has no such parameter here; it has {}", section_.type, fmt::join(asked_, ", ")));
     }
     check_config(problems_.empty(), "{}: {}", file, fmt::join(problems_, "; "));

@@ -94,14 +94,6 @@ DeepSpeedSection read_section(const std::string& path, const Json& json, Problem
   return section;
 }
 
-std::set<std::string> parameters_of(const DeepSpeedSection& section) {
-  auto names = section.automatic;
-  for (const auto& [name, value] : section.numbers) names.insert(name);
-  for (const auto& [name, value] : section.lists) names.insert(name);
-  for (const auto& [name, value] : section.texts) names.insert(name);
-  return names;
-}
-
 bool fits(const std::string& name, const DeepSpeedSection& section) {
   if (section.automatic.contains(name)) return true;
   if (name != "warmup_type") return section.numbers.contains(name);
@@ -144,6 +136,14 @@ void read_key(const std::string& key, const Json& value, DeepSpeedFile& file, Pr
 }
 
 }  // namespace
+
+std::set<std::string> parameters_of(const DeepSpeedSection& section) {
+  auto names = section.automatic;
+  for (const auto& [name, value] : section.numbers) names.insert(name);
+  for (const auto& [name, value] : section.lists) names.insert(name);
+  for (const auto& [name, value] : section.texts) names.insert(name);
+  return names;
+}
 
 DeepSpeedFile read_deepspeed_file(const std::string& path) {
   const auto text = read_text(path);

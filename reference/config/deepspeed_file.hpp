@@ -23,6 +23,9 @@ struct DeepSpeedSection {
   std::set<std::string> automatic;                   ///< "auto": filled by what the code gives
 };
 
+/// Names of all parameters that the section gives.
+std::set<std::string> parameters_of(const DeepSpeedSection& section);
+
 struct DeepSpeedFile {
   /// Of keys with a meaning, such as "zero_optimization.stage": numbers, flags and "auto" as they are written. Null is absent.
   std::map<std::string, std::string> values;

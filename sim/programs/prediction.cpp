@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "sim/programs/rehearsal.hpp"
+#include "sim/report/quantity.hpp"
 
 namespace accel::programs {
 namespace {
@@ -23,8 +24,6 @@ std::vector<std::size_t> middle_steps(const std::vector<sim::RankTimes>& times, 
   const auto quarter = steps.size() / 4;
   return {steps.begin() + static_cast<std::ptrdiff_t>(quarter), steps.end() - static_cast<std::ptrdiff_t>(quarter)};
 }
-
-std::string time_text(double seconds) { return seconds < 1e-3 ? fmt::format("{:.1f} us", 1e6 * seconds) : seconds < 1 ? fmt::format("{:.2f} ms", 1e3 * seconds) : fmt::format("{:.3f} s", seconds); }
 
 }  // namespace
 
@@ -54,12 +53,13 @@ Prediction predict(const std::vector<sim::RankTimes>& times) {
 }
 
 std::string describe(const std::vector<Prediction>& predictions) {
+  using sim::detail::seconds_text;
   if (predictions.empty()) return "";
   std::string text = fmt::format("{:>6} {:>12} {:>11} {:>12} {:>23} {:>16}\n", "ranks", "step", "efficiency", "compute", "exposed communication", "straggler wait");
   for (const auto& one : predictions) {
     const auto& mean = one.mean;
-    text += fmt::format("{:>6} {:>12} {:>9.1f} % {:>12} {:>23} {:>16}\n", one.ranks, time_text(one.step_seconds), 100 * one.efficiency, time_text(mean.compute),
-                        time_text(mean.exposed_communication), time_text(mean.straggler_wait));
+    text += fmt::format("{:>6} {:>12} {:>9.1f} % {:>12} {:>23} {:>16}\n", one.ranks, seconds_text(one.step_seconds), 100 * one.efficiency, seconds_text(mean.compute),
+                        seconds_text(mean.exposed_communication), seconds_text(mean.straggler_wait));
   }
   return text;
 }

@@ -18,6 +18,7 @@
 #include "reference/offload/load_checkpoint.hpp"
 #include "reference/core/safetensors.hpp"
 #include "reference/optim/optimizers.hpp"
+#include "sim/programs/command_line.hpp"
 
 namespace {
 
@@ -128,7 +129,7 @@ int main(int argc, char** argv) {
   app.add_option("--folder", folder, "On the disk to measure")->capture_default_str();
   app.add_option("--rounds", rounds, "Of each measurement; the median counts")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--tensors", tensors, "Of 64 MiB each")->check(CLI::PositiveNumber)->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  if (const auto code = accel::programs::parse_command_line(app, argc, argv)) return *code;
   const auto work = folder + "/accel-checkpoint-bench." + std::to_string(::getpid());
   int code = 0;
   try {

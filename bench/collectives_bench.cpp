@@ -7,6 +7,7 @@
 #include <benchmark/benchmark.h>
 #include <torch/torch.h>
 
+#include <CLI/CLI.hpp>
 #include <accel/accel.hpp>
 #include <algorithm>
 #include <chrono>
@@ -20,6 +21,7 @@
 #include "bench/median.hpp"
 #include "sim/backend/simulate.hpp"
 #include "sim/engine/world.hpp"
+#include "sim/programs/command_line.hpp"
 #include "tests/support/run_ranks.hpp"
 
 namespace {
@@ -193,16 +195,16 @@ void compare(const std::string& file, const std::string& python) {
   std::ofstream(file) << result.dump(2) << '\n';
 }
 
-// Takes an option and its value out of the arguments.
-std::string take_option(int& argc, char** argv, const std::string& name) {
-  for (int index = 1; index + 1 < argc; ++index) {
-    if (argv[index] != name) continue;
-    const std::string value = argv[index + 1];
-    std::copy(argv + index + 2, argv + argc + 1, argv + index);
-    argc -= 2;
-    return value;
-  }
-  return "";
+// Those that Google Benchmark knows; false if it does not know one.
+bool read_benchmark_options(const std::vector<std::string>& options) {
+  std::string name = "collectives_bench";
+  std::vector<char*> arguments{name.data()};
+  auto kept = options;
+  for (auto& option : kept) arguments.push_back(option.data());
+  int count = static_cast<int>(arguments.size());
+  arguments.push_back(nullptr);
+  benchmark::Initialize(&count, arguments.data());
+  return !benchmark::ReportUnrecognizedArguments(count, arguments.data());
 }
 
 }  // namespace
@@ -210,13 +212,17 @@ std::string take_option(int& argc, char** argv, const std::string& name) {
 int main(int argc, char** argv) {
   setenv("TORCH_FR_BUFFER_SIZE", "0", 1);  // LibTorch's flight recorder is not made for several Gloo groups on threads
   at::set_num_threads(1);
-  const auto python = take_option(argc, argv, "--python");
-  if (const auto file = take_option(argc, argv, "--compare"); !file.empty()) {
+  CLI::App app("Measures simulated collectives. Without --compare it takes the options of Google Benchmark, such as --benchmark_filter=REGEX.", "collectives_bench");
+  std::string file, python;
+  app.add_option("--compare", file, "Measure beside real Gloo and plain copies, and write the numbers to this file, as JSON");
+  app.add_option("--python", python, "With --compare: command that measures PyTorch's group of threads and prints its numbers");
+  app.allow_extras();
+  if (const auto code = accel::programs::parse_command_line(app, argc, argv)) return *code;
+  if (!read_benchmark_options(app.remaining())) return 2;
+  if (!file.empty()) {
     compare(file, python);
     return 0;
   }
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   benchmark::RunSpecifiedBenchmarks();
   return 0;
 }

@@ -4,6 +4,7 @@
 
 #include <accel/accel.hpp>
 #include <chrono>
+#include <string_view>
 
 namespace {
 
@@ -23,4 +24,9 @@ int train(int /*argc*/, char** /*argv*/) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return accel::run(argc, argv, train); }
+int main(int argc, char** argv) {
+  if (argc == 1) return accel::run(argc, argv, train);
+  const bool is_help = std::string_view(argv[1]) == "--help";
+  fmt::print(is_help ? stdout : stderr, "Usage: accel launch --num_processes N first_step, without options\n");
+  return is_help ? 0 : 2;
+}

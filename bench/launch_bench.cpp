@@ -1,10 +1,7 @@
 // From `accel launch` to the end of the first optimizer step of four ranks over Gloo, beside Accelerate's own launcher.
-//
-//   launch_bench [--out FILE.json] [--rounds N] [--python COMMAND]
-//
-// COMMAND is a Python with Accelerate and bench/accelerate_launch.py; without it, the column reads "not measured".
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -15,6 +12,7 @@
 
 #include "bench/median.hpp"
 #include "bench/printed_json.hpp"
+#include "sim/programs/command_line.hpp"
 
 namespace accel::bench {
 namespace {
@@ -51,14 +49,13 @@ Json measure(const std::string& python, int rounds) {
 }  // namespace accel::bench
 
 int main(int argc, char** argv) {
+  CLI::App app("Measures from `accel launch` to the end of the first optimizer step of four ranks over Gloo.", "launch_bench");
   std::string out, python;
   int rounds = 7;
-  for (int index = 1; index + 1 < argc; index += 2) {
-    const std::string option = argv[index];
-    if (option == "--out") out = argv[index + 1];
-    if (option == "--rounds") rounds = std::stoi(argv[index + 1]);
-    if (option == "--python") python = argv[index + 1];
-  }
+  app.add_option("--out", out, "Write the numbers to this file, as JSON");
+  app.add_option("--rounds", rounds, "The median counts")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--python", python, "A Python with Accelerate, and bench/accelerate_launch.py; without it, the column reads \"not measured\"");
+  if (const auto code = accel::programs::parse_command_line(app, argc, argv)) return *code;
   const auto report = accel::bench::measure(python, rounds);
   std::cout << report.dump(2) << std::endl;
   if (!out.empty()) std::ofstream(out) << report.dump(2) << '\n';

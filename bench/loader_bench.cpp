@@ -19,6 +19,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/median.hpp"
+#include "sim/programs/command_line.hpp"
 #include "sim/programs/fashion_mnist.hpp"
 
 namespace {
@@ -204,7 +205,7 @@ int main(int argc, char** argv) {
   app.add_option("--rounds", rounds, "Of each measurement; the median counts")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--data-dir", data_dir, "Fashion-MNIST")->capture_default_str();
   app.add_option("--python", python, "Command that measures Python's loader and prints its numbers");
-  CLI11_PARSE(app, argc, argv);
+  if (const auto code = accel::programs::parse_command_line(app, argc, argv)) return *code;
   try {
     const auto context = accel::make_single_rank();
     context->num_threads = 1;

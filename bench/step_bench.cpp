@@ -13,6 +13,7 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <accel/accel.hpp>
 #include <algorithm>
 #include <atomic>
@@ -27,6 +28,7 @@
 #include "bench/median.hpp"
 #include "bench/sharded_step.hpp"
 #include "sim/backend/simulate.hpp"
+#include "sim/programs/command_line.hpp"
 
 namespace {
 
@@ -303,17 +305,18 @@ Json measure_start(int rounds) {
 
 int main(int argc, char** argv) {
   at::set_num_threads(1);
+  CLI::App app("Measures training steps: one rank beside plain LibTorch, 64 simulated ranks beside their floor.", "step_bench");
   std::string out, python;
   int rounds = 9;
-  for (int index = 1; index + 1 < argc; ++index) {
-    const std::string option = argv[index];
-    if (option == "--child" && index + 2 < argc) {
-      answer_child(argv[index + 1], std::atoi(argv[index + 2]));
-      return 0;
-    }
-    if (option == "--out") out = argv[index + 1];
-    if (option == "--python") python = argv[index + 1];
-    if (option == "--rounds") rounds = std::max(1, std::atoi(argv[index + 1]));
+  std::pair<std::string, int> child;
+  app.add_option("--out", out, "Write the numbers to this file, as JSON");
+  app.add_option("--rounds", rounds, "Of each measurement; the median counts")->check(CLI::PositiveNumber)->capture_default_str();
+  app.add_option("--python", python, "Command that measures Accelerate's training and prints its numbers");
+  app.add_option("--child", child)->group("");  // what this program asks of itself
+  if (const auto code = accel::programs::parse_command_line(app, argc, argv)) return *code;
+  if (!child.first.empty()) {
+    answer_child(child.first, child.second);
+    return 0;
   }
   const Data data;
   const int cores = static_cast<int>(std::thread::hardware_concurrency());

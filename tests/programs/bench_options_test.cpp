@@ -1,0 +1,46 @@
+// Benchmarks run for minutes: what they are told wrongly must not start one.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/programs/support/run_command.hpp"
+
+namespace accel::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+const CommandOptions kShort{.limit = std::chrono::seconds(20)};
+
+class BenchOptionsTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  static CommandResult run(const std::vector<std::string>& arguments) {
+    std::vector<std::string> command{bin(GetParam())};
+    command.insert(command.end(), arguments.begin(), arguments.end());
+    return run_command(command, kShort);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Programs, BenchOptionsTest, ::testing::Values("step_bench", "collectives_bench", "loader_bench", "checkpoint_bench", "launch_bench", "first_step"),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(BenchOptionsTest, HelpIsTheUsageAndNothingRuns) {
+  const auto help = run({"--help"});
+  EXPECT_EQ(help.exit_code, 0) << help.error;
+  EXPECT_THAT(help.output, HasSubstr(GetParam()));
+}
+
+TEST_P(BenchOptionsTest, AnUnknownOptionIsAUsageError) {
+  for (const auto& arguments : {std::vector<std::string>{"--no-such-option"}, {"--no-such-option", "3"}, {"stray"}}) {
+    const auto run = this->run(arguments);
+    EXPECT_EQ(run.exit_code, 2) << arguments.front();
+    EXPECT_THAT(run.error, Not(IsEmpty()));
+  }
+}
+
+TEST_P(BenchOptionsTest, AnOptionWithoutItsValueIsAUsageError) {
+  for (const auto* option : {"--rounds", "--out", "--python", "--compare"}) EXPECT_EQ(run({option}).exit_code, 2) << option;
+}
+
+}  // namespace
+}  // namespace accel::testing

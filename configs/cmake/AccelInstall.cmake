@@ -1,9 +1,18 @@
-# cmake --install: the libraries, their headers, the two programs, and the package that find_package(accel) reads.
+# cmake --install: the libraries, their headers, the programs with their completion, and the package that find_package(accel) reads.
 install(TARGETS accel_errors accel_core accel_config accel_comm accel_state accel_data accel_optim accel_precision accel_parallel accel_sources accel_terminal accel_tracking
   accel_modules accel_sharded accel_checkpoint accel_offload accel_accelerator accel_gloo accel_nccl accel_launch accel_sim_engine accel_sim_collectives accel_sim_faults accel_sim_network accel_sim_report
   accel_sim accel_accel
   EXPORT accelTargets ARCHIVE DESTINATION lib)
-install(TARGETS sim_run accel RUNTIME DESTINATION bin)
+install(TARGETS sim_run sim_calibrate accel RUNTIME DESTINATION bin)
+
+# Shells find completion in these folders; zsh by the file's name, which is its function's.
+set(completion ${CMAKE_BINARY_DIR}/completion)
+file(MAKE_DIRECTORY ${completion})
+foreach(shell IN ITEMS bash zsh)
+  install(CODE "execute_process(COMMAND \"$<TARGET_FILE:accel>\" --completion ${shell} OUTPUT_FILE \"${completion}/${shell}\" COMMAND_ERROR_IS_FATAL ANY)")
+endforeach()
+install(FILES ${completion}/bash DESTINATION share/bash-completion/completions RENAME accel)
+install(FILES ${completion}/zsh DESTINATION share/zsh/site-functions RENAME _accel)
 
 # <accel/accel.hpp> and "reference/..." stay what they are in the source; nothing but accel/ lands in include/.
 install(FILES reference/public/accel/accel.hpp reference/public/accel/sync_batch_norm.hpp sim/public/accel/testing.hpp DESTINATION include/accel)

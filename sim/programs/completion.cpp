@@ -76,6 +76,7 @@ _accel() {{
 complete -o default -F _accel accel
 )";
 
+// From a folder of functions zsh runs the file as the function at the first completion; otherwise it is sourced.
 constexpr const char* kZsh = R"(#compdef accel
 # Completion of accel for zsh: source <(accel --completion zsh)
 _accel() {{
@@ -88,7 +89,7 @@ _accel() {{
   fi
   compadd -M 'm:{{-_}}={{_-}}' -- $found || _files
 }}
-compdef _accel accel
+if [[ $funcstack[1] = _accel ]]; then _accel "$@"; else compdef _accel accel; fi
 )";
 
 }  // namespace

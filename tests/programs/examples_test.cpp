@@ -114,6 +114,20 @@ INSTANTIATE_TEST_SUITE_P(Programs, ExampleTest, ::testing::Values("quick_start/t
   return info.param.substr(0, info.param.find('/'));
 });
 
+TEST(InstalledProgramsTest, ProgramsRunAndShellsFindTheirCompletion) {
+  for (const auto* program : {"sim-run", "sim-calibrate", "accel"}) {
+    const auto help = run_command({installed("bin") + "/" + program, "--help"});
+    EXPECT_EQ(help.exit_code, 0) << help.error;
+    EXPECT_THAT(help.output, HasSubstr(program));
+  }
+  for (const auto& [shell, file] : {std::pair("bash", "share/bash-completion/completions/accel"), std::pair("zsh", "share/zsh/site-functions/_accel")}) {
+    const auto printed = run_command({installed("bin/accel"), "--completion", shell});
+    EXPECT_THAT(printed.output, HasSubstr("data-check"));
+    std::ifstream in(installed(file));
+    EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), printed.output) << file;
+  }
+}
+
 TEST(UnitTestsTest, RunOnSimulatedRanksUnderBothFrameworks) {
   for (const auto* program : {"unit_tests/with_googletest", "unit_tests/with_catch2"}) {
     const auto run = run_command({built(program)});

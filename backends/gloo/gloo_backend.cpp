@@ -1,4 +1,4 @@
-// The only unit that sees Gloo's headers; it calls no inline Gloo code, all of which is in libtorch_cpu.
+// The only unit that sees libgloo-dev's headers; it calls no inline Gloo code, all of which is in libtorch_cpu.
 #include "backends/gloo/gloo_backend.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -35,6 +35,11 @@ void survive_broken_pipes() {
   if (is_default) std::signal(SIGPIPE, SIG_IGN);
 }
 
+std::shared_ptr<::gloo::transport::Device> tcp_device(const GlooOptions& options) {
+  const auto interface = environment("GLOO_SOCKET_IFNAME");
+  return interface ? c10d::ProcessGroupGloo::createDeviceForInterface(*interface) : c10d::ProcessGroupGloo::createDeviceForHostname(options.hostname);
+}
+
 }  // namespace
 
 // Nothing is sent: the kernel picks the way when a datagram socket is connected.
@@ -62,10 +67,9 @@ Group make_group(const std::string& name, c10::intrusive_ptr<c10d::Store> store,
   survive_broken_pipes();
   try {
     auto gloo_options = c10d::ProcessGroupGloo::Options::create(options.timeout);
-    const auto interface = environment("GLOO_SOCKET_IFNAME");
-    gloo_options->devices.push_back(interface ? c10d::ProcessGroupGloo::createDeviceForInterface(*interface)
-                                              : c10d::ProcessGroupGloo::createDeviceForHostname(options.hostname));
     auto prefixed = c10::make_intrusive<c10d::PrefixStore>(name, std::move(store));
+    auto device = agree_on_shared_memory(*prefixed, rank, size, options.transport, options.timeout);
+    gloo_options->devices.push_back(device ? device : tcp_device(options));
     auto backend = c10::make_intrusive<c10d::ProcessGroupGloo>(prefixed, rank, size, gloo_options);
     auto process_group = c10::make_intrusive<c10d::ProcessGroup>(prefixed, rank, size);
     for (const auto device : {c10::DeviceType::CPU, c10::DeviceType::CUDA}) {
@@ -74,6 +78,8 @@ Group make_group(const std::string& name, c10::intrusive_ptr<c10d::Store> store,
     process_group->setDefaultBackend(c10d::ProcessGroup::BackendType::GLOO);
     process_group->setGroupName(name);
     return Group(name, std::move(process_group));
+  } catch (const ConfigError&) {
+    throw;
   } catch (const std::exception& error) {
     throw CommError(fmt::format("rank {}: could not join group {} of {} ranks over Gloo: {}", rank, name, size, first_line(error)));
   }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "backends/gloo/transport.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/state/rank_context.hpp"
 
@@ -17,6 +18,7 @@ namespace accel::gloo {
 struct GlooOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
   std::string hostname = "127.0.0.1";  ///< where this rank listens; GLOO_SOCKET_IFNAME beats it
+  Transport transport = transport_from_environment();
 };
 
 /// This machine's address on the way to `host`: where other machines' ranks reach this one. Throws CommError if there is no way.

@@ -1,4 +1,4 @@
-// What ranks see when one of them goes wrong: four Gloo processes, and beside them the simulator. Where real ranks learn of it in
+// What ranks see when one of them goes wrong: four Gloo processes over TCP and over shared memory, and beside them the simulator. Where real ranks learn of it in
 // an order that nobody decides, each may see one of several errors; the simulator always shows the same one of them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -48,10 +48,10 @@ struct SeenByRank {
   std::vector<std::vector<float>> sums;
 };
 
-SeenByRank on_gloo(const std::string& fault, int timeout_seconds) {
+SeenByRank on_gloo(const std::string& transport, const std::string& fault, int timeout_seconds) {
   const TemporaryFolder folder;
   const auto result = launcher::launch_local({.command = {bin("failing_rank"), fault, folder.path()}, .num_processes = kRanks,
-                                            .environment = {{"ACCEL_TIMEOUT_SECONDS", std::to_string(timeout_seconds)}}});
+                                            .environment = {{"ACCEL_TIMEOUT_SECONDS", std::to_string(timeout_seconds)}, {"ACCEL_GLOO_TRANSPORT", transport}}});
   EXPECT_EQ(result.exit_code, 0) << result.message;
   SeenByRank seen;
   for (int rank = 0; rank < kRanks; ++rank) {
@@ -85,39 +85,43 @@ void expect_survivors_see(const SeenByRank& gloo, const SeenByRank& simulated, c
 const auto kPeerIsGone = AnyOf(kClosed, kReset);
 const auto kLateOrGone = AnyOf(kTimedOut, kPairClosed, kClosed, kReset);
 
-TEST(GlooFaultsTest, ExitBeforeACollectiveClosesTheOthersConnections) {
-  const auto gloo = on_gloo("exits_before_collective", kSecondsEnough);
+class GlooFaultsTest : public ::testing::TestWithParam<std::string> {};
+
+INSTANTIATE_TEST_SUITE_P(Transports, GlooFaultsTest, ::testing::Values("tcp", "shm"), [](const auto& info) { return info.param; });
+
+TEST_P(GlooFaultsTest, ExitBeforeACollectiveClosesTheOthersConnections) {
+  const auto gloo = on_gloo(GetParam(), "exits_before_collective", kSecondsEnough);
   const auto simulated = on_simulator({.kind = FaultKind::kRankCrashBeforeCollective, .rank = kRank, .when = kAtStep});
   EXPECT_EQ(gloo.stems[kRank], "gone");
   expect_survivors_see(gloo, simulated, kPeerIsGone, kStep);
 }
 
-TEST(GlooFaultsTest, ExitBeforeTheOptimizersStepLeavesTheOthersOneStepAhead) {
-  const auto gloo = on_gloo("exits_before_update", kSecondsEnough);
+TEST_P(GlooFaultsTest, ExitBeforeTheOptimizersStepLeavesTheOthersOneStepAhead) {
+  const auto gloo = on_gloo(GetParam(), "exits_before_update", kSecondsEnough);
   const auto simulated = on_simulator({.kind = FaultKind::kRankCrashBeforeOptimizerStep, .rank = kRank, .when = kAtStep});
   EXPECT_EQ(gloo.stems[kRank], "gone");
   expect_survivors_see(gloo, simulated, kPeerIsGone, kStep + 1);
   EXPECT_EQ(simulated.updates[kRank], kStep);
 }
 
-TEST(GlooFaultsTest, ExceptionInAHookEndsItsRankAndClosesTheOthersConnections) {
-  const auto gloo = on_gloo("throws_in_hook", kSecondsEnough);
+TEST_P(GlooFaultsTest, ExceptionInAHookEndsItsRankAndClosesTheOthersConnections) {
+  const auto gloo = on_gloo(GetParam(), "throws_in_hook", kSecondsEnough);
   const auto simulated = on_simulator({.kind = FaultKind::kHookException, .rank = kRank, .when = kAtStep});
   EXPECT_EQ(gloo.stems[kRank], "no ink");
   EXPECT_EQ(simulated.stems[kRank], "InjectedFault: injected exception in a backward hook");
   expect_survivors_see(gloo, simulated, kPeerIsGone, kStep);
 }
 
-TEST(GlooFaultsTest, HangEndsInTheTimeoutOfSomeAndClosesTheConnectionsOfTheRest) {
-  const auto gloo = on_gloo("hangs", kSecondsUntilTimeout);
+TEST_P(GlooFaultsTest, HangEndsInTheTimeoutOfSomeAndClosesTheConnectionsOfTheRest) {
+  const auto gloo = on_gloo(GetParam(), "hangs", kSecondsUntilTimeout);
   const auto simulated = on_simulator({.kind = FaultKind::kRankHang, .rank = kRank, .when = kAtStep});
   expect_survivors_see(gloo, simulated, kLateOrGone, kStep);
   EXPECT_THAT(gloo.stems, Contains(kTimedOut));
   EXPECT_THAT(simulated.stems, Contains(kTimedOut));
 }
 
-TEST(GlooFaultsTest, PauseBeyondTheTimeoutTimesOutTheOthersAndTheLateRankFindsThemGone) {
-  const auto gloo = on_gloo("pauses", kSecondsUntilTimeout);
+TEST_P(GlooFaultsTest, PauseBeyondTheTimeoutTimesOutTheOthersAndTheLateRankFindsThemGone) {
+  const auto gloo = on_gloo(GetParam(), "pauses", kSecondsUntilTimeout);
   const auto simulated = on_simulator({.kind = FaultKind::kRankPause, .rank = kRank, .when = kAtStep, .seconds = kSecondsUntilTimeout + 1},
                                       std::chrono::seconds(kSecondsUntilTimeout));
   expect_survivors_see(gloo, simulated, kLateOrGone, kStep);
@@ -140,31 +144,37 @@ void expect_named_by_the_simulator(const std::string& mismatch, const std::strin
   EXPECT_THAT(report.diagnosis->text, ::testing::HasSubstr("ranks 0-1, 3: all_reduce(sum, float32 [4])"));
 }
 
-TEST(GlooFaultsTest, AnotherOperationHangsAllRanksOfGlooUntilTheTimeout) {
-  const auto gloo = on_gloo("wrong_op", kSecondsUntilTimeout);
+TEST_P(GlooFaultsTest, AnotherOperationHangsAllRanksOfGlooUntilTheTimeout) {
+  const auto gloo = on_gloo(GetParam(), "wrong_op", kSecondsUntilTimeout);
   EXPECT_THAT(gloo.stems, Each(kLateOrGone));
   EXPECT_THAT(gloo.stems, Contains(kTimedOut));
   expect_named_by_the_simulator("wrong_op", "all_gather_into_tensor(float32 [4])");
 }
 
-TEST(GlooFaultsTest, AnotherReduceOperationGivesWrongNumbersOnAllRanksOfGloo) {
-  const auto gloo = on_gloo("wrong_reduce_op", kSecondsEnough);
+TEST_P(GlooFaultsTest, AnotherReduceOperationGivesWrongNumbersOnAllRanksOfGloo) {
+  const auto gloo = on_gloo(GetParam(), "wrong_reduce_op", kSecondsEnough);
   EXPECT_THAT(gloo.stems, Each(""));
   EXPECT_THAT(gloo.sums, Each(ElementsAre(7, 7, 7, 7)));  // and 10 would be right
   expect_named_by_the_simulator("wrong_reduce_op", "all_reduce(max, float32 [4])");
 }
 
-TEST(GlooFaultsTest, AnotherShapeOfAsManyElementsPassesInGloo) {
-  const auto gloo = on_gloo("wrong_shape", kSecondsEnough);
+TEST_P(GlooFaultsTest, AnotherShapeOfAsManyElementsPassesInGloo) {
+  const auto gloo = on_gloo(GetParam(), "wrong_shape", kSecondsEnough);
   EXPECT_THAT(gloo.stems, Each(""));
   EXPECT_THAT(gloo.sums, Each(ElementsAre(10, 10, 10, 10)));
   expect_named_by_the_simulator("wrong_shape", "all_reduce(sum, float32 [2, 2])");
 }
 
-TEST(GlooFaultsTest, AnotherSizeAbortsARankOfGloo) {
-  const auto gloo = on_gloo("wrong_size", kSecondsEnough);
-  EXPECT_THAT(gloo.stems, Contains("aborted"));
-  EXPECT_THAT(gloo.stems, Each(AnyOf("aborted", kClosed, kReset)));
+TEST_P(GlooFaultsTest, AnotherSizeAbortsARankOverTcpAndIsAnErrorOverSharedMemory) {
+  const auto gloo = on_gloo(GetParam(), "wrong_size", kSecondsEnough);
+  const auto is_more_than_asked_for = ::testing::HasSubstr("op.preamble.length <= op.nbytes");
+  if (GetParam() == "tcp") {
+    EXPECT_THAT(gloo.stems, Contains("aborted"));
+    EXPECT_THAT(gloo.stems, Each(AnyOf("aborted", kClosed, kReset)));
+  } else {
+    EXPECT_THAT(gloo.stems, Contains(is_more_than_asked_for));
+    EXPECT_THAT(gloo.stems, Each(AnyOf(is_more_than_asked_for, kClosed)));
+  }
   expect_named_by_the_simulator("wrong_size", "all_reduce(sum, float32 [4000])");
 }
 

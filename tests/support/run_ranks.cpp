@@ -12,8 +12,8 @@
 namespace accel::testing {
 namespace {
 
-// Real Gloo over loopback TCP, one thread per rank; the store is in memory.
-void run_gloo_threads(int num_ranks, const std::function<void(RankContext&)>& body, std::chrono::milliseconds timeout) {
+// Real Gloo, one thread per rank; the store is in memory.
+void run_gloo_threads(int num_ranks, const std::function<void(RankContext&)>& body, const gloo::GlooOptions& options) {
   verify_interposition();
   auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::string> errors(num_ranks);
@@ -27,7 +27,6 @@ void run_gloo_threads(int num_ranks, const std::function<void(RankContext&)>& bo
         context.backend = "gloo";
         context.num_threads = 1;
         context.generator = make_generator(c10::default_rng_seed_val);
-        const gloo::GlooOptions options{.timeout = timeout};
         context.world = gloo::make_group("world", store, rank, num_ranks, options);
         context.new_group = [&, rank, count = 0](const std::vector<int>& ranks) mutable {
           const auto name = "group" + std::to_string(++count);
@@ -54,13 +53,23 @@ void run_gloo_threads(int num_ranks, const std::function<void(RankContext&)>& bo
 
 }  // namespace
 
-std::string name_of(Backend backend) { return backend == Backend::kSim ? "Sim" : "GlooThreads"; }
+std::string name_of(Backend backend) {
+  switch (backend) {
+    case Backend::kSim: return "Sim";
+    case Backend::kGlooThreads: return "GlooThreads";
+    case Backend::kGlooTcpThreads: return "GlooTcpThreads";
+    default: return "GlooSharedMemoryThreads";
+  }
+}
 
 void run_ranks(Backend backend, int num_ranks, const std::function<void(RankContext&)>& body, std::chrono::milliseconds timeout) {
   if (backend == Backend::kSim) {
     sim::simulate({.num_ranks = num_ranks, .timeout = timeout}, body);
   } else {
-    run_gloo_threads(num_ranks, body, timeout);
+    gloo::GlooOptions options{.timeout = timeout};
+    if (backend == Backend::kGlooTcpThreads) options.transport = gloo::Transport::kTcp;
+    if (backend == Backend::kGlooSharedMemoryThreads) options.transport = gloo::Transport::kSharedMemory;
+    run_gloo_threads(num_ranks, body, options);
   }
 }
 

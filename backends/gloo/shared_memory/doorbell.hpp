@@ -1,0 +1,32 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+/// Where one thread of a process sleeps until another process has something for it.
+///
+///     const auto seen = bell.count();   // before looking at what may have come
+///     if (nothing_has_come()) bell.sleep(seen, 1s);
+///
+/// Thread rule: one sleeper at a time; anyone rings.
+namespace accel::gloo {
+
+// Note [No lost wake-up]
+// Who rings counts up and then looks for a sleeper; who sleeps says so and then lets the kernel compare the count with the one seen
+// before it looked around. Both are sequentially consistent, so either the ringer sees the sleeper and wakes it, or the kernel sees
+// another count and does not put it to sleep. What came before the ring is published by it.
+struct Doorbell {
+  alignas(64) std::atomic<std::uint32_t> rings;
+  std::atomic<std::uint32_t> sleepers;
+
+  [[nodiscard]] std::uint32_t count() const { return rings.load(std::memory_order_seq_cst); }
+
+  /// A system call only if somebody sleeps.
+  void ring();
+
+  /// Returns when somebody has rung since `count()` gave `seen`, at the latest after `timeout`; perhaps before.
+  void sleep(std::uint32_t seen, std::chrono::nanoseconds timeout);
+};
+
+}  // namespace accel::gloo

@@ -1,0 +1,226 @@
+#include "backends/gloo/shared_memory/links.hpp"
+
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "reference/core/errors.hpp"
+
+namespace accel::gloo {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kSegmentBytesMax = 16 << 20;
+constexpr std::size_t kCapacityMin = 64 << 10, kCapacityMax = 1 << 20;
+constexpr std::size_t kTokenSize = 32;  // characters
+
+[[noreturn]] void fail(const char* what) { throw CommError(fmt::format("shared memory: {}: {}", what, std::strerror(errno))); }
+
+Descriptor checked(int number, const char* what) {
+  if (number < 0) fail(what);
+  return Descriptor(number);
+}
+
+std::string random_text() {
+  std::array<unsigned char, kTokenSize / 2> bytes{};
+  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) fail("getrandom");
+  std::string text;
+  for (const auto byte : bytes) text += fmt::format("{:02x}", byte);
+  return text;
+}
+
+struct SocketName {
+  sockaddr_un address{};
+  socklen_t length = 0;
+};
+
+SocketName abstract_name(const std::string& text) {
+  SocketName name;
+  name.address.sun_family = AF_UNIX;
+  const auto size = std::min(text.size(), sizeof(name.address.sun_path) - 1);
+  std::memcpy(name.address.sun_path + 1, text.data(), size);
+  name.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + size);
+  return name;
+}
+
+// The one message on a socket, in each direction; the sender's memory comes with it.
+struct Hello {
+  std::array<char, kTokenSize> token{};  // of the listener that is called
+  int rank = 0;
+};
+
+void send_hello(const Descriptor& socket, Hello hello, const Descriptor& memory) {
+  iovec part{.iov_base = &hello, .iov_len = sizeof(hello)};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  auto* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  const int number = memory.get();
+  std::memcpy(CMSG_DATA(header), &number, sizeof(number));
+  if (sendmsg(socket.get(), &message, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof(hello))) fail("sendmsg");
+}
+
+class Deadline {
+ public:
+  explicit Deadline(std::chrono::milliseconds timeout) : end_(std::chrono::steady_clock::now() + timeout) {}
+
+  void await(const Descriptor& socket) const {
+    for (;;) {
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end_ - std::chrono::steady_clock::now()).count();
+      if (left <= 0) throw CommError("shared memory: a rank of this host did not connect in time");
+      pollfd entry{.fd = socket.get(), .events = POLLIN, .revents = 0};
+      if (poll(&entry, 1, static_cast<int>(std::min<long>(left, 1000))) > 0) return;
+    }
+  }
+
+ private:
+  std::chrono::steady_clock::time_point end_;
+};
+
+struct Answer {
+  Hello hello;
+  Descriptor memory;
+};
+
+Answer receive_hello(const Descriptor& socket, const Deadline& deadline) {
+  deadline.await(socket);
+  Answer answer;
+  iovec part{.iov_base = &answer.hello, .iov_len = sizeof(answer.hello)};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  const auto size = recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
+  if (size < 0) fail("recvmsg");
+  const auto* const header = CMSG_FIRSTHDR(&message);
+  if (size == sizeof(answer.hello) && header != nullptr && header->cmsg_type == SCM_RIGHTS) {
+    int number = -1;
+    std::memcpy(&number, CMSG_DATA(header), sizeof(number));
+    answer.memory = Descriptor(number);
+  }
+  return answer;
+}
+
+std::string token_of(const std::string& address) { return address.substr(address.size() - kTokenSize); }
+
+Hello hello_to(const std::string& address, int rank) {
+  Hello hello{.rank = rank};
+  const auto token = token_of(address);
+  std::copy(token.begin(), token.end(), hello.token.begin());
+  return hello;
+}
+
+Link link_over(Descriptor socket, const Descriptor& memory, const SegmentLayout& layout, int rank) {
+  return {.socket = std::move(socket), .doorbell = Mapping(memory, 0, kPage), .outgoing = Mapping(memory, layout.ring_offset(rank), layout.ring_bytes())};
+}
+
+}  // namespace
+
+Descriptor::~Descriptor() {
+  if (number_ >= 0) close(number_);
+}
+
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+  std::swap(number_, other.number_);
+  return *this;
+}
+
+int Descriptor::release() { return std::exchange(number_, -1); }
+
+Mapping::Mapping(const Descriptor& memory, std::size_t offset, std::size_t num_bytes) : num_bytes_(num_bytes) {
+  auto* const place = mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), static_cast<off_t>(offset));
+  if (place == MAP_FAILED) fail("mmap");
+  data_ = static_cast<std::byte*>(place);
+}
+
+Mapping::~Mapping() {
+  if (data_ != nullptr) munmap(data_, num_bytes_);
+}
+
+Mapping::Mapping(Mapping&& other) noexcept : data_(std::exchange(other.data_, nullptr)), num_bytes_(other.num_bytes_) {}
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(num_bytes_, other.num_bytes_);
+  return *this;
+}
+
+std::size_t SegmentLayout::ring_bytes() const { return kPage + capacity; }
+std::size_t SegmentLayout::ring_offset(int from) const { return kPage + static_cast<std::size_t>(from) * ring_bytes(); }
+
+SegmentLayout segment_layout(int num_ranks) {
+  const auto share = std::bit_floor(kSegmentBytesMax / static_cast<std::size_t>(num_ranks));
+  return {.num_ranks = num_ranks, .capacity = std::clamp(share, kCapacityMin, kCapacityMax)};
+}
+
+RingState& ring_state(std::byte* ring) { return *std::launder(reinterpret_cast<RingState*>(ring)); }
+std::byte* ring_data(std::byte* ring) { return ring + kPage; }
+
+Listener::Listener(int num_ranks)
+    : layout_(segment_layout(num_ranks)), memory_(checked(memfd_create("accel-gloo", MFD_CLOEXEC), "memfd_create")) {
+  if (ftruncate(memory_.get(), static_cast<off_t>(layout_.num_bytes())) != 0) fail("ftruncate");
+  segment_ = Mapping(memory_, 0, layout_.num_bytes());
+  new (segment_.data()) Doorbell{};
+  for (int from = 0; from < num_ranks; ++from) new (segment_.data() + layout_.ring_offset(from)) RingState{};
+  socket_ = checked(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), "socket");
+  const auto name = "accel-gloo-" + random_text();
+  const auto bound = abstract_name(name);
+  if (bind(socket_.get(), reinterpret_cast<const sockaddr*>(&bound.address), bound.length) != 0) fail("bind");
+  if (listen(socket_.get(), num_ranks) != 0) fail("listen");
+  address_ = name + "/" + random_text();
+}
+
+// Ranks call those below them and let in those above them; a call waits in the listener's queue, so the order cannot block.
+Links connect(Listener listener, const std::vector<std::string>& addresses, int rank, std::chrono::milliseconds timeout) {
+  const Deadline deadline(timeout);
+  const auto& layout = listener.layout_;
+  Links links{.layout = layout};
+  links.peers.resize(addresses.size());
+  std::vector<Descriptor> called(static_cast<std::size_t>(rank));
+  for (int peer = 0; peer < rank; ++peer) {
+    const auto& address = addresses[peer];
+    called[peer] = checked(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), "socket");
+    const auto name = abstract_name(address.substr(0, address.size() - kTokenSize - 1));
+    if (connect(called[peer].get(), reinterpret_cast<const sockaddr*>(&name.address), name.length) != 0) fail("connect");
+    send_hello(called[peer], hello_to(address, rank), listener.memory_);
+  }
+  for (int missing = static_cast<int>(addresses.size()) - 1 - rank; missing > 0;) {
+    deadline.await(listener.socket_);
+    Descriptor socket = checked(accept4(listener.socket_.get(), nullptr, nullptr, SOCK_CLOEXEC), "accept");
+    const auto caller = receive_hello(socket, deadline);
+    const std::string token(caller.hello.token.begin(), caller.hello.token.end());
+    if (token != token_of(listener.address_) || caller.memory.get() < 0) continue;  // a stranger
+    const int peer = caller.hello.rank;
+    ensure(peer > rank && peer < static_cast<int>(addresses.size()), "a rank outside the group called");
+    send_hello(socket, hello_to(addresses[peer], rank), listener.memory_);
+    links.peers[peer] = link_over(std::move(socket), caller.memory, layout, rank);
+    --missing;
+  }
+  for (int peer = 0; peer < rank; ++peer) {
+    const auto answer = receive_hello(called[peer], deadline);
+    if (answer.memory.get() < 0) throw CommError(fmt::format("shared memory: rank {} closed the connection", peer));
+    links.peers[peer] = link_over(std::move(called[peer]), answer.memory, layout, rank);
+  }
+  links.segment = std::move(listener.segment_);
+  return links;
+}
+
+}  // namespace accel::gloo

@@ -1,0 +1,115 @@
+#include "backends/gloo/transport.hpp"
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/version.h>
+#include <unistd.h>
+
+#include <array>
+#include <fstream>
+
+#include "backends/gloo/device.hpp"
+#include "reference/config/environment.hpp"
+#include "reference/core/errors.hpp"
+
+namespace accel::gloo {
+namespace {
+
+// What a rank tells the others, in lines: what it wants, where it is, and where it listens or why it cannot.
+struct Place {
+  std::string wanted;
+  std::string host;     // kernel, network namespace, protocol; "" where it cannot tell
+  std::string address;  // of its listener; "" if it has none
+  std::string problem;
+};
+
+std::string name_of(Transport transport) {
+  return transport == Transport::kAuto ? "auto" : transport == Transport::kTcp ? "tcp" : "shm";
+}
+
+// Sockets in the abstract namespace end at the network namespace, which two containers or two simulated machines of one kernel do not share.
+std::string host_identity() {
+  std::ifstream in("/proc/sys/kernel/random/boot_id");
+  std::string boot_id;
+  std::getline(in, boot_id);
+  std::array<char, 64> network{};
+  const auto size = readlink("/proc/self/ns/net", network.data(), network.size());
+  if (boot_id.empty() || size <= 0) return "";
+  constexpr int kProtocol = 1;
+  return fmt::format("{} {} protocol {} LibTorch {}", boot_id, std::string(network.data(), static_cast<std::size_t>(size)), kProtocol, TORCH_VERSION);
+}
+
+std::vector<std::string> lines_of(const std::vector<std::uint8_t>& text) {
+  std::vector<std::string> lines(1);
+  for (const auto character : text) {
+    if (character == '\n') {
+      lines.emplace_back();
+    } else {
+      lines.back() += static_cast<char>(character);
+    }
+  }
+  lines.resize(4);
+  return lines;
+}
+
+std::vector<Place> exchange_places(c10d::Store& store, int rank, int size, const Place& place) {
+  const auto key = [](int of) { return fmt::format("transport/{}", of); };
+  const auto text = fmt::format("{}\n{}\n{}\n{}", place.wanted, place.host, place.address, place.problem);
+  store.set(key(rank), std::vector<std::uint8_t>(text.begin(), text.end()));
+  std::vector<Place> places;
+  for (int other = 0; other < size; ++other) {
+    const auto lines = lines_of(store.get(key(other)));
+    places.push_back({lines[0], lines[1], lines[2], lines[3]});
+  }
+  return places;
+}
+
+// Why the group cannot share memory, in the order of ranks, or "".
+std::string obstacle(const std::vector<Place>& places) {
+  for (std::size_t rank = 0; rank < places.size(); ++rank) {
+    const auto& place = places[rank];
+    if (place.wanted == "tcp") return fmt::format("rank {} has ACCEL_GLOO_TRANSPORT=tcp", rank);
+    if (place.host.empty()) return fmt::format("rank {} cannot tell its host: no /proc", rank);
+    if (place.host != places[0].host) return fmt::format("ranks 0 and {} are not on one host, in one network namespace", rank);
+    if (place.address.empty()) return fmt::format("rank {}: {}", rank, place.problem);
+  }
+  return "";
+}
+
+}  // namespace
+
+Transport transport_from_environment() {
+  const auto word = environment("ACCEL_GLOO_TRANSPORT").value_or("auto");
+  for (const auto transport : {Transport::kAuto, Transport::kTcp, Transport::kSharedMemory}) {
+    if (word == name_of(transport)) return transport;
+  }
+  throw ConfigError(fmt::format("ACCEL_GLOO_TRANSPORT: expected auto, tcp or shm, got {}", word));
+}
+
+std::shared_ptr<::gloo::transport::Device> agree_on_shared_memory(c10d::Store& store, int rank, int size, Transport wanted,
+                                                                  std::chrono::milliseconds timeout) {
+  if (size == 1) return nullptr;
+  std::optional<Listener> listener;
+  Place place{.wanted = name_of(wanted)};
+  if (wanted != Transport::kTcp) {
+    check_layout();
+    place.host = host_identity();
+    try {
+      listener.emplace(size);
+      place.address = listener->address();
+    } catch (const CommError& error) {
+      place.problem = error.what();
+    }
+  }
+  const auto places = exchange_places(store, rank, size, place);
+  const auto problem = obstacle(places);
+  if (!problem.empty()) {
+    const bool is_asked_for = std::any_of(places.begin(), places.end(), [](const Place& each) { return each.wanted == "shm"; });
+    check_config(!is_asked_for, "ACCEL_GLOO_TRANSPORT=shm: {}; use auto", problem);
+    return nullptr;
+  }
+  std::vector<std::string> addresses;
+  for (const auto& each : places) addresses.push_back(each.address);
+  return make_device(rank, connect(std::move(*listener), addresses, rank, timeout));
+}
+
+}  // namespace accel::gloo

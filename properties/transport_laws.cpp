@@ -1,0 +1,66 @@
+// Gloo over shared memory gives the bytes of Gloo over TCP.
+#include <fmt/format.h>
+#include <rapidcheck.h>
+
+#include "properties/gen/collective_call.hpp"
+#include "tests/support/property.hpp"
+#include "tests/support/run_ranks.hpp"
+
+namespace accel::testing {
+namespace {
+
+using Outputs = std::vector<std::vector<at::Tensor>>;  // by call
+
+/// Every second call is made by a group of its own, of all ranks but the first where that leaves two.
+std::vector<Outputs> run_in_groups(Backend backend, int num_ranks, const std::vector<CollectiveCall>& calls) {
+  return collect_ranks(backend, num_ranks, [&](RankContext& rank) {
+    const int first = num_ranks > 2 ? 1 : 0;
+    std::vector<int> members(num_ranks - first);
+    std::iota(members.begin(), members.end(), first);
+    RankContext inner;
+    inner.rank = rank.rank - first;
+    inner.world_size = num_ranks - first;
+    inner.world = rank.new_group(members);
+    Outputs outputs;
+    for (std::size_t call = 0; call < calls.size(); ++call) {
+      const bool is_inner = call % 2 == 1;
+      if (is_inner && inner.rank < 0) continue;
+      auto of_call = calls[call];
+      if (is_inner) of_call.root %= inner.world_size;
+      outputs.push_back(perform(of_call, is_inner ? inner : rank));
+    }
+    if (inner.rank >= 0) inner.world.barrier();
+    return outputs;
+  });
+}
+
+TEST(TransportLaws, SharedMemoryGivesTheBytesOfTcp) {
+  expect_property(25, [] {
+    const int num_ranks = pick(2, 6);
+    std::vector<CollectiveCall> calls;
+    for (int i = 0; i < 12; ++i) {
+      auto call = *collective_call(num_ranks, 60000);
+      if (pick(0, 6) == 0) call.numel = pick<std::int64_t>(100'000, 900'000);  // beyond what goes at once, and beyond a ring
+      if (pick(0, 20) == 0) call.numel = 0;
+      calls.push_back(call);
+    }
+    const auto tcp = run_in_groups(Backend::kGlooTcpThreads, num_ranks, calls);
+    const auto shared = run_in_groups(Backend::kGlooSharedMemoryThreads, num_ranks, calls);
+    for (int rank = 0; rank < num_ranks; ++rank) {
+      RC_ASSERT(tcp[rank].size() == shared[rank].size());
+      for (std::size_t call = 0; call < tcp[rank].size(); ++call) {
+        const auto& a = tcp[rank][call];
+        const auto& b = shared[rank][call];
+        RC_ASSERT(a.size() == b.size());
+        for (std::size_t item = 0; item < a.size(); ++item) {
+          const bool is_same = same_bytes(a[item], b[item]);
+          if (!is_same) RC_LOG(fmt::format("P = {}, rank {}, output {}, tensor {}", num_ranks, rank, call, item));
+          RC_ASSERT(is_same);
+        }
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace accel::testing

@@ -16,6 +16,7 @@ using ::testing::SizeIs;
 namespace accel::sim {
 namespace {
 
+using accel::sim::testing::kMiB;
 using accel::testing::expect_property;
 using accel::testing::pick;
 

@@ -300,6 +300,16 @@ TEST_F(LaunchTest, EveryRankBeginsAnewWithTheNextNumberAndAnotherPort) {
   EXPECT_EQ(std::set<std::string>(read.begin(), read.end()).size(), 2U);
 }
 
+TEST_F(LaunchTest, EveryAttemptHasLogsOfItsOwn) {
+  const auto run = shell({"--cpu", "--num_processes", "2", "--max_restarts", "1", "--log_dir", folder_.path("logs")},
+                         "echo $RANK $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; touch " + folder_.path("") + "/wrote$RANK; while [ ! -e " + folder_.path("wrote0") +
+                             " ] || [ ! -e " + folder_.path("wrote1") + " ]; do sleep 0.02; done; exit 1");
+  EXPECT_EQ(run.exit_code, 0) << run.error;
+  for (const std::string attempt : {"0", "1"}) {
+    for (const std::string rank : {"0", "1"}) EXPECT_EQ(read_file(folder_.path("logs/attempt_" + attempt + "/rank_" + rank + "/stdout.log")), rank + " " + attempt + "\n");
+  }
+}
+
 TEST_F(LaunchTest, RestartsAreUsedUpAndTheLastFailureIsTold) {
   const auto run = shell({"--cpu", "--num_processes", "2", "--max_restarts", "2"}, "echo attempt $TORCHELASTIC_RESTART_COUNT; exit 4");
   EXPECT_EQ(run.exit_code, 1);

@@ -6,17 +6,23 @@
 
 #include "properties/fuzz/targets.hpp"
 #include "reference/core/files.hpp"
+#include "reference/sources/tar_reader.hpp"
 #include "tests/support/property.hpp"
 
 namespace accel::testing {
 namespace {
 
+// Files made by hand, and what fuzzers found.
 std::vector<std::string> corpus(const std::string& target) {
   std::vector<std::string> files, contents;
   const auto folder = std::string(std::getenv("ACCEL_SOURCE_DIR")) + "/properties/fuzz/corpus/" + target;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) files.push_back(entry.path().string());
   std::sort(files.begin(), files.end());
   for (const auto& file : files) contents.push_back(PosixFiles().read(file));
+  TarReader found(folder + ".tar.gz");
+  while (const auto member = found.next()) {
+    if (member->is_file) contents.push_back(found.data());
+  }
   return contents;
 }
 

@@ -140,7 +140,7 @@ TEST_F(RehearsalTest, SlowNetworkTakesLonger) {
   };
   const auto fast = step_of("1.0e12"), again = step_of("1.0e12"), slow = step_of("1.0e7");
   EXPECT_EQ(fast, again);
-  EXPECT_THAT(fast, HasSubstr(" us"));
+  EXPECT_THAT(fast, HasSubstr(" µs"));
   EXPECT_THAT(slow, HasSubstr(" ms")) << "200 kB of gradients at 10 MB/s";
 }
 

@@ -21,7 +21,7 @@ void Doorbell::sleep(std::uint32_t seen, std::chrono::nanoseconds timeout) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(timeout);
   const timespec relative{.tv_sec = seconds.count(), .tv_nsec = (timeout - seconds).count()};
   sleepers.fetch_add(1, std::memory_order_seq_cst);
-  if (count() == seen) syscall(SYS_futex, &rings, FUTEX_WAIT, seen, &relative, nullptr, 0);
+  syscall(SYS_futex, &rings, FUTEX_WAIT, seen, &relative, nullptr, 0);
   sleepers.fetch_sub(1, std::memory_order_seq_cst);
 }
 

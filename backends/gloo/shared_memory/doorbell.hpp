@@ -6,8 +6,7 @@
 
 /// Where one thread of a process sleeps until another process has something for it.
 ///
-///     const auto seen = bell.count();   // before looking at what may have come
-///     if (nothing_has_come()) bell.sleep(seen, 1s);
+///     bell.sleep_unless([&] { return has_come(); }, 1s);
 ///
 /// Thread rule: one sleeper at a time; anyone rings.
 namespace accel::gloo {
@@ -24,6 +23,13 @@ struct Doorbell {
 
   /// A system call only if somebody sleeps.
   void ring();
+
+  /// Looks, and sleeps if that gives false. Who rings while it looks is not missed.
+  template <typename Look>
+  void sleep_unless(Look&& look, std::chrono::nanoseconds timeout) {
+    const auto seen = count();
+    if (!look()) sleep(seen, timeout);
+  }
 
   /// Returns when somebody has rung since `count()` gave `seen`, at the latest after `timeout`; perhaps before.
   void sleep(std::uint32_t seen, std::chrono::nanoseconds timeout);

@@ -119,15 +119,16 @@ bool Exchange::wait(Buffer& buffer, Direction direction, int* peer, std::chrono:
 void Exchange::lead(std::unique_lock<std::mutex>& lock, Buffer& buffer, const Buffer::Side& side, std::chrono::steady_clock::time_point deadline) {
   has_leader_ = true;
   leading_ = &buffer;
-  for (;;) {
-    const auto seen = doorbell_.count();
+  const auto look = [&] {
     progress();
-    const auto now = std::chrono::steady_clock::now();
-    if (is_over(buffer, side) || now >= deadline) break;
+    const bool is_done = is_over(buffer, side);
     lock.unlock();
-    doorbell_.sleep(seen, deadline - now);
+    return is_done;
+  };
+  do {
+    doorbell_.sleep_unless(look, deadline - std::chrono::steady_clock::now());
     lock.lock();
-  }
+  } while (!is_over(buffer, side) && std::chrono::steady_clock::now() < deadline);
   has_leader_ = false;
   leading_ = nullptr;
 }

@@ -88,16 +88,17 @@ void Exchange::watch() {
       peers_[events[i].data.u64].has_ended = has_end = true;
     }
     if (has_end) doorbell_.ring();
+    bool has_led = false;
     while (!has_leader_ && progress() && !is_ending_) {
       // As a leader, as long as something moves.
-      has_leader_ = true;
+      has_led = has_leader_ = true;
       const auto seen = doorbell_.count();
       lock.unlock();
       doorbell_.sleep(seen, std::chrono::milliseconds(1));
       lock.lock();
       has_leader_ = false;
     }
-    if (!has_leader_ && !followers_.empty()) followers_.front()->changed.notify_all();
+    if (has_led && !has_leader_ && !followers_.empty()) followers_.front()->changed.notify_all();
     is_armed_ = is_armed = is_armed_ && (num_seen != num_operations_ || has_work());
     num_seen = num_operations_;
   }

@@ -65,6 +65,29 @@ TEST(ByteRingTest, WriterWithoutSpaceIsToldOnceThereIsSome) {
   EXPECT_TRUE(ring.writer.has_space(3));
 }
 
+TEST(DoorbellTest, RingBetweenTheCountAndTheSleepIsNotSleptThrough) {
+  constexpr auto kLong = std::chrono::seconds(20);
+  Doorbell bell{};
+  const auto seen = bell.count();
+  bell.ring();
+  const auto start = std::chrono::steady_clock::now();
+  bell.sleep(seen, kLong);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kLong);
+}
+
+TEST(DoorbellTest, RingDuringTheLookIsNotSleptThrough) {
+  constexpr auto kLong = std::chrono::seconds(20);
+  Doorbell bell{};
+  const auto start = std::chrono::steady_clock::now();
+  bell.sleep_unless(
+      [&] {
+        bell.ring();
+        return false;
+      },
+      kLong);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, kLong);
+}
+
 // Every wait is for a ring of the bell: one that is lost ends in the long timeout, hence in the count.
 TEST(ByteRingTest, ThreadsPassAStreamThroughASmallRingWithoutALostWakeUp) {
   constexpr std::size_t kCapacity = 64, kStream = 1 << 18;

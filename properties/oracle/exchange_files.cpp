@@ -34,12 +34,12 @@ Json save(const Json& request) {
 
 Json weights(const Json& request) {
   auto result = Json::object();
-  for (const auto& [name, weight] : read_weights(request["weights"])) result[name] = testing::json_of(weight.load());
+  for (const auto& [name, weight] : read_weights(request["weights"])) result[name] = accel::testing::json_of(weight.load());
   return result;
 }
 
 Json answer(const Json& request) {
-  if (request.contains("read")) return {{"value", testing::json_of(read_torch_file(request["read"]))}};
+  if (request.contains("read")) return {{"value", accel::testing::json_of(read_torch_file(request["read"]))}};
   if (request.contains("copy")) return copy(request);
   if (request.contains("save")) return save(request);
   return {{"value", weights(request)}};
@@ -47,4 +47,4 @@ Json answer(const Json& request) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return testing::answer_lines(argc, argv, answer); }
+int main(int argc, char** argv) { return accel::testing::answer_lines(argc, argv, answer); }

@@ -70,4 +70,4 @@ Json train(RankContext& rank, const std::string& line) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return testing::answer_requests(argc, argv, train); }
+int main(int argc, char** argv) { return accel::testing::answer_requests(argc, argv, train); }

@@ -62,4 +62,4 @@ Json answer(const Json& request) {
 
 }  // namespace
 
-int main(int argc, char** argv) { return testing::answer_lines(argc, argv, answer); }
+int main(int argc, char** argv) { return accel::testing::answer_lines(argc, argv, answer); }

@@ -1,4 +1,4 @@
-// Simulated collectives beside real Gloo among threads of the same process, beside PyTorch's MultiThreadedPG, and beside plain
+// Simulated collectives beside real Gloo among threads of the same process, over TCP as LibTorch has it, beside PyTorch's MultiThreadedPG, and beside plain
 // copies of the same bytes; then schedules a minute.
 //
 //   collectives_bench [--compare FILE.json] [--python "PYTHON bench/threaded_group.py"] [Google Benchmark's options]
@@ -84,7 +84,7 @@ void sizes(benchmark::internal::Benchmark* bench) {
 }
 
 BENCHMARK_CAPTURE(all_reduce, sim, Backend::kSim)->Apply(sizes);
-BENCHMARK_CAPTURE(all_reduce, gloo_threads, Backend::kGlooThreads)->Apply(sizes);
+BENCHMARK_CAPTURE(all_reduce, gloo_threads, Backend::kGlooTcpThreads)->Apply(sizes);
 BENCHMARK(copy)->Apply(sizes);
 
 // --- ratios ----------------------------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ Json compare_small(const std::string& python) {
   std::vector<double> sim, gloo, threaded;
   for (int round = 0; round < 3; ++round) {
     sim.push_back(seconds_of_all_reduce(Backend::kSim, kRanks, 4 << 10, 200));
-    gloo.push_back(seconds_of_all_reduce(Backend::kGlooThreads, kRanks, 4 << 10, 5));
+    gloo.push_back(seconds_of_all_reduce(Backend::kGlooTcpThreads, kRanks, 4 << 10, 5));
     if (!python.empty()) threaded.push_back(ask_python(python, 4 << 10, 50));
   }
   Json result{{"ranks", kRanks}, {"bytes", 4 << 10}, {"sim_ms", 1e3 * median(sim)}, {"gloo_threads_ms", 1e3 * median(gloo)}, {"gloo_threads_over_sim", median(gloo) / median(sim)}};

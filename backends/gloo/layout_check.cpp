@@ -129,7 +129,7 @@ void check_layout() {
     if (difference.empty()) difference = difference_of(type);
   }
   if (difference.empty()) return;
-  throw CommError(fmt::format("this build's shared memory transport is for the Gloo of LibTorch 2.11, and another is loaded: {}; set ACCEL_GLOO_TRANSPORT=tcp", difference));
+  throw CommError(fmt::format("this build's shared memory transport is for the Gloo of LibTorch 2.11, and another is loaded: {}", difference));
 }
 
 }  // namespace accel::gloo

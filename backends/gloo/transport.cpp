@@ -91,9 +91,9 @@ std::shared_ptr<::gloo::transport::Device> agree_on_shared_memory(c10d::Store& s
   std::optional<Listener> listener;
   Place place{.wanted = name_of(wanted)};
   if (wanted != Transport::kTcp) {
-    check_layout();
     place.host = host_identity();
     try {
+      check_layout();
       listener.emplace(size);
       place.address = listener->address();
     } catch (const CommError& error) {

@@ -30,12 +30,13 @@ def random_experiment(rng):
     else:
         limit = batch_size * group * rng.randint(1, max(1, most // group))
         eval_limit = eval_batch_size * group * rng.randint(1, max(1, 150 // (eval_batch_size * group)))
+    optimizer = random_optimizer(rng)
     experiment = {
         **task,
         "limit": limit,
         "eval_limit": eval_limit,
-        "optimizer": random_optimizer(rng),
-        "scheduler": random_scheduler(rng),
+        "optimizer": optimizer,
+        "scheduler": random_scheduler(rng, optimizer),
         "batch_size": batch_size,
         "eval_batch_size": eval_batch_size if rng.random() < 0.8 or not even else None,
         "shuffle": False if rng.random() < 0.2 else None,

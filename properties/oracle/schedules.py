@@ -66,6 +66,8 @@ def build_scheduler(config, optimizer):
         return getattr(optimization, TRANSFORMERS[name])(optimizer, **arguments)
     raise ValueError(f"scheduler {name!r}: expected linear, sequential, chained, {', '.join([*TORCH, *TRANSFORMERS])}")
 
+WITHOUT_MOMENTUM = ("adadelta", "adagrad", "asgd", "rprop")  # nothing that a cycle could change
+
 
 def linear(optimizer, warmup_steps, total_steps):
     def factor(k):
@@ -76,10 +78,17 @@ def linear(optimizer, warmup_steps, total_steps):
     return lr_scheduler.LambdaLR(optimizer, factor)
 
 
-def random_scheduler(rng):
+def random_scheduler(rng, optimizer):
     if rng.random() < 0.15:
         return None
-    return random_combined(rng) if rng.random() < 0.2 else random_part(rng)
+    scheduler = random_combined(rng) if rng.random() < 0.2 else random_part(rng)
+    return scheduler if optimizer["name"].removeprefix("fused_") not in WITHOUT_MOMENTUM else without_momentum(scheduler)
+
+
+def without_momentum(scheduler):
+    if scheduler["name"] in ("one_cycle", "cyclic"):
+        return scheduler | {"cycle_momentum": False}
+    return scheduler | {"schedulers": [without_momentum(part) for part in scheduler["schedulers"]]} if "schedulers" in scheduler else scheduler
 
 
 def random_combined(rng):

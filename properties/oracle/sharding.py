@@ -63,7 +63,7 @@ def on_cpu(ranks_per_machine=None):
             return policy.keywords["lambda_fn"]
         return original(plugin, model)
 
-    original = fsdp_utils.fsdp2_prepare_auto_wrap_policy
+    original, before = fsdp_utils.fsdp2_prepare_auto_wrap_policy, PartialState().distributed_type
     try:
         with contextlib.ExitStack() as patches:
             patches.enter_context(mock.patch.object(fsdp_utils, "fsdp2_prepare_auto_wrap_policy", policy_of))
@@ -75,8 +75,7 @@ def on_cpu(ranks_per_machine=None):
             patches.enter_context(mock.patch.dict(os.environ))  # where Accelerate notes that it shards
             yield
     finally:
-        if PartialState().use_distributed:
-            PartialState()._shared_state["distributed_type"] = DistributedType.MULTI_CPU
+        PartialState()._shared_state["distributed_type"] = before
 
 
 def replaces_parameters(accelerator):

@@ -1,7 +1,7 @@
 // Gloo's transport classes over an exchange. Gloo's algorithms and PyTorch's ProcessGroupGloo see nothing else of it.
 #include "backends/gloo/device.hpp"
 
-#include <array>
+#include <algorithm>
 
 #include "backends/gloo/shared_memory/exchange.hpp"
 #include "backends/gloo/third_party/gloo/transport.hpp"

@@ -41,7 +41,6 @@ std::size_t slot_of(Member member) {
   return (words[0] - 1) / sizeof(void*);
 }
 
-
 std::vector<Class> classes() {
   using transport::Address, transport::Context, transport::Device, transport::Pair, transport::UnboundBuffer;
   using Receive = void (UnboundBuffer::*)(int, std::uint64_t, std::size_t, std::size_t);

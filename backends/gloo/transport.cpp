@@ -6,6 +6,7 @@
 
 #include <array>
 #include <fstream>
+#include <sstream>
 
 #include "backends/gloo/device.hpp"
 #include "reference/config/environment.hpp"
@@ -38,27 +39,14 @@ std::string host_identity() {
   return fmt::format("{} {} protocol {} LibTorch {}", boot_id, std::string(network.data(), static_cast<std::size_t>(size)), kProtocol, TORCH_VERSION);
 }
 
-std::vector<std::string> lines_of(const std::vector<std::uint8_t>& text) {
-  std::vector<std::string> lines(1);
-  for (const auto character : text) {
-    if (character == '\n') {
-      lines.emplace_back();
-    } else {
-      lines.back() += static_cast<char>(character);
-    }
-  }
-  lines.resize(4);
-  return lines;
-}
-
 std::vector<Place> exchange_places(c10d::Store& store, int rank, int size, const Place& place) {
   const auto key = [](int of) { return fmt::format("transport/{}", of); };
   const auto text = fmt::format("{}\n{}\n{}\n{}", place.wanted, place.host, place.address, place.problem);
-  store.set(key(rank), std::vector<std::uint8_t>(text.begin(), text.end()));
-  std::vector<Place> places;
+  store.set(key(rank), text);
+  std::vector<Place> places(size);
   for (int other = 0; other < size; ++other) {
-    const auto lines = lines_of(store.get(key(other)));
-    places.push_back({lines[0], lines[1], lines[2], lines[3]});
+    std::istringstream in(store.get_to_str(key(other)));
+    for (auto* line : {&places[other].wanted, &places[other].host, &places[other].address, &places[other].problem}) std::getline(in, *line);
   }
   return places;
 }

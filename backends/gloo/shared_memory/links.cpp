@@ -59,21 +59,33 @@ struct Hello {
   int rank = 0;
 };
 
+// A hello with room for a descriptor beside it, as the kernel wants it.
+class HelloMessage {
+ public:
+  explicit HelloMessage(Hello& hello) : part_{.iov_base = &hello, .iov_len = sizeof(hello)} {
+    message_.msg_iov = &part_;
+    message_.msg_iovlen = 1;
+    message_.msg_control = control_.data();
+    message_.msg_controllen = control_.size();
+  }
+  HelloMessage(const HelloMessage&) = delete;
+  [[nodiscard]] msghdr* get() { return &message_; }
+
+ private:
+  iovec part_;
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control_{};
+  msghdr message_{};
+};
+
 void send_hello(const Descriptor& socket, Hello hello, const Descriptor& memory) {
-  iovec part{.iov_base = &hello, .iov_len = sizeof(hello)};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  auto* const header = CMSG_FIRSTHDR(&message);
+  HelloMessage message(hello);
+  auto* const header = CMSG_FIRSTHDR(message.get());
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof(int));
   const int number = memory.get();
   std::memcpy(CMSG_DATA(header), &number, sizeof(number));
-  if (sendmsg(socket.get(), &message, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof(hello))) fail("sendmsg");
+  if (sendmsg(socket.get(), message.get(), MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof(hello))) fail("sendmsg");
 }
 
 class Deadline {
@@ -101,16 +113,10 @@ struct Answer {
 Answer receive_hello(const Descriptor& socket, const Deadline& deadline) {
   deadline.await(socket);
   Answer answer;
-  iovec part{.iov_base = &answer.hello, .iov_len = sizeof(answer.hello)};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  const auto size = recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
+  HelloMessage message(answer.hello);
+  const auto size = recvmsg(socket.get(), message.get(), MSG_CMSG_CLOEXEC);
   if (size < 0) fail("recvmsg");
-  const auto* const header = CMSG_FIRSTHDR(&message);
+  const auto* const header = CMSG_FIRSTHDR(message.get());
   if (size == sizeof(answer.hello) && header != nullptr && header->cmsg_type == SCM_RIGHTS) {
     int number = -1;
     std::memcpy(&number, CMSG_DATA(header), sizeof(number));

@@ -1,4 +1,4 @@
-"""The known faults of Accelerate 1.15 in its data path, each reproduced.
+"""The known faults of Accelerate 1.15 that a script can show, each reproduced.
 
 A rank of a group (rank_group.py): items are names of FAULTS, answers what this rank saw. recorded_faults_test.cpp holds them
 against ours; live.py checks that Accelerate still answers as recorded.
@@ -195,6 +195,22 @@ def sweep_of_iterable_shards():
     return sweep(makes, lambda batch_size, ranks: batch_size % ranks == 0 or batch_size == 1)
 
 
+def weights_in_float8():
+    """Which weights of four Linear layers a step of the default recipe changes; those between the first and the last are in float8."""
+    import torch
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state(True)
+    torch.manual_seed(SEED)
+    net = torch.nn.Sequential(*(torch.nn.Linear(16, 16) for _ in range(4)))
+    weights = [layer.weight for layer in net]
+    before = [weight.detach().clone() for weight in weights]
+    accelerator, (model, optimizer) = prepared(net, torch.optim.SGD(net.parameters(), 0.1), mixed_precision="fp8")
+    accelerator.backward(model(torch.randn(4, 16)).square().mean())
+    optimizer.step()
+    return {"changed": [not weight.equal(old) for weight, old in zip(weights, before)]}
+
+
 # --- all of them -------------------------------------------------------------------------------------------------------
 
 FAULTS = {  # name: (ranks, what each of them does)
@@ -207,6 +223,7 @@ FAULTS = {  # name: (ranks, what each of them does)
     "R6_gather_of_one_sample": (4, lambda: stream_of_one_sample(gathers=True)),
     "R8_sweep_of_batch_sampler_shards": (1, sweep_of_batch_sampler_shards),
     "R7_R9_sweep_of_iterable_shards": (1, sweep_of_iterable_shards),
+    "R10_weights_in_float8": (1, weights_in_float8),
 }
 
 

@@ -4,6 +4,7 @@ recorded/plans.jsonl            {"request", "expected"}: plan requests of 1 to 4
 recorded/random_numbers.jsonl   {"ranks", "request", "expected"}: per rank the kinds of random_numbers.PORTABLE
 recorded/schedules.jsonl        {"request", "expected"}: requests and answers of schedule_values.py; needs transformers
 recorded/optimizers.jsonl       {"request", "expected"}: runs of optimizers in float64, the answers of optimizer_runs.py
+recorded/float8.jsonl           {"request", "expected"}: a layer in float8 by torchao, forward and backward; answers of float8.py
 recorded/faults.jsonl           {"fault", "expected"}: what each rank saw of the known faults of faults.py
 """
 import collections
@@ -12,6 +13,7 @@ import os
 import random
 
 import faults
+import float8
 import optimizer_runs
 import plan
 import plan_requests
@@ -85,6 +87,17 @@ def record_optimizers():
     write("optimizers.jsonl", lines)
 
 
+def record_float8():
+    rng = random.Random(SEED)
+    lines = []
+    while len(lines) < 40:
+        request = float8.random_request(rng)
+        if request["config"].get("recipe_name") == "rowwise_with_gw_hp" and request["autocast"]:
+            continue  # torchao multiplies bfloat16 by float32 there, which no CPU takes
+        lines.append({"request": request, "expected": float8.answer(request)})
+    write("float8.jsonl", lines, "torch 2.11.0 and torchao 0.18.0")
+
+
 def record_faults():
     write("faults.jsonl", ({"fault": name, "expected": answer} for name, answer in faults.answers().items()))
 
@@ -94,4 +107,5 @@ if __name__ == "__main__":
     record_random_numbers()
     record_schedules()
     record_optimizers()
+    record_float8()
     record_faults()

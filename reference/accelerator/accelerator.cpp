@@ -199,8 +199,13 @@ std::unique_ptr<Autocast> Accelerator::autocast(AutocastKwargs kwargs) const {
   return options ? std::make_unique<Autocast>(*options) : nullptr;
 }
 
-std::shared_ptr<ModelWrapper> Accelerator::wrap_model(ModelTensors tensors, bool evaluation_mode) {
+std::shared_ptr<const Float8Layers> Accelerator::float8_layers(const torch::nn::Module& module) const {
+  return mixed_precision_ == "fp8" ? std::make_shared<const Float8Layers>(module, *options_.ao_recipe_kwargs) : nullptr;
+}
+
+std::shared_ptr<ModelWrapper> Accelerator::wrap_model(const torch::nn::Module& module, ModelTensors tensors, bool evaluation_mode) {
   auto wrapper = std::make_shared<ModelWrapper>();
+  wrapper->float8_layers = float8_layers(module);
   wrapper->autocast = autocast_options(options_.autocast_kwargs);
   std::vector<at::Tensor> trained;
   for (const auto& [name, parameter] : tensors.parameters) {
@@ -224,6 +229,7 @@ std::shared_ptr<ModelWrapper> Accelerator::shard_model(const std::shared_ptr<tor
   for (const auto& item : module->named_parameters()) tensors.emplace_back(item.key(), item.value());
   check_same_model(context_->world, tensors);
   auto wrapper = std::make_shared<ModelWrapper>();
+  wrapper->float8_layers = float8_layers(*module);
   if (plugin_.sharding->autocasts) wrapper->autocast = autocast_options(options_.autocast_kwargs);
   wrapper->listener = context_->listener;
   wrapper->sharded = std::make_shared<sharded::ShardedModel>(module, *shard_groups_, *plugin_.sharding, context_->device);

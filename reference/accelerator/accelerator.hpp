@@ -114,7 +114,8 @@ class Accelerator {
     ModelTensors tensors;
     for (const auto& item : module->named_parameters()) tensors.parameters.emplace_back(item.key(), item.value());
     for (const auto& buffer : module->buffers()) tensors.buffers.push_back(buffer);
-    return remember(PreparedModel<Module>(std::move(module), wrap_model(std::move(tensors), options.evaluation_mode)));
+    auto wrapper = wrap_model(*module, std::move(tensors), options.evaluation_mode);
+    return remember(PreparedModel<Module>(std::move(module), std::move(wrapper)));
   }
   template <typename Dataset, typename Collate>
   DataLoaderShard<Dataset, Collate> prepare_data_loader(const DataLoader<Dataset, Collate>& loader) {
@@ -521,7 +522,7 @@ class Accelerator {
     training_.models.push_back({model.module(), model.shared_wrapper()});
     return model;
   }
-  std::shared_ptr<ModelWrapper> wrap_model(ModelTensors tensors, bool evaluation_mode);
+  std::shared_ptr<ModelWrapper> wrap_model(const torch::nn::Module& module, ModelTensors tensors, bool evaluation_mode);
   [[nodiscard]] bool shards() const { return plugin_.sharding.has_value(); }
   std::shared_ptr<ModelWrapper> shard_model(const std::shared_ptr<torch::nn::Module>& module);
   [[nodiscard]] sharded::MemoryAccount account_of(const ModelWrapper& wrapper, const std::vector<at::Tensor>& parameters) const;
@@ -576,6 +577,7 @@ class Accelerator {
   }
   void print_line(const std::string& line) const;
   [[nodiscard]] std::optional<Autocast::Options> autocast_options(const AutocastKwargs& kwargs) const;
+  [[nodiscard]] std::shared_ptr<const Float8Layers> float8_layers(const torch::nn::Module& module) const;
 
   AcceleratorOptions options_;
   RankContext* context_;

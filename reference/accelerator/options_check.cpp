@@ -6,6 +6,7 @@
 
 #include "reference/config/environment.hpp"
 #include "reference/config/parallelism_environment.hpp"
+#include "reference/config/sharding_names.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/files.hpp"
 #include "reference/sharded/file_memory.hpp"
@@ -33,10 +34,13 @@ ResolvedOptions resolved(AcceleratorOptions options) {
   std::vector<std::string> problems;
   const auto precision = options.mixed_precision ? options.mixed_precision : environment("ACCELERATE_MIXED_PRECISION");
   options.mixed_precision = precision.value_or("no");
+  if (!is_mixed_precision(*options.mixed_precision)) {
+    problems.push_back(fmt::format("mixed_precision: expected '{}', got '{}'", fmt::join(kMixedPrecisions, "', '"), *options.mixed_precision));
+  }
   if (*options.mixed_precision == "fp8") {
-    problems.emplace_back("mixed_precision: 'fp8' is not built; use 'bf16' or 'fp16'");
-  } else if (*options.mixed_precision != "no" && *options.mixed_precision != "fp16" && *options.mixed_precision != "bf16") {
-    problems.push_back(fmt::format("mixed_precision: expected 'no', 'fp16' or 'bf16', got '{}'", *options.mixed_precision));
+    options.ao_recipe_kwargs = resolved(options.ao_recipe_kwargs.value_or(AORecipeKwargs{}), problems);
+  } else if (options.ao_recipe_kwargs) {
+    problems.push_back(fmt::format("ao_recipe_kwargs: of mixed_precision 'fp8', which is '{}'", *options.mixed_precision));
   }
 
   GradientAccumulationPlugin plugin;

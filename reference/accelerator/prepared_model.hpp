@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "reference/core/tree.hpp"
 #include "reference/parallel/distributed_data_parallel.hpp"
 #include "reference/precision/autocast.hpp"
+#include "reference/precision/float8_layers.hpp"
 #include "reference/sharded/sharded_model.hpp"
 #include "reference/state/step_listener.hpp"
 
@@ -21,6 +23,7 @@ struct ModelWrapper {
   std::unique_ptr<DistributedDataParallel> ddp;  ///< null with one rank, and where parameters are divided
   std::shared_ptr<sharded::ShardedModel> sharded;  ///< null where parameters are whole
   std::optional<Autocast::Options> autocast;     ///< none in full precision
+  std::shared_ptr<const Float8Layers> float8_layers;  ///< null unless mixed_precision is "fp8"
   std::shared_ptr<StepListener> listener;        ///< null where nobody listens
   /// Of a model that is not sharded, whose account has nothing but activations.
   std::shared_ptr<sharded::MemoryAccount> memory = std::make_shared<sharded::MemoryAccount>();
@@ -45,6 +48,7 @@ class PreparedModel {
     if (wrapper_->sharded) return run_sharded(std::forward<Args>(args)...);
     if (wrapper_->ddp) wrapper_->ddp->before_forward();
     auto output = run_forward(std::forward<Args>(args)...);
+    if (wrapper_->float8_layers) wrapper_->float8_layers->check_ran();
     if (wrapper_->ddp) {
       if constexpr (Tree<decltype(output)>) {
         auto tensors = tensors_of(output);
@@ -62,6 +66,8 @@ class PreparedModel {
   Module* operator->() const { return module_.get(); }
   Module& operator*() const { return *module_; }
   [[nodiscard]] auto parameters() const { return module_->parameters(); }
+  /// Names of the Linear layers that compute in float8 when this is called.
+  [[nodiscard]] std::vector<std::string> float8_layers() const { return wrapper_->float8_layers ? wrapper_->float8_layers->names() : std::vector<std::string>(); }
   [[nodiscard]] const std::shared_ptr<ModelWrapper>& shared_wrapper() const { return wrapper_; }
 
  private:
@@ -77,6 +83,7 @@ class PreparedModel {
       sharded.explain(error);
       throw;
     }
+    if (wrapper_->float8_layers) wrapper_->float8_layers->check_ran();
     if constexpr (Tree<Output>) {
       auto tensors = tensors_of(*output);
       sharded.after_forward(tensors);
@@ -96,6 +103,7 @@ class PreparedModel {
 
   template <typename... Args>
   auto run_forward(Args&&... args) {
+    const Float8Scope float8(wrapper_->float8_layers);
     if (!wrapper_->autocast) return module_->forward(std::forward<Args>(args)...);
     using Output = std::remove_cvref_t<decltype(module_->forward(std::forward<Args>(args)...))>;
     std::optional<Output> output;

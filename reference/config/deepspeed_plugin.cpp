@@ -181,7 +181,7 @@ ResolvedPlugin resolve(const DeepSpeedPlugin& plugin, const std::string& mixed_p
   PluginFields fields("deepspeed_plugin", problems);
   ResolvedPlugin resolved;
   try {
-    resolved = resolve(plugin, DeepSpeedValues(path_of(plugin, fields), fields), mixed_precision, fields);
+    resolved = resolve(plugin, DeepSpeedValues(path_of(plugin, fields), fields), precision_of_casts(mixed_precision), fields);
   } catch (const ConfigError& error) {
     fields.problem("deepspeed_plugin: hf_ds_config: {}", error.what());
   }

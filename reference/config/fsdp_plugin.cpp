@@ -50,8 +50,9 @@ std::optional<FloatType> dtype_of(const char* field, const std::optional<std::st
 }
 
 MixedPrecisionPolicy policy_of(const std::string& mixed_precision, std::int64_t version) {
-  if (mixed_precision != "fp16" && mixed_precision != "bf16") return {};
-  return {mixed_precision, mixed_precision, version == 1 ? std::optional(mixed_precision) : std::nullopt};
+  const auto dtype = precision_of_casts(mixed_precision);
+  if (dtype != "fp16" && dtype != "bf16") return {};
+  return {dtype, dtype, version == 1 ? std::optional(dtype) : std::nullopt};
 }
 
 void set_dtypes(const Plugin& plugin, std::int64_t version, const std::string& mixed_precision, PluginFields& fields, ShardingOptions& options) {

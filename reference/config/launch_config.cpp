@@ -65,7 +65,9 @@ std::vector<std::string> problems_of(const LaunchConfig& config) {
   };
   const bool is_known = !is_not_for_us(config.distributed_type) && !config.tpu_use_cluster;
   check(is_known, fmt::format("distributed_type: {}: this library runs on CPUs and NVIDIA GPUs; expected NO, MULTI_CPU, MULTI_GPU, FSDP or DEEPSPEED", config.distributed_type));
-  check(config.mixed_precision != "fp8", "mixed_precision: fp8: not built; expected no, fp16 or bf16");
+  const auto backend = config.fp8_config.find("fp8_backend");
+  check(config.mixed_precision != "fp8" || backend == config.fp8_config.end() || backend->second == ConfigValue("AO"),
+        fmt::format("fp8_backend: {} is a Python package; expected AO, whose scaling is built in", backend == config.fp8_config.end() ? "" : python_text(backend->second)));
   check(config.num_processes == -1 || config.num_processes >= 1, fmt::format("num_processes: expected 1 or more, got {}", config.num_processes));
   check(config.num_machines >= 1, fmt::format("num_machines: expected 1 or more, got {}", config.num_machines));
   check(config.machine_rank >= 0 && config.machine_rank < std::max(config.num_machines, 1),

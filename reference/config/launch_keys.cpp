@@ -23,7 +23,7 @@ constexpr std::initializer_list<const char*> kDynamoBackends = {
 constexpr std::initializer_list<const char*> kMultinodeLaunchers = {"pdsh", "standard", "openmpi", "mvapich", "mpich", "nossh", "slurm"};
 
 constexpr SectionKey kFp8Keys[] = {
-    {"fp8_backend", kChoice, "ACCELERATE_FP8_BACKEND", nullptr, {"AO", "TE", "MSAMP"}},
+    {"fp8_backend", kChoice, "ACCELERATE_FP8_BACKEND", nullptr, {"AO", "TE", "MSAMP"}, "Of mixed_precision fp8: whose scaling; AO, which is built in"},
     {"fp8_use_autocast_during_eval", kFlag, "ACCELERATE_FP8_USE_AUTOCAST_DURING_EVAL", "False"},
     {"fp8_margin", kInteger, "ACCELERATE_FP8_MARGIN", "0"},
     {"fp8_interval", kInteger, "ACCELERATE_FP8_INTERVAL", "1"},
@@ -33,7 +33,7 @@ constexpr SectionKey kFp8Keys[] = {
     {"fp8_override_linear_precision", kFlags, "ACCELERATE_FP8_OVERRIDE_", "False"},
     {"fp8_opt_level", kChoice, "ACCELERATE_FP8_OPT_LEVEL", "O2", {"O1", "O2"}},
     {"fp8_enable_fsdp_float8_all_gather", kFlag, "ACCELERATE_FP8_ENABLE_FSDP_FLOAT8_ALL_GATHER", "True"},
-    {"fp8_pad_inner_dim", kFlag, "ACCELERATE_FP8_PAD_INNER_DIM", "True"}};
+    {"fp8_pad_inner_dim", kFlag, "ACCELERATE_FP8_PAD_INNER_DIM", "True", {}, "Of mixed_precision fp8: products are padded to multiples of 16"}};
 // Accelerate's own questions write these, and nothing of it reads them.
 constexpr std::pair<const char*, const char*> kOldFp8Names[] = {
     {"fp8_amax_history_length", "fp8_amax_history_len"}, {"fp8_amax_compute_algorithm", "fp8_amax_compute_algo"}, {"fp8_optimization_level", "fp8_opt_level"}};

@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "reference/config/float8.hpp"
 #include "reference/config/profile_kwargs.hpp"
 #include "reference/config/sharding.hpp"
 
@@ -134,7 +135,7 @@ struct GradientGuard {
 
 /// Arguments of the Accelerator's constructor.
 struct AcceleratorOptions {
-  std::optional<std::string> mixed_precision;  ///< "no", "fp16" or "bf16"; default: ACCELERATE_MIXED_PRECISION, else "no"
+  std::optional<std::string> mixed_precision;  ///< "no", "fp16", "bf16" or "fp8"; default: ACCELERATE_MIXED_PRECISION, else "no"
   int gradient_accumulation_steps = 1;         ///< ACCELERATE_GRADIENT_ACCUMULATION_STEPS beats it, as in Accelerate
   bool device_placement = true;
   std::optional<bool> split_batches;  ///< honoured here; Accelerate ignores it
@@ -154,6 +155,7 @@ struct AcceleratorOptions {
   bool step_scheduler_with_optimizer = true;
   DistributedDataParallelKwargs ddp_kwargs = {};
   AutocastKwargs autocast_kwargs = {};
+  std::optional<AORecipeKwargs> ao_recipe_kwargs = {};  ///< of "fp8", and of nothing else
   GradScalerKwargs grad_scaler_kwargs = {};
   InitProcessGroupKwargs init_process_group_kwargs = {};
   GradientGuard gradient_guard = {};

@@ -8,6 +8,7 @@
 
 #include "reference/core/random.hpp"
 #include "reference/modules/call.hpp"
+#include "reference/precision/float8_layers.hpp"
 
 namespace accel::detail {
 namespace {
@@ -18,7 +19,7 @@ using Forward = std::function<std::vector<at::Tensor>(const std::vector<at::Tens
 // What a forward depends on beside its inputs: precision, and where the generator stands.
 class Circumstances {
  public:
-  Circumstances() : generator_(default_generator().get_state()) {
+  Circumstances() : float8_layers_(Float8Scope::current()), generator_(default_generator().get_state()) {
     for (auto& [device, precision] : precisions_) precision = {at::autocast::is_autocast_enabled(device), at::autocast::get_autocast_dtype(device)};
     caches_ = at::autocast::is_autocast_cache_enabled();
   }
@@ -31,8 +32,10 @@ class Circumstances {
     }
     at::autocast::set_autocast_cache_enabled(caches_);
   }
+  [[nodiscard]] const std::shared_ptr<const Float8Layers>& float8_layers() const { return float8_layers_; }
 
  private:
+  std::shared_ptr<const Float8Layers> float8_layers_;
   at::Tensor generator_;
   std::array<std::pair<c10::DeviceType, std::pair<bool, at::ScalarType>>, 2> precisions_ = {{{c10::kCPU, {}}, {c10::kCUDA, {}}}};
   bool caches_;
@@ -40,7 +43,7 @@ class Circumstances {
 
 class CircumstancesScope {
  public:
-  explicit CircumstancesScope(const Circumstances& circumstances) {
+  explicit CircumstancesScope(const Circumstances& circumstances) : float8_(circumstances.float8_layers()) {
     at::autocast::increment_nesting();
     circumstances.apply();
   }
@@ -53,6 +56,7 @@ class CircumstancesScope {
 
  private:
   Circumstances before_;
+  Float8Scope float8_;
 };
 
 // Source: torch/utils/checkpoint.py, CheckpointFunction (use_reentrant).

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include "reference/config/environment.hpp"
+#include "reference/config/sharding_names.hpp"
+#include "reference/core/errors.hpp"
 #include "sim/programs/key_rules.hpp"
 
 namespace accel::programs {
@@ -48,6 +50,25 @@ void read_ddp(YamlReader reader, DistributedDataParallelKwargs& ddp) {
       .read("warm_start", state.warm_start).read("orthogonalization_epsilon", state.orthogonalization_epsilon).read("random_seed", state.random_seed)
       .read("compression_stats_logging_frequency", state.compression_stats_logging_frequency)
       .read("batch_tensors_with_same_shape", state.batch_tensors_with_same_shape).finish();
+}
+
+AORecipeKwargs read_float8(YamlReader reader) {
+  AORecipeKwargs kwargs;
+  auto config = reader.mapping("config");
+  if (reader.has("config")) {
+    kwargs.config.emplace();
+    if (const auto recipe = config.optional<std::string>("recipe_name")) {
+      try {
+        kwargs.config = Float8LinearConfig::from_recipe_name(*recipe);
+      } catch (const ConfigError& error) {
+        config.problem("recipe_name", error.what());
+      }
+    }
+    Fields(std::move(config)).read("pad_inner_dim", kwargs.config->pad_inner_dim).read("emulate", kwargs.config->emulate)
+        .read("enable_fsdp_float8_all_gather", kwargs.config->enable_fsdp_float8_all_gather).read("round_scales_to_power_of_2", kwargs.config->round_scales_to_power_of_2).finish();
+  }
+  Fields(std::move(reader)).read("pad_inner_dim", kwargs.pad_inner_dim).read("enable_fsdp_float8_all_gather", kwargs.enable_fsdp_float8_all_gather).finish();
+  return kwargs;
 }
 
 // A word sets all dtypes of the version.
@@ -115,7 +136,7 @@ void read_plugins(YamlReader& reader, AcceleratorOptions& options) {
 }  // namespace
 
 void read_accelerator(YamlReader reader, AcceleratorOptions& options) {
-  options.mixed_precision = reader.optional<std::string>("mixed_precision", [](const auto& p) { return p == "no" || p == "fp16" || p == "bf16"; }, "no, fp16 or bf16");
+  options.mixed_precision = reader.optional<std::string>("mixed_precision", is_mixed_precision, "no, fp16, bf16 or fp8");
   options.gradient_accumulation_steps = reader.optional<int>("gradient_accumulation_steps", at_least_one, "1 or more").value_or(1);
   auto accumulation = reader.mapping("gradient_accumulation_plugin");
   if (reader.has("gradient_accumulation_plugin")) options.gradient_accumulation_plugin = read_accumulation(std::move(accumulation));
@@ -133,6 +154,13 @@ void read_accelerator(YamlReader reader, AcceleratorOptions& options) {
   Fields(reader.mapping("grad_scaler_kwargs")).read("init_scale", scaler.init_scale).read("growth_factor", scaler.growth_factor)
       .read("backoff_factor", scaler.backoff_factor).read("growth_interval", scaler.growth_interval).read("enabled", scaler.enabled).finish();
   note(reader, "grad_scaler_kwargs", problems_of(scaler));
+  auto float8 = reader.mapping("ao_recipe_kwargs");
+  if (reader.has("ao_recipe_kwargs")) {
+    options.ao_recipe_kwargs = read_float8(std::move(float8));
+    std::vector<std::string> problems;
+    resolved(*options.ao_recipe_kwargs, problems);
+    note(reader, "ao_recipe_kwargs", problems);
+  }
   auto guard = reader.mapping("gradient_guard");
   options.gradient_guard.skip_norm_above = guard.optional<double>("skip_norm_above", [](const double& norm) { return norm > 0; }, "a number above 0");
   Fields(std::move(guard)).read("skip_non_finite", options.gradient_guard.skip_non_finite).finish();

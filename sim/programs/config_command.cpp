@@ -105,7 +105,7 @@ int config_main(int argc, char** argv) {
   app.require_subcommand(0, 1);
   auto* by_default = app.add_subcommand("default", "Write a file for this machine, without questions; never over one that is there");
   by_default->add_option("--config_file", file, kFileHelp);
-  by_default->add_option("--mixed_precision", mixed_precision, "no, fp16 or bf16")->check(CLI::IsMember({"no", "fp16", "bf16"}))->capture_default_str();
+  by_default->add_option("--mixed_precision", mixed_precision, "no, fp16, bf16 or fp8")->check(CLI::IsMember(std::vector<std::string>(kMixedPrecisions.begin(), kMixedPrecisions.end())))->capture_default_str();
   auto* updating = app.add_subcommand("update", "Write a file anew with the keys of today; values stay");
   updating->add_option("--config_file", file, kFileHelp);
   if (const auto code = parse_command_line(app, argc, argv)) return *code;

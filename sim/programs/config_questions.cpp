@@ -149,7 +149,9 @@ LaunchConfig ask_launch_config(Prompt& prompt) {
     config.gpu_ids = prompt.ask_text("What GPU(s) (by id) should be used for training on this machine as a comma-separated list?", "all", is_list_of_numbers, "numbers, as in 0,1, or all");
     config.enable_cpu_affinity = prompt.ask_flag("Would you like to enable numa efficiency?", false);
   }
-  if (!config.deepspeed_config.contains("deepspeed_config_file")) config.mixed_precision = choose_name(prompt, "Do you wish to use mixed precision?", {"no", "fp16", "bf16"});
+  if (!config.deepspeed_config.contains("deepspeed_config_file")) config.mixed_precision = choose_name(prompt, "Do you wish to use mixed precision?", {kMixedPrecisions.begin(), kMixedPrecisions.end()});
+  // Accelerate's own default gathers in float8, and then trains no weight in float8 but FSDP2's.
+  if (config.mixed_precision == "fp8") config.fp8_config = {{"fp8_backend", "AO"}, {"fp8_enable_fsdp_float8_all_gather", false}, {"fp8_pad_inner_dim", true}};
   return config;
 }
 

@@ -8,6 +8,7 @@
 
 #include "reference/config/launch_keys.hpp"
 #include "reference/config/nearest_name.hpp"
+#include "reference/config/sharding_names.hpp"
 #include "reference/core/errors.hpp"
 
 namespace accel::programs {
@@ -51,7 +52,7 @@ const std::vector<FlagGroup>& flag_groups() {
         {"mpirun_hostfile", kText, "Let mpirun start the ranks on these hosts"}}},
       {"What ranks are told",
        {{"config_file", kText, "File of `accel config`; default: the one in the cache folder, but not with --cpu"},
-        {"mixed_precision", kPrecision, "no, fp16 or bf16"},
+        {"mixed_precision", kPrecision, "no, fp16, bf16 or fp8"},
         {"gradient_accumulation_steps", kInteger, "Micro-batches in an optimizer step"},
         {"num_cpu_threads_per_process", kInteger, "OMP_NUM_THREADS; default: that variable, else 1, with --cpu an equal part of the cores"},
         {"enable_cpu_affinity", kNothing, "Each rank runs on CPUs of its own, next to each other in memory"},
@@ -84,10 +85,9 @@ constexpr Refusal kRefusals[] = {
     {"aws_", "SageMaker starts Python scripts; start the program with mpirun or this command"},
     {"use_megatron_lm", "Megatron-LM is a Python program"},
     {"megatron_lm_", "Megatron-LM is a Python program"},
-    {"dynamo_", "TorchDynamo compiles Python; there is none here"},
-    {"fp8_", "fp8 is not built; expected --mixed_precision no, fp16 or bf16"}};
+    {"dynamo_", "TorchDynamo compiles Python; there is none here"}};
 
-constexpr const char* kSectionsWithFlags[] = {"fsdp_config", "deepspeed_config", "parallelism_config"};
+constexpr const char* kSectionsWithFlags[] = {"fsdp_config", "deepspeed_config", "parallelism_config", "fp8_config"};
 
 const Flag* find_flag(const std::string& name) {
   for (const auto& group : flag_groups()) {
@@ -116,9 +116,7 @@ std::optional<T> parse_number(const std::string& text) {
 std::string problem_with_value(const Flag& flag, const std::string& value) {
   if (flag.takes == Takes::kInteger && !parse_number<int>(value)) return fmt::format("expected an integer, got '{}'", value);
   if (flag.takes == Takes::kNumber && !(parse_number<double>(value).value_or(-1) > 0)) return fmt::format("expected a number above 0, got '{}'", value);
-  if (flag.takes == Takes::kPrecision && value != "no" && value != "fp16" && value != "bf16") {
-    return value == "fp8" ? "fp8 is not built; expected no, fp16 or bf16" : fmt::format("expected no, fp16 or bf16, got '{}'", value);
-  }
+  if (flag.takes == Takes::kPrecision && !is_mixed_precision(value)) return fmt::format("expected {}, got '{}'", fmt::join(kMixedPrecisions, ", "), value);
   return "";
 }
 
@@ -206,7 +204,7 @@ class FlagParser {
       return;
     }
     problems_.push_back(fmt::format("{}: {}", spelled, refusal->reason));
-    const bool has_value = name.starts_with("aws_") || name.starts_with("megatron_lm_") || name.starts_with("dynamo_") || name.starts_with("fp8_") || name == "vm" || name == "env" || name == "main_training_function";
+    const bool has_value = name.starts_with("aws_") || name.starts_with("megatron_lm_") || name.starts_with("dynamo_") || name == "vm" || name == "env" || name == "main_training_function";
     if (has_value) skip_value(argument);
   }
 

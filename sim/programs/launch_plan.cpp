@@ -28,7 +28,8 @@ struct SectionOfFlags {
 };
 constexpr SectionOfFlags kSections[] = {{"fsdp_config", "use_fsdp", &LaunchConfig::fsdp_config},
                                         {"deepspeed_config", "use_deepspeed", &LaunchConfig::deepspeed_config},
-                                        {"parallelism_config", "use_parallelism_config", &LaunchConfig::parallelism_config}};
+                                        {"parallelism_config", "use_parallelism_config", &LaunchConfig::parallelism_config},
+                                        {"fp8_config", "mixed_precision fp8", &LaunchConfig::fp8_config}};
 
 class Planner {
  public:
@@ -138,13 +139,17 @@ class Planner {
     return std::max(config_.use_cpu || flags_.has("sim") ? 1 : gpus, 1) * std::max(config_.num_machines, 1);
   }
 
+  bool uses_section(ConfigSection LaunchConfig::* section, const std::string& flag) const {
+    if (section == &LaunchConfig::parallelism_config) return flags_.has(flag) || !(config_.*section).empty();
+    if (section == &LaunchConfig::fp8_config) return config_.mixed_precision == "fp8";
+    return config_.distributed_type == (section == &LaunchConfig::fsdp_config ? "FSDP" : "DEEPSPEED");
+  }
+
   // Flags of a section beat its keys in the file. One whose section is not in use would be lost: an error.
   void apply_sections() {
     for (const auto& [name, flag, member] : kSections) {
       const auto& table = section_table(name);
-      const bool is_parallelism = member == &LaunchConfig::parallelism_config;
-      const auto* const type = member == &LaunchConfig::fsdp_config ? "FSDP" : "DEEPSPEED";
-      const bool is_used = is_parallelism ? flags_.has(flag) || !(config_.*member).empty() : config_.distributed_type == type;
+      const bool is_used = uses_section(member, flag);
       for (const auto& key : table.keys) {
         const auto value = flags_.text(key.name);
         if (!value || (key.name == std::string(kSteps) && !is_used)) continue;

@@ -1,3 +1,5 @@
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -11,6 +13,7 @@
 #include "backends/nccl/nccl_backend.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/config/nearest_name.hpp"
+#include "reference/config/sharding_names.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/launch.hpp"
 #include "reference/run.hpp"
@@ -67,7 +70,7 @@ std::map<std::string, std::string> variables_of(const std::string& name, const s
 
 void check_options(const NotebookLauncherOptions& options) {
   const auto& precision = options.mixed_precision;
-  check_config(precision == "no" || precision == "fp16" || precision == "bf16", "launch: mixed_precision: expected no, fp16 or bf16, got '{}'", precision);
+  check_config(is_mixed_precision(precision), "launch: mixed_precision: expected {}, got '{}'", fmt::join(kMixedPrecisions, ", "), precision);
   check_config(!options.simulate || (precision == "no" && options.num_nodes == 1 && options.max_restarts == 0),
                "launch: simulated ranks are of one process, begin once, and take mixed_precision from their Accelerator; leave mixed_precision, num_nodes and max_restarts out");
   check_config(options.max_restarts >= 0 && options.monitor_interval > 0, "launch: max_restarts {} and monitor_interval {}; expected 0 or more, and more than 0", options.max_restarts,

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "reference/precision/float8_layers.hpp"
+
 /// What networks of the tasks are made of. Modules draw their weights when they are made, and C++ does not say in which order
 /// the arguments of one call are: make them statement by statement, in the order of the Python twin (properties/oracle).
 namespace accel::programs {
@@ -22,7 +24,7 @@ class Network : public torch::nn::Module {
 /// place, so that gradients arrive, and buckets are filled, in another order than in Python.
 struct LinearImpl : torch::nn::LinearImpl {
   using torch::nn::LinearImpl::LinearImpl;
-  at::Tensor forward(const at::Tensor& input) { return at::linear(input, weight, bias); }
+  at::Tensor forward(const at::Tensor& input) { return computes_in_float8(*this) ? torch::nn::LinearImpl::forward(input) : at::linear(input, weight, bias); }
 };
 TORCH_MODULE(Linear);
 

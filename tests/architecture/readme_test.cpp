@@ -60,7 +60,7 @@ std::vector<Cells> rows_of(const std::string& markdown) {
 }
 
 bool is_thread(const std::string& cell) {
-  static const std::regex threads(R"(-|((PR )?[\w-]+#\d+|R[1-9])(, ((PR )?[\w-]+#\d+|R[1-9]))*)");
+  static const std::regex threads(R"(-|((PR )?[\w-]+#\d+|R([1-9]|10))(, ((PR )?[\w-]+#\d+|R([1-9]|10)))*)");
   return std::regex_match(cell, threads);
 }
 
@@ -102,7 +102,7 @@ TEST(DifferencesTest, EveryRowNamesItsThreadAndTestsThatExist) {
 TEST(DifferencesTest, ARowThatLacksSomethingIsNoticed) {
   EXPECT_EQ(rows_of("| `a|b` | c |  | - |\ntext\n"), std::vector<Cells>({{"`a|b`", "c", "", "-"}}));
   for (const auto* thread : {"-", "A#1", "PR A#1, R2", "sentence-transformers#3946"}) EXPECT_TRUE(is_thread(thread)) << thread;
-  for (const auto* thread : {"", "A#", "#1", "R10", "A#1 R2", "A#1, "}) EXPECT_FALSE(is_thread(thread)) << thread;
+  for (const auto* thread : {"", "A#", "#1", "R11", "A#1 R2", "A#1, "}) EXPECT_FALSE(is_thread(thread)) << thread;
   const std::string sources = "TEST(ATest, Is) TEST_P(BTest, IsNot)";
   EXPECT_TRUE(missing_tests("`ATest.Is`, `BTest.IsNot`", sources).empty());
   EXPECT_EQ(missing_tests("`ATest.Is`, `ATest.I`", sources), std::vector<std::string>{"`ATest.I`"});

@@ -299,7 +299,9 @@ TEST_F(BadInputTest, AllThatIsWrongWithARehearsalIsInOneMessage) {
 }
 
 TEST_F(BadInputTest, WhatIsNotBuiltYetSaysSo) {
-  expect_refused(sim_run({with("accelerator: {mixed_precision: fp8}")}), HasSubstr("mixed_precision: expected no, fp16 or bf16, got 'fp8'"));
+  expect_refused(sim_run({with("accelerator: {mixed_precision: fp4}")}), HasSubstr("mixed_precision: expected no, fp16, bf16 or fp8, got 'fp4'"));
+  expect_refused(sim_run({with("accelerator: {mixed_precision: fp8, ao_recipe_kwargs: {config: {recipe_name: columns}, enable_fsdp_float8_all_gather: 3}}")}),
+                 AllOf(HasSubstr("recipe_name: float8 recipe: expected tensorwise, rowwise or rowwise_with_gw_hp, got 'columns'"), HasSubstr("enable_fsdp_float8_all_gather")));
   expect_refused(sim_run({with("dataloader_config: {order: random}")}), HasSubstr("order: expected accelerate or elastic"));
 }
 

@@ -55,7 +55,7 @@ TEST_F(ConfigCommandTest, SeveralMachinesOfProcessorsUnderFsdp2) {
   const auto run = answered(
       "0\nmulti-CPU\n2\n1\n10.0.0.1\n29501\n\n\nno\n"  // machine, type, machines, rank, address, port, network, debug, mpirun
       "no\nyes\n1\n\n\n0\nBlock\n\n\n\n"               // deepspeed, fsdp: version, reshard, offload, policy, class, state dict, ram, checkpointing
-      "4\nbf16\n");
+      "4\nfp8\n");
   ASSERT_EQ(run.exit_code, 0) << run.error << run.output;
   const auto config = written();
   EXPECT_EQ(config.distributed_type, "FSDP");
@@ -65,7 +65,8 @@ TEST_F(ConfigCommandTest, SeveralMachinesOfProcessorsUnderFsdp2) {
   EXPECT_EQ(config.main_process_ip, "10.0.0.1");
   EXPECT_EQ(config.main_process_port, 29501);
   EXPECT_EQ(config.num_processes, 4);
-  EXPECT_EQ(config.mixed_precision, "bf16");
+  EXPECT_EQ(config.mixed_precision, "fp8");
+  EXPECT_EQ(config.fp8_config, (ConfigSection{{"fp8_backend", "AO"}, {"fp8_enable_fsdp_float8_all_gather", false}, {"fp8_pad_inner_dim", true}}));
   EXPECT_EQ(config.fsdp_config, (ConfigSection{{"fsdp_version", std::int64_t{2}}, {"fsdp_reshard_after_forward", true}, {"fsdp_offload_params", false},
                                                {"fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP"}, {"fsdp_transformer_layer_cls_to_wrap", "Block"},
                                                {"fsdp_state_dict_type", "SHARDED_STATE_DICT"}, {"fsdp_cpu_ram_efficient_loading", true}, {"fsdp_activation_checkpointing", false}}));

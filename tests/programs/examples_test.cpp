@@ -110,8 +110,10 @@ CommandResult simulate(const std::string& program, int ranks, const std::vector<
 }
 
 class ExampleTest : public ::testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Programs, ExampleTest, ::testing::Values("quick_start/train", "stream/train", "sources/train", "from_libtorch/after", "training_options/train", "sharded/train", "large_model/train"), [](const auto& info) {
-  return info.param.substr(0, info.param.find('/'));
+INSTANTIATE_TEST_SUITE_P(Programs, ExampleTest, ::testing::Values("quick_start/train", "stream/train", "sources/train", "from_libtorch/after", "training_options/train", "training_options/float8", "sharded/train", "large_model/train"), [](const auto& info) {
+  auto name = info.param;
+  std::replace(name.begin(), name.end(), '/', '_');
+  return name;
 });
 
 TEST(InstalledProgramsTest, ProgramsRunAndShellsFindTheirCompletion) {

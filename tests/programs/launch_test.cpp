@@ -162,10 +162,10 @@ TEST_F(LaunchTest, AffinityGivesEachRankCpusOfItsOwn) {
 // --- wrong usage --------------------------------------------------------------------------------------------------------
 
 TEST_F(LaunchTest, AllProblemsOfTheFlagsAreInOneMessage) {
-  const auto run = launch({"--num_proceses", "2", "--num_machines", "two", "--tpu", "--mixed_precision=fp8", "-m", "--cpu=yes", "/bin/true"});
+  const auto run = launch({"--num_proceses", "2", "--num_machines", "two", "--tpu", "--mixed_precision=fp4", "-m", "--cpu=yes", "/bin/true"});
   EXPECT_EQ(run.exit_code, 2);
   EXPECT_THAT(run.error, AllOf(HasSubstr("--num_proceses: unknown flag; did you mean 'num_processes'?"), HasSubstr("--num_machines: expected an integer, got 'two'"), HasSubstr("--tpu: there are no TPUs"),
-                               HasSubstr("fp8 is not built"), HasSubstr("-m: it runs a Python module"), HasSubstr("--cpu: takes no value, got 'yes'")));
+                               HasSubstr("--mixed_precision: expected no, fp16, bf16, fp8, got 'fp4'"), HasSubstr("-m: it runs a Python module"), HasSubstr("--cpu: takes no value, got 'yes'")));
 }
 
 TEST_F(LaunchTest, ValuesThatCannotBeAreUsageErrors) {
@@ -178,6 +178,8 @@ TEST_F(LaunchTest, ValuesThatCannotBeAreUsageErrors) {
       {{"--num_processes", "2", "--num_machines", "2", "--main_process_ip", "127.0.0.1", "--machine_rank", "2"}, "machine_rank: expected 0 to 1, got 2"},
       {{"--rdzv_backend", "c10d"}, "rdzv_backend: c10d: not built; expected static"},
       {{"--fsdp_version", "2"}, "--fsdp_version: counts with --use_fsdp only"},
+      {{"--fp8_pad_inner_dim", "true"}, "--fp8_pad_inner_dim: counts with --mixed_precision fp8 only"},
+      {{"--mixed_precision", "fp8", "--fp8_backend", "TE"}, "fp8_backend: TE is a Python package; expected AO"},
       {{"--use_parallelism_config"}, "--use_parallelism_config: needs --use_fsdp and --fsdp_version 2"},
       {{"--tee", "3"}, "--tee: needs --log_dir"},
       {{"--max_restarts", "-1"}, "--max_restarts: expected 0 or more, got -1"},

@@ -34,6 +34,7 @@
 #include "reference/optim/optimizers.hpp"
 #include "reference/optim/reduce_lr_on_plateau.hpp"
 #include "reference/optim/warmup_schedules.hpp"
+#include "reference/precision/float8_linear.hpp"
 #include "reference/run.hpp"
 #include "reference/sharded/memory_plan.hpp"
 #include "reference/sources/brace_expansion.hpp"

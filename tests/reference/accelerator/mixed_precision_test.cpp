@@ -189,10 +189,10 @@ TEST_P(MixedPrecisionTest, RanksHaveOneScaleBehindUnevenInputs) {
 
 TEST(MixedPrecisionOptionsTest, AllProblemsAreInOneMessage) {
   const auto rank = make_single_rank();
-  const AcceleratorOptions bad{.mixed_precision = "fp8", .grad_scaler_kwargs = {.growth_factor = 0.5}, .init_process_group_kwargs = {.backend = "mpi", .init_method = "tcp://x"},
+  const AcceleratorOptions bad{.mixed_precision = "fp4", .grad_scaler_kwargs = {.growth_factor = 0.5}, .init_process_group_kwargs = {.backend = "mpi", .init_method = "tcp://x"},
                                .gradient_guard = {.skip_norm_above = -1.0}, .loss_weighting = "fair"};
   const auto message = message_of<ConfigError>([&] { Accelerator accelerator(bad, *rank); });
-  for (const auto* word : {"fp8", "growth_factor", "backend", "init_method", "skip_norm_above", "loss_weighting"}) EXPECT_THAT(message, HasSubstr(word));
+  for (const auto* word : {"fp4", "growth_factor", "backend", "init_method", "skip_norm_above", "loss_weighting"}) EXPECT_THAT(message, HasSubstr(word));
 }
 
 }  // namespace

@@ -94,7 +94,7 @@ TEST(LaunchersTest, ALaunchInsideARankIsAStateError) {
 TEST(LaunchersTest, NamesAndOptionsThatCannotBeAreConfigErrors) {
   EXPECT_THAT(error_of<ConfigError>([] { launch("leave_a_fil", {}, 2); }), HasSubstr("no function is registered as 'leave_a_fil'; did you mean 'leave_a_file'?"));
   EXPECT_THAT(error_of<ConfigError>([] { const Launchable twice("leave_a_file", leave_a_file); }), HasSubstr("two functions are registered as 'leave_a_file'"));
-  EXPECT_THAT(error_of<ConfigError>([] { launch("leave_a_file", {}, {.mixed_precision = "fp8"}); }), HasSubstr("expected no, fp16 or bf16, got 'fp8'"));
+  EXPECT_THAT(error_of<ConfigError>([] { launch("leave_a_file", {}, {.mixed_precision = "fp4"}); }), HasSubstr("expected no, fp16, bf16, fp8, got 'fp4'"));
   EXPECT_THAT(error_of<ConfigError>([] { launch("leave_a_file", {}, {.num_processes = 0}); }), HasSubstr("num_processes 0"));
   EXPECT_THAT(error_of<ConfigError>([] { launch("leave_a_file", {}, {.num_processes = 2, .num_nodes = 2}); }), HasSubstr("2 machines need use_port"));
   EXPECT_THAT(error_of<ConfigError>([] { launch("leave_a_file", {}, {.num_processes = 2, .max_restarts = 1, .simulate = true}); }), HasSubstr("simulated ranks"));

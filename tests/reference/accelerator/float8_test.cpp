@@ -1,0 +1,174 @@
+// mixed_precision "fp8". What a layer computes is compared with torchao's in properties/oracle/recorded_float8_test.cpp.
+#include <gmock/gmock.h>
+#include <torch/torch.h>
+
+#include "reference/accelerator/accelerator.hpp"
+#include "reference/precision/float8_linear.hpp"
+#include "tests/support/clean_environment.hpp"
+#include "tests/support/message_of.hpp"
+#include "tests/support/run_ranks.hpp"
+
+namespace accel::testing {
+namespace {
+
+namespace nn = torch::nn;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+nn::Sequential chain(const std::vector<std::int64_t>& widths) {
+  nn::Sequential net;
+  for (std::size_t i = 0; i + 1 < widths.size(); ++i) net->push_back(nn::Linear(widths[i], widths[i + 1]));
+  return net;
+}
+
+std::unique_ptr<RankContext> seeded_rank() {
+  auto rank = make_single_rank();
+  torch::manual_seed(3);
+  return rank;
+}
+
+TEST(Float8Test, LayersOfSixteensComputeInFloat8ButTheFirstAndTheLast) {
+  const auto rank = seeded_rank();
+  Accelerator accelerator({.mixed_precision = "fp8"}, *rank);
+  EXPECT_THAT(accelerator.prepare(chain({16, 32, 48, 40, 16, 16})).float8_layers(), ElementsAre("1"));
+  EXPECT_THAT(accelerator.prepare(chain({16, 16, 16})).float8_layers(), IsEmpty());
+  EXPECT_THAT(accelerator.prepare(nn::Linear(16, 16)).float8_layers(), IsEmpty());
+  EXPECT_THAT(Accelerator({.mixed_precision = "bf16"}, *rank).prepare(chain({16, 16, 16, 16})).float8_layers(), IsEmpty());
+}
+
+TEST(Float8Test, APreparedModelComputesInFloat8AndTheModuleItselfDoesNot) {
+  const auto rank = seeded_rank();
+  Accelerator accelerator({.mixed_precision = "fp8", .autocast_kwargs = {.enabled = false}}, *rank);
+  auto net = chain({8, 16, 32, 8});
+  auto model = accelerator.prepare(net);
+  const auto x = at::randn({5, 8});
+  const auto layer = [&](int i) { return std::dynamic_pointer_cast<nn::LinearImpl>(net->children().at(i)); };
+  const auto& second = *layer(1);
+  const auto config = std::make_shared<const Float8LinearConfig>(Float8LinearConfig{.pad_inner_dim = true});
+  const auto expected = layer(2)->forward(float8_linear(layer(0)->forward(x), second.weight, second.bias, config));
+  EXPECT_TRUE(model(x).equal(expected));
+  EXPECT_FALSE(net->forward(x).equal(expected));
+  EXPECT_TRUE(net->forward(x).allclose(expected, 0.1, 0.1)) << "float8 has two or three digits";
+}
+
+// Of Accelerate's default recipe the weights in float8 belong to no optimizer, and stay.
+TEST(Float8Test, EveryWeightIsTrained) {
+  run_ranks(Backend::kSim, 2, [](RankContext& rank) {
+    Accelerator accelerator({.mixed_precision = "fp8"}, rank);
+    auto net = chain({16, 32, 48, 16, 4});
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    std::vector<at::Tensor> before;
+    for (const auto& parameter : net->parameters()) before.push_back(parameter.detach().clone());
+    const auto out = model(at::randn({6, 16}));
+    EXPECT_EQ(out.scalar_type(), at::kFloat);
+    accelerator.backward(out.square().mean());
+    optimizer.step();
+    for (std::size_t i = 0; i < before.size(); ++i) EXPECT_FALSE(net->parameters()[i].equal(before[i])) << i;
+  });
+}
+
+TEST(Float8Test, AFilterChoosesLayersByNameAndModule) {
+  const auto rank = seeded_rank();
+  Accelerator accelerator({.mixed_precision = "fp8",
+                           .ao_recipe_kwargs = AORecipeKwargs{.module_filter_func = [](const nn::LinearImpl& layer, const std::string& name) {
+                             return name != "2" && layer.options.in_features() == 16;
+                           }}},
+                          *rank);
+  EXPECT_THAT(accelerator.prepare(chain({16, 16, 16, 32, 16})).float8_layers(), ElementsAre("0", "1"));
+}
+
+struct OwnLinearImpl : nn::LinearImpl {
+  using nn::LinearImpl::LinearImpl;
+  at::Tensor forward(const at::Tensor& input) { return asks && computes_in_float8(*this) ? nn::LinearImpl::forward(input) : at::linear(input, weight, bias); }
+  bool asks = false;
+};
+TORCH_MODULE(OwnLinear);
+
+TEST(Float8Test, ALayerWhoseOwnForwardDoesNotAskIsAnError) {
+  const auto rank = seeded_rank();
+  Accelerator accelerator({.mixed_precision = "fp8"}, *rank);
+  OwnLinear inner(16, 16);
+  auto model = accelerator.prepare(nn::Sequential(nn::Linear(16, 16), inner, nn::Linear(16, 16)));
+  EXPECT_THAT(message_of<StateError>([&] { model(at::ones({2, 16})); }), AllOf(HasSubstr("none of the layers that were chosen has computed in float8: 1;"), HasSubstr("computes_in_float8")));
+  inner->asks = true;
+  EXPECT_NO_THROW(model(at::ones({2, 16})));
+}
+
+TEST(Float8Test, LayersThatLibTorchCallsItselfComputeInFloat8) {
+  const auto rank = seeded_rank();
+  const auto chosen = [](const nn::LinearImpl&, const std::string& name) { return name == "linear1"; };
+  Accelerator accelerator({.mixed_precision = "fp8", .ao_recipe_kwargs = AORecipeKwargs{.module_filter_func = chosen}}, *rank);
+  nn::TransformerEncoderLayer layer(nn::TransformerEncoderLayerOptions(16, 2).dim_feedforward(32).dropout(0));
+  auto model = accelerator.prepare(layer);
+  const auto x = at::randn({4, 2, 16});
+  EXPECT_NO_THROW(model(x)) << "an error would be that none of them has computed so";
+}
+
+TEST(Float8Test, WhatIsComputedAgainInBackwardIsInFloat8Too) {
+  const auto gradients = [](bool again) {
+    const auto rank = seeded_rank();
+    Accelerator accelerator({.mixed_precision = "fp8",
+                             .fsdp_plugin = FullyShardedDataParallelPlugin{.auto_wrap_policy = "TRANSFORMER_BASED_WRAP", .transformer_cls_names_to_wrap = {{"Linear"}}, .activation_checkpointing = again}},
+                            *rank);
+    auto net = chain({16, 32, 32, 16});
+    auto model = accelerator.prepare(net);
+    EXPECT_THAT(model.float8_layers(), ElementsAre("1"));
+    accelerator.backward(model(at::randn({6, 16}, make_generator(5))).square().mean());
+    std::vector<at::Tensor> all;
+    for (const auto& parameter : net->parameters()) all.push_back(parameter.grad().clone());
+    return all;
+  };
+  const auto once = gradients(false), again = gradients(true);
+  ASSERT_EQ(once.size(), again.size());
+  for (std::size_t i = 0; i < once.size(); ++i) EXPECT_TRUE(once[i].equal(again[i])) << i;
+}
+
+TEST(Float8Test, ScalesOfRowsWorkWithoutAGpusKernel) {
+  const auto x = at::randn({5, 32}, make_generator(1)), weight = at::randn({16, 32}, make_generator(2));
+  auto emulated = Float8LinearConfig::from_recipe_name("rowwise");
+  const auto computed = float8_linear(x, weight, {}, std::make_shared<const Float8LinearConfig>(emulated));
+  emulated.emulate = true;
+  const auto expected = float8_linear(x, weight, {}, std::make_shared<const Float8LinearConfig>(emulated));
+  EXPECT_TRUE(computed.allclose(expected, 0.02, 0.02)) << "its product is in bfloat16";
+}
+
+TEST(Float8Test, NaNComesThrough) {
+  auto x = at::ones({4, 16});
+  x[2][3] = NAN;
+  const auto out = float8_linear(x, at::ones({16, 16}), {}, std::make_shared<const Float8LinearConfig>());
+  EXPECT_TRUE(out.isnan().any().item<bool>());
+}
+
+std::string problems_of_options(AcceleratorOptions options) {
+  const auto rank = make_single_rank();
+  return message_of<ConfigError>([&] { Accelerator accelerator(std::move(options), *rank); });
+}
+
+TEST(Float8OptionsTest, AllProblemsAreInOneMessage) {
+  Float8LinearConfig bad{.cast_config_input = {.scaling_type = ScalingType::kDisabled, .scaling_granularity = ScalingGranularity::kAxiswise},
+                         .cast_config_weight_for_grad_input = CastConfig{.target_dtype = Float8Type::kE5m2},
+                         .enable_fsdp_float8_all_gather = true};
+  EXPECT_THAT(problems_of_options({.mixed_precision = "fp8", .ao_recipe_kwargs = AORecipeKwargs{.config = bad}}),
+              AllOf(HasSubstr("output: input and weight are both scaled"), HasSubstr("grad_weight: input and grad_output are both scaled"), HasSubstr("input: axiswise scaling is dynamic"),
+                    HasSubstr("weight: one target_dtype"), HasSubstr("enable_fsdp_float8_all_gather: not built")));
+  EXPECT_THAT(problems_of_options({.mixed_precision = "bf16", .ao_recipe_kwargs = AORecipeKwargs{}}), HasSubstr("ao_recipe_kwargs: of mixed_precision 'fp8', which is 'bf16'"));
+  EXPECT_THAT(problems_of_options({.mixed_precision = "fp4"}), HasSubstr("expected 'no', 'fp16', 'bf16', 'fp8', got 'fp4'"));
+  EXPECT_THAT(message_of<ConfigError>([] { Float8LinearConfig::from_recipe_name("mxfp8"); }), HasSubstr("expected tensorwise, rowwise or rowwise_with_gw_hp, got 'mxfp8'"));
+}
+
+TEST(Float8OptionsTest, TheEnvironmentSaysWhatTheOptionsDoNot) {
+  CleanEnvironment environment({"ACCELERATE_FP8_BACKEND", "ACCELERATE_FP8_PAD_INNER_DIM"});
+  environment.set({{"ACCELERATE_FP8_PAD_INNER_DIM", "false"}});
+  std::vector<std::string> problems;
+  EXPECT_FALSE(resolved(AORecipeKwargs{}, problems).config->pad_inner_dim);
+  EXPECT_TRUE(resolved(AORecipeKwargs{.pad_inner_dim = true}, problems).config->pad_inner_dim);
+  EXPECT_THAT(problems, IsEmpty());
+  environment.set({{"ACCELERATE_FP8_BACKEND", "TE"}, {"ACCELERATE_FP8_PAD_INNER_DIM", "perhaps"}});
+  EXPECT_THAT(problems_of_options({.mixed_precision = "fp8"}), AllOf(HasSubstr("ACCELERATE_FP8_BACKEND: 'TE' is a Python package"), HasSubstr("ACCELERATE_FP8_PAD_INNER_DIM")));
+}
+
+}  // namespace
+}  // namespace accel::testing

@@ -77,7 +77,7 @@ void write_launch_config(const LaunchConfig& config, const std::string& file);
 std::string launch_config_yaml(const LaunchConfig& config);
 std::string launch_config_json(const LaunchConfig& config);
 
-/// What cannot be launched by this library (TPU, other vendors' devices, Megatron-LM, fp8), or by anyone.
+/// What cannot be launched by this library (TPU, other vendors' devices, Megatron-LM, fp8 by another package), or by anyone.
 std::vector<std::string> problems_of(const LaunchConfig& config);
 
 /// The environment variables by which a launched program learns of the configuration: ACCELERATE_*, FSDP_*,

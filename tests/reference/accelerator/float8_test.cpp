@@ -135,6 +135,14 @@ TEST(Float8Test, ScalesOfRowsWorkWithoutAGpusKernel) {
   EXPECT_TRUE(computed.allclose(expected, 0.02, 0.02)) << "its product is in bfloat16";
 }
 
+TEST(Float8Test, AutocastRoundsAnEmulatedProductAndNotItsOperands) {
+  const auto x = at::randn({5, 32}, make_generator(1)), weight = at::randn({16, 32}, make_generator(2));
+  const auto emulated = std::make_shared<const Float8LinearConfig>(Float8LinearConfig{.emulate = true});
+  const auto expected = float8_linear(x, weight, {}, emulated).to(at::kBFloat16);
+  const Autocast scope({.dtype = at::kBFloat16});
+  EXPECT_TRUE(float8_linear(x, weight, {}, emulated).equal(expected));
+}
+
 TEST(Float8Test, NaNComesThrough) {
   auto x = at::ones({4, 16});
   x[2][3] = NAN;

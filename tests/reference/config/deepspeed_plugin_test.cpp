@@ -103,7 +103,7 @@ TEST_F(DeepSpeedPluginTest, NvmeNeedsAFolder) {
 }
 
 TEST_F(DeepSpeedPluginTest, MixedPrecisionIsTheDtypeOfAll) {
-  for (const auto& [name, dtype] : {std::pair("fp16", FloatType::kFloat16), std::pair("bf16", FloatType::kBFloat16)}) {
+  for (const auto& [name, dtype] : {std::pair("fp16", FloatType::kFloat16), std::pair("bf16", FloatType::kBFloat16), std::pair("fp8", FloatType::kBFloat16)}) {
     const auto sharding = *resolved({}, name).sharding;
     EXPECT_EQ(sharding.param_dtype, dtype);
     EXPECT_EQ(sharding.reduce_dtype, dtype);
@@ -168,6 +168,7 @@ TEST_F(DeepSpeedPluginTest, AFileAgreesWithMixedPrecision) {
   };
   const std::string bf16 = R"("bf16": {"enabled": true})", none = R"("fp16": {"enabled": false})";
   EXPECT_EQ(problems(bf16, "bf16"), "");
+  EXPECT_EQ(problems(bf16, "fp8"), "");
   EXPECT_EQ(problems(bf16 + "," + none, "bf16"), "");
   EXPECT_EQ(problems(none, "no"), "");
   EXPECT_THAT(problems(bf16, "no"), HasSubstr("bf16.enabled: true does not agree with mixed_precision: 'no'; set mixed_precision to 'bf16'"));

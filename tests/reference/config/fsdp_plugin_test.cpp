@@ -125,6 +125,7 @@ TEST_F(FsdpPluginTest, MixedPrecisionSetsTheDtypesOfTheVersion) {
   EXPECT_EQ(second->param_dtype, FloatType::kFloat16);
   EXPECT_EQ(second->reduce_dtype, FloatType::kFloat16);
   EXPECT_EQ(second->buffer_dtype, std::nullopt);
+  EXPECT_EQ(sharding_of({}, "fp8")->param_dtype, FloatType::kBFloat16) << "what is around layers in float8";
 }
 
 TEST_F(FsdpPluginTest, APolicyBeatsMixedPrecisionAndReducesInItsParameterDtype) {

@@ -23,7 +23,8 @@ std::unique_ptr<RankContext> make_real_rank(const std::string& backend) {
 }
 
 void keep_until_exit(std::unique_ptr<RankContext> context) {
-  [[maybe_unused]] static const RankContext* const kept = context.release();  // reachable: not a leak
+  [[gnu::used]] static const RankContext* kept = nullptr;  // reachable, so that it is no leak
+  kept = context.release();
 }
 
 }  // namespace accel::programs

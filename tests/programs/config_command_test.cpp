@@ -280,5 +280,23 @@ TEST_F(ConfigCommandTest, BashCompletesCommandsAndOptions) {
   EXPECT_EQ(accel({"--completion", "fish"}).exit_code, 2);
 }
 
+// A shell on a terminal of its own, at which a tab is typed; a line that is not completed so runs into the limit.
+TEST_F(ConfigCommandTest, ZshCompletesCommandsAndOptions) {
+  const auto script = file("complete.zsh", R"(zmodload zsh/zpty
+zpty shell zsh -f -i
+zpty -w shell "PS1=; autoload -Uz compinit; compinit -u -D; source <($1 --completion zsh); print rea''dy"
+zpty -r shell seen '*ready*'
+for typed completed in 'accel lau' launch 'accel launch --mixed' --mixed_precision 'accel config --num-p' _processes 'accel data-check --batch' --batch-size; do
+  zpty -w -n shell "$typed"$'\t'
+  zpty -r shell seen "*${completed}*"
+  zpty -w -n shell $'\x15'
+  print -r -- $typed
+done
+)");
+  const auto run = run_command({"zsh", "-f", script, bin("accel")}, options_);
+  EXPECT_EQ(run.exit_code, 0) << run.error;
+  EXPECT_EQ(run.output, "accel lau\naccel launch --mixed\naccel config --num-p\naccel data-check --batch\n");
+}
+
 }  // namespace
 }  // namespace accel::testing

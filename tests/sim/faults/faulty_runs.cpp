@@ -1,6 +1,6 @@
 #include "tests/sim/faults/faulty_runs.hpp"
 
-#include <cxxabi.h>
+#include <c10/util/Type.h>
 
 #include <algorithm>
 
@@ -12,7 +12,7 @@ namespace accel::testing {
 namespace {
 
 std::string type_of(const std::exception& error) {
-  const std::string name = abi::__cxa_demangle(typeid(error).name(), nullptr, nullptr, nullptr);
+  const auto name = c10::demangle(typeid(error).name());
   return name.substr(name.rfind(':') + 1);
 }
 

@@ -63,7 +63,7 @@ TEST(GptTest, OutputLayerIsTheEmbeddingOfBytes) {
   const auto network = seeded_gpt();
   EXPECT_EQ(num_parameters(*network), 2 * (12 * 12 * 12 + 13 * 12) + (256 + kBlock) * 12 + 2 * 12);
   network->forward(torch::zeros({1, 3}, torch::kLong)).sum().backward();
-  const auto& embedding = network->named_parameters()["byte_embedding.weight"];
+  const at::Tensor embedding = network->named_parameters()["byte_embedding.weight"];
   EXPECT_GT(embedding.grad()[17].abs().sum().item<double>(), 0.0) << "a byte that is not in the text, but might come next";
 }
 

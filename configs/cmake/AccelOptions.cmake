@@ -39,6 +39,7 @@ if(ACCEL_SANITIZE)
   foreach(sanitizer IN LISTS sanitizers)
     add_compile_options(-fsanitize=${sanitizer} -fno-omit-frame-pointer)
     add_link_options(-fsanitize=${sanitizer})
+    string(APPEND ACCEL_SANITIZE_FLAGS " -fsanitize=${sanitizer}")  # for programs built against the installed package
   endforeach()
 endif()
 

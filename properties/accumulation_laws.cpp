@@ -8,7 +8,7 @@
 #include "tests/support/property.hpp"
 #include "tests/support/run_ranks.hpp"
 
-namespace accel::testing {
+namespace accel::testing::accumulation_laws {
 namespace {
 
 namespace nn = torch::nn;
@@ -335,4 +335,4 @@ TEST(AccumulationLaws, WhatABackwardIsToldMustMakeSense) {
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::accumulation_laws

@@ -18,7 +18,7 @@
 #include "tests/support/run_ranks.hpp"
 #include "tests/support/temporary_folder.hpp"
 
-namespace accel::testing {
+namespace accel::testing::checkpoint_laws {
 namespace {
 
 struct Case {
@@ -286,4 +286,4 @@ TEST(CheckpointLaws, CutsThatWentWrongOnce) {
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::checkpoint_laws

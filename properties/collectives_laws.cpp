@@ -6,7 +6,7 @@
 #include "tests/support/property.hpp"
 #include "tests/support/run_ranks.hpp"
 
-namespace accel::testing {
+namespace accel::testing::collectives_laws {
 namespace {
 
 using Calls = std::vector<CollectiveCall>;
@@ -72,4 +72,4 @@ TEST(CollectiveLaws, LargeBuffersHaveMoreThanTwoSegmentsPerChunk) {
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::collectives_laws

@@ -8,7 +8,7 @@
 #include "sim/programs/data_plan.hpp"
 #include "tests/support/property.hpp"
 
-namespace accel::testing {
+namespace accel::testing::data_check_laws {
 namespace {
 
 using programs::PlanRequest;
@@ -115,4 +115,4 @@ TEST(DataCheckLaws, EvenBatchesAndItsOppositesHealWhatTheyAreAdvisedFor) {
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::data_check_laws

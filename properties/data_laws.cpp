@@ -13,7 +13,7 @@
 #include "tests/support/property.hpp"
 #include "tests/support/run_ranks.hpp"
 
-namespace accel::testing {
+namespace accel::testing::data_laws {
 namespace {
 
 using Batches = std::vector<Ids>;
@@ -376,4 +376,4 @@ TEST(OrderLaws, RanksSeededApartShareOneOrderAndExtraDrawsOnOneRankChangeNothing
 TEST(OrderLaws, ThatLawCatchesOrdersOfTheRanksOwn) { expect_property_fails("an order per rank", 50, [] { check_ranks_agree(true); }); }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::data_laws

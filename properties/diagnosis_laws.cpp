@@ -14,7 +14,7 @@
 #include "tests/support/message_of.hpp"
 #include "tests/support/property.hpp"
 
-namespace accel::testing {
+namespace accel::testing::diagnosis_laws {
 namespace {
 
 using sim::Diagnosis;
@@ -483,4 +483,4 @@ TEST(DiagnosisLaws, OverlappingCollectivesUnderWayAreNamed) {
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::diagnosis_laws

@@ -14,7 +14,7 @@
 #include "tests/support/message_of.hpp"
 #include "tests/support/property.hpp"
 
-namespace accel::testing {
+namespace accel::testing::false_alarm_laws {
 namespace {
 
 using ::testing::AllOf;
@@ -361,4 +361,4 @@ TEST(FindingsTest, GeneratorsThatDrawAlikeOrWereNeverEqualAreNot) {
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::false_alarm_laws

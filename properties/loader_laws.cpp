@@ -13,7 +13,7 @@
 #include "tests/support/property.hpp"
 #include "tests/support/run_ranks.hpp"
 
-namespace accel::testing {
+namespace accel::testing::loader_laws {
 namespace {
 
 using programs::PlanEpoch;
@@ -131,12 +131,12 @@ struct NamedIds {
 };
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::loader_laws
 
 template <>
-inline constexpr auto accel::tree_members<accel::testing::NamedIds> = std::tuple(&accel::testing::NamedIds::ids, &accel::testing::NamedIds::names);
+inline constexpr auto accel::tree_members<accel::testing::loader_laws::NamedIds> = std::tuple(&accel::testing::loader_laws::NamedIds::ids, &accel::testing::loader_laws::NamedIds::names);
 
-namespace accel::testing {
+namespace accel::testing::loader_laws {
 namespace {
 
 struct NamedSamples {
@@ -417,4 +417,4 @@ TEST(DispatchedLoaderTest, OnlyRankZeroReads) {
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::loader_laws

@@ -15,7 +15,7 @@
 #include "tests/support/property.hpp"
 #include "tests/support/run_ranks.hpp"
 
-namespace accel::testing {
+namespace accel::testing::resume_laws {
 namespace {
 
 using Sample = std::pair<std::int64_t, std::int64_t>;  // its number, and a random number that reading it has drawn
@@ -628,4 +628,4 @@ TEST(LoaderStateTest, LoadingInsideALoopIsAStateError) {
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::resume_laws

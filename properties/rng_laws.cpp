@@ -8,7 +8,7 @@
 #include "tests/support/property.hpp"
 #include "tests/support/run_ranks.hpp"
 
-namespace accel::testing {
+namespace accel::testing::rng_laws {
 namespace {
 
 // One of all kinds, so that streams are compared after mixtures of kinds and sizes.
@@ -163,4 +163,4 @@ TEST_P(RngLaws, ExtraDrawsOnOneRankDoNotChangeTheOrderOfTheData) {
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::rng_laws

@@ -9,7 +9,7 @@
 #include "tests/support/message_of.hpp"
 #include "tests/support/property.hpp"
 
-namespace accel::testing {
+namespace accel::testing::schedule_laws {
 namespace {
 
 using sim::ScheduleKind;
@@ -144,4 +144,4 @@ TEST(ScheduleLaws, VirtualTimeIsTheSameInEveryRunOnEveryNumberOfCores) {
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::schedule_laws

@@ -14,7 +14,7 @@
 #include "tests/support/property.hpp"
 #include "tests/support/run_ranks.hpp"
 
-namespace accel::testing {
+namespace accel::testing::sharding_laws {
 namespace {
 
 struct PlanCase {
@@ -195,4 +195,4 @@ TEST(ShardingLaws, LoadersAgreeOnBothBackendsAndMetricsSeeEverySampleOnce) {
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::sharding_laws

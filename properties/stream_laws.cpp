@@ -11,7 +11,7 @@
 #include "tests/support/property.hpp"
 #include "tests/support/run_ranks.hpp"
 
-namespace accel::testing {
+namespace accel::testing::stream_laws {
 namespace {
 
 struct Case {
@@ -135,4 +135,4 @@ TEST(ShardedStreamTest, WhatOneRankCannotReadEveryRankHearsOf) {
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::stream_laws

@@ -6,7 +6,7 @@
 #include "tests/support/property.hpp"
 #include "tests/support/run_ranks.hpp"
 
-namespace accel::testing {
+namespace accel::testing::transport_laws {
 namespace {
 
 using Outputs = std::vector<std::vector<at::Tensor>>;  // by call
@@ -63,4 +63,4 @@ TEST(TransportLaws, SharedMemoryGivesTheBytesOfTcp) {
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::transport_laws

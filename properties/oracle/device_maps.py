@@ -1,4 +1,4 @@
-"""Device maps of random module trees, as Accelerate plans them; print_device_maps.cpp is the same in C++.
+"""Device maps of random module trees, as Accelerate plans them; device_map_answers.cpp is the same in C++.
 
 A request has "tensors": [{"shape", "dtype"}], numbered in the order of the model; "model": {"class", "parameters": [[key, number]],
 "buffers": [[key, number]], "children": [[key, model]]}; and the arguments. An answer has "sizes", "maximum", "tied", "map" and

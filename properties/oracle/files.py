@@ -1,4 +1,4 @@
-"""Files of checkpoints, exchanged with accel: what torch, safetensors and Accelerate write is read by `exchange-files` and equal, and
+"""Files of checkpoints, exchanged with accel: what torch, safetensors and Accelerate write is read by `oracle-answers` and equal, and
 what that writes is read by them and equal; safetensors and indices are the same to the byte.
 
 usage: files.py --record FOLDER       writes the files that the tests without Python read

@@ -173,11 +173,11 @@ def compare_numbers(report, arguments, requests, ranks):
     say(f"compared {len(requests)} sets of random numbers on {ranks} ranks")
 
 
-def draw(arguments, folder, requests, ranks, backend, program="print-random-numbers"):
+def draw(arguments, folder, requests, ranks, backend, kind="random-numbers"):
     file = os.path.join(folder, "requests.jsonl")
     write_lines(file, requests)
-    sim_run, program = (os.path.abspath(os.path.join(arguments.bin, name)) for name in ("sim-run", program))
-    return run([sim_run, "--ranks", str(ranks), "--backend", backend, "--", program, file, folder])
+    sim_run, oracle_answers = (os.path.abspath(os.path.join(arguments.bin, name)) for name in ("sim-run", "oracle-answers"))
+    return run([sim_run, "--ranks", str(ranks), "--backend", backend, "--", oracle_answers, kind, file, folder])
 
 
 def random_number_requests(rng):
@@ -214,7 +214,7 @@ def our_schedules(arguments, requests):
     with tempfile.TemporaryDirectory() as folder:
         files = [os.path.join(folder, name) for name in ("requests.jsonl", "answers.jsonl")]
         write_lines(files[0], requests)
-        why = run([os.path.join(arguments.bin, "print-schedule-values"), *files])
+        why = run([os.path.join(arguments.bin, "oracle-answers"), "schedules", *files])
         answers = [] if why else read_lines(files[1])
     return answers + [{"failure": why}] * (len(requests) - len(answers))
 
@@ -256,9 +256,9 @@ def our_runs(arguments, requests):
     with tempfile.TemporaryDirectory() as folder:
         asked, answered = os.path.join(folder, "requests.jsonl"), os.path.join(folder, "answers.jsonl")
         write_lines(asked, requests)
-        why = run([os.path.join(arguments.bin, "print-optimizer-runs"), asked, answered])
+        why = run([os.path.join(arguments.bin, "oracle-answers"), "optimizer-runs", asked, answered])
         answers = read_lines(answered) if os.path.exists(answered) else []
-    missing = {"failure": why or "print-optimizer-runs wrote too few lines"}
+    missing = {"failure": why or "oracle-answers wrote too few lines"}
     return answers + [missing] * (len(requests) - len(answers))
 
 
@@ -269,7 +269,7 @@ def compare_trainings(report, arguments, requests, ranks):
     theirs = list(rank_group.walk(os.path.join(HERE, "ddp_training.py"), ranks, requests))
     for backend in BACKENDS:
         with tempfile.TemporaryDirectory() as folder:
-            failure = draw(arguments, folder, requests, ranks, backend, "print-ddp-trainings")
+            failure = draw(arguments, folder, requests, ranks, backend, "ddp-trainings")
             ours = [] if failure else zip(*(read_lines(f"{folder}/rank{rank}.jsonl") for rank in range(ranks)), strict=True)
         for request, their, our in zip(requests, theirs, ours or [None] * len(requests), strict=True):
             text, difference = json.dumps(request), failure or compare.difference_of_trainings(their, our)
@@ -285,9 +285,9 @@ def compare_files(report, arguments, rng, rounds):
         compared = list(files.comparisons(rng, folder, rounds))
         asked, answered = os.path.join(folder, "requests.jsonl"), os.path.join(folder, "answers.jsonl")
         write_lines(asked, [request for _, request, _ in compared])
-        why = run([os.path.join(arguments.bin, "exchange-files"), asked, answered])
+        why = run([os.path.join(arguments.bin, "oracle-answers"), "checkpoint-files", asked, answered])
         answers = read_lines(answered) if os.path.exists(answered) else []
-        answers += [{"failure": why or "exchange-files wrote too few lines"}] * (len(compared) - len(answers))
+        answers += [{"failure": why or "oracle-answers wrote too few lines"}] * (len(compared) - len(answers))
         for (what, request, check), answer in zip(compared, answers, strict=True):
             report.add(f"{what}, {json.dumps(request)}", check(answer), ["--files", str(rounds), "--seed", str(arguments.seed)])
     say(f"compared {len(compared)} exchanges of checkpoint files")
@@ -299,9 +299,9 @@ def compare_device_maps(report, arguments, rng, count):
     with tempfile.TemporaryDirectory() as folder:
         asked, answered = os.path.join(folder, "requests.jsonl"), os.path.join(folder, "answers.jsonl")
         write_lines(asked, requests)
-        why = run([os.path.join(arguments.bin, "print-device-maps"), asked, answered])
+        why = run([os.path.join(arguments.bin, "oracle-answers"), "device-maps", asked, answered])
         ours = read_lines(answered) if os.path.exists(answered) else []
-    ours += [{"failure": why or "print-device-maps wrote too few lines"}] * (count - len(ours))
+    ours += [{"failure": why or "oracle-answers wrote too few lines"}] * (count - len(ours))
     for their, our in zip(theirs, ours, strict=True):
         report.add("device map", device_maps.difference(their, our), ["--device-maps", str(count), "--seed", str(arguments.seed)])
     say(f"compared {count} device maps, of which Accelerate failed on {sum(their['map'] is None for their in theirs)}")
@@ -313,7 +313,7 @@ def compare_states(report, arguments, rng, count, ranks):
         with tempfile.TemporaryDirectory() as folder:
 
             def by_accel(items):
-                failure = draw(arguments, folder, items, ranks, backend, "exchange-states")
+                failure = draw(arguments, folder, items, ranks, backend, "checkpoints")
                 if failure:
                     return [{"failure": failure}] * len(items)
                 return [list(answers) for answers in zip(*(read_lines(f"{folder}/rank{rank}.jsonl") for rank in range(ranks)), strict=True)]

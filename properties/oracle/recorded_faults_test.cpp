@@ -11,7 +11,7 @@
 #include "reference/state/rng_sync.hpp"
 #include "tests/support/run_ranks.hpp"
 
-namespace accel::testing {
+namespace accel::testing::recorded_faults_test {
 namespace {
 
 // What our ranks see, on simulated ranks; real Gloo ranks must see the same.
@@ -204,4 +204,4 @@ TEST(RecordedFaultsTest, R6OneDispatchedSampleLeavesAcceleratesRanksWithoutARowA
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::recorded_faults_test

@@ -12,7 +12,7 @@
 #include "reference/precision/float8_linear.hpp"
 #include "tests/support/run_ranks.hpp"
 
-namespace accel::testing {
+namespace accel::testing::recorded_float8_test {
 namespace {
 
 using Json = nlohmann::json;
@@ -62,7 +62,7 @@ TEST(RecordedFloat8Test, OutputsAndGradientsAreThoseOfTorchao) {
 }
 
 // The default recipe puts weights of another class in the layers' place, which no optimizer has.
-TEST(RecordedFaultsTest, R10WeightsInFloat8StayAsTheyAreThereAndAreTrainedHere) {
+TEST(RecordedFloat8Test, R10WeightsInFloat8StayAsTheyAreThereAndAreTrainedHere) {
   const auto weights = [](auto& net) {
     std::vector<at::Tensor> all;
     for (const auto& item : net->named_parameters()) {
@@ -86,4 +86,4 @@ TEST(RecordedFaultsTest, R10WeightsInFloat8StayAsTheyAreThereAndAreTrainedHere) 
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::recorded_float8_test

@@ -8,7 +8,7 @@
 #include "properties/gen/optimizer_runs.hpp"
 #include "properties/gen/value_json.hpp"
 
-namespace accel::testing {
+namespace accel::testing::recorded_optimizers_test {
 namespace {
 
 using Json = nlohmann::json;
@@ -58,4 +58,4 @@ TEST(RecordedOptimizersTest, ParametersAndStateDictsAreThoseOfPython) {
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::recorded_optimizers_test

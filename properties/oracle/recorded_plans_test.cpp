@@ -7,7 +7,7 @@
 
 #include "tests/programs/support/run_command.hpp"
 
-namespace accel::testing {
+namespace accel::testing::recorded_plans_test {
 namespace {
 
 using Json = nlohmann::json;
@@ -85,4 +85,4 @@ TEST(RecordedPlansTest, DifferenceInAnyFieldIsNoticed) {
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::recorded_plans_test

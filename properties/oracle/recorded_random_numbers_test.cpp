@@ -5,7 +5,7 @@
 #include "properties/gen/random_numbers.hpp"
 #include "tests/support/run_ranks.hpp"
 
-namespace accel::testing {
+namespace accel::testing::recorded_random_numbers_test {
 namespace {
 
 using Json = nlohmann::json;
@@ -62,4 +62,4 @@ TEST_P(RecordedRandomNumbersTest, EveryRankDrawsWhatPythonDrew) {
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::recorded_random_numbers_test

@@ -8,7 +8,7 @@
 
 #include "properties/gen/schedule_values.hpp"
 
-namespace accel::testing {
+namespace accel::testing::recorded_schedules_test {
 namespace {
 
 using Json = nlohmann::json;
@@ -81,4 +81,4 @@ TEST(RecordedSchedulesTest, AStateOfAnyOtherStepGoesOnAsIfNeverStopped) {
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::recorded_schedules_test

@@ -5,7 +5,7 @@
 #include "properties/gen/accelerate_shards.hpp"
 #include "properties/oracle/recorded_faults.hpp"
 
-namespace accel::testing {
+namespace accel::testing::recorded_sweeps_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -66,7 +66,7 @@ auto stream_shard(LoneRank& lone, const Shard& shard, bool drop_last) {
                     {.split_batches = shard.split, .dispatch_batches = false});
 }
 
-TEST(RecordedFaultsTest, R7AStreamOfSingleSamplesCutOverRanksIsSilentlyEmptyThereAndAnErrorHere) {
+TEST(RecordedSweepsTest, R7AStreamOfSingleSamplesCutOverRanksIsSilentlyEmptyThereAndAnErrorHere) {
   const auto theirs = recorded("R7_R9_sweep_of_iterable_shards").at(0);
   EXPECT_EQ(theirs["split_of_batch_size_1"], 125);
   EXPECT_EQ(theirs["empty"], 125);
@@ -85,7 +85,7 @@ TEST(RecordedFaultsTest, R7AStreamOfSingleSamplesCutOverRanksIsSilentlyEmptyTher
   EXPECT_EQ(refused, 125);
 }
 
-TEST(RecordedFaultsTest, R8AcceleratesShardsMiscountTheirBatchesAndOursNever) {
+TEST(RecordedSweepsTest, R8AcceleratesShardsMiscountTheirBatchesAndOursNever) {
   const auto theirs = recorded("R8_sweep_of_batch_sampler_shards").at(0);
   EXPECT_EQ(theirs, Json({{"configurations", 5200}, {"wrong_lengths", 245}}));  // and no wrong contents
   int configurations = 0, wrong_lengths = 0, wrong_contents = 0;
@@ -108,7 +108,7 @@ TEST(RecordedFaultsTest, R8AcceleratesShardsMiscountTheirBatchesAndOursNever) {
   EXPECT_EQ(wrong_contents, 0);
 }
 
-TEST(RecordedFaultsTest, R9AcceleratesSplitStreamsMiscountTheirSamplesAndOursNeverTheirBatches) {
+TEST(RecordedSweepsTest, R9AcceleratesSplitStreamsMiscountTheirSamplesAndOursNeverTheirBatches) {
   const auto theirs = recorded("R7_R9_sweep_of_iterable_shards").at(0);
   EXPECT_EQ(theirs["configurations"], 2860);
   EXPECT_EQ(theirs["wrong_lengths"], 1910);
@@ -131,4 +131,4 @@ TEST(RecordedFaultsTest, R9AcceleratesSplitStreamsMiscountTheirSamplesAndOursNev
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::recorded_sweeps_test

@@ -1,5 +1,5 @@
 """Whole checkpoints, exchanged with accel: a training that Accelerate begins and saves goes on in accel, and the other way round, with the
-bits of one that was not cut. `exchange-states` is accel's side, this file run as a rank Accelerate's.
+bits of one that was not cut. `oracle-answers checkpoints` is accel's side, this file run as a rank Accelerate's.
 """
 import hashlib
 import os

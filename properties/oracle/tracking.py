@@ -78,8 +78,10 @@ def log_by_accelerate(request, folder):
 def log_by_accel(request, folder, program):
     calls = [call if "values" in call else {**call, "images": {name: tensor_json(images) for name, images in call["images"].items()}} for call in request["calls"]]
     file = pathlib.Path(folder) / "request.json"
-    file.write_text(json.dumps({**request, "calls": calls}))
-    subprocess.run([program, str(file), folder], check=True)
+    file.write_text(json.dumps({**request, "calls": calls, "logging_dir": folder}) + "\n")
+    answers = file.with_name("answers.jsonl")
+    subprocess.run([program, "tracked-runs", str(file), str(answers)], check=True)
+    assert json.loads(answers.read_text()) == {}, answers.read_text()
 
 
 def comparable(event):
@@ -133,7 +135,7 @@ def main():
     for run in range(arguments.runs):
         rng = random.Random(f"{arguments.seed} {run}")
         torch.manual_seed(rng.getrandbits(32))
-        found = difference(random_request(rng), arguments.bin + "/print-tracked-run")
+        found = difference(random_request(rng), arguments.bin + "/oracle-answers")
         if found:
             sys.exit(f"tracking: run {run} of seed {arguments.seed}: {found}")
     print(f"tracking: {arguments.runs} runs, event files are the same")

@@ -10,7 +10,7 @@
 
 #include "tests/programs/support/run_command.hpp"
 
-namespace accel::testing {
+namespace accel::testing::bad_input_test {
 namespace {
 
 using ::testing::AllOf;
@@ -368,4 +368,4 @@ TEST_F(BadInputTest, NcclInABuildWithoutCudaSaysHowToGetIt) {
 #endif
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::bad_input_test

@@ -4,7 +4,7 @@
 
 #include "tests/programs/support/run_command.hpp"
 
-namespace accel::testing {
+namespace accel::testing::bench_options_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -43,4 +43,4 @@ TEST_P(BenchOptionsTest, AnOptionWithoutItsValueIsAUsageError) {
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::bench_options_test

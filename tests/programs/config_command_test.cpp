@@ -8,7 +8,7 @@
 #include "tests/programs/support/run_command.hpp"
 #include "tests/programs/support/terminal_session.hpp"
 
-namespace accel::testing {
+namespace accel::testing::config_command_test {
 namespace {
 
 using ::testing::AllOf;
@@ -299,4 +299,4 @@ done
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::config_command_test

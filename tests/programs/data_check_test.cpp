@@ -6,7 +6,7 @@
 
 #include "tests/programs/support/run_command.hpp"
 
-namespace accel::testing {
+namespace accel::testing::data_check_test {
 namespace {
 
 using ::testing::AllOf;
@@ -140,4 +140,4 @@ TEST(DataCheckTest, CommandsThatAreNotBuiltNameWhatIs) {
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::data_check_test

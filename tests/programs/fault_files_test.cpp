@@ -9,7 +9,7 @@
 #include "sim/faults/fault.hpp"
 #include "tests/programs/support/run_command.hpp"
 
-namespace accel::testing {
+namespace accel::testing::fault_files_test {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -140,4 +140,4 @@ TEST_P(FaultFilesTest, EndsAsDocumentedWithADiagnosisThatNamesTheFault) {
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::fault_files_test

@@ -19,7 +19,7 @@
 #include "backends/launch/ports.hpp"
 #include "tests/programs/support/run_command.hpp"
 
-namespace accel::testing {
+namespace accel::testing::launch_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -536,4 +536,4 @@ TEST_F(LaunchTest, TheSelfTestNoticesABitThatFlips) {
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::launch_test

@@ -13,7 +13,7 @@
 
 #include "tests/programs/support/network.hpp"
 
-namespace accel::testing {
+namespace accel::testing::machines_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -162,4 +162,4 @@ TEST_F(MachinesTest, AMachineThatIsNotHeardEndsTheOthersThoughNoRankHasNoticed) 
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::machines_test

@@ -8,7 +8,7 @@
 #include "tests/support/budget.hpp"
 #include "tests/support/temporary_folder.hpp"
 
-namespace accel::testing {
+namespace accel::testing::offload_memory_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -54,4 +54,4 @@ TEST(OffloadMemoryTest, AModelOfFourTimesTheMemoryComputesTheWholeModelsBits) {
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::offload_memory_test

@@ -8,7 +8,7 @@
 
 #include "tests/programs/support/run_command.hpp"
 
-namespace accel::testing {
+namespace accel::testing::plan_test {
 namespace {
 
 using ::testing::AllOf;
@@ -130,4 +130,4 @@ TEST(PlanTest, WrongUsageIsExitTwo) {
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::plan_test

@@ -10,7 +10,7 @@
 
 #include "tests/programs/support/run_command.hpp"
 
-namespace accel::testing {
+namespace accel::testing::rehearsal_test {
 namespace {
 
 using ::testing::AllOf;
@@ -174,4 +174,4 @@ TEST_F(RehearsalTest, ExploringTakesAProgramOfTheUsersOwn) {
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::rehearsal_test

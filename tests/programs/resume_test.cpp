@@ -9,7 +9,7 @@
 #include "tests/programs/support/run_command.hpp"
 #include "tests/programs/support/trace.hpp"
 
-namespace accel::testing {
+namespace accel::testing::resume_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -130,4 +130,4 @@ TEST_F(ResumeTest, WrongOptionsAreOneErrorBeforeAnythingRuns) {
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::resume_test

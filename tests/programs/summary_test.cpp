@@ -7,7 +7,7 @@
 #include "tests/programs/support/run_command.hpp"
 #include "tests/programs/support/trace.hpp"
 
-namespace accel::testing {
+namespace accel::testing::summary_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -123,4 +123,4 @@ TEST(SummaryLineTest, ProgressBarGoesToStandardError) {
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::summary_test

@@ -8,7 +8,7 @@
 #include "tests/programs/support/run_command.hpp"
 #include "tests/programs/support/trace.hpp"
 
-namespace accel::testing {
+namespace accel::testing::trace_equality_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -122,4 +122,4 @@ TEST(TraceComparisonTest, LineThatComesTwiceIsAnError) {
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::trace_equality_test

@@ -10,7 +10,7 @@
 
 #include "tests/programs/support/run_command.hpp"
 
-namespace accel::testing {
+namespace accel::testing::user_program_test {
 namespace {
 
 using ::testing::AllOf;
@@ -175,4 +175,4 @@ TEST_P(UserProgramBackendTest, AParentThatIgnoresItsChildrensEndDoesNotMakeItHan
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::user_program_test

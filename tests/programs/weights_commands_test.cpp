@@ -9,7 +9,7 @@
 #include "reference/checkpoint/weights_files.hpp"
 #include "tests/programs/support/run_command.hpp"
 
-namespace accel::testing {
+namespace accel::testing::weights_commands_test {
 namespace {
 
 using ::testing::AllOf;
@@ -77,4 +77,4 @@ TEST_F(WeightsCommandsTest, MemoryIsThatOfAcceleratesTable) {
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::weights_commands_test

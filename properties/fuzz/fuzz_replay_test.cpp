@@ -9,7 +9,7 @@
 #include "reference/sources/tar_reader.hpp"
 #include "tests/support/property.hpp"
 
-namespace accel::testing {
+namespace accel::testing::fuzz_replay_test {
 namespace {
 
 // Files made by hand, and what fuzzers found.
@@ -60,4 +60,4 @@ TEST_P(FuzzReplayTest, TheCorpusChangedIsReadOrRefused) {
 INSTANTIATE_TEST_SUITE_P(Targets, FuzzReplayTest, ::testing::ValuesIn(fuzz_targets()), [](const auto& info) { return info.param.name; });
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::fuzz_replay_test

@@ -4,7 +4,7 @@
 #include "properties/gen/collective_call.hpp"
 #include "tests/support/run_ranks.hpp"
 
-namespace accel::testing {
+namespace accel::testing::collectives_regressions {
 namespace {
 
 TEST(CollectiveRegressions, ListReduceScatterKeepsTheByteOfABoolSum) {
@@ -26,4 +26,4 @@ TEST(CollectiveRegressions, BarriersOfManyRanksDoNotRaceForOneTensor) {
 }
 
 }  // namespace
-}  // namespace accel::testing
+}  // namespace accel::testing::collectives_regressions

@@ -1,15 +1,13 @@
-// Whole checkpoints, for the comparison with Accelerate: the training of states.py.
+// Whole checkpoints, exchanged with Accelerate: the training of states.py.
 #include <torch/torch.h>
 
 #include <accel/accel.hpp>
 
-#include "properties/oracle/answer_requests.hpp"
+#include "properties/oracle/answers.hpp"
 #include "reference/core/sha256.hpp"
 
+namespace accel::testing {
 namespace {
-
-using namespace accel;
-using Json = nlohmann::json;
 
 struct Counter {
   std::int64_t steps = 0;
@@ -29,7 +27,9 @@ std::unique_ptr<LRScheduler> make_schedule(const std::string& name, torch::optim
   return nullptr;
 }
 
-Json train(RankContext& rank, const std::string& line) {
+}  // namespace
+
+OrderedJson checkpoint_answer(RankContext& rank, const std::string& line) {
   const auto request = Json::parse(line);
   Accelerator accelerator({.mixed_precision = request["precision"].get<std::string>(), .gradient_accumulation_steps = request["accumulation"]}, rank);
   set_seed(request["seed"].get<std::uint64_t>() + (request["load"].is_null() ? 0 : 1));
@@ -46,7 +46,7 @@ Json train(RankContext& rank, const std::string& line) {
   Counter counter;
   accelerator.register_for_checkpointing(counter);
   if (!request["load"].is_null()) accelerator.load_state(request["load"]);
-  Json losses = Json::array();
+  OrderedJson losses = OrderedJson::array();
   for (int step = 0; step < request["steps"].get<int>(); ++step) {
     const auto index = counter.steps * rank.world_size + rank.rank;
     const auto inputs = torch::sin(torch::arange(12, torch::kFloat).view({2, 6}) * static_cast<double>(index + 1));
@@ -68,6 +68,4 @@ Json train(RankContext& rank, const std::string& line) {
   return {{"losses", losses}, {"lr", optimizer.lr()}, {"parameters", hash.hex()}};
 }
 
-}  // namespace
-
-int main(int argc, char** argv) { return accel::testing::answer_requests(argc, argv, train); }
+}  // namespace accel::testing

@@ -1,11 +1,9 @@
-// Plans of device_maps.py's requests, for the comparison with Accelerate: print-device-maps REQUESTS.jsonl ANSWERS.jsonl.
-#include "properties/oracle/answer_lines.hpp"
+// Plans of device_maps.py's requests.
+#include "properties/oracle/answers.hpp"
 #include "reference/offload/device_map.hpp"
 
+namespace accel::testing {
 namespace {
-
-using namespace accel;
-using Json = nlohmann::json;
 
 const std::map<std::string, std::pair<std::string, int>> kDtypes{{"float32", {"Float", 4}}, {"float16", {"Half", 2}}, {"int64", {"Long", 8}}, {"bool", {"Bool", 1}}};
 
@@ -41,7 +39,9 @@ class Builder {
 
 MapDevice device_in(const Json& device) { return device.is_number() ? MapDevice(device.get<int>()) : MapDevice(device.get<std::string>()); }
 
-Json answer(const Json& request) {
+}  // namespace
+
+Json device_map_answer(const Json& request) {
   const auto model = Builder(request).model;
   MaxMemory limits;
   for (const auto& limit : request["max_memory"]) limits.emplace(device_in(limit[0]), limit[1].get<std::int64_t>());
@@ -60,6 +60,4 @@ Json answer(const Json& request) {
   return result;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) { return accel::testing::answer_lines(argc, argv, answer); }
+}  // namespace accel::testing

@@ -1,17 +1,15 @@
-// Checkpoint files, for the comparison with Python: exchange-files REQUESTS.jsonl ANSWERS.jsonl, a line for a line. A request is
+// Checkpoint files, exchanged with files.py. A request is
 //   {"read": FILE}                                       the value of a file of torch.save
 //   {"copy": FILE, "to": FILE, "types": {PLACE: TYPE}}   read and written again
 //   {"weights": PATH}                                    all tensors of a model's files
 //   {"save": FILE, "names": [...], "to": FOLDER, "max_shard_size": "1MB", "safe_serialization": true}
 #include "properties/gen/value_json.hpp"
-#include "properties/oracle/answer_lines.hpp"
+#include "properties/oracle/answers.hpp"
 #include "reference/checkpoint/torch_file.hpp"
 #include "reference/checkpoint/weights_files.hpp"
 
+namespace accel::testing {
 namespace {
-
-using namespace accel;
-using Json = nlohmann::json;
 
 const std::map<std::string, PythonType> kTypes{{"tuple", PythonType::kTuple}, {"integer_keys", PythonType::kIntegerKeys}, {"ordered", PythonType::kOrderedDict}};
 
@@ -34,17 +32,17 @@ Json save(const Json& request) {
 
 Json weights(const Json& request) {
   auto result = Json::object();
-  for (const auto& [name, weight] : read_weights(request["weights"])) result[name] = accel::testing::json_of(weight.load());
+  for (const auto& [name, weight] : read_weights(request["weights"])) result[name] = json_of(weight.load());
   return result;
 }
 
-Json answer(const Json& request) {
-  if (request.contains("read")) return {{"value", accel::testing::json_of(read_torch_file(request["read"]))}};
+}  // namespace
+
+Json checkpoint_file_answer(const Json& request) {
+  if (request.contains("read")) return {{"value", json_of(read_torch_file(request["read"]))}};
   if (request.contains("copy")) return copy(request);
   if (request.contains("save")) return save(request);
   return {{"value", weights(request)}};
 }
 
-}  // namespace
-
-int main(int argc, char** argv) { return accel::testing::answer_lines(argc, argv, answer); }
+}  // namespace accel::testing

@@ -1,0 +1,71 @@
+// The C++ side of the comparison with Python:
+//   oracle-answers KIND REQUESTS.jsonl ANSWERS.jsonl
+//   sim-run --ranks N [--backend gloo] -- oracle-answers KIND REQUESTS.jsonl FOLDER
+// An answer for each line; the second form is for kinds that run on ranks, each of which writes FOLDER/rank<r>.jsonl. An exception in one
+// process is an answer too: {"failure": why}.
+#include <fmt/format.h>
+
+#include <fstream>
+#include <iostream>
+#include <map>
+
+#include "properties/gen/optimizer_runs.hpp"
+#include "properties/oracle/answers.hpp"
+#include "reference/core/errors.hpp"
+#include "reference/run.hpp"
+
+namespace accel::testing {
+namespace {
+
+using Answer = Json (*)(const Json& request);
+using RankAnswer = OrderedJson (*)(RankContext& rank, const std::string& request);
+
+const std::map<std::string, Answer> kAnswers{{"checkpoint-files", checkpoint_file_answer}, {"device-maps", device_map_answer}, {"optimizer-runs", run_optimizer},
+                                             {"schedules", schedule_answer}, {"tracked-runs", tracked_run_answer}};
+const std::map<std::string, RankAnswer> kRankAnswers{{"checkpoints", checkpoint_answer}, {"ddp-trainings", ddp_training_answer}, {"random-numbers", random_number_answer}};
+
+int answer_lines(Answer answer, const std::string& requests, const std::string& answers) {
+  std::ifstream in(requests);
+  std::ofstream out(answers);
+  for (std::string line; std::getline(in, line);) {
+    Json result;
+    try {
+      result = answer(Json::parse(line));
+    } catch (const std::exception& error) {
+      result = {{"failure", error.what()}};
+    }
+    out << result.dump() << std::endl;
+  }
+  return out.good() ? 0 : 1;
+}
+
+int answer_on_this_rank(RankAnswer answer, const std::string& requests, const std::string& folder) {
+  auto& rank = current_rank();
+  std::ifstream in(requests);
+  std::ofstream out(fmt::format("{}/rank{}.jsonl", folder, rank.rank));
+  for (std::string line; std::getline(in, line);) out << answer(rank, line).dump() << std::endl;
+  check_state(out.good(), "{} cannot be written", folder);
+  rank.world.barrier();
+  return 0;
+}
+
+int wrong_usage() {
+  std::cerr << "usage: oracle-answers KIND REQUESTS.jsonl ANSWERS, where KIND is one of";
+  for (const auto& [kind, answer] : kAnswers) std::cerr << " " << kind;
+  for (const auto& [kind, answer] : kRankAnswers) std::cerr << " " << kind;
+  std::cerr << std::endl;
+  return 2;
+}
+
+int answer_requests(int argc, char** argv) {
+  if (argc != 4) return wrong_usage();
+  if (const auto found = kAnswers.find(argv[1]); found != kAnswers.end()) return answer_lines(found->second, argv[2], argv[3]);
+  const auto found = kRankAnswers.find(argv[1]);
+  if (found == kRankAnswers.end()) return wrong_usage();
+  return run(argc, argv, [&](int, char**) { return answer_on_this_rank(found->second, argv[2], argv[3]); });
+}
+
+}  // namespace
+}  // namespace accel::testing
+
+int main(int argc, char** argv) { return accel::testing::answer_requests(argc, argv); }

@@ -2,7 +2,7 @@
 // training waits for a save.
 #include <fcntl.h>
 #include <sys/resource.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>

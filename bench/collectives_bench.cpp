@@ -5,7 +5,9 @@
 //
 // With --compare it measures the ratios alone, each pair side by side.
 #include <benchmark/benchmark.h>
-#include <torch/torch.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
 
 #include <CLI/CLI.hpp>
 #include <accel/accel.hpp>

@@ -10,7 +10,12 @@
 // sharded    a transformer's step at 8 simulated ranks, fully sharded beside DDP
 // memory     resident set with 64 and with 128 ranks, in fresh processes; the difference per rank, less its own tensors
 // start      from nothing to the moment when all of 64 ranks run, in a fresh process
-#include <torch/torch.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/pooling.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>

@@ -10,18 +10,17 @@
 namespace accel {
 namespace {
 
-using Json = nlohmann::json;
 constexpr int kJsonDepthMax = 32;
 
 // Without a depth of its own, the library's parser would use memory, and its values the stack, as deep as the file says.
-Json parse(std::string_view bytes, const std::string& path) {
-  const auto watch = [&](int depth, Json::parse_event_t, Json&) {
+nlohmann::json parse(std::string_view bytes, const std::string& path) {
+  const auto watch = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
     check_checkpoint(depth < kJsonDepthMax, "{}: objects within each other, more than {} deep", path, kJsonDepthMax);
     return true;
   };
   try {
-    return Json::parse(bytes, watch);
-  } catch (const Json::exception& error) {
+    return nlohmann::json::parse(bytes, watch);
+  } catch (const nlohmann::json::exception& error) {
     throw CheckpointError(fmt::format("{}: no JSON: {}", path, error.what()));
   }
 }
@@ -34,10 +33,10 @@ bool is_file_name(const std::string& name) {
 }  // namespace
 
 std::string weights_index(const WeightMap& weight_map, std::int64_t total_bytes) {
-  const Json index{{"metadata", {{"total_size", total_bytes}}}, {"weight_map", weight_map}};
+  const nlohmann::json index{{"metadata", {{"total_size", total_bytes}}}, {"weight_map", weight_map}};
   try {
     return index.dump(2, ' ', /*ensure_ascii=*/true) + "\n";
-  } catch (const Json::exception& error) {
+  } catch (const nlohmann::json::exception& error) {
     throw ArgumentError(fmt::format("a tensor's name is no UTF-8: {}", error.what()));
   }
 }
@@ -51,7 +50,7 @@ WeightMap read_weights_index(std::string_view bytes, const std::string& path) {
   std::vector<std::string> problems;
   for (const auto& [name, file] : map.items()) {
     if (file.is_string() && is_file_name(file.get<std::string>())) result[name] = file.get<std::string>();
-    else problems.push_back(fmt::format("'{}' lies in {}", name, file.dump(-1, ' ', true, Json::error_handler_t::replace)));
+    else problems.push_back(fmt::format("'{}' lies in {}", name, file.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)));
   }
   check_checkpoint(problems.empty(), "{}: expected names of files beside it:\n  {}", path, fmt::join(problems, "\n  "));
   return result;

@@ -24,8 +24,6 @@ namespace accel::programs {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
-
 // What follows the colon of the first line that begins with `name`.
 std::string value_in(const std::string& file, const std::string& name) {
   std::ifstream in(file);
@@ -88,7 +86,7 @@ void print_property(const std::string& name, const std::string& value) {
 }
 
 // A value as Python's dict shows it.
-std::string python_repr(const Json& value) {
+std::string python_repr(const nlohmann::json& value) {
   if (value.is_boolean()) return value.get<bool>() ? "True" : "False";
   if (value.is_string()) return "'" + value.get<std::string>() + "'";
   if (!value.is_structured()) return value.dump();
@@ -98,7 +96,7 @@ std::string python_repr(const Json& value) {
 }
 
 void print_config(const LaunchConfig& config) {
-  const auto values = Json::parse(launch_config_json(config));
+  const auto values = nlohmann::json::parse(launch_config_json(config));
   for (const auto& [key, value] : values.items()) std::cout << fmt::format("\t- {}: {}\n", key, value.is_string() ? value.get<std::string>() : python_repr(value));
 }
 

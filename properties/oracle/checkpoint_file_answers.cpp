@@ -3,6 +3,8 @@
 //   {"copy": FILE, "to": FILE, "types": {PLACE: TYPE}}   read and written again
 //   {"weights": PATH}                                    all tensors of a model's files
 //   {"save": FILE, "names": [...], "to": FOLDER, "max_shard_size": "1MB", "safe_serialization": true}
+#include <map>
+
 #include "properties/gen/value_json.hpp"
 #include "properties/oracle/answers.hpp"
 #include "reference/checkpoint/torch_file.hpp"

@@ -1,4 +1,7 @@
 // Plans of device_maps.py's requests.
+#include <map>
+#include <optional>
+
 #include "properties/oracle/answers.hpp"
 #include "reference/offload/device_map.hpp"
 

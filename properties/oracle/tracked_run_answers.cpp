@@ -1,5 +1,8 @@
 // What the tensorboard tracker writes. A request of tracking.py:
 //   {"project", "config", "kwargs", "logging_dir", "calls": [{"step", "values"} or {"step", "images"}]}
+#include <map>
+#include <optional>
+
 #include "properties/gen/value_json.hpp"
 #include "properties/oracle/answers.hpp"
 #include "reference/tracking/trackers.hpp"

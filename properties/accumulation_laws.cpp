@@ -1,12 +1,13 @@
 // Laws of accumulation windows: what counts how much, who communicates, and that nothing of it depends on how a batch is cut.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/modules/activation.h>
 
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/optim/lambda_lr.hpp"
 #include "sim/backend/simulate.hpp"
 #include "tests/support/property.hpp"
 #include "tests/support/run_ranks.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel::testing::accumulation_laws {
 namespace {

@@ -2,7 +2,6 @@
 // bits of the run that was not cut, in parameters, optimizer, schedule, loss scale, data and random numbers.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <torch/torch.h>
 
 #include <filesystem>
 #include <fstream>
@@ -17,6 +16,7 @@
 #include "tests/support/property.hpp"
 #include "tests/support/run_ranks.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel::testing::checkpoint_laws {
 namespace {

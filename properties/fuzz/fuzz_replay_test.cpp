@@ -1,6 +1,5 @@
 // The corpora of the fuzzers, as they are and changed at random: what any compiler can do of a fuzzer's work.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <filesystem>
 
@@ -8,6 +7,7 @@
 #include "reference/core/files.hpp"
 #include "reference/sources/tar_reader.hpp"
 #include "tests/support/property.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel::testing::fuzz_replay_test {
 namespace {

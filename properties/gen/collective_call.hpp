@@ -1,13 +1,13 @@
 #pragma once
 
 #include <rapidcheck.h>
-#include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <string>
 #include <vector>
 
 #include "reference/state/rank_context.hpp"
+#include "tests/support/torch.hpp"
 
 /// Random collectives for the law that the simulator gives Gloo's bytes.
 namespace accel::testing {

@@ -1,7 +1,5 @@
 #include "properties/gen/ddp_training.hpp"
 
-#include <torch/torch.h>
-
 #include <nlohmann/json.hpp>
 
 #include "reference/accelerator/accelerator.hpp"
@@ -9,6 +7,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/core/sha256.hpp"
 #include "reference/state/rng_sync.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel::testing {
 namespace {

@@ -2,11 +2,10 @@
 
 #include <yaml-cpp/yaml.h>
 
-#include <torch/torch.h>
-
 #include "properties/gen/value_json.hpp"
 #include "reference/core/errors.hpp"
 #include "sim/programs/optimizer_config.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel::testing {
 namespace {

@@ -1,11 +1,13 @@
 #include "properties/gen/random_numbers.hpp"
 
-#include <torch/torch.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/embedding.h>
 
 #include <nlohmann/json.hpp>
 
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/state/rng_sync.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel::testing {
 namespace {

@@ -1,7 +1,6 @@
 #include "properties/gen/schedule_values.hpp"
 
 #include <fmt/format.h>
-#include <torch/torch.h>
 #include <yaml-cpp/yaml.h>
 
 #include "reference/core/errors.hpp"
@@ -15,6 +14,7 @@
 #include "reference/optim/one_cycle_lr.hpp"
 #include "reference/optim/reduce_lr_on_plateau.hpp"
 #include "sim/programs/scheduler_config.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel::testing {
 namespace {

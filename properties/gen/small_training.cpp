@@ -1,11 +1,11 @@
 #include "properties/gen/small_training.hpp"
 
 #include <fmt/format.h>
-#include <torch/torch.h>
 
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/state/rng_sync.hpp"
 #include "tests/support/property.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel::testing {
 namespace {

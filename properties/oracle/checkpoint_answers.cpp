@@ -1,10 +1,10 @@
 // Whole checkpoints, exchanged with Accelerate: the training of states.py.
-#include <torch/torch.h>
 
 #include <accel/accel.hpp>
 
 #include "properties/oracle/answers.hpp"
 #include "reference/core/sha256.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel::testing {
 namespace {

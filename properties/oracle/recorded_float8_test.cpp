@@ -1,6 +1,5 @@
 // A layer in float8, forward and backward: torchao's, recorded, against this library's.
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -11,6 +10,7 @@
 #include "reference/precision/autocast.hpp"
 #include "reference/precision/float8_linear.hpp"
 #include "tests/support/run_ranks.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel::testing::recorded_float8_test {
 namespace {

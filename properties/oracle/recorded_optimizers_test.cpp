@@ -1,12 +1,12 @@
 // Runs of Python's optimizers, recorded, against this library's.
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include <algorithm>
 #include <fstream>
 
 #include "properties/gen/optimizer_runs.hpp"
 #include "properties/gen/value_json.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel::testing::recorded_optimizers_test {
 namespace {

@@ -8,6 +8,8 @@
 #include <regex>
 #include <set>
 
+#include "tests/support/torch.hpp"
+
 namespace {
 
 namespace fs = std::filesystem;

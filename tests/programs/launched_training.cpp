@@ -1,7 +1,6 @@
 // A small training under launchers: `launched_training FOLDER`. It saves every few steps into FOLDER, goes on from the newest
 // checkpoint that is there, and prints a hash of the parameters at the end. In the first attempt rank R writes FOLDER/reached.R at
 // kPause, and waits there as long as FOLDER/pause is there and FOLDER/go is not, so that a test can do something to it.
-#include <torch/torch.h>
 #include <unistd.h>
 
 #include <accel/accel.hpp>
@@ -13,6 +12,7 @@
 
 #include "reference/config/environment.hpp"
 #include "reference/core/sha256.hpp"
+#include "tests/support/torch.hpp"
 
 namespace {
 

@@ -7,7 +7,7 @@
 // allocation is exit 1.
 #include <malloc.h>
 #include <sys/resource.h>
-#include <torch/torch.h>
+#include <torch/nn/modules/activation.h>
 
 #include <chrono>
 #include <fstream>
@@ -18,6 +18,7 @@
 #include "reference/core/sha256.hpp"
 #include "reference/offload/dispatch.hpp"
 #include "reference/offload/empty_weights.hpp"
+#include "tests/support/torch.hpp"
 
 namespace {
 

@@ -1,12 +1,12 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <vector>
 
 #include "reference/core/random.hpp"
 #include "reference/optim/optimizers.hpp"
+#include "tests/support/torch.hpp"
 
 /// Small parameters and gradients for tests of optimizers.
 ///

@@ -3,4 +3,5 @@
 // What most tests include, compiled once.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+
+#include "tests/support/torch.hpp"

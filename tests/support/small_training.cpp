@@ -1,6 +1,5 @@
 #include "tests/support/small_training.hpp"
-
-#include <torch/torch.h>
+#include "tests/support/torch.hpp"
 
 #include <accel/accel.hpp>
 

@@ -1,14 +1,13 @@
 #include "reference/accelerator/accelerated_optimizer.hpp"
 
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include "reference/core/errors.hpp"
 #include "reference/optim/lambda_lr.hpp"
 #include "reference/optim/one_cycle_lr.hpp"
 #include "reference/optim/reduce_lr_on_plateau.hpp"
 #include "tests/support/message_of.hpp"
-
+#include "tests/support/torch.hpp"
 
 namespace accel {
 namespace {

@@ -1,11 +1,12 @@
 // The front end, on simulated ranks and on real Gloo alike.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/utils.h>
 
 #include <accel/accel.hpp>
 
 #include "properties/gen/collective_call.hpp"
 #include "tests/support/run_ranks.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel::testing {
 namespace {

@@ -1,10 +1,10 @@
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include "reference/accelerator/accelerator.hpp"
 #include "sim/backend/simulate.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/run_ranks.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel::testing {
 namespace {

@@ -1,12 +1,13 @@
 // mixed_precision "fp8". What a layer computes is compared with torchao's in properties/oracle/recorded_float8_test.cpp.
 #include <gmock/gmock.h>
-#include <torch/torch.h>
+#include <torch/nn/modules/transformerlayer.h>
 
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/precision/float8_linear.hpp"
 #include "tests/support/clean_environment.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/run_ranks.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel::testing {
 namespace {

@@ -1,9 +1,9 @@
 #include "reference/accelerator/local_sgd.hpp"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include "tests/support/run_ranks.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel::testing {
 namespace {

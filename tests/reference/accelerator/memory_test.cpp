@@ -2,10 +2,10 @@
 
 #include <c10/util/Exception.h>
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include "reference/core/errors.hpp"
 #include "tests/support/message_of.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel {
 namespace {

@@ -1,11 +1,11 @@
 // fp16 on CPUs: what Accelerate does on GPUs alone.
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/optim/lambda_lr.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/run_ranks.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel::testing {
 namespace {

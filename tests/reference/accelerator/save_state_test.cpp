@@ -1,7 +1,6 @@
 #include <accel/accel.hpp>
 #include <accel/testing.hpp>
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include <cerrno>
 #include <filesystem>
@@ -13,6 +12,7 @@
 #include "tests/reference/sharded/sharded_training.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel::testing {
 namespace {

@@ -1,11 +1,11 @@
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include <numeric>
 
 #include "reference/accelerator/accelerator.hpp"
 #include "tests/support/property.hpp"
 #include "tests/support/run_ranks.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel::testing {
 namespace {

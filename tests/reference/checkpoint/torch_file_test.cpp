@@ -1,7 +1,6 @@
 #include "reference/checkpoint/torch_file.hpp"
 
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include <fstream>
 
@@ -12,6 +11,7 @@
 #include "tests/support/crash_disk.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "tests/support/torch.hpp"
 #include "tests/support/torch_file_bytes.hpp"
 
 namespace accel {

@@ -1,7 +1,6 @@
 #include "reference/checkpoint/weights_files.hpp"
 
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include <filesystem>
 
@@ -15,6 +14,7 @@
 #include "tests/support/crash_disk.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel {
 namespace {

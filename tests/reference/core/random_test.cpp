@@ -1,8 +1,8 @@
 #include "reference/core/random.hpp"
+#include "tests/support/torch.hpp"
 
 #include <ATen/Context.h>
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include <barrier>
 #include <functional>

@@ -1,13 +1,13 @@
 #include "reference/core/safetensors.hpp"
 
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include "reference/core/errors.hpp"
 #include "tests/support/damage.hpp"
 #include "tests/support/property.hpp"
 #include "tests/support/safetensors_bytes.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel {
 namespace {

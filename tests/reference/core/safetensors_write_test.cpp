@@ -1,5 +1,4 @@
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include "reference/core/errors.hpp"
 #include "reference/core/safetensors.hpp"
@@ -8,6 +7,7 @@
 #include "tests/support/message_of.hpp"
 #include "tests/support/safetensors_bytes.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel {
 namespace {

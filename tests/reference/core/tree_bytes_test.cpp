@@ -1,7 +1,7 @@
 #include "reference/core/tree_bytes.hpp"
+#include "tests/support/torch.hpp"
 
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 using ::testing::ElementsAre;
 

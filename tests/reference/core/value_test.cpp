@@ -1,9 +1,9 @@
 #include "reference/core/value.hpp"
 
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include "reference/core/tree_bytes.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel {
 namespace {

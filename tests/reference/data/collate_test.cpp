@@ -1,7 +1,7 @@
 #include "reference/data/collate.hpp"
+#include "tests/support/torch.hpp"
 
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 using ::testing::ElementsAre;
 

@@ -1,12 +1,12 @@
 #include "reference/data/data_loader.hpp"
 
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include <algorithm>
 #include <numeric>
 
 #include "tests/reference/data/passes.hpp"
+#include "tests/support/torch.hpp"
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;

@@ -1,9 +1,9 @@
 #include "reference/data/dataset.hpp"
 
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include "reference/data/collate.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel {
 namespace {

@@ -1,13 +1,14 @@
 #include "reference/data/from_torch.hpp"
 
 #include <gmock/gmock.h>
-#include <torch/torch.h>
+#include <torch/data.h>
 
 #include <atomic>
 #include <thread>
 
 #include "reference/data/data_loader.hpp"
 #include "tests/reference/data/passes.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel {
 namespace {

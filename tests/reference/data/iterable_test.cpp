@@ -1,11 +1,11 @@
 // Loaders over iterable datasets, on one rank.
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include <ranges>
 
 #include "reference/data/data_loader.hpp"
 #include "tests/reference/data/passes.hpp"
+#include "tests/support/torch.hpp"
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;

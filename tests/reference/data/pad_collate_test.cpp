@@ -1,9 +1,9 @@
 #include "reference/data/pad_collate.hpp"
 
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include "reference/data/data_loader.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel {
 namespace {

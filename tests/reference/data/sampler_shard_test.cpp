@@ -1,11 +1,11 @@
 #include "reference/data/sampler_shard.hpp"
 
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include "reference/core/errors.hpp"
 #include "tests/reference/data/passes.hpp"
 #include "reference/core/random.hpp"
+#include "tests/support/torch.hpp"
 
 using ::testing::ElementsAre;
 

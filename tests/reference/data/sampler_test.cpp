@@ -1,10 +1,10 @@
 #include "reference/data/sampler.hpp"
 
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include "reference/core/errors.hpp"
 #include "reference/core/random.hpp"
+#include "tests/support/torch.hpp"
 
 using ::testing::ElementsAre;
 

@@ -1,10 +1,10 @@
 #include "reference/data/workers.hpp"
 
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include "reference/core/random.hpp"
 #include "reference/data/data_loader.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel {
 namespace {

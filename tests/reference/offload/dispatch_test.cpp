@@ -1,7 +1,10 @@
 #include "reference/offload/dispatch.hpp"
 
 #include <gmock/gmock.h>
-#include <torch/torch.h>
+#include <torch/cuda.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/embedding.h>
 
 #include <atomic>
 #include <fstream>
@@ -17,6 +20,7 @@
 #include "tests/support/message_of.hpp"
 #include "tests/support/property.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel {
 namespace {

@@ -1,10 +1,16 @@
 #include "reference/offload/empty_weights.hpp"
 
 #include <gmock/gmock.h>
-#include <torch/torch.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/normalization.h>
+#include <torch/nn/modules/rnn.h>
+#include <torch/nn/modules/transformerlayer.h>
 
 #include "reference/core/errors.hpp"
 #include "reference/offload/module_tensors.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel {
 namespace {

@@ -1,11 +1,12 @@
 #include "reference/optim/clip.hpp"
 
 #include <gmock/gmock.h>
-#include <torch/torch.h>
+#include <torch/nn/utils.h>
 
 #include <limits>
 
 #include "reference/core/random.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel {
 namespace {

@@ -1,10 +1,10 @@
 #include "reference/optim/fused_adam.hpp"
 
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include "reference/core/errors.hpp"
 #include "reference/core/random.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel::optim {
 namespace {

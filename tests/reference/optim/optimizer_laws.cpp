@@ -1,10 +1,10 @@
 // The fused kernels beside the multi-tensor form: one formula in two places.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include "reference/optim/optimizers.hpp"
 #include "tests/support/optimizer_steps.hpp"
 #include "tests/support/property.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel::optim {
 namespace {

@@ -3,10 +3,10 @@
 
 #include <ATen/record_function.h>
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include "reference/core/errors.hpp"
 #include "tests/support/optimizer_steps.hpp"
+#include "tests/support/torch.hpp"
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;

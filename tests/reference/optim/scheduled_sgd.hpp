@@ -1,11 +1,10 @@
 #pragma once
 
-#include <torch/torch.h>
-
 #include <string>
 #include <vector>
 
 #include "reference/optim/lr_scheduler.hpp"
+#include "tests/support/torch.hpp"
 
 /// Optimizers and messages for tests of schedules. Thread rule: the test's thread.
 namespace accel::testing {

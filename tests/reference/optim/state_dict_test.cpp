@@ -1,12 +1,12 @@
 #include "reference/optim/state_dict.hpp"
 
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include "reference/core/errors.hpp"
 #include "reference/core/tree_bytes.hpp"
 #include "reference/optim/optimizers.hpp"
 #include "tests/support/optimizer_steps.hpp"
+#include "tests/support/torch.hpp"
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;

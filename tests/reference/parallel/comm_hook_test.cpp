@@ -1,7 +1,6 @@
 #include "reference/parallel/comm_hook.hpp"
 
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include <cmath>
 #include <span>
@@ -10,6 +9,7 @@
 #include "reference/accelerator/accelerator.hpp"
 #include "sim/backend/simulate.hpp"
 #include "tests/support/run_ranks.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel::testing {
 namespace {

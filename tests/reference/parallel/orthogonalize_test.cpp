@@ -1,9 +1,9 @@
 #include "reference/parallel/orthogonalize.hpp"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include "reference/parallel/numpy_random_state.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel::testing {
 namespace {

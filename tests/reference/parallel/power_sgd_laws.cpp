@@ -1,6 +1,5 @@
 // PowerSGD beside its definition: all ranks' gradients in one place, and one matrix product after the other.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <cmath>
 
@@ -10,6 +9,7 @@
 #include "reference/parallel/orthogonalize.hpp"
 #include "tests/support/property.hpp"
 #include "tests/support/run_ranks.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel::testing {
 namespace {

@@ -1,8 +1,9 @@
 #include <gmock/gmock.h>
-#include <torch/torch.h>
+#include <torch/nn/modules/conv.h>
 
 #include "reference/accelerator/accelerator.hpp"
 #include "tests/support/run_ranks.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel::testing {
 namespace {

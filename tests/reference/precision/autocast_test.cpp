@@ -2,9 +2,9 @@
 
 #include <ATen/autocast_mode.h>
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include "tests/support/run_ranks.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel {
 namespace {

@@ -1,10 +1,10 @@
 #include "reference/precision/grad_scaler.hpp"
 
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include "reference/core/errors.hpp"
 #include "tests/support/message_of.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel {
 namespace {

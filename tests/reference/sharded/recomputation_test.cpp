@@ -1,8 +1,10 @@
 #include <gmock/gmock.h>
-#include <torch/torch.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/nn/modules/activation.h>
 
 #include "reference/modules/call.hpp"
 #include "reference/precision/autocast.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel::testing {
 namespace {

@@ -1,7 +1,8 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/modulelist.h>
 
 #include <map>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "reference/parallel/distributed_data_parallel.hpp"
 #include "reference/sharded/sharded_model.hpp"
 #include "reference/state/rank_context.hpp"
+#include "tests/support/torch.hpp"
 
 /// A small model of nested, shared, frozen and odd-sized parts, and its training by shards, by DDP and alone. Thread rule: the rank's thread.
 namespace accel::testing {

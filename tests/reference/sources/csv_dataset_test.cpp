@@ -1,13 +1,13 @@
 #include "reference/sources/csv_dataset.hpp"
 
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include "reference/core/errors.hpp"
 #include "reference/data/dataset.hpp"
 #include "tests/support/damage.hpp"
 #include "tests/support/property.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel {
 namespace {

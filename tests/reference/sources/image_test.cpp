@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <png.h>
-#include <torch/torch.h>
 #include <zlib.h>
 
 #include "reference/core/errors.hpp"
@@ -12,6 +11,7 @@
 #include "tests/support/damage.hpp"
 #include "tests/support/property.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel {
 namespace {

@@ -1,12 +1,12 @@
 #include "reference/sources/safetensors_dataset.hpp"
 
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include "reference/core/errors.hpp"
 #include "reference/data/dataset.hpp"
 #include "tests/support/safetensors_bytes.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel {
 namespace {

@@ -1,7 +1,6 @@
 #include "reference/sources/tar_shards.hpp"
 
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 #include <zlib.h>
 
 #include <fstream>
@@ -13,6 +12,7 @@
 #include "tests/support/property.hpp"
 #include "tests/support/tar_bytes.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel {
 namespace {

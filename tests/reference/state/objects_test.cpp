@@ -1,9 +1,9 @@
 #include "reference/state/objects.hpp"
 
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include "tests/support/run_ranks.hpp"
+#include "tests/support/torch.hpp"
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;

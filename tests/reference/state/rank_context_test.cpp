@@ -3,12 +3,12 @@
 #include <ATen/autocast_mode.h>
 #include <c10/core/GradMode.h>
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include <thread>
 
 #include "reference/core/errors.hpp"
 #include "tests/support/run_ranks.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel {
 namespace {

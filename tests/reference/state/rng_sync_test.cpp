@@ -1,10 +1,10 @@
 #include "reference/state/rng_sync.hpp"
 
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include "reference/core/errors.hpp"
 #include "tests/support/run_ranks.hpp"
+#include "tests/support/torch.hpp"
 
 using ::testing::Each;
 using ::testing::ElementsAre;

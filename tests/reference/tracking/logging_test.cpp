@@ -1,7 +1,6 @@
 #include "reference/tracking/logging.hpp"
 
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include <regex>
 
@@ -9,6 +8,7 @@
 #include "tests/support/clean_environment.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/run_ranks.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel::logging {
 namespace {

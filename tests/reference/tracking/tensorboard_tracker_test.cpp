@@ -1,7 +1,6 @@
 #include "reference/tracking/tensorboard_tracker.hpp"
 
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include <filesystem>
 
@@ -12,6 +11,7 @@
 #include "tests/reference/tracking/event_reader.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel {
 namespace {

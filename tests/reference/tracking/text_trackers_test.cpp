@@ -1,5 +1,4 @@
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include <cmath>
 
@@ -10,6 +9,7 @@
 #include "tests/reference/tracking/event_reader.hpp"
 #include "tests/support/crash_disk.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel {
 namespace {

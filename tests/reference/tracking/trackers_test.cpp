@@ -1,7 +1,6 @@
 #include "reference/tracking/trackers.hpp"
 
 #include <gmock/gmock.h>
-#include <torch/torch.h>
 
 #include <filesystem>
 
@@ -9,6 +8,7 @@
 #include "tests/support/message_of.hpp"
 #include "tests/support/run_ranks.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel {
 namespace {

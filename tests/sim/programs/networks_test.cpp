@@ -1,7 +1,6 @@
 // The networks of the tasks: what they see, what they are made of, and that a text is written beside the training.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <fstream>
 #include <regex>
@@ -14,6 +13,7 @@
 #include "sim/programs/resnet.hpp"
 #include "sim/programs/task.hpp"
 #include "sim/programs/write_text.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel::programs {
 namespace {

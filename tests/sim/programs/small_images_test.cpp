@@ -2,13 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <png.h>
-#include <torch/torch.h>
 
 #include <filesystem>
 
 #include "reference/core/errors.hpp"
 #include "sim/programs/small_images.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel::programs {
 namespace {

@@ -1,12 +1,12 @@
 // A text as samples: blocks, the bytes behind them, and the file they come from.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 #include <zlib.h>
 
 #include "reference/core/errors.hpp"
 #include "sim/programs/text_blocks.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel::programs {
 namespace {

@@ -48,7 +48,7 @@ function(accel_program name)
   target_link_libraries(${target} PRIVATE ${ARG_DEPS})
 endfunction()
 
-# accel_compile_as_test(TARGET ...): without optimisation, with the one precompiled torch/torch.h of all that serves tests alone.
+# accel_compile_as_test(TARGET ...): without optimisation, with the one precompiled tests/support/torch.hpp of all that serves tests alone.
 function(accel_compile_as_test)
   foreach(target IN LISTS ARGN)
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)  # flags as of the precompiled header
@@ -58,9 +58,9 @@ function(accel_compile_as_test)
   endforeach()
 endfunction()
 
-# A GoogleTest program. TORCH: with the precompiled torch/torch.h that tests share.
+# A GoogleTest program. TORCH: with the precompiled tests/support/torch.hpp that tests share.
 function(accel_test_program name)
-  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "TIMEOUT" "SOURCES;DEPS" ${ARGN})
   accel_program(${name} SOURCES ${ARG_SOURCES} DEPS ${ARG_DEPS} GTest::gmock GTest::gtest)
   if(ARG_TORCH)
     accel_compile_as_test(${name})

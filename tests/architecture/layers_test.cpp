@@ -8,8 +8,6 @@
 #include <regex>
 #include <set>
 
-#include "tests/support/torch.hpp"
-
 namespace {
 
 namespace fs = std::filesystem;

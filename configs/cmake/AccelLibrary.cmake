@@ -38,14 +38,17 @@ function(accel_library name)
   endif()
 endfunction()
 
-# accel_program(NAME SOURCES ... [DEPS ...]): a program that keeps one default generator and one autocast cache per
-# rank, so it exports its symbols (Note [Interposition] in reference/core/interpose.cpp).
+# accel_program(NAME SOURCES ... [DEPS ...] [TORCH]): a program that keeps one default generator and one autocast cache per
+# rank, so it exports its symbols (Note [Interposition] in reference/core/interpose.cpp). TORCH as of a library.
 function(accel_program name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPS" ${ARGN})
   string(REPLACE "-" "_" target ${name})
   add_executable(${target} ${ARG_SOURCES})
   set_target_properties(${target} PROPERTIES OUTPUT_NAME ${name} ENABLE_EXPORTS ON)
   target_link_libraries(${target} PRIVATE ${ARG_DEPS})
+  if(ARG_TORCH)
+    accel_precompile(${target})
+  endif()
 endfunction()
 
 # accel_compile_as_test(TARGET ...): without optimisation, with the one precompiled tests/support/torch.hpp of all that serves tests alone.

@@ -157,27 +157,45 @@ def our_plans(arguments, requests):
     return answers + [missing] * (len(requests) - len(answers))
 
 
+# --- answers of accel ------------------------------------------------------------------------------------------------
+
+
+def answers_of(arguments, kind, requests):
+    """What `oracle-answers KIND` answers in one process; a failure for each line that it does not write."""
+    with tempfile.TemporaryDirectory() as folder:
+        asked, answered = os.path.join(folder, "requests.jsonl"), os.path.join(folder, "answers.jsonl")
+        write_lines(asked, requests)
+        why = run([os.path.join(arguments.bin, "oracle-answers"), kind, asked, answered])
+        answers = read_lines(answered) if os.path.exists(answered) else []
+    if why:
+        answers = answers[: len(requests) - 1]  # a failure is told, were all lines there
+    return answers + [{"failure": why or "oracle-answers wrote too few lines"}] * (len(requests) - len(answers))
+
+
+def answers_of_ranks(arguments, kind, requests, ranks, backend):
+    """Why the ranks of `oracle-answers KIND` failed, or None, and for each request the answers of all ranks."""
+    with tempfile.TemporaryDirectory() as folder:
+        asked = os.path.join(folder, "requests.jsonl")
+        write_lines(asked, requests)
+        sim_run, oracle_answers = (os.path.abspath(os.path.join(arguments.bin, name)) for name in ("sim-run", "oracle-answers"))
+        failure = run([sim_run, "--ranks", str(ranks), "--backend", backend, "--", oracle_answers, kind, asked, folder])
+        if failure:
+            return failure, [None] * len(requests)
+        return None, list(zip(*(read_lines(f"{folder}/rank{rank}.jsonl") for rank in range(ranks)), strict=True))
+
+
 # --- random numbers --------------------------------------------------------------------------------------------------
 
 
 def compare_numbers(report, arguments, requests, ranks):
     theirs = list(rank_group.walk(os.path.join(HERE, "random_numbers.py"), ranks, requests))
     for backend in BACKENDS:
-        with tempfile.TemporaryDirectory() as folder:
-            failure = draw(arguments, folder, requests, ranks, backend)
-            ours = [] if failure else zip(*(read_lines(f"{folder}/rank{rank}.jsonl") for rank in range(ranks)), strict=True)
-        for request, their, our in zip(requests, theirs, ours or [None] * len(requests), strict=True):
+        failure, ours = answers_of_ranks(arguments, "random-numbers", requests, ranks, backend)
+        for request, their, our in zip(requests, theirs, ours, strict=True):
             text, difference = json.dumps(request), failure or compare.difference_of_numbers(their, our)
             again = ["--numbers", text, "--ranks", str(ranks)]
             report.add(f"random numbers, {ranks} ranks, {backend}", difference, again)
     say(f"compared {len(requests)} sets of random numbers on {ranks} ranks")
-
-
-def draw(arguments, folder, requests, ranks, backend, kind="random-numbers"):
-    file = os.path.join(folder, "requests.jsonl")
-    write_lines(file, requests)
-    sim_run, oracle_answers = (os.path.abspath(os.path.join(arguments.bin, name)) for name in ("sim-run", "oracle-answers"))
-    return run([sim_run, "--ranks", str(ranks), "--backend", backend, "--", oracle_answers, kind, file, folder])
 
 
 def random_number_requests(rng):
@@ -201,22 +219,13 @@ def random_number_requests(rng):
 def compare_schedules(report, arguments, requests):
     """Each schedule as it is, and resumed from Python's state; every rate is in the hashes, bit by bit."""
     theirs = [schedule_values.answer(request) for request in requests]
-    ours = our_schedules(arguments, [request | {"load": answer.get("state")} for request, answer in zip(requests, theirs)])
+    ours = answers_of(arguments, "schedules", [request | {"load": answer.get("state")} for request, answer in zip(requests, theirs)])
     for request, their, our in zip(requests, theirs, ours, strict=True):
         if "error" in their:
             their["error"] = "ArgumentError"
         wanted = {"straight": their} | ({"resumed": their} if "state" in their else {})
         report.add("schedule", None if our == wanted else f"{wanted} and {our}", ["--schedule", json.dumps(request)], sides="Python and accel")
     say(f"compared {len(requests)} schedules")
-
-
-def our_schedules(arguments, requests):
-    with tempfile.TemporaryDirectory() as folder:
-        files = [os.path.join(folder, name) for name in ("requests.jsonl", "answers.jsonl")]
-        write_lines(files[0], requests)
-        why = run([os.path.join(arguments.bin, "oracle-answers"), "schedules", *files])
-        answers = [] if why else read_lines(files[1])
-    return answers + [{"failure": why}] * (len(requests) - len(answers))
 
 
 # --- optimizers ------------------------------------------------------------------------------------------------------
@@ -226,10 +235,10 @@ RESUMED_STEPS = 9
 
 def compare_optimizers(report, arguments, requests):
     """Each from its start, and from the state dict of the other side."""
-    theirs, ours = [optimizer_runs.run(request) for request in requests], our_runs(arguments, requests)
+    theirs, ours = [optimizer_runs.run(request) for request in requests], answers_of(arguments, "optimizer-runs", requests)
     # Python casts scalars of the state to the parameters' dtype when it loads them, and so does not go on where it was.
     exact = [index for index, request in enumerate(requests) if request["dtype"] == "float32"]
-    from_theirs = our_runs(arguments, [going_on(requests[index], theirs[index]) for index in exact])
+    from_theirs = answers_of(arguments, "optimizer-runs", [going_on(requests[index], theirs[index]) for index in exact])
     for index, request in enumerate(requests):
         report_run(report, request, "run", theirs[index], ours[index])
     for index, our in zip(exact, from_theirs, strict=True):
@@ -252,26 +261,14 @@ def report_run(report, request, what, their, our):
     report.add(f"{name}, {what}", difference, ["--optimizer", json.dumps(request)])
 
 
-def our_runs(arguments, requests):
-    with tempfile.TemporaryDirectory() as folder:
-        asked, answered = os.path.join(folder, "requests.jsonl"), os.path.join(folder, "answers.jsonl")
-        write_lines(asked, requests)
-        why = run([os.path.join(arguments.bin, "oracle-answers"), "optimizer-runs", asked, answered])
-        answers = read_lines(answered) if os.path.exists(answered) else []
-    missing = {"failure": why or "oracle-answers wrote too few lines"}
-    return answers + [missing] * (len(requests) - len(answers))
-
-
 # --- options of DDP, local SGD ---------------------------------------------------------------------------------------
 
 
 def compare_trainings(report, arguments, requests, ranks):
     theirs = list(rank_group.walk(os.path.join(HERE, "ddp_training.py"), ranks, requests))
     for backend in BACKENDS:
-        with tempfile.TemporaryDirectory() as folder:
-            failure = draw(arguments, folder, requests, ranks, backend, "ddp-trainings")
-            ours = [] if failure else zip(*(read_lines(f"{folder}/rank{rank}.jsonl") for rank in range(ranks)), strict=True)
-        for request, their, our in zip(requests, theirs, ours or [None] * len(requests), strict=True):
+        failure, ours = answers_of_ranks(arguments, "ddp-trainings", requests, ranks, backend)
+        for request, their, our in zip(requests, theirs, ours, strict=True):
             text, difference = json.dumps(request), failure or compare.difference_of_trainings(their, our)
             report.add(f"training with {text}, {ranks} ranks, {backend}", difference, ["--ddp", text, "--ranks", str(ranks)])
     say(f"compared {len(requests)} trainings under options of DDP on {ranks} ranks")
@@ -283,11 +280,7 @@ def compare_trainings(report, arguments, requests, ranks):
 def compare_files(report, arguments, rng, rounds):
     with tempfile.TemporaryDirectory() as folder:
         compared = list(files.comparisons(rng, folder, rounds))
-        asked, answered = os.path.join(folder, "requests.jsonl"), os.path.join(folder, "answers.jsonl")
-        write_lines(asked, [request for _, request, _ in compared])
-        why = run([os.path.join(arguments.bin, "oracle-answers"), "checkpoint-files", asked, answered])
-        answers = read_lines(answered) if os.path.exists(answered) else []
-        answers += [{"failure": why or "oracle-answers wrote too few lines"}] * (len(compared) - len(answers))
+        answers = answers_of(arguments, "checkpoint-files", [request for _, request, _ in compared])
         for (what, request, check), answer in zip(compared, answers, strict=True):
             report.add(f"{what}, {json.dumps(request)}", check(answer), ["--files", str(rounds), "--seed", str(arguments.seed)])
     say(f"compared {len(compared)} exchanges of checkpoint files")
@@ -296,12 +289,7 @@ def compare_files(report, arguments, rng, rounds):
 def compare_device_maps(report, arguments, rng, count):
     requests = [device_maps.random_request(rng) for _ in range(count)]
     theirs = [device_maps.answer(request) for request in requests]
-    with tempfile.TemporaryDirectory() as folder:
-        asked, answered = os.path.join(folder, "requests.jsonl"), os.path.join(folder, "answers.jsonl")
-        write_lines(asked, requests)
-        why = run([os.path.join(arguments.bin, "oracle-answers"), "device-maps", asked, answered])
-        ours = read_lines(answered) if os.path.exists(answered) else []
-    ours += [{"failure": why or "oracle-answers wrote too few lines"}] * (count - len(ours))
+    ours = answers_of(arguments, "device-maps", requests)
     for their, our in zip(theirs, ours, strict=True):
         report.add("device map", device_maps.difference(their, our), ["--device-maps", str(count), "--seed", str(arguments.seed)])
     say(f"compared {count} device maps, of which Accelerate failed on {sum(their['map'] is None for their in theirs)}")
@@ -313,10 +301,8 @@ def compare_states(report, arguments, rng, count, ranks):
         with tempfile.TemporaryDirectory() as folder:
 
             def by_accel(items):
-                failure = draw(arguments, folder, items, ranks, backend, "checkpoints")
-                if failure:
-                    return [{"failure": failure}] * len(items)
-                return [list(answers) for answers in zip(*(read_lines(f"{folder}/rank{rank}.jsonl") for rank in range(ranks)), strict=True)]
+                failure, answers = answers_of_ranks(arguments, "checkpoints", items, ranks, backend)
+                return [{"failure": failure}] * len(items) if failure else [list(of_ranks) for of_ranks in answers]
 
             uncut, begun, theirs_resumed = states.parts(requests, folder, "theirs")
             _, ours_begun, ours_resumed = states.parts(requests, folder, "ours")

@@ -24,6 +24,7 @@ namespace accel::programs {
 namespace {
 
 namespace fs = std::filesystem;
+
 // What follows the colon of the first line that begins with `name`.
 std::string value_in(const std::string& file, const std::string& name) {
   std::ifstream in(file);

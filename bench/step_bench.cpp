@@ -1,6 +1,6 @@
 // What the library costs beside what it replaces, measured side by side in one run: ratios, not absolute times.
 //
-//   step_bench [--out FILE.json] [--rounds N] [--python COMMAND]
+//   step_bench [--out FILE.json] [--rounds N] [--python COMMAND] [--only SECTION ...]
 //
 // one rank   the same training loop over plain LibTorch and through Accelerator, in turn
 // python     with --python (bench/accelerate_training.py): experiments beside the same under Accelerate
@@ -306,6 +306,29 @@ Json measure_start(int rounds) {
   return {{"ranks", kRanks}, {"seconds", median(seconds)}};
 }
 
+// --- sections -------------------------------------------------------------------------------------------------------
+
+struct Run {
+  int rounds;
+  std::string python;
+  int cores = static_cast<int>(std::thread::hardware_concurrency());
+  Data data{};
+};
+
+const std::vector<std::pair<std::string, Json (*)(const Run&)>>& sections() {
+  static const std::vector<std::pair<std::string, Json (*)(const Run&)>> all = {
+      {"one_rank_batch_8", [](const Run& run) { return measure_one_rank(run.data, kCnn, run.rounds); }},
+      {"one_rank_batch_32", [](const Run& run) { return measure_one_rank(run.data, kLargeCnn, run.rounds); }},
+      {"one_rank_mlp", [](const Run& run) { return measure_one_rank(run.data, kMlp, run.rounds); }},
+      {"ranks_64", [](const Run& run) { return measure_64_ranks(run.data, kCnn, run.rounds, run.cores); }},
+      {"ranks_64_mlp", [](const Run& run) { return measure_64_ranks(run.data, kMlp, run.rounds, run.cores); }},
+      {"sharded", [](const Run& run) { return accel::bench::measure_sharded_step(std::min(run.rounds, 5)); }},
+      {"memory", [](const Run&) { return measure_memory(); }},
+      {"start", [](const Run&) { return measure_start(3); }},
+      {"python", [](const Run& run) { return run.python.empty() ? Json("not measured") : accel::bench::measure_beside_python(run.python, std::min(run.rounds, 5)); }}};
+  return all;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -314,26 +337,24 @@ int main(int argc, char** argv) {
   std::string out, python;
   int rounds = 9;
   std::pair<std::string, int> child;
+  std::vector<std::string> names;
+  for (const auto& [name, measure] : sections()) names.push_back(name);
+  std::vector<std::string> only = names;
   app.add_option("--out", out, "Write the numbers to this file, as JSON");
   app.add_option("--rounds", rounds, "Of each measurement; the median counts")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--python", python, "Command that measures Accelerate's training and prints its numbers");
+  app.add_option("--only", only, "Measure these sections; without it, all")->check(CLI::IsMember(names));
   app.add_option("--child", child)->group("");  // what this program asks of itself
   if (const auto code = accel::programs::parse_command_line(app, argc, argv)) return *code;
   if (!child.first.empty()) {
     answer_child(child.first, child.second);
     return 0;
   }
-  const Data data;
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  const Json result = {{"one_rank_batch_8", measure_one_rank(data, kCnn, rounds)},
-                       {"one_rank_batch_32", measure_one_rank(data, kLargeCnn, rounds)},
-                       {"one_rank_mlp", measure_one_rank(data, kMlp, rounds)},
-                       {"ranks_64", measure_64_ranks(data, kCnn, rounds, cores)},
-                       {"ranks_64_mlp", measure_64_ranks(data, kMlp, rounds, cores)},
-                       {"sharded", accel::bench::measure_sharded_step(std::min(rounds, 5))},
-                       {"memory", measure_memory()},
-                       {"start", measure_start(3)},
-                       {"python", python.empty() ? Json("not measured") : accel::bench::measure_beside_python(python, std::min(rounds, 5))}};
+  const Run run{.rounds = rounds, .python = python};
+  Json result;
+  for (const auto& [name, measure] : sections()) {
+    if (std::ranges::find(only, name) != only.end()) result[name] = measure(run);
+  }
   std::printf("%s\n", result.dump(2).c_str());
   if (!out.empty()) std::ofstream(out) << result.dump(2) << '\n';
 }

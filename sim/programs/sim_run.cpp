@@ -20,6 +20,7 @@
 #include "sim/programs/command_line.hpp"
 #include "sim/programs/exit_code.hpp"
 #include "sim/programs/explore_command.hpp"
+#include "sim/programs/memory_pools.hpp"
 #include "sim/programs/output_file.hpp"
 #include "sim/programs/plan_command.hpp"
 #include "sim/programs/real_rank.hpp"
@@ -134,6 +135,7 @@ void finish(const Arguments& arguments, int num_ranks, const std::vector<RankRes
 
 // One number of ranks of a sweep.
 int run_simulated(const Arguments& arguments, int num_ranks, const Experiment& experiment, const Task& task, std::vector<Point>& points) {
+  give_back_free_memory_of(num_ranks);
   const Rehearsal rehearsal(arguments.rehearsal, num_ranks);
   std::vector<RankResult> results(num_ranks);
   const bool has_page = !arguments.rehearsal.report.empty();

@@ -145,7 +145,8 @@ TEST_F(LaunchTest, LogsHoldWhatEveryRankWroteAndTeePicksStreams) {
   EXPECT_EQ(read_file(folder_.path("all/attempt_0/rank_1/stdout.log")), "out 1\n");
   EXPECT_EQ(read_file(folder_.path("all/attempt_0/rank_0/stderr.log")), "err 0\n");
   EXPECT_THAT(lines_of(all.output), UnorderedElementsAre("[rank 0] out 0", "[rank 1] out 1"));
-  shell({"--cpu", "--num_processes", "2", "--log_dir", folder_.path("some"), "--tee", "0:1,1:2", "--role", "trainer"}, "echo out $RANK; echo err $RANK >&2");
+  const auto some = shell({"--cpu", "--num_processes", "2", "--log_dir", folder_.path("some"), "--tee", "0:1,1:2", "--role", "trainer"}, "echo out $RANK; echo err $RANK >&2");
+  EXPECT_EQ(some.exit_code, 0) << some.error;
   EXPECT_TRUE(fs::exists(folder_.path("some/attempt_0/rank_0/stdout.log")));
   EXPECT_FALSE(fs::exists(folder_.path("some/attempt_0/rank_0/stderr.log")));
   EXPECT_TRUE(fs::exists(folder_.path("some/attempt_0/rank_1/stderr.log")));

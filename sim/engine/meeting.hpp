@@ -58,7 +58,8 @@ class Meeting : public std::enable_shared_from_this<Meeting> {
   std::uint64_t sequence_ = 0;
   bool is_message_ = false;
   int source_ = -1;
-  std::chrono::steady_clock::time_point deadline_;
+  // Of a collective from its first call on, of a message once its receiver waits (as Gloo counts).
+  std::atomic<std::chrono::steady_clock::time_point> deadline_{std::chrono::steady_clock::time_point::max()};
 
   // By group rank; written by the member before it is counted in.
   std::vector<std::optional<Call>> calls_;

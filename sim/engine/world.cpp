@@ -185,6 +185,7 @@ void World::block(int rank, Meeting& meeting) {
     const MutexLock lock(ranks_[rank].mutex);
     ranks_[rank].blocked_on = &meeting;
   }
+  if (meeting.is_message_) meeting.deadline_ = std::chrono::steady_clock::now() + options_.timeout;
   if (baton_) {
     while (!meeting.has_ended()) baton_->block(rank);
   } else {

@@ -70,6 +70,7 @@ void World::describe_absence(const Meeting& meeting, Diagnosis& diagnosis) {
     if (blocked_on == &meeting) waiters.push_back(rank);
   }
   if (meeting.is_message_) {
+    if (waiters.empty()) return;  // it came meanwhile
     diagnosis.ranks.insert(diagnosis.ranks.end(), waiters.begin(), waiters.end());
     diagnosis.text += fmt::format("\n  {} {}, and nobody has sent", describe_ranks(waiters), whereabouts(waiters.front()));
     return;

@@ -139,7 +139,7 @@ void World::check_deadlines() {
   const auto now = std::chrono::steady_clock::now();
   std::shared_ptr<Meeting> late;
   for (const auto& meeting : open_meetings()) {
-    if (meeting->group_ == nullptr || meeting->deadline_ >= now) continue;
+    if (meeting->group_ == nullptr || meeting->deadline_.load() >= now || meeting->any_call() == nullptr) continue;
     if (!late || std::any_of(ranks_.begin(), ranks_.end(), [&](auto& rank) {
           const MutexLock lock(rank.mutex);
           return rank.blocked_on == meeting.get();
@@ -147,7 +147,7 @@ void World::check_deadlines() {
       late = meeting;
     }
   }
-  if (!late) return;
+  if (!late || late->has_ended()) return;
   fail(std::make_exception_ptr(DiagnosedError(diagnose_timeout(*late))));
   if (baton_) baton_->abandon();  // who holds it may never come back
 }

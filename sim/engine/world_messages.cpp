@@ -51,7 +51,6 @@ std::shared_ptr<Meeting> World::receive(Group& group, int source, int destinatio
   meeting->calls_ = {call};
   meeting->has_arrived_ = std::vector<std::atomic<bool>>(1);
   meeting->has_arrived_[0] = true;
-  meeting->deadline_ = std::chrono::steady_clock::now() + options_.timeout;
   Group::Posted receive{meeting, source, destination, tag, std::move(call), std::move(participant), std::move(deliver)};
   std::optional<Group::Posted> sent;
   {

@@ -292,6 +292,47 @@ TEST(WorldTest, RunningRankThatNeverJoinsIsATimeout) {
   EXPECT_THAT(error.what(), HasSubstr("rank 1 is running"));
 }
 
+TEST(WorldTest, ReceiveThatNobodyWaitsForIsNeverLate) {
+  // A world looks at deadlines every 100 ms.
+  World world({.num_ranks = 2, .timeout = std::chrono::milliseconds(50)});
+  bool is_received = false;
+  run_ranks(world, [&](int rank) {
+    auto group = world.group("world", {0, 1});
+    if (rank == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      world.send(*group, 0, 1, 0, {.op = "send"}, nullptr);
+      return;
+    }
+    auto message = world.receive(*group, 0, 1, 0, {.op = "recv"}, nullptr, [&](const auto&, const auto&) { is_received = true; });
+    std::this_thread::sleep_for(std::chrono::milliseconds(350));
+    world.wait(rank, *message);
+  });
+  EXPECT_TRUE(is_received);
+}
+
+TEST(WorldTest, ReceiverThatWaitsTooLongIsATimeout) {
+  World world({.num_ranks = 2, .timeout = std::chrono::milliseconds(50)});
+  std::atomic<bool> freed{false};
+  const auto error = failure_of(world, [&](int rank) {
+    auto group = world.group("world", {0, 1});
+    if (rank == 0) {
+      while (!freed) std::this_thread::yield();
+      return;
+    }
+    try {
+      world.wait(rank, *world.receive(*group, 0, 1, 0, {.op = "recv"}, nullptr, [](const auto&, const auto&) {}));
+    } catch (...) {
+      freed = true;
+      throw;
+    }
+  });
+  ASSERT_NE(error.diagnosis(), nullptr);
+  EXPECT_EQ(error.diagnosis()->kind, Diagnosis::Kind::kTimeout);
+  EXPECT_THAT(error.diagnosis()->ranks, ElementsAre(1));
+  EXPECT_THAT(error.what(), HasSubstr("rank 1 waits in recv from rank 0 of group world"));
+  EXPECT_THAT(error.what(), HasSubstr("and nobody has sent"));
+}
+
 TEST(WorldTest, FuturesHearOfTheEndAndOfFailures) {
   World world({.num_ranks = 2});
   std::atomic<int> well{0}, failed{0};

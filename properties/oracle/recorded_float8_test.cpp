@@ -55,7 +55,9 @@ TEST(RecordedFloat8Test, OutputsAndGradientsAreThoseOfTorchao) {
     EXPECT_TRUE(output.to(at::kFloat).equal(matrix_of(expected["output"]))) << what;
     EXPECT_TRUE(input.grad().equal(matrix_of(expected["grad_input"]))) << what;
     EXPECT_TRUE(weight.grad().equal(matrix_of(expected["grad_weight"]))) << what;
-    if (bias.defined()) EXPECT_TRUE(bias.grad().equal(vector_of(expected["grad_bias"]))) << what;
+    if (bias.defined()) {
+      EXPECT_TRUE(bias.grad().equal(vector_of(expected["grad_bias"]))) << what;
+    }
     configs.insert(what);
   }
   EXPECT_GE(configs.size(), 9U);

@@ -98,7 +98,9 @@ TEST_P(MixedPrecisionTest, ClippingClipsTheUnscaledGradientUnderAnyScale) {
         // Unguarded: on the first micro-batch it tells the norm so far, and changes nothing.
         const auto norm = accelerator.clip_grad_norm_(model.parameters(), 1.0).item<double>();
         EXPECT_EQ(norm, last ? 4 : 2);
-        if (last) EXPECT_NEAR(net->weight.grad().item<float>(), 1, 1e-5);
+        if (last) {
+          EXPECT_NEAR(net->weight.grad().item<float>(), 1, 1e-5);
+        }
         accelerator.clip_grad_value_(model.parameters(), 2.0);  // unscaled already
         optimizer.step();
         optimizer.zero_grad();

@@ -142,11 +142,15 @@ TEST_F(SaveStateTest, ACheckpointOfSomeRanksLoadsOnOthers) {
         Training training(options, /*seed=*/9);
         training.accelerator.load_state(path_);
         auto state = training.state();
-        if (training.accelerator.is_main_process()) EXPECT_EQ(state, saved) << ranks << " ranks";
+        if (training.accelerator.is_main_process()) {
+          EXPECT_EQ(state, saved) << ranks << " ranks";
+        }
         const std::lock_guard lock(mutex);
         if (ranks != 3) draws.insert(draw_int64(default_generator()));
       });
-      if (ranks != 3) EXPECT_EQ(draws.size(), static_cast<std::size_t>(ranks));
+      if (ranks != 3) {
+        EXPECT_EQ(draws.size(), static_cast<std::size_t>(ranks));
+      }
     }
   }
 }
@@ -209,7 +213,9 @@ TEST_F(SaveStateTest, WhatIsShardedLoadsWholeAndTheOtherWayRound) {
     Training training(sharded_as("FULL_STATE_DICT"), 9);
     training.accelerator.load_state(path_);
     auto state = training.state();
-    if (training.accelerator.is_main_process()) EXPECT_EQ(state, saved);
+    if (training.accelerator.is_main_process()) {
+      EXPECT_EQ(state, saved);
+    }
   });
 }
 
@@ -332,7 +338,9 @@ TEST_F(SaveStateTest, AnAsynchronousSaveHoldsWhatWasThereWhenItWasCalled) {
     Training training(automatic(folder_.path("project")), 9);
     training.accelerator.load_state(folder_.path("project/checkpoints/checkpoint_0"));
     auto state = training.state();
-    if (training.accelerator.is_main_process()) EXPECT_EQ(state, saved);
+    if (training.accelerator.is_main_process()) {
+      EXPECT_EQ(state, saved);
+    }
     EXPECT_EQ(training.accelerator.load_state(), folder_.path("project/checkpoints/checkpoint_1"));
   });
 }

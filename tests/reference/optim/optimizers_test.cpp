@@ -222,7 +222,9 @@ TYPED_TEST(EveryOptimizerTest, StateIsLaidOutAsItsParameter) {
   EXPECT_GT(entries.size(), 0U);
   for (const auto& [name, value] : entries) {
     const auto& tensor = value.template as<at::Tensor>();
-    if (tensor.dim() > 0) EXPECT_EQ(tensor.strides(), param.strides()) << name;
+    if (tensor.dim() > 0) {
+      EXPECT_EQ(tensor.strides(), param.strides()) << name;
+    }
   }
 }
 

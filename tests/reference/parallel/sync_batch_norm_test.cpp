@@ -48,7 +48,9 @@ struct Case {
 
 void expect_close(const at::Tensor& left, const at::Tensor& right, const char* what) {
   ASSERT_EQ(left.defined(), right.defined()) << what;
-  if (left.defined()) EXPECT_TRUE(at::allclose(left, right, 1e-12, 1e-12)) << what << "\n" << left << "\n" << right;
+  if (left.defined()) {
+    EXPECT_TRUE(at::allclose(left, right, 1e-12, 1e-12)) << what << "\n" << left << "\n" << right;
+  }
 }
 
 void expect_one_batch(Backend backend, const Case& example) {
@@ -81,7 +83,9 @@ void expect_one_batch(Backend backend, const Case& example) {
     if (result.bias_gradient.defined()) bias_gradient = bias_gradient.defined() ? bias_gradient + result.bias_gradient : result.bias_gradient;
     expect_close(result.running_mean, expected.running_mean, "running mean");
     expect_close(result.running_var, expected.running_var, "running variance");
-    if (result.running_mean.defined()) EXPECT_TRUE(result.running_mean.equal(results[0].running_mean)) << "ranks must stay equal to the bit";
+    if (result.running_mean.defined()) {
+      EXPECT_TRUE(result.running_mean.equal(results[0].running_mean)) << "ranks must stay equal to the bit";
+    }
   }
   expect_close(together(outputs), expected.output, "output");
   expect_close(together(gradients), expected.input_gradient, "gradient of the input");

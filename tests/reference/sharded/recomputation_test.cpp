@@ -61,7 +61,9 @@ TEST(RecomputationTest, GradientsAreThoseOfKeptActivations) {
       EXPECT_EQ(again.num_forwards, 2);
       EXPECT_TRUE(torch::equal(kept.loss, again.loss));
       EXPECT_TRUE(torch::equal(kept.of_weight, again.of_weight));
-      if (input_needs_one) EXPECT_TRUE(torch::equal(kept.of_x, again.of_x));
+      if (input_needs_one) {
+        EXPECT_TRUE(torch::equal(kept.of_x, again.of_x));
+      }
     }
   }
 }

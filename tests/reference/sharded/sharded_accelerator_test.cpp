@@ -299,7 +299,9 @@ TEST(ShardedAcceleratorTest, WhatLiesInFilesTakesNoMemory) {
       EXPECT_EQ(account.now(sharded::MemoryKind::kParameters), 0);
       EXPECT_LT(account.now(sharded::MemoryKind::kOptimizer), 10'000) << "small tensors stay";
       for (const auto& parameter : model.parameters()) {
-        if (parameter.numel() > 512) EXPECT_TRUE(sharded::is_in_file(parameter));
+        if (parameter.numel() > 512) {
+          EXPECT_TRUE(sharded::is_in_file(parameter));
+        }
       }
     });
   });

@@ -112,7 +112,8 @@ def random_plugin(rng, model, precision):
     if len(plugin) > 3 and rng.random() < 0.25 and (version == 1 or not model.get("dropout")):
         plugin["activation_checkpointing"] = True
     if precision != "no" and rng.random() < 0.3:
-        plugin["mixed_precision_policy"] = {"param_dtype": precision, "reduce_dtype": rng.choice(["fp32", precision])}
+        dtype = "bf16" if precision == "fp8" else precision  # what is around the layers in float8
+        plugin["mixed_precision_policy"] = {"param_dtype": dtype, "reduce_dtype": rng.choice(["fp32", dtype])}
     return plugin
 
 

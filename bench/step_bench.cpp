@@ -315,7 +315,7 @@ struct Run {
   Data data{};
 };
 
-const std::vector<std::pair<std::string, Json (*)(const Run&)>>& sections() {
+const auto& sections() {
   static const std::vector<std::pair<std::string, Json (*)(const Run&)>> all = {
       {"one_rank_batch_8", [](const Run& run) { return measure_one_rank(run.data, kCnn, run.rounds); }},
       {"one_rank_batch_32", [](const Run& run) { return measure_one_rank(run.data, kLargeCnn, run.rounds); }},
@@ -337,9 +337,8 @@ int main(int argc, char** argv) {
   std::string out, python;
   int rounds = 9;
   std::pair<std::string, int> child;
-  std::vector<std::string> names;
+  std::vector<std::string> names, only;
   for (const auto& [name, measure] : sections()) names.push_back(name);
-  std::vector<std::string> only = names;
   app.add_option("--out", out, "Write the numbers to this file, as JSON");
   app.add_option("--rounds", rounds, "Of each measurement; the median counts")->check(CLI::PositiveNumber)->capture_default_str();
   app.add_option("--python", python, "Command that measures Accelerate's training and prints its numbers");
@@ -353,7 +352,7 @@ int main(int argc, char** argv) {
   const Run run{.rounds = rounds, .python = python};
   Json result;
   for (const auto& [name, measure] : sections()) {
-    if (std::ranges::find(only, name) != only.end()) result[name] = measure(run);
+    if (only.empty() || std::ranges::find(only, name) != only.end()) result[name] = measure(run);
   }
   std::printf("%s\n", result.dump(2).c_str());
   if (!out.empty()) std::ofstream(out) << result.dump(2) << '\n';

@@ -152,9 +152,8 @@ def our_plans(arguments, requests):
         with open(os.path.join(folder, "answers.jsonl"), "w+") as output:
             why = run([os.path.join(arguments.bin, "sim-run"), "plan", "--requests", path], stdout=output)
             output.seek(0)
-            answers = [json.loads(line) for line in output][: len(requests)]
-    missing = {"failure": why or "sim-run plan printed too few lines"}
-    return answers + [missing] * (len(requests) - len(answers))
+            answers = [json.loads(line) for line in output]
+    return one_for_each(requests, answers, why)
 
 
 # --- answers of accel ------------------------------------------------------------------------------------------------
@@ -167,9 +166,13 @@ def answers_of(arguments, kind, requests):
         write_lines(asked, requests)
         why = run([os.path.join(arguments.bin, "oracle-answers"), kind, asked, answered])
         answers = read_lines(answered) if os.path.exists(answered) else []
-    if why:
-        answers = answers[: len(requests) - 1]  # a failure is told, were all lines there
-    return answers + [{"failure": why or "oracle-answers wrote too few lines"}] * (len(requests) - len(answers))
+    return one_for_each(requests, answers, why)
+
+
+def one_for_each(requests, answers, why):
+    """An answer or a failure for each request; why the program failed, if it did, is told even were all lines there."""
+    answers = answers[: len(requests) - bool(why)]
+    return answers + [{"failure": why or "too few lines were written"}] * (len(requests) - len(answers))
 
 
 def answers_of_ranks(arguments, kind, requests, ranks, backend):

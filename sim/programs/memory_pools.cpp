@@ -1,7 +1,6 @@
 #include "sim/programs/memory_pools.hpp"
 
 #include <dlfcn.h>
-#include <fmt/format.h>
 #include <jemalloc/jemalloc.h>
 #include <sys/types.h>
 
@@ -19,16 +18,6 @@ namespace accel::programs {
 namespace {
 
 constexpr int kManyRanks = 512;
-constexpr ssize_t kDecayMs = 10'000;
-
-void give_back_free_memory_after(ssize_t milliseconds) {
-  const auto set = [&](const std::string& name) { mallctl(name.c_str(), nullptr, nullptr, &milliseconds, sizeof milliseconds); };
-  unsigned num_arenas = 0;
-  std::size_t size = sizeof num_arenas;
-  mallctl("arenas.narenas", &num_arenas, &size, nullptr, 0);
-  set("arenas.dirty_decay_ms");  // of arenas to come
-  for (unsigned arena = 0; arena < num_arenas; ++arena) set(fmt::format("arena.{}.dirty_decay_ms", arena));
-}
 
 // MKL would keep the buffers of each thread's products, about 1 MB a rank. It listens only before its first use.
 [[gnu::constructor]] void let_threads_share_buffers_of_products() {
@@ -38,7 +27,14 @@ void give_back_free_memory_after(ssize_t milliseconds) {
 }  // namespace
 
 void give_back_free_memory_of(int num_ranks) {
-  if (num_ranks > kManyRanks) give_back_free_memory_after(kDecayMs);
+  if (num_ranks <= kManyRanks) return;
+  ssize_t milliseconds = 10'000;
+  const auto set_decay = [&](const std::string& arenas) { mallctl((arenas + ".dirty_decay_ms").c_str(), nullptr, nullptr, &milliseconds, sizeof milliseconds); };
+  unsigned num_arenas = 0;
+  std::size_t size = sizeof num_arenas;
+  mallctl("arenas.narenas", &num_arenas, &size, nullptr, 0);
+  set_decay("arenas");  // of those to come
+  for (unsigned arena = 0; arena < num_arenas; ++arena) set_decay("arena." + std::to_string(arena));
 }
 
 }  // namespace accel::programs

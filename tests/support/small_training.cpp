@@ -1,7 +1,8 @@
 #include "tests/support/small_training.hpp"
-#include "tests/support/torch.hpp"
 
 #include <accel/accel.hpp>
+
+#include "tests/support/torch.hpp"
 
 namespace accel::testing {
 namespace {

@@ -1,5 +1,4 @@
 #include "reference/core/random.hpp"
-#include "tests/support/torch.hpp"
 
 #include <ATen/Context.h>
 #include <gmock/gmock.h>
@@ -8,6 +7,8 @@
 #include <functional>
 #include <thread>
 #include <vector>
+
+#include "tests/support/torch.hpp"
 
 namespace accel {
 namespace {

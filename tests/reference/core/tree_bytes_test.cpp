@@ -1,7 +1,8 @@
 #include "reference/core/tree_bytes.hpp"
-#include "tests/support/torch.hpp"
 
 #include <gmock/gmock.h>
+
+#include "tests/support/torch.hpp"
 
 using ::testing::ElementsAre;
 

@@ -46,6 +46,28 @@ RunError failure_of(World& world, const std::function<void(int)>& body) {
   throw std::runtime_error("the run was expected to fail");
 }
 
+// The error of a run in which `runner` runs on, and calls nothing, until another rank's `body` has failed.
+RunError failure_beside_runner(World& world, int runner, const std::function<void(int)>& body) {
+  std::atomic<bool> has_failed{false};
+  return failure_of(world, [&](int rank) {
+    if (rank == runner) {
+      while (!has_failed) std::this_thread::yield();
+      return;
+    }
+    try {
+      body(rank);
+    } catch (...) {
+      has_failed = true;
+      throw;
+    }
+  });
+}
+
+// Rank 1 waits for a message of rank 0.
+void wait_for_message(World& world, Group& group) {
+  world.wait(1, *world.receive(group, 0, 1, 0, {.op = "recv"}, nullptr, [](const auto&, const auto&) {}));
+}
+
 class WorldSizes : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, WorldSizes, ::testing::Values(1, 2, 3, 8, 64), ::testing::PrintToStringParamName());
 
@@ -264,8 +286,7 @@ TEST(WorldTest, ReceiveWithoutASenderIsDiagnosed) {
   World world({.num_ranks = 2});
   const auto error = failure_of(world, [&](int rank) {
     auto group = world.group("world", {0, 1});
-    if (rank == 0) return;
-    world.wait(rank, *world.receive(*group, 0, 1, 0, {.op = "recv"}, nullptr, [](const auto&, const auto&) {}));
+    if (rank == 1) wait_for_message(world, *group);
   });
   ASSERT_NE(error.diagnosis(), nullptr);
   EXPECT_THAT(error.what(), HasSubstr("recv from rank 0 of group world"));
@@ -273,20 +294,7 @@ TEST(WorldTest, ReceiveWithoutASenderIsDiagnosed) {
 
 TEST(WorldTest, RunningRankThatNeverJoinsIsATimeout) {
   World world({.num_ranks = 2, .timeout = std::chrono::milliseconds(50)});
-  std::atomic<bool> freed{false};
-  const auto error = failure_of(world, [&](int rank) {
-    auto group = world.group("world", {0, 1});
-    if (rank == 1) {
-      while (!freed) std::this_thread::yield();  // runs, and joins nothing
-      return;
-    }
-    try {
-      all_sum(world, *group, rank, 1);
-    } catch (...) {
-      freed = true;
-      throw;
-    }
-  });
+  const auto error = failure_beside_runner(world, 1, [&](int rank) { all_sum(world, *world.group("world", {0, 1}), rank, 1); });
   ASSERT_NE(error.diagnosis(), nullptr);
   EXPECT_EQ(error.diagnosis()->kind, Diagnosis::Kind::kTimeout);
   EXPECT_THAT(error.what(), HasSubstr("rank 1 is running"));
@@ -312,20 +320,7 @@ TEST(WorldTest, ReceiveThatNobodyWaitsForIsNeverLate) {
 
 TEST(WorldTest, ReceiverThatWaitsTooLongIsATimeout) {
   World world({.num_ranks = 2, .timeout = std::chrono::milliseconds(50)});
-  std::atomic<bool> freed{false};
-  const auto error = failure_of(world, [&](int rank) {
-    auto group = world.group("world", {0, 1});
-    if (rank == 0) {
-      while (!freed) std::this_thread::yield();
-      return;
-    }
-    try {
-      world.wait(rank, *world.receive(*group, 0, 1, 0, {.op = "recv"}, nullptr, [](const auto&, const auto&) {}));
-    } catch (...) {
-      freed = true;
-      throw;
-    }
-  });
+  const auto error = failure_beside_runner(world, 0, [&](int) { wait_for_message(world, *world.group("world", {0, 1})); });
   ASSERT_NE(error.diagnosis(), nullptr);
   EXPECT_EQ(error.diagnosis()->kind, Diagnosis::Kind::kTimeout);
   EXPECT_THAT(error.diagnosis()->ranks, ElementsAre(1));

@@ -5,27 +5,25 @@
 #include <torch/nn/module.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "bench/median.hpp"
+#include "bench/program.hpp"
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/offload/load_checkpoint.hpp"
 #include "reference/core/safetensors.hpp"
 #include "reference/optim/optimizers.hpp"
-#include "sim/programs/command_line.hpp"
 
 namespace {
 
+using accel::bench::Json;
 using accel::bench::median;
 
 using Clock = std::chrono::steady_clock;
-using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
 constexpr std::int64_t kTensorBytes = 64 << 20;
@@ -122,27 +120,20 @@ Json measure_saving(const std::string& folder, int num_tensors) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Measures checkpoints.", "checkpoint_bench");
-  std::string out, folder = fs::temp_directory_path().string();
+  accel::bench::Program program("checkpoint_bench", "Measures checkpoints.");
+  std::string folder = fs::temp_directory_path().string();
   int rounds = 3, tensors = 32;
-  app.add_option("--out", out, "Write the numbers to this file, as JSON");
-  app.add_option("--folder", folder, "On the disk to measure")->capture_default_str();
-  app.add_option("--rounds", rounds, "Of each measurement; the median counts")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--tensors", tensors, "Of 64 MiB each")->check(CLI::PositiveNumber)->capture_default_str();
-  if (const auto code = accel::programs::parse_command_line(app, argc, argv)) return *code;
+  program.add("--folder", folder, "On the disk to measure");
+  program.add("--rounds", rounds, "Of each measurement; the median counts");
+  program.add("--tensors", tensors, "Of 64 MiB each");
+  if (const auto code = program.parse(argc, argv)) return *code;
   const auto work = folder + "/accel-checkpoint-bench." + std::to_string(::getpid());
-  int code = 0;
-  try {
+  const int code = program.report([&] {
     fs::create_directories(work);
     const auto context = accel::make_single_rank();
     const accel::RankScope scope(*context);
-    const Json result{{"weights", measure_weights(work, tensors, rounds)}, {"saving", measure_saving(work, std::max(1, tensors / 8))}};
-    std::cout << result.dump(2) << std::endl;
-    if (!out.empty()) std::ofstream(out) << result.dump(2) << '\n';
-  } catch (const std::exception& error) {
-    std::cerr << "checkpoint_bench: " << error.what() << std::endl;
-    code = 1;
-  }
+    return Json{{"weights", measure_weights(work, tensors, rounds)}, {"saving", measure_saving(work, std::max(1, tensors / 8))}};
+  });
   fs::remove_all(work);
   return code;
 }

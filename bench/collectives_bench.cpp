@@ -9,31 +9,30 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 
-#include <CLI/CLI.hpp>
 #include <accel/accel.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "bench/median.hpp"
+#include "bench/printed_json.hpp"
+#include "bench/program.hpp"
 #include "sim/backend/simulate.hpp"
 #include "sim/engine/world.hpp"
-#include "sim/programs/command_line.hpp"
 #include "tests/support/run_ranks.hpp"
 
 namespace {
 
+using accel::bench::Json;
 using accel::bench::median;
 
 using accel::testing::Backend;
 
 using Clock = std::chrono::steady_clock;
-using Json = nlohmann::ordered_json;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
@@ -190,11 +189,9 @@ Json time_diagnosis() {
   return {{"ranks", kRanks}, {"median_ms", median(milliseconds)}, {"largest_ms", *std::max_element(milliseconds.begin(), milliseconds.end())}};
 }
 
-void compare(const std::string& file, const std::string& python) {
-  const Json result{{"small_all_reduce", compare_small(python)}, {"large_all_reduce", compare_large(1 << 20)}, {"larger_all_reduce", compare_large(4 << 20)},
-                    {"schedules", count_protocol_schedules()}, {"training_schedules", count_training_schedules()}, {"hang_to_diagnosis", time_diagnosis()}};
-  std::printf("%s\n", result.dump(2).c_str());
-  std::ofstream(file) << result.dump(2) << '\n';
+Json compare(const std::string& python) {
+  return {{"small_all_reduce", compare_small(python)}, {"large_all_reduce", compare_large(1 << 20)}, {"larger_all_reduce", compare_large(4 << 20)},
+          {"schedules", count_protocol_schedules()}, {"training_schedules", count_training_schedules()}, {"hang_to_diagnosis", time_diagnosis()}};
 }
 
 // Those that Google Benchmark knows; false if it does not know one.
@@ -214,17 +211,16 @@ bool read_benchmark_options(const std::vector<std::string>& options) {
 int main(int argc, char** argv) {
   setenv("TORCH_FR_BUFFER_SIZE", "0", 1);  // LibTorch's flight recorder is not made for several Gloo groups on threads
   at::set_num_threads(1);
-  CLI::App app("Measures simulated collectives. Without --compare it takes the options of Google Benchmark, such as --benchmark_filter=REGEX.", "collectives_bench");
-  std::string file, python;
-  app.add_option("--compare", file, "Measure beside real Gloo and plain copies, and write the numbers to this file, as JSON");
-  app.add_option("--python", python, "With --compare: command that measures PyTorch's group of threads and prints its numbers");
-  app.allow_extras();
-  if (const auto code = accel::programs::parse_command_line(app, argc, argv)) return *code;
-  if (!read_benchmark_options(app.remaining())) return 2;
-  if (!file.empty()) {
-    compare(file, python);
-    return 0;
-  }
+  accel::bench::Program program("collectives_bench",
+                                "Measures simulated collectives. Without --compare it takes the options of Google Benchmark, such as --benchmark_filter=REGEX; "
+                                "with it, it measures beside real Gloo and plain copies.",
+                                "--compare");
+  std::string python;
+  program.add("--python", python, "With --compare: command that measures PyTorch's group of threads and prints its numbers");
+  std::vector<std::string> benchmark_options;
+  if (const auto code = program.parse(argc, argv, &benchmark_options)) return *code;
+  if (!read_benchmark_options(benchmark_options)) return 2;
+  if (!program.out().empty()) return program.report([&] { return compare(python); });
   benchmark::RunSpecifiedBenchmarks();
   return 0;
 }

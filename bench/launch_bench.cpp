@@ -1,23 +1,18 @@
 // From `accel launch` to the end of the first optimizer step of four ranks over Gloo, beside Accelerate's own launcher.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "bench/median.hpp"
 #include "bench/printed_json.hpp"
-#include "sim/programs/command_line.hpp"
+#include "bench/program.hpp"
 
 namespace accel::bench {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr int kRanks = 4;
 
@@ -49,15 +44,11 @@ Json measure(const std::string& python, int rounds) {
 }  // namespace accel::bench
 
 int main(int argc, char** argv) {
-  CLI::App app("Measures from `accel launch` to the end of the first optimizer step of four ranks over Gloo.", "launch_bench");
-  std::string out, python;
+  accel::bench::Program program("launch_bench", "Measures from `accel launch` to the end of the first optimizer step of four ranks over Gloo.");
+  std::string python;
   int rounds = 7;
-  app.add_option("--out", out, "Write the numbers to this file, as JSON");
-  app.add_option("--rounds", rounds, "The median counts")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--python", python, "A Python with Accelerate, and bench/accelerate_launch.py; without it, the column reads \"not measured\"");
-  if (const auto code = accel::programs::parse_command_line(app, argc, argv)) return *code;
-  const auto report = accel::bench::measure(python, rounds);
-  std::cout << report.dump(2) << std::endl;
-  if (!out.empty()) std::ofstream(out) << report.dump(2) << '\n';
-  return 0;
+  program.add("--rounds", rounds, "The median counts");
+  program.add("--python", python, "A Python with Accelerate, and bench/accelerate_launch.py; without it, the column reads \"not measured\"");
+  if (const auto code = program.parse(argc, argv)) return *code;
+  return program.report([&] { return accel::bench::measure(python, rounds); });
 }

@@ -7,27 +7,24 @@
 // resume   from knowing the place behind 500,000 batches of 32 of a map-style set to holding the next; beside torch::randperm of it
 #include <torch/types.h>
 
-#include <CLI/CLI.hpp>
 #include <accel/accel.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <functional>
-#include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "bench/median.hpp"
-#include "sim/programs/command_line.hpp"
+#include "bench/program.hpp"
 #include "sim/programs/fashion_mnist.hpp"
 
 namespace {
 
+using accel::bench::Json;
 using accel::bench::median;
 
 using Clock = std::chrono::steady_clock;
-using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kBatch = 32;
 constexpr std::int64_t kSkippedBatches = 500'000;
@@ -198,27 +195,19 @@ void print(const Json& result) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("Measures the loader alone.", "loader_bench");
-  std::string out, python, data_dir = "/usr/share/datasets/fashion-mnist";
+  accel::bench::Program program("loader_bench", "Measures the loader alone.");
+  std::string python, data_dir = "/usr/share/datasets/fashion-mnist";
   int rounds = 5;
-  app.add_option("--out", out, "Write the numbers to this file, as JSON");
-  app.add_option("--rounds", rounds, "Of each measurement; the median counts")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--data-dir", data_dir, "Fashion-MNIST")->capture_default_str();
-  app.add_option("--python", python, "Command that measures Python's loader and prints its numbers");
-  if (const auto code = accel::programs::parse_command_line(app, argc, argv)) return *code;
-  try {
-    const auto context = accel::make_single_rank();
-    context->num_threads = 1;
-    const accel::RankScope scope(*context);
-    const Json result = {{"read", measure_reading(data_dir, rounds, python)}, {"resume", measure_resume(rounds)}};
-    print(result);
-    if (out.empty()) return 0;
-    std::ofstream file(out);
-    file << result.dump(2) << '\n';
-    file.close();
-    accel::check_config(file.good(), "--out: {} cannot be written", out);
-  } catch (const std::exception& error) {
-    std::cerr << "loader_bench: " << error.what() << std::endl;
-    return 1;
-  }
+  program.add("--rounds", rounds, "Of each measurement; the median counts");
+  program.add("--data-dir", data_dir, "Fashion-MNIST");
+  program.add("--python", python, "Command that measures Python's loader and prints its numbers");
+  if (const auto code = program.parse(argc, argv)) return *code;
+  return program.report(
+      [&] {
+        const auto context = accel::make_single_rank();
+        context->num_threads = 1;
+        const accel::RankScope scope(*context);
+        return Json{{"read", measure_reading(data_dir, rounds, python)}, {"resume", measure_resume(rounds)}};
+      },
+      print);
 }

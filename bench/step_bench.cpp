@@ -18,7 +18,6 @@
 #include <torch/nn/modules/pooling.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <accel/accel.hpp>
 #include <algorithm>
 #include <atomic>
@@ -31,16 +30,16 @@
 
 #include "bench/beside_python.hpp"
 #include "bench/median.hpp"
+#include "bench/program.hpp"
 #include "bench/sharded_step.hpp"
 #include "sim/backend/simulate.hpp"
-#include "sim/programs/command_line.hpp"
 
 namespace {
 
+using accel::bench::Json;
 using accel::bench::median;
 
 using Clock = std::chrono::steady_clock;
-using Json = nlohmann::ordered_json;
 namespace nn = torch::nn;
 
 constexpr int kRanks = 64;
@@ -309,8 +308,8 @@ Json measure_start(int rounds) {
 // --- sections -------------------------------------------------------------------------------------------------------
 
 struct Run {
-  int rounds;
-  std::string python;
+  int rounds = 9;
+  std::string python = "";
   int cores = static_cast<int>(std::thread::hardware_concurrency());
   Data data{};
 };
@@ -333,27 +332,23 @@ const auto& sections() {
 
 int main(int argc, char** argv) {
   at::set_num_threads(1);
-  CLI::App app("Measures training steps: one rank beside plain LibTorch, 64 simulated ranks beside their floor.", "step_bench");
-  std::string out, python;
-  int rounds = 9;
-  std::pair<std::string, int> child;
-  std::vector<std::string> names, only;
-  for (const auto& [name, measure] : sections()) names.push_back(name);
-  app.add_option("--out", out, "Write the numbers to this file, as JSON");
-  app.add_option("--rounds", rounds, "Of each measurement; the median counts")->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--python", python, "Command that measures Accelerate's training and prints its numbers");
-  app.add_option("--only", only, "Measure these sections; without it, all")->check(CLI::IsMember(names));
-  app.add_option("--child", child)->group("");  // what this program asks of itself
-  if (const auto code = accel::programs::parse_command_line(app, argc, argv)) return *code;
-  if (!child.first.empty()) {
-    answer_child(child.first, child.second);
+  if (argc == 4 && argv[1] == std::string("--child")) {  // what this program asks of itself
+    answer_child(argv[2], std::atoi(argv[3]));
     return 0;
   }
-  const Run run{.rounds = rounds, .python = python};
-  Json result;
-  for (const auto& [name, measure] : sections()) {
-    if (only.empty() || std::ranges::find(only, name) != only.end()) result[name] = measure(run);
-  }
-  std::printf("%s\n", result.dump(2).c_str());
-  if (!out.empty()) std::ofstream(out) << result.dump(2) << '\n';
+  accel::bench::Program program("step_bench", "Measures training steps: one rank beside plain LibTorch, 64 simulated ranks beside their floor.");
+  Run run;
+  std::vector<std::string> names, only;
+  for (const auto& [name, measure] : sections()) names.push_back(name);
+  program.add("--rounds", run.rounds, "Of each measurement; the median counts");
+  program.add("--python", run.python, "Command that measures Accelerate's training and prints its numbers");
+  program.add("--only", only, names, "Measure these sections; without it, all");
+  if (const auto code = program.parse(argc, argv)) return *code;
+  return program.report([&] {
+    Json result;
+    for (const auto& [name, measure] : sections()) {
+      if (only.empty() || std::ranges::find(only, name) != only.end()) result[name] = measure(run);
+    }
+    return result;
+  });
 }

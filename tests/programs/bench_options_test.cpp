@@ -42,5 +42,18 @@ TEST_P(BenchOptionsTest, AnOptionWithoutItsValueIsAUsageError) {
   for (const auto* option : {"--rounds", "--out", "--python", "--compare"}) EXPECT_EQ(run({option}).exit_code, 2) << option;
 }
 
+class BenchNumbersTest : public BenchOptionsTest {
+ protected:
+  static std::string out_option() { return GetParam() == std::string("collectives_bench") ? "--compare" : "--out"; }
+};
+INSTANTIATE_TEST_SUITE_P(Programs, BenchNumbersTest, ::testing::Values("step_bench", "collectives_bench", "loader_bench", "checkpoint_bench", "launch_bench"),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(BenchNumbersTest, AFileThatCannotBeWrittenIsToldBeforeAnythingRuns) {
+  const auto run = this->run({out_option(), "/no-such-folder/numbers.json"});
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_THAT(run.error, HasSubstr(out_option() + ": /no-such-folder is not a folder"));
+}
+
 }  // namespace
 }  // namespace accel::testing::bench_options_test

@@ -53,7 +53,7 @@ set(ACCEL_TEST_OPTIONS -O0)
 
 find_program(ACCEL_CCACHE ccache)
 if(ACCEL_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${ACCEL_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_DEPEND=1 CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${ACCEL_CCACHE})
 endif()
 find_program(ACCEL_MOLD mold)
 if(ACCEL_MOLD)

@@ -166,7 +166,7 @@ AcceleratedOptimizer Accelerator::prepare_optimizer(torch::optim::Optimizer& opt
 AcceleratedOptimizer Accelerator::prepare_optimizer(const DummyOptim& dummy) { return add_optimizer(deepspeed_objects_->optimizer_for(dummy, deepspeed_file().value_or(""))); }
 
 AcceleratedOptimizer Accelerator::add_optimizer(torch::optim::Optimizer& optimizer) {
-  check_state(!shards() || optimizer.state().empty(), "prepare: an optimizer that has stepped, with a model that is sharded; prepare it before its first step");
+  check_state(!shards() || training_.path->restart(optimizer), "prepare: an optimizer that has stepped, with a model that is sharded; prepare it before its first step");
   return training_.optimizers.emplace_back(optimizer, *context_, training_.path, plugin_.steps_in_backward);
 }
 
@@ -239,6 +239,7 @@ std::shared_ptr<ModelWrapper> Accelerator::shard_model(const std::shared_ptr<tor
   }
   training_.path->add_parameters(std::move(trained));
   training_.path->add_sharded(wrapper->sharded);
+  for (const auto& optimizer : training_.optimizers) training_.path->restart(optimizer.optimizer());  // prepared before the model
   return wrapper;
 }
 

@@ -9,6 +9,7 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/optim/clip.hpp"
+#include "reference/optim/restart.hpp"
 #include "reference/optim/state_dict.hpp"
 #include "reference/sharded/file_memory.hpp"
 
@@ -145,6 +146,12 @@ bool GradientPath::step(torch::optim::Optimizer& optimizer) {
     if (stepped) model->mark_stepped();
   }
   return stepped;
+}
+
+bool GradientPath::restart(torch::optim::Optimizer& optimizer) {
+  for (auto& model : sharded_) model->show_shards();
+  const sharded::MemoryScope scope(optimizer_memory_);
+  return optim::restart(optimizer);
 }
 
 bool GradientPath::try_step(torch::optim::Optimizer& optimizer) {

@@ -95,6 +95,54 @@ TEST(ShardedAcceleratorTest, MomentsAndClippedGradientsAreThoseOfWholeParameters
   }
 }
 
+// Adagrad's state is there from its construction on, in the shapes of whole parameters.
+template <typename Optimizer>
+Trained train_with_adagrad(AcceleratorOptions options, bool model_is_first) {
+  Accelerator accelerator(options);
+  auto net = make_net();
+  Optimizer adagrad(net->parameters(), torch::optim::AdagradOptions(0.05).initial_accumulator_value(0.1));
+  const auto optimizer = model_is_first ? std::nullopt : std::optional(accelerator.prepare(static_cast<torch::optim::Optimizer&>(adagrad)));
+  auto model = accelerator.prepare(net);
+  auto stepping = optimizer ? *optimizer : accelerator.prepare(static_cast<torch::optim::Optimizer&>(adagrad));
+  Trained trained;
+  for (int step = 0; step < 3; ++step) {
+    auto loss = model(batch_of(accelerator.process_index(), step, 4, false)).square().mean();
+    accelerator.backward(loss);
+    stepping.step();
+    stepping.zero_grad();
+    trained.losses.push_back(loss.item<float>());
+  }
+  trained.state = accelerator.get_state_dict(model);
+  return trained;
+}
+
+template <typename Optimizer>
+void expect_adagrad_as_of_whole_parameters() {
+  const auto train_all = [](const AcceleratorOptions& options, bool model_is_first) {
+    return run_ranks(2, [&] { return train_with_adagrad<Optimizer>(options, model_is_first); }).front();
+  };
+  const auto expected = train_all(ddp(), true);
+  for (const bool model_is_first : {true, false}) {
+    SCOPED_TRACE(model_is_first ? "the model is prepared first" : "the optimizer is prepared first");
+    expect_same(expected, train_all({.fsdp_plugin = wrapping_blocks()}, model_is_first), 1e-6);
+  }
+}
+
+TEST(ShardedAcceleratorTest, AdagradsStateIsCutWithTheModel) { expect_adagrad_as_of_whole_parameters<optim::Adagrad>(); }
+TEST(ShardedAcceleratorTest, LibTorchsAdagradsStateIsCutWithTheModel) { expect_adagrad_as_of_whole_parameters<torch::optim::Adagrad>(); }
+
+TEST(ShardedAcceleratorTest, AnAdagradThatHasSteppedIsRefused) {
+  run_ranks(2, [] {
+    Accelerator accelerator({.fsdp_plugin = wrapping_blocks()});
+    auto net = make_net();
+    optim::Adagrad adagrad(net->parameters());
+    for (auto& parameter : net->parameters()) parameter.mutable_grad() = torch::ones_like(parameter);
+    adagrad.step();
+    accelerator.prepare(net);
+    EXPECT_THROW(accelerator.prepare(static_cast<torch::optim::Optimizer&>(adagrad)), StateError);
+  });
+}
+
 // One rank's float16 gradient overflows: no rank steps, and the scale falls.
 TEST(ShardedAcceleratorTest, AnInfinityInOneShardSkipsTheStepOnEveryRank) {
   const auto skipped = run_ranks(3, [] {

@@ -18,8 +18,9 @@ def difference_of_traces(theirs, ours):
 
 # FSDP2: the order in which Gloo sums gradients, and norms, follows from its layout. Losses of random experiments differed from those of
 # the same with gradients summed in order of ranks by up to this part: 2.3e-7 (no, 1,214 losses), 9.9e-3 (bf16, 721), 9.0e-4 (fp16, 789).
-# Longer trainings amplify it: 1.7e-2 after 22 steps of a centered rmsprop in fp16.
-BOUNDS = {"no": 1e-4, "bf16": 0.05, "fp16": 0.05, "fp8": 0.1}
+# Longer trainings amplify it: 1.7e-2 after 22 steps of a centered rmsprop in fp16. float8 amplifies most: a nadam of betas 0 and 0.5 was
+# equal for two steps and one unit of bfloat16 apart in the third; in the fifth a loss over three samples was 0.78 on one side, 0.94 on the other.
+BOUNDS = {"no": 1e-4, "bf16": 0.05, "fp16": 0.05, "fp8": 0.25}
 
 
 def difference_of_sharded_traces(theirs, ours, bound):

@@ -43,6 +43,22 @@ struct And { template <typename T> T operator()(T own, T received) const { retur
 struct Or { template <typename T> T operator()(T own, T received) const { return own | received; } };
 struct Xor { template <typename T> T operator()(T own, T received) const { return own ^ received; } };
 
+// The ring has no ends: `rank` may be before rank 0, by less than two rounds.
+int on_ring(int rank, int num_ranks) { return (rank + 2 * num_ranks) % num_ranks; }
+
+// result = own (op) received, where either may be the result, and `next`, the own of the call that follows, is fetched
+// meanwhile: the ranks' pieces are short and lie far apart, so that no processor foresees where the next one begins. What is
+// fetched beyond a piece's end is of the next tile.
+template <typename T, typename Combine>
+void combine(const T* own, const T* received, T* result, const T* next, std::int64_t count) {
+  constexpr std::int64_t kLine = 64 / sizeof(T), kBlock = 8 * kLine;
+  for (std::int64_t begin = 0; begin < count; begin += kBlock) {
+    const auto end = std::min(begin + kBlock, count);
+    for (auto i = begin; i < begin + kBlock; i += kLine) __builtin_prefetch(next + i);
+    for (auto i = begin; i < end; ++i) result[i] = Combine{}(own[i], received[i]);
+  }
+}
+
 struct Tile {
   int chunk = 0;
   std::int64_t begin = 0, end = 0;
@@ -74,11 +90,10 @@ void all_reduce(const RingPlan& plan, std::span<void* const> buffers, std::span<
   for_each_tile(plan, sizeof(T), parallel_for, [&](const Tile& tile) {
     alignas(64) T result[kTileBytes / sizeof(T)];
     const auto count = tile.end - tile.begin;
-    const auto piece = [&](int rank) { return static_cast<T*>(buffers[(rank + num_ranks) % num_ranks]) + tile.begin; };
+    const auto piece = [&](int rank) { return static_cast<T*>(buffers[on_ring(rank, num_ranks)]) + tile.begin; };
     std::memcpy(result, piece(tile.chunk - 1), count * sizeof(T));
     for (int hop = 2; hop <= num_ranks; ++hop) {
-      const T* own = piece(tile.chunk - hop);
-      for (std::int64_t i = 0; i < count; ++i) result[i] = Combine{}(own[i], result[i]);
+      combine<T, Combine>(piece(tile.chunk - hop), result, result, piece(tile.chunk - hop - 1), count);
     }
     for (void* of_rank : results) std::memcpy(static_cast<T*>(of_rank) + tile.begin, result, count * sizeof(T));
   });
@@ -89,21 +104,19 @@ void reduce(const RingPlan& plan, std::span<void* const> buffers, int root, cons
   const int num_ranks = plan.num_ranks;
   for_each_tile(plan, sizeof(T), parallel_for, [&](const Tile& tile) {
     const auto count = tile.end - tile.begin;
-    const auto index = [&](int rank) { return (rank + num_ranks) % num_ranks; };
-    const auto piece = [&](int rank) { return static_cast<T*>(buffers[index(rank)]) + tile.begin; };
+    const auto piece = [&](int rank) { return static_cast<T*>(buffers[on_ring(rank, num_ranks)]) + tile.begin; };
     for (int hop = 2; hop <= num_ranks; ++hop) {
       T* own = piece(tile.chunk - hop);
-      const T* received = piece(tile.chunk - hop + 1);
-      for (std::int64_t i = 0; i < count; ++i) own[i] = Combine{}(own[i], received[i]);
+      combine<T, Combine>(own, piece(tile.chunk - hop + 1), own, piece(tile.chunk - hop - 1), count);
     }
     const T* total = piece(tile.chunk);
     // Gloo's loop runs k - 2 steps too far: the rank that holds the next chunk's start adds the total to it again.
     const auto surplus_end = std::min(tile.end, plan.chunk(tile.chunk).first + (plan.segments_per_chunk - 2) * plan.segment_elements);
-    if (index(tile.chunk - 1) != root) {
+    if (on_ring(tile.chunk - 1, num_ranks) != root) {
       T* own = piece(tile.chunk - 1);
       for (std::int64_t i = 0; i < surplus_end - tile.begin; ++i) own[i] = Combine{}(own[i], total[i]);
     }
-    if (index(tile.chunk) != root) std::memcpy(piece(root), total, count * sizeof(T));
+    if (tile.chunk != root) std::memcpy(piece(root), total, count * sizeof(T));
   });
 }
 

@@ -17,6 +17,7 @@
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/optim/clip.hpp"
+#include "reference/optim/restart.hpp"
 #include "reference/optim/state_dict.hpp"
 #include "reference/parallel/same_model.hpp"
 #include "reference/sharded/file_memory.hpp"
@@ -67,6 +68,18 @@ DataParallel data_parallel_of(RankContext& context, const std::optional<Parallel
     if (context.rank % stride == peer) data_parallel.group = std::move(group);
   }
   return data_parallel;
+}
+
+// State of whole parameters fits no shard.
+void check_unstepped(const torch::optim::Optimizer& optimizer) {
+  check_state(!optim::has_stepped(optimizer), "prepare: an optimizer that has stepped, with a model that is sharded; prepare both before its first step");
+}
+
+bool trains_one_of(const torch::optim::Optimizer& optimizer, const NamedTensors& tensors) {
+  const auto trained = optim::parameters_of(optimizer);
+  return std::any_of(tensors.begin(), tensors.end(), [&](const auto& item) {
+    return std::any_of(trained.begin(), trained.end(), [&](const auto& parameter) { return parameter.is_same(item.second); });
+  });
 }
 
 Group group_of_all(RankContext& context) {
@@ -166,7 +179,10 @@ AcceleratedOptimizer Accelerator::prepare_optimizer(torch::optim::Optimizer& opt
 AcceleratedOptimizer Accelerator::prepare_optimizer(const DummyOptim& dummy) { return add_optimizer(deepspeed_objects_->optimizer_for(dummy, deepspeed_file().value_or(""))); }
 
 AcceleratedOptimizer Accelerator::add_optimizer(torch::optim::Optimizer& optimizer) {
-  check_state(!shards() || training_.path->restart(optimizer), "prepare: an optimizer that has stepped, with a model that is sharded; prepare it before its first step");
+  if (shards()) {
+    check_unstepped(optimizer);
+    training_.path->restart(optimizer);
+  }
   return training_.optimizers.emplace_back(optimizer, *context_, training_.path, plugin_.steps_in_backward);
 }
 
@@ -224,9 +240,12 @@ std::shared_ptr<ModelWrapper> Accelerator::wrap_model(const torch::nn::Module& m
 std::shared_ptr<ModelWrapper> Accelerator::shard_model(const std::shared_ptr<torch::nn::Module>& module) {
   check_state(!plugin_.steps_in_backward || !std::exchange(has_model_of_plugin_, true),
               "prepare: a second model; DeepSpeed's plugin trains one model for each Accelerator; select another plugin for another model");
-  if (!shard_groups_) shard_groups_ = make_shard_groups(*context_, options_.parallelism_config, plugin_.sharding->hybrid);
   NamedTensors tensors;
   for (const auto& item : module->named_parameters()) tensors.emplace_back(item.key(), item.value());
+  auto optimizers = training_.optimizers;  // prepared before the model
+  std::erase_if(optimizers, [&](const auto& optimizer) { return !trains_one_of(optimizer.optimizer(), tensors); });
+  for (const auto& optimizer : optimizers) check_unstepped(optimizer.optimizer());
+  if (!shard_groups_) shard_groups_ = make_shard_groups(*context_, options_.parallelism_config, plugin_.sharding->hybrid);
   check_same_model(context_->world, tensors);
   auto wrapper = std::make_shared<ModelWrapper>();
   wrapper->float8_layers = float8_layers(*module);
@@ -239,7 +258,7 @@ std::shared_ptr<ModelWrapper> Accelerator::shard_model(const std::shared_ptr<tor
   }
   training_.path->add_parameters(std::move(trained));
   training_.path->add_sharded(wrapper->sharded);
-  for (const auto& optimizer : training_.optimizers) training_.path->restart(optimizer.optimizer());  // prepared before the model
+  for (const auto& optimizer : optimizers) training_.path->restart(optimizer.optimizer());
   return wrapper;
 }
 

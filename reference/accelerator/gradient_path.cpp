@@ -148,10 +148,10 @@ bool GradientPath::step(torch::optim::Optimizer& optimizer) {
   return stepped;
 }
 
-bool GradientPath::restart(torch::optim::Optimizer& optimizer) {
+void GradientPath::restart(torch::optim::Optimizer& optimizer) {
   for (auto& model : sharded_) model->show_shards();
   const sharded::MemoryScope scope(optimizer_memory_);
-  return optim::restart(optimizer);
+  optim::restart(optimizer);
 }
 
 bool GradientPath::try_step(torch::optim::Optimizer& optimizer) {

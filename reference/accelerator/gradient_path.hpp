@@ -52,8 +52,8 @@ class GradientPath {
   [[nodiscard]] bool was_unscaled(const torch::optim::Optimizer& optimizer) const { return scaler_ && scaler_->was_unscaled(optimizer); }
   /// Steps unless the gradients' infinities or the guard forbid; returns whether it did.
   bool step(torch::optim::Optimizer& optimizer);
-  /// Makes state that the optimizer has from its construction on anew, for parameters that are shards now. False if it has stepped.
-  bool restart(torch::optim::Optimizer& optimizer);
+  /// Makes the state that the optimizer has from its construction on anew, for parameters that are shards now.
+  void restart(torch::optim::Optimizer& optimizer);
   /// The norm of all gradients of `parameters` as one vector, shape []: collective if they are divided over ranks.
   [[nodiscard]] at::Tensor norm(const std::vector<at::Tensor>& parameters, double norm_type) const;
   at::Tensor clip_norm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type);

@@ -34,6 +34,10 @@ class OptimizerWithStateDict : public torch::optim::Optimizer {
   [[nodiscard]] virtual Value state_dict() const = 0;
   /// Throws CheckpointError with all problems, and then has loaded nothing.
   virtual void load_state_dict(const Value& state_dict) = 0;
+  /// Whether there is state of a step: what an optimizer keeps from its construction on is none.
+  [[nodiscard]] virtual bool has_stepped() const = 0;
+  /// Makes what it keeps from its construction on anew, for parameters that have other shapes since.
+  virtual void restart() = 0;
 };
 
 template <typename Options>
@@ -57,10 +61,13 @@ class MultiTensorOptimizer : public OptimizerWithStateDict {
   at::Tensor step(LossClosure closure = nullptr) override;
   [[nodiscard]] Value state_dict() const override;
   void load_state_dict(const Value& state_dict) override;
+  [[nodiscard]] bool has_stepped() const override;
+  void restart() override;
 
  private:
+  static constexpr bool kHasStateFromStart = requires { Options::kStateFromStart; };
   static Options from_libtorch(const LibTorchOptions& options);
-  void make_state_from_start();
+  void make_state_of(const torch::optim::OptimizerParamGroup& group);
 };
 
 }  // namespace accel::optim

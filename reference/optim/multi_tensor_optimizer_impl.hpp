@@ -4,6 +4,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <set>
 
 #include "reference/optim/multi_tensor_optimizer.hpp"
@@ -36,12 +37,25 @@ void MultiTensorOptimizer<Options>::add_param_group(std::vector<at::Tensor> para
     check_argument(param.is_leaf(), "{}: a tensor of shape [{}] was computed from others; expected a parameter", Options::kName, fmt::join(param.sizes(), ", "));
   }
   param_groups_.emplace_back(std::move(params), std::make_unique<GroupOptions<Options>>(options));
-  if constexpr (requires { Options::kStateFromStart; }) make_state_from_start();
+  if constexpr (kHasStateFromStart) make_state_of(param_groups_.back());
 }
 
 template <typename Options>
-void MultiTensorOptimizer<Options>::make_state_from_start() {
-  const auto& group = param_groups_.back();
+bool MultiTensorOptimizer<Options>::has_stepped() const {
+  return std::any_of(state_.begin(), state_.end(), [](const auto& entry) {
+    return !kHasStateFromStart || static_cast<const ParamState&>(*entry.second).tensors.front().template item<double>() > 0;  // its steps
+  });
+}
+
+template <typename Options>
+void MultiTensorOptimizer<Options>::restart() {
+  if constexpr (kHasStateFromStart) {
+    for (const auto& group : param_groups_) make_state_of(group);
+  }
+}
+
+template <typename Options>
+void MultiTensorOptimizer<Options>::make_state_of(const torch::optim::OptimizerParamGroup& group) {
   const auto entries = state_entries(options_of<Options>(group.options()));
   for (const auto& param : group.params()) state_[param.unsafeGetTensorImpl()] = initial_state(param, entries);
 }

@@ -5,44 +5,31 @@
 
 #include <algorithm>
 
-#include "reference/optim/fused_adagrad.hpp"
+#include "reference/optim/multi_tensor_optimizer.hpp"
 
 namespace accel::optim {
-namespace {
 
-double steps_of(const torch::optim::AdagradParamState& state) { return static_cast<double>(state.step()); }
-double steps_of(const ParamState& state) { return state.tensors.front().item<double>(); }
+using LibTorchsState = torch::optim::AdagradParamState;
 
-std::unique_ptr<torch::optim::AdagradParamState> libtorchs_initial_state(const at::Tensor& parameter, const torch::optim::AdagradOptions& defaults) {
-  auto state = std::make_unique<torch::optim::AdagradParamState>();
-  state->sum(at::full_like(parameter.detach(), defaults.initial_accumulator_value()));
-  return state;
+bool has_stepped(const torch::optim::Optimizer& optimizer) {
+  if (const auto* ours = dynamic_cast<const OptimizerWithStateDict*>(&optimizer)) return ours->has_stepped();
+  const bool is_adagrad = dynamic_cast<const torch::optim::Adagrad*>(&optimizer) != nullptr;
+  return std::any_of(optimizer.state().begin(), optimizer.state().end(), [&](const auto& entry) {
+    return !is_adagrad || static_cast<const LibTorchsState&>(*entry.second).step() > 0;
+  });
 }
 
-// `state_of` makes what the optimizer keeps for a parameter of a group.
-template <typename State, typename StateOf>
-bool restart_with(torch::optim::Optimizer& optimizer, const StateOf& state_of) {
-  auto& states = optimizer.state();
-  if (std::any_of(states.begin(), states.end(), [](const auto& entry) { return steps_of(static_cast<const State&>(*entry.second)) > 0; })) return false;
-  const auto& groups = optimizer.param_groups();
-  for (std::size_t group = 0; group < groups.size(); ++group) {
-    for (const auto& parameter : groups[group].params()) states[parameter.unsafeGetTensorImpl()] = state_of(parameter, group);
+void restart(torch::optim::Optimizer& optimizer) {
+  if (auto* ours = dynamic_cast<OptimizerWithStateDict*>(&optimizer)) return ours->restart();
+  if (dynamic_cast<torch::optim::Adagrad*>(&optimizer) == nullptr) return;
+  const auto& defaults = static_cast<const torch::optim::AdagradOptions&>(optimizer.defaults());
+  for (const auto& group : optimizer.param_groups()) {
+    for (const auto& parameter : group.params()) {
+      auto state = std::make_unique<LibTorchsState>();
+      state->sum(at::full_like(parameter.detach(), defaults.initial_accumulator_value()));
+      optimizer.state()[parameter.unsafeGetTensorImpl()] = std::move(state);
+    }
   }
-  return true;
-}
-
-}  // namespace
-
-bool restart(torch::optim::Optimizer& optimizer) {
-  if (optimizer.state().empty()) return true;
-  if (auto* const ours = dynamic_cast<Adagrad*>(&optimizer)) {
-    return restart_with<ParamState>(optimizer, [&](const at::Tensor& parameter, std::size_t group) { return initial_state(parameter, state_entries(ours->options(group))); });
-  }
-  if (dynamic_cast<torch::optim::Adagrad*>(&optimizer) != nullptr) {
-    const auto& defaults = static_cast<const torch::optim::AdagradOptions&>(optimizer.defaults());
-    return restart_with<torch::optim::AdagradParamState>(optimizer, [&](const at::Tensor& parameter, std::size_t) { return libtorchs_initial_state(parameter, defaults); });
-  }
-  return false;
 }
 
 }  // namespace accel::optim

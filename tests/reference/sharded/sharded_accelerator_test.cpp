@@ -28,6 +28,22 @@ struct Training {
   bool uses_adam = true;
 };
 
+template <typename Model>
+Trained train_steps(Accelerator& accelerator, Model& model, AcceleratedOptimizer& optimizer, const Training& training) {
+  Trained trained;
+  for (int step = 0; step < training.num_steps * training.accumulation; ++step) {
+    auto window = accelerator.accumulate(model);
+    auto loss = model(batch_of(accelerator.process_index(), step, 4, false)).square().mean();
+    accelerator.backward(loss);
+    if (training.max_norm) trained.norms.push_back(accelerator.clip_grad_norm_(model.parameters(), *training.max_norm).template item<float>());
+    optimizer.step();
+    optimizer.zero_grad();
+    trained.losses.push_back(loss.template item<float>());
+  }
+  trained.state = accelerator.get_state_dict(model);
+  return trained;
+}
+
 Trained train(AcceleratorOptions options, const Training& training = {}) {
   options.gradient_accumulation_steps = training.accumulation;
   Accelerator accelerator(options);
@@ -36,18 +52,7 @@ Trained train(AcceleratorOptions options, const Training& training = {}) {
   torch::optim::SGD sgd(net->parameters(), 0.05);
   torch::optim::Optimizer& chosen = training.uses_adam ? static_cast<torch::optim::Optimizer&>(adam) : sgd;
   auto [model, optimizer] = accelerator.prepare(net, chosen);
-  Trained trained;
-  for (int step = 0; step < training.num_steps * training.accumulation; ++step) {
-    auto window = accelerator.accumulate(model);
-    auto loss = model(batch_of(accelerator.process_index(), step, 4, false)).square().mean();
-    accelerator.backward(loss);
-    if (training.max_norm) trained.norms.push_back(accelerator.clip_grad_norm_(net->parameters(), *training.max_norm).item<float>());
-    optimizer.step();
-    optimizer.zero_grad();
-    trained.losses.push_back(loss.item<float>());
-  }
-  trained.state = accelerator.get_state_dict(model);
-  return trained;
+  return train_steps(accelerator, model, optimizer, training);
 }
 
 Trained train_on(int num_ranks, const AcceleratorOptions& options, const Training& training = {}) {
@@ -104,16 +109,7 @@ Trained train_with_adagrad(AcceleratorOptions options, bool model_is_first) {
   const auto optimizer = model_is_first ? std::nullopt : std::optional(accelerator.prepare(static_cast<torch::optim::Optimizer&>(adagrad)));
   auto model = accelerator.prepare(net);
   auto stepping = optimizer ? *optimizer : accelerator.prepare(static_cast<torch::optim::Optimizer&>(adagrad));
-  Trained trained;
-  for (int step = 0; step < 3; ++step) {
-    auto loss = model(batch_of(accelerator.process_index(), step, 4, false)).square().mean();
-    accelerator.backward(loss);
-    stepping.step();
-    stepping.zero_grad();
-    trained.losses.push_back(loss.item<float>());
-  }
-  trained.state = accelerator.get_state_dict(model);
-  return trained;
+  return train_steps(accelerator, model, stepping, {.num_steps = 3});
 }
 
 template <typename Optimizer>
@@ -131,15 +127,45 @@ void expect_adagrad_as_of_whole_parameters() {
 TEST(ShardedAcceleratorTest, AdagradsStateIsCutWithTheModel) { expect_adagrad_as_of_whole_parameters<optim::Adagrad>(); }
 TEST(ShardedAcceleratorTest, LibTorchsAdagradsStateIsCutWithTheModel) { expect_adagrad_as_of_whole_parameters<torch::optim::Adagrad>(); }
 
-TEST(ShardedAcceleratorTest, AnAdagradThatHasSteppedIsRefused) {
+template <typename Optimizer>
+void expect_refused_once_it_has_stepped() {
+  for (const bool model_is_first : {true, false}) {
+    SCOPED_TRACE(model_is_first ? "the model is prepared first" : "the optimizer is prepared first");
+    run_ranks(2, [&] {
+      Accelerator accelerator({.fsdp_plugin = wrapping_blocks()});
+      auto net = make_net();
+      Optimizer stepped(net->parameters());
+      const auto prepare_optimizer = [&] { accelerator.prepare(static_cast<torch::optim::Optimizer&>(stepped)); };
+      if (!model_is_first) prepare_optimizer();
+      for (auto& parameter : net->parameters()) parameter.mutable_grad() = torch::ones_like(parameter);
+      stepped.step();
+      if (model_is_first) {
+        accelerator.prepare(net);
+        EXPECT_THROW(prepare_optimizer(), StateError);
+      } else {
+        EXPECT_THROW(accelerator.prepare(net), StateError);
+      }
+    });
+  }
+}
+
+TEST(ShardedAcceleratorTest, AnOptimizerThatHasSteppedIsRefused) {
+  expect_refused_once_it_has_stepped<optim::Adam>();
+  expect_refused_once_it_has_stepped<optim::Adagrad>();
+  expect_refused_once_it_has_stepped<torch::optim::Adam>();
+  expect_refused_once_it_has_stepped<torch::optim::Adagrad>();
+}
+
+// Of two models one may train before the other is prepared.
+TEST(ShardedAcceleratorTest, ASecondModelIsPreparedAfterTheFirstOnesSteps) {
   run_ranks(2, [] {
     Accelerator accelerator({.fsdp_plugin = wrapping_blocks()});
-    auto net = make_net();
-    optim::Adagrad adagrad(net->parameters());
-    for (auto& parameter : net->parameters()) parameter.mutable_grad() = torch::ones_like(parameter);
-    adagrad.step();
-    accelerator.prepare(net);
-    EXPECT_THROW(accelerator.prepare(static_cast<torch::optim::Optimizer&>(adagrad)), StateError);
+    auto first = make_net(), second = make_net();
+    optim::Adam of_first(first->parameters()), of_second(second->parameters());
+    auto [first_model, first_optimizer] = accelerator.prepare(first, of_first);
+    train_steps(accelerator, first_model, first_optimizer, {});
+    auto [second_model, second_optimizer] = accelerator.prepare(second, of_second);
+    train_steps(accelerator, second_model, second_optimizer, {});
   });
 }
 

@@ -32,11 +32,16 @@ class TraceTest(unittest.TestCase):
             self.assertIn("only accel has", compare.difference_of_traces(fewer, TRACE))
 
     def test_losses_within_a_bound_are_near_and_all_else_is_compared(self):
-        near = [line | ({"loss": "0x1.8004p+0"} if "loss" in line else {"eval_correct": 4} if "eval_correct" in line else {}) for line in TRACE]
+        first = [STEP | {"step": 1, "sync_gradients": False}, STEP | {"step": 2}]
+        trace = first + TRACE
+        near = first + [line | ({"loss": "0x1.8004p+0"} if "loss" in line else {"eval_correct": 4} if "eval_correct" in line else {}) for line in TRACE]
         near[-1] = near[-1] | {"parameters_sha256": "ac"}
-        self.assertIsNone(compare.difference_of_sharded_traces(TRACE, near, 1e-3))
-        self.assertIn("loss is", compare.difference_of_sharded_traces(TRACE, near, 1e-5))
-        self.assertIn("loss is", compare.difference_of_sharded_traces(TRACE, near, 0))
+        self.assertIsNone(compare.difference_of_sharded_traces(trace, near, 1e-3))
+        self.assertIn("loss is", compare.difference_of_sharded_traces(trace, near, 1e-5))
+        self.assertIn("loss is", compare.difference_of_sharded_traces(trace, near, 0))
+        for step, line in enumerate(first):
+            other = [line | {"loss": "0x1.8004p+0"} if line is first[step] else line for line in trace]
+            self.assertIn(f"step {step + 1}: loss is", compare.difference_of_sharded_traces(trace, other, 1e-3))
         for field, value in {"samples": 7, "sync_gradients": False, "lr": 0.2, "eval_samples": 8}.items():
             other = [line | ({field: value} if field in line else {}) for line in TRACE]
             self.assertIn(f"{field} is", compare.difference_of_sharded_traces(TRACE, other, 1e-3))

@@ -250,7 +250,7 @@ double simulated_ranks(const Data& data, const Job& job, int num_ranks, int step
 }
 
 Json measure_64_ranks(const Data& data, const Job& job, int rounds, int cores) {
-  constexpr int kSteps = 6;
+  constexpr int kSteps = 20;
   std::vector<double> turns, on_cores, simulated, ratios, core_ratios;
   for (int round = 0; round < rounds; ++round) {
     turns.push_back(models_in_turn(data, job, kSteps));

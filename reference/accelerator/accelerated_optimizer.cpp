@@ -8,8 +8,8 @@
 
 namespace accel {
 
-void AcceleratedOptimizer::step() {
-  if (!steps_in_backward_ && context_->gradient_state.sync_gradients) update();
+void AcceleratedOptimizer::step(const GradientPath::LossClosure& closure) {
+  if (!steps_in_backward_ && context_->gradient_state.sync_gradients) update(closure);
 }
 
 void AcceleratedOptimizer::take_step() {
@@ -17,11 +17,11 @@ void AcceleratedOptimizer::take_step() {
   clear_gradients(/*set_to_none=*/true);
 }
 
-void AcceleratedOptimizer::update() {
+void AcceleratedOptimizer::update(const GradientPath::LossClosure& closure) {
   const auto listener = context_->listener.get();
   const PhaseScope phase(listener, "optimizer");
   if (listener != nullptr) listener->before_update();
-  *was_skipped_ = !path_->step(*optimizer_);
+  *was_skipped_ = !path_->step(*optimizer_, closure);
   if (listener != nullptr) listener->after_update();
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -22,8 +23,11 @@ class AcceleratedOptimizer {
   /// `steps_in_backward`: DeepSpeed's rule, by which `step` and `zero_grad` do nothing, since backward has done both.
   AcceleratedOptimizer(torch::optim::Optimizer& optimizer, RankContext& context, std::shared_ptr<GradientPath> path, bool steps_in_backward = false)
       : optimizer_(&optimizer), context_(&context), path_(std::move(path)), steps_in_backward_(steps_in_backward) {}
+  /// A handle on nothing, which release_memory leaves.
+  explicit AcceleratedOptimizer(std::nullptr_t) {}
 
-  void step();
+  /// `closure` as LibTorch's, which LBFGS needs: it zeroes gradients, runs the model and Accelerator::backward, and returns the loss.
+  void step(const GradientPath::LossClosure& closure = {});
   /// Sets gradients to none, as Python's default does.
   void zero_grad(bool set_to_none = true);
   /// The last `step` that gradients were synchronised for was not carried out: parameters are as they were.
@@ -37,13 +41,13 @@ class AcceleratedOptimizer {
  private:
   friend class Accelerator;
   void take_step();
-  void update();
+  void update(const GradientPath::LossClosure& closure = {});
   void clear_gradients(bool set_to_none);
 
-  torch::optim::Optimizer* optimizer_;
-  RankContext* context_;
+  torch::optim::Optimizer* optimizer_ = nullptr;
+  RankContext* context_ = nullptr;
   std::shared_ptr<GradientPath> path_;
-  bool steps_in_backward_;
+  bool steps_in_backward_ = false;
   std::shared_ptr<bool> was_skipped_ = std::make_shared<bool>(false);
 };
 
@@ -66,6 +70,8 @@ class AcceleratedScheduler {
   /// Steps are skipped when one of `optimizers` skipped its own.
   AcceleratedScheduler(LRScheduler& scheduler, std::vector<AcceleratedOptimizer> optimizers, RankContext& context,
                        std::shared_ptr<GradientPath> path, SchedulerOptions options);
+  /// A handle on nothing, which release_memory leaves.
+  explicit AcceleratedScheduler(std::nullptr_t) {}
 
   /// Behind the optimizer's step.
   void step() { advance([this] { scheduler_->step(); }); }
@@ -86,9 +92,9 @@ class AcceleratedScheduler {
   bool has_ended() const;
   std::int64_t samples_of_window();
 
-  LRScheduler* scheduler_;
+  LRScheduler* scheduler_ = nullptr;
   std::vector<AcceleratedOptimizer> optimizers_;
-  RankContext* context_;
+  RankContext* context_ = nullptr;
   std::shared_ptr<GradientPath> path_;
   SchedulerOptions options_;
   struct Counted {

@@ -301,7 +301,7 @@ Accelerator::HookHandle Accelerator::register_load_state_pre_hook(Checkpointing:
 void Accelerator::step_in_backward() {
   for (auto& optimizer : training_.optimizers) {
     if (plugin_.gradient_clipping) {
-      unscale_for_clipping();
+      prepare_for_clipping();
       global_grad_norm_ = training_.path->clip_norm(optim::parameters_of(optimizer.optimizer()), *plugin_.gradient_clipping, /*norm_type=*/2.0);
     }
     optimizer.take_step();
@@ -398,15 +398,13 @@ Accelerator::Window Accelerator::begin_micro_batch(std::vector<std::shared_ptr<M
 at::Tensor Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type) {
   if (plugin_.steps_in_backward) return global_grad_norm_;  // backward has clipped
   if (!sync_gradients()) return training_.path->unscaled(training_.path->norm(parameters, norm_type));
-  unscale_for_clipping();
+  prepare_for_clipping();
   return training_.path->clip_norm(parameters, max_norm, norm_type);
 }
 
-void Accelerator::unscale_for_clipping() {
+void Accelerator::prepare_for_clipping() {
   training_.path->finish_window();
-  for (const auto& optimizer : training_.optimizers) {
-    if (!training_.path->was_unscaled(optimizer.optimizer())) training_.path->unscale(optimizer.optimizer());
-  }
+  for (const auto& optimizer : training_.optimizers) training_.path->before_clipping(optimizer.optimizer());
 }
 
 void Accelerator::unscale_gradients() {
@@ -422,7 +420,7 @@ void Accelerator::unscale_gradients(const AcceleratedOptimizer& optimizer) {
 void Accelerator::clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) {
   check_state(!shards() && !plugin_.steps_in_backward, "clip_grad_value_: not with fsdp_plugin or deepspeed_plugin, as in Accelerate; use clip_grad_norm_");
   if (!sync_gradients()) return;
-  unscale_for_clipping();
+  prepare_for_clipping();
   clip_grad_value(parameters, clip_value);
 }
 

@@ -34,6 +34,10 @@ class Module;
 template <typename Contained>
 class ModuleHolder;
 }  // namespace torch::nn
+namespace torch::optim {
+class LRScheduler;
+class ReduceLROnPlateauScheduler;
+}  // namespace torch::optim
 
 /// The front end: Hugging Face Accelerate's Accelerator for C++ and LibTorch.
 ///
@@ -504,6 +508,9 @@ class Accelerator {
       return prepare_optimizer(object);
     } else if constexpr (std::is_base_of_v<LRScheduler, T> || std::is_same_v<DummyScheduler, T>) {
       return prepare_scheduler(object);
+    } else if constexpr (std::is_base_of_v<torch::optim::LRScheduler, T> || std::is_base_of_v<torch::optim::ReduceLROnPlateauScheduler, T>) {
+      check_argument(false, "prepare: a schedule of LibTorch's own would step where its optimizer does not; use accel::StepLR, accel::ReduceLROnPlateau and the others");
+      return T(object);
     } else if constexpr (requires { typename T::ContainedType; object.ptr(); }) {
       return prepare_model(object.ptr());  // a ModuleHolder
     } else if constexpr (requires { object.get()->named_parameters(); }) {
@@ -536,7 +543,7 @@ class Accelerator {
   Window begin_micro_batch(std::vector<std::shared_ptr<ModelWrapper>> models);
   static Window suspend_sync(std::vector<std::shared_ptr<ModelWrapper>> models);
   static Window resume_sync(std::shared_ptr<ModelWrapper> model);
-  void unscale_for_clipping();
+  void prepare_for_clipping();
   void forget_prepared();
   // In debug mode, over a group of its own: the user's has no collective that a program does not make.
   template <Tree T>

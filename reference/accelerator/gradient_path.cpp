@@ -34,6 +34,7 @@ void GradientPath::add_parameters(std::vector<at::Tensor> parameters) {
 }
 
 at::Tensor GradientPath::scaled_loss(const at::Tensor& loss, std::optional<double> num_items, Rows rows) {
+  norms_before_clipping_.clear();
   auto scaled = weighted(loss, num_items, rows);
   return scaler() ? scaler_->scale(scaled) : scaled;
 }
@@ -95,6 +96,12 @@ void GradientPath::unscale(torch::optim::Optimizer& optimizer) {
   scale_update_is_due_ = true;
 }
 
+// An optimizer that has stepped since the last backward is clipped for no more: its gradients are used.
+void GradientPath::before_clipping(torch::optim::Optimizer& optimizer) {
+  if (scaler_ && !scaler_->was_unscaled(optimizer) && !scaler_->was_stepped(optimizer)) unscale(optimizer);
+  if (guard_.skip_norm_above) norms_before_clipping_.try_emplace(&optimizer, norm(optim::parameters_of(optimizer), /*norm_type=*/2.0));
+}
+
 sharded::ShardedModel* GradientPath::holder_of(const at::Tensor& parameter) const {
   const auto found = std::find_if(sharded_.begin(), sharded_.end(), [&](const auto& model) { return model->holds(parameter); });
   return found == sharded_.end() ? nullptr : found->get();
@@ -138,10 +145,12 @@ void GradientPath::add_sharded(std::shared_ptr<sharded::ShardedModel> model) {
   sharded_.push_back(std::move(model));
 }
 
-bool GradientPath::step(torch::optim::Optimizer& optimizer) {
+bool GradientPath::step(torch::optim::Optimizer& optimizer, const LossClosure& closure) {
+  check_state(!closure || (!(scaler_ && scaler_->is_enabled()) && !is_exact_ && sharded_.empty()),
+              "step: a closure with fp16, loss_weighting: exact or a sharded model; what they do between backward and step comes too late");
   for (auto& model : sharded_) model->show_shards();
   const sharded::MemoryScope scope(optimizer_memory_ && lacks_state(optimizer) ? optimizer_memory_ : nullptr);
-  const bool stepped = try_step(optimizer);
+  const bool stepped = try_step(optimizer, closure);
   for (auto& model : sharded_) {
     if (stepped) model->mark_stepped();
   }
@@ -154,15 +163,15 @@ void GradientPath::restart(torch::optim::Optimizer& optimizer) {
   optim::restart(optimizer);
 }
 
-bool GradientPath::try_step(torch::optim::Optimizer& optimizer) {
+bool GradientPath::try_step(torch::optim::Optimizer& optimizer, const LossClosure& closure) {
   finish_window();
   if (scaler_ && scaler_->was_stepped(optimizer)) scaler();  // a second step without a backward between
   if (guard_.is_on()) {
     if (scaler_ && !scaler_->was_unscaled(optimizer)) unscale(optimizer);
     if (guard_forbids(optimizer)) return false;
   }
-  if (!scaler_) {
-    optimizer.step();
+  if (!scaler_ || closure) {
+    optimizer.step(closure);
     return true;
   }
   if (!scaler_->was_unscaled(optimizer)) unscale(optimizer);
@@ -171,8 +180,10 @@ bool GradientPath::try_step(torch::optim::Optimizer& optimizer) {
   return stepped;
 }
 
-bool GradientPath::guard_forbids(torch::optim::Optimizer& optimizer) const {
-  const auto total = norm(optim::parameters_of(optimizer), /*norm_type=*/2.0).item<double>();
+bool GradientPath::guard_forbids(torch::optim::Optimizer& optimizer) {
+  auto total = norm(optim::parameters_of(optimizer), /*norm_type=*/2.0).item<double>();
+  // Infinities may have come behind clipping.
+  if (auto before = norms_before_clipping_.extract(&optimizer); before && std::isfinite(total)) total = before.mapped().item<double>();
   return std::isfinite(total) ? guard_.skip_norm_above && total > *guard_.skip_norm_above : guard_.skip_non_finite || guard_.skip_norm_above;
 }
 

@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -49,9 +51,14 @@ class GradientPath {
   /// Null without fp16. An update that is due is made.
   GradScaler* scaler();
   void unscale(torch::optim::Optimizer& optimizer);
-  [[nodiscard]] bool was_unscaled(const torch::optim::Optimizer& optimizer) const { return scaler_ && scaler_->was_unscaled(optimizer); }
-  /// Steps unless the gradients' infinities or the guard forbid; returns whether it did.
-  bool step(torch::optim::Optimizer& optimizer);
+  /// Before an optimizer's gradients are clipped: unscales them, unless that was done since the last update, and keeps their norm for the guard.
+  /// Collective if they are divided over ranks.
+  void before_clipping(torch::optim::Optimizer& optimizer);
+  /// Evaluates the model anew and returns the loss, as often as an optimizer such as LBFGS asks.
+  using LossClosure = std::function<at::Tensor()>;
+  /// Steps unless the gradients' infinities or the guard forbid; returns whether it did. Throws StateError if there is a closure and something
+  /// that acts between backward and step: a loss scale, exact weights, shards.
+  bool step(torch::optim::Optimizer& optimizer, const LossClosure& closure = {});
   /// Makes the state that the optimizer has from its construction on anew, for parameters that are shards now.
   void restart(torch::optim::Optimizer& optimizer);
   /// The norm of all gradients of `parameters` as one vector, shape []: collective if they are divided over ranks.
@@ -65,12 +72,13 @@ class GradientPath {
  private:
   [[nodiscard]] bool counts() const { return is_exact_ || counts_samples_; }
   at::Tensor weighted(const at::Tensor& loss, std::optional<double> num_items, Rows rows);
-  [[nodiscard]] bool guard_forbids(torch::optim::Optimizer& optimizer) const;
+  [[nodiscard]] bool guard_forbids(torch::optim::Optimizer& optimizer);
   [[nodiscard]] sharded::ShardedModel* holder_of(const at::Tensor& parameter) const;
-  bool try_step(torch::optim::Optimizer& optimizer);
+  bool try_step(torch::optim::Optimizer& optimizer, const LossClosure& closure);
 
   RankContext* context_;
   GradientGuard guard_;
+  std::map<const torch::optim::Optimizer*, at::Tensor> norms_before_clipping_;  // since the last backward
   bool is_exact_, counts_samples_ = false;
   int ranks_per_batch_;
   GradientWindow window_;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <type_traits>
 #include <utility>
 
 /// Memory of a training run: giving it back, and finding a batch size that fits.
@@ -16,10 +17,23 @@ namespace accel {
 /// Gives memory that LibTorch keeps for reuse back to the device. Nothing on CPUs.
 void clear_device_cache();
 
-/// Makes each object its type's empty value, and clears the device's cache.
+namespace detail {
+// A module's holder is a new module by default.
+template <typename Object>
+Object nothing() {
+  if constexpr (std::is_default_constructible_v<Object> && !requires { typename Object::ContainedType; }) {
+    return Object();
+  } else {
+    return Object(nullptr);
+  }
+}
+}  // namespace detail
+
+/// Makes each object its type's empty value, and clears the device's cache: tensors, pointers, containers, holders of modules, and what
+/// `prepare` returns, which may then only be assigned to or destroyed.
 template <typename... Objects>
 void release_memory(Objects&... objects) {
-  ((objects = Objects()), ...);
+  ((objects = detail::nothing<Objects>()), ...);
   clear_device_cache();
 }
 

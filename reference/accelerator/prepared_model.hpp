@@ -2,6 +2,7 @@
 
 #include <c10/core/GradMode.h>
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -41,6 +42,8 @@ class PreparedModel {
  public:
   PreparedModel(std::shared_ptr<Module> module, std::shared_ptr<ModelWrapper> wrapper)
       : module_(std::move(module)), wrapper_(std::move(wrapper)) {}
+  /// A handle on nothing, which release_memory leaves.
+  explicit PreparedModel(std::nullptr_t) {}
 
   template <typename... Args>
   auto operator()(Args&&... args) {

@@ -90,7 +90,7 @@ struct DistributedDataParallelKwargs {
   bool find_unused_parameters = false;
   bool check_reduction = false;  ///< accepted; without effect in torch, too
   bool gradient_as_bucket_view = false;
-  bool static_graph = false;
+  bool static_graph = false;  ///< every backward pass must synchronise: not with no_sync() or accumulation, but for sync_each_batch
   std::string comm_hook = "no";     ///< "no", "fp16", "bf16", "power_sgd" or "batched_power_sgd": what is sent of gradients
   std::string comm_wrapper = "no";  ///< "no", "fp16" or "bf16": what the hook's numbers are cast to
   PowerSGDOptions comm_state_option = {};  ///< of "power_sgd" and "batched_power_sgd"

@@ -45,6 +45,8 @@ class DataLoader {
   explicit DataLoader(Dataset dataset, DataLoaderOptions options = {}, Collate collate = {})
       : dataset_(std::make_shared<Dataset>(std::move(dataset))), collate_(std::make_shared<Collate>(std::move(collate))),
         core_(std::make_shared<LoaderCore>(detail::source_of(*dataset_), std::move(options))) {}
+  /// A handle on nothing, which release_memory leaves.
+  explicit DataLoader(std::nullptr_t) {}
 
   /// Number of batches of a pass. Throws StateError where it is not known: a stream or batch sampler without a length.
   [[nodiscard]] std::int64_t size() const {
@@ -200,6 +202,7 @@ class DataLoaderShard : public DataLoader<Dataset, Collate> {
  public:
   DataLoaderShard(const DataLoader<Dataset, Collate>& plain, ShardOptions shard)
       : DataLoader<Dataset, Collate>(plain, std::move(shard)) {}
+  explicit DataLoaderShard(std::nullptr_t) : DataLoader<Dataset, Collate>(nullptr) {}
 
   /// Rank 0 reads for all, as Accelerate's DataLoaderDispatcher.
   [[nodiscard]] bool is_dispatched() const { return this->core_->is_dispatched(); }

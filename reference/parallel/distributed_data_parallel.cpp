@@ -192,6 +192,9 @@ DistributedDataParallel::~DistributedDataParallel() = default;
 void DistributedDataParallel::before_forward() {
   const bool grad_enabled = c10::GradMode::is_enabled();
   auto& state = *state_;
+  // Its hooks run in every backward pass: after one that did not synchronise, later ones would communicate nothing, without a word.
+  check_state(!state.kwargs.static_graph || sync_flags.backward || !grad_enabled,
+              "ddp_kwargs: static_graph: every backward pass must synchronise gradients; train without no_sync() and gradient accumulation, or with sync_each_batch");
   if (grad_enabled && sync_flags.backward) state.reducer->prepare_for_forward();
   if (state.joins) wait_for_notices();
   if (state.joins && state.notifies) state.notify(1);

@@ -166,6 +166,43 @@ TEST_F(AcceleratedOptimizerTest, AGuardOfTheNormLetsPassWhatIsAtMostThatLarge) {
   EXPECT_EQ(weight_.item<float>(), 8);
 }
 
+TEST_F(AcceleratedOptimizerTest, AStepMayHaveAClosure) {
+  // The square's minimum, in the first step of Newton's kind.
+  torch::optim::LBFGS lbfgs({weight_}, torch::optim::LBFGSOptions(0.5).max_iter(1));
+  AcceleratedOptimizer optimizer(lbfgs, context_, path_);
+  const auto square = [&] {
+    optimizer.zero_grad();
+    auto loss = (weight_ * weight_).sum() / 4;
+    loss.backward();
+    return loss;
+  };
+  auto alone = torch::full({1}, 10.0).requires_grad_();
+  torch::optim::LBFGS plain({alone}, torch::optim::LBFGSOptions(0.5).max_iter(1));
+  for (int step = 0; step < 3; ++step) {
+    optimizer.step(square);
+    plain.step([&] {
+      plain.zero_grad();
+      auto loss = (alone * alone).sum() / 4;
+      loss.backward();
+      return loss;
+    });
+    EXPECT_NE(weight_.item<float>(), 10);
+    EXPECT_EQ(weight_.item<float>(), alone.item<float>());
+  }
+  context_.gradient_state.sync_gradients = false;
+  const auto before = weight_.item<float>();
+  optimizer.step(square);
+  EXPECT_EQ(weight_.item<float>(), before);
+}
+
+TEST_F(AcceleratedOptimizerTest, AClosureIsRefusedWhereSomethingActsBetweenBackwardAndStep) {
+  for (const auto& options : {AcceleratorOptions{.mixed_precision = "fp16"}, AcceleratorOptions{.loss_weighting = "exact"}}) {
+    *path_ = GradientPath(context_, options, /*ranks_per_batch=*/1);
+    EXPECT_THAT(message_of<StateError>([&] { optimizer_.step([] { return at::ones({}); }); }), HasSubstr("closure"));
+    EXPECT_EQ(weight_.item<float>(), 10);
+  }
+}
+
 TEST_F(AcceleratedOptimizerTest, ASkippedStepIsRememberedUntilTheNextThatSynchronises) {
   guard({.skip_non_finite = true});
   weight_.mutable_grad().fill_(NAN);

@@ -5,6 +5,7 @@
 #include <accel/accel.hpp>
 
 #include "properties/gen/collective_call.hpp"
+#include "tests/support/message_of.hpp"
 #include "tests/support/run_ranks.hpp"
 #include "tests/support/torch.hpp"
 
@@ -337,6 +338,14 @@ TEST(SimulatorDiagnosisTest, RankThatSkipsABackwardPassIsNamed) {
     EXPECT_THAT(error.what(), HasSubstr("hang"));
     EXPECT_THAT(error.what(), HasSubstr("missing: rank 1 has ended its program"));
   }
+}
+
+TEST(PrepareTest, ASchedulerOfLibTorchIsRefused) {
+  const auto rank = make_single_rank();
+  Accelerator accelerator({}, *rank);
+  torch::optim::SGD sgd({at::ones({1}).requires_grad_()}, 0.1);
+  torch::optim::StepLR step_lr(sgd, 1);
+  EXPECT_THAT(message_of<ArgumentError>([&] { accelerator.prepare(step_lr); }), HasSubstr("accel::StepLR"));
 }
 
 }  // namespace

@@ -3,7 +3,9 @@
 #include <c10/util/Exception.h>
 #include <gmock/gmock.h>
 
+#include "reference/accelerator/accelerator.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/optim/decay_schedules.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/torch.hpp"
 
@@ -65,6 +67,23 @@ TEST(ReleaseMemoryTest, ObjectsAreEmptyBehindIt) {
   release_memory(tensor, module);
   EXPECT_FALSE(tensor.defined());
   EXPECT_TRUE(watched.expired());
+}
+
+TEST(ReleaseMemoryTest, WhatPrepareReturnsIsEmptyBehindIt) {
+  const auto rank = make_single_rank();
+  Accelerator accelerator({}, *rank);
+  torch::nn::Linear net(2, 2);
+  const std::weak_ptr<torch::nn::LinearImpl> watched = net.ptr();
+  auto sgd = std::make_unique<torch::optim::SGD>(net->parameters(), 0.1);
+  auto step_lr = std::make_unique<StepLR>(*sgd, 1);
+  auto plain_loader = std::make_unique<DataLoader<TensorDataset<at::Tensor>>>(TensorDataset(at::ones({4, 2})));
+  auto [model, optimizer, scheduler, loader] = accelerator.prepare(net, *sgd, *step_lr, *plain_loader);
+  const std::weak_ptr<LoaderCore> watched_loader = loader.core();
+  accelerator.free_memory(net, model, optimizer, scheduler, loader, sgd, step_lr, plain_loader);
+  EXPECT_TRUE(net.is_empty());
+  EXPECT_TRUE(watched.expired());
+  EXPECT_TRUE(watched_loader.expired());
+  EXPECT_EQ(sgd, nullptr);
 }
 
 }  // namespace

@@ -130,6 +130,28 @@ TEST_P(MixedPrecisionTest, OptimizersThatStepInTurnAreUnscaledByOneScale) {
   });
 }
 
+TEST_P(MixedPrecisionTest, OptimizersMayBeClippedAndStepInTurn) {
+  run_ranks(GetParam(), 2, [](RankContext& rank) {
+    Accelerator accelerator({.mixed_precision = "fp16", .grad_scaler_kwargs = {.init_scale = 4, .growth_interval = 1}}, rank);
+    OneWeight first, second;
+    torch::optim::SGD first_sgd(first->parameters(), 1.0), second_sgd(second->parameters(), 1.0);
+    auto [first_model, second_model, first_optimizer, second_optimizer] = accelerator.prepare(first, second, first_sgd, second_sgd);
+    for (int step = 1; step <= 3; ++step) {
+      accelerator.backward(first_model(at::ones({1})));
+      accelerator.backward(second_model(at::ones({1})));
+      EXPECT_EQ(accelerator.clip_grad_norm_(first_model.parameters(), 2.0).item<float>(), 1);
+      first_optimizer.step();
+      EXPECT_EQ(accelerator.clip_grad_norm_(second_model.parameters(), 2.0).item<float>(), 1);
+      second_optimizer.step();
+      first_optimizer.zero_grad();
+      second_optimizer.zero_grad();
+      EXPECT_EQ(first->weight.item<float>(), -step);
+      EXPECT_EQ(second->weight.item<float>(), -step);
+      EXPECT_EQ(accelerator.scaler()->get_scale(), 4 << step);
+    }
+  });
+}
+
 TEST_P(MixedPrecisionTest, UnscalingTwiceOrTooEarlyIsAStateError) {
   run_ranks(GetParam(), 2, [](RankContext& rank) {
     Accelerator accelerator({.mixed_precision = "fp16", .gradient_accumulation_steps = 2}, rank);
@@ -169,6 +191,33 @@ TEST_P(MixedPrecisionTest, AGuardOfTheNormSeesUnscaledGradients) {
     EXPECT_THAT(skipped, ElementsAre(false, true, false));
     EXPECT_EQ(net->weight.item<float>(), -4);
   });
+}
+
+TEST_P(MixedPrecisionTest, AGuardOfTheNormSeesGradientsBeforeTheyAreClipped) {
+  for (const auto* precision : {"no", "fp16"}) {
+    run_ranks(GetParam(), 2, [&](RankContext& rank) {
+      Accelerator accelerator({.mixed_precision = precision, .gradient_guard = {.skip_norm_above = 3.0}}, rank);
+      OneWeight net;
+      torch::optim::SGD sgd(net->parameters(), 1.0);
+      auto [model, optimizer] = accelerator.prepare(net, sgd);
+      const auto clip = [&](double gradient) {
+        accelerator.backward(model(at::full({1}, gradient)));
+        accelerator.clip_grad_norm_(model.parameters(), 1.0);
+        accelerator.clip_grad_value_(model.parameters(), 0.5);
+      };
+      clip(16.0);  // dropped without a step
+      optimizer.zero_grad();
+      std::vector<bool> skipped;
+      for (const double gradient : {2.0, 4.0, 2.0}) {
+        clip(gradient);
+        optimizer.step();
+        optimizer.zero_grad();
+        skipped.push_back(optimizer.step_was_skipped());
+      }
+      EXPECT_THAT(skipped, ElementsAre(false, true, false)) << precision;
+      EXPECT_EQ(net->weight.item<float>(), -1) << precision;
+    });
+  }
 }
 
 TEST_P(MixedPrecisionTest, RanksHaveOneScaleBehindUnevenInputs) {

@@ -8,6 +8,7 @@
 #include "properties/gen/ddp_training.hpp"
 #include "reference/accelerator/accelerator.hpp"
 #include "sim/backend/simulate.hpp"
+#include "tests/support/message_of.hpp"
 #include "tests/support/run_ranks.hpp"
 #include "tests/support/torch.hpp"
 
@@ -117,6 +118,31 @@ TEST(StaticGraphTest, GradientsOfTheFirstStepAreAveraged) {
     const auto gradients = collect_ranks(backend, 2, [&](RankContext& rank) { return gradient_of(rank, {.static_graph = true})[0][0].item<double>(); });
     EXPECT_EQ(gradients[0], 1 + std::ldexp(1, -13)) << name_of(backend);
     EXPECT_EQ(gradients[1], 1 + std::ldexp(1, -13)) << name_of(backend);
+  }
+}
+
+// Its hooks run in a backward pass that does not synchronise, too, and later ones would communicate nothing.
+TEST(StaticGraphTest, APassThatDoesNotSynchroniseIsRefused) {
+  for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
+    for (const bool sync_each_batch : {false, true}) {
+      run_ranks(backend, 2, [&](RankContext& rank) {
+        Accelerator accelerator({.gradient_accumulation_plugin = GradientAccumulationPlugin{.num_steps = 2, .sync_each_batch = sync_each_batch}, .ddp_kwargs = {.static_graph = true}}, rank);
+        torch::nn::Linear net(2, 1);
+        auto model = accelerator.prepare(net);
+        const auto micro_batch = [&] {
+          auto window = accelerator.accumulate(model);
+          accelerator.backward(model(at::ones({1, 2})).sum());
+        };
+        if (sync_each_batch) {
+          for (int step = 0; step < 4; ++step) micro_batch();
+        } else {
+          EXPECT_THAT(message_of<StateError>(micro_batch), HasSubstr("static_graph"));
+        }
+        const c10::NoGradGuard no_grad;
+        auto window = accelerator.no_sync(model);
+        model(at::ones({1, 2}));  // no backward pass
+      });
+    }
   }
 }
 

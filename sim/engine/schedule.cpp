@@ -34,6 +34,13 @@ class RandomWalk : public SchedulePolicy {
   std::uint64_t turn_ = 0;
 };
 
+// A turn of a run of unknown length, below a million: each power of two is as likely as the next.
+std::uint64_t turn_of_any_length(std::uint64_t number) {
+  constexpr std::uint64_t kPowers = 20;
+  const auto power = std::uint64_t{1} << number % kPowers;
+  return power - 1 + number / kPowers % power;
+}
+
 class Pct : public SchedulePolicy {
  public:
   Pct(const RankSchedule& options, int num_ranks) : priorities_(num_ranks) {
@@ -41,7 +48,8 @@ class Pct : public SchedulePolicy {
     std::iota(priorities_.begin(), priorities_.end(), std::int64_t{options.pct_depth});
     for (int rank = num_ranks - 1; rank > 0; --rank) std::swap(priorities_[rank], priorities_[random_number(options.seed, rank) % (rank + 1)]);
     for (int change = 1; change < options.pct_depth; ++change) {
-      changes_.push_back(random_number(options.seed, num_ranks + change) % std::max<std::uint64_t>(options.pct_events, 1));
+      const auto number = random_number(options.seed, num_ranks + change);
+      changes_.push_back(options.pct_events ? number % std::max<std::uint64_t>(*options.pct_events, 1) : turn_of_any_length(number));
     }
   }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,9 @@ struct RankSchedule {
   ScheduleKind kind = ScheduleKind::kParallel;
   std::uint64_t seed = 0;
   int pct_depth = 3;                 // the number of ordering constraints that make a bug; 1 to never change a priority
-  std::uint64_t pct_events = 1000;   // how many turns the run is thought to have; priorities change among them
+  // How many turns the run is thought to have: priorities change among them. Unset: of any length, as likely among the first 100 turns as
+  // between 1,000 and 100,000.
+  std::optional<std::uint64_t> pct_events;
 };
 
 /// "parallel", "round-robin", "random" or "pct"; throws ConfigError for another name.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <set>
 #include <thread>
 
@@ -65,6 +66,18 @@ TEST(SchedulePolicyTest, PctChangesPriorityAtMostDepthMinusOneTimes) {
       most = std::max(most, changes);
     }
     EXPECT_EQ(most, depth - 1) << "some seed uses all";
+  }
+}
+
+// In a short run and in a long one, of which nothing is known before.
+TEST(SchedulePolicyTest, PctChangesPrioritiesInRunsOfAnyLength) {
+  for (const int length : {70, 1000, 100'000}) {
+    int changed = 0;
+    for (std::uint64_t seed = 0; seed < 100; ++seed) {
+      const auto picked = picks({.kind = ScheduleKind::kPct, .seed = seed}, {0, 1, 2, 3}, length, 4);
+      if (std::adjacent_find(picked.begin() + length / 10, picked.end(), std::not_equal_to<>()) != picked.end()) ++changed;
+    }
+    EXPECT_GT(changed, 20) << length << " turns";
   }
 }
 

@@ -45,7 +45,8 @@ double ours(const Case& job, const std::string& file) {
     const auto context = make_single_rank();
     context->num_threads = 1;
     const RankScope scope(*context);
-    const auto result = programs::train_experiment(*context, experiment, programs::load_task(experiment), {});
+    programs::RankResult result;
+    programs::train_experiment(*context, experiment, programs::load_task(experiment), {}, result);
     return static_cast<double>(result.steps) / result.seconds;
   }
   const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();

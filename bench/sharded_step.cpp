@@ -26,7 +26,8 @@ double seconds_per_step(const std::string& text) {
   const auto task = programs::load_task(experiment);
   std::vector<double> seconds(kRanks);
   sim::simulate({.num_ranks = kRanks}, [&](RankContext& rank) {
-    const auto result = programs::train_experiment(rank, experiment, task, {});
+    programs::RankResult result;
+    programs::train_experiment(rank, experiment, task, {}, result);
     seconds[rank.rank] = result.seconds / static_cast<double>(result.steps);
   });
   return *std::max_element(seconds.begin(), seconds.end());

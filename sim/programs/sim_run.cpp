@@ -86,7 +86,9 @@ sim::RunReport page_of(const Arguments& arguments, const Rehearsal& rehearsal, c
   page.facts.emplace_back("experiment", arguments.experiment);
   for (const auto& text : with_overrides(arguments)) page.facts.emplace_back("set", text);
   page.losses = results.front().losses;
-  page.memory = largest_memory(results);
+  const auto memory = largest_memory(results);
+  const bool was_measured = std::any_of(memory.begin(), memory.end(), [](const auto& kind) { return kind.second > 0; });  // a run may end before
+  if (was_measured) page.memory = memory;
   if (points.size() < 2) return page;
   for (const auto& [prediction, samples] : points) {
     const double step = prediction.step_seconds;
@@ -143,7 +145,7 @@ int run_simulated(const Arguments& arguments, int num_ranks, const Experiment& e
     auto options = arguments.train_options();
     options.keeps_losses = has_page && rank.rank == 0;
     options.progress_descriptor = shows_progress(arguments) ? STDERR_FILENO : -1;
-    results[rank.rank] = train_experiment(rank, experiment, task, options);
+    train_experiment(rank, experiment, task, options, results[rank.rank]);
   });
   rehearsal.write(report);
   points.push_back({.prediction = predict(report.times), .samples_per_step = results.front().steps > 0 ? num_ranks * results.front().samples / static_cast<double>(results.front().steps) : 0});
@@ -186,7 +188,8 @@ void run_rank(RankContext& context, const Arguments& arguments, const Experiment
   const RankScope scope(context);
   auto options = arguments.train_options();
   options.progress_descriptor = shows_progress(arguments) ? kProgressDescriptor : -1;
-  const auto result = train_experiment(context, experiment, task, options);
+  RankResult result;
+  train_experiment(context, experiment, task, options, result);
   context.world.barrier();
   write_lines(result_file(arguments.worker_dir, context.rank).string(),
              {Json{{"steps", result.steps}, {"samples", result.samples}, {"seconds", result.seconds}, {"loss", result.loss},

@@ -54,7 +54,8 @@ AcceleratorOptions with_checkpoints(AcceleratorOptions options, const TrainOptio
 
 }  // namespace
 
-RankResult train_experiment(RankContext& context, const Experiment& experiment, const Task& task, const TrainOptions& options) {
+void train_experiment(RankContext& context, const Experiment& experiment, const Task& task, const TrainOptions& options, RankResult& result) {
+  result = {};  // of a run that is started again, too
   Accelerator accelerator(with_checkpoints(experiment.accelerator, options), context);
   set_seed(experiment.seed);
   auto net = task.make_network();
@@ -71,7 +72,6 @@ RankResult train_experiment(RankContext& context, const Experiment& experiment, 
   accelerator.register_for_checkpointing(course);
   if (!options.resume.empty()) accelerator.load_state(options.resume);
 
-  RankResult result;
   const auto total_steps = std::min(experiment.max_steps.value_or(experiment.epochs * train_batches.size()), experiment.epochs * train_batches.size());
   const auto steps_before = course.steps;
   Progress progress(accelerator.is_main_process() ? options.progress_descriptor : -1, total_steps - steps_before);
@@ -150,7 +150,6 @@ RankResult train_experiment(RankContext& context, const Experiment& experiment, 
   if (options.trace) {
     result.trace.push_back(fmt::format(R"({{"rank":{},"parameters_sha256":"{}"{}}})", context.rank, parameters_sha256(accelerator.unwrap_model(model)->parameters()), of_sample));
   }
-  return result;
 }
 
 }  // namespace accel::programs

@@ -37,7 +37,8 @@ struct TrainOptions {
 };
 
 /// The built-in training program, on one rank of any backend. The order of its events is fixed, so that a run can be
-/// compared bit by bit with the same experiment under Hugging Face Accelerate. Collective.
-RankResult train_experiment(RankContext& context, const Experiment& experiment, const Task& task, const TrainOptions& options);
+/// compared bit by bit with the same experiment under Hugging Face Accelerate. Collective. `result` grows with each step: what a run
+/// leaves that an error ends is in it.
+void train_experiment(RankContext& context, const Experiment& experiment, const Task& task, const TrainOptions& options, RankResult& result);
 
 }  // namespace accel::programs

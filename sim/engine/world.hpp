@@ -42,7 +42,8 @@ namespace accel::sim {
 /// Changes the tensors of one member of a collective as a fault says.
 using Corrupt = std::function<void(const Participant&, const Corruption&)>;
 
-/// Seconds, by group rank, at which each member has its part of a collective that it could begin at `ready`.
+/// Seconds, by group rank, at which each member has its part of a collective that it could begin at `ready`. Of a
+/// message: the group is {sender, receiver}, under a name of this pair.
 using FinishTimes = std::function<std::vector<double>(const Group&, const Call&, std::span<const double> ready)>;
 
 struct WorldOptions {

@@ -18,6 +18,7 @@ std::shared_ptr<Meeting> World::send(Group& group, int source, int destination, 
   meeting->is_message_ = true;
   meeting->is_claimed_ = true;
   meeting->state_ = Meeting::kEnded;
+  if (is_virtual()) meeting->ready_ = {now(rank)};
   std::optional<Group::Posted> receive;
   {
     const MutexLock lock(group.mutex);
@@ -31,7 +32,6 @@ std::shared_ptr<Meeting> World::send(Group& group, int source, int destination, 
       group.receives.erase(match);
     }
   }
-  if (is_virtual()) meeting->ready_ = {now(rank)};
   if (receive) deliver_message(*receive, source, participant, now(rank));
   begin_compute(rank);
   return meeting;
@@ -80,12 +80,16 @@ void World::deliver_message(const Group::Posted& receive, int source, const Part
   meeting.source_ = source;
   meeting.last_to_arrive_ = meeting.group_->ranks[source];
   meeting.last_ready_ = sent_at;
-  if (is_virtual()) {
-    const std::vector<double> ready{sent_at, sent_at};
-    meeting.finish_ = {options_.finish_times(*meeting.group_, receive.call, ready).back()};
-  }
   std::exception_ptr error;
   try {
+    if (is_virtual()) {
+      const auto& group = *meeting.group_;
+      Group pair;  // messages between two ranks take turns among themselves, and with nothing else of the group
+      pair.name = fmt::format("{}: {} to {}", group.name, source, receive.destination);
+      pair.ranks = {group.ranks[source], group.ranks[receive.destination]};
+      const std::vector<double> ready{sent_at, sent_at};
+      meeting.finish_ = {options_.finish_times(pair, receive.call, ready).back()};
+    }
     receive.deliver(sent, receive.participant);
   } catch (...) {
     error = std::current_exception();

@@ -282,6 +282,41 @@ TEST(WorldTest, MessagesArriveInOrderPerTag) {
   EXPECT_THAT(received, ElementsAre(1, 2, 3));
 }
 
+TEST(WorldTest, NetworkIsAskedForSenderAndReceiverAlone) {
+  std::vector<int> asked;
+  World world({.num_ranks = 4, .finish_times = [&](const Group& group, const Call& call, std::span<const double> ready) {
+                 if (call.op == "recv") asked = group.ranks;
+                 return std::vector<double>(ready.size(), 7.0);
+               }});
+  run_ranks(world, [&](int rank) {
+    auto group = world.group("some", {3, 1, 0});
+    if (rank == 3) world.send(*group, 0, 1, 0, {.op = "send"}, nullptr);
+    if (rank == 1) world.wait(1, *world.receive(*group, 0, 1, 0, {.op = "recv"}, nullptr, [](const auto&, const auto&) {}));
+  });
+  EXPECT_THAT(asked, ElementsAre(3, 1));
+  EXPECT_EQ(world.times(1).now, 7.0);
+}
+
+TEST(WorldTest, ErrorOfTheNetworkReachesTheReceiver) {
+  for (const bool receives_first : {false, true}) {
+    World world({.num_ranks = 2, .finish_times = [](const Group&, const Call&, std::span<const double>) -> std::vector<double> { throw ArgumentError("no way there"); }});
+    std::atomic<bool> is_posted{false};
+    const auto error = failure_of(world, [&](int rank) {
+      auto group = world.group("world", {0, 1});
+      while ((rank == 0) == receives_first && !is_posted) std::this_thread::yield();
+      if (rank == 0) {
+        world.send(*group, 0, 1, 0, {.op = "send"}, nullptr);
+        is_posted = true;
+      } else {
+        auto message = world.receive(*group, 0, 1, 0, {.op = "recv"}, nullptr, [](const auto&, const auto&) {});
+        is_posted = true;
+        world.wait(1, *message);
+      }
+    });
+    EXPECT_STREQ(error.what(), "rank 1: no way there");
+  }
+}
+
 TEST(WorldTest, ReceiveWithoutASenderIsDiagnosed) {
   World world({.num_ranks = 2});
   const auto error = failure_of(world, [&](int rank) {

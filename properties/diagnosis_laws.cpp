@@ -301,16 +301,17 @@ TEST(DiagnosisLaws, GroupsInOppositeOrderAreAHang) {
 TEST(DiagnosisLaws, ReceiveWithoutSendIsNamed) {
   expect_diagnosed(
       [](const Place& place, RankContext& rank, Watch& watch) {
-        for (int step = 0; step < place.length; ++step) {
-          if (is_here(place, rank, step)) {
-            auto tensor = tensor_of(place);
-            watch.at(watch.planted), rank.world.recv(tensor, (rank.rank + 1) % place.num_ranks).wait();
-          }
+        const int sender = (place.culprit + 1) % place.num_ranks;
+        for (int step = 0; step <= place.position; ++step) {
+          auto tensor = tensor_of(place);
+          if (rank.rank == sender && step < place.position) rank.world.send(tensor, place.culprit).wait();
+          if (rank.rank == place.culprit) watch.at(watch.planted), rank.world.recv(tensor, sender).wait();
           if (step < place.position) usual_sum(place, rank, watch);
         }
       },
       [](const Place& place, const Watch& watch) {
-        return Expected{.kind = Kind::kHang, .ranks = {place.culprit}, .op = "recv", .shapes = std::vector<Shape>{place.shape}, .where = watch.planted};
+        return Expected{.kind = Kind::kHang, .ranks = {(place.culprit + 1) % place.num_ranks}, .op = "recv", .sequence = static_cast<std::uint64_t>(place.position),
+                        .shapes = std::vector<Shape>{place.shape}, .where = watch.planted};
       });
 }
 
@@ -324,7 +325,7 @@ TEST(DiagnosisLaws, MessageOfAnotherSizeIsNamed) {
           if (rank.rank == place.culprit) watch.at(watch.planted), rank.world.recv(tensor, sender).wait();
         }
       },
-      [](const Place& place, const Watch& watch) { return Expected{.ranks = {place.culprit}, .op = "recv", .shapes = std::vector<Shape>{place.shape}, .where = watch.planted}; });
+      [](const Place& place, const Watch& watch) { return Expected{.ranks = {place.culprit}, .op = "recv", .sequence = static_cast<std::uint64_t>(place.position), .shapes = std::vector<Shape>{place.shape}, .where = watch.planted}; });
 }
 
 TEST(DiagnosisLaws, SplitsThatDisagreeAreNamed) {

@@ -416,7 +416,8 @@ SimBackend::WorkPtr SimBackend::receive(Tensors& tensors, int source, int tag) {
   check_one(tensors, "recv");
   auto buffers = std::make_shared<Buffers>(Buffers{.outputs = tensors});
   const auto call = call_of("recv", tensors);
-  const auto deliver = [this, call](const Participant& sent, const Participant& received) {
+  const auto sequence = num_receives_[source]++;
+  const auto deliver = [this, call, sequence](const Participant& sent, const Participant& received) {
     const c10::NoGradGuard no_grad;
     const at::DisableRecordFunctionGuard unwatched;
     const auto& from = static_cast<const Buffers*>(sent.get())->inputs[0];
@@ -424,7 +425,7 @@ SimBackend::WorkPtr SimBackend::receive(Tensors& tensors, int source, int tag) {
     if (from.scalar_type() != to.scalar_type() || from.numel() != to.numel()) {
       const auto what = fmt::format("{} elements of {} were sent, the tensor of rank {} has {} of {}", from.numel(), c10::toString(from.scalar_type()),
                                     member_.rank, to.numel(), c10::toString(to.scalar_type()));
-      fail(*world_, *group_, 0, call, {member_.rank}, what);
+      fail(*world_, *group_, sequence, call, {member_.rank}, what);
     }
     to.copy_(from.view(to.sizes()));
   };

@@ -41,7 +41,7 @@ struct Diagnosis {
   std::vector<int> ranks;  // the culprits: those that did not arrive, or that differ from the majority; all on a tie
   std::string op;
   std::string group;
-  std::uint64_t sequence = 0;  // counts from 0 in the group
+  std::uint64_t sequence = 0;  // counts from 0 in the group; a message's, from this sender to this receiver
   std::vector<std::vector<std::int64_t>> shapes;
   std::string where;  // of the call, "file:line"
   std::optional<Difference> first_difference;

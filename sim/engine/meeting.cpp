@@ -16,7 +16,7 @@ const Call* Meeting::any_call() const {
 std::string Meeting::name() const {
   const auto* call = any_call();
   const auto title = call == nullptr ? std::string("collective") : std::string(call->op);
-  return is_message_ ? fmt::format("{} in group {}", title, group_->name) : fmt::format("{} #{} of group {}", title, sequence_, group_->name);
+  return fmt::format("{} #{} of group {}", title, sequence_, group_->name);
 }
 
 std::exception_ptr Meeting::error(int rank) const {
@@ -28,9 +28,9 @@ std::string describe(const Whereabouts& whereabouts) {
   const auto line = describe(whereabouts.where);
   const auto at = line.empty() ? "" : fmt::format(" ({})", line);
   const auto& [op, group, sequence, peer, where] = whereabouts;
-  if (sequence >= 0) return fmt::format("{} #{} of group {}{}", op, sequence, group->name, at);
+  if (peer == -2) return fmt::format("{} #{} of group {}{}", op, sequence, group->name, at);
   const auto other = peer < 0 ? std::string("any rank") : fmt::format("rank {}", peer);
-  return fmt::format("{} {} {} of group {}{}", op, op == "send" ? "to" : "from", other, group->name, at);
+  return fmt::format("{} #{} {} {} of group {}{}", op, sequence, op == "send" ? "to" : "from", other, group->name, at);
 }
 
 int Group::group_rank_of(int rank) const {

@@ -38,12 +38,12 @@ using OnEnd = std::function<void(std::exception_ptr)>;
 /// One collective, or one message between two ranks.
 class Meeting : public std::enable_shared_from_this<Meeting> {
  public:
-  /// E.g. "all_reduce #17 of group world".
+  /// E.g. "all_reduce #17 of group world". Messages are counted by sender and receiver.
   [[nodiscard]] std::string name() const;
   [[nodiscard]] bool has_ended() const { return (state_.load(std::memory_order_acquire) & kEnded) != 0; }
   [[nodiscard]] std::uint64_t sequence() const { return sequence_; }
   [[nodiscard]] const Group& group() const { return *group_; }
-  /// The rank that sent, for an ended receive.
+  /// Of a receive: the group rank that sent, or is to send; -1: any.
   [[nodiscard]] int source() const { return source_; }
   /// What `rank` sees, -1: somebody who is none: null unless the meeting ended in an error for it.
   [[nodiscard]] std::exception_ptr error(int rank) const;
@@ -87,8 +87,8 @@ class Meeting : public std::enable_shared_from_this<Meeting> {
 struct Whereabouts {
   std::string_view op;  // "" before the first call
   const Group* group = nullptr;
-  std::int64_t sequence = -1;  // of a collective
-  int peer = -2;               // of a message; -1: any
+  std::int64_t sequence = -1;
+  int peer = -2;  // of a message; -1: any
   std::source_location where = {};
 };
 std::string describe(const Whereabouts& whereabouts);
@@ -124,6 +124,8 @@ struct Group {
   std::map<std::uint64_t, std::shared_ptr<Meeting>> open ACCEL_GUARDED_BY(mutex);
   std::deque<Posted> sends ACCEL_GUARDED_BY(mutex);
   std::deque<Posted> receives ACCEL_GUARDED_BY(mutex);
+  std::map<std::pair<int, int>, std::uint64_t> num_sends ACCEL_GUARDED_BY(mutex);     // by source and destination
+  std::map<std::pair<int, int>, std::uint64_t> num_receives ACCEL_GUARDED_BY(mutex);  // source -1: any
   std::function<std::exception_ptr(int rank)> disconnected ACCEL_GUARDED_BY(mutex);  // set: nothing works any more
   std::atomic<bool> is_disconnected{false};
   std::optional<Apart> first_apart ACCEL_GUARDED_BY(mutex);

@@ -71,8 +71,15 @@ void World::describe_absence(const Meeting& meeting, Diagnosis& diagnosis) {
   }
   if (meeting.is_message_) {
     if (waiters.empty()) return;  // it came meanwhile
-    diagnosis.ranks.insert(diagnosis.ranks.end(), waiters.begin(), waiters.end());
-    diagnosis.text += fmt::format("\n  {} {}, and nobody has sent", describe_ranks(waiters), whereabouts(waiters.front()));
+    diagnosis.text += fmt::format("\n  {} {}, and ", describe_ranks(waiters), whereabouts(waiters.front()));
+    if (meeting.source_ < 0) {
+      diagnosis.ranks.insert(diagnosis.ranks.end(), waiters.begin(), waiters.end());
+      diagnosis.text += "nobody has sent";
+    } else {
+      const int sender = group.ranks[meeting.source_];
+      diagnosis.ranks.push_back(sender);
+      diagnosis.text += fmt::format("rank {} has not sent: it {}", sender, whereabouts(sender));
+    }
     return;
   }
   std::vector<int> arrived, missing;

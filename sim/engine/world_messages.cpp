@@ -10,11 +10,16 @@ std::shared_ptr<Meeting> World::send(Group& group, int source, int destination, 
   if (baton_) baton_->yield(rank);
   end_compute(rank);
   throw_if_failed();
-  set_whereabouts(rank, {.op = "send", .group = &group, .peer = group.ranks[destination], .where = call.where});
+  const auto sequence = [&] {
+    const MutexLock lock(group.mutex);
+    return group.num_sends[{source, destination}]++;
+  }();
+  set_whereabouts(rank, {.op = "send", .group = &group, .sequence = static_cast<std::int64_t>(sequence), .peer = group.ranks[destination], .where = call.where});
   log_event("send", rank, "send", &group);
   if (group.is_disconnected) return failed_meeting(group, std::move(call));
   auto meeting = std::make_shared<Meeting>();
   meeting->group_ = &group;
+  meeting->sequence_ = sequence;
   meeting->is_message_ = true;
   meeting->is_claimed_ = true;
   meeting->state_ = Meeting::kEnded;
@@ -42,12 +47,18 @@ std::shared_ptr<Meeting> World::receive(Group& group, int source, int destinatio
   if (baton_) baton_->yield(rank);
   end_compute(rank);
   throw_if_failed();
-  set_whereabouts(rank, {.op = "recv", .group = &group, .peer = source < 0 ? -1 : group.ranks[source], .where = call.where});
+  const auto sequence = [&] {
+    const MutexLock lock(group.mutex);
+    return group.num_receives[{source, destination}]++;
+  }();
+  set_whereabouts(rank, {.op = "recv", .group = &group, .sequence = static_cast<std::int64_t>(sequence), .peer = source < 0 ? -1 : group.ranks[source], .where = call.where});
   log_event("receive", rank, "recv", &group);
   if (group.is_disconnected) return failed_meeting(group, std::move(call));
   auto meeting = std::make_shared<Meeting>();
   meeting->group_ = &group;
+  meeting->sequence_ = sequence;
   meeting->is_message_ = true;
+  meeting->source_ = source;
   meeting->calls_ = {call};
   meeting->has_arrived_ = std::vector<std::atomic<bool>>(1);
   meeting->has_arrived_[0] = true;

@@ -324,7 +324,37 @@ TEST(WorldTest, ReceiveWithoutASenderIsDiagnosed) {
     if (rank == 1) wait_for_message(world, *group);
   });
   ASSERT_NE(error.diagnosis(), nullptr);
-  EXPECT_THAT(error.what(), HasSubstr("recv from rank 0 of group world"));
+  EXPECT_THAT(error.diagnosis()->ranks, ElementsAre(0));
+  EXPECT_THAT(error.what(), HasSubstr("recv #0 from rank 0 of group world"));
+  EXPECT_THAT(error.what(), HasSubstr("and rank 0 has not sent: it has ended its program, before any collective"));
+}
+
+TEST(WorldTest, MessagesAreCountedBySenderAndReceiver) {
+  World world({.num_ranks = 3});
+  const auto error = failure_of(world, [&](int rank) {
+    auto group = world.group("world", first_ranks(3));
+    if (rank != 1) {
+      for (int message = 0; message < 2 + rank; ++message) world.send(*group, rank, 1, 0, {.op = "send"}, nullptr);
+      return;
+    }
+    for (int message = 0; message < 2; ++message) world.wait(1, *world.receive(*group, 2, 1, 0, {.op = "recv"}, nullptr, [](const auto&, const auto&) {}));
+    for (int message = 0; message < 3; ++message) wait_for_message(world, *group);
+  });
+  ASSERT_NE(error.diagnosis(), nullptr);
+  EXPECT_EQ(error.diagnosis()->sequence, 2u);
+  EXPECT_EQ(error.diagnosis()->waiting.at(0).sequence, 2u);
+  EXPECT_THAT(error.what(), HasSubstr("rank 0 has not sent: it has ended its program, after send #1 to rank 1 of group world"));
+}
+
+TEST(WorldTest, WhoReceivesFromAnybodyIsTheCulpritOfItsWait) {
+  World world({.num_ranks = 2});
+  const auto error = failure_of(world, [&](int rank) {
+    auto group = world.group("world", {0, 1});
+    if (rank == 1) world.wait(1, *world.receive(*group, -1, 1, 0, {.op = "recv"}, nullptr, [](const auto&, const auto&) {}));
+  });
+  ASSERT_NE(error.diagnosis(), nullptr);
+  EXPECT_THAT(error.diagnosis()->ranks, ElementsAre(1));
+  EXPECT_THAT(error.what(), HasSubstr("and nobody has sent"));
 }
 
 TEST(WorldTest, RunningRankThatNeverJoinsIsATimeout) {
@@ -358,9 +388,9 @@ TEST(WorldTest, ReceiverThatWaitsTooLongIsATimeout) {
   const auto error = failure_beside_runner(world, 0, [&](int) { wait_for_message(world, *world.group("world", {0, 1})); });
   ASSERT_NE(error.diagnosis(), nullptr);
   EXPECT_EQ(error.diagnosis()->kind, Diagnosis::Kind::kTimeout);
-  EXPECT_THAT(error.diagnosis()->ranks, ElementsAre(1));
-  EXPECT_THAT(error.what(), HasSubstr("rank 1 waits in recv from rank 0 of group world"));
-  EXPECT_THAT(error.what(), HasSubstr("and nobody has sent"));
+  EXPECT_THAT(error.diagnosis()->ranks, ElementsAre(0));
+  EXPECT_THAT(error.what(), HasSubstr("rank 1 waits in recv #0 from rank 0 of group world"));
+  EXPECT_THAT(error.what(), HasSubstr("and rank 0 has not sent: it is running"));
 }
 
 TEST(WorldTest, FuturesHearOfTheEndAndOfFailures) {

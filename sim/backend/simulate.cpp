@@ -21,7 +21,7 @@ struct Simulation {
   Simulation(const SimulationOptions& options, double begin_seconds)
       : world(std::make_shared<World>(WorldOptions{.num_ranks = options.num_ranks, .timeout = options.timeout, .schedule = options.schedule, .finish_times = options.finish_times, .begin_seconds = begin_seconds,
                                                    .cpu_factor = options.operator_seconds ? 0 : options.cpu_factor, .records_spans = options.records_spans,
-                                                   .logs_events = options.logs_events, .faults = options.faults, .corrupt = corrupt_buffers})),
+                                                   .logs_events = options.logs_events, .faults = options.faults, .corrupt = corrupt_buffers, .on_stuck = on_stuck_of(options)})),
         vote(std::make_shared<ReplicaVote>(*world)), everyone(options.num_ranks) {
     std::iota(everyone.begin(), everyone.end(), 0);
   }
@@ -30,7 +30,27 @@ struct Simulation {
   std::shared_ptr<ReplicaVote> vote;
   std::vector<int> everyone;
   std::mutex output;
+
+ private:
+  OnStuck on_stuck_of(const SimulationOptions& options);
 };
+
+void take_findings(World& world, SimulationReport& report) {
+  report.diagnosis = world.diagnosis();
+  report.findings = world.findings();
+  report.events = world.log().lines();
+  report.volumes = world.volumes();
+  for (auto& strike : world.strikes()) report.strikes.push_back(std::move(strike));
+}
+
+OnStuck Simulation::on_stuck_of(const SimulationOptions& options) {
+  if (!options.on_stuck) return nullptr;
+  return [this, tell = options.on_stuck](const RunError& error) {
+    SimulationReport report{.error = std::make_exception_ptr(error)};
+    take_findings(*world, report);
+    tell(report);
+  };
+}
 
 void run_rank(Simulation& simulation, const SimulationOptions& options, int rank, const std::function<void(RankContext&)>& body) {
   const auto& world = simulation.world;
@@ -76,11 +96,7 @@ void make_first_calls_to_mkl() {
 }
 
 void take(World& world, SimulationReport& report) {
-  report.diagnosis = world.diagnosis();
-  report.findings = world.findings();
-  report.events = world.log().lines();
-  report.volumes = world.volumes();
-  for (auto& strike : world.strikes()) report.strikes.push_back(std::move(strike));
+  take_findings(world, report);
   for (int rank = 0; rank < world.num_ranks(); ++rank) report.times.push_back(world.times(rank));
 }
 

@@ -28,6 +28,9 @@ struct SimulationOptions {
   OperatorSeconds operator_seconds = nullptr;    ///< or, set, the virtual seconds of each operator
   bool records_spans = false;                    ///< for timelines
   bool logs_events = false;
+  /// Told once if ranks do not come back from their own code after the run has failed, of what is known by then, without
+  /// times; null: it goes to standard error. The run ends when they come back, and not before.
+  std::function<void(const struct SimulationReport&)> on_stuck = nullptr;
 };
 
 /// What is known of a run that has ended, well or not.
@@ -42,7 +45,7 @@ struct SimulationReport {
 };
 
 /// Runs `body` once per simulated rank, each on a thread of its own, with its own context: group, generator, autocast
-/// cache. Returns when all ranks have ended.
+/// cache. Returns when all ranks have ended, which a rank can put off for ever: nothing ends a thread from outside.
 ///
 ///     accel::sim::simulate({.num_ranks = 64}, [](accel::RankContext& rank) { ... });
 ///

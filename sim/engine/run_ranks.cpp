@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 
 #include "sim/engine/world.hpp"
 
@@ -9,6 +10,7 @@ namespace {
 
 constexpr auto kStartDeadline = std::chrono::seconds(10);
 constexpr auto kDeadlineTick = std::chrono::milliseconds(100);
+constexpr auto kGrace = std::chrono::seconds(1);  // for a rank to come back after a failure
 
 // User code begins only when every rank holds a thread of its own: else a blocked rank could keep another from
 // starting, forever.
@@ -41,6 +43,35 @@ class StartGate {
   bool closed_ = false;
 };
 
+// The ranks that have ended, and their errors.
+class Endings {
+ public:
+  using Errors = std::vector<std::optional<std::exception_ptr>>;  // by rank; none: it has not ended
+
+  explicit Endings(int num_ranks) : errors_(num_ranks) {}
+
+  void add(int rank, std::exception_ptr error) {
+    const std::lock_guard lock(mutex_);
+    errors_[rank] = std::move(error);
+    if (++num_ended_ == errors_.size()) all_ended_.notify_all();
+  }
+  /// Whether all have ended; waits for that no longer than a tick.
+  bool wait_for_all() {
+    std::unique_lock lock(mutex_);
+    return all_ended_.wait_for(lock, kDeadlineTick, [&] { return num_ended_ == errors_.size(); });
+  }
+  Errors errors() {
+    const std::lock_guard lock(mutex_);
+    return errors_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable all_ended_;
+  std::size_t num_ended_ = 0;
+  Errors errors_;
+};
+
 RankOutcome outcome_of(int rank, std::exception_ptr error) {
   RankOutcome outcome{.rank = rank, .message = "", .error = error};
   if (!error) return outcome;
@@ -57,53 +88,70 @@ RankOutcome outcome_of(int rank, std::exception_ptr error) {
   return outcome;
 }
 
+RunError error_of(World& world, const Endings::Errors& errors) {
+  std::vector<RankOutcome> outcomes;
+  for (int rank = 0; rank < world.num_ranks(); ++rank) {
+    const auto where = errors[rank] ? "" : fmt::format("has not come back; it {}", world.whereabouts(rank));
+    outcomes.push_back(outcome_of(rank, errors[rank] ? *errors[rank] : std::make_exception_ptr(CommError(where))));
+  }
+  return {std::move(outcomes), world.diagnosis()};
+}
+
+// How long ranks may stay away after a failure: a rank that computes meets it in its next call, before the timeout.
+std::chrono::milliseconds patience_of(World& world) {
+  const auto diagnosis = world.diagnosis();
+  const bool has_passed = diagnosis && diagnosis->kind == Diagnosis::Kind::kTimeout;
+  return has_passed ? kGrace : kGrace + world.timeout();
+}
+
+void wait_for_all(World& world, Endings& endings) {
+  using Clock = std::chrono::steady_clock;
+  std::optional<Clock::time_point> failed_at;
+  bool has_told = false;
+  while (!endings.wait_for_all()) {
+    world.check_deadlines();
+    if (!failed_at && world.failure()) failed_at = Clock::now();
+    if (has_told || !failed_at || Clock::now() - *failed_at < patience_of(world)) continue;
+    has_told = true;
+    world.tell_stuck(error_of(world, endings.errors()));
+  }
+}
+
 }  // namespace
 
 void run_ranks(World& world, const std::function<void(int)>& body) {
   const int num_ranks = world.num_ranks();
   StartGate gate(num_ranks);
-  std::vector<std::exception_ptr> errors(num_ranks);
-  std::mutex mutex;
-  std::condition_variable all_ended;
-  int num_ended = 0;
+  Endings endings(num_ranks);
 
   auto& executor = world.executor();
   executor.start(num_ranks, [&](int rank) {
+    std::exception_ptr error;
     if (gate.pass()) {
       try {
         world.begin(rank);
         body(rank);
       } catch (...) {
-        errors[rank] = std::current_exception();
+        error = std::current_exception();
       }
-      world.leave(rank, errors[rank]);
+      world.leave(rank, error);
     }
-    const std::lock_guard lock(mutex);
-    ++num_ended;
-    all_ended.notify_all();
+    endings.add(rank, error);
   });
 
   const int num_started = gate.wait();
-  {
-    std::unique_lock lock(mutex);
-    while (!all_ended.wait_for(lock, kDeadlineTick, [&] { return num_ended == num_ranks; })) {
-      lock.unlock();
-      world.check_deadlines();
-      lock.lock();
-    }
-  }
+  wait_for_all(world, endings);
   executor.join();
   check_config(num_started == num_ranks, "ranks: the machine gave {} threads for {} ranks within {} s; use fewer ranks",
                num_started, num_ranks, std::chrono::seconds(kStartDeadline).count());
 
-  if (std::all_of(errors.begin(), errors.end(), [](const auto& error) { return error == nullptr; })) {
+  auto errors = endings.errors();
+  if (std::all_of(errors.begin(), errors.end(), [](const auto& error) { return *error == nullptr; })) {
     const auto failure = world.failure();  // after the last call of every rank: none of them has seen it
     if (!failure) return;
     std::fill(errors.begin(), errors.end(), failure);
   }
-  std::vector<RankOutcome> outcomes;
-  for (int rank = 0; rank < num_ranks; ++rank) outcomes.push_back(outcome_of(rank, errors[rank]));
-  throw RunError(std::move(outcomes), world.diagnosis());
+  throw error_of(world, errors);
 }
 
 }  // namespace accel::sim

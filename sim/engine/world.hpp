@@ -46,6 +46,10 @@ using Corrupt = std::function<void(const Participant&, const Corruption&)>;
 /// message: the group is {sender, receiver}, under a name of this pair.
 using FinishTimes = std::function<std::vector<double>(const Group&, const Call&, std::span<const double> ready)>;
 
+/// Told once if ranks do not come back from their own code after the run has failed; they are waited for on and on. From the
+/// thread of run_ranks, with the error that it would throw.
+using OnStuck = std::function<void(const RunError&)>;
+
 struct WorldOptions {
   int num_ranks = 1;
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  // Gloo's default; a running rank may take that long
@@ -57,6 +61,7 @@ struct WorldOptions {
   bool logs_events = false;
   std::shared_ptr<FaultModel> faults = nullptr;
   Corrupt corrupt = nullptr;
+  OnStuck on_stuck = nullptr;  // null: the error goes to standard error
 };
 
 class World {
@@ -141,6 +146,10 @@ class World {
   [[nodiscard]] std::vector<int> hanging();
   /// What was diagnosed; none as long as all goes well.
   [[nodiscard]] std::optional<Diagnosis> diagnosis();
+  /// Where a rank is, as its last call tells: "waits in all_reduce #17 of group world (train.cpp:42)".
+  std::string whereabouts(int rank);
+  /// Ranks have been away for too long after a failure.
+  void tell_stuck(const RunError& error) const;
 
   [[nodiscard]] EventLog& log() { return log_; }
 
@@ -179,7 +188,6 @@ class World {
   [[nodiscard]] bool keeps_time() const { return is_virtual() || options_.records_spans || options_.faults != nullptr; }
 
   void set_whereabouts(int rank, Whereabouts whereabouts);
-  std::string whereabouts(int rank);
   void log_event(std::string_view what, int rank, std::string_view op = {}, const Group* group = nullptr, std::int64_t sequence = -1);
 
   Diagnosis diagnose_difference(const Meeting& meeting);
@@ -211,6 +219,7 @@ class World {
 
 /// Runs `body(rank)` on a thread per rank, all started before any runs. Returns when all have ended.
 /// Throws RunError with the errors of all ranks if one failed, ConfigError if the machine has not that many threads.
+/// A rank that runs on in its own code keeps it from returning: `on_stuck` is told of it.
 void run_ranks(World& world, const std::function<void(int rank)>& body);
 
 }  // namespace accel::sim

@@ -1,5 +1,6 @@
 // How a world fails, by itself or by an injected fault.
 #include <algorithm>
+#include <iostream>
 
 #include "sim/engine/world.hpp"
 
@@ -150,6 +151,11 @@ void World::check_deadlines() {
   if (!late || late->has_ended()) return;
   fail(std::make_exception_ptr(DiagnosedError(diagnose_timeout(*late))));
   if (baton_) baton_->abandon();  // who holds it may never come back
+}
+
+void World::tell_stuck(const RunError& error) const {
+  if (options_.on_stuck) return options_.on_stuck(error);
+  std::cerr << "the simulation waits for ranks that do not come back:\n" << (error.diagnosis() != nullptr ? error.diagnosis()->text + "\n" : "") << error.what() << std::endl;
 }
 
 // The strike to which a failure is put down: the last that may stop a run.

@@ -48,7 +48,7 @@ void keep_freed_memory() {
 int run_simulated(const SimRequest& request, const std::function<int()>& train) {
   keep_freed_memory();
   const programs::Rehearsal rehearsal(request.rehearsal, request.ranks);
-  const auto report = rehearsal.run(programs::collective_timeout(), [&](RankContext&) { train(); });
+  const auto report = rehearsal.run_or_exit("error", programs::collective_timeout(), [&](RankContext&) { train(); });
   rehearsal.write(report);
   if (request.rehearsal.is_virtual() && !report.error) std::cerr << programs::describe({programs::predict(report.times)});
   if (!request.rehearsal.report.empty()) {

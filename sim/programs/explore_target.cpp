@@ -56,7 +56,7 @@ class ExperimentTarget : public ExploreTarget {
     if (!task_) task_ = load_task(experiment);
     std::vector<RankResult> results(trial.num_ranks);
     const Rehearsal rehearsal(options_of(trial), trial.num_ranks, faults);
-    const auto report = rehearsal.run(collective_timeout(), [&](RankContext& rank) { train_experiment(rank, experiment, *task_, {.trace = true}, results[rank.rank]); });
+    const auto report = rehearsal.run_or_exit("sim-run", collective_timeout(), [&](RankContext& rank) { train_experiment(rank, experiment, *task_, {.trace = true}, results[rank.rank]); });
     TrialOutcome outcome{.failure = failure_of(diagnosis_json(report))};
     if (report.error) {
       try {

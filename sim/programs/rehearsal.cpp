@@ -1,7 +1,9 @@
 #include "sim/programs/rehearsal.hpp"
 
 #include <fmt/ranges.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -112,10 +114,30 @@ sim::SimulationReport Rehearsal::run(std::chrono::milliseconds timeout, const st
   return sim::rehearse(options, body);
 }
 
+sim::SimulationReport Rehearsal::run_or_exit(const std::string& program, std::chrono::milliseconds timeout, const std::function<void(RankContext&)>& body) const {
+  auto options = simulation_options();
+  options.timeout = timeout;
+  options.on_stuck = [&](const sim::SimulationReport& report) { exit_with(report, program); };
+  return sim::rehearse(options, body);
+}
+
+// Past all destructors: threads that nobody can end use what they would destroy.
+void Rehearsal::exit_with(const sim::SimulationReport& report, const std::string& program) const {
+  try {
+    write(report);
+  } catch (const std::exception& error) {
+    std::cerr << program << ": " << error.what() << std::endl;
+  }
+  const int code = conclude(report, program);
+  std::cout.flush();
+  std::fflush(stdout);
+  _exit(code);
+}
+
 void Rehearsal::write(const sim::SimulationReport& report) const {
   if (!options_.event_log.empty()) write_lines(options_.event_log, report.events);
   if (!options_.diagnosis.empty()) write_lines(options_.diagnosis, {diagnosis_json(report)});
-  if (!options_.timeline.empty()) {
+  if (!options_.timeline.empty() && !report.times.empty()) {
     const bool is_exact = network_ && network_->compute.kind == sim::ComputeCosts::Kind::kTable;
     std::ostringstream text;
     sim::write_timeline(text, timeline_of(report, options_.is_virtual(), /*with_wall=*/!is_exact));
@@ -152,7 +174,8 @@ int conclude(const sim::SimulationReport& report, const std::string& program) {
     const std::string message = error.what();
     const auto text = report.diagnosis ? report.diagnosis->text : "";
     const bool says_all = text.find(message.substr(message.find(": ") + 2)) != std::string::npos;  // every rank threw the diagnosis
-    std::cerr << program << ": " << (text.empty() || says_all ? "" : text + "\n") << (says_all ? text : message) << std::endl;
+    const bool is_said = message.find(text) != std::string::npos;  // by those that threw it, beside others
+    std::cerr << program << ": " << (is_said || says_all ? "" : text + "\n") << (says_all ? text : message) << std::endl;
     return exit_code_of(error);
   }
 }

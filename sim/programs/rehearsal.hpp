@@ -40,6 +40,8 @@ class Rehearsal {
   Rehearsal(const RehearsalOptions& options, int num_ranks, std::vector<sim::Fault> plan);
 
   sim::SimulationReport run(std::chrono::milliseconds timeout, const std::function<void(RankContext&)>& body) const;
+  /// The same for a whole program, which it ends if ranks do not come back after a failure, as `write` and `conclude` say.
+  sim::SimulationReport run_or_exit(const std::string& program, std::chrono::milliseconds timeout, const std::function<void(RankContext&)>& body) const;
   void write(const sim::SimulationReport& report) const;
   /// The part of the HTML page that every run has.
   [[nodiscard]] sim::RunReport page(const sim::SimulationReport& report) const;
@@ -47,6 +49,7 @@ class Rehearsal {
 
  private:
   [[nodiscard]] sim::SimulationOptions simulation_options() const;
+  [[noreturn]] void exit_with(const sim::SimulationReport& report, const std::string& program) const;
 
   RehearsalOptions options_;
   int num_ranks_;

@@ -141,7 +141,7 @@ int run_simulated(const Arguments& arguments, int num_ranks, const Experiment& e
   const Rehearsal rehearsal(arguments.rehearsal, num_ranks);
   std::vector<RankResult> results(num_ranks);
   const bool has_page = !arguments.rehearsal.report.empty();
-  const auto report = rehearsal.run(collective_timeout(), [&](RankContext& rank) {
+  const auto report = rehearsal.run_or_exit("sim-run", collective_timeout(), [&](RankContext& rank) {
     auto options = arguments.train_options();
     options.keeps_losses = has_page && rank.rank == 0;
     options.progress_descriptor = shows_progress(arguments) ? STDERR_FILENO : -1;

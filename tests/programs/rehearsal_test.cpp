@@ -109,6 +109,24 @@ TEST_F(RehearsalTest, RankThatThrowsIsARankFailure) {
   EXPECT_THAT(diagnosis()["text"].get<std::string>(), HasSubstr("the ink has run out"));
 }
 
+TEST_F(RehearsalTest, RankStuckOutsideTheLibraryIsDiagnosedAndTheProgramEnds) {
+  for (const std::string schedule : {"parallel", "round-robin"}) {
+    const auto run = run_command({bin("sim-run"), "--ranks", "4", "--schedule", schedule, "--diagnosis", path("diagnosis.json"), "--timeline", path("timeline.json"), "--", bin("faulty_program"), "hang", path("")},
+                                 {.environment = {{"ACCEL_TIMEOUT_SECONDS", "1"}}, .limit = std::chrono::seconds(30)});
+    EXPECT_EQ(run.exit_code, 3) << run.error;
+    EXPECT_THAT(run.error, AllOf(HasSubstr("timed out after 1000 ms"), HasSubstr("rank 1: has not come back; it is running, after all_reduce #6 of group world (")));
+    EXPECT_EQ(diagnosis()["kind"], "hang");
+    EXPECT_EQ(diagnosis()["ranks"], Json({1}));
+  }
+}
+
+TEST_F(RehearsalTest, ExploringEndsATrialWhoseRankIsStuck) {
+  const auto run = run_command({bin("sim-run"), "explore", "--schedules", "1", "--ranks", "2", "--", bin("faulty_program"), "hang", path("")},
+                               {.environment = {{"ACCEL_TIMEOUT_SECONDS", "1"}}});
+  EXPECT_EQ(run.exit_code, 3) << run.error;
+  EXPECT_EQ(Json::parse(run.output)["found"]["signature"], "hang in all_reduce of group world");
+}
+
 TEST_F(RehearsalTest, NetworkGivesAPredictionForEveryNumberOfRanks) {
   const auto run = train({"--ranks", "2,4", "--network", source("configs/sim/networks/ethernet_25g.yaml"), "--report", path("report")});
   ASSERT_EQ(run.exit_code, 0) << run.error;

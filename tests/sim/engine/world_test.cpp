@@ -365,6 +365,28 @@ TEST(WorldTest, RunningRankThatNeverJoinsIsATimeout) {
   EXPECT_THAT(error.what(), HasSubstr("rank 1 is running"));
 }
 
+TEST(WorldTest, RankThatDoesNotComeBackAfterATimeoutIsTold) {
+  int times_told = 0;
+  std::string text;
+  std::atomic<bool> is_told{false};
+  World world({.num_ranks = 3, .timeout = std::chrono::milliseconds(50), .on_stuck = [&](const RunError& error) {
+                 ++times_told;
+                 text = error.what();
+                 is_told = true;
+               }});
+  const auto error = failure_of(world, [&](int rank) {
+    auto group = world.group("world", first_ranks(3));
+    all_sum(world, *group, rank, 1);
+    while (rank == 1 && !is_told) std::this_thread::yield();
+    if (rank != 1) all_sum(world, *group, rank, 1);
+  });
+  EXPECT_EQ(times_told, 1);
+  EXPECT_THAT(text, HasSubstr("ranks 0, 2: timed out after 50 ms"));
+  EXPECT_THAT(text, HasSubstr("rank 1: has not come back; it is running, after all_reduce #0 of group world"));
+  ASSERT_NE(error.diagnosis(), nullptr);
+  EXPECT_EQ(error.diagnosis()->kind, Diagnosis::Kind::kTimeout);
+}
+
 TEST(WorldTest, ReceiveThatNobodyWaitsForIsNeverLate) {
   // A world looks at deadlines every 100 ms.
   World world({.num_ranks = 2, .timeout = std::chrono::milliseconds(50)});

@@ -171,10 +171,20 @@ int Baton::choose(int current) {
     if (states_[rank] == State::kRunnable) runnable.push_back(rank);
     if (states_[rank] == State::kPostponed) postponed.push_back(rank);
   }
-  if (!runnable.empty()) return policy_->next(runnable, current);
-  if (postponed.empty()) return -1;
-  states_[postponed.front()] = State::kRunnable;
-  return postponed.front();
+  int next = -1;
+  if (!runnable.empty()) {
+    next = policy_->next(runnable, current);
+  } else if (!postponed.empty()) {
+    next = postponed.front();
+    states_[next] = State::kRunnable;
+  }
+  holder_ = {next, std::chrono::steady_clock::now()};
+  return next;
+}
+
+Baton::Holder Baton::holder() {
+  const MutexLock lock(mutex_);
+  return holder_;
 }
 
 void Baton::pass(int from) {

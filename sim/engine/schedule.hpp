@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -49,7 +50,7 @@ std::unique_ptr<SchedulePolicy> make_policy(const RankSchedule& options, int num
 /// Lets one rank run at a time.
 ///
 /// Thread rule: each method from the thread of the rank that it names, which holds the baton, except `begin` (does not yet)
-/// and `abandon` (any thread). `wake` from the holder.
+/// and `holder`, `abandon` (any thread). `wake` from the holder.
 class Baton {
  public:
   /// `on_quiescent` is called by the last holder when no rank can run and some are blocked; it may wake some.
@@ -68,6 +69,12 @@ class Baton {
   void leave(int rank);
   /// `rank` can run again when its turn comes; it may be blocked or not.
   void wake(int rank);
+  struct Holder {
+    int rank = -1;  // none
+    std::chrono::steady_clock::time_point since = {};  // its last call
+  };
+  /// Who has its turn; from any thread.
+  [[nodiscard]] Holder holder();
   /// From here on every rank runs freely: a holder that never comes back must not keep the others.
   void abandon();
 
@@ -88,6 +95,7 @@ class Baton {
   Mutex mutex_;
   std::vector<State> states_ ACCEL_GUARDED_BY(mutex_);
   int num_begun_ ACCEL_GUARDED_BY(mutex_) = 0;
+  Holder holder_ ACCEL_GUARDED_BY(mutex_);
   std::vector<Turn> turns_;
   std::atomic<bool> abandoned_{false};
 };

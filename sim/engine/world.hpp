@@ -102,7 +102,7 @@ class World {
   void begin(int rank);
   /// A rank has returned from its program, or thrown: all others are released.
   void leave(int rank, std::exception_ptr error);
-  /// Fails every meeting whose deadline has passed.
+  /// Fails the run if the deadline of a meeting, or of a rank's turn in a serial schedule, has passed.
   void check_deadlines();
 
   // --- time -----------------------------------------------------------------------------------------------------------
@@ -193,6 +193,8 @@ class World {
   Diagnosis diagnose_difference(const Meeting& meeting);
   Diagnosis diagnose_hang();
   Diagnosis diagnose_timeout(const Meeting& meeting);
+  Diagnosis diagnose_endless_turn(int rank);
+  int rank_of_endless_turn();
   void describe_absence(const Meeting& meeting, Diagnosis& diagnosis);
   void add_waiting(int rank, const Meeting& meeting, Diagnosis& diagnosis);
   static std::optional<Difference> first_apart(Group& group);

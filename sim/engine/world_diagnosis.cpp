@@ -57,7 +57,9 @@ std::string World::whereabouts(int rank) {
   if (ranks_[rank].blocked_on != nullptr && ranks_[rank].blocked_on->group_ != nullptr) return fmt::format("waits in {}", describe(last));
   const auto after = last.op.empty() ? std::string("before any collective") : fmt::format("after {}", describe(last));
   if (ranks_[rank].blocked_on != nullptr) return fmt::format("hangs, {}", after);
-  return ranks_[rank].left ? fmt::format("has ended its program, {}", after) : fmt::format("is running, {}", after);
+  if (ranks_[rank].left) return fmt::format("has ended its program, {}", after);
+  const bool has_turn = !baton_ || has_failed_ || baton_->holder().rank == rank;
+  return fmt::format("{}, {}", has_turn ? "is running" : "waits for its turn", after);
 }
 
 void World::describe_absence(const Meeting& meeting, Diagnosis& diagnosis) {
@@ -154,6 +156,12 @@ Diagnosis World::diagnose_timeout(const Meeting& meeting) {
   }
   describe_absence(meeting, diagnosis);
   return diagnosis;
+}
+
+// No meeting is open that could be late: the others wait for their turns.
+Diagnosis World::diagnose_endless_turn(int rank) {
+  const auto text = fmt::format("timed out after {} ms\n  rank {} does not end its turn: it {}", options_.timeout.count(), rank, whereabouts(rank));
+  return {.kind = Diagnosis::Kind::kTimeout, .ranks = {rank}, .text = text};
 }
 
 }  // namespace accel::sim

@@ -148,14 +148,31 @@ void World::check_deadlines() {
       late = meeting;
     }
   }
-  if (!late || late->has_ended()) return;
-  fail(std::make_exception_ptr(DiagnosedError(diagnose_timeout(*late))));
+  if (late && !late->has_ended()) {
+    fail(std::make_exception_ptr(DiagnosedError(diagnose_timeout(*late))));
+  } else if (const int rank = rank_of_endless_turn(); rank >= 0) {
+    fail(std::make_exception_ptr(DiagnosedError(diagnose_endless_turn(rank))));
+  } else {
+    return;
+  }
   if (baton_) baton_->abandon();  // who holds it may never come back
 }
 
 void World::tell_stuck(const RunError& error) const {
   if (options_.on_stuck) return options_.on_stuck(error);
   std::cerr << "the simulation waits for ranks that do not come back:\n" << (error.diagnosis() != nullptr ? error.diagnosis()->text + "\n" : "") << error.what() << std::endl;
+}
+
+// -1: none. A rank that keeps nobody waiting may run as long as it likes.
+int World::rank_of_endless_turn() {
+  if (!baton_) return -1;
+  const auto holder = baton_->holder();
+  if (holder.rank < 0 || std::chrono::steady_clock::now() - holder.since < options_.timeout) return -1;
+  for (int rank = 0; rank < num_ranks(); ++rank) {
+    const MutexLock lock(ranks_[rank].mutex);
+    if (rank != holder.rank && !ranks_[rank].left) return holder.rank;
+  }
+  return -1;
 }
 
 // The strike to which a failure is put down: the last that may stop a run.

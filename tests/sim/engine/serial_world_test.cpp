@@ -173,6 +173,28 @@ TEST(SerialWorldTest, HolderThatNeverComesBackIsATimeoutForAll) {
   }
 }
 
+TEST(SerialWorldTest, TurnThatNeverEndsIsATimeoutThoughNobodyCanCall) {
+  for (const auto kind : kSerial) {
+    World world({.num_ranks = 3, .timeout = std::chrono::milliseconds(100), .schedule = {.kind = kind, .seed = 2}});
+    std::atomic<int> holder{-1};
+    try {
+      run_ranks(world, [&](int rank) {
+        if (holder.exchange(rank) == -1) {
+          while (!world.failure()) std::this_thread::yield();
+          return;
+        }
+        world.arrive(*world.group("world", {0, 1, 2}), rank, {.op = "barrier"}, nullptr, [](auto) {});
+      });
+      FAIL() << "expected a timeout";
+    } catch (const RunError& error) {
+      ASSERT_NE(error.diagnosis(), nullptr);
+      EXPECT_EQ(error.diagnosis()->kind, Diagnosis::Kind::kTimeout) << name_of(kind);
+      EXPECT_THAT(error.diagnosis()->ranks, ::testing::SizeIs(1)) << name_of(kind);
+      EXPECT_THAT(error.what(), HasSubstr("does not end its turn: it is running, before any collective")) << name_of(kind);
+    }
+  }
+}
+
 // --- the chain of meetings, in parallel -----------------------------------------------------------------------------------
 
 TEST(MeetingChainTest, RanksThatRunAheadMeetInOrder) {

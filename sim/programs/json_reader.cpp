@@ -25,6 +25,12 @@ void JsonReader::convert(const std::string& key, const Json& json, std::int64_t&
   value = json.get<std::int64_t>();
 }
 
+void JsonReader::convert(const std::string& key, const Json& json, std::uint64_t& value) {
+  const bool fits = json.is_number_unsigned() || (json.is_number_integer() && json.get<std::int64_t>() >= 0);
+  if (!fits) return expected(key, "an integer of 64 bits, 0 or more", json);
+  value = json.get<std::uint64_t>();
+}
+
 void JsonReader::convert(const std::string& key, const Json& json, int& value) {
   std::int64_t wide = 0;
   const auto num_problems = problems_.size();

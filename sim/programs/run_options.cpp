@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 
 #include "backends/launch/local_launch.hpp"
 #include "backends/nccl/nccl_backend.hpp"
@@ -10,6 +11,16 @@
 #include "sim/programs/sim_request.hpp"
 
 namespace accel::programs {
+namespace {
+
+// CLI11 takes -1, and what is too large, for the largest unsigned integer.
+std::string problem_of_seed(const std::string& text) {
+  std::uint64_t seed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+  return error == std::errc() && end == text.data() + text.size() ? "" : fmt::format("expected an integer from 0 to 2^64 - 1, got '{}'", text);
+}
+
+}  // namespace
 
 void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--ranks", options.rank_counts, "Number of ranks; several, as in 8,16,32: a run for each")->delimiter(',')->allow_extra_args(false)->capture_default_str();
@@ -19,7 +30,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--progress", options.progress, "auto (on a terminal), on or off")->check(CLI::IsMember({"auto", "on", "off"}))->capture_default_str();
   auto& rehearsal = options.rehearsal;
   app.add_option("--schedule", rehearsal.schedule, "Who runs when: parallel, or one rank at a time: round-robin, random, pct")->capture_default_str();
-  app.add_option("--seed-schedule", rehearsal.seed_schedule, "Decides a random or pct schedule")->capture_default_str();
+  app.add_option("--seed-schedule", rehearsal.seed_schedule, "Decides a random or pct schedule")->check(problem_of_seed)->capture_default_str();
   app.add_option("--event-log", rehearsal.event_log, "Write every event, in order, to this file, as JSON lines");
   app.add_option("--faults", rehearsal.faults, "Inject the faults of this file (YAML)");
   app.add_option("--diagnosis", rehearsal.diagnosis, "Write how the run ended to this file, as JSON");

@@ -52,10 +52,8 @@ SimRequest parse_sim_request(const std::string& text) {
   reader.read("backend", request.backend);
   reader.read("acknowledge", request.acknowledge);
   auto& rehearsal = request.rehearsal;
-  std::int64_t seed_schedule = 0;
   reader.read("schedule", rehearsal.schedule);
-  reader.read("seed_schedule", seed_schedule);
-  rehearsal.seed_schedule = static_cast<std::uint64_t>(seed_schedule);
+  reader.read("seed_schedule", rehearsal.seed_schedule);
   reader.read("event_log", rehearsal.event_log);
   reader.read("faults", rehearsal.faults);
   reader.read("diagnosis", rehearsal.diagnosis);

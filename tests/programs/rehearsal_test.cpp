@@ -72,6 +72,17 @@ TEST_F(RehearsalTest, OneSeedIsOneOrderOfEvents) {
   EXPECT_NE(log("8", "c"), first);
 }
 
+TEST_F(RehearsalTest, SeedIsAnyUnsignedIntegerOf64Bits) {
+  const auto codes = [&](const std::string& seed) {
+    const std::vector<std::string> options{"--ranks", "2", "--schedule", "random", "--seed-schedule", seed};
+    auto with_program = options;
+    with_program.insert(with_program.end(), {"--", bin("faulty_program"), "ok", path("")});
+    return std::pair(train(options).exit_code, sim_run(with_program).exit_code);
+  };
+  for (const std::string seed : {"0", "9223372036854775808", "18446744073709551615"}) EXPECT_EQ(codes(seed), std::pair(0, 0)) << seed;
+  for (const std::string seed : {"-1", "18446744073709551616", "one"}) EXPECT_EQ(codes(seed), std::pair(2, 2)) << seed;
+}
+
 TEST_F(RehearsalTest, DiagnosisIsWrittenOfARunThatEndsWell) {
   ASSERT_EQ(train({"--ranks", "2", "--diagnosis", path("diagnosis.json")}).exit_code, 0);
   EXPECT_EQ(diagnosis()["kind"], "none");

@@ -159,6 +159,20 @@ int run_simulated(const Arguments& arguments, int num_ranks, const Experiment& e
   return kSuccess;
 }
 
+// Before anything runs: some of the numbers of ranks may not fit the network, the faults or the experiment.
+void check_rank_counts(const Arguments& arguments) {
+  std::vector<std::string> problems;
+  for (const int num_ranks : arguments.rank_counts) {
+    try {
+      Rehearsal(arguments.rehearsal, num_ranks);
+      read_experiment(arguments.experiment, with_overrides(arguments), num_ranks);
+    } catch (const ConfigError& error) {
+      if (std::find(problems.begin(), problems.end(), error.what()) == problems.end()) problems.emplace_back(error.what());
+    }
+  }
+  check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
+}
+
 int run_simulated(const Arguments& arguments, const Task& task) {
   std::vector<Point> points;
   for (const int num_ranks : arguments.rank_counts) {
@@ -253,6 +267,19 @@ std::vector<std::string> problems_of_checkpoints(const Arguments& arguments) {
   return problems;
 }
 
+// Each run of a sweep would write these anew, or fail because they are there.
+std::string problem_of_sweep(const Arguments& arguments) {
+  if (arguments.rank_counts.size() < 2) return "";
+  const auto& rehearsal = arguments.rehearsal;
+  std::vector<std::string> given;
+  for (const auto& [option, value] : {std::pair("--trace", &arguments.trace), {"--project-dir", &arguments.project_dir}, {"--event-log", &rehearsal.event_log},
+                                      {"--diagnosis", &rehearsal.diagnosis}, {"--timeline", &rehearsal.timeline}}) {
+    if (!value->empty()) given.emplace_back(option);
+  }
+  if (given.empty()) return "";
+  return fmt::format("--ranks {}: the runs would overwrite each other's {}; give these with one number of ranks", fmt::join(arguments.rank_counts, ","), fmt::join(given, ", "));
+}
+
 // A checkpoint folder, or the newest of a project's.
 std::string checkpoint_to_resume(const std::string& folder) {
   PosixFiles files;
@@ -264,9 +291,11 @@ std::string checkpoint_to_resume(const std::string& folder) {
 int run_experiment(Arguments arguments) {
   auto problems = problems_of(arguments);
   if (auto problem = problem_of_output(arguments.trace); !problem.empty()) problems.push_back("--trace: " + problem);
+  if (auto problem = problem_of_sweep(arguments); !problem.empty()) problems.push_back(std::move(problem));
   for (auto& problem : problems_of_checkpoints(arguments)) problems.push_back(std::move(problem));
   check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
   if (!arguments.resume.empty()) arguments.resume = checkpoint_to_resume(arguments.resume);
+  if (arguments.backend == "sim") check_rank_counts(arguments);
   const auto experiment = read_experiment(arguments.experiment, with_overrides(arguments), arguments.ranks());
   const auto task = load_task(experiment);
   if (arguments.backend == "sim") return run_simulated(arguments, task);

@@ -147,6 +147,20 @@ TEST_F(RehearsalTest, NetworkGivesAPredictionForEveryNumberOfRanks) {
   EXPECT_THAT(page, AllOf(StartsWith("<!"), HasSubstr("all_reduce"), HasSubstr("mlp_sgd_seedable on 4 simulated ranks")));
 }
 
+TEST_F(RehearsalTest, SweepIsCheckedBeforeAnyOfItsRuns) {
+  const auto run = train({"--ranks", "2,16,32", "--network", source(kExact)});
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_EQ(run.output, "");
+  EXPECT_THAT(run.error, AllOf(HasSubstr("16"), HasSubstr("32"), HasSubstr("the topology holds 8 ranks")));
+}
+
+TEST_F(RehearsalTest, SweepRefusesFilesThatItsRunsWouldOverwrite) {
+  const auto run = train({"--ranks", "2,4", "--trace", path("trace"), "--event-log", path("events"), "--timeline", path("timeline"), "--diagnosis", path("diagnosis.json")});
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_EQ(run.error, "sim-run: --ranks 2,4: the runs would overwrite each other's --trace, --event-log, --diagnosis, --timeline; give these with one number of ranks\n");
+  EXPECT_THAT(folder_.files(), ::testing::IsEmpty());
+}
+
 TEST_F(RehearsalTest, TimelineOfExactCostsIsTheSameFileAgain) {
   const auto timeline = [&](const std::string& name) {
     EXPECT_EQ(train({"--ranks", "4", "--schedule", "random", "--seed-schedule", "3", "--clock", "virtual", "--network", source(kExact), "--timeline", path(name)}).exit_code, 0);

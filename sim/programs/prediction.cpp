@@ -54,14 +54,18 @@ Prediction predict(const std::vector<sim::RankTimes>& times) {
 
 std::string describe(const std::vector<Prediction>& predictions) {
   using sim::detail::seconds_text;
-  if (predictions.empty()) return "";
-  std::string text = fmt::format("{:>6} {:>12} {:>11} {:>12} {:>23} {:>16}\n", "ranks", "step", "efficiency", "compute", "exposed communication", "straggler wait");
+  std::string table, missing;
   for (const auto& one : predictions) {
+    if (!one.is_known()) {
+      missing += fmt::format("no prediction for {} ranks: it takes at least two optimizer steps\n", one.ranks);
+      continue;
+    }
     const auto& mean = one.mean;
-    text += fmt::format("{:>6} {:>12} {:>9.1f} % {:>12} {:>23} {:>16}\n", one.ranks, seconds_text(one.step_seconds), 100 * one.efficiency, seconds_text(mean.compute),
-                        seconds_text(mean.exposed_communication), seconds_text(mean.straggler_wait));
+    table += fmt::format("{:>6} {:>12} {:>9.1f} % {:>12} {:>23} {:>16}\n", one.ranks, seconds_text(one.step_seconds), 100 * one.efficiency, seconds_text(mean.compute),
+                         seconds_text(mean.exposed_communication), seconds_text(mean.straggler_wait));
   }
-  return text;
+  if (table.empty()) return missing;
+  return fmt::format("{:>6} {:>12} {:>11} {:>12} {:>23} {:>16}\n", "ranks", "step", "efficiency", "compute", "exposed communication", "straggler wait") + table + missing;
 }
 
 }  // namespace accel::programs

@@ -23,9 +23,12 @@ struct Prediction {
   double step_seconds = 0, efficiency = 0;
   sim::StepBreakdown mean;
   std::vector<sim::StepBreakdown> by_rank;
+
+  /// False of a run with fewer than two optimizer steps.
+  [[nodiscard]] bool is_known() const { return !by_rank.empty(); }
 };
 Prediction predict(const std::vector<sim::RankTimes>& times);
-/// A table, a line for each; "" for none.
+/// A table, a line for each that is known; then a line for each that is not.
 std::string describe(const std::vector<Prediction>& predictions);
 
 /// Runs a program on simulated ranks as the options say, and writes what they ask for.

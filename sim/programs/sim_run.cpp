@@ -91,6 +91,7 @@ sim::RunReport page_of(const Arguments& arguments, const Rehearsal& rehearsal, c
   if (was_measured) page.memory = memory;
   if (points.size() < 2) return page;
   for (const auto& [prediction, samples] : points) {
+    if (!prediction.is_known()) continue;
     const double step = prediction.step_seconds;
     page.scaling.push_back({.ranks = prediction.ranks, .step_seconds = step, .efficiency = prediction.efficiency, .exposed_communication_seconds = prediction.mean.exposed_communication,
                             .straggler_seconds = prediction.mean.straggler_wait, .samples_per_second = step > 0 ? samples / step : 0});

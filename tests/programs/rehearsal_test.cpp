@@ -147,6 +147,15 @@ TEST_F(RehearsalTest, NetworkGivesAPredictionForEveryNumberOfRanks) {
   EXPECT_THAT(page, AllOf(StartsWith("<!"), HasSubstr("all_reduce"), HasSubstr("mlp_sgd_seedable on 4 simulated ranks")));
 }
 
+TEST_F(RehearsalTest, OneOptimizerStepGivesNoPrediction) {
+  for (const auto& [steps, is_known] : {std::pair("1", false), {"2", true}}) {
+    const auto run = sim_run({"--ranks", "2", "--network", source(kExact), "--max-steps", steps, "--set", "eval_limit=32", experiment()});
+    ASSERT_EQ(run.exit_code, 0) << run.error;
+    EXPECT_EQ(run.output.find("efficiency") != std::string::npos, is_known);
+    EXPECT_EQ(run.output.find("no prediction for 2 ranks: it takes at least two optimizer steps\n") != std::string::npos, !is_known);
+  }
+}
+
 TEST_F(RehearsalTest, SweepIsCheckedBeforeAnyOfItsRuns) {
   const auto run = train({"--ranks", "2,16,32", "--network", source(kExact)});
   EXPECT_EQ(run.exit_code, 2);

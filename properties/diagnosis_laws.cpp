@@ -402,6 +402,19 @@ TEST(DiagnosisLaws, ParametersChangedOnOneReplicaAreNamed) {
       });
 }
 
+TEST(DiagnosisLaws, ParametersThatDifferWithoutAMajorityNameAllRanks) {
+  const auto report = sim::rehearse({.num_ranks = 2}, [](RankContext& rank) {
+    Training training(rank, Place{});
+    training.accelerator.backward(training.model(at::ones({2, 1})).mean());
+    const torch::NoGradGuard no_grad;
+    if (rank.rank == 1) training.net->weight[0][0].add_(1e-3);
+    training.optimizer.step();
+  });
+  ASSERT_TRUE(report.diagnosis.has_value());
+  EXPECT_EQ(report.diagnosis->ranks, (std::vector<int>{0, 1}));
+  EXPECT_NE(report.diagnosis->text.find("ranks 0-1 differ from one another, without a majority, first in parameter"), std::string::npos) << report.diagnosis->text;
+}
+
 // --- buffers under way ------------------------------------------------------------------------------------------------------
 
 // At one step the culprit does `wrong` between the call and wait().

@@ -76,9 +76,11 @@ void ReplicaVote::compare(std::uint64_t update, const Ballot& ballot, const Name
   const auto first = std::mismatch(others.begin(), others.end(), majority->begin(), majority->end()).first - others.begin();
   const auto& [name, tensor] = parameters.at(std::min<std::size_t>(first, parameters.size() - 1));
   Diagnosis diagnosis{.kind = Diagnosis::Kind::kDesync, .ranks = culprits, .op = "optimizer_step", .group = "world", .sequence = update, .shapes = {tensor.sizes().vec()}};
-  diagnosis.text = fmt::format("optimizer_step #{}: the replicas' parameters differ; {} {} other bits than the rest, first in parameter {} ({} {}); every rank must start "
+  const bool is_tie = culprits.size() == ballot.hashes.size();
+  const auto difference = is_tie ? "differ from one another, without a majority" : culprits.size() == 1 ? "has other bits than the rest" : "have other bits than the rest";
+  diagnosis.text = fmt::format("optimizer_step #{}: the replicas' parameters differ; {} {}, first in parameter {} ({} {}); every rank must start "
                                "from equal parameters and apply equal gradients",
-                               update, describe_ranks(culprits), culprits.size() == 1 ? "has" : "have", name, c10::toString(tensor.scalar_type()), c10::str(tensor.sizes()));
+                               update, describe_ranks(culprits), difference, name, c10::toString(tensor.scalar_type()), c10::str(tensor.sizes()));
   world_.fail(std::make_exception_ptr(DiagnosedError(std::move(diagnosis))));
 }
 
@@ -91,8 +93,9 @@ void ReplicaVote::compare_generators(std::uint64_t update, const Ballot& ballot)
     generators_were_equal_ = others.empty();
   }
   if (!were_equal || others.empty()) return;
-  world_.warn(fmt::format("after optimizer_step #{} the default generator of {} is in another state than the others', which had been equal: the ranks draw different "
-                          "numbers from here on", update, describe_ranks(others)));
+  const bool is_tie = others.size() == ballot.generators.size();
+  world_.warn(fmt::format("after optimizer_step #{} the default generator of {} is in another state than {}, which had been equal: the ranks draw different "
+                          "numbers from here on", update, describe_ranks(others), is_tie ? "one another's" : "the others'"));
 }
 
 }  // namespace accel::sim

@@ -170,6 +170,16 @@ TEST_F(RehearsalTest, SweepRefusesFilesThatItsRunsWouldOverwrite) {
   EXPECT_THAT(folder_.files(), ::testing::IsEmpty());
 }
 
+TEST_F(RehearsalTest, ThePageOfARunThatFailsShowsWhatItHad) {
+  for (const auto& [step, was_measured] : {std::pair(0, false), {5, true}}) {
+    const auto faults = write("hang.yaml", fmt::format("faults:\n  - {{kind: rank_hang, rank: 1, when: {{step: {}}}}}\n", step));
+    EXPECT_EQ(train({"--ranks", "2", "--faults", faults, "--report", path("report")}).exit_code, 3);
+    const auto page = read(path("report") + "/index.html");
+    EXPECT_EQ(page.find("No loss was recorded") == std::string::npos, was_measured);
+    EXPECT_EQ(page.find("memory was counted") == std::string::npos, was_measured);
+  }
+}
+
 TEST_F(RehearsalTest, TimelineOfExactCostsIsTheSameFileAgain) {
   const auto timeline = [&](const std::string& name) {
     EXPECT_EQ(train({"--ranks", "4", "--schedule", "random", "--seed-schedule", "3", "--clock", "virtual", "--network", source(kExact), "--timeline", path(name)}).exit_code, 0);

@@ -160,7 +160,7 @@ void World::check_deadlines() {
 
 void World::tell_stuck(const RunError& error) const {
   if (options_.on_stuck) return options_.on_stuck(error);
-  std::cerr << "the simulation waits for ranks that do not come back:\n" << (error.diagnosis() != nullptr ? error.diagnosis()->text + "\n" : "") << error.what() << std::endl;
+  std::cerr << "the simulation waits for ranks that do not come back:\n" << error.what() << std::endl;
 }
 
 // -1: none. A rank that keeps nobody waiting may run as long as it likes.

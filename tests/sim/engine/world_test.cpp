@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <iostream>
 #include <numeric>
 #include <set>
+#include <sstream>
 #include <thread>
 
 namespace accel::sim {
@@ -385,6 +387,25 @@ TEST(WorldTest, RankThatDoesNotComeBackAfterATimeoutIsTold) {
   EXPECT_THAT(text, HasSubstr("rank 1: has not come back; it is running, after all_reduce #0 of group world"));
   ASSERT_NE(error.diagnosis(), nullptr);
   EXPECT_EQ(error.diagnosis()->kind, Diagnosis::Kind::kTimeout);
+}
+
+TEST(WorldTest, StandardErrorSaysForWhomAStuckTestWaits) {
+  struct Text : std::stringbuf {
+    std::atomic<bool> is_told{false};
+    int sync() override {
+      is_told = true;
+      return 0;
+    }
+  } text;
+  auto* const before = std::cerr.rdbuf(&text);
+  World world({.num_ranks = 2, .timeout = std::chrono::milliseconds(50)});
+  failure_of(world, [&](int rank) {
+    while (rank == 1 && !text.is_told) std::this_thread::yield();
+    if (rank == 0) all_sum(world, *world.group("world", {0, 1}), rank, 1);
+  });
+  std::cerr.rdbuf(before);
+  EXPECT_THAT(text.str(), HasSubstr("the simulation waits for ranks that do not come back:"));
+  EXPECT_THAT(text.str(), HasSubstr("rank 1: has not come back; it is running, before any collective"));
 }
 
 TEST(WorldTest, ReceiveThatNobodyWaitsForIsNeverLate) {

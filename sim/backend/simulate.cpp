@@ -119,6 +119,9 @@ SimulationReport rehearse(const SimulationOptions& options, const std::function<
       }
       take(*simulation.world, report);
     } while (report.error && options.faults && options.faults->restarts());
+    if (!report.error && options.faults) {
+      for (const auto& fault : options.faults->not_struck()) report.findings.push_back(fmt::format("the fault has not struck, as the run came to nothing that it befalls: {}", fault));
+    }
   } catch (...) {
     report.error = std::current_exception();
   }

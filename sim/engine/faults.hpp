@@ -78,6 +78,8 @@ class FaultModel {
   virtual bool on_quiescence(World& world) = 0;
   /// A run has failed: whether a launcher starts all ranks again.
   virtual bool restarts() = 0;
+  /// What has not happened up to now, in words: a run that ended well has not withstood it.
+  [[nodiscard]] virtual std::vector<std::string> not_struck() const { return {}; }
 };
 
 }  // namespace accel::sim

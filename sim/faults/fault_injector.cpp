@@ -115,6 +115,14 @@ bool FaultInjector::strike(std::size_t index, World& world, std::vector<int> ran
   return true;
 }
 
+std::vector<std::string> FaultInjector::not_struck() const {
+  std::vector<std::string> faults;
+  for (std::size_t index = 0; index < plan_.size(); ++index) {
+    if (!states_[index].has_struck) faults.push_back(describe(plan_[index]));
+  }
+  return faults;
+}
+
 // As the end of a process: its peers' connections close.
 void FaultInjector::disconnect(World& world, int rank) {
   world.disconnect({rank}, [rank](int) { return connection_closed(rank); });

@@ -38,6 +38,7 @@ class FaultInjector : public FaultModel {
   std::shared_ptr<Files> files(World& world, int rank, std::shared_ptr<Files> disk) override;
   bool on_quiescence(World& world) override;
   bool restarts() override;
+  [[nodiscard]] std::vector<std::string> not_struck() const override;
 
   [[nodiscard]] const std::vector<Fault>& plan() const { return plan_; }
 

@@ -170,9 +170,19 @@ TEST_F(RehearsalTest, SweepRefusesFilesThatItsRunsWouldOverwrite) {
   EXPECT_THAT(folder_.files(), ::testing::IsEmpty());
 }
 
+TEST_F(RehearsalTest, AFaultThatHasNotStruckIsTold) {
+  for (const auto& [step, has_struck] : {std::pair(200, false), {2, true}}) {
+    const auto faults = write("pause.yaml", "faults:\n  - {kind: rank_pause, rank: 1, seconds: 0.01, when: {step: " + std::to_string(step) + "}}\n");
+    const auto run = train({"--ranks", "2", "--faults", faults, "--diagnosis", path("diagnosis.json")});
+    EXPECT_EQ(run.exit_code, 0);
+    EXPECT_EQ(run.error.find("the fault has not struck") == std::string::npos, has_struck) << run.error;
+    EXPECT_EQ(diagnosis()["text"].dump().find("the fault has not struck") == std::string::npos, has_struck);
+  }
+}
+
 TEST_F(RehearsalTest, ThePageOfARunThatFailsShowsWhatItHad) {
   for (const auto& [step, was_measured] : {std::pair(0, false), {5, true}}) {
-    const auto faults = write("hang.yaml", fmt::format("faults:\n  - {{kind: rank_hang, rank: 1, when: {{step: {}}}}}\n", step));
+    const auto faults = write("hang.yaml", "faults:\n  - {kind: rank_hang, rank: 1, when: {step: " + std::to_string(step) + "}}\n");
     EXPECT_EQ(train({"--ranks", "2", "--faults", faults, "--report", path("report")}).exit_code, 3);
     const auto page = read(path("report") + "/index.html");
     EXPECT_EQ(page.find("No loss was recorded") == std::string::npos, was_measured);

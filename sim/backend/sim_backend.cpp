@@ -453,7 +453,7 @@ void SimBackend::monitoredBarrier(const c10d::BarrierOptions&, bool /*wait_all_r
 void corrupt_buffers(const Participant& participant, const Corruption& corruption) {
   const c10::NoGradGuard no_grad;
   auto& joined = *static_cast<Joined*>(participant.get());
-  auto& tensor = joined.inputs.front();
+  auto& tensor = corruption.bit && !joined.outputs.empty() ? joined.outputs.front() : joined.inputs.front();
   if (corruption.value) {
     tensor.detach().view({-1})[0].fill_(*corruption.value);
     joined.sample = sample_bytes(joined.inputs);

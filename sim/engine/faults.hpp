@@ -44,7 +44,7 @@ struct Corruption {
   std::optional<double> value;       // or the first element of its contribution becomes this
 };
 
-/// What befalls a collective that all members have joined.
+/// What befalls a collective that all members have joined, or a message that was sent and is waited for.
 struct MeetingFaults {
   std::vector<double> delays;                        // seconds until each member can begin, by group rank; empty: none
   std::function<std::exception_ptr(int rank)> error;  // set: the collective fails, and this is what each rank sees
@@ -66,6 +66,10 @@ class FaultModel {
   virtual void before_call(World& world, int rank, const Group& group, std::uint64_t sequence, Call& call) = 0;
   /// All have joined, and their calls agree.
   virtual MeetingFaults on_meeting(World& world, const Group& group, std::uint64_t sequence, const Call& call) = 0;
+  /// `rank` is about to send or receive its n-th message to or from one other. May delay or hang the rank, throw.
+  virtual void before_message(World& /*world*/, int /*rank*/, const Group& /*group*/, std::uint64_t /*sequence*/, const Call& /*call*/) {}
+  /// The n-th message between two group ranks was sent and is waited for.
+  virtual MeetingFaults on_message(World& /*world*/, const Group& /*group*/, int /*source*/, int /*destination*/, std::uint64_t /*sequence*/, const Call& /*call*/) { return {}; }
   /// `rank` is at a place of its `step`-th micro-batch (from 0). May delay or hang the rank, throw.
   virtual void at_point(World& world, int rank, StepPoint point, std::int64_t step) = 0;
   /// `rank` has computed for so many seconds between two calls. Returns how many it takes longer.

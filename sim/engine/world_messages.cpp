@@ -1,5 +1,6 @@
 // Messages between two ranks: a send ends at once, a receive when its message is there.
 #include <algorithm>
+#include <thread>
 
 #include "sim/engine/world.hpp"
 
@@ -14,6 +15,7 @@ std::shared_ptr<Meeting> World::send(Group& group, int source, int destination, 
     const MutexLock lock(group.mutex);
     return group.num_sends[{source, destination}]++;
   }();
+  if (options_.faults) options_.faults->before_message(*this, rank, group, sequence, call);
   set_whereabouts(rank, {.op = "send", .group = &group, .sequence = static_cast<std::int64_t>(sequence), .peer = group.ranks[destination], .where = call.where});
   log_event("send", rank, "send", &group);
   if (group.is_disconnected) return failed_meeting(group, std::move(call));
@@ -51,6 +53,7 @@ std::shared_ptr<Meeting> World::receive(Group& group, int source, int destinatio
     const MutexLock lock(group.mutex);
     return group.num_receives[{source, destination}]++;
   }();
+  if (options_.faults) options_.faults->before_message(*this, rank, group, sequence, call);
   set_whereabouts(rank, {.op = "recv", .group = &group, .sequence = static_cast<std::int64_t>(sequence), .peer = source < 0 ? -1 : group.ranks[source], .where = call.where});
   log_event("receive", rank, "recv", &group);
   if (group.is_disconnected) return failed_meeting(group, std::move(call));
@@ -88,17 +91,27 @@ std::shared_ptr<Meeting> World::receive(Group& group, int source, int destinatio
 
 void World::deliver_message(const Group::Posted& receive, int source, const Participant& sent, double sent_at) {
   auto& meeting = *receive.meeting;
+  const auto& group = *meeting.group_;
   meeting.source_ = source;
-  meeting.last_to_arrive_ = meeting.group_->ranks[source];
-  meeting.last_ready_ = sent_at;
+  MeetingFaults faults;
+  if (options_.faults) faults = options_.faults->on_message(*this, group, source, receive.destination, meeting.sequence_, receive.call);
+  if (faults.error) return end(meeting, nullptr, faults.error);
+  if (faults.is_lost) {
+    const MutexLock lock(mutex_);
+    hangs_.push_back(receive.meeting);  // it ends when no rank can go on
+    return;
+  }
+  const double late = faults.delays.empty() ? 0 : faults.delays[receive.destination];
+  if (late > 0 && !is_virtual() && !baton_) std::this_thread::sleep_for(std::chrono::duration<double>(late));
+  meeting.last_to_arrive_ = group.ranks[source];
+  meeting.last_ready_ = sent_at + late;
   std::exception_ptr error;
   try {
     if (is_virtual()) {
-      const auto& group = *meeting.group_;
       Group pair;  // messages between two ranks take turns among themselves, and with nothing else of the group
       pair.name = fmt::format("{}: {} to {}", group.name, source, receive.destination);
       pair.ranks = {group.ranks[source], group.ranks[receive.destination]};
-      const std::vector<double> ready{sent_at, sent_at};
+      const std::vector<double> ready{meeting.last_ready_, meeting.last_ready_};
       meeting.finish_ = {options_.finish_times(pair, receive.call, ready).back()};
     }
     receive.deliver(sent, receive.participant);

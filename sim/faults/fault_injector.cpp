@@ -43,21 +43,24 @@ bool make_wrong(Call& call, WrongCall what) {
 // A fault without a rank concerns all that its kind may strike.
 bool concerns(const Fault& fault, int rank) { return !fault.rank || *fault.rank == rank || *fault.rank == kAnyRank; }
 
-bool is_gradient_bucket(World& world, int rank, const Call& call) { return call.op == "all_reduce" && world.phase(rank) == "backward"; }
+// A bucket of DDP, or a unit's gradients of a sharded model.
+bool sums_gradients(World& world, int rank, const Call& call) {
+  return (call.op == "all_reduce" || call.op.starts_with("reduce_scatter")) && world.phase(rank) == "backward";
+}
 
 bool contains(const std::vector<int>& ranks, int rank) { return std::find(ranks.begin(), ranks.end(), rank) != ranks.end(); }
 
 double seconds_of(std::chrono::milliseconds time) { return std::chrono::duration<double>(time).count(); }
 
 // The ranks to which this call sends something across the cut.
-std::vector<int> cut_off_by(const Fault& partition, const Group& group, const Call& call) {
+std::vector<int> cut_off_by(const Fault& partition, const Group& group, const std::function<bool(int from, int to)>& sends) {
   const int size = static_cast<int>(group.ranks.size());
   const auto is_inside = [&](int member) { return contains(*partition.ranks, group.ranks[member]); };
   const auto is_cut = [&](int from, int to) { return is_inside(from) != is_inside(to) && (is_inside(from) || !partition.one_way); };
   std::vector<int> receivers;
   for (int to = 0; to < size; ++to) {
     bool waits = false;
-    for (int from = 0; from < size && !waits; ++from) waits = sends_message(call.op, size, call.root, from, to) && is_cut(from, to);
+    for (int from = 0; from < size && !waits; ++from) waits = sends(from, to) && is_cut(from, to);
     if (waits) receivers.push_back(group.ranks[to]);
   }
   return receivers;
@@ -96,10 +99,9 @@ bool sends_message(std::string_view op, int num_ranks, int root, int from, int t
 FaultInjector::FaultInjector(std::vector<Fault> plan, FaultInjectorOptions options)
     : plan_(std::move(plan)), options_(options), states_(plan_.size()) {}
 
-bool FaultInjector::is_due(const Fault& fault, World& world, int rank, const Group& group, std::uint64_t sequence) const {
+bool FaultInjector::is_due(const Fault& fault, World& world, int rank, std::uint64_t sequence) {
   if (!fault.when) return true;
-  if (fault.when->unit == When::Unit::kStep) return world.step(rank) >= fault.when->number;
-  return group.name == "world" && static_cast<std::int64_t>(sequence) >= fault.when->number;
+  return fault.when->number <= (fault.when->unit == When::Unit::kStep ? world.step(rank) : static_cast<std::int64_t>(sequence));
 }
 
 bool FaultInjector::strike(std::size_t index, World& world, std::vector<int> ranks, bool may_stop, const Occasion& occasion) {
@@ -136,7 +138,7 @@ void FaultInjector::crash(World& world, int rank, const std::string& how) {
 void FaultInjector::before_call(World& world, int rank, const Group& group, std::uint64_t sequence, Call& call) {
   for (std::size_t index = 0; index < plan_.size(); ++index) {
     const auto& fault = plan_[index];
-    if (!fault.rank || !concerns(fault, rank) || states_[index].has_struck || !is_due(fault, world, rank, group, sequence)) continue;
+    if (!fault.rank || !concerns(fault, rank) || states_[index].has_struck || !is_due(fault, world, rank, sequence)) continue;
     befall_call(index, world, rank, group, sequence, call);
   }
 }
@@ -144,6 +146,11 @@ void FaultInjector::before_call(World& world, int rank, const Group& group, std:
 void FaultInjector::befall_call(std::size_t index, World& world, int rank, const Group& group, std::uint64_t sequence, Call& call) {
   const auto& fault = plan_[index];
   const Occasion occasion{&call, &group, sequence};
+  const auto mark = [&, &state = states_[index]] {
+    if (state.group != nullptr) return;
+    state.sequence = sequence;
+    state.group = &group;
+  };
   switch (fault.kind) {
     case FaultKind::kRankCrashBeforeCollective:
       if (strike(index, world, {rank}, true, occasion)) crash(world, rank, "injected crash before a collective");
@@ -167,12 +174,20 @@ void FaultInjector::befall_call(std::size_t index, World& world, int rank, const
     }
     case FaultKind::kBitFlip:
     case FaultKind::kNanGradient:
-      if (is_gradient_bucket(world, rank, call) && states_[index].sequence < 0 && group.name == "world") states_[index].sequence = static_cast<std::int64_t>(sequence);
+      if (sums_gradients(world, rank, call)) mark();
       break;
-    case FaultKind::kRankCrashDuringCollective:
-      if (states_[index].sequence < 0 && group.name == "world") states_[index].sequence = static_cast<std::int64_t>(sequence);
-      break;
+    case FaultKind::kRankCrashDuringCollective: mark(); break;
     default: break;
+  }
+}
+
+void FaultInjector::before_message(World& world, int rank, const Group& group, std::uint64_t sequence, const Call& call) {
+  for (std::size_t index = 0; index < plan_.size(); ++index) {
+    const auto& fault = plan_[index];
+    const bool strikes_here = fault.kind == FaultKind::kRankCrashBeforeCollective || fault.kind == FaultKind::kRankHang || fault.kind == FaultKind::kRankPause;
+    if (!strikes_here || !concerns(fault, rank) || states_[index].has_struck || !is_due(fault, world, rank, sequence)) continue;
+    auto unchanged = call;
+    befall_call(index, world, rank, group, sequence, unchanged);
   }
 }
 
@@ -193,41 +208,61 @@ void FaultInjector::lose(const std::vector<int>& receivers, MeetingFaults& fault
 
 MeetingFaults FaultInjector::on_meeting(World& world, const Group& group, std::uint64_t sequence, const Call& call) {
   MeetingFaults faults;
-  for (std::size_t index = 0; index < plan_.size(); ++index) befall_meeting(index, world, group, sequence, call, faults);
+  const auto sends = [&, size = static_cast<int>(group.ranks.size())](int from, int to) { return sends_message(call.op, size, call.root, from, to); };
+  for (std::size_t index = 0; index < plan_.size(); ++index) {
+    befall_marked(index, world, group, sequence, call, faults);
+    befall_traffic(index, world, group, sequence, call, sends, faults);
+  }
   return faults;
 }
 
-void FaultInjector::befall_meeting(std::size_t index, World& world, const Group& group, std::uint64_t sequence, const Call& call, MeetingFaults& faults) {
+MeetingFaults FaultInjector::on_message(World& world, const Group& group, int source, int destination, std::uint64_t sequence, const Call& call) {
+  MeetingFaults faults;
+  const auto sends = [=](int from, int to) { return from == source && to == destination; };
+  for (std::size_t index = 0; index < plan_.size(); ++index) befall_traffic(index, world, group, sequence, call, sends, faults);
+  return faults;
+}
+
+// What befalls the collective that the fault's rank has chosen when it joined.
+void FaultInjector::befall_marked(std::size_t index, World& world, const Group& group, std::uint64_t sequence, const Call& call, MeetingFaults& faults) {
+  const auto& fault = plan_[index];
+  const bool is_marked = states_[index].group == &group && states_[index].sequence == sequence;
+  if (!is_marked || !strike(index, world, {*fault.rank}, fault.kind != FaultKind::kNanGradient, {&call, &group, sequence})) return;
+  const int member = group.group_rank_of(*fault.rank);
+  switch (fault.kind) {
+    case FaultKind::kRankCrashDuringCollective:
+      faults.error = [rank = *fault.rank](int other) { return other == rank ? injected("injected crash during a collective") : connection_closed(rank); };
+      world.disconnect({*fault.rank}, faults.error);
+      break;
+    case FaultKind::kBitFlip: faults.corruptions.push_back({.member = member, .bit = *fault.bit}); break;
+    case FaultKind::kNanGradient:
+      faults.corruptions.push_back({.member = member, .value = *fault.value == BadValue::kNan ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity()});
+      break;
+    default: break;
+  }
+}
+
+// What befalls messages on their way: those of a collective's algorithm, or one that the program sends.
+void FaultInjector::befall_traffic(std::size_t index, World& world, const Group& group, std::uint64_t sequence, const Call& call, const Sends& sends, MeetingFaults& faults) {
   const auto& fault = plan_[index];
   const Occasion occasion{&call, &group, sequence};
-  const int size = static_cast<int>(group.ranks.size());
-  const bool is_marked = group.name == "world" && states_[index].sequence == static_cast<std::int64_t>(sequence);
   const int from = fault.link ? group.group_rank_of(fault.link->from) : -1, to = fault.link ? group.group_rank_of(fault.link->to) : -1;
-  const bool crosses_link = fault.link && sends_message(call.op, size, call.root, from, to);
+  const bool crosses_link = from >= 0 && to >= 0 && sends(from, to);
+  const auto is_first = [&] { return crosses_link && is_due(fault, world, fault.link->to, sequence) && strike(index, world, {fault.link->from, fault.link->to}, true, occasion); };
   const auto delay = [&](double seconds) {
-    faults.delays.resize(size);
+    faults.delays.resize(group.ranks.size());
     faults.delays[to] += seconds;
   };
   switch (fault.kind) {
-    case FaultKind::kRankCrashDuringCollective:
-      if (is_marked && strike(index, world, {*fault.rank}, true, occasion)) {
-        faults.error = [rank = *fault.rank](int other) { return other == rank ? injected("injected crash during a collective") : connection_closed(rank); };
-        world.disconnect({*fault.rank}, faults.error);
-      }
-      break;
-    case FaultKind::kBitFlip:
-      if (is_marked && strike(index, world, {*fault.rank}, true, occasion)) faults.corruptions.push_back({.member = group.group_rank_of(*fault.rank), .bit = *fault.bit});
-      break;
-    case FaultKind::kNanGradient:
-      if (is_marked && strike(index, world, {*fault.rank}, false, occasion)) {
-        const double value = *fault.value == BadValue::kNan ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity();
-        faults.corruptions.push_back({.member = group.group_rank_of(*fault.rank), .value = value});
-      }
-      break;
     case FaultKind::kMessageDelay:
       if (crosses_link && strikes(fault, fault.link->from, sequence)) {
-        strike(index, world, {fault.link->from, fault.link->to}, false, occasion);
-        delay(*fault.seconds);
+        const bool is_too_long = *fault.seconds > seconds_of(world.timeout());
+        strike(index, world, {fault.link->from, fault.link->to}, is_too_long, occasion);
+        if (is_too_long) {
+          lose({fault.link->to}, faults);  // its receiver has given up before
+        } else {
+          delay(*fault.seconds);
+        }
       }
       break;
     case FaultKind::kSlowLink: {
@@ -238,10 +273,10 @@ void FaultInjector::befall_meeting(std::size_t index, World& world, const Group&
       break;
     }
     case FaultKind::kMessageLoss:
-      if (crosses_link && is_due(fault, world, fault.link->to, group, sequence) && strike(index, world, {fault.link->from, fault.link->to}, true, occasion)) lose({fault.link->to}, faults);
+      if (is_first()) lose({fault.link->to}, faults);
       break;
     case FaultKind::kConnectionReset:
-      if (crosses_link && is_due(fault, world, fault.link->to, group, sequence) && strike(index, world, {fault.link->from, fault.link->to}, true, occasion)) {
+      if (is_first()) {
         faults.error = [link = *fault.link](int rank) {
           if (rank != link.from && rank != link.to) return connection_closed(link.to);
           return std::make_exception_ptr(GlooError(fmt::format("Connection reset by peer [rank {}]", rank == link.from ? link.to : link.from)));
@@ -250,8 +285,8 @@ void FaultInjector::befall_meeting(std::size_t index, World& world, const Group&
       }
       break;
     case FaultKind::kPartition:
-      if (!states_[index].has_struck && !is_due(fault, world, group.ranks.front(), group, sequence)) break;
-      if (const auto receivers = cut_off_by(fault, group, call); !receivers.empty()) {
+      if (!states_[index].has_struck && !is_due(fault, world, group.ranks.front(), sequence)) break;
+      if (const auto receivers = cut_off_by(fault, group, sends); !receivers.empty()) {
         strike(index, world, *fault.ranks, true, occasion);
         lose(receivers, faults);
       }
@@ -265,8 +300,11 @@ void FaultInjector::at_point(World& world, int rank, StepPoint point, std::int64
     const auto& fault = plan_[index];
     if (!concerns(fault, rank)) continue;
     if (fault.kind == FaultKind::kJitter && point == StepPoint::kBackward) {
-      strike(index, world, fault.rank ? std::vector<int>{*fault.rank} : std::vector<int>{}, false);
-      world.delay(rank, jitter_seconds(fault, rank, static_cast<std::uint64_t>(step)), "jitter");
+      const double seconds = jitter_seconds(fault, rank, static_cast<std::uint64_t>(step));
+      const bool is_too_long = seconds > seconds_of(world.timeout());
+      strike(index, world, fault.rank ? std::vector<int>{*fault.rank} : std::vector<int>{}, is_too_long);
+      if (is_too_long) come_too_late(world, rank);
+      world.delay(rank, seconds, "jitter");
     }
     const bool is_due = !fault.when || step >= fault.when->number;
     if (fault.kind == FaultKind::kRankCrashBeforeOptimizerStep && point == StepPoint::kUpdate && is_due && strike(index, world, {rank}, true)) {
@@ -292,8 +330,9 @@ void FaultInjector::on_rendezvous(World& world, int rank) {
     const auto& fault = plan_[index];
     if (fault.kind == FaultKind::kSlowRank && fault.rank == rank) strike(index, world, {rank}, false);
     if (fault.kind != FaultKind::kStoreSlow || !concerns(fault, rank)) continue;
-    strike(index, world, {}, fault.away);
-    if (fault.away) {
+    const bool gives_up = fault.away || *fault.seconds > seconds_of(world.timeout());
+    strike(index, world, {}, gives_up);
+    if (gives_up) {
       throw InjectedFault(fmt::format("The client socket has timed out after {}ms while trying to connect to the store", world.timeout().count()));
     }
     world.delay(rank, *fault.seconds, "store_slow");
@@ -331,6 +370,7 @@ bool FaultInjector::on_quiescence(World& world) {
   {
     const MutexLock lock(mutex_);
     cut_off.swap(cut_off_);
+    std::sort(cut_off.begin(), cut_off.end());  // not in the order of threads
     late.swap(late_);
   }
   if (hanging.empty() && cut_off.empty()) return false;
@@ -343,6 +383,9 @@ bool FaultInjector::on_quiescence(World& world) {
   return true;
 }
 
-bool FaultInjector::restarts() { return wants_restart_.exchange(false); }
+bool FaultInjector::restarts() {
+  for (auto& state : states_) state.group = nullptr;  // of a collective that never came
+  return wants_restart_.exchange(false);
+}
 
 }  // namespace accel::sim

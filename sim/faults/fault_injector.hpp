@@ -32,6 +32,8 @@ class FaultInjector : public FaultModel {
 
   void before_call(World& world, int rank, const Group& group, std::uint64_t sequence, Call& call) override;
   MeetingFaults on_meeting(World& world, const Group& group, std::uint64_t sequence, const Call& call) override;
+  void before_message(World& world, int rank, const Group& group, std::uint64_t sequence, const Call& call) override;
+  MeetingFaults on_message(World& world, const Group& group, int source, int destination, std::uint64_t sequence, const Call& call) override;
   void at_point(World& world, int rank, StepPoint point, std::int64_t step) override;
   double lost_seconds(int rank, double computed_seconds) override;
   void on_rendezvous(World& world, int rank) override;
@@ -43,10 +45,11 @@ class FaultInjector : public FaultModel {
   [[nodiscard]] const std::vector<Fault>& plan() const { return plan_; }
 
  private:
-  // Of one fault: whether it has struck; and of a corruption, the collective that it will befall.
+  // Of one fault: whether it has struck; and of one that strikes when all have joined, the collective that its rank chose.
   struct State {
     std::atomic<bool> has_struck{false};
-    std::atomic<std::int64_t> sequence{-1};
+    std::atomic<const Group*> group{nullptr};
+    std::atomic<std::uint64_t> sequence{0};
   };
 
   // The call at which a fault strikes, if it is one.
@@ -56,7 +59,10 @@ class FaultInjector : public FaultModel {
     std::uint64_t sequence;
   };
 
-  bool is_due(const Fault& fault, World& world, int rank, const Group& group, std::uint64_t sequence) const;
+  // Whether a collective, or a message, sends something from one group rank straight to another.
+  using Sends = std::function<bool(int from, int to)>;
+
+  static bool is_due(const Fault& fault, World& world, int rank, std::uint64_t sequence);
   // Whether this is the moment: the first time only.
   bool strike(std::size_t index, World& world, std::vector<int> ranks, bool may_stop, const Occasion& occasion = {});
   static void disconnect(World& world, int rank);
@@ -67,7 +73,8 @@ class FaultInjector : public FaultModel {
   // A message to these ranks never arrives.
   void lose(const std::vector<int>& receivers, MeetingFaults& faults);
   void befall_call(std::size_t index, World& world, int rank, const Group& group, std::uint64_t sequence, Call& call);
-  void befall_meeting(std::size_t index, World& world, const Group& group, std::uint64_t sequence, const Call& call, MeetingFaults& faults);
+  void befall_marked(std::size_t index, World& world, const Group& group, std::uint64_t sequence, const Call& call, MeetingFaults& faults);
+  void befall_traffic(std::size_t index, World& world, const Group& group, std::uint64_t sequence, const Call& call, const Sends& sends, MeetingFaults& faults);
 
   const std::vector<Fault> plan_;
   const FaultInjectorOptions options_;

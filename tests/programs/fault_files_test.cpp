@@ -1,4 +1,5 @@
-// Every file of configs/sim/faults through sim-run: exit code, diagnosis and time are what is promised for 12 steps of the mlp.
+// Every file of configs/sim/faults through sim-run: exit code, diagnosis and time are what is promised for 12 steps of the mlp,
+// as replicas and sharded.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -89,21 +90,37 @@ void expect_diagnosis(const Json& diagnosis, int num_ranks) {
   EXPECT_TRUE(diagnosis.at("text").is_string());
 }
 
-using KindOnRanks = std::tuple<std::string, int>;
+struct Case {
+  int num_ranks;
+  bool is_sharded;
+};
 
-class FaultFilesTest : public ::testing::TestWithParam<KindOnRanks> {
+class FaultFilesTest : public ::testing::TestWithParam<std::tuple<std::string, Case>> {
  protected:
   const std::string& kind() const { return std::get<0>(GetParam()); }
-  int num_ranks() const { return std::get<1>(GetParam()); }
-  CommandResult run() const {
-    return run_command({bin("sim-run"), "--quiet", "--ranks", std::to_string(num_ranks()), "--faults", source("configs/sim/faults/" + kind() + ".yaml"),
-                        "--diagnosis", folder_.path("diagnosis.json"), folder_.write("experiment.yaml", kExperiment)});
+  int num_ranks() const { return std::get<1>(GetParam()).num_ranks; }
+  bool is_sharded() const { return std::get<1>(GetParam()).is_sharded; }
+  CommandResult run() const { return train({"--faults", source("configs/sim/faults/" + kind() + ".yaml"), "--diagnosis", folder_.path("diagnosis.json")}); }
+  /// Losses and parameters of every rank.
+  std::set<std::string> trace_of(std::vector<std::string> options) const {
+    options.insert(options.end(), {"--trace", folder_.path("trace.jsonl")});
+    EXPECT_EQ(train(options).exit_code, 0);
+    std::ifstream in(folder_.path("trace.jsonl"));
+    std::set<std::string> lines;
+    for (std::string line; std::getline(in, line);) lines.insert(line);
+    return lines;
   }
   Json diagnosis() const { return Json::parse(read_text(folder_.path("diagnosis.json"))); }
 
   TemporaryFolder folder_;
 
  private:
+  CommandResult train(const std::vector<std::string>& options) const {
+    std::vector<std::string> command{bin("sim-run"), "--quiet", "--ranks", std::to_string(num_ranks())};
+    command.insert(command.end(), options.begin(), options.end());
+    command.push_back(folder_.write("experiment.yaml", kExperiment + std::string(is_sharded() ? "accelerator: {fsdp_plugin: {fsdp_version: 2}}\n" : "")));
+    return run_command(command);
+  }
   static std::string read_text(const std::string& path) {
     std::ifstream in(path);
     return {std::istreambuf_iterator<char>(in), {}};
@@ -116,12 +133,19 @@ std::vector<std::string> all_kinds() {
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, FaultFilesTest, ::testing::Combine(::testing::ValuesIn(all_kinds()), ::testing::Values(4, 8)),
-                         [](const auto& info) { return std::get<0>(info.param) + "_on_" + std::to_string(std::get<1>(info.param)); });
+constexpr Case kOnFour{4, false}, kOnEight{8, false}, kSharded{4, true};
+
+std::string name_of_case(const ::testing::TestParamInfo<std::tuple<std::string, Case>>& info) {
+  const auto& [kind, where] = info.param;
+  return kind + "_on_" + std::to_string(where.num_ranks) + (where.is_sharded ? "_sharded" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, FaultFilesTest, ::testing::Combine(::testing::ValuesIn(all_kinds()), ::testing::Values(kOnFour, kOnEight, kSharded)), name_of_case);
 
 TEST_P(FaultFilesTest, EndsAsDocumentedWithADiagnosisThatNamesTheFault) {
   const auto result = run();
-  const bool is_outlived = kOutlived.contains(kind());
+  // A sharded model has no replicas that could differ.
+  const bool is_outlived = kOutlived.contains(kind()) || (is_sharded() && kind() == "bit_flip");
   EXPECT_EQ(result.exit_code, is_outlived ? 0 : 3) << result.error;
   EXPECT_LT(result.seconds, kSecondsMax);
   EXPECT_EQ(result.output.empty(), !is_outlived) << "the summary is of runs that ended well";
@@ -137,6 +161,15 @@ TEST_P(FaultFilesTest, EndsAsDocumentedWithADiagnosisThatNamesTheFault) {
     EXPECT_THAT(text, HasSubstr("injected fault: " + kind()));
   }
   EXPECT_THAT(result.error, HasSubstr(is_outlived ? "" : text.substr(0, text.find('\n')))) << "standard error says it too";
+}
+
+using OutlivedFaultFilesTest = FaultFilesTest;
+
+INSTANTIATE_TEST_SUITE_P(Kinds, OutlivedFaultFilesTest, ::testing::Combine(::testing::ValuesIn(kOutlived), ::testing::Values(kOnFour, kSharded)), name_of_case);
+INSTANTIATE_TEST_SUITE_P(WithoutReplicas, OutlivedFaultFilesTest, ::testing::Values(std::tuple("bit_flip", kSharded)), name_of_case);
+
+TEST_P(OutlivedFaultFilesTest, ChangesNumbersOnlyIfItIsAboutNumbers) {
+  EXPECT_EQ(trace_of({}) != trace_of({"--faults", source("configs/sim/faults/" + kind() + ".yaml")}), kind() == "nan_gradient" || kind() == "bit_flip");
 }
 
 }  // namespace

@@ -258,6 +258,19 @@ TEST(FaultEffectsTest, StoreThatIsAwayIsAnErrorOfEveryRankBeforeItTrains) {
   expect_fault(run, "store_slow", {});
 }
 
+TEST(FaultEffectsTest, WhatComesAfterTheTimeoutHasNotCome) {
+  const FaultyRunOptions impatient{.timeout = std::chrono::minutes(1)};
+  const std::string timed_out = "GlooError: Timed out waiting 60000ms for recv operation to complete";
+  const auto delay = run_with({{.kind = FaultKind::kMessageDelay, .link = Link{3, 2}, .seconds = 61, .probability = 1}}, impatient);
+  EXPECT_THAT(delay.errors, ElementsAre(kClosedBy2, kClosedBy2, timed_out, kClosedBy2));
+  expect_fault(delay, "message_delay", {2, 3});
+  const auto jitter = run_with({{.kind = FaultKind::kJitter, .rank = kRank, .seconds = 600}}, impatient);
+  EXPECT_THAT(jitter.errors, ElementsAre(timed_out, timed_out, "GlooError: Connection closed by peer [rank 3]", timed_out));
+  expect_fault(jitter, "jitter", {kRank});
+  const auto store = run_with({{.kind = FaultKind::kStoreSlow, .seconds = 61}}, impatient);
+  EXPECT_THAT(store.errors, Each("InjectedFault: The client socket has timed out after 60000ms while trying to connect to the store"));
+}
+
 // --- numbers -------------------------------------------------------------------------------------------------------------------
 
 TEST(FaultEffectsTest, FlippedBitIsNamedByTheVoteOfTheReplicas) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -38,7 +39,9 @@ struct FaultyRunOptions {
   TrainingPlaces places = {};
 };
 
-/// On kFaultyRanks ranks, with virtual time.
+/// A program on kFaultyRanks ranks, with virtual time.
+FaultyRun run_program(std::vector<sim::Fault> faults, const std::function<void(RankContext&)>& program, const FaultyRunOptions& options = {});
+/// The small training.
 FaultyRun run_with(std::vector<sim::Fault> faults, const FaultyRunOptions& options = {});
 
 /// The run without an injector, once.

@@ -1,0 +1,132 @@
+// Faults of a program that sends and receives messages of its own: four ranks pass numbers downwards, ten times round.
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/sim/faults/faulty_runs.hpp"
+
+namespace accel::testing::message_faults_test {
+namespace {
+
+using namespace sim;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+constexpr int kRounds = 10;
+constexpr When kAtFifth{When::Unit::kCollective, 5};
+constexpr double kSum = kRounds * (kRounds - 1) / 2;
+const auto kTimedOut = ::testing::AllOf(::testing::StartsWith("CommError: "), ::testing::EndsWith("Timed out waiting 1800000ms for recv operation to complete"));
+
+auto closed_by(int rank) { return ::testing::EndsWith("Connection closed by peer [rank " + std::to_string(rank) + "]"); }
+
+struct Passing {
+  FaultyRun run;
+  std::vector<double> sums = std::vector<double>(kFaultyRanks);  ///< of what each rank received
+};
+
+Passing pass_with(const Fault& fault, const FaultyRunOptions& options = {}) {
+  Passing passing;
+  passing.run = run_program({fault}, [&](RankContext& rank) {
+    for (int round = 0; round < kRounds; ++round) {
+      auto mine = at::full({4}, static_cast<float>(round)), theirs = at::zeros({4});
+      auto sent = rank.world.send(mine, (rank.rank + kFaultyRanks - 1) % kFaultyRanks);
+      rank.world.recv(theirs, (rank.rank + 1) % kFaultyRanks).wait();
+      sent.wait();
+      passing.sums[rank.rank] += theirs[0].item<double>();
+    }
+  }, options);
+  return passing;
+}
+
+void expect_outlived(const Passing& passing, const std::string& fault) {
+  EXPECT_THAT(passing.run.errors, Each(""));
+  EXPECT_THAT(passing.sums, Each(kSum));
+  EXPECT_THAT(passing.run.report.findings, ::testing::IsEmpty());
+  ASSERT_THAT(passing.run.report.strikes, SizeIs(1));
+  EXPECT_EQ(passing.run.report.strikes[0].name, fault);
+}
+
+void expect_fault(const Passing& passing, const std::string& fault, const std::vector<int>& ranks) {
+  ASSERT_TRUE(passing.run.report.diagnosis);
+  EXPECT_EQ(passing.run.report.diagnosis->fault, fault);
+  EXPECT_EQ(passing.run.report.diagnosis->ranks, ranks);
+}
+
+double seconds_without_faults() {
+  static const double seconds = pass_with({.kind = FaultKind::kRankPause, .rank = 0, .when = When{When::Unit::kCollective, 5}, .seconds = 0}).run.seconds();
+  return seconds;
+}
+
+TEST(MessageFaultsTest, ADelayedMessageIsLateAndChangesNothing) {
+  const auto passing = pass_with({.kind = FaultKind::kMessageDelay, .link = Link{2, 1}, .seconds = 0.05, .probability = 1});
+  expect_outlived(passing, "message_delay");
+  // What rank 2 sends depends on what 1 received three rounds before.
+  EXPECT_NEAR(passing.run.seconds() - seconds_without_faults(), 0.05 * (1 + (kRounds - 1) / kFaultyRanks), 0.002);
+}
+
+TEST(MessageFaultsTest, ASlowLinkTakesItsTime) {
+  const auto slower = [](double factor) { return pass_with({.kind = FaultKind::kSlowLink, .link = Link{2, 1}, .factor = factor}); };
+  expect_outlived(slower(1000), "slow_link");
+  EXPECT_GT(slower(1e9).run.seconds(), slower(1e8).run.seconds());
+}
+
+TEST(MessageFaultsTest, ADelayBeyondTheTimeoutIsALostMessage) {
+  const auto passing = pass_with({.kind = FaultKind::kMessageDelay, .link = Link{2, 1}, .seconds = 2000, .probability = 1});
+  EXPECT_THAT(passing.run.errors[1], kTimedOut);
+  EXPECT_THAT(passing.sums, Each(::testing::Lt(kSum)));
+  expect_fault(passing, "message_delay", {1, 2});
+}
+
+TEST(MessageFaultsTest, ALostMessageTimesOutItsReceiverAndTheOthersFindItGone) {
+  const auto passing = pass_with({.kind = FaultKind::kMessageLoss, .link = Link{3, 2}, .when = kAtFifth});
+  EXPECT_THAT(passing.run.errors, ElementsAre(closed_by(2), closed_by(2), kTimedOut, closed_by(2)));
+  EXPECT_EQ(passing.sums[2], 0 + 1 + 2 + 3 + 4);
+  expect_fault(passing, "message_loss", {2, 3});
+}
+
+TEST(MessageFaultsTest, AResetConnectionIsSeenByBothItsEnds) {
+  const auto passing = pass_with({.kind = FaultKind::kConnectionReset, .link = Link{3, 2}, .when = kAtFifth});
+  EXPECT_THAT(passing.run.errors[2], HasSubstr("Connection reset by peer [rank 3]"));
+  EXPECT_THAT(passing.run.errors[3], HasSubstr("Connection reset by peer [rank 2]"));
+  EXPECT_THAT(passing.run.errors[0], closed_by(2));
+  expect_fault(passing, "connection_reset", {2, 3});
+}
+
+TEST(MessageFaultsTest, APartitionTimesOutWhoReceivesAcrossTheCut) {
+  const auto passing = pass_with({.kind = FaultKind::kPartition, .ranks = std::vector{0, 1}, .when = kAtFifth});
+  EXPECT_THAT(passing.run.errors, ElementsAre(closed_by(1), kTimedOut, closed_by(1), kTimedOut)) << "1 receives from 2, and 3 from 0";
+  expect_fault(passing, "partition", {0, 1});
+}
+
+TEST(MessageFaultsTest, ARankThatCrashesClosesItsConnections) {
+  const auto passing = pass_with({.kind = FaultKind::kRankCrashBeforeCollective, .rank = 2, .when = kAtFifth});
+  EXPECT_EQ(passing.run.errors[2], "InjectedFault: injected crash before a collective");
+  for (const int rank : {0, 1, 3}) EXPECT_THAT(passing.run.errors[rank], closed_by(2));
+  expect_fault(passing, "rank_crash_before_collective", {2});
+}
+
+TEST(MessageFaultsTest, ARankThatHangsTimesOutTheOthersAtOnce) {
+  const auto passing = pass_with({.kind = FaultKind::kRankHang, .rank = 2, .when = kAtFifth});
+  EXPECT_THAT(passing.run.errors, ElementsAre(kTimedOut, kTimedOut, "InjectedFault: injected hang, ended with the run", kTimedOut));
+  expect_fault(passing, "rank_hang", {2});
+}
+
+TEST(MessageFaultsTest, APauseIsWaitedForUpToTheTimeout) {
+  const Fault pause{.kind = FaultKind::kRankPause, .rank = 2, .when = kAtFifth, .seconds = 61};
+  expect_outlived(pass_with(pause), "rank_pause");
+  const auto late = pass_with(pause, {.timeout = std::chrono::minutes(1)});
+  EXPECT_THAT(late.run.errors[1], HasSubstr("Timed out waiting 60000ms"));
+  expect_fault(late, "rank_pause", {2});
+}
+
+TEST(MessageFaultsTest, AFaultOfCollectivesHasNotStruckMessages) {
+  const auto passing = pass_with({.kind = FaultKind::kWrongCall, .rank = 2, .when = kAtFifth});
+  EXPECT_THAT(passing.run.errors, Each(""));
+  EXPECT_THAT(passing.run.report.findings, ElementsAre(HasSubstr("the fault has not struck")));
+}
+
+}  // namespace
+}  // namespace accel::testing::message_faults_test

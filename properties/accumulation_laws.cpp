@@ -5,6 +5,7 @@
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/optim/lambda_lr.hpp"
 #include "sim/backend/simulate.hpp"
+#include "tests/support/message_of.hpp"
 #include "tests/support/property.hpp"
 #include "tests/support/run_ranks.hpp"
 #include "tests/support/torch.hpp"
@@ -333,6 +334,63 @@ TEST(AccumulationLaws, WhatABackwardIsToldMustMakeSense) {
   EXPECT_THROW(exact.backward(torch::ones({3}, at::requires_grad())), ArgumentError);
   exact.backward(loss(), {.num_items = 2});
   EXPECT_THROW(exact.backward(loss(), {.num_items = 3}), ArgumentError) << "one micro-batch, two counts";
+}
+
+// As a generator and its critic: two models, each with an optimizer of its own, step in turn in every micro-batch.
+struct Adversaries {
+  std::vector<at::Tensor> gradients;  // of the second model's first window
+  double rate = 0;                    // behind it all
+};
+
+Adversaries train_adversaries(const Loading& loading, const std::string& weighting, RankContext& rank) {
+  Accelerator accelerator({.gradient_accumulation_steps = loading.steps, .loss_weighting = weighting}, rank);
+  auto critic = small_model(), generator = small_model();
+  torch::optim::SGD critic_sgd(critic->parameters(), 0.5), generator_sgd(generator->parameters(), 1.0);
+  LambdaLR lambda(generator_sgd, [](int epoch) { return 1.0 / (epoch + 1); });
+  torch::manual_seed(9);
+  const auto samples = torch::randn({loading.length, 3}, at::kDouble);
+  auto [first, second, first_optimizer, second_optimizer, loader] =
+      accelerator.prepare(critic, generator, critic_sgd, generator_sgd, DataLoader(TensorDataset(samples), {.batch_size = loading.batch_size}));
+  auto scheduler = accelerator.prepare_scheduler(lambda, {.samples_per_step = kSamplesPerStep});
+  Adversaries found;
+  for (auto& [batch] : loader) {
+    auto window = accelerator.accumulate(first, second);
+    accelerator.backward(first(batch).square().squeeze(1).mean());
+    first_optimizer.step();
+    first_optimizer.zero_grad();
+    accelerator.backward(second(batch).square().squeeze(1).mean());
+    second_optimizer.step();
+    if (accelerator.sync_gradients() && found.gradients.empty()) found.gradients = gradients_of(generator);
+    scheduler.step();
+    second_optimizer.zero_grad();
+  }
+  found.rate = second_optimizer.lr();
+  return found;
+}
+
+TEST(AccumulationLaws, OptimizersThatStepInTurnCountASampleOnce) {
+  expect_property(40, [] {
+    auto loading = any_loading();
+    loading.joins = false;
+    loading.epochs = 1;
+    RC_LOG(describe(loading));
+    const auto found = collect_ranks(Backend::kSim, loading.ranks, [&](RankContext& rank) { return train_adversaries(loading, "accelerate", rank); });
+    for (const auto& of_rank : found) RC_ASSERT(of_rank.rate == 1.0 / static_cast<double>(loading.length / kSamplesPerStep + 1));
+  });
+}
+
+TEST(AccumulationLaws, OptimizersThatStepInTurnAreWeightedEach) {
+  const Loading loading{.length = 12, .batch_size = 3, .ranks = 2, .steps = 1};
+  for (const auto& of_rank : collect_ranks(Backend::kSim, 2, [&](RankContext& rank) { return train_adversaries(loading, "exact", rank); })) {
+    torch::manual_seed(9);
+    const auto samples = torch::randn({loading.length, 3}, at::kDouble);
+    auto model = small_model();
+    sample_losses(model, samples.narrow(0, 0, 6)).mean().backward();
+    EXPECT_LT(largest_difference(of_rank.gradients, gradients_of(model)), kRounding);
+  }
+  const auto accumulating = Loading{.length = 12, .batch_size = 3, .ranks = 1, .steps = 2};
+  const auto rank = make_single_rank();
+  EXPECT_THAT(message_of<StateError>([&] { train_adversaries(accumulating, "exact", *rank); }), ::testing::HasSubstr("before the first step"));
 }
 
 }  // namespace

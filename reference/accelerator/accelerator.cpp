@@ -382,7 +382,7 @@ bool Accelerator::check_trigger(std::source_location where) {
 
 Accelerator::Window Accelerator::begin_micro_batch(std::vector<std::shared_ptr<ModelWrapper>> models) {
   auto& state = context_->gradient_state;
-  training_.path->begin_micro_batch();
+  auto micro_batch = training_.path->begin_micro_batch();
   if (state.plugin.sync_with_dataloader && state.end_of_dataloader()) {
     training_.step = 0;
     state.sync_gradients = true;
@@ -392,7 +392,9 @@ Accelerator::Window Accelerator::begin_micro_batch(std::vector<std::shared_ptr<M
   }
   // In a group of one Accelerate never suspends: a communication hook that rounds shows it.
   const bool communicate = state.sync_gradients || !use_distributed() || state.plugin.sync_each_batch;
-  return communicate ? Window() : suspend_sync(std::move(models));
+  auto window = communicate ? Window() : suspend_sync(std::move(models));
+  window.micro_batch_ = std::move(micro_batch);
+  return window;
 }
 
 at::Tensor Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type) {

@@ -202,9 +202,10 @@ class Accelerator {
   /// Gradients of loss / gradient_accumulation_steps. Collective when gradients synchronise.
   ///
   /// With loss_weighting "exact" the gradient of a window is that of the mean over all its items on all ranks, whatever the
-  /// sizes of micro-batches: `loss` is this micro-batch's mean, over `num_items` (samples, or tokens that are not masked), or
-  /// one loss for each sample of the batch, shape (n), of which duplicates that fill a step are left out. Gradients are
-  /// weighted when the optimizer steps, or before they are clipped: one all-reduce of 16 bytes for each window.
+  /// sizes of micro-batches: `loss` is this micro-batch's mean, over `num_items` (samples, or tokens that are not masked), in which
+  /// duplicates that fill a step are items as any, or one loss for each sample of the batch, shape (n), of which they are left out.
+  /// Gradients are weighted when the optimizer steps, or before they are clipped: one all-reduce of 16 bytes for each window. Throws
+  /// StateError behind that, if the micro-batch belongs to a longer window.
   void backward(const at::Tensor& loss, BackwardOptions options = {false, false, std::nullopt}, std::source_location where = std::source_location::current());
 
   /// One micro-batch of an accumulation window; ends with the scope. Decides `sync_gradients`.
@@ -213,7 +214,7 @@ class Accelerator {
     ~Window();
     Window(const Window&) = delete;
     Window& operator=(const Window&) = delete;
-    Window(Window&& other) noexcept : restore_(std::exchange(other.restore_, {})) {}
+    Window(Window&& other) noexcept : restore_(std::exchange(other.restore_, {})), micro_batch_(std::move(other.micro_batch_)) {}
 
    private:
     friend class Accelerator;
@@ -224,6 +225,7 @@ class Accelerator {
       std::optional<bool> forward;  // none: as the scope's forwards left it
     };
     std::vector<Restored> restore_;
+    std::shared_ptr<void> micro_batch_;
   };
   template <typename... Modules>
   [[nodiscard]] Window accumulate(const PreparedModel<Modules>&... models) {

@@ -33,7 +33,8 @@ class GradientPath {
   /// Where the optimizers' state is made; null: where LibTorch's tensors are.
   [[nodiscard]] const std::shared_ptr<sharded::MemorySource>& optimizer_memory() const { return optimizer_memory_; }
   void count_samples() { counts_samples_ = true; }
-  void begin_micro_batch() { window_.begin_micro_batch(); }
+  /// Null if nothing is counted.
+  [[nodiscard]] std::shared_ptr<void> begin_micro_batch() { return counts() ? window_.begin_micro_batch() : nullptr; }
   [[nodiscard]] GradientWindow& window() { return window_; }
 
   /// Rows of this rank's batch, if a loader tells.

@@ -8,14 +8,27 @@
 
 namespace accel {
 
+std::shared_ptr<GradientWindow::MicroBatch> GradientWindow::begin_micro_batch() {
+  items_of_micro_batch_.reset();
+  auto micro_batch = std::make_shared<MicroBatch>();
+  micro_batch_ = micro_batch;
+  return micro_batch;
+}
+
 void GradientWindow::add(double items, double samples) {
   if (items_of_micro_batch_) {
     check_argument(*items_of_micro_batch_ == items, "backward: losses of one micro-batch are of {} and of {} items; expected the same number", *items_of_micro_batch_, items);
     return;
   }
+  const auto micro_batch = micro_batch_.lock();
+  check_state(!micro_batch || !micro_batch->closed_longer || items == 0,
+              "backward: an optimizer's step has ended the window of several micro-batches to which this loss belongs, and weighted all its gradients; "
+              "with loss_weighting exact take all backward passes of a micro-batch before the first step");
   items_of_micro_batch_ = items;
   items_ += items;
-  samples_ += samples;
+  if (!micro_batch || !micro_batch->is_counted) samples_ += samples;
+  if (micro_batch) micro_batch->is_counted = true;
+  ++num_micro_batches_;
   any_ = true;
 }
 
@@ -27,6 +40,7 @@ GradientWindow::Total GradientWindow::finish(const Group& group, c10::Device dev
   // Without any item all gradients are zero, and stay.
   if (items > 0) total.gradient_scale = unit_ * group.size() / items;
   if (items > 0) unit_ = std::exp2(std::floor(std::log2(items / group.size())));
+  if (const auto micro_batch = micro_batch_.lock()) micro_batch->closed_longer = num_micro_batches_ > 1;
   drop();
   return total;
 }
@@ -34,6 +48,7 @@ GradientWindow::Total GradientWindow::finish(const Group& group, c10::Device dev
 void GradientWindow::drop() {
   items_of_micro_batch_.reset();
   items_ = samples_ = 0;
+  num_micro_batches_ = 0;
   any_ = false;
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -21,9 +22,15 @@ namespace accel {
 /// Thread rule: the rank's thread.
 class GradientWindow {
  public:
-  /// A micro-batch begins: losses of one micro-batch are of the same items.
-  void begin_micro_batch() { items_of_micro_batch_.reset(); }
-  /// The micro-batch at hand holds this; told by each of its losses. Throws ArgumentError if they differ in their items.
+  /// What is known of a micro-batch while it lives: optimizers that step in turn end several windows in it.
+  struct MicroBatch {
+    bool is_counted = false;     // its samples
+    bool closed_longer = false;  // it has ended a window of several micro-batches
+  };
+  /// A micro-batch begins: losses of one micro-batch are of the same items, and its samples count once. It ends with the result.
+  [[nodiscard]] std::shared_ptr<MicroBatch> begin_micro_batch();
+  /// The micro-batch at hand holds this; told by each of its losses. Throws ArgumentError if they differ in their items, StateError
+  /// if items come behind the end of a window that they belonged to.
   void add(double items, double samples);
   /// What a loss of so many items is scaled by.
   [[nodiscard]] double loss_scale(double items) const { return items / unit_; }
@@ -44,6 +51,8 @@ class GradientWindow {
   void load_state_dict(const Value& state);
 
  private:
+  std::weak_ptr<MicroBatch> micro_batch_;  // none outside `accumulate`
+  int num_micro_batches_ = 0;
   std::optional<double> items_of_micro_batch_;
   double items_ = 0, samples_ = 0, unit_ = 1;
   bool any_ = false;

@@ -95,7 +95,7 @@ c10::intrusive_ptr<c10d::Store> connect_store(const LaunchEnvironment& launch, s
   if (!agent_serves) options.numWorkers = launch.world_size;
   try {
     auto store = c10::make_intrusive<c10d::TCPStore>(launch.master_address, options);
-    return c10::make_intrusive<c10d::PrefixStore>("accel/" + environment("TORCHELASTIC_RESTART_COUNT").value_or("0"), std::move(store));
+    return c10::make_intrusive<c10d::PrefixStore>("accel/" + std::to_string(launch.restart_count), std::move(store));
   } catch (const std::exception& error) {
     const auto message = first_line(error);
     check_config(message.find("EADDRINUSE") == std::string::npos && message.find("in use") == std::string::npos,
@@ -110,6 +110,7 @@ std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, const Gl
   context->world_size = launch.world_size;
   context->local_rank = launch.local_rank;
   context->local_world_size = launch.local_world_size;
+  context->restart_count = launch.restart_count;
   context->backend = "gloo";
   context->num_threads = environment_int({"OMP_NUM_THREADS"}).value_or(1);
   context->generator = make_generator(c10::default_rng_seed_val);

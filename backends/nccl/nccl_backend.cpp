@@ -45,6 +45,7 @@ std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, std::chr
   context->world_size = launch.world_size;
   context->local_rank = launch.local_rank;
   context->local_world_size = launch.local_world_size;
+  context->restart_count = launch.restart_count;
   context->backend = "nccl";
   context->device = c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(launch.local_rank % num_gpus));
   c10::cuda::set_device(context->device.index());

@@ -76,6 +76,7 @@ LaunchEnvironment read_launch_environment() {
   const auto world_size = read({"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_NTASKS"});
   const auto local_rank = read({"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"});
   const auto local_size = read({"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE"});
+  const auto restart_count = read({"TORCHELASTIC_RESTART_COUNT"});
   const auto port = read({"MASTER_PORT"});
 
   LaunchEnvironment launch;
@@ -85,6 +86,7 @@ LaunchEnvironment read_launch_environment() {
     launch.world_size = *world_size;
     launch.local_rank = local_rank.value_or(*rank);
     launch.local_world_size = local_size.value_or(*world_size);
+    launch.restart_count = restart_count.value_or(0);
     launch.master_address = environment("MASTER_ADDR").value_or(launch.master_address);
     launch.master_port = port.value_or(launch.master_port);
     if (launch.world_size < 1 || launch.rank >= launch.world_size) {

@@ -38,6 +38,7 @@ struct LaunchEnvironment {
   int world_size = 1;
   int local_rank = 0;
   int local_world_size = 1;
+  int restart_count = 0;
   std::string master_address = "127.0.0.1";
   int master_port = 29500;
   bool is_launched = false;  ///< false: none of the variables is set, this is one process of its own

@@ -25,6 +25,7 @@ struct RankContext {
   int world_size = 1;
   int local_rank = 0;
   int local_world_size = 1;
+  int restart_count = 0;         ///< how often a launcher has started all ranks again: what was saved can be loaded
   std::string backend = "none";  ///< "gloo", "nccl", "sim", or "none" for one process without a group
   int num_threads = 0;            ///< intra-op threads; 0 leaves LibTorch's setting. Ranks that share cores have 1
   c10::Device device = c10::Device(c10::kCPU);

@@ -18,10 +18,10 @@ namespace {
 
 // What all ranks of one run share.
 struct Simulation {
-  Simulation(const SimulationOptions& options, double begin_seconds)
-      : world(std::make_shared<World>(WorldOptions{.num_ranks = options.num_ranks, .timeout = options.timeout, .schedule = options.schedule, .finish_times = options.finish_times, .begin_seconds = begin_seconds,
+  Simulation(const SimulationOptions& options, const SimulationReport& before, std::chrono::steady_clock::time_point started)
+      : world(std::make_shared<World>(WorldOptions{.num_ranks = options.num_ranks, .timeout = options.timeout, .schedule = options.schedule, .finish_times = options.finish_times, .times_before = before.times, .started = started,
                                                    .cpu_factor = options.operator_seconds ? 0 : options.cpu_factor, .records_spans = options.records_spans,
-                                                   .logs_events = options.logs_events, .faults = options.faults, .corrupt = corrupt_buffers, .on_stuck = on_stuck_of(options)})),
+                                                   .logs_events = options.logs_events, .faults = options.faults, .corrupt = corrupt_buffers, .on_stuck = on_stuck_of(options, before)})),
         vote(std::make_shared<ReplicaVote>(*world)), everyone(options.num_ranks) {
     std::iota(everyone.begin(), everyone.end(), 0);
   }
@@ -32,33 +32,44 @@ struct Simulation {
   std::mutex output;
 
  private:
-  OnStuck on_stuck_of(const SimulationOptions& options);
+  OnStuck on_stuck_of(const SimulationOptions& options, const SimulationReport& before);
 };
 
+// Beside what the report has of a run that was started again.
 void take_findings(World& world, SimulationReport& report) {
   report.diagnosis = world.diagnosis();
-  report.findings = world.findings();
-  report.events = world.log().lines();
-  report.volumes = world.volumes();
+  for (auto& finding : world.findings()) {
+    if (std::find(report.findings.begin(), report.findings.end(), finding) == report.findings.end()) report.findings.push_back(std::move(finding));
+  }
+  for (auto& event : world.log().lines()) report.events.push_back(std::move(event));
+  for (const auto& [op, volume] : world.volumes()) {
+    auto& sum = report.volumes[op];
+    sum.calls += volume.calls;
+    sum.bytes += volume.bytes;
+    sum.seconds += volume.seconds;
+  }
   for (auto& strike : world.strikes()) report.strikes.push_back(std::move(strike));
 }
 
-OnStuck Simulation::on_stuck_of(const SimulationOptions& options) {
+OnStuck Simulation::on_stuck_of(const SimulationOptions& options, const SimulationReport& before) {
   if (!options.on_stuck) return nullptr;
-  return [this, tell = options.on_stuck](const RunError& error) {
-    SimulationReport report{.error = std::make_exception_ptr(error)};
+  return [this, tell = options.on_stuck, &before](const RunError& error) {
+    auto report = before;
+    report.error = std::make_exception_ptr(error);
+    report.times.clear();
     take_findings(*world, report);
     tell(report);
   };
 }
 
-void run_rank(Simulation& simulation, const SimulationOptions& options, int rank, const std::function<void(RankContext&)>& body) {
+void run_rank(Simulation& simulation, const SimulationOptions& options, int rank, int restart_count, const std::function<void(RankContext&)>& body) {
   const auto& world = simulation.world;
   const Member member{.world = world, .guard = std::make_shared<BufferGuard>(*world, rank), .rank = rank};
   if (options.faults) options.faults->on_rendezvous(*world, rank);
   RankContext context;
   context.rank = context.local_rank = rank;
   context.world_size = context.local_world_size = options.num_ranks;
+  context.restart_count = restart_count;
   context.backend = "sim";
   context.num_threads = 1;
   context.generator = make_generator(c10::default_rng_seed_val);
@@ -97,6 +108,7 @@ void make_first_calls_to_mkl() {
 
 void take(World& world, SimulationReport& report) {
   take_findings(world, report);
+  report.times.clear();
   for (int rank = 0; rank < world.num_ranks(); ++rank) report.times.push_back(world.times(rank));
 }
 
@@ -107,18 +119,18 @@ SimulationReport rehearse(const SimulationOptions& options, const std::function<
   try {
     verify_interposition();
     make_first_calls_to_mkl();
-    do {
-      double begin_seconds = 0;  // of a run that is started again: the end of the one before
-      for (const auto& rank : report.times) begin_seconds = std::max(begin_seconds, rank.now);
-      Simulation simulation(options, begin_seconds);
-      report = {.strikes = std::move(report.strikes)};
+    const auto started = std::chrono::steady_clock::now();
+    for (int restart_count = 0;; ++restart_count) {
+      Simulation simulation(options, report, started);
+      report.error = nullptr;
       try {
-        run_ranks(*simulation.world, [&](int rank) { run_rank(simulation, options, rank, body); });
+        run_ranks(*simulation.world, [&](int rank) { run_rank(simulation, options, rank, restart_count, body); });
       } catch (...) {
         report.error = std::current_exception();
       }
       take(*simulation.world, report);
-    } while (report.error && options.faults && options.faults->restarts());
+      if (!report.error || !options.faults || !options.faults->restarts()) break;
+    }
     if (!report.error && options.faults) {
       for (const auto& fault : options.faults->not_struck()) report.findings.push_back(fmt::format("the fault has not struck, as the run came to nothing that it befalls: {}", fault));
     }

@@ -23,7 +23,12 @@ World::World(WorldOptions options)
     : options_(std::move(options)), num_active_(options_.num_ranks), ranks_(std::clamp(options_.num_ranks, 0, kMaxRanks)) {
   check_config(options_.num_ranks >= 1 && options_.num_ranks <= kMaxRanks,
                "ranks: {} ranks cannot be simulated in one process; expected 1 to {}", options_.num_ranks, kMaxRanks);
-  for (auto& rank : ranks_) rank.times.now = options_.begin_seconds;
+  double last = 0;
+  for (const auto& before : options_.times_before) last = std::max(last, before.now);
+  for (std::size_t rank = 0; rank < options_.times_before.size(); ++rank) {
+    ranks_[rank].times = options_.times_before[rank];
+    ranks_[rank].times.now = last;
+  }
   executor_ = make_executor();
   if (options_.schedule.kind != ScheduleKind::kParallel) {
     baton_ = std::make_unique<Baton>(options_.schedule, options_.num_ranks, [this] { on_quiescence(); });

@@ -55,7 +55,8 @@ struct WorldOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  // Gloo's default; a running rank may take that long
   RankSchedule schedule = {};
   FinishTimes finish_times = nullptr;  // set: time is virtual
-  double begin_seconds = 0;            // virtual, of every rank
+  std::vector<RankTimes> times_before = {};  // of a run that is started again, by rank: clocks go on where they stood
+  std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
   double cpu_factor = 0;               // virtual seconds of compute per second of a rank's processor time
   bool records_spans = false;
   bool logs_events = false;
@@ -201,7 +202,6 @@ class World {
   std::vector<std::pair<int, Meeting*>> blocked_ranks();
 
   const WorldOptions options_;
-  const std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Baton> baton_;        // null in the parallel schedule
   std::atomic<int> num_active_;         // ranks that can go on; parallel schedule

@@ -17,7 +17,7 @@ double processor_seconds() {
 
 }  // namespace
 
-double World::wall_now() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count(); }
+double World::wall_now() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - options_.started).count(); }
 
 void World::begin_compute(int rank) {
   if (!keeps_time()) return;

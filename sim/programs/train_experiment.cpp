@@ -6,7 +6,9 @@
 #include <fmt/format.h>
 
 #include "reference/accelerator/accelerator.hpp"
+#include "reference/checkpoint/checkpoint_folder.hpp"
 #include "reference/core/sha256.hpp"
+#include "reference/state/objects.hpp"
 #include "reference/state/rng_sync.hpp"
 #include "sim/programs/network.hpp"
 #include "sim/programs/progress.hpp"
@@ -52,6 +54,13 @@ AcceleratorOptions with_checkpoints(AcceleratorOptions options, const TrainOptio
   return options;
 }
 
+// Whether ranks that were started again have something to go on from.
+bool has_saved(RankContext& context, const TrainOptions& options) {
+  if (context.restart_count == 0 || !options.save_every) return false;
+  std::vector<int> num_saved{static_cast<int>(checkpoint::checkpoint_numbers(*context.files, options.project_dir + "/checkpoints").size())};
+  return broadcast_object_list(context, num_saved).front() > 0;
+}
+
 }  // namespace
 
 void train_experiment(RankContext& context, const Experiment& experiment, const Task& task, const TrainOptions& options, RankResult& result) {
@@ -70,7 +79,12 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
 
   Course course;
   accelerator.register_for_checkpointing(course);
-  if (!options.resume.empty()) accelerator.load_state(options.resume);
+  const bool goes_on = has_saved(context, options);
+  if (goes_on) {
+    accelerator.load_state();
+  } else if (!options.resume.empty()) {
+    accelerator.load_state(options.resume);
+  }
 
   const auto total_steps = std::min(experiment.max_steps.value_or(experiment.epochs * train_batches.size()), experiment.epochs * train_batches.size());
   const auto steps_before = course.steps;
@@ -122,7 +136,7 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
   };
 
   // A checkpoint is of an epoch whose evaluation is still to come.
-  bool is_resumed = !options.resume.empty();
+  bool is_resumed = goes_on || !options.resume.empty();
   for (; course.epoch < experiment.epochs && (!done() || is_resumed); ++course.epoch) {
     is_resumed = false;
     model->train();

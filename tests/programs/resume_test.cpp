@@ -77,6 +77,25 @@ TEST_F(ResumeTest, ACheckpointOfTheSimulatorServesRealProcessesAndNumbersGoOn) {
   EXPECT_TRUE(std::filesystem::exists(project_ + "/checkpoints/checkpoint_2"));
 }
 
+TEST_F(ResumeTest, ATrainingThatIsStartedAgainGoesOnFromWhatItHasSaved) {
+  const std::string experiment = "cnn_adamw_accumulation";
+  const auto uncut = traced(experiment, 3, "sim", {});
+  for (const int step : {1, 3, 5}) {  // before the first checkpoint, behind it, behind the second
+    SCOPED_TRACE(step);
+    std::filesystem::remove_all(project_);
+    const auto faults = folder_.write("restart.yaml", "faults:\n  - {kind: rank_restart, rank: 1, when: {step: " + std::to_string(step) + "}}\n");
+    const auto events = folder_.path("events.jsonl");
+    const auto restarted = traced(experiment, 3, "sim", {"--project-dir", project_, "--save-every", "2", "--faults", faults, "--event-log", events, "--schedule", "round-robin"});
+    EXPECT_THAT(differences(behind(uncut, restarted), restarted), IsEmpty());
+    std::ifstream in(events);
+    int begun = 0;
+    for (std::string line; std::getline(in, line);) begun += line.find(R"("event":"begin")") != std::string::npos ? 1 : 0;
+    EXPECT_EQ(begun, 2 * 3) << "the log is of both attempts";
+    const auto is_first_step = [](const auto& line) { return std::get<2>(line.first) == 0; };
+    EXPECT_EQ(std::none_of(restarted.begin(), restarted.end(), is_first_step), step > 2) << "steps that were saved are not done again";
+  }
+}
+
 // As a user sees it: a rank dies in the middle, the next run goes on from the newest checkpoint to the same parameters.
 TEST_F(ResumeTest, ARunThatDiedIsResumedToTheSameParameters) {
   const std::string experiment = "mlp_sgd_seedable";

@@ -45,9 +45,12 @@ def random_experiment(rng):
         "max_steps": 6 if most == FEW else rng.choice([None, None, rng.randint(1, 30)]),
         "seed": rng.randrange(1 << rng.choice([4, 16, 31])),
         "clip_grad_norm": rng.choice([None, None, 0.1, 0.5, 1.0, 3.7]),
+        "clip_grad_value": rng.choice([None, None, None, 0.001, 0.02]),
         "accelerator": random_accelerator(rng, has_one_bucket=task["model"].get("hidden", 0) < 300),
         "dataloader_config": random_loading(rng, split, even),
     }
+    if experiment["accelerator"].get("mixed_precision") == "fp16" and experiment["clip_grad_norm"]:
+        experiment["clip_grad_value"] = None  # Accelerate unscales twice, which is an error
     return {key: value for key, value in experiment.items() if value not in (None, {})}
 
 
@@ -58,6 +61,7 @@ def random_sharded_experiment(rng):
     experiment |= {"scheduler": {"name": "linear", "warmup_steps": 2, "total_steps": 20}}  # one that every optimizer can follow
     accelerator = experiment.setdefault("accelerator", {})
     accelerator.pop("ddp_kwargs", None)
+    experiment.pop("clip_grad_value", None)
     plugin = random_plugin(rng, experiment["model"], accelerator.get("mixed_precision", "no"))
     if plugin["fsdp_version"] == 2 and experiment["optimizer"]["name"] in NOT_BY_FSDP2:
         experiment["optimizer"] = random_optimizer(rng, rng.choice([name for name in OPTIMIZERS if name not in NOT_BY_FSDP2]))

@@ -3,6 +3,7 @@ import importlib.util
 
 from torch.optim import lr_scheduler
 
+PLATEAU = "reduce_lr_on_plateau"
 TORCH = {
     "step": lr_scheduler.StepLR,
     "multi_step": lr_scheduler.MultiStepLR,
@@ -28,7 +29,7 @@ TRANSFORMERS = {
 }
 COUNTS = {
     "step_size", "total_iters", "T_max", "T_0", "T_mult", "total_steps", "epochs", "steps_per_epoch", "step_size_up",
-    "step_size_down", "num_warmup_steps", "num_training_steps", "num_decay_steps", "num_stable_steps", "timescale", "milestones",
+    "step_size_down", "patience", "cooldown", "num_warmup_steps", "num_training_steps", "num_decay_steps", "num_stable_steps", "timescale", "milestones",
 }  # fmt: skip
 
 
@@ -58,13 +59,17 @@ def build_scheduler(config, optimizer):
             return lr_scheduler.ChainedScheduler(parts, optimizer)
         return lr_scheduler.SequentialLR(optimizer, parts, arguments["milestones"])
     arguments = {key: argument(name, key, value) for key, value in arguments.items()}
+    if name == PLATEAU:
+        return lr_scheduler.ReduceLROnPlateau(optimizer, **arguments)
+    if name == "multiplicative":
+        return lr_scheduler.MultiplicativeLR(optimizer, lambda epoch: arguments["factor"])
     if name in TORCH:
         return TORCH[name](optimizer, **arguments)
     if name in TRANSFORMERS:
         from transformers import optimization
 
         return getattr(optimization, TRANSFORMERS[name])(optimizer, **arguments)
-    raise ValueError(f"scheduler {name!r}: expected linear, sequential, chained, {', '.join([*TORCH, *TRANSFORMERS])}")
+    raise ValueError(f"scheduler {name!r}: expected linear, multiplicative, {PLATEAU}, sequential, chained, {', '.join([*TORCH, *TRANSFORMERS])}")
 
 WITHOUT_MOMENTUM = ("adadelta", "adagrad", "asgd", "rprop")  # nothing that a cycle could change
 
@@ -81,8 +86,24 @@ def linear(optimizer, warmup_steps, total_steps):
 def random_scheduler(rng, optimizer):
     if rng.random() < 0.15:
         return None
+    if rng.random() < 0.1:
+        return random_plateau(rng) if rng.random() < 0.6 else {"name": "multiplicative", "factor": rng.choice([0.5, 0.93, 0.999])}
     scheduler = random_combined(rng) if rng.random() < 0.2 else random_part(rng)
     return scheduler if optimizer["name"].removeprefix("fused_") not in WITHOUT_MOMENTUM else without_momentum(scheduler)
+
+
+def random_plateau(rng):
+    arguments = {
+        "mode": rng.choice([None, "min", "max"]),
+        "factor": rng.choice([None, 0.5, 0.93]),
+        "patience": rng.choice([0, 1, 3]),
+        "threshold": rng.choice([None, 0.0, 0.02]),
+        "threshold_mode": rng.choice([None, "rel", "abs"]),
+        "cooldown": rng.choice([None, 0, 2]),
+        "min_lr": rng.choice([None, 1e-4]),
+        "eps": rng.choice([None, 1e-3]),
+    }
+    return {"name": PLATEAU} | {key: value for key, value in arguments.items() if value is not None}
 
 
 def without_momentum(scheduler):

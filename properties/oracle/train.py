@@ -15,11 +15,11 @@ import sharding
 import tasks
 from accelerators import build_accelerator
 from optimizers import build_optimizer
-from schedules import build_scheduler
+from schedules import PLATEAU, build_scheduler
 
 KEYS = {
     "task", "limit", "eval_limit", "model", "optimizer", "scheduler", "batch_size", "eval_batch_size", "shuffle", "drop_last",
-    "epochs", "max_steps", "seed", "clip_grad_norm", "accelerator", "dataloader_config",
+    "epochs", "max_steps", "seed", "clip_grad_norm", "clip_grad_value", "accelerator", "dataloader_config",
 }  # fmt: skip
 
 
@@ -61,8 +61,12 @@ def train_batch(config, accelerator, model, optimizer, scheduler, inputs, target
         accelerator.backward(loss)
         if accelerator.sync_gradients and config.get("clip_grad_norm"):
             accelerator.clip_grad_norm_(model.parameters(), config["clip_grad_norm"])
+        if accelerator.sync_gradients and config.get("clip_grad_value"):
+            accelerator.clip_grad_value_(model.parameters(), config["clip_grad_value"])
         optimizer.step()
-        if scheduler is not None:
+        if scheduler is not None and config["scheduler"]["name"] == PLATEAU:
+            scheduler.step(accelerator.gather(loss.detach()).mean().item())
+        elif scheduler is not None:
             scheduler.step()
         optimizer.zero_grad()
     return loss

@@ -20,7 +20,7 @@ namespace {
 struct Simulation {
   Simulation(const SimulationOptions& options, const SimulationReport& before, std::chrono::steady_clock::time_point started)
       : world(std::make_shared<World>(WorldOptions{.num_ranks = options.num_ranks, .timeout = options.timeout, .schedule = options.schedule, .finish_times = options.finish_times, .times_before = before.times, .started = started,
-                                                   .cpu_factor = options.operator_seconds ? 0 : options.cpu_factor, .records_spans = options.records_spans,
+                                                   .cpu_factor = options.operator_seconds ? 0 : options.cpu_factor, .records_times = options.records_times, .records_spans = options.records_spans,
                                                    .logs_events = options.logs_events, .faults = options.faults, .corrupt = corrupt_buffers, .on_stuck = on_stuck_of(options, before)})),
         vote(std::make_shared<ReplicaVote>(*world)), everyone(options.num_ranks) {
     std::iota(everyone.begin(), everyone.end(), 0);

@@ -26,6 +26,7 @@ struct SimulationOptions {
   FinishTimes finish_times = nullptr;            ///< set: time is virtual, by this model of the network
   double cpu_factor = 0;                         ///< virtual seconds of compute per second of processor time
   OperatorSeconds operator_seconds = nullptr;    ///< or, set, the virtual seconds of each operator
+  bool records_times = false;                    ///< on the wall's clock, too
   bool records_spans = false;                    ///< for timelines
   bool logs_events = false;
   /// Told once if ranks do not come back from their own code after the run has failed, of what is known by then, without

@@ -71,7 +71,7 @@ class Meeting : public std::enable_shared_from_this<Meeting> {
 
   // Written by who ends it.
   int last_to_arrive_ = -1;            // world rank
-  double last_ready_ = 0;
+  double last_ready_ = 0;              // virtual or wall seconds
   std::vector<double> finish_;         // virtual seconds, by group rank
   double wall_end_ = 0;
   std::exception_ptr error_;

@@ -29,7 +29,7 @@ struct Elapsed {
   double compute = 0;
   double exposed_communication = 0;  // waited for data after all had arrived
   double straggler_wait = 0;         // waited for ranks that had not arrived
-  double now = 0;                    // virtual seconds
+  double now = 0;                    // virtual seconds; on the wall's clock, when the last optimizer step ended
 };
 
 /// One rank's time, on the clock that counts; written by its thread alone.
@@ -38,7 +38,7 @@ struct RankTimes : Elapsed {
   std::vector<Span> spans;           // if asked for
 };
 
-/// What a group's collectives of one kind moved.
+/// What collectives, or messages, of one kind moved.
 struct Volume {
   std::int64_t calls = 0;
   std::int64_t bytes = 0;  // of the tensors, over all ranks

@@ -158,6 +158,11 @@ void World::complete(Group& group, const std::shared_ptr<Meeting>& meeting, int 
   } catch (...) {
     error = std::current_exception();
   }
+  if (keeps_time()) {
+    std::int64_t bytes = 0;
+    for (const auto& call : calls) bytes += call->bytes;
+    count_volume(first, bytes, *meeting);
+  }
   log_event("complete", rank, first.op, &group, static_cast<std::int64_t>(meeting->sequence_));
   end(*meeting, error);
   meeting->participants_.clear();  // buffers are not kept longer than the collective

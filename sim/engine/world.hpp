@@ -58,6 +58,7 @@ struct WorldOptions {
   std::vector<RankTimes> times_before = {};  // of a run that is started again, by rank: clocks go on where they stood
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
   double cpu_factor = 0;               // virtual seconds of compute per second of a rank's processor time
+  bool records_times = false;  // of ranks, and volumes; with virtual time, spans or faults always
   bool records_spans = false;
   bool logs_events = false;
   std::shared_ptr<FaultModel> faults = nullptr;
@@ -174,6 +175,7 @@ class World {
   void complete(Group& group, const std::shared_ptr<Meeting>& meeting, int rank, const Compute& compute);
   void deliver_message(const Group::Posted& receive, int source, const Participant& sent, double sent_at);
   void set_finish_times(const Group& group, Meeting& meeting, const MeetingFaults& faults);
+  void count_volume(const Call& call, std::int64_t bytes, const Meeting& meeting);
   void end(Meeting& meeting, std::exception_ptr error, std::function<std::exception_ptr(int)> rank_errors = nullptr);
   void block(int rank, Meeting& meeting);
   void on_quiescence();
@@ -186,7 +188,7 @@ class World {
   void begin_compute(int rank);
   void record_wait(int rank, const Meeting& meeting, const Span::Interval& virtual_time, double wall_begin);
   [[nodiscard]] double wall_now() const;
-  [[nodiscard]] bool keeps_time() const { return is_virtual() || options_.records_spans || options_.faults != nullptr; }
+  [[nodiscard]] bool keeps_time() const { return is_virtual() || options_.records_times || options_.records_spans || options_.faults != nullptr; }
 
   void set_whereabouts(int rank, Whereabouts whereabouts);
   void log_event(std::string_view what, int rank, std::string_view op = {}, const Group* group = nullptr, std::int64_t sequence = -1);

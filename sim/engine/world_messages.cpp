@@ -104,7 +104,7 @@ void World::deliver_message(const Group::Posted& receive, int source, const Part
   const double late = faults.delays.empty() ? 0 : faults.delays[receive.destination];
   if (late > 0 && !is_virtual() && !baton_) std::this_thread::sleep_for(std::chrono::duration<double>(late));
   meeting.last_to_arrive_ = group.ranks[source];
-  meeting.last_ready_ = sent_at + late;
+  meeting.last_ready_ = is_virtual() ? sent_at + late : keeps_time() ? wall_now() : 0;
   std::exception_ptr error;
   try {
     if (is_virtual()) {
@@ -115,6 +115,7 @@ void World::deliver_message(const Group::Posted& receive, int source, const Part
       meeting.finish_ = {options_.finish_times(pair, receive.call, ready).back()};
     }
     receive.deliver(sent, receive.participant);
+    if (keeps_time()) count_volume(receive.call, receive.call.bytes, meeting);
   } catch (...) {
     error = std::current_exception();
   }

@@ -53,7 +53,10 @@ void World::reach(int rank, StepPoint point) {
   end_compute(rank);
   throw_if_failed();
   if (point == StepPoint::kUpdated) {
-    if (keeps_time()) ranks_[rank].times.updates.push_back(ranks_[rank].times);
+    if (!keeps_time()) return;
+    auto& times = ranks_[rank].times;
+    if (!is_virtual()) times.now = wall_now();
+    times.updates.push_back(times);
     return;
   }
   if (options_.faults) options_.faults->at_point(*this, rank, point, ranks_[rank].step);
@@ -80,6 +83,7 @@ void World::set_finish_times(const Group& group, Meeting& meeting, const Meeting
     double longest = 0;
     for (const double delay : faults.delays) longest = std::max(longest, delay);
     if (longest > 0 && !baton_) std::this_thread::sleep_for(std::chrono::duration<double>(longest));
+    if (keeps_time()) meeting.last_ready_ = wall_now();
     return;
   }
   for (std::size_t member = 0; member < faults.delays.size(); ++member) meeting.ready_[member] += faults.delays[member];
@@ -87,12 +91,15 @@ void World::set_finish_times(const Group& group, Meeting& meeting, const Meeting
   meeting.last_ready_ = *latest;
   meeting.last_to_arrive_ = group.ranks[latest - meeting.ready_.begin()];
   meeting.finish_ = options_.finish_times(group, *meeting.calls_.front(), meeting.ready_);
-  const auto& call = *meeting.calls_.front();
+}
+
+void World::count_volume(const Call& call, std::int64_t bytes, const Meeting& meeting) {
+  const double finished = is_virtual() ? *std::max_element(meeting.finish_.begin(), meeting.finish_.end()) : wall_now();
   const MutexLock lock(mutex_);
   auto& volume = volumes_[std::string(call.op)];
   ++volume.calls;
-  for (const auto& one : meeting.calls_) volume.bytes += one->bytes;
-  volume.seconds += *std::max_element(meeting.finish_.begin(), meeting.finish_.end()) - meeting.last_ready_;
+  volume.bytes += bytes;
+  volume.seconds += finished - meeting.last_ready_;
 }
 
 void World::record_wait(int rank, const Meeting& meeting, const Span::Interval& waited, double wall_begin) {
@@ -101,7 +108,7 @@ void World::record_wait(int rank, const Meeting& meeting, const Span::Interval& 
   const auto member = meeting.is_message_ ? 0 : meeting.group_->group_rank_of(rank);
   if (is_virtual()) times.now = std::max(times.now, meeting.finish_[member]);
   const double begin = is_virtual() ? waited.begin : wall_begin, end = is_virtual() ? times.now : wall_now();
-  const double late = is_virtual() ? std::clamp(meeting.last_ready_, begin, end) : end;
+  const double late = std::clamp(meeting.last_ready_, begin, std::max(begin, end));
   times.straggler_wait += late - begin;
   times.exposed_communication += end - late;
   if (!options_.records_spans) return;

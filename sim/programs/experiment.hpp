@@ -35,7 +35,7 @@ struct Experiment {
   int epochs = 1;
   std::optional<std::int64_t> max_steps;
   std::uint64_t seed = 0;
-  std::optional<double> clip_grad_norm;
+  std::optional<double> clip_grad_norm, clip_grad_value;  // in this order, where gradients are synchronised
   AcceleratorOptions accelerator;
   std::optional<WritingConfig> sample;  // char_gpt
 };

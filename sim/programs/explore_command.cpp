@@ -22,6 +22,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kShrunkFaults = "explore_faults.yaml";
+constexpr const char* kOfOneRun[] = {"--event-log", "--diagnosis", "--network", "--clock", "--timeline", "--report"};
 
 struct ExploreArguments : RunOptions {
   std::int64_t schedules = 100;
@@ -38,7 +39,7 @@ std::vector<std::string> problems_of(const ExploreArguments& arguments) {
   if (rehearsal.schedule == "parallel" || rehearsal.schedule == "round-robin") problems.push_back(fmt::format("--schedule {}: is one schedule; explore random or pct ones", rehearsal.schedule));
   if (arguments.backend != "sim" || arguments.rank_counts.size() > 1) problems.emplace_back("explore: one number of simulated ranks");
   const auto given = given_options(rehearsal);
-  for (const auto* option : {"--event-log", "--diagnosis", "--network", "--clock", "--timeline", "--report"}) {
+  for (const auto* option : kOfOneRun) {
     if (std::find(given.begin(), given.end(), option) != given.end()) problems.push_back(fmt::format("{}: of one run; give it to the line that replays what was found", option));
   }
   if (arguments.experiment.empty() == arguments.command.empty()) problems.emplace_back("explore: expected an experiment file or `-- PROGRAM [ARGS...]`");
@@ -119,6 +120,7 @@ int explore_main(int argc, char** argv) {
   if (dashes != argv + argc) arguments.command.assign(dashes + 1, argv + argc);
   CLI::App app("Runs a program under many schedules; makes the first that fails, or computes something else, small.", "sim-run explore");
   add_run_options(app, arguments);
+  for (const auto* option : kOfOneRun) app.get_option(option)->group("");  // not in the help
   app.add_option("--schedules", arguments.schedules, "How many to run")->capture_default_str();
   app.add_option("--set", arguments.overrides, "key.path=value: override one value of the experiment; repeatable")->allow_extra_args(false);
   app.add_option("--max-steps", arguments.max_steps, "Stop training after this many micro-batches");

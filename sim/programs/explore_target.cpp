@@ -97,6 +97,7 @@ class ProgramTarget : public ExploreTarget {
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
     TrialOutcome outcome{.exit_code = launcher::exit_code_of_status(status)};
     if (!fs::exists(request.rehearsal.diagnosis)) {
+      if (outcome.exit_code == kSuccess) throw Error(fmt::format("'{}' ended without calling accel::run: there is nothing to explore", command_.front()));
       check_config(outcome.exit_code != kUsage, "'{}' {}; run it alone to see why", command_.front(), launcher::describe_exit_code(outcome.exit_code));
       outcome.failure = fmt::format("the program {}", launcher::describe_exit_code(outcome.exit_code));
       return outcome;

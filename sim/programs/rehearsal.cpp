@@ -90,6 +90,7 @@ sim::SimulationOptions Rehearsal::simulation_options() const {
   sim::SimulationOptions options{.num_ranks = num_ranks_};
   options.schedule = {.kind = sim::schedule_of(options_.schedule), .seed = options_.seed_schedule};
   options.logs_events = !options_.event_log.empty();
+  options.records_times = !options_.report.empty();
   options.records_spans = !options_.timeline.empty();
   if (!plan_.empty()) {
     options.faults = std::make_shared<sim::FaultInjector>(plan_, sim::FaultInjectorOptions{.network_has_slow_links = options_.is_virtual()});

@@ -9,6 +9,16 @@
 #include "sim/programs/output_file.hpp"
 
 namespace accel::programs {
+namespace {
+
+// A folder, or a place where one can be made.
+bool can_hold_report(std::filesystem::path place) {
+  place = std::filesystem::absolute(place);
+  while (!std::filesystem::exists(place) && place.has_parent_path() && place != place.parent_path()) place = place.parent_path();
+  return std::filesystem::is_directory(place) && access(place.c_str(), W_OK) == 0;
+}
+
+}  // namespace
 
 std::vector<std::string> given_options(const RehearsalOptions& options) {
   const RehearsalOptions none;
@@ -44,8 +54,7 @@ std::vector<std::string> problems_of(const RehearsalOptions& options) {
   for (const auto& [option, file] : {std::pair("--faults", &options.faults), {"--network", &options.network}}) {
     if (!file->empty() && !std::filesystem::is_regular_file(*file)) problems.push_back(fmt::format("{}: {} is no file", option, *file));
   }
-  const std::filesystem::path report(options.report);
-  if (!options.report.empty() && std::filesystem::exists(report) && (!std::filesystem::is_directory(report) || access(report.c_str(), W_OK) != 0)) {
+  if (!options.report.empty() && !can_hold_report(options.report)) {
     problems.push_back(fmt::format("--report: {} is not a folder that can be written to", options.report));
   }
   return problems;

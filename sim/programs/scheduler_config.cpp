@@ -10,6 +10,7 @@
 #include "reference/optim/cosine_schedules.hpp"
 #include "reference/optim/decay_schedules.hpp"
 #include "reference/optim/lambda_lr.hpp"
+#include "reference/optim/reduce_lr_on_plateau.hpp"
 #include "sim/programs/cycle_config.hpp"
 #include "sim/programs/key_rules.hpp"
 #include "sim/programs/warmup_config.hpp"
@@ -71,10 +72,37 @@ ScheduleFactory cosine_annealing_warm_restarts(YamlReader& reader) {
   return schedule<CosineAnnealingWarmRestarts>(T_0, T_mult, read_eta_min(reader));
 }
 
+ScheduleFactory multiplicative(YamlReader& reader) {
+  const double factor = reader.required<double>("factor", finite_at_least_zero, "a number of 0 or more");
+  return schedule<MultiplicativeLR>(EpochFactor([=](int) { return factor; }));
+}
+
+ScheduleFactory reduce_lr_on_plateau(YamlReader& reader) {
+  ReduceLROnPlateauOptions options;
+  const auto count = [&](const char* key, int& value) { value = reader.optional<int>(key, at_least_zero, "0 or more").value_or(value); };
+  const auto amount = [&](const char* key, double& value) { value = reader.optional<double>(key, finite_at_least_zero, "a number of 0 or more").value_or(value); };
+  const auto word = [&](const char* key, std::string& value, const char* other) {
+    const auto first = value;
+    value = reader.optional<std::string>(key, [=](const auto& text) { return text == first || text == other; }, fmt::format("{} or {}", first, other)).value_or(value);
+  };
+  word("mode", options.mode, "max");
+  word("threshold_mode", options.threshold_mode, "abs");
+  options.factor = reader.optional<double>("factor", [](const double& value) { return value > 0 && value < 1; }, "a number between 0 and 1").value_or(options.factor);
+  count("patience", options.patience);
+  count("cooldown", options.cooldown);
+  amount("threshold", options.threshold);
+  amount("eps", options.eps);
+  options.min_lr = reader.optional<double>("min_lr", finite_at_least_zero, "a number of 0 or more").value_or(0.0);
+  return schedule<ReduceLROnPlateau>(options);
+}
+
 std::vector<SchedulerConfig> read_parts(YamlReader& reader) {
   std::vector<SchedulerConfig> parts;
   for (auto& part : reader.required_mappings("schedulers")) parts.push_back(read_scheduler(std::move(part)));
   if (parts.empty() && reader.has("schedulers")) reader.problem("schedulers", "expected at least one");
+  if (std::any_of(parts.begin(), parts.end(), [](const auto& part) { return part.follows_metric(); })) {
+    reader.problem("schedulers", fmt::format("{} follows a metric, which a part is not told", SchedulerConfig::kPlateau));
+  }
   return parts;
 }
 
@@ -113,6 +141,8 @@ const std::map<std::string, Read>& schedules() {
       {"polynomial", polynomial},
       {"cosine_annealing", cosine_annealing},
       {"cosine_annealing_warm_restarts", cosine_annealing_warm_restarts},
+      {"multiplicative", multiplicative},
+      {SchedulerConfig::kPlateau, reduce_lr_on_plateau},
       {"one_cycle", read_one_cycle},
       {"cyclic", read_cyclic},
       {"sequential", sequential},

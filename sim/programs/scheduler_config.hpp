@@ -17,6 +17,8 @@
 /// | `linear` {warmup_steps, total_steps} | a LambdaLR: (k+1)/(warmup+1), then max(0, (total-k)/max(1, total-warmup)) |
 /// | `step`, `multi_step`, `constant`, `linear_lr`, `exponential`, `polynomial`, `cosine_annealing`,
 ///   `cosine_annealing_warm_restarts`, `one_cycle`, `cyclic` | torch's, without "LR" |
+/// | `multiplicative` {factor} | torch's, by the same factor at each step |
+/// | `reduce_lr_on_plateau` | torch's, of the mean loss over all ranks of each micro-batch; no part of another |
 /// | `sequential` {schedulers, milestones}, `chained` {schedulers} | torch's, of schedules as here |
 /// | `constant_with_warmup`, `linear_with_warmup`, `cosine_with_warmup`, `cosine_with_hard_restarts_with_warmup`,
 ///   `polynomial_decay_with_warmup`, `inverse_sqrt`, `cosine_with_min_lr_with_warmup`, `cosine_with_min_lr_with_warmup_lr_rate`,
@@ -27,8 +29,10 @@
 namespace accel::programs {
 
 struct SchedulerConfig {
+  static constexpr const char* kPlateau = "reduce_lr_on_plateau";
   std::string name;
   ScheduleFactory make;  // null if there is a problem
+  [[nodiscard]] bool follows_metric() const { return name == kPlateau; }
 };
 
 SchedulerConfig read_scheduler(YamlReader reader);

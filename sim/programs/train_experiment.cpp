@@ -102,8 +102,13 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
     auto loss = forward(inputs, targets);
     accelerator.backward(loss);
     if (accelerator.sync_gradients() && experiment.clip_grad_norm) accelerator.clip_grad_norm_(parameters, *experiment.clip_grad_norm);
+    if (accelerator.sync_gradients() && experiment.clip_grad_value) accelerator.clip_grad_value_(parameters, *experiment.clip_grad_value);
     optimizer.step();
-    if (scheduler) scheduler->step();
+    if (scheduler && experiment.scheduler->follows_metric()) {
+      scheduler->step(accelerator.gather(loss.detach()).mean().item<double>());
+    } else if (scheduler) {
+      scheduler->step();
+    }
     if (course.steps == measured_step) result.memory = accelerator.memory_account(model);
     optimizer.zero_grad();
     return loss;

@@ -111,10 +111,12 @@ TEST_F(BadInputTest, SplitBatchesThatDoNotDivideByTheRanksAreRefused) {
 }
 
 TEST_F(BadInputTest, AllProblemsAreInOneMessageEachWithItsLine) {
-  const auto file = bad("task: fashion_mnist\nmodel: {name: mlp}\noptimizer: {name: sgd}\nbatch_size: x\nepoch: 1\nclip_grad_norm: -1\n");
+  const auto file = bad("task: fashion_mnist\nmodel: {name: mlp}\noptimizer: {name: sgd}\nbatch_size: x\nepoch: 1\nclip_grad_norm: -1\nclip_grad_value: 0\n");
   expect_refused(sim_run({file}), AllOf(HasSubstr("bad.yaml:3: optimizer.lr: missing"), HasSubstr("bad.yaml:4: batch_size: expected 1 or more, got 'x'"),
                                         HasSubstr("bad.yaml:5: epoch: unknown key"), HasSubstr("epochs: missing"), HasSubstr("seed: missing"),
-                                        HasSubstr("bad.yaml:6: clip_grad_norm: expected a number above 0")));
+                                        HasSubstr("bad.yaml:6: clip_grad_norm: expected a number above 0"), HasSubstr("bad.yaml:7: clip_grad_value: expected a number above 0")));
+  const auto sharded = bad("task: fashion_mnist\nmodel: {name: mlp}\noptimizer: {name: sgd, lr: 1}\nbatch_size: 8\nepochs: 1\nseed: 1\nclip_grad_value: 1\naccelerator: {fsdp_plugin: {fsdp_version: 2}}\n");
+  expect_refused(sim_run({sharded}), HasSubstr("bad.yaml:7: clip_grad_value: not with fsdp_plugin"));
 }
 
 TEST_F(BadInputTest, EmptyFileLacksAllThatIsRequired) {
@@ -295,6 +297,7 @@ TEST_F(BadInputTest, AllThatIsWrongWithARehearsalIsInOneMessage) {
                  AllOf(HasSubstr("--ranks: one number"), HasSubstr("--schedule: only the simulator has this option")));
   expect_refused(sim_run({"explore", "--schedules", "0", "--schedule", "round-robin", "--timeline", "t.json", good()}),
                  AllOf(HasSubstr("--schedules: expected 1 or more"), HasSubstr("--schedule round-robin: is one schedule"), HasSubstr("--timeline: of one run")));
+  expect_refused(sim_run({"--report", good() + "/page", good()}), HasSubstr("is not a folder that can be written to"));
   expect_refused(sim_run({"explore"}), HasSubstr("expected an experiment file"));
 }
 

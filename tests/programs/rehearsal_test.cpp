@@ -147,6 +147,17 @@ TEST_F(RehearsalTest, NetworkGivesAPredictionForEveryNumberOfRanks) {
   EXPECT_THAT(page, AllOf(StartsWith("<!"), HasSubstr("all_reduce"), HasSubstr("mlp_sgd_seedable on 4 simulated ranks")));
 }
 
+TEST_F(RehearsalTest, ThePageOfARunWithoutANetworkHasTheWallsTimesAndVolumes) {
+  ASSERT_EQ(train({"--ranks", "2", "--report", path("report")}).exit_code, 0);
+  const auto page = read(path("report") + "/index.html");
+  const auto section = [&](const std::string& id) {
+    const auto begin = page.find("id=\"" + id + "\"");
+    return page.substr(begin, page.find("</section>", begin) - begin);
+  };
+  EXPECT_THAT(section("step-time"), AllOf(HasSubstr("rank 1"), HasSubstr("<svg")));
+  EXPECT_THAT(section("communication"), AllOf(HasSubstr("all_reduce"), HasSubstr("<svg")));
+}
+
 TEST_F(RehearsalTest, OneOptimizerStepGivesNoPrediction) {
   for (const auto& [steps, is_known] : {std::pair("1", false), {"2", true}}) {
     const auto run = sim_run({"--ranks", "2", "--network", source(kExact), "--max-steps", steps, "--set", "eval_limit=32", experiment()});
@@ -235,6 +246,21 @@ TEST_F(RehearsalTest, ExploringMakesAFailureSmallAndItsLineReplaysIt) {
   const auto replayed = run_command({"/bin/sh", "-c", "cd \"$1\" && PATH=$(dirname \"$2\"):$PATH && eval \"$3\"", "sh", path(""), bin("sim-run"), found["replay"].get<std::string>()});
   EXPECT_EQ(replayed.exit_code, 3);
   EXPECT_THAT(replayed.error, HasSubstr("wrong_call on rank 1"));
+}
+
+TEST_F(RehearsalTest, ExploringFindsAResultThatDependsOnTheSchedule) {
+  const auto run = sim_run({"explore", "--schedules", "50", "--ranks", "4", "--", bin("faulty_program"), "race", path("")});
+  EXPECT_EQ(run.exit_code, 1) << run.error;
+  const auto found = Json::parse(run.output)["found"];
+  EXPECT_EQ(found["signature"], "differs");
+  EXPECT_EQ(found["ranks"], 2);
+}
+
+TEST_F(RehearsalTest, ExploringRefusesAProgramThatHasNoRanks) {
+  const auto run = sim_run({"explore", "--schedules", "3", "--", "/bin/true"});
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_EQ(run.output, "");
+  EXPECT_THAT(run.error, HasSubstr("'/bin/true' ended without calling accel::run"));
 }
 
 TEST_F(RehearsalTest, ExploringTakesAProgramOfTheUsersOwn) {

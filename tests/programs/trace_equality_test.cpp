@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 const std::string kExperiments[] = {"mlp_sgd_seedable", "cnn_adamw_accumulation", "cnn_bf16_drop_last", "mlp_wide",
-                                    "mlp_split_batches", "gpt_adamw_accumulation", "gpt_bf16", "gpt_fp8", "resnet_sgd", "gpt_fsdp"};
+                                    "mlp_split_batches", "gpt_adamw_accumulation", "gpt_bf16", "gpt_fp8", "resnet_sgd", "gpt_fsdp", "mlp_fp16_overflow", "cnn_plateau"};
 const std::string kSmallData = "mlp_in_order";
 // What Accelerate has not, so that Python is not compared.
 const std::string kWithoutPython[] = {"without_python/mlp_exact_weights", "without_python/resnet_sync_batchnorm", "without_python/mlp_zero"};

@@ -284,6 +284,27 @@ TEST(WorldTest, MessagesArriveInOrderPerTag) {
   EXPECT_THAT(received, ElementsAre(1, 2, 3));
 }
 
+TEST(WorldTest, TheWallsClockTellsWaitingForRanksFromWaitingForData) {
+  using namespace std::chrono_literals;
+  World world({.num_ranks = 2, .records_times = true});
+  std::atomic<bool> waits{false};
+  run_ranks(world, [&](int rank) {
+    auto group = world.group("world", {0, 1});
+    if (rank == 0) waits = true;
+    while (!waits) std::this_thread::yield();
+    if (rank == 1) std::this_thread::sleep_for(60ms);
+    auto meeting = world.arrive(*group, rank, {.op = "all_reduce", .bytes = 100}, nullptr, [](auto) { std::this_thread::sleep_for(30ms); });
+    world.wait(rank, *meeting);
+  });
+  EXPECT_GE(world.times(0).exposed_communication, 0.03);
+  EXPECT_GT(world.times(0).straggler_wait, 0);
+  EXPECT_EQ(world.times(1).straggler_wait, 0);
+  const auto volume = world.volumes().at("all_reduce");
+  EXPECT_EQ(volume.calls, 1);
+  EXPECT_EQ(volume.bytes, 200);
+  EXPECT_GE(volume.seconds, 0.03);
+}
+
 TEST(WorldTest, NetworkIsAskedForSenderAndReceiverAlone) {
   std::vector<int> asked;
   World world({.num_ranks = 4, .finish_times = [&](const Group& group, const Call& call, std::span<const double> ready) {

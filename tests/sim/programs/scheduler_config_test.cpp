@@ -38,6 +38,18 @@ TEST(SchedulerConfigTest, PartsAreSchedulesThemselves) {
   EXPECT_EQ(programs::build_scheduler(config, optimizer)->get_last_lr().size(), 1U);
 }
 
+TEST(SchedulerConfigTest, OneFollowsAMetricAndIsNoPart) {
+  auto optimizer = sgd({8.0});
+  const auto config = read("{name: reduce_lr_on_plateau, factor: 0.5, patience: 0}");
+  ASSERT_TRUE(config.follows_metric());
+  const auto scheduler = programs::build_scheduler(config, optimizer);
+  for (int epoch = 0; epoch < 2; ++epoch) scheduler->step(1.0);
+  EXPECT_THAT(scheduler->get_last_lr(), ElementsAre(4));
+  EXPECT_THAT(problems_of("{name: chained, schedulers: [{name: reduce_lr_on_plateau}]}"), HasSubstr("follows a metric"));
+  EXPECT_THAT(problems_of("{name: reduce_lr_on_plateau, mode: least, factor: 1, patience: -1}"),
+              AllOf(HasSubstr("min or max"), HasSubstr("between 0 and 1"), HasSubstr("scheduler.patience")));
+}
+
 TEST(SchedulerConfigTest, NoScheduleIsNull) {
   auto optimizer = sgd({8.0});
   EXPECT_EQ(programs::build_scheduler(std::nullopt, optimizer), nullptr);

@@ -369,7 +369,9 @@ Accelerator::Window Accelerator::resume_sync(std::shared_ptr<ModelWrapper> model
 
 void Accelerator::forget_prepared() {
   has_model_of_plugin_ = false;
-  training_ = {.path = std::make_shared<GradientPath>(*context_, options_, context_->world_size / data_parallel_.size)};
+  auto path = std::make_shared<GradientPath>(*context_, options_, context_->world_size / data_parallel_.size);
+  if (auto* scaler = path->scaler()) scaler->load_state_dict(training_.path->scaler()->state_dict());
+  training_ = {.custom = std::move(training_.custom), .path = std::move(path)};
 }
 
 bool Accelerator::check_trigger(std::source_location where) {

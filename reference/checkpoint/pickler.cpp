@@ -87,6 +87,11 @@ void Pickler::begin_dict(bool is_ordered) {
   }
 }
 
+void Pickler::begin_counter() {
+  global("collections", "Counter");
+  bytes_ += "(}(";
+}
+
 void Pickler::begin_list() { bytes_ += "]("; }
 
 void Pickler::integers(at::IntArrayRef values) {

@@ -37,6 +37,8 @@ class Pickler {
   /// A key, its value, and so on; then end.
   void begin_dict(bool is_ordered);
   void end_dict() { bytes_ += 'u'; }
+  void begin_counter();
+  void end_counter() { bytes_ += "utR"; }
   void begin_list();
   void end_list() { bytes_ += 'e'; }
   void begin_tuple() { bytes_ += '('; }

@@ -25,7 +25,7 @@ namespace accel {
 Value read_torch_file(const std::string& path);
 
 /// What Python has of a dict or a list, where a Value does not say it.
-enum class PythonType { kTuple, kIntegerKeys, kOrderedDict };
+enum class PythonType { kTuple, kIntegerKeys, kOrderedDict, kCounter };  // a counter: of integers
 
 struct TorchFileOptions {
   /// By place: keys from the outermost on, between slashes; "*" is any key, or any element of a list; "" is the whole.

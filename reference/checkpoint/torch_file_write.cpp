@@ -70,8 +70,9 @@ class ValuePickling {
     is_tuple ? pickler_.end_tuple() : pickler_.end_list();
   }
   void write_dict(const Value::Dict& dict, std::optional<PythonType> type) {
-    pickler_.begin_dict(type == PythonType::kOrderedDict);
-    if (type == PythonType::kIntegerKeys) {
+    const bool is_counter = type == PythonType::kCounter;
+    is_counter ? pickler_.begin_counter() : pickler_.begin_dict(type == PythonType::kOrderedDict);
+    if (is_counter || type == PythonType::kIntegerKeys) {
       for (const auto& [number, entry] : by_number(dict)) {
         pickler_.integer(number);
         write_at(entry->first, entry->second);
@@ -82,7 +83,7 @@ class ValuePickling {
         write_at(key, value);
       }
     }
-    pickler_.end_dict();
+    is_counter ? pickler_.end_counter() : pickler_.end_dict();
   }
   [[nodiscard]] std::map<std::int64_t, const Value::Dict::value_type*> by_number(const Value::Dict& dict) const {
     std::map<std::int64_t, const Value::Dict::value_type*> entries;

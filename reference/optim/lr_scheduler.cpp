@@ -13,14 +13,17 @@ namespace {
 
 constexpr auto kInitialLr = "initial_lr";
 
-// What each group keeps from an earlier schedule or a state dict; nothing if one of them keeps none.
-std::optional<std::vector<double>> kept_initial_lrs(const torch::optim::Optimizer& optimizer) {
+// What each group keeps from an earlier schedule or a state dict; one that keeps none has its own rate, unless the schedule goes on
+// behind an epoch: then nothing.
+std::optional<std::vector<double>> kept_initial_lrs(const torch::optim::Optimizer& optimizer, bool is_begun) {
   std::vector<double> rates;
   for (const auto& group : optimizer.param_groups()) {
     const auto* options = dynamic_cast<const optim::ParamGroupOptions*>(&group.options());
     const auto kept = options == nullptr ? Value::Dict::const_iterator() : options->extras().find(kInitialLr);
-    if (options == nullptr || kept == options->extras().end()) return std::nullopt;
-    if (kept->second.is<std::int64_t>()) {
+    if (options == nullptr || kept == options->extras().end()) {
+      if (is_begun) return std::nullopt;
+      rates.push_back(group.options().get_lr());
+    } else if (kept->second.is<std::int64_t>()) {
       rates.push_back(static_cast<double>(kept->second.as<std::int64_t>()));
     } else {
       rates.push_back(kept->second.as<double>());
@@ -32,7 +35,7 @@ std::optional<std::vector<double>> kept_initial_lrs(const torch::optim::Optimize
 }  // namespace
 
 LRScheduler::LRScheduler(ScheduledOptimizer optimizer) : optimizer_(optimizer.optimizer), last_epoch_(optimizer.last_epoch) {
-  if (!optimizer.initial_lrs) optimizer.initial_lrs = kept_initial_lrs(*optimizer_);
+  if (!optimizer.initial_lrs) optimizer.initial_lrs = kept_initial_lrs(*optimizer_, /*is_begun=*/optimizer.last_epoch != -1);
   const auto num_groups = optimizer_->param_groups().size();
   const auto num_rates = optimizer.initial_lrs ? optimizer.initial_lrs->size() : num_groups;
   check_argument(num_rates == num_groups, "initial_lrs: {} values for {} parameter groups; expected one for each", num_rates, num_groups);
@@ -64,7 +67,7 @@ void LRScheduler::step() {
 }
 
 void LRScheduler::step(double /*metric*/) {
-  throw ArgumentError("step: this schedule follows no metric; call step(), or use ReduceLROnPlateau");
+  throw ArgumentError("step: this schedule follows no metric, and steps by whole epochs; call step(), or use ReduceLROnPlateau");
 }
 
 void LRScheduler::keep_in_groups(const char* name, const std::vector<double>& values) {
@@ -121,8 +124,8 @@ void LRScheduler::last_epoch_field(detail::StateFields& fields) { fields("last_e
 void LRScheduler::last_lr_field(detail::StateFields& fields) { fields("_last_lr", last_lr_, one_per_group()); }
 
 detail::Rule<std::vector<double>> LRScheduler::one_per_group() const {
-  const auto num_groups = optimizer_->param_groups().size();
-  return {[num_groups](const auto& values) { return values.size() == num_groups; },
+  const auto num_groups = optimizer_->param_groups().size(), num_at_first = initial_lrs_.size();  // some may have been added
+  return {[=](const auto& values) { return values.size() == num_groups || values.size() == num_at_first; },
           fmt::format("a list of {}, one for each parameter group", num_groups)};
 }
 

@@ -43,6 +43,10 @@ OneCycleLR::OneCycleLR(ScheduledOptimizer optimizer, Options options)
   if (cycle_momentum_) init_momentum(options);
   keep_in_groups("max_lr", max_lrs_);
   keep_in_groups("min_lr", min_lrs_);
+  if (cycle_momentum_) {
+    keep_in_groups("max_momentum", max_momentums_);
+    keep_in_groups("base_momentum", base_momentums_);
+  }
   initial_step();
 }
 

@@ -155,6 +155,8 @@ void GradScaler::load_state_dict(const Value& state) {
       problems.push_back(fmt::format("{}: missing", key));
     } else if (const auto& found = state.at(key); found.is<T>()) {
       target = found.as<T>();
+    } else if (std::is_same_v<T, double> && found.is<std::int64_t>()) {
+      target = static_cast<T>(found.as<std::int64_t>());  // as in Python
     } else {
       problems.push_back(fmt::format("{}: expected {}, got {}", key, Value(T()).type_name(), found.type_name()));
     }

@@ -102,6 +102,16 @@ std::unique_ptr<at::ObserverContext> BufferGuard::on_operator(const at::RecordFu
   return nullptr;
 }
 
+namespace {
+
+// Whether an operator looks at this argument's shape and dtype alone.
+bool reads_no_data(std::string_view op, std::size_t index) {
+  op = op.substr(op.find("::") == std::string_view::npos ? 0 : op.find("::") + 2);
+  return op.ends_with("_like") || op.starts_with("new_") || op == "is_same_size" || (index == 1 && op.ends_with("_as"));
+}
+
+}  // namespace
+
 void BufferGuard::inspect(const at::RecordFunction& function) {
   const auto schema = function.operator_schema();
   if (!schema || std::string_view(function.name()).starts_with("c10d::")) return;  // collectives say what they touch in `issue`
@@ -110,6 +120,7 @@ void BufferGuard::inspect(const at::RecordFunction& function) {
   for (std::size_t index = 0; index < std::min<std::size_t>(inputs.size(), arguments.size()); ++index) {
     const auto* alias = arguments[index].alias_info();
     if (alias != nullptr && !alias->isWrite()) continue;  // a view
+    if (reads_no_data(function.name(), index)) continue;
     const bool writes = alias != nullptr;
     const auto& input = inputs[index];
     if (input.isTensor()) {

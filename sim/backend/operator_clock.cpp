@@ -25,6 +25,12 @@ double convolution(const at::Tensor& output_like, const at::Tensor& weight) {
   return 2 * positions * product(weight.sizes());
 }
 
+// (batch, heads, queries, d) with (batch, heads, keys, d): scores, and the sums of values by them. A causal mask leaves nothing out, as
+// where the products are two operators.
+double attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
+  return 2 * product(query.sizes().slice(0, 3)) * static_cast<double>(key.size(2)) * static_cast<double>(query.size(3) + value.size(3));
+}
+
 double bytes_of(c10::ArrayRef<const c10::IValue> inputs) {
   double bytes = 0;
   const auto add = [&](const at::Tensor& tensor) { bytes += tensor.defined() && tensor.layout() == at::kStrided ? static_cast<double>(tensor.nbytes()) : 0; };
@@ -57,8 +63,13 @@ double flops_of(const at::RecordFunction& function) {
   const std::string_view name = function.name();
   const auto inputs = function.inputs();
   const auto *first = tensor_at(inputs, 0), *second = tensor_at(inputs, 1), *third = tensor_at(inputs, 2);
-  if ((name == "aten::mm" || name == "aten::bmm") && first && second) return matrix_product(*first, *second);
+  if ((name == "aten::mm" || name == "aten::bmm" || name == "aten::_scaled_mm") && first && second) return matrix_product(*first, *second);
+  if (name == "aten::mv" && first) return 2 * product(first->sizes());
   if ((name == "aten::addmm" || name == "aten::baddbmm") && second && third) return matrix_product(*second, *third);
+  if (name == "aten::_scaled_dot_product_flash_attention_for_cpu" && first && second && third) return attention(*first, *second, *third);
+  // Five products in place of two: the scores once more, and the gradients of scores, queries, keys and values.
+  const auto* fourth = tensor_at(inputs, 3);
+  if (name == "aten::_scaled_dot_product_flash_attention_for_cpu_backward" && second && third && fourth) return 2.5 * attention(*second, *third, *fourth);
   // With stride 1 and the usual padding positions are those of the input; strides are divided out.
   if (name == "aten::convolution" && first && second && inputs.size() > 3) {
     double positions = 1;

@@ -1,6 +1,7 @@
 #include "sim/backend/sim_listener.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/record_function.h>
 
 #include <algorithm>
 
@@ -19,8 +20,10 @@ void SimListener::after_update() {
     if (std::find(models.begin(), model, *model) == model) parameters.insert(parameters.end(), (*model)->begin(), (*model)->end());
   }
   if (parameters.empty()) return;
+  const at::DisableRecordFunctionGuard no_clock;
   const auto state = default_generator().get_state();
   vote_->cast(rank_, parameters, fingerprint(state.const_data_ptr(), state.nbytes()));
+  world_->leave_out(rank_);  // real backends have no vote
 }
 
 }  // namespace accel::sim

@@ -141,7 +141,9 @@ SimulationReport rehearse(const SimulationOptions& options, const std::function<
 }
 
 void simulate(const SimulationOptions& options, const std::function<void(RankContext&)>& body) {
-  if (const auto report = rehearse(options, body); report.error) std::rethrow_exception(report.error);
+  const auto report = rehearse(options, body);
+  for (const auto& finding : report.findings) std::cerr << "simulation: warning: " << finding << std::endl;
+  if (report.error) std::rethrow_exception(report.error);
 }
 
 }  // namespace accel::sim

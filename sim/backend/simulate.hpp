@@ -50,7 +50,8 @@ struct SimulationReport {
 ///
 ///     accel::sim::simulate({.num_ranks = 64}, [](accel::RankContext& rank) { ... });
 ///
-/// Throws RunError (sim/engine/diagnosis.hpp) with the errors of all ranks, ConfigError for an impossible number of ranks.
+/// Findings go to standard error. Throws RunError (sim/engine/diagnosis.hpp) with the errors of all ranks, ConfigError for an
+/// impossible number of ranks.
 void simulate(const SimulationOptions& options, const std::function<void(RankContext&)>& body);
 
 /// As `simulate`, but tells of failures in its report.

@@ -63,7 +63,7 @@ Trial with_fewest_steps(const Trial& failing, const std::string& signature, cons
 Trial shrink(Trial failing, const std::string& signature, const RunTrial& run) {
   failing = with_fewest_ranks(failing, signature, run);
   failing = with_fewest_faults(failing, signature, run);
-  return with_fewest_steps(failing, signature, run);
+  return failing.has_steps ? with_fewest_steps(failing, signature, run) : failing;
 }
 
 Exploration explore(const Trial& first, std::int64_t num_schedules, const RunTrial& run) {

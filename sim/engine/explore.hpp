@@ -18,6 +18,7 @@ namespace accel::sim {
 struct Trial {
   int num_ranks = 1;
   std::int64_t max_steps = 0;  // 0: as many as the program has
+  bool has_steps = true;       // false: it cannot be cut short
   RankSchedule schedule = {};
   std::vector<int> faults = {};  // of a plan, those that are injected
 };

@@ -64,7 +64,7 @@ class Meeting : public std::enable_shared_from_this<Meeting> {
   // By group rank; written by the member before it is counted in.
   std::vector<std::optional<Call>> calls_;
   std::vector<Participant> participants_;
-  std::vector<double> ready_;                    // virtual seconds
+  std::vector<double> ready_;                    // virtual or wall seconds
   std::vector<std::atomic<bool>> has_arrived_;   // for a diagnosis meanwhile
   std::atomic<int> num_arrived_{0};
   std::atomic<Meeting*> next_{nullptr};          // the group's list of open ones keeps it alive

@@ -69,7 +69,7 @@ std::shared_ptr<Meeting> World::next_meeting(Group& group, int group_rank) {
       meeting->calls_.resize(size);
       meeting->participants_.resize(size);
       meeting->has_arrived_ = std::vector<std::atomic<bool>>(size);
-      if (is_virtual()) meeting->ready_.resize(size);
+      if (keeps_time()) meeting->ready_.resize(size);
       next = meeting.get();
       group.open.emplace(cursor.next_sequence, std::move(meeting));
       cursor.last->next_.store(next, std::memory_order_release);
@@ -107,7 +107,7 @@ std::shared_ptr<Meeting> World::arrive(Group& group, int group_rank, Call call, 
   auto meeting = next_meeting(group, group_rank);
   meeting->calls_[group_rank] = std::move(call);
   meeting->participants_[group_rank] = std::move(participant);
-  if (is_virtual()) meeting->ready_[group_rank] = now(rank);
+  if (keeps_time()) meeting->ready_[group_rank] = is_virtual() ? now(rank) : wall_now();
   meeting->has_arrived_[group_rank].store(true, std::memory_order_release);
   const bool is_last = meeting->num_arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<int>(group.ranks.size());
   if (is_last) complete(group, meeting, rank, compute);
@@ -134,7 +134,15 @@ void World::complete(Group& group, const std::shared_ptr<Meeting>& meeting, int 
     return;
   }
   MeetingFaults faults;
-  if (options_.faults) faults = options_.faults->on_meeting(*this, group, meeting->sequence_, first);
+  std::exception_ptr error;
+  try {
+    if (options_.faults) faults = options_.faults->on_meeting(*this, group, meeting->sequence_, first);
+    if (!faults.is_lost && !faults.error) set_finish_times(group, *meeting, faults);
+  } catch (...) {
+    error = std::current_exception();  // of a model, not of the program: for all
+    fail(error);
+    return end(*meeting, error);
+  }
   if (faults.is_lost || faults.error) {
     if (faults.error) {
       end(*meeting, nullptr, faults.error);
@@ -144,13 +152,11 @@ void World::complete(Group& group, const std::shared_ptr<Meeting>& meeting, int 
     }
     return;
   }
-  set_finish_times(group, *meeting, faults);
   const auto corrupt = [&](bool before) {
     for (const auto& corruption : faults.corruptions) {
       if (corruption.value.has_value() == before) options_.corrupt(meeting->participants_[corruption.member], corruption);
     }
   };
-  std::exception_ptr error;
   try {
     corrupt(/*before=*/true);
     compute(meeting->participants_);

@@ -110,6 +110,8 @@ class World {
   // --- time -----------------------------------------------------------------------------------------------------------
   /// What the rank does from here on: "forward", "backward", ...; static storage.
   void enter_phase(int rank, std::string_view phase);
+  /// What the rank has computed since its last call is not the program's.
+  void leave_out(int rank);
   /// The rank has computed for so many virtual seconds.
   void advance(int rank, double seconds);
   /// The rank does nothing for a while: on the virtual clock, or on the wall's; in a serial schedule others go first.

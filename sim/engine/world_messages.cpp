@@ -93,20 +93,20 @@ void World::deliver_message(const Group::Posted& receive, int source, const Part
   auto& meeting = *receive.meeting;
   const auto& group = *meeting.group_;
   meeting.source_ = source;
-  MeetingFaults faults;
-  if (options_.faults) faults = options_.faults->on_message(*this, group, source, receive.destination, meeting.sequence_, receive.call);
-  if (faults.error) return end(meeting, nullptr, faults.error);
-  if (faults.is_lost) {
-    const MutexLock lock(mutex_);
-    hangs_.push_back(receive.meeting);  // it ends when no rank can go on
-    return;
-  }
-  const double late = faults.delays.empty() ? 0 : faults.delays[receive.destination];
-  if (late > 0 && !is_virtual() && !baton_) std::this_thread::sleep_for(std::chrono::duration<double>(late));
-  meeting.last_to_arrive_ = group.ranks[source];
-  meeting.last_ready_ = is_virtual() ? sent_at + late : keeps_time() ? wall_now() : 0;
   std::exception_ptr error;
   try {
+    MeetingFaults faults;
+    if (options_.faults) faults = options_.faults->on_message(*this, group, source, receive.destination, meeting.sequence_, receive.call);
+    if (faults.error) return end(meeting, nullptr, faults.error);
+    if (faults.is_lost) {
+      const MutexLock lock(mutex_);
+      hangs_.push_back(receive.meeting);  // it ends when no rank can go on
+      return;
+    }
+    const double late = faults.delays.empty() ? 0 : faults.delays[receive.destination];
+    if (late > 0 && !is_virtual() && !baton_) std::this_thread::sleep_for(std::chrono::duration<double>(late));
+    meeting.last_to_arrive_ = group.ranks[source];
+    meeting.last_ready_ = is_virtual() ? sent_at + late : keeps_time() ? wall_now() : 0;
     if (is_virtual()) {
       Group pair;  // messages between two ranks take turns among themselves, and with nothing else of the group
       pair.name = fmt::format("{}: {} to {}", group.name, source, receive.destination);

@@ -42,6 +42,8 @@ void World::end_compute(int rank) {
   begin_compute(rank);
 }
 
+void World::leave_out(int rank) { begin_compute(rank); }
+
 void World::enter_phase(int rank, std::string_view phase) {
   if (!keeps_time()) return;
   end_compute(rank);
@@ -68,6 +70,7 @@ void World::delay(int rank, double seconds, std::string_view name) {
   auto& own = ranks_[rank];
   const double begin = own.times.now, wall_begin = wall_now();
   if (is_virtual()) own.times.now += seconds;
+  own.times.compute += seconds;  // it is busy, and the others wait for it
   if (baton_) {
     baton_->postpone(rank);
   } else if (!is_virtual()) {
@@ -116,7 +119,7 @@ void World::record_wait(int rank, const Meeting& meeting, const Span::Interval& 
   const double ready = is_virtual() && !meeting.is_message_ ? meeting.ready_[member] : waited.begin;
   const auto sequence = meeting.is_message_ ? -1 : static_cast<std::int64_t>(meeting.sequence_);
   times.spans.push_back({.kind = Span::Kind::kCollective, .name = call.op, .group = meeting.group_->name, .sequence = sequence, .bytes = call.bytes,
-                         .virtual_time = {ready, is_virtual() ? meeting.finish_[member] : ready}, .wall_time = {std::min(wall_begin, meeting.wall_end_), meeting.wall_end_}});
+                         .virtual_time = {ready, is_virtual() ? meeting.finish_[member] : ready}, .wall_time = {is_virtual() || meeting.is_message_ ? std::min(wall_begin, meeting.wall_end_) : meeting.ready_[member], meeting.wall_end_}});
   times.spans.push_back({.kind = Span::Kind::kWait, .name = call.op, .group = meeting.group_->name, .sequence = sequence,
                          .released_by = meeting.last_to_arrive_ == rank ? -1 : meeting.last_to_arrive_,
                          .virtual_time = {waited.begin, times.now}, .wall_time = {wall_begin, wall_now()}});

@@ -11,7 +11,12 @@ namespace {
 
 bool is_time(double value) { return value >= 0 && std::isfinite(value); }
 bool is_rate(double value) { return value > 0; }
-bool is_count(int value) { return value >= 1; }
+constexpr int kMostCount = 1 << 16;
+constexpr int kMostCards = 1 << 10;
+constexpr double kMostPlaces = 1 << 20;  // of a torus
+
+bool is_count(int value) { return value >= 1 && value <= kMostCount; }
+bool is_finite_rate(double value) { return value > 0 && std::isfinite(value); }
 bool is_rank(int value) { return value >= 0; }
 
 double read_time(YamlReader& reader, const std::string& key) { return reader.required<double>(key, is_time, "0 seconds or more"); }
@@ -20,10 +25,10 @@ double read_optional_rate(YamlReader& reader, const std::string& key) {
   return reader.optional<double>(key, is_rate, "a positive number").value_or(kUnlimited);
 }
 int read_count(YamlReader& reader, const std::string& key, int absent) {
-  return reader.optional<int>(key, is_count, "1 or more").value_or(absent);
+  return reader.optional<int>(key, is_count, fmt::format("1 to {}", kMostCount)).value_or(absent);
 }
 int read_required_count(YamlReader& reader, const std::string& key) {
-  return std::max(1, reader.required<int>(key, is_count, "1 or more"));
+  return std::max(1, reader.required<int>(key, is_count, fmt::format("1 to {}", kMostCount)));
 }
 
 LinkCosts read_link(YamlReader& reader) { return {read_time(reader, "latency_seconds"), read_rate(reader, "bytes_per_second")}; }
@@ -46,7 +51,7 @@ TopologySpec read_switch(YamlReader& reader) {
 TopologySpec read_fat_tree(YamlReader& reader) {
   const auto port = read_link(reader);
   const int ranks = read_required_count(reader, "ranks_per_rack");
-  const double oversubscription = reader.optional<double>("oversubscription", is_rate, "a positive number").value_or(1);
+  const double oversubscription = reader.optional<double>("oversubscription", is_finite_rate, "a positive number").value_or(1);
   const LinkCosts up{port.latency_seconds, port.bytes_per_second * ranks / oversubscription};
   return TreeSpec{.tiers = {{.port = port}, {.units = ranks, .port = up}}};
 }
@@ -55,7 +60,7 @@ TopologySpec read_fat_tree(YamlReader& reader) {
 TopologySpec read_nodes(YamlReader& reader) {
   TreeSpec spec;
   const int ranks = read_required_count(reader, "ranks_per_node");
-  const int cards = read_count(reader, "cards_per_node", 1);
+  const int cards = reader.optional<int>("cards_per_node", [](int value) { return value >= 1 && value <= kMostCards; }, fmt::format("1 to {}", kMostCards)).value_or(1);
   spec.tiers.push_back({.port = read_link(reader, "inside")});
   const int num_nodes = read_count(reader, "num_nodes", 0);
   if (num_nodes > 0) spec.num_ranks_max = static_cast<std::int64_t>(num_nodes) * ranks;
@@ -64,7 +69,7 @@ TopologySpec read_nodes(YamlReader& reader) {
   spec.tiers.push_back({.units = ranks, .ports = cards, .port = card});
   if (reader.has("nodes_per_rack")) {
     const int nodes = read_required_count(reader, "nodes_per_rack");
-    const double oversubscription = reader.optional<double>("oversubscription", is_rate, "a positive number").value_or(1);
+    const double oversubscription = reader.optional<double>("oversubscription", is_finite_rate, "a positive number").value_or(1);
     spec.tiers.push_back(
         {.units = nodes, .port = {card.latency_seconds, card.bytes_per_second * cards * nodes / oversubscription}});
   }
@@ -73,9 +78,11 @@ TopologySpec read_nodes(YamlReader& reader) {
 
 TopologySpec read_torus(YamlReader& reader) {
   const auto fits = [](const std::vector<int>& shape) {
-    return (shape.size() == 2 || shape.size() == 3) && std::all_of(shape.begin(), shape.end(), is_count);
+    double places = 1;
+    for (const int extent : shape) places *= extent;
+    return (shape.size() == 2 || shape.size() == 3) && std::all_of(shape.begin(), shape.end(), is_count) && places <= kMostPlaces;
   };
-  auto shape = reader.required<std::vector<int>>("shape", fits, "2 or 3 positive integers");
+  auto shape = reader.required<std::vector<int>>("shape", fits, fmt::format("2 or 3 positive integers, of a product up to {}", static_cast<int>(kMostPlaces)));
   return TorusSpec{.shape = std::move(shape), .link = read_link(reader)};
 }
 

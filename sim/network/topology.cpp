@@ -12,9 +12,11 @@ std::optional<std::int64_t> num_ranks_max(const TopologySpec& spec) {
   const auto* torus = std::get_if<TorusSpec>(&spec);
   if (torus == nullptr || torus->shape.empty()) return std::nullopt;
   std::int64_t places = 1;
-  for (const int extent : torus->shape) places *= extent;
+  for (const int extent : torus->shape) places *= extent;  // read_network keeps them few
   return places;
 }
+
+constexpr std::int64_t kMostRanks = 1 << 20;  // a larger unit holds all ranks
 
 // Port p of unit u of a tier that begins at link `first` is two links, one each way.
 int port_link(int first, const Tier& tier, int ranks_per_unit, int rank, bool upward) {
@@ -44,7 +46,7 @@ void Topology::add_links(const FullSpec& /*spec*/) {}  // made when a route asks
 void Topology::add_links(const TreeSpec& spec) {
   int ranks_per_unit = 1;
   for (const auto& tier : spec.tiers) {
-    ranks_per_unit *= tier.units;
+    ranks_per_unit = static_cast<int>(std::min<std::int64_t>(static_cast<std::int64_t>(ranks_per_unit) * tier.units, kMostRanks));
     tiers_.push_back({.first = num_links(), .ranks_per_unit = ranks_per_unit});
     const int units = (num_ranks_ + ranks_per_unit - 1) / ranks_per_unit;
     links_.insert(links_.end(), static_cast<std::size_t>(units) * tier.ports * 2, tier.port);

@@ -35,6 +35,7 @@ struct ExploreArguments : RunOptions {
 std::vector<std::string> problems_of(const ExploreArguments& arguments) {
   auto problems = programs::problems_of(static_cast<const RunOptions&>(arguments));
   const auto& rehearsal = arguments.rehearsal;
+  if (arguments.max_steps < 0) problems.push_back(fmt::format("--max-steps: expected 1 or more, got {}", arguments.max_steps));
   if (arguments.schedules < 1) problems.push_back(fmt::format("--schedules: expected 1 or more, got {}", arguments.schedules));
   if (rehearsal.schedule == "parallel" || rehearsal.schedule == "round-robin") problems.push_back(fmt::format("--schedule {}: is one schedule; explore random or pct ones", rehearsal.schedule));
   if (arguments.backend != "sim" || arguments.rank_counts.size() > 1) problems.emplace_back("explore: one number of simulated ranks");
@@ -107,8 +108,10 @@ int run(const ExploreArguments& arguments) {
     std::iota(first.faults.begin(), first.faults.end(), 0);
   }
   TrialJudge judge(*target);
+  first.has_steps = target->has_steps();
   const auto exploration = sim::explore(first, arguments.schedules, [&](const sim::Trial& trial) { return judge(trial); });
-  return report(arguments, *target, first, exploration, judge.last_exit_code());
+  for (const auto& finding : judge.findings()) std::cerr << "sim-run: warning: " << finding << std::endl;
+  return report(arguments, *target, first, exploration, judge.exit_code_of(exploration.signature));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "backends/launch/process.hpp"
 #include "reference/config/yaml_file.hpp"
@@ -42,12 +43,24 @@ std::string failure_of(const std::string& diagnosis_text) {
   return diagnosis["op"].is_null() ? kind : fmt::format("{} in {} of group {}", kind, diagnosis["op"].get<std::string>(), diagnosis["group"].get<std::string>());
 }
 
+// What a diagnosis says of a run that ended well, but for faults that were withstood.
+std::vector<std::string> findings_of(const std::string& diagnosis_text) {
+  std::vector<std::string> findings;
+  std::istringstream lines(nlohmann::json::parse(diagnosis_text)["text"].get<std::string>());
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("injected fault: ")) findings.push_back(line);
+  }
+  return findings;
+}
+
 RehearsalOptions options_of(const sim::Trial& trial) { return {.schedule = name_of(trial.schedule.kind), .seed_schedule = trial.schedule.seed}; }
 
 class ExperimentTarget : public ExploreTarget {
  public:
   ExperimentTarget(std::string file, std::vector<std::string> overrides, std::string faults_file)
       : ExploreTarget(std::move(faults_file)), file_(std::move(file)), overrides_(std::move(overrides)) {}
+
+  [[nodiscard]] bool has_steps() const override { return true; }
 
   TrialOutcome run(const sim::Trial& trial, const std::vector<sim::Fault>& faults) override {
     auto overrides = overrides_;
@@ -57,7 +70,7 @@ class ExperimentTarget : public ExploreTarget {
     std::vector<RankResult> results(trial.num_ranks);
     const Rehearsal rehearsal(options_of(trial), trial.num_ranks, faults);
     const auto report = rehearsal.run_or_exit("sim-run", collective_timeout(), [&](RankContext& rank) { train_experiment(rank, experiment, *task_, {.trace = true}, results[rank.rank]); });
-    TrialOutcome outcome{.failure = failure_of(diagnosis_json(report))};
+    TrialOutcome outcome{.failure = failure_of(diagnosis_json(report)), .findings = report.findings};
     if (report.error) {
       try {
         std::rethrow_exception(report.error);
@@ -78,6 +91,8 @@ class ExperimentTarget : public ExploreTarget {
 class ProgramTarget : public ExploreTarget {
  public:
   ProgramTarget(std::vector<std::string> command, std::string faults_file) : ExploreTarget(std::move(faults_file)), command_(std::move(command)) {}
+
+  [[nodiscard]] bool has_steps() const override { return false; }
 
   TrialOutcome run(const sim::Trial& trial, const std::vector<sim::Fault>& faults) override {
     const auto path = [&](const char* name) { return (fs::path(folder_.path()) / name).string(); };
@@ -102,7 +117,9 @@ class ProgramTarget : public ExploreTarget {
       outcome.failure = fmt::format("the program {}", launcher::describe_exit_code(outcome.exit_code));
       return outcome;
     }
-    outcome.failure = failure_of(accel::read_text(request.rehearsal.diagnosis));
+    const auto diagnosis = accel::read_text(request.rehearsal.diagnosis);
+    outcome.failure = failure_of(diagnosis);
+    if (outcome.failure.empty()) outcome.findings = findings_of(diagnosis);
     std::multiset<std::string> lines;
     std::ifstream in(path("output"));
     for (std::string line; std::getline(in, line);) lines.insert(line);
@@ -143,9 +160,13 @@ std::string TrialJudge::operator()(const sim::Trial& trial) {
       in_turns = in_turns_.emplace(Shape{trial.num_ranks, trial.max_steps, trial.faults}, target_.run(turns, faults)).first;
     }
     const auto outcome = target_.run(trial, faults);
-    last_exit_code_ = outcome.exit_code;
-    if (!outcome.failure.empty()) return outcome.failure;
-    return in_turns->second.failure.empty() && in_turns->second.result != outcome.result ? "differs" : "";
+    if (!outcome.failure.empty()) {
+      exit_codes_[outcome.failure] = outcome.exit_code;
+      return outcome.failure;
+    }
+    findings_.insert(outcome.findings.begin(), outcome.findings.end());
+    if (!in_turns->second.failure.empty()) return fmt::format("differs from ranks that take turns, which end in: {}", in_turns->second.failure);
+    return in_turns->second.result != outcome.result ? "differs" : "";
   } catch (const ConfigError&) {
     if (in_turns_.empty()) throw;
     return "";  // a smaller trial that cannot be

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -86,7 +87,27 @@ Rehearsal::Rehearsal(const RehearsalOptions& options, int num_ranks, std::vector
   SharedNetwork(sim::Network(*network_), num_ranks_, plan_);  // throws for what cannot be
 }
 
-sim::SimulationOptions Rehearsal::simulation_options() const {
+// Which entries of a table of costs the program has come to. Ranks on threads mark them.
+class Rehearsal::TableUse {
+ public:
+  explicit TableUse(const sim::ComputeCosts& costs) {
+    for (const auto& entry : costs.op_seconds) is_used_[entry.first] = false;
+  }
+  void mark(std::string_view op) {
+    if (const auto entry = is_used_.find(op); entry != is_used_.end()) entry->second.store(true, std::memory_order_relaxed);
+  }
+  void report_unused(sim::SimulationReport& report) const {
+    if (report.error) return;
+    for (const auto& [op, is_used] : is_used_) {
+      if (!is_used) report.findings.push_back(fmt::format("the network file's compute.ops.{} had no effect: the program calls no such operator, or it is made of others, whose costs count", op));
+    }
+  }
+
+ private:
+  std::map<std::string, std::atomic<bool>, std::less<>> is_used_;
+};
+
+sim::SimulationOptions Rehearsal::simulation_options(const std::shared_ptr<TableUse>& use) const {
   sim::SimulationOptions options{.num_ranks = num_ranks_};
   options.schedule = {.kind = sim::schedule_of(options_.schedule), .seed = options_.seed_schedule};
   options.logs_events = !options_.event_log.empty();
@@ -98,7 +119,10 @@ sim::SimulationOptions Rehearsal::simulation_options() const {
   if (network_) {
     const auto& compute = network_->compute;
     if (compute.kind == sim::ComputeCosts::Kind::kTable) {
-      options.operator_seconds = [compute](std::string_view op, double flops, double bytes) { return compute.seconds_of(op, flops, bytes); };
+      options.operator_seconds = [compute, use](std::string_view op, double flops, double bytes) {
+        use->mark(op);
+        return compute.seconds_of(op, flops, bytes);
+      };
     } else {
       options.cpu_factor = compute.cpu_time_factor;
     }
@@ -110,22 +134,34 @@ sim::SimulationOptions Rehearsal::simulation_options() const {
 }
 
 sim::SimulationReport Rehearsal::run(std::chrono::milliseconds timeout, const std::function<void(RankContext&)>& body) const {
-  auto options = simulation_options();
-  options.timeout = timeout;
-  return sim::rehearse(options, body);
+  return rehearse(timeout, body, nullptr);
 }
 
 sim::SimulationReport Rehearsal::run_or_exit(const std::string& program, std::chrono::milliseconds timeout, const std::function<void(RankContext&)>& body) const {
-  auto options = simulation_options();
+  return rehearse(timeout, body, [&](const sim::SimulationReport& report) { exit_with(report, program); });
+}
+
+sim::SimulationReport Rehearsal::rehearse(std::chrono::milliseconds timeout, const std::function<void(RankContext&)>& body,
+                                          std::function<void(const sim::SimulationReport&)> on_stuck) const {
+  const auto use = std::make_shared<TableUse>(network_ ? network_->compute : sim::ComputeCosts{});
+  auto options = simulation_options(use);
   options.timeout = timeout;
-  options.on_stuck = [&](const sim::SimulationReport& report) { exit_with(report, program); };
-  return sim::rehearse(options, body);
+  options.on_stuck = std::move(on_stuck);
+  auto report = sim::rehearse(options, body);
+  use->report_unused(report);
+  return report;
 }
 
 // Past all destructors: threads that nobody can end use what they would destroy.
 void Rehearsal::exit_with(const sim::SimulationReport& report, const std::string& program) const {
   try {
     write(report);
+    if (!options_.report.empty()) {
+      auto unfinished = page(report);
+      unfinished.title = fmt::format("{} simulated ranks, of which some have not come back", num_ranks_);
+      write_page(unfinished, options_.report);
+    }
+    if (!options_.timeline.empty()) std::cerr << program << ": --timeline: not written, as a rank still runs" << std::endl;
   } catch (const std::exception& error) {
     std::cerr << program << ": " << error.what() << std::endl;
   }

@@ -51,7 +51,10 @@ class Rehearsal {
   [[nodiscard]] const std::vector<sim::Fault>& plan() const { return plan_; }
 
  private:
-  [[nodiscard]] sim::SimulationOptions simulation_options() const;
+  class TableUse;
+  [[nodiscard]] sim::SimulationOptions simulation_options(const std::shared_ptr<TableUse>& use) const;
+  sim::SimulationReport rehearse(std::chrono::milliseconds timeout, const std::function<void(RankContext&)>& body,
+                                 std::function<void(const sim::SimulationReport&)> on_stuck) const;
   [[noreturn]] void exit_with(const sim::SimulationReport& report, const std::string& program) const;
 
   RehearsalOptions options_;

@@ -117,7 +117,7 @@ std::string size_factors_text(const std::vector<sim::SizeFactor>& factors) {
 std::string network_file(const std::string& name, const sim::AllReduceCosts& costs, int cores, const std::string& verdict) {
   return fmt::format(
       "# Gloo over the loopback interface, as sim-calibrate measured it with up to {} processes on {} cores.\n# {}\nname: "
-      "{}\nlibrary: gloo\n"
+      "'{}'\nlibrary: gloo\n"
       "overhead_seconds: {:.4e}\nreduce_seconds_per_byte: {:.4e}\nsize_factors:\n{}topology: {{kind: switch, latency_seconds: "
       "{:.4e}, bytes_per_second: {:.4e}, core_bytes_per_second: {:.4e}}}\n"
       "compute: {{kind: cpu_time}}\n",

@@ -17,6 +17,7 @@
 #include "backends/launch/process.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
+#include "sim/programs/command_line.hpp"
 #include "sim/programs/exit_code.hpp"
 #include "sim/programs/run_options.hpp"
 #include "sim/programs/sim_request.hpp"
@@ -46,7 +47,8 @@ RunOptions parse_options(const UserProgram& program) {
   add_run_options(app, options);
   std::vector<std::string> problems;
   try {
-    app.parse(std::vector<std::string>(program.options.rbegin(), program.options.rend()));  // it takes them from the back
+    const auto given = with_known_spelling(app, program.options);
+    app.parse(std::vector<std::string>(given.rbegin(), given.rend()));  // it takes them from the back
   } catch (const CLI::ParseError& error) {
     problems.emplace_back(error.what());
   }

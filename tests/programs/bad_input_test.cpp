@@ -6,6 +6,8 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
 #include <sstream>
 
 #include "tests/programs/support/run_command.hpp"
@@ -117,6 +119,28 @@ TEST_F(BadInputTest, AllProblemsAreInOneMessageEachWithItsLine) {
                                         HasSubstr("bad.yaml:6: clip_grad_norm: expected a number above 0"), HasSubstr("bad.yaml:7: clip_grad_value: expected a number above 0")));
   const auto sharded = bad("task: fashion_mnist\nmodel: {name: mlp}\noptimizer: {name: sgd, lr: 1}\nbatch_size: 8\nepochs: 1\nseed: 1\nclip_grad_value: 1\naccelerator: {fsdp_plugin: {fsdp_version: 2}}\n");
   expect_refused(sim_run({sharded}), HasSubstr("bad.yaml:7: clip_grad_value: not with fsdp_plugin"));
+}
+
+// What is told as known, each name of it.
+std::set<std::string> known_names(const std::string& message) {
+  static const std::regex list(R"((?:known: |expected one of |expected )([a-z_0-9]+(?:(?:, | or )[a-z_0-9]+)+))"), name(R"([a-z_0-9]{3,})");
+  std::set<std::string> names;
+  for (std::sregex_iterator match(message.begin(), message.end(), list), none; match != none; ++match) {
+    const auto text = (*match)[1].str();
+    names.insert(std::sregex_token_iterator(text.begin(), text.end(), name), std::sregex_token_iterator());
+  }
+  names.erase("got");  // "expected mlp or cnn, got 'none'"
+  return names;
+}
+
+TEST_F(BadInputTest, TheGuideToExperimentFilesHasEveryNameThatThereIs) {
+  const std::string rest = "optimizer: {name: none}\nscheduler: {name: none}\nunknown: 1\naccelerator: {unknown: 1}\ndataloader_config: {unknown: 1}\nmodel: {name: none}\n";
+  auto names = known_names(sim_run({bad("task: none\n" + rest)}).error);
+  EXPECT_GT(names.size(), 80U);
+  for (const auto* task : {"fashion_mnist", "cifar_like", "char_gpt"}) names.merge(known_names(sim_run({bad("task: " + std::string(task) + "\n" + rest)}).error));
+  std::ifstream in(source("configs/train/README.md"));
+  const std::string guide{std::istreambuf_iterator<char>(in), {}};
+  for (const auto& name : names) EXPECT_THAT(guide, ::testing::AnyOf(HasSubstr("`" + name + "`"), HasSubstr("**`" + name + "`**")));
 }
 
 TEST_F(BadInputTest, EmptyFileLacksAllThatIsRequired) {

@@ -122,12 +122,14 @@ TEST_F(RehearsalTest, RankThatThrowsIsARankFailure) {
 
 TEST_F(RehearsalTest, RankStuckOutsideTheLibraryIsDiagnosedAndTheProgramEnds) {
   for (const std::string schedule : {"parallel", "round-robin"}) {
-    const auto run = run_command({bin("sim-run"), "--ranks", "4", "--schedule", schedule, "--diagnosis", path("diagnosis.json"), "--timeline", path("timeline.json"), "--", bin("faulty_program"), "hang", path("")},
+    const auto run = run_command({bin("sim-run"), "--ranks", "4", "--schedule", schedule, "--diagnosis", path("diagnosis.json"), "--timeline", path("timeline.json"), "--report", path("report"), "--", bin("faulty_program"), "hang", path("")},
                                  {.environment = {{"ACCEL_TIMEOUT_SECONDS", "1"}}, .limit = std::chrono::seconds(30)});
     EXPECT_EQ(run.exit_code, 3) << run.error;
     EXPECT_THAT(run.error, AllOf(HasSubstr("timed out after 1000 ms"), HasSubstr("rank 1: has not come back; it is running, after all_reduce #6 of group world (")));
     EXPECT_EQ(diagnosis()["kind"], "hang");
     EXPECT_EQ(diagnosis()["ranks"], Json({1}));
+    EXPECT_THAT(read(path("report") + "/index.html"), HasSubstr("timed out after 1000 ms"));
+    EXPECT_THAT(run.error, HasSubstr("--timeline: not written"));
   }
 }
 
@@ -254,6 +256,18 @@ TEST_F(RehearsalTest, ExploringFindsAResultThatDependsOnTheSchedule) {
   const auto found = Json::parse(run.output)["found"];
   EXPECT_EQ(found["signature"], "differs");
   EXPECT_EQ(found["ranks"], 2);
+}
+
+TEST_F(RehearsalTest, ExploringTellsOfAFaultThatHasNotStruck) {
+  const auto faults = write("late.yaml", "faults:\n  - {kind: rank_pause, rank: 1, when: {collective: 100000}}\n");
+  const auto of_experiment = sim_run({"explore", "--schedules", "2", "--ranks", "2", "--faults", faults, "--max-steps", "2", "--set", "eval_limit=32", experiment()});
+  const auto of_program = sim_run({"explore", "--schedules", "2", "--ranks", "2", "--faults", faults, "--", bin("faulty_program"), "ok", path("")});
+  for (const auto& run : {of_experiment, of_program}) {
+    EXPECT_EQ(run.exit_code, 0) << run.error;
+    const std::string warning = "the fault has not struck";
+    EXPECT_THAT(run.error, HasSubstr(warning));
+    EXPECT_EQ(run.error.find(warning), run.error.rfind(warning)) << "once";
+  }
 }
 
 TEST_F(RehearsalTest, ExploringRefusesAProgramThatHasNoRanks) {

@@ -147,6 +147,11 @@ CommandResult run_with_request(const std::string& request, const TemporaryFolder
   return run_command({bin("faulty_program"), "ok", folder.path()}, {.environment = {{"ACCEL_SIM", request}}, .limit = kLimit});
 }
 
+TEST_F(UserProgramTest, OptionsMayHaveUnderscores) {
+  const auto run = sim_run({"--seed_schedule", "3", "--schedule", "random", "--ranks", "2"}, {bin("faulty_program"), "ok", folder_.path()});
+  EXPECT_EQ(run.exit_code, 0) << run.error;
+}
+
 TEST_F(UserProgramTest, RequestSetByHandMakesTheRanks) {
   const auto run = run_with_request(R"({"ranks":5})", folder_);
   EXPECT_EQ(run.exit_code, 0) << run.error;
@@ -163,6 +168,9 @@ TEST_F(UserProgramTest, MalformedRequestIsExitCodeTwoWithAllProblems) {
   EXPECT_EQ(run.exit_code, 2);
   EXPECT_THAT(run.error, AllOf(HasSubstr("ranks: missing"), HasSubstr("backend: expected sim, gloo, nccl, got 'mpi'"),
                                HasSubstr("acknowledge: expected 0 or more, got -2"), HasSubstr("rank: unknown key")));
+  const auto real = run_with_request(R"({"ranks":2,"backend":"gloo","schedule":"random"})", folder_);
+  EXPECT_EQ(real.exit_code, 2);
+  EXPECT_THAT(real.error, HasSubstr("--schedule: only the simulator has this option"));
   EXPECT_THAT(run_with_request(R"({"ranks":0})", folder_).error, HasSubstr("ranks: expected 1 or more, got 0"));
   EXPECT_THAT(run_with_request(R"({"ranks":2,"acknowledge":77})", folder_).error, HasSubstr("descriptor 77"));
   EXPECT_THAT(folder_.files(), IsEmpty()) << "no rank has begun";

@@ -7,6 +7,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/optim/decay_schedules.hpp"
 #include "tests/support/message_of.hpp"
+#include "tests/support/temporary_folder.hpp"
 #include "tests/support/torch.hpp"
 
 namespace accel {
@@ -67,6 +68,29 @@ TEST(ReleaseMemoryTest, ObjectsAreEmptyBehindIt) {
   release_memory(tensor, module);
   EXPECT_FALSE(tensor.defined());
   EXPECT_TRUE(watched.expired());
+}
+
+struct Counted {
+  std::int64_t count = 3;
+  [[nodiscard]] Value state_dict() const { return count; }
+  void load_state_dict(const Value& state) { count = state.as<std::int64_t>(); }
+};
+
+// As Accelerate's: what was not prepared stays.
+TEST(ReleaseMemoryTest, TheLossScaleAndRegisteredObjectsStay) {
+  const auto rank = make_single_rank();
+  const testing::TemporaryFolder folder;
+  Accelerator accelerator({.mixed_precision = "fp16"}, *rank);
+  Counted counted;
+  accelerator.register_for_checkpointing(counted);
+  accelerator.scaler()->scale(at::ones({}));
+  accelerator.scaler()->update(/*new_scale=*/128.0);
+  accelerator.free_memory();
+  EXPECT_EQ(accelerator.scaler()->get_scale(), 128.0);
+  accelerator.save_state(folder.path("saved"));
+  counted.count = 4;
+  accelerator.load_state(folder.path("saved"));
+  EXPECT_EQ(counted.count, 3);
 }
 
 TEST(ReleaseMemoryTest, WhatPrepareReturnsIsEmptyBehindIt) {

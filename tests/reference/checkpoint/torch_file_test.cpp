@@ -105,6 +105,13 @@ TEST_F(TorchFileTest, TypesOfPythonStandInTheFile) {
   EXPECT_THAT(bytes, HasSubstr("(G?\xe0"));
 }
 
+TEST_F(TorchFileTest, ACounterIsPythons) {
+  const Value state = Value::Dict{{"milestones", Value::Dict{{"10", 1}, {"9", 2}}}, {"gamma", 0.5}};
+  const auto bytes = written(state, {{{"milestones", PythonType::kCounter}}});
+  EXPECT_EQ(read(bytes), state);
+  EXPECT_THAT(bytes, ::testing::AllOf(HasSubstr("ccollections\nCounter\n"), HasSubstr("(}(K\tK\2K\nK\1utR")));
+}
+
 TEST_F(TorchFileTest, ValuesThatAreNotOfTheTypeToldAreRefused) {
   const auto refused = [&](const Value& value, PythonType type) { return message_of<ArgumentError>([&] { written(Value::Dict{{"a", value}}, {{{"a", type}}}); }); };
   EXPECT_THAT(refused(Value::Dict{{"01", 1}}, PythonType::kIntegerKeys), HasSubstr("'a' has the key '01'"));

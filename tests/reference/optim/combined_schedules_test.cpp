@@ -4,6 +4,7 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/optim/decay_schedules.hpp"
+#include "reference/optim/one_cycle_lr.hpp"
 #include "reference/optim/reduce_lr_on_plateau.hpp"
 #include "tests/reference/optim/scheduled_sgd.hpp"
 
@@ -17,6 +18,14 @@ TEST(SequentialLRTest, APartBeginsFromTheInitialRateAtItsMilestone) {
   auto optimizer = sgd({8.0});
   SequentialLR scheduler(optimizer, {schedule<ConstantLR>(0.25, 100), schedule<ExponentialLR>(0.5)}, {2});
   EXPECT_THAT(rates_over(scheduler, 4), ElementsAre(2, 2, 8, 4, 2));
+}
+
+// In torch the bounds are in the groups, and the second part's replace the first's.
+TEST(SequentialLRTest, PartsThatCycleKeepTheirOwnBounds) {
+  auto optimizer = sgd({8.0});
+  const auto cycle = [](double most) { return schedule<OneCycleLR>(OneCycleLROptions{.max_lr = most, .total_steps = 10, .cycle_momentum = false, .div_factor = 4.0}); };
+  SequentialLR scheduler(optimizer, {cycle(1.0), cycle(2.0)}, {5});
+  EXPECT_EQ(scheduler.get_last_lr().front(), 0.25);
 }
 
 TEST(SequentialLRTest, MakingThePartsLeavesNoTrace) {

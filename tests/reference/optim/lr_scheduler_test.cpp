@@ -51,6 +51,40 @@ TEST(LRSchedulerTest, OneCycleKeepsItsRatesInTheStateDictOfOurOptimizers) {
   EXPECT_EQ(group.at("initial_lr"), Value(0.5));
   EXPECT_EQ(group.at("max_lr"), Value(2.0));
   EXPECT_EQ(group.at("min_lr"), Value(0.25));
+  EXPECT_EQ(group.at("base_momentum"), Value(0.85));
+  EXPECT_EQ(group.at("max_momentum"), Value(0.95));
+}
+
+TEST(LRSchedulerTest, AGroupThatIsAddedStartsFromItsOwnRate) {
+  optim::Adam optimizer({torch::zeros({1}).requires_grad_()}, {.lr = 8.0});
+  StepLR first(optimizer, /*step_size=*/1);
+  first.step();
+  optimizer.add_param_group({torch::zeros({1}).requires_grad_()}, {.lr = 3.0});
+  const StepLR second(optimizer, /*step_size=*/3);
+  EXPECT_THAT(second.base_lrs(), ElementsAre(8, 3));
+  ScheduledOptimizer behind(optimizer);
+  behind.last_epoch = 4;
+  EXPECT_EQ(StepLR(behind, /*step_size=*/3).base_lrs().size(), 2U);
+}
+
+// As torch: its state has the rates of the groups that it began with.
+TEST(LRSchedulerTest, AScheduleWhoseOptimizerGotAGroupIsSavedAndLoaded) {
+  const auto run = [](std::optional<Value> state) {
+    auto optimizer = sgd({8.0});
+    StepLR scheduler(optimizer, /*step_size=*/2, /*gamma=*/0.5);
+    ReduceLROnPlateau plateau(optimizer);
+    optimizer.add_param_group(torch::optim::OptimizerParamGroup({torch::zeros({1}).requires_grad_()}, std::make_unique<torch::optim::SGDOptions>(4.0)));
+    if (state) scheduler.load_state_dict(*state);
+    scheduler.step();
+    const auto of_plateau = plateau.state_dict();
+    plateau.load_state_dict(of_plateau);
+    return scheduler.state_dict();
+  };
+  const auto once = run(std::nullopt);
+  EXPECT_EQ(once.at("_last_lr"), Value(Value::List{8.0, 4.0}));
+  const auto twice = run(once);
+  EXPECT_EQ(twice.at("last_epoch"), Value(2));
+  EXPECT_EQ(twice.at("_last_lr"), Value(Value::List{4.0, 2.0}));
 }
 
 TEST(LRSchedulerTest, AScheduleStartsBehindAGivenEpoch) {

@@ -305,6 +305,28 @@ TEST(WorldTest, TheWallsClockTellsWaitingForRanksFromWaitingForData) {
   EXPECT_GE(volume.seconds, 0.03);
 }
 
+TEST(WorldTest, AModelThatThrowsEndsTheRunWithItsReason) {
+  for (const bool is_message : {false, true}) {
+    World world({.num_ranks = 3, .finish_times = [](const Group&, const Call&, std::span<const double>) -> std::vector<double> { throw Error("no way to rank 2"); }});
+    const auto run = [&] {
+      run_ranks(world, [&](int rank) {
+        auto group = world.group("world", {0, 1, 2});
+        if (!is_message) {
+          world.wait(rank, *world.arrive(*group, rank, {.op = "all_reduce"}, nullptr, [](auto) {}));
+        } else if (rank < 2) {
+          world.wait(rank, rank == 0 ? *world.send(*group, 0, 1, 0, {.op = "send"}, nullptr) : *world.receive(*group, 0, 1, 0, {.op = "recv"}, nullptr, [](const auto&, const auto&) {}));
+        }
+      });
+    };
+    try {
+      run();
+      ADD_FAILURE() << "it ended well";
+    } catch (const RunError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("no way to rank 2"));
+    }
+  }
+}
+
 TEST(WorldTest, NetworkIsAskedForSenderAndReceiverAlone) {
   std::vector<int> asked;
   World world({.num_ranks = 4, .finish_times = [&](const Group& group, const Call& call, std::span<const double> ready) {

@@ -177,6 +177,7 @@ TEST(FaultEffectsTest, SlowRankMakesAllRanksWaitForItAndChangesNoBit) {
   const auto run = run_with({{.kind = FaultKind::kSlowRank, .rank = kRank, .factor = 4}});
   expect_outlived(run, "slow_rank");
   EXPECT_NEAR(lost_seconds(run), 3 * clean_run().report.times[kRank].compute, kFewOperators);
+  EXPECT_NEAR(run.report.times[kRank].compute, 4 * clean_run().report.times[kRank].compute, kFewOperators);
   EXPECT_NEAR(run.report.times[0].straggler_wait, lost_seconds(run), 2 * kFewOperators);
   EXPECT_LT(run.report.times[kRank].straggler_wait, kFewOperators);
 }

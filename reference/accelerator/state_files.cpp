@@ -144,6 +144,24 @@ Weights weights_of(const TrainingState& state) {
   return weights;
 }
 
+// As Python's groups have it, which its schedules read again.
+Value with_entries_of_schedules(const Value& optimizer_state, const torch::optim::Optimizer& optimizer, const TrainingState& state) {
+  auto entries = optimizer_state.as<Value::Dict>();
+  auto groups = entries.at("param_groups").as<Value::List>();
+  for (const auto& schedule : state.schedulers) {
+    if (&schedule.scheduler().optimizer() != &optimizer) continue;
+    for (const auto& [key, values] : schedule.scheduler().group_entries()) {
+      for (std::size_t group = 0; group < std::min(groups.size(), values.size()); ++group) {
+        auto with_entry = groups[group].as<Value::Dict>();
+        with_entry.emplace(key, values[group]);
+        groups[group] = std::move(with_entry);
+      }
+    }
+  }
+  entries["param_groups"] = std::move(groups);
+  return entries;
+}
+
 std::vector<StateFile> files_of_rank(TrainingState& state, RankContext& context, const Weights& weights, StateFileOptions options) {
   const bool is_main = context.rank == 0 || (options.save_on_each_node && context.local_rank == 0);
   auto* scaler = state.path->scaler();
@@ -167,7 +185,9 @@ std::vector<StateFile> files_of_rank(TrainingState& state, RankContext& context,
       const auto& wrapper = *state.models[i].wrapper;
       if (is_saved_whole(wrapper)) files.push_back(file_of_weights(i, wrapper, weights[i], options.safe_serialization));
     }
-    for (std::size_t i = 0; i < optimizers.size(); ++i) files.push_back({file_of_optimizer(i), optimizers[i], types_of_optimizer(state)});
+    for (std::size_t i = 0; i < optimizers.size(); ++i) {
+      files.push_back({file_of_optimizer(i), with_entries_of_schedules(optimizers[i], state.optimizers[i].optimizer(), state), types_of_optimizer(state)});
+    }
     for (std::size_t i = 0; i < state.schedulers.size(); ++i) files.push_back({file_of_scheduler(i), state.schedulers[i].state_dict(), types_of_scheduler()});
     if (scaler != nullptr) files.push_back({kScalerFile, scaler->state_dict()});
     for (std::size_t i = 0; i < state.custom.size(); ++i) files.push_back({file_of_custom(i), state.custom[i].state_dict()});

@@ -39,6 +39,15 @@ void CombinedSchedule::initial_step_of_first() {
 
 void CombinedSchedule::update_last_lr() { last_lr_ = current_lr(); }
 
+// The last one's, as in Python.
+LRScheduler::GroupEntries CombinedSchedule::group_entries() const {
+  auto entries = LRScheduler::group_entries();
+  for (const auto& scheduler : schedulers_) {
+    for (auto& [key, values] : scheduler->group_entries()) entries[key] = std::move(values);
+  }
+  return entries;
+}
+
 void CombinedSchedule::restart(LRScheduler& scheduler) { scheduler.restart(); }
 
 void CombinedSchedule::undo_initial_step() {

@@ -20,6 +20,7 @@ namespace accel {
 class CombinedSchedule : public LRScheduler {
  public:
   [[nodiscard]] const std::vector<std::unique_ptr<LRScheduler>>& schedulers() const { return schedulers_; }
+  [[nodiscard]] GroupEntries group_entries() const override;
 
  protected:
   CombinedSchedule(const ScheduledOptimizer& optimizer, const std::vector<ScheduleFactory>& schedulers);

@@ -71,6 +71,7 @@ void LRScheduler::step(double /*metric*/) {
 }
 
 void LRScheduler::keep_in_groups(const char* name, const std::vector<double>& values) {
+  group_entries_[name] = values;
   auto& groups = optimizer_->param_groups();
   for (std::size_t group = 0; group < groups.size(); ++group) {
     if (auto* options = dynamic_cast<optim::ParamGroupOptions*>(&groups[group].options())) options->extras()[name] = values[group];

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -43,6 +44,10 @@ class LRScheduler {
   /// The rates that a later schedule of this optimizer is to start from: Python's `initial_lr` of each group.
   [[nodiscard]] const std::vector<double>& initial_lrs() const { return initial_lrs_; }
   [[nodiscard]] torch::optim::Optimizer& optimizer() const { return *optimizer_; }
+  /// What it has written into Python's parameter groups, by key, a value for each group: a state dict of an optimizer whose groups
+  /// cannot keep it (LibTorch's own) lacks it.
+  using GroupEntries = std::map<std::string, std::vector<double>>;
+  [[nodiscard]] virtual GroupEntries group_entries() const { return group_entries_; }
 
   /// Python's `_step_count`: the calls of `step`, and one for the start.
   [[nodiscard]] int step_count() const { return step_count_.value_or(0); }
@@ -97,6 +102,7 @@ class LRScheduler {
   virtual void undo_initial_step() { --last_epoch_; }
 
   torch::optim::Optimizer* optimizer_;
+  GroupEntries group_entries_;
   std::vector<double> base_lrs_, initial_lrs_, last_lr_;
   int last_epoch_;
   std::optional<int> step_count_;  // once initial_step was called

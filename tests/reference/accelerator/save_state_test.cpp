@@ -106,6 +106,24 @@ TEST_F(SaveStateTest, WritesAcceleratesFilesAndAManifest) {
   EXPECT_EQ(checkpoint::read_manifest(path_)->world_size, 2);
 }
 
+// LibTorch's groups keep none of it, and Python's OneCycleLR looks for it there.
+TEST_F(SaveStateTest, GroupsOfAnyOptimizerHaveWhatSchedulesKeepInThem) {
+  run_ranks(1, [&] {
+    Accelerator accelerator;
+    torch::nn::Linear net(2, 1);
+    torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+    SequentialLR schedule(sgd, {accel::schedule<MultiStepLR>(std::vector<int>{1, 3}, 0.5), accel::schedule<OneCycleLR>(OneCycleLROptions{.max_lr = 2.0, .total_steps = 10})}, {2});
+    auto optimizer = accelerator.prepare(sgd);
+    auto scheduler = accelerator.prepare(schedule);
+    accelerator.save_state(path_);
+    const auto saved = scheduler.state_dict();
+    accelerator.load_state(path_);
+    EXPECT_EQ(scheduler.state_dict(), saved);
+  });
+  const auto group = read_torch_file(path_ + "/optimizer.bin").at("param_groups").as<Value::List>().front();
+  for (const auto& [key, value] : {std::pair("initial_lr", 0.08), {"max_lr", 2.0}, {"base_momentum", 0.85}, {"max_momentum", 0.95}}) EXPECT_EQ(group.at(key), Value(value)) << key;
+}
+
 TEST_F(SaveStateTest, AutomaticNamesAreNumberedLimitedAndGoneOnWith) {
   const auto project = folder_.path("project");
   run_ranks(2, [&] {

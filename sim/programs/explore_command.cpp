@@ -59,6 +59,7 @@ std::string quoted(const std::string& word) {
 std::string replay_line(const ExploreArguments& arguments, const sim::Trial& trial, const std::string& faults) {
   std::vector<std::string> words{"sim-run", "--ranks", std::to_string(trial.num_ranks), "--schedule", name_of(trial.schedule.kind), "--seed-schedule", std::to_string(trial.schedule.seed)};
   const auto add = [&](std::initializer_list<std::string> more) { words.insert(words.end(), more); };
+  if (trial.schedule.pct_depth != RehearsalOptions().pct_depth) add({"--pct-depth", std::to_string(trial.schedule.pct_depth)});
   if (!faults.empty()) add({"--faults", faults});
   if (arguments.experiment.empty()) {
     add({"--"});
@@ -102,7 +103,7 @@ int run(const ExploreArguments& arguments) {
   const auto& rehearsal = arguments.rehearsal;
   const auto target = arguments.experiment.empty() ? explore_program(arguments.command, rehearsal.faults)
                                                    : explore_experiment(arguments.experiment, arguments.overrides, rehearsal.faults);
-  sim::Trial first{.num_ranks = arguments.ranks(), .max_steps = arguments.max_steps, .schedule = {.kind = sim::schedule_of(rehearsal.schedule), .seed = rehearsal.seed_schedule}};
+  sim::Trial first{.num_ranks = arguments.ranks(), .max_steps = arguments.max_steps, .schedule = rehearsal.rank_schedule()};
   if (!rehearsal.faults.empty()) {
     first.faults.resize(sim::read_faults(rehearsal.faults, first.num_ranks).size());
     std::iota(first.faults.begin(), first.faults.end(), 0);

@@ -53,7 +53,11 @@ std::vector<std::string> findings_of(const std::string& diagnosis_text) {
   return findings;
 }
 
-RehearsalOptions options_of(const sim::Trial& trial) { return {.schedule = name_of(trial.schedule.kind), .seed_schedule = trial.schedule.seed}; }
+RehearsalOptions options_of(const sim::Trial& trial) {
+  RehearsalOptions options{.schedule = name_of(trial.schedule.kind), .seed_schedule = trial.schedule.seed};
+  if (trial.schedule.kind == sim::ScheduleKind::kPct) options.pct_depth = trial.schedule.pct_depth;
+  return options;
+}
 
 class ExperimentTarget : public ExploreTarget {
  public:

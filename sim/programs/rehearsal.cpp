@@ -109,7 +109,7 @@ class Rehearsal::TableUse {
 
 sim::SimulationOptions Rehearsal::simulation_options(const std::shared_ptr<TableUse>& use) const {
   sim::SimulationOptions options{.num_ranks = num_ranks_};
-  options.schedule = {.kind = sim::schedule_of(options_.schedule), .seed = options_.seed_schedule};
+  options.schedule = options_.rank_schedule();
   options.logs_events = !options_.event_log.empty();
   options.records_times = !options_.report.empty();
   options.records_spans = !options_.timeline.empty();

@@ -28,6 +28,7 @@ std::vector<std::string> given_options(const RehearsalOptions& options) {
   };
   note(options.schedule != none.schedule, "--schedule");
   note(options.seed_schedule != none.seed_schedule, "--seed-schedule");
+  note(options.pct_depth != none.pct_depth, "--pct-depth");
   note(!options.event_log.empty(), "--event-log");
   note(!options.faults.empty(), "--faults");
   note(!options.diagnosis.empty(), "--diagnosis");
@@ -45,6 +46,9 @@ std::vector<std::string> problems_of(const RehearsalOptions& options) {
   } catch (const ConfigError& error) {
     problems.push_back(fmt::format("--schedule: {}", error.what()));
   }
+  constexpr int kMostDepth = 1000;
+  if (options.pct_depth < 1 || options.pct_depth > kMostDepth) problems.push_back(fmt::format("--pct-depth: expected 1 to {}, got {}", kMostDepth, options.pct_depth));
+  if (options.pct_depth != RehearsalOptions().pct_depth && options.schedule != "pct") problems.push_back(fmt::format("--pct-depth: of --schedule pct, not of {}", options.schedule));
   if (!options.clock.empty() && options.clock != "wall" && options.clock != "virtual") problems.push_back(fmt::format("--clock: expected wall or virtual, got '{}'", options.clock));
   if (options.clock == "virtual" && options.network.empty()) problems.emplace_back("--clock virtual: needs --network FILE, the costs by which it goes");
   if (options.clock == "wall" && !options.network.empty()) problems.emplace_back("--clock wall: goes by no --network; leave one of them out");

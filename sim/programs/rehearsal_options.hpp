@@ -4,12 +4,15 @@
 #include <string>
 #include <vector>
 
+#include "sim/engine/schedule.hpp"
+
 namespace accel::programs {
 
 /// How simulated ranks are run, as sim-run's options say it; a program of the user's own gets them in ACCEL_SIM. Empty: none.
 struct RehearsalOptions {
   std::string schedule = "parallel";
   std::uint64_t seed_schedule = 0;
+  int pct_depth = sim::RankSchedule().pct_depth;
   std::string event_log;
   std::string faults;
   std::string diagnosis;
@@ -18,6 +21,8 @@ struct RehearsalOptions {
   std::string timeline;
   std::string report;  // a folder
 
+  /// Throws ConfigError for a name that is none.
+  [[nodiscard]] sim::RankSchedule rank_schedule() const { return {.kind = sim::schedule_of(schedule), .seed = seed_schedule, .pct_depth = pct_depth}; }
   [[nodiscard]] bool is_virtual() const { return clock == "virtual" || (clock.empty() && !network.empty()); }
 };
 

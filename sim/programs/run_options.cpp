@@ -31,6 +31,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   auto& rehearsal = options.rehearsal;
   app.add_option("--schedule", rehearsal.schedule, "Who runs when: parallel, or one rank at a time: round-robin, random, pct")->capture_default_str();
   app.add_option("--seed-schedule", rehearsal.seed_schedule, "Decides a random or pct schedule")->check(problem_of_seed)->capture_default_str();
+  app.add_option("--pct-depth", rehearsal.pct_depth, "Of a pct schedule: how many events in a certain order make the bug that is looked for")->capture_default_str();
   app.add_option("--event-log", rehearsal.event_log, "Write every event, in order, to this file, as JSON lines");
   app.add_option("--faults", rehearsal.faults, "Inject the faults of this file (YAML)");
   app.add_option("--diagnosis", rehearsal.diagnosis, "Write how the run ended to this file, as JSON");

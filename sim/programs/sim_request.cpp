@@ -38,6 +38,7 @@ std::string to_json(const SimRequest& request) {
   const auto& rehearsal = request.rehearsal;
   if (rehearsal.schedule != "parallel") json["schedule"] = rehearsal.schedule;
   if (rehearsal.seed_schedule != 0) json["seed_schedule"] = rehearsal.seed_schedule;
+  if (rehearsal.pct_depth != RehearsalOptions().pct_depth) json["pct_depth"] = rehearsal.pct_depth;
   for (const auto& [key, value] : {std::pair("event_log", &rehearsal.event_log), {"faults", &rehearsal.faults}, {"diagnosis", &rehearsal.diagnosis}, {"network", &rehearsal.network},
                                    {"clock", &rehearsal.clock}, {"timeline", &rehearsal.timeline}, {"report", &rehearsal.report}}) {
     if (!value->empty()) json[key] = *value;
@@ -57,6 +58,7 @@ SimRequest parse_sim_request(const std::string& text) {
   auto& rehearsal = request.rehearsal;
   reader.read("schedule", rehearsal.schedule);
   reader.read("seed_schedule", rehearsal.seed_schedule);
+  reader.read("pct_depth", rehearsal.pct_depth);
   reader.read("event_log", rehearsal.event_log);
   reader.read("faults", rehearsal.faults);
   reader.read("diagnosis", rehearsal.diagnosis);

@@ -314,6 +314,7 @@ TEST_F(BadInputTest, UnknownOptionOrBackendIsNamed) {
 TEST_F(BadInputTest, RunWithoutAnExperimentIsRefused) { expect_refused(sim_run({}), HasSubstr("EXPERIMENT")); }
 
 TEST_F(BadInputTest, AllThatIsWrongWithARehearsalIsInOneMessage) {
+  expect_refused(sim_run({"--schedule", "random", "--pct-depth", "0", good()}), AllOf(HasSubstr("--pct-depth: expected 1 to 1000, got 0"), HasSubstr("of --schedule pct, not of random")));
   const auto run = sim_run({"--ranks", "0,3", "--schedule", "backwards", "--clock", "virtual", "--faults", "none.yaml", "--diagnosis", "/no/folder/d.json", "--timeline", "/", good()});
   expect_refused(run, AllOf(HasSubstr("--ranks: 0 ranks"), HasSubstr("'backwards' is no schedule"), HasSubstr("--clock virtual: needs --network"), HasSubstr("--faults: none.yaml is no file"),
                             HasSubstr("--diagnosis: /no/folder is not a folder"), HasSubstr("--timeline: / cannot be written")));

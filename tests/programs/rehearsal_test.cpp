@@ -235,6 +235,19 @@ TEST_F(RehearsalTest, ExploringFindsNothingInAProgramThatIsRight) {
   EXPECT_EQ(run.output, "{\"schedules\":5,\"found\":null}\n");
 }
 
+TEST_F(RehearsalTest, TheDepthOfPctDecidesTheScheduleAndIsInTheLineThatReplays) {
+  const auto log_of = [&](const std::string& depth) {
+    const auto log = path("events.jsonl");
+    EXPECT_EQ(train({"--ranks", "3", "--schedule", "pct", "--seed-schedule", "2", "--pct-depth", depth, "--event-log", log}).exit_code, 0);
+    return read(log);
+  };
+  EXPECT_EQ(log_of("40"), log_of("40"));
+  EXPECT_NE(log_of("40"), log_of("1"));
+  const auto run = sim_run({"explore", "--schedules", "3", "--ranks", "4", "--schedule", "pct", "--pct-depth", "7", "--", bin("faulty_program"), "skip", path("")});
+  EXPECT_EQ(run.exit_code, 3) << run.error;
+  EXPECT_THAT(Json::parse(run.output)["found"]["replay"].get<std::string>(), HasSubstr("--schedule pct --seed-schedule 0 --pct-depth 7"));
+}
+
 TEST_F(RehearsalTest, ExploringMakesAFailureSmallAndItsLineReplaysIt) {
   const auto faults = write("faults.yaml", "seed: 3\nfaults:\n  - {kind: rank_pause, rank: 1, seconds: 0.001}\n"
                                            "  - {kind: wrong_call, rank: 1, what: reduce_op, when: {step: 2}}\n  - {kind: slow_rank, rank: 0, factor: 1.5}\n");

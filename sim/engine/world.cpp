@@ -60,6 +60,7 @@ std::shared_ptr<Meeting> World::next_meeting(Group& group, int group_rank) {
     const MutexLock lock(group.mutex);
     throw_if_failed();
     next = cursor.last->next_.load(std::memory_order_relaxed);
+    if (next == nullptr && group.is_disconnected) return nullptr;
     if (next == nullptr) {
       const auto size = group.ranks.size();
       auto meeting = std::make_shared<Meeting>();
@@ -105,6 +106,7 @@ std::shared_ptr<Meeting> World::arrive(Group& group, int group_rank, Call call, 
   if (group.is_disconnected) return failed_meeting(group, std::move(call));
 
   auto meeting = next_meeting(group, group_rank);
+  if (!meeting) return failed_meeting(group, std::move(call));  // the group has been disconnected meanwhile
   meeting->calls_[group_rank] = std::move(call);
   meeting->participants_[group_rank] = std::move(participant);
   if (keeps_time()) meeting->ready_[group_rank] = is_virtual() ? now(rank) : wall_now();

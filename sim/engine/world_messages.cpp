@@ -23,6 +23,9 @@ std::shared_ptr<Meeting> World::send(Group& group, int source, int destination, 
   meeting->group_ = &group;
   meeting->sequence_ = sequence;
   meeting->is_message_ = true;
+  meeting->calls_ = {call};
+  meeting->has_arrived_ = std::vector<std::atomic<bool>>(1);
+  meeting->has_arrived_[0] = true;
   meeting->is_claimed_ = true;
   meeting->state_ = Meeting::kEnded;
   if (is_virtual()) meeting->ready_ = {now(rank)};
@@ -67,9 +70,10 @@ std::shared_ptr<Meeting> World::receive(Group& group, int source, int destinatio
   meeting->has_arrived_[0] = true;
   Group::Posted receive{meeting, source, destination, tag, std::move(call), std::move(participant), std::move(deliver)};
   std::optional<Group::Posted> sent;
-  {
+  const auto take = [&] {  // whether the group is still there
     const MutexLock lock(group.mutex);
     throw_if_failed();
+    if (group.is_disconnected) return false;
     auto match = group.sends.end();
     for (auto posted = group.sends.begin(); posted != group.sends.end(); ++posted) {
       if (posted->destination != destination || posted->tag != tag) continue;
@@ -78,13 +82,14 @@ std::shared_ptr<Meeting> World::receive(Group& group, int source, int destinatio
     }
     if (match == group.sends.end()) {
       group.receives.push_back(std::move(receive));
-      begin_compute(rank);
-      return meeting;
+    } else {
+      sent = std::move(*match);
+      group.sends.erase(match);
     }
-    sent = std::move(*match);
-    group.sends.erase(match);
-  }
-  deliver_message(receive, sent->source, sent->participant, sent->meeting->ready_.empty() ? 0 : sent->meeting->ready_.front());
+    return true;
+  };
+  if (!take()) return failed_meeting(group, std::move(receive.call));
+  if (sent) deliver_message(receive, sent->source, sent->participant, sent->meeting->ready_.empty() ? 0 : sent->meeting->ready_.front());
   begin_compute(rank);
   return meeting;
 }

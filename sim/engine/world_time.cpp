@@ -70,7 +70,7 @@ void World::delay(int rank, double seconds, std::string_view name) {
   auto& own = ranks_[rank];
   const double begin = own.times.now, wall_begin = wall_now();
   if (is_virtual()) own.times.now += seconds;
-  own.times.compute += seconds;  // it is busy, and the others wait for it
+  if (is_virtual() || !baton_) own.times.compute += seconds;  // it is busy, and the others wait for it
   if (baton_) {
     baton_->postpone(rank);
   } else if (!is_virtual()) {

@@ -211,7 +211,7 @@ MeetingFaults FaultInjector::on_meeting(World& world, const Group& group, std::u
   const auto sends = [&, size = static_cast<int>(group.ranks.size())](int from, int to) { return sends_message(call.op, size, call.root, from, to); };
   for (std::size_t index = 0; index < plan_.size(); ++index) {
     befall_marked(index, world, group, sequence, call, faults);
-    befall_traffic(index, world, group, sequence, call, sends, faults);
+    befall_traffic(index, world, group, sequence, call, sends, group.ranks.front(), faults);
   }
   return faults;
 }
@@ -219,7 +219,7 @@ MeetingFaults FaultInjector::on_meeting(World& world, const Group& group, std::u
 MeetingFaults FaultInjector::on_message(World& world, const Group& group, int source, int destination, std::uint64_t sequence, const Call& call) {
   MeetingFaults faults;
   const auto sends = [=](int from, int to) { return from == source && to == destination; };
-  for (std::size_t index = 0; index < plan_.size(); ++index) befall_traffic(index, world, group, sequence, call, sends, faults);
+  for (std::size_t index = 0; index < plan_.size(); ++index) befall_traffic(index, world, group, sequence, call, sends, group.ranks[destination], faults);
   return faults;
 }
 
@@ -243,7 +243,7 @@ void FaultInjector::befall_marked(std::size_t index, World& world, const Group& 
 }
 
 // What befalls messages on their way: those of a collective's algorithm, or one that the program sends.
-void FaultInjector::befall_traffic(std::size_t index, World& world, const Group& group, std::uint64_t sequence, const Call& call, const Sends& sends, MeetingFaults& faults) {
+void FaultInjector::befall_traffic(std::size_t index, World& world, const Group& group, std::uint64_t sequence, const Call& call, const Sends& sends, int joined, MeetingFaults& faults) {
   const auto& fault = plan_[index];
   const Occasion occasion{&call, &group, sequence};
   const int from = fault.link ? group.group_rank_of(fault.link->from) : -1, to = fault.link ? group.group_rank_of(fault.link->to) : -1;
@@ -269,7 +269,7 @@ void FaultInjector::befall_traffic(std::size_t index, World& world, const Group&
       if (!crosses_link) break;
       strike(index, world, {fault.link->from, fault.link->to}, false, occasion);
       constexpr double kBytesPerSecond = 1e9;  // of a plain link, where no network is given
-      if (!options_.network_has_slow_links) delay((*fault.factor - 1) * 2 * static_cast<double>(call.bytes) / kBytesPerSecond);
+      if (!options_.network_has_slow_links) delay((*fault.factor - 1) * (call.op == "recv" ? 1 : 2) * static_cast<double>(call.bytes) / kBytesPerSecond);
       break;
     }
     case FaultKind::kMessageLoss:
@@ -285,7 +285,7 @@ void FaultInjector::befall_traffic(std::size_t index, World& world, const Group&
       }
       break;
     case FaultKind::kPartition:
-      if (!states_[index].has_struck && !is_due(fault, world, group.ranks.front(), sequence)) break;
+      if (!states_[index].has_struck && !is_due(fault, world, joined, sequence)) break;
       if (const auto receivers = cut_off_by(fault, group, sends); !receivers.empty()) {
         strike(index, world, *fault.ranks, true, occasion);
         lose(receivers, faults);
@@ -301,9 +301,9 @@ void FaultInjector::at_point(World& world, int rank, StepPoint point, std::int64
     if (!concerns(fault, rank)) continue;
     if (fault.kind == FaultKind::kJitter && point == StepPoint::kBackward) {
       const double seconds = jitter_seconds(fault, rank, static_cast<std::uint64_t>(step));
-      const bool is_too_long = seconds > seconds_of(world.timeout());
-      strike(index, world, fault.rank ? std::vector<int>{*fault.rank} : std::vector<int>{}, is_too_long);
-      if (is_too_long) come_too_late(world, rank);
+      const double timeout = seconds_of(world.timeout());
+      strike(index, world, fault.rank ? std::vector<int>{*fault.rank} : std::vector<int>{}, /*may_stop=*/2 * *fault.seconds > timeout);
+      if (seconds > timeout) come_too_late(world, rank);
       world.delay(rank, seconds, "jitter");
     }
     const bool is_due = !fault.when || step >= fault.when->number;

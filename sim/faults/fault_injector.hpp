@@ -74,7 +74,7 @@ class FaultInjector : public FaultModel {
   void lose(const std::vector<int>& receivers, MeetingFaults& faults);
   void befall_call(std::size_t index, World& world, int rank, const Group& group, std::uint64_t sequence, Call& call);
   void befall_marked(std::size_t index, World& world, const Group& group, std::uint64_t sequence, const Call& call, MeetingFaults& faults);
-  void befall_traffic(std::size_t index, World& world, const Group& group, std::uint64_t sequence, const Call& call, const Sends& sends, MeetingFaults& faults);
+  void befall_traffic(std::size_t index, World& world, const Group& group, std::uint64_t sequence, const Call& call, const Sends& sends, int joined, MeetingFaults& faults);
 
   const std::vector<Fault> plan_;
   const FaultInjectorOptions options_;

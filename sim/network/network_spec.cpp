@@ -80,7 +80,7 @@ TopologySpec read_torus(YamlReader& reader) {
   const auto fits = [](const std::vector<int>& shape) {
     double places = 1;
     for (const int extent : shape) places *= extent;
-    return (shape.size() == 2 || shape.size() == 3) && std::all_of(shape.begin(), shape.end(), is_count) && places <= kMostPlaces;
+    return (shape.size() == 2 || shape.size() == 3) && std::all_of(shape.begin(), shape.end(), [](int extent) { return extent >= 1; }) && places <= kMostPlaces;
   };
   auto shape = reader.required<std::vector<int>>("shape", fits, fmt::format("2 or 3 positive integers, of a product up to {}", static_cast<int>(kMostPlaces)));
   return TorusSpec{.shape = std::move(shape), .link = read_link(reader)};

@@ -46,9 +46,10 @@ struct Arguments : RunOptions {
   std::string project_dir, resume;
   std::optional<std::int64_t> save_every;
   std::string worker_dir;  // set for the processes that this program starts
+  std::int64_t num_of_others = 0;  // of checkpoints that are in project_dir already
 
   [[nodiscard]] TrainOptions train_options() const {
-    return {.trace = !trace.empty(), .project_dir = project_dir, .save_every = save_every, .resume = resume};
+    return {.trace = !trace.empty(), .project_dir = project_dir, .save_every = save_every, .resume = resume, .num_of_others = num_of_others};
   }
 };
 
@@ -296,6 +297,8 @@ int run_experiment(Arguments arguments) {
   for (auto& problem : problems_of_checkpoints(arguments)) problems.push_back(std::move(problem));
   check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
   if (!arguments.resume.empty()) arguments.resume = checkpoint_to_resume(arguments.resume);
+  PosixFiles files;
+  if (const auto numbers = checkpoint::checkpoint_numbers(files, arguments.project_dir + "/checkpoints"); !numbers.empty()) arguments.num_of_others = numbers.back() + 1;
   if (arguments.backend == "sim") check_rank_counts(arguments);
   const auto experiment = read_experiment(arguments.experiment, with_overrides(arguments), arguments.ranks());
   const auto task = load_task(experiment);

@@ -57,8 +57,9 @@ AcceleratorOptions with_checkpoints(AcceleratorOptions options, const TrainOptio
 // Whether ranks that were started again have something to go on from.
 bool has_saved(RankContext& context, const TrainOptions& options) {
   if (context.restart_count == 0 || !options.save_every) return false;
-  std::vector<int> num_saved{static_cast<int>(checkpoint::checkpoint_numbers(*context.files, options.project_dir + "/checkpoints").size())};
-  return broadcast_object_list(context, num_saved).front() > 0;
+  const auto numbers = checkpoint::checkpoint_numbers(*context.files, options.project_dir + "/checkpoints");
+  std::vector<int> has_own{!numbers.empty() && numbers.back() >= options.num_of_others ? 1 : 0};
+  return broadcast_object_list(context, has_own).front() != 0;
 }
 
 }  // namespace

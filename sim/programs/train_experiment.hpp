@@ -34,6 +34,7 @@ struct TrainOptions {
   std::string project_dir;       // checkpoints go there
   std::optional<std::int64_t> save_every;  // micro-batches
   std::string resume;            // a checkpoint folder
+  std::int64_t num_of_others = 0;  // checkpoints of the project before this number are not of this run
 };
 
 /// The built-in training program, on one rank of any backend. The order of its events is fixed, so that a run can be

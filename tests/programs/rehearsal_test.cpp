@@ -258,6 +258,7 @@ TEST_F(RehearsalTest, ExploringMakesAFailureSmallAndItsLineReplaysIt) {
   EXPECT_EQ(found["ranks"], 2);
   EXPECT_EQ(found["max_steps"], 3);
   EXPECT_EQ(found["faults"].size(), 1u);
+  EXPECT_EQ(run.error.find("has not struck"), std::string::npos) << "but in the runs that make it small";
   const auto replayed = run_command({"/bin/sh", "-c", "cd \"$1\" && PATH=$(dirname \"$2\"):$PATH && eval \"$3\"", "sh", path(""), bin("sim-run"), found["replay"].get<std::string>()});
   EXPECT_EQ(replayed.exit_code, 3);
   EXPECT_THAT(replayed.error, HasSubstr("wrong_call on rank 1"));

@@ -96,6 +96,16 @@ TEST_F(ResumeTest, ATrainingThatIsStartedAgainGoesOnFromWhatItHasSaved) {
   }
 }
 
+TEST_F(ResumeTest, ATrainingThatIsStartedAgainTakesNoCheckpointOfAnother) {
+  const std::string experiment = "cnn_adamw_accumulation";
+  traced(experiment, 2, "sim", {"--project-dir", project_, "--save-every", "3"});
+  const auto first = project_ + "/checkpoints/checkpoint_0";
+  const auto resumed = traced(experiment, 2, "sim", {"--resume", first});
+  const auto faults = folder_.write("restart.yaml", "faults:\n  - {kind: rank_restart, rank: 1, when: {step: 1}}\n");
+  const auto restarted = traced(experiment, 2, "sim", {"--resume", first, "--project-dir", project_, "--save-every", "6", "--faults", faults});
+  EXPECT_THAT(differences(resumed, restarted), IsEmpty());
+}
+
 // As a user sees it: a rank dies in the middle, the next run goes on from the newest checkpoint to the same parameters.
 TEST_F(ResumeTest, ARunThatDiedIsResumedToTheSameParameters) {
   const std::string experiment = "mlp_sgd_seedable";

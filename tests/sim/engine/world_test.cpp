@@ -287,12 +287,9 @@ TEST(WorldTest, MessagesArriveInOrderPerTag) {
 TEST(WorldTest, TheWallsClockTellsWaitingForRanksFromWaitingForData) {
   using namespace std::chrono_literals;
   World world({.num_ranks = 2, .records_times = true});
-  std::atomic<bool> waits{false};
   run_ranks(world, [&](int rank) {
     auto group = world.group("world", {0, 1});
-    if (rank == 0) waits = true;
-    while (!waits) std::this_thread::yield();
-    if (rank == 1) std::this_thread::sleep_for(60ms);
+    while (rank == 1 && world.whereabouts(0).find("waits") == std::string::npos) std::this_thread::yield();
     auto meeting = world.arrive(*group, rank, {.op = "all_reduce", .bytes = 100}, nullptr, [](auto) { std::this_thread::sleep_for(30ms); });
     world.wait(rank, *meeting);
   });
@@ -303,6 +300,19 @@ TEST(WorldTest, TheWallsClockTellsWaitingForRanksFromWaitingForData) {
   EXPECT_EQ(volume.calls, 1);
   EXPECT_EQ(volume.bytes, 200);
   EXPECT_GE(volume.seconds, 0.03);
+}
+
+TEST(WorldTest, ASendThatIsWaitedForOnTheWallsClockIsRecorded) {
+  World world({.num_ranks = 2, .records_spans = true});
+  run_ranks(world, [&](int rank) {
+    auto group = world.group("world", {0, 1});
+    if (rank == 0) world.wait(rank, *world.send(*group, 0, 1, 0, {.op = "send", .bytes = 8}, nullptr));
+    if (rank == 1) world.wait(rank, *world.receive(*group, 0, 1, 0, {.op = "recv", .bytes = 8}, nullptr, [](const auto&, const auto&) {}));
+  });
+  for (const auto& [rank, op] : {std::pair(0, "send"), {1, "recv"}}) {
+    const auto& spans = world.times(rank).spans;
+    EXPECT_TRUE(std::any_of(spans.begin(), spans.end(), [&, op = op](const auto& span) { return span.name == op; })) << op;
+  }
 }
 
 TEST(WorldTest, AModelThatThrowsEndsTheRunWithItsReason) {

@@ -268,6 +268,8 @@ TEST(FaultEffectsTest, WhatComesAfterTheTimeoutHasNotCome) {
   const auto jitter = run_with({{.kind = FaultKind::kJitter, .rank = kRank, .seconds = 600}}, impatient);
   EXPECT_THAT(jitter.errors, ElementsAre(timed_out, timed_out, "GlooError: Connection closed by peer [rank 3]", timed_out));
   expect_fault(jitter, "jitter", {kRank});
+  const auto some_jitter = run_with({{.kind = FaultKind::kJitter, .rank = kRank, .seconds = 40}}, impatient);  // more than 60 of 0 to 80, at some step
+  expect_fault(some_jitter, "jitter", {kRank});
   const auto store = run_with({{.kind = FaultKind::kStoreSlow, .seconds = 61}}, impatient);
   EXPECT_THAT(store.errors, Each("InjectedFault: The client socket has timed out after 60000ms while trying to connect to the store"));
 }

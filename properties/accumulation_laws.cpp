@@ -152,6 +152,11 @@ std::string describe(const Loading& loading) {
                      loading.joins ? ", joins" : "", loading.dispatches ? ", dispatches" : "");
 }
 
+at::Tensor samples_of(const Loading& loading) {
+  torch::manual_seed(9);
+  return torch::randn({loading.length, 3}, at::kDouble);
+}
+
 // The gradients of all windows of a run, and the rate behind them, under a schedule counted in samples.
 struct Epochs {
   std::vector<std::vector<at::Tensor>> gradients;
@@ -168,8 +173,7 @@ Epochs run_epochs(const Loading& loading, RankContext& rank) {
   auto net = small_model();
   torch::optim::SGD sgd(net->parameters(), 1.0);
   LambdaLR lambda(sgd, [](int epoch) { return 1.0 / (epoch + 1); });
-  torch::manual_seed(9);
-  const auto samples = torch::randn({loading.length, 3}, at::kDouble);
+  const auto samples = samples_of(loading);
   auto [model, optimizer, loader] = accelerator.prepare(net, sgd, DataLoader(TensorDataset(samples), {.batch_size = loading.batch_size}));
   auto scheduler = accelerator.prepare_scheduler(lambda, {.samples_per_step = kSamplesPerStep});
   Epochs epochs;
@@ -203,8 +207,7 @@ TEST(AccumulationLaws, EveryWindowOfALoaderHasTheGradientOfItsSamplesOnceEach) {
     loading.joins = false;
     RC_LOG(describe(loading));
     const auto found = collect_ranks(Backend::kSim, loading.ranks, [&](RankContext& rank) { return run_epochs(loading, rank); });
-    torch::manual_seed(9);
-    const auto samples = torch::randn({loading.length, 3}, at::kDouble);
+    const auto samples = samples_of(loading);
     const auto per_window = loading.batch_size * loading.ranks * loading.steps;
     std::vector<std::vector<at::Tensor>> expected;
     for (int epoch = 0; epoch < loading.epochs; ++epoch) {
@@ -347,8 +350,7 @@ Adversaries train_adversaries(const Loading& loading, const std::string& weighti
   auto critic = small_model(), generator = small_model();
   torch::optim::SGD critic_sgd(critic->parameters(), 0.5), generator_sgd(generator->parameters(), 1.0);
   LambdaLR lambda(generator_sgd, [](int epoch) { return 1.0 / (epoch + 1); });
-  torch::manual_seed(9);
-  const auto samples = torch::randn({loading.length, 3}, at::kDouble);
+  const auto samples = samples_of(loading);
   auto [first, second, first_optimizer, second_optimizer, loader] =
       accelerator.prepare(critic, generator, critic_sgd, generator_sgd, DataLoader(TensorDataset(samples), {.batch_size = loading.batch_size}));
   auto scheduler = accelerator.prepare_scheduler(lambda, {.samples_per_step = kSamplesPerStep});
@@ -382,8 +384,7 @@ TEST(AccumulationLaws, OptimizersThatStepInTurnCountASampleOnce) {
 TEST(AccumulationLaws, OptimizersThatStepInTurnAreWeightedEach) {
   const Loading loading{.length = 12, .batch_size = 3, .ranks = 2, .steps = 1};
   for (const auto& of_rank : collect_ranks(Backend::kSim, 2, [&](RankContext& rank) { return train_adversaries(loading, "exact", rank); })) {
-    torch::manual_seed(9);
-    const auto samples = torch::randn({loading.length, 3}, at::kDouble);
+    const auto samples = samples_of(loading);
     auto model = small_model();
     sample_losses(model, samples.narrow(0, 0, 6)).mean().backward();
     EXPECT_LT(largest_difference(of_rank.gradients, gradients_of(model)), kRounding);

@@ -104,13 +104,13 @@ TorchFileOptions types_of_optimizer(const TrainingState& state) {
 }
 
 // Milestones of a MultiStepLR, by itself or in others: Python looks an int up in them.
-TorchFileOptions types_of_scheduler() {
+const TorchFileOptions kSchedulerTypes = [] {
   constexpr int kDeepest = 4;
   TorchFileOptions options;
   std::string place;
   for (int depth = 0; depth <= kDeepest; ++depth, place += "_schedulers/*/") options.types[place + "milestones"] = PythonType::kCounter;
   return options;
-}
+}();
 
 const TorchFileOptions kRandomTypes{.types = {{"random_state", PythonType::kTuple}, {"random_state/1", PythonType::kTuple}, {"numpy_random_seed", PythonType::kTuple}}};
 
@@ -188,7 +188,7 @@ std::vector<StateFile> files_of_rank(TrainingState& state, RankContext& context,
     for (std::size_t i = 0; i < optimizers.size(); ++i) {
       files.push_back({file_of_optimizer(i), with_entries_of_schedules(optimizers[i], state.optimizers[i].optimizer(), state), types_of_optimizer(state)});
     }
-    for (std::size_t i = 0; i < state.schedulers.size(); ++i) files.push_back({file_of_scheduler(i), state.schedulers[i].state_dict(), types_of_scheduler()});
+    for (std::size_t i = 0; i < state.schedulers.size(); ++i) files.push_back({file_of_scheduler(i), state.schedulers[i].state_dict(), kSchedulerTypes});
     if (scaler != nullptr) files.push_back({kScalerFile, scaler->state_dict()});
     for (std::size_t i = 0; i < state.custom.size(); ++i) files.push_back({file_of_custom(i), state.custom[i].state_dict()});
   }

@@ -21,6 +21,12 @@ bool has_memory(const at::Tensor& tensor) {
 // there is the gradient reducer's, which waits for it before the pass ends.
 bool is_in_backward() { return torch::autograd::get_current_graph_task_id() != -1; }
 
+// Whether an operator looks at this argument's shape and dtype alone.
+bool reads_no_data(std::string_view op, std::size_t index) {
+  op.remove_prefix(op.rfind(':') + 1);
+  return op.ends_with("_like") || op.starts_with("new_") || op == "is_same_size" || (index == 1 && op.ends_with("_as"));
+}
+
 // First and one past the last byte that the tensor's elements lie in.
 std::pair<const char*, const char*> extent(const at::Tensor& tensor) {
   std::int64_t last = 0;
@@ -101,16 +107,6 @@ std::unique_ptr<at::ObserverContext> BufferGuard::on_operator(const at::RecordFu
   if (thread_guard != nullptr) thread_guard->inspect(function);
   return nullptr;
 }
-
-namespace {
-
-// Whether an operator looks at this argument's shape and dtype alone.
-bool reads_no_data(std::string_view op, std::size_t index) {
-  op = op.substr(op.find("::") == std::string_view::npos ? 0 : op.find("::") + 2);
-  return op.ends_with("_like") || op.starts_with("new_") || op == "is_same_size" || (index == 1 && op.ends_with("_as"));
-}
-
-}  // namespace
 
 void BufferGuard::inspect(const at::RecordFunction& function) {
   const auto schema = function.operator_schema();

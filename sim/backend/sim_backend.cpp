@@ -416,8 +416,7 @@ SimBackend::WorkPtr SimBackend::receive(Tensors& tensors, int source, int tag) {
   check_one(tensors, "recv");
   auto buffers = std::make_shared<Buffers>(Buffers{.outputs = tensors});
   const auto call = call_of("recv", tensors);
-  const auto sequence = num_receives_[source]++;
-  const auto deliver = [this, call, sequence](const Participant& sent, const Participant& received) {
+  const auto deliver = [this, call](const Participant& sent, const Participant& received, std::uint64_t sequence) {
     const c10::NoGradGuard no_grad;
     const at::DisableRecordFunctionGuard unwatched;
     const auto& from = static_cast<const Buffers*>(sent.get())->inputs[0];

@@ -3,7 +3,6 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -84,7 +83,6 @@ class SimBackend : public c10d::Backend {
   std::shared_ptr<World> world_;
   std::shared_ptr<Group> group_;
   std::uint64_t sequence_ = 0;
-  std::map<int, std::uint64_t> num_receives_;  // by source; -1: any
 };
 
 /// What an injected fault does to the tensors that a rank has brought to a collective.

@@ -30,8 +30,8 @@ struct Group;
 using Participant = std::shared_ptr<void>;
 /// Runs once per meeting on the last rank to arrive; participants are sorted by group rank.
 using Compute = std::function<void(std::span<const Participant>)>;
-/// Hands a message over.
-using Deliver = std::function<void(const Participant& sent, const Participant& received)>;
+/// Hands a message over, the n-th of its receiver from this source.
+using Deliver = std::function<void(const Participant& sent, const Participant& received, std::uint64_t sequence)>;
 /// Told once that a meeting has ended: null if it ended well.
 using OnEnd = std::function<void(std::exception_ptr)>;
 

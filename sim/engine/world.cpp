@@ -80,12 +80,18 @@ std::shared_ptr<Meeting> World::next_meeting(Group& group, int group_rank) {
   return cursor.last = next->shared_from_this();
 }
 
-std::shared_ptr<Meeting> World::failed_meeting(Group& group, Call call) {
+// Of one rank's call that meets no others at its place in the group.
+std::shared_ptr<Meeting> World::lone_meeting(Group& group, Call call) {
   auto meeting = std::make_shared<Meeting>();
   meeting->group_ = &group;
   meeting->calls_ = {std::move(call)};
   meeting->has_arrived_ = std::vector<std::atomic<bool>>(1);
   meeting->has_arrived_[0] = true;
+  return meeting;
+}
+
+std::shared_ptr<Meeting> World::failed_meeting(Group& group, Call call) {
+  auto meeting = lone_meeting(group, std::move(call));
   {
     const MutexLock lock(group.mutex);
     meeting->rank_errors_ = group.disconnected;
@@ -136,12 +142,11 @@ void World::complete(Group& group, const std::shared_ptr<Meeting>& meeting, int 
     return;
   }
   MeetingFaults faults;
-  std::exception_ptr error;
   try {
     if (options_.faults) faults = options_.faults->on_meeting(*this, group, meeting->sequence_, first);
     if (!faults.is_lost && !faults.error) set_finish_times(group, *meeting, faults);
   } catch (...) {
-    error = std::current_exception();  // of a model, not of the program: for all
+    const auto error = std::current_exception();  // of a model, not of the program: for all
     fail(error);
     return end(*meeting, error);
   }
@@ -159,6 +164,7 @@ void World::complete(Group& group, const std::shared_ptr<Meeting>& meeting, int 
       if (corruption.value.has_value() == before) options_.corrupt(meeting->participants_[corruption.member], corruption);
     }
   };
+  std::exception_ptr error;
   try {
     corrupt(/*before=*/true);
     compute(meeting->participants_);
@@ -166,11 +172,7 @@ void World::complete(Group& group, const std::shared_ptr<Meeting>& meeting, int 
   } catch (...) {
     error = std::current_exception();
   }
-  if (keeps_time()) {
-    std::int64_t bytes = 0;
-    for (const auto& call : calls) bytes += call->bytes;
-    count_volume(first, bytes, *meeting);
-  }
+  if (keeps_time()) count_volume(*meeting);
   log_event("complete", rank, first.op, &group, static_cast<std::int64_t>(meeting->sequence_));
   end(*meeting, error);
   meeting->participants_.clear();  // buffers are not kept longer than the collective

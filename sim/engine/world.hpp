@@ -173,11 +173,13 @@ class World {
   };
 
   std::shared_ptr<Meeting> next_meeting(Group& group, int group_rank);
+  static std::shared_ptr<Meeting> lone_meeting(Group& group, Call call);
   std::shared_ptr<Meeting> failed_meeting(Group& group, Call call);
+  std::shared_ptr<Meeting> begin_message(Group& group, bool sends, int source, int destination, const Call& call);
   void complete(Group& group, const std::shared_ptr<Meeting>& meeting, int rank, const Compute& compute);
   void deliver_message(const Group::Posted& receive, int source, const Participant& sent, double sent_at);
   void set_finish_times(const Group& group, Meeting& meeting, const MeetingFaults& faults);
-  void count_volume(const Call& call, std::int64_t bytes, const Meeting& meeting);
+  void count_volume(const Meeting& meeting);
   void end(Meeting& meeting, std::exception_ptr error, std::function<std::exception_ptr(int)> rank_errors = nullptr);
   void block(int rank, Meeting& meeting);
   void on_quiescence();

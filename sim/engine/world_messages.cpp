@@ -6,26 +6,31 @@
 
 namespace accel::sim {
 
-std::shared_ptr<Meeting> World::send(Group& group, int source, int destination, int tag, Call call, Participant participant) {
-  const int rank = group.ranks[source];
+// What a send and a receive begin with. Ended if the group is disconnected.
+std::shared_ptr<Meeting> World::begin_message(Group& group, bool sends, int source, int destination, const Call& call) {
+  const int rank = group.ranks[sends ? source : destination], peer = sends ? destination : source;
   if (baton_) baton_->yield(rank);
   end_compute(rank);
   throw_if_failed();
   const auto sequence = [&] {
     const MutexLock lock(group.mutex);
-    return group.num_sends[{source, destination}]++;
+    return (sends ? group.num_sends : group.num_receives)[{source, destination}]++;
   }();
   if (options_.faults) options_.faults->before_message(*this, rank, group, sequence, call);
-  set_whereabouts(rank, {.op = "send", .group = &group, .sequence = static_cast<std::int64_t>(sequence), .peer = group.ranks[destination], .where = call.where});
-  log_event("send", rank, "send", &group);
-  if (group.is_disconnected) return failed_meeting(group, std::move(call));
-  auto meeting = std::make_shared<Meeting>();
-  meeting->group_ = &group;
+  const std::string_view op = sends ? "send" : "recv";
+  set_whereabouts(rank, {.op = op, .group = &group, .sequence = static_cast<std::int64_t>(sequence), .peer = peer < 0 ? -1 : group.ranks[peer], .where = call.where});
+  log_event(sends ? "send" : "receive", rank, op, &group);
+  if (group.is_disconnected) return failed_meeting(group, call);
+  auto meeting = lone_meeting(group, call);
   meeting->sequence_ = sequence;
   meeting->is_message_ = true;
-  meeting->calls_ = {call};
-  meeting->has_arrived_ = std::vector<std::atomic<bool>>(1);
-  meeting->has_arrived_[0] = true;
+  return meeting;
+}
+
+std::shared_ptr<Meeting> World::send(Group& group, int source, int destination, int tag, Call call, Participant participant) {
+  const int rank = group.ranks[source];
+  auto meeting = begin_message(group, /*sends=*/true, source, destination, call);
+  if (meeting->has_ended()) return meeting;
   meeting->is_claimed_ = true;
   meeting->state_ = Meeting::kEnded;
   if (is_virtual()) meeting->ready_ = {now(rank)};
@@ -48,26 +53,9 @@ std::shared_ptr<Meeting> World::send(Group& group, int source, int destination, 
 }
 
 std::shared_ptr<Meeting> World::receive(Group& group, int source, int destination, int tag, Call call, Participant participant, Deliver deliver) {
-  const int rank = group.ranks[destination];
-  if (baton_) baton_->yield(rank);
-  end_compute(rank);
-  throw_if_failed();
-  const auto sequence = [&] {
-    const MutexLock lock(group.mutex);
-    return group.num_receives[{source, destination}]++;
-  }();
-  if (options_.faults) options_.faults->before_message(*this, rank, group, sequence, call);
-  set_whereabouts(rank, {.op = "recv", .group = &group, .sequence = static_cast<std::int64_t>(sequence), .peer = source < 0 ? -1 : group.ranks[source], .where = call.where});
-  log_event("receive", rank, "recv", &group);
-  if (group.is_disconnected) return failed_meeting(group, std::move(call));
-  auto meeting = std::make_shared<Meeting>();
-  meeting->group_ = &group;
-  meeting->sequence_ = sequence;
-  meeting->is_message_ = true;
+  auto meeting = begin_message(group, /*sends=*/false, source, destination, call);
+  if (meeting->has_ended()) return meeting;
   meeting->source_ = source;
-  meeting->calls_ = {call};
-  meeting->has_arrived_ = std::vector<std::atomic<bool>>(1);
-  meeting->has_arrived_[0] = true;
   Group::Posted receive{meeting, source, destination, tag, std::move(call), std::move(participant), std::move(deliver)};
   std::optional<Group::Posted> sent;
   const auto take = [&] {  // whether the group is still there
@@ -90,7 +78,7 @@ std::shared_ptr<Meeting> World::receive(Group& group, int source, int destinatio
   };
   if (!take()) return failed_meeting(group, std::move(receive.call));
   if (sent) deliver_message(receive, sent->source, sent->participant, sent->meeting->ready_.empty() ? 0 : sent->meeting->ready_.front());
-  begin_compute(rank);
+  begin_compute(group.ranks[destination]);
   return meeting;
 }
 
@@ -119,8 +107,8 @@ void World::deliver_message(const Group::Posted& receive, int source, const Part
       const std::vector<double> ready{meeting.last_ready_, meeting.last_ready_};
       meeting.finish_ = {options_.finish_times(pair, receive.call, ready).back()};
     }
-    receive.deliver(sent, receive.participant);
-    if (keeps_time()) count_volume(receive.call, receive.call.bytes, meeting);
+    receive.deliver(sent, receive.participant, meeting.sequence_);
+    if (keeps_time()) count_volume(meeting);
   } catch (...) {
     error = std::current_exception();
   }

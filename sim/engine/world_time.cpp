@@ -96,12 +96,12 @@ void World::set_finish_times(const Group& group, Meeting& meeting, const Meeting
   meeting.finish_ = options_.finish_times(group, *meeting.calls_.front(), meeting.ready_);
 }
 
-void World::count_volume(const Call& call, std::int64_t bytes, const Meeting& meeting) {
+void World::count_volume(const Meeting& meeting) {
   const double finished = is_virtual() ? *std::max_element(meeting.finish_.begin(), meeting.finish_.end()) : wall_now();
   const MutexLock lock(mutex_);
-  auto& volume = volumes_[std::string(call.op)];
+  auto& volume = volumes_[std::string(meeting.calls_.front()->op)];
   ++volume.calls;
-  volume.bytes += bytes;
+  for (const auto& call : meeting.calls_) volume.bytes += call->bytes;
   volume.seconds += finished - meeting.last_ready_;
 }
 
@@ -118,8 +118,9 @@ void World::record_wait(int rank, const Meeting& meeting, const Span::Interval& 
   const auto& call = *meeting.calls_[meeting.is_message_ ? 0 : member];
   const double ready = is_virtual() && !meeting.is_message_ ? meeting.ready_[member] : waited.begin;
   const auto sequence = meeting.is_message_ ? -1 : static_cast<std::int64_t>(meeting.sequence_);
+  const double called = is_virtual() || meeting.is_message_ ? std::min(wall_begin, meeting.wall_end_) : meeting.ready_[member];  // on the wall's clock, if known
   times.spans.push_back({.kind = Span::Kind::kCollective, .name = call.op, .group = meeting.group_->name, .sequence = sequence, .bytes = call.bytes,
-                         .virtual_time = {ready, is_virtual() ? meeting.finish_[member] : ready}, .wall_time = {is_virtual() || meeting.is_message_ ? std::min(wall_begin, meeting.wall_end_) : meeting.ready_[member], meeting.wall_end_}});
+                         .virtual_time = {ready, is_virtual() ? meeting.finish_[member] : ready}, .wall_time = {called, meeting.wall_end_}});
   times.spans.push_back({.kind = Span::Kind::kWait, .name = call.op, .group = meeting.group_->name, .sequence = sequence,
                          .released_by = meeting.last_to_arrive_ == rank ? -1 : meeting.last_to_arrive_,
                          .virtual_time = {waited.begin, times.now}, .wall_time = {wall_begin, wall_now()}});

@@ -135,22 +135,28 @@ void FaultInjector::crash(World& world, int rank, const std::string& how) {
   throw InjectedFault(how);
 }
 
+bool FaultInjector::is_open(std::size_t index, World& world, int rank, std::uint64_t sequence) const {
+  const auto& fault = plan_[index];
+  return fault.rank && concerns(fault, rank) && !states_[index].has_struck && is_due(fault, world, rank, sequence);
+}
+
 void FaultInjector::before_call(World& world, int rank, const Group& group, std::uint64_t sequence, Call& call) {
   for (std::size_t index = 0; index < plan_.size(); ++index) {
-    const auto& fault = plan_[index];
-    if (!fault.rank || !concerns(fault, rank) || states_[index].has_struck || !is_due(fault, world, rank, sequence)) continue;
-    befall_call(index, world, rank, group, sequence, call);
+    if (!is_open(index, world, rank, sequence)) continue;
+    befall_rank(index, world, rank, {&call, &group, sequence});
+    befall_collective(index, world, rank, group, sequence, call);
   }
 }
 
-void FaultInjector::befall_call(std::size_t index, World& world, int rank, const Group& group, std::uint64_t sequence, Call& call) {
+void FaultInjector::before_message(World& world, int rank, const Group& group, std::uint64_t sequence, const Call& call) {
+  for (std::size_t index = 0; index < plan_.size(); ++index) {
+    if (is_open(index, world, rank, sequence)) befall_rank(index, world, rank, {&call, &group, sequence});
+  }
+}
+
+// What keeps a rank from any call.
+void FaultInjector::befall_rank(std::size_t index, World& world, int rank, const Occasion& occasion) {
   const auto& fault = plan_[index];
-  const Occasion occasion{&call, &group, sequence};
-  const auto mark = [&, &state = states_[index]] {
-    if (state.group != nullptr) return;
-    state.sequence = sequence;
-    state.group = &group;
-  };
   switch (fault.kind) {
     case FaultKind::kRankCrashBeforeCollective:
       if (strike(index, world, {rank}, true, occasion)) crash(world, rank, "injected crash before a collective");
@@ -164,6 +170,20 @@ void FaultInjector::befall_call(std::size_t index, World& world, int rank, const
         world.delay(rank, *fault.seconds, "rank_pause");
       }
       break;
+    default: break;
+  }
+}
+
+// What befalls the rank's collectives alone.
+void FaultInjector::befall_collective(std::size_t index, World& world, int rank, const Group& group, std::uint64_t sequence, Call& call) {
+  const auto& fault = plan_[index];
+  const Occasion occasion{&call, &group, sequence};
+  const auto mark = [&, &state = states_[index]] {
+    if (state.group != nullptr) return;
+    state.sequence = sequence;
+    state.group = &group;
+  };
+  switch (fault.kind) {
     case FaultKind::kHookException:
       if (world.phase(rank) == "backward" && strike(index, world, {rank}, true, occasion)) throw InjectedFault("injected exception in a backward hook");
       break;
@@ -178,16 +198,6 @@ void FaultInjector::befall_call(std::size_t index, World& world, int rank, const
       break;
     case FaultKind::kRankCrashDuringCollective: mark(); break;
     default: break;
-  }
-}
-
-void FaultInjector::before_message(World& world, int rank, const Group& group, std::uint64_t sequence, const Call& call) {
-  for (std::size_t index = 0; index < plan_.size(); ++index) {
-    const auto& fault = plan_[index];
-    const bool strikes_here = fault.kind == FaultKind::kRankCrashBeforeCollective || fault.kind == FaultKind::kRankHang || fault.kind == FaultKind::kRankPause;
-    if (!strikes_here || !concerns(fault, rank) || states_[index].has_struck || !is_due(fault, world, rank, sequence)) continue;
-    auto unchanged = call;
-    befall_call(index, world, rank, group, sequence, unchanged);
   }
 }
 

@@ -72,7 +72,10 @@ class FaultInjector : public FaultModel {
   [[noreturn]] void come_too_late(World& world, int rank);
   // A message to these ranks never arrives.
   void lose(const std::vector<int>& receivers, MeetingFaults& faults);
-  void befall_call(std::size_t index, World& world, int rank, const Group& group, std::uint64_t sequence, Call& call);
+  // Whether it may strike this rank at its call.
+  [[nodiscard]] bool is_open(std::size_t index, World& world, int rank, std::uint64_t sequence) const;
+  void befall_rank(std::size_t index, World& world, int rank, const Occasion& occasion);
+  void befall_collective(std::size_t index, World& world, int rank, const Group& group, std::uint64_t sequence, Call& call);
   void befall_marked(std::size_t index, World& world, const Group& group, std::uint64_t sequence, const Call& call, MeetingFaults& faults);
   void befall_traffic(std::size_t index, World& world, const Group& group, std::uint64_t sequence, const Call& call, const Sends& sends, int joined, MeetingFaults& faults);
 

@@ -15,7 +15,6 @@ constexpr int kMostCount = 1 << 16;
 constexpr int kMostCards = 1 << 10;
 constexpr double kMostPlaces = 1 << 20;  // of a torus
 
-bool is_count(int value) { return value >= 1 && value <= kMostCount; }
 bool is_finite_rate(double value) { return value > 0 && std::isfinite(value); }
 bool is_rank(int value) { return value >= 0; }
 
@@ -24,11 +23,15 @@ double read_rate(YamlReader& reader, const std::string& key) { return reader.req
 double read_optional_rate(YamlReader& reader, const std::string& key) {
   return reader.optional<double>(key, is_rate, "a positive number").value_or(kUnlimited);
 }
-int read_count(YamlReader& reader, const std::string& key, int absent) {
-  return reader.optional<int>(key, is_count, fmt::format("1 to {}", kMostCount)).value_or(absent);
+int read_count(YamlReader& reader, const std::string& key, int absent, int most = kMostCount) {
+  return reader.optional<int>(key, [=](int value) { return value >= 1 && value <= most; }, fmt::format("1 to {}", most)).value_or(absent);
 }
 int read_required_count(YamlReader& reader, const std::string& key) {
-  return std::max(1, reader.required<int>(key, is_count, fmt::format("1 to {}", kMostCount)));
+  if (!reader.has(key)) reader.missing(key);
+  return read_count(reader, key, 1);
+}
+double read_oversubscription(YamlReader& reader) {
+  return reader.optional<double>("oversubscription", is_finite_rate, "a positive number").value_or(1);
 }
 
 LinkCosts read_link(YamlReader& reader) { return {read_time(reader, "latency_seconds"), read_rate(reader, "bytes_per_second")}; }
@@ -51,8 +54,7 @@ TopologySpec read_switch(YamlReader& reader) {
 TopologySpec read_fat_tree(YamlReader& reader) {
   const auto port = read_link(reader);
   const int ranks = read_required_count(reader, "ranks_per_rack");
-  const double oversubscription = reader.optional<double>("oversubscription", is_finite_rate, "a positive number").value_or(1);
-  const LinkCosts up{port.latency_seconds, port.bytes_per_second * ranks / oversubscription};
+  const LinkCosts up{port.latency_seconds, port.bytes_per_second * ranks / read_oversubscription(reader)};
   return TreeSpec{.tiers = {{.port = port}, {.units = ranks, .port = up}}};
 }
 
@@ -60,7 +62,7 @@ TopologySpec read_fat_tree(YamlReader& reader) {
 TopologySpec read_nodes(YamlReader& reader) {
   TreeSpec spec;
   const int ranks = read_required_count(reader, "ranks_per_node");
-  const int cards = reader.optional<int>("cards_per_node", [](int value) { return value >= 1 && value <= kMostCards; }, fmt::format("1 to {}", kMostCards)).value_or(1);
+  const int cards = read_count(reader, "cards_per_node", 1, kMostCards);
   spec.tiers.push_back({.port = read_link(reader, "inside")});
   const int num_nodes = read_count(reader, "num_nodes", 0);
   if (num_nodes > 0) spec.num_ranks_max = static_cast<std::int64_t>(num_nodes) * ranks;
@@ -69,9 +71,7 @@ TopologySpec read_nodes(YamlReader& reader) {
   spec.tiers.push_back({.units = ranks, .ports = cards, .port = card});
   if (reader.has("nodes_per_rack")) {
     const int nodes = read_required_count(reader, "nodes_per_rack");
-    const double oversubscription = reader.optional<double>("oversubscription", is_finite_rate, "a positive number").value_or(1);
-    spec.tiers.push_back(
-        {.units = nodes, .port = {card.latency_seconds, card.bytes_per_second * cards * nodes / oversubscription}});
+    spec.tiers.push_back({.units = nodes, .port = {card.latency_seconds, card.bytes_per_second * cards * nodes / read_oversubscription(reader)}});
   }
   return spec;
 }
@@ -121,13 +121,12 @@ std::vector<LinkOverride> read_overrides(YamlReader& file) {
 
 std::vector<SizeFactor> read_size_factors(YamlReader& file) {
   const auto is_size = [](std::int64_t bytes) { return bytes >= 1; };
-  const auto is_factor = [](double factor) { return factor > 0 && std::isfinite(factor); };
   std::vector<SizeFactor> factors;
   for (auto& reader : file.mappings("size_factors")) {
     const auto bytes = reader.required<std::int64_t>("bytes", is_size, "1 or more");
     const bool is_sorted = factors.empty() || bytes > factors.back().bytes;
     if (!is_sorted) reader.problem("bytes", fmt::format("expected more than the {} before", factors.back().bytes));
-    factors.push_back({bytes, reader.required<double>("factor", is_factor, "a positive number")});
+    factors.push_back({bytes, reader.required<double>("factor", is_finite_rate, "a positive number")});
     reader.finish_keys();
   }
   return factors;

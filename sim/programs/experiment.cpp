@@ -93,8 +93,9 @@ Experiment read_experiment(const std::string& file, const std::vector<std::strin
   experiment.epochs = reader.required<int>("epochs", at_least_one, "1 or more");
   experiment.max_steps = reader.optional<std::int64_t>("max_steps", at_least_one, "1 or more");
   experiment.seed = static_cast<std::uint64_t>(reader.required<std::int64_t>("seed", at_least_zero, "0 or more"));
-  experiment.clip_grad_norm = reader.optional<double>("clip_grad_norm", [](const double& v) { return v > 0; }, "a number above 0");
-  experiment.clip_grad_value = reader.optional<double>("clip_grad_value", [](const double& v) { return v > 0; }, "a number above 0");
+  for (const auto& [key, most] : {std::pair{"clip_grad_norm", &experiment.clip_grad_norm}, {"clip_grad_value", &experiment.clip_grad_value}}) {
+    *most = reader.optional<double>(key, [](const double& v) { return v > 0; }, "a number above 0");
+  }
   read_accelerator(reader.mapping("accelerator"), experiment.accelerator);
   if (experiment.clip_grad_value && (experiment.accelerator.fsdp_plugin || experiment.accelerator.deepspeed_plugin)) {
     reader.problem("clip_grad_value", "not with fsdp_plugin or deepspeed_plugin, as in Accelerate; use clip_grad_norm");

@@ -43,14 +43,14 @@ std::string failure_of(const std::string& diagnosis_text) {
   return diagnosis["op"].is_null() ? kind : fmt::format("{} in {} of group {}", kind, diagnosis["op"].get<std::string>(), diagnosis["group"].get<std::string>());
 }
 
-// What a diagnosis says of a run that ended well, but for faults that were withstood.
-std::vector<std::string> findings_of(const std::string& diagnosis_text) {
-  std::vector<std::string> findings;
+// Findings are what it says of a run that ended well, but for faults that were withstood.
+TrialOutcome outcome_of(const std::string& diagnosis_text) {
+  TrialOutcome outcome{.failure = failure_of(diagnosis_text), .result = ""};
   std::istringstream lines(nlohmann::json::parse(diagnosis_text)["text"].get<std::string>());
-  for (std::string line; std::getline(lines, line);) {
-    if (!line.starts_with("injected fault: ")) findings.push_back(line);
+  for (std::string line; outcome.failure.empty() && std::getline(lines, line);) {
+    if (!line.starts_with("injected fault: ")) outcome.findings.push_back(line);
   }
-  return findings;
+  return outcome;
 }
 
 RehearsalOptions options_of(const sim::Trial& trial) {
@@ -74,7 +74,7 @@ class ExperimentTarget : public ExploreTarget {
     std::vector<RankResult> results(trial.num_ranks);
     const Rehearsal rehearsal(options_of(trial), trial.num_ranks, faults);
     const auto report = rehearsal.run_or_exit("sim-run", collective_timeout(), [&](RankContext& rank) { train_experiment(rank, experiment, *task_, {.trace = true}, results[rank.rank]); });
-    TrialOutcome outcome{.failure = failure_of(diagnosis_json(report)), .findings = report.findings};
+    auto outcome = outcome_of(diagnosis_json(report));
     if (report.error) {
       try {
         std::rethrow_exception(report.error);
@@ -114,16 +114,14 @@ class ProgramTarget : public ExploreTarget {
     close(nowhere);
     int status = 0;
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
-    TrialOutcome outcome{.exit_code = launcher::exit_code_of_status(status)};
+    const int exit_code = launcher::exit_code_of_status(status);
     if (!fs::exists(request.rehearsal.diagnosis)) {
-      if (outcome.exit_code == kSuccess) throw Error(fmt::format("'{}' ended without calling accel::run: there is nothing to explore", command_.front()));
-      check_config(outcome.exit_code != kUsage, "'{}' {}; run it alone to see why", command_.front(), launcher::describe_exit_code(outcome.exit_code));
-      outcome.failure = fmt::format("the program {}", launcher::describe_exit_code(outcome.exit_code));
-      return outcome;
+      if (exit_code == kSuccess) throw Error(fmt::format("'{}' ended without calling accel::run: there is nothing to explore", command_.front()));
+      check_config(exit_code != kUsage, "'{}' {}; run it alone to see why", command_.front(), launcher::describe_exit_code(exit_code));
+      return {.failure = fmt::format("the program {}", launcher::describe_exit_code(exit_code)), .result = "", .exit_code = exit_code};
     }
-    const auto diagnosis = accel::read_text(request.rehearsal.diagnosis);
-    outcome.failure = failure_of(diagnosis);
-    if (outcome.failure.empty()) outcome.findings = findings_of(diagnosis);
+    auto outcome = outcome_of(accel::read_text(request.rehearsal.diagnosis));
+    outcome.exit_code = exit_code;
     std::multiset<std::string> lines;
     std::ifstream in(path("output"));
     for (std::string line; std::getline(in, line);) lines.insert(line);

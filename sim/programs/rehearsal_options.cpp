@@ -39,6 +39,12 @@ std::vector<std::string> given_options(const RehearsalOptions& options) {
   return given;
 }
 
+std::vector<std::string> problems_without_simulator(const RehearsalOptions& options, const std::string& backend) {
+  std::vector<std::string> problems;
+  for (const auto& option : given_options(options)) problems.push_back(fmt::format("{}: only the simulator has this option; leave {} out", option, backend));
+  return problems;
+}
+
 std::vector<std::string> problems_of(const RehearsalOptions& options) {
   std::vector<std::string> problems;
   try {

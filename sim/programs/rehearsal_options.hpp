@@ -30,5 +30,7 @@ struct RehearsalOptions {
 std::vector<std::string> problems_of(const RehearsalOptions& options);
 /// The options that were given, by name: those that only the simulator has.
 std::vector<std::string> given_options(const RehearsalOptions& options);
+/// One line for each of them, for a run on another backend, which was chosen by `backend`.
+std::vector<std::string> problems_without_simulator(const RehearsalOptions& options, const std::string& backend);
 
 }  // namespace accel::programs

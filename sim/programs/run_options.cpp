@@ -49,7 +49,7 @@ std::vector<std::string> problems_of(const RunOptions& options) {
   }
   if (options.backend != "sim") {
     if (options.rank_counts.size() > 1) problems.emplace_back("--ranks: one number of ranks on real backends; several are simulated");
-    for (const auto& option : given_options(options.rehearsal)) problems.push_back(fmt::format("{}: only the simulator has this option; leave --backend out", option));
+    for (auto& problem : problems_without_simulator(options.rehearsal, "--backend")) problems.push_back(std::move(problem));
   }
   for (auto& problem : problems_of(options.rehearsal)) problems.push_back(std::move(problem));
   if (options.backend == "nccl" && !nccl::is_available()) {

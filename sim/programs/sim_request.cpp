@@ -24,7 +24,7 @@ std::vector<std::string> impossible_values(const SimRequest& request) {
     problems.push_back(fmt::format("backend: expected {}, got '{}'", fmt::join(kBackends, ", "), request.backend));
   }
   if (request.backend != "sim") {
-    for (const auto& option : given_options(request.rehearsal)) problems.push_back(fmt::format("{}: only the simulator has this option; leave the backend out", option));
+    for (auto& problem : problems_without_simulator(request.rehearsal, "the backend")) problems.push_back(std::move(problem));
   }
   for (auto& problem : problems_of(request.rehearsal)) problems.push_back(std::move(problem));
   if (request.acknowledge.value_or(0) < 0) problems.push_back(fmt::format("acknowledge: expected 0 or more, got {}", *request.acknowledge));

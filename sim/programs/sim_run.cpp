@@ -14,7 +14,6 @@
 #include <nlohmann/json.hpp>
 
 #include "backends/launch/local_launch.hpp"
-#include "reference/checkpoint/checkpoint_folder.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
 #include "sim/programs/command_line.hpp"
@@ -263,7 +262,7 @@ std::vector<std::string> problems_of_checkpoints(const Arguments& arguments) {
   if (!arguments.resume.empty() && !fs::is_directory(arguments.resume)) problems.push_back(fmt::format("--resume: {}: no such folder", arguments.resume));
   PosixFiles files;
   const bool begins_anew = arguments.resume.empty() && arguments.worker_dir.empty() && !arguments.project_dir.empty();
-  if (begins_anew && !checkpoint::checkpoint_numbers(files, arguments.project_dir + "/checkpoints").empty()) {
+  if (begins_anew && !project_checkpoints(files, arguments.project_dir).empty()) {
     problems.push_back(fmt::format("--project-dir: {}/checkpoints holds another training's checkpoints; go on from them by --resume, or name another folder", arguments.project_dir));
   }
   return problems;
@@ -285,9 +284,15 @@ std::string problem_of_sweep(const Arguments& arguments) {
 // A checkpoint folder, or the newest of a project's.
 std::string checkpoint_to_resume(const std::string& folder) {
   PosixFiles files;
-  const auto checkpoints = folder + "/checkpoints";
-  const auto numbers = checkpoint::checkpoint_numbers(files, checkpoints);
-  return numbers.empty() ? folder : fmt::format("{}/checkpoint_{}", checkpoints, numbers.back());
+  const auto numbers = project_checkpoints(files, folder);
+  return numbers.empty() ? folder : fmt::format("{}/checkpoints/checkpoint_{}", folder, numbers.back());
+}
+
+// One behind the last checkpoint that is there.
+std::int64_t num_of_others(const std::string& project_dir) {
+  PosixFiles files;
+  const auto numbers = project_checkpoints(files, project_dir);
+  return numbers.empty() ? 0 : numbers.back() + 1;
 }
 
 int run_experiment(Arguments arguments) {
@@ -297,8 +302,7 @@ int run_experiment(Arguments arguments) {
   for (auto& problem : problems_of_checkpoints(arguments)) problems.push_back(std::move(problem));
   check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
   if (!arguments.resume.empty()) arguments.resume = checkpoint_to_resume(arguments.resume);
-  PosixFiles files;
-  if (const auto numbers = checkpoint::checkpoint_numbers(files, arguments.project_dir + "/checkpoints"); !numbers.empty()) arguments.num_of_others = numbers.back() + 1;
+  if (!arguments.project_dir.empty()) arguments.num_of_others = num_of_others(arguments.project_dir);
   if (arguments.backend == "sim") check_rank_counts(arguments);
   const auto experiment = read_experiment(arguments.experiment, with_overrides(arguments), arguments.ranks());
   const auto task = load_task(experiment);

@@ -57,12 +57,16 @@ AcceleratorOptions with_checkpoints(AcceleratorOptions options, const TrainOptio
 // Whether ranks that were started again have something to go on from.
 bool has_saved(RankContext& context, const TrainOptions& options) {
   if (context.restart_count == 0 || !options.save_every) return false;
-  const auto numbers = checkpoint::checkpoint_numbers(*context.files, options.project_dir + "/checkpoints");
+  const auto numbers = project_checkpoints(*context.files, options.project_dir);
   std::vector<int> has_own{!numbers.empty() && numbers.back() >= options.num_of_others ? 1 : 0};
   return broadcast_object_list(context, has_own).front() != 0;
 }
 
 }  // namespace
+
+std::vector<std::int64_t> project_checkpoints(Files& files, const std::string& project_dir) {
+  return checkpoint::checkpoint_numbers(files, project_dir + "/checkpoints");
+}
 
 void train_experiment(RankContext& context, const Experiment& experiment, const Task& task, const TrainOptions& options, RankResult& result) {
   result = {};  // of a run that is started again, too
@@ -128,6 +132,10 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
       ++course.steps;
       ++result.steps;
       result.samples += targets.size(0);
+      if (result.steps == options.warm_up_steps) {
+        result.seconds = 0;
+        started = std::chrono::steady_clock::now();
+      }
       if (progress.is_due()) progress.show(result.steps * train_batches.total_batch_size(), loss.item<double>());
       progress.step();
       if (options.save_every && course.steps % *options.save_every == 0) {

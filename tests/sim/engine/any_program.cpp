@@ -53,7 +53,7 @@ Pending start(World& world, Group& group, const ProgramStep& step, int rank) {
     value->input = value->output = step.value;
     return {world.send(group, step.source, step.destination, step.tag, {.op = "send"}, value), value, step.value};
   }
-  const auto deliver = [](const Participant& sent, const Participant& to) { static_cast<Value*>(to.get())->output = static_cast<Value*>(sent.get())->input; };
+  const auto deliver = [](const Participant& sent, const Participant& to, auto) { static_cast<Value*>(to.get())->output = static_cast<Value*>(sent.get())->input; };
   return {world.receive(group, step.source, step.destination, step.tag, {.op = "recv"}, value, deliver), value, step.value};
 }
 

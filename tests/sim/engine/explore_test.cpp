@@ -101,7 +101,7 @@ std::string run_race(const Trial& trial) {
       return;
     }
     if (trial.num_ranks == 1) return;
-    auto meeting = world.receive(*group, -1, 0, 0, {.op = "recv"}, nullptr, [](const auto&, const auto&) {});
+    auto meeting = world.receive(*group, -1, 0, 0, {.op = "recv"}, nullptr, [](const auto&, const auto&, auto) {});
     world.wait(0, *meeting);
     source = meeting->source();
   });

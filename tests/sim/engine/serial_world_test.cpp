@@ -151,7 +151,7 @@ TEST(SerialWorldTest, HolderThatNeverComesBackIsATimeoutForAll) {
         barrier();
         if (rank == 1) {
           // Gives its turn away until the others wait, then keeps it.
-          auto never = world.receive(*group, 0, 1, 0, {.op = "recv"}, nullptr, [](const auto&, const auto&) {});
+          auto never = world.receive(*group, 0, 1, 0, {.op = "recv"}, nullptr, [](const auto&, const auto&, auto) {});
           for (int turn = 0; turn < 50; ++turn) world.poll(1, *never);
           while (!has_failed) std::this_thread::yield();
           return;

@@ -349,6 +349,35 @@ TEST(DiagnosisLaws, SplitsThatDisagreeAreNamed) {
       });
 }
 
+TEST(DiagnosisLaws, RowsOfAnotherWidthAreNamed) {
+  expect_diagnosed(
+      [](const Place& place, RankContext& rank, Watch& watch) {
+        for (int step = 0; step < place.length; ++step) {
+          auto input = at::ones({place.num_ranks, is_here(place, rank, step) ? 3 : 1}), output = at::empty({place.num_ranks, 1});
+          std::vector<std::int64_t> even;
+          const CallSite site((watch.at(watch.usual), std::source_location::current()));
+          rank.world.process_group()->alltoall_base(output, input, even, even)->wait();
+        }
+      },
+      [](const Place& place, const Watch& watch) {
+        return Expected{.ranks = {place.culprit}, .op = "all_to_all_single", .sequence = static_cast<std::uint64_t>(place.position), .shapes = std::nullopt, .where = watch.usual};
+      });
+}
+
+TEST(DiagnosisLaws, AnotherOrderOfElementsInMemoryIsNamed) {
+  expect_diagnosed(
+      [](const Place& place, RankContext& rank, Watch& watch) {
+        for (int step = 0; step < place.length; ++step) {
+          auto tensor = is_here(place, rank, step) ? at::ones({3, 2}).t() : at::ones({2, 3});
+          auto work = (watch.at(is_here(place, rank, step) ? watch.planted : watch.usual), rank.world.all_reduce(tensor));
+          work.wait();
+        }
+      },
+      [](const Place& place, const Watch& watch) {
+        return Expected{.ranks = {place.culprit}, .sequence = static_cast<std::uint64_t>(place.position), .shapes = std::vector<Shape>{{2, 3}}, .where = watch.usual};
+      });
+}
+
 // --- training -------------------------------------------------------------------------------------------------------------
 
 struct Training {

@@ -46,9 +46,12 @@ Link Link::connect_to(const std::string& host, int port) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   const int problem = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
+  Link link(-1);
+  link.lost_ = true;
+  if (problem == EAI_AGAIN || problem == EAI_NONAME) return link;  // a machine that starts may get its name later
   check_config(problem == 0, "main_process_ip: {}: {}", host, gai_strerror(problem));
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, &freeaddrinfo);
-  Link link(socket(addresses->ai_family, kSocket, 0));
+  link = Link(socket(addresses->ai_family, kSocket, 0));
   link.lost_ = link.descriptor_ < 0 || (connect(link.descriptor_, addresses->ai_addr, addresses->ai_addrlen) != 0 && !must_wait());
   return link;
 }

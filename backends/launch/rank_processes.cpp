@@ -21,6 +21,8 @@ namespace {
 
 using Pipe = std::array<int, 2>;
 
+constexpr auto kPatienceWithPipes = std::chrono::seconds(2);
+
 Pipe make_pipe() {
   Pipe ends{};
   ensure(pipe2(ends.data(), O_CLOEXEC) == 0, "pipe: {}", std::strerror(errno));
@@ -126,6 +128,7 @@ void RankProcesses::note_end(Process& process, int status) {
   const int code = exit_code_of_status(status);
   process.exit_code = code;
   process.was_stopped = stopping_;
+  process.ended_at = Clock::now();
   if (own_groups_) kill(-process.pid, stopping_ ? SIGKILL : SIGTERM);  // what it left behind
   for (auto& stream : process.streams) stream.forward();
   const bool is_first = failed_code_ == 0;
@@ -138,9 +141,9 @@ void RankProcesses::note_end(Process& process, int status) {
 
 bool RankProcesses::have_ended() const {
   return std::all_of(processes_.begin(), processes_.end(), [&](const Process& process) {
-    // Somebody else may hold a pipe open: it is not waited for where the end was asked for.
+    // Somebody else may hold a pipe open, such as a daemon: it is not waited for where the end was asked for, and not long otherwise.
     const bool is_open = std::any_of(process.streams.begin(), process.streams.end(), [](const auto& stream) { return stream.descriptor() >= 0; });
-    return process.exit_code && (stopping_ || !is_open);
+    return process.exit_code && (stopping_ || !is_open || Clock::now() - process.ended_at > kPatienceWithPipes);
   });
 }
 

@@ -76,14 +76,15 @@ class RankProcesses {
   [[nodiscard]] long peak_rss_bytes() const { return peak_rss_bytes_; }
 
  private:
+  using Clock = std::chrono::steady_clock;
   struct Process {
     int rank = 0;
     pid_t pid = -1;
     std::optional<int> exit_code = {};
     bool was_stopped = false;  // it ended after `stop`
+    Clock::time_point ended_at = {};
     std::vector<OutputLines> streams = {};  // standard output, standard error
   };
-  using Clock = std::chrono::steady_clock;
 
   void start(const RankProcessesOptions& options, const RankProcess& rank);
   void reap(bool block);

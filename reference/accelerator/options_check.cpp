@@ -51,8 +51,9 @@ ResolvedOptions resolved(AcceleratorOptions options) {
     plugin = *options.gradient_accumulation_plugin;
   } else {
     plugin.num_steps = options.gradient_accumulation_steps;
+    const bool is_deepspeeds = environment("ACCELERATE_GRADIENT_ACCUMULATION_STEPS") == "auto" && asks_for_deepspeed();
     try {
-      if (const auto steps = environment_int({"ACCELERATE_GRADIENT_ACCUMULATION_STEPS"})) plugin.num_steps = steps;
+      if (const auto steps = is_deepspeeds ? std::nullopt : environment_int({"ACCELERATE_GRADIENT_ACCUMULATION_STEPS"})) plugin.num_steps = steps;
     } catch (const ConfigError& error) {
       problems.emplace_back(error.what());
     }

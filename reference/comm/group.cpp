@@ -37,6 +37,12 @@ auto with_context(const std::string& what, F&& f) {
   }
 }
 
+// Backends take memory as it lies: Gloo would reduce what is between the elements, too.
+void check_dense(const at::Tensor& tensor, std::string_view op) {
+  check_argument(tensor.layout() != at::kStrided || tensor.is_non_overlapping_and_dense(), "{}: the tensor of {} has gaps or overlaps; pass tensor.contiguous()", op,
+                 c10::str(tensor.sizes()));
+}
+
 }  // namespace
 
 Work::Work(c10::intrusive_ptr<c10d::Work> work, std::string what) : work_(std::move(work)), what_(std::move(what)) {}
@@ -70,6 +76,7 @@ const c10::intrusive_ptr<c10d::ProcessGroup>& Group::process_group() const { ret
 
 Work Group::all_reduce(at::Tensor& tensor, ReduceOp op, std::source_location where) const {
   const CallSite site(where);
+  check_dense(tensor, "all_reduce");
   if (!state_->process_group) return {};
   auto what = state_->next("all_reduce");
   std::vector<at::Tensor> tensors{tensor};
@@ -81,6 +88,7 @@ Work Group::all_reduce(at::Tensor& tensor, ReduceOp op, std::source_location whe
 Work Group::broadcast(at::Tensor& tensor, int root, std::source_location where) const {
   const CallSite site(where);
   check_argument(root >= 0 && root < size(), "broadcast: root {} is not a rank of group {} of {}", root, name(), size());
+  check_dense(tensor, "broadcast");
   if (!state_->process_group) return {};
   auto what = state_->next("broadcast");
   std::vector<at::Tensor> tensors{tensor};
@@ -142,6 +150,7 @@ void Group::barrier(std::source_location where) const {
 
 Work Group::send(at::Tensor& tensor, int destination, int tag, std::source_location where) const {
   const CallSite site(where);
+  check_dense(tensor, "send");
   check_argument(state_->process_group != nullptr, "send: a group of one rank has nobody to send to");
   std::vector<at::Tensor> tensors{tensor};
   auto what = fmt::format("rank {}: send to {} of group {}", rank(), destination, name());
@@ -150,6 +159,7 @@ Work Group::send(at::Tensor& tensor, int destination, int tag, std::source_locat
 
 Work Group::recv(at::Tensor& tensor, int source, int tag, std::source_location where) const {
   const CallSite site(where);
+  check_dense(tensor, "recv");
   check_argument(state_->process_group != nullptr, "recv: a group of one rank has nobody to receive from");
   std::vector<at::Tensor> tensors{tensor};
   auto what = fmt::format("rank {}: recv from {} of group {}", rank(), source, name());

@@ -47,10 +47,11 @@ std::string path_of(const DeepSpeedPlugin& plugin, const PluginFields& fields) {
   return given && given->text != "none" ? given->text : "";
 }
 
-// `accelerate launch` lists the fields of its own configuration, which a file would hide. Source: DeepSpeedPlugin._deepspeed_config_checks.
+// `accelerate launch` lists the fields of its config file, which a DeepSpeed file would hide. Not mixed_precision, which that has to agree
+// with. Source: DeepSpeedPlugin._deepspeed_config_checks.
 void check_launcher_fields(PluginFields& fields) {
   const std::set<std::string> hidden = {"gradient_accumulation_steps", "gradient_clipping", "zero_stage", "offload_optimizer_device", "offload_param_device",
-                                        "offload_param_nvme_path", "offload_optimizer_nvme_path", "zero3_save_16bit_model", "mixed_precision"};
+                                        "offload_param_nvme_path", "offload_optimizer_nvme_path", "zero3_save_16bit_model"};
   std::stringstream listed(environment("ACCELERATE_CONFIG_DS_FIELDS").value_or(""));
   for (std::string field; std::getline(listed, field, ',');) {
     if (hidden.contains(field)) fields.problem("ACCELERATE_CONFIG_DS_FIELDS: '{}' would be ignored beside a DeepSpeed file; give it there", field);
@@ -151,10 +152,11 @@ void set_stage(std::int64_t stage, ShardingOptions& options) {
   options.sync_module_states = true;
 }
 
-void check_flags_of_stage_3(const DeepSpeedPlugin& plugin, const DeepSpeedValues& values, PluginFields& fields) {
+// The flag that decides nothing here is read all the same.
+bool saves_16bit_model(const DeepSpeedPlugin& plugin, const DeepSpeedValues& values, PluginFields& fields) {
   fields.flag(fields.find("zero3_init_flag", plugin.zero3_init_flag, "ACCELERATE_DEEPSPEED_ZERO3_INIT"));
-  fields.flag(values.find("zero3_save_16bit_model", plugin.zero3_save_16bit_model, "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL",
-                          "zero_optimization.stage3_gather_16bit_weights_on_model_save", "false"));
+  return fields.flag(values.find("zero3_save_16bit_model", plugin.zero3_save_16bit_model, "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL",
+                          "zero_optimization.stage3_gather_16bit_weights_on_model_save", "false")).value_or(false);
 }
 
 ResolvedPlugin resolve(const DeepSpeedPlugin& plugin, const DeepSpeedValues& values, const std::string& mixed_precision, PluginFields& fields) {
@@ -169,7 +171,7 @@ ResolvedPlugin resolve(const DeepSpeedPlugin& plugin, const DeepSpeedValues& val
   set_offload(plugin, values, stage, fields, options);
   check_precision("fp16", values, mixed_precision, fields);
   check_precision("bf16", values, mixed_precision, fields);
-  check_flags_of_stage_3(plugin, values, fields);
+  resolved.saves_16bit_model = saves_16bit_model(plugin, values, fields) && stage == 3;
   if (stage > 0) resolved.sharding = options;
   return resolved;
 }

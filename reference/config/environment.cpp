@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <cstdlib>
+#include <sstream>
 
 #include "reference/core/errors.hpp"
 #include "reference/core/letter_case.hpp"
@@ -62,6 +64,28 @@ bool asks_for_fsdp() { return environment_flag("ACCELERATE_USE_FSDP").value_or(f
 
 bool asks_for_deepspeed() { return environment_flag("ACCELERATE_USE_DEEPSPEED").value_or(false); }
 
+namespace {
+
+// Tasks of this machine in a step that srun has started, "2(x3),1": 2 on each of three machines, 1 on the fourth.
+std::optional<int> slurm_tasks_of_node(std::vector<std::string>& problems) {
+  const auto tasks = environment("SLURM_STEP_TASKS_PER_NODE"), node = environment("SLURM_NODEID");
+  if (!tasks || !node) return std::nullopt;
+  int left = std::atoi(node->c_str());
+  std::istringstream parts(*tasks);
+  for (std::string part; std::getline(parts, part, ',');) {
+    int count = 0, times = 1;
+    const int read = std::sscanf(part.c_str(), "%d(x%d)", &count, &times);
+    if (read < 1 || count < 1 || times < 1) break;
+    if (left < times) return count;
+    left -= times;
+  }
+  problems.push_back(fmt::format("SLURM_STEP_TASKS_PER_NODE: '{}' says nothing of machine {}", *tasks, *node));
+  return std::nullopt;
+}
+
+}  // namespace
+
+// SLURM's variables are those of a step, which srun starts: a batch script has a SLURM_PROCID and a SLURM_NTASKS, too, and is one process.
 LaunchEnvironment read_launch_environment() {
   std::vector<std::string> problems;
   const auto read = [&](const std::vector<std::string>& names) -> std::optional<int> {
@@ -73,9 +97,10 @@ LaunchEnvironment read_launch_environment() {
     }
   };
   const auto rank = read({"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID"});
-  const auto world_size = read({"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_NTASKS"});
+  const auto world_size = read({"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"});
   const auto local_rank = read({"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"});
   const auto local_size = read({"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE"});
+  const auto local_size_of_step = slurm_tasks_of_node(problems);
   const auto restart_count = read({"TORCHELASTIC_RESTART_COUNT"});
   const auto port = read({"MASTER_PORT"});
 
@@ -85,9 +110,13 @@ LaunchEnvironment read_launch_environment() {
     launch.rank = *rank;
     launch.world_size = *world_size;
     launch.local_rank = local_rank.value_or(*rank);
-    launch.local_world_size = local_size.value_or(*world_size);
+    launch.local_world_size = local_size ? *local_size : local_size_of_step.value_or(*world_size);
     launch.restart_count = restart_count.value_or(0);
-    launch.master_address = environment("MASTER_ADDR").value_or(launch.master_address);
+    const auto address = environment("MASTER_ADDR");
+    if (!address && launch.local_world_size < launch.world_size) {
+      problems.push_back(fmt::format("{} of {} ranks are on this machine, and MASTER_ADDR is not set; set it to the name of rank 0's machine", launch.local_world_size, launch.world_size));
+    }
+    launch.master_address = address.value_or(launch.master_address);
     launch.master_port = port.value_or(launch.master_port);
     if (launch.world_size < 1 || launch.rank >= launch.world_size) {
       problems.push_back(fmt::format("RANK {} is outside WORLD_SIZE {}; expected 0 <= RANK < WORLD_SIZE", launch.rank, launch.world_size));

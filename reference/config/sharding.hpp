@@ -101,6 +101,7 @@ struct ResolvedPlugin {
   std::optional<int> gradient_accumulation_steps;  ///< a DeepSpeed plugin's own, unless it is "auto"
   /// The norm that gradients are clipped to; none: they are not. "auto" is 1.0, as in Accelerate, where no file says otherwise.
   std::optional<double> gradient_clipping;
+  bool saves_16bit_model = false;                  ///< DeepSpeed's stage 3: whole weights have the dtype of mixed_precision
   bool steps_in_backward = false;                  ///< DeepSpeed's rule: backward steps the optimizer, whose own step does nothing
 };
 ResolvedPlugin resolve(const FullyShardedDataParallelPlugin& plugin, const std::string& mixed_precision, std::vector<std::string>& problems);

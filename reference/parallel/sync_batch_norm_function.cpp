@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "reference/parallel/batch_statistics.hpp"
+#include "reference/state/rank_context.hpp"
 
 namespace accel {
 namespace {
@@ -16,8 +17,9 @@ using torch::autograd::variable_list;
 
 // A context's memory holds values of TorchScript.
 struct GroupHolder : torch::CustomClassHolder {
-  explicit GroupHolder(Group group_of_ranks) : group(std::move(group_of_ranks)) {}
+  GroupHolder(Group group_of_ranks, std::shared_ptr<StepListener> listener_of_rank) : group(std::move(group_of_ranks)), listener(std::move(listener_of_rank)) {}
   Group group;
+  std::shared_ptr<StepListener> listener;
 };
 
 at::Tensor laid_out(const at::Tensor& tensor) {
@@ -33,7 +35,7 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
     const auto all = group.all_gather(local_statistics(input, arguments.eps).unsqueeze(0));
     const auto statistics = global_statistics(all, input, arguments);
     context->save_for_backward({input, weight, statistics.mean, statistics.invstd, statistics.counts});
-    context->saved_data["group"] = c10::IValue::make_capsule(c10::make_intrusive<GroupHolder>(group));
+    context->saved_data["group"] = c10::IValue::make_capsule(c10::make_intrusive<GroupHolder>(group, current_listener()));
     return normalized(input, weight, bias, statistics, arguments.eps);
   }
 
@@ -45,9 +47,11 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
     const auto local = local_gradients(grad_output, input, weight, statistics);
     at::Tensor of_input;
     if (context->needs_input_grad(0)) {
-      const auto holder = context->saved_data["group"].toCapsule();
+      const auto capsule = context->saved_data["group"].toCapsule();
+      const auto& holder = static_cast<const GroupHolder&>(*capsule);
+      const PhaseScope phase(holder.listener.get(), "batch_norm", /*next=*/"backward");  // these are no gradients of parameters
       auto sums = at::cat({local.sum_dy, local.sum_dy_xmu});
-      static_cast<const GroupHolder&>(*holder).group.all_reduce(sums).wait();
+      holder.group.all_reduce(sums).wait();
       const auto of_all = sums.chunk(2);
       of_input = input_gradient(grad_output, input, weight, statistics, of_all[0], of_all[1]);
     }

@@ -35,6 +35,8 @@ RankContext& current_rank() {
   return *thread_rank;
 }
 
+std::shared_ptr<StepListener> current_listener() { return thread_rank == nullptr ? nullptr : thread_rank->listener; }
+
 RankScope::RankScope(RankContext& context)
     : generator_(context.generator), previous_(std::exchange(thread_rank, &context)) {
   if (context.num_threads > 0) at::set_num_threads(context.num_threads);

@@ -46,6 +46,9 @@ std::unique_ptr<RankContext> make_single_rank();
 /// The rank that this thread runs. Throws StateError outside `accel::run` and `run_ranks`.
 RankContext& current_rank();
 
+/// Of the rank that this thread runs; null also where it runs none.
+std::shared_ptr<StepListener> current_listener();
+
 /// Makes `context` the thread's rank, and its generator the thread's default, until the scope ends. Sets what threads do
 /// not inherit: intra-op threads, gradients on, autocast off, backward passes on this thread.
 class RankScope {

@@ -19,7 +19,7 @@ namespace accel {
 class StepListener {
  public:
   virtual ~StepListener() = default;
-  /// What the rank does from here on: "forward", "backward", "optimizer", "other"; static storage.
+  /// What the rank does from here on: "forward", "backward", "batch_norm" (in it), "optimizer", "other"; static storage.
   virtual void enter_phase(std::string_view phase) = 0;
   /// A micro-batch's backward pass begins; they are counted from 0.
   virtual void begin_backward() = 0;
@@ -32,20 +32,21 @@ class StepListener {
   virtual void end_join() = 0;
 };
 
-/// A phase of a rank that may have no listener; "other" again when it ends.
+/// A phase of a rank that may have no listener; `next` when it ends.
 class PhaseScope {
  public:
-  PhaseScope(StepListener* listener, std::string_view phase) : listener_(listener) {
+  PhaseScope(StepListener* listener, std::string_view phase, std::string_view next = "other") : listener_(listener), next_(next) {
     if (listener_ != nullptr) listener_->enter_phase(phase);
   }
   ~PhaseScope() {
-    if (listener_ != nullptr) listener_->enter_phase("other");
+    if (listener_ != nullptr) listener_->enter_phase(next_);
   }
   PhaseScope(const PhaseScope&) = delete;
   PhaseScope& operator=(const PhaseScope&) = delete;
 
  private:
   StepListener* listener_;
+  std::string_view next_;
 };
 
 }  // namespace accel

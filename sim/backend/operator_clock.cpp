@@ -70,14 +70,15 @@ double flops_of(const at::RecordFunction& function) {
   // Five products in place of two: the scores once more, and the gradients of scores, queries, keys and values.
   const auto* fourth = tensor_at(inputs, 3);
   if (name == "aten::_scaled_dot_product_flash_attention_for_cpu_backward" && second && third && fourth) return 2.5 * attention(*second, *third, *fourth);
-  // With stride 1 and the usual padding positions are those of the input; strides are divided out.
-  if (name == "aten::convolution" && first && second && inputs.size() > 3) {
+  // With stride 1 and the usual padding positions are those of the input; strides are divided out. A transposed one has a product for
+  // each position of its input.
+  if (name == "aten::convolution" && first && second && inputs.size() > 6) {
     double positions = 1;
-    for (const auto stride : inputs[3].toIntVector()) positions *= static_cast<double>(stride);
+    for (const auto stride : inputs[3].toIntVector()) positions *= inputs[6].toBool() ? 1 : static_cast<double>(stride);
     return convolution(*first, *second) / positions;
   }
   // Gradients of the input and of the weight, each as much as the forward.
-  if (name == "aten::convolution_backward" && first && third) return 2 * convolution(*first, *third);
+  if (name == "aten::convolution_backward" && first && second && third && inputs.size() > 7) return 2 * convolution(inputs[7].toBool() ? *second : *first, *third);
   return 0;
 }
 

@@ -63,6 +63,7 @@ Call call_of(std::string_view op, const std::vector<at::Tensor>& tensors, std::s
     check_argument(tensor.layout() == at::kSparse || tensor.is_non_overlapping_and_dense(),
                    "{}: the tensor of {} has gaps or overlaps; pass tensor.contiguous()", op, c10::str(tensor.sizes()));
     call.shapes.push_back(tensor.sizes().vec());
+    if (tensor.layout() != at::kSparse && !tensor.is_contiguous()) call.strides.push_back(tensor.strides().vec());
     call.dtype = dtype_name(tensor.scalar_type());
     call.element_bytes = static_cast<int>(tensor.element_size());
     call.bytes += tensor.numel() * call.element_bytes;
@@ -379,6 +380,7 @@ SimBackend::WorkPtr SimBackend::alltoall_base(at::Tensor& output, at::Tensor& in
   };
   check_side(input, input_splits, "input");
   check_side(output, output_splits, "output");
+  check_argument(input.scalar_type() == output.scalar_type(), "all_to_all_single: an input of {} and an output of {}", dtype_name(input.scalar_type()), dtype_name(output.scalar_type()));
   // Ranks may send different numbers of rows: only the dtype is compared here, the splits when all have arrived.
   Call call{.op = "all_to_all_single", .dtype = dtype_name(input.scalar_type()), .bytes = static_cast<std::int64_t>(input.nbytes()),
             .element_bytes = static_cast<int>(input.element_size())};
@@ -393,6 +395,9 @@ SimBackend::WorkPtr SimBackend::alltoall_base(at::Tensor& output, at::Tensor& in
 SimBackend::WorkPtr SimBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions&) {
   check_count(inputs.size(), getSize(), "all_to_all inputs");
   check_count(outputs.size(), getSize(), "all_to_all outputs");
+  for (const auto* tensors : {&inputs, &outputs}) {
+    for (const auto& tensor : *tensors) check_argument(tensor.scalar_type() == inputs[0].scalar_type(), "all_to_all: tensors of {} and {}; expected one dtype", dtype_name(inputs[0].scalar_type()), dtype_name(tensor.scalar_type()));
+  }
   Call call{.op = "all_to_all", .dtype = dtype_name(inputs[0].scalar_type()), .element_bytes = static_cast<int>(inputs[0].element_size())};
   for (const auto& input : inputs) call.bytes += static_cast<std::int64_t>(input.nbytes());
   return join(c10d::OpType::ALLTOALL, std::move(call), {.inputs = inputs, .outputs = outputs}, {outputs},

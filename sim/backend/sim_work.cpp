@@ -13,7 +13,12 @@ SimWork::SimWork(std::shared_ptr<World> world, std::shared_ptr<BufferGuard> guar
       results_(std::move(results)) {}
 
 bool SimWork::wait(std::chrono::milliseconds /*timeout*/) {
-  world_->wait(world_rank_, *meeting_);
+  try {
+    world_->wait(world_rank_, *meeting_);
+  } catch (...) {
+    guard_->release(*meeting_);  // a program that goes on may use its tensors
+    throw;
+  }
   if (is_partial_) guard_->hold_partial(*meeting_, results_.front().front());
   guard_->release(*meeting_);
   return true;

@@ -16,14 +16,15 @@ std::vector<std::int64_t> splits_of(const std::vector<std::int64_t>& given, cons
   return given.empty() ? std::vector<std::int64_t>(num_ranks, tensor.size(0) / static_cast<std::int64_t>(num_ranks)) : given;
 }
 
-// One flat host buffer: the tensor itself where it is dense and on the host, else a copy that goes back afterwards.
+// One flat host buffer, in the order of memory, as Gloo has it: the tensor itself where it is on the host, else a copy that goes back
+// afterwards.
 class HostBuffer {
  public:
   explicit HostBuffer(std::vector<at::Tensor> tensors) : tensors_(std::move(tensors)) {
     const auto& first = tensors_.front();
-    direct_ = tensors_.size() == 1 && first.device().is_cpu() && first.is_contiguous();
+    direct_ = tensors_.size() == 1 && first.device().is_cpu() && first.is_non_overlapping_and_dense();
     if (direct_) {
-      flat_ = first;
+      flat_ = first.is_contiguous() ? first : first.detach().as_strided({first.numel()}, {1});
       return;
     }
     std::vector<at::Tensor> pieces;
@@ -214,7 +215,13 @@ std::vector<SplitMismatch> all_to_all_single_mismatches(AllBuffers ranks) {
   std::vector<SplitMismatch> mismatches;
   for (int from = 0; from < static_cast<int>(ranks.size()); ++from) {
     for (int to = 0; to < static_cast<int>(ranks.size()); ++to) {
-      if (sent[from][to] != received[to][from]) mismatches.push_back({from, to, sent[from][to], received[to][from]});
+      const auto& rows = ranks[from]->inputs[0].sizes().slice(1);
+      const auto& expected_rows = ranks[to]->outputs[0].sizes().slice(1);
+      if (sent[from][to] != received[to][from]) {
+        mismatches.push_back({from, to, sent[from][to], received[to][from]});
+      } else if (sent[from][to] > 0 && rows != expected_rows) {  // in numbers
+        mismatches.push_back({from, to, sent[from][to] * c10::multiply_integers(rows), received[to][from] * c10::multiply_integers(expected_rows)});
+      }
     }
   }
   return mismatches;

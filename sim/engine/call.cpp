@@ -8,7 +8,7 @@
 namespace accel::sim {
 
 bool agree(const Call& a, const Call& b) {
-  return a.op == b.op && a.reduce_op == b.reduce_op && a.dtype == b.dtype && a.shapes == b.shapes && a.root == b.root;
+  return a.op == b.op && a.reduce_op == b.reduce_op && a.dtype == b.dtype && a.shapes == b.shapes && a.strides == b.strides && a.root == b.root;
 }
 
 std::string describe(const std::source_location& where) {
@@ -23,6 +23,7 @@ std::string describe(const Call& call) {
   std::vector<std::string> details;
   if (!call.reduce_op.empty()) details.emplace_back(call.reduce_op);
   for (const auto& shape : call.shapes) details.push_back(fmt::format("{} [{}]", call.dtype, fmt::join(shape, ", ")));
+  for (const auto& strides : call.strides) details.push_back(fmt::format("strides [{}]", fmt::join(strides, ", ")));
   if (call.root >= 0) details.push_back(fmt::format("root {}", call.root));
   return fmt::format("{}({})", call.op, fmt::join(details, ", "));
 }

@@ -15,6 +15,7 @@ struct Call {
   std::string_view reduce_op = {};              // "" where the operation has none; static storage
   std::string_view dtype = {};                  // e.g. "float32"; static storage
   std::vector<std::vector<std::int64_t>> shapes = {};  // of the tensors that must be equal on all ranks
+  std::vector<std::vector<std::int64_t>> strides = {};  // of those that are not contiguous: elements meet in the order of memory
   int root = -1;                                // group rank, -1 where there is none
   std::int64_t bytes = 0;                       // that this rank contributes, for costs
   int element_bytes = 1;

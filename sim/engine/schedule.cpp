@@ -117,6 +117,14 @@ void Baton::begin(int rank) {
 
 void Baton::yield(int rank) {
   if (abandoned_) return;
+  {
+    const MutexLock lock(mutex_);
+    polling_.clear();
+  }
+  pass_turn(rank);
+}
+
+void Baton::pass_turn(int rank) {
   const int next = choose(rank);
   if (next == rank) return;
   give(next);
@@ -126,7 +134,20 @@ void Baton::yield(int rank) {
 void Baton::poll(int rank) {
   if (abandoned_) return;
   policy_->demote(rank);
-  yield(rank);
+  release_postponed_for(rank);
+  pass_turn(rank);
+}
+
+// What all that can run ask for may have to come from one that is postponed.
+void Baton::release_postponed_for(int polling) {
+  const MutexLock lock(mutex_);
+  polling_.insert(polling);
+  for (int rank = 0; rank < static_cast<int>(states_.size()); ++rank) {
+    if (states_[rank] == State::kRunnable && !polling_.contains(rank)) return;
+  }
+  const auto postponed = std::find(states_.begin(), states_.end(), State::kPostponed);
+  if (postponed != states_.end()) *postponed = State::kRunnable;
+  polling_.clear();
 }
 
 void Baton::block(int rank) {

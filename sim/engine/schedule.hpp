@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -64,7 +65,7 @@ class Baton {
   void poll(int rank);
   /// The rank cannot go on until it is woken. Returns when it has been, and has its turn.
   void block(int rank);
-  /// The rank goes on when no other can.
+  /// The rank goes on when no other can, or all others only poll.
   void postpone(int rank);
   void leave(int rank);
   /// `rank` can run again when its turn comes; it may be blocked or not.
@@ -85,6 +86,8 @@ class Baton {
   };
 
   int choose(int current);  // -1: nobody can run
+  void pass_turn(int rank);
+  void release_postponed_for(int polling);
   void pass(int from);
   void give(int rank);
   void await_turn(int rank);
@@ -94,6 +97,7 @@ class Baton {
   const std::function<void()> on_quiescent_;
   Mutex mutex_;
   std::vector<State> states_ ACCEL_GUARDED_BY(mutex_);
+  std::set<int> polling_ ACCEL_GUARDED_BY(mutex_);  // since another than these had its turn
   int num_begun_ ACCEL_GUARDED_BY(mutex_) = 0;
   Holder holder_ ACCEL_GUARDED_BY(mutex_);
   std::vector<Turn> turns_;

@@ -272,7 +272,7 @@ void World::leave(int rank, std::exception_ptr error) {
     const MutexLock lock(ranks_[rank].mutex);
     ranks_[rank].left = true;
   }
-  if (error && !strikes().empty()) {
+  if (error && may_be_faults_work()) {
     disconnect({rank}, [rank](int) { return connection_closed(rank); });  // as its peers see a process that ends
   } else if (error && !has_failed_) {
     fail(released_by(rank, error));

@@ -136,6 +136,8 @@ class World {
   [[nodiscard]] std::exception_ptr failure();
   /// A fault has taken effect.
   void note(FaultStrike strike);
+  /// A strike of this text that seemed harmless is the reason why the run will fail.
+  void blame(const std::string& text);
   [[nodiscard]] std::vector<FaultStrike> strikes();
   /// Something that real backends pass over in silence, and that does not stop the run.
   void warn(std::string finding);
@@ -180,6 +182,7 @@ class World {
   void deliver_message(const Group::Posted& receive, int source, const Participant& sent, double sent_at);
   void set_finish_times(const Group& group, Meeting& meeting, const MeetingFaults& faults);
   void count_volume(const Meeting& meeting);
+  bool may_be_faults_work();
   void end(Meeting& meeting, std::exception_ptr error, std::function<std::exception_ptr(int)> rank_errors = nullptr);
   void block(int rank, Meeting& meeting);
   void on_quiescence();

@@ -117,6 +117,19 @@ void World::note(FaultStrike strike) {
   strikes_.push_back(std::move(strike));
 }
 
+void World::blame(const std::string& text) {
+  const MutexLock lock(mutex_);
+  for (auto& strike : strikes_) strike.may_stop = strike.may_stop || strike.text == text;
+}
+
+// Whether a rank's error may be what a fault led to: its peers see a process that ends, each by itself.
+bool World::may_be_faults_work() {
+  const auto of_strikes = strikes();
+  if (std::any_of(of_strikes.begin(), of_strikes.end(), [](const auto& strike) { return strike.may_stop; })) return true;
+  const auto groups = all_groups();
+  return std::any_of(groups.begin(), groups.end(), [](const auto& group) { return group->is_disconnected.load(); });
+}
+
 std::vector<FaultStrike> World::strikes() {
   const MutexLock lock(mutex_);
   return strikes_;

@@ -56,6 +56,7 @@ std::shared_ptr<Meeting> World::receive(Group& group, int source, int destinatio
   auto meeting = begin_message(group, /*sends=*/false, source, destination, call);
   if (meeting->has_ended()) return meeting;
   meeting->source_ = source;
+  if (is_virtual()) meeting->ready_ = {now(group.ranks[destination])};
   Group::Posted receive{meeting, source, destination, tag, std::move(call), std::move(participant), std::move(deliver)};
   std::optional<Group::Posted> sent;
   const auto take = [&] {  // whether the group is still there
@@ -104,7 +105,7 @@ void World::deliver_message(const Group::Posted& receive, int source, const Part
       Group pair;  // messages between two ranks take turns among themselves, and with nothing else of the group
       pair.name = fmt::format("{}: {} to {}", group.name, source, receive.destination);
       pair.ranks = {group.ranks[source], group.ranks[receive.destination]};
-      const std::vector<double> ready{meeting.last_ready_, meeting.last_ready_};
+      const std::vector<double> ready{meeting.last_ready_, meeting.ready_.front()};  // it starts when both are there
       meeting.finish_ = {options_.finish_times(pair, receive.call, ready).back()};
     }
     receive.deliver(sent, receive.participant, meeting.sequence_);

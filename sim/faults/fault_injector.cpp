@@ -259,27 +259,28 @@ void FaultInjector::befall_traffic(std::size_t index, World& world, const Group&
   const int from = fault.link ? group.group_rank_of(fault.link->from) : -1, to = fault.link ? group.group_rank_of(fault.link->to) : -1;
   const bool crosses_link = from >= 0 && to >= 0 && sends(from, to);
   const auto is_first = [&] { return crosses_link && is_due(fault, world, fault.link->to, sequence) && strike(index, world, {fault.link->from, fault.link->to}, true, occasion); };
+  // Beyond the timeout its receiver has given up.
   const auto delay = [&](double seconds) {
     faults.delays.resize(group.ranks.size());
     faults.delays[to] += seconds;
+    const bool is_too_long = faults.delays[to] > seconds_of(world.timeout());
+    strike(index, world, {fault.link->from, fault.link->to}, is_too_long, occasion);
+    if (!is_too_long) return;
+    world.blame(describe(fault));
+    lose({fault.link->to}, faults);
   };
   switch (fault.kind) {
     case FaultKind::kMessageDelay:
-      if (crosses_link && strikes(fault, fault.link->from, sequence)) {
-        const bool is_too_long = *fault.seconds > seconds_of(world.timeout());
-        strike(index, world, {fault.link->from, fault.link->to}, is_too_long, occasion);
-        if (is_too_long) {
-          lose({fault.link->to}, faults);  // its receiver has given up before
-        } else {
-          delay(*fault.seconds);
-        }
-      }
+      if (crosses_link && strikes(fault, fault.link->from, sequence)) delay(*fault.seconds);
       break;
     case FaultKind::kSlowLink: {
       if (!crosses_link) break;
-      strike(index, world, {fault.link->from, fault.link->to}, false, occasion);
       constexpr double kBytesPerSecond = 1e9;  // of a plain link, where no network is given
-      if (!options_.network_has_slow_links) delay((*fault.factor - 1) * (call.op == "recv" ? 1 : 2) * static_cast<double>(call.bytes) / kBytesPerSecond);
+      if (options_.network_has_slow_links) {
+        strike(index, world, {fault.link->from, fault.link->to}, false, occasion);
+      } else {
+        delay((*fault.factor - 1) * (call.op == "recv" ? 1 : 2) * static_cast<double>(call.bytes) / kBytesPerSecond);
+      }
       break;
     }
     case FaultKind::kMessageLoss:

@@ -48,11 +48,14 @@ Json to_json(const sim::Difference& difference) {
 
 }  // namespace
 
+sim::Diagnosis diagnosis_of(const sim::SimulationReport& report) {
+  if (!report.error) return {};
+  return report.diagnosis ? *report.diagnosis : rank_failure(report.error);
+}
+
 std::string diagnosis_json(const sim::SimulationReport& report) {
-  sim::Diagnosis diagnosis;
-  if (report.error) {
-    diagnosis = report.diagnosis ? *report.diagnosis : rank_failure(report.error);
-  } else {
+  auto diagnosis = diagnosis_of(report);
+  if (!report.error) {
     auto lines = report.findings;
     for (const auto& strike : report.strikes) lines.push_back("injected fault: " + strike.text + ", which did not stop the run");
     diagnosis.text = fmt::format("{}", fmt::join(lines, "\n"));
@@ -73,7 +76,7 @@ std::string diagnosis_json(const sim::SimulationReport& report) {
               {"first_difference", diagnosis.first_difference ? to_json(*diagnosis.first_difference) : Json(nullptr)},
               {"waiting", waiting},
               {"text", diagnosis.text}}
-      .dump();
+      .dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);  // of an error's text, which may be of any bytes
 }
 
 }  // namespace accel::programs

@@ -27,7 +27,7 @@ constexpr const char* kOfOneRun[] = {"--event-log", "--diagnosis", "--network", 
 struct ExploreArguments : RunOptions {
   std::int64_t schedules = 100;
   std::vector<std::string> overrides;
-  std::int64_t max_steps = 0;
+  std::optional<std::int64_t> max_steps;
   std::string experiment;
   std::vector<std::string> command;
 };
@@ -35,7 +35,7 @@ struct ExploreArguments : RunOptions {
 std::vector<std::string> problems_of(const ExploreArguments& arguments) {
   auto problems = programs::problems_of(static_cast<const RunOptions&>(arguments));
   const auto& rehearsal = arguments.rehearsal;
-  if (arguments.max_steps < 0) problems.push_back(fmt::format("--max-steps: expected 1 or more, got {}", arguments.max_steps));
+  if (arguments.max_steps.value_or(1) < 1) problems.push_back(fmt::format("--max-steps: expected 1 or more, got {}", *arguments.max_steps));
   if (arguments.schedules < 1) problems.push_back(fmt::format("--schedules: expected 1 or more, got {}", arguments.schedules));
   if (rehearsal.schedule == "parallel" || rehearsal.schedule == "round-robin") problems.push_back(fmt::format("--schedule {}: is one schedule; explore random or pct ones", rehearsal.schedule));
   if (arguments.backend != "sim" || arguments.rank_counts.size() > 1) problems.emplace_back("explore: one number of simulated ranks");
@@ -44,7 +44,7 @@ std::vector<std::string> problems_of(const ExploreArguments& arguments) {
     if (std::find(given.begin(), given.end(), option) != given.end()) problems.push_back(fmt::format("{}: of one run; give it to the line that replays what was found", option));
   }
   if (arguments.experiment.empty() == arguments.command.empty()) problems.emplace_back("explore: expected an experiment file or `-- PROGRAM [ARGS...]`");
-  if (!arguments.command.empty() && (!arguments.overrides.empty() || arguments.max_steps != 0)) problems.emplace_back("--set, --max-steps: only an experiment has these");
+  if (!arguments.command.empty() && (!arguments.overrides.empty() || arguments.max_steps)) problems.emplace_back("--set, --max-steps: only an experiment has these");
   return problems;
 }
 
@@ -103,7 +103,7 @@ int run(const ExploreArguments& arguments) {
   const auto& rehearsal = arguments.rehearsal;
   const auto target = arguments.experiment.empty() ? explore_program(arguments.command, rehearsal.faults)
                                                    : explore_experiment(arguments.experiment, arguments.overrides, rehearsal.faults);
-  sim::Trial first{.num_ranks = arguments.ranks(), .max_steps = arguments.max_steps, .schedule = rehearsal.rank_schedule()};
+  sim::Trial first{.num_ranks = arguments.ranks(), .max_steps = arguments.max_steps.value_or(0), .schedule = rehearsal.rank_schedule()};
   if (!rehearsal.faults.empty()) {
     first.faults.resize(sim::read_faults(rehearsal.faults, first.num_ranks).size());
     std::iota(first.faults.begin(), first.faults.end(), 0);

@@ -78,11 +78,11 @@ class Planner {
   void apply_kind() {
     if (flags_.has("use_fsdp")) config_.distributed_type = "FSDP";
     if (flags_.has("use_deepspeed")) config_.distributed_type = "DEEPSPEED";
-    const bool shards = config_.distributed_type == "FSDP" || config_.distributed_type == "DEEPSPEED";
-    if (flags_.has("multi_gpu")) {
+    if (flags_.has("multi_gpu")) {  // beats the file's kind, as in Accelerate
       config_.use_cpu = false;
-      if (!shards) config_.distributed_type = "MULTI_GPU";
+      if (!flags_.has("use_fsdp") && !flags_.has("use_deepspeed")) config_.distributed_type = "MULTI_GPU";
     }
+    const bool shards = config_.distributed_type == "FSDP" || config_.distributed_type == "DEEPSPEED";
     if (flags_.has("cpu") || config_.distributed_type == "MULTI_CPU") {
       config_.use_cpu = true;
       if (!shards) config_.distributed_type = "MULTI_CPU";
@@ -191,7 +191,8 @@ class Planner {
     machines.num_machines = config_.num_machines;
     machines.machine_rank = config_.machine_rank;
     machines.num_processes = plan_.num_ranks = config_.num_processes;
-    machines.main_address = config_.main_process_ip.value_or("127.0.0.1");
+    const bool are_several = config_.num_machines > 1 || hostfile();
+    machines.main_address = are_several ? config_.main_process_ip.value_or("127.0.0.1") : "127.0.0.1";
     machines.main_port = config_.main_process_port.value_or(kDefaultPort);
     machines.max_restarts = flags_.integer("max_restarts").value_or(0);
     plan_.may_change_port = !config_.main_process_port && config_.num_machines == 1;
@@ -209,13 +210,19 @@ class Planner {
   // What nobody gave is a default, which a variable of the environment beats.
   [[nodiscard]] bool is_given(const std::string& variable) const {
     if (variable == "ACCELERATE_MIXED_PRECISION") return config_.mixed_precision.has_value();
-    if (variable == "ACCELERATE_USE_CPU") return config_.use_cpu || flags_.has("multi_gpu");
+    if (variable == "ACCELERATE_USE_CPU") return config_.use_cpu || flags_.has("multi_gpu") || around_.config;
     for (const auto& [name, flag, member] : kSections) {
       for (const auto& key : section_table(name).keys) {
-        if (key.variable != nullptr && key.variable == variable) return (config_.*member).contains(key.name) || variable == "FSDP_SHARDING_STRATEGY";
+        if (key.variable != nullptr && key.variable == variable) return (config_.*member).contains(key.name) || (variable == "FSDP_SHARDING_STRATEGY" && (config_.*member).contains("fsdp_reshard_after_forward"));
       }
     }
     return true;
+  }
+
+  // What a DeepSpeed file beside the config file would hide. Flags are to fill the "auto" of one.
+  [[nodiscard]] std::string fields_of_file() const {
+    if (!around_.config || around_.config->distributed_type != "DEEPSPEED") return "";
+    return environment_of(*around_.config).at("ACCELERATE_CONFIG_DS_FIELDS");
   }
 
   void set_environment() {
@@ -223,6 +230,7 @@ class Planner {
       if (name.starts_with("ACCELERATE_DYNAMO_") && config_.dynamo_config.empty()) continue;  // for Python's compiler; the file may name it
       (is_given(name) ? plan_.job.environment : plan_.job.default_environment)[name] = value;
     }
+    if (config_.distributed_type == "DEEPSPEED") plan_.job.environment["ACCELERATE_CONFIG_DS_FIELDS"] = fields_of_file();
     if (const auto steps = flags_.text(kSteps)) plan_.job.environment["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"] = *steps;
     const auto threads = flags_.integer("num_cpu_threads_per_process");
     if (threads.value_or(1) < 1) problem("--num_cpu_threads_per_process: expected 1 or more, got {}", *threads);

@@ -192,7 +192,7 @@ sim::RunReport Rehearsal::page(const sim::SimulationReport& report) const {
   for (const auto& [op, volume] : report.volumes) page.volumes.push_back({op, volume.calls, volume.bytes, volume.seconds});
   for (const auto& strike : report.strikes) page.faults.push_back(strike.text);
   page.findings = report.findings;
-  if (report.diagnosis) page.diagnosis = report.diagnosis->text;
+  page.diagnosis = diagnosis_of(report).text;
   if (!options_.timeline.empty()) page.timeline_file = std::filesystem::absolute(options_.timeline).filename().string();
   return page;
 }

@@ -12,6 +12,7 @@
 #include <numeric>
 
 #include "reference/accelerator/accelerator.hpp"
+#include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/state/rng_sync.hpp"
 #include "sim/programs/exit_code.hpp"
@@ -190,7 +191,7 @@ void check_loaders(Accelerator& accelerator) {
 
 // --- training -----------------------------------------------------------------------------------------------------------
 
-constexpr std::int64_t kBatch = 8, kSteps = 12;
+constexpr std::int64_t kBatch = 8, kBatches = 12;
 constexpr double kRate = 0.1;
 
 struct TrainingMode {
@@ -226,32 +227,40 @@ std::vector<at::Tensor> train_alone(const Accelerator& accelerator, const at::Te
 
 void check_training(const TrainingMode& mode) {
   Accelerator accelerator({.mixed_precision = mode.mixed_precision, .gradient_accumulation_steps = mode.accumulation, .dataloader_config = {.split_batches = mode.splits}});
-  const auto world = accelerator.num_processes();
-  const auto x = points(kBatch * world * kSteps);
+  const int world = accelerator.num_processes(), per_step = accelerator.gradient_accumulation_steps();  // which the environment may say
+  const auto x = points(kBatch * world * per_step * ((kBatches + per_step - 1) / per_step));
   auto line = make_line();
   torch::optim::SGD sgd(line->parameters(), kRate);
   auto [model, optimizer, batches] = accelerator.prepare(line, sgd, DataLoader(TensorDataset(x), {.batch_size = mode.splits ? kBatch * world : kBatch}));
-  double first = 0, last = 0;
+  const auto loss_of = [&](const at::Tensor& input) { return (model(input).to(at::kFloat) - (2 * input + 3)).square().mean(); };
+  const auto loss_of_all = [&] {
+    const c10::NoGradGuard no_grad;
+    return loss_of(x.to(accelerator.device())).template item<double>();
+  };
+  const double first = loss_of_all();
   for (auto& [input] : batches) {
     const auto window = accelerator.accumulate(model);
-    const auto loss = (model(input).to(at::kFloat) - (2 * input + 3)).square().mean();
-    accelerator.backward(loss);
+    accelerator.backward(loss_of(input));
     optimizer.step();
     optimizer.zero_grad();
-    last = loss.template item<double>();
-    if (first == 0) first = last;
   }
-  const auto parameters = model.parameters();
-  for (const auto& parameter : parameters) {
-    const auto rows = accelerator.gather(parameter.detach().reshape({1, -1}));
+  const double last = loss_of_all();
+  std::vector<at::Tensor> parameters, of_ranks;
+  {
+    const auto whole = accelerator.gathered_parameters(model);
+    for (const auto& parameter : model.parameters()) parameters.push_back(parameter.detach().clone());
+  }
+  for (const auto& parameter : parameters) of_ranks.push_back(accelerator.gather(parameter.reshape({1, -1})));  // all, before anything is told: ranks stay together
+  for (const auto& rows : of_ranks) {
     for (int rank = 1; rank < world; ++rank) expect(rows[rank].equal(rows[0]), "{}: parameters of rank {} are not rank 0's", mode.text(), rank);
   }
   expect(last < first, "{}: the loss rose from {} to {}", mode.text(), first, last);
-  if (mode.mixed_precision != "no") return;
-  const auto alone = train_alone(accelerator, x, mode.accumulation);
+  // DeepSpeed clips gradients, by 1.0 unless its file says otherwise.
+  if (mode.mixed_precision != "no" || asks_for_deepspeed()) return;
+  const auto alone = train_alone(accelerator, x, per_step);
   for (std::size_t index = 0; index < alone.size(); ++index) {
     // Sums over ranks and over rows round in another order; one process has the same order, and so the same bits.
-    const bool is_same_order = world == 1 && mode.accumulation == 1;
+    const bool is_same_order = world == 1 && per_step == 1;
     const bool is_equal = is_same_order ? parameters[index].equal(alone[index]) : at::allclose(parameters[index], alone[index], 1e-4, 1e-5);
     expect(is_equal, "{}: parameter {} is {}, on one process {}", mode.text(), index, parameters[index].item<double>(), alone[index].item<double>());
   }

@@ -112,12 +112,18 @@ std::string size_factors_text(const std::vector<sim::SizeFactor>& factors) {
   return text;
 }
 
+std::string yaml_quoted(const std::string& text) {
+  std::string quoted = "'";
+  for (const char letter : text) quoted += letter == '\'' ? "''" : std::string(1, letter);
+  return quoted + "'";
+}
+
 // A switch: two links on every way, so half of the latency on either. As many messages as cores were measured at once, so its core
 // carries that many at full rate; that more of them share it is an assumption.
 std::string network_file(const std::string& name, const sim::AllReduceCosts& costs, int cores, const std::string& verdict) {
   return fmt::format(
       "# Gloo over the loopback interface, as sim-calibrate measured it with up to {} processes on {} cores.\n# {}\nname: "
-      "'{}'\nlibrary: gloo\n"
+      "{}\nlibrary: gloo\n"
       "overhead_seconds: {:.4e}\nreduce_seconds_per_byte: {:.4e}\nsize_factors:\n{}topology: {{kind: switch, latency_seconds: "
       "{:.4e}, bytes_per_second: {:.4e}, core_bytes_per_second: {:.4e}}}\n"
       "compute: {{kind: cpu_time}}\n",
@@ -147,7 +153,7 @@ int calibrate(const Arguments& arguments) {
              costs.latency_seconds, costs.seconds_per_byte, costs.reduce_seconds_per_byte, verdict);
   if (groups.held_out.empty()) fmt::print("no number of ranks was held out: that needs 4 cores, here are {}\n", cores);
   if (!arguments.out.empty()) {
-    write_text(arguments.out, network_file(std::filesystem::path(arguments.out).stem().string(), costs, cores, verdict));
+    write_text(arguments.out, network_file(yaml_quoted(std::filesystem::path(arguments.out).stem().string()), costs, cores, verdict));
   }
   for (const int ranks : arguments.oversubscribed) {
     fmt::print("{} ranks on {} cores, oversubscribed: the scheduler of the system is measured too, and none of it counts\n", ranks,

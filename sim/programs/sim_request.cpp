@@ -44,7 +44,7 @@ std::string to_json(const SimRequest& request) {
     if (!value->empty()) json[key] = *value;
   }
   if (request.acknowledge) json["acknowledge"] = *request.acknowledge;
-  return json.dump();
+  return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }
 
 SimRequest parse_sim_request(const std::string& text) {

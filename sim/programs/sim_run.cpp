@@ -149,7 +149,8 @@ int run_simulated(const Arguments& arguments, int num_ranks, const Experiment& e
     train_experiment(rank, experiment, task, options, results[rank.rank]);
   });
   rehearsal.write(report);
-  points.push_back({.prediction = predict(report.times), .samples_per_step = results.front().steps > 0 ? num_ranks * results.front().samples / static_cast<double>(results.front().steps) : 0});
+  const auto updates = report.times.empty() ? 0 : report.times.front().updates.size();
+  points.push_back({.prediction = predict(report.times), .samples_per_step = updates > 0 ? num_ranks * results.front().samples / static_cast<double>(updates) : 0});
   if (has_page) write_page(page_of(arguments, rehearsal, report, results, points), arguments.rehearsal.report);
   const int code = conclude(report, "sim-run");
   if (code != kSuccess) return code;

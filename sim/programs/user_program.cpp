@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
 
 #include "backends/launch/local_launch.hpp"
@@ -18,7 +19,9 @@
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
 #include "sim/programs/command_line.hpp"
+#include "sim/programs/diagnosis_json.hpp"
 #include "sim/programs/exit_code.hpp"
+#include "sim/programs/output_file.hpp"
 #include "sim/programs/run_options.hpp"
 #include "sim/programs/sim_request.hpp"
 
@@ -137,7 +140,14 @@ int run_user_program(const UserProgram& program) {
   const auto options = parse_options(program);
   const Acknowledgements acknowledgements;
   const auto request = to_json({.ranks = options.ranks(), .backend = options.backend, .rehearsal = options.rehearsal, .acknowledge = acknowledgements.descriptor()});
+  const auto& diagnosis = options.rehearsal.diagnosis;
+  if (!diagnosis.empty()) std::filesystem::remove(diagnosis);  // that of an earlier run
   const int code = options.backend == "sim" ? run_simulated(program, request) : run_processes(program, request, options.ranks());
+  // A process that dies writes none.
+  if (!diagnosis.empty() && !std::filesystem::exists(diagnosis)) {
+    const auto text = fmt::format("'{}' {}", program.command.front(), launcher::describe_exit_code(code));
+    write_lines(diagnosis, {diagnosis_json({.error = std::make_exception_ptr(Error(text))})});
+  }
   if (!acknowledgements.any()) {
     throw Error(fmt::format("'{}' {} without calling accel::run; expected a program whose main is "
                             "`return accel::run(argc, argv, train);`", program.command.front(), launcher::describe_exit_code(code)));

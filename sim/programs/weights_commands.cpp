@@ -45,13 +45,13 @@ bool lies_in(const fs::path& path, const fs::path& folder) {
 
 int merge(const MergeArguments& arguments) {
   const auto folder = folder_of_model(arguments.checkpoint);
-  check_config(!arguments.remove_checkpoint_dir || !lies_in(arguments.output, arguments.checkpoint), "merge-weights: {} is in {}, which --remove_checkpoint_dir removes", arguments.output, arguments.checkpoint);
+  check_config(!arguments.remove_checkpoint_dir || !lies_in(arguments.output, folder), "merge-weights: {} is in {}, which --remove_checkpoint_dir removes", arguments.output, folder);
   check_config(fs::exists(folder + "/rank0.safetensors"), "merge-weights: {}: no rank0.safetensors; expected a checkpoint that was saved with SHARDED_STATE_DICT", folder);
   NamedTensors tensors;
   for (const auto& [name, weight] : checkpoint::read_shards(folder)) tensors.emplace_back(name, weight.load());
   PosixFiles files;
   write_weights(files, arguments.output, tensors, {.safe_serialization = !arguments.unsafe_serialization});
-  if (arguments.remove_checkpoint_dir) fs::remove_all(arguments.checkpoint);
+  if (arguments.remove_checkpoint_dir) fs::remove_all(folder);  // the rest of a checkpoint is not in the output
   std::cout << fmt::format("{} tensors in {}\n", tensors.size(), arguments.output);
   return kSuccess;
 }
@@ -213,7 +213,7 @@ int merge_weights_main(int argc, char** argv) {
   app.add_option("CHECKPOINT", arguments.checkpoint, "A checkpoint folder, or its pytorch_model_fsdp_0")->required();
   app.add_option("OUTPUT", arguments.output, "Folder to write to")->required();
   app.add_flag("--unsafe_serialization,--unsafe-serialization", arguments.unsafe_serialization, "Write pytorch_model.bin");
-  app.add_flag("--remove_checkpoint_dir,--remove-checkpoint-dir", arguments.remove_checkpoint_dir, "Remove CHECKPOINT afterwards");
+  app.add_flag("--remove_checkpoint_dir,--remove-checkpoint-dir", arguments.remove_checkpoint_dir, "Remove the model's shards afterwards");
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   return merge(arguments);
 }

@@ -448,7 +448,7 @@ TEST_F(LaunchTest, SlurmsVariablesMakeTheSameRanks) {
   const auto port = std::to_string(launcher::free_port());
   std::vector<std::future<CommandResult>> ranks;
   for (const std::string rank : {"0", "1"}) {
-    const auto variables = clean({{"SLURM_PROCID", rank}, {"SLURM_NTASKS", "2"}, {"SLURM_LOCALID", rank}, {"SLURM_NTASKS_PER_NODE", "2"}, {"MASTER_PORT", port}, {"OMP_NUM_THREADS", "1"}});
+    const auto variables = clean({{"SLURM_PROCID", rank}, {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_LOCALID", rank}, {"SLURM_NTASKS_PER_NODE", "2"}, {"MASTER_PORT", port}, {"OMP_NUM_THREADS", "1"}});
     ranks.push_back(std::async(std::launch::async, [=, this] { return run_command({bin("launched_training"), folder_.path("slurm")}, {.environment = variables, .limit = kLimit}); }));
   }
   const auto first = ranks[0].get();
@@ -519,6 +519,15 @@ TEST_F(LaunchTest, TheSelfTestIsASuccessInEveryWay) {
     EXPECT_EQ(run.exit_code, 0) << run.output << run.error;
     EXPECT_EQ(last_line(run.output), "Test is a success! You are ready for your distributed training!");
     EXPECT_THAT(run.output, AllOf(HasSubstr("loaders in all modes: ok\n"), HasSubstr("11 of 11 checks passed on ")));
+  }
+}
+
+// Parameters of a sharded model are compared whole; DeepSpeed clips; the environment may accumulate.
+TEST_F(LaunchTest, TheSelfTestKnowsEveryPlugin) {
+  for (const Words& flags : {Words{"--use_fsdp"}, Words{"--use_fsdp", "--fsdp_version", "2"}, Words{"--use_deepspeed", "--zero_stage", "3"}, Words{"--use_deepspeed", "--gradient_accumulation_steps", "2"}}) {
+    const auto run = run_command(Words{bin("accel"), "test", "--sim", "--num_processes", "4"} + flags, {.environment = clean(), .limit = std::chrono::seconds(60)});
+    EXPECT_EQ(run.exit_code, 0) << flags[0] << run.output << run.error;
+    EXPECT_THAT(run.output, HasSubstr("11 of 11 checks passed on "));
   }
 }
 

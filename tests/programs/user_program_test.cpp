@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <sstream>
 
 #include "tests/programs/support/run_command.hpp"
@@ -26,6 +27,11 @@ std::vector<std::string> lines_of(const std::string& text) {
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) lines.push_back(line);
   return lines;
+}
+
+std::string contents(const std::string& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
 }
 
 class UserProgramTest : public ::testing::Test {
@@ -116,6 +122,33 @@ TEST_F(UserProgramTest, SkippedCollectiveIsExitCodeThreeWithTheDiagnosis) {
   const auto run = run_faulty("skip");
   EXPECT_EQ(run.exit_code, 3);
   EXPECT_THAT(run.error, AllOf(HasSubstr("all_reduce #19 of group world"), HasSubstr("ranks 0, 2: all_reduce(sum, float32 [1000])"), HasSubstr("rank 1: barrier()")));
+}
+
+// Not only a hang has a reason.
+TEST_F(UserProgramTest, ThePageOfARunWhoseRanksThrewSaysSo) {
+  TemporaryFolder report;
+  const auto run = sim_run({"--ranks", "3", "--report", report.path("page"), "--diagnosis", report.path("diagnosis.json")}, {bin("faulty_program"), "throw", folder_.path()});
+  EXPECT_EQ(run.exit_code, 1);
+  const auto page = contents(report.path("page/index.html"));
+  EXPECT_THAT(page, AllOf(HasSubstr("the ink has run out"), ::testing::Not(HasSubstr("ended well"))));
+  EXPECT_THAT(contents(report.path("diagnosis.json")), HasSubstr("rank_failure"));
+}
+
+TEST_F(UserProgramTest, ADiagnosisIsWrittenOfAProcessThatDiesToo) {
+  const auto file = folder_.write("diagnosis.json", R"({"kind":"none"})");
+  TemporaryFolder processes;
+  const auto run = sim_run({"--ranks", "3", "--diagnosis", file}, {bin("faulty_program"), "die", processes.path()});
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_THAT(contents(file), AllOf(HasSubstr(R"("kind":"rank_failure")"), HasSubstr("killed by signal 9")));
+}
+
+// A slow rank has stopped nobody.
+TEST_F(UserProgramTest, ARankThatThrowsBesideAHarmlessFaultIsTheOneNamed) {
+  const auto faults = folder_.write("slow.yaml", "faults:\n  - {kind: slow_rank, rank: 0, factor: 2}\n");
+  TemporaryFolder processes;
+  const auto run = sim_run({"--ranks", "3", "--faults", faults, "--diagnosis", folder_.path("diagnosis.json")}, {bin("faulty_program"), "throw_config", processes.path()});
+  EXPECT_EQ(run.exit_code, 2) << run.error;
+  EXPECT_THAT(contents(folder_.path("diagnosis.json")), AllOf(HasSubstr(R"("ranks":[1])"), ::testing::Not(HasSubstr("Connection closed"))));
 }
 
 TEST_F(UserProgramTest, ProgramThatHidesItsSymbolsIsExitCodeTwoAndToldHowToLink) {

@@ -173,6 +173,12 @@ TEST(JobTest, WhoIsInterruptedBeforeMachineZeroAnswersEndsAtOnce) {
   EXPECT_EQ(machines.verdict()->failure.exit_code, 130);
 }
 
+// A machine that starts may get its name later: the launchers of the others go on asking.
+TEST(JobTest, AHostWithoutANameIsALinkThatIsLost) {
+  const auto link = Link::connect_to("machine-0.invalid", 29500);
+  EXPECT_TRUE(link.is_lost());
+}
+
 TEST(JobTest, AMachineWhoseLauncherIsGoneEndsTheOthers) {
   const int port = free_port();
   auto other = std::async(std::launch::async, [&] {

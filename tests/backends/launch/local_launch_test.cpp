@@ -145,6 +145,15 @@ TEST_F(LocalLaunchTest, RankThatIgnoresTheEndIsKilled) {
   expect_no_process_left();
 }
 
+// It holds the ranks' output open.
+TEST_F(LocalLaunchTest, ADaemonThatARankLeavesIsNotWaitedFor) {
+  const auto begun = std::chrono::steady_clock::now();
+  const auto result = launch_local({.command = {"/bin/sh", "-c", "setsid sleep 30 & echo $RANK ends"}, .num_processes = 2});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(output_.lines(), ::testing::UnorderedElementsAre("[rank 0] 0 ends", "[rank 1] 1 ends"));
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(20));
+}
+
 TEST_F(LocalLaunchTest, ProcessesSeeTheVariablesOfTheirRank) {
   const auto result = launch_local({.command = {"/bin/sh", "-c", "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT $INK"},
                                     .num_processes = 2, .environment = {{"INK", "black"}}});

@@ -17,7 +17,7 @@ const std::vector<std::string> kLaunchVariables = {
     "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
     "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS",
     "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE",
-    "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE", "ACCEL_TEST_A", "ACCEL_TEST_B",
+    "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE", "SLURM_NODEID", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE", "ACCEL_TEST_A", "ACCEL_TEST_B",
     "ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"};
 
 // Starts without any launch variable, and puts back what it found.
@@ -115,22 +115,43 @@ TEST_F(EnvironmentTest, TorchrunsVariablesAreRead) {
 
 TEST_F(EnvironmentTest, OpenMpisVariablesAreRead) {
   set({{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
-       {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}});
+       {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.7"}});
   expect_place(3, 4, 1, 2);
 }
 
 TEST_F(EnvironmentTest, MpichsVariablesAreRead) {
-  set({{"PMI_RANK", "2"}, {"PMI_SIZE", "6"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "2"}});
+  set({{"PMI_RANK", "2"}, {"PMI_SIZE", "6"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "2"}, {"MASTER_ADDR", "10.0.0.7"}});
   expect_place(2, 6, 0, 2);
 }
 
 TEST_F(EnvironmentTest, SlurmsVariablesAreRead) {
-  set({{"SLURM_PROCID", "7"}, {"SLURM_NTASKS", "16"}, {"SLURM_LOCALID", "3"}, {"SLURM_NTASKS_PER_NODE", "4"}});
+  set({{"SLURM_PROCID", "7"}, {"SLURM_STEP_NUM_TASKS", "16"}, {"SLURM_LOCALID", "3"}, {"SLURM_NTASKS_PER_NODE", "4"}, {"MASTER_ADDR", "10.0.0.7"}});
   expect_place(7, 16, 3, 4);
 }
 
+TEST_F(EnvironmentTest, SlurmTellsTheRanksOfEachMachineWithoutNtasksPerNode) {
+  set({{"SLURM_PROCID", "6"}, {"SLURM_STEP_NUM_TASKS", "9"}, {"SLURM_LOCALID", "0"}, {"SLURM_STEP_TASKS_PER_NODE", "3(x2),2,1"}, {"MASTER_ADDR", "10.0.0.7"}});
+  for (const auto& [node, size] : {std::pair("0", 3), {"1", 3}, {"2", 2}, {"3", 1}}) {
+    set({{"SLURM_NODEID", node}});
+    EXPECT_EQ(read_launch_environment().local_world_size, size) << node;
+  }
+  set({{"SLURM_NODEID", "4"}});
+  EXPECT_THAT(problems(), HasSubstr("SLURM_STEP_TASKS_PER_NODE: '3(x2),2,1' says nothing of machine 4"));
+}
+
+// It has SLURM's variables of a job, and is no rank of a step.
+TEST_F(EnvironmentTest, ABatchScriptIsOneProcess) {
+  set({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "0"}, {"SLURM_NODEID", "0"}});
+  EXPECT_FALSE(read_launch_environment().is_launched);
+}
+
+TEST_F(EnvironmentTest, SeveralMachinesNeedAnAddress) {
+  set({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}});
+  EXPECT_THAT(problems(), HasSubstr("1 of 2 ranks are on this machine, and MASTER_ADDR is not set"));
+}
+
 TEST_F(EnvironmentTest, TorchrunInsideASlurmJobCounts) {
-  set({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"RANK", "1"}, {"WORLD_SIZE", "2"}});
+  set({{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}, {"RANK", "1"}, {"WORLD_SIZE", "2"}});
   EXPECT_EQ(read_launch_environment().rank, 1);
   EXPECT_EQ(read_launch_environment().world_size, 2);
 }

@@ -237,6 +237,29 @@ TEST(BatonTest, PollingRankStarvesNobody) {
   }
 }
 
+// What they ask for is to come from one that was put off.
+TEST(BatonTest, RanksThatOnlyPollLetAPostponedOneGoOn) {
+  for (const auto kind : kSerial) {
+    for (std::uint64_t seed = 0; seed < 50; ++seed) {
+      Baton baton({.kind = kind, .seed = seed}, 4, [] {});
+      int done = 0;
+      std::int64_t polls = 0;
+      run_in_turn(baton, 4, [&](int rank) {
+        if (rank < 2) {
+          while (done < 2 && polls < 2000) {
+            ++polls;
+            baton.poll(rank);
+          }
+          return;
+        }
+        baton.postpone(rank);
+        ++done;
+      });
+      EXPECT_LT(polls, 100) << name_of(kind) << " seed " << seed;
+    }
+  }
+}
+
 TEST(BatonTest, AbandonedRanksRunWithoutTurns) {
   for (const auto kind : kSerial) {
     Baton baton({.kind = kind}, 4, [] {});

@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "reference/accelerator/accelerator.hpp"
 #include "reference/core/files.hpp"
+#include "reference/parallel/sync_batch_norm.hpp"
 #include "sim/faults/fault_injector.hpp"
 #include "sim/programs/exit_code.hpp"
 #include "tests/sim/faults/faulty_runs.hpp"
 #include "tests/support/temporary_folder.hpp"
+#include "tests/support/torch.hpp"
 
 namespace accel::testing {
 namespace {
@@ -374,6 +377,40 @@ TEST_F(FileFaultEffectsTest, RunThatSavesNothingSeesNothing) {
     EXPECT_THAT(run.errors, Each(""));
     EXPECT_THAT(run.report.strikes, IsEmpty());
   }
+}
+
+// A program that withstands the failure of a collective may use its tensors again.
+TEST(FaultEffectsTest, TensorsOfACollectiveThatFailedAreFreeAgain) {
+  const auto run = run_program({{.kind = FaultKind::kRankCrashBeforeCollective, .rank = 1, .when = When{When::Unit::kCollective, 0}}}, [](RankContext& rank) {
+    auto numbers = at::ones({4});
+    for (int attempt = 0; attempt < 3; ++attempt) {
+      try {
+        rank.world.all_reduce(numbers).wait();
+      } catch (const CommError&) {
+        numbers.add_(1);
+      }
+    }
+  });
+  for (const int rank : {0, 2, 3}) EXPECT_EQ(run.errors[rank], "");
+}
+
+// Its sums over ranks in the backward pass are no gradients of parameters.
+TEST(FaultEffectsTest, AFlippedBitStrikesGradientsBesideSyncBatchNorm) {
+  const auto run = run_program({{.kind = FaultKind::kBitFlip, .rank = 2, .when = When{When::Unit::kStep, 1}, .bit = 30}}, [](RankContext& rank) {
+    Accelerator accelerator({}, rank);
+    torch::manual_seed(1);
+    torch::nn::Sequential net(torch::nn::Linear(3, 4), SyncBatchNorm(4), torch::nn::Linear(4, 1));
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    for (int step = 0; step < 3; ++step) {
+      accelerator.backward(model(at::ones({2, 3}) * static_cast<double>(rank.rank + step)).square().sum());
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+  });
+  ASSERT_TRUE(run.report.diagnosis);
+  EXPECT_EQ(run.report.diagnosis->fault, "bit_flip");
+  EXPECT_EQ(run.report.diagnosis->ranks, std::vector<int>{2});
 }
 
 }  // namespace

@@ -80,6 +80,24 @@ TEST(MessageFaultsTest, ADelayBeyondTheTimeoutIsALostMessage) {
   expect_fault(passing, "message_delay", {1, 2});
 }
 
+TEST(MessageFaultsTest, DelaysThatAreTooLongTogetherAreALostMessage) {
+  const Fault delay{.kind = FaultKind::kMessageDelay, .link = Link{2, 1}, .seconds = 1000, .probability = 1};
+  const auto run = run_program({delay, delay}, [](RankContext& rank) {
+    auto number = at::zeros({1});
+    if (rank.rank == 2) rank.world.send(number, 1).wait();
+    if (rank.rank == 1) rank.world.recv(number, 2).wait();
+  });
+  EXPECT_THAT(run.errors[1], kTimedOut);
+  ASSERT_TRUE(run.report.diagnosis);
+  EXPECT_EQ(run.report.diagnosis->fault, "message_delay");
+}
+
+TEST(MessageFaultsTest, ALinkThatIsTooSlowLosesWhatIsSent) {
+  const auto passing = pass_with({.kind = FaultKind::kSlowLink, .link = Link{2, 1}, .factor = 1e13});
+  EXPECT_THAT(passing.run.errors[1], kTimedOut);
+  expect_fault(passing, "slow_link", {1, 2});
+}
+
 TEST(MessageFaultsTest, ALostMessageTimesOutItsReceiverAndTheOthersFindItGone) {
   const auto passing = pass_with({.kind = FaultKind::kMessageLoss, .link = Link{3, 2}, .when = kAtFifth});
   EXPECT_THAT(passing.run.errors, ElementsAre(closed_by(2), closed_by(2), kTimedOut, closed_by(2)));

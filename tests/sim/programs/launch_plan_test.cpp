@@ -139,6 +139,51 @@ TEST(LaunchPlanTest, PortAndAddressComeFromFlagFileOrEnvironment) {
   EXPECT_TRUE(plan({"--num_processes", "2"}).may_change_port);
 }
 
+TEST(LaunchPlanTest, OneMachineIsReachedUnderItsOwnAddress) {
+  LaunchConfig config;
+  config.num_processes = 4;
+  config.num_machines = 2;
+  config.main_process_ip = "10.0.0.1";
+  EXPECT_EQ(plan({}, surroundings(config)).job.machines.main_address, "10.0.0.1");
+  EXPECT_EQ(plan({"--num_machines", "1"}, surroundings(config)).job.machines.main_address, "127.0.0.1");
+}
+
+TEST(LaunchPlanTest, MultiGpuBeatsTheKindOfTheFile) {
+  LaunchConfig config;
+  config.num_processes = 2;
+  config.distributed_type = "FSDP";
+  const auto uses_fsdp = [&](const Words& flags) { return plan(flags, surroundings(config)).job.environment.contains("ACCELERATE_USE_FSDP"); };
+  EXPECT_TRUE(uses_fsdp({}));
+  EXPECT_FALSE(uses_fsdp({"--multi_gpu"}));
+  EXPECT_TRUE(uses_fsdp({"--multi_gpu", "--use_fsdp"}));
+}
+
+TEST(LaunchPlanTest, TheEnvironmentsShardingStrategyBeatsTheDefaultAlone) {
+  const Variables variables{{"FSDP_SHARDING_STRATEGY", "SHARD_GRAD_OP"}};
+  const auto strategy = [&](const Words& flags) { return seen(plan(flags, surroundings(std::nullopt, variables)), variables, "FSDP_SHARDING_STRATEGY"); };
+  EXPECT_EQ(strategy({"--use_fsdp", "--num_processes", "2"}), "SHARD_GRAD_OP");
+  EXPECT_EQ(strategy({"--use_fsdp", "--num_processes", "2", "--fsdp_sharding_strategy", "NO_SHARD"}), "NO_SHARD");
+  EXPECT_EQ(strategy({"--use_fsdp", "--num_processes", "2", "--fsdp_reshard_after_forward", "HYBRID_SHARD"}), "HYBRID_SHARD");
+}
+
+TEST(LaunchPlanTest, AFileThatWantsGpusBeatsTheEnvironmentsCpu) {
+  LaunchConfig config;
+  config.num_processes = 2;
+  const Variables variables{{"ACCELERATE_USE_CPU", "1"}};
+  EXPECT_EQ(seen(plan({}, surroundings(config, variables)), variables, "ACCELERATE_USE_CPU"), "False");
+  EXPECT_EQ(seen(plan({"--num_processes", "2"}, surroundings(std::nullopt, variables)), variables, "ACCELERATE_USE_CPU"), "True");
+}
+
+// Flags fill the "auto" of a DeepSpeed file; keys of the config file beside one are lost.
+TEST(LaunchPlanTest, OnlyKeysOfTheFileAreListedForDeepSpeed) {
+  LaunchConfig config;
+  config.num_processes = 2;
+  config.distributed_type = "DEEPSPEED";
+  config.deepspeed_config["zero_stage"] = std::int64_t(2);
+  EXPECT_EQ(plan({"--gradient_clipping", "0.5"}, surroundings(config)).job.environment.at("ACCELERATE_CONFIG_DS_FIELDS"), "zero_stage");
+  EXPECT_EQ(plan({"--use_deepspeed", "--num_processes", "2", "--mixed_precision", "bf16", "--gradient_clipping", "0.5"}).job.environment.at("ACCELERATE_CONFIG_DS_FIELDS"), "");
+}
+
 TEST(LaunchPlanTest, MpirunGetsHostfilePlacesAndEveryVariableByName) {
   auto around = surroundings(std::nullopt, {{"OMP_NUM_THREADS", "2"}});
   around.hosts = {"alpha", "beta"};

@@ -1,4 +1,5 @@
 // What the model of costs counts of a rank's compute, and what it says where it cannot.
+#include <ATen/ops/conv_transpose2d.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones_like.h>
@@ -47,6 +48,21 @@ TEST_F(RehearsedComputeTest, AttentionIsTwoProductsAndItsGradientFive) {
   };
   EXPECT_NEAR(seconds(false), 2 * kProduct / 1e9, 1e-12);
   EXPECT_NEAR(seconds(true), 7 * kProduct / 1e9, 1e-12);
+}
+
+TEST_F(RehearsedComputeTest, ATransposedConvolutionCountsThePositionsOfItsInput) {
+  constexpr double kProducts = 2.0 * (2 * 8 * 8) * (3 * 5 * 4 * 4);  // for each of 2 x 8 x 8 positions, 3 channels to 5 with 4 x 4 weights
+  const auto seconds = [&](bool differentiates) {
+    const auto report = run(network_with(kPlain, kFlops), 1, [&](RankContext& rank) {
+      const auto input = at::randn({2, 3, 8, 8}).requires_grad_(differentiates), weight = at::randn({3, 5, 4, 4}).requires_grad_(differentiates);
+      const auto output = at::conv_transpose2d(input, weight, {}, /*stride=*/2, /*padding=*/1);
+      if (differentiates) output.sum().backward();
+      rank.world.barrier();
+    });
+    return report.times.front().compute;
+  };
+  EXPECT_NEAR(seconds(false), kProducts / 1e9, 1e-12);
+  EXPECT_NEAR(seconds(true), 3 * kProducts / 1e9, 1e-12);
 }
 
 TEST_F(RehearsedComputeTest, AnEntryOfTheTableWithoutEffectIsTold) {

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <thread>
 
 #include "sim/programs/rehearsal.hpp"
 
@@ -49,6 +50,27 @@ TEST_P(RehearsedMessagesTest, EveryMessageTakesItsTimeInAGroupOfAnySize) {
   }
   EXPECT_GT(seconds[0], (4 << 20) / 1e12) << "4 MiB take longer than 1 TB/s would";
   EXPECT_GT(seconds[1], 1.5 * seconds[0]);
+}
+
+// A message starts when both its ranks are there: a receive that comes late waits for all of it.
+TEST(RehearsedMessagesTest, AMessageDoesNotTravelBeforeItIsAskedFor) {
+  const auto network = std::string(std::getenv("ACCEL_SOURCE_DIR")) + "/configs/sim/networks/nvlink_8.yaml";
+  const auto wait_of = [&](double late) {
+    const auto report = programs::Rehearsal({.network = network}, 2).run(std::chrono::minutes(1), [&](RankContext& rank) {
+      auto tensor = at::zeros({1 << 20});
+      if (rank.rank == 0) rank.world.send(tensor, 1).wait();
+      if (rank.rank == 0) return;
+      std::this_thread::sleep_for(std::chrono::duration<double>(late));
+      double sum = 0;
+      const auto begun = std::chrono::steady_clock::now();
+      while (std::chrono::steady_clock::now() - begun < std::chrono::duration<double>(late)) sum += std::sqrt(sum + 1);  // the clock counts processor time
+      EXPECT_GE(sum, 0);
+      rank.world.recv(tensor, 0).wait();
+    });
+    if (report.error) std::rethrow_exception(report.error);
+    return report.times[1].exposed_communication;
+  };
+  EXPECT_GT(wait_of(0.05), 0.5 * wait_of(0));
 }
 
 }  // namespace

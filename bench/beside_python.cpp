@@ -35,19 +35,23 @@ const std::vector<Case>& cases() {
       {"mlp, batch 32, 4 Gloo processes", 4, 400, mlp},
       {"gpt, 2 layers of 64, batch 4", 1, 200, gpt + "batch_size: 4\nmodel: {name: gpt, layers: 2, heads: 4, width: 64, block_size: 64}\n"},
       {"gpt, 4 layers of 256, batch 8", 1, 15, gpt + "batch_size: 8\nmodel: {name: gpt, layers: 4, heads: 4, width: 256, block_size: 128}\n"},
+      {"gpt of 10.8 million parameters, batch 2", 1, 8, gpt + "batch_size: 2\nmodel: {name: gpt, layers: 6, heads: 6, width: 384, block_size: 256, dropout: 0.2}\n"},
+      {"gpt of 122 million parameters, batch 1", 1, 3, gpt + "batch_size: 1\nmodel: {name: gpt, layers: 11, heads: 15, width: 960, block_size: 128}\n"},
   };
   return all;
 }
 
+constexpr int kWarmUpSteps = 10;  // as accelerate_training.py has it
+
 double ours(const Case& job, const std::string& file) {
   if (job.ranks == 1) {
-    const auto experiment = programs::read_experiment(file, {fmt::format("max_steps={}", job.steps)}, /*num_ranks=*/1);
+    const auto experiment = programs::read_experiment(file, {fmt::format("max_steps={}", kWarmUpSteps + job.steps)}, /*num_ranks=*/1);
     const auto context = make_single_rank();
     context->num_threads = 1;
     const RankScope scope(*context);
     programs::RankResult result;
-    programs::train_experiment(*context, experiment, programs::load_task(experiment), {}, result);
-    return static_cast<double>(result.steps) / result.seconds;
+    programs::train_experiment(*context, experiment, programs::load_task(experiment), {.warm_up_steps = kWarmUpSteps}, result);
+    return job.steps / result.seconds;
   }
   const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
   return printed_json(fmt::format("OMP_NUM_THREADS=1 {}/sim-run --quiet --backend gloo --ranks {} --max-steps {} {}", folder, job.ranks, job.steps, file))["steps_per_second"].get<double>();

@@ -45,6 +45,14 @@ void add_group(torch::optim::Optimizer& optimizer, const OptimizerConfig& config
   }, config.options);
 }
 
+// LibTorch's own, which rounds otherwise than Python's: it is asked for its state dict alone.
+std::unique_ptr<torch::optim::Optimizer> lbfgs_of(const Json& json, const std::vector<at::Tensor>& params) {
+  torch::optim::LBFGSOptions options(json["lr"].get<double>());
+  options.max_iter(json["max_iter"]).history_size(json["history_size"]);
+  if (json.contains("line_search_fn")) options.line_search_fn(json["line_search_fn"].get<std::string>());
+  return std::make_unique<torch::optim::LBFGS>(params, options);
+}
+
 struct Run {
   std::unique_ptr<torch::optim::Optimizer> optimizer;
   std::vector<at::Tensor> params;
@@ -60,6 +68,10 @@ Run start(const Json& request) {
       const auto number = static_cast<std::int64_t>(run.params.size());
       params.push_back(numbers(shape.get<std::vector<std::int64_t>>(), seed * 17 + number * 7919, 512).to(dtype).requires_grad_());
       run.params.push_back(params.back());
+    }
+    if (group["optimizer"]["name"] == "lbfgs") {
+      run.optimizer = lbfgs_of(group["optimizer"], params);
+      continue;
     }
     const auto config = config_of(group["optimizer"], request.value("fused", true));
     if (run.optimizer == nullptr) {

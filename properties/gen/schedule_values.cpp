@@ -9,6 +9,7 @@
 #include "reference/optim/cyclic_lr.hpp"
 #include "reference/optim/decay_schedules.hpp"
 #include "reference/optim/get_scheduler.hpp"
+#include "reference/optim/greedy_lr.hpp"
 #include "reference/optim/group_momentum.hpp"
 #include "reference/optim/lambda_lr.hpp"
 #include "reference/optim/one_cycle_lr.hpp"
@@ -187,10 +188,17 @@ struct Training {
     ScheduledOptimizer start(*optimizer);
     if (request.contains("made_before")) start.initial_lrs = build(start, request["made_before"], lrs)->initial_lrs();
     scheduler = build(start, request["scheduler"], lrs);
+    take(request, "parts", parts);
   }
   void step(int number) {
-    auto* plateau = dynamic_cast<ReduceLROnPlateau*>(scheduler.get());
-    plateau != nullptr ? plateau->step(metric(number)) : scheduler->step();
+    const bool follows_metric = dynamic_cast<ReduceLROnPlateau*>(scheduler.get()) != nullptr || dynamic_cast<GreedyLR*>(scheduler.get()) != nullptr;
+    if (parts) {
+      scheduler->step(static_cast<double>(number) / *parts);
+    } else if (follows_metric) {
+      scheduler->step(metric(number));
+    } else {
+      scheduler->step();
+    }
   }
   [[nodiscard]] bool has_momentum() const { return detail::momentum_kind(optimizer->defaults()).has_value(); }
   [[nodiscard]] std::vector<double> rates() const {
@@ -206,6 +214,7 @@ struct Training {
 
   std::unique_ptr<torch::optim::Optimizer> optimizer;
   std::unique_ptr<LRScheduler> scheduler;
+  std::optional<int> parts;  // of an epoch
 };
 
 // As a program that resumes: the optimizer's own state brings back its rates and momentum.

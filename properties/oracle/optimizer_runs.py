@@ -1,6 +1,6 @@
 """Steps of one optimizer on gradients made by a formula: what properties/gen/optimizer_runs.cpp does, in Python.
 
-Tensors travel as {"dtype", "shape", "hex"}; a request and an answer are as that file's header says.
+LBFGS, whose steps LibTorch rounds otherwise, is asked to load a state dict and to give it back. Tensors travel as {"dtype", "shape", "hex"}; a request and an answer are as that file's header says.
 """
 import torch
 
@@ -8,6 +8,7 @@ from optimizers import OPTIMIZERS, build_optimizer, random_optimizer, arguments
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "complex64": torch.complex64}
 LATE_STEP = 5
+LBFGS = "lbfgs"
 
 
 def numbers(shape, offset, factor):
@@ -37,9 +38,15 @@ def json_of(value):
     return [json_of(element) for element in value] if isinstance(value, (list, tuple)) else value
 
 
+def of_json(json):
+    if isinstance(json, list):
+        return [of_json(element) for element in json]
+    return tensor_of(json) if isinstance(json, dict) else json
+
+
 def state_dict_of(json):
     """Keys of `state` are numbers in Python."""
-    state = {int(key): {name: tensor_of(tensor) for name, tensor in tensors.items()} for key, tensors in json["state"].items()}
+    state = {int(key): {name: of_json(entry) for name, entry in entries.items()} for key, entries in json["state"].items()}
     groups = [{key: tuple(value) if isinstance(value, list) and key != "params" else value for key, value in group.items()} for group in json["param_groups"]]
     return {"state": state, "param_groups": groups}
 
@@ -52,11 +59,27 @@ def start(request):
             values = numbers(shape, request["seed"] * 17 + len(params) * 7919, 512).to(DTYPES[request["dtype"]])
             own.append(values.requires_grad_())
             params.append(own[-1])
-        if optimizer is None:
+        if group["optimizer"]["name"] == "lbfgs":
+            optimizer = torch.optim.LBFGS(own, **{key: value for key, value in group["optimizer"].items() if key != "name"})
+        elif optimizer is None:
             optimizer = build_optimizer(group["optimizer"], own, request.get("fused", True))
         else:
             optimizer.add_param_group({"params": own} | arguments(group["optimizer"]))
     return optimizer, params
+
+
+def closure(request, optimizer, params):
+    def evaluate():
+        optimizer.zero_grad()
+        loss = 0
+        for number, param in enumerate(params):
+            target = numbers(param.shape, request["seed"] * 31 + number * 104729, 256).to(param.dtype)
+            distance = param - target
+            loss = loss + (distance * distance * (target * target + 1)).sum() + (distance * distance * distance * distance).sum()
+        loss.backward()
+        return loss
+
+    return evaluate
 
 
 def run(request):
@@ -69,15 +92,26 @@ def run(request):
                 param.copy_(tensor_of(saved))
         optimizer.load_state_dict(state_dict_of(request["start"]["state_dict"]))
     for step in range(first, request["steps"]):
+        if isinstance(optimizer, torch.optim.LBFGS):
+            optimizer.step(closure(request, optimizer, params))
+            continue
         for number, param in enumerate(params):
             if step >= LATE_STEP or request["late"] != number:
                 param.grad = numbers(param.shape, request["seed"] * 31 + step * 7919 + number * 104729, 256).to(param.dtype)
         optimizer.step()
-    return {"parameters": [json_of_tensor(param) for param in params], "state_dict": json_of(optimizer.state_dict())}
+    state_dict = json_of(optimizer.state_dict())
+    for entries in state_dict["state"].values():  # of LBFGS, numbers or tensors of one
+        if isinstance(entries.get("t"), dict):
+            entries["t"] = tensor_of(entries["t"]).item()
+        if isinstance(entries.get("H_diag"), int):
+            entries["H_diag"] = json_of_tensor(torch.tensor(float(entries["H_diag"]), dtype=params[0].dtype))
+    return {"parameters": [json_of_tensor(param) for param in params], "state_dict": state_dict}
 
 
 def random_request(rng, name, shapes=((1,), (3,), (5, 13), (2, 0), (67,), ()), dtypes=("float32", "float32", "float64", "bfloat16")):
     """Of several groups all have the same keys, since Python's groups get missing ones from the first."""
+    if name == LBFGS:
+        return random_lbfgs(rng, shapes)
     groups = [{"optimizer": random_optimizer(rng, name), "shapes": list(map(list, shapes))}]
     momentum = groups[0]["optimizer"].get("momentum", 0.0) > 0
     if name != "adagrad" and rng.random() < 0.4:  # Python's Adagrad fails on a group that is added
@@ -100,8 +134,20 @@ def random_request(rng, name, shapes=((1,), (3,), (5, 13), (2, 0), (67,), ()), d
     }
 
 
+def random_lbfgs(rng, shapes):
+    options = {
+        "lr": rng.choice([1.0, 0.5, 0.01]),
+        "max_iter": rng.choice([2, 5, 20]),
+        "history_size": rng.choice([1, 3, 100]),
+        "line_search_fn": rng.choice([None, "strong_wolfe"]),
+    }
+    groups = [{"optimizer": {"name": LBFGS} | {key: value for key, value in options.items() if value is not None}, "shapes": list(map(list, shapes))}]
+    request = {"groups": groups, "fused": False, "dtype": "float64", "seed": rng.randrange(1000), "late": None, "start": None, "steps": rng.choice([1, 2, 4])}
+    return resumed(request, run(request), request["steps"])
+
+
 def random_requests(rng, of_each):
-    return [random_request(rng, name) for name in OPTIMIZERS for _ in range(of_each)]
+    return [random_request(rng, name) for name in [*OPTIMIZERS, LBFGS] for _ in range(of_each)]
 
 
 def resumed(request, answer, steps):

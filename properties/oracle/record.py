@@ -80,9 +80,10 @@ def record_schedules():
 def record_optimizers():
     rng = random.Random(SEED)
     lines = []
-    for name in optimizer_runs.OPTIMIZERS:
+    for name in [*optimizer_runs.OPTIMIZERS, optimizer_runs.LBFGS]:
         for _ in range(4):
-            request = optimizer_runs.random_request(rng, name, shapes=((1,), (3,), (2, 9)), dtypes=["float64"]) | {"steps": 30}
+            request = optimizer_runs.random_request(rng, name, shapes=((1,), (3,), (2, 9)), dtypes=["float64"])
+            request |= {"steps": 30 if request["start"] is None else request["start"]["step"]}
             lines.append({"request": request, "expected": optimizer_runs.run(request)})
     write("optimizers.jsonl", lines)
 

@@ -54,7 +54,7 @@ TEST(RecordedOptimizersTest, ParametersAndStateDictsAreThoseOfPython) {
     EXPECT_EQ(difference(record["expected"], run_optimizer(record["request"]), tolerance_of(record["request"])), "") << record["request"];
     names.insert(record["request"]["groups"][0]["optimizer"]["name"]);
   }
-  EXPECT_EQ(names.size(), 12U);
+  EXPECT_EQ(names.size(), 13U);
 }
 
 }  // namespace

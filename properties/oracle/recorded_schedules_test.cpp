@@ -50,7 +50,7 @@ TEST(RecordedSchedulesTest, EveryScheduleIsRecorded) {
                            "cosine_annealing_warm_restarts", "polynomial", "one_cycle", "cyclic", "reduce_lr_on_plateau", "sequential", "chained", "linear",
                            "constant_with_warmup", "linear_with_warmup", "cosine_with_warmup", "cosine_with_hard_restarts_with_warmup",
                            "polynomial_decay_with_warmup", "inverse_sqrt", "cosine_with_min_lr_with_warmup", "cosine_with_min_lr_with_warmup_lr_rate", "wsd",
-                           "cosine", "cosine_with_restarts", "constant", "warmup_stable_decay", "cosine_warmup_with_min_lr"}) {
+                           "cosine", "cosine_with_restarts", "constant", "warmup_stable_decay", "cosine_warmup_with_min_lr", "greedy"}) {
     EXPECT_TRUE(names.contains(name)) << name;
   }
 }

@@ -2,8 +2,8 @@
 
 A request is {"optimizer", "lrs": one for each parameter group, "scheduler", "steps", "state_at"}. `scheduler` is that of an
 experiment file, or one of what such a file cannot say: "lambda" and "multiplicative" of FACTORS, "reduce_lr_on_plateau" (stepped
-with `metric`), "get_scheduler" of Transformers, lists for parameter groups, "scale_fn" of "cyclic"; "made_before" is a schedule made
-earlier on the same optimizer, "last_epoch" starts behind that epoch. An answer has the SHA-256 of all rates, as doubles, and of
+with `metric`, as "greedy" is), "get_scheduler" of Transformers, lists for parameter groups, "scale_fn" of "cyclic"; "made_before" is a
+schedule made earlier on the same optimizer, "last_epoch" starts behind that epoch, "parts" steps so often in each epoch. An answer has the SHA-256 of all rates, as doubles, and of
 the momentum; every 50th of them; and the state dict after `state_at` steps. What raises ends it: "error", and "at" which step.
 """
 import hashlib
@@ -56,6 +56,13 @@ def build(config, optimizer):
     return schedules.build_scheduler(config, optimizer)
 
 
+def step_arguments(request, scheduler, step):
+    if "parts" in request:
+        return [step / request["parts"]]
+    follows_metric = isinstance(scheduler, lr_scheduler.ReduceLROnPlateau) or type(scheduler).__name__ == "GreedyLR"
+    return [metric(step)] if follows_metric else []
+
+
 def momentum_of(group):
     return group["betas"][0] if "betas" in group else group.get("momentum")
 
@@ -79,7 +86,7 @@ def answer(request):
     for step in range(request["steps"] + 1):
         if step > 0:
             try:
-                scheduler.step(*([metric(step)] if isinstance(scheduler, lr_scheduler.ReduceLROnPlateau) else []))
+                scheduler.step(*step_arguments(request, scheduler, step))
             except Exception as error:
                 found |= {"error": type(error).__name__, "at": step}
                 break
@@ -124,7 +131,7 @@ def random_request(rng):
 
 
 def random_scheduler(rng, groups):
-    kind = rng.randrange(8)
+    kind = rng.randrange(9)
     if kind == 0:
         factors = rng.choice([rng.choice(list(FACTORS)), [rng.choice(list(FACTORS)) for _ in range(groups)]])
         last_epoch = {"last_epoch": rng.randint(0, 20)} if rng.random() < 0.3 else {}
@@ -137,10 +144,13 @@ def random_scheduler(rng, groups):
         return per_group(rng, groups), {}
     if kind == 4:
         return schedules.random_combined(rng), {}
+    if kind == 5:
+        restarts = {"name": "cosine_annealing_warm_restarts", "T_0": rng.choice([1, 3, 10]), "T_mult": rng.choice([1, 2, 3])}
+        return restarts, {"parts": rng.choice([1, 4, 7, 10])}
     scheduler = schedules.random_part(rng)
-    if kind == 5 and scheduler["name"] in schedules.TORCH and scheduler["name"] not in ("one_cycle", "cyclic"):
+    if kind == 6 and scheduler["name"] in schedules.TORCH and scheduler["name"] not in ("one_cycle", "cyclic"):
         return scheduler | {"last_epoch": rng.randint(0, 20)}, {}
-    return scheduler, {"made_before": schedules.random_part(rng)} if kind == 6 else {}
+    return scheduler, {"made_before": schedules.random_part(rng)} if kind == 7 else {}
 
 
 def random_plateau(rng, groups):
@@ -163,11 +173,31 @@ def random_get_scheduler(rng):
         "polynomial": [{"lr_end": 1e-4, "power": 2.0}], "constant_with_warmup": [{}], "inverse_sqrt": [{}, {"timescale": 70}],
         "cosine_with_min_lr": [{"min_lr": 1e-3}, {}], "cosine_warmup_with_min_lr": [{"min_lr_rate": 0.1, "warmup_lr_rate": 0.2}],
         "warmup_stable_decay": [{"num_decay_steps": 30}, {}], "reduce_lr_on_plateau": [{"factor": 0.7}], "unknown": [{}],
+        "greedy": [random_greedy(rng) for _ in range(3)],
     }  # fmt: skip
     kind = rng.choice(list(kinds))
     request = {"name": "get_scheduler", "type": kind, "scheduler_specific_kwargs": rng.choice(kinds[kind])}
     steps = {"num_warmup_steps": rng.choice([0, 20]), "num_training_steps": rng.choice([200, 800])}
     return request | {key: value for key, value in steps.items() if rng.random() < 0.9}
+
+
+def random_greedy(rng):
+    arguments = {
+        "mode": rng.choice([None, "min", "max"]),
+        "factor": rng.choice([None, 0.5, 0.93]),
+        "patience": rng.choice([None, 0, 1, 3]),
+        "threshold": rng.choice([None, 0.0, 0.01]),
+        "threshold_mode": rng.choice([None, "rel", "abs"]),
+        "cooldown": rng.choice([None, 2, 9]),
+        "warmup": rng.choice([None, 1, 5]),
+        "min_lr": rng.choice([None, 1e-4]),
+        "max_lr": rng.choice([None, 0.7]),
+        "eps": rng.choice([None, 1e-5]),
+        "smooth": rng.choice([None, True]),
+        "window_size": rng.choice([None, 1, 7]),
+        "reset_start": rng.choice([None, 3, 20]),
+    }
+    return {key: value for key, value in arguments.items() if value is not None}
 
 
 def per_group(rng, groups):

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 
+#include "reference/core/named_tensors.hpp"
+
 namespace accel {
 namespace {
 
 std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) {
   std::vector<at::Tensor> gradients;
-  for (const auto& parameter : parameters) {
+  for (const auto& parameter : each_once(parameters)) {
     if (parameter.grad().defined()) gradients.push_back(parameter.grad());
   }
   return gradients;

@@ -1,11 +1,16 @@
 #include "reference/optim/cosine_schedules.hpp"
 
+#include <cmath>
+#include <limits>
+
 #include "reference/optim/schedule_arithmetic.hpp"
 #include "reference/optim/schedule_state.hpp"
 
 namespace accel {
 
 using detail::kPi;
+
+constexpr double kMostEpochs = std::numeric_limits<int>::max();
 
 CosineAnnealingLR::CosineAnnealingLR(ScheduledOptimizer optimizer, int T_max, double eta_min)
     : LRScheduler(std::move(optimizer)), T_max_(T_max), eta_min_(eta_min) {
@@ -56,11 +61,27 @@ void CosineAnnealingWarmRestarts::step() {
     update_lr(0);
     return;
   }
-  if (++T_cur_ >= T_i_) {
-    T_cur_ = static_cast<int>(T_cur_ % T_i_);
+  if (++T_cur_ >= static_cast<double>(T_i_)) {
+    T_cur_ = std::fmod(T_cur_, static_cast<double>(T_i_));
     T_i_ *= T_mult_;
   }
   update_lr(last_epoch() + 1);
+}
+
+void CosineAnnealingWarmRestarts::step(double epoch) {
+  check_argument(epoch >= 0 && epoch < kMostEpochs, "CosineAnnealingWarmRestarts: step: expected an epoch of 0 or more, got {}", epoch);
+  T_cur_ = epoch;
+  T_i_ = T_0_;
+  if (epoch >= T_0_ && T_mult_ == 1) {
+    T_cur_ = std::fmod(epoch, static_cast<double>(T_0_));
+  } else if (epoch >= T_0_) {
+    const auto num_restarts = static_cast<int>(std::log(epoch / T_0_ * (T_mult_ - 1) + 1) / std::log(static_cast<double>(T_mult_)));
+    std::int64_t power = 1;
+    for (int restart = 0; restart < num_restarts; ++restart) power *= T_mult_;
+    T_cur_ = epoch - static_cast<double>(T_0_ * (power - 1)) / (T_mult_ - 1);
+    T_i_ = T_0_ * power;
+  }
+  update_lr(static_cast<int>(epoch));
 }
 
 std::vector<double> CosineAnnealingWarmRestarts::get_lr(const std::vector<double>& /*current*/) const {
@@ -75,6 +96,8 @@ void CosineAnnealingWarmRestarts::state_fields(detail::StateFields& fields) {
   fields("T_i", T_i_, detail::at_least(std::int64_t{1}));
   fields("T_mult", T_mult_, detail::at_least(1));
   fields("eta_min", eta_min_);
+  const bool is_whole = T_cur_ == std::floor(T_cur_);  // Python's is an int then
+  if (fields.writes() && is_whole) return fields.write("T_cur", static_cast<std::int64_t>(T_cur_));
   fields("T_cur", T_cur_);
 }
 

@@ -26,11 +26,15 @@ class CosineAnnealingLR : public LRScheduler {
 };
 
 /// From the initial rate to `eta_min` in `T_0` epochs, then again from the start, each time in `T_mult` times as many.
-/// Steps do not count in `step_count`, as in Python.
+/// Steps do not count in `step_count`, as in Python. Batches may step between epochs:
+///
+///     scheduler.step(epoch + static_cast<double>(batch) / num_batches);
 class CosineAnnealingWarmRestarts : public LRScheduler {
  public:
   CosineAnnealingWarmRestarts(ScheduledOptimizer optimizer, int T_0, int T_mult = 1, double eta_min = 0.0);
   void step() override;
+  /// To any epoch, or a part of one. Throws ArgumentError for a negative one.
+  void step(double epoch) override;
 
  private:
   std::vector<double> get_lr(const std::vector<double>& current) const override;
@@ -38,7 +42,7 @@ class CosineAnnealingWarmRestarts : public LRScheduler {
   int T_0_, T_mult_;
   std::int64_t T_i_;  // longer than any run, if T_mult is large
   double eta_min_;
-  int T_cur_;
+  double T_cur_;
 };
 
 }  // namespace accel

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "reference/core/errors.hpp"
+#include "reference/optim/greedy_lr.hpp"
 #include "reference/optim/schedule_state.hpp"
 #include "reference/optim/warmup_schedules.hpp"
 
@@ -181,6 +182,27 @@ std::unique_ptr<LRScheduler> reduce_lr_on_plateau(const ScheduledOptimizer& opti
   return get_reduce_on_plateau_schedule(optimizer, options);
 }
 
+std::unique_ptr<LRScheduler> greedy(const ScheduledOptimizer& optimizer, Arguments& arguments) {
+  GreedyLROptions options;
+  bool verbose = false;  // says what it does; there is nothing to see here
+  arguments.take("mode", options.mode);
+  arguments.take("factor", options.factor);
+  arguments.take("patience", options.patience);
+  arguments.take("threshold", options.threshold);
+  arguments.take("threshold_mode", options.threshold_mode);
+  arguments.take("cooldown", options.cooldown);
+  arguments.take("warmup", options.warmup);
+  arguments.take("min_lr", options.min_lr);
+  arguments.take("max_lr", options.max_lr);
+  arguments.take("eps", options.eps);
+  arguments.take("verbose", verbose);
+  arguments.take("smooth", options.smooth);
+  arguments.take("window_size", options.window_size);
+  arguments.take("reset_start", options.reset_start);
+  arguments.finish();
+  return std::make_unique<GreedyLR>(optimizer, options);
+}
+
 }  // namespace
 
 std::unique_ptr<LRScheduler> get_scheduler(const std::string& name, const ScheduledOptimizer& optimizer, const GetSchedulerOptions& options) {
@@ -188,7 +210,7 @@ std::unique_ptr<LRScheduler> get_scheduler(const std::string& name, const Schedu
       {"linear", linear}, {"cosine", cosine}, {"cosine_with_restarts", cosine_with_restarts}, {"polynomial", polynomial},
       {"constant", constant}, {"constant_with_warmup", constant_with_warmup}, {"inverse_sqrt", inverse_sqrt},
       {"reduce_lr_on_plateau", reduce_lr_on_plateau}, {"cosine_with_min_lr", cosine_with_min_lr},
-      {"cosine_warmup_with_min_lr", cosine_warmup_with_min_lr}, {"warmup_stable_decay", warmup_stable_decay}};
+      {"cosine_warmup_with_min_lr", cosine_warmup_with_min_lr}, {"warmup_stable_decay", warmup_stable_decay}, {"greedy", greedy}};
   const auto schedule = kSchedules.find(name);
   std::vector<std::string> names;
   for (const auto& entry : kSchedules) names.push_back(entry.first);

@@ -67,7 +67,7 @@ void LRScheduler::step() {
 }
 
 void LRScheduler::step(double /*metric*/) {
-  throw ArgumentError("step: this schedule follows no metric, and steps by whole epochs; call step(), or use ReduceLROnPlateau");
+  throw ArgumentError("step: this schedule follows no metric, and steps by whole epochs; call step(), or use ReduceLROnPlateau, GreedyLR or CosineAnnealingWarmRestarts");
 }
 
 void LRScheduler::keep_in_groups(const char* name, const std::vector<double>& values) {

@@ -34,7 +34,8 @@ class LRScheduler {
   LRScheduler& operator=(const LRScheduler&) = delete;
 
   virtual void step();
-  /// Of a schedule that follows a metric: ReduceLROnPlateau. Throws ArgumentError in the others.
+  /// Of a schedule that follows a metric (ReduceLROnPlateau, GreedyLR), or of CosineAnnealingWarmRestarts, to an epoch. Throws
+  /// ArgumentError in the others.
   virtual void step(double metric);
   [[nodiscard]] int last_epoch() const { return last_epoch_; }
   /// Of each parameter group, as this schedule last set it.

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <set>
 
+#include "reference/core/named_tensors.hpp"
 #include "reference/optim/multi_tensor_optimizer.hpp"
 #include "reference/optim/state_dict_form.hpp"
 
@@ -28,6 +29,7 @@ MultiTensorOptimizer<Options>::MultiTensorOptimizer(const std::vector<ParamGroup
 template <typename Options>
 void MultiTensorOptimizer<Options>::add_param_group(std::vector<at::Tensor> params, const Options& options) {
   throw_problems(Options::kName, problems_of(options));
+  params = each_once(std::move(params));
   std::set<const void*> known;
   for (const auto& group : param_groups_) {
     for (const auto& param : group.params()) known.insert(param.unsafeGetTensorImpl());

@@ -2,10 +2,13 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "reference/core/errors.hpp"
 #include "reference/optim/fused_adagrad.hpp"
 #include "reference/optim/fused_adam.hpp"
 #include "reference/optim/fused_sgd.hpp"
+#include "reference/optim/lbfgs_form.hpp"
 #include "reference/optim/rmsprop.hpp"
 #include "reference/optim/state_dict_form.hpp"
 
@@ -75,16 +78,22 @@ class LibTorchForm : public StateDictForm {
   }
 };
 
-// Calls `use` with the form for an optimizer of LibTorch.
-template <typename F>
-auto with_form(const torch::optim::Optimizer& optimizer, F&& use) {
+// Null for an optimizer of another class.
+std::unique_ptr<StateDictForm> form_of(const torch::optim::Optimizer& optimizer) {
   using namespace torch::optim;
-  if (dynamic_cast<const torch::optim::SGD*>(&optimizer) != nullptr) return use(LibTorchForm<optim::SGDOptions, SGDParamState>());
-  if (dynamic_cast<const torch::optim::Adam*>(&optimizer) != nullptr) return use(LibTorchForm<optim::AdamOptions, AdamParamState>());
-  if (dynamic_cast<const torch::optim::AdamW*>(&optimizer) != nullptr) return use(LibTorchForm<optim::AdamWOptions, AdamWParamState>());
-  if (dynamic_cast<const torch::optim::Adagrad*>(&optimizer) != nullptr) return use(LibTorchForm<optim::AdagradOptions, AdagradParamState>());
-  if (dynamic_cast<const torch::optim::RMSprop*>(&optimizer) != nullptr) return use(LibTorchForm<optim::RMSpropOptions, RMSpropParamState>());
-  throw ArgumentError("state_dict: this optimizer's state has no form of Python's; expected an optimizer of accel::optim, or LibTorch's SGD, Adam, AdamW, Adagrad or RMSprop");
+  if (dynamic_cast<const torch::optim::SGD*>(&optimizer) != nullptr) return std::make_unique<LibTorchForm<optim::SGDOptions, SGDParamState>>();
+  if (dynamic_cast<const torch::optim::Adam*>(&optimizer) != nullptr) return std::make_unique<LibTorchForm<optim::AdamOptions, AdamParamState>>();
+  if (dynamic_cast<const torch::optim::AdamW*>(&optimizer) != nullptr) return std::make_unique<LibTorchForm<optim::AdamWOptions, AdamWParamState>>();
+  if (dynamic_cast<const torch::optim::Adagrad*>(&optimizer) != nullptr) return std::make_unique<LibTorchForm<optim::AdagradOptions, AdagradParamState>>();
+  if (dynamic_cast<const torch::optim::RMSprop*>(&optimizer) != nullptr) return std::make_unique<LibTorchForm<optim::RMSpropOptions, RMSpropParamState>>();
+  if (const auto* lbfgs = dynamic_cast<const torch::optim::LBFGS*>(&optimizer)) return std::make_unique<LbfgsForm>(*lbfgs);
+  return nullptr;
+}
+
+std::unique_ptr<StateDictForm> required_form_of(const torch::optim::Optimizer& optimizer) {
+  auto form = form_of(optimizer);
+  check_argument(form != nullptr, "state_dict: this optimizer's state has no form of Python's; expected an optimizer of accel::optim, or LibTorch's SGD, Adam, AdamW, Adagrad, RMSprop or LBFGS");
+  return form;
 }
 
 }  // namespace
@@ -97,12 +106,19 @@ std::vector<at::Tensor> parameters_of(const torch::optim::Optimizer& optimizer) 
 
 Value state_dict(const torch::optim::Optimizer& optimizer) {
   if (const auto* ours = dynamic_cast<const OptimizerWithStateDict*>(&optimizer)) return ours->state_dict();
-  return with_form(optimizer, [&](const StateDictForm& form) { return write_state_dict(optimizer, form); });
+  return write_state_dict(optimizer, *required_form_of(optimizer));
 }
 
 void load_state_dict(torch::optim::Optimizer& optimizer, const Value& state_dict) {
   if (auto* ours = dynamic_cast<OptimizerWithStateDict*>(&optimizer)) return ours->load_state_dict(state_dict);
-  with_form(optimizer, [&](const StateDictForm& form) { read_state_dict(optimizer, state_dict, form); });
+  read_state_dict(optimizer, state_dict, *required_form_of(optimizer));
+}
+
+void follow_parameters(torch::optim::Optimizer& optimizer) {
+  const auto parameters = parameters_of(optimizer);
+  const bool may_have_moved = std::any_of(parameters.begin(), parameters.end(), [](const auto& parameter) { return !parameter.is_cpu(); });
+  const bool is_known = dynamic_cast<OptimizerWithStateDict*>(&optimizer) != nullptr || form_of(optimizer) != nullptr;
+  if (may_have_moved && is_known && !optimizer.state().empty()) load_state_dict(optimizer, state_dict(optimizer));
 }
 
 }  // namespace accel::optim

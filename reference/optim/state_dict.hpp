@@ -13,7 +13,7 @@
 ///
 /// `{"state": {"0": {"step": tensor, "exp_avg": tensor, ...}}, "param_groups": [{"lr": 0.001, ..., "params": [0, 1]}]}`:
 /// keys of `state` are decimal numbers, tensors are the optimizer's own (a later step changes them), as Python's are.
-/// For this library's optimizers, and LibTorch's SGD, Adam, AdamW, Adagrad and RMSprop, whose `step` becomes a tensor and whose
+/// For this library's optimizers, and LibTorch's SGD, Adam, AdamW, Adagrad, RMSprop and LBFGS, whose `step` becomes a tensor and whose
 /// groups hold nothing beside LibTorch's options. Thread rule: the rank's thread. Source: torch/optim/optimizer.py.
 namespace accel::optim {
 
@@ -26,5 +26,8 @@ namespace accel::optim {
 /// Copies tensors to the dtype and device where they belong, as Python does. Throws CheckpointError with all that does not fit
 /// (numbers and sizes of groups, options, shapes), and then has loaded nothing.
 void load_state_dict(torch::optim::Optimizer& optimizer, const Value& state_dict);
+
+/// Moves the state of parameters that have moved to another device there. One of another class keeps its state as it is.
+void follow_parameters(torch::optim::Optimizer& optimizer);
 
 }  // namespace accel::optim

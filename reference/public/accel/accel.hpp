@@ -28,6 +28,7 @@
 #include "reference/optim/deepspeed_schedules.hpp"
 #include "reference/optim/fused_adam.hpp"
 #include "reference/optim/get_scheduler.hpp"
+#include "reference/optim/greedy_lr.hpp"
 #include "reference/optim/lambda_lr.hpp"
 #include "reference/optim/lr_scheduler.hpp"
 #include "reference/optim/one_cycle_lr.hpp"

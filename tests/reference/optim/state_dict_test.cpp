@@ -212,10 +212,97 @@ TEST(LibTorchStateDictTest, ItsStateMovesIntoTheFusedOptimizerAndBack) {
   EXPECT_EQ(fused.state_dict().at("state"), state_dict(libtorchs).at("state"));
 }
 
+struct OptimizerOfAnother : torch::optim::Optimizer {
+  explicit OptimizerOfAnother(std::vector<at::Tensor> params) : Optimizer(std::move(params), std::make_unique<torch::optim::SGDOptions>(0.1)) {}
+  at::Tensor step(LossClosure /*closure*/) override { return {}; }
+};
+
 TEST(LibTorchStateDictTest, AnOptimizerWithoutAFormIsAnArgumentError) {
-  torch::optim::LBFGS lbfgs(odd_parameters());
-  EXPECT_THROW(static_cast<void>(state_dict(lbfgs)), ArgumentError);
-  EXPECT_THROW(load_state_dict(lbfgs, Value()), ArgumentError);
+  OptimizerOfAnother another(odd_parameters());
+  EXPECT_THROW(static_cast<void>(state_dict(another)), ArgumentError);
+  EXPECT_THROW(load_state_dict(another, Value()), ArgumentError);
+}
+
+TEST(LibTorchStateDictTest, StateFollowsItsParameters) {
+  const std::vector<at::Tensor> params{at::ones({3}, at::kMeta).requires_grad_()};  // as one that was moved
+  Adagrad ours(params);
+  torch::optim::Adagrad libtorchs(params);
+  OptimizerOfAnother another(params);
+  static_cast<ParamState&>(*ours.state().begin()->second).tensors = {at::zeros({}), at::zeros({3})};
+  static_cast<torch::optim::AdagradParamState&>(*libtorchs.state().begin()->second).sum(at::zeros({3}));
+  for (torch::optim::Optimizer* optimizer : std::initializer_list<torch::optim::Optimizer*>{&ours, &libtorchs}) {
+    follow_parameters(*optimizer);
+    EXPECT_TRUE(state_dict(*optimizer).at("state").at("0").at("sum").as<at::Tensor>().is_meta());
+  }
+  follow_parameters(another);
+}
+
+// --- LBFGS ---
+
+at::Tensor distance(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& params) {
+  optimizer.zero_grad();
+  at::Tensor loss = at::zeros({}, at::kDouble);
+  for (const auto& param : params) loss = loss + (param - 3).square().square().sum() + (param * param.cos()).sum();
+  loss.backward();
+  return loss;
+}
+
+TEST(LbfgsStateDictTest, ALoadedOptimizerGoesOnBitForBit) {
+  for (const auto* search : {"", "strong_wolfe"}) {
+    auto options = torch::optim::LBFGSOptions(0.5).max_iter(3).history_size(4);
+    if (*search != 0) options.line_search_fn(search);
+    const auto whole = odd_parameters(at::kDouble), before = odd_parameters(at::kDouble), after = odd_parameters(at::kDouble);
+    torch::optim::LBFGS uninterrupted(whole, options), first(before, options), second(after);
+    const auto steps = [](torch::optim::LBFGS& optimizer, const std::vector<at::Tensor>& params, int number) {
+      for (int step = 0; step < number; ++step) optimizer.step([&] { return distance(optimizer, params); });
+    };
+    steps(uninterrupted, whole, 5);
+    steps(first, before, 2);
+    const auto saved = unpack<Value>(pack(state_dict(first)));
+    {
+      const c10::NoGradGuard no_grad;
+      for (std::size_t param = 0; param < after.size(); ++param) after[param].copy_(before[param]);
+    }
+    load_state_dict(second, saved);
+    EXPECT_EQ(state_dict(second), saved);
+    steps(second, after, 3);
+    EXPECT_TRUE(equal_bits(after, whole));
+    EXPECT_EQ(state_dict(second), state_dict(uninterrupted));
+  }
+}
+
+TEST(LbfgsStateDictTest, WhatDoesNotFitIsToldTogetherAndNothingIsLoaded) {
+  const auto params = odd_parameters(at::kDouble);
+  torch::optim::LBFGS saved(params), loaded(odd_parameters(at::kDouble));
+  saved.step([&] { return distance(saved, params); });
+  auto state = state_dict(saved).as<Value::Dict>();
+  auto first = state.at("state").at("0").as<Value::Dict>();
+  first["d"] = at::zeros({2}, at::kDouble);
+  first["ro"] = Value::List{};
+  first.erase("t");
+  state["state"] = Value::Dict{{"0", first}};
+  auto group = state.at("param_groups").as<Value::List>().front().as<Value::Dict>();
+  group["line_search_fn"] = "golden";
+  state["param_groups"] = Value::List{group};
+  EXPECT_THAT(error_of<CheckpointError>([&] { load_state_dict(loaded, state); }),
+              AllOf(HasSubstr("state[0].d: expected a tensor of"), HasSubstr("state[0].t"), HasSubstr("old_dirs: expected as many"), HasSubstr("line_search_fn")));
+  EXPECT_TRUE(loaded.state().empty());
+}
+
+// Python's first state: a number for H_diag, a tensor for t, empty places in al.
+TEST(LbfgsStateDictTest, PythonsKindsOfNumbersAreRead) {
+  const std::vector<at::Tensor> params{at::ones({2}, at::kDouble).requires_grad_()};
+  torch::optim::LBFGS lbfgs(params, torch::optim::LBFGSOptions().history_size(2));
+  auto state = state_dict(lbfgs).as<Value::Dict>();
+  const auto zeros = at::zeros({2}, at::kDouble);
+  state["state"] = Value::Dict{{"0", Value::Dict{{"func_evals", 1}, {"n_iter", 1}, {"d", zeros}, {"t", at::scalar_tensor(0.5, at::kDouble)}, {"H_diag", 1}, {"prev_loss", 2.0},
+                                                 {"prev_flat_grad", zeros}, {"old_dirs", Value::List{zeros}}, {"old_stps", Value::List{zeros}},
+                                                 {"ro", Value::List{at::scalar_tensor(3.0, at::kDouble)}}, {"al", Value::List{Value(), Value()}}}}};
+  load_state_dict(lbfgs, state);
+  const auto again = state_dict(lbfgs).at("state").at("0");
+  EXPECT_EQ(again.at("t"), Value(0.5));
+  EXPECT_TRUE(again.at("H_diag").as<at::Tensor>().equal(at::ones({}, at::kDouble)));
+  EXPECT_EQ(again.at("al").as<Value::List>().size(), 2);
 }
 
 TEST(LibTorchStateDictTest, MaximizingCannotBeLoaded) {

@@ -345,7 +345,7 @@ struct Adversaries {
   double rate = 0;                    // behind it all
 };
 
-Adversaries train_adversaries(const Loading& loading, const std::string& weighting, RankContext& rank) {
+Adversaries train_adversaries(const Loading& loading, const std::string& weighting, RankContext& rank, bool accumulates = true) {
   Accelerator accelerator({.gradient_accumulation_steps = loading.steps, .loss_weighting = weighting}, rank);
   auto critic = small_model(), generator = small_model();
   torch::optim::SGD critic_sgd(critic->parameters(), 0.5), generator_sgd(generator->parameters(), 1.0);
@@ -356,7 +356,7 @@ Adversaries train_adversaries(const Loading& loading, const std::string& weighti
   auto scheduler = accelerator.prepare_scheduler(lambda, {.samples_per_step = kSamplesPerStep});
   Adversaries found;
   for (auto& [batch] : loader) {
-    auto window = accelerator.accumulate(first, second);
+    auto window = accumulates ? std::optional(accelerator.accumulate(first, second)) : std::nullopt;
     accelerator.backward(first(batch).square().squeeze(1).mean());
     first_optimizer.step();
     first_optimizer.zero_grad();
@@ -375,8 +375,10 @@ TEST(AccumulationLaws, OptimizersThatStepInTurnCountASampleOnce) {
     auto loading = any_loading();
     loading.joins = false;
     loading.epochs = 1;
-    RC_LOG(describe(loading));
-    const auto found = collect_ranks(Backend::kSim, loading.ranks, [&](RankContext& rank) { return train_adversaries(loading, "accelerate", rank); });
+    const bool accumulates = pick(0, 2) == 1;
+    if (!accumulates) loading.steps = 1;
+    RC_LOG(describe(loading) + (accumulates ? "" : ", without accumulate"));
+    const auto found = collect_ranks(Backend::kSim, loading.ranks, [&](RankContext& rank) { return train_adversaries(loading, "accelerate", rank, accumulates); });
     for (const auto& of_rank : found) RC_ASSERT(of_rank.rate == 1.0 / static_cast<double>(loading.length / kSamplesPerStep + 1));
   });
 }

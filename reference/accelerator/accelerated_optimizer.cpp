@@ -108,6 +108,7 @@ Value AcceleratedScheduler::state_dict() const {
   if (!options_.samples_per_step) return state;
   auto entries = state.as<Value::Dict>();
   entries["samples"] = counted_->samples;
+  entries["pending"] = context_->gradient_state.num_samples - counted_->seen;
   return entries;
 }
 
@@ -116,13 +117,16 @@ void AcceleratedScheduler::load_state_dict(const Value& state) {
     scheduler_->load_state_dict(state);
     return;
   }
-  if (!state.contains("samples") || !state.at("samples").is<std::int64_t>() || state.at("samples").as<std::int64_t>() < 0) {
-    throw CheckpointError("this is no state of a schedule that counts samples: expected an int 'samples' of 0 or more");
+  const auto is_count = [&](const char* name) { return state.contains(name) && state.at(name).is<std::int64_t>() && state.at(name).as<std::int64_t>() >= 0; };
+  if (!is_count("samples") || (state.contains("pending") && !is_count("pending"))) {
+    throw CheckpointError("this is no state of a schedule that counts samples: expected ints 'samples' and 'pending' of 0 or more");
   }
   auto entries = state.as<Value::Dict>();
+  const auto pending = entries.extract("pending");
   entries.erase("samples");
   scheduler_->load_state_dict(entries);
   counted_->samples = state.at("samples").as<std::int64_t>();
+  counted_->seen = context_->gradient_state.num_samples - (pending ? pending.mapped().as<std::int64_t>() : 0);
 }
 
 }  // namespace accel

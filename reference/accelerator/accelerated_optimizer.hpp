@@ -75,7 +75,8 @@ class AcceleratedScheduler {
 
   /// Behind the optimizer's step.
   void step() { advance([this] { scheduler_->step(); }); }
-  /// With the metric that ReduceLROnPlateau follows, the same on every rank (`gather` it first): rates differ otherwise.
+  /// With the metric that ReduceLROnPlateau or GreedyLR follows, the same on every rank (`gather` it first): rates differ otherwise. Or
+  /// with the epoch of CosineAnnealingWarmRestarts.
   void step(double metric) { advance([this, metric] { scheduler_->step(metric); }); }
   [[nodiscard]] std::vector<double> get_last_lr() const { return scheduler_->get_last_lr(); }
   [[nodiscard]] LRScheduler& scheduler() const { return *scheduler_; }
@@ -99,7 +100,7 @@ class AcceleratedScheduler {
   SchedulerOptions options_;
   struct Counted {
     std::int64_t samples = 0;  // of steps that were taken
-    std::int64_t seen = 0;     // of the rank's count
+    std::int64_t seen = 0;     // of the rank's count; what is beyond is of the next step
   };
   std::shared_ptr<Counted> counted_ = std::make_shared<Counted>();
 };

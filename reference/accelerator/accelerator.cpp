@@ -5,6 +5,8 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/nn/module.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/optim/lbfgs.h>
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
@@ -71,7 +73,8 @@ DataParallel data_parallel_of(RankContext& context, const std::optional<Parallel
 }
 
 // State of whole parameters fits no shard.
-void check_unstepped(const torch::optim::Optimizer& optimizer) {
+void check_can_be_sharded(const torch::optim::Optimizer& optimizer) {
+  check_state(dynamic_cast<const torch::optim::LBFGS*>(&optimizer) == nullptr, "prepare: LBFGS, with a model that is sharded: its products go over all parameters, and a rank has parts of them");
   check_state(!optim::has_stepped(optimizer), "prepare: an optimizer that has stepped, with a model that is sharded; prepare both before its first step");
 }
 
@@ -80,6 +83,15 @@ bool trains_one_of(const torch::optim::Optimizer& optimizer, const NamedTensors&
   return std::any_of(tensors.begin(), tensors.end(), [&](const auto& item) {
     return std::any_of(trained.begin(), trained.end(), [&](const auto& parameter) { return parameter.is_same(item.second); });
   });
+}
+
+std::vector<at::Tensor> parameters_with_sparse_gradients(const torch::nn::Module& model) {
+  std::vector<at::Tensor> parameters;
+  for (const auto& module : model.modules()) {
+    if (const auto* embedding = module->as<torch::nn::EmbeddingImpl>(); embedding != nullptr && embedding->options.sparse()) parameters.push_back(embedding->weight);
+    if (const auto* bag = module->as<torch::nn::EmbeddingBagImpl>(); bag != nullptr && bag->options.sparse()) parameters.push_back(bag->weight);
+  }
+  return parameters;
 }
 
 Group group_of_all(RankContext& context) {
@@ -179,9 +191,13 @@ AcceleratedOptimizer Accelerator::prepare_optimizer(torch::optim::Optimizer& opt
 AcceleratedOptimizer Accelerator::prepare_optimizer(const DummyOptim& dummy) { return add_optimizer(deepspeed_objects_->optimizer_for(dummy, deepspeed_file().value_or(""))); }
 
 AcceleratedOptimizer Accelerator::add_optimizer(torch::optim::Optimizer& optimizer) {
+  // LibTorch's own would step a shared parameter as often as its group names it.
+  for (auto& group : optimizer.param_groups()) group.params() = each_once(std::move(group.params()));
   if (shards()) {
-    check_unstepped(optimizer);
+    check_can_be_sharded(optimizer);
     training_.path->restart(optimizer);
+  } else if (options_.device_placement) {
+    optim::follow_parameters(optimizer);
   }
   return training_.optimizers.emplace_back(optimizer, *context_, training_.path, plugin_.steps_in_backward);
 }
@@ -219,6 +235,20 @@ std::shared_ptr<const Float8Layers> Accelerator::float8_layers(const torch::nn::
   return mixed_precision_ == "fp8" ? std::make_shared<const Float8Layers>(module, *options_.ao_recipe_kwargs) : nullptr;
 }
 
+NamedTensors Accelerator::full_state(sharded::ShardedModel& model) const {
+  auto state = model.full_state();
+  const auto is_16bit = plugin_.saves_16bit_model && mixed_precision_ != "no";
+  for (auto& [name, tensor] : state) {
+    if (is_16bit && tensor.is_floating_point()) tensor = tensor.to(mixed_precision_ == "fp16" ? at::kHalf : at::kBFloat16);
+  }
+  return state;
+}
+
+void Accelerator::place(torch::nn::Module& module) {
+  module.to(context_->device);
+  for (const auto& prepared : training_.optimizers) optim::follow_parameters(prepared.optimizer());
+}
+
 std::shared_ptr<ModelWrapper> Accelerator::wrap_model(const torch::nn::Module& module, ModelTensors tensors, bool evaluation_mode) {
   auto wrapper = std::make_shared<ModelWrapper>();
   wrapper->float8_layers = float8_layers(module);
@@ -227,11 +257,13 @@ std::shared_ptr<ModelWrapper> Accelerator::wrap_model(const torch::nn::Module& m
   for (const auto& [name, parameter] : tensors.parameters) {
     if (parameter.requires_grad()) trained.push_back(parameter);
   }
-  if (!evaluation_mode) training_.path->add_parameters(std::move(trained));
   wrapper->listener = context_->listener;
-  // As in Accelerate: among CPU ranks always, a group of one included; on GPUs only with more than one.
-  const bool parallel = distributed_type() == DistributedType::kMultiCpu || use_distributed();
-  if (parallel && !evaluation_mode) {
+  if (evaluation_mode) return wrapper;
+  // As in Accelerate: among CPU ranks always, a group of one included; on GPUs only with more than one, and a model that is trained.
+  const bool is_parallel = distributed_type() == DistributedType::kMultiCpu || (use_distributed() && !trained.empty());
+  training_.path->add_parameters(std::move(trained));
+  if (is_parallel) {
+    tensors.sparse = parameters_with_sparse_gradients(module);
     wrapper->ddp = std::make_unique<DistributedDataParallel>(std::move(tensors), context_->world, options_.ddp_kwargs, context_->listener);
   }
   return wrapper;
@@ -242,9 +274,10 @@ std::shared_ptr<ModelWrapper> Accelerator::shard_model(const std::shared_ptr<tor
               "prepare: a second model; DeepSpeed's plugin trains one model for each Accelerator; select another plugin for another model");
   NamedTensors tensors;
   for (const auto& item : module->named_parameters()) tensors.emplace_back(item.key(), item.value());
+  tensors = each_once(std::move(tensors));
   auto optimizers = training_.optimizers;  // prepared before the model
   std::erase_if(optimizers, [&](const auto& optimizer) { return !trains_one_of(optimizer.optimizer(), tensors); });
-  for (const auto& optimizer : optimizers) check_unstepped(optimizer.optimizer());
+  for (const auto& optimizer : optimizers) check_can_be_sharded(optimizer.optimizer());
   if (!shard_groups_) shard_groups_ = make_shard_groups(*context_, options_.parallelism_config, plugin_.sharding->hybrid);
   check_same_model(context_->world, tensors);
   auto wrapper = std::make_shared<ModelWrapper>();
@@ -328,7 +361,7 @@ void Accelerator::backward(const at::Tensor& loss, BackwardOptions options, std:
   const PhaseScope phase(context_->listener.get(), "backward");
   if (context_->listener) context_->listener->begin_backward();
   const auto& state = context_->gradient_state;
-  const auto scaled = training_.path->scaled_loss(loss, options.num_items, {.all = state.num_rows(), .real = metric_rows().real_rows_of(data_parallel_.rank)});
+  const auto scaled = training_.path->scaled_loss(loss, options.num_items, {.all = state.num_rows(), .real = num_real_rows()});
   torch::autograd::backward(std::vector<at::Tensor>{scaled}, std::vector<at::Tensor>{}, options.retain_graph, options.create_graph);
   if (plugin_.steps_in_backward && sync_gradients()) step_in_backward();
 }
@@ -473,7 +506,8 @@ void Accelerator::join_uneven_inputs(const std::vector<Joinable>& models, JoinOp
 Accelerator::MetricRows Accelerator::metric_rows() const {
   const auto& state = context_->gradient_state;
   const auto own = state.num_rows().value_or(0);
-  MetricRows rows{.rows = state.num_rows()};
+  MetricRows rows{.per_rank = own};
+  if (!state.fills_up()) return rows;
   if (const auto real = state.real_rows(); !real.empty()) {
     for (std::size_t rank = 0; rank < real.size(); ++rank) {
       const auto begin = static_cast<std::int64_t>(rank) * own;
@@ -482,27 +516,42 @@ Accelerator::MetricRows Accelerator::metric_rows() const {
   } else if (state.end_of_dataloader() && state.remainder() > 0 && (data_parallel_.size > 1 || own != state.remainder())) {
     rows.kept = {{.begin = 0, .end = state.remainder()}};
   }
-  if (!rows.kept.empty()) rows.of_this_rank = own;
   return rows;
 }
 
-std::optional<std::int64_t> Accelerator::MetricRows::real_rows_of(int rank) const {
-  if (!rows) return std::nullopt;
-  if (kept.empty()) return rows;
+Accelerator::MetricRows Accelerator::tensor_metric_rows() const {
+  const auto& state = context_->gradient_state;
+  const bool may_be_padded = !state.fills_up() && state.end_of_dataloader() && state.remainder() > 0 && data_parallel_.size > 1;
+  if (!may_be_padded) return metric_rows();
+  const auto of_ranks = operations::gather(data_parallel_.group, at::full({1}, state.num_rows().value_or(0), at::TensorOptions(context_->device).dtype(at::kLong))).cpu();
+  MetricRows rows{.per_rank = of_ranks.max().item<std::int64_t>(), .are_padded = true};
+  for (std::int64_t rank = 0; rank < of_ranks.size(0); ++rank) {
+    const auto begin = rank * rows.per_rank;
+    rows.kept.push_back({.begin = begin, .end = begin + of_ranks[rank].item<std::int64_t>()});
+  }
+  return rows;
+}
+
+std::optional<std::int64_t> Accelerator::num_real_rows() const {
+  const auto own = context_->gradient_state.num_rows();
+  const auto kept = metric_rows().kept;
+  if (!own || kept.empty()) return own;
+  const auto begin = data_parallel_.rank * *own;
   std::int64_t real = 0;
-  for (const auto& range : kept) real += std::max<std::int64_t>(0, std::min(range.end, (rank + 1) * *rows) - std::max(range.begin, rank * *rows));
+  for (const auto& range : kept) real += std::max<std::int64_t>(0, std::min(range.end, begin + *own) - std::max(range.begin, begin));
   return real;
 }
 
 at::Tensor Accelerator::MetricRows::cut(const at::Tensor& gathered) const {
-  if (!of_this_rank) return gathered;
+  const bool is_cut = !kept.empty() && (!are_padded || gathered.size(0) == per_rank * static_cast<std::int64_t>(kept.size()));
+  if (!is_cut) return gathered;
   std::vector<at::Tensor> rows;
   for (const auto& range : kept) rows.push_back(slice_rows(gathered, range));
   return rows.size() == 1 ? rows.front() : concatenate(rows);
 }
 
 void Accelerator::MetricRows::check(bool fits, std::optional<std::int64_t> rows) {
-  check_argument(fits, "gather_for_metrics: the last step holds duplicates, and a value of {} rows, which are not as many as the batch has samples, "
+  check_argument(fits, "gather_for_metrics: the last step holds duplicates or padding, and a value of {} rows, which are not as many as the batch has samples, "
                  "cannot be cut; gather one row per sample and reduce afterwards", rows ? fmt::format("{}", *rows) : "no");
 }
 

@@ -114,10 +114,11 @@ class Accelerator {
   template <typename Module>
   PreparedModel<Module> prepare_model(std::shared_ptr<Module> module, PrepareModelOptions options = {false}) {
     if (shards() && !options.evaluation_mode) return remember(PreparedModel<Module>(module, shard_model(module)));
-    if (options_.device_placement) module->to(context_->device);
+    if (options_.device_placement) place(*module);
     ModelTensors tensors;
     for (const auto& item : module->named_parameters()) tensors.parameters.emplace_back(item.key(), item.value());
-    for (const auto& buffer : module->buffers()) tensors.buffers.push_back(buffer);
+    tensors.parameters = each_once(std::move(tensors.parameters));
+    tensors.buffers = each_once(module->buffers());
     auto wrapper = wrap_model(*module, std::move(tensors), options.evaluation_mode);
     return remember(PreparedModel<Module>(std::move(module), std::move(wrapper)));
   }
@@ -149,10 +150,10 @@ class Accelerator {
   AcceleratedScheduler prepare_scheduler(const DummyScheduler& dummy);
 
   /// All parameters and buffers under their names, whole, on the CPU: of a model that is sharded on the main process alone, empty on others.
-  /// Collective.
+  /// With DeepSpeed's zero3_save_16bit_model in the dtype of mixed_precision. Collective.
   template <typename Module>
   NamedTensors get_state_dict(const PreparedModel<Module>& model) const {
-    if (const auto& sharded = model.shared_wrapper()->sharded) return sharded->full_state();
+    if (const auto& sharded = model.shared_wrapper()->sharded) return full_state(*sharded);
     auto state = checkpoint::state_dict_of(*model.module());
     for (auto& [name, tensor] : state) tensor = tensor.detach().cpu();
     return state;
@@ -305,8 +306,9 @@ class Accelerator {
     return checkpointing_->save(training_, output_dir, options);
   }
   /// Loads it into what was prepared and registered, which must be the same objects in the same order; without a folder, the newest of
-  /// the project. Loops over loaders go on where they were. Also of another number of ranks, and of Python's Accelerate. Everything or, with
-  /// a CheckpointError on every rank, nothing. Returns the folder. Collective.
+  /// the project. Loops over loaders go on where they were: without the `skip_first_batches` of Accelerate's scripts, which would skip
+  /// as many again. Also of another number of ranks, and of Python's Accelerate. Everything or, with a CheckpointError on every rank,
+  /// nothing. Returns the folder. Collective.
   std::string load_state(const std::string& input_dir = "", std::source_location where = std::source_location::current()) {
     const CallSite site(where);
     return checkpointing_->load(training_, input_dir);
@@ -390,11 +392,12 @@ class Accelerator {
   }
   /// `gather`, without the duplicates that fill the last step of the active loader. Vectors without tensors, one entry per
   /// sample, are gathered as objects; containers keep their shape. Collective.
-  /// Throws ArgumentError on such a step for values that do not hold one row per sample.
+  /// Throws ArgumentError on such a step for values that do not hold one row per sample. Without even_batches a last step has no
+  /// duplicates: of tensors that pad_across_processes made alike, the rows behind its samples are left out.
   template <RowTree T>
   std::remove_cvref_t<T> gather_for_metrics(const T& tree, std::source_location where = std::source_location::current()) const {
     const CallSite site(where);
-    const auto rows = metric_rows();
+    const auto rows = tensor_metric_rows();
     for_each_tensor(tree, [&](const at::Tensor& tensor) {
       const auto num_rows = tensor.dim() > 0 ? std::optional(tensor.size(0)) : std::nullopt;
       rows.check(rows.fit(num_rows), num_rows);
@@ -405,7 +408,7 @@ class Accelerator {
       if constexpr (TensorLeaf<decltype(leaf)>) {
         leaf = rows.cut(operations::gather(data_parallel_.group, leaf));
       } else {
-        leaf = gather_list_for_metrics(leaf, rows);
+        leaf = gather_list_for_metrics(leaf);
       }
     });
     return result;
@@ -416,7 +419,7 @@ class Accelerator {
   template <Tree T>
   std::vector<T> gather_for_metrics(const std::vector<T>& entries, GatherOptions options, std::source_location where = std::source_location::current()) const {
     const CallSite site(where);
-    if (options.use_gather_object) return gather_list_for_metrics(entries, metric_rows());
+    if (options.use_gather_object) return gather_list_for_metrics(entries);
     if constexpr (RowTree<std::vector<T>>) {
       return gather_for_metrics(entries);
     } else {
@@ -531,6 +534,9 @@ class Accelerator {
     training_.models.push_back({model.module(), model.shared_wrapper()});
     return model;
   }
+  [[nodiscard]] NamedTensors full_state(sharded::ShardedModel& model) const;
+  // On the rank's device, the states of optimizers that were prepared before it too.
+  void place(torch::nn::Module& module);
   std::shared_ptr<ModelWrapper> wrap_model(const torch::nn::Module& module, ModelTensors tensors, bool evaluation_mode);
   [[nodiscard]] bool shards() const { return plugin_.sharding.has_value(); }
   std::shared_ptr<ModelWrapper> shard_model(const std::shared_ptr<torch::nn::Module>& module);
@@ -555,17 +561,16 @@ class Accelerator {
 
   // What a gather on the active loader's step keeps: no ranges, everything.
   struct MetricRows {
-    std::optional<std::int64_t> rows;  // of this rank's batch, if a loader is read
-    std::optional<std::int64_t> of_this_rank;
+    std::int64_t per_rank = 0;  // of a value that is cut
     std::vector<RowRange> kept;
-    [[nodiscard]] std::optional<std::int64_t> real_rows_of(int rank) const;
+    bool are_padded = false;  // the others are no duplicates, and a value of fewer rows is not padded
     /// Whether a value of so many rows can be cut; none: it has no dimension for samples.
-    [[nodiscard]] bool fit(std::optional<std::int64_t> rows) const { return !of_this_rank || rows == of_this_rank; }
+    [[nodiscard]] bool fit(std::optional<std::int64_t> rows) const { return kept.empty() || rows == per_rank || (are_padded && rows.value_or(0) < per_rank); }
     static void check(bool fits, std::optional<std::int64_t> rows);
     [[nodiscard]] at::Tensor cut(const at::Tensor& gathered) const;
     template <typename T>
     [[nodiscard]] std::vector<T> cut(std::vector<T> gathered) const {
-      if (!of_this_rank) return gathered;
+      if (kept.empty()) return gathered;
       std::vector<T> rows;
       for (const auto& range : kept) {
         rows.insert(rows.end(), std::make_move_iterator(gathered.begin() + range.begin), std::make_move_iterator(gathered.begin() + range.end));
@@ -574,8 +579,13 @@ class Accelerator {
     }
   };
   [[nodiscard]] MetricRows metric_rows() const;
+  // Of tensors. Collective on the last step of a loader that does not fill up: there they were padded to equal sizes.
+  [[nodiscard]] MetricRows tensor_metric_rows() const;
+  // Samples of this rank's batch that are no duplicates.
+  [[nodiscard]] std::optional<std::int64_t> num_real_rows() const;
   template <Tree T>
-  std::vector<T> gather_list_for_metrics(const std::vector<T>& list, const MetricRows& rows) const {
+  std::vector<T> gather_list_for_metrics(const std::vector<T>& list) const {
+    const auto rows = metric_rows();
     std::vector<T> all;
     const bool fits = rows.fit(static_cast<std::int64_t>(list.size()));
     for (auto& [of_rank, its_fits] : detail::gather_trees(data_parallel_.group, device(), std::pair(list, fits))) {

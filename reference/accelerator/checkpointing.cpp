@@ -17,6 +17,12 @@
 namespace accel {
 namespace {
 
+// "run/" is "run".
+std::string without_slashes_behind(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path;
+}
+
 using checkpoint::StateFile;
 
 // What a file system refuses, or what does not fit, is every rank's matter; anything else is this rank's end.
@@ -79,7 +85,7 @@ bool Checkpointing::begins_folders() const { return context_.rank == 0 || (confi
 std::string Checkpointing::folder_to_save(const std::string& output_dir) const {
   if (!config_.automatic_checkpoint_naming) {
     check_argument(!output_dir.empty(), "save_state: where to? Name a folder, or set project_config's automatic_checkpoint_naming");
-    return output_dir;
+    return without_slashes_behind(output_dir);
   }
   return fmt::format("{}/checkpoint_{}", checkpoints_folder(), config_.iteration);
 }
@@ -180,7 +186,8 @@ std::string Checkpointing::newest_folder() const {
   return fmt::format("{}/checkpoint_{}", checkpoints_folder(), numbers.back());
 }
 
-std::string Checkpointing::load(TrainingState& state, const std::string& input_dir) {
+std::string Checkpointing::load(TrainingState& state, const std::string& given_dir) {
+  const auto input_dir = without_slashes_behind(given_dir);
   finish();
   check_argument(!input_dir.empty() || config_.automatic_checkpoint_naming, "load_state: from where? Name a folder, or set project_config's automatic_checkpoint_naming");
   // One process looks, and reads everything once to check it.

@@ -42,8 +42,8 @@ class Checkpointing {
   Checkpointing(const Checkpointing&) = delete;
   Checkpointing& operator=(const Checkpointing&) = delete;
 
-  /// Returns the folder. Throws CheckpointError on every rank if any rank could not write, with what was there before untouched;
-  /// ArgumentError if there is such a checkpoint under automatic naming, or no folder is named.
+  /// Returns the folder. Throws CheckpointError on every rank if any rank could not write, or if there is such a checkpoint under automatic
+  /// naming, with what was there before untouched; ArgumentError if no folder is named.
   std::string save(TrainingState& state, const std::string& output_dir, SaveStateOptions options);
   /// Returns the folder. Throws CheckpointError on every rank if any rank could not load, with everything as it was before.
   std::string load(TrainingState& state, const std::string& input_dir);

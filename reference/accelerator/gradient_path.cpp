@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/named_tensors.hpp"
 #include "reference/optim/clip.hpp"
 #include "reference/optim/restart.hpp"
 #include "reference/optim/state_dict.hpp"
@@ -31,6 +32,7 @@ GradientPath::GradientPath(RankContext& context, const AcceleratorOptions& optio
 
 void GradientPath::add_parameters(std::vector<at::Tensor> parameters) {
   parameters_.insert(parameters_.end(), parameters.begin(), parameters.end());
+  parameters_ = each_once(std::move(parameters_));  // models may share some
 }
 
 at::Tensor GradientPath::scaled_loss(const at::Tensor& loss, std::optional<double> num_items, Rows rows) {
@@ -40,9 +42,10 @@ at::Tensor GradientPath::scaled_loss(const at::Tensor& loss, std::optional<doubl
 }
 
 at::Tensor GradientPath::weighted(const at::Tensor& loss, std::optional<double> num_items, Rows rows) {
+  const auto batch = context_->gradient_state.batch();
   if (!is_exact_) {
     check_argument(!num_items, "backward: num_items has a meaning only with loss_weighting: exact");
-    if (counts()) window_.add(0, static_cast<double>(rows.real.value_or(0)));
+    if (counts()) window_.add(0, static_cast<double>(rows.real.value_or(0)), batch);
     const int steps = context_->gradient_state.plugin.num_steps.value_or(1);
     return steps == 1 ? loss : loss.div(steps);
   }
@@ -51,13 +54,13 @@ at::Tensor GradientPath::weighted(const at::Tensor& loss, std::optional<double> 
     check_argument(!num_items && loss.dim() == 1 && rows.all == loss.size(0),
                    "backward, loss_weighting exact: losses of {} dimensions and {} rows, of a batch of {} samples; expected one loss for each sample, without "
                    "num_items, inside a loop over a prepared loader", loss.dim(), loss.size(0), rows.all ? fmt::format("{}", *rows.all) : "unknown");
-    window_.add(samples, samples);
+    window_.add(samples, samples, batch);
     return loss.narrow(0, 0, *rows.real).sum() * window_.loss_scale(1);
   }
   check_argument(num_items || rows.all, "backward, loss_weighting exact: of how many items is this loss the mean? Give {{.num_items = n}} outside a loop over a prepared loader");
   const auto items = num_items.value_or(static_cast<double>(rows.all.value_or(0)));
   check_argument(std::isfinite(items) && items >= 0, "backward: num_items: expected 0 or more, got {}", items);
-  window_.add(items, samples);
+  window_.add(items, samples, batch);
   return loss * window_.loss_scale(items);
 }
 

@@ -15,7 +15,7 @@ std::shared_ptr<GradientWindow::MicroBatch> GradientWindow::begin_micro_batch() 
   return micro_batch;
 }
 
-void GradientWindow::add(double items, double samples) {
+void GradientWindow::add(double items, double samples, std::optional<std::int64_t> batch) {
   if (items_of_micro_batch_) {
     check_argument(*items_of_micro_batch_ == items, "backward: losses of one micro-batch are of {} and of {} items; expected the same number", *items_of_micro_batch_, items);
     return;
@@ -26,8 +26,10 @@ void GradientWindow::add(double items, double samples) {
               "with loss_weighting exact take all backward passes of a micro-batch before the first step");
   items_of_micro_batch_ = items;
   items_ += items;
-  if (!micro_batch || !micro_batch->is_counted) samples_ += samples;
+  const bool is_counted = micro_batch ? micro_batch->is_counted : batch && batch == counted_batch_;
+  if (!is_counted) samples_ += samples;
   if (micro_batch) micro_batch->is_counted = true;
+  counted_batch_ = batch;
   ++num_micro_batches_;
   any_ = true;
 }

@@ -29,9 +29,10 @@ class GradientWindow {
   };
   /// A micro-batch begins: losses of one micro-batch are of the same items, and its samples count once. It ends with the result.
   [[nodiscard]] std::shared_ptr<MicroBatch> begin_micro_batch();
-  /// The micro-batch at hand holds this; told by each of its losses. Throws ArgumentError if they differ in their items, StateError
+  /// The micro-batch at hand holds this; told by each of its losses. Outside `accumulate` the samples of a loader's `batch` count once.
+  /// Throws ArgumentError if they differ in their items, StateError
   /// if items come behind the end of a window that they belonged to.
-  void add(double items, double samples);
+  void add(double items, double samples, std::optional<std::int64_t> batch = std::nullopt);
   /// What a loss of so many items is scaled by.
   [[nodiscard]] double loss_scale(double items) const { return items / unit_; }
 
@@ -54,6 +55,7 @@ class GradientWindow {
   std::weak_ptr<MicroBatch> micro_batch_;  // none outside `accumulate`
   int num_micro_batches_ = 0;
   std::optional<double> items_of_micro_batch_;
+  std::optional<std::int64_t> counted_batch_;
   double items_ = 0, samples_ = 0, unit_ = 1;
   bool any_ = false;
 };

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "reference/core/named_tensors.hpp"
 #include "reference/core/tree.hpp"
 #include "reference/parallel/distributed_data_parallel.hpp"
 #include "reference/precision/autocast.hpp"
@@ -68,7 +69,8 @@ class PreparedModel {
   [[nodiscard]] const std::shared_ptr<Module>& module() const { return module_; }
   Module* operator->() const { return module_.get(); }
   Module& operator*() const { return *module_; }
-  [[nodiscard]] auto parameters() const { return module_->parameters(); }
+  /// Each once, as Python's: LibTorch's `parameters()` gives one that several modules share as often as there are modules.
+  [[nodiscard]] std::vector<at::Tensor> parameters() const { return each_once(module_->parameters()); }
   /// Names of the Linear layers that compute in float8 when this is called.
   [[nodiscard]] std::vector<std::string> float8_layers() const { return wrapper_->float8_layers ? wrapper_->float8_layers->names() : std::vector<std::string>(); }
   [[nodiscard]] const std::shared_ptr<ModelWrapper>& shared_wrapper() const { return wrapper_; }

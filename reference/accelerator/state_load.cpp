@@ -128,13 +128,16 @@ void StateLoad::load_scaler(GradScaler& scaler) {
   scaler.load_state_dict(read(kScalerFile));
 }
 
-// Python writes none, unless its loaders are stateful: then the program skips batches itself.
+// Python writes none, unless its loaders are stateful: torchdata's state is of its own iterators. Either way the program skips batches
+// itself.
 void StateLoad::load_loader(std::size_t index) {
   const auto loader = state_.loaders[index].lock();
   const auto name = file_of_loader(index, has_same_ranks() ? context_.rank : 0);
   if (!loader || !fs::exists(path(name))) return;
+  const auto saved = read(name);
+  if (is_pythons_loader_state(saved)) return;
   undos_.emplace_back([loader, before = loader->state()] { loader->load_state(before); });
-  loader->load_state(loader_state_of(read(name)));
+  loader->load_state(loader_state_of(saved));
 }
 
 void StateLoad::load_custom() {

@@ -4,6 +4,7 @@
 #include <ATen/ops/resolve_conj.h>
 #include <ATen/ops/resolve_neg.h>
 
+#include <set>
 #include <tuple>
 
 #include "reference/core/errors.hpp"
@@ -27,6 +28,18 @@ WithoutShared without_shared(const NamedTensors& tensors) {
     result.tensors.emplace_back(name, tensor);
   }
   return result;
+}
+
+std::vector<at::Tensor> each_once(std::vector<at::Tensor> tensors) {
+  std::set<const c10::TensorImpl*> known;
+  std::erase_if(tensors, [&](const auto& tensor) { return !known.insert(tensor.unsafeGetTensorImpl()).second; });
+  return tensors;
+}
+
+NamedTensors each_once(NamedTensors tensors) {
+  std::set<const c10::TensorImpl*> known;
+  std::erase_if(tensors, [&](const auto& item) { return !known.insert(item.second.unsafeGetTensorImpl()).second; });
+  return tensors;
 }
 
 at::Tensor dense_on_cpu(const at::Tensor& tensor) {

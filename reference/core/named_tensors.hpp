@@ -28,6 +28,11 @@ struct WithoutShared {
 /// Source: accelerate/utils/other.py, clean_state_dict_for_safetensors.
 WithoutShared without_shared(const NamedTensors& tensors);
 
+/// Each tensor at its first place. LibTorch's `parameters()` gives one that several modules share as often as there are modules,
+/// Python's once.
+std::vector<at::Tensor> each_once(std::vector<at::Tensor> tensors);
+NamedTensors each_once(NamedTensors tensors);
+
 /// Dense, row by row, in this memory, with nothing left to compute (a conjugate, a sign): a copy where it is not that already.
 at::Tensor dense_on_cpu(const at::Tensor& tensor);
 

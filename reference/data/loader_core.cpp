@@ -365,6 +365,7 @@ void LoaderCore::Pass::begin() {
     reading.num_read = state_.num_read;
     active_.remainder = plan_shards(reading).remainder();
   }
+  active_.fills_up = core.is_dispatched_ || core.reading_.even_batches;
   if (core.steps_) core.steps_->set_epoch(core.iteration_);
   core.shard_.context->gradient_state.add(&active_);  // last: nothing throws behind it
 }

@@ -142,6 +142,7 @@ class LoaderCore {
       state_.num_read += core_.units_per_step();
       count(issued.marks);
       active_.num_rows = issued.num_rows;
+      if (core_.is_prepared()) active_.batch = ++core_.shard_.context->gradient_state.num_batches;
       active_.real_rows = issued.real_rows;
       if (issued.is_last) mark_end(issued.remainder);
     }

@@ -106,6 +106,8 @@ Value to_value(const LoaderState& state) {
                      {"pass", state.pass ? to_value(*state.pass) : Value()}};
 }
 
+bool is_pythons_loader_state(const Value& value) { return !value.contains("format") && value.contains("_iterator_finished"); }
+
 LoaderState loader_state_of(const Value& value) {
   std::vector<std::string> problems;
   LoaderState state;

@@ -42,6 +42,8 @@ struct LoaderState {
 };
 
 Value to_value(const LoaderState& state);
+/// Of a StatefulDataLoader of torchdata, whose places mean nothing here.
+bool is_pythons_loader_state(const Value& value);
 /// Throws CheckpointError with all that is missing or of another type.
 LoaderState loader_state_of(const Value& value);
 

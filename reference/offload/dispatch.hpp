@@ -17,7 +17,7 @@
 /// Models that do not fit: parts on GPUs, in main memory and on disk, brought where they run when they are called.
 ///
 ///     auto net = accel::init_empty_weights([] { return Net(); });
-///     auto model = accel::load_checkpoint_and_dispatch(net, "checkpoint", {.device_map = "auto", .max_memory = {{"cpu", "1GB"}}});
+///     auto model = accel::load_checkpoint_and_dispatch(net, "checkpoint", {.device_map = "auto", .max_memory = accel::MaxMemory{{"cpu", "1GB"}}});
 ///     torch::NoGradGuard no_grad;
 ///     auto output = model(input);
 ///

@@ -10,7 +10,7 @@
 
 /// How much memory each place has for a model's weights.
 ///
-///     const auto limits = accel::get_max_memory({{0, "20GiB"}, {"cpu", "60GB"}});
+///     const auto limits = accel::get_max_memory(accel::MaxMemory{{0, "20GiB"}, {"cpu", "60GB"}});
 ///
 /// Thread rule: values. Source: accelerate/utils/modeling.py.
 namespace accel {

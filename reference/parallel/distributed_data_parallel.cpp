@@ -94,7 +94,7 @@ struct DistributedDataParallel::State {
   std::shared_ptr<c10d::Logger> logger;  // the reducer reports to it without asking whether it is there
   CommHook* hook = nullptr;  // the reducer's; null: gradients are sent as they are
   std::shared_ptr<bool> delays_all_reduce;  // of a static graph: in its first backward pass
-  bool joins = false, notifies = false;
+  bool joins = false, notifies = false, has_sparse_gradients = false;
   std::vector<at::Tensor> states;  // parameters, all of them, then buffers that are broadcast
   std::vector<std::pair<at::Tensor, Work>> notices;  // of the current step, under way
 
@@ -169,7 +169,11 @@ DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, Group gro
     limits = has_own_limit ? std::vector<size_t>{static_cast<size_t>(bucket_bytes)}
                                   : std::vector<size_t>{static_cast<size_t>(kFirstBucketBytes), static_cast<size_t>(bucket_bytes)};
   }
-  const std::vector<bool> expect_sparse(state_->parameters.size(), false);
+  std::vector<bool> expect_sparse;
+  for (const auto& parameter : state_->parameters) {
+    expect_sparse.push_back(std::any_of(tensors.sparse.begin(), tensors.sparse.end(), [&](const auto& sparse) { return sparse.is_same(parameter); }));
+  }
+  state_->has_sparse_gradients = std::find(expect_sparse.begin(), expect_sparse.end(), true) != expect_sparse.end();
   auto [buckets, bucket_limits] = c10d::compute_bucket_assignment_by_size(state_->parameters, limits, expect_sparse);
   std::reverse(buckets.begin(), buckets.end());
   state_->delays_all_reduce = std::make_shared<bool>(kwargs.static_graph);
@@ -210,6 +214,7 @@ void DistributedDataParallel::wait_for_notices() {
 }
 
 void DistributedDataParallel::begin_join(bool notifies) {
+  check_argument(!state_->has_sparse_gradients, "join_uneven_inputs: not for a model with sparse gradients: a rank without a batch cannot repeat their all-reduce; use even batches");
   state_->joins = true;
   state_->notifies = notifies;
 }

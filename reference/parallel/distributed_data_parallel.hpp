@@ -14,10 +14,11 @@
 
 namespace accel {
 
-/// Named parameters (those that require gradients) and buffers of a module, in the module's order.
+/// Named parameters (those that require gradients) and buffers of a module, in the module's order, each once.
 struct ModelTensors {
   NamedTensors parameters;
   std::vector<at::Tensor> buffers;
+  std::vector<at::Tensor> sparse = {};  ///< the parameters whose gradients are sparse
 };
 
 /// Averages gradients over the ranks while backward computes them, with c10d's own Reducer and the very calls of
@@ -40,6 +41,7 @@ class DistributedDataParallel {
 
   /// --- uneven inputs: a rank that has no more batches repeats the others' collectives, with zeros ---
   /// Between these, every forward tells the others that this rank takes part. `notifies`: of several models, the first.
+  /// Throws ArgumentError for a model with sparse gradients, whose zeros have no form.
   void begin_join(bool notifies);
   /// Waits for what was told in the last step. Collective with the others' steps.
   void end_join();

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/named_tensors.hpp"
 
 namespace accel {
 namespace {
@@ -18,7 +19,7 @@ using GradientGroups = std::map<std::pair<std::string, at::ScalarType>, std::vec
 GradientGroups gradients_of(torch::optim::Optimizer& optimizer) {
   GradientGroups groups;
   for (auto& group : optimizer.param_groups()) {
-    for (auto& parameter : group.params()) {
+    for (const auto& parameter : each_once(group.params())) {
       auto gradient = parameter.grad();
       if (!gradient.defined()) continue;
       check_argument(gradient.scalar_type() != at::kHalf, "GradScaler: a gradient in float16 cannot be unscaled without loss; keep parameters in float32 and run the forward under autocast");

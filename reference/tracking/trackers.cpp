@@ -86,7 +86,7 @@ Trackers::Trackers(RankContext& context, const std::vector<LogWith>& log_with, s
   };
   for (const auto& item : log_with) {
     if (const auto* tracker = std::get_if<std::shared_ptr<GeneralTracker>>(&item)) {
-      if (*tracker) add({(*tracker)->name(), *tracker}, (*tracker)->requires_logging_directory());
+      if (*tracker) add({.name = (*tracker)->name(), .tracker = *tracker}, (*tracker)->requires_logging_directory());
       else problems.emplace_back("a tracker is null");
       continue;
     }
@@ -96,7 +96,7 @@ Trackers::Trackers(RankContext& context, const std::vector<LogWith>& log_with, s
       problems.push_back(fmt::format("'{}' is no tracker; expected {}, or an object", name, fmt::join(nearest_trackers(name), ", ")));
     }
     for (const auto& built_in : kBuiltIn) {
-      if (is_all || name == built_in) add({built_in, nullptr}, true);
+      if (is_all || name == built_in) add({.name = built_in, .tracker = nullptr, .is_built_in = true}, true);
     }
   }
   check_config(problems.empty(), "log_with: {}", fmt::join(problems, "; "));
@@ -123,7 +123,7 @@ void Trackers::init_trackers(const std::string& project_name, const std::optiona
   }
   check_config(problems.empty(), "init_trackers: init_kwargs: {}", fmt::join(problems, "; "));
   for (auto& entry : entries_) {
-    if (entry.tracker) continue;
+    if (!entry.is_built_in) continue;
     entry.tracker = make_tracker(entry.name, init_kwargs.contains(entry.name) ? init_kwargs.at(entry.name).as<Value::Dict>() : Value::Dict(), problems);
   }
   check_config(problems.empty(), "init_trackers: init_kwargs: {}", fmt::join(problems, "; "));

@@ -224,6 +224,21 @@ TEST_F(AcceleratedOptimizerTest, SamplesThatMakeNoWholeStepWaitForTheNextWindow)
   EXPECT_THAT(rates, ElementsAre(1.0, 1.0, 0.875, 0.5, 0.375));
 }
 
+// The schedule steps every third time; a state is taken between.
+TEST_F(AcceleratedOptimizerTest, SamplesThatWaitForTheScheduleAreSaved) {
+  auto scheduler = accelerated({.samples_per_step = 10});
+  context_.gradient_state.num_samples += 25;
+  const auto state = scheduler.state_dict();
+  EXPECT_EQ(state.at("pending"), Value(25));
+  context_.gradient_state.num_samples = 3;  // of another process
+  auto resumed = accelerated({.samples_per_step = 10});
+  resumed.load_state_dict(state);
+  context_.gradient_state.num_samples += 5;
+  resumed.step();
+  EXPECT_THAT(resumed.get_last_lr(), ElementsAre(1.0 - 3 / 8.0));
+  EXPECT_THAT(message_of<CheckpointError>([&] { resumed.load_state_dict(Value::Dict{{"samples", 1}, {"pending", "many"}}); }), HasSubstr("pending"));
+}
+
 TEST_F(AcceleratedOptimizerTest, SamplesOfASkippedStepAreNotCounted) {
   guard({.skip_non_finite = true});
   auto scheduler = accelerated({.samples_per_step = 10});

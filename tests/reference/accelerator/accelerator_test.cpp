@@ -169,6 +169,36 @@ TEST_P(AcceleratorTest, MetricsHoldEverySampleOnceAndRefuseWhatCannotBeCut) {
   });
 }
 
+TEST_P(AcceleratorTest, AFullLastStepOfADispatchedLoaderHoldsNoDuplicates) {
+  on_ranks([&](Accelerator& accelerator, RankContext&) {
+    auto batches = accelerator.prepare(DataLoader(TensorDataset(at::arange(12)), {.batch_size = 2}));
+    double sum = 0;
+    for (auto& [ids] : batches) sum += accelerator.gather_for_metrics(ids.sum()).sum().item<double>();
+    EXPECT_EQ(sum, 66);
+  }, {.dataloader_config = {.dispatch_batches = true}});
+}
+
+TEST_P(AcceleratorTest, MetricsOfAnUnevenLastStepLoseTheirPaddingAlone) {
+  on_ranks(
+      [&](Accelerator& accelerator, RankContext& rank) {
+        auto batches = accelerator.prepare(DataLoader(TensorDataset(at::arange(1, 12)), {.batch_size = 2}));  // of the last step 2, 2 and 1
+        std::vector<at::Tensor> all;
+        double sum = 0;
+        for (auto& [ids] : batches) {
+          all.push_back(accelerator.gather_for_metrics(accelerator.pad_across_processes(ids, {.pad_index = -1})));
+          sum += accelerator.gather_for_metrics(ids.sum()).sum().item<double>();
+          const bool is_last = accelerator.gradient_state().end_of_dataloader();
+          EXPECT_EQ(accelerator.gather_for_metrics(std::vector<std::string>(ids.size(0) + 1, "name")).size(), is_last ? 8 : 9) << "of what was not padded nothing is left out";
+          if (!is_last) continue;
+          EXPECT_EQ(ids.size(0), rank.rank == 2 ? 1 : 2);
+          EXPECT_THROW(accelerator.gather_for_metrics(at::zeros({5})), ArgumentError) << "on every rank";
+        }
+        EXPECT_EQ(sum, 66);
+        EXPECT_TRUE(at::cat(all).equal(at::arange(1, 12)));
+      },
+      {.dataloader_config = {.even_batches = false}});
+}
+
 TEST_P(AcceleratorTest, SplitBatchesOfTheConstructorIsHonoured) {
   on_ranks(
       [&](Accelerator& accelerator, RankContext&) {

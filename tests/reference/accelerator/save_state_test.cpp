@@ -106,6 +106,35 @@ TEST_F(SaveStateTest, WritesAcceleratesFilesAndAManifest) {
   EXPECT_EQ(checkpoint::read_manifest(path_)->world_size, 2);
 }
 
+TEST_F(SaveStateTest, ASlashBehindTheFolderIsNothing) {
+  run_ranks(2, [&] {
+    Training training(ddp());
+    for (int save = 0; save < 2; ++save) {
+      training.train(1);
+      EXPECT_EQ(training.accelerator.save_state(path_ + "/"), path_);
+    }
+    EXPECT_EQ(training.accelerator.load_state(path_ + "//"), path_);
+  });
+  PosixFiles files;
+  EXPECT_THAT(files.list(folder_.path()), ElementsAre("state/"));
+}
+
+// torchdata's place is none of ours: the loader begins its epoch, as it does for a checkpoint of Python's without one.
+TEST_F(SaveStateTest, PythonsStateOfAStatefulLoaderIsPassedOver) {
+  run_ranks(1, [&] {
+    Training training(ddp());
+    training.train(3);
+    training.accelerator.save_state(path_);
+    std::filesystem::remove(path_ + "/" + checkpoint::kManifestName);
+    PosixFiles files;
+    write_torch_file(files, path_ + "/dl_state_dict.bin", Value::Dict{{"_num_yielded", 3}, {"_iterator_finished", false}, {"dataset_state", Value()}});
+    Training resumed(ddp(), /*seed=*/9);
+    resumed.accelerator.load_state(path_);
+    EXPECT_EQ(resumed.batches.iteration(), 0);
+    EXPECT_EQ(resumed.model->parameters().front().equal(training.model->parameters().front()), true);
+  });
+}
+
 // LibTorch's groups keep none of it, and Python's OneCycleLR looks for it there.
 TEST_F(SaveStateTest, GroupsOfAnyOptimizerHaveWhatSchedulesKeepInThem) {
   run_ranks(1, [&] {

@@ -300,6 +300,26 @@ TEST(ShardedAcceleratorTest, AMeasureOfActivationsCountsWhatForwardKeepsAndRecom
   EXPECT_LT(recomputed, kept / 2);
 }
 
+TEST(ShardedAcceleratorTest, StageThreeGivesWeightsIn16BitsWhereItIsAskedTo) {
+  for (const bool asks : {false, true}) {
+    run_ranks(2, [&] {
+      Accelerator accelerator({.mixed_precision = "bf16", .deepspeed_plugin = DeepSpeedPlugin{.zero_stage = 3, .zero3_save_16bit_model = asks}});
+      auto model = accelerator.prepare(make_net());
+      for (const auto& [name, tensor] : accelerator.get_state_dict(model)) EXPECT_EQ(tensor.scalar_type(), asks ? torch::kBFloat16 : torch::kFloat) << name;
+    });
+  }
+}
+
+TEST(ShardedAcceleratorTest, LbfgsIsRefused) {
+  run_ranks(2, [] {
+    Accelerator accelerator({.fsdp_plugin = FullyShardedDataParallelPlugin{}});
+    auto net = make_net();
+    torch::optim::LBFGS lbfgs(net->parameters());
+    auto model = accelerator.prepare(net);
+    EXPECT_THROW(accelerator.prepare(lbfgs), StateError);
+  });
+}
+
 TEST(ShardedAcceleratorTest, OneOfSeveralDeepSpeedPluginsIsSelected) {
   run_ranks(2, [] {
     AcceleratorOptions options;

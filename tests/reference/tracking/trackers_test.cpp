@@ -110,6 +110,21 @@ TEST(TrackersTest, OptionsThatNoTrackerHasAreOneError) {
   EXPECT_EQ(init({{"tensorboard", Value::Dict{{"flush_secs", 60}, {"filename_suffix", ".a"}}}}), "");
 }
 
+TEST(TrackersTest, EveryRunHasItsOwnOptions) {
+  const TemporaryFolder folder;
+  const auto context = make_single_rank();
+  Trackers trackers(*context, {"tensorboard"}, folder.path());
+  for (const std::string suffix : {".a", ".b"}) {
+    trackers.init_trackers("run" + suffix, std::nullopt, {{"tensorboard", Value::Dict{{"filename_suffix", suffix}}}});
+    trackers.log({{"x", 1}}, 1);
+    trackers.end_training();
+  }
+  for (const std::string suffix : {".a", ".b"}) {
+    for (const auto& file : std::filesystem::directory_iterator(folder.path("run" + suffix))) EXPECT_THAT(file.path().string(), ::testing::EndsWith(suffix));
+  }
+  EXPECT_THAT(message_of<ConfigError>([&] { trackers.init_trackers("run", std::nullopt, {{"tensorboard", Value::Dict{{"tpyo", 1}}}}); }), HasSubstr("tpyo"));
+}
+
 TEST(TrackersTest, AFailureDoesNotKeepOthersFromFinishing) {
   const auto context = make_single_rank();
   const auto failing = std::make_shared<Recorder>(), other = std::make_shared<Recorder>();

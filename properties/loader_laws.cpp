@@ -297,6 +297,20 @@ TEST(DispatchedLoaderTest, OneSampleReachesEveryRankAndMetricsHoldItOnce) {
   });
 }
 
+// What fills up the last step is as it was read, whatever the program has done to what it was handed.
+TEST(DispatchedLoaderTest, WhatIsKeptForTheEndIsNotTheProgramsToChange) {
+  run_ranks(Backend::kSim, 2, [](RankContext& rank) {
+    Accelerator accelerator({}, rank);
+    DataLoader loader(std::views::iota(std::int64_t{0}, std::int64_t{5}), {.batch_size = 1});
+    std::vector<std::int64_t> seen;
+    for (auto& ids : accelerator.prepare(loader)) {
+      seen.push_back(ids.template item<std::int64_t>());
+      ids.add_(100);
+    }
+    EXPECT_EQ(seen, rank.rank == 0 ? std::vector<std::int64_t>({0, 2, 4}) : std::vector<std::int64_t>({1, 3, 0}));
+  });
+}
+
 TEST(DispatchedLoaderTest, TensorsOfAnyShapeAreGatheredAsObjects) {
   run_ranks(Backend::kSim, 3, [](RankContext& rank) {
     Accelerator accelerator({}, rank);

@@ -99,7 +99,8 @@ c10::intrusive_ptr<c10d::Store> connect_store(const LaunchEnvironment& launch, s
   } catch (const std::exception& error) {
     const auto message = first_line(error);
     check_config(message.find("EADDRINUSE") == std::string::npos && message.find("in use") == std::string::npos,
-                 "MASTER_PORT: port {} on {} is in use; choose another, or none for a free one", launch.master_port, launch.master_address);
+                 "MASTER_PORT: port {} on {} is in use; {}", launch.master_port, launch.master_address,
+                 environment("MASTER_PORT") ? "choose another" : "it is the default; set MASTER_PORT to a free one");
     throw CommError(fmt::format("rank {}: no store at {}:{}: {}", launch.rank, launch.master_address, launch.master_port, message));
   }
 }

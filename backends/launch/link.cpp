@@ -48,7 +48,7 @@ Link Link::connect_to(const std::string& host, int port) {
   const int problem = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
   Link link(-1);
   link.lost_ = true;
-  if (problem == EAI_AGAIN || problem == EAI_NONAME) return link;  // a machine that starts may get its name later
+  if (problem == EAI_AGAIN || problem == EAI_NONAME || problem == EAI_NODATA) return link;  // a machine that starts may get its name later
   check_config(problem == 0, "main_process_ip: {}: {}", host, gai_strerror(problem));
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, &freeaddrinfo);
   link = Link(socket(addresses->ai_family, kSocket, 0));

@@ -22,12 +22,14 @@ OutputLines::OutputLines(OutputLinesOptions options) : options_(std::move(option
 }
 
 OutputLines::~OutputLines() {
+  if (!pending_.empty()) take("\n");  // of a stream that somebody else holds open
   if (options_.descriptor >= 0) close(options_.descriptor);
 }
 
 OutputLines::OutputLines(OutputLines&& other) noexcept
     : options_(std::move(other.options_)), log_(std::move(other.log_)), pending_(std::move(other.pending_)), last_line_(std::move(other.last_line_)) {
   other.options_.descriptor = -1;
+  other.pending_.clear();
 }
 
 void OutputLines::forward() {

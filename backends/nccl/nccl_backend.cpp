@@ -35,11 +35,14 @@ int num_gpus() { return c10::cuda::device_count(); }
 
 bool is_available() { return num_gpus() > 0; }
 
+void use_first_gpu(RankContext& context) {
+  context.device = c10::Device(c10::kCUDA, 0);
+  c10::cuda::set_device(0);
+}
+
 std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, std::chrono::milliseconds timeout) {
   const int num_gpus = c10::cuda::device_count();
   check_config(num_gpus > 0, "backend nccl: this machine has no GPU that CUDA sees; use gloo or sim");
-  check_config(launch.local_world_size <= num_gpus,
-               "backend nccl: {} ranks on a machine with {} GPUs; NCCL takes one rank per GPU", launch.local_world_size, num_gpus);
   auto context = std::make_unique<RankContext>();
   context->rank = launch.rank;
   context->world_size = launch.world_size;

@@ -16,6 +16,9 @@ int num_gpus();
 /// Whether this build has NCCL and this machine a GPU.
 bool is_available();
 
+/// A process alone computes on the first GPU. Throws ConfigError in a build without CUDA.
+void use_first_gpu(RankContext& context);
+
 /// Throws ConfigError in a build without CUDA, or on a machine without a GPU.
 std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, std::chrono::milliseconds timeout);
 

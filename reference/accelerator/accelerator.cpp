@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -27,16 +28,17 @@
 namespace accel {
 namespace {
 
-// Every rank makes every group, in one order. Of ranks that share a batch, each shards with those in its place of the others.
+// Every rank makes every group, in one order. Ranks that share a batch by tensor parallelism hold other slices: each shards with those in
+// its place of the others. Those that share it by parts of its sequence shard together, and average.
 sharded::ShardGroups make_shard_groups(RankContext& context, const std::optional<ParallelismConfig>& config, bool hybrid) {
   if (context.world_size == 1 && !context.new_group) return {};
   const auto mesh = config.value_or(ParallelismConfig{.dp_shard_size = context.world_size});
-  const int stride = mesh.non_data_parallel_size(), size = mesh.data_parallel_size();
-  const bool mesh_says = config && (mesh.dp_replicate_size > 1 || mesh.dp_shard_size > 1);
+  const int of_sequence = mesh.cp_size * mesh.sp_size, stride = mesh.tp_size, size = mesh.data_parallel_size() * of_sequence;
+  const bool mesh_says = config && (mesh.dp_replicate_size > 1 || mesh.dp_shard_size > 1 || of_sequence > 1);
   const int of_machine = std::max(1, context.local_world_size / stride);
-  const int shards = mesh_says ? mesh.dp_shard_size : hybrid ? of_machine : size;
+  const int shards = mesh_says ? mesh.dp_shard_size * of_sequence : hybrid ? of_machine : size;
   check_config(size % shards == 0, "fsdp_plugin: {} ranks cannot be sharded over {} each", size, shards);
-  sharded::ShardGroups groups;
+  sharded::ShardGroups groups{.peer = context.rank % stride};
   for (int peer = 0; peer < stride; ++peer) {
     const auto member = [&](const std::vector<int>& ranks, Group& group) {
       auto made = context.new_group(ranks);
@@ -237,9 +239,15 @@ std::shared_ptr<const Float8Layers> Accelerator::float8_layers(const torch::nn::
 
 NamedTensors Accelerator::full_state(sharded::ShardedModel& model) const {
   auto state = model.full_state();
-  const auto is_16bit = plugin_.saves_16bit_model && mixed_precision_ != "no";
+  if (!plugin_.saves_16bit_model || mixed_precision_ == "no") return state;
+  std::map<const c10::TensorImpl*, at::Tensor> in_16bit;  // a tensor of several names stays one
   for (auto& [name, tensor] : state) {
-    if (is_16bit && tensor.is_floating_point()) tensor = tensor.to(mixed_precision_ == "fp16" ? at::kHalf : at::kBFloat16);
+    if (!tensor.is_floating_point()) continue;
+    auto& cast = in_16bit[tensor.unsafeGetTensorImpl()];
+    if (!cast.defined()) cast = tensor.to(mixed_precision_ == "fp16" ? at::kHalf : at::kBFloat16);
+  }
+  for (auto& [name, tensor] : state) {
+    if (const auto cast = in_16bit.find(tensor.unsafeGetTensorImpl()); cast != in_16bit.end()) tensor = cast->second;
   }
   return state;
 }
@@ -284,6 +292,11 @@ std::shared_ptr<ModelWrapper> Accelerator::shard_model(const std::shared_ptr<tor
   wrapper->float8_layers = float8_layers(*module);
   if (plugin_.sharding->autocasts) wrapper->autocast = autocast_options(options_.autocast_kwargs);
   wrapper->listener = context_->listener;
+  // Optimizers keep float32, and units compute in lower precision, as in Accelerate.
+  for (auto& [name, parameter] : tensors) {
+    const bool is_low = parameter.is_floating_point() && parameter.element_size() < 4;
+    if (mixed_precision_ != "no" && parameter.requires_grad() && is_low) parameter.set_data(parameter.detach().to(at::kFloat));
+  }
   wrapper->sharded = std::make_shared<sharded::ShardedModel>(module, *shard_groups_, *plugin_.sharding, context_->device);
   std::vector<at::Tensor> trained;
   for (const auto& [name, parameter] : tensors) {
@@ -333,22 +346,25 @@ Accelerator::HookHandle Accelerator::register_load_state_pre_hook(Checkpointing:
 // DeepSpeed's engine.step.
 void Accelerator::step_in_backward() {
   for (auto& optimizer : training_.optimizers) {
-    if (plugin_.gradient_clipping) {
-      prepare_for_clipping();
-      global_grad_norm_ = training_.path->clip_norm(optim::parameters_of(optimizer.optimizer()), *plugin_.gradient_clipping, /*norm_type=*/2.0);
-    }
+    const auto parameters = optim::parameters_of(optimizer.optimizer());
+    if (plugin_.gradient_clipping) prepare_for_clipping();
+    global_grad_norm_ = plugin_.gradient_clipping ? training_.path->clip_norm(parameters, *plugin_.gradient_clipping, /*norm_type=*/2.0)
+                                                  : training_.path->unscaled(training_.path->norm(parameters, /*norm_type=*/2.0));
     optimizer.take_step();
   }
   for (auto& scheduler : training_.schedulers) scheduler.take_step();
 }
 
-Accelerator::GatheredParameters::GatheredParameters(std::shared_ptr<sharded::ShardedModel> model, std::optional<int> modifier_rank)
-    : model_(std::move(model)), modifier_rank_(modifier_rank), uncaught_(std::uncaught_exceptions()) {
+Accelerator::GatheredParameters::GatheredParameters(std::shared_ptr<sharded::ShardedModel> model, const Group& world, std::optional<int> modifier_rank)
+    : model_(std::move(model)), world_(&world), modifier_rank_(modifier_rank), uncaught_(std::uncaught_exceptions()) {
+  check_argument(!modifier_rank || (*modifier_rank >= 0 && *modifier_rank < world.size()), "gathered_parameters: modifier_rank {} is no rank of {}", *modifier_rank, world.size());
   if (model_) model_->gather_whole();
 }
 
 Accelerator::GatheredParameters::~GatheredParameters() noexcept(false) {
-  if (model_) model_->release_whole(std::uncaught_exceptions() == uncaught_ ? modifier_rank_ : std::nullopt);
+  if (!model_) return;
+  if (modifier_rank_ && std::uncaught_exceptions() == uncaught_) model_->release_whole(*world_, *modifier_rank_);
+  else model_->release_whole();
 }
 
 ShardOptions Accelerator::shard_options() const {
@@ -433,7 +449,7 @@ Accelerator::Window Accelerator::begin_micro_batch(std::vector<std::shared_ptr<M
 }
 
 at::Tensor Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type) {
-  if (plugin_.steps_in_backward) return global_grad_norm_;  // backward has clipped
+  if (plugin_.steps_in_backward) return global_grad_norm_.defined() ? global_grad_norm_ : at::zeros({});  // backward has clipped
   if (!sync_gradients()) return training_.path->unscaled(training_.path->norm(parameters, norm_type));
   prepare_for_clipping();
   return training_.path->clip_norm(parameters, max_norm, norm_type);

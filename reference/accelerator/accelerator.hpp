@@ -180,15 +180,16 @@ class Accelerator {
 
    private:
     friend class Accelerator;
-    GatheredParameters(std::shared_ptr<sharded::ShardedModel> model, std::optional<int> modifier_rank);
+    GatheredParameters(std::shared_ptr<sharded::ShardedModel> model, const Group& world, std::optional<int> modifier_rank);
     std::shared_ptr<sharded::ShardedModel> model_;  // null where parameters are whole anyway
+    const Group* world_;
     std::optional<int> modifier_rank_;
     int uncaught_;
   };
-  /// `modifier_rank`: whose changes all ranks take at the end; none: changes are lost. Source: deepspeed.zero.GatheredParameters.
+  /// `modifier_rank`: whose changes all ranks take at the end; none: changes are lost. Throws ArgumentError if it is no rank. Source: deepspeed.zero.GatheredParameters.
   template <typename Module>
   [[nodiscard]] GatheredParameters gathered_parameters(const PreparedModel<Module>& model, std::optional<int> modifier_rank = std::nullopt) const {
-    return {model.shared_wrapper()->sharded, modifier_rank};
+    return {model.shared_wrapper()->sharded, context_->world, modifier_rank};
   }
 
   template <typename Module>
@@ -307,7 +308,8 @@ class Accelerator {
   }
   /// Loads it into what was prepared and registered, which must be the same objects in the same order; without a folder, the newest of
   /// the project. Loops over loaders go on where they were: without the `skip_first_batches` of Accelerate's scripts, which would skip
-  /// as many again. Also of another number of ranks, and of Python's Accelerate. Everything or, with a CheckpointError on every rank,
+  /// as many again. Also of another number of ranks, and of Python's Accelerate, whose checkpoints have no place in a loader: there the
+  /// program skips. Everything or, with a CheckpointError on every rank,
   /// nothing. Returns the folder. Collective.
   std::string load_state(const std::string& input_dir = "", std::source_location where = std::source_location::current()) {
     const CallSite site(where);

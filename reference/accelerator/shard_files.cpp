@@ -6,6 +6,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
+#include <set>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -75,6 +76,9 @@ const ShardedModel* holder_of(const at::Tensor& parameter, const TrainingState& 
 }
 
 // Counts of steps have no dimension; what is like the parameter's part has one.
+// What NAdam and ASGD keep beside a parameter of one element is of one number, too.
+bool is_scalar_state(const std::string& name) { return name == "step" || name == "mu_product" || name == "eta" || name == "mu"; }
+
 bool is_part(const Value& entry) { return entry.is<at::Tensor>() && entry.as<at::Tensor>().defined() && entry.as<at::Tensor>().dim() == 1; }
 
 // Names of entries that any rank has for a parameter: one whose part is empty may have none.
@@ -105,12 +109,19 @@ void gather_wholes(Value::Dict& states, const std::vector<at::Tensor>& parameter
   }
 }
 
-// FSDP calls parameters by their names.
-Value::Dict with_names(Value::Dict dict, const std::vector<at::Tensor>& parameters, const TrainingState& state) {
-  const auto name_of = [&](std::size_t index) {
-    const auto* holder = holder_of(parameters.at(index), state);
-    return holder == nullptr ? std::to_string(index) : holder->name_of(parameters[index]);
-  };
+// FSDP calls parameters by their names; those of several models may have the same ones: numbers then.
+std::vector<std::string> names_of(const std::vector<at::Tensor>& parameters, const TrainingState& state) {
+  std::vector<std::string> names, numbers;
+  for (const auto& parameter : parameters) {
+    const auto* holder = holder_of(parameter, state);
+    numbers.push_back(std::to_string(numbers.size()));
+    names.push_back(holder == nullptr ? numbers.back() : holder->name_of(parameter));
+  }
+  return std::set<std::string>(names.begin(), names.end()).size() == names.size() ? names : numbers;
+}
+
+Value::Dict with_names(Value::Dict dict, const std::vector<std::string>& names_of_all) {
+  const auto name_of = [&](std::size_t index) { return names_of_all.at(index); };
   Value::Dict named;
   for (const auto& [index, entries] : dict.at("state").as<Value::Dict>()) named[name_of(std::stoul(index))] = entries;
   Value::List groups;
@@ -157,6 +168,7 @@ Value state_dict_of(const AcceleratedOptimizer& optimizer, const TrainingState& 
   const auto parameters = optim::parameters_of(optimizer.optimizer());
   auto dict = optim::state_dict(optimizer.optimizer()).as<Value::Dict>();
   auto states = dict.at("state").as<Value::Dict>();
+  const auto names = names_of(parameters, state);
   if (form == OptimizerForm::kWhole) {
     gather_wholes(states, parameters, state, context);
   } else {
@@ -169,8 +181,10 @@ Value state_dict_of(const AcceleratedOptimizer& optimizer, const TrainingState& 
           ++entry;
           continue;
         }
-        pieces.push_back(holder->piece_of(parameter, entry->second.as<at::Tensor>()));
-        pieces.back().name += "/" + entry->first;
+        if (holder->groups().is_first_copy()) {
+          pieces.push_back(holder->piece_of(parameter, entry->second.as<at::Tensor>()));
+          pieces.back().name = names.at(std::stoul(index)) + "/" + entry->first;
+        }
         entry = entries.erase(entry);
       }
       value = std::move(entries);
@@ -179,24 +193,25 @@ Value state_dict_of(const AcceleratedOptimizer& optimizer, const TrainingState& 
   }
   dict["state"] = std::move(states);
   const bool has_names = std::any_of(parameters.begin(), parameters.end(), [&](const auto& parameter) { return holder_of(parameter, state) != nullptr; });
-  return has_names ? with_names(std::move(dict), parameters, state) : Value(std::move(dict));
+  return has_names ? with_names(std::move(dict), names) : Value(std::move(dict));
 }
 
 Value parts_of(const Value& whole, const std::map<std::string, StoredWeight>& shards, const AcceleratedOptimizer& optimizer, const TrainingState& state) {
   const auto parameters = optim::parameters_of(optimizer.optimizer());
   auto dict = whole.as<Value::Dict>();
   const auto& saved = whole.at("state").as<Value::Dict>();
+  const auto names = names_of(parameters, state);
   Value::Dict states;
   for (std::size_t index = 0; index < parameters.size(); ++index) {
     const auto* holder = holder_of(parameters[index], state);
-    const auto number = std::to_string(index), name = holder == nullptr ? number : holder->name_of(parameters[index]);
+    const auto number = std::to_string(index), name = names[index];
     const auto found = saved.contains(name) ? saved.find(name) : saved.find(number);
     auto entries = found == saved.end() ? Value::Dict() : found->second.as<Value::Dict>();
     for (auto shard = shards.lower_bound(name + "/"); shard != shards.end() && shard->first.starts_with(name + "/"); ++shard) {
       if (shard->first.find('/', name.size() + 1) == std::string::npos) entries[shard->first.substr(name.size() + 1)] = shard->second.load();
     }
     for (auto& [key, entry] : entries) {
-      const bool is_divided = holder != nullptr && entry.is<at::Tensor>() && entry.as<at::Tensor>().numel() == c10::multiply_integers(holder->piece_of(parameters[index], parameters[index]).sizes) && key != "step";
+      const bool is_divided = holder != nullptr && entry.is<at::Tensor>() && !is_scalar_state(key) && entry.as<at::Tensor>().numel() == c10::multiply_integers(holder->piece_of(parameters[index], parameters[index]).sizes);
       if (is_divided) entry = holder->part_of(parameters[index], entry.as<at::Tensor>());
     }
     if (!entries.empty()) states[number] = std::move(entries);

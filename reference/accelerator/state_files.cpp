@@ -49,7 +49,15 @@ NamedTensors rank_tensors(const TrainingState& state, const RankContext& context
     const auto& [module, wrapper] = state.models[index];
     for (const auto& item : module->named_parameters()) {
       const auto& gradient = item.value().grad();
-      if (gradient.defined() && !context.gradient_state.sync_gradients) tensors.emplace_back(name_of_gradient(index, item.key()), gradient);
+      if (!gradient.defined() || context.gradient_state.sync_gradients) continue;
+      const auto name = name_of_gradient(index, item.key());
+      if (gradient.is_sparse()) {
+        const auto coalesced = gradient.coalesce();
+        tensors.emplace_back(name + kIndices, coalesced.indices());
+        tensors.emplace_back(name + kValues, coalesced.values());
+      } else {
+        tensors.emplace_back(name, gradient);
+      }
     }
     for (const auto& item : module->named_buffers()) {
       if (context.rank > 0) tensors.emplace_back(name_of_buffer(index, item.key()), item.value());

@@ -132,10 +132,16 @@ void StateLoad::load_scaler(GradScaler& scaler) {
 // itself.
 void StateLoad::load_loader(std::size_t index) {
   const auto loader = state_.loaders[index].lock();
-  const auto name = file_of_loader(index, has_same_ranks() ? context_.rank : 0);
-  if (!loader || !fs::exists(path(name))) return;
-  const auto saved = read(name);
+  if (!loader || !fs::exists(path(file_of_loader(index, 0)))) return;
+  auto saved = read(file_of_loader(index, 0));
   if (is_pythons_loader_state(saved)) return;
+  // Ranks that share a batch have one place in the data: by its number it is this rank's, whatever the mesh was.
+  const auto ranks_then = loader_state_of(saved).num_processes;
+  if (const auto own = loader->state(); own.num_processes > 0 && ranks_then == own.num_processes && saved_ranks_ >= ranks_then) {
+    const auto name = file_of_loader(index, static_cast<int>(own.process_index * (saved_ranks_ / ranks_then)));
+    if (!fs::exists(path(name))) return;
+    saved = read(name);
+  }
   undos_.emplace_back([loader, before = loader->state()] { loader->load_state(before); });
   loader->load_state(loader_state_of(saved));
 }
@@ -217,6 +223,10 @@ void StateLoad::load_rank_tensors(const Value::List& wrappers) {
     std::map<std::string, at::Tensor> gradients;
     for (const auto& item : module->named_parameters()) {
       const auto key = name_of_gradient(i, item.key());
+      if (file.contains(key + kIndices)) {
+        gradients.emplace(item.key(), at::sparse_coo_tensor(file.tensor(key + kIndices), file.tensor(key + kValues), item.value().sizes()));
+        continue;
+      }
       if (!file.contains(key)) continue;
       const auto sizes = sharded && !are_parts && sharded->holds(item.value()) ? sharded->piece_of(item.value(), item.value()).sizes : item.value().sizes().vec();
       gradients.emplace(item.key(), tensor_of(key, sizes));

@@ -99,8 +99,9 @@ LaunchEnvironment read_launch_environment() {
   const auto rank = read({"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID"});
   const auto world_size = read({"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"});
   const auto local_rank = read({"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"});
-  const auto local_size = read({"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE"});
-  const auto local_size_of_step = slurm_tasks_of_node(problems);
+  const auto local_size = read({"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE"});
+  const auto of_slurm = local_size ? std::nullopt : slurm_tasks_of_node(problems);
+  const auto of_job = read({"SLURM_NTASKS_PER_NODE"});  // a step may have fewer
   const auto restart_count = read({"TORCHELASTIC_RESTART_COUNT"});
   const auto port = read({"MASTER_PORT"});
 
@@ -110,7 +111,7 @@ LaunchEnvironment read_launch_environment() {
     launch.rank = *rank;
     launch.world_size = *world_size;
     launch.local_rank = local_rank.value_or(*rank);
-    launch.local_world_size = local_size ? *local_size : local_size_of_step.value_or(*world_size);
+    launch.local_world_size = local_size ? *local_size : of_slurm ? *of_slurm : of_job.value_or(*world_size);
     launch.restart_count = restart_count.value_or(0);
     const auto address = environment("MASTER_ADDR");
     if (!address && launch.local_world_size < launch.world_size) {

@@ -54,6 +54,7 @@ using OrderKey = std::pair<std::size_t, std::pair<std::int64_t, std::int64_t>>;
 struct Orders {
   std::mutex mutex;
   std::multimap<OrderKey, std::weak_ptr<const Indices>> known;
+  std::size_t most = 64;  // before those that nobody has any more are dropped
 };
 
 Orders& orders() {
@@ -74,6 +75,10 @@ std::shared_ptr<const std::vector<std::int64_t>> shared_copy(std::vector<std::in
   }
   auto copy = std::make_shared<const Indices>(std::move(indices));
   known.emplace(key, copy);
+  if (known.size() > orders().most) {
+    std::erase_if(known, [](const auto& entry) { return entry.second.expired(); });
+    orders().most = std::max<std::size_t>(64, 2 * known.size());
+  }
   return copy;
 }
 

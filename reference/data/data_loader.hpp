@@ -117,13 +117,18 @@ class DataLoader {
 
   // What a dataset or a sampler of the user's throws here is thrown where the other ranks hear of it.
   std::exception_ptr start(LoaderCore::Pass& pass) {
+    std::exception_ptr error;
     try {
       if (core_->is_prepared()) detail::tell_epoch(*dataset_, *core_);
-      pass.start();
     } catch (...) {
-      return std::current_exception();
+      error = std::current_exception();
     }
-    return nullptr;
+    try {
+      pass.start();  // also where only another rank needs what has failed
+    } catch (...) {
+      if (!error) error = std::current_exception();
+    }
+    return error;
   }
 
   // What is left of the pass. A pass that goes on repeats the draws with which it began, from the state of that time.

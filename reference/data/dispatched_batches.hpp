@@ -105,7 +105,11 @@ class DispatchedBatches : public BatchStream<Batch> {
     return step;
   }
 
-  void keep_first_rows(const Batch& step) { first_rows_ = slice_rows(step, {.end = std::min(std::max<std::int64_t>(options_.full_rows, options_.num_parts), rows_of(step))}); }
+  // A copy: the program may change what it is handed.
+  void keep_first_rows(const Batch& step) {
+    const auto rows = slice_rows(step, {.end = std::min(std::max<std::int64_t>(options_.full_rows, options_.num_parts), rows_of(step))});
+    first_rows_ = map_tensors(rows, [](const at::Tensor& tensor) { return tensor.clone(); });
+  }
 
   static std::int64_t rows_of(const Batch& batch) {
     const auto rows = num_rows(batch);

@@ -68,7 +68,8 @@ class EvenSteps : public BatchStream<Batch> {
       if (options_.read_start) first_ = std::exchange(options_.read_start, {})(/*num_batches=*/1);
       if (!source_) source_ = open_();
       ahead_ = reader_([&] { return source_->next(); });
-      if (ahead_ && !first_) first_ = ahead_->batch;
+      // A copy: the program may change what it is handed.
+      if (ahead_ && !first_) first_ = map_tensors(ahead_->batch, [](const at::Tensor& tensor) { return tensor.clone(); });
       if (first_) check_argument(num_rows(*first_).has_value(), "a stream whose batches have no rows cannot be shared out by its parts; let rank 0 read (dispatch_batches: true)");
     } catch (...) {
       error = std::current_exception();

@@ -1,5 +1,6 @@
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
@@ -16,16 +17,18 @@ namespace {
 using torch::autograd::variable_list;
 using Forward = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 
-// What a forward depends on beside its inputs: precision, and where the generator stands.
+// What a forward depends on beside its inputs: precision, and where generators stand.
 class Circumstances {
  public:
   Circumstances() : float8_layers_(Float8Scope::current()), generator_(default_generator().get_state()) {
+    if (auto gpus = generator_of_gpu(); gpus.defined()) generator_of_gpu_ = gpus.get_state();
     for (auto& [device, precision] : precisions_) precision = {at::autocast::is_autocast_enabled(device), at::autocast::get_autocast_dtype(device)};
     caches_ = at::autocast::is_autocast_cache_enabled();
   }
   void apply() const {
     auto generator = default_generator();
     restore_generator(generator, generator_);
+    if (auto gpus = generator_of_gpu(); gpus.defined() && generator_of_gpu_.defined()) restore_generator(gpus, generator_of_gpu_);
     for (const auto& [device, precision] : precisions_) {
       at::autocast::set_autocast_enabled(device, precision.first);
       at::autocast::set_autocast_dtype(device, precision.second);
@@ -36,7 +39,13 @@ class Circumstances {
 
  private:
   std::shared_ptr<const Float8Layers> float8_layers_;
-  at::Tensor generator_;
+  // Of the device that this thread computes on; undefined without one.
+  static at::Generator generator_of_gpu() {
+    const auto& cuda = at::detail::getCUDAHooks();
+    return cuda.hasCUDA() && cuda.current_device() >= 0 ? cuda.getDefaultGenerator(cuda.current_device()) : at::Generator();
+  }
+
+  at::Tensor generator_, generator_of_gpu_;
   std::array<std::pair<c10::DeviceType, std::pair<bool, at::ScalarType>>, 2> precisions_ = {{{c10::kCPU, {}}, {c10::kCUDA, {}}}};
   bool caches_;
 };

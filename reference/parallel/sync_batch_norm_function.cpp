@@ -49,7 +49,7 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
     if (context->needs_input_grad(0)) {
       const auto capsule = context->saved_data["group"].toCapsule();
       const auto& holder = static_cast<const GroupHolder&>(*capsule);
-      const PhaseScope phase(holder.listener.get(), "batch_norm", /*next=*/"backward");  // these are no gradients of parameters
+      const PhaseScope phase(holder.listener.get(), "batch_norm");  // these are no gradients of parameters
       auto sums = at::cat({local.sum_dy, local.sum_dy_xmu});
       holder.group.all_reduce(sums).wait();
       const auto of_all = sums.chunk(2);

@@ -1,5 +1,6 @@
 #include "reference/sharded/flat_parameter.hpp"
 
+#include <algorithm>
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
@@ -157,7 +158,10 @@ void FlatParameter::write_shard(std::size_t parameter, const at::Tensor& whole) 
 
 void FlatParameter::stash_gradients() {
   num_gradients_ = 0;
-  if (!has_part_gradients_) return;
+  if (!has_part_gradients_) {
+    if (!has_any_gradient()) stashed_.assign(parameters_.size(), at::Tensor());  // dropped by zero_grad with those of the parameters
+    return;
+  }
   has_part_gradients_ = false;
   for (std::size_t i = 0; i < parameters_.size(); ++i) stashed_[i] = std::exchange(parameters_[i].mutable_grad(), at::Tensor());
 }
@@ -184,7 +188,13 @@ void FlatParameter::load_part_gradients(const std::vector<at::Tensor>& gradients
   has_part_gradients_ = true;
 }
 
+bool FlatParameter::has_any_gradient() const {
+  return std::any_of(parameters_.begin(), parameters_.end(), [](const auto& parameter) { return parameter.grad().defined(); });
+}
+
+// Beside whole gradients of a pass that was not reduced they wait for the one that is.
 void FlatParameter::restore_gradients() {
+  if (has_any_gradient()) return;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!stashed_[i].defined()) continue;
     parameters_[i].mutable_grad() = std::exchange(stashed_[i], at::Tensor());

@@ -17,6 +17,9 @@ namespace accel::sharded {
 struct ShardGroups {
   Group gathers, reductions;
   std::optional<Group> replicas;  ///< of hybrid sharding: the ranks that hold the same shard
+  int peer = 0;                   ///< this rank's number among those that share its batch, and hold the same shard too
+  /// Whether this rank's shard is the one of its copies that is written.
+  [[nodiscard]] bool is_first_copy() const { return peer == 0 && (!replicas || replicas->rank() == 0); }
   [[nodiscard]] int num_ranks() const { return gathers.size() * (replicas ? replicas->size() : 1); }
 };
 
@@ -73,7 +76,7 @@ class FlatParameter {
   [[nodiscard]] bool has_part_gradients() const { return has_part_gradients_; }
   /// In the order of the parameters; undefined where there is none.
   void load_part_gradients(const std::vector<at::Tensor>& gradients);
-  /// Puts stashed gradients back, where there was nothing to reduce.
+  /// Puts stashed gradients back, where nothing was reduced, unless there are whole ones beside them.
   void restore_gradients();
   /// After a backward that was cut off.
   void drop_whole_gradients();
@@ -82,6 +85,7 @@ class FlatParameter {
   [[nodiscard]] at::Tensor flattened() const;
   void make_storage(const at::Tensor& values);
   void show(const std::vector<at::Tensor>& views);
+  [[nodiscard]] bool has_any_gradient() const;
 
   FlatParameterPlan plan_;
   std::vector<at::Tensor> parameters_;

@@ -247,16 +247,16 @@ void ShardedModel::load_gradients(const std::map<std::string, at::Tensor>& gradi
 
 void ShardedModel::gather_whole() { state_->step.gather_stored(); }
 
-void ShardedModel::release_whole(std::optional<int> modified_on) {
-  if (modified_on) {
-    const c10::NoGradGuard no_grad;
-    for (auto& unit : state_->units) {
-      for (auto& flat : unit->flats) {
-        for (std::size_t i = 0; i < flat->parameters().size(); ++i) {
-          auto values = flat->parameters()[i].detach();
-          if (values.numel() > 0) state_->groups.gathers.broadcast(values, *modified_on).wait();
-          flat->write_shard(i, values);
-        }
+void ShardedModel::release_whole() { show_shards(); }
+
+void ShardedModel::release_whole(const Group& world, int modified_on) {
+  const c10::NoGradGuard no_grad;
+  for (auto& unit : state_->units) {
+    for (auto& flat : unit->flats) {
+      for (std::size_t i = 0; i < flat->parameters().size(); ++i) {
+        auto values = flat->parameters()[i].detach();
+        if (values.numel() > 0) world.broadcast(values, modified_on).wait();
+        flat->write_shard(i, values);
       }
     }
   }
@@ -266,7 +266,7 @@ void ShardedModel::release_whole(std::optional<int> modified_on) {
 NamedTensors ShardedModel::full_state() {
   const c10::NoGradGuard no_grad;
   show_shards();
-  const bool is_first = state_->groups.gathers.rank() == 0 && (!state_->groups.replicas || state_->groups.replicas->rank() == 0);
+  const bool is_first = state_->groups.gathers.rank() == 0 && state_->groups.is_first_copy();
   std::unordered_map<const c10::TensorImpl*, at::Tensor> values;
   const auto keep = [&](const at::Tensor& tensor) {
     if (is_first) values.emplace(tensor.unsafeGetTensorImpl(), tensor.detach().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true));
@@ -326,7 +326,7 @@ at::Tensor ShardedModel::part_of(const at::Tensor& parameter, const at::Tensor& 
 std::vector<ShardPiece> ShardedModel::sharded_state() const {
   const c10::NoGradGuard no_grad;
   std::vector<ShardPiece> pieces;
-  if (state_->groups.replicas && state_->groups.replicas->rank() != 0) return pieces;
+  if (!state_->groups.is_first_copy()) return pieces;
   const auto copy = [](const at::Tensor& tensor) { return tensor.detach().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true); };
   for (const auto& unit : state_->units) {
     for (const auto& flat : unit->flats) {

@@ -83,8 +83,10 @@ class ShardedModel {
   /// --- whole values ---
   /// All parameters show the whole until `release_whole`. Collective.
   void gather_whole();
-  /// `modified_on`: the rank of the group whose values all take; none: values were only read. Collective if it is given.
-  void release_whole(std::optional<int> modified_on = std::nullopt);
+  /// Values were only read.
+  void release_whole();
+  /// All take those of rank `modified_on` of the world. Collective.
+  void release_whole(const Group& world, int modified_on);
   /// Whole parameters and buffers under their names, on the CPU of the group's first rank; empty on others. One unit is whole at a time.
   /// Collective.
   NamedTensors full_state();

@@ -102,7 +102,7 @@ void Unit::end_step(bool reduced) {
     if (flat->requires_grad() && !reduced) flat->restore_gradients();
   }
   release();
-  backward_began_ = false;
+  backward_began_ = waits_for_end_ = false;
   num_forwards_ = 0;
   num_waiting_ = num_trained_flats_;
 }
@@ -122,6 +122,7 @@ void Step::ran_forward(Unit& unit) {
     return;
   }
   // Part of a unit that is recomputed: that unit's own gradients come later.
+  unit.wait_for_end();
   order_.insert(order_.begin() + static_cast<std::ptrdiff_t>(num_to_reduce_), &unit);
   ++num_to_reduce_;
 }

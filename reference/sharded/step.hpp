@@ -72,7 +72,9 @@ class Unit : public CallSurround, public std::enable_shared_from_this<Unit> {
   void release();
   [[nodiscard]] bool needs_reduction() const { return num_trained_flats_ > 0; }
   /// Whether no more gradients come. A unit that ran twice may get them twice, if its activations are recomputed.
-  [[nodiscard]] bool is_ready() const { return num_waiting_ <= 0 && num_forwards_ == 1; }
+  [[nodiscard]] bool is_ready() const { return num_waiting_ <= 0 && num_forwards_ == 1 && !waits_for_end_; }
+  /// It is part of a unit that is recomputed, perhaps of several: gradients may come until the pass ends.
+  void wait_for_end() { waits_for_end_ = true; }
   void begin_reduce();
   void finish_reduce();
   /// Behind a backward, whole or cut off.
@@ -88,7 +90,7 @@ class Unit : public CallSurround, public std::enable_shared_from_this<Unit> {
 
   Step& step_;
   bool is_root_;
-  bool backward_began_ = false;
+  bool backward_began_ = false, waits_for_end_ = false;
   int num_forwards_ = 0;
   std::ptrdiff_t num_trained_flats_, num_waiting_;
 };

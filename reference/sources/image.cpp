@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
 
 #include "reference/core/errors.hpp"
@@ -23,8 +24,19 @@ at::Tensor decode_image(std::string_view bytes, std::string_view name, const Ima
   throw ConfigError(fmt::format("{}: {}", name, bytes.empty() ? "the image is empty" : "neither JPEG nor PNG: it begins as neither does"));
 }
 
+namespace {
+
+std::string ending_of(std::string_view path) { return detail::lower_case(std::string(path.substr(std::min(path.rfind('.'), path.size())))); }
+
+}  // namespace
+
+bool has_unread_image_extension(std::string_view path) {
+  static constexpr std::array kOthers{".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"};
+  return std::find(kOthers.begin(), kOthers.end(), ending_of(path)) != kOthers.end();
+}
+
 bool has_image_extension(std::string_view path) {
-  const auto ending = detail::lower_case(std::string(path.substr(std::min(path.rfind('.'), path.size()))));
+  const auto ending = ending_of(path);
   return ending == ".jpg" || ending == ".jpeg" || ending == ".png";
 }
 

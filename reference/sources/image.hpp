@@ -27,5 +27,7 @@ at::Tensor decode_image(std::string_view bytes, std::string_view name = "image",
 
 /// Whether a file's name ends as those of images that can be read: .jpg, .jpeg or .png, in any case.
 bool has_image_extension(std::string_view path);
+/// Whether it ends as those of other images that torchvision reads.
+bool has_unread_image_extension(std::string_view path);
 
 }  // namespace accel

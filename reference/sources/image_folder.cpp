@@ -27,6 +27,8 @@ std::vector<std::string> images_of(const fs::path& folder) {
   std::vector<std::pair<std::string, std::string>> found;
   for (const auto& entry : fs::recursive_directory_iterator(folder, fs::directory_options::follow_directory_symlink)) {
     const auto& path = entry.path();
+    // torchvision reads these: to leave them out would change every index.
+    check_config(entry.is_directory() || !has_unread_image_extension(path.string()), "{}: an image of a kind that is not read here; convert it to PNG or JPEG, or remove it", path.string());
     if (entry.is_directory() || !has_image_extension(path.string())) continue;  // a link to nothing is found out when it is read
     found.emplace_back(path.parent_path().string(), path.filename().string());
   }

@@ -20,7 +20,8 @@ class StepListener {
  public:
   virtual ~StepListener() = default;
   /// What the rank does from here on: "forward", "backward", "batch_norm" (in it), "optimizer", "other"; static storage.
-  virtual void enter_phase(std::string_view phase) = 0;
+  /// Returns what it did before.
+  virtual std::string_view enter_phase(std::string_view phase) = 0;
   /// A micro-batch's backward pass begins; they are counted from 0.
   virtual void begin_backward() = 0;
   /// The next backward pass makes the gradients of these parameters equal on all ranks, which hold equal values now.
@@ -32,21 +33,21 @@ class StepListener {
   virtual void end_join() = 0;
 };
 
-/// A phase of a rank that may have no listener; `next` when it ends.
+/// A phase of a rank that may have no listener; the one before when it ends.
 class PhaseScope {
  public:
-  PhaseScope(StepListener* listener, std::string_view phase, std::string_view next = "other") : listener_(listener), next_(next) {
-    if (listener_ != nullptr) listener_->enter_phase(phase);
+  PhaseScope(StepListener* listener, std::string_view phase) : listener_(listener) {
+    if (listener_ != nullptr) before_ = listener_->enter_phase(phase);
   }
   ~PhaseScope() {
-    if (listener_ != nullptr) listener_->enter_phase(next_);
+    if (listener_ != nullptr) listener_->enter_phase(before_);
   }
   PhaseScope(const PhaseScope&) = delete;
   PhaseScope& operator=(const PhaseScope&) = delete;
 
  private:
   StepListener* listener_;
-  std::string_view next_;
+  std::string_view before_;
 };
 
 }  // namespace accel

@@ -122,14 +122,16 @@ void Trackers::init_trackers(const std::string& project_name, const std::optiona
     else if (!kwargs.is<Value::Dict>()) problems.push_back(fmt::format("{}: expected a dict of options, got a {}", name, kwargs.type_name()));
   }
   check_config(problems.empty(), "init_trackers: init_kwargs: {}", fmt::join(problems, "; "));
-  for (auto& entry : entries_) {
+  auto entries = entries_;
+  for (auto& entry : entries) {
     if (!entry.is_built_in) continue;
     entry.tracker = make_tracker(entry.name, init_kwargs.contains(entry.name) ? init_kwargs.at(entry.name).as<Value::Dict>() : Value::Dict(), problems);
   }
   check_config(problems.empty(), "init_trackers: init_kwargs: {}", fmt::join(problems, "; "));
   if (config) {
-    for (const auto& entry : entries_) entry.tracker->check_init_configuration(*config);
+    for (const auto& entry : entries) entry.tracker->check_init_configuration(*config);
   }
+  entries_ = std::move(entries);
   is_started_ = true;
   for_each_active([&](GeneralTracker& tracker) { tracker.start({context_, project_name, logging_dir_}); });
   if (config) for_each_active([&](GeneralTracker& tracker) { tracker.store_init_configuration(*config); });

@@ -36,7 +36,7 @@ class Trackers {
   void init_trackers(const std::string& project_name, const std::optional<Value::Dict>& config = std::nullopt, const Value::Dict& init_kwargs = {});
   void log(const Value::Dict& values, std::optional<std::int64_t> step = std::nullopt);
   void log_images(const std::map<std::string, at::Tensor>& values, std::optional<std::int64_t> step = std::nullopt);
-  /// The tracker of that name; where it is not active, one that does nothing. Throws ArgumentError for a name that none has.
+  /// The tracker of that name, of this run: the next one has another. Where it is not active, one that does nothing. Throws ArgumentError for a name that none has.
   [[nodiscard]] GeneralTracker& get_tracker(const std::string& name);
   /// Finishes all, also those behind one that throws; the first error is thrown in the end.
   void end_training();

@@ -57,13 +57,26 @@ void check_same(const at::Tensor& tensor, const at::Tensor& like, std::string_vi
                  c10::toString(tensor.scalar_type()), c10::str(like.sizes()), c10::toString(like.scalar_type()));
 }
 
+// Those of a dimension of one element say nothing.
+std::vector<std::int64_t> strides_that_count(const at::Tensor& tensor) {
+  auto strides = tensor.strides().vec();
+  for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) {
+    if (tensor.size(dim) == 1) strides[dim] = 0;
+  }
+  return strides;
+}
+
+// The elements of a dense tensor as they lie.
+at::Tensor in_memory_order(const at::Tensor& tensor) { return tensor.detach().as_strided({tensor.numel()}, {1}); }
+
 Call call_of(std::string_view op, const std::vector<at::Tensor>& tensors, std::string_view reduce_op = {}, std::int64_t root = -1) {
   Call call{.op = op, .reduce_op = reduce_op, .root = static_cast<int>(root), .where = CallSite::current()};
   for (const auto& tensor : tensors) {
     check_argument(tensor.layout() == at::kSparse || tensor.is_non_overlapping_and_dense(),
                    "{}: the tensor of {} has gaps or overlaps; pass tensor.contiguous()", op, c10::str(tensor.sizes()));
     call.shapes.push_back(tensor.sizes().vec());
-    if (tensor.layout() != at::kSparse && !tensor.is_contiguous()) call.strides.push_back(tensor.strides().vec());
+    const bool goes_by_memory = op.starts_with("all_reduce") || op == "broadcast" || op == "reduce";
+    if (goes_by_memory && tensor.layout() != at::kSparse && !tensor.is_contiguous()) call.strides.push_back(strides_that_count(tensor));
     call.dtype = dtype_name(tensor.scalar_type());
     call.element_bytes = static_cast<int>(tensor.element_size());
     call.bytes += tensor.numel() * call.element_bytes;
@@ -431,7 +444,7 @@ SimBackend::WorkPtr SimBackend::receive(Tensors& tensors, int source, int tag) {
                                     member_.rank, to.numel(), c10::toString(to.scalar_type()));
       fail(*world_, *group_, sequence, call, {member_.rank}, what);
     }
-    to.copy_(from.view(to.sizes()));
+    in_memory_order(to).copy_(in_memory_order(from));
   };
   auto meeting = world_->receive(*group_, source, getRank(), tag, call, std::move(buffers), deliver);
   member_.guard->issue(meeting, call, {}, tensors);
@@ -459,7 +472,7 @@ void corrupt_buffers(const Participant& participant, const Corruption& corruptio
   auto& joined = *static_cast<Joined*>(participant.get());
   auto& tensor = corruption.bit && !joined.outputs.empty() ? joined.outputs.front() : joined.inputs.front();
   if (corruption.value) {
-    tensor.detach().view({-1})[0].fill_(*corruption.value);
+    in_memory_order(tensor)[0].fill_(*corruption.value);
     joined.sample = sample_bytes(joined.inputs);
   } else {
     const auto bit = *corruption.bit % (static_cast<std::int64_t>(tensor.nbytes()) * 8);

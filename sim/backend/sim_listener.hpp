@@ -14,7 +14,7 @@ class SimListener : public StepListener {
  public:
   SimListener(std::shared_ptr<World> world, std::shared_ptr<ReplicaVote> vote, int rank) : world_(std::move(world)), vote_(std::move(vote)), rank_(rank) {}
 
-  void enter_phase(std::string_view phase) override { world_->enter_phase(rank_, phase); }
+  std::string_view enter_phase(std::string_view phase) override { return world_->enter_phase(rank_, phase); }
   void begin_backward() override { world_->reach(rank_, StepPoint::kBackward); }
   void will_synchronize(const std::shared_ptr<const NamedTensors>& replicas) override { synchronized_.push_back(replicas); }
   void before_update() override { world_->reach(rank_, StepPoint::kUpdate); }

@@ -215,12 +215,11 @@ std::vector<SplitMismatch> all_to_all_single_mismatches(AllBuffers ranks) {
   std::vector<SplitMismatch> mismatches;
   for (int from = 0; from < static_cast<int>(ranks.size()); ++from) {
     for (int to = 0; to < static_cast<int>(ranks.size()); ++to) {
-      const auto& rows = ranks[from]->inputs[0].sizes().slice(1);
-      const auto& expected_rows = ranks[to]->outputs[0].sizes().slice(1);
+      const auto of_row = c10::multiply_integers(ranks[from]->inputs[0].sizes().slice(1)), expected_of_row = c10::multiply_integers(ranks[to]->outputs[0].sizes().slice(1));
       if (sent[from][to] != received[to][from]) {
         mismatches.push_back({from, to, sent[from][to], received[to][from]});
-      } else if (sent[from][to] > 0 && rows != expected_rows) {  // in numbers
-        mismatches.push_back({from, to, sent[from][to] * c10::multiply_integers(rows), received[to][from] * c10::multiply_integers(expected_rows)});
+      } else if (sent[from][to] > 0 && of_row != expected_of_row) {
+        mismatches.push_back({from, to, sent[from][to] * of_row, received[to][from] * expected_of_row});
       }
     }
   }
@@ -245,7 +244,8 @@ void all_to_all_single(AllBuffers ranks) {
     const auto sent = splits_of(from->input_splits, from->inputs[0], ranks.size());
     std::int64_t first = 0;
     for (std::size_t to = 0; to < ranks.size(); ++to) {
-      ranks[to]->outputs[0].slice(0, filled[to], filled[to] + sent[to]).copy_(from->inputs[0].slice(0, first, first + sent[to]));
+      auto rows = ranks[to]->outputs[0].slice(0, filled[to], filled[to] + sent[to]);
+      rows.copy_(from->inputs[0].slice(0, first, first + sent[to]).reshape(rows.sizes()));
       first += sent[to];
       filled[to] += sent[to];
     }

@@ -49,7 +49,8 @@ void scatter(AllBuffers ranks, int root);
 void reduce_scatter(AllBuffers ranks, ReduceKind kind, const ParallelFor& parallel_for);
 /// Tensor form: one all-reduce over the whole of each `inputs[i]`; rank r keeps part r in `outputs[i]`.
 void reduce_scatter_tensor(AllBuffers ranks, ReduceKind kind, const ParallelFor& parallel_for);
-/// Two ranks of an all-to-all that disagree on how much goes from one to the other: rows of one tensor, elements of a list's.
+/// Two ranks of an all-to-all that disagree on how much goes from one to the other: rows of one tensor, or
+/// elements where rows are of other widths, or of a list's.
 struct SplitMismatch {
   int from = 0, to = 0;
   std::int64_t sent = 0, expected = 0;

@@ -109,7 +109,7 @@ class World {
 
   // --- time -----------------------------------------------------------------------------------------------------------
   /// What the rank does from here on: "forward", "backward", ...; static storage.
-  void enter_phase(int rank, std::string_view phase);
+  std::string_view enter_phase(int rank, std::string_view phase);
   /// What the rank has computed since its last call is not the program's.
   void leave_out(int rank);
   /// The rank has computed for so many virtual seconds.

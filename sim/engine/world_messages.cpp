@@ -107,6 +107,7 @@ void World::deliver_message(const Group::Posted& receive, int source, const Part
       pair.ranks = {group.ranks[source], group.ranks[receive.destination]};
       const std::vector<double> ready{meeting.last_ready_, meeting.ready_.front()};  // it starts when both are there
       meeting.finish_ = {options_.finish_times(pair, receive.call, ready).back()};
+      meeting.last_ready_ = std::max(ready[0], ready[1]);
     }
     receive.deliver(sent, receive.participant, meeting.sequence_);
     if (keeps_time()) count_volume(meeting);

@@ -44,10 +44,10 @@ void World::end_compute(int rank) {
 
 void World::leave_out(int rank) { begin_compute(rank); }
 
-void World::enter_phase(int rank, std::string_view phase) {
-  if (!keeps_time()) return;
+std::string_view World::enter_phase(int rank, std::string_view phase) {
+  if (!keeps_time()) return ranks_[rank].phase;
   end_compute(rank);
-  ranks_[rank].phase = phase;
+  return std::exchange(ranks_[rank].phase, phase);
 }
 
 void World::reach(int rank, StepPoint point) {

@@ -105,6 +105,7 @@ bool FaultInjector::is_due(const Fault& fault, World& world, int rank, std::uint
 }
 
 bool FaultInjector::strike(std::size_t index, World& world, std::vector<int> ranks, bool may_stop, const Occasion& occasion) {
+  const MutexLock lock(strike_mutex_);  // who blames a strike finds it
   if (states_[index].has_struck.exchange(true)) return false;
   std::sort(ranks.begin(), ranks.end());
   FaultStrike strike{.name = std::string(rule_of(plan_[index].kind).name), .ranks = std::move(ranks), .text = describe(plan_[index]), .may_stop = may_stop};
@@ -218,18 +219,20 @@ void FaultInjector::lose(const std::vector<int>& receivers, MeetingFaults& fault
 
 MeetingFaults FaultInjector::on_meeting(World& world, const Group& group, std::uint64_t sequence, const Call& call) {
   MeetingFaults faults;
+  LinkDelays on_links;
   const auto sends = [&, size = static_cast<int>(group.ranks.size())](int from, int to) { return sends_message(call.op, size, call.root, from, to); };
   for (std::size_t index = 0; index < plan_.size(); ++index) {
     befall_marked(index, world, group, sequence, call, faults);
-    befall_traffic(index, world, group, sequence, call, sends, group.ranks.front(), faults);
+    befall_traffic(index, world, group, sequence, call, sends, group.ranks.front(), on_links, faults);
   }
   return faults;
 }
 
 MeetingFaults FaultInjector::on_message(World& world, const Group& group, int source, int destination, std::uint64_t sequence, const Call& call) {
   MeetingFaults faults;
+  LinkDelays on_links;
   const auto sends = [=](int from, int to) { return from == source && to == destination; };
-  for (std::size_t index = 0; index < plan_.size(); ++index) befall_traffic(index, world, group, sequence, call, sends, group.ranks[destination], faults);
+  for (std::size_t index = 0; index < plan_.size(); ++index) befall_traffic(index, world, group, sequence, call, sends, group.ranks[destination], on_links, faults);
   return faults;
 }
 
@@ -253,20 +256,24 @@ void FaultInjector::befall_marked(std::size_t index, World& world, const Group& 
 }
 
 // What befalls messages on their way: those of a collective's algorithm, or one that the program sends.
-void FaultInjector::befall_traffic(std::size_t index, World& world, const Group& group, std::uint64_t sequence, const Call& call, const Sends& sends, int joined, MeetingFaults& faults) {
+void FaultInjector::befall_traffic(std::size_t index, World& world, const Group& group, std::uint64_t sequence, const Call& call, const Sends& sends, int joined, LinkDelays& on_links, MeetingFaults& faults) {
   const auto& fault = plan_[index];
   const Occasion occasion{&call, &group, sequence};
   const int from = fault.link ? group.group_rank_of(fault.link->from) : -1, to = fault.link ? group.group_rank_of(fault.link->to) : -1;
   const bool crosses_link = from >= 0 && to >= 0 && sends(from, to);
   const auto is_first = [&] { return crosses_link && is_due(fault, world, fault.link->to, sequence) && strike(index, world, {fault.link->from, fault.link->to}, true, occasion); };
-  // Beyond the timeout its receiver has given up.
+  // Beyond the timeout its receiver has given up. Other links do not wait for this one.
   const auto delay = [&](double seconds) {
     faults.delays.resize(group.ranks.size());
-    faults.delays[to] += seconds;
-    const bool is_too_long = faults.delays[to] > seconds_of(world.timeout());
+    const double late = on_links[{from, to}] += seconds;
+    faults.delays[to] = std::max(faults.delays[to], late);
+    const bool is_too_long = late > seconds_of(world.timeout());
     strike(index, world, {fault.link->from, fault.link->to}, is_too_long, occasion);
     if (!is_too_long) return;
-    world.blame(describe(fault));
+    {
+      const MutexLock lock(strike_mutex_);
+      world.blame(describe(fault));
+    }
     lose({fault.link->to}, faults);
   };
   switch (fault.kind) {

@@ -61,6 +61,7 @@ class FaultInjector : public FaultModel {
 
   // Whether a collective, or a message, sends something from one group rank straight to another.
   using Sends = std::function<bool(int from, int to)>;
+  using LinkDelays = std::map<std::pair<int, int>, double>;  // seconds, of one meeting
 
   static bool is_due(const Fault& fault, World& world, int rank, std::uint64_t sequence);
   // Whether this is the moment: the first time only.
@@ -77,12 +78,13 @@ class FaultInjector : public FaultModel {
   void befall_rank(std::size_t index, World& world, int rank, const Occasion& occasion);
   void befall_collective(std::size_t index, World& world, int rank, const Group& group, std::uint64_t sequence, Call& call);
   void befall_marked(std::size_t index, World& world, const Group& group, std::uint64_t sequence, const Call& call, MeetingFaults& faults);
-  void befall_traffic(std::size_t index, World& world, const Group& group, std::uint64_t sequence, const Call& call, const Sends& sends, int joined, MeetingFaults& faults);
+  void befall_traffic(std::size_t index, World& world, const Group& group, std::uint64_t sequence, const Call& call, const Sends& sends, int joined, LinkDelays& on_links, MeetingFaults& faults);
 
   const std::vector<Fault> plan_;
   const FaultInjectorOptions options_;
   std::deque<State> states_;  // by fault
   std::atomic<bool> wants_restart_{false};
+  Mutex strike_mutex_;
   Mutex mutex_;
   std::vector<int> cut_off_ ACCEL_GUARDED_BY(mutex_);  // ranks whose message was lost
   std::vector<int> late_ ACCEL_GUARDED_BY(mutex_);     // ranks that pause beyond the timeout

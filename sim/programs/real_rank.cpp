@@ -15,8 +15,12 @@ std::chrono::milliseconds collective_timeout() {
 
 std::unique_ptr<RankContext> make_real_rank(const std::string& backend) {
   const auto launch = read_launch_environment();
-  if (!launch.is_launched && backend.empty()) return make_single_rank();
   const bool wants_cpu = environment_flag("ACCELERATE_USE_CPU").value_or(false);
+  if (!launch.is_launched && backend.empty()) {
+    auto alone = make_single_rank();
+    if (!wants_cpu && nccl::is_available()) nccl::use_first_gpu(*alone);
+    return alone;
+  }
   const bool use_nccl = backend == "nccl" || (backend.empty() && !wants_cpu && nccl::is_available());
   if (use_nccl) return nccl::make_rank(launch, collective_timeout());
   return gloo::make_rank(launch, {.timeout = collective_timeout(), .hostname = gloo::address_towards(launch.master_address)});

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -41,7 +42,8 @@ std::string to_json(const SimRequest& request) {
   if (rehearsal.pct_depth != RehearsalOptions().pct_depth) json["pct_depth"] = rehearsal.pct_depth;
   for (const auto& [key, value] : {std::pair("event_log", &rehearsal.event_log), {"faults", &rehearsal.faults}, {"diagnosis", &rehearsal.diagnosis}, {"network", &rehearsal.network},
                                    {"clock", &rehearsal.clock}, {"timeline", &rehearsal.timeline}, {"report", &rehearsal.report}}) {
-    if (!value->empty()) json[key] = *value;
+    if (value->empty()) continue;
+    json[key] = value == &rehearsal.clock ? *value : std::filesystem::absolute(*value).string();  // the program may change its folder
   }
   if (request.acknowledge) json["acknowledge"] = *request.acknowledge;
   return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);

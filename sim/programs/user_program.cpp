@@ -141,10 +141,10 @@ int run_user_program(const UserProgram& program) {
   const Acknowledgements acknowledgements;
   const auto request = to_json({.ranks = options.ranks(), .backend = options.backend, .rehearsal = options.rehearsal, .acknowledge = acknowledgements.descriptor()});
   const auto& diagnosis = options.rehearsal.diagnosis;
-  if (!diagnosis.empty()) std::filesystem::remove(diagnosis);  // that of an earlier run
+  if (std::filesystem::is_regular_file(std::filesystem::symlink_status(diagnosis))) std::filesystem::remove(diagnosis);  // that of an earlier run
   const int code = options.backend == "sim" ? run_simulated(program, request) : run_processes(program, request, options.ranks());
   // A process that dies writes none.
-  if (!diagnosis.empty() && !std::filesystem::exists(diagnosis)) {
+  if (code != kSuccess && !diagnosis.empty() && !std::filesystem::exists(diagnosis)) {
     const auto text = fmt::format("'{}' {}", program.command.front(), launcher::describe_exit_code(code));
     write_lines(diagnosis, {diagnosis_json({.error = std::make_exception_ptr(Error(text))})});
   }

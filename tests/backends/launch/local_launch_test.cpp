@@ -148,9 +148,11 @@ TEST_F(LocalLaunchTest, RankThatIgnoresTheEndIsKilled) {
 // It holds the ranks' output open.
 TEST_F(LocalLaunchTest, ADaemonThatARankLeavesIsNotWaitedFor) {
   const auto begun = std::chrono::steady_clock::now();
-  const auto result = launch_local({.command = {"/bin/sh", "-c", "setsid sleep 30 & echo $RANK ends"}, .num_processes = 2});
+  const std::string script = "setsid sh -c \"touch $FOLDER/$RANK; sleep 30\" & until [ -e $FOLDER/$RANK ]; do sleep 0.01; done; echo $RANK ends";
+  const auto result = launch_local({.command = {"/bin/sh", "-c", script}, .num_processes = 2, .environment = {{"FOLDER", folder_.path()}}});
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(output_.lines(), ::testing::UnorderedElementsAre("[rank 0] 0 ends", "[rank 1] 1 ends"));
+  EXPECT_GT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(1)) << "the daemons hold the output open, and may still say something";
   EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(20));
 }
 

@@ -1,6 +1,7 @@
 #include <accel/accel.hpp>
 #include <accel/testing.hpp>
 #include <gmock/gmock.h>
+#include <torch/nn/modules/embedding.h>
 
 #include <cerrno>
 #include <filesystem>
@@ -106,6 +107,30 @@ TEST_F(SaveStateTest, WritesAcceleratesFilesAndAManifest) {
   EXPECT_EQ(checkpoint::read_manifest(path_)->world_size, 2);
 }
 
+TEST_F(SaveStateTest, SparseGradientsOfAnOpenWindowAreSaved) {
+  run_ranks(2, [&] {
+    Accelerator accelerator({.gradient_accumulation_steps = 2});
+    torch::manual_seed(1);
+    auto net = std::make_shared<torch::nn::EmbeddingImpl>(torch::nn::EmbeddingOptions(6, 2).sparse(true));
+    torch::optim::SGD sgd(net->parameters(), 0.5);
+    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    const auto micro_batch = [&](std::int64_t word) {
+      auto window = accelerator.accumulate(model);
+      accelerator.backward(model(torch::tensor({word, word})).square().sum());
+      optimizer.step();
+      optimizer.zero_grad();
+    };
+    micro_batch(1 + accelerator.process_index());
+    accelerator.save_state(path_);
+    micro_batch(3);
+    const auto uncut = net->weight.detach().clone();
+    accelerator.load_state(path_);
+    EXPECT_TRUE(net->weight.grad().is_sparse());
+    micro_batch(3);
+    EXPECT_TRUE(torch::equal(net->weight, uncut));
+  });
+}
+
 TEST_F(SaveStateTest, ASlashBehindTheFolderIsNothing) {
   run_ranks(2, [&] {
     Training training(ddp());
@@ -117,6 +142,31 @@ TEST_F(SaveStateTest, ASlashBehindTheFolderIsNothing) {
   });
   PosixFiles files;
   EXPECT_THAT(files.list(folder_.path()), ElementsAre("state/"));
+}
+
+// The place in the data is of those that share a batch, not of a rank of the world.
+TEST_F(SaveStateTest, ALoaderGoesOnOnAnotherMesh) {
+  const auto read = [&](Accelerator& accelerator, int most, bool loads) {
+    auto batches = accelerator.prepare(DataLoader(TensorDataset(torch::arange(16)), {.batch_size = 1}));
+    if (loads) accelerator.load_state(path_);
+    std::vector<std::int64_t> seen;
+    for (auto& [ids] : batches) {
+      seen.push_back(ids.template item<std::int64_t>());
+      if (std::ssize(seen) < most) continue;
+      if (!loads) accelerator.save_state(path_);
+      break;
+    }
+    return seen;
+  };
+  run_ranks(4, [&] {
+    Accelerator accelerator;
+    read(accelerator, 2, /*loads=*/false);
+  });
+  run_ranks(8, [&] {
+    Accelerator accelerator({.parallelism_config = ParallelismConfig{.dp_replicate_size = 4, .tp_size = 2}});
+    const auto rank = accelerator.process_index() / 2;
+    EXPECT_THAT(read(accelerator, 2, /*loads=*/true), ElementsAre(8 + rank, 12 + rank));
+  });
 }
 
 // torchdata's place is none of ours: the loader begins its epoch, as it does for a checkpoint of Python's without one.

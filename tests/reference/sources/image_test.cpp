@@ -257,6 +257,8 @@ TEST_F(ImageFolderTest, FolderWithoutClassesOrImagesIsRefused) {
   write("c/x.gif", "");
   EXPECT_THAT(error(), HasSubstr("no .jpg, .jpeg or .png in the classes a, c"));
   EXPECT_THROW(ImageFolder(folder_.path("none")), ConfigError);
+  write("a/y.WebP", "");
+  EXPECT_THAT(error(), HasSubstr("y.WebP: an image of a kind that is not read here"));
 }
 
 }  // namespace

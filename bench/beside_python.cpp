@@ -19,6 +19,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Case {
+  PythonJobs jobs;
   std::string name;
   int ranks;
   int steps;
@@ -30,13 +31,13 @@ const std::vector<Case>& cases() {
       "task: fashion_mnist\nmodel: {name: mlp}\noptimizer: {name: adam, lr: 0.001}\nbatch_size: 32\nepochs: 100\nseed: 1\neval_limit: 1\n";
   static const std::string gpt = "task: char_gpt\noptimizer: {name: adamw, lr: 0.001}\nepochs: 100\nseed: 1\neval_limit: 1\nclip_grad_norm: 1.0\n";
   static const std::vector<Case> all = {
-      {"mlp, batch 32, one rank", 1, 1500, mlp},
-      {"mlp, batch 32, 2 Gloo processes", 2, 800, mlp},
-      {"mlp, batch 32, 4 Gloo processes", 4, 400, mlp},
-      {"gpt, 2 layers of 64, batch 4", 1, 200, gpt + "batch_size: 4\nmodel: {name: gpt, layers: 2, heads: 4, width: 64, block_size: 64}\n"},
-      {"gpt, 4 layers of 256, batch 8", 1, 15, gpt + "batch_size: 8\nmodel: {name: gpt, layers: 4, heads: 4, width: 256, block_size: 128}\n"},
-      {"gpt of 10.8 million parameters, batch 2", 1, 8, gpt + "batch_size: 2\nmodel: {name: gpt, layers: 6, heads: 6, width: 384, block_size: 256, dropout: 0.2}\n"},
-      {"gpt of 122 million parameters, batch 1", 1, 3, gpt + "batch_size: 1\nmodel: {name: gpt, layers: 11, heads: 15, width: 960, block_size: 128}\n"},
+      {PythonJobs::kOneRank, "mlp, batch 32, one rank", 1, 1500, mlp},
+      {PythonJobs::kGloo, "mlp, batch 32, 2 Gloo processes", 2, 800, mlp},
+      {PythonJobs::kGloo, "mlp, batch 32, 4 Gloo processes", 4, 400, mlp},
+      {PythonJobs::kLanguage, "gpt, 2 layers of 64, batch 4", 1, 200, gpt + "batch_size: 4\nmodel: {name: gpt, layers: 2, heads: 4, width: 64, block_size: 64}\n"},
+      {PythonJobs::kLanguage, "gpt, 4 layers of 256, batch 8", 1, 15, gpt + "batch_size: 8\nmodel: {name: gpt, layers: 4, heads: 4, width: 256, block_size: 128}\n"},
+      {PythonJobs::kLanguage, "gpt of 10.8 million parameters, batch 2", 1, 8, gpt + "batch_size: 2\nmodel: {name: gpt, layers: 6, heads: 6, width: 384, block_size: 256, dropout: 0.2}\n"},
+      {PythonJobs::kLanguage, "gpt of 122 million parameters, batch 1", 1, 3, gpt + "batch_size: 1\nmodel: {name: gpt, layers: 11, heads: 15, width: 960, block_size: 128}\n"},
   };
   return all;
 }
@@ -63,9 +64,10 @@ double theirs(const Case& job, const std::string& file, const std::string& pytho
 
 }  // namespace
 
-Json measure_beside_python(const std::string& python, int rounds) {
+Json measure_beside_python(const std::string& python, int rounds, PythonJobs jobs) {
   Json rows = Json::array();
   for (const auto& job : cases()) {
+    if (job.jobs != jobs) continue;
     const ExperimentFile written(job.experiment);
     const auto& file = written.path();
     std::vector<double> our, their, ratios;

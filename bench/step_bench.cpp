@@ -314,6 +314,10 @@ struct Run {
   Data data{};
 };
 
+Json beside_python(const Run& run, accel::bench::PythonJobs jobs) {
+  return run.python.empty() ? Json("not measured") : accel::bench::measure_beside_python(run.python, std::min(run.rounds, 5), jobs);
+}
+
 const auto& sections() {
   static const std::vector<std::pair<std::string, Json (*)(const Run&)>> all = {
       {"one_rank_batch_8", [](const Run& run) { return measure_one_rank(run.data, kCnn, run.rounds); }},
@@ -324,7 +328,9 @@ const auto& sections() {
       {"sharded", [](const Run& run) { return accel::bench::measure_sharded_step(std::min(run.rounds, 5)); }},
       {"memory", [](const Run&) { return measure_memory(); }},
       {"start", [](const Run&) { return measure_start(3); }},
-      {"python", [](const Run& run) { return run.python.empty() ? Json("not measured") : accel::bench::measure_beside_python(run.python, std::min(run.rounds, 5)); }}};
+      {"python_one_rank", [](const Run& run) { return beside_python(run, accel::bench::PythonJobs::kOneRank); }},
+      {"python_gloo", [](const Run& run) { return beside_python(run, accel::bench::PythonJobs::kGloo); }},
+      {"python_language", [](const Run& run) { return beside_python(run, accel::bench::PythonJobs::kLanguage); }}};
   return all;
 }
 

@@ -6,9 +6,9 @@
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
-#include <set>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "reference/core/safetensors.hpp"
 #include "reference/optim/state_dict.hpp"
@@ -75,10 +75,10 @@ const ShardedModel* holder_of(const at::Tensor& parameter, const TrainingState& 
   return nullptr;
 }
 
-// Counts of steps have no dimension; what is like the parameter's part has one.
 // What NAdam and ASGD keep beside a parameter of one element is of one number, too.
 bool is_scalar_state(const std::string& name) { return name == "step" || name == "mu_product" || name == "eta" || name == "mu"; }
 
+// Counts of steps have no dimension; what is like the parameter's part has one.
 bool is_part(const Value& entry) { return entry.is<at::Tensor>() && entry.as<at::Tensor>().defined() && entry.as<at::Tensor>().dim() == 1; }
 
 // Names of entries that any rank has for a parameter: one whose part is empty may have none.
@@ -121,14 +121,13 @@ std::vector<std::string> names_of(const std::vector<at::Tensor>& parameters, con
 }
 
 Value::Dict with_names(Value::Dict dict, const std::vector<std::string>& names_of_all) {
-  const auto name_of = [&](std::size_t index) { return names_of_all.at(index); };
   Value::Dict named;
-  for (const auto& [index, entries] : dict.at("state").as<Value::Dict>()) named[name_of(std::stoul(index))] = entries;
+  for (const auto& [index, entries] : dict.at("state").as<Value::Dict>()) named[names_of_all.at(std::stoul(index))] = entries;
   Value::List groups;
   for (const auto& group : dict.at("param_groups").as<Value::List>()) {
     auto entries = group.as<Value::Dict>();
     Value::List names;
-    for (const auto& index : entries.at("params").as<Value::List>()) names.emplace_back(name_of(static_cast<std::size_t>(index.as<std::int64_t>())));
+    for (const auto& index : entries.at("params").as<Value::List>()) names.emplace_back(names_of_all.at(static_cast<std::size_t>(index.as<std::int64_t>())));
     entries["params"] = std::move(names);
     groups.emplace_back(std::move(entries));
   }

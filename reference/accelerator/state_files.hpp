@@ -53,9 +53,9 @@ inline constexpr const char* kOptimizerShards = "optimizer";
 [[nodiscard]] std::string file_of_random_states(int rank);
 [[nodiscard]] std::string file_of_rank_tensors(int rank);
 inline constexpr const char* kScalerFile = "scaler.pt";
-/// In rank_tensors: of which model, and its name there.
 /// Behind the name of a gradient that is sparse: a tensor each.
 inline constexpr auto kIndices = ".indices", kValues = ".values";
+/// In rank_tensors: of which model, and its name there.
 [[nodiscard]] std::string name_of_gradient(std::size_t model, const std::string& name);
 [[nodiscard]] std::string name_of_buffer(std::size_t model, const std::string& name);
 

@@ -4,12 +4,23 @@
 #include <ATen/ops/resolve_conj.h>
 #include <ATen/ops/resolve_neg.h>
 
+#include <functional>
 #include <set>
 #include <tuple>
 
 #include "reference/core/errors.hpp"
 
 namespace accel {
+namespace {
+
+template <typename Item, typename TensorOf>
+std::vector<Item> first_of_each(std::vector<Item> items, TensorOf tensor_of) {
+  std::set<const c10::TensorImpl*> known;
+  std::erase_if(items, [&](const Item& item) { return !known.insert(std::invoke(tensor_of, item).unsafeGetTensorImpl()).second; });
+  return items;
+}
+
+}  // namespace
 
 WithoutShared without_shared(const NamedTensors& tensors) {
   using View = std::tuple<c10::DeviceType, int, const void*, at::ScalarType, std::vector<std::int64_t>, std::vector<std::int64_t>, bool, bool>;
@@ -30,17 +41,9 @@ WithoutShared without_shared(const NamedTensors& tensors) {
   return result;
 }
 
-std::vector<at::Tensor> each_once(std::vector<at::Tensor> tensors) {
-  std::set<const c10::TensorImpl*> known;
-  std::erase_if(tensors, [&](const auto& tensor) { return !known.insert(tensor.unsafeGetTensorImpl()).second; });
-  return tensors;
-}
+std::vector<at::Tensor> each_once(std::vector<at::Tensor> tensors) { return first_of_each(std::move(tensors), std::identity()); }
 
-NamedTensors each_once(NamedTensors tensors) {
-  std::set<const c10::TensorImpl*> known;
-  std::erase_if(tensors, [&](const auto& item) { return !known.insert(item.second.unsafeGetTensorImpl()).second; });
-  return tensors;
-}
+NamedTensors each_once(NamedTensors tensors) { return first_of_each(std::move(tensors), &NamedTensors::value_type::second); }
 
 at::Tensor dense_on_cpu(const at::Tensor& tensor) {
   return tensor.detach().resolve_conj().resolve_neg().to(at::kCPU).contiguous();

@@ -168,14 +168,20 @@ std::unique_ptr<LRScheduler> warmup_stable_decay(const ScheduledOptimizer& optim
   return get_wsd_schedule(optimizer, options);
 }
 
-std::unique_ptr<LRScheduler> reduce_lr_on_plateau(const ScheduledOptimizer& optimizer, Arguments& arguments) {
-  ReduceLROnPlateauOptions options;
+// What both schedules that follow a metric take.
+template <typename Options>
+void take_of_metric_schedule(Arguments& arguments, Options& options) {
   arguments.take("mode", options.mode);
   arguments.take("factor", options.factor);
   arguments.take("patience", options.patience);
   arguments.take("threshold", options.threshold);
   arguments.take("threshold_mode", options.threshold_mode);
   arguments.take("cooldown", options.cooldown);
+}
+
+std::unique_ptr<LRScheduler> reduce_lr_on_plateau(const ScheduledOptimizer& optimizer, Arguments& arguments) {
+  ReduceLROnPlateauOptions options;
+  take_of_metric_schedule(arguments, options);
   arguments.take("min_lr", options.min_lr);
   arguments.take("eps", options.eps);
   arguments.finish();
@@ -185,12 +191,7 @@ std::unique_ptr<LRScheduler> reduce_lr_on_plateau(const ScheduledOptimizer& opti
 std::unique_ptr<LRScheduler> greedy(const ScheduledOptimizer& optimizer, Arguments& arguments) {
   GreedyLROptions options;
   bool verbose = false;  // says what it does; there is nothing to see here
-  arguments.take("mode", options.mode);
-  arguments.take("factor", options.factor);
-  arguments.take("patience", options.patience);
-  arguments.take("threshold", options.threshold);
-  arguments.take("threshold_mode", options.threshold_mode);
-  arguments.take("cooldown", options.cooldown);
+  take_of_metric_schedule(arguments, options);
   arguments.take("warmup", options.warmup);
   arguments.take("min_lr", options.min_lr);
   arguments.take("max_lr", options.max_lr);

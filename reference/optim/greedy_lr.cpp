@@ -1,9 +1,9 @@
 #include "reference/optim/greedy_lr.hpp"
 
 #include <algorithm>
-#include <limits>
 
 #include "reference/core/errors.hpp"
+#include "reference/optim/metric_comparison.hpp"
 #include "reference/optim/schedule_state.hpp"
 
 namespace accel {
@@ -25,15 +25,14 @@ GreedyLR::GreedyLR(ScheduledOptimizer optimizer, const Options& options)
       window_size_(options.window_size),
       reset_start_original_(options.reset_start) {
   check_argument(factor_ > 0.0 && factor_ < 1.0, "GreedyLR: factor: expected a number between 0 and 1, got {}", factor_);
-  check_argument(mode_ == "min" || mode_ == "max", "GreedyLR: mode: expected min or max, got '{}'", mode_);
-  check_argument(threshold_mode_ == "rel" || threshold_mode_ == "abs", "GreedyLR: threshold_mode: expected rel or abs, got '{}'", threshold_mode_);
+  detail::check_comparison("GreedyLR", mode_, threshold_mode_);
   check_argument(window_size_ >= 1, "GreedyLR: window_size: expected 1 or more, got {}", window_size_);
   begin();
   set_last_epoch(0);
 }
 
 void GreedyLR::begin() {
-  best_ = (mode_ == "min" ? 1 : -1) * std::numeric_limits<double>::infinity();
+  best_ = detail::worst_metric(mode_);
   num_bad_epochs_ = num_good_epochs_ = cooldown_counter_ = warmup_counter_ = 0;
   reset_start_ = reset_start_original_;
   recent_.clear();
@@ -78,10 +77,7 @@ double GreedyLR::smoothed(double metric) {
   return sum_of_recent_ / static_cast<double>(recent_.size());
 }
 
-bool GreedyLR::is_better(double metric) const {
-  if (threshold_mode_ == "rel") return mode_ == "min" ? metric < best_ * (1.0 - threshold_) : metric > best_ * (1.0 + threshold_);
-  return mode_ == "min" ? metric < best_ - threshold_ : metric > best_ + threshold_;
-}
+bool GreedyLR::is_better(double metric) const { return detail::is_better_metric(metric, best_, mode_, threshold_mode_, threshold_); }
 
 std::vector<double> GreedyLR::raised(std::vector<double> rates) {
   for (std::size_t group = 0; group < rates.size(); ++group) {

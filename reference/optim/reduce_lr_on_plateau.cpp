@@ -2,9 +2,10 @@
 
 #include <torch/optim/optimizer.h>
 
-#include <limits>
+#include <algorithm>
 
 #include "reference/core/errors.hpp"
+#include "reference/optim/metric_comparison.hpp"
 #include "reference/optim/schedule_state.hpp"
 
 namespace accel {
@@ -20,16 +21,14 @@ ReduceLROnPlateau::ReduceLROnPlateau(ScheduledOptimizer optimizer, const Options
       threshold_mode_(options.threshold_mode),
       threshold_(options.threshold) {
   check_argument(factor_ < 1.0, "ReduceLROnPlateau: factor: expected a number below 1, got {}", factor_);
-  check_argument(mode_ == "min" || mode_ == "max", "ReduceLROnPlateau: mode: expected min or max, got '{}'", mode_);
-  check_argument(threshold_mode_ == "rel" || threshold_mode_ == "abs", "ReduceLROnPlateau: threshold_mode: expected rel or abs, got '{}'",
-                 threshold_mode_);
+  detail::check_comparison("ReduceLROnPlateau", mode_, threshold_mode_);
   if (options.min_lr.for_all() && !min_lrs_.empty()) default_min_lr_ = min_lrs_.front();
   init_mode_worse();
   best_ = mode_worse_;
   set_last_epoch(0);
 }
 
-void ReduceLROnPlateau::init_mode_worse() { mode_worse_ = (mode_ == "min" ? 1 : -1) * std::numeric_limits<double>::infinity(); }
+void ReduceLROnPlateau::init_mode_worse() { mode_worse_ = detail::worst_metric(mode_); }
 
 void ReduceLROnPlateau::step() { throw ArgumentError("ReduceLROnPlateau: step: expected a metric, got none; call step(loss)"); }
 
@@ -52,10 +51,7 @@ void ReduceLROnPlateau::step(double metric) {
   }
 }
 
-bool ReduceLROnPlateau::is_better(double metric) const {
-  if (threshold_mode_ == "rel") return mode_ == "min" ? metric < best_ * (1.0 - threshold_) : metric > best_ * (threshold_ + 1.0);
-  return mode_ == "min" ? metric < best_ - threshold_ : metric > best_ + threshold_;
-}
+bool ReduceLROnPlateau::is_better(double metric) const { return detail::is_better_metric(metric, best_, mode_, threshold_mode_, threshold_); }
 
 std::vector<double> ReduceLROnPlateau::get_lr(const std::vector<double>& current) const {
   auto rates = current;

@@ -1,8 +1,9 @@
 #include "reference/sharded/flat_parameter.hpp"
 
-#include <algorithm>
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+
+#include <algorithm>
 
 #include "reference/core/errors.hpp"
 #include "reference/sharded/file_memory.hpp"

@@ -10,6 +10,7 @@
 // sharded    a transformer's step at 8 simulated ranks, fully sharded beside DDP
 // memory     resident set with 64 and with 128 ranks, in fresh processes; the difference per rank, less its own tensors
 // start      from nothing to the moment when all of 64 ranks run, in a fresh process
+#include <torch/nn/functional/linear.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -47,6 +48,14 @@ constexpr int kBatch = 8;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
+// As LibTorch has it: in this program nn::Linear is ours (reference/precision/float8_layers.cpp), with fewer nodes of autograd.
+struct LibTorchLinearImpl : nn::LinearImpl {
+  using nn::LinearImpl::LinearImpl;
+  at::Tensor forward(const at::Tensor& input) { return nn::functional::linear(input, weight, bias); }
+};
+TORCH_MODULE(LibTorchLinear);
+
+template <typename Linear = nn::Linear>
 nn::Sequential make_cnn() {
   nn::Sequential net;
   net->push_back(nn::Conv2d(nn::Conv2dOptions(1, 16, 3).padding(1)));
@@ -56,16 +65,17 @@ nn::Sequential make_cnn() {
   net->push_back(nn::ReLU());
   net->push_back(nn::MaxPool2d(2));
   net->push_back(nn::Flatten());
-  net->push_back(nn::Linear(1568, 10));
+  net->push_back(Linear(1568, 10));
   return net;
 }
 
+template <typename Linear = nn::Linear>
 nn::Sequential make_mlp() {
   nn::Sequential net;
   net->push_back(nn::Flatten());
-  net->push_back(nn::Linear(784, 128));
+  net->push_back(Linear(784, 128));
   net->push_back(nn::ReLU());
-  net->push_back(nn::Linear(128, 10));
+  net->push_back(Linear(128, 10));
   return net;
 }
 
@@ -73,12 +83,13 @@ nn::Sequential make_mlp() {
 struct Job {
   std::string name;
   nn::Sequential (*make)() = nullptr;
+  nn::Sequential (*make_of_libtorch)() = nullptr;
   int batch = kBatch;
 };
 
-const Job kCnn{.name = "cnn", .make = make_cnn, .batch = 8};
-const Job kLargeCnn{.name = "cnn", .make = make_cnn, .batch = 32};
-const Job kMlp{.name = "mlp", .make = make_mlp, .batch = 32};
+const Job kCnn{.name = "cnn", .make = make_cnn, .make_of_libtorch = make_cnn<LibTorchLinear>, .batch = 8};
+const Job kLargeCnn{.name = "cnn", .make = make_cnn, .make_of_libtorch = make_cnn<LibTorchLinear>, .batch = 32};
+const Job kMlp{.name = "mlp", .make = make_mlp, .make_of_libtorch = make_mlp<LibTorchLinear>, .batch = 32};
 
 struct Data {
   at::Tensor images = torch::rand({4096, 1, 28, 28});
@@ -101,7 +112,7 @@ std::int64_t resident_bytes() {
 // --- one rank -------------------------------------------------------------------------------------------------------
 
 double plain_loop(const Data& data, const Job& job, int steps) {
-  auto net = job.make();
+  auto net = job.make_of_libtorch();
   accel::optim::Adam optimizer(net->parameters(), torch::optim::AdamOptions(1e-3));
   const auto order = torch::randperm(data.images.size(0), at::kLong);
   const auto start = Clock::now();

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/linear.hpp"
 #include "reference/core/random.hpp"
 #include "reference/precision/float8_linear.hpp"
 
@@ -61,9 +62,12 @@ namespace torch::nn {
 // In the place of LibTorch's own: Note [Interposition] in core/interpose.cpp. Modules of C++ cannot be exchanged for others, as Python
 // does it, since their owners hold them by type.
 Tensor LinearImpl::forward(const Tensor& input) {
-  if (!accel::computes_in_float8(*this)) return functional::linear(input, weight, bias);
-  accel::current_layers->mark_ran();
-  return accel::float8_linear(input, weight, bias, accel::current_layers->config());
+  if (accel::computes_in_float8(*this)) {
+    accel::current_layers->mark_ran();
+    return accel::float8_linear(input, weight, bias, accel::current_layers->config());
+  }
+  if (auto output = accel::plain_linear(input, weight, bias)) return *std::move(output);
+  return functional::linear(input, weight, bias);
 }
 
 }  // namespace torch::nn

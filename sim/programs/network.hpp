@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "reference/core/linear.hpp"
 #include "reference/precision/float8_layers.hpp"
 
 /// What networks of the tasks are made of. Modules draw their weights when they are made, and C++ does not say in which order
@@ -24,7 +25,11 @@ class Network : public torch::nn::Module {
 /// place, so that gradients arrive, and buckets are filled, in another order than in Python.
 struct LinearImpl : torch::nn::LinearImpl {
   using torch::nn::LinearImpl::LinearImpl;
-  at::Tensor forward(const at::Tensor& input) { return computes_in_float8(*this) ? torch::nn::LinearImpl::forward(input) : at::linear(input, weight, bias); }
+  at::Tensor forward(const at::Tensor& input) {
+    if (computes_in_float8(*this)) return torch::nn::LinearImpl::forward(input);
+    if (auto output = plain_linear(input, weight, bias)) return *std::move(output);
+    return at::linear(input, weight, bias);
+  }
 };
 TORCH_MODULE(Linear);
 

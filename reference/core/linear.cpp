@@ -1,0 +1,97 @@
+#include "reference/core/linear.hpp"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/mm.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace accel {
+namespace {
+
+using torch::autograd::SavedVariable;
+using torch::autograd::variable_list;
+
+// LibTorch's derivatives ask for strides, not for contiguity: a matrix of one row or column can be column-major as well.
+bool is_row_major_only(const at::Tensor& matrix) {
+  const auto sizes = matrix.sizes(), strides = matrix.strides();
+  return strides[1] == 1 && strides[0] == sizes[1] && !(strides[0] == 1 && strides[1] == sizes[0]);
+}
+
+bool has_forward_gradient(const at::Tensor& tensor) { return torch::autograd::isFwGradDefined(tensor); }
+
+// Autograd is the first to see the operator, and the CPU the next: nothing else would.
+bool reaches_autograd_of_cpu(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
+  const auto of_thread = c10::impl::tls_local_dispatch_key_set();
+  const auto keys = (input.key_set() | weight.key_set() | bias.key_set() | of_thread.included_) - of_thread.excluded_;
+  return keys.highestPriorityTypeId() == c10::DispatchKey::AutogradCPU;
+}
+
+bool fits(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
+  return bias.defined() && input.dim() == 2 && weight.dim() == 2 && reaches_autograd_of_cpu(input, weight, bias) && is_row_major_only(input) &&
+         is_row_major_only(weight) && !weight.is_complex() && !has_forward_gradient(input) && !has_forward_gradient(weight) && !has_forward_gradient(bias);
+}
+
+class LinearBackward : public torch::autograd::Node {
+ public:
+  // In the order in which LibTorch's nodes reach them: it decides which gradient is ready first.
+  LinearBackward(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias)
+      : Node(torch::autograd::collect_next_edges(bias, input, weight)) {
+    if (should_compute_output(kInput)) weight_ = SavedVariable(weight, /*is_output=*/false);
+    if (should_compute_output(kWeight)) input_ = SavedVariable(input, /*is_output=*/false);
+  }
+
+  variable_list apply(variable_list&& grads) override {
+    const std::lock_guard lock(mutex_);
+    variable_list result(3);
+    const auto grad = std::move(grads.front());
+    if (!grad.defined()) return result;
+    // A second derivative needs the nodes of the first one's operators.
+    std::optional<at::AutoDispatchBelowADInplaceOrView> below_autograd;
+    if (!at::GradMode::is_enabled()) below_autograd.emplace();
+    if (task_should_compute_output(kInput)) result[kInput] = at::mm(grad, weight_.unpack(shared_from_this()));
+    if (task_should_compute_output(kWeight)) result[kWeight] = at::mm(grad.t(), input_.unpack(shared_from_this()));
+    if (task_should_compute_output(kBias)) result[kBias] = grad;  // the engine sums it to the bias's shape, as for addmm
+    return result;
+  }
+
+  void release_variables() override {
+    const std::lock_guard lock(mutex_);
+    input_.reset_data();
+    weight_.reset_data();
+  }
+
+  [[nodiscard]] std::string name() const override { return "LinearBackward"; }
+
+ private:
+  enum Edge : std::size_t { kBias, kInput, kWeight };
+
+  SavedVariable input_, weight_;
+};
+
+}  // namespace
+
+std::optional<at::Tensor> plain_linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
+  if (!fits(input, weight, bias)) return std::nullopt;
+  std::shared_ptr<LinearBackward> node;
+  if (at::GradMode::is_enabled() && (input.requires_grad() || weight.requires_grad() || bias.requires_grad())) {
+    node = {new LinearBackward(input, weight, bias), torch::autograd::deleteNode};
+  }
+  at::Tensor output;
+  {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    output = at::addmm(bias, input, weight.t());
+  }
+  if (node) torch::autograd::set_history(output, node);
+  return output;
+}
+
+}  // namespace accel

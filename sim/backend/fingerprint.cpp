@@ -1,14 +1,14 @@
 #include "sim/backend/fingerprint.hpp"
 
-#include <array>
 #include <cstring>
 
 namespace accel::sim {
 namespace {
 
-// Fletcher's checksum in lanes: additions alone, which compilers turn into vector code on every machine. The sum of sums
-// makes the place of a word count.
-constexpr std::size_t kLanes = 16;
+// Fletcher's checksum in lanes: the sum of sums makes the place of a word count. Vectors are spelled out, four of four words,
+// which every machine has and which stay in registers: written as arrays of 16 words it ran at a tenth of this speed.
+using Words [[gnu::vector_size(16)]] = std::uint32_t;
+constexpr std::size_t kVectors = 4, kWords = sizeof(Words) / sizeof(std::uint32_t);
 
 std::uint64_t mix(std::uint64_t value) {
   value = (value ^ (value >> 33)) * 0xFF51AFD7ED558CCDull;
@@ -20,19 +20,24 @@ std::uint64_t mix(std::uint64_t value) {
 
 std::uint64_t fingerprint(const void* data, std::size_t num_bytes) {
   const auto* bytes = static_cast<const unsigned char*>(data);
-  std::array<std::uint32_t, kLanes> sums{}, sums_of_sums{}, words{};
+  Words sums[kVectors] = {}, sums_of_sums[kVectors] = {}, rest[kVectors] = {};
   std::size_t offset = 0;
-  for (; offset + sizeof(words) <= num_bytes; offset += sizeof(words)) {
-    std::memcpy(words.data(), bytes + offset, sizeof(words));
-    for (std::size_t lane = 0; lane < kLanes; ++lane) sums[lane] += words[lane];
-    for (std::size_t lane = 0; lane < kLanes; ++lane) sums_of_sums[lane] += sums[lane];
+  for (; offset + sizeof(rest) <= num_bytes; offset += sizeof(rest)) {
+#pragma GCC unroll 4
+    for (std::size_t i = 0; i < kVectors; ++i) {
+      Words words;
+      std::memcpy(&words, bytes + offset + i * sizeof(words), sizeof(words));
+      sums[i] += words;
+      sums_of_sums[i] += sums[i];
+    }
   }
-  words = {};
-  std::memcpy(words.data(), bytes + offset, num_bytes - offset);
+  std::memcpy(rest, bytes + offset, num_bytes - offset);
   std::uint64_t result = mix(num_bytes);
-  for (std::size_t lane = 0; lane < kLanes; ++lane) {
-    result = mix(result ^ (std::uint64_t{sums[lane]} << 32 | sums_of_sums[lane]));
-    result = mix(result + words[lane] + lane);
+  for (std::size_t i = 0; i < kVectors; ++i) {
+    for (std::size_t lane = 0; lane < kWords; ++lane) {
+      result = mix(result ^ (std::uint64_t{sums[i][lane]} << 32 | sums_of_sums[i][lane]));
+      result = mix(result + rest[i][lane] + i * kWords + lane);
+    }
   }
   return result;
 }

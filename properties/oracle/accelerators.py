@@ -27,7 +27,10 @@ class CpuGradScaler(StepsUnlessItSkips, torch.amp.GradScaler):
 
 
 class CpuShardedGradScaler(StepsUnlessItSkips, ShardedGradScaler):  # what it has found no fused optimizer of a CPU could take
-    pass
+    def _amp_update_scale_cpu_(self, found_inf):
+        # As on GPUs: torch's way for CPUs rounds a factor, such as 0.001, to float32 before it multiplies.
+        factors = (self._growth_factor, self._backoff_factor, self._growth_interval)
+        torch._amp_update_scale_(self._scale, self._growth_tracker, found_inf, *factors)
 
 
 def build_accelerator(config):

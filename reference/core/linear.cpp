@@ -1,6 +1,7 @@
 #include "reference/core/linear.hpp"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -8,6 +9,7 @@
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
+#include <cstddef>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -17,6 +19,7 @@
 namespace accel {
 namespace {
 
+using torch::autograd::isFwGradDefined;
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 
@@ -26,8 +29,6 @@ bool is_row_major_only(const at::Tensor& matrix) {
   return strides[1] == 1 && strides[0] == sizes[1] && !(strides[0] == 1 && strides[1] == sizes[0]);
 }
 
-bool has_forward_gradient(const at::Tensor& tensor) { return torch::autograd::isFwGradDefined(tensor); }
-
 // Autograd is the first to see the operator, and the CPU the next: nothing else would.
 bool reaches_autograd_of_cpu(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
   const auto of_thread = c10::impl::tls_local_dispatch_key_set();
@@ -35,9 +36,13 @@ bool reaches_autograd_of_cpu(const at::Tensor& input, const at::Tensor& weight, 
   return keys.highestPriorityTypeId() == c10::DispatchKey::AutogradCPU;
 }
 
+bool is_dense_matrix(const at::Tensor& tensor) {
+  return tensor.dim() == 2 && tensor.layout() == at::kStrided && tensor.is_floating_point() && is_row_major_only(tensor) && !isFwGradDefined(tensor);
+}
+
 bool fits(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
-  return bias.defined() && input.dim() == 2 && weight.dim() == 2 && reaches_autograd_of_cpu(input, weight, bias) && is_row_major_only(input) &&
-         is_row_major_only(weight) && !weight.is_complex() && !has_forward_gradient(input) && !has_forward_gradient(weight) && !has_forward_gradient(bias);
+  return bias.defined() && bias.layout() == at::kStrided && !isFwGradDefined(bias) && is_dense_matrix(input) && is_dense_matrix(weight) &&
+         reaches_autograd_of_cpu(input, weight, bias);
 }
 
 class LinearBackward : public torch::autograd::Node {
@@ -72,7 +77,7 @@ class LinearBackward : public torch::autograd::Node {
   [[nodiscard]] std::string name() const override { return "LinearBackward"; }
 
  private:
-  enum Edge : std::size_t { kBias, kInput, kWeight };
+  enum Gradient : std::size_t { kBias, kInput, kWeight };
 
   SavedVariable input_, weight_;
 };

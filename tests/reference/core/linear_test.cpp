@@ -3,6 +3,7 @@
 #include <ATen/autocast_mode.h>
 #include <gmock/gmock.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/forward_grad.h>
 
 #include <functional>
 #include <tuple>
@@ -75,7 +76,7 @@ TEST(LinearLaws, ResultsAndBothDerivativesHaveTheBitsOfLibTorch) {
     RC_ASSERT(ours->requires_grad() == theirs.requires_grad());
     const auto inputs = trained(layer);
     if (inputs.empty()) return;
-    const auto upstream = at::randn_like(theirs).requires_grad_();
+    const auto upstream = laid_out(rows, out, layout()).requires_grad_();
     const auto our_grads = grad({*ours}, inputs, {upstream}, /*retain_graph=*/true, /*create_graph=*/true);
     const auto their_grads = grad({theirs}, inputs, {upstream}, /*retain_graph=*/true, /*create_graph=*/true);
     const auto without_graph = grad({*ours}, inputs, {upstream.detach()});
@@ -180,10 +181,17 @@ TEST(LinearTest, WhatMoreThanAutogradLooksAtIsLeftToLibTorch) {
   EXPECT_FALSE(is_plain({layer.input[0], layer.weight, layer.bias}));
   EXPECT_FALSE(is_plain({at::empty({4, 5}, at::kMeta), at::empty({6, 5}, at::kMeta), at::empty({6}, at::kMeta)}));
   EXPECT_FALSE(is_plain(layer_of(4, 5, 6, at::kComplexFloat)));
+  EXPECT_FALSE(is_plain({layer.input.detach().to_sparse(), layer.weight, layer.bias}));
+  EXPECT_FALSE(is_plain({layer.input, layer.weight.detach().to_sparse_csr(), layer.bias}));
+  EXPECT_FALSE(is_plain({layer.input, layer.weight, layer.bias.detach().to_sparse()}));
+  EXPECT_FALSE(is_plain({at::ones({4, 5}, at::kLong), at::ones({6, 5}, at::kLong), at::ones({6}, at::kLong)}));
   {
     const c10::InferenceMode inference;
     EXPECT_FALSE(is_plain(layer));
   }
+  const auto level = torch::autograd::ForwardADLevel::get_next_idx();
+  EXPECT_FALSE(is_plain({at::_make_dual(layer.input.detach(), at::ones({4, 5}), static_cast<std::int64_t>(level)), layer.weight, layer.bias}));
+  torch::autograd::ForwardADLevel::release_idx(level);
   at::autocast::set_autocast_enabled(at::kCPU, true);
   EXPECT_FALSE(is_plain(layer));
   at::autocast::set_autocast_enabled(at::kCPU, false);

@@ -103,16 +103,16 @@ def write_lines(path, lines):
 def compare_traces(report, arguments, files, ranks):
     answers = rank_group.walk(os.path.join(HERE, "train.py"), ranks, [{"file": file} for file in files], is_launched=True)
     for file, answer in zip(files, answers):
-        bound = bound_of(file, ranks)
+        bounds = bounds_of(file, ranks)
         for backend in BACKENDS:
-            difference = difference_of_trace(arguments, answer, file, ranks, backend, bound)
+            difference = difference_of_trace(arguments, answer, file, ranks, backend, bounds)
             what = f"trace of {os.path.relpath(file)}, {ranks} ranks, {backend}"
             report.add(what, difference, ["--experiment", os.path.relpath(file), "--ranks", str(ranks)])
     say(f"compared {len(files)} experiments on {ranks} ranks")
 
 
-def bound_of(file, ranks):
-    """How far losses may be from Accelerate's."""
+def bounds_of(file, ranks):
+    """How far losses may be from Accelerate's, and from where on."""
     with open(file) as text:
         experiment = yaml.safe_load(text)
     accelerator = experiment.get("accelerator") or {}
@@ -120,17 +120,21 @@ def bound_of(file, ranks):
     # Ours is FSDP1, whose NO_SHARD is DDP. A fused kernel's last elements follow the cut: a parameter's part is one of use_orig_params.
     is_fused = optimizers.OPTIMIZERS[experiment["optimizer"]["name"]][1] is optimizers.FUSED
     is_ours = plugin and plugin.get("fsdp_version", 1) == 1 and plugin.get("sharding_strategy") != "NO_SHARD" and (plugin.get("use_orig_params") or not is_fused)
-    return 0 if not plugin or ranks == 1 or is_ours else compare.BOUNDS[accelerator.get("mixed_precision", "no")]
+    precision = accelerator.get("mixed_precision", "no")
+    if not plugin or ranks == 1 or is_ours:
+        return {"bound": 0}
+    # Accelerate's NO_SHARD casts parameters unit by unit; ours is DDP under autocast, where an embedding, for one, stays in float32.
+    return {"bound": compare.BOUNDS[precision], "is_forward_equal": precision == "no" or plugin.get("sharding_strategy") != "NO_SHARD"}
 
 
-def difference_of_trace(arguments, answer, file, ranks, backend, bound):
+def difference_of_trace(arguments, answer, file, ranks, backend, bounds):
     if isinstance(answer, dict) or any(isinstance(of_rank, dict) for of_rank in answer):
         return f"no trace of Accelerate: {answer}"
     with tempfile.TemporaryDirectory() as folder:
         trace = os.path.join(folder, "trace.jsonl")
         sim_run = os.path.join(arguments.bin, "sim-run")
         failure = run([sim_run, "--backend", backend, "--ranks", str(ranks), "--trace", trace, file])
-        return failure or compare.difference_of_sharded_traces(sum(answer, []), read_lines(trace), bound)
+        return failure or compare.difference_of_sharded_traces(sum(answer, []), read_lines(trace), **bounds)
 
 
 # --- plans -----------------------------------------------------------------------------------------------------------

@@ -24,18 +24,18 @@ def difference_of_traces(theirs, ours):
 BOUNDS = {"no": 1e-4, "bf16": 0.05, "fp16": 0.05, "fp8": 0.25}
 
 
-def difference_of_sharded_traces(theirs, ours, bound, is_forward_equal=True):
-    """Within a bound above 0: losses after the first update differ by less than that part of them, and what only exact parameters give is not compared.
-    Those before it, too, where the forward is another."""
+def difference_of_sharded_traces(theirs, ours, bound, bound_of_first=0):
+    """Within a bound above 0: losses after the first update differ by less than that part of them, those before it by `bound_of_first`, and what
+    only exact parameters give is not compared."""
     if bound == 0:
         return difference_of_traces(theirs, ours)
     left, right = keyed(theirs), keyed(ours)
     first_update = min((key[:2] for key, line in left.items() if line.get("sync_gradients")), default=(math.inf, math.inf))
-    last_equal = first_update if is_forward_equal else (-math.inf, -math.inf)
     for key in sorted(left.keys() | right.keys()):
         their, our = (dict(side[key]) if key in side else None for side in (left, right))
         if their is not None and our is not None:
-            if "loss" in their and key[:2] > last_equal and is_near(float.fromhex(their["loss"]), float.fromhex(our["loss"]), bound):
+            bound_here = bound if key[:2] > first_update else bound_of_first
+            if "loss" in their and bound_here > 0 and is_near(float.fromhex(their["loss"]), float.fromhex(our["loss"]), bound_here):
                 our["loss"] = their["loss"]
             for field in ("eval_correct", "parameters_sha256", "sample_sha256"):
                 their.pop(field, None), our.pop(field, None)

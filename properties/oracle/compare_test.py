@@ -42,8 +42,8 @@ class TraceTest(unittest.TestCase):
         for step, line in enumerate(first):
             other = [line | {"loss": "0x1.8004p+0"} if line is first[step] else line for line in trace]
             self.assertIn(f"step {step + 1}: loss is", compare.difference_of_sharded_traces(trace, other, 1e-3))
-            self.assertIsNone(compare.difference_of_sharded_traces(trace, other, 1e-3, is_forward_equal=False))
-            self.assertIn(f"step {step + 1}: loss is", compare.difference_of_sharded_traces(trace, other, 1e-5, is_forward_equal=False))
+            self.assertIsNone(compare.difference_of_sharded_traces(trace, other, 1e-3, bound_of_first=1e-3))
+            self.assertIn(f"step {step + 1}: loss is", compare.difference_of_sharded_traces(trace, other, 1e-3, bound_of_first=1e-5))
         for field, value in {"samples": 7, "sync_gradients": False, "lr": 0.2, "eval_samples": 8}.items():
             other = [line | ({field: value} if field in line else {}) for line in TRACE]
             self.assertIn(f"{field} is", compare.difference_of_sharded_traces(TRACE, other, 1e-3))

@@ -29,7 +29,7 @@ bool is_row_major_only(const at::Tensor& matrix) {
   return strides[1] == 1 && strides[0] == sizes[1] && !(strides[0] == 1 && strides[1] == sizes[0]);
 }
 
-// Autograd is the first to see the operator, and the CPU the next: nothing else would.
+// Autograd is the first to see the operator; what comes behind it is dispatched as ever.
 bool reaches_autograd_of_cpu(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
   const auto of_thread = c10::impl::tls_local_dispatch_key_set();
   const auto keys = (input.key_set() | weight.key_set() | bias.key_set() | of_thread.included_) - of_thread.excluded_;
@@ -40,30 +40,35 @@ bool is_dense_matrix(const at::Tensor& tensor) {
   return tensor.dim() == 2 && tensor.layout() == at::kStrided && tensor.is_floating_point() && is_row_major_only(tensor) && !isFwGradDefined(tensor);
 }
 
+// Three leaves would be ready at once, in whatever order the engine's queue has them.
+bool is_trained_leaf(const at::Tensor& tensor) { return tensor.requires_grad() && tensor.is_leaf(); }
+
 bool fits(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
   return bias.defined() && bias.layout() == at::kStrided && !isFwGradDefined(bias) && is_dense_matrix(input) && is_dense_matrix(weight) &&
-         reaches_autograd_of_cpu(input, weight, bias);
+         reaches_autograd_of_cpu(input, weight, bias) && !is_trained_leaf(input);
 }
 
 class LinearBackward : public torch::autograd::Node {
  public:
-  // In the order in which LibTorch's nodes reach them: it decides which gradient is ready first.
+  // In the order in which LibTorch's nodes reach them: it decides which gradient is ready first. Of the weight a view is kept, as
+  // LibTorch does: who gives the weight other data (set_data) does not change what backward sees.
   LinearBackward(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias)
       : Node(torch::autograd::collect_next_edges(bias, input, weight)) {
-    if (should_compute_output(kInput)) weight_ = SavedVariable(weight, /*is_output=*/false);
+    if (should_compute_output(kInput)) transposed_ = SavedVariable(weight.t(), /*is_output=*/false);
     if (should_compute_output(kWeight)) input_ = SavedVariable(input, /*is_output=*/false);
   }
 
   variable_list apply(variable_list&& grads) override {
     const std::lock_guard lock(mutex_);
+    const auto transposed = transposed_.unpack(), input = input_.unpack();  // whatever is asked for: a released graph is an error
     variable_list result(3);
     const auto grad = std::move(grads.front());
     if (!grad.defined()) return result;
-    // A second derivative needs the nodes of the first one's operators.
+    // Derivatives of this one need the nodes of its operators, or their tangents.
     std::optional<at::AutoDispatchBelowADInplaceOrView> below_autograd;
-    if (!at::GradMode::is_enabled()) below_autograd.emplace();
-    if (task_should_compute_output(kInput)) result[kInput] = at::mm(grad, weight_.unpack(shared_from_this()));
-    if (task_should_compute_output(kWeight)) result[kWeight] = at::mm(grad.t(), input_.unpack(shared_from_this()));
+    if (!at::GradMode::is_enabled() && !isFwGradDefined(grad)) below_autograd.emplace();
+    if (task_should_compute_output(kInput)) result[kInput] = at::mm(grad, transposed.t());
+    if (task_should_compute_output(kWeight)) result[kWeight] = at::mm(grad.t(), input);
     if (task_should_compute_output(kBias)) result[kBias] = grad;  // the engine sums it to the bias's shape, as for addmm
     return result;
   }
@@ -71,7 +76,7 @@ class LinearBackward : public torch::autograd::Node {
   void release_variables() override {
     const std::lock_guard lock(mutex_);
     input_.reset_data();
-    weight_.reset_data();
+    transposed_.reset_data();
   }
 
   [[nodiscard]] std::string name() const override { return "LinearBackward"; }
@@ -79,7 +84,7 @@ class LinearBackward : public torch::autograd::Node {
  private:
   enum Gradient : std::size_t { kBias, kInput, kWeight };
 
-  SavedVariable input_, weight_;
+  SavedVariable input_, transposed_;
 };
 
 }  // namespace

@@ -16,8 +16,8 @@
 namespace accel {
 
 /// input * weight^T + bias, (N, out), twice differentiable, of a batch of rows (N, in), a weight (out, in) and a bias that are
-/// dense, row by row, real and on the CPU; nothing of other tensors, without a bias, and where more than autograd looks on:
-/// autocast, functional transforms, tracing, derivatives in forward mode.
+/// dense, row by row, real and on the CPU; nothing of other tensors, without a bias, of an input that is itself trained, and where
+/// more than autograd looks on: autocast, functional transforms, tracing, derivatives in forward mode.
 ///
 /// Throws c10::Error, as at::linear does, if the shapes or dtypes do not fit.
 /// Source: aten/src/ATen/native/Linear.cpp, linear; torch/csrc/autograd/FunctionsManual.cpp, mm_mat1_grad, mm_mat2_grad.

@@ -2,6 +2,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "tests/support/property.hpp"
 
@@ -48,6 +49,24 @@ TEST(FingerprintLaws, WhereTheBytesLieDoesNotCount) {
     const auto ahead = pick<std::size_t>(1, 70);
     RC_ASSERT(fingerprint((std::string(ahead, 'x') + bytes).data() + ahead, bytes.size()) == of(bytes));
   });
+}
+
+TEST(FingerprintTest, SignsCount) {
+  std::vector<float> weights(256);
+  for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = 0.25f + static_cast<float>(i);
+  const auto of_weights = [&] { return fingerprint(weights.data(), weights.size() * sizeof(float)); };
+  const auto before = of_weights();
+  weights[3] = -weights[3], weights[35] = -weights[35];
+  EXPECT_NE(of_weights(), before);
+  weights[3] = -weights[3], weights[35] = -weights[35];
+  for (auto& weight : weights) weight = -weight;
+  EXPECT_NE(of_weights(), before);
+}
+
+TEST(FingerprintTest, ThePlaceOfAHighestBitCounts) {
+  std::string early(192, '\0'), late = early;
+  early[3] = late[131] = static_cast<char>(0x80);
+  EXPECT_NE(of(early), of(late));
 }
 
 }  // namespace

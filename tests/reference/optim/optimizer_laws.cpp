@@ -1,5 +1,9 @@
-// The fused kernels beside the multi-tensor form: one formula in two places.
+// One formula in two forms: the fused kernels beside the multi-tensor form, Rprop's bounds beside Python's masks.
 #include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <limits>
 
 #include "reference/optim/optimizers.hpp"
 #include "tests/support/optimizer_steps.hpp"
@@ -72,6 +76,53 @@ TYPED_TEST(FusedLaws, TheMultiTensorFormTakesTheSameSteps) {
     });
     const auto fused = stepped(options, true), plain = stepped(options, false);
     for (std::size_t param = 0; param < fused.size(); ++param) RC_ASSERT(at::allclose(fused[param], plain[param], kRounding, kRounding));
+  });
+}
+
+// One step of Python's formula, on the gradient before and the size that this one has left.
+struct MaskedRprop {
+  at::Tensor param, prev, size;
+
+  void step(const at::Tensor& grad, const RpropOptions& options) {
+    const auto [smaller, larger] = options.etas;
+    const auto [least, most] = options.step_sizes;
+    const auto downhill = options.maximize ? grad.neg() : grad;
+    auto factor = downhill.mul(prev).sign();
+    factor.copy_(at::where(factor.gt(0), larger, at::where(factor.lt(0), smaller, at::ones_like(factor))));
+    size.mul_(factor).clamp_(least, most);
+    prev.copy_(downhill.masked_fill(factor.eq(smaller), 0));
+    param.addcmul_(prev.sign(), size, -1);
+  }
+};
+
+// As integers, so that 0 and -0 differ; of NaN there is one.
+at::Tensor bits_of(const at::Tensor& tensor) {
+  const auto bits = tensor.itemsize() == 8 ? at::kLong : tensor.itemsize() == 4 ? at::kInt : at::kShort;
+  return at::where(tensor.isnan(), at::full_like(tensor, 7), tensor).view(bits);
+}
+
+TEST(RpropLaws, StepsAsWithMasksOnGradientsOfAnyKind) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  accel::testing::expect_property(100, [] {
+    const auto dtype = std::array{at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}[pick(0, 4)];
+    RpropOptions options{.lr = any_of({0.01, 0.7}), .etas = {any_of({0.1, 0.5, 0.9}), any_of({1.0001, 1.2, 7})}};
+    options.step_sizes = {any_of({1e-6, 0.02}), any_of({0.03, 50})};
+    options.maximize = pick(0, 2) == 1;
+    const auto param = at::randn({37}, make_generator(pick(0, 1000)), dtype).requires_grad_();
+    MaskedRprop masked{param.detach().clone(), at::zeros_like(param), at::full_like(param, options.lr)};
+    MultiTensorOptimizer<RpropOptions> optimizer({param}, options);
+    for (int step = 0; step < kSteps; ++step) {
+      std::vector<double> numbers(param.numel());
+      for (auto& number : numbers) number = any_of({0.0, -0.0, 1.5, -1.5, 1e-3, -3e4, 1e-30, kInf, -kInf, std::nan("")});
+      const auto grad = at::tensor(numbers, at::kDouble).to(dtype);
+      param.mutable_grad() = grad;
+      optimizer.step();
+      masked.step(grad, options);
+      const auto state = optimizer.state_dict().at("state").at("0");
+      RC_ASSERT(bits_of(param.detach()).equal(bits_of(masked.param)));
+      RC_ASSERT(bits_of(state.at("prev").as<at::Tensor>()).equal(bits_of(masked.prev)));
+      RC_ASSERT(bits_of(state.at("step_size").as<at::Tensor>()).equal(bits_of(masked.size)));
+    }
   });
 }
 

@@ -28,16 +28,26 @@ std::vector<int> minority(const std::vector<T>& values) {
 }
 
 std::uint64_t hash_of(const at::Tensor& tensor) {
+  if (tensor.is_cpu() && tensor.is_contiguous()) return fingerprint(tensor.const_data_ptr(), tensor.nbytes());
   const auto bytes = tensor.detach().to(at::kCPU).contiguous();
   return fingerprint(bytes.const_data_ptr(), bytes.nbytes());
 }
 
+const NamedTensors::value_type& parameter_at(std::size_t place, const ReplicaVote::Replicas& models) {
+  for (const auto& model : models) {
+    if (place < model->size()) return (*model)[place];
+    place -= model->size();
+  }
+  return models.back()->back();  // a rank with more parameters differs in one that this rank lacks
+}
+
 }  // namespace
 
-void ReplicaVote::cast(int rank, const NamedTensors& parameters, std::uint64_t generator) {
+void ReplicaVote::cast(int rank, const Replicas& models, std::uint64_t generator) {
   std::vector<std::uint64_t> hashes;
-  hashes.reserve(parameters.size());
-  for (const auto& [name, parameter] : parameters) hashes.push_back(hash_of(parameter));
+  for (const auto& model : models) {
+    for (const auto& [name, parameter] : *model) hashes.push_back(hash_of(parameter));
+  }
 
   Ballot complete;
   std::uint64_t update = 0;
@@ -56,7 +66,7 @@ void ReplicaVote::cast(int rank, const NamedTensors& parameters, std::uint64_t g
     open_.erase(open_.begin(), open_.upper_bound(turn));
     update = first_updates_[turn.era] + turn.update;
   }
-  compare(update, complete, parameters);
+  compare(update, complete, models);
   compare_generators(update, complete);
 }
 
@@ -68,13 +78,13 @@ void ReplicaVote::begin_era(int rank) {
   update = 0;
 }
 
-void ReplicaVote::compare(std::uint64_t update, const Ballot& ballot, const NamedTensors& parameters) {
+void ReplicaVote::compare(std::uint64_t update, const Ballot& ballot, const Replicas& models) {
   const auto culprits = minority(ballot.hashes);
   if (culprits.empty()) return;
   const auto& others = culprits.size() == ballot.hashes.size() ? ballot.hashes.back() : ballot.hashes[culprits.front()];
   const auto majority = std::find_if(ballot.hashes.begin(), ballot.hashes.end(), [&](const auto& hashes) { return hashes != others; });
   const auto first = std::mismatch(others.begin(), others.end(), majority->begin(), majority->end()).first - others.begin();
-  const auto& [name, tensor] = parameters.at(std::min<std::size_t>(first, parameters.size() - 1));
+  const auto& [name, tensor] = parameter_at(static_cast<std::size_t>(first), models);
   Diagnosis diagnosis{.kind = Diagnosis::Kind::kDesync, .ranks = culprits, .op = "optimizer_step", .group = "world", .sequence = update, .shapes = {tensor.sizes().vec()}};
   const bool is_tie = culprits.size() == ballot.hashes.size();
   const auto difference = is_tie ? "differ from one another, without a majority" : culprits.size() == 1 ? "has other bits than the rest" : "have other bits than the rest";

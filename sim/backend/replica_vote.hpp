@@ -3,6 +3,7 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,10 @@ class ReplicaVote {
  public:
   explicit ReplicaVote(World& world) : world_(world), next_(world.num_ranks()) {}
 
-  /// `rank`'s parameters, equal on all ranks if all is well, and its default generator, after its next update.
-  void cast(int rank, const NamedTensors& parameters, std::uint64_t generator);
+  using Replicas = std::vector<std::shared_ptr<const NamedTensors>>;
+
+  /// The parameters of `rank`'s models, equal on all ranks if all is well, and its default generator, after its next update.
+  void cast(int rank, const Replicas& models, std::uint64_t generator);
   /// `rank`'s next update is compared with the first that every other rank makes behind its own call: until here some may
   /// have made fewer. Collective, but nobody waits.
   void begin_era(int rank);
@@ -33,12 +36,12 @@ class ReplicaVote {
     auto operator<=>(const Turn&) const = default;
   };
   struct Ballot {
-    std::vector<std::vector<std::uint64_t>> hashes;  // by rank, a hash for each parameter
+    std::vector<std::vector<std::uint64_t>> hashes;  // by rank, a hash for each parameter of each model
     std::vector<std::uint64_t> generators;
     int num_cast = 0;
   };
 
-  void compare(std::uint64_t update, const Ballot& ballot, const NamedTensors& parameters);
+  void compare(std::uint64_t update, const Ballot& ballot, const Replicas& models);
   void compare_generators(std::uint64_t update, const Ballot& ballot);
 
   World& world_;

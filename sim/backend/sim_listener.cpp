@@ -4,25 +4,37 @@
 #include <ATen/record_function.h>
 
 #include <algorithm>
+#include <array>
 
 #include "reference/core/random.hpp"
 #include "sim/backend/fingerprint.hpp"
 
 namespace accel::sim {
+namespace {
+
+// Of all that `get_state` tells, without a tensor of it for each step.
+std::uint64_t state_of(at::CPUGeneratorImpl& generator) {
+  const auto engine = generator.engine().data();
+  const auto float_normal = generator.next_float_normal_sample();
+  const auto double_normal = generator.next_double_normal_sample();
+  const std::array<double, 5> rest{static_cast<double>(engine.left_), static_cast<double>(engine.next_), float_normal.value_or(0), double_normal.value_or(0),
+                                   2.0 * float_normal.has_value() + double_normal.has_value()};
+  return fingerprint(engine.state_.data(), sizeof(engine.state_)) + fingerprint(rest.data(), sizeof(rest));
+}
+
+}  // namespace
 
 // A model that ran forward several times since the last update counts once.
 void SimListener::after_update() {
   world_->reach(rank_, StepPoint::kUpdated);
-  std::vector<std::shared_ptr<const NamedTensors>> models;
-  models.swap(synchronized_);
-  NamedTensors parameters;
-  for (auto model = models.begin(); model != models.end(); ++model) {
-    if (std::find(models.begin(), model, *model) == model) parameters.insert(parameters.end(), (*model)->begin(), (*model)->end());
+  ReplicaVote::Replicas models;
+  for (auto& model : synchronized_) {
+    if (std::find(models.begin(), models.end(), model) == models.end()) models.push_back(std::move(model));
   }
-  if (parameters.empty()) return;
+  synchronized_.clear();
+  if (models.empty()) return;
   const at::DisableRecordFunctionGuard no_clock;
-  const auto state = default_generator().get_state();
-  vote_->cast(rank_, parameters, fingerprint(state.const_data_ptr(), state.nbytes()));
+  vote_->cast(rank_, models, state_of(*at::check_generator<at::CPUGeneratorImpl>(default_generator())));
   world_->leave_out(rank_);  // real backends have no vote
 }
 

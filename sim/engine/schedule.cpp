@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "reference/core/errors.hpp"
+#include "sim/engine/futex.hpp"
 
 namespace accel::sim {
 namespace {
@@ -225,12 +226,12 @@ bool Baton::somebody_is_blocked() {
 
 void Baton::give(int rank) {
   turns_[rank].given.store(1, std::memory_order_release);
-  turns_[rank].given.notify_one();
+  wake_all(turns_[rank].given);
 }
 
 void Baton::await_turn(int rank) {
   auto& given = turns_[rank].given;
-  given.wait(0, std::memory_order_acquire);
+  sleep_while(given, 0);
   if (!abandoned_) given.store(0, std::memory_order_relaxed);
 }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sim/engine/futex.hpp"
+
 namespace accel::sim {
 namespace {
 
@@ -213,7 +215,7 @@ void World::block(int rank, Meeting& meeting) {
     if ((meeting.state_.fetch_add(Meeting::kOneWaiter, std::memory_order_acq_rel) & Meeting::kEnded) == 0) {
       if (num_active_.fetch_sub(1) == 1) on_quiescence();
       for (auto state = meeting.state_.load(std::memory_order_acquire); (state & Meeting::kEnded) == 0; state = meeting.state_.load(std::memory_order_acquire)) {
-        meeting.state_.wait(state, std::memory_order_acquire);
+        sleep_while(meeting.state_, state);
       }
     }
   }
@@ -243,7 +245,7 @@ void World::end(Meeting& meeting, std::exception_ptr error, std::function<std::e
       if (blocked_on == &meeting) baton_->wake(rank);
     }
   } else {
-    meeting.state_.notify_all();
+    if (num_waiters > 0) wake_all(meeting.state_);
     if (num_active_.fetch_sub(most - num_waiters) == most - num_waiters) on_quiescence();
   }
 }

@@ -1,6 +1,9 @@
 #include "properties/gen/optimizer_runs.hpp"
 
+#include <ATen/record_function.h>
 #include <yaml-cpp/yaml.h>
+
+#include <set>
 
 #include "properties/gen/value_json.hpp"
 #include "reference/core/errors.hpp"
@@ -93,7 +96,30 @@ void step(Run& run, const Json& request, std::int64_t step) {
   run.optimizer->step();
 }
 
+// Those over lists of tensors. RecordFunction's callback takes no state, so this is the thread's.
+std::set<std::string>& called_operators() {
+  static thread_local std::set<std::string> names;
+  return names;
+}
+
+std::unique_ptr<at::ObserverContext> note_operator(const at::RecordFunction& function) {
+  const std::string_view name = function.name();
+  if (name.starts_with("aten::_foreach_") || name.starts_with("aten::_fused_")) called_operators().insert(c10::toString(*function.operator_name()));
+  return nullptr;
+}
+
 }  // namespace
+
+Json foreach_operators(const Json& request) {
+  auto run = start(request);
+  const std::int64_t steps = request["steps"];
+  for (std::int64_t number = 0; number < steps - 1; ++number) step(run, request, number);
+  called_operators().clear();
+  const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback(&note_operator).scopes({at::RecordScope::FUNCTION}));
+  step(run, request, steps - 1);
+  at::removeCallback(handle);
+  return called_operators();
+}
 
 Json run_optimizer(const Json& request) {
   auto run = start(request);

@@ -14,4 +14,7 @@ namespace accel::testing {
 
 nlohmann::json run_optimizer(const nlohmann::json& request);
 
+/// The operators over lists of tensors that the last of a request's steps called, each once, as "aten::_foreach_add_.List".
+nlohmann::json foreach_operators(const nlohmann::json& request);
+
 }  // namespace accel::testing

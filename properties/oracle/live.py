@@ -1,5 +1,6 @@
 """Compares accel with Hugging Face Accelerate, live: traces, plans, random numbers, learning-rate schedules, and optimizers with
-their state dicts must be equal in every field, and the known faults must still be what was recorded of them.
+their state dicts must be equal in every field, what optimizers' steps call must have kernels on GPUs, and the known faults
+must still be what was recorded of them.
 
 usage: live.py --bin FOLDER [--seed N] [--experiments N] [--requests N]     everything; `./dev test --oracle` does this
        live.py --bin FOLDER --experiment FILE [--ranks N]                   one trace
@@ -32,6 +33,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import torch
 import yaml
 
 import compare
@@ -259,6 +261,21 @@ def compare_optimizers(report, arguments, requests):
     say(f"compared {len(requests)} runs of optimizers")
 
 
+def check_gpu_kernels(report, arguments, requests):
+    """What a step calls are operators over lists of tensors (optimizers_test: as many for many parameters as for few); on a GPU such an
+    operator is a few kernels if torch has one of its own there, and else one for each tensor."""
+    requests = [request for request in requests if request["groups"][0]["optimizer"]["name"] not in (optimizer_runs.LBFGS, "sgd")]  # LibTorch's own
+    for request, operators in zip(requests, answers_of(arguments, "foreach-operators", requests), strict=True):
+        if "failure" in operators or not operators:
+            problem = operators or "no operator over lists of tensors"
+        else:
+            without = [name for name in operators if not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CUDA")]
+            problem = f"no kernel on GPUs: {without}" if without else None
+        name = request["groups"][0]["optimizer"]["name"]
+        report.add(f"{name}, kernels of a step on GPUs", problem, ["--optimizer", json.dumps(request)], sides="torch and accel")
+    say(f"looked at the kernels of {len(requests)} optimizers' steps")
+
+
 def going_on(request, answer):
     return optimizer_runs.resumed(request, answer, request["steps"] + RESUMED_STEPS)
 
@@ -388,6 +405,7 @@ def compare_everything(report, arguments, rng):
     jobs.append(lambda: compare_device_maps(report, arguments, random.Random(arguments.seed), 300))
     jobs += [functools.partial(compare_states, report, arguments, random.Random(arguments.seed), 20, ranks) for ranks in STATE_RANKS]
     jobs += [lambda: compare_schedules(report, arguments, schedules), lambda: compare_optimizers(report, arguments, runs)]
+    jobs.append(lambda: check_gpu_kernels(report, arguments, runs))
     for ranks in reversed(experiments.RANKS):
         jobs.append(functools.partial(compare_numbers, report, arguments, numbers, ranks))
         jobs.append(functools.partial(compare_traces, report, arguments, files, ranks))
@@ -493,6 +511,7 @@ def main():
         compare_schedules(report, arguments, [arguments.schedule])
     elif arguments.optimizer:
         compare_optimizers(report, arguments, [arguments.optimizer])
+        check_gpu_kernels(report, arguments, [arguments.optimizer])
     elif arguments.ddp:
         for ranks in all_ranks:
             compare_trainings(report, arguments, [arguments.ddp], ranks)

@@ -8,6 +8,7 @@
 #include "sim/programs/real_rank.hpp"
 #include "sim/programs/rehearsal.hpp"
 #include "sim/programs/sim_request.hpp"
+#include "sim/programs/sweep.hpp"
 
 namespace accel {
 namespace {
@@ -50,9 +51,12 @@ int run_simulated(const SimRequest& request, const std::function<int()>& train) 
   const programs::Rehearsal rehearsal(request.rehearsal, request.ranks);
   const auto report = rehearsal.run_or_exit("error", programs::collective_timeout(), [&](RankContext&) { train(); });
   rehearsal.write(report);
-  if (request.rehearsal.is_virtual() && !report.error) std::cerr << programs::describe({programs::predict(report.times)});
+  const auto prediction = programs::predict(report.times);
+  if (request.rehearsal.is_virtual() && !report.error) std::cerr << programs::describe({prediction});
+  if (!request.sweep.empty() && prediction.is_known()) programs::add_sweep_point(request.sweep, programs::scale_point(prediction, /*samples_per_step=*/0));
   if (!request.rehearsal.report.empty()) {
     auto page = rehearsal.page(report);
+    if (!request.sweep.empty()) page.scaling = programs::read_sweep(request.sweep);
     page.title = fmt::format("a program on {} simulated ranks", request.ranks);
     programs::write_page(page, request.rehearsal.report);
   }

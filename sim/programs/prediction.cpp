@@ -52,6 +52,12 @@ Prediction predict(const std::vector<sim::RankTimes>& times) {
   return prediction;
 }
 
+sim::ScalePoint scale_point(const Prediction& prediction, double samples_per_step) {
+  const double step = prediction.step_seconds;
+  return {.ranks = prediction.ranks, .step_seconds = step, .efficiency = prediction.efficiency, .exposed_communication_seconds = prediction.mean.exposed_communication,
+          .straggler_seconds = prediction.mean.straggler_wait, .samples_per_second = step > 0 ? samples_per_step / step : 0};
+}
+
 std::string describe(const std::vector<Prediction>& predictions) {
   using sim::detail::seconds_text;
   std::string table, missing;

@@ -28,6 +28,8 @@ struct Prediction {
   [[nodiscard]] bool is_known() const { return !by_rank.empty(); }
 };
 Prediction predict(const std::vector<sim::RankTimes>& times);
+/// Of a prediction that is known. `samples_per_step`: of all ranks together, 0 if not known.
+sim::ScalePoint scale_point(const Prediction& prediction, double samples_per_step);
 /// A table, a line for each that is known; then a line for each that is not.
 std::string describe(const std::vector<Prediction>& predictions);
 

@@ -1,6 +1,6 @@
 #include "sim/programs/run_options.hpp"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <charconv>
@@ -56,6 +56,19 @@ std::vector<std::string> problems_of(const RunOptions& options) {
     problems.emplace_back("--backend nccl: this build has no CUDA, or this machine no GPU that CUDA sees; build with `./dev build gpu`, or use gloo or sim");
   }
   return problems;
+}
+
+std::string problem_of_sweep(const RunOptions& options, const std::vector<std::pair<std::string, std::string>>& others) {
+  if (options.rank_counts.size() < 2) return "";
+  const auto& rehearsal = options.rehearsal;
+  auto files = others;
+  files.insert(files.end(), {{"--event-log", rehearsal.event_log}, {"--diagnosis", rehearsal.diagnosis}, {"--timeline", rehearsal.timeline}});
+  std::vector<std::string> given;
+  for (const auto& [option, path] : files) {
+    if (!path.empty()) given.push_back(option);
+  }
+  if (given.empty()) return "";
+  return fmt::format("--ranks {}: the runs would overwrite each other's {}; give these with one number of ranks", fmt::join(options.rank_counts, ","), fmt::join(given, ", "));
 }
 
 }  // namespace accel::programs

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sim/programs/rehearsal_options.hpp"
@@ -27,5 +28,9 @@ void add_run_options(CLI::App& app, RunOptions& options);
 
 /// What is impossible about them, one line each: a number of ranks, a backend that is not there.
 std::vector<std::string> problems_of(const RunOptions& options);
+
+/// "", or which files the runs of a sweep would overwrite, or fail to make as they are there: of the rehearsal's and of these others, given
+/// as option and path.
+std::string problem_of_sweep(const RunOptions& options, const std::vector<std::pair<std::string, std::string>>& others = {});
 
 }  // namespace accel::programs

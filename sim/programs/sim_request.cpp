@@ -45,6 +45,7 @@ std::string to_json(const SimRequest& request) {
     if (value->empty()) continue;
     json[key] = value == &rehearsal.clock ? *value : std::filesystem::absolute(*value).string();  // the program may change its folder
   }
+  if (!request.sweep.empty()) json["sweep"] = request.sweep;
   if (request.acknowledge) json["acknowledge"] = *request.acknowledge;
   return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }
@@ -56,6 +57,7 @@ SimRequest parse_sim_request(const std::string& text) {
   JsonReader reader(json);
   reader.read("ranks", request.ranks, JsonReader::kRequired);
   reader.read("backend", request.backend);
+  reader.read("sweep", request.sweep);
   reader.read("acknowledge", request.acknowledge);
   auto& rehearsal = request.rehearsal;
   reader.read("schedule", rehearsal.schedule);

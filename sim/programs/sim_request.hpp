@@ -18,6 +18,7 @@ struct SimRequest {
   int ranks = 1;  ///< required
   std::string backend = "sim";
   RehearsalOptions rehearsal;      ///< each a key of its own, spelled as the option with "_" for "-"
+  std::string sweep;               ///< a file of the points of a sweep so far, one JSON object a line; this run's is added
   std::optional<int> acknowledge;  ///< the descriptor of a pipe on which somebody waits for `acknowledge`
 };
 

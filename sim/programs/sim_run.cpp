@@ -91,10 +91,7 @@ sim::RunReport page_of(const Arguments& arguments, const Rehearsal& rehearsal, c
   if (was_measured) page.memory = memory;
   if (points.size() < 2) return page;
   for (const auto& [prediction, samples] : points) {
-    if (!prediction.is_known()) continue;
-    const double step = prediction.step_seconds;
-    page.scaling.push_back({.ranks = prediction.ranks, .step_seconds = step, .efficiency = prediction.efficiency, .exposed_communication_seconds = prediction.mean.exposed_communication,
-                            .straggler_seconds = prediction.mean.straggler_wait, .samples_per_second = step > 0 ? samples / step : 0});
+    if (prediction.is_known()) page.scaling.push_back(scale_point(prediction, samples));
   }
   return page;
 }
@@ -269,19 +266,6 @@ std::vector<std::string> problems_of_checkpoints(const Arguments& arguments) {
   return problems;
 }
 
-// Each run of a sweep would write these anew, or fail because they are there.
-std::string problem_of_sweep(const Arguments& arguments) {
-  if (arguments.rank_counts.size() < 2) return "";
-  const auto& rehearsal = arguments.rehearsal;
-  std::vector<std::string> given;
-  for (const auto& [option, value] : {std::pair("--trace", &arguments.trace), {"--project-dir", &arguments.project_dir}, {"--event-log", &rehearsal.event_log},
-                                      {"--diagnosis", &rehearsal.diagnosis}, {"--timeline", &rehearsal.timeline}}) {
-    if (!value->empty()) given.emplace_back(option);
-  }
-  if (given.empty()) return "";
-  return fmt::format("--ranks {}: the runs would overwrite each other's {}; give these with one number of ranks", fmt::join(arguments.rank_counts, ","), fmt::join(given, ", "));
-}
-
 // A checkpoint folder, or the newest of a project's.
 std::string checkpoint_to_resume(const std::string& folder) {
   PosixFiles files;
@@ -299,7 +283,7 @@ std::int64_t num_of_others(const std::string& project_dir) {
 int run_experiment(Arguments arguments) {
   auto problems = problems_of(arguments);
   if (auto problem = problem_of_output(arguments.trace); !problem.empty()) problems.push_back("--trace: " + problem);
-  if (auto problem = problem_of_sweep(arguments); !problem.empty()) problems.push_back(std::move(problem));
+  if (auto problem = problem_of_sweep(arguments, {{"--trace", arguments.trace}, {"--project-dir", arguments.project_dir}}); !problem.empty()) problems.push_back(std::move(problem));
   for (auto& problem : problems_of_checkpoints(arguments)) problems.push_back(std::move(problem));
   check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
   if (!arguments.resume.empty()) arguments.resume = checkpoint_to_resume(arguments.resume);

@@ -22,8 +22,10 @@
 #include "sim/programs/diagnosis_json.hpp"
 #include "sim/programs/exit_code.hpp"
 #include "sim/programs/output_file.hpp"
+#include "sim/programs/rehearsal.hpp"
 #include "sim/programs/run_options.hpp"
 #include "sim/programs/sim_request.hpp"
+#include "sim/programs/temporary_folder.hpp"
 
 namespace accel::programs {
 namespace {
@@ -63,7 +65,7 @@ RunOptions parse_options(const UserProgram& program) {
   }
   if (program.command.empty()) problems.emplace_back("--: no program; expected `-- PROGRAM [ARGS...]`");
   for (auto& problem : problems_of(options)) problems.push_back(std::move(problem));
-  if (options.rank_counts.size() > 1) problems.emplace_back("--ranks: one number of ranks with a program of your own");
+  if (auto problem = problem_of_sweep(options); !problem.empty()) problems.push_back(std::move(problem));
   check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
   return options;
 }
@@ -134,15 +136,25 @@ int run_processes(const UserProgram& program, const std::string& request, int nu
   return launched.exit_code;
 }
 
-}  // namespace
+// Of a sweep, before any of its runs: some numbers of ranks may not fit the network or the faults.
+void check_rank_counts(const RunOptions& options) {
+  std::vector<std::string> problems;
+  for (const int ranks : options.rank_counts) {
+    try {
+      Rehearsal(options.rehearsal, ranks);
+    } catch (const ConfigError& error) {
+      if (!contains(problems, error.what())) problems.emplace_back(error.what());
+    }
+  }
+  check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
+}
 
-int run_user_program(const UserProgram& program) {
-  const auto options = parse_options(program);
+int run_once(const UserProgram& program, const RunOptions& options, int ranks, const std::string& sweep) {
   const Acknowledgements acknowledgements;
-  const auto request = to_json({.ranks = options.ranks(), .backend = options.backend, .rehearsal = options.rehearsal, .acknowledge = acknowledgements.descriptor()});
+  const auto request = to_json({.ranks = ranks, .backend = options.backend, .rehearsal = options.rehearsal, .sweep = sweep, .acknowledge = acknowledgements.descriptor()});
   const auto& diagnosis = options.rehearsal.diagnosis;
   if (std::filesystem::is_regular_file(std::filesystem::symlink_status(diagnosis))) std::filesystem::remove(diagnosis);  // that of an earlier run
-  const int code = options.backend == "sim" ? run_simulated(program, request) : run_processes(program, request, options.ranks());
+  const int code = options.backend == "sim" ? run_simulated(program, request) : run_processes(program, request, ranks);
   // A process that dies writes none.
   if (code != kSuccess && !diagnosis.empty() && !std::filesystem::exists(diagnosis)) {
     const auto text = fmt::format("'{}' {}", program.command.front(), launcher::describe_exit_code(code));
@@ -153,6 +165,19 @@ int run_user_program(const UserProgram& program) {
                             "`return accel::run(argc, argv, train);`", program.command.front(), launcher::describe_exit_code(code)));
   }
   return code <= kDiagnosed ? code : kFailure;
+}
+
+}  // namespace
+
+int run_user_program(const UserProgram& program) {
+  const auto options = parse_options(program);
+  if (options.rank_counts.size() == 1) return run_once(program, options, options.ranks(), /*sweep=*/"");
+  check_rank_counts(options);
+  const TemporaryFolder folder;
+  for (const int ranks : options.rank_counts) {
+    if (const int code = run_once(program, options, ranks, folder.path() + "/sweep.jsonl"); code != kSuccess) return code;
+  }
+  return kSuccess;
 }
 
 }  // namespace accel::programs

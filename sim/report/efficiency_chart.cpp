@@ -41,8 +41,8 @@ std::string efficiency_chart(const std::vector<ScalePoint>& scaling, const Canva
   for (std::size_t index = 0; index < points.size(); ++index) {
     const auto& point = scaling[index];
     svg.dot(points[index], 4, "efficiency-dot",
-            fmt::format("{}: {}, {} per step, {} samples/s", plural(point.ranks, "rank"), percent_text(point.efficiency),
-                        seconds_text(point.step_seconds), number_text(point.samples_per_second)));
+            fmt::format("{}: {}, {} per step{}", plural(point.ranks, "rank"), percent_text(point.efficiency), seconds_text(point.step_seconds),
+                        point.samples_per_second > 0 ? fmt::format(", {} samples/s", number_text(point.samples_per_second)) : ""));
     if (points[index].x < free_from) continue;
     svg.text({points[index].x, points[index].y - 10}, "middle value", percent_text(point.efficiency));
     draw_label(svg, plot, points[index].x, count_text(point.ranks));

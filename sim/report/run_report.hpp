@@ -27,7 +27,7 @@ struct ScalePoint {
   double step_seconds = 0;
   double efficiency = 0;                                            ///< 1 is ideal: N times the samples a second of one rank
   double exposed_communication_seconds = 0, straggler_seconds = 0;  ///< of a step
-  double samples_per_second = 0;
+  double samples_per_second = 0;                                    ///< 0: not known
 };
 
 /// What all ranks together sent by one operation.

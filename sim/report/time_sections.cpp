@@ -50,7 +50,7 @@ HtmlTable scaling_table(const std::vector<ScalePoint>& scaling) {
   for (const auto& point : scaling) {
     table.rows.push_back({count_text(point.ranks), seconds_text(point.step_seconds), percent_text(point.efficiency),
                           seconds_text(point.exposed_communication_seconds), seconds_text(point.straggler_seconds),
-                          number_text(point.samples_per_second)});
+                          point.samples_per_second > 0 ? number_text(point.samples_per_second) : "not known"});
   }
   return table;
 }

@@ -170,6 +170,35 @@ TEST_F(UserProgramTest, AllProblemsOfTheOptionsAreInOneMessage) {
   EXPECT_THAT(lines_of(run.error), ::testing::SizeIs(9));
 }
 
+// `launched_training` goes on from what it finds in its folder.
+std::vector<std::string> training_in_a_new_folder(const TemporaryFolder& folder) {
+  return {"/bin/sh", "-c", "exec \"$0\" \"$(mktemp -d -p \"$1\")\"", bin("launched_training"), folder.path()};
+}
+
+TEST_F(UserProgramTest, ASweepIsARunForEachNumberOfRanksAndOnePageOfAll) {
+  const auto run = sim_run({"--ranks", "2,4", "--network", source("configs/sim/networks/ethernet_25g.yaml"), "--report", folder_.path() + "/page"}, training_in_a_new_folder(folder_));
+  ASSERT_EQ(run.exit_code, 0) << run.error;
+  EXPECT_THAT(lines_of(run.output), ::testing::SizeIs(2)) << "each run's own: " << run.output;
+  const auto page = contents(folder_.path() + "/page/index.html");
+  EXPECT_THAT(page, AllOf(HasSubstr("On 4 ranks a step takes"), HasSubstr("2 ranks: "), HasSubstr("4 ranks: "), HasSubstr("not known"), Not(HasSubstr("No sweep"))));
+}
+
+TEST_F(UserProgramTest, ASweepIsCheckedBeforeAnyOfItsRuns) {
+  const auto overwriting = sim_run({"--ranks", "2,4", "--timeline", folder_.path() + "/timeline"}, training_in_a_new_folder(folder_));
+  EXPECT_EQ(overwriting.exit_code, 2);
+  EXPECT_THAT(overwriting.error, HasSubstr("--ranks 2,4: the runs would overwrite each other's --timeline"));
+  const auto too_large = sim_run({"--ranks", "2,16", "--network", source("configs/sim/networks/nvlink_8.yaml")}, training_in_a_new_folder(folder_));
+  EXPECT_EQ(too_large.exit_code, 2);
+  EXPECT_THAT(too_large.error, AllOf(HasSubstr("the topology holds 8 ranks"), HasSubstr("16")));
+  EXPECT_THAT(folder_.files(), IsEmpty());
+}
+
+TEST_F(UserProgramTest, ASweepEndsWithTheFirstRunThatFails) {
+  const auto run = sim_run({"--ranks", "2,3"}, {bin("faulty_program"), "throw", folder_.path()});
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_THAT(run.error, Not(HasSubstr("rank 2")));
+}
+
 TEST_F(UserProgramTest, RefusedOptionsStartNothing) {
   const auto run = sim_run({"--trace", "x"}, {bin("faulty_program"), "ok", folder_.path()});
   EXPECT_EQ(run.exit_code, 2);

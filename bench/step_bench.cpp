@@ -299,10 +299,10 @@ Json measure_64_ranks(const Data& data, const Job& job, int rounds, int cores) {
   for (int round = 0; round < rounds; ++round) {
     turns.push_back(models_in_turn(data, job, kSteps));
     simulated.push_back(simulated_ranks(data, job, kRanks, kSteps));
+    meeting_ratios.push_back(ranks_that_only_meet(data, job, kSteps) / (turns.back() / cores));
     on_cores.push_back(models_on_cores(data, job, cores, kSteps));
     ratios.push_back(simulated.back() / (turns.back() / cores));
     core_ratios.push_back(on_cores.back() / (turns.back() / cores));
-    meeting_ratios.push_back(ranks_that_only_meet(data, job, kSteps) / (turns.back() / cores));
   }
   return {{"model", job.name}, {"batch", job.batch}, {"cores", cores}, {"floor_ms", 1e3 * median(turns) / cores}, {"simulated_ms", 1e3 * median(simulated)},
           {"ratio", median(ratios)}, {"without_communication_on_cores_ratio", median(core_ratios)},

@@ -353,6 +353,34 @@ TEST(FindingsTest, GeneratorsThatPartAreTold) {
   }
 }
 
+// Normal numbers are made in pairs, of which a generator keeps the second.
+TEST(FindingsTest, GeneratorsOfWhichOneKeepsANumberAreTold) {
+  expect_finding({"optimizer_step #2", "draw different numbers"}, [](const OddRank& odd, RankContext& rank) {
+    train_and_draw(rank, [&](int step) {
+      for (int draw = 0; step == 2 && draw < (rank.rank == odd.culprit ? 2 : 1); ++draw) (void)at::randn({1});
+    });
+  });
+}
+
+TEST(ReplicaVoteTest, TheFirstParameterThatDiffersIsNamedInAnyOfSeveralModels) {
+  const auto run = [](int culprits_model) {
+    return sim::rehearse({.num_ranks = 3}, [&](RankContext& rank) {
+      Accelerator accelerator({}, rank);
+      torch::nn::Linear first(2, 1), second(3, 1);
+      auto parameters = first->parameters();
+      for (const auto& parameter : second->parameters()) parameters.push_back(parameter);
+      torch::optim::SGD sgd(parameters, 0.01);
+      auto [model, other, optimizer] = accelerator.prepare(first, second, sgd);
+      accelerator.backward((model(at::ones({2, 2})) + other(at::ones({2, 3}))).mean());
+      const c10::NoGradGuard no_grad;
+      if (rank.rank == 1) (culprits_model == 0 ? first : second)->weight.add_(1);
+      optimizer.step();
+    });
+  };
+  EXPECT_THAT(message_of(run(0).error), HasSubstr("rank 1 has other bits than the rest, first in parameter weight (Float [1, 2])"));
+  EXPECT_THAT(message_of(run(1).error), HasSubstr("rank 1 has other bits than the rest, first in parameter weight (Float [1, 3])"));
+}
+
 TEST(FindingsTest, GeneratorsThatDrawAlikeOrWereNeverEqualAreNot) {
   expect_no_finding([](const OddRank&, RankContext& rank) { train_and_draw(rank, [](int) { (void)at::rand({3}); }); });
   expect_no_finding([](const OddRank&, RankContext& rank) {

@@ -1,13 +1,11 @@
 #include "properties/gen/optimizer_runs.hpp"
 
-#include <ATen/record_function.h>
 #include <yaml-cpp/yaml.h>
-
-#include <set>
 
 #include "properties/gen/value_json.hpp"
 #include "reference/core/errors.hpp"
 #include "sim/programs/optimizer_config.hpp"
+#include "tests/support/outermost_operators.hpp"
 #include "tests/support/torch.hpp"
 
 namespace accel::testing {
@@ -86,39 +84,30 @@ Run start(const Json& request) {
   return run;
 }
 
-void step(Run& run, const Json& request, std::int64_t step) {
+void take_gradients(Run& run, const Json& request, std::int64_t step) {
   const std::int64_t seed = request["seed"];
   for (std::size_t number = 0; number < run.params.size(); ++number) {
     auto& param = run.params[number];
     if (step < kLateStep && !request["late"].is_null() && request["late"] == number) continue;
     param.mutable_grad() = numbers(param.sizes(), seed * 31 + step * 7919 + static_cast<std::int64_t>(number) * 104729, 256).to(param.scalar_type());
   }
+}
+
+void step(Run& run, const Json& request, std::int64_t step) {
+  take_gradients(run, request, step);
   run.optimizer->step();
-}
-
-// Those over lists of tensors. RecordFunction's callback takes no state, so this is the thread's.
-std::set<std::string>& called_operators() {
-  static thread_local std::set<std::string> names;
-  return names;
-}
-
-std::unique_ptr<at::ObserverContext> note_operator(const at::RecordFunction& function) {
-  const std::string_view name = function.name();
-  if (name.starts_with("aten::_foreach_") || name.starts_with("aten::_fused_")) called_operators().insert(c10::toString(*function.operator_name()));
-  return nullptr;
 }
 
 }  // namespace
 
-Json foreach_operators(const Json& request) {
+Json operators_of_step(const Json& request) {
   auto run = start(request);
-  const std::int64_t steps = request["steps"];
-  for (std::int64_t number = 0; number < steps - 1; ++number) step(run, request, number);
-  called_operators().clear();
-  const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback(&note_operator).scopes({at::RecordScope::FUNCTION}));
-  step(run, request, steps - 1);
-  at::removeCallback(handle);
-  return called_operators();
+  const int first_with_all_state = kLateStep + 1;
+  for (int number = 0; number < first_with_all_state; ++number) step(run, request, number);
+  take_gradients(run, request, first_with_all_state);
+  const OutermostOperators operators;
+  run.optimizer->step();
+  return OutermostOperators::names();
 }
 
 Json run_optimizer(const Json& request) {

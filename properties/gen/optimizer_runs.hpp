@@ -14,7 +14,8 @@ namespace accel::testing {
 
 nlohmann::json run_optimizer(const nlohmann::json& request);
 
-/// The operators over lists of tensors that the last of a request's steps called, each once, as "aten::_foreach_add_.List".
-nlohmann::json foreach_operators(const nlohmann::json& request);
+/// The operators that a step of a request's optimizer calls once all state is there, in order, as "aten::_foreach_add_.List"; `steps` and
+/// `start` do not count.
+nlohmann::json operators_of_step(const nlohmann::json& request);
 
 }  // namespace accel::testing

@@ -262,18 +262,30 @@ def compare_optimizers(report, arguments, requests):
 
 
 def check_gpu_kernels(report, arguments, requests):
-    """What a step calls are operators over lists of tensors (optimizers_test: as many for many parameters as for few); on a GPU such an
-    operator is a few kernels if torch has one of its own there, and else one for each tensor."""
-    requests = [request for request in requests if request["groups"][0]["optimizer"]["name"] not in (optimizer_runs.LBFGS, "sgd")]  # LibTorch's own
-    for request, operators in zip(requests, answers_of(arguments, "foreach-operators", requests), strict=True):
-        if "failure" in operators or not operators:
-            problem = operators or "no operator over lists of tensors"
-        else:
-            without = [name for name in operators if not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CUDA")]
-            problem = f"no kernel on GPUs: {without}" if without else None
+    """On a GPU an operator over lists of tensors is a few kernels if torch has one of its own there, and else one for each tensor; of a
+    build of torch for GPUs its dispatcher knows that without one. LibTorch's own optimizers go by single tensors."""
+    requests = [request for request in requests if request["groups"][0]["optimizer"]["name"] not in (optimizer_runs.LBFGS, "sgd")]
+    for request, operators in zip(requests, answers_of(arguments, "optimizer-operators", requests), strict=True):
         name = request["groups"][0]["optimizer"]["name"]
+        problem = operators["failure"] if isinstance(operators, dict) else problem_on_gpus(operators, num_parameters=sum(len(group["shapes"]) for group in request["groups"]))
         report.add(f"{name}, kernels of a step on GPUs", problem, ["--optimizer", json.dumps(request)], sides="torch and accel")
     say(f"looked at the kernels of {len(requests)} optimizers' steps")
+
+
+def problem_on_gpus(operators, num_parameters):
+    over_lists = {name for name in operators if name.startswith(("aten::_foreach_", "aten::_fused_"))}
+    for_each = [name for name in sorted(set(operators) - over_lists) if operators.count(name) >= num_parameters]
+    if not over_lists or for_each:
+        return f"called for each parameter: {for_each or 'all'}"
+    without = [name for name in sorted(over_lists) if not has_gpu_kernel(name)]
+    return f"no kernel on GPUs: {without}" if without else None
+
+
+def has_gpu_kernel(operator):
+    try:
+        return torch._C._dispatch_has_kernel_for_dispatch_key(operator, "CUDA")
+    except RuntimeError:  # unknown to torch
+        return False
 
 
 def going_on(request, answer):

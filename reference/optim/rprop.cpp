@@ -8,20 +8,6 @@
 #include "reference/optim/multi_tensor_optimizer_impl.hpp"
 
 namespace accel::optim {
-
-std::vector<OptionProblem> problems_of(const RpropOptions& options) {
-  const auto [smaller, larger] = options.etas;
-  OptionChecks checks;
-  checks.at_least_zero("lr", options.lr);
-  checks.expect(0 < smaller && smaller < 1 && 1 < larger && std::isfinite(larger), "etas",
-                fmt::format("expected a number in (0, 1) and a finite one over 1, got ({}, {})", smaller, larger));
-  return checks.take();
-}
-
-std::vector<StateEntry> state_entries(const RpropOptions& options) {
-  return {{.name = "step", .kind = StateEntry::Kind::kScalar}, {.name = "prev"}, {.name = "step_size", .initial = options.lr}};
-}
-
 namespace {
 
 // What each step size is multiplied by: `larger` where the sign is 1, `smaller` where it is -1, else 1.
@@ -46,6 +32,19 @@ void clear_turned(std::vector<at::Tensor>& gradients, const std::vector<at::Tens
 }
 
 }  // namespace
+
+std::vector<OptionProblem> problems_of(const RpropOptions& options) {
+  const auto [smaller, larger] = options.etas;
+  OptionChecks checks;
+  checks.at_least_zero("lr", options.lr);
+  checks.expect(0 < smaller && smaller < 1 && 1 < larger && std::isfinite(larger), "etas",
+                fmt::format("expected a number in (0, 1) and a finite one over 1, got ({}, {})", smaller, larger));
+  return checks.take();
+}
+
+std::vector<StateEntry> state_entries(const RpropOptions& options) {
+  return {{.name = "step", .kind = StateEntry::Kind::kScalar}, {.name = "prev"}, {.name = "step_size", .initial = options.lr}};
+}
 
 void update(TensorLists& lists, const RpropOptions& options) {
   const auto [least, most] = options.step_sizes;

@@ -6,7 +6,8 @@
 ///
 ///     accel::optim::Rprop optimizer(net->parameters(), {.lr = 0.01});
 ///
-/// Values are those of Python's `torch.optim.Rprop(..., foreach=True)`, on CPU and CUDA.
+/// Values are those of Python's `torch.optim.Rprop(..., foreach=True)`, on CPU and CUDA, but where the smaller of `etas` is 0 or 1 in the
+/// parameters' dtype: there Python's masks take factors for signs.
 /// Thread rule: the rank's thread. Source: torch/optim/rprop.py, _multi_tensor_rprop.
 namespace accel::optim {
 

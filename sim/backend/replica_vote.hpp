@@ -19,9 +19,9 @@ namespace accel::sim {
 /// Thread rule: any rank's thread.
 class ReplicaVote {
  public:
-  explicit ReplicaVote(World& world) : world_(world), next_(world.num_ranks()) {}
+  using Replicas = std::vector<std::shared_ptr<const NamedTensors>>;  // none without parameters
 
-  using Replicas = std::vector<std::shared_ptr<const NamedTensors>>;
+  explicit ReplicaVote(World& world) : world_(world), next_(world.num_ranks()) {}
 
   /// The parameters of `rank`'s models, equal on all ranks if all is well, and its default generator, after its next update.
   void cast(int rank, const Replicas& models, std::uint64_t generator);

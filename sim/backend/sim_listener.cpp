@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "reference/core/random.hpp"
 #include "sim/backend/fingerprint.hpp"
@@ -17,8 +18,8 @@ std::uint64_t state_of(at::CPUGeneratorImpl& generator) {
   const auto engine = generator.engine().data();
   const auto float_normal = generator.next_float_normal_sample();
   const auto double_normal = generator.next_double_normal_sample();
-  const std::array<double, 5> rest{static_cast<double>(engine.left_), static_cast<double>(engine.next_), float_normal.value_or(0), double_normal.value_or(0),
-                                   2.0 * float_normal.has_value() + double_normal.has_value()};
+  const std::array<std::uint64_t, 6> rest{engine.seed_, static_cast<std::uint64_t>(engine.left_), engine.next_, std::bit_cast<std::uint32_t>(float_normal.value_or(0)),
+                                          std::bit_cast<std::uint64_t>(double_normal.value_or(0)), 2u * float_normal.has_value() + double_normal.has_value()};
   return fingerprint(engine.state_.data(), sizeof(engine.state_)) + fingerprint(rest.data(), sizeof(rest));
 }
 
@@ -29,7 +30,7 @@ void SimListener::after_update() {
   world_->reach(rank_, StepPoint::kUpdated);
   ReplicaVote::Replicas models;
   for (auto& model : synchronized_) {
-    if (std::find(models.begin(), models.end(), model) == models.end()) models.push_back(std::move(model));
+    if (!model->empty() && std::find(models.begin(), models.end(), model) == models.end()) models.push_back(std::move(model));
   }
   synchronized_.clear();
   if (models.empty()) return;

@@ -232,7 +232,8 @@ void Baton::give(int rank) {
 void Baton::await_turn(int rank) {
   auto& given = turns_[rank].given;
   sleep_while(given, 0);
-  if (!abandoned_) given.store(0, std::memory_order_relaxed);
+  given.exchange(0, std::memory_order_acq_rel);
+  if (abandoned_) given.store(1, std::memory_order_release);  // for good; `abandon` may have given it just before the exchange
 }
 
 }  // namespace accel::sim

@@ -115,7 +115,7 @@ TEST(RpropLaws, StepsAsWithMasksOnGradientsOfAnyKind) {
       std::vector<double> numbers(param.numel());
       for (auto& number : numbers) number = any_of({0.0, -0.0, 1.5, -1.5, 1e-3, -3e4, 1e-30, kInf, -kInf, std::nan("")});
       const auto grad = at::tensor(numbers, at::kDouble).to(dtype);
-      param.mutable_grad() = grad;
+      param.mutable_grad() = grad.clone();
       optimizer.step();
       masked.step(grad, options);
       const auto state = optimizer.state_dict().at("state").at("0");

@@ -1,13 +1,13 @@
 // What holds for every optimizer. Their values: properties/oracle/recorded_optimizers_test.cpp.
 #include "reference/optim/optimizers.hpp"
 
-#include <ATen/record_function.h>
 #include <gmock/gmock.h>
 
 #include <limits>
 
 #include "reference/core/errors.hpp"
 #include "tests/support/optimizer_steps.hpp"
+#include "tests/support/outermost_operators.hpp"
 #include "tests/support/torch.hpp"
 
 using ::testing::AllOf;
@@ -18,35 +18,9 @@ namespace {
 
 using accel::testing::equal_bits;
 using accel::testing::odd_parameters;
+using accel::testing::OutermostOperators;
 using accel::testing::run_steps;
 using accel::testing::with_all_state;
-
-// Calls of operators that no other operator made. The callback takes no state, so this is the thread's.
-class OperatorCounter {
- public:
-  OperatorCounter() {
-    calls() = depth() = 0;
-    handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(
-                                             [](const at::RecordFunction&) -> std::unique_ptr<at::ObserverContext> {
-                                               calls() += depth()++ == 0 ? 1 : 0;
-                                               return nullptr;
-                                             },
-                                             [](const at::RecordFunction&, at::ObserverContext*) { --depth(); })
-                                             .scopes({at::RecordScope::FUNCTION}));
-  }
-  ~OperatorCounter() { at::removeCallback(handle_); }
-  static int& calls() {
-    static thread_local int calls = 0;
-    return calls;
-  }
-
- private:
-  static int& depth() {
-    static thread_local int depth = 0;
-    return depth;
-  }
-  at::CallbackHandle handle_;
-};
 
 template <typename Options>
 int operators_of_a_step(int num_params, const Options& options) {
@@ -54,9 +28,9 @@ int operators_of_a_step(int num_params, const Options& options) {
   for (int param = 0; param < num_params; ++param) params.push_back(at::ones({3}).requires_grad_());
   MultiTensorOptimizer<Options> optimizer(params, options);
   run_steps(optimizer, params, {.from = 0, .to = 2});
-  const OperatorCounter counter;
+  const OutermostOperators operators;
   optimizer.step();
-  return OperatorCounter::calls();
+  return static_cast<int>(OutermostOperators::names().size());
 }
 
 template <typename Options>

@@ -281,6 +281,30 @@ TEST(BatonTest, AbandonedRanksRunWithoutTurns) {
   }
 }
 
+// Ranks that take turns as fast as they can when they are abandoned: a turn that one takes back may be the last it is given.
+TEST(BatonTest, AnAbandonedRankNeverWaitsAgain) {
+  for (int round = 0; round < 200; ++round) {
+    for (const auto kind : kSerial) {
+      Baton baton({.kind = kind}, 3, [] {});
+      std::atomic<bool> is_abandoned{false};
+      std::atomic<int> turns{0};
+      std::thread watch([&] {
+        while (turns < 20) std::this_thread::yield();
+        baton.abandon();
+        is_abandoned = true;
+      });
+      run_in_turn(baton, 3, [&](int rank) {
+        while (!is_abandoned) {
+          ++turns;
+          baton.yield(rank);
+        }
+        for (int turn = 0; turn < 3; ++turn) baton.block(rank);
+      });
+      watch.join();
+    }
+  }
+}
+
 // Rank 1 looks and then uses; what it looked at is gone if rank 0 runs in between: two constraints of order, so depth 2.
 bool shows_ordering_bug(const RankSchedule& options, int num_ranks, int steps) {
   Baton baton(options, num_ranks, [] {});

@@ -283,7 +283,7 @@ TEST(BatonTest, AbandonedRanksRunWithoutTurns) {
 
 // Ranks that take turns as fast as they can when they are abandoned: a turn that one takes back may be the last it is given.
 TEST(BatonTest, AnAbandonedRankNeverWaitsAgain) {
-  for (int round = 0; round < 200; ++round) {
+  for (int round = 0; round < 40; ++round) {
     for (const auto kind : kSerial) {
       Baton baton({.kind = kind}, 3, [] {});
       std::atomic<bool> is_abandoned{false};

@@ -348,5 +348,15 @@ TEST(OptimizersTest, SgdStepsAllNumbersOfFewDigits) {
   }
 }
 
+TEST(OptimizersTest, RpropStepsWhereItsSmallerFactorRoundsToOne) {
+  const auto weight = torch::zeros({3}, at::kBFloat16).requires_grad_();
+  Rprop optimizer({weight}, {.lr = 0.5, .etas = {0.999, 2}});
+  weight.mutable_grad() = torch::ones({3}, at::kBFloat16);
+  optimizer.step();
+  EXPECT_TRUE(weight.equal(torch::full({3}, -0.5, at::kBFloat16)));
+  optimizer.step();
+  EXPECT_TRUE(weight.equal(torch::full({3}, -1.5, at::kBFloat16)));  // twice as long
+}
+
 }  // namespace
 }  // namespace accel::optim

@@ -264,11 +264,10 @@ def compare_optimizers(report, arguments, requests):
 def check_gpu_kernels(report, arguments, requests):
     """On a GPU an operator over lists of tensors is a few kernels if torch has one of its own there, and else one for each tensor; of a
     build of torch for GPUs its dispatcher knows that without one. LibTorch's own optimizers go by single tensors."""
-    requests = [request for request in requests if request["groups"][0]["optimizer"]["name"] not in (optimizer_runs.LBFGS, "sgd")]
+    requests = [request for request in requests if name_of(request) not in (optimizer_runs.LBFGS, "sgd")]
     for request, operators in zip(requests, answers_of(arguments, "optimizer-operators", requests), strict=True):
-        name = request["groups"][0]["optimizer"]["name"]
         problem = operators["failure"] if isinstance(operators, dict) else problem_on_gpus(operators, num_parameters=sum(len(group["shapes"]) for group in request["groups"]))
-        report.add(f"{name}, kernels of a step on GPUs", problem, ["--optimizer", json.dumps(request)], sides="torch and accel")
+        report.add(f"{name_of(request)}, kernels of a step on GPUs", problem, ["--optimizer", json.dumps(request)], sides="torch and accel")
     say(f"looked at the kernels of {len(requests)} optimizers' steps")
 
 
@@ -288,14 +287,17 @@ def has_gpu_kernel(operator):
         return False
 
 
+def name_of(request):
+    return request["groups"][0]["optimizer"]["name"]
+
+
 def going_on(request, answer):
     return optimizer_runs.resumed(request, answer, request["steps"] + RESUMED_STEPS)
 
 
 def report_run(report, request, what, their, our):
     difference = our["failure"] if "failure" in our else optimizer_runs.difference(their, our)
-    name = request["groups"][0]["optimizer"]["name"]
-    report.add(f"{name}, {what}", difference, ["--optimizer", json.dumps(request)])
+    report.add(f"{name_of(request)}, {what}", difference, ["--optimizer", json.dumps(request)])
 
 
 # --- options of DDP, local SGD ---------------------------------------------------------------------------------------

@@ -3,11 +3,14 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 
 #include "backends/launch/local_launch.hpp"
 #include "backends/nccl/nccl_backend.hpp"
+#include "reference/core/errors.hpp"
 #include "sim/engine/world.hpp"
+#include "sim/programs/rehearsal.hpp"
 #include "sim/programs/sim_request.hpp"
 
 namespace accel::programs {
@@ -56,6 +59,19 @@ std::vector<std::string> problems_of(const RunOptions& options) {
     problems.emplace_back("--backend nccl: this build has no CUDA, or this machine no GPU that CUDA sees; build with `./dev build gpu`, or use gloo or sim");
   }
   return problems;
+}
+
+void check_rank_counts(const RunOptions& options, const std::function<void(int ranks)>& check) {
+  std::vector<std::string> problems;
+  for (const int ranks : options.rank_counts) {
+    try {
+      Rehearsal(options.rehearsal, ranks);
+      check(ranks);
+    } catch (const ConfigError& error) {
+      if (std::find(problems.begin(), problems.end(), error.what()) == problems.end()) problems.emplace_back(error.what());
+    }
+  }
+  check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
 }
 
 std::string problem_of_sweep(const RunOptions& options, const std::vector<std::pair<std::string, std::string>>& others) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,6 +29,10 @@ void add_run_options(CLI::App& app, RunOptions& options);
 
 /// What is impossible about them, one line each: a number of ranks, a backend that is not there.
 std::vector<std::string> problems_of(const RunOptions& options);
+
+/// Before anything runs: throws ConfigError with all problems if a number of ranks does not fit the network, the faults, or what `check`
+/// throws a ConfigError about.
+void check_rank_counts(const RunOptions& options, const std::function<void(int ranks)>& check = [](int) {});
 
 /// "", or which files the runs of a sweep would overwrite, or fail to make as they are there: of the rehearsal's and of these others, given
 /// as option and path.

@@ -158,20 +158,6 @@ int run_simulated(const Arguments& arguments, int num_ranks, const Experiment& e
   return kSuccess;
 }
 
-// Before anything runs: some of the numbers of ranks may not fit the network, the faults or the experiment.
-void check_rank_counts(const Arguments& arguments) {
-  std::vector<std::string> problems;
-  for (const int num_ranks : arguments.rank_counts) {
-    try {
-      Rehearsal(arguments.rehearsal, num_ranks);
-      read_experiment(arguments.experiment, with_overrides(arguments), num_ranks);
-    } catch (const ConfigError& error) {
-      if (std::find(problems.begin(), problems.end(), error.what()) == problems.end()) problems.emplace_back(error.what());
-    }
-  }
-  check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
-}
-
 int run_simulated(const Arguments& arguments, const Task& task) {
   std::vector<Point> points;
   for (const int num_ranks : arguments.rank_counts) {
@@ -288,7 +274,9 @@ int run_experiment(Arguments arguments) {
   check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
   if (!arguments.resume.empty()) arguments.resume = checkpoint_to_resume(arguments.resume);
   if (!arguments.project_dir.empty()) arguments.num_of_others = num_of_others(arguments.project_dir);
-  if (arguments.backend == "sim") check_rank_counts(arguments);
+  if (arguments.backend == "sim") {
+    check_rank_counts(arguments, [&](int ranks) { read_experiment(arguments.experiment, with_overrides(arguments), ranks); });
+  }
   const auto experiment = read_experiment(arguments.experiment, with_overrides(arguments), arguments.ranks());
   const auto task = load_task(experiment);
   if (arguments.backend == "sim") return run_simulated(arguments, task);

@@ -22,7 +22,6 @@
 #include "sim/programs/diagnosis_json.hpp"
 #include "sim/programs/exit_code.hpp"
 #include "sim/programs/output_file.hpp"
-#include "sim/programs/rehearsal.hpp"
 #include "sim/programs/run_options.hpp"
 #include "sim/programs/sim_request.hpp"
 #include "sim/programs/temporary_folder.hpp"
@@ -134,19 +133,6 @@ int run_processes(const UserProgram& program, const std::string& request, int nu
   const auto launched = launcher::launch_local(options);
   if (!launched.message.empty()) std::cerr << "sim-run: " << launched.message << std::endl;
   return launched.exit_code;
-}
-
-// Of a sweep, before any of its runs: some numbers of ranks may not fit the network or the faults.
-void check_rank_counts(const RunOptions& options) {
-  std::vector<std::string> problems;
-  for (const int ranks : options.rank_counts) {
-    try {
-      Rehearsal(options.rehearsal, ranks);
-    } catch (const ConfigError& error) {
-      if (!contains(problems, error.what())) problems.emplace_back(error.what());
-    }
-  }
-  check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
 }
 
 int run_once(const UserProgram& program, const RunOptions& options, int ranks, const std::string& sweep) {

@@ -197,6 +197,7 @@ TEST_F(UserProgramTest, ASweepEndsWithTheFirstRunThatFails) {
   const auto run = sim_run({"--ranks", "2,3"}, {bin("faulty_program"), "throw", folder_.path()});
   EXPECT_EQ(run.exit_code, 1);
   EXPECT_THAT(run.error, Not(HasSubstr("rank 2")));
+  EXPECT_THAT(folder_.files(), ::testing::SizeIs(1)) << "a process each";
 }
 
 TEST_F(UserProgramTest, RefusedOptionsStartNothing) {

@@ -51,9 +51,20 @@ double AcceleratedOptimizer::lr(std::size_t group) const {
   return groups[group].options().get_lr();
 }
 
-AcceleratedScheduler::AcceleratedScheduler(LRScheduler& scheduler, std::vector<AcceleratedOptimizer> optimizers, RankContext& context,
+void AcceleratedOptimizer::set_lr(double lr) {
+  for (std::size_t group = 0; group < param_groups().size(); ++group) set_lr(lr, group);
+}
+
+void AcceleratedOptimizer::set_lr(double lr, std::size_t group) {
+  check_argument(group < param_groups().size(), "set_lr: group {} of {}", group, param_groups().size());
+  param_groups()[group].options().set_lr(lr);
+}
+
+std::vector<torch::optim::OptimizerParamGroup>& AcceleratedOptimizer::param_groups() const { return optimizer_->param_groups(); }
+
+AcceleratedScheduler::AcceleratedScheduler(std::shared_ptr<LRScheduler> scheduler, std::vector<AcceleratedOptimizer> optimizers, RankContext& context,
                                            std::shared_ptr<GradientPath> path, SchedulerOptions options)
-    : scheduler_(&scheduler), optimizers_(std::move(optimizers)), context_(&context), path_(std::move(path)), options_(options) {
+    : scheduler_(std::move(scheduler)), optimizers_(std::move(optimizers)), context_(&context), path_(std::move(path)), options_(options) {
   check_argument(options_.samples_per_step.value_or(1) >= 1, "prepare_scheduler: samples_per_step: expected 1 or more, got {}", *options_.samples_per_step);
   check_argument(!options_.samples_per_step || options_.step_with_optimizer, "prepare_scheduler: samples_per_step needs step_scheduler_with_optimizer: samples are counted by the optimizer's steps");
   if (!options_.samples_per_step) return;

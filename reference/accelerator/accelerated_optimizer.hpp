@@ -8,21 +8,34 @@
 #include <vector>
 
 #include "reference/accelerator/gradient_path.hpp"
+#include "reference/core/borrowed.hpp"
 #include "reference/optim/lr_scheduler.hpp"
 #include "reference/state/rank_context.hpp"
+
+namespace torch::optim {
+class OptimizerParamGroup;
+}
 
 namespace accel {
 
 /// A prepared optimizer: `step` and `zero_grad` act only when gradients were synchronised, and `step` not on gradients that
 /// overflowed under fp16 or that the gradient guard refuses.
 ///
-/// A handle: copies share one state, and refer to the user's optimizer, which must live longer.
+///     auto optimizer = accelerator.prepare(sgd);
+///     optimizer.step();             // optimizer->step() is the same call
+///     optimizer.set_lr(0.01);
+///
+/// A handle: copies share one state. The user's optimizer must live longer, unless prepare was given a pointer or a temporary, which the
+/// handle keeps.
 /// Thread rule: the rank's thread. Source: accelerate/optimizer.py, AcceleratedOptimizer.
 class AcceleratedOptimizer {
  public:
   /// `steps_in_backward`: DeepSpeed's rule, by which `step` and `zero_grad` do nothing, since backward has done both.
-  AcceleratedOptimizer(torch::optim::Optimizer& optimizer, RankContext& context, std::shared_ptr<GradientPath> path, bool steps_in_backward = false)
-      : optimizer_(&optimizer), context_(&context), path_(std::move(path)), steps_in_backward_(steps_in_backward) {}
+  AcceleratedOptimizer(std::shared_ptr<torch::optim::Optimizer> optimizer, RankContext& context, std::shared_ptr<GradientPath> path, bool steps_in_backward = false)
+      : optimizer_(std::move(optimizer)), context_(&context), path_(std::move(path)), steps_in_backward_(steps_in_backward) {}
+  /// Of an optimizer that lives longer.
+  AcceleratedOptimizer(torch::optim::Optimizer& optimizer, RankContext& context, std::shared_ptr<GradientPath> path)
+      : AcceleratedOptimizer(detail::borrowed(optimizer), context, std::move(path)) {}
   /// A handle on nothing, which release_memory leaves.
   explicit AcceleratedOptimizer(std::nullptr_t) {}
 
@@ -34,9 +47,15 @@ class AcceleratedOptimizer {
   [[nodiscard]] bool step_was_skipped() const { return *was_skipped_; }
   /// What a checkpoint says of that.
   void set_step_was_skipped(bool was_skipped) { *was_skipped_ = was_skipped; }
-  /// Learning rate of a parameter group.
+  /// Learning rate of a parameter group. Throws ArgumentError if there is no such group.
   [[nodiscard]] double lr(std::size_t group = 0) const;
+  /// Sets it in all groups, or in one. A schedule sets it anew at its next step.
+  void set_lr(double lr);
+  void set_lr(double lr, std::size_t group);
+  [[nodiscard]] std::vector<torch::optim::OptimizerParamGroup>& param_groups() const;
   [[nodiscard]] torch::optim::Optimizer& optimizer() const { return *optimizer_; }
+  AcceleratedOptimizer* operator->() { return this; }
+  const AcceleratedOptimizer* operator->() const { return this; }
 
  private:
   friend class Accelerator;
@@ -44,7 +63,7 @@ class AcceleratedOptimizer {
   void update(const GradientPath::LossClosure& closure = {});
   void clear_gradients(bool set_to_none);
 
-  torch::optim::Optimizer* optimizer_ = nullptr;
+  std::shared_ptr<torch::optim::Optimizer> optimizer_;
   RankContext* context_ = nullptr;
   std::shared_ptr<GradientPath> path_;
   bool steps_in_backward_ = false;
@@ -63,13 +82,17 @@ struct SchedulerOptions {
 /// A prepared schedule: it steps when its optimizer does, and once for each rank unless batches are split, since a step over
 /// N ranks reads N batches. A schedule with `total_steps` is never stepped past them.
 ///
-/// A handle on the user's schedule, which must live longer. Thread rule: the rank's thread.
+/// A handle on the user's schedule, which must live longer, unless prepare was given a shared_ptr of it. Thread rule: the rank's thread.
 /// Source: accelerate/scheduler.py, AcceleratedScheduler.
 class AcceleratedScheduler {
  public:
   /// Steps are skipped when one of `optimizers` skipped its own.
-  AcceleratedScheduler(LRScheduler& scheduler, std::vector<AcceleratedOptimizer> optimizers, RankContext& context,
+  AcceleratedScheduler(std::shared_ptr<LRScheduler> scheduler, std::vector<AcceleratedOptimizer> optimizers, RankContext& context,
                        std::shared_ptr<GradientPath> path, SchedulerOptions options);
+  /// Of a schedule that lives longer.
+  AcceleratedScheduler(LRScheduler& scheduler, std::vector<AcceleratedOptimizer> optimizers, RankContext& context,
+                       std::shared_ptr<GradientPath> path, SchedulerOptions options)
+      : AcceleratedScheduler(detail::borrowed(scheduler), std::move(optimizers), context, std::move(path), options) {}
   /// A handle on nothing, which release_memory leaves.
   explicit AcceleratedScheduler(std::nullptr_t) {}
 
@@ -80,6 +103,8 @@ class AcceleratedScheduler {
   void step(double metric) { advance([this, metric] { scheduler_->step(metric); }); }
   [[nodiscard]] std::vector<double> get_last_lr() const { return scheduler_->get_last_lr(); }
   [[nodiscard]] LRScheduler& scheduler() const { return *scheduler_; }
+  AcceleratedScheduler* operator->() { return this; }
+  const AcceleratedScheduler* operator->() const { return this; }
   /// The schedule's own, and the samples that it has counted.
   [[nodiscard]] Value state_dict() const;
   void load_state_dict(const Value& state);
@@ -93,7 +118,7 @@ class AcceleratedScheduler {
   bool has_ended() const;
   std::int64_t samples_of_window();
 
-  LRScheduler* scheduler_ = nullptr;
+  std::shared_ptr<LRScheduler> scheduler_;
   std::vector<AcceleratedOptimizer> optimizers_;
   RankContext* context_ = nullptr;
   std::shared_ptr<GradientPath> path_;

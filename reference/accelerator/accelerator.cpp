@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/full.h>
+#include <c10/util/Type.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/nn/module.h>
@@ -185,39 +186,39 @@ void Accelerator::check_not_in_deepspeed_file(bool is_in_file, const char* what,
   check_config(!is_in_file, "{}: has {}, and the program prepares one too; remove it there, or prepare an accel::{}", deepspeed_file().value_or(""), what, dummy);
 }
 
-AcceleratedOptimizer Accelerator::prepare_optimizer(torch::optim::Optimizer& optimizer) {
+AcceleratedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer) {
   if (const auto file = deepspeed_file()) check_not_in_deepspeed_file(optimizer_section(*file).has_value(), "an optimizer", "DummyOptim");
-  return add_optimizer(optimizer);
+  return add_optimizer(std::move(optimizer));
 }
 
-AcceleratedOptimizer Accelerator::prepare_optimizer(const DummyOptim& dummy) { return add_optimizer(deepspeed_objects_->optimizer_for(dummy, deepspeed_file().value_or(""))); }
+AcceleratedOptimizer Accelerator::prepare_optimizer(const DummyOptim& dummy) { return add_optimizer(detail::borrowed(deepspeed_objects_->optimizer_for(dummy, deepspeed_file().value_or("")))); }
 
-AcceleratedOptimizer Accelerator::add_optimizer(torch::optim::Optimizer& optimizer) {
+AcceleratedOptimizer Accelerator::add_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer) {
   // LibTorch's own would step a shared parameter as often as its group names it.
-  for (auto& group : optimizer.param_groups()) group.params() = each_once(std::move(group.params()));
+  for (auto& group : optimizer->param_groups()) group.params() = each_once(std::move(group.params()));
   if (shards()) {
-    check_can_be_sharded(optimizer);
-    training_.path->restart(optimizer);
+    check_can_be_sharded(*optimizer);
+    training_.path->restart(*optimizer);
   } else if (options_.device_placement) {
-    optim::follow_parameters(optimizer);
+    optim::follow_parameters(*optimizer);
   }
-  return training_.optimizers.emplace_back(optimizer, *context_, training_.path, plugin_.steps_in_backward);
+  return training_.optimizers.emplace_back(std::move(optimizer), *context_, training_.path, plugin_.steps_in_backward);
 }
 
-AcceleratedScheduler Accelerator::prepare_scheduler(LRScheduler& scheduler, PrepareSchedulerOptions options) {
+AcceleratedScheduler Accelerator::prepare_scheduler(std::shared_ptr<LRScheduler> scheduler, PrepareSchedulerOptions options) {
   if (const auto file = deepspeed_file()) check_not_in_deepspeed_file(scheduler_section(*file).has_value(), "a scheduler", "DummyScheduler");
-  return add_scheduler(scheduler, {.step_with_optimizer = options_.step_scheduler_with_optimizer, .split_batches = split_batches(), .samples_per_step = options.samples_per_step});
+  return add_scheduler(std::move(scheduler), {.step_with_optimizer = options_.step_scheduler_with_optimizer, .split_batches = split_batches(), .samples_per_step = options.samples_per_step});
 }
 
 AcceleratedScheduler Accelerator::prepare_scheduler(const DummyScheduler& dummy) {
   auto& scheduler = deepspeed_objects_->scheduler_for(dummy, deepspeed_file().value_or(""), split_batches() ? 1 : num_processes());
-  return add_scheduler(scheduler, {.steps_in_backward = true});
+  return add_scheduler(detail::borrowed(scheduler), {.steps_in_backward = true});
 }
 
-AcceleratedScheduler Accelerator::add_scheduler(LRScheduler& scheduler, SchedulerOptions options) {
+AcceleratedScheduler Accelerator::add_scheduler(std::shared_ptr<LRScheduler> scheduler, SchedulerOptions options) {
   auto optimizers = training_.optimizers;
-  std::erase_if(optimizers, [&](const auto& optimizer) { return &optimizer.optimizer() != &scheduler.optimizer(); });
-  return training_.schedulers.emplace_back(scheduler, optimizers.empty() ? training_.optimizers : optimizers, *context_, training_.path, options);
+  std::erase_if(optimizers, [&](const auto& optimizer) { return &optimizer.optimizer() != &scheduler->optimizer(); });
+  return training_.schedulers.emplace_back(std::move(scheduler), optimizers.empty() ? training_.optimizers : optimizers, *context_, training_.path, options);
 }
 
 std::optional<Autocast::Options> Accelerator::autocast_options(const AutocastKwargs& kwargs) const {
@@ -267,12 +268,14 @@ std::shared_ptr<ModelWrapper> Accelerator::wrap_model(const torch::nn::Module& m
   }
   wrapper->listener = context_->listener;
   if (evaluation_mode) return wrapper;
+  wrapper->is_trained = true;
   // As in Accelerate: among CPU ranks always, a group of one included; on GPUs only with more than one, and a model that is trained.
   const bool is_parallel = distributed_type() == DistributedType::kMultiCpu || (use_distributed() && !trained.empty());
   training_.path->add_parameters(std::move(trained));
   if (is_parallel) {
     tensors.sparse = parameters_with_sparse_gradients(module);
-    wrapper->ddp = std::make_unique<DistributedDataParallel>(std::move(tensors), context_->world, options_.ddp_kwargs, context_->listener);
+    wrapper->ddp = std::make_shared<DistributedDataParallel>(std::move(tensors), context_->world, options_.ddp_kwargs, context_->listener);
+    training_.path->add_replicated(wrapper->ddp);
   }
   return wrapper;
 }
@@ -297,6 +300,7 @@ std::shared_ptr<ModelWrapper> Accelerator::shard_model(const std::shared_ptr<tor
     const bool is_low = parameter.is_floating_point() && parameter.element_size() < 4;
     if (mixed_precision_ != "no" && parameter.requires_grad() && is_low) parameter.set_data(parameter.detach().to(at::kFloat));
   }
+  wrapper->is_trained = true;
   wrapper->sharded = std::make_shared<sharded::ShardedModel>(module, *shard_groups_, *plugin_.sharding, context_->device);
   std::vector<at::Tensor> trained;
   for (const auto& [name, parameter] : tensors) {
@@ -376,10 +380,29 @@ void Accelerator::backward(const at::Tensor& loss, BackwardOptions options, std:
   const CallSite site(where);
   const PhaseScope phase(context_->listener.get(), "backward");
   if (context_->listener) context_->listener->begin_backward();
+  warn_of_models_without_optimizer();
   const auto& state = context_->gradient_state;
   const auto scaled = training_.path->scaled_loss(loss, options.num_items, {.all = state.num_rows(), .real = num_real_rows()});
   torch::autograd::backward(std::vector<at::Tensor>{scaled}, std::vector<at::Tensor>{}, options.retain_graph, options.create_graph);
   if (plugin_.steps_in_backward && sync_gradients()) step_in_backward();
+}
+
+// An optimizer that was not prepared steps on scaled gradients under fp16, in every micro-batch of a window, and on another order of shards.
+void Accelerator::warn_of_models_without_optimizer() {
+  auto& num_sought = training_.num_models_with_optimizer_sought;
+  for (; num_sought < training_.models.size(); ++num_sought) {
+    const auto& [module, wrapper] = training_.models[num_sought];
+    NamedTensors trained;
+    for (const auto& item : module->named_parameters()) {
+      if (item.value().requires_grad()) trained.emplace_back(item.key(), item.value());
+    }
+    const bool has_optimizer = std::any_of(training_.optimizers.begin(), training_.optimizers.end(), [&](const auto& optimizer) { return trains_one_of(optimizer.optimizer(), trained); });
+    const bool matters = use_distributed() || scaler() != nullptr || gradient_accumulation_steps() > 1;
+    if (!wrapper->is_trained || trained.empty() || has_optimizer || !matters || !is_main_process()) continue;
+    const auto& object = *module;
+    context_->warn(fmt::format("model {} ({}) is prepared, but no prepared optimizer has its parameters: pass the optimizer to prepare too, and step the one that prepare returns",
+                               num_sought, c10::demangle(typeid(object).name())));
+  }
 }
 
 Accelerator::Window::~Window() {

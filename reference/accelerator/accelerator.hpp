@@ -18,9 +18,11 @@
 #include "reference/accelerator/deepspeed_objects.hpp"
 #include "reference/accelerator/memory.hpp"
 #include "reference/accelerator/operations.hpp"
+#include "reference/accelerator/preparable.hpp"
 #include "reference/accelerator/prepared_model.hpp"
 #include "reference/config/options.hpp"
 #include "reference/core/call_site.hpp"
+#include "reference/core/printed.hpp"
 #include "reference/core/tree_rows.hpp"
 #include "reference/data/data_loader.hpp"
 #include "reference/sharded/activation_meter.hpp"
@@ -28,16 +30,6 @@
 #include "reference/state/rank_context.hpp"
 #include "reference/tracking/profiler.hpp"
 #include "reference/tracking/trackers.hpp"
-
-namespace torch::nn {
-class Module;
-template <typename Contained>
-class ModuleHolder;
-}  // namespace torch::nn
-namespace torch::optim {
-class LRScheduler;
-class ReduceLROnPlateauScheduler;
-}  // namespace torch::optim
 
 /// The front end: Hugging Face Accelerate's Accelerator for C++ and LibTorch.
 ///
@@ -95,16 +87,24 @@ class Accelerator {
   [[nodiscard]] int data_parallel_rank() const { return data_parallel_.rank; }
 
   // --- prepare ------------------------------------------------------------------------------------------------------
-  /// Models (a ModuleHolder or a shared_ptr of a module), optimizers, loaders and schedules, in any order; returned in
-  /// the same order, a single one bare. Loaders, models and optimizers first, schedules last. Prepared objects and
-  /// others pass through. Collective. Optimizers and schedules are referred to: keep them alive.
+  /// Models, optimizers, loaders and schedules, in any order; returned in the same order, a single one bare. Loaders, models and
+  /// optimizers first, schedules last. What is prepared already, and objects of other types, pass through. Collective.
+  ///
+  /// | object | accepted as |
+  /// |---|---|
+  /// | model | a ModuleHolder, a shared_ptr of a module, or a module itself, which must outlive the Accelerator |
+  /// | optimizer | an object that outlives the Accelerator; a temporary or a smart pointer, which is kept |
+  /// | schedule | an accel::LRScheduler that outlives the Accelerator, or a shared_ptr of one |
+  /// | loader | an accel::DataLoader; of torch::data see from_torch and from_torch_loader |
+  ///
+  /// What cannot be prepared is refused at compile time.
   template <typename... Objects>
-  auto prepare(Objects&&... objects) {
+  decltype(auto) prepare(Objects&&... objects) {
     static_assert(sizeof...(Objects) > 0, "prepare: nothing to prepare");
     if constexpr (sizeof...(Objects) == 1) {
-      return prepare_one(objects...);
+      return (prepare_one<Objects>(objects), ...);
     } else {
-      return std::tuple<decltype(prepare_one(objects))...>{prepare_one(objects)...};  // braces: left to right
+      return std::tuple<decltype(prepare_one<Objects>(objects))...>{prepare_one<Objects>(objects)...};  // braces: left to right
     }
   }
 
@@ -122,6 +122,8 @@ class Accelerator {
     auto wrapper = wrap_model(*module, std::move(tensors), options.evaluation_mode);
     return remember(PreparedModel<Module>(std::move(module), std::move(wrapper)));
   }
+  template <detail::ModuleObject Module>
+  PreparedModel<Module> prepare_model(Module& module, PrepareModelOptions options = {false}) { return prepare_model(detail::shared_module(module), options); }
   template <typename Dataset, typename Collate>
   DataLoaderShard<Dataset, Collate> prepare_data_loader(const DataLoader<Dataset, Collate>& loader) {
     DataLoaderShard<Dataset, Collate> prepared(loader, shard_options());
@@ -139,12 +141,16 @@ class Accelerator {
   /// The loader without the first batches of its pass: accel::skip_first_batches.
   template <typename Loader>
   [[nodiscard]] Loader skip_first_batches(const Loader& loader, std::int64_t num_batches) const { return accel::skip_first_batches(loader, num_batches); }
-  AcceleratedOptimizer prepare_optimizer(torch::optim::Optimizer& optimizer);
+  AcceleratedOptimizer prepare_optimizer(torch::optim::Optimizer& optimizer) { return prepare_optimizer(detail::borrowed(optimizer)); }
+  AcceleratedOptimizer prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer);
   struct PrepareSchedulerOptions {
     std::optional<std::int64_t> samples_per_step;  ///< the schedule's unit is so many samples, over all ranks
   };
   /// Tied to the prepared optimizer whose rates it sets, or to all if there is none such: it waits for their steps.
-  AcceleratedScheduler prepare_scheduler(LRScheduler& scheduler, PrepareSchedulerOptions options = {std::nullopt});
+  AcceleratedScheduler prepare_scheduler(LRScheduler& scheduler, PrepareSchedulerOptions options = {std::nullopt}) {
+    return prepare_scheduler(detail::borrowed(scheduler), options);
+  }
+  AcceleratedScheduler prepare_scheduler(std::shared_ptr<LRScheduler> scheduler, PrepareSchedulerOptions options = {std::nullopt});
   /// The optimizer and the schedule of the DeepSpeed file.
   AcceleratedOptimizer prepare_optimizer(const DummyOptim& dummy);
   AcceleratedScheduler prepare_scheduler(const DummyScheduler& dummy);
@@ -386,34 +392,31 @@ class Accelerator {
 
   // --- collectives on trees -----------------------------------------------------------------------------------------
   /// (n, ...) -> (P * n, ...) for every tensor, in the order of the ranks. Collective.
-  template <Tree T>
+  /// Numbers and strings in a tree are no tensors, and refused at compile time, as Python's TypeError.
+  template <typename T>
   std::remove_cvref_t<T> gather(const T& tree, std::source_location where = std::source_location::current()) const {
-    const CallSite site(where);
-    verify("gather", tree);
-    return map_tensors(tree, [&](const at::Tensor& tensor) { return operations::gather(context_->world, tensor); });
+    static_assert(detail::TensorTree<T>, "gather: a number, string or unknown type has no counterpart on other ranks; gather a tensor (torch::tensor(number)), or use gather_object");
+    if constexpr (detail::TensorTree<T>) {
+      const CallSite site(where);
+      verify("gather", tree);
+      return map_tensors(tree, [&](const at::Tensor& tensor) { return operations::gather(context_->world, tensor); });
+    } else {
+      return tree;
+    }
   }
   /// `gather`, without the duplicates that fill the last step of the active loader. Vectors without tensors, one entry per
   /// sample, are gathered as objects; containers keep their shape. Collective.
   /// Throws ArgumentError on such a step for values that do not hold one row per sample. Without even_batches a last step has no
   /// duplicates: of tensors that pad_across_processes made alike, the rows behind its samples are left out.
-  template <RowTree T>
+  template <typename T>
   std::remove_cvref_t<T> gather_for_metrics(const T& tree, std::source_location where = std::source_location::current()) const {
-    const CallSite site(where);
-    const auto rows = tensor_metric_rows();
-    for_each_tensor(tree, [&](const at::Tensor& tensor) {
-      const auto num_rows = tensor.dim() > 0 ? std::optional(tensor.size(0)) : std::nullopt;
-      rows.check(rows.fit(num_rows), num_rows);
-    });
-    verify("gather_for_metrics", tree);
-    auto result = tree;
-    detail::for_each_rows(result, [&](auto& leaf) {
-      if constexpr (TensorLeaf<decltype(leaf)>) {
-        leaf = rows.cut(operations::gather(data_parallel_.group, leaf));
-      } else {
-        leaf = gather_list_for_metrics(leaf);
-      }
-    });
-    return result;
+    static_assert(RowTree<T>, "gather_for_metrics: a number, string or unknown type has no row per sample; gather a tensor with one row per sample, or a std::vector of entries");
+    if constexpr (RowTree<T>) {
+      const CallSite site(where);
+      return gather_rows_for_metrics(tree);
+    } else {
+      return tree;
+    }
   }
   struct GatherOptions {
     bool use_gather_object = false;  ///< entries of a vector are gathered as objects, tensors of different shapes included
@@ -428,25 +431,40 @@ class Accelerator {
       throw ArgumentError("gather_for_metrics: entries with numbers or strings beside tensors have no rows; set use_gather_object");
     }
   }
-  template <Tree T>
+  /// A reduced copy: see operations::reduce. Collective.
+  template <typename T>
   std::remove_cvref_t<T> reduce(const T& tree, const std::string& reduction = "sum", double scale = 1.0,
                                 std::source_location where = std::source_location::current()) const {
-    const CallSite site(where);
-    verify("reduce", tree);
-    return map_tensors(tree, [&](const at::Tensor& tensor) { return operations::reduce(context_->world, tensor, reduction, scale); });
+    static_assert(detail::TensorTree<T>, "reduce: a number, string or unknown type has no counterpart on other ranks; reduce the tensor: accelerator.reduce(loss.detach(), \"mean\").item<double>(), or torch::tensor(number)");
+    if constexpr (detail::TensorTree<T>) {
+      const CallSite site(where);
+      verify("reduce", tree);
+      return map_tensors(tree, [&](const at::Tensor& tensor) { return operations::reduce(context_->world, tensor, reduction, scale); });
+    } else {
+      return tree;
+    }
   }
-  template <Tree T>
+  /// See operations::pad_across_processes. Collective.
+  template <typename T>
   std::remove_cvref_t<T> pad_across_processes(const T& tree, operations::PadOptions options = {},
                                               std::source_location where = std::source_location::current()) const {
-    const CallSite site(where);
-    return map_tensors(tree, [&](const at::Tensor& tensor) { return operations::pad_across_processes(context_->world, tensor, options); });
+    static_assert(detail::TensorTree<T>, "pad_across_processes: a number, string or unknown type has no dimension to pad; pass tensors");
+    if constexpr (detail::TensorTree<T>) {
+      const CallSite site(where);
+      return map_tensors(tree, [&](const at::Tensor& tensor) { return operations::pad_across_processes(context_->world, tensor, options); });
+    } else {
+      return tree;
+    }
   }
   /// In place, and returned. Collective.
-  template <Tree T>
+  template <typename T>
   T& broadcast(T& tree, int from_process = 0, std::source_location where = std::source_location::current()) const {
-    const CallSite site(where);
-    verify("broadcast", tree);
-    for_each_tensor(tree, [&](at::Tensor& tensor) { operations::broadcast(context_->world, tensor, from_process); });
+    static_assert(detail::TensorTree<T>, "broadcast: a number, string or unknown type is not sent; use a tensor (torch::tensor(number)), or accel::broadcast_object_list");
+    if constexpr (detail::TensorTree<T>) {
+      const CallSite site(where);
+      verify("broadcast", tree);
+      for_each_tensor(tree, [&](at::Tensor& tensor) { operations::broadcast(context_->world, tensor, from_process); });
+    }
     return tree;
   }
 
@@ -470,10 +488,10 @@ class Accelerator {
   // --- who runs what ------------------------------------------------------------------------------------------------
   /// Collective.
   void wait_for_everyone(std::source_location where = std::source_location::current()) const { context_->world.barrier(where); }
-  /// One line, from the local main process only.
+  /// One line, from the local main process only: the arguments with spaces between, tensors as LibTorch prints them.
   template <typename... Args>
   void print(const Args&... args) const {
-    if (is_local_main_process()) print_line(fmt::format("{}", fmt::join(std::vector<std::string>{fmt::format("{}", args)...}, " ")));
+    if (is_local_main_process()) print_line(fmt::format("{}", fmt::join(std::vector<std::string>{detail::printed(args)...}, " ")));
   }
   template <typename F>
   void on_main_process(F&& f) const { if (is_main_process()) f(); }
@@ -508,31 +526,73 @@ class Accelerator {
   }
 
  private:
+  // `Object`: a reference for what the program named, a plain type for a temporary. What is refused is returned by reference, so that the
+  // compiler has no more to say than the reason.
   template <typename Object>
-  auto prepare_one(Object& object) {
+  decltype(auto) prepare_one(std::remove_reference_t<Object>& object) {
     using T = std::remove_cvref_t<Object>;
-    if constexpr (std::is_base_of_v<torch::optim::Optimizer, T> || std::is_same_v<DummyOptim, T>) {
+    constexpr bool kIsTemporary = !std::is_reference_v<Object>;
+    if constexpr (detail::OptimizerObject<T> && kIsTemporary) {
+      return prepare_optimizer(std::make_shared<T>(std::move(object)));
+    } else if constexpr (detail::OptimizerObject<T> || std::is_same_v<DummyOptim, T>) {
       return prepare_optimizer(object);
-    } else if constexpr (std::is_base_of_v<LRScheduler, T> || std::is_same_v<DummyScheduler, T>) {
+    } else if constexpr (detail::SchedulerObject<T> && kIsTemporary) {
+      static_assert(detail::kNever<T>, "prepare: a temporary schedule would be gone at the end of this line; give it a name: accel::StepLR step_lr(...); prepare(..., step_lr)");
+      return (object);
+    } else if constexpr (detail::SchedulerObject<T> || std::is_same_v<DummyScheduler, T>) {
       return prepare_scheduler(object);
-    } else if constexpr (std::is_base_of_v<torch::optim::LRScheduler, T> || std::is_base_of_v<torch::optim::ReduceLROnPlateauScheduler, T>) {
-      check_argument(false, "prepare: a schedule of LibTorch's own would step where its optimizer does not; use accel::StepLR, accel::ReduceLROnPlateau and the others");
-      return T(object);
-    } else if constexpr (requires { typename T::ContainedType; object.ptr(); }) {
-      return prepare_model(object.ptr());  // a ModuleHolder
-    } else if constexpr (requires { object.get()->named_parameters(); }) {
-      return prepare_model(object);  // a shared_ptr of a module
+    } else if constexpr (detail::LibTorchScheduler<T> || detail::LibTorchSchedulerPointer<T>) {
+      static_assert(detail::kNever<T>, "prepare: LibTorch's own schedules step where their optimizer does not; use accel::StepLR, accel::ReduceLROnPlateau or another of accel's");
+      return (object);
+    } else if constexpr (detail::ModuleHolderObject<T>) {
+      return prepare_model(object.ptr());
+    } else if constexpr (detail::ModuleObject<T> && kIsTemporary) {
+      static_assert(detail::kNever<T>, "prepare: a temporary module would be gone at the end of this line; give it a name, or use std::make_shared<Net>(...)");
+      return (object);
+    } else if constexpr (detail::ModuleObject<T>) {
+      return prepare_model(object);
+    } else if constexpr (detail::ModulePointer<T> && !std::is_copy_constructible_v<T>) {
+      static_assert(detail::kNever<T>, "prepare: a unique_ptr of a module; LibTorch shares modules: use std::make_shared<Net>(...)");
+      return (object);
+    } else if constexpr (detail::ModulePointer<T>) {
+      return prepare_model(object);
+    } else if constexpr (detail::OptimizerPointer<T>) {
+      return prepare_optimizer(kept<torch::optim::Optimizer, kIsTemporary>(object));
+    } else if constexpr (detail::SchedulerPointer<T>) {
+      return prepare_scheduler(kept<LRScheduler, kIsTemporary>(object));
+    } else if constexpr (detail::LibTorchLoader<T> || detail::LibTorchLoaderPointer<T>) {
+      static_assert(detail::kNever<T>, "prepare: a torch::data loader; make accel::DataLoader loader(accel::from_torch(dataset), {.batch_size = n}), or keep the loader by accel::from_torch_loader");
+      return (object);
     } else if constexpr (requires { object.total_batch_size(); }) {
       return T(object);  // a loader that is prepared already
     } else if constexpr (requires { prepare_data_loader(object); }) {
       return prepare_data_loader(object);
+    } else if constexpr (detail::LibTorchDataset<T>) {
+      static_assert(detail::kNever<T>, "prepare: a torch::data dataset; make accel::DataLoader loader(accel::from_torch(dataset), {.batch_size = n}) and prepare that");
+      return (object);
+    } else if constexpr (detail::DatasetObject<T>) {
+      static_assert(detail::kNever<T>, "prepare: a dataset; make accel::DataLoader loader(dataset, {.batch_size = n}) and prepare that");
+      return (object);
     } else {
       return T(object);
+    }
+  }
+  // A unique_ptr that the program keeps is borrowed.
+  template <typename Base, bool kIsTemporary, typename Pointer>
+  static std::shared_ptr<Base> kept(Pointer& pointer) {
+    check_argument(pointer != nullptr, "prepare: a null pointer");
+    if constexpr (std::is_copy_constructible_v<Pointer>) {
+      return pointer;
+    } else if constexpr (kIsTemporary) {
+      return std::move(pointer);
+    } else {
+      return detail::borrowed<Base>(*pointer);
     }
   }
 
   template <typename Module>
   PreparedModel<Module> remember(PreparedModel<Module> model) {
+    context_->has_prepared = true;
     training_.models.push_back({model.module(), model.shared_wrapper()});
     return model;
   }
@@ -544,10 +604,11 @@ class Accelerator {
   std::shared_ptr<ModelWrapper> shard_model(const std::shared_ptr<torch::nn::Module>& module);
   [[nodiscard]] sharded::MemoryAccount account_of(const ModelWrapper& wrapper, const std::vector<at::Tensor>& parameters) const;
   void step_in_backward();
+  void warn_of_models_without_optimizer();
   [[nodiscard]] std::optional<std::string> deepspeed_file() const;
   void check_not_in_deepspeed_file(bool is_in_file, const char* what, const char* dummy) const;
-  AcceleratedOptimizer add_optimizer(torch::optim::Optimizer& optimizer);
-  AcceleratedScheduler add_scheduler(LRScheduler& scheduler, SchedulerOptions options);
+  AcceleratedOptimizer add_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer);
+  AcceleratedScheduler add_scheduler(std::shared_ptr<LRScheduler> scheduler, SchedulerOptions options);
   void tell_of_ignored_keys() const;
   [[nodiscard]] ShardOptions shard_options() const;
   Window begin_micro_batch(std::vector<std::shared_ptr<ModelWrapper>> models);
@@ -585,6 +646,24 @@ class Accelerator {
   [[nodiscard]] MetricRows tensor_metric_rows() const;
   // Samples of this rank's batch that are no duplicates.
   [[nodiscard]] std::optional<std::int64_t> num_real_rows() const;
+  template <RowTree T>
+  std::remove_cvref_t<T> gather_rows_for_metrics(const T& tree) const {
+    const auto rows = tensor_metric_rows();
+    for_each_tensor(tree, [&](const at::Tensor& tensor) {
+      const auto num_rows = tensor.dim() > 0 ? std::optional(tensor.size(0)) : std::nullopt;
+      rows.check(rows.fit(num_rows), num_rows);
+    });
+    verify("gather_for_metrics", tree);
+    auto result = tree;
+    detail::for_each_rows(result, [&](auto& leaf) {
+      if constexpr (TensorLeaf<decltype(leaf)>) {
+        leaf = rows.cut(operations::gather(data_parallel_.group, leaf));
+      } else {
+        leaf = gather_list_for_metrics(leaf);
+      }
+    });
+    return result;
+  }
   template <Tree T>
   std::vector<T> gather_list_for_metrics(const std::vector<T>& list) const {
     const auto rows = metric_rows();

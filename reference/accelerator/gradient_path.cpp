@@ -151,6 +151,7 @@ void GradientPath::add_sharded(std::shared_ptr<sharded::ShardedModel> model) {
 bool GradientPath::step(torch::optim::Optimizer& optimizer, const LossClosure& closure) {
   check_state(!closure || (!(scaler_ && scaler_->is_enabled()) && !is_exact_ && sharded_.empty()),
               "step: a closure with fp16, loss_weighting: exact or a sharded model; what they do between backward and step comes too late");
+  if (!closure) check_reduced(optimizer);
   for (auto& model : sharded_) model->show_shards();
   const sharded::MemoryScope scope(optimizer_memory_ && lacks_state(optimizer) ? optimizer_memory_ : nullptr);
   const bool stepped = try_step(optimizer, closure);
@@ -158,6 +159,24 @@ bool GradientPath::step(torch::optim::Optimizer& optimizer, const LossClosure& c
     if (stepped) model->mark_stepped();
   }
   return stepped;
+}
+
+// A parameter of two prepared models may have been averaged by either.
+void GradientPath::check_reduced(const torch::optim::Optimizer& optimizer) const {
+  for (const auto& model : replicated_) {
+    auto unreduced = model->unreduced();
+    if (unreduced.empty()) continue;
+    const auto own = optim::parameters_of(optimizer);
+    std::erase_if(unreduced, [&](const auto& item) {
+      const bool is_own = std::any_of(own.begin(), own.end(), [&](const auto& parameter) { return parameter.is_same(item.second); });
+      return !is_own || std::any_of(replicated_.begin(), replicated_.end(), [&](const auto& other) { return other->has_reduced(item.second); });
+    });
+    if (unreduced.empty()) continue;
+    const auto others = unreduced.size() > 1 ? fmt::format(" and {} more parameters", unreduced.size() - 1) : "";
+    throw StateError(fmt::format("optimizer.step: the gradients of '{}'{} were not averaged over the {} ranks: backward did not follow a call of the prepared model. "
+                                 "Call model(x), not model->forward(x) or the module's own forward, before each backward; give two losses of one forward to one backward",
+                                 unreduced.front().first, others, context_->world_size));
+  }
 }
 
 void GradientPath::restart(torch::optim::Optimizer& optimizer) {

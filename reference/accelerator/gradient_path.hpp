@@ -10,6 +10,7 @@
 
 #include "reference/accelerator/gradient_window.hpp"
 #include "reference/config/options.hpp"
+#include "reference/parallel/distributed_data_parallel.hpp"
 #include "reference/precision/grad_scaler.hpp"
 #include "reference/sharded/sharded_model.hpp"
 #include "reference/state/rank_context.hpp"
@@ -27,6 +28,8 @@ class GradientPath {
 
   /// Gradients of these are weighted exactly, if asked for.
   void add_parameters(std::vector<at::Tensor> parameters);
+  /// A step on gradients of this model's parameters is refused if they were not averaged over the ranks.
+  void add_replicated(std::shared_ptr<const DistributedDataParallel> model) { replicated_.push_back(std::move(model)); }
   /// Of parameters that are divided over ranks, gradients are, too.
   void add_sharded(std::shared_ptr<sharded::ShardedModel> model);
   [[nodiscard]] const std::vector<std::shared_ptr<sharded::ShardedModel>>& sharded() const { return sharded_; }
@@ -58,7 +61,8 @@ class GradientPath {
   /// Evaluates the model anew and returns the loss, as often as an optimizer such as LBFGS asks.
   using LossClosure = std::function<at::Tensor()>;
   /// Steps unless the gradients' infinities or the guard forbid; returns whether it did. Throws StateError if there is a closure and something
-  /// that acts between backward and step: a loss scale, exact weights, shards.
+  /// that acts between backward and step: a loss scale, exact weights, shards; and if gradients were not averaged over the ranks, because
+  /// forward bypassed the prepared model.
   bool step(torch::optim::Optimizer& optimizer, const LossClosure& closure = {});
   /// Makes the state that the optimizer has from its construction on anew, for parameters that are shards now.
   void restart(torch::optim::Optimizer& optimizer);
@@ -76,6 +80,7 @@ class GradientPath {
   [[nodiscard]] bool guard_forbids(torch::optim::Optimizer& optimizer);
   [[nodiscard]] sharded::ShardedModel* holder_of(const at::Tensor& parameter) const;
   bool try_step(torch::optim::Optimizer& optimizer, const LossClosure& closure);
+  void check_reduced(const torch::optim::Optimizer& optimizer) const;
 
   RankContext* context_;
   GradientGuard guard_;
@@ -85,6 +90,7 @@ class GradientPath {
   GradientWindow window_;
   std::vector<at::Tensor> parameters_;
   std::unique_ptr<GradScaler> scaler_;
+  std::vector<std::shared_ptr<const DistributedDataParallel>> replicated_;
   std::vector<std::shared_ptr<sharded::ShardedModel>> sharded_;
   std::shared_ptr<sharded::MemorySource> optimizer_memory_;
   // Optimizers that step in turn belong to one iteration: the scale changes when the next begins, not between them.

@@ -6,6 +6,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -120,6 +121,43 @@ std::vector<std::string> names_of(const std::vector<at::Tensor>& parameters, con
   return std::set<std::string>(names.begin(), names.end()).size() == names.size() ? names : numbers;
 }
 
+// The name of a parameter in the prepared model that has it, as FSDP's checkpoints call it; empty if there is none.
+std::string name_in_model(const at::Tensor& parameter, const TrainingState& state) {
+  for (const auto& model : state.models) {
+    for (const auto& item : model.module->named_parameters()) {
+      if (item.value().is_same(parameter)) return item.key();
+    }
+  }
+  return "";
+}
+
+// The key under which a state has what belongs to a parameter: its number, or the name that a sharded model has for it.
+std::vector<std::string> keys_in(const Value::Dict& saved, const std::map<std::string, StoredWeight>& shards, const std::vector<at::Tensor>& parameters, const TrainingState& state) {
+  const auto names = names_of(parameters, state);
+  std::vector<std::string> keys;
+  for (std::size_t index = 0; index < parameters.size(); ++index) {
+    const auto number = std::to_string(index), own = name_in_model(parameters[index], state);
+    const auto is_key = [&](const std::string& key) {
+      const auto shard = shards.lower_bound(key + "/");
+      return !key.empty() && (saved.contains(key) || (shard != shards.end() && shard->first.starts_with(key + "/")));
+    };
+    const std::array candidates{names[index], number, own};
+    const auto* found = std::find_if(candidates.begin(), candidates.end(), is_key);
+    keys.push_back(found == candidates.end() ? number : *found);
+  }
+  return keys;
+}
+
+// What is saved for no parameter would be lost.
+void check_all_used(const Value::Dict& saved, const std::vector<std::string>& keys) {
+  std::vector<std::string> unused;
+  for (const auto& [key, entries] : saved) {
+    if (std::find(keys.begin(), keys.end(), key) == keys.end()) unused.push_back(key);
+  }
+  check_checkpoint(unused.empty(), "the optimizer's state has entries for '{}', which are no parameters of the prepared optimizer or its models; prepare the same models and optimizers in the same order",
+                   fmt::join(unused, "', '"));
+}
+
 Value::Dict with_names(Value::Dict dict, const std::vector<std::string>& names_of_all) {
   Value::Dict named;
   for (const auto& [index, entries] : dict.at("state").as<Value::Dict>()) named[names_of_all.at(std::stoul(index))] = entries;
@@ -199,12 +237,14 @@ Value parts_of(const Value& whole, const std::map<std::string, StoredWeight>& sh
   const auto parameters = optim::parameters_of(optimizer.optimizer());
   auto dict = whole.as<Value::Dict>();
   const auto& saved = whole.at("state").as<Value::Dict>();
-  const auto names = names_of(parameters, state);
+  const auto keys = keys_in(saved, shards, parameters, state);
+  check_all_used(saved, keys);
   Value::Dict states;
   for (std::size_t index = 0; index < parameters.size(); ++index) {
     const auto* holder = holder_of(parameters[index], state);
-    const auto number = std::to_string(index), name = names[index];
-    const auto found = saved.contains(name) ? saved.find(name) : saved.find(number);
+    const auto number = std::to_string(index);
+    const auto& name = keys[index];
+    const auto found = saved.find(name);
     auto entries = found == saved.end() ? Value::Dict() : found->second.as<Value::Dict>();
     for (auto shard = shards.lower_bound(name + "/"); shard != shards.end() && shard->first.starts_with(name + "/"); ++shard) {
       if (shard->first.find('/', name.size() + 1) == std::string::npos) entries[shard->first.substr(name.size() + 1)] = shard->second.load();

@@ -30,6 +30,7 @@ struct TrainingState {
   std::vector<Custom> custom;
   std::shared_ptr<GradientPath> path;
   int step = 0;  ///< micro-batches of the current accumulation window
+  std::size_t num_models_with_optimizer_sought = 0;  ///< the first of `models`, which were looked at in a backward
 };
 
 namespace checkpoint {

@@ -17,4 +17,6 @@ CallSite::~CallSite() {
 
 std::source_location CallSite::current() { return thread_site; }
 
+void CallSite::forget() { thread_site = {}; }
+
 }  // namespace accel

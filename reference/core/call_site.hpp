@@ -19,6 +19,8 @@ class CallSite {
 
   /// Line 0 outside every scope.
   static std::source_location current();
+  /// Ends this thread's scopes, whose frames are gone.
+  static void forget();
 
  private:
   bool is_outermost_;

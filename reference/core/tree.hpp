@@ -122,6 +122,36 @@ constexpr bool contains_tensor() {
   }
 }
 
+template <typename T>
+constexpr bool only_tensors();
+
+template <typename Class, typename Member>
+constexpr bool member_is_only_tensors(Member Class::*) {
+  return only_tensors<Member>();
+}
+
+template <typename T>
+constexpr bool only_tensors() {
+  using U = std::remove_cvref_t<T>;
+  if constexpr (TensorLeaf<U>) {
+    return true;
+  } else if constexpr (SequenceTree<U>) {
+    return only_tensors<typename U::value_type>();
+  } else if constexpr (MapTree<U>) {
+    return only_tensors<typename U::mapped_type>();
+  } else if constexpr (TupleTree<U>) {
+    return []<std::size_t... I>(std::index_sequence<I...>) { return (only_tensors<std::tuple_element_t<I, U>>() && ...); }(std::make_index_sequence<std::tuple_size_v<U>>());
+  } else if constexpr (StructTree<U>) {
+    return std::apply([](auto... members) { return (member_is_only_tensors(members) && ...); }, tree_members<U>);
+  } else {
+    return false;
+  }
+}
+
+/// A tree whose leaves are all tensors.
+template <typename T>
+concept TensorTree = Tree<T> && only_tensors<T>();
+
 }  // namespace detail
 
 /// A vector without tensors in it: one entry per sample, as a tensor has one row.

@@ -70,11 +70,16 @@ class DataLoader {
 
   detail::LoaderIterator<Batch> begin(std::source_location where = std::source_location::current()) {
     const CallSite site(where);
+    core_->warn_of_whole_reads(where);
     auto pass = std::make_shared<detail::LoaderPass<Batch>>(core_, *skip_batches_, [&](LoaderCore::Pass& pass) { return open(pass); });
     *skip_batches_ = 0;
     return detail::LoaderIterator<Batch>(std::move(pass), where);
   }
   static std::default_sentinel_t end() { return std::default_sentinel; }
+
+  /// As LibTorch's loaders, which are pointers: `for (auto& batch : *loader)`.
+  DataLoader& operator*() { return *this; }
+  DataLoader* operator->() { return this; }
 
  protected:
   DataLoader(const DataLoader& plain, ShardOptions shard)
@@ -208,6 +213,9 @@ class DataLoaderShard : public DataLoader<Dataset, Collate> {
   DataLoaderShard(const DataLoader<Dataset, Collate>& plain, ShardOptions shard)
       : DataLoader<Dataset, Collate>(plain, std::move(shard)) {}
   explicit DataLoaderShard(std::nullptr_t) : DataLoader<Dataset, Collate>(nullptr) {}
+
+  DataLoaderShard& operator*() { return *this; }
+  DataLoaderShard* operator->() { return this; }
 
   /// Rank 0 reads for all, as Accelerate's DataLoaderDispatcher.
   [[nodiscard]] bool is_dispatched() const { return this->core_->is_dispatched(); }

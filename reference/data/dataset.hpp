@@ -67,6 +67,13 @@ concept ShardedDataset = IterableDataset<T> && requires(T& dataset, std::int64_t
 
 namespace detail {
 
+/// torch::data::datasets::Dataset, BatchDataset and what is mapped over them: from_torch makes a dataset of it.
+template <typename T>
+concept LibTorchDataset = requires {
+  typename T::BatchType;
+  typename T::BatchRequestType;
+  { T::is_stateful } -> std::convertible_to<bool>;
+};
 /// One pass over an iterable dataset.
 template <IterableDataset Dataset>
 class SampleCursor {

@@ -13,6 +13,7 @@
 #include "reference/core/thread_safety.hpp"
 #include "reference/core/tree_rows.hpp"
 #include "reference/data/collate.hpp"
+#include "reference/data/data_loader.hpp"
 #include "reference/data/dataset.hpp"
 
 /// Datasets and loaders of torch::data as sources of an accel::DataLoader.
@@ -110,7 +111,7 @@ template <typename Dataset>
 class TorchDataset {
  public:
   /// Throws ArgumentError if the dataset does not know its size.
-  explicit TorchDataset(Dataset dataset) {
+  TorchDataset(Dataset dataset) {
     const auto size = dataset.size();
     check_argument(size.has_value(), "from_torch: a dataset that is read by index, but knows no size");
     size_ = static_cast<std::int64_t>(*size);
@@ -140,7 +141,7 @@ template <typename Dataset>
 class TorchStream {
  public:
   /// `num_per_request`: what the dataset is asked for at a time; a ChunkDataset wants its own batch size here.
-  TorchStream(Dataset dataset, std::int64_t num_per_request) : dataset_(std::move(dataset)), num_per_request_(num_per_request) {
+  TorchStream(Dataset dataset, std::int64_t num_per_request = 1) : dataset_(std::move(dataset)), num_per_request_(num_per_request) {
     check_argument(num_per_request > 0, "from_torch: {} examples per request; expected 1 or more", num_per_request);
   }
 
@@ -206,6 +207,12 @@ auto from_torch(Dataset dataset, [[maybe_unused]] std::int64_t num_per_request =
     return TorchDataset<Dataset>(std::move(dataset));
   }
 }
+
+/// `accel::DataLoader loader(torch::data::datasets::MNIST(root), {.batch_size = 32})` calls from_torch.
+template <detail::LibTorchDataset Dataset>
+DataLoader(Dataset) -> DataLoader<decltype(from_torch(std::declval<Dataset>()))>;
+template <detail::LibTorchDataset Dataset>
+DataLoader(Dataset, DataLoaderOptions) -> DataLoader<decltype(from_torch(std::declval<Dataset>()))>;
 
 /// The batches of a torch::data loader, as an iterable dataset whose samples are whole batches.
 template <typename Loader>

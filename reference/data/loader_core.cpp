@@ -199,6 +199,17 @@ bool LoaderCore::others_may_have_batches() const {
   return ranks_differ && (!sampler_ || reading_.num_samples > 0);
 }
 
+// A rank that is not the main one tells, so that an evaluation on the main process alone is none of this.
+void LoaderCore::warn_of_whole_reads(std::source_location where) {
+  if (is_prepared() || has_warned_) return;
+  auto* context = find_current_rank();
+  if (context == nullptr || context->rank != 1 || !context->has_prepared) return;
+  has_warned_ = true;
+  const auto length = source_.size ? fmt::format("{} samples", *source_.size) : "a stream";
+  context->warn(fmt::format("{}:{}: this loop reads an accel::DataLoader of {} (batch_size {}) that was not prepared, so every rank reads all of it: pass the loader to prepare, and loop over the one that prepare returns",
+                            where.file_name(), where.line(), length, options_.batch_size));
+}
+
 std::int64_t LoaderCore::total_batch_size() const {
   const auto batch_size = options_.batch_sampler ? options_.batch_sampler->batch_size() : std::optional(options_.batch_size);
   check_state(batch_size.has_value(), "total_batch_size: the batch sampler's batches vary");

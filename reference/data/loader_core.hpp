@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -72,6 +73,8 @@ class LoaderCore {
   [[nodiscard]] const DataLoaderOptions& options() const { return options_; }
   [[nodiscard]] bool is_prepared() const { return shard_.context != nullptr; }
   [[nodiscard]] RankContext& context() const { return *shard_.context; }
+  /// Once, if this loader was not prepared and several ranks that train a prepared model read all of it. `where`: of the loop.
+  void warn_of_whole_reads(std::source_location where);
   /// Rank 0 reads, and each rank gets its part of what it has read.
   [[nodiscard]] bool is_dispatched() const { return is_dispatched_; }
   /// Every rank reads parts of a stream that are its own.
@@ -184,6 +187,7 @@ class LoaderCore {
   ShardPlanOptions reading_;
   std::unique_ptr<StepSource> steps_;  // null for streams
   std::int64_t iteration_ = 0;
+  bool has_warned_ = false;  // of whole reads
   const Pass* open_pass_ = nullptr;
   std::shared_ptr<bool> is_read_ = std::make_shared<bool>(false);  // of all loaders that share a dataset and a sampler
   std::optional<LoaderState> loaded_;  // of a pass that is not begun again yet

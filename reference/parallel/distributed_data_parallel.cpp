@@ -15,6 +15,7 @@
 #include "reference/parallel/backward_sink.hpp"
 #include "reference/parallel/comm_hook.hpp"
 #include "reference/parallel/patient_group.hpp"
+#include "reference/parallel/reduction_record.hpp"
 #include "reference/parallel/same_model.hpp"
 
 namespace accel {
@@ -38,6 +39,8 @@ class ResumableReducer final : public c10d::Reducer {
  public:
   using Reducer::Reducer;
 
+  /// Whether a backward pass that runs now is averaged.
+  [[nodiscard]] bool reduces() const { return expect_autograd_hooks_; }
   [[nodiscard]] bool has_rebuilt_buckets() const { return has_rebuilt_bucket_; }
   [[nodiscard]] Buckets buckets() const {
     Buckets buckets;
@@ -51,6 +54,11 @@ class ResumableReducer final : public c10d::Reducer {
     has_rebuilt_bucket_ = true;
   }
 };
+
+bool has_nonzero(const at::Tensor& gradient) {
+  const auto values = gradient.is_sparse() ? gradient.coalesce().values() : gradient;
+  return values.count_nonzero().item<std::int64_t>() > 0;
+}
 
 Value to_value(const Buckets& buckets) {
   Value::List list;
@@ -87,11 +95,12 @@ struct DistributedDataParallel::State {
   Group group;
   DistributedDataParallelKwargs kwargs;
   std::shared_ptr<StepListener> listener;
-  std::shared_ptr<const NamedTensors> replicas;  // the parameters with their names
+  std::shared_ptr<Replicas> replicas = std::make_shared<Replicas>();
   std::vector<at::Tensor> parameters, buffers;
   std::shared_ptr<ResumableReducer> reducer;
   std::int64_t bucket_bytes = 0, first_bucket_bytes = 0;
   std::shared_ptr<c10d::Logger> logger;  // the reducer reports to it without asking whether it is there
+  std::unique_ptr<ReductionRecord> reductions;
   CommHook* hook = nullptr;  // the reducer's; null: gradients are sent as they are
   std::shared_ptr<bool> delays_all_reduce;  // of a static graph: in its first backward pass
   bool joins = false, notifies = false, has_sparse_gradients = false;
@@ -135,14 +144,12 @@ DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, Group gro
                                                  std::shared_ptr<StepListener> listener)
     : state_(std::make_unique<State>(State{std::move(group), kwargs, std::move(listener)})) {
   std::unordered_map<size_t, std::string> names;
-  auto replicas = std::make_shared<NamedTensors>();
   for (auto& [name, parameter] : tensors.parameters) {
     if (!parameter.requires_grad()) continue;
     names.emplace(state_->parameters.size(), name);
     state_->parameters.push_back(parameter);
-    replicas->emplace_back(name, parameter);
+    state_->replicas->parameters.emplace_back(name, parameter);
   }
-  state_->replicas = std::move(replicas);
   state_->buffers = std::move(tensors.buffers);
 
   // _sync_module_states: parameters (all of them), then buffers, as one list.
@@ -189,6 +196,16 @@ DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, Group gro
     state_->hook = hook.get();
     state_->reducer->register_comm_hook(std::move(hook));
   }
+  state_->reductions = std::make_unique<ReductionRecord>(state_->parameters, [this] {
+    if (state_->reducer->reduces()) {
+      state_->replicas->are_local = false;
+      return GradientOrigin::kReduced;
+    }
+    if (sync_flags.backward) return GradientOrigin::kMissed;
+    state_->replicas->are_local = true;
+    return GradientOrigin::kLocal;
+  });
+  if (state_->listener) state_->listener->add_replicas(state_->replicas);
 }
 
 DistributedDataParallel::~DistributedDataParallel() = default;
@@ -268,7 +285,6 @@ void DistributedDataParallel::sync_final_state(bool is_last, const std::vector<a
 
 void DistributedDataParallel::synchronize_next_backward() {
   sync_flags = {.backward = true, .forward = true};
-  if (state_->listener) state_->listener->will_synchronize(state_->replicas);
   state_->reducer->prepare_for_backward({});
 }
 
@@ -293,11 +309,29 @@ void DistributedDataParallel::load_state_dict(const Value& state) {
   }
 }
 
+bool DistributedDataParallel::sees_outputs() const { return state_->kwargs.find_unused_parameters || state_->kwargs.static_graph; }
+
+NamedTensors DistributedDataParallel::unreduced() const {
+  const auto& origins = state_->reductions->origins();
+  NamedTensors found;
+  for (std::size_t place = 0; place < origins.size() && state_->group.size() > 1; ++place) {
+    const auto& item = state_->replicas->parameters[place];
+    const auto& gradient = item.second.grad();
+    if (origins[place] == GradientOrigin::kMissed && gradient.defined() && has_nonzero(gradient)) found.push_back(item);
+  }
+  return found;
+}
+
+bool DistributedDataParallel::has_reduced(const at::Tensor& parameter) const {
+  const auto& all = state_->parameters;
+  const auto found = std::find_if(all.begin(), all.end(), [&](const auto& own) { return own.is_same(parameter); });
+  return found != all.end() && state_->reductions->origins()[found - all.begin()] == GradientOrigin::kReduced;
+}
+
 bool DistributedDataParallel::after_forward(std::vector<at::Tensor>& outputs) {
   sync_flags.forward = c10::GradMode::is_enabled() && sync_flags.backward;
   if (!sync_flags.forward) return false;
   auto& state = *state_;
-  if (state.listener) state.listener->will_synchronize(state.replicas);
   const bool is_static = state.kwargs.static_graph, search = state.kwargs.find_unused_parameters && !is_static;
   state.reducer->prepare_for_backward(search ? outputs : std::vector<at::Tensor>{});
   if (search) {

@@ -29,7 +29,7 @@ struct ModelTensors {
 /// Thread rule: the rank's thread. Source: torch/nn/parallel/distributed.py.
 class DistributedDataParallel {
  public:
-  /// `listener` is told of the parameters that a step will synchronise; null where nobody listens.
+  /// `listener` gets the parameters as replicas; null where nobody listens.
   DistributedDataParallel(ModelTensors tensors, Group group, const DistributedDataParallelKwargs& kwargs,
                           std::shared_ptr<StepListener> listener = nullptr);
   ~DistributedDataParallel();
@@ -38,6 +38,14 @@ class DistributedDataParallel {
   /// `outputs` are searched for unused parameters if the options ask for it. Returns whether it has put others in their
   /// place, of equal values, which the caller goes on with: see through_sink.
   bool after_forward(std::vector<at::Tensor>& outputs);
+  /// Whether `after_forward` searches or replaces outputs, so that it must be given all of them.
+  [[nodiscard]] bool sees_outputs() const;
+
+  /// Parameters whose gradients hold values of this rank alone, although no_sync did not ask for it: nothing called the prepared model
+  /// before the last backward pass.
+  [[nodiscard]] NamedTensors unreduced() const;
+  /// Whether the last backward that added to this parameter's gradient averaged it.
+  [[nodiscard]] bool has_reduced(const at::Tensor& parameter) const;
 
   /// --- uneven inputs: a rank that has no more batches repeats the others' collectives, with zeros ---
   /// Between these, every forward tells the others that this rank takes part. `notifies`: of several models, the first.

@@ -19,6 +19,8 @@ thread_local RankContext* thread_rank = nullptr;
 
 }  // namespace
 
+void print_warning(const std::string& text) { std::cerr << "accel: warning: " + text + "\n" << std::flush; }
+
 std::unique_ptr<RankContext> make_single_rank() {
   auto context = std::make_unique<RankContext>();
   context->generator = make_generator(c10::default_rng_seed_val);  // as a fresh process has
@@ -34,6 +36,8 @@ RankContext& current_rank() {
   check_state(thread_rank != nullptr, "this thread runs no rank; start the program with accel::run(argc, argv, train)");
   return *thread_rank;
 }
+
+RankContext* find_current_rank() { return thread_rank; }
 
 std::shared_ptr<StepListener> current_listener() { return thread_rank == nullptr ? nullptr : thread_rank->listener; }
 

@@ -16,6 +16,9 @@
 
 namespace accel {
 
+/// Prints "accel: warning: {text}" to standard error.
+void print_warning(const std::string& text);
+
 /// All that a rank knows of itself. Many ranks may live in one process, so nothing of this is process-wide: device,
 /// group and generator come from here.
 ///
@@ -38,6 +41,8 @@ struct RankContext {
   std::shared_ptr<Files> files = std::make_shared<PosixFiles>();  ///< what is saved goes there
   std::shared_ptr<StepListener> listener;  ///< null where nobody listens
   std::function<void(const std::string& text)> print;  ///< one text to standard output, never mixed with another's
+  std::function<void(const std::string& text)> warn = print_warning;  ///< of what is probably a mistake, and no error
+  bool has_prepared = false;  ///< an Accelerator has prepared a model for this rank
 };
 
 /// A rank of its own: one process, no group.
@@ -45,6 +50,9 @@ std::unique_ptr<RankContext> make_single_rank();
 
 /// The rank that this thread runs. Throws StateError outside `accel::run` and `run_ranks`.
 RankContext& current_rank();
+
+/// Null on a thread that runs no rank.
+RankContext* find_current_rank();
 
 /// Of the rank that this thread runs; null also where it runs none.
 std::shared_ptr<StepListener> current_listener();

@@ -12,7 +12,13 @@
 
 namespace accel {
 
-/// Told of what a rank's training does between its collectives. The simulator times, fails and checks ranks by it; real
+/// The parameters of a prepared model, which are to be equal on all ranks after every update.
+struct Replicas {
+  NamedTensors parameters;
+  bool are_local = false;  ///< the last backward kept gradients on this rank, as no_sync asked for, so ranks may differ
+};
+
+/// Observes what a rank's training does between its collectives. The simulator uses it to time, fail and check ranks; real
 /// backends have none.
 ///
 /// Thread rule: the rank's thread.
@@ -24,8 +30,8 @@ class StepListener {
   virtual std::string_view enter_phase(std::string_view phase) = 0;
   /// A micro-batch's backward pass begins; they are counted from 0.
   virtual void begin_backward() = 0;
-  /// The next backward pass makes the gradients of these parameters equal on all ranks, which hold equal values now.
-  virtual void will_synchronize(const std::shared_ptr<const NamedTensors>& replicas) = 0;
+  /// A model was prepared whose parameters hold equal values on all ranks now. Observed as long as somebody else owns it.
+  virtual void add_replicas(const std::shared_ptr<const Replicas>& replicas) = 0;
   /// The optimizer is about to step, or has.
   virtual void before_update() = 0;
   virtual void after_update() = 0;

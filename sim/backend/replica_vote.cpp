@@ -33,20 +33,20 @@ std::uint64_t hash_of(const at::Tensor& tensor) {
   return fingerprint(bytes.const_data_ptr(), bytes.nbytes());
 }
 
-const NamedTensors::value_type& parameter_at(std::size_t place, const ReplicaVote::Replicas& models) {
+const NamedTensors::value_type& parameter_at(std::size_t place, const ReplicaVote::Models& models) {
   for (const auto& model : models) {
-    if (place < model->size()) return (*model)[place];
-    place -= model->size();
+    if (place < model->parameters.size()) return model->parameters[place];
+    place -= model->parameters.size();
   }
-  return models.back()->back();  // a rank with more parameters differs in one that this rank lacks
+  return models.back()->parameters.back();  // a rank with more parameters differs in one that this rank lacks
 }
 
 }  // namespace
 
-void ReplicaVote::cast(int rank, const Replicas& models, std::uint64_t generator) {
+void ReplicaVote::cast(int rank, const Models& models, std::uint64_t generator) {
   std::vector<std::uint64_t> hashes;
   for (const auto& model : models) {
-    for (const auto& [name, parameter] : *model) hashes.push_back(hash_of(parameter));
+    for (const auto& [name, parameter] : model->parameters) hashes.push_back(hash_of(parameter));
   }
 
   Ballot complete;
@@ -78,7 +78,7 @@ void ReplicaVote::begin_era(int rank) {
   update = 0;
 }
 
-void ReplicaVote::compare(std::uint64_t update, const Ballot& ballot, const Replicas& models) {
+void ReplicaVote::compare(std::uint64_t update, const Ballot& ballot, const Models& models) {
   const auto culprits = minority(ballot.hashes);
   if (culprits.empty()) return;
   const auto& others = culprits.size() == ballot.hashes.size() ? ballot.hashes.back() : ballot.hashes[culprits.front()];

@@ -19,12 +19,12 @@ namespace accel::sim {
 /// Thread rule: any rank's thread.
 class ReplicaVote {
  public:
-  using Replicas = std::vector<std::shared_ptr<const NamedTensors>>;  // none without parameters
+  using Models = std::vector<std::shared_ptr<const Replicas>>;  // each with parameters
 
   explicit ReplicaVote(World& world) : world_(world), next_(world.num_ranks()) {}
 
   /// The parameters of `rank`'s models, equal on all ranks if all is well, and its default generator, after its next update.
-  void cast(int rank, const Replicas& models, std::uint64_t generator);
+  void cast(int rank, const Models& models, std::uint64_t generator);
   /// `rank`'s next update is compared with the first that every other rank makes behind its own call: until here some may
   /// have made fewer. Collective, but nobody waits.
   void begin_era(int rank);
@@ -41,7 +41,7 @@ class ReplicaVote {
     int num_cast = 0;
   };
 
-  void compare(std::uint64_t update, const Ballot& ballot, const Replicas& models);
+  void compare(std::uint64_t update, const Ballot& ballot, const Models& models);
   void compare_generators(std::uint64_t update, const Ballot& ballot);
 
   World& world_;

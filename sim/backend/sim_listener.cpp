@@ -25,14 +25,17 @@ std::uint64_t state_of(at::CPUGeneratorImpl& generator) {
 
 }  // namespace
 
-// A model that ran forward several times since the last update counts once.
+// Every prepared model, whether or not this update was of its parameters: a rank that bypasses the gradients' all-reduce trains a
+// model of its own. A model that was told to keep its gradients local has no say.
 void SimListener::after_update() {
   world_->reach(rank_, StepPoint::kUpdated);
-  ReplicaVote::Replicas models;
-  for (auto& model : synchronized_) {
-    if (!model->empty() && std::find(models.begin(), models.end(), model) == models.end()) models.push_back(std::move(model));
-  }
-  synchronized_.clear();
+  ReplicaVote::Models models;
+  std::erase_if(replicas_, [&](const auto& weak) {
+    auto replicas = weak.lock();
+    const bool is_gone = !replicas;
+    if (!is_gone && !replicas->are_local) models.push_back(std::move(replicas));
+    return is_gone;
+  });
   if (models.empty()) return;
   const at::DisableRecordFunctionGuard no_clock;
   vote_->cast(rank_, models, state_of(*at::check_generator<at::CPUGeneratorImpl>(default_generator())));

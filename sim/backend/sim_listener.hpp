@@ -16,7 +16,7 @@ class SimListener : public StepListener {
 
   std::string_view enter_phase(std::string_view phase) override { return world_->enter_phase(rank_, phase); }
   void begin_backward() override { world_->reach(rank_, StepPoint::kBackward); }
-  void will_synchronize(const std::shared_ptr<const NamedTensors>& replicas) override { synchronized_.push_back(replicas); }
+  void add_replicas(const std::shared_ptr<const Replicas>& replicas) override { replicas_.push_back(replicas); }
   void before_update() override { world_->reach(rank_, StepPoint::kUpdate); }
   void after_update() override;
   void end_join() override { vote_->begin_era(rank_); }
@@ -25,7 +25,7 @@ class SimListener : public StepListener {
   std::shared_ptr<World> world_;
   std::shared_ptr<ReplicaVote> vote_;
   int rank_;
-  std::vector<std::shared_ptr<const NamedTensors>> synchronized_;  // since the last update
+  std::vector<std::weak_ptr<const Replicas>> replicas_;  // of all prepared models
 };
 
 }  // namespace accel::sim

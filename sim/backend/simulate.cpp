@@ -8,6 +8,7 @@
 #include <mutex>
 #include <numeric>
 
+#include "reference/core/exit_point.hpp"
 #include "sim/backend/operator_clock.hpp"
 #include "sim/backend/replica_vote.hpp"
 #include "sim/backend/sim_backend.hpp"
@@ -86,10 +87,15 @@ void run_rank(Simulation& simulation, const SimulationOptions& options, int rank
     const std::lock_guard lock(simulation.output);
     std::cout << text << std::flush;
   };
+  context.warn = [world](const std::string& text) { world->warn(text); };
   if (options.faults) context.files = options.faults->files(*world, rank, context.files);
   const RankScope scope(context);
   const OperatorClock clock(*world, rank, options.operator_seconds);
-  body(context);
+  const auto end = run_until_exit([&] {
+    body(context);
+    return 0;
+  });
+  if (end.code != 0) throw Error(fmt::format("the program called std::exit({})", end.code));
 }
 
 // MKL finds out in its first call what the processor can do, without a lock: of two first calls at once one took another

@@ -50,7 +50,7 @@ struct SimulationReport {
 ///
 ///     accel::sim::simulate({.num_ranks = 64}, [](accel::RankContext& rank) { ... });
 ///
-/// Findings go to standard error. Throws RunError (sim/engine/diagnosis.hpp) with the errors of all ranks, ConfigError for an
+/// std::exit in `body` ends its rank, and fails the run unless the code is 0. Findings go to standard error. Throws RunError (sim/engine/diagnosis.hpp) with the errors of all ranks, ConfigError for an
 /// impossible number of ranks.
 void simulate(const SimulationOptions& options, const std::function<void(RankContext&)>& body);
 

@@ -370,13 +370,5 @@ TEST(SimulatorDiagnosisTest, RankThatSkipsABackwardPassIsNamed) {
   }
 }
 
-TEST(PrepareTest, ASchedulerOfLibTorchIsRefused) {
-  const auto rank = make_single_rank();
-  Accelerator accelerator({}, *rank);
-  torch::optim::SGD sgd({at::ones({1}).requires_grad_()}, 0.1);
-  torch::optim::StepLR step_lr(sgd, 1);
-  EXPECT_THAT(message_of<ArgumentError>([&] { accelerator.prepare(step_lr); }), HasSubstr("accel::StepLR"));
-}
-
 }  // namespace
 }  // namespace accel::testing

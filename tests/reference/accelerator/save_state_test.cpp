@@ -316,6 +316,56 @@ TEST_F(SaveStateTest, WhatIsShardedLoadsWholeAndTheOtherWayRound) {
   });
 }
 
+TEST_F(SaveStateTest, TheOptimizersStateOfAShardedRunIsThereInAnUnshardedOne) {
+  for (const auto* type : {"FULL_STATE_DICT", "SHARDED_STATE_DICT"}) {
+    const auto save_as = [](const char* state_dict_type, const std::string& path) {
+      run_ranks(3, [&] {
+        Training training(sharded_as(state_dict_type));
+        training.train(2);
+        training.accelerator.save_state(path);
+      });
+    };
+    save_as(type, path_);
+    save_as("FULL_STATE_DICT", folder_.path("full"));
+    const auto saved = read_torch_file(folder_.path("full/optimizer.bin")).at("state");
+    for (const int ranks : {1, 2, 3}) {
+      run_ranks(ranks, [&] {
+        Training whole(ddp(), 9);
+        whole.accelerator.load_state(path_);
+        const auto loaded = optim::state_dict(whole.adam).at("state");
+        NamedTensors parameters;
+        for (const auto& item : whole.net->named_parameters()) parameters.emplace_back(item.key(), item.value());
+        parameters = each_once(std::move(parameters));
+        ASSERT_EQ(loaded.as<Value::Dict>().size(), saved.as<Value::Dict>().size()) << type;
+        for (std::size_t index = 0; index < parameters.size(); ++index) {
+          const auto& name = parameters[index].first;
+          if (!saved.contains(name)) continue;  // it has had no gradient
+          for (const auto* entry : {"exp_avg", "exp_avg_sq", "step"}) {
+            EXPECT_TRUE(loaded.at(std::to_string(index)).at(entry).as<at::Tensor>().equal(saved.at(name).at(entry).as<at::Tensor>())) << type << " " << name << " " << entry;
+          }
+        }
+      });
+    }
+  }
+}
+
+TEST_F(SaveStateTest, AStateOfParametersThatTheOptimizerLacksIsRefused) {
+  run_ranks(2, [&] {
+    Training training(sharded_as("FULL_STATE_DICT"));
+    training.train(1);
+    training.accelerator.save_state(path_);
+  });
+  EXPECT_THAT(problem_on(2, [&] {
+    Accelerator accelerator;
+    auto net = make_net();
+    auto parameters = net->parameters();
+    parameters.pop_back();
+    optim::Adam adam(parameters, {.lr = 0.05});
+    accelerator.prepare(net, adam);
+    accelerator.load_state(path_);
+  }), AllOf(HasSubstr("the optimizer's state has entries for '"), HasSubstr("which are no parameters of the prepared optimizer")));
+}
+
 TEST_F(SaveStateTest, ADamagedCheckpointIsAnErrorOnEveryRankAndNothingIsLoaded) {
   run_ranks(2, [&] { Training(ddp()).accelerator.save_state(path_); });
   std::ofstream(path_ + "/optimizer.bin", std::ios::binary | std::ios::app) << "x";

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <concepts>
+#include <memory>
+#include <type_traits>
+
+#include "reference/accelerator/deepspeed_objects.hpp"
+#include "reference/core/borrowed.hpp"
+#include "reference/data/dataset.hpp"
+#include "reference/optim/lr_scheduler.hpp"
+
+namespace torch::nn {
+class Module;
+}
+namespace torch::optim {
+class Optimizer;
+class LRScheduler;
+class ReduceLROnPlateauScheduler;
+}  // namespace torch::optim
+
+/// What kind of object Accelerator::prepare was given, as concepts on its type without references.
+///
+/// LibTorch's loaders and datasets are recognised by their members, since their headers are slow to compile.
+namespace accel::detail {
+
+template <typename T>
+concept OptimizerObject = std::derived_from<T, torch::optim::Optimizer>;
+template <typename T>
+concept SchedulerObject = std::derived_from<T, LRScheduler>;
+template <typename T>
+concept ModuleObject = std::derived_from<T, torch::nn::Module>;
+template <typename T>
+concept ModuleHolderObject = requires(T& object) {
+  typename T::ContainedType;
+  object.ptr();
+};
+template <typename T>
+concept LibTorchScheduler = std::derived_from<T, torch::optim::LRScheduler> || std::derived_from<T, torch::optim::ReduceLROnPlateauScheduler>;
+/// StatelessDataLoader, StatefulDataLoader.
+template <typename T>
+concept LibTorchLoader = requires(T& object) {
+  object.begin();
+  object.end();
+  object.join();
+  object.options();
+};
+template <typename T>
+concept DatasetObject = MapDataset<T> || StreamDataset<T>;
+
+/// std::shared_ptr or std::unique_ptr of what `Pointee` accepts.
+template <typename T>
+concept SmartPointer = requires(const T& object) {
+  typename T::element_type;
+  { object.get() } -> std::convertible_to<const volatile void*>;
+  requires std::same_as<T, std::shared_ptr<typename T::element_type>> || std::same_as<T, std::unique_ptr<typename T::element_type>> ||
+               requires { typename T::deleter_type; };
+};
+template <typename T>
+concept OptimizerPointer = SmartPointer<T> && OptimizerObject<typename T::element_type>;
+template <typename T>
+concept SchedulerPointer = SmartPointer<T> && SchedulerObject<typename T::element_type>;
+template <typename T>
+concept ModulePointer = SmartPointer<T> && ModuleObject<typename T::element_type>;
+template <typename T>
+concept LibTorchSchedulerPointer = SmartPointer<T> && LibTorchScheduler<typename T::element_type>;
+template <typename T>
+concept LibTorchLoaderPointer = SmartPointer<T> && LibTorchLoader<typename T::element_type>;
+
+/// For static_assert(kNever<T>, "..."), which fails only where it is instantiated.
+template <typename T>
+inline constexpr bool kNever = false;
+
+/// A pointer to a module that may be on the stack. LibTorch's own functions ask a module for its shared_ptr, so a module that nobody
+/// shares gets one that owns nothing.
+template <typename Module>
+std::shared_ptr<Module> shared_module(Module& module) {
+  if (auto owner = module.weak_from_this().lock()) return {std::move(owner), &module};
+  return {&module, [](Module*) {}};
+}
+
+}  // namespace accel::detail

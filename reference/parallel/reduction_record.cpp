@@ -1,0 +1,27 @@
+#include "reference/parallel/reduction_record.hpp"
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+namespace accel {
+
+using torch::autograd::variable_list;
+
+ReductionRecord::ReductionRecord(const std::vector<at::Tensor>& parameters, std::function<GradientOrigin()> origin)
+    : origin_(std::move(origin)), origins_(parameters.size(), GradientOrigin::kReduced) {
+  for (std::size_t place = 0; place < parameters.size(); ++place) {
+    auto accumulator = torch::autograd::impl::grad_accumulator(parameters[place]);
+    const auto key = accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>([this, place](const variable_list& outputs, const variable_list&) {
+      origins_[place] = origin_();
+      return outputs;
+    }));
+    hooks_.emplace_back(std::move(accumulator), key);
+  }
+}
+
+ReductionRecord::~ReductionRecord() {
+  for (const auto& [accumulator, key] : hooks_) accumulator->del_post_hook(key);
+}
+
+}  // namespace accel

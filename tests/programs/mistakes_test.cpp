@@ -1,0 +1,43 @@
+// Mistakes that the compiler refuses: one sentence each, that says what to write.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "tests/programs/support/run_command.hpp"
+
+namespace accel::testing::mistakes_test {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::vector<std::string> expected_sentences() {
+  std::ifstream in(source("tests/programs/natural_mistakes.cpp"));
+  const std::string mark = "  // expected: ";
+  std::vector<std::string> sentences;
+  for (std::string line; std::getline(in, line);) {
+    if (const auto place = line.find(mark); place != std::string::npos) sentences.push_back(line.substr(place + mark.size()));
+  }
+  return sentences;
+}
+
+TEST(MistakesTest, EachIsRefusedByOneSentence) {
+  const auto sentences = expected_sentences();
+  ASSERT_GE(sentences.size(), 12U);
+  const auto build = run_command({ACCEL_CMAKE, "--build", ACCEL_BUILD_DIR, "--target", "natural_mistakes"}, {.limit = std::chrono::seconds(300)});
+  ASSERT_NE(build.exit_code, 0);
+  for (const auto& sentence : sentences) EXPECT_THAT(build.output, HasSubstr(sentence));
+  std::istringstream in(build.output);
+  std::size_t errors = 0, lines = 0;
+  for (std::string line; std::getline(in, line); ++lines) {
+    if (line.find("error: ") == std::string::npos) continue;
+    EXPECT_THAT(line, HasSubstr("static assertion failed")) << "something else than the sentence";
+    ++errors;
+  }
+  EXPECT_EQ(errors, sentences.size());
+  EXPECT_LE(lines, 12 * sentences.size()) << "the sentence, and where it was called";
+}
+
+}  // namespace
+}  // namespace accel::testing::mistakes_test

@@ -301,6 +301,8 @@ std::shared_ptr<ModelWrapper> Accelerator::shard_model(const std::shared_ptr<tor
     if (mixed_precision_ != "no" && parameter.requires_grad() && is_low) parameter.set_data(parameter.detach().to(at::kFloat));
   }
   wrapper->is_trained = true;
+  context_->hint = "outside model(...) the parameters of a sharded model are this rank's parts; keep `const auto whole = accelerator.gathered_parameters(model);` alive, on every rank, "
+                   "around other members that compute with them, such as model->generate(...)";
   wrapper->sharded = std::make_shared<sharded::ShardedModel>(module, *shard_groups_, *plugin_.sharding, context_->device);
   std::vector<at::Tensor> trained;
   for (const auto& [name, parameter] : tensors) {
@@ -379,7 +381,7 @@ ShardOptions Accelerator::shard_options() const {
 void Accelerator::backward(const at::Tensor& loss, BackwardOptions options, std::source_location where) {
   const CallSite site(where);
   const PhaseScope phase(context_->listener.get(), "backward");
-  if (context_->listener) context_->listener->begin_backward();
+  if (context_->listener) context_->listener->begin_backward(loss);
   warn_of_models_without_optimizer();
   const auto& state = context_->gradient_state;
   const auto scaled = training_.path->scaled_loss(loss, options.num_items, {.all = state.num_rows(), .real = num_real_rows()});

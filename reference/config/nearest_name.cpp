@@ -22,16 +22,25 @@ std::size_t edit_distance(const std::string& from, const std::string& to) {
   return row.back();
 }
 
+// "num_procs" of "num_processes": letters are left out.
+bool is_abbreviation(const std::string& text, const std::string& name) {
+  std::size_t found = 0;
+  for (const char letter : name) found += found < text.size() && text[found] == letter ? 1 : 0;
+  return found == text.size();
+}
+
+std::size_t distance_max(const std::string& text, const std::string& name) { return std::max<std::size_t>(1, text.size() / (is_abbreviation(text, name) ? 2 : 3)); }
+
 }  // namespace
 
 std::optional<std::string> nearest_name(const std::string& text, const std::vector<std::string>& names) {
   std::optional<std::string> nearest;
-  auto distance_max = std::max<std::size_t>(1, text.size() / 3);
+  std::size_t least = 0;
   for (const auto& name : names) {
     const auto distance = edit_distance(text, name);
-    if (distance > distance_max || (nearest && distance == distance_max)) continue;
+    if (distance > distance_max(text, name) || (nearest && distance >= least)) continue;
     nearest = name;
-    distance_max = distance;
+    least = distance;
   }
   return nearest;
 }

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <csetjmp>
 #include <cstdio>
+#include <cstdlib>
 #include <iostream>
 
 #include "reference/core/call_site.hpp"
@@ -38,7 +39,7 @@ std::atomic<int> num_exit_points = 0;
   std::cout.flush();
   std::cerr << "accel: error: a thread that is no rank called std::exit(" << code << ") while simulated ranks ran; the process ends, with all ranks" << std::endl;
   std::fflush(nullptr);
-  _exit(code);
+  _exit(EXIT_FAILURE);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <ATen/autocast_mode.h>
 #include <c10/core/AutogradState.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
 
 #include <iostream>
 #include <utility>
@@ -35,6 +36,15 @@ std::unique_ptr<RankContext> make_single_rank() {
 RankContext& current_rank() {
   check_state(thread_rank != nullptr, "this thread runs no rank; start the program with accel::run(argc, argv, train)");
   return *thread_rank;
+}
+
+int run_with_hint(const RankContext& context, const std::function<int()>& body) {
+  try {
+    return body();
+  } catch (const c10::Error& error) {
+    if (context.hint.empty()) throw;
+    throw StateError(fmt::format("{}\nnote: {}", error.what_without_backtrace(), context.hint));
+  }
 }
 
 RankContext* find_current_rank() { return thread_rank; }

@@ -43,7 +43,11 @@ struct RankContext {
   std::function<void(const std::string& text)> print;  ///< one text to standard output, never mixed with another's
   std::function<void(const std::string& text)> warn = print_warning;  ///< of what is probably a mistake, and no error
   bool has_prepared = false;  ///< an Accelerator has prepared a model for this rank
+  std::string hint = {};  ///< what an error of LibTorch's that ends the rank may come from
 };
+
+/// Runs `body`, the rank's program. An error of LibTorch's becomes a StateError with the rank's hint, if there is one.
+int run_with_hint(const RankContext& context, const std::function<int()>& body);
 
 /// A rank of its own: one process, no group.
 std::unique_ptr<RankContext> make_single_rank();

@@ -28,8 +28,8 @@ class StepListener {
   /// What the rank does from here on: "forward", "backward", "batch_norm" (in it), "optimizer", "other"; static storage.
   /// Returns what it did before.
   virtual std::string_view enter_phase(std::string_view phase) = 0;
-  /// A micro-batch's backward pass begins; they are counted from 0.
-  virtual void begin_backward() = 0;
+  /// The backward pass of a micro-batch with this loss begins; they are counted from 0.
+  virtual void begin_backward(const at::Tensor& loss) = 0;
   /// A model was prepared whose parameters hold equal values on all ranks now. Observed as long as somebody else owns it.
   virtual void add_replicas(const std::shared_ptr<const Replicas>& replicas) = 0;
   /// The optimizer is about to step, or has.

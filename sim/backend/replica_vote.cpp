@@ -43,6 +43,15 @@ const NamedTensors::value_type& parameter_at(std::size_t place, const ReplicaVot
 
 }  // namespace
 
+std::vector<std::pair<std::string, std::uint64_t>> hashes_of(const ReplicaModels& models) {
+  std::vector<std::pair<std::string, std::uint64_t>> hashes;
+  for (std::size_t model = 0; model < models.size(); ++model) {
+    const auto prefix = models.size() > 1 ? fmt::format("model {}: ", model) : "";
+    for (const auto& [name, parameter] : models[model]->parameters) hashes.emplace_back(prefix + name, hash_of(parameter));
+  }
+  return hashes;
+}
+
 void ReplicaVote::cast(int rank, const Models& models, std::uint64_t generator) {
   std::vector<std::uint64_t> hashes;
   for (const auto& model : models) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "reference/core/thread_safety.hpp"
@@ -13,13 +14,18 @@
 
 namespace accel::sim {
 
+using ReplicaModels = std::vector<std::shared_ptr<const Replicas>>;  // each with parameters
+
+/// The parameters' names, and a hash of the bits of each, in order.
+std::vector<std::pair<std::string, std::uint64_t>> hashes_of(const ReplicaModels& models);
+
 /// After each update every rank casts what its replica is, as hashes; the last to cast compares. Replicas that differ end the
 /// run: real backends train on, each rank a model of its own. Generators that were equal and differ now are a finding.
 ///
 /// Thread rule: any rank's thread.
 class ReplicaVote {
  public:
-  using Models = std::vector<std::shared_ptr<const Replicas>>;  // each with parameters
+  using Models = ReplicaModels;
 
   explicit ReplicaVote(World& world) : world_(world), next_(world.num_ranks()) {}
 

@@ -25,6 +25,14 @@ std::uint64_t state_of(at::CPUGeneratorImpl& generator) {
 
 }  // namespace
 
+void SimListener::begin_backward(const at::Tensor& loss) {
+  if (recorder_ && loss.numel() > 0) {
+    const at::DisableRecordFunctionGuard no_clock;
+    recorder_->add_loss(rank_, loss.detach().flatten()[0].item<double>());
+  }
+  world_->reach(rank_, StepPoint::kBackward);
+}
+
 // Every prepared model, whether or not this update was of its parameters: a rank that bypasses the gradients' all-reduce trains a
 // model of its own. A model that was told to keep its gradients local has no say.
 void SimListener::after_update() {
@@ -38,6 +46,7 @@ void SimListener::after_update() {
   });
   if (models.empty()) return;
   const at::DisableRecordFunctionGuard no_clock;
+  if (recorder_) recorder_->add_update(rank_, hashes_of(models));
   vote_->cast(rank_, models, state_of(*at::check_generator<at::CPUGeneratorImpl>(default_generator())));
   world_->leave_out(rank_);  // real backends have no vote
 }

@@ -5,6 +5,7 @@
 
 #include "reference/state/step_listener.hpp"
 #include "sim/backend/replica_vote.hpp"
+#include "sim/backend/step_recorder.hpp"
 #include "sim/engine/world.hpp"
 
 namespace accel::sim {
@@ -12,10 +13,12 @@ namespace accel::sim {
 /// What one simulated rank tells of its training: phases for the clocks, steps for the faults, replicas for the vote.
 class SimListener : public StepListener {
  public:
-  SimListener(std::shared_ptr<World> world, std::shared_ptr<ReplicaVote> vote, int rank) : world_(std::move(world)), vote_(std::move(vote)), rank_(rank) {}
+  /// `recorder`: null where nothing is recorded.
+  SimListener(std::shared_ptr<World> world, std::shared_ptr<ReplicaVote> vote, std::shared_ptr<StepRecorder> recorder, int rank)
+      : world_(std::move(world)), vote_(std::move(vote)), recorder_(std::move(recorder)), rank_(rank) {}
 
   std::string_view enter_phase(std::string_view phase) override { return world_->enter_phase(rank_, phase); }
-  void begin_backward() override { world_->reach(rank_, StepPoint::kBackward); }
+  void begin_backward(const at::Tensor& loss) override;
   void add_replicas(const std::shared_ptr<const Replicas>& replicas) override { replicas_.push_back(replicas); }
   void before_update() override { world_->reach(rank_, StepPoint::kUpdate); }
   void after_update() override;
@@ -24,6 +27,7 @@ class SimListener : public StepListener {
  private:
   std::shared_ptr<World> world_;
   std::shared_ptr<ReplicaVote> vote_;
+  std::shared_ptr<StepRecorder> recorder_;
   int rank_;
   std::vector<std::weak_ptr<const Replicas>> replicas_;  // of all prepared models
 };

@@ -23,12 +23,13 @@ struct Simulation {
       : world(std::make_shared<World>(WorldOptions{.num_ranks = options.num_ranks, .timeout = options.timeout, .schedule = options.schedule, .finish_times = options.finish_times, .times_before = before.times, .started = started,
                                                    .cpu_factor = options.operator_seconds ? 0 : options.cpu_factor, .records_times = options.records_times, .records_spans = options.records_spans,
                                                    .logs_events = options.logs_events, .faults = options.faults, .corrupt = corrupt_buffers, .on_stuck = on_stuck_of(options, before)})),
-        vote(std::make_shared<ReplicaVote>(*world)), everyone(options.num_ranks) {
+        vote(std::make_shared<ReplicaVote>(*world)), recorder(options.records_steps ? std::make_shared<StepRecorder>(options.num_ranks) : nullptr), everyone(options.num_ranks) {
     std::iota(everyone.begin(), everyone.end(), 0);
   }
 
   std::shared_ptr<World> world;
   std::shared_ptr<ReplicaVote> vote;
+  std::shared_ptr<StepRecorder> recorder;
   std::vector<int> everyone;
   std::mutex output;
 
@@ -82,7 +83,7 @@ void run_rank(Simulation& simulation, const SimulationOptions& options, int rank
     const bool is_member = std::find(ranks.begin(), ranks.end(), member.rank) != ranks.end();
     return is_member ? accel::Group(name, make_process_group(member, name, ranks)) : accel::Group();
   };
-  context.listener = std::make_shared<SimListener>(world, simulation.vote, rank);
+  context.listener = std::make_shared<SimListener>(world, simulation.vote, simulation.recorder, rank);
   context.print = [&simulation](const std::string& text) {
     const std::lock_guard lock(simulation.output);
     std::cout << text << std::flush;
@@ -91,10 +92,11 @@ void run_rank(Simulation& simulation, const SimulationOptions& options, int rank
   if (options.faults) context.files = options.faults->files(*world, rank, context.files);
   const RankScope scope(context);
   const OperatorClock clock(*world, rank, options.operator_seconds);
-  const auto end = run_until_exit([&] {
+  const auto program = [&] {
     body(context);
     return 0;
-  });
+  };
+  const auto end = run_until_exit([&] { return run_with_hint(context, program); });
   if (end.code != 0) throw Error(fmt::format("the program called std::exit({})", end.code));
 }
 
@@ -135,6 +137,7 @@ SimulationReport rehearse(const SimulationOptions& options, const std::function<
         report.error = std::current_exception();
       }
       take(*simulation.world, report);
+      if (simulation.recorder) report.steps = simulation.recorder->records();
       if (!report.error || !options.faults || !options.faults->restarts()) break;
     }
     if (!report.error && options.faults) {

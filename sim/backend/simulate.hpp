@@ -10,6 +10,7 @@
 
 #include "reference/state/rank_context.hpp"
 #include "sim/backend/operator_clock.hpp"
+#include "sim/backend/step_recorder.hpp"
 #include "sim/engine/diagnosis.hpp"
 #include "sim/engine/faults.hpp"
 #include "sim/engine/record.hpp"
@@ -29,6 +30,7 @@ struct SimulationOptions {
   bool records_times = false;                    ///< on the wall's clock, too
   bool records_spans = false;                    ///< for timelines
   bool logs_events = false;
+  bool records_steps = false;                    ///< losses, and hashes of parameters
   /// Told once if ranks do not come back from their own code after the run has failed, of what is known by then, without
   /// times; null: it goes to standard error. The run ends when they come back, and not before.
   std::function<void(const struct SimulationReport&)> on_stuck = nullptr;
@@ -43,6 +45,7 @@ struct SimulationReport {
   std::vector<std::string> events;     ///< JSON lines, if asked for
   std::vector<RankTimes> times;        ///< by rank, if time was kept
   std::map<std::string, Volume> volumes;
+  StepRecords steps;                   ///< if asked for; of the last start of a run that was started again
 };
 
 /// Runs `body` once per simulated rank, each on a thread of its own, with its own context: group, generator, autocast

@@ -27,7 +27,7 @@ int run_real(const std::string& backend, const std::function<int()>& train) {
     verify_interposition();
     context = programs::make_real_rank(backend);
     const RankScope scope(*context);
-    return train();
+    return run_with_hint(*context, train);
   } catch (const std::exception& error) {
     const int exit_code = report(error);
     programs::keep_until_exit(std::move(context));

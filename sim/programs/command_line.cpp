@@ -1,14 +1,22 @@
 #include "sim/programs/command_line.hpp"
 
+#include <fmt/ranges.h>
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
+#include <iterator>
 
 #include "reference/config/nearest_name.hpp"
+#include "reference/core/errors.hpp"
 #include "sim/programs/exit_code.hpp"
 
 namespace accel::programs {
 namespace {
+
+namespace fs = std::filesystem;
 
 std::string with_underscores(std::string name) {
   std::replace(name.begin(), name.end(), '-', '_');
@@ -62,14 +70,39 @@ void list_options(const CLI::App& app, const std::string& path) {
   for (const auto* subcommand : subcommands) list_options(*subcommand, subcommand->get_name());
 }
 
+// What other launchers call the number of ranks.
+constexpr const char* kNamesOfRanks[] = {"n", "np", "nproc", "nprocs", "num_procs", "num_processes", "nproc_per_node", "num_ranks", "world_size"};
+
 void print_hints(const CLI::App& app) {
   for (const auto& argument : app.remaining()) {
-    const auto nearest = nearest_name(with_underscores(long_name(argument)), long_names(app));
-    if (nearest && !long_name(argument).empty()) std::cerr << argument << ": did you mean --" << *nearest << "?\n";
+    if (const auto hint = option_hint(app, argument); !hint.empty()) std::cerr << argument << ": " << hint << '\n';
   }
 }
 
+bool is_program(const std::string& argument) {
+  const fs::path path(argument);
+  const bool is_data = path.extension() == ".yaml" || path.extension() == ".yml" || path.extension() == ".json" || path.extension() == ".jsonl";
+  return !is_data && fs::is_regular_file(path) && access(argument.c_str(), X_OK) == 0;
+}
+
 }  // namespace
+
+std::string option_hint(const CLI::App& app, const std::string& argument) {
+  const auto name = with_underscores(long_name(argument));
+  if (name.empty()) return "";
+  const auto names = long_names(app);
+  const bool has_ranks = std::find(names.begin(), names.end(), "ranks") != names.end();
+  const bool means_ranks = std::find(std::begin(kNamesOfRanks), std::end(kNamesOfRanks), name) != std::end(kNamesOfRanks);
+  const auto nearest = has_ranks && means_ranks ? std::optional<std::string>("ranks") : nearest_name(name, names);
+  return nearest ? fmt::format("did you mean --{}?", *nearest) : "";
+}
+
+void check_program_follows_dashes(const std::string& command, const std::vector<std::string>& arguments) {
+  const auto program = std::find_if(arguments.begin(), arguments.end(), is_program);
+  if (program == arguments.end()) return;
+  const std::vector<std::string> options(arguments.begin(), program), rest(program, arguments.end());
+  throw ConfigError(fmt::format("{} is a program; write `--` before it: {}{} -- {}", *program, command, options.empty() ? "" : fmt::format(" {}", fmt::join(options, " ")), fmt::join(rest, " ")));
+}
 
 std::vector<std::string> with_known_spelling(const CLI::App& app, const std::vector<std::string>& arguments) {
   auto spelled = arguments;

@@ -23,4 +23,11 @@ std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv);
 /// The arguments with options spelled as `app` was told of them: --num-processes=4 as --num_processes=4.
 std::vector<std::string> with_known_spelling(const CLI::App& app, const std::vector<std::string>& arguments);
 
+/// "did you mean --ranks?" for an option that `app` lacks: the nearest one, or what another launcher's name for it means here. "" if there
+/// is none.
+std::string option_hint(const CLI::App& app, const std::string& argument);
+
+/// Throws ConfigError, with the corrected line, if a program is named among the arguments of `command` without the `--` before it.
+void check_program_follows_dashes(const std::string& command, const std::vector<std::string>& arguments);
+
 }  // namespace accel::programs

@@ -82,19 +82,25 @@ std::string faults_file(const ExploreArguments& arguments, const ExploreTarget& 
   return kShrunkFaults;
 }
 
-int report(const ExploreArguments& arguments, const ExploreTarget& target, const sim::Trial& first, const sim::Exploration& exploration, int exit_code) {
+struct Found {
+  int exit_code = 0;
+  std::string difference;  // where the run parts from ranks that take turns
+};
+
+int report(const ExploreArguments& arguments, const ExploreTarget& target, const sim::Trial& first, const sim::Exploration& exploration, const Found& what) {
   Json found = nullptr;
   if (exploration.failure) {
     const auto& trial = *exploration.failure;
     const auto replay = replay_line(arguments, trial, faults_file(arguments, target, first, trial));
-    std::cerr << fmt::format("sim-run: schedule {} of {}: {}\n  {}\n", exploration.num_schedules, arguments.schedules, exploration.signature, replay);
+    const auto difference = what.difference.empty() ? "" : ": " + what.difference;
+    std::cerr << fmt::format("sim-run: schedule {} of {}: {}{}\n  {}\n", exploration.num_schedules, arguments.schedules, exploration.signature, difference, replay);
     std::vector<std::string> faults;
     for (const auto& fault : target.faults_of(trial)) faults.push_back(sim::describe(fault));
     found = {{"signature", exploration.signature}, {"ranks", trial.num_ranks}, {"max_steps", trial.max_steps > 0 ? Json(trial.max_steps) : Json(nullptr)},
-             {"schedule", name_of(trial.schedule.kind)}, {"seed_schedule", trial.schedule.seed}, {"faults", faults}, {"replay", replay}};
+             {"schedule", name_of(trial.schedule.kind)}, {"seed_schedule", trial.schedule.seed}, {"faults", faults}, {"replay", replay}, {"difference", what.difference.empty() ? Json(nullptr) : Json(what.difference)}};
   }
   std::cout << Json{{"schedules", exploration.num_schedules}, {"found", found}}.dump() << std::endl;
-  return exploration.failure ? (exit_code == kDiagnosed ? kDiagnosed : kFailure) : kSuccess;
+  return exploration.failure ? (what.exit_code == kDiagnosed ? kDiagnosed : kFailure) : kSuccess;
 }
 
 int run(const ExploreArguments& arguments) {
@@ -113,7 +119,12 @@ int run(const ExploreArguments& arguments) {
   const auto exploration = sim::explore(first, arguments.schedules, [&](const sim::Trial& trial) { return judge(trial); });
   // Shorter runs than asked for, by which a failure is made small, come to less.
   if (!exploration.failure) for (const auto& finding : judge.findings()) std::cerr << "sim-run: warning: " << finding << std::endl;
-  return report(arguments, *target, first, exploration, judge.exit_code_of(exploration.signature));
+  Found found{.exit_code = judge.exit_code_of(exploration.signature)};
+  if (exploration.signature == "differs") {
+    judge(*exploration.failure);  // the last run was a smaller one, which was perhaps in order
+    found.difference = judge.difference();
+  }
+  return report(arguments, *target, first, exploration, found);
 }
 
 }  // namespace
@@ -123,6 +134,7 @@ int explore_main(int argc, char** argv) {
   arguments.rehearsal.schedule = "random";
   const auto dashes = std::find(argv, argv + argc, std::string_view("--"));
   if (dashes != argv + argc) arguments.command.assign(dashes + 1, argv + argc);
+  else check_program_follows_dashes("sim-run explore", {argv + 1, argv + argc});
   CLI::App app("Runs a program under many schedules; makes the first that fails, or computes something else, small.", "sim-run explore");
   add_run_options(app, arguments);
   for (const auto* option : kOfOneRun) app.get_option(option)->group("");  // not in the help

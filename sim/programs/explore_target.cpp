@@ -21,6 +21,7 @@
 #include "sim/programs/real_rank.hpp"
 #include "sim/programs/rehearsal.hpp"
 #include "sim/programs/sim_request.hpp"
+#include "sim/programs/step_difference.hpp"
 #include "sim/programs/temporary_folder.hpp"
 #include "sim/programs/train_experiment.hpp"
 
@@ -72,7 +73,9 @@ class ExperimentTarget : public ExploreTarget {
     const auto experiment = read_experiment(file_, overrides, trial.num_ranks);
     if (!task_) task_ = load_task(experiment);
     std::vector<RankResult> results(trial.num_ranks);
-    const Rehearsal rehearsal(options_of(trial), trial.num_ranks, faults);
+    auto options = options_of(trial);
+    options.records_steps = true;
+    const Rehearsal rehearsal(options, trial.num_ranks, faults);
     const auto report = rehearsal.run_or_exit("sim-run", collective_timeout(), [&](RankContext& rank) { train_experiment(rank, experiment, *task_, {.trace = true}, results[rank.rank]); });
     auto outcome = outcome_of(diagnosis_json(report));
     if (report.error) {
@@ -82,6 +85,7 @@ class ExperimentTarget : public ExploreTarget {
         outcome.exit_code = exit_code_of(error);
       }
     }
+    outcome.steps = lines_of(report.steps);
     for (const auto& result : results) outcome.result += fmt::format("{}\n", fmt::join(result.trace, "\n"));
     return outcome;
   }
@@ -91,6 +95,26 @@ class ExperimentTarget : public ExploreTarget {
   std::vector<std::string> overrides_;
   std::optional<Task> task_;
 };
+
+std::vector<std::string> lines_in(const std::string& path) {
+  std::vector<std::string> lines;
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);) lines.push_back(std::move(line));
+  return lines;
+}
+
+// The first line that one text has and the other lacks.
+std::string line_difference(const std::string& result, const std::string& in_turns) {
+  const auto words = [](const std::string& text) {
+    std::vector<std::string> lines;
+    std::istringstream in(text);
+    for (std::string line; std::getline(in, line);) lines.push_back(line);
+    return lines;
+  };
+  const auto own = words(result), others = words(in_turns);
+  const auto [a, b] = std::mismatch(own.begin(), own.end(), others.begin(), others.end());
+  return fmt::format("losses and parameters are equal; {} is printed, and {} when the ranks take turns", a == own.end() ? "nothing" : "'" + *a + "'", b == others.end() ? "nothing" : "'" + *b + "'");
+}
 
 class ProgramTarget : public ExploreTarget {
  public:
@@ -102,6 +126,7 @@ class ProgramTarget : public ExploreTarget {
     const auto path = [&](const char* name) { return (fs::path(folder_.path()) / name).string(); };
     SimRequest request{.ranks = trial.num_ranks, .rehearsal = options_of(trial)};
     request.rehearsal.diagnosis = path("diagnosis.json");
+    request.rehearsal.steps = path("steps.jsonl");
     if (!faults.empty()) {
       request.rehearsal.faults = path("faults.yaml");
       write_text(request.rehearsal.faults, sim::to_yaml(faults));
@@ -122,10 +147,10 @@ class ProgramTarget : public ExploreTarget {
     }
     auto outcome = outcome_of(accel::read_text(request.rehearsal.diagnosis));
     outcome.exit_code = exit_code;
-    std::multiset<std::string> lines;
-    std::ifstream in(path("output"));
-    for (std::string line; std::getline(in, line);) lines.insert(line);
+    auto lines = lines_in(path("output"));
+    std::sort(lines.begin(), lines.end());
     outcome.result = fmt::format("{}", fmt::join(lines, "\n"));
+    outcome.steps = lines_in(path("steps.jsonl"));
     return outcome;
   }
 
@@ -168,7 +193,9 @@ std::string TrialJudge::operator()(const sim::Trial& trial) {
     }
     findings_.insert(outcome.findings.begin(), outcome.findings.end());
     if (!in_turns->second.failure.empty()) return fmt::format("differs from ranks that take turns, which end in: {}", in_turns->second.failure);
-    return in_turns->second.result != outcome.result ? "differs" : "";
+    if (in_turns->second.result == outcome.result && in_turns->second.steps == outcome.steps) return "";
+    difference_ = difference_of(outcome.steps, in_turns->second.steps).value_or(line_difference(outcome.result, in_turns->second.result));
+    return "differs";
   } catch (const ConfigError&) {
     if (in_turns_.empty()) throw;
     return "";  // a smaller trial that cannot be

@@ -19,6 +19,7 @@
 #include "sim/programs/diagnosis_json.hpp"
 #include "sim/programs/exit_code.hpp"
 #include "sim/programs/output_file.hpp"
+#include "sim/programs/step_difference.hpp"
 #include "sim/report/timeline.hpp"
 
 namespace accel::programs {
@@ -111,6 +112,7 @@ sim::SimulationOptions Rehearsal::simulation_options(const std::shared_ptr<Table
   sim::SimulationOptions options{.num_ranks = num_ranks_};
   options.schedule = options_.rank_schedule();
   options.logs_events = !options_.event_log.empty();
+  options.records_steps = options_.records_steps || !options_.steps.empty();
   options.records_times = !options_.report.empty();
   options.records_spans = !options_.timeline.empty();
   if (!plan_.empty()) {
@@ -173,6 +175,7 @@ void Rehearsal::exit_with(const sim::SimulationReport& report, const std::string
 
 void Rehearsal::write(const sim::SimulationReport& report) const {
   if (!options_.event_log.empty()) write_lines(options_.event_log, report.events);
+  if (!options_.steps.empty()) write_lines(options_.steps, lines_of(report.steps));
   if (!options_.diagnosis.empty()) write_lines(options_.diagnosis, {diagnosis_json(report)});
   if (!options_.timeline.empty() && !report.times.empty()) {
     const bool is_exact = network_ && network_->compute.kind == sim::ComputeCosts::Kind::kTable;

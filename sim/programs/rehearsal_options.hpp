@@ -20,6 +20,8 @@ struct RehearsalOptions {
   std::string clock;  // "wall", "virtual"; empty: virtual if there is a network
   std::string timeline;
   std::string report;  // a folder
+  bool records_steps = false;  // losses and hashes of parameters, in the report: for sim-run explore
+  std::string steps;           // and in this file
 
   /// Throws ConfigError for a name that is none.
   [[nodiscard]] sim::RankSchedule rank_schedule() const { return {.kind = sim::schedule_of(schedule), .seed = seed_schedule, .pct_depth = pct_depth}; }

@@ -41,7 +41,7 @@ std::string to_json(const SimRequest& request) {
   if (rehearsal.seed_schedule != 0) json["seed_schedule"] = rehearsal.seed_schedule;
   if (rehearsal.pct_depth != RehearsalOptions().pct_depth) json["pct_depth"] = rehearsal.pct_depth;
   for (const auto& [key, value] : {std::pair("event_log", &rehearsal.event_log), {"faults", &rehearsal.faults}, {"diagnosis", &rehearsal.diagnosis}, {"network", &rehearsal.network},
-                                   {"clock", &rehearsal.clock}, {"timeline", &rehearsal.timeline}, {"report", &rehearsal.report}}) {
+                                   {"clock", &rehearsal.clock}, {"timeline", &rehearsal.timeline}, {"report", &rehearsal.report}, {"steps", &rehearsal.steps}}) {
     if (value->empty()) continue;
     json[key] = value == &rehearsal.clock ? *value : std::filesystem::absolute(*value).string();  // the program may change its folder
   }
@@ -70,6 +70,7 @@ SimRequest parse_sim_request(const std::string& text) {
   reader.read("clock", rehearsal.clock);
   reader.read("timeline", rehearsal.timeline);
   reader.read("report", rehearsal.report);
+  reader.read("steps", rehearsal.steps);
   auto problems = reader.problems();
   for (auto& problem : impossible_values(request)) problems.push_back(std::move(problem));
   check_config(problems.empty(), "{}: {}", kSimRequestVariable, fmt::join(problems, "; "));

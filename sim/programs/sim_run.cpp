@@ -305,6 +305,7 @@ int run_main(int argc, char** argv) {
     if (const auto dashes = std::find(argv + 1, argv + argc, std::string_view("--")); dashes != argv + argc) {
       return run_user_program({.options = {argv + 1, dashes}, .command = {dashes + 1, argv + argc}});
     }
+    check_program_follows_dashes("sim-run", {argv + 1, argv + argc});
     CLI::App app("Trains an experiment on simulated ranks (threads of this process) or on real ones.", "sim-run");
     if (const auto code = parse(argc, argv, arguments, app)) return *code;
     return run_experiment(arguments);

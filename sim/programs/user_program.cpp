@@ -37,10 +37,11 @@ bool contains(const Names& names, const std::string& name) {
 }
 
 // What the parser did not take.
-std::string problem_with(const std::string& text) {
+std::string problem_with(const CLI::App& app, const std::string& text) {
   const auto name = text.substr(0, text.find('='));
   if (contains(kExperimentOnly, name)) return name + ": only an experiment has this option; a program has its own, after `-- PROGRAM`";
-  return text + (text.rfind('-', 0) == 0 ? ": unknown option" : ": unexpected before `--`; give an experiment file or `-- PROGRAM`");
+  const auto hint = option_hint(app, text);
+  return text + (text.rfind('-', 0) == 0 ? ": unknown option" + (hint.empty() ? "" : "; " + hint) : ": unexpected before `--`; give an experiment file or `-- PROGRAM`");
 }
 
 RunOptions parse_options(const UserProgram& program) {
@@ -59,7 +60,7 @@ RunOptions parse_options(const UserProgram& program) {
   bool is_value = false;  // of an option that the parser does not know
   for (const auto& text : app.remaining()) {
     const bool is_option = text.rfind("--", 0) == 0;
-    if (is_option || !is_value) problems.push_back(problem_with(text));
+    if (is_option || !is_value) problems.push_back(problem_with(app, text));
     is_value = is_option && text.find('=') == std::string::npos;
   }
   if (program.command.empty()) problems.emplace_back("--: no program; expected `-- PROGRAM [ARGS...]`");
@@ -132,7 +133,7 @@ int run_processes(const UserProgram& program, const std::string& request, int nu
   options.master_port = environment_int({"MASTER_PORT"}).value_or(0);
   const auto launched = launcher::launch_local(options);
   if (!launched.message.empty()) std::cerr << "sim-run: " << launched.message << std::endl;
-  return launched.exit_code;
+  return launched.exit_code == kDiagnosed ? kFailure : launched.exit_code;  // the program's own 3 is no diagnosis
 }
 
 int run_once(const UserProgram& program, const RunOptions& options, int ranks, const std::string& sweep) {

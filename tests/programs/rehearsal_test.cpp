@@ -270,6 +270,26 @@ TEST_F(RehearsalTest, ExploringFindsAResultThatDependsOnTheSchedule) {
   const auto found = Json::parse(run.output)["found"];
   EXPECT_EQ(found["signature"], "differs");
   EXPECT_EQ(found["ranks"], 2);
+  EXPECT_THAT(found["difference"].get<std::string>(), AllOf(HasSubstr("losses and parameters are equal; 'rank "), HasSubstr("is printed, and 'rank ")));
+}
+
+TEST_F(RehearsalTest, ExploringNamesTheRankTheStepAndTheParameterThatDiffer) {
+  for (const std::string mode : {"prints", "silent"}) {
+    const auto run = sim_run({"explore", "--schedules", "50", "--ranks", "3", "--", bin("racy_training"), mode});
+    EXPECT_EQ(run.exit_code, 1) << run.error;
+    const auto found = Json::parse(run.output)["found"];
+    EXPECT_EQ(found["signature"], "differs");
+    const std::string difference = found["difference"];
+    EXPECT_THAT(difference, AllOf(HasSubstr("rank 0, step 3: the loss is "), HasSubstr(" when the ranks take turns")));
+    EXPECT_THAT(run.error, HasSubstr(difference));
+  }
+}
+
+// Losses of all ranks are equal, and so the parameters that differ are what is named.
+TEST_F(RehearsalTest, AParameterThatDiffersIsNamedWithItsUpdate) {
+  const auto run = sim_run({"explore", "--schedules", "50", "--ranks", "3", "--", bin("racy_training"), "noise"});
+  EXPECT_EQ(run.exit_code, 1) << run.error;
+  EXPECT_THAT(run.error, HasSubstr("the first parameter that differs is weight, after update 3 of rank 0"));
 }
 
 TEST_F(RehearsalTest, ExploringTellsOfAFaultThatHasNotStruck) {

@@ -118,6 +118,38 @@ TEST_P(UserProgramBackendTest, SignalToSimRunEndsTheProgram) {
   expect_processes_end();
 }
 
+TEST_P(UserProgramBackendTest, AProgramThatExitsByItselfOnAllRanksEndsAsProcessesDo) {
+  const auto help = run_faulty("help", GetParam());
+  EXPECT_EQ(help.exit_code, 0) << help.error;
+  EXPECT_THAT(lines_of(help.output), AllOf(::testing::SizeIs(3), ::testing::Each(HasSubstr("usage: faulty_program"))));
+  EXPECT_THAT(help.error, IsEmpty());
+  const auto bad_usage = run_faulty("bad_usage", GetParam());
+  EXPECT_EQ(bad_usage.exit_code, 1);
+  EXPECT_THAT(bad_usage.output, HasSubstr("usage: faulty_program"));
+  EXPECT_THAT(bad_usage.error, HasSubstr(GetParam() == "sim" ? "the program called std::exit(4)" : "exit code 4"));
+}
+
+TEST_P(UserProgramBackendTest, ARankThatExitsIsNamedWithItsCode) {
+  const auto run = run_faulty("exit", GetParam());
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_THAT(run.error, AllOf(HasSubstr("rank 1"), HasSubstr(GetParam() == "sim" ? "the program called std::exit(3)" : "exit code 3")));
+}
+
+TEST_F(UserProgramTest, AThreadOfARankThatExitsEndsTheProcessAndIsTold) {
+  const auto run = run_faulty("exit_in_thread");
+  EXPECT_EQ(run.exit_code, 1) << "3 is what a diagnosed hang is";
+  EXPECT_THAT(run.error, HasSubstr("a thread that is no rank called std::exit(3)"));
+}
+
+TEST_F(UserProgramTest, OneRankThatExitsIsAProcessThatDoes) {
+  const auto simulated = sim_run({"--ranks", "1"}, {bin("faulty_program"), "help", folder_.path()});
+  const auto alone = run_command({bin("faulty_program"), "help", folder_.path()}, {.limit = kLimit});
+  EXPECT_EQ(simulated.exit_code, 0) << simulated.error;
+  EXPECT_EQ(alone.exit_code, 0);
+  EXPECT_EQ(simulated.output, alone.output);
+  EXPECT_EQ(run_command({bin("faulty_program"), "bad_usage", folder_.path()}, {.limit = kLimit}).exit_code, 4);
+}
+
 TEST_F(UserProgramTest, SkippedCollectiveIsExitCodeThreeWithTheDiagnosis) {
   const auto run = run_faulty("skip");
   EXPECT_EQ(run.exit_code, 3);
@@ -198,6 +230,33 @@ TEST_F(UserProgramTest, ASweepEndsWithTheFirstRunThatFails) {
   EXPECT_EQ(run.exit_code, 1);
   EXPECT_THAT(run.error, Not(HasSubstr("rank 2")));
   EXPECT_THAT(folder_.files(), ::testing::SizeIs(1)) << "a process each";
+}
+
+TEST_F(UserProgramTest, AProgramWithoutTheDashesIsRecognised) {
+  for (const auto& options : {std::vector<std::string>{"--ranks", "2"}, {"explore", "--ranks", "2", "--schedules", "3"}}) {
+    std::vector<std::string> command{bin("sim-run")};
+    command.insert(command.end(), options.begin(), options.end());
+    command.insert(command.end(), {bin("faulty_program"), "ok", folder_.path()});
+    const auto run = run_command(command, {.limit = kLimit});
+    EXPECT_EQ(run.exit_code, 2);
+    EXPECT_THAT(run.error, HasSubstr(bin("faulty_program") + " is a program; write `--` before it: sim-run"));
+    EXPECT_THAT(run.error, HasSubstr(" -- " + bin("faulty_program") + " ok " + folder_.path()));
+  }
+  EXPECT_THAT(folder_.files(), IsEmpty());
+}
+
+TEST_F(UserProgramTest, AMisspelledOptionIsAnsweredWithTheNearest) {
+  for (const auto& [given, meant] : {std::pair("--num_procs", "--ranks"), std::pair("--num_processes", "--ranks"), std::pair("--nproc-per-node", "--ranks"), std::pair("--rank", "--ranks"), std::pair("--fault", "--faults")}) {
+    const auto program = sim_run({given, "2"}, {bin("faulty_program"), "ok", folder_.path()});
+    EXPECT_EQ(program.exit_code, 2);
+    EXPECT_THAT(program.error, HasSubstr("did you mean " + std::string(meant) + "?")) << given;
+    const auto experiment = run_command({bin("sim-run"), given, "2", source("configs/train/fashion_mnist.yaml")}, {.limit = kLimit});
+    EXPECT_EQ(experiment.exit_code, 2);
+    EXPECT_THAT(experiment.error, HasSubstr("did you mean " + std::string(meant) + "?")) << given;
+  }
+  const auto launch = run_command({bin("accel"), "launch", "--num_procs", "2", bin("faulty_program")}, {.limit = kLimit});
+  EXPECT_EQ(launch.exit_code, 2);
+  EXPECT_THAT(launch.error, HasSubstr("did you mean 'num_processes'?"));
 }
 
 TEST_F(UserProgramTest, RefusedOptionsStartNothing) {

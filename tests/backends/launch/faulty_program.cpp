@@ -7,10 +7,14 @@
 
 #include <accel/accel.hpp>
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <stdexcept>
 #include <string>
+#include <thread>
+#include <vector>
 
 namespace {
 
@@ -29,12 +33,22 @@ void fault(const std::string& mode) {
   if (mode == "throw_config") throw accel::ConfigError("ink: expected black, got 'none'");
   if (mode == "die") raise(SIGKILL);
   if (mode == "hang") pause();
+  if (mode == "exit") std::exit(3);
+  if (mode == "exit_in_thread") std::thread([] { std::exit(3); }).join();
+}
+
+// As a program's own --help: buffered output, and the end from inside.
+void exit_as_help_does(const std::string& mode) {
+  const std::vector<int> on_the_stack(1000);
+  std::cout << "usage: faulty_program MODE FOLDER\n";
+  std::exit(mode == "help" ? 0 : static_cast<int>(on_the_stack.size()) / 250);
 }
 
 int train(int argc, char** argv) {
   const std::string mode = argv[1];
   auto& context = accel::current_rank();
   std::ofstream(std::filesystem::path(argv[2]) / std::to_string(getpid()));
+  if (mode == "help" || mode == "bad_usage") exit_as_help_does(mode);
   for (int step = 0; step < kSteps; ++step) {
     if (context.rank == 1 && step == kFaultStep && mode == "leave") return 0;
     if (context.rank == 1 && step == kFaultStep) fault(mode);

@@ -358,6 +358,33 @@ TEST(UnpreparedObjectsTest, AnOptimizerThatIsNotPreparedIsTold) {
   EXPECT_THAT(warnings_of(body(false), {.mixed_precision = "fp16"}, 1), ElementsAre(::testing::SizeIs(1)));
 }
 
+struct WriterImpl : nn::Module {
+  WriterImpl() : layer(register_module("layer", nn::Linear(4, 4))) {}
+  at::Tensor forward(const at::Tensor& x) { return layer(x); }
+  at::Tensor generate(const at::Tensor& x) { return forward(forward(x)); }
+  nn::Linear layer;
+};
+
+TEST(ShardedMembersTest, AMemberThatComputesWithPartsIsAnErrorThatNamesGatheredParameters) {
+  for (const int num_ranks : {2, 3}) {
+    const auto run = [&](bool gathers) {
+      return sim::rehearse({.num_ranks = num_ranks}, [&](RankContext& rank) {
+        Accelerator accelerator({.fsdp_plugin = FullyShardedDataParallelPlugin{}}, rank);
+        auto model = accelerator.prepare(std::make_shared<WriterImpl>());
+        const torch::NoGradGuard no_grad;
+        if (!gathers) {
+          model->generate(at::ones({2, 4}));
+        } else {
+          const auto whole = accelerator.gathered_parameters(model);
+          model->generate(at::ones({2, 4}));
+        }
+      });
+    };
+    EXPECT_THAT(message_of(run(false).error), AllOf(HasSubstr("accelerator.gathered_parameters(model)"), HasSubstr("such as model->generate(...)")));
+    EXPECT_EQ(message_of(run(true).error), "");
+  }
+}
+
 TEST(CallSiteTest, AModelWithBuffersThatOneRankCallsAloneIsReportedByTheLineOfTheCall) {
   int line = 0;
   const auto report = sim::rehearse({.num_ranks = 2}, [&](RankContext& rank) {

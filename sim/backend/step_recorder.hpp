@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "reference/core/thread_safety.hpp"
+
+namespace accel::sim {
+
+/// The loss of one rank's micro-batch, as the program gave it to backward.
+struct LossRecord {
+  int rank = 0;
+  std::int64_t step = 0;  ///< from 0
+  double loss = 0;        ///< of a loss of several elements the first
+};
+
+/// One rank's parameters after an update.
+struct UpdateRecord {
+  int rank = 0;
+  std::int64_t update = 0;  ///< from 0
+  std::vector<std::pair<std::string, std::uint64_t>> parameters;  ///< names, and hashes of their bits
+};
+
+/// What the ranks of a run have computed, so that two runs can be compared.
+struct StepRecords {
+  std::vector<LossRecord> losses;    ///< by rank and step
+  std::vector<UpdateRecord> updates;  ///< by rank and update
+};
+
+/// Collects the records of all ranks. Thread rule: any rank's thread.
+class StepRecorder {
+ public:
+  explicit StepRecorder(int num_ranks) : losses_(num_ranks), updates_(num_ranks) {}
+  void add_loss(int rank, double loss);
+  void add_update(int rank, std::vector<std::pair<std::string, std::uint64_t>> parameters);
+  [[nodiscard]] StepRecords records() const;
+
+ private:
+  mutable Mutex mutex_;
+  std::vector<std::vector<LossRecord>> losses_ ACCEL_GUARDED_BY(mutex_);  // by rank
+  std::vector<std::vector<UpdateRecord>> updates_ ACCEL_GUARDED_BY(mutex_);
+};
+
+}  // namespace accel::sim

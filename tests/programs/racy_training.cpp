@@ -1,0 +1,35 @@
+// A training whose ranks share a variable, as a program with global state: who comes first at the third step computes something else.
+#include <accel/accel.hpp>
+#include <atomic>
+
+#include "tests/support/torch.hpp"
+
+namespace {
+
+constexpr int kRacyStep = 3;
+
+int train(int argc, char** argv) {
+  static std::atomic<int> num_arrived{0}, first_rank{0};
+  const std::string mode = argc > 1 ? argv[1] : "prints";
+  accel::Accelerator accelerator;
+  torch::manual_seed(1);
+  torch::nn::Linear net(2, 1);
+  auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), /*lr=*/0.1));
+  for (int step = 0; step < 5; ++step) {
+    accelerator.wait_for_everyone();
+    const int place = step == kRacyStep ? num_arrived++ : accelerator.process_index();
+    const auto loss = model(at::full({1, 2}, (mode == "noise" ? accelerator.process_index() : place) + 1.0)).square().mean();
+    accelerator.backward(loss);
+    if (mode == "noise" && place == 0) first_rank = accelerator.process_index();
+    accelerator.wait_for_everyone();
+    if (mode == "noise" && step == kRacyStep) net->weight.mutable_grad().add_(first_rank.load());
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+  if (mode != "silent") accelerator.print("weight", net->weight.sum().item<double>());
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return accel::run(argc, argv, train); }

@@ -35,9 +35,9 @@ struct Launchable {
 
 /// With Accelerate's names.
 struct NotebookLauncherOptions {
-  std::optional<int> num_processes;    ///< on this machine; default: one for each GPU, or one
+  std::optional<int> num_processes = {};    ///< on this machine; default: one for each GPU, or one
   std::string mixed_precision = "no";  ///< no, fp16, bf16 or fp8; "no" leaves the choice to the environment
-  std::optional<int> use_port;         ///< default: a free one; several machines name the same
+  std::optional<int> use_port = {};         ///< default: a free one; several machines name the same
   std::string master_addr = "127.0.0.1";
   int node_rank = 0, num_nodes = 1;
   int max_restarts = 0;

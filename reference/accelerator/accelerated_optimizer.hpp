@@ -75,7 +75,7 @@ struct SchedulerOptions {
   bool split_batches = false;
   /// The schedule's unit is this many samples, duplicates not counted, so that rates after as many samples are the same for
   /// every number of ranks, batch size and accumulation; unset: Accelerate's rule, a step for each rank.
-  std::optional<std::int64_t> samples_per_step;
+  std::optional<std::int64_t> samples_per_step = {};
   bool steps_in_backward = false;  ///< DeepSpeed's rule, of the schedule in its file: `step` does nothing
 };
 

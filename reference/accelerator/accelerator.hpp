@@ -144,7 +144,7 @@ class Accelerator {
   AcceleratedOptimizer prepare_optimizer(torch::optim::Optimizer& optimizer) { return prepare_optimizer(detail::borrowed(optimizer)); }
   AcceleratedOptimizer prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer);
   struct PrepareSchedulerOptions {
-    std::optional<std::int64_t> samples_per_step;  ///< the schedule's unit is so many samples, over all ranks
+    std::optional<std::int64_t> samples_per_step = {};  ///< the schedule's unit is so many samples, over all ranks
   };
   /// Tied to the prepared optimizer whose rates it sets, or to all if there is none such: it waits for their steps.
   AcceleratedScheduler prepare_scheduler(LRScheduler& scheduler, PrepareSchedulerOptions options = {std::nullopt}) {
@@ -205,7 +205,7 @@ class Accelerator {
   struct BackwardOptions {
     bool retain_graph = false;
     bool create_graph = false;
-    std::optional<double> num_items;  ///< loss_weighting exact: the loss is the mean of so many; default: the batch's samples
+    std::optional<double> num_items = {};  ///< loss_weighting exact: the loss is the mean of so many; default: the batch's samples
   };
   /// Gradients of loss / gradient_accumulation_steps. Collective when gradients synchronise.
   ///
@@ -228,9 +228,9 @@ class Accelerator {
     friend class Accelerator;
     Window() = default;
     struct Restored {
-      std::shared_ptr<ModelWrapper> wrapper;
+      std::shared_ptr<ModelWrapper> wrapper = {};
       bool backward;
-      std::optional<bool> forward;  // none: as the scope's forwards left it
+      std::optional<bool> forward = {};  // none: as the scope's forwards left it
     };
     std::vector<Restored> restore_;
     std::shared_ptr<void> micro_batch_;
@@ -258,7 +258,7 @@ class Accelerator {
     std::shared_ptr<ModelWrapper> wrapper_;
   };
   struct JoinOptions {
-    std::optional<bool> even_batches;  ///< of all prepared loaders, while the body runs; default: as they are
+    std::optional<bool> even_batches = {};  ///< of all prepared loaders, while the body runs; default: as they are
   };
   /// Runs `body`, a loop over loaders, on ranks that may have different numbers of batches: one that is done takes part in
   /// the others' gradient reductions, with zeros, until all are done; then all have the model of the rank that was last.
@@ -625,7 +625,7 @@ class Accelerator {
   // What a gather on the active loader's step keeps: no ranges, everything.
   struct MetricRows {
     std::int64_t per_rank = 0;  // of a value that is cut
-    std::vector<RowRange> kept;
+    std::vector<RowRange> kept = {};
     bool are_padded = false;  // the others are no duplicates, and a value of fewer rows is not padded
     /// Whether a value of so many rows can be cut; none: it has no dimension for samples.
     [[nodiscard]] bool fit(std::optional<std::int64_t> rows) const { return kept.empty() || rows == per_rank || (are_padded && rows.value_or(0) < per_rank); }

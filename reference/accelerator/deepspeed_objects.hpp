@@ -20,13 +20,13 @@
 namespace accel {
 
 struct DummyOptim {
-  std::vector<at::Tensor> params;
+  std::vector<at::Tensor> params = {};
   double lr = 0.001;        ///< for "auto"
   double weight_decay = 0;  ///< for "auto"
 };
 
 struct DummySchedulerOptions {
-  std::optional<int> total_num_steps;  ///< batches of one rank, on all of them together: a step over P ranks is P of them, unless batches are split
+  std::optional<int> total_num_steps = {};  ///< batches of one rank, on all of them together: a step over P ranks is P of them, unless batches are split
   int warmup_num_steps = 0;            ///< optimizer steps
   ScheduleFactory lr_scheduler_callable = nullptr;  ///< in place of the file's schedule
 };
@@ -60,7 +60,7 @@ class DeepSpeedObjects {
  private:
   struct Made {
     const DummyOptim* dummy;
-    std::shared_ptr<torch::optim::Optimizer> optimizer;  // shared: whoever includes this need not know the class
+    std::shared_ptr<torch::optim::Optimizer> optimizer = {};  // shared: whoever includes this need not know the class
   };
   std::vector<Made> optimizers_;
   std::vector<std::unique_ptr<LRScheduler>> schedulers_;

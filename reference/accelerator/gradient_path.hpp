@@ -42,7 +42,7 @@ class GradientPath {
 
   /// Rows of this rank's batch, if a loader tells.
   struct Rows {
-    std::optional<std::int64_t> all, real;  ///< real: without duplicates, which come last
+    std::optional<std::int64_t> all = {}, real = {};  ///< real: without duplicates, which come last
   };
   /// What backward runs from: `loss` weighted, and scaled for fp16.
   at::Tensor scaled_loss(const at::Tensor& loss, std::optional<double> num_items, Rows rows);

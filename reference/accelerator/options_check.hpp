@@ -5,8 +5,8 @@
 namespace accel {
 
 struct ResolvedOptions {
-  AcceleratorOptions options;  ///< with the environment's values in their place
-  ResolvedPlugin plugin;       ///< what the active plugin comes to
+  AcceleratorOptions options = {};  ///< with the environment's values in their place
+  ResolvedPlugin plugin = {};       ///< what the active plugin comes to
 };
 /// Throws ConfigError with all problems, the same on every rank.
 ResolvedOptions resolved(AcceleratorOptions options);

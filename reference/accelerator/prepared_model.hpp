@@ -30,11 +30,11 @@ namespace accel {
 
 /// What surrounds the forward of a prepared model, whatever its type.
 struct ModelWrapper {
-  std::shared_ptr<DistributedDataParallel> ddp;  ///< null with one rank, and where parameters are divided
-  std::shared_ptr<sharded::ShardedModel> sharded;  ///< null where parameters are whole
-  std::optional<Autocast::Options> autocast;     ///< none in full precision
-  std::shared_ptr<const Float8Layers> float8_layers;  ///< null unless mixed_precision is "fp8"
-  std::shared_ptr<StepListener> listener;        ///< null where nobody listens
+  std::shared_ptr<DistributedDataParallel> ddp = {};  ///< null with one rank, and where parameters are divided
+  std::shared_ptr<sharded::ShardedModel> sharded = {};  ///< null where parameters are whole
+  std::optional<Autocast::Options> autocast = {};     ///< none in full precision
+  std::shared_ptr<const Float8Layers> float8_layers = {};  ///< null unless mixed_precision is "fp8"
+  std::shared_ptr<StepListener> listener = {};        ///< null where nobody listens
   bool is_trained = false;                       ///< not prepared for evaluation alone
   /// Of a model that is not sharded, whose account has nothing but activations.
   std::shared_ptr<sharded::MemoryAccount> memory = std::make_shared<sharded::MemoryAccount>();

@@ -35,8 +35,8 @@
 namespace accel::checkpoint {
 
 struct StateFile {
-  std::string name;  ///< tensors: of ".safetensors" as such, else as torch.save writes a model's state dict
-  std::variant<NamedTensors, Value> content;
+  std::string name = {};  ///< tensors: of ".safetensors" as such, else as torch.save writes a model's state dict
+  std::variant<NamedTensors, Value> content = {};
   TorchFileOptions types = {};  ///< of a value
   std::map<std::string, std::string> metadata = {{"format", "pt"}};  ///< of safetensors
 };

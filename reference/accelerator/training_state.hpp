@@ -15,20 +15,20 @@ namespace accel {
 /// What an Accelerator has prepared, in that order, and what else a checkpoint holds of a program.
 struct TrainingState {
   struct Model {
-    std::shared_ptr<torch::nn::Module> module;
-    std::shared_ptr<ModelWrapper> wrapper;
+    std::shared_ptr<torch::nn::Module> module = {};
+    std::shared_ptr<ModelWrapper> wrapper = {};
   };
   /// An object of the program's own.
   struct Custom {
     std::function<Value()> state_dict;
     std::function<void(const Value&)> load_state_dict;
   };
-  std::vector<Model> models;
-  std::vector<AcceleratedOptimizer> optimizers;
-  std::vector<AcceleratedScheduler> schedulers;
-  std::vector<std::weak_ptr<LoaderCore>> loaders;
-  std::vector<Custom> custom;
-  std::shared_ptr<GradientPath> path;
+  std::vector<Model> models = {};
+  std::vector<AcceleratedOptimizer> optimizers = {};
+  std::vector<AcceleratedScheduler> schedulers = {};
+  std::vector<std::weak_ptr<LoaderCore>> loaders = {};
+  std::vector<Custom> custom = {};
+  std::shared_ptr<GradientPath> path = {};
   int step = 0;  ///< micro-batches of the current accumulation window
   std::size_t num_models_with_optimizer_sought = 0;  ///< the first of `models`, which were looked at in a backward
 };

@@ -15,14 +15,14 @@ namespace accel::checkpoint {
 inline constexpr const char* kManifestName = "accel_manifest.json";
 
 struct ManifestEntry {
-  std::string name;  ///< within the folder
+  std::string name = {};  ///< within the folder
   std::int64_t bytes = 0;
-  std::string checksum;  ///< XXH3, 64 bits, as 16 hexadecimal digits: what `xxhsum -H3` prints
+  std::string checksum = {};  ///< XXH3, 64 bits, as 16 hexadecimal digits: what `xxhsum -H3` prints
 };
 
 struct Manifest {
   int world_size = 1;  ///< ranks that saved
-  std::vector<ManifestEntry> files;
+  std::vector<ManifestEntry> files = {};
 
   [[nodiscard]] bool lists(const std::string& name) const;
 };

@@ -27,31 +27,31 @@ namespace python {
 struct None {};
 struct LargeInt {};  // beyond 64 bits
 struct Bytes {
-  std::string bytes;
+  std::string bytes = {};
 };
 /// A class or a function, which is never called but by the few names that this library knows.
 struct Global {
-  std::string name;  // "torch._utils._rebuild_tensor_v2"
+  std::string name = {};  // "torch._utils._rebuild_tensor_v2"
 };
 struct Sequence {
   enum Kind { kList, kTuple, kSet } kind = kList;
-  std::vector<PythonObject*> items;
+  std::vector<PythonObject*> items = {};
 };
 struct Dict {
-  std::vector<std::pair<PythonObject*, PythonObject*>> items;
+  std::vector<std::pair<PythonObject*, PythonObject*>> items = {};
 };
 /// A record of the archive.
 struct Storage {
-  std::string record;                   // "data/0"
-  std::optional<at::ScalarType> dtype;  // none if it is bytes
+  std::string record = {};                   // "data/0"
+  std::optional<at::ScalarType> dtype = {};  // none if it is bytes
   std::int64_t num_bytes = 0;
 };
 /// Elements of a record.
 struct TensorView {
-  Storage storage;
+  Storage storage = {};
   at::ScalarType dtype = at::kByte;
   std::int64_t offset = 0;  // in elements, as the strides
-  std::vector<std::int64_t> sizes, strides;
+  std::vector<std::int64_t> sizes = {}, strides = {};
   bool is_conj = false, is_neg = false;
 };
 struct NumpyDtype {
@@ -60,7 +60,7 @@ struct NumpyDtype {
 };
 /// Undefined until its state is there.
 struct NumpyArray {
-  at::Tensor tensor;
+  at::Tensor tensor = {};
   bool is_scalar = false;
 };
 

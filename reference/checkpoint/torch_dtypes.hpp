@@ -19,8 +19,8 @@ std::optional<at::ScalarType> storage_dtype(std::string_view name);
 std::optional<at::ScalarType> numpy_dtype(std::string_view name);
 
 struct TorchDtype {
-  std::string name;          ///< "float32"
-  std::string storage_name;  ///< "FloatStorage"; empty for newer dtypes, whose storages have none
+  std::string name = {};          ///< "float32"
+  std::string storage_name = {};  ///< "FloatStorage"; empty for newer dtypes, whose storages have none
 };
 /// Throws ArgumentError for a dtype that torch.save does not write.
 const TorchDtype& torch_dtype_names(at::ScalarType dtype);

@@ -29,7 +29,7 @@ enum class PythonType { kTuple, kIntegerKeys, kOrderedDict, kCounter };  // a co
 
 struct TorchFileOptions {
   /// By place: keys from the outermost on, between slashes; "*" is any key, or any element of a list; "" is the whole.
-  std::map<std::string, PythonType> types;
+  std::map<std::string, PythonType> types = {};
 };
 
 /// Writes atomically, tensor by tensor: nothing is copied but what is not in this memory, one storage at a time.

@@ -34,9 +34,9 @@ std::map<std::string, std::string> write_weights(Files& files, const std::string
 
 /// A tensor in a file.
 struct StoredWeight {
-  std::string file;  ///< its path
+  std::string file = {};  ///< its path
   at::ScalarType dtype = at::kFloat;
-  std::vector<std::int64_t> sizes;
+  std::vector<std::int64_t> sizes = {};
   /// A copy in memory, and nothing else of the file. Throws CheckpointError if the file is damaged there.
   std::function<at::Tensor()> load;
   /// The same into a tensor of these sizes, with no copy on the way where there need be none; null: by `load`.

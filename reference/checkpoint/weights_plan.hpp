@@ -16,7 +16,7 @@
 namespace accel {
 
 struct SavedTensor {
-  std::string name;
+  std::string name = {};
   std::int64_t num_bytes = 0;
   /// Tensors of one memory go into one file, and count once.
   std::optional<std::size_t> memory = {};
@@ -29,13 +29,13 @@ struct WeightsPlanOptions {
 
 struct WeightsPlan {
   struct File {
-    std::string name;
-    std::vector<std::string> tensors;
+    std::string name = {};
+    std::vector<std::string> tensors = {};
   };
-  std::vector<File> files;
+  std::vector<File> files = {};
   std::int64_t total_bytes = 0;
   /// The index beside several files; empty if there is one file.
-  std::string index_file;
+  std::string index_file = {};
   [[nodiscard]] bool is_sharded() const { return files.size() > 1; }
 };
 

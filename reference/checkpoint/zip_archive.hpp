@@ -37,7 +37,7 @@ class ZipArchive {
 
  private:
   struct Record {
-    std::string_view bytes;
+    std::string_view bytes = {};
     std::uint32_t checksum = 0;
   };
   struct Directory;

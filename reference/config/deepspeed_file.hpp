@@ -16,11 +16,11 @@ namespace accel {
 
 /// "optimizer" or "scheduler": what DummyOptim and DummyScheduler stand for.
 struct DeepSpeedSection {
-  std::string type;                                  ///< "AdamW", "WarmupLR"
-  std::map<std::string, double> numbers;             ///< "lr"; a flag is 0 or 1
-  std::map<std::string, std::vector<double>> lists;  ///< "betas"
-  std::map<std::string, std::string> texts;          ///< "warmup_type"
-  std::set<std::string> automatic;                   ///< "auto": filled by what the code gives
+  std::string type = {};                                  ///< "AdamW", "WarmupLR"
+  std::map<std::string, double> numbers = {};             ///< "lr"; a flag is 0 or 1
+  std::map<std::string, std::vector<double>> lists = {};  ///< "betas"
+  std::map<std::string, std::string> texts = {};          ///< "warmup_type"
+  std::set<std::string> automatic = {};                   ///< "auto": filled by what the code gives
 };
 
 /// Names of all parameters that the section gives.
@@ -28,9 +28,9 @@ std::set<std::string> parameters_of(const DeepSpeedSection& section);
 
 struct DeepSpeedFile {
   /// Of keys with a meaning, such as "zero_optimization.stage": numbers, flags and "auto" as they are written. Null is absent.
-  std::map<std::string, std::string> values;
-  std::vector<std::string> keys_without_meaning;  ///< in the order of the file; a section without any by its own name
-  std::optional<DeepSpeedSection> optimizer, scheduler;
+  std::map<std::string, std::string> values = {};
+  std::vector<std::string> keys_without_meaning = {};  ///< in the order of the file; a section without any by its own name
+  std::optional<DeepSpeedSection> optimizer = {}, scheduler = {};
 };
 
 DeepSpeedFile read_deepspeed_file(const std::string& path);

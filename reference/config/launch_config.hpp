@@ -21,15 +21,15 @@ namespace accel {
 struct LaunchConfig {
   std::string compute_environment = "LOCAL_MACHINE";
   std::string distributed_type = "NO";  ///< NO, MULTI_CPU, MULTI_GPU, FSDP, DEEPSPEED or another of Accelerate's: see problems_of
-  std::optional<std::string> mixed_precision;  ///< no, fp16, bf16 or fp8
+  std::optional<std::string> mixed_precision = {};  ///< no, fp16, bf16 or fp8
   bool use_cpu = false;
   bool debug = false;
   int num_processes = -1;  ///< on all machines together; -1: to be told by --num_processes
   int machine_rank = 0;
   int num_machines = 1;
-  std::optional<std::string> gpu_ids;  ///< "0,2" or "all"
-  std::optional<std::string> main_process_ip;
-  std::optional<int> main_process_port;  ///< 0: any free one
+  std::optional<std::string> gpu_ids = {};  ///< "0,2" or "all"
+  std::optional<std::string> main_process_ip = {};
+  std::optional<int> main_process_port = {};  ///< 0: any free one
   std::string rdzv_backend = "static";
   bool same_network = false;
   std::string main_training_function = "main";
@@ -37,15 +37,15 @@ struct LaunchConfig {
 
   /// By the names of flags: fsdp_config["fsdp_version"]. Keys that a file gives without "fsdp_", "fp8_" or "dynamo_", and old
   /// ones, are here by those names too. Empty: not given.
-  ConfigSection fp8_config, deepspeed_config, fsdp_config, parallelism_config, megatron_lm_config, mpirun_config;
+  ConfigSection fp8_config = {}, deepspeed_config = {}, fsdp_config = {}, parallelism_config = {}, megatron_lm_config = {}, mpirun_config = {};
 
   /// Kept for Python's sake; nothing here reads them.
   std::variant<bool, std::string> downcast_bf16 = false;
-  std::optional<std::string> tpu_name, tpu_zone;
+  std::optional<std::string> tpu_name = {}, tpu_zone = {};
   bool tpu_use_cluster = false, tpu_use_sudo = false;
-  std::optional<std::string> command_file;
-  std::optional<std::vector<std::string>> commands, tpu_vm, tpu_env;
-  ConfigSection dynamo_config;
+  std::optional<std::string> command_file = {};
+  std::optional<std::vector<std::string>> commands = {}, tpu_vm = {}, tpu_env = {};
+  ConfigSection dynamo_config = {};
 
   friend bool operator==(const LaunchConfig&, const LaunchConfig&) = default;
 };
@@ -61,9 +61,9 @@ LaunchConfig with_flags(LaunchConfig config, const std::map<std::string, std::st
 
 /// Every key that can be a flag.
 struct LaunchFlag {
-  std::string name;      ///< "fsdp_version"
-  std::string section;   ///< "fsdp_config"; "" for keys of the file itself
-  std::string expected;  ///< "true or false", "an integer"
+  std::string name = {};      ///< "fsdp_version"
+  std::string section = {};   ///< "fsdp_config"; "" for keys of the file itself
+  std::string expected = {};  ///< "true or false", "an integer"
   std::vector<std::string> choices = {};  ///< "1", "2"; none: any value of its kind
   std::string help = {};                  ///< none of what this library has not
 };

@@ -21,7 +21,7 @@ enum class KeyKind { kFlag, kInteger, kNumber, kNumberOrAuto, kText, kFlagOrText
 
 struct SectionKey {
   const char* name;      ///< of the key and of the flag: "fsdp_version"
-  KeyKind kind;
+  KeyKind kind = {};
   const char* variable;  ///< "FSDP_VERSION"; null: only the launcher reads it; of kFlags the first letters of three
   const char* fallback;  ///< the variable's value where the key is not given; null: it is not set
   std::initializer_list<const char*> choices = {};
@@ -32,8 +32,8 @@ struct SectionKeys {
   const char* name;    ///< "fsdp_config"
   const char* prefix;  ///< that a key may leave out: "fsdp_"; "" if it may not
   bool python_flags;   ///< flags in variables are "True" and "False", not "true" and "false"
-  std::span<const SectionKey> keys;
-  std::span<const std::pair<const char*, const char*>> old_names;  ///< of keys in older files
+  std::span<const SectionKey> keys = {};
+  std::span<const std::pair<const char*, const char*>> old_names = {};  ///< of keys in older files
 };
 
 /// fp8_config, deepspeed_config, fsdp_config, parallelism_config, megatron_lm_config, mpirun_config and dynamo_config.

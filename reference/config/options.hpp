@@ -24,10 +24,10 @@ using LogWith = std::variant<std::string, std::shared_ptr<GeneralTracker>>;
 /// How loaders are sharded.
 struct DataLoaderConfiguration {
   bool split_batches = false;  ///< cut one batch over the ranks; batch_size must be a multiple of their number
-  std::optional<bool> dispatch_batches;  ///< rank 0 reads for all; default: for iterable datasets, if device_placement is on
+  std::optional<bool> dispatch_batches = {};  ///< rank 0 reads for all; default: for iterable datasets, if device_placement is on
   bool even_batches = true;  ///< wrap around to the first samples, so that every rank has the same number of batches
   bool use_seedable_sampler = false;  ///< the order is a function of (data_seed, epoch) alone
-  std::optional<std::int64_t> data_seed;  ///< default: the seed of the rank's default generator at prepare
+  std::optional<std::int64_t> data_seed = {};  ///< default: the seed of the rank's default generator at prepare
   bool non_blocking = false;
   bool use_stateful_dataloader = false;  ///< accepted; every loader has state_dict and load_state_dict here
   /// "elastic": the steps of an epoch do not depend on the number of ranks. batch_size is that of all ranks together, the
@@ -41,10 +41,10 @@ struct DataLoaderConfiguration {
 
 /// Where a program's files go.
 struct ProjectConfiguration {
-  std::string project_dir;  ///< checkpoints under automatic naming are in project_dir/checkpoints
-  std::string logging_dir;  ///< of trackers; default: project_dir
+  std::string project_dir = {};  ///< checkpoints under automatic naming are in project_dir/checkpoints
+  std::string logging_dir = {};  ///< of trackers; default: project_dir
   bool automatic_checkpoint_naming = false;
-  std::optional<int> total_limit;  ///< so many checkpoints are kept under automatic naming: those of the highest numbers
+  std::optional<int> total_limit = {};  ///< so many checkpoints are kept under automatic naming: those of the highest numbers
   std::int64_t iteration = 0;      ///< the number of the next checkpoint under automatic naming
   bool save_on_each_node = false;  ///< machines share no file system: each has what rank 0 writes
 };
@@ -62,7 +62,7 @@ struct ParallelismConfig {
 std::vector<std::string> problems_of(const DataLoaderConfiguration& config);
 
 struct GradientAccumulationPlugin {
-  std::optional<int> num_steps;
+  std::optional<int> num_steps = {};
   /// Counts micro-batches that do not step in a schedule's own count, which ends one with total_steps earlier. Accelerate's
   /// default is true, and it is never read there: its effect is false.
   bool adjust_scheduler = false;
@@ -86,7 +86,7 @@ struct PowerSGDOptions {
 struct DistributedDataParallelKwargs {
   int dim = 0;  ///< accepted; without effect in torch, too
   bool broadcast_buffers = true;
-  std::optional<int> bucket_cap_mb;  ///< MiB of a gradient bucket; default 25, with a first bucket of 1
+  std::optional<int> bucket_cap_mb = {};  ///< MiB of a gradient bucket; default 25, with a first bucket of 1
   bool find_unused_parameters = false;
   bool check_reduction = false;  ///< accepted; without effect in torch, too
   bool gradient_as_bucket_view = false;
@@ -102,7 +102,7 @@ std::vector<std::string> problems_of(const DistributedDataParallelKwargs& kwargs
 /// Of the autocast that surrounds a model's forward.
 struct AutocastKwargs {
   bool enabled = true;
-  std::optional<bool> cache_enabled;  ///< of cast weights; default: as the thread has it, which is on
+  std::optional<bool> cache_enabled = {};  ///< of cast weights; default: as the thread has it, which is on
 
   friend bool operator==(const AutocastKwargs&, const AutocastKwargs&) = default;
 };
@@ -119,35 +119,35 @@ std::vector<std::string> problems_of(const GradScalerKwargs& kwargs);
 
 /// Of the ranks' group, which is there before the Accelerator is.
 struct InitProcessGroupKwargs {
-  std::optional<std::string> backend;      ///< "gloo" or "nccl": an error if the ranks have another; a rehearsal stands for both
-  std::optional<std::string> init_method;  ///< "env://" or none: launchers tell ranks their place by the environment
-  std::optional<std::chrono::milliseconds> timeout;  ///< of a collective; in a rehearsal a hang ends at once
+  std::optional<std::string> backend = {};      ///< "gloo" or "nccl": an error if the ranks have another; a rehearsal stands for both
+  std::optional<std::string> init_method = {};  ///< "env://" or none: launchers tell ranks their place by the environment
+  std::optional<std::chrono::milliseconds> timeout = {};  ///< of a collective; in a rehearsal a hang ends at once
 };
 
 /// Steps that are not taken, on every rank alike: parameters stay as they are, `step_was_skipped` is true. Off by default,
 /// as in Accelerate, where one such gradient makes all parameters NaN.
 struct GradientGuard {
   bool skip_non_finite = false;            ///< gradients with an infinity or NaN
-  std::optional<double> skip_norm_above;   ///< the total norm (2) of an optimizer's gradients, before clipping
+  std::optional<double> skip_norm_above = {};   ///< the total norm (2) of an optimizer's gradients, before clipping
 
   [[nodiscard]] bool is_on() const { return skip_non_finite || skip_norm_above.has_value(); }
 };
 
 /// Arguments of the Accelerator's constructor.
 struct AcceleratorOptions {
-  std::optional<std::string> mixed_precision;  ///< "no", "fp16", "bf16" or "fp8"; default: ACCELERATE_MIXED_PRECISION, else "no"
+  std::optional<std::string> mixed_precision = {};  ///< "no", "fp16", "bf16" or "fp8"; default: ACCELERATE_MIXED_PRECISION, else "no"
   int gradient_accumulation_steps = 1;         ///< ACCELERATE_GRADIENT_ACCUMULATION_STEPS beats it, as in Accelerate
   bool device_placement = true;
-  std::optional<bool> split_batches;  ///< honoured here; Accelerate ignores it
+  std::optional<bool> split_batches = {};  ///< honoured here; Accelerate ignores it
   DataLoaderConfiguration dataloader_config = {};
-  std::optional<GradientAccumulationPlugin> gradient_accumulation_plugin;
-  std::optional<ParallelismConfig> parallelism_config;  ///< default: every rank reads its own batch
-  std::optional<DeepSpeedPlugin> deepspeed_plugin;      ///< default: one of the environment's, with ACCELERATE_USE_DEEPSPEED
+  std::optional<GradientAccumulationPlugin> gradient_accumulation_plugin = {};
+  std::optional<ParallelismConfig> parallelism_config = {};  ///< default: every rank reads its own batch
+  std::optional<DeepSpeedPlugin> deepspeed_plugin = {};      ///< default: one of the environment's, with ACCELERATE_USE_DEEPSPEED
   /// More than one, by names of the caller's; excludes deepspeed_plugin. The first by name is the active one at first: Accelerate
   /// takes the first that was passed.
   std::map<std::string, DeepSpeedPlugin> deepspeed_plugins = {};
-  std::optional<FullyShardedDataParallelPlugin> fsdp_plugin;  ///< excludes DeepSpeed's; default: the environment's, with ACCELERATE_USE_FSDP
-  std::optional<std::string> project_dir;  ///< in place of project_config's
+  std::optional<FullyShardedDataParallelPlugin> fsdp_plugin = {};  ///< excludes DeepSpeed's; default: the environment's, with ACCELERATE_USE_FSDP
+  std::optional<std::string> project_dir = {};  ///< in place of project_config's
   ProjectConfiguration project_config = {};
   std::vector<LogWith> log_with = {};
   ProfileKwargs profile_kwargs = {};
@@ -163,7 +163,7 @@ struct AcceleratorOptions {
   /// counts alike, so that any number of micro-batches and ranks gives the gradient of one batch of all. See backward.
   std::string loss_weighting = "accelerate";
   /// Compares devices and shapes over the ranks before each collective on trees; default: ACCELERATE_DEBUG_MODE, else off.
-  std::optional<bool> debug;
+  std::optional<bool> debug = {};
 
   [[nodiscard]] bool splits() const { return split_batches.value_or(dataloader_config.split_batches) || dataloader_config.is_elastic(); }
 };

@@ -15,8 +15,8 @@ namespace accel {
 
 /// A value as text, and where it is from: "fsdp_plugin: min_num_params" or "FSDP_MIN_NUM_PARAMS".
 struct GivenValue {
-  std::string name;
-  std::string text;
+  std::string name = {};
+  std::string text = {};
 };
 
 /// Reads the fields of a plugin, from the environment where they have no value. What is wrong is noted with its origin.

@@ -19,8 +19,8 @@ namespace accel {
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 struct WithoutShared {
-  NamedTensors tensors;
-  std::map<std::string, std::string> same_as;  ///< a name that was left out, and the one that has its elements
+  NamedTensors tensors = {};
+  std::map<std::string, std::string> same_as = {};  ///< a name that was left out, and the one that has its elements
 };
 
 /// Of tensors that see the same elements of one storage, the first. Accelerate leaves out every tensor whose storage came

@@ -42,8 +42,8 @@ class SafetensorsFile {
 
  private:
   struct Entry {
-    std::string dtype;  // as the format spells it
-    std::vector<std::int64_t> sizes;
+    std::string dtype = {};  // as the format spells it
+    std::vector<std::int64_t> sizes = {};
     std::int64_t begin = 0, end = 0;  // in the data, which follows the header
   };
   void read_header();

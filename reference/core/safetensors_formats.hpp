@@ -16,9 +16,9 @@
 namespace accel {
 
 struct SafetensorsFormat {
-  std::string name;  // as the format spells it
+  std::string name = {};  // as the format spells it
   std::int64_t bits;
-  std::optional<at::ScalarType> dtype;  // none where an element is a fraction of a byte
+  std::optional<at::ScalarType> dtype = {};  // none where an element is a fraction of a byte
 };
 
 /// In the order in which the format's own writer lays tensors down: the widest first.

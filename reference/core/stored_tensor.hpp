@@ -19,10 +19,10 @@ namespace accel {
 class MappedFile;
 
 struct StoredTensor {
-  std::shared_ptr<const void> owner;  ///< keeps `bytes` where they are
-  std::string_view bytes;             ///< exactly those of the tensor
+  std::shared_ptr<const void> owner = {};  ///< keeps `bytes` where they are
+  std::string_view bytes = {};             ///< exactly those of the tensor
   at::ScalarType dtype = at::kByte;
-  std::vector<std::int64_t> sizes;
+  std::vector<std::int64_t> sizes = {};
   bool is_big_endian = false;
   const MappedFile* file = nullptr;       ///< where the bytes are those of a mapped file: loading all of it leaves none of them in memory
 

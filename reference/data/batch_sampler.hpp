@@ -42,7 +42,7 @@ class BatchSampler {
 
 /// What one rank reads in one step.
 struct Step {
-  std::vector<std::int64_t> indices;
+  std::vector<std::int64_t> indices = {};
   std::int64_t remainder = 0;  ///< samples of the step over all ranks that are no duplicates; 0: the step is a full one
 };
 

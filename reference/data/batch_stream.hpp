@@ -31,7 +31,7 @@ struct ReaderMark {
 
 template <typename Batch>
 struct Issued {
-  Batch batch;
+  Batch batch = {};
   std::int64_t num_rows = 0;   ///< samples of this rank, duplicates included
   std::int64_t remainder = 0;  ///< samples of the step over all ranks that are no duplicates; 0: the step is a full one
   bool is_last = false;        ///< known only above LookAhead, DispatchedBatches and EvenSteps
@@ -56,7 +56,7 @@ using ReadStart = std::function<std::optional<Batch>(int num_batches)>;
 struct ReadersOptions {
   int num_workers = 0, prefetch_factor = 2;
   std::uint64_t base_seed = 0;         ///< worker w draws from a generator seeded with it plus w
-  std::vector<at::Tensor> generators;  ///< of a pass that is resumed: the workers' states, undefined where its seed counts
+  std::vector<at::Tensor> generators = {};  ///< of a pass that is resumed: the workers' states, undefined where its seed counts
   int next = 0;                        ///< the worker that reads first
 };
 
@@ -194,7 +194,7 @@ template <typename Batch>
 class LookAhead : public BatchStream<Batch> {
  public:
   struct Options {
-    at::Tensor resumed;             ///< see RankReader
+    at::Tensor resumed = {};             ///< see RankReader
     bool knows_other_ranks = true;  ///< else the source's remainder is of this rank alone
   };
   LookAhead(std::unique_ptr<BatchStream<Batch>> source, Options options)

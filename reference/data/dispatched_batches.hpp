@@ -24,7 +24,7 @@ struct Announcement {
   bool is_last = false;
   std::int64_t num_rows = 0;  ///< real ones, of all ranks
   std::int64_t rows_per_rank = 0;
-  std::string text;  ///< of a step: the batch packed without its tensors' numbers; of an error: its message
+  std::string text = {};  ///< of a step: the batch packed without its tensors' numbers; of an error: its message
 };
 
 /// Carries announcements and tensors from rank 0. Collective over the world.
@@ -54,8 +54,8 @@ class DispatchedBatches : public BatchStream<Batch> {
     int num_parts = 1;       ///< into which a step is cut: ranks that read different samples
     int part = 0;            ///< this rank's
     std::int64_t full_rows = 0;  ///< of every step, the last one too; 0: the last one shrinks
-    at::Tensor resumed;      ///< see RankReader
-    ReadStart<Batch> read_start;  ///< set if the pass begins behind its first step
+    at::Tensor resumed = {};      ///< see RankReader
+    ReadStart<Batch> read_start = {};  ///< set if the pass begins behind its first step
     std::function<Batch(const Batch& step, RowRange rows, int part)> slice = {};  ///< default: slice_rows
   };
   using Open = std::function<std::unique_ptr<BatchStream<Batch>>()>;

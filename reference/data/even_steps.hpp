@@ -38,8 +38,8 @@ class EvenSteps : public BatchStream<Batch> {
   struct Options {
     std::int64_t batch_size = 1;
     bool drop_last = false;
-    at::Tensor resumed;  ///< see RankReader
-    ReadStart<Batch> read_start;  ///< set if the pass begins behind its first batch
+    at::Tensor resumed = {};  ///< see RankReader
+    ReadStart<Batch> read_start = {};  ///< set if the pass begins behind its first batch
   };
 
   using Open = std::function<std::unique_ptr<BatchStream<Batch>>()>;

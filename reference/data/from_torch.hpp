@@ -208,11 +208,18 @@ auto from_torch(Dataset dataset, [[maybe_unused]] std::int64_t num_per_request =
   }
 }
 
+namespace detail {
+template <typename Dataset>
+struct FromTorch {};  // of others there is no type, without an error
+template <LibTorchDataset Dataset>
+struct FromTorch<Dataset> { using type = decltype(from_torch(std::declval<Dataset>())); };
+}  // namespace detail
+
 /// `accel::DataLoader loader(torch::data::datasets::MNIST(root), {.batch_size = 32})` calls from_torch.
-template <detail::LibTorchDataset Dataset>
-DataLoader(Dataset) -> DataLoader<decltype(from_torch(std::declval<Dataset>()))>;
-template <detail::LibTorchDataset Dataset>
-DataLoader(Dataset, DataLoaderOptions) -> DataLoader<decltype(from_torch(std::declval<Dataset>()))>;
+template <typename Dataset>
+DataLoader(Dataset) -> DataLoader<typename detail::FromTorch<Dataset>::type>;
+template <typename Dataset>
+DataLoader(Dataset, DataLoaderOptions) -> DataLoader<typename detail::FromTorch<Dataset>::type>;
 
 /// The batches of a torch::data loader, as an iterable dataset whose samples are whole batches.
 template <typename Loader>

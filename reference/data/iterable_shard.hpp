@@ -43,7 +43,7 @@ class IterableDatasetShard : public BatchStream<Batch> {
     const bool is_whole = options_.num_samples == group_size_;
     std::vector<Sample> samples;
     for (const auto position : plan.batch(rank_, 0)) samples.push_back(group[position]);
-    if (!is_whole && first_) fill_from_first(plan, samples);
+    if (!is_whole && first_) fill_from_first(samples);
     return Issued<Batch>{collate_(samples), static_cast<std::int64_t>(samples.size()), is_whole ? 0 : options_.num_samples};
   }
 
@@ -77,7 +77,7 @@ class IterableDatasetShard : public BatchStream<Batch> {
   }
 
   // The plan continues a short group by its own start; here it is the start of the stream.
-  void fill_from_first(const ShardPlan& plan, std::vector<Sample>& samples) const {
+  void fill_from_first(std::vector<Sample>& samples) const {
     const auto begin = rank_ * (group_size_ / options_.num_ranks);
     for (std::size_t place = 0; place < samples.size(); ++place) {
       const auto position = begin + static_cast<std::int64_t>(place);

@@ -33,7 +33,7 @@ namespace detail {
 
 /// Pads the tensors of one batch; [place in the sample][sample]. Samples' lengths and the batch's, of the first that is padded.
 struct Padding {
-  std::vector<std::int64_t> lengths;
+  std::vector<std::int64_t> lengths = {};
   std::int64_t padded_length = 0;
 };
 Padding pad_tensors(const std::vector<std::vector<at::Tensor*>>& places, const PadCollateOptions& options);

@@ -82,8 +82,8 @@ class DrawingSampler : public Sampler {
 
 struct RandomSamplerOptions {
   bool replacement = false;
-  std::optional<std::int64_t> num_samples;  ///< of a pass; default: as many as there are. More are drawn in further permutations
-  std::optional<at::Generator> generator;   ///< default: one per pass, seeded by one draw of the default generator
+  std::optional<std::int64_t> num_samples = {};  ///< of a pass; default: as many as there are. More are drawn in further permutations
+  std::optional<at::Generator> generator = {};   ///< default: one per pass, seeded by one draw of the default generator
 };
 
 /// A permutation of 0 .. length - 1, or independent draws.
@@ -145,7 +145,7 @@ class WeightedRandomSampler : public DrawingSampler {
   struct Options {
     std::int64_t num_samples = 1;
     bool replacement = true;
-    std::optional<at::Generator> generator;
+    std::optional<at::Generator> generator = {};
   };
   /// Throws ArgumentError if the weights are no probabilities, or too few to draw from without replacement.
   WeightedRandomSampler(const std::vector<double>& weights, Options options);

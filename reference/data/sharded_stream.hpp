@@ -25,8 +25,8 @@ class ShardedStreamBatches : public BatchStream<Batch> {
   struct Options {
     std::int64_t batch_size = 1;
     bool drop_last = false;
-    ReadersOptions readers;                       ///< num_workers is at most the number of parts
-    std::vector<std::int64_t> num_samples_read;   ///< per worker, of a pass that is resumed; else empty
+    ReadersOptions readers = {};                       ///< num_workers is at most the number of parts
+    std::vector<std::int64_t> num_samples_read = {};   ///< per worker, of a pass that is resumed; else empty
     std::int64_t num_left_over_read = 0;          ///< samples of what the workers' ends had left over
   };
 
@@ -67,19 +67,19 @@ class ShardedStreamBatches : public BatchStream<Batch> {
   using Sample = SampleOf<Dataset>;
   // A whole batch, or the samples of a worker's end.
   struct Part {
-    std::optional<Batch> batch;
-    std::vector<Sample> left_over;
-    at::Tensor generator;
+    std::optional<Batch> batch = {};
+    std::vector<Sample> left_over = {};
+    at::Tensor generator = {};
   };
   struct Reader {
     explicit Reader(Dataset dataset) : dataset(std::move(dataset)) {}
-    Dataset dataset;
+    Dataset dataset = {};
     std::int64_t num_to_skip = 0;
-    at::Tensor resumed;
-    std::optional<SampleCursor<Dataset>> cursor;  // the worker's
-    std::deque<std::future<Part>> ahead;
+    at::Tensor resumed = {};
+    std::optional<SampleCursor<Dataset>> cursor = {};  // the worker's
+    std::deque<std::future<Part>> ahead = {};
     bool ended = false;
-    std::vector<Sample> left_over;
+    std::vector<Sample> left_over = {};
   };
 
   // Tasks go to the workers in turn, so the first round begins at worker 0 whoever's batch comes first.

@@ -39,7 +39,7 @@ struct NoGenerator {
 struct GeneratorOf {
   template <typename Dataset>
   explicit GeneratorOf(const Dataset& dataset) : generator(dataset.generator) {}
-  at::Generator generator;
+  at::Generator generator = {};
 };
 template <typename T>
 concept HasEpochs = requires(T& dataset) { dataset.set_epoch(std::int64_t{}); };

@@ -33,11 +33,11 @@ class Workers {
 
  private:
   struct Worker {
-    std::mutex mutex;
-    std::condition_variable changed;
+    std::mutex mutex = {};
+    std::condition_variable changed = {};
     std::deque<std::function<void()>> tasks;  // guarded by mutex
     bool stop = false;                        // guarded by mutex
-    std::thread thread;
+    std::thread thread = {};
   };
   static void run(Worker& worker, at::Generator generator);
 

@@ -31,9 +31,9 @@ struct DeviceMapOptions {
 };
 
 struct DeviceMapPlan {
-  DeviceMap device_map;
+  DeviceMap device_map = {};
   /// Of devices on which nothing fits: what would have been enough.
-  std::map<MapDevice, std::int64_t> minimum_bytes;
+  std::map<MapDevice, std::int64_t> minimum_bytes = {};
   /// Buffers of what is not on GPUs, which stay on the GPU that runs it; 0 where they are offloaded too.
   std::int64_t offloaded_buffer_bytes = 0;
   bool offloaded_buffers_fit = true;  ///< on some GPU

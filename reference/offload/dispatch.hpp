@@ -63,15 +63,15 @@ void explain(const std::exception& error, const StreamedModel& streamed);
 std::shared_ptr<StreamedModel> dispatch(const std::shared_ptr<torch::nn::Module>& module, const DeviceMap& device_map, const DispatchOptions& options);
 
 struct Dispatched {
-  std::shared_ptr<StreamedModel> streamed;
-  DeviceMap device_map;
+  std::shared_ptr<StreamedModel> streamed = {};
+  DeviceMap device_map = {};
 };
 Dispatched load_and_dispatch(const std::shared_ptr<torch::nn::Module>& module, const std::string& checkpoint, const LoadAndDispatchOptions& options);
 
 /// Of a device map that is planned: whether there is room for the unit that runs next to be read while one runs, in which case the plan
 /// leaves that room. `max_memory` bounds what is in memory of the main device at any time, and Accelerate's plan keeps room for one layer.
 struct RoomyPlan {
-  DeviceMap device_map;
+  DeviceMap device_map = {};
   bool prefetch = false;
 };
 RoomyPlan plan_with_room(const ModelDescription& model, const DeviceMapOptions& options, const std::vector<std::string>& preload_module_classes,

@@ -45,7 +45,7 @@ class AlignModuleDevice {
  private:
   offload::BroughtUnit unit_;
   struct Moved {
-    at::Tensor tensor, original;
+    at::Tensor tensor = {}, original = {};
   };
   std::vector<Moved> moved_;
 };

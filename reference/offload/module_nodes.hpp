@@ -12,7 +12,7 @@
 namespace accel::offload {
 
 struct Node {
-  std::string name;
+  std::string name = {};
   const ModuleDescription* module = nullptr;  ///< null: a tensor
   [[nodiscard]] bool can_be_split(const std::vector<std::string>& no_split_module_classes) const;
 };

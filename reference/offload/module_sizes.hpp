@@ -45,7 +45,7 @@ ModuleSizes compute_module_sizes(const ModelDescription& model, const ModuleSize
 struct MaximumSizes {
   std::int64_t total_bytes = 0;
   std::int64_t largest_layer_bytes = 0;
-  std::vector<std::string> largest_layers;  ///< all of that size
+  std::vector<std::string> largest_layers = {};  ///< all of that size
   friend bool operator==(const MaximumSizes&, const MaximumSizes&) = default;
 };
 

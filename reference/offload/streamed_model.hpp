@@ -25,16 +25,16 @@ namespace accel::offload {
 
 /// A tensor of the model.
 struct Slot {
-  std::string name;
-  at::Tensor tensor;
-  at::Tensor away;  ///< what it shows between calls
+  std::string name = {};
+  at::Tensor tensor = {};
+  at::Tensor away = {};  ///< what it shows between calls
   std::function<at::Tensor()> load;  ///< its values, where its unit runs
 };
 
 struct StreamedUnit {
-  std::string name;
-  std::shared_ptr<torch::nn::Module> module;
-  std::vector<std::size_t> slots;  ///< of the model's
+  std::string name = {};
+  std::shared_ptr<torch::nn::Module> module = {};
+  std::vector<std::size_t> slots = {};  ///< of the model's
   std::optional<c10::Device> input_device = {};
 };
 

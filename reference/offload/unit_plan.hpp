@@ -12,8 +12,8 @@
 namespace accel::offload {
 
 struct Unit {
-  std::string name;  ///< of the module
-  std::vector<std::string> tensors;  ///< names of parameters and buffers at their first places
+  std::string name = {};  ///< of the module
+  std::vector<std::string> tensors = {};  ///< names of parameters and buffers at their first places
 };
 
 struct UnitOptions {

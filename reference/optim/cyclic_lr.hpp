@@ -12,7 +12,7 @@ namespace accel {
 struct CyclicLROptions {
   PerGroup base_lr = {}, max_lr = {};
   int step_size_up = 2000;
-  std::optional<int> step_size_down;        ///< as `step_size_up`, if not given
+  std::optional<int> step_size_down = {};        ///< as `step_size_up`, if not given
   std::string mode = "triangular";          ///< or "triangular2", "exp_range"
   double gamma = 1.0;                       ///< of exp_range
   std::function<double(double)> scale_fn;   ///< instead of `mode`: the height of a cycle, from 0 to 1

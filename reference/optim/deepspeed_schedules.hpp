@@ -16,7 +16,7 @@ namespace accel {
 
 struct WarmupLROptions {
   double warmup_min_lr = 0;
-  std::optional<double> warmup_max_lr;  ///< default: the group's own rate
+  std::optional<double> warmup_max_lr = {};  ///< default: the group's own rate
   int warmup_num_steps = 1000;
   std::string warmup_type = "log";      ///< or linear
 };

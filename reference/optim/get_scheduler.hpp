@@ -10,9 +10,9 @@
 namespace accel {
 
 struct GetSchedulerOptions {
-  std::optional<int> num_warmup_steps, num_training_steps;
+  std::optional<int> num_warmup_steps = {}, num_training_steps = {};
   /// Further arguments of the schedule, by their Python names.
-  Value::Dict scheduler_specific_kwargs;
+  Value::Dict scheduler_specific_kwargs = {};
 };
 
 /// A schedule of Hugging Face Transformers by its name: linear, cosine, cosine_with_restarts, polynomial, constant,

@@ -24,8 +24,8 @@ namespace accel::optim {
 
 template <typename Options>
 struct ParamGroup {
-  std::vector<at::Tensor> params;
-  std::optional<Options> options;  // absent: the optimizer's defaults
+  std::vector<at::Tensor> params = {};
+  std::optional<Options> options = {};  // absent: the optimizer's defaults
 };
 
 class OptimizerWithStateDict : public torch::optim::Optimizer {

@@ -10,8 +10,8 @@ namespace accel {
 
 struct OneCycleLROptions {
   PerGroup max_lr = {};
-  std::optional<int> total_steps;             ///< or `epochs` and `steps_per_epoch`
-  std::optional<int> epochs, steps_per_epoch;
+  std::optional<int> total_steps = {};             ///< or `epochs` and `steps_per_epoch`
+  std::optional<int> epochs = {}, steps_per_epoch = {};
   double pct_start = 0.3;                     ///< the part of the steps in which the rate rises
   std::string anneal_strategy = "cos";        ///< or "linear"
   bool cycle_momentum = true;
@@ -37,7 +37,7 @@ class OneCycleLR : public LRScheduler {
  private:
   struct Phase {
     double end_step;
-    std::string start_lr, end_lr, start_momentum, end_momentum;  // names of what `named` gives
+    std::string start_lr = {}, end_lr = {}, start_momentum = {}, end_momentum = {};  // names of what `named` gives
   };
   struct Place;  // in a phase
   static ScheduledOptimizer begin(ScheduledOptimizer optimizer, const Options& options);

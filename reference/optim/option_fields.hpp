@@ -31,7 +31,7 @@ void for_each_option(Options& options, Visit&& visit) {
 
 /// An argument that Python answers with ValueError.
 struct OptionProblem {
-  std::string name, text;
+  std::string name = {}, text = {};
 };
 
 /// Collects the problems of one struct of options.

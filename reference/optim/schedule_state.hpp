@@ -26,7 +26,7 @@ namespace accel::detail {
 template <typename T>
 struct Rule {
   std::function<bool(const T&)> holds;
-  std::string expected;
+  std::string expected = {};
 };
 
 template <typename T>

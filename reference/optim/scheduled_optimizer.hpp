@@ -26,7 +26,7 @@ struct ScheduledOptimizer {
       : optimizer(&optimizer), initial_lrs(std::move(initial_lrs)), last_epoch(last_epoch) {}
 
   torch::optim::Optimizer* optimizer;
-  std::optional<std::vector<double>> initial_lrs;
+  std::optional<std::vector<double>> initial_lrs = {};
   int last_epoch = -1;
 };
 

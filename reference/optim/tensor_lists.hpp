@@ -35,16 +35,16 @@ struct StateEntry {
 
 /// The state of one parameter: a tensor for each entry, undefined where it is not used.
 struct ParamState : torch::optim::OptimizerCloneableParamState<ParamState> {
-  std::vector<at::Tensor> tensors;
+  std::vector<at::Tensor> tensors = {};
 };
 
 using ParamStates = ska::flat_hash_map<void*, std::unique_ptr<torch::optim::OptimizerParamState>>;
 
 /// Tensors of one device and dtype. Complex ones are viewed as real ones with one more dimension.
 struct TensorLists {
-  std::vector<at::Tensor> params, grads;
-  std::vector<std::vector<at::Tensor>> state;  // by entry; empty where no parameter of these lists has it
-  std::vector<ParamState*> owners;
+  std::vector<at::Tensor> params = {}, grads = {};
+  std::vector<std::vector<at::Tensor>> state = {};  // by entry; empty where no parameter of these lists has it
+  std::vector<ParamState*> owners = {};
   const std::vector<StateEntry>* entries = nullptr;
   at::ScalarType dtype = at::kFloat;  // of the parameters
 

@@ -35,17 +35,17 @@ struct PolynomialWarmupOptions {
 struct CosineMinLrWarmupOptions {
   int num_warmup_steps = 0, num_training_steps = 0;
   double num_cycles = 0.5;
-  std::optional<double> min_lr, min_lr_rate;  ///< one of them: the last rate, or its part of the optimizer's
+  std::optional<double> min_lr = {}, min_lr_rate = {};  ///< one of them: the last rate, or its part of the optimizer's
 };
 struct CosineMinLrRateWarmupOptions {
   int num_warmup_steps = 0, num_training_steps = 0;
   double num_cycles = 0.5;
-  std::optional<double> min_lr, min_lr_rate;
-  std::optional<double> warmup_lr_rate;  ///< where the rate rises from; else 1 / num_warmup_steps
+  std::optional<double> min_lr = {}, min_lr_rate = {};
+  std::optional<double> warmup_lr_rate = {};  ///< where the rate rises from; else 1 / num_warmup_steps
 };
 struct WsdOptions {
   int num_warmup_steps = 0, num_decay_steps = 0;
-  std::optional<int> num_training_steps, num_stable_steps;  ///< one of them; the second one counts
+  std::optional<int> num_training_steps = {}, num_stable_steps = {};  ///< one of them; the second one counts
   std::string warmup_type = "linear", decay_type = "cosine";  ///< linear, cosine or 1-sqrt
   double min_lr_ratio = 0, num_cycles = 0.5;
 };

@@ -15,8 +15,8 @@ namespace accel {
 at::Tensor local_statistics(const at::Tensor& input, double eps);
 
 struct GlobalStatistics {
-  at::Tensor mean, invstd;  ///< (C)
-  at::Tensor counts;        ///< of the ranks that have values
+  at::Tensor mean = {}, invstd = {};  ///< (C)
+  at::Tensor counts = {};        ///< of the ranks that have values
 };
 /// Of `all` ranks (P, 2 C + 1); updates the running ones. Throws ArgumentError for less than 2 values per channel.
 GlobalStatistics global_statistics(const at::Tensor& all, const at::Tensor& input, const SyncBatchNormArguments& arguments);
@@ -24,7 +24,7 @@ GlobalStatistics global_statistics(const at::Tensor& all, const at::Tensor& inpu
 at::Tensor normalized(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias, const GlobalStatistics& statistics, double eps);
 
 struct LocalGradients {
-  at::Tensor sum_dy, sum_dy_xmu, weight, bias;  ///< (C)
+  at::Tensor sum_dy = {}, sum_dy_xmu = {}, weight = {}, bias = {};  ///< (C)
 };
 LocalGradients local_gradients(const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight, const GlobalStatistics& statistics);
 

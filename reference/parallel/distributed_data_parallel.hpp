@@ -16,8 +16,8 @@ namespace accel {
 
 /// Named parameters (those that require gradients) and buffers of a module, in the module's order, each once.
 struct ModelTensors {
-  NamedTensors parameters;
-  std::vector<at::Tensor> buffers;
+  NamedTensors parameters = {};
+  std::vector<at::Tensor> buffers = {};
   std::vector<at::Tensor> sparse = {};  ///< the parameters whose gradients are sparse
 };
 

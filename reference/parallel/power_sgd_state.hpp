@@ -35,10 +35,10 @@ struct PowerSGDState {
   at::Generator next_generator();
   void sum(const at::Tensor& tensor) const;  ///< waits
 
-  PowerSGDOptions options;
-  Group group;
+  PowerSGDOptions options = {};
+  Group group = {};
   NumpyRandomState random;
-  std::map<std::size_t, at::Tensor> errors, ps, qs;
+  std::map<std::size_t, at::Tensor> errors = {}, ps = {}, qs = {};
   int step = 0;
 };
 

@@ -7,7 +7,7 @@
 namespace accel {
 
 struct SyncBatchNormArguments {
-  at::Tensor weight, bias, running_mean, running_var;  ///< or undefined
+  at::Tensor weight = {}, bias = {}, running_mean = {}, running_var = {};  ///< or undefined
   double momentum = 0.1, eps = 1e-5;
 };
 

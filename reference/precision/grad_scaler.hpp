@@ -73,7 +73,7 @@ class GradScaler {
   enum class Stage { kReady, kUnscaled, kStepped };
   struct OptimizerState {
     Stage stage = Stage::kReady;
-    std::vector<at::Tensor> found_inf;  // one for each device: 1 if there is an infinity or NaN
+    std::vector<at::Tensor> found_inf = {};  // one for each device: 1 if there is an infinity or NaN
   };
   void make_tensors(c10::Device device);
   void check_scaled(const char* call) const;

@@ -15,8 +15,8 @@ namespace accel::sharded {
 /// The ranks that shard a model, as groups of one rank's. Gathers and reductions have groups of their own, since a rank may be ahead of
 /// another in one of them.
 struct ShardGroups {
-  Group gathers, reductions;
-  std::optional<Group> replicas;  ///< of hybrid sharding: the ranks that hold the same shard
+  Group gathers = {}, reductions = {};
+  std::optional<Group> replicas = {};  ///< of hybrid sharding: the ranks that hold the same shard
   int peer = 0;                   ///< this rank's number among those that share its batch, and hold the same shard too
   /// Whether this rank's shard is the one of its copies that is written.
   [[nodiscard]] bool is_first_copy() const { return peer == 0 && (!replicas || replicas->rank() == 0); }
@@ -24,11 +24,11 @@ struct ShardGroups {
 };
 
 struct FlatParameterOptions {
-  std::optional<c10::ScalarType> param_dtype, reduce_dtype;
+  std::optional<c10::ScalarType> param_dtype = {}, reduce_dtype = {};
   bool frees_parameters = true;  ///< when no unit computes; else they stay whole, and are gathered when they have changed
   bool syncs_from_first = false;  ///< rank 0's values are everybody's
   c10::Device device = c10::kCPU, shard_device = c10::kCPU;  ///< of whole parameters, and of shards
-  std::shared_ptr<MemorySource> shard_memory;  ///< of shards on the CPU; null: LibTorch's
+  std::shared_ptr<MemorySource> shard_memory = {};  ///< of shards on the CPU; null: LibTorch's
 };
 
 /// Tensors of one flat buffer: this rank's shard, the whole while it is needed, and gradients on their way to shards.

@@ -23,10 +23,10 @@ namespace accel::sharded {
 
 /// A rank's part of a tensor: elements [part.begin, part.end) of it in row-major order.
 struct ShardPiece {
-  std::string name;
-  std::vector<std::int64_t> sizes;  ///< of the whole tensor
-  Range part;
-  at::Tensor values;  ///< (part.size()), on the CPU
+  std::string name = {};
+  std::vector<std::int64_t> sizes = {};  ///< of the whole tensor
+  Range part = {};
+  at::Tensor values = {};  ///< (part.size()), on the CPU
 };
 
 /// A model whose parameters, gradients and optimizer state are divided over ranks: ZeRO, as PyTorch's FSDP does it.

@@ -17,19 +17,19 @@ namespace accel::sharded {
 /// Parameters of one dtype that all need gradients, or all none.
 struct FlatParameterPlan {
   FlatPlan layout;
-  std::vector<std::size_t> parameters;  ///< of the model, in the layout's order
+  std::vector<std::size_t> parameters = {};  ///< of the model, in the layout's order
   bool requires_grad = true;
 };
 
 struct UnitPlan {
-  std::string name, class_name;
-  std::vector<FlatParameterPlan> flats;
+  std::string name = {}, class_name = {};
+  std::vector<FlatParameterPlan> flats = {};
 };
 
 /// The first unit is the model itself. A parameter that several units share belongs to the smallest unit around them.
 struct ModelPlan {
-  std::vector<UnitPlan> units;
-  std::vector<std::size_t> ignored;  ///< parameters that stay as they are
+  std::vector<UnitPlan> units = {};
+  std::vector<std::size_t> ignored = {};  ///< parameters that stay as they are
 };
 
 /// Throws ConfigError if a class or expression of the policy matches no module.

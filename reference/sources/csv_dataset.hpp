@@ -45,7 +45,7 @@ struct CsvTensorsOptions {
 };
 
 struct LabelledCsvOptions {
-  std::string label;                       ///< its column
+  std::string label = {};                       ///< its column
   at::ScalarType label_dtype = at::kLong;  ///< float32, float64 or int64
   std::vector<std::string> columns = {};   ///< in this order; none: all but the label
   at::ScalarType dtype = at::kFloat;
@@ -56,7 +56,7 @@ namespace detail {
 
 /// Chosen columns as numbers of one dtype.
 struct CsvNumbers {
-  std::vector<std::size_t> columns;
+  std::vector<std::size_t> columns = {};
   at::ScalarType dtype = at::kFloat;  // float32, float64 or int64
 
   /// One row for each record.

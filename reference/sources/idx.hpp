@@ -20,7 +20,7 @@ namespace accel {
 
 struct IdxHeader {
   at::ScalarType dtype = at::kByte;  ///< uint8, int8, int16, int32, float32 or float64
-  std::vector<std::int64_t> sizes;   ///< at least one dimension
+  std::vector<std::int64_t> sizes = {};   ///< at least one dimension
 
   [[nodiscard]] std::int64_t num_bytes() const { return 4 + 4 * static_cast<std::int64_t>(sizes.size()); }
 };

@@ -37,9 +37,9 @@ class ImageFolder {
 
  private:
   struct List {
-    std::vector<std::string> classes;
-    std::map<std::string, std::int64_t> class_to_idx;
-    std::vector<std::pair<std::string, std::int64_t>> files;
+    std::vector<std::string> classes = {};
+    std::map<std::string, std::int64_t> class_to_idx = {};
+    std::vector<std::pair<std::string, std::int64_t>> files = {};
   };
   static List list_images(const std::string& root);
 

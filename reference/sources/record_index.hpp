@@ -17,7 +17,7 @@ class RecordIndex {
  public:
   struct Record {
     const MappedFile* file = nullptr;
-    std::string_view bytes;   ///< up to the next record's begin, so with its line end
+    std::string_view bytes = {};   ///< up to the next record's begin, so with its line end
     std::int64_t number = 0;  ///< in its file, from 0
     std::int64_t offset = 0;  ///< of its first byte in its file
   };

@@ -16,7 +16,7 @@
 namespace accel {
 
 struct TarMember {
-  std::string name;
+  std::string name = {};
   std::int64_t size = 0;     ///< bytes
   std::int64_t number = 0;   ///< in the archive, from 1
   std::int64_t offset = 0;   ///< of its header

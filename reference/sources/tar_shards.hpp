@@ -60,8 +60,8 @@ class TarShards {
 
  private:
   struct Selection {
-    std::shared_ptr<const std::vector<std::string>> paths;
-    std::optional<std::uint64_t> seed;
+    std::shared_ptr<const std::vector<std::string>> paths = {};
+    std::optional<std::uint64_t> seed = {};
     std::int64_t epoch = 0, first = 0, step = 1;
   };
   class Pass;

@@ -14,10 +14,10 @@ struct ActiveLoader {
   /// Samples of the last step that are no duplicates, over all ranks; 0: all of them; -1: unknown or drop_last.
   std::int64_t remainder = -1;
   bool fills_up = true;  ///< the last step holds as many samples on every rank, duplicates where there are not enough
-  std::optional<std::int64_t> num_rows;  ///< samples of this rank's current batch, duplicates included
+  std::optional<std::int64_t> num_rows = {};  ///< samples of this rank's current batch, duplicates included
   std::int64_t batch = 0;  ///< number of the current batch among all that the rank's loaders have handed out
   /// Samples of the current step that are no duplicates, per rank, where these do not all come last; else empty.
-  std::vector<std::int64_t> real_rows;
+  std::vector<std::int64_t> real_rows = {};
 };
 
 /// Whether this step synchronises gradients, and which loader is being read. One per rank.

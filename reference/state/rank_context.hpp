@@ -32,14 +32,14 @@ struct RankContext {
   std::string backend = "none";  ///< "gloo", "nccl", "sim", or "none" for one process without a group
   int num_threads = 0;            ///< intra-op threads; 0 leaves LibTorch's setting. Ranks that share cores have 1
   c10::Device device = c10::Device(c10::kCPU);
-  Group world;
-  at::Generator generator;  ///< the rank's default CPU generator
-  GradientState gradient_state;
+  Group world = {};
+  at::Generator generator = {};  ///< the rank's default CPU generator
+  GradientState gradient_state = {};
   /// Makes the group of some world ranks; every rank of the world calls it, in the same order, members or not. The
   /// group is only usable on members.
   std::function<Group(const std::vector<int>& ranks)> new_group;
   std::shared_ptr<Files> files = std::make_shared<PosixFiles>();  ///< what is saved goes there
-  std::shared_ptr<StepListener> listener;  ///< null where nobody listens
+  std::shared_ptr<StepListener> listener = {};  ///< null where nobody listens
   std::function<void(const std::string& text)> print;  ///< one text to standard output, never mixed with another's
   std::function<void(const std::string& text)> warn = print_warning;  ///< of what is probably a mistake, and no error
   bool has_prepared = false;  ///< an Accelerator has prepared a model for this rank

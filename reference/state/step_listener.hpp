@@ -14,7 +14,7 @@ namespace accel {
 
 /// The parameters of a prepared model, which are to be equal on all ranks after every update.
 struct Replicas {
-  NamedTensors parameters;
+  NamedTensors parameters = {};
   bool are_local = false;  ///< the last backward kept gradients on this rank, as no_sync asked for, so ranks may differ
 };
 

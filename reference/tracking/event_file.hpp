@@ -31,7 +31,7 @@ class EventFile {
  public:
   struct Options {
     std::string filename_suffix = {};
-    std::optional<std::int64_t> purge_step;  ///< TensorBoard hides what earlier runs in this folder logged at and after it
+    std::optional<std::int64_t> purge_step = {};  ///< TensorBoard hides what earlier runs in this folder logged at and after it
     Clock clock = system_seconds;
   };
 

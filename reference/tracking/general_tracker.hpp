@@ -30,8 +30,8 @@ class GeneralTracker {
   /// What a tracker is told when a run begins.
   struct Run {
     RankContext& context;
-    std::string project_name;
-    std::string logging_dir;  ///< empty if the tracker needs none and there is none
+    std::string project_name = {};
+    std::string logging_dir = {};  ///< empty if the tracker needs none and there is none
   };
 
   virtual ~GeneralTracker() = default;

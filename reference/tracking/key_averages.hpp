@@ -10,8 +10,8 @@ namespace accel {
 
 /// All events of one name (and, if asked for, of the same input shapes), summed. "Self" is without what they called.
 struct KeyAverage {
-  std::string key;
-  std::vector<std::vector<std::int64_t>> input_shapes;
+  std::string key = {};
+  std::vector<std::vector<std::int64_t>> input_shapes = {};
   std::int64_t count = 0;
   std::int64_t self_cpu_time_total_ns = 0, cpu_time_total_ns = 0, device_time_total_ns = 0;
   std::int64_t self_cpu_memory_usage = 0, cpu_memory_usage = 0;  ///< bytes

@@ -76,7 +76,7 @@ class Logger {
 struct LoggerOptions {
   /// "debug", "info", "warning", "error" or "critical", in any case; default: ACCELERATE_LOG_LEVEL, else "warning", which is
   /// what Python's root logger has. Of this logger alone; Accelerate's sets the root's too.
-  std::optional<std::string> log_level;
+  std::optional<std::string> log_level = {};
   RankContext* context = nullptr;  ///< default: the rank that the calling thread runs
 };
 

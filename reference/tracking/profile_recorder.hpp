@@ -13,17 +13,17 @@ namespace accel::tracking {
 
 /// An operator, a range that a program named, a kernel, or memory ("[memory]") that was allocated or freed.
 struct ProfileEvent {
-  std::string name;
+  std::string name = {};
   std::uint64_t thread = 0;
   std::int64_t start_ns = 0, duration_ns = 0;
   bool on_device = false;  ///< of a GPU
-  std::vector<std::vector<std::int64_t>> input_shapes;
+  std::vector<std::vector<std::int64_t>> input_shapes = {};
   std::int64_t flops = 0;
   std::int64_t cpu_bytes = 0;  ///< of "[memory]"; negative where freed
 };
 
 struct ProfileTrace {
-  std::vector<ProfileEvent> events;
+  std::vector<ProfileEvent> events = {};
   std::function<void(Files& files, const std::string& path)> save;  ///< as a Chrome trace
 };
 

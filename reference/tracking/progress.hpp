@@ -90,7 +90,7 @@ class ProgressRange {
   };
   template <typename End>
   struct Sentinel {
-    End end;
+    End end = {};
     friend bool operator==(const Iterator& iterator, const Sentinel& sentinel) { return iterator.is_at(sentinel.end); }
   };
 

@@ -17,7 +17,7 @@ Message text_summary(const std::string& tag, const std::string& text);
 
 struct EncodedImage {
   std::int64_t height = 0, width = 0, channels = 3;
-  std::string png;
+  std::string png = {};
 };
 Message image_summary(const std::string& tag, const EncodedImage& image);
 

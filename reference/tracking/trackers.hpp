@@ -43,8 +43,8 @@ class Trackers {
 
  private:
   struct Entry {
-    std::string name;
-    std::shared_ptr<GeneralTracker> tracker;  // null for a built-in one until its first run; another for each
+    std::string name = {};
+    std::shared_ptr<GeneralTracker> tracker = {};  // null for a built-in one until its first run; another for each
     bool is_built_in = false;
   };
   [[nodiscard]] bool is_active(const GeneralTracker& tracker) const;

@@ -38,14 +38,14 @@ struct SimulationOptions {
 
 /// What is known of a run that has ended, well or not.
 struct SimulationReport {
-  std::exception_ptr error;  ///< null if all ranks ended well; else a RunError, or a ConfigError of before
-  std::optional<Diagnosis> diagnosis;
-  std::vector<FaultStrike> strikes;    ///< injected faults that took effect
-  std::vector<std::string> findings;   ///< what real backends pass over in silence
-  std::vector<std::string> events;     ///< JSON lines, if asked for
-  std::vector<RankTimes> times;        ///< by rank, if time was kept
-  std::map<std::string, Volume> volumes;
-  StepRecords steps;                   ///< if asked for; of the last start of a run that was started again
+  std::exception_ptr error = {};  ///< null if all ranks ended well; else a RunError, or a ConfigError of before
+  std::optional<Diagnosis> diagnosis = {};
+  std::vector<FaultStrike> strikes = {};    ///< injected faults that took effect
+  std::vector<std::string> findings = {};   ///< what real backends pass over in silence
+  std::vector<std::string> events = {};     ///< JSON lines, if asked for
+  std::vector<RankTimes> times = {};        ///< by rank, if time was kept
+  std::map<std::string, Volume> volumes = {};
+  StepRecords steps = {};                   ///< if asked for; of the last start of a run that was started again
 };
 
 /// Runs `body` once per simulated rank, each on a thread of its own, with its own context: group, generator, autocast

@@ -28,7 +28,7 @@ struct RankSchedule {
   int pct_depth = 3;                 // the number of ordering constraints that make a bug; 1 to never change a priority
   // How many turns the run is thought to have: priorities change among them. Unset: of any length, as likely among the first 100 turns as
   // between 1,000 and 100,000.
-  std::optional<std::uint64_t> pct_events;
+  std::optional<std::uint64_t> pct_events = {};
 };
 
 /// "parallel", "round-robin", "random" or "pct"; throws ConfigError for another name.

@@ -33,7 +33,7 @@ std::string built(const std::string& program) { return (work_folder() / program)
 CommandResult configure(const std::string& example, const std::vector<std::string>& options = {}) {
   std::vector<std::string> command{ACCEL_CMAKE, "-G", "Ninja", "-S", (work_folder() / "source" / example).string(), "-B", built(example),
                                    "-DCMAKE_PREFIX_PATH=" + installed(""), "-DCMAKE_CXX_COMPILER_LAUNCHER=" ACCEL_LAUNCHER,
-                                   "-DCMAKE_CXX_FLAGS=" ACCEL_CXX_FLAGS};
+                                   "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror " ACCEL_CXX_FLAGS};
   command.insert(command.end(), options.begin(), options.end());
   return run_command(command, kBuild);
 }

@@ -1,14 +1,18 @@
 #include "reference/accelerator/accelerated_optimizer.hpp"
 
+#include <ATen/ops/norm.h>
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "reference/core/errors.hpp"
+#include "reference/optim/state_dict.hpp"
 
 namespace accel {
 
 void AcceleratedOptimizer::step(const GradientPath::LossClosure& closure) {
+  status_->was_called = true;
   if (!steps_in_backward_ && context_->gradient_state.sync_gradients) update(closure);
 }
 
@@ -21,8 +25,20 @@ void AcceleratedOptimizer::update(const GradientPath::LossClosure& closure) {
   const auto listener = context_->listener.get();
   const PhaseScope phase(listener, "optimizer");
   if (listener != nullptr) listener->before_update();
-  *was_skipped_ = !path_->step(*optimizer_, closure);
+  status_->was_skipped = !path_->step(*optimizer_, closure);
   if (listener != nullptr) listener->after_update();
+}
+
+bool AcceleratedOptimizer::was_stepped_elsewhere() {
+  if (status_->was_called || steps_in_backward_) return false;
+  const auto parameters = optim::parameters_of(*optimizer_);
+  if (parameters.empty()) return false;
+  // LibTorch's optimizers change values past the tensor's version.
+  const auto norm = parameters.front().detach().norm().item<double>();
+  const auto before = std::exchange(status_->norm, norm).value_or(norm);
+  const bool has_changed = before != norm && !(std::isnan(before) && std::isnan(norm));
+  if (has_changed) status_->was_called = true;  // told once
+  return has_changed;
 }
 
 void AcceleratedOptimizer::zero_grad(bool set_to_none) {

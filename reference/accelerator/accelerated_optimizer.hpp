@@ -44,9 +44,9 @@ class AcceleratedOptimizer {
   /// Sets gradients to none, as Python's default does.
   void zero_grad(bool set_to_none = true);
   /// The last `step` that gradients were synchronised for was not carried out: parameters are as they were.
-  [[nodiscard]] bool step_was_skipped() const { return *was_skipped_; }
+  [[nodiscard]] bool step_was_skipped() const { return status_->was_skipped; }
   /// What a checkpoint says of that.
-  void set_step_was_skipped(bool was_skipped) { *was_skipped_ = was_skipped; }
+  void set_step_was_skipped(bool was_skipped) { status_->was_skipped = was_skipped; }
   /// Learning rate of a parameter group. Throws ArgumentError if there is no such group.
   [[nodiscard]] double lr(std::size_t group = 0) const;
   /// Sets it in all groups, or in one. A schedule sets it anew at its next step.
@@ -62,12 +62,18 @@ class AcceleratedOptimizer {
   void take_step();
   void update(const GradientPath::LossClosure& closure = {});
   void clear_gradients(bool set_to_none);
+  // To be asked at each backward: whether the parameters have changed since the last one although nobody has ever called `step`. Once.
+  [[nodiscard]] bool was_stepped_elsewhere();
 
   std::shared_ptr<torch::optim::Optimizer> optimizer_;
   RankContext* context_ = nullptr;
   std::shared_ptr<GradientPath> path_;
   bool steps_in_backward_ = false;
-  std::shared_ptr<bool> was_skipped_ = std::make_shared<bool>(false);
+  struct Status {
+    bool was_skipped = false, was_called = false;
+    std::optional<double> norm = {};  // of the first parameter, at the last backward; not once `step` was called
+  };
+  std::shared_ptr<Status> status_ = std::make_shared<Status>();
 };
 
 struct SchedulerOptions {

@@ -383,6 +383,7 @@ void Accelerator::backward(const at::Tensor& loss, BackwardOptions options, std:
   const PhaseScope phase(context_->listener.get(), "backward");
   if (context_->listener) context_->listener->begin_backward(loss);
   warn_of_models_without_optimizer();
+  warn_of_optimizers_stepped_elsewhere();
   const auto& state = context_->gradient_state;
   const auto scaled = training_.path->scaled_loss(loss, options.num_items, {.all = state.num_rows(), .real = num_real_rows()});
   torch::autograd::backward(std::vector<at::Tensor>{scaled}, std::vector<at::Tensor>{}, options.retain_graph, options.create_graph);
@@ -404,6 +405,15 @@ void Accelerator::warn_of_models_without_optimizer() {
     const auto& object = *module;
     context_->warn(fmt::format("model {} ({}) is prepared, but no prepared optimizer has its parameters: pass the optimizer to prepare too, and step the one that prepare returns",
                                num_sought, c10::demangle(typeid(object).name())));
+  }
+}
+
+// A step past the handle is taken in every micro-batch, on scaled gradients, and whether or not they were averaged.
+void Accelerator::warn_of_optimizers_stepped_elsewhere() {
+  const bool matters = use_distributed() || scaler() != nullptr || gradient_accumulation_steps() > 1;
+  for (std::size_t index = 0; matters && index < training_.optimizers.size(); ++index) {
+    if (!training_.optimizers[index].was_stepped_elsewhere() || !is_main_process()) continue;
+    context_->warn(fmt::format("the parameters of prepared optimizer {} change, but step() of the handle that prepare returned was never called: step that one, not the optimizer that was passed to prepare", index));
   }
 }
 

@@ -605,6 +605,7 @@ class Accelerator {
   [[nodiscard]] sharded::MemoryAccount account_of(const ModelWrapper& wrapper, const std::vector<at::Tensor>& parameters) const;
   void step_in_backward();
   void warn_of_models_without_optimizer();
+  void warn_of_optimizers_stepped_elsewhere();
   [[nodiscard]] std::optional<std::string> deepspeed_file() const;
   void check_not_in_deepspeed_file(bool is_in_file, const char* what, const char* dummy) const;
   AcceleratedOptimizer add_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer);

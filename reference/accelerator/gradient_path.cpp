@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <fmt/ranges.h>
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
@@ -37,6 +38,7 @@ void GradientPath::add_parameters(std::vector<at::Tensor> parameters) {
 
 at::Tensor GradientPath::scaled_loss(const at::Tensor& loss, std::optional<double> num_items, Rows rows) {
   norms_before_clipping_.clear();
+  has_had_a_loss_ = true;
   auto scaled = weighted(loss, num_items, rows);
   return scaler() ? scaler_->scale(scaled) : scaled;
 }
@@ -151,7 +153,11 @@ void GradientPath::add_sharded(std::shared_ptr<sharded::ShardedModel> model) {
 bool GradientPath::step(torch::optim::Optimizer& optimizer, const LossClosure& closure) {
   check_state(!closure || (!(scaler_ && scaler_->is_enabled()) && !is_exact_ && sharded_.empty()),
               "step: a closure with fp16, loss_weighting: exact or a sharded model; what they do between backward and step comes too late");
-  if (!closure) check_reduced(optimizer);
+  if (!closure) {
+    check_loss_came_here(optimizer);
+    check_reduced(optimizer);
+    warn_of_parameters_of_no_model(optimizer);
+  }
   for (auto& model : sharded_) model->show_shards();
   const sharded::MemoryScope scope(optimizer_memory_ && lacks_state(optimizer) ? optimizer_memory_ : nullptr);
   const bool stepped = try_step(optimizer, closure);
@@ -159,6 +165,34 @@ bool GradientPath::step(torch::optim::Optimizer& optimizer, const LossClosure& c
     if (stepped) model->mark_stepped();
   }
   return stepped;
+}
+
+// What loss.backward() leaves out. Under fp16 the scaler refuses gradients that it has not scaled.
+void GradientPath::check_loss_came_here(const torch::optim::Optimizer& optimizer) {
+  const auto num_steps = context_->gradient_state.plugin.num_steps.value_or(1);
+  if (std::exchange(has_had_a_loss_, true) || (num_steps == 1 && !is_exact_)) return;
+  const auto parameters = optim::parameters_of(optimizer);
+  if (std::none_of(parameters.begin(), parameters.end(), [](const auto& parameter) { return parameter.grad().defined(); })) return;
+  check_state(!is_exact_, "optimizer.step: loss_weighting: exact, and no loss was given to accelerator.backward, which weights it; call accelerator.backward(loss), not loss.backward()");
+  if (context_->rank == 0) {
+    context_->warn(fmt::format("optimizer.step: no loss was given to accelerator.backward, which divides it by gradient_accumulation_steps ({}); call accelerator.backward(loss), not loss.backward()", num_steps));
+  }
+}
+
+// Such as a model that was not prepared, or a free parameter beside one: each rank steps it by its own gradient.
+void GradientPath::warn_of_parameters_of_no_model(const torch::optim::Optimizer& optimizer) {
+  if (context_->world_size == 1) return;
+  const auto parameters = optim::parameters_of(optimizer);
+  if (std::exchange(num_parameters_looked_at_[&optimizer], parameters.size()) == parameters.size()) return;
+  std::vector<std::string> strays;
+  for (std::size_t place = 0; place < parameters.size(); ++place) {
+    const auto& parameter = parameters[place];
+    const bool is_of_a_model = holder_of(parameter) != nullptr || std::any_of(replicated_.begin(), replicated_.end(), [&](const auto& model) { return model->trains(parameter); });
+    if (!is_of_a_model && parameter.grad().defined()) strays.push_back(fmt::format("{} of shape [{}]", place, fmt::join(parameter.sizes(), ", ")));
+  }
+  if (strays.empty() || context_->rank != 0) return;
+  context_->warn(fmt::format("optimizer.step: the optimizer's parameter {}{} belongs to no prepared model, so its gradient is not averaged and the ranks train it apart: prepare the module that has it",
+                             strays.front(), strays.size() > 1 ? fmt::format(", and {} more,", strays.size() - 1) : ""));
 }
 
 // A parameter of two prepared models may have been averaged by either.

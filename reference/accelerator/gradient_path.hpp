@@ -61,8 +61,9 @@ class GradientPath {
   /// Evaluates the model anew and returns the loss, as often as an optimizer such as LBFGS asks.
   using LossClosure = std::function<at::Tensor()>;
   /// Steps unless the gradients' infinities or the guard forbid; returns whether it did. Throws StateError if there is a closure and something
-  /// that acts between backward and step: a loss scale, exact weights, shards; and if gradients were not averaged over the ranks, because
-  /// forward bypassed the prepared model.
+  /// that acts between backward and step: a loss scale, exact weights, shards; if gradients were not averaged over the ranks, because
+  /// forward bypassed the prepared model; and if no loss was given to `scaled_loss` although it scales or weights losses. Warns if a parameter
+  /// with a gradient belongs to no model that was added.
   bool step(torch::optim::Optimizer& optimizer, const LossClosure& closure = {});
   /// Makes the state that the optimizer has from its construction on anew, for parameters that are shards now.
   void restart(torch::optim::Optimizer& optimizer);
@@ -81,6 +82,8 @@ class GradientPath {
   [[nodiscard]] sharded::ShardedModel* holder_of(const at::Tensor& parameter) const;
   bool try_step(torch::optim::Optimizer& optimizer, const LossClosure& closure);
   void check_reduced(const torch::optim::Optimizer& optimizer) const;
+  void check_loss_came_here(const torch::optim::Optimizer& optimizer);
+  void warn_of_parameters_of_no_model(const torch::optim::Optimizer& optimizer);
 
   RankContext* context_;
   GradientGuard guard_;
@@ -91,6 +94,8 @@ class GradientPath {
   std::vector<at::Tensor> parameters_;
   std::unique_ptr<GradScaler> scaler_;
   std::vector<std::shared_ptr<const DistributedDataParallel>> replicated_;
+  std::map<const torch::optim::Optimizer*, std::size_t> num_parameters_looked_at_;
+  bool has_had_a_loss_ = false;
   std::vector<std::shared_ptr<sharded::ShardedModel>> sharded_;
   std::shared_ptr<sharded::MemorySource> optimizer_memory_;
   // Optimizers that step in turn belong to one iteration: the scale changes when the next begins, not between them.

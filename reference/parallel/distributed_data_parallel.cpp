@@ -322,6 +322,10 @@ NamedTensors DistributedDataParallel::unreduced() const {
   return found;
 }
 
+bool DistributedDataParallel::trains(const at::Tensor& parameter) const {
+  return std::any_of(state_->parameters.begin(), state_->parameters.end(), [&](const auto& own) { return own.is_same(parameter); });
+}
+
 bool DistributedDataParallel::has_reduced(const at::Tensor& parameter) const {
   const auto& all = state_->parameters;
   const auto found = std::find_if(all.begin(), all.end(), [&](const auto& own) { return own.is_same(parameter); });

@@ -44,6 +44,8 @@ class DistributedDataParallel {
   /// Parameters whose gradients hold values of this rank alone, although no_sync did not ask for it: nothing called the prepared model
   /// before the last backward pass.
   [[nodiscard]] NamedTensors unreduced() const;
+  /// Whether this is one of the parameters whose gradients are averaged.
+  [[nodiscard]] bool trains(const at::Tensor& parameter) const;
   /// Whether the last backward that added to this parameter's gradient averaged it.
   [[nodiscard]] bool has_reduced(const at::Tensor& parameter) const;
 

@@ -345,10 +345,11 @@ TEST(UnpreparedObjectsTest, AnOptimizerThatIsNotPreparedIsTold) {
       torch::optim::SGD sgd(net->parameters(), 0.1);
       auto model = accelerator.prepare(net);
       auto teacher = accelerator.prepare_model(evaluated.ptr(), {.evaluation_mode = true});
-      if (prepares) accelerator.prepare(sgd);
+      std::optional<AcceleratedOptimizer> optimizer;
+      if (prepares) optimizer = accelerator.prepare(sgd);
       for (int step = 0; step < 2; ++step) {
         accelerator.backward(model(at::ones({2, 1})).mean());
-        sgd.step();
+        optimizer ? optimizer->step() : static_cast<void>(sgd.step());
       }
     };
   };
@@ -356,6 +357,66 @@ TEST(UnpreparedObjectsTest, AnOptimizerThatIsNotPreparedIsTold) {
   EXPECT_THAT(warnings_of(body(true)), ElementsAre(IsEmpty(), IsEmpty(), IsEmpty()));
   EXPECT_THAT(warnings_of(body(false), {}, 1), ElementsAre(IsEmpty()));
   EXPECT_THAT(warnings_of(body(false), {.mixed_precision = "fp16"}, 1), ElementsAre(::testing::SizeIs(1)));
+}
+
+TEST(UnpreparedObjectsTest, AStepOfTheOptimizerBesideItsHandleIsTold) {
+  const auto body = [](bool by_handle) {
+    return [=](Accelerator& accelerator) {
+      nn::Linear net(1, 1);
+      torch::optim::SGD sgd(net->parameters(), 0.1);
+      auto [model, optimizer] = accelerator.prepare(net, sgd);
+      for (int step = 0; step < 3; ++step) {
+        accelerator.backward(model(at::ones({2, 1})).mean());
+        by_handle ? optimizer.step() : static_cast<void>(sgd.step());
+      }
+    };
+  };
+  EXPECT_THAT(warnings_of(body(false)), ElementsAre(ElementsAre(HasSubstr("step() of the handle that prepare returned was never called")), IsEmpty(), IsEmpty()));
+  EXPECT_THAT(warnings_of(body(true)), ElementsAre(IsEmpty(), IsEmpty(), IsEmpty()));
+  EXPECT_THAT(warnings_of(body(false), {}, 1), ElementsAre(IsEmpty()));
+  EXPECT_THAT(warnings_of(body(false), {.gradient_accumulation_steps = 2}, 1), ElementsAre(::testing::SizeIs(1)));
+}
+
+TEST(UnpreparedObjectsTest, AParameterOfNoPreparedModelIsTold) {
+  const auto body = [](bool prepares) {
+    return [=](Accelerator& accelerator) {
+      nn::Linear net(1, 1), other(1, 1);
+      auto parameters = net->parameters();
+      for (const auto& parameter : other->parameters()) parameters.push_back(parameter);
+      torch::optim::SGD sgd(parameters, 0.1);
+      auto [model, optimizer] = accelerator.prepare(net, sgd);
+      std::optional<PreparedModel<nn::LinearImpl>> second;
+      if (prepares) second = accelerator.prepare(other);
+      for (int step = 0; step < 2; ++step) {
+        const auto x = at::ones({2, 1});
+        accelerator.backward((model(x) + (second ? (*second)(x) : other(x))).mean());
+        optimizer.step();
+      }
+    };
+  };
+  EXPECT_THAT(warnings_of(body(false)), ElementsAre(ElementsAre(AllOf(HasSubstr("parameter 2 of shape [1, 1], and 1 more, belongs to no prepared model"))), IsEmpty(), IsEmpty()));
+  EXPECT_THAT(warnings_of(body(true)), ElementsAre(IsEmpty(), IsEmpty(), IsEmpty()));
+  EXPECT_THAT(warnings_of(body(false), {}, 1), ElementsAre(IsEmpty()));
+}
+
+TEST(LossesTest, BackwardOfTheLossItselfIsToldOrRefusedWhereItMatters) {
+  const auto body = [](Accelerator& accelerator) {
+    nn::Linear net(1, 1);
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    for (int step = 0; step < 4; ++step) {
+      auto window = accelerator.accumulate(model);
+      model(at::ones({2, 1})).mean().backward();
+      optimizer.step();
+    }
+  };
+  EXPECT_THAT(warnings_of(body), ElementsAre(IsEmpty(), IsEmpty(), IsEmpty()));
+  EXPECT_THAT(warnings_of(body, {.gradient_accumulation_steps = 2}), ElementsAre(ElementsAre(HasSubstr("call accelerator.backward(loss), not loss.backward()")), IsEmpty(), IsEmpty()));
+  const auto refused = [&](AcceleratorOptions options) {
+    warnings_of([&](Accelerator& accelerator) { EXPECT_THROW(body(accelerator), StateError); }, std::move(options), 1);
+  };
+  refused({.mixed_precision = "fp16"});
+  refused({.loss_weighting = "exact"});
 }
 
 struct WriterImpl : nn::Module {

@@ -39,5 +39,14 @@ TEST(MistakesTest, EachIsRefusedByOneSentence) {
   EXPECT_LE(lines, 12 * sentences.size()) << "the sentence, and where it was called";
 }
 
+// With the library's own headers as the user's, so that their warnings count too.
+TEST(WarningsTest, TheQuickStartHasNoneUnderGccAndClang) {
+  for (const auto* compiler : {"g++-12", "clang++-16"}) {
+    const auto run = run_command({compiler, "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-isystem", ACCEL_TORCH_INCLUDE, "-isystem", ACCEL_TORCH_INCLUDE "/torch/csrc/api/include",
+                                  "-I", source("."), "-I", source("reference/public"), source("reference/examples/quick_start/train.cpp")}, {.limit = std::chrono::seconds(200)});
+    EXPECT_EQ(run.exit_code, 0) << compiler << "\n" << run.error;
+  }
+}
+
 }  // namespace
 }  // namespace accel::testing::mistakes_test

@@ -25,8 +25,8 @@ namespace accel {
 ///     optimizer.step();             // optimizer->step() is the same call
 ///     optimizer.set_lr(0.01);
 ///
-/// A handle: copies share one state. The user's optimizer must live longer, unless prepare was given a pointer or a temporary, which the
-/// handle keeps.
+/// A handle: copies share one state. The user's optimizer must live longer, unless prepare was given a shared_ptr or a temporary, which
+/// the handle keeps.
 /// Thread rule: the rank's thread. Source: accelerate/optimizer.py, AcceleratedOptimizer.
 class AcceleratedOptimizer {
  public:
@@ -62,6 +62,7 @@ class AcceleratedOptimizer {
   void take_step();
   void update(const GradientPath::LossClosure& closure = {});
   void clear_gradients(bool set_to_none);
+  [[nodiscard]] bool was_called() const { return status_->was_called; }
   // To be asked at each backward: whether the parameters have changed since the last one although nobody has ever called `step`. Once.
   [[nodiscard]] bool was_stepped_elsewhere();
 

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/nn/module.h>
+#include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/optim/lbfgs.h>
 #include <torch/optim/optimizer.h>
@@ -283,6 +284,9 @@ std::shared_ptr<ModelWrapper> Accelerator::wrap_model(const torch::nn::Module& m
 std::shared_ptr<ModelWrapper> Accelerator::shard_model(const std::shared_ptr<torch::nn::Module>& module) {
   check_state(!plugin_.steps_in_backward || !std::exchange(has_model_of_plugin_, true),
               "prepare: a second model; DeepSpeed's plugin trains one model for each Accelerator; select another plugin for another model");
+  // Its parts are put back at the end, when a module on the stack may be gone.
+  const bool is_borrowed = std::get_deleter<detail::OwnsNothing>(module) != nullptr;
+  check_argument(!is_borrowed || module->as<torch::nn::SequentialImpl>() == nullptr, "prepare: a class on the stack that derives from SequentialImpl cannot be sharded; make it by std::make_shared");
   NamedTensors tensors;
   for (const auto& item : module->named_parameters()) tensors.emplace_back(item.key(), item.value());
   tensors = each_once(std::move(tensors));
@@ -411,8 +415,10 @@ void Accelerator::warn_of_models_without_optimizer() {
 // A step past the handle is taken in every micro-batch, on scaled gradients, and whether or not they were averaged.
 void Accelerator::warn_of_optimizers_stepped_elsewhere() {
   const bool matters = use_distributed() || scaler() != nullptr || gradient_accumulation_steps() > 1;
-  for (std::size_t index = 0; matters && index < training_.optimizers.size(); ++index) {
-    if (!training_.optimizers[index].was_stepped_elsewhere() || !is_main_process()) continue;
+  const bool is_known = std::any_of(training_.optimizers.begin(), training_.optimizers.end(), [](const auto& optimizer) { return optimizer.was_called(); });
+  if (!matters || is_known || shards() || !is_main_process()) return;
+  for (std::size_t index = 0; index < training_.optimizers.size(); ++index) {
+    if (!training_.optimizers[index].was_stepped_elsewhere()) continue;
     context_->warn(fmt::format("the parameters of prepared optimizer {} change, but step() of the handle that prepare returned was never called: step that one, not the optimizer that was passed to prepare", index));
   }
 }

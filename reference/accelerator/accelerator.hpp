@@ -92,12 +92,12 @@ class Accelerator {
   ///
   /// | object | accepted as |
   /// |---|---|
-  /// | model | a ModuleHolder, a shared_ptr of a module, or a module itself, which must outlive the Accelerator |
-  /// | optimizer | an object that outlives the Accelerator; a temporary or a smart pointer, which is kept |
-  /// | schedule | an accel::LRScheduler that outlives the Accelerator, or a shared_ptr of one |
+  /// | model | a ModuleHolder, a shared_ptr of a module, or a module itself, which must stay alive as long as the model is used |
+  /// | optimizer | an object, or a unique_ptr that stays the program's, alive as long as the handle is used; a temporary or a shared_ptr, which is kept |
+  /// | schedule | an accel::LRScheduler, alive as long as the handle is used, or a shared_ptr of one, which is kept |
   /// | loader | an accel::DataLoader; of torch::data see from_torch and from_torch_loader |
   ///
-  /// What cannot be prepared is refused at compile time.
+  /// LibTorch's loaders, datasets and schedules, plain pointers, AnyModule and temporaries that cannot be kept are refused at compile time.
   template <typename... Objects>
   decltype(auto) prepare(Objects&&... objects) {
     static_assert(sizeof...(Objects) > 0, "prepare: nothing to prepare");
@@ -543,6 +543,12 @@ class Accelerator {
       return prepare_scheduler(object);
     } else if constexpr (detail::LibTorchScheduler<T> || detail::LibTorchSchedulerPointer<T>) {
       static_assert(detail::kNever<T>, "prepare: LibTorch's own schedules step where their optimizer does not; use accel::StepLR, accel::ReduceLROnPlateau or another of accel's");
+      return (object);
+    } else if constexpr (detail::PlainPointer<T>) {
+      static_assert(detail::kNever<T>, "prepare: a plain pointer; pass the object itself (*pointer) or a shared_ptr");
+      return (object);
+    } else if constexpr (detail::AnyModuleObject<T>) {
+      static_assert(detail::kNever<T>, "prepare: a torch::nn::AnyModule, whose forward has no known type; pass the module that it holds");
       return (object);
     } else if constexpr (detail::ModuleHolderObject<T>) {
       return prepare_model(object.ptr());

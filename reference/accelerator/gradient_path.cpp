@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "reference/core/errors.hpp"
 #include "reference/core/named_tensors.hpp"
@@ -22,6 +23,11 @@ namespace {
 bool lacks_state(const torch::optim::Optimizer& optimizer) {
   const auto parameters = optim::parameters_of(optimizer);
   return std::any_of(parameters.begin(), parameters.end(), [&](const at::Tensor& parameter) { return parameter.grad().defined() && optimizer.state().count(parameter.unsafeGetTensorImpl()) == 0; });
+}
+
+bool is_zero(const at::Tensor& gradient) {
+  const auto values = gradient.is_sparse() ? gradient.coalesce().values() : gradient;
+  return values.count_nonzero().item<std::int64_t>() == 0;
 }
 
 }  // namespace
@@ -153,14 +159,20 @@ void GradientPath::add_sharded(std::shared_ptr<sharded::ShardedModel> model) {
 bool GradientPath::step(torch::optim::Optimizer& optimizer, const LossClosure& closure) {
   check_state(!closure || (!(scaler_ && scaler_->is_enabled()) && !is_exact_ && sharded_.empty()),
               "step: a closure with fp16, loss_weighting: exact or a sharded model; what they do between backward and step comes too late");
-  if (!closure) {
+  const auto check = [&] {
     check_loss_came_here(optimizer);
     check_reduced(optimizer);
     warn_of_parameters_of_no_model(optimizer);
-  }
+  };
+  if (!closure) check();
+  const auto checked_closure = !closure ? closure : LossClosure([&] {
+    auto loss = closure();
+    check();
+    return loss;
+  });
   for (auto& model : sharded_) model->show_shards();
   const sharded::MemoryScope scope(optimizer_memory_ && lacks_state(optimizer) ? optimizer_memory_ : nullptr);
-  const bool stepped = try_step(optimizer, closure);
+  const bool stepped = try_step(optimizer, checked_closure);
   for (auto& model : sharded_) {
     if (stepped) model->mark_stepped();
   }
@@ -183,7 +195,8 @@ void GradientPath::check_loss_came_here(const torch::optim::Optimizer& optimizer
 void GradientPath::warn_of_parameters_of_no_model(const torch::optim::Optimizer& optimizer) {
   if (context_->world_size == 1) return;
   const auto parameters = optim::parameters_of(optimizer);
-  if (std::exchange(num_parameters_looked_at_[&optimizer], parameters.size()) == parameters.size()) return;
+  const auto num_gradients = static_cast<std::size_t>(std::count_if(parameters.begin(), parameters.end(), [](const auto& parameter) { return parameter.grad().defined(); }));
+  if (std::exchange(num_gradients_looked_at_[&optimizer], num_gradients) == num_gradients) return;
   std::vector<std::string> strays;
   for (std::size_t place = 0; place < parameters.size(); ++place) {
     const auto& parameter = parameters[place];
@@ -195,20 +208,22 @@ void GradientPath::warn_of_parameters_of_no_model(const torch::optim::Optimizer&
                              strays.front(), strays.size() > 1 ? fmt::format(", and {} more,", strays.size() - 1) : ""));
 }
 
-// A parameter of two prepared models may have been averaged by either.
+// A parameter of two prepared models is accounted for by either.
 void GradientPath::check_reduced(const torch::optim::Optimizer& optimizer) const {
   for (const auto& model : replicated_) {
     auto unreduced = model->unreduced();
     if (unreduced.empty()) continue;
-    const auto own = optim::parameters_of(optimizer);
+    std::set<const c10::TensorImpl*> own;
+    for (const auto& parameter : optim::parameters_of(optimizer)) own.insert(parameter.unsafeGetTensorImpl());
     std::erase_if(unreduced, [&](const auto& item) {
-      const bool is_own = std::any_of(own.begin(), own.end(), [&](const auto& parameter) { return parameter.is_same(item.second); });
-      return !is_own || std::any_of(replicated_.begin(), replicated_.end(), [&](const auto& other) { return other->has_reduced(item.second); });
+      const auto accounts_for = [&](const auto& other) { return other->accounts_for(item.second); };
+      return !own.contains(item.second.unsafeGetTensorImpl()) || std::any_of(replicated_.begin(), replicated_.end(), accounts_for) || is_zero(item.second.grad());
     });
     if (unreduced.empty()) continue;
     const auto others = unreduced.size() > 1 ? fmt::format(" and {} more parameters", unreduced.size() - 1) : "";
     throw StateError(fmt::format("optimizer.step: the gradients of '{}'{} were not averaged over the {} ranks: backward did not follow a call of the prepared model. "
-                                 "Call model(x), not model->forward(x) or the module's own forward, before each backward; give two losses of one forward to one backward",
+                                 "Call model(x), not model->forward(x) or the module's own forward, before each backward; give two losses of one forward to one backward. "
+                                 "If the program averages gradients itself, keep accelerator.no_sync(model) around backward",
                                  unreduced.front().first, others, context_->world_size));
   }
 }

@@ -94,7 +94,7 @@ class GradientPath {
   std::vector<at::Tensor> parameters_;
   std::unique_ptr<GradScaler> scaler_;
   std::vector<std::shared_ptr<const DistributedDataParallel>> replicated_;
-  std::map<const torch::optim::Optimizer*, std::size_t> num_parameters_looked_at_;
+  std::map<const torch::optim::Optimizer*, std::size_t> num_gradients_looked_at_;
   bool has_had_a_loss_ = false;
   std::vector<std::shared_ptr<sharded::ShardedModel>> sharded_;
   std::shared_ptr<sharded::MemorySource> optimizer_memory_;

@@ -66,16 +66,31 @@ concept LibTorchSchedulerPointer = SmartPointer<T> && LibTorchScheduler<typename
 template <typename T>
 concept LibTorchLoaderPointer = SmartPointer<T> && LibTorchLoader<typename T::element_type>;
 
+template <typename T>
+concept PlainPointer = std::is_pointer_v<T> && (OptimizerObject<std::remove_pointer_t<T>> || SchedulerObject<std::remove_pointer_t<T>> || ModuleObject<std::remove_pointer_t<T>>);
+/// torch::nn::AnyModule.
+template <typename T>
+concept AnyModuleObject = !ModuleHolderObject<T> && requires(const T& object) {
+  object.ptr();
+  object.type_info();
+  object.is_empty();
+};
+
 /// For static_assert(kNever<T>, "..."), which fails only where it is instantiated.
 template <typename T>
 inline constexpr bool kNever = false;
+
+/// The deleter of a pointer to a module that nobody shares.
+struct OwnsNothing {
+  void operator()(const void*) const {}
+};
 
 /// A pointer to a module that may be on the stack. LibTorch's own functions ask a module for its shared_ptr, so a module that nobody
 /// shares gets one that owns nothing.
 template <typename Module>
 std::shared_ptr<Module> shared_module(Module& module) {
   if (auto owner = module.weak_from_this().lock()) return {std::move(owner), &module};
-  return {&module, [](Module*) {}};
+  return {&module, OwnsNothing()};
 }
 
 }  // namespace accel::detail

@@ -55,11 +55,6 @@ class ResumableReducer final : public c10d::Reducer {
   }
 };
 
-bool has_nonzero(const at::Tensor& gradient) {
-  const auto values = gradient.is_sparse() ? gradient.coalesce().values() : gradient;
-  return values.count_nonzero().item<std::int64_t>() > 0;
-}
-
 Value to_value(const Buckets& buckets) {
   Value::List list;
   for (const auto& bucket : buckets) {
@@ -201,9 +196,8 @@ DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, Group gro
       state_->replicas->are_local = false;
       return GradientOrigin::kReduced;
     }
-    if (sync_flags.backward) return GradientOrigin::kMissed;
     state_->replicas->are_local = true;
-    return GradientOrigin::kLocal;
+    return sync_flags.backward ? GradientOrigin::kMissed : GradientOrigin::kLocal;
   });
   if (state_->listener) state_->listener->add_replicas(state_->replicas);
 }
@@ -277,7 +271,10 @@ bool DistributedDataParallel::shadow_step() {
   return true;
 }
 
-void DistributedDataParallel::sync_final_model(bool is_last) { state_->broadcast(state_->states, state_->agree_on_rank(is_last)); }
+void DistributedDataParallel::sync_final_model(bool is_last) {
+  state_->broadcast(state_->states, state_->agree_on_rank(is_last));
+  state_->replicas->are_local = false;
+}
 
 void DistributedDataParallel::sync_final_state(bool is_last, const std::vector<at::Tensor>& tensors) {
   if (!tensors.empty()) state_->broadcast(tensors, state_->agree_on_rank(is_last));
@@ -316,8 +313,7 @@ NamedTensors DistributedDataParallel::unreduced() const {
   NamedTensors found;
   for (std::size_t place = 0; place < origins.size() && state_->group.size() > 1; ++place) {
     const auto& item = state_->replicas->parameters[place];
-    const auto& gradient = item.second.grad();
-    if (origins[place] == GradientOrigin::kMissed && gradient.defined() && has_nonzero(gradient)) found.push_back(item);
+    if (origins[place] == GradientOrigin::kMissed && item.second.grad().defined()) found.push_back(item);
   }
   return found;
 }
@@ -326,10 +322,10 @@ bool DistributedDataParallel::trains(const at::Tensor& parameter) const {
   return std::any_of(state_->parameters.begin(), state_->parameters.end(), [&](const auto& own) { return own.is_same(parameter); });
 }
 
-bool DistributedDataParallel::has_reduced(const at::Tensor& parameter) const {
+bool DistributedDataParallel::accounts_for(const at::Tensor& parameter) const {
   const auto& all = state_->parameters;
   const auto found = std::find_if(all.begin(), all.end(), [&](const auto& own) { return own.is_same(parameter); });
-  return found != all.end() && state_->reductions->origins()[found - all.begin()] == GradientOrigin::kReduced;
+  return found != all.end() && state_->reductions->origins()[found - all.begin()] != GradientOrigin::kMissed;
 }
 
 bool DistributedDataParallel::after_forward(std::vector<at::Tensor>& outputs) {
@@ -339,6 +335,7 @@ bool DistributedDataParallel::after_forward(std::vector<at::Tensor>& outputs) {
   const bool is_static = state.kwargs.static_graph, search = state.kwargs.find_unused_parameters && !is_static;
   state.reducer->prepare_for_backward(search ? outputs : std::vector<at::Tensor>{});
   if (search) {
+    state.reductions->will_reduce_missed();
     outputs = through_sink(outputs, /*at_end=*/{});
     return true;
   }

@@ -41,13 +41,13 @@ class DistributedDataParallel {
   /// Whether `after_forward` searches or replaces outputs, so that it must be given all of them.
   [[nodiscard]] bool sees_outputs() const;
 
-  /// Parameters whose gradients hold values of this rank alone, although no_sync did not ask for it: nothing called the prepared model
-  /// before the last backward pass.
+  /// Parameters with gradients that the last backward pass kept on this rank although no_sync did not ask for it: nothing called the
+  /// prepared model before.
   [[nodiscard]] NamedTensors unreduced() const;
   /// Whether this is one of the parameters whose gradients are averaged.
   [[nodiscard]] bool trains(const at::Tensor& parameter) const;
-  /// Whether the last backward that added to this parameter's gradient averaged it.
-  [[nodiscard]] bool has_reduced(const at::Tensor& parameter) const;
+  /// Whether it is, and the last backward pass that added to its gradient averaged it or was told not to.
+  [[nodiscard]] bool accounts_for(const at::Tensor& parameter) const;
 
   /// --- uneven inputs: a rank that has no more batches repeats the others' collectives, with zeros ---
   /// Between these, every forward tells the others that this rank takes part. `notifies`: of several models, the first.

@@ -4,6 +4,8 @@
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
+
 namespace accel {
 
 using torch::autograd::variable_list;
@@ -19,6 +21,8 @@ ReductionRecord::ReductionRecord(const std::vector<at::Tensor>& parameters, std:
     hooks_.emplace_back(std::move(accumulator), key);
   }
 }
+
+void ReductionRecord::will_reduce_missed() { std::replace(origins_.begin(), origins_.end(), GradientOrigin::kMissed, GradientOrigin::kReduced); }
 
 ReductionRecord::~ReductionRecord() {
   for (const auto& [accumulator, key] : hooks_) accumulator->del_post_hook(key);

@@ -34,6 +34,8 @@ class ReductionRecord {
 
   /// By the parameters' places.
   [[nodiscard]] const std::vector<GradientOrigin>& origins() const { return origins_; }
+  /// The next backward pass averages what kMissed gradients hold by then, also of a parameter that it does not reach.
+  void will_reduce_missed();
 
  private:
   using Hook = std::pair<std::shared_ptr<torch::autograd::Node>, std::uintptr_t>;

@@ -15,7 +15,7 @@ namespace accel {
 /// The parameters of a prepared model, which are to be equal on all ranks after every update.
 struct Replicas {
   NamedTensors parameters = {};
-  bool are_local = false;  ///< the last backward kept gradients on this rank, as no_sync asked for, so ranks may differ
+  bool are_local = false;  ///< the last backward kept gradients on this rank, so that ranks may differ: no_sync, or a step that is refused
 };
 
 /// Observes what a rank's training does between its collectives. The simulator uses it to time, fail and check ranks; real

@@ -43,21 +43,24 @@ const NamedTensors::value_type& parameter_at(std::size_t place, const ReplicaVot
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::uint64_t>> hashes_of(const ReplicaModels& models) {
-  std::vector<std::pair<std::string, std::uint64_t>> hashes;
-  for (std::size_t model = 0; model < models.size(); ++model) {
-    const auto prefix = models.size() > 1 ? fmt::format("model {}: ", model) : "";
-    for (const auto& [name, parameter] : models[model]->parameters) hashes.emplace_back(prefix + name, hash_of(parameter));
-  }
-  return hashes;
-}
-
-void ReplicaVote::cast(int rank, const Models& models, std::uint64_t generator) {
+std::vector<std::uint64_t> hashes_of(const ReplicaModels& models) {
   std::vector<std::uint64_t> hashes;
   for (const auto& model : models) {
     for (const auto& [name, parameter] : model->parameters) hashes.push_back(hash_of(parameter));
   }
+  return hashes;
+}
 
+std::vector<std::string> names_of(const ReplicaModels& models) {
+  std::vector<std::string> names;
+  for (std::size_t model = 0; model < models.size(); ++model) {
+    const auto prefix = models.size() > 1 ? fmt::format("model {}: ", model) : "";
+    for (const auto& [name, parameter] : models[model]->parameters) names.push_back(prefix + name);
+  }
+  return names;
+}
+
+void ReplicaVote::cast(int rank, const Models& models, std::vector<std::uint64_t> hashes, std::uint64_t generator) {
   Ballot complete;
   std::uint64_t update = 0;
   {

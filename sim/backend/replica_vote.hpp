@@ -16,8 +16,9 @@ namespace accel::sim {
 
 using ReplicaModels = std::vector<std::shared_ptr<const Replicas>>;  // each with parameters
 
-/// The parameters' names, and a hash of the bits of each, in order.
-std::vector<std::pair<std::string, std::uint64_t>> hashes_of(const ReplicaModels& models);
+/// A hash of the bits of each parameter, and its name, in order.
+std::vector<std::uint64_t> hashes_of(const ReplicaModels& models);
+std::vector<std::string> names_of(const ReplicaModels& models);
 
 /// After each update every rank casts what its replica is, as hashes; the last to cast compares. Replicas that differ end the
 /// run: real backends train on, each rank a model of its own. Generators that were equal and differ now are a finding.
@@ -29,8 +30,9 @@ class ReplicaVote {
 
   explicit ReplicaVote(World& world) : world_(world), next_(world.num_ranks()) {}
 
-  /// The parameters of `rank`'s models, equal on all ranks if all is well, and its default generator, after its next update.
-  void cast(int rank, const Models& models, std::uint64_t generator);
+  /// The parameters of `rank`'s models, with their hashes, equal on all ranks if all is well, and its default generator, after its next
+  /// update.
+  void cast(int rank, const Models& models, std::vector<std::uint64_t> hashes, std::uint64_t generator);
   /// `rank`'s next update is compared with the first that every other rank makes behind its own call: until here some may
   /// have made fewer. Collective, but nobody waits.
   void begin_era(int rank);

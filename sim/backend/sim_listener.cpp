@@ -46,8 +46,9 @@ void SimListener::after_update() {
   });
   if (models.empty()) return;
   const at::DisableRecordFunctionGuard no_clock;
-  if (recorder_) recorder_->add_update(rank_, hashes_of(models));
-  vote_->cast(rank_, models, state_of(*at::check_generator<at::CPUGeneratorImpl>(default_generator())));
+  auto hashes = hashes_of(models);
+  if (recorder_) recorder_->add_update(rank_, names_of(models), hashes);
+  vote_->cast(rank_, models, std::move(hashes), state_of(*at::check_generator<at::CPUGeneratorImpl>(default_generator())));
   world_->leave_out(rank_);  // real backends have no vote
 }
 

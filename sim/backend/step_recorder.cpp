@@ -8,10 +8,12 @@ void StepRecorder::add_loss(int rank, double loss) {
   own.push_back({.rank = rank, .step = static_cast<std::int64_t>(own.size()), .loss = loss});
 }
 
-void StepRecorder::add_update(int rank, std::vector<std::pair<std::string, std::uint64_t>> parameters) {
+// Ranks and updates have the same names, as a rule: one list serves all.
+void StepRecorder::add_update(int rank, std::vector<std::string> names, std::vector<std::uint64_t> hashes) {
   const MutexLock lock(mutex_);
+  if (!names_ || *names_ != names) names_ = std::make_shared<const std::vector<std::string>>(std::move(names));
   auto& own = updates_[rank];
-  own.push_back({.rank = rank, .update = static_cast<std::int64_t>(own.size()), .parameters = std::move(parameters)});
+  own.push_back({.rank = rank, .update = static_cast<std::int64_t>(own.size()), .names = names_, .hashes = std::move(hashes)});
 }
 
 StepRecords StepRecorder::records() const {

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "reference/core/thread_safety.hpp"
@@ -20,7 +20,8 @@ struct LossRecord {
 struct UpdateRecord {
   int rank = 0;
   std::int64_t update = 0;  ///< from 0
-  std::vector<std::pair<std::string, std::uint64_t>> parameters;  ///< names, and hashes of their bits
+  std::shared_ptr<const std::vector<std::string>> names;  ///< of the parameters
+  std::vector<std::uint64_t> hashes;                      ///< of their bits
 };
 
 /// What the ranks of a run have computed, so that two runs can be compared.
@@ -34,13 +35,14 @@ class StepRecorder {
  public:
   explicit StepRecorder(int num_ranks) : losses_(num_ranks), updates_(num_ranks) {}
   void add_loss(int rank, double loss);
-  void add_update(int rank, std::vector<std::pair<std::string, std::uint64_t>> parameters);
+  void add_update(int rank, std::vector<std::string> names, std::vector<std::uint64_t> hashes);
   [[nodiscard]] StepRecords records() const;
 
  private:
   mutable Mutex mutex_;
   std::vector<std::vector<LossRecord>> losses_ ACCEL_GUARDED_BY(mutex_);  // by rank
   std::vector<std::vector<UpdateRecord>> updates_ ACCEL_GUARDED_BY(mutex_);
+  std::shared_ptr<const std::vector<std::string>> names_ ACCEL_GUARDED_BY(mutex_);  // of the last update
 };
 
 }  // namespace accel::sim

@@ -45,10 +45,10 @@ std::string loss_at(const std::map<Place, std::string>& losses, const Place& pla
 }
 
 std::string differing_parameter(const Json& one, const Json& other) {
-  for (const auto& [name, hash] : one.items()) {
-    if (!other.contains(name) || other[name] != hash) return name;
+  for (std::size_t place = 0; place < one.size(); ++place) {
+    if (place >= other.size() || one[place] != other[place]) return one[place][0];
   }
-  return "";
+  return other[one.size()][0];  // more of them
 }
 
 std::string update_difference(const Steps& run, const Steps& in_turns, const Place& place) {
@@ -62,10 +62,10 @@ std::string update_difference(const Steps& run, const Steps& in_turns, const Pla
 std::vector<std::string> lines_of(const sim::StepRecords& records) {
   std::vector<std::string> lines;
   for (const auto& [rank, step, loss] : records.losses) lines.push_back(Json{{"rank", rank}, {"step", step}, {"loss", fmt::format("{:a}", loss)}}.dump());
-  for (const auto& [rank, update, parameters] : records.updates) {
-    Json hashes = Json::object();
-    for (const auto& [name, hash] : parameters) hashes[name] = fmt::format("{:016x}", hash);
-    lines.push_back(Json{{"rank", rank}, {"update", update}, {"parameters", std::move(hashes)}}.dump());
+  for (const auto& [rank, update, names, hashes] : records.updates) {
+    Json parameters = Json::array();
+    for (std::size_t place = 0; place < hashes.size(); ++place) parameters.push_back({(*names)[place], fmt::format("{:016x}", hashes[place])});
+    lines.push_back(Json{{"rank", rank}, {"update", update}, {"parameters", std::move(parameters)}}.dump());
   }
   return lines;
 }

@@ -13,7 +13,7 @@
 /// Thread rule: pure functions.
 namespace accel::programs {
 
-/// JSON lines: {"rank":1,"step":3,"loss":"0x1.8p-1"} and {"rank":1,"update":3,"parameters":{"weight":"91c2..."}}.
+/// JSON lines: {"rank":1,"step":3,"loss":"0x1.8p-1"} and {"rank":1,"update":3,"parameters":[["weight","91c2..."]]}.
 std::vector<std::string> lines_of(const sim::StepRecords& records);
 
 /// "rank 1, step 3: the loss is 0.75, and 0.5 when the ranks take turns; the first parameter that differs is weight, after update 3 of

@@ -54,6 +54,15 @@ void a_unique_module(accel::Accelerator& accelerator) {
   accelerator.prepare(net);  // expected: prepare: a unique_ptr of a module; LibTorch shares modules: use std::make_shared<Net>(...)
 }
 
+void a_plain_pointer(accel::Accelerator& accelerator, torch::optim::Optimizer* optimizer) {
+  accelerator.prepare(optimizer);  // expected: prepare: a plain pointer; pass the object itself (*pointer) or a shared_ptr
+}
+
+void an_any_module(accel::Accelerator& accelerator) {
+  torch::nn::AnyModule module(torch::nn::Linear(1, 1));
+  accelerator.prepare(module);  // expected: prepare: a torch::nn::AnyModule, whose forward has no known type; pass the module that it holds
+}
+
 void a_reduced_number(accel::Accelerator& accelerator, const at::Tensor& loss) {
   const double mean = accelerator.reduce(loss.item<double>(), "mean");  // expected: reduce: a number, string or unknown type has no counterpart on other ranks; reduce the tensor: accelerator.reduce(loss.detach(), \"mean\").item<double>()
   static_cast<void>(mean);

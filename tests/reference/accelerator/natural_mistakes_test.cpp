@@ -171,6 +171,81 @@ TEST_P(MistakesTest, AParameterOfTwoPreparedModelsIsAveragedByEither) {
   });
 }
 
+TEST_P(MistakesTest, NoSyncOnOneOfTwoModelsWithASharedParameterIsTheProgramsWish) {
+  on_ranks([&](Accelerator& accelerator, RankContext& rank) {
+    nn::Linear net(4, 1);
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    auto [first, model, optimizer] = accelerator.prepare(net, net, sgd);
+    local_sgd(accelerator, model, {.local_sgd_steps = 2}, [&](LocalSGD& local) {
+      for (int step = 0; step < 2; ++step) {
+        accelerator.backward(model(batch_of(rank)).square().mean());
+        optimizer.step();
+        optimizer.zero_grad();
+        local.step();
+      }
+    });
+    expect_equal_on_all_ranks(accelerator, net->parameters());
+  });
+}
+
+// What the program averages itself is no mistake, if it says so.
+TEST_P(MistakesTest, AProgramThatAveragesGradientsItselfSaysNoSync) {
+  on_ranks([&](Accelerator& accelerator, RankContext& rank) {
+    nn::Linear net(4, 1);
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    {
+      const auto local = accelerator.no_sync(model);
+      accelerator.backward(model->forward(batch_of(rank)).square().mean());
+    }
+    for (auto& parameter : net->parameters()) parameter.mutable_grad() = accelerator.reduce(parameter.grad(), "mean");
+    optimizer.step();
+    expect_equal_on_all_ranks(accelerator, net->parameters());
+  });
+}
+
+TEST_P(MistakesTest, AClosureThatBypassesThePreparedModelIsRefused) {
+  on_ranks([&](Accelerator& accelerator, RankContext& rank) {
+    nn::Linear net(4, 1);
+    torch::optim::SGD sgd(net->parameters(), 0.1);
+    auto [model, optimizer] = accelerator.prepare(net, sgd);
+    const auto closure = [&](bool bypasses) {
+      return [&, bypasses] {
+        optimizer.zero_grad();
+        const auto loss = (bypasses ? model->forward(batch_of(rank)) : model(batch_of(rank))).square().mean();
+        accelerator.backward(loss);
+        return loss;
+      };
+    };
+    EXPECT_THROW(optimizer.step(closure(true)), StateError);
+    optimizer.step(closure(false));
+    expect_equal_on_all_ranks(accelerator, net->parameters());
+  });
+}
+
+// One head of two on each rank: the reducer writes the other's gradient without running its hook.
+TEST_P(MistakesTest, AParameterThatARankDoesNotUseIsAveragedThoughItWasBypassedBefore) {
+  AcceleratorOptions options;
+  options.ddp_kwargs.find_unused_parameters = true;
+  on_ranks(
+      [&](Accelerator& accelerator, RankContext& rank) {
+        struct HeadsImpl : nn::Module {
+          HeadsImpl() : heads{register_module("first", nn::Linear(4, 1)), register_module("second", nn::Linear(4, 1))} {}
+          at::Tensor forward(const at::Tensor& x, int head) { return heads[head](x); }
+          std::vector<nn::Linear> heads;
+        };
+        auto net = std::make_shared<HeadsImpl>();
+        torch::optim::SGD sgd(net->parameters(), 0.1);
+        auto [model, optimizer] = accelerator.prepare(net, sgd);
+        accelerator.backward(model->forward(batch_of(rank), 0).mean() + model->forward(batch_of(rank), 1).mean());
+        optimizer.zero_grad(/*set_to_none=*/false);  // of an unused parameter the reducer expects the gradient that it has seen
+        accelerator.backward(model(batch_of(rank), rank.rank == 0 ? 0 : 1).square().mean());
+        EXPECT_NO_THROW(optimizer.step());
+        expect_equal_on_all_ranks(accelerator, net->parameters());
+      },
+      options);
+}
+
 TEST(MistakesOfOneRankTest, ForwardOfTheModuleIsThatOfTheModelOnOneRank) {
   const auto context = make_single_rank();
   const RankScope scope(*context);
@@ -282,11 +357,13 @@ TEST_P(MistakesTest, ATemporaryOptimizerIsKept) {
     auto shared = accelerator.prepare(std::make_shared<torch::optim::SGD>(other->parameters(), 0.1));
     std::unique_ptr<torch::optim::Optimizer> owned = std::make_unique<torch::optim::Adam>(other->parameters(), 0.1);
     auto borrowed = accelerator.prepare(owned);
+    const auto before = net->weight.detach().clone();
     for (int step = 0; step < 2; ++step) {
       accelerator.backward(model(batch_of(rank)).square().mean());
       for (auto& each : {optimizer, fused, shared, borrowed}) AcceleratedOptimizer(each).step();
       optimizer.zero_grad();
     }
+    EXPECT_FALSE(net->weight.equal(before));
     EXPECT_EQ(&borrowed.optimizer(), owned.get());
     expect_equal_on_all_ranks(accelerator, net->parameters());
   });

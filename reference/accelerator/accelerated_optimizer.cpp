@@ -1,6 +1,7 @@
 #include "reference/accelerator/accelerated_optimizer.hpp"
 
 #include <ATen/ops/norm.h>
+#include <ATen/record_function.h>
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
@@ -33,6 +34,7 @@ bool AcceleratedOptimizer::was_stepped_elsewhere() {
   if (status_->was_called || steps_in_backward_) return false;
   const auto parameters = optim::parameters_of(*optimizer_);
   if (parameters.empty()) return false;
+  const at::DisableRecordFunctionGuard no_clock;  // it is no work of the program's
   // LibTorch's optimizers change values past the tensor's version.
   const auto norm = parameters.front().detach().norm().item<double>();
   const auto before = std::exchange(status_->norm, norm).value_or(norm);

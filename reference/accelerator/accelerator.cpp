@@ -404,8 +404,7 @@ void Accelerator::warn_of_models_without_optimizer() {
       if (item.value().requires_grad()) trained.emplace_back(item.key(), item.value());
     }
     const bool has_optimizer = std::any_of(training_.optimizers.begin(), training_.optimizers.end(), [&](const auto& optimizer) { return trains_one_of(optimizer.optimizer(), trained); });
-    const bool matters = use_distributed() || scaler() != nullptr || gradient_accumulation_steps() > 1;
-    if (!wrapper->is_trained || trained.empty() || has_optimizer || !matters || !is_main_process()) continue;
+    if (!wrapper->is_trained || trained.empty() || has_optimizer || !handles_matter() || !is_main_process()) continue;
     const auto& object = *module;
     context_->warn(fmt::format("model {} ({}) is prepared, but no prepared optimizer has its parameters: pass the optimizer to prepare too, and step the one that prepare returns",
                                num_sought, c10::demangle(typeid(object).name())));
@@ -414,9 +413,8 @@ void Accelerator::warn_of_models_without_optimizer() {
 
 // A step past the handle is taken in every micro-batch, on scaled gradients, and whether or not they were averaged.
 void Accelerator::warn_of_optimizers_stepped_elsewhere() {
-  const bool matters = use_distributed() || scaler() != nullptr || gradient_accumulation_steps() > 1;
   const bool is_known = std::any_of(training_.optimizers.begin(), training_.optimizers.end(), [](const auto& optimizer) { return optimizer.was_called(); });
-  if (!matters || is_known || shards() || !is_main_process()) return;
+  if (is_known || !handles_matter() || shards() || !is_main_process()) return;
   for (std::size_t index = 0; index < training_.optimizers.size(); ++index) {
     if (!training_.optimizers[index].was_stepped_elsewhere()) continue;
     context_->warn(fmt::format("the parameters of prepared optimizer {} change, but step() of the handle that prepare returned was never called: step that one, not the optimizer that was passed to prepare", index));

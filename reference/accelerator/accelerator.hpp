@@ -396,13 +396,9 @@ class Accelerator {
   template <typename T>
   std::remove_cvref_t<T> gather(const T& tree, std::source_location where = std::source_location::current()) const {
     static_assert(detail::TensorTree<T>, "gather: a number, string or unknown type has no counterpart on other ranks; gather a tensor (torch::tensor(number)), or use gather_object");
-    if constexpr (detail::TensorTree<T>) {
-      const CallSite site(where);
-      verify("gather", tree);
-      return map_tensors(tree, [&](const at::Tensor& tensor) { return operations::gather(context_->world, tensor); });
-    } else {
-      return tree;
-    }
+    const CallSite site(where);
+    verify("gather", tree);
+    return with_each(tree, [&](const at::Tensor& tensor) { return operations::gather(context_->world, tensor); });
   }
   /// `gather`, without the duplicates that fill the last step of the active loader. Vectors without tensors, one entry per
   /// sample, are gathered as objects; containers keep their shape. Collective.
@@ -436,35 +432,25 @@ class Accelerator {
   std::remove_cvref_t<T> reduce(const T& tree, const std::string& reduction = "sum", double scale = 1.0,
                                 std::source_location where = std::source_location::current()) const {
     static_assert(detail::TensorTree<T>, "reduce: a number, string or unknown type has no counterpart on other ranks; reduce the tensor: accelerator.reduce(loss.detach(), \"mean\").item<double>(), or torch::tensor(number)");
-    if constexpr (detail::TensorTree<T>) {
-      const CallSite site(where);
-      verify("reduce", tree);
-      return map_tensors(tree, [&](const at::Tensor& tensor) { return operations::reduce(context_->world, tensor, reduction, scale); });
-    } else {
-      return tree;
-    }
+    const CallSite site(where);
+    verify("reduce", tree);
+    return with_each(tree, [&](const at::Tensor& tensor) { return operations::reduce(context_->world, tensor, reduction, scale); });
   }
   /// See operations::pad_across_processes. Collective.
   template <typename T>
   std::remove_cvref_t<T> pad_across_processes(const T& tree, operations::PadOptions options = {},
                                               std::source_location where = std::source_location::current()) const {
     static_assert(detail::TensorTree<T>, "pad_across_processes: a number, string or unknown type has no dimension to pad; pass tensors");
-    if constexpr (detail::TensorTree<T>) {
-      const CallSite site(where);
-      return map_tensors(tree, [&](const at::Tensor& tensor) { return operations::pad_across_processes(context_->world, tensor, options); });
-    } else {
-      return tree;
-    }
+    const CallSite site(where);
+    return with_each(tree, [&](const at::Tensor& tensor) { return operations::pad_across_processes(context_->world, tensor, options); });
   }
   /// In place, and returned. Collective.
   template <typename T>
   T& broadcast(T& tree, int from_process = 0, std::source_location where = std::source_location::current()) const {
     static_assert(detail::TensorTree<T>, "broadcast: a number, string or unknown type is not sent; use a tensor (torch::tensor(number)), or accel::broadcast_object_list");
-    if constexpr (detail::TensorTree<T>) {
-      const CallSite site(where);
-      verify("broadcast", tree);
-      for_each_tensor(tree, [&](at::Tensor& tensor) { operations::broadcast(context_->world, tensor, from_process); });
-    }
+    const CallSite site(where);
+    verify("broadcast", tree);
+    if constexpr (detail::TensorTree<T>) for_each_tensor(tree, [&](at::Tensor& tensor) { operations::broadcast(context_->world, tensor, from_process); });
     return tree;
   }
 
@@ -610,6 +596,8 @@ class Accelerator {
   std::shared_ptr<ModelWrapper> shard_model(const std::shared_ptr<torch::nn::Module>& module);
   [[nodiscard]] sharded::MemoryAccount account_of(const ModelWrapper& wrapper, const std::vector<at::Tensor>& parameters) const;
   void step_in_backward();
+  // Whether a step past the handles has another result than one by them.
+  [[nodiscard]] bool handles_matter() const { return use_distributed() || mixed_precision_ == "fp16" || gradient_accumulation_steps() > 1; }
   void warn_of_models_without_optimizer();
   void warn_of_optimizers_stepped_elsewhere();
   [[nodiscard]] std::optional<std::string> deepspeed_file() const;
@@ -624,9 +612,20 @@ class Accelerator {
   void prepare_for_clipping();
   void forget_prepared();
   // In debug mode, over a group of its own: the user's has no collective that a program does not make.
-  template <Tree T>
+  template <typename T>
   void verify(const char* operation, const T& tree) const {
-    if (debug_group_) operations::verify(*debug_group_, operation, context_->device, tensors_of(tree));
+    if constexpr (Tree<T>) {
+      if (debug_group_) operations::verify(*debug_group_, operation, context_->device, tensors_of(tree));
+    }
+  }
+  // `f` of every tensor. What is no tree of tensors has been refused by a static_assert, to which the compiler is to add nothing.
+  template <typename T, typename F>
+  static std::remove_cvref_t<T> with_each(const T& tree, F&& f) {
+    if constexpr (detail::TensorTree<T>) {
+      return map_tensors(tree, f);
+    } else {
+      return tree;
+    }
   }
 
   // What a gather on the active loader's step keeps: no ranges, everything.

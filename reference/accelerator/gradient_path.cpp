@@ -200,7 +200,7 @@ void GradientPath::warn_of_parameters_of_no_model(const torch::optim::Optimizer&
   std::vector<std::string> strays;
   for (std::size_t place = 0; place < parameters.size(); ++place) {
     const auto& parameter = parameters[place];
-    const bool is_of_a_model = holder_of(parameter) != nullptr || std::any_of(replicated_.begin(), replicated_.end(), [&](const auto& model) { return model->trains(parameter); });
+    const bool is_of_a_model = holder_of(parameter) != nullptr || std::any_of(replicated_.begin(), replicated_.end(), [&](const auto& model) { return model->origin_of(parameter).has_value(); });
     if (!is_of_a_model && parameter.grad().defined()) strays.push_back(fmt::format("{} of shape [{}]", place, fmt::join(parameter.sizes(), ", ")));
   }
   if (strays.empty() || context_->rank != 0) return;
@@ -216,7 +216,7 @@ void GradientPath::check_reduced(const torch::optim::Optimizer& optimizer) const
     std::set<const c10::TensorImpl*> own;
     for (const auto& parameter : optim::parameters_of(optimizer)) own.insert(parameter.unsafeGetTensorImpl());
     std::erase_if(unreduced, [&](const auto& item) {
-      const auto accounts_for = [&](const auto& other) { return other->accounts_for(item.second); };
+      const auto accounts_for = [&](const auto& other) { return other->origin_of(item.second).value_or(GradientOrigin::kMissed) != GradientOrigin::kMissed; };
       return !own.contains(item.second.unsafeGetTensorImpl()) || std::any_of(replicated_.begin(), replicated_.end(), accounts_for) || is_zero(item.second.grad());
     });
     if (unreduced.empty()) continue;

@@ -49,12 +49,7 @@ concept DatasetObject = MapDataset<T> || StreamDataset<T>;
 
 /// std::shared_ptr or std::unique_ptr of what `Pointee` accepts.
 template <typename T>
-concept SmartPointer = requires(const T& object) {
-  typename T::element_type;
-  { object.get() } -> std::convertible_to<const volatile void*>;
-  requires std::same_as<T, std::shared_ptr<typename T::element_type>> || std::same_as<T, std::unique_ptr<typename T::element_type>> ||
-               requires { typename T::deleter_type; };
-};
+concept SmartPointer = requires { typename T::element_type; } && (std::same_as<T, std::shared_ptr<typename T::element_type>> || requires { typename T::deleter_type; });
 template <typename T>
 concept OptimizerPointer = SmartPointer<T> && OptimizerObject<typename T::element_type>;
 template <typename T>

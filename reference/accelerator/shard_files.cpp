@@ -121,27 +121,28 @@ std::vector<std::string> names_of(const std::vector<at::Tensor>& parameters, con
   return std::set<std::string>(names.begin(), names.end()).size() == names.size() ? names : numbers;
 }
 
-// The name of a parameter in the prepared model that has it, as FSDP's checkpoints call it; empty if there is none.
-std::string name_in_model(const at::Tensor& parameter, const TrainingState& state) {
+// Parameters' names in the prepared models that have them, as FSDP's checkpoints call them.
+std::map<const c10::TensorImpl*, std::string> names_in_models(const TrainingState& state) {
+  std::map<const c10::TensorImpl*, std::string> names;
   for (const auto& model : state.models) {
-    for (const auto& item : model.module->named_parameters()) {
-      if (item.value().is_same(parameter)) return item.key();
-    }
+    for (const auto& item : model.module->named_parameters()) names.emplace(item.value().unsafeGetTensorImpl(), item.key());
   }
-  return "";
+  return names;
 }
 
 // The key under which a state has what belongs to a parameter: its number, or the name that a sharded model has for it.
 std::vector<std::string> keys_in(const Value::Dict& saved, const std::map<std::string, StoredWeight>& shards, const std::vector<at::Tensor>& parameters, const TrainingState& state) {
   const auto names = names_of(parameters, state);
+  const auto names_of_models = names_in_models(state);
+  const auto is_key = [&](const std::string& key) {
+    const auto shard = shards.lower_bound(key + "/");
+    return saved.contains(key) || (shard != shards.end() && shard->first.starts_with(key + "/"));
+  };
   std::vector<std::string> keys;
   for (std::size_t index = 0; index < parameters.size(); ++index) {
-    const auto number = std::to_string(index), own = name_in_model(parameters[index], state);
-    const auto is_key = [&](const std::string& key) {
-      const auto shard = shards.lower_bound(key + "/");
-      return !key.empty() && (saved.contains(key) || (shard != shards.end() && shard->first.starts_with(key + "/")));
-    };
-    const std::array candidates{names[index], number, own};
+    const auto number = std::to_string(index);
+    const auto own = names_of_models.find(parameters[index].unsafeGetTensorImpl());
+    const std::array candidates{names[index], number, own == names_of_models.end() ? number : own->second};
     const auto* found = std::find_if(candidates.begin(), candidates.end(), is_key);
     keys.push_back(found == candidates.end() ? number : *found);
   }
@@ -150,9 +151,10 @@ std::vector<std::string> keys_in(const Value::Dict& saved, const std::map<std::s
 
 // What is saved for no parameter would be lost.
 void check_all_used(const Value::Dict& saved, const std::vector<std::string>& keys) {
+  const std::set<std::string> used(keys.begin(), keys.end());
   std::vector<std::string> unused;
   for (const auto& [key, entries] : saved) {
-    if (std::find(keys.begin(), keys.end(), key) == keys.end()) unused.push_back(key);
+    if (!used.contains(key)) unused.push_back(key);
   }
   check_checkpoint(unused.empty(), "the optimizer's state has entries for '{}', which are no parameters of the prepared optimizer or its models; prepare the same models and optimizers in the same order",
                    fmt::join(unused, "', '"));

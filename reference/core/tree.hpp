@@ -91,66 +91,48 @@ concept Tree = TensorLeaf<T> || NumberLeaf<T> || StringLeaf<T> || SequenceTree<T
 
 namespace detail {
 
+template <template <typename> typename Accepted, typename T>
+constexpr bool every_leaf();
+
+template <template <typename> typename Accepted, typename Class, typename Member>
+constexpr bool every_leaf_of_member(Member Class::*) {
+  return every_leaf<Accepted, Member>();
+}
+
+/// Whether every leaf of a tree of type T is of a type with `Accepted<Type>::value`. A container that is accepted itself counts as a leaf.
+template <template <typename> typename Accepted, typename T>
+constexpr bool every_leaf() {
+  using U = std::remove_cvref_t<T>;
+  if constexpr (Accepted<U>::value) {
+    return true;
+  } else if constexpr (SequenceTree<U>) {
+    return every_leaf<Accepted, typename U::value_type>();
+  } else if constexpr (MapTree<U>) {
+    return every_leaf<Accepted, typename U::mapped_type>();
+  } else if constexpr (TupleTree<U>) {
+    return []<std::size_t... I>(std::index_sequence<I...>) {
+      return (every_leaf<Accepted, std::tuple_element_t<I, U>>() && ...);
+    }(std::make_index_sequence<std::tuple_size_v<U>>());
+  } else if constexpr (StructTree<U>) {
+    return std::apply([](auto... members) { return (every_leaf_of_member<Accepted>(members) && ...); }, tree_members<U>);
+  } else {
+    return false;
+  }
+}
+
 template <typename T>
-constexpr bool contains_tensor();
-
-template <typename T, std::size_t... I>
-constexpr bool any_member_contains_tensor(std::index_sequence<I...>) {
-  return (contains_tensor<std::tuple_element_t<I, T>>() || ...);
-}
-
-template <typename Class, typename Member>
-constexpr bool member_contains_tensor(Member Class::*) {
-  return contains_tensor<Member>();
-}
+struct is_tensor : std::bool_constant<TensorLeaf<T>> {};
+template <typename T>
+struct is_other_leaf : std::bool_constant<!TensorLeaf<T> && !SequenceTree<T> && !MapTree<T> && !TupleTree<T> && !StructTree<T>> {};
 
 template <typename T>
 constexpr bool contains_tensor() {
-  using U = std::remove_cvref_t<T>;
-  if constexpr (TensorLeaf<U>) {
-    return true;
-  } else if constexpr (SequenceTree<U>) {
-    return contains_tensor<typename U::value_type>();
-  } else if constexpr (MapTree<U>) {
-    return contains_tensor<typename U::mapped_type>();
-  } else if constexpr (TupleTree<U>) {
-    return any_member_contains_tensor<U>(std::make_index_sequence<std::tuple_size_v<U>>());
-  } else if constexpr (StructTree<U>) {
-    return std::apply([](auto... members) { return (member_contains_tensor(members) || ...); }, tree_members<U>);
-  } else {
-    return false;
-  }
-}
-
-template <typename T>
-constexpr bool only_tensors();
-
-template <typename Class, typename Member>
-constexpr bool member_is_only_tensors(Member Class::*) {
-  return only_tensors<Member>();
-}
-
-template <typename T>
-constexpr bool only_tensors() {
-  using U = std::remove_cvref_t<T>;
-  if constexpr (TensorLeaf<U>) {
-    return true;
-  } else if constexpr (SequenceTree<U>) {
-    return only_tensors<typename U::value_type>();
-  } else if constexpr (MapTree<U>) {
-    return only_tensors<typename U::mapped_type>();
-  } else if constexpr (TupleTree<U>) {
-    return []<std::size_t... I>(std::index_sequence<I...>) { return (only_tensors<std::tuple_element_t<I, U>>() && ...); }(std::make_index_sequence<std::tuple_size_v<U>>());
-  } else if constexpr (StructTree<U>) {
-    return std::apply([](auto... members) { return (member_is_only_tensors(members) && ...); }, tree_members<U>);
-  } else {
-    return false;
-  }
+  return !every_leaf<is_other_leaf, T>();
 }
 
 /// A tree whose leaves are all tensors.
 template <typename T>
-concept TensorTree = Tree<T> && only_tensors<T>();
+concept TensorTree = Tree<T> && every_leaf<is_tensor, T>();
 
 }  // namespace detail
 

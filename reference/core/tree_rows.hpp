@@ -20,38 +20,13 @@ namespace accel {
 namespace detail {
 
 template <typename T>
-constexpr bool every_leaf_has_rows();
-
-template <typename Class, typename Member>
-constexpr bool member_has_rows(Member Class::*) {
-  return every_leaf_has_rows<Member>();
-}
-
-template <typename T>
-constexpr bool every_leaf_has_rows() {
-  using U = std::remove_cvref_t<T>;
-  if constexpr (TensorLeaf<U> || SampleList<U>) {
-    return true;
-  } else if constexpr (SequenceTree<U>) {
-    return every_leaf_has_rows<typename U::value_type>();
-  } else if constexpr (MapTree<U>) {
-    return every_leaf_has_rows<typename U::mapped_type>();
-  } else if constexpr (TupleTree<U>) {
-    return []<std::size_t... I>(std::index_sequence<I...>) {
-      return (every_leaf_has_rows<std::tuple_element_t<I, U>>() && ...);
-    }(std::make_index_sequence<std::tuple_size_v<U>>());
-  } else if constexpr (StructTree<U>) {
-    return std::apply([](auto... members) { return (member_has_rows(members) && ...); }, tree_members<U>);
-  } else {
-    return false;
-  }
-}
+struct has_rows : std::bool_constant<TensorLeaf<T> || SampleList<T>> {};
 
 }  // namespace detail
 
 /// A tree without bare numbers and strings: every leaf is a tensor or a vector of entries.
 template <typename T>
-concept RowTree = Tree<T> && detail::every_leaf_has_rows<T>();
+concept RowTree = Tree<T> && detail::every_leaf<detail::has_rows, T>();
 
 struct RowRange {
   std::int64_t begin = 0, end = 0;  ///< end excluded

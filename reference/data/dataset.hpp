@@ -74,6 +74,7 @@ concept LibTorchDataset = requires {
   typename T::BatchRequestType;
   { T::is_stateful } -> std::convertible_to<bool>;
 };
+
 /// One pass over an iterable dataset.
 template <IterableDataset Dataset>
 class SampleCursor {

@@ -318,14 +318,10 @@ NamedTensors DistributedDataParallel::unreduced() const {
   return found;
 }
 
-bool DistributedDataParallel::trains(const at::Tensor& parameter) const {
-  return std::any_of(state_->parameters.begin(), state_->parameters.end(), [&](const auto& own) { return own.is_same(parameter); });
-}
-
-bool DistributedDataParallel::accounts_for(const at::Tensor& parameter) const {
+std::optional<GradientOrigin> DistributedDataParallel::origin_of(const at::Tensor& parameter) const {
   const auto& all = state_->parameters;
   const auto found = std::find_if(all.begin(), all.end(), [&](const auto& own) { return own.is_same(parameter); });
-  return found != all.end() && state_->reductions->origins()[found - all.begin()] != GradientOrigin::kMissed;
+  return found == all.end() ? std::nullopt : std::optional(state_->reductions->origins()[found - all.begin()]);
 }
 
 bool DistributedDataParallel::after_forward(std::vector<at::Tensor>& outputs) {

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "reference/comm/group.hpp"
 #include "reference/config/options.hpp"
 #include "reference/core/value.hpp"
+#include "reference/parallel/reduction_record.hpp"
 #include "reference/state/step_listener.hpp"
 
 namespace accel {
@@ -44,10 +46,8 @@ class DistributedDataParallel {
   /// Parameters with gradients that the last backward pass kept on this rank although no_sync did not ask for it: nothing called the
   /// prepared model before.
   [[nodiscard]] NamedTensors unreduced() const;
-  /// Whether this is one of the parameters whose gradients are averaged.
-  [[nodiscard]] bool trains(const at::Tensor& parameter) const;
-  /// Whether it is, and the last backward pass that added to its gradient averaged it or was told not to.
-  [[nodiscard]] bool accounts_for(const at::Tensor& parameter) const;
+  /// Where the last value that backward added to this parameter's gradient came from; none if gradients of it are not averaged.
+  [[nodiscard]] std::optional<GradientOrigin> origin_of(const at::Tensor& parameter) const;
 
   /// --- uneven inputs: a rank that has no more batches repeats the others' collectives, with zeros ---
   /// Between these, every forward tells the others that this rank takes part. `notifies`: of several models, the first.

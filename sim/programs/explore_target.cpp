@@ -46,7 +46,7 @@ std::string failure_of(const std::string& diagnosis_text) {
 
 // Findings are what it says of a run that ended well, but for faults that were withstood.
 TrialOutcome outcome_of(const std::string& diagnosis_text) {
-  TrialOutcome outcome{.failure = failure_of(diagnosis_text), .result = ""};
+  TrialOutcome outcome{.failure = failure_of(diagnosis_text)};
   std::istringstream lines(nlohmann::json::parse(diagnosis_text)["text"].get<std::string>());
   for (std::string line; outcome.failure.empty() && std::getline(lines, line);) {
     if (!line.starts_with("injected fault: ")) outcome.findings.push_back(line);
@@ -86,7 +86,7 @@ class ExperimentTarget : public ExploreTarget {
       }
     }
     outcome.steps = lines_of(report.steps);
-    for (const auto& result : results) outcome.result += fmt::format("{}\n", fmt::join(result.trace, "\n"));
+    for (const auto& result : results) outcome.result.insert(outcome.result.end(), result.trace.begin(), result.trace.end());
     return outcome;
   }
 
@@ -103,17 +103,11 @@ std::vector<std::string> lines_in(const std::string& path) {
   return lines;
 }
 
-// The first line that one text has and the other lacks.
-std::string line_difference(const std::string& result, const std::string& in_turns) {
-  const auto words = [](const std::string& text) {
-    std::vector<std::string> lines;
-    std::istringstream in(text);
-    for (std::string line; std::getline(in, line);) lines.push_back(line);
-    return lines;
-  };
-  const auto own = words(result), others = words(in_turns);
-  const auto [a, b] = std::mismatch(own.begin(), own.end(), others.begin(), others.end());
-  return fmt::format("losses and parameters are equal; {} is printed, and {} when the ranks take turns", a == own.end() ? "nothing" : "'" + *a + "'", b == others.end() ? "nothing" : "'" + *b + "'");
+// The first line that one result has and the other lacks.
+std::string line_difference(const std::vector<std::string>& result, const std::vector<std::string>& in_turns) {
+  const auto [own, other] = std::mismatch(result.begin(), result.end(), in_turns.begin(), in_turns.end());
+  const auto quoted = [](auto line, auto end) { return line == end ? "nothing" : "'" + *line + "'"; };
+  return fmt::format("losses and parameters are equal; {} is printed, and {} when the ranks take turns", quoted(own, result.end()), quoted(other, in_turns.end()));
 }
 
 class ProgramTarget : public ExploreTarget {
@@ -143,13 +137,12 @@ class ProgramTarget : public ExploreTarget {
     if (!fs::exists(request.rehearsal.diagnosis)) {
       if (exit_code == kSuccess) throw Error(fmt::format("'{}' ended without calling accel::run: there is nothing to explore", command_.front()));
       check_config(exit_code != kUsage, "'{}' {}; run it alone to see why", command_.front(), launcher::describe_exit_code(exit_code));
-      return {.failure = fmt::format("the program {}", launcher::describe_exit_code(exit_code)), .result = "", .exit_code = exit_code};
+      return {.failure = fmt::format("the program {}", launcher::describe_exit_code(exit_code)), .exit_code = exit_code};
     }
     auto outcome = outcome_of(accel::read_text(request.rehearsal.diagnosis));
     outcome.exit_code = exit_code;
-    auto lines = lines_in(path("output"));
-    std::sort(lines.begin(), lines.end());
-    outcome.result = fmt::format("{}", fmt::join(lines, "\n"));
+    outcome.result = lines_in(path("output"));
+    std::sort(outcome.result.begin(), outcome.result.end());
     outcome.steps = lines_in(path("steps.jsonl"));
     return outcome;
   }

@@ -16,7 +16,7 @@ namespace accel::programs {
 /// How a run ended.
 struct TrialOutcome {
   std::string failure;  // "" if it ended well; the same words for the same failure, e.g. "hang in all_reduce of group world"
-  std::string result;   // what it computed, to be compared; of a run that ended well
+  std::vector<std::string> result = {};  // lines of what it computed, to be compared; of a run that ended well
   std::vector<std::string> steps = {};  // of all ranks, as lines_of(StepRecords) has them; to be compared, too
   int exit_code = 0;
   std::vector<std::string> findings = {};  // of a run that ended well

@@ -10,8 +10,8 @@
 #include "bench/median.hpp"
 #include "bench/printed_json.hpp"
 #include "reference/state/rank_context.hpp"
-#include "sim/programs/experiment.hpp"
-#include "sim/programs/train_experiment.hpp"
+#include "sim/programs/experiments/experiment.hpp"
+#include "sim/programs/experiments/train_experiment.hpp"
 
 namespace accel::bench {
 namespace {

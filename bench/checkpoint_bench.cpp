@@ -16,7 +16,7 @@
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/offload/load_checkpoint.hpp"
 #include "reference/core/safetensors.hpp"
-#include "reference/optim/optimizers.hpp"
+#include "reference/optim/optimizers/optimizers.hpp"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "reference/core/errors.hpp"
-#include "sim/programs/temporary_folder.hpp"
+#include "sim/programs/runtime/temporary_folder.hpp"
 
 namespace accel::bench {
 

@@ -17,7 +17,7 @@
 
 #include "bench/median.hpp"
 #include "bench/program.hpp"
-#include "sim/programs/fashion_mnist.hpp"
+#include "sim/programs/experiments/fashion_mnist.hpp"
 
 namespace {
 

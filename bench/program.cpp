@@ -4,9 +4,9 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "sim/programs/command_line.hpp"
-#include "sim/programs/exit_code.hpp"
-#include "sim/programs/output_file.hpp"
+#include "sim/programs/command_line/command_line.hpp"
+#include "sim/programs/runtime/exit_code.hpp"
+#include "sim/programs/runtime/output_file.hpp"
 
 namespace accel::bench {
 

@@ -7,8 +7,8 @@
 #include "bench/experiment_file.hpp"
 #include "bench/median.hpp"
 #include "sim/backend/simulate.hpp"
-#include "sim/programs/experiment.hpp"
-#include "sim/programs/train_experiment.hpp"
+#include "sim/programs/experiments/experiment.hpp"
+#include "sim/programs/experiments/train_experiment.hpp"
 
 namespace accel::bench {
 namespace {

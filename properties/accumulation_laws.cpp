@@ -3,7 +3,7 @@
 #include <torch/nn/modules/activation.h>
 
 #include "reference/accelerator/accelerator.hpp"
-#include "reference/optim/lambda_lr.hpp"
+#include "reference/optim/schedules/lambda_lr.hpp"
 #include "sim/backend/simulate.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/property.hpp"

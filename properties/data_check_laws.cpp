@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "reference/core/errors.hpp"
-#include "sim/programs/data_check.hpp"
-#include "sim/programs/data_plan.hpp"
+#include "sim/programs/experiments/data_check.hpp"
+#include "sim/programs/experiments/data_plan.hpp"
 #include "tests/support/property.hpp"
 
 namespace accel::testing::data_check_laws {

@@ -9,7 +9,7 @@
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/data/batch_sampler_shard.hpp"
 #include "reference/state/rng_sync.hpp"
-#include "sim/programs/data_plan.hpp"
+#include "sim/programs/experiments/data_plan.hpp"
 #include "tests/support/property.hpp"
 #include "tests/support/run_ranks.hpp"
 

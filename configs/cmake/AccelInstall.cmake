@@ -1,6 +1,6 @@
 # cmake --install: the libraries, their headers, the programs with their completion, and the package that find_package(accel) reads.
 install(TARGETS accel_errors accel_core accel_config accel_comm accel_state accel_data accel_optim accel_precision accel_parallel accel_sources accel_terminal accel_tracking
-  accel_modules accel_sharded accel_checkpoint accel_offload accel_accelerator accel_shared_memory accel_gloo accel_nccl accel_launch accel_sim_engine accel_sim_collectives accel_sim_faults accel_sim_network accel_sim_report
+  accel_profiler accel_modules accel_models accel_sharded accel_checkpoint accel_offload accel_prepared accel_training_state accel_accelerator accel_shared_memory accel_gloo accel_nccl accel_launch accel_sim_engine accel_sim_collectives accel_sim_faults accel_sim_network accel_sim_report
   accel_sim accel_accel
   EXPORT accelTargets ARCHIVE DESTINATION lib)
 install(TARGETS sim_run sim_calibrate accel RUNTIME DESTINATION bin)
@@ -15,7 +15,7 @@ install(FILES ${completion}/bash DESTINATION share/bash-completion/completions R
 install(FILES ${completion}/zsh DESTINATION share/zsh/site-functions RENAME _accel)
 
 # <accel/accel.hpp> and "reference/..." stay what they are in the source; nothing but accel/ lands in include/.
-install(FILES reference/public/accel/accel.hpp reference/public/accel/sync_batch_norm.hpp sim/public/accel/testing.hpp DESTINATION include/accel)
+install(FILES reference/public/accel/accel.hpp reference/public/accel/models.hpp reference/public/accel/sync_batch_norm.hpp sim/public/accel/testing.hpp DESTINATION include/accel)
 install(DIRECTORY reference DESTINATION include/accel FILES_MATCHING PATTERN *.hpp
   PATTERN reference/public EXCLUDE PATTERN reference/examples EXCLUDE)
 install(DIRECTORY sim/engine sim/backend sim/faults DESTINATION include/accel/sim FILES_MATCHING PATTERN *.hpp)

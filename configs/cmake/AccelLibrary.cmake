@@ -21,10 +21,14 @@ function(accel_precompile target)
   endif()
 endfunction()
 
-# accel_library(NAME SOURCES a.cpp ... [DEPS accel::b ...] [TORCH])
-# A static library accel_NAME, used by its alias accel::NAME. Edges follow configs/layers.yaml. TORCH: its sources include LibTorch.
+# accel_library(NAME [IN folder] SOURCES a.cpp ... [DEPS accel::b ...] [TORCH])
+# A static library accel_NAME, used by its alias accel::NAME. Edges follow configs/layers.yaml. IN: the folder of its sources.
+# TORCH: its sources include LibTorch.
 function(accel_library name)
-  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "IN" "SOURCES;DEPS" ${ARGN})
+  if(ARG_IN)
+    list(TRANSFORM ARG_SOURCES PREPEND ${ARG_IN}/)
+  endif()
   add_library(accel_${name} STATIC ${ARG_SOURCES})
   add_library(accel::${name} ALIAS accel_${name})
   set_target_properties(accel_${name} PROPERTIES EXPORT_NAME ${name})
@@ -38,10 +42,13 @@ function(accel_library name)
   endif()
 endfunction()
 
-# accel_program(NAME SOURCES ... [DEPS ...] [TORCH]): a program that keeps one default generator and one autocast cache per
+# accel_program(NAME [IN folder] SOURCES ... [DEPS ...] [TORCH]): a program that keeps one default generator and one autocast cache per
 # rank, so it exports its symbols (Note [Interposition] in reference/core/interpose.cpp). TORCH as of a library.
 function(accel_program name)
-  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH" "IN" "SOURCES;DEPS" ${ARGN})
+  if(ARG_IN)
+    list(TRANSFORM ARG_SOURCES PREPEND ${ARG_IN}/)
+  endif()
   string(REPLACE "-" "_" target ${name})
   add_executable(${target} ${ARG_SOURCES})
   set_target_properties(${target} PROPERTIES OUTPUT_NAME ${name} ENABLE_EXPORTS ON)

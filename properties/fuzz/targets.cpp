@@ -15,7 +15,7 @@
 #include "reference/sources/idx.hpp"
 #include "sim/faults/fault_file.hpp"
 #include "sim/network/network_spec.hpp"
-#include "sim/programs/experiment.hpp"
+#include "sim/programs/experiments/experiment.hpp"
 #include "tests/support/torch_file_bytes.hpp"
 
 namespace accel::testing {

@@ -21,9 +21,9 @@
 #include "reference/config/deepspeed_file.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
-#include "reference/optim/clip.hpp"
-#include "reference/optim/restart.hpp"
-#include "reference/optim/state_dict.hpp"
+#include "reference/optim/optimizers/clip.hpp"
+#include "reference/optim/optimizers/restart.hpp"
+#include "reference/optim/state_dict/state_dict.hpp"
 #include "reference/parallel/same_model.hpp"
 #include "reference/sharded/file_memory.hpp"
 

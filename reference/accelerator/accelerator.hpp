@@ -13,13 +13,13 @@
 #include <utility>
 #include <vector>
 
-#include "reference/accelerator/accelerated_optimizer.hpp"
-#include "reference/accelerator/checkpointing.hpp"
+#include "reference/prepared/accelerated_optimizer.hpp"
+#include "reference/training_state/checkpointing.hpp"
 #include "reference/accelerator/deepspeed_objects.hpp"
 #include "reference/accelerator/memory.hpp"
 #include "reference/accelerator/operations.hpp"
 #include "reference/accelerator/preparable.hpp"
-#include "reference/accelerator/prepared_model.hpp"
+#include "reference/prepared/prepared_model.hpp"
 #include "reference/config/options.hpp"
 #include "reference/core/call_site.hpp"
 #include "reference/core/printed.hpp"
@@ -28,7 +28,7 @@
 #include "reference/sharded/activation_meter.hpp"
 #include "reference/state/objects.hpp"
 #include "reference/state/rank_context.hpp"
-#include "reference/tracking/profiler.hpp"
+#include "reference/profiler/profiler.hpp"
 #include "reference/tracking/trackers.hpp"
 
 /// The front end: Hugging Face Accelerate's Accelerator for C++ and LibTorch.

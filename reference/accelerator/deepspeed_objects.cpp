@@ -10,8 +10,8 @@
 #include "reference/core/errors.hpp"
 #include "reference/core/integers.hpp"
 #include "reference/core/letter_case.hpp"
-#include "reference/optim/deepspeed_schedules.hpp"
-#include "reference/optim/optimizers.hpp"
+#include "reference/optim/schedules/deepspeed_schedules.hpp"
+#include "reference/optim/optimizers/optimizers.hpp"
 
 namespace accel {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "reference/optim/lr_scheduler.hpp"
+#include "reference/optim/schedules/lr_scheduler.hpp"
 
 /// What a program hands to `prepare` where a DeepSpeed file has the optimizer and the schedule.
 ///

@@ -7,7 +7,7 @@
 #include "reference/accelerator/deepspeed_objects.hpp"
 #include "reference/core/borrowed.hpp"
 #include "reference/data/dataset.hpp"
-#include "reference/optim/lr_scheduler.hpp"
+#include "reference/optim/schedules/lr_scheduler.hpp"
 
 namespace torch::nn {
 class Module;

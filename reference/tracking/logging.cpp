@@ -9,7 +9,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/core/letter_case.hpp"
 #include "reference/state/rank_context.hpp"
-#include "reference/tracking/log_lines.hpp"
+#include "reference/terminal/log_lines.hpp"
 
 namespace accel::logging {
 namespace {

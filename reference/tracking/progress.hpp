@@ -9,8 +9,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "reference/tracking/progress_text.hpp"
-#include "reference/tracking/terminal.hpp"
+#include "reference/terminal/progress_text.hpp"
+#include "reference/terminal/terminal.hpp"
 
 namespace accel {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "reference/core/random.hpp"
-#include "reference/optim/optimizers.hpp"
+#include "reference/optim/optimizers/optimizers.hpp"
 #include "tests/support/torch.hpp"
 
 /// Small parameters and gradients for tests of optimizers.

@@ -5,7 +5,7 @@
 
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/core/errors.hpp"
-#include "reference/optim/decay_schedules.hpp"
+#include "reference/optim/schedules/decay_schedules.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/torch.hpp"

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "reference/accelerator/accelerator.hpp"
-#include "reference/optim/lambda_lr.hpp"
+#include "reference/optim/schedules/lambda_lr.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/run_ranks.hpp"
 #include "tests/support/torch.hpp"

@@ -4,7 +4,7 @@
 
 #include <accel/accel.hpp>
 
-#include "reference/optim/clip.hpp"
+#include "reference/optim/optimizers/clip.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/optimizer_steps.hpp"
 #include "tests/support/run_ranks.hpp"

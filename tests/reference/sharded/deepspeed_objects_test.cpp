@@ -3,8 +3,8 @@
 #include <accel/testing.hpp>
 #include <gmock/gmock.h>
 
-#include "reference/optim/decay_schedules.hpp"
-#include "reference/optim/optimizers.hpp"
+#include "reference/optim/schedules/decay_schedules.hpp"
+#include "reference/optim/optimizers/optimizers.hpp"
 #include "tests/reference/sharded/sharded_training.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"

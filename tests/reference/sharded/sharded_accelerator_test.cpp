@@ -2,7 +2,7 @@
 #include <accel/testing.hpp>
 #include <gmock/gmock.h>
 
-#include "reference/optim/optimizers.hpp"
+#include "reference/optim/optimizers/optimizers.hpp"
 #include "reference/sharded/file_memory.hpp"
 #include "tests/reference/sharded/sharded_training.hpp"
 #include "tests/support/message_of.hpp"

@@ -10,7 +10,7 @@
 #include "reference/core/files.hpp"
 #include "reference/parallel/sync_batch_norm.hpp"
 #include "sim/faults/fault_injector.hpp"
-#include "sim/programs/exit_code.hpp"
+#include "sim/programs/runtime/exit_code.hpp"
 #include "tests/sim/faults/faulty_runs.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/torch.hpp"

@@ -6,7 +6,7 @@
 
 #include "sim/faults/fault_injector.hpp"
 #include "sim/faults/fault_plan.hpp"
-#include "sim/programs/exit_code.hpp"
+#include "sim/programs/runtime/exit_code.hpp"
 
 namespace accel::testing {
 namespace {

@@ -1,0 +1,62 @@
+#include "reference/models/image_models.hpp"
+
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/any.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/pooling.h>
+
+#include <string>
+#include <vector>
+
+#include "reference/modules/call.hpp"
+
+namespace accel::models {
+namespace {
+
+namespace nn = torch::nn;
+
+class Layers : public Model {
+ public:
+  template <typename Layer>
+  void push_back(Layer layer) { layers_.emplace_back(register_module(std::to_string(layers_.size()), std::move(layer))); }
+
+  at::Tensor forward(const at::Tensor& images) override {
+    auto values = images;
+    for (auto& layer : layers_) values = call(layer, values);
+    return values;
+  }
+
+ private:
+  std::vector<nn::AnyModule> layers_;
+};
+
+void add_convolution(Layers& layers, std::int64_t inputs, std::int64_t outputs) {
+  layers.push_back(nn::Conv2d(nn::Conv2dOptions(inputs, outputs, 3).padding(1)));
+  layers.push_back(nn::ReLU());
+  layers.push_back(nn::MaxPool2d(2));
+}
+
+}  // namespace
+
+std::shared_ptr<Model> mlp(const MlpOptions& options) {
+  auto layers = std::make_shared<Layers>();
+  layers->push_back(nn::Flatten());
+  layers->push_back(Linear(784, options.hidden));
+  layers->push_back(nn::ReLU());
+  layers->push_back(nn::Dropout(options.dropout));
+  layers->push_back(Linear(options.hidden, 10));
+  return layers;
+}
+
+std::shared_ptr<Model> cnn(const CnnOptions& options) {
+  auto layers = std::make_shared<Layers>();
+  add_convolution(*layers, 1, 16);
+  add_convolution(*layers, 16, 32);
+  layers->push_back(nn::Flatten());
+  layers->push_back(nn::Dropout(options.dropout));
+  layers->push_back(Linear(32 * 7 * 7, 10));
+  return layers;
+}
+
+}  // namespace accel::models

@@ -1,0 +1,65 @@
+#include "reference/optim/optimizers/asgd.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <map>
+
+#include "reference/optim/optimizers/foreach_math.hpp"
+#include "reference/optim/optimizers/multi_tensor_optimizer_impl.hpp"
+
+namespace accel::optim {
+namespace {
+
+// Python computes eta with tensors, in their dtype; once for all parameters that have made as many steps.
+void set_etas_and_mus(TensorLists& lists, const ASGDOptions& options) {
+  const auto& steps = lists["step"];
+  const auto numbers = numbers_of(steps);
+  std::map<double, std::pair<at::Tensor, at::Tensor>> by_step;
+  std::vector<at::Tensor> etas, mus;
+  for (std::size_t param = 0; param < steps.size(); ++param) {
+    auto& [eta, mu] = by_step[numbers[param]];
+    if (!eta.defined()) {
+      eta = (steps[param] * (options.lambd * options.lr) + 1).pow(options.alpha).reciprocal() * options.lr;
+      mu = at::full({}, 1 / std::max(1.0, numbers[param] - options.t0), steps[param].options());
+    }
+    etas.push_back(eta);
+    mus.push_back(mu);
+  }
+  at::_foreach_copy_(lists["eta"], etas);
+  at::_foreach_copy_(lists["mu"], mus);
+}
+
+}  // namespace
+
+std::vector<OptionProblem> problems_of(const ASGDOptions& options) {
+  OptionChecks checks;
+  checks.at_least_zero("lr", options.lr);
+  checks.at_least_zero("weight_decay", options.weight_decay);
+  return checks.take();
+}
+
+std::vector<StateEntry> state_entries(const ASGDOptions& options) {
+  using Kind = StateEntry::Kind;
+  return {{.name = "step", .kind = Kind::kScalarOnDevice},
+          {.name = "eta", .kind = Kind::kScalarOnDevice, .initial = options.lr},
+          {.name = "mu", .kind = Kind::kScalarOnDevice, .initial = 1},
+          {.name = "ax"}};
+}
+
+void update(TensorLists& lists, const ASGDOptions& options) {
+  auto grads = directed_gradients(lists, {.weight_decay = options.weight_decay, .maximize = options.maximize});
+  count_steps(lists["step"]);
+  if (options.weight_decay != 0) {
+    at::_foreach_add_(grads, lists.params, options.lambd);
+  } else {
+    grads = at::_foreach_add(grads, lists.params, options.lambd);
+  }
+  at::_foreach_addcmul_(lists.params, grads, lists["eta"], -1);
+  at::_foreach_addcmul_(lists["ax"], at::_foreach_sub(lists.params, lists["ax"]), lists["mu"]);
+  set_etas_and_mus(lists, options);
+}
+
+template class MultiTensorOptimizer<ASGDOptions>;
+
+}  // namespace accel::optim

@@ -1,0 +1,58 @@
+#include "reference/optim/optimizers/clip.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+
+#include "reference/core/named_tensors.hpp"
+
+namespace accel {
+namespace {
+
+std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) {
+  std::vector<at::Tensor> gradients;
+  for (const auto& parameter : each_once(parameters)) {
+    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+  }
+  return gradients;
+}
+
+at::Tensor norm_of(const std::vector<at::Tensor>& gradients, double norm_type) {
+  return gradients.empty() ? at::zeros({}) : at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients, norm_type)), norm_type);
+}
+
+}  // namespace
+
+at::Tensor grad_norm(const std::vector<at::Tensor>& parameters, double norm_type) {
+  const c10::NoGradGuard no_grad;
+  return norm_of(gradients_of(parameters), norm_type);
+}
+
+at::Tensor clip_grad_norm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type) {
+  const c10::NoGradGuard no_grad;
+  const auto total_norm = norm_of(gradients_of(parameters), norm_type);
+  scale_to_norm(parameters, total_norm, max_norm);
+  return total_norm;
+}
+
+void scale_to_norm(const std::vector<at::Tensor>& parameters, const at::Tensor& total_norm, double max_norm) {
+  const c10::NoGradGuard no_grad;
+  auto gradients = gradients_of(parameters);
+  if (gradients.empty()) return;
+  // Python's `max_norm / tensor` is a reciprocal and a product: two roundings.
+  auto scale = (total_norm + 1e-6).reciprocal().mul(max_norm).clamp_max(1.0);
+  // A number on the host multiplies tensors of any device; offloaded gradients are there.
+  if (std::any_of(gradients.begin(), gradients.end(), [](const auto& gradient) { return gradient.is_cpu(); })) scale = scale.cpu();
+  at::_foreach_mul_(gradients, scale);
+}
+
+void clip_grad_value(const std::vector<at::Tensor>& parameters, double clip_value) {
+  const c10::NoGradGuard no_grad;
+  auto gradients = gradients_of(parameters);
+  if (gradients.empty()) return;
+  at::_foreach_clamp_min_(gradients, -clip_value);
+  at::_foreach_clamp_max_(gradients, clip_value);
+}
+
+}  // namespace accel

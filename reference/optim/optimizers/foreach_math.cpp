@@ -1,0 +1,60 @@
+#include "reference/optim/optimizers/foreach_math.hpp"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+namespace accel::optim {
+namespace {
+
+bool on_cpu(const std::vector<at::Tensor>& tensors, at::ScalarType dtype) {
+  for (const auto& tensor : tensors) {
+    if (!tensor.is_cpu() || tensor.scalar_type() != dtype) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+void count_steps(std::vector<at::Tensor>& steps) {
+  if (!on_cpu(steps, at::kFloat)) {
+    at::_foreach_add_(steps, 1);
+    return;
+  }
+  // One number each: calling an operator would take longer than the addition.
+  for (auto& step : steps) *step.mutable_data_ptr<float>() += 1.0F;
+}
+
+std::vector<double> numbers_of(const std::vector<at::Tensor>& tensors) {
+  std::vector<double> numbers;
+  numbers.reserve(tensors.size());
+  if (on_cpu(tensors, at::kFloat)) {
+    for (const auto& tensor : tensors) numbers.push_back(*tensor.const_data_ptr<float>());
+    return numbers;
+  }
+  const auto together = at::stack(tensors).to(at::kCPU, at::kDouble);
+  const auto* data = together.const_data_ptr<double>();
+  numbers.assign(data, data + together.numel());
+  return numbers;
+}
+
+double python_power(double base, double exponent) { return std::pow(base, exponent); }
+
+std::vector<at::Tensor> directed_gradients(const TensorLists& lists, const DirectionOptions& options) {
+  if (!options.maximize) return options.weight_decay != 0 ? at::_foreach_add(lists.grads, lists.params, options.weight_decay) : lists.grads;
+  auto grads = at::_foreach_neg(lists.grads);
+  if (options.weight_decay != 0) at::_foreach_add_(grads, lists.params, options.weight_decay);
+  return grads;
+}
+
+void decay_parameters(TensorLists& lists, double lr, double weight_decay) {
+  if (weight_decay != 0) at::_foreach_mul_(lists.params, 1 - lr * weight_decay);
+}
+
+void update_moments(TensorLists& lists, const std::vector<at::Tensor>& grads, double beta1, double beta2) {
+  at::_foreach_lerp_(lists["exp_avg"], grads, 1 - beta1);
+  at::_foreach_mul_(lists["exp_avg_sq"], beta2);
+  at::_foreach_addcmul_(lists["exp_avg_sq"], grads, grads, 1 - beta2);
+}
+
+}  // namespace accel::optim

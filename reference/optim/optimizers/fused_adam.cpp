@@ -1,0 +1,92 @@
+#include "reference/optim/optimizers/fused_adam.hpp"
+
+#include <ATen/ATen.h>
+
+#include "reference/optim/optimizers/foreach_math.hpp"
+#include "reference/optim/optimizers/multi_tensor_optimizer_impl.hpp"
+
+namespace accel::optim {
+namespace {
+
+template <typename Options>
+void assign_shared(Options& options, const typename Options::LibTorch& from) {
+  options.lr = from.lr();
+  options.betas = from.betas();
+  options.eps = from.eps();
+  options.weight_decay = from.weight_decay();
+  options.amsgrad = from.amsgrad();
+}
+
+template <typename Options>
+void assign_shared_to(const Options& options, typename Options::LibTorch& to) {
+  to.lr(options.lr).betas(options.betas).eps(options.eps).weight_decay(options.weight_decay).amsgrad(options.amsgrad);
+}
+
+template <typename Options>
+std::vector<OptionProblem> problems(const Options& options) {
+  OptionChecks checks;
+  checks.at_least_zero("lr", options.lr);
+  checks.at_least_zero("eps", options.eps);
+  checks.betas(options.betas);
+  checks.at_least_zero("weight_decay", options.weight_decay);
+  return checks.take();
+}
+
+std::vector<StateEntry> entries(bool fused, bool amsgrad) {
+  return {{.name = "step", .kind = fused ? StateEntry::Kind::kFusedStep : StateEntry::Kind::kScalar},
+          {.name = "exp_avg"},
+          {.name = "exp_avg_sq"},
+          {.name = "max_exp_avg_sq", .used = amsgrad}};
+}
+
+void update_fused(TensorLists& lists, const AdamOptions& options) {
+  const auto [beta1, beta2] = options.betas;
+  const auto largest = options.amsgrad ? at::TensorList(lists["max_exp_avg_sq"]) : at::TensorList();
+  const auto kernel = options.decoupled_weight_decay ? &at::_ops::_fused_adamw_::call : &at::_ops::_fused_adam_::call;
+  count_steps(lists["step"]);
+  kernel(lists.params, lists.grads, lists["exp_avg"], lists["exp_avg_sq"], largest, lists["step"], options.lr, beta1, beta2, options.weight_decay, options.eps,
+         options.amsgrad, options.maximize, {}, {});
+}
+
+void update_foreach(TensorLists& lists, const AdamOptions& options) {
+  const auto [beta1, beta2] = options.betas;
+  const auto coupled_decay = options.decoupled_weight_decay ? 0 : options.weight_decay;
+  if (options.decoupled_weight_decay) decay_parameters(lists, options.lr, options.weight_decay);
+  const auto grads = directed_gradients(lists, {.weight_decay = coupled_decay, .maximize = options.maximize});
+  count_steps(lists["step"]);
+  update_moments(lists, grads, beta1, beta2);
+  if (options.amsgrad) at::_foreach_maximum_(lists["max_exp_avg_sq"], lists["exp_avg_sq"]);
+  auto denominators = at::_foreach_sqrt(options.amsgrad ? lists["max_exp_avg_sq"] : lists["exp_avg_sq"]);
+
+  const auto steps = numbers_of(lists["step"]);
+  const auto corrections = scalars_of(steps, [beta2 = beta2](double step) { return python_power(1 - python_power(beta2, step), 0.5); });
+  const auto sizes = scalars_of(steps, [&, beta1 = beta1](double step) { return options.lr / (1 - python_power(beta1, step)) * -1; });
+  at::_foreach_div_(denominators, corrections);
+  at::_foreach_add_(denominators, options.eps);
+  at::_foreach_addcdiv_(lists.params, lists["exp_avg"], denominators, sizes);
+}
+
+AdamOptions as_adam(const AdamWOptions& options) {
+  return {.lr = options.lr, .betas = options.betas, .eps = options.eps, .weight_decay = options.weight_decay, .amsgrad = options.amsgrad,
+          .maximize = options.maximize, .decoupled_weight_decay = true, .fused = options.fused};
+}
+
+}  // namespace
+
+void AdamOptions::assign(const LibTorch& from) { assign_shared(*this, from); }
+void AdamOptions::assign_to(LibTorch& to) const { assign_shared_to(*this, to); }
+void AdamWOptions::assign(const LibTorch& from) { assign_shared(*this, from); }
+void AdamWOptions::assign_to(LibTorch& to) const { assign_shared_to(*this, to); }
+
+std::vector<OptionProblem> problems_of(const AdamOptions& options) { return problems(options); }
+std::vector<OptionProblem> problems_of(const AdamWOptions& options) { return problems(options); }
+std::vector<StateEntry> state_entries(const AdamOptions& options) { return entries(options.fused, options.amsgrad); }
+std::vector<StateEntry> state_entries(const AdamWOptions& options) { return entries(options.fused, options.amsgrad); }
+
+void update(TensorLists& lists, const AdamOptions& options) { options.fused ? update_fused(lists, options) : update_foreach(lists, options); }
+void update(TensorLists& lists, const AdamWOptions& options) { update(lists, as_adam(options)); }
+
+template class MultiTensorOptimizer<AdamOptions>;
+template class MultiTensorOptimizer<AdamWOptions>;
+
+}  // namespace accel::optim

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+
+#include "reference/optim/optimizers/multi_tensor_optimizer.hpp"
+
+/// Adam and AdamW over LibTorch's fused kernels, on CPU and CUDA.
+///
+///     accel::optim::AdamW optimizer(net->parameters(), {.lr = 1e-3, .weight_decay = 0.1});
+///     accel::optim::AdamW same(net->parameters(), torch::optim::AdamWOptions(1e-3).weight_decay(0.1));
+///
+/// Values are those of Python's `torch.optim.Adam(..., fused=True)` and `AdamW(..., fused=True)`, or `foreach=True` where
+/// `fused` is false. Thread rule: the rank's thread. Source: torch/optim/adam.py, _fused_adam and _multi_tensor_adam.
+namespace accel::optim {
+
+struct AdamOptions {
+  double lr = 1e-3;
+  NumberPair betas = {0.9, 0.999};
+  double eps = 1e-8;
+  double weight_decay = 0;
+  bool amsgrad = false;
+  bool maximize = false;
+  bool decoupled_weight_decay = false;
+  bool fused = true;
+
+  using LibTorch = torch::optim::AdamOptions;
+  static constexpr auto kName = "Adam";
+  static constexpr auto fields() {
+    return std::tuple{OptionField{"lr", &AdamOptions::lr},
+                      OptionField{"betas", &AdamOptions::betas},
+                      OptionField{"eps", &AdamOptions::eps},
+                      OptionField{"weight_decay", &AdamOptions::weight_decay},
+                      OptionField{"amsgrad", &AdamOptions::amsgrad},
+                      OptionField{"maximize", &AdamOptions::maximize},
+                      OptionField{"decoupled_weight_decay", &AdamOptions::decoupled_weight_decay}};
+  }
+  void assign(const LibTorch& from);
+  void assign_to(LibTorch& to) const;
+};
+
+struct AdamWOptions {
+  double lr = 1e-3;
+  NumberPair betas = {0.9, 0.999};
+  double eps = 1e-8;
+  double weight_decay = 1e-2;
+  bool amsgrad = false;
+  bool maximize = false;
+  bool fused = true;
+
+  using LibTorch = torch::optim::AdamWOptions;
+  static constexpr auto kName = "AdamW";
+  static constexpr bool kAlwaysDecoupled = true;
+  static constexpr auto fields() {
+    return std::tuple{OptionField{"lr", &AdamWOptions::lr},
+                      OptionField{"betas", &AdamWOptions::betas},
+                      OptionField{"eps", &AdamWOptions::eps},
+                      OptionField{"weight_decay", &AdamWOptions::weight_decay},
+                      OptionField{"amsgrad", &AdamWOptions::amsgrad},
+                      OptionField{"maximize", &AdamWOptions::maximize}};
+  }
+  void assign(const LibTorch& from);
+  void assign_to(LibTorch& to) const;
+};
+
+std::vector<OptionProblem> problems_of(const AdamOptions& options);
+std::vector<OptionProblem> problems_of(const AdamWOptions& options);
+std::vector<StateEntry> state_entries(const AdamOptions& options);
+std::vector<StateEntry> state_entries(const AdamWOptions& options);
+void update(TensorLists& lists, const AdamOptions& options);
+void update(TensorLists& lists, const AdamWOptions& options);
+
+using Adam = MultiTensorOptimizer<AdamOptions>;
+using AdamW = MultiTensorOptimizer<AdamWOptions>;
+extern template class MultiTensorOptimizer<AdamOptions>;
+extern template class MultiTensorOptimizer<AdamWOptions>;
+
+}  // namespace accel::optim

@@ -1,0 +1,81 @@
+#include "reference/optim/optimizers/fused_sgd.hpp"
+
+#include <ATen/ATen.h>
+
+#include "reference/optim/optimizers/foreach_math.hpp"
+#include "reference/optim/optimizers/multi_tensor_optimizer_impl.hpp"
+
+namespace accel::optim {
+namespace {
+
+// A parameter whose first gradient comes late steps on its own lists: Python's fused SGD fails there.
+bool make_buffers(TensorLists& lists) {
+  auto& buffers = lists["momentum_buffer"];
+  if (!buffers.empty()) return false;
+  for (std::size_t param = 0; param < lists.params.size(); ++param) {
+    buffers.push_back(at::empty_like(lists.grads[param]));
+    lists.owners[param]->tensors[0] = buffers.back();
+  }
+  return true;
+}
+
+void update_fused(TensorLists& lists, const SGDOptions& options) {
+  const bool is_first_step = options.momentum != 0 && make_buffers(lists);
+  const auto buffers = options.momentum != 0 ? at::TensorList(lists["momentum_buffer"]) : at::TensorList();
+  at::_fused_sgd_(lists.params, lists.grads, buffers, options.weight_decay, options.momentum, options.lr, options.dampening, options.nesterov,
+                  options.maximize, is_first_step);
+}
+
+void update_foreach(TensorLists& lists, const SGDOptions& options) {
+  auto grads = directed_gradients(lists, {.weight_decay = options.weight_decay, .maximize = options.maximize});
+  if (options.momentum != 0) {
+    auto& buffers = lists["momentum_buffer"];
+    if (make_buffers(lists)) {
+      at::_foreach_copy_(buffers, grads);
+    } else {
+      at::_foreach_mul_(buffers, options.momentum);
+      at::_foreach_add_(buffers, grads, 1 - options.dampening);
+    }
+    if (options.nesterov) {
+      // As Python: into the gradients themselves, unless they are new tensors.
+      at::_foreach_add_(grads, buffers, options.momentum);
+    } else {
+      grads = buffers;
+    }
+  }
+  at::_foreach_add_(lists.params, grads, -options.lr);
+}
+
+// On CPU the fused kernel leaves most numbers of few digits (bfloat16, float16) as they are, and their momentum is garbage:
+// https://github.com/pytorch/pytorch/issues/191763.
+bool is_kernel_sound(const at::Tensor& param) { return !param.is_cpu() || !at::isReducedFloatingType(param.scalar_type()); }
+
+}  // namespace
+
+void SGDOptions::assign(const LibTorch& from) {
+  lr = from.lr();
+  momentum = from.momentum();
+  dampening = from.dampening();
+  weight_decay = from.weight_decay();
+  nesterov = from.nesterov();
+}
+
+void SGDOptions::assign_to(LibTorch& to) const { to.lr(lr).momentum(momentum).dampening(dampening).weight_decay(weight_decay).nesterov(nesterov); }
+
+std::vector<OptionProblem> problems_of(const SGDOptions& options) {
+  OptionChecks checks;
+  checks.at_least_zero("lr", options.lr);
+  checks.at_least_zero("momentum", options.momentum);
+  checks.at_least_zero("weight_decay", options.weight_decay);
+  checks.expect(!options.nesterov || (options.momentum > 0 && options.dampening == 0), "nesterov",
+                fmt::format("expected momentum over 0 and dampening 0, got {} and {}", options.momentum, options.dampening));
+  return checks.take();
+}
+
+std::vector<StateEntry> state_entries(const SGDOptions& /*options*/) { return {{.name = "momentum_buffer", .used = false}}; }
+
+void update(TensorLists& lists, const SGDOptions& options) { options.fused && is_kernel_sound(lists.params.front()) ? update_fused(lists, options) : update_foreach(lists, options); }
+
+template class MultiTensorOptimizer<SGDOptions>;
+
+}  // namespace accel::optim

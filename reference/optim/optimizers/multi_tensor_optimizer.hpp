@@ -1,0 +1,73 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/optim/optimizer.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "reference/optim/state_dict/param_group_options.hpp"
+#include "reference/optim/state_dict/state_dict.hpp"
+#include "reference/optim/state_dict/tensor_lists.hpp"
+
+/// The base of this library's optimizers: one call of a kernel for all parameters of a group, state dicts as Python writes them.
+///
+///     accel::optim::RMSprop optimizer(net->parameters(), {.lr = 0.01, .momentum = 0.9});
+///     optimizer.add_param_group(head->parameters(), {.lr = 0.1});
+///     accel::Value saved = optimizer.state_dict();
+///
+/// An optimizer is a struct of options with Python's defaults, and three functions beside it: `problems_of` (Python's
+/// ValueErrors), `state_entries` (what is kept for each parameter) and `update`. Parameters without a gradient are passed over.
+/// Thread rule: the rank's thread. Source: torch/optim/optimizer.py.
+namespace accel::optim {
+
+template <typename Options>
+struct ParamGroup {
+  std::vector<at::Tensor> params = {};
+  std::optional<Options> options = {};  // absent: the optimizer's defaults
+};
+
+class OptimizerWithStateDict : public torch::optim::Optimizer {
+ public:
+  using Optimizer::Optimizer;
+  [[nodiscard]] virtual Value state_dict() const = 0;
+  /// Throws CheckpointError with all problems, and then has loaded nothing.
+  virtual void load_state_dict(const Value& state_dict) = 0;
+  /// Whether there is state of a step: what an optimizer keeps from its construction on is none.
+  [[nodiscard]] virtual bool has_stepped() const = 0;
+  /// Makes what it keeps from its construction on anew, for parameters that have other shapes since.
+  virtual void restart() = 0;
+};
+
+template <typename Options>
+class MultiTensorOptimizer : public OptimizerWithStateDict {
+ public:
+  using LibTorchOptions = typename GroupOptions<Options>::LibTorch;
+
+  explicit MultiTensorOptimizer(std::vector<at::Tensor> params, const Options& defaults = {})
+      : MultiTensorOptimizer(std::vector<ParamGroup<Options>>{{std::move(params), {}}}, defaults) {}
+  /// Throws ArgumentError with all that is wrong with the options, or for a parameter that is in two groups.
+  explicit MultiTensorOptimizer(const std::vector<ParamGroup<Options>>& groups, const Options& defaults = {});
+  /// With LibTorch's class of options, where it has one.
+  MultiTensorOptimizer(std::vector<at::Tensor> params, const LibTorchOptions& defaults)
+    requires requires { typename Options::LibTorch; }
+      : MultiTensorOptimizer(std::move(params), from_libtorch(defaults)) {}
+
+  void add_param_group(std::vector<at::Tensor> params, const Options& options);
+  [[nodiscard]] Options options(std::size_t group = 0) const;
+  void set_options(const Options& options, std::size_t group = 0);
+
+  at::Tensor step(LossClosure closure = nullptr) override;
+  [[nodiscard]] Value state_dict() const override;
+  void load_state_dict(const Value& state_dict) override;
+  [[nodiscard]] bool has_stepped() const override;
+  void restart() override;
+
+ private:
+  static constexpr bool kHasStateFromStart = requires { Options::kStateFromStart; };
+  static Options from_libtorch(const LibTorchOptions& options);
+  void make_state_of(const torch::optim::OptimizerParamGroup& group);
+};
+
+}  // namespace accel::optim

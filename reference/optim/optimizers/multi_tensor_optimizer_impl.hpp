@@ -1,0 +1,108 @@
+#pragma once
+
+#include <ATen/core/grad_mode.h>
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "reference/core/named_tensors.hpp"
+#include "reference/optim/optimizers/multi_tensor_optimizer.hpp"
+#include "reference/optim/state_dict/state_dict_form.hpp"
+
+/// The members of MultiTensorOptimizer, for the files that instantiate it with their options.
+namespace accel::optim {
+
+template <typename Options>
+Options MultiTensorOptimizer<Options>::from_libtorch(const LibTorchOptions& options) {
+  return options_of<Options>(options);
+}
+
+template <typename Options>
+MultiTensorOptimizer<Options>::MultiTensorOptimizer(const std::vector<ParamGroup<Options>>& groups, const Options& defaults)
+    : OptimizerWithStateDict(std::vector<torch::optim::OptimizerParamGroup>(), std::make_unique<GroupOptions<Options>>(defaults)) {
+  throw_problems(Options::kName, problems_of(defaults));
+  for (const auto& group : groups) add_param_group(group.params, group.options.value_or(defaults));
+}
+
+template <typename Options>
+void MultiTensorOptimizer<Options>::add_param_group(std::vector<at::Tensor> params, const Options& options) {
+  throw_problems(Options::kName, problems_of(options));
+  params = each_once(std::move(params));
+  std::set<const void*> known;
+  for (const auto& group : param_groups_) {
+    for (const auto& param : group.params()) known.insert(param.unsafeGetTensorImpl());
+  }
+  for (const auto& param : params) {
+    check_argument(!known.contains(param.unsafeGetTensorImpl()), "{}: a parameter of shape [{}] is in two groups", Options::kName, fmt::join(param.sizes(), ", "));
+    check_argument(param.is_leaf(), "{}: a tensor of shape [{}] was computed from others; expected a parameter", Options::kName, fmt::join(param.sizes(), ", "));
+  }
+  param_groups_.emplace_back(std::move(params), std::make_unique<GroupOptions<Options>>(options));
+  if constexpr (kHasStateFromStart) make_state_of(param_groups_.back());
+}
+
+template <typename Options>
+bool MultiTensorOptimizer<Options>::has_stepped() const {
+  return std::any_of(state_.begin(), state_.end(), [](const auto& entry) {
+    return !kHasStateFromStart || static_cast<const ParamState&>(*entry.second).tensors.front().template item<double>() > 0;  // its steps
+  });
+}
+
+template <typename Options>
+void MultiTensorOptimizer<Options>::restart() {
+  if constexpr (kHasStateFromStart) {
+    for (const auto& group : param_groups_) make_state_of(group);
+  }
+}
+
+template <typename Options>
+void MultiTensorOptimizer<Options>::make_state_of(const torch::optim::OptimizerParamGroup& group) {
+  const auto entries = state_entries(options_of<Options>(group.options()));
+  for (const auto& param : group.params()) state_[param.unsafeGetTensorImpl()] = initial_state(param, entries);
+}
+
+template <typename Options>
+Options MultiTensorOptimizer<Options>::options(std::size_t group) const {
+  check_argument(group < param_groups_.size(), "{}: group {} of {}", Options::kName, group, param_groups_.size());
+  return options_of<Options>(param_groups_[group].options());
+}
+
+template <typename Options>
+void MultiTensorOptimizer<Options>::set_options(const Options& options, std::size_t group) {
+  check_argument(group < param_groups_.size(), "{}: group {} of {}", Options::kName, group, param_groups_.size());
+  throw_problems(Options::kName, problems_of(options));
+  if (auto* ours = dynamic_cast<GroupOptions<Options>*>(&param_groups_[group].options())) {
+    ours->write(options);
+  } else {
+    param_groups_[group].set_options(std::make_unique<GroupOptions<Options>>(options));
+  }
+}
+
+template <typename Options>
+at::Tensor MultiTensorOptimizer<Options>::step(LossClosure closure) {
+  at::Tensor loss;
+  if (closure != nullptr) {
+    const at::AutoGradMode grad_on(true);
+    loss = closure();
+  }
+  const at::NoGradGuard no_grad;
+  for (auto& group : param_groups_) {
+    const auto options = options_of<Options>(group.options());
+    const auto entries = state_entries(options);
+    for (auto& lists : gather_tensors(group.params(), entries, state_, {.optimizer = Options::kName, .fused = is_fused(options)})) update(lists, options);
+  }
+  return loss;
+}
+
+template <typename Options>
+Value MultiTensorOptimizer<Options>::state_dict() const {
+  return write_state_dict(*this, OwnForm<Options>());
+}
+
+template <typename Options>
+void MultiTensorOptimizer<Options>::load_state_dict(const Value& state_dict) {
+  read_state_dict(*this, state_dict, OwnForm<Options>());
+}
+
+}  // namespace accel::optim

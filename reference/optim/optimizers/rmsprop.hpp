@@ -1,0 +1,46 @@
+#pragma once
+
+#include <torch/optim/rmsprop.h>
+
+#include "reference/optim/optimizers/multi_tensor_optimizer.hpp"
+
+/// RMSprop divides by a running root mean square of the gradients, plain or centered, with or without momentum.
+///
+///     accel::optim::RMSprop optimizer(net->parameters(), {.lr = 0.01, .momentum = 0.9});
+///
+/// Values are those of Python's `torch.optim.RMSprop(..., foreach=True)`, on CPU and CUDA.
+/// Thread rule: the rank's thread. Source: torch/optim/rmsprop.py, _multi_tensor_rmsprop.
+namespace accel::optim {
+
+struct RMSpropOptions {
+  double lr = 1e-2;
+  double alpha = 0.99;
+  double eps = 1e-8;
+  double weight_decay = 0;
+  double momentum = 0;
+  bool centered = false;
+  bool maximize = false;
+
+  using LibTorch = torch::optim::RMSpropOptions;
+  static constexpr auto kName = "RMSprop";
+  static constexpr auto fields() {
+    return std::tuple{OptionField{"lr", &RMSpropOptions::lr},
+                      OptionField{"alpha", &RMSpropOptions::alpha},
+                      OptionField{"eps", &RMSpropOptions::eps},
+                      OptionField{"weight_decay", &RMSpropOptions::weight_decay},
+                      OptionField{"momentum", &RMSpropOptions::momentum},
+                      OptionField{"centered", &RMSpropOptions::centered},
+                      OptionField{"maximize", &RMSpropOptions::maximize}};
+  }
+  void assign(const LibTorch& from);
+  void assign_to(LibTorch& to) const;
+};
+
+std::vector<OptionProblem> problems_of(const RMSpropOptions& options);
+std::vector<StateEntry> state_entries(const RMSpropOptions& options);
+void update(TensorLists& lists, const RMSpropOptions& options);
+
+using RMSprop = MultiTensorOptimizer<RMSpropOptions>;
+extern template class MultiTensorOptimizer<RMSpropOptions>;
+
+}  // namespace accel::optim

@@ -1,0 +1,70 @@
+#include "reference/optim/optimizers/rprop.hpp"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+
+#include "reference/optim/optimizers/foreach_math.hpp"
+#include "reference/optim/optimizers/multi_tensor_optimizer_impl.hpp"
+
+namespace accel::optim {
+namespace {
+
+// What each step size is multiplied by: `larger` where the sign is 1, `smaller` where it is -1, else 1.
+std::vector<at::Tensor> factors_of(const std::vector<at::Tensor>& signs, const RpropOptions& options) {
+  const auto [smaller, larger] = options.etas;
+  auto factors = at::_foreach_mul(signs, larger);
+  at::_foreach_add_(factors, 1);
+  at::_foreach_clamp_min_(factors, smaller);
+  at::_foreach_clamp_max_(factors, larger);
+  return factors;
+}
+
+// Writes 0 where the sign is -1. There are no multi-tensor kernels for masks, and a product with 0 would make NaN of
+// an infinite gradient: bounds do it, 0 there and infinite elsewhere.
+void clear_turned(std::vector<at::Tensor>& gradients, const std::vector<at::Tensor>& signs) {
+  auto bounds = at::_foreach_clamp_max(signs, 0);
+  at::_foreach_neg_(bounds);
+  at::_foreach_log_(bounds);  // log(1) = 0, log(0) = -inf
+  at::_foreach_clamp_min_(gradients, bounds);
+  at::_foreach_abs_(bounds);
+  at::_foreach_clamp_max_(gradients, bounds);
+}
+
+}  // namespace
+
+std::vector<OptionProblem> problems_of(const RpropOptions& options) {
+  const auto [smaller, larger] = options.etas;
+  OptionChecks checks;
+  checks.at_least_zero("lr", options.lr);
+  checks.expect(0 < smaller && smaller < 1 && 1 < larger && std::isfinite(larger), "etas",
+                fmt::format("expected a number in (0, 1) and a finite one over 1, got ({}, {})", smaller, larger));
+  return checks.take();
+}
+
+std::vector<StateEntry> state_entries(const RpropOptions& options) {
+  return {{.name = "step", .kind = StateEntry::Kind::kScalar}, {.name = "prev"}, {.name = "step_size", .initial = options.lr}};
+}
+
+void update(TensorLists& lists, const RpropOptions& options) {
+  const auto [least, most] = options.step_sizes;
+  auto &prevs = lists["prev"], &sizes = lists["step_size"];
+  count_steps(lists["step"]);
+  auto signs = at::_foreach_mul(lists.grads, prevs);
+  at::_foreach_copy_(prevs, lists.grads);
+  if (options.maximize) {
+    at::_foreach_neg_(signs);
+    at::_foreach_neg_(prevs);
+  }
+  at::_foreach_sign_(signs);
+  at::_foreach_mul_(sizes, factors_of(signs, options));
+  at::_foreach_clamp_min_(sizes, least);
+  at::_foreach_clamp_max_(sizes, most);
+  // Where the gradient turned, the step is left out, and the next one counts as a first.
+  clear_turned(prevs, signs);
+  at::_foreach_addcmul_(lists.params, at::_foreach_sign(prevs), sizes, -1);
+}
+
+template class MultiTensorOptimizer<RpropOptions>;
+
+}  // namespace accel::optim

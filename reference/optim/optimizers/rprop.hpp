@@ -1,0 +1,36 @@
+#pragma once
+
+#include "reference/optim/optimizers/multi_tensor_optimizer.hpp"
+
+/// Rprop: step sizes of each number from the signs of its gradients, for full batches.
+///
+///     accel::optim::Rprop optimizer(net->parameters(), {.lr = 0.01});
+///
+/// Values are those of Python's `torch.optim.Rprop(..., foreach=True)`, on CPU and CUDA, but where the smaller of `etas` is 0 or 1 in the
+/// parameters' dtype: there Python's masks take factors for signs.
+/// Thread rule: the rank's thread. Source: torch/optim/rprop.py, _multi_tensor_rprop.
+namespace accel::optim {
+
+struct RpropOptions {
+  double lr = 1e-2;
+  NumberPair etas = {0.5, 1.2};
+  NumberPair step_sizes = {1e-6, 50};
+  bool maximize = false;
+
+  static constexpr auto kName = "Rprop";
+  static constexpr auto fields() {
+    return std::tuple{OptionField{"lr", &RpropOptions::lr},
+                      OptionField{"etas", &RpropOptions::etas},
+                      OptionField{"step_sizes", &RpropOptions::step_sizes},
+                      OptionField{"maximize", &RpropOptions::maximize}};
+  }
+};
+
+std::vector<OptionProblem> problems_of(const RpropOptions& options);
+std::vector<StateEntry> state_entries(const RpropOptions& options);
+void update(TensorLists& lists, const RpropOptions& options);
+
+using Rprop = MultiTensorOptimizer<RpropOptions>;
+extern template class MultiTensorOptimizer<RpropOptions>;
+
+}  // namespace accel::optim

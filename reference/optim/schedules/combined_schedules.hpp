@@ -1,0 +1,61 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "reference/optim/schedules/lr_scheduler.hpp"
+
+/// Schedules of one optimizer, one after another or all at once.
+///
+///     accel::SequentialLR scheduler(optimizer, {accel::schedule<accel::LinearLR>(0.1, 1.0, 10),
+///                                               accel::schedule<accel::CosineAnnealingLR>(90)}, /*milestones=*/{10});
+///     accel::ChainedScheduler both(optimizer, {accel::schedule<accel::ConstantLR>(0.1), accel::schedule<accel::ExponentialLR>(0.9)});
+///
+/// The schedules are made here, in order, as a Python program makes them: each sets the rates of its epoch 0 over those of the one
+/// before, and all start from the first one's initial rates. Thread rule: the rank's thread.
+/// Source: torch/optim/lr_scheduler.py, SequentialLR and ChainedScheduler.
+namespace accel {
+
+/// What both have.
+class CombinedSchedule : public LRScheduler {
+ public:
+  [[nodiscard]] const std::vector<std::unique_ptr<LRScheduler>>& schedulers() const { return schedulers_; }
+  [[nodiscard]] GroupEntries group_entries() const override;
+
+ protected:
+  CombinedSchedule(const ScheduledOptimizer& optimizer, const std::vector<ScheduleFactory>& schedulers);
+  void state_fields(detail::StateFields& fields) override;
+  void update_last_lr();
+  void initial_step_of_first();
+  void restart(LRScheduler& scheduler);
+
+ private:
+  void check(const LRScheduler* scheduler) const;
+  std::vector<double> get_lr(const std::vector<double>& current) const override;
+  void undo_initial_step() override;
+  void read_schedulers(detail::StateFields& fields);
+
+  std::vector<std::unique_ptr<LRScheduler>> schedulers_;
+};
+
+/// Goes on to the next schedule, from its epoch 0, at each milestone.
+class SequentialLR : public CombinedSchedule {
+ public:
+  /// One milestone less than schedules, in rising order.
+  SequentialLR(const ScheduledOptimizer& optimizer, const std::vector<ScheduleFactory>& schedulers, std::vector<int> milestones);
+  void step() override;
+
+ private:
+  void state_fields(detail::StateFields& fields) override;
+
+  std::vector<int> milestones_;
+};
+
+/// Steps all of its schedules; their factors multiply.
+class ChainedScheduler : public CombinedSchedule {
+ public:
+  ChainedScheduler(const ScheduledOptimizer& optimizer, const std::vector<ScheduleFactory>& schedulers);
+  void step() override;
+};
+
+}  // namespace accel

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "reference/optim/schedules/lr_scheduler.hpp"
+
+/// Schedules along a cosine. Arguments and defaults are Python's.
+///
+///     accel::CosineAnnealingLR scheduler(optimizer, /*T_max=*/100, /*eta_min=*/1e-5);
+///
+/// Thread rule: the rank's thread. Source: torch/optim/lr_scheduler.py.
+namespace accel {
+
+/// From the current rate to `eta_min` in `T_max` epochs, and back.
+class CosineAnnealingLR : public LRScheduler {
+ public:
+  CosineAnnealingLR(ScheduledOptimizer optimizer, int T_max, double eta_min = 0.0);
+
+ private:
+  std::vector<double> get_lr(const std::vector<double>& current) const override;
+  std::vector<double> get_closed_form_lr(const std::vector<double>& current) const override;
+  void state_fields(detail::StateFields& fields) override;
+  int T_max_;
+  double eta_min_;
+};
+
+/// From the initial rate to `eta_min` in `T_0` epochs, then again from the start, each time in `T_mult` times as many.
+/// Steps do not count in `step_count`, as in Python. Batches may step between epochs:
+///
+///     scheduler.step(epoch + static_cast<double>(batch) / num_batches);
+class CosineAnnealingWarmRestarts : public LRScheduler {
+ public:
+  CosineAnnealingWarmRestarts(ScheduledOptimizer optimizer, int T_0, int T_mult = 1, double eta_min = 0.0);
+  void step() override;
+  /// To any epoch, or a part of one. Throws ArgumentError for a negative one.
+  void step(double epoch) override;
+
+ private:
+  std::vector<double> get_lr(const std::vector<double>& current) const override;
+  void state_fields(detail::StateFields& fields) override;
+  int T_0_, T_mult_;
+  std::int64_t T_i_;  // longer than any run, if T_mult is large
+  double eta_min_;
+  double T_cur_;
+};
+
+}  // namespace accel

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reference/optim/schedules/lr_scheduler.hpp"
+
+namespace accel {
+
+struct CyclicLROptions {
+  PerGroup base_lr = {}, max_lr = {};
+  int step_size_up = 2000;
+  std::optional<int> step_size_down = {};        ///< as `step_size_up`, if not given
+  std::string mode = "triangular";          ///< or "triangular2", "exp_range"
+  double gamma = 1.0;                       ///< of exp_range
+  std::function<double(double)> scale_fn;   ///< instead of `mode`: the height of a cycle, from 0 to 1
+  std::string scale_mode = "cycle";         ///< what `scale_fn` is given: the number of the "cycle", or of "iterations"
+  bool cycle_momentum = true;
+  PerGroup base_momentum = 0.8, max_momentum = 0.9;
+};
+
+/// The rate goes from `base_lr` to `max_lr` and back; the momentum, or Adam's first beta, goes the other way.
+///
+///     accel::CyclicLR scheduler(optimizer, {.base_lr = 0.01, .max_lr = 0.1, .step_size_up = 100, .mode = "triangular2"});
+///
+/// The state dict holds no `scale_fn`, as in Python. Thread rule: the rank's thread.
+/// Source: torch/optim/lr_scheduler.py, CyclicLR.
+class CyclicLR : public LRScheduler {
+ public:
+  using Options = CyclicLROptions;
+  CyclicLR(ScheduledOptimizer optimizer, const Options& options);
+
+ private:
+  struct Place {
+    double scale_factor;  // the part of the height that is reached
+    double scale;         // of the height
+  };
+  static ScheduledOptimizer begin(ScheduledOptimizer optimizer, const Options& options);
+  void init_momentum(const Options& options);
+  std::vector<double> get_lr(const std::vector<double>& current) const override;
+  std::vector<double> get_momentum() const override;
+  Place place() const;
+  double scale(double cycle) const;
+  void state_fields(detail::StateFields& fields) override;
+  void loaded() override { init_scale_mode(); }
+  void init_scale_mode();
+
+  std::vector<double> max_lrs_;
+  double total_size_, step_ratio_;
+  std::string mode_;
+  double gamma_;
+  std::function<double(double)> scale_fn_;
+  std::string scale_mode_;
+  bool cycle_momentum_, use_beta1_ = false;
+  std::vector<double> base_momentums_, max_momentums_;
+};
+
+}  // namespace accel

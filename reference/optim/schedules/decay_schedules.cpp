@@ -1,0 +1,144 @@
+#include "reference/optim/schedules/decay_schedules.hpp"
+
+#include <algorithm>
+
+#include "reference/optim/schedules/schedule_arithmetic.hpp"
+#include "reference/optim/schedules/schedule_state.hpp"
+
+namespace accel {
+namespace {
+
+std::vector<double> times(std::vector<double> rates, double factor) {
+  for (auto& rate : rates) rate *= factor;
+  return rates;
+}
+
+}  // namespace
+
+StepLR::StepLR(ScheduledOptimizer optimizer, int step_size, double gamma) : LRScheduler(std::move(optimizer)), step_size_(step_size), gamma_(gamma) {
+  check_argument(step_size >= 1, "StepLR: step_size: expected 1 or more, got {}", step_size);
+  initial_step();
+}
+
+std::vector<double> StepLR::get_lr(const std::vector<double>& current) const {
+  return last_epoch() == 0 || last_epoch() % step_size_ != 0 ? current : times(current, gamma_);
+}
+
+std::vector<double> StepLR::get_closed_form_lr(const std::vector<double>& /*current*/) const {
+  return times(base_lrs(), detail::power(gamma_, last_epoch() / step_size_, "StepLR"));
+}
+
+void StepLR::state_fields(detail::StateFields& fields) {
+  LRScheduler::state_fields(fields);
+  fields("step_size", step_size_, detail::at_least(1));
+  fields("gamma", gamma_);
+}
+
+MultiStepLR::MultiStepLR(ScheduledOptimizer optimizer, const std::vector<int>& milestones, double gamma)
+    : LRScheduler(std::move(optimizer)), gamma_(gamma) {
+  for (const int milestone : milestones) ++milestones_[milestone];
+  initial_step();
+}
+
+std::vector<double> MultiStepLR::get_lr(const std::vector<double>& current) const {
+  const auto milestone = milestones_.find(last_epoch());
+  return milestone == milestones_.end() ? current : times(current, detail::power(gamma_, milestone->second, "MultiStepLR"));
+}
+
+std::vector<double> MultiStepLR::get_closed_form_lr(const std::vector<double>& /*current*/) const {
+  int passed = 0;
+  for (const auto& [milestone, count] : milestones_) passed += milestone <= last_epoch() ? count : 0;
+  return times(base_lrs(), detail::power(gamma_, passed, "MultiStepLR"));
+}
+
+void MultiStepLR::state_fields(detail::StateFields& fields) {
+  LRScheduler::state_fields(fields);
+  fields("milestones", milestones_);
+  fields("gamma", gamma_);
+}
+
+ConstantLR::ConstantLR(ScheduledOptimizer optimizer, double factor, int total_iters)
+    : LRScheduler(std::move(optimizer)), factor_(factor), total_iters_(total_iters) {
+  check_argument(!(factor > 1.0 || factor < 0), "ConstantLR: factor: expected a number from 0 to 1, got {}", factor);
+  initial_step();
+}
+
+std::vector<double> ConstantLR::get_lr(const std::vector<double>& current) const {
+  if (last_epoch() == 0) return times(current, factor_);
+  return last_epoch() != total_iters_ ? current : times(current, detail::divided(1.0, factor_, "ConstantLR: factor"));
+}
+
+std::vector<double> ConstantLR::get_closed_form_lr(const std::vector<double>& /*current*/) const {
+  return times(base_lrs(), factor_ + (last_epoch() >= total_iters_ ? 1.0 : 0.0) * (1 - factor_));
+}
+
+void ConstantLR::state_fields(detail::StateFields& fields) {
+  LRScheduler::state_fields(fields);
+  fields("factor", factor_);
+  fields("total_iters", total_iters_);
+}
+
+LinearLR::LinearLR(ScheduledOptimizer optimizer, double start_factor, double end_factor, int total_iters)
+    : LRScheduler(std::move(optimizer)), start_factor_(start_factor), end_factor_(end_factor), total_iters_(total_iters) {
+  check_argument(!(start_factor > 1.0 || start_factor <= 0), "LinearLR: start_factor: expected a number above 0, and 1 at most, got {}", start_factor);
+  check_argument(!(end_factor > 1.0 || end_factor < 0), "LinearLR: end_factor: expected a number from 0 to 1, got {}", end_factor);
+  initial_step();
+}
+
+std::vector<double> LinearLR::get_lr(const std::vector<double>& current) const {
+  if (last_epoch() == 0) return times(current, start_factor_);
+  if (is_initial() || last_epoch() > total_iters_) return current;
+  const double range = end_factor_ - start_factor_;
+  return times(current, 1.0 + detail::divided(range, total_iters_ * start_factor_ + (last_epoch() - 1) * range, "LinearLR"));
+}
+
+std::vector<double> LinearLR::get_closed_form_lr(const std::vector<double>& /*current*/) const {
+  const double way = (end_factor_ - start_factor_) * std::min(total_iters_, last_epoch());
+  return times(base_lrs(), start_factor_ + detail::divided(way, total_iters_, "LinearLR: total_iters"));
+}
+
+void LinearLR::state_fields(detail::StateFields& fields) {
+  LRScheduler::state_fields(fields);
+  fields("start_factor", start_factor_);
+  fields("end_factor", end_factor_);
+  fields("total_iters", total_iters_);
+}
+
+ExponentialLR::ExponentialLR(ScheduledOptimizer optimizer, double gamma) : LRScheduler(std::move(optimizer)), gamma_(gamma) { initial_step(); }
+
+std::vector<double> ExponentialLR::get_lr(const std::vector<double>& current) const { return is_initial() ? current : times(current, gamma_); }
+
+std::vector<double> ExponentialLR::get_closed_form_lr(const std::vector<double>& /*current*/) const {
+  return times(base_lrs(), detail::power(gamma_, last_epoch(), "ExponentialLR"));
+}
+
+void ExponentialLR::state_fields(detail::StateFields& fields) {
+  LRScheduler::state_fields(fields);
+  fields("gamma", gamma_);
+}
+
+PolynomialLR::PolynomialLR(ScheduledOptimizer optimizer, int total_iters, double power)
+    : LRScheduler(std::move(optimizer)), total_iters_(total_iters), power_(power) {
+  initial_step();
+}
+
+std::vector<double> PolynomialLR::get_lr(const std::vector<double>& current) const {
+  if (is_initial() || last_epoch() > total_iters_) return current;
+  const double total = total_iters_;
+  const double left = 1.0 - detail::divided(last_epoch(), total, "PolynomialLR: total_iters");
+  const double left_before = 1.0 - (last_epoch() - 1) / total;
+  return times(current, detail::power(detail::divided(left, left_before, "PolynomialLR"), power_, "PolynomialLR"));
+}
+
+std::vector<double> PolynomialLR::get_closed_form_lr(const std::vector<double>& /*current*/) const {
+  const double passed = detail::divided(std::min(total_iters_, last_epoch()), total_iters_, "PolynomialLR: total_iters");
+  return times(base_lrs(), detail::power(1.0 - passed, power_, "PolynomialLR"));
+}
+
+void PolynomialLR::state_fields(detail::StateFields& fields) {
+  LRScheduler::state_fields(fields);
+  fields("total_iters", total_iters_);
+  fields("power", power_);
+}
+
+}  // namespace accel

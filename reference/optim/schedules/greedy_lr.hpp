@@ -1,0 +1,67 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "reference/optim/schedules/lr_scheduler.hpp"
+
+namespace accel {
+
+struct GreedyLROptions {
+  std::string mode = "min";  ///< or "max": which metric is better
+  double factor = 0.95;      ///< between 0 and 1: a rate falls to this part of itself, or rises to one over it
+  int patience = 10;         ///< better or worse metrics in a row that change no rate yet
+  double threshold = 1e-6;
+  std::string threshold_mode = "abs";  ///< or "rel"
+  int cooldown = 0;                    ///< steps after a reduction that do not count
+  int warmup = 0;                      ///< steps after a rise that do not count
+  PerGroup min_lr = 1e-3, max_lr = 1.0;
+  double eps = 1e-8;      ///< a smaller change is left out
+  bool smooth = false;    ///< follows the mean of the last `window_size` metrics
+  int window_size = 50;
+  int reset_start = 500;  ///< as many reductions with every rate at its least begin the schedule anew
+};
+
+/// Raises the rate while a metric gets better, and lowers it when it does not: GreedyLR of Transformers 5.
+///
+///     accel::GreedyLR scheduler(optimizer, {.patience = 3, .smooth = true});
+///     scheduler.step(loss);
+///
+/// Every rank has to give the same metric, or rates differ. Thread rule: the rank's thread.
+/// Source: transformers/optimization.py, GreedyLR; arXiv:2512.14527.
+class GreedyLR : public LRScheduler {
+ public:
+  using Options = GreedyLROptions;
+  explicit GreedyLR(ScheduledOptimizer optimizer, const Options& options = {});
+  void step(double metric) override;
+  /// Throws ArgumentError: this schedule needs a metric.
+  void step() override;
+
+ private:
+  std::vector<double> get_lr(const std::vector<double>& current) const override;
+  void state_fields(detail::StateFields& fields) override;
+  void loaded() override;
+  double smoothed(double metric);
+  bool is_better(double metric) const;
+  std::vector<double> raised(std::vector<double> rates);
+  std::vector<double> reduced(std::vector<double> rates);
+  void begin();
+
+  std::string mode_;
+  double factor_;
+  int patience_;
+  double threshold_;
+  std::string threshold_mode_;
+  int cooldown_, warmup_;
+  std::vector<double> min_lrs_, max_lrs_, init_lrs_;
+  double eps_;
+  bool smooth_;
+  int window_size_, reset_start_original_;
+  double best_ = 0.0;
+  int num_bad_epochs_ = 0, num_good_epochs_ = 0, cooldown_counter_ = 0, warmup_counter_ = 0, reset_start_ = 0;
+  std::vector<double> recent_;  // metrics, at most `window_size`
+  double sum_of_recent_ = 0.0;
+  std::vector<double> next_;  // rates of the step that is being taken
+};
+
+}  // namespace accel

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reference/optim/schedules/lr_scheduler.hpp"
+
+namespace accel {
+
+struct OneCycleLROptions {
+  PerGroup max_lr = {};
+  std::optional<int> total_steps = {};             ///< or `epochs` and `steps_per_epoch`
+  std::optional<int> epochs = {}, steps_per_epoch = {};
+  double pct_start = 0.3;                     ///< the part of the steps in which the rate rises
+  std::string anneal_strategy = "cos";        ///< or "linear"
+  bool cycle_momentum = true;
+  PerGroup base_momentum = 0.85, max_momentum = 0.95;
+  double div_factor = 25.0;                   ///< initial_lr = max_lr / div_factor
+  double final_div_factor = 1e4;              ///< min_lr = initial_lr / final_div_factor
+  bool three_phase = false;
+};
+
+/// The rate rises to `max_lr` and falls to `min_lr`; the momentum, or Adam's first beta, goes the other way.
+///
+///     accel::OneCycleLR scheduler(optimizer, {.max_lr = 0.1, .epochs = 10, .steps_per_epoch = 100});
+///
+/// A step beyond `total_steps` is an ArgumentError. The rates of the cycle are the schedule's own: two of them on one optimizer
+/// do not change each other's, as they do in Python. Thread rule: the rank's thread.
+/// Source: torch/optim/lr_scheduler.py, OneCycleLR.
+class OneCycleLR : public LRScheduler {
+ public:
+  using Options = OneCycleLROptions;
+  OneCycleLR(ScheduledOptimizer optimizer, Options options);
+  [[nodiscard]] std::optional<int> total_steps() const override { return total_steps_; }
+
+ private:
+  struct Phase {
+    double end_step;
+    std::string start_lr = {}, end_lr = {}, start_momentum = {}, end_momentum = {};  // names of what `named` gives
+  };
+  struct Place;  // in a phase
+  static ScheduledOptimizer begin(ScheduledOptimizer optimizer, const Options& options);
+  void init_momentum(const Options& options);
+  void init_phases(double pct_start, bool three_phase);
+  std::vector<double> get_lr(const std::vector<double>& current) const override;
+  std::vector<double> get_momentum() const override;
+  Place place() const;
+  double between(double start, double end, double part) const;
+  const std::vector<double>& named(const std::string& name) const;
+  void state_fields(detail::StateFields& fields) override;
+  static void phase_fields(detail::StateFields& fields, Phase& phase);
+  void write_phases(detail::StateFields& fields);
+  void read_phases(detail::StateFields& fields);
+
+  int total_steps_;
+  std::vector<Phase> phases_;
+  std::string anneal_func_type_;
+  bool cycle_momentum_, use_beta1_ = false;
+  std::vector<double> max_lrs_, min_lrs_, base_momentums_, max_momentums_;
+};
+
+}  // namespace accel

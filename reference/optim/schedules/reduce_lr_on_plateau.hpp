@@ -1,0 +1,55 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reference/optim/schedules/lr_scheduler.hpp"
+
+namespace accel {
+
+struct ReduceLROnPlateauOptions {
+  std::string mode = "min";  ///< or "max": which metric is better
+  double factor = 0.1;
+  int patience = 10;  ///< epochs without a better metric that are let pass
+  double threshold = 1e-4;
+  std::string threshold_mode = "rel";  ///< or "abs"
+  int cooldown = 0;                    ///< epochs after a reduction that do not count
+  PerGroup min_lr = 0.0;
+  double eps = 1e-8;  ///< a smaller reduction is left out
+};
+
+/// The rate times `factor` when a metric has stopped getting better.
+///
+///     accel::ReduceLROnPlateau scheduler(optimizer, {.mode = "max", .patience = 3});
+///     scheduler.step(accuracy);
+///
+/// Every rank has to give the same metric, or rates differ. Thread rule: the rank's thread.
+/// Source: torch/optim/lr_scheduler.py, ReduceLROnPlateau.
+class ReduceLROnPlateau : public LRScheduler {
+ public:
+  using Options = ReduceLROnPlateauOptions;
+  explicit ReduceLROnPlateau(ScheduledOptimizer optimizer, const Options& options = {});
+  void step(double metric) override;
+  /// Throws ArgumentError: this schedule needs a metric.
+  void step() override;
+
+ private:
+  std::vector<double> get_lr(const std::vector<double>& current) const override;
+  bool is_better(double metric) const;
+  void state_fields(detail::StateFields& fields) override;
+  void loaded() override { init_mode_worse(); }
+  void init_mode_worse();
+
+  double factor_;
+  std::optional<double> default_min_lr_;
+  std::vector<double> min_lrs_;
+  int patience_, cooldown_;
+  double eps_;
+  std::string mode_, threshold_mode_;
+  double threshold_;
+  double mode_worse_ = 0.0, best_ = 0.0;
+  int cooldown_counter_ = 0, num_bad_epochs_ = 0;
+};
+
+}  // namespace accel

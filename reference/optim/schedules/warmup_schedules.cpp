@@ -1,0 +1,144 @@
+#include "reference/optim/schedules/warmup_schedules.hpp"
+
+#include <torch/optim/optimizer.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "reference/optim/schedules/schedule_arithmetic.hpp"
+
+namespace accel {
+namespace {
+
+using detail::kPi;
+
+double risen(int step, int num_warmup_steps) { return static_cast<double>(step) / std::max(1, num_warmup_steps); }
+
+// The part of the steps behind the warm-up.
+template <typename Options>
+double progress_of(int step, const Options& options) {
+  return static_cast<double>(step - options.num_warmup_steps) / std::max(1, options.num_training_steps - options.num_warmup_steps);
+}
+
+double cosine_factor(double num_cycles, double progress, double min_lr_rate) {
+  const double factor = 0.5 * (1.0 + std::cos(kPi * num_cycles * 2.0 * progress));
+  return std::max(0.0, factor * (1 - min_lr_rate) + min_lr_rate);
+}
+
+double default_lr(const ScheduledOptimizer& optimizer) { return optimizer.optimizer->defaults().get_lr(); }
+
+template <typename Options>
+double min_lr_rate_of(const ScheduledOptimizer& optimizer, const Options& options) {
+  check_argument(!(options.min_lr && options.min_lr_rate), "min_lr and min_lr_rate: expected one of them, got both");
+  check_argument(options.min_lr || options.min_lr_rate, "min_lr and min_lr_rate: expected one of them, got none");
+  return options.min_lr ? detail::divided(*options.min_lr, default_lr(optimizer), "min_lr") : *options.min_lr_rate;
+}
+
+void check_type(const char* name, std::string_view type) {
+  check_argument(type == "linear" || type == "cosine" || type == "1-sqrt", "{}: expected linear, cosine or 1-sqrt, got '{}'", name, type);
+}
+
+std::unique_ptr<LambdaLR> lambda(const ScheduledOptimizer& optimizer, EpochFactor factor) {
+  return std::make_unique<LambdaLR>(optimizer, std::move(factor));
+}
+
+}  // namespace
+
+std::unique_ptr<LambdaLR> get_constant_schedule(const ScheduledOptimizer& optimizer) {
+  return lambda(optimizer, [](int) { return 1.0; });
+}
+
+std::unique_ptr<LambdaLR> get_constant_schedule_with_warmup(const ScheduledOptimizer& optimizer, int num_warmup_steps) {
+  return lambda(optimizer, [=](int step) { return step < num_warmup_steps ? risen(step, num_warmup_steps) : 1.0; });
+}
+
+std::unique_ptr<LambdaLR> get_linear_schedule_with_warmup(const ScheduledOptimizer& optimizer, LinearWarmupOptions options) {
+  return lambda(optimizer, [=](int step) {
+    if (step < options.num_warmup_steps) return risen(step, options.num_warmup_steps);
+    return std::max(0.0, static_cast<double>(options.num_training_steps - step) / std::max(1, options.num_training_steps - options.num_warmup_steps));
+  });
+}
+
+std::unique_ptr<LambdaLR> get_cosine_schedule_with_warmup(const ScheduledOptimizer& optimizer, CosineWarmupOptions options) {
+  return lambda(optimizer, [=](int step) {
+    if (step < options.num_warmup_steps) return risen(step, options.num_warmup_steps);
+    return cosine_factor(options.num_cycles, progress_of(step, options), 0.0);
+  });
+}
+
+std::unique_ptr<LambdaLR> get_cosine_with_hard_restarts_schedule_with_warmup(const ScheduledOptimizer& optimizer, HardRestartsWarmupOptions options) {
+  check_argument(options.num_cycles >= 0, "num_cycles: expected 0 or more, got {}", options.num_cycles);
+  return lambda(optimizer, [=](int step) {
+    if (step < options.num_warmup_steps) return risen(step, options.num_warmup_steps);
+    const double progress = progress_of(step, options);
+    if (progress >= 1.0) return 0.0;
+    return std::max(0.0, 0.5 * (1.0 + std::cos(kPi * std::fmod(options.num_cycles * progress, 1.0))));
+  });
+}
+
+std::unique_ptr<LambdaLR> get_polynomial_decay_schedule_with_warmup(const ScheduledOptimizer& optimizer, PolynomialWarmupOptions options) {
+  const double lr_init = default_lr(optimizer);
+  check_argument(lr_init > options.lr_end, "lr_end: expected a number below the optimizer's rate of {}, got {}", lr_init, options.lr_end);
+  return lambda(optimizer, [=](int step) {
+    if (step < options.num_warmup_steps) return risen(step, options.num_warmup_steps);
+    if (step > options.num_training_steps) return detail::divided(options.lr_end, lr_init, "lr_end");
+    const int decay_steps = options.num_training_steps - options.num_warmup_steps;
+    const double left = 1 - detail::divided(step - options.num_warmup_steps, decay_steps, "num_training_steps: as many as num_warmup_steps");
+    const double decay = (lr_init - options.lr_end) * detail::power(left, options.power, "power") + options.lr_end;
+    return detail::divided(decay, lr_init, "lr_end");
+  });
+}
+
+std::unique_ptr<LambdaLR> get_inverse_sqrt_schedule(const ScheduledOptimizer& optimizer, int num_warmup_steps, std::optional<int> timescale) {
+  const int scale = timescale.value_or(num_warmup_steps != 0 ? num_warmup_steps : 10000);
+  check_argument(scale >= 1, "timescale: expected 1 or more, got {}", scale);
+  return lambda(optimizer, [=](int step) {
+    if (step < num_warmup_steps) return risen(step, num_warmup_steps);
+    return 1.0 / std::sqrt(static_cast<double>(std::int64_t{step} + (std::int64_t{scale} - num_warmup_steps)) / scale);
+  });
+}
+
+std::unique_ptr<LambdaLR> get_cosine_with_min_lr_schedule_with_warmup(const ScheduledOptimizer& optimizer, CosineMinLrWarmupOptions options) {
+  return lambda(optimizer, [options, min_lr_rate = min_lr_rate_of(optimizer, options)](int step) {
+    if (step < options.num_warmup_steps) return risen(step, options.num_warmup_steps);
+    return cosine_factor(options.num_cycles, progress_of(step, options), min_lr_rate);
+  });
+}
+
+std::unique_ptr<LambdaLR> get_cosine_with_min_lr_schedule_with_warmup_lr_rate(const ScheduledOptimizer& optimizer, CosineMinLrRateWarmupOptions options) {
+  return lambda(optimizer, [options, min_lr_rate = min_lr_rate_of(optimizer, options)](int k) {
+    const double step = k, warmup = options.num_warmup_steps, training = options.num_training_steps;
+    if (step < warmup) {
+      if (!options.warmup_lr_rate) return (step + 1.0) / std::max(1.0, warmup);
+      return *options.warmup_lr_rate + (1.0 - *options.warmup_lr_rate) * step / std::max(1.0, warmup - 1);
+    }
+    return cosine_factor(options.num_cycles, (step - warmup + 1.0) / std::max(1.0, training - warmup), min_lr_rate);
+  });
+}
+
+std::unique_ptr<LambdaLR> get_wsd_schedule(const ScheduledOptimizer& optimizer, WsdOptions options) {
+  check_argument(options.num_training_steps || options.num_stable_steps, "num_training_steps and num_stable_steps: expected one of them, got none");
+  check_type("warmup_type", options.warmup_type);
+  check_type("decay_type", options.decay_type);
+  const int warmup = options.num_warmup_steps;
+  const int stable = options.num_stable_steps ? *options.num_stable_steps : *options.num_training_steps - warmup - options.num_decay_steps;
+  return lambda(optimizer, [=](int step) {
+    const auto at_least_min = [&](double factor) { return std::max(0.0, factor * (1.0 - options.min_lr_ratio) + options.min_lr_ratio); };
+    if (step < warmup) {
+      const double progress = risen(step, warmup);
+      if (options.warmup_type == "linear") return at_least_min(progress);
+      return at_least_min(options.warmup_type == "cosine" ? 0.5 * (1.0 - std::cos(kPi * progress)) : 1.0 - std::sqrt(1.0 - progress));
+    }
+    if (step < warmup + stable) return 1.0;
+    if (step >= warmup + stable + options.num_decay_steps) return options.min_lr_ratio;
+    const double progress = static_cast<double>(step - warmup - stable) / std::max(1, options.num_decay_steps);
+    if (options.decay_type == "linear") return at_least_min(1.0 - progress);
+    return at_least_min(options.decay_type == "cosine" ? 0.5 * (1.0 + std::cos(kPi * options.num_cycles * 2.0 * progress)) : 1.0 - std::sqrt(progress));
+  });
+}
+
+std::unique_ptr<ReduceLROnPlateau> get_reduce_on_plateau_schedule(const ScheduledOptimizer& optimizer, const ReduceLROnPlateauOptions& options) {
+  return std::make_unique<ReduceLROnPlateau>(optimizer, options);
+}
+
+}  // namespace accel

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <torch/optim/lbfgs.h>
+
+#include "reference/optim/state_dict/state_dict_form.hpp"
+
+namespace accel::optim {
+
+/// LibTorch's LBFGS, whose state belongs to all of its parameters together and stands with the first, as in Python.
+///
+/// Thread rule: borrows the optimizer. Source: torch/optim/lbfgs.py.
+class LbfgsForm : public StateDictForm {
+ public:
+  explicit LbfgsForm(const torch::optim::LBFGS& optimizer);
+  [[nodiscard]] Value::Dict write_options(const torch::optim::OptimizerOptions& options) const override;
+  [[nodiscard]] Value::Dict write_state(const torch::optim::OptimizerParamState& state) const override;
+  [[nodiscard]] std::unique_ptr<torch::optim::OptimizerOptions> read_options(const Value::Dict& dict, const torch::optim::OptimizerOptions& now,
+                                                                             const std::string& place, StateDictProblems& problems) const override;
+  [[nodiscard]] std::unique_ptr<torch::optim::OptimizerParamState> read_state(const Value::Dict& dict, const at::Tensor& param,
+                                                                              const torch::optim::OptimizerOptions& options, const std::string& place,
+                                                                              StateDictProblems& problems) const override;
+
+ private:
+  const torch::optim::LBFGS* optimizer_;
+  std::int64_t numel_;  // of all parameters
+};
+
+}  // namespace accel::optim

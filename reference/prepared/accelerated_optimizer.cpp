@@ -1,0 +1,161 @@
+#include "reference/prepared/accelerated_optimizer.hpp"
+
+#include <ATen/ops/norm.h>
+#include <ATen/record_function.h>
+#include <torch/optim/optimizer.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "reference/core/errors.hpp"
+#include "reference/optim/state_dict/state_dict.hpp"
+
+namespace accel {
+
+void AcceleratedOptimizer::step(const GradientPath::LossClosure& closure) {
+  status_->was_called = true;
+  if (!steps_in_backward_ && context_->gradient_state.sync_gradients) update(closure);
+}
+
+void AcceleratedOptimizer::take_step() {
+  update();
+  clear_gradients(/*set_to_none=*/true);
+}
+
+void AcceleratedOptimizer::update(const GradientPath::LossClosure& closure) {
+  const auto listener = context_->listener.get();
+  const PhaseScope phase(listener, "optimizer");
+  if (listener != nullptr) listener->before_update();
+  status_->was_skipped = !path_->step(*optimizer_, closure);
+  if (listener != nullptr) listener->after_update();
+}
+
+bool AcceleratedOptimizer::was_stepped_elsewhere() {
+  if (status_->was_called || steps_in_backward_) return false;
+  const auto parameters = optim::parameters_of(*optimizer_);
+  if (parameters.empty()) return false;
+  const at::DisableRecordFunctionGuard no_clock;  // it is no work of the program's
+  // LibTorch's optimizers change values past the tensor's version.
+  const auto norm = parameters.front().detach().norm().item<double>();
+  const auto before = std::exchange(status_->norm, norm).value_or(norm);
+  const bool has_changed = before != norm && !(std::isnan(before) && std::isnan(norm));
+  if (has_changed) status_->was_called = true;  // told once
+  return has_changed;
+}
+
+void AcceleratedOptimizer::zero_grad(bool set_to_none) {
+  if (!steps_in_backward_ && context_->gradient_state.sync_gradients) clear_gradients(set_to_none);
+}
+
+void AcceleratedOptimizer::clear_gradients(bool set_to_none) {
+  // As Python's. LibTorch's own detaches in place first, which views of DDP's buckets (gradient_as_bucket_view) refuse.
+  for (auto& group : optimizer_->param_groups()) {
+    for (auto& parameter : group.params()) {
+      auto& gradient = parameter.mutable_grad();
+      if (!gradient.defined()) continue;
+      if (set_to_none) {
+        gradient.reset();
+      } else {
+        gradient.grad_fn() ? gradient.detach_() : gradient.requires_grad_(false);
+        gradient.zero_();
+      }
+    }
+  }
+}
+
+double AcceleratedOptimizer::lr(std::size_t group) const {
+  auto& groups = optimizer_->param_groups();
+  check_argument(group < groups.size(), "lr: group {} of {}", group, groups.size());
+  return groups[group].options().get_lr();
+}
+
+void AcceleratedOptimizer::set_lr(double lr) {
+  for (std::size_t group = 0; group < param_groups().size(); ++group) set_lr(lr, group);
+}
+
+void AcceleratedOptimizer::set_lr(double lr, std::size_t group) {
+  check_argument(group < param_groups().size(), "set_lr: group {} of {}", group, param_groups().size());
+  param_groups()[group].options().set_lr(lr);
+}
+
+std::vector<torch::optim::OptimizerParamGroup>& AcceleratedOptimizer::param_groups() const { return optimizer_->param_groups(); }
+
+AcceleratedScheduler::AcceleratedScheduler(std::shared_ptr<LRScheduler> scheduler, std::vector<AcceleratedOptimizer> optimizers, RankContext& context,
+                                           std::shared_ptr<GradientPath> path, SchedulerOptions options)
+    : scheduler_(std::move(scheduler)), optimizers_(std::move(optimizers)), context_(&context), path_(std::move(path)), options_(options) {
+  check_argument(options_.samples_per_step.value_or(1) >= 1, "prepare_scheduler: samples_per_step: expected 1 or more, got {}", *options_.samples_per_step);
+  check_argument(!options_.samples_per_step || options_.step_with_optimizer, "prepare_scheduler: samples_per_step needs step_scheduler_with_optimizer: samples are counted by the optimizer's steps");
+  if (!options_.samples_per_step) return;
+  path_->count_samples();
+  counted_->seen = context_->gradient_state.num_samples;
+}
+
+void AcceleratedScheduler::take_step() {
+  if (options_.steps_in_backward && !is_held_back()) scheduler_->step();
+}
+
+bool AcceleratedScheduler::is_held_back() const {
+  return std::any_of(optimizers_.begin(), optimizers_.end(), [](const auto& optimizer) { return optimizer.step_was_skipped(); });
+}
+
+void AcceleratedScheduler::advance(const std::function<void()>& step) {
+  if (options_.steps_in_backward) return;
+  if (!options_.step_with_optimizer) {
+    step();
+    return;
+  }
+  if (!context_->gradient_state.sync_gradients) {
+    if (context_->gradient_state.plugin.adjust_scheduler) scheduler_->advance_step_count();
+    return;
+  }
+  const auto window = options_.samples_per_step ? samples_of_window() : 0;
+  if (is_held_back()) return;
+  if (options_.samples_per_step) {
+    const auto before = counted_->samples / *options_.samples_per_step;
+    counted_->samples += window;
+    for (auto unit = before; unit < counted_->samples / *options_.samples_per_step && !has_ended(); ++unit) step();
+    return;
+  }
+  const int steps = options_.split_batches ? 1 : context_->world_size;
+  for (int i = 0; i < steps && !has_ended(); ++i) step();
+}
+
+// Python counts the step that a schedule makes when it is built, so that the last of `total_steps` rates is reached.
+bool AcceleratedScheduler::has_ended() const {
+  const auto total = scheduler_->total_steps();
+  return total && !options_.split_batches && scheduler_->step_count() > *total;
+}
+
+std::int64_t AcceleratedScheduler::samples_of_window() {
+  path_->finish_window();
+  const auto now = context_->gradient_state.num_samples;
+  return now - std::exchange(counted_->seen, now);
+}
+
+Value AcceleratedScheduler::state_dict() const {
+  auto state = scheduler_->state_dict();
+  if (!options_.samples_per_step) return state;
+  auto entries = state.as<Value::Dict>();
+  entries["samples"] = counted_->samples;
+  entries["pending"] = context_->gradient_state.num_samples - counted_->seen;
+  return entries;
+}
+
+void AcceleratedScheduler::load_state_dict(const Value& state) {
+  if (!options_.samples_per_step) {
+    scheduler_->load_state_dict(state);
+    return;
+  }
+  const auto is_count = [&](const char* name) { return state.contains(name) && state.at(name).is<std::int64_t>() && state.at(name).as<std::int64_t>() >= 0; };
+  if (!is_count("samples") || (state.contains("pending") && !is_count("pending"))) {
+    throw CheckpointError("this is no state of a schedule that counts samples: expected ints 'samples' and 'pending' of 0 or more");
+  }
+  auto entries = state.as<Value::Dict>();
+  const auto pending = entries.extract("pending");
+  entries.erase("samples");
+  scheduler_->load_state_dict(entries);
+  counted_->samples = state.at("samples").as<std::int64_t>();
+  counted_->seen = context_->gradient_state.num_samples - (pending ? pending.mapped().as<std::int64_t>() : 0);
+}
+
+}  // namespace accel

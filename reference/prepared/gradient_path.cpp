@@ -1,0 +1,263 @@
+#include "reference/prepared/gradient_path.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <fmt/ranges.h>
+#include <torch/optim/optimizer.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "reference/core/errors.hpp"
+#include "reference/core/named_tensors.hpp"
+#include "reference/optim/optimizers/clip.hpp"
+#include "reference/optim/optimizers/restart.hpp"
+#include "reference/optim/state_dict/state_dict.hpp"
+#include "reference/sharded/file_memory.hpp"
+
+namespace accel {
+namespace {
+
+// Optimizers make it at their first step with a gradient.
+bool lacks_state(const torch::optim::Optimizer& optimizer) {
+  const auto parameters = optim::parameters_of(optimizer);
+  return std::any_of(parameters.begin(), parameters.end(), [&](const at::Tensor& parameter) { return parameter.grad().defined() && optimizer.state().count(parameter.unsafeGetTensorImpl()) == 0; });
+}
+
+bool is_zero(const at::Tensor& gradient) {
+  const auto values = gradient.is_sparse() ? gradient.coalesce().values() : gradient;
+  return values.count_nonzero().item<std::int64_t>() == 0;
+}
+
+}  // namespace
+
+GradientPath::GradientPath(RankContext& context, const AcceleratorOptions& options, int ranks_per_batch)
+    : context_(&context), guard_(options.gradient_guard), is_exact_(options.loss_weighting == "exact"), ranks_per_batch_(ranks_per_batch) {
+  if (options.mixed_precision == "fp16") scaler_ = std::make_unique<GradScaler>(options.grad_scaler_kwargs);
+}
+
+void GradientPath::add_parameters(std::vector<at::Tensor> parameters) {
+  parameters_.insert(parameters_.end(), parameters.begin(), parameters.end());
+  parameters_ = each_once(std::move(parameters_));  // models may share some
+}
+
+at::Tensor GradientPath::scaled_loss(const at::Tensor& loss, std::optional<double> num_items, Rows rows) {
+  norms_before_clipping_.clear();
+  has_had_a_loss_ = true;
+  auto scaled = weighted(loss, num_items, rows);
+  return scaler() ? scaler_->scale(scaled) : scaled;
+}
+
+at::Tensor GradientPath::weighted(const at::Tensor& loss, std::optional<double> num_items, Rows rows) {
+  const auto batch = context_->gradient_state.batch();
+  if (!is_exact_) {
+    check_argument(!num_items, "backward: num_items has a meaning only with loss_weighting: exact");
+    if (counts()) window_.add(0, static_cast<double>(rows.real.value_or(0)), batch);
+    const int steps = context_->gradient_state.plugin.num_steps.value_or(1);
+    return steps == 1 ? loss : loss.div(steps);
+  }
+  const auto samples = static_cast<double>(rows.real.value_or(0));
+  if (loss.dim() > 0) {
+    check_argument(!num_items && loss.dim() == 1 && rows.all == loss.size(0),
+                   "backward, loss_weighting exact: losses of {} dimensions and {} rows, of a batch of {} samples; expected one loss for each sample, without "
+                   "num_items, inside a loop over a prepared loader", loss.dim(), loss.size(0), rows.all ? fmt::format("{}", *rows.all) : "unknown");
+    window_.add(samples, samples, batch);
+    return loss.narrow(0, 0, *rows.real).sum() * window_.loss_scale(1);
+  }
+  check_argument(num_items || rows.all, "backward, loss_weighting exact: of how many items is this loss the mean? Give {{.num_items = n}} outside a loop over a prepared loader");
+  const auto items = num_items.value_or(static_cast<double>(rows.all.value_or(0)));
+  check_argument(std::isfinite(items) && items >= 0, "backward: num_items: expected 0 or more, got {}", items);
+  window_.add(items, samples, batch);
+  return loss * window_.loss_scale(items);
+}
+
+void GradientPath::finish_window() {
+  auto& state = context_->gradient_state;
+  if (!counts() || window_.is_empty() || !state.sync_gradients) return;
+  const auto total = window_.finish(context_->world, context_->device);
+  state.num_samples += std::llround(total.samples / ranks_per_batch_);
+  if (!is_exact_ || total.gradient_scale == 1) return;
+  const c10::NoGradGuard no_grad;
+  std::vector<at::Tensor> gradients;
+  for (const auto& parameter : parameters_) {
+    if (parameter.grad().defined()) gradients.push_back(parameter.grad());
+  }
+  if (!gradients.empty()) at::_foreach_mul_(gradients, total.gradient_scale);
+}
+
+void GradientPath::shadow_window() {
+  if (!counts()) return;
+  window_.drop();
+  window_.finish(context_->world, context_->device);
+}
+
+GradScaler* GradientPath::scaler() {
+  if (scaler_ && scale_update_is_due_) {
+    scaler_->update();
+    scale_update_is_due_ = false;
+  }
+  return scaler_.get();
+}
+
+void GradientPath::unscale(torch::optim::Optimizer& optimizer) {
+  if (!scaler_) return;
+  scaler_->unscale_(optimizer);
+  if (!sharded_.empty()) scaler_->share_found_inf(optimizer, context_->world);
+  scale_update_is_due_ = true;
+}
+
+// An optimizer that has stepped since the last backward is clipped for no more: its gradients are used.
+void GradientPath::before_clipping(torch::optim::Optimizer& optimizer) {
+  if (scaler_ && !scaler_->was_unscaled(optimizer) && !scaler_->was_stepped(optimizer)) unscale(optimizer);
+  if (guard_.skip_norm_above) norms_before_clipping_.try_emplace(&optimizer, norm(optim::parameters_of(optimizer), /*norm_type=*/2.0));
+}
+
+sharded::ShardedModel* GradientPath::holder_of(const at::Tensor& parameter) const {
+  const auto found = std::find_if(sharded_.begin(), sharded_.end(), [&](const auto& model) { return model->holds(parameter); });
+  return found == sharded_.end() ? nullptr : found->get();
+}
+
+// Source: torch/distributed/fsdp/fully_sharded_data_parallel.py, clip_grad_norm_.
+at::Tensor GradientPath::norm(const std::vector<at::Tensor>& parameters, double norm_type) const {
+  std::vector<at::Tensor> whole;
+  std::copy_if(parameters.begin(), parameters.end(), std::back_inserter(whole), [&](const auto& parameter) { return holder_of(parameter) == nullptr; });
+  const auto& group = sharded_.empty() ? context_->world : sharded_.front()->groups().gathers;
+  if (whole.size() == parameters.size() || group.size() == 1) return grad_norm(parameters, norm_type);
+  const c10::NoGradGuard no_grad;
+  std::vector<at::Tensor> norms;
+  for (const auto& model : sharded_) {
+    for (const auto& gradient : model->gradients(parameters)) norms.push_back(at::linalg_vector_norm(gradient, norm_type, /*dim=*/{}, /*keepdim=*/false, at::kFloat).to(context_->device));
+  }
+  auto total = norms.empty() ? at::zeros({}, at::TensorOptions(context_->device).dtype(at::kFloat)) : at::linalg_vector_norm(at::stack(norms), norm_type);
+  const auto of_whole = grad_norm(whole, norm_type).to(total.options());
+  if (std::isinf(norm_type)) {
+    group.all_reduce(total, ReduceOp::kMax).wait();
+    return at::maximum(total, of_whole);
+  }
+  total = total.pow(norm_type);
+  group.all_reduce(total).wait();
+  if (!whole.empty()) total += of_whole.pow(norm_type);
+  return total.pow(1.0 / norm_type);
+}
+
+at::Tensor GradientPath::clip_norm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type) {
+  if (sharded_.empty()) return clip_grad_norm(parameters, max_norm, norm_type);
+  auto total = norm(parameters, norm_type);
+  scale_to_norm(parameters, total, max_norm);
+  return total;
+}
+
+at::Tensor GradientPath::unscaled(const at::Tensor& norm) { return scaler_ && scaler_->is_enabled() ? norm / scaler()->get_scale() : norm; }
+
+void GradientPath::add_sharded(std::shared_ptr<sharded::ShardedModel> model) {
+  const auto& options = model->options();
+  if (options.offload_optimizer == OffloadDevice::kFiles && !optimizer_memory_) optimizer_memory_ = std::make_shared<sharded::FileMemory>(options.offload_optimizer_path);
+  sharded_.push_back(std::move(model));
+}
+
+bool GradientPath::step(torch::optim::Optimizer& optimizer, const LossClosure& closure) {
+  check_state(!closure || (!(scaler_ && scaler_->is_enabled()) && !is_exact_ && sharded_.empty()),
+              "step: a closure with fp16, loss_weighting: exact or a sharded model; what they do between backward and step comes too late");
+  const auto check = [&] {
+    check_loss_came_here(optimizer);
+    check_reduced(optimizer);
+    warn_of_parameters_of_no_model(optimizer);
+  };
+  if (!closure) check();
+  const auto checked_closure = !closure ? closure : LossClosure([&] {
+    auto loss = closure();
+    check();
+    return loss;
+  });
+  for (auto& model : sharded_) model->show_shards();
+  const sharded::MemoryScope scope(optimizer_memory_ && lacks_state(optimizer) ? optimizer_memory_ : nullptr);
+  const bool stepped = try_step(optimizer, checked_closure);
+  for (auto& model : sharded_) {
+    if (stepped) model->mark_stepped();
+  }
+  return stepped;
+}
+
+// What loss.backward() leaves out. Under fp16 the scaler refuses gradients that it has not scaled.
+void GradientPath::check_loss_came_here(const torch::optim::Optimizer& optimizer) {
+  const auto num_steps = context_->gradient_state.plugin.num_steps.value_or(1);
+  if (std::exchange(has_had_a_loss_, true) || (num_steps == 1 && !is_exact_)) return;
+  const auto parameters = optim::parameters_of(optimizer);
+  if (std::none_of(parameters.begin(), parameters.end(), [](const auto& parameter) { return parameter.grad().defined(); })) return;
+  check_state(!is_exact_, "optimizer.step: loss_weighting: exact, and no loss was given to accelerator.backward, which weights it; call accelerator.backward(loss), not loss.backward()");
+  if (context_->rank == 0) {
+    context_->warn(fmt::format("optimizer.step: no loss was given to accelerator.backward, which divides it by gradient_accumulation_steps ({}); call accelerator.backward(loss), not loss.backward()", num_steps));
+  }
+}
+
+// Such as a model that was not prepared, or a free parameter beside one: each rank steps it by its own gradient.
+void GradientPath::warn_of_parameters_of_no_model(const torch::optim::Optimizer& optimizer) {
+  if (context_->world_size == 1) return;
+  const auto parameters = optim::parameters_of(optimizer);
+  const auto num_gradients = static_cast<std::size_t>(std::count_if(parameters.begin(), parameters.end(), [](const auto& parameter) { return parameter.grad().defined(); }));
+  if (std::exchange(num_gradients_looked_at_[&optimizer], num_gradients) == num_gradients) return;
+  std::vector<std::string> strays;
+  for (std::size_t place = 0; place < parameters.size(); ++place) {
+    const auto& parameter = parameters[place];
+    const bool is_of_a_model = holder_of(parameter) != nullptr || std::any_of(replicated_.begin(), replicated_.end(), [&](const auto& model) { return model->origin_of(parameter).has_value(); });
+    if (!is_of_a_model && parameter.grad().defined()) strays.push_back(fmt::format("{} of shape [{}]", place, fmt::join(parameter.sizes(), ", ")));
+  }
+  if (strays.empty() || context_->rank != 0) return;
+  context_->warn(fmt::format("optimizer.step: the optimizer's parameter {}{} belongs to no prepared model, so its gradient is not averaged and the ranks train it apart: prepare the module that has it",
+                             strays.front(), strays.size() > 1 ? fmt::format(", and {} more,", strays.size() - 1) : ""));
+}
+
+// A parameter of two prepared models is accounted for by either.
+void GradientPath::check_reduced(const torch::optim::Optimizer& optimizer) const {
+  for (const auto& model : replicated_) {
+    auto unreduced = model->unreduced();
+    if (unreduced.empty()) continue;
+    std::set<const c10::TensorImpl*> own;
+    for (const auto& parameter : optim::parameters_of(optimizer)) own.insert(parameter.unsafeGetTensorImpl());
+    std::erase_if(unreduced, [&](const auto& item) {
+      const auto accounts_for = [&](const auto& other) { return other->origin_of(item.second).value_or(GradientOrigin::kMissed) != GradientOrigin::kMissed; };
+      return !own.contains(item.second.unsafeGetTensorImpl()) || std::any_of(replicated_.begin(), replicated_.end(), accounts_for) || is_zero(item.second.grad());
+    });
+    if (unreduced.empty()) continue;
+    const auto others = unreduced.size() > 1 ? fmt::format(" and {} more parameters", unreduced.size() - 1) : "";
+    throw StateError(fmt::format("optimizer.step: the gradients of '{}'{} were not averaged over the {} ranks: backward did not follow a call of the prepared model. "
+                                 "Call model(x), not model->forward(x) or the module's own forward, before each backward; give two losses of one forward to one backward. "
+                                 "If the program averages gradients itself, keep accelerator.no_sync(model) around backward",
+                                 unreduced.front().first, others, context_->world_size));
+  }
+}
+
+void GradientPath::restart(torch::optim::Optimizer& optimizer) {
+  for (auto& model : sharded_) model->show_shards();
+  const sharded::MemoryScope scope(optimizer_memory_);
+  optim::restart(optimizer);
+}
+
+bool GradientPath::try_step(torch::optim::Optimizer& optimizer, const LossClosure& closure) {
+  finish_window();
+  if (scaler_ && scaler_->was_stepped(optimizer)) scaler();  // a second step without a backward between
+  if (guard_.is_on()) {
+    if (scaler_ && !scaler_->was_unscaled(optimizer)) unscale(optimizer);
+    if (guard_forbids(optimizer)) return false;
+  }
+  if (!scaler_ || closure) {
+    optimizer.step(closure);
+    return true;
+  }
+  if (!scaler_->was_unscaled(optimizer)) unscale(optimizer);
+  const bool stepped = scaler_->step(optimizer);
+  scale_update_is_due_ = true;
+  return stepped;
+}
+
+bool GradientPath::guard_forbids(torch::optim::Optimizer& optimizer) {
+  auto total = norm(optim::parameters_of(optimizer), /*norm_type=*/2.0).item<double>();
+  // Infinities may have come behind clipping.
+  if (auto before = norms_before_clipping_.extract(&optimizer); before && std::isfinite(total)) total = before.mapped().item<double>();
+  return std::isfinite(total) ? guard_.skip_norm_above && total > *guard_.skip_norm_above : guard_.skip_non_finite || guard_.skip_norm_above;
+}
+
+std::vector<at::Tensor> GradientPath::shared_state() { return scaler() ? scaler_->state_tensors(context_->device) : std::vector<at::Tensor>(); }
+
+}  // namespace accel

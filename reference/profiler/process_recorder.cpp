@@ -1,0 +1,75 @@
+#include <torch/csrc/autograd/profiler_kineto.h>
+
+#include <atomic>
+#include <set>
+
+#include "reference/core/errors.hpp"
+#include "reference/profiler/profile_recorder.hpp"
+
+namespace accel::tracking {
+namespace {
+
+namespace profiler = torch::autograd::profiler;
+
+// Of the process, as what it guards is.
+std::atomic<bool> is_taken = false;
+
+// LibTorch writes a trace once; further files are copies.
+void save_once(profiler::ProfilerResult& result, std::string& saved, Files& files, const std::string& path) {
+  if (saved.empty()) {
+    result.save(path + ".tmp");
+    files.rename(path + ".tmp", path);
+    saved = path;
+  } else if (saved != path) {
+    write_atomically(files, path, files.read(saved));
+  }
+}
+
+class ProcessRecorder final : public ProfileRecorder {
+ public:
+  ProcessRecorder(const ProfileKwargs& kwargs, bool cuda)
+      : config_(profiler::ProfilerState::KINETO, kwargs.record_shapes, kwargs.profile_memory, /*with_stack=*/false, kwargs.with_flops) {
+    check_state(!is_taken.exchange(true), "profile: another rank of this process is profiled already, and LibTorch's profiler is one for the process; "
+                                          "profile one of them, or simulate the ranks, which are recorded apart");
+    activities_ = {profiler::ActivityType::CPU};
+    if (cuda) activities_.insert(profiler::ActivityType::CUDA);
+  }
+  ~ProcessRecorder() override { is_taken = false; }
+
+  void prepare() override { profiler::prepareProfiler(config_, activities_); }
+  void start() override { profiler::enableProfiler(config_, activities_); }
+  ProfileTrace stop() override {
+    const std::shared_ptr<profiler::ProfilerResult> result = profiler::disableProfiler();
+    ProfileTrace trace;
+    for (const auto& event : result->events()) trace.events.push_back(event_of(event));
+    trace.save = [result, saved = std::make_shared<std::string>()](Files& files, const std::string& path) { save_once(*result, *saved, files, path); };
+    return trace;
+  }
+  // Kineto knows no other way.
+  void discard() override {
+    start();
+    profiler::disableProfiler();
+  }
+
+ private:
+  static ProfileEvent event_of(const profiler::KinetoEvent& event) {
+    ProfileEvent copy{.name = event.name(),
+                      .thread = event.startThreadId(),
+                      .start_ns = static_cast<std::int64_t>(event.startNs()),
+                      .duration_ns = static_cast<std::int64_t>(event.durationNs()),
+                      .on_device = event.deviceType() != c10::DeviceType::CPU,
+                      .flops = static_cast<std::int64_t>(event.flops())};
+    if (event.hasShapes()) copy.input_shapes = event.shapes().vec();
+    if (copy.name == "[memory]" && !copy.on_device) copy.cpu_bytes = event.nBytes();
+    return copy;
+  }
+
+  profiler::ProfilerConfig config_;
+  std::set<profiler::ActivityType> activities_;
+};
+
+}  // namespace
+
+std::unique_ptr<ProfileRecorder> make_process_recorder(const ProfileKwargs& kwargs, bool cuda) { return std::make_unique<ProcessRecorder>(kwargs, cuda); }
+
+}  // namespace accel::tracking

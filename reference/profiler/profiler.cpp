@@ -1,0 +1,102 @@
+#include "reference/profiler/profiler.hpp"
+
+#include <ATen/Context.h>
+#include <ATen/record_function.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "reference/core/errors.hpp"
+#include "reference/state/rank_context.hpp"
+
+namespace accel {
+
+using tracking::ProfileAction;
+
+namespace {
+
+bool wants_cuda(const ProfileKwargs& kwargs) {
+  if (kwargs.activities.empty()) return at::hasCUDA();
+  return std::find(kwargs.activities.begin(), kwargs.activities.end(), "cuda") != kwargs.activities.end();
+}
+
+std::unique_ptr<tracking::ProfileRecorder> make_recorder(const RankContext& context, const ProfileKwargs& kwargs) {
+  auto problems = problems_of(kwargs);
+  const bool is_simulated = context.backend == "sim";
+  const bool asks_for_cuda = !kwargs.activities.empty() && wants_cuda(kwargs);
+  if (asks_for_cuda && is_simulated) problems.emplace_back("activities: cuda; simulated ranks run on the CPU");
+  else if (asks_for_cuda && !at::hasCUDA()) problems.emplace_back("activities: cuda; there is none on this machine");
+  check_config(problems.empty(), "profile: {}", fmt::join(problems, "; "));
+  if (is_simulated) return tracking::make_thread_recorder(kwargs, context.rank);
+  return tracking::make_process_recorder(kwargs, wants_cuda(kwargs));
+}
+
+}  // namespace
+
+Profiler::Profiler(RankContext& context, ProfileKwargs kwargs) : context_(context), kwargs_(std::move(kwargs)), recorder_(make_recorder(context_, kwargs_)) {
+  apply(tracking::profile_transition(ProfileAction::kNone, action()));
+  begin_step_range();
+}
+
+Profiler::~Profiler() {
+  try {
+    step_range_.reset();
+    if (is_started_) (void)recorder_->stop();
+    else if (is_prepared_) recorder_->discard();
+  } catch (const std::exception&) {
+    // What was recorded is given up anyway.
+  }
+}
+
+ProfileAction Profiler::action() const { return kwargs_.schedule_option ? tracking::profile_action(*kwargs_.schedule_option, step_) : ProfileAction::kRecord; }
+
+void Profiler::apply(const tracking::ProfileTransition& transition) {
+  if (transition.stop) {
+    is_started_ = false;
+    trace_ = recorder_->stop();
+  }
+  if (transition.ready && kwargs_.on_trace_ready) kwargs_.on_trace_ready(*this);
+  if (transition.prepare) {
+    recorder_->prepare();
+    is_prepared_ = true;
+  }
+  if (transition.start) {
+    recorder_->start();
+    is_prepared_ = false;
+    is_started_ = true;
+  }
+}
+
+void Profiler::begin_step_range() {
+  if (!kwargs_.schedule_option) return;
+  step_range_ = std::make_unique<at::RecordFunction>(at::RecordScope::USER_SCOPE);
+  if (step_range_->isActive()) step_range_->before(fmt::format("ProfilerStep#{}", step_));
+}
+
+void Profiler::step() {
+  check_state(!is_finished_, "profile: step() after finish()");
+  step_range_.reset();
+  const auto before = action();
+  ++step_;
+  apply(tracking::profile_transition(before, action()));
+  begin_step_range();
+}
+
+void Profiler::finish() {
+  if (std::exchange(is_finished_, true)) return;
+  step_range_.reset();
+  if (std::exchange(is_prepared_, false)) recorder_->discard();
+  apply(tracking::profile_end(action()));
+  recorder_.reset();
+  if (!kwargs_.output_trace_dir || !trace_.save) return;
+  context_.files->make_folder(*kwargs_.output_trace_dir);
+  export_chrome_trace(fmt::format("{}/profile_{}.json", *kwargs_.output_trace_dir, context_.rank));
+}
+
+void Profiler::export_chrome_trace(const std::string& path) const {
+  check_state(trace_.save != nullptr, "profile: nothing was recorded in {} steps; see schedule_option, and call finish() first where there is none", step_ + 1);
+  trace_.save(*context_.files, path);
+}
+
+}  // namespace accel

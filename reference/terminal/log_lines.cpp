@@ -1,0 +1,46 @@
+#include "reference/terminal/log_lines.hpp"
+
+#include <spdlog/logger.h>
+#include <spdlog/sinks/base_sink.h>
+
+#include <string_view>
+
+#include "reference/terminal/terminal.hpp"
+
+namespace accel::tracking {
+namespace {
+
+// The terminal has the mutex.
+class TerminalSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    std::string_view text(line.data(), line.size());
+    while (!text.empty() && text.back() == '\n') text.remove_suffix(1);
+    Terminal::standard_error().write_line(text);
+  }
+  void flush_() override {}
+};
+
+spdlog::level::level_enum level_of(int level) { return static_cast<spdlog::level::level_enum>(level + spdlog::level::debug); }
+
+}  // namespace
+
+struct LogLines::Sink {
+  explicit Sink(const std::string& name) : logger(name, std::make_shared<TerminalSink>()) {}
+  spdlog::logger logger;
+};
+
+LogLines::LogLines(const std::string& name, int level) : sink_(std::make_unique<Sink>(name)) {
+  sink_->logger.set_pattern("%Y-%m-%d %H:%M:%S,%e - %l - %n - %v");
+  sink_->logger.set_level(level_of(level));
+}
+
+LogLines::~LogLines() = default;
+
+bool LogLines::should_log(int level) const { return sink_->logger.should_log(level_of(level)); }
+
+void LogLines::write(int level, const std::string& text) { sink_->logger.log(level_of(level), spdlog::string_view_t(text)); }
+
+}  // namespace accel::tracking

@@ -1,0 +1,89 @@
+#include "reference/terminal/terminal.hpp"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+namespace accel::tracking {
+namespace {
+
+// A log that cannot be written is no reason to end a training run.
+void write_all(int descriptor, std::string_view text) {
+  while (!text.empty()) {
+    const auto written = ::write(descriptor, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return;
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+}
+
+}  // namespace
+
+Terminal& Terminal::standard_error() {
+  static Terminal terminal(STDERR_FILENO);  // as process-wide as the descriptor
+  return terminal;
+}
+
+bool Terminal::is_terminal() const { return isatty(descriptor_) != 0; }
+
+int Terminal::width() const {
+  winsize size{};
+  return ioctl(descriptor_, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+// The cursor stands behind the last bar; back to where the first began, with nothing below.
+std::string Terminal::erased() {
+  const int lines = std::exchange(lines_drawn_, 0);
+  if (lines == 0) return "";
+  return (lines > 1 ? "\x1b[" + std::to_string(lines - 1) + "A" : "") + "\r\x1b[J";
+}
+
+std::string Terminal::drawn() {
+  std::string text;
+  for (const auto* bar : bars_) {
+    if (bar->text_.empty()) continue;
+    text += (lines_drawn_++ == 0 ? "" : "\n") + bar->text_;
+  }
+  return text;
+}
+
+void Terminal::write_line(std::string_view line) {
+  const std::lock_guard lock(mutex_);
+  auto text = erased() + std::string(line) + "\n";
+  text += drawn();
+  write_all(descriptor_, text);
+}
+
+std::unique_ptr<Terminal::Bar> Terminal::add_bar() {
+  const std::lock_guard lock(mutex_);
+  std::unique_ptr<Bar> bar(new Bar(*this));
+  bars_.push_back(bar.get());
+  return bar;
+}
+
+void Terminal::Bar::draw(std::string text) {
+  const std::lock_guard lock(terminal_.mutex_);
+  text_ = std::move(text);
+  auto all = terminal_.erased();
+  all += terminal_.drawn();
+  write_all(terminal_.descriptor_, all);
+}
+
+void Terminal::Bar::keep(bool leave) {
+  const std::lock_guard lock(terminal_.mutex_);
+  leave_ = leave;
+}
+
+Terminal::Bar::~Bar() {
+  const std::lock_guard lock(terminal_.mutex_);
+  auto all = terminal_.erased();
+  std::erase(terminal_.bars_, this);
+  if (leave_ && !text_.empty()) all += text_ + "\n";
+  all += terminal_.drawn();
+  write_all(terminal_.descriptor_, all);
+}
+
+}  // namespace accel::tracking

@@ -1,0 +1,229 @@
+#include "reference/training_state/checkpointing.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <future>
+#include <map>
+
+#include "reference/training_state/state_files.hpp"
+#include "reference/checkpoint/checkpoint_folder.hpp"
+#include "reference/checkpoint/recording_files.hpp"
+#include "reference/checkpoint/weights_files.hpp"
+#include "reference/core/errors.hpp"
+#include "reference/state/objects.hpp"
+
+namespace accel {
+namespace {
+
+// "run/" is "run".
+std::string without_slashes_behind(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path;
+}
+
+using checkpoint::StateFile;
+
+// What a file system refuses, or what does not fit, is every rank's matter; anything else is this rank's end.
+template <typename Act>
+std::string problem_of(const Act& act) {
+  try {
+    act();
+  } catch (const FileError& error) {
+    return error.what();
+  } catch (const CheckpointError& error) {
+    return error.what();
+  } catch (const ArgumentError& error) {  // of a value that no file holds
+    return error.what();
+  } catch (const std::filesystem::filesystem_error& error) {  // of a folder that may not be looked at
+    return error.what();
+  }
+  return "";
+}
+
+struct Written {
+  std::vector<checkpoint::ManifestEntry> entries;
+  std::string problem;
+};
+
+Written write_all(Files& files, const std::string& folder, const std::vector<StateFile>& contents) {
+  checkpoint::RecordingFiles recording(files, folder);
+  Written written;
+  written.problem = problem_of([&] {
+    for (const auto& content : contents) checkpoint::write(recording, folder, content);
+  });
+  written.entries = recording.entries();
+  return written;
+}
+
+// Behind the program's back: so that the checkpoint is found if the program ends before it asks.
+Written write_part(Files& files, const std::string& folder, const std::vector<StateFile>& contents, int rank, int num_ranks) {
+  auto written = write_all(files, folder, contents);
+  if (written.problem.empty()) written.problem = problem_of([&] { checkpoint::write_part(files, folder, rank, num_ranks, written.entries); });
+  return written;
+}
+
+// What one rank has written, as it travels: its machine, entries, problem.
+using PackedEntries = std::vector<std::tuple<std::string, std::int64_t, std::string>>;
+using PackedWritten = std::tuple<int, PackedEntries, std::string>;
+
+}  // namespace
+
+// A save of which this rank's files are being written, or are there.
+struct Checkpointing::Pending {
+  std::string folder;
+  std::optional<std::int64_t> number;  // under automatic naming
+  std::future<Written> written;
+};
+
+Checkpointing::Checkpointing(RankContext& context, ProjectConfiguration config) : context_(context), config_(std::move(config)) {}
+Checkpointing::~Checkpointing() = default;  // of a future of std::async: waits
+
+bool Checkpointing::begins_folders() const { return context_.rank == 0 || (config_.save_on_each_node && context_.local_rank == 0); }
+
+std::string Checkpointing::folder_to_save(const std::string& output_dir) const {
+  if (!config_.automatic_checkpoint_naming) {
+    check_argument(!output_dir.empty(), "save_state: where to? Name a folder, or set project_config's automatic_checkpoint_naming");
+    return without_slashes_behind(output_dir);
+  }
+  return fmt::format("{}/checkpoint_{}", checkpoints_folder(), config_.iteration);
+}
+
+void Checkpointing::agree(const std::string& what, const std::string& problem) const {
+  std::map<std::string, std::vector<std::size_t>> ranks_of;
+  const auto problems = gather_object(context_, std::vector<std::string>{problem});
+  for (std::size_t rank = 0; rank < problems.size(); ++rank) {
+    if (!problems[rank].empty()) ranks_of[problems[rank]].push_back(rank);
+  }
+  if (ranks_of.empty()) return;
+  std::vector<std::string> texts;
+  for (const auto& [text, ranks] : ranks_of) {
+    const bool is_everybodys = ranks.size() == problems.size();
+    texts.push_back(is_everybodys ? text : fmt::format("rank {}: {}", fmt::join(ranks, ", "), text));
+  }
+  throw CheckpointError(fmt::format("{}: {}", what, fmt::join(texts, "; ")));
+}
+
+// Where the ranks' files go, empty.
+std::string Checkpointing::begin(const std::string& folder) const {
+  std::string problem;
+  if (begins_folders()) {
+    problem = problem_of([&] {
+      if (config_.automatic_checkpoint_naming && is_folder(*context_.files, folder)) {
+        throw CheckpointError(fmt::format("{} is there already; set save_iteration to the number of the next checkpoint", folder));
+      }
+      checkpoint::begin_folder(*context_.files, folder);
+    });
+  }
+  agree("save_state", problem);
+  return folder + ".tmp";
+}
+
+std::string Checkpointing::save(TrainingState& state, const std::string& output_dir, SaveStateOptions options) {
+  finish();
+  const bool is_sharded = std::any_of(state.models.begin(), state.models.end(), [](const auto& model) { return model.wrapper->sharded != nullptr; });
+  check_argument(!is_sharded || !config_.save_on_each_node,
+                 "save_state: save_on_each_node with a model that is sharded: no machine has all of it; save to a file system that all ranks share");
+  const auto folder = folder_to_save(output_dir);
+  auto weights = checkpoint::weights_of(state);
+  const auto unfinished = begin(folder);
+  std::vector<std::shared_ptr<torch::nn::Module>> models;
+  for (const auto& model : state.models) models.push_back(model.module);
+  for (const auto& hook : save_hooks) hook(models, weights, unfinished);
+  auto contents = checkpoint::files_of_rank(state, context_, weights, {.safe_serialization = options.safe_serialization, .save_on_each_node = config_.save_on_each_node});
+  if (options.async) {
+    for (auto& content : contents) content = checkpoint::copied(content);
+  }
+  pending_ = std::make_unique<Pending>(Pending{.folder = folder, .number = config_.automatic_checkpoint_naming ? std::optional(config_.iteration) : std::nullopt, .written = {}});
+  auto write = [files = context_.files, unfinished, contents = std::move(contents), rank = context_.rank, num_ranks = config_.save_on_each_node ? context_.local_world_size : context_.world_size,
+                async = options.async] {
+    return async ? write_part(*files, unfinished, contents, rank, num_ranks) : write_all(*files, unfinished, contents);
+  };
+  pending_->written = std::async(options.async ? std::launch::async : std::launch::deferred, std::move(write));
+  ++config_.iteration;
+  if (!options.async) finish();
+  return folder;
+}
+
+void Checkpointing::finish() {
+  if (const auto pending = std::exchange(pending_, nullptr)) conclude(*pending);
+}
+
+void Checkpointing::conclude(Pending& pending) {
+  const auto written = pending.written.get();
+  PackedEntries own;
+  for (const auto& entry : written.entries) own.emplace_back(entry.name, entry.bytes, entry.checksum);
+  const auto all = gather_object(context_, std::vector<PackedWritten>{{context_.rank - context_.local_rank, std::move(own), written.problem}});
+  const bool is_whole = std::all_of(all.begin(), all.end(), [](const auto& of_rank) { return std::get<2>(of_rank).empty(); });
+  auto& files = *context_.files;
+  std::string publishing;
+  if (begins_folders()) {
+    publishing = problem_of([&] {
+      if (!is_whole) return checkpoint::abandon_folder(files, pending.folder);
+      checkpoint::Manifest manifest{.world_size = context_.world_size, .files = {}};
+      for (const auto& [machine, entries, problem] : all) {
+        if (config_.save_on_each_node && machine != context_.rank) continue;
+        for (const auto& [name, bytes, checksum] : entries) manifest.files.push_back({name, bytes, checksum});
+      }
+      checkpoint::publish_folder(files, pending.folder, std::move(manifest));
+      if (pending.number && config_.total_limit) checkpoint::remove_oldest(files, checkpoints_folder(), *config_.total_limit, *pending.number);
+    });
+  }
+  agree(fmt::format("save_state: {}: not saved", pending.folder), !written.problem.empty() ? written.problem : publishing);
+}
+
+void Checkpointing::save_model(const NamedTensors& weights, const std::string& save_directory, const SaveModelOptions& options) const {
+  const WeightsPlanOptions plan{.max_shard_bytes = parse_size(options.max_shard_size), .safe_serialization = options.safe_serialization};
+  agree("save_model", problem_of([&] {
+    if (begins_folders()) write_weights(*context_.files, save_directory, weights, plan);
+  }));
+}
+
+std::string Checkpointing::newest_folder() const {
+  const auto numbers = checkpoint::checkpoint_numbers(*context_.files, checkpoints_folder());
+  if (numbers.empty()) throw CheckpointError(fmt::format("{}: no checkpoint is there", checkpoints_folder()));
+  return fmt::format("{}/checkpoint_{}", checkpoints_folder(), numbers.back());
+}
+
+std::string Checkpointing::load(TrainingState& state, const std::string& given_dir) {
+  const auto input_dir = without_slashes_behind(given_dir);
+  finish();
+  check_argument(!input_dir.empty() || config_.automatic_checkpoint_naming, "load_state: from where? Name a folder, or set project_config's automatic_checkpoint_naming");
+  // One process looks, and reads everything once to check it.
+  struct Found {
+    std::string folder, problem;
+    int saved_ranks = 0;
+    std::int64_t next = 0;
+  } found;
+  if (begins_folders()) {
+    found.problem = problem_of([&] {
+      if (config_.automatic_checkpoint_naming) checkpoint::finish_checkpoints(*context_.files, checkpoints_folder());
+      if (!input_dir.empty()) checkpoint::finish_folder(*context_.files, input_dir);
+      found.folder = input_dir.empty() ? newest_folder() : checkpoint::readable_folder(input_dir);
+      if (const auto manifest = checkpoint::read_manifest(found.folder)) found.saved_ranks = manifest->world_size;
+      const auto numbers = config_.automatic_checkpoint_naming ? checkpoint::checkpoint_numbers(*context_.files, checkpoints_folder()) : std::vector<std::int64_t>();
+      if (!numbers.empty()) found.next = numbers.back() + 1;
+    });
+  }
+  agree("load_state", found.problem);
+  std::vector<std::tuple<std::string, int, std::int64_t>> shared{{found.folder, found.saved_ranks, found.next}};
+  broadcast_object_list(context_, shared);
+  const auto& [folder, saved_ranks, next] = shared.front();
+
+  std::vector<std::shared_ptr<torch::nn::Module>> models;
+  for (const auto& model : state.models) models.push_back(model.module);
+  for (const auto& hook : load_hooks) hook(models, folder);
+  std::vector<bool> is_loaded;
+  for (const auto& model : state.models) is_loaded.push_back(std::find(models.begin(), models.end(), model.module) != models.end());
+
+  std::unique_ptr<checkpoint::StateLoad> loading;
+  agree("load_state", problem_of([&, &folder = folder, &saved_ranks = saved_ranks] {
+    loading = std::make_unique<checkpoint::StateLoad>(state, context_, folder, saved_ranks > 0 ? std::optional(saved_ranks) : std::nullopt, is_loaded);
+  }));
+  loading->commit();
+  if (config_.automatic_checkpoint_naming) config_.iteration = next;
+  return folder;
+}
+
+}  // namespace accel

@@ -1,0 +1,275 @@
+#include "reference/training_state/shard_files.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/util/accumulate.h>
+#include <fmt/ranges.h>
+#include <torch/optim/optimizer.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "reference/core/safetensors.hpp"
+#include "reference/optim/state_dict/state_dict.hpp"
+#include "reference/state/objects.hpp"
+
+namespace accel::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using sharded::ShardedModel;
+using sharded::ShardPiece;
+using Json = nlohmann::json;
+
+struct StoredPiece {
+  std::string file;
+  std::int64_t begin = 0;
+  StoredTensor values;
+};
+
+struct Pieces {
+  std::vector<std::int64_t> sizes;
+  std::vector<StoredPiece> pieces;
+};
+
+void read_file(const std::string& path, std::map<std::string, Pieces>& found, std::vector<std::string>& problems) {
+  const SafetensorsFile file(path);
+  for (const auto& name : file.names()) {
+    const auto text = file.metadata().find(name);
+    const auto json = text == file.metadata().end() ? Json() : Json::parse(text->second, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object() || !json.contains("begin") || !json["begin"].is_number_integer() || !json.contains("sizes") || !json["sizes"].is_array()) {
+      problems.push_back(fmt::format("{}: '{}' has no place in its metadata", path, name));
+      continue;
+    }
+    const auto sizes = json["sizes"].get<std::vector<std::int64_t>>();
+    auto& of_name = found[name];
+    if (of_name.pieces.empty()) of_name.sizes = sizes;
+    if (of_name.sizes != sizes) problems.push_back(fmt::format("{}: '{}' is of sizes [{}], elsewhere [{}]", path, name, fmt::join(sizes, ", "), fmt::join(of_name.sizes, ", ")));
+    of_name.pieces.push_back({path, json["begin"].get<std::int64_t>(), file.stored(name)});
+  }
+}
+
+// Pieces follow one another, and nothing is missing.
+std::string problem_of(const std::string& name, Pieces& of_name) {
+  std::sort(of_name.pieces.begin(), of_name.pieces.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
+  std::int64_t next = 0;
+  for (const auto& piece : of_name.pieces) {
+    if (piece.begin != next) return fmt::format("'{}': a piece begins at element {}, expected {}: {}", name, piece.begin, next, piece.file);
+    next += c10::multiply_integers(piece.values.sizes);
+  }
+  return next == c10::multiply_integers(of_name.sizes) ? "" : fmt::format("'{}' lacks {} of {} elements", name, c10::multiply_integers(of_name.sizes) - next, c10::multiply_integers(of_name.sizes));
+}
+
+at::Tensor assembled(const Pieces& of_name) {
+  auto whole = at::empty({c10::multiply_integers(of_name.sizes)}, at::TensorOptions(of_name.pieces.front().values.dtype));
+  for (const auto& piece : of_name.pieces) whole.narrow(0, piece.begin, c10::multiply_integers(piece.values.sizes)).copy_(piece.values.load());
+  return whole.view(of_name.sizes);
+}
+
+// The model that has divided a parameter; null if it is whole.
+const ShardedModel* holder_of(const at::Tensor& parameter, const TrainingState& state) {
+  for (const auto& model : state.models) {
+    if (model.wrapper->sharded && model.wrapper->sharded->holds(parameter)) return model.wrapper->sharded.get();
+  }
+  return nullptr;
+}
+
+// What NAdam and ASGD keep beside a parameter of one element is of one number, too.
+bool is_scalar_state(const std::string& name) { return name == "step" || name == "mu_product" || name == "eta" || name == "mu"; }
+
+// Counts of steps have no dimension; what is like the parameter's part has one.
+bool is_part(const Value& entry) { return entry.is<at::Tensor>() && entry.as<at::Tensor>().defined() && entry.as<at::Tensor>().dim() == 1; }
+
+// Names of entries that any rank has for a parameter: one whose part is empty may have none.
+std::vector<std::pair<std::string, std::string>> entries_of_all_ranks(const Value::Dict& states, RankContext& context) {
+  std::vector<std::pair<std::string, std::string>> own;
+  for (const auto& [index, entries] : states) {
+    for (const auto& [name, entry] : entries.as<Value::Dict>()) {
+      if (is_part(entry)) own.emplace_back(index, name);
+    }
+  }
+  auto all = gather_object(context, own);
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  return all;
+}
+
+void gather_wholes(Value::Dict& states, const std::vector<at::Tensor>& parameters, const TrainingState& state, RankContext& context) {
+  for (const auto& [index, name] : entries_of_all_ranks(states, context)) {
+    const auto& parameter = parameters.at(std::stoul(index));
+    const auto* holder = holder_of(parameter, state);
+    if (holder == nullptr) continue;
+    auto entries = states.contains(index) ? states.at(index).as<Value::Dict>() : Value::Dict();
+    const auto part = entries.contains(name) ? entries.at(name).as<at::Tensor>() : at::empty({0}, parameter.options());
+    auto whole = holder->whole_of(parameter, part);
+    if (context.rank == 0) entries[name] = whole.to(at::kCPU);
+    else entries.erase(name);
+    states[index] = std::move(entries);
+  }
+}
+
+// FSDP calls parameters by their names; those of several models may have the same ones: numbers then.
+std::vector<std::string> names_of(const std::vector<at::Tensor>& parameters, const TrainingState& state) {
+  std::vector<std::string> names, numbers;
+  for (const auto& parameter : parameters) {
+    const auto* holder = holder_of(parameter, state);
+    numbers.push_back(std::to_string(numbers.size()));
+    names.push_back(holder == nullptr ? numbers.back() : holder->name_of(parameter));
+  }
+  return std::set<std::string>(names.begin(), names.end()).size() == names.size() ? names : numbers;
+}
+
+// Parameters' names in the prepared models that have them, as FSDP's checkpoints call them.
+std::map<const c10::TensorImpl*, std::string> names_in_models(const TrainingState& state) {
+  std::map<const c10::TensorImpl*, std::string> names;
+  for (const auto& model : state.models) {
+    for (const auto& item : model.module->named_parameters()) names.emplace(item.value().unsafeGetTensorImpl(), item.key());
+  }
+  return names;
+}
+
+// The key under which a state has what belongs to a parameter: its number, or the name that a sharded model has for it.
+std::vector<std::string> keys_in(const Value::Dict& saved, const std::map<std::string, StoredWeight>& shards, const std::vector<at::Tensor>& parameters, const TrainingState& state) {
+  const auto names = names_of(parameters, state);
+  const auto names_of_models = names_in_models(state);
+  const auto is_key = [&](const std::string& key) {
+    const auto shard = shards.lower_bound(key + "/");
+    return saved.contains(key) || (shard != shards.end() && shard->first.starts_with(key + "/"));
+  };
+  std::vector<std::string> keys;
+  for (std::size_t index = 0; index < parameters.size(); ++index) {
+    const auto number = std::to_string(index);
+    const auto own = names_of_models.find(parameters[index].unsafeGetTensorImpl());
+    const std::array candidates{names[index], number, own == names_of_models.end() ? number : own->second};
+    const auto* found = std::find_if(candidates.begin(), candidates.end(), is_key);
+    keys.push_back(found == candidates.end() ? number : *found);
+  }
+  return keys;
+}
+
+// What is saved for no parameter would be lost.
+void check_all_used(const Value::Dict& saved, const std::vector<std::string>& keys) {
+  const std::set<std::string> used(keys.begin(), keys.end());
+  std::vector<std::string> unused;
+  for (const auto& [key, entries] : saved) {
+    if (!used.contains(key)) unused.push_back(key);
+  }
+  check_checkpoint(unused.empty(), "the optimizer's state has entries for '{}', which are no parameters of the prepared optimizer or its models; prepare the same models and optimizers in the same order",
+                   fmt::join(unused, "', '"));
+}
+
+Value::Dict with_names(Value::Dict dict, const std::vector<std::string>& names_of_all) {
+  Value::Dict named;
+  for (const auto& [index, entries] : dict.at("state").as<Value::Dict>()) named[names_of_all.at(std::stoul(index))] = entries;
+  Value::List groups;
+  for (const auto& group : dict.at("param_groups").as<Value::List>()) {
+    auto entries = group.as<Value::Dict>();
+    Value::List names;
+    for (const auto& index : entries.at("params").as<Value::List>()) names.emplace_back(names_of_all.at(static_cast<std::size_t>(index.as<std::int64_t>())));
+    entries["params"] = std::move(names);
+    groups.emplace_back(std::move(entries));
+  }
+  dict["state"] = std::move(named);
+  dict["param_groups"] = std::move(groups);
+  return dict;
+}
+
+}  // namespace
+
+StateFile file_of_pieces(std::string name, const std::vector<ShardPiece>& pieces) {
+  StateFile file{std::move(name), NamedTensors()};
+  for (const auto& piece : pieces) {
+    std::get<NamedTensors>(file.content).emplace_back(piece.name, piece.values);
+    file.metadata[piece.name] = Json{{"begin", piece.part.begin}, {"sizes", piece.sizes}}.dump();
+  }
+  return file;
+}
+
+std::string folder_of_shards(const std::string& what, std::size_t index) { return fmt::format("{}_{}", what, index); }
+std::string file_of_shard(const std::string& what, std::size_t index, int rank) { return fmt::format("{}/rank{}.safetensors", folder_of_shards(what, index), rank); }
+
+std::map<std::string, StoredWeight> read_shards(const std::string& folder) {
+  std::map<std::string, Pieces> found;
+  std::vector<std::string> problems;
+  for (const auto& entry : fs::directory_iterator(folder)) read_file(entry.path().string(), found, problems);
+  std::map<std::string, StoredWeight> weights;
+  for (auto& [name, of_name] : found) {
+    if (auto problem = problem_of(name, of_name); !problem.empty()) problems.push_back(std::move(problem));
+    weights.emplace(name, StoredWeight{.file = folder, .dtype = of_name.pieces.front().values.dtype, .sizes = of_name.sizes, .load = [of_name] { return assembled(of_name); }});
+  }
+  check_checkpoint(problems.empty(), "{}: {}", folder, fmt::join(problems, "; "));
+  return weights;
+}
+
+Value state_dict_of(const AcceleratedOptimizer& optimizer, const TrainingState& state, RankContext& context, OptimizerForm form, std::vector<ShardPiece>& pieces) {
+  const auto parameters = optim::parameters_of(optimizer.optimizer());
+  auto dict = optim::state_dict(optimizer.optimizer()).as<Value::Dict>();
+  auto states = dict.at("state").as<Value::Dict>();
+  const auto names = names_of(parameters, state);
+  if (form == OptimizerForm::kWhole) {
+    gather_wholes(states, parameters, state, context);
+  } else {
+    for (auto& [index, value] : states) {
+      const auto& parameter = parameters.at(std::stoul(index));
+      const auto* holder = holder_of(parameter, state);
+      auto entries = value.as<Value::Dict>();
+      for (auto entry = entries.begin(); holder != nullptr && entry != entries.end();) {
+        if (!is_part(entry->second)) {
+          ++entry;
+          continue;
+        }
+        if (holder->groups().is_first_copy()) {
+          pieces.push_back(holder->piece_of(parameter, entry->second.as<at::Tensor>()));
+          pieces.back().name = names.at(std::stoul(index)) + "/" + entry->first;
+        }
+        entry = entries.erase(entry);
+      }
+      value = std::move(entries);
+    }
+    std::erase_if(pieces, [](const ShardPiece& piece) { return piece.part.size() == 0 && c10::multiply_integers(piece.sizes) > 0; });
+  }
+  dict["state"] = std::move(states);
+  const bool has_names = std::any_of(parameters.begin(), parameters.end(), [&](const auto& parameter) { return holder_of(parameter, state) != nullptr; });
+  return has_names ? with_names(std::move(dict), names) : Value(std::move(dict));
+}
+
+Value parts_of(const Value& whole, const std::map<std::string, StoredWeight>& shards, const AcceleratedOptimizer& optimizer, const TrainingState& state) {
+  const auto parameters = optim::parameters_of(optimizer.optimizer());
+  auto dict = whole.as<Value::Dict>();
+  const auto& saved = whole.at("state").as<Value::Dict>();
+  const auto keys = keys_in(saved, shards, parameters, state);
+  check_all_used(saved, keys);
+  Value::Dict states;
+  for (std::size_t index = 0; index < parameters.size(); ++index) {
+    const auto* holder = holder_of(parameters[index], state);
+    const auto number = std::to_string(index);
+    const auto& name = keys[index];
+    const auto found = saved.find(name);
+    auto entries = found == saved.end() ? Value::Dict() : found->second.as<Value::Dict>();
+    for (auto shard = shards.lower_bound(name + "/"); shard != shards.end() && shard->first.starts_with(name + "/"); ++shard) {
+      if (shard->first.find('/', name.size() + 1) == std::string::npos) entries[shard->first.substr(name.size() + 1)] = shard->second.load();
+    }
+    for (auto& [key, entry] : entries) {
+      const bool is_divided = holder != nullptr && entry.is<at::Tensor>() && !is_scalar_state(key) && entry.as<at::Tensor>().numel() == c10::multiply_integers(holder->piece_of(parameters[index], parameters[index]).sizes);
+      if (is_divided) entry = holder->part_of(parameters[index], entry.as<at::Tensor>());
+    }
+    if (!entries.empty()) states[number] = std::move(entries);
+  }
+  dict["state"] = std::move(states);
+  // By their places: names, if there are some, are of the same parameters in the same order.
+  std::int64_t next = 0;
+  Value::List groups;
+  for (const auto& group : whole.at("param_groups").as<Value::List>()) {
+    auto entries = group.as<Value::Dict>();
+    Value::List places;
+    for (std::size_t i = 0; i < entries.at("params").as<Value::List>().size(); ++i) places.emplace_back(next++);
+    entries["params"] = std::move(places);
+    groups.emplace_back(std::move(entries));
+  }
+  dict["param_groups"] = std::move(groups);
+  return dict;
+}
+
+}  // namespace accel::checkpoint

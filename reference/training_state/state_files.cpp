@@ -1,0 +1,233 @@
+#include "reference/training_state/state_files.hpp"
+
+#include <ATen/ATen.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <algorithm>
+
+#include "reference/training_state/shard_files.hpp"
+#include "reference/checkpoint/python_random.hpp"
+#include "reference/core/safetensors.hpp"
+
+namespace accel::checkpoint {
+namespace {
+
+std::string numbered(const std::string& name, std::size_t index, const std::string& ending) {
+  return index == 0 ? name + ending : fmt::format("{}_{}{}", name, index, ending);
+}
+
+void list_state(const torch::nn::Module& module, const std::string& prefix, NamedTensors& state) {
+  for (const auto& item : module.named_parameters(/*recurse=*/false)) state.emplace_back(prefix + item.key(), item.value());
+  for (const auto& item : module.named_buffers(/*recurse=*/false)) state.emplace_back(prefix + item.key(), item.value());
+  for (const auto& item : module.named_children()) list_state(*item.value(), prefix + item.key() + ".", state);
+}
+
+Value copied_value(const Value& value) {
+  if (value.is<at::Tensor>()) {
+    const auto& tensor = value.as<at::Tensor>();
+    return tensor.defined() ? tensor.detach().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true) : tensor;
+  }
+  if (value.is<Value::List>()) {
+    Value::List list;
+    for (const auto& entry : value.as<Value::List>()) list.push_back(copied_value(entry));
+    return list;
+  }
+  if (value.is<Value::Dict>()) {
+    Value::Dict dict;
+    for (const auto& [key, entry] : value.as<Value::Dict>()) dict.emplace(key, copied_value(entry));
+    return dict;
+  }
+  return value;
+}
+
+// Gradients of an accumulation window that is open, and buffers, which are those of rank 0 only from the next forward on: on each rank
+// others.
+NamedTensors rank_tensors(const TrainingState& state, const RankContext& context) {
+  NamedTensors tensors;
+  for (std::size_t index = 0; index < state.models.size(); ++index) {
+    const auto& [module, wrapper] = state.models[index];
+    for (const auto& item : module->named_parameters()) {
+      const auto& gradient = item.value().grad();
+      if (!gradient.defined() || context.gradient_state.sync_gradients) continue;
+      const auto name = name_of_gradient(index, item.key());
+      if (gradient.is_sparse()) {
+        const auto coalesced = gradient.coalesce();
+        tensors.emplace_back(name + kIndices, coalesced.indices());
+        tensors.emplace_back(name + kValues, coalesced.values());
+      } else {
+        tensors.emplace_back(name, gradient);
+      }
+    }
+    for (const auto& item : module->named_buffers()) {
+      if (context.rank > 0) tensors.emplace_back(name_of_buffer(index, item.key()), item.value());
+    }
+  }
+  return tensors;
+}
+
+Value random_states(const TrainingState& state, const RankContext& context, Value::List wrappers) {
+  auto generator = context.generator;
+  Value::List skipped;
+  for (const auto& optimizer : state.optimizers) skipped.emplace_back(optimizer.step_was_skipped());
+  Value::Dict states{{"step", state.step},
+                     {"random_state", python_random_state(generator.current_seed())},
+                     {"numpy_random_seed", numpy_random_state(generator.current_seed())},
+                     {"torch_manual_seed", generator.get_state()},
+                     {"accel", Value::Dict{{"window", state.path->window().state_dict()}, {"sync_gradients", context.gradient_state.sync_gradients}, {"skipped", std::move(skipped)}, {"models", std::move(wrappers)}}}};
+  if (context.device.is_cuda()) states["torch_cuda_manual_seed"] = Value::List{at::globalContext().defaultGenerator(context.device).get_state()};
+  return states;
+}
+
+bool is_saved_whole(const ModelWrapper& wrapper) { return !wrapper.sharded || wrapper.sharded->options().state_dict_type == "FULL_STATE_DICT"; }
+
+// One form for all of an optimizer's models.
+OptimizerForm form_of_optimizers(const TrainingState& state) {
+  const bool is_whole = std::all_of(state.models.begin(), state.models.end(), [](const auto& model) { return is_saved_whole(*model.wrapper); });
+  return is_whole ? OptimizerForm::kWhole : OptimizerForm::kPieces;
+}
+
+bool is_fsdp(const ModelWrapper& wrapper) { return wrapper.sharded && wrapper.sharded->options().autocasts; }
+
+// Whole weights of a model, as Accelerate names their file.
+StateFile file_of_weights(std::size_t index, const ModelWrapper& wrapper, const NamedTensors& weights, bool safe_serialization) {
+  if (is_fsdp(wrapper)) return {file_of_whole_fsdp_model(index), weights};
+  return {file_of_model(index, safe_serialization), safe_serialization ? without_shared(weights).tensors : weights};
+}
+
+// What surrounds a model, where that decides bits of what follows.
+Value state_of_wrapper(const ModelWrapper& wrapper) {
+  if (wrapper.ddp) return wrapper.ddp->state_dict();
+  return wrapper.sharded ? Value(Value::Dict{{"part_gradients", wrapper.sharded->has_part_gradients()}}) : Value();
+}
+
+const TorchFileOptions kOptimizerTypes{.types = {{"state", PythonType::kIntegerKeys}, {"param_groups/*/betas", PythonType::kTuple}, {"param_groups/*/etas", PythonType::kTuple},
+                                                 {"param_groups/*/step_sizes", PythonType::kTuple}}};
+// Parameters of sharded models go by their names.
+TorchFileOptions types_of_optimizer(const TrainingState& state) {
+  auto types = kOptimizerTypes;
+  const bool has_names = std::any_of(state.models.begin(), state.models.end(), [](const auto& model) { return model.wrapper->sharded != nullptr; });
+  if (has_names) types.types.erase("state");
+  return types;
+}
+
+// Milestones of a MultiStepLR, by itself or in others: Python looks an int up in them.
+const TorchFileOptions kSchedulerTypes = [] {
+  constexpr int kDeepest = 4;
+  TorchFileOptions options;
+  std::string place;
+  for (int depth = 0; depth <= kDeepest; ++depth, place += "_schedulers/*/") options.types[place + "milestones"] = PythonType::kCounter;
+  return options;
+}();
+
+const TorchFileOptions kRandomTypes{.types = {{"random_state", PythonType::kTuple}, {"random_state/1", PythonType::kTuple}, {"numpy_random_seed", PythonType::kTuple}}};
+
+}  // namespace
+
+std::string file_of_optimizer(std::size_t index) { return numbered("optimizer", index, ".bin"); }
+std::string file_of_scheduler(std::size_t index) { return numbered("scheduler", index, ".bin"); }
+std::string file_of_model(std::size_t index, bool safe_serialization) {
+  return safe_serialization ? numbered("model", index, ".safetensors") : numbered("pytorch_model", index, ".bin");
+}
+std::string file_of_whole_fsdp_model(std::size_t index) { return numbered("pytorch_model_fsdp", index, ".bin"); }
+std::string file_of_custom(std::size_t index) { return fmt::format("custom_checkpoint_{}.pkl", index); }
+std::string file_of_loader(std::size_t index, int rank) { return numbered("dl_state_dict", index, rank == 0 ? ".bin" : fmt::format("_rank{}.bin", rank)); }
+std::string file_of_random_states(int rank) { return fmt::format("random_states_{}.pkl", rank); }
+std::string file_of_rank_tensors(int rank) { return fmt::format("rank_tensors_{}.safetensors", rank); }
+std::string name_of_gradient(std::size_t model, const std::string& name) { return fmt::format("gradient.{}.{}", model, name); }
+std::string name_of_buffer(std::size_t model, const std::string& name) { return fmt::format("buffer.{}.{}", model, name); }
+
+NamedTensors state_dict_of(const torch::nn::Module& module) {
+  NamedTensors state;
+  list_state(module, "", state);
+  return state;
+}
+
+Weights weights_of(const TrainingState& state) {
+  Weights weights;
+  for (const auto& [module, wrapper] : state.models) {
+    if (!wrapper->sharded) weights.push_back(state_dict_of(*module));
+    else weights.push_back(is_saved_whole(*wrapper) ? wrapper->sharded->full_state() : NamedTensors());
+  }
+  return weights;
+}
+
+// As Python's groups have it, which its schedules read again.
+Value with_entries_of_schedules(const Value& optimizer_state, const torch::optim::Optimizer& optimizer, const TrainingState& state) {
+  auto entries = optimizer_state.as<Value::Dict>();
+  auto groups = entries.at("param_groups").as<Value::List>();
+  for (const auto& schedule : state.schedulers) {
+    if (&schedule.scheduler().optimizer() != &optimizer) continue;
+    for (const auto& [key, values] : schedule.scheduler().group_entries()) {
+      for (std::size_t group = 0; group < std::min(groups.size(), values.size()); ++group) {
+        auto with_entry = groups[group].as<Value::Dict>();
+        with_entry.emplace(key, values[group]);
+        groups[group] = std::move(with_entry);
+      }
+    }
+  }
+  entries["param_groups"] = std::move(groups);
+  return entries;
+}
+
+std::vector<StateFile> files_of_rank(TrainingState& state, RankContext& context, const Weights& weights, StateFileOptions options) {
+  const bool is_main = context.rank == 0 || (options.save_on_each_node && context.local_rank == 0);
+  auto* scaler = state.path->scaler();
+  Value::List wrappers;
+  for (const auto& [module, wrapper] : state.models) wrappers.push_back(state_of_wrapper(*wrapper));
+
+  std::vector<StateFile> files;
+  std::vector<Value> optimizers;
+  for (std::size_t i = 0; i < state.optimizers.size(); ++i) {
+    std::vector<sharded::ShardPiece> pieces;
+    optimizers.push_back(state_dict_of(state.optimizers[i], state, context, form_of_optimizers(state), pieces));
+    if (!pieces.empty()) files.push_back(file_of_pieces(file_of_shard(kOptimizerShards, i, context.rank), pieces));
+  }
+  for (std::size_t i = 0; i < state.models.size(); ++i) {
+    const auto& wrapper = *state.models[i].wrapper;
+    if (is_saved_whole(wrapper)) continue;
+    if (const auto pieces = wrapper.sharded->sharded_state(); !pieces.empty()) files.push_back(file_of_pieces(file_of_shard(kModelShards, i, context.rank), pieces));
+  }
+  if (is_main) {
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      const auto& wrapper = *state.models[i].wrapper;
+      if (is_saved_whole(wrapper)) files.push_back(file_of_weights(i, wrapper, weights[i], options.safe_serialization));
+    }
+    for (std::size_t i = 0; i < optimizers.size(); ++i) {
+      files.push_back({file_of_optimizer(i), with_entries_of_schedules(optimizers[i], state.optimizers[i].optimizer(), state), types_of_optimizer(state)});
+    }
+    for (std::size_t i = 0; i < state.schedulers.size(); ++i) files.push_back({file_of_scheduler(i), state.schedulers[i].state_dict(), kSchedulerTypes});
+    if (scaler != nullptr) files.push_back({kScalerFile, scaler->state_dict()});
+    for (std::size_t i = 0; i < state.custom.size(); ++i) files.push_back({file_of_custom(i), state.custom[i].state_dict()});
+  }
+  for (std::size_t i = 0; i < state.loaders.size(); ++i) {
+    if (const auto loader = state.loaders[i].lock()) files.push_back({file_of_loader(i, context.rank), to_value(loader->state())});
+  }
+  if (auto tensors = rank_tensors(state, context); !tensors.empty()) files.push_back({file_of_rank_tensors(context.rank), std::move(tensors)});
+  files.push_back({file_of_random_states(context.rank), random_states(state, context, std::move(wrappers)), kRandomTypes});
+  return files;
+}
+
+StateFile copied(const StateFile& file) {
+  auto copy = file;
+  if (auto* value = std::get_if<Value>(&copy.content)) {
+    *value = copied_value(*value);
+  } else {
+    for (auto& [name, tensor] : std::get<NamedTensors>(copy.content)) tensor = tensor.detach().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+  }
+  return copy;
+}
+
+void write(Files& files, const std::string& folder, const StateFile& file) {
+  const auto path = folder + "/" + file.name;
+  if (const auto inner = file.name.rfind('/'); inner != std::string::npos) files.make_folder(folder + "/" + file.name.substr(0, inner));
+  if (const auto* value = std::get_if<Value>(&file.content)) {
+    write_torch_file(files, path, *value, file.types);
+  } else if (const auto& tensors = std::get<NamedTensors>(file.content); file.name.ends_with(".safetensors")) {
+    write_safetensors(files, path, tensors, file.metadata);
+  } else {
+    write_torch_file(files, path, tensors);
+  }
+}
+
+}  // namespace accel::checkpoint

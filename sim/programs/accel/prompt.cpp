@@ -1,0 +1,176 @@
+#include "sim/programs/accel/prompt.hpp"
+
+#include <fmt/format.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <iostream>
+
+#include "reference/config/environment.hpp"
+#include "reference/core/errors.hpp"
+
+namespace accel::programs {
+namespace {
+
+constexpr char kControlC = 3, kControlD = 4, kEscape = 27;
+
+// Keys come one by one and unseen, until the value goes.
+class KeyByKey {
+ public:
+  explicit KeyByKey(int descriptor) : descriptor_(descriptor) {
+    tcgetattr(descriptor_, &before_);
+    auto mode = before_;
+    mode.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | ISIG);
+    tcsetattr(descriptor_, TCSADRAIN, &mode);
+  }
+  ~KeyByKey() { tcsetattr(descriptor_, TCSADRAIN, &before_); }
+  KeyByKey(const KeyByKey&) = delete;
+  KeyByKey& operator=(const KeyByKey&) = delete;
+
+ private:
+  int descriptor_;
+  termios before_{};
+};
+
+// The next byte; nothing at the end of the input.
+std::optional<char> next_byte(int descriptor) {
+  char byte = 0;
+  ssize_t count = 0;
+  do count = read(descriptor, &byte, 1);
+  while (count < 0 && errno == EINTR);
+  return count == 1 ? std::optional(byte) : std::nullopt;
+}
+
+enum class Key { kUp, kDown, kEnter, kDigit, kInterrupt, kEnd, kOther };
+struct PressedKey {
+  Key key;
+  std::size_t digit = 0;
+};
+
+Key arrow_of(std::optional<char> byte) { return byte == 'A' ? Key::kUp : byte == 'B' ? Key::kDown : byte ? Key::kOther : Key::kEnd; }
+
+// An arrow is ESC [ A or ESC O A; an ESC by itself is nothing.
+PressedKey next_key(int descriptor) {
+  auto byte = next_byte(descriptor);
+  if (byte == kEscape) {
+    byte = next_byte(descriptor);
+    if (byte == '[' || byte == 'O') return {arrow_of(next_byte(descriptor))};
+  }
+  if (!byte || *byte == kControlD) return {Key::kEnd};
+  if (*byte == kControlC) return {Key::kInterrupt};
+  if (*byte == '\n' || *byte == '\r') return {Key::kEnter};
+  if (*byte >= '0' && *byte <= '9') return {Key::kDigit, static_cast<std::size_t>(*byte - '0')};
+  return {*byte == 'k' ? Key::kUp : *byte == 'j' ? Key::kDown : Key::kOther};
+}
+
+template <typename T>
+std::optional<T> number_of(const std::string& text) {
+  T value{};
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && stop == text.data() + text.size() ? std::optional(value) : std::nullopt;
+}
+
+std::string without_margins(const std::string& text) {
+  const auto first = text.find_first_not_of(" \t\r");
+  return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
+}
+
+}  // namespace
+
+void Prompt::say(const std::string& text) { out_ << text << std::endl; }
+
+std::string Prompt::read_line(const std::string& question) {
+  out_ << std::flush;
+  std::string line;
+  for (auto byte = next_byte(descriptor_); byte != '\n'; byte = next_byte(descriptor_)) {
+    check_config(byte.has_value(), "the input ended at: {}", question);
+    line += *byte;
+  }
+  return without_margins(line);
+}
+
+template <typename T>
+T Prompt::ask(const std::string& question, const std::optional<T>& fallback, const std::string& shown, const std::function<std::optional<T>(const std::string&)>& convert, const std::string& expected) {
+  for (;;) {
+    out_ << question << (shown.empty() ? "" : " [" + shown + "]") << ": ";
+    const auto answer = read_line(question);
+    if (answer.empty() && fallback) return *fallback;
+    if (const auto value = convert(answer)) return *value;
+    say(fmt::format("Please enter {}.", expected));
+  }
+}
+
+bool Prompt::ask_flag(const std::string& question, bool fallback) {
+  return ask<bool>(question, fallback, fallback ? "YES/no" : "yes/NO", flag_of, "yes or no");
+}
+
+std::int64_t Prompt::ask_integer(const std::string& question, std::optional<std::int64_t> fallback, const std::function<bool(std::int64_t)>& check, const std::string& expected) {
+  const auto convert = [&](const std::string& text) {
+    const auto number = number_of<std::int64_t>(text);
+    return number && check(*number) ? number : std::nullopt;
+  };
+  return ask<std::int64_t>(question, fallback, fallback ? std::to_string(*fallback) : "", convert, expected);
+}
+
+double Prompt::ask_number(const std::string& question, double fallback) {
+  const auto convert = [](const std::string& text) {
+    const auto number = number_of<double>(text);
+    return number && std::isfinite(*number) && *number >= 0 ? number : std::nullopt;
+  };
+  return ask<double>(question, fallback, fmt::format("{:.1f}", fallback), convert, "a number of 0 or more");
+}
+
+std::string Prompt::ask_text(const std::string& question, const std::optional<std::string>& fallback, const std::function<bool(const std::string&)>& check, const std::string& expected) {
+  const auto convert = [&](const std::string& text) { return !text.empty() && (!check || check(text)) ? std::optional(text) : std::nullopt; };
+  return ask<std::string>(question, fallback, fallback.value_or(""), convert, expected);
+}
+
+std::size_t Prompt::choose(const std::string& question, const std::vector<std::string>& options, std::size_t fallback) {
+  if (isatty(descriptor_) == 0) return choose_by_number(question, options, fallback);
+  say(question);
+  const auto chosen = choose_by_keys(options, fallback);
+  say(options.at(chosen));
+  return chosen;
+}
+
+std::size_t Prompt::choose_by_number(const std::string& question, const std::vector<std::string>& options, std::size_t fallback) {
+  auto menu = question + "\n";
+  for (std::size_t index = 0; index < options.size(); ++index) menu += fmt::format("  {}: {}\n", index, options[index]);
+  const auto convert = [&](const std::string& text) -> std::optional<std::size_t> {
+    if (const auto number = number_of<std::size_t>(text)) return *number < options.size() ? number : std::nullopt;
+    for (std::size_t index = 0; index < options.size(); ++index) {
+      if (options[index] == text) return index;
+    }
+    return std::nullopt;
+  };
+  return ask<std::size_t>(menu + "Number", fallback, std::to_string(fallback), convert, fmt::format("0 to {}", options.size() - 1));
+}
+
+void Prompt::draw(const std::vector<std::string>& options, std::size_t chosen) {
+  for (std::size_t index = 0; index < options.size(); ++index) out_ << "\r\x1b[2K" << (index == chosen ? " \u279c  " : "    ") << options[index] << '\n';
+  out_ << std::flush;
+}
+
+std::size_t Prompt::choose_by_keys(const std::vector<std::string>& options, std::size_t chosen) {
+  const KeyByKey mode(descriptor_);
+  const auto up = fmt::format("\x1b[{}A", options.size());
+  draw(options, chosen);
+  for (;;) {
+    const auto [key, digit] = next_key(descriptor_);
+    if (key == Key::kInterrupt) throw Interrupted();
+    check_config(key != Key::kEnd, "the input ended");
+    if (key == Key::kEnter) break;
+    if (key == Key::kUp) chosen = (chosen + options.size() - 1) % options.size();
+    if (key == Key::kDown) chosen = (chosen + 1) % options.size();
+    if (key == Key::kDigit && digit < options.size()) chosen = digit;
+    out_ << up;
+    draw(options, chosen);
+  }
+  out_ << up << "\x1b[J";  // what was chosen stays, without the rest
+  return chosen;
+}
+
+}  // namespace accel::programs

@@ -1,0 +1,234 @@
+#include "sim/programs/accel/weights_commands.hpp"
+
+#include <c10/util/accumulate.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "reference/training_state/shard_files.hpp"
+#include "reference/checkpoint/weights_files.hpp"
+#include "reference/core/errors.hpp"
+#include "reference/core/files.hpp"
+#include "reference/sharded/memory_plan.hpp"
+#include "sim/programs/command_line/command_line.hpp"
+#include "sim/programs/runtime/exit_code.hpp"
+
+namespace accel::programs {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+using Weights = std::map<std::string, StoredWeight>;
+
+// --- merge-weights ----------------------------------------------------------------------------------------------------
+
+struct MergeArguments {
+  std::string checkpoint, output;
+  bool unsafe_serialization = false, remove_checkpoint_dir = false;
+};
+
+// The folder of a model's shards, or the checkpoint that it is in.
+std::string folder_of_model(const std::string& path) {
+  check_config(fs::is_directory(path), "merge-weights: {}: no such folder", path);
+  const auto within = path + "/" + checkpoint::folder_of_shards(checkpoint::kModelShards, 0);
+  return fs::is_directory(within) ? within : path;
+}
+
+bool lies_in(const fs::path& path, const fs::path& folder) {
+  const auto relative = fs::weakly_canonical(path).lexically_relative(fs::weakly_canonical(folder));
+  return !relative.empty() && *relative.begin() != "..";
+}
+
+int merge(const MergeArguments& arguments) {
+  const auto folder = folder_of_model(arguments.checkpoint);
+  check_config(!arguments.remove_checkpoint_dir || !lies_in(arguments.output, folder), "merge-weights: {} is in {}, which --remove_checkpoint_dir removes", arguments.output, folder);
+  check_config(fs::exists(folder + "/rank0.safetensors"), "merge-weights: {}: no rank0.safetensors; expected a checkpoint that was saved with SHARDED_STATE_DICT", folder);
+  NamedTensors tensors;
+  for (const auto& [name, weight] : checkpoint::read_shards(folder)) tensors.emplace_back(name, weight.load());
+  PosixFiles files;
+  write_weights(files, arguments.output, tensors, {.safe_serialization = !arguments.unsafe_serialization});
+  if (arguments.remove_checkpoint_dir) fs::remove_all(folder);  // the rest of a checkpoint is not in the output
+  std::cout << fmt::format("{} tensors in {}\n", tensors.size(), arguments.output);
+  return kSuccess;
+}
+
+// --- estimate-memory --------------------------------------------------------------------------------------------------
+
+struct EstimateArguments {
+  std::string path, sharding;
+  std::vector<std::string> dtypes{"float32", "float16", "int8", "int4"}, wrap;
+  std::vector<int> ranks;
+  bool json = false;
+};
+
+const std::map<std::string, double> kBytesPerElement{{"float32", 4}, {"float16", 2}, {"bfloat16", 2}, {"int8", 1}, {"int4", 0.5}};
+
+struct Sizes {
+  std::int64_t total = 0, largest_layer = 0;  // elements
+};
+
+// A layer is a module that has tensors of its own.
+Sizes sizes_of(const Weights& weights) {
+  Sizes sizes;
+  std::map<std::string, std::int64_t> layers;
+  for (const auto& [name, weight] : weights) {
+    const auto numel = c10::multiply_integers(weight.sizes);
+    sizes.total += numel;
+    auto& layer = layers[name.substr(0, name.rfind('.') == std::string::npos ? 0 : name.rfind('.'))];
+    layer += numel;
+    sizes.largest_layer = std::max(sizes.largest_layer, layer);
+  }
+  return sizes;
+}
+
+// What training by Adam holds at most; none for integers. Source: accelerate/utils/modeling.py, estimate_training_usage.
+std::optional<double> training_bytes(const std::string& dtype, std::int64_t numel) {
+  if (dtype.starts_with("int")) return std::nullopt;
+  return (dtype == "float32" ? 16.0 : 8.0) * static_cast<double>(numel);
+}
+
+void add_module(ModuleDescription& module, const std::string& path, std::size_t parameter) {
+  const auto dot = path.find('.');
+  if (dot == std::string::npos) {
+    module.parameters.push_back(parameter);
+    return;
+  }
+  const auto name = (module.name.empty() ? "" : module.name + ".") + path.substr(0, dot);
+  auto child = std::find_if(module.children.begin(), module.children.end(), [&](const auto& other) { return other.name == name; });
+  if (child == module.children.end()) child = module.children.insert(child, {.name = name, .class_name = "Module"});
+  add_module(*child, path.substr(dot + 1), parameter);
+}
+
+// The module tree that the names tell, trained in float32.
+ModelDescription describe(const Weights& weights) {
+  ModelDescription model;
+  model.root.class_name = "Module";
+  for (const auto& [name, weight] : weights) {
+    add_module(model.root, name, model.parameters.size());
+    model.parameters.push_back({.shape = {name, weight.sizes}, .dtype = "float32"});
+  }
+  return model;
+}
+
+ShardingOptions sharding_of(const EstimateArguments& arguments, std::vector<std::string>& problems) {
+  ResolvedPlugin plugin;
+  if (arguments.sharding.starts_with("zero")) {
+    const std::map<std::string, int> stages{{"zero1", 1}, {"zero2", 2}, {"zero3", 3}};
+    const auto stage = stages.find(arguments.sharding);
+    if (stage == stages.end()) problems.push_back(fmt::format("--sharding: '{}'; expected zero1, zero2, zero3 or a strategy of FSDP", arguments.sharding));
+    else plugin = resolve(DeepSpeedPlugin{.zero_stage = stage->second}, "no", problems);
+  } else {
+    plugin = resolve(FullyShardedDataParallelPlugin{.sharding_strategy = arguments.sharding}, "no", problems);
+  }
+  auto options = plugin.sharding.value_or(ShardingOptions());
+  options.wrap.modules = arguments.wrap;
+  return options;
+}
+
+Json table(const EstimateArguments& arguments, const Sizes& sizes) {
+  Json rows = Json::array();
+  for (const auto& dtype : arguments.dtypes) {
+    const auto bytes = kBytesPerElement.at(dtype);
+    const auto training = training_bytes(dtype, sizes.total);
+    rows.push_back({{"dtype", dtype},
+                    {"largest_layer_bytes", static_cast<std::int64_t>(bytes * static_cast<double>(sizes.largest_layer))},
+                    {"total_bytes", static_cast<std::int64_t>(bytes * static_cast<double>(sizes.total))},
+                    {"training_with_adam_bytes", training ? Json(static_cast<std::int64_t>(*training)) : Json(nullptr)}});
+  }
+  return rows;
+}
+
+Json ranks_table(const EstimateArguments& arguments, const Weights& weights, const ShardingOptions& sharding) {
+  constexpr std::int64_t kAdamBytes = 8;  // two moments in float32
+  const auto model = describe(weights);
+  Json rows = Json::array();
+  for (const int ranks : arguments.ranks) {
+    const auto memory = sharded::plan_memory(sharded::plan_units(model, sharding, ranks), model, sharding, kAdamBytes);
+    rows.push_back({{"ranks", ranks}, {"parameters", memory.parameters}, {"gradients", memory.gradients}, {"optimizer", memory.optimizer}, {"gathered", memory.gathered}});
+  }
+  return rows;
+}
+
+std::string bytes_text(const Json& bytes) {
+  if (bytes.is_null()) return "N/A";
+  auto value = bytes.get<double>();
+  for (const auto* unit : {"B", "KB", "MB", "GB", "TB"}) {
+    if (value < 1024 || std::string_view(unit) == "TB") return fmt::format("{:.2f} {}", value, unit);
+    value /= 1024;
+  }
+  return "";
+}
+
+void print(const Json& rows, const std::vector<std::pair<std::string, std::string>>& columns) {
+  for (const auto& [key, title] : columns) std::cout << fmt::format("{:>24}", title);
+  std::cout << '\n';
+  for (const auto& row : rows) {
+    for (const auto& [key, title] : columns) {
+      const auto& cell = row[key];
+      std::cout << fmt::format("{:>24}", cell.is_string() ? cell.get<std::string>() : key == "ranks" ? cell.dump() : bytes_text(cell));
+    }
+    std::cout << '\n';
+  }
+}
+
+std::vector<std::string> problems_of(const EstimateArguments& arguments) {
+  std::vector<std::string> problems;
+  for (const auto& dtype : arguments.dtypes) {
+    if (!kBytesPerElement.contains(dtype)) problems.push_back(fmt::format("--dtypes: '{}'; expected float32, float16, bfloat16, int8 or int4", dtype));
+  }
+  if (arguments.ranks.empty() != arguments.sharding.empty()) problems.emplace_back("--ranks and --sharding: one is of no use without the other");
+  if (!arguments.wrap.empty() && arguments.sharding.empty()) problems.emplace_back("--wrap: needs --sharding");
+  for (const int ranks : arguments.ranks) {
+    if (ranks < 1) problems.push_back(fmt::format("--ranks: {}; expected 1 or more", ranks));
+  }
+  return problems;
+}
+
+int estimate(const EstimateArguments& arguments) {
+  auto problems = problems_of(arguments);
+  const auto sharding = arguments.sharding.empty() ? ShardingOptions() : sharding_of(arguments, problems);
+  check_config(problems.empty(), "estimate-memory: {}", fmt::join(problems, "\n"));
+  const auto weights = read_weights(arguments.path);
+  const auto rows = table(arguments, sizes_of(weights)), by_ranks = ranks_table(arguments, weights, sharding);
+  if (arguments.json) {
+    std::cout << Json{{"dtypes", rows}, {"sharded", by_ranks}}.dump() << std::endl;
+    return kSuccess;
+  }
+  print(rows, {{"dtype", "dtype"}, {"largest_layer_bytes", "largest layer"}, {"total_bytes", "total size"}, {"training_with_adam_bytes", "training with Adam"}});
+  if (by_ranks.empty()) return kSuccess;
+  std::cout << fmt::format("\nOf each rank, {}, Adam, float32; activations are not counted\n", arguments.sharding);
+  print(by_ranks, {{"ranks", "ranks"}, {"parameters", "parameters"}, {"gradients", "gradients"}, {"optimizer", "optimizer"}, {"gathered", "gathered, at most"}});
+  return kSuccess;
+}
+
+}  // namespace
+
+int merge_weights_main(int argc, char** argv) {
+  MergeArguments arguments;
+  CLI::App app("Puts the weights of a sharded checkpoint together: model.safetensors.", "accel merge-weights");
+  app.add_option("CHECKPOINT", arguments.checkpoint, "A checkpoint folder, or its pytorch_model_fsdp_0")->required();
+  app.add_option("OUTPUT", arguments.output, "Folder to write to")->required();
+  app.add_flag("--unsafe_serialization,--unsafe-serialization", arguments.unsafe_serialization, "Write pytorch_model.bin");
+  app.add_flag("--remove_checkpoint_dir,--remove-checkpoint-dir", arguments.remove_checkpoint_dir, "Remove the model's shards afterwards");
+  if (const auto code = parse_command_line(app, argc, argv)) return *code;
+  return merge(arguments);
+}
+
+int estimate_memory_main(int argc, char** argv) {
+  EstimateArguments arguments;
+  CLI::App app("What a model's weights need, and its training by Adam; of each rank, where it is sharded.", "accel estimate-memory");
+  app.add_option("WEIGHTS", arguments.path, "A file of weights, an index, or a folder with one of them")->required();
+  app.add_option("--dtypes", arguments.dtypes, "float32, float16, bfloat16, int8, int4")->capture_default_str();
+  app.add_option("--ranks", arguments.ranks, "Numbers of ranks, as in 8,16,64")->delimiter(',');
+  app.add_option("--sharding", arguments.sharding, "FULL_SHARD, SHARD_GRAD_OP, zero1, zero2 or zero3");
+  app.add_option("--wrap", arguments.wrap, "Modules that are gathered one at a time: regular expressions of their names, such as 'blocks\\.[0-9]+'")->allow_extra_args(false);
+  app.add_flag("--json", arguments.json, "As JSON, in bytes");
+  if (const auto code = parse_command_line(app, argc, argv)) return *code;
+  return estimate(arguments);
+}
+
+}  // namespace accel::programs

@@ -1,0 +1,140 @@
+#include "sim/programs/command_line/command_line.hpp"
+
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <iterator>
+
+#include "reference/config/nearest_name.hpp"
+#include "reference/core/errors.hpp"
+#include "sim/programs/runtime/exit_code.hpp"
+
+namespace accel::programs {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string with_underscores(std::string name) {
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+// "num_processes" for --num-processes and --num-processes=4; nothing for what is no long option.
+std::string long_name(const std::string& argument) {
+  return argument.starts_with("--") && argument.size() > 2 ? argument.substr(2, argument.find('=') - 2) : "";
+}
+
+std::vector<std::string> long_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const auto* option : app.get_options()) names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
+  return names;
+}
+
+std::string known_spelling(const CLI::App& app, const std::string& argument) {
+  const auto name = long_name(argument);
+  const auto names = long_names(app);
+  if (name.empty() || std::find(names.begin(), names.end(), name) != names.end()) return argument;
+  const auto same = std::find_if(names.begin(), names.end(), [&](const std::string& other) { return with_underscores(other) == with_underscores(name); });
+  return same == names.end() ? argument : "--" + *same + argument.substr(2 + name.size());
+}
+
+// How many of the arguments after this one are its values at least.
+std::size_t values_after(const CLI::App& app, const std::string& argument) {
+  if (argument.find('=') != std::string::npos) return 0;
+  const auto* option = app.get_option_no_throw(argument);
+  return option == nullptr ? 0 : static_cast<std::size_t>(std::max(option->get_items_expected_min(), 0));
+}
+
+std::vector<const CLI::App*> subcommands_of(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+const CLI::App* subcommand_of(const CLI::App& app, const std::string& name) {
+  for (const auto* subcommand : subcommands_of(app)) {
+    if (subcommand->get_name() == name) return subcommand;
+  }
+  return nullptr;
+}
+
+// "NAME of a subcommand, if it is one<TAB>its words".
+void list_options(const CLI::App& app, const std::string& path) {
+  std::cout << path << '\t';
+  for (const auto& name : long_names(app)) std::cout << "--" << name << ' ';
+  const auto subcommands = subcommands_of(app);
+  for (const auto* subcommand : subcommands) std::cout << subcommand->get_name() << ' ';
+  std::cout << '\n';
+  for (const auto* subcommand : subcommands) list_options(*subcommand, subcommand->get_name());
+}
+
+// What other launchers call the number of ranks.
+constexpr const char* kNamesOfRanks[] = {"n", "np", "nproc", "nprocs", "num_procs", "num_processes", "nproc_per_node", "num_ranks", "world_size"};
+
+void print_hints(const CLI::App& app) {
+  for (const auto& argument : app.remaining()) {
+    if (const auto hint = option_hint(app, argument); !hint.empty()) std::cerr << argument << ": " << hint << '\n';
+  }
+}
+
+bool is_program(const std::string& argument) {
+  const fs::path path(argument);
+  const bool is_data = path.extension() == ".yaml" || path.extension() == ".yml" || path.extension() == ".json" || path.extension() == ".jsonl";
+  return !is_data && fs::is_regular_file(path) && access(argument.c_str(), X_OK) == 0;
+}
+
+}  // namespace
+
+std::string option_hint(const CLI::App& app, const std::string& argument) {
+  const auto name = with_underscores(long_name(argument));
+  if (name.empty()) return "";
+  const auto names = long_names(app);
+  const bool has_ranks = std::find(names.begin(), names.end(), "ranks") != names.end();
+  const bool means_ranks = std::find(std::begin(kNamesOfRanks), std::end(kNamesOfRanks), name) != std::end(kNamesOfRanks);
+  const auto nearest = has_ranks && means_ranks ? std::optional<std::string>("ranks") : nearest_name(name, names);
+  return nearest ? fmt::format("did you mean --{}?", *nearest) : "";
+}
+
+void check_program_follows_dashes(const std::string& command, const std::vector<std::string>& arguments) {
+  const auto program = std::find_if(arguments.begin(), arguments.end(), is_program);
+  if (program == arguments.end()) return;
+  const std::vector<std::string> options(arguments.begin(), program), rest(program, arguments.end());
+  throw ConfigError(fmt::format("{} is a program; write `--` before it: {}{} -- {}", *program, command, options.empty() ? "" : fmt::format(" {}", fmt::join(options, " ")), fmt::join(rest, " ")));
+}
+
+std::vector<std::string> with_known_spelling(const CLI::App& app, const std::vector<std::string>& arguments) {
+  auto spelled = arguments;
+  const auto* command = &app;
+  for (std::size_t index = 0; index < spelled.size(); ++index) {
+    auto& argument = spelled[index];
+    const bool is_option = argument.size() > 1 && argument[0] == '-';
+    if (argument == "--" || (!is_option && (command->get_prefix_command() || command->get_positionals_at_end()))) break;
+    argument = known_spelling(*command, argument);
+    if (is_option) index += values_after(*command, argument);
+    else if (const auto* subcommand = subcommand_of(*command, argument)) command = subcommand;
+  }
+  return spelled;
+}
+
+
+std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv) {
+  if (argc == 2 && argv[1] == std::string(kListOptions)) {
+    list_options(app, "");
+    return kSuccess;
+  }
+  auto arguments = with_known_spelling(app, {argv + std::min(argc, 1), argv + argc});
+  std::reverse(arguments.begin(), arguments.end());  // CLI11 takes the last first
+  try {
+    app.parse(std::move(arguments));
+  } catch (const CLI::ParseError& error) {
+    const bool is_help = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success);
+    app.exit(error);
+    if (!is_help) print_hints(app);
+    return is_help ? kSuccess : kUsage;
+  }
+  return std::nullopt;
+}
+
+}  // namespace accel::programs

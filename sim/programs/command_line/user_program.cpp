@@ -1,0 +1,170 @@
+#include "sim/programs/command_line/user_program.hpp"
+
+#include <fcntl.h>
+#include <fmt/ranges.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+
+#include "backends/launch/local_launch.hpp"
+#include "backends/launch/process.hpp"
+#include "reference/config/environment.hpp"
+#include "reference/core/errors.hpp"
+#include "sim/programs/command_line/command_line.hpp"
+#include "sim/programs/runtime/diagnosis_json.hpp"
+#include "sim/programs/runtime/exit_code.hpp"
+#include "sim/programs/runtime/output_file.hpp"
+#include "sim/programs/command_line/run_options.hpp"
+#include "sim/programs/runtime/sim_request.hpp"
+#include "sim/programs/runtime/temporary_folder.hpp"
+
+namespace accel::programs {
+namespace {
+
+constexpr const char* kExperimentOnly[] = {"--set", "--max-steps", "--trace", "--project-dir", "--save-every", "--resume"};
+
+template <typename Names>
+bool contains(const Names& names, const std::string& name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
+// What the parser did not take.
+std::string problem_with(const CLI::App& app, const std::string& text) {
+  const auto name = text.substr(0, text.find('='));
+  if (contains(kExperimentOnly, name)) return name + ": only an experiment has this option; a program has its own, after `-- PROGRAM`";
+  const auto hint = option_hint(app, text);
+  return text + (text.rfind('-', 0) == 0 ? ": unknown option" + (hint.empty() ? "" : "; " + hint) : ": unexpected before `--`; give an experiment file or `-- PROGRAM`");
+}
+
+RunOptions parse_options(const UserProgram& program) {
+  RunOptions options;
+  CLI::App app("Runs a program of the user's own.", "sim-run");
+  app.set_help_flag();
+  app.allow_extras();
+  add_run_options(app, options);
+  std::vector<std::string> problems;
+  try {
+    const auto given = with_known_spelling(app, program.options);
+    app.parse(std::vector<std::string>(given.rbegin(), given.rend()));  // it takes them from the back
+  } catch (const CLI::ParseError& error) {
+    problems.emplace_back(error.what());
+  }
+  bool is_value = false;  // of an option that the parser does not know
+  for (const auto& text : app.remaining()) {
+    const bool is_option = text.rfind("--", 0) == 0;
+    if (is_option || !is_value) problems.push_back(problem_with(app, text));
+    is_value = is_option && text.find('=') == std::string::npos;
+  }
+  if (program.command.empty()) problems.emplace_back("--: no program; expected `-- PROGRAM [ARGS...]`");
+  for (auto& problem : problems_of(options)) problems.push_back(std::move(problem));
+  if (auto problem = problem_of_sweep(options); !problem.empty()) problems.push_back(std::move(problem));
+  check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
+  return options;
+}
+
+// A pipe that the program's processes inherit; accel::run writes one byte for each process that calls it.
+class Acknowledgements {
+ public:
+  Acknowledgements() {
+    ensure(pipe2(ends_.data(), O_CLOEXEC | O_NONBLOCK) == 0, "pipe: {}", std::strerror(errno));
+    fcntl(ends_[1], F_SETFD, 0);
+  }
+  ~Acknowledgements() {
+    for (const int end : ends_) close(end);
+  }
+  Acknowledgements(const Acknowledgements&) = delete;
+  Acknowledgements& operator=(const Acknowledgements&) = delete;
+
+  [[nodiscard]] int descriptor() const { return ends_[1]; }
+  /// Whether any process has called accel::run by now.
+  [[nodiscard]] bool any() const {
+    char byte = 0;
+    return read(ends_[0], &byte, 1) == 1;
+  }
+
+ private:
+  std::array<int, 2> ends_{};
+};
+
+// Waits for the program's end, and hands on the signals that are to end this process.
+int wait_for(pid_t pid) {
+  sigset_t signals, before;
+  sigemptyset(&signals);
+  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&signals, signal);
+  sigprocmask(SIG_BLOCK, &signals, &before);
+  int status = 0;
+  while (true) {
+    const auto ended = waitpid(pid, &status, WNOHANG);
+    if (ended == pid) break;
+    if (ended < 0 && errno != EINTR) throw Error(fmt::format("waiting for the program: {}", std::strerror(errno)));
+    siginfo_t info{};
+    const int signal = sigwaitinfo(&signals, &info);
+    // What a terminal sends, it has sent to the program as well.
+    if (signal > 0 && signal != SIGCHLD && info.si_code != SI_KERNEL) kill(pid, signal);
+  }
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  return launcher::exit_code_of_status(status);
+}
+
+// One process, whose output is its own. Returns its exit code.
+int run_simulated(const UserProgram& program, const std::string& request) {
+  auto variables = program.environment;
+  variables[kSimRequestVariable] = request;
+  const int code = wait_for(launcher::start_process({.command = program.command, .environment = variables}));
+  // A shell expects of a program that was interrupted to have died of it.
+  if (code == 128 + SIGINT || code == 128 + SIGTERM || code == 128 + SIGHUP) raise(code - 128);
+  if (code > kDiagnosed) std::cerr << "sim-run: '" << program.command.front() << "' " << launcher::describe_exit_code(code) << std::endl;
+  return code;
+}
+
+int run_processes(const UserProgram& program, const std::string& request, int num_processes) {
+  launcher::LocalLaunchOptions options{.command = program.command, .num_processes = num_processes};
+  options.environment = program.environment;
+  options.environment[kSimRequestVariable] = request;
+  options.prefix_output = false;
+  options.master_port = environment_int({"MASTER_PORT"}).value_or(0);
+  const auto launched = launcher::launch_local(options);
+  if (!launched.message.empty()) std::cerr << "sim-run: " << launched.message << std::endl;
+  return launched.exit_code == kDiagnosed ? kFailure : launched.exit_code;  // the program's own 3 is no diagnosis
+}
+
+int run_once(const UserProgram& program, const RunOptions& options, int ranks, const std::string& sweep) {
+  const Acknowledgements acknowledgements;
+  const auto request = to_json({.ranks = ranks, .backend = options.backend, .rehearsal = options.rehearsal, .sweep = sweep, .acknowledge = acknowledgements.descriptor()});
+  const auto& diagnosis = options.rehearsal.diagnosis;
+  if (std::filesystem::is_regular_file(std::filesystem::symlink_status(diagnosis))) std::filesystem::remove(diagnosis);  // that of an earlier run
+  const int code = options.backend == "sim" ? run_simulated(program, request) : run_processes(program, request, ranks);
+  // A process that dies writes none.
+  if (code != kSuccess && !diagnosis.empty() && !std::filesystem::exists(diagnosis)) {
+    const auto text = fmt::format("'{}' {}", program.command.front(), launcher::describe_exit_code(code));
+    write_lines(diagnosis, {diagnosis_json({.error = std::make_exception_ptr(Error(text))})});
+  }
+  if (!acknowledgements.any()) {
+    throw Error(fmt::format("'{}' {} without calling accel::run; expected a program whose main is "
+                            "`return accel::run(argc, argv, train);`", program.command.front(), launcher::describe_exit_code(code)));
+  }
+  return code <= kDiagnosed ? code : kFailure;
+}
+
+}  // namespace
+
+int run_user_program(const UserProgram& program) {
+  const auto options = parse_options(program);
+  if (options.rank_counts.size() == 1) return run_once(program, options, options.ranks(), /*sweep=*/"");
+  check_rank_counts(options);
+  const TemporaryFolder folder;
+  for (const int ranks : options.rank_counts) {
+    if (const int code = run_once(program, options, ranks, folder.path() + "/sweep.jsonl"); code != kSuccess) return code;
+  }
+  return kSuccess;
+}
+
+}  // namespace accel::programs

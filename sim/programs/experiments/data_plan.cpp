@@ -1,0 +1,64 @@
+#include "sim/programs/experiments/data_plan.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "reference/core/errors.hpp"
+
+namespace accel::programs {
+namespace {
+
+std::vector<std::int64_t> duplicates_in_order_of_issue(const std::vector<PlanBatches>& ranks) {
+  std::vector<std::int64_t> duplicates;
+  std::set<std::int64_t> seen;
+  std::size_t num_steps = 0;
+  for (const auto& batches : ranks) num_steps = std::max(num_steps, batches.size());
+  for (std::size_t step = 0; step < num_steps; ++step) {
+    for (const auto& batches : ranks) {
+      if (step >= batches.size()) continue;
+      for (const auto sample : batches[step]) {
+        if (!seen.insert(sample).second) duplicates.push_back(sample);
+      }
+    }
+  }
+  return duplicates;
+}
+
+void mark_read(const PlanEpoch& epoch, std::vector<bool>& read) {
+  for (const auto& batches : epoch.ranks) {
+    for (const auto& batch : batches) {
+      for (const auto sample : batch) read[sample] = true;
+    }
+  }
+}
+
+// What was skipped is what the epoch holds without the skipping, and not what it lacks then.
+void count_dropped(PlanEpoch& epoch, const PlanEpoch& unskipped, std::int64_t length) {
+  std::vector<bool> read(length, false);
+  mark_read(epoch, read);
+  mark_read(unskipped, read);
+  for (std::int64_t sample = 0; sample < length; ++sample) {
+    if (!read[sample]) epoch.dropped.push_back(sample);
+  }
+}
+
+}  // namespace
+
+std::vector<PlanEpoch> answer_plan(const PlanRequest& request) {
+  auto epochs = request.ranks <= kMaxPlanLoaders ? plan_by_loaders(request) : plan_by_shards(request);
+  for (std::size_t index = 0; index < epochs.size(); ++index) {
+    auto& epoch = epochs[index];
+    epoch.duplicated = duplicates_in_order_of_issue(epoch.ranks);
+    if (index > 0 || request.skip_batches == 0) {
+      count_dropped(epoch, epoch, request.length);
+    } else {
+      auto whole = request;
+      whole.skip_batches = 0;
+      whole.epochs = 1;
+      count_dropped(epoch, plan_by_shards(whole).front(), request.length);
+    }
+  }
+  return epochs;
+}
+
+}  // namespace accel::programs

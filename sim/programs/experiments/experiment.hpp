@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "reference/config/options.hpp"
+#include "sim/programs/experiments/model_config.hpp"
+#include "sim/programs/experiments/optimizer_config.hpp"
+#include "sim/programs/experiments/scheduler_config.hpp"
+
+namespace accel::programs {
+
+/// The text that a trained language model writes.
+struct WritingConfig {
+  std::int64_t length = 200;  // bytes, behind the prompt
+  std::string prompt = "\n";
+  double temperature = 0.8;
+  std::int64_t top_k = 40;  // the likeliest bytes that are drawn from
+  std::uint64_t seed = 0;
+};
+
+/// A training run as data: one experiment file, checked.
+struct Experiment {
+  std::string task;
+  std::string data_dir = "/usr/share/datasets/fashion-mnist";  // fashion_mnist, cifar_like
+  std::string data_file = "/usr/share/common-licenses/GPL-3";  // char_gpt
+  std::optional<std::int64_t> limit, eval_limit;
+  ModelConfig model;
+  OptimizerConfig optimizer;
+  std::optional<SchedulerConfig> scheduler;
+  std::int64_t batch_size = 1, eval_batch_size = 1;
+  bool shuffle = true, drop_last = false;
+  int epochs = 1;
+  std::optional<std::int64_t> max_steps;
+  std::uint64_t seed = 0;
+  std::optional<double> clip_grad_norm, clip_grad_value;  // in this order, where gradients are synchronised
+  AcceleratorOptions accelerator;
+  std::optional<WritingConfig> sample;  // char_gpt
+};
+
+/// Reads a file, with `key.path=value` overrides. Throws ConfigError with all problems, each with file and line; also for
+/// what depends on the number of ranks (split_batches).
+Experiment read_experiment(const std::string& file, const std::vector<std::string>& overrides, int num_ranks);
+
+}  // namespace accel::programs

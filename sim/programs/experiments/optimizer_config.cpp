@@ -1,0 +1,85 @@
+#include "sim/programs/experiments/optimizer_config.hpp"
+
+#include <fmt/ranges.h>
+#include <torch/optim/sgd.h>
+
+#include <map>
+
+#include "sim/programs/experiments/key_rules.hpp"
+
+namespace accel::programs {
+namespace {
+
+std::map<std::string, OptimizerConfig> optimizers_by_name() {
+  std::map<std::string, OptimizerConfig> by_name;
+  const auto add = [&](const char* name, const auto& options) { by_name[name] = {name, options}; };
+  add("sgd", optim::SGDOptions());
+  add("fused_sgd", optim::SGDOptions());
+  add("adam", optim::AdamOptions());
+  add("adamw", optim::AdamWOptions());
+  add("adagrad", optim::AdagradOptions());
+  add("rmsprop", optim::RMSpropOptions());
+  add("adadelta", optim::AdadeltaOptions());
+  add("adamax", optim::AdamaxOptions());
+  add("nadam", optim::NAdamOptions());
+  add("radam", optim::RAdamOptions());
+  add("rprop", optim::RpropOptions());
+  add("asgd", optim::ASGDOptions());
+  return by_name;
+}
+
+std::string names_of(const std::map<std::string, OptimizerConfig>& optimizers) {
+  std::vector<std::string> names;
+  for (const auto& [name, config] : optimizers) names.push_back(name);
+  return fmt::format("one of {}", fmt::join(names, ", "));
+}
+
+void read_value(YamlReader& reader, const std::string& name, double& number) {
+  const bool is_rate = name == "lr";
+  const auto read = reader.optional<double>(name, is_rate ? std::function<bool(const double&)>(finite_at_least_zero) : [](const double& value) { return std::isfinite(value); },
+                                            is_rate ? "a number of 0 or more" : "a finite number");
+  number = read.value_or(number);
+  if (is_rate && !reader.has(name)) reader.missing(name);
+}
+
+void read_value(YamlReader& reader, const std::string& name, bool& flag) { flag = reader.optional<bool>(name).value_or(flag); }
+
+void read_value(YamlReader& reader, const std::string& name, optim::NumberPair& pair) {
+  const auto two_finite = [](const std::vector<double>& list) { return list.size() == 2 && std::isfinite(list[0]) && std::isfinite(list[1]); };
+  if (const auto list = reader.optional<std::vector<double>>(name, two_finite, "a list of two finite numbers")) pair = {(*list)[0], (*list)[1]};
+}
+
+}  // namespace
+
+OptimizerConfig read_optimizer(YamlReader reader) {
+  const auto known = optimizers_by_name();
+  const auto name = reader.required<std::string>("name", [&](const auto& n) { return known.contains(n); }, names_of(known));
+  if (!known.contains(name)) {  // then which other keys there may be is not known
+    double lr = 0;
+    read_value(reader, "lr", lr);
+    return {};
+  }
+  auto config = known.at(name);
+  std::visit([&](auto& options) {
+    optim::for_each_option(options, [&](const std::string& key, auto& value) {
+      if (name == "sgd" && key == "maximize") return;  // LibTorch's cannot
+      read_value(reader, key, value);
+    });
+    for (const auto& problem : problems_of(options)) reader.problem(problem.name, problem.text);
+  }, config.options);
+  reader.finish_keys();
+  return config;
+}
+
+std::unique_ptr<torch::optim::Optimizer> build_optimizer(const OptimizerConfig& config, std::vector<at::Tensor> parameters) {
+  return std::visit([&]<typename Options>(const Options& options) -> std::unique_ptr<torch::optim::Optimizer> {
+    if constexpr (std::same_as<Options, optim::SGDOptions>) {
+      torch::optim::SGDOptions plain(options.lr);
+      options.assign_to(plain);
+      if (config.name == "sgd") return std::make_unique<torch::optim::SGD>(std::move(parameters), plain);
+    }
+    return std::make_unique<optim::MultiTensorOptimizer<Options>>(std::move(parameters), options);
+  }, config.options);
+}
+
+}  // namespace accel::programs

@@ -1,0 +1,89 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+
+#include "reference/accelerator/accelerator.hpp"
+#include "reference/state/rng_sync.hpp"
+#include "sim/backend/simulate.hpp"
+#include "sim/engine/diagnosis.hpp"
+#include "sim/programs/experiments/data_plan.hpp"
+
+namespace accel::programs {
+namespace {
+
+// Sample i is the number i.
+class NumberStream {
+ public:
+  explicit NumberStream(std::int64_t length) : length_(length) {}
+  void reset() { next_ = 0; }
+  std::optional<std::int64_t> next() { return next_ < length_ ? std::optional(next_++) : std::nullopt; }
+
+ private:
+  std::int64_t length_, next_ = 0;
+};
+
+struct RankEpoch {
+  PlanBatches batches, gathered;
+  std::vector<bool> ends;
+};
+
+std::vector<std::int64_t> values_of(const at::Tensor& tensor) {
+  const auto whole = tensor.contiguous();
+  return {whole.const_data_ptr<std::int64_t>(), whole.const_data_ptr<std::int64_t>() + whole.numel()};
+}
+
+template <typename Loader>
+RankEpoch read_epoch(Accelerator& accelerator, Loader loader, bool gathers) {
+  RankEpoch epoch;
+  for (auto& batch : loader) {
+    at::Tensor ids;
+    for_each_tensor(batch, [&](const at::Tensor& tensor) { ids = tensor; });
+    epoch.batches.push_back(values_of(ids));
+    epoch.ends.push_back(accelerator.gradient_state().end_of_dataloader());
+    if (gathers) epoch.gathered.push_back(values_of(accelerator.gather_for_metrics(ids)));
+  }
+  return epoch;
+}
+
+template <typename Dataset>
+std::vector<RankEpoch> read_epochs(Accelerator& accelerator, const PlanRequest& request, Dataset dataset) {
+  DataLoader plain(std::move(dataset), {.batch_size = request.batch_size, .shuffle = request.shuffle, .drop_last = request.drop_last});
+  const auto loader = accelerator.prepare(plain);
+  std::vector<RankEpoch> epochs;
+  for (int epoch = 0; epoch < request.epochs; ++epoch) {
+    epochs.push_back(read_epoch(accelerator, skip_first_batches(loader, epoch == 0 ? request.skip_batches : 0), request.gathers()));
+  }
+  return epochs;
+}
+
+std::vector<RankEpoch> read_rank(RankContext& context, const PlanRequest& request) {
+  Accelerator accelerator({.dataloader_config = {.split_batches = request.split_batches, .dispatch_batches = request.dispatch_batches,
+                                                 .even_batches = request.even_batches, .use_seedable_sampler = request.use_seedable_sampler,
+                                                 .data_seed = request.data_seed}}, context);
+  set_seed(static_cast<std::uint64_t>(request.seed));
+  if (request.iterable) return read_epochs(accelerator, request, NumberStream(request.length));
+  return read_epochs(accelerator, request, TensorDataset(at::arange(request.length, at::TensorOptions(at::kLong))));
+}
+
+}  // namespace
+
+std::vector<PlanEpoch> plan_by_loaders(const PlanRequest& request) {
+  std::vector<std::vector<RankEpoch>> of_ranks(request.ranks);
+  try {
+    sim::simulate({.num_ranks = request.ranks}, [&](RankContext& context) { of_ranks[context.rank] = read_rank(context, request); });
+  } catch (const sim::RunError& error) {
+    for (const auto& outcome : error.outcomes()) {
+      if (outcome.error && !outcome.released) std::rethrow_exception(outcome.error);  // all ranks fail alike
+    }
+    throw;
+  }
+  std::vector<PlanEpoch> epochs(request.epochs);
+  for (int index = 0; index < request.epochs; ++index) {
+    auto& epoch = epochs[index];
+    for (auto& of_rank : of_ranks) epoch.ranks.push_back(std::move(of_rank[index].batches));
+    epoch.end_of_dataloader = of_ranks.front()[index].ends;
+    if (request.gathers()) epoch.gathered_for_metrics = std::move(of_ranks.front()[index].gathered);
+  }
+  return epochs;
+}
+
+}  // namespace accel::programs

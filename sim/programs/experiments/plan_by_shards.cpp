@@ -1,0 +1,127 @@
+#include <algorithm>
+#include <memory>
+#include <numeric>
+
+#include "reference/data/dispatch_plan.hpp"
+#include "reference/data/loader_core.hpp"
+#include "sim/programs/experiments/data_plan.hpp"
+
+namespace accel::programs {
+namespace {
+
+// What one step of all ranks holds: positions in the epoch's order, [rank][place], and how many of them are no duplicates.
+struct PlannedStep {
+  PlanBatches of_ranks;
+  std::int64_t num_real = 0;
+};
+
+std::vector<std::int64_t> range(std::int64_t begin, std::int64_t end) {
+  std::vector<std::int64_t> positions(end - begin);
+  std::iota(positions.begin(), positions.end(), begin);
+  return positions;
+}
+
+// Every rank draws alike, so one of them tells the order: rank 0's first batch, if a batch holds everything.
+class EpochOrders {
+ public:
+  explicit EpochOrders(const PlanRequest& request) : request_(request), context_(make_single_rank()), scope_(*context_) {
+    context_->world_size = request.ranks;
+    context_->generator.set_current_seed(static_cast<std::uint64_t>(request.seed));
+    if (request.iterable) {
+      const LoaderCore checked({.is_stream = true}, {.batch_size = request.batch_size, .shuffle = request.shuffle});
+      return;
+    }
+    const LoaderCore plain({.size = request.length}, {.batch_size = std::max<std::int64_t>(request.length, 1), .shuffle = request.shuffle});
+    core_ = std::make_unique<LoaderCore>(
+        plain, ShardOptions{.context = context_.get(), .data_parallel = {.size = request.ranks}, .config = {.dispatch_batches = request.dispatches(), .use_seedable_sampler = request.use_seedable_sampler,
+                                                                  .data_seed = request.data_seed}});
+  }
+
+  std::vector<std::int64_t> next() {
+    if (!core_) return range(0, request_.length);
+    LoaderCore::Pass pass(*core_, /*skip_batches=*/0);
+    pass.start();
+    core_->steps().begin_pass();
+    std::vector<std::int64_t> order;
+    while (auto step = core_->steps().next()) {
+      if (order.empty()) order = std::move(step->indices);
+    }
+    pass.finish(!order.empty());
+    return order;
+  }
+
+ private:
+  const PlanRequest& request_;
+  std::unique_ptr<RankContext> context_;
+  RankScope scope_;
+  std::unique_ptr<LoaderCore> core_;  // null for a stream, which comes in its own order
+};
+
+std::vector<PlannedStep> sharded_steps(const PlanRequest& request) {
+  const auto plan = shard_plan_of(request);
+  std::vector<PlannedStep> steps(plan.num_batches(0));
+  for (std::size_t step = 0; step < steps.size(); ++step) {
+    const auto place = static_cast<std::int64_t>(step);
+    const auto remainder = plan.remainder(place);
+    steps[step].num_real = remainder > 0 ? remainder : plan.total_batch_size();
+    for (int rank = 0; rank < request.ranks && place < plan.num_batches(rank); ++rank) steps[step].of_ranks.push_back(plan.batch(rank, place));
+  }
+  return steps;
+}
+
+std::vector<PlannedStep> dispatched_steps(const PlanRequest& request) {
+  const auto rows_per_step = shard_plan_of(request).total_batch_size();
+  const auto num_rows = request.drop_last ? request.length / rows_per_step * rows_per_step : request.length;
+  std::vector<PlannedStep> steps;
+  for (std::int64_t begin = 0; begin < num_rows; begin += rows_per_step) {
+    const auto end = std::min(begin + rows_per_step, num_rows);
+    const auto plan = plan_dispatch({.num_rows = end - begin, .num_ranks = request.ranks, .is_last = end == num_rows});
+    auto positions = range(begin, end);
+    const auto num_first = std::min<std::int64_t>(request.ranks, std::min(rows_per_step, num_rows));
+    for (std::int64_t padding = 0; padding < plan.num_padding; ++padding) positions.push_back(padding % num_first);
+    PlannedStep step{.num_real = end - begin};
+    for (int rank = 0; rank < request.ranks; ++rank) {
+      const auto first = positions.begin() + rank * plan.rows_per_rank;
+      step.of_ranks.emplace_back(first, first + plan.rows_per_rank);
+    }
+    steps.push_back(std::move(step));
+  }
+  return steps;
+}
+
+PlanEpoch epoch_of(const std::vector<PlannedStep>& steps, const std::vector<std::int64_t>& order, const PlanRequest& request, std::int64_t skip) {
+  PlanEpoch epoch{.ranks = std::vector<PlanBatches>(request.ranks)};
+  if (request.gathers()) epoch.gathered_for_metrics.emplace();
+  for (auto step = static_cast<std::size_t>(std::min<std::int64_t>(skip, static_cast<std::int64_t>(steps.size()))); step < steps.size(); ++step) {
+    std::vector<std::int64_t> gathered;
+    for (std::size_t rank = 0; rank < steps[step].of_ranks.size(); ++rank) {
+      auto batch = steps[step].of_ranks[rank];
+      for (auto& position : batch) position = order[position];
+      gathered.insert(gathered.end(), batch.begin(), batch.end());
+      epoch.ranks[rank].push_back(std::move(batch));
+    }
+    gathered.resize(std::min<std::size_t>(gathered.size(), steps[step].num_real));
+    if (request.gathers()) epoch.gathered_for_metrics->push_back(std::move(gathered));
+    epoch.end_of_dataloader.push_back(step + 1 == steps.size());
+  }
+  return epoch;
+}
+
+}  // namespace
+
+ShardPlan shard_plan_of(const PlanRequest& request) {
+  return plan_shards({.num_samples = request.length, .batch_size = request.batch_size, .num_ranks = request.ranks, .split_batches = request.split_batches,
+                      .even_batches = request.fills_up(), .drop_last = request.drop_last, .even_alone = request.elastic});
+}
+
+std::vector<PlanEpoch> plan_by_shards(const PlanRequest& request) {
+  const auto steps = request.dispatches() ? dispatched_steps(request) : sharded_steps(request);
+  EpochOrders orders(request);
+  std::vector<PlanEpoch> epochs;
+  for (int epoch = 0; epoch < request.epochs; ++epoch) {
+    epochs.push_back(epoch_of(steps, orders.next(), request, epoch == 0 ? request.skip_batches : 0));
+  }
+  return epochs;
+}
+
+}  // namespace accel::programs

@@ -1,0 +1,183 @@
+#include "sim/programs/experiments/train_experiment.hpp"
+
+#include <chrono>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "reference/accelerator/accelerator.hpp"
+#include "reference/checkpoint/checkpoint_folder.hpp"
+#include "reference/core/sha256.hpp"
+#include "reference/state/objects.hpp"
+#include "reference/state/rng_sync.hpp"
+#include "reference/models/model.hpp"
+#include "sim/programs/experiments/progress.hpp"
+#include "sim/programs/experiments/write_text.hpp"
+
+namespace accel::programs {
+namespace {
+
+std::string hex_float(double value) { return std::isfinite(value) ? fmt::format("{:a}", value) : fmt::format("{}", value); }
+
+std::string parameters_sha256(const std::vector<at::Tensor>& parameters) {
+  Sha256 hash;
+  for (const auto& parameter : parameters) {
+    const auto bytes = parameter.detach().to(at::kCPU).contiguous();
+    hash.update(bytes.const_data_ptr(), bytes.nbytes());
+  }
+  return hash.hex();
+}
+
+std::string sha256_of(const std::string& text) {
+  Sha256 hash;
+  hash.update(text.data(), text.size());
+  return hash.hex();
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// How far the training has come, over all processes that took part in it.
+struct Course {
+  int epoch = 0;
+  std::int64_t steps = 0;
+  [[nodiscard]] Value state_dict() const { return Value::Dict{{"epoch", epoch}, {"steps", steps}}; }
+  void load_state_dict(const Value& state) {
+    epoch = static_cast<int>(state.at("epoch").as<std::int64_t>());
+    steps = state.at("steps").as<std::int64_t>();
+  }
+};
+
+AcceleratorOptions with_checkpoints(AcceleratorOptions options, const TrainOptions& train) {
+  if (train.save_every) options.project_config = {.project_dir = train.project_dir, .automatic_checkpoint_naming = true};
+  return options;
+}
+
+// Whether ranks that were started again have something to go on from.
+bool has_saved(RankContext& context, const TrainOptions& options) {
+  if (context.restart_count == 0 || !options.save_every) return false;
+  const auto numbers = project_checkpoints(*context.files, options.project_dir);
+  std::vector<int> has_own{!numbers.empty() && numbers.back() >= options.num_of_others ? 1 : 0};
+  return broadcast_object_list(context, has_own).front() != 0;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> project_checkpoints(Files& files, const std::string& project_dir) {
+  return checkpoint::checkpoint_numbers(files, project_dir + "/checkpoints");
+}
+
+void train_experiment(RankContext& context, const Experiment& experiment, const Task& task, const TrainOptions& options, RankResult& result) {
+  result = {};  // of a run that is started again, too
+  Accelerator accelerator(with_checkpoints(experiment.accelerator, options), context);
+  set_seed(experiment.seed);
+  auto net = task.make_model();
+  auto plain_optimizer = build_optimizer(experiment.optimizer, net->parameters());
+  auto plain_scheduler = build_scheduler(experiment.scheduler, *plain_optimizer);
+  DataLoader train_loader(task.train, {.batch_size = experiment.batch_size, .shuffle = experiment.shuffle, .drop_last = experiment.drop_last});
+  DataLoader eval_loader(task.eval, {.batch_size = experiment.eval_batch_size});
+  auto [model, optimizer, train_batches, eval_batches] = accelerator.prepare(net, *plain_optimizer, train_loader, eval_loader);
+  std::optional<AcceleratedScheduler> scheduler;
+  if (plain_scheduler) scheduler = accelerator.prepare(*plain_scheduler);
+  const auto parameters = model.parameters();
+
+  Course course;
+  accelerator.register_for_checkpointing(course);
+  const bool goes_on = has_saved(context, options);
+  if (goes_on) {
+    accelerator.load_state();
+  } else if (!options.resume.empty()) {
+    accelerator.load_state(options.resume);
+  }
+
+  const auto total_steps = std::min(experiment.max_steps.value_or(experiment.epochs * train_batches.size()), experiment.epochs * train_batches.size());
+  const auto steps_before = course.steps;
+  Progress progress(accelerator.is_main_process() ? options.progress_descriptor : -1, total_steps - steps_before);
+  const auto done = [&] { return experiment.max_steps && course.steps >= *experiment.max_steps; };
+  const auto measured_step = steps_before + std::min<std::int64_t>(1, total_steps - steps_before - 1);
+  const auto forward = [&](const at::Tensor& inputs, const at::Tensor& targets) {
+    if (course.steps != measured_step) return task_loss(model(inputs), targets);
+    const auto meter = accelerator.measure_activations(model);
+    return task_loss(model(inputs), targets);
+  };
+
+  const auto take_step = [&](const at::Tensor& inputs, const at::Tensor& targets) {
+    auto window = accelerator.accumulate(model);
+    auto loss = forward(inputs, targets);
+    accelerator.backward(loss);
+    if (accelerator.sync_gradients() && experiment.clip_grad_norm) accelerator.clip_grad_norm_(parameters, *experiment.clip_grad_norm);
+    if (accelerator.sync_gradients() && experiment.clip_grad_value) accelerator.clip_grad_value_(parameters, *experiment.clip_grad_value);
+    optimizer.step();
+    if (scheduler && experiment.scheduler->follows_metric()) {
+      scheduler->step(accelerator.gather(loss.detach()).mean().item<double>());
+    } else if (scheduler) {
+      scheduler->step();
+    }
+    if (course.steps == measured_step) result.memory = accelerator.memory_account(model);
+    optimizer.zero_grad();
+    return loss;
+  };
+  const auto train_epoch = [&] {
+    at::Tensor loss;
+    auto started = std::chrono::steady_clock::now();
+    for (auto& [inputs, targets] : train_batches) {
+      loss = take_step(inputs, targets);
+      if (options.trace) {
+        result.trace.push_back(fmt::format(R"({{"rank":{},"epoch":{},"step":{},"loss":"{}","samples":{},"sync_gradients":{},"lr":{}}})",
+                                           context.rank, course.epoch, course.steps, hex_float(loss.item<double>()), targets.size(0),
+                                           accelerator.sync_gradients(), optimizer.lr()));
+      }
+      if (options.keeps_losses) result.losses.push_back(loss.item<double>());
+      ++course.steps;
+      ++result.steps;
+      result.samples += targets.size(0);
+      if (result.steps == options.warm_up_steps) {
+        result.seconds = 0;
+        started = std::chrono::steady_clock::now();
+      }
+      if (progress.is_due()) progress.show(result.steps * train_batches.total_batch_size(), loss.item<double>());
+      progress.step();
+      if (options.save_every && course.steps % *options.save_every == 0) {
+        result.seconds += seconds_since(started);
+        accelerator.save_state();
+        started = std::chrono::steady_clock::now();
+      }
+      if (done()) break;
+    }
+    if (loss.defined()) result.loss = loss.item<double>();
+    result.seconds += seconds_since(started);
+  };
+
+  // A checkpoint is of an epoch whose evaluation is still to come.
+  bool is_resumed = goes_on || !options.resume.empty();
+  for (; course.epoch < experiment.epochs && (!done() || is_resumed); ++course.epoch) {
+    is_resumed = false;
+    model->train();
+    if (!done()) train_epoch();
+    model->eval();
+    const c10::NoGradGuard no_grad;
+    result.eval_correct = result.eval_samples = 0;
+    for (auto& [inputs, targets] : eval_batches) {
+      const auto [predictions, expected] = accelerator.gather_for_metrics(std::tuple(model(inputs).argmax(-1), targets));
+      result.eval_correct += (predictions == expected).sum().item<std::int64_t>();
+      result.eval_samples += expected.numel();
+    }
+    if (options.trace) {
+      result.trace.push_back(fmt::format(R"({{"rank":{},"epoch":{},"eval_correct":{},"eval_samples":{}}})", context.rank, course.epoch, result.eval_correct, result.eval_samples));
+    }
+  }
+  result.is_sharded = model.shared_wrapper()->sharded != nullptr;
+  const auto whole = accelerator.gathered_parameters(model);
+  std::string of_sample;
+  if (experiment.sample && accelerator.is_main_process()) {
+    const auto text = write_text(*model.module(), experiment.model.block_size, *experiment.sample);
+    result.sample = printable(text);
+    of_sample = fmt::format(R"(,"sample_sha256":"{}")", sha256_of(text));
+  }
+  if (options.trace) {
+    result.trace.push_back(fmt::format(R"({{"rank":{},"parameters_sha256":"{}"{}}})", context.rank, parameters_sha256(accelerator.unwrap_model(model)->parameters()), of_sample));
+  }
+}
+
+}  // namespace accel::programs

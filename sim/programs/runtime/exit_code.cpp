@@ -1,0 +1,37 @@
+#include "sim/programs/runtime/exit_code.hpp"
+
+#include <algorithm>
+
+#include "reference/core/errors.hpp"
+#include "sim/engine/diagnosis.hpp"
+
+namespace accel::programs {
+namespace {
+
+bool is_config_error(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const ConfigError&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
+ExitCode exit_code_of_run(const sim::RunError& error) {
+  if (error.diagnosis() != nullptr) return kDiagnosed;
+  const auto& outcomes = error.outcomes();
+  const bool all_config = std::all_of(outcomes.begin(), outcomes.end(), [](const sim::RankOutcome& outcome) {
+    return !outcome.error || outcome.released || is_config_error(outcome.error);
+  });
+  return all_config ? kUsage : kFailure;
+}
+
+}  // namespace
+
+ExitCode exit_code_of(const std::exception& error) {
+  if (const auto* run_error = dynamic_cast<const sim::RunError*>(&error)) return exit_code_of_run(*run_error);
+  return dynamic_cast<const ConfigError*>(&error) != nullptr ? kUsage : kFailure;
+}
+
+}  // namespace accel::programs

@@ -1,0 +1,40 @@
+#include "sim/programs/runtime/output_file.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "reference/core/files.hpp"
+
+namespace accel::programs {
+
+namespace fs = std::filesystem;
+
+std::string problem_of_output(const std::string& path) {
+  if (path.empty()) return "";
+  const auto folder = fs::path(path).has_parent_path() ? fs::path(path).parent_path() : fs::path(".");
+  if (!fs::is_directory(folder)) return fmt::format("{} is not a folder", folder.string());
+  if (access(folder.c_str(), W_OK) != 0 || fs::is_directory(path)) return fmt::format("{} cannot be written", path);
+  return "";
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  if (!fs::exists(path) || fs::is_regular_file(path)) {
+    PosixFiles files;
+    write_atomically(files, path, text);
+    return;
+  }
+  std::ofstream out(path);
+  out << text << std::flush;
+  if (!out) throw Error(fmt::format("{}: cannot be written", path));
+}
+
+void write_lines(const std::string& path, const std::vector<std::string>& lines) {
+  std::string text;
+  for (const auto& line : lines) text += line + "\n";
+  write_text(path, text);
+}
+
+}  // namespace accel::programs

@@ -1,0 +1,34 @@
+#include "sim/programs/runtime/real_rank.hpp"
+
+#include "backends/gloo/gloo_backend.hpp"
+#include "backends/nccl/nccl_backend.hpp"
+#include "reference/config/environment.hpp"
+#include "reference/core/errors.hpp"
+
+namespace accel::programs {
+
+std::chrono::milliseconds collective_timeout() {
+  const auto seconds = environment_int({"ACCEL_TIMEOUT_SECONDS"});
+  check_config(seconds.value_or(1) >= 1, "ACCEL_TIMEOUT_SECONDS: expected 1 or more");
+  return seconds ? std::chrono::milliseconds(std::chrono::seconds(*seconds)) : std::chrono::minutes(30);
+}
+
+std::unique_ptr<RankContext> make_real_rank(const std::string& backend) {
+  const auto launch = read_launch_environment();
+  const bool wants_cpu = environment_flag("ACCELERATE_USE_CPU").value_or(false);
+  if (!launch.is_launched && backend.empty()) {
+    auto alone = make_single_rank();
+    if (!wants_cpu && nccl::is_available()) nccl::use_first_gpu(*alone);
+    return alone;
+  }
+  const bool use_nccl = backend == "nccl" || (backend.empty() && !wants_cpu && nccl::is_available());
+  if (use_nccl) return nccl::make_rank(launch, collective_timeout());
+  return gloo::make_rank(launch, {.timeout = collective_timeout(), .hostname = gloo::address_towards(launch.master_address)});
+}
+
+void keep_until_exit(std::unique_ptr<RankContext> context) {
+  [[gnu::used]] static const RankContext* kept = nullptr;  // reachable, so that it is no leak
+  kept = context.release();
+}
+
+}  // namespace accel::programs

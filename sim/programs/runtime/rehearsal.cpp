@@ -1,0 +1,223 @@
+#include "sim/programs/runtime/rehearsal.hpp"
+
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <mutex>
+#include <sstream>
+
+#include "reference/core/errors.hpp"
+#include "sim/faults/fault_file.hpp"
+#include "sim/faults/fault_injector.hpp"
+#include "sim/faults/fault_plan.hpp"
+#include "sim/network/network.hpp"
+#include "sim/programs/runtime/diagnosis_json.hpp"
+#include "sim/programs/runtime/exit_code.hpp"
+#include "sim/programs/runtime/output_file.hpp"
+#include "sim/programs/runtime/step_difference.hpp"
+#include "sim/report/timeline.hpp"
+
+namespace accel::programs {
+namespace {
+
+// A model of the network behind the engine's question. Ranks on threads ask one at a time.
+class SharedNetwork {
+ public:
+  SharedNetwork(sim::Network network, int num_ranks, const std::vector<sim::Fault>& plan) : network_(std::move(network)) {
+    network_.set_ranks(num_ranks);
+    for (const auto& fault : plan) {
+      if (fault.kind == sim::FaultKind::kSlowLink) network_.scale_link(fault.link->from, fault.link->to, *fault.factor);
+    }
+  }
+
+  std::vector<double> finish_times(const sim::Group& group, const sim::Call& call, std::span<const double> ready) {
+    const std::lock_guard lock(mutex_);
+    const auto number = numbers_.emplace(group.name, numbers_.size()).first->second;
+    return network_.finish_times(number, {.op = call.op, .bytes = call.bytes, .element_bytes = call.element_bytes, .ranks = &group.ranks, .root = call.root}, ready);
+  }
+
+ private:
+  std::mutex mutex_;
+  sim::Network network_;
+  std::map<std::string, std::uint64_t> numbers_;
+};
+
+sim::SliceKind kind_of(sim::Span::Kind kind) {
+  switch (kind) {
+    case sim::Span::Kind::kCompute: return sim::SliceKind::kCompute;
+    case sim::Span::Kind::kCollective: return sim::SliceKind::kCollective;
+    case sim::Span::Kind::kWait: return sim::SliceKind::kWait;
+    case sim::Span::Kind::kFault: return sim::SliceKind::kFault;
+  }
+  throw InternalError("unknown kind of span");
+}
+
+// With costs from a table the virtual clock is exact, and the file the same run after run: no wall times in it.
+sim::Timeline timeline_of(const sim::SimulationReport& report, bool with_virtual, bool with_wall) {
+  sim::Timeline timeline;
+  for (const auto& rank : report.times) {
+    auto& own = timeline.ranks.emplace_back();
+    for (const auto& span : rank.spans) {
+      sim::Slice slice{.kind = kind_of(span.kind), .name = std::string(span.name), .group = span.group, .sequence = span.sequence, .bytes = span.bytes, .released_by = span.released_by};
+      const auto add = [&](std::vector<sim::Slice>& slices, const sim::Span::Interval& time) {
+        slice.begin = time.begin;
+        slice.end = std::max(time.begin, time.end);
+        if (slice.end > slice.begin) slices.push_back(slice);
+      };
+      if (with_virtual) add(own.virtual_clock, span.virtual_time);
+      if (with_wall) add(own.wall_clock, span.wall_time);
+    }
+  }
+  return timeline;
+}
+
+}  // namespace
+
+Rehearsal::Rehearsal(const RehearsalOptions& options, int num_ranks)
+    : Rehearsal(options, num_ranks, options.faults.empty() ? std::vector<sim::Fault>{} : sim::read_faults(options.faults, num_ranks)) {}
+
+Rehearsal::Rehearsal(const RehearsalOptions& options, int num_ranks, std::vector<sim::Fault> plan)
+    : options_(options), num_ranks_(num_ranks), plan_(sim::plan_faults(std::move(plan), num_ranks)) {
+  if (!options_.is_virtual()) return;
+  network_ = sim::read_network(options_.network);
+  SharedNetwork(sim::Network(*network_), num_ranks_, plan_);  // throws for what cannot be
+}
+
+// Which entries of a table of costs the program has come to. Ranks on threads mark them.
+class Rehearsal::TableUse {
+ public:
+  explicit TableUse(const sim::ComputeCosts& costs) {
+    for (const auto& entry : costs.op_seconds) is_used_[entry.first] = false;
+  }
+  void mark(std::string_view op) {
+    if (const auto entry = is_used_.find(op); entry != is_used_.end()) entry->second.store(true, std::memory_order_relaxed);
+  }
+  void report_unused(sim::SimulationReport& report) const {
+    if (report.error) return;
+    for (const auto& [op, is_used] : is_used_) {
+      if (!is_used) report.findings.push_back(fmt::format("the network file's compute.ops.{} had no effect: the program calls no such operator, or it is made of others, whose costs count", op));
+    }
+  }
+
+ private:
+  std::map<std::string, std::atomic<bool>, std::less<>> is_used_;
+};
+
+sim::SimulationOptions Rehearsal::simulation_options(const std::shared_ptr<TableUse>& use) const {
+  sim::SimulationOptions options{.num_ranks = num_ranks_};
+  options.schedule = options_.rank_schedule();
+  options.logs_events = !options_.event_log.empty();
+  options.records_steps = options_.records_steps || !options_.steps.empty();
+  options.records_times = !options_.report.empty();
+  options.records_spans = !options_.timeline.empty();
+  if (!plan_.empty()) {
+    options.faults = std::make_shared<sim::FaultInjector>(plan_, sim::FaultInjectorOptions{.network_has_slow_links = options_.is_virtual()});
+  }
+  if (network_) {
+    const auto& compute = network_->compute;
+    if (compute.kind == sim::ComputeCosts::Kind::kTable) {
+      options.operator_seconds = [compute, use](std::string_view op, double flops, double bytes) {
+        use->mark(op);
+        return compute.seconds_of(op, flops, bytes);
+      };
+    } else {
+      options.cpu_factor = compute.cpu_time_factor;
+    }
+    options.finish_times = [shared = std::make_shared<SharedNetwork>(sim::Network(*network_), num_ranks_, plan_)](const sim::Group& group, const sim::Call& call, std::span<const double> ready) {
+      return shared->finish_times(group, call, ready);
+    };
+  }
+  return options;
+}
+
+sim::SimulationReport Rehearsal::run(std::chrono::milliseconds timeout, const std::function<void(RankContext&)>& body) const {
+  return rehearse(timeout, body, nullptr);
+}
+
+sim::SimulationReport Rehearsal::run_or_exit(const std::string& program, std::chrono::milliseconds timeout, const std::function<void(RankContext&)>& body) const {
+  return rehearse(timeout, body, [&](const sim::SimulationReport& report) { exit_with(report, program); });
+}
+
+sim::SimulationReport Rehearsal::rehearse(std::chrono::milliseconds timeout, const std::function<void(RankContext&)>& body,
+                                          std::function<void(const sim::SimulationReport&)> on_stuck) const {
+  const auto use = std::make_shared<TableUse>(network_ ? network_->compute : sim::ComputeCosts{});
+  auto options = simulation_options(use);
+  options.timeout = timeout;
+  options.on_stuck = std::move(on_stuck);
+  auto report = sim::rehearse(options, body);
+  use->report_unused(report);
+  return report;
+}
+
+// Past all destructors: threads that nobody can end use what they would destroy.
+void Rehearsal::exit_with(const sim::SimulationReport& report, const std::string& program) const {
+  try {
+    write(report);
+    if (!options_.report.empty()) {
+      auto unfinished = page(report);
+      unfinished.title = fmt::format("{} simulated ranks, of which some have not come back", num_ranks_);
+      write_page(unfinished, options_.report);
+    }
+    if (!options_.timeline.empty()) std::cerr << program << ": --timeline: not written, as a rank still runs" << std::endl;
+  } catch (const std::exception& error) {
+    std::cerr << program << ": " << error.what() << std::endl;
+  }
+  const int code = conclude(report, program);
+  std::cout.flush();
+  std::fflush(stdout);
+  _exit(code);
+}
+
+void Rehearsal::write(const sim::SimulationReport& report) const {
+  if (!options_.event_log.empty()) write_lines(options_.event_log, report.events);
+  if (!options_.steps.empty()) write_lines(options_.steps, lines_of(report.steps));
+  if (!options_.diagnosis.empty()) write_lines(options_.diagnosis, {diagnosis_json(report)});
+  if (!options_.timeline.empty() && !report.times.empty()) {
+    const bool is_exact = network_ && network_->compute.kind == sim::ComputeCosts::Kind::kTable;
+    std::ostringstream text;
+    sim::write_timeline(text, timeline_of(report, options_.is_virtual(), /*with_wall=*/!is_exact));
+    write_text(options_.timeline, text.str());
+  }
+}
+
+sim::RunReport Rehearsal::page(const sim::SimulationReport& report) const {
+  sim::RunReport page;
+  page.facts = {{"ranks", std::to_string(num_ranks_)}, {"schedule", options_.schedule}};
+  if (options_.schedule != "parallel") page.facts.emplace_back("schedule's seed", std::to_string(options_.seed_schedule));
+  if (!options_.faults.empty()) page.facts.emplace_back("faults", options_.faults);
+  page.facts.emplace_back("clock", options_.is_virtual() ? "virtual, " + options_.network : "wall");
+  page.ranks = predict(report.times).by_rank;
+  for (const auto& [op, volume] : report.volumes) page.volumes.push_back({op, volume.calls, volume.bytes, volume.seconds});
+  for (const auto& strike : report.strikes) page.faults.push_back(strike.text);
+  page.findings = report.findings;
+  page.diagnosis = diagnosis_of(report).text;
+  if (!options_.timeline.empty()) page.timeline_file = std::filesystem::absolute(options_.timeline).filename().string();
+  return page;
+}
+
+void write_page(const sim::RunReport& page, const std::string& folder) {
+  std::filesystem::create_directories(folder);
+  write_text((std::filesystem::path(folder) / "index.html").string(), sim::report_page(page));
+}
+
+int conclude(const sim::SimulationReport& report, const std::string& program) {
+  for (const auto& finding : report.findings) std::cerr << program << ": warning: " << finding << std::endl;
+  if (!report.error) return kSuccess;
+  try {
+    std::rethrow_exception(report.error);
+  } catch (const std::exception& error) {
+    const std::string message = error.what();
+    const auto text = report.diagnosis ? report.diagnosis->text : "";
+    const bool says_all = text.find(message.substr(message.find(": ") + 2)) != std::string::npos;  // every rank threw the diagnosis
+    const bool is_said = message.find(text) != std::string::npos;  // by those that threw it, beside others
+    std::cerr << program << ": " << (is_said || says_all ? "" : text + "\n") << (says_all ? text : message) << std::endl;
+    return exit_code_of(error);
+  }
+}
+
+}  // namespace accel::programs

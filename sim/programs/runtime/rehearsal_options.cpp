@@ -1,0 +1,73 @@
+#include "sim/programs/runtime/rehearsal_options.hpp"
+
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "reference/core/errors.hpp"
+#include "sim/engine/schedule.hpp"
+#include "sim/programs/runtime/output_file.hpp"
+
+namespace accel::programs {
+namespace {
+
+// A folder, or a place where one can be made.
+bool can_hold_report(std::filesystem::path place) {
+  place = std::filesystem::absolute(place);
+  while (!std::filesystem::exists(place) && place.has_parent_path() && place != place.parent_path()) place = place.parent_path();
+  return std::filesystem::is_directory(place) && access(place.c_str(), W_OK) == 0;
+}
+
+}  // namespace
+
+std::vector<std::string> given_options(const RehearsalOptions& options) {
+  const RehearsalOptions none;
+  std::vector<std::string> given;
+  const auto note = [&](bool is_given, const char* name) {
+    if (is_given) given.emplace_back(name);
+  };
+  note(options.schedule != none.schedule, "--schedule");
+  note(options.seed_schedule != none.seed_schedule, "--seed-schedule");
+  note(options.pct_depth != none.pct_depth, "--pct-depth");
+  note(!options.event_log.empty(), "--event-log");
+  note(!options.faults.empty(), "--faults");
+  note(!options.diagnosis.empty(), "--diagnosis");
+  note(!options.network.empty(), "--network");
+  note(!options.clock.empty(), "--clock");
+  note(!options.timeline.empty(), "--timeline");
+  note(!options.report.empty(), "--report");
+  return given;
+}
+
+std::vector<std::string> problems_without_simulator(const RehearsalOptions& options, const std::string& backend) {
+  std::vector<std::string> problems;
+  for (const auto& option : given_options(options)) problems.push_back(fmt::format("{}: only the simulator has this option; leave {} out", option, backend));
+  return problems;
+}
+
+std::vector<std::string> problems_of(const RehearsalOptions& options) {
+  std::vector<std::string> problems;
+  try {
+    sim::schedule_of(options.schedule);
+  } catch (const ConfigError& error) {
+    problems.push_back(fmt::format("--schedule: {}", error.what()));
+  }
+  constexpr int kMostDepth = 1000;
+  if (options.pct_depth < 1 || options.pct_depth > kMostDepth) problems.push_back(fmt::format("--pct-depth: expected 1 to {}, got {}", kMostDepth, options.pct_depth));
+  if (options.pct_depth != RehearsalOptions().pct_depth && options.schedule != "pct") problems.push_back(fmt::format("--pct-depth: of --schedule pct, not of {}", options.schedule));
+  if (!options.clock.empty() && options.clock != "wall" && options.clock != "virtual") problems.push_back(fmt::format("--clock: expected wall or virtual, got '{}'", options.clock));
+  if (options.clock == "virtual" && options.network.empty()) problems.emplace_back("--clock virtual: needs --network FILE, the costs by which it goes");
+  if (options.clock == "wall" && !options.network.empty()) problems.emplace_back("--clock wall: goes by no --network; leave one of them out");
+  for (const auto& [option, file] : {std::pair("--event-log", &options.event_log), {"--diagnosis", &options.diagnosis}, {"--timeline", &options.timeline}}) {
+    if (auto problem = problem_of_output(*file); !problem.empty()) problems.push_back(fmt::format("{}: {}", option, problem));
+  }
+  for (const auto& [option, file] : {std::pair("--faults", &options.faults), {"--network", &options.network}}) {
+    if (!file->empty() && !std::filesystem::is_regular_file(*file)) problems.push_back(fmt::format("{}: {} is no file", option, *file));
+  }
+  if (!options.report.empty() && !can_hold_report(options.report)) {
+    problems.push_back(fmt::format("--report: {} is not a folder that can be written to", options.report));
+  }
+  return problems;
+}
+
+}  // namespace accel::programs

@@ -1,0 +1,95 @@
+#include "sim/programs/runtime/sim_request.hpp"
+
+#include <fmt/ranges.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "reference/config/environment.hpp"
+#include "reference/core/errors.hpp"
+#include "sim/programs/runtime/json_reader.hpp"
+
+namespace accel::programs {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::vector<std::string> impossible_values(const SimRequest& request) {
+  std::vector<std::string> problems;
+  if (request.ranks < 1) problems.push_back(fmt::format("ranks: expected 1 or more, got {}", request.ranks));
+  if (std::find(std::begin(kBackends), std::end(kBackends), request.backend) == std::end(kBackends)) {
+    problems.push_back(fmt::format("backend: expected {}, got '{}'", fmt::join(kBackends, ", "), request.backend));
+  }
+  if (request.backend != "sim") {
+    for (auto& problem : problems_without_simulator(request.rehearsal, "the backend")) problems.push_back(std::move(problem));
+  }
+  for (auto& problem : problems_of(request.rehearsal)) problems.push_back(std::move(problem));
+  if (request.acknowledge.value_or(0) < 0) problems.push_back(fmt::format("acknowledge: expected 0 or more, got {}", *request.acknowledge));
+  return problems;
+}
+
+}  // namespace
+
+std::string to_json(const SimRequest& request) {
+  Json json{{"ranks", request.ranks}, {"backend", request.backend}};
+  const auto& rehearsal = request.rehearsal;
+  if (rehearsal.schedule != "parallel") json["schedule"] = rehearsal.schedule;
+  if (rehearsal.seed_schedule != 0) json["seed_schedule"] = rehearsal.seed_schedule;
+  if (rehearsal.pct_depth != RehearsalOptions().pct_depth) json["pct_depth"] = rehearsal.pct_depth;
+  for (const auto& [key, value] : {std::pair("event_log", &rehearsal.event_log), {"faults", &rehearsal.faults}, {"diagnosis", &rehearsal.diagnosis}, {"network", &rehearsal.network},
+                                   {"clock", &rehearsal.clock}, {"timeline", &rehearsal.timeline}, {"report", &rehearsal.report}, {"steps", &rehearsal.steps}}) {
+    if (value->empty()) continue;
+    json[key] = value == &rehearsal.clock ? *value : std::filesystem::absolute(*value).string();  // the program may change its folder
+  }
+  if (!request.sweep.empty()) json["sweep"] = request.sweep;
+  if (request.acknowledge) json["acknowledge"] = *request.acknowledge;
+  return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+}
+
+SimRequest parse_sim_request(const std::string& text) {
+  const auto json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  check_config(json.is_object(), "{}: expected one JSON object such as {}, got '{}'", kSimRequestVariable, to_json({.ranks = 8}), text);
+  SimRequest request;
+  JsonReader reader(json);
+  reader.read("ranks", request.ranks, JsonReader::kRequired);
+  reader.read("backend", request.backend);
+  reader.read("sweep", request.sweep);
+  reader.read("acknowledge", request.acknowledge);
+  auto& rehearsal = request.rehearsal;
+  reader.read("schedule", rehearsal.schedule);
+  reader.read("seed_schedule", rehearsal.seed_schedule);
+  reader.read("pct_depth", rehearsal.pct_depth);
+  reader.read("event_log", rehearsal.event_log);
+  reader.read("faults", rehearsal.faults);
+  reader.read("diagnosis", rehearsal.diagnosis);
+  reader.read("network", rehearsal.network);
+  reader.read("clock", rehearsal.clock);
+  reader.read("timeline", rehearsal.timeline);
+  reader.read("report", rehearsal.report);
+  reader.read("steps", rehearsal.steps);
+  auto problems = reader.problems();
+  for (auto& problem : impossible_values(request)) problems.push_back(std::move(problem));
+  check_config(problems.empty(), "{}: {}", kSimRequestVariable, fmt::join(problems, "; "));
+  return request;
+}
+
+std::optional<SimRequest> read_sim_request() {
+  const auto text = environment(kSimRequestVariable);
+  return text ? std::optional(parse_sim_request(*text)) : std::nullopt;
+}
+
+void acknowledge(const SimRequest& request) {
+  if (!request.acknowledge) return;
+  // The descriptor stays open, so that its number never is another file's.
+  struct stat status {};
+  const bool is_pipe = fstat(*request.acknowledge, &status) == 0 && S_ISFIFO(status.st_mode);
+  check_config(is_pipe && write(*request.acknowledge, "r", 1) == 1,
+               "{}: descriptor {}, on which sim-run waits for this program, is not open; start the program without closing it",
+               kSimRequestVariable, *request.acknowledge);
+}
+
+}  // namespace accel::programs

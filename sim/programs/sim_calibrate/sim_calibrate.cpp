@@ -1,0 +1,197 @@
+// sim-calibrate: measures all-reduces of real Gloo processes on this machine, fits the network's costs to some of them, says how
+// well the others are predicted, and writes a network file.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <iostream>
+#include <thread>
+
+#include "reference/core/errors.hpp"
+#include "sim/network/all_reduce_fit.hpp"
+#include "sim/programs/command_line/command_line.hpp"
+#include "sim/programs/runtime/exit_code.hpp"
+#include "sim/programs/sim_calibrate/gloo_timing.hpp"
+#include "sim/programs/runtime/output_file.hpp"
+
+namespace accel::programs {
+namespace {
+
+constexpr double kCloseEnough = 0.05;
+
+struct Arguments {
+  std::string out;
+  int repeats = 5;
+  std::vector<int> oversubscribed;
+  bool is_worker = false;
+};
+
+// --- the measurements of all group sizes ----------------------------------------------------------------------------------
+
+struct Measured {
+  int num_ranks = 0;
+  std::int64_t bytes = 0;
+  bool is_fitted = false;       // its size and its number of ranks are; else held out
+  std::vector<double> seconds;  // by repeat
+
+  [[nodiscard]] double typical() const { return median(seconds); }
+  // By how much two repeats differ: the median over all pairs.
+  [[nodiscard]] double spread() const {
+    std::vector<double> differences;
+    for (std::size_t one = 0; one < seconds.size(); ++one) {
+      for (std::size_t other = 0; other < one; ++other) differences.push_back(std::abs(seconds[one] - seconds[other]) / typical());
+    }
+    return median(differences);
+  }
+  [[nodiscard]] double error(const sim::AllReduceCosts& costs) const {
+    return std::abs(sim::all_reduce_seconds(costs, num_ranks, bytes) / typical() - 1);
+  }
+};
+
+std::vector<Measured> measure_group(int num_ranks, bool fits, int repeats) {
+  std::cerr << fmt::format("measuring {} processes ...", num_ranks) << std::endl;
+  const auto seconds = time_processes(num_ranks, repeats);
+  std::vector<Measured> all;
+  for (std::size_t index = 0; index < seconds.size(); ++index) {
+    const auto size = timed_sizes()[index];
+    all.push_back({num_ranks, size.bytes, fits && size.is_fitted, seconds[index]});
+  }
+  return all;
+}
+
+// Fitted: 2 and as many ranks as cores. Held out: those between.
+struct Groups {
+  std::vector<int> fitted, held_out;
+};
+
+Groups groups_of(int cores) {
+  Groups groups{.fitted = {2}};
+  if (cores > 2) groups.fitted.push_back(cores);
+  for (int ranks = 3; ranks < cores; ranks = ranks < 4 ? 4 : ranks * 2) groups.held_out.push_back(ranks);
+  return groups;
+}
+
+// --- what is told and written -----------------------------------------------------------------------------------------------
+
+void print_table(const std::vector<Measured>& all, const sim::AllReduceCosts& costs, int cores) {
+  fmt::print("{:>5} {:>10} {:>12} {:>12} {:>8} {:>8}\n", "ranks", "bytes", "measured us", "model us", "error", "spread");
+  for (const auto& one : all) {
+    const auto* role = one.num_ranks > cores ? "not counted" : one.is_fitted ? "fitted" : "held out";
+    fmt::print("{:>5} {:>10} {:>12.1f} {:>12.1f} {:>7.1f}% {:>7.1f}%  {}\n", one.num_ranks, one.bytes, one.typical() * 1e6,
+               sim::all_reduce_seconds(costs, one.num_ranks, one.bytes) * 1e6, one.error(costs) * 100, one.spread() * 100, role);
+  }
+}
+
+struct Verdict {
+  double error = 0, spread = 0;  // medians over what was held out
+  int count = 0;
+  [[nodiscard]] bool holds() const { return error <= std::max(kCloseEnough, spread); }
+};
+
+Verdict judge(const std::vector<Measured>& all, const sim::AllReduceCosts& costs) {
+  std::vector<double> errors, spreads;
+  for (const auto& one : all) {
+    if (one.is_fitted) continue;
+    errors.push_back(one.error(costs));
+    spreads.push_back(one.spread());
+  }
+  return {.error = median(errors), .spread = median(spreads), .count = static_cast<int>(errors.size())};
+}
+
+std::string verdict_text(const Verdict& verdict, int repeats) {
+  return fmt::format("{} held-out times: median error {:.1f} %, median spread of {} repeats {:.1f} %: {}", verdict.count,
+                     verdict.error * 100, repeats, verdict.spread * 100,
+                     verdict.holds() ? "within max(5 %, spread)" : "not within max(5 %, spread)");
+}
+
+std::string size_factors_text(const std::vector<sim::SizeFactor>& factors) {
+  std::string text;
+  for (const auto& [bytes, factor] : factors) text += fmt::format("  - {{bytes: {}, factor: {:.3f}}}\n", bytes, factor);
+  return text;
+}
+
+std::string yaml_quoted(const std::string& text) {
+  std::string quoted = "'";
+  for (const char letter : text) quoted += letter == '\'' ? "''" : std::string(1, letter);
+  return quoted + "'";
+}
+
+// A switch: two links on every way, so half of the latency on either. As many messages as cores were measured at once, so its core
+// carries that many at full rate; that more of them share it is an assumption.
+std::string network_file(const std::string& name, const sim::AllReduceCosts& costs, int cores, const std::string& verdict) {
+  return fmt::format(
+      "# Gloo over the loopback interface, as sim-calibrate measured it with up to {} processes on {} cores.\n# {}\nname: "
+      "{}\nlibrary: gloo\n"
+      "overhead_seconds: {:.4e}\nreduce_seconds_per_byte: {:.4e}\nsize_factors:\n{}topology: {{kind: switch, latency_seconds: "
+      "{:.4e}, bytes_per_second: {:.4e}, core_bytes_per_second: {:.4e}}}\n"
+      "compute: {{kind: cpu_time}}\n",
+      cores, cores, verdict, name, costs.overhead_seconds, costs.reduce_seconds_per_byte, size_factors_text(costs.size_factors),
+      0.5 * costs.latency_seconds, 1 / costs.seconds_per_byte, cores / costs.seconds_per_byte);
+}
+
+int calibrate(const Arguments& arguments) {
+  const int cores = std::max(2U, std::thread::hardware_concurrency());
+  const auto groups = groups_of(cores);
+  std::vector<Measured> all;
+  const auto add = [&](const std::vector<int>& counts, bool fits) {
+    for (const int ranks : counts) {
+      for (auto& one : measure_group(ranks, fits, arguments.repeats)) all.push_back(std::move(one));
+    }
+  };
+  add(groups.fitted, /*fits=*/true);
+  add(groups.held_out, /*fits=*/false);
+  std::vector<sim::MeasuredAllReduce> fitted;
+  for (const auto& one : all) {
+    if (one.is_fitted) fitted.push_back({one.num_ranks, one.bytes, one.typical()});
+  }
+  const auto costs = sim::fit_all_reduce(fitted);
+  print_table(all, costs, cores);
+  const auto verdict = verdict_text(judge(all, costs), arguments.repeats);
+  fmt::print("overhead {:.3g} s, latency {:.3g} s, {:.3g} s per byte, {:.3g} s per reduced byte\n{}\n", costs.overhead_seconds,
+             costs.latency_seconds, costs.seconds_per_byte, costs.reduce_seconds_per_byte, verdict);
+  if (groups.held_out.empty()) fmt::print("no number of ranks was held out: that needs 4 cores, here are {}\n", cores);
+  if (!arguments.out.empty()) {
+    write_text(arguments.out, network_file(yaml_quoted(std::filesystem::path(arguments.out).stem().string()), costs, cores, verdict));
+  }
+  for (const int ranks : arguments.oversubscribed) {
+    fmt::print("{} ranks on {} cores, oversubscribed: the scheduler of the system is measured too, and none of it counts\n", ranks,
+               cores);
+    print_table(measure_group(ranks, /*fits=*/false, arguments.repeats), costs, cores);
+  }
+  return kSuccess;
+}
+
+int run_main(int argc, char** argv) {
+  Arguments arguments;
+  CLI::App app("Measures Gloo's all-reduces among processes of this machine and fits the costs of a network file to them.",
+               "sim-calibrate");
+  app.add_option("--out", arguments.out, "Write the network file here");
+  app.add_option("--repeats", arguments.repeats, "How often everything is measured; their spread is the noise")
+      ->check(CLI::Range(2, 100))
+      ->capture_default_str();
+  app.add_option("--oversubscribed", arguments.oversubscribed,
+                 "Measure so many processes too, more than there are cores; shown, not counted; repeatable")
+      ->check(CLI::Range(2, 256));
+  app.add_flag("--worker", arguments.is_worker)->group("");
+  try {
+    if (const auto code = parse_command_line(app, argc, argv)) return *code;
+    const auto problem = problem_of_output(arguments.out);
+    check_config(problem.empty(), "--out: {}", problem);
+    if (!arguments.is_worker) return calibrate(arguments);
+    time_as_worker(arguments.repeats);
+    return kSuccess;
+  } catch (const std::exception& error) {
+    std::cerr << "sim-calibrate: " << error.what() << std::endl;
+    return exit_code_of(error);
+  }
+}
+
+}  // namespace
+}  // namespace accel::programs
+
+int main(int argc, char** argv) {
+  std::signal(SIGCHLD, SIG_DFL);  // a parent may have had it ignored, and children could not be waited for
+  return accel::programs::run_main(argc, argv);
+}

@@ -1,0 +1,198 @@
+#include "sim/programs/sim_run/explore_target.hpp"
+
+#include <fcntl.h>
+#include <fmt/ranges.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "backends/launch/process.hpp"
+#include "reference/config/yaml_file.hpp"
+#include "sim/faults/fault_file.hpp"
+#include "sim/programs/runtime/diagnosis_json.hpp"
+#include "sim/programs/runtime/exit_code.hpp"
+#include "sim/programs/runtime/output_file.hpp"
+#include "sim/programs/runtime/real_rank.hpp"
+#include "sim/programs/runtime/rehearsal.hpp"
+#include "sim/programs/runtime/sim_request.hpp"
+#include "sim/programs/runtime/step_difference.hpp"
+#include "sim/programs/runtime/temporary_folder.hpp"
+#include "sim/programs/experiments/train_experiment.hpp"
+
+namespace accel::programs {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What a failure is called, whatever the numbers of its ranks and collectives.
+std::string failure_of(const std::string& diagnosis_text) {
+  const auto diagnosis = nlohmann::json::parse(diagnosis_text);
+  const std::string kind = diagnosis["kind"];
+  if (kind == "none") return "";
+  if (kind == "fault") return fmt::format("fault {}", diagnosis["fault"].get<std::string>());
+  if (kind == "rank_failure") {
+    const std::string text = diagnosis["text"];
+    const auto message = text.substr(text.find(": ") + 2);
+    return fmt::format("rank failure: {}", message.substr(0, message.find('\n')));
+  }
+  return diagnosis["op"].is_null() ? kind : fmt::format("{} in {} of group {}", kind, diagnosis["op"].get<std::string>(), diagnosis["group"].get<std::string>());
+}
+
+// Findings are what it says of a run that ended well, but for faults that were withstood.
+TrialOutcome outcome_of(const std::string& diagnosis_text) {
+  TrialOutcome outcome{.failure = failure_of(diagnosis_text)};
+  std::istringstream lines(nlohmann::json::parse(diagnosis_text)["text"].get<std::string>());
+  for (std::string line; outcome.failure.empty() && std::getline(lines, line);) {
+    if (!line.starts_with("injected fault: ")) outcome.findings.push_back(line);
+  }
+  return outcome;
+}
+
+RehearsalOptions options_of(const sim::Trial& trial) {
+  RehearsalOptions options{.schedule = name_of(trial.schedule.kind), .seed_schedule = trial.schedule.seed};
+  if (trial.schedule.kind == sim::ScheduleKind::kPct) options.pct_depth = trial.schedule.pct_depth;
+  return options;
+}
+
+class ExperimentTarget : public ExploreTarget {
+ public:
+  ExperimentTarget(std::string file, std::vector<std::string> overrides, std::string faults_file)
+      : ExploreTarget(std::move(faults_file)), file_(std::move(file)), overrides_(std::move(overrides)) {}
+
+  [[nodiscard]] bool has_steps() const override { return true; }
+
+  TrialOutcome run(const sim::Trial& trial, const std::vector<sim::Fault>& faults) override {
+    auto overrides = overrides_;
+    if (trial.max_steps > 0) overrides.push_back(fmt::format("max_steps={}", trial.max_steps));
+    const auto experiment = read_experiment(file_, overrides, trial.num_ranks);
+    if (!task_) task_ = load_task(experiment);
+    std::vector<RankResult> results(trial.num_ranks);
+    auto options = options_of(trial);
+    options.records_steps = true;
+    const Rehearsal rehearsal(options, trial.num_ranks, faults);
+    const auto report = rehearsal.run_or_exit("sim-run", collective_timeout(), [&](RankContext& rank) { train_experiment(rank, experiment, *task_, {.trace = true}, results[rank.rank]); });
+    auto outcome = outcome_of(diagnosis_json(report));
+    if (report.error) {
+      try {
+        std::rethrow_exception(report.error);
+      } catch (const std::exception& error) {
+        outcome.exit_code = exit_code_of(error);
+      }
+    }
+    outcome.steps = lines_of(report.steps);
+    for (const auto& result : results) outcome.result.insert(outcome.result.end(), result.trace.begin(), result.trace.end());
+    return outcome;
+  }
+
+ private:
+  std::string file_;
+  std::vector<std::string> overrides_;
+  std::optional<Task> task_;
+};
+
+std::vector<std::string> lines_in(const std::string& path) {
+  std::vector<std::string> lines;
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);) lines.push_back(std::move(line));
+  return lines;
+}
+
+// The first line that one result has and the other lacks.
+std::string line_difference(const std::vector<std::string>& result, const std::vector<std::string>& in_turns) {
+  const auto [own, other] = std::mismatch(result.begin(), result.end(), in_turns.begin(), in_turns.end());
+  const auto quoted = [](auto line, auto end) { return line == end ? "nothing" : "'" + *line + "'"; };
+  return fmt::format("losses and parameters are equal; {} is printed, and {} when the ranks take turns", quoted(own, result.end()), quoted(other, in_turns.end()));
+}
+
+class ProgramTarget : public ExploreTarget {
+ public:
+  ProgramTarget(std::vector<std::string> command, std::string faults_file) : ExploreTarget(std::move(faults_file)), command_(std::move(command)) {}
+
+  [[nodiscard]] bool has_steps() const override { return false; }
+
+  TrialOutcome run(const sim::Trial& trial, const std::vector<sim::Fault>& faults) override {
+    const auto path = [&](const char* name) { return (fs::path(folder_.path()) / name).string(); };
+    SimRequest request{.ranks = trial.num_ranks, .rehearsal = options_of(trial)};
+    request.rehearsal.diagnosis = path("diagnosis.json");
+    request.rehearsal.steps = path("steps.jsonl");
+    if (!faults.empty()) {
+      request.rehearsal.faults = path("faults.yaml");
+      write_text(request.rehearsal.faults, sim::to_yaml(faults));
+    }
+    fs::remove(request.rehearsal.diagnosis);
+    const int output = open(path("output").c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
+    const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    const auto pid = launcher::start_process({.command = command_, .environment = {{kSimRequestVariable, to_json(request)}}, .descriptors = {{output, STDOUT_FILENO}, {nowhere, STDERR_FILENO}}});
+    close(output);
+    close(nowhere);
+    int status = 0;
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+    const int exit_code = launcher::exit_code_of_status(status);
+    if (!fs::exists(request.rehearsal.diagnosis)) {
+      if (exit_code == kSuccess) throw Error(fmt::format("'{}' ended without calling accel::run: there is nothing to explore", command_.front()));
+      check_config(exit_code != kUsage, "'{}' {}; run it alone to see why", command_.front(), launcher::describe_exit_code(exit_code));
+      return {.failure = fmt::format("the program {}", launcher::describe_exit_code(exit_code)), .exit_code = exit_code};
+    }
+    auto outcome = outcome_of(accel::read_text(request.rehearsal.diagnosis));
+    outcome.exit_code = exit_code;
+    outcome.result = lines_in(path("output"));
+    std::sort(outcome.result.begin(), outcome.result.end());
+    outcome.steps = lines_in(path("steps.jsonl"));
+    return outcome;
+  }
+
+ private:
+  std::vector<std::string> command_;
+  TemporaryFolder folder_;
+};
+
+}  // namespace
+
+std::vector<sim::Fault> ExploreTarget::faults_of(const sim::Trial& trial) const {
+  if (faults_file_.empty()) return {};
+  const auto all = sim::read_faults(faults_file_, trial.num_ranks);
+  std::vector<sim::Fault> chosen;
+  for (const int index : trial.faults) chosen.push_back(all.at(index));
+  return chosen;
+}
+
+std::unique_ptr<ExploreTarget> explore_experiment(std::string file, std::vector<std::string> overrides, std::string faults_file) {
+  return std::make_unique<ExperimentTarget>(std::move(file), std::move(overrides), std::move(faults_file));
+}
+
+std::unique_ptr<ExploreTarget> explore_program(std::vector<std::string> command, std::string faults_file) {
+  return std::make_unique<ProgramTarget>(std::move(command), std::move(faults_file));
+}
+
+std::string TrialJudge::operator()(const sim::Trial& trial) {
+  try {
+    const auto faults = target_.faults_of(trial);
+    auto in_turns = in_turns_.find({trial.num_ranks, trial.max_steps, trial.faults});
+    if (in_turns == in_turns_.end()) {
+      auto turns = trial;
+      turns.schedule = {.kind = sim::ScheduleKind::kRoundRobin};
+      in_turns = in_turns_.emplace(Shape{trial.num_ranks, trial.max_steps, trial.faults}, target_.run(turns, faults)).first;
+    }
+    const auto outcome = target_.run(trial, faults);
+    if (!outcome.failure.empty()) {
+      exit_codes_[outcome.failure] = outcome.exit_code;
+      return outcome.failure;
+    }
+    findings_.insert(outcome.findings.begin(), outcome.findings.end());
+    if (!in_turns->second.failure.empty()) return fmt::format("differs from ranks that take turns, which end in: {}", in_turns->second.failure);
+    if (in_turns->second.result == outcome.result && in_turns->second.steps == outcome.steps) return "";
+    difference_ = difference_of(outcome.steps, in_turns->second.steps).value_or(line_difference(outcome.result, in_turns->second.result));
+    return "differs";
+  } catch (const ConfigError&) {
+    if (in_turns_.empty()) throw;
+    return "";  // a smaller trial that cannot be
+  }
+}
+
+}  // namespace accel::programs

@@ -1,0 +1,95 @@
+#include "sim/programs/sim_run/plan_command.hpp"
+
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "reference/core/errors.hpp"
+#include "sim/programs/command_line/command_line.hpp"
+#include "sim/programs/experiments/data_plan.hpp"
+#include "sim/programs/command_line/plan_options.hpp"
+#include "sim/programs/experiments/plan_picture.hpp"
+
+namespace accel::programs {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct PlanArguments {
+  PlanRequest request;
+  std::string requests_file, plot_file;
+  bool json = false;
+};
+
+Json error_answer(const char* type, const std::exception& error) { return {{"error", type}, {"message", error.what()}}; }
+
+// The class that Accelerate raises; a line that is no request, ConfigError.
+Json answer(const std::string& line) {
+  try {
+    return to_json(answer_plan(read_plan_request(line)));
+  } catch (const ConfigError& error) {
+    return error_answer("ConfigError", error);
+  } catch (const ArgumentError& error) {
+    return error_answer("ValueError", error);
+  } catch (const std::exception& error) {
+    return error_answer("RuntimeError", error);
+  }
+}
+
+int answer_file(const std::string& path) {
+  std::ifstream file(path);
+  check_config(path == "-" || (file.good() && !std::filesystem::is_directory(path)), "--requests: {} cannot be read", path);
+  std::istream& lines = path == "-" ? std::cin : file;
+  for (std::string line; std::getline(lines, line);) std::cout << answer(line).dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
+  if (lines.bad()) throw Error(fmt::format("--requests: {} cannot be read to its end", path));
+  if (!std::cout.flush()) throw Error("the answers cannot be written to standard output");
+  return 0;
+}
+
+int answer_flags(const PlanArguments& arguments) {
+  const auto problems = problems_of(arguments.request);
+  check_config(problems.empty(), "{}", fmt::join(problems, "; "));
+  std::vector<PlanEpoch> epochs;
+  try {
+    epochs = answer_plan(arguments.request);
+  } catch (const ArgumentError& error) {
+    throw ConfigError(error.what());
+  }
+  if (!arguments.plot_file.empty()) {
+    std::ofstream plot(arguments.plot_file);
+    plot << plan_svg(epochs);
+    plot.close();
+    check_config(plot.good(), "--plot: {} cannot be written", arguments.plot_file);
+  }
+  std::cout << (arguments.json ? to_json(epochs).dump() + "\n" : plan_table(epochs)) << std::flush;
+  return 0;
+}
+
+}  // namespace
+
+int plan_main(int argc, char** argv) {
+  PlanArguments arguments;
+  auto& request = arguments.request;
+  CLI::App app("Says which sample every rank reads, step by step; runs no model.", "sim-run plan");
+  add_loader_options(app, request);
+  auto* ranks = app.add_option("--ranks", request.ranks, "Number of ranks");
+  const std::vector<CLI::Option*> required{app.get_option("--length"), app.get_option("--batch-size"), ranks};
+  app.add_option("--epochs", request.epochs, "Number of epochs")->capture_default_str();
+  app.add_option("--skip-batches", request.skip_batches, "skip_first_batches, in the first epoch")->capture_default_str();
+  app.add_flag("--json", arguments.json, "JSON instead of a table");
+  app.add_option("--plot", arguments.plot_file, "Draw the plan into this SVG file");
+  auto* file = app.add_option("--requests", arguments.requests_file, "Answer the requests of this file, one JSON object a line; - is standard input");
+  for (auto* option : app.get_options()) {
+    if (option != file && option->get_name() != "--help") file->excludes(option);
+  }
+  if (const auto code = parse_command_line(app, argc, argv)) return *code;
+  if (file->count() > 0) return answer_file(arguments.requests_file);
+  for (const auto* option : required) check_config(option->count() > 0, "plan: {} is required, or --requests FILE", option->get_name());
+  return answer_flags(arguments);
+}
+
+}  // namespace accel::programs

@@ -1,0 +1,316 @@
+#include "reference/optim/state_dict/state_dict.hpp"
+
+#include <gmock/gmock.h>
+
+#include "reference/core/errors.hpp"
+#include "reference/core/tree_bytes.hpp"
+#include "reference/optim/optimizers/optimizers.hpp"
+#include "tests/support/optimizer_steps.hpp"
+#include "tests/support/torch.hpp"
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Key;
+
+namespace accel::optim {
+namespace {
+
+using accel::testing::equal_bits;
+using accel::testing::error_of;
+using accel::testing::odd_parameters;
+using accel::testing::run_steps;
+using accel::testing::with_all_state;
+
+// Steps `half` times, saves through bytes into another optimizer, and steps as often again: as without the break.
+template <typename Make>
+void expect_exact_resume(const Make& make, at::ScalarType dtype) {
+  constexpr int kHalf = 4;
+  const auto whole = odd_parameters(dtype), before = odd_parameters(dtype), after = odd_parameters(dtype);
+  auto uninterrupted = make(whole), first = make(before), second = make(after);
+  run_steps(*uninterrupted, whole, {.from = 0, .to = 2 * kHalf});
+  run_steps(*first, before, {.from = 0, .to = kHalf});
+  const auto saved = unpack<Value>(pack(state_dict(*first)));
+  {
+    const c10::NoGradGuard no_grad;
+    for (std::size_t param = 0; param < after.size(); ++param) after[param].copy_(before[param]);
+  }
+  load_state_dict(*second, saved);
+  EXPECT_EQ(state_dict(*second), saved);
+  run_steps(*second, after, {.from = kHalf, .to = 2 * kHalf});
+  EXPECT_TRUE(equal_bits(after, whole));
+  EXPECT_EQ(state_dict(*second), state_dict(*uninterrupted));
+  EXPECT_FALSE(equal_bits(before, whole)) << "the steps after the break did nothing";
+}
+
+template <typename Options>
+class EveryStateDictTest : public ::testing::Test {};
+TYPED_TEST_SUITE(EveryStateDictTest, accel::testing::AllOptions, accel::testing::OptionsNames);
+
+TYPED_TEST(EveryStateDictTest, ALoadedOptimizerGoesOnBitForBit) {
+  for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    expect_exact_resume([](const auto& params) { return std::make_unique<MultiTensorOptimizer<TypeParam>>(params, with_all_state<TypeParam>()); }, dtype);
+  }
+}
+
+TYPED_TEST(EveryStateDictTest, OptionsComeFromTheStateDict) {
+  MultiTensorOptimizer<TypeParam> saved(odd_parameters(), with_all_state<TypeParam>()), loaded(odd_parameters());
+  loaded.load_state_dict(saved.state_dict());
+  EXPECT_EQ(loaded.options().lr, 0.05);
+  EXPECT_EQ(loaded.state_dict(), saved.state_dict());
+}
+
+TYPED_TEST(EveryStateDictTest, EntriesThatASchedulePutIntoAGroupAreKept) {
+  MultiTensorOptimizer<TypeParam> saved(odd_parameters()), loaded(odd_parameters());
+  dynamic_cast<ParamGroupOptions&>(saved.param_groups()[0].options()).extras()["initial_lr"] = 0.25;
+  loaded.load_state_dict(saved.state_dict());
+  EXPECT_EQ(loaded.state_dict().at("param_groups").template as<Value::List>()[0].at("initial_lr"), Value(0.25));
+}
+
+TYPED_TEST(EveryStateDictTest, WhatDoesNotFitIsToldTogetherAndNothingIsLoaded) {
+  const auto params = odd_parameters();
+  MultiTensorOptimizer<TypeParam> optimizer(params, with_all_state<TypeParam>());
+  run_steps(optimizer, params, {.from = 0, .to = 2});
+  const auto before = unpack<Value>(pack(optimizer.state_dict()));
+
+  auto states = before.at("state").template as<Value::Dict>();
+  auto groups = before.at("param_groups").template as<Value::List>();
+  auto state = states.at("1").template as<Value::Dict>();
+  const auto name = std::prev(state.end())->first == "step" ? state.begin()->first : std::prev(state.end())->first;
+  state[name] = at::zeros({2, 2});
+  state["unheard_of"] = 1;
+  states["1"] = state;
+  states["17"] = state;
+  auto group = groups[0].template as<Value::Dict>();
+  group["lr"] = "fast";
+  groups[0] = group;
+  EXPECT_THAT(error_of<CheckpointError>([&] { optimizer.load_state_dict(Value::Dict{{"state", states}, {"param_groups", groups}}); }),
+              AllOf(HasSubstr("param_groups[0].lr: expected a number, got string"), HasSubstr("state[1]." + name), HasSubstr("got shape [2, 2]"),
+                    HasSubstr("state[1].unheard_of"), HasSubstr("state[17]: no group has this parameter")));
+  EXPECT_EQ(optimizer.state_dict(), before);
+}
+
+TEST(StateDictTest, HasTheKeysOfPythons) {
+  const auto params = odd_parameters();
+  Adam adam(params, {.lr = 0.1, .weight_decay = 0.5});
+  run_steps(adam, params, {.from = 0, .to = 3});
+  const auto saved = adam.state_dict();
+  EXPECT_THAT(saved.at("state").as<Value::Dict>(), ElementsAre(Key("0"), Key("1"), Key("2")));
+  EXPECT_THAT(saved.at("state").at("2").as<Value::Dict>(), ElementsAre(Key("exp_avg"), Key("exp_avg_sq"), Key("step")));
+  EXPECT_EQ(saved.at("state").at("2").at("step"), Value(at::tensor(3.0F).squeeze()));
+  EXPECT_EQ(saved.at("param_groups"),
+            Value(Value::List{Value::Dict{{"lr", 0.1}, {"betas", Value::List{0.9, 0.999}}, {"eps", 1e-8}, {"weight_decay", 0.5}, {"amsgrad", false},
+                                          {"maximize", false}, {"foreach", {}}, {"capturable", false}, {"differentiable", false}, {"fused", true},
+                                          {"decoupled_weight_decay", false}, {"params", Value::List{0, 1, 2}}}}));
+}
+
+TEST(StateDictTest, ParametersWithoutStateAreLeftOut) {
+  const auto params = odd_parameters();
+  SGD plain(params);
+  run_steps(plain, params, {.from = 0, .to = 1});
+  EXPECT_TRUE(plain.state_dict().at("state").as<Value::Dict>().empty());
+  Adagrad adagrad(params);
+  EXPECT_EQ(adagrad.state_dict().at("state").as<Value::Dict>().size(), 3U) << "Adagrad's is there before a gradient is";
+}
+
+TEST(StateDictTest, NumbersOfParametersGoOnOverGroups) {
+  const auto params = odd_parameters();
+  NAdam optimizer({ParamGroup<NAdamOptions>{{params[0]}, {}}, {{params[1], params[2]}, NAdamOptions{.lr = 0.3}}});
+  const auto groups = optimizer.state_dict().at("param_groups").as<Value::List>();
+  EXPECT_EQ(groups[0].at("params"), Value(Value::List{0}));
+  EXPECT_EQ(groups[1].at("params"), Value(Value::List{1, 2}));
+  EXPECT_EQ(groups[1].at("lr"), Value(0.3));
+}
+
+TEST(StateDictTest, GroupsOfOtherSizesDoNotFit) {
+  const auto params = odd_parameters();
+  SGD one(params), two({ParamGroup<SGDOptions>{{params[0]}, {}}, {{params[1], params[2]}, {}}}), few({params[0]});
+  EXPECT_THAT(error_of<CheckpointError>([&] { one.load_state_dict(two.state_dict()); }), HasSubstr("expected 1 groups, got 2"));
+  EXPECT_THAT(error_of<CheckpointError>([&] { few.load_state_dict(one.state_dict()); }), HasSubstr("param_groups[0].params: expected 1 parameters, got 3"));
+  EXPECT_THAT(error_of<CheckpointError>([&] { one.load_state_dict(Value()); }), HasSubstr("expected a dict"));
+  EXPECT_THAT(error_of<CheckpointError>([&] { one.load_state_dict(Value::Dict{{"state", Value::Dict()}, {"param_groups", Value::List{1}}}); }), HasSubstr("param_groups[0]"));
+}
+
+TEST(StateDictTest, TensorsAreCastToTheParametersDtypeAndScalarsKeepTheirs) {
+  const auto wide = odd_parameters(at::kDouble), narrow = odd_parameters(at::kFloat);
+  NAdam from(wide), to(narrow);
+  run_steps(from, wide, {.from = 0, .to = 2});
+  to.load_state_dict(from.state_dict());
+  const auto loaded = to.state_dict().at("state").at("2"), saved = from.state_dict().at("state").at("2");
+  EXPECT_EQ(loaded.at("exp_avg"), Value(saved.at("exp_avg").as<at::Tensor>().to(at::kFloat)));
+  EXPECT_EQ(loaded.at("mu_product"), saved.at("mu_product"));
+}
+
+TEST(StateDictTest, ALoadedTensorIsACopy) {
+  const auto params = odd_parameters(), others = odd_parameters();
+  Adam from(params), to(others);
+  run_steps(from, params, {.from = 0, .to = 2});
+  const auto saved = from.state_dict();
+  const auto before = unpack<Value>(pack(saved));
+  to.load_state_dict(saved);
+  run_steps(to, others, {.from = 2, .to = 4});
+  EXPECT_EQ(saved, before);
+}
+
+TEST(StateDictTest, StepsThatOldVersionsWroteAsNumbersAreRead) {
+  const auto params = odd_parameters();
+  Adam adam({params[0]});
+  run_steps(adam, {params[0]}, {.from = 0, .to = 2});
+  auto state = adam.state_dict().at("state").at("0").as<Value::Dict>();
+  state["step"] = 7;
+  adam.load_state_dict(Value::Dict{{"state", Value::Dict{{"0", state}}}, {"param_groups", adam.state_dict().at("param_groups")}});
+  EXPECT_EQ(adam.state_dict().at("state").at("0").at("step"), Value(at::tensor(7.0F).squeeze()));
+}
+
+TEST(StateDictTest, FusedAndMultiTensorFormsFollowTheStateDict) {
+  Adam fused(odd_parameters()), foreach(odd_parameters(), {.fused = false});
+  fused.load_state_dict(foreach.state_dict());
+  EXPECT_FALSE(fused.options().fused);
+  // A run of Python's default says neither: the form stays.
+  torch::optim::Adam neither(odd_parameters());
+  fused.load_state_dict(state_dict(neither));
+  EXPECT_FALSE(fused.options().fused);
+}
+
+// --- LibTorch's own ---
+
+template <typename Optimizer, typename Options>
+void expect_exact_resume_of_libtorchs(const Options& options) {
+  expect_exact_resume([&](const auto& params) { return std::make_unique<Optimizer>(params, options); }, at::kFloat);
+}
+
+TEST(LibTorchStateDictTest, ALoadedOptimizerGoesOnBitForBit) {
+  expect_exact_resume_of_libtorchs<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9).dampening(0.2).weight_decay(0.01));
+  expect_exact_resume_of_libtorchs<torch::optim::Adam>(torch::optim::AdamOptions(0.1).betas({0.8, 0.9}).amsgrad(true));
+  expect_exact_resume_of_libtorchs<torch::optim::AdamW>(torch::optim::AdamWOptions(0.1).betas({0.8, 0.9}).amsgrad(true));
+  expect_exact_resume_of_libtorchs<torch::optim::Adagrad>(torch::optim::AdagradOptions(0.1).lr_decay(0.1).initial_accumulator_value(0.5));
+  expect_exact_resume_of_libtorchs<torch::optim::RMSprop>(torch::optim::RMSpropOptions(0.1).momentum(0.9).centered(true));
+}
+
+TEST(LibTorchStateDictTest, IsThatOfPythonsPlainOptimizer) {
+  const auto params = odd_parameters();
+  torch::optim::SGD sgd(params, torch::optim::SGDOptions(0.1).momentum(0.9));
+  run_steps(sgd, params, {.from = 0, .to = 1});
+  const auto saved = state_dict(sgd);
+  EXPECT_EQ(saved.at("state").at("1"), Value(Value::Dict{{"momentum_buffer", params[1].grad()}}));
+  EXPECT_EQ(saved.at("param_groups"),
+            Value(Value::List{Value::Dict{{"lr", 0.1}, {"momentum", 0.9}, {"dampening", 0.0}, {"weight_decay", 0.0}, {"nesterov", false}, {"maximize", false},
+                                          {"foreach", {}}, {"differentiable", false}, {"fused", {}}, {"params", Value::List{0, 1, 2}}}}));
+}
+
+TEST(LibTorchStateDictTest, ItsStateMovesIntoTheFusedOptimizerAndBack) {
+  const auto params = odd_parameters(), others = odd_parameters();
+  torch::optim::AdamW libtorchs(params, torch::optim::AdamWOptions(0.1));
+  AdamW fused(others);
+  run_steps(libtorchs, params, {.from = 0, .to = 3});
+  load_state_dict(fused, state_dict(libtorchs));
+  EXPECT_TRUE(fused.options().fused);
+  EXPECT_EQ(fused.options().lr, 0.1);
+  EXPECT_EQ(fused.state_dict().at("state"), state_dict(libtorchs).at("state"));
+  run_steps(fused, others, {.from = 3, .to = 5});
+  load_state_dict(libtorchs, fused.state_dict());
+  EXPECT_EQ(fused.state_dict().at("state"), state_dict(libtorchs).at("state"));
+}
+
+struct OptimizerOfAnother : torch::optim::Optimizer {
+  explicit OptimizerOfAnother(std::vector<at::Tensor> params) : Optimizer(std::move(params), std::make_unique<torch::optim::SGDOptions>(0.1)) {}
+  at::Tensor step(LossClosure /*closure*/) override { return {}; }
+};
+
+TEST(LibTorchStateDictTest, AnOptimizerWithoutAFormIsAnArgumentError) {
+  OptimizerOfAnother another(odd_parameters());
+  EXPECT_THROW(static_cast<void>(state_dict(another)), ArgumentError);
+  EXPECT_THROW(load_state_dict(another, Value()), ArgumentError);
+}
+
+TEST(LibTorchStateDictTest, StateFollowsItsParameters) {
+  const std::vector<at::Tensor> params{at::ones({3}, at::kMeta).requires_grad_()};  // as one that was moved
+  Adagrad ours(params);
+  torch::optim::Adagrad libtorchs(params);
+  OptimizerOfAnother another(params);
+  static_cast<ParamState&>(*ours.state().begin()->second).tensors = {at::zeros({}), at::zeros({3})};
+  static_cast<torch::optim::AdagradParamState&>(*libtorchs.state().begin()->second).sum(at::zeros({3}));
+  for (torch::optim::Optimizer* optimizer : std::initializer_list<torch::optim::Optimizer*>{&ours, &libtorchs}) {
+    follow_parameters(*optimizer);
+    EXPECT_TRUE(state_dict(*optimizer).at("state").at("0").at("sum").as<at::Tensor>().is_meta());
+  }
+  follow_parameters(another);
+}
+
+// --- LBFGS ---
+
+at::Tensor distance(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& params) {
+  optimizer.zero_grad();
+  at::Tensor loss = at::zeros({}, at::kDouble);
+  for (const auto& param : params) loss = loss + (param - 3).square().square().sum() + (param * param.cos()).sum();
+  loss.backward();
+  return loss;
+}
+
+TEST(LbfgsStateDictTest, ALoadedOptimizerGoesOnBitForBit) {
+  for (const auto* search : {"", "strong_wolfe"}) {
+    auto options = torch::optim::LBFGSOptions(0.5).max_iter(3).history_size(4);
+    if (*search != 0) options.line_search_fn(search);
+    const auto whole = odd_parameters(at::kDouble), before = odd_parameters(at::kDouble), after = odd_parameters(at::kDouble);
+    torch::optim::LBFGS uninterrupted(whole, options), first(before, options), second(after);
+    const auto steps = [](torch::optim::LBFGS& optimizer, const std::vector<at::Tensor>& params, int number) {
+      for (int step = 0; step < number; ++step) optimizer.step([&] { return distance(optimizer, params); });
+    };
+    steps(uninterrupted, whole, 5);
+    steps(first, before, 2);
+    const auto saved = unpack<Value>(pack(state_dict(first)));
+    {
+      const c10::NoGradGuard no_grad;
+      for (std::size_t param = 0; param < after.size(); ++param) after[param].copy_(before[param]);
+    }
+    load_state_dict(second, saved);
+    EXPECT_EQ(state_dict(second), saved);
+    steps(second, after, 3);
+    EXPECT_TRUE(equal_bits(after, whole));
+    EXPECT_EQ(state_dict(second), state_dict(uninterrupted));
+  }
+}
+
+TEST(LbfgsStateDictTest, WhatDoesNotFitIsToldTogetherAndNothingIsLoaded) {
+  const auto params = odd_parameters(at::kDouble);
+  torch::optim::LBFGS saved(params), loaded(odd_parameters(at::kDouble));
+  saved.step([&] { return distance(saved, params); });
+  auto state = state_dict(saved).as<Value::Dict>();
+  auto first = state.at("state").at("0").as<Value::Dict>();
+  first["d"] = at::zeros({2}, at::kDouble);
+  first["ro"] = Value::List{};
+  first.erase("t");
+  state["state"] = Value::Dict{{"0", first}};
+  auto group = state.at("param_groups").as<Value::List>().front().as<Value::Dict>();
+  group["line_search_fn"] = "golden";
+  state["param_groups"] = Value::List{group};
+  EXPECT_THAT(error_of<CheckpointError>([&] { load_state_dict(loaded, state); }),
+              AllOf(HasSubstr("state[0].d: expected a tensor of"), HasSubstr("state[0].t"), HasSubstr("old_dirs: expected as many"), HasSubstr("line_search_fn")));
+  EXPECT_TRUE(loaded.state().empty());
+}
+
+// Python's first state: a number for H_diag, a tensor for t, empty places in al.
+TEST(LbfgsStateDictTest, PythonsKindsOfNumbersAreRead) {
+  const std::vector<at::Tensor> params{at::ones({2}, at::kDouble).requires_grad_()};
+  torch::optim::LBFGS lbfgs(params, torch::optim::LBFGSOptions().history_size(2));
+  auto state = state_dict(lbfgs).as<Value::Dict>();
+  const auto zeros = at::zeros({2}, at::kDouble);
+  state["state"] = Value::Dict{{"0", Value::Dict{{"func_evals", 1}, {"n_iter", 1}, {"d", zeros}, {"t", at::scalar_tensor(0.5, at::kDouble)}, {"H_diag", 1}, {"prev_loss", 2.0},
+                                                 {"prev_flat_grad", zeros}, {"old_dirs", Value::List{zeros}}, {"old_stps", Value::List{zeros}},
+                                                 {"ro", Value::List{at::scalar_tensor(3.0, at::kDouble)}}, {"al", Value::List{Value(), Value()}}}}};
+  load_state_dict(lbfgs, state);
+  const auto again = state_dict(lbfgs).at("state").at("0");
+  EXPECT_EQ(again.at("t"), Value(0.5));
+  EXPECT_TRUE(again.at("H_diag").as<at::Tensor>().equal(at::ones({}, at::kDouble)));
+  EXPECT_EQ(again.at("al").as<Value::List>().size(), 2);
+}
+
+TEST(LibTorchStateDictTest, MaximizingCannotBeLoaded) {
+  SGD maximizes(odd_parameters(), {.maximize = true});
+  torch::optim::SGD minimizes(odd_parameters(), 0.5);
+  EXPECT_THAT(error_of<CheckpointError>([&] { load_state_dict(minimizes, maximizes.state_dict()); }), HasSubstr("maximize"));
+  EXPECT_EQ(minimizes.param_groups()[0].options().get_lr(), 0.5);
+}
+
+}  // namespace
+}  // namespace accel::optim

@@ -1,0 +1,200 @@
+#include "reference/profiler/profiler.hpp"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "reference/state/rank_context.hpp"
+#include "tests/reference/tracking/event_reader.hpp"
+#include "tests/support/message_of.hpp"
+#include "tests/support/run_ranks.hpp"
+#include "tests/support/temporary_folder.hpp"
+#include "tests/support/torch.hpp"
+
+namespace accel {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::IsSupersetOf;
+using testing::Backend;
+using testing::collect_ranks;
+using testing::message_of;
+using testing::run_ranks;
+using testing::TemporaryFolder;
+using tracking::profile_action;
+using tracking::ProfileAction;
+using tracking::ProfileEvent;
+
+std::string actions_of(const ProfileSchedule& schedule, int num_steps) {
+  std::string text;
+  for (int step = 0; step < num_steps; ++step) text += ".wrs"[static_cast<int>(profile_action(schedule, step))];
+  return text;
+}
+
+TEST(ProfileScheduleTest, CyclesWaitWarmUpAndRecord) {
+  EXPECT_EQ(actions_of({.wait = 1, .warmup = 2, .active = 3}, 13), ".wwrrs.wwrrs.");
+  EXPECT_EQ(actions_of({.wait = 1, .warmup = 1, .active = 1, .repeat = 2, .skip_first = 2}, 10), "...ws.ws..");
+  EXPECT_EQ(actions_of({}, 3), "sss");
+}
+
+TEST(ProfileScheduleTest, AChangeStopsWhatWasRecordedBeforeItStartsAnew) {
+  using enum ProfileAction;
+  const auto transition = tracking::profile_transition;
+  EXPECT_EQ(transition(kNone, kRecord), (tracking::ProfileTransition{.prepare = true, .start = true}));
+  EXPECT_EQ(transition(kNone, kWarmup), (tracking::ProfileTransition{.prepare = true}));
+  EXPECT_EQ(transition(kWarmup, kRecordAndSave), (tracking::ProfileTransition{.start = true}));
+  EXPECT_EQ(transition(kRecord, kRecordAndSave), tracking::ProfileTransition{});
+  EXPECT_EQ(transition(kRecordAndSave, kRecord), (tracking::ProfileTransition{.stop = true, .ready = true, .prepare = true, .start = true}));
+  EXPECT_EQ(transition(kRecordAndSave, kWarmup), (tracking::ProfileTransition{.stop = true, .ready = true, .prepare = true}));
+  EXPECT_EQ(transition(kRecordAndSave, kNone), (tracking::ProfileTransition{.stop = true, .ready = true}));
+}
+
+TEST(KeyAveragesTest, SelfTimeAndBytesAreWithoutWhatWasCalled) {
+  const std::vector<ProfileEvent> events{
+      {.name = "outer", .thread = 1, .start_ns = 0, .duration_ns = 100},  {.name = "inner", .thread = 1, .start_ns = 10, .duration_ns = 30, .flops = 7},
+      {.name = "inner", .thread = 1, .start_ns = 50, .duration_ns = 20},  {.name = "[memory]", .thread = 1, .start_ns = 15, .cpu_bytes = 64},
+      {.name = "[memory]", .thread = 1, .start_ns = 90, .cpu_bytes = -16}, {.name = "other", .thread = 2, .start_ns = 20, .duration_ns = 5},
+      {.name = "kernel", .thread = 1, .start_ns = 12, .duration_ns = 1000, .on_device = true}};
+  const auto rows = key_averages(events);
+  ASSERT_EQ(rows.size(), 4U);
+  const auto& [inner, kernel, other, outer] = std::tie(rows[0], rows[1], rows[2], rows[3]);
+  EXPECT_EQ(inner.count, 2);
+  EXPECT_EQ(inner.cpu_time_total_ns, 50);
+  EXPECT_EQ(inner.self_cpu_memory_usage, 64);
+  EXPECT_EQ(inner.flops, 7);
+  EXPECT_EQ(outer.cpu_time_total_ns, 100);
+  EXPECT_EQ(outer.self_cpu_time_total_ns, 50);
+  EXPECT_EQ(outer.cpu_memory_usage, 48);
+  EXPECT_EQ(outer.self_cpu_memory_usage, -16);
+  EXPECT_EQ(other.self_cpu_time_total_ns, 5);
+  EXPECT_EQ(kernel.device_time_total_ns, 1000);
+  EXPECT_EQ(kernel.cpu_time_total_ns, 0);
+}
+
+// Operators of one step; of another size on each rank.
+void work(std::int64_t size) {
+  const auto weight = torch::ones({size, size}, torch::requires_grad());
+  torch::mm(weight, weight).sum().backward();
+}
+
+std::vector<ProfileEvent> events_named(const Profiler& profiler, const std::string& name) {
+  std::vector<ProfileEvent> found;
+  for (const auto& event : profiler.events()) {
+    if (event.name == name) found.push_back(event);
+  }
+  return found;
+}
+
+TEST(ProfilerTest, EverySimulatedRankRecordsItsOwnOperators) {
+  const TemporaryFolder folder;
+  run_ranks(Backend::kSim, 3, [&](RankContext& rank) {
+    Profiler profiler(rank, {.record_shapes = true, .profile_memory = true, .with_flops = true, .output_trace_dir = folder.path()});
+    rank.world.barrier();
+    work(4 + rank.rank);
+    rank.world.barrier();
+    work(4 + rank.rank);
+    profiler.finish();
+  });
+  EXPECT_THAT(folder.files(), ElementsAre("profile_0.json", "profile_1.json", "profile_2.json"));
+  for (int rank = 0; rank < 3; ++rank) {
+    const auto trace = nlohmann::json::parse(testing::read_file(folder.path("profile_" + std::to_string(rank) + ".json")));
+    EXPECT_EQ(trace["distributedInfo"]["rank"], rank);
+    int num_products = 0;
+    std::int64_t bytes = 0;
+    for (const auto& event : trace["traceEvents"]) {
+      if (event["name"] == "[memory]") bytes += event["args"]["Bytes"].get<std::int64_t>();
+      if (event["name"] != "aten::mm") continue;
+      ++num_products;
+      const int size = 4 + rank;
+      EXPECT_EQ(event["args"]["Input Dims"], (nlohmann::json{{size, size}, {size, size}}));
+      EXPECT_EQ(event["args"]["flops"], 2 * size * size * size);
+      EXPECT_GE(event["dur"], 0.0);
+    }
+    EXPECT_EQ(num_products, 6) << "two steps: forward, and two in backward";
+    EXPECT_EQ(bytes, 0) << "what was allocated was freed";
+  }
+}
+
+TEST(ProfilerTest, AProcessIsRecordedByKinetoAndReadsAsAChromeTrace) {
+  const TemporaryFolder folder;
+  const auto context = make_single_rank();
+  const RankScope scope(*context);
+  Profiler profiler(*context, {.activities = {"cpu"}, .record_shapes = true, .output_trace_dir = folder.path("deep/er")});
+  work(5);
+  profiler.finish();
+  profiler.finish();
+  EXPECT_EQ(events_named(profiler, "aten::mm").size(), 3U);
+  EXPECT_THAT(events_named(profiler, "aten::mm")[0].input_shapes, ElementsAre(ElementsAre(5, 5), ElementsAre(5, 5)));
+  const auto trace = nlohmann::json::parse(testing::read_file(folder.path("deep/er/profile_0.json")));
+  int num_products = 0;
+  for (const auto& event : trace["traceEvents"]) num_products += event.value("name", "") == "aten::mm" ? 1 : 0;
+  EXPECT_EQ(num_products, 3);
+  profiler.export_chrome_trace(folder.path("copy.json"));
+  EXPECT_EQ(testing::read_file(folder.path("copy.json")), testing::read_file(folder.path("deep/er/profile_0.json")));
+  EXPECT_THAT(profiler.key_averages().table(), HasSubstr("aten::mm"));
+}
+
+TEST(ProfilerTest, ScheduledCyclesAreHandedOverOneByOne) {
+  for (const auto* backend : {"none", "sim"}) {
+    const auto context = make_single_rank();
+    context->backend = backend;
+    const RankScope scope(*context);
+    std::vector<std::size_t> products;
+    std::vector<std::int64_t> steps;
+    Profiler profiler(*context, {.activities = {"cpu"},
+                                 .schedule_option = ProfileSchedule{.wait = 1, .warmup = 1, .active = 2, .repeat = 2},
+                                 .on_trace_ready = [&](Profiler& ready) {
+                                   products.push_back(events_named(ready, "aten::mm").size());
+                                   steps.push_back(ready.step_num());
+                                   EXPECT_EQ(events_named(ready, "ProfilerStep#" + std::to_string(ready.step_num() - 1)).size(), 1U);
+                                 }});
+    for (int step = 0; step < 10; ++step) {
+      for (int time = 0; time <= step; ++time) torch::mm(torch::ones({2, 2}), torch::ones({2, 2}));
+      profiler.step();
+    }
+    profiler.finish();
+    EXPECT_THAT(products, ElementsAre(3 + 4, 7 + 8)) << backend;
+    EXPECT_THAT(steps, ElementsAre(4, 8)) << backend;
+  }
+}
+
+TEST(ProfilerTest, EndingWithinAWarmUpOrAScopeLeavesTheNextOneWhole) {
+  for (const auto* backend : {"none", "sim"}) {
+    const auto context = make_single_rank();
+    context->backend = backend;
+    const RankScope scope(*context);
+    {
+      Profiler warming(*context, {.activities = {"cpu"}, .schedule_option = ProfileSchedule{.warmup = 3}});
+      warming.finish();
+      EXPECT_THAT(warming.events(), IsEmpty());
+      EXPECT_THAT(message_of<StateError>([&] { warming.export_chrome_trace("x.json"); }), HasSubstr("nothing was recorded in 1 steps"));
+    }
+    { const Profiler abandoned(*context, {.activities = {"cpu"}}); }
+    Profiler profiler(*context, {.activities = {"cpu"}});
+    work(3);
+    profiler.finish();
+    EXPECT_EQ(events_named(profiler, "aten::mm").size(), 3U) << backend;
+  }
+}
+
+TEST(ProfilerTest, TheProcessIsRecordedForOneAtATime) {
+  const auto context = make_single_rank();
+  Profiler first(*context, {.activities = {"cpu"}});
+  EXPECT_THAT(message_of<StateError>([&] { Profiler(*context, {.activities = {"cpu"}}); }), HasSubstr("one for the process"));
+  first.finish();
+  Profiler(*context, {.activities = {"cpu"}}).finish();
+}
+
+TEST(ProfilerTest, AllThatIsWrongIsOneErrorOnEveryRank) {
+  const auto messages = collect_ranks(Backend::kSim, 2, [](RankContext& rank) {
+    return message_of<ConfigError>([&] { Profiler(rank, {.activities = {"xpu", "cuda"}, .schedule_option = ProfileSchedule{.active = 0}, .with_stack = true}); });
+  });
+  for (const auto& message : messages) {
+    for (const auto* part : {"'xpu'", "active 0", "with_stack", "simulated ranks run on the CPU"}) EXPECT_THAT(message, HasSubstr(part));
+  }
+}
+
+}  // namespace
+}  // namespace accel

@@ -1,5 +1,5 @@
-// Checkpoints: the weights of a large model, written and read beside plain copies of as many bytes to and from the same disk, and how long
-// training waits for a save.
+// Checkpoints: the weights of a large model, written and read beside plain copies of as many bytes to and from the same
+// disk, and how long training waits for a save.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <torch/nn/module.h>
@@ -14,8 +14,8 @@
 #include "bench/median.hpp"
 #include "bench/program.hpp"
 #include "reference/accelerator/accelerator.hpp"
-#include "reference/offload/load_checkpoint.hpp"
 #include "reference/core/safetensors.hpp"
+#include "reference/offload/load_checkpoint.hpp"
 #include "reference/optim/optimizers/optimizers.hpp"
 
 namespace {
@@ -62,7 +62,8 @@ void copy_from_disk(const std::string& path) {
 // The file's pages leave memory, so that the disk is read.
 void forget(const std::string& path) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  accel::check_config(file >= 0 && ::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) == 0, "{} cannot be dropped from memory", path);
+  accel::check_config(file >= 0 && ::posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) == 0,
+                      "{} cannot be dropped from memory", path);
   ::close(file);
 }
 
@@ -99,8 +100,13 @@ Json measure_weights(const std::string& folder, int num_tensors, int rounds) {
     reads.push_back(seconds_of([&] { accel::load_checkpoint_in_model(*net, model, {.strict = true}); }));
     read_ratios.push_back(read / reads.back());
   }
-  return {{"bytes", num_tensors * kTensorBytes}, {"largest_tensor_bytes", kTensorBytes}, {"write_seconds", median(writes)}, {"write_share_of_copy_rate", median(write_ratios)},
-          {"read_seconds", median(reads)}, {"read_share_of_copy_rate", median(read_ratios)}, {"peak_beyond_model_bytes", peak_bytes() - before}};
+  return {{"bytes", num_tensors * kTensorBytes},
+          {"largest_tensor_bytes", kTensorBytes},
+          {"write_seconds", median(writes)},
+          {"write_share_of_copy_rate", median(write_ratios)},
+          {"read_seconds", median(reads)},
+          {"read_share_of_copy_rate", median(read_ratios)},
+          {"peak_beyond_model_bytes", peak_bytes() - before}};
 }
 
 // A training whose checkpoint holds weights and two moments.
@@ -114,7 +120,11 @@ Json measure_saving(const std::string& folder, int num_tensors) {
   const auto whole = seconds_of([&] { accelerator.save_state(folder + "/whole"); });
   const auto call = seconds_of([&] { accelerator.save_state(folder + "/async", {.async = true}); });
   const auto rest = seconds_of([&] { accelerator.finish_saving(); });
-  return {{"bytes", 3 * num_tensors * kTensorBytes}, {"save_seconds", whole}, {"async_call_seconds", call}, {"async_rest_seconds", rest}, {"call_over_save", call / whole}};
+  return {{"bytes", 3 * num_tensors * kTensorBytes},
+          {"save_seconds", whole},
+          {"async_call_seconds", call},
+          {"async_rest_seconds", rest},
+          {"call_over_save", call / whole}};
 }
 
 }  // namespace
@@ -132,7 +142,8 @@ int main(int argc, char** argv) {
     fs::create_directories(work);
     const auto context = accel::make_single_rank();
     const accel::RankScope scope(*context);
-    return Json{{"weights", measure_weights(work, tensors, rounds)}, {"saving", measure_saving(work, std::max(1, tensors / 8))}};
+    return Json{{"weights", measure_weights(work, tensors, rounds)},
+                {"saving", measure_saving(work, std::max(1, tensors / 8))}};
   });
   fs::remove_all(work);
   return code;

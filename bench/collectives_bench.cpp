@@ -1,5 +1,5 @@
-// Simulated collectives beside real Gloo among threads of the same process, over TCP as LibTorch has it, beside PyTorch's MultiThreadedPG, and beside plain
-// copies of the same bytes; then schedules a minute.
+// Simulated collectives beside real Gloo among threads of the same process, over TCP as LibTorch has it, beside
+// PyTorch's MultiThreadedPG, and beside plain copies of the same bytes; then schedules a minute.
 //
 //   collectives_bench [--compare FILE.json] [--python "PYTHON bench/threaded_group.py"] [Google Benchmark's options]
 //
@@ -59,7 +59,8 @@ void all_reduce(benchmark::State& state, Backend backend) {
     (void)unused;
     state.SetIterationTime(seconds_of_all_reduce(backend, ranks, bytes, bytes > (1 << 18) ? 10 : 50));
   }
-  state.counters["payload_GB/s"] = benchmark::Counter(static_cast<double>(ranks * bytes), benchmark::Counter::kIsIterationInvariantRate, benchmark::Counter::kIs1000);
+  state.counters["payload_GB/s"] = benchmark::Counter(
+      static_cast<double>(ranks * bytes), benchmark::Counter::kIsIterationInvariantRate, benchmark::Counter::kIs1000);
 }
 
 // What one core needs to copy every rank's buffer once.
@@ -74,7 +75,8 @@ void copy(benchmark::State& state) {
     benchmark::ClobberMemory();
     state.SetIterationTime(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   }
-  state.counters["payload_GB/s"] = benchmark::Counter(static_cast<double>(ranks * bytes), benchmark::Counter::kIsIterationInvariantRate, benchmark::Counter::kIs1000);
+  state.counters["payload_GB/s"] = benchmark::Counter(
+      static_cast<double>(ranks * bytes), benchmark::Counter::kIsIterationInvariantRate, benchmark::Counter::kIs1000);
 }
 
 void sizes(benchmark::internal::Benchmark* bench) {
@@ -106,7 +108,8 @@ double seconds_of_copies(std::int64_t bytes) {
 }
 
 double ask_python(const std::string& python, std::int64_t bytes, int calls) {
-  const auto command = python + " " + std::to_string(kRanks) + " " + std::to_string(bytes) + " " + std::to_string(calls);
+  const auto command =
+      python + " " + std::to_string(kRanks) + " " + std::to_string(bytes) + " " + std::to_string(calls);
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
   double seconds = 0;
   if (!pipe || std::fscanf(pipe.get(), "%lf", &seconds) != 1) throw accel::Error("failed: " + command);
@@ -120,7 +123,11 @@ Json compare_small(const std::string& python) {
     gloo.push_back(seconds_of_all_reduce(Backend::kGlooTcpThreads, kRanks, 4 << 10, 5));
     if (!python.empty()) threaded.push_back(ask_python(python, 4 << 10, 50));
   }
-  Json result{{"ranks", kRanks}, {"bytes", 4 << 10}, {"sim_ms", 1e3 * median(sim)}, {"gloo_threads_ms", 1e3 * median(gloo)}, {"gloo_threads_over_sim", median(gloo) / median(sim)}};
+  Json result{{"ranks", kRanks},
+              {"bytes", 4 << 10},
+              {"sim_ms", 1e3 * median(sim)},
+              {"gloo_threads_ms", 1e3 * median(gloo)},
+              {"gloo_threads_over_sim", median(gloo) / median(sim)}};
   result["multi_threaded_pg_ms"] = python.empty() ? Json("not measured") : Json(1e3 * median(threaded));
   result["multi_threaded_pg_over_sim"] = python.empty() ? Json("not measured") : Json(median(threaded) / median(sim));
   return result;
@@ -132,14 +139,19 @@ Json compare_large(std::int64_t bytes) {
     sim.push_back(seconds_of_all_reduce(Backend::kSim, kRanks, bytes, 10));
     copies.push_back(seconds_of_copies(bytes));
   }
-  return {{"ranks", kRanks}, {"bytes", bytes}, {"sim_ms", 1e3 * median(sim)}, {"one_core_copies_ms", 1e3 * median(copies)}, {"share_of_copy_rate", median(copies) / median(sim)}};
+  return {{"ranks", kRanks},
+          {"bytes", bytes},
+          {"sim_ms", 1e3 * median(sim)},
+          {"one_core_copies_ms", 1e3 * median(copies)},
+          {"share_of_copy_rate", median(copies) / median(sim)}};
 }
 
 // How often a minute `run` ends, of 4 ranks under a random schedule, one after the other.
 double runs_per_minute(double seconds, const std::function<void(const accel::sim::RankSchedule&)>& run) {
   std::int64_t runs = 0;
   const auto start = Clock::now();
-  for (; seconds_since(start) < seconds; ++runs) run({.kind = accel::sim::ScheduleKind::kRandom, .seed = static_cast<std::uint64_t>(runs)});
+  for (; seconds_since(start) < seconds; ++runs)
+    run({.kind = accel::sim::ScheduleKind::kRandom, .seed = static_cast<std::uint64_t>(runs)});
   return 60 * static_cast<double>(runs) / seconds_since(start);
 }
 
@@ -149,7 +161,8 @@ Json count_protocol_schedules() {
     sim::World world({.num_ranks = 4, .schedule = schedule});
     sim::run_ranks(world, [&](int rank) {
       const auto group = world.group("world", {0, 1, 2, 3});
-      for (int call = 0; call < 10; ++call) world.wait(rank, *world.arrive(*group, rank, {.op = "all_reduce"}, nullptr, [](auto) {}));
+      for (int call = 0; call < 10; ++call)
+        world.wait(rank, *world.arrive(*group, rank, {.op = "all_reduce"}, nullptr, [](auto) {}));
     });
   });
   return {{"ranks", 4}, {"collectives", 10}, {"schedules_per_minute", per_minute}};
@@ -176,22 +189,28 @@ Json time_diagnosis() {
   std::vector<double> milliseconds;
   for (int round = 0; round < 20; ++round) {
     std::atomic<std::int64_t> last_call{0};
-    const auto now = [] { return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count(); };
+    const auto now = [] {
+      return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
+    };
     const auto report = sim::rehearse({.num_ranks = kRanks}, [&](accel::RankContext& rank) {
       auto tensor = at::ones({64, 10});
       rank.world.all_reduce(tensor).wait();
       last_call = now();
       if (rank.rank != 7) rank.world.all_reduce(tensor).wait();
     });
-    if (!report.diagnosis || report.diagnosis->ranks != std::vector<int>{7}) throw accel::Error("the hang was not diagnosed");
+    if (!report.diagnosis || report.diagnosis->ranks != std::vector<int>{7})
+      throw accel::Error("the hang was not diagnosed");
     milliseconds.push_back(1e-6 * static_cast<double>(now() - last_call));
   }
-  return {{"ranks", kRanks}, {"median_ms", median(milliseconds)}, {"largest_ms", *std::max_element(milliseconds.begin(), milliseconds.end())}};
+  return {{"ranks", kRanks},
+          {"median_ms", median(milliseconds)},
+          {"largest_ms", *std::max_element(milliseconds.begin(), milliseconds.end())}};
 }
 
 Json compare(const std::string& python) {
-  return {{"small_all_reduce", compare_small(python)}, {"large_all_reduce", compare_large(1 << 20)}, {"larger_all_reduce", compare_large(4 << 20)},
-          {"schedules", count_protocol_schedules()}, {"training_schedules", count_training_schedules()}, {"hang_to_diagnosis", time_diagnosis()}};
+  return {{"small_all_reduce", compare_small(python)},        {"large_all_reduce", compare_large(1 << 20)},
+          {"larger_all_reduce", compare_large(4 << 20)},      {"schedules", count_protocol_schedules()},
+          {"training_schedules", count_training_schedules()}, {"hang_to_diagnosis", time_diagnosis()}};
 }
 
 // Those that Google Benchmark knows; false if it does not know one.
@@ -212,11 +231,13 @@ int main(int argc, char** argv) {
   setenv("TORCH_FR_BUFFER_SIZE", "0", 1);  // LibTorch's flight recorder is not made for several Gloo groups on threads
   at::set_num_threads(1);
   accel::bench::Program program("collectives_bench",
-                                "Measures simulated collectives. Without --compare it takes the options of Google Benchmark, such as --benchmark_filter=REGEX; "
+                                "Measures simulated collectives. Without --compare it takes the options of Google "
+                                "Benchmark, such as --benchmark_filter=REGEX; "
                                 "with it, it measures beside real Gloo and plain copies.",
                                 "--compare");
   std::string python;
-  program.add("--python", python, "With --compare: command that measures PyTorch's group of threads and prints its numbers");
+  program.add("--python", python,
+              "With --compare: command that measures PyTorch's group of threads and prints its numbers");
   std::vector<std::string> benchmark_options;
   if (const auto code = program.parse(argc, argv, &benchmark_options)) return *code;
   if (!read_benchmark_options(benchmark_options)) return 2;

@@ -1,4 +1,5 @@
-// One optimizer step of a small model, as launch_bench starts it: rank 0 prints the monotonic clock behind it, in nanoseconds.
+// One optimizer step of a small model, as launch_bench starts it: rank 0 prints the monotonic clock behind it, in
+// nanoseconds.
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
@@ -18,7 +19,8 @@ int train(int /*argc*/, char** /*argv*/) {
   optimizer.step();
   accelerator.wait_for_everyone();
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  accelerator.print(fmt::format("{{\"first_step_at\":{}}}", std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()));
+  accelerator.print(
+      fmt::format("{{\"first_step_at\":{}}}", std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()));
   return 0;
 }
 

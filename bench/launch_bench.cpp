@@ -20,12 +20,15 @@ constexpr int kRanks = 4;
 double ours() {
   const auto folder = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
   const auto started = std::chrono::steady_clock::now().time_since_epoch();
-  const auto command = fmt::format("{0}/accel launch --cpu --num_processes {1} --main_process_port 0 --no_prefix {0}/first_step", folder, kRanks);
+  const auto command = fmt::format(
+      "{0}/accel launch --cpu --num_processes {1} --main_process_port 0 --no_prefix {0}/first_step", folder, kRanks);
   const auto ended = std::chrono::nanoseconds(printed_json(command).at("first_step_at").get<std::int64_t>());
   return std::chrono::duration<double>(ended - started).count();
 }
 
-double theirs(const std::string& python) { return printed_json(fmt::format("{} {}", python, kRanks)).at("seconds").get<double>(); }
+double theirs(const std::string& python) {
+  return printed_json(fmt::format("{} {}", python, kRanks)).at("seconds").get<double>();
+}
 
 Json measure(const std::string& python, int rounds) {
   std::vector<double> our, their, ratios;
@@ -36,19 +39,25 @@ Json measure(const std::string& python, int rounds) {
     ratios.push_back(their.back() / our.back());
   }
   const bool has_python = !python.empty();
-  return {{"ranks", kRanks}, {"rounds", rounds}, {"accel_seconds_to_first_step", median(our)},
-          {"accelerate_seconds_to_first_step", has_python ? Json(median(their)) : Json("not measured")}, {"ratio", has_python ? Json(median(ratios)) : Json("not measured")}};
+  return {{"ranks", kRanks},
+          {"rounds", rounds},
+          {"accel_seconds_to_first_step", median(our)},
+          {"accelerate_seconds_to_first_step", has_python ? Json(median(their)) : Json("not measured")},
+          {"ratio", has_python ? Json(median(ratios)) : Json("not measured")}};
 }
 
 }  // namespace
 }  // namespace accel::bench
 
 int main(int argc, char** argv) {
-  accel::bench::Program program("launch_bench", "Measures from `accel launch` to the end of the first optimizer step of four ranks over Gloo.");
+  accel::bench::Program program(
+      "launch_bench", "Measures from `accel launch` to the end of the first optimizer step of four ranks over Gloo.");
   std::string python;
   int rounds = 7;
   program.add("--rounds", rounds, "The median counts");
-  program.add("--python", python, "A Python with Accelerate, and bench/accelerate_launch.py; without it, the column reads \"not measured\"");
+  program.add(
+      "--python", python,
+      "A Python with Accelerate, and bench/accelerate_launch.py; without it, the column reads \"not measured\"");
   if (const auto code = program.parse(argc, argv)) return *code;
   return program.report([&] { return accel::bench::measure(python, rounds); });
 }

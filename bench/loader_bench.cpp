@@ -3,8 +3,10 @@
 //   loader_bench [--out FILE.json] [--rounds N] [--data-dir DIR] [--python COMMAND]
 //
 // read     samples per second of a prepared DataLoader over Fashion-MNIST, batch 32, shuffled, one rank, whole epochs;
-//          with --python beside what COMMAND (bench/torch_loader.py) prints of Python's torch DataLoader in the same run
-// resume   from knowing the place behind 500,000 batches of 32 of a map-style set to holding the next; beside torch::randperm of it
+//          with --python beside what COMMAND (bench/torch_loader.py) prints of Python's torch DataLoader in the same
+//          run
+// resume   from knowing the place behind 500,000 batches of 32 of a map-style set to holding the next; beside
+// torch::randperm of it
 #include <torch/types.h>
 
 #include <accel/accel.hpp>
@@ -40,12 +42,13 @@ double median_of(int rounds, const Measure& measure) {
   return median(values);
 }
 
-// --- read -------------------------------------------------------------------------------------------------------------
+// --- read
+// -------------------------------------------------------------------------------------------------------------
 
 double samples_per_second(const accel::programs::LabelledImages& data, int workers) {
   accel::Accelerator accelerator;
-  auto batches = accelerator.prepare(
-      accel::DataLoader(accel::TensorDataset(data.images, data.labels), {.batch_size = kBatch, .shuffle = true, .num_workers = workers}));
+  auto batches = accelerator.prepare(accel::DataLoader(
+      accel::TensorDataset(data.images, data.labels), {.batch_size = kBatch, .shuffle = true, .num_workers = workers}));
   std::int64_t samples = 0;
   const auto start = Clock::now();
   for (auto& [images, labels] : batches) samples += labels.size(0);
@@ -88,7 +91,8 @@ Json measure_reading(const std::string& data_dir, int rounds, const std::string&
   return result;
 }
 
-// --- resume -----------------------------------------------------------------------------------------------------------
+// --- resume
+// -----------------------------------------------------------------------------------------------------------
 
 // Sample i is the number i; counts what is read.
 struct CountingSet {
@@ -116,7 +120,8 @@ Resumed resume(bool shuffle, const GoOn& go_on) {
   auto first = rest.begin();
   const auto seconds = seconds_since(start);
   const at::Tensor held = *first;
-  if (!shuffle && held[0].item<std::int64_t>() != kSkippedBatches * kBatch) throw accel::Error("the resumed pass starts at another batch");
+  if (!shuffle && held[0].item<std::int64_t>() != kSkippedBatches * kBatch)
+    throw accel::Error("the resumed pass starts at another batch");
   return {seconds, *set.num_read};
 }
 
@@ -127,7 +132,8 @@ Resumed skip(bool shuffle) {
 // The state of a loader that has handed out the skipped batches, as it stands in a file.
 std::string saved_state(bool shuffle) {
   accel::Accelerator accelerator;
-  const auto batches = accelerator.prepare(accel::DataLoader(CountingSet(), {.batch_size = kBatch, .shuffle = shuffle}));
+  const auto batches =
+      accelerator.prepare(accel::DataLoader(CountingSet(), {.batch_size = kBatch, .shuffle = shuffle}));
   auto last = accel::skip_first_batches(batches, kSkippedBatches - 1).begin();
   return accel::pack(batches.state_dict());
 }
@@ -147,14 +153,19 @@ double seconds_of_permutation() {
 
 // Each time beside a permutation: their ratio is free of what the machine does meanwhile.
 Json measure_way(const std::string& way, bool shuffle, int rounds, const std::function<Resumed()>& go_on) {
-  const auto num_read = go_on().num_read;  // the batch that is held, and the one behind it, which tells whether it is the last
+  const auto num_read =
+      go_on().num_read;  // the batch that is held, and the one behind it, which tells whether it is the last
   std::vector<double> seconds, ratios;
   for (int round = 0; round < rounds; ++round) {
     const auto permutation = seconds_of_permutation();
     seconds.push_back(go_on().seconds);
     ratios.push_back(seconds.back() / permutation);
   }
-  return {{"way", way}, {"shuffle", shuffle}, {"ms", 1e3 * median(seconds)}, {"over_randperm", median(ratios)}, {"samples_read", num_read}};
+  return {{"way", way},
+          {"shuffle", shuffle},
+          {"ms", 1e3 * median(seconds)},
+          {"over_randperm", median(ratios)},
+          {"samples_read", num_read}};
 }
 
 Json measure_resume(int rounds) {
@@ -164,15 +175,20 @@ Json measure_resume(int rounds) {
     ways.push_back(measure_way("skip_first_batches", shuffle, rounds, [&] { return skip(shuffle); }));
     ways.push_back(measure_way("load_state_dict", shuffle, rounds, [&] { return load(shuffle, state); }));
   }
-  return {{"samples", kSetSize}, {"batches_behind", kSkippedBatches}, {"randperm_ms", 1e3 * median_of(rounds, seconds_of_permutation)}, {"ways", ways}};
+  return {{"samples", kSetSize},
+          {"batches_behind", kSkippedBatches},
+          {"randperm_ms", 1e3 * median_of(rounds, seconds_of_permutation)},
+          {"ways", ways}};
 }
 
-// --- output -----------------------------------------------------------------------------------------------------------
+// --- output
+// -----------------------------------------------------------------------------------------------------------
 
 void print(const Json& result) {
   const auto& reading = result["read"];
   std::printf("%-44s %8s %16s\n", "Fashion-MNIST, batch 32, shuffled", "workers", "samples/s");
-  for (const auto& row : reading["accel"]) std::printf("%-44s %8d %16.0f\n", "accel::DataLoader", row["workers"].get<int>(), rate_of(row));
+  for (const auto& row : reading["accel"])
+    std::printf("%-44s %8d %16.0f\n", "accel::DataLoader", row["workers"].get<int>(), rate_of(row));
   if (reading["python"].is_string()) {
     std::printf("%-44s %25s\n", "torch.utils.data.DataLoader", "not measured");
   } else {
@@ -180,15 +196,17 @@ void print(const Json& result) {
       const auto name = "torch DataLoader, " + row["dataset"].get<std::string>();
       std::printf("%-44s %8d %16.0f\n", name.c_str(), row["workers"].get<int>(), rate_of(row));
     }
-    std::printf("one worker: %.1f times TensorDataset with one; best: %.1f times the best\n", reading["one_worker_over_python"].get<double>(),
-                reading["best_over_python"].get<double>());
+    std::printf("one worker: %.1f times TensorDataset with one; best: %.1f times the best\n",
+                reading["one_worker_over_python"].get<double>(), reading["best_over_python"].get<double>());
   }
   const auto& resumed = result["resume"];
-  std::printf("\nresume at batch %lld of %lld samples; torch::randperm of them %.0f ms\n", resumed["batches_behind"].get<long long>(),
-              resumed["samples"].get<long long>(), resumed["randperm_ms"].get<double>());
+  std::printf("\nresume at batch %lld of %lld samples; torch::randperm of them %.0f ms\n",
+              resumed["batches_behind"].get<long long>(), resumed["samples"].get<long long>(),
+              resumed["randperm_ms"].get<double>());
   for (const auto& way : resumed["ways"]) {
-    std::printf("%-20s %-10s %10.2f ms %8.3f randperms, %lld samples read\n", way["way"].get<std::string>().c_str(), way["shuffle"].get<bool>() ? "shuffled" : "in order",
-                way["ms"].get<double>(), way["over_randperm"].get<double>(), way["samples_read"].get<long long>());
+    std::printf("%-20s %-10s %10.2f ms %8.3f randperms, %lld samples read\n", way["way"].get<std::string>().c_str(),
+                way["shuffle"].get<bool>() ? "shuffled" : "in order", way["ms"].get<double>(),
+                way["over_randperm"].get<double>(), way["samples_read"].get<long long>());
   }
 }
 

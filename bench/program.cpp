@@ -17,13 +17,16 @@ Program::Program(const std::string& name, const std::string& description, const 
 
 Program::~Program() = default;
 
-void Program::add(const std::string& option, std::string& value, const std::string& help) { app_->add_option(option, value, help)->capture_default_str(); }
+void Program::add(const std::string& option, std::string& value, const std::string& help) {
+  app_->add_option(option, value, help)->capture_default_str();
+}
 
 void Program::add(const std::string& option, int& value, const std::string& help) {
   app_->add_option(option, value, help)->check(CLI::PositiveNumber)->capture_default_str();
 }
 
-void Program::add(const std::string& option, std::vector<std::string>& values, const std::vector<std::string>& choices, const std::string& help) {
+void Program::add(const std::string& option, std::vector<std::string>& values, const std::vector<std::string>& choices,
+                  const std::string& help) {
   app_->add_option(option, values, help)->check(CLI::IsMember(choices));
 }
 

@@ -15,10 +15,12 @@ namespace {
 
 constexpr int kRanks = 8;
 const char* const kGpt =
-    "task: char_gpt\noptimizer: {name: adamw, lr: 0.001}\nbatch_size: 4\nepochs: 1\nmax_steps: 8\nseed: 1\neval_limit: 8\n"
+    "task: char_gpt\noptimizer: {name: adamw, lr: 0.001}\nbatch_size: 4\nepochs: 1\nmax_steps: 8\nseed: 1\neval_limit: "
+    "8\n"
     "model: {name: gpt, layers: 12, heads: 4, width: 128, block_size: 64}\n";
 const char* const kSharded =
-    "accelerator: {fsdp_plugin: {auto_wrap_policy: TRANSFORMER_BASED_WRAP, transformer_cls_names_to_wrap: [Block], backward_prefetch: BACKWARD_PRE, forward_prefetch: true}}\n";
+    "accelerator: {fsdp_plugin: {auto_wrap_policy: TRANSFORMER_BASED_WRAP, transformer_cls_names_to_wrap: [Block], "
+    "backward_prefetch: BACKWARD_PRE, forward_prefetch: true}}\n";
 
 double seconds_per_step(const std::string& text) {
   const ExperimentFile file(text);
@@ -42,7 +44,10 @@ nlohmann::ordered_json measure_sharded_step(int rounds) {
     sharded.push_back(seconds_per_step(std::string(kGpt) + kSharded));
     ratios.push_back(sharded.back() / ddp.back());
   }
-  return {{"ranks", kRanks}, {"ddp_ms", 1e3 * median(ddp)}, {"full_shard_ms", 1e3 * median(sharded)}, {"ratio", median(ratios)}};
+  return {{"ranks", kRanks},
+          {"ddp_ms", 1e3 * median(ddp)},
+          {"full_shard_ms", 1e3 * median(sharded)},
+          {"ratio", median(ratios)}};
 }
 
 }  // namespace accel::bench

@@ -4,10 +4,12 @@
 //
 // one rank   the same training loop over plain LibTorch and through Accelerator, in turn
 // python     with --python (bench/accelerate_training.py): experiments beside the same under Accelerate
-// 64 ranks   one step of 64 simulated ranks (with its all-reduce) beside 64 models stepped in turn on one thread, without
-//            communication, divided by the cores: the floor. The cnn at batch 8, the mlp at batch 32. Beside it 32 models
-//            on each of two threads (as many as cores): what the machine itself makes of the division; and 64 ranks that
-//            each step a model of their own and only meet between backward and update: what threads that take turns cost
+// 64 ranks   one step of 64 simulated ranks (with its all-reduce) beside 64 models stepped in turn on one thread,
+// without
+//            communication, divided by the cores: the floor. The cnn at batch 8, the mlp at batch 32. Beside it 32
+//            models on each of two threads (as many as cores): what the machine itself makes of the division; and 64
+//            ranks that each step a model of their own and only meet between backward and update: what threads that
+//            take turns cost
 // sharded    a transformer's step at 8 simulated ranks, fully sharded beside DDP
 // memory     resident set with 64 and with 128 ranks, in fresh processes; the difference per rank, less its own tensors
 // start      from nothing to the moment when all of 64 ranks run, in a fresh process
@@ -49,7 +51,8 @@ constexpr int kBatch = 8;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// As LibTorch has it: in this program nn::Linear is ours (reference/precision/float8_layers.cpp), with fewer nodes of autograd.
+// As LibTorch has it: in this program nn::Linear is ours (reference/precision/float8_layers.cpp), with fewer nodes of
+// autograd.
 struct LibTorchLinearImpl : nn::LinearImpl {
   using nn::LinearImpl::LinearImpl;
   at::Tensor forward(const at::Tensor& input) { return nn::functional::linear(input, weight, bias); }
@@ -154,7 +157,8 @@ Json measure_one_rank(const Data& data, const Job& job, int rounds) {
   const int steps = 4096 / job.batch / 2;
   plain_loop(data, job, 8);
   accelerated_loop(data, job, 8);
-  // Pairs next to each other in time, in changing order: the ratio of a pair is free of what the machine does meanwhile.
+  // Pairs next to each other in time, in changing order: the ratio of a pair is free of what the machine does
+  // meanwhile.
   std::vector<double> plain, accelerated, ratios;
   for (int round = 0; round < rounds; ++round) {
     double a = 0, p = 0;
@@ -169,14 +173,20 @@ Json measure_one_rank(const Data& data, const Job& job, int rounds) {
     accelerated.push_back(a);
     ratios.push_back(a / p);
   }
-  return {{"model", job.name}, {"batch", job.batch}, {"plain_ms", 1e3 * median(plain)}, {"accelerator_ms", 1e3 * median(accelerated)},
-          {"ratio", median(ratios)}, {"ratio_of_minima", *std::min_element(accelerated.begin(), accelerated.end()) / *std::min_element(plain.begin(), plain.end())}};
+  return {{"model", job.name},
+          {"batch", job.batch},
+          {"plain_ms", 1e3 * median(plain)},
+          {"accelerator_ms", 1e3 * median(accelerated)},
+          {"ratio", median(ratios)},
+          {"ratio_of_minima",
+           *std::min_element(accelerated.begin(), accelerated.end()) / *std::min_element(plain.begin(), plain.end())}};
 }
 
 // --- 64 ranks -------------------------------------------------------------------------------------------------------
 
-// Both sides compute the same numbers: models begin with equal weights and as good as keep them. A max pooling of LibTorch takes up to a
-// quarter longer with other weights (branches that are predicted worse), which would count as a cost of being simulated, or as a gain.
+// Both sides compute the same numbers: models begin with equal weights and as good as keep them. A max pooling of
+// LibTorch takes up to a quarter longer with other weights (branches that are predicted worse), which would count as a
+// cost of being simulated, or as a gain.
 constexpr double kLearningRate = 1e-9;
 
 std::pair<at::Tensor, at::Tensor> batch_of(const Data& data, const Job& job, int number) {
@@ -189,7 +199,9 @@ nn::Sequential make_equal(const Job& job) {
   return job.make();
 }
 
-accel::optim::Adam adam_of(nn::Sequential& net) { return {net->parameters(), torch::optim::AdamOptions(kLearningRate)}; }
+accel::optim::Adam adam_of(nn::Sequential& net) {
+  return {net->parameters(), torch::optim::AdamOptions(kLearningRate)};
+}
 
 // Some models stepped in turn on the calling thread, without communication, as the ranks from `first` on.
 class Models {
@@ -201,7 +213,8 @@ class Models {
     }
   }
 
-  void step(const Data& data, int step, const std::function<void()>& before_update = [] {}) {
+  void step(
+      const Data& data, int step, const std::function<void()>& before_update = [] {}) {
     for (std::size_t index = 0; index < nets_.size(); ++index) {
       const auto [images, labels] = batch_of(data, job_, step * kRanks + first_ + static_cast<int>(index));
       nn::functional::cross_entropy(nets_[index]->forward(images), labels).backward();
@@ -249,7 +262,8 @@ double models_on_cores(const Data& data, const Job& job, int cores, int steps) {
 }
 
 // Seconds of one step of simulated ranks; `at_end` is called on rank 0 while all ranks still hold their tensors.
-double simulated_ranks(const Data& data, const Job& job, int num_ranks, int steps, const std::function<void()>& at_end = nullptr) {
+double simulated_ranks(const Data& data, const Job& job, int num_ranks, int steps,
+                       const std::function<void()>& at_end = nullptr) {
   double seconds = 0;
   accel::sim::simulate({.num_ranks = num_ranks}, [&](accel::RankContext& rank) {
     accel::Accelerator accelerator({}, rank);
@@ -277,7 +291,8 @@ double simulated_ranks(const Data& data, const Job& job, int num_ranks, int step
   return seconds;
 }
 
-// 64 ranks, each with a model of its own, that meet between backward and update and exchange nothing: seconds of one step.
+// 64 ranks, each with a model of its own, that meet between backward and update and exchange nothing: seconds of one
+// step.
 double ranks_that_only_meet(const Data& data, const Job& job, int steps) {
   double seconds = 0;
   accel::sim::simulate({.num_ranks = kRanks}, [&](accel::RankContext& rank) {
@@ -304,8 +319,13 @@ Json measure_64_ranks(const Data& data, const Job& job, int rounds, int cores) {
     ratios.push_back(simulated.back() / (turns.back() / cores));
     core_ratios.push_back(on_cores.back() / (turns.back() / cores));
   }
-  return {{"model", job.name}, {"batch", job.batch}, {"cores", cores}, {"floor_ms", 1e3 * median(turns) / cores}, {"simulated_ms", 1e3 * median(simulated)},
-          {"ratio", median(ratios)}, {"without_communication_on_cores_ratio", median(core_ratios)},
+  return {{"model", job.name},
+          {"batch", job.batch},
+          {"cores", cores},
+          {"floor_ms", 1e3 * median(turns) / cores},
+          {"simulated_ms", 1e3 * median(simulated)},
+          {"ratio", median(ratios)},
+          {"without_communication_on_cores_ratio", median(core_ratios)},
           {"only_meeting_ratio", median(meeting_ratios)}};
 }
 
@@ -315,7 +335,8 @@ double ask_child(const std::string& question) {
   const auto self = std::filesystem::read_symlink("/proc/self/exe").string();
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen((self + " --child " + question).c_str(), "r"), pclose);
   double answer = 0;
-  if (!pipe || std::fscanf(pipe.get(), "%lf", &answer) != 1) throw accel::Error("a child process of step_bench failed: " + question);
+  if (!pipe || std::fscanf(pipe.get(), "%lf", &answer) != 1)
+    throw accel::Error("a child process of step_bench failed: " + question);
   return answer;
 }
 
@@ -341,7 +362,10 @@ Json measure_memory() {
   // Its own tensors: parameters, gradients, bucket, two moments.
   const double own = 5.0 * static_cast<double>(bytes_of_parameters());
   const double per_rank = (large - small) / 64;
-  return {{"rss_64_ranks_mb", small / 1e6}, {"rss_128_ranks_mb", large / 1e6}, {"per_rank_mb", per_rank / 1e6}, {"own_tensors_mb", own / 1e6},
+  return {{"rss_64_ranks_mb", small / 1e6},
+          {"rss_128_ranks_mb", large / 1e6},
+          {"per_rank_mb", per_rank / 1e6},
+          {"own_tensors_mb", own / 1e6},
           {"beyond_tensors_mb", (per_rank - own) / 1e6}};
 }
 
@@ -361,7 +385,8 @@ struct Run {
 };
 
 Json beside_python(const Run& run, accel::bench::PythonJobs jobs) {
-  return run.python.empty() ? Json("not measured") : accel::bench::measure_beside_python(run.python, std::min(run.rounds, 5), jobs);
+  return run.python.empty() ? Json("not measured")
+                            : accel::bench::measure_beside_python(run.python, std::min(run.rounds, 5), jobs);
 }
 
 const auto& sections() {
@@ -388,7 +413,8 @@ int main(int argc, char** argv) {
     answer_child(argv[2], std::atoi(argv[3]));
     return 0;
   }
-  accel::bench::Program program("step_bench", "Measures training steps: one rank beside plain LibTorch, 64 simulated ranks beside their floor.");
+  accel::bench::Program program(
+      "step_bench", "Measures training steps: one rank beside plain LibTorch, 64 simulated ranks beside their floor.");
   Run run;
   std::vector<std::string> names, only;
   for (const auto& [name, measure] : sections()) names.push_back(name);

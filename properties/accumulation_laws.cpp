@@ -1,4 +1,5 @@
-// Laws of accumulation windows: what counts how much, who communicates, and that nothing of it depends on how a batch is cut.
+// Laws of accumulation windows: what counts how much, who communicates, and that nothing of it depends on how a batch
+// is cut.
 #include <gtest/gtest.h>
 #include <torch/nn/modules/activation.h>
 
@@ -15,8 +16,8 @@ namespace {
 
 namespace nn = torch::nn;
 
-// A window of micro-batches, any number on each of any number of ranks, of any sizes: all ranks have as many, since those
-// that communicate wait for each other.
+// A window of micro-batches, any number on each of any number of ranks, of any sizes: all ranks have as many, since
+// those that communicate wait for each other.
 struct Window {
   std::vector<std::vector<std::int64_t>> sizes;  // by rank and micro-batch
   bool sync_each_batch = false, counts_tokens = false;
@@ -24,7 +25,9 @@ struct Window {
 };
 
 Window any_window(int most_ranks) {
-  Window window{.sizes = std::vector<std::vector<std::int64_t>>(pick(1, most_ranks + 1)), .sync_each_batch = *rc::gen::arbitrary<bool>(), .counts_tokens = *rc::gen::arbitrary<bool>()};
+  Window window{.sizes = std::vector<std::vector<std::int64_t>>(pick(1, most_ranks + 1)),
+                .sync_each_batch = *rc::gen::arbitrary<bool>(),
+                .counts_tokens = *rc::gen::arbitrary<bool>()};
   const int micro_batches = pick(1, 5);
   for (auto& of_rank : window.sizes) {
     for (int batch = 0; batch < micro_batches; ++batch) of_rank.push_back(pick<std::int64_t>(1, 8));
@@ -33,7 +36,8 @@ Window any_window(int most_ranks) {
 }
 
 std::string describe(const Window& window) {
-  return fmt::format("sizes {}{}{}", fmt::join(window.sizes, " | "), window.sync_each_batch ? ", sync_each_batch" : "", window.counts_tokens ? ", num_items" : "");
+  return fmt::format("sizes {}{}{}", fmt::join(window.sizes, " | "), window.sync_each_batch ? ", sync_each_batch" : "",
+                     window.counts_tokens ? ", num_items" : "");
 }
 
 nn::Sequential small_model() {
@@ -52,7 +56,9 @@ std::vector<at::Tensor> gradients_of(const nn::Sequential& model) {
   return gradients;
 }
 
-at::Tensor sample_losses(nn::Sequential& model, const at::Tensor& samples) { return model->forward(samples).square().squeeze(1); }
+at::Tensor sample_losses(nn::Sequential& model, const at::Tensor& samples) {
+  return model->forward(samples).square().squeeze(1);
+}
 
 // Sample i is the i-th row, whoever reads it.
 at::Tensor all_samples(const Window& window) {
@@ -69,25 +75,31 @@ std::vector<at::Tensor> gradient_of_one_batch(const Window& window) {
 }
 
 // Of the window, on one rank; `clips` takes the gradients before any optimizer has stepped.
-std::vector<at::Tensor> gradient_of_window(const Window& window, RankContext& rank, const std::string& weighting, const std::string& precision = "no") {
+std::vector<at::Tensor> gradient_of_window(const Window& window, RankContext& rank, const std::string& weighting,
+                                           const std::string& precision = "no") {
   const auto& sizes = window.sizes[rank.rank];
-  Accelerator accelerator({.mixed_precision = precision,
-                           .gradient_accumulation_plugin = GradientAccumulationPlugin{.num_steps = static_cast<int>(sizes.size()), .sync_each_batch = window.sync_each_batch},
-                           .autocast_kwargs = {.enabled = false},
-                           .loss_weighting = weighting},
-                          rank);
+  Accelerator accelerator(
+      {.mixed_precision = precision,
+       .gradient_accumulation_plugin = GradientAccumulationPlugin{.num_steps = static_cast<int>(sizes.size()),
+                                                                  .sync_each_batch = window.sync_each_batch},
+       .autocast_kwargs = {.enabled = false},
+       .loss_weighting = weighting},
+      rank);
   auto net = small_model();
   auto model = accelerator.prepare(net);
   torch::optim::SGD sgd(net->parameters(), 0.0);
   auto optimizer = accelerator.prepare(sgd);
   std::int64_t begin = 0;
-  for (int before = 0; before < rank.rank; ++before) begin = std::accumulate(window.sizes[before].begin(), window.sizes[before].end(), begin);
+  for (int before = 0; before < rank.rank; ++before)
+    begin = std::accumulate(window.sizes[before].begin(), window.sizes[before].end(), begin);
   const auto samples = all_samples(window);
   for (const auto size : sizes) {
     auto scope = accelerator.accumulate(model);
     const auto losses = model(samples.narrow(0, begin, size)).square().squeeze(1);
     begin += size;
-    accelerator.backward(losses.mean(), {.num_items = weighting == "exact" ? std::optional<double>(size * (window.counts_tokens ? 7 : 1)) : std::nullopt});
+    accelerator.backward(
+        losses.mean(), {.num_items = weighting == "exact" ? std::optional<double>(size * (window.counts_tokens ? 7 : 1))
+                                                          : std::nullopt});
     optimizer.step();  // at rate 0, on the last alone
   }
   return gradients_of(net);
@@ -108,7 +120,8 @@ TEST(AccumulationLaws, ExactWeightingGivesTheGradientOfOneBatchHoweverItIsCut) {
       const auto window = any_window(backend == Backend::kSim ? 8 : 4);
       RC_LOG(describe(window));
       const auto expected = gradient_of_one_batch(window);
-      const auto found = collect_ranks(backend, window.num_ranks(), [&](RankContext& rank) { return gradient_of_window(window, rank, "exact"); });
+      const auto found = collect_ranks(backend, window.num_ranks(),
+                                       [&](RankContext& rank) { return gradient_of_window(window, rank, "exact"); });
       for (const auto& of_rank : found) RC_ASSERT(largest_difference(of_rank, expected) < kRounding);
     });
   }
@@ -119,7 +132,9 @@ TEST(AccumulationLaws, ALossScaleDoesNotChangeTheGradientOfOneBatch) {
     const auto window = any_window(4);
     RC_LOG(describe(window));
     const auto expected = gradient_of_one_batch(window);
-    const auto found = collect_ranks(Backend::kSim, window.num_ranks(), [&](RankContext& rank) { return gradient_of_window(window, rank, "exact", "fp16"); });
+    const auto found = collect_ranks(Backend::kSim, window.num_ranks(), [&](RankContext& rank) {
+      return gradient_of_window(window, rank, "exact", "fp16");
+    });
     for (const auto& of_rank : found) RC_ASSERT(largest_difference(of_rank, expected) < kRounding);
   });
 }
@@ -129,7 +144,8 @@ TEST(AccumulationLaws, TheMeanOfMeansIsNotTheGradientOfOneBatch) {
   expect_property_fails("mean of means", 60, [] {
     const auto window = any_window(8);
     const auto expected = gradient_of_one_batch(window);
-    const auto found = collect_ranks(Backend::kSim, window.num_ranks(), [&](RankContext& rank) { return gradient_of_window(window, rank, "accelerate"); });
+    const auto found = collect_ranks(Backend::kSim, window.num_ranks(),
+                                     [&](RankContext& rank) { return gradient_of_window(window, rank, "accelerate"); });
     for (const auto& of_rank : found) RC_ASSERT(largest_difference(of_rank, expected) < kRounding);
   });
 }
@@ -141,15 +157,20 @@ struct Loading {
 };
 
 Loading any_loading() {
-  Loading loading{.length = pick<std::int64_t>(1, 40), .batch_size = pick<std::int64_t>(1, 7), .ranks = pick(1, 6), .steps = pick(1, 4), .epochs = pick(1, 3)};
+  Loading loading{.length = pick<std::int64_t>(1, 40),
+                  .batch_size = pick<std::int64_t>(1, 7),
+                  .ranks = pick(1, 6),
+                  .steps = pick(1, 4),
+                  .epochs = pick(1, 3)};
   loading.joins = pick(0, 3) == 0;
   loading.dispatches = !loading.joins && pick(0, 3) == 0;
   return loading;
 }
 
 std::string describe(const Loading& loading) {
-  return fmt::format("length {}, batch {}, ranks {}, steps {}, epochs {}{}{}", loading.length, loading.batch_size, loading.ranks, loading.steps, loading.epochs,
-                     loading.joins ? ", joins" : "", loading.dispatches ? ", dispatches" : "");
+  return fmt::format("length {}, batch {}, ranks {}, steps {}, epochs {}{}{}", loading.length, loading.batch_size,
+                     loading.ranks, loading.steps, loading.epochs, loading.joins ? ", joins" : "",
+                     loading.dispatches ? ", dispatches" : "");
 }
 
 at::Tensor samples_of(const Loading& loading) {
@@ -166,15 +187,18 @@ struct Epochs {
 constexpr std::int64_t kSamplesPerStep = 4;
 
 Epochs run_epochs(const Loading& loading, RankContext& rank) {
-  Accelerator accelerator({.dataloader_config = {.dispatch_batches = loading.dispatches},
-                           .gradient_accumulation_plugin = GradientAccumulationPlugin{.num_steps = loading.steps, .sync_with_dataloader = !loading.joins},
-                           .loss_weighting = "exact"},
-                          rank);
+  Accelerator accelerator(
+      {.dataloader_config = {.dispatch_batches = loading.dispatches},
+       .gradient_accumulation_plugin =
+           GradientAccumulationPlugin{.num_steps = loading.steps, .sync_with_dataloader = !loading.joins},
+       .loss_weighting = "exact"},
+      rank);
   auto net = small_model();
   torch::optim::SGD sgd(net->parameters(), 1.0);
   LambdaLR lambda(sgd, [](int epoch) { return 1.0 / (epoch + 1); });
   const auto samples = samples_of(loading);
-  auto [model, optimizer, loader] = accelerator.prepare(net, sgd, DataLoader(TensorDataset(samples), {.batch_size = loading.batch_size}));
+  auto [model, optimizer, loader] =
+      accelerator.prepare(net, sgd, DataLoader(TensorDataset(samples), {.batch_size = loading.batch_size}));
   auto scheduler = accelerator.prepare_scheduler(lambda, {.samples_per_step = kSamplesPerStep});
   Epochs epochs;
   const auto pass = [&] {
@@ -206,7 +230,8 @@ TEST(AccumulationLaws, EveryWindowOfALoaderHasTheGradientOfItsSamplesOnceEach) {
     auto loading = any_loading();
     loading.joins = false;
     RC_LOG(describe(loading));
-    const auto found = collect_ranks(Backend::kSim, loading.ranks, [&](RankContext& rank) { return run_epochs(loading, rank); });
+    const auto found =
+        collect_ranks(Backend::kSim, loading.ranks, [&](RankContext& rank) { return run_epochs(loading, rank); });
     const auto samples = samples_of(loading);
     const auto per_window = loading.batch_size * loading.ranks * loading.steps;
     std::vector<std::vector<at::Tensor>> expected;
@@ -219,7 +244,8 @@ TEST(AccumulationLaws, EveryWindowOfALoaderHasTheGradientOfItsSamplesOnceEach) {
     }
     for (const auto& of_rank : found) {
       RC_ASSERT(of_rank.gradients.size() == expected.size());
-      for (std::size_t window = 0; window < expected.size(); ++window) RC_ASSERT(largest_difference(of_rank.gradients[window], expected[window]) < kRounding);
+      for (std::size_t window = 0; window < expected.size(); ++window)
+        RC_ASSERT(largest_difference(of_rank.gradients[window], expected[window]) < kRounding);
     }
   });
 }
@@ -230,7 +256,8 @@ TEST(AccumulationLaws, ARateCountedInSamplesIsTheSameForEveryNumberOfRanks) {
     loading.joins = false;
     RC_LOG(describe(loading));
     const auto steps = loading.length * loading.epochs / kSamplesPerStep;
-    const auto found = collect_ranks(Backend::kSim, loading.ranks, [&](RankContext& rank) { return run_epochs(loading, rank).rate; });
+    const auto found =
+        collect_ranks(Backend::kSim, loading.ranks, [&](RankContext& rank) { return run_epochs(loading, rank).rate; });
     for (const auto rate : found) RC_ASSERT(rate == 1.0 / static_cast<double>(steps + 1));
   });
 }
@@ -244,7 +271,8 @@ TEST(AccumulationLaws, WindowsOfUnevenInputsEndOnEveryRank) {
       loading.dispatches = false;
       loading.steps = 1;
       RC_LOG(describe(loading));
-      const auto found = collect_ranks(backend, loading.ranks, [&](RankContext& rank) { return run_epochs(loading, rank); });
+      const auto found =
+          collect_ranks(backend, loading.ranks, [&](RankContext& rank) { return run_epochs(loading, rank); });
       torch::manual_seed(9);
       const auto samples = torch::randn({loading.length, 3}, at::kDouble);
       const auto per_step = loading.batch_size * loading.ranks;
@@ -280,10 +308,14 @@ struct Cadence {
 // All-reduces of a training whose gradients fill one bucket.
 std::int64_t all_reduces_of(const Cadence& cadence) {
   return all_reduces_of([&](RankContext& rank) {
-    Accelerator accelerator({.gradient_accumulation_plugin = GradientAccumulationPlugin{
-                                 .num_steps = cadence.steps, .sync_with_dataloader = cadence.sync_with_dataloader, .sync_each_batch = cadence.sync_each_batch}}, rank);
+    Accelerator accelerator({.gradient_accumulation_plugin =
+                                 GradientAccumulationPlugin{.num_steps = cadence.steps,
+                                                            .sync_with_dataloader = cadence.sync_with_dataloader,
+                                                            .sync_each_batch = cadence.sync_each_batch}},
+                            rank);
     nn::Linear net(2, 2);
-    auto [model, loader] = accelerator.prepare(net, DataLoader(TensorDataset(at::ones({3 * cadence.batches, 2})), {.batch_size = 1}));
+    auto [model, loader] =
+        accelerator.prepare(net, DataLoader(TensorDataset(at::ones({3 * cadence.batches, 2})), {.batch_size = 1}));
     for (auto& [x] : loader) {
       auto window = accelerator.accumulate(model);
       accelerator.backward(model(x).sum());
@@ -293,9 +325,14 @@ std::int64_t all_reduces_of(const Cadence& cadence) {
 
 TEST(AccumulationLaws, OnlyMicroBatchesThatSynchroniseCommunicate) {
   expect_property(60, [] {
-    const Cadence cadence{.steps = pick(1, 6), .batches = pick(1, 12), .sync_each_batch = *rc::gen::arbitrary<bool>(), .sync_with_dataloader = *rc::gen::arbitrary<bool>()};
-    RC_LOG(fmt::format("{} steps, {} batches, sync_each_batch {}, sync_with_dataloader {}", cadence.steps, cadence.batches, cadence.sync_each_batch, cadence.sync_with_dataloader));
-    const int windows = cadence.sync_with_dataloader ? (cadence.batches + cadence.steps - 1) / cadence.steps : cadence.batches / cadence.steps;
+    const Cadence cadence{.steps = pick(1, 6),
+                          .batches = pick(1, 12),
+                          .sync_each_batch = *rc::gen::arbitrary<bool>(),
+                          .sync_with_dataloader = *rc::gen::arbitrary<bool>()};
+    RC_LOG(fmt::format("{} steps, {} batches, sync_each_batch {}, sync_with_dataloader {}", cadence.steps,
+                       cadence.batches, cadence.sync_each_batch, cadence.sync_with_dataloader));
+    const int windows = cadence.sync_with_dataloader ? (cadence.batches + cadence.steps - 1) / cadence.steps
+                                                     : cadence.batches / cadence.steps;
     RC_ASSERT(all_reduces_of(cadence) == (cadence.sync_each_batch ? cadence.batches : windows));
   });
 }
@@ -345,14 +382,16 @@ struct Adversaries {
   double rate = 0;                    // behind it all
 };
 
-Adversaries train_adversaries(const Loading& loading, const std::string& weighting, RankContext& rank, bool accumulates = true) {
+Adversaries train_adversaries(const Loading& loading, const std::string& weighting, RankContext& rank,
+                              bool accumulates = true) {
   Accelerator accelerator({.gradient_accumulation_steps = loading.steps, .loss_weighting = weighting}, rank);
   auto critic = small_model(), generator = small_model();
   torch::optim::SGD critic_sgd(critic->parameters(), 0.5), generator_sgd(generator->parameters(), 1.0);
   LambdaLR lambda(generator_sgd, [](int epoch) { return 1.0 / (epoch + 1); });
   const auto samples = samples_of(loading);
   auto [first, second, first_optimizer, second_optimizer, loader] =
-      accelerator.prepare(critic, generator, critic_sgd, generator_sgd, DataLoader(TensorDataset(samples), {.batch_size = loading.batch_size}));
+      accelerator.prepare(critic, generator, critic_sgd, generator_sgd,
+                          DataLoader(TensorDataset(samples), {.batch_size = loading.batch_size}));
   auto scheduler = accelerator.prepare_scheduler(lambda, {.samples_per_step = kSamplesPerStep});
   Adversaries found;
   for (auto& [batch] : loader) {
@@ -378,14 +417,18 @@ TEST(AccumulationLaws, OptimizersThatStepInTurnCountASampleOnce) {
     const bool accumulates = pick(0, 2) == 1;
     if (!accumulates) loading.steps = 1;
     RC_LOG(describe(loading) + (accumulates ? "" : ", without accumulate"));
-    const auto found = collect_ranks(Backend::kSim, loading.ranks, [&](RankContext& rank) { return train_adversaries(loading, "accelerate", rank, accumulates); });
-    for (const auto& of_rank : found) RC_ASSERT(of_rank.rate == 1.0 / static_cast<double>(loading.length / kSamplesPerStep + 1));
+    const auto found = collect_ranks(Backend::kSim, loading.ranks, [&](RankContext& rank) {
+      return train_adversaries(loading, "accelerate", rank, accumulates);
+    });
+    for (const auto& of_rank : found)
+      RC_ASSERT(of_rank.rate == 1.0 / static_cast<double>(loading.length / kSamplesPerStep + 1));
   });
 }
 
 TEST(AccumulationLaws, OptimizersThatStepInTurnAreWeightedEach) {
   const Loading loading{.length = 12, .batch_size = 3, .ranks = 2, .steps = 1};
-  for (const auto& of_rank : collect_ranks(Backend::kSim, 2, [&](RankContext& rank) { return train_adversaries(loading, "exact", rank); })) {
+  for (const auto& of_rank :
+       collect_ranks(Backend::kSim, 2, [&](RankContext& rank) { return train_adversaries(loading, "exact", rank); })) {
     const auto samples = samples_of(loading);
     auto model = small_model();
     sample_losses(model, samples.narrow(0, 0, 6)).mean().backward();
@@ -393,7 +436,8 @@ TEST(AccumulationLaws, OptimizersThatStepInTurnAreWeightedEach) {
   }
   const auto accumulating = Loading{.length = 12, .batch_size = 3, .ranks = 1, .steps = 2};
   const auto rank = make_single_rank();
-  EXPECT_THAT(message_of<StateError>([&] { train_adversaries(accumulating, "exact", *rank); }), ::testing::HasSubstr("before the first step"));
+  EXPECT_THAT(message_of<StateError>([&] { train_adversaries(accumulating, "exact", *rank); }),
+              ::testing::HasSubstr("before the first step"));
 }
 
 }  // namespace

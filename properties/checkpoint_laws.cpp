@@ -1,5 +1,6 @@
-// The resume law: cut a training anywhere, save, begin anew in another process with other random numbers, load, go on: every rank has the
-// bits of the run that was not cut, in parameters, optimizer, schedule, loss scale, data and random numbers.
+// The resume law: cut a training anywhere, save, begin anew in another process with other random numbers, load, go on:
+// every rank has the bits of the run that was not cut, in parameters, optimizer, schedule, loss scale, data and random
+// numbers.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -9,8 +10,8 @@
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/checkpoint/manifest.hpp"
 #include "reference/checkpoint/torch_file.hpp"
-#include "reference/optim/schedules/lambda_lr.hpp"
 #include "reference/optim/optimizers/optimizers.hpp"
+#include "reference/optim/schedules/lambda_lr.hpp"
 #include "reference/optim/state_dict/state_dict.hpp"
 #include "reference/state/rng_sync.hpp"
 #include "tests/support/property.hpp"
@@ -32,9 +33,11 @@ struct Case {
 };
 
 std::string describe(const Case& c) {
-  return fmt::format("{}, {} ranks, accumulation {}, {} workers, {} epochs, length {}, batch {}, {}, {}, scale {}, weighting {}, schedule {}, own streams {}, batch norm {}, clips {}, async {}, safe {}, cuts {}",
-                     c.sharding, c.ranks, c.accumulation, c.workers, c.epochs, c.length, c.batch_size, c.optimizer, c.precision, c.init_scale, c.weighting, c.schedule, c.own_streams, c.has_batch_norm, c.clips,
-                     c.async, c.safe, c.cuts);
+  return fmt::format(
+      "{}, {} ranks, accumulation {}, {} workers, {} epochs, length {}, batch {}, {}, {}, scale {}, weighting {}, "
+      "schedule {}, own streams {}, batch norm {}, clips {}, async {}, safe {}, cuts {}",
+      c.sharding, c.ranks, c.accumulation, c.workers, c.epochs, c.length, c.batch_size, c.optimizer, c.precision,
+      c.init_scale, c.weighting, c.schedule, c.own_streams, c.has_batch_norm, c.clips, c.async, c.safe, c.cuts);
 }
 
 Case make_case(int max_ranks) {
@@ -53,7 +56,8 @@ Case make_case(int max_ranks) {
   c.has_batch_norm = pick(0, 2) == 0;
   c.clips = pick(0, 2) == 0;
   c.async = pick(0, 2) == 0;
-  c.sharding = *rc::gen::element<std::string>("none", "none", "none", "FULL_SHARD", "SHARD_GRAD_OP", "zero1", "zero2", "zero3");
+  c.sharding =
+      *rc::gen::element<std::string>("none", "none", "none", "FULL_SHARD", "SHARD_GRAD_OP", "zero1", "zero2", "zero3");
   c.state_dict_type = *rc::gen::element<std::string>("FULL_STATE_DICT", "SHARDED_STATE_DICT", "LOCAL_STATE_DICT");
   c.safe = pick(0, 3) > 0;
   c.cuts = *rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange<std::int64_t>(0, 9));
@@ -75,7 +79,8 @@ struct NetImpl : torch::nn::Module {
   }
   torch::nn::Linear first = register_module("first", torch::nn::Linear(6, 8));
   torch::nn::BatchNorm1d norm = nullptr;
-  torch::nn::Linear second = register_module("second", torch::nn::Linear(8, 8)), last = register_module("last", torch::nn::Linear(8, 3));
+  torch::nn::Linear second = register_module("second", torch::nn::Linear(8, 8)),
+                    last = register_module("last", torch::nn::Linear(8, 3));
   at::Tensor forward(const at::Tensor& x) {
     auto y = first(x);
     if (norm) y = norm(at::stack({y, y * y}, 2)).mean(2);  // a batch of one has more than one value, too
@@ -85,10 +90,13 @@ struct NetImpl : torch::nn::Module {
 TORCH_MODULE(Net);
 
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(const std::string& name, std::vector<at::Tensor> parameters) {
-  if (name == "sgd") return std::make_unique<optim::SGD>(std::move(parameters), torch::optim::SGDOptions(0.05).momentum(0.9));
+  if (name == "sgd")
+    return std::make_unique<optim::SGD>(std::move(parameters), torch::optim::SGDOptions(0.05).momentum(0.9));
   if (name == "adam") return std::make_unique<optim::Adam>(std::move(parameters), torch::optim::AdamOptions(0.01));
   if (name == "adamw") return std::make_unique<optim::AdamW>(std::move(parameters), torch::optim::AdamWOptions(0.01));
-  if (name == "rmsprop") return std::make_unique<torch::optim::RMSprop>(std::move(parameters), torch::optim::RMSpropOptions(0.01).momentum(0.5));
+  if (name == "rmsprop")
+    return std::make_unique<torch::optim::RMSprop>(std::move(parameters),
+                                                   torch::optim::RMSpropOptions(0.01).momentum(0.5));
   return std::make_unique<torch::optim::AdamW>(std::move(parameters), torch::optim::AdamWOptions(0.01));
 }
 
@@ -100,10 +108,16 @@ struct Counter {
 };
 
 AcceleratorOptions options_of(const Case& c) {
-  AcceleratorOptions options{.mixed_precision = c.precision, .gradient_accumulation_steps = c.accumulation, .grad_scaler_kwargs = {.init_scale = c.init_scale, .growth_interval = 3},
+  AcceleratorOptions options{.mixed_precision = c.precision,
+                             .gradient_accumulation_steps = c.accumulation,
+                             .grad_scaler_kwargs = {.init_scale = c.init_scale, .growth_interval = 3},
                              .loss_weighting = c.weighting};
-  if (c.sharding.starts_with("zero")) options.deepspeed_plugin = DeepSpeedPlugin{.gradient_clipping = c.clips ? "0.5" : "0", .zero_stage = c.sharding.back() - '0'};
-  else if (c.sharding != "none") options.fsdp_plugin = FullyShardedDataParallelPlugin{.sharding_strategy = c.sharding, .state_dict_type = c.state_dict_type};
+  if (c.sharding.starts_with("zero"))
+    options.deepspeed_plugin =
+        DeepSpeedPlugin{.gradient_clipping = c.clips ? "0.5" : "0", .zero_stage = c.sharding.back() - '0'};
+  else if (c.sharding != "none")
+    options.fsdp_plugin =
+        FullyShardedDataParallelPlugin{.sharding_strategy = c.sharding, .state_dict_type = c.state_dict_type};
   return options;
 }
 
@@ -113,13 +127,16 @@ using Trace = std::vector<std::string>;
 /// A planted bug: done to the folder before it is loaded.
 using Tamper = std::function<void(const std::string& folder)>;
 
-bool run_life(const Case& c, RankContext& rank, std::uint64_t seed, const std::string& from, std::optional<std::int64_t> cut, const std::string& to, Trace& trace) {
+bool run_life(const Case& c, RankContext& rank, std::uint64_t seed, const std::string& from,
+              std::optional<std::int64_t> cut, const std::string& to, Trace& trace) {
   Accelerator accelerator(options_of(c), rank);
   set_seed(seed, {.device_specific = c.own_streams});
   Net net(c.has_batch_norm);
   auto plain_optimizer = make_optimizer(c.optimizer, net->parameters());
   LambdaLR plain_schedule(*plain_optimizer, [](std::int64_t step) { return 1.0 / static_cast<double>(step + 1); });
-  auto [model, optimizer, batches] = accelerator.prepare(net, *plain_optimizer, DataLoader(Samples{c.length}, {.batch_size = c.batch_size, .shuffle = true, .num_workers = c.workers}));
+  auto [model, optimizer, batches] = accelerator.prepare(
+      net, *plain_optimizer,
+      DataLoader(Samples{c.length}, {.batch_size = c.batch_size, .shuffle = true, .num_workers = c.workers}));
   std::optional<AcceleratedScheduler> schedule;
   if (c.schedule) schedule = accelerator.prepare(plain_schedule);
   Counter counter;
@@ -149,20 +166,24 @@ bool run_life(const Case& c, RankContext& rank, std::uint64_t seed, const std::s
         if (schedule) schedule->step();
         optimizer.zero_grad();
         ++counter.micro_batches;
-        trace.push_back(fmt::format("{} {} {:a} {} {} {} {}", counter.micro_batches, epoch, loss.item<double>(), accelerator.sync_gradients(), optimizer.step_was_skipped(), optimizer.lr(),
+        trace.push_back(fmt::format("{} {} {:a} {} {} {} {}", counter.micro_batches, epoch, loss.item<double>(),
+                                    accelerator.sync_gradients(), optimizer.step_was_skipped(), optimizer.lr(),
                                     draw_int64(default_generator())));
       }
       if (--left == 0) return save();
     }
   }
-  for (const auto& [name, tensor] : checkpoint::state_dict_of(*net)) trace.push_back(fmt::format("{} {}", name, c10::str(tensor.to(at::kDouble).flatten().contiguous().sum().item<double>())));
+  for (const auto& [name, tensor] : checkpoint::state_dict_of(*net))
+    trace.push_back(
+        fmt::format("{} {}", name, c10::str(tensor.to(at::kDouble).flatten().contiguous().sum().item<double>())));
   trace.push_back(pack(optim::state_dict(*plain_optimizer)));
   for (const auto& parameter : net->parameters()) trace.push_back(pack(parameter.detach().clone()));
   if (accelerator.scaler() != nullptr) trace.push_back(fmt::format("scale {}", accelerator.scaler()->get_scale()));
   return true;
 }
 
-std::vector<Trace> run(Backend backend, const Case& c, const std::vector<std::int64_t>& cuts, const Tamper& tamper = {}) {
+std::vector<Trace> run(Backend backend, const Case& c, const std::vector<std::int64_t>& cuts,
+                       const Tamper& tamper = {}) {
   const TemporaryFolder folder;
   std::vector<Trace> traces(c.ranks);
   std::string from;
@@ -184,7 +205,8 @@ std::string difference(const std::vector<Trace>& cut, const std::vector<Trace>& 
   for (std::size_t rank = 0; rank < uncut.size(); ++rank) {
     for (std::size_t line = 0; line < std::max(cut[rank].size(), uncut[rank].size()); ++line) {
       const auto text = [&](const Trace& trace) { return line < trace.size() ? trace[line] : std::string("nothing"); };
-      if (text(cut[rank]) != text(uncut[rank])) return fmt::format("rank {}, line {}: '{}'; uncut '{}'", rank, line, text(cut[rank]), text(uncut[rank]));
+      if (text(cut[rank]) != text(uncut[rank]))
+        return fmt::format("rank {}, line {}: '{}'; uncut '{}'", rank, line, text(cut[rank]), text(uncut[rank]));
     }
   }
   return "";
@@ -205,15 +227,18 @@ TEST(CheckpointLaws, TheSameOnGloo) {
   expect_property(15, [] { check_resume(Backend::kGlooThreads); });
 }
 
-// --- planted bugs ---------------------------------------------------------------------------------------------------------
+// --- planted bugs
+// ---------------------------------------------------------------------------------------------------------
 
 using Change = std::function<void(Value::Dict& content)>;
 
-// The content of files of this name, in a folder that is then Python's as far as one can see: nothing else would let it be loaded.
+// The content of files of this name, in a folder that is then Python's as far as one can see: nothing else would let it
+// be loaded.
 Tamper in_files(const std::string& name, const Change& change) {
   return [=](const std::string& folder) {
     PosixFiles files;
-    if (std::filesystem::exists(folder + "/" + checkpoint::kManifestName)) files.remove(folder + "/" + checkpoint::kManifestName);
+    if (std::filesystem::exists(folder + "/" + checkpoint::kManifestName))
+      files.remove(folder + "/" + checkpoint::kManifestName);
     for (const auto& file : files.list(folder)) {
       if (!file.starts_with(name)) continue;
       auto content = read_torch_file(folder + "/" + file).as<Value::Dict>();
@@ -255,21 +280,30 @@ TEST(CheckpointLaws, TheLawCatchesEveryPlantedBug) {
       {"the order of gradients in buckets is lost", in_files("random_states_", buckets_are_lost)},
       {"gradients of an open window are lost", without_files("rank_tensors_")},
       {"the place in the data is lost", without_files("dl_state_dict")},
-      {"the micro-batch in the window is lost", in_files("random_states_", [](Value::Dict& content) { content["step"] = 0; })},
-      {"every rank has rank 0's random numbers", [](const std::string& folder) {
+      {"the micro-batch in the window is lost",
+       in_files("random_states_", [](Value::Dict& content) { content["step"] = 0; })},
+      {"every rank has rank 0's random numbers",
+       [](const std::string& folder) {
          without_files("nothing")(folder);
-         for (int rank = 1; std::filesystem::exists(folder + "/random_states_" + std::to_string(rank) + ".pkl"); ++rank) {
-           std::filesystem::copy_file(folder + "/random_states_0.pkl", folder + "/random_states_" + std::to_string(rank) + ".pkl", std::filesystem::copy_options::overwrite_existing);
+         for (int rank = 1; std::filesystem::exists(folder + "/random_states_" + std::to_string(rank) + ".pkl");
+              ++rank) {
+           std::filesystem::copy_file(folder + "/random_states_0.pkl",
+                                      folder + "/random_states_" + std::to_string(rank) + ".pkl",
+                                      std::filesystem::copy_options::overwrite_existing);
          }
        }},
       {"moments are lost", in_files("optimizer", [](Value::Dict& content) { content["state"] = Value::Dict{}; })},
       {"the loss scale is lost", in_files("scaler", [](Value::Dict& content) { content["scale"] = 1024.0; })},
-      {"good steps in a row are lost", in_files("scaler", [](Value::Dict& content) { content["_growth_tracker"] = 0; })},
-      {"what an exact window holds is lost", in_files("random_states_", in_ours([](Value::Dict& ours) {
-         ours["window"] = Value::Dict{{"items", 0.0}, {"samples", 0.0}, {"unit", 1.0}, {"any", false}};
-       }))},
-      {"a program's own object is lost", in_files("custom_checkpoint_", [](Value::Dict& content) { content["micro_batches"] = 0; })},
-      {"a skipped step is forgotten", in_files("random_states_", in_ours([](Value::Dict& ours) { ours["skipped"] = Value::List{}; }))},
+      {"good steps in a row are lost",
+       in_files("scaler", [](Value::Dict& content) { content["_growth_tracker"] = 0; })},
+      {"what an exact window holds is lost",
+       in_files("random_states_", in_ours([](Value::Dict& ours) {
+                  ours["window"] = Value::Dict{{"items", 0.0}, {"samples", 0.0}, {"unit", 1.0}, {"any", false}};
+                }))},
+      {"a program's own object is lost",
+       in_files("custom_checkpoint_", [](Value::Dict& content) { content["micro_batches"] = 0; })},
+      {"a skipped step is forgotten",
+       in_files("random_states_", in_ours([](Value::Dict& ours) { ours["skipped"] = Value::List{}; }))},
   };
   for (const auto& [name, bug] : bugs) expect_property_fails(name, 400, [&] { check_resume(Backend::kSim, bug); });
 }
@@ -279,10 +313,13 @@ TEST(CheckpointLaws, CutsThatWentWrongOnce) {
   const Case small{.length = 3, .batch_size = 1};
   std::vector<Case> cases;
   const auto add = [&](auto change) { change(cases.emplace_back(small)); };
-  add([](Case& c) { c.accumulation = 2, c.cuts = {1, 0}; });                                             // saved inside a window as soon as it was loaded
-  add([](Case& c) { c.accumulation = 3, c.precision = "fp16", c.init_scale = 4e9, c.cuts = {1, 2}; });   // behind a step that was skipped
+  add([](Case& c) { c.accumulation = 2, c.cuts = {1, 0}; });  // saved inside a window as soon as it was loaded
+  add([](Case& c) {
+    c.accumulation = 3, c.precision = "fp16", c.init_scale = 4e9, c.cuts = {1, 2};
+  });  // behind a step that was skipped
   add([](Case& c) { c.length = 1, c.optimizer = "rmsprop", c.schedule = true, c.cuts = {1}; });
-  for (const auto& c : cases) EXPECT_EQ(difference(run(Backend::kSim, c, c.cuts), run(Backend::kSim, c, {})), "") << describe(c);
+  for (const auto& c : cases)
+    EXPECT_EQ(difference(run(Backend::kSim, c, c.cuts), run(Backend::kSim, c, {})), "") << describe(c);
 }
 
 }  // namespace

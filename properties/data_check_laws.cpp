@@ -14,8 +14,9 @@ namespace {
 using programs::PlanRequest;
 
 std::string describe(const PlanRequest& r) {
-  return fmt::format("length {}, batch {}, ranks {}, iterable {}, drop_last {}, split {}, even {}, dispatch {}", r.length, r.batch_size, r.ranks, r.iterable,
-                     r.drop_last, r.split_batches, r.even_batches, r.dispatches());
+  return fmt::format("length {}, batch {}, ranks {}, iterable {}, drop_last {}, split {}, even {}, dispatch {}",
+                     r.length, r.batch_size, r.ranks, r.iterable, r.drop_last, r.split_batches, r.even_batches,
+                     r.dispatches());
 }
 
 rc::Gen<PlanRequest> loader_request(int max_ranks) {
@@ -50,7 +51,8 @@ void expect_counts_of(const programs::PlanEpoch& epoch, const PlanRequest& reque
   std::int64_t first_step = 0;
   for (const auto& batches : epoch.ranks) {
     if (!batches.empty()) first_step += static_cast<std::int64_t>(batches.front().size());
-    if (*most > 0 && static_cast<std::int64_t>(batches.size()) == *most) last_batches.push_back(static_cast<std::int64_t>(batches.back().size()));
+    if (*most > 0 && static_cast<std::int64_t>(batches.size()) == *most)
+      last_batches.push_back(static_cast<std::int64_t>(batches.back().size()));
   }
   if (*least > 1) RC_ASSERT(counts.samples_per_step == first_step);
   if (last_batches.empty()) return;
@@ -72,7 +74,8 @@ TEST(DataCheckLaws, CountsAreThoseOfThePlanOnMoreRanksThanTheLoadersRun) {
     const auto of_rank = request.split_batches ? request.batch_size / request.ranks : request.batch_size;
     request.ranks += programs::kMaxPlanLoaders;
     request.batch_size = request.split_batches ? of_rank * request.ranks : of_rank;
-    request.length = *rc::gen::inRange<std::int64_t>(0, 3 * request.batch_size * (request.split_batches ? 1 : request.ranks) + 2);
+    request.length =
+        *rc::gen::inRange<std::int64_t>(0, 3 * request.batch_size * (request.split_batches ? 1 : request.ranks) + 2);
     RC_LOG(describe(request));
     expect_counts_of(programs::answer_plan(request).front(), request);
   });

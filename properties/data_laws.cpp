@@ -1,4 +1,5 @@
-// The laws of an epoch, each checked on what real loaders do in every mode, and each shown a planted bug that it must catch.
+// The laws of an epoch, each checked on what real loaders do in every mode, and each shown a planted bug that it must
+// catch.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -24,12 +25,15 @@ struct Case {
   Source source = Source::kDataset;
   int ranks = 1, workers = 0;
   std::int64_t length = 0, batch_size = 1;
-  bool shuffle = false, seedable = false, even = true, split = false, drop_last = false, dispatch = false, seeded_apart = false;
+  bool shuffle = false, seedable = false, even = true, split = false, drop_last = false, dispatch = false,
+       seeded_apart = false;
   std::int64_t seed = 0;
   [[nodiscard]] std::int64_t num_indices() const { return source == Source::kSampler ? (length + 2) / 3 : length; }
   [[nodiscard]] std::int64_t step_size() const { return batch_size * (split ? 1 : ranks); }
   /// Every rank has as many steps as the others.
-  [[nodiscard]] bool in_step() const { return even || dispatch || drop_last || ranks == 1 || source == Source::kStream; }
+  [[nodiscard]] bool in_step() const {
+    return even || dispatch || drop_last || ranks == 1 || source == Source::kStream;
+  }
   /// What rank 0 reads by a batch sampler is dispatched to the last batch that this gives.
   [[nodiscard]] bool drops_tail() const { return drop_last && !(source == Source::kBatches && dispatch); }
   [[nodiscard]] std::int64_t num_kept() const {
@@ -40,9 +44,11 @@ struct Case {
 };
 
 std::string describe(const Case& c) {
-  return fmt::format("source {}, {} ranks, {} workers, length {}, batch {}, shuffle {}, seedable {}, even {}, split {}, drop_last {}, dispatch {}, apart {}, seed {}",
-                     static_cast<int>(c.source), c.ranks, c.workers, c.length, c.batch_size, c.shuffle, c.seedable, c.even, c.split, c.drop_last, c.dispatch,
-                     c.seeded_apart, c.seed);
+  return fmt::format(
+      "source {}, {} ranks, {} workers, length {}, batch {}, shuffle {}, seedable {}, even {}, split {}, drop_last {}, "
+      "dispatch {}, apart {}, seed {}",
+      static_cast<int>(c.source), c.ranks, c.workers, c.length, c.batch_size, c.shuffle, c.seedable, c.even, c.split,
+      c.drop_last, c.dispatch, c.seeded_apart, c.seed);
 }
 
 Case make_case() {
@@ -108,7 +114,8 @@ struct History {
 };
 
 template <typename Loader>
-std::vector<Epoch> read_epochs(Accelerator& accelerator, Loader loader, const Case& c, const History& history, std::atomic<std::int64_t>& num_read) {
+std::vector<Epoch> read_epochs(Accelerator& accelerator, Loader loader, const Case& c, const History& history,
+                               std::atomic<std::int64_t>& num_read) {
   std::vector<Epoch> epochs;
   if (history.first_epoch > 0) loader.set_epoch(history.first_epoch);
   for (int index = 0; index < history.epochs; ++index) {
@@ -132,17 +139,28 @@ std::vector<Epoch> read_epochs(Accelerator& accelerator, Loader loader, const Ca
 Seen see(const Case& c, const History& history = {}) {
   std::vector<std::atomic<std::int64_t>> num_read(c.ranks);
   const auto of_ranks = collect_ranks(Backend::kSim, c.ranks, [&](RankContext& rank) {
-    Accelerator accelerator({.dataloader_config = {.split_batches = c.split, .dispatch_batches = c.dispatch, .even_batches = c.even, .use_seedable_sampler = c.seedable}}, rank);
+    Accelerator accelerator({.dataloader_config = {.split_batches = c.split,
+                                                   .dispatch_batches = c.dispatch,
+                                                   .even_batches = c.even,
+                                                   .use_seedable_sampler = c.seedable}},
+                            rank);
     set_seed(static_cast<std::uint64_t>(c.seed), {.device_specific = c.seeded_apart});
-    DataLoaderOptions options{.batch_size = c.batch_size, .shuffle = c.shuffle, .drop_last = c.drop_last, .num_workers = c.workers};
+    DataLoaderOptions options{
+        .batch_size = c.batch_size, .shuffle = c.shuffle, .drop_last = c.drop_last, .num_workers = c.workers};
     if (c.source == Source::kSampler) options.sampler = std::make_shared<EveryThird>(c.length);
     if (c.source == Source::kBatches || c.varies()) {
-      options = {.num_workers = c.workers, .batch_sampler = std::make_shared<CutRange>(
-                     c.length, CutRange::Options{.batch_size = c.varies() ? std::nullopt : std::optional(c.batch_size), .drop_last = c.drop_last, .tells_size = false})};
+      options = {.num_workers = c.workers,
+                 .batch_sampler = std::make_shared<CutRange>(
+                     c.length, CutRange::Options{.batch_size = c.varies() ? std::nullopt : std::optional(c.batch_size),
+                                                 .drop_last = c.drop_last,
+                                                 .tells_size = false})};
     }
     auto& counter = num_read[rank.rank];
-    if (c.source == Source::kStream) return read_epochs(accelerator, accelerator.prepare(DataLoader(CountedStream(c.length, &counter), options)), c, history, counter);
-    return read_epochs(accelerator, accelerator.prepare(DataLoader(CountedDataset(c.length, &counter), options)), c, history, counter);
+    if (c.source == Source::kStream)
+      return read_epochs(accelerator, accelerator.prepare(DataLoader(CountedStream(c.length, &counter), options)), c,
+                         history, counter);
+    return read_epochs(accelerator, accelerator.prepare(DataLoader(CountedDataset(c.length, &counter), options)), c,
+                       history, counter);
   });
   Seen seen(history.epochs);
   for (const auto& epochs : of_ranks) {
@@ -164,7 +182,8 @@ Ids issued(const std::vector<Epoch>& ranks) {
 
 Ids source_order(const Case& c) {
   Ids order(c.num_indices());
-  for (std::size_t place = 0; place < order.size(); ++place) order[place] = static_cast<std::int64_t>(place) * (c.source == Source::kSampler ? 3 : 1);
+  for (std::size_t place = 0; place < order.size(); ++place)
+    order[place] = static_cast<std::int64_t>(place) * (c.source == Source::kSampler ? 3 : 1);
   return order;
 }
 
@@ -181,82 +200,148 @@ bool has_batches(const std::vector<Epoch>& ranks) { return !ranks.front().batche
 
 std::vector<Law> laws() {
   return {
-      {"the length is the number of batches", [](const Case&, const auto& ranks) {
-         return std::all_of(ranks.begin(), ranks.end(), [](const Epoch& e) { return e.length.value_or(e.batches.size()) == static_cast<std::int64_t>(e.batches.size()); });
-       }, "a rank without a tail counts it", [](const Case&, auto& ranks) { if (ranks.back().length) ++*ranks.back().length; }},
+      {"the length is the number of batches",
+       [](const Case&, const auto& ranks) {
+         return std::all_of(ranks.begin(), ranks.end(), [](const Epoch& e) {
+           return e.length.value_or(e.batches.size()) == static_cast<std::int64_t>(e.batches.size());
+         });
+       },
+       "a rank without a tail counts it",
+       [](const Case&, auto& ranks) {
+         if (ranks.back().length) ++*ranks.back().length;
+       }},
 
-      {"all ranks take as many steps, unless even_batches is off", [](const Case& c, const auto& ranks) {
-         return !c.in_step() || std::all_of(ranks.begin(), ranks.end(), [&](const Epoch& e) { return e.batches.size() == ranks.front().batches.size(); });
-       }, "the last rank ends early", [](const Case&, auto& ranks) { if (!ranks.back().batches.empty()) ranks.back().batches.pop_back(); }},
+      {"all ranks take as many steps, unless even_batches is off",
+       [](const Case& c, const auto& ranks) {
+         return !c.in_step() || std::all_of(ranks.begin(), ranks.end(), [&](const Epoch& e) {
+           return e.batches.size() == ranks.front().batches.size();
+         });
+       },
+       "the last rank ends early",
+       [](const Case&, auto& ranks) {
+         if (!ranks.back().batches.empty()) ranks.back().batches.pop_back();
+       }},
 
-      {"with even_batches every rank's batch is a full one", [](const Case& c, const auto& ranks) {
+      {"with even_batches every rank's batch is a full one",
+       [](const Case& c, const auto& ranks) {
          if (!c.even || c.dispatch || c.varies() || c.ranks == 1) return true;
          return std::all_of(ranks.begin(), ranks.end(), [&](const Epoch& e) {
-           return std::all_of(e.batches.begin(), e.batches.end(), [&](const Ids& batch) { return static_cast<std::int64_t>(batch.size()) == c.step_size() / c.ranks; });
+           return std::all_of(e.batches.begin(), e.batches.end(), [&](const Ids& batch) {
+             return static_cast<std::int64_t>(batch.size()) == c.step_size() / c.ranks;
+           });
          });
-       }, "the short batch is not filled up", [](const Case&, auto& ranks) { if (!ranks.back().batches.empty()) ranks.back().batches.back().pop_back(); }},
+       },
+       "the short batch is not filled up",
+       [](const Case&, auto& ranks) {
+         if (!ranks.back().batches.empty()) ranks.back().batches.back().pop_back();
+       }},
 
-      {"no batch is empty", [](const Case&, const auto& ranks) {
-         return std::all_of(ranks.begin(), ranks.end(), [](const Epoch& e) { return std::none_of(e.batches.begin(), e.batches.end(), [](const Ids& b) { return b.empty(); }); });
-       }, "a dispatched tail leaves a rank without a row", [](const Case& c, auto& ranks) { if (c.dispatch && has_batches(ranks)) ranks.back().batches.back().clear(); }},
+      {"no batch is empty",
+       [](const Case&, const auto& ranks) {
+         return std::all_of(ranks.begin(), ranks.end(), [](const Epoch& e) {
+           return std::none_of(e.batches.begin(), e.batches.end(), [](const Ids& b) { return b.empty(); });
+         });
+       },
+       "a dispatched tail leaves a rank without a row",
+       [](const Case& c, auto& ranks) {
+         if (c.dispatch && has_batches(ranks)) ranks.back().batches.back().clear();
+       }},
 
-      {"without drop_last every sample is issued", [](const Case& c, const auto& ranks) {
+      {"without drop_last every sample is issued",
+       [](const Case& c, const auto& ranks) {
          const auto all = issued(ranks);
          const std::set<std::int64_t> unique(all.begin(), all.end());
          return c.drop_last || static_cast<std::int64_t>(unique.size()) == c.num_indices();
-       }, "the tail is lost", [](const Case&, auto& ranks) { for (auto& rank : ranks) if (!rank.batches.empty()) rank.batches.pop_back(); }},
+       },
+       "the tail is lost",
+       [](const Case&, auto& ranks) {
+         for (auto& rank : ranks)
+           if (!rank.batches.empty()) rank.batches.pop_back();
+       }},
 
-      {"drop_last drops less than a step, and repeats nothing", [](const Case& c, const auto& ranks) {
+      {"drop_last drops less than a step, and repeats nothing",
+       [](const Case& c, const auto& ranks) {
          const auto all = issued(ranks);
          const std::set<std::int64_t> unique(all.begin(), all.end());
-         return !c.drops_tail() || (unique.size() == all.size() && c.num_indices() - static_cast<std::int64_t>(all.size()) < c.step_size());
-       }, "every rank drops its own tail", [](const Case& c, auto& ranks) { if (c.drop_last) for (auto& rank : ranks) rank.batches.clear(); }},
+         return !c.drops_tail() || (unique.size() == all.size() &&
+                                    c.num_indices() - static_cast<std::int64_t>(all.size()) < c.step_size());
+       },
+       "every rank drops its own tail",
+       [](const Case& c, auto& ranks) {
+         if (c.drop_last)
+           for (auto& rank : ranks) rank.batches.clear();
+       }},
 
-      {"duplicates are (-N) mod the step's size, and in order the padding is the cyclic start", [](const Case& c, const auto& ranks) {
+      {"duplicates are (-N) mod the step's size, and in order the padding is the cyclic start",
+       [](const Case& c, const auto& ranks) {
          if (!c.even || c.dispatch || c.drop_last || c.varies() || c.ranks == 1) return true;
          const auto all = issued(ranks);
          const auto padding = (c.step_size() - c.num_indices() % c.step_size()) % c.step_size();
-         if (static_cast<std::int64_t>(all.size()) != c.num_indices() + (c.num_indices() == 0 ? 0 : padding)) return false;
+         if (static_cast<std::int64_t>(all.size()) != c.num_indices() + (c.num_indices() == 0 ? 0 : padding))
+           return false;
          for (std::size_t place = 0; place < all.size(); ++place) {
            if (all[place] != all[place % c.num_indices()]) return false;
          }
          return true;
-       }, "padded from the wrong place", [](const Case& c, auto& ranks) {
-         if (!c.even || c.dispatch || c.drop_last || c.varies() || c.ranks == 1 || !has_batches(ranks) || c.num_indices() % c.step_size() == 0) return;
+       },
+       "padded from the wrong place",
+       [](const Case& c, auto& ranks) {
+         if (!c.even || c.dispatch || c.drop_last || c.varies() || c.ranks == 1 || !has_batches(ranks) ||
+             c.num_indices() % c.step_size() == 0)
+           return;
          auto& last = ranks.back().batches.back();
-         if (c.num_indices() > 1) last.back() = issued(ranks)[static_cast<std::size_t>((c.num_indices() + 1) % c.num_indices())] == last.back() ? -1 : issued(ranks)[1];
+         if (c.num_indices() > 1)
+           last.back() = issued(ranks)[static_cast<std::size_t>((c.num_indices() + 1) % c.num_indices())] == last.back()
+                             ? -1
+                             : issued(ranks)[1];
        }},
 
-      {"uneven shards hold every sample once", [](const Case& c, const auto& ranks) {
+      {"uneven shards hold every sample once",
+       [](const Case& c, const auto& ranks) {
          if (c.even || c.dispatch || c.drop_last || c.source == Source::kStream) return true;
          auto all = issued(ranks);
          std::sort(all.begin(), all.end());
          return all == source_order(c);
-       }, "a sample is on two ranks", [](const Case& c, auto& ranks) {
-         if (!c.even && c.ranks > 1 && has_batches(ranks)) ranks.back().batches.push_back(ranks.front().batches.front());
+       },
+       "a sample is on two ranks",
+       [](const Case& c, auto& ranks) {
+         if (!c.even && c.ranks > 1 && has_batches(ranks))
+           ranks.back().batches.push_back(ranks.front().batches.front());
        }},
 
-      {"the end is announced with the last batch and no other", [](const Case&, const auto& ranks) {
+      {"the end is announced with the last batch and no other",
+       [](const Case&, const auto& ranks) {
          return std::all_of(ranks.begin(), ranks.end(), [](const Epoch& e) {
            for (std::size_t step = 0; step < e.ends.size(); ++step) {
              if (e.ends[step] != (step + 1 == e.ends.size())) return false;
            }
            return true;
          });
-       }, "the end of the last epoch is still announced", [](const Case&, auto& ranks) { if (ranks.front().ends.size() > 1) ranks.front().ends.front() = true; }},
+       },
+       "the end of the last epoch is still announced",
+       [](const Case&, auto& ranks) {
+         if (ranks.front().ends.size() > 1) ranks.front().ends.front() = true;
+       }},
 
-      {"metrics hold the source once, in the order of issue, on every rank", [](const Case& c, const auto& ranks) {
+      {"metrics hold the source once, in the order of issue, on every rank",
+       [](const Case& c, const auto& ranks) {
          if (!c.in_step() || c.varies() || (!c.even && !c.dispatch && c.ranks > 1)) return true;
          const auto all = issued(ranks);
-         const Ids expected(all.begin(), all.begin() + std::min<std::int64_t>(c.num_kept(), static_cast<std::int64_t>(all.size())));
+         const Ids expected(all.begin(),
+                            all.begin() + std::min<std::int64_t>(c.num_kept(), static_cast<std::int64_t>(all.size())));
          return std::all_of(ranks.begin(), ranks.end(), [&](const Epoch& e) {
            Ids gathered;
            for (const auto& step : e.gathered) gathered.insert(gathered.end(), step.begin(), step.end());
            return gathered == expected;
          });
-       }, "duplicates stay in", [](const Case&, auto& ranks) { if (!ranks.front().gathered.empty()) ranks.front().gathered.back().push_back(0); }},
+       },
+       "duplicates stay in",
+       [](const Case&, auto& ranks) {
+         if (!ranks.front().gathered.empty()) ranks.front().gathered.back().push_back(0);
+       }},
 
-      {"nobody reads more than it is given; of a stream that it shares, all of it once", [](const Case& c, const auto& ranks) {
+      {"nobody reads more than it is given; of a stream that it shares, all of it once",
+       [](const Case& c, const auto& ranks) {
          for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
            std::int64_t given = 0;
            for (const auto& batch : ranks[rank].batches) given += static_cast<std::int64_t>(batch.size());
@@ -265,11 +350,17 @@ std::vector<Law> laws() {
            if (ranks[rank].num_read > most) return false;
          }
          return true;
-       }, "every rank reads everything", [](const Case& c, auto& ranks) { for (auto& rank : ranks) rank.num_read += c.length; }},
+       },
+       "every rank reads everything",
+       [](const Case& c, auto& ranks) {
+         for (auto& rank : ranks) rank.num_read += c.length;
+       }},
 
-      {"no trace is left behind", [](const Case&, const auto& ranks) {
+      {"no trace is left behind",
+       [](const Case&, const auto& ranks) {
          return std::none_of(ranks.begin(), ranks.end(), [](const Epoch& e) { return e.is_active_behind; });
-       }, "the loader stays active", [](const Case&, auto& ranks) { ranks.front().is_active_behind = true; }},
+       },
+       "the loader stays active", [](const Case&, auto& ranks) { ranks.front().is_active_behind = true; }},
   };
 }
 
@@ -318,7 +409,8 @@ Case shuffled_case() {
 using Order = std::function<std::vector<Batches>(const Case&, int epoch, bool has_history)>;
 
 std::vector<Batches> real_order(const Case& c, int epoch, bool has_history) {
-  if (has_history) return batches_of(see(c, {.epochs = epoch + 1, .draws_between = true}), static_cast<std::size_t>(epoch));
+  if (has_history)
+    return batches_of(see(c, {.epochs = epoch + 1, .draws_between = true}), static_cast<std::size_t>(epoch));
   return batches_of(see(c, {.epochs = 1, .first_epoch = epoch}), 0);
 }
 
@@ -334,16 +426,21 @@ void check_order_is_a_function_of_seed_and_epoch(const Order& order) {
   RC_ASSERT(order(c, epoch, false) != order(c, epoch + 1, false));
 }
 
-TEST(OrderLaws, ASeedableOrderIsAFunctionOfSeedAndEpoch) { expect_property(100, [] { check_order_is_a_function_of_seed_and_epoch(real_order); }); }
+TEST(OrderLaws, ASeedableOrderIsAFunctionOfSeedAndEpoch) {
+  expect_property(100, [] { check_order_is_a_function_of_seed_and_epoch(real_order); });
+}
 
 TEST(OrderLaws, ThatLawCatchesAnEpochThatIsCountedTwiceAndASeedThatIsNotUsed) {
-  const Order counted_twice = [](const Case& c, int epoch, bool has_history) { return real_order(c, has_history ? 2 * epoch : epoch, has_history); };
+  const Order counted_twice = [](const Case& c, int epoch, bool has_history) {
+    return real_order(c, has_history ? 2 * epoch : epoch, has_history);
+  };
   const Order one_seed = [](Case c, int epoch, bool has_history) {
     c.seed = 1;
     return real_order(c, epoch, has_history);
   };
   const Order one_epoch = [](const Case& c, int, bool has_history) { return real_order(c, 0, has_history); };
-  for (const auto& [name, planted] : std::map<std::string, Order>{{"counted twice", counted_twice}, {"one seed", one_seed}, {"one order for all epochs", one_epoch}}) {
+  for (const auto& [name, planted] : std::map<std::string, Order>{
+           {"counted twice", counted_twice}, {"one seed", one_seed}, {"one order for all epochs", one_epoch}}) {
     expect_property_fails(name, 50, [&, &order = planted] { check_order_is_a_function_of_seed_and_epoch(order); });
   }
 }
@@ -372,8 +469,12 @@ void check_ranks_agree(bool draws_from_the_ranks_generator) {
   }
 }
 
-TEST(OrderLaws, RanksSeededApartShareOneOrderAndExtraDrawsOnOneRankChangeNothing) { expect_property(100, [] { check_ranks_agree(false); }); }
-TEST(OrderLaws, ThatLawCatchesOrdersOfTheRanksOwn) { expect_property_fails("an order per rank", 50, [] { check_ranks_agree(true); }); }
+TEST(OrderLaws, RanksSeededApartShareOneOrderAndExtraDrawsOnOneRankChangeNothing) {
+  expect_property(100, [] { check_ranks_agree(false); });
+}
+TEST(OrderLaws, ThatLawCatchesOrdersOfTheRanksOwn) {
+  expect_property_fails("an order per rank", 50, [] { check_ranks_agree(true); });
+}
 
 }  // namespace
 }  // namespace accel::testing::data_laws

@@ -44,7 +44,8 @@ Place any_place() {
   place.position = pick(0, place.length);
   place.shape = {pick<std::int64_t>(1, 5)};
   if (pick(0, 2) == 1) place.shape.push_back(pick<std::int64_t>(2, 200));
-  RC_LOG(fmt::format("{} ranks, rank {} at step {} of {}, shape [{}]", place.num_ranks, place.culprit, place.position, place.length, fmt::join(place.shape, ", ")));
+  RC_LOG(fmt::format("{} ranks, rank {} at step {} of {}, shape [{}]", place.num_ranks, place.culprit, place.position,
+                     place.length, fmt::join(place.shape, ", ")));
   return place;
 }
 
@@ -70,7 +71,7 @@ struct Expected {
   std::optional<std::uint64_t> sequence = std::nullopt;
   std::optional<std::vector<Shape>> shapes = std::nullopt;
   unsigned where = 0;
-  std::optional<std::uint64_t> apart_at = std::nullopt;  // of first_difference
+  std::optional<std::uint64_t> apart_at = std::nullopt;           // of first_difference
   std::vector<std::pair<std::vector<int>, unsigned>> sides = {};  // some of first_difference: ranks and their line
 };
 
@@ -81,7 +82,9 @@ void check_first_difference(const Diagnosis& diagnosis, const Expected& expected
   if (expected.apart_at) RC_ASSERT(difference.sequence == *expected.apart_at);
   for (const auto& [ranks, line] : expected.sides) {
     const auto where = name_of(line);
-    RC_ASSERT(std::any_of(difference.sides.begin(), difference.sides.end(), [&, &ranks = ranks](const auto& side) { return side.ranks == ranks && side.where == where; }));
+    RC_ASSERT(std::any_of(difference.sides.begin(), difference.sides.end(), [&, &ranks = ranks](const auto& side) {
+      return side.ranks == ranks && side.where == where;
+    }));
   }
 }
 
@@ -104,12 +107,14 @@ void check(const sim::SimulationReport& report, const Expected& expected) {
 using Body = std::function<void(const Place&, RankContext&, Watch&)>;
 
 // Runs `body` at many places; each time it must be diagnosed as expected, at once.
-void expect_diagnosed(const Body& body, const std::function<Expected(const Place&, const Watch&)>& expected, int cases = 25) {
+void expect_diagnosed(const Body& body, const std::function<Expected(const Place&, const Watch&)>& expected,
+                      int cases = 25) {
   double slowest_ms = 0;
   expect_property(cases, [&] {
     const auto place = any_place();
     Watch watch;
-    const auto report = sim::rehearse({.num_ranks = place.num_ranks}, [&](RankContext& rank) { body(place, rank, watch); });
+    const auto report =
+        sim::rehearse({.num_ranks = place.num_ranks}, [&](RankContext& rank) { body(place, rank, watch); });
     const auto last_call = Clock::time_point(Clock::duration(watch.last_call.load()));
     slowest_ms = std::max(slowest_ms, std::chrono::duration<double, std::milli>(Clock::now() - last_call).count());
     check(report, expected(place, watch));
@@ -120,9 +125,12 @@ void expect_diagnosed(const Body& body, const std::function<Expected(const Place
 
 at::Tensor tensor_of(const Place& place) { return at::ones(place.shape); }
 
-bool is_here(const Place& place, const RankContext& rank, int step) { return rank.rank == place.culprit && step == place.position; }
+bool is_here(const Place& place, const RankContext& rank, int step) {
+  return rank.rank == place.culprit && step == place.position;
+}
 
-// --- calls that differ ----------------------------------------------------------------------------------------------------
+// --- calls that differ
+// ----------------------------------------------------------------------------------------------------
 
 using Step = std::function<void(const Place&, RankContext&, Watch&)>;
 
@@ -130,12 +138,18 @@ using Step = std::function<void(const Place&, RankContext&, Watch&)>;
 void expect_difference(const std::string& op, const Step& usual, const Step& planted) {
   expect_diagnosed(
       [&](const Place& place, RankContext& rank, Watch& watch) {
-        for (int step = 0; step < place.length; ++step) (is_here(place, rank, step) ? planted : usual)(place, rank, watch);
+        for (int step = 0; step < place.length; ++step)
+          (is_here(place, rank, step) ? planted : usual)(place, rank, watch);
       },
       [&](const Place& place, const Watch& watch) {
         const auto number = static_cast<std::uint64_t>(place.position);
-        return Expected{.ranks = {place.culprit}, .op = op, .sequence = number, .shapes = std::vector<Shape>{place.shape}, .where = watch.usual,
-                        .apart_at = number, .sides = {{place.others(), watch.usual}, {{place.culprit}, watch.planted}}};
+        return Expected{.ranks = {place.culprit},
+                        .op = op,
+                        .sequence = number,
+                        .shapes = std::vector<Shape>{place.shape},
+                        .where = watch.usual,
+                        .apart_at = number,
+                        .sides = {{place.others(), watch.usual}, {{place.culprit}, watch.planted}}};
       });
 }
 
@@ -144,7 +158,9 @@ void usual_sum(const Place& place, RankContext& rank, Watch& watch) {
   watch.at(watch.usual), rank.world.all_reduce(tensor).wait();
 }
 
-void planted_sum(at::Tensor tensor, RankContext& rank, Watch& watch) { watch.at(watch.planted), rank.world.all_reduce(tensor).wait(); }
+void planted_sum(at::Tensor tensor, RankContext& rank, Watch& watch) {
+  watch.at(watch.planted), rank.world.all_reduce(tensor).wait();
+}
 
 TEST(DiagnosisLaws, WrongOperationIsNamed) {
   expect_difference("all_reduce", usual_sum, [](const Place& place, RankContext& rank, Watch& watch) {
@@ -161,7 +177,9 @@ TEST(DiagnosisLaws, WrongReduceOpIsNamed) {
 }
 
 TEST(DiagnosisLaws, WrongDtypeIsNamed) {
-  expect_difference("all_reduce", usual_sum, [](const Place& place, RankContext& rank, Watch& watch) { planted_sum(tensor_of(place).to(at::kDouble), rank, watch); });
+  expect_difference("all_reduce", usual_sum, [](const Place& place, RankContext& rank, Watch& watch) {
+    planted_sum(tensor_of(place).to(at::kDouble), rank, watch);
+  });
 }
 
 TEST(DiagnosisLaws, WrongSizeIsNamed) {
@@ -173,7 +191,9 @@ TEST(DiagnosisLaws, WrongSizeIsNamed) {
 }
 
 TEST(DiagnosisLaws, WrongShapeOfAsManyElementsIsNamed) {
-  expect_difference("all_reduce", usual_sum, [](const Place& place, RankContext& rank, Watch& watch) { planted_sum(tensor_of(place).unsqueeze(0), rank, watch); });
+  expect_difference("all_reduce", usual_sum, [](const Place& place, RankContext& rank, Watch& watch) {
+    planted_sum(tensor_of(place).unsqueeze(0), rank, watch);
+  });
 }
 
 TEST(DiagnosisLaws, WrongRootIsNamed) {
@@ -196,11 +216,16 @@ TEST(DiagnosisLaws, TwoRanksThatDifferAreBothCulprits) {
         watch.at(watch.usual), pair.all_reduce(tensor, rank.rank == 0 ? ReduceOp::kSum : ReduceOp::kMin).wait();
       },
       [](const Place& place, const Watch& watch) {
-        return Expected{.ranks = {0, 1}, .group = "group1", .sequence = 0, .shapes = std::vector<Shape>{place.shape}, .where = watch.usual};
+        return Expected{.ranks = {0, 1},
+                        .group = "group1",
+                        .sequence = 0,
+                        .shapes = std::vector<Shape>{place.shape},
+                        .where = watch.usual};
       });
 }
 
-// --- calls that are missing, or too many --------------------------------------------------------------------------------
+// --- calls that are missing, or too many
+// --------------------------------------------------------------------------------
 
 TEST(DiagnosisLaws, ExtraCollectiveOfOneRankIsNamed) {
   expect_diagnosed(
@@ -211,7 +236,10 @@ TEST(DiagnosisLaws, ExtraCollectiveOfOneRankIsNamed) {
         }
       },
       [](const Place& place, const Watch& watch) {
-        return Expected{.ranks = {place.culprit}, .sequence = static_cast<std::uint64_t>(place.position), .shapes = std::vector<Shape>{place.shape}, .where = watch.usual,
+        return Expected{.ranks = {place.culprit},
+                        .sequence = static_cast<std::uint64_t>(place.position),
+                        .shapes = std::vector<Shape>{place.shape},
+                        .where = watch.usual,
                         .sides = {{{place.culprit}, watch.planted}}};
       });
 }
@@ -225,7 +253,10 @@ TEST(DiagnosisLaws, SkippedCollectiveMeetsTheNextOne) {
         }
       },
       [](const Place& place, const Watch& watch) {
-        return Expected{.ranks = {place.culprit}, .sequence = static_cast<std::uint64_t>(2 * place.position), .shapes = std::vector<Shape>{place.shape}, .where = watch.usual,
+        return Expected{.ranks = {place.culprit},
+                        .sequence = static_cast<std::uint64_t>(2 * place.position),
+                        .shapes = std::vector<Shape>{place.shape},
+                        .where = watch.usual,
                         .sides = {{{place.culprit}, watch.planted}}};
       });
 }
@@ -240,7 +271,10 @@ TEST(DiagnosisLaws, SkippedCollectiveAmongEqualOnesIsPlacedByItsLines) {
         }
       },
       [](const Place& place, const Watch& watch) {
-        return Expected{.kind = Kind::kHang, .ranks = {place.culprit}, .sequence = static_cast<std::uint64_t>(2 * place.length - 1), .shapes = std::vector<Shape>{place.shape},
+        return Expected{.kind = Kind::kHang,
+                        .ranks = {place.culprit},
+                        .sequence = static_cast<std::uint64_t>(2 * place.length - 1),
+                        .shapes = std::vector<Shape>{place.shape},
                         .where = watch.planted,
                         .apart_at = static_cast<std::uint64_t>(2 * place.position),
                         .sides = {{place.others(), watch.usual}, {{place.culprit}, watch.planted}}};
@@ -257,8 +291,13 @@ TEST(DiagnosisLaws, RankThatEndsEarlyIsMissing) {
       },
       [](const Place& place, const Watch& watch) {
         const auto number = static_cast<std::uint64_t>(place.position);
-        return Expected{.kind = Kind::kHang, .ranks = {place.culprit}, .sequence = number, .shapes = std::vector<Shape>{place.shape}, .where = watch.usual,
-                        .apart_at = number, .sides = {{place.others(), watch.usual}, {{place.culprit}, 0}}};
+        return Expected{.kind = Kind::kHang,
+                        .ranks = {place.culprit},
+                        .sequence = number,
+                        .shapes = std::vector<Shape>{place.shape},
+                        .where = watch.usual,
+                        .apart_at = number,
+                        .sides = {{place.others(), watch.usual}, {{place.culprit}, 0}}};
       });
 }
 
@@ -267,15 +306,21 @@ TEST(DiagnosisLaws, CollectiveOfTheMainProcessAloneIsPlaced) {
       [](const Place& place, RankContext& rank, Watch& watch) {
         Accelerator accelerator({}, rank);
         for (int step = 0; step < place.length; ++step) {
-          if (accelerator.is_main_process() && step == place.position) watch.at(watch.planted), accelerator.reduce(tensor_of(place));
+          if (accelerator.is_main_process() && step == place.position)
+            watch.at(watch.planted), accelerator.reduce(tensor_of(place));
           usual_sum(place, rank, watch);
         }
       },
       [](const Place& place, const Watch& watch) {
         std::vector<int> missing(place.num_ranks - 1);
         std::iota(missing.begin(), missing.end(), 1);
-        return Expected{.kind = Kind::kHang, .ranks = missing, .sequence = static_cast<std::uint64_t>(place.length), .shapes = std::vector<Shape>{place.shape},
-                        .where = watch.usual, .apart_at = static_cast<std::uint64_t>(place.position), .sides = {{missing, watch.usual}, {{0}, watch.planted}}};
+        return Expected{.kind = Kind::kHang,
+                        .ranks = missing,
+                        .sequence = static_cast<std::uint64_t>(place.length),
+                        .shapes = std::vector<Shape>{place.shape},
+                        .where = watch.usual,
+                        .apart_at = static_cast<std::uint64_t>(place.position),
+                        .sides = {{missing, watch.usual}, {{0}, watch.planted}}};
       });
 }
 
@@ -293,8 +338,12 @@ TEST(DiagnosisLaws, GroupsInOppositeOrderAreAHang) {
         }
       },
       [](const Place& place, const Watch& watch) {
-        return Expected{.kind = Kind::kHang, .ranks = {place.culprit}, .group = "group1", .sequence = static_cast<std::uint64_t>(place.position),
-                        .shapes = std::vector<Shape>{place.shape}, .where = watch.usual};
+        return Expected{.kind = Kind::kHang,
+                        .ranks = {place.culprit},
+                        .group = "group1",
+                        .sequence = static_cast<std::uint64_t>(place.position),
+                        .shapes = std::vector<Shape>{place.shape},
+                        .where = watch.usual};
       });
 }
 
@@ -310,8 +359,12 @@ TEST(DiagnosisLaws, ReceiveWithoutSendIsNamed) {
         }
       },
       [](const Place& place, const Watch& watch) {
-        return Expected{.kind = Kind::kHang, .ranks = {(place.culprit + 1) % place.num_ranks}, .op = "recv", .sequence = static_cast<std::uint64_t>(place.position),
-                        .shapes = std::vector<Shape>{place.shape}, .where = watch.planted};
+        return Expected{.kind = Kind::kHang,
+                        .ranks = {(place.culprit + 1) % place.num_ranks},
+                        .op = "recv",
+                        .sequence = static_cast<std::uint64_t>(place.position),
+                        .shapes = std::vector<Shape>{place.shape},
+                        .where = watch.planted};
       });
 }
 
@@ -325,7 +378,13 @@ TEST(DiagnosisLaws, MessageOfAnotherSizeIsNamed) {
           if (rank.rank == place.culprit) watch.at(watch.planted), rank.world.recv(tensor, sender).wait();
         }
       },
-      [](const Place& place, const Watch& watch) { return Expected{.ranks = {place.culprit}, .op = "recv", .sequence = static_cast<std::uint64_t>(place.position), .shapes = std::vector<Shape>{place.shape}, .where = watch.planted}; });
+      [](const Place& place, const Watch& watch) {
+        return Expected{.ranks = {place.culprit},
+                        .op = "recv",
+                        .sequence = static_cast<std::uint64_t>(place.position),
+                        .shapes = std::vector<Shape>{place.shape},
+                        .where = watch.planted};
+      });
 }
 
 TEST(DiagnosisLaws, SplitsThatDisagreeAreNamed) {
@@ -344,8 +403,11 @@ TEST(DiagnosisLaws, SplitsThatDisagreeAreNamed) {
         }
       },
       [](const Place& place, const Watch& watch) {
-        return Expected{.ranks = {place.culprit}, .op = "all_to_all_single", .sequence = static_cast<std::uint64_t>(place.position),
-                        .shapes = std::vector<Shape>{{kRows * place.num_ranks, place.shape[0]}}, .where = watch.usual};
+        return Expected{.ranks = {place.culprit},
+                        .op = "all_to_all_single",
+                        .sequence = static_cast<std::uint64_t>(place.position),
+                        .shapes = std::vector<Shape>{{kRows * place.num_ranks, place.shape[0]}},
+                        .where = watch.usual};
       });
 }
 
@@ -353,14 +415,19 @@ TEST(DiagnosisLaws, RowsOfAnotherWidthAreNamed) {
   expect_diagnosed(
       [](const Place& place, RankContext& rank, Watch& watch) {
         for (int step = 0; step < place.length; ++step) {
-          auto input = at::ones({place.num_ranks, is_here(place, rank, step) ? 3 : 1}), output = at::empty({place.num_ranks, 1});
+          auto input = at::ones({place.num_ranks, is_here(place, rank, step) ? 3 : 1}),
+               output = at::empty({place.num_ranks, 1});
           std::vector<std::int64_t> even;
           const CallSite site((watch.at(watch.usual), std::source_location::current()));
           rank.world.process_group()->alltoall_base(output, input, even, even)->wait();
         }
       },
       [](const Place& place, const Watch& watch) {
-        return Expected{.ranks = {place.culprit}, .op = "all_to_all_single", .sequence = static_cast<std::uint64_t>(place.position), .shapes = std::nullopt, .where = watch.usual};
+        return Expected{.ranks = {place.culprit},
+                        .op = "all_to_all_single",
+                        .sequence = static_cast<std::uint64_t>(place.position),
+                        .shapes = std::nullopt,
+                        .where = watch.usual};
       });
 }
 
@@ -369,20 +436,29 @@ TEST(DiagnosisLaws, AnotherOrderOfElementsInMemoryIsNamed) {
       [](const Place& place, RankContext& rank, Watch& watch) {
         for (int step = 0; step < place.length; ++step) {
           auto tensor = is_here(place, rank, step) ? at::ones({3, 2}).t() : at::ones({2, 3});
-          auto work = (watch.at(is_here(place, rank, step) ? watch.planted : watch.usual), rank.world.all_reduce(tensor));
+          auto work =
+              (watch.at(is_here(place, rank, step) ? watch.planted : watch.usual), rank.world.all_reduce(tensor));
           work.wait();
         }
       },
       [](const Place& place, const Watch& watch) {
-        return Expected{.ranks = {place.culprit}, .sequence = static_cast<std::uint64_t>(place.position), .shapes = std::vector<Shape>{{2, 3}}, .where = watch.usual};
+        return Expected{.ranks = {place.culprit},
+                        .sequence = static_cast<std::uint64_t>(place.position),
+                        .shapes = std::vector<Shape>{{2, 3}},
+                        .where = watch.usual};
       });
 }
 
-// --- training -------------------------------------------------------------------------------------------------------------
+// --- training
+// -------------------------------------------------------------------------------------------------------------
 
 struct Training {
   explicit Training(RankContext& rank, const Place& place, AcceleratorOptions options = {})
-      : accelerator(std::move(options), rank), net(place.shape[0], 1), sgd(net->parameters(), 0.01), model(accelerator.prepare(net)), optimizer(accelerator.prepare(sgd)) {}
+      : accelerator(std::move(options), rank),
+        net(place.shape[0], 1),
+        sgd(net->parameters(), 0.01),
+        model(accelerator.prepare(net)),
+        optimizer(accelerator.prepare(sgd)) {}
 
   Accelerator accelerator;
   torch::nn::Linear net;
@@ -392,12 +468,15 @@ struct Training {
 };
 
 TEST(DiagnosisLaws, UnevenBatchesHangInBackward) {
-  const auto batches_of_first = [](const Place& place) { return 1 + place.culprit % (place.num_ranks - 1); };  // so many ranks have one more
+  const auto batches_of_first = [](const Place& place) {
+    return 1 + place.culprit % (place.num_ranks - 1);
+  };  // so many ranks have one more
   expect_diagnosed(
       [&](const Place& place, RankContext& rank, Watch& watch) {
         Training training(rank, place, {.dataloader_config = {.even_batches = false}});
         const std::int64_t steps = 2 + place.position;
-        DataLoader plain(TensorDataset(at::ones({steps * place.num_ranks + batches_of_first(place), place.shape[0]})), {.batch_size = 1});
+        DataLoader plain(TensorDataset(at::ones({steps * place.num_ranks + batches_of_first(place), place.shape[0]})),
+                         {.batch_size = 1});
         auto loader = training.accelerator.prepare(plain);
         for (auto& [x] : loader) {
           const auto loss = training.model(x).mean();
@@ -427,7 +506,10 @@ TEST(DiagnosisLaws, ParametersChangedOnOneReplicaAreNamed) {
         }
       },
       [](const Place& place, const Watch&) {
-        return Expected{.ranks = {place.culprit}, .op = "optimizer_step", .sequence = static_cast<std::uint64_t>(place.position), .shapes = std::vector<Shape>{{1, place.shape[0]}}};
+        return Expected{.ranks = {place.culprit},
+                        .op = "optimizer_step",
+                        .sequence = static_cast<std::uint64_t>(place.position),
+                        .shapes = std::vector<Shape>{{1, place.shape[0]}}};
       });
 }
 
@@ -441,10 +523,13 @@ TEST(DiagnosisLaws, ParametersThatDifferWithoutAMajorityNameAllRanks) {
   });
   ASSERT_TRUE(report.diagnosis.has_value());
   EXPECT_EQ(report.diagnosis->ranks, (std::vector<int>{0, 1}));
-  EXPECT_NE(report.diagnosis->text.find("ranks 0-1 differ from one another, without a majority, first in parameter"), std::string::npos) << report.diagnosis->text;
+  EXPECT_NE(report.diagnosis->text.find("ranks 0-1 differ from one another, without a majority, first in parameter"),
+            std::string::npos)
+      << report.diagnosis->text;
 }
 
-// --- buffers under way ------------------------------------------------------------------------------------------------------
+// --- buffers under way
+// ------------------------------------------------------------------------------------------------------
 
 // At one step the culprit does `wrong` between the call and wait().
 void expect_race(const std::function<void(at::Tensor&, RankContext&)>& wrong) {
@@ -458,7 +543,10 @@ void expect_race(const std::function<void(at::Tensor&, RankContext&)>& wrong) {
         }
       },
       [](const Place& place, const Watch& watch) {
-        return Expected{.ranks = {place.culprit}, .sequence = static_cast<std::uint64_t>(place.position), .shapes = std::vector<Shape>{place.shape}, .where = watch.usual};
+        return Expected{.ranks = {place.culprit},
+                        .sequence = static_cast<std::uint64_t>(place.position),
+                        .shapes = std::vector<Shape>{place.shape},
+                        .where = watch.usual};
       });
 }
 
@@ -491,7 +579,10 @@ TEST(DiagnosisLaws, BufferReusedBeforeTheOthersArriveIsNamed) {
         }
       },
       [](const Place& place, const Watch& watch) {
-        return Expected{.ranks = {place.culprit}, .sequence = static_cast<std::uint64_t>(place.position), .shapes = std::vector<Shape>{place.shape}, .where = watch.usual};
+        return Expected{.ranks = {place.culprit},
+                        .sequence = static_cast<std::uint64_t>(place.position),
+                        .shapes = std::vector<Shape>{place.shape},
+                        .where = watch.usual};
       });
 }
 

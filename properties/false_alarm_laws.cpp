@@ -17,11 +17,11 @@
 namespace accel::testing::false_alarm_laws {
 namespace {
 
+using sim::ScheduleKind;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using sim::ScheduleKind;
 
 void expect_clean(const sim::SimulationReport& report) {
   RC_LOG(message_of(report.error));
@@ -32,11 +32,14 @@ void expect_clean(const sim::SimulationReport& report) {
 }
 
 sim::RankSchedule any_schedule() {
-  return {.kind = *rc::gen::element(ScheduleKind::kParallel, ScheduleKind::kParallel, ScheduleKind::kRoundRobin, ScheduleKind::kRandom, ScheduleKind::kPct),
-          .seed = pick<std::uint64_t>(0, 1000), .pct_events = 100};
+  return {.kind = *rc::gen::element(ScheduleKind::kParallel, ScheduleKind::kParallel, ScheduleKind::kRoundRobin,
+                                    ScheduleKind::kRandom, ScheduleKind::kPct),
+          .seed = pick<std::uint64_t>(0, 1000),
+          .pct_events = 100};
 }
 
-// --- clean programs ---------------------------------------------------------------------------------------------------------
+// --- clean programs
+// ---------------------------------------------------------------------------------------------------------
 
 // A collective that is waited for later, in a group of some ranks.
 struct LateStep {
@@ -70,8 +73,12 @@ CleanProgram any_clean_program() {
   for (int count = pick(1, 8); count > 0; --count) {
     const auto group = pick<std::size_t>(0, program.groups.size());
     const int size = static_cast<int>(program.groups[group].size());
-    program.late.push_back({.group = group, .op = static_cast<LateStep::Op>(pick(0, static_cast<int>(LateStep::Op::kCount))), .numel = pick<std::int64_t>(1, 300),
-                            .root = pick(0, size), .waits_after = pick(0, 5), .polls = pick(0, 3) == 0});
+    program.late.push_back({.group = group,
+                            .op = static_cast<LateStep::Op>(pick(0, static_cast<int>(LateStep::Op::kCount))),
+                            .numel = pick<std::int64_t>(1, 300),
+                            .root = pick(0, size),
+                            .waits_after = pick(0, 5),
+                            .polls = pick(0, 3) == 0});
     auto call = *collective_call(program.num_ranks, 300);
     call.special_values = false;  // a NaN may be lost, which is a finding
     program.at_once.push_back(call);
@@ -149,7 +156,8 @@ void finish(Late& late) {
 
 void run_clean(const CleanProgram& program, RankContext& rank) {
   std::vector<Group> groups{rank.world};
-  for (std::size_t index = 1; index < program.groups.size(); ++index) groups.push_back(rank.new_group(program.groups[index]));
+  for (std::size_t index = 1; index < program.groups.size(); ++index)
+    groups.push_back(rank.new_group(program.groups[index]));
   std::vector<Late> pending;
   const auto finish_until = [&](std::size_t now) {
     for (std::size_t index = pending.size(); index-- > 0;) {  // the last first
@@ -164,7 +172,7 @@ void run_clean(const CleanProgram& program, RankContext& rank) {
     if (std::find(members.begin(), members.end(), rank.rank) != members.end()) {
       pending.push_back(begin(step, *groups[step.group].process_group()));
       pending.back().wait_at = index + step.waits_after;
-      (void)pending.back().input.sum();  // what is only read may be read meanwhile
+      (void)pending.back().input.sum();    // what is only read may be read meanwhile
       (void)at::ones({step.numel}).sum();  // another tensor, of memory freed just now perhaps
     }
     perform(program.at_once[index], rank);
@@ -178,7 +186,8 @@ TEST(FalseAlarmLaws, CollectivesOfAllKindsInSeveralGroupsAreClean) {
     const auto program = any_clean_program();
     const auto schedule = any_schedule();
     RC_LOG(fmt::format("{} ranks, {} groups, {}", program.num_ranks, program.groups.size(), name_of(schedule.kind)));
-    expect_clean(sim::rehearse({.num_ranks = program.num_ranks, .schedule = schedule}, [&](RankContext& rank) { run_clean(program, rank); }));
+    expect_clean(sim::rehearse({.num_ranks = program.num_ranks, .schedule = schedule},
+                               [&](RankContext& rank) { run_clean(program, rank); }));
   });
 }
 
@@ -187,12 +196,14 @@ TEST(FalseAlarmLaws, TrainingsAreClean) {
     const auto training = any_training();
     const auto schedule = any_schedule();
     RC_LOG(describe(training) + ", " + name_of(schedule.kind));
-    expect_clean(sim::rehearse({.num_ranks = training.num_ranks, .timeout = std::chrono::seconds(60), .schedule = schedule},
-                               [&](RankContext& rank) { train(training, rank); }));
+    expect_clean(
+        sim::rehearse({.num_ranks = training.num_ranks, .timeout = std::chrono::seconds(60), .schedule = schedule},
+                      [&](RankContext& rank) { train(training, rank); }));
   });
 }
 
-// --- findings ---------------------------------------------------------------------------------------------------------------
+// --- findings
+// ---------------------------------------------------------------------------------------------------------------
 
 struct OddRank {
   int num_ranks = 2, culprit = 0;
@@ -235,15 +246,18 @@ void reduce_with_nan(RankContext& rank, ReduceOp op, bool has_nan) {
 
 TEST(FindingsTest, NanThatMaxAndMinLoseIsTold) {
   for (const auto op : {ReduceOp::kMax, ReduceOp::kMin}) {
-    expect_finding({"all_reduce #0 of group world", "NaN is lost", op == ReduceOp::kMax ? "max" : "min"},
-                   [op](const OddRank& odd, RankContext& rank) { reduce_with_nan(rank, op, rank.rank == odd.culprit); });
+    expect_finding(
+        {"all_reduce #0 of group world", "NaN is lost", op == ReduceOp::kMax ? "max" : "min"},
+        [op](const OddRank& odd, RankContext& rank) { reduce_with_nan(rank, op, rank.rank == odd.culprit); });
     expect_no_finding([op](const OddRank&, RankContext& rank) { reduce_with_nan(rank, op, /*has_nan=*/true); });
     expect_no_finding([op](const OddRank&, RankContext& rank) { reduce_with_nan(rank, op, /*has_nan=*/false); });
   }
-  expect_no_finding([](const OddRank& odd, RankContext& rank) { reduce_with_nan(rank, ReduceOp::kSum, rank.rank == odd.culprit); });
+  expect_no_finding(
+      [](const OddRank& odd, RankContext& rank) { reduce_with_nan(rank, ReduceOp::kSum, rank.rank == odd.culprit); });
 }
 
-// Nothing but NaN of the culprit, in a collective other than all_reduce. Which operand is kept differs by place: some are lost.
+// Nothing but NaN of the culprit, in a collective other than all_reduce. Which operand is kept differs by place: some
+// are lost.
 void lose_nan(std::string_view op, const OddRank& odd, RankContext& rank, c10d::ReduceOp reduction) {
   auto tensor = at::ones({2 * odd.num_ranks, 3});
   if (rank.rank == odd.culprit) tensor.fill_(std::numeric_limits<float>::quiet_NaN());
@@ -277,7 +291,8 @@ TEST(FindingsTest, NanThatOtherReductionsLoseIsTold) {
 TEST(FindingsTest, NanThatReduceScatterKeepsInOnePartIsNotTold) {
   expect_no_finding([](const OddRank& odd, RankContext& rank) {
     std::vector<at::Tensor> parts, outputs{at::empty({8})};
-    for (int part = 0; part < odd.num_ranks; ++part) parts.push_back(at::full({8}, part == odd.culprit ? std::numeric_limits<float>::quiet_NaN() : 1));
+    for (int part = 0; part < odd.num_ranks; ++part)
+      parts.push_back(at::full({8}, part == odd.culprit ? std::numeric_limits<float>::quiet_NaN() : 1));
     std::vector<std::vector<at::Tensor>> inputs{parts};
     rank.world.process_group()->reduce_scatter(outputs, inputs, {.reduceOp = c10d::ReduceOp::MAX})->wait();
   });
@@ -285,11 +300,14 @@ TEST(FindingsTest, NanThatReduceScatterKeepsInOnePartIsNotTold) {
 
 TEST(FindingsTest, NanInAnyOfSeveralTensorsIsTold) {
   for (const std::size_t place : {0, 1, 2}) {
-    expect_finding({"all_reduce_coalesced #0 of group world", "NaN is lost in min"}, [place](const OddRank& odd, RankContext& rank) {
+    expect_finding({"all_reduce_coalesced #0 of group world", "NaN is lost in min"}, [place](const OddRank& odd,
+                                                                                             RankContext& rank) {
       std::vector<at::Tensor> tensors{at::ones({3}), at::ones({3}), at::ones({3})};
       // Over several chunks of the ring: that of the last rank to add its own is kept.
       tensors[place] = at::full({64}, rank.rank == odd.culprit ? std::numeric_limits<float>::quiet_NaN() : 1);
-      rank.world.process_group()->allreduce_coalesced(tensors, c10d::AllreduceCoalescedOptions{{.reduceOp = c10d::ReduceOp::MIN}})->wait();
+      rank.world.process_group()
+          ->allreduce_coalesced(tensors, c10d::AllreduceCoalescedOptions{{.reduceOp = c10d::ReduceOp::MIN}})
+          ->wait();
     });
   }
 }
@@ -304,10 +322,11 @@ at::Tensor reduced_to(const OddRank& odd, RankContext& rank) {
 }
 
 TEST(FindingsTest, ReadingWhatReduceLeavesOnOthersThanTheRootIsTold) {
-  expect_finding({"reduce #0 of group world", "is not the root", "aten::sum"}, [](const OddRank& odd, RankContext& rank) {
-    const auto tensor = reduced_to(odd, rank);
-    if (rank.rank == (odd.culprit + 1) % odd.num_ranks) (void)tensor.sum();
-  });
+  expect_finding({"reduce #0 of group world", "is not the root", "aten::sum"},
+                 [](const OddRank& odd, RankContext& rank) {
+                   const auto tensor = reduced_to(odd, rank);
+                   if (rank.rank == (odd.culprit + 1) % odd.num_ranks) (void)tensor.sum();
+                 });
   expect_no_finding([](const OddRank& odd, RankContext& rank) {
     const auto tensor = reduced_to(odd, rank);
     if (rank.rank == odd.culprit) (void)tensor.sum();
@@ -346,7 +365,8 @@ TEST(FindingsTest, GeneratorsThatPartAreTold) {
       });
     });
     EXPECT_EQ(message_of(report.error), "");
-    EXPECT_THAT(report.findings, ElementsAre(AllOf(HasSubstr("optimizer_step #2"), HasSubstr("rank " + std::to_string(culprit) + " "))));
+    EXPECT_THAT(report.findings,
+                ElementsAre(AllOf(HasSubstr("optimizer_step #2"), HasSubstr("rank " + std::to_string(culprit) + " "))));
   };
   for (int num_ranks = 3; num_ranks < 7; ++num_ranks) {
     for (int culprit = 0; culprit < num_ranks; ++culprit) check(num_ranks, culprit);
@@ -377,14 +397,17 @@ TEST(ReplicaVoteTest, TheFirstParameterThatDiffersIsNamedInAnyOfSeveralModels) {
       optimizer.step();
     });
   };
-  EXPECT_THAT(message_of(run(0).error), HasSubstr("rank 1 has other bits than the rest, first in parameter weight (Float [1, 2])"));
-  EXPECT_THAT(message_of(run(1).error), HasSubstr("rank 1 has other bits than the rest, first in parameter weight (Float [1, 3])"));
+  EXPECT_THAT(message_of(run(0).error),
+              HasSubstr("rank 1 has other bits than the rest, first in parameter weight (Float [1, 2])"));
+  EXPECT_THAT(message_of(run(1).error),
+              HasSubstr("rank 1 has other bits than the rest, first in parameter weight (Float [1, 3])"));
 }
 
 TEST(FindingsTest, GeneratorsThatDrawAlikeOrWereNeverEqualAreNot) {
   expect_no_finding([](const OddRank&, RankContext& rank) { train_and_draw(rank, [](int) { (void)at::rand({3}); }); });
   expect_no_finding([](const OddRank&, RankContext& rank) {
-    train_and_draw(rank, [&](int) { (void)at::rand({1 + rank.rank}); }, /*own_seed=*/true);
+    train_and_draw(
+        rank, [&](int) { (void)at::rand({1 + rank.rank}); }, /*own_seed=*/true);
   });
 }
 

@@ -20,10 +20,13 @@ using programs::PlanEpoch;
 using programs::PlanRequest;
 
 std::string describe(const PlanRequest& r) {
-  return fmt::format("length {}, batch {}, ranks {}, iterable {}, drop_last {}, shuffle {}, seed {}, data_seed {}, epochs {}, split {}, even {}, dispatch {}, "
-                     "seedable {}, skip {}", r.length, r.batch_size, r.ranks, r.iterable, r.drop_last, r.shuffle, r.seed, r.data_seed.value_or(-1), r.epochs,
-                     r.split_batches, r.even_batches, r.dispatch_batches ? (*r.dispatch_batches ? "true" : "false") : "null", r.use_seedable_sampler,
-                     r.skip_batches);
+  return fmt::format(
+      "length {}, batch {}, ranks {}, iterable {}, drop_last {}, shuffle {}, seed {}, data_seed {}, epochs {}, split "
+      "{}, even {}, dispatch {}, "
+      "seedable {}, skip {}",
+      r.length, r.batch_size, r.ranks, r.iterable, r.drop_last, r.shuffle, r.seed, r.data_seed.value_or(-1), r.epochs,
+      r.split_batches, r.even_batches, r.dispatch_batches ? (*r.dispatch_batches ? "true" : "false") : "null",
+      r.use_seedable_sampler, r.skip_batches);
 }
 
 rc::Gen<PlanRequest> plan_request(int max_ranks) {
@@ -78,7 +81,8 @@ TEST(LoaderLaws, BeyondTheLoadersLimitTheShardPlanStillAnswersAsTheyWould) {
   });
 }
 
-// In every mode: what is gathered over an epoch is the epoch's order, every sample once, but for what was dropped or skipped.
+// In every mode: what is gathered over an epoch is the epoch's order, every sample once, but for what was dropped or
+// skipped.
 TEST(LoaderLaws, MetricsHoldTheSourceOnceAndInOrder) {
   expect_property(1000, [] {
     auto request = *plan_request(8);
@@ -93,15 +97,18 @@ TEST(LoaderLaws, MetricsHoldTheSourceOnceAndInOrder) {
       const auto end = request.drop_last ? request.length / total * total : request.length;
       std::vector<std::int64_t> expected(std::max<std::int64_t>(end - begin, 0)), gathered;
       std::iota(expected.begin(), expected.end(), begin);
-      for (const auto& step : *epochs[epoch].gathered_for_metrics) gathered.insert(gathered.end(), step.begin(), step.end());
+      for (const auto& step : *epochs[epoch].gathered_for_metrics)
+        gathered.insert(gathered.end(), step.begin(), step.end());
       RC_ASSERT(gathered == expected);
     }
   });
 }
 
 template <typename Dataset>
-std::pair<std::int64_t, std::int64_t> length_and_count(Accelerator& accelerator, const PlanRequest& request, Dataset dataset) {
-  DataLoader plain(std::move(dataset), {.batch_size = request.batch_size, .shuffle = request.shuffle, .drop_last = request.drop_last});
+std::pair<std::int64_t, std::int64_t> length_and_count(Accelerator& accelerator, const PlanRequest& request,
+                                                       Dataset dataset) {
+  DataLoader plain(std::move(dataset),
+                   {.batch_size = request.batch_size, .shuffle = request.shuffle, .drop_last = request.drop_last});
   auto loader = skip_first_batches(accelerator.prepare(plain), request.skip_batches);
   const auto length = loader.size();
   std::int64_t count = 0;
@@ -114,9 +121,12 @@ TEST(LoaderLaws, LengthIsTheNumberOfBatchesInEveryMode) {
     const auto request = *plan_request(5);
     RC_LOG(describe(request));
     const auto lengths = collect_ranks(Backend::kSim, request.ranks, [&](RankContext& rank) {
-      Accelerator accelerator({.dataloader_config = {.split_batches = request.split_batches, .dispatch_batches = request.dispatch_batches,
-                                                     .even_batches = request.even_batches}}, rank);
-      if (request.iterable) return length_and_count(accelerator, request, std::views::iota(std::int64_t{0}, request.length));
+      Accelerator accelerator({.dataloader_config = {.split_batches = request.split_batches,
+                                                     .dispatch_batches = request.dispatch_batches,
+                                                     .even_batches = request.even_batches}},
+                              rank);
+      if (request.iterable)
+        return length_and_count(accelerator, request, std::views::iota(std::int64_t{0}, request.length));
       return length_and_count(accelerator, request, TensorDataset(at::arange(request.length)));
     });
     for (const auto& [length, count] : lengths) RC_ASSERT(length == count);
@@ -134,7 +144,8 @@ struct NamedIds {
 }  // namespace accel::testing::loader_laws
 
 template <>
-inline constexpr auto accel::tree_members<accel::testing::loader_laws::NamedIds> = std::tuple(&accel::testing::loader_laws::NamedIds::ids, &accel::testing::loader_laws::NamedIds::names);
+inline constexpr auto accel::tree_members<accel::testing::loader_laws::NamedIds> =
+    std::tuple(&accel::testing::loader_laws::NamedIds::ids, &accel::testing::loader_laws::NamedIds::names);
 
 namespace accel::testing::loader_laws {
 namespace {
@@ -164,7 +175,8 @@ std::vector<std::string> gathered_names(Backend backend, const MetricCase& one) 
     Accelerator accelerator({.dataloader_config = {.dispatch_batches = one.dispatch}}, rank);
     DataLoaderOptions options{.batch_size = one.batch_size};
     if (one.source == MetricCase::kShortSampler) options.sampler = std::make_shared<EveryThird>(one.length);
-    if (one.source == MetricCase::kVaryingBatches) options = {.batch_sampler = std::make_shared<CutRange>(one.length, CutRange::Options{})};
+    if (one.source == MetricCase::kVaryingBatches)
+      options = {.batch_sampler = std::make_shared<CutRange>(one.length, CutRange::Options{})};
     DataLoader loader(NamedSamples{one.length}, options, &collate);
     std::vector<std::string> names;
     for (auto& batch : accelerator.prepare(loader)) {
@@ -191,9 +203,11 @@ TEST(LoaderLaws, ListsAndTensorsAreCutAlikeWhateverTheyWereReadFrom) {
     one.length = pick<std::int64_t>(0, 25);
     one.source = *rc::gen::element(MetricCase::kDataset, MetricCase::kShortSampler, MetricCase::kVaryingBatches);
     one.dispatch = one.source != MetricCase::kVaryingBatches && (pick(0, 2) == 0);
-    RC_LOG(fmt::format("length {}, batch {}, ranks {}, source {}, dispatch {}", one.length, one.batch_size, one.ranks, static_cast<int>(one.source), one.dispatch));
+    RC_LOG(fmt::format("length {}, batch {}, ranks {}, source {}, dispatch {}", one.length, one.batch_size, one.ranks,
+                       static_cast<int>(one.source), one.dispatch));
     std::vector<std::string> expected;
-    for (std::int64_t sample = 0; sample < one.length; sample += one.source == MetricCase::kShortSampler ? 3 : 1) expected.push_back(fmt::format("sample {}", sample));
+    for (std::int64_t sample = 0; sample < one.length; sample += one.source == MetricCase::kShortSampler ? 3 : 1)
+      expected.push_back(fmt::format("sample {}", sample));
     RC_ASSERT(gathered_names(Backend::kSim, one) == expected);
     RC_ASSERT(gathered_names(Backend::kGlooThreads, one) == expected);
   });
@@ -212,8 +226,11 @@ TEST(LoaderLaws, ABatchSamplersShardsAreThePlansShards) {
     options.num_samples = pick<std::int64_t>(0, 4 * options.batch_size * options.num_ranks + 2);
     const auto rank = pick(0, options.num_ranks);
     const auto plan = plan_shards(options);
-    BatchSamplerShard shard(std::make_shared<CutRange>(options.num_samples, CutRange::Options{.batch_size = options.batch_size, .drop_last = options.drop_last}),
-                            {.num_ranks = options.num_ranks, .split_batches = options.split_batches, .even_batches = options.even_batches}, rank);
+    BatchSamplerShard shard(
+        std::make_shared<CutRange>(options.num_samples,
+                                   CutRange::Options{.batch_size = options.batch_size, .drop_last = options.drop_last}),
+        {.num_ranks = options.num_ranks, .split_batches = options.split_batches, .even_batches = options.even_batches},
+        rank);
     shard.begin_pass();
     std::int64_t place = 0;
     for (; auto step = shard.next(); ++place) {
@@ -240,14 +257,16 @@ struct FailingStream {
   }
 };
 
-void expect_error_on_every_rank(const FailingStream& stream, std::int64_t batch_size, const std::string& text, std::int64_t skip_batches = 0) {
+void expect_error_on_every_rank(const FailingStream& stream, std::int64_t batch_size, const std::string& text,
+                                std::int64_t skip_batches = 0) {
   for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
     run_ranks(backend, 3, [&](RankContext& rank) {
       Accelerator accelerator({}, rank);
       DataLoader loader(stream, {.batch_size = batch_size});
       auto batches = skip_first_batches(accelerator.prepare(loader), skip_batches);
       try {
-        for ([[maybe_unused]] auto& batch : batches) {}
+        for ([[maybe_unused]] auto& batch : batches) {
+        }
         ADD_FAILURE() << "rank " << rank.rank << " read to the end";
       } catch (const Error& error) {
         EXPECT_THAT(error.what(), ::testing::HasSubstr(text)) << "rank " << rank.rank;
@@ -279,7 +298,9 @@ TEST(DispatchedLoaderTest, AListOfAnotherLengthOnOneRankIsAnErrorOnEveryRank) {
   }
 }
 
-TEST(DispatchedLoaderTest, BatchesThatDoNotFitTogetherAreAnErrorOnEveryRank) { expect_error_on_every_rank({.fails_at = 9, .longer_from = 2}, 1, "concatenate: tensors of"); }
+TEST(DispatchedLoaderTest, BatchesThatDoNotFitTogetherAreAnErrorOnEveryRank) {
+  expect_error_on_every_rank({.fails_at = 9, .longer_from = 2}, 1, "concatenate: tensors of");
+}
 
 TEST(DispatchedLoaderTest, OneSampleReachesEveryRankAndMetricsHoldItOnce) {
   run_ranks(Backend::kSim, 4, [](RankContext& rank) {
@@ -318,8 +339,10 @@ TEST(DispatchedLoaderTest, TensorsOfAnyShapeAreGatheredAsObjects) {
     std::vector<std::int64_t> sizes;
     for (auto& ids : accelerator.prepare(loader)) {
       std::vector<at::Tensor> boxes;  // sample i has i boxes
-      for (std::int64_t row = 0; row < ids.size(0); ++row) boxes.push_back(at::zeros({ids[row].item<std::int64_t>(), 4}));
-      for (const auto& of_sample : accelerator.gather_for_metrics(boxes, {.use_gather_object = true})) sizes.push_back(of_sample.size(0));
+      for (std::int64_t row = 0; row < ids.size(0); ++row)
+        boxes.push_back(at::zeros({ids[row].item<std::int64_t>(), 4}));
+      for (const auto& of_sample : accelerator.gather_for_metrics(boxes, {.use_gather_object = true}))
+        sizes.push_back(of_sample.size(0));
     }
     EXPECT_THAT(sizes, ::testing::ElementsAre(0, 1, 2, 3));
   });
@@ -334,14 +357,17 @@ struct ShuffledStream {
     order = at::randperm(12, generator, at::kLong);
     place = 0;
   }
-  std::optional<std::int64_t> next() { return place < 12 ? std::optional(order[place++].item<std::int64_t>()) : std::nullopt; }
+  std::optional<std::int64_t> next() {
+    return place < 12 ? std::optional(order[place++].item<std::int64_t>()) : std::nullopt;
+  }
 };
 
 TEST(IterableShardTest, AStreamsGeneratorIsSeededByTheEpochOnEveryRank) {
   for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
     run_ranks(backend, 3, [](RankContext& rank) {
       Accelerator accelerator({.dataloader_config = {.dispatch_batches = false}}, rank);
-      DataLoader plain(ShuffledStream{.generator = make_generator(static_cast<std::uint64_t>(100 + rank.rank))}, {.batch_size = 2});
+      DataLoader plain(ShuffledStream{.generator = make_generator(static_cast<std::uint64_t>(100 + rank.rank))},
+                       {.batch_size = 2});
       auto loader = accelerator.prepare(plain);
       for (std::uint64_t epoch = 0; epoch < 2; ++epoch) {
         std::vector<at::Tensor> read;
@@ -355,23 +381,27 @@ TEST(IterableShardTest, AStreamsGeneratorIsSeededByTheEpochOnEveryRank) {
 TEST(ShardedSamplerTest, PrepareRefusesASamplerThatIsCutAlready) {
   run_ranks(Backend::kSim, 2, [](RankContext& rank) {
     Accelerator accelerator({}, rank);
-    const auto sampler = std::make_shared<DistributedSampler>(8, DistributedSampler::Options{.num_replicas = 2, .rank = rank.rank});
+    const auto sampler =
+        std::make_shared<DistributedSampler>(8, DistributedSampler::Options{.num_replicas = 2, .rank = rank.rank});
     EXPECT_THROW(accelerator.prepare(DataLoader(NamedSamples{8}, {.sampler = sampler})), ArgumentError);
   });
 }
 
 std::vector<std::int64_t> whole_order(Sampler& sampler) {
   auto order = sampler.begin_pass();
-  for (auto more = sampler.continue_pass(); !more.empty(); more = sampler.continue_pass()) order.insert(order.end(), more.begin(), more.end());
+  for (auto more = sampler.continue_pass(); !more.empty(); more = sampler.continue_pass())
+    order.insert(order.end(), more.begin(), more.end());
   return order;
 }
 
 // Ranks that were seeded apart read one order of a sampler that draws: rank 0's.
-void expect_one_order(const std::function<std::shared_ptr<Sampler>()>& make_sampler, bool seedable, const std::vector<std::int64_t>& expected) {
+void expect_one_order(const std::function<std::shared_ptr<Sampler>()>& make_sampler, bool seedable,
+                      const std::vector<std::int64_t>& expected) {
   run_ranks(Backend::kSim, 3, [&](RankContext& rank) {
     Accelerator accelerator({.dataloader_config = {.use_seedable_sampler = seedable}}, rank);
     set_seed(static_cast<std::uint64_t>(50 + rank.rank));
-    auto loader = accelerator.prepare(DataLoader(TensorDataset(at::arange(9)), {.batch_size = 2, .sampler = make_sampler()}));
+    auto loader =
+        accelerator.prepare(DataLoader(TensorDataset(at::arange(9)), {.batch_size = 2, .sampler = make_sampler()}));
     std::vector<at::Tensor> read;
     for (auto& [ids] : loader) read.push_back(accelerator.gather_for_metrics(ids));
     EXPECT_TRUE(at::cat(read).equal(at::tensor(expected, at::kLong))) << at::cat(read) << " on rank " << rank.rank;
@@ -381,9 +411,15 @@ void expect_one_order(const std::function<std::shared_ptr<Sampler>()>& make_samp
 TEST(ShardedSamplerTest, EverySamplerThatDrawsGivesAllRanksOneOrder) {
   const RandomSamplerOptions with_replacement{.replacement = true, .num_samples = 40}, repeated{.num_samples = 22};
   const std::vector<std::function<std::shared_ptr<Sampler>()>> samplers{
-      [&] { return std::make_shared<RandomSampler>(9, with_replacement); }, [&] { return std::make_shared<RandomSampler>(9, repeated); },
-      [] { return std::make_shared<SubsetRandomSampler>(std::vector<std::int64_t>{1, 3, 5, 7, 8}); },
-      [] { return std::make_shared<WeightedRandomSampler>(std::vector<double>{1, 2, 3, 4, 5, 6, 7, 8, 9}, WeightedRandomSampler::Options{.num_samples = 13}); }};
+      [&] { return std::make_shared<RandomSampler>(9, with_replacement); },
+      [&] { return std::make_shared<RandomSampler>(9, repeated); },
+      [] {
+        return std::make_shared<SubsetRandomSampler>(std::vector<std::int64_t>{1, 3, 5, 7, 8});
+      },
+      [] {
+        return std::make_shared<WeightedRandomSampler>(std::vector<double>{1, 2, 3, 4, 5, 6, 7, 8, 9},
+                                                       WeightedRandomSampler::Options{.num_samples = 13});
+      }};
   const auto seed_of_sampler = static_cast<std::uint64_t>(draw_int64(make_generator(50)));
   for (const auto& make_sampler : samplers) {
     const auto reference = make_sampler();
@@ -392,7 +428,8 @@ TEST(ShardedSamplerTest, EverySamplerThatDrawsGivesAllRanksOneOrder) {
   }
   for (const auto& options : {with_replacement, repeated}) {
     SeedableRandomSampler reference(9, /*data_seed=*/50, options);
-    expect_one_order([&] { return std::make_shared<RandomSampler>(9, options); }, /*seedable=*/true, whole_order(reference));
+    expect_one_order([&] { return std::make_shared<RandomSampler>(9, options); }, /*seedable=*/true,
+                     whole_order(reference));
   }
 }
 
@@ -425,7 +462,8 @@ TEST(DispatchedLoaderTest, OnlyRankZeroReads) {
   run_ranks(Backend::kSim, 3, [&](RankContext& rank) {
     Accelerator accelerator({.dataloader_config = {.dispatch_batches = true}}, rank);
     DataLoader loader(Counting{&num_read}, {.batch_size = 2, .shuffle = true});
-    for ([[maybe_unused]] auto& batch : accelerator.prepare(loader)) {}
+    for ([[maybe_unused]] auto& batch : accelerator.prepare(loader)) {
+    }
   });
   EXPECT_EQ(num_read, 12);
 }

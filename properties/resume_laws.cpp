@@ -1,5 +1,5 @@
-// The master law: cut a run anywhere, any number of times; save, begin anew, load, run on: every rank gets the same stream,
-// in order, random numbers of its samples included.
+// The master law: cut a run anywhere, any number of times; save, begin anew, load, run on: every rank gets the same
+// stream, in order, random numbers of its samples included.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -46,7 +46,8 @@ class RandomBatches : public BatchSampler {
   std::optional<std::vector<std::int64_t>> next() override {
     std::vector<std::int64_t> batch;
     const auto size = 1 + next_ % 3;
-    for (; next_ < length_ && static_cast<std::int64_t>(batch.size()) < size; ++next_) batch.push_back(order_[next_].item<std::int64_t>());
+    for (; next_ < length_ && static_cast<std::int64_t>(batch.size()) < size; ++next_)
+      batch.push_back(order_[next_].item<std::int64_t>());
     return batch.empty() ? std::nullopt : std::optional(batch);
   }
 
@@ -57,7 +58,8 @@ class RandomBatches : public BatchSampler {
 };
 
 enum class Source { kInOrder, kShuffled, kReplacement, kRepeated, kSubset, kWeighted, kBatches, kStream, kParts };
-constexpr const char* kSourceNames[] = {"in order", "shuffled", "replacement", "repeated", "subset", "weighted", "batches", "stream", "parts"};
+constexpr const char* kSourceNames[] = {"in order", "shuffled", "replacement", "repeated", "subset",
+                                        "weighted", "batches",  "stream",      "parts"};
 
 struct Case {
   Source source = Source::kShuffled;
@@ -71,9 +73,11 @@ struct Case {
 };
 
 std::string describe(const Case& c) {
-  return fmt::format("{}, {} ranks, {} workers, {} epochs, length {}, batch {}, drop_last {}, even {}, split {}, dispatch {}, seedable {}, own generator {}, cuts {}, at end {}",
-                     kSourceNames[static_cast<int>(c.source)], c.ranks, c.workers, c.epochs, c.length, c.batch_size, c.drop_last, c.even, c.split, c.dispatch,
-                     c.seedable, c.own_generator, c.cuts, c.at_epoch_end);
+  return fmt::format(
+      "{}, {} ranks, {} workers, {} epochs, length {}, batch {}, drop_last {}, even {}, split {}, dispatch {}, "
+      "seedable {}, own generator {}, cuts {}, at end {}",
+      kSourceNames[static_cast<int>(c.source)], c.ranks, c.workers, c.epochs, c.length, c.batch_size, c.drop_last,
+      c.even, c.split, c.dispatch, c.seedable, c.own_generator, c.cuts, c.at_epoch_end);
 }
 
 Case make_case(int max_ranks) {
@@ -116,22 +120,27 @@ struct Life {
 };
 
 template <typename Loader>
-std::optional<Saved> run_loader(Loader loader, const Life& life, const std::optional<Saved>& saved, RankContext& rank, Seen& seen) {
+std::optional<Saved> run_loader(Loader loader, const Life& life, const std::optional<Saved>& saved, RankContext& rank,
+                                Seen& seen) {
   if (saved) {
     auto state = loader_state_of(unpack<Value>(saved->loader));
     if (life.tamper) life.tamper(state);
     loader.load_state_dict(to_value(state));
-    EXPECT_TRUE(life.tamper || loader.state_dict() == unpack<Value>(saved->loader)) << "saving what was loaded gives something else";
+    EXPECT_TRUE(life.tamper || loader.state_dict() == unpack<Value>(saved->loader))
+        << "saving what was loaded gives something else";
     rank.generator.set_state(saved->random_state);
   }
-  const auto save = [&] { return Saved{.loader = pack(loader.state_dict()), .random_state = rank.generator.get_state()}; };
+  const auto save = [&] {
+    return Saved{.loader = pack(loader.state_dict()), .random_state = rank.generator.get_state()};
+  };
   std::int64_t num_batches = 0;
   if (life.has_ended) return std::nullopt;
   if (life.cut == 0) return save();
   for (auto epoch = loader.iteration(); epoch < life.of.epochs; ++epoch) {
     for (auto& [numbers, random] : loader) {
       std::vector<std::int64_t> batch{epoch};
-      for (const auto& tensor : {numbers, random}) for (const auto id : ids_of(tensor)) batch.push_back(id);
+      for (const auto& tensor : {numbers, random})
+        for (const auto id : ids_of(tensor)) batch.push_back(id);
       batch.push_back(draw_int64(default_generator()));
       seen.push_back(std::move(batch));
       if (++num_batches == life.cut && life.of.is_in_step()) return save();
@@ -142,14 +151,19 @@ std::optional<Saved> run_loader(Loader loader, const Life& life, const std::opti
 }
 
 std::shared_ptr<Sampler> sampler_of(const Case& c) {
-  if (c.source == Source::kReplacement) return std::make_shared<RandomSampler>(c.length, RandomSamplerOptions{.replacement = true, .num_samples = 50 + c.length});
-  if (c.source == Source::kRepeated) return std::make_shared<RandomSampler>(c.length, RandomSamplerOptions{.num_samples = 2 * c.length + 1});
+  if (c.source == Source::kReplacement)
+    return std::make_shared<RandomSampler>(c.length,
+                                           RandomSamplerOptions{.replacement = true, .num_samples = 50 + c.length});
+  if (c.source == Source::kRepeated)
+    return std::make_shared<RandomSampler>(c.length, RandomSamplerOptions{.num_samples = 2 * c.length + 1});
   if (c.source == Source::kSubset) {
     std::vector<std::int64_t> indices((c.length + 1) / 2);
     for (std::size_t place = 0; place < indices.size(); ++place) indices[place] = 2 * static_cast<std::int64_t>(place);
     return std::make_shared<SubsetRandomSampler>(indices);
   }
-  if (c.source == Source::kWeighted) return std::make_shared<WeightedRandomSampler>(std::vector<double>(c.length, 0.5), WeightedRandomSampler::Options{.num_samples = c.length + 3});
+  if (c.source == Source::kWeighted)
+    return std::make_shared<WeightedRandomSampler>(std::vector<double>(c.length, 0.5),
+                                                   WeightedRandomSampler::Options{.num_samples = c.length + 3});
   return nullptr;
 }
 
@@ -157,36 +171,52 @@ std::shared_ptr<Sampler> sampler_of(const Case& c) {
 Parts parts_of(const Case& c) {
   Parts parts;
   const auto num_parts = std::max<std::int64_t>(c.ranks, std::min<std::int64_t>(c.length, 2 * c.ranks + c.length % 5));
-  for (std::int64_t part = 0; part < num_parts; ++part) parts.parts.emplace_back(1000 * part, 1 + (part * part * 7 + c.length) % 6);
+  for (std::int64_t part = 0; part < num_parts; ++part)
+    parts.parts.emplace_back(1000 * part, 1 + (part * part * 7 + c.length) % 6);
   return parts;
 }
 
-std::optional<Saved> live(RankContext& rank, const Life& life, int number, const std::optional<Saved>& saved, Seen& seen) {
+std::optional<Saved> live(RankContext& rank, const Life& life, int number, const std::optional<Saved>& saved,
+                          Seen& seen) {
   const auto& c = life.of;
-  Accelerator accelerator({.dataloader_config = {.split_batches = c.split, .dispatch_batches = c.dispatch, .even_batches = c.even,
-                                                 .use_seedable_sampler = c.seedable}}, rank);
+  Accelerator accelerator({.dataloader_config = {.split_batches = c.split,
+                                                 .dispatch_batches = c.dispatch,
+                                                 .even_batches = c.even,
+                                                 .use_seedable_sampler = c.seedable}},
+                          rank);
   set_seed(static_cast<std::uint64_t>(100 * number + 7));  // a new process knows nothing of the last
   const auto sampler = sampler_of(c);
-  DataLoaderOptions options{.batch_size = c.batch_size, .drop_last = c.drop_last, .num_workers = c.workers, .prefetch_factor = life.prefetch_factor};
+  DataLoaderOptions options{.batch_size = c.batch_size,
+                            .drop_last = c.drop_last,
+                            .num_workers = c.workers,
+                            .prefetch_factor = life.prefetch_factor};
   if (c.own_generator) options.generator = make_generator(static_cast<std::uint64_t>(number));
   if (c.source == Source::kBatches) {
-    options = {.num_workers = options.num_workers, .prefetch_factor = options.prefetch_factor, .batch_sampler = std::make_shared<RandomBatches>(c.length)};
+    options = {.num_workers = options.num_workers,
+               .prefetch_factor = options.prefetch_factor,
+               .batch_sampler = std::make_shared<RandomBatches>(c.length)};
   }
   if (c.source == Source::kShuffled) options.shuffle = true;
   if (sampler) options.sampler = sampler;
-  const auto run = [&](auto dataset) { return run_loader(accelerator.prepare(DataLoader(std::move(dataset), options)), life, saved, rank, seen); };
+  const auto run = [&](auto dataset) {
+    return run_loader(accelerator.prepare(DataLoader(std::move(dataset), options)), life, saved, rank, seen);
+  };
   if (c.source == Source::kStream) return run(noisy(NumberStream{.length = c.length}));
   if (c.source != Source::kParts) return run(NoisyDataset{.length = c.length});
   return run(noisy(parts_of(c)));
 }
 
 /// What each rank has seen over all lives.
-std::vector<Seen> run(Backend backend, const Case& c, const std::vector<std::int64_t>& cuts, const Tamper& tamper = {}) {
+std::vector<Seen> run(Backend backend, const Case& c, const std::vector<std::int64_t>& cuts,
+                      const Tamper& tamper = {}) {
   std::vector<Seen> seen(c.ranks);
   std::vector<std::optional<Saved>> saved(c.ranks);
   for (std::size_t number = 0; number <= cuts.size(); ++number) {
     if (number > 0 && std::none_of(saved.begin(), saved.end(), [](const auto& s) { return s.has_value(); })) break;
-    const Life life{.of = c, .cut = number < cuts.size() ? std::optional(cuts[number]) : std::nullopt, .prefetch_factor = 1 + static_cast<int>(number % 3), .tamper = tamper};
+    const Life life{.of = c,
+                    .cut = number < cuts.size() ? std::optional(cuts[number]) : std::nullopt,
+                    .prefetch_factor = 1 + static_cast<int>(number % 3),
+                    .tamper = tamper};
     std::vector<std::optional<Saved>> next(c.ranks);
     run_ranks(backend, c.ranks, [&](RankContext& rank) {
       auto own = life;
@@ -215,37 +245,63 @@ TEST(ResumeLaws, TheSameOnGloo) {
 TEST(ResumeLaws, TheLawCatchesEveryPlantedBug) {
   const std::map<std::string, Tamper> bugs{
       {"the epoch is not saved", [](LoaderState& state) { state.epoch = 0; }},
-      {"what was prefetched counts", [](LoaderState& state) { if (state.pass) state.pass->num_read += 1; }},
-      {"the generator is that of the moment, not of the epoch's start", [](LoaderState& state) {
+      {"what was prefetched counts",
+       [](LoaderState& state) {
+         if (state.pass) state.pass->num_read += 1;
+       }},
+      {"the generator is that of the moment, not of the epoch's start",
+       [](LoaderState& state) {
          if (state.pass && state.order.contains("generator")) {
            auto generator = generator_of_state(state.order.at("generator").as<at::Tensor>());
            at::randperm(100, generator, at::kLong);
            state.order = Value::Dict{{"generator", generator.get_state()}};
          }
        }},
-      {"the workers' generators are not saved", [](LoaderState& state) { if (state.pass) for (auto& reader : state.pass->readers) reader.generator = at::Tensor(); }},
-      {"the worker in turn is not saved", [](LoaderState& state) { if (state.pass) state.pass->next_reader = 0; }},
-      {"what the rank's thread drew ahead is drawn again", [](LoaderState& state) { if (state.pass) state.pass->ahead_state = at::Tensor(); }},
-      {"an open epoch is begun anew", [](LoaderState& state) { if (state.pass) state.pass->num_read = 0; }},
+      {"the workers' generators are not saved",
+       [](LoaderState& state) {
+         if (state.pass)
+           for (auto& reader : state.pass->readers) reader.generator = at::Tensor();
+       }},
+      {"the worker in turn is not saved",
+       [](LoaderState& state) {
+         if (state.pass) state.pass->next_reader = 0;
+       }},
+      {"what the rank's thread drew ahead is drawn again",
+       [](LoaderState& state) {
+         if (state.pass) state.pass->ahead_state = at::Tensor();
+       }},
+      {"an open epoch is begun anew",
+       [](LoaderState& state) {
+         if (state.pass) state.pass->num_read = 0;
+       }},
       {"the cursor of the second resume in an epoch is lost", [](LoaderState& state) { state.pass.reset(); }},
-      {"the workers' seed is drawn again", [](LoaderState& state) { if (state.pass) state.pass->base_seed += 1; }},
+      {"the workers' seed is drawn again",
+       [](LoaderState& state) {
+         if (state.pass) state.pass->base_seed += 1;
+       }},
   };
   for (const auto& [name, bug] : bugs) expect_property_fails(name, 400, [&] { check_master_law(Backend::kSim, bug); });
 }
 
 // --- another number of ranks, or of workers --------------------------------------------------------------------------
 
-/// The numbers that all ranks are given in each step of an epoch, duplicates left out, over lives of different numbers of ranks.
-std::vector<std::vector<std::int64_t>> gathered_over_lives(Case c, const std::vector<int>& ranks, const std::vector<int>& workers, const std::string& order, bool loses_place) {
+/// The numbers that all ranks are given in each step of an epoch, duplicates left out, over lives of different numbers
+/// of ranks.
+std::vector<std::vector<std::int64_t>> gathered_over_lives(Case c, const std::vector<int>& ranks,
+                                                           const std::vector<int>& workers, const std::string& order,
+                                                           bool loses_place) {
   std::vector<std::vector<std::int64_t>> steps;
   std::vector<std::string> saved;  // per rank; rank 0's serves another number of ranks
   for (std::size_t number = 0; number < ranks.size(); ++number) {
     const bool is_last = number + 1 == ranks.size();
     std::vector<std::string> next(ranks[number]);
     run_ranks(Backend::kSim, ranks[number], [&](RankContext& rank) {
-      Accelerator accelerator({.dataloader_config = {.split_batches = c.split, .dispatch_batches = c.dispatch, .order = order}}, rank);
+      Accelerator accelerator(
+          {.dataloader_config = {.split_batches = c.split, .dispatch_batches = c.dispatch, .order = order}}, rank);
       set_seed(7);
-      DataLoaderOptions options{.batch_size = c.batch_size, .shuffle = c.source == Source::kShuffled, .num_workers = workers[number % workers.size()]};
+      DataLoaderOptions options{.batch_size = c.batch_size,
+                                .shuffle = c.source == Source::kShuffled,
+                                .num_workers = workers[number % workers.size()]};
       options.sampler = sampler_of(c);
       const auto read = [&](auto loader) {
         if (!saved.empty()) {
@@ -276,7 +332,8 @@ std::vector<std::vector<std::int64_t>> gathered_over_lives(Case c, const std::ve
 
 void check_elastic(bool loses_place) {
   Case c;
-  c.source = *rc::gen::element(Source::kInOrder, Source::kShuffled, Source::kReplacement, Source::kSubset, Source::kWeighted, Source::kStream);
+  c.source = *rc::gen::element(Source::kInOrder, Source::kShuffled, Source::kReplacement, Source::kSubset,
+                               Source::kWeighted, Source::kStream);
   c.length = pick<std::int64_t>(1, 60);
   c.batch_size = pick<std::int64_t>(1, 4);
   c.dispatch = (pick(0, 2) == 0);
@@ -290,14 +347,20 @@ void check_elastic(bool loses_place) {
   if (ranks.front() == 1) c.cuts.front() = std::max<std::int64_t>(c.cuts.front(), 1);
   RC_LOG(fmt::format("{}, ranks {}, workers {}", describe(c), ranks, workers));
   std::vector<std::int64_t> seen, expected;
-  for (const auto& step : gathered_over_lives(c, ranks, workers, "accelerate", loses_place)) seen.insert(seen.end(), step.begin(), step.end());
+  for (const auto& step : gathered_over_lives(c, ranks, workers, "accelerate", loses_place))
+    seen.insert(seen.end(), step.begin(), step.end());
   // The order is that of the first life, whoever reads on.
-  for (const auto& step : gathered_over_lives(c, {ranks.front()}, {0}, "accelerate", false)) expected.insert(expected.end(), step.begin(), step.end());
+  for (const auto& step : gathered_over_lives(c, {ranks.front()}, {0}, "accelerate", false))
+    expected.insert(expected.end(), step.begin(), step.end());
   RC_ASSERT(seen == expected);
 }
 
-TEST(ElasticLaws, AStateOfSomeRanksIsReadOnByOthersAndEverySampleComesOnce) { expect_property(300, [] { check_elastic(false); }); }
-TEST(ElasticLaws, ThatLawCatchesAPlaceThatIsLost) { expect_property_fails("the place is lost", 100, [] { check_elastic(true); }); }
+TEST(ElasticLaws, AStateOfSomeRanksIsReadOnByOthersAndEverySampleComesOnce) {
+  expect_property(300, [] { check_elastic(false); });
+}
+TEST(ElasticLaws, ThatLawCatchesAPlaceThatIsLost) {
+  expect_property_fails("the place is lost", 100, [] { check_elastic(true); });
+}
 
 void check_elastic_order(const std::string& order) {
   Case c;
@@ -313,8 +376,12 @@ void check_elastic_order(const std::string& order) {
   RC_ASSERT(gathered_over_lives(c, ranks, workers, order, false) == gathered_over_lives(c, {1}, {0}, order, false));
 }
 
-TEST(ElasticLaws, AnElasticOrdersStepsDoNotDependOnTheNumberOfRanks) { expect_property(200, [] { check_elastic_order("elastic"); }); }
-TEST(ElasticLaws, ThatLawCatchesStepsThatGrowWithTheRanks) { expect_property_fails("accelerate's order", 100, [] { check_elastic_order("accelerate"); }); }
+TEST(ElasticLaws, AnElasticOrdersStepsDoNotDependOnTheNumberOfRanks) {
+  expect_property(200, [] { check_elastic_order("elastic"); });
+}
+TEST(ElasticLaws, ThatLawCatchesStepsThatGrowWithTheRanks) {
+  expect_property_fails("accelerate's order", 100, [] { check_elastic_order("accelerate"); });
+}
 
 TEST(ElasticLaws, TheLastStepOfAnElasticOrderIsTheSameForOneRank) {
   const auto whole_step = [](int ranks, bool dispatch) {
@@ -322,7 +389,9 @@ TEST(ElasticLaws, TheLastStepOfAnElasticOrderIsTheSameForOneRank) {
     run_ranks(Backend::kSim, ranks, [&](RankContext& rank) {
       Accelerator accelerator({.dataloader_config = {.dispatch_batches = dispatch, .order = "elastic"}}, rank);
       set_seed(3);
-      for (auto& [ids] : accelerator.prepare(DataLoader(TensorDataset(at::arange(5)), {.batch_size = 4, .shuffle = true}))) rows[rank.rank] += (ids * ids + 1).sum().item<std::int64_t>();
+      for (auto& [ids] :
+           accelerator.prepare(DataLoader(TensorDataset(at::arange(5)), {.batch_size = 4, .shuffle = true})))
+        rows[rank.rank] += (ids * ids + 1).sum().item<std::int64_t>();
     });
     return std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
   };
@@ -345,8 +414,10 @@ std::vector<std::vector<std::int64_t>> read_all(Loader& loader, std::int64_t mos
   return batches;
 }
 
-auto shuffled_loader(RankContext& rank, std::int64_t length = 23, std::optional<at::Generator> generator = std::nullopt) {
-  return Accelerator({}, rank).prepare(DataLoader(NoisyDataset{.length = length}, {.batch_size = 2, .shuffle = true, .generator = std::move(generator)}));
+auto shuffled_loader(RankContext& rank, std::int64_t length = 23,
+                     std::optional<at::Generator> generator = std::nullopt) {
+  return Accelerator({}, rank).prepare(DataLoader(
+      NoisyDataset{.length = length}, {.batch_size = 2, .shuffle = true, .generator = std::move(generator)}));
 }
 
 TEST(PlaceTest, BehindABreakTheStateIsThatOfThePlaceWhereTheLoopWasLeft) {
@@ -379,7 +450,9 @@ TEST(PlaceTest, SkippingBehindALoadGoesOnFromTheLoadedPlace) {
             Accelerator accelerator({.dataloader_config = {.dispatch_batches = c.dispatch}}, rank);
             set_seed(9);
             const auto run = [&](auto dataset) {
-              DataLoader plain(std::move(dataset), {.batch_size = c.batch_size, .shuffle = source == Source::kShuffled, .num_workers = c.workers});
+              DataLoader plain(
+                  std::move(dataset),
+                  {.batch_size = c.batch_size, .shuffle = source == Source::kShuffled, .num_workers = c.workers});
               auto loader = accelerator.prepare(plain);
               std::vector<std::vector<std::int64_t>> seen;
               if (head > 0) {
@@ -401,8 +474,11 @@ TEST(PlaceTest, SkippingBehindALoadGoesOnFromTheLoadedPlace) {
           for (int rank = 0; rank < c.ranks; ++rank) {
             auto expected = whole[rank];
             const auto begin = std::min<std::ptrdiff_t>(head, static_cast<std::ptrdiff_t>(expected.size()));
-            expected.erase(expected.begin() + begin, expected.begin() + std::min<std::ptrdiff_t>(begin + skip, static_cast<std::ptrdiff_t>(expected.size())));
-            EXPECT_EQ(seen[rank], expected) << describe(c) << ", " << head << " read, " << skip << " skipped, rank " << rank;
+            expected.erase(expected.begin() + begin,
+                           expected.begin() +
+                               std::min<std::ptrdiff_t>(begin + skip, static_cast<std::ptrdiff_t>(expected.size())));
+            EXPECT_EQ(seen[rank], expected)
+                << describe(c) << ", " << head << " read, " << skip << " skipped, rank " << rank;
           }
         }
       }
@@ -443,14 +519,16 @@ TEST(PlaceTest, SkippingIsAlikeOnRanksThatHaveDifferentNumbersOfParts) {
       return collect_ranks(backend, 2, [&](RankContext& rank) {
         Accelerator accelerator({.dataloader_config = {.dispatch_batches = false}}, rank);
         const auto parts = noisy(Parts::of({4, 4, 4}));
-        auto loader = skip_first_batches(accelerator.prepare(DataLoader(parts, {.batch_size = 2, .num_workers = 2})), skip);
+        auto loader =
+            skip_first_batches(accelerator.prepare(DataLoader(parts, {.batch_size = 2, .num_workers = 2})), skip);
         std::vector<std::int64_t> sizes;
         for (auto& batch : loader) sizes.push_back(accelerator.gather_for_metrics(std::get<0>(batch)).size(0));
         return sizes;
       });
     };
     const auto whole = read(0), rest = read(1);
-    for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(rest[rank], std::vector<std::int64_t>(whole[rank].begin() + 1, whole[rank].end()));
+    for (int rank = 0; rank < 2; ++rank)
+      EXPECT_EQ(rest[rank], std::vector<std::int64_t>(whole[rank].begin() + 1, whole[rank].end()));
   }
 }
 
@@ -491,8 +569,12 @@ TEST(PlaceTest, LoadersThatShareASamplerAreNotReadInsideOneAnother) {
 TEST(PlaceTest, AnEpochThatADatasetRefusesIsHeardOfByEveryRank) {
   struct Refusing : Parts {
     int rank = 0;
-    void set_epoch(std::int64_t epoch) const { check_state(epoch == 0 || rank != 0, "the files of epoch {} are away", epoch); }
-    [[nodiscard]] Refusing shard(std::int64_t num_shards, std::int64_t index) const { return {Parts::shard(num_shards, index), rank}; }
+    void set_epoch(std::int64_t epoch) const {
+      check_state(epoch == 0 || rank != 0, "the files of epoch {} are away", epoch);
+    }
+    [[nodiscard]] Refusing shard(std::int64_t num_shards, std::int64_t index) const {
+      return {Parts::shard(num_shards, index), rank};
+    }
   };
   for (const bool dispatch : {false, true}) {
     run_ranks(Backend::kGlooThreads, 2, [&](RankContext& rank) {
@@ -547,10 +629,13 @@ TEST(LoaderStateTest, AStateThatDoesNotFitIsRefusedWithAllThatIsWrong) {
     of_the_other.num_samples = 11;
     of_the_other.source = "stream";
     EXPECT_THAT(refusal(rank, to_value(of_the_other)),
-                ::testing::AllOf(::testing::HasSubstr("a dataset of 11 samples, this one has 10"), ::testing::HasSubstr(fmt::format("this is rank {}", rank.rank)),
+                ::testing::AllOf(::testing::HasSubstr("a dataset of 11 samples, this one has 10"),
+                                 ::testing::HasSubstr(fmt::format("this is rank {}", rank.rank)),
                                  ::testing::HasSubstr("reads stream, this one reads samples")));
-    EXPECT_THAT(refusal(rank, Value::Dict{{"epoch", 1.5}, {"format", 2}}),
-                ::testing::AllOf(::testing::HasSubstr("epoch: expected int, got float"), ::testing::HasSubstr("order: missing"), ::testing::HasSubstr("format: this build reads 1, got 2")));
+    EXPECT_THAT(
+        refusal(rank, Value::Dict{{"epoch", 1.5}, {"format", 2}}),
+        ::testing::AllOf(::testing::HasSubstr("epoch: expected int, got float"), ::testing::HasSubstr("order: missing"),
+                         ::testing::HasSubstr("format: this build reads 1, got 2")));
     EXPECT_THAT(refusal(rank, Value(3)), ::testing::HasSubstr("this is no state of a loader"));
   });
 }
@@ -561,10 +646,13 @@ TEST(LoaderStateTest, AStateOfAnotherOrderIsRefused) {
       Accelerator accelerator({.dataloader_config = {.use_seedable_sampler = seedable}}, rank);
       return accelerator.prepare(DataLoader(NoisyDataset{.length = 10}, std::move(options))).state_dict();
     };
-    const auto sampler = [](std::shared_ptr<Sampler> sampler) { return DataLoaderOptions{.batch_size = 2, .sampler = std::move(sampler)}; };
+    const auto sampler = [](std::shared_ptr<Sampler> sampler) {
+      return DataLoaderOptions{.batch_size = 2, .sampler = std::move(sampler)};
+    };
     EXPECT_EQ(refusal(rank, state_of({.batch_size = 2}, false)), "accepted");
-    for (const auto& other : {state_of({.batch_size = 2, .shuffle = true}, false), state_of({.batch_size = 2, .shuffle = true}, true),
-                              state_of(sampler(std::make_shared<SubsetRandomSampler>(std::vector<std::int64_t>{1, 2})), false)}) {
+    for (const auto& other :
+         {state_of({.batch_size = 2, .shuffle = true}, false), state_of({.batch_size = 2, .shuffle = true}, true),
+          state_of(sampler(std::make_shared<SubsetRandomSampler>(std::vector<std::int64_t>{1, 2})), false)}) {
       EXPECT_THAT(refusal(rank, other), ::testing::HasSubstr("this one is of kind sequential"));
     }
   });
@@ -585,8 +673,12 @@ TEST(LoaderStateTest, NumbersAndTensorsThatCannotBeAreRefusedBeforeAnythingChang
         [](LoaderState& state) { state.pass->readers.push_back({.generator = at::ones({1})}); },
         [](LoaderState& state) { state.generator = at::zeros({2}); },
         [](LoaderState& state) { state.epoch = -3; },
-        [](LoaderState& state) { state.order = Value::Dict{{"kind", "random"}, {"size", 23}, {"generator", at::ones({2})}}; },
-        [](LoaderState& state) { state.order = Value::Dict{{"kind", 4}}; },
+        [](LoaderState& state) {
+          state.order = Value::Dict{{"kind", "random"}, {"size", 23}, {"generator", at::ones({2})}};
+        },
+        [](LoaderState& state) {
+          state.order = Value::Dict{{"kind", 4}};
+        },
         [](LoaderState& state) { state.order = Value(3); },
     };
     for (std::size_t number = 0; number < damages.size(); ++number) {
@@ -607,7 +699,8 @@ TEST(LoaderStateTest, BytesThatWereDamagedAreAnErrorOrAnotherValueButNeverACrash
     const auto bytes = pack(loader.state_dict());
     expect_property(2000, [&] {
       auto damaged = bytes;
-      for (int changes = pick(1, 4); changes > 0; --changes) damaged[pick<std::size_t>(0, damaged.size())] = static_cast<char>(pick(0, 256));
+      for (int changes = pick(1, 4); changes > 0; --changes)
+        damaged[pick<std::size_t>(0, damaged.size())] = static_cast<char>(pick(0, 256));
       if (pick(0, 3) == 0) damaged.resize(pick<std::size_t>(0, damaged.size()));
       auto other = shuffled_loader(rank);
       try {

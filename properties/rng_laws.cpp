@@ -24,7 +24,8 @@ int kind_named(const std::string& name) {
 }
 
 rc::Gen<std::pair<int, std::int64_t>> any_draw() {
-  return rc::gen::pair(rc::gen::inRange(0, static_cast<int>(random_kinds().size())), rc::gen::inRange<std::int64_t>(1, 40));
+  return rc::gen::pair(rc::gen::inRange(0, static_cast<int>(random_kinds().size())),
+                       rc::gen::inRange<std::int64_t>(1, 40));
 }
 
 struct DrawCase {
@@ -42,7 +43,8 @@ rc::Gen<DrawCase> draw_case() {
     one.before = *program;
     one.after = *program;
     for (auto* draws : {&one.before, &one.after}) draws->emplace_back(kind_named("randn_small"), 1);
-    one.after.emplace_back(kind_named("randn_small"), 1);  // an odd number of normals leaves one over, which the state holds
+    one.after.emplace_back(kind_named("randn_small"),
+                           1);  // an odd number of normals leaves one over, which the state holds
     return one;
   });
 }
@@ -62,7 +64,8 @@ bool all_same(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b
 }
 
 class RngLaws : public ::testing::TestWithParam<Backend> {};
-INSTANTIATE_TEST_SUITE_P(Backends, RngLaws, ::testing::Values(Backend::kSim, Backend::kGlooThreads), [](const auto& info) { return name_of(info.param); });
+INSTANTIATE_TEST_SUITE_P(Backends, RngLaws, ::testing::Values(Backend::kSim, Backend::kGlooThreads),
+                         [](const auto& info) { return name_of(info.param); });
 
 TEST_P(RngLaws, StreamOfARankIsThatOfAProcessOfItsOwn) {
   expect_property(20, [this] {
@@ -117,11 +120,13 @@ std::vector<at::Tensor> run_steps(const std::vector<Step>& steps, const std::fun
 TEST_P(RngLaws, SeedOrDrawOnOneRankNeverMovesTheStreamOfAnother) {
   expect_property(20, [this] {
     const auto num_ranks = *rc::gen::inRange<std::size_t>(2, 6), num_steps = *rc::gen::inRange<std::size_t>(1, 20);
-    const auto step = rc::gen::pair(rc::gen::weightedOneOf<std::optional<std::uint64_t>>({
-                                        {3, rc::gen::just(std::optional<std::uint64_t>())},
-                                        {1, rc::gen::map(rc::gen::inRange<std::uint64_t>(0, 1000), [](auto seed) { return std::optional(seed); })}}),
+    const auto step = rc::gen::pair(rc::gen::weightedOneOf<std::optional<std::uint64_t>>(
+                                        {{3, rc::gen::just(std::optional<std::uint64_t>())},
+                                         {1, rc::gen::map(rc::gen::inRange<std::uint64_t>(0, 1000),
+                                                          [](auto seed) { return std::optional(seed); })}}),
                                     any_draw());
-    const auto steps = *rc::gen::container<std::vector<std::vector<Step>>>(num_ranks, rc::gen::container<std::vector<Step>>(num_steps, step));
+    const auto steps = *rc::gen::container<std::vector<std::vector<Step>>>(
+        num_ranks, rc::gen::container<std::vector<Step>>(num_steps, step));
     const auto together = collect_ranks(GetParam(), static_cast<int>(num_ranks), [&](RankContext& rank) {
       return run_steps(steps[rank.rank], [&] { rank.world.barrier(); });
     });

@@ -67,7 +67,8 @@ TEST(ScheduleLaws, SeedGivesTheSameEventsOnOneCoreAndOnTwo) {
     const auto training = any_training();
     RC_LOG(describe(training));
     for (const auto kind : kSerial) {
-      const sim::SimulationOptions options{.schedule = {.kind = kind, .seed = training.seed, .pct_events = 200}, .logs_events = true};
+      const sim::SimulationOptions options{.schedule = {.kind = kind, .seed = training.seed, .pct_events = 200},
+                                           .logs_events = true};
       const auto one = run(training, options, 1), again = run(training, options, 1), two = run(training, options, 2);
       RC_LOG(name_of(kind) + ": " + message_of(one.report.error));
       RC_ASSERT(!one.report.error);
@@ -111,7 +112,8 @@ double operator_seconds(std::string_view, double flops, double bytes) { return 1
 std::vector<double> numbers_of(const std::vector<sim::RankTimes>& times) {
   std::vector<double> numbers;
   const auto add = [&](const sim::Elapsed& elapsed) {
-    for (const double number : {elapsed.compute, elapsed.exposed_communication, elapsed.straggler_wait, elapsed.now}) numbers.push_back(number);
+    for (const double number : {elapsed.compute, elapsed.exposed_communication, elapsed.straggler_wait, elapsed.now})
+      numbers.push_back(number);
   };
   for (const auto& rank : times) {
     add(rank);

@@ -1,4 +1,5 @@
-// Who reads which sample: the plan equals Accelerate's loop, its laws hold, and the loaders keep to it on every backend.
+// Who reads which sample: the plan equals Accelerate's loop, its laws hold, and the loaders keep to it on every
+// backend.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -29,15 +30,18 @@ rc::Gen<PlanCase> plan_case() {
     one.options.split_batches = *rc::gen::arbitrary<bool>();
     one.options.even_batches = *rc::gen::arbitrary<bool>();
     one.options.drop_last = *rc::gen::arbitrary<bool>();
-    one.options.batch_size = *rc::gen::inRange<std::int64_t>(1, 7) * (one.options.split_batches ? one.options.num_ranks : 1);
-    one.options.num_samples = *rc::gen::inRange<std::int64_t>(0, 4 * one.options.batch_size * one.options.num_ranks + 2);
+    one.options.batch_size =
+        *rc::gen::inRange<std::int64_t>(1, 7) * (one.options.split_batches ? one.options.num_ranks : 1);
+    one.options.num_samples =
+        *rc::gen::inRange<std::int64_t>(0, 4 * one.options.batch_size * one.options.num_ranks + 2);
     one.rank = *rc::gen::inRange(0, one.options.num_ranks);
     return one;
   });
 }
 
 std::string describe(const ShardPlanOptions& o) {
-  return fmt::format("N {}, batch {}, P {}, split {}, even {}, drop_last {}", o.num_samples, o.batch_size, o.num_ranks, o.split_batches, o.even_batches, o.drop_last);
+  return fmt::format("N {}, batch {}, P {}, split {}, even {}, drop_last {}", o.num_samples, o.batch_size, o.num_ranks,
+                     o.split_batches, o.even_batches, o.drop_last);
 }
 
 // Rank-major, step by step: the order in which a gather sees samples.
@@ -60,7 +64,8 @@ TEST(ShardingLaws, PlanEqualsAcceleratesLoop) {
     const auto one = *plan_case();
     const auto& o = one.options;
     RC_LOG(describe(o));
-    const auto expected = accelerate_shards({o.num_samples, o.batch_size, o.num_ranks, one.rank, o.split_batches, o.even_batches, o.drop_last});
+    const auto expected = accelerate_shards(
+        {o.num_samples, o.batch_size, o.num_ranks, one.rank, o.split_batches, o.even_batches, o.drop_last});
     RC_ASSERT(plan_shards(o).indices(one.rank) == expected);
   });
 }
@@ -84,7 +89,8 @@ TEST(ShardingLaws, EvenStreamIsTheOrderFollowedByItsOwnStart) {
     const auto stream = gathered(plan, options.num_ranks);
     const auto total = plan.total_batch_size();
     RC_ASSERT(static_cast<std::int64_t>(stream.size()) == (options.num_samples + total - 1) / total * total);
-    for (std::size_t place = 0; place < stream.size(); ++place) RC_ASSERT(stream[place] == static_cast<std::int64_t>(place) % options.num_samples);
+    for (std::size_t place = 0; place < stream.size(); ++place)
+      RC_ASSERT(stream[place] == static_cast<std::int64_t>(place) % options.num_samples);
     RC_ASSERT(plan.num_duplicates() == static_cast<std::int64_t>(stream.size()) - options.num_samples);
   });
 }
@@ -108,7 +114,8 @@ TEST(ShardingLaws, DropLastLosesLessThanOneStepAndRepeatsNothing) {
     options.drop_last = true;
     const auto plan = plan_shards(options);
     const auto stream = gathered(plan, options.num_ranks);
-    for (std::size_t place = 0; place < stream.size(); ++place) RC_ASSERT(stream[place] == static_cast<std::int64_t>(place));
+    for (std::size_t place = 0; place < stream.size(); ++place)
+      RC_ASSERT(stream[place] == static_cast<std::int64_t>(place));
     RC_ASSERT(options.num_samples - static_cast<std::int64_t>(stream.size()) < plan.total_batch_size());
   });
 }
@@ -142,10 +149,13 @@ struct LoaderCase {
 
 std::vector<EpochOfRank> read_epochs(Backend backend, const LoaderCase& one, int epochs) {
   auto all = collect_ranks(backend, one.num_ranks, [&](RankContext& rank) {
-    Accelerator accelerator({.dataloader_config = {.split_batches = one.split, .use_seedable_sampler = one.seedable}}, rank);
+    Accelerator accelerator({.dataloader_config = {.split_batches = one.split, .use_seedable_sampler = one.seedable}},
+                            rank);
     set_seed(static_cast<std::uint64_t>(5 + rank.rank));  // ranks that drew differently must still agree
-    DataLoader loader(TensorDataset(at::arange(one.num_samples)),
-                      {.batch_size = one.batch_size, .shuffle = one.shuffle, .drop_last = one.drop_last, .num_workers = one.num_workers});
+    DataLoader loader(TensorDataset(at::arange(one.num_samples)), {.batch_size = one.batch_size,
+                                                                   .shuffle = one.shuffle,
+                                                                   .drop_last = one.drop_last,
+                                                                   .num_workers = one.num_workers});
     auto batches = accelerator.prepare(loader);
     std::vector<EpochOfRank> read(epochs);
     for (auto& epoch : read) {
@@ -174,8 +184,9 @@ TEST(ShardingLaws, LoadersAgreeOnBothBackendsAndMetricsSeeEverySampleOnce) {
     one.drop_last = *rc::gen::arbitrary<bool>();
     one.seedable = *rc::gen::arbitrary<bool>();
     one.num_workers = *rc::gen::inRange(0, 3);
-    RC_LOG(fmt::format("N {}, batch {}, P {}, shuffle {}, drop_last {}, split {}, seedable {}, workers {}", one.num_samples, one.batch_size,
-                       one.num_ranks, one.shuffle, one.drop_last, one.split, one.seedable, one.num_workers));
+    RC_LOG(fmt::format("N {}, batch {}, P {}, shuffle {}, drop_last {}, split {}, seedable {}, workers {}",
+                       one.num_samples, one.batch_size, one.num_ranks, one.shuffle, one.drop_last, one.split,
+                       one.seedable, one.num_workers));
     constexpr int kEpochs = 2;
     const auto sim = read_epochs(Backend::kSim, one, kEpochs);
     const auto gloo = read_epochs(Backend::kGlooThreads, one, kEpochs);
@@ -185,7 +196,8 @@ TEST(ShardingLaws, LoadersAgreeOnBothBackendsAndMetricsSeeEverySampleOnce) {
       RC_ASSERT(sim[place].metrics == gloo[place].metrics);
       // All ranks see one stream of metrics, and the end flag on exactly the last batch.
       RC_ASSERT(sim[place].metrics == sim[place % kEpochs].metrics);
-      for (std::size_t step = 0; step < sim[place].ends.size(); ++step) RC_ASSERT(sim[place].ends[step] == (step + 1 == sim[place].ends.size()));
+      for (std::size_t step = 0; step < sim[place].ends.size(); ++step)
+        RC_ASSERT(sim[place].ends[step] == (step + 1 == sim[place].ends.size()));
       auto seen = sim[place].metrics;
       std::sort(seen.begin(), seen.end());
       RC_ASSERT(std::adjacent_find(seen.begin(), seen.end()) == seen.end());

@@ -35,7 +35,9 @@ std::vector<Outcome> read(Backend backend, const Case& c) {
       ++*counter;
       return number;
     };
-    auto loader = accelerator.prepare(DataLoader(transformed(Parts::of(c.lengths), counted), {.batch_size = c.batch_size, .drop_last = c.drop_last, .num_workers = c.workers}));
+    auto loader = accelerator.prepare(
+        DataLoader(transformed(Parts::of(c.lengths), counted),
+                   {.batch_size = c.batch_size, .drop_last = c.drop_last, .num_workers = c.workers}));
     Outcome outcome;
     for (auto& ids : loader) {
       ++outcome.steps;
@@ -62,8 +64,8 @@ Case make_case(int max_ranks) {
 }
 
 void check_case(Backend backend, const Case& c) {
-  RC_LOG(fmt::format("parts {}, ranks {}, workers {}, batch {}, drop_last {}, dispatch {}", c.lengths, c.ranks, c.workers, c.batch_size, c.drop_last,
-                     c.dispatch ? (*c.dispatch ? "true" : "false") : "null"));
+  RC_LOG(fmt::format("parts {}, ranks {}, workers {}, batch {}, drop_last {}, dispatch {}", c.lengths, c.ranks,
+                     c.workers, c.batch_size, c.drop_last, c.dispatch ? (*c.dispatch ? "true" : "false") : "null"));
   const auto total = std::accumulate(c.lengths.begin(), c.lengths.end(), std::int64_t{0});
   const auto outcomes = read(backend, c);
   for (const auto& outcome : outcomes) {
@@ -75,8 +77,10 @@ void check_case(Backend backend, const Case& c) {
     RC_ASSERT(std::adjacent_find(gathered.begin(), gathered.end()) == gathered.end());
     if (!c.drop_last) RC_ASSERT(static_cast<std::int64_t>(gathered.size()) == total);
   }
-  // Nobody reads a sample of another's: over all ranks each is read once, but for what a rank reads ahead of an early end.
-  const auto num_read = std::accumulate(outcomes.begin(), outcomes.end(), std::int64_t{0}, [](auto sum, const auto& outcome) { return sum + outcome.read; });
+  // Nobody reads a sample of another's: over all ranks each is read once, but for what a rank reads ahead of an early
+  // end.
+  const auto num_read = std::accumulate(outcomes.begin(), outcomes.end(), std::int64_t{0},
+                                        [](auto sum, const auto& outcome) { return sum + outcome.read; });
   RC_ASSERT(num_read <= total);
 }
 
@@ -106,7 +110,8 @@ TEST(ShardedStreamTest, ARankWithoutASampleIsAnErrorOnEveryRank) {
       Accelerator accelerator({.dataloader_config = {.dispatch_batches = false}}, rank);
       auto loader = accelerator.prepare(DataLoader(Parts::of({2, 0, 2}), {.batch_size = 2}));
       try {
-        for ([[maybe_unused]] auto& batch : loader) {}
+        for ([[maybe_unused]] auto& batch : loader) {
+        }
         ADD_FAILURE() << "rank " << rank.rank << " read to the end";
       } catch (const ArgumentError& error) {
         EXPECT_THAT(error.what(), ::testing::HasSubstr("rank 1 of 3 hold no sample"));
@@ -125,7 +130,8 @@ TEST(ShardedStreamTest, WhatOneRankCannotReadEveryRankHearsOf) {
       Accelerator accelerator({.dataloader_config = {.dispatch_batches = false}}, rank);
       auto loader = accelerator.prepare(DataLoader(transformed(Parts::of({4, 4}), read_number), {.batch_size = 1}));
       try {
-        for ([[maybe_unused]] auto& batch : loader) {}
+        for ([[maybe_unused]] auto& batch : loader) {
+        }
         ADD_FAILURE() << "rank " << rank.rank << " read to the end";
       } catch (const Error& error) {
         EXPECT_THAT(error.what(), ::testing::HasSubstr(rank.rank == 1 ? "part 1 is damaged" : "rank 1 could not read"));

@@ -40,7 +40,8 @@ TEST(TransportLaws, SharedMemoryGivesTheBytesOfTcp) {
     std::vector<CollectiveCall> calls;
     for (int i = 0; i < 12; ++i) {
       auto call = *collective_call(num_ranks, 60000);
-      if (pick(0, 6) == 0) call.numel = pick<std::int64_t>(100'000, 900'000);  // beyond what goes at once, and beyond a ring
+      if (pick(0, 6) == 0)
+        call.numel = pick<std::int64_t>(100'000, 900'000);  // beyond what goes at once, and beyond a ring
       if (pick(0, 20) == 0) call.numel = 0;
       calls.push_back(call);
     }

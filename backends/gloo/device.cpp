@@ -24,15 +24,18 @@ class SharedAddress : public transport::Address {
 
 class SharedBuffer : public transport::UnboundBuffer {
  public:
-  SharedBuffer(std::shared_ptr<Exchange> exchange, std::chrono::milliseconds timeout, void* bytes, std::size_t num_bytes)
+  SharedBuffer(std::shared_ptr<Exchange> exchange, std::chrono::milliseconds timeout, void* bytes,
+               std::size_t num_bytes)
       : UnboundBuffer(bytes, num_bytes), exchange_(std::move(exchange)), timeout_(timeout) {}
   ~SharedBuffer() override { exchange_->forget(state_); }
 
   bool waitRecv(int* rank, std::chrono::milliseconds timeout) override {
-    return exchange_->wait(state_, Exchange::Direction::kReceive, rank, timeout == transport::kUnsetTimeout ? timeout_ : timeout);
+    return exchange_->wait(state_, Exchange::Direction::kReceive, rank,
+                           timeout == transport::kUnsetTimeout ? timeout_ : timeout);
   }
   bool waitSend(int* rank, std::chrono::milliseconds timeout) override {
-    return exchange_->wait(state_, Exchange::Direction::kSend, rank, timeout == transport::kUnsetTimeout ? timeout_ : timeout);
+    return exchange_->wait(state_, Exchange::Direction::kSend, rank,
+                           timeout == transport::kUnsetTimeout ? timeout_ : timeout);
   }
   void abortWaitRecv() override { exchange_->abort(state_, Exchange::Direction::kReceive); }
   void abortWaitSend() override { exchange_->abort(state_, Exchange::Direction::kSend); }
@@ -53,7 +56,8 @@ class SharedBuffer : public transport::UnboundBuffer {
   std::size_t checked(std::size_t offset, std::size_t num_bytes) const {
     if (num_bytes == kUnspecifiedByteCount) num_bytes = size - std::min(offset, size);
     if (num_bytes > 0 && (offset > size || num_bytes > size - offset)) {
-      throw LinkError(fmt::format("[enforce fail] nbytes <= tbuf->size - offset. {} bytes at {} of {}", num_bytes, offset, size));
+      throw LinkError(
+          fmt::format("[enforce fail] nbytes <= tbuf->size - offset. {} bytes at {} of {}", num_bytes, offset, size));
     }
     return num_bytes;
   }
@@ -70,8 +74,12 @@ class SharedPair : public transport::Pair {
   void connect(const std::vector<char>&) override {}
   void close() override { exchange_.close(peer_); }
   void setSync(bool, bool) override { transport::refuse("setSync"); }
-  std::unique_ptr<transport::Buffer> createSendBuffer(int, void*, std::size_t) override { transport::refuse("createSendBuffer"); }
-  std::unique_ptr<transport::Buffer> createRecvBuffer(int, void*, std::size_t) override { transport::refuse("createRecvBuffer"); }
+  std::unique_ptr<transport::Buffer> createSendBuffer(int, void*, std::size_t) override {
+    transport::refuse("createSendBuffer");
+  }
+  std::unique_ptr<transport::Buffer> createRecvBuffer(int, void*, std::size_t) override {
+    transport::refuse("createRecvBuffer");
+  }
   bool isConnected() override { return true; }
   void send(transport::UnboundBuffer* buffer, std::uint64_t slot, std::size_t offset, std::size_t num_bytes) override {
     buffer->send(peer_, slot, offset, num_bytes);
@@ -88,7 +96,8 @@ class SharedPair : public transport::Pair {
 
 class SharedContext : public transport::Context {
  public:
-  SharedContext(int rank, int size, Links links) : Context(rank, size), exchange_(std::make_shared<Exchange>(rank, std::move(links))) {
+  SharedContext(int rank, int size, Links links)
+      : Context(rank, size), exchange_(std::make_shared<Exchange>(rank, std::move(links))) {
     for (int peer = 0; peer < size; ++peer) {
       if (peer != rank) pairs_.at(peer) = std::make_unique<SharedPair>(*exchange_, peer);
     }
@@ -109,7 +118,8 @@ class SharedDevice : public transport::Device {
   std::string str() const override { return "shared memory"; }
   const std::string& getPCIBusID() const override { return no_bus_; }
   std::shared_ptr<transport::Context> createContext(int rank, int size) override {
-    ensure(rank == rank_ && size == static_cast<int>(links_.peers.size()), "shared memory of rank {} cannot serve rank {} of {}, or twice", rank_, rank, size);
+    ensure(rank == rank_ && size == static_cast<int>(links_.peers.size()),
+           "shared memory of rank {} cannot serve rank {} of {}, or twice", rank_, rank, size);
     return std::make_shared<SharedContext>(rank, size, std::exchange(links_, Links{}));
   }
 
@@ -121,6 +131,8 @@ class SharedDevice : public transport::Device {
 
 }  // namespace
 
-std::shared_ptr<transport::Device> make_device(int rank, Links links) { return std::make_shared<SharedDevice>(rank, std::move(links)); }
+std::shared_ptr<transport::Device> make_device(int rank, Links links) {
+  return std::make_shared<SharedDevice>(rank, std::move(links));
+}
 
 }  // namespace accel::gloo

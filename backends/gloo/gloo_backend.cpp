@@ -28,16 +28,19 @@ std::string first_line(const std::exception& error) {
   return message.substr(0, message.find("\nException raised from"));
 }
 
-// A write to a peer that has gone is an error of a collective, as in Python, which ignores this signal; not the process's silent end.
+// A write to a peer that has gone is an error of a collective, as in Python, which ignores this signal; not the
+// process's silent end.
 void survive_broken_pipes() {
   struct sigaction action {};
-  const bool is_default = sigaction(SIGPIPE, nullptr, &action) == 0 && (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_DFL;
+  const bool is_default =
+      sigaction(SIGPIPE, nullptr, &action) == 0 && (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_DFL;
   if (is_default) std::signal(SIGPIPE, SIG_IGN);
 }
 
 std::shared_ptr<::gloo::transport::Device> tcp_device(const GlooOptions& options) {
   const auto interface = environment("GLOO_SOCKET_IFNAME");
-  return interface ? c10d::ProcessGroupGloo::createDeviceForInterface(*interface) : c10d::ProcessGroupGloo::createDeviceForHostname(options.hostname);
+  return interface ? c10d::ProcessGroupGloo::createDeviceForInterface(*interface)
+                   : c10d::ProcessGroupGloo::createDeviceForHostname(options.hostname);
 }
 
 }  // namespace
@@ -53,7 +56,8 @@ std::string address_towards(const std::string& host) {
   socklen_t length = sizeof(address);
   auto* const any = reinterpret_cast<sockaddr*>(&address);
   const int descriptor = socket(addresses->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  const bool is_found = connect(descriptor, addresses->ai_addr, addresses->ai_addrlen) == 0 && getsockname(descriptor, any, &length) == 0;
+  const bool is_found =
+      connect(descriptor, addresses->ai_addr, addresses->ai_addrlen) == 0 && getsockname(descriptor, any, &length) == 0;
   const int reason = errno;
   close(descriptor);
   std::array<char, NI_MAXHOST> text{};
@@ -63,7 +67,8 @@ std::string address_towards(const std::string& host) {
   return text.data();
 }
 
-Group make_group(const std::string& name, c10::intrusive_ptr<c10d::Store> store, int rank, int size, const GlooOptions& options) {
+Group make_group(const std::string& name, c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                 const GlooOptions& options) {
   survive_broken_pipes();
   try {
     auto gloo_options = c10d::ProcessGroupGloo::Options::create(options.timeout);
@@ -81,7 +86,8 @@ Group make_group(const std::string& name, c10::intrusive_ptr<c10d::Store> store,
   } catch (const ConfigError&) {
     throw;
   } catch (const std::exception& error) {
-    throw CommError(fmt::format("rank {}: could not join group {} of {} ranks over Gloo: {}", rank, name, size, first_line(error)));
+    throw CommError(
+        fmt::format("rank {}: could not join group {} of {} ranks over Gloo: {}", rank, name, size, first_line(error)));
   }
 }
 
@@ -101,7 +107,8 @@ c10::intrusive_ptr<c10d::Store> connect_store(const LaunchEnvironment& launch, s
     check_config(message.find("EADDRINUSE") == std::string::npos && message.find("in use") == std::string::npos,
                  "MASTER_PORT: port {} on {} is in use; {}", launch.master_port, launch.master_address,
                  environment("MASTER_PORT") ? "choose another" : "it is the default; set MASTER_PORT to a free one");
-    throw CommError(fmt::format("rank {}: no store at {}:{}: {}", launch.rank, launch.master_address, launch.master_port, message));
+    throw CommError(
+        fmt::format("rank {}: no store at {}:{}: {}", launch.rank, launch.master_address, launch.master_port, message));
   }
 }
 

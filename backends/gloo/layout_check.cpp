@@ -45,15 +45,18 @@ std::vector<Class> classes() {
   using transport::Address, transport::Context, transport::Device, transport::Pair, transport::UnboundBuffer;
   using Receive = void (UnboundBuffer::*)(int, std::uint64_t, std::size_t, std::size_t);
   using ReceiveAny = void (UnboundBuffer::*)(std::vector<int>, std::uint64_t, std::size_t, std::size_t);
-  return {{"_ZTVN4gloo9transport3tcp13UnboundBufferE", 12,
+  return {{"_ZTVN4gloo9transport3tcp13UnboundBufferE",
+           12,
            {{slot_of(&UnboundBuffer::waitRecv), GLOO_TRANSPORT "13UnboundBuffer8waitRecvEPi" MILLISECONDS},
             {slot_of(&UnboundBuffer::waitSend), GLOO_TRANSPORT "13UnboundBuffer8waitSendEPi" MILLISECONDS},
             {slot_of(&UnboundBuffer::abortWaitRecv), GLOO_TRANSPORT "13UnboundBuffer13abortWaitRecvEv"},
             {slot_of(&UnboundBuffer::abortWaitSend), GLOO_TRANSPORT "13UnboundBuffer13abortWaitSendEv"},
             {slot_of(&UnboundBuffer::send), GLOO_TRANSPORT "13UnboundBuffer4sendEimmm"},
             {slot_of(static_cast<Receive>(&UnboundBuffer::recv)), GLOO_TRANSPORT "13UnboundBuffer4recvEimmm"},
-            {slot_of(static_cast<ReceiveAny>(&UnboundBuffer::recv)), GLOO_TRANSPORT "13UnboundBuffer4recvESt6vectorIiSaIiEEmmm"}}},
-          {"_ZTVN4gloo9transport3tcp4PairE", 0,  // it has more of its own
+            {slot_of(static_cast<ReceiveAny>(&UnboundBuffer::recv)),
+             GLOO_TRANSPORT "13UnboundBuffer4recvESt6vectorIiSaIiEEmmm"}}},
+          {"_ZTVN4gloo9transport3tcp4PairE",
+           0,  // it has more of its own
            {{slot_of(&Pair::address), GLOO_TRANSPORT_CONST "4Pair7addressEv"},
             {slot_of(&Pair::connect), GLOO_TRANSPORT "4Pair7connectERKSt6vectorIcSaIcEE"},
             {slot_of(&Pair::close), GLOO_TRANSPORT "4Pair5closeEv"},
@@ -63,17 +66,21 @@ std::vector<Class> classes() {
             {slot_of(&Pair::isConnected), GLOO_TRANSPORT "4Pair11isConnectedEv"},
             {slot_of(&Pair::send), GLOO_TRANSPORT "4Pair4sendEPNS0_13UnboundBufferEmmm"},
             {slot_of(&Pair::recv), GLOO_TRANSPORT "4Pair4recvEPNS0_13UnboundBufferEmmm"}}},
-          {"_ZTVN4gloo9transport3tcp7ContextE", 7,
+          {"_ZTVN4gloo9transport3tcp7ContextE",
+           7,
            {{slot_of(&Context::getPair), GLOO_TRANSPORT "7Context7getPairEi"},
             {slot_of(&Context::createPair), GLOO_TRANSPORT "7Context10createPairEi"},
-            {slot_of(&Context::createAndConnectAllPairs), GLOO_TRANSPORT "7Context24createAndConnectAllPairsESt10shared_ptrINS_6IStoreEE"},
+            {slot_of(&Context::createAndConnectAllPairs),
+             GLOO_TRANSPORT "7Context24createAndConnectAllPairsESt10shared_ptrINS_6IStoreEE"},
             {slot_of(&Context::createUnboundBuffer), GLOO_TRANSPORT "7Context19createUnboundBufferEPvm"}}},
-          {"_ZTVN4gloo9transport3tcp6DeviceE", 7,
+          {"_ZTVN4gloo9transport3tcp6DeviceE",
+           7,
            {{slot_of(&Device::str), GLOO_TRANSPORT_CONST "6Device3strB5cxx11Ev"},
             {slot_of(&Device::getPCIBusID), GLOO_TRANSPORT_CONST "6Device11getPCIBusIDB5cxx11Ev"},
             {slot_of(&Device::getInterfaceSpeed), GLOO_TRANSPORT_CONST "6Device17getInterfaceSpeedEv"},
             {slot_of(&Device::createContext), GLOO_TRANSPORT "6Device13createContextEii"}}},
-          {"_ZTVN4gloo9transport3tcp7AddressE", 4,
+          {"_ZTVN4gloo9transport3tcp7AddressE",
+           4,
            {{slot_of(&Address::str), GLOO_TRANSPORT_CONST "7Address3strB5cxx11Ev"},
             {slot_of(&Address::bytes), GLOO_TRANSPORT_CONST "7Address5bytesEv"}}}};
 }
@@ -85,7 +92,8 @@ std::string difference_of(const Class& type) {
   if (table == nullptr) return fmt::format("no {}", type.table);
   Dl_info info{};
   const ElfW(Sym)* symbol = nullptr;
-  if (dladdr1(table, &info, reinterpret_cast<void**>(const_cast<ElfW(Sym)**>(&symbol)), RTLD_DL_SYMENT) == 0 || symbol == nullptr) {
+  if (dladdr1(table, &info, reinterpret_cast<void**>(const_cast<ElfW(Sym)**>(&symbol)), RTLD_DL_SYMENT) == 0 ||
+      symbol == nullptr) {
     return fmt::format("no size of {}", type.table);
   }
   const auto num_functions = symbol->st_size / sizeof(void*) - kPreamble;
@@ -93,7 +101,8 @@ std::string difference_of(const Class& type) {
     return fmt::format("{} has {} functions, expected {}", type.table, num_functions, type.num_functions);
   }
   for (const auto& [slot, name] : type.functions) {
-    if (slot >= num_functions || table[kPreamble + slot] != dlsym(RTLD_DEFAULT, name)) return fmt::format("{} is not function {} of {}", name, slot, type.table);
+    if (slot >= num_functions || table[kPreamble + slot] != dlsym(RTLD_DEFAULT, name))
+      return fmt::format("{} is not function {} of {}", name, slot, type.table);
   }
   return "";
 }
@@ -105,7 +114,8 @@ class ProbeContext : public transport::Context {
   std::unique_ptr<transport::UnboundBuffer> createUnboundBuffer(void*, std::size_t) override { return nullptr; }
 };
 
-// LibTorch's constructor must fill the class to its end and no further, and its members must be where this unit sees them.
+// LibTorch's constructor must fill the class to its end and no further, and its members must be where this unit sees
+// them.
 std::string difference_of_context() {
   constexpr std::byte kUntouched{0xa5};
   constexpr int kRank = 3, kSize = 5;
@@ -114,10 +124,13 @@ std::string difference_of_context() {
   auto* const context = new (memory.data()) ProbeContext(kRank, kSize);
   std::size_t end = memory.size();
   while (end > 0 && memory[end - 1] == kUntouched) --end;
-  const bool is_same = end == sizeof(transport::Context) && context->rank == kRank && context->size == kSize && context->pairs_.size() == kSize &&
+  const bool is_same = end == sizeof(transport::Context) && context->rank == kRank && context->size == kSize &&
+                       context->pairs_.size() == kSize &&
                        &context->transport::Context::getPair(4) == &context->pairs_[4];
   context->~ProbeContext();
-  return is_same ? "" : fmt::format("transport::Context takes {} bytes, expected {} with other members", end, sizeof(transport::Context));
+  return is_same ? ""
+                 : fmt::format("transport::Context takes {} bytes, expected {} with other members", end,
+                               sizeof(transport::Context));
 }
 
 }  // namespace
@@ -128,7 +141,8 @@ void check_layout() {
     if (difference.empty()) difference = difference_of(type);
   }
   if (difference.empty()) return;
-  throw CommError(fmt::format("this build's shared memory transport is for the Gloo of LibTorch 2.11, and another is loaded: {}", difference));
+  throw CommError(fmt::format(
+      "this build's shared memory transport is for the Gloo of LibTorch 2.11, and another is loaded: {}", difference));
 }
 
 }  // namespace accel::gloo

@@ -27,7 +27,8 @@ std::string name_of(Transport transport) {
   return transport == Transport::kAuto ? "auto" : transport == Transport::kTcp ? "tcp" : "shm";
 }
 
-// Sockets in the abstract namespace end at the network namespace, which two containers or two simulated machines of one kernel do not share.
+// Sockets in the abstract namespace end at the network namespace, which two containers or two simulated machines of one
+// kernel do not share.
 std::string host_identity() {
   std::ifstream in("/proc/sys/kernel/random/boot_id");
   std::string boot_id;
@@ -36,7 +37,8 @@ std::string host_identity() {
   const auto size = readlink("/proc/self/ns/net", network.data(), network.size());
   if (boot_id.empty() || size <= 0) return "";
   constexpr int kProtocol = 1;
-  return fmt::format("{} {} protocol {} LibTorch {}", boot_id, std::string(network.data(), static_cast<std::size_t>(size)), kProtocol, TORCH_VERSION);
+  return fmt::format("{} {} protocol {} LibTorch {}", boot_id,
+                     std::string(network.data(), static_cast<std::size_t>(size)), kProtocol, TORCH_VERSION);
 }
 
 std::vector<Place> exchange_places(c10d::Store& store, int rank, int size, const Place& place) {
@@ -46,7 +48,8 @@ std::vector<Place> exchange_places(c10d::Store& store, int rank, int size, const
   std::vector<Place> places(size);
   for (int other = 0; other < size; ++other) {
     std::istringstream in(store.get_to_str(key(other)));
-    for (auto* line : {&places[other].wanted, &places[other].host, &places[other].address, &places[other].problem}) std::getline(in, *line);
+    for (auto* line : {&places[other].wanted, &places[other].host, &places[other].address, &places[other].problem})
+      std::getline(in, *line);
   }
   return places;
 }
@@ -57,7 +60,8 @@ std::string obstacle(const std::vector<Place>& places) {
     const auto& place = places[rank];
     if (place.wanted == "tcp") return fmt::format("rank {} has ACCEL_GLOO_TRANSPORT=tcp", rank);
     if (place.host.empty()) return fmt::format("rank {} cannot tell its host: no /proc", rank);
-    if (place.host != places[0].host) return fmt::format("ranks 0 and {} are not on one host, in one network namespace", rank);
+    if (place.host != places[0].host)
+      return fmt::format("ranks 0 and {} are not on one host, in one network namespace", rank);
     if (place.address.empty()) return fmt::format("rank {}: {}", rank, place.problem);
   }
   return "";
@@ -73,8 +77,8 @@ Transport transport_from_environment() {
   throw ConfigError(fmt::format("ACCEL_GLOO_TRANSPORT: expected auto, tcp or shm, got {}", word));
 }
 
-std::shared_ptr<::gloo::transport::Device> agree_on_shared_memory(c10d::Store& store, int rank, int size, Transport wanted,
-                                                                  std::chrono::milliseconds timeout) {
+std::shared_ptr<::gloo::transport::Device> agree_on_shared_memory(c10d::Store& store, int rank, int size,
+                                                                  Transport wanted, std::chrono::milliseconds timeout) {
   if (size == 1) return nullptr;
   std::optional<Listener> listener;
   Place place{.wanted = name_of(wanted)};
@@ -91,7 +95,8 @@ std::shared_ptr<::gloo::transport::Device> agree_on_shared_memory(c10d::Store& s
   const auto places = exchange_places(store, rank, size, place);
   const auto problem = obstacle(places);
   if (!problem.empty()) {
-    const bool is_asked_for = std::any_of(places.begin(), places.end(), [](const Place& each) { return each.wanted == "shm"; });
+    const bool is_asked_for =
+        std::any_of(places.begin(), places.end(), [](const Place& each) { return each.wanted == "shm"; });
     check_config(!is_asked_for, "ACCEL_GLOO_TRANSPORT=shm: {}; use auto", problem);
     return nullptr;
   }

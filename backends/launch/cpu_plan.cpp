@@ -20,7 +20,8 @@ std::vector<int> cpus_by_node() {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator("/sys/devices/system/node", ignored)) {
     const auto name = entry.path().filename().string();
-    if (name.starts_with("node") && name.find_first_not_of("0123456789", 4) == std::string::npos && name.size() > 4) nodes.emplace_back(std::stoi(name.substr(4)), entry.path());
+    if (name.starts_with("node") && name.find_first_not_of("0123456789", 4) == std::string::npos && name.size() > 4)
+      nodes.emplace_back(std::stoi(name.substr(4)), entry.path());
   }
   std::sort(nodes.begin(), nodes.end());
   std::vector<int> cpus;
@@ -35,13 +36,15 @@ std::vector<int> cpus_by_node() {
 }  // namespace
 
 std::vector<std::vector<int>> plan_cpus(const std::vector<int>& cpus, int num_ranks) {
-  check_argument(!cpus.empty() && num_ranks >= 1, "plan_cpus: {} CPUs for {} ranks; expected one or more of both", cpus.size(), num_ranks);
+  check_argument(!cpus.empty() && num_ranks >= 1, "plan_cpus: {} CPUs for {} ranks; expected one or more of both",
+                 cpus.size(), num_ranks);
   const auto count = cpus.size(), ranks = static_cast<std::size_t>(num_ranks);
   std::vector<std::vector<int>> plan;
   for (std::size_t rank = 0; rank < ranks; ++rank) {
     const auto begin = rank * count / ranks;
     const auto end = std::max((rank + 1) * count / ranks, begin + 1);
-    plan.emplace_back(cpus.begin() + static_cast<std::ptrdiff_t>(begin), cpus.begin() + static_cast<std::ptrdiff_t>(end));
+    plan.emplace_back(cpus.begin() + static_cast<std::ptrdiff_t>(begin),
+                      cpus.begin() + static_cast<std::ptrdiff_t>(end));
   }
   return plan;
 }

@@ -6,8 +6,8 @@
 /// Which CPUs each local rank runs on.
 namespace accel::launcher {
 
-/// Cuts `cpus`, those of one memory node next to each other, into as many runs as equal as can be. With more ranks than CPUs,
-/// neighbours share one. Each rank gets one or more.
+/// Cuts `cpus`, those of one memory node next to each other, into as many runs as equal as can be. With more ranks than
+/// CPUs, neighbours share one. Each rank gets one or more.
 std::vector<std::vector<int>> plan_cpus(const std::vector<int>& cpus, int num_ranks);
 
 /// Those that this process may run on, by memory node (NUMA), then by number.

@@ -16,14 +16,15 @@
 namespace accel::launcher {
 namespace {
 
-// Between the first failure and the others' SIGTERM: who ended at the same time is seen to have. On several machines longer, since
-// each sees a network's failure from its side, and its ranks may tell it.
+// Between the first failure and the others' SIGTERM: who ended at the same time is seen to have. On several machines
+// longer, since each sees a network's failure from its side, and its ranks may tell it.
 constexpr auto kLastWords = std::chrono::milliseconds(500), kLastWordsOfMachines = std::chrono::milliseconds(1000);
 constexpr auto kGraceOfSignal = std::chrono::seconds(30);  // what asks for the end leaves time to save; torchrun's too
 
 class Job {
  public:
-  explicit Job(const JobOptions& options) : options_(options), num_local_(processes_per_machine(options.machines)), machines_(options.machines) {}
+  explicit Job(const JobOptions& options)
+      : options_(options), num_local_(processes_per_machine(options.machines)), machines_(options.machines) {}
 
   JobResult run() {
     while (true) {
@@ -34,7 +35,10 @@ class Job {
       result_.failure = verdict.failure;
       if (!verdict.restarts || interrupted_) return result_;
       ++result_.restarts;
-      if (options_.tells_restarts) std::cerr << fmt::format("accel launch: {}; starting again ({} of at most {})", verdict.failure.message, result_.restarts, machines_.attempt()->max_restarts) << std::endl;
+      if (options_.tells_restarts)
+        std::cerr << fmt::format("accel launch: {}; starting again ({} of at most {})", verdict.failure.message,
+                                 result_.restarts, machines_.attempt()->max_restarts)
+                  << std::endl;
     }
   }
 
@@ -56,8 +60,10 @@ class Job {
       if (is_over && !interrupted_ && std::chrono::steady_clock::now() - *failed_at >= patience) processes.stop();
       if (!reported && processes.have_ended()) {
         reported = true;
-        if (failure) machines_.report_failure(*failure);  // whole by now
-        else machines_.report_done();
+        if (failure)
+          machines_.report_failure(*failure);  // whole by now
+        else
+          machines_.report_done();
       }
     }
     result_.peak_rss_bytes = std::max(result_.peak_rss_bytes, processes.peak_rss_bytes());
@@ -68,19 +74,28 @@ class Job {
     try {
       return std::make_unique<RankProcesses>(processes_of(attempt));
     } catch (const ConfigError& error) {
-      machines_.report_failure({-1, 2, fmt::format("machine {}: {}", options_.machines.machine_rank, error.what())}, /*is_final=*/true);
+      machines_.report_failure({-1, 2, fmt::format("machine {}: {}", options_.machines.machine_rank, error.what())},
+                               /*is_final=*/true);
       throw;
     }
   }
 
   RankProcessesOptions processes_of(const Attempt& attempt) const {
-    RankProcessesOptions processes{.command = options_.command, .default_environment = options_.default_environment, .prefix = options_.prefix,
-                                   .forwards_output = options_.forwards_output, .progress_fd = options_.progress_fd, .blocked = &signals_.mask_before()};
-    const auto cpus = options_.pins_cpus ? plan_cpus(cpus_of_this_process(), num_local_) : std::vector<std::vector<int>>(num_local_);
+    RankProcessesOptions processes{.command = options_.command,
+                                   .default_environment = options_.default_environment,
+                                   .prefix = options_.prefix,
+                                   .forwards_output = options_.forwards_output,
+                                   .progress_fd = options_.progress_fd,
+                                   .blocked = &signals_.mask_before()};
+    const auto cpus =
+        options_.pins_cpus ? plan_cpus(cpus_of_this_process(), num_local_) : std::vector<std::vector<int>>(num_local_);
     for (int local = 0; local < num_local_; ++local) {
-      RankProcess process{.rank = options_.machines.machine_rank * num_local_ + local, .environment = options_.environment, .cpus = cpus[local]};
+      RankProcess process{.rank = options_.machines.machine_rank * num_local_ + local,
+                          .environment = options_.environment,
+                          .cpus = cpus[local]};
       if (options_.has_rank_variables) process.environment.merge(rank_variables(options_.machines, attempt, local));
-      if (!options_.log_dir.empty()) process.log_dir = fmt::format("{}/attempt_{}/rank_{}", options_.log_dir, attempt.number, process.rank);
+      if (!options_.log_dir.empty())
+        process.log_dir = fmt::format("{}/attempt_{}/rank_{}", options_.log_dir, attempt.number, process.rank);
       const int logged = options_.logged.empty() ? 3 : options_.logged.at(local);
       process.logs_output = (logged & 1) != 0;
       process.logs_error = (logged & 2) != 0;
@@ -101,12 +116,15 @@ class Job {
 
   void hand_on(const CaughtSignal& caught, RankProcesses* processes) {
     const int signal = caught.number;
-    if (processes != nullptr && interrupted_ && ends_a_run(signal)) processes->signal(SIGKILL);  // who asks twice is in a hurry
-    else if (processes != nullptr && !(caught.is_of_terminal && processes->are_in_this_group())) processes->signal(signal);
+    if (processes != nullptr && interrupted_ && ends_a_run(signal))
+      processes->signal(SIGKILL);  // who asks twice is in a hurry
+    else if (processes != nullptr && !(caught.is_of_terminal && processes->are_in_this_group()))
+      processes->signal(signal);
     if (!ends_a_run(signal) || interrupted_) return;
     interrupted_ = signal;
     if (processes != nullptr) processes->end_after(kGraceOfSignal);
-    const auto text = fmt::format("machine {} was interrupted: its launcher {}", options_.machines.machine_rank, describe_exit_code(128 + signal));
+    const auto text = fmt::format("machine {} was interrupted: its launcher {}", options_.machines.machine_rank,
+                                  describe_exit_code(128 + signal));
     machines_.report_failure({-1, 128 + signal, text}, /*is_final=*/true);
   }
 
@@ -120,7 +138,8 @@ class Job {
 
 }  // namespace
 
-std::map<std::string, std::string> rank_variables(const MachinesOptions& machines, const Attempt& attempt, int local_rank) {
+std::map<std::string, std::string> rank_variables(const MachinesOptions& machines, const Attempt& attempt,
+                                                  int local_rank) {
   const int num_local = machines.num_processes / machines.num_machines;
   return {{"RANK", std::to_string(machines.machine_rank * num_local + local_rank)},
           {"LOCAL_RANK", std::to_string(local_rank)},
@@ -134,11 +153,13 @@ std::map<std::string, std::string> rank_variables(const MachinesOptions& machine
 }
 
 int processes_per_machine(const MachinesOptions& machines) {
-  check_config(machines.num_processes >= 1 && machines.num_processes <= kMaxProcesses, "launch: {} processes; expected 1 to {}", machines.num_processes, kMaxProcesses);
-  check_config(machines.num_machines >= 1 && machines.num_processes % machines.num_machines == 0, "launch: {} processes do not divide by {} machines; expected a multiple",
-               machines.num_processes, machines.num_machines);
-  check_config(machines.machine_rank >= 0 && machines.machine_rank < machines.num_machines, "launch: machine_rank {}; expected 0 to {}", machines.machine_rank,
-               machines.num_machines - 1);
+  check_config(machines.num_processes >= 1 && machines.num_processes <= kMaxProcesses,
+               "launch: {} processes; expected 1 to {}", machines.num_processes, kMaxProcesses);
+  check_config(machines.num_machines >= 1 && machines.num_processes % machines.num_machines == 0,
+               "launch: {} processes do not divide by {} machines; expected a multiple", machines.num_processes,
+               machines.num_machines);
+  check_config(machines.machine_rank >= 0 && machines.machine_rank < machines.num_machines,
+               "launch: machine_rank {}; expected 0 to {}", machines.machine_rank, machines.num_machines - 1);
   return machines.num_processes / machines.num_machines;
 }
 

@@ -20,7 +20,9 @@ namespace {
 
 constexpr int kSocket = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
 
-bool must_wait() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINPROGRESS || errno == ENOTCONN || errno == EINTR; }
+bool must_wait() {
+  return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINPROGRESS || errno == ENOTCONN || errno == EINTR;
+}
 
 }  // namespace
 
@@ -31,7 +33,11 @@ Link::~Link() {
 }
 
 Link::Link(Link&& other) noexcept
-    : descriptor_(std::exchange(other.descriptor_, -1)), lost_(other.lost_), unsent_(std::move(other.unsent_)), received_(std::move(other.received_)), heard_(other.heard_) {}
+    : descriptor_(std::exchange(other.descriptor_, -1)),
+      lost_(other.lost_),
+      unsent_(std::move(other.unsent_)),
+      received_(std::move(other.received_)),
+      heard_(other.heard_) {}
 
 Link& Link::operator=(Link&& other) noexcept {
   std::swap(descriptor_, other.descriptor_);
@@ -48,11 +54,13 @@ Link Link::connect_to(const std::string& host, int port) {
   const int problem = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
   Link link(-1);
   link.lost_ = true;
-  if (problem == EAI_AGAIN || problem == EAI_NONAME || problem == EAI_NODATA) return link;  // a machine that starts may get its name later
+  if (problem == EAI_AGAIN || problem == EAI_NONAME || problem == EAI_NODATA)
+    return link;  // a machine that starts may get its name later
   check_config(problem == 0, "main_process_ip: {}: {}", host, gai_strerror(problem));
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, &freeaddrinfo);
   link = Link(socket(addresses->ai_family, kSocket, 0));
-  link.lost_ = link.descriptor_ < 0 || (connect(link.descriptor_, addresses->ai_addr, addresses->ai_addrlen) != 0 && !must_wait());
+  link.lost_ = link.descriptor_ < 0 ||
+               (connect(link.descriptor_, addresses->ai_addr, addresses->ai_addrlen) != 0 && !must_wait());
   return link;
 }
 
@@ -87,7 +95,8 @@ std::vector<std::string> Link::receive() {
     received_.append(buffer.data(), static_cast<std::size_t>(count));
   }
   std::vector<std::string> lines;
-  for (std::size_t end; (end = received_.find('\n')) != std::string::npos; received_.erase(0, end + 1)) lines.push_back(received_.substr(0, end));
+  for (std::size_t end; (end = received_.find('\n')) != std::string::npos; received_.erase(0, end + 1))
+    lines.push_back(received_.substr(0, end));
   return lines;
 }
 
@@ -106,18 +115,23 @@ Listener::Listener(int port) : descriptor_(socket(AF_INET6, kSocket, 0)) {
     address.sin6_family = AF_INET6;
     address.sin6_addr = in6addr_any;
     address.sin6_port = htons(static_cast<std::uint16_t>(port));
-    if (bind(descriptor_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 && listen(descriptor_, SOMAXCONN) == 0) return;
+    if (bind(descriptor_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 &&
+        listen(descriptor_, SOMAXCONN) == 0)
+      return;
   } else {  // a kernel without IPv6
     descriptor_ = socket(AF_INET, kSocket, 0);
     setsockopt(descriptor_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<std::uint16_t>(port));
-    if (bind(descriptor_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 && listen(descriptor_, SOMAXCONN) == 0) return;
+    if (bind(descriptor_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 &&
+        listen(descriptor_, SOMAXCONN) == 0)
+      return;
   }
   const int reason = errno;
   close(std::exchange(descriptor_, -1));
-  throw ConfigError(fmt::format("main_process_port: port {}: {}; choose another, on every machine", port, std::strerror(reason)));
+  throw ConfigError(
+      fmt::format("main_process_port: port {}: {}; choose another, on every machine", port, std::strerror(reason)));
 }
 
 Listener::~Listener() {

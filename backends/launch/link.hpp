@@ -19,8 +19,8 @@ class Link {
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
-  /// Begins to connect; the link is usable at once, and `is_lost` if nobody answers, or the host has no address yet. Throws ConfigError
-  /// for what is no name of a host.
+  /// Begins to connect; the link is usable at once, and `is_lost` if nobody answers, or the host has no address yet.
+  /// Throws ConfigError for what is no name of a host.
   static Link connect_to(const std::string& host, int port);
 
   [[nodiscard]] int descriptor() const { return descriptor_; }

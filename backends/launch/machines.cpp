@@ -27,7 +27,9 @@ std::string rest_of(std::istringstream& words) {
   return text;
 }
 
-std::string seconds_text(std::chrono::milliseconds time) { return fmt::format("{:.3g} s", std::chrono::duration<double>(time).count()); }
+std::string seconds_text(std::chrono::milliseconds time) {
+  return fmt::format("{:.3g} s", std::chrono::duration<double>(time).count());
+}
 
 }  // namespace
 
@@ -80,8 +82,10 @@ void Machines::begin_if_all_joined() {
 
 void Machines::report_done() {
   done_ = true;
-  if (is_main()) end_if_all_done();
-  else if (peers_.contains(0)) peers_.at(0).link.send(fmt::format("done {}", attempt_->number));
+  if (is_main())
+    end_if_all_done();
+  else if (peers_.contains(0))
+    peers_.at(0).link.send(fmt::format("done {}", attempt_->number));
 }
 
 void Machines::end_if_all_done() {
@@ -99,7 +103,8 @@ void Machines::report_failure(const RankFailure& failure, bool is_final) {
     return;
   }
   if (peers_.contains(0)) {
-    peers_.at(0).link.send(fmt::format("failed {} {} {} {} {}", attempt_ ? attempt_->number : -1, is_final ? 1 : 0, failure.rank, failure.exit_code, failure.message));
+    peers_.at(0).link.send(fmt::format("failed {} {} {} {} {}", attempt_ ? attempt_->number : -1, is_final ? 1 : 0,
+                                       failure.rank, failure.exit_code, failure.message));
   }
   if (is_final) verdict_ = Verdict{false, failure};
 }
@@ -112,7 +117,9 @@ void Machines::decide(Verdict verdict) {
   if (verdict_) return;
   verdict_ = std::move(verdict);
   const auto& failure = verdict_->failure;
-  for (auto& [machine, peer] : peers_) peer.link.send(fmt::format("over {} {} {} {}", verdict_->restarts ? 1 : 0, failure.rank, failure.exit_code, failure.message));
+  for (auto& [machine, peer] : peers_)
+    peer.link.send(
+        fmt::format("over {} {} {} {}", verdict_->restarts ? 1 : 0, failure.rank, failure.exit_code, failure.message));
 }
 
 void Machines::add_to(std::vector<pollfd>& waiting) const {
@@ -125,8 +132,10 @@ void Machines::add_to(std::vector<pollfd>& waiting) const {
 
 void Machines::advance() {
   if (options_.num_machines == 1) return;
-  if (is_main()) advance_main();
-  else advance_other();
+  if (is_main())
+    advance_main();
+  else
+    advance_other();
   say_alive();
   check_join_timeout();
 }
@@ -141,10 +150,14 @@ void Machines::check_join_timeout() {
   const bool is_waiting = !attempt_ && !verdict_;
   if (!is_waiting || Clock::now() - join_began_ < options_.join_timeout) return;
   const auto time = seconds_text(options_.join_timeout);
-  const auto text = is_main() ? fmt::format("{} of {} did not come within {}; start `accel launch` there, with --main_process_ip and --main_process_port of machine 0",
-                                            missing_machines(), options_.num_machines, time)
-                              : fmt::format("machine 0 did not answer at {}:{} within {}; check --main_process_ip and --main_process_port, and that its launcher runs",
-                                            options_.main_address, options_.main_port, time);
+  const auto text = is_main() ? fmt::format(
+                                    "{} of {} did not come within {}; start `accel launch` there, with "
+                                    "--main_process_ip and --main_process_port of machine 0",
+                                    missing_machines(), options_.num_machines, time)
+                              : fmt::format(
+                                    "machine 0 did not answer at {}:{} within {}; check --main_process_ip and "
+                                    "--main_process_port, and that its launcher runs",
+                                    options_.main_address, options_.main_port, time);
   decide({.restarts = false, .failure = {-1, 1, text}});
 }
 
@@ -164,7 +177,8 @@ void Machines::advance_main() {
   std::vector<int> lost;
   for (auto& [machine, peer] : peers_) {
     for (const auto& line : peer.link.receive()) hear(machine, line);
-    if (peer.link.is_lost() || peer.link.silence() > options_.alive_missed_max * options_.alive_interval) lost.push_back(machine);
+    if (peer.link.is_lost() || peer.link.silence() > options_.alive_missed_max * options_.alive_interval)
+      lost.push_back(machine);
   }
   for (const int machine : lost) lose(machine);
   begin_if_all_joined();
@@ -189,8 +203,12 @@ void Machines::take_joins() {
     auto& peer = peers_.emplace(machine, Peer{std::move(link), /*joined=*/true}).first->second;
     peer.link.send("alive");
     if (num_machines != options_.num_machines || num_processes != options_.num_processes) {
-      decide({.restarts = false, .failure = {-1, 2, fmt::format("machine {} was started with --num_machines {} --num_processes {}, machine 0 with {} and {}; expected the same", machine,
-                                                                num_machines, num_processes, options_.num_machines, options_.num_processes)}});
+      decide({.restarts = false,
+              .failure = {
+                  -1, 2,
+                  fmt::format("machine {} was started with --num_machines {} --num_processes {}, machine 0 with {} and "
+                              "{}; expected the same",
+                              machine, num_machines, num_processes, options_.num_machines, options_.num_processes)}});
     }
   }
   strangers_ = std::move(still_strangers);
@@ -219,7 +237,9 @@ void Machines::lose(int machine) {
   peers_.erase(machine);
   if (!attempt_ || verdict_) return;
   const auto time = options_.alive_missed_max * options_.alive_interval;
-  fail({-1, 1, is_silent ? fmt::format("machine {} has not been heard for {}", machine, seconds_text(time)) : fmt::format("the launcher of machine {} has gone", machine)},
+  fail({-1, 1,
+        is_silent ? fmt::format("machine {} has not been heard for {}", machine, seconds_text(time))
+                  : fmt::format("the launcher of machine {} has gone", machine)},
        /*is_final=*/false);
 }
 
@@ -244,7 +264,8 @@ void Machines::advance_other() {
   if (!peer.link.is_lost() && !is_silent) return;
   peers_.erase(0);
   if (!attempt_ || verdict_) return;
-  const auto text = is_silent ? fmt::format("machine 0 ({}:{}) has not been heard for {}", options_.main_address, options_.main_port, seconds_text(patience))
+  const auto text = is_silent ? fmt::format("machine 0 ({}:{}) has not been heard for {}", options_.main_address,
+                                            options_.main_port, seconds_text(patience))
                               : std::string("the launcher of machine 0 has gone");
   verdict_ = Verdict{attempt_->number < attempt_->max_restarts, {-1, 1, text}};
 }

@@ -14,10 +14,11 @@
 
 /// What the launchers of several machines agree on: when an attempt begins, and how it has ended.
 ///
-/// Machine 0 listens on main_process_port; the others connect to it, and try again while nobody answers. An attempt begins
-/// once all are there, with a port of its own for the ranks' store, and it is over for all of them as soon as a rank of
-/// one has failed, or a machine has not been heard for a while; then all begin the next one, or end with the same message.
-/// Each machine says that it is alive every few seconds. On one machine nothing is sent, and no port is opened.
+/// Machine 0 listens on main_process_port; the others connect to it, and try again while nobody answers. An attempt
+/// begins once all are there, with a port of its own for the ranks' store, and it is over for all of them as soon as a
+/// rank of one has failed, or a machine has not been heard for a while; then all begin the next one, or end with the
+/// same message. Each machine says that it is alive every few seconds. On one machine nothing is sent, and no port is
+/// opened.
 ///
 /// Thread rule: one thread. Nothing here waits: `advance` takes what has come.
 namespace accel::launcher {

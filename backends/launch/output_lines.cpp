@@ -27,7 +27,10 @@ OutputLines::~OutputLines() {
 }
 
 OutputLines::OutputLines(OutputLines&& other) noexcept
-    : options_(std::move(other.options_)), log_(std::move(other.log_)), pending_(std::move(other.pending_)), last_line_(std::move(other.last_line_)) {
+    : options_(std::move(other.options_)),
+      log_(std::move(other.log_)),
+      pending_(std::move(other.pending_)),
+      last_line_(std::move(other.last_line_)) {
   other.options_.descriptor = -1;
   other.pending_.clear();
 }
@@ -36,7 +39,8 @@ void OutputLines::forward() {
   if (options_.descriptor < 0) return;
   std::array<char, 1 << 14> buffer{};
   ssize_t count = 0;
-  while ((count = read(options_.descriptor, buffer.data(), buffer.size())) > 0) take({buffer.data(), static_cast<std::size_t>(count)});
+  while ((count = read(options_.descriptor, buffer.data(), buffer.size())) > 0)
+    take({buffer.data(), static_cast<std::size_t>(count)});
   if (count != 0) return;
   if (!pending_.empty()) take("\n");
   close(std::exchange(options_.descriptor, -1));

@@ -8,18 +8,18 @@
 
 /// One stream of one process, forwarded line by line, so that lines of two processes never mix.
 ///
-///     OutputLines lines({.descriptor = pipe, .out = &std::cerr, .prefix = "[rank 3] ", .log_file = "logs/rank_3/stderr.log"});
-///     poll({lines.descriptor(), POLLIN});
-///     lines.forward();                      // what is there; until descriptor() is -1
+///     OutputLines lines({.descriptor = pipe, .out = &std::cerr, .prefix = "[rank 3] ", .log_file =
+///     "logs/rank_3/stderr.log"}); poll({lines.descriptor(), POLLIN}); lines.forward();                      // what is
+///     there; until descriptor() is -1
 ///
 /// Thread rule: one thread.
 namespace accel::launcher {
 
 struct OutputLinesOptions {
-  int descriptor = -1;          ///< the reading end of a pipe; closed by this object
+  int descriptor = -1;  ///< the reading end of a pipe; closed by this object
   std::ostream* out = nullptr;
   std::string prefix;
-  std::string log_file;         ///< the lines without prefix go there too; empty: nowhere. Its folder is there
+  std::string log_file;  ///< the lines without prefix go there too; empty: nowhere. Its folder is there
 };
 
 class OutputLines {

@@ -9,8 +9,8 @@ bool is_port_free(int port);
 /// A TCP port that nobody listens on now.
 int free_port();
 
-/// Keeps the port from this machine's other launchers while the value lives: two that look at the same time would both find it
-/// free, since nobody listens before rank 0 does.
+/// Keeps the port from this machine's other launchers while the value lives: two that look at the same time would both
+/// find it free, since nobody listens before rank 0 does.
 class PortClaim {
  public:
   explicit PortClaim(int port);

@@ -70,8 +70,10 @@ pid_t start_process(const ProcessOptions& options) {
     if (options.own_group) setpgid(0, 0);
     if (!options.cpus.empty()) sched_setaffinity(0, sizeof(cpus), &cpus);
     for (const auto& [ours, theirs] : options.descriptors) {
-      if (ours == theirs) fcntl(ours, F_SETFD, 0);  // dup2 would leave it to be closed by exec
-      else dup2(ours, theirs);
+      if (ours == theirs)
+        fcntl(ours, F_SETFD, 0);  // dup2 would leave it to be closed by exec
+      else
+        dup2(ours, theirs);
     }
     if (options.blocked != nullptr) sigprocmask(SIG_SETMASK, options.blocked, nullptr);
     execvpe(arguments[0], arguments.data(), environment.data());

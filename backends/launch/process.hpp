@@ -12,8 +12,8 @@
 ///
 ///     const pid_t pid = start_process({.command = {"./train", "--epochs", "3"}, .environment = {{"RANK", "0"}}});
 ///
-/// The kernel kills the child when this process dies. Thread rule: from any thread that lives as long as the child should;
-/// the process may have threads, since nothing but exec runs in the fork.
+/// The kernel kills the child when this process dies. Thread rule: from any thread that lives as long as the child
+/// should; the process may have threads, since nothing but exec runs in the fork.
 namespace accel::launcher {
 
 struct ProcessOptions {
@@ -21,9 +21,9 @@ struct ProcessOptions {
   std::map<std::string, std::string> environment = {};          ///< beats this process's
   std::map<std::string, std::string> default_environment = {};  ///< for what neither of the two has
   std::vector<std::pair<int, int>> descriptors = {};            ///< {of this process, of the child}
-  bool own_group = false;              ///< a process group of its own, so that what it starts can be signalled with it
-  std::vector<int> cpus = {};          ///< it runs on these alone; empty: on this process's
-  const sigset_t* blocked = nullptr;   ///< the signals that it begins with blocked; null: this process's
+  bool own_group = false;             ///< a process group of its own, so that what it starts can be signalled with it
+  std::vector<int> cpus = {};         ///< it runs on these alone; empty: on this process's
+  const sigset_t* blocked = nullptr;  ///< the signals that it begins with blocked; null: this process's
 };
 
 /// Throws ConfigError if the program cannot be run.

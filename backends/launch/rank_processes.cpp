@@ -55,8 +55,12 @@ RankProcesses::~RankProcesses() {
 }
 
 void RankProcesses::start(const RankProcessesOptions& options, const RankProcess& rank) {
-  ProcessOptions process{.command = options.command, .environment = rank.environment, .default_environment = options.default_environment,
-                         .own_group = own_groups_, .cpus = rank.cpus, .blocked = options.blocked};
+  ProcessOptions process{.command = options.command,
+                         .environment = rank.environment,
+                         .default_environment = options.default_environment,
+                         .own_group = own_groups_,
+                         .cpus = rank.cpus,
+                         .blocked = options.blocked};
   if (processes_.empty() && options.progress_fd >= 0) process.descriptors.emplace_back(options.progress_fd, 3);
   Process entry{.rank = rank.rank};
   std::vector<int> theirs;
@@ -65,8 +69,10 @@ void RankProcesses::start(const RankProcessesOptions& options, const RankProcess
     const Pipe output = make_pipe(), error = make_pipe();
     theirs = {output[1], error[1]};
     process.descriptors.insert(process.descriptors.end(), {{output[1], STDOUT_FILENO}, {error[1], STDERR_FILENO}});
-    entry.streams.emplace_back(OutputLinesOptions{output[0], &std::cout, prefix, log_file_of(rank, "stdout.log", rank.logs_output)});
-    entry.streams.emplace_back(OutputLinesOptions{error[0], &std::cerr, prefix, log_file_of(rank, "stderr.log", rank.logs_error)});
+    entry.streams.emplace_back(
+        OutputLinesOptions{output[0], &std::cout, prefix, log_file_of(rank, "stdout.log", rank.logs_output)});
+    entry.streams.emplace_back(
+        OutputLinesOptions{error[0], &std::cerr, prefix, log_file_of(rank, "stderr.log", rank.logs_error)});
   }
   const auto close_theirs = [&] { std::for_each(theirs.begin(), theirs.end(), close); };
   try {
@@ -141,8 +147,10 @@ void RankProcesses::note_end(Process& process, int status) {
 
 bool RankProcesses::have_ended() const {
   return std::all_of(processes_.begin(), processes_.end(), [&](const Process& process) {
-    // Somebody else may hold a pipe open, such as a daemon: it is not waited for where the end was asked for, and not long otherwise.
-    const bool is_open = std::any_of(process.streams.begin(), process.streams.end(), [](const auto& stream) { return stream.descriptor() >= 0; });
+    // Somebody else may hold a pipe open, such as a daemon: it is not waited for where the end was asked for, and not
+    // long otherwise.
+    const bool is_open = std::any_of(process.streams.begin(), process.streams.end(),
+                                     [](const auto& stream) { return stream.descriptor() >= 0; });
     return process.exit_code && (stopping_ || !is_open || Clock::now() - process.ended_at > kPatienceWithPipes);
   });
 }
@@ -150,13 +158,17 @@ bool RankProcesses::have_ended() const {
 std::optional<RankFailure> RankProcesses::failure() const {
   if (failed_code_ == 0) return std::nullopt;
   const auto& process = processes_[failed_];
-  RankFailure failure{process.rank, failed_code_, fmt::format("rank {} {}", process.rank, describe_exit_code(failed_code_))};
-  if (!process.streams.empty() && !process.streams.back().last_line().empty()) failure.message += ": " + process.streams.back().last_line();
+  RankFailure failure{process.rank, failed_code_,
+                      fmt::format("rank {} {}", process.rank, describe_exit_code(failed_code_))};
+  if (!process.streams.empty() && !process.streams.back().last_line().empty())
+    failure.message += ": " + process.streams.back().last_line();
   std::vector<int> left;  // whom the others may have waited for
   for (const auto& other : processes_) {
     if (other.exit_code == 0 && !other.was_stopped) left.push_back(other.rank);
   }
-  if (!left.empty()) failure.message += fmt::format(" (rank{} {} ended with exit code 0)", left.size() > 1 ? "s" : "", fmt::join(left, ", "));
+  if (!left.empty())
+    failure.message +=
+        fmt::format(" (rank{} {} ended with exit code 0)", left.size() > 1 ? "s" : "", fmt::join(left, ", "));
   return failure;
 }
 

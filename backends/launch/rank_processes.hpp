@@ -17,8 +17,8 @@
 ///     while (!processes.have_ended()) { poll(processes.waiting()); processes.advance(); }
 ///     if (processes.failure()) ...
 ///
-/// Every process has a process group of its own where there are several, and what it started is ended with it. One whose
-/// launcher dies is killed by the kernel. Thread rule: one thread, which lives as long.
+/// Every process has a process group of its own where there are several, and what it started is ended with it. One
+/// whose launcher dies is killed by the kernel. Thread rule: one thread, which lives as long.
 namespace accel::launcher {
 
 /// One process to start.
@@ -35,8 +35,9 @@ struct RankProcessesOptions {
   std::vector<RankProcess> ranks = {};
   std::map<std::string, std::string> default_environment = {};  ///< for what neither a rank nor this process has
   std::string prefix = "rank";  ///< "[rank 3] " stands in front of every line of rank 3; empty: nothing
-  bool forwards_output = true;  ///< line by line; false: the processes write to this one's standard output and error themselves
-  int progress_fd = -1;         ///< handed to the first rank as descriptor 3; -1: none
+  bool forwards_output =
+      true;  ///< line by line; false: the processes write to this one's standard output and error themselves
+  int progress_fd = -1;               ///< handed to the first rank as descriptor 3; -1: none
   const sigset_t* blocked = nullptr;  ///< signals that the processes begin with blocked; null: this process's
 };
 

@@ -28,7 +28,8 @@ class SignalGate {
   [[nodiscard]] int descriptor() const { return descriptor_; }
   /// What was blocked before: children begin with it.
   [[nodiscard]] const sigset_t& mask_before() const { return before_; }
-  /// The next of TERM, INT, HUP, QUIT, USR1, USR2 that has come. One that nobody asked for does what it does when this value goes.
+  /// The next of TERM, INT, HUP, QUIT, USR1, USR2 that has come. One that nobody asked for does what it does when this
+  /// value goes.
   std::optional<CaughtSignal> next();
 
  private:

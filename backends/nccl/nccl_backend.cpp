@@ -15,8 +15,8 @@
 namespace accel::nccl {
 namespace {
 
-Group make_group(const std::string& name, const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, c10::Device device,
-                 std::chrono::milliseconds timeout) {
+Group make_group(const std::string& name, const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                 c10::Device device, std::chrono::milliseconds timeout) {
   auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = timeout;
   auto prefixed = c10::make_intrusive<c10d::PrefixStore>(name, store);
@@ -55,11 +55,13 @@ std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, std::chr
   context->generator = make_generator(c10::default_rng_seed_val);
   auto store = gloo::connect_store(launch, timeout);
   context->world = make_group("world", store, launch.rank, launch.world_size, context->device, timeout);
-  context->new_group = [store, timeout, device = context->device, rank = launch.rank, count = 0](const std::vector<int>& ranks) mutable {
+  context->new_group = [store, timeout, device = context->device, rank = launch.rank,
+                        count = 0](const std::vector<int>& ranks) mutable {
     const auto name = fmt::format("group{}", ++count);
     const auto member = std::find(ranks.begin(), ranks.end(), rank);
     if (member == ranks.end()) return Group();
-    return make_group(name, store, static_cast<int>(member - ranks.begin()), static_cast<int>(ranks.size()), device, timeout);
+    return make_group(name, store, static_cast<int>(member - ranks.begin()), static_cast<int>(ranks.size()), device,
+                      timeout);
   };
   context->print = [](const std::string& text) { std::cout << text << std::flush; };
   return context;

@@ -57,7 +57,8 @@ TEST_P(FuzzReplayTest, TheCorpusChangedIsReadOrRefused) {
   expect_property(3000, [&] { GetParam().run(mutated(contents)); });
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, FuzzReplayTest, ::testing::ValuesIn(fuzz_targets()), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Targets, FuzzReplayTest, ::testing::ValuesIn(fuzz_targets()),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace accel::testing::fuzz_replay_test

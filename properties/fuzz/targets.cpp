@@ -32,9 +32,11 @@ void read_or_refuse(const std::string& path, Read&& read) {
   try {
     read();
   } catch (const CheckpointError& error) {
-    ensure(std::string_view(error.what()).find(path) != std::string_view::npos, "an error without its file: {}", error.what());
+    ensure(std::string_view(error.what()).find(path) != std::string_view::npos, "an error without its file: {}",
+           error.what());
   } catch (const ConfigError& error) {
-    ensure(std::string_view(error.what()).find(path) != std::string_view::npos, "an error without its file: {}", error.what());
+    ensure(std::string_view(error.what()).find(path) != std::string_view::npos, "an error without its file: {}",
+           error.what());
   }
 }
 
@@ -48,7 +50,9 @@ void torch_file(std::string_view bytes) {
 }
 
 // A pickle, in an archive that is whole: no checksum stands between the bytes and the reader.
-void pickle(std::string_view bytes) { torch_file(archive_of({{"data.pkl", std::string(bytes)}, {"data/0", std::string(64, 'x')}, {"data/1", ""}})); }
+void pickle(std::string_view bytes) {
+  torch_file(archive_of({{"data.pkl", std::string(bytes)}, {"data/0", std::string(64, 'x')}, {"data/1", ""}}));
+}
 
 void safetensors(std::string_view bytes) {
   const auto path = write(bytes);
@@ -90,7 +94,8 @@ void yaml(std::string_view bytes) {
   read_or_refuse(path, [&] { (void)sim::read_network(path); });
   read_or_refuse(path, [&] {
     const auto faults = sim::read_faults(path, kRanks);
-    ensure(sim::to_yaml(sim::parse_faults(sim::to_yaml(faults), "again.yaml", kRanks)) == sim::to_yaml(faults), "faults are not read as they were written");
+    ensure(sim::to_yaml(sim::parse_faults(sim::to_yaml(faults), "again.yaml", kRanks)) == sim::to_yaml(faults),
+           "faults are not read as they were written");
   });
   read_or_refuse(path, [&] {
     const auto config = read_launch_config(path);
@@ -102,8 +107,9 @@ void yaml(std::string_view bytes) {
 }  // namespace
 
 const std::vector<FuzzTarget>& fuzz_targets() {
-  static const std::vector<FuzzTarget> kTargets{{"torch_file", torch_file}, {"pickle", pickle}, {"safetensors", safetensors},
-                                                {"weights_index", weights_index}, {"idx", idx}, {"yaml", yaml}};
+  static const std::vector<FuzzTarget> kTargets{
+      {"torch_file", torch_file},       {"pickle", pickle}, {"safetensors", safetensors},
+      {"weights_index", weights_index}, {"idx", idx},       {"yaml", yaml}};
   return kTargets;
 }
 

@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
-/// What fuzzers feed with bytes: every reader of files that come from elsewhere. Whatever the bytes are, each returns, or the
-/// reader has a fault: a crash, memory beyond the file, an error that does not name the file.
+/// What fuzzers feed with bytes: every reader of files that come from elsewhere. Whatever the bytes are, each returns,
+/// or the reader has a fault: a crash, memory beyond the file, an error that does not name the file.
 ///
 ///     for (const auto& target : fuzz_targets()) target.run(bytes);
 ///

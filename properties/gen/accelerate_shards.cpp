@@ -13,7 +13,8 @@ std::vector<Batch> inner_batches(const ShardCase& shard) {
     if (sample % shard.batch_size == 0) batches.emplace_back();
     batches.back().push_back(sample);
   }
-  if (shard.drop_last && !batches.empty() && static_cast<std::int64_t>(batches.back().size()) < shard.batch_size) batches.pop_back();
+  if (shard.drop_last && !batches.empty() && static_cast<std::int64_t>(batches.back().size()) < shard.batch_size)
+    batches.pop_back();
   return batches;
 }
 
@@ -30,7 +31,8 @@ std::vector<Batch> with_split(const ShardCase& shard, const std::vector<Batch>& 
   for (const auto& batch : batches) {
     if (static_cast<std::int64_t>(batch.size()) == shard.batch_size) result.push_back(slice(batch));
   }
-  if (shard.drop_last || batches.empty() || static_cast<std::int64_t>(batches.back().size()) == shard.batch_size) return result;
+  if (shard.drop_last || batches.empty() || static_cast<std::int64_t>(batches.back().size()) == shard.batch_size)
+    return result;
   auto tail = batches.back();
   if (!shard.even_batches) {
     if (static_cast<std::int64_t>(tail.size()) > begin) result.push_back(slice(tail));
@@ -65,7 +67,8 @@ std::vector<Batch> without_split(const ShardCase& shard, const std::vector<Batch
     return result;
   }
   if (static_cast<std::int64_t>(to_yield.size()) == shard.batch_size) result.push_back(to_yield);
-  while (static_cast<std::int64_t>(initial.size()) < shard.num_ranks * shard.batch_size) extend(initial, Batch(initial));
+  while (static_cast<std::int64_t>(initial.size()) < shard.num_ranks * shard.batch_size)
+    extend(initial, Batch(initial));
   // The last seen batch was of the proper size: it starts from nothing.
   if (static_cast<std::int64_t>(last.size()) == shard.batch_size) {
     last.clear();

@@ -9,9 +9,21 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-constexpr const char* kNames[] = {"all_reduce", "all_reduce_coalesced", "reduce", "broadcast", "all_gather", "all_gather_into_tensor",
-                                  "all_gather_coalesced", "gather", "scatter", "reduce_scatter", "reduce_scatter_tensor",
-                                  "all_to_all_single", "all_to_all_uneven", "send_recv", "barrier"};
+constexpr const char* kNames[] = {"all_reduce",
+                                  "all_reduce_coalesced",
+                                  "reduce",
+                                  "broadcast",
+                                  "all_gather",
+                                  "all_gather_into_tensor",
+                                  "all_gather_coalesced",
+                                  "gather",
+                                  "scatter",
+                                  "reduce_scatter",
+                                  "reduce_scatter_tensor",
+                                  "all_to_all_single",
+                                  "all_to_all_uneven",
+                                  "send_recv",
+                                  "barrier"};
 
 // Values of one rank, the same for the same seed on every backend.
 at::Tensor values(const CollectiveCall& call, std::int64_t numel, int stream) {
@@ -33,8 +45,9 @@ at::Tensor values(const CollectiveCall& call, std::int64_t numel, int stream) {
 }  // namespace
 
 std::string describe(const CollectiveCall& call) {
-  return fmt::format("{}({} elements of {}, reduction {}, root {}, seed {}{})", kNames[static_cast<int>(call.op)], call.numel,
-                     c10::toString(call.dtype), static_cast<int>(call.reduction), call.root, call.seed, call.special_values ? ", special values" : "");
+  return fmt::format("{}({} elements of {}, reduction {}, root {}, seed {}{})", kNames[static_cast<int>(call.op)],
+                     call.numel, c10::toString(call.dtype), static_cast<int>(call.reduction), call.root, call.seed,
+                     call.special_values ? ", special values" : "");
 }
 
 rc::Gen<CollectiveCall> collective_call(int num_ranks, std::int64_t max_numel) {
@@ -42,17 +55,20 @@ rc::Gen<CollectiveCall> collective_call(int num_ranks, std::int64_t max_numel) {
     CollectiveCall call;
     // Half of all calls are all-reduces: the others are copies, or built on it.
     call.op = *rc::gen::weightedOneOf<Op>({{1, rc::gen::just(Op::kAllReduce)},
-                                           {1, rc::gen::map(rc::gen::inRange(0, static_cast<int>(Op::kCount)), [](int op) { return static_cast<Op>(op); })}});
-    call.dtype = *rc::gen::element(at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kChar, at::kByte, at::kBool, at::kInt, at::kLong);
+                                           {1, rc::gen::map(rc::gen::inRange(0, static_cast<int>(Op::kCount)),
+                                                            [](int op) { return static_cast<Op>(op); })}});
+    call.dtype = *rc::gen::element(at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kChar, at::kByte, at::kBool,
+                                   at::kInt, at::kLong);
     using R = c10d::ReduceOp;
     const bool floating = c10::isFloatingType(call.dtype);
     call.reduction = floating ? *rc::gen::element(R::SUM, R::PRODUCT, R::MIN, R::MAX, R::AVG)
                               : *rc::gen::element(R::SUM, R::PRODUCT, R::MIN, R::MAX, R::BAND, R::BOR, R::BXOR);
     const std::int64_t ranks = num_ranks;
-    call.numel = std::min(max_numel, *rc::gen::weightedOneOf<std::int64_t>({
-        {1, rc::gen::element<std::int64_t>(1, 2, 3, ranks, 2 * ranks - 1, 2 * ranks, 2 * ranks + 1)},
-        {2, rc::gen::inRange<std::int64_t>(1, 5000)},
-        {1, rc::gen::inRange<std::int64_t>(5000, 60000)}}));
+    call.numel = std::min(
+        max_numel, *rc::gen::weightedOneOf<std::int64_t>(
+                       {{1, rc::gen::element<std::int64_t>(1, 2, 3, ranks, 2 * ranks - 1, 2 * ranks, 2 * ranks + 1)},
+                        {2, rc::gen::inRange<std::int64_t>(1, 5000)},
+                        {1, rc::gen::inRange<std::int64_t>(5000, 60000)}}));
     call.root = *rc::gen::inRange(0, num_ranks);
     call.seed = *rc::gen::inRange<std::uint64_t>(0, 1000000);
     call.special_values = floating && call.reduction != R::AVG && *rc::gen::inRange(0, 4) == 0;
@@ -188,7 +204,9 @@ bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
   const auto x = a.contiguous(), y = b.contiguous();
   if (std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0) return true;
   if (!a.is_floating_point()) return false;
-  const auto as_bytes = [](const at::Tensor& tensor) { return tensor.view(at::kByte).view({tensor.numel(), tensor.element_size()}); };
+  const auto as_bytes = [](const at::Tensor& tensor) {
+    return tensor.view(at::kByte).view({tensor.numel(), tensor.element_size()});
+  };
   const auto equal = (as_bytes(x) == as_bytes(y)).all(1).view(x.sizes());
   return equal.logical_or(x.isnan().logical_and(y.isnan())).all().item<bool>();
 }

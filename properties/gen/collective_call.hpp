@@ -13,8 +13,22 @@
 namespace accel::testing {
 
 enum class Op {
-  kAllReduce, kAllReduceCoalesced, kReduce, kBroadcast, kAllGather, kAllGatherIntoTensor, kAllGatherCoalesced, kGather, kScatter,
-  kReduceScatter, kReduceScatterTensor, kAllToAllSingle, kAllToAllUneven, kSendRecv, kBarrier, kCount
+  kAllReduce,
+  kAllReduceCoalesced,
+  kReduce,
+  kBroadcast,
+  kAllGather,
+  kAllGatherIntoTensor,
+  kAllGatherCoalesced,
+  kGather,
+  kScatter,
+  kReduceScatter,
+  kReduceScatterTensor,
+  kAllToAllSingle,
+  kAllToAllUneven,
+  kSendRecv,
+  kBarrier,
+  kCount
 };
 
 struct CollectiveCall {
@@ -37,8 +51,8 @@ rc::Gen<CollectiveCall> collective_call(int num_ranks, std::int64_t max_numel);
 /// Carries the call out on one rank; returns every tensor that it may have changed.
 std::vector<at::Tensor> perform(const CollectiveCall& call, const RankContext& rank);
 
-/// Equal in shape, dtype and every byte; only NaNs may differ in sign and payload, which the compiler's choice of operand
-/// order decides.
+/// Equal in shape, dtype and every byte; only NaNs may differ in sign and payload, which the compiler's choice of
+/// operand order decides.
 bool same_bytes(const at::Tensor& a, const at::Tensor& b);
 
 }  // namespace accel::testing

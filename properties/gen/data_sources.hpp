@@ -89,7 +89,8 @@ class CutRange : public BatchSampler {
   CutRange(std::int64_t length, Options options) : length_(length), options_(options) {}
   [[nodiscard]] std::optional<std::int64_t> size() const override {
     if (!options_.tells_size || !options_.batch_size) return std::nullopt;
-    return options_.drop_last ? length_ / *options_.batch_size : (length_ + *options_.batch_size - 1) / *options_.batch_size;
+    return options_.drop_last ? length_ / *options_.batch_size
+                              : (length_ + *options_.batch_size - 1) / *options_.batch_size;
   }
   [[nodiscard]] std::optional<std::int64_t> batch_size() const override { return options_.batch_size; }
   [[nodiscard]] bool drop_last() const override { return options_.drop_last; }

@@ -14,15 +14,18 @@ namespace {
 
 namespace nn = torch::nn;
 
-// As Python's Linear. LibTorch's calls addmm(bias, x, weight.t()): under autocast gradients arrive in another order then, and
-// buckets, whose halves are rounded at each hop of a ring, hold them in another order.
+// As Python's Linear. LibTorch's calls addmm(bias, x, weight.t()): under autocast gradients arrive in another order
+// then, and buckets, whose halves are rounded at each hop of a ring, hold them in another order.
 at::Tensor linear(const nn::Linear& layer, const at::Tensor& x) { return at::linear(x, layer->weight, layer->bias); }
 
 struct NetImpl : nn::Module {
   explicit NetImpl(std::int64_t hidden)
-      : first(register_module("first", nn::Linear(20, hidden))), norm(register_module("norm", nn::BatchNorm1d(hidden))),
-        second(register_module("second", nn::Linear(hidden, hidden))), third(register_module("third", nn::Linear(hidden, hidden))),
-        extra(register_module("extra", nn::Linear(20, 3))), last(register_module("last", nn::Linear(hidden, 3))) {}
+      : first(register_module("first", nn::Linear(20, hidden))),
+        norm(register_module("norm", nn::BatchNorm1d(hidden))),
+        second(register_module("second", nn::Linear(hidden, hidden))),
+        third(register_module("third", nn::Linear(hidden, hidden))),
+        extra(register_module("extra", nn::Linear(20, 3))),
+        last(register_module("last", nn::Linear(hidden, 3))) {}
 
   std::pair<at::Tensor, at::Tensor> forward(const at::Tensor& x, bool uses_extra) {
     auto y = at::tanh(linear(second, norm(at::tanh(linear(first, x)))));
@@ -95,7 +98,10 @@ DdpTrainingRequest parse_ddp_training_request(const std::string& json) {
 }
 
 std::vector<DdpTrainingStep> train_ddp(RankContext& rank, const DdpTrainingRequest& request) {
-  Accelerator accelerator({.mixed_precision = request.mixed_precision, .gradient_accumulation_steps = request.accumulation_steps, .ddp_kwargs = request.kwargs}, rank);
+  Accelerator accelerator({.mixed_precision = request.mixed_precision,
+                           .gradient_accumulation_steps = request.accumulation_steps,
+                           .ddp_kwargs = request.kwargs},
+                          rank);
   set_seed(request.seed);
   Net net(request.hidden);
   torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
@@ -106,7 +112,8 @@ std::vector<DdpTrainingStep> train_ddp(RankContext& rank, const DdpTrainingReque
   const auto train_step = [&](int step) {
     const auto x = at::randn({8, 20}), target = at::randn({8, 3});
     auto window = accelerator.accumulate(model);
-    const bool uses_extra = request.unused == "no" || request.unused == "in_loss" || (request.unused == "at_times" && step % 2 == 0);
+    const bool uses_extra =
+        request.unused == "no" || request.unused == "in_loss" || (request.unused == "at_times" && step % 2 == 0);
     const auto [y, extra] = model(x, uses_extra);
     auto loss = (y - target).square().mean();
     if (uses_extra && request.unused != "in_loss") loss = loss + extra.square().mean();
@@ -123,7 +130,8 @@ std::vector<DdpTrainingStep> train_ddp(RankContext& rank, const DdpTrainingReque
     }
   };
   if (request.local_sgd_steps > 0) {
-    local_sgd(accelerator, model, {.local_sgd_steps = request.local_sgd_steps}, [&](LocalSGD& local_sgd) { train([&] { local_sgd.step(); }); });
+    local_sgd(accelerator, model, {.local_sgd_steps = request.local_sgd_steps},
+              [&](LocalSGD& local_sgd) { train([&] { local_sgd.step(); }); });
   } else if (request.uneven) {
     accelerator.join_uneven_inputs({model}, {.even_batches = false}, [&] { train([] {}); });
   } else {

@@ -7,8 +7,9 @@
 #include "reference/config/options.hpp"
 #include "reference/state/rank_context.hpp"
 
-/// A few steps of a small model under options of DistributedDataParallel, or under local SGD. properties/oracle/ddp_training.py
-/// is the same in Python, so that simulated ranks, Gloo processes and Python can be compared bit by bit.
+/// A few steps of a small model under options of DistributedDataParallel, or under local SGD.
+/// properties/oracle/ddp_training.py is the same in Python, so that simulated ranks, Gloo processes and Python can be
+/// compared bit by bit.
 ///
 /// Thread rule: the rank's thread. `train_ddp` is collective.
 namespace accel::testing {
@@ -18,9 +19,10 @@ struct DdpTrainingRequest {
   std::int64_t hidden = 16;  ///< the model's width: 16 has one bucket, 700 several
   int steps = 5;
   int accumulation_steps = 1;
-  int local_sgd_steps = 0;    ///< 0: none
-  bool uneven = false;        ///< rank r stops r steps early, inside join_uneven_inputs
-  std::string unused = "no";  ///< a layer: "no", "always" unused, "in_loss" (an output that the loss does not use), "at_times"
+  int local_sgd_steps = 0;  ///< 0: none
+  bool uneven = false;      ///< rank r stops r steps early, inside join_uneven_inputs
+  std::string unused =
+      "no";  ///< a layer: "no", "always" unused, "in_loss" (an output that the loss does not use), "at_times"
   std::string mixed_precision = "no";
   DistributedDataParallelKwargs kwargs = {};
 };

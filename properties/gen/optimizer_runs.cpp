@@ -19,31 +19,37 @@ constexpr int kLateStep = 5;
 // Exact in float32.
 at::Tensor numbers(at::IntArrayRef shape, std::int64_t offset, std::int64_t factor) {
   const auto index = at::arange(c10::multiply_integers(shape), at::kLong);
-  return (((index * index * 13 + index * 17 + offset).remainder(2003) - 1001).to(at::kDouble) / static_cast<double>(factor)).reshape(shape);
+  return (((index * index * 13 + index * 17 + offset).remainder(2003) - 1001).to(at::kDouble) /
+          static_cast<double>(factor))
+      .reshape(shape);
 }
 
 OptimizerConfig config_of(const Json& json, bool fused) {
   YamlProblems problems("request");
   auto config = programs::read_optimizer(YamlReader(YAML::Load(json.dump()), "", problems));
   problems.throw_if_any();
-  std::visit([&](auto& options) {
-    if constexpr (requires { options.fused; }) options.fused = fused;
-  }, config.options);
+  std::visit(
+      [&](auto& options) {
+        if constexpr (requires { options.fused; }) options.fused = fused;
+      },
+      config.options);
   return config;
 }
 
 void add_group(torch::optim::Optimizer& optimizer, const OptimizerConfig& config, std::vector<at::Tensor> params) {
-  std::visit([&]<typename Options>(const Options& options) {
-    if (auto* ours = dynamic_cast<optim::MultiTensorOptimizer<Options>*>(&optimizer)) {
-      ours->add_param_group(std::move(params), options);
-      return;
-    }
-    if constexpr (std::same_as<Options, optim::SGDOptions>) {
-      auto plain = std::make_unique<torch::optim::SGDOptions>(options.lr);
-      options.assign_to(*plain);
-      optimizer.add_param_group(torch::optim::OptimizerParamGroup(std::move(params), std::move(plain)));
-    }
-  }, config.options);
+  std::visit(
+      [&]<typename Options>(const Options& options) {
+        if (auto* ours = dynamic_cast<optim::MultiTensorOptimizer<Options>*>(&optimizer)) {
+          ours->add_param_group(std::move(params), options);
+          return;
+        }
+        if constexpr (std::same_as<Options, optim::SGDOptions>) {
+          auto plain = std::make_unique<torch::optim::SGDOptions>(options.lr);
+          options.assign_to(*plain);
+          optimizer.add_param_group(torch::optim::OptimizerParamGroup(std::move(params), std::move(plain)));
+        }
+      },
+      config.options);
 }
 
 // LibTorch's own, which rounds otherwise than Python's: it is asked for its state dict alone.
@@ -67,7 +73,8 @@ Run start(const Json& request) {
     std::vector<at::Tensor> params;
     for (const auto& shape : group["shapes"]) {
       const auto number = static_cast<std::int64_t>(run.params.size());
-      params.push_back(numbers(shape.get<std::vector<std::int64_t>>(), seed * 17 + number * 7919, 512).to(dtype).requires_grad_());
+      params.push_back(
+          numbers(shape.get<std::vector<std::int64_t>>(), seed * 17 + number * 7919, 512).to(dtype).requires_grad_());
       run.params.push_back(params.back());
     }
     if (group["optimizer"]["name"] == "lbfgs") {
@@ -89,7 +96,9 @@ void take_gradients(Run& run, const Json& request, std::int64_t step) {
   for (std::size_t number = 0; number < run.params.size(); ++number) {
     auto& param = run.params[number];
     if (step < kLateStep && !request["late"].is_null() && request["late"] == number) continue;
-    param.mutable_grad() = numbers(param.sizes(), seed * 31 + step * 7919 + static_cast<std::int64_t>(number) * 104729, 256).to(param.scalar_type());
+    param.mutable_grad() =
+        numbers(param.sizes(), seed * 31 + step * 7919 + static_cast<std::int64_t>(number) * 104729, 256)
+            .to(param.scalar_type());
   }
 }
 
@@ -117,7 +126,8 @@ Json run_optimizer(const Json& request) {
     const c10::NoGradGuard no_grad;
     const auto& saved = request["start"];
     first = saved["step"];
-    for (std::size_t number = 0; number < run.params.size(); ++number) run.params[number].copy_(tensor_of(saved["parameters"][number]));
+    for (std::size_t number = 0; number < run.params.size(); ++number)
+      run.params[number].copy_(tensor_of(saved["parameters"][number]));
     optim::load_state_dict(*run.optimizer, value_of(saved["state_dict"]));
   }
   for (auto number = first; number < request["steps"].get<std::int64_t>(); ++number) step(run, request, number);

@@ -42,8 +42,12 @@ const std::vector<RandomKind>& random_kinds() {
       {"bernoulli", [](Count count) { return at::bernoulli(full(count, 0.3)); }},
       {"bernoulli_", [](Count count) { return at::empty({count}).bernoulli_(0.3); }},
       {"dropout", [](Count count) { return at::dropout(at::ones({count}), 0.3, /*train=*/true); }},
-      {"native_dropout", [](Count count) { return std::get<0>(at::native_dropout(at::ones({count}), 0.3, /*train=*/true)); }},
-      {"feature_dropout", [](Count count) { return at::feature_dropout(at::ones({count, 2, 1}), 0.3, /*train=*/true).flatten(); }},
+      {"native_dropout",
+       [](Count count) { return std::get<0>(at::native_dropout(at::ones({count}), 0.3, /*train=*/true)); }},
+      {"feature_dropout",
+       [](Count count) {
+         return at::feature_dropout(at::ones({count, 2, 1}), 0.3, /*train=*/true).flatten();
+       }},
       {"alpha_dropout", [](Count count) { return at::alpha_dropout(at::ones({count}), 0.3, /*train=*/true); }},
       {"rrelu", [](Count count) { return at::rrelu(-at::ones({count}), 0.1, 0.9, /*training=*/true); }},
       {"multinomial", [](Count count) { return at::multinomial(one_to(9), count, /*replacement=*/true); }},
@@ -58,22 +62,34 @@ const std::vector<RandomKind>& random_kinds() {
       {"poisson", [](Count count) { return at::poisson(full(count, 4.5)); }},
       {"binomial", [](Count count) { return at::binomial(full(count, 20), full(count, 0.3)); }},
       {"gamma", [](Count count) { return at::_standard_gamma(full(count, 2.5)); }},
-      {"dirichlet", [](Count count) { return at::_sample_dirichlet(at::full({count, 3}, 0.7)).flatten(); }},
+      {"dirichlet",
+       [](Count count) {
+         return at::_sample_dirichlet(at::full({count, 3}, 0.7)).flatten();
+       }},
       {"linear", [](Count count) { return nn::Linear(3, count)->weight.detach().flatten(); }},
       {"conv", [](Count count) { return nn::Conv2d(2, count, 3)->bias.detach(); }},
       {"embedding", [](Count count) { return nn::Embedding(count, 2)->weight.detach().flatten(); }},
-      {"xavier_normal_", [](Count count) { return nn::init::xavier_normal_(torch::empty({count, 3})).flatten(); }},
-      {"kaiming_normal_", [](Count count) { return nn::init::kaiming_normal_(torch::empty({count, 3})).flatten(); }},
+      {"xavier_normal_",
+       [](Count count) {
+         return nn::init::xavier_normal_(torch::empty({count, 3})).flatten();
+       }},
+      {"kaiming_normal_",
+       [](Count count) {
+         return nn::init::kaiming_normal_(torch::empty({count, 3})).flatten();
+       }},
   };
   return kinds;
 }
 
 namespace {
 
-at::Tensor widened(const at::Tensor& numbers) { return numbers.to(numbers.is_floating_point() ? at::kDouble : at::kLong); }
+at::Tensor widened(const at::Tensor& numbers) {
+  return numbers.to(numbers.is_floating_point() ? at::kDouble : at::kLong);
+}
 
 std::vector<at::Tensor> training_loop(RankContext& rank, const RandomNumbersRequest& request) {
-  const DataLoaderConfiguration config{.use_seedable_sampler = request.use_seedable_sampler, .data_seed = request.data_seed};
+  const DataLoaderConfiguration config{.use_seedable_sampler = request.use_seedable_sampler,
+                                       .data_seed = request.data_seed};
   Accelerator accelerator({.dataloader_config = config}, rank);
   set_seed(request.seed, {.device_specific = request.device_specific});
   nn::Sequential net;  // statement by statement: modules draw when they are made
@@ -112,7 +128,9 @@ std::vector<at::Tensor> training_loop(RankContext& rank, const RandomNumbersRequ
 
 RandomNumbersRequest parse_random_numbers_request(const std::string& json) {
   const auto object = nlohmann::json::parse(json);
-  RandomNumbersRequest request{.seed = object.at("seed"), .device_specific = object.at("device_specific"), .count = object.at("count"),
+  RandomNumbersRequest request{.seed = object.at("seed"),
+                               .device_specific = object.at("device_specific"),
+                               .count = object.at("count"),
                                .use_seedable_sampler = object.at("use_seedable_sampler")};
   if (!object.at("data_seed").is_null()) request.data_seed = object.at("data_seed").get<std::int64_t>();
   return request;

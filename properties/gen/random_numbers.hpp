@@ -10,8 +10,8 @@
 
 #include "reference/state/rank_context.hpp"
 
-/// The first random numbers of every kind on a rank. properties/oracle/random_numbers.py is the same in Python, so that a
-/// simulated rank, a Gloo process and Python can be compared number by number; a kind is added to both.
+/// The first random numbers of every kind on a rank. properties/oracle/random_numbers.py is the same in Python, so that
+/// a simulated rank, a Gloo process and Python can be compared number by number; a kind is added to both.
 ///
 /// Thread rule: the rank's thread. `random_numbers` is collective, as the training loop in it is.
 namespace accel::testing {

@@ -29,7 +29,9 @@ constexpr int kEvery = 50;
 Json to_json(const Value& value) {
   if (value.is<bool>()) return value.as<bool>();
   if (value.is<std::int64_t>()) return value.as<std::int64_t>();
-  if (value.is<double>()) return std::isfinite(value.as<double>()) ? Json(value.as<double>()) : Json{{"float", fmt::format("{}", value.as<double>())}};
+  if (value.is<double>())
+    return std::isfinite(value.as<double>()) ? Json(value.as<double>())
+                                             : Json{{"float", fmt::format("{}", value.as<double>())}};
   if (value.is<std::string>()) return value.as<std::string>();
   Json json;
   if (value.is<Value::List>()) {
@@ -47,7 +49,8 @@ Value to_value(const Json& json) {
   if (json.is_number_integer()) return json.get<std::int64_t>();
   if (json.is_number()) return json.get<double>();
   if (json.is_string()) return json.get<std::string>();
-  if (json.is_object() && json.size() == 1 && json.contains("float")) return std::strtod(json["float"].get<std::string>().c_str(), nullptr);
+  if (json.is_object() && json.size() == 1 && json.contains("float"))
+    return std::strtod(json["float"].get<std::string>().c_str(), nullptr);
   if (json.is_array()) {
     Value::List list;
     for (const auto& item : json) list.push_back(to_value(item));
@@ -99,7 +102,8 @@ void take(const Json& config, const char* key, std::optional<T>& target) {
 }
 void take(const Json& config, const char* key, PerGroup& target) {
   if (!config.contains(key)) return;
-  target = config[key].is_array() ? PerGroup(config[key].get<std::vector<double>>()) : PerGroup(config[key].get<double>());
+  target =
+      config[key].is_array() ? PerGroup(config[key].get<std::vector<double>>()) : PerGroup(config[key].get<double>());
 }
 
 template <typename Schedule>
@@ -191,7 +195,8 @@ struct Training {
     take(request, "parts", parts);
   }
   void step(int number) {
-    const bool follows_metric = dynamic_cast<ReduceLROnPlateau*>(scheduler.get()) != nullptr || dynamic_cast<GreedyLR*>(scheduler.get()) != nullptr;
+    const bool follows_metric = dynamic_cast<ReduceLROnPlateau*>(scheduler.get()) != nullptr ||
+                                dynamic_cast<GreedyLR*>(scheduler.get()) != nullptr;
     if (parts) {
       scheduler->step(static_cast<double>(number) / *parts);
     } else if (follows_metric) {
@@ -270,6 +275,8 @@ Json values(const Json& request, const Json* state) {
 }  // namespace
 
 nlohmann::json schedule_values(const nlohmann::json& request) { return values(request, nullptr); }
-nlohmann::json resumed_schedule_values(const nlohmann::json& request, const nlohmann::json& state) { return values(request, &state); }
+nlohmann::json resumed_schedule_values(const nlohmann::json& request, const nlohmann::json& state) {
+  return values(request, &state);
+}
 
 }  // namespace accel::testing

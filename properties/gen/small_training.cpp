@@ -36,7 +36,8 @@ TORCH_MODULE(Net);
 AcceleratorOptions options_of(const SmallTraining& training) {
   AcceleratorOptions options;
   if (training.bf16) options.mixed_precision = "bf16";
-  options.gradient_accumulation_plugin = GradientAccumulationPlugin{.num_steps = training.accumulation_steps, .sync_with_dataloader = !training.joins_uneven};
+  options.gradient_accumulation_plugin = GradientAccumulationPlugin{.num_steps = training.accumulation_steps,
+                                                                    .sync_with_dataloader = !training.joins_uneven};
   if (training.dispatches) options.dataloader_config.dispatch_batches = true;
   options.ddp_kwargs.find_unused_parameters = training.finds_unused;
   options.ddp_kwargs.gradient_as_bucket_view = training.views_buckets;
@@ -61,11 +62,14 @@ std::string bytes_of(const torch::nn::Module& module) {
 }  // namespace
 
 std::string describe(const SmallTraining& t) {
-  std::string text = fmt::format("{} ranks, seed {}, length {}, batch {}, {} epochs, accumulation {}", t.num_ranks, t.seed, t.length, t.batch_size, t.epochs, t.accumulation_steps);
-  for (const auto& [is_on, name] : {std::pair(t.shuffles, "shuffle"), std::pair(t.dispatches, "dispatch"), std::pair(t.joins_uneven, "join_uneven_inputs"),
-                                    std::pair(t.bf16, "bf16"), std::pair(t.has_dropout, "dropout"), std::pair(t.has_batch_norm, "batch norm"),
-                                    std::pair(t.finds_unused, "find_unused_parameters"), std::pair(t.views_buckets, "gradient_as_bucket_view"),
-                                    std::pair(t.has_second_model, "two models"), std::pair(t.clips, "clip"), std::pair(t.evaluates, "evaluation")}) {
+  std::string text = fmt::format("{} ranks, seed {}, length {}, batch {}, {} epochs, accumulation {}", t.num_ranks,
+                                 t.seed, t.length, t.batch_size, t.epochs, t.accumulation_steps);
+  for (const auto& [is_on, name] :
+       {std::pair(t.shuffles, "shuffle"), std::pair(t.dispatches, "dispatch"),
+        std::pair(t.joins_uneven, "join_uneven_inputs"), std::pair(t.bf16, "bf16"), std::pair(t.has_dropout, "dropout"),
+        std::pair(t.has_batch_norm, "batch norm"), std::pair(t.finds_unused, "find_unused_parameters"),
+        std::pair(t.views_buckets, "gradient_as_bucket_view"), std::pair(t.has_second_model, "two models"),
+        std::pair(t.clips, "clip"), std::pair(t.evaluates, "evaluation")}) {
     if (is_on) text += fmt::format(", {}", name);
   }
   return text;
@@ -88,7 +92,8 @@ SmallTraining any_training(int most_ranks) {
   training.bf16 = coin();
   // A rank that has fewer samples draws fewer numbers, and has nothing to normalise one sample by.
   training.has_dropout = !training.joins_uneven && coin();
-  training.has_batch_norm = !training.joins_uneven && !training.dispatches && training.length % training.batch_size == 0 && coin();
+  training.has_batch_norm =
+      !training.joins_uneven && !training.dispatches && training.length % training.batch_size == 0 && coin();
   training.finds_unused = coin();
   training.views_buckets = coin();
   training.has_second_model = coin();
@@ -103,7 +108,8 @@ std::string train(const SmallTraining& training, RankContext& rank) {
   Net net(training), other(training);
   // A rank that makes fewer updates has another momentum, and in truth another model from there on.
   const double momentum = training.joins_uneven ? 0 : 0.5;
-  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.05).momentum(momentum)), other_sgd(other->parameters(), 0.05);
+  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.05).momentum(momentum)),
+      other_sgd(other->parameters(), 0.05);
   DataLoader plain(samples_of(training), {.batch_size = training.batch_size, .shuffle = training.shuffles});
   auto [model, optimizer, loader] = accelerator.prepare(net, sgd, plain);
   std::optional<decltype(accelerator.prepare(other))> second;
@@ -132,7 +138,9 @@ std::string train(const SmallTraining& training, RankContext& rank) {
   for (int done = 0; done < training.epochs; ++done) {
     model->train();
     if (training.joins_uneven) {
-      accelerator.join_uneven_inputs(second ? std::vector<Accelerator::Joinable>{model, *second} : std::vector<Accelerator::Joinable>{model}, {.even_batches = false}, epoch);
+      accelerator.join_uneven_inputs(
+          second ? std::vector<Accelerator::Joinable>{model, *second} : std::vector<Accelerator::Joinable>{model},
+          {.even_batches = false}, epoch);
     } else {
       epoch();
     }

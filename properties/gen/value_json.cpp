@@ -10,12 +10,27 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::pair<const char*, at::ScalarType> kDtypes[] = {
-    {"float32", at::kFloat}, {"float64", at::kDouble}, {"bfloat16", at::kBFloat16}, {"complex64", at::kComplexFloat}, {"float16", at::kHalf},
-    {"bool", at::kBool}, {"uint8", at::kByte}, {"int8", at::kChar}, {"int16", at::kShort}, {"int32", at::kInt}, {"int64", at::kLong},
-    {"uint16", at::kUInt16}, {"uint32", at::kUInt32}, {"uint64", at::kUInt64}, {"complex128", at::kComplexDouble}, {"complex32", at::kComplexHalf},
-    {"float8_e4m3fn", at::kFloat8_e4m3fn}, {"float8_e5m2", at::kFloat8_e5m2}, {"float8_e4m3fnuz", at::kFloat8_e4m3fnuz},
-    {"float8_e5m2fnuz", at::kFloat8_e5m2fnuz}, {"float8_e8m0fnu", at::kFloat8_e8m0fnu}};
+constexpr std::pair<const char*, at::ScalarType> kDtypes[] = {{"float32", at::kFloat},
+                                                              {"float64", at::kDouble},
+                                                              {"bfloat16", at::kBFloat16},
+                                                              {"complex64", at::kComplexFloat},
+                                                              {"float16", at::kHalf},
+                                                              {"bool", at::kBool},
+                                                              {"uint8", at::kByte},
+                                                              {"int8", at::kChar},
+                                                              {"int16", at::kShort},
+                                                              {"int32", at::kInt},
+                                                              {"int64", at::kLong},
+                                                              {"uint16", at::kUInt16},
+                                                              {"uint32", at::kUInt32},
+                                                              {"uint64", at::kUInt64},
+                                                              {"complex128", at::kComplexDouble},
+                                                              {"complex32", at::kComplexHalf},
+                                                              {"float8_e4m3fn", at::kFloat8_e4m3fn},
+                                                              {"float8_e5m2", at::kFloat8_e5m2},
+                                                              {"float8_e4m3fnuz", at::kFloat8_e4m3fnuz},
+                                                              {"float8_e5m2fnuz", at::kFloat8_e5m2fnuz},
+                                                              {"float8_e8m0fnu", at::kFloat8_e8m0fnu}};
 
 std::string hex_of(std::string_view bytes) {
   std::string hex;
@@ -52,7 +67,8 @@ at::Tensor tensor_of(const Json& json) {
     const auto hex = json["hex"].get<std::string>();
     auto* data = static_cast<unsigned char*>(tensor.mutable_data_ptr());
     check_argument(hex.size() == 2 * tensor.nbytes(), "a tensor of {} bytes in {} digits", tensor.nbytes(), hex.size());
-    for (std::size_t index = 0; index < tensor.nbytes(); ++index) data[index] = static_cast<unsigned char>(std::stoi(hex.substr(2 * index, 2), nullptr, 16));
+    for (std::size_t index = 0; index < tensor.nbytes(); ++index)
+      data[index] = static_cast<unsigned char>(std::stoi(hex.substr(2 * index, 2), nullptr, 16));
     return tensor;
   }
   throw ArgumentError(fmt::format("a tensor of an unknown dtype {}", json["dtype"].dump()));

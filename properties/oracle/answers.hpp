@@ -5,7 +5,8 @@
 
 #include "reference/state/rank_context.hpp"
 
-/// What `oracle-answers` computes for the comparison with Python, a request at a time; see each one's source for its requests.
+/// What `oracle-answers` computes for the comparison with Python, a request at a time; see each one's source for its
+/// requests.
 namespace accel::testing {
 
 using Json = nlohmann::json;

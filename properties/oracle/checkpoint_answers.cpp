@@ -16,14 +16,16 @@ struct Counter {
 };
 
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(const std::string& name, std::vector<at::Tensor> parameters) {
-  if (name == "sgd") return std::make_unique<optim::SGD>(std::move(parameters), torch::optim::SGDOptions(0.05).momentum(0.9));
+  if (name == "sgd")
+    return std::make_unique<optim::SGD>(std::move(parameters), torch::optim::SGDOptions(0.05).momentum(0.9));
   if (name == "adam") return std::make_unique<optim::Adam>(std::move(parameters), torch::optim::AdamOptions(0.01));
   return std::make_unique<optim::AdamW>(std::move(parameters), torch::optim::AdamWOptions(0.01));
 }
 
 std::unique_ptr<LRScheduler> make_schedule(const std::string& name, torch::optim::Optimizer& optimizer) {
   if (name == "step") return std::make_unique<StepLR>(optimizer, 2, 0.5);
-  if (name == "lambda") return std::make_unique<LambdaLR>(optimizer, [](std::int64_t step) { return 1.0 / static_cast<double>(step + 1); });
+  if (name == "lambda")
+    return std::make_unique<LambdaLR>(optimizer, [](std::int64_t step) { return 1.0 / static_cast<double>(step + 1); });
   return nullptr;
 }
 
@@ -31,7 +33,9 @@ std::unique_ptr<LRScheduler> make_schedule(const std::string& name, torch::optim
 
 OrderedJson checkpoint_answer(RankContext& rank, const std::string& line) {
   const auto request = Json::parse(line);
-  Accelerator accelerator({.mixed_precision = request["precision"].get<std::string>(), .gradient_accumulation_steps = request["accumulation"]}, rank);
+  Accelerator accelerator({.mixed_precision = request["precision"].get<std::string>(),
+                           .gradient_accumulation_steps = request["accumulation"]},
+                          rank);
   set_seed(request["seed"].get<std::uint64_t>() + (request["load"].is_null() ? 0 : 1));
   torch::nn::Sequential net;  // made in this order, as arguments are not
   net->push_back(torch::nn::Linear(6, 8));

@@ -13,7 +13,8 @@
 namespace accel::testing {
 namespace {
 
-const std::map<std::string, PythonType> kTypes{{"tuple", PythonType::kTuple}, {"integer_keys", PythonType::kIntegerKeys}, {"ordered", PythonType::kOrderedDict}};
+const std::map<std::string, PythonType> kTypes{
+    {"tuple", PythonType::kTuple}, {"integer_keys", PythonType::kIntegerKeys}, {"ordered", PythonType::kOrderedDict}};
 
 Json copy(const Json& request) {
   PosixFiles files;
@@ -28,7 +29,8 @@ Json save(const Json& request) {
   const auto tensors = read_torch_file(request["save"]);
   NamedTensors named;
   for (const auto& name : request["names"]) named.emplace_back(name, tensors.at(name).as<at::Tensor>());
-  const WeightsPlanOptions options{.max_shard_bytes = parse_size(request["max_shard_size"].get<std::string>()), .safe_serialization = request["safe_serialization"]};
+  const WeightsPlanOptions options{.max_shard_bytes = parse_size(request["max_shard_size"].get<std::string>()),
+                                   .safe_serialization = request["safe_serialization"]};
   return {{"same_as", write_weights(files, request["to"], named, options)}};
 }
 

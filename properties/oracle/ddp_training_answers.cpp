@@ -1,4 +1,5 @@
-// Trainings under options of DistributedDataParallel and under local SGD: {"steps": [[loss as hexadecimal, state], ...]}.
+// Trainings under options of DistributedDataParallel and under local SGD: {"steps": [[loss as hexadecimal, state],
+// ...]}.
 #include <fmt/format.h>
 
 #include "properties/gen/ddp_training.hpp"
@@ -8,7 +9,8 @@ namespace accel::testing {
 
 OrderedJson ddp_training_answer(RankContext& rank, const std::string& request) {
   auto steps = OrderedJson::array();
-  for (const auto& step : train_ddp(rank, parse_ddp_training_request(request))) steps.push_back({fmt::format("{:a}", step.loss), step.state_sha256});
+  for (const auto& step : train_ddp(rank, parse_ddp_training_request(request)))
+    steps.push_back({fmt::format("{:a}", step.loss), step.state_sha256});
   return {{"steps", steps}};
 }
 

@@ -1,8 +1,8 @@
 // The C++ side of the comparison with Python:
 //   oracle-answers KIND REQUESTS.jsonl ANSWERS.jsonl
 //   sim-run --ranks N [--backend gloo] -- oracle-answers KIND REQUESTS.jsonl FOLDER
-// An answer for each line; the second form is for kinds that run on ranks, each of which writes FOLDER/rank<r>.jsonl. An exception in one
-// process is an answer too: {"failure": why}.
+// An answer for each line; the second form is for kinds that run on ranks, each of which writes FOLDER/rank<r>.jsonl.
+// An exception in one process is an answer too: {"failure": why}.
 #include <fmt/format.h>
 
 #include <fstream>
@@ -20,9 +20,15 @@ namespace {
 using Answer = Json (*)(const Json& request);
 using RankAnswer = OrderedJson (*)(RankContext& rank, const std::string& request);
 
-const std::map<std::string, Answer> kAnswers{{"checkpoint-files", checkpoint_file_answer}, {"device-maps", device_map_answer}, {"optimizer-operators", operators_of_step},
-                                             {"optimizer-runs", run_optimizer}, {"schedules", schedule_answer}, {"tracked-runs", tracked_run_answer}};
-const std::map<std::string, RankAnswer> kRankAnswers{{"checkpoints", checkpoint_answer}, {"ddp-trainings", ddp_training_answer}, {"random-numbers", random_number_answer}};
+const std::map<std::string, Answer> kAnswers{{"checkpoint-files", checkpoint_file_answer},
+                                             {"device-maps", device_map_answer},
+                                             {"optimizer-operators", operators_of_step},
+                                             {"optimizer-runs", run_optimizer},
+                                             {"schedules", schedule_answer},
+                                             {"tracked-runs", tracked_run_answer}};
+const std::map<std::string, RankAnswer> kRankAnswers{{"checkpoints", checkpoint_answer},
+                                                     {"ddp-trainings", ddp_training_answer},
+                                                     {"random-numbers", random_number_answer}};
 
 int answer_lines(Answer answer, const std::string& requests, const std::string& answers) {
   std::ifstream in(requests);
@@ -59,7 +65,8 @@ int wrong_usage() {
 
 int answer_requests(int argc, char** argv) {
   if (argc != 4) return wrong_usage();
-  if (const auto found = kAnswers.find(argv[1]); found != kAnswers.end()) return answer_lines(found->second, argv[2], argv[3]);
+  if (const auto found = kAnswers.find(argv[1]); found != kAnswers.end())
+    return answer_lines(found->second, argv[2], argv[3]);
   const auto found = kRankAnswers.find(argv[1]);
   if (found == kRankAnswers.end()) return wrong_usage();
   return run(argc, argv, [&](int, char**) { return answer_on_this_rank(found->second, argv[2], argv[3]); });

@@ -30,7 +30,8 @@ OrderedJson listed(const std::vector<at::Tensor>& tensors) {
 
 OrderedJson random_number_answer(RankContext& rank, const std::string& request) {
   OrderedJson answer = OrderedJson::object();
-  for (const auto& [name, tensors] : random_numbers(rank, parse_random_numbers_request(request))) answer[name] = listed(tensors);
+  for (const auto& [name, tensors] : random_numbers(rank, parse_random_numbers_request(request)))
+    answer[name] = listed(tensors);
   return answer;
 }
 

@@ -30,7 +30,8 @@ inline nlohmann::json recorded(const std::string& fault) {
 template <typename Loader>
 Batches batches_of(Loader&& loader) {
   Batches batches;
-  for (auto& batch : loader) for_each_tensor(batch, [&](const at::Tensor& tensor) { batches.push_back(ids_of(tensor)); });
+  for (auto& batch : loader)
+    for_each_tensor(batch, [&](const at::Tensor& tensor) { batches.push_back(ids_of(tensor)); });
   return batches;
 }
 

@@ -1,4 +1,5 @@
-// The faults of Python's Accelerate in its data path, as recorded from it (faults.py), beside what we do in their place.
+// The faults of Python's Accelerate in its data path, as recorded from it (faults.py), beside what we do in their
+// place.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +27,8 @@ auto seen_by_ranks(int num_ranks, AcceleratorOptions options, const Body& body) 
   return seen;
 }
 
-// --- resuming in epoch 1, behind 2 of 6 batches, with objects made anew -----------------------------------------------
+// --- resuming in epoch 1, behind 2 of 6 batches, with objects made anew
+// -----------------------------------------------
 
 struct Saved {
   std::string loader;  // as it stands in a file
@@ -78,7 +80,8 @@ Batches tail_of(const Batches& epoch) { return {epoch.begin() + 2, epoch.end()};
 std::size_t num_never_read(const std::vector<ResumedRun>& runs) {
   std::set<std::int64_t> read;
   for (const auto& run : runs) {
-    for (int batch = 0; batch < 2; ++batch) read.insert(run.uninterrupted[1][batch].begin(), run.uninterrupted[1][batch].end());
+    for (int batch = 0; batch < 2; ++batch)
+      read.insert(run.uninterrupted[1][batch].begin(), run.uninterrupted[1][batch].end());
     for (const auto& batch : run.resumed) read.insert(batch.begin(), batch.end());
   }
   return 24 - read.size();
@@ -107,11 +110,13 @@ void expect_that_only_ours_goes_on(const std::string& fault, bool use_seedable_s
 }
 
 TEST(RecordedFaultsTest, R1ASeedableOrderIsResumedInEpochZeroThereAndInItsEpochHere) {
-  expect_that_only_ours_goes_on("R1_resume_with_seedable_sampler", /*use_seedable_sampler=*/true, /*epoch_that_follows_theirs=*/0);
+  expect_that_only_ours_goes_on("R1_resume_with_seedable_sampler", /*use_seedable_sampler=*/true,
+                                /*epoch_that_follows_theirs=*/0);
 }
 
 TEST(RecordedFaultsTest, R2ADrawnOrderIsResumedInEpochZeroThereAndInItsEpochHere) {
-  expect_that_only_ours_goes_on("R2_resume_with_default_sampler", /*use_seedable_sampler=*/false, /*epoch_that_follows_theirs=*/1);
+  expect_that_only_ours_goes_on("R2_resume_with_default_sampler", /*use_seedable_sampler=*/false,
+                                /*epoch_that_follows_theirs=*/1);
 }
 
 // --- accumulation ---------------------------------------------------------------------------------------------------
@@ -139,7 +144,8 @@ TEST(RecordedFaultsTest, R3LeavingAnEvaluationCostsAcceleratesLastStepAndNotOurs
     EXPECT_EQ(rank["left_by_break"], cut);
   }
   for (const bool leaves : {true, false}) {
-    const auto ours = seen_by_ranks(2, {.gradient_accumulation_steps = 4}, [&](Accelerator& accelerator) { return cadence(accelerator, leaves); });
+    const auto ours = seen_by_ranks(2, {.gradient_accumulation_steps = 4},
+                                    [&](Accelerator& accelerator) { return cadence(accelerator, leaves); });
     for (const auto& rank : ours) EXPECT_EQ(rank, whole);
   }
 }
@@ -164,7 +170,8 @@ TEST(RecordedFaultsTest, R4AShortWindowIsDividedByTheWholeWindowHereAndThere) {
   for (const auto& rank : ours) EXPECT_EQ(rank, short_by_three_quarters);
 }
 
-// --- metrics ----------------------------------------------------------------------------------------------------------
+// --- metrics
+// ----------------------------------------------------------------------------------------------------------
 
 class SevenOfTen : public Sampler {
  public:
@@ -184,9 +191,11 @@ Ids gathered_of(Accelerator& accelerator, Loader&& loader) {
 }
 
 TEST(RecordedFaultsTest, R5ASamplerOfAnotherLengthCostsAcceleratesMetricsASampleAndNotOurs) {
-  for (const auto& rank : recorded("R5_sampler_of_another_length")) EXPECT_EQ(rank["gathered"], Ids({9, 7, 5, 3, 1, 0}));
+  for (const auto& rank : recorded("R5_sampler_of_another_length"))
+    EXPECT_EQ(rank["gathered"], Ids({9, 7, 5, 3, 1, 0}));
   const auto ours = seen_by_ranks(2, {}, [](Accelerator& accelerator) {
-    return gathered_of(accelerator, accelerator.prepare(DataLoader(numbers(10), {.batch_size = 2, .sampler = std::make_shared<SevenOfTen>()})));
+    return gathered_of(accelerator, accelerator.prepare(DataLoader(
+                                        numbers(10), {.batch_size = 2, .sampler = std::make_shared<SevenOfTen>()})));
   });
   for (const auto& rank : ours) EXPECT_EQ(rank, Ids({9, 7, 5, 3, 1, 0, 2}));
 }

@@ -24,7 +24,9 @@ at::Tensor matrix_of(const Json& rows) {
   return at::stack(tensors);
 }
 
-at::Tensor vector_of(const Json& numbers) { return numbers.is_null() ? at::Tensor() : torch::tensor(numbers.get<std::vector<float>>()); }
+at::Tensor vector_of(const Json& numbers) {
+  return numbers.is_null() ? at::Tensor() : torch::tensor(numbers.get<std::vector<float>>());
+}
 
 std::shared_ptr<const Float8LinearConfig> config_of(const Json& fields) {
   auto config = Float8LinearConfig::from_recipe_name(fields.value("recipe_name", "tensorwise"));
@@ -41,7 +43,8 @@ TEST(RecordedFloat8Test, OutputsAndGradientsAreThoseOfTorchao) {
     const auto record = Json::parse(line);
     if (record.contains("recorded")) continue;  // how the file was made
     const auto &request = record["request"], &expected = record["expected"];
-    const auto input = matrix_of(request["input"]).requires_grad_(), weight = matrix_of(request["weight"]).requires_grad_();
+    const auto input = matrix_of(request["input"]).requires_grad_(),
+               weight = matrix_of(request["weight"]).requires_grad_();
     auto bias = vector_of(request["bias"]);
     if (bias.defined()) bias.requires_grad_();
     at::Tensor output;

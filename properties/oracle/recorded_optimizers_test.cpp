@@ -13,11 +13,14 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Vector units of other widths round sums of products otherwise, about 1e-16 at each of 30 steps; ASGD's rate is a float32, whose roots
-// differ by its last bit from one make of processor to another. live.py compares bits.
+// Vector units of other widths round sums of products otherwise, about 1e-16 at each of 30 steps; ASGD's rate is a
+// float32, whose roots differ by its last bit from one make of processor to another. live.py compares bits.
 double tolerance_of(const Json& request) {
   const auto& groups = request["groups"];
-  return std::any_of(groups.begin(), groups.end(), [](const Json& group) { return group["optimizer"]["name"] == "asgd"; }) ? 1e-6 : 1e-12;
+  return std::any_of(groups.begin(), groups.end(),
+                     [](const Json& group) { return group["optimizer"]["name"] == "asgd"; })
+             ? 1e-6
+             : 1e-12;
 }
 
 std::vector<Json> read_records() {
@@ -30,16 +33,21 @@ std::vector<Json> read_records() {
   return records;
 }
 
-// The first difference, as a sentence; empty if there is none. Numbers without a fraction are floats here, ints in Python.
-std::string difference(const Json& expected, const Json& answer, double tolerance, const std::string& place = "answer") {
+// The first difference, as a sentence; empty if there is none. Numbers without a fraction are floats here, ints in
+// Python.
+std::string difference(const Json& expected, const Json& answer, double tolerance,
+                       const std::string& place = "answer") {
   if (expected.is_object() && expected.contains("hex")) {
-    if (expected["dtype"] != answer.value("dtype", "") || expected["shape"] != answer["shape"]) return place + " is another tensor: " + answer.dump();
+    if (expected["dtype"] != answer.value("dtype", "") || expected["shape"] != answer["shape"])
+      return place + " is another tensor: " + answer.dump();
     const bool close = tensor_of(expected).allclose(tensor_of(answer), tolerance, tolerance);
     return close ? "" : place + " holds other numbers";
   }
-  if (expected.is_number()) return answer.is_number() && expected.get<double>() == answer.get<double>() ? "" : place + " is " + answer.dump();
+  if (expected.is_number())
+    return answer.is_number() && expected.get<double>() == answer.get<double>() ? "" : place + " is " + answer.dump();
   if (!expected.is_structured()) return expected == answer ? "" : place + " is " + answer.dump();
-  if (expected.type() != answer.type() || expected.size() != answer.size()) return place + " has other entries: " + answer.dump().substr(0, 300);
+  if (expected.type() != answer.type() || expected.size() != answer.size())
+    return place + " has other entries: " + answer.dump().substr(0, 300);
   for (const auto& [key, value] : expected.items()) {
     if (expected.is_object() && !answer.contains(key)) return place + " has no " + key;
     const auto& ours = expected.is_object() ? answer[key] : answer[std::stoul(key)];
@@ -51,7 +59,8 @@ std::string difference(const Json& expected, const Json& answer, double toleranc
 TEST(RecordedOptimizersTest, ParametersAndStateDictsAreThoseOfPython) {
   std::set<std::string> names;
   for (const auto& record : read_records()) {
-    EXPECT_EQ(difference(record["expected"], run_optimizer(record["request"]), tolerance_of(record["request"])), "") << record["request"];
+    EXPECT_EQ(difference(record["expected"], run_optimizer(record["request"]), tolerance_of(record["request"])), "")
+        << record["request"];
     names.insert(record["request"]["groups"][0]["optimizer"]["name"]);
   }
   EXPECT_EQ(names.size(), 13U);

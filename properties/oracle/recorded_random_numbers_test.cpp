@@ -1,4 +1,5 @@
-// The random numbers that Python's torch drew under Accelerate, recorded: those that no instruction set of a CPU changes.
+// The random numbers that Python's torch drew under Accelerate, recorded: those that no instruction set of a CPU
+// changes.
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -48,12 +49,14 @@ TEST_P(RecordedRandomNumbersTest, EveryRankDrawsWhatPythonDrew) {
   for (const auto& record : read_records()) {
     const int num_ranks = record["ranks"];
     const auto request = parse_random_numbers_request(record["request"].dump());
-    const auto drawn = collect_ranks(GetParam(), num_ranks, [&](RankContext& rank) { return random_numbers(rank, request); });
+    const auto drawn =
+        collect_ranks(GetParam(), num_ranks, [&](RankContext& rank) { return random_numbers(rank, request); });
     for (int rank = 0; rank < num_ranks; ++rank) {
       for (const auto& [name, tensors] : drawn[rank]) {
         if (!record["expected"][rank].contains(name)) continue;
         const auto expected = listed(record["expected"][rank][name]);
-        EXPECT_EQ(listed(tensors), expected) << name << " of rank " << rank << " of " << num_ranks << ", " << record["request"];
+        EXPECT_EQ(listed(tensors), expected)
+            << name << " of rank " << rank << " of " << num_ranks << ", " << record["request"];
         compared += expected.size();
       }
     }

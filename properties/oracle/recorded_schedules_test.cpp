@@ -1,5 +1,6 @@
-// What Python's schedules did to their optimizers, recorded, against ours: every bit of every rate and momentum. The cosines and powers
-// are those of the C library on both sides; one that rounds otherwise than the recorded one's fails here first.
+// What Python's schedules did to their optimizers, recorded, against ours: every bit of every rate and momentum. The
+// cosines and powers are those of the C library on both sides; one that rounds otherwise than the recorded one's fails
+// here first.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -46,11 +47,37 @@ TEST(RecordedSchedulesTest, EveryScheduleIsRecorded) {
   for (const auto& record : records()) {
     if (!record.expected.contains("error")) add_names(record.request["scheduler"], names);
   }
-  for (const auto* name : {"lambda", "multiplicative", "step", "multi_step", "constant", "linear_lr", "exponential", "cosine_annealing",
-                           "cosine_annealing_warm_restarts", "polynomial", "one_cycle", "cyclic", "reduce_lr_on_plateau", "sequential", "chained", "linear",
-                           "constant_with_warmup", "linear_with_warmup", "cosine_with_warmup", "cosine_with_hard_restarts_with_warmup",
-                           "polynomial_decay_with_warmup", "inverse_sqrt", "cosine_with_min_lr_with_warmup", "cosine_with_min_lr_with_warmup_lr_rate", "wsd",
-                           "cosine", "cosine_with_restarts", "constant", "warmup_stable_decay", "cosine_warmup_with_min_lr", "greedy"}) {
+  for (const auto* name : {"lambda",
+                           "multiplicative",
+                           "step",
+                           "multi_step",
+                           "constant",
+                           "linear_lr",
+                           "exponential",
+                           "cosine_annealing",
+                           "cosine_annealing_warm_restarts",
+                           "polynomial",
+                           "one_cycle",
+                           "cyclic",
+                           "reduce_lr_on_plateau",
+                           "sequential",
+                           "chained",
+                           "linear",
+                           "constant_with_warmup",
+                           "linear_with_warmup",
+                           "cosine_with_warmup",
+                           "cosine_with_hard_restarts_with_warmup",
+                           "polynomial_decay_with_warmup",
+                           "inverse_sqrt",
+                           "cosine_with_min_lr_with_warmup",
+                           "cosine_with_min_lr_with_warmup_lr_rate",
+                           "wsd",
+                           "cosine",
+                           "cosine_with_restarts",
+                           "constant",
+                           "warmup_stable_decay",
+                           "cosine_warmup_with_min_lr",
+                           "greedy"}) {
     EXPECT_TRUE(names.contains(name)) << name;
   }
 }

@@ -1,4 +1,5 @@
-// The faults of Accelerate's shards, as recorded from sweeps over their options (faults.py), beside the same sweeps over ours.
+// The faults of Accelerate's shards, as recorded from sweeps over their options (faults.py), beside the same sweeps
+// over ours.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +22,9 @@ class LoneRank {
   template <typename Dataset>
   auto shard(Dataset dataset, DataLoaderOptions options, DataLoaderConfiguration config) {
     return DataLoaderShard(DataLoader(std::move(dataset), std::move(options)),
-                           {.context = context_.get(), .data_parallel = {.size = context_->world_size, .rank = context_->rank}, .config = std::move(config)});
+                           {.context = context_.get(),
+                            .data_parallel = {.size = context_->world_size, .rank = context_->rank},
+                            .config = std::move(config)});
   }
 
  private:
@@ -52,7 +55,9 @@ void sweep(const Splits& splits, const Visit& visit) {
 bool divides(std::int64_t batch_size, int num_ranks) { return batch_size % num_ranks == 0; }
 
 // A batch of one sample cannot be cut, and is cut all the same.
-bool divides_or_is_one(std::int64_t batch_size, int num_ranks) { return batch_size == 1 || divides(batch_size, num_ranks); }
+bool divides_or_is_one(std::int64_t batch_size, int num_ranks) {
+  return batch_size == 1 || divides(batch_size, num_ranks);
+}
 
 template <typename Visit>
 void sweep_streams(const Visit& visit) {
@@ -99,7 +104,8 @@ TEST(RecordedSweepsTest, R8AcceleratesShardsMiscountTheirBatchesAndOursNever) {
                                  {.split_batches = shard.split, .even_batches = even});
         const auto batches = batches_of(loader);
         wrong_lengths += loader.size() != static_cast<std::int64_t>(batches.size());
-        wrong_contents += batches != accelerate_shards({shard.length, shard.batch_size, shard.num_ranks, rank, shard.split, even, drop_last});
+        wrong_contents += batches != accelerate_shards({shard.length, shard.batch_size, shard.num_ranks, rank,
+                                                        shard.split, even, drop_last});
       }
     }
   });
@@ -122,7 +128,8 @@ TEST(RecordedSweepsTest, R9AcceleratesSplitStreamsMiscountTheirSamplesAndOursNev
       auto loader = stream_shard(lone, shard, drop_last);
       const auto batches = batches_of(loader);
       wrong_lengths += loader.size() != static_cast<std::int64_t>(batches.size());
-      wrong_contents += batches != accelerate_shards({shard.length, shard.batch_size, shard.num_ranks, rank, shard.split, /*even_batches=*/true, drop_last});
+      wrong_contents += batches != accelerate_shards({shard.length, shard.batch_size, shard.num_ranks, rank,
+                                                      shard.split, /*even_batches=*/true, drop_last});
     }
   });
   EXPECT_EQ(read, 2860 - 2 * 26 * 5);

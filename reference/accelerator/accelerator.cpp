@@ -30,12 +30,15 @@
 namespace accel {
 namespace {
 
-// Every rank makes every group, in one order. Ranks that share a batch by tensor parallelism hold other slices: each shards with those in
-// its place of the others. Those that share it by parts of its sequence shard together, and average.
-sharded::ShardGroups make_shard_groups(RankContext& context, const std::optional<ParallelismConfig>& config, bool hybrid) {
+// Every rank makes every group, in one order. Ranks that share a batch by tensor parallelism hold other slices: each
+// shards with those in its place of the others. Those that share it by parts of its sequence shard together, and
+// average.
+sharded::ShardGroups make_shard_groups(RankContext& context, const std::optional<ParallelismConfig>& config,
+                                       bool hybrid) {
   if (context.world_size == 1 && !context.new_group) return {};
   const auto mesh = config.value_or(ParallelismConfig{.dp_shard_size = context.world_size});
-  const int of_sequence = mesh.cp_size * mesh.sp_size, stride = mesh.tp_size, size = mesh.data_parallel_size() * of_sequence;
+  const int of_sequence = mesh.cp_size * mesh.sp_size, stride = mesh.tp_size,
+            size = mesh.data_parallel_size() * of_sequence;
   const bool mesh_says = config && (mesh.dp_replicate_size > 1 || mesh.dp_shard_size > 1 || of_sequence > 1);
   const int of_machine = std::max(1, context.local_world_size / stride);
   const int shards = mesh_says ? mesh.dp_shard_size * of_sequence : hybrid ? of_machine : size;
@@ -64,7 +67,8 @@ sharded::ShardGroups make_shard_groups(RankContext& context, const std::optional
 }
 
 DataParallel data_parallel_of(RankContext& context, const std::optional<ParallelismConfig>& config) {
-  if (!config || config->non_data_parallel_size() == 1) return {.size = context.world_size, .rank = context.rank, .group = context.world};
+  if (!config || config->non_data_parallel_size() == 1)
+    return {.size = context.world_size, .rank = context.rank, .group = context.world};
   const int size = config->data_parallel_size(), stride = config->non_data_parallel_size();
   DataParallel data_parallel{.size = size, .rank = context.rank / stride};
   for (int peer = 0; peer < stride; ++peer) {
@@ -78,22 +82,30 @@ DataParallel data_parallel_of(RankContext& context, const std::optional<Parallel
 
 // State of whole parameters fits no shard.
 void check_can_be_sharded(const torch::optim::Optimizer& optimizer) {
-  check_state(dynamic_cast<const torch::optim::LBFGS*>(&optimizer) == nullptr, "prepare: LBFGS, with a model that is sharded: its products go over all parameters, and a rank has parts of them");
-  check_state(!optim::has_stepped(optimizer), "prepare: an optimizer that has stepped, with a model that is sharded; prepare both before its first step");
+  check_state(dynamic_cast<const torch::optim::LBFGS*>(&optimizer) == nullptr,
+              "prepare: LBFGS, with a model that is sharded: its products go over all parameters, and a rank has parts "
+              "of them");
+  check_state(
+      !optim::has_stepped(optimizer),
+      "prepare: an optimizer that has stepped, with a model that is sharded; prepare both before its first step");
 }
 
 bool trains_one_of(const torch::optim::Optimizer& optimizer, const NamedTensors& tensors) {
   const auto trained = optim::parameters_of(optimizer);
   return std::any_of(tensors.begin(), tensors.end(), [&](const auto& item) {
-    return std::any_of(trained.begin(), trained.end(), [&](const auto& parameter) { return parameter.is_same(item.second); });
+    return std::any_of(trained.begin(), trained.end(),
+                       [&](const auto& parameter) { return parameter.is_same(item.second); });
   });
 }
 
 std::vector<at::Tensor> parameters_with_sparse_gradients(const torch::nn::Module& model) {
   std::vector<at::Tensor> parameters;
   for (const auto& module : model.modules()) {
-    if (const auto* embedding = module->as<torch::nn::EmbeddingImpl>(); embedding != nullptr && embedding->options.sparse()) parameters.push_back(embedding->weight);
-    if (const auto* bag = module->as<torch::nn::EmbeddingBagImpl>(); bag != nullptr && bag->options.sparse()) parameters.push_back(bag->weight);
+    if (const auto* embedding = module->as<torch::nn::EmbeddingImpl>();
+        embedding != nullptr && embedding->options.sparse())
+      parameters.push_back(embedding->weight);
+    if (const auto* bag = module->as<torch::nn::EmbeddingBagImpl>(); bag != nullptr && bag->options.sparse())
+      parameters.push_back(bag->weight);
   }
   return parameters;
 }
@@ -107,8 +119,10 @@ Group group_of_all(RankContext& context) {
 // A rehearsal stands for any backend, and its hangs end at once.
 void apply(const InitProcessGroupKwargs& kwargs, RankContext& context) {
   if (context.backend != "gloo" && context.backend != "nccl") return;
-  check_config(!kwargs.backend || *kwargs.backend == context.backend, "init_process_group_kwargs: backend: the ranks were started over {}, not {}; start them with --backend {}",
-               context.backend, kwargs.backend.value_or(""), kwargs.backend.value_or(""));
+  check_config(
+      !kwargs.backend || *kwargs.backend == context.backend,
+      "init_process_group_kwargs: backend: the ranks were started over {}, not {}; start them with --backend {}",
+      context.backend, kwargs.backend.value_or(""), kwargs.backend.value_or(""));
   if (kwargs.timeout) context.world.process_group()->setTimeout(*kwargs.timeout);
 }
 
@@ -116,8 +130,7 @@ void apply(const InitProcessGroupKwargs& kwargs, RankContext& context) {
 
 Accelerator::Accelerator(AcceleratorOptions options) : Accelerator(std::move(options), current_rank()) {}
 
-Accelerator::Accelerator(AcceleratorOptions options, RankContext& context)
-    : context_(&context) {
+Accelerator::Accelerator(AcceleratorOptions options, RankContext& context) : context_(&context) {
   auto resolved = accel::resolved(std::move(options));
   options_ = std::move(resolved.options);
   plugin_ = std::move(resolved.plugin);
@@ -127,7 +140,8 @@ Accelerator::Accelerator(AcceleratorOptions options, RankContext& context)
   context_->gradient_state.sync_gradients = true;
   checkpointing_ = std::make_shared<Checkpointing>(*context_, options_.project_config);
   const auto& logging_dir = options_.project_config.logging_dir;
-  trackers_ = std::make_shared<Trackers>(*context_, options_.log_with, logging_dir.empty() ? std::nullopt : std::optional(logging_dir));
+  trackers_ = std::make_shared<Trackers>(*context_, options_.log_with,
+                                         logging_dir.empty() ? std::nullopt : std::optional(logging_dir));
   data_parallel_ = data_parallel_of(*context_, options_.parallelism_config);
   training_.path = std::make_shared<GradientPath>(*context_, options_, context_->world_size / data_parallel_.size);
   apply(options_.init_process_group_kwargs, *context_);
@@ -147,13 +161,15 @@ const DeepSpeedPlugin& Accelerator::get_deepspeed_plugin(const std::string& name
   const auto found = options_.deepspeed_plugins.find(name);
   std::vector<std::string> names;
   for (const auto& [known, plugin] : options_.deepspeed_plugins) names.push_back(known);
-  check_argument(found != options_.deepspeed_plugins.end(), "deepspeed plugin '{}': no such plugin; there are: {}", name, fmt::join(names, ", "));
+  check_argument(found != options_.deepspeed_plugins.end(), "deepspeed plugin '{}': no such plugin; there are: {}",
+                 name, fmt::join(names, ", "));
   return found->second;
 }
 
 std::optional<std::string> Accelerator::deepspeed_file() const {
   if (!options_.deepspeed_plugin) return std::nullopt;
-  const auto file = options_.deepspeed_plugin->hf_ds_config ? options_.deepspeed_plugin->hf_ds_config : environment("ACCELERATE_DEEPSPEED_CONFIG_FILE");
+  const auto file = options_.deepspeed_plugin->hf_ds_config ? options_.deepspeed_plugin->hf_ds_config
+                                                            : environment("ACCELERATE_DEEPSPEED_CONFIG_FILE");
   return file == "none" ? std::nullopt : file;
 }
 
@@ -161,7 +177,8 @@ void Accelerator::tell_of_ignored_keys() const {
   const auto file = deepspeed_file();
   if (!file) return;
   const auto keys = keys_without_meaning(*file);
-  if (!keys.empty() && is_main_process()) print_line(fmt::format("{}: without a meaning here: {}", *file, fmt::join(keys, ", ")));
+  if (!keys.empty() && is_main_process())
+    print_line(fmt::format("{}: without a meaning here: {}", *file, fmt::join(keys, ", ")));
 }
 
 DistributedType Accelerator::distributed_type() const {
@@ -179,20 +196,25 @@ void Accelerator::set_gradient_accumulation_steps(int steps) {
 }
 
 bool Accelerator::optimizer_step_was_skipped() const {
-  return std::any_of(training_.optimizers.begin(), training_.optimizers.end(), [](const auto& optimizer) { return optimizer.step_was_skipped(); });
+  return std::any_of(training_.optimizers.begin(), training_.optimizers.end(),
+                     [](const auto& optimizer) { return optimizer.step_was_skipped(); });
 }
 
 // What Accelerate refuses too: which of the two would count?
 void Accelerator::check_not_in_deepspeed_file(bool is_in_file, const char* what, const char* dummy) const {
-  check_config(!is_in_file, "{}: has {}, and the program prepares one too; remove it there, or prepare an accel::{}", deepspeed_file().value_or(""), what, dummy);
+  check_config(!is_in_file, "{}: has {}, and the program prepares one too; remove it there, or prepare an accel::{}",
+               deepspeed_file().value_or(""), what, dummy);
 }
 
 AcceleratedOptimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer) {
-  if (const auto file = deepspeed_file()) check_not_in_deepspeed_file(optimizer_section(*file).has_value(), "an optimizer", "DummyOptim");
+  if (const auto file = deepspeed_file())
+    check_not_in_deepspeed_file(optimizer_section(*file).has_value(), "an optimizer", "DummyOptim");
   return add_optimizer(std::move(optimizer));
 }
 
-AcceleratedOptimizer Accelerator::prepare_optimizer(const DummyOptim& dummy) { return add_optimizer(detail::borrowed(deepspeed_objects_->optimizer_for(dummy, deepspeed_file().value_or("")))); }
+AcceleratedOptimizer Accelerator::prepare_optimizer(const DummyOptim& dummy) {
+  return add_optimizer(detail::borrowed(deepspeed_objects_->optimizer_for(dummy, deepspeed_file().value_or(""))));
+}
 
 AcceleratedOptimizer Accelerator::add_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer) {
   // LibTorch's own would step a shared parameter as often as its group names it.
@@ -206,20 +228,26 @@ AcceleratedOptimizer Accelerator::add_optimizer(std::shared_ptr<torch::optim::Op
   return training_.optimizers.emplace_back(std::move(optimizer), *context_, training_.path, plugin_.steps_in_backward);
 }
 
-AcceleratedScheduler Accelerator::prepare_scheduler(std::shared_ptr<LRScheduler> scheduler, PrepareSchedulerOptions options) {
-  if (const auto file = deepspeed_file()) check_not_in_deepspeed_file(scheduler_section(*file).has_value(), "a scheduler", "DummyScheduler");
-  return add_scheduler(std::move(scheduler), {.step_with_optimizer = options_.step_scheduler_with_optimizer, .split_batches = split_batches(), .samples_per_step = options.samples_per_step});
+AcceleratedScheduler Accelerator::prepare_scheduler(std::shared_ptr<LRScheduler> scheduler,
+                                                    PrepareSchedulerOptions options) {
+  if (const auto file = deepspeed_file())
+    check_not_in_deepspeed_file(scheduler_section(*file).has_value(), "a scheduler", "DummyScheduler");
+  return add_scheduler(std::move(scheduler), {.step_with_optimizer = options_.step_scheduler_with_optimizer,
+                                              .split_batches = split_batches(),
+                                              .samples_per_step = options.samples_per_step});
 }
 
 AcceleratedScheduler Accelerator::prepare_scheduler(const DummyScheduler& dummy) {
-  auto& scheduler = deepspeed_objects_->scheduler_for(dummy, deepspeed_file().value_or(""), split_batches() ? 1 : num_processes());
+  auto& scheduler =
+      deepspeed_objects_->scheduler_for(dummy, deepspeed_file().value_or(""), split_batches() ? 1 : num_processes());
   return add_scheduler(detail::borrowed(scheduler), {.steps_in_backward = true});
 }
 
 AcceleratedScheduler Accelerator::add_scheduler(std::shared_ptr<LRScheduler> scheduler, SchedulerOptions options) {
   auto optimizers = training_.optimizers;
   std::erase_if(optimizers, [&](const auto& optimizer) { return &optimizer.optimizer() != &scheduler->optimizer(); });
-  return training_.schedulers.emplace_back(std::move(scheduler), optimizers.empty() ? training_.optimizers : optimizers, *context_, training_.path, options);
+  return training_.schedulers.emplace_back(std::move(scheduler), optimizers.empty() ? training_.optimizers : optimizers,
+                                           *context_, training_.path, options);
 }
 
 std::optional<Autocast::Options> Accelerator::autocast_options(const AutocastKwargs& kwargs) const {
@@ -259,7 +287,8 @@ void Accelerator::place(torch::nn::Module& module) {
   for (const auto& prepared : training_.optimizers) optim::follow_parameters(prepared.optimizer());
 }
 
-std::shared_ptr<ModelWrapper> Accelerator::wrap_model(const torch::nn::Module& module, ModelTensors tensors, bool evaluation_mode) {
+std::shared_ptr<ModelWrapper> Accelerator::wrap_model(const torch::nn::Module& module, ModelTensors tensors,
+                                                      bool evaluation_mode) {
   auto wrapper = std::make_shared<ModelWrapper>();
   wrapper->float8_layers = float8_layers(module);
   wrapper->autocast = autocast_options(options_.autocast_kwargs);
@@ -270,12 +299,14 @@ std::shared_ptr<ModelWrapper> Accelerator::wrap_model(const torch::nn::Module& m
   wrapper->listener = context_->listener;
   if (evaluation_mode) return wrapper;
   wrapper->is_trained = true;
-  // As in Accelerate: among CPU ranks always, a group of one included; on GPUs only with more than one, and a model that is trained.
+  // As in Accelerate: among CPU ranks always, a group of one included; on GPUs only with more than one, and a model
+  // that is trained.
   const bool is_parallel = distributed_type() == DistributedType::kMultiCpu || (use_distributed() && !trained.empty());
   training_.path->add_parameters(std::move(trained));
   if (is_parallel) {
     tensors.sparse = parameters_with_sparse_gradients(module);
-    wrapper->ddp = std::make_shared<DistributedDataParallel>(std::move(tensors), context_->world, options_.ddp_kwargs, context_->listener);
+    wrapper->ddp = std::make_shared<DistributedDataParallel>(std::move(tensors), context_->world, options_.ddp_kwargs,
+                                                             context_->listener);
     training_.path->add_replicated(wrapper->ddp);
   }
   return wrapper;
@@ -283,17 +314,21 @@ std::shared_ptr<ModelWrapper> Accelerator::wrap_model(const torch::nn::Module& m
 
 std::shared_ptr<ModelWrapper> Accelerator::shard_model(const std::shared_ptr<torch::nn::Module>& module) {
   check_state(!plugin_.steps_in_backward || !std::exchange(has_model_of_plugin_, true),
-              "prepare: a second model; DeepSpeed's plugin trains one model for each Accelerator; select another plugin for another model");
+              "prepare: a second model; DeepSpeed's plugin trains one model for each Accelerator; select another "
+              "plugin for another model");
   // Its parts are put back at the end, when a module on the stack may be gone.
   const bool is_borrowed = std::get_deleter<detail::OwnsNothing>(module) != nullptr;
-  check_argument(!is_borrowed || module->as<torch::nn::SequentialImpl>() == nullptr, "prepare: a class on the stack that derives from SequentialImpl cannot be sharded; make it by std::make_shared");
+  check_argument(
+      !is_borrowed || module->as<torch::nn::SequentialImpl>() == nullptr,
+      "prepare: a class on the stack that derives from SequentialImpl cannot be sharded; make it by std::make_shared");
   NamedTensors tensors;
   for (const auto& item : module->named_parameters()) tensors.emplace_back(item.key(), item.value());
   tensors = each_once(std::move(tensors));
   auto optimizers = training_.optimizers;  // prepared before the model
   std::erase_if(optimizers, [&](const auto& optimizer) { return !trains_one_of(optimizer.optimizer(), tensors); });
   for (const auto& optimizer : optimizers) check_can_be_sharded(optimizer.optimizer());
-  if (!shard_groups_) shard_groups_ = make_shard_groups(*context_, options_.parallelism_config, plugin_.sharding->hybrid);
+  if (!shard_groups_)
+    shard_groups_ = make_shard_groups(*context_, options_.parallelism_config, plugin_.sharding->hybrid);
   check_same_model(context_->world, tensors);
   auto wrapper = std::make_shared<ModelWrapper>();
   wrapper->float8_layers = float8_layers(*module);
@@ -302,12 +337,16 @@ std::shared_ptr<ModelWrapper> Accelerator::shard_model(const std::shared_ptr<tor
   // Optimizers keep float32, and units compute in lower precision, as in Accelerate.
   for (auto& [name, parameter] : tensors) {
     const bool is_low = parameter.is_floating_point() && parameter.element_size() < 4;
-    if (mixed_precision_ != "no" && parameter.requires_grad() && is_low) parameter.set_data(parameter.detach().to(at::kFloat));
+    if (mixed_precision_ != "no" && parameter.requires_grad() && is_low)
+      parameter.set_data(parameter.detach().to(at::kFloat));
   }
   wrapper->is_trained = true;
-  context_->hint = "outside model(...) the parameters of a sharded model are this rank's parts; keep `const auto whole = accelerator.gathered_parameters(model);` alive, on every rank, "
-                   "around other members that compute with them, such as model->generate(...)";
-  wrapper->sharded = std::make_shared<sharded::ShardedModel>(module, *shard_groups_, *plugin_.sharding, context_->device);
+  context_->hint =
+      "outside model(...) the parameters of a sharded model are this rank's parts; keep `const auto whole = "
+      "accelerator.gathered_parameters(model);` alive, on every rank, "
+      "around other members that compute with them, such as model->generate(...)";
+  wrapper->sharded =
+      std::make_shared<sharded::ShardedModel>(module, *shard_groups_, *plugin_.sharding, context_->device);
   std::vector<at::Tensor> trained;
   for (const auto& [name, parameter] : tensors) {
     if (parameter.requires_grad()) trained.push_back(parameter);
@@ -318,7 +357,8 @@ std::shared_ptr<ModelWrapper> Accelerator::shard_model(const std::shared_ptr<tor
   return wrapper;
 }
 
-sharded::MemoryAccount Accelerator::account_of(const ModelWrapper& wrapper, const std::vector<at::Tensor>& parameters) const {
+sharded::MemoryAccount Accelerator::account_of(const ModelWrapper& wrapper,
+                                               const std::vector<at::Tensor>& parameters) const {
   using Kind = sharded::MemoryKind;
   auto account = wrapper.sharded ? wrapper.sharded->memory() : *wrapper.memory;
   std::set<const c10::TensorImpl*> own;
@@ -328,7 +368,8 @@ sharded::MemoryAccount Accelerator::account_of(const ModelWrapper& wrapper, cons
     account.add(Kind::kParameters, static_cast<std::int64_t>(parameter.nbytes()));
     if (parameter.grad().defined()) account.add(Kind::kGradients, static_cast<std::int64_t>(parameter.grad().nbytes()));
     // Where gradients are not views of them, the reducer's buckets are as large.
-    if (parameter.requires_grad() && wrapper.ddp && !options_.ddp_kwargs.gradient_as_bucket_view) account.add(Kind::kBuckets, static_cast<std::int64_t>(parameter.nbytes()));
+    if (parameter.requires_grad() && wrapper.ddp && !options_.ddp_kwargs.gradient_as_bucket_view)
+      account.add(Kind::kBuckets, static_cast<std::int64_t>(parameter.nbytes()));
   }
   for (const auto& prepared : training_.optimizers) {
     const auto all = optim::parameters_of(prepared.optimizer());
@@ -336,7 +377,8 @@ sharded::MemoryAccount Accelerator::account_of(const ModelWrapper& wrapper, cons
     for (const auto& [index, entries] : state.at("state").as<Value::Dict>()) {
       if (!own.contains(all.at(std::stoul(index)).unsafeGetTensorImpl())) continue;
       for (const auto& [name, value] : entries.as<Value::Dict>()) {
-        if (value.is<at::Tensor>() && value.as<at::Tensor>().defined() && !sharded::is_in_file(value.as<at::Tensor>())) account.add(Kind::kOptimizer, static_cast<std::int64_t>(value.as<at::Tensor>().nbytes()));
+        if (value.is<at::Tensor>() && value.as<at::Tensor>().defined() && !sharded::is_in_file(value.as<at::Tensor>()))
+          account.add(Kind::kOptimizer, static_cast<std::int64_t>(value.as<at::Tensor>().nbytes()));
       }
     }
   }
@@ -345,12 +387,16 @@ sharded::MemoryAccount Accelerator::account_of(const ModelWrapper& wrapper, cons
 
 Accelerator::HookHandle Accelerator::register_save_state_pre_hook(Checkpointing::SaveHook hook) {
   auto& hooks = checkpointing_->save_hooks;
-  return HookHandle([checkpointing = checkpointing_, place = hooks.insert(hooks.end(), std::move(hook))] { checkpointing->save_hooks.erase(place); });
+  return HookHandle([checkpointing = checkpointing_, place = hooks.insert(hooks.end(), std::move(hook))] {
+    checkpointing->save_hooks.erase(place);
+  });
 }
 
 Accelerator::HookHandle Accelerator::register_load_state_pre_hook(Checkpointing::LoadHook hook) {
   auto& hooks = checkpointing_->load_hooks;
-  return HookHandle([checkpointing = checkpointing_, place = hooks.insert(hooks.end(), std::move(hook))] { checkpointing->load_hooks.erase(place); });
+  return HookHandle([checkpointing = checkpointing_, place = hooks.insert(hooks.end(), std::move(hook))] {
+    checkpointing->load_hooks.erase(place);
+  });
 }
 
 // DeepSpeed's engine.step.
@@ -358,27 +404,35 @@ void Accelerator::step_in_backward() {
   for (auto& optimizer : training_.optimizers) {
     const auto parameters = optim::parameters_of(optimizer.optimizer());
     if (plugin_.gradient_clipping) prepare_for_clipping();
-    global_grad_norm_ = plugin_.gradient_clipping ? training_.path->clip_norm(parameters, *plugin_.gradient_clipping, /*norm_type=*/2.0)
-                                                  : training_.path->unscaled(training_.path->norm(parameters, /*norm_type=*/2.0));
+    global_grad_norm_ = plugin_.gradient_clipping
+                            ? training_.path->clip_norm(parameters, *plugin_.gradient_clipping, /*norm_type=*/2.0)
+                            : training_.path->unscaled(training_.path->norm(parameters, /*norm_type=*/2.0));
     optimizer.take_step();
   }
   for (auto& scheduler : training_.schedulers) scheduler.take_step();
 }
 
-Accelerator::GatheredParameters::GatheredParameters(std::shared_ptr<sharded::ShardedModel> model, const Group& world, std::optional<int> modifier_rank)
+Accelerator::GatheredParameters::GatheredParameters(std::shared_ptr<sharded::ShardedModel> model, const Group& world,
+                                                    std::optional<int> modifier_rank)
     : model_(std::move(model)), world_(&world), modifier_rank_(modifier_rank), uncaught_(std::uncaught_exceptions()) {
-  check_argument(!modifier_rank || (*modifier_rank >= 0 && *modifier_rank < world.size()), "gathered_parameters: modifier_rank {} is no rank of {}", *modifier_rank, world.size());
+  check_argument(!modifier_rank || (*modifier_rank >= 0 && *modifier_rank < world.size()),
+                 "gathered_parameters: modifier_rank {} is no rank of {}", *modifier_rank, world.size());
   if (model_) model_->gather_whole();
 }
 
 Accelerator::GatheredParameters::~GatheredParameters() noexcept(false) {
   if (!model_) return;
-  if (modifier_rank_ && std::uncaught_exceptions() == uncaught_) model_->release_whole(*world_, *modifier_rank_);
-  else model_->release_whole();
+  if (modifier_rank_ && std::uncaught_exceptions() == uncaught_)
+    model_->release_whole(*world_, *modifier_rank_);
+  else
+    model_->release_whole();
 }
 
 ShardOptions Accelerator::shard_options() const {
-  return {.context = context_, .data_parallel = data_parallel_, .config = options_.dataloader_config, .rng_types = options_.rng_types,
+  return {.context = context_,
+          .data_parallel = data_parallel_,
+          .config = options_.dataloader_config,
+          .rng_types = options_.rng_types,
           .put_on_device = options_.device_placement};
 }
 
@@ -389,12 +443,15 @@ void Accelerator::backward(const at::Tensor& loss, BackwardOptions options, std:
   warn_of_models_without_optimizer();
   warn_of_optimizers_stepped_elsewhere();
   const auto& state = context_->gradient_state;
-  const auto scaled = training_.path->scaled_loss(loss, options.num_items, {.all = state.num_rows(), .real = num_real_rows()});
-  torch::autograd::backward(std::vector<at::Tensor>{scaled}, std::vector<at::Tensor>{}, options.retain_graph, options.create_graph);
+  const auto scaled =
+      training_.path->scaled_loss(loss, options.num_items, {.all = state.num_rows(), .real = num_real_rows()});
+  torch::autograd::backward(std::vector<at::Tensor>{scaled}, std::vector<at::Tensor>{}, options.retain_graph,
+                            options.create_graph);
   if (plugin_.steps_in_backward && sync_gradients()) step_in_backward();
 }
 
-// An optimizer that was not prepared steps on scaled gradients under fp16, in every micro-batch of a window, and on another order of shards.
+// An optimizer that was not prepared steps on scaled gradients under fp16, in every micro-batch of a window, and on
+// another order of shards.
 void Accelerator::warn_of_models_without_optimizer() {
   auto& num_sought = training_.num_models_with_optimizer_sought;
   for (; num_sought < training_.models.size(); ++num_sought) {
@@ -403,21 +460,29 @@ void Accelerator::warn_of_models_without_optimizer() {
     for (const auto& item : module->named_parameters()) {
       if (item.value().requires_grad()) trained.emplace_back(item.key(), item.value());
     }
-    const bool has_optimizer = std::any_of(training_.optimizers.begin(), training_.optimizers.end(), [&](const auto& optimizer) { return trains_one_of(optimizer.optimizer(), trained); });
+    const bool has_optimizer =
+        std::any_of(training_.optimizers.begin(), training_.optimizers.end(),
+                    [&](const auto& optimizer) { return trains_one_of(optimizer.optimizer(), trained); });
     if (!wrapper->is_trained || trained.empty() || has_optimizer || !handles_matter() || !is_main_process()) continue;
     const auto& object = *module;
-    context_->warn(fmt::format("model {} ({}) is prepared, but no prepared optimizer has its parameters: pass the optimizer to prepare too, and step the one that prepare returns",
-                               num_sought, c10::demangle(typeid(object).name())));
+    context_->warn(
+        fmt::format("model {} ({}) is prepared, but no prepared optimizer has its parameters: pass the optimizer to "
+                    "prepare too, and step the one that prepare returns",
+                    num_sought, c10::demangle(typeid(object).name())));
   }
 }
 
 // A step past the handle is taken in every micro-batch, on scaled gradients, and whether or not they were averaged.
 void Accelerator::warn_of_optimizers_stepped_elsewhere() {
-  const bool is_known = std::any_of(training_.optimizers.begin(), training_.optimizers.end(), [](const auto& optimizer) { return optimizer.was_called(); });
+  const bool is_known = std::any_of(training_.optimizers.begin(), training_.optimizers.end(),
+                                    [](const auto& optimizer) { return optimizer.was_called(); });
   if (is_known || !handles_matter() || shards() || !is_main_process()) return;
   for (std::size_t index = 0; index < training_.optimizers.size(); ++index) {
     if (!training_.optimizers[index].was_stepped_elsewhere()) continue;
-    context_->warn(fmt::format("the parameters of prepared optimizer {} change, but step() of the handle that prepare returned was never called: step that one, not the optimizer that was passed to prepare", index));
+    context_->warn(
+        fmt::format("the parameters of prepared optimizer {} change, but step() of the handle that prepare returned "
+                    "was never called: step that one, not the optimizer that was passed to prepare",
+                    index));
   }
 }
 
@@ -436,18 +501,23 @@ Accelerator::Window Accelerator::suspend_sync(std::vector<std::shared_ptr<ModelW
   Window window;
   for (auto& wrapper : models) {
     if (wrapper->sharded && !wrapper->sharded->options().reduces_always) {
-      window.restore_.push_back({.wrapper = wrapper, .backward = std::exchange(wrapper->sharded->sync_gradients, false), .forward = std::nullopt});
+      window.restore_.push_back({.wrapper = wrapper,
+                                 .backward = std::exchange(wrapper->sharded->sync_gradients, false),
+                                 .forward = std::nullopt});
     }
     if (!wrapper->ddp) continue;
     auto& flags = wrapper->ddp->sync_flags;
-    window.restore_.push_back({.wrapper = wrapper, .backward = std::exchange(flags.backward, false), .forward = std::nullopt});
+    window.restore_.push_back(
+        {.wrapper = wrapper, .backward = std::exchange(flags.backward, false), .forward = std::nullopt});
   }
   return window;
 }
 
 Accelerator::Window Accelerator::resume_sync(std::shared_ptr<ModelWrapper> model) {
   Window window;
-  if (model->sharded) window.restore_.push_back({.wrapper = model, .backward = std::exchange(model->sharded->sync_gradients, true), .forward = std::nullopt});
+  if (model->sharded)
+    window.restore_.push_back(
+        {.wrapper = model, .backward = std::exchange(model->sharded->sync_gradients, true), .forward = std::nullopt});
   if (!model->ddp) return window;
   const auto flags = model->ddp->sync_flags;
   window.restore_.push_back({.wrapper = model, .backward = flags.backward, .forward = flags.forward});
@@ -488,7 +558,8 @@ Accelerator::Window Accelerator::begin_micro_batch(std::vector<std::shared_ptr<M
 }
 
 at::Tensor Accelerator::clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type) {
-  if (plugin_.steps_in_backward) return global_grad_norm_.defined() ? global_grad_norm_ : at::zeros({});  // backward has clipped
+  if (plugin_.steps_in_backward)
+    return global_grad_norm_.defined() ? global_grad_norm_ : at::zeros({});  // backward has clipped
   if (!sync_gradients()) return training_.path->unscaled(training_.path->norm(parameters, norm_type));
   prepare_for_clipping();
   return training_.path->clip_norm(parameters, max_norm, norm_type);
@@ -504,20 +575,22 @@ void Accelerator::unscale_gradients() {
 }
 
 void Accelerator::unscale_gradients(const AcceleratedOptimizer& optimizer) {
-  check_state(sync_gradients() || !training_.path->scaler(), "unscale_gradients: gradients are not yet synchronised; call it where sync_gradients() is true");
+  check_state(sync_gradients() || !training_.path->scaler(),
+              "unscale_gradients: gradients are not yet synchronised; call it where sync_gradients() is true");
   training_.path->finish_window();
   training_.path->unscale(optimizer.optimizer());
 }
 
 void Accelerator::clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) {
-  check_state(!shards() && !plugin_.steps_in_backward, "clip_grad_value_: not with fsdp_plugin or deepspeed_plugin, as in Accelerate; use clip_grad_norm_");
+  check_state(!shards() && !plugin_.steps_in_backward,
+              "clip_grad_value_: not with fsdp_plugin or deepspeed_plugin, as in Accelerate; use clip_grad_norm_");
   if (!sync_gradients()) return;
   prepare_for_clipping();
   clip_grad_value(parameters, clip_value);
 }
 
-void Accelerator::join_uneven_inputs(const std::vector<Joinable>& models, JoinOptions options, const std::function<void()>& body,
-                                     std::source_location where) {
+void Accelerator::join_uneven_inputs(const std::vector<Joinable>& models, JoinOptions options,
+                                     const std::function<void()>& body, std::source_location where) {
   // Loaders as they were, however the body ends.
   struct Restore {
     std::vector<std::pair<std::shared_ptr<LoaderCore>, bool>> loaders;
@@ -537,7 +610,9 @@ void Accelerator::join_uneven_inputs(const std::vector<Joinable>& models, JoinOp
   }
   if (!options.even_batches.value_or(even_batches())) {
     for (const auto& model : models) {
-      check_state(!model.wrapper_->sharded, "join_uneven_inputs: not for a model that is sharded: a rank without a batch cannot repeat its gathers; use even batches");
+      check_state(!model.wrapper_->sharded,
+                  "join_uneven_inputs: not for a model that is sharded: a rank without a batch cannot repeat its "
+                  "gathers; use even batches");
       if (model.wrapper_->ddp) restore.joined.push_back(model.wrapper_->ddp.get());
     }
   }
@@ -568,7 +643,8 @@ Accelerator::MetricRows Accelerator::metric_rows() const {
       const auto begin = static_cast<std::int64_t>(rank) * own;
       rows.kept.push_back({.begin = begin, .end = begin + real[rank]});
     }
-  } else if (state.end_of_dataloader() && state.remainder() > 0 && (data_parallel_.size > 1 || own != state.remainder())) {
+  } else if (state.end_of_dataloader() && state.remainder() > 0 &&
+             (data_parallel_.size > 1 || own != state.remainder())) {
     rows.kept = {{.begin = 0, .end = state.remainder()}};
   }
   return rows;
@@ -576,9 +652,13 @@ Accelerator::MetricRows Accelerator::metric_rows() const {
 
 Accelerator::MetricRows Accelerator::tensor_metric_rows() const {
   const auto& state = context_->gradient_state;
-  const bool may_be_padded = !state.fills_up() && state.end_of_dataloader() && state.remainder() > 0 && data_parallel_.size > 1;
+  const bool may_be_padded =
+      !state.fills_up() && state.end_of_dataloader() && state.remainder() > 0 && data_parallel_.size > 1;
   if (!may_be_padded) return metric_rows();
-  const auto of_ranks = operations::gather(data_parallel_.group, at::full({1}, state.num_rows().value_or(0), at::TensorOptions(context_->device).dtype(at::kLong))).cpu();
+  const auto of_ranks =
+      operations::gather(data_parallel_.group, at::full({1}, state.num_rows().value_or(0),
+                                                        at::TensorOptions(context_->device).dtype(at::kLong)))
+          .cpu();
   MetricRows rows{.per_rank = of_ranks.max().item<std::int64_t>(), .are_padded = true};
   for (std::int64_t rank = 0; rank < of_ranks.size(0); ++rank) {
     const auto begin = rank * rows.per_rank;
@@ -593,12 +673,14 @@ std::optional<std::int64_t> Accelerator::num_real_rows() const {
   if (!own || kept.empty()) return own;
   const auto begin = data_parallel_.rank * *own;
   std::int64_t real = 0;
-  for (const auto& range : kept) real += std::max<std::int64_t>(0, std::min(range.end, begin + *own) - std::max(range.begin, begin));
+  for (const auto& range : kept)
+    real += std::max<std::int64_t>(0, std::min(range.end, begin + *own) - std::max(range.begin, begin));
   return real;
 }
 
 at::Tensor Accelerator::MetricRows::cut(const at::Tensor& gathered) const {
-  const bool is_cut = !kept.empty() && (!are_padded || gathered.size(0) == per_rank * static_cast<std::int64_t>(kept.size()));
+  const bool is_cut =
+      !kept.empty() && (!are_padded || gathered.size(0) == per_rank * static_cast<std::int64_t>(kept.size()));
   if (!is_cut) return gathered;
   std::vector<at::Tensor> rows;
   for (const auto& range : kept) rows.push_back(slice_rows(gathered, range));
@@ -606,8 +688,11 @@ at::Tensor Accelerator::MetricRows::cut(const at::Tensor& gathered) const {
 }
 
 void Accelerator::MetricRows::check(bool fits, std::optional<std::int64_t> rows) {
-  check_argument(fits, "gather_for_metrics: the last step holds duplicates or padding, and a value of {} rows, which are not as many as the batch has samples, "
-                 "cannot be cut; gather one row per sample and reduce afterwards", rows ? fmt::format("{}", *rows) : "no");
+  check_argument(fits,
+                 "gather_for_metrics: the last step holds duplicates or padding, and a value of {} rows, which are not "
+                 "as many as the batch has samples, "
+                 "cannot be cut; gather one row per sample and reduce afterwards",
+                 rows ? fmt::format("{}", *rows) : "no");
 }
 
 void Accelerator::print_line(const std::string& line) const { context_->print(line + "\n"); }

@@ -13,23 +13,23 @@
 #include <utility>
 #include <vector>
 
-#include "reference/prepared/accelerated_optimizer.hpp"
-#include "reference/training_state/checkpointing.hpp"
 #include "reference/accelerator/deepspeed_objects.hpp"
 #include "reference/accelerator/memory.hpp"
 #include "reference/accelerator/operations.hpp"
 #include "reference/accelerator/preparable.hpp"
-#include "reference/prepared/prepared_model.hpp"
 #include "reference/config/options.hpp"
 #include "reference/core/call_site.hpp"
 #include "reference/core/printed.hpp"
 #include "reference/core/tree_rows.hpp"
 #include "reference/data/data_loader.hpp"
+#include "reference/prepared/accelerated_optimizer.hpp"
+#include "reference/prepared/prepared_model.hpp"
+#include "reference/profiler/profiler.hpp"
 #include "reference/sharded/activation_meter.hpp"
 #include "reference/state/objects.hpp"
 #include "reference/state/rank_context.hpp"
-#include "reference/profiler/profiler.hpp"
 #include "reference/tracking/trackers.hpp"
+#include "reference/training_state/checkpointing.hpp"
 
 /// The front end: Hugging Face Accelerate's Accelerator for C++ and LibTorch.
 ///
@@ -80,31 +80,36 @@ class Accelerator {
   void set_even_batches(bool value) { options_.dataloader_config.even_batches = value; }
   /// One of `deepspeed_plugins`. Throws ArgumentError for another name.
   [[nodiscard]] const DeepSpeedPlugin& get_deepspeed_plugin(const std::string& name) const;
-  /// The plugin by which models are prepared, and steps are taken, from here on. Source: accelerate/state.py, select_deepspeed_plugin.
+  /// The plugin by which models are prepared, and steps are taken, from here on. Source: accelerate/state.py,
+  /// select_deepspeed_plugin.
   void select_deepspeed_plugin(const std::string& name);
   /// Ranks that read different samples, and this rank among them; the world, unless parallelism_config makes a mesh.
   [[nodiscard]] int data_parallel_size() const { return data_parallel_.size; }
   [[nodiscard]] int data_parallel_rank() const { return data_parallel_.rank; }
 
   // --- prepare ------------------------------------------------------------------------------------------------------
-  /// Models, optimizers, loaders and schedules, in any order; returned in the same order, a single one bare. Loaders, models and
-  /// optimizers first, schedules last. What is prepared already, and objects of other types, pass through. Collective.
+  /// Models, optimizers, loaders and schedules, in any order; returned in the same order, a single one bare. Loaders,
+  /// models and optimizers first, schedules last. What is prepared already, and objects of other types, pass through.
+  /// Collective.
   ///
   /// | object | accepted as |
   /// |---|---|
-  /// | model | a ModuleHolder, a shared_ptr of a module, or a module itself, which must stay alive as long as the model is used |
-  /// | optimizer | an object, or a unique_ptr that stays the program's, alive as long as the handle is used; a temporary or a shared_ptr, which is kept |
-  /// | schedule | an accel::LRScheduler, alive as long as the handle is used, or a shared_ptr of one, which is kept |
-  /// | loader | an accel::DataLoader; of torch::data see from_torch and from_torch_loader |
+  /// | model | a ModuleHolder, a shared_ptr of a module, or a module itself, which must stay alive as long as the model
+  /// is used | | optimizer | an object, or a unique_ptr that stays the program's, alive as long as the handle is used;
+  /// a temporary or a shared_ptr, which is kept | | schedule | an accel::LRScheduler, alive as long as the handle is
+  /// used, or a shared_ptr of one, which is kept | | loader | an accel::DataLoader; of torch::data see from_torch and
+  /// from_torch_loader |
   ///
-  /// LibTorch's loaders, datasets and schedules, plain pointers, AnyModule and temporaries that cannot be kept are refused at compile time.
+  /// LibTorch's loaders, datasets and schedules, plain pointers, AnyModule and temporaries that cannot be kept are
+  /// refused at compile time.
   template <typename... Objects>
   decltype(auto) prepare(Objects&&... objects) {
     static_assert(sizeof...(Objects) > 0, "prepare: nothing to prepare");
     if constexpr (sizeof...(Objects) == 1) {
       return (prepare_one<Objects>(objects), ...);
     } else {
-      return std::tuple<decltype(prepare_one<Objects>(objects))...>{prepare_one<Objects>(objects)...};  // braces: left to right
+      return std::tuple<decltype(prepare_one<Objects>(objects))...>{
+          prepare_one<Objects>(objects)...};  // braces: left to right
     }
   }
 
@@ -123,25 +128,32 @@ class Accelerator {
     return remember(PreparedModel<Module>(std::move(module), std::move(wrapper)));
   }
   template <detail::ModuleObject Module>
-  PreparedModel<Module> prepare_model(Module& module, PrepareModelOptions options = {false}) { return prepare_model(detail::shared_module(module), options); }
+  PreparedModel<Module> prepare_model(Module& module, PrepareModelOptions options = {false}) {
+    return prepare_model(detail::shared_module(module), options);
+  }
   template <typename Dataset, typename Collate>
   DataLoaderShard<Dataset, Collate> prepare_data_loader(const DataLoader<Dataset, Collate>& loader) {
     DataLoaderShard<Dataset, Collate> prepared(loader, shard_options());
     training_.loaders.push_back(prepared.core());
     return prepared;
   }
-  /// `slice_for_dispatch(step, rows, part)` cuts what rank 0 has read for a step, in place of slice_rows: `rows` are those of
-  /// part `part` of the step, one part for each rank that reads its own samples.
+  /// `slice_for_dispatch(step, rows, part)` cuts what rank 0 has read for a step, in place of slice_rows: `rows` are
+  /// those of part `part` of the step, one part for each rank that reads its own samples.
   template <typename Dataset, typename Collate, typename Slice>
-  DataLoaderShard<Dataset, Collate> prepare_data_loader(const DataLoader<Dataset, Collate>& loader, Slice slice_for_dispatch) {
+  DataLoaderShard<Dataset, Collate> prepare_data_loader(const DataLoader<Dataset, Collate>& loader,
+                                                        Slice slice_for_dispatch) {
     auto prepared = prepare_data_loader(loader);
     prepared.set_slice_for_dispatch(std::move(slice_for_dispatch));
     return prepared;
   }
   /// The loader without the first batches of its pass: accel::skip_first_batches.
   template <typename Loader>
-  [[nodiscard]] Loader skip_first_batches(const Loader& loader, std::int64_t num_batches) const { return accel::skip_first_batches(loader, num_batches); }
-  AcceleratedOptimizer prepare_optimizer(torch::optim::Optimizer& optimizer) { return prepare_optimizer(detail::borrowed(optimizer)); }
+  [[nodiscard]] Loader skip_first_batches(const Loader& loader, std::int64_t num_batches) const {
+    return accel::skip_first_batches(loader, num_batches);
+  }
+  AcceleratedOptimizer prepare_optimizer(torch::optim::Optimizer& optimizer) {
+    return prepare_optimizer(detail::borrowed(optimizer));
+  }
   AcceleratedOptimizer prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer);
   struct PrepareSchedulerOptions {
     std::optional<std::int64_t> samples_per_step = {};  ///< the schedule's unit is so many samples, over all ranks
@@ -150,13 +162,14 @@ class Accelerator {
   AcceleratedScheduler prepare_scheduler(LRScheduler& scheduler, PrepareSchedulerOptions options = {std::nullopt}) {
     return prepare_scheduler(detail::borrowed(scheduler), options);
   }
-  AcceleratedScheduler prepare_scheduler(std::shared_ptr<LRScheduler> scheduler, PrepareSchedulerOptions options = {std::nullopt});
+  AcceleratedScheduler prepare_scheduler(std::shared_ptr<LRScheduler> scheduler,
+                                         PrepareSchedulerOptions options = {std::nullopt});
   /// The optimizer and the schedule of the DeepSpeed file.
   AcceleratedOptimizer prepare_optimizer(const DummyOptim& dummy);
   AcceleratedScheduler prepare_scheduler(const DummyScheduler& dummy);
 
-  /// All parameters and buffers under their names, whole, on the CPU: of a model that is sharded on the main process alone, empty on others.
-  /// With DeepSpeed's zero3_save_16bit_model in the dtype of mixed_precision. Collective.
+  /// All parameters and buffers under their names, whole, on the CPU: of a model that is sharded on the main process
+  /// alone, empty on others. With DeepSpeed's zero3_save_16bit_model in the dtype of mixed_precision. Collective.
   template <typename Module>
   NamedTensors get_state_dict(const PreparedModel<Module>& model) const {
     if (const auto& sharded = model.shared_wrapper()->sharded) return full_state(*sharded);
@@ -165,12 +178,15 @@ class Accelerator {
     return state;
   }
 
-  /// What this rank holds for a model, by kind, now and at most; of one that is not sharded what is there now. Known before a run from
-  /// accel::sharded::plan_memory. Throws ArgumentError for an optimizer whose state it cannot read: see accel::optim::state_dict.
+  /// What this rank holds for a model, by kind, now and at most; of one that is not sharded what is there now. Known
+  /// before a run from accel::sharded::plan_memory. Throws ArgumentError for an optimizer whose state it cannot read:
+  /// see accel::optim::state_dict.
   template <typename Module>
-  [[nodiscard]] sharded::MemoryAccount memory_account(const PreparedModel<Module>& model) const { return account_of(*model.shared_wrapper(), model.parameters()); }
-  /// While it lives, what this thread allocates and is nothing else of the model counts as its activations: for forward and backward of a
-  /// step, now and then, since each allocation costs a little more.
+  [[nodiscard]] sharded::MemoryAccount memory_account(const PreparedModel<Module>& model) const {
+    return account_of(*model.shared_wrapper(), model.parameters());
+  }
+  /// While it lives, what this thread allocates and is nothing else of the model counts as its activations: for forward
+  /// and backward of a step, now and then, since each allocation costs a little more.
   template <typename Module>
   [[nodiscard]] sharded::ActivationMeter measure_activations(const PreparedModel<Module>& model) const {
     const auto& wrapper = *model.shared_wrapper();
@@ -186,35 +202,43 @@ class Accelerator {
 
    private:
     friend class Accelerator;
-    GatheredParameters(std::shared_ptr<sharded::ShardedModel> model, const Group& world, std::optional<int> modifier_rank);
+    GatheredParameters(std::shared_ptr<sharded::ShardedModel> model, const Group& world,
+                       std::optional<int> modifier_rank);
     std::shared_ptr<sharded::ShardedModel> model_;  // null where parameters are whole anyway
     const Group* world_;
     std::optional<int> modifier_rank_;
     int uncaught_;
   };
-  /// `modifier_rank`: whose changes all ranks take at the end; none: changes are lost. Throws ArgumentError if it is no rank. Source: deepspeed.zero.GatheredParameters.
+  /// `modifier_rank`: whose changes all ranks take at the end; none: changes are lost. Throws ArgumentError if it is no
+  /// rank. Source: deepspeed.zero.GatheredParameters.
   template <typename Module>
-  [[nodiscard]] GatheredParameters gathered_parameters(const PreparedModel<Module>& model, std::optional<int> modifier_rank = std::nullopt) const {
+  [[nodiscard]] GatheredParameters gathered_parameters(const PreparedModel<Module>& model,
+                                                       std::optional<int> modifier_rank = std::nullopt) const {
     return {model.shared_wrapper()->sharded, context_->world, modifier_rank};
   }
 
   template <typename Module>
-  const std::shared_ptr<Module>& unwrap_model(const PreparedModel<Module>& model) const { return model.module(); }
+  const std::shared_ptr<Module>& unwrap_model(const PreparedModel<Module>& model) const {
+    return model.module();
+  }
 
   // --- the training step --------------------------------------------------------------------------------------------
   struct BackwardOptions {
     bool retain_graph = false;
     bool create_graph = false;
-    std::optional<double> num_items = {};  ///< loss_weighting exact: the loss is the mean of so many; default: the batch's samples
+    std::optional<double> num_items =
+        {};  ///< loss_weighting exact: the loss is the mean of so many; default: the batch's samples
   };
   /// Gradients of loss / gradient_accumulation_steps. Collective when gradients synchronise.
   ///
-  /// With loss_weighting "exact" the gradient of a window is that of the mean over all its items on all ranks, whatever the
-  /// sizes of micro-batches: `loss` is this micro-batch's mean, over `num_items` (samples, or tokens that are not masked), in which
-  /// duplicates that fill a step are items as any, or one loss for each sample of the batch, shape (n), of which they are left out.
-  /// Gradients are weighted when the optimizer steps, or before they are clipped: one all-reduce of 16 bytes for each window. Throws
-  /// StateError behind that, if the micro-batch belongs to a longer window.
-  void backward(const at::Tensor& loss, BackwardOptions options = {false, false, std::nullopt}, std::source_location where = std::source_location::current());
+  /// With loss_weighting "exact" the gradient of a window is that of the mean over all its items on all ranks, whatever
+  /// the sizes of micro-batches: `loss` is this micro-batch's mean, over `num_items` (samples, or tokens that are not
+  /// masked), in which duplicates that fill a step are items as any, or one loss for each sample of the batch, shape
+  /// (n), of which they are left out. Gradients are weighted when the optimizer steps, or before they are clipped: one
+  /// all-reduce of 16 bytes for each window. Throws StateError behind that, if the micro-batch belongs to a longer
+  /// window.
+  void backward(const at::Tensor& loss, BackwardOptions options = {false, false, std::nullopt},
+                std::source_location where = std::source_location::current());
 
   /// One micro-batch of an accumulation window; ends with the scope. Decides `sync_gradients`.
   class Window {
@@ -222,7 +246,8 @@ class Accelerator {
     ~Window();
     Window(const Window&) = delete;
     Window& operator=(const Window&) = delete;
-    Window(Window&& other) noexcept : restore_(std::exchange(other.restore_, {})), micro_batch_(std::move(other.micro_batch_)) {}
+    Window(Window&& other) noexcept
+        : restore_(std::exchange(other.restore_, {})), micro_batch_(std::move(other.micro_batch_)) {}
 
    private:
     friend class Accelerator;
@@ -241,11 +266,15 @@ class Accelerator {
   }
   /// While the scope lives, backward communicates nothing.
   template <typename Module>
-  [[nodiscard]] Window no_sync(const PreparedModel<Module>& model) { return suspend_sync({model.shared_wrapper()}); }
+  [[nodiscard]] Window no_sync(const PreparedModel<Module>& model) {
+    return suspend_sync({model.shared_wrapper()});
+  }
 
   /// While the scope lives, the next backward synchronises gradients of a model whose forwards were under no_sync.
   template <typename Module>
-  [[nodiscard]] Window trigger_sync_in_backward(const PreparedModel<Module>& model) { return resume_sync(model.shared_wrapper()); }
+  [[nodiscard]] Window trigger_sync_in_backward(const PreparedModel<Module>& model) {
+    return resume_sync(model.shared_wrapper());
+  }
 
   /// A model whose collectives a rank that has no more batches repeats.
   class Joinable {
@@ -260,26 +289,26 @@ class Accelerator {
   struct JoinOptions {
     std::optional<bool> even_batches = {};  ///< of all prepared loaders, while the body runs; default: as they are
   };
-  /// Runs `body`, a loop over loaders, on ranks that may have different numbers of batches: one that is done takes part in
-  /// the others' gradient reductions, with zeros, until all are done; then all have the model of the rank that was last.
-  /// Gradients are divided by the number of ranks, whoever takes part. Loaders are as they were behind it, also if the body
-  /// throws. Only with even_batches off is there anything to join. Of several models, each runs forward and backward in turn,
-  /// in the order in which they are named here. With gradient accumulation set sync_with_dataloader to false: the ranks' last
-  /// batches are not the same. Collective.
+  /// Runs `body`, a loop over loaders, on ranks that may have different numbers of batches: one that is done takes part
+  /// in the others' gradient reductions, with zeros, until all are done; then all have the model of the rank that was
+  /// last. Gradients are divided by the number of ranks, whoever takes part. Loaders are as they were behind it, also
+  /// if the body throws. Only with even_batches off is there anything to join. Of several models, each runs forward and
+  /// backward in turn, in the order in which they are named here. With gradient accumulation set sync_with_dataloader
+  /// to false: the ranks' last batches are not the same. Collective.
   ///
   ///     accelerator.join_uneven_inputs({model}, {.even_batches = false}, [&] { for (auto& batch : loader) ...; });
   ///
-  /// Source: accelerate/accelerator.py, join_uneven_inputs, which does nothing on CPUs; torch/distributed/algorithms/join.py.
+  /// Source: accelerate/accelerator.py, join_uneven_inputs, which does nothing on CPUs;
+  /// torch/distributed/algorithms/join.py.
   void join_uneven_inputs(const std::vector<Joinable>& models, JoinOptions options, const std::function<void()>& body,
                           std::source_location where = std::source_location::current());
 
-  /// Divides gradients by fp16's loss scale: once for each step, and where gradients synchronise, else StateError. Nothing in
-  /// other precisions.
+  /// Divides gradients by fp16's loss scale: once for each step, and where gradients synchronise, else StateError.
+  /// Nothing in other precisions.
   void unscale_gradients();
   void unscale_gradients(const AcceleratedOptimizer& optimizer);
-  /// Scales gradients to a total norm of at most `max_norm`; returns the norm before, shape []. Gradients that are not yet unscaled
-  /// are unscaled first.
-  /// On a micro-batch that does not step it only tells the norm so far.
+  /// Scales gradients to a total norm of at most `max_norm`; returns the norm before, shape []. Gradients that are not
+  /// yet unscaled are unscaled first. On a micro-batch that does not step it only tells the norm so far.
   at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type = 2.0);
   void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value);
 
@@ -301,23 +330,28 @@ class Accelerator {
     release_memory(objects...);
   }
   template <typename... Objects>
-  void clear(Objects&... objects) { free_memory(objects...); }
+  void clear(Objects&... objects) {
+    free_memory(objects...);
+  }
 
   // --- checkpoints ---------------------------------------------------------------------------------------------------
-  /// Saves all that was prepared or registered, with the place in the data and in the accumulation window, and every rank's random
-  /// numbers; returns the folder. Under automatic naming that is project_dir/checkpoints/checkpoint_{save_iteration}, and `output_dir` is
-  /// not read. A folder has its name only once it is whole. Files and errors: see Checkpointing and checkpoint/state_files.hpp. Collective.
-  /// Source: accelerate/accelerator.py, save_state; accelerate/checkpointing.py.
-  std::string save_state(const std::string& output_dir = "", SaveStateOptions options = {}, std::source_location where = std::source_location::current()) {
+  /// Saves all that was prepared or registered, with the place in the data and in the accumulation window, and every
+  /// rank's random numbers; returns the folder. Under automatic naming that is
+  /// project_dir/checkpoints/checkpoint_{save_iteration}, and `output_dir` is not read. A folder has its name only once
+  /// it is whole. Files and errors: see Checkpointing and checkpoint/state_files.hpp. Collective. Source:
+  /// accelerate/accelerator.py, save_state; accelerate/checkpointing.py.
+  std::string save_state(const std::string& output_dir = "", SaveStateOptions options = {},
+                         std::source_location where = std::source_location::current()) {
     const CallSite site(where);
     return checkpointing_->save(training_, output_dir, options);
   }
-  /// Loads it into what was prepared and registered, which must be the same objects in the same order; without a folder, the newest of
-  /// the project. Loops over loaders go on where they were: without the `skip_first_batches` of Accelerate's scripts, which would skip
-  /// as many again. Also of another number of ranks, and of Python's Accelerate, whose checkpoints have no place in a loader: there the
-  /// program skips. Everything or, with a CheckpointError on every rank,
-  /// nothing. Returns the folder. Collective.
-  std::string load_state(const std::string& input_dir = "", std::source_location where = std::source_location::current()) {
+  /// Loads it into what was prepared and registered, which must be the same objects in the same order; without a
+  /// folder, the newest of the project. Loops over loaders go on where they were: without the `skip_first_batches` of
+  /// Accelerate's scripts, which would skip as many again. Also of another number of ranks, and of Python's Accelerate,
+  /// whose checkpoints have no place in a loader: there the program skips. Everything or, with a CheckpointError on
+  /// every rank, nothing. Returns the folder. Collective.
+  std::string load_state(const std::string& input_dir = "",
+                         std::source_location where = std::source_location::current()) {
     const CallSite site(where);
     return checkpointing_->load(training_, input_dir);
   }
@@ -326,10 +360,12 @@ class Accelerator {
     const CallSite site(where);
     checkpointing_->finish();
   }
-  /// The model's weights alone, whole, in model.safetensors or in several files with an index, for `load_checkpoint_in_model` and Python;
-  /// written by the main process. Throws CheckpointError on every rank. Collective. Source: accelerate/accelerator.py, save_model.
+  /// The model's weights alone, whole, in model.safetensors or in several files with an index, for
+  /// `load_checkpoint_in_model` and Python; written by the main process. Throws CheckpointError on every rank.
+  /// Collective. Source: accelerate/accelerator.py, save_model.
   template <typename Module>
-  void save_model(const PreparedModel<Module>& model, const std::string& save_directory, const SaveModelOptions& options = {},
+  void save_model(const PreparedModel<Module>& model, const std::string& save_directory,
+                  const SaveModelOptions& options = {},
                   std::source_location where = std::source_location::current()) const {
     const CallSite site(where);
     checkpointing_->save_model(get_state_dict(model), save_directory, options);
@@ -337,9 +373,15 @@ class Accelerator {
   /// Objects with `state_dict() -> Value` and `load_state_dict(const Value&)`, which must outlive the Accelerator.
   template <typename... Objects>
   void register_for_checkpointing(Objects&... objects) {
-    static_assert((requires { Value(objects.state_dict()); objects.load_state_dict(std::declval<const Value&>()); } && ...),
-                  "register_for_checkpointing: an object needs `Value state_dict()` and `load_state_dict(const Value&)`");
-    (training_.custom.push_back({[&objects] { return Value(objects.state_dict()); }, [&objects](const Value& state) { objects.load_state_dict(state); }}), ...);
+    static_assert(
+        (requires {
+          Value(objects.state_dict());
+          objects.load_state_dict(std::declval<const Value&>());
+        } && ...),
+        "register_for_checkpointing: an object needs `Value state_dict()` and `load_state_dict(const Value&)`");
+    (training_.custom.push_back({[&objects] { return Value(objects.state_dict()); },
+                                 [&objects](const Value& state) { objects.load_state_dict(state); }}),
+     ...);
   }
   /// As long as it lives, a hook is called.
   class [[nodiscard]] HookHandle {
@@ -364,25 +406,31 @@ class Accelerator {
   [[nodiscard]] const std::string& logging_dir() const { return checkpointing_->config().logging_dir; }
 
   // --- watching a run ------------------------------------------------------------------------------------------------
-  /// Begins a run of the trackers of `log_with`: see accel::Trackers, whose calls these are. Every rank calls them; trackers write on the main
-  /// process, unless they say otherwise. Source: accelerate/accelerator.py.
-  void init_trackers(const std::string& project_name, const std::optional<Value::Dict>& config = std::nullopt, const Value::Dict& init_kwargs = {}) {
+  /// Begins a run of the trackers of `log_with`: see accel::Trackers, whose calls these are. Every rank calls them;
+  /// trackers write on the main process, unless they say otherwise. Source: accelerate/accelerator.py.
+  void init_trackers(const std::string& project_name, const std::optional<Value::Dict>& config = std::nullopt,
+                     const Value::Dict& init_kwargs = {}) {
     trackers_->init_trackers(project_name, config, init_kwargs);
   }
   void log(const Value::Dict& values, std::optional<std::int64_t> step = std::nullopt) { trackers_->log(values, step); }
-  void log_images(const std::map<std::string, at::Tensor>& images, std::optional<std::int64_t> step = std::nullopt) { trackers_->log_images(images, step); }
+  void log_images(const std::map<std::string, at::Tensor>& images, std::optional<std::int64_t> step = std::nullopt) {
+    trackers_->log_images(images, step);
+  }
   [[nodiscard]] GeneralTracker& get_tracker(const std::string& name) { return trackers_->get_tracker(name); }
   /// The last call of a training: checkpoints that are being written get their names, trackers finish. Collective.
   void end_training(std::source_location where = std::source_location::current()) {
     finish_saving(where);
     trackers_->end_training();
   }
-  /// Records what the operators of this rank take while `body(profiler)` runs; with output_trace_dir, profile_{rank}.json there, which all
-  /// ranks wait for. `kwargs`: default: the options' profile_kwargs. See accel::Profiler. Collective with output_trace_dir.
+  /// Records what the operators of this rank take while `body(profiler)` runs; with output_trace_dir,
+  /// profile_{rank}.json there, which all ranks wait for. `kwargs`: default: the options' profile_kwargs. See
+  /// accel::Profiler. Collective with output_trace_dir.
   ///
-  ///     accelerator.profile([&](accel::Profiler& profiler) { for (auto& batch : loader) { train(batch); profiler.step(); } });
+  ///     accelerator.profile([&](accel::Profiler& profiler) { for (auto& batch : loader) { train(batch);
+  ///     profiler.step(); } });
   template <typename Body>
-  void profile(Body&& body, const std::optional<ProfileKwargs>& kwargs = std::nullopt, std::source_location where = std::source_location::current()) {
+  void profile(Body&& body, const std::optional<ProfileKwargs>& kwargs = std::nullopt,
+               std::source_location where = std::source_location::current()) {
     const auto& used = kwargs ? *kwargs : options_.profile_kwargs;
     Profiler profiler(*context_, used);
     body(profiler);
@@ -395,18 +443,23 @@ class Accelerator {
   /// Numbers and strings in a tree are no tensors, and refused at compile time, as Python's TypeError.
   template <typename T>
   std::remove_cvref_t<T> gather(const T& tree, std::source_location where = std::source_location::current()) const {
-    static_assert(detail::TensorTree<T>, "gather: a number, string or unknown type has no counterpart on other ranks; gather a tensor (torch::tensor(number)), or use gather_object");
+    static_assert(detail::TensorTree<T>,
+                  "gather: a number, string or unknown type has no counterpart on other ranks; gather a tensor "
+                  "(torch::tensor(number)), or use gather_object");
     const CallSite site(where);
     verify("gather", tree);
     return with_each(tree, [&](const at::Tensor& tensor) { return operations::gather(context_->world, tensor); });
   }
-  /// `gather`, without the duplicates that fill the last step of the active loader. Vectors without tensors, one entry per
-  /// sample, are gathered as objects; containers keep their shape. Collective.
-  /// Throws ArgumentError on such a step for values that do not hold one row per sample. Without even_batches a last step has no
-  /// duplicates: of tensors that pad_across_processes made alike, the rows behind its samples are left out.
+  /// `gather`, without the duplicates that fill the last step of the active loader. Vectors without tensors, one entry
+  /// per sample, are gathered as objects; containers keep their shape. Collective. Throws ArgumentError on such a step
+  /// for values that do not hold one row per sample. Without even_batches a last step has no duplicates: of tensors
+  /// that pad_across_processes made alike, the rows behind its samples are left out.
   template <typename T>
-  std::remove_cvref_t<T> gather_for_metrics(const T& tree, std::source_location where = std::source_location::current()) const {
-    static_assert(RowTree<T>, "gather_for_metrics: a number, string or unknown type has no row per sample; gather a tensor with one row per sample, or a std::vector of entries");
+  std::remove_cvref_t<T> gather_for_metrics(const T& tree,
+                                            std::source_location where = std::source_location::current()) const {
+    static_assert(RowTree<T>,
+                  "gather_for_metrics: a number, string or unknown type has no row per sample; gather a tensor with "
+                  "one row per sample, or a std::vector of entries");
     if constexpr (RowTree<T>) {
       const CallSite site(where);
       return gather_rows_for_metrics(tree);
@@ -415,51 +468,64 @@ class Accelerator {
     }
   }
   struct GatherOptions {
-    bool use_gather_object = false;  ///< entries of a vector are gathered as objects, tensors of different shapes included
+    bool use_gather_object =
+        false;  ///< entries of a vector are gathered as objects, tensors of different shapes included
   };
   template <Tree T>
-  std::vector<T> gather_for_metrics(const std::vector<T>& entries, GatherOptions options, std::source_location where = std::source_location::current()) const {
+  std::vector<T> gather_for_metrics(const std::vector<T>& entries, GatherOptions options,
+                                    std::source_location where = std::source_location::current()) const {
     const CallSite site(where);
     if (options.use_gather_object) return gather_list_for_metrics(entries);
     if constexpr (RowTree<std::vector<T>>) {
       return gather_for_metrics(entries);
     } else {
-      throw ArgumentError("gather_for_metrics: entries with numbers or strings beside tensors have no rows; set use_gather_object");
+      throw ArgumentError(
+          "gather_for_metrics: entries with numbers or strings beside tensors have no rows; set use_gather_object");
     }
   }
   /// A reduced copy: see operations::reduce. Collective.
   template <typename T>
   std::remove_cvref_t<T> reduce(const T& tree, const std::string& reduction = "sum", double scale = 1.0,
                                 std::source_location where = std::source_location::current()) const {
-    static_assert(detail::TensorTree<T>, "reduce: a number, string or unknown type has no counterpart on other ranks; reduce the tensor: accelerator.reduce(loss.detach(), \"mean\").item<double>(), or torch::tensor(number)");
+    static_assert(detail::TensorTree<T>,
+                  "reduce: a number, string or unknown type has no counterpart on other ranks; reduce the tensor: "
+                  "accelerator.reduce(loss.detach(), \"mean\").item<double>(), or torch::tensor(number)");
     const CallSite site(where);
     verify("reduce", tree);
-    return with_each(tree, [&](const at::Tensor& tensor) { return operations::reduce(context_->world, tensor, reduction, scale); });
+    return with_each(
+        tree, [&](const at::Tensor& tensor) { return operations::reduce(context_->world, tensor, reduction, scale); });
   }
   /// See operations::pad_across_processes. Collective.
   template <typename T>
   std::remove_cvref_t<T> pad_across_processes(const T& tree, operations::PadOptions options = {},
                                               std::source_location where = std::source_location::current()) const {
-    static_assert(detail::TensorTree<T>, "pad_across_processes: a number, string or unknown type has no dimension to pad; pass tensors");
+    static_assert(detail::TensorTree<T>,
+                  "pad_across_processes: a number, string or unknown type has no dimension to pad; pass tensors");
     const CallSite site(where);
-    return with_each(tree, [&](const at::Tensor& tensor) { return operations::pad_across_processes(context_->world, tensor, options); });
+    return with_each(tree, [&](const at::Tensor& tensor) {
+      return operations::pad_across_processes(context_->world, tensor, options);
+    });
   }
   /// In place, and returned. Collective.
   template <typename T>
   T& broadcast(T& tree, int from_process = 0, std::source_location where = std::source_location::current()) const {
-    static_assert(detail::TensorTree<T>, "broadcast: a number, string or unknown type is not sent; use a tensor (torch::tensor(number)), or accel::broadcast_object_list");
+    static_assert(detail::TensorTree<T>,
+                  "broadcast: a number, string or unknown type is not sent; use a tensor (torch::tensor(number)), or "
+                  "accel::broadcast_object_list");
     const CallSite site(where);
     verify("broadcast", tree);
-    if constexpr (detail::TensorTree<T>) for_each_tensor(tree, [&](at::Tensor& tensor) { operations::broadcast(context_->world, tensor, from_process); });
+    if constexpr (detail::TensorTree<T>)
+      for_each_tensor(tree, [&](at::Tensor& tensor) { operations::broadcast(context_->world, tensor, from_process); });
     return tree;
   }
 
   struct SplitOptions {
     bool apply_padding = false;  ///< the last item again, on ranks that have one less
   };
-  /// This rank's items: contiguous, the first ranks one more where they do not divide; empty where there are fewer items than
-  /// ranks. Of a tensor rows, of a vector entries, of a map or struct each of its members. Not a collective.
-  /// Throws ArgumentError if members differ in their number of items. Source: accelerate/state.py, split_between_processes.
+  /// This rank's items: contiguous, the first ranks one more where they do not divide; empty where there are fewer
+  /// items than ranks. Of a tensor rows, of a vector entries, of a map or struct each of its members. Not a collective.
+  /// Throws ArgumentError if members differ in their number of items. Source: accelerate/state.py,
+  /// split_between_processes.
   template <RowTree T>
   [[nodiscard]] T split_between_processes(const T& inputs, SplitOptions options = {false}) const {
     const auto items = num_rows(inputs).value_or(0);
@@ -468,27 +534,42 @@ class Accelerator {
     auto part = slice_rows(inputs, {.begin = own.begin, .end = own.end});
     const auto largest = operations::split_items(items, num_processes(), /*rank=*/0);
     const bool is_short = own.end - own.begin < largest.end - largest.begin;
-    return options.apply_padding && is_short ? concatenate(std::vector<T>{std::move(part), slice_rows(inputs, {.begin = items - 1, .end = items})}) : part;
+    return options.apply_padding && is_short
+               ? concatenate(std::vector<T>{std::move(part), slice_rows(inputs, {.begin = items - 1, .end = items})})
+               : part;
   }
 
   // --- who runs what ------------------------------------------------------------------------------------------------
   /// Collective.
-  void wait_for_everyone(std::source_location where = std::source_location::current()) const { context_->world.barrier(where); }
+  void wait_for_everyone(std::source_location where = std::source_location::current()) const {
+    context_->world.barrier(where);
+  }
   /// One line, from the local main process only: the arguments with spaces between, tensors as LibTorch prints them.
   template <typename... Args>
   void print(const Args&... args) const {
-    if (is_local_main_process()) print_line(fmt::format("{}", fmt::join(std::vector<std::string>{detail::printed(args)...}, " ")));
+    if (is_local_main_process())
+      print_line(fmt::format("{}", fmt::join(std::vector<std::string>{detail::printed(args)...}, " ")));
   }
   template <typename F>
-  void on_main_process(F&& f) const { if (is_main_process()) f(); }
+  void on_main_process(F&& f) const {
+    if (is_main_process()) f();
+  }
   template <typename F>
-  void on_local_main_process(F&& f) const { if (is_local_main_process()) f(); }
+  void on_local_main_process(F&& f) const {
+    if (is_local_main_process()) f();
+  }
   template <typename F>
-  void on_last_process(F&& f) const { if (is_last_process()) f(); }
+  void on_last_process(F&& f) const {
+    if (is_last_process()) f();
+  }
   template <typename F>
-  void on_process(int index, F&& f) const { if (process_index() == index || !use_distributed()) f(); }
+  void on_process(int index, F&& f) const {
+    if (process_index() == index || !use_distributed()) f();
+  }
   template <typename F>
-  void on_local_process(int index, F&& f) const { if (local_process_index() == index || !use_distributed()) f(); }
+  void on_local_process(int index, F&& f) const {
+    if (local_process_index() == index || !use_distributed()) f();
+  }
 
   /// The main process runs the scope first, the others after it. Collective.
   class MainFirst {
@@ -512,8 +593,8 @@ class Accelerator {
   }
 
  private:
-  // `Object`: a reference for what the program named, a plain type for a temporary. What is refused is returned by reference, so that the
-  // compiler has no more to say than the reason.
+  // `Object`: a reference for what the program named, a plain type for a temporary. What is refused is returned by
+  // reference, so that the compiler has no more to say than the reason.
   template <typename Object>
   decltype(auto) prepare_one(std::remove_reference_t<Object>& object) {
     using T = std::remove_cvref_t<Object>;
@@ -523,28 +604,36 @@ class Accelerator {
     } else if constexpr (detail::OptimizerObject<T> || std::is_same_v<DummyOptim, T>) {
       return prepare_optimizer(object);
     } else if constexpr (detail::SchedulerObject<T> && kIsTemporary) {
-      static_assert(detail::kNever<T>, "prepare: a temporary schedule would be gone at the end of this line; give it a name: accel::StepLR step_lr(...); prepare(..., step_lr)");
+      static_assert(detail::kNever<T>,
+                    "prepare: a temporary schedule would be gone at the end of this line; give it a name: "
+                    "accel::StepLR step_lr(...); prepare(..., step_lr)");
       return (object);
     } else if constexpr (detail::SchedulerObject<T> || std::is_same_v<DummyScheduler, T>) {
       return prepare_scheduler(object);
     } else if constexpr (detail::LibTorchScheduler<T> || detail::LibTorchSchedulerPointer<T>) {
-      static_assert(detail::kNever<T>, "prepare: LibTorch's own schedules step where their optimizer does not; use accel::StepLR, accel::ReduceLROnPlateau or another of accel's");
+      static_assert(detail::kNever<T>,
+                    "prepare: LibTorch's own schedules step where their optimizer does not; use accel::StepLR, "
+                    "accel::ReduceLROnPlateau or another of accel's");
       return (object);
     } else if constexpr (detail::PlainPointer<T>) {
       static_assert(detail::kNever<T>, "prepare: a plain pointer; pass the object itself (*pointer) or a shared_ptr");
       return (object);
     } else if constexpr (detail::AnyModuleObject<T>) {
-      static_assert(detail::kNever<T>, "prepare: a torch::nn::AnyModule, whose forward has no known type; pass the module that it holds");
+      static_assert(detail::kNever<T>,
+                    "prepare: a torch::nn::AnyModule, whose forward has no known type; pass the module that it holds");
       return (object);
     } else if constexpr (detail::ModuleHolderObject<T>) {
       return prepare_model(object.ptr());
     } else if constexpr (detail::ModuleObject<T> && kIsTemporary) {
-      static_assert(detail::kNever<T>, "prepare: a temporary module would be gone at the end of this line; give it a name, or use std::make_shared<Net>(...)");
+      static_assert(detail::kNever<T>,
+                    "prepare: a temporary module would be gone at the end of this line; give it a name, or use "
+                    "std::make_shared<Net>(...)");
       return (object);
     } else if constexpr (detail::ModuleObject<T>) {
       return prepare_model(object);
     } else if constexpr (detail::ModulePointer<T> && !std::is_copy_constructible_v<T>) {
-      static_assert(detail::kNever<T>, "prepare: a unique_ptr of a module; LibTorch shares modules: use std::make_shared<Net>(...)");
+      static_assert(detail::kNever<T>,
+                    "prepare: a unique_ptr of a module; LibTorch shares modules: use std::make_shared<Net>(...)");
       return (object);
     } else if constexpr (detail::ModulePointer<T>) {
       return prepare_model(object);
@@ -553,17 +642,22 @@ class Accelerator {
     } else if constexpr (detail::SchedulerPointer<T>) {
       return prepare_scheduler(kept<LRScheduler, kIsTemporary>(object));
     } else if constexpr (detail::LibTorchLoader<T> || detail::LibTorchLoaderPointer<T>) {
-      static_assert(detail::kNever<T>, "prepare: a torch::data loader; make accel::DataLoader loader(accel::from_torch(dataset), {.batch_size = n}), or keep the loader by accel::from_torch_loader");
+      static_assert(detail::kNever<T>,
+                    "prepare: a torch::data loader; make accel::DataLoader loader(accel::from_torch(dataset), "
+                    "{.batch_size = n}), or keep the loader by accel::from_torch_loader");
       return (object);
     } else if constexpr (requires { object.total_batch_size(); }) {
       return T(object);  // a loader that is prepared already
     } else if constexpr (requires { prepare_data_loader(object); }) {
       return prepare_data_loader(object);
     } else if constexpr (detail::LibTorchDataset<T>) {
-      static_assert(detail::kNever<T>, "prepare: a torch::data dataset; make accel::DataLoader loader(accel::from_torch(dataset), {.batch_size = n}) and prepare that");
+      static_assert(detail::kNever<T>,
+                    "prepare: a torch::data dataset; make accel::DataLoader loader(accel::from_torch(dataset), "
+                    "{.batch_size = n}) and prepare that");
       return (object);
     } else if constexpr (detail::DatasetObject<T>) {
-      static_assert(detail::kNever<T>, "prepare: a dataset; make accel::DataLoader loader(dataset, {.batch_size = n}) and prepare that");
+      static_assert(detail::kNever<T>,
+                    "prepare: a dataset; make accel::DataLoader loader(dataset, {.batch_size = n}) and prepare that");
       return (object);
     } else {
       return T(object);
@@ -594,10 +688,13 @@ class Accelerator {
   std::shared_ptr<ModelWrapper> wrap_model(const torch::nn::Module& module, ModelTensors tensors, bool evaluation_mode);
   [[nodiscard]] bool shards() const { return plugin_.sharding.has_value(); }
   std::shared_ptr<ModelWrapper> shard_model(const std::shared_ptr<torch::nn::Module>& module);
-  [[nodiscard]] sharded::MemoryAccount account_of(const ModelWrapper& wrapper, const std::vector<at::Tensor>& parameters) const;
+  [[nodiscard]] sharded::MemoryAccount account_of(const ModelWrapper& wrapper,
+                                                  const std::vector<at::Tensor>& parameters) const;
   void step_in_backward();
   // Whether a step past the handles has another result than one by them.
-  [[nodiscard]] bool handles_matter() const { return use_distributed() || mixed_precision_ == "fp16" || gradient_accumulation_steps() > 1; }
+  [[nodiscard]] bool handles_matter() const {
+    return use_distributed() || mixed_precision_ == "fp16" || gradient_accumulation_steps() > 1;
+  }
   void warn_of_models_without_optimizer();
   void warn_of_optimizers_stepped_elsewhere();
   [[nodiscard]] std::optional<std::string> deepspeed_file() const;
@@ -618,7 +715,8 @@ class Accelerator {
       if (debug_group_) operations::verify(*debug_group_, operation, context_->device, tensors_of(tree));
     }
   }
-  // `f` of every tensor. What is no tree of tensors has been refused by a static_assert, to which the compiler is to add nothing.
+  // `f` of every tensor. What is no tree of tensors has been refused by a static_assert, to which the compiler is to
+  // add nothing.
   template <typename T, typename F>
   static std::remove_cvref_t<T> with_each(const T& tree, F&& f) {
     if constexpr (detail::TensorTree<T>) {
@@ -634,7 +732,9 @@ class Accelerator {
     std::vector<RowRange> kept = {};
     bool are_padded = false;  // the others are no duplicates, and a value of fewer rows is not padded
     /// Whether a value of so many rows can be cut; none: it has no dimension for samples.
-    [[nodiscard]] bool fit(std::optional<std::int64_t> rows) const { return kept.empty() || rows == per_rank || (are_padded && rows.value_or(0) < per_rank); }
+    [[nodiscard]] bool fit(std::optional<std::int64_t> rows) const {
+      return kept.empty() || rows == per_rank || (are_padded && rows.value_or(0) < per_rank);
+    }
     static void check(bool fits, std::optional<std::int64_t> rows);
     [[nodiscard]] at::Tensor cut(const at::Tensor& gathered) const;
     template <typename T>
@@ -642,7 +742,8 @@ class Accelerator {
       if (kept.empty()) return gathered;
       std::vector<T> rows;
       for (const auto& range : kept) {
-        rows.insert(rows.end(), std::make_move_iterator(gathered.begin() + range.begin), std::make_move_iterator(gathered.begin() + range.end));
+        rows.insert(rows.end(), std::make_move_iterator(gathered.begin() + range.begin),
+                    std::make_move_iterator(gathered.begin() + range.end));
       }
       return rows;
     }
@@ -676,7 +777,8 @@ class Accelerator {
     std::vector<T> all;
     const bool fits = rows.fit(static_cast<std::int64_t>(list.size()));
     for (auto& [of_rank, its_fits] : detail::gather_trees(data_parallel_.group, device(), std::pair(list, fits))) {
-      rows.check(its_fits, static_cast<std::int64_t>(of_rank.size()));  // every rank sees what each thinks: all throw or none
+      rows.check(its_fits,
+                 static_cast<std::int64_t>(of_rank.size()));  // every rank sees what each thinks: all throw or none
       all.insert(all.end(), std::make_move_iterator(of_rank.begin()), std::make_move_iterator(of_rank.end()));
     }
     return rows.cut(std::move(all));

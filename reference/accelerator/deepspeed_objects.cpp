@@ -10,8 +10,8 @@
 #include "reference/core/errors.hpp"
 #include "reference/core/integers.hpp"
 #include "reference/core/letter_case.hpp"
-#include "reference/optim/schedules/deepspeed_schedules.hpp"
 #include "reference/optim/optimizers/optimizers.hpp"
+#include "reference/optim/schedules/deepspeed_schedules.hpp"
 
 namespace accel {
 namespace {
@@ -37,7 +37,8 @@ class SectionReader {
   void operator()(const std::string& name, int& number) {
     double value = number;
     (*this)(name, value);
-    if (value != std::floor(value) || std::abs(value) > 1e9) return problem(name, fmt::format("expected a whole number, got {}", value));
+    if (value != std::floor(value) || std::abs(value) > 1e9)
+      return problem(name, fmt::format("expected a whole number, got {}", value));
     number = static_cast<int>(value);
   }
   void operator()(const std::string& name, bool& flag) {
@@ -58,14 +59,15 @@ class SectionReader {
     asked_.insert(name);
     if (const auto given = section_.texts.find(name); given != section_.texts.end()) text = given->second;
   }
-  [[nodiscard]] bool has(const std::string& name) const {
-    return parameters_of(section_).contains(name);
+  [[nodiscard]] bool has(const std::string& name) const { return parameters_of(section_).contains(name); }
+  void problem(const std::string& name, const std::string& text) {
+    problems_.push_back(fmt::format("{}.params.{}: {}", path_, name, text));
   }
-  void problem(const std::string& name, const std::string& text) { problems_.push_back(fmt::format("{}.params.{}: {}", path_, name, text)); }
   /// Throws ConfigError with all problems.
   void finish(const std::string& file) {
     for (const auto& name : parameters_of(section_)) {
-      if (!asked_.contains(name)) problem(name, fmt::format("{} has no such parameter here; it has {}", section_.type, fmt::join(asked_, ", ")));
+      if (!asked_.contains(name))
+        problem(name, fmt::format("{} has no such parameter here; it has {}", section_.type, fmt::join(asked_, ", ")));
     }
     check_config(problems_.empty(), "{}: {}", file, fmt::join(problems_, "; "));
   }
@@ -80,7 +82,8 @@ class SectionReader {
 
 // `skip` names what DeepSpeed's optimizers do not take.
 template <typename Options>
-std::unique_ptr<torch::optim::Optimizer> make(const DummyOptim& dummy, SectionReader& reader, const std::string& file, Options options, const std::set<std::string>& skip = {}) {
+std::unique_ptr<torch::optim::Optimizer> make(const DummyOptim& dummy, SectionReader& reader, const std::string& file,
+                                              Options options, const std::set<std::string>& skip = {}) {
   optim::for_each_option(options, [&](const std::string& name, auto& value) {
     if (!skip.contains(name)) reader(name, value);
   });
@@ -90,7 +93,8 @@ std::unique_ptr<torch::optim::Optimizer> make(const DummyOptim& dummy, SectionRe
 }
 
 // DeepSpeed's "Adam" is AdamW, unless adam_w_mode says otherwise.
-std::unique_ptr<torch::optim::Optimizer> make_adam(const DummyOptim& dummy, SectionReader& reader, const std::string& file, bool is_adamw) {
+std::unique_ptr<torch::optim::Optimizer> make_adam(const DummyOptim& dummy, SectionReader& reader,
+                                                   const std::string& file, bool is_adamw) {
   bool adam_w_mode = true, torch_adam = false, bias_correction = true;
   reader("adam_w_mode", adam_w_mode);
   reader("torch_adam", torch_adam);
@@ -101,7 +105,8 @@ std::unique_ptr<torch::optim::Optimizer> make_adam(const DummyOptim& dummy, Sect
   return make(dummy, reader, file, options, {"decoupled_weight_decay", "maximize"});
 }
 
-std::unique_ptr<torch::optim::Optimizer> make_optimizer(const DeepSpeedSection& section, const DummyOptim& dummy, const std::string& file) {
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(const DeepSpeedSection& section, const DummyOptim& dummy,
+                                                        const std::string& file) {
   SectionReader reader(section, "optimizer", {{"lr", dummy.lr}, {"weight_decay", dummy.weight_decay}});
   const auto type = lower_case(section.type);
   if (type == "adam" || type == "adamw") return make_adam(dummy, reader, file, type == "adamw");
@@ -114,18 +119,25 @@ std::unique_ptr<torch::optim::Optimizer> make_optimizer(const DeepSpeedSection& 
   if (section.type == "RAdam") return make(dummy, reader, file, optim::RAdamOptions());
   if (section.type == "Rprop") return make(dummy, reader, file, optim::RpropOptions());
   if (section.type == "ASGD") return make(dummy, reader, file, optim::ASGDOptions());
-  throw ConfigError(fmt::format("{}: optimizer.type: '{}' is not built; expected Adam, AdamW, Adagrad, SGD, RMSprop, Adadelta, Adamax, NAdam, RAdam, Rprop or ASGD", file, section.type));
+  throw ConfigError(
+      fmt::format("{}: optimizer.type: '{}' is not built; expected Adam, AdamW, Adagrad, SGD, RMSprop, Adadelta, "
+                  "Adamax, NAdam, RAdam, Rprop or ASGD",
+                  file, section.type));
 }
 
-std::unique_ptr<LRScheduler> make_scheduler(const DeepSpeedSection& section, torch::optim::Optimizer& optimizer, const std::map<std::string, double>& fills, const std::string& file) {
+std::unique_ptr<LRScheduler> make_scheduler(const DeepSpeedSection& section, torch::optim::Optimizer& optimizer,
+                                            const std::map<std::string, double>& fills, const std::string& file) {
   SectionReader reader(section, "scheduler", fills);
   int last_batch_iteration = -1;
   reader("last_batch_iteration", last_batch_iteration);
-  if (last_batch_iteration != -1) reader.problem("last_batch_iteration", fmt::format("{}: expected -1; load a checkpoint to go on", last_batch_iteration));
+  if (last_batch_iteration != -1)
+    reader.problem("last_batch_iteration",
+                   fmt::format("{}: expected -1; load a checkpoint to go on", last_batch_iteration));
   const auto read_warmup = [&](auto& options) {
     reader("warmup_num_steps", options.warmup_num_steps);
     reader("warmup_type", options.warmup_type);
-    if (options.warmup_num_steps < 1) reader.problem("warmup_num_steps", fmt::format("expected 1 or more, got {}", options.warmup_num_steps));
+    if (options.warmup_num_steps < 1)
+      reader.problem("warmup_num_steps", fmt::format("expected 1 or more, got {}", options.warmup_num_steps));
   };
   const auto read_total = [&](int& total) {
     if (!reader.has("total_num_steps")) reader.problem("total_num_steps", "is missing; expected a number or \"auto\"");
@@ -159,29 +171,37 @@ std::unique_ptr<LRScheduler> make_scheduler(const DeepSpeedSection& section, tor
   return std::make_unique<WarmupCosineLR>(optimizer, options);
 }
 
-DeepSpeedSection section_of(const std::string& file, const char* name, const char* dummy, std::optional<DeepSpeedSection> (*read)(const std::string&)) {
+DeepSpeedSection section_of(const std::string& file, const char* name, const char* dummy,
+                            std::optional<DeepSpeedSection> (*read)(const std::string&)) {
   auto section = file.empty() ? std::nullopt : read(file);
-  check_config(section.has_value(), "{}: prepared without {} in a DeepSpeed file; name one that has it by deepspeed_plugin.hf_ds_config", dummy, name);
+  check_config(section.has_value(),
+               "{}: prepared without {} in a DeepSpeed file; name one that has it by deepspeed_plugin.hf_ds_config",
+               dummy, name);
   return *section;
 }
 
 }  // namespace
 
 torch::optim::Optimizer& DeepSpeedObjects::optimizer_for(const DummyOptim& dummy, const std::string& file) {
-  const auto known = std::find_if(optimizers_.begin(), optimizers_.end(), [&](const Made& made) { return made.dummy == &dummy; });
+  const auto known =
+      std::find_if(optimizers_.begin(), optimizers_.end(), [&](const Made& made) { return made.dummy == &dummy; });
   if (known != optimizers_.end()) return *known->optimizer;
   const auto section = section_of(file, "an optimizer", "DummyOptim", optimizer_section);
   return *optimizers_.emplace_back(&dummy, make_optimizer(section, dummy, file)).optimizer;
 }
 
-LRScheduler& DeepSpeedObjects::scheduler_for(const DummyScheduler& dummy, const std::string& file, int num_batches_per_step) {
+LRScheduler& DeepSpeedObjects::scheduler_for(const DummyScheduler& dummy, const std::string& file,
+                                             int num_batches_per_step) {
   auto& optimizer = dummy.dummy() != nullptr ? optimizer_for(*dummy.dummy(), file) : *dummy.optimizer();
   const auto& options = dummy.options();
   if (options.lr_scheduler_callable) return *schedulers_.emplace_back(options.lr_scheduler_callable(optimizer));
   const auto section = section_of(file, "a scheduler", "DummyScheduler", scheduler_section);
-  std::map<std::string, double> fills{{"warmup_min_lr", 0}, {"warmup_max_lr", dummy.dummy() != nullptr ? dummy.dummy()->lr : optimizer.defaults().get_lr()},
-                                      {"warmup_num_steps", options.warmup_num_steps}};
-  if (options.total_num_steps) fills["total_num_steps"] = static_cast<double>(divide_up(*options.total_num_steps, num_batches_per_step));
+  std::map<std::string, double> fills{
+      {"warmup_min_lr", 0},
+      {"warmup_max_lr", dummy.dummy() != nullptr ? dummy.dummy()->lr : optimizer.defaults().get_lr()},
+      {"warmup_num_steps", options.warmup_num_steps}};
+  if (options.total_num_steps)
+    fills["total_num_steps"] = static_cast<double>(divide_up(*options.total_num_steps, num_batches_per_step));
   return *schedulers_.emplace_back(make_scheduler(section, optimizer, fills, file));
 }
 

@@ -7,10 +7,13 @@
 namespace accel {
 
 LocalSGD::LocalSGD(Accelerator& accelerator, std::vector<at::Tensor> parameters, LocalSGDOptions options)
-    : accelerator_(&accelerator), parameters_(std::move(parameters)), options_(options),
+    : accelerator_(&accelerator),
+      parameters_(std::move(parameters)),
+      options_(options),
       enabled_(options.enabled && accelerator.distributed_type() != DistributedType::kNo) {
   const auto type = accelerator.distributed_type();
-  check_state(type != DistributedType::kFsdp && type != DistributedType::kDeepSpeed, "LocalSGD: not with fsdp_plugin or deepspeed_plugin, as in Accelerate: ranks hold parts of one model");
+  check_state(type != DistributedType::kFsdp && type != DistributedType::kDeepSpeed,
+              "LocalSGD: not with fsdp_plugin or deepspeed_plugin, as in Accelerate: ranks hold parts of one model");
   check_argument(options.local_sgd_steps >= 1, "local_sgd_steps: expected 1 or more, got {}", options.local_sgd_steps);
 }
 

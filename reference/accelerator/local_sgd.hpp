@@ -27,9 +27,9 @@ struct LocalSGDOptions {
 ///     }
 ///     local_sgd.finish();
 ///
-/// Gradients stay local from its construction to finish(). A destructor does not communicate: without finish() gradients
-/// synchronise again, and parameters stay as they are on each rank. Thread rule: the rank's thread.
-/// Source: accelerate/local_sgd.py.
+/// Gradients stay local from its construction to finish(). A destructor does not communicate: without finish()
+/// gradients synchronise again, and parameters stay as they are on each rank. Thread rule: the rank's thread. Source:
+/// accelerate/local_sgd.py.
 class LocalSGD {
  public:
   /// Throws ArgumentError, on every rank, if local_sgd_steps is less than 1.
@@ -59,7 +59,8 @@ class LocalSGD {
 
 /// The body, then finish(). If the body throws, nothing is averaged. Collective.
 ///
-///     accel::local_sgd(accelerator, model, {.local_sgd_steps = 8}, [&](accel::LocalSGD& local_sgd) { ...; local_sgd.step(); });
+///     accel::local_sgd(accelerator, model, {.local_sgd_steps = 8}, [&](accel::LocalSGD& local_sgd) { ...;
+///     local_sgd.step(); });
 template <typename Module, typename Body>
 void local_sgd(Accelerator& accelerator, const PreparedModel<Module>& model, LocalSGDOptions options, Body&& body,
                std::source_location where = std::source_location::current()) {

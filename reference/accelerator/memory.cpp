@@ -15,18 +15,25 @@ void clear_device_cache() {
 }
 
 bool should_reduce_batch_size(const std::exception& error) {
-  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr || dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr ||
+      dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr)
+    return true;
   const std::string_view message = error.what();
-  for (const auto* words : {" out of memory.", "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED.", "DefaultCPUAllocator: can't allocate memory"}) {
+  for (const auto* words :
+       {" out of memory.", "cuDNN error: CUDNN_STATUS_NOT_SUPPORTED.", "DefaultCPUAllocator: can't allocate memory"}) {
     if (message.find(words) != std::string_view::npos) return true;
   }
   return false;
 }
 
 std::int64_t detail::next_batch_size(const BatchSizeSearch& search, std::int64_t batch_size) {
-  const auto next = batch_size == 0 ? 0 : (search.reduce_batch_size ? search.reduce_batch_size(batch_size) : static_cast<std::int64_t>(static_cast<double>(batch_size) * 0.9));
+  const auto next = batch_size == 0
+                        ? 0
+                        : (search.reduce_batch_size ? search.reduce_batch_size(batch_size)
+                                                    : static_cast<std::int64_t>(static_cast<double>(batch_size) * 0.9));
   if (next <= 0) throw Error("No executable batch size found, reached zero.");
-  check_argument(next < batch_size, "find_executable_batch_size: reduce_batch_size made {} of {}; expected less", next, batch_size);
+  check_argument(next < batch_size, "find_executable_batch_size: reduce_batch_size made {} of {}; expected less", next,
+                 batch_size);
   return next;
 }
 

@@ -8,8 +8,8 @@
 
 /// Memory of a training run: giving it back, and finding a batch size that fits.
 ///
-///     const auto accuracy = accel::find_executable_batch_size([&](std::int64_t batch_size) { return train(batch_size); }, {.starting_batch_size = 256});
-///     accel::release_memory(model, optimizer);
+///     const auto accuracy = accel::find_executable_batch_size([&](std::int64_t batch_size) { return train(batch_size);
+///     }, {.starting_batch_size = 256}); accel::release_memory(model, optimizer);
 ///
 /// Source: accelerate/utils/memory.py.
 namespace accel {
@@ -29,8 +29,8 @@ Object nothing() {
 }
 }  // namespace detail
 
-/// Makes each object its type's empty value, and clears the device's cache: tensors, pointers, containers, holders of modules, and what
-/// `prepare` returns, which may then only be assigned to or destroyed.
+/// Makes each object its type's empty value, and clears the device's cache: tensors, pointers, containers, holders of
+/// modules, and what `prepare` returns, which may then only be assigned to or destroyed.
 template <typename... Objects>
 void release_memory(Objects&... objects) {
   ((objects = detail::nothing<Objects>()), ...);
@@ -42,7 +42,8 @@ bool should_reduce_batch_size(const std::exception& error);
 
 struct BatchSizeSearch {
   std::int64_t starting_batch_size = 128;
-  std::function<std::int64_t(std::int64_t batch_size)> reduce_batch_size = {};  ///< the next to try; default: nine tenths
+  std::function<std::int64_t(std::int64_t batch_size)> reduce_batch_size =
+      {};  ///< the next to try; default: nine tenths
 };
 
 namespace detail {

@@ -19,7 +19,8 @@ at::Tensor reduce(const Group& group, const at::Tensor& tensor, const std::strin
   check_argument(reduction == "sum" || reduction == "mean" || reduction == "max" || reduction == "none",
                  "reduce: expected sum, mean, max or none, got '{}'", reduction);
   check_argument(reduction != "mean" || tensor.is_floating_point() || group.size() == 1,
-                 "reduce: the mean of {} cannot be stored in it; convert the tensor to a floating dtype", c10::toString(tensor.scalar_type()));
+                 "reduce: the mean of {} cannot be stored in it; convert the tensor to a floating dtype",
+                 c10::toString(tensor.scalar_type()));
   const c10::NoGradGuard no_grad;
   auto result = tensor.detach().clone();
   group.all_reduce(result, reduction == "max" ? ReduceOp::kMax : ReduceOp::kSum).wait();
@@ -44,8 +45,10 @@ at::Tensor pad_across_processes(const Group& group, const at::Tensor& tensor, Pa
 }
 
 at::Tensor pad_input_tensors(const at::Tensor& tensor, PadInputOptions options) {
-  check_argument(options.num_processes >= 1, "pad_input_tensors: num_processes: expected 1 or more, got {}", options.num_processes);
-  check_argument(options.dim >= -tensor.dim() && options.dim < tensor.dim(), "pad_input_tensors: a tensor of {} dimensions has no dimension {}", tensor.dim(), options.dim);
+  check_argument(options.num_processes >= 1, "pad_input_tensors: num_processes: expected 1 or more, got {}",
+                 options.num_processes);
+  check_argument(options.dim >= -tensor.dim() && options.dim < tensor.dim(),
+                 "pad_input_tensors: a tensor of {} dimensions has no dimension {}", tensor.dim(), options.dim);
   const auto missing = (options.num_processes - options.batch_size % options.num_processes) % options.num_processes;
   if (missing == 0) return tensor;
   auto shape = tensor.sizes().vec();
@@ -64,13 +67,16 @@ void verify(const Group& group, const char* operation, c10::Device device, const
     }
   }
   const auto of_ranks = detail::gather_trees(group, device, std::pair(shapes, is_placed));
-  const bool fits = std::all_of(of_ranks.begin(), of_ranks.end(), [&](const auto& rank) { return rank.second && rank.first == of_ranks.front().first; });
+  const bool fits = std::all_of(of_ranks.begin(), of_ranks.end(),
+                                [&](const auto& rank) { return rank.second && rank.first == of_ranks.front().first; });
   if (fits) return;
   std::vector<std::string> lines;
-  for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) lines.push_back(fmt::format("rank {}: {}", rank, fmt::join(of_ranks[rank].first, " ")));
+  for (std::size_t rank = 0; rank < of_ranks.size(); ++rank)
+    lines.push_back(fmt::format("rank {}: {}", rank, fmt::join(of_ranks[rank].first, " ")));
   throw DistributedOperationException(
-      fmt::format("{}: the ranks' tensors do not fit together; expected equal shapes, on {}; {}; pad_across_processes makes shapes equal", operation,
-                  c10::DeviceTypeName(device.type(), /*lower_case=*/true), fmt::join(lines, "; ")));
+      fmt::format("{}: the ranks' tensors do not fit together; expected equal shapes, on {}; {}; pad_across_processes "
+                  "makes shapes equal",
+                  operation, c10::DeviceTypeName(device.type(), /*lower_case=*/true), fmt::join(lines, "; ")));
 }
 
 ItemRange split_items(std::int64_t num_items, int num_ranks, int rank) {

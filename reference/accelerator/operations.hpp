@@ -15,8 +15,8 @@ namespace accel::operations {
 /// (n, ...) on each rank -> (P * n, ...); a 0-d tensor gives (P). Equal shapes on all ranks.
 at::Tensor gather(const Group& group, const at::Tensor& tensor);
 
-/// A reduced copy. `reduction`: "sum", "mean" (sum over ranks divided by P), "max", or "none", which sums as well, as in
-/// Accelerate. Throws ArgumentError for another word, and for "mean" of integers.
+/// A reduced copy. `reduction`: "sum", "mean" (sum over ranks divided by P), "max", or "none", which sums as well, as
+/// in Accelerate. Throws ArgumentError for another word, and for "mean" of integers.
 at::Tensor reduce(const Group& group, const at::Tensor& tensor, const std::string& reduction, double scale = 1.0);
 
 struct PadOptions {
@@ -35,18 +35,20 @@ struct PadInputOptions {
   std::int64_t dim = 0;
 };
 
-/// `tensor` with zeros appended on dimension `dim`, up to the least multiple of `num_processes` that holds its rows. Not a
-/// collective. Throws ArgumentError if the tensor has no such dimension. Accelerate appends too many.
+/// `tensor` with zeros appended on dimension `dim`, up to the least multiple of `num_processes` that holds its rows.
+/// Not a collective. Throws ArgumentError if the tensor has no such dimension. Accelerate appends too many.
 at::Tensor pad_input_tensors(const at::Tensor& tensor, PadInputOptions options);
 
 /// In place: `tensor` of rank `from_process` on every rank.
 void broadcast(const Group& group, at::Tensor& tensor, int from_process = 0);
 
 /// Debug mode: whether the tensors of all ranks are on `device`'s type and of equal shapes, told over `group`. Throws
-/// DistributedOperationException on every rank, with what each has. Source: accelerate/utils/operations.py, verify_operation.
+/// DistributedOperationException on every rank, with what each has. Source: accelerate/utils/operations.py,
+/// verify_operation.
 void verify(const Group& group, const char* operation, c10::Device device, const std::vector<at::Tensor>& tensors);
 
-/// Which items of `num_items` rank `rank` of `num_ranks` gets: contiguous, the first `num_items % num_ranks` ranks one more.
+/// Which items of `num_items` rank `rank` of `num_ranks` gets: contiguous, the first `num_items % num_ranks` ranks one
+/// more.
 struct ItemRange {
   std::int64_t begin = 0, end = 0;
 };

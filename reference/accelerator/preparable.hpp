@@ -35,7 +35,8 @@ concept ModuleHolderObject = requires(T& object) {
   object.ptr();
 };
 template <typename T>
-concept LibTorchScheduler = std::derived_from<T, torch::optim::LRScheduler> || std::derived_from<T, torch::optim::ReduceLROnPlateauScheduler>;
+concept LibTorchScheduler =
+    std::derived_from<T, torch::optim::LRScheduler> || std::derived_from<T, torch::optim::ReduceLROnPlateauScheduler>;
 /// StatelessDataLoader, StatefulDataLoader.
 template <typename T>
 concept LibTorchLoader = requires(T& object) {
@@ -49,7 +50,9 @@ concept DatasetObject = MapDataset<T> || StreamDataset<T>;
 
 /// std::shared_ptr or std::unique_ptr of what `Pointee` accepts.
 template <typename T>
-concept SmartPointer = requires { typename T::element_type; } && (std::same_as<T, std::shared_ptr<typename T::element_type>> || requires { typename T::deleter_type; });
+concept SmartPointer = requires {
+  typename T::element_type;
+} && (std::same_as<T, std::shared_ptr<typename T::element_type>> || requires { typename T::deleter_type; });
 template <typename T>
 concept OptimizerPointer = SmartPointer<T> && OptimizerObject<typename T::element_type>;
 template <typename T>
@@ -62,7 +65,9 @@ template <typename T>
 concept LibTorchLoaderPointer = SmartPointer<T> && LibTorchLoader<typename T::element_type>;
 
 template <typename T>
-concept PlainPointer = std::is_pointer_v<T> && (OptimizerObject<std::remove_pointer_t<T>> || SchedulerObject<std::remove_pointer_t<T>> || ModuleObject<std::remove_pointer_t<T>>);
+concept PlainPointer =
+    std::is_pointer_v<T> && (OptimizerObject<std::remove_pointer_t<T>> || SchedulerObject<std::remove_pointer_t<T>> ||
+                             ModuleObject<std::remove_pointer_t<T>>);
 /// torch::nn::AnyModule.
 template <typename T>
 concept AnyModuleObject = !ModuleHolderObject<T> && requires(const T& object) {
@@ -80,8 +85,8 @@ struct OwnsNothing {
   void operator()(const void*) const {}
 };
 
-/// A pointer to a module that may be on the stack. LibTorch's own functions ask a module for its shared_ptr, so a module that nobody
-/// shares gets one that owns nothing.
+/// A pointer to a module that may be on the stack. LibTorch's own functions ask a module for its shared_ptr, so a
+/// module that nobody shares gets one that owns nothing.
 template <typename Module>
 std::shared_ptr<Module> shared_module(Module& module) {
   if (auto owner = module.weak_from_this().lock()) return {std::move(owner), &module};

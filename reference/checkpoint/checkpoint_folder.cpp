@@ -41,7 +41,8 @@ std::optional<std::int64_t> number_of(std::string_view name) {
 
 // Files of a folder and of those in it, by their paths within it.
 void list_files(Files& files, const std::string& folder, const std::string& prefix, std::vector<std::string>& names) {
-  for (const auto& name : files.list(folder + "/" + prefix)) name.ends_with('/') ? list_files(files, folder, prefix + name, names) : names.push_back(prefix + name);
+  for (const auto& name : files.list(folder + "/" + prefix))
+    name.ends_with('/') ? list_files(files, folder, prefix + name, names) : names.push_back(prefix + name);
 }
 
 ManifestEntry entry_of(Files& files, const std::string& folder, const std::string& name) {
@@ -62,12 +63,18 @@ void add_unlisted(Files& files, const std::string& folder, Manifest& manifest) {
 
 // What somebody else has put into the old folder belongs to the new one.
 void keep_foreign(Files& files, const std::string& from, const std::string& to) {
-  const auto manifest = is_file(files, from + "/" + kManifestName) ? manifest_of(files.read(from + "/" + kManifestName), from) : Manifest();
+  const auto manifest = is_file(files, from + "/" + kManifestName)
+                            ? manifest_of(files.read(from + "/" + kManifestName), from)
+                            : Manifest();
   const auto taken = files.list(to);
   for (const auto& name : files.list(from)) {
     const auto bare = name.ends_with('/') ? name.substr(0, name.size() - 1) : name;
-    const bool is_ours = name == kManifestName || name.starts_with(kPart) || std::any_of(manifest.files.begin(), manifest.files.end(), [&](const auto& entry) { return entry.name == name || (name.ends_with('/') && entry.name.starts_with(name)); });
-    if (!is_ours && std::find(taken.begin(), taken.end(), name) == taken.end()) files.rename(from + "/" + bare, to + "/" + bare);
+    const bool is_ours = name == kManifestName || name.starts_with(kPart) ||
+                         std::any_of(manifest.files.begin(), manifest.files.end(), [&](const auto& entry) {
+                           return entry.name == name || (name.ends_with('/') && entry.name.starts_with(name));
+                         });
+    if (!is_ours && std::find(taken.begin(), taken.end(), name) == taken.end())
+      files.rename(from + "/" + bare, to + "/" + bare);
   }
 }
 
@@ -102,7 +109,8 @@ void publish_folder(Files& files, const std::string& path, Manifest manifest) {
   write_atomically(files, folder + "/" + kManifestName, to_json(manifest));
   std::set<std::string> inner;
   for (const auto& entry : manifest.files) {
-    for (auto within = std::filesystem::path(entry.name).parent_path(); !within.empty(); within = within.parent_path()) inner.insert(within.string());
+    for (auto within = std::filesystem::path(entry.name).parent_path(); !within.empty(); within = within.parent_path())
+      inner.insert(within.string());
   }
   for (const auto& within : inner) files.sync_folder(folder + "/" + within);
   files.sync_folder(folder);
@@ -117,8 +125,10 @@ void publish_folder(Files& files, const std::string& path, Manifest manifest) {
   files.sync_folder(parent);
 }
 
-void write_part(Files& files, const std::string& unfinished, int rank, int num_ranks, const std::vector<ManifestEntry>& entries) {
-  write_atomically(files, fmt::format("{}/{}{}.json", unfinished, kPart, rank), to_json({.world_size = num_ranks, .files = entries}));
+void write_part(Files& files, const std::string& unfinished, int rank, int num_ranks,
+                const std::vector<ManifestEntry>& entries) {
+  write_atomically(files, fmt::format("{}/{}{}.json", unfinished, kPart, rank),
+                   to_json({.world_size = num_ranks, .files = entries}));
 }
 
 bool finish_folder(Files& files, const std::string& path) {
@@ -139,7 +149,8 @@ bool finish_folder(Files& files, const std::string& path) {
 void finish_checkpoints(Files& files, const std::string& folder) {
   for (const auto& name : files.list(folder)) {
     const auto bare = std::string_view(name).substr(0, name.size() - 1);
-    if (name.starts_with(kPrefix) && bare.ends_with(".tmp")) finish_folder(files, folder + "/" + std::string(bare.substr(0, bare.size() - 4)));
+    if (name.starts_with(kPrefix) && bare.ends_with(".tmp"))
+      finish_folder(files, folder + "/" + std::string(bare.substr(0, bare.size() - 4)));
   }
 }
 
@@ -164,7 +175,8 @@ std::vector<std::int64_t> checkpoint_numbers(Files& files, const std::string& fo
 void remove_oldest(Files& files, const std::string& folder, int total_limit, std::int64_t kept) {
   const auto path_of = [&](std::int64_t number) { return fmt::format("{}/{}{}", folder, kPrefix, number); };
   for (const auto& name : files.list(folder)) {
-    if (name.starts_with(kPrefix) && name.ends_with(".tmp/")) remove_folder(files, folder + "/" + name.substr(0, name.size() - 1));
+    if (name.starts_with(kPrefix) && name.ends_with(".tmp/"))
+      remove_folder(files, folder + "/" + name.substr(0, name.size() - 1));
   }
   auto numbers = checkpoint_numbers(files, folder);
   std::erase(numbers, kept);

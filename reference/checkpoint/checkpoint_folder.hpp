@@ -14,23 +14,25 @@
 ///     ...every rank writes its files into `unfinished`, synced...
 ///     publish_folder(files, "run/checkpoint_3", manifest);               // one process
 ///
-/// `path`.tmp is what is being written; `path`.old is what `path` was, while the new one takes its name. Thread rule: one process at a
-/// time for a path.
+/// `path`.tmp is what is being written; `path`.old is what `path` was, while the new one takes its name. Thread rule:
+/// one process at a time for a path.
 namespace accel::checkpoint {
 
-/// The folder to write into, empty; what a crash has left of an earlier one is removed, and an old one without a successor gets its
-/// name back.
+/// The folder to write into, empty; what a crash has left of an earlier one is removed, and an old one without a
+/// successor gets its name back.
 std::string begin_folder(Files& files, const std::string& path);
 
-/// The folder that was begun takes its name, with `manifest` in it, to which files that it does not list are added. One that had the name
-/// is removed; what its own manifest does not list, and the new one has not, is kept in the new one.
+/// The folder that was begun takes its name, with `manifest` in it, to which files that it does not list are added. One
+/// that had the name is removed; what its own manifest does not list, and the new one has not, is kept in the new one.
 void publish_folder(Files& files, const std::string& path, Manifest manifest);
 
-/// One rank has written all its files into the folder that was begun, of `num_ranks` ranks that do: what finish_folder needs to know where
-/// ranks do not meet again.
-void write_part(Files& files, const std::string& unfinished, int rank, int num_ranks, const std::vector<ManifestEntry>& entries);
+/// One rank has written all its files into the folder that was begun, of `num_ranks` ranks that do: what finish_folder
+/// needs to know where ranks do not meet again.
+void write_part(Files& files, const std::string& unfinished, int rank, int num_ranks,
+                const std::vector<ManifestEntry>& entries);
 
-/// Publishes a folder into which every rank has written its part, after a process that ended before it did; returns whether there was one.
+/// Publishes a folder into which every rank has written its part, after a process that ended before it did; returns
+/// whether there was one.
 bool finish_folder(Files& files, const std::string& path);
 /// All of those `folder`/checkpoint_k.
 void finish_checkpoints(Files& files, const std::string& folder);
@@ -38,7 +40,8 @@ void finish_checkpoints(Files& files, const std::string& folder);
 /// Removes what was begun.
 void abandon_folder(Files& files, const std::string& path);
 
-/// Where `path` is to be read from: `path`, or `path`.old where a crash came between. Throws CheckpointError if there is none.
+/// Where `path` is to be read from: `path`, or `path`.old where a crash came between. Throws CheckpointError if there
+/// is none.
 [[nodiscard]] std::string readable_folder(const std::string& path);
 
 /// The numbers k of folders `folder`/checkpoint_k, in order.

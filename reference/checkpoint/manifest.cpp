@@ -22,13 +22,17 @@ std::string problem_of(const std::string& folder, const ManifestEntry& entry, bo
   const auto path = folder + "/" + entry.name;
   const auto bytes = std::filesystem::file_size(path, error);
   if (error) return fmt::format("{}: missing", entry.name);
-  if (static_cast<std::int64_t>(bytes) != entry.bytes) return fmt::format("{}: {} bytes, {} were written", entry.name, bytes, entry.bytes);
+  if (static_cast<std::int64_t>(bytes) != entry.bytes)
+    return fmt::format("{}: {} bytes, {} were written", entry.name, bytes, entry.bytes);
   if (!verify) return "";
   Checksum checksum;
   const MappedFile file(path);
   file.advise(MappedFile::Access::kSequential);
   checksum.update(file.bytes());
-  return checksum.hex() == entry.checksum ? "" : fmt::format("{}: its content is not what was written (xxh3_64 {}, expected {})", entry.name, checksum.hex(), entry.checksum);
+  return checksum.hex() == entry.checksum
+             ? ""
+             : fmt::format("{}: its content is not what was written (xxh3_64 {}, expected {})", entry.name,
+                           checksum.hex(), entry.checksum);
 }
 
 }  // namespace
@@ -39,7 +43,8 @@ bool Manifest::lists(const std::string& name) const {
 
 std::string to_json(const Manifest& manifest) {
   Json files = Json::array();
-  for (const auto& entry : manifest.files) files.push_back({{"name", entry.name}, {"bytes", entry.bytes}, {"xxh3_64", entry.checksum}});
+  for (const auto& entry : manifest.files)
+    files.push_back({{"name", entry.name}, {"bytes", entry.bytes}, {"xxh3_64", entry.checksum}});
   return Json{{"version", kVersion}, {"world_size", manifest.world_size}, {"files", std::move(files)}}.dump(2) + "\n";
 }
 
@@ -47,15 +52,20 @@ Manifest manifest_of(const std::string& json, const std::string& path) {
   try {
     const auto parsed = Json::parse(json);
     const int version = parsed.at("version").get<int>();
-    if (version != kVersion) throw CheckpointError(fmt::format("{}: version {}; this library reads version {}", path, version, kVersion));
+    if (version != kVersion)
+      throw CheckpointError(fmt::format("{}: version {}; this library reads version {}", path, version, kVersion));
     Manifest manifest{.world_size = parsed.at("world_size").get<int>(), .files = {}};
     for (const auto& file : parsed.at("files")) {
-      manifest.files.push_back({.name = file.at("name").get<std::string>(), .bytes = file.at("bytes").get<std::int64_t>(), .checksum = file.at("xxh3_64").get<std::string>()});
+      manifest.files.push_back({.name = file.at("name").get<std::string>(),
+                                .bytes = file.at("bytes").get<std::int64_t>(),
+                                .checksum = file.at("xxh3_64").get<std::string>()});
       const std::filesystem::path name(manifest.files.back().name);
-      const bool leaves = name.is_absolute() || std::any_of(name.begin(), name.end(), [](const auto& part) { return part == ".."; });
+      const bool leaves =
+          name.is_absolute() || std::any_of(name.begin(), name.end(), [](const auto& part) { return part == ".."; });
       if (leaves) throw CheckpointError(fmt::format("{}: '{}' is not within the folder", path, name.string()));
     }
-    if (manifest.world_size < 1) throw CheckpointError(fmt::format("{}: world_size: expected 1 or more, got {}", path, manifest.world_size));
+    if (manifest.world_size < 1)
+      throw CheckpointError(fmt::format("{}: world_size: expected 1 or more, got {}", path, manifest.world_size));
     return manifest;
   } catch (const Json::exception& error) {
     throw CheckpointError(fmt::format("{}: no manifest of a checkpoint: {}", path, error.what()));
@@ -70,7 +80,8 @@ std::optional<Manifest> read_manifest(const std::string& folder, bool verify) {
   for (const auto& entry : manifest.files) {
     if (auto problem = problem_of(folder, entry, verify); !problem.empty()) problems.push_back(std::move(problem));
   }
-  if (!problems.empty()) throw CheckpointError(fmt::format("{}: this checkpoint is damaged: {}", folder, fmt::join(problems, "; ")));
+  if (!problems.empty())
+    throw CheckpointError(fmt::format("{}: this checkpoint is damaged: {}", folder, fmt::join(problems, "; ")));
   return manifest;
 }
 

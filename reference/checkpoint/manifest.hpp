@@ -5,9 +5,11 @@
 #include <string>
 #include <vector>
 
-/// What a checkpoint folder holds. It is written last, and only then does the folder get its name: a folder with a manifest is whole.
+/// What a checkpoint folder holds. It is written last, and only then does the folder get its name: a folder with a
+/// manifest is whole.
 ///
-///     {"version": 1, "world_size": 4, "files": [{"name": "model.safetensors", "bytes": 1234, "xxh3_64": "0f3c..."}, ...]}
+///     {"version": 1, "world_size": 4, "files": [{"name": "model.safetensors", "bytes": 1234, "xxh3_64": "0f3c..."},
+///     ...]}
 ///
 /// Thread rule: values; pure functions, and readers of files.
 namespace accel::checkpoint {
@@ -31,8 +33,8 @@ struct Manifest {
 /// Throws CheckpointError that names `path`, where the text is from.
 [[nodiscard]] Manifest manifest_of(const std::string& json, const std::string& path);
 
-/// The manifest of a folder; nothing where there is none, as in one that Python wrote. Throws CheckpointError with every file of it
-/// that is missing, of another size or another content; the content is read for `verify`.
+/// The manifest of a folder; nothing where there is none, as in one that Python wrote. Throws CheckpointError with
+/// every file of it that is missing, of another size or another content; the content is read for `verify`.
 [[nodiscard]] std::optional<Manifest> read_manifest(const std::string& folder, bool verify = true);
 
 }  // namespace accel::checkpoint

@@ -18,14 +18,15 @@ const std::string& bytes_argument(const Sequence& arguments, std::size_t index, 
   return argument<python::Bytes>(arguments, index, what).bytes;
 }
 
-at::Tensor tensor_of(const std::string& bytes, const NumpyDtype& dtype, std::vector<std::int64_t> sizes, bool is_fortran, const std::string& what,
-                     PythonObjects& objects) {
+at::Tensor tensor_of(const std::string& bytes, const NumpyDtype& dtype, std::vector<std::int64_t> sizes,
+                     bool is_fortran, const std::string& what, PythonObjects& objects) {
   objects.spend(bytes.size(), what);
   if (is_fortran) std::reverse(sizes.begin(), sizes.end());
   const auto needed = num_bytes_of(sizes, static_cast<std::int64_t>(c10::elementSize(dtype.dtype)) * 8);
-  check_checkpoint(needed == static_cast<std::int64_t>(bytes.size()), "{}: an array of numpy has {} bytes, which its shape does not fit", what,
-                   bytes.size());
-  const auto tensor = StoredTensor{.bytes = bytes, .dtype = dtype.dtype, .sizes = sizes, .is_big_endian = dtype.is_big_endian}.load();
+  check_checkpoint(needed == static_cast<std::int64_t>(bytes.size()),
+                   "{}: an array of numpy has {} bytes, which its shape does not fit", what, bytes.size());
+  const auto tensor =
+      StoredTensor{.bytes = bytes, .dtype = dtype.dtype, .sizes = sizes, .is_big_endian = dtype.is_big_endian}.load();
   if (!is_fortran) return tensor;
   std::vector<std::int64_t> order(sizes.size());
   std::iota(order.rbegin(), order.rend(), 0);
@@ -47,16 +48,20 @@ NumpyDtype dtype_of(std::string_view name, const std::string& what) {
 
 }  // namespace
 
-PythonObject* call_numpy(const python::Global& global, const Sequence& arguments, const std::string& what, PythonObjects& objects) {
+PythonObject* call_numpy(const python::Global& global, const Sequence& arguments, const std::string& what,
+                         PythonObjects& objects) {
   if (global.name == "numpy.dtype") return objects.make(dtype_of(argument<std::string>(arguments, 0, what), what));
   if (global.name == "numpy._core.multiarray._reconstruct") return objects.make(NumpyArray{});
   if (global.name == "numpy._core.multiarray.scalar") {
-    return objects.make(NumpyArray{tensor_of(bytes_argument(arguments, 1, what), argument<NumpyDtype>(arguments, 0, what), {}, false, what, objects), true});
+    return objects.make(NumpyArray{tensor_of(bytes_argument(arguments, 1, what),
+                                             argument<NumpyDtype>(arguments, 0, what), {}, false, what, objects),
+                                   true});
   }
   if (global.name == "numpy._core.numeric._frombuffer") {
     const auto is_fortran = argument<std::string>(arguments, 3, what) == "F";
-    return objects.make(NumpyArray{
-        tensor_of(bytes_argument(arguments, 0, what), argument<NumpyDtype>(arguments, 1, what), int_arguments(arguments, 2, what), is_fortran, what, objects)});
+    return objects.make(
+        NumpyArray{tensor_of(bytes_argument(arguments, 0, what), argument<NumpyDtype>(arguments, 1, what),
+                             int_arguments(arguments, 2, what), is_fortran, what, objects)});
   }
   return nullptr;
 }
@@ -69,11 +74,13 @@ void set_numpy_dtype_state(NumpyDtype& dtype, const PythonObject& state, const s
 }
 
 // (version, shape, dtype, whether columns come first, bytes)
-void set_numpy_array_state(NumpyArray& array, const PythonObject& state, const std::string& what, PythonObjects& objects) {
+void set_numpy_array_state(NumpyArray& array, const PythonObject& state, const std::string& what,
+                           PythonObjects& objects) {
   const auto* tuple = state.get_if<Sequence>();
-  check_checkpoint(tuple != nullptr && !array.tensor.defined(), "{}: the state of an array of numpy is no tuple, or given twice", what);
-  array.tensor = tensor_of(bytes_argument(*tuple, 4, what), argument<NumpyDtype>(*tuple, 2, what), int_arguments(*tuple, 1, what),
-                           argument<bool>(*tuple, 3, what), what, objects);
+  check_checkpoint(tuple != nullptr && !array.tensor.defined(),
+                   "{}: the state of an array of numpy is no tuple, or given twice", what);
+  array.tensor = tensor_of(bytes_argument(*tuple, 4, what), argument<NumpyDtype>(*tuple, 2, what),
+                           int_arguments(*tuple, 1, what), argument<bool>(*tuple, 3, what), what, objects);
 }
 
 }  // namespace accel::checkpoint

@@ -19,13 +19,20 @@ std::string little(T value) {
 bool is_utf8(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {
     const auto lead = static_cast<unsigned char>(text[i]);
-    const std::size_t length = lead < 0x80 ? 1 : lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 0;
+    const std::size_t length = lead < 0x80   ? 1
+                               : lead < 0xc2 ? 0
+                               : lead < 0xe0 ? 2
+                               : lead < 0xf0 ? 3
+                               : lead < 0xf5 ? 4
+                                             : 0;
     if (length == 0 || i + length > text.size()) return false;
     for (std::size_t k = 1; k < length; ++k) {
       if ((text[i + k] & 0xc0) != 0x80) return false;
     }
     const auto second = length > 1 ? static_cast<unsigned char>(text[i + 1]) : 0;
-    if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f) || (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second > 0x8f)) return false;
+    if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f) || (lead == 0xf0 && second < 0x90) ||
+        (lead == 0xf4 && second > 0x8f))
+      return false;
     i += length;
   }
   return true;
@@ -40,21 +47,28 @@ void Pickler::once(const std::string& key, Write&& write) {
   const auto [found, is_new] = memo_.emplace(key, memo_.size());
   const auto index = found->second;
   if (is_new) write();
-  if (index < 256) bytes_ += (is_new ? 'q' : 'h') + little(static_cast<std::uint8_t>(index));
-  else bytes_ += (is_new ? 'r' : 'j') + little(index);
+  if (index < 256)
+    bytes_ += (is_new ? 'q' : 'h') + little(static_cast<std::uint8_t>(index));
+  else
+    bytes_ += (is_new ? 'r' : 'j') + little(index);
 }
 
 void Pickler::integer(std::int64_t value) {
-  if (value >= 0 && value < 256) bytes_ += 'K' + little(static_cast<std::uint8_t>(value));
-  else if (value >= 0 && value < 65536) bytes_ += 'M' + little(static_cast<std::uint16_t>(value));
-  else if (value >= std::numeric_limits<std::int32_t>::min() && value <= std::numeric_limits<std::int32_t>::max()) bytes_ += 'J' + little(static_cast<std::int32_t>(value));
-  else bytes_ += "\x8a\x08" + little(value);
+  if (value >= 0 && value < 256)
+    bytes_ += 'K' + little(static_cast<std::uint8_t>(value));
+  else if (value >= 0 && value < 65536)
+    bytes_ += 'M' + little(static_cast<std::uint16_t>(value));
+  else if (value >= std::numeric_limits<std::int32_t>::min() && value <= std::numeric_limits<std::int32_t>::max())
+    bytes_ += 'J' + little(static_cast<std::int32_t>(value));
+  else
+    bytes_ += "\x8a\x08" + little(value);
 }
 
 void Pickler::number(double value) { bytes_ += 'G' + little(__builtin_bswap64(std::bit_cast<std::uint64_t>(value))); }
 
 void Pickler::utf8(std::string_view text) {
-  check_argument(text.size() <= std::numeric_limits<std::uint32_t>::max(), "a string of {} bytes cannot be saved; expected less than 4 GiB", text.size());
+  check_argument(text.size() <= std::numeric_limits<std::uint32_t>::max(),
+                 "a string of {} bytes cannot be saved; expected less than 4 GiB", text.size());
   bytes_ += 'X' + little(static_cast<std::uint32_t>(text.size()));
   bytes_ += text;
 }
@@ -65,8 +79,10 @@ void Pickler::text(const std::string& text) {
   std::string characters;
   for (const auto byte : text) {
     const auto code = static_cast<unsigned char>(byte);
-    if (code < 0x80) characters += byte;
-    else characters += {static_cast<char>(0xc0 | code >> 6), static_cast<char>(0x80 | (code & 0x3f))};
+    if (code < 0x80)
+      characters += byte;
+    else
+      characters += {static_cast<char>(0xc0 | code >> 6), static_cast<char>(0x80 | (code & 0x3f))};
   }
   global("_codecs", "encode");
   utf8(characters);
@@ -103,10 +119,12 @@ void Pickler::integers(at::IntArrayRef values) {
 void Pickler::storage(const at::Tensor& tensor, const std::string& storage_name) {
   const auto& storage = tensor.storage();
   const auto written_as = storage_name.empty() ? "UntypedStorage" : storage_name;
-  const auto [found, is_new] = storage_keys_.emplace(storage.unsafeGetStorageImpl(), std::pair{storages_.size(), written_as});
+  const auto [found, is_new] =
+      storage_keys_.emplace(storage.unsafeGetStorageImpl(), std::pair{storages_.size(), written_as});
   if (is_new) storages_.push_back(storage);
-  check_argument(found->second.second == written_as, "tensors that share memory are saved as {} and as {}; torch.load takes one dtype per memory", written_as,
-                 found->second.second);
+  check_argument(found->second.second == written_as,
+                 "tensors that share memory are saved as {} and as {}; torch.load takes one dtype per memory",
+                 written_as, found->second.second);
   begin_tuple();
   text("storage");
   global(storage_name.empty() ? "torch.storage" : "torch", written_as);

@@ -60,7 +60,8 @@ class Pickler {
   std::string bytes_;
   std::map<std::string, std::uint32_t> memo_;
   std::vector<at::Storage> storages_;
-  std::map<const void*, std::pair<std::size_t, std::string>> storage_keys_;  // of each: its number, and the class it was written as
+  std::map<const void*, std::pair<std::size_t, std::string>>
+      storage_keys_;  // of each: its number, and the class it was written as
 };
 
 }  // namespace accel::checkpoint

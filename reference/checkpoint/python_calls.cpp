@@ -20,14 +20,38 @@ using python::TensorView;
 constexpr int kCallsMax = 8;  // of calls within one: torch._tensor._rebuild_from_type_v2
 
 const std::set<std::string, std::less<>>& known_names() {
-  static const std::set<std::string, std::less<>> kNames{
-      "_codecs.encode", "builtins.bool", "builtins.bytearray", "builtins.bytes", "builtins.complex", "builtins.dict", "builtins.float",
-      "builtins.frozenset", "builtins.int", "builtins.list", "builtins.set", "builtins.str", "builtins.tuple", "collections.Counter",
-      "collections.OrderedDict", "collections.defaultdict", "numpy._core.multiarray._reconstruct", "numpy._core.multiarray.scalar",
-      "numpy._core.numeric._frombuffer", "numpy.dtype", "numpy.ndarray", "torch.Size", "torch.Tensor", "torch._tensor._rebuild_from_type_v2",
-      "torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state", "torch._utils._rebuild_tensor_v2",
-      "torch._utils._rebuild_tensor_v3", "torch.device", "torch.nn.parameter.Parameter", "torch.serialization._get_layout",
-      "torch.storage.UntypedStorage"};
+  static const std::set<std::string, std::less<>> kNames{"_codecs.encode",
+                                                         "builtins.bool",
+                                                         "builtins.bytearray",
+                                                         "builtins.bytes",
+                                                         "builtins.complex",
+                                                         "builtins.dict",
+                                                         "builtins.float",
+                                                         "builtins.frozenset",
+                                                         "builtins.int",
+                                                         "builtins.list",
+                                                         "builtins.set",
+                                                         "builtins.str",
+                                                         "builtins.tuple",
+                                                         "collections.Counter",
+                                                         "collections.OrderedDict",
+                                                         "collections.defaultdict",
+                                                         "numpy._core.multiarray._reconstruct",
+                                                         "numpy._core.multiarray.scalar",
+                                                         "numpy._core.numeric._frombuffer",
+                                                         "numpy.dtype",
+                                                         "numpy.ndarray",
+                                                         "torch.Size",
+                                                         "torch.Tensor",
+                                                         "torch._tensor._rebuild_from_type_v2",
+                                                         "torch._utils._rebuild_parameter",
+                                                         "torch._utils._rebuild_parameter_with_state",
+                                                         "torch._utils._rebuild_tensor_v2",
+                                                         "torch._utils._rebuild_tensor_v3",
+                                                         "torch.device",
+                                                         "torch.nn.parameter.Parameter",
+                                                         "torch.serialization._get_layout",
+                                                         "torch.storage.UntypedStorage"};
   return kNames;
 }
 
@@ -53,15 +77,18 @@ std::string from_latin1(const std::string& text, const std::string& what) {
       bytes += text[i];
       continue;
     }
-    check_checkpoint((lead == 0xc2 || lead == 0xc3) && i + 1 < text.size() && (text[i + 1] & 0xc0) == 0x80, "{}: bytes that are no text of latin1", what);
+    check_checkpoint((lead == 0xc2 || lead == 0xc3) && i + 1 < text.size() && (text[i + 1] & 0xc0) == 0x80,
+                     "{}: bytes that are no text of latin1", what);
     bytes += static_cast<char>((lead & 3) << 6 | (text[++i] & 0x3f));
   }
   return bytes;
 }
 
 TensorView tensor_view(const Sequence& arguments, const std::string& what) {
-  TensorView view{.storage = argument<Storage>(arguments, 0, what), .offset = argument<std::int64_t>(arguments, 1, what),
-                  .sizes = int_arguments(arguments, 2, what), .strides = int_arguments(arguments, 3, what)};
+  TensorView view{.storage = argument<Storage>(arguments, 0, what),
+                  .offset = argument<std::int64_t>(arguments, 1, what),
+                  .sizes = int_arguments(arguments, 2, what),
+                  .strides = int_arguments(arguments, 3, what)};
   std::size_t metadata = 6;
   if (view.storage.dtype) {
     view.dtype = *view.storage.dtype;
@@ -82,7 +109,8 @@ TensorView tensor_view(const Sequence& arguments, const std::string& what) {
 }
 
 // From what torch._utils lays down; classes of tensors and attributes are left out.
-PythonObject* call_torch(const Global& global, const Sequence& arguments, const std::string& what, PythonObjects& objects, int depth);
+PythonObject* call_torch(const Global& global, const Sequence& arguments, const std::string& what,
+                         PythonObjects& objects, int depth);
 
 Dict dict_of(const Sequence& arguments, const std::string& what) {
   Dict dict;
@@ -102,13 +130,17 @@ std::string bytes_of(const Sequence& arguments, const std::string& what) {
   return argument<Bytes>(arguments, 0, what).bytes;
 }
 
-PythonObject* call_builtin(const Global& global, const Sequence& arguments, const std::string& what, PythonObjects& objects) {
+PythonObject* call_builtin(const Global& global, const Sequence& arguments, const std::string& what,
+                           PythonObjects& objects) {
   const auto& name = global.name;
-  if (name == "_codecs.encode" || name == "builtins.bytes" || name == "builtins.bytearray") return objects.make(Bytes{bytes_of(arguments, what)});
-  if (name == "collections.OrderedDict" || name == "collections.Counter" || name == "builtins.dict") return objects.make(dict_of(arguments, what));
+  if (name == "_codecs.encode" || name == "builtins.bytes" || name == "builtins.bytearray")
+    return objects.make(Bytes{bytes_of(arguments, what)});
+  if (name == "collections.OrderedDict" || name == "collections.Counter" || name == "builtins.dict")
+    return objects.make(dict_of(arguments, what));
   if (name == "collections.defaultdict") return objects.make(Dict{});
   if (name == "builtins.set" || name == "builtins.frozenset" || name == "builtins.list" || name == "builtins.tuple") {
-    return objects.make(arguments.items.empty() ? Sequence{} : Sequence{Sequence::kSet, argument<Sequence>(arguments, 0, what).items});
+    return objects.make(
+        arguments.items.empty() ? Sequence{} : Sequence{Sequence::kSet, argument<Sequence>(arguments, 0, what).items});
   }
   return nullptr;
 }
@@ -125,7 +157,8 @@ std::uint64_t copied_bytes(const Sequence& arguments) {
   return 0;
 }
 
-PythonObject* call_any(const Global& global, const Sequence& arguments, const std::string& what, PythonObjects& objects, int depth) {
+PythonObject* call_any(const Global& global, const Sequence& arguments, const std::string& what, PythonObjects& objects,
+                       int depth) {
   objects.spend(copied_bytes(arguments), what);
   auto* result = call_builtin(global, arguments, what, objects);
   if (!result) result = call_numpy(global, arguments, what, objects);
@@ -134,7 +167,8 @@ PythonObject* call_any(const Global& global, const Sequence& arguments, const st
   return result;
 }
 
-PythonObject* call_torch(const Global& global, const Sequence& arguments, const std::string& what, PythonObjects& objects, int depth) {
+PythonObject* call_torch(const Global& global, const Sequence& arguments, const std::string& what,
+                         PythonObjects& objects, int depth) {
   const auto& name = global.name;
   if (name == "torch._utils._rebuild_tensor_v2" || name == "torch._utils._rebuild_tensor_v3") {
     auto view = tensor_view(arguments, what);
@@ -146,13 +180,16 @@ PythonObject* call_torch(const Global& global, const Sequence& arguments, const 
   }
   if (name == "torch._tensor._rebuild_from_type_v2") {
     check_checkpoint(depth < kCallsMax, "{}: a tensor within too many others", what);
-    return call_any(argument<Global>(arguments, 0, what), argument<Sequence>(arguments, 2, what), what, objects, depth + 1);
+    return call_any(argument<Global>(arguments, 0, what), argument<Sequence>(arguments, 2, what), what, objects,
+                    depth + 1);
   }
-  if (name == "torch.Size") return objects.make(Sequence{Sequence::kTuple, argument<Sequence>(arguments, 0, what).items});
+  if (name == "torch.Size")
+    return objects.make(Sequence{Sequence::kTuple, argument<Sequence>(arguments, 0, what).items});
   if (name == "torch.serialization._get_layout") return objects.make(argument<std::string>(arguments, 0, what));
   if (name == "torch.device") {
     const auto& type = argument<std::string>(arguments, 0, what);
-    return objects.make(arguments.items.size() < 2 ? type : fmt::format("{}:{}", type, argument<std::int64_t>(arguments, 1, what)));
+    return objects.make(
+        arguments.items.size() < 2 ? type : fmt::format("{}:{}", type, argument<std::int64_t>(arguments, 1, what)));
   }
   return nullptr;
 }
@@ -161,14 +198,19 @@ PythonObject* call_torch(const Global& global, const Sequence& arguments, const 
 
 python::Global known_global(std::string_view module, std::string_view name, const std::string& what) {
   std::string full(module);
-  for (const auto& [older, newer] : {std::pair{"__builtin__", "builtins"}, {"numpy.core.multiarray", "numpy._core.multiarray"},
-                                     {"numpy.core.numeric", "numpy._core.numeric"}, {"torch.tensor", "torch._tensor"}}) {
+  for (const auto& [older, newer] : {std::pair{"__builtin__", "builtins"},
+                                     {"numpy.core.multiarray", "numpy._core.multiarray"},
+                                     {"numpy.core.numeric", "numpy._core.numeric"},
+                                     {"torch.tensor", "torch._tensor"}}) {
     if (full == older) full = newer;
   }
   full += '.';
   full += name;
-  check_checkpoint(is_known(full), "{}: holds an object of {}, and this library reads plain data only: numbers, strings, lists, dicts, tensors and "
-                   "numpy's arrays; save it without that object", what, full);
+  check_checkpoint(
+      is_known(full),
+      "{}: holds an object of {}, and this library reads plain data only: numbers, strings, lists, dicts, tensors and "
+      "numpy's arrays; save it without that object",
+      what, full);
   return {full};
 }
 
@@ -187,9 +229,11 @@ void set_state(PythonObject& object, const PythonObject& state, const std::strin
 PythonObject* persistent_object(const PythonObject& id, const std::string& what, PythonObjects& objects) {
   const auto* tuple = id.get_if<Sequence>();
   check_checkpoint(tuple != nullptr, "{}: a storage that is no tuple", what);
-  check_checkpoint(argument<std::string>(*tuple, 0, what) == "storage", "{}: an object that is kept apart, and no storage", what);
+  check_checkpoint(argument<std::string>(*tuple, 0, what) == "storage",
+                   "{}: an object that is kept apart, and no storage", what);
   const auto& type = argument<Global>(*tuple, 1, what).name;
-  Storage storage{.record = "data/" + argument<std::string>(*tuple, 2, what), .dtype = storage_dtype(torch_class(type))};
+  Storage storage{.record = "data/" + argument<std::string>(*tuple, 2, what),
+                  .dtype = storage_dtype(torch_class(type))};
   const auto count = argument<std::int64_t>(*tuple, 4, what);
   check_checkpoint(storage.dtype || type == "torch.storage.UntypedStorage", "{}: {} is no storage", what, type);
   const auto bits = storage.dtype ? static_cast<std::int64_t>(c10::elementSize(*storage.dtype)) * 8 : 8;

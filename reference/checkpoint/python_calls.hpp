@@ -16,21 +16,25 @@ namespace accel::checkpoint {
 /// "numpy.core.multiarray" and "__builtin__" are called by their newer names. Throws if nothing of that name is known.
 python::Global known_global(std::string_view module, std::string_view name, const std::string& what);
 /// `global(*arguments)`
-PythonObject* call(const python::Global& global, const python::Sequence& arguments, const std::string& what, PythonObjects& objects);
+PythonObject* call(const python::Global& global, const python::Sequence& arguments, const std::string& what,
+                   PythonObjects& objects);
 /// `object.__setstate__(state)`
 void set_state(PythonObject& object, const PythonObject& state, const std::string& what, PythonObjects& objects);
 /// A storage, of a tuple that torch.save writes for it.
 PythonObject* persistent_object(const PythonObject& id, const std::string& what, PythonObjects& objects);
 
 /// The functions of numpy; null if `global` is none of them.
-PythonObject* call_numpy(const python::Global& global, const python::Sequence& arguments, const std::string& what, PythonObjects& objects);
+PythonObject* call_numpy(const python::Global& global, const python::Sequence& arguments, const std::string& what,
+                         PythonObjects& objects);
 void set_numpy_dtype_state(python::NumpyDtype& dtype, const PythonObject& state, const std::string& what);
-void set_numpy_array_state(python::NumpyArray& array, const PythonObject& state, const std::string& what, PythonObjects& objects);
+void set_numpy_array_state(python::NumpyArray& array, const PythonObject& state, const std::string& what,
+                           PythonObjects& objects);
 
 /// Argument `index`, of the type expected.
 template <typename T>
 const T& argument(const python::Sequence& arguments, std::size_t index, const std::string& what) {
-  check_checkpoint(index < arguments.items.size(), "{}: a call of {} arguments lacks argument {}", what, arguments.items.size(), index);
+  check_checkpoint(index < arguments.items.size(), "{}: a call of {} arguments lacks argument {}", what,
+                   arguments.items.size(), index);
   const auto* content = arguments.items[index]->get_if<T>();
   check_checkpoint(content != nullptr, "{}: argument {} of a call is of another type", what, index);
   return *content;

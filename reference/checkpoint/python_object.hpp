@@ -67,28 +67,36 @@ struct NumpyArray {
 }  // namespace python
 
 struct PythonObject {
-  std::variant<python::None, bool, std::int64_t, python::LargeInt, double, std::string, python::Bytes, python::Global, python::Sequence, python::Dict,
-               python::Storage, python::TensorView, python::NumpyDtype, python::NumpyArray>
+  std::variant<python::None, bool, std::int64_t, python::LargeInt, double, std::string, python::Bytes, python::Global,
+               python::Sequence, python::Dict, python::Storage, python::TensorView, python::NumpyDtype,
+               python::NumpyArray>
       content;
 
   template <typename T>
-  [[nodiscard]] T* get_if() { return std::get_if<T>(&content); }
+  [[nodiscard]] T* get_if() {
+    return std::get_if<T>(&content);
+  }
   template <typename T>
-  [[nodiscard]] const T* get_if() const { return std::get_if<T>(&content); }
+  [[nodiscard]] const T* get_if() const {
+    return std::get_if<T>(&content);
+  }
 };
 
-/// Owns them, so that those which contain each other go too. What a pickle says twice costs it some bytes, and us a copy: so
-/// copies are counted.
+/// Owns them, so that those which contain each other go too. What a pickle says twice costs it some bytes, and us a
+/// copy: so copies are counted.
 class PythonObjects {
  public:
   /// Copies may be some times as large as the pickle.
   explicit PythonObjects(std::uint64_t pickle_bytes) : bytes_left_(kCopies * pickle_bytes + kCopiedBytesMin) {}
 
   template <typename T>
-  PythonObject* make(T content) { return &objects_.emplace_back(PythonObject{std::move(content)}); }
+  PythonObject* make(T content) {
+    return &objects_.emplace_back(PythonObject{std::move(content)});
+  }
   /// To be called before `bytes` are copied. Throws CheckpointError that begins with `what` if that is too much.
   void spend(std::uint64_t bytes, const std::string& what) {
-    check_checkpoint(bytes <= bytes_left_, "{}: holds the same objects too many times: no file of plain data does so", what);
+    check_checkpoint(bytes <= bytes_left_, "{}: holds the same objects too many times: no file of plain data does so",
+                     what);
     bytes_left_ -= bytes;
   }
 

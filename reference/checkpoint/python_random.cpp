@@ -57,7 +57,8 @@ Value python_random_state(std::uint64_t seed) {
 }
 
 Value numpy_random_state(std::uint64_t seed) {
-  return Value::List{"MT19937", list_of(seeded(static_cast<std::uint32_t>(seed))), static_cast<std::int64_t>(kSize), 0, 0.0};
+  return Value::List{"MT19937", list_of(seeded(static_cast<std::uint32_t>(seed))), static_cast<std::int64_t>(kSize), 0,
+                     0.0};
 }
 
 }  // namespace accel::checkpoint

@@ -36,7 +36,9 @@ std::vector<ManifestEntry> RecordingFiles::entries() const {
   return entries;
 }
 
-std::unique_ptr<WritableFile> RecordingFiles::create(const std::string& path) { return std::make_unique<File>(*this, path); }
+std::unique_ptr<WritableFile> RecordingFiles::create(const std::string& path) {
+  return std::make_unique<File>(*this, path);
+}
 
 void RecordingFiles::rename(const std::string& from, const std::string& to) {
   files_.rename(from, to);

@@ -18,7 +18,8 @@ std::int64_t width_of(at::ScalarType dtype) { return static_cast<std::int64_t>(c
 
 void swap_bytes(char* bytes, std::size_t size, at::ScalarType dtype) {
   const auto width = static_cast<std::size_t>(width_of(dtype)) / (c10::isComplexType(dtype) ? 2 : 1);
-  for (std::size_t place = 0; width > 1 && place + width <= size; place += width) std::reverse(bytes + place, bytes + place + width);
+  for (std::size_t place = 0; width > 1 && place + width <= size; place += width)
+    std::reverse(bytes + place, bytes + place + width);
 }
 
 // Where the last element ends; nothing if that is beyond all numbers.
@@ -26,7 +27,8 @@ std::optional<std::int64_t> end_of(const python::TensorView& view) {
   std::int64_t end = view.offset;
   for (std::size_t i = 0; i < view.sizes.size(); ++i) {
     std::int64_t reach = 0;
-    if (view.strides[i] < 0 || __builtin_mul_overflow(view.sizes[i] - 1, view.strides[i], &reach) || __builtin_add_overflow(end, reach, &end)) {
+    if (view.strides[i] < 0 || __builtin_mul_overflow(view.sizes[i] - 1, view.strides[i], &reach) ||
+        __builtin_add_overflow(end, reach, &end)) {
       return std::nullopt;
     }
   }
@@ -35,7 +37,8 @@ std::optional<std::int64_t> end_of(const python::TensorView& view) {
 
 }  // namespace
 
-TorchArchive::TorchArchive(const std::string& path) : archive_(path), what_(path + ": data.pkl"), objects_(archive_.size("data.pkl")) {
+TorchArchive::TorchArchive(const std::string& path)
+    : archive_(path), what_(path + ": data.pkl"), objects_(archive_.size("data.pkl")) {
   root_ = unpickle(archive_.record("data.pkl"), what_, objects_);
   if (!archive_.contains("byteorder")) return;
   const auto order = archive_.record("byteorder");
@@ -47,14 +50,17 @@ void TorchArchive::check(const python::TensorView& view) const {
   const auto& storage = view.storage;
   const auto bits = width_of(view.dtype) * 8;
   const auto found = archive_.size(storage.record);
-  check_checkpoint(static_cast<std::uint64_t>(storage.num_bytes) == found, "{}: record {} has {} bytes; a tensor expects {}", path(), storage.record, found,
-                   storage.num_bytes);
-  const bool has_form = view.sizes.size() == view.strides.size() && view.offset >= 0 && num_bytes_of(view.sizes, bits).has_value();
+  check_checkpoint(static_cast<std::uint64_t>(storage.num_bytes) == found,
+                   "{}: record {} has {} bytes; a tensor expects {}", path(), storage.record, found, storage.num_bytes);
+  const bool has_form =
+      view.sizes.size() == view.strides.size() && view.offset >= 0 && num_bytes_of(view.sizes, bits).has_value();
   const bool is_empty = has_form && *num_bytes_of(view.sizes, bits) == 0;  // and may begin anywhere
   const auto end = is_empty ? std::optional<std::int64_t>(0) : has_form ? end_of(view) : std::nullopt;
-  check_checkpoint(end && *end <= storage.num_bytes / width_of(view.dtype),
-                   "{}: a tensor of {} elements from {} on, of shape [{}] and strides [{}], does not lie in record {} of {} bytes", path(),
-                   toString(view.dtype), view.offset, fmt::join(view.sizes, ", "), fmt::join(view.strides, ", "), storage.record, found);
+  check_checkpoint(
+      end && *end <= storage.num_bytes / width_of(view.dtype),
+      "{}: a tensor of {} elements from {} on, of shape [{}] and strides [{}], does not lie in record {} of {} bytes",
+      path(), toString(view.dtype), view.offset, fmt::join(view.sizes, ", "), fmt::join(view.strides, ", "),
+      storage.record, found);
 }
 
 at::Storage TorchArchive::storage(const python::TensorView& view) const {

@@ -16,15 +16,27 @@ struct Names {
 };
 
 const std::vector<Names>& all_names() {
-  static const std::vector<Names> kNames{
-      {at::kDouble, {"float64", "DoubleStorage"}, "f8"}, {at::kFloat, {"float32", "FloatStorage"}, "f4"}, {at::kHalf, {"float16", "HalfStorage"}, "f2"},
-      {at::kLong, {"int64", "LongStorage"}, "i8"}, {at::kInt, {"int32", "IntStorage"}, "i4"}, {at::kShort, {"int16", "ShortStorage"}, "i2"},
-      {at::kChar, {"int8", "CharStorage"}, "i1"}, {at::kByte, {"uint8", "ByteStorage"}, "u1"}, {at::kBool, {"bool", "BoolStorage"}, "b1"},
-      {at::kBFloat16, {"bfloat16", "BFloat16Storage"}, ""}, {at::kComplexDouble, {"complex128", "ComplexDoubleStorage"}, "c16"},
-      {at::kComplexFloat, {"complex64", "ComplexFloatStorage"}, "c8"}, {at::kComplexHalf, {"complex32", ""}, ""}, {at::kUInt16, {"uint16", ""}, "u2"},
-      {at::kUInt32, {"uint32", ""}, "u4"}, {at::kUInt64, {"uint64", ""}, "u8"}, {at::kFloat8_e4m3fn, {"float8_e4m3fn", ""}, ""},
-      {at::kFloat8_e5m2, {"float8_e5m2", ""}, ""}, {at::kFloat8_e4m3fnuz, {"float8_e4m3fnuz", ""}, ""}, {at::kFloat8_e5m2fnuz, {"float8_e5m2fnuz", ""}, ""},
-      {at::kFloat8_e8m0fnu, {"float8_e8m0fnu", ""}, ""}};
+  static const std::vector<Names> kNames{{at::kDouble, {"float64", "DoubleStorage"}, "f8"},
+                                         {at::kFloat, {"float32", "FloatStorage"}, "f4"},
+                                         {at::kHalf, {"float16", "HalfStorage"}, "f2"},
+                                         {at::kLong, {"int64", "LongStorage"}, "i8"},
+                                         {at::kInt, {"int32", "IntStorage"}, "i4"},
+                                         {at::kShort, {"int16", "ShortStorage"}, "i2"},
+                                         {at::kChar, {"int8", "CharStorage"}, "i1"},
+                                         {at::kByte, {"uint8", "ByteStorage"}, "u1"},
+                                         {at::kBool, {"bool", "BoolStorage"}, "b1"},
+                                         {at::kBFloat16, {"bfloat16", "BFloat16Storage"}, ""},
+                                         {at::kComplexDouble, {"complex128", "ComplexDoubleStorage"}, "c16"},
+                                         {at::kComplexFloat, {"complex64", "ComplexFloatStorage"}, "c8"},
+                                         {at::kComplexHalf, {"complex32", ""}, ""},
+                                         {at::kUInt16, {"uint16", ""}, "u2"},
+                                         {at::kUInt32, {"uint32", ""}, "u4"},
+                                         {at::kUInt64, {"uint64", ""}, "u8"},
+                                         {at::kFloat8_e4m3fn, {"float8_e4m3fn", ""}, ""},
+                                         {at::kFloat8_e5m2, {"float8_e5m2", ""}, ""},
+                                         {at::kFloat8_e4m3fnuz, {"float8_e4m3fnuz", ""}, ""},
+                                         {at::kFloat8_e5m2fnuz, {"float8_e5m2fnuz", ""}, ""},
+                                         {at::kFloat8_e8m0fnu, {"float8_e8m0fnu", ""}, ""}};
   return kNames;
 }
 
@@ -49,7 +61,8 @@ std::optional<at::ScalarType> numpy_dtype(std::string_view name) {
 }
 
 const TorchDtype& torch_dtype_names(at::ScalarType dtype) {
-  const auto found = std::find_if(all_names().begin(), all_names().end(), [&](const Names& names) { return names.dtype == dtype; });
+  const auto found =
+      std::find_if(all_names().begin(), all_names().end(), [&](const Names& names) { return names.dtype == dtype; });
   check_argument(found != all_names().end(), "a tensor of {} cannot be saved in a file of torch.save", toString(dtype));
   return found->torch;
 }

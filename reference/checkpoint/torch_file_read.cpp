@@ -15,7 +15,8 @@ class Conversion {
 
   Value value(const PythonObject& object, int depth = 0) {
     // What contains itself is too deep as well.
-    check_checkpoint(depth < kObjectDepthMax, "{}: objects within each other, more than {} deep", archive_.path(), kObjectDepthMax);
+    check_checkpoint(depth < kObjectDepthMax, "{}: objects within each other, more than {} deep", archive_.path(),
+                     kObjectDepthMax);
     archive_.spend(sizeof(Value));
     return std::visit([&](const auto& content) { return of(content, depth); }, object.content);
   }
@@ -34,7 +35,8 @@ class Conversion {
   Value of(const python::Storage&, int) { refuse("a storage that is no tensor's"); }
   Value of(const python::NumpyDtype&, int) { refuse("a dtype of numpy that is no array's"); }
   Value of(const python::Global& global, int) {
-    const bool is_dtype = global.name.rfind("torch.", 0) == 0 && global.name.find('.', 6) == std::string::npos && std::islower(global.name[6]) != 0;
+    const bool is_dtype = global.name.rfind("torch.", 0) == 0 && global.name.find('.', 6) == std::string::npos &&
+                          std::islower(global.name[6]) != 0;
     if (!is_dtype) refuse("the class " + global.name);
     return global.name;
   }
@@ -73,10 +75,13 @@ class Conversion {
     if (!array.is_scalar || tensor.is_complex()) return tensor;
     if (tensor.scalar_type() == at::kBool) return tensor.item<bool>();
     if (tensor.is_floating_point()) return tensor.item<double>();
-    if (tensor.scalar_type() == at::kUInt64 && tensor.item().toUInt64() > static_cast<std::uint64_t>(INT64_MAX)) refuse("an integer beyond 64 bits");
+    if (tensor.scalar_type() == at::kUInt64 && tensor.item().toUInt64() > static_cast<std::uint64_t>(INT64_MAX))
+      refuse("an integer beyond 64 bits");
     return tensor.to(at::kLong).item<std::int64_t>();
   }
-  [[noreturn]] void refuse(const std::string& what) const { throw CheckpointError(fmt::format("{}: holds {}; expected plain data", archive_.path(), what)); }
+  [[noreturn]] void refuse(const std::string& what) const {
+    throw CheckpointError(fmt::format("{}: holds {}; expected plain data", archive_.path(), what));
+  }
 
   TorchArchive& archive_;
   std::map<std::string, at::Storage> storages_;

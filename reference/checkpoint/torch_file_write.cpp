@@ -40,16 +40,21 @@ bool fits(std::string_view pattern, const std::vector<std::string>& place) {
 // A Value as the Python objects that the options tell.
 class ValuePickling {
  public:
-  ValuePickling(Pickler& pickler, const TorchFileOptions& options, const std::string& path) : pickler_(pickler), options_(options), path_(path) {}
+  ValuePickling(Pickler& pickler, const TorchFileOptions& options, const std::string& path)
+      : pickler_(pickler), options_(options), path_(path) {}
 
   void write(const Value& value) {
     const auto type = type_here();
     const bool is_list = value.is<Value::List>(), is_dict = value.is<Value::Dict>();
-    check_argument(!type || (*type == PythonType::kTuple ? is_list : is_dict), "{}: '{}' is {}; the options say it is a {}", path_,
-                   fmt::to_string(fmt::join(place_, "/")), value.type_name(), type == PythonType::kTuple ? "tuple" : "dict");
-    if (is_list) write_list(value.as<Value::List>(), type == PythonType::kTuple);
-    else if (is_dict) write_dict(value.as<Value::Dict>(), type);
-    else write_leaf(value);
+    check_argument(!type || (*type == PythonType::kTuple ? is_list : is_dict),
+                   "{}: '{}' is {}; the options say it is a {}", path_, fmt::to_string(fmt::join(place_, "/")),
+                   value.type_name(), type == PythonType::kTuple ? "tuple" : "dict");
+    if (is_list)
+      write_list(value.as<Value::List>(), type == PythonType::kTuple);
+    else if (is_dict)
+      write_dict(value.as<Value::Dict>(), type);
+    else
+      write_leaf(value);
   }
 
  private:
@@ -96,12 +101,18 @@ class ValuePickling {
     return entries;
   }
   void write_leaf(const Value& value) {
-    if (value.is_null()) pickler_.none();
-    else if (value.is<bool>()) pickler_.boolean(value.as<bool>());
-    else if (value.is<std::int64_t>()) pickler_.integer(value.as<std::int64_t>());
-    else if (value.is<double>()) pickler_.number(value.as<double>());
-    else if (value.is<std::string>()) pickler_.text(value.as<std::string>());
-    else pickler_.tensor(value.as<at::Tensor>());
+    if (value.is_null())
+      pickler_.none();
+    else if (value.is<bool>())
+      pickler_.boolean(value.as<bool>());
+    else if (value.is<std::int64_t>())
+      pickler_.integer(value.as<std::int64_t>());
+    else if (value.is<double>())
+      pickler_.number(value.as<double>());
+    else if (value.is<std::string>())
+      pickler_.text(value.as<std::string>());
+    else
+      pickler_.tensor(value.as<at::Tensor>());
   }
 
   Pickler& pickler_;
@@ -116,10 +127,12 @@ at::Tensor bytes_on_cpu(const at::Storage& storage) {
   return bytes.cpu();
 }
 
-// LibTorch's own writer of archives, on a file of ours. What the file throws must not pass through it, which is C in part.
+// LibTorch's own writer of archives, on a file of ours. What the file throws must not pass through it, which is C in
+// part.
 class ArchiveWriter {
  public:
-  explicit ArchiveWriter(WritableFile& file) : writer_([this, &file](const void* bytes, std::size_t size) { return append(file, bytes, size); }) {}
+  explicit ArchiveWriter(WritableFile& file)
+      : writer_([this, &file](const void* bytes, std::size_t size) { return append(file, bytes, size); }) {}
 
   void write(const std::vector<at::Storage>& storages, const std::string& pickled) {
     try {

@@ -12,29 +12,75 @@ namespace {
 
 // Source: pickletools.py of CPython, opcodes.
 enum Opcode : std::uint8_t {
-  kMark = '(', kStop = '.', kPop = '0', kPopMark = '1', kDup = '2', kNone = 'N', kNewTrue = 0x88, kNewFalse = 0x89,
-  kBinInt = 'J', kBinInt1 = 'K', kBinInt2 = 'M', kLong1 = 0x8a, kLong4 = 0x8b, kBinFloat = 'G',
-  kBinUnicode = 'X', kShortBinUnicode = 0x8c, kBinUnicode8 = 0x8d, kShortBinString = 'U', kBinString = 'T',
-  kShortBinBytes = 'C', kBinBytes = 'B', kBinBytes8 = 0x8e, kByteArray8 = 0x96,
-  kEmptyList = ']', kAppend = 'a', kAppends = 'e', kEmptyTuple = ')', kTuple = 't', kTuple1 = 0x85, kTuple2 = 0x86, kTuple3 = 0x87,
-  kEmptyDict = '}', kSetItem = 's', kSetItems = 'u', kEmptySet = 0x8f, kAddItems = 0x90, kFrozenSet = 0x91,
-  kBinGet = 'h', kLongBinGet = 'j', kBinPut = 'q', kLongBinPut = 'r', kMemoize = 0x94,
-  kGlobal = 'c', kStackGlobal = 0x93, kReduce = 'R', kNewObj = 0x81, kNewObjEx = 0x92, kBuild = 'b', kBinPersId = 'Q',
-  kProto = 0x80, kFrame = 0x95
+  kMark = '(',
+  kStop = '.',
+  kPop = '0',
+  kPopMark = '1',
+  kDup = '2',
+  kNone = 'N',
+  kNewTrue = 0x88,
+  kNewFalse = 0x89,
+  kBinInt = 'J',
+  kBinInt1 = 'K',
+  kBinInt2 = 'M',
+  kLong1 = 0x8a,
+  kLong4 = 0x8b,
+  kBinFloat = 'G',
+  kBinUnicode = 'X',
+  kShortBinUnicode = 0x8c,
+  kBinUnicode8 = 0x8d,
+  kShortBinString = 'U',
+  kBinString = 'T',
+  kShortBinBytes = 'C',
+  kBinBytes = 'B',
+  kBinBytes8 = 0x8e,
+  kByteArray8 = 0x96,
+  kEmptyList = ']',
+  kAppend = 'a',
+  kAppends = 'e',
+  kEmptyTuple = ')',
+  kTuple = 't',
+  kTuple1 = 0x85,
+  kTuple2 = 0x86,
+  kTuple3 = 0x87,
+  kEmptyDict = '}',
+  kSetItem = 's',
+  kSetItems = 'u',
+  kEmptySet = 0x8f,
+  kAddItems = 0x90,
+  kFrozenSet = 0x91,
+  kBinGet = 'h',
+  kLongBinGet = 'j',
+  kBinPut = 'q',
+  kLongBinPut = 'r',
+  kMemoize = 0x94,
+  kGlobal = 'c',
+  kStackGlobal = 0x93,
+  kReduce = 'R',
+  kNewObj = 0x81,
+  kNewObjEx = 0x92,
+  kBuild = 'b',
+  kBinPersId = 'Q',
+  kProto = 0x80,
+  kFrame = 0x95
 };
 
 class Unpickler {
  public:
-  Unpickler(std::string_view bytes, const std::string& what, PythonObjects& objects) : cursor_(bytes, what), what_(what), objects_(objects) {}
+  Unpickler(std::string_view bytes, const std::string& what, PythonObjects& objects)
+      : cursor_(bytes, what), what_(what), objects_(objects) {}
 
   PythonObject* run() {
     for (;;) {
       const auto opcode = cursor_.number<std::uint8_t>();
       if (opcode == kStop) break;
-      const bool is_known = do_number(opcode) || do_text(opcode) || do_sequence(opcode) || do_dict_or_set(opcode) || do_stack(opcode) || do_call(opcode);
-      check_checkpoint(is_known, "{}: byte {}: opcode 0x{:02x} is none that torch.save writes in protocols 2 to 5", what_, cursor_.place() - 1, opcode);
+      const bool is_known = do_number(opcode) || do_text(opcode) || do_sequence(opcode) || do_dict_or_set(opcode) ||
+                            do_stack(opcode) || do_call(opcode);
+      check_checkpoint(is_known, "{}: byte {}: opcode 0x{:02x} is none that torch.save writes in protocols 2 to 5",
+                       what_, cursor_.place() - 1, opcode);
     }
-    check_checkpoint(stack_.size() == 1 && marks_.empty(), "{}: {} objects are left where the pickle ends; expected one", what_, stack_.size());
+    check_checkpoint(stack_.size() == 1 && marks_.empty(),
+                     "{}: {} objects are left where the pickle ends; expected one", what_, stack_.size());
     return stack_.back();
   }
 
@@ -42,7 +88,9 @@ class Unpickler {
   // --- the stack ---
 
   template <typename T>
-  bool push(T content) { return push(objects_.make(std::move(content))); }
+  bool push(T content) {
+    return push(objects_.make(std::move(content)));
+  }
   bool push(PythonObject* object) {
     stack_.push_back(object);
     return true;
@@ -100,7 +148,8 @@ class Unpickler {
   // Two's complement, of any length.
   bool push_long(std::string_view bytes) {
     const char sign = !bytes.empty() && bytes.back() < 0 ? '\xff' : '\0';
-    while (bytes.size() > 8 && bytes.back() == sign && ((bytes[bytes.size() - 2] ^ sign) & 0x80) == 0) bytes.remove_suffix(1);
+    while (bytes.size() > 8 && bytes.back() == sign && ((bytes[bytes.size() - 2] ^ sign) & 0x80) == 0)
+      bytes.remove_suffix(1);
     if (bytes.size() > 8) return push(python::LargeInt{});
     auto value = static_cast<std::int64_t>(sign);
     std::memcpy(&value, bytes.data(), bytes.size());
@@ -201,12 +250,14 @@ class Unpickler {
       }
       case kStackGlobal: {
         const auto *name = pop()->get_if<std::string>(), *module = pop()->get_if<std::string>();
-        check_checkpoint(name != nullptr && module != nullptr, "{}: byte {}: a class without a name", what_, cursor_.place());
+        check_checkpoint(name != nullptr && module != nullptr, "{}: byte {}: a class without a name", what_,
+                         cursor_.place());
         return push(known_global(*module, *name, what_));
       }
       case kNewObjEx: {
         const auto* keywords = pop()->get_if<python::Dict>();
-        check_checkpoint(keywords != nullptr && keywords->items.empty(), "{}: byte {}: a call with keywords", what_, cursor_.place());
+        check_checkpoint(keywords != nullptr && keywords->items.empty(), "{}: byte {}: a call with keywords", what_,
+                         cursor_.place());
         return push_call();
       }
       case kReduce:
@@ -223,7 +274,8 @@ class Unpickler {
   bool push_call() {
     auto* arguments = pop()->get_if<python::Sequence>();
     auto* global = pop()->get_if<python::Global>();
-    check_checkpoint(arguments != nullptr && global != nullptr, "{}: byte {}: a call of what cannot be called", what_, cursor_.place());
+    check_checkpoint(arguments != nullptr && global != nullptr, "{}: byte {}: a call of what cannot be called", what_,
+                     cursor_.place());
     return push(call(*global, *arguments, what_, objects_));
   }
 
@@ -237,6 +289,8 @@ class Unpickler {
 
 }  // namespace
 
-PythonObject* unpickle(std::string_view bytes, const std::string& what, PythonObjects& objects) { return Unpickler(bytes, what, objects).run(); }
+PythonObject* unpickle(std::string_view bytes, const std::string& what, PythonObjects& objects) {
+  return Unpickler(bytes, what, objects).run();
+}
 
 }  // namespace accel::checkpoint

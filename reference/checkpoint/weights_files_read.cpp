@@ -23,7 +23,10 @@ Weights read_safetensors(const std::string& path) {
   Weights weights;
   for (const auto& name : file.names()) {
     const auto stored = file.stored(name);
-    weights[name] = {.file = path, .dtype = stored.dtype, .sizes = stored.sizes, .load = [stored] { return stored.load(); },
+    weights[name] = {.file = path,
+                     .dtype = stored.dtype,
+                     .sizes = stored.sizes,
+                     .load = [stored] { return stored.load(); },
                      .load_directly = [stored](const at::Tensor& tensor) { stored.load_into(tensor); }};
   }
   return weights;
@@ -43,10 +46,12 @@ Weights read_torch_weights(const std::string& path) {
       continue;
     }
     archive->check(*view);
-    weights[*name] = {.file = path, .dtype = view->dtype, .sizes = view->sizes,
-                      .load = [archive, view] { return archive->tensor(*view, archive->storage(*view)); }};
+    weights[*name] = {.file = path, .dtype = view->dtype, .sizes = view->sizes, .load = [archive, view] {
+                        return archive->tensor(*view, archive->storage(*view));
+                      }};
   }
-  check_checkpoint(problems.empty(), "{}: expected tensors by name; these are none: {}", path, fmt::join(problems, ", "));
+  check_checkpoint(problems.empty(), "{}: expected tensors by name; these are none: {}", path,
+                   fmt::join(problems, ", "));
   return weights;
 }
 
@@ -71,10 +76,12 @@ class ShardedWeights {
     for (const auto& [name, file] : map) place(name, file);
     for (const auto& [file, shard] : shards_) {
       for (const auto& [name, weight] : shard) {
-        if (!map.contains(name)) problems_.push_back(fmt::format("{} has a tensor '{}' that the index does not name", file, name));
+        if (!map.contains(name))
+          problems_.push_back(fmt::format("{} has a tensor '{}' that the index does not name", file, name));
       }
     }
-    check_checkpoint(problems_.empty(), "{}: the files beside it do not fit:\n  {}", index_path, fmt::join(problems_, "\n  "));
+    check_checkpoint(problems_.empty(), "{}: the files beside it do not fit:\n  {}", index_path,
+                     fmt::join(problems_, "\n  "));
   }
   Weights take() { return std::move(weights_); }
 
@@ -97,8 +104,10 @@ class ShardedWeights {
     const auto shard = shards_.find(file);
     if (shard == shards_.end()) return;  // told already
     const auto found = shard->second.find(name);
-    if (found == shard->second.end()) problems_.push_back(fmt::format("{} lacks tensor '{}'", file, name));
-    else weights_[name] = found->second;
+    if (found == shard->second.end())
+      problems_.push_back(fmt::format("{} lacks tensor '{}'", file, name));
+    else
+      weights_[name] = found->second;
   }
 
   std::string index_path_;
@@ -121,9 +130,10 @@ std::string weights_in(const std::string& folder) {
     if (name.size() >= kEnd.size() && name.substr(name.size() - kEnd.size()) == kEnd) indices.push_back(name);
   }
   std::sort(indices.begin(), indices.end());
-  check_checkpoint(!indices.empty(), "{}: has no weights: expected {}, {} or an index of several files ({})", folder, weights_file_name(true),
-                   weights_file_name(false), weights_index_name(true));
-  check_checkpoint(indices.size() == 1, "{}: has several indices, and one is expected: {}; remove those that are not wanted", folder,
+  check_checkpoint(!indices.empty(), "{}: has no weights: expected {}, {} or an index of several files ({})", folder,
+                   weights_file_name(true), weights_file_name(false), weights_index_name(true));
+  check_checkpoint(indices.size() == 1,
+                   "{}: has several indices, and one is expected: {}; remove those that are not wanted", folder,
                    fmt::join(indices, ", "));
   return indices.front();
 }

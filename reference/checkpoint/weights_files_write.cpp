@@ -25,7 +25,8 @@ std::vector<std::string> stale_files(const std::string& folder, const WeightsPla
   }
   // The index first: without it the other shards are no checkpoint, with it they would be half of one.
   const auto index = weights_index_name(safe_serialization);
-  std::sort(stale.begin(), stale.end(), [&](const auto& a, const auto& b) { return std::pair(a != index, a) < std::pair(b != index, b); });
+  std::sort(stale.begin(), stale.end(),
+            [&](const auto& a, const auto& b) { return std::pair(a != index, a) < std::pair(b != index, b); });
   return stale;
 }
 
@@ -49,15 +50,19 @@ WeightsPlan plan_weights(const NamedTensors& tensors, const WeightsPlanOptions& 
   for (const auto& [name, tensor] : tensors) {
     const auto* storage = has_storage(tensor) ? tensor.storage().unsafeGetStorageImpl() : nullptr;
     // A safetensors file has the tensor's elements; the source counts all of the storage that a dense tensor sees.
-    const bool counts_storage = storage && (!options.safe_serialization || (tensor.is_contiguous() && seen[storage] == 1));
-    SavedTensor entry{.name = name, .num_bytes = static_cast<std::int64_t>(counts_storage ? tensor.storage().nbytes() : tensor.nbytes())};
+    const bool counts_storage =
+        storage && (!options.safe_serialization || (tensor.is_contiguous() && seen[storage] == 1));
+    SavedTensor entry{
+        .name = name,
+        .num_bytes = static_cast<std::int64_t>(counts_storage ? tensor.storage().nbytes() : tensor.nbytes())};
     if (storage && !options.safe_serialization) entry.memory = memories.emplace(storage, memories.size()).first->second;
     saved.push_back(std::move(entry));
   }
   return plan_weights_files(saved, options);
 }
 
-std::map<std::string, std::string> write_weights(Files& files, const std::string& folder, const NamedTensors& tensors, const WeightsPlanOptions& options) {
+std::map<std::string, std::string> write_weights(Files& files, const std::string& folder, const NamedTensors& tensors,
+                                                 const WeightsPlanOptions& options) {
   const auto unique = options.safe_serialization ? without_shared(tensors) : WithoutShared{tensors, {}};
   const auto plan = plan_weights(unique.tensors, options);
   const std::map<std::string, at::Tensor> by_name(unique.tensors.begin(), unique.tensors.end());
@@ -66,10 +71,13 @@ std::map<std::string, std::string> write_weights(Files& files, const std::string
   for (const auto& file : plan.files) {
     NamedTensors shard;
     for (const auto& name : file.tensors) shard.emplace_back(name, by_name.at(name));
-    if (options.safe_serialization) write_safetensors(files, in_folder(file.name), shard, {{"format", "pt"}});
-    else write_torch_file(files, in_folder(file.name), shard, /*is_ordered_dict=*/false);
+    if (options.safe_serialization)
+      write_safetensors(files, in_folder(file.name), shard, {{"format", "pt"}});
+    else
+      write_torch_file(files, in_folder(file.name), shard, /*is_ordered_dict=*/false);
   }
-  if (plan.is_sharded()) write_atomically(files, in_folder(plan.index_file), weights_index(weight_map(plan), plan.total_bytes));
+  if (plan.is_sharded())
+    write_atomically(files, in_folder(plan.index_file), weights_index(weight_map(plan), plan.total_bytes));
   const auto stale = stale_files(folder, plan, options.safe_serialization);
   for (const auto& name : stale) files.remove(in_folder(name));
   if (!stale.empty()) files.sync_folder(folder);

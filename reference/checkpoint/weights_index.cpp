@@ -12,7 +12,8 @@ namespace {
 
 constexpr int kJsonDepthMax = 32;
 
-// Without a depth of its own, the library's parser would use memory, and its values the stack, as deep as the file says.
+// Without a depth of its own, the library's parser would use memory, and its values the stack, as deep as the file
+// says.
 nlohmann::json parse(std::string_view bytes, const std::string& path) {
   const auto watch = [&](int depth, nlohmann::json::parse_event_t, nlohmann::json&) {
     check_checkpoint(depth < kJsonDepthMax, "{}: objects within each other, more than {} deep", path, kJsonDepthMax);
@@ -27,7 +28,8 @@ nlohmann::json parse(std::string_view bytes, const std::string& path) {
 
 // A name, and no way out of the folder.
 bool is_file_name(const std::string& name) {
-  return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos && name.find('\0') == std::string::npos;
+  return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
+         name.find('\0') == std::string::npos;
 }
 
 }  // namespace
@@ -49,8 +51,11 @@ WeightMap read_weights_index(std::string_view bytes, const std::string& path) {
   WeightMap result;
   std::vector<std::string> problems;
   for (const auto& [name, file] : map.items()) {
-    if (file.is_string() && is_file_name(file.get<std::string>())) result[name] = file.get<std::string>();
-    else problems.push_back(fmt::format("'{}' lies in {}", name, file.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)));
+    if (file.is_string() && is_file_name(file.get<std::string>()))
+      result[name] = file.get<std::string>();
+    else
+      problems.push_back(
+          fmt::format("'{}' lies in {}", name, file.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)));
   }
   check_checkpoint(problems.empty(), "{}: expected names of files beside it:\n  {}", path, fmt::join(problems, "\n  "));
   return result;

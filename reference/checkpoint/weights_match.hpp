@@ -10,8 +10,11 @@
 
 namespace accel::checkpoint {
 
-/// Each tensor of `state` once, and what it is to hold. A tensor of several names may be saved under any of them. Throws CheckpointError,
-/// which begins with `what`, with all that has other sizes; if `strict`, also all that is missing on either side.
-std::vector<std::pair<at::Tensor, StoredWeight>> matched(const std::string& what, const NamedTensors& state, const std::map<std::string, StoredWeight>& weights, bool strict);
+/// Each tensor of `state` once, and what it is to hold. A tensor of several names may be saved under any of them.
+/// Throws CheckpointError, which begins with `what`, with all that has other sizes; if `strict`, also all that is
+/// missing on either side.
+std::vector<std::pair<at::Tensor, StoredWeight>> matched(const std::string& what, const NamedTensors& state,
+                                                         const std::map<std::string, StoredWeight>& weights,
+                                                         bool strict);
 
 }  // namespace accel::checkpoint

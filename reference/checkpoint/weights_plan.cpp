@@ -64,7 +64,8 @@ Shards fill(const std::vector<SavedTensor>& tensors, std::int64_t max_bytes, std
 }  // namespace
 
 WeightsPlan plan_weights_files(const std::vector<SavedTensor>& tensors, const WeightsPlanOptions& options) {
-  check_argument(options.max_shard_bytes > 0, "max_shard_size: {} bytes; expected a positive number", options.max_shard_bytes);
+  check_argument(options.max_shard_bytes > 0, "max_shard_size: {} bytes; expected a positive number",
+                 options.max_shard_bytes);
   std::vector<SavedTensor> first;                        // of each memory
   std::map<std::size_t, std::string> first_of;           // memory to its first name
   std::map<std::string, std::vector<std::string>> more;  // first name to those that see its memory too
@@ -83,7 +84,8 @@ WeightsPlan plan_weights_files(const std::vector<SavedTensor>& tensors, const We
   for (std::size_t i = 0; i < shards.size(); ++i) {
     auto names = shards[i];
     for (const auto& tensor : first) {  // in the order of the memories
-      const bool is_here = more.contains(tensor.name) && std::find(shards[i].begin(), shards[i].end(), tensor.name) != shards[i].end();
+      const bool is_here =
+          more.contains(tensor.name) && std::find(shards[i].begin(), shards[i].end(), tensor.name) != shards[i].end();
       if (is_here) names.insert(names.end(), more[tensor.name].begin(), more[tensor.name].end());
     }
     const auto suffix = shards.size() == 1 ? std::string() : fmt::format("-{:05}-of-{:05}", i + 1, shards.size());
@@ -110,7 +112,9 @@ std::int64_t parse_size(std::string_view text) {
 
 std::string weights_file_name(bool safe_serialization) { return file_name(safe_serialization, ""); }
 
-std::string weights_index_name(bool safe_serialization) { return weights_file_name(safe_serialization) + ".index.json"; }
+std::string weights_index_name(bool safe_serialization) {
+  return weights_file_name(safe_serialization) + ".index.json";
+}
 
 bool is_weights_file(std::string_view name, bool safe_serialization) {
   if (name == weights_file_name(safe_serialization) || name == weights_index_name(safe_serialization)) return true;
@@ -118,8 +122,8 @@ bool is_weights_file(std::string_view name, bool safe_serialization) {
   constexpr std::size_t kSuffixBytes = sizeof("-00001-of-00002") - 1;
   if (name.size() != stem.size() + kSuffixBytes + extension.size() || name.substr(0, stem.size()) != stem) return false;
   const auto suffix = name.substr(stem.size(), kSuffixBytes);
-  return name.substr(stem.size() + kSuffixBytes) == extension && suffix[0] == '-' && are_digits(suffix.substr(1, 5)) && suffix.substr(6, 4) == "-of-" &&
-         are_digits(suffix.substr(10));
+  return name.substr(stem.size() + kSuffixBytes) == extension && suffix[0] == '-' && are_digits(suffix.substr(1, 5)) &&
+         suffix.substr(6, 4) == "-of-" && are_digits(suffix.substr(10));
 }
 
 }  // namespace accel

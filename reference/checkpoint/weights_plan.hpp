@@ -8,8 +8,8 @@
 
 /// Which tensor of a model goes into which file, as `save_model` has it.
 ///
-///     const auto plan = plan_weights_files({{.name = "weight", .num_bytes = 64}, {.name = "bias", .num_bytes = 16}}, {.max_shard_bytes = 60});
-///     plan.files[0].name == "model-00001-of-00002.safetensors"
+///     const auto plan = plan_weights_files({{.name = "weight", .num_bytes = 64}, {.name = "bias", .num_bytes = 16}},
+///     {.max_shard_bytes = 60}); plan.files[0].name == "model-00001-of-00002.safetensors"
 ///
 /// Thread rule: pure functions.
 /// Source: huggingface_hub/serialization/_base.py, split_state_dict_into_shards_factory.
@@ -39,8 +39,8 @@ struct WeightsPlan {
   [[nodiscard]] bool is_sharded() const { return files.size() > 1; }
 };
 
-/// Filled in order; a tensor larger than a file may be has one of its own. One file, also for no tensor at all (Accelerate then
-/// writes none). Throws ArgumentError if `max_shard_bytes` is not positive.
+/// Filled in order; a tensor larger than a file may be has one of its own. One file, also for no tensor at all
+/// (Accelerate then writes none). Throws ArgumentError if `max_shard_bytes` is not positive.
 WeightsPlan plan_weights_files(const std::vector<SavedTensor>& tensors, const WeightsPlanOptions& options = {});
 
 /// Bytes of "10GB": a number and TB, GB, MB or KB, in powers of 1000. Throws ArgumentError if it is none.

@@ -12,7 +12,8 @@
 namespace accel::checkpoint {
 namespace {
 
-constexpr std::uint32_t kLocalHeader = 0x04034b50, kEntry = 0x02014b50, kEnd = 0x06054b50, kEnd64 = 0x06064b50, kEnd64Locator = 0x07064b50;
+constexpr std::uint32_t kLocalHeader = 0x04034b50, kEntry = 0x02014b50, kEnd = 0x06054b50, kEnd64 = 0x06064b50,
+                        kEnd64Locator = 0x07064b50;
 constexpr std::uint64_t kEndBytes = 22, kEnd64LocatorBytes = 20, kCommentBytesMax = 0xffff;
 
 std::shared_ptr<const MappedFile> map(const std::string& path) {
@@ -31,8 +32,11 @@ std::uint64_t place_of_end(std::string_view bytes, const std::string& path) {
     cursor.skip(16);
     if (cursor.number<std::uint16_t>() == back - kEndBytes) return bytes.size() - back;
   }
-  throw CheckpointError(fmt::format("{}: no whole file of torch.save: a zip archive's end is missing, in {} bytes; the file is cut short, or of another "
-                                    "kind (files of torch before 1.6 are no archives: load and save them again in Python)", path, bytes.size()));
+  throw CheckpointError(
+      fmt::format("{}: no whole file of torch.save: a zip archive's end is missing, in {} bytes; the file is cut "
+                  "short, or of another "
+                  "kind (files of torch before 1.6 are no archives: load and save them again in Python)",
+                  path, bytes.size()));
 }
 
 struct Entry {
@@ -43,14 +47,16 @@ struct Entry {
 
 Entry read_entry(ByteCursor& cursor) {
   const auto& what = cursor.what();
-  check_checkpoint(cursor.number<std::uint32_t>() == kEntry, "{}: damaged: its directory has no entry at byte {}", what, cursor.place() - 4);
+  check_checkpoint(cursor.number<std::uint32_t>() == kEntry, "{}: damaged: its directory has no entry at byte {}", what,
+                   cursor.place() - 4);
   cursor.skip(6);
   const auto method = cursor.number<std::uint16_t>();
   cursor.skip(4);
   Entry entry{.checksum = cursor.number<std::uint32_t>()};
   std::uint64_t compressed_size = cursor.number<std::uint32_t>();
   entry.size = cursor.number<std::uint32_t>();
-  const auto name_bytes = cursor.number<std::uint16_t>(), extra_bytes = cursor.number<std::uint16_t>(), comment_bytes = cursor.number<std::uint16_t>();
+  const auto name_bytes = cursor.number<std::uint16_t>(), extra_bytes = cursor.number<std::uint16_t>(),
+             comment_bytes = cursor.number<std::uint16_t>();
   cursor.skip(8);
   entry.header = cursor.number<std::uint32_t>();
   entry.name = cursor.take(name_bytes);
@@ -64,7 +70,8 @@ Entry read_entry(ByteCursor& cursor) {
     }
   }
   cursor.skip(comment_bytes);
-  check_checkpoint(method == 0 && compressed_size == entry.size, "{}: record {} is compressed; torch.save stores records as they are", what, entry.name);
+  check_checkpoint(method == 0 && compressed_size == entry.size,
+                   "{}: record {} is compressed; torch.save stores records as they are", what, entry.name);
   return entry;
 }
 
@@ -85,25 +92,29 @@ ZipArchive::ZipArchive(const std::string& path) : file_(map(path)) {
     if (locator.number<std::uint32_t>() == kEnd64Locator) {
       locator.skip(4);
       ByteCursor wide(bytes, path, locator.number<std::uint64_t>());
-      check_checkpoint(wide.number<std::uint32_t>() == kEnd64, "{}: damaged: the archive's end of 64 bits is missing", path);
+      check_checkpoint(wide.number<std::uint32_t>() == kEnd64, "{}: damaged: the archive's end of 64 bits is missing",
+                       path);
       wide.skip(28);
       directory.num_entries = wide.number<std::uint64_t>();
       directory.size = wide.number<std::uint64_t>();
       directory.place = wide.number<std::uint64_t>();
     }
   }
-  check_checkpoint(directory.place <= end && directory.size <= end - directory.place, "{}: damaged: the archive's directory lies outside of it", path);
+  check_checkpoint(directory.place <= end && directory.size <= end - directory.place,
+                   "{}: damaged: the archive's directory lies outside of it", path);
   read_records(directory);
 }
 
 void ZipArchive::read_records(const Directory& directory) {
   const auto bytes = file_->bytes();
   ByteCursor cursor(bytes.substr(0, directory.place + directory.size), path(), directory.place);
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> parts;  // of the file: begin and end of each record with its header
+  std::vector<std::pair<std::uint64_t, std::uint64_t>>
+      parts;  // of the file: begin and end of each record with its header
   for (std::uint64_t i = 0; i < directory.num_entries; ++i) {
     const auto entry = read_entry(cursor);
     ByteCursor local(bytes.substr(0, directory.place), path() + ": record " + entry.name, entry.header);
-    check_checkpoint(local.number<std::uint32_t>() == kLocalHeader, "{}: damaged: record {} has no header at byte {}", path(), entry.name, entry.header);
+    check_checkpoint(local.number<std::uint32_t>() == kLocalHeader, "{}: damaged: record {} has no header at byte {}",
+                     path(), entry.name, entry.header);
     local.skip(22);
     const auto name_bytes = local.number<std::uint16_t>(), extra_bytes = local.number<std::uint16_t>();
     const auto name = local.take(name_bytes);
@@ -112,19 +123,23 @@ void ZipArchive::read_records(const Directory& directory) {
     const auto content = local.take(entry.size);
     parts.emplace_back(entry.header, local.place());
     const auto slash = entry.name.find('/');
-    const bool is_new = records_.emplace(entry.name.substr(slash == std::string::npos ? 0 : slash + 1), Record{content, entry.checksum}).second;
+    const bool is_new =
+        records_.emplace(entry.name.substr(slash == std::string::npos ? 0 : slash + 1), Record{content, entry.checksum})
+            .second;
     check_checkpoint(is_new, "{}: damaged: two records are called {}", path(), entry.name);
     has_checksums_ |= entry.checksum != 0;  // torch.serialization.set_crc32_options(False) writes none
   }
   std::sort(parts.begin(), parts.end());
   for (std::size_t i = 1; i < parts.size(); ++i) {
-    check_checkpoint(parts[i].first >= parts[i - 1].second, "{}: damaged: two of its records overlap at byte {}", path(), parts[i].first);
+    check_checkpoint(parts[i].first >= parts[i - 1].second, "{}: damaged: two of its records overlap at byte {}",
+                     path(), parts[i].first);
   }
 }
 
 const ZipArchive::Record& ZipArchive::at(const std::string& name) const {
   const auto found = records_.find(name);
-  check_checkpoint(found != records_.end(), "{}: has no record {}; the file is damaged, or was not written by torch.save", path(), name);
+  check_checkpoint(found != records_.end(),
+                   "{}: has no record {}; the file is damaged, or was not written by torch.save", path(), name);
   return found->second;
 }
 
@@ -132,8 +147,8 @@ void ZipArchive::check(const std::string& name, std::string_view bytes) const {
   if (!has_checksums_) return;
   const auto expected = at(name).checksum;
   const auto found = crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size());
-  check_checkpoint(found == expected, "{}: damaged: record {} of {} bytes has the checksum {:08x}; expected {:08x}", path(), name, bytes.size(), found,
-                   expected);
+  check_checkpoint(found == expected, "{}: damaged: record {} of {} bytes has the checksum {:08x}; expected {:08x}",
+                   path(), name, bytes.size(), found, expected);
 }
 
 std::string_view ZipArchive::record(const std::string& name) const {

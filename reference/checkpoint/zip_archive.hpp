@@ -18,8 +18,8 @@ namespace accel::checkpoint {
 
 class ZipArchive {
  public:
-  /// Throws CheckpointError that names the file if it is no archive, is cut short, has compressed records, or records that
-  /// overlap: what records hold together is never more than the file.
+  /// Throws CheckpointError that names the file if it is no archive, is cut short, has compressed records, or records
+  /// that overlap: what records hold together is never more than the file.
   explicit ZipArchive(const std::string& path);
 
   [[nodiscard]] const std::string& path() const { return file_->path(); }

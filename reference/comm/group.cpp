@@ -39,8 +39,8 @@ auto with_context(const std::string& what, F&& f) {
 
 // Backends take memory as it lies: Gloo would reduce what is between the elements, too.
 void check_dense(const at::Tensor& tensor, std::string_view op) {
-  check_argument(tensor.layout() != at::kStrided || tensor.is_non_overlapping_and_dense(), "{}: the tensor of {} has gaps or overlaps; pass tensor.contiguous()", op,
-                 c10::str(tensor.sizes()));
+  check_argument(tensor.layout() != at::kStrided || tensor.is_non_overlapping_and_dense(),
+                 "{}: the tensor of {} has gaps or overlaps; pass tensor.contiguous()", op, c10::str(tensor.sizes()));
 }
 
 }  // namespace
@@ -87,7 +87,8 @@ Work Group::all_reduce(at::Tensor& tensor, ReduceOp op, std::source_location whe
 
 Work Group::broadcast(at::Tensor& tensor, int root, std::source_location where) const {
   const CallSite site(where);
-  check_argument(root >= 0 && root < size(), "broadcast: root {} is not a rank of group {} of {}", root, name(), size());
+  check_argument(root >= 0 && root < size(), "broadcast: root {} is not a rank of group {} of {}", root, name(),
+                 size());
   check_dense(tensor, "broadcast");
   if (!state_->process_group) return {};
   auto what = state_->next("broadcast");
@@ -114,8 +115,8 @@ at::Tensor Group::all_gather(const at::Tensor& tensor, std::source_location wher
 
 Work Group::all_gather_into(at::Tensor& output, const at::Tensor& input, std::source_location where) const {
   const CallSite site(where);
-  check_argument(input.dim() == 1 && output.dim() == 1 && output.numel() == input.numel() * size(), "all_gather_into: sizes {} and {}; expected (n) and ({} * n)",
-                 input.numel(), output.numel(), size());
+  check_argument(input.dim() == 1 && output.dim() == 1 && output.numel() == input.numel() * size(),
+                 "all_gather_into: sizes {} and {}; expected (n) and ({} * n)", input.numel(), output.numel(), size());
   if (input.numel() == 0) return {};
   if (!state_->process_group) {
     if (!output.is_alias_of(input)) output.copy_(input);
@@ -128,8 +129,8 @@ Work Group::all_gather_into(at::Tensor& output, const at::Tensor& input, std::so
 
 Work Group::reduce_scatter(at::Tensor& output, const at::Tensor& input, std::source_location where) const {
   const CallSite site(where);
-  check_argument(input.dim() == 1 && output.dim() == 1 && input.numel() == output.numel() * size(), "reduce_scatter: sizes {} and {}; expected ({} * n) and (n)",
-                 input.numel(), output.numel(), size());
+  check_argument(input.dim() == 1 && output.dim() == 1 && input.numel() == output.numel() * size(),
+                 "reduce_scatter: sizes {} and {}; expected ({} * n) and (n)", input.numel(), output.numel(), size());
   if (input.numel() == 0) return {};
   if (!state_->process_group) {
     output.copy_(input);

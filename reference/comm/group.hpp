@@ -54,21 +54,29 @@ class Group {
   [[nodiscard]] const c10::intrusive_ptr<c10d::ProcessGroup>& process_group() const;
 
   /// Reduces `tensor` over all ranks, in place. Dtype: floating or integer; kMean floating only.
-  [[nodiscard]] Work all_reduce(at::Tensor& tensor, ReduceOp op = ReduceOp::kSum, std::source_location where = std::source_location::current()) const;
+  [[nodiscard]] Work all_reduce(at::Tensor& tensor, ReduceOp op = ReduceOp::kSum,
+                                std::source_location where = std::source_location::current()) const;
   /// Copies `tensor` of rank `root` into every rank's `tensor`.
-  [[nodiscard]] Work broadcast(at::Tensor& tensor, int root = 0, std::source_location where = std::source_location::current()) const;
+  [[nodiscard]] Work broadcast(at::Tensor& tensor, int root = 0,
+                               std::source_location where = std::source_location::current()) const;
   /// (n, ...) on each rank -> (size() * n, ...) in the order of the ranks.
-  [[nodiscard]] at::Tensor all_gather(const at::Tensor& tensor, std::source_location where = std::source_location::current()) const;
-  /// Ranks' `input`s in their order, one after another, in every rank's `output`; the same dtype, sizes (n) and (size() * n). A rank's
-  /// `input` may be its own place in `output`.
-  [[nodiscard]] Work all_gather_into(at::Tensor& output, const at::Tensor& input, std::source_location where = std::source_location::current()) const;
-  /// The sum of all ranks' `input`s, of which each rank's `output` gets its part; the same dtype, sizes (size() * n) and (n).
-  [[nodiscard]] Work reduce_scatter(at::Tensor& output, const at::Tensor& input, std::source_location where = std::source_location::current()) const;
+  [[nodiscard]] at::Tensor all_gather(const at::Tensor& tensor,
+                                      std::source_location where = std::source_location::current()) const;
+  /// Ranks' `input`s in their order, one after another, in every rank's `output`; the same dtype, sizes (n) and (size()
+  /// * n). A rank's `input` may be its own place in `output`.
+  [[nodiscard]] Work all_gather_into(at::Tensor& output, const at::Tensor& input,
+                                     std::source_location where = std::source_location::current()) const;
+  /// The sum of all ranks' `input`s, of which each rank's `output` gets its part; the same dtype, sizes (size() * n)
+  /// and (n).
+  [[nodiscard]] Work reduce_scatter(at::Tensor& output, const at::Tensor& input,
+                                    std::source_location where = std::source_location::current()) const;
   /// Returns once every rank has called it.
   void barrier(std::source_location where = std::source_location::current()) const;
   /// Point to point; `tag` separates streams between the same two ranks.
-  [[nodiscard]] Work send(at::Tensor& tensor, int destination, int tag = 0, std::source_location where = std::source_location::current()) const;
-  [[nodiscard]] Work recv(at::Tensor& tensor, int source, int tag = 0, std::source_location where = std::source_location::current()) const;
+  [[nodiscard]] Work send(at::Tensor& tensor, int destination, int tag = 0,
+                          std::source_location where = std::source_location::current()) const;
+  [[nodiscard]] Work recv(at::Tensor& tensor, int source, int tag = 0,
+                          std::source_location where = std::source_location::current()) const;
 
  private:
   struct State;

@@ -14,16 +14,25 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Problems = std::vector<std::string>;
 
-const std::set<std::string> kKeys = {
-    "gradient_accumulation_steps", "gradient_clipping", "zero_optimization.stage", "zero_optimization.offload_optimizer.device",
-    "zero_optimization.offload_optimizer.nvme_path", "zero_optimization.offload_param.device", "zero_optimization.offload_param.nvme_path",
-    "zero_optimization.stage3_gather_16bit_weights_on_model_save", "fp16.enabled", "bf16.enabled"};
+const std::set<std::string> kKeys = {"gradient_accumulation_steps",
+                                     "gradient_clipping",
+                                     "zero_optimization.stage",
+                                     "zero_optimization.offload_optimizer.device",
+                                     "zero_optimization.offload_optimizer.nvme_path",
+                                     "zero_optimization.offload_param.device",
+                                     "zero_optimization.offload_param.nvme_path",
+                                     "zero_optimization.stage3_gather_16bit_weights_on_model_save",
+                                     "fp16.enabled",
+                                     "bf16.enabled"};
 const std::set<std::string> kBatchSizes = {"train_batch_size", "train_micro_batch_size_per_gpu"};
 
 const std::map<std::string, std::set<std::string>> kSchedules = {
     {"WarmupLR", {"warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type", "last_batch_iteration"}},
-    {"WarmupDecayLR", {"warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type", "last_batch_iteration", "total_num_steps"}},
-    {"WarmupCosineLR", {"warmup_min_ratio", "warmup_num_steps", "cos_min_ratio", "warmup_type", "last_batch_iteration", "total_num_steps"}}};
+    {"WarmupDecayLR",
+     {"warmup_min_lr", "warmup_max_lr", "warmup_num_steps", "warmup_type", "last_batch_iteration", "total_num_steps"}},
+    {"WarmupCosineLR",
+     {"warmup_min_ratio", "warmup_num_steps", "cos_min_ratio", "warmup_type", "last_batch_iteration",
+      "total_num_steps"}}};
 
 bool is_section(const std::string& key) {
   const auto next = kKeys.lower_bound(key + ".");
@@ -62,7 +71,8 @@ bool is_list_of_numbers(const Json& value) {
   return value.is_array() && std::all_of(value.begin(), value.end(), [](const Json& item) { return item.is_number(); });
 }
 
-void read_parameter(const std::string& path, const std::string& name, const Json& value, DeepSpeedSection& section, Problems& problems) {
+void read_parameter(const std::string& path, const std::string& name, const Json& value, DeepSpeedSection& section,
+                    Problems& problems) {
   if (value == "auto") {
     section.automatic.insert(name);
   } else if (value.is_number()) {
@@ -74,7 +84,8 @@ void read_parameter(const std::string& path, const std::string& name, const Json
   } else if (is_list_of_numbers(value)) {
     section.lists[name] = value.get<std::vector<double>>();
   } else if (!value.is_null()) {
-    problems.push_back(fmt::format("{}.{}: expected a number, a text or a list of numbers, got {}", path, name, value.dump()));
+    problems.push_back(
+        fmt::format("{}.{}: expected a number, a text or a list of numbers, got {}", path, name, value.dump()));
   }
 }
 
@@ -104,14 +115,17 @@ bool fits(const std::string& name, const DeepSpeedSection& section) {
 void check_schedule(const DeepSpeedSection& section, Problems& problems) {
   const auto schedule = kSchedules.find(section.type);
   if (schedule == kSchedules.end()) {
-    problems.push_back(fmt::format("scheduler.type: expected WarmupLR, WarmupDecayLR or WarmupCosineLR, got '{}'", section.type));
+    problems.push_back(
+        fmt::format("scheduler.type: expected WarmupLR, WarmupDecayLR or WarmupCosineLR, got '{}'", section.type));
     return;
   }
   for (const auto& name : parameters_of(section)) {
     if (!schedule->second.contains(name)) {
-      problems.push_back(fmt::format("scheduler.params.{}: {} has no such parameter; it has {}", name, section.type, fmt::join(schedule->second, ", ")));
+      problems.push_back(fmt::format("scheduler.params.{}: {} has no such parameter; it has {}", name, section.type,
+                                     fmt::join(schedule->second, ", ")));
     } else if (!fits(name, section)) {
-      problems.push_back(fmt::format("scheduler.params.{}: expected {} or \"auto\"", name, name == "warmup_type" ? "log, linear" : "a number"));
+      problems.push_back(fmt::format("scheduler.params.{}: expected {} or \"auto\"", name,
+                                     name == "warmup_type" ? "log, linear" : "a number"));
     }
   }
 }
@@ -154,10 +168,16 @@ DeepSpeedFile read_deepspeed_file(const std::string& path) {
   return file;
 }
 
-std::vector<std::string> keys_without_meaning(const std::string& path) { return read_deepspeed_file(path).keys_without_meaning; }
+std::vector<std::string> keys_without_meaning(const std::string& path) {
+  return read_deepspeed_file(path).keys_without_meaning;
+}
 
-std::optional<DeepSpeedSection> optimizer_section(const std::string& path) { return read_deepspeed_file(path).optimizer; }
+std::optional<DeepSpeedSection> optimizer_section(const std::string& path) {
+  return read_deepspeed_file(path).optimizer;
+}
 
-std::optional<DeepSpeedSection> scheduler_section(const std::string& path) { return read_deepspeed_file(path).scheduler; }
+std::optional<DeepSpeedSection> scheduler_section(const std::string& path) {
+  return read_deepspeed_file(path).scheduler;
+}
 
 }  // namespace accel

@@ -10,8 +10,8 @@
 ///
 ///     {"zero_optimization": {"stage": 3}, "bf16": {"enabled": "auto"}, "gradient_accumulation_steps": 4}
 ///
-/// All functions throw ConfigError with all problems of the file: it cannot be read, is not JSON, gives a key twice, or holds
-/// another type than a key's. Thread rule: pure, but for the file.
+/// All functions throw ConfigError with all problems of the file: it cannot be read, is not JSON, gives a key twice, or
+/// holds another type than a key's. Thread rule: pure, but for the file.
 namespace accel {
 
 /// "optimizer" or "scheduler": what DummyOptim and DummyScheduler stand for.
@@ -27,9 +27,11 @@ struct DeepSpeedSection {
 std::set<std::string> parameters_of(const DeepSpeedSection& section);
 
 struct DeepSpeedFile {
-  /// Of keys with a meaning, such as "zero_optimization.stage": numbers, flags and "auto" as they are written. Null is absent.
+  /// Of keys with a meaning, such as "zero_optimization.stage": numbers, flags and "auto" as they are written. Null is
+  /// absent.
   std::map<std::string, std::string> values = {};
-  std::vector<std::string> keys_without_meaning = {};  ///< in the order of the file; a section without any by its own name
+  std::vector<std::string> keys_without_meaning =
+      {};  ///< in the order of the file; a section without any by its own name
   std::optional<DeepSpeedSection> optimizer = {}, scheduler = {};
 };
 

@@ -35,7 +35,8 @@ std::optional<int> environment_int(const std::vector<std::string>& names) {
     if (!text) continue;
     int value = 0;
     const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-    check_config(error == std::errc() && end == text->data() + text->size(), "{}: expected an integer, got '{}'", name, *text);
+    check_config(error == std::errc() && end == text->data() + text->size(), "{}: expected an integer, got '{}'", name,
+                 *text);
     if (value >= 0) return value;
   }
   return std::nullopt;
@@ -85,7 +86,8 @@ std::optional<int> slurm_tasks_of_node(std::vector<std::string>& problems) {
 
 }  // namespace
 
-// SLURM's variables are those of a step, which srun starts: a batch script has a SLURM_PROCID and a SLURM_NTASKS, too, and is one process.
+// SLURM's variables are those of a step, which srun starts: a batch script has a SLURM_PROCID and a SLURM_NTASKS, too,
+// and is one process.
 LaunchEnvironment read_launch_environment() {
   std::vector<std::string> problems;
   const auto read = [&](const std::vector<std::string>& names) -> std::optional<int> {
@@ -97,9 +99,12 @@ LaunchEnvironment read_launch_environment() {
     }
   };
   const auto rank = read({"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID"});
-  const auto world_size = read({"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"});
-  const auto local_rank = read({"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"});
-  const auto local_size = read({"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE"});
+  const auto world_size =
+      read({"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS"});
+  const auto local_rank = read(
+      {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"});
+  const auto local_size =
+      read({"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE"});
   const auto of_slurm = local_size ? std::nullopt : slurm_tasks_of_node(problems);
   const auto of_job = read({"SLURM_NTASKS_PER_NODE"});  // a step may have fewer
   const auto restart_count = read({"TORCHELASTIC_RESTART_COUNT"});
@@ -115,17 +120,21 @@ LaunchEnvironment read_launch_environment() {
     launch.restart_count = restart_count.value_or(0);
     const auto address = environment("MASTER_ADDR");
     if (!address && launch.local_world_size < launch.world_size) {
-      problems.push_back(fmt::format("{} of {} ranks are on this machine, and MASTER_ADDR is not set; set it to the name of rank 0's machine", launch.local_world_size, launch.world_size));
+      problems.push_back(fmt::format(
+          "{} of {} ranks are on this machine, and MASTER_ADDR is not set; set it to the name of rank 0's machine",
+          launch.local_world_size, launch.world_size));
     }
     launch.master_address = address.value_or(launch.master_address);
     launch.master_port = port.value_or(launch.master_port);
     if (launch.world_size < 1 || launch.rank >= launch.world_size) {
-      problems.push_back(fmt::format("RANK {} is outside WORLD_SIZE {}; expected 0 <= RANK < WORLD_SIZE", launch.rank, launch.world_size));
+      problems.push_back(fmt::format("RANK {} is outside WORLD_SIZE {}; expected 0 <= RANK < WORLD_SIZE", launch.rank,
+                                     launch.world_size));
     }
     if (launch.master_port < 1 || launch.master_port > 65535) {
       problems.push_back(fmt::format("MASTER_PORT {} is no port; expected 1 to 65535", launch.master_port));
     }
-  } else if (rank.has_value() != world_size.has_value() && environment("RANK").has_value() != environment("WORLD_SIZE").has_value()) {
+  } else if (rank.has_value() != world_size.has_value() &&
+             environment("RANK").has_value() != environment("WORLD_SIZE").has_value()) {
     problems.emplace_back("only one of RANK and WORLD_SIZE is set; set both, or neither for a run of one process");
   }
   check_config(problems.empty(), "environment: {}", fmt::join(problems, "; "));

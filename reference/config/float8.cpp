@@ -13,7 +13,8 @@ namespace accel {
 namespace {
 
 constexpr CastConfig kAxiswise{.scaling_granularity = ScalingGranularity::kAxiswise};
-constexpr CastConfig kAxiswiseE4m3{.scaling_granularity = ScalingGranularity::kAxiswise, .target_dtype = Float8Type::kE4m3};
+constexpr CastConfig kAxiswiseE4m3{.scaling_granularity = ScalingGranularity::kAxiswise,
+                                   .target_dtype = Float8Type::kE4m3};
 
 bool is_disabled(const CastConfig& cast) { return cast.scaling_type == ScalingType::kDisabled; }
 
@@ -22,15 +23,20 @@ bool is_disabled(const CastConfig& cast) { return cast.scaling_type == ScalingTy
 Float8LinearConfig Float8LinearConfig::from_recipe_name(const std::string& name) {
   if (name == "tensorwise") return {};
   if (name == "rowwise") {
-    return {.cast_config_input = kAxiswiseE4m3, .cast_config_weight = kAxiswiseE4m3, .cast_config_grad_output = kAxiswiseE4m3, .round_scales_to_power_of_2 = true};
+    return {.cast_config_input = kAxiswiseE4m3,
+            .cast_config_weight = kAxiswiseE4m3,
+            .cast_config_grad_output = kAxiswiseE4m3,
+            .round_scales_to_power_of_2 = true};
   }
-  check_config(name == "rowwise_with_gw_hp", "float8 recipe: expected tensorwise, rowwise or rowwise_with_gw_hp, got '{}'", name);
+  check_config(name == "rowwise_with_gw_hp",
+               "float8 recipe: expected tensorwise, rowwise or rowwise_with_gw_hp, got '{}'", name);
   return {.cast_config_input = kAxiswise,
           .cast_config_weight = kAxiswise,
           .cast_config_grad_output = kAxiswiseE4m3,
           .cast_config_input_for_grad_weight = CastConfig{.scaling_type = ScalingType::kDisabled},
           .cast_config_weight_for_grad_input = CastConfig{},
-          .cast_config_grad_output_for_grad_weight = CastConfig{.scaling_type = ScalingType::kDisabled, .target_dtype = Float8Type::kE4m3},
+          .cast_config_grad_output_for_grad_weight =
+              CastConfig{.scaling_type = ScalingType::kDisabled, .target_dtype = Float8Type::kE4m3},
           .round_scales_to_power_of_2 = true};
 }
 
@@ -44,21 +50,30 @@ std::vector<std::string> problems_of(const Float8LinearConfig& config) {
     CastConfig first, second;
     Float8Type fallback;
   };
-  const Use input{"input", config.cast_config_input, config.cast_config_input_for_grad_weight.value_or(config.cast_config_input), Float8Type::kE4m3};
-  const Use weight{"weight", config.cast_config_weight, config.cast_config_weight_for_grad_input.value_or(config.cast_config_weight), Float8Type::kE4m3};
-  const Use grad_output{"grad_output", config.cast_config_grad_output, config.cast_config_grad_output_for_grad_weight.value_or(config.cast_config_grad_output),
+  const Use input{"input", config.cast_config_input,
+                  config.cast_config_input_for_grad_weight.value_or(config.cast_config_input), Float8Type::kE4m3};
+  const Use weight{"weight", config.cast_config_weight,
+                   config.cast_config_weight_for_grad_input.value_or(config.cast_config_weight), Float8Type::kE4m3};
+  const Use grad_output{"grad_output", config.cast_config_grad_output,
+                        config.cast_config_grad_output_for_grad_weight.value_or(config.cast_config_grad_output),
                         Float8Type::kE5m2};
-  check(is_disabled(input.first) == is_disabled(weight.first), "output: input and weight are both scaled, or neither is");
-  check(is_disabled(grad_output.first) == is_disabled(weight.second), "grad_input: grad_output and weight are both scaled, or neither is");
-  check(is_disabled(input.second) == is_disabled(grad_output.second), "grad_weight: input and grad_output are both scaled, or neither is");
+  check(is_disabled(input.first) == is_disabled(weight.first),
+        "output: input and weight are both scaled, or neither is");
+  check(is_disabled(grad_output.first) == is_disabled(weight.second),
+        "grad_input: grad_output and weight are both scaled, or neither is");
+  check(is_disabled(input.second) == is_disabled(grad_output.second),
+        "grad_weight: input and grad_output are both scaled, or neither is");
   for (const auto& use : {input, weight, grad_output}) {
-    const auto is_same_dtype = use.first.target_dtype.value_or(use.fallback) == use.second.target_dtype.value_or(use.fallback);
+    const auto is_same_dtype =
+        use.first.target_dtype.value_or(use.fallback) == use.second.target_dtype.value_or(use.fallback);
     check(is_same_dtype, fmt::format("{}: one target_dtype in both of its products", use.name).c_str());
     for (const auto& cast : {use.first, use.second}) {
-      check(!is_disabled(cast) || cast.scaling_granularity == ScalingGranularity::kTensorwise, fmt::format("{}: axiswise scaling is dynamic", use.name).c_str());
+      check(!is_disabled(cast) || cast.scaling_granularity == ScalingGranularity::kTensorwise,
+            fmt::format("{}: axiswise scaling is dynamic", use.name).c_str());
     }
   }
-  check(!config.enable_fsdp_float8_all_gather, "enable_fsdp_float8_all_gather: not built; a sharded model's weights are gathered in bfloat16: leave it false");
+  check(!config.enable_fsdp_float8_all_gather,
+        "enable_fsdp_float8_all_gather: not built; a sharded model's weights are gathered in bfloat16: leave it false");
   return problems;
 }
 
@@ -72,11 +87,16 @@ AORecipeKwargs resolved(AORecipeKwargs kwargs, std::vector<std::string>& problem
   };
   note([&] {
     const auto backend = upper_case(environment("ACCELERATE_FP8_BACKEND").value_or("AO"));
-    check_config(backend == "AO" || backend == "NO", "ACCELERATE_FP8_BACKEND: '{}' is a Python package; expected AO, whose scaling is built in", backend);
+    check_config(backend == "AO" || backend == "NO",
+                 "ACCELERATE_FP8_BACKEND: '{}' is a Python package; expected AO, whose scaling is built in", backend);
   });
   if (!kwargs.config) {
     kwargs.config.emplace();
-    note([&] { kwargs.config->pad_inner_dim = kwargs.pad_inner_dim ? *kwargs.pad_inner_dim : environment_flag("ACCELERATE_FP8_PAD_INNER_DIM").value_or(true); });
+    note([&] {
+      kwargs.config->pad_inner_dim = kwargs.pad_inner_dim
+                                         ? *kwargs.pad_inner_dim
+                                         : environment_flag("ACCELERATE_FP8_PAD_INNER_DIM").value_or(true);
+    });
     kwargs.config->enable_fsdp_float8_all_gather = kwargs.enable_fsdp_float8_all_gather.value_or(false);
   }
   auto more = problems_of(*kwargs.config);

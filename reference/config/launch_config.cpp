@@ -21,7 +21,8 @@ struct FieldWriter {
   Tree& tree;
 
   void operator()(const char* name, const ConfigSection& section) const {
-    for (const auto& entry : section) std::visit([&](const auto& content) { tree[name][entry.first] = content; }, entry.second);
+    for (const auto& entry : section)
+      std::visit([&](const auto& content) { tree[name][entry.first] = content; }, entry.second);
   }
   void operator()(const char* name, const std::variant<bool, std::string>& value) const {
     std::visit([&](const auto& content) { tree[name] = content; }, value);
@@ -64,19 +65,27 @@ std::vector<std::string> problems_of(const LaunchConfig& config) {
     if (!holds) problems.push_back(problem);
   };
   const bool is_known = !is_not_for_us(config.distributed_type) && !config.tpu_use_cluster;
-  check(is_known, fmt::format("distributed_type: {}: this library runs on CPUs and NVIDIA GPUs; expected NO, MULTI_CPU, MULTI_GPU, FSDP or DEEPSPEED", config.distributed_type));
+  check(is_known, fmt::format("distributed_type: {}: this library runs on CPUs and NVIDIA GPUs; expected NO, "
+                              "MULTI_CPU, MULTI_GPU, FSDP or DEEPSPEED",
+                              config.distributed_type));
   const auto backend = config.fp8_config.find("fp8_backend");
   check(config.mixed_precision != "fp8" || backend == config.fp8_config.end() || backend->second == ConfigValue("AO"),
-        fmt::format("fp8_backend: {} is a Python package; expected AO, whose scaling is built in", backend == config.fp8_config.end() ? "" : python_text(backend->second)));
-  check(config.num_processes == -1 || config.num_processes >= 1, fmt::format("num_processes: expected 1 or more, got {}", config.num_processes));
+        fmt::format("fp8_backend: {} is a Python package; expected AO, whose scaling is built in",
+                    backend == config.fp8_config.end() ? "" : python_text(backend->second)));
+  check(config.num_processes == -1 || config.num_processes >= 1,
+        fmt::format("num_processes: expected 1 or more, got {}", config.num_processes));
   check(config.num_machines >= 1, fmt::format("num_machines: expected 1 or more, got {}", config.num_machines));
-  check(config.machine_rank >= 0 && config.machine_rank < std::max(config.num_machines, 1),
-        fmt::format("machine_rank: expected 0 to {}, got {}", std::max(config.num_machines, 1) - 1, config.machine_rank));
+  check(
+      config.machine_rank >= 0 && config.machine_rank < std::max(config.num_machines, 1),
+      fmt::format("machine_rank: expected 0 to {}, got {}", std::max(config.num_machines, 1) - 1, config.machine_rank));
   if (config.num_machines > 1) {
     check(config.num_processes == -1 || config.num_processes % config.num_machines == 0,
-          fmt::format("num_processes: {} do not divide by {} machines; it counts those of all machines", config.num_processes, config.num_machines));
-    check(config.main_process_ip.has_value(), "main_process_ip: missing; several machines need the address of the first");
-    check(config.main_process_port.value_or(1) != 0, "main_process_port: 0 is any free port, which other machines cannot know; expected 1 to 65535");
+          fmt::format("num_processes: {} do not divide by {} machines; it counts those of all machines",
+                      config.num_processes, config.num_machines));
+    check(config.main_process_ip.has_value(),
+          "main_process_ip: missing; several machines need the address of the first");
+    check(config.main_process_port.value_or(1) != 0,
+          "main_process_port: 0 is any free port, which other machines cannot know; expected 1 to 65535");
   }
   const auto port = config.main_process_port.value_or(0);
   check(port >= 0 && port <= 65535, fmt::format("main_process_port: expected 0 to 65535, got {}", port));

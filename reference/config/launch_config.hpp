@@ -20,7 +20,8 @@ namespace accel {
 
 struct LaunchConfig {
   std::string compute_environment = "LOCAL_MACHINE";
-  std::string distributed_type = "NO";  ///< NO, MULTI_CPU, MULTI_GPU, FSDP, DEEPSPEED or another of Accelerate's: see problems_of
+  std::string distributed_type =
+      "NO";  ///< NO, MULTI_CPU, MULTI_GPU, FSDP, DEEPSPEED or another of Accelerate's: see problems_of
   std::optional<std::string> mixed_precision = {};  ///< no, fp16, bf16 or fp8
   bool use_cpu = false;
   bool debug = false;
@@ -35,9 +36,10 @@ struct LaunchConfig {
   std::string main_training_function = "main";
   bool enable_cpu_affinity = false;
 
-  /// By the names of flags: fsdp_config["fsdp_version"]. Keys that a file gives without "fsdp_", "fp8_" or "dynamo_", and old
-  /// ones, are here by those names too. Empty: not given.
-  ConfigSection fp8_config = {}, deepspeed_config = {}, fsdp_config = {}, parallelism_config = {}, megatron_lm_config = {}, mpirun_config = {};
+  /// By the names of flags: fsdp_config["fsdp_version"]. Keys that a file gives without "fsdp_", "fp8_" or "dynamo_",
+  /// and old ones, are here by those names too. Empty: not given.
+  ConfigSection fp8_config = {}, deepspeed_config = {}, fsdp_config = {}, parallelism_config = {},
+                megatron_lm_config = {}, mpirun_config = {};
 
   /// Kept for Python's sake; nothing here reads them.
   std::variant<bool, std::string> downcast_bf16 = false;
@@ -50,9 +52,10 @@ struct LaunchConfig {
   friend bool operator==(const LaunchConfig&, const LaunchConfig&) = default;
 };
 
-/// Of a YAML file, or of JSON if the name ends in .json. Translates what older versions wrote: `fp16: true`, `dynamo_backend`.
-/// Throws ConfigError that lists all problems with file and line: no distributed_type, an unknown key (with the nearest
-/// known one), a wrong type, a value that nobody knows; of SageMaker's files, that they are not for this library.
+/// Of a YAML file, or of JSON if the name ends in .json. Translates what older versions wrote: `fp16: true`,
+/// `dynamo_backend`. Throws ConfigError that lists all problems with file and line: no distributed_type, an unknown key
+/// (with the nearest known one), a wrong type, a value that nobody knows; of SageMaker's files, that they are not for
+/// this library.
 LaunchConfig read_launch_config(const std::string& file);
 
 /// `config` with the values of flags, by the names of keys: {{"num_processes", "4"}, {"fsdp_version", "2"}}.
@@ -61,9 +64,9 @@ LaunchConfig with_flags(LaunchConfig config, const std::map<std::string, std::st
 
 /// Every key that can be a flag.
 struct LaunchFlag {
-  std::string name = {};      ///< "fsdp_version"
-  std::string section = {};   ///< "fsdp_config"; "" for keys of the file itself
-  std::string expected = {};  ///< "true or false", "an integer"
+  std::string name = {};                  ///< "fsdp_version"
+  std::string section = {};               ///< "fsdp_config"; "" for keys of the file itself
+  std::string expected = {};              ///< "true or false", "an integer"
   std::vector<std::string> choices = {};  ///< "1", "2"; none: any value of its kind
   std::string help = {};                  ///< none of what this library has not
 };
@@ -77,12 +80,14 @@ void write_launch_config(const LaunchConfig& config, const std::string& file);
 std::string launch_config_yaml(const LaunchConfig& config);
 std::string launch_config_json(const LaunchConfig& config);
 
-/// What cannot be launched by this library (TPU, other vendors' devices, Megatron-LM, fp8 by another package), or by anyone.
+/// What cannot be launched by this library (TPU, other vendors' devices, Megatron-LM, fp8 by another package), or by
+/// anyone.
 std::vector<std::string> problems_of(const LaunchConfig& config);
 
 /// The environment variables by which a launched program learns of the configuration: ACCELERATE_*, FSDP_*,
 /// PARALLELISM_CONFIG_*, ... and CUDA_VISIBLE_DEVICES for gpu_ids. Those of a rank's place (RANK, MASTER_ADDR, ...) and
-/// OMP_NUM_THREADS are the launcher's. As Accelerate's launcher writes them, but for what it loses: reports/differences.md.
+/// OMP_NUM_THREADS are the launcher's. As Accelerate's launcher writes them, but for what it loses:
+/// reports/differences.md.
 std::map<std::string, std::string> environment_of(const LaunchConfig& config);
 
 /// The folder of Accelerate's own files: $HF_HOME/accelerate, else $XDG_CACHE_HOME/huggingface/accelerate, else

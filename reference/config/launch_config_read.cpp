@@ -19,15 +19,19 @@ namespace {
 
 using Tree = nlohmann::json;
 
-const std::vector<std::string> kDistributedTypes = {"NO", "MULTI_CPU", "MULTI_GPU", "FSDP", "DEEPSPEED", "MULTI_NPU", "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA",
-                                                    "MULTI_XPU", "MULTI_HPU", "MULTI_NEURON", "XLA", "MEGATRON_LM"};
+const std::vector<std::string> kDistributedTypes = {
+    "NO",         "MULTI_CPU",  "MULTI_GPU", "FSDP",      "DEEPSPEED",    "MULTI_NPU", "MULTI_MLU",
+    "MULTI_SDAA", "MULTI_MUSA", "MULTI_XPU", "MULTI_HPU", "MULTI_NEURON", "XLA",       "MEGATRON_LM"};
 
-std::string given(const YAML::Node& node) { return node.IsScalar() ? fmt::format("'{}'", node.Scalar()) : node.IsMap() ? "a mapping" : "a list"; }
+std::string given(const YAML::Node& node) {
+  return node.IsScalar() ? fmt::format("'{}'", node.Scalar()) : node.IsMap() ? "a mapping" : "a list";
+}
 
 /// Puts the nodes of a file into the fields of a LaunchConfig.
 class LaunchConfigReader {
  public:
-  LaunchConfigReader(const YAML::Node& root, bool is_json, YamlProblems& problems) : root_(root), is_json_(is_json), problems_(problems) {}
+  LaunchConfigReader(const YAML::Node& root, bool is_json, YamlProblems& problems)
+      : root_(root), is_json_(is_json), problems_(problems) {}
 
   LaunchConfig read() {
     LaunchConfig config;
@@ -36,7 +40,8 @@ class LaunchConfigReader {
     check_known_keys();
     check_values(config);
     const auto type = root_["distributed_type"];
-    if (!type.IsDefined() || type.IsNull()) problem(root_, "distributed_type: missing; it is required: NO, MULTI_CPU, MULTI_GPU, FSDP or DEEPSPEED");
+    if (!type.IsDefined() || type.IsNull())
+      problem(root_, "distributed_type: missing; it is required: NO, MULTI_CPU, MULTI_GPU, FSDP or DEEPSPEED");
     return config;
   }
 
@@ -48,7 +53,9 @@ class LaunchConfigReader {
 
  private:
   void problem(const YAML::Node& node, const std::string& text) { problems_.add(node.Mark().line, text); }
-  void expected(const std::string& name, const YAML::Node& node, const std::string& what) { problem(node, fmt::format("{}: expected {}, got {}", name, what, given(node))); }
+  void expected(const std::string& name, const YAML::Node& node, const std::string& what) {
+    problem(node, fmt::format("{}: expected {}, got {}", name, what, given(node)));
+  }
   [[nodiscard]] Tree tree(const YAML::Node& node) const { return python_tree(node, is_json_); }
 
   void assign_fields(LaunchConfig& config) {
@@ -61,19 +68,26 @@ class LaunchConfigReader {
 
   void assign(const std::string& name, const YAML::Node& node, bool& field) {
     const auto value = node.IsScalar() ? flag_of(node.Scalar()) : std::nullopt;
-    if (value) field = *value;
-    else expected(name, node, "true or false");
+    if (value)
+      field = *value;
+    else
+      expected(name, node, "true or false");
   }
   void assign(const std::string& name, const YAML::Node& node, int& field) {
     const auto value = tree(node);
     int number = 0;
-    if (value.is_number_integer() && value.get<std::int64_t>() == static_cast<int>(value.get<std::int64_t>())) field = value.get<int>();
-    else if (node.IsScalar() && YAML::convert<int>::decode(node, number)) field = number;
-    else expected(name, node, "an integer");
+    if (value.is_number_integer() && value.get<std::int64_t>() == static_cast<int>(value.get<std::int64_t>()))
+      field = value.get<int>();
+    else if (node.IsScalar() && YAML::convert<int>::decode(node, number))
+      field = number;
+    else
+      expected(name, node, "an integer");
   }
   void assign(const std::string& name, const YAML::Node& node, std::string& field) {
-    if (node.IsScalar()) field = node.Scalar();
-    else expected(name, node, "a text");
+    if (node.IsScalar())
+      field = node.Scalar();
+    else
+      expected(name, node, "a text");
   }
   void assign(const std::string& name, const YAML::Node& node, std::vector<std::string>& field) {
     if (!node.IsSequence()) return expected(name, node, "a list of texts");
@@ -84,24 +98,30 @@ class LaunchConfigReader {
     assign(name, node, field.emplace());
   }
   void assign(const std::string& name, const YAML::Node& node, std::variant<bool, std::string>& field) {
-    if (tree(node).is_boolean()) field = tree(node).get<bool>();
-    else assign(name, node, field.emplace<std::string>());
+    if (tree(node).is_boolean())
+      field = tree(node).get<bool>();
+    else
+      assign(name, node, field.emplace<std::string>());
   }
   void assign(const std::string& name, const YAML::Node& node, ConfigSection& field) {
     if (!node.IsMap()) return expected(name, node, "a mapping of keys to values");
     const auto& table = section_table(name);
     for (const auto& entry : node) {
       const auto* key = find_key(table, entry.first.Scalar());
-      if (key != nullptr) assign_entry(name + "." + entry.first.Scalar(), *key, entry.second, field);
-      else unknown_key(entry.first, name + ".", key_names(table));
+      if (key != nullptr)
+        assign_entry(name + "." + entry.first.Scalar(), *key, entry.second, field);
+      else
+        unknown_key(entry.first, name + ".", key_names(table));
     }
   }
 
   void assign_entry(const std::string& path, const SectionKey& key, const YAML::Node& node, ConfigSection& section) {
     if (node.IsNull()) return;
     const auto value = value_of(key, node);
-    if (!value || !fits(key, *value)) expected(path, node, expected_of(key));
-    else if (!section.emplace(key.name, *value).second) problem(node, fmt::format("{}: given twice: {} is the same key", path, key.name));
+    if (!value || !fits(key, *value))
+      expected(path, node, expected_of(key));
+    else if (!section.emplace(key.name, *value).second)
+      problem(node, fmt::format("{}: given twice: {} is the same key", path, key.name));
   }
 
   // A word where a text is expected is as it is written, so that `no` stays "no".
@@ -112,7 +132,9 @@ class LaunchConfigReader {
     if (value.is_boolean()) return value.get<bool>();
     if (value.is_number_integer()) return value.get<std::int64_t>();
     if (value.is_number()) return value.get<double>();
-    if (!value.is_array() || !std::all_of(value.begin(), value.end(), [](const Tree& item) { return item.is_boolean(); })) return std::nullopt;
+    if (!value.is_array() ||
+        !std::all_of(value.begin(), value.end(), [](const Tree& item) { return item.is_boolean(); }))
+      return std::nullopt;
     return value.get<std::vector<bool>>();
   }
 
@@ -123,7 +145,9 @@ class LaunchConfigReader {
     if (fp16 && !config.mixed_precision) config.mixed_precision = "fp16";
     if (const auto node = old_key("dynamo_backend")) {
       config.dynamo_config.clear();
-      if (!is_no(*node)) assign_entry("dynamo_backend", *find_key(section_table("dynamo_config"), "dynamo_backend"), *node, config.dynamo_config);
+      if (!is_no(*node))
+        assign_entry("dynamo_backend", *find_key(section_table("dynamo_config"), "dynamo_backend"), *node,
+                     config.dynamo_config);
     }
     const auto num_processes = root_["num_processes"];
     const bool is_given = num_processes.IsDefined() && !num_processes.IsNull();
@@ -135,11 +159,14 @@ class LaunchConfigReader {
     return node.IsDefined() && !node.IsNull() ? std::optional<YAML::Node>(node) : std::nullopt;
   }
   // For Python an unquoted NO is false.
-  static bool is_no(const YAML::Node& node) { return node.IsDefined() && node.IsScalar() && flag_of(node.Scalar()) == false; }
+  static bool is_no(const YAML::Node& node) {
+    return node.IsDefined() && node.IsScalar() && flag_of(node.Scalar()) == false;
+  }
 
   void check_known_keys() {
     for (const auto& entry : root_) {
-      if (std::find(known_.begin(), known_.end(), entry.first.Scalar()) == known_.end()) unknown_key(entry.first, "", known_);
+      if (std::find(known_.begin(), known_.end(), entry.first.Scalar()) == known_.end())
+        unknown_key(entry.first, "", known_);
     }
   }
   void unknown_key(const YAML::Node& key, const std::string& path, const std::vector<std::string>& names) {
@@ -148,11 +175,14 @@ class LaunchConfigReader {
 
   void check_values(LaunchConfig& config) {
     const auto type = root_["distributed_type"];
-    if (is_no(type)) config.distributed_type = "NO";
-    else if (type.IsDefined() && std::find(kDistributedTypes.begin(), kDistributedTypes.end(), config.distributed_type) == kDistributedTypes.end()) {
+    if (is_no(type))
+      config.distributed_type = "NO";
+    else if (type.IsDefined() && std::find(kDistributedTypes.begin(), kDistributedTypes.end(),
+                                           config.distributed_type) == kDistributedTypes.end()) {
       expected("distributed_type", type, fmt::format("one of {}", fmt::join(kDistributedTypes, ", ")));
     }
-    if (config.compute_environment != "LOCAL_MACHINE") expected("compute_environment", root_["compute_environment"], "LOCAL_MACHINE");
+    if (config.compute_environment != "LOCAL_MACHINE")
+      expected("compute_environment", root_["compute_environment"], "LOCAL_MACHINE");
     if (config.mixed_precision) check_precision(config);
   }
   void check_precision(LaunchConfig& config) {
@@ -172,7 +202,9 @@ class LaunchConfigReader {
 
 // The section of a flag's key; none for a key of the file itself.
 const SectionKeys* section_of(const std::string& flag) {
-  const auto has_it = [&](const SectionKeys& table) { return std::any_of(table.keys.begin(), table.keys.end(), [&](const SectionKey& key) { return key.name == flag; }); };
+  const auto has_it = [&](const SectionKeys& table) {
+    return std::any_of(table.keys.begin(), table.keys.end(), [&](const SectionKey& key) { return key.name == flag; });
+  };
   const auto tables = section_tables();
   const auto found = std::find_if(tables.begin(), tables.end(), has_it);
   return found == tables.end() ? nullptr : &*found;
@@ -183,7 +215,9 @@ YAML::Node node_of(const SectionKey& key, const std::string& value) {
   YAML::Node node(value);
   if (key.kind == KeyKind::kText) node.SetTag("!");
   const auto flags = key.kind == KeyKind::kFlags ? three_flags(value) : std::nullopt;
-  if (flags) node = YAML::Node(std::vector<std::string>{python_text((*flags)[0]), python_text((*flags)[1]), python_text((*flags)[2])});
+  if (flags)
+    node = YAML::Node(
+        std::vector<std::string>{python_text((*flags)[0]), python_text((*flags)[1]), python_text((*flags)[2])});
   return node;
 }
 
@@ -209,7 +243,9 @@ LaunchConfig read_launch_config(const std::string& file) {
   }
   const auto environment = root["compute_environment"];
   check_config(!environment.IsDefined() || !environment.IsScalar() || environment.Scalar() != "AMAZON_SAGEMAKER",
-               "{}: compute_environment: AMAZON_SAGEMAKER starts Python scripts in Amazon's cloud; not for this library: write a file for this machine with accel config", file);
+               "{}: compute_environment: AMAZON_SAGEMAKER starts Python scripts in Amazon's cloud; not for this "
+               "library: write a file for this machine with accel config",
+               file);
   auto config = LaunchConfigReader(root, is_json, problems).read();
   problems.throw_if_any();
   return config;
@@ -218,11 +254,14 @@ LaunchConfig read_launch_config(const std::string& file) {
 LaunchConfig with_flags(LaunchConfig config, const std::map<std::string, std::string>& flags) {
   YAML::Node root(YAML::NodeType::Map);
   for (const auto& [flag, value] : flags) {
-    if (const auto* section = section_of(flag)) root[section->name][flag] = node_of(*find_key(*section, flag), value);
-    else root[flag] = value;
+    if (const auto* section = section_of(flag))
+      root[section->name][flag] = node_of(*find_key(*section, flag), value);
+    else
+      root[flag] = value;
   }
   for_each_field(config, [&](const char*, auto& field) {
-    if constexpr (std::is_same_v<decltype(field), ConfigSection&>) std::erase_if(field, [&](const auto& entry) { return flags.contains(entry.first); });
+    if constexpr (std::is_same_v<decltype(field), ConfigSection&>)
+      std::erase_if(field, [&](const auto& entry) { return flags.contains(entry.first); });
   });
   YamlProblems problems("command line");
   LaunchConfigReader(root, /*is_json=*/false, problems).overwrite(config);

@@ -24,9 +24,11 @@ std::string variable_text(const SectionKeys& table, const SectionKey& key, const
 
 void add_override(const SectionKey& key, const ConfigSection& section, Variables& variables) {
   const auto given = section.find(key.name);
-  const auto flags = given == section.end() ? std::array<bool, 3>{} : three_flags(given->second).value_or(std::array<bool, 3>{});
+  const auto flags =
+      given == section.end() ? std::array<bool, 3>{} : three_flags(given->second).value_or(std::array<bool, 3>{});
   constexpr std::array kProducts = {"FPROP", "DGRAD", "WGRAD"};
-  for (std::size_t index = 0; index < flags.size(); ++index) variables[std::string(key.variable) + kProducts.at(index)] = python_text(bool(flags.at(index)));
+  for (std::size_t index = 0; index < flags.size(); ++index)
+    variables[std::string(key.variable) + kProducts.at(index)] = python_text(bool(flags.at(index)));
 }
 
 void add_section(const char* name, const ConfigSection& section, Variables& variables) {
@@ -34,9 +36,12 @@ void add_section(const char* name, const ConfigSection& section, Variables& vari
   for (const auto& key : table.keys) {
     if (key.variable == nullptr) continue;
     const auto given = section.find(key.name);
-    if (key.kind == KeyKind::kFlags) add_override(key, section, variables);
-    else if (given != section.end()) variables[key.variable] = variable_text(table, key, given->second);
-    else if (key.fallback != nullptr) variables[key.variable] = key.fallback;
+    if (key.kind == KeyKind::kFlags)
+      add_override(key, section, variables);
+    else if (given != section.end())
+      variables[key.variable] = variable_text(table, key, given->second);
+    else if (key.fallback != nullptr)
+      variables[key.variable] = key.fallback;
   }
 }
 
@@ -45,14 +50,16 @@ std::int64_t integer_in(const ConfigSection& section, const char* key, std::int6
   return found == section.end() ? fallback : std::stoll(python_text(found->second));
 }
 
-// In version 1 `accelerate config` asks for the strategy and writes it as reshard_after_forward, which nothing reads there: programs
-// get FULL_SHARD whatever was chosen. Here it is what was chosen.
+// In version 1 `accelerate config` asks for the strategy and writes it as reshard_after_forward, which nothing reads
+// there: programs get FULL_SHARD whatever was chosen. Here it is what was chosen.
 void add_fsdp(const ConfigSection& fsdp, Variables& variables) {
   variables["ACCELERATE_USE_FSDP"] = "true";
   add_section("fsdp_config", fsdp, variables);
   auto& reshard = variables["FSDP_RESHARD_AFTER_FORWARD"];
-  const bool is_strategy = std::find(kShardingStrategies.begin(), kShardingStrategies.end(), upper_case(reshard)) != kShardingStrategies.end();
-  if (is_strategy && integer_in(fsdp, "fsdp_version", 1) == 1 && !fsdp.contains("fsdp_sharding_strategy")) variables["FSDP_SHARDING_STRATEGY"] = upper_case(reshard);
+  const bool is_strategy = std::find(kShardingStrategies.begin(), kShardingStrategies.end(), upper_case(reshard)) !=
+                           kShardingStrategies.end();
+  if (is_strategy && integer_in(fsdp, "fsdp_version", 1) == 1 && !fsdp.contains("fsdp_sharding_strategy"))
+    variables["FSDP_SHARDING_STRATEGY"] = upper_case(reshard);
   reshard = lower_case(reshard);
 }
 
@@ -69,7 +76,8 @@ void add_parallelism(const ConfigSection& parallelism, Variables& variables) {
   if (parallelism.empty()) return;
   variables["ACCELERATE_USE_PARALLELISM_CONFIG"] = "true";
   add_section("parallelism_config", parallelism, variables);
-  if (integer_in(parallelism, "parallelism_config_cp_size", 1) > 1) variables.emplace("PARALLELISM_CONFIG_CP_COMM_STRATEGY", "allgather");
+  if (integer_in(parallelism, "parallelism_config_cp_size", 1) > 1)
+    variables.emplace("PARALLELISM_CONFIG_CP_COMM_STRATEGY", "allgather");
   if (integer_in(parallelism, "parallelism_config_sp_size", 1) > 1) {
     variables.emplace("PARALLELISM_CONFIG_SP_SEQ_LENGTH_IS_VARIABLE", "True");
     variables.emplace("PARALLELISM_CONFIG_SP_ATTN_IMPLEMENTATION", "sdpa");
@@ -79,7 +87,8 @@ void add_parallelism(const ConfigSection& parallelism, Variables& variables) {
 }  // namespace
 
 std::map<std::string, std::string> environment_of(const LaunchConfig& config) {
-  Variables variables{{"ACCELERATE_MIXED_PRECISION", config.mixed_precision.value_or("no")}, {"ACCELERATE_USE_CPU", python_text(config.use_cpu)}};
+  Variables variables{{"ACCELERATE_MIXED_PRECISION", config.mixed_precision.value_or("no")},
+                      {"ACCELERATE_USE_CPU", python_text(config.use_cpu)}};
   if (config.debug) variables["ACCELERATE_DEBUG_MODE"] = "true";
   if (config.enable_cpu_affinity) variables["ACCELERATE_CPU_AFFINITY"] = "1";
   if (config.gpu_ids && *config.gpu_ids != "all") variables["CUDA_VISIBLE_DEVICES"] = *config.gpu_ids;

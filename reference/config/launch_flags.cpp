@@ -40,10 +40,16 @@ std::vector<LaunchFlag> launch_flags() {
   for_each_field(config, [&](const char* name, auto& field) {
     using Field = std::remove_reference_t<decltype(field)>;
     if constexpr (std::is_same_v<Field, ConfigSection>) {
-      for (const auto& key : section_table(name).keys) flags.push_back({key.name, name, expected_of(key), {key.choices.begin(), key.choices.end()}, key.help});
+      for (const auto& key : section_table(name).keys)
+        flags.push_back({key.name, name, expected_of(key), {key.choices.begin(), key.choices.end()}, key.help});
     } else if constexpr (!std::is_same_v<Field, std::optional<std::vector<std::string>>>) {
-      const bool is_flag = std::is_same_v<Field, bool>, is_number = std::is_same_v<Field, int> || std::is_same_v<Field, std::optional<int>>;
-      flags.push_back({name, "", is_flag ? "true or false" : is_number ? "an integer" : "a text", choices_of(name), help_of(name)});
+      const bool is_flag = std::is_same_v<Field, bool>,
+                 is_number = std::is_same_v<Field, int> || std::is_same_v<Field, std::optional<int>>;
+      flags.push_back({name, "",
+                       is_flag     ? "true or false"
+                       : is_number ? "an integer"
+                                   : "a text",
+                       choices_of(name), help_of(name)});
     }
   });
   return flags;

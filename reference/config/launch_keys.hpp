@@ -10,8 +10,8 @@
 
 #include "reference/config/config_value.hpp"
 
-/// The keys of a configuration file's sections, and the environment variables that they become: one table for what reads files,
-/// writes the environment and takes flags.
+/// The keys of a configuration file's sections, and the environment variables that they become: one table for what
+/// reads files, writes the environment and takes flags.
 ///
 /// Thread rule: constants.
 /// Source: accelerate/commands/launch.py (flags and their defaults), accelerate/utils/launch.py (variables).
@@ -20,7 +20,7 @@ namespace accel {
 enum class KeyKind { kFlag, kInteger, kNumber, kNumberOrAuto, kText, kFlagOrText, kChoice, kFlags };
 
 struct SectionKey {
-  const char* name;      ///< of the key and of the flag: "fsdp_version"
+  const char* name;  ///< of the key and of the flag: "fsdp_version"
   KeyKind kind = {};
   const char* variable;  ///< "FSDP_VERSION"; null: only the launcher reads it; of kFlags the first letters of three
   const char* fallback;  ///< the variable's value where the key is not given; null: it is not set

@@ -29,7 +29,9 @@ bool is_abbreviation(const std::string& text, const std::string& name) {
   return found == text.size();
 }
 
-std::size_t distance_max(const std::string& text, const std::string& name) { return std::max<std::size_t>(1, text.size() / (is_abbreviation(text, name) ? 2 : 3)); }
+std::size_t distance_max(const std::string& text, const std::string& name) {
+  return std::max<std::size_t>(1, text.size() / (is_abbreviation(text, name) ? 2 : 3));
+}
 
 }  // namespace
 

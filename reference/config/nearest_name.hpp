@@ -6,8 +6,8 @@
 
 namespace accel {
 
-/// The name that was probably meant: the one with the fewest letters to change, where that is at most a third of them, or
-/// half if letters are only left out.
+/// The name that was probably meant: the one with the fewest letters to change, where that is at most a third of them,
+/// or half if letters are only left out.
 std::optional<std::string> nearest_name(const std::string& text, const std::vector<std::string>& names);
 
 /// "; did you mean 'num_processes'?", or nothing.

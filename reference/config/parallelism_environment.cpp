@@ -11,7 +11,9 @@ std::optional<ParallelismConfig> parallelism_config_of_environment(std::vector<s
   if (!environment_flag("ACCELERATE_USE_PARALLELISM_CONFIG").value_or(false)) return std::nullopt;
   PluginFields fields("parallelism_config", problems);
   const auto size = [&](const char* name, const char* variable) {
-    return static_cast<int>(fields.integer(fields.find(name, std::optional<int>(), variable), 1, std::numeric_limits<int>::max()).value_or(1));
+    return static_cast<int>(
+        fields.integer(fields.find(name, std::optional<int>(), variable), 1, std::numeric_limits<int>::max())
+            .value_or(1));
   };
   return ParallelismConfig{.dp_replicate_size = size("dp_replicate_size", "PARALLELISM_CONFIG_DP_REPLICATE_SIZE"),
                            .dp_shard_size = size("dp_shard_size", "PARALLELISM_CONFIG_DP_SHARD_SIZE"),

@@ -19,7 +19,9 @@ std::optional<T> parsed(const std::string& text) {
 }
 
 std::optional<std::string> found(const std::string& text, std::initializer_list<const char*> names) {
-  const auto* name = std::find_if(names.begin(), names.end(), [lower = lower_case(text)](const char* candidate) { return lower == lower_case(candidate); });
+  const auto* name = std::find_if(names.begin(), names.end(), [lower = lower_case(text)](const char* candidate) {
+    return lower == lower_case(candidate);
+  });
   return name == names.end() ? std::nullopt : std::optional<std::string>(*name);
 }
 
@@ -32,11 +34,13 @@ std::optional<bool> PluginFields::flag(const std::optional<GivenValue>& given, c
   return value;
 }
 
-std::optional<std::int64_t> PluginFields::integer(const std::optional<GivenValue>& given, std::int64_t min, std::int64_t max, const std::string& or_else) {
+std::optional<std::int64_t> PluginFields::integer(const std::optional<GivenValue>& given, std::int64_t min,
+                                                  std::int64_t max, const std::string& or_else) {
   if (!given) return std::nullopt;
   const auto value = parsed<std::int64_t>(given->text);
   if (value && *value >= min && *value <= max) return value;
-  const auto range = max - min < 10 ? fmt::format("{} to {}", min, max) : fmt::format("an integer from {} to {}", min, max);
+  const auto range =
+      max - min < 10 ? fmt::format("{} to {}", min, max) : fmt::format("an integer from {} to {}", min, max);
   unexpected(*given, range + or_else);
   return std::nullopt;
 }
@@ -49,14 +53,16 @@ std::optional<double> PluginFields::number_above_or_zero(const std::optional<Giv
   return std::nullopt;
 }
 
-std::optional<std::string> PluginFields::choice(const std::optional<GivenValue>& given, std::initializer_list<const char*> names) {
+std::optional<std::string> PluginFields::choice(const std::optional<GivenValue>& given,
+                                                std::initializer_list<const char*> names) {
   if (!given) return std::nullopt;
   auto name = found(given->text, names);
   if (!name) unexpected(*given, fmt::format("{}", fmt::join(names, ", ")));
   return name;
 }
 
-std::optional<std::string> PluginFields::choice_or_number(const std::optional<GivenValue>& given, std::initializer_list<const char*> names) {
+std::optional<std::string> PluginFields::choice_or_number(const std::optional<GivenValue>& given,
+                                                          std::initializer_list<const char*> names) {
   if (!given) return std::nullopt;
   const auto number = parsed<std::size_t>(given->text);
   if (number && *number >= 1 && *number <= names.size()) return names.begin()[*number - 1];

@@ -18,7 +18,7 @@ struct ProfileSchedule {
 
 /// Of Accelerator::profile. Source: accelerate/utils/dataclasses.py, ProfileKwargs.
 struct ProfileKwargs {
-  std::vector<std::string> activities = {};  ///< "cpu" and "cuda"; none: what there is
+  std::vector<std::string> activities = {};             ///< "cpu" and "cuda"; none: what there is
   std::optional<ProfileSchedule> schedule_option = {};  ///< default: all from the beginning to the end
   /// Called when a cycle of the schedule has been recorded, and at the end for one that was begun.
   std::function<void(Profiler&)> on_trace_ready = {};

@@ -12,15 +12,21 @@ namespace {
 
 using Tree = nlohmann::json;
 
-// Source: PyYAML, lib/yaml/resolver.py. Octal, hexadecimal and base 60 numbers are texts to nobody: they are read as such.
+// Source: PyYAML, lib/yaml/resolver.py. Octal, hexadecimal and base 60 numbers are texts to nobody: they are read as
+// such.
 enum class Plain { kText, kBool, kInt, kFloat, kNull, kOther };
 
 Plain plain_kind(const std::string& text) {
   static const std::regex words("yes|Yes|YES|no|No|NO|true|True|TRUE|false|False|FALSE|on|On|ON|off|Off|OFF");
-  static const std::regex ints("[-+]?0b[0-1_]+|[-+]?0[0-7_]+|[-+]?(0|[1-9][0-9_]*)|[-+]?0x[0-9a-fA-F_]+|[-+]?[1-9][0-9_]*(:[0-5]?[0-9])+");
-  static const std::regex floats("[-+]?[0-9][0-9_]*\\.[0-9_]*([eE][-+][0-9]+)?|\\.[0-9][0-9_]*([eE][-+][0-9]+)?|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+\\.[0-9_]*|"
-                                 "[-+]?\\.(inf|Inf|INF)|\\.(nan|NaN|NAN)");
-  static const std::regex dates("[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt]|[ \\t]+)[0-9]{1,2}:[0-9]{2}:[0-9]{2}(\\.[0-9]*)?([ \\t]*(Z|[-+][0-9]{1,2}(:[0-9]{2})?))?");
+  static const std::regex ints(
+      "[-+]?0b[0-1_]+|[-+]?0[0-7_]+|[-+]?(0|[1-9][0-9_]*)|[-+]?0x[0-9a-fA-F_]+|[-+]?[1-9][0-9_]*(:[0-5]?[0-9])+");
+  static const std::regex floats(
+      "[-+]?[0-9][0-9_]*\\.[0-9_]*([eE][-+][0-9]+)?|\\.[0-9][0-9_]*([eE][-+][0-9]+)?|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+"
+      "\\.[0-9_]*|"
+      "[-+]?\\.(inf|Inf|INF)|\\.(nan|NaN|NAN)");
+  static const std::regex dates(
+      "[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt]|[ "
+      "\\t]+)[0-9]{1,2}:[0-9]{2}:[0-9]{2}(\\.[0-9]*)?([ \\t]*(Z|[-+][0-9]{1,2}(:[0-9]{2})?))?");
   if (text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL") return Plain::kNull;
   if (text == "<<" || text == "=") return Plain::kOther;
   if (text.size() <= 5 && std::regex_match(text, words)) return Plain::kBool;
@@ -45,14 +51,16 @@ bool is_double(const std::string& text) { return number_or_text<double>(text).is
 Tree plain_value(const std::string& text, bool number_forms_of_json) {
   switch (plain_kind(text)) {
     case Plain::kNull: return nullptr;
-    case Plain::kBool: return text[0] == 'y' || text[0] == 'Y' || text[0] == 't' || text[0] == 'T' || text[1] == 'n' || text[1] == 'N';
+    case Plain::kBool:
+      return text[0] == 'y' || text[0] == 'Y' || text[0] == 't' || text[0] == 'T' || text[1] == 'n' || text[1] == 'N';
     case Plain::kInt: return number_or_text<std::int64_t>(text);
     case Plain::kFloat: return number_or_text<double>(text);
     default: return number_forms_of_json && is_double(text) ? number_or_text<double>(text) : Tree(text);
   }
 }
 
-// --- writing ----------------------------------------------------------------------------------------------------------
+// --- writing
+// ----------------------------------------------------------------------------------------------------------
 
 // The code points of UTF-8; a byte that is none stands for itself.
 std::vector<char32_t> code_points(const std::string& text) {
@@ -61,7 +69,8 @@ std::vector<char32_t> code_points(const std::string& text) {
     const auto first = static_cast<unsigned char>(text[at]);
     const std::size_t length = first < 0x80 ? 1 : first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : first >= 0xC0 ? 2 : 1;
     char32_t point = length == 1 ? first : first & (0x7F >> length);
-    for (std::size_t next = at + 1; next < std::min(at + length, text.size()); ++next) point = point << 6 | (static_cast<unsigned char>(text[next]) & 0x3F);
+    for (std::size_t next = at + 1; next < std::min(at + length, text.size()); ++next)
+      point = point << 6 | (static_cast<unsigned char>(text[next]) & 0x3F);
     points.push_back(point);
     at += length;
   }
@@ -71,13 +80,20 @@ std::vector<char32_t> code_points(const std::string& text) {
 std::string double_quoted(const std::string& text) {
   std::string quoted = "\"";
   for (const auto point : code_points(text)) {
-    if (point == '"' || point == '\\') quoted += fmt::format("\\{}", static_cast<char>(point));
-    else if (point == '\n') quoted += "\\n";
-    else if (point == '\t') quoted += "\\t";
-    else if (point >= 0x20 && point <= 0x7E) quoted += static_cast<char>(point);
-    else if (point <= 0xFF) quoted += fmt::format("\\x{:02X}", static_cast<std::uint32_t>(point));
-    else if (point <= 0xFFFF) quoted += fmt::format("\\u{:04X}", static_cast<std::uint32_t>(point));
-    else quoted += fmt::format("\\U{:08X}", static_cast<std::uint32_t>(point));
+    if (point == '"' || point == '\\')
+      quoted += fmt::format("\\{}", static_cast<char>(point));
+    else if (point == '\n')
+      quoted += "\\n";
+    else if (point == '\t')
+      quoted += "\\t";
+    else if (point >= 0x20 && point <= 0x7E)
+      quoted += static_cast<char>(point);
+    else if (point <= 0xFF)
+      quoted += fmt::format("\\x{:02X}", static_cast<std::uint32_t>(point));
+    else if (point <= 0xFFFF)
+      quoted += fmt::format("\\u{:04X}", static_cast<std::uint32_t>(point));
+    else
+      quoted += fmt::format("\\U{:08X}", static_cast<std::uint32_t>(point));
   }
   return quoted + '"';
 }
@@ -114,7 +130,8 @@ std::string scalar(const Tree& value) {
   if (number != number) return ".nan";
   if (number == std::numeric_limits<double>::infinity()) return ".inf";
   if (number == -std::numeric_limits<double>::infinity()) return "-.inf";
-  if (const auto exponent = text.find('e'); exponent != std::string::npos && text.find('.') == std::string::npos) text.insert(exponent, ".0");
+  if (const auto exponent = text.find('e'); exponent != std::string::npos && text.find('.') == std::string::npos)
+    text.insert(exponent, ".0");
   return text;
 }
 
@@ -151,11 +168,14 @@ void write_block(const Tree& value, int indent, std::string& out) {
 
 Tree python_tree(const YAML::Node& node, bool number_forms_of_json) {
   if (!node.IsDefined() || node.IsNull()) return nullptr;
-  if (node.IsScalar()) return node.Tag() == "!" ? Tree(node.Scalar()) : plain_value(node.Scalar(), number_forms_of_json);
+  if (node.IsScalar())
+    return node.Tag() == "!" ? Tree(node.Scalar()) : plain_value(node.Scalar(), number_forms_of_json);
   Tree tree = node.IsMap() ? Tree::object() : Tree::array();
   for (const auto& entry : node) {
-    if (node.IsMap()) tree[entry.first.Scalar()] = python_tree(entry.second, number_forms_of_json);
-    else tree.push_back(python_tree(entry, number_forms_of_json));
+    if (node.IsMap())
+      tree[entry.first.Scalar()] = python_tree(entry.second, number_forms_of_json);
+    else
+      tree.push_back(python_tree(entry, number_forms_of_json));
   }
   return tree;
 }

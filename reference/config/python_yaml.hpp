@@ -13,8 +13,8 @@ namespace accel {
 /// What is longer than 64 bits is a text.
 nlohmann::json python_tree(const YAML::Node& node, bool number_forms_of_json = false);
 
-/// As safe_dump writes it: block style, keys in alphabetical order, texts quoted where they would be read as something else.
-/// A long line is not folded.
+/// As safe_dump writes it: block style, keys in alphabetical order, texts quoted where they would be read as something
+/// else. A long line is not folded.
 std::string python_yaml(const nlohmann::json& tree);
 
 /// As json.dumps(indent=2, sort_keys=True) writes it, and an end of line.

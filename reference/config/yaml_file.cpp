@@ -22,7 +22,8 @@ void check_keys(const YAML::Node& node, const std::string& path, int depth, Yaml
     }
     const auto line = entry.first.Mark().line;
     if (!entry.first.IsScalar()) {
-      problems.add(line, fmt::format("{}a key that is no name; expected `name: value`", path.empty() ? "" : path + ": "));
+      problems.add(line,
+                   fmt::format("{}a key that is no name; expected `name: value`", path.empty() ? "" : path + ": "));
       problems.throw_if_any();
     }
     const auto name = (path.empty() ? "" : path + ".") + entry.first.Scalar();

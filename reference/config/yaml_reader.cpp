@@ -29,7 +29,8 @@ std::optional<T> convert(const YAML::Node& node) {
 }  // namespace
 
 void YamlProblems::add(int line, const std::string& problem) {
-  problems_.push_back(line < 0 ? fmt::format("{}: {}", file_, problem) : fmt::format("{}:{}: {}", file_, line + 1, problem));
+  problems_.push_back(line < 0 ? fmt::format("{}: {}", file_, problem)
+                               : fmt::format("{}:{}: {}", file_, line + 1, problem));
 }
 
 void YamlProblems::throw_if_any() const {
@@ -39,7 +40,8 @@ void YamlProblems::throw_if_any() const {
 YamlReader::YamlReader(YAML::Node node, std::string path, YamlProblems& problems)
     : node_(std::move(node)), path_(std::move(path)), problems_(problems) {
   if (node_.IsDefined() && !node_.IsNull() && !node_.IsMap()) {
-    problems_.add(node_.Mark().line, fmt::format("{}: expected a mapping of keys to values", path_.empty() ? "the file" : path_.substr(0, path_.size() - 1)));
+    problems_.add(node_.Mark().line, fmt::format("{}: expected a mapping of keys to values",
+                                                 path_.empty() ? "the file" : path_.substr(0, path_.size() - 1)));
     node_ = YAML::Node();
   }
 }
@@ -56,13 +58,16 @@ std::optional<YAML::Node> YamlReader::find(const std::string& key) {
 }
 
 template <typename T>
-std::optional<T> YamlReader::optional(const std::string& key, const std::function<bool(const T&)>& check, const std::string& expected) {
+std::optional<T> YamlReader::optional(const std::string& key, const std::function<bool(const T&)>& check,
+                                      const std::string& expected) {
   const auto node = find(key);
   if (!node) return std::nullopt;
   const auto value = convert<T>(*node);
   if (!value || (check && !check(*value))) {
-    const auto given = node->IsScalar() ? fmt::format("'{}'", node->Scalar()) : std::string(node->IsMap() ? "a mapping" : "a list");
-    problems_.add(node->Mark().line, fmt::format("{}{}: expected {}, got {}", path_, key, expected.empty() ? type_name<T>() : expected, given));
+    const auto given =
+        node->IsScalar() ? fmt::format("'{}'", node->Scalar()) : std::string(node->IsMap() ? "a mapping" : "a list");
+    problems_.add(node->Mark().line, fmt::format("{}{}: expected {}, got {}", path_, key,
+                                                 expected.empty() ? type_name<T>() : expected, given));
     return std::nullopt;
   }
   return value;
@@ -114,18 +119,31 @@ void YamlReader::finish_keys() {
   for (const auto& entry : node_) {
     const auto key = entry.first.as<std::string>();
     if (!known_.contains(key)) {
-      problems_.add(entry.first.Mark().line, fmt::format("{}{}: unknown key; known: {}", path_, key, fmt::join(known_, ", ")));
+      problems_.add(entry.first.Mark().line,
+                    fmt::format("{}{}: unknown key; known: {}", path_, key, fmt::join(known_, ", ")));
     }
   }
 }
 
-template std::optional<bool> YamlReader::optional(const std::string&, const std::function<bool(const bool&)>&, const std::string&);
-template std::optional<int> YamlReader::optional(const std::string&, const std::function<bool(const int&)>&, const std::string&);
-template std::optional<std::int64_t> YamlReader::optional(const std::string&, const std::function<bool(const std::int64_t&)>&, const std::string&);
-template std::optional<double> YamlReader::optional(const std::string&, const std::function<bool(const double&)>&, const std::string&);
-template std::optional<std::string> YamlReader::optional(const std::string&, const std::function<bool(const std::string&)>&, const std::string&);
-template std::optional<std::vector<int>> YamlReader::optional(const std::string&, const std::function<bool(const std::vector<int>&)>&, const std::string&);
-template std::optional<std::vector<double>> YamlReader::optional(const std::string&, const std::function<bool(const std::vector<double>&)>&, const std::string&);
-template std::optional<std::vector<std::string>> YamlReader::optional(const std::string&, const std::function<bool(const std::vector<std::string>&)>&, const std::string&);
+template std::optional<bool> YamlReader::optional(const std::string&, const std::function<bool(const bool&)>&,
+                                                  const std::string&);
+template std::optional<int> YamlReader::optional(const std::string&, const std::function<bool(const int&)>&,
+                                                 const std::string&);
+template std::optional<std::int64_t> YamlReader::optional(const std::string&,
+                                                          const std::function<bool(const std::int64_t&)>&,
+                                                          const std::string&);
+template std::optional<double> YamlReader::optional(const std::string&, const std::function<bool(const double&)>&,
+                                                    const std::string&);
+template std::optional<std::string> YamlReader::optional(const std::string&,
+                                                         const std::function<bool(const std::string&)>&,
+                                                         const std::string&);
+template std::optional<std::vector<int>> YamlReader::optional(const std::string&,
+                                                              const std::function<bool(const std::vector<int>&)>&,
+                                                              const std::string&);
+template std::optional<std::vector<double>> YamlReader::optional(const std::string&,
+                                                                 const std::function<bool(const std::vector<double>&)>&,
+                                                                 const std::string&);
+template std::optional<std::vector<std::string>> YamlReader::optional(
+    const std::string&, const std::function<bool(const std::vector<std::string>&)>&, const std::string&);
 
 }  // namespace accel

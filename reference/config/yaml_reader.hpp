@@ -40,9 +40,11 @@ class YamlReader {
 
   /// The value of a key, or nothing if it is absent or null. `check` may be null.
   template <typename T>
-  std::optional<T> optional(const std::string& key, const std::function<bool(const T&)>& check = nullptr, const std::string& expected = "");
+  std::optional<T> optional(const std::string& key, const std::function<bool(const T&)>& check = nullptr,
+                            const std::string& expected = "");
   template <typename T>
-  T required(const std::string& key, const std::function<bool(const T&)>& check = nullptr, const std::string& expected = "") {
+  T required(const std::string& key, const std::function<bool(const T&)>& check = nullptr,
+             const std::string& expected = "") {
     const bool present = has(key);
     auto value = optional<T>(key, check, expected);
     if (!present) missing(key);

@@ -4,8 +4,8 @@
 
 namespace accel {
 
-/// The line of the program from which the library was entered on this thread, so that a diagnosis can name it. The outermost
-/// scope counts: what one public function calls of another has the program's line too.
+/// The line of the program from which the library was entered on this thread, so that a diagnosis can name it. The
+/// outermost scope counts: what one public function calls of another has the program's line too.
 ///
 ///     void barrier(std::source_location where = std::source_location::current()) { const CallSite site(where); ... }
 ///

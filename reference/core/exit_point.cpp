@@ -1,9 +1,9 @@
 // Note [Exit]
-// std::exit runs the process's destructors on the thread that calls it. A simulated rank is a thread, and the other ranks still use what
-// they destroy: a program's own --help ended in a segmentation fault. So a program defines `exit` itself, which wins over libc's at link
-// time (see Note [Interposition]). On a rank's thread it jumps back to where the rank began. The jump skips the destructors of the rank's
-// frames, which the standard leaves undefined; with glibc and GCC or Clang it restores registers, and what std::exit promises is just
-// that no such destructor runs.
+// std::exit runs the process's destructors on the thread that calls it. A simulated rank is a thread, and the other
+// ranks still use what they destroy: a program's own --help ended in a segmentation fault. So a program defines `exit`
+// itself, which wins over libc's at link time (see Note [Interposition]). On a rank's thread it jumps back to where the
+// rank began. The jump skips the destructors of the rank's frames, which the standard leaves undefined; with glibc and
+// GCC or Clang it restores registers, and what std::exit promises is just that no such destructor runs.
 #include "reference/core/exit_point.hpp"
 
 #include <dlfcn.h>
@@ -37,7 +37,8 @@ std::atomic<int> num_exit_points = 0;
 
 [[noreturn]] void exit_beside_ranks(int code) {
   std::cout.flush();
-  std::cerr << "accel: error: a thread that is no rank called std::exit(" << code << ") while simulated ranks ran; the process ends, with all ranks" << std::endl;
+  std::cerr << "accel: error: a thread that is no rank called std::exit(" << code
+            << ") while simulated ranks ran; the process ends, with all ranks" << std::endl;
   std::fflush(nullptr);
   _exit(EXIT_FAILURE);
 }

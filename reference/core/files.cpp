@@ -137,7 +137,9 @@ bool is_folder(Files& files, const std::string& path) { return is_listed(files, 
 
 void remove_folder(Files& files, const std::string& path) {
   if (!is_folder(files, path)) return;
-  for (const auto& name : files.list(path)) name.ends_with('/') ? remove_folder(files, path + "/" + name.substr(0, name.size() - 1)) : files.remove(path + "/" + name);
+  for (const auto& name : files.list(path))
+    name.ends_with('/') ? remove_folder(files, path + "/" + name.substr(0, name.size() - 1))
+                        : files.remove(path + "/" + name);
   files.remove(path);
 }
 
@@ -151,7 +153,8 @@ void write_atomically(Files& files, const std::string& path, const std::function
     files.rename(temporary, path);
   } catch (const FileError& error) {
     remove_if_there(files, temporary);
-    throw FileError(fmt::format("{}: not written; what was there before is untouched: {}", path, error.what()), error.code());
+    throw FileError(fmt::format("{}: not written; what was there before is untouched: {}", path, error.what()),
+                    error.code());
   } catch (...) {
     remove_if_there(files, temporary);
     throw;

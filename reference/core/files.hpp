@@ -49,8 +49,8 @@ class Files {
   [[nodiscard]] virtual std::string read(const std::string& path) = 0;
   /// Names in a folder, in order; those of folders end in '/'. One that is not there has none.
   [[nodiscard]] virtual std::vector<std::string> list(const std::string& path) = 0;
-  /// One step, in which a file `to` is replaced: at any time there is the old file or the new one. Of a folder, `to` is not there
-  /// or empty.
+  /// One step, in which a file `to` is replaced: at any time there is the old file or the new one. Of a folder, `to` is
+  /// not there or empty.
   virtual void rename(const std::string& from, const std::string& to) = 0;
   /// A file or an empty folder.
   virtual void remove(const std::string& path) = 0;
@@ -77,9 +77,9 @@ class PosixFiles final : public Files {
 /// A folder and all that is in it; nothing if it is not there.
 void remove_folder(Files& files, const std::string& path);
 
-/// Writes a whole file or none: whoever reads `path`, after a crash too, finds the old content or the new one, and after
-/// the return the new one. On an error what was there is there still, and the temporary file, `path`.tmp, is gone; a
-/// process that dies leaves it behind, and the next write replaces it.
+/// Writes a whole file or none: whoever reads `path`, after a crash too, finds the old content or the new one, and
+/// after the return the new one. On an error what was there is there still, and the temporary file, `path`.tmp, is
+/// gone; a process that dies leaves it behind, and the next write replaces it.
 void write_atomically(Files& files, const std::string& path, std::string_view bytes);
 /// The same for content that comes in pieces.
 void write_atomically(Files& files, const std::string& path, const std::function<void(WritableFile&)>& write);

@@ -8,7 +8,9 @@
 namespace accel {
 
 /// The smallest number of parts of `divisor` that hold `value`. Both positive.
-constexpr std::int64_t divide_up(std::int64_t value, std::int64_t divisor) { return value / divisor + (value % divisor != 0 ? 1 : 0); }
+constexpr std::int64_t divide_up(std::int64_t value, std::int64_t divisor) {
+  return value / divisor + (value % divisor != 0 ? 1 : 0);
+}
 
 /// begin, begin + 1, ..., end - 1; empty where end is not behind begin.
 inline std::vector<std::int64_t> range(std::int64_t begin, std::int64_t end) {

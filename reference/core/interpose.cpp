@@ -48,8 +48,10 @@ void verify_interposition() {
   const auto before = generator.get_state();
   at::empty({1}, at::kLong).random_();  // looks the default generator up inside libtorch_cpu
   check_config(!before.equal(generator.get_state()),
-               "this program does not export its symbols, so LibTorch's default generator was not replaced, and ranks in one process "
-               "would share a random stream; link it with -rdynamic (CMake: target_link_libraries(... accel::accel) does it), and "
+               "this program does not export its symbols, so LibTorch's default generator was not replaced, and ranks "
+               "in one process "
+               "would share a random stream; link it with -rdynamic (CMake: target_link_libraries(... accel::accel) "
+               "does it), and "
                "with nothing that hides symbols again");
 }
 

@@ -23,7 +23,8 @@ using torch::autograd::isFwGradDefined;
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 
-// LibTorch's derivatives ask for strides, not for contiguity: a matrix of one row or column can be column-major as well.
+// LibTorch's derivatives ask for strides, not for contiguity: a matrix of one row or column can be column-major as
+// well.
 bool is_row_major_only(const at::Tensor& matrix) {
   const auto sizes = matrix.sizes(), strides = matrix.strides();
   return strides[1] == 1 && strides[0] == sizes[1] && !(strides[0] == 1 && strides[1] == sizes[0]);
@@ -37,21 +38,22 @@ bool reaches_autograd_of_cpu(const at::Tensor& input, const at::Tensor& weight, 
 }
 
 bool is_dense_matrix(const at::Tensor& tensor) {
-  return tensor.dim() == 2 && tensor.layout() == at::kStrided && tensor.is_floating_point() && is_row_major_only(tensor) && !isFwGradDefined(tensor);
+  return tensor.dim() == 2 && tensor.layout() == at::kStrided && tensor.is_floating_point() &&
+         is_row_major_only(tensor) && !isFwGradDefined(tensor);
 }
 
 // Three leaves would be ready at once, in whatever order the engine's queue has them.
 bool is_trained_leaf(const at::Tensor& tensor) { return tensor.requires_grad() && tensor.is_leaf(); }
 
 bool fits(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias) {
-  return bias.defined() && bias.layout() == at::kStrided && !isFwGradDefined(bias) && is_dense_matrix(input) && is_dense_matrix(weight) &&
-         reaches_autograd_of_cpu(input, weight, bias) && !is_trained_leaf(input);
+  return bias.defined() && bias.layout() == at::kStrided && !isFwGradDefined(bias) && is_dense_matrix(input) &&
+         is_dense_matrix(weight) && reaches_autograd_of_cpu(input, weight, bias) && !is_trained_leaf(input);
 }
 
 class LinearBackward : public torch::autograd::Node {
  public:
-  // In the order in which LibTorch's nodes reach them: it decides which gradient is ready first. Of the weight a view is kept, as
-  // LibTorch does: who gives the weight other data (set_data) does not change what backward sees.
+  // In the order in which LibTorch's nodes reach them: it decides which gradient is ready first. Of the weight a view
+  // is kept, as LibTorch does: who gives the weight other data (set_data) does not change what backward sees.
   LinearBackward(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias)
       : Node(torch::autograd::collect_next_edges(bias, input, weight)) {
     if (should_compute_output(kInput)) transposed_ = SavedVariable(weight.t(), /*is_output=*/false);
@@ -60,7 +62,8 @@ class LinearBackward : public torch::autograd::Node {
 
   variable_list apply(variable_list&& grads) override {
     const std::lock_guard lock(mutex_);
-    const auto transposed = transposed_.unpack(), input = input_.unpack();  // whatever is asked for: a released graph is an error
+    const auto transposed = transposed_.unpack(),
+               input = input_.unpack();  // whatever is asked for: a released graph is an error
     variable_list result(3);
     const auto grad = std::move(grads.front());
     if (!grad.defined()) return result;
@@ -69,7 +72,8 @@ class LinearBackward : public torch::autograd::Node {
     if (!at::GradMode::is_enabled() && !isFwGradDefined(grad)) below_autograd.emplace();
     if (task_should_compute_output(kInput)) result[kInput] = at::mm(grad, transposed.t());
     if (task_should_compute_output(kWeight)) result[kWeight] = at::mm(grad.t(), input);
-    if (task_should_compute_output(kBias)) result[kBias] = grad;  // the engine sums it to the bias's shape, as for addmm
+    if (task_should_compute_output(kBias))
+      result[kBias] = grad;  // the engine sums it to the bias's shape, as for addmm
     return result;
   }
 

@@ -39,7 +39,8 @@ struct stat status_of(const ReadableFile& file, const std::string& path) {
   struct stat status {};
   check_config(fstat(file.get(), &status) == 0, "{}: its size cannot be read: {}", path, last_error());
   check_config(!S_ISDIR(status.st_mode), "{}: is a folder; expected a file", path);
-  check_config(S_ISREG(status.st_mode), "{}: is a pipe or a device; expected a regular file, which can be mapped", path);
+  check_config(S_ISREG(status.st_mode), "{}: is a pipe or a device; expected a regular file, which can be mapped",
+               path);
   return status;
 }
 
@@ -65,17 +66,20 @@ MappedFile::~MappedFile() {
 void MappedFile::advise(Access access) const {
   if (bytes_.empty()) return;
   // Advice only: a system that does not take it reads as before.
-  madvise(const_cast<char*>(bytes_.data()), bytes_.size(), access == Access::kSequential ? MADV_SEQUENTIAL : MADV_RANDOM);
+  madvise(const_cast<char*>(bytes_.data()), bytes_.size(),
+          access == Access::kSequential ? MADV_SEQUENTIAL : MADV_RANDOM);
 }
 
 // Memory that is mapped costs a fault for each of its pages, which for large files is most of the time.
 void MappedFile::copy_out(std::string_view part, char* to) const {
   if (part.empty()) return;  // `to` may be null then
-  ensure(part.data() >= bytes_.data() && part.data() + part.size() <= bytes_.data() + bytes_.size(), "{}: not its bytes", path_);
+  ensure(part.data() >= bytes_.data() && part.data() + part.size() <= bytes_.data() + bytes_.size(),
+         "{}: not its bytes", path_);
   const auto begin = static_cast<std::size_t>(part.data() - bytes_.data());
   const ReadableFile file(path_);
   struct stat status {};
-  const bool is_this = file.is_open() && fstat(file.get(), &status) == 0 && status.st_dev == device_ && status.st_ino == inode_;
+  const bool is_this =
+      file.is_open() && fstat(file.get(), &status) == 0 && status.st_dev == device_ && status.st_ino == inode_;
   if (!is_this) {
     std::memcpy(to, part.data(), part.size());
     return;

@@ -29,9 +29,9 @@ class MappedFile {
   enum class Access { kSequential, kRandom };
   void advise(Access access) const;
 
-  /// Reads a part of `bytes` into memory of that size, front to back, without touching the mapping: as fast as the file can be copied,
-  /// and in memory once. Where another file has the name by now, the mapping is copied. Throws FileError if the file cannot be read, or has
-  /// been shortened.
+  /// Reads a part of `bytes` into memory of that size, front to back, without touching the mapping: as fast as the file
+  /// can be copied, and in memory once. Where another file has the name by now, the mapping is copied. Throws FileError
+  /// if the file cannot be read, or has been shortened.
   void copy_out(std::string_view part, char* to) const;
 
  private:

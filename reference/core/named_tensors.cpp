@@ -16,20 +16,23 @@ namespace {
 template <typename Item, typename TensorOf>
 std::vector<Item> first_of_each(std::vector<Item> items, TensorOf tensor_of) {
   std::set<const c10::TensorImpl*> known;
-  std::erase_if(items, [&](const Item& item) { return !known.insert(std::invoke(tensor_of, item).unsafeGetTensorImpl()).second; });
+  std::erase_if(items, [&](const Item& item) {
+    return !known.insert(std::invoke(tensor_of, item).unsafeGetTensorImpl()).second;
+  });
   return items;
 }
 
 }  // namespace
 
 WithoutShared without_shared(const NamedTensors& tensors) {
-  using View = std::tuple<c10::DeviceType, int, const void*, at::ScalarType, std::vector<std::int64_t>, std::vector<std::int64_t>, bool, bool>;
+  using View = std::tuple<c10::DeviceType, int, const void*, at::ScalarType, std::vector<std::int64_t>,
+                          std::vector<std::int64_t>, bool, bool>;
   std::map<View, std::string> first;
   WithoutShared result;
   for (const auto& [name, tensor] : tensors) {
     if (tensor.numel() > 0 && tensor.device() != at::kMeta && tensor.has_storage()) {
-      const View view{tensor.device().type(), tensor.device().index(), tensor.const_data_ptr(), tensor.scalar_type(), tensor.sizes().vec(),
-                      tensor.strides().vec(), tensor.is_conj(), tensor.is_neg()};
+      const View view{tensor.device().type(), tensor.device().index(), tensor.const_data_ptr(), tensor.scalar_type(),
+                      tensor.sizes().vec(),   tensor.strides().vec(),  tensor.is_conj(),        tensor.is_neg()};
       const auto [found, is_new] = first.emplace(view, name);
       if (!is_new) {
         result.same_as[name] = found->second;
@@ -41,9 +44,13 @@ WithoutShared without_shared(const NamedTensors& tensors) {
   return result;
 }
 
-std::vector<at::Tensor> each_once(std::vector<at::Tensor> tensors) { return first_of_each(std::move(tensors), std::identity()); }
+std::vector<at::Tensor> each_once(std::vector<at::Tensor> tensors) {
+  return first_of_each(std::move(tensors), std::identity());
+}
 
-NamedTensors each_once(NamedTensors tensors) { return first_of_each(std::move(tensors), &NamedTensors::value_type::second); }
+NamedTensors each_once(NamedTensors tensors) {
+  return first_of_each(std::move(tensors), &NamedTensors::value_type::second);
+}
 
 at::Tensor dense_on_cpu(const at::Tensor& tensor) {
   return tensor.detach().resolve_conj().resolve_neg().to(at::kCPU).contiguous();

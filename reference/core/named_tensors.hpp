@@ -23,17 +23,18 @@ struct WithoutShared {
   std::map<std::string, std::string> same_as = {};  ///< a name that was left out, and the one that has its elements
 };
 
-/// Of tensors that see the same elements of one storage, the first. Accelerate leaves out every tensor whose storage came
-/// before, other elements or none; those are kept here.
-/// Source: accelerate/utils/other.py, clean_state_dict_for_safetensors.
+/// Of tensors that see the same elements of one storage, the first. Accelerate leaves out every tensor whose storage
+/// came before, other elements or none; those are kept here. Source: accelerate/utils/other.py,
+/// clean_state_dict_for_safetensors.
 WithoutShared without_shared(const NamedTensors& tensors);
 
-/// Each tensor at its first place. LibTorch's `parameters()` gives one that several modules share as often as there are modules,
-/// Python's once.
+/// Each tensor at its first place. LibTorch's `parameters()` gives one that several modules share as often as there are
+/// modules, Python's once.
 std::vector<at::Tensor> each_once(std::vector<at::Tensor> tensors);
 NamedTensors each_once(NamedTensors tensors);
 
-/// Dense, row by row, in this memory, with nothing left to compute (a conjugate, a sign): a copy where it is not that already.
+/// Dense, row by row, in this memory, with nothing left to compute (a conjugate, a sign): a copy where it is not that
+/// already.
 at::Tensor dense_on_cpu(const at::Tensor& tensor);
 
 /// Its elements, which must be dense and in this memory.

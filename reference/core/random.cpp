@@ -1,8 +1,8 @@
 #include "reference/core/random.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/ops/empty.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 
 #include "reference/core/errors.hpp"
 
@@ -14,7 +14,8 @@ void restore_generator(at::Generator& generator, const at::Tensor& state) {
   try {
     generator.set_state(state);
   } catch (const c10::Error& error) {
-    throw ArgumentError(fmt::format("a tensor that is no state of a CPU generator: {}", error.what_without_backtrace()));
+    throw ArgumentError(
+        fmt::format("a tensor that is no state of a CPU generator: {}", error.what_without_backtrace()));
   }
 }
 

@@ -20,7 +20,8 @@ namespace accel {
 /// A CPU generator of mt19937, seeded like `torch.Generator().manual_seed(seed)`.
 at::Generator make_generator(std::uint64_t seed);
 
-/// Sets a CPU generator to a state from `Generator::get_state()`. Throws ArgumentError, and changes nothing, if it is none.
+/// Sets a CPU generator to a state from `Generator::get_state()`. Throws ArgumentError, and changes nothing, if it is
+/// none.
 void restore_generator(at::Generator& generator, const at::Tensor& state);
 
 /// A CPU generator in such a state. Throws ArgumentError if it is none.

@@ -23,7 +23,8 @@ Json parse_header(std::string_view text, const std::string& path) {
   const auto watch = [&](int, Json::parse_event_t event, Json& parsed) {
     if (event == Json::parse_event_t::object_start) keys.emplace_back();
     if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second) repeated = parsed.get<std::string>();
+    if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second)
+      repeated = parsed.get<std::string>();
     return true;
   };
   Json header;
@@ -39,13 +40,15 @@ Json parse_header(std::string_view text, const std::string& path) {
 
 bool are_sizes(const Json& json) {
   return json.is_array() && std::all_of(json.begin(), json.end(), [](const Json& item) {
-    return item.is_number_unsigned() && item.get<std::uint64_t>() <= static_cast<std::uint64_t>(INT64_MAX);
-  });
+           return item.is_number_unsigned() && item.get<std::uint64_t>() <= static_cast<std::uint64_t>(INT64_MAX);
+         });
 }
 
 bool is_entry(const Json& json) {
-  const bool has_keys = json.is_object() && json.size() == 3 && json.contains("dtype") && json.contains("shape") && json.contains("data_offsets");
-  return has_keys && json["dtype"].is_string() && are_sizes(json["shape"]) && are_sizes(json["data_offsets"]) && json["data_offsets"].size() == 2;
+  const bool has_keys = json.is_object() && json.size() == 3 && json.contains("dtype") && json.contains("shape") &&
+                        json.contains("data_offsets");
+  return has_keys && json["dtype"].is_string() && are_sizes(json["shape"]) && are_sizes(json["data_offsets"]) &&
+         json["data_offsets"].size() == 2;
 }
 
 }  // namespace
@@ -58,23 +61,27 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(std::make_shar
 void SafetensorsFile::read_header() {
   const auto bytes = file_->bytes();
   std::uint64_t header_bytes = 0;
-  check_config(bytes.size() >= 8, "{}: no safetensors file: {} bytes; expected 8 bytes of the header's length", path(), bytes.size());
-  std::memcpy(&header_bytes, bytes.data(), sizeof header_bytes);
-  check_config(header_bytes <= kHeaderBytesMax, "{}: no safetensors file: it begins with a header's length of {} bytes; expected at most {}",
-               path(), header_bytes, kHeaderBytesMax);
-  check_config(header_bytes <= bytes.size() - 8, "{}: cut short: a header of {} bytes, but {} bytes in all", path(), header_bytes,
+  check_config(bytes.size() >= 8, "{}: no safetensors file: {} bytes; expected 8 bytes of the header's length", path(),
                bytes.size());
+  std::memcpy(&header_bytes, bytes.data(), sizeof header_bytes);
+  check_config(header_bytes <= kHeaderBytesMax,
+               "{}: no safetensors file: it begins with a header's length of {} bytes; expected at most {}", path(),
+               header_bytes, kHeaderBytesMax);
+  check_config(header_bytes <= bytes.size() - 8, "{}: cut short: a header of {} bytes, but {} bytes in all", path(),
+               header_bytes, bytes.size());
   data_ = bytes.substr(8 + header_bytes);
   const auto header = parse_header(bytes.substr(8, header_bytes), path());
   for (const auto& [name, value] : header.items()) {
     if (name == "__metadata__") {
-      check_config(value.is_object() && std::all_of(value.begin(), value.end(), [](const Json& item) { return item.is_string(); }),
+      check_config(value.is_object() &&
+                       std::all_of(value.begin(), value.end(), [](const Json& item) { return item.is_string(); }),
                    "{}: __metadata__: expected an object of strings", path());
       metadata_ = value.get<std::map<std::string, std::string>>();
       continue;
     }
     check_config(is_entry(value), "{}: tensor '{}': expected dtype, shape and two data_offsets", path(), name);
-    entries_[name] = {value["dtype"], value["shape"].get<std::vector<std::int64_t>>(), value["data_offsets"][0], value["data_offsets"][1]};
+    entries_[name] = {value["dtype"], value["shape"].get<std::vector<std::int64_t>>(), value["data_offsets"][0],
+                      value["data_offsets"][1]};
     names_.push_back(name);
   }
 }
@@ -90,11 +97,11 @@ void SafetensorsFile::check_layout() {
     const auto* format = safetensors_format(entry.dtype);
     check_config(format != nullptr, "{}: tensor '{}': unknown dtype {}", path(), name, entry.dtype);
     check_config(entry.begin == place && entry.end >= entry.begin,
-                 "{}: tensor '{}': data_offsets {} to {}; expected to begin at {}, where the one before ends", path(), name, entry.begin,
-                 entry.end, place);
+                 "{}: tensor '{}': data_offsets {} to {}; expected to begin at {}, where the one before ends", path(),
+                 name, entry.begin, entry.end, place);
     const auto needed = num_bytes_of(entry.sizes, format->bits);
-    check_config(needed == entry.end - entry.begin, "{}: tensor '{}': {} bytes of data do not hold {} of shape [{}]", path(), name,
-                 entry.end - entry.begin, entry.dtype, fmt::join(entry.sizes, ", "));
+    check_config(needed == entry.end - entry.begin, "{}: tensor '{}': {} bytes of data do not hold {} of shape [{}]",
+                 path(), name, entry.end - entry.begin, entry.dtype, fmt::join(entry.sizes, ", "));
     place = entry.end;
   }
   const auto found = static_cast<std::int64_t>(data_.size());
@@ -107,9 +114,11 @@ StoredTensor SafetensorsFile::stored(const std::string& name) const {
   check_config(found != entries_.end(), "{}: no tensor '{}'; it has {}", path(), name, fmt::join(names_, ", "));
   const auto& entry = found->second;
   const auto dtype = safetensors_format(entry.dtype)->dtype;
-  check_config(dtype.has_value(), "{}: tensor '{}' is {}, whose elements are no whole bytes; LibTorch has no such dtype", path(), name,
+  check_config(dtype.has_value(),
+               "{}: tensor '{}' is {}, whose elements are no whole bytes; LibTorch has no such dtype", path(), name,
                entry.dtype);
-  const auto bytes = data_.substr(static_cast<std::size_t>(entry.begin), static_cast<std::size_t>(entry.end - entry.begin));
+  const auto bytes =
+      data_.substr(static_cast<std::size_t>(entry.begin), static_cast<std::size_t>(entry.end - entry.begin));
   return {.owner = file_, .bytes = bytes, .dtype = *dtype, .sizes = entry.sizes, .file = file_.get()};
 }
 

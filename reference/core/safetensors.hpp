@@ -10,7 +10,8 @@
 #include "reference/core/named_tensors.hpp"
 #include "reference/core/stored_tensor.hpp"
 
-/// A safetensors file, mapped: its header is read and checked whole, its tensors only as they are asked for. And one written.
+/// A safetensors file, mapped: its header is read and checked whole, its tensors only as they are asked for. And one
+/// written.
 ///
 ///     const accel::SafetensorsFile file("model.safetensors");
 ///     for (const auto& name : file.names()) load(name, file.tensor(name));
@@ -22,9 +23,9 @@ namespace accel {
 
 class SafetensorsFile {
  public:
-  /// Throws ConfigError that names the file, and the tensor where one is at fault: a header that is cut short or no JSON,
-  /// a key given twice, an unknown dtype, offsets outside of the file, that overlap or leave a hole, or that do not hold
-  /// just what dtype and shape need.
+  /// Throws ConfigError that names the file, and the tensor where one is at fault: a header that is cut short or no
+  /// JSON, a key given twice, an unknown dtype, offsets outside of the file, that overlap or leave a hole, or that do
+  /// not hold just what dtype and shape need.
   explicit SafetensorsFile(const std::string& path);
 
   [[nodiscard]] const std::string& path() const { return file_->path(); }
@@ -56,10 +57,11 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_;
 };
 
-/// Writes a file, atomically, byte for byte as safetensors.torch.save_file does; with several entries of metadata they are
-/// sorted. A tensor that is not dense, or not in this memory, is copied on its own, so that no more than one is copied at a
-/// time. Tensors that share memory are written each (see `without_shared`).
-/// Throws ArgumentError, before anything is written, for a name given twice, or a tensor that the format does not have.
-void write_safetensors(Files& files, const std::string& path, const NamedTensors& tensors, const std::map<std::string, std::string>& metadata = {});
+/// Writes a file, atomically, byte for byte as safetensors.torch.save_file does; with several entries of metadata they
+/// are sorted. A tensor that is not dense, or not in this memory, is copied on its own, so that no more than one is
+/// copied at a time. Tensors that share memory are written each (see `without_shared`). Throws ArgumentError, before
+/// anything is written, for a name given twice, or a tensor that the format does not have.
+void write_safetensors(Files& files, const std::string& path, const NamedTensors& tensors,
+                       const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace accel

@@ -24,15 +24,18 @@ std::vector<Placed> placed(const NamedTensors& tensors, const std::string& path)
   std::vector<Placed> result;
   std::set<std::string> names;
   for (const auto& [name, tensor] : tensors) {
-    check_argument(name != "__metadata__" && names.insert(name).second, "{}: two entries of a safetensors file would be named '{}'", path, name);
+    check_argument(name != "__metadata__" && names.insert(name).second,
+                   "{}: two entries of a safetensors file would be named '{}'", path, name);
     check_argument(tensor.defined() && tensor.layout() == at::kStrided && !tensor.is_meta(),
                    "{}: tensor '{}' has no elements in memory, or is sparse; expected a dense tensor", path, name);
     const auto* format = safetensors_format(tensor.scalar_type());
-    check_argument(format != nullptr, "{}: tensor '{}' is {}, which safetensors files do not have; save it with safe_serialization: false", path,
-                   name, toString(tensor.scalar_type()));
+    check_argument(format != nullptr,
+                   "{}: tensor '{}' is {}, which safetensors files do not have; save it with safe_serialization: false",
+                   path, name, toString(tensor.scalar_type()));
     result.push_back({name, tensor, format});
   }
-  std::sort(result.begin(), result.end(), [](const Placed& a, const Placed& b) { return std::tie(a.format, a.name) < std::tie(b.format, b.name); });
+  std::sort(result.begin(), result.end(),
+            [](const Placed& a, const Placed& b) { return std::tie(a.format, a.name) < std::tie(b.format, b.name); });
   return result;
 }
 
@@ -44,7 +47,8 @@ std::string spelled(const std::string& text, const std::string& path) {
   }
 }
 
-std::string header_of(const std::vector<Placed>& tensors, const std::map<std::string, std::string>& metadata, const std::string& path) {
+std::string header_of(const std::vector<Placed>& tensors, const std::map<std::string, std::string>& metadata,
+                      const std::string& path) {
   std::vector<std::string> entries;
   if (!metadata.empty()) {
     std::vector<std::string> pairs;
@@ -54,8 +58,8 @@ std::string header_of(const std::vector<Placed>& tensors, const std::map<std::st
   std::int64_t place = 0;
   for (const auto& [name, tensor, format] : tensors) {
     const auto end = place + static_cast<std::int64_t>(tensor.nbytes());
-    entries.push_back(fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", spelled(name, path), format->name,
-                                  fmt::join(tensor.sizes(), ","), place, end));
+    entries.push_back(fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", spelled(name, path),
+                                  format->name, fmt::join(tensor.sizes(), ","), place, end));
     place = end;
   }
   auto header = fmt::format("{{{}}}", fmt::join(entries, ","));
@@ -65,7 +69,8 @@ std::string header_of(const std::vector<Placed>& tensors, const std::map<std::st
 
 }  // namespace
 
-void write_safetensors(Files& files, const std::string& path, const NamedTensors& tensors, const std::map<std::string, std::string>& metadata) {
+void write_safetensors(Files& files, const std::string& path, const NamedTensors& tensors,
+                       const std::map<std::string, std::string>& metadata) {
   const auto in_order = placed(tensors, path);
   const auto header = header_of(in_order, metadata, path);
   const std::uint64_t length = header.size();

@@ -13,7 +13,8 @@ EVP_MD_CTX* context_of(const std::shared_ptr<void>& context) { return static_cas
 
 }  // namespace
 
-Sha256::Sha256() : context_(EVP_MD_CTX_new(), [](void* context) { EVP_MD_CTX_free(static_cast<EVP_MD_CTX*>(context)); }) {
+Sha256::Sha256()
+    : context_(EVP_MD_CTX_new(), [](void* context) { EVP_MD_CTX_free(static_cast<EVP_MD_CTX*>(context)); }) {
   ensure(EVP_DigestInit_ex(context_of(context_), EVP_sha256(), nullptr) == 1, "OpenSSL has no SHA-256");
 }
 

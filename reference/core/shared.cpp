@@ -65,7 +65,8 @@ Orders& orders() {
 }  // namespace
 
 std::shared_ptr<const std::vector<std::int64_t>> shared_copy(std::vector<std::int64_t> indices) {
-  const OrderKey key{indices.size(), indices.empty() ? std::pair<std::int64_t, std::int64_t>() : std::pair(indices.front(), indices.back())};
+  const OrderKey key{indices.size(), indices.empty() ? std::pair<std::int64_t, std::int64_t>()
+                                                     : std::pair(indices.front(), indices.back())};
   const std::lock_guard lock(orders().mutex);
   auto& known = orders().known;
   for (auto [entry, end] = known.equal_range(key); entry != end;) {

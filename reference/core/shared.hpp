@@ -25,14 +25,13 @@ std::shared_ptr<const void> shared_value(const std::string& key, const char* typ
 
 template <typename T, typename Make>
 std::shared_ptr<const T> shared(const std::string& key, Make&& make) {
-  const auto value = detail::shared_value(key, typeid(T).name(), [&]() -> std::shared_ptr<const void> {
-    return std::make_shared<const T>(make());
-  });
+  const auto value = detail::shared_value(
+      key, typeid(T).name(), [&]() -> std::shared_ptr<const void> { return std::make_shared<const T>(make()); });
   return std::static_pointer_cast<const T>(value);
 }
 
-/// The one copy that is kept of equal indices, as long as somebody holds it. Every rank draws the order of all samples: of
-/// 60,000 that is 0.5 MB, and 1,024 simulated ranks draw the same.
+/// The one copy that is kept of equal indices, as long as somebody holds it. Every rank draws the order of all samples:
+/// of 60,000 that is 0.5 MB, and 1,024 simulated ranks draw the same.
 std::shared_ptr<const std::vector<std::int64_t>> shared_copy(std::vector<std::int64_t> indices);
 
 }  // namespace accel

@@ -15,10 +15,13 @@ namespace {
 void swap_bytes(const at::Tensor& tensor) {
   const auto width = static_cast<std::size_t>(tensor.element_size()) / (tensor.is_complex() ? 2 : 1);
   auto* bytes = static_cast<char*>(tensor.data_ptr());
-  for (std::size_t place = 0; width > 1 && place < tensor.nbytes(); place += width) std::reverse(bytes + place, bytes + place + width);
+  for (std::size_t place = 0; width > 1 && place < tensor.nbytes(); place += width)
+    std::reverse(bytes + place, bytes + place + width);
 }
 
-at::Tensor empty_of(at::ScalarType dtype, const std::vector<std::int64_t>& sizes) { return at::empty(sizes, at::TensorOptions(dtype)); }
+at::Tensor empty_of(at::ScalarType dtype, const std::vector<std::int64_t>& sizes) {
+  return at::empty(sizes, at::TensorOptions(dtype));
+}
 
 }  // namespace
 
@@ -35,8 +38,10 @@ void StoredTensor::load_into(const at::Tensor& tensor) const {
     return;
   }
   ensure(tensor.nbytes() == bytes.size(), "a stored tensor of {} bytes has {}", tensor.nbytes(), bytes.size());
-  if (file) file->copy_out(bytes, static_cast<char*>(tensor.data_ptr()));
-  else if (!bytes.empty()) std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
+  if (file)
+    file->copy_out(bytes, static_cast<char*>(tensor.data_ptr()));
+  else if (!bytes.empty())
+    std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
   if (is_big_endian) swap_bytes(tensor);
 }
 
@@ -48,7 +53,12 @@ std::string_view StoredTensor::row_bytes(std::int64_t index) const {
 }
 
 at::Tensor StoredTensor::row(std::int64_t index) const {
-  return StoredTensor{.owner = owner, .bytes = row_bytes(index), .dtype = dtype, .sizes = {sizes.begin() + 1, sizes.end()}, .is_big_endian = is_big_endian}.load();
+  return StoredTensor{.owner = owner,
+                      .bytes = row_bytes(index),
+                      .dtype = dtype,
+                      .sizes = {sizes.begin() + 1, sizes.end()},
+                      .is_big_endian = is_big_endian}
+      .load();
 }
 
 at::Tensor StoredTensor::rows(const std::vector<std::int64_t>& indices) const {

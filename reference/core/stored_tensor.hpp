@@ -8,7 +8,8 @@
 #include <string_view>
 #include <vector>
 
-/// A tensor as it lies in a file: dense, row by row, at any alignment. Reading copies what is asked for and nothing else.
+/// A tensor as it lies in a file: dense, row by row, at any alignment. Reading copies what is asked for and nothing
+/// else.
 ///
 ///     const auto images = file.stored("images");
 ///     const auto batch = images.rows({5, 0, 3});     // reads three rows
@@ -24,7 +25,8 @@ struct StoredTensor {
   at::ScalarType dtype = at::kByte;
   std::vector<std::int64_t> sizes = {};
   bool is_big_endian = false;
-  const MappedFile* file = nullptr;       ///< where the bytes are those of a mapped file: loading all of it leaves none of them in memory
+  const MappedFile* file =
+      nullptr;  ///< where the bytes are those of a mapped file: loading all of it leaves none of them in memory
 
   /// All of it.
   [[nodiscard]] at::Tensor load() const;

@@ -76,7 +76,8 @@ concept NumberLeaf = std::is_arithmetic_v<std::remove_cvref_t<T>>;
 template <typename T>
 concept StringLeaf = std::same_as<std::remove_cvref_t<T>, std::string>;
 template <typename T>
-concept SequenceTree = detail::is_vector<std::remove_cvref_t<T>>::value || detail::is_array<std::remove_cvref_t<T>>::value;
+concept SequenceTree =
+    detail::is_vector<std::remove_cvref_t<T>>::value || detail::is_array<std::remove_cvref_t<T>>::value;
 template <typename T>
 concept MapTree = detail::is_map<std::remove_cvref_t<T>>::value;
 template <typename T>
@@ -85,9 +86,11 @@ template <typename T>
 concept StructTree = !std::same_as<std::remove_cvref_t<decltype(tree_members<std::remove_cvref_t<T>>)>, std::nullptr_t>;
 /// What `tree_conversion` turns into a tree.
 template <typename T>
-concept ConvertedLeaf = requires(const std::remove_cvref_t<T>& value) { tree_conversion<std::remove_cvref_t<T>>::to_tree(value); };
+concept ConvertedLeaf =
+    requires(const std::remove_cvref_t<T>& value) { tree_conversion<std::remove_cvref_t<T>>::to_tree(value); };
 template <typename T>
-concept Tree = TensorLeaf<T> || NumberLeaf<T> || StringLeaf<T> || SequenceTree<T> || MapTree<T> || TupleTree<T> || StructTree<T> || ConvertedLeaf<T>;
+concept Tree = TensorLeaf<T> || NumberLeaf<T> || StringLeaf<T> || SequenceTree<T> || MapTree<T> || TupleTree<T> ||
+               StructTree<T> || ConvertedLeaf<T>;
 
 namespace detail {
 
@@ -99,7 +102,8 @@ constexpr bool every_leaf_of_member(Member Class::*) {
   return every_leaf<Accepted, Member>();
 }
 
-/// Whether every leaf of a tree of type T is of a type with `Accepted<Type>::value`. A container that is accepted itself counts as a leaf.
+/// Whether every leaf of a tree of type T is of a type with `Accepted<Type>::value`. A container that is accepted
+/// itself counts as a leaf.
 template <template <typename> typename Accepted, typename T>
 constexpr bool every_leaf() {
   using U = std::remove_cvref_t<T>;
@@ -114,7 +118,8 @@ constexpr bool every_leaf() {
       return (every_leaf<Accepted, std::tuple_element_t<I, U>>() && ...);
     }(std::make_index_sequence<std::tuple_size_v<U>>());
   } else if constexpr (StructTree<U>) {
-    return std::apply([](auto... members) { return (every_leaf_of_member<Accepted>(members) && ...); }, tree_members<U>);
+    return std::apply([](auto... members) { return (every_leaf_of_member<Accepted>(members) && ...); },
+                      tree_members<U>);
   } else {
     return false;
   }
@@ -123,7 +128,8 @@ constexpr bool every_leaf() {
 template <typename T>
 struct is_tensor : std::bool_constant<TensorLeaf<T>> {};
 template <typename T>
-struct is_other_leaf : std::bool_constant<!TensorLeaf<T> && !SequenceTree<T> && !MapTree<T> && !TupleTree<T> && !StructTree<T>> {};
+struct is_other_leaf
+    : std::bool_constant<!TensorLeaf<T> && !SequenceTree<T> && !MapTree<T> && !TupleTree<T> && !StructTree<T>> {};
 
 template <typename T>
 constexpr bool contains_tensor() {
@@ -197,7 +203,8 @@ template <Tree T>
 std::int64_t find_batch_size(const T& tree) {
   const auto tensors = tensors_of(tree);
   check_argument(!tensors.empty(), "find_batch_size: the batch has no tensor; expected at least one");
-  check_argument(tensors.front().dim() > 0, "find_batch_size: the first tensor has no dimensions; expected (batch, ...)");
+  check_argument(tensors.front().dim() > 0,
+                 "find_batch_size: the first tensor has no dimensions; expected (batch, ...)");
   return tensors.front().size(0);
 }
 

@@ -55,12 +55,15 @@ at::Tensor ByteReader::tensor() {
   if (dim == kUndefined) return {};
   auto dtype = at::kFloat;
   raw(&dtype, sizeof dtype);
-  check_argument(dtype >= at::ScalarType::Byte && dtype < at::ScalarType::Undefined, "a packed tensor of an unknown dtype {}", static_cast<int>(dtype));
-  check_argument(dim >= 0 && static_cast<std::size_t>(dim) <= bytes_.size() / sizeof(std::int64_t), "a packed tensor of {} dimensions", dim);
+  check_argument(dtype >= at::ScalarType::Byte && dtype < at::ScalarType::Undefined,
+                 "a packed tensor of an unknown dtype {}", static_cast<int>(dtype));
+  check_argument(dim >= 0 && static_cast<std::size_t>(dim) <= bytes_.size() / sizeof(std::int64_t),
+                 "a packed tensor of {} dimensions", dim);
   std::vector<std::int64_t> sizes(dim);
   raw(sizes.data(), sizes.size() * sizeof(std::int64_t));
   const bool has_numbers = tensors_ == TensorBytes::kWhole && std::find(sizes.begin(), sizes.end(), 0) == sizes.end();
-  auto room = has_numbers ? static_cast<std::int64_t>(bytes_.size() / at::elementSize(dtype)) : std::numeric_limits<std::int64_t>::max() / 64;
+  auto room = has_numbers ? static_cast<std::int64_t>(bytes_.size() / at::elementSize(dtype))
+                          : std::numeric_limits<std::int64_t>::max() / 64;
   for (const auto size : sizes) {
     check_argument(size >= 0 && size <= room, "a packed tensor of a size of {}", size);
     if (size > 0) room /= size;

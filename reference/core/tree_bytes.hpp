@@ -127,8 +127,8 @@ std::string pack(const T& tree, TensorBytes tensors) {
   return writer.take();
 }
 
-/// `T` is default constructible. Throws ArgumentError if the bytes are not of a T packed in the same way; numbers that were
-/// changed on the way are not noticed.
+/// `T` is default constructible. Throws ArgumentError if the bytes are not of a T packed in the same way; numbers that
+/// were changed on the way are not noticed.
 template <Tree T>
 T unpack(std::string_view bytes, TensorBytes tensors) {
   detail::ByteReader reader(bytes, tensors);

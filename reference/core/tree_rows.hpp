@@ -75,33 +75,42 @@ T concatenate_places(const std::vector<const T*>& parts) {
     for (const auto* part : parts) tensors.push_back(*part);
     result = concatenate_tensors(tensors);
   } else if constexpr (SampleList<T>) {
-    for (std::size_t part = 1; part < parts.size(); ++part) result.insert(result.end(), parts[part]->begin(), parts[part]->end());
+    for (std::size_t part = 1; part < parts.size(); ++part)
+      result.insert(result.end(), parts[part]->begin(), parts[part]->end());
   } else if constexpr (SequenceTree<T>) {
     for (const auto* part : parts) {
-      check_argument(part->size() == result.size(), "concatenate: sequences of {} and {} items; expected equal numbers", result.size(), part->size());
+      check_argument(part->size() == result.size(), "concatenate: sequences of {} and {} items; expected equal numbers",
+                     result.size(), part->size());
     }
     for (std::size_t item = 0; item < result.size(); ++item) {
       result[item] = concatenate_at(parts, [&](const T& part) -> const auto& { return part[item]; });
     }
   } else if constexpr (MapTree<T>) {
     for (const auto* part : parts) {
-      const bool same_keys = std::equal(part->begin(), part->end(), result.begin(), result.end(), [](const auto& a, const auto& b) { return a.first == b.first; });
+      const bool same_keys = std::equal(part->begin(), part->end(), result.begin(), result.end(),
+                                        [](const auto& a, const auto& b) { return a.first == b.first; });
       check_argument(same_keys, "concatenate: maps with different keys");
     }
-    for (auto& [key, item] : result) item = concatenate_at(parts, [&](const T& part) -> const auto& { return part.at(key); });
+    for (auto& [key, item] : result)
+      item = concatenate_at(parts, [&](const T& part) -> const auto& { return part.at(key); });
   } else if constexpr (TupleTree<T>) {
     [&]<std::size_t... I>(std::index_sequence<I...>) {
-      ((std::get<I>(result) = concatenate_at(parts, [](const T& part) -> const auto& { return std::get<I>(part); })), ...);
+      ((std::get<I>(result) = concatenate_at(parts, [](const T& part) -> const auto& { return std::get<I>(part); })),
+       ...);
     }(std::make_index_sequence<std::tuple_size_v<T>>());
   } else if constexpr (StructTree<T>) {
-    std::apply([&](auto... members) {
-      ((result.*members = concatenate_at(parts, [&](const T& part) -> const auto& { return part.*members; })), ...);
-    }, tree_members<T>);
+    std::apply(
+        [&](auto... members) {
+          ((result.*members = concatenate_at(parts, [&](const T& part) -> const auto& { return part.*members; })), ...);
+        },
+        tree_members<T>);
   } else if constexpr (ConvertedLeaf<T>) {
     check_argument(parts.size() == 1, "concatenate: a leaf of the user's own has no row; give one entry per sample");
   } else {
     for (const auto* part : parts) {
-      check_argument(*part == result, "concatenate: a number or string that differs from part to part has no row; give one entry per sample");
+      check_argument(
+          *part == result,
+          "concatenate: a number or string that differs from part to part has no row; give one entry per sample");
     }
   }
   return result;
@@ -127,7 +136,8 @@ T slice_rows(const T& tree, RowRange rows) {
     if constexpr (TensorLeaf<decltype(leaf)>) {
       leaf = detail::slice_tensor(leaf, rows);
     } else {
-      check_argument(rows.end <= static_cast<std::int64_t>(leaf.size()), "slice_rows: rows {} to {} of {}", rows.begin, rows.end, leaf.size());
+      check_argument(rows.end <= static_cast<std::int64_t>(leaf.size()), "slice_rows: rows {} to {} of {}", rows.begin,
+                     rows.end, leaf.size());
       leaf = std::remove_cvref_t<decltype(leaf)>(leaf.begin() + rows.begin, leaf.begin() + rows.end);
     }
   });
@@ -151,7 +161,8 @@ std::optional<std::int64_t> num_rows(const T& tree) {
     } else {
       of_leaf = static_cast<std::int64_t>(leaf.size());
     }
-    check_argument(rows.value_or(of_leaf) == of_leaf, "a batch with {} rows in one place and {} in another; expected one row per sample everywhere",
+    check_argument(rows.value_or(of_leaf) == of_leaf,
+                   "a batch with {} rows in one place and {} in another; expected one row per sample everywhere",
                    rows.value_or(of_leaf), of_leaf);
     rows = of_leaf;
   });

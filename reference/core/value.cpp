@@ -34,18 +34,22 @@ std::string Value::type_name() const {
   return kNames.at(content_.index());
 }
 
-void Value::throw_type(const std::string& expected) const { throw ArgumentError(fmt::format("expected a value of type {}, got {}", expected, type_name())); }
+void Value::throw_type(const std::string& expected) const {
+  throw ArgumentError(fmt::format("expected a value of type {}, got {}", expected, type_name()));
+}
 
 bool operator==(const Value& a, const Value& b) {
   if (a.is<at::Tensor>() && b.is<at::Tensor>()) return equal_bytes(a.as<at::Tensor>(), b.as<at::Tensor>());
   if (a.content_.index() != b.content_.index()) return false;
-  return std::visit([&]<typename T>(const T& content) {
-    if constexpr (std::same_as<T, at::Tensor>) {
-      return true;  // compared above
-    } else {
-      return content == std::get<T>(b.content_);
-    }
-  }, a.content_);
+  return std::visit(
+      [&]<typename T>(const T& content) {
+        if constexpr (std::same_as<T, at::Tensor>) {
+          return true;  // compared above
+        } else {
+          return content == std::get<T>(b.content_);
+        }
+      },
+      a.content_);
 }
 
 namespace {
@@ -75,9 +79,11 @@ std::string tree_conversion<Value>::to_tree(const Value& value) {
   ByteWriter writer(TensorBytes::kWhole);
   const auto index = static_cast<std::uint8_t>(value.content_.index());
   writer.raw(&index, sizeof index);
-  std::visit([&]<typename T>(const T& content) {
-    if constexpr (!std::same_as<T, std::monostate>) detail::write_tree(writer, content);
-  }, value.content_);
+  std::visit(
+      [&]<typename T>(const T& content) {
+        if constexpr (!std::same_as<T, std::monostate>) detail::write_tree(writer, content);
+      },
+      value.content_);
   return writer.take();
 }
 

@@ -19,8 +19,8 @@
 ///     auto epoch = state.at("epoch").as<std::int64_t>();
 ///     auto copy = accel::unpack<accel::Value>(accel::pack(state));
 ///
-/// Nothing, bool, int64, double, string, tensor, a list or a dict of values. Two values are equal if they have one type and
-/// equal content; tensors if dtype, shape and bytes are equal. Thread rule: a value.
+/// Nothing, bool, int64, double, string, tensor, a list or a dict of values. Two values are equal if they have one type
+/// and equal content; tensors if dtype, shape and bytes are equal. Thread rule: a value.
 namespace accel {
 
 class Value {
@@ -44,7 +44,9 @@ class Value {
   [[nodiscard]] bool is_null() const { return is<std::monostate>(); }
   /// T: bool, std::int64_t, double, std::string, at::Tensor, List or Dict.
   template <typename T>
-  [[nodiscard]] bool is() const { return std::holds_alternative<T>(content_); }
+  [[nodiscard]] bool is() const {
+    return std::holds_alternative<T>(content_);
+  }
   /// Throws ArgumentError if the value is of another type.
   template <typename T>
   [[nodiscard]] const T& as() const {

@@ -15,9 +15,9 @@ namespace accel {
 ///     class ByLength : public accel::BatchSampler { ... };
 ///     accel::DataLoader loader(texts, {.batch_sampler = std::make_shared<ByLength>(...)});
 ///
-/// Every rank walks through all batches and keeps its own (BatchSamplerShard), so all ranks' samplers must yield the same
-/// ones: draw from `generator()`, which takes rank 0's state before each pass. A pass is resumed by walking through its
-/// batches again, from the same state: they must depend on nothing else. Thread rule: the rank's thread.
+/// Every rank walks through all batches and keeps its own (BatchSamplerShard), so all ranks' samplers must yield the
+/// same ones: draw from `generator()`, which takes rank 0's state before each pass. A pass is resumed by walking
+/// through its batches again, from the same state: they must depend on nothing else. Thread rule: the rank's thread.
 /// Source: torch/utils/data/sampler.py, BatchSampler.
 class BatchSampler {
  public:
@@ -58,8 +58,8 @@ class StepSource {
   /// What the next pass depends on, but for draws of the default generator.
   [[nodiscard]] virtual Value state_dict() const = 0;
   virtual void load_state_dict(const Value& state) = 0;
-  /// Starts a pass behind its first `num_read` units. It draws when its first step is asked for, or at once, so that the
-  /// caller's default generator is the one that it draws from.
+  /// Starts a pass behind its first `num_read` units. It draws when its first step is asked for, or at once, so that
+  /// the caller's default generator is the one that it draws from.
   virtual void begin_pass(std::int64_t num_read = 0, bool draws_at_once = false) = 0;
   virtual std::optional<Step> next() = 0;
 };

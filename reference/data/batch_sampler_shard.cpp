@@ -13,7 +13,8 @@ namespace accel {
 namespace {
 
 std::int64_t num_samples(const std::vector<std::vector<std::int64_t>>& batches) {
-  return std::accumulate(batches.begin(), batches.end(), std::int64_t{0}, [](auto sum, const auto& batch) { return sum + static_cast<std::int64_t>(batch.size()); });
+  return std::accumulate(batches.begin(), batches.end(), std::int64_t{0},
+                         [](auto sum, const auto& batch) { return sum + static_cast<std::int64_t>(batch.size()); });
 }
 
 }  // namespace
@@ -27,21 +28,26 @@ Value BatchSampler::state_dict() const {
 
 void BatchSampler::load_state_dict(const Value& state) {
   const auto mine = BatchSampler::state_dict();
-  for (const auto* key : {"size", "batch_size"}) check_argument(state.at(key) == mine.at(key), "a state of a batch sampler of another {}", key);
+  for (const auto* key : {"size", "batch_size"})
+    check_argument(state.at(key) == mine.at(key), "a state of a batch sampler of another {}", key);
   auto own = generator();
-  check_argument(own.has_value() == state.contains("generator"), "a state of a batch sampler {} a generator, and this one is {}",
-                 own ? "without" : "with", own ? "with one" : "without");
+  check_argument(own.has_value() == state.contains("generator"),
+                 "a state of a batch sampler {} a generator, and this one is {}", own ? "without" : "with",
+                 own ? "with one" : "without");
   if (own) restore_generator(*own, state.at("generator").as<at::Tensor>());
 }
 
 void BatchSamplerShard::check(const BatchSampler& batches, Options options) {
   const auto batch_size = batches.batch_size();
-  check_argument(batch_size.value_or(1) >= 1, "batch_sampler: batch_size {}; expected 1 or more, or nothing", batch_size.value_or(0));
+  check_argument(batch_size.value_or(1) >= 1, "batch_sampler: batch_size {}; expected 1 or more, or nothing",
+                 batch_size.value_or(0));
   if (!options.split_batches) return;
-  check_argument(batch_size.has_value(), "split_batches: a batch sampler whose batches vary cannot be split; give it a batch_size() or set "
+  check_argument(batch_size.has_value(),
+                 "split_batches: a batch sampler whose batches vary cannot be split; give it a batch_size() or set "
                  "split_batches: false");
-  check_argument(*batch_size % options.num_ranks == 0, "split_batches: a batch of {} does not divide by {} ranks; expected a multiple of {}",
-                 *batch_size, options.num_ranks, options.num_ranks);
+  check_argument(*batch_size % options.num_ranks == 0,
+                 "split_batches: a batch of {} does not divide by {} ranks; expected a multiple of {}", *batch_size,
+                 options.num_ranks, options.num_ranks);
 }
 
 BatchSamplerShard::BatchSamplerShard(std::shared_ptr<BatchSampler> batches, Options options, int rank)
@@ -82,11 +88,16 @@ std::optional<BatchSamplerShard::Batch> BatchSamplerShard::read() {
   if (!batch) return batch;
   const auto size = static_cast<std::int64_t>(batch->size());
   check_argument(size > 0, "batch_sampler: batch {} is empty; expected at least one index", num_read_);
-  check_argument(!saw_short_, "batch_sampler: batch {} is shorter than batch_size() {} and is not the last; let batch_size() return nothing if "
-                 "batches vary", num_read_ - 1, batch_size_.value_or(0));
-  check_argument(size <= batch_size_.value_or(size), "batch_sampler: batch {} holds {} indices; batch_size() says {}", num_read_, size, batch_size_.value_or(0));
+  check_argument(
+      !saw_short_,
+      "batch_sampler: batch {} is shorter than batch_size() {} and is not the last; let batch_size() return nothing if "
+      "batches vary",
+      num_read_ - 1, batch_size_.value_or(0));
+  check_argument(size <= batch_size_.value_or(size), "batch_sampler: batch {} holds {} indices; batch_size() says {}",
+                 num_read_, size, batch_size_.value_or(0));
   saw_short_ = is_short(*batch);
-  check_argument(!saw_short_ || !batches_->drop_last(), "batch_sampler: batch {} is short, and drop_last() says that there is none", num_read_);
+  check_argument(!saw_short_ || !batches_->drop_last(),
+                 "batch_sampler: batch {} is short, and drop_last() says that there is none", num_read_);
   ++num_read_;
   return batch;
 }
@@ -121,7 +132,8 @@ std::optional<Step> BatchSamplerShard::next_whole_batch() {
 
 void BatchSamplerShard::fill_up(std::vector<Batch>& group) const {
   if (!batch_size_) {
-    for (std::size_t first = 0; static_cast<int>(group.size()) < options_.num_ranks; ++first) group.push_back(first_group_[first % first_group_.size()]);
+    for (std::size_t first = 0; static_cast<int>(group.size()) < options_.num_ranks; ++first)
+      group.push_back(first_group_[first % first_group_.size()]);
     return;
   }
   Batch first;

@@ -43,7 +43,9 @@ class BatchSamplerShard : public StepSource {
   using Batch = std::vector<std::int64_t>;
   void skip_batches(std::int64_t num_batches);
   std::optional<Batch> read();
-  [[nodiscard]] bool is_short(const Batch& batch) const { return batch_size_ && static_cast<std::int64_t>(batch.size()) < *batch_size_; }
+  [[nodiscard]] bool is_short(const Batch& batch) const {
+    return batch_size_ && static_cast<std::int64_t>(batch.size()) < *batch_size_;
+  }
   std::optional<Step> next_whole_batch();
   std::optional<Step> next_slice();
   void fill_up(std::vector<Batch>& group) const;

@@ -21,8 +21,8 @@ namespace accel::detail {
 constexpr int kRankThread = -1;
 constexpr int kLeftOver = -2;
 
-/// Who has read a batch, and the state of its generator from which it reads what is not handed out yet: a worker's behind
-/// the batch; the rank's own before it read ahead.
+/// Who has read a batch, and the state of its generator from which it reads what is not handed out yet: a worker's
+/// behind the batch; the rank's own before it read ahead.
 struct ReaderMark {
   int reader = kRankThread;  ///< or the number of a worker, or kLeftOver: of what the workers' ends have left over
   std::int64_t num_samples = 0;
@@ -55,16 +55,18 @@ using ReadStart = std::function<std::optional<Batch>(int num_batches)>;
 /// The threads that read a pass ahead.
 struct ReadersOptions {
   int num_workers = 0, prefetch_factor = 2;
-  std::uint64_t base_seed = 0;         ///< worker w draws from a generator seeded with it plus w
-  std::vector<at::Tensor> generators = {};  ///< of a pass that is resumed: the workers' states, undefined where its seed counts
-  int next = 0;                        ///< the worker that reads first
+  std::uint64_t base_seed = 0;  ///< worker w draws from a generator seeded with it plus w
+  std::vector<at::Tensor> generators =
+      {};        ///< of a pass that is resumed: the workers' states, undefined where its seed counts
+  int next = 0;  ///< the worker that reads first
 };
 
 inline std::unique_ptr<Workers> make_workers(int num_workers, const ReadersOptions& options) {
   std::vector<at::Generator> generators;
   for (int worker = 0; worker < num_workers; ++worker) {
     const bool resumes = worker < static_cast<int>(options.generators.size()) && options.generators[worker].defined();
-    generators.push_back(resumes ? generator_of_state(options.generators[worker]) : make_generator(options.base_seed + static_cast<std::uint64_t>(worker)));
+    generators.push_back(resumes ? generator_of_state(options.generators[worker])
+                                 : make_generator(options.base_seed + static_cast<std::uint64_t>(worker)));
   }
   return std::make_unique<Workers>(std::move(generators), options.next);
 }
@@ -94,7 +96,9 @@ class IndexedBatches : public BatchStream<Batch> {
 
  private:
   Issued<Batch> fetched(const Step& step) const {
-    return {.batch = fetch_(step.indices), .num_rows = static_cast<std::int64_t>(step.indices.size()), .remainder = step.remainder};
+    return {.batch = fetch_(step.indices),
+            .num_rows = static_cast<std::int64_t>(step.indices.size()),
+            .remainder = step.remainder};
   }
 
   void start_workers() {
@@ -105,7 +109,8 @@ class IndexedBatches : public BatchStream<Batch> {
   void read_ahead() {
     auto step = steps_.next();
     if (!step) return;
-    auto task = std::make_shared<std::packaged_task<Issued<Batch>()>>([this, worker = next_worker_, step = std::move(*step)] {
+    auto task = std::make_shared<std::packaged_task<Issued<Batch>()>>([this, worker = next_worker_,
+                                                                       step = std::move(*step)] {
       auto issued = fetched(step);
       issued.marks = {{.reader = worker, .num_samples = issued.num_rows, .generator = default_generator().get_state()}};
       return issued;
@@ -127,7 +132,8 @@ class IndexedBatches : public BatchStream<Batch> {
 template <typename Batch>
 class ReadAhead : public BatchStream<Batch> {
  public:
-  ReadAhead(std::unique_ptr<BatchStream<Batch>> source, ReadersOptions options) : source_(std::move(source)), options_(std::move(options)) {}
+  ReadAhead(std::unique_ptr<BatchStream<Batch>> source, ReadersOptions options)
+      : source_(std::move(source)), options_(std::move(options)) {}
 
   std::optional<Issued<Batch>> next() override {
     if (!reader_) start_reader();
@@ -148,10 +154,12 @@ class ReadAhead : public BatchStream<Batch> {
     auto task = std::make_shared<std::packaged_task<std::optional<Issued<Batch>>()>>([this] {
       if (!std::exchange(started_, true)) {
         source_->start();
-        if (!options_.generators.empty() && options_.generators.front().defined()) default_generator().set_state(options_.generators.front());
+        if (!options_.generators.empty() && options_.generators.front().defined())
+          default_generator().set_state(options_.generators.front());
       }
       auto issued = source_->next();
-      if (issued) issued->marks = {{.reader = 0, .num_samples = issued->num_rows, .generator = default_generator().get_state()}};
+      if (issued)
+        issued->marks = {{.reader = 0, .num_samples = issued->num_rows, .generator = default_generator().get_state()}};
       return issued;
     });
     ahead_.push_back(task->get_future());
@@ -165,8 +173,8 @@ class ReadAhead : public BatchStream<Batch> {
   std::unique_ptr<Workers> reader_;  // ends before what its tasks use
 };
 
-/// Reads on the rank's own thread, ahead of what is handed out: says from which state of its generator it did so, and reads
-/// the same again where a pass is resumed.
+/// Reads on the rank's own thread, ahead of what is handed out: says from which state of its generator it did so, and
+/// reads the same again where a pass is resumed.
 class RankReader {
  public:
   /// `resumed`: the state from which the first reading draws; undefined: the rank's generator as it is.
@@ -194,11 +202,13 @@ template <typename Batch>
 class LookAhead : public BatchStream<Batch> {
  public:
   struct Options {
-    at::Tensor resumed = {};             ///< see RankReader
+    at::Tensor resumed = {};        ///< see RankReader
     bool knows_other_ranks = true;  ///< else the source's remainder is of this rank alone
   };
   LookAhead(std::unique_ptr<BatchStream<Batch>> source, Options options)
-      : source_(std::move(source)), reader_(std::move(options.resumed)), knows_other_ranks_(options.knows_other_ranks) {}
+      : source_(std::move(source)),
+        reader_(std::move(options.resumed)),
+        knows_other_ranks_(options.knows_other_ranks) {}
 
   std::optional<Issued<Batch>> next() override {
     if (!std::exchange(started_, true)) read();

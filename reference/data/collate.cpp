@@ -6,8 +6,10 @@ namespace accel::detail {
 
 at::Tensor stack_samples(const std::vector<at::Tensor>& samples) {
   for (const auto& sample : samples) {
-    check_argument(sample.sizes() == samples.front().sizes(), "default_collate: samples of shape {} and {}; expected one shape, or give the DataLoader a collate function",
-                   c10::str(samples.front().sizes()), c10::str(sample.sizes()));
+    check_argument(
+        sample.sizes() == samples.front().sizes(),
+        "default_collate: samples of shape {} and {}; expected one shape, or give the DataLoader a collate function",
+        c10::str(samples.front().sizes()), c10::str(sample.sizes()));
   }
   return at::stack(samples);
 }

@@ -47,7 +47,9 @@ auto default_collate(const std::vector<Sample>& samples) {
     using Item = typename Sample::mapped_type;
     std::map<std::string, decltype(default_collate(std::declval<std::vector<Item>>()))> batch;
     for (const auto& sample : samples) {
-      check_argument(sample.size() == samples.front().size(), "default_collate: samples of {} and {} keys; expected one set of keys", samples.front().size(), sample.size());
+      check_argument(sample.size() == samples.front().size(),
+                     "default_collate: samples of {} and {} keys; expected one set of keys", samples.front().size(),
+                     sample.size());
     }
     for (const auto& [key, unused] : samples.front()) {
       std::vector<Item> items;
@@ -62,7 +64,9 @@ auto default_collate(const std::vector<Sample>& samples) {
     using Item = typename Sample::value_type;
     std::vector<decltype(default_collate(std::declval<std::vector<Item>>()))> batch;
     for (const auto& sample : samples) {
-      check_argument(sample.size() == samples.front().size(), "default_collate: sequences of {} and {} items; expected one length", samples.front().size(), sample.size());
+      check_argument(sample.size() == samples.front().size(),
+                     "default_collate: sequences of {} and {} items; expected one length", samples.front().size(),
+                     sample.size());
     }
     for (std::size_t place = 0; place < samples.front().size(); ++place) {
       std::vector<Item> items;

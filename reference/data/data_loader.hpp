@@ -22,15 +22,16 @@
 ///     auto batches = accelerator.prepare(loader);          // a DataLoaderShard: this rank's batches
 ///     for (auto& [image, label] : batches) { ... }
 ///
-/// A prepared loader reads on every rank, or, where dispatch_batches says so and by default for iterable datasets, on rank
-/// 0 alone, which sends each rank its part. Each pass draws one int64 from the loader's generator, or the rank's default
-/// one, as Python's does.
+/// A prepared loader reads on every rank, or, where dispatch_batches says so and by default for iterable datasets, on
+/// rank 0 alone, which sends each rank its part. Each pass draws one int64 from the loader's generator, or the rank's
+/// default one, as Python's does.
 ///
 /// Its place in the data is a value, to be saved at any moment, inside a loop too:
 ///
 ///     std::string bytes = accel::pack(batches.state_dict());           // one per rank
 ///     ...
-///     batches.load_state_dict(accel::unpack<accel::Value>(bytes));     // in a new process: the next loop goes on there
+///     batches.load_state_dict(accel::unpack<accel::Value>(bytes));     // in a new process: the next loop goes on
+///     there
 ///
 /// Thread rule: the rank's thread; with workers, the dataset is read by several threads at once.
 /// Source: torch/utils/data/dataloader.py; accelerate/data_loader.py, DataLoaderShard and DataLoaderDispatcher.
@@ -43,7 +44,8 @@ class DataLoader {
   using Batch = detail::BatchOf<Dataset, Collate>;
 
   explicit DataLoader(Dataset dataset, DataLoaderOptions options = {}, Collate collate = {})
-      : dataset_(std::make_shared<Dataset>(std::move(dataset))), collate_(std::make_shared<Collate>(std::move(collate))),
+      : dataset_(std::make_shared<Dataset>(std::move(dataset))),
+        collate_(std::make_shared<Collate>(std::move(collate))),
         core_(std::make_shared<LoaderCore>(detail::source_of(*dataset_), std::move(options))) {}
   /// A handle on nothing, which release_memory leaves.
   explicit DataLoader(std::nullptr_t) {}
@@ -51,27 +53,29 @@ class DataLoader {
   /// Number of batches of a pass. Throws StateError where it is not known: a stream or batch sampler without a length.
   [[nodiscard]] std::int64_t size() const {
     const auto batches = core_->size();
-    check_state(batches.has_value(), "size: this loader's length is not known; its dataset or batch sampler tells none");
+    check_state(batches.has_value(),
+                "size: this loader's length is not known; its dataset or batch sampler tells none");
     return std::max<std::int64_t>(*batches - *skip_batches_, 0);
   }
   [[nodiscard]] Dataset& dataset() const { return *dataset_; }
   [[nodiscard]] const DataLoaderOptions& options() const { return core_->options(); }
 
-  /// The state at the start of the epoch, and the place up to which batches have been handed out; not what was read ahead.
-  /// Behind a loop that was left by break it is that place still, until the next loop. Workers' generators are in it, the
-  /// rank's default one is not.
+  /// The state at the start of the epoch, and the place up to which batches have been handed out; not what was read
+  /// ahead. Behind a loop that was left by break it is that place still, until the next loop. Workers' generators are
+  /// in it, the rank's default one is not.
   [[nodiscard]] Value state_dict() const { return to_value(core_->state()); }
-  /// The next pass goes on where `state` was taken, and gives the same batches. Nothing that is passed over is read, but a
-  /// stream that cannot skip, and where rank 0 or parts are read, the first step, which may fill up the last. Every rank
-  /// loads, states of one moment. A state of another number of ranks is taken over sample by sample: load rank 0's on every
-  /// rank. With another number of workers, what they draw at random begins anew.
-  /// Throws CheckpointError if the state is none or does not fit, with all that is wrong; StateError inside a pass.
+  /// The next pass goes on where `state` was taken, and gives the same batches. Nothing that is passed over is read,
+  /// but a stream that cannot skip, and where rank 0 or parts are read, the first step, which may fill up the last.
+  /// Every rank loads, states of one moment. A state of another number of ranks is taken over sample by sample: load
+  /// rank 0's on every rank. With another number of workers, what they draw at random begins anew. Throws
+  /// CheckpointError if the state is none or does not fit, with all that is wrong; StateError inside a pass.
   void load_state_dict(const Value& state) { core_->load_state(loader_state_of(state)); }
 
   detail::LoaderIterator<Batch> begin(std::source_location where = std::source_location::current()) {
     const CallSite site(where);
     core_->warn_of_whole_reads(where);
-    auto pass = std::make_shared<detail::LoaderPass<Batch>>(core_, *skip_batches_, [&](LoaderCore::Pass& pass) { return open(pass); });
+    auto pass = std::make_shared<detail::LoaderPass<Batch>>(core_, *skip_batches_,
+                                                            [&](LoaderCore::Pass& pass) { return open(pass); });
     *skip_batches_ = 0;
     return detail::LoaderIterator<Batch>(std::move(pass), where);
   }
@@ -83,8 +87,11 @@ class DataLoader {
 
  protected:
   DataLoader(const DataLoader& plain, ShardOptions shard)
-      : dataset_(plain.dataset_), collate_(plain.collate_), core_(std::make_shared<LoaderCore>(*plain.core_, std::move(shard))) {
-    check_state(*plain.skip_batches_ == 0, "prepare: the loader skips {} batches; prepare first, then skip", *plain.skip_batches_);
+      : dataset_(plain.dataset_),
+        collate_(plain.collate_),
+        core_(std::make_shared<LoaderCore>(*plain.core_, std::move(shard))) {
+    check_state(*plain.skip_batches_ == 0, "prepare: the loader skips {} batches; prepare first, then skip",
+                *plain.skip_batches_);
   }
 
  private:
@@ -106,18 +113,28 @@ class DataLoader {
       return std::make_unique<detail::DispatchedBatches<Batch>>(
           core_->context(), open_rest,
           typename detail::DispatchedBatches<Batch>::Options{
-              .batches_per_step = core_->batches_per_step(), .drop_last = core_->options().drop_last, .num_parts = core_->data_parallel().size,
-              .part = core_->data_parallel().rank, .full_rows = core_->full_rows(), .resumed = resumed, .read_start = error ? detail::ReadStart<Batch>() : read_start(pass), .slice = slice_for_dispatch_});
+              .batches_per_step = core_->batches_per_step(),
+              .drop_last = core_->options().drop_last,
+              .num_parts = core_->data_parallel().size,
+              .part = core_->data_parallel().rank,
+              .full_rows = core_->full_rows(),
+              .resumed = resumed,
+              .read_start = error ? detail::ReadStart<Batch>() : read_start(pass),
+              .slice = slice_for_dispatch_});
     }
     if (!core_->is_prepared()) return read(pass);
     if (core_->reads_own_parts() && core_->even_batches()) {
       return std::make_unique<detail::EvenSteps<Batch>>(
           open_rest, detail::RowCensus(core_->data_parallel().group, core_->context().device),
           typename detail::EvenSteps<Batch>::Options{
-              .batch_size = core_->reading().batch_size, .drop_last = core_->options().drop_last, .resumed = resumed, .read_start = error ? detail::ReadStart<Batch>() : read_start(pass)});
+              .batch_size = core_->reading().batch_size,
+              .drop_last = core_->options().drop_last,
+              .resumed = resumed,
+              .read_start = error ? detail::ReadStart<Batch>() : read_start(pass)});
     }
     return std::make_unique<detail::LookAhead<Batch>>(
-        read(pass), typename detail::LookAhead<Batch>::Options{.resumed = resumed, .knows_other_ranks = !core_->reads_own_parts()});
+        read(pass),
+        typename detail::LookAhead<Batch>::Options{.resumed = resumed, .knows_other_ranks = !core_->reads_own_parts()});
   }
 
   // What a dataset or a sampler of the user's throws here is thrown where the other ranks hear of it.
@@ -157,35 +174,49 @@ class DataLoader {
         }
       }
       pass.restore_order();
-      return batches.empty() ? std::nullopt : std::optional(batches.size() == 1 ? batches.front() : concatenate(batches));
+      return batches.empty() ? std::nullopt
+                             : std::optional(batches.size() == 1 ? batches.front() : concatenate(batches));
     };
   }
 
-  std::unique_ptr<Stream> read_from(std::int64_t num_read, bool draws_at_once, detail::ReadersOptions readers, const PassState& state) const {
+  std::unique_ptr<Stream> read_from(std::int64_t num_read, bool draws_at_once, detail::ReadersOptions readers,
+                                    const PassState& state) const {
     if constexpr (MapDataset<Dataset>) {
       core_->steps().begin_pass(num_read, draws_at_once);
       return std::make_unique<detail::IndexedBatches<Batch>>(
-          core_->steps(), [dataset = dataset_, collate = collate_](const auto& indices) { return detail::fetch_batch(*dataset, *collate, indices); }, std::move(readers));
+          core_->steps(),
+          [dataset = dataset_, collate = collate_](const auto& indices) {
+            return detail::fetch_batch(*dataset, *collate, indices);
+          },
+          std::move(readers));
     } else {
       auto dataset = dataset_;
       if constexpr (ShardedDataset<Dataset>) {
-        if (core_->reads_own_parts()) dataset = std::make_shared<Dataset>(dataset->shard(core_->data_parallel().size, core_->data_parallel().rank));
+        if (core_->reads_own_parts())
+          dataset = std::make_shared<Dataset>(dataset->shard(core_->data_parallel().size, core_->data_parallel().rank));
       }
-      const auto collate_samples = [collate = collate_](const auto& samples) { return detail::collate_with(*collate, samples); };
+      const auto collate_samples = [collate = collate_](const auto& samples) {
+        return detail::collate_with(*collate, samples);
+      };
       using CollateSamples = decltype(collate_samples);
       if constexpr (ShardedDataset<Dataset>) {
         if (readers.num_workers > 1) {
           typename detail::ShardedStreamBatches<Dataset, CollateSamples, Batch>::Options options{
-              .batch_size = core_->reading().batch_size, .drop_last = core_->reading().drop_last, .readers = std::move(readers), .num_left_over_read = state.num_left_over};
+              .batch_size = core_->reading().batch_size,
+              .drop_last = core_->reading().drop_last,
+              .readers = std::move(readers),
+              .num_left_over_read = state.num_left_over};
           for (const auto& reader : state.readers) options.num_samples_read.push_back(reader.num_samples);
-          return std::make_unique<detail::ShardedStreamBatches<Dataset, CollateSamples, Batch>>(*dataset, collate_samples, std::move(options));
+          return std::make_unique<detail::ShardedStreamBatches<Dataset, CollateSamples, Batch>>(
+              *dataset, collate_samples, std::move(options));
         }
       }
       auto reading = core_->reading();
       reading.num_read = num_read;
       std::unique_ptr<Stream> batches = std::make_unique<detail::IterableDatasetShard<Dataset, CollateSamples, Batch>>(
           std::move(dataset), collate_samples, reading, core_->reading_rank());
-      if (readers.num_workers > 0) return std::make_unique<detail::ReadAhead<Batch>>(std::move(batches), std::move(readers));
+      if (readers.num_workers > 0)
+        return std::make_unique<detail::ReadAhead<Batch>>(std::move(batches), std::move(readers));
       if (draws_at_once) batches->start();
       return batches;
     }
@@ -223,7 +254,9 @@ class DataLoaderShard : public DataLoader<Dataset, Collate> {
   [[nodiscard]] std::int64_t total_batch_size() const { return this->core_->total_batch_size(); }
   [[nodiscard]] std::int64_t total_dataset_length() const { return this->core_->total_dataset_length(); }
   [[nodiscard]] const std::shared_ptr<LoaderCore>& core() const { return this->core_; }
-  void set_slice_for_dispatch(std::function<typename DataLoaderShard::Batch(const typename DataLoaderShard::Batch& step, RowRange rows, int part)> slice) {
+  void set_slice_for_dispatch(std::function<typename DataLoaderShard::Batch(const typename DataLoaderShard::Batch& step,
+                                                                            RowRange rows, int part)>
+                                  slice) {
     this->slice_for_dispatch_ = std::move(slice);
   }
   /// The epoch that the next pass shuffles by; counted by itself at the end of each pass.
@@ -232,16 +265,17 @@ class DataLoaderShard : public DataLoader<Dataset, Collate> {
 };
 
 /// The same loader without the first `num_batches` batches of its next pass, to go on inside an epoch: a cursor on the
-/// loader, which shares its epoch and its generators, so that a pass over either is followed by the next, whole, epoch of
-/// both. Of a map-style dataset nothing that is passed over is read, but where rank 0 reads, the first step, which may fill up
-/// the last. The skip itself is not in a state that is taken before its loop.
-/// `num_batches` counts the batches that one rank gets, in every mode. Throws ArgumentError if it is negative.
-/// Source: accelerate/data_loader.py, skip_first_batches.
+/// loader, which shares its epoch and its generators, so that a pass over either is followed by the next, whole, epoch
+/// of both. Of a map-style dataset nothing that is passed over is read, but where rank 0 reads, the first step, which
+/// may fill up the last. The skip itself is not in a state that is taken before its loop. `num_batches` counts the
+/// batches that one rank gets, in every mode. Throws ArgumentError if it is negative. Source:
+/// accelerate/data_loader.py, skip_first_batches.
 template <typename Loader>
 Loader skip_first_batches(const Loader& loader, std::int64_t num_batches) {
   check_argument(num_batches >= 0, "skip_first_batches: expected 0 or more batches, got {}", num_batches);
   Loader skipping = loader;
-  check_argument(num_batches <= std::numeric_limits<std::int64_t>::max() - *loader.skip_batches_, "skip_first_batches: {} more batches are too many", num_batches);
+  check_argument(num_batches <= std::numeric_limits<std::int64_t>::max() - *loader.skip_batches_,
+                 "skip_first_batches: {} more batches are too many", num_batches);
   skipping.skip_batches_ = std::make_shared<std::int64_t>(*loader.skip_batches_ + num_batches);
   return skipping;
 }

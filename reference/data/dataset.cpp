@@ -6,7 +6,8 @@
 namespace accel::detail {
 
 at::Tensor select_rows(const at::Tensor& tensor, const std::vector<std::int64_t>& rows) {
-  const auto index = at::from_blob(const_cast<std::int64_t*>(rows.data()), {static_cast<std::int64_t>(rows.size())}, at::kLong);
+  const auto index =
+      at::from_blob(const_cast<std::int64_t*>(rows.data()), {static_cast<std::int64_t>(rows.size())}, at::kLong);
   return at::index_select(tensor, 0, index.to(tensor.device()));
 }
 

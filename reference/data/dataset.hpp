@@ -17,8 +17,8 @@
 /// Map-style: anything with `size()` and `get(index)`. One that has `get_batch(indices)` as well is asked for whole
 /// batches, and no collate function runs.
 ///
-/// Iterable: anything with `reset()`, which starts a pass, and `next()`, which returns a std::optional of a sample; or an
-/// input range of samples:
+/// Iterable: anything with `reset()`, which starts a pass, and `next()`, which returns a std::optional of a sample; or
+/// an input range of samples:
 ///
 ///     class Lines {
 ///      public:
@@ -28,11 +28,12 @@
 ///     accel::DataLoader lines(Lines("text"), {.batch_size = 8});
 ///     accel::DataLoader numbers(std::views::iota(0, 100), {.batch_size = 8});
 ///
-/// An iterable dataset may have `size()`, if it knows its length, `set_epoch(epoch)`, called before each pass of a prepared
-/// loader, a member `generator`, seeded by the epoch where there is no `set_epoch`, and `skip(n)`, which passes over the
-/// next n samples, or those that are left, faster than `next` would. One that is made of parts, files as a rule, has
-/// `num_shards()` and `shard(num_shards, index)`, which returns a dataset of every num_shards-th part from `index` on:
-/// where every rank reads (dispatch_batches: false), each gets parts of its own, and so does each worker.
+/// An iterable dataset may have `size()`, if it knows its length, `set_epoch(epoch)`, called before each pass of a
+/// prepared loader, a member `generator`, seeded by the epoch where there is no `set_epoch`, and `skip(n)`, which
+/// passes over the next n samples, or those that are left, faster than `next` would. One that is made of parts, files
+/// as a rule, has `num_shards()` and `shard(num_shards, index)`, which returns a dataset of every num_shards-th part
+/// from `index` on: where every rank reads (dispatch_batches: false), each gets parts of its own, and so does each
+/// worker.
 namespace accel {
 
 template <typename T>
@@ -56,7 +57,8 @@ concept StreamDataset = requires(T& dataset) {
 };
 
 template <typename T>
-concept IterableDataset = !MapDataset<T> && (StreamDataset<T> || (std::ranges::input_range<T> && Tree<std::ranges::range_value_t<T>>));
+concept IterableDataset =
+    !MapDataset<T> && (StreamDataset<T> || (std::ranges::input_range<T> && Tree<std::ranges::range_value_t<T>>));
 
 /// A stream of parts that can be dealt to ranks and workers.
 template <typename T>
@@ -99,16 +101,21 @@ class SampleCursor {
     if constexpr (StreamDataset<Dataset> && requires { dataset_.skip(num_samples); }) {
       if (num_samples > 0) dataset_.skip(num_samples);
     } else {
-      while (num_samples-- > 0 && next()) {}
+      while (num_samples-- > 0 && next()) {
+      }
     }
   }
 
  private:
   struct NoPlace {};
   template <typename T>
-  struct PlaceOf { using type = NoPlace; };
+  struct PlaceOf {
+    using type = NoPlace;
+  };
   template <std::ranges::range T>
-  struct PlaceOf<T> { using type = std::optional<std::ranges::iterator_t<T>>; };
+  struct PlaceOf<T> {
+    using type = std::optional<std::ranges::iterator_t<T>>;
+  };
 
   auto read() {
     if constexpr (StreamDataset<Dataset>) {
@@ -140,7 +147,9 @@ class TensorDataset {
   using Batch = std::tuple<Tensors...>;
 
   /// Throws ArgumentError if the tensors' first dimensions differ.
-  explicit TensorDataset(Tensors... tensors) : tensors_(std::move(tensors)...) { detail::check_rows(tensors_of(tensors_)); }
+  explicit TensorDataset(Tensors... tensors) : tensors_(std::move(tensors)...) {
+    detail::check_rows(tensors_of(tensors_));
+  }
 
   [[nodiscard]] std::int64_t size() const { return std::get<0>(tensors_).size(0); }
   [[nodiscard]] Batch get(std::int64_t index) const {

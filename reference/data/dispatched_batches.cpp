@@ -10,13 +10,19 @@ namespace accel::detail {
 Announcement DispatchChannel::exchange(Announcement announcement) {
   const bool is_sender = context_.rank == 0;
   const bool is_new = is_sender && announcement.text != last_text_;
-  auto header = at::tensor(std::vector<std::int64_t>{announcement.kind, announcement.is_last, announcement.num_rows, announcement.rows_per_rank, is_new},
-                           at::kLong).to(context_.device);
+  auto header = at::tensor(std::vector<std::int64_t>{announcement.kind, announcement.is_last, announcement.num_rows,
+                                                     announcement.rows_per_rank, is_new},
+                           at::kLong)
+                    .to(context_.device);
   context_.world.broadcast(header, /*root=*/0).wait();
   const auto received = header.to(at::kCPU);
   const auto* field = received.const_data_ptr<std::int64_t>();
   if (field[4] != 0) last_text_ = broadcast_bytes(context_, std::move(announcement.text), /*root=*/0);
-  return {.kind = static_cast<Announcement::Kind>(field[0]), .is_last = field[1] != 0, .num_rows = field[2], .rows_per_rank = field[3], .text = last_text_};
+  return {.kind = static_cast<Announcement::Kind>(field[0]),
+          .is_last = field[1] != 0,
+          .num_rows = field[2],
+          .rows_per_rank = field[3],
+          .text = last_text_};
 }
 
 void DispatchChannel::broadcast(at::Tensor& tensor) const {

@@ -50,11 +50,11 @@ class DispatchedBatches : public BatchStream<Batch> {
  public:
   struct Options {
     int batches_per_step = 1;
-    bool drop_last = false;  ///< a last step of fewer batches
-    int num_parts = 1;       ///< into which a step is cut: ranks that read different samples
-    int part = 0;            ///< this rank's
-    std::int64_t full_rows = 0;  ///< of every step, the last one too; 0: the last one shrinks
-    at::Tensor resumed = {};      ///< see RankReader
+    bool drop_last = false;            ///< a last step of fewer batches
+    int num_parts = 1;                 ///< into which a step is cut: ranks that read different samples
+    int part = 0;                      ///< this rank's
+    std::int64_t full_rows = 0;        ///< of every step, the last one too; 0: the last one shrinks
+    at::Tensor resumed = {};           ///< see RankReader
     ReadStart<Batch> read_start = {};  ///< set if the pass begins behind its first step
     std::function<Batch(const Batch& step, RowRange rows, int part)> slice = {};  ///< default: slice_rows
   };
@@ -72,8 +72,11 @@ class DispatchedBatches : public BatchStream<Batch> {
     for_each_tensor(batch, [&](at::Tensor& tensor) { channel_.broadcast(tensor); });
     const auto rows = announcement.rows_per_rank, begin = options_.part * rows;
     const RowRange own{.begin = begin, .end = begin + rows};
-    return Issued<Batch>{.batch = options_.slice ? options_.slice(batch, own, options_.part) : slice_rows(batch, own), .num_rows = rows,
-                         .remainder = announcement.num_rows < rows * options_.num_parts ? announcement.num_rows : 0, .is_last = announcement.is_last, .marks = std::move(marks_)};
+    return Issued<Batch>{.batch = options_.slice ? options_.slice(batch, own, options_.part) : slice_rows(batch, own),
+                         .num_rows = rows,
+                         .remainder = announcement.num_rows < rows * options_.num_parts ? announcement.num_rows : 0,
+                         .is_last = announcement.is_last,
+                         .marks = std::move(marks_)};
   }
 
  private:
@@ -107,13 +110,15 @@ class DispatchedBatches : public BatchStream<Batch> {
 
   // A copy: the program may change what it is handed.
   void keep_first_rows(const Batch& step) {
-    const auto rows = slice_rows(step, {.end = std::min(std::max<std::int64_t>(options_.full_rows, options_.num_parts), rows_of(step))});
+    const auto rows = slice_rows(
+        step, {.end = std::min(std::max<std::int64_t>(options_.full_rows, options_.num_parts), rows_of(step))});
     first_rows_ = map_tensors(rows, [](const at::Tensor& tensor) { return tensor.clone(); });
   }
 
   static std::int64_t rows_of(const Batch& batch) {
     const auto rows = num_rows(batch);
-    check_argument(rows.has_value(), "dispatch_batches: the batch holds neither a tensor nor a list, so there is nothing to slice");
+    check_argument(rows.has_value(),
+                   "dispatch_batches: the batch holds neither a tensor nor a list, so there is nothing to slice");
     return *rows;
   }
 
@@ -131,9 +136,13 @@ class DispatchedBatches : public BatchStream<Batch> {
         marks_.back() = ahead_marks_.back();  // the rank's own: before it read ahead
         announcement.is_last = !ahead_;
         announcement.num_rows = rows_of(*step);
-        const auto plan = plan_dispatch({.num_rows = announcement.num_rows, .num_ranks = options_.num_parts, .is_last = announcement.is_last, .full_rows = options_.full_rows});
+        const auto plan = plan_dispatch({.num_rows = announcement.num_rows,
+                                         .num_ranks = options_.num_parts,
+                                         .is_last = announcement.is_last,
+                                         .full_rows = options_.full_rows});
         announcement.rows_per_rank = plan.rows_per_rank;
-        batch = map_tensors(filled_up(std::move(step), *first_rows_, announcement.num_rows + plan.num_padding), [&](const at::Tensor& tensor) { return channel_.on_device(tensor); });
+        batch = map_tensors(filled_up(std::move(step), *first_rows_, announcement.num_rows + plan.num_padding),
+                            [&](const at::Tensor& tensor) { return channel_.on_device(tensor); });
         announcement.text = pack(batch, TensorBytes::kShapeOnly);
       }
     } catch (const std::exception& error) {
@@ -145,10 +154,12 @@ class DispatchedBatches : public BatchStream<Batch> {
 
   std::pair<Announcement, Batch> receive_announcement() {
     auto announcement = channel_.exchange({});
-    check_argument(announcement.kind != Announcement::kError, "rank 0, which reads for all, failed: {}", announcement.text);
+    check_argument(announcement.kind != Announcement::kError, "rank 0, which reads for all, failed: {}",
+                   announcement.text);
     if (announcement.kind == Announcement::kEnd) return {std::move(announcement), Batch{}};
     auto batch = unpack<Batch>(announcement.text, TensorBytes::kShapeOnly);
-    return {std::move(announcement), map_tensors(batch, [&](const at::Tensor& tensor) { return channel_.on_device(tensor); })};
+    return {std::move(announcement),
+            map_tensors(batch, [&](const at::Tensor& tensor) { return channel_.on_device(tensor); })};
   }
 
   DispatchChannel channel_;

@@ -10,9 +10,11 @@ namespace accel::detail {
 std::vector<std::int64_t> RowCensus::take(std::int64_t own_rows) const {
   const auto own = at::full({1}, own_rows, at::TensorOptions(at::kLong).device(device_));
   const auto all = group_.all_gather(own).to(at::kCPU);
-  const std::vector<std::int64_t> rows(all.const_data_ptr<std::int64_t>(), all.const_data_ptr<std::int64_t>() + all.numel());
+  const std::vector<std::int64_t> rows(all.const_data_ptr<std::int64_t>(),
+                                       all.const_data_ptr<std::int64_t>() + all.numel());
   for (std::size_t rank = 0; rank < rows.size(); ++rank) {
-    check_argument(rows[rank] != kFailed, "rank {} could not read its part of the stream; its own error says why", rank);
+    check_argument(rows[rank] != kFailed, "rank {} could not read its part of the stream; its own error says why",
+                   rank);
   }
   return rows;
 }

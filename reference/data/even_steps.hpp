@@ -29,16 +29,16 @@ class RowCensus {
   c10::Device device_;
 };
 
-/// Batches that every rank reads from parts of its own, made to as many steps on all ranks: one that has come to its end
-/// reads its first rows again, which metrics leave out; with drop_last all end where the first one ends.
-/// Accelerate leaves ranks with different numbers of steps, and the next collective waits.
+/// Batches that every rank reads from parts of its own, made to as many steps on all ranks: one that has come to its
+/// end reads its first rows again, which metrics leave out; with drop_last all end where the first one ends. Accelerate
+/// leaves ranks with different numbers of steps, and the next collective waits.
 template <Tree Batch>
 class EvenSteps : public BatchStream<Batch> {
  public:
   struct Options {
     std::int64_t batch_size = 1;
     bool drop_last = false;
-    at::Tensor resumed = {};  ///< see RankReader
+    at::Tensor resumed = {};           ///< see RankReader
     ReadStart<Batch> read_start = {};  ///< set if the pass begins behind its first batch
   };
 
@@ -69,8 +69,12 @@ class EvenSteps : public BatchStream<Batch> {
       if (!source_) source_ = open_();
       ahead_ = reader_([&] { return source_->next(); });
       // A copy: the program may change what it is handed.
-      if (ahead_ && !first_) first_ = map_tensors(ahead_->batch, [](const at::Tensor& tensor) { return tensor.clone(); });
-      if (first_) check_argument(num_rows(*first_).has_value(), "a stream whose batches have no rows cannot be shared out by its parts; let rank 0 read (dispatch_batches: true)");
+      if (ahead_ && !first_)
+        first_ = map_tensors(ahead_->batch, [](const at::Tensor& tensor) { return tensor.clone(); });
+      if (first_)
+        check_argument(num_rows(*first_).has_value(),
+                       "a stream whose batches have no rows cannot be shared out by its parts; let rank 0 read "
+                       "(dispatch_batches: true)");
     } catch (...) {
       error = std::current_exception();
     }
@@ -95,8 +99,11 @@ class EvenSteps : public BatchStream<Batch> {
     for (std::size_t rank = 0; rank < rows_.size(); ++rank) {
       if (rows_[rank] == 0) without.push_back(static_cast<int>(rank));
     }
-    check_argument(without.empty(), "the parts of rank {} of {} hold no sample, so it has nothing to take part in a step with; use fewer ranks, other parts, "
-                   "or let rank 0 read (dispatch_batches: true)", without.empty() ? 0 : without.front(), rows_.size());
+    check_argument(without.empty(),
+                   "the parts of rank {} of {} hold no sample, so it has nothing to take part in a step with; use "
+                   "fewer ranks, other parts, "
+                   "or let rank 0 read (dispatch_batches: true)",
+                   without.empty() ? 0 : without.front(), rows_.size());
   }
 
   Issued<Batch> filled(std::optional<Issued<Batch>> current, const std::vector<std::int64_t>& real_rows) const {

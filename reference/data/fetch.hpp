@@ -43,19 +43,25 @@ auto batch_of() {
   if constexpr (MapDataset<Dataset>) {
     return std::type_identity<decltype(fetch_batch(std::declval<Dataset&>(), std::declval<Collate&>(), {}))>();
   } else {
-    return std::type_identity<decltype(collate_with(std::declval<Collate&>(), std::declval<const std::vector<SampleOf<Dataset>>&>()))>();
+    return std::type_identity<decltype(collate_with(std::declval<Collate&>(),
+                                                    std::declval<const std::vector<SampleOf<Dataset>>&>()))>();
   }
 }
 template <typename Dataset, typename Collate>
 using BatchOf = typename decltype(batch_of<Dataset, Collate>())::type;
 
 template <typename Dataset>
-concept HasGenerator = requires(Dataset& dataset) { { dataset.generator } -> std::convertible_to<at::Generator>; };
+concept HasGenerator = requires(Dataset& dataset) {
+  { dataset.generator } -> std::convertible_to<at::Generator>;
+};
 
 template <typename Dataset>
 DataSource source_of(Dataset& dataset) {
   DataSource source{.is_stream = !MapDataset<Dataset>};
-  if constexpr (requires { { dataset.size() } -> std::convertible_to<std::int64_t>; }) source.size = static_cast<std::int64_t>(dataset.size());
+  if constexpr (requires {
+                  { dataset.size() } -> std::convertible_to<std::int64_t>;
+                })
+    source.size = static_cast<std::int64_t>(dataset.size());
   if constexpr (ShardedDataset<Dataset>) source.num_shards = static_cast<std::int64_t>(dataset.num_shards());
   if constexpr (HasGenerator<Dataset>) {
     if (dataset.generator.defined()) source.generator = dataset.generator;
@@ -69,7 +75,8 @@ void tell_epoch(Dataset& dataset, const LoaderCore& core) {
   if constexpr (requires { dataset.set_epoch(std::int64_t{}); }) {
     dataset.set_epoch(core.iteration());
   } else if constexpr (IterableDataset<Dataset> && HasGenerator<Dataset>) {
-    if (core.data_parallel().size > 1 && !core.is_dispatched() && dataset.generator.defined()) dataset.generator.set_current_seed(static_cast<std::uint64_t>(core.iteration()));
+    if (core.data_parallel().size > 1 && !core.is_dispatched() && dataset.generator.defined())
+      dataset.generator.set_current_seed(static_cast<std::uint64_t>(core.iteration()));
   }
 }
 

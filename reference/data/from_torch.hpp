@@ -18,8 +18,8 @@
 
 /// Datasets and loaders of torch::data as sources of an accel::DataLoader.
 ///
-///     accel::DataLoader loader(accel::from_torch(torch::data::datasets::MNIST(root)), {.batch_size = 32, .shuffle = true});
-///     for (auto& [image, label] : loader) { ... }
+///     accel::DataLoader loader(accel::from_torch(torch::data::datasets::MNIST(root)), {.batch_size = 32, .shuffle =
+///     true}); for (auto& [image, label] : loader) { ... }
 ///
 /// An Example becomes a std::pair of data and target, one without target its data.
 namespace accel {
@@ -64,7 +64,9 @@ auto unbatched(Batch batch) {
     return samples_of(std::move(batch));
   } else {
     auto tree = tree_of(std::move(batch));
-    for_each_leaf(tree, [](auto& leaf) { static_assert(TensorLeaf<decltype(leaf)>, "from_torch: a collated batch of other leaves than tensors"); });
+    for_each_leaf(tree, [](auto& leaf) {
+      static_assert(TensorLeaf<decltype(leaf)>, "from_torch: a collated batch of other leaves than tensors");
+    });
     std::vector<decltype(tree)> samples;
     for (std::int64_t row = 0, count = num_rows(tree).value_or(0); row < count; ++row) {
       samples.push_back(map_tensors(tree, [&](const at::Tensor& tensor) { return tensor.select(0, row); }));
@@ -119,10 +121,14 @@ class TorchDataset {
   }
 
   [[nodiscard]] std::int64_t size() const { return size_; }
-  [[nodiscard]] auto get(std::int64_t index) const requires detail::is_vector<typename Dataset::BatchType>::value {
+  [[nodiscard]] auto get(std::int64_t index) const
+    requires detail::is_vector<typename Dataset::BatchType>::value
+  {
     return std::move(detail::samples_of(read({index})).front());
   }
-  [[nodiscard]] auto get_batch(const std::vector<std::int64_t>& indices) const { return detail::batch_tree_of(read(indices)); }
+  [[nodiscard]] auto get_batch(const std::vector<std::int64_t>& indices) const {
+    return detail::batch_tree_of(read(indices));
+  }
 
  private:
   [[nodiscard]] auto read(const std::vector<std::int64_t>& indices) const {
@@ -134,14 +140,14 @@ class TorchDataset {
   std::shared_ptr<detail::CopyPool<Dataset>> copies_;
 };
 
-/// A torch::data dataset that is asked for a number of examples, stateful or a stream: an iterable one. A pass over a stream
-/// ends after its size, or never where it has none.
-/// Thread rule: one thread at a time.
+/// A torch::data dataset that is asked for a number of examples, stateful or a stream: an iterable one. A pass over a
+/// stream ends after its size, or never where it has none. Thread rule: one thread at a time.
 template <typename Dataset>
 class TorchStream {
  public:
   /// `num_per_request`: what the dataset is asked for at a time; a ChunkDataset wants its own batch size here.
-  TorchStream(Dataset dataset, std::int64_t num_per_request = 1) : dataset_(std::move(dataset)), num_per_request_(num_per_request) {
+  TorchStream(Dataset dataset, std::int64_t num_per_request = 1)
+      : dataset_(std::move(dataset)), num_per_request_(num_per_request) {
     check_argument(num_per_request > 0, "from_torch: {} examples per request; expected 1 or more", num_per_request);
   }
 
@@ -178,7 +184,8 @@ class TorchStream {
     }
   }
   auto request() { return samples_of_batch(dataset_.get_batch(static_cast<std::size_t>(num_per_request_))); }
-  using Sample = typename decltype(samples_of_batch(std::declval<typename Dataset::BatchType>()))::value_type::value_type;
+  using Sample =
+      typename decltype(samples_of_batch(std::declval<typename Dataset::BatchType>()))::value_type::value_type;
 
   // A stateful dataset says itself when it ends.
   [[nodiscard]] bool ended() const {
@@ -203,7 +210,8 @@ auto from_torch(Dataset dataset, [[maybe_unused]] std::int64_t num_per_request =
   if constexpr (std::is_same_v<Request, std::size_t>) {
     return TorchStream<Dataset>(std::move(dataset), num_per_request);
   } else {
-    static_assert(std::is_same_v<Request, c10::ArrayRef<std::size_t>>, "from_torch: asked for neither indices nor a number of examples");
+    static_assert(std::is_same_v<Request, c10::ArrayRef<std::size_t>>,
+                  "from_torch: asked for neither indices nor a number of examples");
     return TorchDataset<Dataset>(std::move(dataset));
   }
 }
@@ -212,7 +220,9 @@ namespace detail {
 template <typename Dataset>
 struct FromTorch {};  // of others there is no type, without an error
 template <LibTorchDataset Dataset>
-struct FromTorch<Dataset> { using type = decltype(from_torch(std::declval<Dataset>())); };
+struct FromTorch<Dataset> {
+  using type = decltype(from_torch(std::declval<Dataset>()));
+};
 }  // namespace detail
 
 /// `accel::DataLoader loader(torch::data::datasets::MNIST(root), {.batch_size = 32})` calls from_torch.
@@ -229,7 +239,8 @@ class TorchBatches {
 
   /// A pass that was left is read to its end: the loader's workers have its batches in hand.
   void reset() {
-    while (next()) {}
+    while (next()) {
+    }
     place_.reset();
     ended_ = false;
   }
@@ -259,17 +270,19 @@ class TorchBatches {
 struct WholeBatch {
   template <Tree Batch>
   Batch operator()(const std::vector<Batch>& batches) const {
-    check_argument(batches.size() == 1, "WholeBatch: {} batches; expected one: give the loader batch_size 1", batches.size());
+    check_argument(batches.size() == 1, "WholeBatch: {} batches; expected one: give the loader batch_size 1",
+                   batches.size());
     return batches.front();
   }
 };
 
 /// A torch::data loader as the source of an accel::DataLoader:
 ///
-///     accel::DataLoader loader(accel::from_torch_loader(std::move(torch_loader)), {.batch_size = 1}, accel::WholeBatch());
+///     accel::DataLoader loader(accel::from_torch_loader(std::move(torch_loader)), {.batch_size = 1},
+///     accel::WholeBatch());
 ///
-/// Such batches come in the torch loader's order and cannot be cut by index: let rank 0 read and dispatch them, which is the
-/// default for an iterable dataset. A step of N ranks then reads N batches and cuts their rows in N equal parts.
+/// Such batches come in the torch loader's order and cannot be cut by index: let rank 0 read and dispatch them, which
+/// is the default for an iterable dataset. A step of N ranks then reads N batches and cuts their rows in N equal parts.
 template <typename Loader>
 auto from_torch_loader(std::unique_ptr<Loader> loader) {
   return TorchBatches<Loader>(std::move(loader));

@@ -12,15 +12,20 @@
 
 namespace accel::detail {
 
-/// Batches of an iterable dataset: of every group of total_batch_size samples, those that the shard plan gives this rank.
-/// A short last group is filled from the first one, unless it is dropped or there is one rank only.
-/// Source: accelerate/data_loader.py, IterableDatasetShard.
+/// Batches of an iterable dataset: of every group of total_batch_size samples, those that the shard plan gives this
+/// rank. A short last group is filled from the first one, unless it is dropped or there is one rank only. Source:
+/// accelerate/data_loader.py, IterableDatasetShard.
 template <IterableDataset Dataset, typename Collate, typename Batch>
 class IterableDatasetShard : public BatchStream<Batch> {
  public:
-  /// `num_read` samples of the stream are passed over. `num_samples` is not used: a group is cut as the first one of a plan.
+  /// `num_read` samples of the stream are passed over. `num_samples` is not used: a group is cut as the first one of a
+  /// plan.
   IterableDatasetShard(std::shared_ptr<Dataset> dataset, Collate collate, ShardPlanOptions options, int rank)
-      : dataset_(std::move(dataset)), collate_(std::move(collate)), options_(options), rank_(rank), num_to_skip_(options.num_read) {
+      : dataset_(std::move(dataset)),
+        collate_(std::move(collate)),
+        options_(options),
+        rank_(rank),
+        num_to_skip_(options.num_read) {
     options_.num_samples = options_.num_read = 0;
     const auto plan = plan_shards(options_);
     group_size_ = plan.total_batch_size();
@@ -44,7 +49,8 @@ class IterableDatasetShard : public BatchStream<Batch> {
     std::vector<Sample> samples;
     for (const auto position : plan.batch(rank_, 0)) samples.push_back(group[position]);
     if (!is_whole && first_) fill_from_first(samples);
-    return Issued<Batch>{collate_(samples), static_cast<std::int64_t>(samples.size()), is_whole ? 0 : options_.num_samples};
+    return Issued<Batch>{collate_(samples), static_cast<std::int64_t>(samples.size()),
+                         is_whole ? 0 : options_.num_samples};
   }
 
  private:
@@ -81,7 +87,8 @@ class IterableDatasetShard : public BatchStream<Batch> {
     const auto begin = rank_ * (group_size_ / options_.num_ranks);
     for (std::size_t place = 0; place < samples.size(); ++place) {
       const auto position = begin + static_cast<std::int64_t>(place);
-      if (position >= options_.num_samples) samples[place] = (*first_)[(position - options_.num_samples) % static_cast<std::int64_t>(first_->size())];
+      if (position >= options_.num_samples)
+        samples[place] = (*first_)[(position - options_.num_samples) % static_cast<std::int64_t>(first_->size())];
     }
   }
 

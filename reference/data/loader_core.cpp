@@ -18,16 +18,20 @@ namespace {
 
 void check(const DataSource& source, const DataLoaderOptions& options) {
   std::vector<std::string> problems;
-  if (options.batch_size < 1) problems.push_back(fmt::format("batch_size: expected 1 or more, got {}", options.batch_size));
-  if (options.num_workers < 0) problems.push_back(fmt::format("num_workers: expected 0 or more, got {}", options.num_workers));
-  if (options.prefetch_factor < 1) problems.push_back(fmt::format("prefetch_factor: expected 1 or more, got {}", options.prefetch_factor));
+  if (options.batch_size < 1)
+    problems.push_back(fmt::format("batch_size: expected 1 or more, got {}", options.batch_size));
+  if (options.num_workers < 0)
+    problems.push_back(fmt::format("num_workers: expected 0 or more, got {}", options.num_workers));
+  if (options.prefetch_factor < 1)
+    problems.push_back(fmt::format("prefetch_factor: expected 1 or more, got {}", options.prefetch_factor));
   if (source.size.value_or(0) < 0) problems.push_back(fmt::format("dataset: a size of {}", *source.size));
   if (options.shuffle && options.sampler) problems.emplace_back("shuffle and sampler exclude each other; give one");
   if (options.batch_sampler && (options.batch_size != 1 || options.shuffle || options.drop_last || options.sampler)) {
     problems.emplace_back("batch_sampler excludes batch_size, shuffle, drop_last and sampler");
   }
   if (source.is_stream && (options.shuffle || options.sampler || options.batch_sampler)) {
-    problems.emplace_back("an iterable dataset has its own order: shuffle, sampler and batch_sampler need a dataset with indices");
+    problems.emplace_back(
+        "an iterable dataset has its own order: shuffle, sampler and batch_sampler need a dataset with indices");
   }
   check_argument(problems.empty(), "DataLoader: {}", fmt::join(problems, "; "));
 }
@@ -35,15 +39,17 @@ void check(const DataSource& source, const DataLoaderOptions& options) {
 std::shared_ptr<Sampler> plain_sampler(const DataSource& source, const DataLoaderOptions& options) {
   if (source.is_stream || options.batch_sampler) return nullptr;
   if (options.sampler) return options.sampler;
-  if (options.shuffle) return std::make_shared<RandomSampler>(*source.size, RandomSamplerOptions{.generator = options.generator});
+  if (options.shuffle)
+    return std::make_shared<RandomSampler>(*source.size, RandomSamplerOptions{.generator = options.generator});
   return std::make_shared<SequentialSampler>(*source.size);
 }
 
-// Without a data_seed the order follows rank 0's seed: ranks that were seeded apart (device_specific) would shuffle apart,
-// and samples would be read twice and never. Accelerate leaves that to the user.
+// Without a data_seed the order follows rank 0's seed: ranks that were seeded apart (device_specific) would shuffle
+// apart, and samples would be read twice and never. Accelerate leaves that to the user.
 std::int64_t agreed_seed(const ShardOptions& shard) {
   if (shard.config.data_seed) return *shard.config.data_seed;
-  auto seed = at::full({1}, static_cast<std::int64_t>(default_generator().current_seed()), at::kLong).to(shard.context->device);
+  auto seed =
+      at::full({1}, static_cast<std::int64_t>(default_generator().current_seed()), at::kLong).to(shard.context->device);
   shard.context->world.broadcast(seed, /*root=*/0).wait();
   return seed.item<std::int64_t>();
 }
@@ -56,22 +62,25 @@ void give_generator(Sampler& sampler) {
   sampler.set_generator(make_generator(static_cast<std::uint64_t>(draw_int64(default_generator()))));
 }
 
-std::shared_ptr<Sampler> sampler_of_rank(const std::shared_ptr<Sampler>& plain, const ShardOptions& shard, bool is_dispatched) {
+std::shared_ptr<Sampler> sampler_of_rank(const std::shared_ptr<Sampler>& plain, const ShardOptions& shard,
+                                         bool is_dispatched) {
   check_argument(!plain->is_sharded() || shard.data_parallel.size == 1,
-                 "prepare: the loader's sampler gives every rank a part already; give prepare a sampler of the whole, or leave the loader unprepared");
+                 "prepare: the loader's sampler gives every rank a part already; give prepare a sampler of the whole, "
+                 "or leave the loader unprepared");
   const auto* random = dynamic_cast<const RandomSampler*>(plain.get());
   if (random != nullptr && !is_seedable(*plain) && shard.config.seeds_order()) {
     return std::make_shared<SeedableRandomSampler>(
         random->length(), agreed_seed(shard),
-        RandomSamplerOptions{.replacement = random->replacement(), .num_samples = random->size(), .generator = random->generator()});
+        RandomSamplerOptions{
+            .replacement = random->replacement(), .num_samples = random->size(), .generator = random->generator()});
   }
   // An elastic order is drawn alike on any number of ranks.
   if (shard.config.is_elastic() || (shard.context->world_size > 1 && !is_dispatched)) give_generator(*plain);
   return plain;
 }
 
-std::optional<at::Generator> generator_to_synchronize(const DataSource& source, const DataLoaderOptions& options, const Sampler* sampler,
-                                                      const ShardOptions& shard) {
+std::optional<at::Generator> generator_to_synchronize(const DataSource& source, const DataLoaderOptions& options,
+                                                      const Sampler* sampler, const ShardOptions& shard) {
   if (shard.context->world_size == 1) return std::nullopt;
   if (source.is_stream) return source.generator;
   if (options.batch_sampler) return options.batch_sampler->generator();
@@ -82,10 +91,11 @@ bool dispatches(const DataSource& source, const ShardOptions& shard) {
   return shard.config.dispatch_batches.value_or(shard.put_on_device && source.is_stream);
 }
 
-// Each rank reads parts of its own; else every rank reads all of the stream, and keeps its share. An elastic order is one
-// order for all.
+// Each rank reads parts of its own; else every rank reads all of the stream, and keeps its share. An elastic order is
+// one order for all.
 bool has_parts_for_all(const DataSource& source, const ShardOptions& shard) {
-  return !dispatches(source, shard) && shard.data_parallel.size > 1 && source.num_shards >= shard.data_parallel.size && !shard.config.is_elastic();
+  return !dispatches(source, shard) && shard.data_parallel.size > 1 && source.num_shards >= shard.data_parallel.size &&
+         !shard.config.is_elastic();
 }
 
 ShardPlanOptions plan_of(const DataSource& source, const DataLoaderOptions& options) {
@@ -99,10 +109,12 @@ ShardPlanOptions plan_of(const DataSource& source, const DataLoaderOptions& opti
   plan.num_ranks = shard.data_parallel.size;
   plan.split_batches = shard.config.splits();
   plan.even_batches = shard.config.even_batches || source.is_stream;
-  check_argument(!shard.config.is_elastic() || !options.batch_sampler, "prepare: order: elastic cuts batches itself; give batch_size in place of batch_sampler");
+  check_argument(!shard.config.is_elastic() || !options.batch_sampler,
+                 "prepare: order: elastic cuts batches itself; give batch_size in place of batch_sampler");
   // Throws if split_batches cannot cut, whoever reads.
   if (options.batch_sampler) {
-    BatchSamplerShard::check(*options.batch_sampler, {.num_ranks = plan.num_ranks, .split_batches = plan.split_batches});
+    BatchSamplerShard::check(*options.batch_sampler,
+                             {.num_ranks = plan.num_ranks, .split_batches = plan.split_batches});
   } else {
     plan_shards(plan);
   }
@@ -112,17 +124,21 @@ ShardPlanOptions plan_of(const DataSource& source, const DataLoaderOptions& opti
   return alone;
 }
 
-std::unique_ptr<StepSource> steps_of(const std::shared_ptr<Sampler>& sampler, const DataLoaderOptions& options, const ShardPlanOptions& plan, int rank) {
+std::unique_ptr<StepSource> steps_of(const std::shared_ptr<Sampler>& sampler, const DataLoaderOptions& options,
+                                     const ShardPlanOptions& plan, int rank) {
   if (sampler) return std::make_unique<SamplerShard>(sampler, plan, rank);
   if (!options.batch_sampler) return nullptr;
   return std::make_unique<BatchSamplerShard>(
       options.batch_sampler,
-      BatchSamplerShard::Options{.num_ranks = plan.num_ranks, .split_batches = plan.split_batches, .even_batches = plan.even_batches}, rank);
+      BatchSamplerShard::Options{
+          .num_ranks = plan.num_ranks, .split_batches = plan.split_batches, .even_batches = plan.even_batches},
+      rank);
 }
 
 }  // namespace
 
-LoaderCore::LoaderCore(DataSource source, DataLoaderOptions options) : source_(std::move(source)), options_(std::move(options)) {
+LoaderCore::LoaderCore(DataSource source, DataLoaderOptions options)
+    : source_(std::move(source)), options_(std::move(options)) {
   check(source_, options_);
   sampler_ = plain_sampler(source_, options_);
   reading_ = plan_of(source_, options_);
@@ -131,8 +147,12 @@ LoaderCore::LoaderCore(DataSource source, DataLoaderOptions options) : source_(s
 }
 
 LoaderCore::LoaderCore(const LoaderCore& plain, ShardOptions shard)
-    : source_(plain.source_), options_(plain.options_), shard_(std::move(shard)), is_dispatched_(dispatches(source_, shard_)),
-      reads_own_parts_(has_parts_for_all(source_, shard_)), is_read_(plain.is_read_) {
+    : source_(plain.source_),
+      options_(plain.options_),
+      shard_(std::move(shard)),
+      is_dispatched_(dispatches(source_, shard_)),
+      reads_own_parts_(has_parts_for_all(source_, shard_)),
+      is_read_(plain.is_read_) {
   check_state(!plain.loaded_, "prepare: the loader has a loaded state that it has not begun; prepare first, then load");
   reading_ = plan_of(source_, options_, shard_);
   sampler_ = plain.sampler_ ? sampler_of_rank(plain.sampler_, shard_, is_dispatched_) : nullptr;
@@ -162,7 +182,9 @@ int LoaderCore::num_readers(std::int64_t num_workers, int rank) const {
   if (source_.generator) return 1;  // it is one for all parts
   const bool every_rank_reads_all = is_prepared() && !is_dispatched_ && !reads_own_parts_ && ranks.size > 1;
   if (every_rank_reads_all) return 1;
-  const auto num_parts = reads_own_parts_ ? source_.num_shards / ranks.size + (rank < source_.num_shards % ranks.size ? 1 : 0) : source_.num_shards;
+  const auto num_parts = reads_own_parts_
+                             ? source_.num_shards / ranks.size + (rank < source_.num_shards % ranks.size ? 1 : 0)
+                             : source_.num_shards;
   return static_cast<int>(std::clamp<std::int64_t>(num_parts, 1, num_workers));
 }
 
@@ -206,12 +228,15 @@ void LoaderCore::warn_of_whole_reads(std::source_location where) {
   if (context == nullptr || context->rank != 1 || !context->has_prepared) return;
   has_warned_ = true;
   const auto length = source_.size ? fmt::format("{} samples", *source_.size) : "a stream";
-  context->warn(fmt::format("{}:{}: this loop reads an accel::DataLoader of {} (batch_size {}) that was not prepared, so every rank reads all of it: pass the loader to prepare, and loop over the one that prepare returns",
-                            where.file_name(), where.line(), length, options_.batch_size));
+  context->warn(
+      fmt::format("{}:{}: this loop reads an accel::DataLoader of {} (batch_size {}) that was not prepared, so every "
+                  "rank reads all of it: pass the loader to prepare, and loop over the one that prepare returns",
+                  where.file_name(), where.line(), length, options_.batch_size));
 }
 
 std::int64_t LoaderCore::total_batch_size() const {
-  const auto batch_size = options_.batch_sampler ? options_.batch_sampler->batch_size() : std::optional(options_.batch_size);
+  const auto batch_size =
+      options_.batch_sampler ? options_.batch_sampler->batch_size() : std::optional(options_.batch_size);
   check_state(batch_size.has_value(), "total_batch_size: the batch sampler's batches vary");
   return is_prepared() ? *batch_size * batches_per_step() : *batch_size;
 }
@@ -226,7 +251,8 @@ bool LoaderCore::moves_batches() const {
 }
 
 void LoaderCore::synchronize_rng() {
-  if (sampler_ && shard_.context->world_size > 1) give_generator(*sampler_);  // a state from one rank alone may have taken it
+  if (sampler_ && shard_.context->world_size > 1)
+    give_generator(*sampler_);  // a state from one rank alone may have taken it
   const auto synchronized = generator_to_synchronize(source_, options_, sampler_.get(), shard_);
   for (const auto& type : shard_.rng_types) {
     if (type != "generator") {
@@ -257,13 +283,18 @@ void LoaderCore::load_order(const Value& order) {
     steps_->load_state_dict(order);
     return;
   }
-  check_argument(source_.generator.has_value() == order.contains("generator"), "a state of a stream {} a generator, and this one is {}",
-                 source_.generator ? "without" : "with", source_.generator ? "with one" : "without");
+  check_argument(source_.generator.has_value() == order.contains("generator"),
+                 "a state of a stream {} a generator, and this one is {}", source_.generator ? "without" : "with",
+                 source_.generator ? "with one" : "without");
   if (source_.generator) restore_generator(*source_.generator, order.at("generator").as<at::Tensor>());
 }
 
 LoaderState LoaderCore::state() const {
-  LoaderState state{.source = source_name(), .num_samples = source_.size, .num_shards = source_.num_shards, .num_workers = options_.num_workers, .epoch = iteration_};
+  LoaderState state{.source = source_name(),
+                    .num_samples = source_.size,
+                    .num_shards = source_.num_shards,
+                    .num_workers = options_.num_workers,
+                    .epoch = iteration_};
   if (is_prepared()) {
     state.num_processes = shard_.data_parallel.size;
     state.process_index = shard_.data_parallel.rank;
@@ -287,30 +318,43 @@ void LoaderCore::load_state(const LoaderState& state) {
   const bool same_ranks = state.num_processes == own.num_processes, reads = !is_prepared() || this->reads();
   const bool reads_by_parts = source_.is_stream && num_readers() > 1;
   std::vector<std::string> problems;
-  if (state.source != own.source) problems.push_back(fmt::format("it is of a loader that reads {}, this one reads {}", state.source, own.source));
+  if (state.source != own.source)
+    problems.push_back(fmt::format("it is of a loader that reads {}, this one reads {}", state.source, own.source));
   if (state.num_samples != own.num_samples) {
-    const auto text = [](const auto& size) { return size ? fmt::format("{} samples", *size) : std::string("an unknown number of samples"); };
-    problems.push_back(fmt::format("it is of a dataset of {}, this one has {}", text(state.num_samples), text(own.num_samples)));
+    const auto text = [](const auto& size) {
+      return size ? fmt::format("{} samples", *size) : std::string("an unknown number of samples");
+    };
+    problems.push_back(
+        fmt::format("it is of a dataset of {}, this one has {}", text(state.num_samples), text(own.num_samples)));
   }
   if (same_ranks && state.process_index != own.process_index) {
-    problems.push_back(fmt::format("it is of rank {} of {}, and this is rank {}", state.process_index, state.num_processes, own.process_index));
+    problems.push_back(fmt::format("it is of rank {} of {}, and this is rank {}", state.process_index,
+                                   state.num_processes, own.process_index));
   }
-  if (reads && state.order.is_null()) problems.emplace_back("it is of a rank that rank 0 reads for, and holds no order; load rank 0's");
+  if (reads && state.order.is_null())
+    problems.emplace_back("it is of a rank that rank 0 reads for, and holds no order; load rank 0's");
   if (!same_ranks && state.process_index != 0) {
-    problems.push_back(fmt::format("it is of rank {} of {}, and there are {} now; load rank 0's on every rank", state.process_index, state.num_processes, own.num_processes));
+    problems.push_back(fmt::format("it is of rank {} of {}, and there are {} now; load rank 0's on every rank",
+                                   state.process_index, state.num_processes, own.num_processes));
   }
-  if (state.num_shards != own.num_shards) problems.push_back(fmt::format("it is of a stream of {} parts, this one has {}", state.num_shards, own.num_shards));
+  if (state.num_shards != own.num_shards)
+    problems.push_back(fmt::format("it is of a stream of {} parts, this one has {}", state.num_shards, own.num_shards));
   // Rank 0 has as many readers as any: all ranks find the same.
   const auto readers_then = num_readers(state.num_workers, 0), readers_now = num_readers(options_.num_workers, 0);
   if (state.pass && source_.is_stream && std::max(readers_then, readers_now) > 1 && readers_then != readers_now) {
-    problems.push_back(fmt::format("{} workers have begun an epoch, each with parts of its own, and this loader has {}; set num_workers to what it was",
-                                   readers_then, readers_now));
+    problems.push_back(
+        fmt::format("{} workers have begun an epoch, each with parts of its own, and this loader has {}; set "
+                    "num_workers to what it was",
+                    readers_then, readers_now));
   } else if (reads && state.pass && reads_by_parts && static_cast<int>(state.pass->readers.size()) != num_readers()) {
-    problems.push_back(fmt::format("it holds {} workers' places, expected {}", state.pass->readers.size(), num_readers()));
+    problems.push_back(
+        fmt::format("it holds {} workers' places, expected {}", state.pass->readers.size(), num_readers()));
   }
   if (!same_ranks && state.source == "shards" && state.pass) {
-    problems.push_back(fmt::format("{} ranks have begun an epoch, each with parts of its own, that {} ranks cannot take over; let rank 0 read "
-                                   "(dispatch_batches: true) or use order: elastic", state.num_processes, own.num_processes));
+    problems.push_back(fmt::format(
+        "{} ranks have begun an epoch, each with parts of its own, that {} ranks cannot take over; let rank 0 read "
+        "(dispatch_batches: true) or use order: elastic",
+        state.num_processes, own.num_processes));
   }
   if (problems.empty()) {
     try {
@@ -319,7 +363,8 @@ void LoaderCore::load_state(const LoaderState& state) {
       problems.emplace_back(error.what());
     }
   }
-  if (!problems.empty()) throw CheckpointError(fmt::format("load_state_dict: the state does not fit: {}", fmt::join(problems, "; ")));
+  if (!problems.empty())
+    throw CheckpointError(fmt::format("load_state_dict: the state does not fit: {}", fmt::join(problems, "; ")));
 
   iteration_ = state.epoch;
   if (state.generator.defined() && options_.generator) options_.generator->set_state(state.generator);
@@ -337,7 +382,9 @@ void LoaderCore::load_state(const LoaderState& state) {
 // --- a pass ----------------------------------------------------------------------------------------------------------
 
 LoaderCore::Pass::Pass(LoaderCore& core, std::int64_t skip_batches) : core_(core) {
-  check_state(!*core.is_read_, "DataLoader: a pass over this loader, or one that shares its dataset and sampler, is open; a loop inside the loop needs a "
+  check_state(!*core.is_read_,
+              "DataLoader: a pass over this loader, or one that shares its dataset and sampler, is open; a loop inside "
+              "the loop needs a "
               "loader of its own");
   core.renew_steps();
   taken_ = core.loaded_;
@@ -349,7 +396,8 @@ LoaderCore::Pass::Pass(LoaderCore& core, std::int64_t skip_batches) : core_(core
   const auto units = core.units_per_step();
   constexpr auto kMost = std::numeric_limits<std::int64_t>::max() / 2;
   state_.num_read = skip_batches > (kMost - state_.num_read) / units ? kMost : state_.num_read + skip_batches * units;
-  const bool place_is_known = !core.source_.is_stream || (!core.is_dispatched_ && !core.reads_own_parts_ && core.num_readers() <= 1);
+  const bool place_is_known =
+      !core.source_.is_stream || (!core.is_dispatched_ && !core.reads_own_parts_ && core.num_readers() <= 1);
   if (place_is_known) {
     position_ = state_.num_read;
   } else {
@@ -363,7 +411,8 @@ LoaderCore::Pass::Pass(LoaderCore& core, std::int64_t skip_batches) : core_(core
 }
 
 bool LoaderCore::Pass::needs_start() const {
-  const bool may_fill_up = !core_.options_.drop_last && core_.is_prepared() && (core_.shard_.data_parallel.size > 1 || core_.full_rows() > 0);
+  const bool may_fill_up = !core_.options_.drop_last && core_.is_prepared() &&
+                           (core_.shard_.data_parallel.size > 1 || core_.full_rows() > 0);
   return position_ > 0 && may_fill_up;
 }
 
@@ -411,7 +460,9 @@ detail::ReadersOptions LoaderCore::Pass::readers() {
 }
 
 detail::ReadersOptions LoaderCore::Pass::readers_of_start() const {
-  return {.num_workers = core_.num_readers(), .prefetch_factor = 1, .base_seed = static_cast<std::uint64_t>(state_.base_seed)};
+  return {.num_workers = core_.num_readers(),
+          .prefetch_factor = 1,
+          .base_seed = static_cast<std::uint64_t>(state_.base_seed)};
 }
 
 void LoaderCore::Pass::count(const std::vector<detail::ReaderMark>& marks) {

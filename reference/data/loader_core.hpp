@@ -24,19 +24,21 @@ struct DataLoaderOptions {
   std::int64_t batch_size = 1;
   bool shuffle = false;
   bool drop_last = false;
-  int num_workers = 0;  ///< threads that read ahead; 0: the rank's own thread reads. A stream without parts has one at most
+  int num_workers =
+      0;  ///< threads that read ahead; 0: the rank's own thread reads. A stream without parts has one at most
   int prefetch_factor = 2;  ///< batches that each worker reads ahead
-  /// Of the shuffle and of the iterations' seeds; default: the rank's. One of its own for each loader whose place is saved.
+  /// Of the shuffle and of the iterations' seeds; default: the rank's. One of its own for each loader whose place is
+  /// saved.
   std::optional<at::Generator> generator = {};
-  std::shared_ptr<Sampler> sampler = {};        ///< excludes shuffle
+  std::shared_ptr<Sampler> sampler = {};             ///< excludes shuffle
   std::shared_ptr<BatchSampler> batch_sampler = {};  ///< excludes batch_size, shuffle, drop_last and sampler
 };
 
 /// What a loader reads from.
 struct DataSource {
-  bool is_stream = false;            ///< an iterable dataset: no index
-  std::int64_t num_shards = 0;       ///< parts of a stream that can be read apart; 0: it has none
-  std::optional<std::int64_t> size = {};  ///< number of samples; a stream may not know it
+  bool is_stream = false;                       ///< an iterable dataset: no index
+  std::int64_t num_shards = 0;                  ///< parts of a stream that can be read apart; 0: it has none
+  std::optional<std::int64_t> size = {};        ///< number of samples; a stream may not know it
   std::optional<at::Generator> generator = {};  ///< of a stream that has one: takes rank 0's state before each pass
 };
 
@@ -59,9 +61,9 @@ class LoaderCore {
  public:
   /// A plain loader. Throws ArgumentError with all problems of the options.
   LoaderCore(DataSource source, DataLoaderOptions options);
-  /// The same loader, sharded for one rank. Draws what Accelerate's prepare draws: one int64 of the default generator for
-  /// a random sampler without a generator among several ranks (unless seedable or dispatched), else nothing. Collective
-  /// for a seedable sampler without data_seed: its seed is rank 0's.
+  /// The same loader, sharded for one rank. Draws what Accelerate's prepare draws: one int64 of the default generator
+  /// for a random sampler without a generator among several ranks (unless seedable or dispatched), else nothing.
+  /// Collective for a seedable sampler without data_seed: its seed is rank 0's.
   LoaderCore(const LoaderCore& plain, ShardOptions shard);
 
   /// Number of steps of this rank; nothing if it is not known.
@@ -73,7 +75,8 @@ class LoaderCore {
   [[nodiscard]] const DataLoaderOptions& options() const { return options_; }
   [[nodiscard]] bool is_prepared() const { return shard_.context != nullptr; }
   [[nodiscard]] RankContext& context() const { return *shard_.context; }
-  /// Once, if this loader was not prepared and several ranks that train a prepared model read all of it. `where`: of the loop.
+  /// Once, if this loader was not prepared and several ranks that train a prepared model read all of it. `where`: of
+  /// the loop.
   void warn_of_whole_reads(std::source_location where);
   /// Rank 0 reads, and each rank gets its part of what it has read.
   [[nodiscard]] bool is_dispatched() const { return is_dispatched_; }
@@ -88,7 +91,8 @@ class LoaderCore {
   [[nodiscard]] int batches_per_step() const;
   /// Rows of every step of an elastic order, the last one too; 0 for others.
   [[nodiscard]] std::int64_t full_rows() const;
-  /// How the reader's order, or its stream, is cut: for this rank alone where rank 0 reads for all, or each its own parts.
+  /// How the reader's order, or its stream, is cut: for this rank alone where rank 0 reads for all, or each its own
+  /// parts.
   [[nodiscard]] const ShardPlanOptions& reading() const { return reading_; }
   /// The rank for which `reading` cuts.
   [[nodiscard]] int reading_rank() const { return reading_.num_ranks == 1 ? 0 : shard_.data_parallel.rank; }
@@ -114,7 +118,8 @@ class LoaderCore {
   /// break, return or exception, takes it off again.
   class Pass {
    public:
-    /// Synchronises generators, and tells the epoch. Throws StateError if another pass is open: the two would share one place.
+    /// Synchronises generators, and tells the epoch. Throws StateError if another pass is open: the two would share one
+    /// place.
     Pass(LoaderCore& core, std::int64_t skip_batches);
     ~Pass();
     Pass(const Pass&) = delete;
@@ -190,8 +195,8 @@ class LoaderCore {
   bool has_warned_ = false;  // of whole reads
   const Pass* open_pass_ = nullptr;
   std::shared_ptr<bool> is_read_ = std::make_shared<bool>(false);  // of all loaders that share a dataset and a sampler
-  std::optional<LoaderState> loaded_;  // of a pass that is not begun again yet
-  std::optional<LoaderState> left_;    // of a pass whose loop was left
+  std::optional<LoaderState> loaded_;                              // of a pass that is not begun again yet
+  std::optional<LoaderState> left_;                                // of a pass whose loop was left
   bool steps_are_old_ = false;
 };
 

@@ -17,7 +17,8 @@ namespace accel::detail {
 template <typename Batch>
 class LoaderPass {
  public:
-  /// `open(pass)` starts the pass and makes its stream. A pass that begins inside its epoch is one even if nothing is left.
+  /// `open(pass)` starts the pass and makes its stream. A pass that begins inside its epoch is one even if nothing is
+  /// left.
   template <typename Open>
   LoaderPass(std::shared_ptr<LoaderCore> core, std::int64_t skip_batches, Open&& open)
       : core_(std::move(core)), pass_(*core_, skip_batches), any_batch_(pass_.begins_inside()) {
@@ -41,7 +42,9 @@ class LoaderPass {
     }
     any_batch_ = true;
     if (core_->moves_batches()) {
-      current_->batch = map_tensors(current_->batch, [&](const at::Tensor& tensor) { return tensor.to(core_->context().device, core_->non_blocking()); });
+      current_->batch = map_tensors(current_->batch, [&](const at::Tensor& tensor) {
+        return tensor.to(core_->context().device, core_->non_blocking());
+      });
     }
     pass_.hand_out(*current_);
   }
@@ -60,7 +63,8 @@ class LoaderIterator {
  public:
   using value_type = Batch;
   using difference_type = std::ptrdiff_t;
-  LoaderIterator(std::shared_ptr<LoaderPass<Batch>> pass, std::source_location where) : pass_(std::move(pass)), where_(where) {}
+  LoaderIterator(std::shared_ptr<LoaderPass<Batch>> pass, std::source_location where)
+      : pass_(std::move(pass)), where_(where) {}
   Batch& operator*() const { return pass_->batch(); }
   LoaderIterator& operator++() {
     const CallSite site(where_);
@@ -68,7 +72,9 @@ class LoaderIterator {
     return *this;
   }
   void operator++(int) { ++*this; }
-  friend bool operator==(const LoaderIterator& iterator, std::default_sentinel_t) { return !iterator.pass_->has_batch(); }
+  friend bool operator==(const LoaderIterator& iterator, std::default_sentinel_t) {
+    return !iterator.pass_->has_batch();
+  }
 
  private:
   std::shared_ptr<LoaderPass<Batch>> pass_;

@@ -15,9 +15,14 @@ Value of_tensor(const at::Tensor& tensor) { return tensor.defined() ? Value(tens
 
 Value to_value(const PassState& pass) {
   Value::List readers;
-  for (const auto& reader : pass.readers) readers.push_back(Value::Dict{{"num_samples", reader.num_samples}, {"generator", of_tensor(reader.generator)}});
-  return Value::Dict{{"num_read", pass.num_read},         {"base_seed", pass.base_seed},     {"random_state", of_tensor(pass.random_state)},
-                     {"ahead_state", of_tensor(pass.ahead_state)}, {"readers", readers},    {"next_reader", pass.next_reader},
+  for (const auto& reader : pass.readers)
+    readers.push_back(Value::Dict{{"num_samples", reader.num_samples}, {"generator", of_tensor(reader.generator)}});
+  return Value::Dict{{"num_read", pass.num_read},
+                     {"base_seed", pass.base_seed},
+                     {"random_state", of_tensor(pass.random_state)},
+                     {"ahead_state", of_tensor(pass.ahead_state)},
+                     {"readers", readers},
+                     {"next_reader", pass.next_reader},
                      {"num_left_over", pass.num_left_over}};
 }
 
@@ -54,7 +59,8 @@ class Reader {
   }
   void read_count(const char* key, std::int64_t& target) {
     read(key, target);
-    if (target < 0 || target > kMost) problems_.push_back(fmt::format("{}: expected 0 to {}, got {}", key, kMost, target));
+    if (target < 0 || target > kMost)
+      problems_.push_back(fmt::format("{}: expected 0 to {}, got {}", key, kMost, target));
   }
   const Value* find(const char* key) {
     if (value_.contains(key)) return &value_.at(key);
@@ -106,7 +112,9 @@ Value to_value(const LoaderState& state) {
                      {"pass", state.pass ? to_value(*state.pass) : Value()}};
 }
 
-bool is_pythons_loader_state(const Value& value) { return !value.contains("format") && value.contains("_iterator_finished"); }
+bool is_pythons_loader_state(const Value& value) {
+  return !value.contains("format") && value.contains("_iterator_finished");
+}
 
 LoaderState loader_state_of(const Value& value) {
   std::vector<std::string> problems;
@@ -124,8 +132,10 @@ LoaderState loader_state_of(const Value& value) {
   reader.read_count("epoch", state.epoch);
   if (const auto* order = reader.find("order")) state.order = *order;
   reader.read_generator_state("generator", state.generator);
-  if (const auto* pass = reader.find("pass"); pass != nullptr && !pass->is_null()) state.pass = pass_of(*pass, problems);
-  if (!problems.empty()) throw CheckpointError(fmt::format("this is no state of a loader: {}", fmt::join(problems, "; ")));
+  if (const auto* pass = reader.find("pass"); pass != nullptr && !pass->is_null())
+    state.pass = pass_of(*pass, problems);
+  if (!problems.empty())
+    throw CheckpointError(fmt::format("this is no state of a loader: {}", fmt::join(problems, "; ")));
   return state;
 }
 

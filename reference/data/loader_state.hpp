@@ -18,25 +18,27 @@ namespace accel {
 struct PassState {
   struct Reader {
     std::int64_t num_samples = 0;  ///< of what it has read, handed out
-    at::Tensor generator = {};          ///< its state behind them; undefined: as seeded
+    at::Tensor generator = {};     ///< its state behind them; undefined: as seeded
   };
-  std::int64_t num_read = 0;    ///< units that all ranks have been handed: samples, or batches of a batch sampler
-  std::int64_t base_seed = 0;   ///< of the workers' generators
-  at::Tensor random_state = {};      ///< of the default generator, when the order was drawn
-  at::Tensor ahead_state = {};       ///< of the default generator, before this thread read what is not handed out; may be undefined
+  std::int64_t num_read = 0;     ///< units that all ranks have been handed: samples, or batches of a batch sampler
+  std::int64_t base_seed = 0;    ///< of the workers' generators
+  at::Tensor random_state = {};  ///< of the default generator, when the order was drawn
+  at::Tensor ahead_state =
+      {};  ///< of the default generator, before this thread read what is not handed out; may be undefined
   std::vector<Reader> readers = {};  ///< one per worker; none where the rank's thread reads
   std::int64_t next_reader = 0;
   std::int64_t num_left_over = 0;  ///< samples handed out of what the workers' ends had left over
 };
 
 struct LoaderState {
-  std::string source = {};  ///< "samples", "batches" (of a batch sampler), "stream" or "shards" (a stream read by its parts)
+  std::string source =
+      {};  ///< "samples", "batches" (of a batch sampler), "stream" or "shards" (a stream read by its parts)
   std::optional<std::int64_t> num_samples = {};  ///< of the dataset; nothing if it does not tell
-  std::int64_t num_shards = 0;  ///< of a stream that has parts
-  std::int64_t num_workers = 0;  ///< asked for
+  std::int64_t num_shards = 0;                   ///< of a stream that has parts
+  std::int64_t num_workers = 0;                  ///< asked for
   std::int64_t num_processes = 1, process_index = 0;
   std::int64_t epoch = 0;
-  Value order = {};         ///< of the sampler: at the start of the open pass, else as it is
+  Value order = {};           ///< of the sampler: at the start of the open pass, else as it is
   at::Tensor generator = {};  ///< of DataLoaderOptions, as it is; undefined if there is none
   std::optional<PassState> pass = {};
 };

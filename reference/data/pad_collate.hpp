@@ -31,7 +31,8 @@ struct PadCollateOptions {
 
 namespace detail {
 
-/// Pads the tensors of one batch; [place in the sample][sample]. Samples' lengths and the batch's, of the first that is padded.
+/// Pads the tensors of one batch; [place in the sample][sample]. Samples' lengths and the batch's, of the first that is
+/// padded.
 struct Padding {
   std::vector<std::int64_t> lengths = {};
   std::int64_t padded_length = 0;
@@ -58,7 +59,9 @@ Padding pad_samples(std::vector<Sample>& samples, const PadCollateOptions& optio
 class PadCollate {
  public:
   /// Throws ArgumentError for a negative dim, a multiple below 1, or a side that is neither "right" nor "left".
-  explicit PadCollate(PadCollateOptions options = {}) : options_(std::move(options)) { detail::check_options(options_); }
+  explicit PadCollate(PadCollateOptions options = {}) : options_(std::move(options)) {
+    detail::check_options(options_);
+  }
 
   /// Throws ArgumentError if samples differ in their number of tensors, or as default_collate.
   template <Tree Sample>
@@ -71,11 +74,13 @@ class PadCollate {
   PadCollateOptions options_;
 };
 
-/// As PadCollate, beside a mask of shape (samples, length), int64: 1 where the first padded tensor is data, 0 where it is
-/// padding. Its sum over dimension 1 is the samples' lengths.
+/// As PadCollate, beside a mask of shape (samples, length), int64: 1 where the first padded tensor is data, 0 where it
+/// is padding. Its sum over dimension 1 is the samples' lengths.
 class PadCollateWithMask {
  public:
-  explicit PadCollateWithMask(PadCollateOptions options = {}) : options_(std::move(options)) { detail::check_options(options_); }
+  explicit PadCollateWithMask(PadCollateOptions options = {}) : options_(std::move(options)) {
+    detail::check_options(options_);
+  }
 
   template <Tree Sample>
   auto operator()(std::vector<Sample> samples) const {

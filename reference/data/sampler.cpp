@@ -21,7 +21,9 @@ std::vector<std::int64_t> values_of(const at::Tensor& numbers) {
   return {data, data + numbers.numel()};
 }
 
-std::vector<std::int64_t> permutation(std::int64_t size, const at::Generator& generator) { return values_of(at::randperm(size, generator, at::kLong)); }
+std::vector<std::int64_t> permutation(std::int64_t size, const at::Generator& generator) {
+  return values_of(at::randperm(size, generator, at::kLong));
+}
 
 constexpr std::int64_t kDrawsAtOnce = 32;       // as Python's, with replacement
 constexpr std::int64_t kSequentialPart = 8192;  // indices; a pass over any number of samples takes no more memory
@@ -30,9 +32,13 @@ Value::Dict identity(const Sampler& sampler) { return {{"kind", sampler.kind()},
 
 void check_identity(const Sampler& sampler, const Value& state) {
   for (const auto& [key, own] : identity(sampler)) {
-    const auto text = [](const Value& value) { return value.is<std::string>() ? value.as<std::string>() : fmt::format("{}", value.as<std::int64_t>()); };
+    const auto text = [](const Value& value) {
+      return value.is<std::string>() ? value.as<std::string>() : fmt::format("{}", value.as<std::int64_t>());
+    };
     const auto& other = state.at(key);
-    check_argument(other == own, "a state of a sampler of {} {}, and this one is of {} {}", key, other.is<std::string>() || other.is<std::int64_t>() ? text(other) : other.type_name(), key, text(own));
+    check_argument(other == own, "a state of a sampler of {} {}, and this one is of {} {}", key,
+                   other.is<std::string>() || other.is<std::int64_t>() ? text(other) : other.type_name(), key,
+                   text(own));
   }
 }
 
@@ -78,8 +84,12 @@ std::int64_t SequentialSampler::skip(std::int64_t num_indices) {
 }
 
 RandomSampler::RandomSampler(std::int64_t length, RandomSamplerOptions options)
-    : DrawingSampler(std::move(options.generator)), length_(length), num_samples_(options.num_samples.value_or(length)), replacement_(options.replacement) {
-  check_argument(length_ >= 0 && num_samples_ >= 0, "RandomSampler: {} samples of {}; expected 0 or more", num_samples_, length_);
+    : DrawingSampler(std::move(options.generator)),
+      length_(length),
+      num_samples_(options.num_samples.value_or(length)),
+      replacement_(options.replacement) {
+  check_argument(length_ >= 0 && num_samples_ >= 0, "RandomSampler: {} samples of {}; expected 0 or more", num_samples_,
+                 length_);
   check_argument(length_ > 0 || num_samples_ == 0, "RandomSampler: {} samples of an empty dataset", num_samples_);
 }
 
@@ -109,7 +119,8 @@ std::vector<std::int64_t> RandomSampler::next_part() {
   return part;
 }
 
-SeedableRandomSampler::SeedableRandomSampler(std::int64_t length, std::optional<std::int64_t> data_seed, RandomSamplerOptions options)
+SeedableRandomSampler::SeedableRandomSampler(std::int64_t length, std::optional<std::int64_t> data_seed,
+                                             RandomSamplerOptions options)
     : RandomSampler(length, std::move(options)),
       initial_seed_(data_seed ? static_cast<std::uint64_t>(*data_seed) : default_generator().current_seed()) {}
 
@@ -147,15 +158,20 @@ std::vector<std::int64_t> SubsetRandomSampler::begin_pass() {
 }
 
 WeightedRandomSampler::WeightedRandomSampler(const std::vector<double>& weights, Options options)
-    : DrawingSampler(std::move(options.generator)), weights_(at::tensor(weights, at::kDouble)), num_samples_(options.num_samples), replacement_(options.replacement) {
+    : DrawingSampler(std::move(options.generator)),
+      weights_(at::tensor(weights, at::kDouble)),
+      num_samples_(options.num_samples),
+      replacement_(options.replacement) {
   check_argument(num_samples_ >= 1, "WeightedRandomSampler: num_samples {}; expected 1 or more", num_samples_);
   std::int64_t num_possible = 0;
   for (const auto weight : weights) {
-    check_argument(std::isfinite(weight) && weight >= 0, "WeightedRandomSampler: a weight of {}; expected 0 or more, and finite", weight);
+    check_argument(std::isfinite(weight) && weight >= 0,
+                   "WeightedRandomSampler: a weight of {}; expected 0 or more, and finite", weight);
     num_possible += weight > 0 ? 1 : 0;
   }
-  check_argument(num_possible >= (replacement_ ? 1 : num_samples_), "WeightedRandomSampler: {} weights above 0, {} samples {} replacement", num_possible,
-                 num_samples_, replacement_ ? "with" : "without");
+  check_argument(num_possible >= (replacement_ ? 1 : num_samples_),
+                 "WeightedRandomSampler: {} weights above 0, {} samples {} replacement", num_possible, num_samples_,
+                 replacement_ ? "with" : "without");
 }
 
 std::vector<std::int64_t> WeightedRandomSampler::begin_pass() {
@@ -164,11 +180,13 @@ std::vector<std::int64_t> WeightedRandomSampler::begin_pass() {
 
 DistributedSampler::DistributedSampler(std::int64_t length, Options options) : length_(length), options_(options) {
   check_argument(length_ >= 0, "DistributedSampler: a dataset of {}", length_);
-  check_argument(options_.rank >= 0 && options_.rank < options_.num_replicas, "DistributedSampler: rank {} is not one of {} replicas", options_.rank, options_.num_replicas);
+  check_argument(options_.rank >= 0 && options_.rank < options_.num_replicas,
+                 "DistributedSampler: rank {} is not one of {} replicas", options_.rank, options_.num_replicas);
 }
 
 std::int64_t DistributedSampler::size() const {
-  return options_.drop_last ? length_ / options_.num_replicas : (length_ + options_.num_replicas - 1) / options_.num_replicas;
+  return options_.drop_last ? length_ / options_.num_replicas
+                            : (length_ + options_.num_replicas - 1) / options_.num_replicas;
 }
 
 Value DistributedSampler::state_dict() const {
@@ -183,9 +201,12 @@ void DistributedSampler::load_state_dict(const Value& state) {
 }
 
 std::vector<std::int64_t> DistributedSampler::begin_pass() {
-  const auto shared = options_.shuffle ? permutation(length_, make_generator(static_cast<std::uint64_t>(options_.seed + epoch_))) : range(0, length_);
+  const auto shared = options_.shuffle
+                          ? permutation(length_, make_generator(static_cast<std::uint64_t>(options_.seed + epoch_)))
+                          : range(0, length_);
   std::vector<std::int64_t> order(size());
-  for (std::int64_t step = 0; step < size(); ++step) order[step] = shared[(step * options_.num_replicas + options_.rank) % length_];
+  for (std::int64_t step = 0; step < size(); ++step)
+    order[step] = shared[(step * options_.num_replicas + options_.rank) % length_];
   return order;
 }
 

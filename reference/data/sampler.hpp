@@ -1,7 +1,7 @@
 #pragma once
 
-#include <ATen/core/Tensor.h>
 #include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
 
 #include <fmt/format.h>
 
@@ -30,7 +30,8 @@ class Sampler {
   virtual std::vector<std::int64_t> begin_pass() = 0;
   /// The next indices, when those given are used up; none at the end of the pass.
   virtual std::vector<std::int64_t> continue_pass() { return {}; }
-  /// Passes over the next indices, at most `num_indices`, without making them; returns how many. 0: they have to be made.
+  /// Passes over the next indices, at most `num_indices`, without making them; returns how many. 0: they have to be
+  /// made.
   virtual std::int64_t skip(std::int64_t num_indices);
   /// Tells the epoch to samplers whose order depends on it.
   virtual void set_epoch(std::int64_t epoch) { (void)epoch; }
@@ -43,8 +44,8 @@ class Sampler {
   /// Whether this rank's part is all that it visits, so that nobody must cut it again.
   [[nodiscard]] virtual bool is_sharded() const { return false; }
 
-  /// What the sampler is and what the next pass depends on, but for draws of the default generator: here kind(), size() and
-  /// the generator's state.
+  /// What the sampler is and what the next pass depends on, but for draws of the default generator: here kind(), size()
+  /// and the generator's state.
   [[nodiscard]] virtual Value state_dict() const;
   /// Throws ArgumentError, and changes nothing, for a state of another kind or size of sampler.
   virtual void load_state_dict(const Value& state);
@@ -82,8 +83,9 @@ class DrawingSampler : public Sampler {
 
 struct RandomSamplerOptions {
   bool replacement = false;
-  std::optional<std::int64_t> num_samples = {};  ///< of a pass; default: as many as there are. More are drawn in further permutations
-  std::optional<at::Generator> generator = {};   ///< default: one per pass, seeded by one draw of the default generator
+  std::optional<std::int64_t> num_samples =
+      {};  ///< of a pass; default: as many as there are. More are drawn in further permutations
+  std::optional<at::Generator> generator = {};  ///< default: one per pass, seeded by one draw of the default generator
 };
 
 /// A permutation of 0 .. length - 1, or independent draws.
@@ -97,7 +99,9 @@ class RandomSampler : public DrawingSampler {
 
   [[nodiscard]] std::int64_t length() const { return length_; }
   [[nodiscard]] bool replacement() const { return replacement_; }
-  [[nodiscard]] std::string kind() const override { return fmt::format("random of {}{}", length_, replacement_ ? ", with replacement" : ""); }
+  [[nodiscard]] std::string kind() const override {
+    return fmt::format("random of {}{}", length_, replacement_ ? ", with replacement" : "");
+  }
 
  private:
   std::vector<std::int64_t> next_part();
@@ -159,8 +163,8 @@ class WeightedRandomSampler : public DrawingSampler {
   bool replacement_;
 };
 
-/// Every n-th sample of an order that all ranks share: for a loader that is not prepared, since `prepare` cuts by itself.
-/// Source: torch/utils/data/distributed.py, DistributedSampler.
+/// Every n-th sample of an order that all ranks share: for a loader that is not prepared, since `prepare` cuts by
+/// itself. Source: torch/utils/data/distributed.py, DistributedSampler.
 class DistributedSampler : public Sampler {
  public:
   struct Options {

@@ -17,7 +17,10 @@ ShardPlanOptions options_for(const Sampler& sampler, ShardPlanOptions options) {
 }  // namespace
 
 SamplerShard::SamplerShard(std::shared_ptr<Sampler> sampler, ShardPlanOptions options, int rank)
-    : sampler_(std::move(sampler)), options_(options_for(*sampler_, options)), rank_(rank), plan_(plan_shards(options_)) {}
+    : sampler_(std::move(sampler)),
+      options_(options_for(*sampler_, options)),
+      rank_(rank),
+      plan_(plan_shards(options_)) {}
 
 void SamplerShard::begin_pass(std::int64_t num_read, bool draws_at_once) {
   auto options = options_;
@@ -51,13 +54,17 @@ void SamplerShard::read_order(std::int64_t end) {
   end = std::min(end, plan_.num_samples());
   if (num_drawn() >= end) return;
   // What all ranks have read is not looked at again.
-  const auto num_behind = first_ ? std::clamp<std::int64_t>(plan_.num_read() + step_ * plan_.total_batch_size() - begin_, 0, static_cast<std::int64_t>(order_->size())) : 0;
+  const auto num_behind = first_
+                              ? std::clamp<std::int64_t>(plan_.num_read() + step_ * plan_.total_batch_size() - begin_,
+                                                         0, static_cast<std::int64_t>(order_->size()))
+                              : 0;
   std::vector<std::int64_t> order(order_->begin() + num_behind, order_->end());
   begin_ += num_behind;
   const auto num_given = [&] { return begin_ + static_cast<std::int64_t>(order.size()); };
   while (num_given() < end) {
     const auto part = sampler_->continue_pass();
-    check_argument(!part.empty(), "sampler: it gave {} indices, and its size() says {}", num_given(), plan_.num_samples());
+    check_argument(!part.empty(), "sampler: it gave {} indices, and its size() says {}", num_given(),
+                   plan_.num_samples());
     order.insert(order.end(), part.begin(), part.end());
   }
   order_ = shared_copy(std::move(order));
@@ -71,7 +78,9 @@ void SamplerShard::end_pass() {
   first_.reset();
 }
 
-std::int64_t SamplerShard::index_at(std::int64_t position) const { return position >= begin_ ? (*order_)[position - begin_] : (*first_)[position]; }
+std::int64_t SamplerShard::index_at(std::int64_t position) const {
+  return position >= begin_ ? (*order_)[position - begin_] : (*first_)[position];
+}
 
 std::optional<Step> SamplerShard::next() {
   start();  // like Python's generators, the sampler draws when the first batch is asked for

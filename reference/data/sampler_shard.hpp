@@ -45,9 +45,10 @@ class SamplerShard : public StepSource {
   std::shared_ptr<Sampler> sampler_;
   ShardPlanOptions options_;
   int rank_;
-  ShardPlan plan_;  // of the current pass
+  ShardPlan plan_;                                          // of the current pass
   std::shared_ptr<const std::vector<std::int64_t>> first_;  // the start of the order, which fills up its end
-  std::shared_ptr<const std::vector<std::int64_t>> order_;  // from position begin_ on: what is behind all ranks is let go
+  std::shared_ptr<const std::vector<std::int64_t>>
+      order_;  // from position begin_ on: what is behind all ranks is let go
   std::int64_t begin_ = 0, step_ = 0;
   bool started_ = false, exhausted_ = false;
 };

@@ -11,11 +11,13 @@ ShardPlan plan_shards(ShardPlanOptions options) {
   check_argument(options.num_samples >= 0, "num_samples: expected 0 or more, got {}", options.num_samples);
   check_argument(options.batch_size >= 1, "batch_size: expected 1 or more, got {}", options.batch_size);
   check_argument(options.num_ranks >= 1, "num_ranks: expected 1 or more, got {}", options.num_ranks);
-  check_argument(options.batch_size <= std::numeric_limits<std::int64_t>::max() / options.num_ranks, "batch_size: {} on {} ranks are too many samples for one step",
-                 options.batch_size, options.num_ranks);
-  check_argument(!options.split_batches || options.batch_size % options.num_ranks == 0,
-                 "split_batches: a batch of {} does not divide by {} ranks; expected a multiple of {}; change batch_size or "
-                 "set split_batches: false", options.batch_size, options.num_ranks, options.num_ranks);
+  check_argument(options.batch_size <= std::numeric_limits<std::int64_t>::max() / options.num_ranks,
+                 "batch_size: {} on {} ranks are too many samples for one step", options.batch_size, options.num_ranks);
+  check_argument(
+      !options.split_batches || options.batch_size % options.num_ranks == 0,
+      "split_batches: a batch of {} does not divide by {} ranks; expected a multiple of {}; change batch_size or "
+      "set split_batches: false",
+      options.batch_size, options.num_ranks, options.num_ranks);
   check_argument(options.num_read >= 0, "num_read: expected 0 or more, got {}", options.num_read);
   options.num_read = std::min(options.num_read, options.num_samples);
   ShardPlan plan;
@@ -43,7 +45,8 @@ std::int64_t ShardPlan::num_batches(int rank) const {
 }
 
 std::vector<std::int64_t> ShardPlan::batch(int rank, std::int64_t step) const {
-  check_argument(step >= 0 && step < num_batches(rank), "step: {} is not one of the {} batches of rank {}", step, num_batches(rank), rank);
+  check_argument(step >= 0 && step < num_batches(rank), "step: {} is not one of the {} batches of rank {}", step,
+                 num_batches(rank), rank);
   const auto n = options_.num_samples;
   const auto per_rank = total_batch_size() / options_.num_ranks;
   const auto begin = options_.num_read + step * total_batch_size() + rank * per_rank;
@@ -70,7 +73,9 @@ std::int64_t ShardPlan::num_duplicates() const {
   std::int64_t issued = 0;
   for (int rank = 0; rank < options_.num_ranks; ++rank) {
     const auto batches = num_batches(rank);
-    if (batches > 0) issued += (batches - 1) * (total_batch_size() / options_.num_ranks) + static_cast<std::int64_t>(batch(rank, batches - 1).size());
+    if (batches > 0)
+      issued += (batches - 1) * (total_batch_size() / options_.num_ranks) +
+                static_cast<std::int64_t>(batch(rank, batches - 1).size());
   }
   return std::max<std::int64_t>(issued - num_left(), 0);
 }

@@ -9,9 +9,9 @@
 ///     plan.indices(/*rank=*/1);   // {{2, 3}, {1, 2}}
 ///
 /// Numbers are positions in the sampler's order, 0 .. num_samples - 1. With even_batches every rank has the same number
-/// of full batches: the order is continued by its own start, cyclically. A plan may begin inside the order (`num_read`):
-/// the rest of an epoch that other ranks, of whatever number, have begun. Thread rule: a value.
-/// Source: accelerate/data_loader.py, BatchSamplerShard.
+/// of full batches: the order is continued by its own start, cyclically. A plan may begin inside the order
+/// (`num_read`): the rest of an epoch that other ranks, of whatever number, have begun. Thread rule: a value. Source:
+/// accelerate/data_loader.py, BatchSamplerShard.
 namespace accel {
 
 struct ShardPlanOptions {
@@ -21,8 +21,8 @@ struct ShardPlanOptions {
   bool split_batches = false;
   bool even_batches = true;
   bool drop_last = false;
-  bool even_alone = false;     ///< even_batches fills up for one rank too, which else keeps its short batch
-  std::int64_t num_read = 0;   ///< samples of the order that are read already; beyond num_samples: all of them
+  bool even_alone = false;    ///< even_batches fills up for one rank too, which else keeps its short batch
+  std::int64_t num_read = 0;  ///< samples of the order that are read already; beyond num_samples: all of them
 };
 
 class ShardPlan {
@@ -42,7 +42,9 @@ class ShardPlan {
   [[nodiscard]] std::int64_t num_samples() const { return options_.num_samples; }
   [[nodiscard]] std::int64_t num_read() const { return options_.num_read; }
   /// A short last step is continued by the start of the order.
-  [[nodiscard]] bool fills_up() const { return !options_.drop_last && options_.even_batches && (options_.num_ranks > 1 || options_.even_alone); }
+  [[nodiscard]] bool fills_up() const {
+    return !options_.drop_last && options_.even_batches && (options_.num_ranks > 1 || options_.even_alone);
+  }
   /// Samples of one step over all ranks.
   [[nodiscard]] std::int64_t total_batch_size() const;
 

@@ -15,24 +15,26 @@
 
 namespace accel::detail {
 
-/// Batches of a stream's parts, dealt to several workers: each reads the samples of its own parts, and batches come from
-/// one worker after the other. What the workers' ends leave over is put together, in the order of the workers, so that no
-/// more than one batch is short.
-/// Source: torch/utils/data/dataloader.py with an IterableDataset split by worker, where every worker's end is short.
+/// Batches of a stream's parts, dealt to several workers: each reads the samples of its own parts, and batches come
+/// from one worker after the other. What the workers' ends leave over is put together, in the order of the workers, so
+/// that no more than one batch is short. Source: torch/utils/data/dataloader.py with an IterableDataset split by
+/// worker, where every worker's end is short.
 template <ShardedDataset Dataset, typename Collate, typename Batch>
 class ShardedStreamBatches : public BatchStream<Batch> {
  public:
   struct Options {
     std::int64_t batch_size = 1;
     bool drop_last = false;
-    ReadersOptions readers = {};                       ///< num_workers is at most the number of parts
-    std::vector<std::int64_t> num_samples_read = {};   ///< per worker, of a pass that is resumed; else empty
-    std::int64_t num_left_over_read = 0;          ///< samples of what the workers' ends had left over
+    ReadersOptions readers = {};                      ///< num_workers is at most the number of parts
+    std::vector<std::int64_t> num_samples_read = {};  ///< per worker, of a pass that is resumed; else empty
+    std::int64_t num_left_over_read = 0;              ///< samples of what the workers' ends had left over
   };
 
-  ShardedStreamBatches(Dataset& whole, Collate collate, Options options) : collate_(std::move(collate)), options_(std::move(options)) {
+  ShardedStreamBatches(Dataset& whole, Collate collate, Options options)
+      : collate_(std::move(collate)), options_(std::move(options)) {
     for (int worker = 0; worker < options_.readers.num_workers; ++worker) {
-      auto& reader = *readers_.emplace_back(std::make_unique<Reader>(Dataset(whole.shard(options_.readers.num_workers, worker))));
+      auto& reader =
+          *readers_.emplace_back(std::make_unique<Reader>(Dataset(whole.shard(options_.readers.num_workers, worker))));
       if (!options_.num_samples_read.empty()) reader.num_to_skip = options_.num_samples_read.at(worker);
       if (!options_.readers.generators.empty()) reader.resumed = options_.readers.generators.at(worker);
     }
@@ -49,8 +51,10 @@ class ShardedStreamBatches : public BatchStream<Batch> {
       reader.ahead.pop_front();
       if (part.batch) {
         read_ahead(worker);
-        return Issued<Batch>{.batch = std::move(*part.batch), .num_rows = options_.batch_size,
-                             .marks = {{.reader = worker, .num_samples = options_.batch_size, .generator = part.generator}}};
+        return Issued<Batch>{
+            .batch = std::move(*part.batch),
+            .num_rows = options_.batch_size,
+            .marks = {{.reader = worker, .num_samples = options_.batch_size, .generator = part.generator}}};
       }
       reader.ended = true;
       reader.left_over = std::move(part.left_over);
@@ -59,7 +63,9 @@ class ShardedStreamBatches : public BatchStream<Batch> {
     const auto samples = take_left_over(options_.batch_size);
     const auto num_rows = static_cast<std::int64_t>(samples.size());
     if (samples.empty() || (options_.drop_last && num_rows < options_.batch_size)) return std::nullopt;
-    return Issued<Batch>{.batch = collate_(samples), .num_rows = num_rows, .remainder = num_rows < options_.batch_size ? num_rows : 0,
+    return Issued<Batch>{.batch = collate_(samples),
+                         .num_rows = num_rows,
+                         .remainder = num_rows < options_.batch_size ? num_rows : 0,
                          .marks = {{.reader = kLeftOver, .num_samples = num_rows}}};
   }
 
@@ -91,7 +97,8 @@ class ShardedStreamBatches : public BatchStream<Batch> {
   }
 
   void read_ahead(int worker) {
-    auto task = std::make_shared<std::packaged_task<Part()>>([this, &reader = *readers_[worker]] { return read_part(reader); });
+    auto task =
+        std::make_shared<std::packaged_task<Part()>>([this, &reader = *readers_[worker]] { return read_part(reader); });
     readers_[worker]->ahead.push_back(task->get_future());
     workers_->submit_to(worker, [task] { (*task)(); });
   }
@@ -116,14 +123,16 @@ class ShardedStreamBatches : public BatchStream<Batch> {
 
   void join_left_over() {
     for (auto& reader : readers_) {
-      left_over_.insert(left_over_.end(), std::make_move_iterator(reader->left_over.begin()), std::make_move_iterator(reader->left_over.end()));
+      left_over_.insert(left_over_.end(), std::make_move_iterator(reader->left_over.begin()),
+                        std::make_move_iterator(reader->left_over.end()));
     }
     take_left_over(options_.num_left_over_read);
   }
 
   std::vector<Sample> take_left_over(std::int64_t num_samples) {
     const auto num = std::min(num_samples, static_cast<std::int64_t>(left_over_.size()));
-    std::vector<Sample> samples(std::make_move_iterator(left_over_.begin()), std::make_move_iterator(left_over_.begin() + num));
+    std::vector<Sample> samples(std::make_move_iterator(left_over_.begin()),
+                                std::make_move_iterator(left_over_.begin() + num));
     left_over_.erase(left_over_.begin(), left_over_.begin() + num);
     return samples;
   }

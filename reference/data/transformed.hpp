@@ -15,22 +15,29 @@
 ///       return std::pair(crop(sample.first), sample.second);
 ///     });
 ///
-/// It is what the other one is, map-style or iterable, and has what the other has of `size`, `num_shards`, `shard`, `skip`
-/// and `set_epoch`; whole batches (`get_batch`) are not the other's, since the function takes samples.
-/// Thread rule: as the dataset's; the workers of a loader call the function at once.
+/// It is what the other one is, map-style or iterable, and has what the other has of `size`, `num_shards`, `shard`,
+/// `skip` and `set_epoch`; whole batches (`get_batch`) are not the other's, since the function takes samples. Thread
+/// rule: as the dataset's; the workers of a loader call the function at once.
 namespace accel {
 
 namespace detail {
 template <typename T>
-concept Sized = requires(const T& dataset) { { dataset.size() } -> std::convertible_to<std::int64_t>; };
+concept Sized = requires(const T& dataset) {
+  { dataset.size() } -> std::convertible_to<std::int64_t>;
+};
 template <typename T>
-concept Shardable = requires(const T& dataset) { dataset.num_shards(); dataset.shard(std::int64_t{}, std::int64_t{}); };
+concept Shardable = requires(const T& dataset) {
+  dataset.num_shards();
+  dataset.shard(std::int64_t{}, std::int64_t{});
+};
 template <typename T>
 concept Indexed = requires(T& dataset) { dataset.get(std::int64_t{}); };
 template <typename T>
 concept Skippable = requires(T& dataset) { dataset.skip(std::int64_t{}); };
 template <typename T>
-concept HasGeneratorMember = requires(T& dataset) { { dataset.generator } -> std::convertible_to<at::Generator>; };
+concept HasGeneratorMember = requires(T& dataset) {
+  { dataset.generator } -> std::convertible_to<at::Generator>;
+};
 // The very generator of the dataset inside, so that ranks agree on it.
 struct NoGenerator {
   template <typename Dataset>
@@ -46,25 +53,56 @@ concept HasEpochs = requires(T& dataset) { dataset.set_epoch(std::int64_t{}); };
 }  // namespace detail
 
 template <typename Dataset, typename F>
-class Transformed : public std::conditional_t<detail::HasGeneratorMember<Dataset>, detail::GeneratorOf, detail::NoGenerator> {
+class Transformed
+    : public std::conditional_t<detail::HasGeneratorMember<Dataset>, detail::GeneratorOf, detail::NoGenerator> {
  public:
   Transformed(Dataset dataset, F f)
-      : std::conditional_t<detail::HasGeneratorMember<Dataset>, detail::GeneratorOf, detail::NoGenerator>(dataset), dataset_(std::move(dataset)), f_(std::move(f)) {}
+      : std::conditional_t<detail::HasGeneratorMember<Dataset>, detail::GeneratorOf, detail::NoGenerator>(dataset),
+        dataset_(std::move(dataset)),
+        f_(std::move(f)) {}
 
-  [[nodiscard]] std::int64_t size() const requires detail::Sized<Dataset> { return static_cast<std::int64_t>(dataset_.size()); }
-  auto get(std::int64_t index) requires detail::Indexed<Dataset> { return std::invoke(f_, dataset_.get(index)); }
+  [[nodiscard]] std::int64_t size() const
+    requires detail::Sized<Dataset>
+  {
+    return static_cast<std::int64_t>(dataset_.size());
+  }
+  auto get(std::int64_t index)
+    requires detail::Indexed<Dataset>
+  {
+    return std::invoke(f_, dataset_.get(index));
+  }
 
-  void reset() requires StreamDataset<Dataset> { dataset_.reset(); }
-  auto next() requires StreamDataset<Dataset> {
+  void reset()
+    requires StreamDataset<Dataset>
+  {
+    dataset_.reset();
+  }
+  auto next()
+    requires StreamDataset<Dataset>
+  {
     auto sample = dataset_.next();
     using Result = std::remove_cvref_t<decltype(std::invoke(f_, std::move(*sample)))>;
     return sample ? std::optional<Result>(std::invoke(f_, std::move(*sample))) : std::nullopt;
   }
-  auto skip(std::int64_t num_samples) requires detail::Skippable<Dataset> { return dataset_.skip(num_samples); }
-  void set_epoch(std::int64_t epoch) requires detail::HasEpochs<Dataset> { dataset_.set_epoch(epoch); }
+  auto skip(std::int64_t num_samples)
+    requires detail::Skippable<Dataset>
+  {
+    return dataset_.skip(num_samples);
+  }
+  void set_epoch(std::int64_t epoch)
+    requires detail::HasEpochs<Dataset>
+  {
+    dataset_.set_epoch(epoch);
+  }
 
-  [[nodiscard]] std::int64_t num_shards() const requires detail::Shardable<Dataset> { return dataset_.num_shards(); }
-  [[nodiscard]] auto shard(std::int64_t num_shards, std::int64_t index) const requires detail::Shardable<Dataset> {
+  [[nodiscard]] std::int64_t num_shards() const
+    requires detail::Shardable<Dataset>
+  {
+    return dataset_.num_shards();
+  }
+  [[nodiscard]] auto shard(std::int64_t num_shards, std::int64_t index) const
+    requires detail::Shardable<Dataset>
+  {
     auto part = dataset_.shard(num_shards, index);
     return Transformed<decltype(part), F>(std::move(part), f_);
   }

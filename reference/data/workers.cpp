@@ -25,7 +25,9 @@ Workers::~Workers() {
   for (auto& worker : workers_) worker->thread.join();
 }
 
-void Workers::submit(std::function<void()> task) { submit_to(static_cast<int>(next_++ % workers_.size()), std::move(task)); }
+void Workers::submit(std::function<void()> task) {
+  submit_to(static_cast<int>(next_++ % workers_.size()), std::move(task));
+}
 
 void Workers::submit_to(int index, std::function<void()> task) {
   auto& worker = *workers_[index];

@@ -1,8 +1,5 @@
 #include "reference/models/gpt.hpp"
 
-#include <torch/nn/modules/container/modulelist.h>
-#include <torch/nn/modules/dropout.h>
-#include <torch/nn/modules/embedding.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
@@ -10,6 +7,9 @@
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/embedding.h>
 
 #include <cmath>
 
@@ -50,9 +50,12 @@ class AttentionImpl : public nn::Module {
   at::Tensor forward(const at::Tensor& values) {
     const auto batch = values.size(0), length = values.size(1), width = values.size(2);
     const auto parts = call(queries_keys_values_, values).split(width, 2);
-    const auto by_head = [&](const at::Tensor& part) { return part.view({batch, length, heads_, width / heads_}).transpose(1, 2); };
+    const auto by_head = [&](const at::Tensor& part) {
+      return part.view({batch, length, heads_, width / heads_}).transpose(1, 2);
+    };
     const auto queries = by_head(parts[0]), keys = by_head(parts[1]), mixed = by_head(parts[2]);
-    const auto seen = at::scaled_dot_product_attention(queries, keys, mixed, /*attn_mask=*/{}, is_training() ? probability_ : 0.0, /*is_causal=*/true);
+    const auto seen = at::scaled_dot_product_attention(queries, keys, mixed, /*attn_mask=*/{},
+                                                       is_training() ? probability_ : 0.0, /*is_causal=*/true);
     return dropout_(call(projection_, seen.transpose(1, 2).contiguous().view({batch, length, width})));
   }
 
@@ -71,7 +74,9 @@ class FeedForwardImpl : public nn::Module {
     projection_ = register_module("projection", linear(4 * options.width, options.width, options));
     dropout_ = register_module("dropout", nn::Dropout(options.dropout));
   }
-  at::Tensor forward(const at::Tensor& values) { return dropout_(call(projection_, at::gelu(call(expansion_, values), "tanh"))); }
+  at::Tensor forward(const at::Tensor& values) {
+    return dropout_(call(projection_, at::gelu(call(expansion_, values), "tanh")));
+  }
 
  private:
   Linear expansion_{nullptr}, projection_{nullptr};
@@ -114,7 +119,8 @@ class Gpt : public Model {
   at::Tensor forward(const at::Tensor& inputs) override {
     const auto length = inputs.size(1);
     check_argument(length <= block_size_, "gpt: {} bytes; expected at most {}, the block_size", length, block_size_);
-    const auto bytes = call(byte_embedding_, inputs), positions = call(position_embedding_, at::arange(length, inputs.options()));  // in this order
+    const auto bytes = call(byte_embedding_, inputs),
+               positions = call(position_embedding_, at::arange(length, inputs.options()));  // in this order
     auto values = dropout_(bytes + positions);
     for (const auto& block : *blocks_) values = call(block->as<BlockImpl>(), values);
     return at::linear(call(norm_, values), byte_embedding_->weight);
@@ -145,7 +151,8 @@ class Gpt : public Model {
 
 std::shared_ptr<Model> gpt(const GptOptions& options) {
   check_argument(options.heads >= 1 && options.width % options.heads == 0,
-                 "gpt: a width of {} does not divide by {} heads; expected a multiple of {}", options.width, options.heads, options.heads);
+                 "gpt: a width of {} does not divide by {} heads; expected a multiple of {}", options.width,
+                 options.heads, options.heads);
   return std::make_shared<Gpt>(options);
 }
 

@@ -19,7 +19,9 @@ namespace nn = torch::nn;
 class Layers : public Model {
  public:
   template <typename Layer>
-  void push_back(Layer layer) { layers_.emplace_back(register_module(std::to_string(layers_.size()), std::move(layer))); }
+  void push_back(Layer layer) {
+    layers_.emplace_back(register_module(std::to_string(layers_.size()), std::move(layer)));
+  }
 
   at::Tensor forward(const at::Tensor& images) override {
     auto values = images;

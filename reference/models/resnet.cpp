@@ -36,7 +36,9 @@ using Norm = std::function<at::Tensor(const at::Tensor&)>;
 Norm register_norm(nn::Module& owner, const std::string& name, std::int64_t channels, bool over_ranks) {
   Norm norm;
   with_norm(channels, over_ranks, [&](auto module) {
-    norm = [module = owner.register_module(name, module)](const at::Tensor& values) mutable { return call(module, values); };
+    norm = [module = owner.register_module(name, module)](const at::Tensor& values) mutable {
+      return call(module, values);
+    };
   });
   return norm;
 }

@@ -16,7 +16,8 @@ class Registry {
  public:
   void add(const torch::nn::Module* module, std::shared_ptr<CallSurround> surround) {
     const std::unique_lock lock(mutex_);
-    check_state(surrounds_.emplace(module, std::move(surround)).second, "prepare: a module is part of two prepared models");
+    check_state(surrounds_.emplace(module, std::move(surround)).second,
+                "prepare: a module is part of two prepared models");
     ++size_;
   }
   void remove(const torch::nn::Module* module) {
@@ -53,7 +54,8 @@ class PartCallImpl : public torch::nn::Module {
 
 }  // namespace
 
-SurroundedCalls::SurroundedCalls(const torch::nn::Module& module, std::shared_ptr<CallSurround> surround) : module_(&module) {
+SurroundedCalls::SurroundedCalls(const torch::nn::Module& module, std::shared_ptr<CallSurround> surround)
+    : module_(&module) {
   registry().add(&module, std::move(surround));
 }
 
@@ -66,7 +68,8 @@ struct SurroundedParts::State {
   std::vector<std::pair<std::size_t, torch::nn::AnyModule>> parts;  // as they were
 };
 
-SurroundedParts::SurroundedParts(std::shared_ptr<torch::nn::Module> module) : state_(std::make_unique<State>(State{std::move(module), {}})) {
+SurroundedParts::SurroundedParts(std::shared_ptr<torch::nn::Module> module)
+    : state_(std::make_unique<State>(State{std::move(module), {}})) {
   auto* sequential = dynamic_cast<torch::nn::SequentialImpl*>(state_->module.get());
   if (sequential == nullptr) return;
   for (std::size_t index = 0; index < sequential->size(); ++index) {
@@ -80,7 +83,8 @@ SurroundedParts::SurroundedParts(std::shared_ptr<torch::nn::Module> module) : st
 SurroundedParts::~SurroundedParts() {
   if (!state_ || state_->parts.empty()) return;
   auto& sequential = dynamic_cast<torch::nn::SequentialImpl&>(*state_->module);
-  for (auto& [index, part] : state_->parts) *(sequential.begin() + static_cast<std::ptrdiff_t>(index)) = std::move(part);
+  for (auto& [index, part] : state_->parts)
+    *(sequential.begin() + static_cast<std::ptrdiff_t>(index)) = std::move(part);
 }
 
 SurroundedParts::SurroundedParts(SurroundedParts&&) noexcept = default;
@@ -88,7 +92,8 @@ SurroundedParts::SurroundedParts(SurroundedParts&&) noexcept = default;
 at::Tensor call(torch::nn::AnyModule& module, const at::Tensor& values) {
   const auto surround = registry().find(module.ptr().get());
   if (!surround) return module.forward<at::Tensor>(values);
-  return detail::call_surrounded(*surround, [module](const at::Tensor& given) mutable { return module.forward<at::Tensor>(given); }, values);
+  return detail::call_surrounded(
+      *surround, [module](const at::Tensor& given) mutable { return module.forward<at::Tensor>(given); }, values);
 }
 
 std::shared_ptr<CallSurround> detail::surround_of(const torch::nn::Module& module) { return registry().find(&module); }

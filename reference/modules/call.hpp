@@ -24,8 +24,9 @@ class AnyModule;
 ///
 ///     for (const auto& block : *blocks_) values = accel::call(block->as<BlockImpl>(), values);
 ///
-/// A module of one's own calls by this those of its parts that are to be sharded, recomputed or brought from elsewhere as a unit; parts
-/// of a Sequential need nothing. Where nothing surrounds the part, it is the part's `forward`. Thread rule: the rank's thread.
+/// A module of one's own calls by this those of its parts that are to be sharded, recomputed or brought from elsewhere
+/// as a unit; parts of a Sequential need nothing. Where nothing surrounds the part, it is the part's `forward`. Thread
+/// rule: the rank's thread.
 namespace accel {
 
 /// What surrounds the forward of one module.
@@ -55,7 +56,8 @@ class SurroundedCalls {
   const torch::nn::Module* module_;
 };
 
-/// As long as it lives, a Sequential calls the parts that something surrounds as `call` does; another module stays as it is.
+/// As long as it lives, a Sequential calls the parts that something surrounds as `call` does; another module stays as
+/// it is.
 class SurroundedParts {
  public:
   explicit SurroundedParts(std::shared_ptr<torch::nn::Module> module);
@@ -73,17 +75,26 @@ namespace detail {
 std::shared_ptr<CallSurround> surround_of(const torch::nn::Module& module);
 
 /// Runs `forward` without keeping activations, and again in backward. `inputs` are those that gradients may flow to.
-std::vector<at::Tensor> checkpoint(std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> forward, std::vector<at::Tensor> inputs);
+std::vector<at::Tensor> checkpoint(std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> forward,
+                                   std::vector<at::Tensor> inputs);
 
 template <typename Module>
-Module& module_of(Module* module) { return *module; }
+Module& module_of(Module* module) {
+  return *module;
+}
 template <typename Module>
-Module& module_of(const std::shared_ptr<Module>& module) { return *module; }
+Module& module_of(const std::shared_ptr<Module>& module) {
+  return *module;
+}
 template <typename Contained>
-Contained& module_of(const torch::nn::ModuleHolder<Contained>& holder) { return *holder.ptr(); }
+Contained& module_of(const torch::nn::ModuleHolder<Contained>& holder) {
+  return *holder.ptr();
+}
 template <typename Module>
   requires requires(Module& module) { module.named_parameters(); }
-Module& module_of(Module& module) { return module; }
+Module& module_of(Module& module) {
+  return module;
+}
 
 template <typename Arg>
 auto on_device(Arg&& arg, c10::Device device) {
@@ -147,7 +158,8 @@ auto call(Module&& module, Args&&... args) {
   auto& callee = detail::module_of(module);
   const auto forward = [&callee](auto&&... given) { return callee.forward(std::forward<decltype(given)>(given)...); };
   const auto surround = detail::surround_of(callee);
-  return surround ? detail::call_surrounded(*surround, forward, std::forward<Args>(args)...) : forward(std::forward<Args>(args)...);
+  return surround ? detail::call_surrounded(*surround, forward, std::forward<Args>(args)...)
+                  : forward(std::forward<Args>(args)...);
 }
 
 /// Of a module that is known by its tensors alone: a tensor in, a tensor out.

@@ -22,13 +22,15 @@ class Circumstances {
  public:
   Circumstances() : float8_layers_(Float8Scope::current()), generator_(default_generator().get_state()) {
     if (auto gpus = generator_of_gpu(); gpus.defined()) generator_of_gpu_ = gpus.get_state();
-    for (auto& [device, precision] : precisions_) precision = {at::autocast::is_autocast_enabled(device), at::autocast::get_autocast_dtype(device)};
+    for (auto& [device, precision] : precisions_)
+      precision = {at::autocast::is_autocast_enabled(device), at::autocast::get_autocast_dtype(device)};
     caches_ = at::autocast::is_autocast_cache_enabled();
   }
   void apply() const {
     auto generator = default_generator();
     restore_generator(generator, generator_);
-    if (auto gpus = generator_of_gpu(); gpus.defined() && generator_of_gpu_.defined()) restore_generator(gpus, generator_of_gpu_);
+    if (auto gpus = generator_of_gpu(); gpus.defined() && generator_of_gpu_.defined())
+      restore_generator(gpus, generator_of_gpu_);
     for (const auto& [device, precision] : precisions_) {
       at::autocast::set_autocast_enabled(device, precision.first);
       at::autocast::set_autocast_dtype(device, precision.second);
@@ -42,11 +44,13 @@ class Circumstances {
   // Of the device that this thread computes on; undefined without one.
   static at::Generator generator_of_gpu() {
     const auto& cuda = at::detail::getCUDAHooks();
-    return cuda.hasCUDA() && cuda.current_device() >= 0 ? cuda.getDefaultGenerator(cuda.current_device()) : at::Generator();
+    return cuda.hasCUDA() && cuda.current_device() >= 0 ? cuda.getDefaultGenerator(cuda.current_device())
+                                                        : at::Generator();
   }
 
   at::Tensor generator_, generator_of_gpu_;
-  std::array<std::pair<c10::DeviceType, std::pair<bool, at::ScalarType>>, 2> precisions_ = {{{c10::kCPU, {}}, {c10::kCUDA, {}}}};
+  std::array<std::pair<c10::DeviceType, std::pair<bool, at::ScalarType>>, 2> precisions_ = {
+      {{c10::kCPU, {}}, {c10::kCUDA, {}}}};
   bool caches_;
 };
 
@@ -102,7 +106,8 @@ class Recompute : public torch::autograd::Node {
     }
     if (!outputs.empty()) torch::autograd::backward(outputs, of_outputs);
     variable_list of_inputs;
-    for (std::size_t i = 0; i < inputs.size(); ++i) of_inputs.push_back(requires_grad_[i] ? inputs[i].grad() : at::Tensor());
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      of_inputs.push_back(requires_grad_[i] ? inputs[i].grad() : at::Tensor());
     of_inputs.resize(num_outputs());
     return of_inputs;
   }
@@ -131,7 +136,8 @@ std::vector<at::Tensor> checkpoint(Forward forward, std::vector<at::Tensor> inpu
   auto edges = torch::autograd::collect_next_edges(inputs);
   edges.resize(inputs.size() + 1);
   edges.back() = torch::autograd::impl::gradient_edge(at::zeros({}).requires_grad_());
-  const auto node = std::shared_ptr<Recompute>(new Recompute(std::move(edges), std::move(forward), inputs), torch::autograd::deleteNode);
+  const auto node = std::shared_ptr<Recompute>(new Recompute(std::move(edges), std::move(forward), inputs),
+                                               torch::autograd::deleteNode);
   std::vector<at::Tensor> outputs;
   {
     const c10::NoGradGuard no_grad;

@@ -23,33 +23,40 @@ class Describer {
     for (const auto& item : module->named_parameters(/*recurse=*/false)) {
       const auto full = description.name_of(item.key());
       model_.names.emplace_back(full, item.value());
-      description.parameters.push_back(parameters_.index_of(full, item.value(), model_.description.parameters, &model_.parameters));
+      description.parameters.push_back(
+          parameters_.index_of(full, item.value(), model_.description.parameters, &model_.parameters));
       description.keys.push_back(item.key());
     }
     for (const auto& item : module->named_buffers(/*recurse=*/false)) {
       const auto full = description.name_of(item.key());
       model_.buffers.emplace_back(full, item.value());
-      description.buffers.push_back({item.key(), buffers_.index_of(full, item.value(), model_.description.buffers, nullptr)});
+      description.buffers.push_back(
+          {item.key(), buffers_.index_of(full, item.value(), model_.description.buffers, nullptr)});
     }
     for (const auto& item : module->named_children()) {
-      if (repeats_ == Repeats::kEverywhere || !seen_.contains(item.value().get())) description.children.push_back(describe(item.value(), description.name_of(item.key())));
+      if (repeats_ == Repeats::kEverywhere || !seen_.contains(item.value().get()))
+        description.children.push_back(describe(item.value(), description.name_of(item.key())));
     }
     return description;
   }
 
  private:
   static bool is_container(const Module& module) {
-    return dynamic_cast<const torch::nn::ModuleListImpl*>(&module) != nullptr || dynamic_cast<const torch::nn::ModuleDictImpl*>(&module) != nullptr;
+    return dynamic_cast<const torch::nn::ModuleListImpl*>(&module) != nullptr ||
+           dynamic_cast<const torch::nn::ModuleDictImpl*>(&module) != nullptr;
   }
 
   // Each tensor once, under its first name.
   struct Index {
-    std::size_t index_of(const std::string& name, const at::Tensor& tensor, std::vector<ParameterDescription>& descriptions, std::vector<at::Tensor>* tensors) {
+    std::size_t index_of(const std::string& name, const at::Tensor& tensor,
+                         std::vector<ParameterDescription>& descriptions, std::vector<at::Tensor>* tensors) {
       const auto [place, is_new] = indices.emplace(tensor.unsafeGetTensorImpl(), descriptions.size());
       if (is_new) {
         if (tensors != nullptr) tensors->push_back(tensor);
-        descriptions.push_back({.shape = {name, tensor.sizes().vec()}, .dtype = c10::toString(tensor.scalar_type()),
-                                .element_size = static_cast<int>(tensor.element_size()), .requires_grad = tensor.requires_grad()});
+        descriptions.push_back({.shape = {name, tensor.sizes().vec()},
+                                .dtype = c10::toString(tensor.scalar_type()),
+                                .element_size = static_cast<int>(tensor.element_size()),
+                                .requires_grad = tensor.requires_grad()});
       }
       return place->second;
     }

@@ -18,14 +18,14 @@ namespace accel {
 /// A module tree as the plan sees it, with its tensors in the description's order.
 struct DescribedModel {
   ModelDescription description = {};
-  std::vector<at::Tensor> parameters = {};                  ///< each once, under its first name
+  std::vector<at::Tensor> parameters = {};  ///< each once, under its first name
   struct NamedModule {
     std::string name = {};
     std::shared_ptr<torch::nn::Module> module = {};
   };
-  std::vector<NamedModule> modules = {};                    ///< in the description's order: a module, then its children
-  NamedTensors names = {};                                  ///< every place of every parameter
-  NamedTensors buffers = {};                                ///< likewise
+  std::vector<NamedModule> modules = {};  ///< in the description's order: a module, then its children
+  NamedTensors names = {};                ///< every place of every parameter
+  NamedTensors buffers = {};              ///< likewise
 };
 
 enum class Repeats { kOnce, kEverywhere };

@@ -5,7 +5,9 @@
 
 namespace accel {
 
-std::int64_t ParameterShape::numel() const { return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>()); }
+std::int64_t ParameterShape::numel() const {
+  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
+}
 
 bool is_class(const std::string& spelled, const std::string& wanted) {
   const auto colons = spelled.rfind("::");

@@ -25,7 +25,7 @@ struct ParameterDescription {
 struct ModuleDescription {
   std::string name = {};        ///< dotted, "" for the model itself
   std::string class_name = {};  ///< as the program spells it, with namespaces or not
-  bool is_container = false;  ///< holds modules and has no forward of its own: ModuleList, ModuleDict
+  bool is_container = false;    ///< holds modules and has no forward of its own: ModuleList, ModuleDict
   std::vector<std::size_t> parameters = {};
   std::vector<ModuleDescription> children = {};
   std::vector<std::string> keys = {};  ///< by which the module knows its parameters, in their order

@@ -31,13 +31,15 @@ const ModuleDescription* module_named(const ModuleDescription& module, const std
 }
 
 // Of the first module of each class, the largest.
-std::int64_t largest_unsplit(const ModelDescription& model, const Sizes& sizes, const std::vector<std::string>& classes) {
+std::int64_t largest_unsplit(const ModelDescription& model, const Sizes& sizes,
+                             const std::vector<std::string>& classes) {
   std::set<std::string> open(classes.begin(), classes.end());
   std::int64_t largest = 0;
   for (const auto& [name, bytes] : sizes) {
     const auto* module = name.empty() ? nullptr : module_named(model.root, name);
     if (module == nullptr) continue;
-    const auto found = std::find_if(open.begin(), open.end(), [&](const auto& wanted) { return is_class(module->class_name, wanted); });
+    const auto found = std::find_if(open.begin(), open.end(),
+                                    [&](const auto& wanted) { return is_class(module->class_name, wanted); });
     if (found == open.end()) continue;
     largest = std::max(largest, bytes);
     open.erase(found);
@@ -48,7 +50,8 @@ std::int64_t largest_unsplit(const ModelDescription& model, const Sizes& sizes, 
 std::int64_t mean_of_final_modules(const Sizes& sizes) {
   const auto tensors = leaves_of(sizes);
   Sizes modules;
-  std::copy_if(sizes.begin(), sizes.end(), std::back_inserter(modules), [&](const auto& entry) { return !tensors.contains(entry.first); });
+  std::copy_if(sizes.begin(), sizes.end(), std::back_inserter(modules),
+               [&](const auto& entry) { return !tensors.contains(entry.first); });
   const auto leaves = leaves_of(modules);
   std::int64_t total = 0;
   for (const auto& [name, bytes] : modules) total += leaves.contains(name) ? bytes : 0;
@@ -73,9 +76,12 @@ MaxMemory get_balanced_memory(const ModelDescription& model, const BalancedMemor
   const auto total = sizes.of("");
   const auto num_gpus = static_cast<std::int64_t>(gpus.size());
   // Layers do not divide evenly: a layer's worth more, so that nothing is left over at the end.
-  const auto layer = std::max(largest_unsplit(model, sizes.entries(), options.no_split_module_classes), mean_of_final_modules(sizes.entries()));
-  const auto share = total / (options.low_zero ? num_gpus - 1 : num_gpus) + static_cast<std::int64_t>(1.25 * static_cast<double>(layer));
-  for (std::size_t i = options.low_zero ? 1 : 0; i + 1 < gpus.size(); ++i) *gpus[i] = std::min(share, *gpus[i]);  // the last one keeps its limit
+  const auto layer = std::max(largest_unsplit(model, sizes.entries(), options.no_split_module_classes),
+                              mean_of_final_modules(sizes.entries()));
+  const auto share = total / (options.low_zero ? num_gpus - 1 : num_gpus) +
+                     static_cast<std::int64_t>(1.25 * static_cast<double>(layer));
+  for (std::size_t i = options.low_zero ? 1 : 0; i + 1 < gpus.size(); ++i)
+    *gpus[i] = std::min(share, *gpus[i]);  // the last one keeps its limit
   if (options.low_zero) {
     auto left = total;
     for (std::size_t i = 1; i < gpus.size(); ++i) left -= *gpus[i];

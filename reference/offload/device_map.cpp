@@ -54,7 +54,10 @@ DeviceMap clean_device_map(DeviceMap device_map) {
 MapDevice device_of(const DeviceMap& device_map, const std::string& name) {
   for (auto covering = name;; covering.resize(covering.rfind('.') == std::string::npos ? 0 : covering.rfind('.'))) {
     if (const auto found = device_map.find(covering); found != device_map.end()) return found->second;
-    check_argument(!covering.empty(), "device_map: '{}' has no device; add an entry for it, for a module around it, or for \"\", the whole model", name);
+    check_argument(
+        !covering.empty(),
+        "device_map: '{}' has no device; add an entry for it, for a module around it, or for \"\", the whole model",
+        name);
   }
 }
 

@@ -9,12 +9,14 @@
 
 /// Which part of a model stays where, planned from sizes alone.
 ///
-///     const auto plan = accel::plan_device_map(model, {.max_memory = accel::MaxMemory{{0, "10GB"}, {"cpu", "30GB"}}, .no_split_module_classes = {"Block"}});
-///     plan.device_map == DeviceMap{{"embedding", 0}, {"blocks.0", 0}, {"blocks.1", "cpu"}, {"head", "disk"}}
+///     const auto plan = accel::plan_device_map(model, {.max_memory = accel::MaxMemory{{0, "10GB"}, {"cpu", "30GB"}},
+///     .no_split_module_classes = {"Block"}}); plan.device_map == DeviceMap{{"embedding", 0}, {"blocks.0", 0},
+///     {"blocks.1", "cpu"}, {"head", "disk"}}
 ///
-/// Greedy, in the order of the model: GPUs by number, then main memory, then disk, which has no limit. The first GPU and main memory
-/// keep room for the largest layer that is still to be placed: what does not fit is brought there to run. Tied parameters are placed
-/// together, with their modules. Thread rule: pure functions. Source: accelerate/utils/modeling.py, infer_auto_device_map.
+/// Greedy, in the order of the model: GPUs by number, then main memory, then disk, which has no limit. The first GPU
+/// and main memory keep room for the largest layer that is still to be placed: what does not fit is brought there to
+/// run. Tied parameters are placed together, with their modules. Thread rule: pure functions. Source:
+/// accelerate/utils/modeling.py, infer_auto_device_map.
 namespace accel {
 
 /// Names of modules and tensors; a name covers all that is within it, and "" the whole model.
@@ -22,7 +24,8 @@ using DeviceMap = std::map<std::string, MapDevice>;
 
 struct DeviceMapOptions {
   std::optional<MaxMemory> max_memory = {};  ///< absent: what is free
-  std::vector<std::string> no_split_module_classes = {};  ///< whose modules stay in one place, like blocks with a residual connection
+  std::vector<std::string> no_split_module_classes =
+      {};  ///< whose modules stay in one place, like blocks with a residual connection
   std::optional<at::ScalarType> dtype = {};
   std::map<std::string, at::ScalarType> special_dtypes = {};
   bool clean_result = true;  ///< a module for its parts, where all are in one place
@@ -40,7 +43,9 @@ struct DeviceMapPlan {
 };
 
 DeviceMapPlan plan_device_map(const ModelDescription& model, const DeviceMapOptions& options = {});
-inline DeviceMap infer_auto_device_map(const ModelDescription& model, const DeviceMapOptions& options = {}) { return plan_device_map(model, options).device_map; }
+inline DeviceMap infer_auto_device_map(const ModelDescription& model, const DeviceMapOptions& options = {}) {
+  return plan_device_map(model, options).device_map;
+}
 
 struct BalancedMemoryOptions {
   std::optional<MaxMemory> max_memory = {};
@@ -50,13 +55,15 @@ struct BalancedMemoryOptions {
   bool low_zero = false;  ///< as little as possible on the first GPU
 };
 
-/// Limits that spread a model evenly over GPUs; of a single GPU, nine tenths of what is free unless `max_memory` says more.
+/// Limits that spread a model evenly over GPUs; of a single GPU, nine tenths of what is free unless `max_memory` says
+/// more.
 MaxMemory get_balanced_memory(const ModelDescription& model, const BalancedMemoryOptions& options = {});
 
 /// One entry for modules that go to one place as a whole.
 DeviceMap clean_device_map(DeviceMap device_map);
 
-/// Throws ArgumentError with all tensors that no entry covers, and all entries that are no module or tensor of the model.
+/// Throws ArgumentError with all tensors that no entry covers, and all entries that are no module or tensor of the
+/// model.
 void check_device_map(const ModelDescription& model, const DeviceMap& device_map);
 
 /// The place of a module or tensor: of the longest entry that covers it. Throws ArgumentError if there is none.

@@ -19,10 +19,12 @@ class DeviceMapPlanner {
   DeviceMapPlanner(const ModelDescription& model, const DeviceMapOptions& options)
       : options_(options),
         sizes_(compute_module_sizes(model, {.dtype = options.dtype, .special_dtypes = options.special_dtypes})),
-        buffer_sizes_(compute_module_sizes(model, {.dtype = options.dtype, .special_dtypes = options.special_dtypes, .buffers_only = true})),
+        buffer_sizes_(compute_module_sizes(
+            model, {.dtype = options.dtype, .special_dtypes = options.special_dtypes, .buffers_only = true})),
         tied_(find_tied_parameters(model)),
         waiting_(offload::parts_of(model.root)) {
-    for (const auto& [device, size] : get_max_memory(options.max_memory)) devices_.push_back({device, device.is_disk() ? kNoLimit : size.bytes});
+    for (const auto& [device, size] : get_max_memory(options.max_memory))
+      devices_.push_back({device, device.is_disk() ? kNoLimit : size.bytes});
     if (devices_.empty() || !devices_.back().device.is_disk()) devices_.push_back({"disk", kNoLimit});
     update_largest_layer(waiting_);
   }
@@ -57,7 +59,9 @@ class DeviceMapPlanner {
     const auto& device = devices_[current_].device;
     return device.is_cpu() || (device.is_gpu() && current_ == 0) ? largest_bytes_ : 0;
   }
-  [[nodiscard]] std::int64_t available() const { return devices_[current_].limit == kNoLimit ? kNoLimit : devices_[current_].limit - reserve(); }
+  [[nodiscard]] std::int64_t available() const {
+    return devices_[current_].limit == kNoLimit ? kNoLimit : devices_[current_].limit - reserve();
+  }
 
   void update_largest_layer(const Nodes& nodes) {
     auto [bytes, layers] = offload::largest_layer(nodes, sizes_, options_.no_split_module_classes);
@@ -67,7 +71,8 @@ class DeviceMapPlanner {
   // Single tensors are brought with nothing else.
   void update_largest_module() {
     Nodes modules;
-    std::copy_if(waiting_.begin(), waiting_.end(), std::back_inserter(modules), [](const Node& node) { return node.module != nullptr; });
+    std::copy_if(waiting_.begin(), waiting_.end(), std::back_inserter(modules),
+                 [](const Node& node) { return node.module != nullptr; });
     update_largest_layer(modules);
   }
   void forget_largest(const std::string& name) {
@@ -80,10 +85,14 @@ class DeviceMapPlanner {
     Nodes group{node};
     for (std::size_t next = 0; next < group.size(); ++next) {
       for (const auto& names : tied_) {
-        if (std::none_of(names.begin(), names.end(), [&](const auto& name) { return is_within(name, group[next].name); })) continue;
+        if (std::none_of(names.begin(), names.end(),
+                         [&](const auto& name) { return is_within(name, group[next].name); }))
+          continue;
         for (const auto& other : others) {
-          const bool is_tied = std::any_of(names.begin(), names.end(), [&](const auto& name) { return is_within(name, other.name); });
-          const bool is_known = std::any_of(group.begin(), group.end(), [&](const auto& known) { return known.name == other.name; });
+          const bool is_tied =
+              std::any_of(names.begin(), names.end(), [&](const auto& name) { return is_within(name, other.name); });
+          const bool is_known =
+              std::any_of(group.begin(), group.end(), [&](const auto& known) { return known.name == other.name; });
           if (is_tied && !is_known) group.push_back(other);
         }
       }
@@ -97,7 +106,9 @@ class DeviceMapPlanner {
     for (const auto& tied : tied_to(node, others)) bytes += sizes_.of(tied.name);
     return bytes;
   }
-  [[nodiscard]] bool fits(std::int64_t bytes) { return available() == kNoLimit || device().used + bytes <= available(); }
+  [[nodiscard]] bool fits(std::int64_t bytes) {
+    return available() == kNoLimit || device().used + bytes <= available();
+  }
 
   bool place(const Node& node) {
     const auto bytes = size_with_ties(node, waiting_);
@@ -108,7 +119,8 @@ class DeviceMapPlanner {
     for (const auto& member : group) {
       plan_.device_map.insert_or_assign(member.name, device().device);
       std::erase_if(waiting_, [&](const Node& other) { return other.name == member.name; });
-      if (!options_.offload_buffers && !device().device.is_gpu()) plan_.offloaded_buffer_bytes += buffer_sizes_.of(member.name);
+      if (!options_.offload_buffers && !device().device.is_gpu())
+        plan_.offloaded_buffer_bytes += buffer_sizes_.of(member.name);
     }
     return true;
   }
@@ -125,7 +137,8 @@ class DeviceMapPlanner {
     if (tied.empty() || !fits(sizes_.of(node.name))) return false;
     for (const auto& other : tied) {
       if (!other.can_be_split(options_.no_split_module_classes)) continue;
-      replace_by_parts(std::find_if(waiting_.begin(), waiting_.end(), [&](const Node& waiting) { return waiting.name == other.name; }));
+      replace_by_parts(std::find_if(waiting_.begin(), waiting_.end(),
+                                    [&](const Node& waiting) { return waiting.name == other.name; }));
       waiting_.insert(waiting_.begin(), node);
       update_largest_module();
       return true;
@@ -134,7 +147,8 @@ class DeviceMapPlanner {
   }
 
   bool split(const Node& node) {
-    if (device().used + sizes_.of(node.name) < available() || !node.can_be_split(options_.no_split_module_classes)) return false;
+    if (device().used + sizes_.of(node.name) < available() || !node.can_be_split(options_.no_split_module_classes))
+      return false;
     waiting_.insert(waiting_.begin(), node);
     replace_by_parts(waiting_.begin());
     update_largest_module();
@@ -164,7 +178,8 @@ class DeviceMapPlanner {
   // Out of those that wait, of which modules around it are split.
   Node take(const std::string& name) {
     while (true) {
-      const auto around = std::find_if(waiting_.begin(), waiting_.end(), [&](const Node& node) { return is_within(name, node.name); });
+      const auto around =
+          std::find_if(waiting_.begin(), waiting_.end(), [&](const Node& node) { return is_within(name, node.name); });
       ensure(around != waiting_.end(), "device map: '{}' is not waiting", name);
       if (around->name == name) {
         auto taken = *around;
@@ -176,10 +191,12 @@ class DeviceMapPlanner {
   }
 
   void weigh_buffers() {
-    const auto num_gpus = std::count_if(devices_.begin(), devices_.end(), [](const Device& device) { return device.device.is_gpu(); });
+    const auto num_gpus =
+        std::count_if(devices_.begin(), devices_.end(), [](const Device& device) { return device.device.is_gpu(); });
     if (plan_.offloaded_buffer_bytes == 0 || num_gpus == 0) return;
-    plan_.offloaded_buffers_fit = std::any_of(devices_.begin(), devices_.begin() + num_gpus,
-                                              [&](const Device& device) { return device.limit >= plan_.offloaded_buffer_bytes + device.used; });
+    plan_.offloaded_buffers_fit = std::any_of(devices_.begin(), devices_.begin() + num_gpus, [&](const Device& device) {
+      return device.limit >= plan_.offloaded_buffer_bytes + device.used;
+    });
   }
 
   const DeviceMapOptions& options_;
@@ -195,6 +212,8 @@ class DeviceMapPlanner {
 
 }  // namespace
 
-DeviceMapPlan plan_device_map(const ModelDescription& model, const DeviceMapOptions& options) { return DeviceMapPlanner(model, options).plan(); }
+DeviceMapPlan plan_device_map(const ModelDescription& model, const DeviceMapOptions& options) {
+  return DeviceMapPlanner(model, options).plan();
+}
 
 }  // namespace accel

@@ -20,15 +20,20 @@ namespace {
 
 class Dispatcher {
  public:
-  Dispatcher(const std::shared_ptr<torch::nn::Module>& module, const DeviceMap& device_map, const DispatchOptions& options)
+  Dispatcher(const std::shared_ptr<torch::nn::Module>& module, const DeviceMap& device_map,
+             const DispatchOptions& options)
       : module_(module), device_map_(device_map), options_(options), model_(describe(module)) {
     check_device_map(describe(module, Repeats::kEverywhere).description, device_map);
     for (const auto& [name, device] : device_map) {
       if (!device.is_disk()) torch_device(device);
       uses_gpus_ |= device.is_gpu();
     }
-    if (options.main_device) main_ = *options.main_device;
-    else if (uses_gpus_) main_ = std::min_element(device_map.begin(), device_map.end(), [](const auto& a, const auto& b) { return a.second < b.second; })->second;
+    if (options.main_device)
+      main_ = *options.main_device;
+    else if (uses_gpus_)
+      main_ = std::min_element(device_map.begin(), device_map.end(), [](const auto& a, const auto& b) {
+                return a.second < b.second;
+              })->second;
     check_argument(!main_.is_disk(), "main_device: the disk runs nothing");
     uses_gpus_ |= main_.is_gpu();
     torch_device(main_);
@@ -37,10 +42,13 @@ class Dispatcher {
   std::shared_ptr<StreamedModel> dispatch() {
     list_tensors();
     plan();
-    if (!options_.offload_index.empty()) index_ = options_.offload_index;
-    else if (!options_.offload_dir.empty() && needs_folder()) index_ = read_offload_index(options_.offload_dir);
+    if (!options_.offload_index.empty())
+      index_ = options_.offload_index;
+    else if (!options_.offload_dir.empty() && needs_folder())
+      index_ = read_offload_index(options_.offload_dir);
     std::vector<Slot> slots;
-    for (std::size_t i = 0; i < offloaded_.size(); ++i) slots.push_back(slot(offloaded_[i].first, offloaded_[i].second, runs_on_[i]));
+    for (std::size_t i = 0; i < offloaded_.size(); ++i)
+      slots.push_back(slot(offloaded_[i].first, offloaded_[i].second, runs_on_[i]));
     check_resident();
     check_argument(problems_.empty(), "dispatch_model: {}", fmt::join(problems_, "; "));
     write_to_disk(slots);
@@ -53,7 +61,8 @@ class Dispatcher {
 
  private:
   void list_tensors() {
-    for (std::size_t i = 0; i < model_.parameters.size(); ++i) tensors_.emplace(model_.description.parameters[i].shape.name, model_.parameters[i]);
+    for (std::size_t i = 0; i < model_.parameters.size(); ++i)
+      tensors_.emplace(model_.description.parameters[i].shape.name, model_.parameters[i]);
     std::set<const c10::TensorImpl*> seen;
     for (const auto& [name, buffer] : model_.buffers) {
       if (!seen.insert(buffer.unsafeGetTensorImpl()).second) continue;
@@ -78,8 +87,10 @@ class Dispatcher {
     if (devices.size() > 1) {
       std::vector<std::string> names;
       for (const auto& device : devices) names.push_back(device.name());
-      problems_.push_back(fmt::format("'{}' is called as a whole, and the device map spreads it over devices {}; name its class in no_split_module_classes, or its parts in called_modules",
-                                      unit.name, fmt::join(names, ", ")));
+      problems_.push_back(
+          fmt::format("'{}' is called as a whole, and the device map spreads it over devices {}; name its class in "
+                      "no_split_module_classes, or its parts in called_modules",
+                      unit.name, fmt::join(names, ", ")));
     }
     return devices.empty() ? main_ : *devices.begin();
   }
@@ -89,12 +100,15 @@ class Dispatcher {
     for (const auto& [name, part] : model_.modules) modules.emplace(name, part);
     std::map<std::string, std::size_t> slot_of;
     std::map<std::string, MapDevice> runs_on;
-    for (const auto& unit : plan_units(model_.description, {options_.preload_module_classes, options_.called_modules})) {
+    for (const auto& unit :
+         plan_units(model_.description, {options_.preload_module_classes, options_.called_modules})) {
       const auto device = device_of_unit(unit);
       StreamedUnit streamed{.name = unit.name, .module = modules.at(unit.name), .slots = {}};
       for (const auto& name : unit.tensors) {
         const auto [other, is_first] = runs_on.emplace(name, device);
-        if (other->second != device) problems_.push_back(fmt::format("'{}' is shared by parts on devices {} and {}", name, other->second.name(), device.name()));
+        if (other->second != device)
+          problems_.push_back(
+              fmt::format("'{}' is shared by parts on devices {} and {}", name, other->second.name(), device.name()));
         if (is_first && !is_offloaded(name)) resident_.push_back({name, tensors_.at(name), torch_device(device)});
         if (!is_offloaded(name)) continue;
         if (is_first) {
@@ -110,7 +124,9 @@ class Dispatcher {
   }
 
   [[nodiscard]] bool needs_folder() const {
-    return std::any_of(offloaded_.begin(), offloaded_.end(), [&](const auto& named) { return named.second.is_meta() && device_of(device_map_, named.first).is_disk(); });
+    return std::any_of(offloaded_.begin(), offloaded_.end(), [&](const auto& named) {
+      return named.second.is_meta() && device_of(device_map_, named.first).is_disk();
+    });
   }
 
   Slot slot(const std::string& name, const at::Tensor& tensor, c10::Device device) {
@@ -124,7 +140,8 @@ class Dispatcher {
       to_write_.emplace_back(name, tensor);
       return slot;
     }
-    if (const auto* weight = stored(name, tensor)) slot.load = [load = weight->load, device, dtype = tensor.scalar_type()] { return load().to(device, dtype); };
+    if (const auto* weight = stored(name, tensor))
+      slot.load = [load = weight->load, device, dtype = tensor.scalar_type()] { return load().to(device, dtype); };
     return slot;
   }
   at::Tensor in_memory(const std::string& name, const at::Tensor& tensor) {
@@ -141,19 +158,24 @@ class Dispatcher {
       const auto found = index_.find(alias);
       if (found == index_.end()) continue;
       if (tensor.sizes() == c10::IntArrayRef(found->second.sizes)) return &found->second;
-      problems_.push_back(fmt::format("'{}' has sizes [{}] on disk, the model's are [{}]", name, fmt::join(found->second.sizes, ", "), fmt::join(tensor.sizes(), ", ")));
+      problems_.push_back(fmt::format("'{}' has sizes [{}] on disk, the model's are [{}]", name,
+                                      fmt::join(found->second.sizes, ", "), fmt::join(tensor.sizes(), ", ")));
       return nullptr;
     }
-    problems_.push_back(fmt::format("'{}' goes to disk, and is neither in the model nor in an offload_index or offload_dir", name));
+    problems_.push_back(
+        fmt::format("'{}' goes to disk, and is neither in the model nor in an offload_index or offload_dir", name));
     return nullptr;
   }
 
   void check_resident() {
     if (!to_write_.empty() && options_.offload_dir.empty()) {
-      problems_.push_back(fmt::format("an offload_dir is needed for what goes to disk: '{}'{}", to_write_.front().first, to_write_.size() > 1 ? " and others" : ""));
+      problems_.push_back(fmt::format("an offload_dir is needed for what goes to disk: '{}'{}", to_write_.front().first,
+                                      to_write_.size() > 1 ? " and others" : ""));
     }
     for (const auto& [name, tensor, device] : resident_) {
-      if (tensor.is_meta()) problems_.push_back(fmt::format("'{}' is on the meta device and stays on {}; load it first", name, device.str()));
+      if (tensor.is_meta())
+        problems_.push_back(
+            fmt::format("'{}' is on the meta device and stays on {}; load it first", name, device.str()));
     }
   }
 
@@ -163,7 +185,8 @@ class Dispatcher {
     offload_state_dict(files, options_.offload_dir, to_write_);
     const auto written = read_offload_index(options_.offload_dir);
     for (std::size_t i = 0; i < slots.size(); ++i) {
-      if (!slots[i].load) slots[i].load = [load = written.at(slots[i].name).load, device = runs_on_[i]] { return load().to(device); };
+      if (!slots[i].load)
+        slots[i].load = [load = written.at(slots[i].name).load, device = runs_on_[i]] { return load().to(device); };
     }
   }
 
@@ -192,22 +215,30 @@ class Dispatcher {
 
 }  // namespace
 
-std::shared_ptr<StreamedModel> dispatch(const std::shared_ptr<torch::nn::Module>& module, const DeviceMap& device_map, const DispatchOptions& options) {
+std::shared_ptr<StreamedModel> dispatch(const std::shared_ptr<torch::nn::Module>& module, const DeviceMap& device_map,
+                                        const DispatchOptions& options) {
   const c10::NoGradGuard no_grad;
   return Dispatcher(module, device_map, options).dispatch();
 }
 
 void check_output(const std::vector<at::Tensor>& tensors, const StreamedModel& streamed) {
-  const bool has_values = std::none_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) { return tensor.defined() && tensor.is_meta(); });
-  check_state(has_values, "the output has no values: parts of the model are brought only by accel::call, and were not called so: '{}'", fmt::join(streamed.uncalled(), "', '"));
+  const bool has_values = std::none_of(tensors.begin(), tensors.end(),
+                                       [](const at::Tensor& tensor) { return tensor.defined() && tensor.is_meta(); });
+  check_state(
+      has_values,
+      "the output has no values: parts of the model are brought only by accel::call, and were not called so: '{}'",
+      fmt::join(streamed.uncalled(), "', '"));
 }
 
 void explain(const std::exception& error, const StreamedModel& streamed) {
   std::string message = error.what();
   message.resize(std::min(message.size(), message.find('\n')));  // without the stack
   const auto uncalled = streamed.uncalled();
-  if (uncalled.empty() || (message.find("meta") == std::string::npos && message.find("Meta") == std::string::npos)) return;
-  throw StateError(fmt::format("{}; parts of the model are brought only by accel::call, and were not called so by then: '{}'", message, fmt::join(uncalled, "', '")));
+  if (uncalled.empty() || (message.find("meta") == std::string::npos && message.find("Meta") == std::string::npos))
+    return;
+  throw StateError(
+      fmt::format("{}; parts of the model are brought only by accel::call, and were not called so by then: '{}'",
+                  message, fmt::join(uncalled, "', '")));
 }
 
 }  // namespace accel::offload

@@ -16,9 +16,10 @@
 #include "reference/offload/module_tensors.hpp"
 
 // Note [Where new tensors go]
-// LibTorch calls nothing when a module registers a parameter, and has no default device. But an operator is dispatched by keys of the
-// thread too, of which TESTING_ONLY_GenericMode comes first and is used by nobody: the kernel below stands under it for all operators,
-// gives those that make tensors the device, notes what was done, and goes on without the key. A thread without a scope pays nothing.
+// LibTorch calls nothing when a module registers a parameter, and has no default device. But an operator is dispatched
+// by keys of the thread too, of which TESTING_ONLY_GenericMode comes first and is used by nobody: the kernel below
+// stands under it for all operators, gives those that make tensors the device, notes what was done, and goes on without
+// the key. A thread without a scope pays nothing.
 namespace accel::offload {
 
 struct NewTensorsOn::State {
@@ -44,7 +45,8 @@ thread_local NewTensorsOn::State* innermost_scope = nullptr;
 // The place of a `Device? device` argument in the stack, if the operator makes tensors.
 std::optional<std::size_t> device_argument(const c10::FunctionSchema& schema) {
   for (std::size_t i = 0; i < schema.arguments().size(); ++i) {
-    if (schema.arguments()[i].name() == "device" && schema.arguments()[i].type()->kind() == c10::TypeKind::OptionalType) return i;
+    if (schema.arguments()[i].name() == "device" && schema.arguments()[i].type()->kind() == c10::TypeKind::OptionalType)
+      return i;
   }
   return std::nullopt;
 }
@@ -55,15 +57,21 @@ void run_on_device(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto begin = static_cast<std::ptrdiff_t>(stack->size() - schema.arguments().size());
   torch::jit::Stack arguments(stack->begin() + begin, stack->end());
   const auto device = device_argument(schema);
-  const bool makes_tensors = device && std::none_of(arguments.begin(), arguments.end(), [](const auto& value) { return value.isTensor(); });
-  if (makes_tensors && (*stack)[static_cast<std::size_t>(begin) + *device].isNone()) (*stack)[static_cast<std::size_t>(begin) + *device] = innermost_scope->device;
+  const bool makes_tensors =
+      device && std::none_of(arguments.begin(), arguments.end(), [](const auto& value) { return value.isTensor(); });
+  if (makes_tensors && (*stack)[static_cast<std::size_t>(begin) + *device].isNone())
+    (*stack)[static_cast<std::size_t>(begin) + *device] = innermost_scope->device;
   op.callBoxed(stack);
   innermost_scope->done.push_back({op, std::move(arguments), {stack->begin() + begin, stack->end()}});
 }
 
-void run_where_new_tensors_go(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) { run_on_device(op, stack); }
+void run_where_new_tensors_go(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  run_on_device(op, stack);
+}
 
-TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) { library.fallback(torch::CppFunction::makeFromBoxedFunction<&run_where_new_tensors_go>()); }
+TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&run_where_new_tensors_go>());
+}
 
 std::vector<at::Tensor> tensors_in(const torch::jit::Stack& values) {
   std::vector<at::Tensor> tensors;
@@ -76,7 +84,8 @@ std::vector<at::Tensor> tensors_in(const torch::jit::Stack& values) {
   return tensors;
 }
 
-// Does again, without the scope's device, what made some tensors: the operations that touched their memory, or memory those read.
+// Does again, without the scope's device, what made some tensors: the operations that touched their memory, or memory
+// those read.
 class Remaker {
  public:
   explicit Remaker(const std::vector<NewTensorsOn::State::Done>& done) : done_(done) {}
@@ -88,17 +97,21 @@ class Remaker {
     for (auto i = done_.size(); i-- > 0;) {
       auto touched = tensors_in(done_[i].arguments);
       for (auto& result : tensors_in(done_[i].results)) touched.push_back(result);
-      if (std::none_of(touched.begin(), touched.end(), [&](const auto& tensor) { return memory.contains(memory_of(tensor)); })) continue;
+      if (std::none_of(touched.begin(), touched.end(),
+                       [&](const auto& tensor) { return memory.contains(memory_of(tensor)); }))
+        continue;
       needed.push_back(i);
       for (const auto& tensor : touched) memory.insert(memory_of(tensor));
     }
     for (auto i = needed.rbegin(); i != needed.rend(); ++i) repeat(done_[*i]);
   }
 
-  // What sees the same place of the memory, as it would have been. (Autograd wraps new tensors in others, so memory is what they have in common.)
+  // What sees the same place of the memory, as it would have been. (Autograd wraps new tensors in others, so memory is
+  // what they have in common.)
   [[nodiscard]] at::Tensor made(const at::Tensor& tensor) const {
     const auto found = made_.find(memory_of(tensor));
-    return found == made_.end() ? tensor : found->second.as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+    return found == made_.end() ? tensor
+                                : found->second.as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset());
   }
 
  private:
@@ -139,15 +152,20 @@ NewTensorsOn::~NewTensorsOn() {
 void NewTensorsOn::finish(torch::nn::Module& module, InitOptions options) {
   const c10::impl::ExcludeDispatchKeyGuard outside(kScopeKey);
   const c10::NoGradGuard no_grad;
-  const bool includes_buffers = options.include_buffers ? *options.include_buffers : environment_flag("ACCELERATE_INIT_INCLUDE_BUFFERS").value_or(false);
+  const bool includes_buffers = options.include_buffers
+                                    ? *options.include_buffers
+                                    : environment_flag("ACCELERATE_INIT_INCLUDE_BUFFERS").value_or(false);
   const auto move = [&](const at::Tensor& tensor) {
-    if (tensor.device() != state_->device) show(tensor, state_->device.is_meta() ? meta_like(tensor) : tensor.detach().to(state_->device));
+    if (tensor.device() != state_->device)
+      show(tensor, state_->device.is_meta() ? meta_like(tensor) : tensor.detach().to(state_->device));
   };
   for (const auto& parameter : module.parameters()) move(parameter);
   std::vector<at::Tensor> elsewhere;
   for (const auto& buffer : module.buffers()) {
-    if (includes_buffers) move(buffer);
-    else if (buffer.device() == state_->device && !state_->device.is_cpu()) elsewhere.push_back(buffer);
+    if (includes_buffers)
+      move(buffer);
+    else if (buffer.device() == state_->device && !state_->device.is_cpu())
+      elsewhere.push_back(buffer);
   }
   Remaker remaker(state_->done);
   remaker.remake(elsewhere);

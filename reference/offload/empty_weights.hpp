@@ -16,11 +16,12 @@ class Module;
 ///     auto net = accel::init_empty_weights([&] { return Net(config); });
 ///     auto model = accel::load_checkpoint_and_dispatch(net, "checkpoint", {.device_map = "auto"});
 ///
-/// While `build` runs, tensors that do not say where they go are made on the device (the meta device has sizes and no memory), and
-/// initialisation draws nothing for them. Buffers are then made where they belong after all, by the operations that made them, unless
-/// they are included (absent: the environment's ACCELERATE_INIT_INCLUDE_BUFFERS, else no). What reads a value while it builds, as
-/// orthogonal initialisation does, cannot be built so; nor does `at::tensor` work there: use `torch::tensor`.
-/// Thread rule: the calling thread alone is concerned. Source: accelerate/big_modeling.py.
+/// While `build` runs, tensors that do not say where they go are made on the device (the meta device has sizes and no
+/// memory), and initialisation draws nothing for them. Buffers are then made where they belong after all, by the
+/// operations that made them, unless they are included (absent: the environment's ACCELERATE_INIT_INCLUDE_BUFFERS, else
+/// no). What reads a value while it builds, as orthogonal initialisation does, cannot be built so; nor does
+/// `at::tensor` work there: use `torch::tensor`. Thread rule: the calling thread alone is concerned. Source:
+/// accelerate/big_modeling.py.
 namespace accel {
 
 struct InitOptions {

@@ -20,7 +20,8 @@ namespace accel {
 namespace offload {
 namespace {
 
-constexpr std::array kCastLayers{"Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d", "Linear"};
+constexpr std::array kCastLayers{"Conv1d",          "Conv2d",          "Conv3d", "ConvTranspose1d",
+                                 "ConvTranspose2d", "ConvTranspose3d", "Linear"};
 
 std::vector<std::regex> expressions_of(const std::vector<std::string>& patterns) {
   std::vector<std::regex> expressions;
@@ -38,17 +39,23 @@ std::vector<std::regex> expressions_of(const std::vector<std::string>& patterns)
 
 template <typename Names>
 bool is_one_of(const ModuleDescription& module, const Names& classes) {
-  return std::any_of(std::begin(classes), std::end(classes), [&](const auto& name) { return is_class(module.class_name, name); });
+  return std::any_of(std::begin(classes), std::end(classes),
+                     [&](const auto& name) { return is_class(module.class_name, name); });
 }
 
 class CastPlanner {
  public:
-  CastPlanner(const ModelDescription& model, const LayerwiseCastingOptions& options) : model_(model), options_(options), skipped_(expressions_of(options.skip_modules_pattern)) { add(model.root); }
+  CastPlanner(const ModelDescription& model, const LayerwiseCastingOptions& options)
+      : model_(model), options_(options), skipped_(expressions_of(options.skip_modules_pattern)) {
+    add(model.root);
+  }
   [[nodiscard]] bool casts(const std::string& tensor) const { return cast_.contains(tensor); }
 
  private:
   void add(const ModuleDescription& module) {
-    const bool matches = std::any_of(skipped_.begin(), skipped_.end(), [&](const auto& expression) { return std::regex_search(module.name, expression); });
+    const bool matches = std::any_of(skipped_.begin(), skipped_.end(), [&](const auto& expression) {
+      return std::regex_search(module.name, expression);
+    });
     if (matches || is_one_of(module, options_.skip_modules_classes)) return;
     if (is_one_of(module, kCastLayers)) {
       for (const auto parameter : module.parameters) cast_.insert(model_.parameters[parameter].shape.name);
@@ -66,7 +73,8 @@ class CastPlanner {
 
 }  // namespace
 
-std::shared_ptr<StreamedModel> cast_layerwise(const std::shared_ptr<torch::nn::Module>& module, const LayerwiseCastingOptions& options) {
+std::shared_ptr<StreamedModel> cast_layerwise(const std::shared_ptr<torch::nn::Module>& module,
+                                              const LayerwiseCastingOptions& options) {
   const c10::NoGradGuard no_grad;
   const auto model = describe(module);
   const CastPlanner plan(model.description, options);
@@ -84,7 +92,8 @@ std::shared_ptr<StreamedModel> cast_layerwise(const std::shared_ptr<torch::nn::M
       if (!plan.casts(name) || !tensor.is_floating_point()) continue;
       const auto [place, is_new] = places.emplace(name, slots.size());
       const auto stored = tensor.detach().to(options.storage_dtype);
-      if (is_new) slots.push_back({name, tensor, stored, [stored, dtype = options.compute_dtype] { return stored.to(dtype); }});
+      if (is_new)
+        slots.push_back({name, tensor, stored, [stored, dtype = options.compute_dtype] { return stored.to(dtype); }});
       streamed.slots.push_back(place->second);
     }
     if (!streamed.slots.empty()) units.push_back(std::move(streamed));
@@ -94,7 +103,8 @@ std::shared_ptr<StreamedModel> cast_layerwise(const std::shared_ptr<torch::nn::M
 
 }  // namespace offload
 
-AlignModuleDevice::AlignModuleDevice(torch::nn::Module& module, std::optional<c10::Device> execution_device) : unit_(module) {
+AlignModuleDevice::AlignModuleDevice(torch::nn::Module& module, std::optional<c10::Device> execution_device)
+    : unit_(module) {
   if (unit_ || !execution_device) return;
   const c10::NoGradGuard no_grad;
   for (const auto& item : module.named_parameters(/*recurse=*/false)) {
@@ -106,7 +116,8 @@ AlignModuleDevice::AlignModuleDevice(torch::nn::Module& module, std::optional<c1
 AlignModuleDevice::~AlignModuleDevice() {
   const c10::NoGradGuard no_grad;
   for (const auto& [tensor, original] : moved_) {
-    if (tensor.device() != original.device()) offload::show(tensor, tensor.is_meta() ? original : tensor.detach().to(original.device()));
+    if (tensor.device() != original.device())
+      offload::show(tensor, tensor.is_meta() ? original : tensor.detach().to(original.device()));
   }
 }
 

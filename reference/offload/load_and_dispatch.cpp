@@ -26,10 +26,12 @@ struct Need {
   std::int64_t next = 0;      // and the one that is read
 };
 
-Need need_of(const ModelDescription& model, const std::vector<Unit>& units, const DeviceMap& device_map, const DeviceMapOptions& options) {
+Need need_of(const ModelDescription& model, const std::vector<Unit>& units, const DeviceMap& device_map,
+             const DeviceMapOptions& options) {
   const auto main = main_device_of(device_map);
   const auto sizes = compute_module_sizes(model, {.dtype = options.dtype, .special_dtypes = options.special_dtypes});
-  const auto buffers = compute_module_sizes(model, {.dtype = options.dtype, .special_dtypes = options.special_dtypes, .buffers_only = true});
+  const auto buffers = compute_module_sizes(
+      model, {.dtype = options.dtype, .special_dtypes = options.special_dtypes, .buffers_only = true});
   Need need;
   std::vector<std::int64_t> brought;
   for (const auto& unit : units) {
@@ -49,12 +51,15 @@ Need need_of(const ModelDescription& model, const std::vector<Unit>& units, cons
 
 void check_choice(const std::string& choice) {
   constexpr std::array kChoices{"auto", "balanced", "balanced_low_0", "sequential"};
-  check_argument(std::find(kChoices.begin(), kChoices.end(), choice) != kChoices.end(), "device_map '{}': expected {}, or a map", choice, fmt::join(kChoices, ", "));
+  check_argument(std::find(kChoices.begin(), kChoices.end(), choice) != kChoices.end(),
+                 "device_map '{}': expected {}, or a map", choice, fmt::join(kChoices, ", "));
 }
 
 }  // namespace
 
-RoomyPlan plan_with_room(const ModelDescription& model, const DeviceMapOptions& given, const std::vector<std::string>& preload_module_classes, const std::vector<std::string>& called_modules) {
+RoomyPlan plan_with_room(const ModelDescription& model, const DeviceMapOptions& given,
+                         const std::vector<std::string>& preload_module_classes,
+                         const std::vector<std::string>& called_modules) {
   const auto units = plan_units(model, {preload_module_classes, called_modules});
   const auto limits = get_max_memory(given.max_memory);
   for (const bool prefetch : {true, false}) {
@@ -64,7 +69,9 @@ RoomyPlan plan_with_room(const ModelDescription& model, const DeviceMapOptions& 
       auto device_map = infer_auto_device_map(model, options);
       const auto need = need_of(model, units, device_map, options);
       const auto limit = limits.find(main_device_of(device_map));
-      const auto excess = limit == limits.end() || need.running == 0 ? 0 : need.resident + need.running + (prefetch ? need.next : 0) - limit->second.bytes;
+      const auto excess = limit == limits.end() || need.running == 0
+                              ? 0
+                              : need.resident + need.running + (prefetch ? need.next : 0) - limit->second.bytes;
       if (excess <= 0) return {std::move(device_map), prefetch};
       auto& planned = options.max_memory->at(limit->first).bytes;
       // Without reading ahead, a unit is brought alone, however large it is.
@@ -76,16 +83,27 @@ RoomyPlan plan_with_room(const ModelDescription& model, const DeviceMapOptions& 
   throw InternalError("a device map without an end");
 }
 
-Dispatched load_and_dispatch(const std::shared_ptr<torch::nn::Module>& module, const std::string& checkpoint, const LoadAndDispatchOptions& options) {
-  LoadCheckpointOptions load{.strict = options.strict, .offload_folder = options.offload_folder, .dtype = options.dtype, .offload_buffers = options.offload_buffers};
-  DispatchOptions dispatching{.offload_buffers = options.offload_buffers, .preload_module_classes = options.preload_module_classes, .called_modules = options.called_modules};
+Dispatched load_and_dispatch(const std::shared_ptr<torch::nn::Module>& module, const std::string& checkpoint,
+                             const LoadAndDispatchOptions& options) {
+  LoadCheckpointOptions load{.strict = options.strict,
+                             .offload_folder = options.offload_folder,
+                             .dtype = options.dtype,
+                             .offload_buffers = options.offload_buffers};
+  DispatchOptions dispatching{.offload_buffers = options.offload_buffers,
+                              .preload_module_classes = options.preload_module_classes,
+                              .called_modules = options.called_modules};
   if (const auto* map = std::get_if<DeviceMap>(&options.device_map)) load.device_map = *map;
   if (const auto* choice = std::get_if<std::string>(&options.device_map)) {
     check_choice(*choice);
     const auto model = describe(module, Repeats::kEverywhere).description;
-    DeviceMapOptions planning{.max_memory = options.max_memory, .no_split_module_classes = options.no_split_module_classes, .dtype = options.dtype, .offload_buffers = options.offload_buffers};
+    DeviceMapOptions planning{.max_memory = options.max_memory,
+                              .no_split_module_classes = options.no_split_module_classes,
+                              .dtype = options.dtype,
+                              .offload_buffers = options.offload_buffers};
     if (*choice != "sequential") {
-      planning.max_memory = get_balanced_memory(model, {.max_memory = options.max_memory, .no_split_module_classes = options.no_split_module_classes, .dtype = options.dtype,
+      planning.max_memory = get_balanced_memory(model, {.max_memory = options.max_memory,
+                                                        .no_split_module_classes = options.no_split_module_classes,
+                                                        .dtype = options.dtype,
                                                         .low_zero = *choice == "balanced_low_0"});
     }
     auto plan = plan_with_room(model, planning, options.preload_module_classes, options.called_modules);

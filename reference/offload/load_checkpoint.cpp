@@ -17,7 +17,8 @@ namespace {
 
 class CheckpointLoad {
  public:
-  CheckpointLoad(torch::nn::Module& module, const LoadCheckpointOptions& options) : options_(options), tensors_(offload::tensors_of(module)) {
+  CheckpointLoad(torch::nn::Module& module, const LoadCheckpointOptions& options)
+      : options_(options), tensors_(offload::tensors_of(module)) {
     for (const auto& [name, tensor] : tensors_) names_.emplace(tensor.unsafeGetTensorImpl(), name);
     for (const auto& item : module.named_buffers()) buffers_.insert(item.value().unsafeGetTensorImpl());
   }
@@ -44,10 +45,13 @@ class CheckpointLoad {
   }
 
   [[nodiscard]] at::ScalarType dtype_of(const at::Tensor& tensor) const {
-    if (!options_.dtype || !(c10::isFloatingType(tensor.scalar_type()) || c10::isComplexType(tensor.scalar_type()))) return tensor.scalar_type();
+    if (!options_.dtype || !(c10::isFloatingType(tensor.scalar_type()) || c10::isComplexType(tensor.scalar_type())))
+      return tensor.scalar_type();
     const auto& name = names_.at(tensor.unsafeGetTensorImpl());
     const auto& kept = options_.keep_in_fp32_modules;
-    const bool is_kept = std::any_of(kept.begin(), kept.end(), [&](const auto& key) { return name == key || name.find(key + ".") != std::string::npos; });
+    const bool is_kept = std::any_of(kept.begin(), kept.end(), [&](const auto& key) {
+      return name == key || name.find(key + ".") != std::string::npos;
+    });
     return *options_.dtype == at::kHalf && is_kept ? at::kFloat : *options_.dtype;
   }
 
@@ -56,7 +60,10 @@ class CheckpointLoad {
     if (!device) {
       offload::show(tensor, offload::meta_like(tensor, dtype));
       auto weight = saved;
-      if (dtype != saved.dtype) weight = {.file = saved.file, .dtype = saved.dtype, .sizes = saved.sizes, .load = [load = saved.load, dtype] { return load().to(dtype); }};
+      if (dtype != saved.dtype)
+        weight = {.file = saved.file, .dtype = saved.dtype, .sizes = saved.sizes, .load = [load = saved.load, dtype] {
+                    return load().to(dtype);
+                  }};
       offloaded_.emplace(names_.at(tensor.unsafeGetTensorImpl()), std::move(weight));
     } else if (tensor.device() == *device && tensor.scalar_type() == dtype) {
       saved.load_into(tensor.detach());
@@ -75,7 +82,8 @@ class CheckpointLoad {
 
 }  // namespace
 
-OffloadIndex load_checkpoint_in_model(torch::nn::Module& module, const std::string& checkpoint, const LoadCheckpointOptions& options) {
+OffloadIndex load_checkpoint_in_model(torch::nn::Module& module, const std::string& checkpoint,
+                                      const LoadCheckpointOptions& options) {
   const c10::NoGradGuard no_grad;
   return CheckpointLoad(module, options).load(checkpoint);
 }

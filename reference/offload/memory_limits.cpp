@@ -24,7 +24,8 @@ struct SizeUnit {
   std::string_view name;
   double bytes;
 };
-constexpr std::array kSizeUnits{SizeUnit{"GIB", 1 << 30}, SizeUnit{"MIB", 1 << 20}, SizeUnit{"KIB", 1 << 10}, SizeUnit{"GB", 1e9}, SizeUnit{"MB", 1e6}, SizeUnit{"KB", 1e3}};
+constexpr std::array kSizeUnits{SizeUnit{"GIB", 1 << 30}, SizeUnit{"MIB", 1 << 20}, SizeUnit{"KIB", 1 << 10},
+                                SizeUnit{"GB", 1e9},      SizeUnit{"MB", 1e6},      SizeUnit{"KB", 1e3}};
 
 std::string_view without_spaces(std::string_view text) {
   while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
@@ -40,7 +41,8 @@ std::optional<std::int64_t> bytes_of_size(std::string_view size) {
     double value = 0;
     const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
     const auto bytes = value * unit.bytes;
-    if (error != std::errc() || end != number.data() + number.size() || !(bytes >= 0 && bytes < 9.2e18)) return std::nullopt;
+    if (error != std::errc() || end != number.data() + number.size() || !(bytes >= 0 && bytes < 9.2e18))
+      return std::nullopt;
     const bool is_bits = unit.name.size() == 2 && size.back() == 'b';
     return static_cast<std::int64_t>(bytes) / (is_bits ? 8 : 1);
   }
@@ -66,7 +68,9 @@ std::int64_t available_memory() {
 
 }  // namespace
 
-MapDevice::MapDevice(int gpu) : place_(gpu) { check_argument(gpu >= 0 && gpu < kCpu, "device {}: expected the number of a GPU, \"cpu\" or \"disk\"", gpu); }
+MapDevice::MapDevice(int gpu) : place_(gpu) {
+  check_argument(gpu >= 0 && gpu < kCpu, "device {}: expected the number of a GPU, \"cpu\" or \"disk\"", gpu);
+}
 
 MapDevice::MapDevice(std::string_view name) : place_(name == "cpu" ? kCpu : name == "disk" ? kDisk : -1) {
   if (place_ >= 0) return;
@@ -86,12 +90,14 @@ std::int64_t convert_file_size_to_int(std::string_view size) {
 
 MaxMemory get_max_memory(std::optional<MaxMemory> max_memory) {
   if (max_memory) {
-    for (const auto& [device, size] : *max_memory) check_argument(size.bytes >= 0, "max_memory of {}: {} bytes; expected 0 or more", device.name(), size.bytes);
+    for (const auto& [device, size] : *max_memory)
+      check_argument(size.bytes >= 0, "max_memory of {}: {} bytes; expected 0 or more", device.name(), size.bytes);
     return *std::move(max_memory);
   }
   MaxMemory free;
   const int num_gpus = at::globalContext().hasCUDA() ? at::accelerator::deviceCount() : 0;
-  for (int gpu = 0; gpu < num_gpus; ++gpu) free.emplace(gpu, at::accelerator::getMemoryInfo(static_cast<c10::DeviceIndex>(gpu)).first);
+  for (int gpu = 0; gpu < num_gpus; ++gpu)
+    free.emplace(gpu, at::accelerator::getMemoryInfo(static_cast<c10::DeviceIndex>(gpu)).first);
   free.emplace("cpu", available_memory());
   return free;
 }

@@ -20,9 +20,9 @@ class MapDevice {
  public:
   MapDevice(int gpu);  // NOLINT(google-explicit-constructor): a device map reads as Python's
   /// "cpu", "disk", "cuda", "cuda:0" or "0"; throws ArgumentError for another.
-  MapDevice(std::string_view name);  // NOLINT(google-explicit-constructor)
+  MapDevice(std::string_view name);                                          // NOLINT(google-explicit-constructor)
   MapDevice(const std::string& name) : MapDevice(std::string_view(name)) {}  // NOLINT(google-explicit-constructor)
-  MapDevice(const char* name) : MapDevice(std::string_view(name)) {}  // NOLINT(google-explicit-constructor)
+  MapDevice(const char* name) : MapDevice(std::string_view(name)) {}         // NOLINT(google-explicit-constructor)
 
   [[nodiscard]] bool is_gpu() const { return place_ < kCpu; }
   [[nodiscard]] bool is_cpu() const { return place_ == kCpu; }
@@ -37,25 +37,26 @@ class MapDevice {
   int place_;
 };
 
-/// Bytes of "10GB" (powers of 1000) or "1GiB" (of 1024): a number and GB, MB, KB, GiB, MiB or KiB, in any case. A unit that ends in a
-/// small b means bits: "8Gb" is 1 GB. Throws ArgumentError if it is none.
+/// Bytes of "10GB" (powers of 1000) or "1GiB" (of 1024): a number and GB, MB, KB, GiB, MiB or KiB, in any case. A unit
+/// that ends in a small b means bits: "8Gb" is 1 GB. Throws ArgumentError if it is none.
 std::int64_t convert_file_size_to_int(std::string_view size);
 
 /// A number of bytes, or a text of `convert_file_size_to_int`.
 struct ByteSize {
   template <std::integral Integer>
-  ByteSize(Integer count) : bytes(static_cast<std::int64_t>(count)) {}  // NOLINT(google-explicit-constructor)
+  ByteSize(Integer count) : bytes(static_cast<std::int64_t>(count)) {}        // NOLINT(google-explicit-constructor)
   ByteSize(std::string_view size) : bytes(convert_file_size_to_int(size)) {}  // NOLINT(google-explicit-constructor)
-  ByteSize(const std::string& size) : ByteSize(std::string_view(size)) {}  // NOLINT(google-explicit-constructor)
-  ByteSize(const char* size) : ByteSize(std::string_view(size)) {}  // NOLINT(google-explicit-constructor)
+  ByteSize(const std::string& size) : ByteSize(std::string_view(size)) {}     // NOLINT(google-explicit-constructor)
+  ByteSize(const char* size) : ByteSize(std::string_view(size)) {}            // NOLINT(google-explicit-constructor)
   std::int64_t bytes;
   friend bool operator==(const ByteSize&, const ByteSize&) = default;
 };
 
 using MaxMemory = std::map<MapDevice, ByteSize>;
 
-/// What is given, checked; else what is free now on each GPU and in main memory, of which a control group may allow less than there is.
-/// A device that is given but not there is no error: plans are made for other machines too. Throws ArgumentError for a negative number.
+/// What is given, checked; else what is free now on each GPU and in main memory, of which a control group may allow
+/// less than there is. A device that is given but not there is no error: plans are made for other machines too. Throws
+/// ArgumentError for a negative number.
 MaxMemory get_max_memory(std::optional<MaxMemory> max_memory = std::nullopt);
 
 }  // namespace accel

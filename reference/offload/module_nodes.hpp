@@ -8,7 +8,8 @@
 
 #include "reference/offload/module_sizes.hpp"
 
-/// What a device map is made of: modules and single tensors, in the order in which they are placed. Thread rule: pure functions.
+/// What a device map is made of: modules and single tensors, in the order in which they are placed. Thread rule: pure
+/// functions.
 namespace accel::offload {
 
 struct Node {
@@ -24,6 +25,7 @@ struct Node {
 std::vector<Node> parts_of(const ModuleDescription& module);
 
 /// Of the layers in `nodes`; the layers of that size in their order.
-std::pair<std::int64_t, std::vector<std::string>> largest_layer(const std::vector<Node>& nodes, const ModuleSizes& sizes, const std::vector<std::string>& no_split_module_classes);
+std::pair<std::int64_t, std::vector<std::string>> largest_layer(
+    const std::vector<Node>& nodes, const ModuleSizes& sizes, const std::vector<std::string>& no_split_module_classes);
 
 }  // namespace accel::offload

@@ -16,20 +16,24 @@ bool is_integer(const std::string& dtype) {
 std::int64_t bits_of(at::ScalarType dtype) {
   switch (dtype) {
     case at::ScalarType::Bool: return 1;
-    case at::ScalarType::Int2: case at::ScalarType::UInt2: return 2;
-    case at::ScalarType::Int4: case at::ScalarType::UInt4: return 4;
+    case at::ScalarType::Int2:
+    case at::ScalarType::UInt2: return 2;
+    case at::ScalarType::Int4:
+    case at::ScalarType::UInt4: return 4;
     default: return 8 * static_cast<std::int64_t>(c10::elementSize(dtype));
   }
 }
 
 std::int64_t bits_of(const ParameterDescription& tensor, const ModuleSizeOptions& options) {
-  if (const auto special = options.special_dtypes.find(tensor.shape.name); special != options.special_dtypes.end()) return bits_of(special->second);
+  if (const auto special = options.special_dtypes.find(tensor.shape.name); special != options.special_dtypes.end())
+    return bits_of(special->second);
   const auto bits = tensor.dtype == "Bool" ? 1 : 8 * static_cast<std::int64_t>(tensor.element_size);
   return options.dtype && !is_integer(tensor.dtype) ? std::min(bits_of(*options.dtype), bits) : bits;
 }
 
 void list_places(const ModuleDescription& module, std::vector<std::vector<std::string>>& places) {
-  for (std::size_t i = 0; i < module.parameters.size(); ++i) places[module.parameters[i]].push_back(module.name_of(module.keys.at(i)));
+  for (std::size_t i = 0; i < module.parameters.size(); ++i)
+    places[module.parameters[i]].push_back(module.name_of(module.keys.at(i)));
   for (const auto& child : module.children) list_places(child, places);
 }
 
@@ -53,7 +57,8 @@ ModuleSizes compute_module_sizes(const ModelDescription& model, const ModuleSize
     const auto& name = tensor.shape.name;
     const auto bytes = (tensor.shape.numel() * bits_of(tensor, options) + 7) / 8;
     sizes.add("", bytes);
-    for (auto dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) sizes.add(name.substr(0, dot), bytes);
+    for (auto dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1))
+      sizes.add(name.substr(0, dot), bytes);
     sizes.add(name, bytes);
   };
   if (!options.buffers_only) std::for_each(model.parameters.begin(), model.parameters.end(), add);
@@ -61,7 +66,8 @@ ModuleSizes compute_module_sizes(const ModelDescription& model, const ModuleSize
   return sizes;
 }
 
-MaximumSizes calculate_maximum_sizes(const ModelDescription& model, const std::vector<std::string>& no_split_module_classes) {
+MaximumSizes calculate_maximum_sizes(const ModelDescription& model,
+                                     const std::vector<std::string>& no_split_module_classes) {
   const auto sizes = compute_module_sizes(model);
   auto [bytes, layers] = offload::largest_layer(offload::parts_of(model.root), sizes, no_split_module_classes);
   return {sizes.of(""), bytes, std::move(layers)};
@@ -79,7 +85,8 @@ namespace offload {
 
 bool Node::can_be_split(const std::vector<std::string>& no_split_module_classes) const {
   return module != nullptr && !module->children.empty() &&
-         std::none_of(no_split_module_classes.begin(), no_split_module_classes.end(), [&](const auto& name) { return is_class(module->class_name, name); });
+         std::none_of(no_split_module_classes.begin(), no_split_module_classes.end(),
+                      [&](const auto& name) { return is_class(module->class_name, name); });
 }
 
 bool is_within(std::string_view name, std::string_view module) {
@@ -94,7 +101,8 @@ std::vector<Node> parts_of(const ModuleDescription& module) {
   return parts;
 }
 
-std::pair<std::int64_t, std::vector<std::string>> largest_layer(const std::vector<Node>& nodes, const ModuleSizes& sizes, const std::vector<std::string>& no_split_module_classes) {
+std::pair<std::int64_t, std::vector<std::string>> largest_layer(
+    const std::vector<Node>& nodes, const ModuleSizes& sizes, const std::vector<std::string>& no_split_module_classes) {
   std::int64_t largest = 0;
   std::vector<std::string> layers;
   for (const auto& node : nodes) {

@@ -50,7 +50,8 @@ struct MaximumSizes {
 };
 
 /// A layer has no children, or is of a class that is not to be split.
-MaximumSizes calculate_maximum_sizes(const ModelDescription& model, const std::vector<std::string>& no_split_module_classes = {});
+MaximumSizes calculate_maximum_sizes(const ModelDescription& model,
+                                     const std::vector<std::string>& no_split_module_classes = {});
 
 /// The names of each parameter that has several, in the order of first places, names sorted.
 std::vector<std::vector<std::string>> find_tied_parameters(const ModelDescription& model);

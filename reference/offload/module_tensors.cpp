@@ -37,14 +37,18 @@ void show(const at::Tensor& tensor, const at::Tensor& values) {
 
 at::Tensor meta_like(const at::Tensor& tensor, std::optional<at::ScalarType> dtype) {
   const c10::InferenceMode normal(false);
-  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta).dtype(dtype.value_or(tensor.scalar_type())));
+  return at::empty_strided(tensor.sizes(), tensor.strides(),
+                           tensor.options().device(at::kMeta).dtype(dtype.value_or(tensor.scalar_type())));
 }
 
 c10::Device torch_device(MapDevice device) {
   ensure(!device.is_disk(), "the disk is no device");
   if (device.is_cpu()) return at::kCPU;
   const int num_gpus = at::globalContext().hasCUDA() ? at::accelerator::deviceCount() : 0;
-  check_config(device.gpu() < num_gpus, "device {}: this machine and build have {} GPUs; leave it out of max_memory and the device map, or run where it is", device.gpu(), num_gpus);
+  check_config(device.gpu() < num_gpus,
+               "device {}: this machine and build have {} GPUs; leave it out of max_memory and the device map, or run "
+               "where it is",
+               device.gpu(), num_gpus);
   return {at::kCUDA, static_cast<c10::DeviceIndex>(device.gpu())};
 }
 
@@ -52,7 +56,9 @@ c10::Device torch_device(MapDevice device) {
 
 namespace {
 
-bool is_of_integers(const at::Tensor& tensor) { return c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true); }
+bool is_of_integers(const at::Tensor& tensor) {
+  return c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
+}
 
 at::Tensor tensor_named(const torch::nn::Module& module, const std::string& name) {
   for (const auto& [other, tensor] : offload::tensors_of(module)) {
@@ -63,18 +69,21 @@ at::Tensor tensor_named(const torch::nn::Module& module, const std::string& name
 
 }  // namespace
 
-void set_module_tensor_to_device(torch::nn::Module& module, const std::string& tensor_name, c10::Device device, const SetTensorOptions& options) {
+void set_module_tensor_to_device(torch::nn::Module& module, const std::string& tensor_name, c10::Device device,
+                                 const SetTensorOptions& options) {
   const c10::NoGradGuard no_grad;
   const c10::InferenceMode normal(false);
   const auto tensor = tensor_named(module, tensor_name);
   auto values = tensor.detach();
   if (options.value.defined()) {
-    check_argument(options.value.sizes() == tensor.sizes(), "'{}' has sizes [{}], the value's are [{}]", tensor_name, fmt::join(tensor.sizes(), ", "), fmt::join(options.value.sizes(), ", "));
+    check_argument(options.value.sizes() == tensor.sizes(), "'{}' has sizes [{}], the value's are [{}]", tensor_name,
+                   fmt::join(tensor.sizes(), ", "), fmt::join(options.value.sizes(), ", "));
     values = options.value.detach();
     if (!options.dtype) values = values.to(tensor.scalar_type());
   }
   if (options.dtype && !is_of_integers(values)) values = values.to(*options.dtype);
-  check_argument(device.is_meta() || !values.is_meta(), "'{}' is on the meta device; a value is needed to put it on {}", tensor_name, device.str());
+  check_argument(device.is_meta() || !values.is_meta(), "'{}' is on the meta device; a value is needed to put it on {}",
+                 tensor_name, device.str());
   offload::show(tensor, device.is_meta() ? offload::meta_like(values) : values.to(device));
 }
 
@@ -82,7 +91,8 @@ void retie_parameters(torch::nn::Module& module, const std::vector<std::vector<s
   for (const auto& names : tied_parameters) {
     std::vector<at::Tensor> group;
     for (const auto& name : names) group.push_back(tensor_named(module, name));
-    const auto first = std::find_if(group.begin(), group.end(), [](const at::Tensor& tensor) { return !tensor.is_meta(); });
+    const auto first =
+        std::find_if(group.begin(), group.end(), [](const at::Tensor& tensor) { return !tensor.is_meta(); });
     if (first == group.end()) continue;
     for (const auto& tensor : group) {
       if (!tensor.is_same(*first)) offload::show(tensor, *first);

@@ -19,12 +19,26 @@ using OffloadJson = nlohmann::ordered_json;
 
 constexpr const char* kOffloadIndexName = "index.json";
 
-// NumPy's names, and torch's of what NumPy does not have (bfloat16 is written as int16; Accelerate writes none of float8).
+// NumPy's names, and torch's of what NumPy does not have (bfloat16 is written as int16; Accelerate writes none of
+// float8).
 const std::vector<std::pair<std::string, at::ScalarType>>& offload_dtypes() {
-  static const std::vector<std::pair<std::string, at::ScalarType>> kDtypes{
-      {"float32", at::kFloat}, {"float64", at::kDouble}, {"float16", at::kHalf}, {"bfloat16", at::kBFloat16}, {"int64", at::kLong}, {"int32", at::kInt},
-      {"int16", at::kShort}, {"int8", at::kChar}, {"uint8", at::kByte}, {"bool", at::kBool}, {"complex64", at::kComplexFloat}, {"complex128", at::kComplexDouble},
-      {"uint16", at::kUInt16}, {"uint32", at::kUInt32}, {"uint64", at::kUInt64}, {"float8_e4m3fn", at::kFloat8_e4m3fn}, {"float8_e5m2", at::kFloat8_e5m2}};
+  static const std::vector<std::pair<std::string, at::ScalarType>> kDtypes{{"float32", at::kFloat},
+                                                                           {"float64", at::kDouble},
+                                                                           {"float16", at::kHalf},
+                                                                           {"bfloat16", at::kBFloat16},
+                                                                           {"int64", at::kLong},
+                                                                           {"int32", at::kInt},
+                                                                           {"int16", at::kShort},
+                                                                           {"int8", at::kChar},
+                                                                           {"uint8", at::kByte},
+                                                                           {"bool", at::kBool},
+                                                                           {"complex64", at::kComplexFloat},
+                                                                           {"complex128", at::kComplexDouble},
+                                                                           {"uint16", at::kUInt16},
+                                                                           {"uint32", at::kUInt32},
+                                                                           {"uint64", at::kUInt64},
+                                                                           {"float8_e4m3fn", at::kFloat8_e4m3fn},
+                                                                           {"float8_e5m2", at::kFloat8_e5m2}};
   return kDtypes;
 }
 
@@ -50,7 +64,8 @@ OffloadJson index_in(Files& files, const std::string& folder) {
   return index;
 }
 
-void write_tensor(Files& files, const std::string& folder, const std::string& name, const at::Tensor& tensor, OffloadJson& index) {
+void write_tensor(Files& files, const std::string& folder, const std::string& name, const at::Tensor& tensor,
+                  OffloadJson& index) {
   const auto dense = dense_on_cpu(tensor);
   write_atomically(files, folder + "/" + name + ".dat", bytes_of(dense));
   index[name] = {{"dtype", offload_dtype_name(dense.scalar_type())}, {"shape", dense.sizes().vec()}};
@@ -67,18 +82,24 @@ StoredWeight weight_of_raw_file(const std::string& path, at::ScalarType dtype, c
   std::error_code missing;
   const auto file_size = fs::file_size(path, missing);
   check_checkpoint(!missing, "{}: is missing", path);
-  check_checkpoint(num_bytes && static_cast<std::int64_t>(file_size) == *num_bytes, "{}: has {} bytes, and shape [{}] of {} needs {}", path, file_size, fmt::join(sizes, ", "),
+  check_checkpoint(num_bytes && static_cast<std::int64_t>(file_size) == *num_bytes,
+                   "{}: has {} bytes, and shape [{}] of {} needs {}", path, file_size, fmt::join(sizes, ", "),
                    c10::toString(dtype), num_bytes.value_or(-1));
   return {.file = path, .dtype = dtype, .sizes = sizes, .load = [=] {
             const auto file = std::make_shared<const MappedFile>(path);
-            return StoredTensor{.owner = file, .bytes = file->bytes(), .dtype = dtype, .sizes = sizes, .file = file.get()}.load();
+            return StoredTensor{
+                .owner = file, .bytes = file->bytes(), .dtype = dtype, .sizes = sizes, .file = file.get()}
+                .load();
           }};
 }
 
-StoredWeight weight_of_safetensors(const std::string& path, const std::string& name, std::optional<at::ScalarType> dtype) {
+StoredWeight weight_of_safetensors(const std::string& path, const std::string& name,
+                                   std::optional<at::ScalarType> dtype) {
   const SafetensorsFile file(path);
   const auto stored = file.stored(name);
-  return {.file = path, .dtype = dtype.value_or(stored.dtype), .sizes = stored.sizes, .load = [stored, dtype] { return stored.load().to(dtype.value_or(stored.dtype)); }};
+  return {.file = path, .dtype = dtype.value_or(stored.dtype), .sizes = stored.sizes, .load = [stored, dtype] {
+            return stored.load().to(dtype.value_or(stored.dtype));
+          }};
 }
 
 StoredWeight weight_of_entry(const std::string& folder, const std::string& name, const OffloadJson& entry) {
@@ -88,7 +109,8 @@ StoredWeight weight_of_entry(const std::string& folder, const std::string& name,
     dtype = offload_dtype(spelled);
     check_checkpoint(dtype.has_value(), "'{}' has dtype '{}', which is not known", name, spelled);
   }
-  if (entry.contains("safetensors_file")) return weight_of_safetensors(entry.at("safetensors_file"), entry.value("weight_name", name), dtype);
+  if (entry.contains("safetensors_file"))
+    return weight_of_safetensors(entry.at("safetensors_file"), entry.value("weight_name", name), dtype);
   check_checkpoint(dtype && entry.contains("shape"), "'{}' has no dtype and shape", name);
   return weight_of_raw_file(folder + "/" + name + ".dat", *dtype, entry.at("shape").get<std::vector<std::int64_t>>());
 }
@@ -106,8 +128,12 @@ void save_offload_index(Files& files, const std::string& offload_folder, const O
   files.make_folder(offload_folder);
   auto index = index_in(files, offload_folder);
   for (const auto& [name, weight] : weights) {
-    if (is_safetensors(weight.file)) index[name] = {{"safetensors_file", fs::absolute(weight.file).string()}, {"weight_name", name}, {"dtype", offload_dtype_name(weight.dtype)}};
-    else write_tensor(files, offload_folder, name, weight.load(), index);
+    if (is_safetensors(weight.file))
+      index[name] = {{"safetensors_file", fs::absolute(weight.file).string()},
+                     {"weight_name", name},
+                     {"dtype", offload_dtype_name(weight.dtype)}};
+    else
+      write_tensor(files, offload_folder, name, weight.load(), index);
   }
   write_index(files, offload_folder, index);
 }

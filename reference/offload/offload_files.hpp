@@ -7,8 +7,8 @@
 #include "reference/core/files.hpp"
 #include "reference/core/named_tensors.hpp"
 
-/// Weights on disk as Accelerate's offload folders have them: {name}.dat with the raw elements of each, and index.json. Python reads what
-/// is written here, and the other way round; an index may also name tensors of safetensors files.
+/// Weights on disk as Accelerate's offload folders have them: {name}.dat with the raw elements of each, and index.json.
+/// Python reads what is written here, and the other way round; an index may also name tensors of safetensors files.
 ///
 ///     accel::offload_state_dict(files, "offload", {{"weight", weight}});
 ///     const accel::OffloadedWeightsLoader weights({.save_folder = "offload"});
@@ -23,11 +23,12 @@ using OffloadIndex = std::map<std::string, StoredWeight>;
 /// Makes the folder and writes the tensors and the index, which keeps what it had of others.
 void offload_state_dict(Files& files, const std::string& save_dir, const NamedTensors& state_dict);
 
-/// Writes to the index of a folder where weights lie already: tensors of safetensors files. Weights of other files are written as .dat.
+/// Writes to the index of a folder where weights lie already: tensors of safetensors files. Weights of other files are
+/// written as .dat.
 void save_offload_index(Files& files, const std::string& offload_folder, const OffloadIndex& index);
 
-/// Maps each file when a tensor of it is loaded. Throws CheckpointError with all that is wrong: files that are missing or of another
-/// size, dtypes that are not known.
+/// Maps each file when a tensor of it is loaded. Throws CheckpointError with all that is wrong: files that are missing
+/// or of another size, dtypes that are not known.
 OffloadIndex read_offload_index(const std::string& offload_folder);
 
 struct OffloadedWeights {
@@ -40,7 +41,9 @@ struct OffloadedWeights {
 class OffloadedWeightsLoader {
  public:
   explicit OffloadedWeightsLoader(OffloadedWeights weights);
-  [[nodiscard]] bool contains(const std::string& name) const { return weights_.state_dict.contains(name) || weights_.index.contains(name); }
+  [[nodiscard]] bool contains(const std::string& name) const {
+    return weights_.state_dict.contains(name) || weights_.index.contains(name);
+  }
   /// Of memory, the tensor itself; of a file, a copy. Throws ArgumentError if there is none.
   [[nodiscard]] at::Tensor load(const std::string& name) const;
   [[nodiscard]] std::size_t size() const;

@@ -17,7 +17,8 @@ namespace accel::offload {
 struct StreamedModel::State {
   using Values = std::map<std::size_t, at::Tensor>;  // by slot
 
-  // What a worker loads for the unit that is expected next. One at a time, so that no more than two units' worth is in memory.
+  // What a worker loads for the unit that is expected next. One at a time, so that no more than two units' worth is in
+  // memory.
   class Ahead {
    public:
     ~Ahead() { drop(); }
@@ -46,7 +47,8 @@ struct StreamedModel::State {
     std::future<Values> values_;
   };
 
-  State(std::vector<Slot> slots, std::vector<StreamedUnit> units, bool prefetch) : slots(std::move(slots)), units(std::move(units)), users(this->slots.size()), prefetch(prefetch) {
+  State(std::vector<Slot> slots, std::vector<StreamedUnit> units, bool prefetch)
+      : slots(std::move(slots)), units(std::move(units)), users(this->slots.size()), prefetch(prefetch) {
     for (std::size_t i = 0; i < this->units.size(); ++i) next.push_back(i + 1);
     was_called.resize(this->units.size());
   }
@@ -80,7 +82,8 @@ struct StreamedModel::State {
     }
   }
 
-  // Units come in the order of the last forward, which ends where its first unit comes again; before there was one, of the model.
+  // Units come in the order of the last forward, which ends where its first unit comes again; before there was one, of
+  // the model.
   void begin_next(std::size_t unit) {
     if (!first) first = unit;
     if (last) next[*last] = unit == *first ? units.size() : unit;
@@ -96,7 +99,8 @@ struct StreamedModel::State {
   // Those of `needed` that are not in memory.
   [[nodiscard]] std::vector<std::size_t> away(const std::vector<std::size_t>& needed, const Values* loaded) const {
     std::vector<std::size_t> result;
-    std::copy_if(needed.begin(), needed.end(), std::back_inserter(result), [&](auto slot) { return users[slot] == 0 && (loaded == nullptr || !loaded->contains(slot)); });
+    std::copy_if(needed.begin(), needed.end(), std::back_inserter(result),
+                 [&](auto slot) { return users[slot] == 0 && (loaded == nullptr || !loaded->contains(slot)); });
     return result;
   }
   [[nodiscard]] Values load(const std::vector<std::size_t>& wanted) const {
@@ -149,7 +153,8 @@ class UnitCall : public CallSurround {
     if (!c10::GradMode::is_enabled()) return;
     for (const auto slot : state_.units[unit_].slots) {
       check_state(!state_.slots[slot].tensor.requires_grad(),
-                  "'{}' is in memory only while its module runs, so that no gradient can be computed for it; put torch::NoGradGuard around the call, or clear its requires_grad",
+                  "'{}' is in memory only while its module runs, so that no gradient can be computed for it; put "
+                  "torch::NoGradGuard around the call, or clear its requires_grad",
                   state_.slots[slot].name);
     }
   }
@@ -160,9 +165,11 @@ class UnitCall : public CallSurround {
 
 }  // namespace
 
-StreamedModel::StreamedModel(const std::shared_ptr<torch::nn::Module>& module, std::vector<Slot> slots, std::vector<StreamedUnit> units, bool prefetch)
+StreamedModel::StreamedModel(const std::shared_ptr<torch::nn::Module>& module, std::vector<Slot> slots,
+                             std::vector<StreamedUnit> units, bool prefetch)
     : state_(std::make_unique<State>(std::move(slots), std::move(units), prefetch)) {
-  for (std::size_t unit = 0; unit < state_->units.size(); ++unit) state_->calls.emplace_back(*state_->units[unit].module, std::make_shared<UnitCall>(*state_, unit));
+  for (std::size_t unit = 0; unit < state_->units.size(); ++unit)
+    state_->calls.emplace_back(*state_->units[unit].module, std::make_shared<UnitCall>(*state_, unit));
   for (const auto& slot : state_->slots) show(slot.tensor, slot.away);
   for (const auto& part : module->modules()) state_->parts.emplace_back(part);
 }
@@ -183,8 +190,10 @@ std::vector<std::string> StreamedModel::uncalled() const {
 
 BroughtUnit::BroughtUnit(const torch::nn::Module& module) : unit_(detail::surround_of(module)) {
   auto* unit = dynamic_cast<UnitCall*>(unit_.get());
-  if (unit != nullptr) unit->bring();
-  else unit_.reset();
+  if (unit != nullptr)
+    unit->bring();
+  else
+    unit_.reset();
 }
 
 BroughtUnit::~BroughtUnit() {

@@ -17,8 +17,8 @@ namespace accel {
 class CallSurround;
 }
 
-/// The executor of offloading: a model whose units have some of their tensors elsewhere between calls. What a unit needs is brought when
-/// it is called, by a worker thread while the unit before it runs, and let go behind it.
+/// The executor of offloading: a model whose units have some of their tensors elsewhere between calls. What a unit
+/// needs is brought when it is called, by a worker thread while the unit before it runs, and let go behind it.
 ///
 /// Thread rule: the rank's thread, and `Slot::load` on the worker's.
 namespace accel::offload {
@@ -27,7 +27,7 @@ namespace accel::offload {
 struct Slot {
   std::string name = {};
   at::Tensor tensor = {};
-  at::Tensor away = {};  ///< what it shows between calls
+  at::Tensor away = {};              ///< what it shows between calls
   std::function<at::Tensor()> load;  ///< its values, where its unit runs
 };
 
@@ -39,15 +39,16 @@ struct StreamedUnit {
 };
 
 struct StreamStatistics {
-  std::int64_t num_loads = 0;     ///< of units
-  std::int64_t num_prefetched = 0;  ///< of these, begun before the unit was called
+  std::int64_t num_loads = 0;                  ///< of units
+  std::int64_t num_prefetched = 0;             ///< of these, begun before the unit was called
   std::int64_t bytes_now = 0, bytes_peak = 0;  ///< of what was brought, for the unit that runs and the next
 };
 
 class StreamedModel {
  public:
   /// All slots show what they show between calls. Throws StateError if one of the modules is a unit of something else.
-  StreamedModel(const std::shared_ptr<torch::nn::Module>& module, std::vector<Slot> slots, std::vector<StreamedUnit> units, bool prefetch);
+  StreamedModel(const std::shared_ptr<torch::nn::Module>& module, std::vector<Slot> slots,
+                std::vector<StreamedUnit> units, bool prefetch);
   ~StreamedModel();
   StreamedModel(const StreamedModel&) = delete;
   StreamedModel& operator=(const StreamedModel&) = delete;

@@ -12,14 +12,20 @@ namespace {
 
 class UnitPlanner {
  public:
-  UnitPlanner(const ModelDescription& model, const UnitOptions& options) : model_(model), options_(options), open_classes_(options.preload_module_classes), open_names_(options.called_modules) {}
+  UnitPlanner(const ModelDescription& model, const UnitOptions& options)
+      : model_(model),
+        options_(options),
+        open_classes_(options.preload_module_classes),
+        open_names_(options.called_modules) {}
 
   std::vector<Unit> plan() {
     units_.push_back({""});
     add(model_.root, 0, /*is_preloaded=*/false);
     std::vector<std::string> problems;
-    for (const auto& name : open_classes_) problems.push_back(fmt::format("preload_module_classes: no module is a '{}'", name));
-    for (const auto& name : open_names_) problems.push_back(fmt::format("called_modules: there is no module '{}'", name));
+    for (const auto& name : open_classes_)
+      problems.push_back(fmt::format("preload_module_classes: no module is a '{}'", name));
+    for (const auto& name : open_names_)
+      problems.push_back(fmt::format("called_modules: there is no module '{}'", name));
     check_argument(problems.empty(), "{}", fmt::join(problems, "; "));
     std::erase_if(units_, [](const Unit& unit) { return unit.tensors.empty(); });
     return std::move(units_);
@@ -28,7 +34,9 @@ class UnitPlanner {
  private:
   // To the unit around it; children that are called on their own are new ones.
   void add(const ModuleDescription& module, std::size_t unit, bool is_preloaded) {
-    is_preloaded |= std::erase_if(open_classes_, [&](const auto& name) { return is_class(module.class_name, name); }) > 0 || is_of(module, options_.preload_module_classes);
+    is_preloaded |=
+        std::erase_if(open_classes_, [&](const auto& name) { return is_class(module.class_name, name); }) > 0 ||
+        is_of(module, options_.preload_module_classes);
     for (const auto parameter : module.parameters) add(model_.parameters[parameter].shape.name, unit);
     for (const auto& buffer : module.buffers) add(model_.buffers[buffer.index].shape.name, unit);
     const bool calls_its_children = module.is_container || is_class(module.class_name, "Sequential");
@@ -47,7 +55,8 @@ class UnitPlanner {
     if (std::find(tensors.begin(), tensors.end(), tensor) == tensors.end()) tensors.push_back(tensor);
   }
   static bool is_of(const ModuleDescription& module, const std::vector<std::string>& classes) {
-    return std::any_of(classes.begin(), classes.end(), [&](const auto& name) { return is_class(module.class_name, name); });
+    return std::any_of(classes.begin(), classes.end(),
+                       [&](const auto& name) { return is_class(module.class_name, name); });
   }
 
   const ModelDescription& model_;
@@ -58,6 +67,8 @@ class UnitPlanner {
 
 }  // namespace
 
-std::vector<Unit> plan_units(const ModelDescription& model, const UnitOptions& options) { return UnitPlanner(model, options).plan(); }
+std::vector<Unit> plan_units(const ModelDescription& model, const UnitOptions& options) {
+  return UnitPlanner(model, options).plan();
+}
 
 }  // namespace accel::offload

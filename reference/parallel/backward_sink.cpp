@@ -14,7 +14,8 @@ using torch::autograd::variable_list;
 // Gradients pass as they are, undefined ones too.
 class Sink : public torch::autograd::Node {
  public:
-  Sink(torch::autograd::edge_list edges, std::function<void()> at_end) : Node(std::move(edges)), at_end_(std::move(at_end)) {}
+  Sink(torch::autograd::edge_list edges, std::function<void()> at_end)
+      : Node(std::move(edges)), at_end_(std::move(at_end)) {}
   std::string name() const override { return "DDPSink"; }
 
  protected:
@@ -35,7 +36,8 @@ std::vector<at::Tensor> through_sink(const std::vector<at::Tensor>& outputs, std
     if (output.grad_fn()) differentiable.push_back(output);
   }
   if (differentiable.empty()) return outputs;
-  const auto sink = std::shared_ptr<Sink>(new Sink(torch::autograd::collect_next_edges(differentiable), std::move(at_end)), torch::autograd::deleteNode);
+  const auto sink = std::shared_ptr<Sink>(
+      new Sink(torch::autograd::collect_next_edges(differentiable), std::move(at_end)), torch::autograd::deleteNode);
   std::vector<at::Tensor> results;
   for (const auto& output : outputs) {
     if (!output.grad_fn()) {

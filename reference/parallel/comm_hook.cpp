@@ -14,9 +14,10 @@
 namespace accel {
 
 // Note [Callbacks of a hook]
-// A future's callback runs on the thread that completes the future: Gloo's, or that of another simulated rank. Therefore it
-// only copies between tensors of its own, never waits, never calls a collective (a simulated rank is a thread), and takes
-// nothing from its thread: gradients are off by a guard of its own, and no observer counts the copy as that rank's work.
+// A future's callback runs on the thread that completes the future: Gloo's, or that of another simulated rank.
+// Therefore it only copies between tensors of its own, never waits, never calls a collective (a simulated rank is a
+// thread), and takes nothing from its thread: gradients are off by a guard of its own, and no observer counts the copy
+// as that rank's work.
 c10::intrusive_ptr<c10::ivalue::Future> CommHook::runHook(c10d::GradBucket& bucket) {
   const c10::NoGradGuard no_grad;
   auto reduction = reduce(bucket);
@@ -70,7 +71,8 @@ class CastHook : public CommHook {
   Group group_;
 };
 
-// fp16_compress_wrapper and bf16_compress_wrapper: the hook computes in the dtype, too; the reducer casts its result back.
+// fp16_compress_wrapper and bf16_compress_wrapper: the hook computes in the dtype, too; the reducer casts its result
+// back.
 class CastWrapper : public CommHook {
  public:
   CastWrapper(at::ScalarType dtype, std::unique_ptr<CommHook> hook) : dtype_(dtype), hook_(std::move(hook)) {}
@@ -101,7 +103,8 @@ std::unique_ptr<CommHook> make_comm_hook(const DistributedDataParallelKwargs& kw
   if (const auto dtype = dtype_of(kwargs.comm_hook)) hook = std::make_unique<CastHook>(*dtype, group);
   if (kwargs.comm_hook == "power_sgd") hook = make_power_sgd_hook(kwargs.comm_state_option, group);
   if (kwargs.comm_hook == "batched_power_sgd") hook = make_batched_power_sgd_hook(kwargs.comm_state_option, group);
-  if (const auto dtype = dtype_of(kwargs.comm_wrapper); hook && dtype) hook = std::make_unique<CastWrapper>(*dtype, std::move(hook));
+  if (const auto dtype = dtype_of(kwargs.comm_wrapper); hook && dtype)
+    hook = std::make_unique<CastWrapper>(*dtype, std::move(hook));
   return hook;
 }
 

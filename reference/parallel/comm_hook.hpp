@@ -18,9 +18,10 @@ namespace accel {
 
 /// A bucket's average under way.
 struct BucketReduction {
-  at::Tensor sent = {};  ///< what is summed over the ranks, or, without work, the average
+  at::Tensor sent = {};                      ///< what is summed over the ranks, or, without work, the average
   c10::intrusive_ptr<c10d::Work> work = {};  ///< null: nothing to wait for
-  std::function<at::Tensor(const at::Tensor& sent)> finish;  ///< after the work; gives the average, of any floating dtype
+  std::function<at::Tensor(const at::Tensor& sent)>
+      finish;  ///< after the work; gives the average, of any floating dtype
 
   [[nodiscard]] at::Tensor finished() const;
 };

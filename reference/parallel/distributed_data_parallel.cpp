@@ -22,7 +22,7 @@ namespace accel {
 namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
-constexpr std::int64_t kFirstBucketBytes = kMiB;        // dist._DEFAULT_FIRST_BUCKET_BYTES
+constexpr std::int64_t kFirstBucketBytes = kMiB;  // dist._DEFAULT_FIRST_BUCKET_BYTES
 constexpr std::int64_t kDefaultBucketBytes = 25 * kMiB;
 constexpr std::int64_t kBroadcastBucketBytes = 250 * kMiB;
 
@@ -74,7 +74,8 @@ Buckets buckets_of(const Value& value, std::size_t num_parameters) {
     auto& bucket = buckets.emplace_back();
     for (const auto& index : indices.as<Value::List>()) {
       const auto place = static_cast<std::size_t>(index.as<std::int64_t>());
-      check_argument(place < num_parameters && !is_there[place], "buckets: {} is no parameter of the model, or is there twice", place);
+      check_argument(place < num_parameters && !is_there[place],
+                     "buckets: {} is no parameter of the model, or is there twice", place);
       is_there[place] = true;
       ++count;
       bucket.push_back(place);
@@ -96,17 +97,20 @@ struct DistributedDataParallel::State {
   std::int64_t bucket_bytes = 0, first_bucket_bytes = 0;
   std::shared_ptr<c10d::Logger> logger;  // the reducer reports to it without asking whether it is there
   std::unique_ptr<ReductionRecord> reductions;
-  CommHook* hook = nullptr;  // the reducer's; null: gradients are sent as they are
+  CommHook* hook = nullptr;                 // the reducer's; null: gradients are sent as they are
   std::shared_ptr<bool> delays_all_reduce;  // of a static graph: in its first backward pass
   bool joins = false, notifies = false, has_sparse_gradients = false;
-  std::vector<at::Tensor> states;  // parameters, all of them, then buffers that are broadcast
+  std::vector<at::Tensor> states;                    // parameters, all of them, then buffers that are broadcast
   std::vector<std::pair<at::Tensor, Work>> notices;  // of the current step, under way
 
   void broadcast(const std::vector<at::Tensor>& tensors, int root = 0) {
-    if (!tensors.empty()) c10d::broadcast_coalesced(group.process_group(), detached(tensors), kBroadcastBucketBytes, root);
+    if (!tensors.empty())
+      c10d::broadcast_coalesced(group.process_group(), detached(tensors), kBroadcastBucketBytes, root);
   }
 
-  [[nodiscard]] at::Tensor flag(double value) const { return at::full({1}, value, parameters.front().options().dtype(at::kFloat).requires_grad(false)); }
+  [[nodiscard]] at::Tensor flag(double value) const {
+    return at::full({1}, value, parameters.front().options().dtype(at::kFloat).requires_grad(false));
+  }
 
   // Says something to the ranks that have no more batches, who wait for it.
   void notify(double value) {
@@ -117,7 +121,8 @@ struct DistributedDataParallel::State {
 
   // The largest of the ranks for which `is_candidate` holds.
   [[nodiscard]] int agree_on_rank(bool is_candidate) const {
-    auto rank = at::full({1}, is_candidate ? group.rank() : -1, parameters.front().options().dtype(at::kLong).requires_grad(false));
+    auto rank = at::full({1}, is_candidate ? group.rank() : -1,
+                         parameters.front().options().dtype(at::kLong).requires_grad(false));
     group.all_reduce(rank, ReduceOp::kMax).wait();
     const auto agreed = rank.item<std::int64_t>();
     ensure(agreed >= 0, "no rank holds the model's final state");
@@ -132,10 +137,13 @@ struct DistributedDataParallel::State {
     return {.sent = std::move(sent), .work = std::move(work)};
   }
 
-  [[nodiscard]] bool syncs_buffers(const SyncFlags& flags) const { return flags.forward && kwargs.broadcast_buffers && !buffers.empty(); }
+  [[nodiscard]] bool syncs_buffers(const SyncFlags& flags) const {
+    return flags.forward && kwargs.broadcast_buffers && !buffers.empty();
+  }
 };
 
-DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, Group group, const DistributedDataParallelKwargs& kwargs,
+DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, Group group,
+                                                 const DistributedDataParallelKwargs& kwargs,
                                                  std::shared_ptr<StepListener> listener)
     : state_(std::make_unique<State>(State{std::move(group), kwargs, std::move(listener)})) {
   std::unordered_map<size_t, std::string> names;
@@ -153,9 +161,10 @@ DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, Group gro
     states.emplace_back(fmt::format("buffer {}", place), state_->buffers[place]);
   }
   check_same_model(state_->group, states);
-  check_argument(!state_->parameters.empty(),
-                 "prepare: the model has no parameter that requires a gradient, so there is nothing to train in parallel; use "
-                 "prepare_model(model, {{.evaluation_mode = true}})");
+  check_argument(
+      !state_->parameters.empty(),
+      "prepare: the model has no parameter that requires a gradient, so there is nothing to train in parallel; use "
+      "prepare_model(model, {{.evaluation_mode = true}})");
   for (auto& [name, tensor] : states) state_->states.push_back(std::move(tensor));
   state_->broadcast(state_->states);
 
@@ -168,22 +177,27 @@ DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, Group gro
   state_->first_bucket_bytes = first_bucket_bytes;
   std::vector<size_t> limits{std::numeric_limits<std::int64_t>::max()};
   if (!one_list_first) {
-    limits = has_own_limit ? std::vector<size_t>{static_cast<size_t>(bucket_bytes)}
-                                  : std::vector<size_t>{static_cast<size_t>(kFirstBucketBytes), static_cast<size_t>(bucket_bytes)};
+    limits = has_own_limit
+                 ? std::vector<size_t>{static_cast<size_t>(bucket_bytes)}
+                 : std::vector<size_t>{static_cast<size_t>(kFirstBucketBytes), static_cast<size_t>(bucket_bytes)};
   }
   std::vector<bool> expect_sparse;
   for (const auto& parameter : state_->parameters) {
-    expect_sparse.push_back(std::any_of(tensors.sparse.begin(), tensors.sparse.end(), [&](const auto& sparse) { return sparse.is_same(parameter); }));
+    expect_sparse.push_back(std::any_of(tensors.sparse.begin(), tensors.sparse.end(),
+                                        [&](const auto& sparse) { return sparse.is_same(parameter); }));
   }
   state_->has_sparse_gradients = std::find(expect_sparse.begin(), expect_sparse.end(), true) != expect_sparse.end();
   auto [buckets, bucket_limits] = c10d::compute_bucket_assignment_by_size(state_->parameters, limits, expect_sparse);
   std::reverse(buckets.begin(), buckets.end());
   state_->delays_all_reduce = std::make_shared<bool>(kwargs.static_graph);
-  const auto reducing = kwargs.static_graph ? patient_group(state_->group, state_->parameters.front().device(), state_->delays_all_reduce) : state_->group;
+  const auto reducing =
+      kwargs.static_graph ? patient_group(state_->group, state_->parameters.front().device(), state_->delays_all_reduce)
+                          : state_->group;
   state_->reducer = std::make_shared<ResumableReducer>(
       state_->parameters, std::move(buckets), reducing.process_group(), expect_sparse, bucket_bytes,
       kwargs.find_unused_parameters, kwargs.gradient_as_bucket_view, std::move(names), first_bucket_bytes,
-      /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false, /*bucket_bytes_cap_list=*/std::vector<std::int64_t>{});
+      /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
+      /*bucket_bytes_cap_list=*/std::vector<std::int64_t>{});
   state_->logger = std::make_shared<c10d::Logger>(state_->reducer);
   state_->reducer->set_logger(state_->logger);
   if (kwargs.static_graph) state_->reducer->set_static_graph();
@@ -207,15 +221,18 @@ DistributedDataParallel::~DistributedDataParallel() = default;
 void DistributedDataParallel::before_forward() {
   const bool grad_enabled = c10::GradMode::is_enabled();
   auto& state = *state_;
-  // Its hooks run in every backward pass: after one that did not synchronise, later ones would communicate nothing, without a word.
+  // Its hooks run in every backward pass: after one that did not synchronise, later ones would communicate nothing,
+  // without a word.
   check_state(!state.kwargs.static_graph || sync_flags.backward || !grad_enabled,
-              "ddp_kwargs: static_graph: every backward pass must synchronise gradients; train without no_sync() and gradient accumulation, or with sync_each_batch");
+              "ddp_kwargs: static_graph: every backward pass must synchronise gradients; train without no_sync() and "
+              "gradient accumulation, or with sync_each_batch");
   if (grad_enabled && sync_flags.backward) state.reducer->prepare_for_forward();
   if (state.joins) wait_for_notices();
   if (state.joins && state.notifies) state.notify(1);
   if (grad_enabled || state.joins) state.reducer->rebuild_buckets();
   // Rank 0 may have no more batches, and old buffers.
-  if (state.syncs_buffers(sync_flags)) state.broadcast(state.buffers, state.joins ? state.agree_on_rank(/*is_candidate=*/true) : 0);
+  if (state.syncs_buffers(sync_flags))
+    state.broadcast(state.buffers, state.joins ? state.agree_on_rank(/*is_candidate=*/true) : 0);
   if (state.joins) state.notify(grad_enabled && sync_flags.backward ? 1 : 0);
 }
 
@@ -225,7 +242,9 @@ void DistributedDataParallel::wait_for_notices() {
 }
 
 void DistributedDataParallel::begin_join(bool notifies) {
-  check_argument(!state_->has_sparse_gradients, "join_uneven_inputs: not for a model with sparse gradients: a rank without a batch cannot repeat their all-reduce; use even batches");
+  check_argument(!state_->has_sparse_gradients,
+                 "join_uneven_inputs: not for a model with sparse gradients: a rank without a batch cannot repeat "
+                 "their all-reduce; use even batches");
   state_->joins = true;
   state_->notifies = notifies;
 }
@@ -258,7 +277,8 @@ bool DistributedDataParallel::shadow_step() {
   // The works are waited for, not futures, which are not known to a simulator.
   const c10::NoGradGuard no_grad;
   std::vector<BucketReduction> reductions;
-  for (auto& bucket : state.reducer->get_grad_buckets(/*return_zero_tensors=*/true)) reductions.push_back(state.begin_shadow(bucket));
+  for (auto& bucket : state.reducer->get_grad_buckets(/*return_zero_tensors=*/true))
+    reductions.push_back(state.begin_shadow(bucket));
   for (auto& reduction : reductions) {
     if (reduction.work) reduction.work->wait();
   }
@@ -297,16 +317,20 @@ Value DistributedDataParallel::state_dict() {
 
 void DistributedDataParallel::load_state_dict(const Value& state) {
   try {
-    const bool has_their_sizes = state.at("bucket_bytes") == Value(state_->bucket_bytes) && state.at("first_bucket_bytes") == Value(state_->first_bucket_bytes);
+    const bool has_their_sizes = state.at("bucket_bytes") == Value(state_->bucket_bytes) &&
+                                 state.at("first_bucket_bytes") == Value(state_->first_bucket_bytes);
     const bool forward = state.at("forward").as<bool>();
-    if (const auto& buckets = state.at("buckets"); !buckets.is_null() && has_their_sizes) state_->reducer->go_on_with(buckets_of(buckets, state_->parameters.size()));
+    if (const auto& buckets = state.at("buckets"); !buckets.is_null() && has_their_sizes)
+      state_->reducer->go_on_with(buckets_of(buckets, state_->parameters.size()));
     sync_flags.forward = forward;
   } catch (const ArgumentError& error) {
     throw CheckpointError(fmt::format("this is no state of the model's DistributedDataParallel: {}", error.what()));
   }
 }
 
-bool DistributedDataParallel::sees_outputs() const { return state_->kwargs.find_unused_parameters || state_->kwargs.static_graph; }
+bool DistributedDataParallel::sees_outputs() const {
+  return state_->kwargs.find_unused_parameters || state_->kwargs.static_graph;
+}
 
 NamedTensors DistributedDataParallel::unreduced() const {
   const auto& origins = state_->reductions->origins();
@@ -336,7 +360,9 @@ bool DistributedDataParallel::after_forward(std::vector<at::Tensor>& outputs) {
     return true;
   }
   if (!is_static || !*state.delays_all_reduce) return false;
-  check_argument(!outputs.empty(), "ddp_kwargs: static_graph: the model's output must be a tree of tensors, from which its first backward pass begins");
+  check_argument(!outputs.empty(),
+                 "ddp_kwargs: static_graph: the model's output must be a tree of tensors, from which its first "
+                 "backward pass begins");
   outputs = through_sink(outputs, [reducer = state.reducer, delays = state.delays_all_reduce] {
     if (!*delays) return;
     reducer->delay_all_reduce();

@@ -43,10 +43,11 @@ class DistributedDataParallel {
   /// Whether `after_forward` searches or replaces outputs, so that it must be given all of them.
   [[nodiscard]] bool sees_outputs() const;
 
-  /// Parameters with gradients that the last backward pass kept on this rank although no_sync did not ask for it: nothing called the
-  /// prepared model before.
+  /// Parameters with gradients that the last backward pass kept on this rank although no_sync did not ask for it:
+  /// nothing called the prepared model before.
   [[nodiscard]] NamedTensors unreduced() const;
-  /// Where the last value that backward added to this parameter's gradient came from; none if gradients of it are not averaged.
+  /// Where the last value that backward added to this parameter's gradient came from; none if gradients of it are not
+  /// averaged.
   [[nodiscard]] std::optional<GradientOrigin> origin_of(const at::Tensor& parameter) const;
 
   /// --- uneven inputs: a rank that has no more batches repeats the others' collectives, with zeros ---
@@ -75,10 +76,11 @@ class DistributedDataParallel {
   void synchronize_next_backward();
 
   /// --- checkpoints ---
-  /// Which gradients share a bucket, and whether the next forward brings rank 0's buffers: with the model they decide every bit of the
-  /// steps to come. Between steps. Collective.
+  /// Which gradients share a bucket, and whether the next forward brings rank 0's buffers: with the model they decide
+  /// every bit of the steps to come. Between steps. Collective.
   [[nodiscard]] Value state_dict();
-  /// Throws CheckpointError if it is no such state, or of another model. One of other bucket sizes has no say in buckets.
+  /// Throws CheckpointError if it is no such state, or of another model. One of other bucket sizes has no say in
+  /// buckets.
   void load_state_dict(const Value& state);
 
  private:

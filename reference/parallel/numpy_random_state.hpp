@@ -18,7 +18,8 @@ class NumpyRandomState {
 
   /// From 0 to `high` - 1. `high`: 2 to 2^32 - 1.
   std::uint32_t randint(std::uint32_t high) {
-    const std::uint32_t largest = high - 1, mask = static_cast<std::uint32_t>((std::uint64_t{1} << std::bit_width(largest)) - 1);
+    const std::uint32_t largest = high - 1,
+                        mask = static_cast<std::uint32_t>((std::uint64_t{1} << std::bit_width(largest)) - 1);
     for (;;) {
       if (const auto value = static_cast<std::uint32_t>(engine_()) & mask; value <= largest) return value;
     }

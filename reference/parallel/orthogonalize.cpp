@@ -23,9 +23,11 @@ void gram_schmidt(const at::Tensor& matrices, double epsilon) {
 
 void orthogonalize(at::Tensor matrices, double epsilon) {
   if (matrices.dim() == 2) matrices = matrices.unsqueeze(0);
-  ensure(matrices.dim() == 3 && matrices.size(2) <= matrices.size(1), "matrices of more columns than rows are not orthogonalized");
+  ensure(matrices.dim() == 3 && matrices.size(2) <= matrices.size(1),
+         "matrices of more columns than rows are not orthogonalized");
   const auto rank = matrices.size(2);
-  if (rank <= 2 || matrices.scalar_type() == at::kHalf || matrices.scalar_type() == at::kBFloat16) return gram_schmidt(matrices, epsilon);
+  if (rank <= 2 || matrices.scalar_type() == at::kHalf || matrices.scalar_type() == at::kBFloat16)
+    return gram_schmidt(matrices, epsilon);
   auto triangle = at::empty({matrices.size(0), rank, rank}, matrices.options());
   at::linalg_qr_out(matrices, triangle, matrices);
 }

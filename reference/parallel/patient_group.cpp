@@ -13,7 +13,8 @@ class PatientProcessGroup : public c10d::ProcessGroup {
     setDefaultBackend(group.getBackendType());
   }
 
-  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) override {
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
+                                           const c10d::AllreduceOptions& options) override {
     auto work = ProcessGroup::allreduce(tensors, options);
     if (*is_patient_) work->wait();
     return work;
@@ -26,7 +27,8 @@ class PatientProcessGroup : public c10d::ProcessGroup {
 }  // namespace
 
 Group patient_group(const Group& group, c10::Device device, std::shared_ptr<const bool> is_patient) {
-  return {group.name(), c10::make_intrusive<PatientProcessGroup>(*group.process_group(), device.type(), std::move(is_patient))};
+  return {group.name(),
+          c10::make_intrusive<PatientProcessGroup>(*group.process_group(), device.type(), std::move(is_patient))};
 }
 
 }  // namespace accel

@@ -13,11 +13,11 @@ namespace accel {
 namespace {
 
 // Note [PowerSGD waits]
-// Python's hook calls the second and third all-reduce of a step from callbacks of the first. On Gloo these run on its own
-// threads: with several buckets, ranks may call them in different orders, and threads that wait for each other use up
-// Gloo's two. Here the rank's thread waits between the stages, so the order is that of the buckets on every rank, and a
-// simulated rank calls its collectives on its own thread. The numbers are the same. Before PowerSGD starts, and in
-// other hooks, nothing waits before the end of backward.
+// Python's hook calls the second and third all-reduce of a step from callbacks of the first. On Gloo these run on its
+// own threads: with several buckets, ranks may call them in different orders, and threads that wait for each other use
+// up Gloo's two. Here the rank's thread waits between the stages, so the order is that of the buckets on every rank,
+// and a simulated rank calls its collectives on its own thread. The numbers are the same. Before PowerSGD starts, and
+// in other hooks, nothing waits before the end of backward.
 
 // Tensors of one shape, in the order in which shapes first came.
 struct SameShape {
@@ -26,7 +26,7 @@ struct SameShape {
 
 // A part of what is compressed: one tensor of gradients or a stack of several, with its P and Q.
 struct Factored {
-  at::Tensor tensor, p, q;  // (batch, n, m), (batch, n, rank), (batch, m, rank)
+  at::Tensor tensor, p, q;               // (batch, n, m), (batch, n, rank), (batch, m, rank)
   const SameShape* originals = nullptr;  // of a stack
 };
 
@@ -98,12 +98,14 @@ class PowerSGDHook : public CommHook {
   }
 
   static void add(std::vector<SameShape>& shapes, const at::Tensor& matrix) {
-    auto place = std::find_if(shapes.begin(), shapes.end(), [&](const auto& shape) { return shape.tensors.front().sizes() == matrix.sizes(); });
+    auto place = std::find_if(shapes.begin(), shapes.end(),
+                              [&](const auto& shape) { return shape.tensors.front().sizes() == matrix.sizes(); });
     if (place == shapes.end()) place = shapes.insert(place, SameShape{});
     place->tensors.push_back(matrix);
   }
 
-  [[nodiscard]] std::vector<Factored> factored(const std::vector<SameShape>& shapes, const at::Tensor& all_ps, const at::Tensor& all_qs) const {
+  [[nodiscard]] std::vector<Factored> factored(const std::vector<SameShape>& shapes, const at::Tensor& all_ps,
+                                               const at::Tensor& all_qs) const {
     std::vector<Factored> parts;
     std::int64_t p_begin = 0, q_begin = 0;
     const auto add_part = [&](const at::Tensor& tensor, const SameShape* originals) {
@@ -148,7 +150,8 @@ class PowerSGDHook : public CommHook {
     auto product = part.tensor;
     at::bmm_out(product, part.p, part.q.transpose(1, 2));
     if (part.originals == nullptr) return;
-    for (std::size_t place = 0; place < part.originals->tensors.size(); ++place) part.originals->tensors[place].copy_(product[static_cast<std::int64_t>(place)]);
+    for (std::size_t place = 0; place < part.originals->tensors.size(); ++place)
+      part.originals->tensors[place].copy_(product[static_cast<std::int64_t>(place)]);
   }
 
   PowerSGDState state_;
@@ -197,7 +200,9 @@ class BatchedPowerSGDHook : public CommHook {
 
 }  // namespace
 
-std::unique_ptr<CommHook> make_power_sgd_hook(const PowerSGDOptions& options, const Group& group) { return std::make_unique<PowerSGDHook>(options, group); }
+std::unique_ptr<CommHook> make_power_sgd_hook(const PowerSGDOptions& options, const Group& group) {
+  return std::make_unique<PowerSGDHook>(options, group);
+}
 
 std::unique_ptr<CommHook> make_batched_power_sgd_hook(const PowerSGDOptions& options, const Group& group) {
   return std::make_unique<BatchedPowerSGDHook>(options, group);

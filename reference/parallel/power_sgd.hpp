@@ -5,8 +5,8 @@
 #include "reference/comm/group.hpp"
 #include "reference/config/options.hpp"
 
-/// PowerSGD: of a matrix of gradients M, only P and Q with M = P Q^T are sent, a few columns each; what that loses may be
-/// added to the next step's gradients (error feedback).
+/// PowerSGD: of a matrix of gradients M, only P and Q with M = P Q^T are sent, a few columns each; what that loses may
+/// be added to the next step's gradients (error feedback).
 ///
 /// Thread rule: the rank's thread; reduce() waits for collectives. See Note [PowerSGD waits].
 /// Source: torch/distributed/algorithms/ddp_comm_hooks/powerSGD_hook.py.

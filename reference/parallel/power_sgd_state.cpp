@@ -8,7 +8,9 @@
 namespace accel {
 
 PowerSGDState::PowerSGDState(const PowerSGDOptions& options_of_user, Group group_of_ranks)
-    : options(options_of_user), group(std::move(group_of_ranks)), random(static_cast<std::uint32_t>(options_of_user.random_seed)) {}
+    : options(options_of_user),
+      group(std::move(group_of_ranks)),
+      random(static_cast<std::uint32_t>(options_of_user.random_seed)) {}
 
 void PowerSGDState::count_step(const c10d::GradBucket& bucket) {
   if (bucket.isLast()) ++step;
@@ -20,11 +22,13 @@ std::optional<at::Tensor> PowerSGDState::add_error(const c10d::GradBucket& bucke
   return buffer.clone();
 }
 
-void PowerSGDState::keep_error(const c10d::GradBucket& bucket, const std::optional<at::Tensor>& before, const at::Tensor& after) {
+void PowerSGDState::keep_error(const c10d::GradBucket& bucket, const std::optional<at::Tensor>& before,
+                               const at::Tensor& after) {
   if (before) errors[bucket.getIndex()] = *before - after;
 }
 
-bool PowerSGDState::make_factors(const c10d::GradBucket& bucket, const at::Tensor& like, const std::vector<std::int64_t>& shape_of_p,
+bool PowerSGDState::make_factors(const c10d::GradBucket& bucket, const at::Tensor& like,
+                                 const std::vector<std::int64_t>& shape_of_p,
                                  const std::vector<std::int64_t>& shape_of_q) {
   const auto index = bucket.getIndex();
   if (options.warm_start && ps.contains(index)) return false;

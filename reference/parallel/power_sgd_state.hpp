@@ -24,7 +24,8 @@ struct PowerSGDState {
   /// Whether gradients are still averaged plainly.
   [[nodiscard]] bool is_warming_up() const { return step < options.start_powerSGD_iter; }
   void count_step(const c10d::GradBucket& bucket);
-  /// Adds what the last step lost of this bucket. Returns a copy, to see what this step will lose; none without error feedback.
+  /// Adds what the last step lost of this bucket. Returns a copy, to see what this step will lose; none without error
+  /// feedback.
   std::optional<at::Tensor> add_error(const c10d::GradBucket& bucket, at::Tensor& buffer);
   void keep_error(const c10d::GradBucket& bucket, const std::optional<at::Tensor>& before, const at::Tensor& after);
   /// Makes P and Q of this bucket, of these shapes, unless the last step's are still good. Returns whether it did.

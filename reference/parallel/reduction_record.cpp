@@ -14,15 +14,18 @@ ReductionRecord::ReductionRecord(const std::vector<at::Tensor>& parameters, std:
     : origin_(std::move(origin)), origins_(parameters.size(), GradientOrigin::kReduced) {
   for (std::size_t place = 0; place < parameters.size(); ++place) {
     auto accumulator = torch::autograd::impl::grad_accumulator(parameters[place]);
-    const auto key = accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>([this, place](const variable_list& outputs, const variable_list&) {
-      origins_[place] = origin_();
-      return outputs;
-    }));
+    const auto key = accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
+        [this, place](const variable_list& outputs, const variable_list&) {
+          origins_[place] = origin_();
+          return outputs;
+        }));
     hooks_.emplace_back(std::move(accumulator), key);
   }
 }
 
-void ReductionRecord::will_reduce_missed() { std::replace(origins_.begin(), origins_.end(), GradientOrigin::kMissed, GradientOrigin::kReduced); }
+void ReductionRecord::will_reduce_missed() {
+  std::replace(origins_.begin(), origins_.end(), GradientOrigin::kMissed, GradientOrigin::kReduced);
+}
 
 ReductionRecord::~ReductionRecord() {
   for (const auto& [accumulator, key] : hooks_) accumulator->del_post_hook(key);

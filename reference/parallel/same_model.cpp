@@ -39,7 +39,8 @@ std::string first_difference(const std::vector<Lines>& names, const std::vector<
     }
     if (ranks_with.size() == 1) continue;
     Lines kinds;
-    for (const auto& [kind, ranks] : ranks_with) kinds.push_back(fmt::format("{} on rank{} {}", kind, ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", ")));
+    for (const auto& [kind, ranks] : ranks_with)
+      kinds.push_back(fmt::format("{} on rank{} {}", kind, ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", ")));
     return fmt::format("{} is {}", name, fmt::join(kinds, ", "));
   }
 }

@@ -15,9 +15,12 @@ using Names = std::vector<std::string>;
 
 // The SyncBatchNorm in place of a BatchNorm; null for another module.
 std::shared_ptr<SyncBatchNormImpl> converted(const torch::nn::Module& module, const std::optional<Group>& group) {
-  if (const auto* norm = module.as<torch::nn::BatchNorm1dImpl>()) return std::make_shared<SyncBatchNormImpl>(*norm, group);
-  if (const auto* norm = module.as<torch::nn::BatchNorm2dImpl>()) return std::make_shared<SyncBatchNormImpl>(*norm, group);
-  if (const auto* norm = module.as<torch::nn::BatchNorm3dImpl>()) return std::make_shared<SyncBatchNormImpl>(*norm, group);
+  if (const auto* norm = module.as<torch::nn::BatchNorm1dImpl>())
+    return std::make_shared<SyncBatchNormImpl>(*norm, group);
+  if (const auto* norm = module.as<torch::nn::BatchNorm2dImpl>())
+    return std::make_shared<SyncBatchNormImpl>(*norm, group);
+  if (const auto* norm = module.as<torch::nn::BatchNorm3dImpl>())
+    return std::make_shared<SyncBatchNormImpl>(*norm, group);
   return nullptr;
 }
 
@@ -30,7 +33,8 @@ void find_fixed(const torch::nn::Module& module, const std::string& prefix, Name
   for (const auto& child : module.named_children()) {
     const auto name = prefix + child.key();
     if (is_batch_norm(*child.value())) {
-      if (module.as<torch::nn::SequentialImpl>() == nullptr) names.push_back(fmt::format("{} of {}", name, module.name()));
+      if (module.as<torch::nn::SequentialImpl>() == nullptr)
+        names.push_back(fmt::format("{} of {}", name, module.name()));
     } else {
       find_fixed(*child.value(), name + ".", names);
     }
@@ -56,7 +60,8 @@ void convert_inside(torch::nn::Module& module, const std::optional<Group>& group
 SyncBatchNormImpl::SyncBatchNormImpl(const SyncBatchNormOptions& options, std::optional<Group> group)
     : NormImplBase(options), group_(std::move(group)) {}
 
-void SyncBatchNormImpl::share(const at::Tensor& other_weight, const at::Tensor& other_bias, const at::Tensor& other_mean, const at::Tensor& other_var,
+void SyncBatchNormImpl::share(const at::Tensor& other_weight, const at::Tensor& other_bias,
+                              const at::Tensor& other_mean, const at::Tensor& other_var,
                               const at::Tensor& other_tracked) {
   const auto set = [](auto& registered, const char* name, at::Tensor& member, const at::Tensor& value) {
     member = value;
@@ -74,7 +79,8 @@ void SyncBatchNormImpl::share(const at::Tensor& other_weight, const at::Tensor& 
 
 void SyncBatchNormImpl::_check_input_dim(const at::Tensor& input) {
   check_argument(input.dim() >= 2, "SyncBatchNorm: expected at least 2 dimensions (N, C, ...), got {}", input.dim());
-  check_argument(input.size(1) == options.num_features(), "SyncBatchNorm: expected {} channels, got {}", options.num_features(), input.size(1));
+  check_argument(input.size(1) == options.num_features(), "SyncBatchNorm: expected {} channels, got {}",
+                 options.num_features(), input.size(1));
 }
 
 at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
@@ -88,12 +94,19 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
     const auto group = group_ ? *group_ : current_rank().world;
     const bool tracks = options.track_running_stats();
     if (group.size() > 1) {
-      return sync_batch_norm(input, {.weight = weight, .bias = bias, .running_mean = tracks ? running_mean : at::Tensor(),
-                                     .running_var = tracks ? running_var : at::Tensor(), .momentum = momentum, .eps = options.eps()}, group);
+      return sync_batch_norm(input,
+                             {.weight = weight,
+                              .bias = bias,
+                              .running_mean = tracks ? running_mean : at::Tensor(),
+                              .running_var = tracks ? running_var : at::Tensor(),
+                              .momentum = momentum,
+                              .eps = options.eps()},
+                             group);
     }
   }
-  return torch::nn::functional::detail::batch_norm(input, running_mean, running_var, weight, bias, is_training() || !options.track_running_stats(),
-                                                   momentum, options.eps());
+  return torch::nn::functional::detail::batch_norm(input, running_mean, running_var, weight, bias,
+                                                   is_training() || !options.track_running_stats(), momentum,
+                                                   options.eps());
 }
 
 void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {
@@ -101,12 +114,17 @@ void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {
 }
 
 void convert_sync_batchnorm(torch::nn::Module& module, const std::optional<Group>& group) {
-  check_argument(!is_batch_norm(module), "convert_sync_batchnorm: the module itself is a {}, which cannot be replaced from here; make accel::SyncBatchNorm of it",
+  check_argument(!is_batch_norm(module),
+                 "convert_sync_batchnorm: the module itself is a {}, which cannot be replaced from here; make "
+                 "accel::SyncBatchNorm of it",
                  module.name());
   Names fixed;
   find_fixed(module, "", fixed);
-  check_argument(fixed.empty(), "convert_sync_batchnorm: {} cannot be replaced: outside of a Sequential a module holds its children in members of its own; "
-                 "declare them accel::SyncBatchNorm", fmt::join(fixed, ", "));
+  check_argument(fixed.empty(),
+                 "convert_sync_batchnorm: {} cannot be replaced: outside of a Sequential a module holds its children "
+                 "in members of its own; "
+                 "declare them accel::SyncBatchNorm",
+                 fmt::join(fixed, ", "));
   convert_inside(module, group);
 }
 

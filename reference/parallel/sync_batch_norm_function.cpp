@@ -17,25 +17,30 @@ using torch::autograd::variable_list;
 
 // A context's memory holds values of TorchScript.
 struct GroupHolder : torch::CustomClassHolder {
-  GroupHolder(Group group_of_ranks, std::shared_ptr<StepListener> listener_of_rank) : group(std::move(group_of_ranks)), listener(std::move(listener_of_rank)) {}
+  GroupHolder(Group group_of_ranks, std::shared_ptr<StepListener> listener_of_rank)
+      : group(std::move(group_of_ranks)), listener(std::move(listener_of_rank)) {}
   Group group;
   std::shared_ptr<StepListener> listener;
 };
 
 at::Tensor laid_out(const at::Tensor& tensor) {
-  const bool is_channels_last = tensor.is_contiguous(at::MemoryFormat::ChannelsLast) || tensor.is_contiguous(at::MemoryFormat::ChannelsLast3d);
+  const bool is_channels_last =
+      tensor.is_contiguous(at::MemoryFormat::ChannelsLast) || tensor.is_contiguous(at::MemoryFormat::ChannelsLast3d);
   return is_channels_last ? tensor : tensor.contiguous();
 }
 
 struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> {
   // An undefined tensor travels as none.
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& given, const std::optional<at::Tensor>& given_weight,
-                            const std::optional<at::Tensor>& given_bias, const SyncBatchNormArguments& arguments, const Group& group) {
-    const auto input = laid_out(given), weight = given_weight.value_or(at::Tensor()), bias = given_bias.value_or(at::Tensor());
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& given,
+                            const std::optional<at::Tensor>& given_weight, const std::optional<at::Tensor>& given_bias,
+                            const SyncBatchNormArguments& arguments, const Group& group) {
+    const auto input = laid_out(given), weight = given_weight.value_or(at::Tensor()),
+               bias = given_bias.value_or(at::Tensor());
     const auto all = group.all_gather(local_statistics(input, arguments.eps).unsqueeze(0));
     const auto statistics = global_statistics(all, input, arguments);
     context->save_for_backward({input, weight, statistics.mean, statistics.invstd, statistics.counts});
-    context->saved_data["group"] = c10::IValue::make_capsule(c10::make_intrusive<GroupHolder>(group, current_listener()));
+    context->saved_data["group"] =
+        c10::IValue::make_capsule(c10::make_intrusive<GroupHolder>(group, current_listener()));
     return normalized(input, weight, bias, statistics, arguments.eps);
   }
 
@@ -65,7 +70,9 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
 }  // namespace
 
 at::Tensor sync_batch_norm(const at::Tensor& input, const SyncBatchNormArguments& arguments, const Group& group) {
-  const auto optional = [](const at::Tensor& tensor) { return tensor.defined() ? std::optional(tensor) : std::nullopt; };
+  const auto optional = [](const at::Tensor& tensor) {
+    return tensor.defined() ? std::optional(tensor) : std::nullopt;
+  };
   return SyncBatchNormFunction::apply(input, optional(arguments.weight), optional(arguments.bias), arguments, group);
 }
 

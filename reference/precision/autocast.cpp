@@ -5,7 +5,8 @@
 namespace accel {
 
 Autocast::Autocast(Options options)
-    : device_(options.device), previous_enabled_(at::autocast::is_autocast_enabled(options.device)),
+    : device_(options.device),
+      previous_enabled_(at::autocast::is_autocast_enabled(options.device)),
       previous_cache_(at::autocast::is_autocast_cache_enabled()),
       previous_dtype_(at::autocast::get_autocast_dtype(options.device)) {
   at::autocast::set_autocast_enabled(device_, options.enabled);

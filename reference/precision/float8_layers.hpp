@@ -14,8 +14,8 @@ class Module;
 
 namespace accel {
 
-/// The Linear layers of a model that compute in float8 inside a Float8Scope. Modules stay as they are: outside, also where a model is
-/// called without the Accelerator, they compute in full precision.
+/// The Linear layers of a model that compute in float8 inside a Float8Scope. Modules stay as they are: outside, also
+/// where a model is called without the Accelerator, they compute in full precision.
 ///
 /// Throws ConfigError if this program does not export its symbols. Source: accelerate/utils/ao.py.
 class Float8Layers {
@@ -51,8 +51,8 @@ class Float8Scope {
   std::shared_ptr<const Float8Layers> previous_;
 };
 
-/// Whether `layer` computes in float8 now. torch::nn::LinearImpl::forward asks it; a forward that hides that one, in a class of your own,
-/// asks it too, and calls torch::nn::LinearImpl::forward then.
+/// Whether `layer` computes in float8 now. torch::nn::LinearImpl::forward asks it; a forward that hides that one, in a
+/// class of your own, asks it too, and calls torch::nn::LinearImpl::forward then.
 bool computes_in_float8(const torch::nn::LinearImpl& layer);
 
 }  // namespace accel

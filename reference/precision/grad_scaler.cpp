@@ -22,7 +22,9 @@ GradientGroups gradients_of(torch::optim::Optimizer& optimizer) {
     for (const auto& parameter : each_once(group.params())) {
       auto gradient = parameter.grad();
       if (!gradient.defined()) continue;
-      check_argument(gradient.scalar_type() != at::kHalf, "GradScaler: a gradient in float16 cannot be unscaled without loss; keep parameters in float32 and run the forward under autocast");
+      check_argument(gradient.scalar_type() != at::kHalf,
+                     "GradScaler: a gradient in float16 cannot be unscaled without loss; keep parameters in float32 "
+                     "and run the forward under autocast");
       if (gradient.is_sparse()) gradient = gradient._values();
       groups[{gradient.device().str(), gradient.scalar_type()}].push_back(gradient);
     }
@@ -64,8 +66,12 @@ GradScaler::Stage GradScaler::stage_of(const torch::optim::Optimizer& optimizer)
   return found == optimizers_.end() ? Stage::kReady : found->second.stage;
 }
 
-bool GradScaler::was_unscaled(const torch::optim::Optimizer& optimizer) const { return stage_of(optimizer) == Stage::kUnscaled; }
-bool GradScaler::was_stepped(const torch::optim::Optimizer& optimizer) const { return stage_of(optimizer) == Stage::kStepped; }
+bool GradScaler::was_unscaled(const torch::optim::Optimizer& optimizer) const {
+  return stage_of(optimizer) == Stage::kUnscaled;
+}
+bool GradScaler::was_stepped(const torch::optim::Optimizer& optimizer) const {
+  return stage_of(optimizer) == Stage::kStepped;
+}
 
 std::vector<at::Tensor> GradScaler::unscale_gradients(torch::optim::Optimizer& optimizer) {
   const c10::NoGradGuard no_grad;
@@ -74,7 +80,8 @@ std::vector<at::Tensor> GradScaler::unscale_gradients(torch::optim::Optimizer& o
   std::map<std::string, at::Tensor> found_inf;
   for (auto& [place, gradients] : gradients_of(optimizer)) {
     const auto device = gradients.front().device();
-    auto& found = found_inf.try_emplace(place.first, at::zeros({}, at::TensorOptions(device).dtype(at::kFloat))).first->second;
+    auto& found =
+        found_inf.try_emplace(place.first, at::zeros({}, at::TensorOptions(device).dtype(at::kFloat))).first->second;
     at::_amp_foreach_non_finite_check_and_unscale_(gradients, found, inverse.to(device, /*non_blocking=*/true));
   }
   std::vector<at::Tensor> of_devices;
@@ -85,7 +92,9 @@ std::vector<at::Tensor> GradScaler::unscale_gradients(torch::optim::Optimizer& o
 void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   if (!is_enabled()) return;
   check_scaled("unscale_");
-  check_state(!was_unscaled(optimizer), "GradScaler: unscale_ was called on this optimizer since the last update; clip and unscale once a step, where gradients synchronise");
+  check_state(!was_unscaled(optimizer),
+              "GradScaler: unscale_ was called on this optimizer since the last update; clip and unscale once a step, "
+              "where gradients synchronise");
   check_state(!was_stepped(optimizer), "GradScaler: unscale_ is called after step; call update first");
   optimizers_[&optimizer] = {.stage = Stage::kUnscaled, .found_inf = unscale_gradients(optimizer)};
 }
@@ -104,9 +113,11 @@ bool GradScaler::step(torch::optim::Optimizer& optimizer) {
   check_state(!was_stepped(optimizer), "GradScaler: step was called on this optimizer since the last update");
   if (!was_unscaled(optimizer)) unscale_(optimizer);
   auto& state = optimizers_.at(&optimizer);
-  check_state(!state.found_inf.empty(), "GradScaler: no parameter of the optimizer has a gradient; was backward called?");
+  check_state(!state.found_inf.empty(),
+              "GradScaler: no parameter of the optimizer has a gradient; was backward called?");
   state.stage = Stage::kStepped;
-  const bool is_finite = std::all_of(state.found_inf.begin(), state.found_inf.end(), [](const at::Tensor& found) { return found.item<float>() == 0; });
+  const bool is_finite = std::all_of(state.found_inf.begin(), state.found_inf.end(),
+                                     [](const at::Tensor& found) { return found.item<float>() == 0; });
   if (is_finite) optimizer.step();
   return is_finite;
 }
@@ -125,7 +136,8 @@ void GradScaler::update(std::optional<double> new_scale) {
       }
     }
     check_state(found_inf.defined(), "GradScaler: update before any optimizer was unscaled or stepped");
-    at::_amp_update_scale_(scale_, growth_tracker_, found_inf, options_.growth_factor, options_.backoff_factor, options_.growth_interval);
+    at::_amp_update_scale_(scale_, growth_tracker_, found_inf, options_.growth_factor, options_.backoff_factor,
+                           options_.growth_interval);
   }
   optimizers_.clear();
 }
@@ -135,7 +147,9 @@ double GradScaler::get_scale() const {
   return scale_.defined() ? scale_.item<double>() : options_.init_scale;
 }
 
-std::int64_t GradScaler::growth_tracker() const { return growth_tracker_.defined() ? growth_tracker_.item<int>() : init_growth_tracker_; }
+std::int64_t GradScaler::growth_tracker() const {
+  return growth_tracker_.defined() ? growth_tracker_.item<int>() : init_growth_tracker_;
+}
 
 Value GradScaler::state_dict() const {
   if (!is_enabled()) return Value::Dict{};
@@ -170,8 +184,11 @@ void GradScaler::load_state_dict(const Value& state) {
   loaded.growth_interval = static_cast<int>(interval);
   // A scale that shrank to 0 is a state that a run can have.
   if (problems.empty() && loaded.init_scale != 0) problems = problems_of(loaded);
-  if (problems.empty() && tracker < 0) problems.push_back(fmt::format("_growth_tracker: expected 0 or more, got {}", tracker));
-  if (!problems.empty()) throw CheckpointError(fmt::format("this is no state of a GradScaler that is enabled: {}", fmt::join(problems, "; ")));
+  if (problems.empty() && tracker < 0)
+    problems.push_back(fmt::format("_growth_tracker: expected 0 or more, got {}", tracker));
+  if (!problems.empty())
+    throw CheckpointError(
+        fmt::format("this is no state of a GradScaler that is enabled: {}", fmt::join(problems, "; ")));
   options_ = loaded;
   init_growth_tracker_ = static_cast<int>(tracker);
   if (!scale_.defined()) return;

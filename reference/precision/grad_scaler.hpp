@@ -16,8 +16,8 @@ class Optimizer;
 
 namespace accel {
 
-/// Scales losses, so that gradients of float16 operations do not vanish, and finds the scale that makes none overflow: steps
-/// with an infinity or NaN are skipped and lower it, a number of good steps in a row raises it.
+/// Scales losses, so that gradients of float16 operations do not vanish, and finds the scale that makes none overflow:
+/// steps with an infinity or NaN are skipped and lower it, a number of good steps in a row raises it.
 ///
 ///     accel::GradScaler scaler({.init_scale = 1024});
 ///     scaler.scale(loss).backward();
@@ -37,7 +37,8 @@ class GradScaler {
   at::Tensor scale(const at::Tensor& outputs);
   std::vector<at::Tensor> scale(const std::vector<at::Tensor>& outputs);
   /// Divides the optimizer's gradients by the scale, and notes whether all are finite.
-  /// Throws StateError if that was done since the last update, or nothing was scaled; ArgumentError for gradients in float16.
+  /// Throws StateError if that was done since the last update, or nothing was scaled; ArgumentError for gradients in
+  /// float16.
   void unscale_(torch::optim::Optimizer& optimizer);
   /// Behind unscale_, where ranks hold different parts of the gradients: an infinity of one is everybody's. Collective.
   void share_found_inf(torch::optim::Optimizer& optimizer, const Group& group);
@@ -66,7 +67,8 @@ class GradScaler {
   [[nodiscard]] Value state_dict() const;
   /// Throws CheckpointError with all that is wrong; the scaler is then as it was.
   void load_state_dict(const Value& state);
-  /// The scale (float32, []) and the good steps in a row (int32, []), for ranks to share; made on `device` if there are none.
+  /// The scale (float32, []) and the good steps in a row (int32, []), for ranks to share; made on `device` if there are
+  /// none.
   std::vector<at::Tensor> state_tensors(c10::Device device);
 
  private:
@@ -83,7 +85,7 @@ class GradScaler {
 
   GradScalerKwargs options_;
   int init_growth_tracker_ = 0;
-  at::Tensor scale_, growth_tracker_;  // from the first use, on its device
+  at::Tensor scale_, growth_tracker_;                                    // from the first use, on its device
   std::map<const torch::optim::Optimizer*, OptimizerState> optimizers_;  // since the last update
 };
 

@@ -78,13 +78,23 @@ void AcceleratedOptimizer::set_lr(double lr, std::size_t group) {
   param_groups()[group].options().set_lr(lr);
 }
 
-std::vector<torch::optim::OptimizerParamGroup>& AcceleratedOptimizer::param_groups() const { return optimizer_->param_groups(); }
+std::vector<torch::optim::OptimizerParamGroup>& AcceleratedOptimizer::param_groups() const {
+  return optimizer_->param_groups();
+}
 
-AcceleratedScheduler::AcceleratedScheduler(std::shared_ptr<LRScheduler> scheduler, std::vector<AcceleratedOptimizer> optimizers, RankContext& context,
+AcceleratedScheduler::AcceleratedScheduler(std::shared_ptr<LRScheduler> scheduler,
+                                           std::vector<AcceleratedOptimizer> optimizers, RankContext& context,
                                            std::shared_ptr<GradientPath> path, SchedulerOptions options)
-    : scheduler_(std::move(scheduler)), optimizers_(std::move(optimizers)), context_(&context), path_(std::move(path)), options_(options) {
-  check_argument(options_.samples_per_step.value_or(1) >= 1, "prepare_scheduler: samples_per_step: expected 1 or more, got {}", *options_.samples_per_step);
-  check_argument(!options_.samples_per_step || options_.step_with_optimizer, "prepare_scheduler: samples_per_step needs step_scheduler_with_optimizer: samples are counted by the optimizer's steps");
+    : scheduler_(std::move(scheduler)),
+      optimizers_(std::move(optimizers)),
+      context_(&context),
+      path_(std::move(path)),
+      options_(options) {
+  check_argument(options_.samples_per_step.value_or(1) >= 1,
+                 "prepare_scheduler: samples_per_step: expected 1 or more, got {}", *options_.samples_per_step);
+  check_argument(!options_.samples_per_step || options_.step_with_optimizer,
+                 "prepare_scheduler: samples_per_step needs step_scheduler_with_optimizer: samples are counted by the "
+                 "optimizer's steps");
   if (!options_.samples_per_step) return;
   path_->count_samples();
   counted_->seen = context_->gradient_state.num_samples;
@@ -95,7 +105,8 @@ void AcceleratedScheduler::take_step() {
 }
 
 bool AcceleratedScheduler::is_held_back() const {
-  return std::any_of(optimizers_.begin(), optimizers_.end(), [](const auto& optimizer) { return optimizer.step_was_skipped(); });
+  return std::any_of(optimizers_.begin(), optimizers_.end(),
+                     [](const auto& optimizer) { return optimizer.step_was_skipped(); });
 }
 
 void AcceleratedScheduler::advance(const std::function<void()>& step) {
@@ -146,9 +157,12 @@ void AcceleratedScheduler::load_state_dict(const Value& state) {
     scheduler_->load_state_dict(state);
     return;
   }
-  const auto is_count = [&](const char* name) { return state.contains(name) && state.at(name).is<std::int64_t>() && state.at(name).as<std::int64_t>() >= 0; };
+  const auto is_count = [&](const char* name) {
+    return state.contains(name) && state.at(name).is<std::int64_t>() && state.at(name).as<std::int64_t>() >= 0;
+  };
   if (!is_count("samples") || (state.contains("pending") && !is_count("pending"))) {
-    throw CheckpointError("this is no state of a schedule that counts samples: expected ints 'samples' and 'pending' of 0 or more");
+    throw CheckpointError(
+        "this is no state of a schedule that counts samples: expected ints 'samples' and 'pending' of 0 or more");
   }
   auto entries = state.as<Value::Dict>();
   const auto pending = entries.extract("pending");

@@ -22,7 +22,9 @@ namespace {
 // Optimizers make it at their first step with a gradient.
 bool lacks_state(const torch::optim::Optimizer& optimizer) {
   const auto parameters = optim::parameters_of(optimizer);
-  return std::any_of(parameters.begin(), parameters.end(), [&](const at::Tensor& parameter) { return parameter.grad().defined() && optimizer.state().count(parameter.unsafeGetTensorImpl()) == 0; });
+  return std::any_of(parameters.begin(), parameters.end(), [&](const at::Tensor& parameter) {
+    return parameter.grad().defined() && optimizer.state().count(parameter.unsafeGetTensorImpl()) == 0;
+  });
 }
 
 bool is_zero(const at::Tensor& gradient) {
@@ -33,7 +35,10 @@ bool is_zero(const at::Tensor& gradient) {
 }  // namespace
 
 GradientPath::GradientPath(RankContext& context, const AcceleratorOptions& options, int ranks_per_batch)
-    : context_(&context), guard_(options.gradient_guard), is_exact_(options.loss_weighting == "exact"), ranks_per_batch_(ranks_per_batch) {
+    : context_(&context),
+      guard_(options.gradient_guard),
+      is_exact_(options.loss_weighting == "exact"),
+      ranks_per_batch_(ranks_per_batch) {
   if (options.mixed_precision == "fp16") scaler_ = std::make_unique<GradScaler>(options.grad_scaler_kwargs);
 }
 
@@ -60,12 +65,16 @@ at::Tensor GradientPath::weighted(const at::Tensor& loss, std::optional<double> 
   const auto samples = static_cast<double>(rows.real.value_or(0));
   if (loss.dim() > 0) {
     check_argument(!num_items && loss.dim() == 1 && rows.all == loss.size(0),
-                   "backward, loss_weighting exact: losses of {} dimensions and {} rows, of a batch of {} samples; expected one loss for each sample, without "
-                   "num_items, inside a loop over a prepared loader", loss.dim(), loss.size(0), rows.all ? fmt::format("{}", *rows.all) : "unknown");
+                   "backward, loss_weighting exact: losses of {} dimensions and {} rows, of a batch of {} samples; "
+                   "expected one loss for each sample, without "
+                   "num_items, inside a loop over a prepared loader",
+                   loss.dim(), loss.size(0), rows.all ? fmt::format("{}", *rows.all) : "unknown");
     window_.add(samples, samples, batch);
     return loss.narrow(0, 0, *rows.real).sum() * window_.loss_scale(1);
   }
-  check_argument(num_items || rows.all, "backward, loss_weighting exact: of how many items is this loss the mean? Give {{.num_items = n}} outside a loop over a prepared loader");
+  check_argument(num_items || rows.all,
+                 "backward, loss_weighting exact: of how many items is this loss the mean? Give {{.num_items = n}} "
+                 "outside a loop over a prepared loader");
   const auto items = num_items.value_or(static_cast<double>(rows.all.value_or(0)));
   check_argument(std::isfinite(items) && items >= 0, "backward: num_items: expected 0 or more, got {}", items);
   window_.add(items, samples, batch);
@@ -110,26 +119,32 @@ void GradientPath::unscale(torch::optim::Optimizer& optimizer) {
 // An optimizer that has stepped since the last backward is clipped for no more: its gradients are used.
 void GradientPath::before_clipping(torch::optim::Optimizer& optimizer) {
   if (scaler_ && !scaler_->was_unscaled(optimizer) && !scaler_->was_stepped(optimizer)) unscale(optimizer);
-  if (guard_.skip_norm_above) norms_before_clipping_.try_emplace(&optimizer, norm(optim::parameters_of(optimizer), /*norm_type=*/2.0));
+  if (guard_.skip_norm_above)
+    norms_before_clipping_.try_emplace(&optimizer, norm(optim::parameters_of(optimizer), /*norm_type=*/2.0));
 }
 
 sharded::ShardedModel* GradientPath::holder_of(const at::Tensor& parameter) const {
-  const auto found = std::find_if(sharded_.begin(), sharded_.end(), [&](const auto& model) { return model->holds(parameter); });
+  const auto found =
+      std::find_if(sharded_.begin(), sharded_.end(), [&](const auto& model) { return model->holds(parameter); });
   return found == sharded_.end() ? nullptr : found->get();
 }
 
 // Source: torch/distributed/fsdp/fully_sharded_data_parallel.py, clip_grad_norm_.
 at::Tensor GradientPath::norm(const std::vector<at::Tensor>& parameters, double norm_type) const {
   std::vector<at::Tensor> whole;
-  std::copy_if(parameters.begin(), parameters.end(), std::back_inserter(whole), [&](const auto& parameter) { return holder_of(parameter) == nullptr; });
+  std::copy_if(parameters.begin(), parameters.end(), std::back_inserter(whole),
+               [&](const auto& parameter) { return holder_of(parameter) == nullptr; });
   const auto& group = sharded_.empty() ? context_->world : sharded_.front()->groups().gathers;
   if (whole.size() == parameters.size() || group.size() == 1) return grad_norm(parameters, norm_type);
   const c10::NoGradGuard no_grad;
   std::vector<at::Tensor> norms;
   for (const auto& model : sharded_) {
-    for (const auto& gradient : model->gradients(parameters)) norms.push_back(at::linalg_vector_norm(gradient, norm_type, /*dim=*/{}, /*keepdim=*/false, at::kFloat).to(context_->device));
+    for (const auto& gradient : model->gradients(parameters))
+      norms.push_back(
+          at::linalg_vector_norm(gradient, norm_type, /*dim=*/{}, /*keepdim=*/false, at::kFloat).to(context_->device));
   }
-  auto total = norms.empty() ? at::zeros({}, at::TensorOptions(context_->device).dtype(at::kFloat)) : at::linalg_vector_norm(at::stack(norms), norm_type);
+  auto total = norms.empty() ? at::zeros({}, at::TensorOptions(context_->device).dtype(at::kFloat))
+                             : at::linalg_vector_norm(at::stack(norms), norm_type);
   const auto of_whole = grad_norm(whole, norm_type).to(total.options());
   if (std::isinf(norm_type)) {
     group.all_reduce(total, ReduceOp::kMax).wait();
@@ -148,17 +163,21 @@ at::Tensor GradientPath::clip_norm(const std::vector<at::Tensor>& parameters, do
   return total;
 }
 
-at::Tensor GradientPath::unscaled(const at::Tensor& norm) { return scaler_ && scaler_->is_enabled() ? norm / scaler()->get_scale() : norm; }
+at::Tensor GradientPath::unscaled(const at::Tensor& norm) {
+  return scaler_ && scaler_->is_enabled() ? norm / scaler()->get_scale() : norm;
+}
 
 void GradientPath::add_sharded(std::shared_ptr<sharded::ShardedModel> model) {
   const auto& options = model->options();
-  if (options.offload_optimizer == OffloadDevice::kFiles && !optimizer_memory_) optimizer_memory_ = std::make_shared<sharded::FileMemory>(options.offload_optimizer_path);
+  if (options.offload_optimizer == OffloadDevice::kFiles && !optimizer_memory_)
+    optimizer_memory_ = std::make_shared<sharded::FileMemory>(options.offload_optimizer_path);
   sharded_.push_back(std::move(model));
 }
 
 bool GradientPath::step(torch::optim::Optimizer& optimizer, const LossClosure& closure) {
   check_state(!closure || (!(scaler_ && scaler_->is_enabled()) && !is_exact_ && sharded_.empty()),
-              "step: a closure with fp16, loss_weighting: exact or a sharded model; what they do between backward and step comes too late");
+              "step: a closure with fp16, loss_weighting: exact or a sharded model; what they do between backward and "
+              "step comes too late");
   const auto check = [&] {
     check_loss_came_here(optimizer);
     check_reduced(optimizer);
@@ -184,10 +203,17 @@ void GradientPath::check_loss_came_here(const torch::optim::Optimizer& optimizer
   const auto num_steps = context_->gradient_state.plugin.num_steps.value_or(1);
   if (std::exchange(has_had_a_loss_, true) || (num_steps == 1 && !is_exact_)) return;
   const auto parameters = optim::parameters_of(optimizer);
-  if (std::none_of(parameters.begin(), parameters.end(), [](const auto& parameter) { return parameter.grad().defined(); })) return;
-  check_state(!is_exact_, "optimizer.step: loss_weighting: exact, and no loss was given to accelerator.backward, which weights it; call accelerator.backward(loss), not loss.backward()");
+  if (std::none_of(parameters.begin(), parameters.end(),
+                   [](const auto& parameter) { return parameter.grad().defined(); }))
+    return;
+  check_state(!is_exact_,
+              "optimizer.step: loss_weighting: exact, and no loss was given to accelerator.backward, which weights it; "
+              "call accelerator.backward(loss), not loss.backward()");
   if (context_->rank == 0) {
-    context_->warn(fmt::format("optimizer.step: no loss was given to accelerator.backward, which divides it by gradient_accumulation_steps ({}); call accelerator.backward(loss), not loss.backward()", num_steps));
+    context_->warn(
+        fmt::format("optimizer.step: no loss was given to accelerator.backward, which divides it by "
+                    "gradient_accumulation_steps ({}); call accelerator.backward(loss), not loss.backward()",
+                    num_steps));
   }
 }
 
@@ -195,17 +221,23 @@ void GradientPath::check_loss_came_here(const torch::optim::Optimizer& optimizer
 void GradientPath::warn_of_parameters_of_no_model(const torch::optim::Optimizer& optimizer) {
   if (context_->world_size == 1) return;
   const auto parameters = optim::parameters_of(optimizer);
-  const auto num_gradients = static_cast<std::size_t>(std::count_if(parameters.begin(), parameters.end(), [](const auto& parameter) { return parameter.grad().defined(); }));
+  const auto num_gradients = static_cast<std::size_t>(std::count_if(
+      parameters.begin(), parameters.end(), [](const auto& parameter) { return parameter.grad().defined(); }));
   if (std::exchange(num_gradients_looked_at_[&optimizer], num_gradients) == num_gradients) return;
   std::vector<std::string> strays;
   for (std::size_t place = 0; place < parameters.size(); ++place) {
     const auto& parameter = parameters[place];
-    const bool is_of_a_model = holder_of(parameter) != nullptr || std::any_of(replicated_.begin(), replicated_.end(), [&](const auto& model) { return model->origin_of(parameter).has_value(); });
-    if (!is_of_a_model && parameter.grad().defined()) strays.push_back(fmt::format("{} of shape [{}]", place, fmt::join(parameter.sizes(), ", ")));
+    const bool is_of_a_model = holder_of(parameter) != nullptr ||
+                               std::any_of(replicated_.begin(), replicated_.end(),
+                                           [&](const auto& model) { return model->origin_of(parameter).has_value(); });
+    if (!is_of_a_model && parameter.grad().defined())
+      strays.push_back(fmt::format("{} of shape [{}]", place, fmt::join(parameter.sizes(), ", ")));
   }
   if (strays.empty() || context_->rank != 0) return;
-  context_->warn(fmt::format("optimizer.step: the optimizer's parameter {}{} belongs to no prepared model, so its gradient is not averaged and the ranks train it apart: prepare the module that has it",
-                             strays.front(), strays.size() > 1 ? fmt::format(", and {} more,", strays.size() - 1) : ""));
+  context_->warn(
+      fmt::format("optimizer.step: the optimizer's parameter {}{} belongs to no prepared model, so its gradient is not "
+                  "averaged and the ranks train it apart: prepare the module that has it",
+                  strays.front(), strays.size() > 1 ? fmt::format(", and {} more,", strays.size() - 1) : ""));
 }
 
 // A parameter of two prepared models is accounted for by either.
@@ -216,15 +248,21 @@ void GradientPath::check_reduced(const torch::optim::Optimizer& optimizer) const
     std::set<const c10::TensorImpl*> own;
     for (const auto& parameter : optim::parameters_of(optimizer)) own.insert(parameter.unsafeGetTensorImpl());
     std::erase_if(unreduced, [&](const auto& item) {
-      const auto accounts_for = [&](const auto& other) { return other->origin_of(item.second).value_or(GradientOrigin::kMissed) != GradientOrigin::kMissed; };
-      return !own.contains(item.second.unsafeGetTensorImpl()) || std::any_of(replicated_.begin(), replicated_.end(), accounts_for) || is_zero(item.second.grad());
+      const auto accounts_for = [&](const auto& other) {
+        return other->origin_of(item.second).value_or(GradientOrigin::kMissed) != GradientOrigin::kMissed;
+      };
+      return !own.contains(item.second.unsafeGetTensorImpl()) ||
+             std::any_of(replicated_.begin(), replicated_.end(), accounts_for) || is_zero(item.second.grad());
     });
     if (unreduced.empty()) continue;
     const auto others = unreduced.size() > 1 ? fmt::format(" and {} more parameters", unreduced.size() - 1) : "";
-    throw StateError(fmt::format("optimizer.step: the gradients of '{}'{} were not averaged over the {} ranks: backward did not follow a call of the prepared model. "
-                                 "Call model(x), not model->forward(x) or the module's own forward, before each backward; give two losses of one forward to one backward. "
-                                 "If the program averages gradients itself, keep accelerator.no_sync(model) around backward",
-                                 unreduced.front().first, others, context_->world_size));
+    throw StateError(
+        fmt::format("optimizer.step: the gradients of '{}'{} were not averaged over the {} ranks: backward did not "
+                    "follow a call of the prepared model. "
+                    "Call model(x), not model->forward(x) or the module's own forward, before each backward; give two "
+                    "losses of one forward to one backward. "
+                    "If the program averages gradients itself, keep accelerator.no_sync(model) around backward",
+                    unreduced.front().first, others, context_->world_size));
   }
 }
 
@@ -254,10 +292,14 @@ bool GradientPath::try_step(torch::optim::Optimizer& optimizer, const LossClosur
 bool GradientPath::guard_forbids(torch::optim::Optimizer& optimizer) {
   auto total = norm(optim::parameters_of(optimizer), /*norm_type=*/2.0).item<double>();
   // Infinities may have come behind clipping.
-  if (auto before = norms_before_clipping_.extract(&optimizer); before && std::isfinite(total)) total = before.mapped().item<double>();
-  return std::isfinite(total) ? guard_.skip_norm_above && total > *guard_.skip_norm_above : guard_.skip_non_finite || guard_.skip_norm_above;
+  if (auto before = norms_before_clipping_.extract(&optimizer); before && std::isfinite(total))
+    total = before.mapped().item<double>();
+  return std::isfinite(total) ? guard_.skip_norm_above && total > *guard_.skip_norm_above
+                              : guard_.skip_non_finite || guard_.skip_norm_above;
 }
 
-std::vector<at::Tensor> GradientPath::shared_state() { return scaler() ? scaler_->state_tensors(context_->device) : std::vector<at::Tensor>(); }
+std::vector<at::Tensor> GradientPath::shared_state() {
+  return scaler() ? scaler_->state_tensors(context_->device) : std::vector<at::Tensor>();
+}
 
 }  // namespace accel

@@ -8,17 +8,17 @@
 #include <optional>
 #include <vector>
 
-#include "reference/prepared/gradient_window.hpp"
 #include "reference/config/options.hpp"
 #include "reference/parallel/distributed_data_parallel.hpp"
 #include "reference/precision/grad_scaler.hpp"
+#include "reference/prepared/gradient_window.hpp"
 #include "reference/sharded/sharded_model.hpp"
 #include "reference/state/rank_context.hpp"
 
 namespace accel {
 
-/// The way of gradients from a loss to an optimizer's step: weights, loss scale, unscaling, guards. One for an Accelerator
-/// and all that it has prepared.
+/// The way of gradients from a loss to an optimizer's step: weights, loss scale, unscaling, guards. One for an
+/// Accelerator and all that it has prepared.
 ///
 /// Thread rule: the rank's thread.
 class GradientPath {
@@ -46,8 +46,8 @@ class GradientPath {
   };
   /// What backward runs from: `loss` weighted, and scaled for fp16.
   at::Tensor scaled_loss(const at::Tensor& loss, std::optional<double> num_items, Rows rows);
-  /// Behind the last backward of a window, once: weights its gradients, counts its samples. Collective if there is something
-  /// to count.
+  /// Behind the last backward of a window, once: weights its gradients, counts its samples. Collective if there is
+  /// something to count.
   void finish_window();
   /// The same for a rank that has no more batches.
   void shadow_window();
@@ -55,15 +55,16 @@ class GradientPath {
   /// Null without fp16. An update that is due is made.
   GradScaler* scaler();
   void unscale(torch::optim::Optimizer& optimizer);
-  /// Before an optimizer's gradients are clipped: unscales them, unless that was done since the last update, and keeps their norm for the guard.
-  /// Collective if they are divided over ranks.
+  /// Before an optimizer's gradients are clipped: unscales them, unless that was done since the last update, and keeps
+  /// their norm for the guard. Collective if they are divided over ranks.
   void before_clipping(torch::optim::Optimizer& optimizer);
   /// Evaluates the model anew and returns the loss, as often as an optimizer such as LBFGS asks.
   using LossClosure = std::function<at::Tensor()>;
-  /// Steps unless the gradients' infinities or the guard forbid; returns whether it did. Throws StateError if there is a closure and something
-  /// that acts between backward and step: a loss scale, exact weights, shards; if gradients were not averaged over the ranks, because
-  /// forward bypassed the prepared model; and if no loss was given to `scaled_loss` although it scales or weights losses. Warns if a parameter
-  /// with a gradient belongs to no model that was added.
+  /// Steps unless the gradients' infinities or the guard forbid; returns whether it did. Throws StateError if there is
+  /// a closure and something that acts between backward and step: a loss scale, exact weights, shards; if gradients
+  /// were not averaged over the ranks, because forward bypassed the prepared model; and if no loss was given to
+  /// `scaled_loss` although it scales or weights losses. Warns if a parameter with a gradient belongs to no model that
+  /// was added.
   bool step(torch::optim::Optimizer& optimizer, const LossClosure& closure = {});
   /// Makes the state that the optimizer has from its construction on anew, for parameters that are shards now.
   void restart(torch::optim::Optimizer& optimizer);

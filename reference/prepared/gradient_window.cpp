@@ -17,12 +17,15 @@ std::shared_ptr<GradientWindow::MicroBatch> GradientWindow::begin_micro_batch() 
 
 void GradientWindow::add(double items, double samples, std::optional<std::int64_t> batch) {
   if (items_of_micro_batch_) {
-    check_argument(*items_of_micro_batch_ == items, "backward: losses of one micro-batch are of {} and of {} items; expected the same number", *items_of_micro_batch_, items);
+    check_argument(*items_of_micro_batch_ == items,
+                   "backward: losses of one micro-batch are of {} and of {} items; expected the same number",
+                   *items_of_micro_batch_, items);
     return;
   }
   const auto micro_batch = micro_batch_.lock();
   check_state(!micro_batch || !micro_batch->closed_longer || items == 0,
-              "backward: an optimizer's step has ended the window of several micro-batches to which this loss belongs, and weighted all its gradients; "
+              "backward: an optimizer's step has ended the window of several micro-batches to which this loss belongs, "
+              "and weighted all its gradients; "
               "with loss_weighting exact take all backward passes of a micro-batch before the first step");
   items_of_micro_batch_ = items;
   items_ += items;
@@ -55,7 +58,8 @@ void GradientWindow::drop() {
 }
 
 void GradientWindow::load_state_dict(const Value& state) {
-  const auto items = state.at("items").as<double>(), samples = state.at("samples").as<double>(), unit = state.at("unit").as<double>();
+  const auto items = state.at("items").as<double>(), samples = state.at("samples").as<double>(),
+             unit = state.at("unit").as<double>();
   any_ = state.at("any").as<bool>();
   items_ = items;
   samples_ = samples;

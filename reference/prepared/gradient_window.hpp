@@ -16,8 +16,9 @@ namespace accel {
 /// schedules count samples.
 ///
 /// Weighting: a rank's loss of n items (their mean) is scaled by n / unit, so that a window's gradient on P ranks that
-/// average is sum(n_i g_i) / (unit P); times `unit P / sum(n_i)` it is that of one batch of all items. The unit is a power of
-/// two near a rank's items in the window before, so that scaled losses stay of the size of losses, and bits are kept.
+/// average is sum(n_i g_i) / (unit P); times `unit P / sum(n_i)` it is that of one batch of all items. The unit is a
+/// power of two near a rank's items in the window before, so that scaled losses stay of the size of losses, and bits
+/// are kept.
 ///
 /// Thread rule: the rank's thread.
 class GradientWindow {
@@ -27,11 +28,12 @@ class GradientWindow {
     bool is_counted = false;     // its samples
     bool closed_longer = false;  // it has ended a window of several micro-batches
   };
-  /// A micro-batch begins: losses of one micro-batch are of the same items, and its samples count once. It ends with the result.
+  /// A micro-batch begins: losses of one micro-batch are of the same items, and its samples count once. It ends with
+  /// the result.
   [[nodiscard]] std::shared_ptr<MicroBatch> begin_micro_batch();
-  /// The micro-batch at hand holds this; told by each of its losses. Outside `accumulate` the samples of a loader's `batch` count once.
-  /// Throws ArgumentError if they differ in their items, StateError
-  /// if items come behind the end of a window that they belonged to.
+  /// The micro-batch at hand holds this; told by each of its losses. Outside `accumulate` the samples of a loader's
+  /// `batch` count once. Throws ArgumentError if they differ in their items, StateError if items come behind the end of
+  /// a window that they belonged to.
   void add(double items, double samples, std::optional<std::int64_t> batch = std::nullopt);
   /// What a loss of so many items is scaled by.
   [[nodiscard]] double loss_scale(double items) const { return items / unit_; }
@@ -47,7 +49,9 @@ class GradientWindow {
   void drop();
 
   /// What it holds, and the unit. Between micro-batches.
-  [[nodiscard]] Value state_dict() const { return Value::Dict{{"items", items_}, {"samples", samples_}, {"unit", unit_}, {"any", any_}}; }
+  [[nodiscard]] Value state_dict() const {
+    return Value::Dict{{"items", items_}, {"samples", samples_}, {"unit", unit_}, {"any", any_}};
+  }
   /// Throws ArgumentError if it is no such state.
   void load_state_dict(const Value& state);
 

@@ -30,12 +30,12 @@ namespace accel {
 
 /// What surrounds the forward of a prepared model, whatever its type.
 struct ModelWrapper {
-  std::shared_ptr<DistributedDataParallel> ddp = {};  ///< null with one rank, and where parameters are divided
-  std::shared_ptr<sharded::ShardedModel> sharded = {};  ///< null where parameters are whole
-  std::optional<Autocast::Options> autocast = {};     ///< none in full precision
+  std::shared_ptr<DistributedDataParallel> ddp = {};       ///< null with one rank, and where parameters are divided
+  std::shared_ptr<sharded::ShardedModel> sharded = {};     ///< null where parameters are whole
+  std::optional<Autocast::Options> autocast = {};          ///< none in full precision
   std::shared_ptr<const Float8Layers> float8_layers = {};  ///< null unless mixed_precision is "fp8"
-  std::shared_ptr<StepListener> listener = {};        ///< null where nobody listens
-  bool is_trained = false;                       ///< not prepared for evaluation alone
+  std::shared_ptr<StepListener> listener = {};             ///< null where nobody listens
+  bool is_trained = false;                                 ///< not prepared for evaluation alone
   /// Of a model that is not sharded, whose account has nothing but activations.
   std::shared_ptr<sharded::MemoryAccount> memory = std::make_shared<sharded::MemoryAccount>();
 
@@ -53,11 +53,11 @@ namespace detail {
 /// A handle on a model: calling it runs the module's `forward` under autocast and DDP, with outputs in float32.
 ///
 ///     auto model = accelerator.prepare(net);
-///     at::Tensor out = model(x);       // model.forward(x) is the same call; model->forward(x) bypasses DDP, and optimizer.step() throws
-///     model->train();                  // -> reaches all members of the module
+///     at::Tensor out = model(x);       // model.forward(x) is the same call; model->forward(x) bypasses DDP, and
+///     optimizer.step() throws model->train();                  // -> reaches all members of the module
 ///
-/// What `forward` returns must be a tree (core/tree.hpp) under mixed precision, FSDP, DeepSpeed, find_unused_parameters and static_graph:
-/// for a struct that is one line beside it. Copies share one model. Thread rule: the rank's thread.
+/// What `forward` returns must be a tree (core/tree.hpp) under mixed precision, FSDP, DeepSpeed, find_unused_parameters
+/// and static_graph: for a struct that is one line beside it. Copies share one model. Thread rule: the rank's thread.
 template <typename Module>
 class PreparedModel {
  public:
@@ -69,37 +69,49 @@ class PreparedModel {
   // A parameter pack allows no default argument behind it, and a report of a hang names the program's line.
   auto operator()(std::source_location where = std::source_location::current()) { return run(where); }
   template <typename A>
-  auto operator()(A&& a, std::source_location where = std::source_location::current()) { return run(where, std::forward<A>(a)); }
+  auto operator()(A&& a, std::source_location where = std::source_location::current()) {
+    return run(where, std::forward<A>(a));
+  }
   template <typename A, typename B>
-  auto operator()(A&& a, B&& b, std::source_location where = std::source_location::current()) { return run(where, std::forward<A>(a), std::forward<B>(b)); }
+  auto operator()(A&& a, B&& b, std::source_location where = std::source_location::current()) {
+    return run(where, std::forward<A>(a), std::forward<B>(b));
+  }
   template <typename A, typename B, typename C>
   auto operator()(A&& a, B&& b, C&& c, std::source_location where = std::source_location::current()) {
     return run(where, std::forward<A>(a), std::forward<B>(b), std::forward<C>(c));
   }
   template <typename... Args>
     requires(sizeof...(Args) > 3)
-  auto operator()(Args&&... args) { return run(std::source_location(), std::forward<Args>(args)...); }
+  auto operator()(Args&&... args) {
+    return run(std::source_location(), std::forward<Args>(args)...);
+  }
   /// The call operator, by the name that LibTorch uses.
   template <typename... Args>
-  auto forward(Args&&... args) { return run(std::source_location(), std::forward<Args>(args)...); }
+  auto forward(Args&&... args) {
+    return run(std::source_location(), std::forward<Args>(args)...);
+  }
 
   /// The module itself, whose `forward` none of this surrounds.
   [[nodiscard]] const std::shared_ptr<Module>& module() const { return module_; }
   Module* operator->() const { return module_.get(); }
   Module& operator*() const { return *module_; }
-  /// Each once, as Python's: LibTorch's `parameters()` gives one that several modules share as often as there are modules.
+  /// Each once, as Python's: LibTorch's `parameters()` gives one that several modules share as often as there are
+  /// modules.
   [[nodiscard]] std::vector<at::Tensor> parameters() const { return each_once(module_->parameters()); }
   [[nodiscard]] auto named_parameters() const { return module_->named_parameters(); }
   void train(bool on = true) const { module_->train(on); }
   void eval() const { module_->eval(); }
   [[nodiscard]] bool is_training() const { return module_->is_training(); }
   /// Names of the Linear layers that compute in float8 when this is called.
-  [[nodiscard]] std::vector<std::string> float8_layers() const { return wrapper_->float8_layers ? wrapper_->float8_layers->names() : std::vector<std::string>(); }
+  [[nodiscard]] std::vector<std::string> float8_layers() const {
+    return wrapper_->float8_layers ? wrapper_->float8_layers->names() : std::vector<std::string>();
+  }
   [[nodiscard]] const std::shared_ptr<ModelWrapper>& shared_wrapper() const { return wrapper_; }
 
-  /// torch::save and torch::load: the module's parameters and buffers, on the rank that calls it. Throws StateError if the model is
-  /// sharded: see Accelerator::save_model.
-  friend torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive& archive, const PreparedModel& model) {
+  /// torch::save and torch::load: the module's parameters and buffers, on the rank that calls it. Throws StateError if
+  /// the model is sharded: see Accelerator::save_model.
+  friend torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive& archive,
+                                                     const PreparedModel& model) {
     model.wrapper_->check_is_whole("torch::save");
     return archive << model.module_;
   }
@@ -145,7 +157,8 @@ class PreparedModel {
     std::optional<Output> output;
     sharded.before_forward();
     try {
-      output.emplace(sharded.casts_inputs() ? run_forward(cast_input(sharded, std::forward<Args>(args))...) : run_forward(std::forward<Args>(args)...));
+      output.emplace(sharded.casts_inputs() ? run_forward(cast_input(sharded, std::forward<Args>(args))...)
+                                            : run_forward(std::forward<Args>(args)...));
     } catch (const c10::Error& error) {
       sharded.explain(error);
       throw;

@@ -34,7 +34,9 @@ std::vector<Own> own_of(const std::vector<ProfileEvent>& events) {
   for (const auto index : order) {
     const auto& event = events[index];
     if (event.on_device) continue;
-    const auto is_over = [&](const ProfileEvent& caller) { return caller.thread != event.thread || caller.start_ns + caller.duration_ns < event.start_ns + event.duration_ns; };
+    const auto is_over = [&](const ProfileEvent& caller) {
+      return caller.thread != event.thread || caller.start_ns + caller.duration_ns < event.start_ns + event.duration_ns;
+    };
     while (!open.empty() && is_over(events[open.back()])) open.pop_back();
     if (is_memory(event)) {
       for (const auto caller : open) own[caller].bytes += event.cpu_bytes;
@@ -50,7 +52,9 @@ std::vector<Own> own_of(const std::vector<ProfileEvent>& events) {
 
 std::string time_text(std::int64_t nanoseconds) {
   const auto time = static_cast<double>(nanoseconds);
-  return time >= 1e9 ? fmt::format("{:.3f}s", time / 1e9) : time >= 1e6 ? fmt::format("{:.3f}ms", time / 1e6) : fmt::format("{:.3f}us", time / 1e3);
+  return time >= 1e9   ? fmt::format("{:.3f}s", time / 1e9)
+         : time >= 1e6 ? fmt::format("{:.3f}ms", time / 1e6)
+                       : fmt::format("{:.3f}us", time / 1e3);
 }
 
 std::int64_t column(const KeyAverage& row, const std::string& name) {
@@ -61,7 +65,10 @@ std::int64_t column(const KeyAverage& row, const std::string& name) {
   if (name == "cpu_memory_usage") return row.cpu_memory_usage;
   if (name == "flops") return row.flops;
   if (name == "count") return row.count;
-  throw ArgumentError(fmt::format("table: sort_by '{}'; expected self_cpu_time_total, cpu_time_total, device_time_total, self_cpu_memory_usage, cpu_memory_usage, flops or count", name));
+  throw ArgumentError(
+      fmt::format("table: sort_by '{}'; expected self_cpu_time_total, cpu_time_total, device_time_total, "
+                  "self_cpu_memory_usage, cpu_memory_usage, flops or count",
+                  name));
 }
 
 }  // namespace
@@ -73,7 +80,8 @@ KeyAverages key_averages(const std::vector<ProfileEvent>& events, bool group_by_
     const auto& event = events[index];
     if (is_memory(event)) continue;
     const auto shapes = group_by_input_shape ? event.input_shapes : std::vector<std::vector<std::int64_t>>();
-    auto& row = rows.try_emplace({event.name, shapes}, KeyAverage{.key = event.name, .input_shapes = shapes}).first->second;
+    auto& row =
+        rows.try_emplace({event.name, shapes}, KeyAverage{.key = event.name, .input_shapes = shapes}).first->second;
     ++row.count;
     row.flops += event.flops;
     (event.on_device ? row.device_time_total_ns : row.cpu_time_total_ns) += event.duration_ns;
@@ -89,16 +97,23 @@ KeyAverages key_averages(const std::vector<ProfileEvent>& events, bool group_by_
 std::string KeyAverages::table(const TableOptions& options) const {
   auto rows = *this;
   (void)column({}, options.sort_by);
-  std::stable_sort(rows.begin(), rows.end(), [&](const auto& a, const auto& b) { return column(a, options.sort_by) > column(b, options.sort_by); });
-  const auto all = std::accumulate(begin(), end(), std::int64_t{0}, [](std::int64_t sum, const auto& row) { return sum + row.self_cpu_time_total_ns; });
-  const auto percent = [&](std::int64_t time) { return fmt::format("{:.2f}%", all > 0 ? 100. * static_cast<double>(time) / static_cast<double>(all) : 0.); };
+  std::stable_sort(rows.begin(), rows.end(), [&](const auto& a, const auto& b) {
+    return column(a, options.sort_by) > column(b, options.sort_by);
+  });
+  const auto all = std::accumulate(begin(), end(), std::int64_t{0},
+                                   [](std::int64_t sum, const auto& row) { return sum + row.self_cpu_time_total_ns; });
+  const auto percent = [&](std::int64_t time) {
+    return fmt::format("{:.2f}%", all > 0 ? 100. * static_cast<double>(time) / static_cast<double>(all) : 0.);
+  };
   constexpr auto kRow = "{:<40}  {:>10}  {:>12}  {:>10}  {:>12}  {:>12}  {:>12}  {:>14}  {:>14}  {:>10}\n";
-  auto text = fmt::format(kRow, "Name", "Self CPU %", "Self CPU", "CPU total %", "CPU total", "CPU time avg", "Device total", "CPU Mem [B]", "FLOPs", "# of Calls");
+  auto text = fmt::format(kRow, "Name", "Self CPU %", "Self CPU", "CPU total %", "CPU total", "CPU time avg",
+                          "Device total", "CPU Mem [B]", "FLOPs", "# of Calls");
   for (std::size_t index = 0; index < std::min(rows.size(), options.row_limit); ++index) {
     const auto& row = rows[index];
-    text += fmt::format(kRow, row.key.substr(0, 40), percent(row.self_cpu_time_total_ns), time_text(row.self_cpu_time_total_ns), percent(row.cpu_time_total_ns),
-                        time_text(row.cpu_time_total_ns), time_text(row.cpu_time_total_ns / row.count), time_text(row.device_time_total_ns), row.cpu_memory_usage,
-                        row.flops, row.count);
+    text += fmt::format(kRow, row.key.substr(0, 40), percent(row.self_cpu_time_total_ns),
+                        time_text(row.self_cpu_time_total_ns), percent(row.cpu_time_total_ns),
+                        time_text(row.cpu_time_total_ns), time_text(row.cpu_time_total_ns / row.count),
+                        time_text(row.device_time_total_ns), row.cpu_memory_usage, row.flops, row.count);
   }
   return text + fmt::format("Self CPU time total: {}\n", time_text(all));
 }

@@ -19,7 +19,8 @@ struct KeyAverage {
 };
 
 struct TableOptions {
-  std::string sort_by = "self_cpu_time_total";  ///< or cpu_time_total, device_time_total, cpu_memory_usage, self_cpu_memory_usage, flops, count
+  std::string sort_by = "self_cpu_time_total";  ///< or cpu_time_total, device_time_total, cpu_memory_usage,
+                                                ///< self_cpu_memory_usage, flops, count
   std::size_t row_limit = 100;
 };
 

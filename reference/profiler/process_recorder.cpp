@@ -28,9 +28,12 @@ void save_once(profiler::ProfilerResult& result, std::string& saved, Files& file
 class ProcessRecorder final : public ProfileRecorder {
  public:
   ProcessRecorder(const ProfileKwargs& kwargs, bool cuda)
-      : config_(profiler::ProfilerState::KINETO, kwargs.record_shapes, kwargs.profile_memory, /*with_stack=*/false, kwargs.with_flops) {
-    check_state(!is_taken.exchange(true), "profile: another rank of this process is profiled already, and LibTorch's profiler is one for the process; "
-                                          "profile one of them, or simulate the ranks, which are recorded apart");
+      : config_(profiler::ProfilerState::KINETO, kwargs.record_shapes, kwargs.profile_memory, /*with_stack=*/false,
+                kwargs.with_flops) {
+    check_state(
+        !is_taken.exchange(true),
+        "profile: another rank of this process is profiled already, and LibTorch's profiler is one for the process; "
+        "profile one of them, or simulate the ranks, which are recorded apart");
     activities_ = {profiler::ActivityType::CPU};
     if (cuda) activities_.insert(profiler::ActivityType::CUDA);
   }
@@ -42,7 +45,9 @@ class ProcessRecorder final : public ProfileRecorder {
     const std::shared_ptr<profiler::ProfilerResult> result = profiler::disableProfiler();
     ProfileTrace trace;
     for (const auto& event : result->events()) trace.events.push_back(event_of(event));
-    trace.save = [result, saved = std::make_shared<std::string>()](Files& files, const std::string& path) { save_once(*result, *saved, files, path); };
+    trace.save = [result, saved = std::make_shared<std::string>()](Files& files, const std::string& path) {
+      save_once(*result, *saved, files, path);
+    };
     return trace;
   }
   // Kineto knows no other way.
@@ -70,6 +75,8 @@ class ProcessRecorder final : public ProfileRecorder {
 
 }  // namespace
 
-std::unique_ptr<ProfileRecorder> make_process_recorder(const ProfileKwargs& kwargs, bool cuda) { return std::make_unique<ProcessRecorder>(kwargs, cuda); }
+std::unique_ptr<ProfileRecorder> make_process_recorder(const ProfileKwargs& kwargs, bool cuda) {
+  return std::make_unique<ProcessRecorder>(kwargs, cuda);
+}
 
 }  // namespace accel::tracking

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "reference/core/files.hpp"
 #include "reference/config/profile_kwargs.hpp"
+#include "reference/core/files.hpp"
 
 namespace accel::tracking {
 
@@ -28,11 +28,11 @@ struct ProfileTrace {
 };
 
 /// Note [Who can be profiled]
-/// LibTorch's profiler proper, Kineto, is one for the process: of three threads that enable it, the second to disable it finds
-/// it gone. So a rank that is a process of its own is recorded by Kineto, with GPUs. Simulated ranks are threads of one
-/// process: each is recorded by LibTorch's older profiler, whose state is the thread's, and its trace has what the rank's own
-/// thread did, on the CPU. Backward passes run there too (RankScope); loaders' workers do not. Times are the machine's, with
-/// what a rank waits while others have its core.
+/// LibTorch's profiler proper, Kineto, is one for the process: of three threads that enable it, the second to disable
+/// it finds it gone. So a rank that is a process of its own is recorded by Kineto, with GPUs. Simulated ranks are
+/// threads of one process: each is recorded by LibTorch's older profiler, whose state is the thread's, and its trace
+/// has what the rank's own thread did, on the CPU. Backward passes run there too (RankScope); loaders' workers do not.
+/// Times are the machine's, with what a rank waits while others have its core.
 class ProfileRecorder {
  public:
   virtual ~ProfileRecorder() = default;

@@ -3,7 +3,9 @@
 namespace accel::tracking {
 namespace {
 
-bool is_recording(ProfileAction action) { return action == ProfileAction::kRecord || action == ProfileAction::kRecordAndSave; }
+bool is_recording(ProfileAction action) {
+  return action == ProfileAction::kRecord || action == ProfileAction::kRecordAndSave;
+}
 
 }  // namespace
 
@@ -27,6 +29,8 @@ ProfileTransition profile_transition(ProfileAction before, ProfileAction now) {
           .start = is_recording(now) && !goes_on};
 }
 
-ProfileTransition profile_end(ProfileAction before) { return {.stop = is_recording(before), .ready = is_recording(before)}; }
+ProfileTransition profile_end(ProfileAction before) {
+  return {.stop = is_recording(before), .ready = is_recording(before)};
+}
 
 }  // namespace accel::tracking

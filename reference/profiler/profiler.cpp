@@ -25,8 +25,10 @@ std::unique_ptr<tracking::ProfileRecorder> make_recorder(const RankContext& cont
   auto problems = problems_of(kwargs);
   const bool is_simulated = context.backend == "sim";
   const bool asks_for_cuda = !kwargs.activities.empty() && wants_cuda(kwargs);
-  if (asks_for_cuda && is_simulated) problems.emplace_back("activities: cuda; simulated ranks run on the CPU");
-  else if (asks_for_cuda && !at::hasCUDA()) problems.emplace_back("activities: cuda; there is none on this machine");
+  if (asks_for_cuda && is_simulated)
+    problems.emplace_back("activities: cuda; simulated ranks run on the CPU");
+  else if (asks_for_cuda && !at::hasCUDA())
+    problems.emplace_back("activities: cuda; there is none on this machine");
   check_config(problems.empty(), "profile: {}", fmt::join(problems, "; "));
   if (is_simulated) return tracking::make_thread_recorder(kwargs, context.rank);
   return tracking::make_process_recorder(kwargs, wants_cuda(kwargs));
@@ -34,7 +36,8 @@ std::unique_ptr<tracking::ProfileRecorder> make_recorder(const RankContext& cont
 
 }  // namespace
 
-Profiler::Profiler(RankContext& context, ProfileKwargs kwargs) : context_(context), kwargs_(std::move(kwargs)), recorder_(make_recorder(context_, kwargs_)) {
+Profiler::Profiler(RankContext& context, ProfileKwargs kwargs)
+    : context_(context), kwargs_(std::move(kwargs)), recorder_(make_recorder(context_, kwargs_)) {
   apply(tracking::profile_transition(ProfileAction::kNone, action()));
   begin_step_range();
 }
@@ -42,14 +45,18 @@ Profiler::Profiler(RankContext& context, ProfileKwargs kwargs) : context_(contex
 Profiler::~Profiler() {
   try {
     step_range_.reset();
-    if (is_started_) (void)recorder_->stop();
-    else if (is_prepared_) recorder_->discard();
+    if (is_started_)
+      (void)recorder_->stop();
+    else if (is_prepared_)
+      recorder_->discard();
   } catch (const std::exception&) {
     // What was recorded is given up anyway.
   }
 }
 
-ProfileAction Profiler::action() const { return kwargs_.schedule_option ? tracking::profile_action(*kwargs_.schedule_option, step_) : ProfileAction::kRecord; }
+ProfileAction Profiler::action() const {
+  return kwargs_.schedule_option ? tracking::profile_action(*kwargs_.schedule_option, step_) : ProfileAction::kRecord;
+}
 
 void Profiler::apply(const tracking::ProfileTransition& transition) {
   if (transition.stop) {
@@ -95,7 +102,10 @@ void Profiler::finish() {
 }
 
 void Profiler::export_chrome_trace(const std::string& path) const {
-  check_state(trace_.save != nullptr, "profile: nothing was recorded in {} steps; see schedule_option, and call finish() first where there is none", step_ + 1);
+  check_state(
+      trace_.save != nullptr,
+      "profile: nothing was recorded in {} steps; see schedule_option, and call finish() first where there is none",
+      step_ + 1);
   trace_.save(*context_.files, path);
 }
 

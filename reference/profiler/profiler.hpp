@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "reference/profiler/key_averages.hpp"
 #include "reference/config/profile_kwargs.hpp"
+#include "reference/profiler/key_averages.hpp"
 #include "reference/profiler/profile_schedule.hpp"
 
 namespace at {
@@ -19,8 +19,8 @@ struct RankContext;
 
 /// Records what a rank's operators take, from here to `finish()`.
 ///
-///     accel::Profiler profiler(context, {.schedule_option = accel::ProfileSchedule{.wait = 1, .warmup = 1, .active = 3}, .output_trace_dir = "traces"});
-///     for (auto& batch : loader) {
+///     accel::Profiler profiler(context, {.schedule_option = accel::ProfileSchedule{.wait = 1, .warmup = 1, .active =
+///     3}, .output_trace_dir = "traces"}); for (auto& batch : loader) {
 ///       train(batch);
 ///       profiler.step();
 ///     }
@@ -28,7 +28,8 @@ struct RankContext;
 ///     accelerator.print(profiler.key_averages().table());
 ///
 /// Which threads are in a trace: Note [Who can be profiled] in profile_recorder.hpp. It communicates nothing.
-/// Thread rule: the rank's thread, from making to finish. Source: torch/profiler/profiler.py, profile; accelerate/accelerator.py, profile.
+/// Thread rule: the rank's thread, from making to finish. Source: torch/profiler/profiler.py, profile;
+/// accelerate/accelerator.py, profile.
 class Profiler {
  public:
   /// Throws ConfigError with all that is wrong: of simulated ranks also "cuda".
@@ -40,13 +41,16 @@ class Profiler {
 
   /// The next step of the schedule begins.
   void step();
-  /// Ends the recording, calls on_trace_ready if a cycle was begun, and writes output_trace_dir's file. A second call does nothing.
+  /// Ends the recording, calls on_trace_ready if a cycle was begun, and writes output_trace_dir's file. A second call
+  /// does nothing.
   void finish();
 
   [[nodiscard]] std::int64_t step_num() const { return step_; }
   /// Of the last cycle that was recorded; empty before the first.
   [[nodiscard]] const std::vector<tracking::ProfileEvent>& events() const { return trace_.events; }
-  [[nodiscard]] KeyAverages key_averages(bool group_by_input_shape = false) const { return accel::key_averages(events(), group_by_input_shape); }
+  [[nodiscard]] KeyAverages key_averages(bool group_by_input_shape = false) const {
+    return accel::key_averages(events(), group_by_input_shape);
+  }
   /// Throws StateError if nothing was recorded.
   void export_chrome_trace(const std::string& path) const;
 

@@ -12,7 +12,9 @@ namespace {
 
 namespace profiler = torch::autograd::profiler;
 
-std::int64_t nanoseconds_of(const profiler::LegacyEvent& event) { return static_cast<std::int64_t>(event.cpuUs() * 1000); }
+std::int64_t nanoseconds_of(const profiler::LegacyEvent& event) {
+  return static_cast<std::int64_t>(event.cpuUs() * 1000);
+}
 
 // A thread's events are beginnings and ends, properly nested.
 std::vector<ProfileEvent> paired(std::vector<profiler::LegacyEvent>& list) {
@@ -22,7 +24,10 @@ std::vector<ProfileEvent> paired(std::vector<profiler::LegacyEvent>& list) {
     switch (event.kind()) {
       case profiler::EventKind::PushRange:
         open.push_back(events.size());
-        events.push_back({.name = event.name(), .thread = event.threadId(), .start_ns = nanoseconds_of(event), .input_shapes = event.shapes(),
+        events.push_back({.name = event.name(),
+                          .thread = event.threadId(),
+                          .start_ns = nanoseconds_of(event),
+                          .input_shapes = event.shapes(),
                           .flops = static_cast<std::int64_t>(event.flops())});
         break;
       case profiler::EventKind::PopRange:
@@ -31,7 +36,10 @@ std::vector<ProfileEvent> paired(std::vector<profiler::LegacyEvent>& list) {
         open.pop_back();
         break;
       case profiler::EventKind::MemoryAlloc:
-        events.push_back({.name = "[memory]", .thread = event.threadId(), .start_ns = nanoseconds_of(event), .cpu_bytes = event.cpuMemoryUsage()});
+        events.push_back({.name = "[memory]",
+                          .thread = event.threadId(),
+                          .start_ns = nanoseconds_of(event),
+                          .cpu_bytes = event.cpuMemoryUsage()});
         break;
       default: break;
     }
@@ -49,16 +57,23 @@ std::string shapes_text(const std::vector<std::vector<std::int64_t>>& shapes) {
 
 // The format that chrome://tracing and Perfetto read, with the names that Kineto gives to arguments.
 std::string chrome_trace(const std::vector<ProfileEvent>& events, int rank) {
-  std::string text = fmt::format(R"({{"schemaVersion": 1, "distributedInfo": {{"rank": {}}}, "displayTimeUnit": "ms", "traceEvents": [)", rank);
-  text += fmt::format("\n{{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": {0}, \"tid\": 0, \"args\": {{\"name\": \"rank {0}\"}}}}", rank);
+  std::string text = fmt::format(
+      R"({{"schemaVersion": 1, "distributedInfo": {{"rank": {}}}, "displayTimeUnit": "ms", "traceEvents": [)", rank);
+  text += fmt::format(
+      "\n{{\"ph\": \"M\", \"name\": \"process_name\", \"pid\": {0}, \"tid\": 0, \"args\": {{\"name\": \"rank {0}\"}}}}",
+      rank);
   for (const auto& event : events) {
     const bool is_memory = event.name == "[memory]";
     std::string arguments = is_memory ? fmt::format("\"Bytes\": {}", event.cpu_bytes) : "";
     if (!event.input_shapes.empty()) arguments += "\"Input Dims\": " + shapes_text(event.input_shapes);
     if (event.flops > 0) arguments += fmt::format("{}\"flops\": {}", arguments.empty() ? "" : ", ", event.flops);
-    text += fmt::format(",\n{{\"ph\": \"{}\", \"cat\": \"{}\", \"name\": {}, \"pid\": {}, \"tid\": {}, \"ts\": {:.3f}, {}\"args\": {{{}}}}}", is_memory ? "i" : "X",
-                        is_memory ? "cpu_instant_event" : "cpu_op", json_text(std::string_view(event.name)), rank, event.thread, static_cast<double>(event.start_ns) / 1e3,
-                        is_memory ? std::string() : fmt::format("\"dur\": {:.3f}, ", static_cast<double>(event.duration_ns) / 1e3), arguments);
+    text += fmt::format(
+        ",\n{{\"ph\": \"{}\", \"cat\": \"{}\", \"name\": {}, \"pid\": {}, \"tid\": {}, \"ts\": {:.3f}, {}\"args\": "
+        "{{{}}}}}",
+        is_memory ? "i" : "X", is_memory ? "cpu_instant_event" : "cpu_op", json_text(std::string_view(event.name)),
+        rank, event.thread, static_cast<double>(event.start_ns) / 1e3,
+        is_memory ? std::string() : fmt::format("\"dur\": {:.3f}, ", static_cast<double>(event.duration_ns) / 1e3),
+        arguments);
   }
   return text + "\n]}\n";
 }
@@ -66,7 +81,9 @@ std::string chrome_trace(const std::vector<ProfileEvent>& events, int rank) {
 class ThreadRecorder final : public ProfileRecorder {
  public:
   ThreadRecorder(const ProfileKwargs& kwargs, int rank)
-      : config_(profiler::ProfilerState::CPU, kwargs.record_shapes, kwargs.profile_memory, /*with_stack=*/false, kwargs.with_flops), rank_(rank) {}
+      : config_(profiler::ProfilerState::CPU, kwargs.record_shapes, kwargs.profile_memory, /*with_stack=*/false,
+                kwargs.with_flops),
+        rank_(rank) {}
 
   void prepare() override {}
   void start() override { profiler::enableProfilerLegacy(config_); }
@@ -76,7 +93,9 @@ class ThreadRecorder final : public ProfileRecorder {
       auto events = paired(list);
       std::move(events.begin(), events.end(), std::back_inserter(trace.events));
     }
-    trace.save = [events = trace.events, rank = rank_](Files& files, const std::string& path) { write_atomically(files, path, chrome_trace(events, rank)); };
+    trace.save = [events = trace.events, rank = rank_](Files& files, const std::string& path) {
+      write_atomically(files, path, chrome_trace(events, rank));
+    };
     return trace;
   }
   void discard() override {}
@@ -88,6 +107,8 @@ class ThreadRecorder final : public ProfileRecorder {
 
 }  // namespace
 
-std::unique_ptr<ProfileRecorder> make_thread_recorder(const ProfileKwargs& kwargs, int rank) { return std::make_unique<ThreadRecorder>(kwargs, rank); }
+std::unique_ptr<ProfileRecorder> make_thread_recorder(const ProfileKwargs& kwargs, int rank) {
+  return std::make_unique<ThreadRecorder>(kwargs, rank);
+}
 
 }  // namespace accel::tracking

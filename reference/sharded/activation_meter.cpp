@@ -22,7 +22,9 @@ class ActivationMeter::Taken final : public MemorySource {
     bytes_ -= static_cast<std::int64_t>(bytes);
     free_below(data);
   }
-  void update() { account_->set(MemoryKind::kActivations, std::max<std::int64_t>(0, bytes_ - (others() - others_before_))); }
+  void update() {
+    account_->set(MemoryKind::kActivations, std::max<std::int64_t>(0, bytes_ - (others() - others_before_)));
+  }
 
  private:
   [[nodiscard]] std::int64_t others() const { return account_->total() - account_->now(MemoryKind::kActivations); }

@@ -7,7 +7,8 @@
 
 namespace accel::sharded {
 
-/// While it lives, memory of tensors on the CPU that its thread takes, and that the account has under no other kind, is activations.
+/// While it lives, memory of tensors on the CPU that its thread takes, and that the account has under no other kind, is
+/// activations.
 ///
 ///     {
 ///       const ActivationMeter meter(account);
@@ -15,9 +16,9 @@ namespace accel::sharded {
 ///     }
 ///     account.most(MemoryKind::kActivations);
 ///
-/// One meter for each thread at a time; what it does to LibTorch's allocator: memory_scope.hpp. Scratch memory of kernels that this allocator
-/// does not see is not counted.
-/// Thread rule: the rank's thread; tensors may be freed anywhere.
+/// One meter for each thread at a time; what it does to LibTorch's allocator: memory_scope.hpp. Scratch memory of
+/// kernels that this allocator does not see is not counted. Thread rule: the rank's thread; tensors may be freed
+/// anywhere.
 class ActivationMeter {
  public:
   explicit ActivationMeter(MemoryAccount& account);

@@ -18,7 +18,8 @@ constexpr std::size_t kLeastBytes = 64 << 10;
 // Without a name; file systems that cannot make such a file get one that is removed at once.
 class UnnamedFile {
  public:
-  explicit UnnamedFile(const std::string& folder) : descriptor_(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)) {
+  explicit UnnamedFile(const std::string& folder)
+      : descriptor_(::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600)) {
     if (descriptor_ >= 0) return;
     auto path = folder + "/memory.XXXXXX";
     descriptor_ = ::mkostemp(path.data(), O_CLOEXEC);
@@ -47,7 +48,8 @@ void* FileMemory::allocate(std::size_t bytes, c10::Allocator& /*below*/) {
   if (bytes < kLeastBytes) return nullptr;
   const UnnamedFile file(folder_);
   // Room that is promised and not there would be a signal at the first write.
-  if (const int error = ::posix_fallocate(file.get(), 0, static_cast<off_t>(bytes)); error != 0) throw FileError(folder_, "used for a tensor of " + std::to_string(bytes) + " bytes", error);
+  if (const int error = ::posix_fallocate(file.get(), 0, static_cast<off_t>(bytes)); error != 0)
+    throw FileError(folder_, "used for a tensor of " + std::to_string(bytes) + " bytes", error);
   void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (data == MAP_FAILED) throw FileError(folder_, "mapped for a tensor of " + std::to_string(bytes) + " bytes", errno);
   return data;
@@ -55,6 +57,8 @@ void* FileMemory::allocate(std::size_t bytes, c10::Allocator& /*below*/) {
 
 void FileMemory::free(void* data, std::size_t bytes, c10::DeleterFnPtr /*free_below*/) { ::munmap(data, bytes); }
 
-bool is_in_file(const at::Tensor& tensor) { return std::dynamic_pointer_cast<FileMemory>(source_of(tensor.storage().data())) != nullptr; }
+bool is_in_file(const at::Tensor& tensor) {
+  return std::dynamic_pointer_cast<FileMemory>(source_of(tensor.storage().data())) != nullptr;
+}
 
 }  // namespace accel::sharded

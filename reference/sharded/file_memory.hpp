@@ -8,12 +8,13 @@
 
 namespace accel::sharded {
 
-/// Memory of tensors in files of a folder, which the system writes out and reads back as it needs room: DeepSpeed's offload to nvme.
+/// Memory of tensors in files of a folder, which the system writes out and reads back as it needs room: DeepSpeed's
+/// offload to nvme.
 ///
 ///     const MemoryScope scope(std::make_shared<FileMemory>("/local_nvme"));
 ///
-/// Tensors below 64 KiB stay where they are. A file has no name, takes its room at once, and is gone with the tensor or the process. Throws
-/// FileError if there is no room. Thread rule: any thread.
+/// Tensors below 64 KiB stay where they are. A file has no name, takes its room at once, and is gone with the tensor or
+/// the process. Throws FileError if there is no room. Thread rule: any thread.
 class FileMemory final : public MemorySource {
  public:
   /// The folder is made if it is not there. Throws FileError if files cannot be made in it.

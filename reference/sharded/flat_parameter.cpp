@@ -13,15 +13,18 @@ namespace {
 
 std::int64_t bytes_of(const at::Tensor& tensor) { return static_cast<std::int64_t>(tensor.nbytes()); }
 
-// Views of a tensor, and what backward has saved of them, live as long as its storage object, whatever memory that holds.
+// Views of a tensor, and what backward has saved of them, live as long as its storage object, whatever memory that
+// holds.
 void set_storage_bytes(const at::Tensor& tensor, std::size_t bytes) {
   auto* storage = tensor.storage().unsafeGetStorageImpl();
   if (storage->nbytes() == bytes) return;
-  storage->set_data_ptr_noswap(bytes == 0 ? at::DataPtr(nullptr, tensor.device()) : storage->allocator()->allocate(bytes));
+  storage->set_data_ptr_noswap(bytes == 0 ? at::DataPtr(nullptr, tensor.device())
+                                          : storage->allocator()->allocate(bytes));
   storage->set_nbytes(bytes);
 }
 
-// Elements of a flat tensor, as a tensor that is no view for autograd: Optimizer::zero_grad detaches gradients in place.
+// Elements of a flat tensor, as a tensor that is no view for autograd: Optimizer::zero_grad detaches gradients in
+// place.
 at::Tensor elements(const at::Tensor& flat, Range range) {
   return at::empty({0}, flat.options()).set_(flat.storage(), flat.storage_offset() + range.begin, {range.size()}, {1});
 }
@@ -40,9 +43,15 @@ void divide(at::Tensor& tensor, double divisor) {
 
 }  // namespace
 
-FlatParameter::FlatParameter(const FlatParameterPlan& plan, std::vector<at::Tensor> parameters, ShardGroups groups, const FlatParameterOptions& options,
-                             MemoryAccount& memory)
-    : plan_(plan), parameters_(std::move(parameters)), groups_(std::move(groups)), options_(options), memory_(&memory), stashed_(parameters_.size()), is_counted_(parameters_.size(), false) {
+FlatParameter::FlatParameter(const FlatParameterPlan& plan, std::vector<at::Tensor> parameters, ShardGroups groups,
+                             const FlatParameterOptions& options, MemoryAccount& memory)
+    : plan_(plan),
+      parameters_(std::move(parameters)),
+      groups_(std::move(groups)),
+      options_(options),
+      memory_(&memory),
+      stashed_(parameters_.size()),
+      is_counted_(parameters_.size(), false) {
   const c10::NoGradGuard no_grad;
   auto values = flattened();
   if (options_.syncs_from_first && values.numel() > 0) {
@@ -64,7 +73,8 @@ at::Tensor FlatParameter::flattened() const {
   auto values = at::zeros({layout().padded_numel()}, options);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto range = layout().range(i);
-    if (!parameters_[i].is_meta()) values.narrow(0, range.begin, range.size()).copy_(parameters_[i].detach().reshape({-1}));
+    if (!parameters_[i].is_meta())
+      values.narrow(0, range.begin, range.size()).copy_(parameters_[i].detach().reshape({-1}));
   }
   return values;
 }
@@ -82,7 +92,9 @@ void FlatParameter::make_storage(const at::Tensor& values) {
   whole_ = values.to(dtype);
   is_stale_ = false;
   const auto part = (dtype == values.scalar_type() ? whole_ : values).narrow(0, own.begin, own.size());
-  shard_ = dtype == values.scalar_type() && options_.shard_device == values.device() ? part : part.to(options_.shard_device, /*non_blocking=*/false, /*copy=*/true);
+  shard_ = dtype == values.scalar_type() && options_.shard_device == values.device()
+               ? part
+               : part.to(options_.shard_device, /*non_blocking=*/false, /*copy=*/true);
   memory_->add(MemoryKind::kParameters, bytes_of(whole_) + (shard_.is_alias_of(whole_) ? 0 : bytes_of(shard_)));
 }
 
@@ -160,11 +172,13 @@ void FlatParameter::write_shard(std::size_t parameter, const at::Tensor& whole) 
 void FlatParameter::stash_gradients() {
   num_gradients_ = 0;
   if (!has_part_gradients_) {
-    if (!has_any_gradient()) stashed_.assign(parameters_.size(), at::Tensor());  // dropped by zero_grad with those of the parameters
+    if (!has_any_gradient())
+      stashed_.assign(parameters_.size(), at::Tensor());  // dropped by zero_grad with those of the parameters
     return;
   }
   has_part_gradients_ = false;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) stashed_[i] = std::exchange(parameters_[i].mutable_grad(), at::Tensor());
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    stashed_[i] = std::exchange(parameters_[i].mutable_grad(), at::Tensor());
 }
 
 bool FlatParameter::count_gradient(std::size_t parameter) {
@@ -180,7 +194,8 @@ bool FlatParameter::count_gradient(std::size_t parameter) {
 void FlatParameter::load_part_gradients(const std::vector<at::Tensor>& gradients) {
   const c10::NoGradGuard no_grad;
   gradient_shard_ = at::zeros({layout().shard_numel()}, shard_.options());
-  memory_->add(MemoryKind::kGradients, bytes_of(gradient_shard_) - std::exchange(part_gradient_bytes_, bytes_of(gradient_shard_)));
+  memory_->add(MemoryKind::kGradients,
+               bytes_of(gradient_shard_) - std::exchange(part_gradient_bytes_, bytes_of(gradient_shard_)));
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!gradients[i].defined()) continue;
     parameters_[i].mutable_grad() = elements(gradient_shard_, layout().part_in_shard(i, shard_index()));
@@ -190,7 +205,8 @@ void FlatParameter::load_part_gradients(const std::vector<at::Tensor>& gradients
 }
 
 bool FlatParameter::has_any_gradient() const {
-  return std::any_of(parameters_.begin(), parameters_.end(), [](const auto& parameter) { return parameter.grad().defined(); });
+  return std::any_of(parameters_.begin(), parameters_.end(),
+                     [](const auto& parameter) { return parameter.grad().defined(); });
 }
 
 // Beside whole gradients of a pass that was not reduced they wait for the one that is.
@@ -245,7 +261,8 @@ void FlatParameter::finish_reduce() {
   divide(reduced_, groups_.num_ranks() / divisor_before_sum(groups_.num_ranks()));
   gradient_shard_ = reduced_.to(shard_.device(), shard_.scalar_type());
   reduced_.reset();
-  memory_->add(MemoryKind::kGradients, bytes_of(gradient_shard_) - std::exchange(part_gradient_bytes_, bytes_of(gradient_shard_)));
+  memory_->add(MemoryKind::kGradients,
+               bytes_of(gradient_shard_) - std::exchange(part_gradient_bytes_, bytes_of(gradient_shard_)));
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     auto gradient = elements(gradient_shard_, layout().part_in_shard(i, shard_index()));
     if (const auto before = std::exchange(stashed_[i], at::Tensor()); before.defined()) gradient.add_(before);

@@ -12,12 +12,12 @@
 
 namespace accel::sharded {
 
-/// The ranks that shard a model, as groups of one rank's. Gathers and reductions have groups of their own, since a rank may be ahead of
-/// another in one of them.
+/// The ranks that shard a model, as groups of one rank's. Gathers and reductions have groups of their own, since a rank
+/// may be ahead of another in one of them.
 struct ShardGroups {
   Group gathers = {}, reductions = {};
   std::optional<Group> replicas = {};  ///< of hybrid sharding: the ranks that hold the same shard
-  int peer = 0;                   ///< this rank's number among those that share its batch, and hold the same shard too
+  int peer = 0;  ///< this rank's number among those that share its batch, and hold the same shard too
   /// Whether this rank's shard is the one of its copies that is written.
   [[nodiscard]] bool is_first_copy() const { return peer == 0 && (!replicas || replicas->rank() == 0); }
   [[nodiscard]] int num_ranks() const { return gathers.size() * (replicas ? replicas->size() : 1); }
@@ -25,21 +25,23 @@ struct ShardGroups {
 
 struct FlatParameterOptions {
   std::optional<c10::ScalarType> param_dtype = {}, reduce_dtype = {};
-  bool frees_parameters = true;  ///< when no unit computes; else they stay whole, and are gathered when they have changed
-  bool syncs_from_first = false;  ///< rank 0's values are everybody's
+  bool frees_parameters =
+      true;  ///< when no unit computes; else they stay whole, and are gathered when they have changed
+  bool syncs_from_first = false;                             ///< rank 0's values are everybody's
   c10::Device device = c10::kCPU, shard_device = c10::kCPU;  ///< of whole parameters, and of shards
-  std::shared_ptr<MemorySource> shard_memory = {};  ///< of shards on the CPU; null: LibTorch's
+  std::shared_ptr<MemorySource> shard_memory = {};           ///< of shards on the CPU; null: LibTorch's
 };
 
 /// Tensors of one flat buffer: this rank's shard, the whole while it is needed, and gradients on their way to shards.
 ///
-/// The module's parameters stay the module's own tensors; what they show is either this rank's part of them, one-dimensional and maybe
-/// empty, which an optimizer steps, or the whole, which the module computes with. Thread rule: the rank's thread.
+/// The module's parameters stay the module's own tensors; what they show is either this rank's part of them,
+/// one-dimensional and maybe empty, which an optimizer steps, or the whole, which the module computes with. Thread
+/// rule: the rank's thread.
 class FlatParameter {
  public:
   /// Collective if values are synchronised.
-  FlatParameter(const FlatParameterPlan& plan, std::vector<at::Tensor> parameters, ShardGroups groups, const FlatParameterOptions& options,
-                MemoryAccount& memory);
+  FlatParameter(const FlatParameterPlan& plan, std::vector<at::Tensor> parameters, ShardGroups groups,
+                const FlatParameterOptions& options, MemoryAccount& memory);
 
   [[nodiscard]] const FlatPlan& layout() const { return plan_.layout; }
   [[nodiscard]] const std::vector<at::Tensor>& parameters() const { return parameters_; }
@@ -66,7 +68,8 @@ class FlatParameter {
   void stash_gradients();
   /// Notes that a whole gradient has come in this backward pass; returns whether all have.
   bool count_gradient(std::size_t parameter);
-  /// Sums whole gradients over the ranks, and keeps this rank's parts of their mean. Collective with `finish_reduce` behind it.
+  /// Sums whole gradients over the ranks, and keeps this rank's parts of their mean. Collective with `finish_reduce`
+  /// behind it.
   void begin_reduce();
   /// Parameters have their parts' gradients, added to those that were stashed.
   void finish_reduce();

@@ -11,7 +11,8 @@ Range intersection(Range a, Range b) {
   return both.begin < both.end ? both : Range{};
 }
 
-FlatPlan::FlatPlan(std::vector<ParameterShape> parameters, int num_shards, int alignment) : parameters_(std::move(parameters)), num_shards_(num_shards) {
+FlatPlan::FlatPlan(std::vector<ParameterShape> parameters, int num_shards, int alignment)
+    : parameters_(std::move(parameters)), num_shards_(num_shards) {
   check_argument(num_shards >= 1, "num_shards: expected 1 or more, got {}", num_shards);
   std::int64_t end = 0;
   for (const auto& parameter : parameters_) {

@@ -6,11 +6,12 @@
 
 #include "reference/modules/model_description.hpp"
 
-/// Where the elements of parameters lie when they are one flat buffer, cut into equal shards. Pure: no tensors, no ranks that talk.
+/// Where the elements of parameters lie when they are one flat buffer, cut into equal shards. Pure: no tensors, no
+/// ranks that talk.
 ///
-/// Parameters follow one another, each in row-major order, then zeros until the shards are equal: the layout of PyTorch's FSDP1, whose
-/// sums over ranks these are to the bit. With `use_orig_params` each begins at a multiple of 16 bytes there: `alignment`, in elements.
-/// Thread rule: values. Source: torch/distributed/fsdp/_flat_param.py.
+/// Parameters follow one another, each in row-major order, then zeros until the shards are equal: the layout of
+/// PyTorch's FSDP1, whose sums over ranks these are to the bit. With `use_orig_params` each begins at a multiple of 16
+/// bytes there: `alignment`, in elements. Thread rule: values. Source: torch/distributed/fsdp/_flat_param.py.
 namespace accel::sharded {
 
 /// Elements [begin, end).
@@ -35,7 +36,9 @@ class FlatPlan {
   /// With the zeros behind the last parameter.
   [[nodiscard]] std::int64_t padded_numel() const { return shard_numel() * num_shards_; }
   /// Of a parameter, in the flat buffer.
-  [[nodiscard]] Range range(std::size_t parameter) const { return {begins_[parameter], begins_[parameter] + parameters_[parameter].numel()}; }
+  [[nodiscard]] Range range(std::size_t parameter) const {
+    return {begins_[parameter], begins_[parameter] + parameters_[parameter].numel()};
+  }
   /// Of a shard, in the flat buffer.
   [[nodiscard]] Range shard(int index) const { return {index * shard_numel(), (index + 1) * shard_numel()}; }
   /// What a shard holds of a parameter, in the parameter's own elements; empty where it holds none.

@@ -9,11 +9,13 @@ namespace accel::sharded {
 
 /// What a rank's training state holds memory for.
 enum class MemoryKind { kParameters, kGradients, kOptimizer, kActivations, kGathered, kBuckets };
-inline constexpr std::array<const char*, 6> kMemoryKindNames = {"parameters", "gradients", "optimizer", "activations", "gathered", "buckets"};
+inline constexpr std::array<const char*, 6> kMemoryKindNames = {"parameters",  "gradients", "optimizer",
+                                                                "activations", "gathered",  "buckets"};
 
-/// Bytes of one rank by kind, now and at most. Parameters are the shards that optimizers step, or whole where they are not sharded;
-/// gathered are whole parameters while a unit computes; gradients are whole ones and shards; buckets are what is sent of gradients;
-/// activations are what was allocated while an ActivationMeter lived and is none of the others.
+/// Bytes of one rank by kind, now and at most. Parameters are the shards that optimizers step, or whole where they are
+/// not sharded; gathered are whole parameters while a unit computes; gradients are whole ones and shards; buckets are
+/// what is sent of gradients; activations are what was allocated while an ActivationMeter lived and is none of the
+/// others.
 ///
 /// Thread rule: the rank's thread.
 class MemoryAccount {
@@ -28,7 +30,8 @@ class MemoryAccount {
   [[nodiscard]] std::int64_t most(MemoryKind kind) const { return entries_[static_cast<std::size_t>(kind)].most; }
   /// Of all kinds, now.
   [[nodiscard]] std::int64_t total() const {
-    return std::accumulate(entries_.begin(), entries_.end(), std::int64_t{0}, [](std::int64_t sum, const Entry& entry) { return sum + entry.now; });
+    return std::accumulate(entries_.begin(), entries_.end(), std::int64_t{0},
+                           [](std::int64_t sum, const Entry& entry) { return sum + entry.now; });
   }
 
  private:

@@ -6,11 +6,14 @@
 namespace accel::sharded {
 namespace {
 
-bool is_around(const UnitPlan& outer, const UnitPlan& inner) { return outer.name.empty() || inner.name.starts_with(outer.name + "."); }
+bool is_around(const UnitPlan& outer, const UnitPlan& inner) {
+  return outer.name.empty() || inner.name.starts_with(outer.name + ".");
+}
 
 class MemoryPlanner {
  public:
-  MemoryPlanner(const ModelPlan& plan, const ModelDescription& model, const ShardingOptions& options) : plan_(plan), model_(model), options_(options) {}
+  MemoryPlanner(const ModelPlan& plan, const ModelDescription& model, const ShardingOptions& options)
+      : plan_(plan), model_(model), options_(options) {}
 
   MemoryPlan memory(std::int64_t state_bytes_per_element) const {
     MemoryPlan memory;
@@ -29,10 +32,16 @@ class MemoryPlanner {
   }
 
  private:
-  [[nodiscard]] const ParameterDescription& first_of(const FlatParameterPlan& flat) const { return model_.parameters[flat.parameters.front()]; }
+  [[nodiscard]] const ParameterDescription& first_of(const FlatParameterPlan& flat) const {
+    return model_.parameters[flat.parameters.front()];
+  }
   [[nodiscard]] std::int64_t stored_size(const FlatParameterPlan& flat) const { return first_of(flat).element_size; }
-  [[nodiscard]] std::int64_t computed_size(const FlatParameterPlan& flat) const { return computed_element_size(first_of(flat), options_); }
-  [[nodiscard]] std::int64_t whole_bytes(const FlatParameterPlan& flat) const { return flat.layout.padded_numel() * computed_size(flat); }
+  [[nodiscard]] std::int64_t computed_size(const FlatParameterPlan& flat) const {
+    return computed_element_size(first_of(flat), options_);
+  }
+  [[nodiscard]] std::int64_t whole_bytes(const FlatParameterPlan& flat) const {
+    return flat.layout.padded_numel() * computed_size(flat);
+  }
   [[nodiscard]] std::int64_t whole_bytes(const UnitPlan& unit) const {
     std::int64_t bytes = 0;
     for (const auto& flat : unit.flats) bytes += whole_bytes(flat);
@@ -45,14 +54,15 @@ class MemoryPlanner {
     return bytes;
   }
 
-  // A unit is there with those around it, and with the next one if that is fetched ahead; in backward with frozen parameters of those
-  // behind it; all of them, if they stay until backward.
+  // A unit is there with those around it, and with the next one if that is fetched ahead; in backward with frozen
+  // parameters of those behind it; all of them, if they stay until backward.
   [[nodiscard]] std::int64_t gathered() const {
     const bool prefetches = options_.prefetch != Prefetch::kNone || options_.forward_prefetch;
     std::int64_t most = 0, all = 0;
     for (std::size_t i = 0; i < plan_.units.size(); ++i) {
       std::int64_t here = 0;
-      for (std::size_t outer = 0; outer < i; ++outer) here += is_around(plan_.units[outer], plan_.units[i]) ? whole_bytes(plan_.units[outer]) : 0;
+      for (std::size_t outer = 0; outer < i; ++outer)
+        here += is_around(plan_.units[outer], plan_.units[i]) ? whole_bytes(plan_.units[outer]) : 0;
       here += whole_bytes(plan_.units[i]);
       for (std::size_t later = i + 1; later < plan_.units.size(); ++later) here += frozen_bytes(plan_.units[later]);
       if (prefetches && i + 1 < plan_.units.size()) here += whole_bytes(plan_.units[i + 1]);
@@ -69,7 +79,8 @@ class MemoryPlanner {
 
 }  // namespace
 
-MemoryPlan plan_memory(const ModelPlan& plan, const ModelDescription& model, const ShardingOptions& options, std::int64_t state_bytes_per_element) {
+MemoryPlan plan_memory(const ModelPlan& plan, const ModelDescription& model, const ShardingOptions& options,
+                       std::int64_t state_bytes_per_element) {
   return MemoryPlanner(plan, model, options).memory(state_bytes_per_element);
 }
 

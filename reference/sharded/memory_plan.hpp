@@ -7,7 +7,8 @@
 
 namespace accel::sharded {
 
-/// Bytes that a rank will hold, known before a model is there: what MemoryAccount counts in a run. Activations are not among them.
+/// Bytes that a rank will hold, known before a model is there: what MemoryAccount counts in a run. Activations are not
+/// among them.
 struct MemoryPlan {
   std::int64_t parameters = 0;  ///< between steps
   std::int64_t gradients = 0;   ///< when the optimizer steps
@@ -16,7 +17,9 @@ struct MemoryPlan {
 };
 
 /// `state_bytes_per_element`: what the optimizer keeps for each element of a parameter, 8 for Adam with float32. Pure.
-/// Source of the formulas: Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models, section 5.
-MemoryPlan plan_memory(const ModelPlan& plan, const ModelDescription& model, const ShardingOptions& options, std::int64_t state_bytes_per_element);
+/// Source of the formulas: Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models,
+/// section 5.
+MemoryPlan plan_memory(const ModelPlan& plan, const ModelDescription& model, const ShardingOptions& options,
+                       std::int64_t state_bytes_per_element);
 
 }  // namespace accel::sharded

@@ -28,7 +28,8 @@ std::optional<c10::ScalarType> scalar_type(std::optional<FloatType> type) {
 
 std::vector<ShardPiece> pieces_of(const NamedTensors& state) {
   std::vector<ShardPiece> pieces;
-  for (const auto& [name, tensor] : state) pieces.push_back({name, tensor.sizes().vec(), {0, tensor.numel()}, tensor.detach().reshape({-1})});
+  for (const auto& [name, tensor] : state)
+    pieces.push_back({name, tensor.sizes().vec(), {0, tensor.numel()}, tensor.detach().reshape({-1})});
   return pieces;
 }
 
@@ -41,16 +42,24 @@ struct Place {
 }  // namespace
 
 struct ShardedModel::State {
-  State(std::shared_ptr<torch::nn::Module> module, ShardGroups groups, ShardingOptions options, c10::Device device, const bool& sync_gradients)
-      : module(std::move(module)), groups(std::move(groups)), options(std::move(options)), device(device), step(this->options, sync_gradients), model(describe(this->module)) {
+  State(std::shared_ptr<torch::nn::Module> module, ShardGroups groups, ShardingOptions options, c10::Device device,
+        const bool& sync_gradients)
+      : module(std::move(module)),
+        groups(std::move(groups)),
+        options(std::move(options)),
+        device(device),
+        step(this->options, sync_gradients),
+        model(describe(this->module)) {
     plan = plan_units(model.description, this->options, this->groups.gathers.size());
     FlatParameterOptions flat_options;
     flat_options.param_dtype = scalar_type(this->options.param_dtype);
     flat_options.reduce_dtype = scalar_type(this->options.reduce_dtype);
     flat_options.frees_parameters = this->options.parameters;
     flat_options.syncs_from_first = this->options.sync_module_states;
-    if (this->options.offload_parameters == OffloadDevice::kFiles) flat_options.shard_memory = std::make_shared<FileMemory>(this->options.offload_parameters_path);
-    for (std::size_t index = 0; index < plan.units.size(); ++index) add_unit(plan.units[index], flat_options, /*is_root=*/index == 0);
+    if (this->options.offload_parameters == OffloadDevice::kFiles)
+      flat_options.shard_memory = std::make_shared<FileMemory>(this->options.offload_parameters_path);
+    for (std::size_t index = 0; index < plan.units.size(); ++index)
+      add_unit(plan.units[index], flat_options, /*is_root=*/index == 0);
     sync_buffers();
     surround();
   }
@@ -62,17 +71,21 @@ struct ShardedModel::State {
       for (const auto index : flat_plan.parameters) parameters.push_back(model.parameters[index]);
       options_of_flats.device = device;
       // An optimizer steps shards where they are: what moves it to the host moves them.
-      const bool is_offloaded = options.offload_parameters != OffloadDevice::kNone || options.offload_optimizer != OffloadDevice::kNone;
+      const bool is_offloaded =
+          options.offload_parameters != OffloadDevice::kNone || options.offload_optimizer != OffloadDevice::kNone;
       options_of_flats.shard_device = is_offloaded ? c10::Device(c10::kCPU) : device;
-      if (!parameters.front().is_floating_point()) options_of_flats.param_dtype = options_of_flats.reduce_dtype = std::nullopt;
-      flats.push_back(std::make_unique<FlatParameter>(flat_plan, std::move(parameters), groups, options_of_flats, memory));
+      if (!parameters.front().is_floating_point())
+        options_of_flats.param_dtype = options_of_flats.reduce_dtype = std::nullopt;
+      flats.push_back(
+          std::make_unique<FlatParameter>(flat_plan, std::move(parameters), groups, options_of_flats, memory));
     }
     auto unit = std::make_shared<Unit>(unit_plan, std::move(flats), step, is_root);
     for (auto& flat : unit->flats) {
       for (std::size_t i = 0; i < flat->parameters().size(); ++i) {
         const auto& parameter = flat->parameters()[i];
         places.emplace(parameter.unsafeGetTensorImpl(), Place{flat.get(), i});
-        if (parameter.requires_grad()) torch::autograd::impl::set_post_acc_grad_hooks(parameter, gradient_hook(unit, *flat, i));
+        if (parameter.requires_grad())
+          torch::autograd::impl::set_post_acc_grad_hooks(parameter, gradient_hook(unit, *flat, i));
       }
     }
     step.add(unit.get());
@@ -112,7 +125,9 @@ struct ShardedModel::State {
       wholes.emplace(name, at::empty(sizes, at::TensorOptions().dtype(like.scalar_type())));
       missing.emplace(name, wholes.at(name).numel());
     };
-    for (std::size_t i = 0; i < model.parameters.size(); ++i) expect(model.description.parameters[i].shape.name, model.description.parameters[i].shape.sizes, model.parameters[i]);
+    for (std::size_t i = 0; i < model.parameters.size(); ++i)
+      expect(model.description.parameters[i].shape.name, model.description.parameters[i].shape.sizes,
+             model.parameters[i]);
     for (const auto& [name, buffer] : model.buffers) expect(name, buffer.sizes().vec(), buffer);
     for (const auto& [name, tensor] : model.names) {
       if (!wholes.contains(name)) first_name.emplace(name, shape_of(tensor).name);
@@ -123,7 +138,8 @@ struct ShardedModel::State {
       if (whole == wholes.end()) {
         problems.push_back(fmt::format("'{}' is not in the model", piece.name));
       } else if (whole->second.sizes() != c10::IntArrayRef(piece.sizes)) {
-        problems.push_back(fmt::format("'{}' has sizes [{}], the model's are [{}]", piece.name, fmt::join(piece.sizes, ", "), fmt::join(whole->second.sizes(), ", ")));
+        problems.push_back(fmt::format("'{}' has sizes [{}], the model's are [{}]", piece.name,
+                                       fmt::join(piece.sizes, ", "), fmt::join(whole->second.sizes(), ", ")));
         missing.at(piece.name) = 0;
       } else {
         whole->second.reshape({-1}).narrow(0, piece.part.begin, piece.part.size()).copy_(piece.values);
@@ -131,10 +147,12 @@ struct ShardedModel::State {
       }
     }
     for (const auto& [name, elements] : missing) {
-      if (elements > 0) problems.push_back(fmt::format("'{}' lacks {} of {} elements", name, elements, wholes.at(name).numel()));
+      if (elements > 0)
+        problems.push_back(fmt::format("'{}' lacks {} of {} elements", name, elements, wholes.at(name).numel()));
       if (elements < 0) problems.push_back(fmt::format("'{}' has {} elements too many", name, -elements));
     }
-    if (!problems.empty()) throw CheckpointError(fmt::format("this is no state of the model: {}", fmt::join(problems, "; ")));
+    if (!problems.empty())
+      throw CheckpointError(fmt::format("this is no state of the model: {}", fmt::join(problems, "; ")));
     return wholes;
   }
 
@@ -165,8 +183,10 @@ struct ShardedModel::State {
   std::vector<SurroundedParts> parts;
 };
 
-ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, ShardGroups groups, ShardingOptions options, c10::Device device)
-    : state_(std::make_shared<State>(std::move(module), std::move(groups), std::move(options), device, sync_gradients)) {}
+ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, ShardGroups groups, ShardingOptions options,
+                           c10::Device device)
+    : state_(
+          std::make_shared<State>(std::move(module), std::move(groups), std::move(options), device, sync_gradients)) {}
 
 ShardedModel::~ShardedModel() {
   for (const auto& parameter : state_->model.parameters) {
@@ -189,11 +209,14 @@ void ShardedModel::before_forward() {
 void ShardedModel::after_forward(std::vector<at::Tensor>& outputs) { state_->units.front()->after_forward(outputs); }
 
 void ShardedModel::explain(const std::exception& error) const {
-  const auto missed = std::find_if(state_->units.begin(), state_->units.end(), [](const auto& unit) { return !unit->was_run; });
+  const auto missed =
+      std::find_if(state_->units.begin(), state_->units.end(), [](const auto& unit) { return !unit->was_run; });
   if (missed == state_->units.end()) return;
   const std::string message = error.what();
-  throw StateError(fmt::format("{}; the unit '{}' ({}) had not been called by then: its parameters are there only in accel::call, not in its forward",
-                               message.substr(0, message.find('\n')), (*missed)->name, (*missed)->class_name));
+  throw StateError(
+      fmt::format("{}; the unit '{}' ({}) had not been called by then: its parameters are there only in accel::call, "
+                  "not in its forward",
+                  message.substr(0, message.find('\n')), (*missed)->name, (*missed)->class_name));
 }
 
 at::Tensor ShardedModel::cast_input(const at::Tensor& tensor) const {
@@ -202,7 +225,9 @@ at::Tensor ShardedModel::cast_input(const at::Tensor& tensor) const {
 
 void ShardedModel::show_shards() { state_->step.show_shards(); }
 void ShardedModel::mark_stepped() { state_->step.mark_stepped(); }
-bool ShardedModel::holds(const at::Tensor& parameter) const { return state_->places.contains(parameter.unsafeGetTensorImpl()); }
+bool ShardedModel::holds(const at::Tensor& parameter) const {
+  return state_->places.contains(parameter.unsafeGetTensorImpl());
+}
 
 std::vector<at::Tensor> ShardedModel::gradients(const std::vector<at::Tensor>& parameters) const {
   std::set<const c10::TensorImpl*> wanted;
@@ -216,9 +241,11 @@ std::vector<at::Tensor> ShardedModel::gradients(const std::vector<at::Tensor>& p
       for (const auto& parameter : flat->parameters()) {
         if (wanted.contains(parameter.unsafeGetTensorImpl())) parts.push_back(parameter.grad());
       }
-      const bool is_whole_flat = !state_->options.aligned && parts.size() == flat->parameters().size() && flat->gradient_shard().is_alias_of(parts.front());
+      const bool is_whole_flat = !state_->options.aligned && parts.size() == flat->parameters().size() &&
+                                 flat->gradient_shard().is_alias_of(parts.front());
       if (is_whole_flat) parts = {flat->gradient_shard()};
-      std::copy_if(parts.begin(), parts.end(), std::back_inserter(gradients), [](const auto& part) { return part.numel() > 0; });
+      std::copy_if(parts.begin(), parts.end(), std::back_inserter(gradients),
+                   [](const auto& part) { return part.numel() > 0; });
     }
   }
   return gradients;
@@ -226,7 +253,8 @@ std::vector<at::Tensor> ShardedModel::gradients(const std::vector<at::Tensor>& p
 
 bool ShardedModel::has_part_gradients() const {
   return std::any_of(state_->units.begin(), state_->units.end(), [](const auto& unit) {
-    return std::any_of(unit->flats.begin(), unit->flats.end(), [](const auto& flat) { return flat->has_part_gradients(); });
+    return std::any_of(unit->flats.begin(), unit->flats.end(),
+                       [](const auto& flat) { return flat->has_part_gradients(); });
   });
 }
 
@@ -238,9 +266,11 @@ void ShardedModel::load_gradients(const std::map<std::string, at::Tensor>& gradi
         const auto found = gradients.find(shape.name);
         of_flat.push_back(found == gradients.end() ? at::Tensor() : found->second);
       }
-      if (std::none_of(of_flat.begin(), of_flat.end(), [](const auto& gradient) { return gradient.defined(); })) continue;
+      if (std::none_of(of_flat.begin(), of_flat.end(), [](const auto& gradient) { return gradient.defined(); }))
+        continue;
       if (are_parts) flat->load_part_gradients(of_flat);
-      for (std::size_t i = 0; i < of_flat.size() && !are_parts; ++i) flat->parameters()[i].mutable_grad() = of_flat[i].defined() ? of_flat[i].to(state_->device) : at::Tensor();
+      for (std::size_t i = 0; i < of_flat.size() && !are_parts; ++i)
+        flat->parameters()[i].mutable_grad() = of_flat[i].defined() ? of_flat[i].to(state_->device) : at::Tensor();
     }
   }
 }
@@ -269,7 +299,9 @@ NamedTensors ShardedModel::full_state() {
   const bool is_first = state_->groups.gathers.rank() == 0 && state_->groups.is_first_copy();
   std::unordered_map<const c10::TensorImpl*, at::Tensor> values;
   const auto keep = [&](const at::Tensor& tensor) {
-    if (is_first) values.emplace(tensor.unsafeGetTensorImpl(), tensor.detach().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true));
+    if (is_first)
+      values.emplace(tensor.unsafeGetTensorImpl(),
+                     tensor.detach().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true));
   };
   for (auto& unit : state_->units) {
     unit->gather_stored();
@@ -294,7 +326,8 @@ at::Tensor ShardedModel::whole_of(const at::Tensor& parameter, const at::Tensor&
   const auto& [flat, index] = state_->place_of(parameter);
   const auto& layout = flat->layout();
   const auto place = layout.part_in_shard(index, flat->shard_index());
-  check_argument(part.numel() == place.size(), "a part of {} elements; this rank holds {} of '{}'", part.numel(), place.size(), layout.parameters()[index].name);
+  check_argument(part.numel() == place.size(), "a part of {} elements; this rank holds {} of '{}'", part.numel(),
+                 place.size(), layout.parameters()[index].name);
   // Only shards that hold some of it matter, but a gather is of equal sizes.
   auto shard = at::zeros({layout.shard_numel()}, part.options());
   shard.narrow(0, place.begin, place.size()).copy_(part.reshape({-1}));
@@ -318,8 +351,8 @@ ShardPiece ShardedModel::piece_of(const at::Tensor& parameter, const at::Tensor&
 at::Tensor ShardedModel::part_of(const at::Tensor& parameter, const at::Tensor& whole) const {
   const auto& [flat, index] = state_->place_of(parameter);
   const auto part = flat->layout().part(index, flat->shard_index());
-  check_argument(whole.numel() == flat->layout().range(index).size(), "a tensor of {} elements; '{}' has {}", whole.numel(), flat->layout().parameters()[index].name,
-                 flat->layout().range(index).size());
+  check_argument(whole.numel() == flat->layout().range(index).size(), "a tensor of {} elements; '{}' has {}",
+                 whole.numel(), flat->layout().parameters()[index].name, flat->layout().range(index).size());
   return whole.reshape({-1}).narrow(0, part.begin, part.size()).clone();
 }
 
@@ -327,13 +360,17 @@ std::vector<ShardPiece> ShardedModel::sharded_state() const {
   const c10::NoGradGuard no_grad;
   std::vector<ShardPiece> pieces;
   if (!state_->groups.is_first_copy()) return pieces;
-  const auto copy = [](const at::Tensor& tensor) { return tensor.detach().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true); };
+  const auto copy = [](const at::Tensor& tensor) {
+    return tensor.detach().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+  };
   for (const auto& unit : state_->units) {
     for (const auto& flat : unit->flats) {
       for (std::size_t i = 0; i < flat->parameters().size(); ++i) {
-        const auto part = flat->layout().part(i, flat->shard_index()), place = flat->layout().part_in_shard(i, flat->shard_index());
+        const auto part = flat->layout().part(i, flat->shard_index()),
+                   place = flat->layout().part_in_shard(i, flat->shard_index());
         const auto& shape = flat->layout().parameters()[i];
-        if (part.size() > 0 || (shape.numel() == 0 && flat->shard_index() == 0)) pieces.push_back({shape.name, shape.sizes, part, copy(flat->shard().narrow(0, place.begin, place.size()))});
+        if (part.size() > 0 || (shape.numel() == 0 && flat->shard_index() == 0))
+          pieces.push_back({shape.name, shape.sizes, part, copy(flat->shard().narrow(0, place.begin, place.size()))});
       }
     }
   }
@@ -341,16 +378,15 @@ std::vector<ShardPiece> ShardedModel::sharded_state() const {
   const auto add_whole = [&](const std::string& name, const at::Tensor& tensor) {
     pieces.push_back({name, tensor.sizes().vec(), {0, tensor.numel()}, copy(tensor).reshape({-1})});
   };
-  for (const auto index : state_->plan.ignored) add_whole(state_->model.description.parameters[index].shape.name, state_->model.parameters[index]);
+  for (const auto index : state_->plan.ignored)
+    add_whole(state_->model.description.parameters[index].shape.name, state_->model.parameters[index]);
   for (const auto& [name, buffer] : state_->model.buffers) add_whole(name, buffer);
   return pieces;
 }
 
 void ShardedModel::load_full_state(const NamedTensors& state) { load_sharded_state(pieces_of(state)); }
 
-void ShardedModel::load_sharded_state(const std::vector<ShardPiece>& pieces) {
-  prepare_load(pieces)();
-}
+void ShardedModel::load_sharded_state(const std::vector<ShardPiece>& pieces) { prepare_load(pieces)(); }
 
 std::function<void()> ShardedModel::prepare_load(const std::vector<ShardPiece>& pieces) {
   show_shards();
@@ -358,10 +394,12 @@ std::function<void()> ShardedModel::prepare_load(const std::vector<ShardPiece>& 
     const c10::NoGradGuard no_grad;
     for (auto& unit : state_->units) {
       for (auto& flat : unit->flats) {
-        for (std::size_t i = 0; i < flat->parameters().size(); ++i) flat->write_shard(i, wholes.at(flat->layout().parameters()[i].name));
+        for (std::size_t i = 0; i < flat->parameters().size(); ++i)
+          flat->write_shard(i, wholes.at(flat->layout().parameters()[i].name));
       }
     }
-    for (const auto index : state_->plan.ignored) state_->model.parameters[index].detach().copy_(wholes.at(state_->model.description.parameters[index].shape.name));
+    for (const auto index : state_->plan.ignored)
+      state_->model.parameters[index].detach().copy_(wholes.at(state_->model.description.parameters[index].shape.name));
     for (const auto& [name, buffer] : state_->model.buffers) buffer.copy_(wholes.at(name));
   };
 }

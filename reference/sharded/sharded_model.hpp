@@ -31,17 +31,18 @@ struct ShardPiece {
 
 /// A model whose parameters, gradients and optimizer state are divided over ranks: ZeRO, as PyTorch's FSDP does it.
 ///
-/// Units (see plan_units) are gathered before they compute and freed behind it; their gradients are summed to shards while backward goes
-/// on. Between steps the module's parameters show this rank's parts, which optimizers step. Every rank runs the same units in the same
-/// order. An exception on the way leaves parameters as the last step made them.
+/// Units (see plan_units) are gathered before they compute and freed behind it; their gradients are summed to shards
+/// while backward goes on. Between steps the module's parameters show this rank's parts, which optimizers step. Every
+/// rank runs the same units in the same order. An exception on the way leaves parameters as the last step made them.
 ///
-/// Construction is collective: shapes are compared, and rank 0's values sent if the options ask for it. Throws ArgumentError on every
-/// rank if models differ, ConfigError for a policy that fits no module. Thread rule: the rank's thread.
-/// Source: torch/distributed/fsdp/_runtime_utils.py.
+/// Construction is collective: shapes are compared, and rank 0's values sent if the options ask for it. Throws
+/// ArgumentError on every rank if models differ, ConfigError for a policy that fits no module. Thread rule: the rank's
+/// thread. Source: torch/distributed/fsdp/_runtime_utils.py.
 class ShardedModel {
  public:
   /// `device`: where units compute.
-  ShardedModel(std::shared_ptr<torch::nn::Module> module, ShardGroups groups, ShardingOptions options, c10::Device device = c10::kCPU);
+  ShardedModel(std::shared_ptr<torch::nn::Module> module, ShardGroups groups, ShardingOptions options,
+               c10::Device device = c10::kCPU);
   ~ShardedModel();
   ShardedModel(const ShardedModel&) = delete;
   ShardedModel& operator=(const ShardedModel&) = delete;
@@ -71,12 +72,12 @@ class ShardedModel {
   /// Whether it is one of the parameters that are divided.
   [[nodiscard]] bool holds(const at::Tensor& parameter) const;
 
-  /// Gradients of `parameters` as FSDP1 takes norms of them, in the order of units: a tensor for each parameter where they are
-  /// aligned, else for each flat buffer whose parameters are all there.
+  /// Gradients of `parameters` as FSDP1 takes norms of them, in the order of units: a tensor for each parameter where
+  /// they are aligned, else for each flat buffer whose parameters are all there.
   [[nodiscard]] std::vector<at::Tensor> gradients(const std::vector<at::Tensor>& parameters) const;
 
-  /// Inside an accumulation window: whether gradients are of parts, or whole and this rank's own; and what a checkpoint has of them, by the
-  /// parameters' names, into their places.
+  /// Inside an accumulation window: whether gradients are of parts, or whole and this rank's own; and what a checkpoint
+  /// has of them, by the parameters' names, into their places.
   [[nodiscard]] bool has_part_gradients() const;
   void load_gradients(const std::map<std::string, at::Tensor>& gradients, bool are_parts);
 
@@ -87,15 +88,17 @@ class ShardedModel {
   void release_whole();
   /// All take those of rank `modified_on` of the world. Collective.
   void release_whole(const Group& world, int modified_on);
-  /// Whole parameters and buffers under their names, on the CPU of the group's first rank; empty on others. One unit is whole at a time.
-  /// Collective.
+  /// Whole parameters and buffers under their names, on the CPU of the group's first rank; empty on others. One unit is
+  /// whole at a time. Collective.
   NamedTensors full_state();
-  /// Whole values, of which every rank takes its parts. Throws CheckpointError with all that is missing, surplus or of other sizes, and
-  /// changes nothing then.
+  /// Whole values, of which every rank takes its parts. Throws CheckpointError with all that is missing, surplus or of
+  /// other sizes, and changes nothing then.
   void load_full_state(const NamedTensors& state);
-  /// This rank's pieces; those of all ranks together are the model. Buffers, and parameters that are ignored, are the first rank's.
+  /// This rank's pieces; those of all ranks together are the model. Buffers, and parameters that are ignored, are the
+  /// first rank's.
   [[nodiscard]] std::vector<ShardPiece> sharded_state() const;
-  /// Pieces of any number of ranks, which together must be the whole model. Throws CheckpointError, and changes nothing then.
+  /// Pieces of any number of ranks, which together must be the whole model. Throws CheckpointError, and changes nothing
+  /// then.
   void load_sharded_state(const std::vector<ShardPiece>& pieces);
   /// What these do in two steps: all that can fail, and the rest, which the function does that is returned.
   [[nodiscard]] std::function<void()> prepare_load(const std::vector<ShardPiece>& pieces);

@@ -12,13 +12,20 @@
 namespace accel::sharded {
 
 Unit::Unit(const UnitPlan& plan, std::vector<std::unique_ptr<FlatParameter>> flats, Step& step, bool is_root)
-    : name(plan.name), class_name(plan.class_name), flats(std::move(flats)), step_(step), is_root_(is_root),
-      num_trained_flats_(std::count_if(this->flats.begin(), this->flats.end(), [](const auto& flat) { return flat->requires_grad(); })),
+    : name(plan.name),
+      class_name(plan.class_name),
+      flats(std::move(flats)),
+      step_(step),
+      is_root_(is_root),
+      num_trained_flats_(std::count_if(this->flats.begin(), this->flats.end(),
+                                       [](const auto& flat) { return flat->requires_grad(); })),
       num_waiting_(num_trained_flats_) {}
 
 void Unit::before_forward() {
   if (step_.stays_whole()) {
-    check_state(!c10::GradMode::is_enabled(), "gathered_parameters: the model is called in it with gradients; call it behind the scope, or under a NoGradGuard");
+    check_state(!c10::GradMode::is_enabled(),
+                "gathered_parameters: the model is called in it with gradients; call it behind the scope, or under a "
+                "NoGradGuard");
     return;
   }
   gather();
@@ -202,7 +209,8 @@ namespace {
 
 class GradientHook : public torch::autograd::PostAccumulateGradHook {
  public:
-  GradientHook(std::weak_ptr<Unit> unit, FlatParameter* flat, std::size_t parameter) : unit_(std::move(unit)), flat_(flat), parameter_(parameter) {}
+  GradientHook(std::weak_ptr<Unit> unit, FlatParameter* flat, std::size_t parameter)
+      : unit_(std::move(unit)), flat_(flat), parameter_(parameter) {}
   void operator()(const at::Tensor& /*parameter*/) override {
     if (const auto unit = unit_.lock()) unit->gradient_came(*flat_, parameter_);
   }
@@ -215,7 +223,8 @@ class GradientHook : public torch::autograd::PostAccumulateGradHook {
 
 }  // namespace
 
-std::unique_ptr<torch::autograd::PostAccumulateGradHook> gradient_hook(std::weak_ptr<Unit> unit, FlatParameter& flat, std::size_t parameter) {
+std::unique_ptr<torch::autograd::PostAccumulateGradHook> gradient_hook(std::weak_ptr<Unit> unit, FlatParameter& flat,
+                                                                       std::size_t parameter) {
   return std::make_unique<GradientHook>(std::move(unit), &flat, parameter);
 }
 

@@ -12,7 +12,8 @@ namespace torch::autograd {
 class PostAccumulateGradHook;
 }
 
-/// The executor of a plan of units: when each is gathered, freed and reduced while a step goes on. Thread rule: the rank's thread.
+/// The executor of a plan of units: when each is gathered, freed and reduced while a step goes on. Thread rule: the
+/// rank's thread.
 namespace accel::sharded {
 
 class Unit;
@@ -21,7 +22,8 @@ class Unit;
 class Step {
  public:
   /// Both are read as the step goes on.
-  Step(const ShardingOptions& options, const bool& sync_gradients) : options_(options), sync_gradients_(sync_gradients) {}
+  Step(const ShardingOptions& options, const bool& sync_gradients)
+      : options_(options), sync_gradients_(sync_gradients) {}
 
   void add(Unit* unit) { units_.push_back(unit); }
   [[nodiscard]] const ShardingOptions& options() const { return options_; }
@@ -96,6 +98,7 @@ class Unit : public CallSurround, public std::enable_shared_from_this<Unit> {
 };
 
 /// Tells a unit of each whole gradient, when autograd has put it in its place.
-std::unique_ptr<torch::autograd::PostAccumulateGradHook> gradient_hook(std::weak_ptr<Unit> unit, FlatParameter& flat, std::size_t parameter);
+std::unique_ptr<torch::autograd::PostAccumulateGradHook> gradient_hook(std::weak_ptr<Unit> unit, FlatParameter& flat,
+                                                                       std::size_t parameter);
 
 }  // namespace accel::sharded

@@ -20,7 +20,8 @@ struct PlannedModule {
 };
 
 // In the order of named_modules: a module, then its children.
-void list_modules(const ModuleDescription& description, std::optional<std::size_t> parent, std::vector<PlannedModule>& modules) {
+void list_modules(const ModuleDescription& description, std::optional<std::size_t> parent,
+                  std::vector<PlannedModule>& modules) {
   const auto index = modules.size();
   modules.push_back({&description, parent});
   for (const auto& child : description.children) list_modules(child, index, modules);
@@ -28,7 +29,10 @@ void list_modules(const ModuleDescription& description, std::optional<std::size_
 
 class UnitPlanner {
  public:
-  UnitPlanner(const ModelDescription& model, const ShardingOptions& options) : model_(model), options_(options), policy_(options.wrap) { list_modules(model.root, std::nullopt, modules_); }
+  UnitPlanner(const ModelDescription& model, const ShardingOptions& options)
+      : model_(model), options_(options), policy_(options.wrap) {
+    list_modules(model.root, std::nullopt, modules_);
+  }
 
   ModelPlan plan(int num_shards) {
     ignore();
@@ -39,7 +43,8 @@ class UnitPlanner {
     for (std::size_t index = 0; index < modules_.size(); ++index) {
       const auto held = parameters_.find(index);
       if (index != 0 && (!modules_[index].is_unit || held == parameters_.end())) continue;
-      plan.units.push_back(unit(*modules_[index].description, held == parameters_.end() ? std::vector<std::size_t>() : held->second, num_shards));
+      plan.units.push_back(unit(*modules_[index].description,
+                                held == parameters_.end() ? std::vector<std::size_t>() : held->second, num_shards));
     }
     return plan;
   }
@@ -63,7 +68,8 @@ class UnitPlanner {
   }
 
   void ignore() {
-    for_matching("ignored_modules", policy_.ignored, name_matches, [](PlannedModule& module) { module.is_ignored = true; });
+    for_matching("ignored_modules", policy_.ignored, name_matches,
+                 [](PlannedModule& module) { module.is_ignored = true; });
     for (auto& module : modules_) {
       if (module.parent && modules_[*module.parent].is_ignored) module.is_ignored = true;
     }
@@ -73,7 +79,9 @@ class UnitPlanner {
     const auto wrap = [](PlannedModule& module) { module.is_unit = true; };
     for_matching("wrap_modules", policy_.modules, name_matches, wrap);
     if (policy_.kind == WrapPolicy::Kind::kByClass) {
-      for_matching("transformer_cls_names_to_wrap", policy_.classes, [](const auto& module, const auto& name) { return is_class(module.class_name, name); }, wrap);
+      for_matching(
+          "transformer_cls_names_to_wrap", policy_.classes,
+          [](const auto& module, const auto& name) { return is_class(module.class_name, name); }, wrap);
     }
     if (policy_.kind == WrapPolicy::Kind::kBySize) {
       std::size_t next = 0;
@@ -100,7 +108,8 @@ class UnitPlanner {
     auto& module = modules_[next++];
     std::set<std::size_t> seen;
     const auto numel = module.is_ignored ? 0 : numel_under(*module.description, seen);
-    if (module.is_ignored || numel < policy_.min_num_params || is_class(module.description->class_name, "MultiheadAttention")) {
+    if (module.is_ignored || numel < policy_.min_num_params ||
+        is_class(module.description->class_name, "MultiheadAttention")) {
       pass(*module.description, next);
       return 0;
     }
@@ -158,7 +167,8 @@ class UnitPlanner {
     return options_.aligned ? std::max(1, 16 / computed_element_size(parameter, options_)) : 1;
   }
 
-  [[nodiscard]] UnitPlan unit(const ModuleDescription& module, const std::vector<std::size_t>& parameters, int num_shards) const {
+  [[nodiscard]] UnitPlan unit(const ModuleDescription& module, const std::vector<std::size_t>& parameters,
+                              int num_shards) const {
     std::vector<std::pair<std::string, bool>> kinds;
     std::vector<std::vector<std::size_t>> of_kind;
     for (const auto parameter : parameters) {
@@ -174,7 +184,9 @@ class UnitPlanner {
     for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
       std::vector<ParameterShape> shapes;
       for (const auto parameter : of_kind[kind]) shapes.push_back(model_.parameters[parameter].shape);
-      plan.flats.push_back({FlatPlan(std::move(shapes), num_shards, alignment_of(model_.parameters[of_kind[kind].front()])), of_kind[kind], kinds[kind].second});
+      plan.flats.push_back(
+          {FlatPlan(std::move(shapes), num_shards, alignment_of(model_.parameters[of_kind[kind].front()])),
+           of_kind[kind], kinds[kind].second});
     }
     return plan;
   }
@@ -195,6 +207,8 @@ int computed_element_size(const ParameterDescription& parameter, const ShardingO
   return *options.param_dtype == FloatType::kFloat32 ? 4 : 2;
 }
 
-ModelPlan plan_units(const ModelDescription& model, const ShardingOptions& options, int num_shards) { return UnitPlanner(model, options).plan(num_shards); }
+ModelPlan plan_units(const ModelDescription& model, const ShardingOptions& options, int num_shards) {
+  return UnitPlanner(model, options).plan(num_shards);
+}
 
 }  // namespace accel::sharded

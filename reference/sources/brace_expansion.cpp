@@ -11,7 +11,8 @@ namespace accel {
 namespace {
 
 std::optional<std::int64_t> digits_of(std::string_view text) {
-  const bool is_number = !text.empty() && text.size() < 18 && text.find_first_not_of("0123456789") == std::string_view::npos;
+  const bool is_number =
+      !text.empty() && text.size() < 18 && text.find_first_not_of("0123456789") == std::string_view::npos;
   return is_number ? std::optional(std::stoll(std::string(text))) : std::nullopt;
 }
 
@@ -19,12 +20,13 @@ std::vector<std::string> members_of(std::string_view group, const std::string& p
   std::vector<std::string> members;
   if (const auto dots = group.find(".."); dots != std::string_view::npos) {
     const auto first = digits_of(group.substr(0, dots)), last = digits_of(group.substr(dots + 2));
-    check_argument(first && last && *first <= *last, "'{}': '{{{}}}' is no range; expected one such as {{000..122}}", pattern, group);
+    check_argument(first && last && *first <= *last, "'{}': '{{{}}}' is no range; expected one such as {{000..122}}",
+                   pattern, group);
     for (auto number = *first; number <= *last; ++number) members.push_back(fmt::format("{:0{}}", number, dots));
     return members;
   }
-  check_argument(group.find(',') != std::string_view::npos, "'{}': '{{{}}}' is neither a range nor a list; expected {{000..122}} or {{a,b}}",
-                 pattern, group);
+  check_argument(group.find(',') != std::string_view::npos,
+                 "'{}': '{{{}}}' is neither a range nor a list; expected {{000..122}} or {{a,b}}", pattern, group);
   for (std::size_t begin = 0; begin <= group.size();) {
     const auto end = std::min(group.find(',', begin), group.size());
     members.emplace_back(group.substr(begin, end - begin));

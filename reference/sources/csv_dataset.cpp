@@ -17,7 +17,8 @@ std::string_view trimmed(std::string_view text) {
   return begin == std::string_view::npos ? std::string_view() : text.substr(begin, end - begin + 1);
 }
 
-// Nothing for what is no number or does not fit. What is too small for a T, but not for a long double, is rounded, to zero or a denormal number.
+// Nothing for what is no number or does not fit. What is too small for a T, but not for a long double, is rounded, to
+// zero or a denormal number.
 template <typename T>
 std::optional<T> parse(std::string_view text) {
   text = trimmed(text);
@@ -38,7 +39,8 @@ std::optional<T> parse(std::string_view text) {
 }
 
 template <typename T>
-at::Tensor read_numbers(const CsvFile& file, const std::vector<std::int64_t>& records, const detail::CsvNumbers& numbers) {
+at::Tensor read_numbers(const CsvFile& file, const std::vector<std::int64_t>& records,
+                        const detail::CsvNumbers& numbers) {
   auto tensor = at::empty({std::ssize(records), std::ssize(numbers.columns)}, at::TensorOptions(numbers.dtype));
   auto* place = tensor.data_ptr<T>();
   for (const auto record : records) {
@@ -46,8 +48,8 @@ at::Tensor read_numbers(const CsvFile& file, const std::vector<std::int64_t>& re
     for (const auto column : numbers.columns) {
       const auto value = parse<T>(fields[column]);
       if (!value) {
-        throw ConfigError(fmt::format("{}, column '{}': '{}' is no number that fits {}", file.where(record), file.columns()[column], fields[column],
-                                      c10::toString(numbers.dtype)));
+        throw ConfigError(fmt::format("{}, column '{}': '{}' is no number that fits {}", file.where(record),
+                                      file.columns()[column], fields[column], c10::toString(numbers.dtype)));
       }
       *place++ = *value;
     }
@@ -83,16 +85,19 @@ at::Tensor detail::CsvNumbers::read(const CsvFile& file, const std::vector<std::
 CsvDataset::Sample CsvDataset::get(std::int64_t index) const {
   auto fields = file_.fields(index);
   Sample sample;
-  for (std::size_t column = 0; column < fields.size(); ++column) sample[file_.columns()[column]] = std::move(fields[column]);
+  for (std::size_t column = 0; column < fields.size(); ++column)
+    sample[file_.columns()[column]] = std::move(fields[column]);
   return sample;
 }
 
 CsvTensors::CsvTensors(const std::vector<std::string>& paths, const CsvTensorsOptions& options)
-    : file_(paths, options.csv), values_(choose(file_, options.columns.empty() ? file_.columns() : options.columns, options.dtype)) {}
+    : file_(paths, options.csv),
+      values_(choose(file_, options.columns.empty() ? file_.columns() : options.columns, options.dtype)) {}
 
 LabelledCsvTensors::LabelledCsvTensors(const std::vector<std::string>& paths, const LabelledCsvOptions& options)
     : file_(paths, options.csv),
-      values_(choose(file_, options.columns.empty() ? all_but(file_.columns(), options.label) : options.columns, options.dtype)),
+      values_(choose(file_, options.columns.empty() ? all_but(file_.columns(), options.label) : options.columns,
+                     options.dtype)),
       label_(choose(file_, {options.label}, options.label_dtype)) {}
 
 LabelledCsvTensors::Batch LabelledCsvTensors::get(std::int64_t index) const {

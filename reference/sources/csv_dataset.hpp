@@ -2,8 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <map>
 #include <initializer_list>
+#include <map>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -16,9 +16,9 @@
 ///     accel::CsvTensors table("table.csv", {.columns = {"height", "weight"}});   // (2) float32
 ///     accel::LabelledCsvTensors flowers("iris.csv", {.label = "species_id"});    // (4) float32, and an int64
 ///
-/// A number is what C's decimal forms allow, with spaces around it; no locale is asked. A field that is none, or does not
-/// fit its dtype, is a ConfigError that names file, record, byte offset and column, thrown where the record is read.
-/// Thread rule: any number of readers.
+/// A number is what C's decimal forms allow, with spaces around it; no locale is asked. A field that is none, or does
+/// not fit its dtype, is a ConfigError that names file, record, byte offset and column, thrown where the record is
+/// read. Thread rule: any number of readers.
 namespace accel {
 
 class CsvDataset {
@@ -26,9 +26,11 @@ class CsvDataset {
   using Sample = std::map<std::string, std::string>;
 
   /// Throws as CsvFile.
-  explicit CsvDataset(const std::string& path, const CsvOptions& options = {}) : CsvDataset(std::vector{path}, options) {}
+  explicit CsvDataset(const std::string& path, const CsvOptions& options = {})
+      : CsvDataset(std::vector{path}, options) {}
   explicit CsvDataset(const std::vector<std::string>& paths, const CsvOptions& options = {}) : file_(paths, options) {}
-  explicit CsvDataset(std::initializer_list<std::string> paths, const CsvOptions& options = {}) : CsvDataset(std::vector(paths), options) {}
+  explicit CsvDataset(std::initializer_list<std::string> paths, const CsvOptions& options = {})
+      : CsvDataset(std::vector(paths), options) {}
 
   [[nodiscard]] std::int64_t size() const { return file_.size(); }
   [[nodiscard]] const std::vector<std::string>& columns() const { return file_.columns(); }
@@ -45,7 +47,7 @@ struct CsvTensorsOptions {
 };
 
 struct LabelledCsvOptions {
-  std::string label = {};                       ///< its column
+  std::string label = {};                  ///< its column
   at::ScalarType label_dtype = at::kLong;  ///< float32, float64 or int64
   std::vector<std::string> columns = {};   ///< in this order; none: all but the label
   at::ScalarType dtype = at::kFloat;
@@ -67,13 +69,17 @@ struct CsvNumbers {
 
 class CsvTensors {
  public:
-  explicit CsvTensors(const std::string& path, const CsvTensorsOptions& options = {}) : CsvTensors(std::vector{path}, options) {}
+  explicit CsvTensors(const std::string& path, const CsvTensorsOptions& options = {})
+      : CsvTensors(std::vector{path}, options) {}
   explicit CsvTensors(const std::vector<std::string>& paths, const CsvTensorsOptions& options = {});
-  explicit CsvTensors(std::initializer_list<std::string> paths, const CsvTensorsOptions& options = {}) : CsvTensors(std::vector(paths), options) {}
+  explicit CsvTensors(std::initializer_list<std::string> paths, const CsvTensorsOptions& options = {})
+      : CsvTensors(std::vector(paths), options) {}
 
   [[nodiscard]] std::int64_t size() const { return file_.size(); }
   [[nodiscard]] at::Tensor get(std::int64_t index) const { return get_batch({index}).squeeze(0); }
-  [[nodiscard]] at::Tensor get_batch(const std::vector<std::int64_t>& indices) const { return values_.read(file_, indices); }
+  [[nodiscard]] at::Tensor get_batch(const std::vector<std::int64_t>& indices) const {
+    return values_.read(file_, indices);
+  }
 
  private:
   CsvFile file_;
@@ -84,9 +90,11 @@ class LabelledCsvTensors {
  public:
   using Batch = std::tuple<at::Tensor, at::Tensor>;
 
-  LabelledCsvTensors(const std::string& path, const LabelledCsvOptions& options) : LabelledCsvTensors(std::vector{path}, options) {}
+  LabelledCsvTensors(const std::string& path, const LabelledCsvOptions& options)
+      : LabelledCsvTensors(std::vector{path}, options) {}
   LabelledCsvTensors(const std::vector<std::string>& paths, const LabelledCsvOptions& options);
-  LabelledCsvTensors(std::initializer_list<std::string> paths, const LabelledCsvOptions& options) : LabelledCsvTensors(std::vector(paths), options) {}
+  LabelledCsvTensors(std::initializer_list<std::string> paths, const LabelledCsvOptions& options)
+      : LabelledCsvTensors(std::vector(paths), options) {}
 
   [[nodiscard]] std::int64_t size() const { return file_.size(); }
   [[nodiscard]] Batch get(std::int64_t index) const;

@@ -26,17 +26,21 @@ bool ends_line(std::string_view bytes, std::size_t place) {
 // After the line end at `place`.
 std::size_t next_line(std::string_view bytes, std::size_t place) { return place + (bytes[place] == '\r' ? 2 : 1); }
 
-// Walks over the record that begins at `begin`, and calls field(raw text, whether it was in quotes) for each of its fields.
+// Walks over the record that begins at `begin`, and calls field(raw text, whether it was in quotes) for each of its
+// fields.
 template <typename Field>
 RecordEnd walk(std::string_view bytes, std::size_t begin, char delimiter, Field&& field) {
   auto place = begin;
-  const auto at_end_of_field = [&] { return place == bytes.size() || bytes[place] == delimiter || ends_line(bytes, place); };
+  const auto at_end_of_field = [&] {
+    return place == bytes.size() || bytes[place] == delimiter || ends_line(bytes, place);
+  };
   for (;;) {
     const auto field_begin = place;
     const bool quoted = place < bytes.size() && bytes[place] == '"';
     if (quoted) {
       ++place;
-      while (place < bytes.size() && (bytes[place] != '"' || (place + 1 < bytes.size() && bytes[place + 1] == '"'))) place += bytes[place] == '"' ? 2 : 1;
+      while (place < bytes.size() && (bytes[place] != '"' || (place + 1 < bytes.size() && bytes[place + 1] == '"')))
+        place += bytes[place] == '"' ? 2 : 1;
       if (place >= bytes.size()) return {bytes.size(), "a quote is not closed", field_begin};
       ++place;
       if (!at_end_of_field()) return {bytes.size(), "text after a closing quote", place};
@@ -56,7 +60,8 @@ RecordEnd walk(std::string_view bytes, std::size_t begin, char delimiter, Field&
 
 std::string text_of(std::string_view raw, bool quoted) {
   std::string text(raw);
-  for (auto place = quoted ? text.find('"') : kNone; place != kNone; place = text.find('"', place + 1)) text.erase(place, 1);  // "" is one
+  for (auto place = quoted ? text.find('"') : kNone; place != kNone; place = text.find('"', place + 1))
+    text.erase(place, 1);  // "" is one
   return text;
 }
 
@@ -95,12 +100,18 @@ void CsvFile::read_file(const MappedFile& file, const std::function<void(std::in
   bool is_first = true;
   std::int64_t number = options_.header ? 0 : 1;
   for (auto begin = without_empty_lines(bytes, has_mark ? 3 : 0); begin < bytes.size(); ++number) {
-    const auto where = [&] { return fmt::format("{}: {} (byte {})", file.path(), number == 0 ? "the header" : fmt::format("record {}", number), begin); };
+    const auto where = [&] {
+      return fmt::format("{}: {} (byte {})", file.path(), number == 0 ? "the header" : fmt::format("record {}", number),
+                         begin);
+    };
     std::size_t num_fields = 0;
     const auto record = walk(bytes, begin, options_.delimiter, [&](std::string_view, bool) { ++num_fields; });
-    if (record.fault != nullptr) throw ConfigError(fmt::format("{}: {} (byte {})", where(), record.fault, record.fault_at));
-    if (std::exchange(is_first, false)) read_header(file, options_.header ? fields_of(bytes, begin, options_.delimiter) : numbered(num_fields));
-    if (num_fields != columns_.size()) throw ConfigError(fmt::format("{}: {} fields; expected {}", where(), num_fields, columns_.size()));
+    if (record.fault != nullptr)
+      throw ConfigError(fmt::format("{}: {} (byte {})", where(), record.fault, record.fault_at));
+    if (std::exchange(is_first, false))
+      read_header(file, options_.header ? fields_of(bytes, begin, options_.delimiter) : numbered(num_fields));
+    if (num_fields != columns_.size())
+      throw ConfigError(fmt::format("{}: {} fields; expected {}", where(), num_fields, columns_.size()));
     if (number > 0) add(static_cast<std::int64_t>(begin));
     begin = without_empty_lines(bytes, record.end);
   }
@@ -109,12 +120,13 @@ void CsvFile::read_file(const MappedFile& file, const std::function<void(std::in
 
 void CsvFile::read_header(const MappedFile& file, std::vector<std::string> names) {
   if (!columns_.empty()) {
-    check_config(names == columns_, "{}: columns {}; expected those of {}: {}", file.path(), fmt::join(names, ", "), path_,
-                 fmt::join(columns_, ", "));
+    check_config(names == columns_, "{}: columns {}; expected those of {}: {}", file.path(), fmt::join(names, ", "),
+                 path_, fmt::join(columns_, ", "));
     return;
   }
   std::set<std::string> seen;
-  for (const auto& name : names) check_config(seen.insert(name).second, "{}: the header names '{}' twice", file.path(), name);
+  for (const auto& name : names)
+    check_config(seen.insert(name).second, "{}: the header names '{}' twice", file.path(), name);
   columns_ = std::move(names);
 }
 
@@ -124,7 +136,9 @@ std::size_t CsvFile::column(const std::string& name) const {
   return static_cast<std::size_t>(found - columns_.begin());
 }
 
-std::vector<std::string> CsvFile::fields(std::int64_t index) const { return fields_of(records_.record(index).bytes, 0, options_.delimiter); }
+std::vector<std::string> CsvFile::fields(std::int64_t index) const {
+  return fields_of(records_.record(index).bytes, 0, options_.delimiter);
+}
 
 std::string CsvFile::where(std::int64_t index) const {
   const auto record = records_.record(index);

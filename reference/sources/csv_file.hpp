@@ -7,12 +7,13 @@
 
 #include "reference/sources/record_index.hpp"
 
-/// The records of CSV files as RFC 4180 has them: fields in double quotes may hold delimiters, line ends, and quotes as "".
+/// The records of CSV files as RFC 4180 has them: fields in double quotes may hold delimiters, line ends, and quotes as
+/// "".
 ///
 /// Line ends are \n or \r\n; a UTF-8 byte order mark is passed over, and so are empty lines (an empty field that stands
-/// alone is written ""). Opening reads the files once, to find the records and to check their form; then only the records
-/// asked for are read.
-/// Thread rule: any number of readers; copies share the files, not the index (8 bytes a record).
+/// alone is written ""). Opening reads the files once, to find the records and to check their form; then only the
+/// records asked for are read. Thread rule: any number of readers; copies share the files, not the index (8 bytes a
+/// record).
 namespace accel {
 
 struct CsvOptions {
@@ -22,9 +23,9 @@ struct CsvOptions {
 
 class CsvFile {
  public:
-  /// Throws ConfigError that names file, record and byte offset: a number of fields that differs from the first record's, a
-  /// quote that is not closed or stands inside a field without quotes, text after a closing quote; a column name given twice,
-  /// or a file whose columns differ from the first file's.
+  /// Throws ConfigError that names file, record and byte offset: a number of fields that differs from the first
+  /// record's, a quote that is not closed or stands inside a field without quotes, text after a closing quote; a column
+  /// name given twice, or a file whose columns differ from the first file's.
   explicit CsvFile(const std::vector<std::string>& paths, const CsvOptions& options = {});
 
   [[nodiscard]] std::int64_t size() const { return records_.size(); }

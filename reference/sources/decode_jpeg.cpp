@@ -13,8 +13,8 @@
 namespace accel::detail {
 namespace {
 
-// libjpeg reports errors by a function that must not return; ours jumps, which runs no destructors: so what lies between
-// setjmp and the calls of jpeg_* is plain data, and every step is one call of `guarded`.
+// libjpeg reports errors by a function that must not return; ours jumps, which runs no destructors: so what lies
+// between setjmp and the calls of jpeg_* is plain data, and every step is one call of `guarded`.
 struct JpegReader {
   jpeg_decompress_struct info;
   jpeg_error_mgr errors;
@@ -74,7 +74,8 @@ void start(jpeg_decompress_struct& info, std::uint8_t*) {
 void read_pixels(jpeg_decompress_struct& info, std::uint8_t* pixels) {
   jpeg_start_decompress(&info);
   while (info.output_scanline < info.output_height) {
-    auto* row = pixels + std::size_t{info.output_scanline} * info.output_width * static_cast<std::size_t>(info.output_components);
+    auto* row = pixels + std::size_t{info.output_scanline} * info.output_width *
+                             static_cast<std::size_t>(info.output_components);
     jpeg_read_scanlines(&info, &row, 1);
   }
   jpeg_finish_decompress(&info);
@@ -96,16 +97,21 @@ at::Tensor rgb_of_inverted_cmyk(const at::Tensor& cmyk) {
 
 class JpegDecoder {
  public:
-  JpegDecoder(std::string_view bytes, std::string_view name, const ImageOptions& options) : name_(name), num_bytes_(bytes.size()) {
+  JpegDecoder(std::string_view bytes, std::string_view name, const ImageOptions& options)
+      : name_(name), num_bytes_(bytes.size()) {
     reader_.allow_warnings = options.allow_jpeg_warnings;
     reader_.info.err = jpeg_std_error(&reader_.errors);
     reader_.errors.error_exit = on_error;
     reader_.errors.emit_message = on_message;
     reader_.info.client_data = &reader_;
     check(guarded(reader_, [](jpeg_decompress_struct& info, std::uint8_t*) { jpeg_create_decompress(&info); }));
-    reader_.source = {.next_input_byte = reinterpret_cast<const JOCTET*>(bytes.data()), .bytes_in_buffer = bytes.size(),
-                      .init_source = do_nothing, .fill_input_buffer = on_end, .skip_input_data = on_skip,
-                      .resync_to_restart = jpeg_resync_to_restart, .term_source = do_nothing};
+    reader_.source = {.next_input_byte = reinterpret_cast<const JOCTET*>(bytes.data()),
+                      .bytes_in_buffer = bytes.size(),
+                      .init_source = do_nothing,
+                      .fill_input_buffer = on_end,
+                      .skip_input_data = on_skip,
+                      .resync_to_restart = jpeg_resync_to_restart,
+                      .term_source = do_nothing};
     reader_.info.src = &reader_.source;
   }
   ~JpegDecoder() { jpeg_destroy_decompress(&reader_.info); }
@@ -123,7 +129,8 @@ class JpegDecoder {
 
  private:
   void check(bool succeeded) const {
-    check_config(succeeded, "{}: the JPEG is damaged: {} (byte {}){}", name_, reader_.error, num_bytes_ - reader_.source.bytes_in_buffer,
+    check_config(succeeded, "{}: the JPEG is damaged: {} (byte {}){}", name_, reader_.error,
+                 num_bytes_ - reader_.source.bytes_in_buffer,
                  reader_.is_warning ? "; ImageOptions::allow_jpeg_warnings takes it as libjpeg mends it" : "");
   }
 

@@ -12,8 +12,9 @@
 namespace accel::detail {
 namespace {
 
-// libpng reports errors by longjmp, which runs no destructors: so what lies between setjmp and png_* calls is plain data, and
-// every step is one call of `guarded`. (png_image, which needs no setjmp, applies gamma and blends alpha; PIL does neither.)
+// libpng reports errors by longjmp, which runs no destructors: so what lies between setjmp and png_* calls is plain
+// data, and every step is one call of `guarded`. (png_image, which needs no setjmp, applies gamma and blends alpha; PIL
+// does neither.)
 struct PngReader {
   png_structp png = nullptr;
   png_infop info = nullptr;
@@ -82,19 +83,23 @@ class PngDecoder {
 
   at::Tensor decode() {
     check(guarded(reader_, read_info));
-    const std::int64_t width = png_get_image_width(reader_.png, reader_.info), height = png_get_image_height(reader_.png, reader_.info);
+    const std::int64_t width = png_get_image_width(reader_.png, reader_.info),
+                       height = png_get_image_height(reader_.png, reader_.info);
     auto image = empty_image(width, height, 3, name_);
     check(guarded(reader_, convert_to_rgb));
     const auto row_bytes = static_cast<std::int64_t>(png_get_rowbytes(reader_.png, reader_.info));
     ensure(row_bytes == 3 * width, "{}: rows of {} bytes for {} pixels", name_, row_bytes, width);
     std::vector<png_bytep> rows;
-    for (std::int64_t row = 0; row < height; ++row) rows.push_back(image.mutable_data_ptr<std::uint8_t>() + row_bytes * row);
+    for (std::int64_t row = 0; row < height; ++row)
+      rows.push_back(image.mutable_data_ptr<std::uint8_t>() + row_bytes * row);
     check(guarded(reader_, read_image, rows.data()));
     return image;
   }
 
  private:
-  void check(bool succeeded) const { check_config(succeeded, "{}: the PNG is damaged: {} (byte {})", name_, reader_.error, reader_.place); }
+  void check(bool succeeded) const {
+    check_config(succeeded, "{}: the PNG is damaged: {} (byte {})", name_, reader_.error, reader_.place);
+  }
 
   std::string name_;
   PngReader reader_;

@@ -25,7 +25,8 @@ std::optional<at::ScalarType> dtype_of(unsigned char code) {
 
 void read_all(SequentialFile& file, char* data, std::int64_t num_bytes, const char* what) {
   const auto done = file.read(data, num_bytes);
-  check_config(done == num_bytes, "{}: the file is short or damaged: {} bytes of {} expected, {} read", file.path(), num_bytes, what, done);
+  check_config(done == num_bytes, "{}: the file is short or damaged: {} bytes of {} expected, {} read", file.path(),
+               num_bytes, what, done);
 }
 
 // Magic (0, 0, type, number of dimensions), then one big-endian size of 32 bits for each dimension.
@@ -34,7 +35,8 @@ IdxHeader read_header(SequentialFile& file) {
   read_all(file, reinterpret_cast<char*>(magic.data()), 4, "the header");
   const auto dtype = dtype_of(magic[2]);
   check_config(magic[0] == 0 && magic[1] == 0 && dtype && magic[3] > 0,
-               "{}: not an idx file (it begins {:02x} {:02x} {:02x} {:02x}; expected 00 00, a type from 08 to 0e, a number of dimensions)",
+               "{}: not an idx file (it begins {:02x} {:02x} {:02x} {:02x}; expected 00 00, a type from 08 to 0e, a "
+               "number of dimensions)",
                file.path(), magic[0], magic[1], magic[2], magic[3]);
   std::vector<unsigned char> bytes(4 * magic[3]);
   read_all(file, reinterpret_cast<char*>(bytes.data()), static_cast<std::int64_t>(bytes.size()), "the header");
@@ -45,7 +47,9 @@ IdxHeader read_header(SequentialFile& file) {
   return header;
 }
 
-std::string text_of(std::optional<std::int64_t> num_bytes) { return num_bytes ? std::to_string(*num_bytes) : "more than 2^60"; }
+std::string text_of(std::optional<std::int64_t> num_bytes) {
+  return num_bytes ? std::to_string(*num_bytes) : "more than 2^60";
+}
 
 std::optional<std::int64_t> num_data_bytes(const IdxHeader& header) {
   return num_bytes_of(header.sizes, 8 * static_cast<std::int64_t>(c10::elementSize(header.dtype)));
@@ -59,15 +63,17 @@ StoredTensor inflate(const std::string& path, const IdxOptions& options) {
   const auto num_bytes = num_data_bytes(header);
   // Before memory is taken for what a damaged header promises: deflate makes at most 1032 bytes of one.
   const auto file_bytes = static_cast<std::int64_t>(std::filesystem::file_size(path));
-  check_config(num_bytes && *num_bytes / 1032 <= file_bytes, "{}: the file is short or damaged: {} bytes of data expected, of a file of {}",
-               path, text_of(num_bytes), file_bytes);
+  check_config(num_bytes && *num_bytes / 1032 <= file_bytes,
+               "{}: the file is short or damaged: {} bytes of data expected, of a file of {}", path, text_of(num_bytes),
+               file_bytes);
   auto data = std::make_shared<std::string>(static_cast<std::size_t>(*num_bytes), '\0');
   read_all(file, data->data(), *num_bytes, "data");
   char more = 0;  // reading to the end, gzip's checksum is compared too
   const bool is_all = header.sizes.front() < num_rows || file.read(&more, 1) == 0;
   check_config(is_all, "{}: the file is damaged: it goes on after its {} bytes of data", path, *num_bytes);
   const std::string_view bytes = *data;
-  return {.owner = std::move(data), .bytes = bytes, .dtype = header.dtype, .sizes = header.sizes, .is_big_endian = true};
+  return {
+      .owner = std::move(data), .bytes = bytes, .dtype = header.dtype, .sizes = header.sizes, .is_big_endian = true};
 }
 
 StoredTensor map(const std::string& path, const IdxOptions& options) {
@@ -76,8 +82,8 @@ StoredTensor map(const std::string& path, const IdxOptions& options) {
   auto data = file->bytes().substr(static_cast<std::size_t>(header.num_bytes()));
   const auto num_bytes = num_data_bytes(header);
   const auto found = static_cast<std::int64_t>(data.size());
-  check_config(num_bytes && *num_bytes <= found, "{}: the file is short or damaged: {} bytes of data expected, {} read", path,
-               text_of(num_bytes), found);
+  check_config(num_bytes && *num_bytes <= found, "{}: the file is short or damaged: {} bytes of data expected, {} read",
+               path, text_of(num_bytes), found);
   check_config(*num_bytes == found, "{}: the file is damaged: it goes on after its {} bytes of data", path, *num_bytes);
   if (options.limit) header.sizes.front() = std::min(header.sizes.front(), *options.limit);
   data = data.substr(0, static_cast<std::size_t>(*num_data_bytes(header)));
@@ -94,7 +100,8 @@ IdxHeader read_idx_header(const std::string& path) {
 }
 
 StoredTensor open_idx(const std::string& path, const IdxOptions& options) {
-  check_argument(options.limit.value_or(0) >= 0, "{}: a limit of {} rows; expected 0 or more", path, options.limit.value_or(0));
+  check_argument(options.limit.value_or(0) >= 0, "{}: a limit of {} rows; expected 0 or more", path,
+                 options.limit.value_or(0));
   return is_gzip(path) ? inflate(path, options) : map(path, options);
 }
 
@@ -104,7 +111,9 @@ IdxDataset::IdxDataset(const std::string& images, const std::string& labels, con
   check_config(num_images == num_labels, "{}: {} images, but {} has {} labels", images, num_images, labels, num_labels);
 }
 
-IdxDataset::Batch IdxDataset::get(std::int64_t index) const { return {images_.row(index), as_label(labels_.row(index))}; }
+IdxDataset::Batch IdxDataset::get(std::int64_t index) const {
+  return {images_.row(index), as_label(labels_.row(index))};
+}
 
 IdxDataset::Batch IdxDataset::get_batch(const std::vector<std::int64_t>& indices) const {
   return {images_.rows(indices), as_label(labels_.rows(indices))};

@@ -8,10 +8,10 @@
 ///
 ///     const auto image = accel::decode_image(sample.at("jpg"), sample.at("__key__"));
 ///
-/// The bytes are those of PIL's `Image.open(file).convert("RGB")`, which torchvision's folders give: grey, palette and CMYK
-/// become RGB, an alpha channel is dropped and not blended, 16 bits become their upper 8 (of grey alone PIL clips what is
-/// above 255 instead, which whitens it), gamma and EXIF's orientation are not applied. Decoders: libjpeg-turbo and libpng.
-/// Thread rule: any thread.
+/// The bytes are those of PIL's `Image.open(file).convert("RGB")`, which torchvision's folders give: grey, palette and
+/// CMYK become RGB, an alpha channel is dropped and not blended, 16 bits become their upper 8 (of grey alone PIL clips
+/// what is above 255 instead, which whitens it), gamma and EXIF's orientation are not applied. Decoders: libjpeg-turbo
+/// and libpng. Thread rule: any thread.
 namespace accel {
 
 struct ImageOptions {
@@ -20,9 +20,9 @@ struct ImageOptions {
   bool allow_jpeg_warnings = false;
 };
 
-/// Throws ConfigError with the decoder's words, after `name` (a file, usually), for bytes that are neither JPEG nor PNG, that
-/// are damaged or cut short (with the byte that the decoder had come to), or for more than 178,956,970 pixels, where PIL sees
-/// a bomb.
+/// Throws ConfigError with the decoder's words, after `name` (a file, usually), for bytes that are neither JPEG nor
+/// PNG, that are damaged or cut short (with the byte that the decoder had come to), or for more than 178,956,970
+/// pixels, where PIL sees a bomb.
 at::Tensor decode_image(std::string_view bytes, std::string_view name = "image", const ImageOptions& options = {});
 
 /// Whether a file's name ends as those of images that can be read: .jpg, .jpeg or .png, in any case.

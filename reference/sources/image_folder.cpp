@@ -28,8 +28,11 @@ std::vector<std::string> images_of(const fs::path& folder) {
   for (const auto& entry : fs::recursive_directory_iterator(folder, fs::directory_options::follow_directory_symlink)) {
     const auto& path = entry.path();
     // torchvision reads these: to leave them out would change every index.
-    check_config(entry.is_directory() || !has_unread_image_extension(path.string()), "{}: an image of a kind that is not read here; convert it to PNG or JPEG, or remove it", path.string());
-    if (entry.is_directory() || !has_image_extension(path.string())) continue;  // a link to nothing is found out when it is read
+    check_config(entry.is_directory() || !has_unread_image_extension(path.string()),
+                 "{}: an image of a kind that is not read here; convert it to PNG or JPEG, or remove it",
+                 path.string());
+    if (entry.is_directory() || !has_image_extension(path.string()))
+      continue;  // a link to nothing is found out when it is read
     found.emplace_back(path.parent_path().string(), path.filename().string());
   }
   std::sort(found.begin(), found.end());
@@ -42,7 +45,8 @@ std::vector<std::string> images_of(const fs::path& folder) {
 
 ImageFolder::ImageFolder(const std::string& root, const ImageOptions& options) : options_(options) {
   std::error_code error;
-  check_config(fs::is_directory(root, error), "{}: is no folder; expected one that holds a folder for each class", root);
+  check_config(fs::is_directory(root, error), "{}: is no folder; expected one that holds a folder for each class",
+               root);
   try {
     list_ = std::make_shared<const List>(list_images(root));
   } catch (const fs::filesystem_error& error) {

@@ -11,8 +11,8 @@
 /// Images in one folder a class: root/cat/1.jpg, root/dog/a/2.png. A map-style dataset.
 ///
 ///     accel::ImageFolder photos("photos");
-///     auto squares = accel::transformed(photos, [](auto sample) { return std::pair(resize(sample.first), sample.second); });
-///     accel::DataLoader loader(squares, {.batch_size = 32, .shuffle = true, .num_workers = 4});
+///     auto squares = accel::transformed(photos, [](auto sample) { return std::pair(resize(sample.first),
+///     sample.second); }); accel::DataLoader loader(squares, {.batch_size = 32, .shuffle = true, .num_workers = 4});
 ///
 /// Classes are the folders of `root`, sorted; samples are in the order of classes, then of folders, then of file names.
 /// Thread rule: any number of readers; copies share the list of files.
@@ -23,7 +23,8 @@ class ImageFolder {
  public:
   using Sample = std::pair<at::Tensor, std::int64_t>;  ///< (3, height, width) uint8, and the class
 
-  /// Throws ConfigError if `root` is no folder, has no folders in it, or if there are classes without an image (all are named).
+  /// Throws ConfigError if `root` is no folder, has no folders in it, or if there are classes without an image (all are
+  /// named).
   explicit ImageFolder(const std::string& root, const ImageOptions& options = {});
 
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(list_->files.size()); }

@@ -11,7 +11,8 @@ RecordIndex::Record RecordIndex::record(std::int64_t index) const {
   const auto file = std::upper_bound(first_records_.begin(), first_records_.end(), index) - first_records_.begin() - 1;
   const auto& mapped = *files_[file];
   const auto begin = begins_[index];
-  const auto end = index + 1 < first_records_[file + 1] ? begins_[index + 1] : static_cast<std::int64_t>(mapped.bytes().size());
+  const auto end =
+      index + 1 < first_records_[file + 1] ? begins_[index + 1] : static_cast<std::int64_t>(mapped.bytes().size());
   const auto bytes = mapped.bytes().substr(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
   return {.file = &mapped, .bytes = bytes, .number = index - first_records_[file], .offset = begin};
 }

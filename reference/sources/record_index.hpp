@@ -17,13 +17,13 @@ class RecordIndex {
  public:
   struct Record {
     const MappedFile* file = nullptr;
-    std::string_view bytes = {};   ///< up to the next record's begin, so with its line end
-    std::int64_t number = 0;  ///< in its file, from 0
-    std::int64_t offset = 0;  ///< of its first byte in its file
+    std::string_view bytes = {};  ///< up to the next record's begin, so with its line end
+    std::int64_t number = 0;      ///< in its file, from 0
+    std::int64_t offset = 0;      ///< of its first byte in its file
   };
 
-  /// The records of one file. `for_each_begin(bytes, add)` calls `add(offset)` for each, in order; the last one ends with
-  /// the file.
+  /// The records of one file. `for_each_begin(bytes, add)` calls `add(offset)` for each, in order; the last one ends
+  /// with the file.
   template <typename ForEachBegin>
   void add_file(const std::string& path, ForEachBegin&& for_each_begin) {
     const auto& file = *files_.emplace_back(std::make_shared<const MappedFile>(path));

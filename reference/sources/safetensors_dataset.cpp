@@ -16,7 +16,8 @@ bool rows_fit(const StoredTensor& a, const StoredTensor& b) {
 
 }  // namespace
 
-SafetensorsRows::SafetensorsRows(const std::vector<std::string>& paths, std::vector<std::string> names) : names_(std::move(names)) {
+SafetensorsRows::SafetensorsRows(const std::vector<std::string>& paths, std::vector<std::string> names)
+    : names_(std::move(names)) {
   check_argument(!paths.empty(), "safetensors: no files; expected at least one");
   for (const auto& path : paths) add_shard(path);
 }
@@ -30,8 +31,8 @@ void SafetensorsRows::add_shard(const std::string& path) {
     const auto& tensor = tensors.emplace_back(file.stored(name));
     check_config(!tensor.sizes.empty(), "{}: tensor '{}' has no dimensions; expected (rows, ...)", path, name);
     const auto num_rows = tensor.sizes.front(), num_expected = tensors.front().sizes.front();
-    check_config(num_rows == num_expected, "{}: tensor '{}' has {} rows, but '{}' has {}", path, name, num_rows, names_.front(),
-                 num_expected);
+    check_config(num_rows == num_expected, "{}: tensor '{}' has {} rows, but '{}' has {}", path, name, num_rows,
+                 names_.front(), num_expected);
     const bool fits = shards_.empty() || rows_fit(tensor, shards_.front()[tensors.size() - 1]);
     check_config(fits, "{}: tensor '{}' differs in dtype or row shape from that of the first file", path, name);
   }
@@ -70,7 +71,8 @@ SafetensorsTable::Batch SafetensorsTable::get(std::int64_t index) const {
 
 SafetensorsTable::Batch SafetensorsTable::get_batch(const std::vector<std::int64_t>& indices) const {
   Batch batch;
-  for (std::size_t name = 0; name < rows_.names().size(); ++name) batch[rows_.names()[name]] = rows_.get_batch(name, indices);
+  for (std::size_t name = 0; name < rows_.names().size(); ++name)
+    batch[rows_.names()[name]] = rows_.get_batch(name, indices);
   return batch;
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <concepts>
-#include <map>
 #include <initializer_list>
+#include <map>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -22,8 +22,8 @@ namespace detail {
 /// The rows of some tensors, over the shards one after the other.
 class SafetensorsRows {
  public:
-  /// No names stand for all of the first file. Throws ConfigError that names file and tensor if one is missing or has no
-  /// dimension, if the tensors of a file differ in their number of rows, or those of one name in dtype or row shape.
+  /// No names stand for all of the first file. Throws ConfigError that names file and tensor if one is missing or has
+  /// no dimension, if the tensors of a file differ in their number of rows, or those of one name in dtype or row shape.
   SafetensorsRows(const std::vector<std::string>& paths, std::vector<std::string> names);
 
   [[nodiscard]] std::int64_t size() const { return begins_.back(); }
@@ -56,7 +56,8 @@ class SafetensorsDataset {
   template <typename... Names>
   SafetensorsDataset(const std::string& path, Names... names) : SafetensorsDataset(std::vector{path}, names...) {}
   template <typename... Names>
-  SafetensorsDataset(std::initializer_list<std::string> paths, Names... names) : SafetensorsDataset(std::vector(paths), names...) {}
+  SafetensorsDataset(std::initializer_list<std::string> paths, Names... names)
+      : SafetensorsDataset(std::vector(paths), names...) {}
 
   [[nodiscard]] std::int64_t size() const { return rows_.size(); }
   [[nodiscard]] auto get(std::int64_t index) const {
@@ -69,7 +70,9 @@ class SafetensorsDataset {
  private:
   template <typename F>
   static auto tuple(F&& tensor_of) {
-    return [&]<std::size_t... I>(std::index_sequence<I...>) { return std::tuple{tensor_of(I)...}; }(std::make_index_sequence<N>());
+    return [&]<std::size_t... I>(std::index_sequence<I...>) {
+      return std::tuple{tensor_of(I)...};
+    }(std::make_index_sequence<N>());
   }
 
   detail::SafetensorsRows rows_;
@@ -88,8 +91,10 @@ class SafetensorsTable {
   using Names = std::vector<std::string>;  ///< none: all of the first file
 
   explicit SafetensorsTable(const std::vector<std::string>& paths, Names names = {}) : rows_(paths, std::move(names)) {}
-  explicit SafetensorsTable(const std::string& path, Names names = {}) : SafetensorsTable(std::vector{path}, std::move(names)) {}
-  explicit SafetensorsTable(std::initializer_list<std::string> paths, Names names = {}) : SafetensorsTable(std::vector(paths), std::move(names)) {}
+  explicit SafetensorsTable(const std::string& path, Names names = {})
+      : SafetensorsTable(std::vector{path}, std::move(names)) {}
+  explicit SafetensorsTable(std::initializer_list<std::string> paths, Names names = {})
+      : SafetensorsTable(std::vector(paths), std::move(names)) {}
 
   [[nodiscard]] std::int64_t size() const { return rows_.size(); }
   [[nodiscard]] Batch get(std::int64_t index) const;

@@ -59,14 +59,16 @@ void SequentialFile::throw_damaged() const {
   int code = Z_OK;
   const std::string text = gzerror(file_.get(), &code);
   const auto why = code == Z_ERRNO || code == Z_OK ? std::generic_category().message(errno) : text;
-  throw ConfigError(fmt::format("{}: the file is short or damaged: reading stopped at byte {}: {}", path_, offset_, why));
+  throw ConfigError(
+      fmt::format("{}: the file is short or damaged: reading stopped at byte {}: {}", path_, offset_, why));
 }
 
 bool is_gzip(const std::string& path) {
   if (!can_be_opened(path)) return false;
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rbe"), std::fclose);
   std::array<unsigned char, 2> magic{};
-  return file && std::fread(magic.data(), 1, magic.size(), file.get()) == magic.size() && magic[0] == 0x1f && magic[1] == 0x8b;
+  return file && std::fread(magic.data(), 1, magic.size(), file.get()) == magic.size() && magic[0] == 0x1f &&
+         magic[1] == 0x8b;
 }
 
 }  // namespace accel

@@ -42,7 +42,9 @@ std::optional<std::int64_t> number_of(std::string_view field) {
 struct TarReader::Header {
   std::array<char, kBlock> block;
 
-  [[nodiscard]] std::string_view field(std::size_t begin, std::size_t size) const { return {block.data() + begin, size}; }
+  [[nodiscard]] std::string_view field(std::size_t begin, std::size_t size) const {
+    return {block.data() + begin, size};
+  }
   [[nodiscard]] char type() const { return block[156]; }
   [[nodiscard]] std::optional<std::int64_t> size() const { return number_of(field(124, 12)); }
   [[nodiscard]] bool is_empty() const {
@@ -128,12 +130,15 @@ std::optional<TarReader::Header> TarReader::read_header() {
 void TarReader::read_end_mark() {
   Header second{};
   const auto got = located([&] { return file_.read(second.block.data(), kBlock); });
-  check(got == kBlock && second.is_empty(), "the file is short or damaged: a lone empty block; an archive ends with two");
-  while (located([&] { return file_.read(second.block.data(), kBlock); }) == kBlock) {}
+  check(got == kBlock && second.is_empty(),
+        "the file is short or damaged: a lone empty block; an archive ends with two");
+  while (located([&] { return file_.read(second.block.data(), kBlock); }) == kBlock) {
+  }
 }
 
 void TarReader::read_extension(const Header& header) {
-  check(member_.size <= kExtensionBytesMax, "damaged: a name of {} bytes; expected at most {}", member_.size, kExtensionBytesMax);
+  check(member_.size <= kExtensionBytesMax, "damaged: a name of {} bytes; expected at most {}", member_.size,
+        kExtensionBytesMax);
   unread_ = padded(member_.size);
   const auto content = read_bytes(member_.size);
   if (header.type() == 'L') name_ = std::string(until_zero(content));
@@ -158,7 +163,8 @@ void TarReader::read_pax_records(const std::string& records) {
     if (key == "size") {
       std::int64_t size = -1;
       const auto number = std::from_chars(value.data(), value.data() + value.size(), size);
-      check(number.ptr == value.data() + value.size() && size >= 0 && size <= INT64_MAX - kBlock, "damaged: a pax size of '{}'", value);
+      check(number.ptr == value.data() + value.size() && size >= 0 && size <= INT64_MAX - kBlock,
+            "damaged: a pax size of '{}'", value);
       size_ = size;
     }
     rest.remove_prefix(length);
@@ -178,7 +184,8 @@ std::string TarReader::read_bytes(std::int64_t num_bytes) {
     const auto piece = std::min(kPiece, num_bytes - static_cast<std::int64_t>(done));
     bytes.resize(done + static_cast<std::size_t>(piece));
     const auto got = located([&] { return file_.read(bytes.data() + done, piece); });
-    check(got == piece, "the file is short or damaged: {} bytes expected, {} read", num_bytes, done + static_cast<std::size_t>(got));
+    check(got == piece, "the file is short or damaged: {} bytes expected, {} read", num_bytes,
+          done + static_cast<std::size_t>(got));
   }
   unread_ -= num_bytes;
   return bytes;

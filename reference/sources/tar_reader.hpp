@@ -10,17 +10,17 @@
 
 /// The members of a tar archive, plain or .tar.gz, one after the other: ustar, with GNU's long names and pax's paths.
 ///
-/// What is damaged is a ConfigError that names file, member and byte offset: a header whose checksum differs, a member that
-/// goes on after the file's end, a file without the two empty blocks that end an archive (it was cut short).
+/// What is damaged is a ConfigError that names file, member and byte offset: a header whose checksum differs, a member
+/// that goes on after the file's end, a file without the two empty blocks that end an archive (it was cut short).
 /// Thread rule: one thread at a time.
 namespace accel {
 
 struct TarMember {
   std::string name = {};
-  std::int64_t size = 0;     ///< bytes
-  std::int64_t number = 0;   ///< in the archive, from 1
-  std::int64_t offset = 0;   ///< of its header
-  bool is_file = false;      ///< else a folder or a link
+  std::int64_t size = 0;    ///< bytes
+  std::int64_t number = 0;  ///< in the archive, from 1
+  std::int64_t offset = 0;  ///< of its header
+  bool is_file = false;     ///< else a folder or a link
 };
 
 class TarReader {
@@ -49,8 +49,8 @@ class TarReader {
 
   SequentialFile file_;
   TarMember member_;
-  std::int64_t unread_ = 0;  // bytes of the last member's data and padding
-  std::optional<std::string> name_;   // what an extension says of the member that follows it
+  std::int64_t unread_ = 0;          // bytes of the last member's data and padding
+  std::optional<std::string> name_;  // what an extension says of the member that follows it
   std::optional<std::int64_t> size_;
 };
 

@@ -37,7 +37,8 @@ void check_exist(const std::vector<std::string>& paths) {
     std::error_code error;
     if (!std::filesystem::is_regular_file(path, error)) missing.push_back(path);
   }
-  check_config(missing.empty(), "tar: {} of {} shards are no files: {}", missing.size(), paths.size(), fmt::join(missing, ", "));
+  check_config(missing.empty(), "tar: {} of {} shards are no files: {}", missing.size(), paths.size(),
+               fmt::join(missing, ", "));
 }
 
 }  // namespace
@@ -56,7 +57,8 @@ class TarShards::Pass {
     const auto key = ahead_->key;
     Sample sample{{"__key__", key}, {"__url__", paths_[next_path_ - 1]}};
     while (peek() && ahead_->key == key) {
-      check_config(!sample.contains(ahead_->extension), "{}: sample '{}' has a second '{}'", reader_->where(), key, ahead_->extension);
+      check_config(!sample.contains(ahead_->extension), "{}: sample '{}' has a second '{}'", reader_->where(), key,
+                   ahead_->extension);
       sample[ahead_->extension] = keep ? reader_->data() : "";
       ahead_.reset();
     }
@@ -81,10 +83,12 @@ class TarShards::Pass {
   std::optional<Place> ahead_;
 };
 
-TarShards::TarShards(const std::string& pattern, const TarShardsOptions& options) : TarShards(expand_braces(pattern), options) {}
+TarShards::TarShards(const std::string& pattern, const TarShardsOptions& options)
+    : TarShards(expand_braces(pattern), options) {}
 
 TarShards::TarShards(std::vector<std::string> paths, const TarShardsOptions& options)
-    : selection_{.paths = std::make_shared<const std::vector<std::string>>(std::move(paths)), .seed = options.shuffle_shards_seed} {
+    : selection_{.paths = std::make_shared<const std::vector<std::string>>(std::move(paths)),
+                 .seed = options.shuffle_shards_seed} {
   check_exist(*selection_.paths);
 }
 
@@ -105,7 +109,8 @@ std::int64_t TarShards::num_shards() const {
 }
 
 TarShards TarShards::shard(std::int64_t num_shards, std::int64_t index) const {
-  check_argument(index >= 0 && index < num_shards, "shard: part {} of {}; expected a part from 0 on, below their number", index, num_shards);
+  check_argument(index >= 0 && index < num_shards,
+                 "shard: part {} of {}; expected a part from 0 on, below their number", index, num_shards);
   auto part = selection_;
   part.first += index * part.step;
   part.step *= num_shards;
@@ -123,7 +128,8 @@ std::vector<std::string> TarShards::order() const {
     std::copy_n(shuffled.const_data_ptr<std::int64_t>(), num_files, files.begin());
   }
   std::vector<std::string> paths;
-  for (auto place = selection_.first; place < num_files; place += selection_.step) paths.push_back((*selection_.paths)[files[place]]);
+  for (auto place = selection_.first; place < num_files; place += selection_.step)
+    paths.push_back((*selection_.paths)[files[place]]);
   return paths;
 }
 

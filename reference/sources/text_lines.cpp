@@ -22,6 +22,8 @@ TextLines::TextLines(const std::vector<std::string>& paths) {
   }
 }
 
-std::string TextLines::get(std::int64_t index) const { return std::string(detail::without_line_end(lines_.record(index).bytes)); }
+std::string TextLines::get(std::int64_t index) const {
+  return std::string(detail::without_line_end(lines_.record(index).bytes));
+}
 
 }  // namespace accel

@@ -11,8 +11,8 @@
 ///     accel::DataLoader loader(accel::TextLines("corpus.txt"), {.batch_size = 32, .shuffle = true});
 ///     for (auto& lines : loader) { ... }                       // std::vector<std::string>
 ///
-/// Opening reads the files once, to find the lines; then only the lines asked for are read. A line ends at \n or \r\n (a
-/// lone \r is text); the last one may lack its end. Bytes pass as they are: no encoding is assumed, none is checked.
+/// Opening reads the files once, to find the lines; then only the lines asked for are read. A line ends at \n or \r\n
+/// (a lone \r is text); the last one may lack its end. Bytes pass as they are: no encoding is assumed, none is checked.
 /// Thread rule: any number of readers; copies share the files, not the index (8 bytes a line).
 namespace accel {
 

@@ -37,12 +37,18 @@ class GradientState {
   [[nodiscard]] bool end_of_dataloader() const { return in_dataloader() && active_.back()->end_of_dataloader; }
   [[nodiscard]] std::int64_t remainder() const { return in_dataloader() ? active_.back()->remainder : -1; }
   [[nodiscard]] bool fills_up() const { return !in_dataloader() || active_.back()->fills_up; }
-  [[nodiscard]] std::optional<std::int64_t> num_rows() const { return in_dataloader() ? active_.back()->num_rows : std::nullopt; }
+  [[nodiscard]] std::optional<std::int64_t> num_rows() const {
+    return in_dataloader() ? active_.back()->num_rows : std::nullopt;
+  }
 
   /// Of the batch that was handed out last by the loader that is read.
-  [[nodiscard]] std::optional<std::int64_t> batch() const { return in_dataloader() ? std::optional(active_.back()->batch) : std::nullopt; }
+  [[nodiscard]] std::optional<std::int64_t> batch() const {
+    return in_dataloader() ? std::optional(active_.back()->batch) : std::nullopt;
+  }
 
-  [[nodiscard]] std::vector<std::int64_t> real_rows() const { return in_dataloader() ? active_.back()->real_rows : std::vector<std::int64_t>(); }
+  [[nodiscard]] std::vector<std::int64_t> real_rows() const {
+    return in_dataloader() ? active_.back()->real_rows : std::vector<std::int64_t>();
+  }
 
   void add(const ActiveLoader* loader) { active_.push_back(loader); }
   void remove(const ActiveLoader* loader) { std::erase(active_, loader); }

@@ -27,7 +27,8 @@ std::vector<std::string> all_gather_bytes(const Group& group, c10::Device device
   const auto largest = sizes.max().item<std::int64_t>();
   const auto padded = group.all_gather(tensor_of_bytes(bytes, largest).unsqueeze(0).to(device)).to(at::kCPU);
   std::vector<std::string> all;
-  for (std::int64_t rank = 0; rank < sizes.size(0); ++rank) all.push_back(bytes_of(padded[rank], sizes[rank].item<std::int64_t>()));
+  for (std::int64_t rank = 0; rank < sizes.size(0); ++rank)
+    all.push_back(bytes_of(padded[rank], sizes[rank].item<std::int64_t>()));
   return all;
 }
 

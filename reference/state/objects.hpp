@@ -39,14 +39,17 @@ std::vector<T> gather_trees(const Group& group, c10::Device device, const T& tre
 
 /// The entries of all ranks' lists, in the order of the ranks.
 template <Tree T>
-std::vector<T> gather_object(RankContext& context, const std::vector<T>& objects, std::source_location where = std::source_location::current()) {
+std::vector<T> gather_object(RankContext& context, const std::vector<T>& objects,
+                             std::source_location where = std::source_location::current()) {
   const CallSite site(where);
   std::vector<T> all;
-  for (auto& list : detail::gather_trees(context.world, context.device, objects)) all.insert(all.end(), std::make_move_iterator(list.begin()), std::make_move_iterator(list.end()));
+  for (auto& list : detail::gather_trees(context.world, context.device, objects))
+    all.insert(all.end(), std::make_move_iterator(list.begin()), std::make_move_iterator(list.end()));
   return all;
 }
 template <Tree T>
-std::vector<T> gather_object(const std::vector<T>& objects, std::source_location where = std::source_location::current()) {
+std::vector<T> gather_object(const std::vector<T>& objects,
+                             std::source_location where = std::source_location::current()) {
   return gather_object(current_rank(), objects, where);
 }
 
@@ -56,13 +59,16 @@ template <Tree T>
 std::vector<T>& broadcast_object_list(RankContext& context, std::vector<T>& objects, int from_process = 0,
                                       std::source_location where = std::source_location::current()) {
   const CallSite site(where);
-  check_argument(from_process >= 0 && from_process < context.world_size, "broadcast_object_list: rank {} is not one of {}", from_process, context.world_size);
-  const auto bytes = detail::broadcast_bytes(context, context.rank == from_process ? pack(objects) : std::string(), from_process);
+  check_argument(from_process >= 0 && from_process < context.world_size,
+                 "broadcast_object_list: rank {} is not one of {}", from_process, context.world_size);
+  const auto bytes =
+      detail::broadcast_bytes(context, context.rank == from_process ? pack(objects) : std::string(), from_process);
   if (context.rank != from_process) objects = unpack<std::vector<T>>(bytes);
   return objects;
 }
 template <Tree T>
-std::vector<T>& broadcast_object_list(std::vector<T>& objects, int from_process = 0, std::source_location where = std::source_location::current()) {
+std::vector<T>& broadcast_object_list(std::vector<T>& objects, int from_process = 0,
+                                      std::source_location where = std::source_location::current()) {
   return broadcast_object_list(current_rank(), objects, from_process, where);
 }
 

@@ -30,7 +30,7 @@ struct RankContext {
   int local_world_size = 1;
   int restart_count = 0;         ///< how often a launcher has started all ranks again: what was saved can be loaded
   std::string backend = "none";  ///< "gloo", "nccl", "sim", or "none" for one process without a group
-  int num_threads = 0;            ///< intra-op threads; 0 leaves LibTorch's setting. Ranks that share cores have 1
+  int num_threads = 0;           ///< intra-op threads; 0 leaves LibTorch's setting. Ranks that share cores have 1
   c10::Device device = c10::Device(c10::kCPU);
   Group world = {};
   at::Generator generator = {};  ///< the rank's default CPU generator
@@ -39,11 +39,11 @@ struct RankContext {
   /// group is only usable on members.
   std::function<Group(const std::vector<int>& ranks)> new_group;
   std::shared_ptr<Files> files = std::make_shared<PosixFiles>();  ///< what is saved goes there
-  std::shared_ptr<StepListener> listener = {};  ///< null where nobody listens
+  std::shared_ptr<StepListener> listener = {};                    ///< null where nobody listens
   std::function<void(const std::string& text)> print;  ///< one text to standard output, never mixed with another's
   std::function<void(const std::string& text)> warn = print_warning;  ///< of what is probably a mistake, and no error
   bool has_prepared = false;  ///< an Accelerator has prepared a model for this rank
-  std::string hint = {};  ///< what an error of LibTorch's that ends the rank may come from
+  std::string hint = {};      ///< what an error of LibTorch's that ends the rank may come from
 };
 
 /// Runs `body`, the rank's program. An error of LibTorch's becomes a StateError with the rank's hint, if there is one.
@@ -61,8 +61,8 @@ RankContext* find_current_rank();
 /// Of the rank that this thread runs; null also where it runs none.
 std::shared_ptr<StepListener> current_listener();
 
-/// Makes `context` the thread's rank, and its generator the thread's default, until the scope ends. Sets what threads do
-/// not inherit: intra-op threads, gradients on, autocast off, backward passes on this thread.
+/// Makes `context` the thread's rank, and its generator the thread's default, until the scope ends. Sets what threads
+/// do not inherit: intra-op threads, gradients on, autocast off, backward passes on this thread.
 class RankScope {
  public:
   explicit RankScope(RankContext& context);

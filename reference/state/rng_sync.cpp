@@ -33,10 +33,12 @@ void synchronize_rng_state(RankContext& context, const std::string& type) {
   if (type == "torch") {
     synchronize_generator(context, default_generator());
   } else if (type == "cuda") {
-    check_argument(!context.device.is_cpu(), "synchronize_rng_state: 'cuda' needs a rank with a GPU, this one has none");
+    check_argument(!context.device.is_cpu(),
+                   "synchronize_rng_state: 'cuda' needs a rank with a GPU, this one has none");
     synchronize_generator(context, device_generator(context));
   } else {
-    throw ArgumentError(fmt::format("synchronize_rng_state: expected 'torch', 'cuda' or, with a generator, 'generator'; got '{}'", type));
+    throw ArgumentError(fmt::format(
+        "synchronize_rng_state: expected 'torch', 'cuda' or, with a generator, 'generator'; got '{}'", type));
   }
 }
 

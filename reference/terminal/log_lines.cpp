@@ -23,7 +23,9 @@ class TerminalSink final : public spdlog::sinks::base_sink<spdlog::details::null
   void flush_() override {}
 };
 
-spdlog::level::level_enum level_of(int level) { return static_cast<spdlog::level::level_enum>(level + spdlog::level::debug); }
+spdlog::level::level_enum level_of(int level) {
+  return static_cast<spdlog::level::level_enum>(level + spdlog::level::debug);
+}
 
 }  // namespace
 
@@ -41,6 +43,8 @@ LogLines::~LogLines() = default;
 
 bool LogLines::should_log(int level) const { return sink_->logger.should_log(level_of(level)); }
 
-void LogLines::write(int level, const std::string& text) { sink_->logger.log(level_of(level), spdlog::string_view_t(text)); }
+void LogLines::write(int level, const std::string& text) {
+  sink_->logger.log(level_of(level), spdlog::string_view_t(text));
+}
 
 }  // namespace accel::tracking

@@ -6,8 +6,8 @@
 namespace accel::tracking {
 
 /// Note [Two versions of fmt]
-/// LibTorch brings headers of fmt 12, Debian's spdlog wants those of fmt 9, and a unit that sees torch finds the former. So
-/// spdlog stays in one unit without torch, behind this class.
+/// LibTorch brings headers of fmt 12, Debian's spdlog wants those of fmt 9, and a unit that sees torch finds the
+/// former. So spdlog stays in one unit without torch, behind this class.
 
 /// A named log that writes lines above the bars of standard error: time - level - name - text.
 /// Thread rule: any thread.

@@ -9,7 +9,8 @@ namespace {
 
 // Letters, not bytes: a description may be of any language.
 std::size_t num_letters(const std::string& text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; }));
+  return static_cast<std::size_t>(std::count_if(
+      text.begin(), text.end(), [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; }));
 }
 
 std::string cut(std::string text, std::size_t width) {
@@ -29,7 +30,8 @@ std::string numbers_text(const ProgressState& state) {
   const auto elapsed = interval_text(state.seconds);
   if (!state.total) return fmt::format("{}{} [{}, {}]", state.done, state.unit, elapsed, end);
   const auto left = static_cast<double>(*state.total - state.done);
-  const auto remaining = state.done > 0 && left >= 0 ? interval_text(state.seconds * left / static_cast<double>(state.done)) : "?";
+  const auto remaining =
+      state.done > 0 && left >= 0 ? interval_text(state.seconds * left / static_cast<double>(state.done)) : "?";
   return fmt::format("| {}/{} [{}<{}, {}]", state.done, *state.total, elapsed, remaining, end);
 }
 
@@ -46,7 +48,9 @@ std::string progress_text(const ProgressState& state, int width) {
   auto text = state.desc.empty() ? "" : state.desc + ": ";
   const auto numbers = numbers_text(state);
   if (state.total) {
-    const double share = *state.total > 0 ? std::clamp(static_cast<double>(state.done) / static_cast<double>(*state.total), 0.0, 1.0) : 1.0;
+    const double share = *state.total > 0
+                             ? std::clamp(static_cast<double>(state.done) / static_cast<double>(*state.total), 0.0, 1.0)
+                             : 1.0;
     text += fmt::format("{:3.0f}%|", share * 100);
     const auto taken = num_letters(text) + num_letters(numbers);
     const auto bar = letters > taken ? letters - taken : 0;

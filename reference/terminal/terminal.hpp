@@ -10,9 +10,9 @@ namespace accel::tracking {
 
 /// Lines that scroll, and bars that stay below them, on one descriptor.
 ///
-/// Where bars are drawn, a line is written in their place and they are drawn anew under it. Of several bars the first made is
-/// the uppermost. One write call for each change, so that nothing gets between.
-/// Thread rule: any thread; the mutex guards all of it.
+/// Where bars are drawn, a line is written in their place and they are drawn anew under it. Of several bars the first
+/// made is the uppermost. One write call for each change, so that nothing gets between. Thread rule: any thread; the
+/// mutex guards all of it.
 class Terminal {
  public:
   explicit Terminal(int descriptor) : descriptor_(descriptor) {}

@@ -19,7 +19,8 @@ constexpr std::array<std::uint32_t, 256> kTable = [] {
 
 std::uint32_t crc32c(std::string_view bytes) {
   std::uint32_t remainder = ~0U;
-  for (const char letter : bytes) remainder = (remainder >> 8) ^ kTable[(remainder ^ static_cast<unsigned char>(letter)) & 0xff];
+  for (const char letter : bytes)
+    remainder = (remainder >> 8) ^ kTable[(remainder ^ static_cast<unsigned char>(letter)) & 0xff];
   return ~remainder;
 }
 

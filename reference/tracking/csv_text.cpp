@@ -58,8 +58,10 @@ std::vector<std::string> first_csv_row(std::string_view table) {
     const char letter = table[place];
     if (letter == '"') {
       const bool is_quote = is_quoted && place + 1 < table.size() && table[place + 1] == '"';
-      if (is_quote) cells.back() += table[++place];
-      else is_quoted = !is_quoted;
+      if (is_quote)
+        cells.back() += table[++place];
+      else
+        is_quoted = !is_quoted;
     } else if (!is_quoted && letter == ',') {
       cells.emplace_back();
     } else if (!is_quoted && letter == '\n') {

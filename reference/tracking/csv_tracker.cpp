@@ -28,12 +28,16 @@ void CsvTracker::widen(const std::vector<std::string>& further) {
   columns_.insert(columns_.end(), further.begin(), further.end());
 }
 
-void CsvTracker::store_init_configuration(const Value::Dict& values) { write_atomically(*disk_, path_ + ".hparams.yml", tracking::yaml_text(values)); }
+void CsvTracker::store_init_configuration(const Value::Dict& values) {
+  write_atomically(*disk_, path_ + ".hparams.yml", tracking::yaml_text(values));
+}
 
 void CsvTracker::log(const Value::Dict& values, std::optional<std::int64_t> step) {
-  check_state(file_ != nullptr, "csv: the tracker is not started; call init_trackers first, and nothing after end_training");
+  check_state(file_ != nullptr,
+              "csv: the tracker is not started; call init_trackers first, and nothing after end_training");
   auto cells = tracking::csv_cells(values);
-  check_argument(!cells.contains("step") || !step, "log: a value is named 'step', and so is csv's column of steps; rename it, or leave out the step");
+  check_argument(!cells.contains("step") || !step,
+                 "log: a value is named 'step', and so is csv's column of steps; rename it, or leave out the step");
   if (step) cells["step"] = std::to_string(*step);
   std::vector<std::string> further, row;
   for (const auto& [name, cell] : cells) {

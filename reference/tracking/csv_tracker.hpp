@@ -13,8 +13,8 @@ namespace accel {
 /// configuration in project_name.hparams.yml beside it. A later run adds rows to the table.
 ///
 /// A dict's parts are columns of their own, "acc/train". Names that come later become further columns: the file is then
-/// replaced by a wider one, in one step, with empty cells in earlier rows. Cells are quoted as RFC 4180 says; nan and inf are
-/// these words, lists JSON. A row has left the process when the call returns; one that a crash cut is dropped.
+/// replaced by a wider one, in one step, with empty cells in earlier rows. Cells are quoted as RFC 4180 says; nan and
+/// inf are these words, lists JSON. A row has left the process when the call returns; one that a crash cut is dropped.
 class CsvTracker final : public GeneralTracker {
  public:
   [[nodiscard]] std::string name() const override { return "csv"; }

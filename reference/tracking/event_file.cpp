@@ -30,7 +30,8 @@ std::string host_name() {
 // TensorBoard's writer counts files of the process. Here the count is of those in the folder: nothing is process-wide.
 std::string unused_path(Files& files, const std::string& folder, double seconds, const std::string& suffix) {
   for (int count = 0;; ++count) {
-    auto path = fmt::format("{}/events.out.tfevents.{:010d}.{}.{}.{}{}", folder, static_cast<std::int64_t>(seconds), host_name(), getpid(), count, suffix);
+    auto path = fmt::format("{}/events.out.tfevents.{:010d}.{}.{}.{}{}", folder, static_cast<std::int64_t>(seconds),
+                            host_name(), getpid(), count, suffix);
     if (!read_if_there(files, path)) return path;
   }
 }
@@ -42,13 +43,16 @@ std::string framed_record(std::string_view bytes) {
   return length + little_endian(masked_crc32c(length), 4) + std::string(bytes) + little_endian(masked_crc32c(bytes), 4);
 }
 
-double system_seconds() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+double system_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 EventFile::EventFile(Files& files, const std::string& folder, Options options) : options_(std::move(options)) {
   files.make_folder(folder);
   path_ = unused_path(files, folder, options_.clock(), options_.filename_suffix);
   file_ = files.create(path_);
-  pending_ += framed_record(Message().real(1, options_.clock()).text(3, kVersion).message(10, Message().text(1, kWriter)).bytes());
+  pending_ += framed_record(
+      Message().real(1, options_.clock()).text(3, kVersion).message(10, Message().text(1, kWriter)).bytes());
   if (options_.purge_step) write_purge();
   flush();
 }
@@ -65,7 +69,9 @@ void EventFile::write_purge() {
   pending_ += framed_record(timed_event(options_.purge_step).message(7, Message().number(1, kSessionStart)).bytes());
 }
 
-void EventFile::add(const Message& summary, std::optional<std::int64_t> step) { pending_ += framed_record(timed_event(step).message(5, summary).bytes()); }
+void EventFile::add(const Message& summary, std::optional<std::int64_t> step) {
+  pending_ += framed_record(timed_event(step).message(5, summary).bytes());
+}
 
 void EventFile::flush() {
   if (!pending_.empty()) file_->append(std::exchange(pending_, {}));

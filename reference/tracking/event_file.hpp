@@ -25,13 +25,14 @@ double system_seconds();
 ///     file.add(scalar_summary("loss", 0.3), /*step=*/7);
 ///     file.flush();
 ///
-/// Events are whole records, appended together by `flush`: who reads after a crash finds all but, at worst, the last flush's.
-/// Failures are FileErrors. Thread rule: one thread.
+/// Events are whole records, appended together by `flush`: who reads after a crash finds all but, at worst, the last
+/// flush's. Failures are FileErrors. Thread rule: one thread.
 class EventFile {
  public:
   struct Options {
     std::string filename_suffix = {};
-    std::optional<std::int64_t> purge_step = {};  ///< TensorBoard hides what earlier runs in this folder logged at and after it
+    std::optional<std::int64_t> purge_step =
+        {};  ///< TensorBoard hides what earlier runs in this folder logged at and after it
     Clock clock = system_seconds;
   };
 

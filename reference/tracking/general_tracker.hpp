@@ -23,8 +23,8 @@ struct RankContext;
 ///     };
 ///
 /// Thread rule: the rank's thread; an object belongs to one rank.
-/// Source: accelerate/tracking.py, GeneralTracker. Here its methods run only on ranks where the tracker is active, so they
-/// need no decorator.
+/// Source: accelerate/tracking.py, GeneralTracker. Here its methods run only on ranks where the tracker is active, so
+/// they need no decorator.
 class GeneralTracker {
  public:
   /// What a tracker is told when a run begins.
@@ -39,7 +39,8 @@ class GeneralTracker {
   [[nodiscard]] virtual bool requires_logging_directory() const = 0;
   /// Whether it is active on rank 0 alone, or on every rank.
   [[nodiscard]] virtual bool main_process_only() const { return true; }
-  /// Throws for a configuration that `store_init_configuration` would refuse. Called on every rank, so that all throw alike.
+  /// Throws for a configuration that `store_init_configuration` would refuse. Called on every rank, so that all throw
+  /// alike.
   virtual void check_init_configuration(const Value::Dict& /*values*/) const {}
 
   virtual void start(const Run& /*run*/) {}

@@ -21,9 +21,9 @@ std::string_view whole_lines(std::string_view content);
 ///     GrowingFile file(files, "runs/mnist/metrics.jsonl");
 ///     file.append("{\"step\": 1}\n");
 ///
-/// `Files` begins files anew, so the old content goes into a temporary file, which then takes the old one's place and goes on
-/// growing: at any time there is the old file or one that begins with all of its whole lines.
-/// Failures are FileErrors. Thread rule: one thread.
+/// `Files` begins files anew, so the old content goes into a temporary file, which then takes the old one's place and
+/// goes on growing: at any time there is the old file or one that begins with all of its whole lines. Failures are
+/// FileErrors. Thread rule: one thread.
 class GrowingFile {
  public:
   GrowingFile(Files& files, std::string path);

@@ -15,7 +15,9 @@ namespace {
 
 bool is_word(std::string_view text) {
   if (text.empty() || std::isalpha(static_cast<unsigned char>(text[0])) == 0) return false;
-  return std::all_of(text.begin(), text.end(), [](unsigned char letter) { return std::isalnum(letter) != 0 || letter == '_' || letter == '-' || letter == '/'; });
+  return std::all_of(text.begin(), text.end(), [](unsigned char letter) {
+    return std::isalnum(letter) != 0 || letter == '_' || letter == '-' || letter == '/';
+  });
 }
 
 // Words that YAML 1.1 reads as bool or null, in any case.
@@ -25,14 +27,17 @@ bool is_reserved(const std::string& text) {
 }
 
 // A JSON string is a YAML string in double quotes.
-std::string string_text(const std::string& text) { return is_word(text) && !is_reserved(text) ? text : json_text(std::string_view(text)); }
+std::string string_text(const std::string& text) {
+  return is_word(text) && !is_reserved(text) ? text : json_text(std::string_view(text));
+}
 
 // An exponent without a point is a string for PyYAML.
 std::string float_text(double value) {
   if (std::isnan(value)) return ".nan";
   if (std::isinf(value)) return value > 0 ? ".inf" : "-.inf";
   auto text = number_text(value);
-  if (const auto exponent = text.find('e'); exponent != std::string::npos && text.find('.') == std::string::npos) text.insert(exponent, ".0");
+  if (const auto exponent = text.find('e'); exponent != std::string::npos && text.find('.') == std::string::npos)
+    text.insert(exponent, ".0");
   return text;
 }
 
@@ -46,7 +51,8 @@ std::string value_text(const Value& value) {
     return "[" + text + "]";
   }
   if (value.is<Value::Dict>()) {
-    for (const auto& [name, item] : value.as<Value::Dict>()) text += (text.empty() ? "" : ", ") + string_text(name) + ": " + value_text(item);
+    for (const auto& [name, item] : value.as<Value::Dict>())
+      text += (text.empty() ? "" : ", ") + string_text(name) + ": " + value_text(item);
     return "{" + text + "}";
   }
   return json_text(value);

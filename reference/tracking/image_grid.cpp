@@ -12,11 +12,12 @@ namespace accel::tracking {
 namespace {
 
 void check_images(const at::Tensor& images) {
-  check_argument(images.defined() && images.dim() == 4 && images.numel() > 0 && (images.size(1) == 1 || images.size(1) == 3),
-                 "log_images: expected images of shape (count, 1 or 3, height, width), got {}",
-                 images.defined() ? fmt::format("({})", fmt::join(images.sizes().vec(), ", ")) : "no tensor");
-  check_argument(images.scalar_type() == at::kByte || images.is_floating_point(), "log_images: expected uint8, or floating in [0, 1], got {}",
-                 c10::toString(images.scalar_type()));
+  check_argument(
+      images.defined() && images.dim() == 4 && images.numel() > 0 && (images.size(1) == 1 || images.size(1) == 3),
+      "log_images: expected images of shape (count, 1 or 3, height, width), got {}",
+      images.defined() ? fmt::format("({})", fmt::join(images.sizes().vec(), ", ")) : "no tensor");
+  check_argument(images.scalar_type() == at::kByte || images.is_floating_point(),
+                 "log_images: expected uint8, or floating in [0, 1], got {}", c10::toString(images.scalar_type()));
 }
 
 // NaN is black: numpy leaves what it becomes to the machine.
@@ -39,7 +40,9 @@ at::Tensor image_grid(const at::Tensor& images) {
   const auto plan = plan_grid(pixels.size(0));
   auto picture = at::zeros({plan.rows * height, plan.columns * width, 3}, at::kByte);
   for (std::int64_t image = 0; image < pixels.size(0); ++image) {
-    picture.narrow(0, plan.row(image) * height, height).narrow(1, plan.column(image) * width, width).copy_(pixels[image].permute({1, 2, 0}));
+    picture.narrow(0, plan.row(image) * height, height)
+        .narrow(1, plan.column(image) * width, width)
+        .copy_(pixels[image].permute({1, 2, 0}));
   }
   return picture;
 }
@@ -54,7 +57,8 @@ EncodedImage encode_png(const at::Tensor& picture) {
   image.format = PNG_FORMAT_RGB;
   encoded.png.resize(PNG_IMAGE_PNG_SIZE_MAX(image));
   png_alloc_size_t size = encoded.png.size();
-  const bool is_written = png_image_write_to_memory(&image, encoded.png.data(), &size, /*convert_to_8bit=*/0, pixels.const_data_ptr(), 0, nullptr) != 0;
+  const bool is_written = png_image_write_to_memory(&image, encoded.png.data(), &size, /*convert_to_8bit=*/0,
+                                                    pixels.const_data_ptr(), 0, nullptr) != 0;
   ensure(is_written, "libpng: {}", image.message);
   encoded.png.resize(size);
   return encoded;

@@ -17,9 +17,9 @@ struct GridPlan {
 };
 GridPlan plan_grid(std::int64_t num_images);
 
-/// (count, 1 or 3, height, width), uint8 or floating in [0, 1], as one picture: uint8, (height, width, 3), on the CPU; what has
-/// no image is black. Throws ArgumentError for another shape or dtype.
-/// Source: torch/utils/tensorboard/summary.py, image, and _utils.py, make_grid.
+/// (count, 1 or 3, height, width), uint8 or floating in [0, 1], as one picture: uint8, (height, width, 3), on the CPU;
+/// what has no image is black. Throws ArgumentError for another shape or dtype. Source:
+/// torch/utils/tensorboard/summary.py, image, and _utils.py, make_grid.
 at::Tensor image_grid(const at::Tensor& images);
 
 /// A picture (height, width, 3), uint8, as a PNG.

@@ -16,7 +16,8 @@ void JsonLinesTracker::start(const Run& run) {
 }
 
 void JsonLinesTracker::write(Value::Dict line) {
-  check_state(file_ != nullptr, "jsonl: the tracker is not started; call init_trackers first, and nothing after end_training");
+  check_state(file_ != nullptr,
+              "jsonl: the tracker is not started; call init_trackers first, and nothing after end_training");
   line["time"] = clock_();
   file_->append(tracking::json_text(line) + "\n");
 }

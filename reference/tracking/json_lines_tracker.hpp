@@ -8,11 +8,11 @@
 
 namespace accel {
 
-/// One JSON object a line, in logging_dir/project_name.jsonl: {"step": 7, "time": 1760000000.25, "values": {"loss": 0.5}},
-/// or {"time": ..., "config": {...}} where a run begins. A later run adds to the file.
+/// One JSON object a line, in logging_dir/project_name.jsonl: {"step": 7, "time": 1760000000.25, "values": {"loss":
+/// 0.5}}, or {"time": ..., "config": {...}} where a run begins. A later run adds to the file.
 ///
-/// All values are taken; NaN and infinities are strings, tensors lists. A line has left the process when the call returns; a
-/// line that a crash cut is dropped when the file is next opened.
+/// All values are taken; NaN and infinities are strings, tensors lists. A line has left the process when the call
+/// returns; a line that a crash cut is dropped when the file is next opened.
 class JsonLinesTracker final : public GeneralTracker {
  public:
   explicit JsonLinesTracker(tracking::Clock clock = tracking::system_seconds) : clock_(std::move(clock)) {}

@@ -18,14 +18,17 @@ Level read_level(std::string text) {
   text = lower_case(std::move(text));
   constexpr std::array<std::string_view, 5> kNames{"debug", "info", "warning", "error", "critical"};
   const auto* place = std::find(kNames.begin(), kNames.end(), text == "warn" ? "warning" : text);
-  check_config(place != kNames.end(), "log level '{}': expected debug, info, warning, error or critical; see log_level and ACCELERATE_LOG_LEVEL", text);
+  check_config(
+      place != kNames.end(),
+      "log level '{}': expected debug, info, warning, error or critical; see log_level and ACCELERATE_LOG_LEVEL", text);
   return static_cast<Level>(place - kNames.begin());
 }
 
 }  // namespace
 
 struct Logger::State {
-  State(const std::string& name, Level level, RankContext* own_context) : lines(name, static_cast<int>(level)), context(own_context) {}
+  State(const std::string& name, Level level, RankContext* own_context)
+      : lines(name, static_cast<int>(level)), context(own_context) {}
   [[nodiscard]] RankContext& rank() const { return context != nullptr ? *context : current_rank(); }
 
   tracking::LogLines lines;
@@ -37,7 +40,9 @@ struct Logger::State {
 void Logger::log(Level level, const std::string& text, LogOptions options) const {
   auto& rank = state_->rank();
   if (!is_enabled_for(level)) return;
-  const auto write = [&] { state_->lines.write(static_cast<int>(level), fmt::format("[RANK {}] {}", rank.rank, text)); };
+  const auto write = [&] {
+    state_->lines.write(static_cast<int>(level), fmt::format("[RANK {}] {}", rank.rank, text));
+  };
   if (!options.in_order) {
     if (!options.main_process_only || rank.rank == 0) write();
     return;
@@ -60,7 +65,8 @@ void Logger::warning_once(const std::string& text, LogOptions options) const {
 bool Logger::is_enabled_for(Level level) const { return state_->lines.should_log(static_cast<int>(level)); }
 
 Logger get_logger(const std::string& name, const LoggerOptions& options) {
-  const auto level = read_level(options.log_level ? *options.log_level : environment("ACCELERATE_LOG_LEVEL").value_or("warning"));
+  const auto level =
+      read_level(options.log_level ? *options.log_level : environment("ACCELERATE_LOG_LEVEL").value_or("warning"));
   return Logger(std::make_shared<Logger::State>(name, level, options.context));
 }
 

@@ -28,8 +28,8 @@ enum class Level { kDebug, kInfo, kWarning, kError, kCritical };
 
 struct LogOptions {
   bool main_process_only = true;
-  /// Ranks log one after the other, whatever main_process_only says. Collective, with as many barriers as ranks, where the
-  /// level is on.
+  /// Ranks log one after the other, whatever main_process_only says. Collective, with as many barriers as ranks, where
+  /// the level is on.
   bool in_order = false;
   std::source_location where = std::source_location::current();
 };
@@ -38,15 +38,25 @@ struct LogOptions {
 class Logger {
  public:
   template <typename... Args>
-  void debug(fmt::format_string<Args...> text, Args&&... args) const { log(Level::kDebug, text, std::forward<Args>(args)...); }
+  void debug(fmt::format_string<Args...> text, Args&&... args) const {
+    log(Level::kDebug, text, std::forward<Args>(args)...);
+  }
   template <typename... Args>
-  void info(fmt::format_string<Args...> text, Args&&... args) const { log(Level::kInfo, text, std::forward<Args>(args)...); }
+  void info(fmt::format_string<Args...> text, Args&&... args) const {
+    log(Level::kInfo, text, std::forward<Args>(args)...);
+  }
   template <typename... Args>
-  void warning(fmt::format_string<Args...> text, Args&&... args) const { log(Level::kWarning, text, std::forward<Args>(args)...); }
+  void warning(fmt::format_string<Args...> text, Args&&... args) const {
+    log(Level::kWarning, text, std::forward<Args>(args)...);
+  }
   template <typename... Args>
-  void error(fmt::format_string<Args...> text, Args&&... args) const { log(Level::kError, text, std::forward<Args>(args)...); }
+  void error(fmt::format_string<Args...> text, Args&&... args) const {
+    log(Level::kError, text, std::forward<Args>(args)...);
+  }
   template <typename... Args>
-  void critical(fmt::format_string<Args...> text, Args&&... args) const { log(Level::kCritical, text, std::forward<Args>(args)...); }
+  void critical(fmt::format_string<Args...> text, Args&&... args) const {
+    log(Level::kCritical, text, std::forward<Args>(args)...);
+  }
 
   // The text as it is, with options.
   void debug(const std::string& text, LogOptions options) const { log(Level::kDebug, text, options); }
@@ -74,8 +84,8 @@ class Logger {
 };
 
 struct LoggerOptions {
-  /// "debug", "info", "warning", "error" or "critical", in any case; default: ACCELERATE_LOG_LEVEL, else "warning", which is
-  /// what Python's root logger has. Of this logger alone; Accelerate's sets the root's too.
+  /// "debug", "info", "warning", "error" or "critical", in any case; default: ACCELERATE_LOG_LEVEL, else "warning",
+  /// which is what Python's root logger has. Of this logger alone; Accelerate's sets the root's too.
   std::optional<std::string> log_level = {};
   RankContext* context = nullptr;  ///< default: the rank that the calling thread runs
 };

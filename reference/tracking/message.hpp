@@ -8,19 +8,24 @@
 namespace accel::tracking {
 
 /// Note [Protocol buffers by hand]
-/// Event files need a dozen small messages. libtorch_cpu exports a protobuf of its own, of another version than Debian's, and
-/// programs here export their symbols (Note [Interposition]): a second one in the process would meet the first. So the wire
-/// format is written here; fields are added in ascending order, and zeros left out by the caller, which gives the bytes that
-/// protobuf gives. tests/reference/tracking reads them back, properties/oracle/tracking.py with TensorBoard itself.
+/// Event files need a dozen small messages. libtorch_cpu exports a protobuf of its own, of another version than
+/// Debian's, and programs here export their symbols (Note [Interposition]): a second one in the process would meet the
+/// first. So the wire format is written here; fields are added in ascending order, and zeros left out by the caller,
+/// which gives the bytes that protobuf gives. tests/reference/tracking reads them back, properties/oracle/tracking.py
+/// with TensorBoard itself.
 ///
 ///     Message().number(2, step).text(3, "brain.Event:2").bytes()
 ///
 /// Thread rule: a value. Source: protobuf.dev/programming-guides/encoding.
 class Message {
  public:
-  Message& number(int field, std::int64_t value) { return varint(tag(field, 0)).varint(static_cast<std::uint64_t>(value)); }
+  Message& number(int field, std::int64_t value) {
+    return varint(tag(field, 0)).varint(static_cast<std::uint64_t>(value));
+  }
   Message& real(int field, double value) { return varint(tag(field, 1)).fixed(std::bit_cast<std::uint64_t>(value), 8); }
-  Message& real32(int field, float value) { return varint(tag(field, 5)).fixed(std::bit_cast<std::uint32_t>(value), 4); }
+  Message& real32(int field, float value) {
+    return varint(tag(field, 5)).fixed(std::bit_cast<std::uint32_t>(value), 4);
+  }
   Message& text(int field, std::string_view value) {
     varint(tag(field, 2)).varint(value.size());
     bytes_ += value;
@@ -30,7 +35,9 @@ class Message {
   [[nodiscard]] const std::string& bytes() const { return bytes_; }
 
  private:
-  static std::uint64_t tag(int field, int kind) { return static_cast<std::uint64_t>(field) << 3 | static_cast<std::uint64_t>(kind); }
+  static std::uint64_t tag(int field, int kind) {
+    return static_cast<std::uint64_t>(field) << 3 | static_cast<std::uint64_t>(kind);
+  }
   Message& varint(std::uint64_t value) {
     for (; value >= 0x80; value >>= 7) bytes_ += static_cast<char>(value | 0x80);
     bytes_ += static_cast<char>(value);

@@ -26,15 +26,20 @@ ProgressBar::ProgressBar(std::optional<std::int64_t> total, const ProgressOption
   draw();
 }
 
-ProgressBar::ProgressBar(tracking::Terminal& terminal, std::optional<std::int64_t> total, const ProgressOptions& options)
-    : state_{.desc = options.desc, .total = total, .unit = options.unit}, terminal_(&terminal), bar_(terminal.add_bar()) {
+ProgressBar::ProgressBar(tracking::Terminal& terminal, std::optional<std::int64_t> total,
+                         const ProgressOptions& options)
+    : state_{.desc = options.desc, .total = total, .unit = options.unit},
+      terminal_(&terminal),
+      bar_(terminal.add_bar()) {
   bar_->keep(options.leave);
   draw();
 }
 
 ProgressBar::~ProgressBar() { close(); }
 
-bool ProgressBar::is_due() const { return bar_ && (Clock::now() - drawn_ >= kInterval || (state_.total && state_.done + 1 >= *state_.total)); }
+bool ProgressBar::is_due() const {
+  return bar_ && (Clock::now() - drawn_ >= kInterval || (state_.total && state_.done + 1 >= *state_.total));
+}
 
 void ProgressBar::update(std::int64_t steps) {
   state_.done += steps;

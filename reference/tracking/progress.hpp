@@ -20,8 +20,8 @@ struct ProgressOptions {
   std::string desc = {};
   std::optional<std::int64_t> total = {};  ///< default: what the range's size() tells, if it can
   std::string unit = "it";
-  bool leave = true;              ///< the full bar stays; false: it goes
-  bool main_process_only = true;  ///< of each machine; in a rehearsal, where all ranks share one terminal, of all
+  bool leave = true;                 ///< the full bar stays; false: it goes
+  bool main_process_only = true;     ///< of each machine; in a rehearsal, where all ranks share one terminal, of all
   std::optional<bool> disable = {};  ///< default: off where standard error is no terminal
   RankContext* context = nullptr;    ///< default: the rank that the calling thread runs
 };
@@ -67,7 +67,8 @@ namespace detail {
 template <typename Range>
 class ProgressRange {
  public:
-  ProgressRange(Range&& range, const ProgressOptions& options) : range_(std::forward<Range>(range)), options_(options) {}
+  ProgressRange(Range&& range, const ProgressOptions& options)
+      : range_(std::forward<Range>(range)), options_(options) {}
 
   class Iterator {
    public:
@@ -82,7 +83,9 @@ class ProgressRange {
     }
     void operator++(int) { ++*this; }
     template <typename End>
-    [[nodiscard]] bool is_at(const End& end) const { return inner_ == end; }
+    [[nodiscard]] bool is_at(const End& end) const {
+      return inner_ == end;
+    }
 
    private:
     mutable Inner inner_;
@@ -103,8 +106,10 @@ class ProgressRange {
  private:
   [[nodiscard]] std::optional<std::int64_t> total() const {
     if (options_.total) return options_.total;
-    if constexpr (requires { std::size(range_); }) return static_cast<std::int64_t>(std::size(range_));
-    else return std::nullopt;
+    if constexpr (requires { std::size(range_); })
+      return static_cast<std::int64_t>(std::size(range_));
+    else
+      return std::nullopt;
   }
 
   Range range_;
@@ -123,6 +128,8 @@ template <typename Range>
 }
 
 /// A bar that the caller moves.
-[[nodiscard]] inline ProgressBar progress(std::int64_t total, const ProgressOptions& options = {}) { return {total, options}; }
+[[nodiscard]] inline ProgressBar progress(std::int64_t total, const ProgressOptions& options = {}) {
+  return {total, options};
+}
 
 }  // namespace accel

@@ -11,9 +11,9 @@
 namespace accel::tracking {
 namespace {
 
-constexpr int kTypeString = 7;  // types.proto, DT_STRING
+constexpr int kTypeString = 7;                        // types.proto, DT_STRING
 constexpr int kHparamString = 1, kHparamFloat64 = 3;  // hparams/api.proto, DataType
-constexpr int kStatusSuccess = 1;  // hparams/api.proto, Status
+constexpr int kStatusSuccess = 1;                     // hparams/api.proto, Status
 
 Message summary_of(const Message& value) { return Message().message(1, value); }
 
@@ -37,11 +37,13 @@ Message scalar_summary(const std::string& tag, double value) {
 Message text_summary(const std::string& tag, const std::string& text) {
   const auto shape = Message().message(2, Message().number(1, 1));
   const auto tensor = Message().number(1, kTypeString).message(2, shape).text(8, text);
-  return summary_of(Message().text(1, tag + "/text_summary").message(8, tensor).message(9, plugin_metadata("text", Message())));
+  return summary_of(
+      Message().text(1, tag + "/text_summary").message(8, tensor).message(9, plugin_metadata("text", Message())));
 }
 
 Message image_summary(const std::string& tag, const EncodedImage& image) {
-  const auto content = Message().number(1, image.height).number(2, image.width).number(3, image.channels).text(4, image.png);
+  const auto content =
+      Message().number(1, image.height).number(2, image.width).number(3, image.channels).text(4, image.png);
   return summary_of(Message().text(1, tag).message(4, content));
 }
 
@@ -63,9 +65,12 @@ std::array<Message, 3> hparams_summaries(const Value::Dict& hparams) {
 void check_hparams(const Value::Dict& hparams) {
   std::vector<std::string> wrong;
   for (const auto& [name, value] : hparams) {
-    if (!value.is_null() && !value.is<std::string>() && !number_of(value)) wrong.push_back(fmt::format("'{}' is a {}", name, value.type_name()));
+    if (!value.is_null() && !value.is<std::string>() && !number_of(value))
+      wrong.push_back(fmt::format("'{}' is a {}", name, value.type_name()));
   }
-  check_argument(wrong.empty(), "the run's configuration: {}; tensorboard takes numbers, strings, bools and null; name the parts of a list or dict one by one",
+  check_argument(wrong.empty(),
+                 "the run's configuration: {}; tensorboard takes numbers, strings, bools and null; name the parts of a "
+                 "list or dict one by one",
                  fmt::join(wrong, ", "));
 }
 

@@ -11,7 +11,8 @@ namespace accel::tracking {
 
 /// TensorBoard's Summary messages, as SummaryWriter makes them: what an event says under a tag.
 ///
-/// Thread rule: any thread. Source: torch/utils/tensorboard/summary.py; the fields of tensorboard/compat/proto/summary.proto.
+/// Thread rule: any thread. Source: torch/utils/tensorboard/summary.py; the fields of
+/// tensorboard/compat/proto/summary.proto.
 Message scalar_summary(const std::string& tag, double value);
 Message text_summary(const std::string& tag, const std::string& text);
 

@@ -29,7 +29,8 @@ void TensorBoardTracker::start(const Run& run) {
 }
 
 EventFile& TensorBoardTracker::file_of(const std::string& subfolder) {
-  check_state(disk_ != nullptr, "tensorboard: the tracker is not started; call init_trackers first, and nothing after end_training");
+  check_state(disk_ != nullptr,
+              "tensorboard: the tracker is not started; call init_trackers first, and nothing after end_training");
   auto& file = files_[subfolder];
   if (!file) {
     auto options = options_;
@@ -61,11 +62,14 @@ void TensorBoardTracker::log_value(const std::string& key, const Value& value, s
     std::replace(folder.begin(), folder.end(), '/', '_');
     for (const auto& [name, part] : value.as<Value::Dict>()) {
       const auto number = tracking::number_of(part);
-      check_argument(number.has_value(), "log: '{}' of '{}' is a {}; tensorboard takes dicts of numbers", name, key, part.type_name());
+      check_argument(number.has_value(), "log: '{}' of '{}' is a {}; tensorboard takes dicts of numbers", name, key,
+                     part.type_name());
       file_of(folder + "_" + name).add(tracking::scalar_summary(key, *number), step);
     }
   } else {
-    logger_->warning_once(fmt::format("tensorboard leaves out '{}', which is a {}; it takes numbers, strings and dicts of numbers", key, value.type_name()));
+    logger_->warning_once(
+        fmt::format("tensorboard leaves out '{}', which is a {}; it takes numbers, strings and dicts of numbers", key,
+                    value.type_name()));
   }
 }
 
@@ -75,7 +79,8 @@ void TensorBoardTracker::log(const Value::Dict& values, std::optional<std::int64
 }
 
 void TensorBoardTracker::log_images(const std::map<std::string, at::Tensor>& values, std::optional<std::int64_t> step) {
-  for (const auto& [key, images] : values) file_of("").add(tracking::image_summary(key, tracking::encode_png(tracking::image_grid(images))), step);
+  for (const auto& [key, images] : values)
+    file_of("").add(tracking::image_summary(key, tracking::encode_png(tracking::image_grid(images))), step);
   flush();
 }
 

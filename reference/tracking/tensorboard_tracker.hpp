@@ -11,11 +11,12 @@ namespace accel {
 
 /// Event files for TensorBoard, in logging_dir/project_name; no Python and no TensorBoard is needed to write them.
 ///
-/// Numbers and tensors of shape [] become scalars, strings become text, a dict of numbers a chart with one curve for each (a
-/// folder each, as SummaryWriter.add_scalars has it). Other values are left out, as in Accelerate; here a warning says so.
-/// The configuration becomes hparams, and a file hparams.yml beside them. What is logged has left the process when the call
-/// returns. Of equal values the bytes of events are those of Python's tracker but for the order of names, here alphabetical,
-/// and for those of a PNG. Source: accelerate/tracking.py, TensorBoardTracker; torch/utils/tensorboard/writer.py.
+/// Numbers and tensors of shape [] become scalars, strings become text, a dict of numbers a chart with one curve for
+/// each (a folder each, as SummaryWriter.add_scalars has it). Other values are left out, as in Accelerate; here a
+/// warning says so. The configuration becomes hparams, and a file hparams.yml beside them. What is logged has left the
+/// process when the call returns. Of equal values the bytes of events are those of Python's tracker but for the order
+/// of names, here alphabetical, and for those of a PNG. Source: accelerate/tracking.py, TensorBoardTracker;
+/// torch/utils/tensorboard/writer.py.
 class TensorBoardTracker final : public GeneralTracker {
  public:
   using Options = tracking::EventFile::Options;

@@ -49,7 +49,9 @@ TensorBoardTracker::Options tensorboard_options(const Value::Dict& kwargs, std::
   TensorBoardTracker::Options options;
   for (const auto& [key, value] : kwargs) {
     if (!is_of_tensorboard(key, value)) {
-      problems.push_back(fmt::format("tensorboard: {} ({}); expected filename_suffix (a string), purge_step, max_queue or flush_secs (integers)", key, value.type_name()));
+      problems.push_back(fmt::format(
+          "tensorboard: {} ({}); expected filename_suffix (a string), purge_step, max_queue or flush_secs (integers)",
+          key, value.type_name()));
     } else if (key == "filename_suffix") {
       options.filename_suffix = value.as<std::string>();
     } else if (key == "purge_step") {
@@ -59,7 +61,8 @@ TensorBoardTracker::Options tensorboard_options(const Value::Dict& kwargs, std::
   return options;
 }
 
-std::shared_ptr<GeneralTracker> make_tracker(const std::string& name, const Value::Dict& kwargs, std::vector<std::string>& problems) {
+std::shared_ptr<GeneralTracker> make_tracker(const std::string& name, const Value::Dict& kwargs,
+                                             std::vector<std::string>& problems) {
   if (name == "tensorboard") return std::make_shared<TensorBoardTracker>(tensorboard_options(kwargs, problems));
   for (const auto& [key, value] : kwargs) problems.push_back(fmt::format("{}: {}; it has no options", name, key));
   if (name == "csv") return std::make_shared<CsvTracker>();
@@ -71,7 +74,8 @@ std::shared_ptr<GeneralTracker> make_tracker(const std::string& name, const Valu
 std::vector<std::string> nearest_trackers(const std::string& name) {
   std::vector<std::string> names(kBuiltIn.begin(), kBuiltIn.end());
   names.emplace_back("all");
-  std::stable_sort(names.begin(), names.end(), [&](const auto& a, const auto& b) { return edit_distance(name, a) < edit_distance(name, b); });
+  std::stable_sort(names.begin(), names.end(),
+                   [&](const auto& a, const auto& b) { return edit_distance(name, a) < edit_distance(name, b); });
   return names;
 }
 
@@ -79,21 +83,26 @@ Trackers::Trackers(RankContext& context, const std::vector<LogWith>& log_with, s
     : context_(context), logging_dir_(logging_dir.value_or("")), blank_(std::make_shared<BlankTracker>()) {
   std::vector<std::string> problems;
   const auto add = [&](Entry entry, bool needs_folder) {
-    const bool is_there = std::any_of(entries_.begin(), entries_.end(), [&](const Entry& other) { return other.name == entry.name && !entry.tracker; });
+    const bool is_there = std::any_of(entries_.begin(), entries_.end(),
+                                      [&](const Entry& other) { return other.name == entry.name && !entry.tracker; });
     if (is_there) return;
-    if (needs_folder && logging_dir_.empty()) problems.push_back(fmt::format("{} writes files, and needs a logging_dir", entry.name));
+    if (needs_folder && logging_dir_.empty())
+      problems.push_back(fmt::format("{} writes files, and needs a logging_dir", entry.name));
     entries_.push_back(std::move(entry));
   };
   for (const auto& item : log_with) {
     if (const auto* tracker = std::get_if<std::shared_ptr<GeneralTracker>>(&item)) {
-      if (*tracker) add({.name = (*tracker)->name(), .tracker = *tracker}, (*tracker)->requires_logging_directory());
-      else problems.emplace_back("a tracker is null");
+      if (*tracker)
+        add({.name = (*tracker)->name(), .tracker = *tracker}, (*tracker)->requires_logging_directory());
+      else
+        problems.emplace_back("a tracker is null");
       continue;
     }
     const auto& name = std::get<std::string>(item);
     const bool is_all = name == "all";
     if (!is_all && std::find(kBuiltIn.begin(), kBuiltIn.end(), name) == kBuiltIn.end()) {
-      problems.push_back(fmt::format("'{}' is no tracker; expected {}, or an object", name, fmt::join(nearest_trackers(name), ", ")));
+      problems.push_back(
+          fmt::format("'{}' is no tracker; expected {}, or an object", name, fmt::join(nearest_trackers(name), ", ")));
     }
     for (const auto& built_in : kBuiltIn) {
       if (is_all || name == built_in) add({.name = built_in, .tracker = nullptr, .is_built_in = true}, true);
@@ -104,7 +113,9 @@ Trackers::Trackers(RankContext& context, const std::vector<LogWith>& log_with, s
 
 Trackers::~Trackers() = default;
 
-bool Trackers::is_active(const GeneralTracker& tracker) const { return context_.rank == 0 || !tracker.main_process_only(); }
+bool Trackers::is_active(const GeneralTracker& tracker) const {
+  return context_.rank == 0 || !tracker.main_process_only();
+}
 
 template <typename F>
 void Trackers::for_each_active(F&& call) {
@@ -113,19 +124,25 @@ void Trackers::for_each_active(F&& call) {
   }
 }
 
-void Trackers::init_trackers(const std::string& project_name, const std::optional<Value::Dict>& config, const Value::Dict& init_kwargs) {
+void Trackers::init_trackers(const std::string& project_name, const std::optional<Value::Dict>& config,
+                             const Value::Dict& init_kwargs) {
   check_state(!is_started_, "init_trackers: the trackers run already; call end_training first");
   std::vector<std::string> problems;
   for (const auto& [name, kwargs] : init_kwargs) {
-    const bool is_there = std::any_of(entries_.begin(), entries_.end(), [&, &wanted = name](const Entry& entry) { return entry.name == wanted; });
-    if (!is_there) problems.push_back(fmt::format("{} is not in log_with", name));
-    else if (!kwargs.is<Value::Dict>()) problems.push_back(fmt::format("{}: expected a dict of options, got a {}", name, kwargs.type_name()));
+    const bool is_there = std::any_of(entries_.begin(), entries_.end(),
+                                      [&, &wanted = name](const Entry& entry) { return entry.name == wanted; });
+    if (!is_there)
+      problems.push_back(fmt::format("{} is not in log_with", name));
+    else if (!kwargs.is<Value::Dict>())
+      problems.push_back(fmt::format("{}: expected a dict of options, got a {}", name, kwargs.type_name()));
   }
   check_config(problems.empty(), "init_trackers: init_kwargs: {}", fmt::join(problems, "; "));
   auto entries = entries_;
   for (auto& entry : entries) {
     if (!entry.is_built_in) continue;
-    entry.tracker = make_tracker(entry.name, init_kwargs.contains(entry.name) ? init_kwargs.at(entry.name).as<Value::Dict>() : Value::Dict(), problems);
+    entry.tracker = make_tracker(
+        entry.name, init_kwargs.contains(entry.name) ? init_kwargs.at(entry.name).as<Value::Dict>() : Value::Dict(),
+        problems);
   }
   check_config(problems.empty(), "init_trackers: init_kwargs: {}", fmt::join(problems, "; "));
   if (config) {
@@ -154,7 +171,8 @@ GeneralTracker& Trackers::get_tracker(const std::string& name) {
     if (entry.name == name && entry.tracker && is_started_) return is_active(*entry.tracker) ? *entry.tracker : *blank_;
   }
   check_argument(is_started_, "get_tracker: no tracker runs; call init_trackers first");
-  throw ArgumentError(fmt::format("get_tracker: '{}' is not among the trackers of log_with: {}", name, fmt::join(names, ", ")));
+  throw ArgumentError(
+      fmt::format("get_tracker: '{}' is not among the trackers of log_with: {}", name, fmt::join(names, ", ")));
 }
 
 void Trackers::end_training() {

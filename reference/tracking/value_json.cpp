@@ -12,7 +12,8 @@ namespace accel::tracking {
 namespace {
 
 Value content_of(const at::Tensor& tensor) {
-  check_argument(tensor.defined() && !tensor.is_complex(), "a tracker cannot write {}", tensor.defined() ? "complex numbers" : "an undefined tensor");
+  check_argument(tensor.defined() && !tensor.is_complex(), "a tracker cannot write {}",
+                 tensor.defined() ? "complex numbers" : "an undefined tensor");
   if (tensor.dim() > 0) {
     Value::List parts;
     for (std::int64_t part = 0; part < tensor.size(0); ++part) parts.push_back(content_of(tensor[part]));
@@ -42,7 +43,9 @@ Value without_tensors(const Value& value) {
   return value.is<at::Tensor>() ? content_of(value.as<at::Tensor>().detach().cpu()) : value;
 }
 
-std::string json_text(std::string_view text) { return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace); }
+std::string json_text(std::string_view text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
 
 std::string json_text(const Value& value) {
   if (value.is_null()) return "null";
@@ -51,8 +54,11 @@ std::string json_text(const Value& value) {
   if (value.is<double>()) return json_number(value.as<double>());
   if (value.is<std::string>()) return json_text(std::string_view(value.as<std::string>()));
   if (value.is<at::Tensor>()) return json_text(without_tensors(value));
-  if (value.is<Value::List>()) return joined('[', value.as<Value::List>(), ']', [](const Value& item) { return json_text(item); });
-  return joined('{', value.as<Value::Dict>(), '}', [](const auto& entry) { return json_text(std::string_view(entry.first)) + ": " + json_text(entry.second); });
+  if (value.is<Value::List>())
+    return joined('[', value.as<Value::List>(), ']', [](const Value& item) { return json_text(item); });
+  return joined('{', value.as<Value::Dict>(), '}', [](const auto& entry) {
+    return json_text(std::string_view(entry.first)) + ": " + json_text(entry.second);
+  });
 }
 
 }  // namespace accel::tracking

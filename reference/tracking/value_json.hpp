@@ -7,8 +7,9 @@
 
 namespace accel::tracking {
 
-/// JSON of one line. Strings that are not UTF-8 have U+FFFD where they are wrong; NaN and infinities, which JSON has not, are
-/// the strings "NaN", "Infinity", "-Infinity"; tensors are lists, of shape [] numbers. Thread rule: any thread.
+/// JSON of one line. Strings that are not UTF-8 have U+FFFD where they are wrong; NaN and infinities, which JSON has
+/// not, are the strings "NaN", "Infinity", "-Infinity"; tensors are lists, of shape [] numbers. Thread rule: any
+/// thread.
 std::string json_text(const Value& value);
 std::string json_text(std::string_view text);
 

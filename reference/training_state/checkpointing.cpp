@@ -7,12 +7,12 @@
 #include <future>
 #include <map>
 
-#include "reference/training_state/state_files.hpp"
 #include "reference/checkpoint/checkpoint_folder.hpp"
 #include "reference/checkpoint/recording_files.hpp"
 #include "reference/checkpoint/weights_files.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/state/objects.hpp"
+#include "reference/training_state/state_files.hpp"
 
 namespace accel {
 namespace {
@@ -58,9 +58,11 @@ Written write_all(Files& files, const std::string& folder, const std::vector<Sta
 }
 
 // Behind the program's back: so that the checkpoint is found if the program ends before it asks.
-Written write_part(Files& files, const std::string& folder, const std::vector<StateFile>& contents, int rank, int num_ranks) {
+Written write_part(Files& files, const std::string& folder, const std::vector<StateFile>& contents, int rank,
+                   int num_ranks) {
   auto written = write_all(files, folder, contents);
-  if (written.problem.empty()) written.problem = problem_of([&] { checkpoint::write_part(files, folder, rank, num_ranks, written.entries); });
+  if (written.problem.empty())
+    written.problem = problem_of([&] { checkpoint::write_part(files, folder, rank, num_ranks, written.entries); });
   return written;
 }
 
@@ -77,14 +79,18 @@ struct Checkpointing::Pending {
   std::future<Written> written;
 };
 
-Checkpointing::Checkpointing(RankContext& context, ProjectConfiguration config) : context_(context), config_(std::move(config)) {}
+Checkpointing::Checkpointing(RankContext& context, ProjectConfiguration config)
+    : context_(context), config_(std::move(config)) {}
 Checkpointing::~Checkpointing() = default;  // of a future of std::async: waits
 
-bool Checkpointing::begins_folders() const { return context_.rank == 0 || (config_.save_on_each_node && context_.local_rank == 0); }
+bool Checkpointing::begins_folders() const {
+  return context_.rank == 0 || (config_.save_on_each_node && context_.local_rank == 0);
+}
 
 std::string Checkpointing::folder_to_save(const std::string& output_dir) const {
   if (!config_.automatic_checkpoint_naming) {
-    check_argument(!output_dir.empty(), "save_state: where to? Name a folder, or set project_config's automatic_checkpoint_naming");
+    check_argument(!output_dir.empty(),
+                   "save_state: where to? Name a folder, or set project_config's automatic_checkpoint_naming");
     return without_slashes_behind(output_dir);
   }
   return fmt::format("{}/checkpoint_{}", checkpoints_folder(), config_.iteration);
@@ -111,7 +117,8 @@ std::string Checkpointing::begin(const std::string& folder) const {
   if (begins_folders()) {
     problem = problem_of([&] {
       if (config_.automatic_checkpoint_naming && is_folder(*context_.files, folder)) {
-        throw CheckpointError(fmt::format("{} is there already; set save_iteration to the number of the next checkpoint", folder));
+        throw CheckpointError(
+            fmt::format("{} is there already; set save_iteration to the number of the next checkpoint", folder));
       }
       checkpoint::begin_folder(*context_.files, folder);
     });
@@ -122,21 +129,29 @@ std::string Checkpointing::begin(const std::string& folder) const {
 
 std::string Checkpointing::save(TrainingState& state, const std::string& output_dir, SaveStateOptions options) {
   finish();
-  const bool is_sharded = std::any_of(state.models.begin(), state.models.end(), [](const auto& model) { return model.wrapper->sharded != nullptr; });
+  const bool is_sharded = std::any_of(state.models.begin(), state.models.end(),
+                                      [](const auto& model) { return model.wrapper->sharded != nullptr; });
   check_argument(!is_sharded || !config_.save_on_each_node,
-                 "save_state: save_on_each_node with a model that is sharded: no machine has all of it; save to a file system that all ranks share");
+                 "save_state: save_on_each_node with a model that is sharded: no machine has all of it; save to a file "
+                 "system that all ranks share");
   const auto folder = folder_to_save(output_dir);
   auto weights = checkpoint::weights_of(state);
   const auto unfinished = begin(folder);
   std::vector<std::shared_ptr<torch::nn::Module>> models;
   for (const auto& model : state.models) models.push_back(model.module);
   for (const auto& hook : save_hooks) hook(models, weights, unfinished);
-  auto contents = checkpoint::files_of_rank(state, context_, weights, {.safe_serialization = options.safe_serialization, .save_on_each_node = config_.save_on_each_node});
+  auto contents = checkpoint::files_of_rank(
+      state, context_, weights,
+      {.safe_serialization = options.safe_serialization, .save_on_each_node = config_.save_on_each_node});
   if (options.async) {
     for (auto& content : contents) content = checkpoint::copied(content);
   }
-  pending_ = std::make_unique<Pending>(Pending{.folder = folder, .number = config_.automatic_checkpoint_naming ? std::optional(config_.iteration) : std::nullopt, .written = {}});
-  auto write = [files = context_.files, unfinished, contents = std::move(contents), rank = context_.rank, num_ranks = config_.save_on_each_node ? context_.local_world_size : context_.world_size,
+  pending_ = std::make_unique<Pending>(
+      Pending{.folder = folder,
+              .number = config_.automatic_checkpoint_naming ? std::optional(config_.iteration) : std::nullopt,
+              .written = {}});
+  auto write = [files = context_.files, unfinished, contents = std::move(contents), rank = context_.rank,
+                num_ranks = config_.save_on_each_node ? context_.local_world_size : context_.world_size,
                 async = options.async] {
     return async ? write_part(*files, unfinished, contents, rank, num_ranks) : write_all(*files, unfinished, contents);
   };
@@ -154,8 +169,10 @@ void Checkpointing::conclude(Pending& pending) {
   const auto written = pending.written.get();
   PackedEntries own;
   for (const auto& entry : written.entries) own.emplace_back(entry.name, entry.bytes, entry.checksum);
-  const auto all = gather_object(context_, std::vector<PackedWritten>{{context_.rank - context_.local_rank, std::move(own), written.problem}});
-  const bool is_whole = std::all_of(all.begin(), all.end(), [](const auto& of_rank) { return std::get<2>(of_rank).empty(); });
+  const auto all = gather_object(
+      context_, std::vector<PackedWritten>{{context_.rank - context_.local_rank, std::move(own), written.problem}});
+  const bool is_whole =
+      std::all_of(all.begin(), all.end(), [](const auto& of_rank) { return std::get<2>(of_rank).empty(); });
   auto& files = *context_.files;
   std::string publishing;
   if (begins_folders()) {
@@ -167,17 +184,21 @@ void Checkpointing::conclude(Pending& pending) {
         for (const auto& [name, bytes, checksum] : entries) manifest.files.push_back({name, bytes, checksum});
       }
       checkpoint::publish_folder(files, pending.folder, std::move(manifest));
-      if (pending.number && config_.total_limit) checkpoint::remove_oldest(files, checkpoints_folder(), *config_.total_limit, *pending.number);
+      if (pending.number && config_.total_limit)
+        checkpoint::remove_oldest(files, checkpoints_folder(), *config_.total_limit, *pending.number);
     });
   }
-  agree(fmt::format("save_state: {}: not saved", pending.folder), !written.problem.empty() ? written.problem : publishing);
+  agree(fmt::format("save_state: {}: not saved", pending.folder),
+        !written.problem.empty() ? written.problem : publishing);
 }
 
-void Checkpointing::save_model(const NamedTensors& weights, const std::string& save_directory, const SaveModelOptions& options) const {
-  const WeightsPlanOptions plan{.max_shard_bytes = parse_size(options.max_shard_size), .safe_serialization = options.safe_serialization};
+void Checkpointing::save_model(const NamedTensors& weights, const std::string& save_directory,
+                               const SaveModelOptions& options) const {
+  const WeightsPlanOptions plan{.max_shard_bytes = parse_size(options.max_shard_size),
+                                .safe_serialization = options.safe_serialization};
   agree("save_model", problem_of([&] {
-    if (begins_folders()) write_weights(*context_.files, save_directory, weights, plan);
-  }));
+          if (begins_folders()) write_weights(*context_.files, save_directory, weights, plan);
+        }));
 }
 
 std::string Checkpointing::newest_folder() const {
@@ -189,7 +210,8 @@ std::string Checkpointing::newest_folder() const {
 std::string Checkpointing::load(TrainingState& state, const std::string& given_dir) {
   const auto input_dir = without_slashes_behind(given_dir);
   finish();
-  check_argument(!input_dir.empty() || config_.automatic_checkpoint_naming, "load_state: from where? Name a folder, or set project_config's automatic_checkpoint_naming");
+  check_argument(!input_dir.empty() || config_.automatic_checkpoint_naming,
+                 "load_state: from where? Name a folder, or set project_config's automatic_checkpoint_naming");
   // One process looks, and reads everything once to check it.
   struct Found {
     std::string folder, problem;
@@ -202,7 +224,9 @@ std::string Checkpointing::load(TrainingState& state, const std::string& given_d
       if (!input_dir.empty()) checkpoint::finish_folder(*context_.files, input_dir);
       found.folder = input_dir.empty() ? newest_folder() : checkpoint::readable_folder(input_dir);
       if (const auto manifest = checkpoint::read_manifest(found.folder)) found.saved_ranks = manifest->world_size;
-      const auto numbers = config_.automatic_checkpoint_naming ? checkpoint::checkpoint_numbers(*context_.files, checkpoints_folder()) : std::vector<std::int64_t>();
+      const auto numbers = config_.automatic_checkpoint_naming
+                               ? checkpoint::checkpoint_numbers(*context_.files, checkpoints_folder())
+                               : std::vector<std::int64_t>();
       if (!numbers.empty()) found.next = numbers.back() + 1;
     });
   }
@@ -215,12 +239,14 @@ std::string Checkpointing::load(TrainingState& state, const std::string& given_d
   for (const auto& model : state.models) models.push_back(model.module);
   for (const auto& hook : load_hooks) hook(models, folder);
   std::vector<bool> is_loaded;
-  for (const auto& model : state.models) is_loaded.push_back(std::find(models.begin(), models.end(), model.module) != models.end());
+  for (const auto& model : state.models)
+    is_loaded.push_back(std::find(models.begin(), models.end(), model.module) != models.end());
 
   std::unique_ptr<checkpoint::StateLoad> loading;
   agree("load_state", problem_of([&, &folder = folder, &saved_ranks = saved_ranks] {
-    loading = std::make_unique<checkpoint::StateLoad>(state, context_, folder, saved_ranks > 0 ? std::optional(saved_ranks) : std::nullopt, is_loaded);
-  }));
+          loading = std::make_unique<checkpoint::StateLoad>(
+              state, context_, folder, saved_ranks > 0 ? std::optional(saved_ranks) : std::nullopt, is_loaded);
+        }));
   loading->commit();
   if (config_.automatic_checkpoint_naming) config_.iteration = next;
   return folder;

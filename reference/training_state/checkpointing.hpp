@@ -7,16 +7,16 @@
 #include <string>
 #include <vector>
 
-#include "reference/training_state/training_state.hpp"
 #include "reference/config/options.hpp"
 #include "reference/state/rank_context.hpp"
+#include "reference/training_state/training_state.hpp"
 
 namespace accel {
 
 struct SaveStateOptions {
   bool safe_serialization = true;  ///< weights as safetensors, else as torch.save writes them
-  /// Files are written while training goes on: the call takes what it takes to copy. The checkpoint has its name after the next
-  /// `save_state`, `load_state`, `finish_saving` or `end_training`.
+  /// Files are written while training goes on: the call takes what it takes to copy. The checkpoint has its name after
+  /// the next `save_state`, `load_state`, `finish_saving` or `end_training`.
   bool async = false;
 };
 
@@ -25,30 +25,35 @@ struct SaveModelOptions {
   bool safe_serialization = true;       ///< safetensors, else files of torch.save
 };
 
-/// Checkpoint folders of one Accelerator: who writes what when, so that a folder with its name is whole, and every rank sees the same
-/// outcome.
+/// Checkpoint folders of one Accelerator: who writes what when, so that a folder with its name is whole, and every rank
+/// sees the same outcome.
 ///
 /// Thread rule: the rank's thread. Every method is collective, but for hooks and numbers.
 class Checkpointing {
  public:
-  /// Before files are written: `weights` are the models', in their order, and may be emptied or changed; files in `folder` become part of
-  /// the checkpoint.
-  using SaveHook = std::function<void(const std::vector<std::shared_ptr<torch::nn::Module>>& models, checkpoint::Weights& weights, const std::string& folder)>;
+  /// Before files are written: `weights` are the models', in their order, and may be emptied or changed; files in
+  /// `folder` become part of the checkpoint.
+  using SaveHook = std::function<void(const std::vector<std::shared_ptr<torch::nn::Module>>& models,
+                                      checkpoint::Weights& weights, const std::string& folder)>;
   /// Before a folder is loaded: models that are taken out of `models` are not loaded.
-  using LoadHook = std::function<void(std::vector<std::shared_ptr<torch::nn::Module>>& models, const std::string& folder)>;
+  using LoadHook =
+      std::function<void(std::vector<std::shared_ptr<torch::nn::Module>>& models, const std::string& folder)>;
 
   Checkpointing(RankContext& context, ProjectConfiguration config);
   ~Checkpointing();
   Checkpointing(const Checkpointing&) = delete;
   Checkpointing& operator=(const Checkpointing&) = delete;
 
-  /// Returns the folder. Throws CheckpointError on every rank if any rank could not write, or if there is such a checkpoint under automatic
-  /// naming, with what was there before untouched; ArgumentError if no folder is named.
+  /// Returns the folder. Throws CheckpointError on every rank if any rank could not write, or if there is such a
+  /// checkpoint under automatic naming, with what was there before untouched; ArgumentError if no folder is named.
   std::string save(TrainingState& state, const std::string& output_dir, SaveStateOptions options);
-  /// Returns the folder. Throws CheckpointError on every rank if any rank could not load, with everything as it was before.
+  /// Returns the folder. Throws CheckpointError on every rank if any rank could not load, with everything as it was
+  /// before.
   std::string load(TrainingState& state, const std::string& input_dir);
-  /// A model's weights alone, for programs that read weights. Throws CheckpointError on every rank if they could not be written.
-  void save_model(const NamedTensors& weights, const std::string& save_directory, const SaveModelOptions& options) const;
+  /// A model's weights alone, for programs that read weights. Throws CheckpointError on every rank if they could not be
+  /// written.
+  void save_model(const NamedTensors& weights, const std::string& save_directory,
+                  const SaveModelOptions& options) const;
   /// Waits for what is written behind the program's back.
   void finish();
 

@@ -38,33 +38,44 @@ void read_file(const std::string& path, std::map<std::string, Pieces>& found, st
   const SafetensorsFile file(path);
   for (const auto& name : file.names()) {
     const auto text = file.metadata().find(name);
-    const auto json = text == file.metadata().end() ? Json() : Json::parse(text->second, nullptr, /*allow_exceptions=*/false);
-    if (!json.is_object() || !json.contains("begin") || !json["begin"].is_number_integer() || !json.contains("sizes") || !json["sizes"].is_array()) {
+    const auto json =
+        text == file.metadata().end() ? Json() : Json::parse(text->second, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object() || !json.contains("begin") || !json["begin"].is_number_integer() || !json.contains("sizes") ||
+        !json["sizes"].is_array()) {
       problems.push_back(fmt::format("{}: '{}' has no place in its metadata", path, name));
       continue;
     }
     const auto sizes = json["sizes"].get<std::vector<std::int64_t>>();
     auto& of_name = found[name];
     if (of_name.pieces.empty()) of_name.sizes = sizes;
-    if (of_name.sizes != sizes) problems.push_back(fmt::format("{}: '{}' is of sizes [{}], elsewhere [{}]", path, name, fmt::join(sizes, ", "), fmt::join(of_name.sizes, ", ")));
+    if (of_name.sizes != sizes)
+      problems.push_back(fmt::format("{}: '{}' is of sizes [{}], elsewhere [{}]", path, name, fmt::join(sizes, ", "),
+                                     fmt::join(of_name.sizes, ", ")));
     of_name.pieces.push_back({path, json["begin"].get<std::int64_t>(), file.stored(name)});
   }
 }
 
 // Pieces follow one another, and nothing is missing.
 std::string problem_of(const std::string& name, Pieces& of_name) {
-  std::sort(of_name.pieces.begin(), of_name.pieces.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
+  std::sort(of_name.pieces.begin(), of_name.pieces.end(),
+            [](const auto& a, const auto& b) { return a.begin < b.begin; });
   std::int64_t next = 0;
   for (const auto& piece : of_name.pieces) {
-    if (piece.begin != next) return fmt::format("'{}': a piece begins at element {}, expected {}: {}", name, piece.begin, next, piece.file);
+    if (piece.begin != next)
+      return fmt::format("'{}': a piece begins at element {}, expected {}: {}", name, piece.begin, next, piece.file);
     next += c10::multiply_integers(piece.values.sizes);
   }
-  return next == c10::multiply_integers(of_name.sizes) ? "" : fmt::format("'{}' lacks {} of {} elements", name, c10::multiply_integers(of_name.sizes) - next, c10::multiply_integers(of_name.sizes));
+  return next == c10::multiply_integers(of_name.sizes)
+             ? ""
+             : fmt::format("'{}' lacks {} of {} elements", name, c10::multiply_integers(of_name.sizes) - next,
+                           c10::multiply_integers(of_name.sizes));
 }
 
 at::Tensor assembled(const Pieces& of_name) {
-  auto whole = at::empty({c10::multiply_integers(of_name.sizes)}, at::TensorOptions(of_name.pieces.front().values.dtype));
-  for (const auto& piece : of_name.pieces) whole.narrow(0, piece.begin, c10::multiply_integers(piece.values.sizes)).copy_(piece.values.load());
+  auto whole =
+      at::empty({c10::multiply_integers(of_name.sizes)}, at::TensorOptions(of_name.pieces.front().values.dtype));
+  for (const auto& piece : of_name.pieces)
+    whole.narrow(0, piece.begin, c10::multiply_integers(piece.values.sizes)).copy_(piece.values.load());
   return whole.view(of_name.sizes);
 }
 
@@ -77,10 +88,14 @@ const ShardedModel* holder_of(const at::Tensor& parameter, const TrainingState& 
 }
 
 // What NAdam and ASGD keep beside a parameter of one element is of one number, too.
-bool is_scalar_state(const std::string& name) { return name == "step" || name == "mu_product" || name == "eta" || name == "mu"; }
+bool is_scalar_state(const std::string& name) {
+  return name == "step" || name == "mu_product" || name == "eta" || name == "mu";
+}
 
 // Counts of steps have no dimension; what is like the parameter's part has one.
-bool is_part(const Value& entry) { return entry.is<at::Tensor>() && entry.as<at::Tensor>().defined() && entry.as<at::Tensor>().dim() == 1; }
+bool is_part(const Value& entry) {
+  return entry.is<at::Tensor>() && entry.as<at::Tensor>().defined() && entry.as<at::Tensor>().dim() == 1;
+}
 
 // Names of entries that any rank has for a parameter: one whose part is empty may have none.
 std::vector<std::pair<std::string, std::string>> entries_of_all_ranks(const Value::Dict& states, RankContext& context) {
@@ -96,7 +111,8 @@ std::vector<std::pair<std::string, std::string>> entries_of_all_ranks(const Valu
   return all;
 }
 
-void gather_wholes(Value::Dict& states, const std::vector<at::Tensor>& parameters, const TrainingState& state, RankContext& context) {
+void gather_wholes(Value::Dict& states, const std::vector<at::Tensor>& parameters, const TrainingState& state,
+                   RankContext& context) {
   for (const auto& [index, name] : entries_of_all_ranks(states, context)) {
     const auto& parameter = parameters.at(std::stoul(index));
     const auto* holder = holder_of(parameter, state);
@@ -104,8 +120,10 @@ void gather_wholes(Value::Dict& states, const std::vector<at::Tensor>& parameter
     auto entries = states.contains(index) ? states.at(index).as<Value::Dict>() : Value::Dict();
     const auto part = entries.contains(name) ? entries.at(name).as<at::Tensor>() : at::empty({0}, parameter.options());
     auto whole = holder->whole_of(parameter, part);
-    if (context.rank == 0) entries[name] = whole.to(at::kCPU);
-    else entries.erase(name);
+    if (context.rank == 0)
+      entries[name] = whole.to(at::kCPU);
+    else
+      entries.erase(name);
     states[index] = std::move(entries);
   }
 }
@@ -125,13 +143,15 @@ std::vector<std::string> names_of(const std::vector<at::Tensor>& parameters, con
 std::map<const c10::TensorImpl*, std::string> names_in_models(const TrainingState& state) {
   std::map<const c10::TensorImpl*, std::string> names;
   for (const auto& model : state.models) {
-    for (const auto& item : model.module->named_parameters()) names.emplace(item.value().unsafeGetTensorImpl(), item.key());
+    for (const auto& item : model.module->named_parameters())
+      names.emplace(item.value().unsafeGetTensorImpl(), item.key());
   }
   return names;
 }
 
 // The key under which a state has what belongs to a parameter: its number, or the name that a sharded model has for it.
-std::vector<std::string> keys_in(const Value::Dict& saved, const std::map<std::string, StoredWeight>& shards, const std::vector<at::Tensor>& parameters, const TrainingState& state) {
+std::vector<std::string> keys_in(const Value::Dict& saved, const std::map<std::string, StoredWeight>& shards,
+                                 const std::vector<at::Tensor>& parameters, const TrainingState& state) {
   const auto names = names_of(parameters, state);
   const auto names_of_models = names_in_models(state);
   const auto is_key = [&](const std::string& key) {
@@ -156,18 +176,22 @@ void check_all_used(const Value::Dict& saved, const std::vector<std::string>& ke
   for (const auto& [key, entries] : saved) {
     if (!used.contains(key)) unused.push_back(key);
   }
-  check_checkpoint(unused.empty(), "the optimizer's state has entries for '{}', which are no parameters of the prepared optimizer or its models; prepare the same models and optimizers in the same order",
+  check_checkpoint(unused.empty(),
+                   "the optimizer's state has entries for '{}', which are no parameters of the prepared optimizer or "
+                   "its models; prepare the same models and optimizers in the same order",
                    fmt::join(unused, "', '"));
 }
 
 Value::Dict with_names(Value::Dict dict, const std::vector<std::string>& names_of_all) {
   Value::Dict named;
-  for (const auto& [index, entries] : dict.at("state").as<Value::Dict>()) named[names_of_all.at(std::stoul(index))] = entries;
+  for (const auto& [index, entries] : dict.at("state").as<Value::Dict>())
+    named[names_of_all.at(std::stoul(index))] = entries;
   Value::List groups;
   for (const auto& group : dict.at("param_groups").as<Value::List>()) {
     auto entries = group.as<Value::Dict>();
     Value::List names;
-    for (const auto& index : entries.at("params").as<Value::List>()) names.emplace_back(names_of_all.at(static_cast<std::size_t>(index.as<std::int64_t>())));
+    for (const auto& index : entries.at("params").as<Value::List>())
+      names.emplace_back(names_of_all.at(static_cast<std::size_t>(index.as<std::int64_t>())));
     entries["params"] = std::move(names);
     groups.emplace_back(std::move(entries));
   }
@@ -188,7 +212,9 @@ StateFile file_of_pieces(std::string name, const std::vector<ShardPiece>& pieces
 }
 
 std::string folder_of_shards(const std::string& what, std::size_t index) { return fmt::format("{}_{}", what, index); }
-std::string file_of_shard(const std::string& what, std::size_t index, int rank) { return fmt::format("{}/rank{}.safetensors", folder_of_shards(what, index), rank); }
+std::string file_of_shard(const std::string& what, std::size_t index, int rank) {
+  return fmt::format("{}/rank{}.safetensors", folder_of_shards(what, index), rank);
+}
 
 std::map<std::string, StoredWeight> read_shards(const std::string& folder) {
   std::map<std::string, Pieces> found;
@@ -197,13 +223,17 @@ std::map<std::string, StoredWeight> read_shards(const std::string& folder) {
   std::map<std::string, StoredWeight> weights;
   for (auto& [name, of_name] : found) {
     if (auto problem = problem_of(name, of_name); !problem.empty()) problems.push_back(std::move(problem));
-    weights.emplace(name, StoredWeight{.file = folder, .dtype = of_name.pieces.front().values.dtype, .sizes = of_name.sizes, .load = [of_name] { return assembled(of_name); }});
+    weights.emplace(name, StoredWeight{.file = folder,
+                                       .dtype = of_name.pieces.front().values.dtype,
+                                       .sizes = of_name.sizes,
+                                       .load = [of_name] { return assembled(of_name); }});
   }
   check_checkpoint(problems.empty(), "{}: {}", folder, fmt::join(problems, "; "));
   return weights;
 }
 
-Value state_dict_of(const AcceleratedOptimizer& optimizer, const TrainingState& state, RankContext& context, OptimizerForm form, std::vector<ShardPiece>& pieces) {
+Value state_dict_of(const AcceleratedOptimizer& optimizer, const TrainingState& state, RankContext& context,
+                    OptimizerForm form, std::vector<ShardPiece>& pieces) {
   const auto parameters = optim::parameters_of(optimizer.optimizer());
   auto dict = optim::state_dict(optimizer.optimizer()).as<Value::Dict>();
   auto states = dict.at("state").as<Value::Dict>();
@@ -228,14 +258,18 @@ Value state_dict_of(const AcceleratedOptimizer& optimizer, const TrainingState& 
       }
       value = std::move(entries);
     }
-    std::erase_if(pieces, [](const ShardPiece& piece) { return piece.part.size() == 0 && c10::multiply_integers(piece.sizes) > 0; });
+    std::erase_if(pieces, [](const ShardPiece& piece) {
+      return piece.part.size() == 0 && c10::multiply_integers(piece.sizes) > 0;
+    });
   }
   dict["state"] = std::move(states);
-  const bool has_names = std::any_of(parameters.begin(), parameters.end(), [&](const auto& parameter) { return holder_of(parameter, state) != nullptr; });
+  const bool has_names = std::any_of(parameters.begin(), parameters.end(),
+                                     [&](const auto& parameter) { return holder_of(parameter, state) != nullptr; });
   return has_names ? with_names(std::move(dict), names) : Value(std::move(dict));
 }
 
-Value parts_of(const Value& whole, const std::map<std::string, StoredWeight>& shards, const AcceleratedOptimizer& optimizer, const TrainingState& state) {
+Value parts_of(const Value& whole, const std::map<std::string, StoredWeight>& shards,
+               const AcceleratedOptimizer& optimizer, const TrainingState& state) {
   const auto parameters = optim::parameters_of(optimizer.optimizer());
   auto dict = whole.as<Value::Dict>();
   const auto& saved = whole.at("state").as<Value::Dict>();
@@ -248,11 +282,15 @@ Value parts_of(const Value& whole, const std::map<std::string, StoredWeight>& sh
     const auto& name = keys[index];
     const auto found = saved.find(name);
     auto entries = found == saved.end() ? Value::Dict() : found->second.as<Value::Dict>();
-    for (auto shard = shards.lower_bound(name + "/"); shard != shards.end() && shard->first.starts_with(name + "/"); ++shard) {
-      if (shard->first.find('/', name.size() + 1) == std::string::npos) entries[shard->first.substr(name.size() + 1)] = shard->second.load();
+    for (auto shard = shards.lower_bound(name + "/"); shard != shards.end() && shard->first.starts_with(name + "/");
+         ++shard) {
+      if (shard->first.find('/', name.size() + 1) == std::string::npos)
+        entries[shard->first.substr(name.size() + 1)] = shard->second.load();
     }
     for (auto& [key, entry] : entries) {
-      const bool is_divided = holder != nullptr && entry.is<at::Tensor>() && !is_scalar_state(key) && entry.as<at::Tensor>().numel() == c10::multiply_integers(holder->piece_of(parameters[index], parameters[index]).sizes);
+      const bool is_divided = holder != nullptr && entry.is<at::Tensor>() && !is_scalar_state(key) &&
+                              entry.as<at::Tensor>().numel() ==
+                                  c10::multiply_integers(holder->piece_of(parameters[index], parameters[index]).sizes);
       if (is_divided) entry = holder->part_of(parameters[index], entry.as<at::Tensor>());
     }
     if (!entries.empty()) states[number] = std::move(entries);

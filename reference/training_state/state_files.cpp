@@ -6,9 +6,9 @@
 
 #include <algorithm>
 
-#include "reference/training_state/shard_files.hpp"
 #include "reference/checkpoint/python_random.hpp"
 #include "reference/core/safetensors.hpp"
+#include "reference/training_state/shard_files.hpp"
 
 namespace accel::checkpoint {
 namespace {
@@ -18,15 +18,18 @@ std::string numbered(const std::string& name, std::size_t index, const std::stri
 }
 
 void list_state(const torch::nn::Module& module, const std::string& prefix, NamedTensors& state) {
-  for (const auto& item : module.named_parameters(/*recurse=*/false)) state.emplace_back(prefix + item.key(), item.value());
-  for (const auto& item : module.named_buffers(/*recurse=*/false)) state.emplace_back(prefix + item.key(), item.value());
+  for (const auto& item : module.named_parameters(/*recurse=*/false))
+    state.emplace_back(prefix + item.key(), item.value());
+  for (const auto& item : module.named_buffers(/*recurse=*/false))
+    state.emplace_back(prefix + item.key(), item.value());
   for (const auto& item : module.named_children()) list_state(*item.value(), prefix + item.key() + ".", state);
 }
 
 Value copied_value(const Value& value) {
   if (value.is<at::Tensor>()) {
     const auto& tensor = value.as<at::Tensor>();
-    return tensor.defined() ? tensor.detach().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true) : tensor;
+    return tensor.defined() ? tensor.detach().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true)
+                            : tensor;
   }
   if (value.is<Value::List>()) {
     Value::List list;
@@ -41,8 +44,8 @@ Value copied_value(const Value& value) {
   return value;
 }
 
-// Gradients of an accumulation window that is open, and buffers, which are those of rank 0 only from the next forward on: on each rank
-// others.
+// Gradients of an accumulation window that is open, and buffers, which are those of rank 0 only from the next forward
+// on: on each rank others.
 NamedTensors rank_tensors(const TrainingState& state, const RankContext& context) {
   NamedTensors tensors;
   for (std::size_t index = 0; index < state.models.size(); ++index) {
@@ -74,23 +77,31 @@ Value random_states(const TrainingState& state, const RankContext& context, Valu
                      {"random_state", python_random_state(generator.current_seed())},
                      {"numpy_random_seed", numpy_random_state(generator.current_seed())},
                      {"torch_manual_seed", generator.get_state()},
-                     {"accel", Value::Dict{{"window", state.path->window().state_dict()}, {"sync_gradients", context.gradient_state.sync_gradients}, {"skipped", std::move(skipped)}, {"models", std::move(wrappers)}}}};
-  if (context.device.is_cuda()) states["torch_cuda_manual_seed"] = Value::List{at::globalContext().defaultGenerator(context.device).get_state()};
+                     {"accel", Value::Dict{{"window", state.path->window().state_dict()},
+                                           {"sync_gradients", context.gradient_state.sync_gradients},
+                                           {"skipped", std::move(skipped)},
+                                           {"models", std::move(wrappers)}}}};
+  if (context.device.is_cuda())
+    states["torch_cuda_manual_seed"] = Value::List{at::globalContext().defaultGenerator(context.device).get_state()};
   return states;
 }
 
-bool is_saved_whole(const ModelWrapper& wrapper) { return !wrapper.sharded || wrapper.sharded->options().state_dict_type == "FULL_STATE_DICT"; }
+bool is_saved_whole(const ModelWrapper& wrapper) {
+  return !wrapper.sharded || wrapper.sharded->options().state_dict_type == "FULL_STATE_DICT";
+}
 
 // One form for all of an optimizer's models.
 OptimizerForm form_of_optimizers(const TrainingState& state) {
-  const bool is_whole = std::all_of(state.models.begin(), state.models.end(), [](const auto& model) { return is_saved_whole(*model.wrapper); });
+  const bool is_whole = std::all_of(state.models.begin(), state.models.end(),
+                                    [](const auto& model) { return is_saved_whole(*model.wrapper); });
   return is_whole ? OptimizerForm::kWhole : OptimizerForm::kPieces;
 }
 
 bool is_fsdp(const ModelWrapper& wrapper) { return wrapper.sharded && wrapper.sharded->options().autocasts; }
 
 // Whole weights of a model, as Accelerate names their file.
-StateFile file_of_weights(std::size_t index, const ModelWrapper& wrapper, const NamedTensors& weights, bool safe_serialization) {
+StateFile file_of_weights(std::size_t index, const ModelWrapper& wrapper, const NamedTensors& weights,
+                          bool safe_serialization) {
   if (is_fsdp(wrapper)) return {file_of_whole_fsdp_model(index), weights};
   return {file_of_model(index, safe_serialization), safe_serialization ? without_shared(weights).tensors : weights};
 }
@@ -101,12 +112,15 @@ Value state_of_wrapper(const ModelWrapper& wrapper) {
   return wrapper.sharded ? Value(Value::Dict{{"part_gradients", wrapper.sharded->has_part_gradients()}}) : Value();
 }
 
-const TorchFileOptions kOptimizerTypes{.types = {{"state", PythonType::kIntegerKeys}, {"param_groups/*/betas", PythonType::kTuple}, {"param_groups/*/etas", PythonType::kTuple},
+const TorchFileOptions kOptimizerTypes{.types = {{"state", PythonType::kIntegerKeys},
+                                                 {"param_groups/*/betas", PythonType::kTuple},
+                                                 {"param_groups/*/etas", PythonType::kTuple},
                                                  {"param_groups/*/step_sizes", PythonType::kTuple}}};
 // Parameters of sharded models go by their names.
 TorchFileOptions types_of_optimizer(const TrainingState& state) {
   auto types = kOptimizerTypes;
-  const bool has_names = std::any_of(state.models.begin(), state.models.end(), [](const auto& model) { return model.wrapper->sharded != nullptr; });
+  const bool has_names = std::any_of(state.models.begin(), state.models.end(),
+                                     [](const auto& model) { return model.wrapper->sharded != nullptr; });
   if (has_names) types.types.erase("state");
   return types;
 }
@@ -116,11 +130,14 @@ const TorchFileOptions kSchedulerTypes = [] {
   constexpr int kDeepest = 4;
   TorchFileOptions options;
   std::string place;
-  for (int depth = 0; depth <= kDeepest; ++depth, place += "_schedulers/*/") options.types[place + "milestones"] = PythonType::kCounter;
+  for (int depth = 0; depth <= kDeepest; ++depth, place += "_schedulers/*/")
+    options.types[place + "milestones"] = PythonType::kCounter;
   return options;
 }();
 
-const TorchFileOptions kRandomTypes{.types = {{"random_state", PythonType::kTuple}, {"random_state/1", PythonType::kTuple}, {"numpy_random_seed", PythonType::kTuple}}};
+const TorchFileOptions kRandomTypes{.types = {{"random_state", PythonType::kTuple},
+                                              {"random_state/1", PythonType::kTuple},
+                                              {"numpy_random_seed", PythonType::kTuple}}};
 
 }  // namespace
 
@@ -131,11 +148,17 @@ std::string file_of_model(std::size_t index, bool safe_serialization) {
 }
 std::string file_of_whole_fsdp_model(std::size_t index) { return numbered("pytorch_model_fsdp", index, ".bin"); }
 std::string file_of_custom(std::size_t index) { return fmt::format("custom_checkpoint_{}.pkl", index); }
-std::string file_of_loader(std::size_t index, int rank) { return numbered("dl_state_dict", index, rank == 0 ? ".bin" : fmt::format("_rank{}.bin", rank)); }
+std::string file_of_loader(std::size_t index, int rank) {
+  return numbered("dl_state_dict", index, rank == 0 ? ".bin" : fmt::format("_rank{}.bin", rank));
+}
 std::string file_of_random_states(int rank) { return fmt::format("random_states_{}.pkl", rank); }
 std::string file_of_rank_tensors(int rank) { return fmt::format("rank_tensors_{}.safetensors", rank); }
-std::string name_of_gradient(std::size_t model, const std::string& name) { return fmt::format("gradient.{}.{}", model, name); }
-std::string name_of_buffer(std::size_t model, const std::string& name) { return fmt::format("buffer.{}.{}", model, name); }
+std::string name_of_gradient(std::size_t model, const std::string& name) {
+  return fmt::format("gradient.{}.{}", model, name);
+}
+std::string name_of_buffer(std::size_t model, const std::string& name) {
+  return fmt::format("buffer.{}.{}", model, name);
+}
 
 NamedTensors state_dict_of(const torch::nn::Module& module) {
   NamedTensors state;
@@ -146,14 +169,17 @@ NamedTensors state_dict_of(const torch::nn::Module& module) {
 Weights weights_of(const TrainingState& state) {
   Weights weights;
   for (const auto& [module, wrapper] : state.models) {
-    if (!wrapper->sharded) weights.push_back(state_dict_of(*module));
-    else weights.push_back(is_saved_whole(*wrapper) ? wrapper->sharded->full_state() : NamedTensors());
+    if (!wrapper->sharded)
+      weights.push_back(state_dict_of(*module));
+    else
+      weights.push_back(is_saved_whole(*wrapper) ? wrapper->sharded->full_state() : NamedTensors());
   }
   return weights;
 }
 
 // As Python's groups have it, which its schedules read again.
-Value with_entries_of_schedules(const Value& optimizer_state, const torch::optim::Optimizer& optimizer, const TrainingState& state) {
+Value with_entries_of_schedules(const Value& optimizer_state, const torch::optim::Optimizer& optimizer,
+                                const TrainingState& state) {
   auto entries = optimizer_state.as<Value::Dict>();
   auto groups = entries.at("param_groups").as<Value::List>();
   for (const auto& schedule : state.schedulers) {
@@ -170,7 +196,8 @@ Value with_entries_of_schedules(const Value& optimizer_state, const torch::optim
   return entries;
 }
 
-std::vector<StateFile> files_of_rank(TrainingState& state, RankContext& context, const Weights& weights, StateFileOptions options) {
+std::vector<StateFile> files_of_rank(TrainingState& state, RankContext& context, const Weights& weights,
+                                     StateFileOptions options) {
   const bool is_main = context.rank == 0 || (options.save_on_each_node && context.local_rank == 0);
   auto* scaler = state.path->scaler();
   Value::List wrappers;
@@ -186,7 +213,8 @@ std::vector<StateFile> files_of_rank(TrainingState& state, RankContext& context,
   for (std::size_t i = 0; i < state.models.size(); ++i) {
     const auto& wrapper = *state.models[i].wrapper;
     if (is_saved_whole(wrapper)) continue;
-    if (const auto pieces = wrapper.sharded->sharded_state(); !pieces.empty()) files.push_back(file_of_pieces(file_of_shard(kModelShards, i, context.rank), pieces));
+    if (const auto pieces = wrapper.sharded->sharded_state(); !pieces.empty())
+      files.push_back(file_of_pieces(file_of_shard(kModelShards, i, context.rank), pieces));
   }
   if (is_main) {
     for (std::size_t i = 0; i < weights.size(); ++i) {
@@ -194,17 +222,24 @@ std::vector<StateFile> files_of_rank(TrainingState& state, RankContext& context,
       if (is_saved_whole(wrapper)) files.push_back(file_of_weights(i, wrapper, weights[i], options.safe_serialization));
     }
     for (std::size_t i = 0; i < optimizers.size(); ++i) {
-      files.push_back({file_of_optimizer(i), with_entries_of_schedules(optimizers[i], state.optimizers[i].optimizer(), state), types_of_optimizer(state)});
+      files.push_back({file_of_optimizer(i),
+                       with_entries_of_schedules(optimizers[i], state.optimizers[i].optimizer(), state),
+                       types_of_optimizer(state)});
     }
-    for (std::size_t i = 0; i < state.schedulers.size(); ++i) files.push_back({file_of_scheduler(i), state.schedulers[i].state_dict(), kSchedulerTypes});
+    for (std::size_t i = 0; i < state.schedulers.size(); ++i)
+      files.push_back({file_of_scheduler(i), state.schedulers[i].state_dict(), kSchedulerTypes});
     if (scaler != nullptr) files.push_back({kScalerFile, scaler->state_dict()});
-    for (std::size_t i = 0; i < state.custom.size(); ++i) files.push_back({file_of_custom(i), state.custom[i].state_dict()});
+    for (std::size_t i = 0; i < state.custom.size(); ++i)
+      files.push_back({file_of_custom(i), state.custom[i].state_dict()});
   }
   for (std::size_t i = 0; i < state.loaders.size(); ++i) {
-    if (const auto loader = state.loaders[i].lock()) files.push_back({file_of_loader(i, context.rank), to_value(loader->state())});
+    if (const auto loader = state.loaders[i].lock())
+      files.push_back({file_of_loader(i, context.rank), to_value(loader->state())});
   }
-  if (auto tensors = rank_tensors(state, context); !tensors.empty()) files.push_back({file_of_rank_tensors(context.rank), std::move(tensors)});
-  files.push_back({file_of_random_states(context.rank), random_states(state, context, std::move(wrappers)), kRandomTypes});
+  if (auto tensors = rank_tensors(state, context); !tensors.empty())
+    files.push_back({file_of_rank_tensors(context.rank), std::move(tensors)});
+  files.push_back(
+      {file_of_random_states(context.rank), random_states(state, context, std::move(wrappers)), kRandomTypes});
   return files;
 }
 
@@ -213,14 +248,16 @@ StateFile copied(const StateFile& file) {
   if (auto* value = std::get_if<Value>(&copy.content)) {
     *value = copied_value(*value);
   } else {
-    for (auto& [name, tensor] : std::get<NamedTensors>(copy.content)) tensor = tensor.detach().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+    for (auto& [name, tensor] : std::get<NamedTensors>(copy.content))
+      tensor = tensor.detach().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
   }
   return copy;
 }
 
 void write(Files& files, const std::string& folder, const StateFile& file) {
   const auto path = folder + "/" + file.name;
-  if (const auto inner = file.name.rfind('/'); inner != std::string::npos) files.make_folder(folder + "/" + file.name.substr(0, inner));
+  if (const auto inner = file.name.rfind('/'); inner != std::string::npos)
+    files.make_folder(folder + "/" + file.name.substr(0, inner));
   if (const auto* value = std::get_if<Value>(&file.content)) {
     write_torch_file(files, path, *value, file.types);
   } else if (const auto& tensors = std::get<NamedTensors>(file.content); file.name.ends_with(".safetensors")) {

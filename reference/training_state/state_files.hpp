@@ -8,10 +8,10 @@
 #include <variant>
 #include <vector>
 
-#include "reference/training_state/training_state.hpp"
 #include "reference/checkpoint/torch_file.hpp"
 #include "reference/core/files.hpp"
 #include "reference/core/value.hpp"
+#include "reference/training_state/training_state.hpp"
 
 /// The files of a checkpoint folder: what one rank writes, and what it takes from them.
 ///
@@ -28,8 +28,9 @@
 /// | random_states_{rank}.pkl | each | generators, the place in the accumulation window |
 /// | dl_state_dict.bin, dl_state_dict_1.bin ...; of rank r > 0 dl_state_dict_rank{r}.bin ... | each | loaders' places |
 /// | pytorch_model_fsdp.bin, pytorch_model_fsdp_1.bin ... | 0 | weights of models that are sharded: FULL_STATE_DICT |
-/// | pytorch_model_fsdp_0/rank{r}.safetensors, optimizer_0/rank{r}.safetensors ... | each | what is sharded: SHARDED_STATE_DICT, LOCAL_STATE_DICT |
-/// | rank_tensors_{rank}.safetensors | each that has some | gradients of an open accumulation window; buffers of ranks above 0 |
+/// | pytorch_model_fsdp_0/rank{r}.safetensors, optimizer_0/rank{r}.safetensors ... | each | what is sharded:
+/// SHARDED_STATE_DICT, LOCAL_STATE_DICT | | rank_tensors_{rank}.safetensors | each that has some | gradients of an open
+/// accumulation window; buffers of ranks above 0 |
 ///
 /// Thread rule: the rank's thread; `write` any.
 namespace accel::checkpoint {
@@ -37,7 +38,7 @@ namespace accel::checkpoint {
 struct StateFile {
   std::string name = {};  ///< tensors: of ".safetensors" as such, else as torch.save writes a model's state dict
   std::variant<NamedTensors, Value> content = {};
-  TorchFileOptions types = {};  ///< of a value
+  TorchFileOptions types = {};                                       ///< of a value
   std::map<std::string, std::string> metadata = {{"format", "pt"}};  ///< of safetensors
 };
 
@@ -67,7 +68,8 @@ struct StateFileOptions {
   bool save_on_each_node = false;  ///< what rank 0 writes, the first rank of every machine writes
 };
 /// What this rank writes. Collective.
-[[nodiscard]] std::vector<StateFile> files_of_rank(TrainingState& state, RankContext& context, const Weights& weights, StateFileOptions options);
+[[nodiscard]] std::vector<StateFile> files_of_rank(TrainingState& state, RankContext& context, const Weights& weights,
+                                                   StateFileOptions options);
 
 /// The same with tensors of its own, on the CPU.
 [[nodiscard]] StateFile copied(const StateFile& file);
@@ -76,12 +78,13 @@ void write(Files& files, const std::string& folder, const StateFile& file);
 
 /// What is loaded from a folder, on this rank: all of it, or nothing.
 ///
-/// The constructor reads and checks everything, and throws CheckpointError with what was there before in its place again; so does, for
-/// another rank's sake, the destructor of one that was not committed.
+/// The constructor reads and checks everything, and throws CheckpointError with what was there before in its place
+/// again; so does, for another rank's sake, the destructor of one that was not committed.
 class StateLoad {
  public:
   /// `saved_ranks`: how many ranks wrote the folder; none: it has no manifest. `models`: which of them to load.
-  StateLoad(TrainingState& state, RankContext& context, std::string folder, std::optional<int> saved_ranks, const std::vector<bool>& models);
+  StateLoad(TrainingState& state, RankContext& context, std::string folder, std::optional<int> saved_ranks,
+            const std::vector<bool>& models);
   ~StateLoad();
   StateLoad(const StateLoad&) = delete;
   StateLoad& operator=(const StateLoad&) = delete;

@@ -6,15 +6,15 @@
 
 #include <filesystem>
 
-#include "reference/training_state/shard_files.hpp"
-#include "reference/training_state/state_files.hpp"
-#include "reference/checkpoint/weights_match.hpp"
 #include "reference/checkpoint/weights_files.hpp"
+#include "reference/checkpoint/weights_match.hpp"
 #include "reference/core/random.hpp"
 #include "reference/core/safetensors.hpp"
 #include "reference/core/sha256.hpp"
 #include "reference/optim/state_dict/state_dict.hpp"
 #include "reference/sharded/memory_scope.hpp"
+#include "reference/training_state/shard_files.hpp"
+#include "reference/training_state/state_files.hpp"
 
 namespace accel::checkpoint {
 namespace {
@@ -35,7 +35,8 @@ std::map<std::string, StoredWeight> weights_in(const std::string& folder, std::s
   for (const auto& name : {file_of_model(index, true), file_of_model(index, false), file_of_whole_fsdp_model(index)}) {
     if (fs::exists(folder + "/" + name)) return read_weights(folder + "/" + name);
   }
-  throw CheckpointError(fmt::format("{}: missing: {}, {} or {}", folder, file_of_model(index, true), file_of_model(index, false), file_of_whole_fsdp_model(index)));
+  throw CheckpointError(fmt::format("{}: missing: {}, {} or {}", folder, file_of_model(index, true),
+                                    file_of_model(index, false), file_of_whole_fsdp_model(index)));
 }
 
 // Of a rank that was not there: what rank 0 had, made its own.
@@ -48,8 +49,12 @@ std::uint64_t seed_of_new_rank(const at::Tensor& state_of_first, int rank) {
 
 }  // namespace
 
-StateLoad::StateLoad(TrainingState& state, RankContext& context, std::string folder, std::optional<int> saved_ranks, const std::vector<bool>& models)
-    : state_(state), context_(context), folder_(std::move(folder)), saved_ranks_(saved_ranks ? *saved_ranks : count_ranks(folder_)) {
+StateLoad::StateLoad(TrainingState& state, RankContext& context, std::string folder, std::optional<int> saved_ranks,
+                     const std::vector<bool>& models)
+    : state_(state),
+      context_(context),
+      folder_(std::move(folder)),
+      saved_ranks_(saved_ranks ? *saved_ranks : count_ranks(folder_)) {
   try {
     for (std::size_t i = 0; i < state_.models.size(); ++i) {
       if (models[i]) load_model(i);
@@ -96,8 +101,9 @@ void StateLoad::load_model(std::size_t index) {
   const auto what = path(fmt::format("model {}", index));
   if (wrapper->sharded) {
     check_checkpoint(wrapper->sharded->options().state_dict_type != "LOCAL_STATE_DICT" || has_same_ranks(),
-                     "{}: of {} ranks, and there are {}; under LOCAL_STATE_DICT every rank reads its own, SHARDED_STATE_DICT reads those of any number", what, saved_ranks_,
-                     context_.world_size);
+                     "{}: of {} ranks, and there are {}; under LOCAL_STATE_DICT every rank reads its own, "
+                     "SHARDED_STATE_DICT reads those of any number",
+                     what, saved_ranks_, context_.world_size);
     NamedTensors whole;
     for (const auto& [name, saved] : weights) whole.emplace_back(name, saved.load());
     commits_.push_back(wrapper->sharded->prepare_load(whole));
@@ -110,7 +116,8 @@ void StateLoad::load_model(std::size_t index) {
 
 void StateLoad::load_optimizer(std::size_t index) {
   auto& optimizer = state_.optimizers[index].optimizer();
-  undos_.emplace_back([&optimizer, before = optim::state_dict(optimizer)] { optim::load_state_dict(optimizer, before); });
+  undos_.emplace_back(
+      [&optimizer, before = optim::state_dict(optimizer)] { optim::load_state_dict(optimizer, before); });
   const auto shards = path(folder_of_shards(kOptimizerShards, index));
   const auto pieces = fs::is_directory(shards) ? read_shards(shards) : std::map<std::string, StoredWeight>();
   const sharded::MemoryScope scope(state_.path->optimizer_memory());
@@ -128,8 +135,8 @@ void StateLoad::load_scaler(GradScaler& scaler) {
   scaler.load_state_dict(read(kScalerFile));
 }
 
-// Python writes none, unless its loaders are stateful: torchdata's state is of its own iterators. Either way the program skips batches
-// itself.
+// Python writes none, unless its loaders are stateful: torchdata's state is of its own iterators. Either way the
+// program skips batches itself.
 void StateLoad::load_loader(std::size_t index) {
   const auto loader = state_.loaders[index].lock();
   if (!loader || !fs::exists(path(file_of_loader(index, 0)))) return;
@@ -137,7 +144,8 @@ void StateLoad::load_loader(std::size_t index) {
   if (is_pythons_loader_state(saved)) return;
   // Ranks that share a batch have one place in the data: by its number it is this rank's, whatever the mesh was.
   const auto ranks_then = loader_state_of(saved).num_processes;
-  if (const auto own = loader->state(); own.num_processes > 0 && ranks_then == own.num_processes && saved_ranks_ >= ranks_then) {
+  if (const auto own = loader->state();
+      own.num_processes > 0 && ranks_then == own.num_processes && saved_ranks_ >= ranks_then) {
     const auto name = file_of_loader(index, static_cast<int>(own.process_index * (saved_ranks_ / ranks_then)));
     if (!fs::exists(path(name))) return;
     saved = read(name);
@@ -150,11 +158,15 @@ void StateLoad::load_custom() {
   std::size_t there = 0;
   while (fs::exists(path(file_of_custom(there)))) ++there;
   if (there != state_.custom.size()) {
-    throw CheckpointError(fmt::format("{}: {} custom checkpoints, and {} objects are registered; register the same objects in the same order", folder_, there, state_.custom.size()));
+    throw CheckpointError(fmt::format(
+        "{}: {} custom checkpoints, and {} objects are registered; register the same objects in the same order",
+        folder_, there, state_.custom.size()));
   }
   for (std::size_t i = 0; i < there; ++i) {
     auto& custom = state_.custom[i];
-    undos_.emplace_back([&custom, before = copied({"", custom.state_dict()})] { custom.load_state_dict(std::get<Value>(before.content)); });
+    undos_.emplace_back([&custom, before = copied({"", custom.state_dict()})] {
+      custom.load_state_dict(std::get<Value>(before.content));
+    });
     custom.load_state_dict(read(file_of_custom(i)));
   }
 }
@@ -168,16 +180,21 @@ void StateLoad::load_random_states() {
   auto& window = state_.path->window();
   undos_.emplace_back([&window, before = window.state_dict()] { window.load_state_dict(before); });
   window.load_state_dict(ours.at("window"));
-  commits_.emplace_back([this, syncs = ours.at("sync_gradients").as<bool>()] { context_.gradient_state.sync_gradients = syncs; });
+  commits_.emplace_back(
+      [this, syncs = ours.at("sync_gradients").as<bool>()] { context_.gradient_state.sync_gradients = syncs; });
   const auto& skipped = ours.at("skipped").as<Value::List>();
   for (std::size_t i = 0; i < std::min(skipped.size(), state_.optimizers.size()); ++i) {
-    commits_.emplace_back([&optimizer = state_.optimizers[i], was_skipped = skipped[i].as<bool>()] { optimizer.set_step_was_skipped(was_skipped); });
+    commits_.emplace_back([&optimizer = state_.optimizers[i], was_skipped = skipped[i].as<bool>()] {
+      optimizer.set_step_was_skipped(was_skipped);
+    });
   }
   const auto& wrappers = ours.at("models").as<Value::List>();
-  check_argument(wrappers.size() == state_.models.size(), "{} models were saved, and {} are prepared", wrappers.size(), state_.models.size());
+  check_argument(wrappers.size() == state_.models.size(), "{} models were saved, and {} are prepared", wrappers.size(),
+                 state_.models.size());
   for (std::size_t i = 0; i < wrappers.size(); ++i) {
     const auto& ddp = state_.models[i].wrapper->ddp;
-    if (ddp && wrappers[i].contains("buckets")) commits_.emplace_back([&ddp, buckets = wrappers[i]] { ddp->load_state_dict(buckets); });
+    if (ddp && wrappers[i].contains("buckets"))
+      commits_.emplace_back([&ddp, buckets = wrappers[i]] { ddp->load_state_dict(buckets); });
   }
   load_rank_tensors(wrappers);
 }
@@ -186,15 +203,18 @@ void StateLoad::restore_generator(const Value& states) {
   const auto& saved = states.at("torch_manual_seed").as<at::Tensor>();
   static_cast<void>(generator_of_state(saved));  // throws if it is none
   commits_.emplace_back([this, saved] {
-    if (context_.rank < saved_ranks_ && (has_same_ranks() || context_.rank == 0)) accel::restore_generator(context_.generator, saved);
-    else context_.generator.set_current_seed(seed_of_new_rank(saved, context_.rank));
+    if (context_.rank < saved_ranks_ && (has_same_ranks() || context_.rank == 0))
+      accel::restore_generator(context_.generator, saved);
+    else
+      context_.generator.set_current_seed(seed_of_new_rank(saved, context_.rank));
   });
   if (!context_.device.is_cuda() || !states.contains("torch_cuda_manual_seed")) return;
   const auto& of_devices = states.at("torch_cuda_manual_seed").as<Value::List>();
   if (of_devices.empty()) return;
   // This library's is that of the rank's device; Python's are of all devices.
   const auto place = of_devices.size() == 1 ? 0 : static_cast<std::size_t>(context_.device.index());
-  check_argument(place < of_devices.size(), "torch_cuda_manual_seed: of {} devices; this rank's is {}", of_devices.size(), place);
+  check_argument(place < of_devices.size(), "torch_cuda_manual_seed: of {} devices; this rank's is {}",
+                 of_devices.size(), place);
   commits_.emplace_back([this, state = of_devices[place].as<at::Tensor>()] {
     auto generator = at::globalContext().defaultGenerator(context_.device);
     generator.set_state(state);
@@ -204,7 +224,10 @@ void StateLoad::restore_generator(const Value& states) {
 void StateLoad::load_rank_tensors(const Value::List& wrappers) {
   if (!has_same_ranks()) {
     if (fs::exists(path(file_of_rank_tensors(0)))) {
-      throw CheckpointError(fmt::format("{}: {} ranks saved it inside an accumulation window, each with gradients of its own, that {} ranks cannot take over", folder_, saved_ranks_, context_.world_size));
+      throw CheckpointError(
+          fmt::format("{}: {} ranks saved it inside an accumulation window, each with gradients of its own, that {} "
+                      "ranks cannot take over",
+                      folder_, saved_ranks_, context_.world_size));
     }
     return;
   }
@@ -213,22 +236,27 @@ void StateLoad::load_rank_tensors(const Value::List& wrappers) {
   const SafetensorsFile file(path(name));
   const auto tensor_of = [&](const std::string& key, c10::IntArrayRef sizes) {
     auto saved = file.tensor(key);
-    check_argument(saved.sizes() == sizes, "{}: '{}' has sizes [{}], expected [{}]", name, key, fmt::join(saved.sizes(), ", "), fmt::join(sizes, ", "));
+    check_argument(saved.sizes() == sizes, "{}: '{}' has sizes [{}], expected [{}]", name, key,
+                   fmt::join(saved.sizes(), ", "), fmt::join(sizes, ", "));
     return saved;
   };
   for (std::size_t i = 0; i < state_.models.size(); ++i) {
     const auto& [module, wrapper] = state_.models[i];
     const auto& sharded = wrapper->sharded;
-    const bool are_parts = sharded && wrappers[i].contains("part_gradients") && wrappers[i].at("part_gradients").as<bool>();
+    const bool are_parts =
+        sharded && wrappers[i].contains("part_gradients") && wrappers[i].at("part_gradients").as<bool>();
     std::map<std::string, at::Tensor> gradients;
     for (const auto& item : module->named_parameters()) {
       const auto key = name_of_gradient(i, item.key());
       if (file.contains(key + kIndices)) {
-        gradients.emplace(item.key(), at::sparse_coo_tensor(file.tensor(key + kIndices), file.tensor(key + kValues), item.value().sizes()));
+        gradients.emplace(item.key(), at::sparse_coo_tensor(file.tensor(key + kIndices), file.tensor(key + kValues),
+                                                            item.value().sizes()));
         continue;
       }
       if (!file.contains(key)) continue;
-      const auto sizes = sharded && !are_parts && sharded->holds(item.value()) ? sharded->piece_of(item.value(), item.value()).sizes : item.value().sizes().vec();
+      const auto sizes = sharded && !are_parts && sharded->holds(item.value())
+                             ? sharded->piece_of(item.value(), item.value()).sizes
+                             : item.value().sizes().vec();
       gradients.emplace(item.key(), tensor_of(key, sizes));
     }
     if (sharded) {
@@ -236,12 +264,16 @@ void StateLoad::load_rank_tensors(const Value::List& wrappers) {
     } else {
       for (const auto& item : module->named_parameters()) {
         if (!gradients.contains(item.key())) continue;
-        commits_.emplace_back([parameter = item.value(), gradient = gradients.at(item.key())]() mutable { parameter.mutable_grad() = gradient.to(parameter.device()); });
+        commits_.emplace_back([parameter = item.value(), gradient = gradients.at(item.key())]() mutable {
+          parameter.mutable_grad() = gradient.to(parameter.device());
+        });
       }
     }
     for (const auto& item : module->named_buffers()) {
       const auto key = name_of_buffer(i, item.key());
-      if (file.contains(key)) commits_.emplace_back([buffer = item.value(), saved = tensor_of(key, item.value().sizes())]() mutable { buffer.copy_(saved); });
+      if (file.contains(key))
+        commits_.emplace_back(
+            [buffer = item.value(), saved = tensor_of(key, item.value().sizes())]() mutable { buffer.copy_(saved); });
     }
   }
 }

@@ -4,11 +4,11 @@
 #include <memory>
 #include <vector>
 
-#include "reference/prepared/accelerated_optimizer.hpp"
-#include "reference/prepared/prepared_model.hpp"
 #include "reference/core/named_tensors.hpp"
 #include "reference/core/value.hpp"
 #include "reference/data/loader_core.hpp"
+#include "reference/prepared/accelerated_optimizer.hpp"
+#include "reference/prepared/prepared_model.hpp"
 
 namespace accel {
 
@@ -29,7 +29,7 @@ struct TrainingState {
   std::vector<std::weak_ptr<LoaderCore>> loaders = {};
   std::vector<Custom> custom = {};
   std::shared_ptr<GradientPath> path = {};
-  int step = 0;  ///< micro-batches of the current accumulation window
+  int step = 0;                                      ///< micro-batches of the current accumulation window
   std::size_t num_models_with_optimizer_sought = 0;  ///< the first of `models`, which were looked at in a backward
 };
 

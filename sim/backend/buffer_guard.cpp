@@ -17,8 +17,8 @@ bool has_memory(const at::Tensor& tensor) {
   return tensor.defined() && tensor.layout() == at::kStrided && tensor.has_storage() && tensor.numel() > 0;
 }
 
-// A backward pass has callbacks of its own, those of when it began, and drops at its end what was added in it. What is issued
-// there is the gradient reducer's, which waits for it before the pass ends.
+// A backward pass has callbacks of its own, those of when it began, and drops at its end what was added in it. What is
+// issued there is the gradient reducer's, which waits for it before the pass ends.
 bool is_in_backward() { return torch::autograd::get_current_graph_task_id() != -1; }
 
 // Whether an operator looks at this argument's shape and dtype alone.
@@ -42,7 +42,8 @@ BufferGuard::~BufferGuard() {
   unwatch_if_idle();
 }
 
-void BufferGuard::issue(std::shared_ptr<Meeting> meeting, const Call& call, const std::vector<at::Tensor>& read, const std::vector<at::Tensor>& written) {
+void BufferGuard::issue(std::shared_ptr<Meeting> meeting, const Call& call, const std::vector<at::Tensor>& read,
+                        const std::vector<at::Tensor>& written) {
   InFlight next{.meeting = std::move(meeting), .where = call.where};
   for (const auto& [tensors, is_written] : {std::pair(&read, false), std::pair(&written, true)}) {
     for (const auto& tensor : *tensors) {
@@ -80,7 +81,10 @@ void BufferGuard::release_at_end(const Meeting& meeting) {
 void BufferGuard::hold_partial(const Meeting& meeting, const at::Tensor& tensor) {
   for (const auto& one : in_flight_) {
     if (one.meeting.get() != &meeting || !has_memory(tensor)) continue;
-    in_flight_.push_back({.meeting = one.meeting, .where = one.where, .ranges = {range_of(tensor, /*is_written=*/true)}, .is_partial = true});
+    in_flight_.push_back({.meeting = one.meeting,
+                          .where = one.where,
+                          .ranges = {range_of(tensor, /*is_written=*/true)},
+                          .is_partial = true});
     return;
   }
 }
@@ -93,7 +97,8 @@ BufferGuard::Range BufferGuard::range_of(const at::Tensor& tensor, bool is_writt
 void BufferGuard::watch() {
   if (handle_ != at::INVALID_CALLBACK_HANDLE || is_in_backward()) return;
   thread_guard = this;
-  handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&BufferGuard::on_operator).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+  handle_ = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(&BufferGuard::on_operator).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
 }
 
 void BufferGuard::unwatch_if_idle() {
@@ -110,7 +115,8 @@ std::unique_ptr<at::ObserverContext> BufferGuard::on_operator(const at::RecordFu
 
 void BufferGuard::inspect(const at::RecordFunction& function) {
   const auto schema = function.operator_schema();
-  if (!schema || std::string_view(function.name()).starts_with("c10d::")) return;  // collectives say what they touch in `issue`
+  if (!schema || std::string_view(function.name()).starts_with("c10d::"))
+    return;  // collectives say what they touch in `issue`
   const auto inputs = function.inputs();
   const auto& arguments = schema->arguments();
   for (std::size_t index = 0; index < std::min<std::size_t>(inputs.size(), arguments.size()); ++index) {
@@ -132,16 +138,20 @@ void BufferGuard::touch(const at::Tensor& tensor, bool writes, const char* op) {
   const auto [begin, end] = extent(tensor);
   for (auto one = in_flight_.begin(); one != in_flight_.end();) {
     const bool over = one->ends_with_meeting && one->meeting->has_ended();
-    const auto hit = std::find_if(one->ranges.begin(), one->ranges.end(), [&, begin = begin, end = end](const auto& range) {
-      return range.begin < end && begin < range.end && (writes || range.is_written) && !range.storage.expired();
-    });
+    const auto hit =
+        std::find_if(one->ranges.begin(), one->ranges.end(), [&, begin = begin, end = end](const auto& range) {
+          return range.begin < end && begin < range.end && (writes || range.is_written) && !range.storage.expired();
+        });
     if (over || (hit != one->ranges.end() && one->is_partial && writes)) {
       one = in_flight_.erase(one);
       continue;
     }
     if (hit != one->ranges.end()) {
-      if (!one->is_partial) return fail(*one, fmt::format("its tensor is {} by {} before wait()", writes ? "changed" : "read", op));
-      world_.warn(fmt::format("{}: rank {} is not the root and {} reads its tensor afterwards, which holds partial sums, as in Gloo", one->meeting->name(), rank_, op));
+      if (!one->is_partial)
+        return fail(*one, fmt::format("its tensor is {} by {} before wait()", writes ? "changed" : "read", op));
+      world_.warn(fmt::format(
+          "{}: rank {} is not the root and {} reads its tensor afterwards, which holds partial sums, as in Gloo",
+          one->meeting->name(), rank_, op));
       one = in_flight_.erase(one);
       continue;
     }
@@ -172,7 +182,8 @@ std::uint64_t sample_bytes(const std::vector<at::Tensor>& tensors) {
       continue;
     }
     char sample[kPiece * kPieces];
-    for (std::int64_t piece = 0; piece < kPieces; ++piece) std::copy_n(bytes + (size - kPiece) * piece / (kPieces - 1), kPiece, sample + piece * kPiece);
+    for (std::int64_t piece = 0; piece < kPieces; ++piece)
+      std::copy_n(bytes + (size - kPiece) * piece / (kPieces - 1), kPiece, sample + piece * kPiece);
     result = result * 31 + fingerprint(sample, sizeof(sample));
   }
   return result;

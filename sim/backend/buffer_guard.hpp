@@ -10,12 +10,12 @@
 
 #include "sim/engine/world.hpp"
 
-/// Watches the tensors that a rank has given to collectives. Between the call and `wait()` nobody may touch what a collective
-/// writes, nor change what it reads; real backends race there, and give the right numbers most of the time.
+/// Watches the tensors that a rank has given to collectives. Between the call and `wait()` nobody may touch what a
+/// collective writes, nor change what it reads; real backends race there, and give the right numbers most of the time.
 ///
-/// Every operator of LibTorch that this thread calls meanwhile is looked at, by its schema: views are harmless, reads and
-/// writes are not. What goes past the operators (raw pointers) shows in samples of the bytes, taken at the call and again
-/// when all have arrived.
+/// Every operator of LibTorch that this thread calls meanwhile is looked at, by its schema: views are harmless, reads
+/// and writes are not. What goes past the operators (raw pointers) shows in samples of the bytes, taken at the call and
+/// again when all have arrived.
 ///
 /// Thread rule: the rank's thread.
 namespace accel::sim {
@@ -27,9 +27,10 @@ class BufferGuard {
   BufferGuard(const BufferGuard&) = delete;
   BufferGuard& operator=(const BufferGuard&) = delete;
 
-  /// A collective is about to be under way. `written` is what it writes, in place or not. Fails the run if these overlap
-  /// with those of another that is under way.
-  void issue(std::shared_ptr<Meeting> meeting, const Call& call, const std::vector<at::Tensor>& read, const std::vector<at::Tensor>& written);
+  /// A collective is about to be under way. `written` is what it writes, in place or not. Fails the run if these
+  /// overlap with those of another that is under way.
+  void issue(std::shared_ptr<Meeting> meeting, const Call& call, const std::vector<at::Tensor>& read,
+             const std::vector<at::Tensor>& written);
   /// `wait()` has returned.
   void release(const Meeting& meeting);
   /// Somebody waits for its future: it is over when the meeting is.

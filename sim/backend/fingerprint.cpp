@@ -5,9 +5,10 @@
 namespace accel::sim {
 namespace {
 
-// Fletcher's checksum in lanes: the sum of sums makes the place of a word count. A word's upper half is mixed into its lower one first:
-// sums forget an even number of changes of their highest bit, which in a float is the sign. Vectors are spelled out, four of four words,
-// which every machine has and which stay in registers: written as arrays of 16 words it ran at a tenth of this speed.
+// Fletcher's checksum in lanes: the sum of sums makes the place of a word count. A word's upper half is mixed into its
+// lower one first: sums forget an even number of changes of their highest bit, which in a float is the sign. Vectors
+// are spelled out, four of four words, which every machine has and which stay in registers: written as arrays of 16
+// words it ran at a tenth of this speed.
 using Words [[gnu::vector_size(16)]] = std::uint32_t;
 constexpr std::size_t kVectors = 4, kWords = sizeof(Words) / sizeof(std::uint32_t);
 

@@ -13,11 +13,15 @@ thread_local OperatorClock* thread_clock = nullptr;
 double product(c10::IntArrayRef sizes) { return std::accumulate(sizes.begin(), sizes.end(), 1.0, std::multiplies<>()); }
 
 const at::Tensor* tensor_at(c10::ArrayRef<const c10::IValue> inputs, std::size_t index) {
-  return index < inputs.size() && inputs[index].isTensor() && inputs[index].toTensor().defined() ? &inputs[index].toTensor() : nullptr;
+  return index < inputs.size() && inputs[index].isTensor() && inputs[index].toTensor().defined()
+             ? &inputs[index].toTensor()
+             : nullptr;
 }
 
 // (..., n, k) x (..., k, m)
-double matrix_product(const at::Tensor& a, const at::Tensor& b) { return 2 * product(a.sizes()) * static_cast<double>(b.size(-1)); }
+double matrix_product(const at::Tensor& a, const at::Tensor& b) {
+  return 2 * product(a.sizes()) * static_cast<double>(b.size(-1));
+}
 
 // weight (out, in / groups, k...): each of its elements is used once for each output position of each sample, times 2.
 double convolution(const at::Tensor& output_like, const at::Tensor& weight) {
@@ -25,15 +29,18 @@ double convolution(const at::Tensor& output_like, const at::Tensor& weight) {
   return 2 * positions * product(weight.sizes());
 }
 
-// (batch, heads, queries, d) with (batch, heads, keys, d): scores, and the sums of values by them. A causal mask leaves nothing out, as
-// where the products are two operators.
+// (batch, heads, queries, d) with (batch, heads, keys, d): scores, and the sums of values by them. A causal mask leaves
+// nothing out, as where the products are two operators.
 double attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
-  return 2 * product(query.sizes().slice(0, 3)) * static_cast<double>(key.size(2)) * static_cast<double>(query.size(3) + value.size(3));
+  return 2 * product(query.sizes().slice(0, 3)) * static_cast<double>(key.size(2)) *
+         static_cast<double>(query.size(3) + value.size(3));
 }
 
 double bytes_of(c10::ArrayRef<const c10::IValue> inputs) {
   double bytes = 0;
-  const auto add = [&](const at::Tensor& tensor) { bytes += tensor.defined() && tensor.layout() == at::kStrided ? static_cast<double>(tensor.nbytes()) : 0; };
+  const auto add = [&](const at::Tensor& tensor) {
+    bytes += tensor.defined() && tensor.layout() == at::kStrided ? static_cast<double>(tensor.nbytes()) : 0;
+  };
   for (const auto& input : inputs) {
     if (input.isTensor()) add(input.toTensor());
     if (input.isTensorList()) {
@@ -56,36 +63,43 @@ bool is_view(const at::RecordFunction& function) {
 struct OperatorClock::Frame : at::ObserverContext {
   Frame* outer = nullptr;
   double flops = 0, bytes = 0;
-  bool is_free = false;     // a view, or counted by an operator inside or outside of it
+  bool is_free = false;  // a view, or counted by an operator inside or outside of it
 };
 
 double flops_of(const at::RecordFunction& function) {
   const std::string_view name = function.name();
   const auto inputs = function.inputs();
   const auto *first = tensor_at(inputs, 0), *second = tensor_at(inputs, 1), *third = tensor_at(inputs, 2);
-  if ((name == "aten::mm" || name == "aten::bmm" || name == "aten::_scaled_mm") && first && second) return matrix_product(*first, *second);
+  if ((name == "aten::mm" || name == "aten::bmm" || name == "aten::_scaled_mm") && first && second)
+    return matrix_product(*first, *second);
   if (name == "aten::mv" && first) return 2 * product(first->sizes());
   if ((name == "aten::addmm" || name == "aten::baddbmm") && second && third) return matrix_product(*second, *third);
-  if (name == "aten::_scaled_dot_product_flash_attention_for_cpu" && first && second && third) return attention(*first, *second, *third);
+  if (name == "aten::_scaled_dot_product_flash_attention_for_cpu" && first && second && third)
+    return attention(*first, *second, *third);
   // Five products in place of two: the scores once more, and the gradients of scores, queries, keys and values.
   const auto* fourth = tensor_at(inputs, 3);
-  if (name == "aten::_scaled_dot_product_flash_attention_for_cpu_backward" && second && third && fourth) return 2.5 * attention(*second, *third, *fourth);
-  // With stride 1 and the usual padding positions are those of the input; strides are divided out. A transposed one has a product for
-  // each position of its input.
+  if (name == "aten::_scaled_dot_product_flash_attention_for_cpu_backward" && second && third && fourth)
+    return 2.5 * attention(*second, *third, *fourth);
+  // With stride 1 and the usual padding positions are those of the input; strides are divided out. A transposed one has
+  // a product for each position of its input.
   if (name == "aten::convolution" && first && second && inputs.size() > 6) {
     double positions = 1;
     for (const auto stride : inputs[3].toIntVector()) positions *= inputs[6].toBool() ? 1 : static_cast<double>(stride);
     return convolution(*first, *second) / positions;
   }
   // Gradients of the input and of the weight, each as much as the forward.
-  if (name == "aten::convolution_backward" && first && second && third && inputs.size() > 7) return 2 * convolution(inputs[7].toBool() ? *second : *first, *third);
+  if (name == "aten::convolution_backward" && first && second && third && inputs.size() > 7)
+    return 2 * convolution(inputs[7].toBool() ? *second : *first, *third);
   return 0;
 }
 
-OperatorClock::OperatorClock(World& world, int rank, OperatorSeconds seconds) : world_(world), rank_(rank), seconds_(std::move(seconds)) {
+OperatorClock::OperatorClock(World& world, int rank, OperatorSeconds seconds)
+    : world_(world), rank_(rank), seconds_(std::move(seconds)) {
   if (!seconds_) return;
   thread_clock = this;
-  handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&OperatorClock::on_begin, &OperatorClock::on_end).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+  handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&OperatorClock::on_begin, &OperatorClock::on_end)
+                                           .needsInputs(true)
+                                           .scopes({at::RecordScope::FUNCTION}));
 }
 
 OperatorClock::~OperatorClock() {

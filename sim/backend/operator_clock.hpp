@@ -10,13 +10,13 @@
 
 namespace accel::sim {
 
-/// Virtual seconds of one operator, e.g. "aten::addmm", that computes so many floating-point operations and touches so many
-/// bytes of its inputs.
+/// Virtual seconds of one operator, e.g. "aten::addmm", that computes so many floating-point operations and touches so
+/// many bytes of its inputs.
 using OperatorSeconds = std::function<double(std::string_view name, double flops, double bytes)>;
 
-/// Charges a rank for the operators of LibTorch that its thread calls, by a table: the same program takes the same virtual
-/// time, on every machine. Of operators that call others, those with floating-point operations of their own (matrix products,
-/// convolutions) are charged as a whole, of the rest the innermost.
+/// Charges a rank for the operators of LibTorch that its thread calls, by a table: the same program takes the same
+/// virtual time, on every machine. Of operators that call others, those with floating-point operations of their own
+/// (matrix products, convolutions) are charged as a whole, of the rest the innermost.
 ///
 /// Thread rule: made and destroyed by the rank's thread. Does nothing without a table.
 class OperatorClock {

@@ -22,7 +22,8 @@ std::vector<int> minority(const std::vector<T>& values) {
   std::stable_sort(by_size.begin(), by_size.end(), [](auto& a, auto& b) { return a.size() > b.size(); });
   std::vector<int> others;
   const std::size_t first = by_size[0].size() == by_size[1].size() ? 0 : 1;
-  for (std::size_t party = first; party < by_size.size(); ++party) others.insert(others.end(), by_size[party].begin(), by_size[party].end());
+  for (std::size_t party = first; party < by_size.size(); ++party)
+    others.insert(others.end(), by_size[party].begin(), by_size[party].end());
   std::sort(others.begin(), others.end());
   return others;
 }
@@ -94,15 +95,27 @@ void ReplicaVote::compare(std::uint64_t update, const Ballot& ballot, const Mode
   const auto culprits = minority(ballot.hashes);
   if (culprits.empty()) return;
   const auto& others = culprits.size() == ballot.hashes.size() ? ballot.hashes.back() : ballot.hashes[culprits.front()];
-  const auto majority = std::find_if(ballot.hashes.begin(), ballot.hashes.end(), [&](const auto& hashes) { return hashes != others; });
-  const auto first = std::mismatch(others.begin(), others.end(), majority->begin(), majority->end()).first - others.begin();
+  const auto majority =
+      std::find_if(ballot.hashes.begin(), ballot.hashes.end(), [&](const auto& hashes) { return hashes != others; });
+  const auto first =
+      std::mismatch(others.begin(), others.end(), majority->begin(), majority->end()).first - others.begin();
   const auto& [name, tensor] = parameter_at(static_cast<std::size_t>(first), models);
-  Diagnosis diagnosis{.kind = Diagnosis::Kind::kDesync, .ranks = culprits, .op = "optimizer_step", .group = "world", .sequence = update, .shapes = {tensor.sizes().vec()}};
+  Diagnosis diagnosis{.kind = Diagnosis::Kind::kDesync,
+                      .ranks = culprits,
+                      .op = "optimizer_step",
+                      .group = "world",
+                      .sequence = update,
+                      .shapes = {tensor.sizes().vec()}};
   const bool is_tie = culprits.size() == ballot.hashes.size();
-  const auto difference = is_tie ? "differ from one another, without a majority" : culprits.size() == 1 ? "has other bits than the rest" : "have other bits than the rest";
-  diagnosis.text = fmt::format("optimizer_step #{}: the replicas' parameters differ; {} {}, first in parameter {} ({} {}); every rank must start "
-                               "from equal parameters and apply equal gradients",
-                               update, describe_ranks(culprits), difference, name, c10::toString(tensor.scalar_type()), c10::str(tensor.sizes()));
+  const auto difference = is_tie                 ? "differ from one another, without a majority"
+                          : culprits.size() == 1 ? "has other bits than the rest"
+                                                 : "have other bits than the rest";
+  diagnosis.text = fmt::format(
+      "optimizer_step #{}: the replicas' parameters differ; {} {}, first in parameter {} ({} {}); every rank must "
+      "start "
+      "from equal parameters and apply equal gradients",
+      update, describe_ranks(culprits), difference, name, c10::toString(tensor.scalar_type()),
+      c10::str(tensor.sizes()));
   world_.fail(std::make_exception_ptr(DiagnosedError(std::move(diagnosis))));
 }
 
@@ -116,8 +129,11 @@ void ReplicaVote::compare_generators(std::uint64_t update, const Ballot& ballot)
   }
   if (!were_equal || others.empty()) return;
   const bool is_tie = others.size() == ballot.generators.size();
-  world_.warn(fmt::format("after optimizer_step #{} the default generator of {} is in another state than {}, which had been equal: the ranks draw different "
-                          "numbers from here on", update, describe_ranks(others), is_tie ? "one another's" : "the others'"));
+  world_.warn(
+      fmt::format("after optimizer_step #{} the default generator of {} is in another state than {}, which had been "
+                  "equal: the ranks draw different "
+                  "numbers from here on",
+                  update, describe_ranks(others), is_tie ? "one another's" : "the others'"));
 }
 
 }  // namespace accel::sim

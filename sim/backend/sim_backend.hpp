@@ -17,9 +17,9 @@
 ///     auto group = accel::sim::make_process_group(member, "world", {0, 1, 2, 3});
 ///     group->allreduce(tensors)->wait();
 ///
-/// The ranks' calls meet in order, n-th with n-th, and must be equal in op, reduce op, dtype, shape and root; else every
-/// rank gets a DiagnosedError that names them. Calls return at once; outputs are valid after `wait()`.
-/// Thread rule: one backend per rank, used by that rank's thread and its autograd threads.
+/// The ranks' calls meet in order, n-th with n-th, and must be equal in op, reduce op, dtype, shape and root; else
+/// every rank gets a DiagnosedError that names them. Calls return at once; outputs are valid after `wait()`. Thread
+/// rule: one backend per rank, used by that rank's thread and its autograd threads.
 namespace accel::sim {
 
 /// One rank of a world, as its backends see it.
@@ -55,7 +55,8 @@ class SimBackend : public c10d::Backend {
   WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions&) override;
   WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ReduceScatterOptions&) override;
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions&) override;
-  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions&) override;
+  WorkPtr reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                          const c10d::ReduceScatterOptions&) override;
   WorkPtr alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<std::int64_t>& output_splits,
                         std::vector<std::int64_t>& input_splits, const c10d::AllToAllOptions&) override;
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions&) override;
@@ -69,12 +70,15 @@ class SimBackend : public c10d::Backend {
 
  private:
   using TensorCompute = std::function<void(AllBuffers)>;
-  c10::intrusive_ptr<SimWork> join(c10d::OpType type, Call call, Buffers buffers, std::vector<Tensors> results, TensorCompute compute);
+  c10::intrusive_ptr<SimWork> join(c10d::OpType type, Call call, Buffers buffers, std::vector<Tensors> results,
+                                   TensorCompute compute);
   void run(const TensorCompute& compute, std::uint64_t sequence, std::span<const Participant> participants) const;
   void check_splits(const std::vector<SplitMismatch>& mismatches, AllBuffers ranks, std::uint64_t sequence) const;
-  using ResultOf = std::function<at::Tensor(AllBuffers, std::size_t item)>;  // of what the ranks' inputs of that place became
+  using ResultOf =
+      std::function<at::Tensor(AllBuffers, std::size_t item)>;  // of what the ranks' inputs of that place became
   /// Gloo's max and min lose NaN: `compute`, which then says so.
-  [[nodiscard]] TensorCompute telling_of_lost_nan(std::string_view op, const NamedReduction& reduction, ResultOf result_of, TensorCompute compute) const;
+  [[nodiscard]] TensorCompute telling_of_lost_nan(std::string_view op, const NamedReduction& reduction,
+                                                  ResultOf result_of, TensorCompute compute) const;
   WorkPtr reduce_flat(Tensors& tensors, const c10d::ReduceOp& op, c10d::OpType type, std::string_view name);
   WorkPtr receive(Tensors& tensors, int source, int tag);
   [[nodiscard]] ParallelFor parallel_for() const;
@@ -89,6 +93,7 @@ class SimBackend : public c10d::Backend {
 void corrupt_buffers(const Participant& participant, const Corruption& corruption);
 
 /// A process group whose only backend is a SimBackend. `ranks` are world ranks in order; the member's is one of them.
-c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(Member member, const std::string& name, const std::vector<int>& ranks);
+c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(Member member, const std::string& name,
+                                                          const std::vector<int>& ranks);
 
 }  // namespace accel::sim

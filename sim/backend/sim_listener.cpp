@@ -18,8 +18,12 @@ std::uint64_t state_of(at::CPUGeneratorImpl& generator) {
   const auto engine = generator.engine().data();
   const auto float_normal = generator.next_float_normal_sample();
   const auto double_normal = generator.next_double_normal_sample();
-  const std::array<std::uint64_t, 6> rest{engine.seed_, static_cast<std::uint64_t>(engine.left_), engine.next_, std::bit_cast<std::uint32_t>(float_normal.value_or(0)),
-                                          std::bit_cast<std::uint64_t>(double_normal.value_or(0)), 2u * float_normal.has_value() + double_normal.has_value()};
+  const std::array<std::uint64_t, 6> rest{engine.seed_,
+                                          static_cast<std::uint64_t>(engine.left_),
+                                          engine.next_,
+                                          std::bit_cast<std::uint32_t>(float_normal.value_or(0)),
+                                          std::bit_cast<std::uint64_t>(double_normal.value_or(0)),
+                                          2u * float_normal.has_value() + double_normal.has_value()};
   return fingerprint(engine.state_.data(), sizeof(engine.state_)) + fingerprint(rest.data(), sizeof(rest));
 }
 
@@ -33,8 +37,8 @@ void SimListener::begin_backward(const at::Tensor& loss) {
   world_->reach(rank_, StepPoint::kBackward);
 }
 
-// Every prepared model, whether or not this update was of its parameters: a rank that bypasses the gradients' all-reduce trains a
-// model of its own. A model that was told to keep its gradients local has no say.
+// Every prepared model, whether or not this update was of its parameters: a rank that bypasses the gradients'
+// all-reduce trains a model of its own. A model that was told to keep its gradients local has no say.
 void SimListener::after_update() {
   world_->reach(rank_, StepPoint::kUpdated);
   ReplicaVote::Models models;
@@ -48,7 +52,8 @@ void SimListener::after_update() {
   const at::DisableRecordFunctionGuard no_clock;
   auto hashes = hashes_of(models);
   if (recorder_) recorder_->add_update(rank_, names_of(models), hashes);
-  vote_->cast(rank_, models, std::move(hashes), state_of(*at::check_generator<at::CPUGeneratorImpl>(default_generator())));
+  vote_->cast(rank_, models, std::move(hashes),
+              state_of(*at::check_generator<at::CPUGeneratorImpl>(default_generator())));
   world_->leave_out(rank_);  // real backends have no vote
 }
 

@@ -14,7 +14,8 @@ namespace accel::sim {
 class SimListener : public StepListener {
  public:
   /// `recorder`: null where nothing is recorded.
-  SimListener(std::shared_ptr<World> world, std::shared_ptr<ReplicaVote> vote, std::shared_ptr<StepRecorder> recorder, int rank)
+  SimListener(std::shared_ptr<World> world, std::shared_ptr<ReplicaVote> vote, std::shared_ptr<StepRecorder> recorder,
+              int rank)
       : world_(std::move(world)), vote_(std::move(vote)), recorder_(std::move(recorder)), rank_(rank) {}
 
   std::string_view enter_phase(std::string_view phase) override { return world_->enter_phase(rank_, phase); }

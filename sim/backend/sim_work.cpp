@@ -7,9 +7,13 @@
 
 namespace accel::sim {
 
-SimWork::SimWork(std::shared_ptr<World> world, std::shared_ptr<BufferGuard> guard, std::shared_ptr<Meeting> meeting, int world_rank,
-                 c10d::OpType type, std::vector<std::vector<at::Tensor>> results)
-    : c10d::Work(world_rank, type), world_(std::move(world)), guard_(std::move(guard)), meeting_(std::move(meeting)), world_rank_(world_rank),
+SimWork::SimWork(std::shared_ptr<World> world, std::shared_ptr<BufferGuard> guard, std::shared_ptr<Meeting> meeting,
+                 int world_rank, c10d::OpType type, std::vector<std::vector<at::Tensor>> results)
+    : c10d::Work(world_rank, type),
+      world_(std::move(world)),
+      guard_(std::move(guard)),
+      meeting_(std::move(meeting)),
+      world_rank_(world_rank),
       results_(std::move(results)) {}
 
 bool SimWork::wait(std::chrono::milliseconds /*timeout*/) {
@@ -25,7 +29,8 @@ bool SimWork::wait(std::chrono::milliseconds /*timeout*/) {
 }
 
 std::vector<at::Tensor> SimWork::result() {
-  check_state(results_.size() <= 1, "Work.result: this collective has {} lists of results; use its output lists", results_.size());
+  check_state(results_.size() <= 1, "Work.result: this collective has {} lists of results; use its output lists",
+              results_.size());
   return results_.empty() ? std::vector<at::Tensor>{} : results_.front();
 }
 
@@ -36,7 +41,8 @@ c10::intrusive_ptr<c10::ivalue::Future> SimWork::getFuture() {
   const bool nested = results_.size() > 1;
   future_ = c10::make_intrusive<c10::ivalue::Future>(nested ? c10::ListType::create(list_of_tensors) : list_of_tensors);
   // The meeting lives as long as it tells of its end.
-  world_->when_ended(*meeting_, [future = future_, results = results_, nested, &meeting = *meeting_, rank = world_rank_](std::exception_ptr failed) {
+  world_->when_ended(*meeting_, [future = future_, results = results_, nested, &meeting = *meeting_,
+                                 rank = world_rank_](std::exception_ptr failed) {
     if (failed) {
       future->setError(meeting.error(rank));
     } else if (nested) {

@@ -13,8 +13,8 @@ namespace accel::sim {
 /// A collective under way: c10d's handle on a Meeting.
 class SimWork : public c10d::Work {
  public:
-  SimWork(std::shared_ptr<World> world, std::shared_ptr<BufferGuard> guard, std::shared_ptr<Meeting> meeting, int world_rank,
-          c10d::OpType type, std::vector<std::vector<at::Tensor>> results);
+  SimWork(std::shared_ptr<World> world, std::shared_ptr<BufferGuard> guard, std::shared_ptr<Meeting> meeting,
+          int world_rank, c10d::OpType type, std::vector<std::vector<at::Tensor>> results);
 
   /// Blocks the rank; rethrows the meeting's error. The timeout is the world's.
   bool wait(std::chrono::milliseconds timeout) override;

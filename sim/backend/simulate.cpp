@@ -19,11 +19,24 @@ namespace {
 
 // What all ranks of one run share.
 struct Simulation {
-  Simulation(const SimulationOptions& options, const SimulationReport& before, std::chrono::steady_clock::time_point started)
-      : world(std::make_shared<World>(WorldOptions{.num_ranks = options.num_ranks, .timeout = options.timeout, .schedule = options.schedule, .finish_times = options.finish_times, .times_before = before.times, .started = started,
-                                                   .cpu_factor = options.operator_seconds ? 0 : options.cpu_factor, .records_times = options.records_times, .records_spans = options.records_spans,
-                                                   .logs_events = options.logs_events, .faults = options.faults, .corrupt = corrupt_buffers, .on_stuck = on_stuck_of(options, before)})),
-        vote(std::make_shared<ReplicaVote>(*world)), recorder(options.records_steps ? std::make_shared<StepRecorder>(options.num_ranks) : nullptr), everyone(options.num_ranks) {
+  Simulation(const SimulationOptions& options, const SimulationReport& before,
+             std::chrono::steady_clock::time_point started)
+      : world(std::make_shared<World>(WorldOptions{.num_ranks = options.num_ranks,
+                                                   .timeout = options.timeout,
+                                                   .schedule = options.schedule,
+                                                   .finish_times = options.finish_times,
+                                                   .times_before = before.times,
+                                                   .started = started,
+                                                   .cpu_factor = options.operator_seconds ? 0 : options.cpu_factor,
+                                                   .records_times = options.records_times,
+                                                   .records_spans = options.records_spans,
+                                                   .logs_events = options.logs_events,
+                                                   .faults = options.faults,
+                                                   .corrupt = corrupt_buffers,
+                                                   .on_stuck = on_stuck_of(options, before)})),
+        vote(std::make_shared<ReplicaVote>(*world)),
+        recorder(options.records_steps ? std::make_shared<StepRecorder>(options.num_ranks) : nullptr),
+        everyone(options.num_ranks) {
     std::iota(everyone.begin(), everyone.end(), 0);
   }
 
@@ -41,7 +54,8 @@ struct Simulation {
 void take_findings(World& world, SimulationReport& report) {
   report.diagnosis = world.diagnosis();
   for (auto& finding : world.findings()) {
-    if (std::find(report.findings.begin(), report.findings.end(), finding) == report.findings.end()) report.findings.push_back(std::move(finding));
+    if (std::find(report.findings.begin(), report.findings.end(), finding) == report.findings.end())
+      report.findings.push_back(std::move(finding));
   }
   for (auto& event : world.log().lines()) report.events.push_back(std::move(event));
   for (const auto& [op, volume] : world.volumes()) {
@@ -64,7 +78,8 @@ OnStuck Simulation::on_stuck_of(const SimulationOptions& options, const Simulati
   };
 }
 
-void run_rank(Simulation& simulation, const SimulationOptions& options, int rank, int restart_count, const std::function<void(RankContext&)>& body) {
+void run_rank(Simulation& simulation, const SimulationOptions& options, int rank, int restart_count,
+              const std::function<void(RankContext&)>& body) {
   const auto& world = simulation.world;
   const Member member{.world = world, .guard = std::make_shared<BufferGuard>(*world, rank), .rank = rank};
   if (options.faults) options.faults->on_rendezvous(*world, rank);
@@ -100,9 +115,10 @@ void run_rank(Simulation& simulation, const SimulationOptions& options, int rank
   if (end.code != 0) throw Error(fmt::format("the program called std::exit({})", end.code));
 }
 
-// MKL finds out in its first call what the processor can do, without a lock: of two first calls at once one took another
-// kernel, and gave other bits (2 of 60 runs of a linear layer on 2 ranks). Each family of functions has a first call of its own: one of
-// 100 runs of a sharded transformer on 3 ranks had other bits when products of matrices alone had been called.
+// MKL finds out in its first call what the processor can do, without a lock: of two first calls at once one took
+// another kernel, and gave other bits (2 of 60 runs of a linear layer on 2 ranks). Each family of functions has a first
+// call of its own: one of 100 runs of a sharded transformer on 3 ranks had other bits when products of matrices alone
+// had been called.
 void make_first_calls_to_mkl() {
   const auto matrix = at::ones({64, 64}), batch = at::ones({4, 16, 16}), vector = at::ones({64});
   at::mm(matrix, matrix);
@@ -141,7 +157,9 @@ SimulationReport rehearse(const SimulationOptions& options, const std::function<
       if (!report.error || !options.faults || !options.faults->restarts()) break;
     }
     if (!report.error && options.faults) {
-      for (const auto& fault : options.faults->not_struck()) report.findings.push_back(fmt::format("the fault has not struck, as the run came to nothing that it befalls: {}", fault));
+      for (const auto& fault : options.faults->not_struck())
+        report.findings.push_back(
+            fmt::format("the fault has not struck, as the run came to nothing that it befalls: {}", fault));
     }
   } catch (...) {
     report.error = std::current_exception();

@@ -13,7 +13,8 @@ void StepRecorder::add_update(int rank, std::vector<std::string> names, std::vec
   const MutexLock lock(mutex_);
   if (!names_ || *names_ != names) names_ = std::make_shared<const std::vector<std::string>>(std::move(names));
   auto& own = updates_[rank];
-  own.push_back({.rank = rank, .update = static_cast<std::int64_t>(own.size()), .names = names_, .hashes = std::move(hashes)});
+  own.push_back(
+      {.rank = rank, .update = static_cast<std::int64_t>(own.size()), .names = names_, .hashes = std::move(hashes)});
 }
 
 StepRecords StepRecorder::records() const {

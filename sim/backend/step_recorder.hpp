@@ -19,14 +19,14 @@ struct LossRecord {
 /// One rank's parameters after an update.
 struct UpdateRecord {
   int rank = 0;
-  std::int64_t update = 0;  ///< from 0
+  std::int64_t update = 0;                                ///< from 0
   std::shared_ptr<const std::vector<std::string>> names;  ///< of the parameters
   std::vector<std::uint64_t> hashes;                      ///< of their bits
 };
 
 /// What the ranks of a run have computed, so that two runs can be compared.
 struct StepRecords {
-  std::vector<LossRecord> losses;    ///< by rank and step
+  std::vector<LossRecord> losses;     ///< by rank and step
   std::vector<UpdateRecord> updates;  ///< by rank and update
 };
 

@@ -12,12 +12,14 @@ namespace accel::sim {
 namespace {
 
 // Rows for, or from, each rank.
-std::vector<std::int64_t> splits_of(const std::vector<std::int64_t>& given, const at::Tensor& tensor, std::size_t num_ranks) {
-  return given.empty() ? std::vector<std::int64_t>(num_ranks, tensor.size(0) / static_cast<std::int64_t>(num_ranks)) : given;
+std::vector<std::int64_t> splits_of(const std::vector<std::int64_t>& given, const at::Tensor& tensor,
+                                    std::size_t num_ranks) {
+  return given.empty() ? std::vector<std::int64_t>(num_ranks, tensor.size(0) / static_cast<std::int64_t>(num_ranks))
+                       : given;
 }
 
-// One flat host buffer, in the order of memory, as Gloo has it: the tensor itself where it is on the host, else a copy that goes back
-// afterwards.
+// One flat host buffer, in the order of memory, as Gloo has it: the tensor itself where it is on the host, else a copy
+// that goes back afterwards.
 class HostBuffer {
  public:
   explicit HostBuffer(std::vector<at::Tensor> tensors) : tensors_(std::move(tensors)) {
@@ -57,7 +59,8 @@ constexpr std::int64_t kParallelBytes = 1 << 20;
 
 // `copy_` without its costs where bytes can be copied as they are.
 void copy_plain(const at::Tensor& to, const at::Tensor& from) {
-  const bool is_plain = to.is_cpu() && from.is_cpu() && to.scalar_type() == from.scalar_type() && to.sizes() == from.sizes() && to.is_contiguous() && from.is_contiguous();
+  const bool is_plain = to.is_cpu() && from.is_cpu() && to.scalar_type() == from.scalar_type() &&
+                        to.sizes() == from.sizes() && to.is_contiguous() && from.is_contiguous();
   if (!is_plain) {
     to.copy_(from);
   } else if (to.numel() > 0) {
@@ -74,7 +77,8 @@ void ring(std::vector<HostBuffer>& buffers, ReduceKind kind, const ParallelFor& 
   check_average(kind, buffers.front().dtype());
   std::vector<void*> data;
   for (auto& buffer : buffers) data.push_back(buffer.data());
-  const auto plan = plan_all_reduce(buffers.front().numel(), buffers.front().element_size(), static_cast<int>(buffers.size()));
+  const auto plan =
+      plan_all_reduce(buffers.front().numel(), buffers.front().element_size(), static_cast<int>(buffers.size()));
   ring_all_reduce(buffers.front().dtype(), kind.reduction, plan, data, parallel_for);
   for (auto& buffer : buffers) buffer.copy_back();
 }
@@ -118,7 +122,8 @@ void reduce(AllBuffers ranks, ReduceKind kind, int root, const ParallelFor& para
   check_average(kind, buffers.front().dtype());
   std::vector<void*> data;
   for (auto& buffer : buffers) data.push_back(buffer.data());
-  const auto plan = plan_reduce(buffers.front().numel(), buffers.front().element_size(), static_cast<int>(ranks.size()));
+  const auto plan =
+      plan_reduce(buffers.front().numel(), buffers.front().element_size(), static_cast<int>(ranks.size()));
   ring_reduce(buffers.front().dtype(), kind.reduction, plan, data, root, parallel_for);
   for (auto& buffer : buffers) buffer.copy_back();
   for (auto* rank : ranks) divide(rank->inputs, kind, ranks.size());
@@ -145,7 +150,8 @@ void all_gather(AllBuffers ranks, const ParallelFor& parallel_for) {
   });
 }
 
-// Put together once, and copied once to each rank: P copies instead of P times P. A rank's input may be its place in its output.
+// Put together once, and copied once to each rank: P copies instead of P times P. A rank's input may be its place in
+// its output.
 void all_gather_into_tensor(AllBuffers ranks, const ParallelFor& parallel_for) {
   const c10::NoGradGuard no_grad;
   std::vector<at::Tensor> parts;
@@ -215,7 +221,8 @@ std::vector<SplitMismatch> all_to_all_single_mismatches(AllBuffers ranks) {
   std::vector<SplitMismatch> mismatches;
   for (int from = 0; from < static_cast<int>(ranks.size()); ++from) {
     for (int to = 0; to < static_cast<int>(ranks.size()); ++to) {
-      const auto of_row = c10::multiply_integers(ranks[from]->inputs[0].sizes().slice(1)), expected_of_row = c10::multiply_integers(ranks[to]->outputs[0].sizes().slice(1));
+      const auto of_row = c10::multiply_integers(ranks[from]->inputs[0].sizes().slice(1)),
+                 expected_of_row = c10::multiply_integers(ranks[to]->outputs[0].sizes().slice(1));
       if (sent[from][to] != received[to][from]) {
         mismatches.push_back({from, to, sent[from][to], received[to][from]});
       } else if (sent[from][to] > 0 && of_row != expected_of_row) {

@@ -29,7 +29,8 @@ struct ReduceKind {
   bool average = false;
 };
 
-/// In place on every rank's `inputs`, which are reduced as one flat buffer (one tensor: the plain form; more: coalesced).
+/// In place on every rank's `inputs`, which are reduced as one flat buffer (one tensor: the plain form; more:
+/// coalesced).
 void all_reduce(AllBuffers ranks, ReduceKind kind, const ParallelFor& parallel_for);
 /// Sparse tensors: added in the order of the ranks, then coalesced. Each rank's `outputs[0]` holds the sum.
 void all_reduce_sparse(AllBuffers ranks);

@@ -35,20 +35,55 @@ T combine_product(T own, T received) {
   }
 }
 
-struct Sum { template <typename T> T operator()(T own, T received) const { return combine_sum(own, received); } };
-struct Product { template <typename T> T operator()(T own, T received) const { return combine_product(own, received); } };
-struct Min { template <typename T> T operator()(T own, T received) const { return received < own ? received : own; } };
-struct Max { template <typename T> T operator()(T own, T received) const { return own < received ? received : own; } };
-struct And { template <typename T> T operator()(T own, T received) const { return own & received; } };
-struct Or { template <typename T> T operator()(T own, T received) const { return own | received; } };
-struct Xor { template <typename T> T operator()(T own, T received) const { return own ^ received; } };
+struct Sum {
+  template <typename T>
+  T operator()(T own, T received) const {
+    return combine_sum(own, received);
+  }
+};
+struct Product {
+  template <typename T>
+  T operator()(T own, T received) const {
+    return combine_product(own, received);
+  }
+};
+struct Min {
+  template <typename T>
+  T operator()(T own, T received) const {
+    return received < own ? received : own;
+  }
+};
+struct Max {
+  template <typename T>
+  T operator()(T own, T received) const {
+    return own < received ? received : own;
+  }
+};
+struct And {
+  template <typename T>
+  T operator()(T own, T received) const {
+    return own & received;
+  }
+};
+struct Or {
+  template <typename T>
+  T operator()(T own, T received) const {
+    return own | received;
+  }
+};
+struct Xor {
+  template <typename T>
+  T operator()(T own, T received) const {
+    return own ^ received;
+  }
+};
 
 // The ring has no ends: `rank` may be before rank 0, by less than two rounds.
 int on_ring(int rank, int num_ranks) { return (rank + 2 * num_ranks) % num_ranks; }
 
 // result = own (op) received, where either may be the result, and `next`, the own of the call that follows, is fetched
-// meanwhile: the ranks' pieces are short and lie far apart, so that no processor foresees where the next one begins. What is
-// fetched beyond a piece's end is of the next tile.
+// meanwhile: the ranks' pieces are short and lie far apart, so that no processor foresees where the next one begins.
+// What is fetched beyond a piece's end is of the next tile.
 template <typename T, typename Combine>
 void combine(const T* own, const T* received, T* result, const T* next, std::int64_t count) {
   constexpr std::int64_t kLine = 64 / sizeof(T), kBlock = 8 * kLine;
@@ -68,7 +103,8 @@ std::vector<Tile> tiles_of(const RingPlan& plan, std::int64_t tile_elements) {
   std::vector<Tile> tiles;
   for (int chunk = 0; chunk < plan.num_ranks; ++chunk) {
     const auto [begin, end] = plan.chunk(chunk);
-    for (auto first = begin; first < end; first += tile_elements) tiles.push_back({chunk, first, std::min(first + tile_elements, end)});
+    for (auto first = begin; first < end; first += tile_elements)
+      tiles.push_back({chunk, first, std::min(first + tile_elements, end)});
   }
   return tiles;
 }
@@ -85,7 +121,8 @@ void for_each_tile(const RingPlan& plan, std::int64_t element_bytes, const Paral
 }
 
 template <typename T, typename Combine>
-void all_reduce(const RingPlan& plan, std::span<void* const> buffers, std::span<void* const> results, const ParallelFor& parallel_for) {
+void all_reduce(const RingPlan& plan, std::span<void* const> buffers, std::span<void* const> results,
+                const ParallelFor& parallel_for) {
   const int num_ranks = plan.num_ranks;
   for_each_tile(plan, sizeof(T), parallel_for, [&](const Tile& tile) {
     alignas(64) T result[kTileBytes / sizeof(T)];
@@ -111,7 +148,8 @@ void reduce(const RingPlan& plan, std::span<void* const> buffers, int root, cons
     }
     const T* total = piece(tile.chunk);
     // Gloo's loop runs k - 2 steps too far: the rank that holds the next chunk's start adds the total to it again.
-    const auto surplus_end = std::min(tile.end, plan.chunk(tile.chunk).first + (plan.segments_per_chunk - 2) * plan.segment_elements);
+    const auto surplus_end =
+        std::min(tile.end, plan.chunk(tile.chunk).first + (plan.segments_per_chunk - 2) * plan.segment_elements);
     if (on_ring(tile.chunk - 1, num_ranks) != root) {
       T* own = piece(tile.chunk - 1);
       for (std::int64_t i = 0; i < surplus_end - tile.begin; ++i) own[i] = Combine{}(own[i], total[i]);
@@ -153,8 +191,10 @@ void with_type(c10::ScalarType dtype, Reduction reduction, F&& f) {
     case c10::kInt: return with_combine<std::int32_t>(reduction, f);
     case c10::kLong: return with_combine<std::int64_t>(reduction, f);
     default:
-      throw ArgumentError(fmt::format("dtype {} cannot be reduced; Gloo reduces float32, float64, float16, bfloat16, int8, "
-                                      "uint8, bool, int32 and int64", c10::toString(dtype)));
+      throw ArgumentError(
+          fmt::format("dtype {} cannot be reduced; Gloo reduces float32, float64, float16, bfloat16, int8, "
+                      "uint8, bool, int32 and int64",
+                      c10::toString(dtype)));
   }
 }
 
@@ -162,17 +202,21 @@ void with_type(c10::ScalarType dtype, Reduction reduction, F&& f) {
 
 void ring_all_reduce(c10::ScalarType dtype, Reduction reduction, const RingPlan& plan, std::span<void* const> buffers,
                      const ParallelFor& parallel_for) {
-  with_type(dtype, reduction, [&]<typename T, typename Combine>() { all_reduce<T, Combine>(plan, buffers, buffers, parallel_for); });
+  with_type(dtype, reduction,
+            [&]<typename T, typename Combine>() { all_reduce<T, Combine>(plan, buffers, buffers, parallel_for); });
 }
 
-void ring_sum(c10::ScalarType dtype, Reduction reduction, const RingPlan& plan, std::span<void* const> buffers, void* total, const ParallelFor& parallel_for) {
+void ring_sum(c10::ScalarType dtype, Reduction reduction, const RingPlan& plan, std::span<void* const> buffers,
+              void* total, const ParallelFor& parallel_for) {
   void* const results[] = {total};
-  with_type(dtype, reduction, [&]<typename T, typename Combine>() { all_reduce<T, Combine>(plan, buffers, results, parallel_for); });
+  with_type(dtype, reduction,
+            [&]<typename T, typename Combine>() { all_reduce<T, Combine>(plan, buffers, results, parallel_for); });
 }
 
-void ring_reduce(c10::ScalarType dtype, Reduction reduction, const RingPlan& plan, std::span<void* const> buffers, int root,
-                 const ParallelFor& parallel_for) {
-  with_type(dtype, reduction, [&]<typename T, typename Combine>() { reduce<T, Combine>(plan, buffers, root, parallel_for); });
+void ring_reduce(c10::ScalarType dtype, Reduction reduction, const RingPlan& plan, std::span<void* const> buffers,
+                 int root, const ParallelFor& parallel_for) {
+  with_type(dtype, reduction,
+            [&]<typename T, typename Combine>() { reduce<T, Combine>(plan, buffers, root, parallel_for); });
 }
 
 }  // namespace accel::sim

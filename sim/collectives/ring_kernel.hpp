@@ -23,10 +23,11 @@ void ring_all_reduce(c10::ScalarType dtype, Reduction reduction, const RingPlan&
                      const ParallelFor& parallel_for);
 
 /// The same into one buffer, `total`: every element once, of ranks that keep theirs.
-void ring_sum(c10::ScalarType dtype, Reduction reduction, const RingPlan& plan, std::span<void* const> buffers, void* total, const ParallelFor& parallel_for);
+void ring_sum(c10::ScalarType dtype, Reduction reduction, const RingPlan& plan, std::span<void* const> buffers,
+              void* total, const ParallelFor& parallel_for);
 
 /// As Gloo's reduce: `root` holds the result, the others keep the partial results that passed through them.
-void ring_reduce(c10::ScalarType dtype, Reduction reduction, const RingPlan& plan, std::span<void* const> buffers, int root,
-                 const ParallelFor& parallel_for);
+void ring_reduce(c10::ScalarType dtype, Reduction reduction, const RingPlan& plan, std::span<void* const> buffers,
+                 int root, const ParallelFor& parallel_for);
 
 }  // namespace accel::sim

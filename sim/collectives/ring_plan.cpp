@@ -11,7 +11,9 @@ std::int64_t round_up(std::int64_t value, std::int64_t multiple) { return divide
 
 RingPlan make_plan(std::int64_t num_elements, std::int64_t element_bytes, int num_ranks, std::int64_t num_segments,
                    std::int64_t segment_bytes) {
-  return {.num_ranks = num_ranks, .num_elements = num_elements, .segment_elements = segment_bytes / element_bytes,
+  return {.num_ranks = num_ranks,
+          .num_elements = num_elements,
+          .segment_elements = segment_bytes / element_bytes,
           .segments_per_chunk = num_segments / num_ranks};
 }
 
@@ -21,7 +23,8 @@ RingPlan plan_all_reduce(std::int64_t num_elements, std::int64_t element_bytes, 
   const auto bytes = num_elements * element_bytes;
   const auto max_segment = element_bytes * std::max<std::int64_t>(1, kMaxSegmentBytes / element_bytes);
   const auto num_segments = round_up(std::max<std::int64_t>(divide_up(bytes, max_segment), 2 * num_ranks), num_ranks);
-  return make_plan(num_elements, element_bytes, num_ranks, num_segments, round_up(divide_up(bytes, num_segments), element_bytes));
+  return make_plan(num_elements, element_bytes, num_ranks, num_segments,
+                   round_up(divide_up(bytes, num_segments), element_bytes));
 }
 
 RingPlan plan_reduce(std::int64_t num_elements, std::int64_t element_bytes, int num_ranks) {

@@ -8,7 +8,8 @@
 namespace accel::sim {
 
 bool agree(const Call& a, const Call& b) {
-  return a.op == b.op && a.reduce_op == b.reduce_op && a.dtype == b.dtype && a.shapes == b.shapes && a.strides == b.strides && a.root == b.root;
+  return a.op == b.op && a.reduce_op == b.reduce_op && a.dtype == b.dtype && a.shapes == b.shapes &&
+         a.strides == b.strides && a.root == b.root;
 }
 
 std::string describe(const std::source_location& where) {

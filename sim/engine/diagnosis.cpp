@@ -37,7 +37,9 @@ void name_call(Diagnosis& diagnosis, const Call& call, const std::string& group,
   diagnosis.where = describe(call.where);
 }
 
-std::exception_ptr connection_closed(int rank) { return std::make_exception_ptr(GlooError(fmt::format("Connection closed by peer [rank {}]", rank))); }
+std::exception_ptr connection_closed(int rank) {
+  return std::make_exception_ptr(GlooError(fmt::format("Connection closed by peer [rank {}]", rank)));
+}
 
 RunError::RunError(std::vector<RankOutcome> outcomes, std::optional<Diagnosis> diagnosis)
     : Error(join_outcomes(outcomes)), outcomes_(std::move(outcomes)), diagnosis_(std::move(diagnosis)) {}

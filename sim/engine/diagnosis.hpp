@@ -24,7 +24,7 @@ struct Waiting {
 struct Difference {
   struct Side {
     std::vector<int> ranks;
-    std::string call;   // described, or where the ranks are that have not called
+    std::string call;  // described, or where the ranks are that have not called
     std::string where;
   };
   std::string group;
@@ -68,8 +68,8 @@ class ReleasedError : public CommError {
   using CommError::CommError;
 };
 
-/// What real Gloo throws on a rank whose peer is gone or late. Not an accel::Error: it comes from below the library, which
-/// adds the rank and the call to it as it does with Gloo's own.
+/// What real Gloo throws on a rank whose peer is gone or late. Not an accel::Error: it comes from below the library,
+/// which adds the rank and the call to it as it does with Gloo's own.
 class GlooError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

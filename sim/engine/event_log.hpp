@@ -16,7 +16,8 @@ namespace accel::sim {
 class EventLog {
  public:
   struct Event {
-    std::string_view what;  // static storage: "begin", "arrive", "wait", "go_on", "complete", "send", "receive", "fault", "fail", "leave"
+    std::string_view what;  // static storage: "begin", "arrive", "wait", "go_on", "complete", "send", "receive",
+                            // "fault", "fail", "leave"
     int rank = -1;
     std::string_view op = {};  // static storage
     std::string group = {};

@@ -32,8 +32,8 @@ struct Exploration {
   std::string signature;
 };
 
-/// Runs `first` under the schedules of its seed, the next, and so on, until one goes wrong; then looks for the fewest ranks,
-/// faults and steps, in this order, that go wrong in the same way.
+/// Runs `first` under the schedules of its seed, the next, and so on, until one goes wrong; then looks for the fewest
+/// ranks, faults and steps, in this order, that go wrong in the same way.
 Exploration explore(const Trial& first, std::int64_t num_schedules, const RunTrial& run);
 
 /// The smallest trial found that has the signature of `failing`.

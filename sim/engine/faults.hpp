@@ -22,10 +22,10 @@ struct Group;
 
 /// An injected fault that has taken effect.
 struct FaultStrike {
-  std::string name;        // of the kind, as in a fault file
-  std::vector<int> ranks;  // on which
-  std::string text;        // "rank_pause on rank 3 at step 5"
-  bool may_stop = true;    // a run that fails after it has failed because of it
+  std::string name;                         // of the kind, as in a fault file
+  std::vector<int> ranks;                   // on which
+  std::string text;                         // "rank_pause on rank 3 at step 5"
+  bool may_stop = true;                     // a run that fails after it has failed because of it
   std::optional<Call> call = std::nullopt;  // the collective in which it struck
   std::string group = {};
   std::uint64_t sequence = 0;
@@ -39,16 +39,16 @@ class InjectedFault : public Error {
 
 /// What a fault does to one member's tensors in a collective.
 struct Corruption {
-  int member = 0;                    // group rank
-  std::optional<std::int64_t> bit;   // of the result, modulo its size, is turned
-  std::optional<double> value;       // or the first element of its contribution becomes this
+  int member = 0;                   // group rank
+  std::optional<std::int64_t> bit;  // of the result, modulo its size, is turned
+  std::optional<double> value;      // or the first element of its contribution becomes this
 };
 
 /// What befalls a collective that all members have joined, or a message that was sent and is waited for.
 struct MeetingFaults {
-  std::vector<double> delays;                        // seconds until each member can begin, by group rank; empty: none
+  std::vector<double> delays;                         // seconds until each member can begin, by group rank; empty: none
   std::function<std::exception_ptr(int rank)> error;  // set: the collective fails, and this is what each rank sees
-  bool is_lost = false;                              // it never ends: a message was lost
+  bool is_lost = false;                               // it never ends: a message was lost
   std::vector<Corruption> corruptions;
 };
 
@@ -62,14 +62,19 @@ enum class StepPoint { kBackward, kUpdate, kUpdated };
 class FaultModel {
  public:
   virtual ~FaultModel() = default;
-  /// `rank` is about to join a collective, which is its n-th in the group. May change the call, delay or hang the rank, throw.
+  /// `rank` is about to join a collective, which is its n-th in the group. May change the call, delay or hang the rank,
+  /// throw.
   virtual void before_call(World& world, int rank, const Group& group, std::uint64_t sequence, Call& call) = 0;
   /// All have joined, and their calls agree.
   virtual MeetingFaults on_meeting(World& world, const Group& group, std::uint64_t sequence, const Call& call) = 0;
   /// `rank` is about to send or receive its n-th message to or from one other. May delay or hang the rank, throw.
-  virtual void before_message(World& /*world*/, int /*rank*/, const Group& /*group*/, std::uint64_t /*sequence*/, const Call& /*call*/) {}
+  virtual void before_message(World& /*world*/, int /*rank*/, const Group& /*group*/, std::uint64_t /*sequence*/,
+                              const Call& /*call*/) {}
   /// The n-th message between two group ranks was sent and is waited for.
-  virtual MeetingFaults on_message(World& /*world*/, const Group& /*group*/, int /*source*/, int /*destination*/, std::uint64_t /*sequence*/, const Call& /*call*/) { return {}; }
+  virtual MeetingFaults on_message(World& /*world*/, const Group& /*group*/, int /*source*/, int /*destination*/,
+                                   std::uint64_t /*sequence*/, const Call& /*call*/) {
+    return {};
+  }
   /// `rank` is at a place of its `step`-th micro-batch (from 0). May delay or hang the rank, throw.
   virtual void at_point(World& world, int rank, StepPoint point, std::int64_t step) = 0;
   /// `rank` has computed for so many seconds between two calls. Returns how many it takes longer.

@@ -18,10 +18,10 @@
 
 // Note [Meeting]
 // The n-th call of every member of a group is one Meeting. Members walk a chain of them, each with a cursor of its own:
-// whoever comes first appends the next, under the group's mutex; all others find it there without a lock. A member writes
-// its own slots only, and publishes them by counting itself in; the member that counts to the group's size owns all slots
-// from there on. `state_` holds a bit "has ended" and, above it, the number of ranks that wait: a waiter adds itself and
-// blocks unless the bit was there, and who sets the bit learns how many it wakes.
+// whoever comes first appends the next, under the group's mutex; all others find it there without a lock. A member
+// writes its own slots only, and publishes them by counting itself in; the member that counts to the group's size owns
+// all slots from there on. `state_` holds a bit "has ended" and, above it, the number of ranks that wait: a waiter adds
+// itself and blocks unless the bit was there, and who sets the bit learns how many it wakes.
 namespace accel::sim {
 
 class World;
@@ -64,15 +64,15 @@ class Meeting : public std::enable_shared_from_this<Meeting> {
   // By group rank; written by the member before it is counted in.
   std::vector<std::optional<Call>> calls_;
   std::vector<Participant> participants_;
-  std::vector<double> ready_;                    // virtual or wall seconds
-  std::vector<std::atomic<bool>> has_arrived_;   // for a diagnosis meanwhile
+  std::vector<double> ready_;                   // virtual or wall seconds
+  std::vector<std::atomic<bool>> has_arrived_;  // for a diagnosis meanwhile
   std::atomic<int> num_arrived_{0};
-  std::atomic<Meeting*> next_{nullptr};          // the group's list of open ones keeps it alive
+  std::atomic<Meeting*> next_{nullptr};  // the group's list of open ones keeps it alive
 
   // Written by who ends it.
-  int last_to_arrive_ = -1;            // world rank
-  double last_ready_ = 0;              // virtual or wall seconds
-  std::vector<double> finish_;         // virtual seconds, by group rank
+  int last_to_arrive_ = -1;     // world rank
+  double last_ready_ = 0;       // virtual or wall seconds
+  std::vector<double> finish_;  // virtual seconds, by group rank
   double wall_end_ = 0;
   std::exception_ptr error_;
   std::function<std::exception_ptr(int rank)> rank_errors_;
@@ -126,7 +126,7 @@ struct Group {
   std::deque<Posted> receives ACCEL_GUARDED_BY(mutex);
   std::map<std::pair<int, int>, std::uint64_t> num_sends ACCEL_GUARDED_BY(mutex);     // by source and destination
   std::map<std::pair<int, int>, std::uint64_t> num_receives ACCEL_GUARDED_BY(mutex);  // source -1: any
-  std::function<std::exception_ptr(int rank)> disconnected ACCEL_GUARDED_BY(mutex);  // set: nothing works any more
+  std::function<std::exception_ptr(int rank)> disconnected ACCEL_GUARDED_BY(mutex);   // set: nothing works any more
   std::atomic<bool> is_disconnected{false};
   std::optional<Apart> first_apart ACCEL_GUARDED_BY(mutex);
 };

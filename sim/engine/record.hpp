@@ -20,7 +20,7 @@ struct Span {
   std::string group;      // of a collective or wait
   std::int64_t sequence = -1;
   std::int64_t bytes = 0;
-  int released_by = -1;   // the rank whose late arrival ended this wait
+  int released_by = -1;  // the rank whose late arrival ended this wait
   Interval virtual_time, wall_time;
 };
 
@@ -34,8 +34,8 @@ struct Elapsed {
 
 /// One rank's time, on the clock that counts; written by its thread alone.
 struct RankTimes : Elapsed {
-  std::vector<Elapsed> updates;      // at the end of each optimizer step
-  std::vector<Span> spans;           // if asked for
+  std::vector<Elapsed> updates;  // at the end of each optimizer step
+  std::vector<Span> spans;       // if asked for
 };
 
 /// What collectives, or messages, of one kind moved.

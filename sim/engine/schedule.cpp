@@ -28,7 +28,9 @@ class RoundRobin : public SchedulePolicy {
 class RandomWalk : public SchedulePolicy {
  public:
   explicit RandomWalk(std::uint64_t seed) : seed_(seed) {}
-  int next(const std::vector<int>& runnable, int /*current*/) override { return runnable[random_number(seed_, turn_++) % runnable.size()]; }
+  int next(const std::vector<int>& runnable, int /*current*/) override {
+    return runnable[random_number(seed_, turn_++) % runnable.size()];
+  }
 
  private:
   const std::uint64_t seed_;
@@ -47,19 +49,23 @@ class Pct : public SchedulePolicy {
   Pct(const RankSchedule& options, int num_ranks) : priorities_(num_ranks) {
     // Above all changed ones, in random order.
     std::iota(priorities_.begin(), priorities_.end(), std::int64_t{options.pct_depth});
-    for (int rank = num_ranks - 1; rank > 0; --rank) std::swap(priorities_[rank], priorities_[random_number(options.seed, rank) % (rank + 1)]);
+    for (int rank = num_ranks - 1; rank > 0; --rank)
+      std::swap(priorities_[rank], priorities_[random_number(options.seed, rank) % (rank + 1)]);
     for (int change = 1; change < options.pct_depth; ++change) {
       const auto number = random_number(options.seed, num_ranks + change);
-      changes_.push_back(options.pct_events ? number % std::max<std::uint64_t>(*options.pct_events, 1) : turn_of_any_length(number));
+      changes_.push_back(options.pct_events ? number % std::max<std::uint64_t>(*options.pct_events, 1)
+                                            : turn_of_any_length(number));
     }
   }
 
   int next(const std::vector<int>& runnable, int current) override {
     for (std::size_t change = 0; change < changes_.size(); ++change) {
-      if (changes_[change] == turn_ && current >= 0) priorities_[current] = static_cast<std::int64_t>(changes_.size() - change);
+      if (changes_[change] == turn_ && current >= 0)
+        priorities_[current] = static_cast<std::int64_t>(changes_.size() - change);
     }
     ++turn_;
-    return *std::max_element(runnable.begin(), runnable.end(), [&](int a, int b) { return priorities_[a] < priorities_[b]; });
+    return *std::max_element(runnable.begin(), runnable.end(),
+                             [&](int a, int b) { return priorities_[a] < priorities_[b]; });
   }
 
   void demote(int rank) override { priorities_[rank] = --lowest_; }
@@ -103,7 +109,10 @@ std::unique_ptr<SchedulePolicy> make_policy(const RankSchedule& options, int num
 }
 
 Baton::Baton(const RankSchedule& options, int num_ranks, std::function<void()> on_quiescent)
-    : policy_(make_policy(options, num_ranks)), on_quiescent_(std::move(on_quiescent)), states_(num_ranks, State::kAbsent), turns_(num_ranks) {}
+    : policy_(make_policy(options, num_ranks)),
+      on_quiescent_(std::move(on_quiescent)),
+      states_(num_ranks, State::kAbsent),
+      turns_(num_ranks) {}
 
 void Baton::begin(int rank) {
   bool all_begun = false;
@@ -233,7 +242,8 @@ void Baton::await_turn(int rank) {
   auto& given = turns_[rank].given;
   sleep_while(given, 0);
   given.exchange(0, std::memory_order_acq_rel);
-  if (abandoned_) given.store(1, std::memory_order_release);  // for good; `abandon` may have given it just before the exchange
+  if (abandoned_)
+    given.store(1, std::memory_order_release);  // for good; `abandon` may have given it just before the exchange
 }
 
 }  // namespace accel::sim

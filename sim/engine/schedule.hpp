@@ -12,10 +12,11 @@
 
 #include "reference/core/thread_safety.hpp"
 
-/// Which rank runs next. In parallel all do; in the serial schedules one at a time, with a baton that changes hands at the
-/// ranks' calls, so that a seed decides the whole order of a run.
+/// Which rank runs next. In parallel all do; in the serial schedules one at a time, with a baton that changes hands at
+/// the ranks' calls, so that a seed decides the whole order of a run.
 ///
-///     Baton baton({.kind = ScheduleKind::kRandom, .seed = 7}, /*num_ranks=*/4, [&] { explain_why_nobody_can_go_on(); });
+///     Baton baton({.kind = ScheduleKind::kRandom, .seed = 7}, /*num_ranks=*/4, [&] { explain_why_nobody_can_go_on();
+///     });
 ///
 /// Source of pct: Burckhardt et al., "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs", 2010.
 namespace accel::sim {
@@ -25,9 +26,9 @@ enum class ScheduleKind { kParallel, kRoundRobin, kRandom, kPct };
 struct RankSchedule {
   ScheduleKind kind = ScheduleKind::kParallel;
   std::uint64_t seed = 0;
-  int pct_depth = 3;                 // the number of ordering constraints that make a bug; 1 to never change a priority
-  // How many turns the run is thought to have: priorities change among them. Unset: of any length, as likely among the first 100 turns as
-  // between 1,000 and 100,000.
+  int pct_depth = 3;  // the number of ordering constraints that make a bug; 1 to never change a priority
+  // How many turns the run is thought to have: priorities change among them. Unset: of any length, as likely among the
+  // first 100 turns as between 1,000 and 100,000.
   std::optional<std::uint64_t> pct_events = {};
 };
 
@@ -50,8 +51,8 @@ std::unique_ptr<SchedulePolicy> make_policy(const RankSchedule& options, int num
 
 /// Lets one rank run at a time.
 ///
-/// Thread rule: each method from the thread of the rank that it names, which holds the baton, except `begin` (does not yet)
-/// and `holder`, `abandon` (any thread). `wake` from the holder.
+/// Thread rule: each method from the thread of the rank that it names, which holds the baton, except `begin` (does not
+/// yet) and `holder`, `abandon` (any thread). `wake` from the holder.
 class Baton {
  public:
   /// `on_quiescent` is called by the last holder when no rank can run and some are blocked; it may wake some.
@@ -71,7 +72,7 @@ class Baton {
   /// `rank` can run again when its turn comes; it may be blocked or not.
   void wake(int rank);
   struct Holder {
-    int rank = -1;  // none
+    int rank = -1;                                     // none
     std::chrono::steady_clock::time_point since = {};  // its last call
   };
   /// Who has its turn; from any thread.

@@ -22,7 +22,9 @@ std::exception_ptr released_by(int rank, const std::exception_ptr& error) {
 }  // namespace
 
 World::World(WorldOptions options)
-    : options_(std::move(options)), num_active_(options_.num_ranks), ranks_(std::clamp(options_.num_ranks, 0, kMaxRanks)) {
+    : options_(std::move(options)),
+      num_active_(options_.num_ranks),
+      ranks_(std::clamp(options_.num_ranks, 0, kMaxRanks)) {
   check_config(options_.num_ranks >= 1 && options_.num_ranks <= kMaxRanks,
                "ranks: {} ranks cannot be simulated in one process; expected 1 to {}", options_.num_ranks, kMaxRanks);
   double last = 0;
@@ -50,8 +52,8 @@ std::shared_ptr<Group> World::group(const std::string& name, const std::vector<i
     const auto before_the_first = std::make_shared<Meeting>();
     for (auto& cursor : group->cursors) cursor.last = before_the_first;
   }
-  check_argument(group->ranks == ranks, "group {}: this rank gives {} as members, another gave {}; all must agree", name,
-                 describe_ranks(ranks), describe_ranks(group->ranks));
+  check_argument(group->ranks == ranks, "group {}: this rank gives {} as members, another gave {}; all must agree",
+                 name, describe_ranks(ranks), describe_ranks(group->ranks));
   return group;
 }
 
@@ -102,14 +104,16 @@ std::shared_ptr<Meeting> World::failed_meeting(Group& group, Call call) {
   return meeting;
 }
 
-std::shared_ptr<Meeting> World::arrive(Group& group, int group_rank, Call call, Participant participant, Compute compute) {
+std::shared_ptr<Meeting> World::arrive(Group& group, int group_rank, Call call, Participant participant,
+                                       Compute compute) {
   const int rank = group.ranks[group_rank];
   if (baton_) baton_->yield(rank);
   end_compute(rank);
   throw_if_failed();
   const auto sequence = group.cursors[group_rank].next_sequence;
   if (options_.faults) options_.faults->before_call(*this, rank, group, sequence, call);
-  set_whereabouts(rank, {.op = call.op, .group = &group, .sequence = static_cast<std::int64_t>(sequence), .where = call.where});
+  set_whereabouts(
+      rank, {.op = call.op, .group = &group, .sequence = static_cast<std::int64_t>(sequence), .where = call.where});
   log_event("arrive", rank, call.op, &group, static_cast<std::int64_t>(sequence));
   if (group.is_disconnected) return failed_meeting(group, std::move(call));
 
@@ -119,7 +123,8 @@ std::shared_ptr<Meeting> World::arrive(Group& group, int group_rank, Call call, 
   meeting->participants_[group_rank] = std::move(participant);
   if (keeps_time()) meeting->ready_[group_rank] = is_virtual() ? now(rank) : wall_now();
   meeting->has_arrived_[group_rank].store(true, std::memory_order_release);
-  const bool is_last = meeting->num_arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<int>(group.ranks.size());
+  const bool is_last =
+      meeting->num_arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<int>(group.ranks.size());
   if (is_last) complete(group, meeting, rank, compute);
   begin_compute(rank);
   return meeting;
@@ -133,7 +138,8 @@ void World::complete(Group& group, const std::shared_ptr<Meeting>& meeting, int 
   {
     const MutexLock lock(group.mutex);
     group.open.erase(meeting->sequence_);
-    const bool one_place = std::all_of(calls.begin(), calls.end(), [&](const auto& call) { return same_place(call->where, first.where); });
+    const bool one_place =
+        std::all_of(calls.begin(), calls.end(), [&](const auto& call) { return same_place(call->where, first.where); });
     if (!one_place && !group.first_apart) group.first_apart = {meeting->sequence_, calls};
   }
   meeting->last_to_arrive_ = rank;
@@ -163,7 +169,8 @@ void World::complete(Group& group, const std::shared_ptr<Meeting>& meeting, int 
   }
   const auto corrupt = [&](bool before) {
     for (const auto& corruption : faults.corruptions) {
-      if (corruption.value.has_value() == before) options_.corrupt(meeting->participants_[corruption.member], corruption);
+      if (corruption.value.has_value() == before)
+        options_.corrupt(meeting->participants_[corruption.member], corruption);
     }
   };
   std::exception_ptr error;
@@ -188,7 +195,8 @@ void World::wait(int rank, Meeting& meeting) {
     if (baton_) baton_->yield(rank);
   } else {
     const auto* call = meeting.is_message_ ? nullptr : meeting.any_call();
-    log_event("wait", rank, call != nullptr ? call->op : "recv", meeting.group_, meeting.is_message_ ? -1 : static_cast<std::int64_t>(meeting.sequence_));
+    log_event("wait", rank, call != nullptr ? call->op : "recv", meeting.group_,
+              meeting.is_message_ ? -1 : static_cast<std::int64_t>(meeting.sequence_));
     block(rank, meeting);
     log_event("go_on", rank);
   }
@@ -214,7 +222,8 @@ void World::block(int rank, Meeting& meeting) {
     // A waiter of an ended meeting counts for nothing: who ended it has read the number of waiters.
     if ((meeting.state_.fetch_add(Meeting::kOneWaiter, std::memory_order_acq_rel) & Meeting::kEnded) == 0) {
       if (num_active_.fetch_sub(1) == 1) on_quiescence();
-      for (auto state = meeting.state_.load(std::memory_order_acquire); (state & Meeting::kEnded) == 0; state = meeting.state_.load(std::memory_order_acquire)) {
+      for (auto state = meeting.state_.load(std::memory_order_acquire); (state & Meeting::kEnded) == 0;
+           state = meeting.state_.load(std::memory_order_acquire)) {
         sleep_while(meeting.state_, state);
       }
     }
@@ -232,7 +241,8 @@ void World::end(Meeting& meeting, std::exception_ptr error, std::function<std::e
   // Counted before they can run, so that the number of active ranks never falls to 0 while some are on their way.
   const int most = num_ranks();
   if (!baton_) num_active_.fetch_add(most);
-  const int num_waiters = static_cast<int>(meeting.state_.fetch_or(Meeting::kEnded, std::memory_order_acq_rel) / Meeting::kOneWaiter);
+  const int num_waiters =
+      static_cast<int>(meeting.state_.fetch_or(Meeting::kEnded, std::memory_order_acq_rel) / Meeting::kOneWaiter);
   std::vector<OnEnd> on_end;
   {
     const MutexLock lock(meeting.mutex_);
@@ -292,7 +302,9 @@ void World::set_whereabouts(int rank, Whereabouts whereabouts) {
 }
 
 void World::log_event(std::string_view what, int rank, std::string_view op, const Group* group, std::int64_t sequence) {
-  if (options_.logs_events) log_.append({.what = what, .rank = rank, .op = op, .group = group != nullptr ? group->name : "", .sequence = sequence});
+  if (options_.logs_events)
+    log_.append(
+        {.what = what, .rank = rank, .op = op, .group = group != nullptr ? group->name : "", .sequence = sequence});
 }
 
 }  // namespace accel::sim

@@ -35,8 +35,8 @@
 /// calls and computes; the others are woken once. A rank that blocks is counted, so that the moment when nobody can go
 /// on is known exactly, and is diagnosed at once.
 ///
-/// Thread rule: methods that name a rank from that rank's thread, the others from any; user code and `compute` run without
-/// a lock held.
+/// Thread rule: methods that name a rank from that rank's thread, the others from any; user code and `compute` run
+/// without a lock held.
 namespace accel::sim {
 
 /// Changes the tensors of one member of a collective as a fault says.
@@ -46,18 +46,18 @@ using Corrupt = std::function<void(const Participant&, const Corruption&)>;
 /// message: the group is {sender, receiver}, under a name of this pair.
 using FinishTimes = std::function<std::vector<double>(const Group&, const Call&, std::span<const double> ready)>;
 
-/// Told once if ranks do not come back from their own code after the run has failed; they are waited for on and on. From the
-/// thread of run_ranks, with the error that it would throw.
+/// Told once if ranks do not come back from their own code after the run has failed; they are waited for on and on.
+/// From the thread of run_ranks, with the error that it would throw.
 using OnStuck = std::function<void(const RunError&)>;
 
 struct WorldOptions {
   int num_ranks = 1;
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  // Gloo's default; a running rank may take that long
   RankSchedule schedule = {};
-  FinishTimes finish_times = nullptr;  // set: time is virtual
+  FinishTimes finish_times = nullptr;        // set: time is virtual
   std::vector<RankTimes> times_before = {};  // of a run that is started again, by rank: clocks go on where they stood
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();
-  double cpu_factor = 0;               // virtual seconds of compute per second of a rank's processor time
+  double cpu_factor = 0;       // virtual seconds of compute per second of a rank's processor time
   bool records_times = false;  // of ranks, and volumes; with virtual time, spans or faults always
   bool records_spans = false;
   bool logs_events = false;
@@ -90,7 +90,8 @@ class World {
   /// Messages. A send ends at once, its participant is handed to the receive that matches source, destination and tag,
   /// in order; `source` -1 receives from any rank, the lowest first.
   std::shared_ptr<Meeting> send(Group& group, int source, int destination, int tag, Call call, Participant participant);
-  std::shared_ptr<Meeting> receive(Group& group, int source, int destination, int tag, Call call, Participant participant, Deliver deliver);
+  std::shared_ptr<Meeting> receive(Group& group, int source, int destination, int tag, Call call,
+                                   Participant participant, Deliver deliver);
 
   /// Blocks the calling rank until the meeting has ended. Rethrows its error; DiagnosedError if nobody can go on.
   void wait(int rank, Meeting& meeting);
@@ -107,7 +108,8 @@ class World {
   /// Fails the run if the deadline of a meeting, or of a rank's turn in a serial schedule, has passed.
   void check_deadlines();
 
-  // --- time -----------------------------------------------------------------------------------------------------------
+  // --- time
+  // -----------------------------------------------------------------------------------------------------------
   /// What the rank does from here on: "forward", "backward", ...; static storage.
   std::string_view enter_phase(int rank, std::string_view phase);
   /// What the rank has computed since its last call is not the program's.
@@ -129,7 +131,8 @@ class World {
   /// The rank is at a place of a training step: micro-batches are counted by their backward passes.
   void reach(int rank, StepPoint point);
 
-  // --- what goes wrong -------------------------------------------------------------------------------------------------
+  // --- what goes wrong
+  // -------------------------------------------------------------------------------------------------
   /// Ends the run on every rank.
   void fail(std::exception_ptr error);
   /// What ended the run; null if nothing has.
@@ -144,7 +147,8 @@ class World {
   [[nodiscard]] std::vector<std::string> findings();
   /// The rank never goes on, until the run fails.
   [[noreturn]] void hang(int rank);
-  /// The connections of these ranks are gone: their groups' collectives fail from now on, with what `error` gives each rank.
+  /// The connections of these ranks are gone: their groups' collectives fail from now on, with what `error` gives each
+  /// rank.
   void disconnect(const std::vector<int>& ranks, const std::function<std::exception_ptr(int rank)>& error);
   /// Every rank that is blocked gets its error, and all groups are disconnected. `seconds` pass on the virtual clock.
   void time_out(double seconds, const std::function<std::exception_ptr(int rank)>& error);
@@ -171,7 +175,7 @@ class World {
     std::string_view phase = "start";
     double cpu_mark = 0, wall_mark = 0;
     std::atomic<std::int64_t> step{-1};  // micro-batch
-    double advanced = 0;  // virtual seconds since the last call
+    double advanced = 0;                 // virtual seconds since the last call
   };
 
   std::shared_ptr<Meeting> next_meeting(Group& group, int group_rank);
@@ -195,10 +199,13 @@ class World {
   void begin_compute(int rank);
   void record_wait(int rank, const Meeting& meeting, const Span::Interval& virtual_time, double wall_begin);
   [[nodiscard]] double wall_now() const;
-  [[nodiscard]] bool keeps_time() const { return is_virtual() || options_.records_times || options_.records_spans || options_.faults != nullptr; }
+  [[nodiscard]] bool keeps_time() const {
+    return is_virtual() || options_.records_times || options_.records_spans || options_.faults != nullptr;
+  }
 
   void set_whereabouts(int rank, Whereabouts whereabouts);
-  void log_event(std::string_view what, int rank, std::string_view op = {}, const Group* group = nullptr, std::int64_t sequence = -1);
+  void log_event(std::string_view what, int rank, std::string_view op = {}, const Group* group = nullptr,
+                 std::int64_t sequence = -1);
 
   Diagnosis diagnose_difference(const Meeting& meeting);
   Diagnosis diagnose_hang();
@@ -212,8 +219,8 @@ class World {
 
   const WorldOptions options_;
   std::unique_ptr<Executor> executor_;
-  std::unique_ptr<Baton> baton_;        // null in the parallel schedule
-  std::atomic<int> num_active_;         // ranks that can go on; parallel schedule
+  std::unique_ptr<Baton> baton_;  // null in the parallel schedule
+  std::atomic<int> num_active_;   // ranks that can go on; parallel schedule
   std::atomic<bool> has_failed_{false};
   EventLog log_;
   std::vector<Rank> ranks_;

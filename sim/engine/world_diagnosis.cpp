@@ -13,7 +13,8 @@ template <typename Same>
 std::vector<std::pair<Call, std::vector<int>>> kinds_of(const Calls& calls, const Group& group, Same&& same) {
   std::vector<std::pair<Call, std::vector<int>>> kinds;
   for (std::size_t member = 0; member < calls.size(); ++member) {
-    auto kind = std::find_if(kinds.begin(), kinds.end(), [&](auto& other) { return same(other.first, *calls[member]); });
+    auto kind =
+        std::find_if(kinds.begin(), kinds.end(), [&](auto& other) { return same(other.first, *calls[member]); });
     if (kind == kinds.end()) kind = kinds.insert(kinds.end(), {*calls[member], {}});
     kind->second.push_back(group.ranks[member]);
   }
@@ -54,7 +55,8 @@ std::vector<std::pair<int, Meeting*>> World::blocked_ranks() {
 std::string World::whereabouts(int rank) {
   const MutexLock lock(ranks_[rank].mutex);
   const auto& last = ranks_[rank].last;
-  if (ranks_[rank].blocked_on != nullptr && ranks_[rank].blocked_on->group_ != nullptr) return fmt::format("waits in {}", describe(last));
+  if (ranks_[rank].blocked_on != nullptr && ranks_[rank].blocked_on->group_ != nullptr)
+    return fmt::format("waits in {}", describe(last));
   const auto after = last.op.empty() ? std::string("before any collective") : fmt::format("after {}", describe(last));
   if (ranks_[rank].blocked_on != nullptr) return fmt::format("hangs, {}", after);
   if (ranks_[rank].left) return fmt::format("has ended its program, {}", after);
@@ -89,8 +91,8 @@ void World::describe_absence(const Meeting& meeting, Diagnosis& diagnosis) {
     (meeting.has_arrived_[member].load(std::memory_order_acquire) ? arrived : missing).push_back(group.ranks[member]);
   }
   diagnosis.ranks.insert(diagnosis.ranks.end(), missing.begin(), missing.end());
-  diagnosis.text += fmt::format("\n  {}, {}{}: {} of {} ranks arrived ({})", meeting.name(), describe(*call), at(describe(call->where)),
-                                arrived.size(), group.ranks.size(), describe_ranks(arrived));
+  diagnosis.text += fmt::format("\n  {}, {}{}: {} of {} ranks arrived ({})", meeting.name(), describe(*call),
+                                at(describe(call->where)), arrived.size(), group.ranks.size(), describe_ranks(arrived));
   std::vector<std::pair<std::string, std::vector<int>>> places;
   for (const int rank : missing) {
     auto place = whereabouts(rank);
@@ -98,15 +100,20 @@ void World::describe_absence(const Meeting& meeting, Diagnosis& diagnosis) {
     if (same == places.end()) same = places.insert(places.end(), {std::move(place), {}});
     same->second.push_back(rank);
   }
-  for (const auto& [place, ranks] : places) diagnosis.text += fmt::format("\n  missing: {} {}", describe_ranks(ranks), place);
+  for (const auto& [place, ranks] : places)
+    diagnosis.text += fmt::format("\n  missing: {} {}", describe_ranks(ranks), place);
   if (!is_first) return;
   // Calls that agreed, from different lines of the program, say where ranks went apart; else this meeting is the place.
   if (auto apart = first_apart(group)) {
-    diagnosis.text += fmt::format("\n  ranks came from different lines first at #{} of group {}:", apart->sequence, group.name);
-    for (const auto& side : apart->sides) diagnosis.text += fmt::format("\n    {}: {}{}", describe_ranks(side.ranks), side.call, at(side.where));
+    diagnosis.text +=
+        fmt::format("\n  ranks came from different lines first at #{} of group {}:", apart->sequence, group.name);
+    for (const auto& side : apart->sides)
+      diagnosis.text += fmt::format("\n    {}: {}{}", describe_ranks(side.ranks), side.call, at(side.where));
     diagnosis.first_difference = std::move(apart);
   } else if (!missing.empty()) {
-    diagnosis.first_difference = {.group = group.name, .sequence = meeting.sequence_, .sides = {{arrived, describe(*call), describe(call->where)}}};
+    diagnosis.first_difference = {.group = group.name,
+                                  .sequence = meeting.sequence_,
+                                  .sides = {{arrived, describe(*call), describe(call->where)}}};
     for (const auto& [place, ranks] : places) diagnosis.first_difference->sides.push_back({ranks, place, ""});
   }
 }
@@ -115,7 +122,8 @@ std::optional<Difference> World::first_apart(Group& group) {
   const MutexLock lock(group.mutex);
   if (!group.first_apart) return std::nullopt;
   Difference difference{.group = group.name, .sequence = group.first_apart->sequence};
-  for (const auto& [call, ranks] : kinds_of(group.first_apart->calls, group, [](auto& a, auto& b) { return same_place(a.where, b.where); })) {
+  for (const auto& [call, ranks] :
+       kinds_of(group.first_apart->calls, group, [](auto& a, auto& b) { return same_place(a.where, b.where); })) {
     difference.sides.push_back({ranks, describe(call), describe(call.where)});
   }
   return difference;
@@ -123,7 +131,8 @@ std::optional<Difference> World::first_apart(Group& group) {
 
 Diagnosis World::diagnose_hang() {
   // The culprits are those missing from the meeting that most ranks wait for; on a tie, from all of those.
-  Diagnosis diagnosis{.kind = Diagnosis::Kind::kHang, .text = "hang: every rank is blocked or has ended, none can go on"};
+  Diagnosis diagnosis{.kind = Diagnosis::Kind::kHang,
+                      .text = "hang: every rank is blocked or has ended, none can go on"};
   std::vector<std::pair<const Meeting*, int>> meetings;
   for (const auto& [rank, blocked_on] : blocked_ranks()) {
     if (blocked_on->group_ == nullptr) continue;  // an injected hang
@@ -145,7 +154,8 @@ Diagnosis World::diagnose_hang() {
 
 void World::add_waiting(int rank, const Meeting& meeting, Diagnosis& diagnosis) {
   const MutexLock lock(ranks_[rank].mutex);
-  diagnosis.waiting.push_back({rank, std::string(ranks_[rank].last.op), meeting.group_->name, meeting.sequence_, describe(ranks_[rank].last.where)});
+  diagnosis.waiting.push_back({rank, std::string(ranks_[rank].last.op), meeting.group_->name, meeting.sequence_,
+                               describe(ranks_[rank].last.where)});
 }
 
 Diagnosis World::diagnose_timeout(const Meeting& meeting) {
@@ -160,7 +170,8 @@ Diagnosis World::diagnose_timeout(const Meeting& meeting) {
 
 // No meeting is open that could be late: the others wait for their turns.
 Diagnosis World::diagnose_endless_turn(int rank) {
-  const auto text = fmt::format("timed out after {} ms\n  rank {} does not end its turn: it {}", options_.timeout.count(), rank, whereabouts(rank));
+  const auto text = fmt::format("timed out after {} ms\n  rank {} does not end its turn: it {}",
+                                options_.timeout.count(), rank, whereabouts(rank));
   return {.kind = Diagnosis::Kind::kTimeout, .ranks = {rank}, .text = text};
 }
 

@@ -56,7 +56,8 @@ std::exception_ptr World::failure() {
 void World::on_quiescence() {
   if (blocked_ranks().empty()) return;
   num_active_.fetch_add(1);  // who resolves it: ending one meeting after the other is no quiescence in between
-  if (!options_.faults || !options_.faults->on_quiescence(*this)) fail(std::make_exception_ptr(DiagnosedError(diagnose_hang())));
+  if (!options_.faults || !options_.faults->on_quiescence(*this))
+    fail(std::make_exception_ptr(DiagnosedError(diagnose_hang())));
   if (num_active_.fetch_sub(1) == 1) on_quiescence();
 }
 
@@ -112,7 +113,8 @@ void World::time_out(double seconds, const std::function<std::exception_ptr(int)
 }
 
 void World::note(FaultStrike strike) {
-  if (options_.logs_events) log_.append({.what = "fault", .rank = strike.ranks.empty() ? -1 : strike.ranks.front(), .text = strike.text});
+  if (options_.logs_events)
+    log_.append({.what = "fault", .rank = strike.ranks.empty() ? -1 : strike.ranks.front(), .text = strike.text});
   const MutexLock lock(mutex_);
   strikes_.push_back(std::move(strike));
 }
@@ -125,7 +127,8 @@ void World::blame(const std::string& text) {
 // Whether a rank's error may be what a fault led to: its peers see a process that ends, each by itself.
 bool World::may_be_faults_work() {
   const auto of_strikes = strikes();
-  if (std::any_of(of_strikes.begin(), of_strikes.end(), [](const auto& strike) { return strike.may_stop; })) return true;
+  if (std::any_of(of_strikes.begin(), of_strikes.end(), [](const auto& strike) { return strike.may_stop; }))
+    return true;
   const auto groups = all_groups();
   return std::any_of(groups.begin(), groups.end(), [](const auto& group) { return group->is_disconnected.load(); });
 }
@@ -138,7 +141,8 @@ std::vector<FaultStrike> World::strikes() {
 void World::warn(std::string finding) {
   constexpr std::size_t kMost = 100;
   const MutexLock lock(mutex_);
-  if (findings_.size() < kMost && std::find(findings_.begin(), findings_.end(), finding) == findings_.end()) findings_.push_back(std::move(finding));
+  if (findings_.size() < kMost && std::find(findings_.begin(), findings_.end(), finding) == findings_.end())
+    findings_.push_back(std::move(finding));
 }
 
 std::vector<std::string> World::findings() {
@@ -198,7 +202,8 @@ std::optional<Diagnosis> World::diagnosis() {
   diagnosis.fault = strike->name;
   diagnosis.ranks = strike->ranks;
   if (diagnosis.op.empty() && strike->call) name_call(diagnosis, *strike->call, strike->group, strike->sequence);
-  diagnosis.text = fmt::format("injected fault: {}{}{}", strike->text, diagnosis.text.empty() ? "" : "\n", diagnosis.text);
+  diagnosis.text =
+      fmt::format("injected fault: {}{}{}", strike->text, diagnosis.text.empty() ? "" : "\n", diagnosis.text);
   return diagnosis;
 }
 

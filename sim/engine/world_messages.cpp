@@ -18,7 +18,11 @@ std::shared_ptr<Meeting> World::begin_message(Group& group, bool sends, int sour
   }();
   if (options_.faults) options_.faults->before_message(*this, rank, group, sequence, call);
   const std::string_view op = sends ? "send" : "recv";
-  set_whereabouts(rank, {.op = op, .group = &group, .sequence = static_cast<std::int64_t>(sequence), .peer = peer < 0 ? -1 : group.ranks[peer], .where = call.where});
+  set_whereabouts(rank, {.op = op,
+                         .group = &group,
+                         .sequence = static_cast<std::int64_t>(sequence),
+                         .peer = peer < 0 ? -1 : group.ranks[peer],
+                         .where = call.where});
   log_event(sends ? "send" : "receive", rank, op, &group);
   if (group.is_disconnected) return failed_meeting(group, call);
   auto meeting = lone_meeting(group, call);
@@ -27,7 +31,8 @@ std::shared_ptr<Meeting> World::begin_message(Group& group, bool sends, int sour
   return meeting;
 }
 
-std::shared_ptr<Meeting> World::send(Group& group, int source, int destination, int tag, Call call, Participant participant) {
+std::shared_ptr<Meeting> World::send(Group& group, int source, int destination, int tag, Call call,
+                                     Participant participant) {
   const int rank = group.ranks[source];
   auto meeting = begin_message(group, /*sends=*/true, source, destination, call);
   if (meeting->has_ended()) return meeting;
@@ -52,7 +57,8 @@ std::shared_ptr<Meeting> World::send(Group& group, int source, int destination, 
   return meeting;
 }
 
-std::shared_ptr<Meeting> World::receive(Group& group, int source, int destination, int tag, Call call, Participant participant, Deliver deliver) {
+std::shared_ptr<Meeting> World::receive(Group& group, int source, int destination, int tag, Call call,
+                                        Participant participant, Deliver deliver) {
   auto meeting = begin_message(group, /*sends=*/false, source, destination, call);
   if (meeting->has_ended()) return meeting;
   meeting->source_ = source;
@@ -78,7 +84,9 @@ std::shared_ptr<Meeting> World::receive(Group& group, int source, int destinatio
     return true;
   };
   if (!take()) return failed_meeting(group, std::move(receive.call));
-  if (sent) deliver_message(receive, sent->source, sent->participant, sent->meeting->ready_.empty() ? 0 : sent->meeting->ready_.front());
+  if (sent)
+    deliver_message(receive, sent->source, sent->participant,
+                    sent->meeting->ready_.empty() ? 0 : sent->meeting->ready_.front());
   begin_compute(group.ranks[destination]);
   return meeting;
 }
@@ -90,7 +98,8 @@ void World::deliver_message(const Group::Posted& receive, int source, const Part
   std::exception_ptr error;
   try {
     MeetingFaults faults;
-    if (options_.faults) faults = options_.faults->on_message(*this, group, source, receive.destination, meeting.sequence_, receive.call);
+    if (options_.faults)
+      faults = options_.faults->on_message(*this, group, source, receive.destination, meeting.sequence_, receive.call);
     if (faults.error) return end(meeting, nullptr, faults.error);
     if (faults.is_lost) {
       const MutexLock lock(mutex_);

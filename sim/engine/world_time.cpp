@@ -17,7 +17,9 @@ double processor_seconds() {
 
 }  // namespace
 
-double World::wall_now() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - options_.started).count(); }
+double World::wall_now() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - options_.started).count();
+}
 
 void World::begin_compute(int rank) {
   if (!keeps_time()) return;
@@ -34,7 +36,10 @@ void World::end_compute(int rank) {
   const double seconds = is_virtual() ? own.times.now - begin : spent;
   own.times.compute += seconds;
   if (options_.records_spans && seconds > 0) {
-    own.times.spans.push_back({.kind = Span::Kind::kCompute, .name = own.phase, .virtual_time = {begin, own.times.now}, .wall_time = {own.wall_mark, wall_now()}});
+    own.times.spans.push_back({.kind = Span::Kind::kCompute,
+                               .name = own.phase,
+                               .virtual_time = {begin, own.times.now},
+                               .wall_time = {own.wall_mark, wall_now()}});
   }
   if (options_.faults) {
     if (const double lost = options_.faults->lost_seconds(rank, seconds); lost > 0) delay(rank, lost, "slow");
@@ -77,7 +82,10 @@ void World::delay(int rank, double seconds, std::string_view name) {
     std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
   }
   if (options_.records_spans) {
-    own.times.spans.push_back({.kind = Span::Kind::kFault, .name = name, .virtual_time = {begin, own.times.now}, .wall_time = {wall_begin, wall_now()}});
+    own.times.spans.push_back({.kind = Span::Kind::kFault,
+                               .name = name,
+                               .virtual_time = {begin, own.times.now},
+                               .wall_time = {wall_begin, wall_now()}});
   }
 }
 
@@ -118,12 +126,22 @@ void World::record_wait(int rank, const Meeting& meeting, const Span::Interval& 
   const auto& call = *meeting.calls_[meeting.is_message_ ? 0 : member];
   const double ready = is_virtual() && !meeting.is_message_ ? meeting.ready_[member] : waited.begin;
   const auto sequence = meeting.is_message_ ? -1 : static_cast<std::int64_t>(meeting.sequence_);
-  const double called = is_virtual() || meeting.is_message_ ? std::min(wall_begin, meeting.wall_end_) : meeting.ready_[member];  // on the wall's clock, if known
-  times.spans.push_back({.kind = Span::Kind::kCollective, .name = call.op, .group = meeting.group_->name, .sequence = sequence, .bytes = call.bytes,
-                         .virtual_time = {ready, is_virtual() ? meeting.finish_[member] : ready}, .wall_time = {called, meeting.wall_end_}});
-  times.spans.push_back({.kind = Span::Kind::kWait, .name = call.op, .group = meeting.group_->name, .sequence = sequence,
+  const double called = is_virtual() || meeting.is_message_ ? std::min(wall_begin, meeting.wall_end_)
+                                                            : meeting.ready_[member];  // on the wall's clock, if known
+  times.spans.push_back({.kind = Span::Kind::kCollective,
+                         .name = call.op,
+                         .group = meeting.group_->name,
+                         .sequence = sequence,
+                         .bytes = call.bytes,
+                         .virtual_time = {ready, is_virtual() ? meeting.finish_[member] : ready},
+                         .wall_time = {called, meeting.wall_end_}});
+  times.spans.push_back({.kind = Span::Kind::kWait,
+                         .name = call.op,
+                         .group = meeting.group_->name,
+                         .sequence = sequence,
                          .released_by = meeting.last_to_arrive_ == rank ? -1 : meeting.last_to_arrive_,
-                         .virtual_time = {waited.begin, times.now}, .wall_time = {wall_begin, wall_now()}});
+                         .virtual_time = {waited.begin, times.now},
+                         .wall_time = {wall_begin, wall_now()}});
 }
 
 std::map<std::string, Volume> World::volumes() {

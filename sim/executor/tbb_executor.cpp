@@ -1,12 +1,14 @@
 // Note [Rank arena]
-// `global_control` allows as many threads as the largest world needs, always the same number: TBB fixes its limit when the
-// process first uses it, so a small run would be the measure of a later large one. An arena of ranks + 1 slots holds one long task per rank, so every rank
-// has a thread of its own and may block. Once all have started, no rank task is left to steal. Parallel work goes to a
-// second arena of the hardware's width, isolated, so that a waiting thread never picks up anything of another rank.
+// `global_control` allows as many threads as the largest world needs, always the same number: TBB fixes its limit when
+// the process first uses it, so a small run would be the measure of a later large one. An arena of ranks + 1 slots
+// holds one long task per rank, so every rank has a thread of its own and may block. Once all have started, no rank
+// task is left to steal. Parallel work goes to a second arena of the hardware's width, isolated, so that a waiting
+// thread never picks up anything of another rank.
 //
 // Note [Time slices]
-// Ranks share few cores. A rank that is preempted in the middle of a step finds cold caches when it goes on, and so does
-// the other: Linux 6.12 and later give a thread the slice it asks for, 3 ms if it does not, which is about a small step.
+// Ranks share few cores. A rank that is preempted in the middle of a step finds cold caches when it goes on, and so
+// does the other: Linux 6.12 and later give a thread the slice it asks for, 3 ms if it does not, which is about a small
+// step.
 #include <sched.h>
 #include <sys/syscall.h>
 #include <tbb/global_control.h>
@@ -39,7 +41,8 @@ constexpr std::uint64_t kTimeSliceNanoseconds = 100'000'000;  // the longest tha
 // Of this thread; see Note [Time slices]. An older kernel takes no notice.
 void ask_for_long_time_slices() {
   SchedulingAttributes attributes;
-  if (syscall(SYS_sched_getattr, 0, &attributes, sizeof(attributes), 0) != 0 || attributes.policy != SCHED_OTHER) return;
+  if (syscall(SYS_sched_getattr, 0, &attributes, sizeof(attributes), 0) != 0 || attributes.policy != SCHED_OTHER)
+    return;
   attributes.runtime = kTimeSliceNanoseconds;
   syscall(SYS_sched_setattr, 0, &attributes, 0);
 }
@@ -66,7 +69,8 @@ class TbbExecutor : public Executor {
 
   void parallel_for(std::int64_t count, const std::function<void(std::int64_t)>& body) override {
     compute_.execute([&] {
-      tbb::this_task_arena::isolate([&] { tbb::parallel_for(std::int64_t{0}, count, [&](std::int64_t i) { body(i); }); });
+      tbb::this_task_arena::isolate(
+          [&] { tbb::parallel_for(std::int64_t{0}, count, [&](std::int64_t i) { body(i); }); });
     });
   }
 

@@ -66,7 +66,8 @@ std::string describe(const Fault& fault) {
   if (fault.rank) text += *fault.rank == kAnyRank ? " on any rank" : fmt::format(" on rank {}", *fault.rank);
   if (fault.link) text += fmt::format(" on link {} -> {}", fault.link->from, fault.link->to);
   if (fault.ranks) text += fmt::format(" of ranks {} from the others", fmt::join(*fault.ranks, ", "));
-  if (fault.when) text += fmt::format(" at {} {}", fault.when->unit == kAtStep ? "step" : "collective", fault.when->number);
+  if (fault.when)
+    text += fmt::format(" at {} {}", fault.when->unit == kAtStep ? "step" : "collective", fault.when->number);
   for (const auto& [key, value] : amounts(fault)) text += fmt::format(", {} {}", key, value);
   return text;
 }

@@ -17,9 +17,26 @@
 namespace accel::sim {
 
 enum class FaultKind {
-  kRankCrashBeforeCollective, kRankCrashDuringCollective, kRankCrashBeforeOptimizerStep, kRankHang, kRankPause, kSlowRank, kJitter,
-  kRankRestart, kHookException, kMessageDelay, kMessageLoss, kConnectionReset, kPartition, kSlowLink, kBitFlip, kStoreSlow, kTornWrite,
-  kDiskFull, kWrongCall, kNanGradient,
+  kRankCrashBeforeCollective,
+  kRankCrashDuringCollective,
+  kRankCrashBeforeOptimizerStep,
+  kRankHang,
+  kRankPause,
+  kSlowRank,
+  kJitter,
+  kRankRestart,
+  kHookException,
+  kMessageDelay,
+  kMessageLoss,
+  kConnectionReset,
+  kPartition,
+  kSlowLink,
+  kBitFlip,
+  kStoreSlow,
+  kTornWrite,
+  kDiskFull,
+  kWrongCall,
+  kNanGradient,
 };
 
 enum class WrongCall { kOp, kSize, kDtype, kOrder, kReduceOp, kShape };
@@ -31,7 +48,8 @@ struct Link {
   bool operator==(const Link&) const = default;
 };
 
-/// The first occasion in this micro-batch or a later one; or at this collective of the world, counted from 0, or a later one.
+/// The first occasion in this micro-batch or a later one; or at this collective of the world, counted from 0, or a
+/// later one.
 struct When {
   enum class Unit { kStep, kCollective };
   Unit unit = Unit::kStep;
@@ -68,13 +86,26 @@ struct Fault {
 /// One kind: its name, what it takes, and what is meant where the file says nothing.
 struct FaultRule {
   enum Parameter : unsigned {  // of a fault file; kStep and kCollective: of its `when`
-    kRank = 1u << 0, kLink = 1u << 1, kRanks = 1u << 2, kStep = 1u << 3, kCollective = 1u << 4, kSeconds = 1u << 5,
-    kFactor = 1u << 6, kProbability = 1u << 7, kBit = 1u << 8, kBytes = 1u << 9, kAfterBytes = 1u << 10, kFile = 1u << 11,
-    kWhat = 1u << 12, kValue = 1u << 13, kOneWay = 1u << 14, kAway = 1u << 15,
+    kRank = 1u << 0,
+    kLink = 1u << 1,
+    kRanks = 1u << 2,
+    kStep = 1u << 3,
+    kCollective = 1u << 4,
+    kSeconds = 1u << 5,
+    kFactor = 1u << 6,
+    kProbability = 1u << 7,
+    kBit = 1u << 8,
+    kBytes = 1u << 9,
+    kAfterBytes = 1u << 10,
+    kFile = 1u << 11,
+    kWhat = 1u << 12,
+    kValue = 1u << 13,
+    kOneWay = 1u << 14,
+    kAway = 1u << 15,
   };
 
   std::string_view name;
-  unsigned takes = 0;  // a set of parameters
+  unsigned takes = 0;               // a set of parameters
   std::optional<When::Unit> drawn;  // the unit of a `when` that is not given
   std::optional<double> seconds, factor, probability;
   bool every_rank = false;  // an absent rank means all of them; elsewhere, any
@@ -93,7 +124,8 @@ inline constexpr std::array<std::string_view, 2> kBadValues{"nan", "inf"};
 /// Every parameter that is set and is neither place nor time, as the file spells it: {"seconds", "0.2"}.
 std::vector<std::pair<std::string, std::string>> amounts(const Fault& fault);
 
-/// E.g. "rank_crash_before_optimizer_step on rank 3 at step 5", "message_delay on link 0 -> 1, seconds 0.2, probability 0.01".
+/// E.g. "rank_crash_before_optimizer_step on rank 3 at step 5", "message_delay on link 0 -> 1, seconds 0.2, probability
+/// 0.01".
 std::string describe(const Fault& fault);
 
 }  // namespace accel::sim

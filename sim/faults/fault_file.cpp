@@ -77,9 +77,12 @@ class FaultReader {
   [[nodiscard]] bool is_rank(int rank) const { return rank >= 0 && rank < num_ranks_; }
 
   std::optional<int> read_rank() {
-    const auto read = [&](const std::string& text) { return text == "any" ? kAnyRank : number_in(text).value_or(num_ranks_); };
+    const auto read = [&](const std::string& text) {
+      return text == "any" ? kAnyRank : number_in(text).value_or(num_ranks_);
+    };
     const auto is_meant = [&](const std::string& text) { return text == "any" || is_rank(read(text)); };
-    const auto text = reader_.optional<std::string>("rank", is_meant, fmt::format("any, or a rank of 0..{}", num_ranks_ - 1));
+    const auto text =
+        reader_.optional<std::string>("rank", is_meant, fmt::format("any, or a rank of 0..{}", num_ranks_ - 1));
     return text ? std::optional(read(*text)) : std::nullopt;
   }
 
@@ -88,7 +91,8 @@ class FaultReader {
     const auto is_link = [&](const Ranks& ends) {
       return ends.size() == 2 && ends[0] != ends[1] && is_rank(ends[0]) && is_rank(ends[1]);
     };
-    const auto ends = reader_.optional<Ranks>("link", is_link, fmt::format("[from, to], two ranks of 0..{}", num_ranks_ - 1));
+    const auto ends =
+        reader_.optional<Ranks>("link", is_link, fmt::format("[from, to], two ranks of 0..{}", num_ranks_ - 1));
     return ends ? std::optional(Link{(*ends)[0], (*ends)[1]}) : std::nullopt;
   }
 
@@ -118,8 +122,11 @@ class FaultReader {
   }
 
   void read_amounts(const FaultRule& rule, Fault& fault) {
-    const auto number = [&](FaultRule::Parameter parameter, const char* key, double least, double most, const char* expected) {
-      const auto is_meant = [=](const double& value) { return std::isfinite(value) && value >= least && value <= most; };
+    const auto number = [&](FaultRule::Parameter parameter, const char* key, double least, double most,
+                            const char* expected) {
+      const auto is_meant = [=](const double& value) {
+        return std::isfinite(value) && value >= least && value <= most;
+      };
       return rule.has(parameter) ? reader_.optional<double>(key, is_meant, expected) : std::nullopt;
     };
     const auto count = [&](FaultRule::Parameter parameter, const char* key) {
@@ -135,7 +142,8 @@ class FaultReader {
     if (rule.has(kWhat)) fault.what = read_name<WrongCall>(reader_, "what", kWrongCalls);
     if (rule.has(kValue)) fault.value = read_name<BadValue>(reader_, "value", kBadValues);
     if (rule.has(kAway)) fault.away = reader_.optional<bool>("away").value_or(false);
-    if (fault.away && fault.seconds) reader_.problem("seconds", "a store that is away takes no time; expected one of seconds and away");
+    if (fault.away && fault.seconds)
+      reader_.problem("seconds", "a store that is away takes no time; expected one of seconds and away");
   }
 
   YamlReader& reader_;
@@ -146,8 +154,10 @@ void write_fault(YAML::Emitter& out, const Fault& fault, std::size_t place) {
   const auto key = [&](const std::string& name) -> YAML::Emitter& { return out << YAML::Key << name << YAML::Value; };
   out << YAML::Flow << YAML::BeginMap;
   key("kind") << std::string(rule_of(fault.kind).name);
-  if (fault.rank == kAnyRank) key("rank") << "any";
-  else if (fault.rank) key("rank") << *fault.rank;
+  if (fault.rank == kAnyRank)
+    key("rank") << "any";
+  else if (fault.rank)
+    key("rank") << *fault.rank;
   if (fault.link) key("link") << std::vector<int>{fault.link->from, fault.link->to};
   if (fault.ranks) key("ranks") << *fault.ranks;
   if (fault.when) {
@@ -193,7 +203,8 @@ std::string to_yaml(const std::vector<Fault>& faults) {
   out << YAML::Key << "faults" << YAML::Value << YAML::BeginSeq;
   for (std::size_t place = 0; place < faults.size(); ++place) {
     const auto seed = faults[place].seed, expected = faults.front().seed;
-    check_argument(seed == expected, "fault {}: expected the seed of those before, {}, got {}; a file has one", place, expected, seed);
+    check_argument(seed == expected, "fault {}: expected the seed of those before, {}, got {}; a file has one", place,
+                   expected, seed);
     write_fault(out, faults[place], place);
   }
   out << YAML::EndSeq << YAML::EndMap;

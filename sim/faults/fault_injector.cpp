@@ -14,15 +14,11 @@ std::exception_ptr injected(const std::string& text) { return std::make_exceptio
 // What a call becomes on the one rank whose program is wrong. False if the call has nothing of the kind.
 bool make_wrong(Call& call, WrongCall what) {
   switch (what) {
-    case WrongCall::kOp:
-      call.op = call.op == "all_gather" ? "all_reduce" : "all_gather";
-      return true;
+    case WrongCall::kOp: call.op = call.op == "all_gather" ? "all_reduce" : "all_gather"; return true;
     case WrongCall::kOrder:
       call = {.op = call.op == "barrier" ? "all_gather" : "barrier", .where = call.where};
       return true;
-    case WrongCall::kDtype:
-      call.dtype = call.dtype == "float64" ? "float32" : "float64";
-      return !call.shapes.empty();
+    case WrongCall::kDtype: call.dtype = call.dtype == "float64" ? "float32" : "float64"; return !call.shapes.empty();
     case WrongCall::kReduceOp:
       if (call.reduce_op.empty()) return false;
       call.reduce_op = call.reduce_op == "max" ? "sum" : "max";
@@ -48,15 +44,20 @@ bool sums_gradients(World& world, int rank, const Call& call) {
   return (call.op == "all_reduce" || call.op.starts_with("reduce_scatter")) && world.phase(rank) == "backward";
 }
 
-bool contains(const std::vector<int>& ranks, int rank) { return std::find(ranks.begin(), ranks.end(), rank) != ranks.end(); }
+bool contains(const std::vector<int>& ranks, int rank) {
+  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
 
 double seconds_of(std::chrono::milliseconds time) { return std::chrono::duration<double>(time).count(); }
 
 // The ranks to which this call sends something across the cut.
-std::vector<int> cut_off_by(const Fault& partition, const Group& group, const std::function<bool(int from, int to)>& sends) {
+std::vector<int> cut_off_by(const Fault& partition, const Group& group,
+                            const std::function<bool(int from, int to)>& sends) {
   const int size = static_cast<int>(group.ranks.size());
   const auto is_inside = [&](int member) { return contains(*partition.ranks, group.ranks[member]); };
-  const auto is_cut = [&](int from, int to) { return is_inside(from) != is_inside(to) && (is_inside(from) || !partition.one_way); };
+  const auto is_cut = [&](int from, int to) {
+    return is_inside(from) != is_inside(to) && (is_inside(from) || !partition.one_way);
+  };
   std::vector<int> receivers;
   for (int to = 0; to < size; ++to) {
     bool waits = false;
@@ -67,7 +68,8 @@ std::vector<int> cut_off_by(const Fault& partition, const Group& group, const st
 }
 
 std::exception_ptr timed_out(const World& world) {
-  return std::make_exception_ptr(GlooError(fmt::format("Timed out waiting {}ms for recv operation to complete", world.timeout().count())));
+  return std::make_exception_ptr(
+      GlooError(fmt::format("Timed out waiting {}ms for recv operation to complete", world.timeout().count())));
 }
 
 }  // namespace
@@ -101,14 +103,19 @@ FaultInjector::FaultInjector(std::vector<Fault> plan, FaultInjectorOptions optio
 
 bool FaultInjector::is_due(const Fault& fault, World& world, int rank, std::uint64_t sequence) {
   if (!fault.when) return true;
-  return fault.when->number <= (fault.when->unit == When::Unit::kStep ? world.step(rank) : static_cast<std::int64_t>(sequence));
+  return fault.when->number <=
+         (fault.when->unit == When::Unit::kStep ? world.step(rank) : static_cast<std::int64_t>(sequence));
 }
 
-bool FaultInjector::strike(std::size_t index, World& world, std::vector<int> ranks, bool may_stop, const Occasion& occasion) {
+bool FaultInjector::strike(std::size_t index, World& world, std::vector<int> ranks, bool may_stop,
+                           const Occasion& occasion) {
   const MutexLock lock(strike_mutex_);  // who blames a strike finds it
   if (states_[index].has_struck.exchange(true)) return false;
   std::sort(ranks.begin(), ranks.end());
-  FaultStrike strike{.name = std::string(rule_of(plan_[index].kind).name), .ranks = std::move(ranks), .text = describe(plan_[index]), .may_stop = may_stop};
+  FaultStrike strike{.name = std::string(rule_of(plan_[index].kind).name),
+                     .ranks = std::move(ranks),
+                     .text = describe(plan_[index]),
+                     .may_stop = may_stop};
   if (occasion.call != nullptr) {
     strike.call = *occasion.call;
     strike.group = occasion.group->name;
@@ -149,7 +156,8 @@ void FaultInjector::before_call(World& world, int rank, const Group& group, std:
   }
 }
 
-void FaultInjector::before_message(World& world, int rank, const Group& group, std::uint64_t sequence, const Call& call) {
+void FaultInjector::before_message(World& world, int rank, const Group& group, std::uint64_t sequence,
+                                   const Call& call) {
   for (std::size_t index = 0; index < plan_.size(); ++index) {
     if (is_open(index, world, rank, sequence)) befall_rank(index, world, rank, {&call, &group, sequence});
   }
@@ -166,7 +174,8 @@ void FaultInjector::befall_rank(std::size_t index, World& world, int rank, const
       if (strike(index, world, {rank}, true, occasion)) world.hang(rank);
       break;
     case FaultKind::kRankPause:
-      if (const bool is_too_long = *fault.seconds > seconds_of(world.timeout()); strike(index, world, {rank}, is_too_long, occasion)) {
+      if (const bool is_too_long = *fault.seconds > seconds_of(world.timeout());
+          strike(index, world, {rank}, is_too_long, occasion)) {
         if (is_too_long) come_too_late(world, rank);
         world.delay(rank, *fault.seconds, "rank_pause");
       }
@@ -176,7 +185,8 @@ void FaultInjector::befall_rank(std::size_t index, World& world, int rank, const
 }
 
 // What befalls the rank's collectives alone.
-void FaultInjector::befall_collective(std::size_t index, World& world, int rank, const Group& group, std::uint64_t sequence, Call& call) {
+void FaultInjector::befall_collective(std::size_t index, World& world, int rank, const Group& group,
+                                      std::uint64_t sequence, Call& call) {
   const auto& fault = plan_[index];
   const Occasion occasion{&call, &group, sequence};
   const auto mark = [&, &state = states_[index]] {
@@ -186,7 +196,8 @@ void FaultInjector::befall_collective(std::size_t index, World& world, int rank,
   };
   switch (fault.kind) {
     case FaultKind::kHookException:
-      if (world.phase(rank) == "backward" && strike(index, world, {rank}, true, occasion)) throw InjectedFault("injected exception in a backward hook");
+      if (world.phase(rank) == "backward" && strike(index, world, {rank}, true, occasion))
+        throw InjectedFault("injected exception in a backward hook");
       break;
     case FaultKind::kWrongCall: {
       auto wrong = call;
@@ -220,7 +231,9 @@ void FaultInjector::lose(const std::vector<int>& receivers, MeetingFaults& fault
 MeetingFaults FaultInjector::on_meeting(World& world, const Group& group, std::uint64_t sequence, const Call& call) {
   MeetingFaults faults;
   LinkDelays on_links;
-  const auto sends = [&, size = static_cast<int>(group.ranks.size())](int from, int to) { return sends_message(call.op, size, call.root, from, to); };
+  const auto sends = [&, size = static_cast<int>(group.ranks.size())](int from, int to) {
+    return sends_message(call.op, size, call.root, from, to);
+  };
   for (std::size_t index = 0; index < plan_.size(); ++index) {
     befall_marked(index, world, group, sequence, call, faults);
     befall_traffic(index, world, group, sequence, call, sends, group.ranks.front(), on_links, faults);
@@ -228,40 +241,55 @@ MeetingFaults FaultInjector::on_meeting(World& world, const Group& group, std::u
   return faults;
 }
 
-MeetingFaults FaultInjector::on_message(World& world, const Group& group, int source, int destination, std::uint64_t sequence, const Call& call) {
+MeetingFaults FaultInjector::on_message(World& world, const Group& group, int source, int destination,
+                                        std::uint64_t sequence, const Call& call) {
   MeetingFaults faults;
   LinkDelays on_links;
   const auto sends = [=](int from, int to) { return from == source && to == destination; };
-  for (std::size_t index = 0; index < plan_.size(); ++index) befall_traffic(index, world, group, sequence, call, sends, group.ranks[destination], on_links, faults);
+  for (std::size_t index = 0; index < plan_.size(); ++index)
+    befall_traffic(index, world, group, sequence, call, sends, group.ranks[destination], on_links, faults);
   return faults;
 }
 
 // What befalls the collective that the fault's rank has chosen when it joined.
-void FaultInjector::befall_marked(std::size_t index, World& world, const Group& group, std::uint64_t sequence, const Call& call, MeetingFaults& faults) {
+void FaultInjector::befall_marked(std::size_t index, World& world, const Group& group, std::uint64_t sequence,
+                                  const Call& call, MeetingFaults& faults) {
   const auto& fault = plan_[index];
   const bool is_marked = states_[index].group == &group && states_[index].sequence == sequence;
-  if (!is_marked || !strike(index, world, {*fault.rank}, fault.kind != FaultKind::kNanGradient, {&call, &group, sequence})) return;
+  if (!is_marked ||
+      !strike(index, world, {*fault.rank}, fault.kind != FaultKind::kNanGradient, {&call, &group, sequence}))
+    return;
   const int member = group.group_rank_of(*fault.rank);
   switch (fault.kind) {
     case FaultKind::kRankCrashDuringCollective:
-      faults.error = [rank = *fault.rank](int other) { return other == rank ? injected("injected crash during a collective") : connection_closed(rank); };
+      faults.error = [rank = *fault.rank](int other) {
+        return other == rank ? injected("injected crash during a collective") : connection_closed(rank);
+      };
       world.disconnect({*fault.rank}, faults.error);
       break;
     case FaultKind::kBitFlip: faults.corruptions.push_back({.member = member, .bit = *fault.bit}); break;
     case FaultKind::kNanGradient:
-      faults.corruptions.push_back({.member = member, .value = *fault.value == BadValue::kNan ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity()});
+      faults.corruptions.push_back({.member = member,
+                                    .value = *fault.value == BadValue::kNan ? std::numeric_limits<double>::quiet_NaN()
+                                                                            : std::numeric_limits<double>::infinity()});
       break;
     default: break;
   }
 }
 
 // What befalls messages on their way: those of a collective's algorithm, or one that the program sends.
-void FaultInjector::befall_traffic(std::size_t index, World& world, const Group& group, std::uint64_t sequence, const Call& call, const Sends& sends, int joined, LinkDelays& on_links, MeetingFaults& faults) {
+void FaultInjector::befall_traffic(std::size_t index, World& world, const Group& group, std::uint64_t sequence,
+                                   const Call& call, const Sends& sends, int joined, LinkDelays& on_links,
+                                   MeetingFaults& faults) {
   const auto& fault = plan_[index];
   const Occasion occasion{&call, &group, sequence};
-  const int from = fault.link ? group.group_rank_of(fault.link->from) : -1, to = fault.link ? group.group_rank_of(fault.link->to) : -1;
+  const int from = fault.link ? group.group_rank_of(fault.link->from) : -1,
+            to = fault.link ? group.group_rank_of(fault.link->to) : -1;
   const bool crosses_link = from >= 0 && to >= 0 && sends(from, to);
-  const auto is_first = [&] { return crosses_link && is_due(fault, world, fault.link->to, sequence) && strike(index, world, {fault.link->from, fault.link->to}, true, occasion); };
+  const auto is_first = [&] {
+    return crosses_link && is_due(fault, world, fault.link->to, sequence) &&
+           strike(index, world, {fault.link->from, fault.link->to}, true, occasion);
+  };
   // Beyond the timeout its receiver has given up. Other links do not wait for this one.
   const auto delay = [&](double seconds) {
     faults.delays.resize(group.ranks.size());
@@ -297,7 +325,8 @@ void FaultInjector::befall_traffic(std::size_t index, World& world, const Group&
       if (is_first()) {
         faults.error = [link = *fault.link](int rank) {
           if (rank != link.from && rank != link.to) return connection_closed(link.to);
-          return std::make_exception_ptr(GlooError(fmt::format("Connection reset by peer [rank {}]", rank == link.from ? link.to : link.from)));
+          return std::make_exception_ptr(
+              GlooError(fmt::format("Connection reset by peer [rank {}]", rank == link.from ? link.to : link.from)));
         };
         world.disconnect({fault.link->from, fault.link->to}, faults.error);
       }
@@ -320,15 +349,18 @@ void FaultInjector::at_point(World& world, int rank, StepPoint point, std::int64
     if (fault.kind == FaultKind::kJitter && point == StepPoint::kBackward) {
       const double seconds = jitter_seconds(fault, rank, static_cast<std::uint64_t>(step));
       const double timeout = seconds_of(world.timeout());
-      strike(index, world, fault.rank ? std::vector<int>{*fault.rank} : std::vector<int>{}, /*may_stop=*/2 * *fault.seconds > timeout);
+      strike(index, world, fault.rank ? std::vector<int>{*fault.rank} : std::vector<int>{},
+             /*may_stop=*/2 * *fault.seconds > timeout);
       if (seconds > timeout) come_too_late(world, rank);
       world.delay(rank, seconds, "jitter");
     }
     const bool is_due = !fault.when || step >= fault.when->number;
-    if (fault.kind == FaultKind::kRankCrashBeforeOptimizerStep && point == StepPoint::kUpdate && is_due && strike(index, world, {rank}, true)) {
+    if (fault.kind == FaultKind::kRankCrashBeforeOptimizerStep && point == StepPoint::kUpdate && is_due &&
+        strike(index, world, {rank}, true)) {
       crash(world, rank, "injected crash before the optimizer's step");
     }
-    if (fault.kind == FaultKind::kRankRestart && point == StepPoint::kUpdate && is_due && strike(index, world, {rank}, false)) {
+    if (fault.kind == FaultKind::kRankRestart && point == StepPoint::kUpdate && is_due &&
+        strike(index, world, {rank}, false)) {
       wants_restart_ = true;
       crash(world, rank, "injected crash, to be started again");
     }
@@ -351,7 +383,8 @@ void FaultInjector::on_rendezvous(World& world, int rank) {
     const bool gives_up = fault.away || *fault.seconds > seconds_of(world.timeout());
     strike(index, world, {}, gives_up);
     if (gives_up) {
-      throw InjectedFault(fmt::format("The client socket has timed out after {}ms while trying to connect to the store", world.timeout().count()));
+      throw InjectedFault(fmt::format("The client socket has timed out after {}ms while trying to connect to the store",
+                                      world.timeout().count()));
     }
     world.delay(rank, *fault.seconds, "store_slow");
   }
@@ -380,8 +413,8 @@ std::shared_ptr<Files> FaultInjector::files(World& world, int rank, std::shared_
   return {own, &own->files};
 }
 
-// The ranks whose message does not come time out and close their connections, which is what the others see. For a rank that
-// stands still all others wait.
+// The ranks whose message does not come time out and close their connections, which is what the others see. For a rank
+// that stands still all others wait.
 bool FaultInjector::on_quiescence(World& world) {
   const auto hanging = world.hanging();
   std::vector<int> cut_off, late;

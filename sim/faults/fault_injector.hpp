@@ -16,8 +16,8 @@
 ///     auto plan = plan_faults(read_faults("faults.yaml", num_ranks), num_ranks);
 ///     simulate({.num_ranks = num_ranks, .faults = std::make_shared<FaultInjector>(plan)}, body);
 ///
-/// What every rank then sees is what real Gloo shows, and stands in sim/faults/README.md. One injector serves one run, and the
-/// runs after its restarts.
+/// What every rank then sees is what real Gloo shows, and stands in sim/faults/README.md. One injector serves one run,
+/// and the runs after its restarts.
 ///
 /// Thread rule: as FaultModel.
 namespace accel::sim {
@@ -33,7 +33,8 @@ class FaultInjector : public FaultModel {
   void before_call(World& world, int rank, const Group& group, std::uint64_t sequence, Call& call) override;
   MeetingFaults on_meeting(World& world, const Group& group, std::uint64_t sequence, const Call& call) override;
   void before_message(World& world, int rank, const Group& group, std::uint64_t sequence, const Call& call) override;
-  MeetingFaults on_message(World& world, const Group& group, int source, int destination, std::uint64_t sequence, const Call& call) override;
+  MeetingFaults on_message(World& world, const Group& group, int source, int destination, std::uint64_t sequence,
+                           const Call& call) override;
   void at_point(World& world, int rank, StepPoint point, std::int64_t step) override;
   double lost_seconds(int rank, double computed_seconds) override;
   void on_rendezvous(World& world, int rank) override;
@@ -45,7 +46,8 @@ class FaultInjector : public FaultModel {
   [[nodiscard]] const std::vector<Fault>& plan() const { return plan_; }
 
  private:
-  // Of one fault: whether it has struck; and of one that strikes when all have joined, the collective that its rank chose.
+  // Of one fault: whether it has struck; and of one that strikes when all have joined, the collective that its rank
+  // chose.
   struct State {
     std::atomic<bool> has_struck{false};
     std::atomic<const Group*> group{nullptr};
@@ -76,9 +78,12 @@ class FaultInjector : public FaultModel {
   // Whether it may strike this rank at its call.
   [[nodiscard]] bool is_open(std::size_t index, World& world, int rank, std::uint64_t sequence) const;
   void befall_rank(std::size_t index, World& world, int rank, const Occasion& occasion);
-  void befall_collective(std::size_t index, World& world, int rank, const Group& group, std::uint64_t sequence, Call& call);
-  void befall_marked(std::size_t index, World& world, const Group& group, std::uint64_t sequence, const Call& call, MeetingFaults& faults);
-  void befall_traffic(std::size_t index, World& world, const Group& group, std::uint64_t sequence, const Call& call, const Sends& sends, int joined, LinkDelays& on_links, MeetingFaults& faults);
+  void befall_collective(std::size_t index, World& world, int rank, const Group& group, std::uint64_t sequence,
+                         Call& call);
+  void befall_marked(std::size_t index, World& world, const Group& group, std::uint64_t sequence, const Call& call,
+                     MeetingFaults& faults);
+  void befall_traffic(std::size_t index, World& world, const Group& group, std::uint64_t sequence, const Call& call,
+                      const Sends& sends, int joined, LinkDelays& on_links, MeetingFaults& faults);
 
   const std::vector<Fault> plan_;
   const FaultInjectorOptions options_;

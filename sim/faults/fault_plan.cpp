@@ -17,13 +17,24 @@ constexpr std::int64_t kAfterBytesMax = 4096;  // less than the state of one ran
 
 // What a draw decides. The numbers are part of what a seed means: never change one.
 enum class Site : std::uint32_t {
-  kRank = 0, kLink = 1, kWhen = 2, kSideSize = 3, kSide = 4, kBit = 5, kAfterBytes = 6, kWhat = 7, kStrikes = 8, kJitter = 9, kBytes = 10,
+  kRank = 0,
+  kLink = 1,
+  kWhen = 2,
+  kSideSize = 3,
+  kSide = 4,
+  kBit = 5,
+  kAfterBytes = 6,
+  kWhat = 7,
+  kStrikes = 8,
+  kJitter = 9,
+  kBytes = 10,
 };
 
 std::uint64_t draw(const Fault& fault, Site site, std::uint64_t hit = 0, int rank = 0) {
   const auto low = [](std::uint64_t value) { return static_cast<std::uint32_t>(value); };
   const auto place = static_cast<std::uint32_t>(site) | static_cast<std::uint32_t>(rank) << 8;
-  const auto bits = philox4x32({low(hit), low(hit >> 32), place, fault.stream}, {low(fault.seed), low(fault.seed >> 32)});
+  const auto bits =
+      philox4x32({low(hit), low(hit >> 32), place, fault.stream}, {low(fault.seed), low(fault.seed >> 32)});
   return std::uint64_t{bits[1]} << 32 | bits[0];
 }
 
@@ -72,8 +83,10 @@ void plan_amounts(Fault& fault) {
   fill(fault.factor, rule.factor);
   fill(fault.probability, rule.probability);
   if (rule.has(kBit) && !fault.bit) fault.bit = below(kBitsMax, draw(fault, Site::kBit));
-  if (rule.has(kAfterBytes) && !fault.after_bytes) fault.after_bytes = below(kAfterBytesMax, draw(fault, Site::kAfterBytes));
-  if (rule.has(kWhat) && !fault.what) fault.what = static_cast<WrongCall>(below(std::ssize(kWrongCalls), draw(fault, Site::kWhat)));
+  if (rule.has(kAfterBytes) && !fault.after_bytes)
+    fault.after_bytes = below(kAfterBytesMax, draw(fault, Site::kAfterBytes));
+  if (rule.has(kWhat) && !fault.what)
+    fault.what = static_cast<WrongCall>(below(std::ssize(kWrongCalls), draw(fault, Site::kWhat)));
   if (rule.has(kValue) && !fault.value) fault.value = BadValue::kNan;
 }
 

@@ -5,8 +5,9 @@
 
 #include "sim/faults/fault.hpp"
 
-/// Everything random about faults, drawn from the seed by pure functions. A draw is named by its fault's stream, by what
-/// it decides, by the rank and by the number of the hit; nothing shifts it, not the faults beside it, not the schedule.
+/// Everything random about faults, drawn from the seed by pure functions. A draw is named by its fault's stream, by
+/// what it decides, by the rank and by the number of the hit; nothing shifts it, not the faults beside it, not the
+/// schedule.
 ///
 ///     const auto plan = plan_faults(read_faults("faults.yaml", num_ranks), num_ranks);
 ///     if (strikes(plan[0], rank, num_messages++)) delay(*plan[0].seconds);
@@ -14,9 +15,9 @@
 /// Thread rule: pure.
 namespace accel::sim {
 
-/// Gives every fault all that its kind takes: what the file left open is the kind's default, or drawn. A rank, a bit: any;
-/// a step or a collective: 1..8; a link: one of the ring, from a rank to the one below, which every all-reduce uses.
-/// Planned faults stay as they are. Throws ArgumentError if a link or a partition has fewer than two ranks.
+/// Gives every fault all that its kind takes: what the file left open is the kind's default, or drawn. A rank, a bit:
+/// any; a step or a collective: 1..8; a link: one of the ring, from a rank to the one below, which every all-reduce
+/// uses. Planned faults stay as they are. Throws ArgumentError if a link or a partition has fewer than two ranks.
 std::vector<Fault> plan_faults(std::vector<Fault> faults, int num_ranks);
 
 /// Whether the fault happens at the `hit`-th chance that `rank` gives it; true where its kind has no probability.

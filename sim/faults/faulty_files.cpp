@@ -57,7 +57,8 @@ class FaultyFiles::File final : public WritableFile {
   std::int64_t size_ = 0;
 };
 
-FaultyFiles::FaultyFiles(Files& files, const std::vector<Fault>& plan, int rank, OnStrike on_strike) : files_(files), on_strike_(std::move(on_strike)) {
+FaultyFiles::FaultyFiles(Files& files, const std::vector<Fault>& plan, int rank, OnStrike on_strike)
+    : files_(files), on_strike_(std::move(on_strike)) {
   for (const auto& fault : plan) {
     if (fault.rank != rank) continue;
     if (fault.kind == FaultKind::kTornWrite) torn_writes_.push_back(fault);
@@ -68,7 +69,9 @@ FaultyFiles::FaultyFiles(Files& files, const std::vector<Fault>& plan, int rank,
   }
 }
 
-std::unique_ptr<WritableFile> FaultyFiles::create(const std::string& path) { return std::make_unique<File>(*this, path); }
+std::unique_ptr<WritableFile> FaultyFiles::create(const std::string& path) {
+  return std::make_unique<File>(*this, path);
+}
 std::string FaultyFiles::read(const std::string& path) { return living().read(path); }
 std::vector<std::string> FaultyFiles::list(const std::string& path) { return living().list(path); }
 void FaultyFiles::rename(const std::string& from, const std::string& to) { living().rename(from, to); }
@@ -88,7 +91,8 @@ const Fault* FaultyFiles::tearing(const std::string& path) const {
 }
 
 void FaultyFiles::die(const Fault& fault, const std::string& path, std::int64_t size) {
-  death_ = fmt::format("{}: the process died while it wrote {}; {} bytes of it reached the disk", describe(fault), path, size);
+  death_ = fmt::format("{}: the process died while it wrote {}; {} bytes of it reached the disk", describe(fault), path,
+                       size);
   tell(fault);
   throw ProcessDied(*death_);
 }

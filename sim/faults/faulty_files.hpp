@@ -19,7 +19,8 @@
 /// Thread rule: one thread at a time.
 namespace accel::sim {
 
-/// The rank's process died by a torn write. From then on its files refuse everything, so that nobody tidies up after it.
+/// The rank's process died by a torn write. From then on its files refuse everything, so that nobody tidies up after
+/// it.
 class ProcessDied : public Error {
  public:
   using Error::Error;
@@ -29,12 +30,12 @@ class FaultyFiles final : public Files {
  public:
   using OnStrike = std::function<void(const Fault&)>;
 
-  /// Takes from the plan the torn_write and disk_full of this rank; `files` does the rest. `on_strike` hears of each as it
-  /// takes effect.
+  /// Takes from the plan the torn_write and disk_full of this rank; `files` does the rest. `on_strike` hears of each as
+  /// it takes effect.
   FaultyFiles(Files& files, const std::vector<Fault>& plan, int rank, OnStrike on_strike = nullptr);
 
-  /// A torn write begins here and in `append`: the first of a file of the fault's name. Where the fault says how many bytes
-  /// it keeps, it strikes the append that would pass them, or the sync of a file that has no more.
+  /// A torn write begins here and in `append`: the first of a file of the fault's name. Where the fault says how many
+  /// bytes it keeps, it strikes the append that would pass them, or the sync of a file that has no more.
   [[nodiscard]] std::unique_ptr<WritableFile> create(const std::string& path) override;
   [[nodiscard]] std::string read(const std::string& path) override;
   [[nodiscard]] std::vector<std::string> list(const std::string& path) override;
@@ -54,7 +55,7 @@ class FaultyFiles final : public Files {
   Files& files_;
   OnStrike on_strike_;
   std::vector<Fault> torn_writes_;
-  std::optional<Fault> disk_full_;  // the one that leaves least room
+  std::optional<Fault> disk_full_;          // the one that leaves least room
   std::optional<std::int64_t> bytes_left_;  // on a disk that fills up; what is removed gives nothing back
   std::optional<std::string> death_;
 };

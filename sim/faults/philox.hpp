@@ -9,7 +9,8 @@
 /// Thread rule: pure.
 namespace accel::sim {
 
-constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) {
+constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
+                                                  std::array<std::uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
     const auto left = std::uint64_t{0xD2511F53} * counter[0];
     const auto right = std::uint64_t{0xCD9E8D57} * counter[2];

@@ -17,13 +17,15 @@ constexpr int kNumCosts = 4;
 using Logs = std::array<double, kNumCosts>;  // of the costs, in the order of AllReduceCosts
 using Row = std::array<double, kNumCosts>;
 constexpr int kIterations = 300;
-constexpr double kReach = 3;     // of a logarithm from the guess, a factor of 20: noise alone would drive costs to nothing
+constexpr double kReach = 3;  // of a logarithm from the guess, a factor of 20: noise alone would drive costs to nothing
 constexpr double kNudge = 1e-6;  // of a logarithm, for a derivative; the model is linear in the costs between its kinks
 
-AllReduceCosts costs_of(const Logs& logs) { return {std::exp(logs[0]), std::exp(logs[1]), std::exp(logs[2]), std::exp(logs[3])}; }
+AllReduceCosts costs_of(const Logs& logs) {
+  return {std::exp(logs[0]), std::exp(logs[1]), std::exp(logs[2]), std::exp(logs[3])};
+}
 
-// A plain guess: the fastest call is overhead and latency in equal parts, the largest is bound by its bytes, and adding bytes costs
-// a tenth of sending them.
+// A plain guess: the fastest call is overhead and latency in equal parts, the largest is bound by its bytes, and adding
+// bytes costs a tenth of sending them.
 Logs guess(std::span<const MeasuredAllReduce> measured) {
   const auto by_seconds = [](const auto& a, const auto& b) { return a.seconds < b.seconds; };
   const auto by_bytes = [](const auto& a, const auto& b) { return a.bytes < b.bytes; };
@@ -31,7 +33,8 @@ Logs guess(std::span<const MeasuredAllReduce> measured) {
   const auto& largest = *std::max_element(measured.begin(), measured.end(), by_bytes);
   const double rounds = 2.0 * (fastest.num_ranks - 1);
   const double per_byte = largest.seconds / static_cast<double>(std::max<std::int64_t>(largest.bytes, 1));
-  return {std::log(0.5 * fastest.seconds), std::log(0.5 * fastest.seconds / rounds), std::log(per_byte), std::log(0.1 * per_byte)};
+  return {std::log(0.5 * fastest.seconds), std::log(0.5 * fastest.seconds / rounds), std::log(per_byte),
+          std::log(0.1 * per_byte)};
 }
 
 std::vector<double> residuals(const Logs& logs, std::span<const MeasuredAllReduce> measured) {
@@ -48,7 +51,8 @@ double sum_of_squares(const std::vector<double>& values) {
   return sum;
 }
 
-std::vector<Row> derivatives(const Logs& logs, const std::vector<double>& at, std::span<const MeasuredAllReduce> measured) {
+std::vector<Row> derivatives(const Logs& logs, const std::vector<double>& at,
+                             std::span<const MeasuredAllReduce> measured) {
   std::vector<Row> rows(at.size());
   for (int cost = 0; cost < kNumCosts; ++cost) {
     auto nudged = logs;
@@ -99,7 +103,8 @@ double all_reduce_seconds(const AllReduceCosts& costs, int num_ranks, std::int64
 
 namespace {
 
-// By how much all that is not overhead is slower than the costs say: of every size, the geometric mean over the numbers of ranks.
+// By how much all that is not overhead is slower than the costs say: of every size, the geometric mean over the numbers
+// of ranks.
 std::vector<SizeFactor> find_size_factors(const AllReduceCosts& costs, std::span<const MeasuredAllReduce> measured) {
   constexpr double kLeast = 0.01;  // where the overhead alone takes longer than was measured
   std::map<std::int64_t, std::vector<double>> logs;
@@ -120,7 +125,8 @@ std::vector<SizeFactor> find_size_factors(const AllReduceCosts& costs, std::span
 AllReduceCosts fit_all_reduce(std::span<const MeasuredAllReduce> measured) {
   check_argument(!measured.empty(), "a fit to no measurement");
   for (const auto& one : measured) {
-    check_argument(one.seconds > 0 && one.num_ranks >= 2, "an all-reduce of {} ranks that took {} s", one.num_ranks, one.seconds);
+    check_argument(one.seconds > 0 && one.num_ranks >= 2, "an all-reduce of {} ranks that took {} s", one.num_ranks,
+                   one.seconds);
   }
   const auto guessed = guess(measured);
   auto logs = guessed;

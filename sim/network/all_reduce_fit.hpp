@@ -11,9 +11,9 @@
 ///     const auto costs = fit_all_reduce(measured);
 ///     const double seconds = all_reduce_seconds(costs, /*num_ranks=*/4, /*bytes=*/1 << 20);
 ///
-/// By Levenberg-Marquardt on the logarithms of costs and times, so errors are relative and no cost is negative; then a factor for
-/// every measured size takes up what four costs cannot tell. What the measurements do not tell apart stays near a plain
-/// guess: with two ranks alone, say, overhead and latency. Thread rule: pure.
+/// By Levenberg-Marquardt on the logarithms of costs and times, so errors are relative and no cost is negative; then a
+/// factor for every measured size takes up what four costs cannot tell. What the measurements do not tell apart stays
+/// near a plain guess: with two ranks alone, say, overhead and latency. Thread rule: pure.
 namespace accel::sim {
 
 /// Of ranks that all have a link of their own to each other.

@@ -85,7 +85,8 @@ CollectivePlan reduce(const CollectiveCall& call, Library library) {
   if (library == Library::kNccl) {
     return {{chain(call.num_ranks, (call.root + 1) % call.num_ranks, call.bytes, /*is_reduced=*/true)}};
   }
-  const auto chunks = chunks_of(plan_reduce(num_elements(call), call.element_bytes, call.num_ranks), call.element_bytes);
+  const auto chunks =
+      chunks_of(plan_reduce(num_elements(call), call.element_bytes, call.num_ranks), call.element_bytes);
   auto to_the_root = chunks;
   for (auto& chunk : to_the_root) chunk.pieces = std::min(chunk.pieces, 1);  // a rank's chunk is one message
   return {{ring_reduce_scatter(chunks, Pairs::kRingDown), to_root(to_the_root, call.root)}};
@@ -138,10 +139,10 @@ const std::map<std::string_view, MakePlan>& makers() {
 bool has_root(std::string_view op) { return op == "broadcast" || op == "reduce" || op == "gather" || op == "scatter"; }
 
 void check(const CollectiveCall& call) {
-  check_argument(call.num_ranks >= 1 && call.bytes >= 0 && call.element_bytes >= 1, "{}: {} bytes in elements of {} on {} ranks",
-                 call.op, call.bytes, call.element_bytes, call.num_ranks);
-  check_argument(!has_root(call.op) || (call.root >= 0 && call.root < call.num_ranks), "{}: root {} is not a rank of a group of {}",
-                 call.op, call.root, call.num_ranks);
+  check_argument(call.num_ranks >= 1 && call.bytes >= 0 && call.element_bytes >= 1,
+                 "{}: {} bytes in elements of {} on {} ranks", call.op, call.bytes, call.element_bytes, call.num_ranks);
+  check_argument(!has_root(call.op) || (call.root >= 0 && call.root < call.num_ranks),
+                 "{}: root {} is not a rank of a group of {}", call.op, call.root, call.num_ranks);
   check_argument((call.op != "send" && call.op != "recv") || call.num_ranks == 2,
                  "{}: {} ranks; expected the sender and the receiver", call.op, call.num_ranks);
 }

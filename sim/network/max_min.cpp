@@ -53,7 +53,8 @@ std::vector<double> max_min_rates(const Flows& flows, std::span<const double> ca
     std::vector<int> fixed;
     for (const auto& link : links) {
       if (link.open == 0 || link.share() > share * (1 + kTie)) continue;
-      std::copy_if(link.flows.begin(), link.flows.end(), std::back_inserter(fixed), [&](int flow) { return rates[flow] == kOpen; });
+      std::copy_if(link.flows.begin(), link.flows.end(), std::back_inserter(fixed),
+                   [&](int flow) { return rates[flow] == kOpen; });
     }
     for (const int flow : fixed) {
       if (rates[flow] != kOpen) continue;  // two full links on its way

@@ -3,15 +3,16 @@
 #include <span>
 #include <vector>
 
-/// Max-min fair rates of flows that share links: no flow can have more without one that has no more than it having less.
+/// Max-min fair rates of flows that share links: no flow can have more without one that has no more than it having
+/// less.
 ///
 ///     Flows flows;
 ///     flows.add({0, 1});  // crosses the links 0 and 1
 ///     flows.add({1});
 ///     max_min_rates(flows, /*capacities=*/{1.0, 10.0});  // 1.0 and 9.0
 ///
-/// By progressive filling: the link with the least for each of its open flows fixes those, until all are fixed. A flow over
-/// links without limit has an unlimited rate. Thread rule: pure.
+/// By progressive filling: the link with the least for each of its open flows fixes those, until all are fixed. A flow
+/// over links without limit has an unlimited rate. Thread rule: pure.
 namespace accel::sim {
 
 struct Flows {

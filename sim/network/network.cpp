@@ -19,9 +19,9 @@ std::vector<int> unique(std::vector<int> links) {
 
 /// What the rounds of one collective cost, given the collectives of others whose links it crosses.
 ///
-/// Note [Sharing with others]. Their times are told already, so they are not slowed in return. That a newcomer ends when it would
-/// if all shared fairly, each of them counts for the time that it still had to go and, since it would have been slowed, for as
-/// long again. E.g. two equal transfers at once: the second ends after twice its time.
+/// Note [Sharing with others]. Their times are told already, so they are not slowed in return. That a newcomer ends
+/// when it would if all shared fairly, each of them counts for the time that it still had to go and, since it would
+/// have been slowed, for as long again. E.g. two equal transfers at once: the second ends after twice its time.
 class Network::Costs {
  public:
   Costs(Network& network, Group& group, double begin) : network_(network), group_(group), begin_(begin) {
@@ -32,7 +32,8 @@ class Network::Costs {
     }
   }
 
-  std::span<const PairCosts> operator()(const Stage& stage, int round, const std::vector<Message>& messages, double now) {
+  std::span<const PairCosts> operator()(const Stage& stage, int round, const std::vector<Message>& messages,
+                                        double now) {
     const PatternKey key{stage.pairs, stage.root, stage.pattern(round)};
     auto& pattern = alone(key, messages);
     crossed_.insert(&pattern);
@@ -110,12 +111,14 @@ Network::Group& Network::group_of(std::uint64_t number, const Transfer& transfer
   auto& group = groups_[number];
   if (group.ranks.empty()) {
     for (const int rank : *transfer.ranks) {
-      check_argument(rank >= 0 && rank < num_ranks_, "{}: rank {} is not in a network of {}", transfer.op, rank, num_ranks_);
+      check_argument(rank >= 0 && rank < num_ranks_, "{}: rank {} is not in a network of {}", transfer.op, rank,
+                     num_ranks_);
     }
     group.ranks = *transfer.ranks;
     group.lane_free.assign(group.ranks.size() * spec_.lanes, 0);
   }
-  check_argument(group.ranks == *transfer.ranks, "{}: group {} has other ranks than at its first call", transfer.op, number);
+  check_argument(group.ranks == *transfer.ranks, "{}: group {} has other ranks than at its first call", transfer.op,
+                 number);
   return group;
 }
 
@@ -151,7 +154,8 @@ std::vector<double> Network::capacities_beside(const std::vector<const Usage*>& 
   return capacities;
 }
 
-Network::Pattern Network::solve(const Group& group, const std::vector<Message>& messages, const std::vector<const Usage*>& others) {
+Network::Pattern Network::solve(const Group& group, const std::vector<Message>& messages,
+                                const std::vector<const Usage*>& others) {
   Pattern pattern;
   Flows flows;
   for (const auto& message : messages) {
@@ -165,7 +169,8 @@ Network::Pattern Network::solve(const Group& group, const std::vector<Message>& 
   return pattern;
 }
 
-std::vector<double> Network::finish_times(std::uint64_t number, const Transfer& transfer, std::span<const double> ready) {
+std::vector<double> Network::finish_times(std::uint64_t number, const Transfer& transfer,
+                                          std::span<const double> ready) {
   const CollectiveCall call{.op = transfer.op,
                             .bytes = transfer.bytes,
                             .element_bytes = transfer.element_bytes,
@@ -184,7 +189,8 @@ std::vector<double> Network::finish_times(std::uint64_t number, const Transfer& 
                                 .time_factor = size_factor(spec_.size_factors, transfer.bytes)};
   auto ends = run_plan(plan, std::move(clocks), options, std::ref(costs));
   occupy_lanes(group, ends);
-  group.under_way.push_back({.begin = begin, .end = *std::max_element(ends.begin(), ends.end()), .links = costs.links()});
+  group.under_way.push_back(
+      {.begin = begin, .end = *std::max_element(ends.begin(), ends.end()), .links = costs.links()});
   return ends;
 }
 

@@ -22,9 +22,9 @@
 ///     const Transfer transfer{.op = "all_reduce", .bytes = 4 << 20, .element_bytes = 4, .ranks = &world_ranks};
 ///     const auto ends = network.finish_times(/*group=*/0, transfer, ready);  // by group rank
 ///
-/// Stateful over one run: a group has as many collectives under way as it has lanes, and a collective shares links with those
-/// of other groups, and of other lanes, that were asked for before. The same calls in the same order give the same times.
-/// Thread rule: one thread at a time.
+/// Stateful over one run: a group has as many collectives under way as it has lanes, and a collective shares links with
+/// those of other groups, and of other lanes, that were asked for before. The same calls in the same order give the
+/// same times. Thread rule: one thread at a time.
 namespace accel::sim {
 
 struct Transfer {
@@ -41,11 +41,13 @@ class Network {
   /// Throws ConfigError with all problems, file and line.
   static Network load(const std::string& file);
 
-  /// Starts a run on so many ranks: what was under way is forgotten. Throws ConfigError if the topology cannot hold them.
+  /// Starts a run on so many ranks: what was under way is forgotten. Throws ConfigError if the topology cannot hold
+  /// them.
   void set_ranks(int num_ranks);
 
-  /// When each rank has done its part, in seconds, by group rank; `ready`: when each has called. A group is its number and its
-  /// ranks, the same at every call. Throws ArgumentError for an unknown operation, or ranks, root or times that do not fit.
+  /// When each rank has done its part, in seconds, by group rank; `ready`: when each has called. A group is its number
+  /// and its ranks, the same at every call. Throws ArgumentError for an unknown operation, or ranks, root or times that
+  /// do not fit.
   std::vector<double> finish_times(std::uint64_t group, const Transfer& transfer, std::span<const double> ready);
 
   /// From now on messages between two ranks, in this direction, take `factor` times as long.

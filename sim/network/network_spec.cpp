@@ -18,13 +18,20 @@ constexpr double kMostPlaces = 1 << 20;  // of a torus
 bool is_finite_rate(double value) { return value > 0 && std::isfinite(value); }
 bool is_rank(int value) { return value >= 0; }
 
-double read_time(YamlReader& reader, const std::string& key) { return reader.required<double>(key, is_time, "0 seconds or more"); }
-double read_rate(YamlReader& reader, const std::string& key) { return reader.required<double>(key, is_rate, "a positive number"); }
+double read_time(YamlReader& reader, const std::string& key) {
+  return reader.required<double>(key, is_time, "0 seconds or more");
+}
+double read_rate(YamlReader& reader, const std::string& key) {
+  return reader.required<double>(key, is_rate, "a positive number");
+}
 double read_optional_rate(YamlReader& reader, const std::string& key) {
   return reader.optional<double>(key, is_rate, "a positive number").value_or(kUnlimited);
 }
 int read_count(YamlReader& reader, const std::string& key, int absent, int most = kMostCount) {
-  return reader.optional<int>(key, [=](int value) { return value >= 1 && value <= most; }, fmt::format("1 to {}", most)).value_or(absent);
+  return reader
+      .optional<int>(
+          key, [=](int value) { return value >= 1 && value <= most; }, fmt::format("1 to {}", most))
+      .value_or(absent);
 }
 int read_required_count(YamlReader& reader, const std::string& key) {
   if (!reader.has(key)) reader.missing(key);
@@ -34,7 +41,9 @@ double read_oversubscription(YamlReader& reader) {
   return reader.optional<double>("oversubscription", is_finite_rate, "a positive number").value_or(1);
 }
 
-LinkCosts read_link(YamlReader& reader) { return {read_time(reader, "latency_seconds"), read_rate(reader, "bytes_per_second")}; }
+LinkCosts read_link(YamlReader& reader) {
+  return {read_time(reader, "latency_seconds"), read_rate(reader, "bytes_per_second")};
+}
 
 LinkCosts read_link(YamlReader& parent, const std::string& key) {
   if (!parent.has(key)) parent.missing(key);
@@ -71,7 +80,9 @@ TopologySpec read_nodes(YamlReader& reader) {
   spec.tiers.push_back({.units = ranks, .ports = cards, .port = card});
   if (reader.has("nodes_per_rack")) {
     const int nodes = read_required_count(reader, "nodes_per_rack");
-    spec.tiers.push_back({.units = nodes, .port = {card.latency_seconds, card.bytes_per_second * cards * nodes / read_oversubscription(reader)}});
+    spec.tiers.push_back(
+        {.units = nodes,
+         .port = {card.latency_seconds, card.bytes_per_second * cards * nodes / read_oversubscription(reader)}});
   }
   return spec;
 }
@@ -80,9 +91,11 @@ TopologySpec read_torus(YamlReader& reader) {
   const auto fits = [](const std::vector<int>& shape) {
     double places = 1;
     for (const int extent : shape) places *= extent;
-    return (shape.size() == 2 || shape.size() == 3) && std::all_of(shape.begin(), shape.end(), [](int extent) { return extent >= 1; }) && places <= kMostPlaces;
+    return (shape.size() == 2 || shape.size() == 3) &&
+           std::all_of(shape.begin(), shape.end(), [](int extent) { return extent >= 1; }) && places <= kMostPlaces;
   };
-  auto shape = reader.required<std::vector<int>>("shape", fits, fmt::format("2 or 3 positive integers, of a product up to {}", static_cast<int>(kMostPlaces)));
+  auto shape = reader.required<std::vector<int>>(
+      "shape", fits, fmt::format("2 or 3 positive integers, of a product up to {}", static_cast<int>(kMostPlaces)));
   return TorusSpec{.shape = std::move(shape), .link = read_link(reader)};
 }
 
@@ -111,7 +124,8 @@ std::vector<LinkOverride> read_overrides(YamlReader& file) {
     LinkOverride link;
     link.from = reader.required<int>("from", is_rank, "a rank, 0 or more");
     link.to = reader.required<int>("to", is_rank, "a rank, 0 or more");
-    if (reader.has("to") && link.from == link.to) reader.problem("to", fmt::format("expected a rank other than {}", link.from));
+    if (reader.has("to") && link.from == link.to)
+      reader.problem("to", fmt::format("expected a rank other than {}", link.from));
     link.costs = read_link(reader);
     reader.finish_keys();
     links.push_back(link);
@@ -169,7 +183,8 @@ double ComputeCosts::seconds_of(std::string_view op, double flops, double bytes)
 
 double size_factor(const std::vector<SizeFactor>& factors, std::int64_t bytes) {
   if (factors.empty()) return 1;
-  const auto above = std::find_if(factors.begin(), factors.end(), [&](const auto& point) { return point.bytes >= bytes; });
+  const auto above =
+      std::find_if(factors.begin(), factors.end(), [&](const auto& point) { return point.bytes >= bytes; });
   if (above == factors.begin()) return above->factor;
   if (above == factors.end()) return factors.back().factor;
   const auto& [low, low_factor] = *(above - 1);
@@ -191,7 +206,8 @@ NetworkSpec read_network(const std::string& file) {
   spec.overhead_seconds = read_time(reader, "overhead_seconds");
   spec.reduce_seconds_per_byte = read_time(reader, "reduce_seconds_per_byte");
   const auto is_size = [](std::int64_t bytes) { return bytes >= 0; };
-  spec.tree_all_reduce_bytes_max = reader.optional<std::int64_t>("tree_all_reduce_bytes_max", is_size, "0 or more").value_or(0);
+  spec.tree_all_reduce_bytes_max =
+      reader.optional<std::int64_t>("tree_all_reduce_bytes_max", is_size, "0 or more").value_or(0);
   spec.size_factors = read_size_factors(reader);
   spec.topology = read_topology(reader);
   spec.links = read_overrides(reader);

@@ -29,9 +29,9 @@ struct FullSpec {
   LinkCosts link;
 };
 
-/// Switches above switches. A tier gathers `units` units of the tier below into one (the lowest: 1, a rank), which reaches the
-/// switch above through `ports` ports; what stays below a switch never goes up. Rails: rank i of a unit uses port
-/// i * ports / ranks of the unit.
+/// Switches above switches. A tier gathers `units` units of the tier below into one (the lowest: 1, a rank), which
+/// reaches the switch above through `ports` ports; what stays below a switch never goes up. Rails: rank i of a unit
+/// uses port i * ports / ranks of the unit.
 struct Tier {
   int units = 1;
   int ports = 1;
@@ -43,8 +43,8 @@ struct TreeSpec {
   std::optional<std::int64_t> num_ranks_max;
 };
 
-/// Ranks on a grid with `shape[d]` of them along dimension d, wired to their neighbours and around; a message corrects one
-/// dimension after the other, the short way. An empty shape is a ring of all ranks.
+/// Ranks on a grid with `shape[d]` of them along dimension d, wired to their neighbours and around; a message corrects
+/// one dimension after the other, the short way. An empty shape is a ring of all ranks.
 struct TorusSpec {
   std::vector<int> shape;
   LinkCosts link;
@@ -52,7 +52,8 @@ struct TorusSpec {
 
 using TopologySpec = std::variant<FullSpec, TreeSpec, TorusSpec>;
 
-/// The link from one rank to another: that link itself where the two are wired to each other, else a new one for their messages.
+/// The link from one rank to another: that link itself where the two are wired to each other, else a new one for their
+/// messages.
 struct LinkOverride {
   int from = 0, to = 0;
   LinkCosts costs;
@@ -79,7 +80,8 @@ struct SizeFactor {
   double factor = 1;
 };
 
-/// At `bytes`: straight lines between the points, on logarithms of both; constant beyond the first and the last; 1 without any.
+/// At `bytes`: straight lines between the points, on logarithms of both; constant beyond the first and the last; 1
+/// without any.
 double size_factor(const std::vector<SizeFactor>& factors, std::int64_t bytes);
 
 /// Whose algorithms run.

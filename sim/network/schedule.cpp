@@ -33,7 +33,8 @@ double slowest_message_seconds(const std::vector<Message>& messages, std::span<c
   double slowest = 0;
   for (std::size_t index = 0; index < messages.size(); ++index) {
     if (messages[index].pieces == 0) continue;
-    slowest = std::max(slowest, message_seconds(messages[index], costs[index]) + reduce_seconds(messages[index], options));
+    slowest =
+        std::max(slowest, message_seconds(messages[index], costs[index]) + reduce_seconds(messages[index], options));
   }
   return slowest;
 }
@@ -53,7 +54,8 @@ std::vector<double> run_plan(const CollectivePlan& plan, std::vector<double> clo
   const double factor = plan.repeats * options.time_factor;
   for (const auto& stage : plan.stages) {
     const bool is_ring = stage.pairs == Pairs::kRingDown || stage.pairs == Pairs::kRingUp;
-    const bool may_close = is_ring && static_cast<int>(clocks.size()) >= options.closed_form_ranks_min && all_equal(clocks);
+    const bool may_close =
+        is_ring && static_cast<int>(clocks.size()) >= options.closed_form_ranks_min && all_equal(clocks);
     for (int round = 0; round < stage.num_rounds; ++round) {
       stage.messages(round, messages);
       const auto costs = costs_of(stage, round, messages, *std::min_element(clocks.begin(), clocks.end()));

@@ -97,16 +97,17 @@ Stage tree_up(int num_ranks, int root, std::int64_t bytes) {
 }
 
 Stage to_root(std::vector<Message> parts, int root) {
-  return {.pairs = Pairs::kToRoot,
-          .root = root,
-          .messages = [root, parts = std::move(parts)](int /*round*/, std::vector<Message>& messages) {
-            messages.clear();
-            for (int rank = 0; rank < static_cast<int>(parts.size()); ++rank) {
-              if (rank != root) {
-                messages.push_back({.from = rank, .to = root, .bytes = parts[rank].bytes, .pieces = parts[rank].pieces});
-              }
-            }
-          }};
+  return {
+      .pairs = Pairs::kToRoot,
+      .root = root,
+      .messages = [root, parts = std::move(parts)](int /*round*/, std::vector<Message>& messages) {
+        messages.clear();
+        for (int rank = 0; rank < static_cast<int>(parts.size()); ++rank) {
+          if (rank != root) {
+            messages.push_back({.from = rank, .to = root, .bytes = parts[rank].bytes, .pieces = parts[rank].pieces});
+          }
+        }
+      }};
 }
 
 Stage from_root(std::vector<Message> parts, int root) {
@@ -125,7 +126,8 @@ Stage exchange(int num_ranks, std::int64_t bytes) {
             messages.clear();
             for (int shift = 1 + round * shifts; shift < num_ranks && shift < 1 + (round + 1) * shifts; ++shift) {
               for (int rank = 0; rank < num_ranks; ++rank) {
-                messages.push_back({.from = rank, .to = (rank + shift) % num_ranks, .bytes = bytes, .pieces = pieces_of(bytes)});
+                messages.push_back(
+                    {.from = rank, .to = (rank + shift) % num_ranks, .bytes = bytes, .pieces = pieces_of(bytes)});
               }
             }
           }};

@@ -5,9 +5,9 @@
 /// The stages that collectives are made of. Thread rule: pure.
 namespace accel::sim {
 
-/// The two halves of a ring all-reduce; `chunks[c]` has the bytes and pieces of chunk c, one for each rank. Downwards, as Gloo:
-/// rank r sends to r-1 and ends the first half with the sum of chunk r, which it sends first in the second half. Upwards, as
-/// NCCL: the same with r+1.
+/// The two halves of a ring all-reduce; `chunks[c]` has the bytes and pieces of chunk c, one for each rank. Downwards,
+/// as Gloo: rank r sends to r-1 and ends the first half with the sum of chunk r, which it sends first in the second
+/// half. Upwards, as NCCL: the same with r+1.
 Stage ring_reduce_scatter(std::vector<Message> chunks, Pairs direction);
 Stage ring_all_gather(std::vector<Message> chunks, Pairs direction);
 

@@ -30,8 +30,9 @@ Topology::Topology(TopologySpec spec, const std::vector<LinkOverride>& overrides
     : spec_(std::move(spec)), num_ranks_(num_ranks) {
   check_config(num_ranks >= 1, "a network of {} ranks; expected 1 or more", num_ranks);
   const auto most = num_ranks_max(spec_);
-  check_config(!most || num_ranks <= *most, "the topology holds {} ranks, but there are {}; run fewer, or describe a larger one",
-               most.value_or(0), num_ranks);
+  check_config(!most || num_ranks <= *most,
+               "the topology holds {} ranks, but there are {}; run fewer, or describe a larger one", most.value_or(0),
+               num_ranks);
   std::visit([this](const auto& kind) { add_links(kind); }, spec_);
   for (const auto& change : overrides) override_link(change);
 }
@@ -46,7 +47,8 @@ void Topology::add_links(const FullSpec& /*spec*/) {}  // made when a route asks
 void Topology::add_links(const TreeSpec& spec) {
   int ranks_per_unit = 1;
   for (const auto& tier : spec.tiers) {
-    ranks_per_unit = static_cast<int>(std::min<std::int64_t>(static_cast<std::int64_t>(ranks_per_unit) * tier.units, kMostRanks));
+    ranks_per_unit =
+        static_cast<int>(std::min<std::int64_t>(static_cast<std::int64_t>(ranks_per_unit) * tier.units, kMostRanks));
     tiers_.push_back({.first = num_links(), .ranks_per_unit = ranks_per_unit});
     const int units = (num_ranks_ + ranks_per_unit - 1) / ranks_per_unit;
     links_.insert(links_.end(), static_cast<std::size_t>(units) * tier.ports * 2, tier.port);
@@ -99,7 +101,8 @@ const Route& Topology::route(int from, int to) {
   const auto key = static_cast<std::int64_t>(from) * num_ranks_ + to;
   const auto known = routes_.find(key);
   if (known != routes_.end()) return known->second;
-  return routes_.emplace(key, std::visit([&](const auto& kind) { return find_route(kind, from, to); }, spec_)).first->second;
+  return routes_.emplace(key, std::visit([&](const auto& kind) { return find_route(kind, from, to); }, spec_))
+      .first->second;
 }
 
 double Topology::latency_seconds(const Route& route) const {

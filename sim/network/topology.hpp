@@ -26,8 +26,8 @@ class Topology {
   [[nodiscard]] double latency_seconds(const Route& route) const;
   [[nodiscard]] int num_links() const { return static_cast<int>(links_.size()); }
 
-  /// Messages from one rank to another take `factor` times as long. Where the two share no link of their own, the others on
-  /// the links of their route are not slowed.
+  /// Messages from one rank to another take `factor` times as long. Where the two share no link of their own, the
+  /// others on the links of their route are not slowed.
   void scale(int from, int to, double factor);
 
  private:

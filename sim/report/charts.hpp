@@ -13,8 +13,8 @@ namespace accel::sim::detail {
 /// The loss by step: each step thin, their moving mean bold if there are many; a band where a loss is not finite.
 std::string loss_chart(const std::vector<double>& losses, const Canvas& canvas);
 
-/// The parts of a step, stacked: a bar for each rank or, where that is too narrow, for some ranks next to each other; then
-/// their mean, with a mark at the compute of the slowest.
+/// The parts of a step, stacked: a bar for each rank or, where that is too narrow, for some ranks next to each other;
+/// then their mean, with a mark at the compute of the slowest.
 std::string rank_chart(const std::vector<StepBreakdown>& ranks, const Canvas& canvas);
 /// How many bars that has room for.
 std::size_t most_bars(const Canvas& canvas);

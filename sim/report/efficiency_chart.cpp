@@ -27,8 +27,8 @@ std::string efficiency_chart(const std::vector<ScalePoint>& scaling, const Canva
   const double height = canvas.is_narrow() ? 240 : 300;
   const auto& last = scaling.back();
   Svg svg({canvas.id, "Efficiency by number of ranks",
-           fmt::format("{} of the ideal on {}.", percent_text(last.efficiency), plural(last.ranks, "rank")), canvas.width,
-           height});
+           fmt::format("{} of the ideal on {}.", percent_text(last.efficiency), plural(last.ranks, "rank")),
+           canvas.width, height});
   const auto plot = plot_of(canvas, height);
   const auto ranks = ranks_scale(scaling, plot);
   const Scale efficiency(rounded_out({0, highest_efficiency(scaling)}, 5), {plot.bottom, plot.top + 12});
@@ -40,9 +40,12 @@ std::string efficiency_chart(const std::vector<ScalePoint>& scaling, const Canva
   double free_from = plot.left - 100;  // labels do not run into each other
   for (std::size_t index = 0; index < points.size(); ++index) {
     const auto& point = scaling[index];
-    svg.dot(points[index], 4, "efficiency-dot",
-            fmt::format("{}: {}, {} per step{}", plural(point.ranks, "rank"), percent_text(point.efficiency), seconds_text(point.step_seconds),
-                        point.samples_per_second > 0 ? fmt::format(", {} samples/s", number_text(point.samples_per_second)) : ""));
+    svg.dot(
+        points[index], 4, "efficiency-dot",
+        fmt::format(
+            "{}: {}, {} per step{}", plural(point.ranks, "rank"), percent_text(point.efficiency),
+            seconds_text(point.step_seconds),
+            point.samples_per_second > 0 ? fmt::format(", {} samples/s", number_text(point.samples_per_second)) : ""));
     if (points[index].x < free_from) continue;
     svg.text({points[index].x, points[index].y - 10}, "middle value", percent_text(point.efficiency));
     draw_label(svg, plot, points[index].x, count_text(point.ranks));

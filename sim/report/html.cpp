@@ -9,31 +9,20 @@ std::string escape(std::string_view text) {
   safe.reserve(text.size());
   for (const char byte : text) {
     switch (byte) {
-      case '&':
-        safe += "&amp;";
-        break;
-      case '<':
-        safe += "&lt;";
-        break;
-      case '>':
-        safe += "&gt;";
-        break;
-      case '"':
-        safe += "&quot;";
-        break;
-      case '\'':
-        safe += "&#39;";
-        break;
-      default:
-        safe += byte;
+      case '&': safe += "&amp;"; break;
+      case '<': safe += "&lt;"; break;
+      case '>': safe += "&gt;"; break;
+      case '"': safe += "&quot;"; break;
+      case '\'': safe += "&#39;"; break;
+      default: safe += byte;
     }
   }
   return safe;
 }
 
 std::string folded_table(const std::string& summary, const HtmlTable& table) {
-  auto html =
-      fmt::format("<details><summary>{}</summary><div class=\"scroll\" tabindex=\"0\"><table>\n<thead><tr>", escape(summary));
+  auto html = fmt::format("<details><summary>{}</summary><div class=\"scroll\" tabindex=\"0\"><table>\n<thead><tr>",
+                          escape(summary));
   for (const auto& column : table.columns) html += fmt::format("<th scope=\"col\">{}</th>", escape(column));
   html += "</tr></thead>\n<tbody>\n";
   for (const auto& row : table.rows) {

@@ -42,7 +42,8 @@ std::string gap_name(const std::vector<double>& losses, StepRange gap) {
 // Short, since there is little room beside a narrow chart.
 std::string tick_text(double loss) { return std::abs(loss) < 9999.5 ? number_text(loss) : fmt::format("{:.3g}", loss); }
 
-void draw_gaps(Svg& svg, const Box& plot, const Axes& axes, const std::vector<double>& losses, std::size_t steps_per_pixel) {
+void draw_gaps(Svg& svg, const Box& plot, const Axes& axes, const std::vector<double>& losses,
+               std::size_t steps_per_pixel) {
   double free_from = plot.left;  // names do not run into each other
   for (const auto& gap : ranges_of(losses, /*drawable=*/false, steps_per_pixel)) {
     const auto left = axes.steps(static_cast<double>(gap.first)), right = axes.steps(static_cast<double>(gap.last - 1));
@@ -55,7 +56,8 @@ void draw_gaps(Svg& svg, const Box& plot, const Axes& axes, const std::vector<do
   }
 }
 
-void draw_range(Svg& svg, const Axes& axes, const std::vector<double>& losses, StepRange range, std::size_t steps_per_pixel) {
+void draw_range(Svg& svg, const Axes& axes, const std::vector<double>& losses, StepRange range,
+                std::size_t steps_per_pixel) {
   const auto place = [&](std::size_t step, double loss) {
     return Point{axes.steps(static_cast<double>(step)), axes.losses(loss)};
   };

@@ -12,7 +12,8 @@ std::vector<StepRange> ranges_of(const std::vector<double>& losses, bool drawabl
   std::vector<StepRange> ranges;
   for (std::size_t step = 0; step < losses.size(); ++step) {
     if (is_drawable(losses[step]) != drawable) continue;
-    if (ranges.empty() || step - ranges.back().last >= std::max<std::size_t>(1, least_gap)) ranges.push_back({step, step});
+    if (ranges.empty() || step - ranges.back().last >= std::max<std::size_t>(1, least_gap))
+      ranges.push_back({step, step});
     ranges.back().last = step + 1;
   }
   return ranges;
@@ -53,6 +54,8 @@ std::vector<double> moving_mean(const std::vector<double>& losses, StepRange ran
   return means;
 }
 
-std::size_t mean_width(std::size_t num_steps) { return num_steps < 60 ? 1 : std::max<std::size_t>(5, num_steps / 40) | 1; }
+std::size_t mean_width(std::size_t num_steps) {
+  return num_steps < 60 ? 1 : std::max<std::size_t>(5, num_steps / 40) | 1;
+}
 
 }  // namespace accel::sim::detail

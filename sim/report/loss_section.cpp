@@ -19,13 +19,14 @@ std::string exact(double value) { return std::isfinite(value) ? fmt::format("{:.
 
 std::string loss_summary(const std::vector<double>& losses) {
   const auto width = mean_width(losses.size());
-  std::string words = width > 1 ? fmt::format("Rank 0, each step thin, the mean of {} steps bold.", width) : "Rank 0, each step.";
+  std::string words =
+      width > 1 ? fmt::format("Rank 0, each step thin, the mean of {} steps bold.", width) : "Rank 0, each step.";
   std::size_t num_missing = 0;
   const auto gaps = ranges_of(losses, /*drawable=*/false);
   for (const auto& [first, last] : gaps) num_missing += last - first;
   if (num_missing > 0)
-    words +=
-        fmt::format(" {} of {} losses are not finite, the first at step {}.", num_missing, losses.size(), gaps.front().first);
+    words += fmt::format(" {} of {} losses are not finite, the first at step {}.", num_missing, losses.size(),
+                         gaps.front().first);
   return words;
 }
 
@@ -34,7 +35,8 @@ HtmlTable loss_table(const std::vector<double>& losses) {
   const auto size = (losses.size() + 199) / 200;
   if (size == 1) {
     HtmlTable table{.columns = {"step", "loss"}};
-    for (std::size_t step = 0; step < losses.size(); ++step) table.rows.push_back({fmt::format("{}", step), exact(losses[step])});
+    for (std::size_t step = 0; step < losses.size(); ++step)
+      table.rows.push_back({fmt::format("{}", step), exact(losses[step])});
     return table;
   }
   HtmlTable table{.columns = {"steps", "first", "last", "lowest", "highest", "not finite"}};
@@ -56,8 +58,9 @@ HtmlTable loss_table(const std::vector<double>& losses) {
 std::string loss_section(const RunReport& report) {
   if (report.losses.empty()) return empty_section("loss", "Loss", "No loss was recorded.");
   const auto picture = chart("loss", [&](const Canvas& canvas) { return loss_chart(report.losses, canvas); });
-  return section("loss", "Loss",
-                 paragraph(loss_summary(report.losses)) + picture + folded_table("Losses as a table", loss_table(report.losses)));
+  return section(
+      "loss", "Loss",
+      paragraph(loss_summary(report.losses)) + picture + folded_table("Losses as a table", loss_table(report.losses)));
 }
 
 }  // namespace accel::sim::detail

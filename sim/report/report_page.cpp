@@ -43,7 +43,8 @@ void check(const RunReport& report) {
     problems.expect_amount(static_cast<double>(volume.bytes), fmt::format("volumes, {}: bytes", volume.op));
     problems.expect_amount(volume.seconds, fmt::format("volumes, {}: seconds", volume.op));
   }
-  for (const auto& [kind, bytes] : report.memory) problems.expect_amount(static_cast<double>(bytes), fmt::format("memory, {}", kind));
+  for (const auto& [kind, bytes] : report.memory)
+    problems.expect_amount(static_cast<double>(bytes), fmt::format("memory, {}", kind));
   for (std::size_t index = 0; index < report.scaling.size(); ++index) {
     const auto& point = report.scaling[index];
     const auto name = fmt::format("scaling[{}].", index);
@@ -77,7 +78,8 @@ std::string unbroken_words(const std::string& text) {
 
 std::string facts(const RunReport& report) {
   auto all = report.facts;
-  if (!report.timeline_file.empty()) all.emplace_back("timeline, for ui.perfetto.dev or chrome://tracing", report.timeline_file);
+  if (!report.timeline_file.empty())
+    all.emplace_back("timeline, for ui.perfetto.dev or chrome://tracing", report.timeline_file);
   if (all.empty()) return "";
   std::string html = "<dl class=\"card facts\">\n";
   for (const auto& [name, value] : all) {
@@ -114,8 +116,9 @@ std::string report_page(const RunReport& report) {
       "content=\"width=device-width, initial-scale=1\">\n"
       "<title>{0}</title>\n<style>{1}</style>\n</head>\n<body>\n<main>\n<header>\n<h1>{0}</h1>\n{2}{3}{4}</header>\n",
       title, detail::kPageStyle, verdict(report), facts(report), figures(report));
-  for (const auto part : {detail::diagnosis_section, detail::findings_section, detail::faults_section, detail::loss_section,
-                          detail::step_section, detail::volume_section, detail::memory_section, detail::scaling_section}) {
+  for (const auto part :
+       {detail::diagnosis_section, detail::findings_section, detail::faults_section, detail::loss_section,
+        detail::step_section, detail::volume_section, detail::memory_section, detail::scaling_section}) {
     html += part(report);
   }
   return html + "</main>\n</body>\n</html>\n";

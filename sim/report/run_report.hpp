@@ -25,7 +25,7 @@ struct StepBreakdown {
 struct ScalePoint {
   int ranks = 0;
   double step_seconds = 0;
-  double efficiency = 0;                                            ///< 1 is ideal: N times the samples a second of one rank
+  double efficiency = 0;  ///< 1 is ideal: N times the samples a second of one rank
   double exposed_communication_seconds = 0, straggler_seconds = 0;  ///< of a step
   double samples_per_second = 0;                                    ///< 0: not known
 };
@@ -40,9 +40,10 @@ struct CommunicationVolume {
 /// What is empty is said in one line instead of drawn.
 struct RunReport {
   std::string title;
-  std::vector<std::pair<std::string, std::string>> facts;  ///< what was run: ranks, network, schedule, seed, the command, ...
-  std::vector<double> losses;                              ///< of rank 0, by step; may hold NaN and infinities
-  std::vector<StepBreakdown> ranks;                        ///< by rank, the mean over its steps
+  std::vector<std::pair<std::string, std::string>>
+      facts;                         ///< what was run: ranks, network, schedule, seed, the command, ...
+  std::vector<double> losses;        ///< of rank 0, by step; may hold NaN and infinities
+  std::vector<StepBreakdown> ranks;  ///< by rank, the mean over its steps
   std::vector<CommunicationVolume> volumes;
   std::vector<std::pair<std::string, std::int64_t>> memory;  ///< bytes by kind, of the rank that held most of it
   std::vector<ScalePoint> scaling;
@@ -52,9 +53,9 @@ struct RunReport {
   std::string timeline_file;          ///< the trace beside the page, by name
 };
 
-/// The page, in UTF-8: no script, nothing from elsewhere, pictures for wide and narrow screens, light and dark, with the
-/// numbers behind each of them as a table. The same report is the same bytes.
-/// Throws ArgumentError that lists every number that is negative or not finite (losses may be).
+/// The page, in UTF-8: no script, nothing from elsewhere, pictures for wide and narrow screens, light and dark, with
+/// the numbers behind each of them as a table. The same report is the same bytes. Throws ArgumentError that lists every
+/// number that is negative or not finite (losses may be).
 std::string report_page(const RunReport& report);
 
 }  // namespace accel::sim

@@ -36,7 +36,8 @@ std::vector<double> logarithmic_ticks(Interval domain, int count) {
   for (int exponent = first; exponent <= last; exponent += stride) {
     for (const auto factor : {1.0, 2.0, 5.0}) {
       const auto tick = factor * std::pow(10, exponent);
-      if ((few || factor == 1) && tick >= domain.low * 0.999999 && tick <= domain.high * 1.000001) ticks.push_back(tick);
+      if ((few || factor == 1) && tick >= domain.low * 0.999999 && tick <= domain.high * 1.000001)
+        ticks.push_back(tick);
     }
   }
   return ticks;
@@ -45,8 +46,8 @@ std::vector<double> logarithmic_ticks(Interval domain, int count) {
 }  // namespace
 
 Scale::Scale(Interval domain, Interval range, Kind kind) : domain_(domain), range_(range), kind_(kind) {
-  ensure(std::isfinite(domain.low) && std::isfinite(domain.high) && domain.low < domain.high, "an axis from {} to {}", domain.low,
-         domain.high);
+  ensure(std::isfinite(domain.low) && std::isfinite(domain.high) && domain.low < domain.high, "an axis from {} to {}",
+         domain.low, domain.high);
   ensure(kind == Kind::kLinear || domain.low > 0, "a logarithmic axis from {}", domain.low);
 }
 

@@ -17,7 +17,8 @@ class Scale {
   Scale(Interval domain, Interval range, Kind kind = Kind::kLinear);
 
   [[nodiscard]] double operator()(double value) const;
-  /// Round numbers within the domain, about `count` of them; on a logarithmic scale powers of ten, or 1, 2, 5 times them.
+  /// Round numbers within the domain, about `count` of them; on a logarithmic scale powers of ten, or 1, 2, 5 times
+  /// them.
   [[nodiscard]] std::vector<double> ticks(int count) const;
   [[nodiscard]] Interval range() const { return range_; }
 
@@ -26,8 +27,8 @@ class Scale {
   Kind kind_;
 };
 
-/// The round numbers around an interval, so that a linear axis begins and ends at a tick; where the interval is (next to)
-/// empty, one around it.
+/// The round numbers around an interval, so that a linear axis begins and ends at a tick; where the interval is (next
+/// to) empty, one around it.
 Interval rounded_out(Interval interval, int tick_count);
 
 }  // namespace accel::sim::detail

@@ -8,9 +8,11 @@ namespace accel::sim::detail {
 
 namespace {
 
-std::string with_heading(const std::string& id, const std::string& style, const std::string& heading, const std::string& body) {
-  return fmt::format("<section id=\"{0}\"{1} aria-labelledby=\"{0}-heading\">\n<h2 id=\"{0}-heading\">{2}</h2>\n{3}</section>\n",
-                     id, style, escape(heading), body);
+std::string with_heading(const std::string& id, const std::string& style, const std::string& heading,
+                         const std::string& body) {
+  return fmt::format(
+      "<section id=\"{0}\"{1} aria-labelledby=\"{0}-heading\">\n<h2 id=\"{0}-heading\">{2}</h2>\n{3}</section>\n", id,
+      style, escape(heading), body);
 }
 
 }  // namespace

@@ -46,7 +46,8 @@ std::vector<StepBar> plan_bars(const std::vector<StepBreakdown>& ranks, std::siz
 std::vector<StepBar> plan_bars(const std::vector<ScalePoint>& scaling) {
   std::vector<StepBar> bars;
   for (const auto& point : scaling) {
-    const auto compute = std::max(0.0, point.step_seconds - point.exposed_communication_seconds - point.straggler_seconds);
+    const auto compute =
+        std::max(0.0, point.step_seconds - point.exposed_communication_seconds - point.straggler_seconds);
     bars.push_back({.label = count_text(point.ranks),
                     .name = plural(point.ranks, "rank"),
                     .mean = {compute, point.exposed_communication_seconds, point.straggler_seconds}});

@@ -26,6 +26,8 @@ std::vector<StepBar> plan_bars(const std::vector<ScalePoint>& scaling);
 /// The mean over ranks.
 StepBreakdown mean_of(const std::vector<StepBreakdown>& ranks);
 
-inline double total(const StepBreakdown& step) { return step.compute + step.exposed_communication + step.straggler_wait; }
+inline double total(const StepBreakdown& step) {
+  return step.compute + step.exposed_communication + step.straggler_wait;
+}
 
 }  // namespace accel::sim::detail

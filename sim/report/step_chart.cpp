@@ -21,9 +21,11 @@ std::string tooltip_of(const StepBar& bar, const char* part, double seconds) {
 void draw_bar(Svg& svg, const StepBar& bar, const Scale& seconds, Interval place) {
   double base = 0;
   const auto draw_part = [&](double part, const char* style, const char* name) {
-    const auto overlap = base > 0 ? 0.5 : 0;  // half a pixel over the part below: no gap shows between them, however it is scaled
+    const auto overlap =
+        base > 0 ? 0.5 : 0;  // half a pixel over the part below: no gap shows between them, however it is scaled
     if (part > 0)
-      svg.box({place.low, seconds(base + part), place.high, seconds(base) + overlap}, style, tooltip_of(bar, name, part));
+      svg.box({place.low, seconds(base + part), place.high, seconds(base) + overlap}, style,
+              tooltip_of(bar, name, part));
     base += part;
   };
   draw_part(bar.mean.compute, "compute", "compute");

@@ -28,8 +28,8 @@ Svg::Svg(const SvgHead& head) {
 }
 
 void Svg::line(Point from, Point to, std::string_view style) {
-  text_ += fmt::format("<line class=\"{}\" x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\"/>\n", style, at(from.x), at(from.y), at(to.x),
-                       at(to.y));
+  text_ += fmt::format("<line class=\"{}\" x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\"/>\n", style, at(from.x), at(from.y),
+                       at(to.x), at(to.y));
 }
 
 void Svg::polyline(const std::vector<Point>& points, std::string_view style) {
@@ -39,18 +39,20 @@ void Svg::polyline(const std::vector<Point>& points, std::string_view style) {
 }
 
 void Svg::box(const Box& box, std::string_view style, std::string_view tooltip) {
-  text_ += fmt::format("<rect class=\"{}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"", style, at(box.left), at(box.top),
-                       at(std::max(0.0, box.right - box.left)), at(std::max(0.0, box.bottom - box.top)));
+  text_ += fmt::format("<rect class=\"{}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"", style, at(box.left),
+                       at(box.top), at(std::max(0.0, box.right - box.left)), at(std::max(0.0, box.bottom - box.top)));
   close_with("rect", tooltip);
 }
 
 void Svg::dot(Point center, double radius, std::string_view style, std::string_view tooltip) {
-  text_ += fmt::format("<circle class=\"{}\" cx=\"{}\" cy=\"{}\" r=\"{}\"", style, at(center.x), at(center.y), at(radius));
+  text_ +=
+      fmt::format("<circle class=\"{}\" cx=\"{}\" cy=\"{}\" r=\"{}\"", style, at(center.x), at(center.y), at(radius));
   close_with("circle", tooltip);
 }
 
 void Svg::text(Point place, std::string_view style, std::string_view words) {
-  text_ += fmt::format("<text class=\"{}\" x=\"{}\" y=\"{}\">{}</text>\n", style, at(place.x), at(place.y), escape(words));
+  text_ +=
+      fmt::format("<text class=\"{}\" x=\"{}\" y=\"{}\">{}</text>\n", style, at(place.x), at(place.y), escape(words));
 }
 
 void Svg::close_with(const char* element, std::string_view tooltip) {

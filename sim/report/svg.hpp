@@ -4,7 +4,8 @@
 #include <string_view>
 #include <vector>
 
-/// A picture inside a page. Colours and fonts come from the page's style, by class, so that one picture serves light and dark.
+/// A picture inside a page. Colours and fonts come from the page's style, by class, so that one picture serves light
+/// and dark.
 ///
 ///     Svg svg({.id = "loss", .title = "Loss", .description = "Falls from 2.3 to 0.4", .width = 340, .height = 200});
 ///     svg.line({0, 0}, {10, 10}, "grid");

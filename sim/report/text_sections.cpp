@@ -33,8 +33,11 @@ std::string memory_section(const RunReport& report) {
     sum += bytes;
   }
   return section("memory", "Memory",
-                 paragraph(fmt::format("Of the rank that held most of each kind, at most: {} in all. Activations are what forward leaves for backward, with its "
-                                       "temporaries.", bytes_text(static_cast<double>(sum)))) + folded_table("Memory as a table", table));
+                 paragraph(fmt::format("Of the rank that held most of each kind, at most: {} in all. Activations are "
+                                       "what forward leaves for backward, with its "
+                                       "temporaries.",
+                                       bytes_text(static_cast<double>(sum)))) +
+                     folded_table("Memory as a table", table));
 }
 
 }  // namespace accel::sim::detail

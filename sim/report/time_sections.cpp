@@ -20,17 +20,17 @@ std::vector<std::pair<std::string, std::string>> step_parts() {
 std::string step_summary(const std::vector<StepBreakdown>& ranks) {
   const auto mean = mean_of(ranks);
   const auto share = [&](double part) { return percent_text(total(mean) == 0 ? 0 : part / total(mean)); };
-  auto words =
-      fmt::format("The mean step takes {}: {} compute, {} exposed communication, {} waiting for stragglers.",
-                  seconds_text(total(mean)), share(mean.compute), share(mean.exposed_communication), share(mean.straggler_wait));
+  auto words = fmt::format("The mean step takes {}: {} compute, {} exposed communication, {} waiting for stragglers.",
+                           seconds_text(total(mean)), share(mean.compute), share(mean.exposed_communication),
+                           share(mean.straggler_wait));
   std::vector<std::pair<double, std::size_t>> computes;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) computes.emplace_back(ranks[rank].compute, rank);
   std::sort(computes.begin(), computes.end());
   const auto [longest, slowest] = computes.back();
   const auto median = computes[computes.size() / 2].first;
   if (median > 0 && longest > 1.05 * median) {
-    words +=
-        fmt::format(" Rank {} computes longest: {}, {:.2f} times the median.", slowest, seconds_text(longest), longest / median);
+    words += fmt::format(" Rank {} computes longest: {}, {:.2f} times the median.", slowest, seconds_text(longest),
+                         longest / median);
   }
   return words;
 }
@@ -46,7 +46,8 @@ HtmlTable step_table(const std::vector<StepBreakdown>& ranks) {
 }
 
 HtmlTable scaling_table(const std::vector<ScalePoint>& scaling) {
-  HtmlTable table{.columns = {"ranks", "step", "efficiency", "exposed communication", "waiting for stragglers", "samples/s"}};
+  HtmlTable table{
+      .columns = {"ranks", "step", "efficiency", "exposed communication", "waiting for stragglers", "samples/s"}};
   for (const auto& point : scaling) {
     table.rows.push_back({count_text(point.ranks), seconds_text(point.step_seconds), percent_text(point.efficiency),
                           seconds_text(point.exposed_communication_seconds), seconds_text(point.straggler_seconds),
@@ -58,15 +59,17 @@ HtmlTable scaling_table(const std::vector<ScalePoint>& scaling) {
 }  // namespace
 
 std::string step_section(const RunReport& report) {
-  if (report.ranks.empty()) return empty_section("step-time", "Where a step's time goes", "No step times were measured.");
+  if (report.ranks.empty())
+    return empty_section("step-time", "Where a step's time goes", "No step times were measured.");
   const auto picture = chart("step-time", [&](const Canvas& canvas) {
     auto entries = step_parts();
-    if (report.ranks.size() > most_bars(canvas)) entries.emplace_back("slowest", "compute of the slowest of a bar's ranks");
+    if (report.ranks.size() > most_bars(canvas))
+      entries.emplace_back("slowest", "compute of the slowest of a bar's ranks");
     return legend(entries) + rank_chart(report.ranks, canvas);
   });
-  return section(
-      "step-time", "Where a step's time goes",
-      paragraph(step_summary(report.ranks)) + picture + folded_table("Step times as a table, by rank", step_table(report.ranks)));
+  return section("step-time", "Where a step's time goes",
+                 paragraph(step_summary(report.ranks)) + picture +
+                     folded_table("Step times as a table, by rank", step_table(report.ranks)));
 }
 
 std::string scaling_section(const RunReport& report) {

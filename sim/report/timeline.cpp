@@ -20,14 +20,16 @@ struct NamedClock {
   const char* name;
   Clock slices;
 };
-constexpr NamedClock kClocks[] = {{"virtual clock", &RankTimeline::virtual_clock}, {"wall clock", &RankTimeline::wall_clock}};
+constexpr NamedClock kClocks[] = {{"virtual clock", &RankTimeline::virtual_clock},
+                                  {"wall clock", &RankTimeline::wall_clock}};
 
 const char* problem_of(const Slice& slice, std::size_t num_ranks) {
   constexpr double kLatest = 9.2e9;  // nanoseconds fit into 64 bits
   if (!std::isfinite(slice.begin) || !std::isfinite(slice.end)) return "its times are not finite";
   if (slice.begin < 0 || slice.end > kLatest) return "its times are not between 0 and 9.2e9 seconds";
   if (slice.end < slice.begin) return "it ends before it begins";
-  if (slice.released_by < -1 || slice.released_by >= static_cast<int>(num_ranks)) return "released_by is no rank of the timeline";
+  if (slice.released_by < -1 || slice.released_by >= static_cast<int>(num_ranks))
+    return "released_by is no rank of the timeline";
   return nullptr;
 }
 
@@ -40,8 +42,8 @@ void check(const Timeline& timeline) {
       for (const auto& slice : timeline.ranks[rank].*clock.slices) {
         const auto* problem = problem_of(slice, timeline.ranks.size());
         if (problem == nullptr || ++num_problems > kShown) continue;
-        problems += fmt::format("\n  {}, rank {}, '{}' from {} to {} s, released by {}: {}", clock.name, rank, slice.name,
-                                slice.begin, slice.end, slice.released_by, problem);
+        problems += fmt::format("\n  {}, rank {}, '{}' from {} to {} s, released by {}: {}", clock.name, rank,
+                                slice.name, slice.begin, slice.end, slice.released_by, problem);
       }
     }
   }
@@ -50,7 +52,8 @@ void check(const Timeline& timeline) {
 }
 
 // The ends of arrows on one rank's slices.
-std::vector<std::vector<detail::Mark>> marks_of(const std::vector<Arrow>& arrows, std::size_t num_ranks, std::int64_t first_id) {
+std::vector<std::vector<detail::Mark>> marks_of(const std::vector<Arrow>& arrows, std::size_t num_ranks,
+                                                std::int64_t first_id) {
   std::vector<std::vector<detail::Mark>> marks(num_ranks);
   auto id = first_id;
   for (const auto& [from, to] : arrows) {

@@ -40,12 +40,13 @@ struct Timeline {
 
 /// Writes a Chrome trace, which Perfetto and chrome://tracing open. The same timeline is the same bytes.
 ///
-/// A clock that has slices is one process. In it a rank has a track for what it does (compute, waits, faults) and one for its
-/// collectives in flight; what overlaps there without lying within another goes to further tracks of the same kind. An arrow
-/// leads from what the late rank did last, at the end of each wait that its arrival ended, to what the waiting rank did then.
-/// Throws ArgumentError that lists the slices that cannot be (a time that is no number or beyond 292 years, an end before the
-/// begin, a rank that is not there), before anything is written; ConfigError if `out` takes no more.
-/// Source: the format is "Trace Event Format" of the Chromium project; times are microseconds with three decimals.
+/// A clock that has slices is one process. In it a rank has a track for what it does (compute, waits, faults) and one
+/// for its collectives in flight; what overlaps there without lying within another goes to further tracks of the same
+/// kind. An arrow leads from what the late rank did last, at the end of each wait that its arrival ended, to what the
+/// waiting rank did then. Throws ArgumentError that lists the slices that cannot be (a time that is no number or beyond
+/// 292 years, an end before the begin, a rank that is not there), before anything is written; ConfigError if `out`
+/// takes no more. Source: the format is "Trace Event Format" of the Chromium project; times are microseconds with three
+/// decimals.
 void write_timeline(std::ostream& out, const Timeline& timeline);
 
 }  // namespace accel::sim

@@ -34,7 +34,8 @@ Deeds deeds_of(const std::vector<Slice>& slices) {
   for (std::size_t index = 0; index < slices.size(); ++index) {
     if (!is_in_flight(slices[index]) && takes_time(slices[index])) order.push_back(index);
   }
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return slices[a].begin < slices[b].begin; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return slices[a].begin < slices[b].begin; });
   Deeds deeds;
   for (const auto index : order) {
     const bool ends_last = deeds.last_ones.empty() || slices[index].end >= slices[deeds.last_ones.back()].end;
@@ -44,8 +45,8 @@ Deeds deeds_of(const std::vector<Slice>& slices) {
   return deeds;
 }
 
-// Both ends stand just before their slices end, where nothing else has begun, and the tail before the head: a viewer reads
-// events by time, and drops a head that it meets before its tail.
+// Both ends stand just before their slices end, where nothing else has begun, and the tail before the head: a viewer
+// reads events by time, and drops a head that it meets before its tail.
 std::optional<ArrowEnd> tail_of(int rank, const std::vector<Slice>& slices, const Deeds& deeds, Nanoseconds release) {
   const auto begun = std::lower_bound(deeds.begins.begin(), deeds.begins.end(), release) - deeds.begins.begin();
   if (begun == 0) return std::nullopt;
@@ -70,8 +71,8 @@ std::vector<Track> plan_tracks(const std::vector<Span>& spans, bool may_nest) {
   });
   std::vector<OpenTrack> open;
   for (const auto index : order) {
-    auto track =
-        std::find_if(open.begin(), open.end(), [&](OpenTrack& candidate) { return takes(candidate, spans[index], may_nest); });
+    auto track = std::find_if(open.begin(), open.end(),
+                              [&](OpenTrack& candidate) { return takes(candidate, spans[index], may_nest); });
     if (track == open.end()) track = open.emplace(open.end());
     track->slices.push_back(index);
     track->ends.push_back(spans[index].end);

@@ -13,7 +13,8 @@ namespace accel::sim::detail {
 namespace {
 
 constexpr std::size_t kFlushBytes = 1 << 20;
-// Viewers take a thread whose number is its process's for the main thread, and 0 for an idle one; so these numbers are apart.
+// Viewers take a thread whose number is its process's for the main thread, and 0 for an idle one; so these numbers are
+// apart.
 constexpr int kTracksBefore = 10;
 
 // What a slice's track does not say of it: of tens of bytes a slice, every word counts.
@@ -46,7 +47,8 @@ void TraceWriter::track(const std::string& name, const std::vector<Slice>& slice
     }
   };
   for (const auto index : track) {
-    write_marks(/*is_last=*/false, [begin = span_of(slices[index]).begin](const Mark& mark) { return mark.time < begin; });
+    write_marks(/*is_last=*/false,
+                [begin = span_of(slices[index]).begin](const Mark& mark) { return mark.time < begin; });
     slice(slices[index]);
   }
   write_marks(/*is_last=*/true, [](const Mark&) { return true; });
@@ -74,7 +76,8 @@ void TraceWriter::slice(const Slice& slice) {
   event_of_track('X');
   time("ts", span.begin);
   time("dur", span.end - span.begin);
-  if (const auto* category = category_of(slice.kind)) fmt::format_to(std::back_inserter(text_), ",\"cat\":\"{}\"", category);
+  if (const auto* category = category_of(slice.kind))
+    fmt::format_to(std::back_inserter(text_), ",\"cat\":\"{}\"", category);
   fmt::format_to(std::back_inserter(text_), ",\"name\":\"{}\"", escaped(slice.name));
   std::string arguments;
   if (slice.sequence >= 0) arguments += fmt::format(",\"call\":\"{} #{}\"", escaped(slice.group), slice.sequence);
@@ -84,9 +87,9 @@ void TraceWriter::slice(const Slice& slice) {
   text_ += "}";
 }
 
-// A head points to the slice that follows, as it is by default: Perfetto draws an arrow from the end of one slice to the
-// begin of the other, and turns it around where the other began first, as a wait for a late rank often has. Only where no slice
-// follows is it bound to the one that it stands on.
+// A head points to the slice that follows, as it is by default: Perfetto draws an arrow from the end of one slice to
+// the begin of the other, and turns it around where the other began first, as a wait for a late rank often has. Only
+// where no slice follows is it bound to the one that it stands on.
 void TraceWriter::mark(const Mark& mark, bool is_last) {
   event_of_track(mark.is_tail ? 's' : 'f');
   time("ts", mark.time);

@@ -26,7 +26,8 @@ class TraceWriter {
   /// Tracks that follow belong to a process of this name.
   void process(const std::string& name);
   /// Writes a track: `slices` at the places of `track`, and of `marks`, sorted by time, those on them.
-  void track(const std::string& name, const std::vector<Slice>& slices, const Track& track, const std::vector<Mark>& marks);
+  void track(const std::string& name, const std::vector<Slice>& slices, const Track& track,
+             const std::vector<Mark>& marks);
   /// Ends the text. Throws ConfigError if the stream did not take it.
   void finish();
 

@@ -20,9 +20,9 @@ std::string shortened(const std::string& words, std::size_t most) {
 
 std::string numbers_of(const CommunicationVolume& volume, bool is_narrow) {
   const auto calls = plural(volume.calls, "call");
-  return is_narrow
-             ? fmt::format("{}, {}", bytes_text(static_cast<double>(volume.bytes)), calls)
-             : fmt::format("{} in {}, {}", bytes_text(static_cast<double>(volume.bytes)), calls, seconds_text(volume.seconds));
+  return is_narrow ? fmt::format("{}, {}", bytes_text(static_cast<double>(volume.bytes)), calls)
+                   : fmt::format("{} in {}, {}", bytes_text(static_cast<double>(volume.bytes)), calls,
+                                 seconds_text(volume.seconds));
 }
 
 }  // namespace

@@ -28,10 +28,10 @@ std::string volume_section(const RunReport& report) {
   std::int64_t bytes = 0, calls = 0;
   for (const auto& volume : volumes) bytes += volume.bytes, calls += volume.calls;
   const auto picture = chart("communication", [&](const Canvas& canvas) { return volume_chart(volumes, canvas); });
-  return section(
-      "communication", "Communication",
-      paragraph(fmt::format("All ranks together: {} in {}.", bytes_text(static_cast<double>(bytes)), plural(calls, "call"))) +
-          picture + folded_table("Communication as a table", volume_table(volumes)));
+  return section("communication", "Communication",
+                 paragraph(fmt::format("All ranks together: {} in {}.", bytes_text(static_cast<double>(bytes)),
+                                       plural(calls, "call"))) +
+                     picture + folded_table("Communication as a table", volume_table(volumes)));
 }
 
 }  // namespace accel::sim::detail

@@ -64,7 +64,8 @@ std::vector<std::string> sources() {
   for (const auto* top : {"reference", "backends", "sim"}) {
     for (const auto& entry : fs::recursive_directory_iterator(source_dir() / top)) {
       const auto extension = entry.path().extension();
-      if (extension == ".hpp" || extension == ".cpp") files.push_back(fs::relative(entry.path(), source_dir()).string());
+      if (extension == ".hpp" || extension == ".cpp")
+        files.push_back(fs::relative(entry.path(), source_dir()).string());
     }
   }
   return files;
@@ -78,11 +79,14 @@ std::vector<std::string> violations(const Layers& layers, const std::vector<Incl
       found.push_back(file + ": belongs to no module of configs/layers.yaml");
       continue;
     }
-    const bool is_torch = target.rfind("torch/", 0) == 0 || target.rfind("ATen/", 0) == 0 || target.rfind("c10/", 0) == 0;
-    if (is_torch && layers.torch_free.contains(from)) found.push_back(file + ": includes " + target + ", but " + from + " is free of torch");
+    const bool is_torch =
+        target.rfind("torch/", 0) == 0 || target.rfind("ATen/", 0) == 0 || target.rfind("c10/", 0) == 0;
+    if (is_torch && layers.torch_free.contains(from))
+      found.push_back(file + ": includes " + target + ", but " + from + " is free of torch");
     const auto to = module_of(layers, target);
     if (to.empty() || to == from) continue;
-    if (!layers.allowed.at(from).contains(to)) found.push_back(file + ": includes " + target + "; " + from + " -> " + to + " is not allowed");
+    if (!layers.allowed.at(from).contains(to))
+      found.push_back(file + ": includes " + target + "; " + from + " -> " + to + " is not allowed");
   }
   return found;
 }

@@ -26,7 +26,8 @@ TEST(ReadmeTest, CodeIsTheProgramThatTheTestsRun) {
   const auto begin = readme.find(open);
   ASSERT_NE(begin, std::string::npos);
   const auto end = readme.find("```", begin + open.size());
-  EXPECT_EQ(readme.substr(begin + open.size(), end - begin - open.size()), text_of("reference/examples/quick_start/train.cpp"));
+  EXPECT_EQ(readme.substr(begin + open.size(), end - begin - open.size()),
+            text_of("reference/examples/quick_start/train.cpp"));
 }
 
 TEST(ReadmeTest, FilesItPointsToAreThere) {
@@ -39,14 +40,16 @@ TEST(ReadmeTest, FilesItPointsToAreThere) {
   EXPECT_GT(links, 5);
 }
 
-// --- the table of differences ------------------------------------------------------------------------------------------
+// --- the table of differences
+// ------------------------------------------------------------------------------------------
 
 using Cells = std::vector<std::string>;
 
 // Rows are written `| a | b |`.
 Cells cells_of(const std::string& row) {
   Cells cells;
-  for (std::size_t begin = 2, end = 0; (end = row.find(" |", begin)) != std::string::npos; begin = end + 3) cells.push_back(row.substr(begin, end - begin));
+  for (std::size_t begin = 2, end = 0; (end = row.find(" |", begin)) != std::string::npos; begin = end + 3)
+    cells.push_back(row.substr(begin, end - begin));
   return cells;
 }
 
@@ -70,7 +73,8 @@ std::vector<std::string> missing_tests(const std::string& cell, const std::strin
   std::vector<std::string> missing;
   int named = 0;
   for (std::sregex_iterator match(cell.begin(), cell.end(), name), none; match != none; ++match, ++named) {
-    if (sources.find((*match)[1].str() + ", " + (*match)[2].str() + ")") == std::string::npos) missing.push_back((*match)[0]);
+    if (sources.find((*match)[1].str() + ", " + (*match)[2].str() + ")") == std::string::npos)
+      missing.push_back((*match)[0]);
   }
   if (named == 0) missing.emplace_back("no test");
   return missing;
@@ -101,7 +105,8 @@ TEST(DifferencesTest, EveryRowNamesItsThreadAndTestsThatExist) {
 
 TEST(DifferencesTest, ARowThatLacksSomethingIsNoticed) {
   EXPECT_EQ(rows_of("| `a|b` | c |  | - |\ntext\n"), std::vector<Cells>({{"`a|b`", "c", "", "-"}}));
-  for (const auto* thread : {"-", "A#1", "PR A#1, R2", "sentence-transformers#3946"}) EXPECT_TRUE(is_thread(thread)) << thread;
+  for (const auto* thread : {"-", "A#1", "PR A#1, R2", "sentence-transformers#3946"})
+    EXPECT_TRUE(is_thread(thread)) << thread;
   for (const auto* thread : {"", "A#", "#1", "R11", "A#1 R2", "A#1, "}) EXPECT_FALSE(is_thread(thread)) << thread;
   const std::string sources = "TEST(ATest, Is) TEST_P(BTest, IsNot)";
   EXPECT_TRUE(missing_tests("`ATest.Is`, `BTest.IsNot`", sources).empty());

@@ -1,5 +1,5 @@
-// One rank of a run that goes wrong on rank 2, over real Gloo: `failing_rank FAULT FOLDER`. Every rank leaves in the folder what
-// it has seen, as rank0.json, and ends with code 0, so that the launcher lets the others go on.
+// One rank of a run that goes wrong on rank 2, over real Gloo: `failing_rank FAULT FOLDER`. Every rank leaves in the
+// folder what it has seen, as rank0.json, and ends with code 0, so that the launcher lets the others go on.
 #include <unistd.h>
 
 #include <accel/accel.hpp>
@@ -22,7 +22,9 @@ constexpr int kRank = 2;
 constexpr int kStep = 5;
 constexpr auto kPoll = std::chrono::milliseconds(10);
 
-fs::path file_of(const std::string& folder, int rank) { return fs::path(folder) / ("rank" + std::to_string(rank) + ".json"); }
+fs::path file_of(const std::string& folder, int rank) {
+  return fs::path(folder) / ("rank" + std::to_string(rank) + ".json");
+}
 
 // What is left of a process that nobody can catch.
 std::string last_words;

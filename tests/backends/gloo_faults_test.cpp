@@ -1,5 +1,6 @@
-// What ranks see when one of them goes wrong: four Gloo processes over TCP and over shared memory, and beside them the simulator. Where real ranks learn of it in
-// an order that nobody decides, each may see one of several errors; the simulator always shows the same one of them.
+// What ranks see when one of them goes wrong: four Gloo processes over TCP and over shared memory, and beside them the
+// simulator. Where real ranks learn of it in an order that nobody decides, each may see one of several errors; the
+// simulator always shows the same one of them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -50,13 +51,17 @@ struct SeenByRank {
 
 SeenByRank on_gloo(const std::string& transport, const std::string& fault, int timeout_seconds) {
   const TemporaryFolder folder;
-  const auto result = launcher::launch_local({.command = {bin("failing_rank"), fault, folder.path()}, .num_processes = kRanks,
-                                            .environment = {{"ACCEL_TIMEOUT_SECONDS", std::to_string(timeout_seconds)}, {"ACCEL_GLOO_TRANSPORT", transport}}});
+  const auto result =
+      launcher::launch_local({.command = {bin("failing_rank"), fault, folder.path()},
+                              .num_processes = kRanks,
+                              .environment = {{"ACCEL_TIMEOUT_SECONDS", std::to_string(timeout_seconds)},
+                                              {"ACCEL_GLOO_TRANSPORT", transport}}});
   EXPECT_EQ(result.exit_code, 0) << result.message;
   SeenByRank seen;
   for (int rank = 0; rank < kRanks; ++rank) {
     std::ifstream in(folder.path("rank" + std::to_string(rank) + ".json"));
-    const auto json = in ? nlohmann::json::parse(in) : nlohmann::json{{"error", "gone"}, {"updates", 0}, {"sums", std::vector<float>()}};
+    const auto json = in ? nlohmann::json::parse(in)
+                         : nlohmann::json{{"error", "gone"}, {"updates", 0}, {"sums", std::vector<float>()}};
     seen.stems.push_back(stem_of(json["error"]));
     seen.updates.push_back(json["updates"]);
     seen.sums.push_back(json["sums"]);
@@ -87,7 +92,8 @@ const auto kLateOrGone = AnyOf(kTimedOut, kPairClosed, kClosed, kReset);
 
 class GlooFaultsTest : public ::testing::TestWithParam<std::string> {};
 
-INSTANTIATE_TEST_SUITE_P(Transports, GlooFaultsTest, ::testing::Values("tcp", "shm"), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Transports, GlooFaultsTest, ::testing::Values("tcp", "shm"),
+                         [](const auto& info) { return info.param; });
 
 TEST_P(GlooFaultsTest, ExitBeforeACollectiveClosesTheOthersConnections) {
   const auto gloo = on_gloo(GetParam(), "exits_before_collective", kSecondsEnough);
@@ -98,7 +104,8 @@ TEST_P(GlooFaultsTest, ExitBeforeACollectiveClosesTheOthersConnections) {
 
 TEST_P(GlooFaultsTest, ExitBeforeTheOptimizersStepLeavesTheOthersOneStepAhead) {
   const auto gloo = on_gloo(GetParam(), "exits_before_update", kSecondsEnough);
-  const auto simulated = on_simulator({.kind = FaultKind::kRankCrashBeforeOptimizerStep, .rank = kRank, .when = kAtStep});
+  const auto simulated =
+      on_simulator({.kind = FaultKind::kRankCrashBeforeOptimizerStep, .rank = kRank, .when = kAtStep});
   EXPECT_EQ(gloo.stems[kRank], "gone");
   expect_survivors_see(gloo, simulated, kPeerIsGone, kStep + 1);
   EXPECT_EQ(simulated.updates[kRank], kStep);
@@ -122,8 +129,9 @@ TEST_P(GlooFaultsTest, HangEndsInTheTimeoutOfSomeAndClosesTheConnectionsOfTheRes
 
 TEST_P(GlooFaultsTest, PauseBeyondTheTimeoutTimesOutTheOthersAndTheLateRankFindsThemGone) {
   const auto gloo = on_gloo(GetParam(), "pauses", kSecondsUntilTimeout);
-  const auto simulated = on_simulator({.kind = FaultKind::kRankPause, .rank = kRank, .when = kAtStep, .seconds = kSecondsUntilTimeout + 1},
-                                      std::chrono::seconds(kSecondsUntilTimeout));
+  const auto simulated =
+      on_simulator({.kind = FaultKind::kRankPause, .rank = kRank, .when = kAtStep, .seconds = kSecondsUntilTimeout + 1},
+                   std::chrono::seconds(kSecondsUntilTimeout));
   expect_survivors_see(gloo, simulated, kLateOrGone, kStep);
   EXPECT_THAT(gloo.stems, Contains(kTimedOut));
   EXPECT_THAT(simulated.stems, Contains(kTimedOut));
@@ -131,7 +139,8 @@ TEST_P(GlooFaultsTest, PauseBeyondTheTimeoutTimesOutTheOthersAndTheLateRankFinds
   EXPECT_THAT(simulated.stems[kRank], kPeerIsGone);
 }
 
-// --- calls that differ ---------------------------------------------------------------------------------------------------------
+// --- calls that differ
+// ---------------------------------------------------------------------------------------------------------
 
 /// The simulator ends every rank with a diagnosis that names rank 2 and its call.
 void expect_named_by_the_simulator(const std::string& mismatch, const std::string& call) {

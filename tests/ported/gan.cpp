@@ -16,8 +16,13 @@ namespace F = torch::nn::functional;
 
 constexpr std::int64_t kNoise = 4, kPoints = 96, kBatch = 8;
 
-nn::Sequential make_generator() { return nn::Sequential(nn::Linear(kNoise, 16), nn::BatchNorm1d(16), nn::ReLU(), nn::Linear(16, 2), nn::Tanh()); }
-nn::Sequential make_discriminator() { return nn::Sequential(nn::Linear(2, 16), nn::LeakyReLU(nn::LeakyReLUOptions().negative_slope(0.2)), nn::Linear(16, 1), nn::Sigmoid()); }
+nn::Sequential make_generator() {
+  return nn::Sequential(nn::Linear(kNoise, 16), nn::BatchNorm1d(16), nn::ReLU(), nn::Linear(16, 2), nn::Tanh());
+}
+nn::Sequential make_discriminator() {
+  return nn::Sequential(nn::Linear(2, 16), nn::LeakyReLU(nn::LeakyReLUOptions().negative_slope(0.2)), nn::Linear(16, 1),
+                        nn::Sigmoid());
+}
 torch::optim::AdamOptions adam_options() { return torch::optim::AdamOptions(2e-3).betas({0.5, 0.999}); }
 
 at::Tensor points_on_a_circle() {
@@ -26,8 +31,10 @@ at::Tensor points_on_a_circle() {
 }
 
 // `backward(loss)` is what a step runs for each of its three losses.
-template <typename Generator, typename Discriminator, typename GeneratorOptimizer, typename DiscriminatorOptimizer, typename Backward>
-std::pair<at::Tensor, at::Tensor> step(const at::Tensor& real, Generator& generator, Discriminator& discriminator, GeneratorOptimizer& generator_optimizer,
+template <typename Generator, typename Discriminator, typename GeneratorOptimizer, typename DiscriminatorOptimizer,
+          typename Backward>
+std::pair<at::Tensor, at::Tensor> step(const at::Tensor& real, Generator& generator, Discriminator& discriminator,
+                                       GeneratorOptimizer& generator_optimizer,
                                        DiscriminatorOptimizer& discriminator_optimizer, const Backward& backward) {
   const auto size = real.size(0);
   discriminator_optimizer.zero_grad();
@@ -48,12 +55,15 @@ std::pair<at::Tensor, at::Tensor> step(const at::Tensor& real, Generator& genera
 int plain(const Arguments& arguments) {
   torch::manual_seed(2);
   auto generator_net = make_generator(), discriminator_net = make_discriminator();
-  torch::optim::Adam generator_optimizer(generator_net->parameters(), adam_options()), discriminator_optimizer(discriminator_net->parameters(), adam_options());
+  torch::optim::Adam generator_optimizer(generator_net->parameters(), adam_options()),
+      discriminator_optimizer(discriminator_net->parameters(), adam_options());
   const auto generator = [&](const at::Tensor& noise) { return generator_net->forward(noise); };
   const auto discriminator = [&](const at::Tensor& points) { return discriminator_net->forward(points); };
   for (int epoch = 0; epoch < arguments.num_epochs; ++epoch) {
     for (const auto& real : points_on_a_circle().split(kBatch)) {
-      const auto [of_discriminator, of_generator] = step(real, generator, discriminator, generator_optimizer, discriminator_optimizer, [](at::Tensor& loss) { loss.backward(); });
+      const auto [of_discriminator, of_generator] =
+          step(real, generator, discriminator, generator_optimizer, discriminator_optimizer,
+               [](at::Tensor& loss) { loss.backward(); });
       std::printf("epoch %d D %.9g G %.9g\n", epoch, of_discriminator.item<double>(), of_generator.item<double>());
     }
   }
@@ -64,14 +74,21 @@ int train(const Arguments& arguments) {
   accel::Accelerator accelerator;
   torch::manual_seed(2);
   auto generator_net = make_generator(), discriminator_net = make_discriminator();
-  auto [generator, discriminator, generator_optimizer, discriminator_optimizer, batches] =
-      accelerator.prepare(generator_net, discriminator_net, torch::optim::Adam(generator_net->parameters(), adam_options()),
-                          torch::optim::Adam(discriminator_net->parameters(), adam_options()), accel::DataLoader(accel::TensorDataset(points_on_a_circle()), {.batch_size = kBatch, .generator = accel::make_generator(0)}));
-  if (!arguments.folder.empty() && std::filesystem::exists(arguments.folder + "/state")) accelerator.load_state(arguments.folder + "/state");
+  auto [generator, discriminator, generator_optimizer, discriminator_optimizer, batches] = accelerator.prepare(
+      generator_net, discriminator_net, torch::optim::Adam(generator_net->parameters(), adam_options()),
+      torch::optim::Adam(discriminator_net->parameters(), adam_options()),
+      accel::DataLoader(accel::TensorDataset(points_on_a_circle()),
+                        {.batch_size = kBatch, .generator = accel::make_generator(0)}));
+  if (!arguments.folder.empty() && std::filesystem::exists(arguments.folder + "/state"))
+    accelerator.load_state(arguments.folder + "/state");
   for (auto epoch = static_cast<int>(batches.iteration()); epoch < arguments.num_epochs; ++epoch) {
     for (auto& [real] : batches) {
-      const auto losses = accelerator.reduce(step(real, generator, discriminator, generator_optimizer, discriminator_optimizer, [&](at::Tensor& loss) { accelerator.backward(loss); }), "mean");
-      accelerator.print(fmt::format("epoch {} D {:.9g} G {:.9g}", epoch, losses.first.item<double>(), losses.second.item<double>()));
+      const auto losses =
+          accelerator.reduce(step(real, generator, discriminator, generator_optimizer, discriminator_optimizer,
+                                  [&](at::Tensor& loss) { accelerator.backward(loss); }),
+                             "mean");
+      accelerator.print(
+          fmt::format("epoch {} D {:.9g} G {:.9g}", epoch, losses.first.item<double>(), losses.second.item<double>()));
     }
     if (!arguments.folder.empty()) accelerator.save_state(arguments.folder + "/state");
   }

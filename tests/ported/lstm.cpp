@@ -14,7 +14,8 @@ namespace nn = torch::nn;
 namespace F = torch::nn::functional;
 
 constexpr const char* kText =
-    "the rank that waits is not the rank that is late. a late rank computes, and a rank that waits has called a collective. "
+    "the rank that waits is not the rank that is late. a late rank computes, and a rank that waits has called a "
+    "collective. "
     "who reads a report of a hang looks for the rank that is missing, and then for the line where it is instead. ";
 constexpr std::int64_t kVocabulary = 128, kWidth = 24, kLength = 10, kBatch = 4;
 
@@ -49,7 +50,9 @@ at::Tensor blocks() {
 
 State zeros() { return {torch::zeros({1, kBatch, kWidth}), torch::zeros({1, kBatch, kWidth})}; }
 State detached(const State& state) { return {state.first.detach(), state.second.detach()}; }
-at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& rows) { return F::cross_entropy(logits.reshape({-1, kVocabulary}), rows.narrow(1, 1, kLength).reshape(-1)); }
+at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& rows) {
+  return F::cross_entropy(logits.reshape({-1, kVocabulary}), rows.narrow(1, 1, kLength).reshape(-1));
+}
 
 int plain(const Arguments& arguments) {
   torch::manual_seed(5);
@@ -79,7 +82,8 @@ int train(const Arguments& arguments) {
   torch::manual_seed(5);
   Reader net;
   torch::optim::SGD sgd(net->parameters(), /*lr=*/1.0);
-  auto [model, optimizer, batches] = accelerator.prepare(net, sgd, accel::DataLoader(accel::TensorDataset(blocks()), {.batch_size = kBatch}));
+  auto [model, optimizer, batches] =
+      accelerator.prepare(net, sgd, accel::DataLoader(accel::TensorDataset(blocks()), {.batch_size = kBatch}));
   for (int epoch = 0; epoch < arguments.num_epochs; ++epoch) {
     auto state = zeros();
     double last = 0;

@@ -6,11 +6,13 @@
 
 int main(int argc, char** argv) {
   using namespace accel::ported;
-  for (const auto* program : std::initializer_list<const Program*>{&kStackModule, &kGan, &kStructOutput, &kTransformer, &kLstm, &kStopOnLoss}) {
+  for (const auto* program : std::initializer_list<const Program*>{&kStackModule, &kGan, &kStructOutput, &kTransformer,
+                                                                   &kLstm, &kStopOnLoss}) {
     if (argc < 2 || std::strcmp(argv[1], program->name) != 0) continue;
     const bool is_plain = argc > 2 && std::strcmp(argv[2], "--plain") == 0;
     const int rest = is_plain ? 3 : 2;
-    const Arguments arguments{.folder = argc > rest ? argv[rest] : "", .num_epochs = argc > rest + 1 ? std::atoi(argv[rest + 1]) : 3};
+    const Arguments arguments{.folder = argc > rest ? argv[rest] : "",
+                              .num_epochs = argc > rest + 1 ? std::atoi(argv[rest + 1]) : 3};
     if (is_plain) return program->plain(arguments);
     return accel::run(argc, argv, [&](int, char**) { return program->train(arguments); });
   }

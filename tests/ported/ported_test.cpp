@@ -1,5 +1,5 @@
-// Programs ported from plain LibTorch: on one process the plain loop's digits, and the same digits on four Gloo processes and four
-// simulated ranks.
+// Programs ported from plain LibTorch: on one process the plain loop's digits, and the same digits on four Gloo
+// processes and four simulated ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,13 +20,17 @@ std::string run(const std::vector<std::string>& command) {
 }
 
 std::string run_on(const std::string& backend, int ranks, const std::vector<std::string>& arguments) {
-  std::vector<std::string> command{bin("sim-run"), "--backend", backend, "--ranks", std::to_string(ranks), "--", bin("ported")};
+  std::vector<std::string> command{bin("sim-run"),        "--backend", backend,      "--ranks",
+                                   std::to_string(ranks), "--",        bin("ported")};
   command.insert(command.end(), arguments.begin(), arguments.end());
   return run(command);
 }
 
 class PortedTest : public ::testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Programs, PortedTest, ::testing::Values("stack_module", "gan", "struct_output", "transformer", "lstm", "stop_on_loss"), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Programs, PortedTest,
+                         ::testing::Values("stack_module", "gan", "struct_output", "transformer", "lstm",
+                                           "stop_on_loss"),
+                         [](const auto& info) { return info.param; });
 
 TEST_P(PortedTest, OneProcessPrintsTheDigitsOfThePlainLoop) {
   const auto plain = run({bin("ported"), GetParam(), "--plain"});

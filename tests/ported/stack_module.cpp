@@ -1,4 +1,5 @@
-// Shape of pytorch/examples' cpp/mnist: a network on the stack, a torch::data dataset with a transform, train and test functions.
+// Shape of pytorch/examples' cpp/mnist: a network on the stack, a torch::data dataset with a transform, train and test
+// functions.
 #include <torch/torch.h>
 
 #include <accel/accel.hpp>
@@ -22,7 +23,8 @@ class Stripes : public torch::data::datasets::Dataset<Stripes> {
     const auto line = torch::arange(kSize).to(torch::kFloat);
     const auto rows = line.view({-1, 1}).expand({kSize, kSize}), columns = line.expand({kSize, kSize});
     const auto slope = label == 0 ? rows : label == 1 ? columns : label == 2 ? rows + columns : rows - columns;
-    const auto image = torch::sin(slope * 0.9 + static_cast<double>(number * 7 % 13)) + torch::sin(rows * columns + static_cast<double>(number)) * 0.3;
+    const auto image = torch::sin(slope * 0.9 + static_cast<double>(number * 7 % 13)) +
+                       torch::sin(rows * columns + static_cast<double>(number)) * 0.3;
     return {image.unsqueeze(0), torch::tensor(label)};
   }
   [[nodiscard]] torch::optional<std::size_t> size() const override { return static_cast<std::size_t>(count_); }
@@ -32,7 +34,11 @@ class Stripes : public torch::data::datasets::Dataset<Stripes> {
 };
 
 struct Net : torch::nn::Module {
-  Net() : conv1(torch::nn::Conv2dOptions(1, 6, 3)), conv2(torch::nn::Conv2dOptions(6, 8, 3)), fc1(8 * 3 * 3, 16), fc2(16, kClasses) {
+  Net()
+      : conv1(torch::nn::Conv2dOptions(1, 6, 3)),
+        conv2(torch::nn::Conv2dOptions(6, 8, 3)),
+        fc1(8 * 3 * 3, 16),
+        fc2(16, kClasses) {
     register_module("conv1", conv1);
     register_module("conv2", conv2);
     register_module("conv2_drop", conv2_drop);
@@ -57,8 +63,10 @@ int plain(const Arguments& arguments) {
   torch::manual_seed(1);
   Net model;
   torch::optim::SGD optimizer(model.parameters(), torch::optim::SGDOptions(0.05).momentum(0.5));
-  auto train_loader = torch::data::make_data_loader<torch::data::samplers::SequentialSampler>(Stripes(203, 0).map(torch::data::transforms::Stack<>()), 16);
-  auto test_loader = torch::data::make_data_loader<torch::data::samplers::SequentialSampler>(Stripes(61, 1000).map(torch::data::transforms::Stack<>()), 16);
+  auto train_loader = torch::data::make_data_loader<torch::data::samplers::SequentialSampler>(
+      Stripes(203, 0).map(torch::data::transforms::Stack<>()), 16);
+  auto test_loader = torch::data::make_data_loader<torch::data::samplers::SequentialSampler>(
+      Stripes(61, 1000).map(torch::data::transforms::Stack<>()), 16);
   for (int epoch = 0; epoch < arguments.num_epochs; ++epoch) {
     model.train();
     double last = 0;
@@ -77,7 +85,8 @@ int plain(const Arguments& arguments) {
       correct += guess.eq(batch.target).sum().item<std::int64_t>();
       seen += guess.size(0);
     }
-    std::printf("epoch %d loss %.9g correct %d of %d\n", epoch, last, static_cast<int>(correct), static_cast<int>(seen));
+    std::printf("epoch %d loss %.9g correct %d of %d\n", epoch, last, static_cast<int>(correct),
+                static_cast<int>(seen));
   }
   return 0;
 }
@@ -88,8 +97,11 @@ int train(const Arguments& arguments) {
   Net net;
   torch::optim::SGD sgd(net.parameters(), torch::optim::SGDOptions(0.05).momentum(0.5));
   auto [model, optimizer, train_loader, test_loader] =
-      accelerator.prepare(net, sgd, accel::DataLoader(Stripes(203, 0).map(torch::data::transforms::Stack<>()), {.batch_size = 16, .generator = accel::make_generator(0)}),
-                          accel::DataLoader(Stripes(61, 1000).map(torch::data::transforms::Stack<>()), {.batch_size = 16, .generator = accel::make_generator(0)}));
+      accelerator.prepare(net, sgd,
+                          accel::DataLoader(Stripes(203, 0).map(torch::data::transforms::Stack<>()),
+                                            {.batch_size = 16, .generator = accel::make_generator(0)}),
+                          accel::DataLoader(Stripes(61, 1000).map(torch::data::transforms::Stack<>()),
+                                            {.batch_size = 16, .generator = accel::make_generator(0)}));
   for (int epoch = 0; epoch < arguments.num_epochs; ++epoch) {
     model.train();
     double last = 0;

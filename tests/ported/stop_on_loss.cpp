@@ -1,5 +1,5 @@
-// Shape of pytorch/examples' cpp/regression: batches made on the way, and a loop that ends when the loss is small. Ranks must agree on the
-// end: each has a loss of its own.
+// Shape of pytorch/examples' cpp/regression: batches made on the way, and a loop that ends when the loss is small.
+// Ranks must agree on the end: each has a loss of its own.
 #include <torch/torch.h>
 
 #include <accel/accel.hpp>
@@ -20,7 +20,9 @@ at::Tensor features_of(const at::Tensor& x) {
   return torch::stack(powers, 1);
 }
 
-at::Tensor target_of(const at::Tensor& x) { return (features_of(x).mv(torch::tensor({0.7, -1.2, 0.4, 2.0})) + 0.3).unsqueeze(1); }
+at::Tensor target_of(const at::Tensor& x) {
+  return (features_of(x).mv(torch::tensor({0.7, -1.2, 0.4, 2.0})) + 0.3).unsqueeze(1);
+}
 
 int plain(const Arguments&) {
   torch::manual_seed(6);

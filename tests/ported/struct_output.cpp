@@ -16,7 +16,8 @@ struct VaeOutput {
 
 template <>
 inline constexpr auto accel::tree_members<accel::ported::VaeOutput> =
-    std::tuple(&accel::ported::VaeOutput::reconstruction, &accel::ported::VaeOutput::mean, &accel::ported::VaeOutput::log_variance);
+    std::tuple(&accel::ported::VaeOutput::reconstruction, &accel::ported::VaeOutput::mean,
+               &accel::ported::VaeOutput::log_variance);
 
 namespace accel::ported {
 namespace struct_output {
@@ -31,7 +32,8 @@ struct VaeImpl : nn::Module {
     encode = register_module("encode", nn::Linear(kFeatures, kHidden));
     mean = register_module("mean", nn::Linear(kHidden, kLatent));
     log_variance = register_module("log_variance", nn::Linear(kHidden, kLatent));
-    decode = register_module("decode", nn::Sequential(nn::Linear(kLatent, kHidden), nn::ReLU(), nn::Linear(kHidden, kFeatures)));
+    decode = register_module("decode",
+                             nn::Sequential(nn::Linear(kLatent, kHidden), nn::ReLU(), nn::Linear(kHidden, kFeatures)));
   }
   VaeOutput forward(const at::Tensor& x) {
     const auto hidden = torch::relu(encode(x));
@@ -77,7 +79,9 @@ int train(const Arguments& arguments) {
   torch::manual_seed(3);
   Vae net;
   torch::optim::Adam adam(net->parameters(), torch::optim::AdamOptions(1e-2));
-  auto [model, optimizer, batches] = accelerator.prepare(net, adam, accel::DataLoader(accel::TensorDataset(samples()), {.batch_size = 10, .generator = accel::make_generator(0)}));
+  auto [model, optimizer, batches] = accelerator.prepare(
+      net, adam,
+      accel::DataLoader(accel::TensorDataset(samples()), {.batch_size = 10, .generator = accel::make_generator(0)}));
   for (int epoch = 0; epoch < arguments.num_epochs; ++epoch) {
     double last = 0;
     for (auto& [x] : batches) {

@@ -1,4 +1,5 @@
-// Shape of a small GPT: modules of its own in a ModuleList, which FSDP wraps one by one; text is generated from the whole weights.
+// Shape of a small GPT: modules of its own in a ModuleList, which FSDP wraps one by one; text is generated from the
+// whole weights.
 #include <torch/torch.h>
 
 #include <accel/accel.hpp>
@@ -26,9 +27,12 @@ struct BlockImpl : nn::Module {
   }
   at::Tensor forward(at::Tensor x) {
     const auto batch = x.size(0), length = x.size(1);
-    const auto heads = [&](const at::Tensor& part) { return part.view({batch, length, kHeads, kWidth / kHeads}).transpose(1, 2); };
+    const auto heads = [&](const at::Tensor& part) {
+      return part.view({batch, length, kHeads, kWidth / kHeads}).transpose(1, 2);
+    };
     const auto parts = attention(norm1(x)).chunk(3, 2);
-    auto scores = heads(parts[0]).matmul(heads(parts[1]).transpose(-2, -1)) / std::sqrt(static_cast<double>(kWidth / kHeads));
+    auto scores =
+        heads(parts[0]).matmul(heads(parts[1]).transpose(-2, -1)) / std::sqrt(static_cast<double>(kWidth / kHeads));
     scores = scores.masked_fill(torch::ones({length, length}, torch::kBool).triu(1), -1e9);
     const auto mixed = scores.softmax(-1).matmul(heads(parts[2])).transpose(1, 2).reshape({batch, length, kWidth});
     x = x + project(mixed);
@@ -69,7 +73,9 @@ at::Tensor texts() {
   return (start + torch::arange(kLength + 1) * (start % 3 + 1)) % kVocabulary;
 }
 
-at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& ids) { return F::cross_entropy(logits.reshape({-1, kVocabulary}), ids.narrow(1, 1, kLength).reshape(-1)); }
+at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& ids) {
+  return F::cross_entropy(logits.reshape({-1, kVocabulary}), ids.narrow(1, 1, kLength).reshape(-1));
+}
 
 std::string text_of(const at::Tensor& ids) {
   std::string text;
@@ -91,17 +97,21 @@ int plain(const Arguments& arguments) {
       last = loss.item<double>();
     }
     torch::NoGradGuard no_grad;
-    std::printf("epoch %d loss %.9g text%s\n", epoch, last, text_of(model->generate(torch::tensor({{1, 2, 3}}))).c_str());
+    std::printf("epoch %d loss %.9g text%s\n", epoch, last,
+                text_of(model->generate(torch::tensor({{1, 2, 3}}))).c_str());
   }
   return 0;
 }
 
 int train(const Arguments& arguments) {
-  accel::Accelerator accelerator({.fsdp_plugin = accel::FullyShardedDataParallelPlugin{.auto_wrap_policy = "TRANSFORMER_BASED_WRAP", .transformer_cls_names_to_wrap = {"Block"}}});
+  accel::Accelerator accelerator(
+      {.fsdp_plugin = accel::FullyShardedDataParallelPlugin{.auto_wrap_policy = "TRANSFORMER_BASED_WRAP",
+                                                            .transformer_cls_names_to_wrap = {"Block"}}});
   torch::manual_seed(4);
   Gpt net;
   torch::optim::AdamW adam(net->parameters(), torch::optim::AdamWOptions(3e-3));
-  auto [model, optimizer, batches] = accelerator.prepare(net, adam, accel::DataLoader(accel::TensorDataset(texts()), {.batch_size = 8}));
+  auto [model, optimizer, batches] =
+      accelerator.prepare(net, adam, accel::DataLoader(accel::TensorDataset(texts()), {.batch_size = 8}));
   for (int epoch = 0; epoch < arguments.num_epochs; ++epoch) {
     double last = 0;
     for (auto& [ids] : batches) {

@@ -21,7 +21,9 @@ class BenchOptionsTest : public ::testing::TestWithParam<const char*> {
     return run_command(command, kShort);
   }
 };
-INSTANTIATE_TEST_SUITE_P(Programs, BenchOptionsTest, ::testing::Values("step_bench", "collectives_bench", "loader_bench", "checkpoint_bench", "launch_bench", "first_step"),
+INSTANTIATE_TEST_SUITE_P(Programs, BenchOptionsTest,
+                         ::testing::Values("step_bench", "collectives_bench", "loader_bench", "checkpoint_bench",
+                                           "launch_bench", "first_step"),
                          [](const auto& info) { return info.param; });
 
 TEST_P(BenchOptionsTest, HelpIsTheUsageAndNothingRuns) {
@@ -39,14 +41,17 @@ TEST_P(BenchOptionsTest, AnUnknownOptionIsAUsageError) {
 }
 
 TEST_P(BenchOptionsTest, AnOptionWithoutItsValueIsAUsageError) {
-  for (const auto* option : {"--rounds", "--out", "--python", "--compare"}) EXPECT_EQ(run({option}).exit_code, 2) << option;
+  for (const auto* option : {"--rounds", "--out", "--python", "--compare"})
+    EXPECT_EQ(run({option}).exit_code, 2) << option;
 }
 
 class BenchNumbersTest : public BenchOptionsTest {
  protected:
   static std::string out_option() { return GetParam() == std::string("collectives_bench") ? "--compare" : "--out"; }
 };
-INSTANTIATE_TEST_SUITE_P(Programs, BenchNumbersTest, ::testing::Values("step_bench", "collectives_bench", "loader_bench", "checkpoint_bench", "launch_bench"),
+INSTANTIATE_TEST_SUITE_P(Programs, BenchNumbersTest,
+                         ::testing::Values("step_bench", "collectives_bench", "loader_bench", "checkpoint_bench",
+                                           "launch_bench"),
                          [](const auto& info) { return info.param; });
 
 TEST_P(BenchNumbersTest, AFileThatCannotBeWrittenIsToldBeforeAnythingRuns) {

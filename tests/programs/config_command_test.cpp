@@ -41,20 +41,29 @@ std::string text_of(const std::string& file) {
   return text.str();
 }
 
-// --- questions --------------------------------------------------------------------------------------------------------
+// --- questions
+// --------------------------------------------------------------------------------------------------------
 
 TEST_F(ConfigCommandTest, EmptyAnswersAreTheDefaultsThatAreShown) {
   const auto run = answered(std::string(20, '\n'));
   ASSERT_EQ(run.exit_code, 0) << run.error;
-  EXPECT_EQ(written(), (LaunchConfig{.distributed_type = "NO", .mixed_precision = "no", .num_processes = 1, .gpu_ids = "all", .same_network = true, .downcast_bf16 = "no",
+  EXPECT_EQ(written(), (LaunchConfig{.distributed_type = "NO",
+                                     .mixed_precision = "no",
+                                     .num_processes = 1,
+                                     .gpu_ids = "all",
+                                     .same_network = true,
+                                     .downcast_bf16 = "no",
                                      .tpu_env = std::vector<std::string>()}));
-  EXPECT_THAT(run.output, AllOf(HasSubstr("Number [0]: "), HasSubstr("[yes/NO]: "), HasSubstr("[all]: "), HasSubstr("saved at " + default_file())));
+  EXPECT_THAT(run.output, AllOf(HasSubstr("Number [0]: "), HasSubstr("[yes/NO]: "), HasSubstr("[all]: "),
+                                HasSubstr("saved at " + default_file())));
 }
 
 TEST_F(ConfigCommandTest, SeveralMachinesOfProcessorsUnderFsdp2) {
   const auto run = answered(
-      "0\nmulti-CPU\n2\n1\n10.0.0.1\n29501\n\n\nno\n"  // machine, type, machines, rank, address, port, network, debug, mpirun
-      "no\nyes\n1\n\n\n0\nBlock\n\n\n\n"               // deepspeed, fsdp: version, reshard, offload, policy, class, state dict, ram, checkpointing
+      "0\nmulti-CPU\n2\n1\n10.0.0.1\n29501\n\n\nno\n"  // machine, type, machines, rank, address, port, network, debug,
+                                                       // mpirun
+      "no\nyes\n1\n\n\n0\nBlock\n\n\n\n"  // deepspeed, fsdp: version, reshard, offload, policy, class, state dict, ram,
+                                          // checkpointing
       "4\nfp8\n");
   ASSERT_EQ(run.exit_code, 0) << run.error << run.output;
   const auto config = written();
@@ -66,20 +75,34 @@ TEST_F(ConfigCommandTest, SeveralMachinesOfProcessorsUnderFsdp2) {
   EXPECT_EQ(config.main_process_port, 29501);
   EXPECT_EQ(config.num_processes, 4);
   EXPECT_EQ(config.mixed_precision, "fp8");
-  EXPECT_EQ(config.fp8_config, (ConfigSection{{"fp8_backend", "AO"}, {"fp8_enable_fsdp_float8_all_gather", false}, {"fp8_pad_inner_dim", true}}));
-  EXPECT_EQ(config.fsdp_config, (ConfigSection{{"fsdp_version", std::int64_t{2}}, {"fsdp_reshard_after_forward", true}, {"fsdp_offload_params", false},
-                                               {"fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP"}, {"fsdp_transformer_layer_cls_to_wrap", "Block"},
-                                               {"fsdp_state_dict_type", "SHARDED_STATE_DICT"}, {"fsdp_cpu_ram_efficient_loading", true}, {"fsdp_activation_checkpointing", false}}));
+  EXPECT_EQ(config.fp8_config,
+            (ConfigSection{
+                {"fp8_backend", "AO"}, {"fp8_enable_fsdp_float8_all_gather", false}, {"fp8_pad_inner_dim", true}}));
+  EXPECT_EQ(config.fsdp_config, (ConfigSection{{"fsdp_version", std::int64_t{2}},
+                                               {"fsdp_reshard_after_forward", true},
+                                               {"fsdp_offload_params", false},
+                                               {"fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP"},
+                                               {"fsdp_transformer_layer_cls_to_wrap", "Block"},
+                                               {"fsdp_state_dict_type", "SHARDED_STATE_DICT"},
+                                               {"fsdp_cpu_ram_efficient_loading", true},
+                                               {"fsdp_activation_checkpointing", false}}));
 }
 
 TEST_F(ConfigCommandTest, Version1OfFsdpIsAskedForItsStrategy) {
   const auto run = answered("0\n1\n1\n\n\nno\nyes\n0\nHYBRID_SHARD\nyes\n1\n5000\n0\n1\nyes\nno\nno\nno\nyes\n8\n\n");
   ASSERT_EQ(run.exit_code, 0) << run.error << run.output;
-  EXPECT_EQ(written().fsdp_config,
-            (ConfigSection{{"fsdp_version", std::int64_t{1}}, {"fsdp_sharding_strategy", "HYBRID_SHARD"}, {"fsdp_offload_params", true}, {"fsdp_auto_wrap_policy", "SIZE_BASED_WRAP"},
-                           {"fsdp_min_num_params", std::int64_t{5000}}, {"fsdp_backward_prefetch", "BACKWARD_PRE"}, {"fsdp_state_dict_type", "SHARDED_STATE_DICT"},
-                           {"fsdp_forward_prefetch", true}, {"fsdp_use_orig_params", false}, {"fsdp_cpu_ram_efficient_loading", false}, {"fsdp_sync_module_states", false},
-                           {"fsdp_activation_checkpointing", true}}));
+  EXPECT_EQ(written().fsdp_config, (ConfigSection{{"fsdp_version", std::int64_t{1}},
+                                                  {"fsdp_sharding_strategy", "HYBRID_SHARD"},
+                                                  {"fsdp_offload_params", true},
+                                                  {"fsdp_auto_wrap_policy", "SIZE_BASED_WRAP"},
+                                                  {"fsdp_min_num_params", std::int64_t{5000}},
+                                                  {"fsdp_backward_prefetch", "BACKWARD_PRE"},
+                                                  {"fsdp_state_dict_type", "SHARDED_STATE_DICT"},
+                                                  {"fsdp_forward_prefetch", true},
+                                                  {"fsdp_use_orig_params", false},
+                                                  {"fsdp_cpu_ram_efficient_loading", false},
+                                                  {"fsdp_sync_module_states", false},
+                                                  {"fsdp_activation_checkpointing", true}}));
 }
 
 TEST_F(ConfigCommandTest, DeepSpeedsStagesAndMpirun) {
@@ -88,8 +111,13 @@ TEST_F(ConfigCommandTest, DeepSpeedsStagesAndMpirun) {
   run = answered("0\n2\n\n\nyes\nno\n3\nnvme\n/scratch\ncpu\n4\nyes\n0.5\nyes\n8\n0,1\nyes\n1\n");
   ASSERT_EQ(run.exit_code, 0) << run.error << run.output;
   EXPECT_EQ(written().distributed_type, "DEEPSPEED");
-  EXPECT_EQ(written().deepspeed_config, (ConfigSection{{"zero_stage", std::int64_t{3}}, {"offload_optimizer_device", "nvme"}, {"offload_optimizer_nvme_path", "/scratch"}, {"offload_param_device", "cpu"},
-                                                       {"gradient_accumulation_steps", std::int64_t{4}}, {"gradient_clipping", 0.5}, {"zero3_save_16bit_model", true}}));
+  EXPECT_EQ(written().deepspeed_config, (ConfigSection{{"zero_stage", std::int64_t{3}},
+                                                       {"offload_optimizer_device", "nvme"},
+                                                       {"offload_optimizer_nvme_path", "/scratch"},
+                                                       {"offload_param_device", "cpu"},
+                                                       {"gradient_accumulation_steps", std::int64_t{4}},
+                                                       {"gradient_clipping", 0.5},
+                                                       {"zero3_save_16bit_model", true}}));
   EXPECT_EQ(written().gpu_ids, "0,1");
   run = answered("0\n1\n\n\nyes\n/etc/hostfile\n\n\n6\n\n");
   ASSERT_EQ(run.exit_code, 0) << run.error << run.output;
@@ -100,8 +128,10 @@ TEST_F(ConfigCommandTest, DeepSpeedsStagesAndMpirun) {
 TEST_F(ConfigCommandTest, AWrongAnswerIsAskedAgain) {
   const auto run = answered("1\n0\n3\n7\n2\nmany\n0\n1\nperhaps\n\n\n\n1\n2\n0;1\n0,1\n\n\n");
   ASSERT_EQ(run.exit_code, 0) << run.error << run.output;
-  EXPECT_THAT(run.output, AllOf(HasSubstr("Python's Accelerate has the rest"), HasSubstr("Please enter 0 to 3."), HasSubstr("Please enter an integer of 1 or more."), HasSubstr("Please enter yes or no."),
-                                HasSubstr("one GPU is no distributed training"), HasSubstr("Please enter numbers, as in 0,1, or all.")));
+  EXPECT_THAT(run.output, AllOf(HasSubstr("Python's Accelerate has the rest"), HasSubstr("Please enter 0 to 3."),
+                                HasSubstr("Please enter an integer of 1 or more."),
+                                HasSubstr("Please enter yes or no."), HasSubstr("one GPU is no distributed training"),
+                                HasSubstr("Please enter numbers, as in 0,1, or all.")));
   EXPECT_EQ(written().distributed_type, "MULTI_GPU");
   EXPECT_EQ(written().num_processes, 2);
 }
@@ -109,11 +139,13 @@ TEST_F(ConfigCommandTest, AWrongAnswerIsAskedAgain) {
 TEST_F(ConfigCommandTest, WhereTheInputEndsNothingIsWritten) {
   const auto run = answered("0\n1\n");
   EXPECT_EQ(run.exit_code, 2);
-  EXPECT_THAT(run.error, AllOf(HasSubstr("the input ended at: How many different machines"), HasSubstr("accel config --num_processes 4")));
+  EXPECT_THAT(run.error, AllOf(HasSubstr("the input ended at: How many different machines"),
+                               HasSubstr("accel config --num_processes 4")));
   EXPECT_FALSE(std::filesystem::exists(default_file()));
 }
 
-// --- a terminal -------------------------------------------------------------------------------------------------------
+// --- a terminal
+// -------------------------------------------------------------------------------------------------------
 
 TEST_F(ConfigCommandTest, ArrowKeysChoose) {
   TerminalSession session({bin("accel"), "config"}, options_);
@@ -144,26 +176,36 @@ TEST_F(ConfigCommandTest, ControlCLeavesTheTerminalAsItWas) {
   EXPECT_FALSE(std::filesystem::exists(default_file()));
 }
 
-// --- without questions ------------------------------------------------------------------------------------------------
+// --- without questions
+// ------------------------------------------------------------------------------------------------
 
 TEST_F(ConfigCommandTest, KeysAreFlagsInEitherSpelling) {
-  ASSERT_EQ(accel({"config", "--num-processes=4", "--use_cpu", "--mixed-precision", "bf16", "--config_file", path("a.json")}).exit_code, 0);
+  ASSERT_EQ(
+      accel({"config", "--num-processes=4", "--use_cpu", "--mixed-precision", "bf16", "--config_file", path("a.json")})
+          .exit_code,
+      0);
   EXPECT_THAT(text_of(path("a.json")), HasSubstr("\"num_processes\": 4"));
   const auto config = read_launch_config(path("a.json"));
   EXPECT_EQ(config.distributed_type, "MULTI_CPU");
   EXPECT_EQ(config.mixed_precision, "bf16");
-  ASSERT_EQ(accel({"config", "--fsdp-version", "2", "--fsdp_reshard-after_forward", "false", "--num_processes", "2"}).exit_code, 0);
+  ASSERT_EQ(accel({"config", "--fsdp-version", "2", "--fsdp_reshard-after_forward", "false", "--num_processes", "2"})
+                .exit_code,
+            0);
   EXPECT_EQ(written().distributed_type, "FSDP");
-  EXPECT_EQ(written().fsdp_config, (ConfigSection{{"fsdp_version", std::int64_t{2}}, {"fsdp_reshard_after_forward", false}}));
+  EXPECT_EQ(written().fsdp_config,
+            (ConfigSection{{"fsdp_version", std::int64_t{2}}, {"fsdp_reshard_after_forward", false}}));
 }
 
 TEST_F(ConfigCommandTest, AllWrongFlagsAreToldAtOnce) {
   const auto run = accel({"config", "--num_processes", "x", "--zero_stage", "4"});
   EXPECT_EQ(run.exit_code, 2);
-  EXPECT_THAT(run.error, AllOf(HasSubstr("num_processes: expected an integer, got 'x'"), HasSubstr("zero_stage: expected 0, 1, 2, 3, got '4'")));
-  const auto cannot = accel({"config", "--distributed_type", "MULTI_XPU", "--num_machines", "2", "--num_processes", "3"});
+  EXPECT_THAT(run.error, AllOf(HasSubstr("num_processes: expected an integer, got 'x'"),
+                               HasSubstr("zero_stage: expected 0, 1, 2, 3, got '4'")));
+  const auto cannot =
+      accel({"config", "--distributed_type", "MULTI_XPU", "--num_machines", "2", "--num_processes", "3"});
   EXPECT_EQ(cannot.exit_code, 2);
-  EXPECT_THAT(cannot.error, AllOf(HasSubstr("CPUs and NVIDIA GPUs"), HasSubstr("3 do not divide by 2 machines"), HasSubstr("main_process_ip: missing")));
+  EXPECT_THAT(cannot.error, AllOf(HasSubstr("CPUs and NVIDIA GPUs"), HasSubstr("3 do not divide by 2 machines"),
+                                  HasSubstr("main_process_ip: missing")));
   const auto misspelled = accel({"config", "--num_proceses", "4"});
   EXPECT_EQ(misspelled.exit_code, 2);
   EXPECT_THAT(misspelled.error, HasSubstr("did you mean --num_processes?"));
@@ -173,7 +215,8 @@ TEST_F(ConfigCommandTest, AllWrongFlagsAreToldAtOnce) {
 TEST_F(ConfigCommandTest, DefaultNeverReplacesAFile) {
   auto run = accel({"config", "default", "--mixed_precision", "bf16"});
   ASSERT_EQ(run.exit_code, 0) << run.error;
-  EXPECT_EQ(written(), (LaunchConfig{.distributed_type = "NO", .mixed_precision = "bf16", .use_cpu = true, .num_processes = 1}));
+  EXPECT_EQ(written(),
+            (LaunchConfig{.distributed_type = "NO", .mixed_precision = "bf16", .use_cpu = true, .num_processes = 1}));
   const auto before = text_of(default_file());
   run = accel({"config", "default"});
   EXPECT_EQ(run.exit_code, 0);
@@ -183,49 +226,68 @@ TEST_F(ConfigCommandTest, DefaultNeverReplacesAFile) {
 }
 
 TEST_F(ConfigCommandTest, UpdateKeepsValuesAndAddsTodaysKeys) {
-  const auto old = file("old.yaml", "distributed_type: MULTI_GPU\nfp16: true\nnum_processes: 2\nfsdp_config:\n  sharding_strategy: 1\n");
+  const auto old = file(
+      "old.yaml", "distributed_type: MULTI_GPU\nfp16: true\nnum_processes: 2\nfsdp_config:\n  sharding_strategy: 1\n");
   const auto before = read_launch_config(old);
   const auto run = accel({"config", "update", "--config_file", old});
   ASSERT_EQ(run.exit_code, 0) << run.error;
   EXPECT_EQ(read_launch_config(old), before);
-  EXPECT_THAT(text_of(old), AllOf(HasSubstr("mixed_precision: fp16\n"), HasSubstr("rdzv_backend: static\n"), HasSubstr("fsdp_sharding_strategy: 1\n"), Not(HasSubstr("fp16: "))));
+  EXPECT_THAT(text_of(old), AllOf(HasSubstr("mixed_precision: fp16\n"), HasSubstr("rdzv_backend: static\n"),
+                                  HasSubstr("fsdp_sharding_strategy: 1\n"), Not(HasSubstr("fp16: "))));
   const auto missing = accel({"config", "update", "--config_file", path("nowhere.yaml")});
   EXPECT_EQ(missing.exit_code, 2);
   EXPECT_THAT(missing.error, HasSubstr("nowhere.yaml: no such file"));
 }
 
-// --- env --------------------------------------------------------------------------------------------------------------
+// --- env
+// --------------------------------------------------------------------------------------------------------------
 
 TEST_F(ConfigCommandTest, EnvPrintsVersionsMachineAndConfiguration) {
   auto run = accel({"env"});
   ASSERT_EQ(run.exit_code, 0) << run.error;
-  EXPECT_THAT(run.output, AllOf(HasSubstr("- `accel` version: "), HasSubstr("- LibTorch version: 2."), HasSubstr("- Platform: Linux-"), HasSubstr("GB\n"), HasSubstr("default config:\n\tNot found")));
-  const auto config = file("c.yaml", "distributed_type: FSDP\nnum_processes: 2\nfsdp_config:\n  fsdp_version: 2\n  fsdp_offload_params: true\n");
+  EXPECT_THAT(run.output,
+              AllOf(HasSubstr("- `accel` version: "), HasSubstr("- LibTorch version: 2."),
+                    HasSubstr("- Platform: Linux-"), HasSubstr("GB\n"), HasSubstr("default config:\n\tNot found")));
+  const auto config =
+      file("c.yaml",
+           "distributed_type: FSDP\nnum_processes: 2\nfsdp_config:\n  fsdp_version: 2\n  fsdp_offload_params: true\n");
   run = accel({"env", "--config-file", config});
-  EXPECT_THAT(run.output, AllOf(HasSubstr("config passed:\n"), HasSubstr("\t- num_processes: 2\n"), HasSubstr("\t- fsdp_config: {'fsdp_offload_params': True, 'fsdp_version': 2}\n")));
+  EXPECT_THAT(run.output, AllOf(HasSubstr("config passed:\n"), HasSubstr("\t- num_processes: 2\n"),
+                                HasSubstr("\t- fsdp_config: {'fsdp_offload_params': True, 'fsdp_version': 2}\n")));
   EXPECT_EQ(accel({"env", "--config_file", path("nowhere.yaml")}).exit_code, 2);
 }
 
 TEST_F(ConfigCommandTest, AShellCanTakeTheVariablesOfAConfiguration) {
-  const auto config = file("c.yaml", "distributed_type: FSDP\nnum_processes: 2\ngpu_ids: '0,1'\nfsdp_config:\n  fsdp_version: 2\n  transformer_layer_cls_to_wrap: it's,Block\n");
-  const auto run = run_command({"bash", "-c", "eval \"$(" + bin("accel") + " env --variables --config_file " + config + ")\"; echo $FSDP_VERSION $FSDP_TRANSFORMER_CLS_TO_WRAP $CUDA_VISIBLE_DEVICES"}, options_);
+  const auto config = file("c.yaml",
+                           "distributed_type: FSDP\nnum_processes: 2\ngpu_ids: '0,1'\nfsdp_config:\n  fsdp_version: "
+                           "2\n  transformer_layer_cls_to_wrap: it's,Block\n");
+  const auto run = run_command({"bash", "-c",
+                                "eval \"$(" + bin("accel") + " env --variables --config_file " + config +
+                                    ")\"; echo $FSDP_VERSION $FSDP_TRANSFORMER_CLS_TO_WRAP $CUDA_VISIBLE_DEVICES"},
+                               options_);
   EXPECT_EQ(run.output, "2 it's,Block 0,1\n") << run.error;
   EXPECT_EQ(accel({"env", "--variables"}).exit_code, 2);
 }
 
-// --- to-fsdp2 ---------------------------------------------------------------------------------------------------------
+// --- to-fsdp2
+// ---------------------------------------------------------------------------------------------------------
 
 TEST_F(ConfigCommandTest, ToFsdp2TranslatesTheStrategyAndKeepsWhatItDoesNotKnow) {
-  const auto old = file("old.yaml", "distributed_type: FSDP\nmy_own: [1, no]\nfsdp_config:\n  fsdp_sharding_strategy: SHARD_GRAD_OP\n  fsdp_backward_prefetch: BACKWARD_PRE\n  fsdp_forward_prefetch: false\n"
-                                    "  fsdp_sync_module_states: true\n  fsdp_use_orig_params: true\n  fsdp_offload_params: false\n  fsdp_own_key: 1e8\n");
+  const auto old = file("old.yaml",
+                        "distributed_type: FSDP\nmy_own: [1, no]\nfsdp_config:\n  fsdp_sharding_strategy: "
+                        "SHARD_GRAD_OP\n  fsdp_backward_prefetch: BACKWARD_PRE\n  fsdp_forward_prefetch: false\n"
+                        "  fsdp_sync_module_states: true\n  fsdp_use_orig_params: true\n  fsdp_offload_params: false\n "
+                        " fsdp_own_key: 1e8\n");
   auto run = accel({"to-fsdp2", "--config_file", old});
   EXPECT_EQ(run.exit_code, 2);
   EXPECT_THAT(run.error, HasSubstr("give --output_file, or --overwrite"));
   run = accel({"to-fsdp2", "--config_file", old, "--output-file", path("new.yaml")});
   ASSERT_EQ(run.exit_code, 0) << run.error;
   EXPECT_EQ(text_of(path("new.yaml")),
-            "distributed_type: FSDP\nfsdp_config:\n  fsdp_offload_params: false\n  fsdp_own_key: 1e8\n  fsdp_reshard_after_forward: false\n  fsdp_version: 2\nmy_own:\n- 1\n- false\n");
-  EXPECT_THAT(run.error, AllOf(HasSubstr("fsdp_use_orig_params: not in version 2"), HasSubstr("fsdp_backward_prefetch"), Not(HasSubstr("fsdp_own_key"))));
+            "distributed_type: FSDP\nfsdp_config:\n  fsdp_offload_params: false\n  fsdp_own_key: 1e8\n  "
+            "fsdp_reshard_after_forward: false\n  fsdp_version: 2\nmy_own:\n- 1\n- false\n");
+  EXPECT_THAT(run.error, AllOf(HasSubstr("fsdp_use_orig_params: not in version 2"), HasSubstr("fsdp_backward_prefetch"),
+                               Not(HasSubstr("fsdp_own_key"))));
   run = accel({"to-fsdp2", "--config_file", old, "--output_file", path("new.yaml")});
   EXPECT_EQ(run.exit_code, 2);
   EXPECT_THAT(run.error, HasSubstr("is there already"));
@@ -235,16 +297,23 @@ TEST_F(ConfigCommandTest, ToFsdp2TranslatesTheStrategyAndKeepsWhatItDoesNotKnow)
 }
 
 TEST_F(ConfigCommandTest, ToFsdp2KnowsEveryStrategy) {
-  for (const auto& [strategy, reshards] : std::map<std::string, std::string>{{"FULL_SHARD", "true"}, {"SHARD_GRAD_OP", "false"}, {"HYBRID_SHARD", "true"}, {"HYBRID_SHARD_ZERO2", "false"}, {"NO_SHARD", "false"}}) {
+  for (const auto& [strategy, reshards] : std::map<std::string, std::string>{{"FULL_SHARD", "true"},
+                                                                             {"SHARD_GRAD_OP", "false"},
+                                                                             {"HYBRID_SHARD", "true"},
+                                                                             {"HYBRID_SHARD_ZERO2", "false"},
+                                                                             {"NO_SHARD", "false"}}) {
     for (const std::string key : {"fsdp_sharding_strategy", "fsdp_reshard_after_forward"}) {
       const auto config = file("c.yaml", "distributed_type: FSDP\nfsdp_config:\n  " + key + ": " + strategy + "\n");
       ASSERT_EQ(accel({"to-fsdp2", "--config_file", config, "--overwrite"}).exit_code, 0);
-      EXPECT_EQ(text_of(config), "distributed_type: FSDP\nfsdp_config:\n  fsdp_reshard_after_forward: " + reshards + "\n  fsdp_version: 2\n") << key << strategy;
+      EXPECT_EQ(text_of(config), "distributed_type: FSDP\nfsdp_config:\n  fsdp_reshard_after_forward: " + reshards +
+                                     "\n  fsdp_version: 2\n")
+          << key << strategy;
     }
   }
 }
 
-// --- help and completion ----------------------------------------------------------------------------------------------
+// --- help and completion
+// ----------------------------------------------------------------------------------------------
 
 TEST_F(ConfigCommandTest, HelpIsThereForEveryCommand) {
   const auto all = accel({"--help"});
@@ -263,7 +332,8 @@ TEST_F(ConfigCommandTest, HelpIsThereForEveryCommand) {
 
 TEST_F(ConfigCommandTest, BashCompletesCommandsAndOptions) {
   const auto completed = [&](const std::string& words) {
-    const auto script = "source <(" + bin("accel") + " --completion bash); complete -p accel > /dev/null || exit 9; COMP_WORDS=(" + words +
+    const auto script = "source <(" + bin("accel") +
+                        " --completion bash); complete -p accel > /dev/null || exit 9; COMP_WORDS=(" + words +
                         "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _accel; echo \"${COMPREPLY[@]}\"";
     const auto run = run_command({"bash", "-c", script}, options_);
     EXPECT_EQ(run.exit_code, 0) << run.error;

@@ -29,7 +29,8 @@ std::vector<std::string> findings(std::vector<std::string> options) {
   const auto answer = Json::parse(run.output);
   for (const auto& of_ranks : answer["loaders"][0]["ranks"]) {
     for (const auto& finding : of_ranks["findings"]) {
-      found.push_back(of_ranks["ranks"].dump() + " " + finding["kind"].get<std::string>() + ": " + finding["text"].get<std::string>());
+      found.push_back(of_ranks["ranks"].dump() + " " + finding["kind"].get<std::string>() + ": " +
+                      finding["text"].get<std::string>());
     }
   }
   return found;
@@ -45,36 +46,47 @@ TEST(DataCheckTest, TheTableCountsEveryNumberOfRanksAndTheFindingsSayWhatToChang
             "     7             268           224          32           0                0\n"
             "     8             235           256         160           0                0\n"
             "\n"
-            "loader, 7 ranks: 32 samples are read twice per epoch (0.053 %); drop_last would drop 192 instead; no batch_size near 32 divides evenly\n"
-            "loader, 8 ranks: 160 samples are read twice per epoch (0.27 %); drop_last would drop 96 instead; batch_size 30 divides evenly\n");
+            "loader, 7 ranks: 32 samples are read twice per epoch (0.053 %); drop_last would drop 192 instead; no "
+            "batch_size near 32 divides evenly\n"
+            "loader, 8 ranks: 160 samples are read twice per epoch (0.27 %); drop_last would drop 96 instead; "
+            "batch_size 30 divides evenly\n");
 }
 
 TEST(DataCheckTest, EveryKindOfFindingComesWithItsRemedy) {
   using Found = std::vector<std::string>;
   EXPECT_EQ(findings({"--length", "100", "--batch-size", "4", "--no-even-batches", "--ranks", "3,7"}),
-            Found({"3 uneven_steps: ranks 1-2 take 8 steps, the other 9: a collective in step 9 would hang; set even_batches: true or use join_uneven_inputs; "
+            Found({"3 uneven_steps: ranks 1-2 take 8 steps, the other 9: a collective in step 9 would hang; set "
+                   "even_batches: true or use join_uneven_inputs; "
                    "no batch_size near 4 divides evenly",
-                   "7 uneven_steps: ranks 4-6 take 3 steps, the others 4: a collective in step 4 would hang; set even_batches: true or use join_uneven_inputs; "
+                   "7 uneven_steps: ranks 4-6 take 3 steps, the others 4: a collective in step 4 would hang; set "
+                   "even_batches: true or use join_uneven_inputs; "
                    "no batch_size near 4 divides evenly"}));
   EXPECT_EQ(findings({"--length", "22", "--batch-size", "4", "--no-even-batches", "--ranks", "2"}),
-            Found({"2 short_batch: the last batch of rank 1 holds 2 samples, those before it 4: gather needs equal shapes; set even_batches: true or use "
+            Found({"2 short_batch: the last batch of rank 1 holds 2 samples, those before it 4: gather needs equal "
+                   "shapes; set even_batches: true or use "
                    "pad_across_processes; no batch_size near 4 divides evenly"}));
   EXPECT_EQ(findings({"--length", "10", "--batch-size", "4", "--drop-last", "--ranks", "2,4"}),
-            Found({"2 dropped: 2 samples are not read in an epoch (20 %); drop_last: false would read 6 twice instead; batch_size 5 divides evenly",
-                   "4 no_batch: 10 samples are fewer than one step of 16, and drop_last drops them: no rank gets a batch; set drop_last: false, or "
+            Found({"2 dropped: 2 samples are not read in an epoch (20 %); drop_last: false would read 6 twice instead; "
+                   "batch_size 5 divides evenly",
+                   "4 no_batch: 10 samples are fewer than one step of 16, and drop_last drops them: no rank gets a "
+                   "batch; set drop_last: false, or "
                    "batch_size 2 or less"}));
   EXPECT_EQ(findings({"--length", "3", "--batch-size", "4", "--ranks", "4"}),
-            Found({"4 duplicated: 3 samples are read 16 times in all per epoch; one step of 16 takes more than there is; no batch_size near 4 divides evenly"}));
+            Found({"4 duplicated: 3 samples are read 16 times in all per epoch; one step of 16 takes more than there "
+                   "is; no batch_size near 4 divides evenly"}));
   EXPECT_EQ(findings({"--length", "9", "--batch-size", "4", "--ranks", "2", "--iterable"}),
-            Found({"2 duplicated: 1 sample is read twice per epoch (11 %); drop_last would drop 1 instead; no batch_size near 4 divides evenly"}));
-  EXPECT_EQ(findings({"--length", "0", "--batch-size", "4", "--ranks", "2"}), Found({"2 no_batch: the source is empty, so that no rank gets a batch"}));
+            Found({"2 duplicated: 1 sample is read twice per epoch (11 %); drop_last would drop 1 instead; no "
+                   "batch_size near 4 divides evenly"}));
+  EXPECT_EQ(findings({"--length", "0", "--batch-size", "4", "--ranks", "2"}),
+            Found({"2 no_batch: the source is empty, so that no rank gets a batch"}));
   EXPECT_EQ(findings({"--length", "24", "--batch-size", "4", "--ranks", "1-3,6"}), Found());
 }
 
 TEST(DataCheckTest, WhatSomeRanksCannotDoIsAFindingAndTheOthersAreCounted) {
   const auto run = data_check({"--length", "24", "--batch-size", "4", "--split-batches", "--ranks", "2-3", "--json"});
   const auto of_ranks = Json::parse(run.output)["loaders"][0]["ranks"];
-  EXPECT_EQ(of_ranks[0], Json::parse(R"({"ranks":2,"steps_min":6,"steps_max":6,"samples_per_step":4,"duplicated":0,"dropped":0,
+  EXPECT_EQ(of_ranks[0],
+            Json::parse(R"({"ranks":2,"steps_min":6,"steps_max":6,"samples_per_step":4,"duplicated":0,"dropped":0,
                                          "ranks_without_batch":0,"findings":[]})"));
   EXPECT_EQ(of_ranks[1]["findings"][0]["kind"], "error");
   EXPECT_FALSE(of_ranks[1].contains("steps_min"));
@@ -88,8 +100,10 @@ TEST(DataCheckTest, StrictMakesAFindingTheExitCode) {
 
 TEST(DataCheckTest, AnExperimentsTwoLoadersAreChecked) {
   const TemporaryFolder folder;
-  const auto file = folder.write("run.yaml", "task: fashion_mnist\nlimit: 100\neval_limit: 30\nmodel: {name: mlp}\noptimizer: {name: sgd, lr: 0.1}\n"
-                                             "batch_size: 8\neval_batch_size: 6\nepochs: 1\nseed: 1\ndataloader_config: {split_batches: true}\n");
+  const auto file = folder.write(
+      "run.yaml",
+      "task: fashion_mnist\nlimit: 100\neval_limit: 30\nmodel: {name: mlp}\noptimizer: {name: sgd, lr: 0.1}\n"
+      "batch_size: 8\neval_batch_size: 6\nepochs: 1\nseed: 1\ndataloader_config: {split_batches: true}\n");
   const auto run = data_check({file, "--ranks", "2,4", "--json", "--set", "drop_last=true"});
   ASSERT_EQ(run.exit_code, 0) << run.error;
   const auto loaders = Json::parse(run.output)["loaders"];
@@ -101,7 +115,8 @@ TEST(DataCheckTest, AnExperimentsTwoLoadersAreChecked) {
 }
 
 TEST(DataCheckTest, AThousandMillionSamplesOn4096RanksAreCountedWithoutListingThem) {
-  const auto run = data_check({"--length", "1000000007", "--batch-size", "32", "--ranks", "1-4096", "--no-even-batches"});
+  const auto run =
+      data_check({"--length", "1000000007", "--batch-size", "32", "--ranks", "1-4096", "--no-even-batches"});
   EXPECT_EQ(run.exit_code, 0);
   EXPECT_THAT(run.output, HasSubstr("  4096    7629 or 7630        131072           0           0                0\n"));
 }
@@ -110,17 +125,23 @@ TEST(DataCheckTest, AllProblemsAreInOneMessageAndExitTwo) {
   const auto run = data_check({"--ranks", "0,x-3,7-,5-4,4097,2", "--set", "a=b", "--length", "-1"});
   EXPECT_EQ(run.exit_code, 2);
   EXPECT_THAT(run.output, IsEmpty());
-  for (const auto* problem : {"length: expected 0 or more, got -1", "'0' is no", "'x-3' is no", "'7-' is no", "'5-4' is no", "'4097' is no", "--batch-size is required",
-                              "--set changes an experiment file"}) {
+  for (const auto* problem :
+       {"length: expected 0 or more, got -1", "'0' is no", "'x-3' is no", "'7-' is no", "'5-4' is no", "'4097' is no",
+        "--batch-size is required", "--set changes an experiment file"}) {
     EXPECT_THAT(run.error, HasSubstr(problem));
   }
 }
 
 TEST(DataCheckTest, WrongUsageIsExitTwo) {
-  for (const auto& options : std::vector<std::vector<std::string>>{
-           {}, {"/no/such/file.yaml"}, {source("configs/train/fashion_mnist.yaml"), "--length", "3"}, {"--length", "x", "--batch-size", "1"}, {"--unknown"},
-           {"--length", "5", "--batch-size", "0"}, {"--length", "5", "--batch-size", "1", "--iterable", "--shuffle"},
-           {"--length", "5", "--batch-size", "1", "--ranks", ""}}) {
+  for (const auto& options :
+       std::vector<std::vector<std::string>>{{},
+                                             {"/no/such/file.yaml"},
+                                             {source("configs/train/fashion_mnist.yaml"), "--length", "3"},
+                                             {"--length", "x", "--batch-size", "1"},
+                                             {"--unknown"},
+                                             {"--length", "5", "--batch-size", "0"},
+                                             {"--length", "5", "--batch-size", "1", "--iterable", "--shuffle"},
+                                             {"--length", "5", "--batch-size", "1", "--ranks", ""}}) {
     const auto run = data_check(options);
     EXPECT_EQ(run.exit_code, 2) << ::testing::PrintToString(options);
     EXPECT_THAT(run.error, Not(IsEmpty()));

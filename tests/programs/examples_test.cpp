@@ -31,8 +31,15 @@ std::string installed(const std::string& path) { return (work_folder() / "packag
 std::string built(const std::string& program) { return (work_folder() / program).string(); }
 
 CommandResult configure(const std::string& example, const std::vector<std::string>& options = {}) {
-  std::vector<std::string> command{ACCEL_CMAKE, "-G", "Ninja", "-S", (work_folder() / "source" / example).string(), "-B", built(example),
-                                   "-DCMAKE_PREFIX_PATH=" + installed(""), "-DCMAKE_CXX_COMPILER_LAUNCHER=" ACCEL_LAUNCHER,
+  std::vector<std::string> command{ACCEL_CMAKE,
+                                   "-G",
+                                   "Ninja",
+                                   "-S",
+                                   (work_folder() / "source" / example).string(),
+                                   "-B",
+                                   built(example),
+                                   "-DCMAKE_PREFIX_PATH=" + installed(""),
+                                   "-DCMAKE_CXX_COMPILER_LAUNCHER=" ACCEL_LAUNCHER,
                                    "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror " ACCEL_CXX_FLAGS};
   command.insert(command.end(), options.begin(), options.end());
   return run_command(command, kBuild);
@@ -59,7 +66,8 @@ void write_simulation() {
         "#include \"sim/backend/simulate.hpp\"\n#include \"sim/engine/diagnosis.hpp\"\n"
         "int main() {\n"
         "  try {\n"
-        "    accel::sim::simulate({.num_ranks = 3}, [](accel::RankContext& rank) { if (rank.rank != 1) rank.world.barrier(); });\n"
+        "    accel::sim::simulate({.num_ranks = 3}, [](accel::RankContext& rank) { if (rank.rank != 1) "
+        "rank.world.barrier(); });\n"
         "  } catch (const accel::sim::RunError& error) {\n"
         "    return error.diagnosis()->ranks.front() == 1 ? 0 : 1;\n"
         "  }\n"
@@ -71,11 +79,13 @@ class Examples : public ::testing::Environment {
  public:
   void SetUp() override {
     fs::remove_all(work_folder());
-    const auto install = run_command({ACCEL_CMAKE, "--install", work_folder().parent_path().string(), "--prefix", installed("")});
+    const auto install =
+        run_command({ACCEL_CMAKE, "--install", work_folder().parent_path().string(), "--prefix", installed("")});
     ASSERT_EQ(install.exit_code, 0) << install.error;
     fs::copy(source("reference/examples"), work_folder() / "source", fs::copy_options::recursive);
     write_simulation();
-    for (const auto* example : {"quick_start", "stream", "resume", "sources", "from_libtorch", "training_options", "sharded", "large_model", "launcher", "simulation", "unit_tests"}) {
+    for (const auto* example : {"quick_start", "stream", "resume", "sources", "from_libtorch", "training_options",
+                                "sharded", "large_model", "launcher", "simulation", "unit_tests"}) {
       expect_built(example);
       if (::testing::Test::HasFatalFailure()) return;
     }
@@ -92,14 +102,21 @@ std::vector<std::string> command_of(std::vector<std::string> program, const std:
 }
 
 // One process for each rank, as torchrun starts them.
-std::array<CommandResult, kProcesses> run_processes(const std::string& program, const std::vector<std::string>& arguments = {}) {
+std::array<CommandResult, kProcesses> run_processes(const std::string& program,
+                                                    const std::vector<std::string>& arguments = {}) {
   const auto port = std::to_string(launcher::free_port());
   std::array<std::future<CommandResult>, kProcesses> running;
   for (int rank = 0; rank < kProcesses; ++rank) {
     const auto index = std::to_string(rank), count = std::to_string(kProcesses);
-    const Variables variables{{"RANK", index}, {"LOCAL_RANK", index}, {"WORLD_SIZE", count}, {"LOCAL_WORLD_SIZE", count},
-                              {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}};
-    running.at(rank) = std::async(std::launch::async, [=] { return run_command(command_of({built(program)}, arguments), {.environment = variables}); });
+    const Variables variables{{"RANK", index},
+                              {"LOCAL_RANK", index},
+                              {"WORLD_SIZE", count},
+                              {"LOCAL_WORLD_SIZE", count},
+                              {"MASTER_ADDR", "127.0.0.1"},
+                              {"MASTER_PORT", port}};
+    running.at(rank) = std::async(std::launch::async, [=] {
+      return run_command(command_of({built(program)}, arguments), {.environment = variables});
+    });
   }
   std::array<CommandResult, kProcesses> results;
   std::transform(running.begin(), running.end(), results.begin(), [](auto& result) { return result.get(); });
@@ -107,15 +124,20 @@ std::array<CommandResult, kProcesses> run_processes(const std::string& program, 
 }
 
 CommandResult simulate(const std::string& program, int ranks, const std::vector<std::string>& arguments = {}) {
-  return run_command(command_of({installed("bin/sim-run"), "--ranks", std::to_string(ranks), "--", built(program)}, arguments));
+  return run_command(
+      command_of({installed("bin/sim-run"), "--ranks", std::to_string(ranks), "--", built(program)}, arguments));
 }
 
 class ExampleTest : public ::testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Programs, ExampleTest, ::testing::Values("quick_start/train", "stream/train", "sources/train", "from_libtorch/after", "training_options/train", "training_options/float8", "sharded/train", "large_model/train"), [](const auto& info) {
-  auto name = info.param;
-  std::replace(name.begin(), name.end(), '/', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Programs, ExampleTest,
+                         ::testing::Values("quick_start/train", "stream/train", "sources/train", "from_libtorch/after",
+                                           "training_options/train", "training_options/float8", "sharded/train",
+                                           "large_model/train"),
+                         [](const auto& info) {
+                           auto name = info.param;
+                           std::replace(name.begin(), name.end(), '/', '_');
+                           return name;
+                         });
 
 TEST(InstalledProgramsTest, ProgramsRunAndShellsFindTheirCompletion) {
   for (const auto* program : {"sim-run", "sim-calibrate", "accel"}) {
@@ -123,7 +145,8 @@ TEST(InstalledProgramsTest, ProgramsRunAndShellsFindTheirCompletion) {
     EXPECT_EQ(help.exit_code, 0) << help.error;
     EXPECT_THAT(help.output, HasSubstr(program));
   }
-  for (const auto& [shell, file] : {std::pair("bash", "share/bash-completion/completions/accel"), std::pair("zsh", "share/zsh/site-functions/_accel")}) {
+  for (const auto& [shell, file] : {std::pair("bash", "share/bash-completion/completions/accel"),
+                                    std::pair("zsh", "share/zsh/site-functions/_accel")}) {
     const auto printed = run_command({installed("bin/accel"), "--completion", shell});
     EXPECT_THAT(printed.output, HasSubstr("data-check"));
     std::ifstream in(installed(file));
@@ -182,7 +205,8 @@ TEST(LauncherTest, AFunctionRunsOnProcessesAndOnSimulatedRanksWithTheSameBits) {
   EXPECT_THAT(lines[6], HasSubstr("a rank that fails is told: launch of 'train': rank "));
 }
 
-// --- the resume example: new processes go on where the last ones stopped ----------------------------------------------
+// --- the resume example: new processes go on where the last ones stopped
+// ----------------------------------------------
 
 constexpr const char* kToTheEnd = "1000";
 
@@ -210,7 +234,8 @@ TEST(ResumeTest, NewProcessesGoOnWhereTheLastOnesStopped) {
   for (const std::string kind : {"simulated", "processes"}) {
     const auto folder = empty_folder("cut_" + kind);
     std::string cut;
-    for (const auto* steps : {"1", "2", "1", "3", kToTheEnd}) cut += resume(kind, folder, steps);  // inside an epoch, again, at its end, behind it
+    for (const auto* steps : {"1", "2", "1", "3", kToTheEnd})
+      cut += resume(kind, folder, steps);  // inside an epoch, again, at its end, behind it
     EXPECT_EQ(cut, uncut) << kind;
   }
 }
@@ -250,7 +275,8 @@ TEST(FromLibtorchTest, ReadmeShowsTheDifferenceOfTheTwoFiles) {
   const auto begin = readme.find(open);
   ASSERT_NE(begin, std::string::npos);
   const auto shown = readme.substr(begin + open.size(), readme.find("\n```", begin) + 1 - begin - open.size());
-  const auto real = run_command({"diff", "-u", source("reference/examples/from_libtorch/before.cpp"), source("reference/examples/from_libtorch/after.cpp")});
+  const auto real = run_command({"diff", "-u", source("reference/examples/from_libtorch/before.cpp"),
+                                 source("reference/examples/from_libtorch/after.cpp")});
   ASSERT_EQ(real.exit_code, 1) << real.error;
   EXPECT_EQ(body_of_diff(shown), body_of_diff(real.output));
 }
@@ -261,14 +287,17 @@ TEST(PackageTest, SimulatorsHeadersServeATestOfTheUsersOwn) {
 }
 
 TEST(PackageTest, InstalledCommandsRun) {
-  for (const auto* program : {"bin/sim-run", "bin/accel"}) EXPECT_EQ(run_command({installed(program), "--help"}).exit_code, 0) << program;
+  for (const auto* program : {"bin/sim-run", "bin/accel"})
+    EXPECT_EQ(run_command({installed(program), "--help"}).exit_code, 0) << program;
 }
 
 TEST(PackageTest, AllThatIsMissingIsNamedWithItsDebianPackages) {
-  const auto run = configure("quick_start", {"-B", built("missing"), "-DCMAKE_DISABLE_FIND_PACKAGE_TBB=ON", "-DCMAKE_DISABLE_FIND_PACKAGE_yaml-cpp=ON",
-                                             "-DACCEL_TORCH_ROOT=/does/not/exist"});
+  const auto run =
+      configure("quick_start", {"-B", built("missing"), "-DCMAKE_DISABLE_FIND_PACKAGE_TBB=ON",
+                                "-DCMAKE_DISABLE_FIND_PACKAGE_yaml-cpp=ON", "-DACCEL_TORCH_ROOT=/does/not/exist"});
   EXPECT_EQ(run.exit_code, 1);
-  EXPECT_THAT(run.error, AllOf(HasSubstr("TBB was not found: on Debian 12, apt-get install libtbb-dev"), HasSubstr("apt-get install libyaml-cpp-dev"),
+  EXPECT_THAT(run.error, AllOf(HasSubstr("TBB was not found: on Debian 12, apt-get install libtbb-dev"),
+                               HasSubstr("apt-get install libyaml-cpp-dev"),
                                HasSubstr("LibTorch 2.11 was not found in /does/not/exist")));
   EXPECT_THAT(run.error, Not(HasSubstr("libssl-dev")));
 }

@@ -1,5 +1,5 @@
-// Every file of configs/sim/faults through sim-run: exit code, diagnosis and time are what is promised for 12 steps of the mlp,
-// as replicas and sharded.
+// Every file of configs/sim/faults through sim-run: exit code, diagnosis and time are what is promised for 12 steps of
+// the mlp, as replicas and sharded.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,12 +30,14 @@ constexpr const char* kExperiment =
     "seed: 1\n";
 
 // A run goes on to its end under these; all others stop it.
-const std::set<std::string> kOutlived{"rank_pause", "slow_rank", "jitter", "rank_restart", "message_delay", "slow_link", "store_slow", "nan_gradient",
-                                      "torn_write", "disk_full"};
+const std::set<std::string> kOutlived{"rank_pause", "slow_rank",  "jitter",       "rank_restart", "message_delay",
+                                      "slow_link",  "store_slow", "nan_gradient", "torn_write",   "disk_full"};
 // Of those, what strikes only a rank that saves.
 const std::set<std::string> kOfFiles{"torn_write", "disk_full"};
 
-bool is_text_or_null(const Json& value) { return value.is_null() || (value.is_string() && !value.get<std::string>().empty()); }
+bool is_text_or_null(const Json& value) {
+  return value.is_null() || (value.is_string() && !value.get<std::string>().empty());
+}
 bool is_call_number(const Json& value) { return value.is_number_unsigned(); }
 
 void expect_ranks(const Json& ranks, int num_ranks) {
@@ -76,8 +78,10 @@ void expect_waiting(const Json& waiting, int num_ranks) {
 void expect_diagnosis(const Json& diagnosis, int num_ranks) {
   std::vector<std::string> keys;
   for (const auto& [key, value] : diagnosis.items()) keys.push_back(key);
-  EXPECT_THAT(keys, ElementsAre("kind", "fault", "ranks", "op", "group", "sequence", "shapes", "where", "first_difference", "waiting", "text"));
-  EXPECT_TRUE((std::set<std::string>{"none", "hang", "desync", "rank_failure", "fault"}).contains(diagnosis.at("kind")));
+  EXPECT_THAT(keys, ElementsAre("kind", "fault", "ranks", "op", "group", "sequence", "shapes", "where",
+                                "first_difference", "waiting", "text"));
+  EXPECT_TRUE(
+      (std::set<std::string>{"none", "hang", "desync", "rank_failure", "fault"}).contains(diagnosis.at("kind")));
   expect_ranks(diagnosis.at("ranks"), num_ranks);
   for (const auto* key : {"fault", "op", "group", "where"}) EXPECT_TRUE(is_text_or_null(diagnosis.at(key))) << key;
   EXPECT_EQ(diagnosis.at("op").is_null(), diagnosis.at("sequence").is_null());
@@ -100,7 +104,10 @@ class FaultFilesTest : public ::testing::TestWithParam<std::tuple<std::string, C
   const std::string& kind() const { return std::get<0>(GetParam()); }
   int num_ranks() const { return std::get<1>(GetParam()).num_ranks; }
   bool is_sharded() const { return std::get<1>(GetParam()).is_sharded; }
-  CommandResult run() const { return train({"--faults", source("configs/sim/faults/" + kind() + ".yaml"), "--diagnosis", folder_.path("diagnosis.json")}); }
+  CommandResult run() const {
+    return train(
+        {"--faults", source("configs/sim/faults/" + kind() + ".yaml"), "--diagnosis", folder_.path("diagnosis.json")});
+  }
   /// Losses and parameters of every rank.
   std::set<std::string> trace_of(std::vector<std::string> options) const {
     options.insert(options.end(), {"--trace", folder_.path("trace.jsonl")});
@@ -118,7 +125,9 @@ class FaultFilesTest : public ::testing::TestWithParam<std::tuple<std::string, C
   CommandResult train(const std::vector<std::string>& options) const {
     std::vector<std::string> command{bin("sim-run"), "--quiet", "--ranks", std::to_string(num_ranks())};
     command.insert(command.end(), options.begin(), options.end());
-    command.push_back(folder_.write("experiment.yaml", kExperiment + std::string(is_sharded() ? "accelerator: {fsdp_plugin: {fsdp_version: 2}}\n" : "")));
+    command.push_back(folder_.write(
+        "experiment.yaml",
+        kExperiment + std::string(is_sharded() ? "accelerator: {fsdp_plugin: {fsdp_version: 2}}\n" : "")));
     return run_command(command);
   }
   static std::string read_text(const std::string& path) {
@@ -140,7 +149,10 @@ std::string name_of_case(const ::testing::TestParamInfo<std::tuple<std::string, 
   return kind + "_on_" + std::to_string(where.num_ranks) + (where.is_sharded ? "_sharded" : "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, FaultFilesTest, ::testing::Combine(::testing::ValuesIn(all_kinds()), ::testing::Values(kOnFour, kOnEight, kSharded)), name_of_case);
+INSTANTIATE_TEST_SUITE_P(Kinds, FaultFilesTest,
+                         ::testing::Combine(::testing::ValuesIn(all_kinds()),
+                                            ::testing::Values(kOnFour, kOnEight, kSharded)),
+                         name_of_case);
 
 TEST_P(FaultFilesTest, EndsAsDocumentedWithADiagnosisThatNamesTheFault) {
   const auto result = run();
@@ -156,20 +168,26 @@ TEST_P(FaultFilesTest, EndsAsDocumentedWithADiagnosisThatNamesTheFault) {
   EXPECT_EQ(diagnosis.at("ranks").empty(), is_outlived);
   const auto text = diagnosis.at("text").get<std::string>();
   if (kOfFiles.contains(kind())) {
-    EXPECT_THAT(text, HasSubstr("the fault has not struck, as the run came to nothing that it befalls: " + kind())) << "this run saves nothing";
+    EXPECT_THAT(text, HasSubstr("the fault has not struck, as the run came to nothing that it befalls: " + kind()))
+        << "this run saves nothing";
   } else {
     EXPECT_THAT(text, HasSubstr("injected fault: " + kind()));
   }
-  EXPECT_THAT(result.error, HasSubstr(is_outlived ? "" : text.substr(0, text.find('\n')))) << "standard error says it too";
+  EXPECT_THAT(result.error, HasSubstr(is_outlived ? "" : text.substr(0, text.find('\n'))))
+      << "standard error says it too";
 }
 
 using OutlivedFaultFilesTest = FaultFilesTest;
 
-INSTANTIATE_TEST_SUITE_P(Kinds, OutlivedFaultFilesTest, ::testing::Combine(::testing::ValuesIn(kOutlived), ::testing::Values(kOnFour, kSharded)), name_of_case);
-INSTANTIATE_TEST_SUITE_P(WithoutReplicas, OutlivedFaultFilesTest, ::testing::Values(std::tuple("bit_flip", kSharded)), name_of_case);
+INSTANTIATE_TEST_SUITE_P(Kinds, OutlivedFaultFilesTest,
+                         ::testing::Combine(::testing::ValuesIn(kOutlived), ::testing::Values(kOnFour, kSharded)),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(WithoutReplicas, OutlivedFaultFilesTest, ::testing::Values(std::tuple("bit_flip", kSharded)),
+                         name_of_case);
 
 TEST_P(OutlivedFaultFilesTest, ChangesNumbersOnlyIfItIsAboutNumbers) {
-  EXPECT_EQ(trace_of({}) != trace_of({"--faults", source("configs/sim/faults/" + kind() + ".yaml")}), kind() == "nan_gradient" || kind() == "bit_flip");
+  EXPECT_EQ(trace_of({}) != trace_of({"--faults", source("configs/sim/faults/" + kind() + ".yaml")}),
+            kind() == "nan_gradient" || kind() == "bit_flip");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
-// A small training under launchers: `launched_training FOLDER`. It saves every few steps into FOLDER, goes on from the newest
-// checkpoint that is there, and prints a hash of the parameters at the end. In the first attempt rank R writes FOLDER/reached.R at
-// kPause, and waits there as long as FOLDER/pause is there and FOLDER/go is not, so that a test can do something to it.
+// A small training under launchers: `launched_training FOLDER`. It saves every few steps into FOLDER, goes on from the
+// newest checkpoint that is there, and prints a hash of the parameters at the end. In the first attempt rank R writes
+// FOLDER/reached.R at kPause, and waits there as long as FOLDER/pause is there and FOLDER/go is not, so that a test can
+// do something to it.
 #include <unistd.h>
 
 #include <accel/accel.hpp>
@@ -35,12 +36,14 @@ std::string hash_of(const std::vector<at::Tensor>& parameters) {
 int train(int argc, char** argv) {
   if (argc != 2) return 2;
   const fs::path folder = argv[1];
-  accel::Accelerator accelerator({.project_config = {.project_dir = folder.string(), .automatic_checkpoint_naming = true, .total_limit = 2}});
+  accel::Accelerator accelerator(
+      {.project_config = {.project_dir = folder.string(), .automatic_checkpoint_naming = true, .total_limit = 2}});
   accel::set_seed(42);
   torch::nn::Sequential net(torch::nn::Linear(6, 16), torch::nn::Dropout(0.1), torch::nn::Linear(16, 4));
   torch::optim::AdamW adamw(net->parameters(), /*lr=*/0.01);
   accel::TensorDataset dataset(torch::rand({kSteps * 2 * accelerator.num_processes(), 6}));
-  auto [model, optimizer, batches] = accelerator.prepare(net, adamw, accel::DataLoader(dataset, {.batch_size = 2, .shuffle = true}));
+  auto [model, optimizer, batches] =
+      accelerator.prepare(net, adamw, accel::DataLoader(dataset, {.batch_size = 2, .shuffle = true}));
   int64_t step = 0;
   if (fs::exists(folder / "checkpoints")) {
     accelerator.load_state();

@@ -2,9 +2,9 @@
 //   limited-forward write FOLDER WIDTH LAYERS     writes a checkpoint of Linear layers, a few layers a file
 //   limited-forward whole FOLDER WIDTH LAYERS [LIMIT_BYTES]       loads all of it
 //   limited-forward streamed FOLDER WIDTH LAYERS [LIMIT_BYTES]    loads it as the memory allows
-// LIMIT_BYTES is RLIMIT_DATA: heap, stacks of threads and all other private memory that can be written, of the whole process from its
-// start. Mapped files are not in it, as the kernel takes their pages back when it needs them. Prints one JSON object; a refused
-// allocation is exit 1.
+// LIMIT_BYTES is RLIMIT_DATA: heap, stacks of threads and all other private memory that can be written, of the whole
+// process from its start. Mapped files are not in it, as the kernel takes their pages back when it needs them. Prints
+// one JSON object; a refused allocation is exit 1.
 #include <malloc.h>
 #include <sys/resource.h>
 #include <torch/nn/modules/activation.h>
@@ -51,7 +51,8 @@ void write(const std::string& folder, std::int64_t width, int num_layers) {
   torch::manual_seed(7);
   for (int first = 0; first < num_layers; first += kLayersPerFile) {
     accel::NamedTensors tensors;
-    const auto file = fmt::format("model-{:05}-of-{:05}.safetensors", first / kLayersPerFile + 1, (num_layers + kLayersPerFile - 1) / kLayersPerFile);
+    const auto file = fmt::format("model-{:05}-of-{:05}.safetensors", first / kLayersPerFile + 1,
+                                  (num_layers + kLayersPerFile - 1) / kLayersPerFile);
     for (int layer = first; layer < std::min(num_layers, first + kLayersPerFile); ++layer) {
       const auto scale = 1 / std::sqrt(double(width));
       tensors.emplace_back(std::to_string(2 * layer) + ".weight", torch::randn({width, width}).mul_(scale));
@@ -72,7 +73,8 @@ std::string digest(const torch::Tensor& tensor) {
   return hash.hex();
 }
 
-int forward(const std::string& mode, const std::string& folder, std::int64_t width, int num_layers, std::int64_t limit) {
+int forward(const std::string& mode, const std::string& folder, std::int64_t width, int num_layers,
+            std::int64_t limit) {
   torch::set_num_threads(1);
   torch::manual_seed(8);
   const auto input = torch::randn({2, width});
@@ -95,9 +97,12 @@ int forward(const std::string& mode, const std::string& folder, std::int64_t wid
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   if (!first.equal(second)) throw std::runtime_error("two passes differ");
   const auto statistics = model.statistics();
-  std::cout << fmt::format(R"({{"output":"{}","seconds":{:.3f},"own_bytes":{},"brought_bytes_peak":{},"loads":{},"prefetched":{},"anonymous_bytes":{},"resident_bytes_peak":{}}})", digest(second),
-                           seconds.count(), own_bytes, statistics.bytes_peak, statistics.num_loads, statistics.num_prefetched, kilobytes_of("RssAnon") * 1024, kilobytes_of("VmHWM") * 1024)
-            << "\n";
+  std::cout
+      << fmt::format(
+             R"({{"output":"{}","seconds":{:.3f},"own_bytes":{},"brought_bytes_peak":{},"loads":{},"prefetched":{},"anonymous_bytes":{},"resident_bytes_peak":{}}})",
+             digest(second), seconds.count(), own_bytes, statistics.bytes_peak, statistics.num_loads,
+             statistics.num_prefetched, kilobytes_of("RssAnon") * 1024, kilobytes_of("VmHWM") * 1024)
+      << "\n";
   return 0;
 }
 

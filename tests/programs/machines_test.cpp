@@ -1,5 +1,6 @@
-// Several machines: hosts with networks of their own. A training over them is one machine's, bit for bit; a cable that is pulled out
-// is told on every rank, and a run that may begin anew goes on from its checkpoint when the cable is back.
+// Several machines: hosts with networks of their own. A training over them is one machine's, bit for bit; a cable that
+// is pulled out is told on every rank, and a run that may begin anew goes on from its checkpoint when the cable is
+// back.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -34,14 +35,16 @@ std::string read_file(const fs::path& path) {
 class MachinesTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (const auto reason = Network::why_not(); !reason.empty()) GTEST_SKIP() << "no network namespaces on this machine: " << reason;
+    if (const auto reason = Network::why_not(); !reason.empty())
+      GTEST_SKIP() << "no network namespaces on this machine: " << reason;
   }
 
   [[nodiscard]] std::string new_folder(const std::string& name) const {
     fs::create_directories(folder_.path(name));
     return folder_.path(name);
   }
-  [[nodiscard]] std::map<std::string, std::string> environment(const std::map<std::string, std::string>& more = {}) const {
+  [[nodiscard]] std::map<std::string, std::string> environment(
+      const std::map<std::string, std::string>& more = {}) const {
     std::map<std::string, std::string> variables{{"HF_HOME", folder_.path("home")}};
     variables.insert(more.begin(), more.end());
     return variables;
@@ -49,14 +52,31 @@ class MachinesTest : public ::testing::Test {
 
   using Running = std::vector<std::future<CommandResult>>;
   // The training of `folder` on as many hosts as the network has, four ranks together.
-  [[nodiscard]] Running start(const Network& network, int hosts, const std::string& folder, const Words& flags = {}, const std::map<std::string, std::string>& variables = {}) const {
+  [[nodiscard]] Running start(const Network& network, int hosts, const std::string& folder, const Words& flags = {},
+                              const std::map<std::string, std::string>& variables = {}) const {
     Running running;
     for (int host = 0; host < hosts; ++host) {
-      Words command{bin("accel"), "launch", "--cpu", "--num_processes", std::to_string(kRanks), "--num_machines", std::to_string(hosts), "--machine_rank", std::to_string(host),
-                    "--main_process_ip", Network::address(0), "--main_process_port", "29500", "--num_cpu_threads_per_process", "1", "--no_prefix"};
+      Words command{bin("accel"),
+                    "launch",
+                    "--cpu",
+                    "--num_processes",
+                    std::to_string(kRanks),
+                    "--num_machines",
+                    std::to_string(hosts),
+                    "--machine_rank",
+                    std::to_string(host),
+                    "--main_process_ip",
+                    Network::address(0),
+                    "--main_process_port",
+                    "29500",
+                    "--num_cpu_threads_per_process",
+                    "1",
+                    "--no_prefix"};
       command.insert(command.end(), flags.begin(), flags.end());
       command.insert(command.end(), {bin("launched_training"), folder});
-      running.push_back(std::async(std::launch::async, [=, this, &network] { return network.run_on(host, command, {.environment = environment(variables), .limit = kLimit}); }));
+      running.push_back(std::async(std::launch::async, [=, this, &network] {
+        return network.run_on(host, command, {.environment = environment(variables), .limit = kLimit});
+      }));
     }
     return running;
   }
@@ -67,8 +87,10 @@ class MachinesTest : public ::testing::Test {
   }
   // What one machine and the simulator print at the end.
   [[nodiscard]] std::string parameters_of_one_machine() const {
-    const auto one = run_command({bin("accel"), "launch", "--cpu", "--num_processes", std::to_string(kRanks), "--main_process_port", "0", "--no_prefix", "--num_cpu_threads_per_process", "1", bin("launched_training"), new_folder("one")},
-                                 {.environment = environment(), .limit = kLimit});
+    const auto one = run_command(
+        {bin("accel"), "launch", "--cpu", "--num_processes", std::to_string(kRanks), "--main_process_port", "0",
+         "--no_prefix", "--num_cpu_threads_per_process", "1", bin("launched_training"), new_folder("one")},
+        {.environment = environment(), .limit = kLimit});
     EXPECT_EQ(one.exit_code, 0) << one.error;
     EXPECT_THAT(last_line(one.output), StartsWith("parameters "));
     return last_line(one.output);
@@ -95,13 +117,17 @@ class MachinesTest : public ::testing::Test {
 };
 
 class MachineCountTest : public MachinesTest, public ::testing::WithParamInterface<int> {};
-INSTANTIATE_TEST_SUITE_P(Hosts, MachineCountTest, ::testing::Values(2, 4), [](const auto& info) { return std::to_string(info.param) + "x" + std::to_string(kRanks / info.param); });
+INSTANTIATE_TEST_SUITE_P(Hosts, MachineCountTest, ::testing::Values(2, 4), [](const auto& info) {
+  return std::to_string(info.param) + "x" + std::to_string(kRanks / info.param);
+});
 
 TEST_P(MachineCountTest, TrainingIsThatOfOneMachineAndOfTheSimulatorBitForBit) {
   const Network network(GetParam());
   const auto runs = all(start(network, GetParam(), new_folder("several")));
   for (const auto& run : runs) EXPECT_EQ(run.exit_code, 0) << run.error;
-  const auto simulated = run_command({bin("accel"), "launch", "--sim", "--num_processes", std::to_string(kRanks), bin("launched_training"), new_folder("simulated")}, {.environment = environment(), .limit = kLimit});
+  const auto simulated = run_command({bin("accel"), "launch", "--sim", "--num_processes", std::to_string(kRanks),
+                                      bin("launched_training"), new_folder("simulated")},
+                                     {.environment = environment(), .limit = kLimit});
   EXPECT_EQ(simulated.exit_code, 0) << simulated.error;
   const auto expected = parameters_of_one_machine();
   EXPECT_EQ(last_line(runs[0].output), expected);
@@ -112,7 +138,8 @@ TEST_F(MachinesTest, ACableThatIsPulledOutIsToldOnEveryRankWithinTheTimeout) {
   const Network network(2);
   const auto folder = new_folder("cut");
   folder_.write("cut/pause", "");
-  auto running = start(network, 2, folder, {"--log_dir", folder_.path("logs"), "--rdzv_conf", "keep_alive_interval=1"}, {{"ACCEL_TIMEOUT_SECONDS", "3"}});
+  auto running = start(network, 2, folder, {"--log_dir", folder_.path("logs"), "--rdzv_conf", "keep_alive_interval=1"},
+                       {{"ACCEL_TIMEOUT_SECONDS", "3"}});
   const auto processes = await_the_middle(folder);
   network.pull(1);
   const auto pulled = std::chrono::steady_clock::now();
@@ -121,7 +148,9 @@ TEST_F(MachinesTest, ACableThatIsPulledOutIsToldOnEveryRankWithinTheTimeout) {
   EXPECT_LT(std::chrono::steady_clock::now() - pulled, std::chrono::seconds(10));
   for (int rank = 0; rank < kRanks; ++rank) {
     const auto error = read_file(folder_.path("logs/attempt_0/rank_" + std::to_string(rank) + "/stderr.log"));
-    EXPECT_THAT(last_line(error), AllOf(StartsWith("error: "), AnyOf(HasSubstr("Timed out waiting 3000ms"), HasSubstr("losed by peer")))) << "rank " << rank;
+    EXPECT_THAT(last_line(error),
+                AllOf(StartsWith("error: "), AnyOf(HasSubstr("Timed out waiting 3000ms"), HasSubstr("losed by peer"))))
+        << "rank " << rank;
   }
   for (const auto& run : all(std::move(running))) {
     EXPECT_EQ(run.exit_code, 1);
@@ -133,7 +162,8 @@ TEST_F(MachinesTest, WithTheCableBackTheRunGoesOnFromItsCheckpointToTheSameParam
   const Network network(2);
   const auto folder = new_folder("cut");
   folder_.write("cut/pause", "");
-  auto running = start(network, 2, folder, {"--max_restarts", "3", "--rdzv_conf", "keep_alive_interval=1"}, {{"ACCEL_TIMEOUT_SECONDS", "3"}});
+  auto running = start(network, 2, folder, {"--max_restarts", "3", "--rdzv_conf", "keep_alive_interval=1"},
+                       {{"ACCEL_TIMEOUT_SECONDS", "3"}});
   const auto processes = await_the_middle(folder);
   network.pull(1);
   folder_.write("cut/go", "");

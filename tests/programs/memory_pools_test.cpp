@@ -15,8 +15,10 @@ std::int64_t page_faults(int steps) {
     return usage.ru_minflt;
   };
   const auto before = faults_of_children();
-  const auto run = run_command({bin("sim-run"), "--quiet", "--backend", "gloo", "--ranks", "1", "--max-steps", std::to_string(steps), "--set", "model.width=128",
-                                "--set", "model.block_size=64", "--set", "batch_size=8", "--set", "limit=400", source("tests/programs/experiments/gpt_adamw_accumulation.yaml")});
+  const auto run =
+      run_command({bin("sim-run"), "--quiet", "--backend", "gloo", "--ranks", "1", "--max-steps", std::to_string(steps),
+                   "--set", "model.width=128", "--set", "model.block_size=64", "--set", "batch_size=8", "--set",
+                   "limit=400", source("tests/programs/experiments/gpt_adamw_accumulation.yaml")});
   EXPECT_EQ(run.exit_code, 0) << run.error;
   return faults_of_children() - before;
 }

@@ -23,8 +23,12 @@ struct StructNet : nn::Module {
   nn::Linear layer;
 };
 
-at::Tensor input_of(const accel::Accelerator& accelerator) { return at::full({3, 4}, 0.1 * (accelerator.process_index() + 1)); }
-accel::TensorDataset<at::Tensor> samples() { return accel::TensorDataset(at::arange(64).to(at::kFloat).view({16, 4}) / 64); }
+at::Tensor input_of(const accel::Accelerator& accelerator) {
+  return at::full({3, 4}, 0.1 * (accelerator.process_index() + 1));
+}
+accel::TensorDataset<at::Tensor> samples() {
+  return accel::TensorDataset(at::arange(64).to(at::kFloat).view({16, 4}) / 64);
+}
 
 // The digits of every rank's own parameters, one line each.
 void print_digits(const accel::Accelerator& accelerator, const nn::Module& net) {
@@ -45,13 +49,16 @@ void train_steps(accel::Accelerator& accelerator, Model& model, Optimizer& optim
 
 void train_structs(accel::AcceleratorOptions options) {
   accel::Accelerator accelerator(std::move(options));
-  auto [model, optimizer] = accelerator.prepare(std::make_shared<StructNet>(), torch::optim::SGD({at::ones({1}).requires_grad_()}, 0.1));
+  auto [model, optimizer] =
+      accelerator.prepare(std::make_shared<StructNet>(), torch::optim::SGD({at::ones({1}).requires_grad_()}, 0.1));
   accelerator.backward(model(input_of(accelerator)).value.mean());
 }
 
 // Saved by a sharded run; the other run does not shard.
 void train_with_checkpoint(bool shards, const std::string& folder) {
-  accel::Accelerator accelerator(shards ? accel::AcceleratorOptions{.fsdp_plugin = accel::FullyShardedDataParallelPlugin{}} : accel::AcceleratorOptions{});
+  accel::Accelerator accelerator(shards
+                                     ? accel::AcceleratorOptions{.fsdp_plugin = accel::FullyShardedDataParallelPlugin{}}
+                                     : accel::AcceleratorOptions{});
   torch::manual_seed(1);
   Net net;
   torch::optim::Adam adam(net.parameters(), 0.1);

@@ -1,4 +1,5 @@
-// Mistakes of a port on simulated ranks and on Gloo processes: what trains is right on every rank, the rest is refused or told.
+// Mistakes of a port on simulated ranks and on Gloo processes: what trains is right on every rank, the rest is refused
+// or told.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +20,9 @@ constexpr int kRanks = 4;
 class MistakenTrainingTest : public ::testing::TestWithParam<std::string> {
  protected:
   static CommandResult train(const std::string& mistake, const std::vector<std::string>& arguments = {}) {
-    std::vector<std::string> command{bin("sim-run"), "--backend", GetParam(), "--ranks", std::to_string(kRanks), "--", bin("mistaken_training"), mistake};
+    std::vector<std::string> command{
+        bin("sim-run"),           "--backend", GetParam(), "--ranks", std::to_string(kRanks), "--",
+        bin("mistaken_training"), mistake};
     command.insert(command.end(), arguments.begin(), arguments.end());
     return run_command(command, {.limit = std::chrono::seconds(60)});
   }
@@ -34,7 +37,8 @@ class MistakenTrainingTest : public ::testing::TestWithParam<std::string> {
     return lines.empty() ? "" : *lines.begin();
   }
 };
-INSTANTIATE_TEST_SUITE_P(Backends, MistakenTrainingTest, ::testing::Values("sim", "gloo"), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Backends, MistakenTrainingTest, ::testing::Values("sim", "gloo"),
+                         [](const auto& info) { return info.param; });
 
 TEST_P(MistakenTrainingTest, AModuleOnTheStackAndATemporaryOptimizerTrainOneModel) {
   const auto stack = train("module on the stack"), temporary = train("temporary optimizer");
@@ -45,14 +49,21 @@ TEST_P(MistakenTrainingTest, AModuleOnTheStackAndATemporaryOptimizerTrainOneMode
 TEST_P(MistakenTrainingTest, ForwardOfTheModuleIsRefused) {
   const auto run = train("forward of the module");
   EXPECT_EQ(run.exit_code, 1);
-  EXPECT_THAT(run.error, AllOf(HasSubstr("the gradients of 'first.weight' and 3 more parameters were not averaged over the 4 ranks"), HasSubstr("Call model(x)")));
+  EXPECT_THAT(
+      run.error,
+      AllOf(HasSubstr("the gradients of 'first.weight' and 3 more parameters were not averaged over the 4 ranks"),
+            HasSubstr("Call model(x)")));
 }
 
 TEST_P(MistakenTrainingTest, AStructThatIsNoTreeIsRefusedWithTheLineToAdd) {
   for (const std::string wrapper : {"FSDP", "bf16"}) {
     const auto run = train("struct under " + wrapper);
     EXPECT_EQ(run.exit_code, 1);
-    EXPECT_THAT(run.error, HasSubstr("template <> inline constexpr auto accel::tree_members<(anonymous namespace)::Outputs> = std::tuple(&")) << wrapper;
+    EXPECT_THAT(
+        run.error,
+        HasSubstr(
+            "template <> inline constexpr auto accel::tree_members<(anonymous namespace)::Outputs> = std::tuple(&"))
+        << wrapper;
   }
 }
 
@@ -68,7 +79,9 @@ TEST_P(MistakenTrainingTest, WhatWasNotPreparedIsTold) {
   const auto optimizer = train("optimizer not prepared");
   EXPECT_THAT(optimizer.error, HasSubstr("is prepared, but no prepared optimizer has its parameters"));
   digits(optimizer);
-  EXPECT_THAT(train("loader not prepared").error, AllOf(HasSubstr("mistaken_training.cpp:"), HasSubstr("of 16 samples (batch_size 4) that was not prepared")));
+  EXPECT_THAT(
+      train("loader not prepared").error,
+      AllOf(HasSubstr("mistaken_training.cpp:"), HasSubstr("of 16 samples (batch_size 4) that was not prepared")));
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ std::vector<std::string> expected_sentences() {
   const std::string mark = "  // expected: ";
   std::vector<std::string> sentences;
   for (std::string line; std::getline(in, line);) {
-    if (const auto place = line.find(mark); place != std::string::npos) sentences.push_back(line.substr(place + mark.size()));
+    if (const auto place = line.find(mark); place != std::string::npos)
+      sentences.push_back(line.substr(place + mark.size()));
   }
   return sentences;
 }
@@ -25,7 +26,8 @@ std::vector<std::string> expected_sentences() {
 TEST(MistakesTest, EachIsRefusedByOneSentence) {
   const auto sentences = expected_sentences();
   ASSERT_GE(sentences.size(), 12U);
-  const auto build = run_command({ACCEL_CMAKE, "--build", ACCEL_BUILD_DIR, "--target", "natural_mistakes"}, {.limit = std::chrono::seconds(300)});
+  const auto build = run_command({ACCEL_CMAKE, "--build", ACCEL_BUILD_DIR, "--target", "natural_mistakes"},
+                                 {.limit = std::chrono::seconds(300)});
   ASSERT_NE(build.exit_code, 0);
   for (const auto& sentence : sentences) EXPECT_THAT(build.output, HasSubstr(sentence));
   std::istringstream in(build.output);
@@ -42,8 +44,11 @@ TEST(MistakesTest, EachIsRefusedByOneSentence) {
 // With the library's own headers as the user's, so that their warnings count too.
 TEST(WarningsTest, TheQuickStartHasNoneUnderGccAndClang) {
   for (const auto* compiler : {"g++-12", "clang++-16"}) {
-    const auto run = run_command({compiler, "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-isystem", ACCEL_TORCH_INCLUDE, "-isystem", ACCEL_TORCH_INCLUDE "/torch/csrc/api/include",
-                                  "-I", source("."), "-I", source("reference/public"), source("reference/examples/quick_start/train.cpp")}, {.limit = std::chrono::seconds(200)});
+    const auto run =
+        run_command({compiler, "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-isystem",
+                     ACCEL_TORCH_INCLUDE, "-isystem", ACCEL_TORCH_INCLUDE "/torch/csrc/api/include", "-I", source("."),
+                     "-I", source("reference/public"), source("reference/examples/quick_start/train.cpp")},
+                    {.limit = std::chrono::seconds(200)});
     EXPECT_EQ(run.exit_code, 0) << compiler << "\n" << run.error;
   }
 }

@@ -20,8 +20,10 @@ struct Size {
   [[nodiscard]] std::int64_t bytes() const { return 4 * num_layers * (width * width + width); }
 };
 
-CommandResult limited_forward(const std::string& mode, const std::string& folder, const Size& size, std::int64_t limit = 0) {
-  std::vector<std::string> command{bin("limited-forward"), mode, folder, std::to_string(size.width), std::to_string(size.num_layers)};
+CommandResult limited_forward(const std::string& mode, const std::string& folder, const Size& size,
+                              std::int64_t limit = 0) {
+  std::vector<std::string> command{bin("limited-forward"), mode, folder, std::to_string(size.width),
+                                   std::to_string(size.num_layers)};
   if (limit > 0) command.push_back(std::to_string(limit));
   return run_command(command, {.limit = std::chrono::seconds(500)});
 }
@@ -50,7 +52,8 @@ TEST(OffloadMemoryTest, AModelOfFourTimesTheMemoryComputesTheWholeModelsBits) {
   EXPECT_GT(streamed["prefetched"], 0);
   EXPECT_LT(streamed["anonymous_bytes"], size.limit_bytes);
   EXPECT_GT(whole["anonymous_bytes"], size.bytes());
-  std::cout << size.bytes() << " bytes of weights, whole " << whole.dump() << ", in " << size.limit_bytes << " " << streamed.dump() << "\n";
+  std::cout << size.bytes() << " bytes of weights, whole " << whole.dump() << ", in " << size.limit_bytes << " "
+            << streamed.dump() << "\n";
 }
 
 }  // namespace

@@ -34,7 +34,10 @@ TEST(PlanTest, AnAnswerHoldsEveryRanksBatchesAndWhatBecameOfEverySample) {
   const auto lines = answers(R"({"length":7,"batch_size":2,"ranks":2,"skip_batches":1,"epochs":2})");
   ASSERT_EQ(lines.size(), 1);
   const auto& epochs = lines[0]["epochs"];
-  EXPECT_EQ(epochs[0], Json::parse(R"({"ranks":[[[4,5]],[[6,0]]],"end_of_dataloader":[true],"gathered_for_metrics":[[4,5,6]],"duplicated":[],"dropped":[]})"));
+  EXPECT_EQ(
+      epochs[0],
+      Json::parse(
+          R"({"ranks":[[[4,5]],[[6,0]]],"end_of_dataloader":[true],"gathered_for_metrics":[[4,5,6]],"duplicated":[],"dropped":[]})"));
   EXPECT_EQ(epochs[1], Json::parse(R"({"ranks":[[[0,1],[4,5]],[[2,3],[6,0]]],"end_of_dataloader":[false,true],
                                        "gathered_for_metrics":[[0,1,2,3],[4,5,6]],"duplicated":[0],"dropped":[]})"));
 }
@@ -59,8 +62,9 @@ no request
   EXPECT_EQ(lines[0]["error"], "ValueError");
   EXPECT_EQ(lines[1]["error"], "ValueError");
   for (const int line : {2, 3, 4, 5}) EXPECT_EQ(lines[line]["error"], "ConfigError") << line;
-  EXPECT_THAT(lines[3]["message"].get<std::string>(), AllOf(HasSubstr("length: expected 0 or more, got -1"), HasSubstr("batch_size: expected an integer"),
-                                                            HasSubstr("ranks: missing"), HasSubstr("raks: unknown")));
+  EXPECT_THAT(lines[3]["message"].get<std::string>(),
+              AllOf(HasSubstr("length: expected 0 or more, got -1"), HasSubstr("batch_size: expected an integer"),
+                    HasSubstr("ranks: missing"), HasSubstr("raks: unknown")));
   EXPECT_EQ(lines[6]["epochs"][0]["ranks"], Json::parse("[[[0]]]"));
 }
 
@@ -68,7 +72,8 @@ TEST(PlanTest, AnEmptySourceGivesNoBatchesInAnyMode) {
   std::string requests;
   for (const auto* iterable : {"true", "false"}) {
     for (const auto* dispatch : {"null", "true", "false"}) {
-      requests += std::string(R"({"length":0,"batch_size":2,"ranks":3,"iterable":)") + iterable + R"(,"dispatch_batches":)" + dispatch + "}\n";
+      requests += std::string(R"({"length":0,"batch_size":2,"ranks":3,"iterable":)") + iterable +
+                  R"(,"dispatch_batches":)" + dispatch + "}\n";
     }
   }
   const auto lines = answers(requests);
@@ -99,15 +104,41 @@ TEST(PlanTest, FlagsMakeATableWithDuplicatesMarked) {
 }
 
 TEST(PlanTest, FlagsSayTheSameAsARequest) {
-  const auto run = plan({"--length", "21", "--batch-size", "4", "--ranks", "2", "--shuffle", "--seed", "3", "--data-seed", "5", "--no-even-batches", "--split-batches",
-                         "--drop-last", "--dispatch-batches", "true", "--use-seedable-sampler", "--skip-batches", "1", "--epochs", "2", "--json"});
-  EXPECT_EQ(Json::parse(run.output), answers(R"({"length":21,"batch_size":4,"ranks":2,"shuffle":true,"seed":3,"data_seed":5,"even_batches":false,"split_batches":true,)"
-                                                    R"("drop_last":true,"dispatch_batches":true,"use_seedable_sampler":true,"skip_batches":1,"epochs":2})").at(0)) << run.error;
+  const auto run = plan({"--length",
+                         "21",
+                         "--batch-size",
+                         "4",
+                         "--ranks",
+                         "2",
+                         "--shuffle",
+                         "--seed",
+                         "3",
+                         "--data-seed",
+                         "5",
+                         "--no-even-batches",
+                         "--split-batches",
+                         "--drop-last",
+                         "--dispatch-batches",
+                         "true",
+                         "--use-seedable-sampler",
+                         "--skip-batches",
+                         "1",
+                         "--epochs",
+                         "2",
+                         "--json"});
+  EXPECT_EQ(
+      Json::parse(run.output),
+      answers(
+          R"({"length":21,"batch_size":4,"ranks":2,"shuffle":true,"seed":3,"data_seed":5,"even_batches":false,"split_batches":true,)"
+          R"("drop_last":true,"dispatch_batches":true,"use_seedable_sampler":true,"skip_batches":1,"epochs":2})")
+          .at(0))
+      << run.error;
 }
 
 TEST(PlanTest, ThePictureHasABoxPerSampleAndRedOnesForDuplicates) {
   const TemporaryFolder folder;
-  EXPECT_EQ(plan({"--length", "5", "--batch-size", "2", "--ranks", "2", "--plot", folder.path("plan.svg")}).exit_code, 0);
+  EXPECT_EQ(plan({"--length", "5", "--batch-size", "2", "--ranks", "2", "--plot", folder.path("plan.svg")}).exit_code,
+            0);
   std::ifstream file(folder.path("plan.svg"));
   const std::string svg{std::istreambuf_iterator<char>(file), {}};
   const auto count = [&](const std::string& word) {
@@ -120,9 +151,14 @@ TEST(PlanTest, ThePictureHasABoxPerSampleAndRedOnesForDuplicates) {
 }
 
 TEST(PlanTest, WrongUsageIsExitTwo) {
-  for (const auto& options : std::vector<std::vector<std::string>>{{"--length", "5"}, {"--requests", "/no/such/file"}, {"--requests", "/tmp"}, {"--length", "x", "--batch-size", "1", "--ranks", "1"},
-                                                                   {"--length", "5", "--batch-size", "3", "--ranks", "2", "--split-batches"},
-                                                                   {"--requests", "f", "--length", "3"}, {"--unknown"}}) {
+  for (const auto& options :
+       std::vector<std::vector<std::string>>{{"--length", "5"},
+                                             {"--requests", "/no/such/file"},
+                                             {"--requests", "/tmp"},
+                                             {"--length", "x", "--batch-size", "1", "--ranks", "1"},
+                                             {"--length", "5", "--batch-size", "3", "--ranks", "2", "--split-batches"},
+                                             {"--requests", "f", "--length", "3"},
+                                             {"--unknown"}}) {
     const auto run = plan(options);
     EXPECT_EQ(run.exit_code, 2) << options[0];
     EXPECT_FALSE(run.error.empty());

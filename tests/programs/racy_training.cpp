@@ -1,4 +1,5 @@
-// A training whose ranks share a variable, as a program with global state: who comes first at the third step computes something else.
+// A training whose ranks share a variable, as a program with global state: who comes first at the third step computes
+// something else.
 #include <accel/accel.hpp>
 #include <atomic>
 
@@ -18,7 +19,8 @@ int train(int argc, char** argv) {
   for (int step = 0; step < 5; ++step) {
     accelerator.wait_for_everyone();
     const int place = step == kRacyStep ? num_arrived++ : accelerator.process_index();
-    const auto loss = model(at::full({1, 2}, (mode == "noise" ? accelerator.process_index() : place) + 1.0)).square().mean();
+    const auto loss =
+        model(at::full({1, 2}, (mode == "noise" ? accelerator.process_index() : place) + 1.0)).square().mean();
     accelerator.backward(loss);
     if (mode == "noise" && place == 0) first_rank = accelerator.process_index();
     accelerator.wait_for_everyone();

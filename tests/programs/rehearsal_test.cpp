@@ -56,18 +56,23 @@ class RehearsalTest : public ::testing::Test {
 TEST_F(RehearsalTest, EveryScheduleComputesTheSame) {
   ASSERT_EQ(train({"--ranks", "3", "--trace", path("parallel")}).exit_code, 0);
   for (const std::string schedule : {"round-robin", "random", "pct"}) {
-    ASSERT_EQ(train({"--ranks", "3", "--schedule", schedule, "--seed-schedule", "5", "--trace", path(schedule)}).exit_code, 0);
+    ASSERT_EQ(
+        train({"--ranks", "3", "--schedule", schedule, "--seed-schedule", "5", "--trace", path(schedule)}).exit_code,
+        0);
     EXPECT_EQ(sorted_lines(read(path(schedule))), sorted_lines(read(path("parallel")))) << schedule;
   }
 }
 
 TEST_F(RehearsalTest, OneSeedIsOneOrderOfEvents) {
   const auto log = [&](const std::string& seed, const std::string& name) {
-    EXPECT_EQ(train({"--ranks", "4", "--schedule", "random", "--seed-schedule", seed, "--event-log", path(name)}).exit_code, 0);
+    EXPECT_EQ(
+        train({"--ranks", "4", "--schedule", "random", "--seed-schedule", seed, "--event-log", path(name)}).exit_code,
+        0);
     return read(path(name));
   };
   const auto first = log("7", "a");
-  EXPECT_THAT(first, AllOf(HasSubstr(R"({"event":"begin","rank":)"), HasSubstr(R"("op":"all_reduce","group":"world","sequence":)")));
+  EXPECT_THAT(first, AllOf(HasSubstr(R"({"event":"begin","rank":)"),
+                           HasSubstr(R"("op":"all_reduce","group":"world","sequence":)")));
   EXPECT_EQ(log("7", "b"), first);
   EXPECT_NE(log("8", "c"), first);
 }
@@ -79,7 +84,8 @@ TEST_F(RehearsalTest, SeedIsAnyUnsignedIntegerOf64Bits) {
     with_program.insert(with_program.end(), {"--", bin("faulty_program"), "ok", path("")});
     return std::pair(train(options).exit_code, sim_run(with_program).exit_code);
   };
-  for (const std::string seed : {"0", "9223372036854775808", "18446744073709551615"}) EXPECT_EQ(codes(seed), std::pair(0, 0)) << seed;
+  for (const std::string seed : {"0", "9223372036854775808", "18446744073709551615"})
+    EXPECT_EQ(codes(seed), std::pair(0, 0)) << seed;
   for (const std::string seed : {"-1", "18446744073709551616", "one"}) EXPECT_EQ(codes(seed), std::pair(2, 2)) << seed;
 }
 
@@ -90,17 +96,20 @@ TEST_F(RehearsalTest, DiagnosisIsWrittenOfARunThatEndsWell) {
 }
 
 TEST_F(RehearsalTest, FaultThatStopsARunIsItsDiagnosis) {
-  const auto faults = write("faults.yaml", "faults:\n  - {kind: rank_crash_before_optimizer_step, rank: 2, when: {step: 5}}\n");
+  const auto faults =
+      write("faults.yaml", "faults:\n  - {kind: rank_crash_before_optimizer_step, rank: 2, when: {step: 5}}\n");
   const auto run = train({"--ranks", "4", "--faults", faults, "--diagnosis", path("diagnosis.json")});
   EXPECT_EQ(run.exit_code, 3);
-  EXPECT_THAT(run.error, AllOf(HasSubstr("rank_crash_before_optimizer_step on rank 2 at step 5"), HasSubstr("Connection closed by peer")));
+  EXPECT_THAT(run.error, AllOf(HasSubstr("rank_crash_before_optimizer_step on rank 2 at step 5"),
+                               HasSubstr("Connection closed by peer")));
   EXPECT_EQ(diagnosis()["kind"], "fault");
   EXPECT_EQ(diagnosis()["fault"], "rank_crash_before_optimizer_step");
   EXPECT_EQ(diagnosis()["ranks"], Json({2}));
 }
 
 TEST_F(RehearsalTest, ProgramOfTheUsersOwnIsDiagnosedByFileAndLine) {
-  const auto run = sim_run({"--ranks", "4", "--diagnosis", path("diagnosis.json"), "--event-log", path("events"), "--", bin("faulty_program"), "skip", path("")});
+  const auto run = sim_run({"--ranks", "4", "--diagnosis", path("diagnosis.json"), "--event-log", path("events"), "--",
+                            bin("faulty_program"), "skip", path("")});
   EXPECT_EQ(run.exit_code, 3);
   const auto written = diagnosis();
   EXPECT_EQ(written["kind"], "desync");
@@ -113,7 +122,8 @@ TEST_F(RehearsalTest, ProgramOfTheUsersOwnIsDiagnosedByFileAndLine) {
 }
 
 TEST_F(RehearsalTest, RankThatThrowsIsARankFailure) {
-  const auto run = sim_run({"--ranks", "3", "--diagnosis", path("diagnosis.json"), "--", bin("faulty_program"), "throw", path("")});
+  const auto run =
+      sim_run({"--ranks", "3", "--diagnosis", path("diagnosis.json"), "--", bin("faulty_program"), "throw", path("")});
   EXPECT_EQ(run.exit_code, 1);
   EXPECT_EQ(diagnosis()["kind"], "rank_failure");
   EXPECT_EQ(diagnosis()["ranks"], Json({1}));
@@ -122,10 +132,14 @@ TEST_F(RehearsalTest, RankThatThrowsIsARankFailure) {
 
 TEST_F(RehearsalTest, RankStuckOutsideTheLibraryIsDiagnosedAndTheProgramEnds) {
   for (const std::string schedule : {"parallel", "round-robin"}) {
-    const auto run = run_command({bin("sim-run"), "--ranks", "4", "--schedule", schedule, "--diagnosis", path("diagnosis.json"), "--timeline", path("timeline.json"), "--report", path("report"), "--", bin("faulty_program"), "hang", path("")},
-                                 {.environment = {{"ACCEL_TIMEOUT_SECONDS", "1"}}, .limit = std::chrono::seconds(30)});
+    const auto run = run_command(
+        {bin("sim-run"), "--ranks", "4", "--schedule", schedule, "--diagnosis", path("diagnosis.json"), "--timeline",
+         path("timeline.json"), "--report", path("report"), "--", bin("faulty_program"), "hang", path("")},
+        {.environment = {{"ACCEL_TIMEOUT_SECONDS", "1"}}, .limit = std::chrono::seconds(30)});
     EXPECT_EQ(run.exit_code, 3) << run.error;
-    EXPECT_THAT(run.error, AllOf(HasSubstr("timed out after 1000 ms"), HasSubstr("rank 1: has not come back; it is running, after all_reduce #6 of group world (")));
+    EXPECT_THAT(run.error,
+                AllOf(HasSubstr("timed out after 1000 ms"),
+                      HasSubstr("rank 1: has not come back; it is running, after all_reduce #6 of group world (")));
     EXPECT_EQ(diagnosis()["kind"], "hang");
     EXPECT_EQ(diagnosis()["ranks"], Json({1}));
     EXPECT_THAT(read(path("report") + "/index.html"), HasSubstr("timed out after 1000 ms"));
@@ -134,19 +148,23 @@ TEST_F(RehearsalTest, RankStuckOutsideTheLibraryIsDiagnosedAndTheProgramEnds) {
 }
 
 TEST_F(RehearsalTest, ExploringEndsATrialWhoseRankIsStuck) {
-  const auto run = run_command({bin("sim-run"), "explore", "--schedules", "1", "--ranks", "2", "--", bin("faulty_program"), "hang", path("")},
-                               {.environment = {{"ACCEL_TIMEOUT_SECONDS", "1"}}});
+  const auto run = run_command(
+      {bin("sim-run"), "explore", "--schedules", "1", "--ranks", "2", "--", bin("faulty_program"), "hang", path("")},
+      {.environment = {{"ACCEL_TIMEOUT_SECONDS", "1"}}});
   EXPECT_EQ(run.exit_code, 3) << run.error;
   EXPECT_THAT(Json::parse(run.output)["found"]["signature"].get<std::string>(), StartsWith("hang"));
 }
 
 TEST_F(RehearsalTest, NetworkGivesAPredictionForEveryNumberOfRanks) {
-  const auto run = train({"--ranks", "2,4", "--network", source("configs/sim/networks/ethernet_25g.yaml"), "--report", path("report")});
+  const auto run = train(
+      {"--ranks", "2,4", "--network", source("configs/sim/networks/ethernet_25g.yaml"), "--report", path("report")});
   ASSERT_EQ(run.exit_code, 0) << run.error;
-  EXPECT_THAT(run.output, AllOf(HasSubstr("efficiency"), HasSubstr("exposed communication"), HasSubstr("straggler wait"), HasSubstr("\n     2 "), HasSubstr("\n     4 ")));
+  EXPECT_THAT(run.output, AllOf(HasSubstr("efficiency"), HasSubstr("exposed communication"),
+                                HasSubstr("straggler wait"), HasSubstr("\n     2 "), HasSubstr("\n     4 ")));
   EXPECT_EQ(Json::parse(run.output.substr(run.output.rfind("\n{") + 1))["ranks"], 4);
   const auto page = read(path("report") + "/index.html");
-  EXPECT_THAT(page, AllOf(StartsWith("<!"), HasSubstr("all_reduce"), HasSubstr("mlp_sgd_seedable on 4 simulated ranks")));
+  EXPECT_THAT(page,
+              AllOf(StartsWith("<!"), HasSubstr("all_reduce"), HasSubstr("mlp_sgd_seedable on 4 simulated ranks")));
 }
 
 TEST_F(RehearsalTest, ThePageOfARunWithoutANetworkHasTheWallsTimesAndVolumes) {
@@ -162,10 +180,13 @@ TEST_F(RehearsalTest, ThePageOfARunWithoutANetworkHasTheWallsTimesAndVolumes) {
 
 TEST_F(RehearsalTest, OneOptimizerStepGivesNoPrediction) {
   for (const auto& [steps, is_known] : {std::pair("1", false), {"2", true}}) {
-    const auto run = sim_run({"--ranks", "2", "--network", source(kExact), "--max-steps", steps, "--set", "eval_limit=32", experiment()});
+    const auto run = sim_run(
+        {"--ranks", "2", "--network", source(kExact), "--max-steps", steps, "--set", "eval_limit=32", experiment()});
     ASSERT_EQ(run.exit_code, 0) << run.error;
     EXPECT_EQ(run.output.find("efficiency") != std::string::npos, is_known);
-    EXPECT_EQ(run.output.find("no prediction for 2 ranks: it takes at least two optimizer steps\n") != std::string::npos, !is_known);
+    EXPECT_EQ(
+        run.output.find("no prediction for 2 ranks: it takes at least two optimizer steps\n") != std::string::npos,
+        !is_known);
   }
 }
 
@@ -177,15 +198,20 @@ TEST_F(RehearsalTest, SweepIsCheckedBeforeAnyOfItsRuns) {
 }
 
 TEST_F(RehearsalTest, SweepRefusesFilesThatItsRunsWouldOverwrite) {
-  const auto run = train({"--ranks", "2,4", "--trace", path("trace"), "--event-log", path("events"), "--timeline", path("timeline"), "--diagnosis", path("diagnosis.json")});
+  const auto run = train({"--ranks", "2,4", "--trace", path("trace"), "--event-log", path("events"), "--timeline",
+                          path("timeline"), "--diagnosis", path("diagnosis.json")});
   EXPECT_EQ(run.exit_code, 2);
-  EXPECT_EQ(run.error, "sim-run: --ranks 2,4: the runs would overwrite each other's --trace, --event-log, --diagnosis, --timeline; give these with one number of ranks\n");
+  EXPECT_EQ(run.error,
+            "sim-run: --ranks 2,4: the runs would overwrite each other's --trace, --event-log, --diagnosis, "
+            "--timeline; give these with one number of ranks\n");
   EXPECT_THAT(folder_.files(), ::testing::IsEmpty());
 }
 
 TEST_F(RehearsalTest, AFaultThatHasNotStruckIsTold) {
   for (const auto& [step, has_struck] : {std::pair(200, false), {2, true}}) {
-    const auto faults = write("pause.yaml", "faults:\n  - {kind: rank_pause, rank: 1, seconds: 0.01, when: {step: " + std::to_string(step) + "}}\n");
+    const auto faults =
+        write("pause.yaml",
+              "faults:\n  - {kind: rank_pause, rank: 1, seconds: 0.01, when: {step: " + std::to_string(step) + "}}\n");
     const auto run = train({"--ranks", "2", "--faults", faults, "--diagnosis", path("diagnosis.json")});
     EXPECT_EQ(run.exit_code, 0);
     EXPECT_EQ(run.error.find("the fault has not struck") == std::string::npos, has_struck) << run.error;
@@ -195,7 +221,8 @@ TEST_F(RehearsalTest, AFaultThatHasNotStruckIsTold) {
 
 TEST_F(RehearsalTest, ThePageOfARunThatFailsShowsWhatItHad) {
   for (const auto& [step, was_measured] : {std::pair(0, false), {5, true}}) {
-    const auto faults = write("hang.yaml", "faults:\n  - {kind: rank_hang, rank: 1, when: {step: " + std::to_string(step) + "}}\n");
+    const auto faults =
+        write("hang.yaml", "faults:\n  - {kind: rank_hang, rank: 1, when: {step: " + std::to_string(step) + "}}\n");
     EXPECT_EQ(train({"--ranks", "2", "--faults", faults, "--report", path("report")}).exit_code, 3);
     const auto page = read(path("report") + "/index.html");
     EXPECT_EQ(page.find("No loss was recorded") == std::string::npos, was_measured);
@@ -205,7 +232,10 @@ TEST_F(RehearsalTest, ThePageOfARunThatFailsShowsWhatItHad) {
 
 TEST_F(RehearsalTest, TimelineOfExactCostsIsTheSameFileAgain) {
   const auto timeline = [&](const std::string& name) {
-    EXPECT_EQ(train({"--ranks", "4", "--schedule", "random", "--seed-schedule", "3", "--clock", "virtual", "--network", source(kExact), "--timeline", path(name)}).exit_code, 0);
+    EXPECT_EQ(train({"--ranks", "4", "--schedule", "random", "--seed-schedule", "3", "--clock", "virtual", "--network",
+                     source(kExact), "--timeline", path(name)})
+                  .exit_code,
+              0);
     return read(path(name));
   };
   const auto first = timeline("a.json");
@@ -217,8 +247,12 @@ TEST_F(RehearsalTest, TimelineOfExactCostsIsTheSameFileAgain) {
 
 TEST_F(RehearsalTest, SlowNetworkTakesLonger) {
   const auto step_of = [&](const std::string& bytes_per_second) {
-    const auto network = write("network.yaml", "name: one\nlibrary: gloo\noverhead_seconds: 1.0e-6\nreduce_seconds_per_byte: 1.0e-12\ntopology: {kind: full, latency_seconds: 1.0e-6, bytes_per_second: " +
-                                                   bytes_per_second + "}\ncompute: {kind: table, launch_seconds: 1.0e-6, flops_per_second: 1.0e12, bytes_per_second: 1.0e12}\n");
+    const auto network = write(
+        "network.yaml",
+        "name: one\nlibrary: gloo\noverhead_seconds: 1.0e-6\nreduce_seconds_per_byte: 1.0e-12\ntopology: {kind: full, "
+        "latency_seconds: 1.0e-6, bytes_per_second: " +
+            bytes_per_second +
+            "}\ncompute: {kind: table, launch_seconds: 1.0e-6, flops_per_second: 1.0e12, bytes_per_second: 1.0e12}\n");
     const auto run = train({"--ranks", "4", "--network", network, "--schedule", "round-robin"});
     EXPECT_EQ(run.exit_code, 0) << run.error;
     return run.output.substr(0, run.output.find("\n{"));
@@ -230,7 +264,8 @@ TEST_F(RehearsalTest, SlowNetworkTakesLonger) {
 }
 
 TEST_F(RehearsalTest, ExploringFindsNothingInAProgramThatIsRight) {
-  const auto run = sim_run({"explore", "--schedules", "5", "--ranks", "3", "--max-steps", "2", "--set", "eval_limit=32", experiment()});
+  const auto run = sim_run(
+      {"explore", "--schedules", "5", "--ranks", "3", "--max-steps", "2", "--set", "eval_limit=32", experiment()});
   EXPECT_EQ(run.exit_code, 0) << run.error;
   EXPECT_EQ(run.output, "{\"schedules\":5,\"found\":null}\n");
 }
@@ -238,20 +273,30 @@ TEST_F(RehearsalTest, ExploringFindsNothingInAProgramThatIsRight) {
 TEST_F(RehearsalTest, TheDepthOfPctDecidesTheScheduleAndIsInTheLineThatReplays) {
   const auto log_of = [&](const std::string& depth) {
     const auto log = path("events.jsonl");
-    EXPECT_EQ(train({"--ranks", "3", "--schedule", "pct", "--seed-schedule", "2", "--pct-depth", depth, "--event-log", log}).exit_code, 0);
+    EXPECT_EQ(
+        train({"--ranks", "3", "--schedule", "pct", "--seed-schedule", "2", "--pct-depth", depth, "--event-log", log})
+            .exit_code,
+        0);
     return read(log);
   };
   EXPECT_EQ(log_of("40"), log_of("40"));
   EXPECT_NE(log_of("40"), log_of("1"));
-  const auto run = sim_run({"explore", "--schedules", "3", "--ranks", "4", "--schedule", "pct", "--pct-depth", "7", "--", bin("faulty_program"), "skip", path("")});
+  const auto run = sim_run({"explore", "--schedules", "3", "--ranks", "4", "--schedule", "pct", "--pct-depth", "7",
+                            "--", bin("faulty_program"), "skip", path("")});
   EXPECT_EQ(run.exit_code, 3) << run.error;
-  EXPECT_THAT(Json::parse(run.output)["found"]["replay"].get<std::string>(), HasSubstr("--schedule pct --seed-schedule 0 --pct-depth 7"));
+  EXPECT_THAT(Json::parse(run.output)["found"]["replay"].get<std::string>(),
+              HasSubstr("--schedule pct --seed-schedule 0 --pct-depth 7"));
 }
 
 TEST_F(RehearsalTest, ExploringMakesAFailureSmallAndItsLineReplaysIt) {
-  const auto faults = write("faults.yaml", "seed: 3\nfaults:\n  - {kind: rank_pause, rank: 1, seconds: 0.001}\n"
-                                           "  - {kind: wrong_call, rank: 1, what: reduce_op, when: {step: 2}}\n  - {kind: slow_rank, rank: 0, factor: 1.5}\n");
-  const auto run = run_command({"/bin/sh", "-c", "cd \"$1\" && \"$2\" explore --schedules 5 --ranks 5 --faults \"$3\" --set eval_limit=32 \"$4\"", "sh", path(""), bin("sim-run"), faults, experiment()});
+  const auto faults = write("faults.yaml",
+                            "seed: 3\nfaults:\n  - {kind: rank_pause, rank: 1, seconds: 0.001}\n"
+                            "  - {kind: wrong_call, rank: 1, what: reduce_op, when: {step: 2}}\n  - {kind: slow_rank, "
+                            "rank: 0, factor: 1.5}\n");
+  const auto run =
+      run_command({"/bin/sh", "-c",
+                   "cd \"$1\" && \"$2\" explore --schedules 5 --ranks 5 --faults \"$3\" --set eval_limit=32 \"$4\"",
+                   "sh", path(""), bin("sim-run"), faults, experiment()});
   EXPECT_EQ(run.exit_code, 3) << run.error;
   const auto found = Json::parse(run.output)["found"];
   EXPECT_EQ(found["signature"], "fault wrong_call");
@@ -259,18 +304,21 @@ TEST_F(RehearsalTest, ExploringMakesAFailureSmallAndItsLineReplaysIt) {
   EXPECT_EQ(found["max_steps"], 3);
   EXPECT_EQ(found["faults"].size(), 1u);
   EXPECT_EQ(run.error.find("has not struck"), std::string::npos) << "but in the runs that make it small";
-  const auto replayed = run_command({"/bin/sh", "-c", "cd \"$1\" && PATH=$(dirname \"$2\"):$PATH && eval \"$3\"", "sh", path(""), bin("sim-run"), found["replay"].get<std::string>()});
+  const auto replayed = run_command({"/bin/sh", "-c", "cd \"$1\" && PATH=$(dirname \"$2\"):$PATH && eval \"$3\"", "sh",
+                                     path(""), bin("sim-run"), found["replay"].get<std::string>()});
   EXPECT_EQ(replayed.exit_code, 3);
   EXPECT_THAT(replayed.error, HasSubstr("wrong_call on rank 1"));
 }
 
 TEST_F(RehearsalTest, ExploringFindsAResultThatDependsOnTheSchedule) {
-  const auto run = sim_run({"explore", "--schedules", "50", "--ranks", "4", "--", bin("faulty_program"), "race", path("")});
+  const auto run =
+      sim_run({"explore", "--schedules", "50", "--ranks", "4", "--", bin("faulty_program"), "race", path("")});
   EXPECT_EQ(run.exit_code, 1) << run.error;
   const auto found = Json::parse(run.output)["found"];
   EXPECT_EQ(found["signature"], "differs");
   EXPECT_EQ(found["ranks"], 2);
-  EXPECT_THAT(found["difference"].get<std::string>(), AllOf(HasSubstr("losses and parameters are equal; 'rank "), HasSubstr("is printed, and 'rank ")));
+  EXPECT_THAT(found["difference"].get<std::string>(),
+              AllOf(HasSubstr("losses and parameters are equal; 'rank "), HasSubstr("is printed, and 'rank ")));
 }
 
 TEST_F(RehearsalTest, ExploringNamesTheRankTheStepAndTheParameterThatDiffer) {
@@ -294,8 +342,10 @@ TEST_F(RehearsalTest, AParameterThatDiffersIsNamedWithItsUpdate) {
 
 TEST_F(RehearsalTest, ExploringTellsOfAFaultThatHasNotStruck) {
   const auto faults = write("late.yaml", "faults:\n  - {kind: rank_pause, rank: 1, when: {collective: 100000}}\n");
-  const auto of_experiment = sim_run({"explore", "--schedules", "2", "--ranks", "2", "--faults", faults, "--max-steps", "2", "--set", "eval_limit=32", experiment()});
-  const auto of_program = sim_run({"explore", "--schedules", "2", "--ranks", "2", "--faults", faults, "--", bin("faulty_program"), "ok", path("")});
+  const auto of_experiment = sim_run({"explore", "--schedules", "2", "--ranks", "2", "--faults", faults, "--max-steps",
+                                      "2", "--set", "eval_limit=32", experiment()});
+  const auto of_program = sim_run(
+      {"explore", "--schedules", "2", "--ranks", "2", "--faults", faults, "--", bin("faulty_program"), "ok", path("")});
   for (const auto& run : {of_experiment, of_program}) {
     EXPECT_EQ(run.exit_code, 0) << run.error;
     const std::string warning = "the fault has not struck";
@@ -312,7 +362,8 @@ TEST_F(RehearsalTest, ExploringRefusesAProgramThatHasNoRanks) {
 }
 
 TEST_F(RehearsalTest, ExploringTakesAProgramOfTheUsersOwn) {
-  const auto run = sim_run({"explore", "--schedules", "3", "--ranks", "4", "--", bin("faulty_program"), "skip", path("")});
+  const auto run =
+      sim_run({"explore", "--schedules", "3", "--ranks", "4", "--", bin("faulty_program"), "skip", path("")});
   EXPECT_EQ(run.exit_code, 3) << run.error;
   const auto found = Json::parse(run.output)["found"];
   EXPECT_EQ(found["signature"], "desync in all_reduce of group world");

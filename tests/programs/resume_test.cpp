@@ -1,4 +1,5 @@
-// sim-run --save-every and --resume: a training in several processes is, line by line of its trace, the one that was not cut.
+// sim-run --save-every and --resume: a training in several processes is, line by line of its trace, the one that was
+// not cut.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,8 +18,10 @@ using ::testing::IsEmpty;
 
 class ResumeTest : public ::testing::Test {
  protected:
-  CommandResult run(const std::string& experiment, int ranks, const std::string& backend, std::vector<std::string> options) {
-    options.insert(options.begin(), {bin("sim-run"), "--backend", backend, "--ranks", std::to_string(ranks), "--quiet"});
+  CommandResult run(const std::string& experiment, int ranks, const std::string& backend,
+                    std::vector<std::string> options) {
+    options.insert(options.begin(),
+                   {bin("sim-run"), "--backend", backend, "--ranks", std::to_string(ranks), "--quiet"});
     options.push_back(source("tests/programs/experiments/" + experiment + ".yaml"));
     return run_command(options);
   }
@@ -51,17 +54,24 @@ struct Cut {
 };
 
 TEST_F(ResumeTest, ATrainingThatIsResumedHasTheTraceOfOneThatWasNotCut) {
-  const std::vector<Cut> cuts{{"mlp_sgd_seedable", 3, "sim", 3}, {"cnn_adamw_accumulation", 3, "sim", 2}, {"cnn_adamw_accumulation", 2, "gloo", 3},
-                              {"gpt_bf16", 2, "sim", 2}, {"gpt_fsdp", 3, "sim", 1}, {"resnet_sgd", 2, "sim", 1}};
+  const std::vector<Cut> cuts{{"mlp_sgd_seedable", 3, "sim", 3},
+                              {"cnn_adamw_accumulation", 3, "sim", 2},
+                              {"cnn_adamw_accumulation", 2, "gloo", 3},
+                              {"gpt_bf16", 2, "sim", 2},
+                              {"gpt_fsdp", 3, "sim", 1},
+                              {"resnet_sgd", 2, "sim", 1}};
   for (const auto& [experiment, ranks, backend, save_every] : cuts) {
     SCOPED_TRACE(experiment + " " + backend);
     std::filesystem::remove_all(project_);
-    const auto uncut = traced(experiment, ranks, backend, {"--project-dir", project_, "--save-every", std::to_string(save_every)});
+    const auto uncut =
+        traced(experiment, ranks, backend, {"--project-dir", project_, "--save-every", std::to_string(save_every)});
     for (const auto& checkpoint : std::filesystem::directory_iterator(project_ + "/checkpoints")) {
       const auto resumed = traced(experiment, ranks, backend, {"--resume", checkpoint.path().string()});
       EXPECT_THAT(differences(behind(uncut, resumed), resumed), IsEmpty()) << checkpoint.path();
-      const auto ends = std::count_if(resumed.begin(), resumed.end(), [](const auto& line) { return std::get<3>(line.first) == "end"; });
-      const auto evaluations = std::count_if(resumed.begin(), resumed.end(), [](const auto& line) { return std::get<3>(line.first) == "eval"; });
+      const auto ends = std::count_if(resumed.begin(), resumed.end(),
+                                      [](const auto& line) { return std::get<3>(line.first) == "end"; });
+      const auto evaluations = std::count_if(resumed.begin(), resumed.end(),
+                                             [](const auto& line) { return std::get<3>(line.first) == "eval"; });
       EXPECT_EQ(ends, ranks);
       EXPECT_GE(evaluations, ranks) << "a checkpoint at an epoch's end is before its evaluation";
     }
@@ -72,7 +82,8 @@ TEST_F(ResumeTest, ACheckpointOfTheSimulatorServesRealProcessesAndNumbersGoOn) {
   const std::string experiment = "mlp_sgd_seedable";
   const auto uncut = traced(experiment, 2, "sim", {});
   traced(experiment, 2, "sim", {"--project-dir", project_, "--save-every", "2", "--max-steps", "4"});
-  const auto resumed = traced(experiment, 2, "gloo", {"--resume", project_, "--project-dir", project_, "--save-every", "2"});
+  const auto resumed =
+      traced(experiment, 2, "gloo", {"--resume", project_, "--project-dir", project_, "--save-every", "2"});
   EXPECT_THAT(differences(behind(uncut, resumed), resumed), IsEmpty());
   EXPECT_TRUE(std::filesystem::exists(project_ + "/checkpoints/checkpoint_2"));
 }
@@ -83,16 +94,21 @@ TEST_F(ResumeTest, ATrainingThatIsStartedAgainGoesOnFromWhatItHasSaved) {
   for (const int step : {1, 3, 5}) {  // before the first checkpoint, behind it, behind the second
     SCOPED_TRACE(step);
     std::filesystem::remove_all(project_);
-    const auto faults = folder_.write("restart.yaml", "faults:\n  - {kind: rank_restart, rank: 1, when: {step: " + std::to_string(step) + "}}\n");
+    const auto faults = folder_.write(
+        "restart.yaml", "faults:\n  - {kind: rank_restart, rank: 1, when: {step: " + std::to_string(step) + "}}\n");
     const auto events = folder_.path("events.jsonl");
-    const auto restarted = traced(experiment, 3, "sim", {"--project-dir", project_, "--save-every", "2", "--faults", faults, "--event-log", events, "--schedule", "round-robin"});
+    const auto restarted = traced(experiment, 3, "sim",
+                                  {"--project-dir", project_, "--save-every", "2", "--faults", faults, "--event-log",
+                                   events, "--schedule", "round-robin"});
     EXPECT_THAT(differences(behind(uncut, restarted), restarted), IsEmpty());
     std::ifstream in(events);
     int begun = 0;
-    for (std::string line; std::getline(in, line);) begun += line.find(R"("event":"begin")") != std::string::npos ? 1 : 0;
+    for (std::string line; std::getline(in, line);)
+      begun += line.find(R"("event":"begin")") != std::string::npos ? 1 : 0;
     EXPECT_EQ(begun, 2 * 3) << "the log is of both attempts";
     const auto is_first_step = [](const auto& line) { return std::get<2>(line.first) == 0; };
-    EXPECT_EQ(std::none_of(restarted.begin(), restarted.end(), is_first_step), step > 2) << "steps that were saved are not done again";
+    EXPECT_EQ(std::none_of(restarted.begin(), restarted.end(), is_first_step), step > 2)
+        << "steps that were saved are not done again";
   }
 }
 
@@ -102,7 +118,8 @@ TEST_F(ResumeTest, ATrainingThatIsStartedAgainTakesNoCheckpointOfAnother) {
   const auto first = project_ + "/checkpoints/checkpoint_0";
   const auto resumed = traced(experiment, 2, "sim", {"--resume", first});
   const auto faults = folder_.write("restart.yaml", "faults:\n  - {kind: rank_restart, rank: 1, when: {step: 1}}\n");
-  const auto restarted = traced(experiment, 2, "sim", {"--resume", first, "--project-dir", project_, "--save-every", "6", "--faults", faults});
+  const auto restarted = traced(
+      experiment, 2, "sim", {"--resume", first, "--project-dir", project_, "--save-every", "6", "--faults", faults});
   EXPECT_THAT(differences(resumed, restarted), IsEmpty());
 }
 
@@ -110,8 +127,10 @@ TEST_F(ResumeTest, ATrainingThatIsStartedAgainTakesNoCheckpointOfAnother) {
 TEST_F(ResumeTest, ARunThatDiedIsResumedToTheSameParameters) {
   const std::string experiment = "mlp_sgd_seedable";
   const auto uncut = traced(experiment, 4, "sim", {});
-  const auto faults = folder_.write("faults.yaml", "seed: 1\nfaults:\n  - {kind: rank_crash_before_optimizer_step, rank: 2, when: {step: 3}}\n");
-  EXPECT_EQ(run(experiment, 4, "sim", {"--project-dir", project_, "--save-every", "1", "--faults", faults}).exit_code, 3);
+  const auto faults = folder_.write(
+      "faults.yaml", "seed: 1\nfaults:\n  - {kind: rank_crash_before_optimizer_step, rank: 2, when: {step: 3}}\n");
+  EXPECT_EQ(run(experiment, 4, "sim", {"--project-dir", project_, "--save-every", "1", "--faults", faults}).exit_code,
+            3);
   const auto resumed = traced(experiment, 4, "sim", {"--resume", project_});
   EXPECT_THAT(differences(behind(uncut, resumed), resumed), IsEmpty());
 }
@@ -119,12 +138,16 @@ TEST_F(ResumeTest, ARunThatDiedIsResumedToTheSameParameters) {
 // The process of a rank dies while it writes: what was saved before is there.
 TEST_F(ResumeTest, ATornWriteAndAFullDiskLeaveTheLastCheckpoint) {
   const std::string experiment = "mlp_sgd_seedable";
-  for (const std::string fault : {"{kind: torn_write, rank: 0, file: optimizer.bin}", "{kind: torn_write, rank: 2, file: random_states}", "{kind: disk_full, rank: 1, after_bytes: 9000}"}) {
+  for (const std::string fault :
+       {"{kind: torn_write, rank: 0, file: optimizer.bin}", "{kind: torn_write, rank: 2, file: random_states}",
+        "{kind: disk_full, rank: 1, after_bytes: 9000}"}) {
     SCOPED_TRACE(fault);
     std::filesystem::remove_all(project_);
-    ASSERT_EQ(run(experiment, 4, "sim", {"--project-dir", project_, "--save-every", "2", "--max-steps", "2"}).exit_code, 0);
+    ASSERT_EQ(run(experiment, 4, "sim", {"--project-dir", project_, "--save-every", "2", "--max-steps", "2"}).exit_code,
+              0);
     const auto faults = folder_.write("faults.yaml", "seed: 1\nfaults:\n  - " + fault + "\n");
-    const auto died = run(experiment, 4, "sim", {"--resume", project_, "--project-dir", project_, "--save-every", "2", "--faults", faults});
+    const auto died = run(experiment, 4, "sim",
+                          {"--resume", project_, "--project-dir", project_, "--save-every", "2", "--faults", faults});
     EXPECT_EQ(died.exit_code, 3) << died.error;
     const auto resumed = traced(experiment, 4, "sim", {"--resume", project_});
     EXPECT_THAT(differences(behind(traced(experiment, 4, "sim", {}), resumed), resumed), IsEmpty());
@@ -132,12 +155,15 @@ TEST_F(ResumeTest, ATornWriteAndAFullDiskLeaveTheLastCheckpoint) {
 }
 
 TEST_F(ResumeTest, TheSummaryCountsThisProcess) {
-  ASSERT_EQ(run("mlp_sgd_seedable", 2, "sim", {"--project-dir", project_, "--save-every", "3", "--max-steps", "3"}).exit_code, 0);
+  ASSERT_EQ(
+      run("mlp_sgd_seedable", 2, "sim", {"--project-dir", project_, "--save-every", "3", "--max-steps", "3"}).exit_code,
+      0);
   const auto result = run("mlp_sgd_seedable", 2, "sim", {"--resume", project_, "--max-steps", "5"});
   const auto summary = nlohmann::json::parse(last_line(result.output));
   EXPECT_EQ(summary["steps"], 2);
   EXPECT_GT(summary["eval_samples"], 0);
-  const auto none = nlohmann::json::parse(last_line(run("mlp_sgd_seedable", 2, "sim", {"--resume", project_, "--max-steps", "3"}).output));
+  const auto none = nlohmann::json::parse(
+      last_line(run("mlp_sgd_seedable", 2, "sim", {"--resume", project_, "--max-steps", "3"}).output));
   EXPECT_EQ(none["steps"], 0);
   EXPECT_TRUE(none["loss"].is_null());
   EXPECT_GT(none["eval_samples"], 0);
@@ -154,7 +180,8 @@ TEST_F(ResumeTest, WrongOptionsAreOneErrorBeforeAnythingRuns) {
   expect_refused({"--save-every", "2"}, "--project-dir and --save-every: one is of no use without the other");
   expect_refused({"--project-dir", project_, "--save-every", "0"}, "--save-every: 0; expected 1 or more");
   expect_refused({"--resume", project_}, "--resume: " + project_ + ": no such folder");
-  ASSERT_EQ(run(experiment, 2, "sim", {"--project-dir", project_, "--save-every", "2", "--max-steps", "2"}).exit_code, 0);
+  ASSERT_EQ(run(experiment, 2, "sim", {"--project-dir", project_, "--save-every", "2", "--max-steps", "2"}).exit_code,
+            0);
   expect_refused({"--project-dir", project_, "--save-every", "2"}, "holds another training's checkpoints");
 }
 

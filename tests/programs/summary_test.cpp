@@ -25,15 +25,16 @@ CommandResult run_experiment(std::vector<std::string> options, const std::string
 Json summary_of(const CommandResult& run) { return Json::parse(last_line(run.output)); }
 
 class SummaryTest : public ::testing::TestWithParam<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Backends, SummaryTest, ::testing::Values("sim", "gloo"), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Backends, SummaryTest, ::testing::Values("sim", "gloo"),
+                         [](const auto& info) { return info.param; });
 
 TEST_P(SummaryTest, LastLineHasTheKeysOfTheContractInOrder) {
   const auto run = run_experiment({"--backend", GetParam(), "--ranks", "2"});
   const auto summary = summary_of(run);
   std::vector<std::string> keys;
   for (const auto& [key, value] : summary.items()) keys.push_back(key);
-  EXPECT_THAT(keys, ElementsAre("ranks", "backend", "steps", "samples", "seconds", "steps_per_second", "samples_per_second", "loss",
-                                "eval_accuracy", "eval_samples", "peak_rss_bytes"));
+  EXPECT_THAT(keys, ElementsAre("ranks", "backend", "steps", "samples", "seconds", "steps_per_second",
+                                "samples_per_second", "loss", "eval_accuracy", "eval_samples", "peak_rss_bytes"));
   EXPECT_EQ(summary["ranks"], 2);
   EXPECT_EQ(summary["backend"], GetParam());
   EXPECT_EQ(summary["eval_samples"], 101);
@@ -52,7 +53,8 @@ TEST_P(SummaryTest, LastLineHasTheKeysOfTheContractInOrder) {
 TEST_P(SummaryTest, NumbersAgreeWithTheTrace) {
   const TemporaryFolder folder;
   const auto file = folder.path("trace.jsonl");
-  const auto summary = summary_of(run_experiment({"--backend", GetParam(), "--ranks", "3", "--trace", file}, "mlp_in_order"));
+  const auto summary =
+      summary_of(run_experiment({"--backend", GetParam(), "--ranks", "3", "--trace", file}, "mlp_in_order"));
   std::int64_t samples = 0;
   double last_loss = 0;
   int last_step = -1;
@@ -73,7 +75,8 @@ TEST_P(SummaryTest, NumbersAgreeWithTheTrace) {
 TEST_P(SummaryTest, MaxStepsEndsTrainingAndStillEvaluates) {
   const TemporaryFolder folder;
   const auto file = folder.path("trace.jsonl");
-  const auto summary = summary_of(run_experiment({"--backend", GetParam(), "--ranks", "2", "--max-steps", "5", "--trace", file}));
+  const auto summary =
+      summary_of(run_experiment({"--backend", GetParam(), "--ranks", "2", "--max-steps", "5", "--trace", file}));
   EXPECT_EQ(summary["steps"], 5);
   EXPECT_EQ(summary["samples"], 2 * 5 * 8);
   EXPECT_EQ(summary["eval_samples"], 101);
@@ -89,26 +92,31 @@ TEST_P(SummaryTest, OneRankIsARun) {
 }
 
 TEST_P(SummaryTest, WrittenTextComesBeforeTheLastLine) {
-  const auto run = run_experiment({"--backend", GetParam(), "--ranks", "2", "--max-steps", "2"}, "gpt_adamw_accumulation");
+  const auto run =
+      run_experiment({"--backend", GetParam(), "--ranks", "2", "--max-steps", "2"}, "gpt_adamw_accumulation");
   EXPECT_THAT(run.output, ::testing::StartsWith("The "));
   EXPECT_EQ(summary_of(run)["steps"], 2);
   EXPECT_EQ(summary_of(run)["eval_samples"], 20 * 12) << "bytes, in 20 blocks of 12";
 }
 
 TEST(SummaryLineTest, SetOverridesAValueOfTheFile) {
-  const auto summary = summary_of(run_experiment({"--set", "batch_size=5", "--set", "eval_limit=17", "--set", "model.hidden=8", "--set", "max_steps=3",
-                                                  "--set", "scheduler.name=step", "--set", "scheduler.step_size=1", "--ranks", "2"}));
+  const auto summary = summary_of(run_experiment(
+      {"--set", "batch_size=5", "--set", "eval_limit=17", "--set", "model.hidden=8", "--set", "max_steps=3", "--set",
+       "scheduler.name=step", "--set", "scheduler.step_size=1", "--ranks", "2"}));
   EXPECT_EQ(summary["steps"], 3);
   EXPECT_EQ(summary["samples"], 2 * 3 * 5);
   EXPECT_EQ(summary["eval_samples"], 17);
 }
 
 TEST(SummaryLineTest, LossThatIsNotFiniteIsNull) {
-  const auto summary = summary_of(run_experiment({"--set", "optimizer.lr=1e38", "--set", "model.hidden=16", "--ranks", "2", "--max-steps", "6"}));
+  const auto summary = summary_of(
+      run_experiment({"--set", "optimizer.lr=1e38", "--set", "model.hidden=16", "--ranks", "2", "--max-steps", "6"}));
   EXPECT_TRUE(summary["loss"].is_null()) << summary["loss"];
 }
 
-TEST(SummaryLineTest, FourRanksAreTheDefault) { EXPECT_EQ(summary_of(run_experiment({"--max-steps", "1"}))["ranks"], 4); }
+TEST(SummaryLineTest, FourRanksAreTheDefault) {
+  EXPECT_EQ(summary_of(run_experiment({"--max-steps", "1"}))["ranks"], 4);
+}
 
 TEST(SummaryLineTest, QuietRunPrintsTheSummaryAlone) {
   const auto run = run_experiment({"--quiet", "--max-steps", "1", "--progress", "on"});

@@ -15,11 +15,16 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-const std::string kExperiments[] = {"mlp_sgd_seedable", "cnn_adamw_accumulation", "cnn_bf16_drop_last", "mlp_wide",
-                                    "mlp_split_batches", "gpt_adamw_accumulation", "gpt_bf16", "gpt_fp8", "resnet_sgd", "gpt_fsdp", "mlp_fp16_overflow", "cnn_plateau"};
+const std::string kExperiments[] = {"mlp_sgd_seedable",   "cnn_adamw_accumulation",
+                                    "cnn_bf16_drop_last", "mlp_wide",
+                                    "mlp_split_batches",  "gpt_adamw_accumulation",
+                                    "gpt_bf16",           "gpt_fp8",
+                                    "resnet_sgd",         "gpt_fsdp",
+                                    "mlp_fp16_overflow",  "cnn_plateau"};
 const std::string kSmallData = "mlp_in_order";
 // What Accelerate has not, so that Python is not compared.
-const std::string kWithoutPython[] = {"without_python/mlp_exact_weights", "without_python/resnet_sync_batchnorm", "without_python/mlp_zero"};
+const std::string kWithoutPython[] = {"without_python/mlp_exact_weights", "without_python/resnet_sync_batchnorm",
+                                      "without_python/mlp_zero"};
 
 Trace run_traced(const std::string& experiment, int ranks, const std::string& backend) {
   const TemporaryFolder folder;
@@ -32,7 +37,8 @@ Trace run_traced(const std::string& experiment, int ranks, const std::string& ba
 }
 
 int count_lines(const Trace& trace, const std::string& kind) {
-  return static_cast<int>(std::count_if(trace.begin(), trace.end(), [&](const auto& line) { return std::get<3>(line.first) == kind; }));
+  return static_cast<int>(
+      std::count_if(trace.begin(), trace.end(), [&](const auto& line) { return std::get<3>(line.first) == kind; }));
 }
 
 using Case = std::tuple<std::string, int>;  // experiment, ranks
@@ -55,11 +61,14 @@ TEST_P(TraceEqualityTest, SimulatedRanksComputeWhatGlooProcessesCompute) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Experiments, TraceEqualityTest,
-                         ::testing::Combine(::testing::ValuesIn(kExperiments), ::testing::Values(1, 2, 3, 4, 8)), name_of);
+                         ::testing::Combine(::testing::ValuesIn(kExperiments), ::testing::Values(1, 2, 3, 4, 8)),
+                         name_of);
 // Small last batches matter where they do not fill the ranks.
-INSTANTIATE_TEST_SUITE_P(SmallData, TraceEqualityTest, ::testing::Combine(::testing::Values(kSmallData), ::testing::Values(3, 8)), name_of);
+INSTANTIATE_TEST_SUITE_P(SmallData, TraceEqualityTest,
+                         ::testing::Combine(::testing::Values(kSmallData), ::testing::Values(3, 8)), name_of);
 
-INSTANTIATE_TEST_SUITE_P(WithoutPython, TraceEqualityTest, ::testing::Combine(::testing::ValuesIn(kWithoutPython), ::testing::Values(2, 3, 4)), name_of);
+INSTANTIATE_TEST_SUITE_P(WithoutPython, TraceEqualityTest,
+                         ::testing::Combine(::testing::ValuesIn(kWithoutPython), ::testing::Values(2, 3, 4)), name_of);
 
 class RepeatTest : public ::testing::TestWithParam<std::string> {};
 
@@ -67,9 +76,11 @@ TEST_P(RepeatTest, SecondSimulationGivesTheSameTrace) {
   EXPECT_THAT(differences(run_traced(GetParam(), 4, "sim"), run_traced(GetParam(), 4, "sim")), IsEmpty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Experiments, RepeatTest, ::testing::ValuesIn(kExperiments), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Experiments, RepeatTest, ::testing::ValuesIn(kExperiments),
+                         [](const auto& info) { return info.param; });
 
-// --- the comparison itself ---------------------------------------------------------------------------------------------
+// --- the comparison itself
+// ---------------------------------------------------------------------------------------------
 
 constexpr const char* kSteps =
     R"({"rank":0,"epoch":0,"step":0,"loss":"0x1.28ed28p+1","samples":32,"sync_gradients":true,"lr":0.001})"
@@ -89,7 +100,9 @@ std::vector<std::string> differences_after(const std::string& from, const std::s
   return differences(parse_trace(kSteps), parse_trace(changed));
 }
 
-TEST(TraceComparisonTest, EqualTracesDoNotDiffer) { EXPECT_THAT(differences(parse_trace(kSteps), parse_trace(kSteps)), IsEmpty()); }
+TEST(TraceComparisonTest, EqualTracesDoNotDiffer) {
+  EXPECT_THAT(differences(parse_trace(kSteps), parse_trace(kSteps)), IsEmpty());
+}
 
 TEST(TraceComparisonTest, OrderOfLinesIsFree) {
   const std::string text = kSteps;
@@ -97,7 +110,9 @@ TEST(TraceComparisonTest, OrderOfLinesIsFree) {
   EXPECT_THAT(differences(parse_trace(text), parse_trace(text.substr(second) + text.substr(0, second))), IsEmpty());
 }
 
-TEST(TraceComparisonTest, TwoSpellingsOfOneLossAreEqual) { EXPECT_THAT(differences_after("0x1.28ed28p+1", "0x0.94769400p+2"), IsEmpty()); }
+TEST(TraceComparisonTest, TwoSpellingsOfOneLossAreEqual) {
+  EXPECT_THAT(differences_after("0x1.28ed28p+1", "0x0.94769400p+2"), IsEmpty());
+}
 
 TEST(TraceComparisonTest, EveryChangedFieldIsNoticed) {
   EXPECT_THAT(differences_after("0x1.28ed28p+1", "0x1.28ed29p+1"), ElementsAre(HasSubstr("loss")));
@@ -111,8 +126,10 @@ TEST(TraceComparisonTest, EveryChangedFieldIsNoticed) {
 }
 
 TEST(TraceComparisonTest, LineOrFieldTooFewOrTooManyIsNoticed) {
-  EXPECT_THAT(differences_after("{\"rank\":0,\"parameters_sha256\":\"abc\"}\n", ""), ElementsAre(HasSubstr("only in the left")));
-  EXPECT_THAT(differences_after("\"rank\":1", "\"rank\":2"), ElementsAre(HasSubstr("rank 1"), HasSubstr("only in the right")));
+  EXPECT_THAT(differences_after("{\"rank\":0,\"parameters_sha256\":\"abc\"}\n", ""),
+              ElementsAre(HasSubstr("only in the left")));
+  EXPECT_THAT(differences_after("\"rank\":1", "\"rank\":2"),
+              ElementsAre(HasSubstr("rank 1"), HasSubstr("only in the right")));
   EXPECT_THAT(differences_after(",\"lr\":0.001", ""), ElementsAre(HasSubstr("only the left has lr")));
   EXPECT_THAT(differences_after("\"lr\"", "\"more\":1,\"lr\""), ElementsAre(HasSubstr("only the right has more")));
 }

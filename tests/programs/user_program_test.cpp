@@ -44,14 +44,16 @@ class UserProgramTest : public ::testing::Test {
     return run_command(options, {.limit = kLimit});
   }
   // Three ranks that fail as tests/backends/launch/faulty_program.cpp does.
-  [[nodiscard]] CommandResult run_faulty(const std::string& mode, const std::string& backend = "sim", const std::string& program = "faulty_program") const {
+  [[nodiscard]] CommandResult run_faulty(const std::string& mode, const std::string& backend = "sim",
+                                         const std::string& program = "faulty_program") const {
     return sim_run({"--ranks", "3", "--backend", backend}, {bin(program), mode, folder_.path()});
   }
   // Each process of the program has left its number in the folder. Waits for their end; they may have ended before.
   void expect_processes_end() const {
     for (const auto& process : folder_.files()) {
       pollfd ended{static_cast<int>(syscall(SYS_pidfd_open, std::stol(process), 0)), POLLIN, 0};
-      EXPECT_TRUE(ended.fd < 0 || poll(&ended, 1, 1000 * static_cast<int>(kLimit.count())) == 1) << "process " << process << " is left";
+      EXPECT_TRUE(ended.fd < 0 || poll(&ended, 1, 1000 * static_cast<int>(kLimit.count())) == 1)
+          << "process " << process << " is left";
       close(ended.fd);
     }
   }
@@ -60,12 +62,14 @@ class UserProgramTest : public ::testing::Test {
 };
 
 class UserProgramBackendTest : public UserProgramTest, public ::testing::WithParamInterface<std::string> {};
-INSTANTIATE_TEST_SUITE_P(Backends, UserProgramBackendTest, ::testing::Values("sim", "gloo"), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Backends, UserProgramBackendTest, ::testing::Values("sim", "gloo"),
+                         [](const auto& info) { return info.param; });
 
 TEST_P(UserProgramBackendTest, OutputIsThatOfTheRanksAndNothingElse) {
   const auto run = run_faulty("ok", GetParam());
   EXPECT_EQ(run.exit_code, 0);
-  EXPECT_THAT(lines_of(run.output), UnorderedElementsAre("rank 0 of 3 has 20 sums", "rank 1 of 3 has 20 sums", "rank 2 of 3 has 20 sums"));
+  EXPECT_THAT(lines_of(run.output),
+              UnorderedElementsAre("rank 0 of 3 has 20 sums", "rank 1 of 3 has 20 sums", "rank 2 of 3 has 20 sums"));
   EXPECT_THAT(run.error, IsEmpty());
   EXPECT_EQ(folder_.files().size(), GetParam() == "sim" ? 1U : 3U) << "processes";
 }
@@ -98,7 +102,8 @@ TEST_P(UserProgramBackendTest, ProgramThatNeverCallsRunIsExitCodeOneAndToldSo) {
   for (const auto* program : {"true", "false"}) {
     const auto run = sim_run({"--backend", GetParam(), "--ranks", "2"}, {program});
     EXPECT_EQ(run.exit_code, 1);
-    EXPECT_THAT(run.error, AllOf(HasSubstr("'" + std::string(program) + "' ended with exit code"), HasSubstr("without calling accel::run")));
+    EXPECT_THAT(run.error, AllOf(HasSubstr("'" + std::string(program) + "' ended with exit code"),
+                                 HasSubstr("without calling accel::run")));
   }
 }
 
@@ -110,8 +115,9 @@ TEST_P(UserProgramBackendTest, ProgramThatIsNotThereIsExitCodeTwo) {
 
 TEST_P(UserProgramBackendTest, SignalToSimRunEndsTheProgram) {
   // Rank 1 waits forever; the program has begun when its file is there.
-  const auto script = "'" + bin("sim-run") + "' --ranks 3 --backend " + GetParam() + " -- '" + bin("faulty_program") + "' hang " + folder_.path() +
-                      " & pid=$!; while [ -z \"$(ls " + folder_.path() + ")\" ]; do sleep 0.02; done; kill -TERM $pid; wait $pid";
+  const auto script = "'" + bin("sim-run") + "' --ranks 3 --backend " + GetParam() + " -- '" + bin("faulty_program") +
+                      "' hang " + folder_.path() + " & pid=$!; while [ -z \"$(ls " + folder_.path() +
+                      ")\" ]; do sleep 0.02; done; kill -TERM $pid; wait $pid";
   const auto run = run_command({"/bin/sh", "-c", script}, {.limit = kLimit});
   EXPECT_FALSE(run.was_killed_at_limit);
   EXPECT_EQ(run.exit_code, 128 + SIGTERM) << run.error;
@@ -132,7 +138,8 @@ TEST_P(UserProgramBackendTest, AProgramThatExitsByItselfOnAllRanksEndsAsProcesse
 TEST_P(UserProgramBackendTest, ARankThatExitsIsNamedWithItsCode) {
   const auto run = run_faulty("exit", GetParam());
   EXPECT_EQ(run.exit_code, 1);
-  EXPECT_THAT(run.error, AllOf(HasSubstr("rank 1"), HasSubstr(GetParam() == "sim" ? "the program called std::exit(3)" : "exit code 3")));
+  EXPECT_THAT(run.error, AllOf(HasSubstr("rank 1"),
+                               HasSubstr(GetParam() == "sim" ? "the program called std::exit(3)" : "exit code 3")));
 }
 
 TEST_F(UserProgramTest, AThreadOfARankThatExitsEndsTheProcessAndIsTold) {
@@ -153,13 +160,17 @@ TEST_F(UserProgramTest, OneRankThatExitsIsAProcessThatDoes) {
 TEST_F(UserProgramTest, SkippedCollectiveIsExitCodeThreeWithTheDiagnosis) {
   const auto run = run_faulty("skip");
   EXPECT_EQ(run.exit_code, 3);
-  EXPECT_THAT(run.error, AllOf(HasSubstr("all_reduce #19 of group world"), HasSubstr("ranks 0, 2: all_reduce(sum, float32 [1000])"), HasSubstr("rank 1: barrier()")));
+  EXPECT_THAT(run.error,
+              AllOf(HasSubstr("all_reduce #19 of group world"),
+                    HasSubstr("ranks 0, 2: all_reduce(sum, float32 [1000])"), HasSubstr("rank 1: barrier()")));
 }
 
 // Not only a hang has a reason.
 TEST_F(UserProgramTest, ThePageOfARunWhoseRanksThrewSaysSo) {
   TemporaryFolder report;
-  const auto run = sim_run({"--ranks", "3", "--report", report.path("page"), "--diagnosis", report.path("diagnosis.json")}, {bin("faulty_program"), "throw", folder_.path()});
+  const auto run =
+      sim_run({"--ranks", "3", "--report", report.path("page"), "--diagnosis", report.path("diagnosis.json")},
+              {bin("faulty_program"), "throw", folder_.path()});
   EXPECT_EQ(run.exit_code, 1);
   const auto page = contents(report.path("page/index.html"));
   EXPECT_THAT(page, AllOf(HasSubstr("the ink has run out"), ::testing::Not(HasSubstr("ended well"))));
@@ -178,9 +189,11 @@ TEST_F(UserProgramTest, ADiagnosisIsWrittenOfAProcessThatDiesToo) {
 TEST_F(UserProgramTest, ARankThatThrowsBesideAHarmlessFaultIsTheOneNamed) {
   const auto faults = folder_.write("slow.yaml", "faults:\n  - {kind: slow_rank, rank: 0, factor: 2}\n");
   TemporaryFolder processes;
-  const auto run = sim_run({"--ranks", "3", "--faults", faults, "--diagnosis", folder_.path("diagnosis.json")}, {bin("faulty_program"), "throw_config", processes.path()});
+  const auto run = sim_run({"--ranks", "3", "--faults", faults, "--diagnosis", folder_.path("diagnosis.json")},
+                           {bin("faulty_program"), "throw_config", processes.path()});
   EXPECT_EQ(run.exit_code, 2) << run.error;
-  EXPECT_THAT(contents(folder_.path("diagnosis.json")), AllOf(HasSubstr(R"("ranks":[1])"), ::testing::Not(HasSubstr("Connection closed"))));
+  EXPECT_THAT(contents(folder_.path("diagnosis.json")),
+              AllOf(HasSubstr(R"("ranks":[1])"), ::testing::Not(HasSubstr("Connection closed"))));
 }
 
 TEST_F(UserProgramTest, ProgramThatHidesItsSymbolsIsExitCodeTwoAndToldHowToLink) {
@@ -190,15 +203,21 @@ TEST_F(UserProgramTest, ProgramThatHidesItsSymbolsIsExitCodeTwoAndToldHowToLink)
 }
 
 TEST_F(UserProgramTest, ArgumentsAfterTheProgramAreThePrograms) {
-  const auto run = sim_run({"--quiet", "--progress", "off", "--ranks", "1"}, {"/bin/sh", "-c", "echo \"$@\" $ACCEL_SIM", "sh", "--ranks", "7", "--set", "--"});
-  EXPECT_THAT(run.output, AllOf(HasSubstr("--ranks 7 --set -- {"), HasSubstr("\"ranks\":1"), HasSubstr("\"backend\":\"sim\"")));
+  const auto run = sim_run({"--quiet", "--progress", "off", "--ranks", "1"},
+                           {"/bin/sh", "-c", "echo \"$@\" $ACCEL_SIM", "sh", "--ranks", "7", "--set", "--"});
+  EXPECT_THAT(run.output,
+              AllOf(HasSubstr("--ranks 7 --set -- {"), HasSubstr("\"ranks\":1"), HasSubstr("\"backend\":\"sim\"")));
 }
 
 TEST_F(UserProgramTest, AllProblemsOfTheOptionsAreInOneMessage) {
-  const auto run = sim_run({"--ranks", "0", "--set", "a=b", "--max-steps", "3", "--trace=x", "--save-every", "3", "--resume", "d", "--faults", "f", "x.yaml"}, {});
+  const auto run = sim_run({"--ranks", "0", "--set", "a=b", "--max-steps", "3", "--trace=x", "--save-every", "3",
+                            "--resume", "d", "--faults", "f", "x.yaml"},
+                           {});
   EXPECT_EQ(run.exit_code, 2);
-  for (const std::string option : {"--set", "--max-steps", "--trace", "--save-every", "--resume"}) EXPECT_THAT(run.error, HasSubstr(option + ": only an experiment has"));
-  EXPECT_THAT(run.error, AllOf(HasSubstr("--ranks: 0 ranks"), HasSubstr("--faults: f is no file"), HasSubstr("x.yaml: unexpected"), HasSubstr("no program")));
+  for (const std::string option : {"--set", "--max-steps", "--trace", "--save-every", "--resume"})
+    EXPECT_THAT(run.error, HasSubstr(option + ": only an experiment has"));
+  EXPECT_THAT(run.error, AllOf(HasSubstr("--ranks: 0 ranks"), HasSubstr("--faults: f is no file"),
+                               HasSubstr("x.yaml: unexpected"), HasSubstr("no program")));
   EXPECT_THAT(lines_of(run.error), ::testing::SizeIs(9));
 }
 
@@ -208,18 +227,23 @@ std::vector<std::string> training_in_a_new_folder(const TemporaryFolder& folder)
 }
 
 TEST_F(UserProgramTest, ASweepIsARunForEachNumberOfRanksAndOnePageOfAll) {
-  const auto run = sim_run({"--ranks", "2,4", "--network", source("configs/sim/networks/ethernet_25g.yaml"), "--report", folder_.path() + "/page"}, training_in_a_new_folder(folder_));
+  const auto run = sim_run({"--ranks", "2,4", "--network", source("configs/sim/networks/ethernet_25g.yaml"), "--report",
+                            folder_.path() + "/page"},
+                           training_in_a_new_folder(folder_));
   ASSERT_EQ(run.exit_code, 0) << run.error;
   EXPECT_THAT(lines_of(run.output), ::testing::SizeIs(2)) << "each run's own: " << run.output;
   const auto page = contents(folder_.path() + "/page/index.html");
-  EXPECT_THAT(page, AllOf(HasSubstr("On 4 ranks a step takes"), HasSubstr("2 ranks: "), HasSubstr("4 ranks: "), HasSubstr("not known"), Not(HasSubstr("No sweep"))));
+  EXPECT_THAT(page, AllOf(HasSubstr("On 4 ranks a step takes"), HasSubstr("2 ranks: "), HasSubstr("4 ranks: "),
+                          HasSubstr("not known"), Not(HasSubstr("No sweep"))));
 }
 
 TEST_F(UserProgramTest, ASweepIsCheckedBeforeAnyOfItsRuns) {
-  const auto overwriting = sim_run({"--ranks", "2,4", "--timeline", folder_.path() + "/timeline"}, training_in_a_new_folder(folder_));
+  const auto overwriting =
+      sim_run({"--ranks", "2,4", "--timeline", folder_.path() + "/timeline"}, training_in_a_new_folder(folder_));
   EXPECT_EQ(overwriting.exit_code, 2);
   EXPECT_THAT(overwriting.error, HasSubstr("--ranks 2,4: the runs would overwrite each other's --timeline"));
-  const auto too_large = sim_run({"--ranks", "2,16", "--network", source("configs/sim/networks/nvlink_8.yaml")}, training_in_a_new_folder(folder_));
+  const auto too_large = sim_run({"--ranks", "2,16", "--network", source("configs/sim/networks/nvlink_8.yaml")},
+                                 training_in_a_new_folder(folder_));
   EXPECT_EQ(too_large.exit_code, 2);
   EXPECT_THAT(too_large.error, AllOf(HasSubstr("the topology holds 8 ranks"), HasSubstr("16")));
   EXPECT_THAT(folder_.files(), IsEmpty());
@@ -233,7 +257,8 @@ TEST_F(UserProgramTest, ASweepEndsWithTheFirstRunThatFails) {
 }
 
 TEST_F(UserProgramTest, AProgramWithoutTheDashesIsRecognised) {
-  for (const auto& options : {std::vector<std::string>{"--ranks", "2"}, {"explore", "--ranks", "2", "--schedules", "3"}}) {
+  for (const auto& options :
+       {std::vector<std::string>{"--ranks", "2"}, {"explore", "--ranks", "2", "--schedules", "3"}}) {
     std::vector<std::string> command{bin("sim-run")};
     command.insert(command.end(), options.begin(), options.end());
     command.insert(command.end(), {bin("faulty_program"), "ok", folder_.path()});
@@ -246,15 +271,19 @@ TEST_F(UserProgramTest, AProgramWithoutTheDashesIsRecognised) {
 }
 
 TEST_F(UserProgramTest, AMisspelledOptionIsAnsweredWithTheNearest) {
-  for (const auto& [given, meant] : {std::pair("--num_procs", "--ranks"), std::pair("--num_processes", "--ranks"), std::pair("--nproc-per-node", "--ranks"), std::pair("--rank", "--ranks"), std::pair("--fault", "--faults")}) {
+  for (const auto& [given, meant] :
+       {std::pair("--num_procs", "--ranks"), std::pair("--num_processes", "--ranks"),
+        std::pair("--nproc-per-node", "--ranks"), std::pair("--rank", "--ranks"), std::pair("--fault", "--faults")}) {
     const auto program = sim_run({given, "2"}, {bin("faulty_program"), "ok", folder_.path()});
     EXPECT_EQ(program.exit_code, 2);
     EXPECT_THAT(program.error, HasSubstr("did you mean " + std::string(meant) + "?")) << given;
-    const auto experiment = run_command({bin("sim-run"), given, "2", source("configs/train/fashion_mnist.yaml")}, {.limit = kLimit});
+    const auto experiment =
+        run_command({bin("sim-run"), given, "2", source("configs/train/fashion_mnist.yaml")}, {.limit = kLimit});
     EXPECT_EQ(experiment.exit_code, 2);
     EXPECT_THAT(experiment.error, HasSubstr("did you mean " + std::string(meant) + "?")) << given;
   }
-  const auto launch = run_command({bin("accel"), "launch", "--num_procs", "2", bin("faulty_program")}, {.limit = kLimit});
+  const auto launch =
+      run_command({bin("accel"), "launch", "--num_procs", "2", bin("faulty_program")}, {.limit = kLimit});
   EXPECT_EQ(launch.exit_code, 2);
   EXPECT_THAT(launch.error, HasSubstr("did you mean 'num_processes'?"));
 }
@@ -266,11 +295,13 @@ TEST_F(UserProgramTest, RefusedOptionsStartNothing) {
 }
 
 CommandResult run_with_request(const std::string& request, const TemporaryFolder& folder) {
-  return run_command({bin("faulty_program"), "ok", folder.path()}, {.environment = {{"ACCEL_SIM", request}}, .limit = kLimit});
+  return run_command({bin("faulty_program"), "ok", folder.path()},
+                     {.environment = {{"ACCEL_SIM", request}}, .limit = kLimit});
 }
 
 TEST_F(UserProgramTest, OptionsMayHaveUnderscores) {
-  const auto run = sim_run({"--seed_schedule", "3", "--schedule", "random", "--ranks", "2"}, {bin("faulty_program"), "ok", folder_.path()});
+  const auto run = sim_run({"--seed_schedule", "3", "--schedule", "random", "--ranks", "2"},
+                           {bin("faulty_program"), "ok", folder_.path()});
   EXPECT_EQ(run.exit_code, 0) << run.error;
 }
 
@@ -299,8 +330,9 @@ TEST_F(UserProgramTest, MalformedRequestIsExitCodeTwoWithAllProblems) {
 }
 
 TEST_P(UserProgramBackendTest, AParentThatIgnoresItsChildrensEndDoesNotMakeItHang) {
-  const auto run = run_command({"/bin/sh", "-c", "trap '' CHLD; exec \"$0\" \"$@\"", bin("sim-run"), "--ranks", "3", "--backend", GetParam(), "--",
-                                bin("faulty_program"), "ok", folder_.path()}, {.limit = kLimit});
+  const auto run = run_command({"/bin/sh", "-c", "trap '' CHLD; exec \"$0\" \"$@\"", bin("sim-run"), "--ranks", "3",
+                                "--backend", GetParam(), "--", bin("faulty_program"), "ok", folder_.path()},
+                               {.limit = kLimit});
   EXPECT_EQ(run.exit_code, 0) << run.error;
 }
 

@@ -21,8 +21,10 @@ class WeightsCommandsTest : public ::testing::Test {
   /// A checkpoint of a small transformer, sharded over `ranks`.
   std::string checkpoint(const std::string& state_dict_type, int ranks) {
     const auto project = folder_.path(state_dict_type + std::to_string(ranks));
-    const auto run = run_command({bin("sim-run"), "--ranks", std::to_string(ranks), "--quiet", "--max-steps", "2", "--project-dir", project, "--save-every", "2", "--set",
-                                  "accelerator.fsdp_plugin.state_dict_type=" + state_dict_type, source("tests/programs/experiments/gpt_fsdp.yaml")});
+    const auto run = run_command({bin("sim-run"), "--ranks", std::to_string(ranks), "--quiet", "--max-steps", "2",
+                                  "--project-dir", project, "--save-every", "2", "--set",
+                                  "accelerator.fsdp_plugin.state_dict_type=" + state_dict_type,
+                                  source("tests/programs/experiments/gpt_fsdp.yaml")});
     EXPECT_EQ(run.exit_code, 0) << run.error;
     return project + "/checkpoints/checkpoint_0";
   }
@@ -47,9 +49,11 @@ TEST_F(WeightsCommandsTest, MergedWeightsAreThoseOfAWholeCheckpoint) {
 }
 
 TEST_F(WeightsCommandsTest, WhatIsNoShardedCheckpointIsAnError) {
-  const auto run = run_command({bin("accel"), "merge-weights", checkpoint("FULL_STATE_DICT", 2), folder_.path("merged")});
+  const auto run =
+      run_command({bin("accel"), "merge-weights", checkpoint("FULL_STATE_DICT", 2), folder_.path("merged")});
   EXPECT_EQ(run.exit_code, 2);
-  EXPECT_THAT(run.error, HasSubstr("no rank0.safetensors; expected a checkpoint that was saved with SHARDED_STATE_DICT"));
+  EXPECT_THAT(run.error,
+              HasSubstr("no rank0.safetensors; expected a checkpoint that was saved with SHARDED_STATE_DICT"));
   const auto sharded = checkpoint("SHARDED_STATE_DICT", 3);
   std::filesystem::remove(sharded + "/pytorch_model_fsdp_0/rank1.safetensors");
   const auto damaged = run_command({bin("accel"), "merge-weights", sharded, folder_.path("merged")});
@@ -60,20 +64,33 @@ TEST_F(WeightsCommandsTest, WhatIsNoShardedCheckpointIsAnError) {
 
 TEST_F(WeightsCommandsTest, MemoryIsThatOfAcceleratesTable) {
   PosixFiles files;
-  write_weights(files, folder_.path("model"), {{"first.weight", at::ones({100, 10})}, {"first.bias", at::ones({100})}, {"last.weight", at::ones({7, 100})}});
-  const auto run = run_command({bin("accel"), "estimate-memory", folder_.path("model"), "--json", "--ranks", "1,4", "--sharding", "FULL_SHARD", "--wrap", "first|last"});
+  write_weights(
+      files, folder_.path("model"),
+      {{"first.weight", at::ones({100, 10})}, {"first.bias", at::ones({100})}, {"last.weight", at::ones({7, 100})}});
+  const auto run = run_command({bin("accel"), "estimate-memory", folder_.path("model"), "--json", "--ranks", "1,4",
+                                "--sharding", "FULL_SHARD", "--wrap", "first|last"});
   ASSERT_EQ(run.exit_code, 0) << run.error;
   const auto answer = Json::parse(run.output);
   const std::int64_t numel = 1000 + 100 + 700;
-  EXPECT_EQ(answer["dtypes"][0], (Json{{"dtype", "float32"}, {"largest_layer_bytes", 4400}, {"total_bytes", 4 * numel}, {"training_with_adam_bytes", 16 * numel}}));
-  EXPECT_EQ(answer["dtypes"][1], (Json{{"dtype", "float16"}, {"largest_layer_bytes", 2200}, {"total_bytes", 2 * numel}, {"training_with_adam_bytes", 8 * numel}}));
+  EXPECT_EQ(answer["dtypes"][0], (Json{{"dtype", "float32"},
+                                       {"largest_layer_bytes", 4400},
+                                       {"total_bytes", 4 * numel},
+                                       {"training_with_adam_bytes", 16 * numel}}));
+  EXPECT_EQ(answer["dtypes"][1], (Json{{"dtype", "float16"},
+                                       {"largest_layer_bytes", 2200},
+                                       {"total_bytes", 2 * numel},
+                                       {"training_with_adam_bytes", 8 * numel}}));
   EXPECT_EQ(answer["dtypes"][3]["training_with_adam_bytes"], Json());
-  EXPECT_EQ(answer["sharded"][1], (Json{{"ranks", 4}, {"parameters", numel}, {"gradients", numel}, {"optimizer", 2 * numel}, {"gathered", 4400}}));
+  EXPECT_EQ(
+      answer["sharded"][1],
+      (Json{{"ranks", 4}, {"parameters", numel}, {"gradients", numel}, {"optimizer", 2 * numel}, {"gathered", 4400}}));
   const auto table = run_command({bin("accel"), "estimate-memory", folder_.path("model")});
   EXPECT_THAT(table.output, AllOf(HasSubstr("training with Adam"), HasSubstr("28.12 KB"), HasSubstr("N/A")));
-  const auto wrong = run_command({bin("accel"), "estimate-memory", folder_.path("model"), "--dtypes", "float8", "--ranks", "4"});
+  const auto wrong =
+      run_command({bin("accel"), "estimate-memory", folder_.path("model"), "--dtypes", "float8", "--ranks", "4"});
   EXPECT_EQ(wrong.exit_code, 2);
-  EXPECT_THAT(wrong.error, AllOf(HasSubstr("--dtypes: 'float8'"), HasSubstr("--ranks and --sharding: one is of no use without the other")));
+  EXPECT_THAT(wrong.error, AllOf(HasSubstr("--dtypes: 'float8'"),
+                                 HasSubstr("--ranks and --sharding: one is of no use without the other")));
 }
 
 }  // namespace

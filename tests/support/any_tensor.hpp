@@ -11,9 +11,25 @@
 /// Tensors of generated dtypes, shapes, strides and bytes.
 namespace accel::testing {
 
-inline const std::vector<at::ScalarType> kSafetensorsDtypes{
-    at::kBool, at::kByte, at::kChar, at::kShort, at::kInt, at::kLong, at::kUInt16, at::kUInt32, at::kUInt64, at::kHalf, at::kBFloat16, at::kFloat,
-    at::kDouble, at::kComplexFloat, at::kFloat8_e4m3fn, at::kFloat8_e5m2, at::kFloat8_e4m3fnuz, at::kFloat8_e5m2fnuz, at::kFloat8_e8m0fnu};
+inline const std::vector<at::ScalarType> kSafetensorsDtypes{at::kBool,
+                                                            at::kByte,
+                                                            at::kChar,
+                                                            at::kShort,
+                                                            at::kInt,
+                                                            at::kLong,
+                                                            at::kUInt16,
+                                                            at::kUInt32,
+                                                            at::kUInt64,
+                                                            at::kHalf,
+                                                            at::kBFloat16,
+                                                            at::kFloat,
+                                                            at::kDouble,
+                                                            at::kComplexFloat,
+                                                            at::kFloat8_e4m3fn,
+                                                            at::kFloat8_e5m2,
+                                                            at::kFloat8_e4m3fnuz,
+                                                            at::kFloat8_e5m2fnuz,
+                                                            at::kFloat8_e8m0fnu};
 
 inline std::vector<at::ScalarType> torch_file_dtypes() {
   auto dtypes = kSafetensorsDtypes;

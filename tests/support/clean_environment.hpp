@@ -12,7 +12,9 @@ namespace accel::testing {
 /// The environment without variables of some prefixes; what was there comes back when the value goes.
 class CleanEnvironment {
  public:
-  explicit CleanEnvironment(std::vector<std::string> prefixes) : prefixes_(std::move(prefixes)), before_(found()) { clear(); }
+  explicit CleanEnvironment(std::vector<std::string> prefixes) : prefixes_(std::move(prefixes)), before_(found()) {
+    clear();
+  }
   ~CleanEnvironment() {
     clear();
     set(before_);

@@ -28,7 +28,8 @@ class PowerLost : public Error {
 class CrashDisk final : public Files {
  public:
   /// Power fails in place of the operation after so many.
-  explicit CrashDisk(std::size_t operations_left = std::numeric_limits<std::size_t>::max()) : operations_left_(operations_left) {}
+  explicit CrashDisk(std::size_t operations_left = std::numeric_limits<std::size_t>::max())
+      : operations_left_(operations_left) {}
 
   std::unique_ptr<WritableFile> create(const std::string& path) override {
     spend();
@@ -81,7 +82,9 @@ class CrashDisk final : public Files {
   /// What a process that lives finds: files by their paths.
   [[nodiscard]] std::map<std::string, std::string> content() const {
     std::map<std::string, std::string> content;
-    collect(*root_, "", content, [](const Node& folder) { return folder.names; }, [](const Node& file) { return file.bytes; });
+    collect(
+        *root_, "", content, [](const Node& folder) { return folder.names; },
+        [](const Node& file) { return file.bytes; });
     return content;
   }
   /// What the disk holds when the power is back; `choose(n)` is a number of 0..n.
@@ -95,7 +98,9 @@ class CrashDisk final : public Files {
       }
       return names;
     };
-    collect(*root_, "", found, names, [&](const Node& file) { return file.bytes.substr(0, file.synced + choose(file.bytes.size() - file.synced)); });
+    collect(*root_, "", found, names, [&](const Node& file) {
+      return file.bytes.substr(0, file.synced + choose(file.bytes.size() - file.synced));
+    });
     return found;
   }
 
@@ -159,18 +164,25 @@ class CrashDisk final : public Files {
     if (!node) throw FileError(path, "found", ENOENT);
     return node;
   }
-  [[nodiscard]] Node& folder_of(const std::string& path) const { return *at(std::filesystem::path(path).parent_path().string()); }
+  [[nodiscard]] Node& folder_of(const std::string& path) const {
+    return *at(std::filesystem::path(path).parent_path().string());
+  }
   static void apply(const Names& change, Names& names) {
     for (const auto& [name, node] : change) {
-      if (node) names[name] = node;
-      else names.erase(name);
+      if (node)
+        names[name] = node;
+      else
+        names.erase(name);
     }
   }
   template <typename NamesOf, typename BytesOf>
-  static void collect(const Node& folder, const std::string& prefix, std::map<std::string, std::string>& found, const NamesOf& names_of, const BytesOf& bytes_of) {
+  static void collect(const Node& folder, const std::string& prefix, std::map<std::string, std::string>& found,
+                      const NamesOf& names_of, const BytesOf& bytes_of) {
     for (const auto& [name, node] : names_of(folder)) {
-      if (node->is_folder) collect(*node, prefix + name + "/", found, names_of, bytes_of);
-      else found[prefix + name] = bytes_of(*node);
+      if (node->is_folder)
+        collect(*node, prefix + name + "/", found, names_of, bytes_of);
+      else
+        found[prefix + name] = bytes_of(*node);
     }
   }
 

@@ -35,7 +35,8 @@ struct StepRange {
 inline void run_steps(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& params, StepRange range) {
   for (int step = range.from; step < range.to; ++step) {
     const auto generator = make_generator(1000 + step);
-    for (const auto& param : params) param.mutable_grad() = at::randn(param.sizes(), generator, param.options().requires_grad(false));
+    for (const auto& param : params)
+      param.mutable_grad() = at::randn(param.sizes(), generator, param.options().requires_grad(false));
     optimizer.step();
   }
 }
@@ -59,9 +60,9 @@ Options with_all_state() {
   return options;
 }
 
-using AllOptions = ::testing::Types<optim::SGDOptions, optim::AdamOptions, optim::AdamWOptions, optim::AdagradOptions, optim::RMSpropOptions,
-                                    optim::AdadeltaOptions, optim::AdamaxOptions, optim::NAdamOptions, optim::RAdamOptions, optim::RpropOptions,
-                                    optim::ASGDOptions>;
+using AllOptions = ::testing::Types<optim::SGDOptions, optim::AdamOptions, optim::AdamWOptions, optim::AdagradOptions,
+                                    optim::RMSpropOptions, optim::AdadeltaOptions, optim::AdamaxOptions,
+                                    optim::NAdamOptions, optim::RAdamOptions, optim::RpropOptions, optim::ASGDOptions>;
 
 /// The message of the `Error` that `f` throws; "" if it throws none.
 template <typename Error, typename F>

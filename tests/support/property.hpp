@@ -29,8 +29,8 @@ T pick(T begin, T end) {
   return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<T>(begin, end));
 }
 
-/// Checks a RapidCheck property on `cases` generated cases (ten times as many under `--long`), from a fixed seed, so that
-/// a failure is the same everywhere; the message holds the shrunk counterexample.
+/// Checks a RapidCheck property on `cases` generated cases (ten times as many under `--long`), from a fixed seed, so
+/// that a failure is the same everywhere; the message holds the shrunk counterexample.
 template <typename Property>
 void expect_property(int cases, Property&& property) {
   const auto result = detail::check(num_cases(cases), /*shrinks=*/true, std::forward<Property>(property));

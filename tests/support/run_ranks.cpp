@@ -32,7 +32,8 @@ void run_gloo_threads(int num_ranks, const std::function<void(RankContext&)>& bo
           const auto name = "group" + std::to_string(++count);
           const auto member = std::find(ranks.begin(), ranks.end(), rank);
           if (member == ranks.end()) return Group();
-          return gloo::make_group(name, store, static_cast<int>(member - ranks.begin()), static_cast<int>(ranks.size()), options);
+          return gloo::make_group(name, store, static_cast<int>(member - ranks.begin()), static_cast<int>(ranks.size()),
+                                  options);
         };
         context.print = [](const std::string&) {};
         const RankScope scope(context);
@@ -62,7 +63,8 @@ std::string name_of(Backend backend) {
   }
 }
 
-void run_ranks(Backend backend, int num_ranks, const std::function<void(RankContext&)>& body, std::chrono::milliseconds timeout) {
+void run_ranks(Backend backend, int num_ranks, const std::function<void(RankContext&)>& body,
+               std::chrono::milliseconds timeout) {
   if (backend == Backend::kSim) {
     sim::simulate({.num_ranks = num_ranks, .timeout = timeout}, body);
   } else {

@@ -13,7 +13,8 @@
 /// Keeps the errors of all ranks: throws a RunError (sim) or an Error (Gloo) with one line for each.
 namespace accel::testing {
 
-/// kGlooThreads goes over shared memory, unless ACCEL_GLOO_TRANSPORT says otherwise; the last two go one way whatever it says.
+/// kGlooThreads goes over shared memory, unless ACCEL_GLOO_TRANSPORT says otherwise; the last two go one way whatever
+/// it says.
 enum class Backend { kSim, kGlooThreads, kGlooTcpThreads, kGlooSharedMemoryThreads };
 
 std::string name_of(Backend backend);

@@ -34,8 +34,8 @@ inline std::string safetensors_of(const std::vector<NamedTensor>& tensors) {
   std::string header, data;
   for (const auto& [name, dtype, tensor] : tensors) {
     const auto bytes = raw_bytes(tensor);
-    header += fmt::format(R"({}"{}":{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", header.empty() ? "" : ",", name, dtype,
-                          fmt::join(tensor.sizes(), ","), data.size(), data.size() + bytes.size());
+    header += fmt::format(R"({}"{}":{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", header.empty() ? "" : ",",
+                          name, dtype, fmt::join(tensor.sizes(), ","), data.size(), data.size() + bytes.size());
     data += bytes;
   }
   return safetensors_bytes("{" + header + "}", data);

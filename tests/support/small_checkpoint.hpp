@@ -7,14 +7,16 @@
 #include "reference/core/files.hpp"
 #include "tests/support/property.hpp"
 
-/// A checkpoint of several files: each is written under a name of its own, and `latest`, written last, says which belong
-/// together.
+/// A checkpoint of several files: each is written under a name of its own, and `latest`, written last, says which
+/// belong together.
 namespace accel::testing {
 
 using Checkpoint = std::map<std::string, std::string>;  // file to content
 using Write = std::function<void(Files&, const std::string& path, const std::string& bytes)>;
 
-inline const Write kAtomically = [](Files& files, const std::string& path, const std::string& bytes) { write_atomically(files, path, bytes); };
+inline const Write kAtomically = [](Files& files, const std::string& path, const std::string& bytes) {
+  write_atomically(files, path, bytes);
+};
 
 inline void save(Files& files, const Checkpoint& checkpoint, const std::string& name, const Write& write) {
   for (const auto& [file, bytes] : checkpoint) write(files, name + "-" + file, bytes);

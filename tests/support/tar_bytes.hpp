@@ -46,7 +46,8 @@ inline std::string tar_member(const std::string& name, const std::string& data, 
     short_name = name.substr(slash + 1);
   } else if (name.size() > 100) {
     const auto extension = how == LongName::kGnu ? name + '\0' : pax_record("path", name);
-    bytes = tar_header("././@LongLink", extension.size(), how == LongName::kGnu ? 'L' : 'x') + padded_to_block(extension);
+    bytes =
+        tar_header("././@LongLink", extension.size(), how == LongName::kGnu ? 'L' : 'x') + padded_to_block(extension);
   }
   return bytes + tar_header(short_name, data.size(), '0', prefix) + padded_to_block(data);
 }

@@ -16,13 +16,15 @@
 namespace accel::gloo {
 
 // Note [Memory order of a ring]
-// `written` and `read` count bytes since the beginning; only the writer stores the first, only the reader the second. A store
-// releases what was copied before it, the other side's load acquires it: whoever sees the count sees the bytes, or may overwrite
-// them. The counts never wrap in 64 bits, so empty (equal) and full (apart by the capacity) differ. Atomics of this size are free
-// of locks, hence of addresses: they work between processes that map the page at different places.
+// `written` and `read` count bytes since the beginning; only the writer stores the first, only the reader the second. A
+// store releases what was copied before it, the other side's load acquires it: whoever sees the count sees the bytes,
+// or may overwrite them. The counts never wrap in 64 bits, so empty (equal) and full (apart by the capacity) differ.
+// Atomics of this size are free of locks, hence of addresses: they work between processes that map the page at
+// different places.
 //
-// A writer without space says so in `writer_waits` and looks at `read` once more; a reader stores `read` and then looks at
-// `writer_waits`. All four are sequentially consistent, so one of the two sees the other: no writer sleeps beside free space.
+// A writer without space says so in `writer_waits` and looks at `read` once more; a reader stores `read` and then looks
+// at `writer_waits`. All four are sequentially consistent, so one of the two sees the other: no writer sleeps beside
+// free space.
 struct RingState {
   alignas(64) std::atomic<std::uint64_t> written;
   alignas(64) std::atomic<std::uint64_t> read;
@@ -33,7 +35,8 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std
 class RingWriter {
  public:
   RingWriter() = default;
-  RingWriter(RingState& state, std::byte* data, std::size_t capacity) : state_(&state), data_(data), capacity_(capacity) {}
+  RingWriter(RingState& state, std::byte* data, std::size_t capacity)
+      : state_(&state), data_(data), capacity_(capacity) {}
 
   /// Bytes that fit now.
   [[nodiscard]] std::size_t space() {
@@ -72,7 +75,8 @@ class RingWriter {
 class RingReader {
  public:
   RingReader() = default;
-  RingReader(RingState& state, const std::byte* data, std::size_t capacity) : state_(&state), data_(data), capacity_(capacity) {}
+  RingReader(RingState& state, const std::byte* data, std::size_t capacity)
+      : state_(&state), data_(data), capacity_(capacity) {}
 
   /// Bytes that can be taken now.
   [[nodiscard]] std::size_t available() const {
@@ -95,7 +99,8 @@ class RingReader {
   /// Gives the taken bytes' space back; true if the writer waits for space and must be woken.
   [[nodiscard]] bool publish() {
     state_->read.store(read_, std::memory_order_seq_cst);
-    return state_->writer_waits.load(std::memory_order_seq_cst) != 0 && state_->writer_waits.exchange(0, std::memory_order_seq_cst) != 0;
+    return state_->writer_waits.load(std::memory_order_seq_cst) != 0 &&
+           state_->writer_waits.exchange(0, std::memory_order_seq_cst) != 0;
   }
 
  private:

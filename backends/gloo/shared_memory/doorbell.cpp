@@ -13,7 +13,8 @@ static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
 
 void Doorbell::ring() {
   rings.fetch_add(1, std::memory_order_seq_cst);
-  if (sleepers.load(std::memory_order_seq_cst) != 0) syscall(SYS_futex, &rings, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  if (sleepers.load(std::memory_order_seq_cst) != 0)
+    syscall(SYS_futex, &rings, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
 void Doorbell::sleep(std::uint32_t seen, std::chrono::nanoseconds timeout) {

@@ -12,9 +12,10 @@
 namespace accel::gloo {
 
 // Note [No lost wake-up]
-// Who rings counts up and then looks for a sleeper; who sleeps says so and then lets the kernel compare the count with the one seen
-// before it looked around. Both are sequentially consistent, so either the ringer sees the sleeper and wakes it, or the kernel sees
-// another count and does not put it to sleep. What came before the ring is published by it.
+// Who rings counts up and then looks for a sleeper; who sleeps says so and then lets the kernel compare the count with
+// the one seen before it looked around. Both are sequentially consistent, so either the ringer sees the sleeper and
+// wakes it, or the kernel sees another count and does not put it to sleep. What came before the ring is published by
+// it.
 struct Doorbell {
   alignas(64) std::atomic<std::uint32_t> rings;
   std::atomic<std::uint32_t> sleepers;

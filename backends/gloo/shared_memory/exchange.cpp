@@ -12,23 +12,28 @@ namespace {
 // Pieces of a long message: one is copied while the other side copies the one before.
 constexpr std::size_t kPieceBytes = 128 << 10;
 
-// Gloo's collectives have slots with a prefix in the highest byte; send() has the caller's tag. Source: gloo/types.h, Slot.
+// Gloo's collectives have slots with a prefix in the highest byte; send() has the caller's tag. Source: gloo/types.h,
+// Slot.
 constexpr bool is_of_a_collective(std::uint64_t slot) { return slot >> 56 != 0; }
 
 std::string closed_by(int peer) { return fmt::format("Connection closed by peer [rank {}]", peer); }
 
 }  // namespace
 
-// --- operations ----------------------------------------------------------------------------------------------------------------
+// --- operations
+// ----------------------------------------------------------------------------------------------------------------
 
 void Exchange::send(Buffer& buffer, int to, std::uint64_t slot, const void* bytes, std::size_t num_bytes) {
   const std::lock_guard lock(mutex_);
   auto& peer = peers_.at(to);
   if (to == rank_) throw LinkError("shared memory: a rank does not send to itself");
   if (!peer.error.empty()) throw LinkError(peer.error);
-  Outgoing message{.header = {.slot = slot, .num_bytes = num_bytes}, .bytes = static_cast<const std::byte*>(bytes), .buffer = &buffer};
+  Outgoing message{.header = {.slot = slot, .num_bytes = num_bytes},
+                   .bytes = static_cast<const std::byte*>(bytes),
+                   .buffer = &buffer};
   // Gloo counts what is done with a buffer, so messages of a slot must be done in their order: none overtakes an offer.
-  const bool is_behind_an_offer = std::ranges::any_of(peer.offered, [&](const auto& offer) { return offer.second.header.slot == slot; });
+  const bool is_behind_an_offer =
+      std::ranges::any_of(peer.offered, [&](const auto& offer) { return offer.second.header.slot == slot; });
   if (num_bytes > links_.layout.capacity / 4 || is_behind_an_offer || !is_of_a_collective(slot)) {
     message.header.kind = Kind::kOffer;
     message.header.id = peer.num_offers++;
@@ -41,8 +46,14 @@ void Exchange::send(Buffer& buffer, int to, std::uint64_t slot, const void* byte
 
 void Exchange::receive(Buffer& buffer, std::vector<int> from, std::uint64_t slot, void* bytes, std::size_t num_bytes) {
   const std::lock_guard lock(mutex_);
-  const Posted posted{.buffer = &buffer, .from = std::move(from), .slot = slot, .bytes = static_cast<std::byte*>(bytes), .num_bytes = num_bytes};
-  const auto wanted = [&](const Early& early) { return early.header.slot == slot && std::ranges::count(posted.from, early.from) > 0; };
+  const Posted posted{.buffer = &buffer,
+                      .from = std::move(from),
+                      .slot = slot,
+                      .bytes = static_cast<std::byte*>(bytes),
+                      .num_bytes = num_bytes};
+  const auto wanted = [&](const Early& early) {
+    return early.header.slot == slot && std::ranges::count(posted.from, early.from) > 0;
+  };
   const auto early = std::find_if(early_.begin(), early_.end(), wanted);
   arm_watcher();
   if (early == early_.end()) {
@@ -52,7 +63,8 @@ void Exchange::receive(Buffer& buffer, std::vector<int> from, std::uint64_t slot
   }
   const auto message = std::move(*early);
   early_.erase(early);
-  if (message.header.num_bytes > num_bytes || message.header.kind == Kind::kOffer) return deliver(message.from, message.header, posted);
+  if (message.header.num_bytes > num_bytes || message.header.kind == Kind::kOffer)
+    return deliver(message.from, message.header, posted);
   std::copy_n(message.bytes.get(), message.header.num_bytes, posted.bytes);
   done(&buffer, Direction::kReceive, message.from);
 }
@@ -84,14 +96,16 @@ void Exchange::close(int peer) {
   fail(peer, fmt::format("Socket closed [rank {}]", peer));
 }
 
-// --- waiting -------------------------------------------------------------------------------------------------------------------
+// --- waiting
+// -------------------------------------------------------------------------------------------------------------------
 
 bool Exchange::is_over(const Buffer& buffer, const Buffer::Side& side) const {
   return side.num_done > 0 || side.is_aborted || !buffer.error.empty();
 }
 
 bool Exchange::wait(Buffer& buffer, Direction direction, int* peer, std::chrono::milliseconds timeout) {
-  const auto deadline = std::chrono::steady_clock::now() + std::min<std::chrono::milliseconds>(timeout, std::chrono::hours(24 * 365));
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::min<std::chrono::milliseconds>(timeout, std::chrono::hours(24 * 365));
   auto& side = direction == Direction::kSend ? buffer.send : buffer.receive;
   std::unique_lock lock(mutex_);
   while (!is_over(buffer, side) && std::chrono::steady_clock::now() < deadline) {
@@ -116,7 +130,8 @@ bool Exchange::wait(Buffer& buffer, Direction direction, int* peer, std::chrono:
   return true;
 }
 
-void Exchange::lead(std::unique_lock<std::mutex>& lock, Buffer& buffer, const Buffer::Side& side, std::chrono::steady_clock::time_point deadline) {
+void Exchange::lead(std::unique_lock<std::mutex>& lock, Buffer& buffer, const Buffer::Side& side,
+                    std::chrono::steady_clock::time_point deadline) {
   has_leader_ = true;
   leading_ = &buffer;
   const auto look = [&] {
@@ -151,7 +166,8 @@ void Exchange::tell(Buffer* buffer, const std::string& error) {
   changed(buffer);
 }
 
-// --- ends ----------------------------------------------------------------------------------------------------------------------
+// --- ends
+// ----------------------------------------------------------------------------------------------------------------------
 
 bool Exchange::is_hopeless(const Posted& posted) const {
   return std::ranges::all_of(posted.from, [&](int from) { return from == rank_ || !peers_.at(from).error.empty(); });
@@ -182,7 +198,8 @@ void Exchange::fail_all(const std::string& error) {
   for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) fail(rank, error);
 }
 
-// --- moving the bytes ----------------------------------------------------------------------------------------------------------
+// --- moving the bytes
+// ----------------------------------------------------------------------------------------------------------
 
 bool Exchange::progress() {
   bool has_moved = false;
@@ -283,11 +300,14 @@ bool Exchange::take_message(int from, std::size_t available) {
   return true;
 }
 
-// An offer, or an eager message at the reader. Gloo's TCP ends the process of a rank that receives more than it has asked for.
+// An offer, or an eager message at the reader. Gloo's TCP ends the process of a rank that receives more than it has
+// asked for.
 void Exchange::deliver(int from, const Header& header, const Posted& posted) {
   if (header.num_bytes > posted.num_bytes) {
-    const auto error = fmt::format("[enforce fail] op.preamble.length <= op.nbytes. {} vs {}. Received data size doesn't match expected size. "
-                                   "Is there a distributed collective mismatch in your code?", header.num_bytes, posted.num_bytes);
+    const auto error = fmt::format(
+        "[enforce fail] op.preamble.length <= op.nbytes. {} vs {}. Received data size doesn't match expected size. "
+        "Is there a distributed collective mismatch in your code?",
+        header.num_bytes, posted.num_bytes);
     tell(posted.buffer, error);
     return fail(from, error);
   }
@@ -301,16 +321,20 @@ void Exchange::accept(int from, const Header& header, const Posted& posted) {
   send_control(from, {.kind = Kind::kAccept, .id = header.id});
 }
 
-// Ahead of messages that wait for space, so that both directions of a link move; behind earlier ones of its kind, whose order counts.
+// Ahead of messages that wait for space, so that both directions of a link move; behind earlier ones of its kind, whose
+// order counts.
 void Exchange::send_control(int to, const Header& header) {
   auto& outgoing = peers_[to].outgoing;
-  const auto may_wait = [](const Outgoing& message) { return message.header.kind != Kind::kAccept && !message.is_begun; };
+  const auto may_wait = [](const Outgoing& message) {
+    return message.header.kind != Kind::kAccept && !message.is_begun;
+  };
   outgoing.insert(std::ranges::find_if(outgoing, may_wait), Outgoing{.header = header});
   push(to);
 }
 
 bool Exchange::take_posted(int from, std::uint64_t slot, Posted& posted) {
-  const auto found = std::ranges::find_if(posted_, [&](const Posted& each) { return each.slot == slot && std::ranges::count(each.from, from) > 0; });
+  const auto found = std::ranges::find_if(
+      posted_, [&](const Posted& each) { return each.slot == slot && std::ranges::count(each.from, from) > 0; });
   if (found == posted_.end()) return false;
   posted = std::move(*found);
   posted_.erase(found);

@@ -21,25 +21,27 @@
 ///     exchange.receive(buffer, {1}, slot, bytes, num_bytes);
 ///     exchange.wait(buffer, Exchange::Direction::kReceive, &rank, timeout);
 ///
-/// Thread rule: any thread, at any time; the bytes of an operation belong to it until it is waited for, or its buffer is forgotten.
+/// Thread rule: any thread, at any time; the bytes of an operation belong to it until it is waited for, or its buffer
+/// is forgotten.
 namespace accel::gloo {
 
-/// What went wrong with an operation, in the words of Gloo's TCP. As Gloo's own exceptions it is no accel::Error: Group makes one of it,
-/// which names the rank and the call.
+/// What went wrong with an operation, in the words of Gloo's TCP. As Gloo's own exceptions it is no accel::Error: Group
+/// makes one of it, which names the rank and the call.
 class LinkError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
 // Note [Who moves the bytes]
-// The thread that waits moves them: it empties the rings to this rank, writes what is to go out, and sleeps on this rank's doorbell
-// when there is nothing to do. Of several that wait, one leads; the others sleep until it tells them that their operation is done,
-// or hands the lead over. No other thread wakes for a message. Operations that nobody waits for are moved by the watcher, a thread
-// that looks every few milliseconds while there are any and else sleeps until a process at the other end of a link ends.
+// The thread that waits moves them: it empties the rings to this rank, writes what is to go out, and sleeps on this
+// rank's doorbell when there is nothing to do. Of several that wait, one leads; the others sleep until it tells them
+// that their operation is done, or hands the lead over. No other thread wakes for a message. Operations that nobody
+// waits for are moved by the watcher, a thread that looks every few milliseconds while there are any and else sleeps
+// until a process at the other end of a link ends.
 //
-// Messages of up to a quarter of a ring go at once (kEager). What is longer, or a rank's own send(), is offered first and written
-// when the receiver has accepted it, so what a rank has not asked for takes bounded memory, and send() of a rank returns when its
-// peer receives, as over Gloo's TCP.
+// Messages of up to a quarter of a ring go at once (kEager). What is longer, or a rank's own send(), is offered first
+// and written when the receiver has accepted it, so what a rank has not asked for takes bounded memory, and send() of a
+// rank returns when its peer receives, as over Gloo's TCP.
 class Exchange {
  public:
   enum class Direction { kSend, kReceive };
@@ -66,8 +68,8 @@ class Exchange {
   /// From whichever of the ranks sends first. A message may be shorter than `num_bytes`; a longer one is an error.
   void receive(Buffer& buffer, std::vector<int> from, std::uint64_t slot, void* bytes, std::size_t num_bytes);
 
-  /// True when one more operation is done, false if it was aborted. Throws LinkError: the peer has gone, or the timeout is over, which
-  /// closes all links.
+  /// True when one more operation is done, false if it was aborted. Throws LinkError: the peer has gone, or the timeout
+  /// is over, which closes all links.
   bool wait(Buffer& buffer, Direction direction, int* peer, std::chrono::milliseconds timeout);
   void abort(Buffer& buffer, Direction direction);
   /// After that no operation touches the buffer or its bytes.
@@ -136,7 +138,8 @@ class Exchange {
   void fail_all(const std::string& error);
   void tell(Buffer* buffer, const std::string& error);
   void changed(Buffer* buffer);
-  void lead(std::unique_lock<std::mutex>& lock, Buffer& buffer, const Buffer::Side& side, std::chrono::steady_clock::time_point deadline);
+  void lead(std::unique_lock<std::mutex>& lock, Buffer& buffer, const Buffer::Side& side,
+            std::chrono::steady_clock::time_point deadline);
   bool is_over(const Buffer& buffer, const Buffer::Side& side) const;
   bool has_work() const;
   bool is_hopeless(const Posted& posted) const;

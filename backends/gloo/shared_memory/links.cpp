@@ -24,7 +24,9 @@ constexpr std::size_t kSegmentBytesMax = 16 << 20;
 constexpr std::size_t kCapacityMin = 64 << 10, kCapacityMax = 1 << 20;
 constexpr std::size_t kTokenSize = 32;  // characters
 
-[[noreturn]] void fail(const char* what) { throw CommError(fmt::format("shared memory: {}: {}", what, std::strerror(errno))); }
+[[noreturn]] void fail(const char* what) {
+  throw CommError(fmt::format("shared memory: {}: {}", what, std::strerror(errno)));
+}
 
 Descriptor checked(int number, const char* what) {
   if (number < 0) fail(what);
@@ -94,7 +96,8 @@ class Deadline {
 
   void await(const Descriptor& socket) const {
     for (;;) {
-      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end_ - std::chrono::steady_clock::now()).count();
+      const auto left =
+          std::chrono::duration_cast<std::chrono::milliseconds>(end_ - std::chrono::steady_clock::now()).count();
       if (left <= 0) throw CommError("shared memory: a rank of this host did not connect in time");
       pollfd entry{.fd = socket.get(), .events = POLLIN, .revents = 0};
       if (poll(&entry, 1, static_cast<int>(std::min<long>(left, 1000))) > 0) return;
@@ -135,7 +138,9 @@ Hello hello_to(const std::string& address, int rank) {
 }
 
 Link link_over(Descriptor socket, const Descriptor& memory, const SegmentLayout& layout, int rank) {
-  return {.socket = std::move(socket), .doorbell = Mapping(memory, 0, kPage), .outgoing = Mapping(memory, layout.ring_offset(rank), layout.ring_bytes())};
+  return {.socket = std::move(socket),
+          .doorbell = Mapping(memory, 0, kPage),
+          .outgoing = Mapping(memory, layout.ring_offset(rank), layout.ring_bytes())};
 }
 
 }  // namespace
@@ -152,7 +157,8 @@ Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
 int Descriptor::release() { return std::exchange(number_, -1); }
 
 Mapping::Mapping(const Descriptor& memory, std::size_t offset, std::size_t num_bytes) : num_bytes_(num_bytes) {
-  auto* const place = mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), static_cast<off_t>(offset));
+  auto* const place =
+      mmap(nullptr, num_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.get(), static_cast<off_t>(offset));
   if (place == MAP_FAILED) fail("mmap");
   data_ = static_cast<std::byte*>(place);
 }
@@ -194,8 +200,10 @@ Listener::Listener(int num_ranks)
   address_ = name + "/" + random_text();
 }
 
-// Ranks call those below them and let in those above them; a call waits in the listener's queue, so the order cannot block.
-Links connect(Listener listener, const std::vector<std::string>& addresses, int rank, std::chrono::milliseconds timeout) {
+// Ranks call those below them and let in those above them; a call waits in the listener's queue, so the order cannot
+// block.
+Links connect(Listener listener, const std::vector<std::string>& addresses, int rank,
+              std::chrono::milliseconds timeout) {
   const Deadline deadline(timeout);
   const auto& layout = listener.layout_;
   Links links{.layout = layout};
@@ -205,7 +213,8 @@ Links connect(Listener listener, const std::vector<std::string>& addresses, int 
     const auto& address = addresses[peer];
     called[peer] = checked(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), "socket");
     const auto name = abstract_name(address.substr(0, address.size() - kTokenSize - 1));
-    if (connect(called[peer].get(), reinterpret_cast<const sockaddr*>(&name.address), name.length) != 0) fail("connect");
+    if (connect(called[peer].get(), reinterpret_cast<const sockaddr*>(&name.address), name.length) != 0)
+      fail("connect");
     send_hello(called[peer], hello_to(address, rank), listener.memory_);
   }
   for (int missing = static_cast<int>(addresses.size()) - 1 - rank; missing > 0;) {

@@ -13,8 +13,8 @@
 ///     Listener listener(size);                                    // before the others are told its address
 ///     auto links = connect(std::move(listener), addresses, rank, timeout);
 ///
-/// Nothing has a name in a file system: memory is a memfd, sockets are abstract, and both end with the last process that has them.
-/// Thread rule: values of one thread.
+/// Nothing has a name in a file system: memory is a memfd, sockets are abstract, and both end with the last process
+/// that has them. Thread rule: values of one thread.
 namespace accel::gloo {
 
 /// A file descriptor that is closed with it.
@@ -79,7 +79,8 @@ class Listener {
   [[nodiscard]] const std::string& address() const { return address_; }
 
  private:
-  friend Links connect(Listener listener, const std::vector<std::string>& addresses, int rank, std::chrono::milliseconds timeout);
+  friend Links connect(Listener listener, const std::vector<std::string>& addresses, int rank,
+                       std::chrono::milliseconds timeout);
   SegmentLayout layout_;
   Descriptor memory_;
   Mapping segment_;
@@ -87,8 +88,10 @@ class Listener {
   std::string address_;
 };
 
-/// Joins the ranks whose listeners have these addresses. Every rank calls it. Throws CommError if one does not within the timeout.
-Links connect(Listener listener, const std::vector<std::string>& addresses, int rank, std::chrono::milliseconds timeout);
+/// Joins the ranks whose listeners have these addresses. Every rank calls it. Throws CommError if one does not within
+/// the timeout.
+Links connect(Listener listener, const std::vector<std::string>& addresses, int rank,
+              std::chrono::milliseconds timeout);
 
 RingState& ring_state(std::byte* ring);
 std::byte* ring_data(std::byte* ring);

@@ -24,7 +24,10 @@ void add(int epoll, int descriptor, std::uint32_t events, std::uint64_t name) {
 }  // namespace
 
 Exchange::Exchange(int rank, Links links)
-    : rank_(rank), links_(std::move(links)), doorbell_(*reinterpret_cast<Doorbell*>(links_.segment.data())), peers_(links_.peers.size()),
+    : rank_(rank),
+      links_(std::move(links)),
+      doorbell_(*reinterpret_cast<Doorbell*>(links_.segment.data())),
+      peers_(links_.peers.size()),
       alarm_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   const auto capacity = links_.layout.capacity;
   for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer) {

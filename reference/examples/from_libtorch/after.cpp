@@ -13,8 +13,10 @@ int train(int, char**) {
 
   torch::nn::Sequential net(torch::nn::Linear(4, 16), torch::nn::Tanh(), torch::nn::Linear(16, 1));
   torch::optim::SGD sgd(net->parameters(), /*lr=*/0.05);
-  auto dataset = torch::data::datasets::TensorDataset(table).map(torch::data::transforms::Stack<torch::data::TensorExample>());
-  auto [model, optimizer, loader] = accelerator.prepare(net, sgd, accel::DataLoader(accel::from_torch(dataset), {.batch_size = 16}));
+  auto dataset =
+      torch::data::datasets::TensorDataset(table).map(torch::data::transforms::Stack<torch::data::TensorExample>());
+  auto [model, optimizer, loader] =
+      accelerator.prepare(net, sgd, accel::DataLoader(accel::from_torch(dataset), {.batch_size = 16}));
 
   double error = 0;
   for (int epoch = 0; epoch < 5; ++epoch) {

@@ -11,8 +11,10 @@ int main() {
 
   torch::nn::Sequential model(torch::nn::Linear(4, 16), torch::nn::Tanh(), torch::nn::Linear(16, 1));
   torch::optim::SGD optimizer(model->parameters(), /*lr=*/0.05);
-  auto dataset = torch::data::datasets::TensorDataset(table).map(torch::data::transforms::Stack<torch::data::TensorExample>());
-  auto loader = torch::data::make_data_loader<torch::data::samplers::SequentialSampler>(std::move(dataset), /*batch_size=*/16);
+  auto dataset =
+      torch::data::datasets::TensorDataset(table).map(torch::data::transforms::Stack<torch::data::TensorExample>());
+  auto loader =
+      torch::data::make_data_loader<torch::data::samplers::SequentialSampler>(std::move(dataset), /*batch_size=*/16);
 
   double error = 0;
   for (int epoch = 0; epoch < 5; ++epoch) {

@@ -5,7 +5,9 @@
 #include <filesystem>
 
 struct BlockImpl : torch::nn::Module {
-  explicit BlockImpl(int64_t width) : inner(register_module("inner", torch::nn::Linear(width, 4 * width))), outer(register_module("outer", torch::nn::Linear(4 * width, width))) {}
+  explicit BlockImpl(int64_t width)
+      : inner(register_module("inner", torch::nn::Linear(width, 4 * width))),
+        outer(register_module("outer", torch::nn::Linear(4 * width, width))) {}
   torch::Tensor forward(const torch::Tensor& x) { return x + outer(torch::relu(inner(x))); }
   torch::nn::Linear inner, outer;
 };
@@ -17,7 +19,8 @@ struct NetImpl : torch::nn::Module {
     for (int i = 0; i < num_blocks; ++i) blocks->push_back(Block(width));
   }
   torch::Tensor forward(torch::Tensor values) {
-    for (const auto& block : *blocks) values = accel::call(block->as<Block>(), values);  // each is brought when it is called
+    for (const auto& block : *blocks)
+      values = accel::call(block->as<Block>(), values);  // each is brought when it is called
     return values;
   }
   torch::nn::ModuleList blocks;
@@ -29,7 +32,8 @@ int infer(int, char**) {
   accel::Accelerator accelerator;
   accel::set_seed(42);
   const torch::NoGradGuard no_grad;
-  const auto folder = std::filesystem::temp_directory_path() / ("accel_large_model_" + std::to_string(getpid()) + "_" + std::to_string(accelerator.process_index()));
+  const auto folder = std::filesystem::temp_directory_path() / ("accel_large_model_" + std::to_string(getpid()) + "_" +
+                                                                std::to_string(accelerator.process_index()));
   const auto input = torch::rand({4, 256});
   torch::Tensor expected;
   {
@@ -42,14 +46,17 @@ int infer(int, char**) {
   }
 
   auto net = accel::init_empty_weights([] { return Net(256, 24); });  // takes no memory
-  auto model = accel::load_checkpoint_and_dispatch(net, folder.string(), {.device_map = "auto", .max_memory = accel::MaxMemory{{"cpu", "19MB"}}, .no_split_module_classes = {"Block"}});
+  auto model = accel::load_checkpoint_and_dispatch(
+      net, folder.string(),
+      {.device_map = "auto", .max_memory = accel::MaxMemory{{"cpu", "19MB"}}, .no_split_module_classes = {"Block"}});
   const auto output = model(input);
   std::filesystem::remove_all(folder);
 
   int64_t resident = 0;
   for (const auto& parameter : model->parameters()) resident += parameter.is_meta() ? 0 : int64_t(parameter.nbytes());
   const auto brought = model.statistics().bytes_peak;
-  accelerator.print("on each of", accelerator.num_processes(), "ranks: bytes that stay in memory", resident, "and that were brought at a time", brought);
+  accelerator.print("on each of", accelerator.num_processes(), "ranks: bytes that stay in memory", resident,
+                    "and that were brought at a time", brought);
   return output.equal(expected) && resident > 0 && resident + brought <= 19'000'000 ? 0 : 1;
 }
 

@@ -1,5 +1,6 @@
-// A program that starts its ranks itself: four processes over Gloo, then four simulated ranks of this process, which print the
-// same numbers. What Python's notebook_launcher and debug_launcher do by forking is a fresh execution of this program here.
+// A program that starts its ranks itself: four processes over Gloo, then four simulated ranks of this process, which
+// print the same numbers. What Python's notebook_launcher and debug_launcher do by forking is a fresh execution of this
+// program here.
 #include <torch/torch.h>
 
 #include <accel/accel.hpp>
@@ -15,7 +16,8 @@ int train(const std::vector<std::string>& arguments) {
   torch::nn::Linear net(3, 1);
   torch::optim::SGD sgd(net->parameters(), /*lr=*/0.1);
   accel::TensorDataset points(torch::rand({400, 3}));
-  auto [model, optimizer, batches] = accelerator.prepare(net, sgd, accel::DataLoader(points, {.batch_size = 10, .shuffle = true}));
+  auto [model, optimizer, batches] =
+      accelerator.prepare(net, sgd, accel::DataLoader(points, {.batch_size = 10, .shuffle = true}));
   for (int epoch = 0; epoch < epochs; ++epoch) {
     torch::Tensor loss;
     for (auto& [point] : batches) {
@@ -24,7 +26,8 @@ int train(const std::vector<std::string>& arguments) {
       optimizer.step();
       optimizer.zero_grad();
     }
-    accelerator.print("epoch", epoch, "on", accelerator.num_processes(), "ranks: loss", accelerator.reduce(loss.detach(), "mean").item<double>());
+    accelerator.print("epoch", epoch, "on", accelerator.num_processes(), "ranks: loss",
+                      accelerator.reduce(loss.detach(), "mean").item<double>());
   }
   return 0;
 }

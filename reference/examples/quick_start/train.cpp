@@ -18,7 +18,8 @@ int train(int, char**) {
   accel::DataLoader train_loader(make_points(4000), {.batch_size = 16, .shuffle = true});
   accel::DataLoader eval_loader(make_points(1003), {.batch_size = 16});
   accel::StepLR step_lr(sgd, /*step_size=*/100, /*gamma=*/0.9);
-  auto [model, optimizer, batches, eval_batches, scheduler] = accelerator.prepare(net, sgd, train_loader, eval_loader, step_lr);
+  auto [model, optimizer, batches, eval_batches, scheduler] =
+      accelerator.prepare(net, sgd, train_loader, eval_loader, step_lr);
 
   double accuracy = 0;
   for (int epoch = 0; epoch < 3; ++epoch) {

@@ -1,6 +1,6 @@
-// resume FOLDER STEPS: trains for three epochs, and stops after so many steps. Run it again, and it goes on: with the next
-// batch of the same epoch, in the same order, on every rank, to the bits of a run that was never stopped. On another number of
-// ranks it goes on, too, behind the samples that have been seen.
+// resume FOLDER STEPS: trains for three epochs, and stops after so many steps. Run it again, and it goes on: with the
+// next batch of the same epoch, in the same order, on every rank, to the bits of a run that was never stopped. On
+// another number of ranks it goes on, too, behind the samples that have been seen.
 #include <torch/torch.h>
 
 #include <accel/accel.hpp>
@@ -23,12 +23,14 @@ int train(int argc, char** argv) {
   if (argc != 3) return 2;
   auto steps = std::atoi(argv[2]);
 
-  accel::Accelerator accelerator({.project_config = {.project_dir = argv[1], .automatic_checkpoint_naming = true, .total_limit = 2}});
+  accel::Accelerator accelerator(
+      {.project_config = {.project_dir = argv[1], .automatic_checkpoint_naming = true, .total_limit = 2}});
   accel::set_seed(42);
   torch::nn::Sequential net(torch::nn::Linear(1, 8), torch::nn::Dropout(0.1), torch::nn::Linear(8, 1));
   torch::optim::AdamW adamw(net->parameters(), /*lr=*/0.01);
   accel::TensorDataset dataset(torch::arange(1000, 1050));
-  auto [model, optimizer, batches] = accelerator.prepare(net, adamw, accel::DataLoader(dataset, {.batch_size = 4, .shuffle = true, .num_workers = 2}));
+  auto [model, optimizer, batches] =
+      accelerator.prepare(net, adamw, accel::DataLoader(dataset, {.batch_size = 4, .shuffle = true, .num_workers = 2}));
   Progress progress;
   accelerator.register_for_checkpointing(progress);
   if (std::filesystem::exists(accelerator.project_dir() + "/checkpoints")) accelerator.load_state();  // the newest

@@ -5,7 +5,9 @@
 namespace F = torch::nn::functional;
 
 struct BlockImpl : torch::nn::Module {
-  explicit BlockImpl(int64_t width) : inner(register_module("inner", torch::nn::Linear(width, 4 * width))), outer(register_module("outer", torch::nn::Linear(4 * width, width))) {}
+  explicit BlockImpl(int64_t width)
+      : inner(register_module("inner", torch::nn::Linear(width, 4 * width))),
+        outer(register_module("outer", torch::nn::Linear(4 * width, width))) {}
   torch::Tensor forward(const torch::Tensor& x) { return x + outer(torch::relu(inner(x))); }
   torch::nn::Linear inner, outer;
 };
@@ -13,13 +15,16 @@ TORCH_MODULE(Block);
 
 // Blocks are units: each is gathered from all ranks when it is called, and freed behind it.
 struct NetImpl : torch::nn::Module {
-  NetImpl(int64_t width, int num_blocks) : first(register_module("first", torch::nn::Linear(3, width))), last(register_module("last", torch::nn::Linear(width, 3))) {
+  NetImpl(int64_t width, int num_blocks)
+      : first(register_module("first", torch::nn::Linear(3, width))),
+        last(register_module("last", torch::nn::Linear(width, 3))) {
     register_module("blocks", blocks);
     for (int i = 0; i < num_blocks; ++i) blocks->push_back(Block(width));
   }
   torch::Tensor forward(const torch::Tensor& x) {
     auto values = first(x);
-    for (const auto& block : *blocks) values = accel::call(block->as<Block>(), values);  // in place of block->as<Block>()->forward(values)
+    for (const auto& block : *blocks)
+      values = accel::call(block->as<Block>(), values);  // in place of block->as<Block>()->forward(values)
     return last(values);
   }
   torch::nn::Linear first, last;

@@ -15,7 +15,8 @@ struct Point {
   bool is_right;
 };
 
-// Files as others would have left them: a table, a text, and the shards of an archive with a sample in every two members.
+// Files as others would have left them: a table, a text, and the shards of an archive with a sample in every two
+// members.
 class Files {
  public:
   Files() {
@@ -24,8 +25,10 @@ class Files {
     folder_ = pattern;
     std::ofstream table(path("points.csv")), text(path("points.txt"));
     table << "x,\"is right\",y\r\n";
-    for (int64_t number = 0; number < 1500; ++number) table << Point(number).x << "," << Point(number).is_right << ",\"" << Point(number).y << "\"\r\n";
-    for (int64_t number = 2000; number < 2203; ++number) text << Point(number).x << " " << Point(number).y << " " << Point(number).is_right << "\n";
+    for (int64_t number = 0; number < 1500; ++number)
+      table << Point(number).x << "," << Point(number).is_right << ",\"" << Point(number).y << "\"\r\n";
+    for (int64_t number = 2000; number < 2203; ++number)
+      text << Point(number).x << " " << Point(number).y << " " << Point(number).is_right << "\n";
     for (int shard = 0; shard < 6; ++shard) write_shard(shard);
   }
   ~Files() { fs::remove_all(folder_); }
@@ -43,7 +46,10 @@ class Files {
       std::ofstream(samples / (std::to_string(number) + ".cls")) << Point(number).is_right;
     }
     const auto archive = path("points-" + std::to_string(shard) + ".tar");
-    if (std::system(("tar --create --sort=name --file '" + archive + "' --directory '" + samples.string() + "' .").c_str()) != 0) throw accel::Error("tar failed");
+    if (std::system(
+            ("tar --create --sort=name --file '" + archive + "' --directory '" + samples.string() + "' .").c_str()) !=
+        0)
+      throw accel::Error("tar failed");
     fs::remove_all(samples);
   }
 
@@ -63,17 +69,20 @@ int train(int, char**) {
   const Files files;
   accel::LabelledCsvTensors table(files.path("points.csv"), {.label = "is right"});
   auto lines = accel::transformed(accel::TextLines(files.path("points.txt")), [](const std::string& line) {
-    return std::pair(numbers_of(std::istringstream(line)), accel::decode_integer(line.substr(line.rfind(' ')), "points.txt"));
+    return std::pair(numbers_of(std::istringstream(line)),
+                     accel::decode_integer(line.substr(line.rfind(' ')), "points.txt"));
   });
-  auto shards = accel::transformed(accel::TarShards(files.path("points-{0..5}.tar")), [](const accel::TarShards::Sample& sample) {
-    return std::pair(numbers_of(std::istringstream(sample.at("xy"))), accel::decode_integer(sample.at("cls"), sample.at("__key__")));
-  });
+  auto shards =
+      accel::transformed(accel::TarShards(files.path("points-{0..5}.tar")), [](const accel::TarShards::Sample& sample) {
+        return std::pair(numbers_of(std::istringstream(sample.at("xy"))),
+                         accel::decode_integer(sample.at("cls"), sample.at("__key__")));
+      });
 
   torch::nn::Linear line(2, 2);
   accel::optim::Adam adam(line->parameters(), torch::optim::AdamOptions(0.05));
   auto [model, optimizer, batches, text_batches, shard_batches] =
-      accelerator.prepare(line, adam, accel::DataLoader(table, {.batch_size = 10, .shuffle = true}), accel::DataLoader(lines, {.batch_size = 10}),
-                          accel::DataLoader(shards, {.batch_size = 10}));
+      accelerator.prepare(line, adam, accel::DataLoader(table, {.batch_size = 10, .shuffle = true}),
+                          accel::DataLoader(lines, {.batch_size = 10}), accel::DataLoader(shards, {.batch_size = 10}));
 
   double error = 0;
   for (int epoch = 0; epoch < 4; ++epoch) {

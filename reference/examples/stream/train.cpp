@@ -20,7 +20,8 @@ class Sensor {
     if (next_ == count_) return std::nullopt;
     const auto number = first_ + next_++;
     const auto frequency = 1 + number % 3;
-    return Reading{torch::sin(torch::linspace(0, 2 * M_PI, 16) * double(frequency) + double(number)), torch::tensor(frequency - 1)};
+    return Reading{torch::sin(torch::linspace(0, 2 * M_PI, 16) * double(frequency) + double(number)),
+                   torch::tensor(frequency - 1)};
   }
 
  private:

@@ -8,7 +8,8 @@ namespace F = torch::nn::functional;
 int train(int, char**) {
   accel::Accelerator accelerator({.mixed_precision = "fp8",
                                   .ao_recipe_kwargs = accel::AORecipeKwargs{
-                                      .config = accel::Float8LinearConfig::from_recipe_name("rowwise"),  // a scale for each row; default: for each tensor
+                                      .config = accel::Float8LinearConfig::from_recipe_name(
+                                          "rowwise"),  // a scale for each row; default: for each tensor
                                       .module_filter_func = [](const torch::nn::LinearImpl& layer, const std::string&) {
                                         return layer.options.in_features() == 64 && layer.options.out_features() == 64;
                                       }}});

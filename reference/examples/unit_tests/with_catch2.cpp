@@ -1,4 +1,5 @@
-// Distributed code under Catch2, on simulated ranks. Catch2's assertions are not made for threads, so ranks return values.
+// Distributed code under Catch2, on simulated ranks. Catch2's assertions are not made for threads, so ranks return
+// values.
 #define CATCH_CONFIG_MAIN
 #include <torch/torch.h>
 

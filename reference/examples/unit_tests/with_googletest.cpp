@@ -12,20 +12,23 @@ using accel::testing::run_ranks;
 
 // The code under test: a mean over all ranks' values, whatever their number on each rank.
 double global_mean(const accel::Group& world, const at::Tensor& values) {
-  auto sum_and_count = torch::stack({values.sum(torch::kDouble), torch::tensor(double(values.numel()), torch::kDouble)});
+  auto sum_and_count =
+      torch::stack({values.sum(torch::kDouble), torch::tensor(double(values.numel()), torch::kDouble)});
   world.all_reduce(sum_and_count).wait();
   return (sum_and_count[0] / sum_and_count[1]).item<double>();
 }
 
 TEST(GlobalMean, CountsEveryValueOnce) {
-  const auto means = run_ranks(4, [](RankContext& rank) { return global_mean(rank.world, torch::full({rank.rank}, 2.0 * rank.rank)); });
+  const auto means = run_ranks(
+      4, [](RankContext& rank) { return global_mean(rank.world, torch::full({rank.rank}, 2.0 * rank.rank)); });
   EXPECT_EQ(means, std::vector<double>(4, (1 * 2.0 + 2 * 4.0 + 3 * 6.0) / 6));
 }
 
 TEST(GlobalMean, IsTheSameUnderAnySchedule) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
-    const auto means = run_ranks(3, {.schedule = {.kind = accel::sim::ScheduleKind::kRandom, .seed = seed}},
-                                 [](RankContext& rank) { return global_mean(rank.world, torch::ones({rank.rank + 1})); });
+    const auto means =
+        run_ranks(3, {.schedule = {.kind = accel::sim::ScheduleKind::kRandom, .seed = seed}},
+                  [](RankContext& rank) { return global_mean(rank.world, torch::ones({rank.rank + 1})); });
     EXPECT_EQ(means, std::vector<double>(3, 1.0));
   }
 }

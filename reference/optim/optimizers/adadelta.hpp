@@ -19,8 +19,7 @@ struct AdadeltaOptions {
 
   static constexpr auto kName = "Adadelta";
   static constexpr auto fields() {
-    return std::tuple{OptionField{"lr", &AdadeltaOptions::lr},
-                      OptionField{"rho", &AdadeltaOptions::rho},
+    return std::tuple{OptionField{"lr", &AdadeltaOptions::lr}, OptionField{"rho", &AdadeltaOptions::rho},
                       OptionField{"eps", &AdadeltaOptions::eps},
                       OptionField{"weight_decay", &AdadeltaOptions::weight_decay},
                       OptionField{"maximize", &AdadeltaOptions::maximize}};

@@ -31,7 +31,9 @@ void update(TensorLists& lists, const AdamaxOptions& options) {
   at::_foreach_add_(sizes, options.eps);
   at::_foreach_maximum_(lists["exp_inf"], sizes);
 
-  const auto rates = scalars_of(numbers_of(lists["step"]), [&, beta1 = beta1](double step) { return options.lr / (1 - python_power(beta1, step)) * -1; });
+  const auto rates = scalars_of(numbers_of(lists["step"]), [&, beta1 = beta1](double step) {
+    return options.lr / (1 - python_power(beta1, step)) * -1;
+  });
   at::_foreach_addcdiv_(lists.params, lists["exp_avg"], lists["exp_inf"], rates);
 }
 

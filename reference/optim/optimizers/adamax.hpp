@@ -19,8 +19,7 @@ struct AdamaxOptions {
 
   static constexpr auto kName = "Adamax";
   static constexpr auto fields() {
-    return std::tuple{OptionField{"lr", &AdamaxOptions::lr},
-                      OptionField{"betas", &AdamaxOptions::betas},
+    return std::tuple{OptionField{"lr", &AdamaxOptions::lr}, OptionField{"betas", &AdamaxOptions::betas},
                       OptionField{"eps", &AdamaxOptions::eps},
                       OptionField{"weight_decay", &AdamaxOptions::weight_decay},
                       OptionField{"maximize", &AdamaxOptions::maximize}};

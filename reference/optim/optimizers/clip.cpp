@@ -19,7 +19,8 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) 
 }
 
 at::Tensor norm_of(const std::vector<at::Tensor>& gradients, double norm_type) {
-  return gradients.empty() ? at::zeros({}) : at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients, norm_type)), norm_type);
+  return gradients.empty() ? at::zeros({})
+                           : at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients, norm_type)), norm_type);
 }
 
 }  // namespace
@@ -43,7 +44,8 @@ void scale_to_norm(const std::vector<at::Tensor>& parameters, const at::Tensor& 
   // Python's `max_norm / tensor` is a reciprocal and a product: two roundings.
   auto scale = (total_norm + 1e-6).reciprocal().mul(max_norm).clamp_max(1.0);
   // A number on the host multiplies tensors of any device; offloaded gradients are there.
-  if (std::any_of(gradients.begin(), gradients.end(), [](const auto& gradient) { return gradient.is_cpu(); })) scale = scale.cpu();
+  if (std::any_of(gradients.begin(), gradients.end(), [](const auto& gradient) { return gradient.is_cpu(); }))
+    scale = scale.cpu();
   at::_foreach_mul_(gradients, scale);
 }
 

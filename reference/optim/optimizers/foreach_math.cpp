@@ -41,7 +41,8 @@ std::vector<double> numbers_of(const std::vector<at::Tensor>& tensors) {
 double python_power(double base, double exponent) { return std::pow(base, exponent); }
 
 std::vector<at::Tensor> directed_gradients(const TensorLists& lists, const DirectionOptions& options) {
-  if (!options.maximize) return options.weight_decay != 0 ? at::_foreach_add(lists.grads, lists.params, options.weight_decay) : lists.grads;
+  if (!options.maximize)
+    return options.weight_decay != 0 ? at::_foreach_add(lists.grads, lists.params, options.weight_decay) : lists.grads;
   auto grads = at::_foreach_neg(lists.grads);
   if (options.weight_decay != 0) at::_foreach_add_(grads, lists.params, options.weight_decay);
   return grads;

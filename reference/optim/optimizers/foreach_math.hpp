@@ -10,7 +10,8 @@
 ///
 ///     auto grads = directed_gradients(lists, {.weight_decay = 0.01, .maximize = false});
 ///     count_steps(lists["step"]);
-///     auto corrections = scalars_of(numbers_of(lists["step"]), [](double step) { return 1 - python_power(0.9, step); });
+///     auto corrections = scalars_of(numbers_of(lists["step"]), [](double step) { return 1 - python_power(0.9, step);
+///     });
 ///
 /// Arithmetic on plain numbers is Python's: in double, in the order written there. Thread rule: pure but for the lists.
 /// Source: torch/optim/*.py, _multi_tensor_*.
@@ -20,7 +21,8 @@ namespace accel::optim {
 void count_steps(std::vector<at::Tensor>& steps);
 /// The values of tensors of one element.
 std::vector<double> numbers_of(const std::vector<at::Tensor>& tensors);
-/// `base ** exponent`. A function of its own, since compilers turn a power of 0.5 into a square root, which rounds otherwise.
+/// `base ** exponent`. A function of its own, since compilers turn a power of 0.5 into a square root, which rounds
+/// otherwise.
 double python_power(double base, double exponent);
 
 template <typename F>
@@ -35,8 +37,8 @@ struct DirectionOptions {
   double weight_decay = 0;
   bool maximize = false;
 };
-/// The gradients to go by: negated if `maximize`, plus the parameters times `weight_decay`. New tensors if either is asked
-/// for, the gradients themselves otherwise.
+/// The gradients to go by: negated if `maximize`, plus the parameters times `weight_decay`. New tensors if either is
+/// asked for, the gradients themselves otherwise.
 std::vector<at::Tensor> directed_gradients(const TensorLists& lists, const DirectionOptions& options);
 
 /// AdamW's: shrinks the parameters by `lr` times `weight_decay`.

@@ -10,13 +10,15 @@ namespace {
 
 void update_fused(TensorLists& lists, const AdagradOptions& options) {
   count_steps(lists["step"]);
-  at::_fused_adagrad_(lists.params, lists.grads, lists["sum"], lists["step"], options.lr, options.lr_decay, options.weight_decay, options.eps, options.maximize);
+  at::_fused_adagrad_(lists.params, lists.grads, lists["sum"], lists["step"], options.lr, options.lr_decay,
+                      options.weight_decay, options.eps, options.maximize);
 }
 
 void update_foreach(TensorLists& lists, const AdagradOptions& options) {
   auto grads = directed_gradients(lists, {.weight_decay = options.weight_decay, .maximize = options.maximize});
   count_steps(lists["step"]);
-  const auto rates = scalars_of(numbers_of(lists["step"]), [&](double step) { return -options.lr / (1 + (step - 1) * options.lr_decay); });
+  const auto rates = scalars_of(numbers_of(lists["step"]),
+                                [&](double step) { return -options.lr / (1 + (step - 1) * options.lr_decay); });
   at::_foreach_addcmul_(lists["sum"], grads, grads, 1);
   auto deviations = at::_foreach_sqrt(lists["sum"]);
   at::_foreach_add_(deviations, options.eps);
@@ -54,11 +56,12 @@ std::vector<OptionProblem> problems_of(const AdagradOptions& options) {
 }
 
 std::vector<StateEntry> state_entries(const AdagradOptions& options) {
-  return {{.name = "step", .kind = options.fused ? StateEntry::Kind::kFloatScalar : StateEntry::Kind::kScalar}, {.name = "sum", .initial = options.initial_accumulator_value}};
+  return {{.name = "step", .kind = options.fused ? StateEntry::Kind::kFloatScalar : StateEntry::Kind::kScalar},
+          {.name = "sum", .initial = options.initial_accumulator_value}};
 }
 
 void update(TensorLists& lists, const AdagradOptions& options) {
-  options.fused && lists.params.front().is_cpu() ? update_fused(lists, options) : update_foreach(lists, options);
+  options.fused&& lists.params.front().is_cpu() ? update_fused(lists, options) : update_foreach(lists, options);
 }
 
 template class MultiTensorOptimizer<AdagradOptions>;

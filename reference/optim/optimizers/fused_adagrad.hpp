@@ -8,8 +8,9 @@
 ///
 ///     accel::optim::Adagrad optimizer(net->parameters(), {.lr = 0.01, .lr_decay = 1e-4});
 ///
-/// Values are those of Python's `torch.optim.Adagrad(..., fused=True)` on CPU, and of `foreach=True` on CUDA or where `fused` is
-/// false. Thread rule: the rank's thread. Source: torch/optim/adagrad.py, _fused_adagrad and _multi_tensor_adagrad.
+/// Values are those of Python's `torch.optim.Adagrad(..., fused=True)` on CPU, and of `foreach=True` on CUDA or where
+/// `fused` is false. Thread rule: the rank's thread. Source: torch/optim/adagrad.py, _fused_adagrad and
+/// _multi_tensor_adagrad.
 namespace accel::optim {
 
 struct AdagradOptions {

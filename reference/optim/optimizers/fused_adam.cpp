@@ -44,8 +44,8 @@ void update_fused(TensorLists& lists, const AdamOptions& options) {
   const auto largest = options.amsgrad ? at::TensorList(lists["max_exp_avg_sq"]) : at::TensorList();
   const auto kernel = options.decoupled_weight_decay ? &at::_ops::_fused_adamw_::call : &at::_ops::_fused_adam_::call;
   count_steps(lists["step"]);
-  kernel(lists.params, lists.grads, lists["exp_avg"], lists["exp_avg_sq"], largest, lists["step"], options.lr, beta1, beta2, options.weight_decay, options.eps,
-         options.amsgrad, options.maximize, {}, {});
+  kernel(lists.params, lists.grads, lists["exp_avg"], lists["exp_avg_sq"], largest, lists["step"], options.lr, beta1,
+         beta2, options.weight_decay, options.eps, options.amsgrad, options.maximize, {}, {});
 }
 
 void update_foreach(TensorLists& lists, const AdamOptions& options) {
@@ -59,16 +59,24 @@ void update_foreach(TensorLists& lists, const AdamOptions& options) {
   auto denominators = at::_foreach_sqrt(options.amsgrad ? lists["max_exp_avg_sq"] : lists["exp_avg_sq"]);
 
   const auto steps = numbers_of(lists["step"]);
-  const auto corrections = scalars_of(steps, [beta2 = beta2](double step) { return python_power(1 - python_power(beta2, step), 0.5); });
-  const auto sizes = scalars_of(steps, [&, beta1 = beta1](double step) { return options.lr / (1 - python_power(beta1, step)) * -1; });
+  const auto corrections =
+      scalars_of(steps, [beta2 = beta2](double step) { return python_power(1 - python_power(beta2, step), 0.5); });
+  const auto sizes =
+      scalars_of(steps, [&, beta1 = beta1](double step) { return options.lr / (1 - python_power(beta1, step)) * -1; });
   at::_foreach_div_(denominators, corrections);
   at::_foreach_add_(denominators, options.eps);
   at::_foreach_addcdiv_(lists.params, lists["exp_avg"], denominators, sizes);
 }
 
 AdamOptions as_adam(const AdamWOptions& options) {
-  return {.lr = options.lr, .betas = options.betas, .eps = options.eps, .weight_decay = options.weight_decay, .amsgrad = options.amsgrad,
-          .maximize = options.maximize, .decoupled_weight_decay = true, .fused = options.fused};
+  return {.lr = options.lr,
+          .betas = options.betas,
+          .eps = options.eps,
+          .weight_decay = options.weight_decay,
+          .amsgrad = options.amsgrad,
+          .maximize = options.maximize,
+          .decoupled_weight_decay = true,
+          .fused = options.fused};
 }
 
 }  // namespace
@@ -83,7 +91,9 @@ std::vector<OptionProblem> problems_of(const AdamWOptions& options) { return pro
 std::vector<StateEntry> state_entries(const AdamOptions& options) { return entries(options.fused, options.amsgrad); }
 std::vector<StateEntry> state_entries(const AdamWOptions& options) { return entries(options.fused, options.amsgrad); }
 
-void update(TensorLists& lists, const AdamOptions& options) { options.fused ? update_fused(lists, options) : update_foreach(lists, options); }
+void update(TensorLists& lists, const AdamOptions& options) {
+  options.fused ? update_fused(lists, options) : update_foreach(lists, options);
+}
 void update(TensorLists& lists, const AdamWOptions& options) { update(lists, as_adam(options)); }
 
 template class MultiTensorOptimizer<AdamOptions>;

@@ -10,8 +10,9 @@
 ///     accel::optim::AdamW optimizer(net->parameters(), {.lr = 1e-3, .weight_decay = 0.1});
 ///     accel::optim::AdamW same(net->parameters(), torch::optim::AdamWOptions(1e-3).weight_decay(0.1));
 ///
-/// Values are those of Python's `torch.optim.Adam(..., fused=True)` and `AdamW(..., fused=True)`, or `foreach=True` where
-/// `fused` is false. Thread rule: the rank's thread. Source: torch/optim/adam.py, _fused_adam and _multi_tensor_adam.
+/// Values are those of Python's `torch.optim.Adam(..., fused=True)` and `AdamW(..., fused=True)`, or `foreach=True`
+/// where `fused` is false. Thread rule: the rank's thread. Source: torch/optim/adam.py, _fused_adam and
+/// _multi_tensor_adam.
 namespace accel::optim {
 
 struct AdamOptions {
@@ -52,12 +53,10 @@ struct AdamWOptions {
   static constexpr auto kName = "AdamW";
   static constexpr bool kAlwaysDecoupled = true;
   static constexpr auto fields() {
-    return std::tuple{OptionField{"lr", &AdamWOptions::lr},
-                      OptionField{"betas", &AdamWOptions::betas},
-                      OptionField{"eps", &AdamWOptions::eps},
-                      OptionField{"weight_decay", &AdamWOptions::weight_decay},
-                      OptionField{"amsgrad", &AdamWOptions::amsgrad},
-                      OptionField{"maximize", &AdamWOptions::maximize}};
+    return std::tuple{
+        OptionField{"lr", &AdamWOptions::lr},           OptionField{"betas", &AdamWOptions::betas},
+        OptionField{"eps", &AdamWOptions::eps},         OptionField{"weight_decay", &AdamWOptions::weight_decay},
+        OptionField{"amsgrad", &AdamWOptions::amsgrad}, OptionField{"maximize", &AdamWOptions::maximize}};
   }
   void assign(const LibTorch& from);
   void assign_to(LibTorch& to) const;

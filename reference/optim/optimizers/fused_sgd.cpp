@@ -22,8 +22,8 @@ bool make_buffers(TensorLists& lists) {
 void update_fused(TensorLists& lists, const SGDOptions& options) {
   const bool is_first_step = options.momentum != 0 && make_buffers(lists);
   const auto buffers = options.momentum != 0 ? at::TensorList(lists["momentum_buffer"]) : at::TensorList();
-  at::_fused_sgd_(lists.params, lists.grads, buffers, options.weight_decay, options.momentum, options.lr, options.dampening, options.nesterov,
-                  options.maximize, is_first_step);
+  at::_fused_sgd_(lists.params, lists.grads, buffers, options.weight_decay, options.momentum, options.lr,
+                  options.dampening, options.nesterov, options.maximize, is_first_step);
 }
 
 void update_foreach(TensorLists& lists, const SGDOptions& options) {
@@ -46,9 +46,11 @@ void update_foreach(TensorLists& lists, const SGDOptions& options) {
   at::_foreach_add_(lists.params, grads, -options.lr);
 }
 
-// On CPU the fused kernel leaves most numbers of few digits (bfloat16, float16) as they are, and their momentum is garbage:
-// https://github.com/pytorch/pytorch/issues/191763.
-bool is_kernel_sound(const at::Tensor& param) { return !param.is_cpu() || !at::isReducedFloatingType(param.scalar_type()); }
+// On CPU the fused kernel leaves most numbers of few digits (bfloat16, float16) as they are, and their momentum is
+// garbage: https://github.com/pytorch/pytorch/issues/191763.
+bool is_kernel_sound(const at::Tensor& param) {
+  return !param.is_cpu() || !at::isReducedFloatingType(param.scalar_type());
+}
 
 }  // namespace
 
@@ -60,21 +62,28 @@ void SGDOptions::assign(const LibTorch& from) {
   nesterov = from.nesterov();
 }
 
-void SGDOptions::assign_to(LibTorch& to) const { to.lr(lr).momentum(momentum).dampening(dampening).weight_decay(weight_decay).nesterov(nesterov); }
+void SGDOptions::assign_to(LibTorch& to) const {
+  to.lr(lr).momentum(momentum).dampening(dampening).weight_decay(weight_decay).nesterov(nesterov);
+}
 
 std::vector<OptionProblem> problems_of(const SGDOptions& options) {
   OptionChecks checks;
   checks.at_least_zero("lr", options.lr);
   checks.at_least_zero("momentum", options.momentum);
   checks.at_least_zero("weight_decay", options.weight_decay);
-  checks.expect(!options.nesterov || (options.momentum > 0 && options.dampening == 0), "nesterov",
-                fmt::format("expected momentum over 0 and dampening 0, got {} and {}", options.momentum, options.dampening));
+  checks.expect(
+      !options.nesterov || (options.momentum > 0 && options.dampening == 0), "nesterov",
+      fmt::format("expected momentum over 0 and dampening 0, got {} and {}", options.momentum, options.dampening));
   return checks.take();
 }
 
-std::vector<StateEntry> state_entries(const SGDOptions& /*options*/) { return {{.name = "momentum_buffer", .used = false}}; }
+std::vector<StateEntry> state_entries(const SGDOptions& /*options*/) {
+  return {{.name = "momentum_buffer", .used = false}};
+}
 
-void update(TensorLists& lists, const SGDOptions& options) { options.fused && is_kernel_sound(lists.params.front()) ? update_fused(lists, options) : update_foreach(lists, options); }
+void update(TensorLists& lists, const SGDOptions& options) {
+  options.fused&& is_kernel_sound(lists.params.front()) ? update_fused(lists, options) : update_foreach(lists, options);
+}
 
 template class MultiTensorOptimizer<SGDOptions>;
 

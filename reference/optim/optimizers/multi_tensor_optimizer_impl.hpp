@@ -20,8 +20,10 @@ Options MultiTensorOptimizer<Options>::from_libtorch(const LibTorchOptions& opti
 }
 
 template <typename Options>
-MultiTensorOptimizer<Options>::MultiTensorOptimizer(const std::vector<ParamGroup<Options>>& groups, const Options& defaults)
-    : OptimizerWithStateDict(std::vector<torch::optim::OptimizerParamGroup>(), std::make_unique<GroupOptions<Options>>(defaults)) {
+MultiTensorOptimizer<Options>::MultiTensorOptimizer(const std::vector<ParamGroup<Options>>& groups,
+                                                    const Options& defaults)
+    : OptimizerWithStateDict(std::vector<torch::optim::OptimizerParamGroup>(),
+                             std::make_unique<GroupOptions<Options>>(defaults)) {
   throw_problems(Options::kName, problems_of(defaults));
   for (const auto& group : groups) add_param_group(group.params, group.options.value_or(defaults));
 }
@@ -35,8 +37,10 @@ void MultiTensorOptimizer<Options>::add_param_group(std::vector<at::Tensor> para
     for (const auto& param : group.params()) known.insert(param.unsafeGetTensorImpl());
   }
   for (const auto& param : params) {
-    check_argument(!known.contains(param.unsafeGetTensorImpl()), "{}: a parameter of shape [{}] is in two groups", Options::kName, fmt::join(param.sizes(), ", "));
-    check_argument(param.is_leaf(), "{}: a tensor of shape [{}] was computed from others; expected a parameter", Options::kName, fmt::join(param.sizes(), ", "));
+    check_argument(!known.contains(param.unsafeGetTensorImpl()), "{}: a parameter of shape [{}] is in two groups",
+                   Options::kName, fmt::join(param.sizes(), ", "));
+    check_argument(param.is_leaf(), "{}: a tensor of shape [{}] was computed from others; expected a parameter",
+                   Options::kName, fmt::join(param.sizes(), ", "));
   }
   param_groups_.emplace_back(std::move(params), std::make_unique<GroupOptions<Options>>(options));
   if constexpr (kHasStateFromStart) make_state_of(param_groups_.back());
@@ -45,7 +49,8 @@ void MultiTensorOptimizer<Options>::add_param_group(std::vector<at::Tensor> para
 template <typename Options>
 bool MultiTensorOptimizer<Options>::has_stepped() const {
   return std::any_of(state_.begin(), state_.end(), [](const auto& entry) {
-    return !kHasStateFromStart || static_cast<const ParamState&>(*entry.second).tensors.front().template item<double>() > 0;  // its steps
+    return !kHasStateFromStart ||
+           static_cast<const ParamState&>(*entry.second).tensors.front().template item<double>() > 0;  // its steps
   });
 }
 
@@ -90,7 +95,9 @@ at::Tensor MultiTensorOptimizer<Options>::step(LossClosure closure) {
   for (auto& group : param_groups_) {
     const auto options = options_of<Options>(group.options());
     const auto entries = state_entries(options);
-    for (auto& lists : gather_tensors(group.params(), entries, state_, {.optimizer = Options::kName, .fused = is_fused(options)})) update(lists, options);
+    for (auto& lists :
+         gather_tensors(group.params(), entries, state_, {.optimizer = Options::kName, .fused = is_fused(options)}))
+      update(lists, options);
   }
   return loss;
 }

@@ -57,7 +57,9 @@ void update(TensorLists& lists, const NAdamOptions& options) {
   update_moments(lists, grads, beta1, beta2);
 
   auto denominators = at::_foreach_sqrt(lists["exp_avg_sq"]);
-  const auto corrections = scalars_of(numbers_of(lists["step"]), [beta2 = beta2](double step) { return python_power(1 - python_power(beta2, step), 0.5); });
+  const auto corrections = scalars_of(numbers_of(lists["step"]), [beta2 = beta2](double step) {
+    return python_power(1 - python_power(beta2, step), 0.5);
+  });
   const auto sizes = step_sizes(lists, options);
   at::_foreach_div_(denominators, corrections);
   at::_foreach_add_(denominators, options.eps);

@@ -16,7 +16,9 @@ void RMSpropOptions::assign(const LibTorch& from) {
   centered = from.centered();
 }
 
-void RMSpropOptions::assign_to(LibTorch& to) const { to.lr(lr).alpha(alpha).eps(eps).weight_decay(weight_decay).momentum(momentum).centered(centered); }
+void RMSpropOptions::assign_to(LibTorch& to) const {
+  to.lr(lr).alpha(alpha).eps(eps).weight_decay(weight_decay).momentum(momentum).centered(centered);
+}
 
 std::vector<OptionProblem> problems_of(const RMSpropOptions& options) {
   OptionChecks checks;

@@ -43,7 +43,9 @@ std::vector<OptionProblem> problems_of(const RpropOptions& options) {
 }
 
 std::vector<StateEntry> state_entries(const RpropOptions& options) {
-  return {{.name = "step", .kind = StateEntry::Kind::kScalar}, {.name = "prev"}, {.name = "step_size", .initial = options.lr}};
+  return {{.name = "step", .kind = StateEntry::Kind::kScalar},
+          {.name = "prev"},
+          {.name = "step_size", .initial = options.lr}};
 }
 
 void update(TensorLists& lists, const RpropOptions& options) {

@@ -6,9 +6,9 @@
 ///
 ///     accel::optim::Rprop optimizer(net->parameters(), {.lr = 0.01});
 ///
-/// Values are those of Python's `torch.optim.Rprop(..., foreach=True)`, on CPU and CUDA, but where the smaller of `etas` is 0 or 1 in the
-/// parameters' dtype: there Python's masks take factors for signs.
-/// Thread rule: the rank's thread. Source: torch/optim/rprop.py, _multi_tensor_rprop.
+/// Values are those of Python's `torch.optim.Rprop(..., foreach=True)`, on CPU and CUDA, but where the smaller of
+/// `etas` is 0 or 1 in the parameters' dtype: there Python's masks take factors for signs. Thread rule: the rank's
+/// thread. Source: torch/optim/rprop.py, _multi_tensor_rprop.
 namespace accel::optim {
 
 struct RpropOptions {
@@ -19,8 +19,7 @@ struct RpropOptions {
 
   static constexpr auto kName = "Rprop";
   static constexpr auto fields() {
-    return std::tuple{OptionField{"lr", &RpropOptions::lr},
-                      OptionField{"etas", &RpropOptions::etas},
+    return std::tuple{OptionField{"lr", &RpropOptions::lr}, OptionField{"etas", &RpropOptions::etas},
                       OptionField{"step_sizes", &RpropOptions::step_sizes},
                       OptionField{"maximize", &RpropOptions::maximize}};
   }

@@ -10,12 +10,14 @@
 
 namespace accel {
 
-CombinedSchedule::CombinedSchedule(const ScheduledOptimizer& optimizer, const std::vector<ScheduleFactory>& schedulers) : LRScheduler(optimizer) {
+CombinedSchedule::CombinedSchedule(const ScheduledOptimizer& optimizer, const std::vector<ScheduleFactory>& schedulers)
+    : LRScheduler(optimizer) {
   check_argument(!schedulers.empty(), "schedulers: expected at least one, got none");
   ScheduledOptimizer start = optimizer;
   start.last_epoch = -1;
   for (const auto& make : schedulers) {
-    check_argument(make != nullptr, "schedulers[{}]: expected a function that makes a schedule, got an empty one", schedulers_.size());
+    check_argument(make != nullptr, "schedulers[{}]: expected a function that makes a schedule, got an empty one",
+                   schedulers_.size());
     auto scheduler = make(start);
     check(scheduler.get());
     start.initial_lrs = scheduler->initial_lrs();
@@ -90,14 +92,19 @@ void CombinedSchedule::read_schedulers(detail::StateFields& fields) {
   }
 }
 
-SequentialLR::SequentialLR(const ScheduledOptimizer& optimizer, const std::vector<ScheduleFactory>& schedulers, std::vector<int> milestones)
+SequentialLR::SequentialLR(const ScheduledOptimizer& optimizer, const std::vector<ScheduleFactory>& schedulers,
+                           std::vector<int> milestones)
     : CombinedSchedule(optimizer, schedulers), milestones_(std::move(milestones)) {
-  check_argument(milestones_.size() + 1 == schedulers.size(), "SequentialLR: milestones: expected {}, one less than schedules, got {}",
-                 schedulers.size() - 1, milestones_.size());
-  check_argument(std::is_sorted(milestones_.begin(), milestones_.end()), "SequentialLR: milestones: expected them in rising order");
+  check_argument(milestones_.size() + 1 == schedulers.size(),
+                 "SequentialLR: milestones: expected {}, one less than schedules, got {}", schedulers.size() - 1,
+                 milestones_.size());
+  check_argument(std::is_sorted(milestones_.begin(), milestones_.end()),
+                 "SequentialLR: milestones: expected them in rising order");
   for (std::size_t index = 1; index < schedulers.size(); ++index) {
     check_argument(dynamic_cast<CombinedSchedule*>(this->schedulers()[index].get()) == nullptr,
-                   "SequentialLR: schedulers[{}]: a combined schedule cannot begin at a milestone; put it first, or list its parts here", index);
+                   "SequentialLR: schedulers[{}]: a combined schedule cannot begin at a milestone; put it first, or "
+                   "list its parts here",
+                   index);
   }
   set_last_epoch(optimizer.last_epoch + 1);
   // Undoes what making the parts has done to the rates, then begins the first part alone.
@@ -120,9 +127,11 @@ void SequentialLR::step() {
 }
 
 void SequentialLR::state_fields(detail::StateFields& fields) {
-  fields("_milestones", milestones_, {[size = milestones_.size()](const auto& milestones) {
-           return milestones.size() == size && std::is_sorted(milestones.begin(), milestones.end());
-         }, fmt::format("a list of {} in rising order", milestones_.size())});
+  fields("_milestones", milestones_,
+         {[size = milestones_.size()](const auto& milestones) {
+            return milestones.size() == size && std::is_sorted(milestones.begin(), milestones.end());
+          },
+          fmt::format("a list of {} in rising order", milestones_.size())});
   last_epoch_field(fields);
   CombinedSchedule::state_fields(fields);
 }

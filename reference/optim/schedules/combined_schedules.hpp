@@ -9,11 +9,12 @@
 ///
 ///     accel::SequentialLR scheduler(optimizer, {accel::schedule<accel::LinearLR>(0.1, 1.0, 10),
 ///                                               accel::schedule<accel::CosineAnnealingLR>(90)}, /*milestones=*/{10});
-///     accel::ChainedScheduler both(optimizer, {accel::schedule<accel::ConstantLR>(0.1), accel::schedule<accel::ExponentialLR>(0.9)});
+///     accel::ChainedScheduler both(optimizer, {accel::schedule<accel::ConstantLR>(0.1),
+///     accel::schedule<accel::ExponentialLR>(0.9)});
 ///
-/// The schedules are made here, in order, as a Python program makes them: each sets the rates of its epoch 0 over those of the one
-/// before, and all start from the first one's initial rates. Thread rule: the rank's thread.
-/// Source: torch/optim/lr_scheduler.py, SequentialLR and ChainedScheduler.
+/// The schedules are made here, in order, as a Python program makes them: each sets the rates of its epoch 0 over those
+/// of the one before, and all start from the first one's initial rates. Thread rule: the rank's thread. Source:
+/// torch/optim/lr_scheduler.py, SequentialLR and ChainedScheduler.
 namespace accel {
 
 /// What both have.
@@ -42,7 +43,8 @@ class CombinedSchedule : public LRScheduler {
 class SequentialLR : public CombinedSchedule {
  public:
   /// One milestone less than schedules, in rising order.
-  SequentialLR(const ScheduledOptimizer& optimizer, const std::vector<ScheduleFactory>& schedulers, std::vector<int> milestones);
+  SequentialLR(const ScheduledOptimizer& optimizer, const std::vector<ScheduleFactory>& schedulers,
+               std::vector<int> milestones);
   void step() override;
 
  private:

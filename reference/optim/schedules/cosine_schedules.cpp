@@ -23,13 +23,15 @@ std::vector<double> CosineAnnealingLR::get_lr(const std::vector<double>& current
   if (step_count() == 1 && last_epoch() > 0) return get_closed_form_lr(current);
   auto rates = current;
   const auto epoch = static_cast<double>(last_epoch()), total = static_cast<double>(T_max_);
-  const bool turns = (std::int64_t{last_epoch()} - 1 - T_max_) % (std::int64_t{2} * T_max_) == 0;  // the rate is eta_min: no factor raises it
+  const bool turns = (std::int64_t{last_epoch()} - 1 - T_max_) % (std::int64_t{2} * T_max_) ==
+                     0;  // the rate is eta_min: no factor raises it
   for (std::size_t group = 0; group < rates.size(); ++group) {
     auto& rate = rates[group];
     if (turns) {
       rate = rate + (base_lrs().at(group) - eta_min_) * (1 - std::cos(kPi / total)) / 2;
     } else {
-      rate = (1 + std::cos(kPi * epoch / total)) / (1 + std::cos(kPi * (epoch - 1) / total)) * (rate - eta_min_) + eta_min_;
+      rate = (1 + std::cos(kPi * epoch / total)) / (1 + std::cos(kPi * (epoch - 1) / total)) * (rate - eta_min_) +
+             eta_min_;
     }
   }
   return rates;
@@ -47,8 +49,14 @@ void CosineAnnealingLR::state_fields(detail::StateFields& fields) {
   fields("eta_min", eta_min_);
 }
 
-CosineAnnealingWarmRestarts::CosineAnnealingWarmRestarts(ScheduledOptimizer optimizer, int T_0, int T_mult, double eta_min)
-    : LRScheduler(std::move(optimizer)), T_0_(T_0), T_mult_(T_mult), T_i_(T_0), eta_min_(eta_min), T_cur_(last_epoch()) {
+CosineAnnealingWarmRestarts::CosineAnnealingWarmRestarts(ScheduledOptimizer optimizer, int T_0, int T_mult,
+                                                         double eta_min)
+    : LRScheduler(std::move(optimizer)),
+      T_0_(T_0),
+      T_mult_(T_mult),
+      T_i_(T_0),
+      eta_min_(eta_min),
+      T_cur_(last_epoch()) {
   check_argument(T_0 > 0, "CosineAnnealingWarmRestarts: T_0: expected 1 or more, got {}", T_0);
   check_argument(T_mult >= 1, "CosineAnnealingWarmRestarts: T_mult: expected 1 or more, got {}", T_mult);
   initial_step();
@@ -69,13 +77,15 @@ void CosineAnnealingWarmRestarts::step() {
 }
 
 void CosineAnnealingWarmRestarts::step(double epoch) {
-  check_argument(epoch >= 0 && epoch < kMostEpochs, "CosineAnnealingWarmRestarts: step: expected an epoch of 0 or more, got {}", epoch);
+  check_argument(epoch >= 0 && epoch < kMostEpochs,
+                 "CosineAnnealingWarmRestarts: step: expected an epoch of 0 or more, got {}", epoch);
   T_cur_ = epoch;
   T_i_ = T_0_;
   if (epoch >= T_0_ && T_mult_ == 1) {
     T_cur_ = std::fmod(epoch, static_cast<double>(T_0_));
   } else if (epoch >= T_0_) {
-    const auto num_restarts = static_cast<int>(std::log(epoch / T_0_ * (T_mult_ - 1) + 1) / std::log(static_cast<double>(T_mult_)));
+    const auto num_restarts =
+        static_cast<int>(std::log(epoch / T_0_ * (T_mult_ - 1) + 1) / std::log(static_cast<double>(T_mult_)));
     std::int64_t power = 1;
     for (int restart = 0; restart < num_restarts; ++restart) power *= T_mult_;
     T_cur_ = epoch - static_cast<double>(T_0_ * (power - 1)) / (T_mult_ - 1);
@@ -86,7 +96,8 @@ void CosineAnnealingWarmRestarts::step(double epoch) {
 
 std::vector<double> CosineAnnealingWarmRestarts::get_lr(const std::vector<double>& /*current*/) const {
   auto rates = base_lrs();
-  for (auto& rate : rates) rate = eta_min_ + (rate - eta_min_) * (1 + std::cos(kPi * T_cur_ / static_cast<double>(T_i_))) / 2;
+  for (auto& rate : rates)
+    rate = eta_min_ + (rate - eta_min_) * (1 + std::cos(kPi * T_cur_ / static_cast<double>(T_i_))) / 2;
   return rates;
 }
 

@@ -30,13 +30,15 @@ CyclicLR::CyclicLR(ScheduledOptimizer optimizer, const Options& options)
   check_argument(down >= 0, "CyclicLR: step_size_down: expected 0 or more, got {}", down);
   check_argument(scale_fn_ || mode_ == "triangular" || mode_ == "triangular2" || mode_ == "exp_range",
                  "CyclicLR: mode: expected triangular, triangular2 or exp_range, or a scale_fn, got '{}'", mode_);
-  check_argument(scale_mode_ == "cycle" || scale_mode_ == "iterations", "CyclicLR: scale_mode: expected cycle or iterations, got '{}'", scale_mode_);
+  check_argument(scale_mode_ == "cycle" || scale_mode_ == "iterations",
+                 "CyclicLR: scale_mode: expected cycle or iterations, got '{}'", scale_mode_);
   total_size_ = static_cast<double>(options.step_size_up) + down;
   step_ratio_ = options.step_size_up / total_size_;
   init_scale_mode();
   if (cycle_momentum_) init_momentum(options);
   initial_step();
-  set_base_lrs(options.base_lr.of(this->optimizer(), "CyclicLR: base_lr"));  // after epoch 0, which an earlier schedule's initial rates decide
+  set_base_lrs(options.base_lr.of(
+      this->optimizer(), "CyclicLR: base_lr"));  // after epoch 0, which an earlier schedule's initial rates decide
 }
 
 void CyclicLR::init_scale_mode() {
@@ -45,7 +47,8 @@ void CyclicLR::init_scale_mode() {
 
 void CyclicLR::init_momentum(const Options& options) {
   const auto kind = detail::momentum_kind(optimizer().defaults());
-  check_argument(kind.has_value(), "CyclicLR: cycle_momentum: the optimizer has neither momentum nor betas; set it to false");
+  check_argument(kind.has_value(),
+                 "CyclicLR: cycle_momentum: the optimizer has neither momentum nor betas; set it to false");
   use_beta1_ = kind == detail::MomentumKind::kBeta1;
   base_momentums_ = options.base_momentum.of(optimizer(), "CyclicLR: base_momentum");
   max_momentums_ = options.max_momentum.of(optimizer(), "CyclicLR: max_momentum");
@@ -90,8 +93,10 @@ void CyclicLR::state_fields(detail::StateFields& fields) {
   LRScheduler::state_fields(fields);
   fields("max_lrs", max_lrs_, one_per_group());
   fields("total_size", total_size_, {[](double size) { return size > 0; }, "a number above 0"});
-  fields("step_ratio", step_ratio_, {[](double ratio) { return ratio > 0 && ratio <= 1; }, "a number above 0, and 1 at most"});
-  fields("mode", mode_, scale_fn_ ? detail::Rule<std::string>() : detail::one_of({"triangular", "triangular2", "exp_range"}));
+  fields("step_ratio", step_ratio_,
+         {[](double ratio) { return ratio > 0 && ratio <= 1; }, "a number above 0, and 1 at most"});
+  fields("mode", mode_,
+         scale_fn_ ? detail::Rule<std::string>() : detail::one_of({"triangular", "triangular2", "exp_range"}));
   fields("gamma", gamma_);
   fields("scale_mode", scale_mode_, detail::one_of({"cycle", "iterations"}));
   fields.constant("_scale_fn_custom", {});

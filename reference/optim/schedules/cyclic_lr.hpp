@@ -12,18 +12,19 @@ namespace accel {
 struct CyclicLROptions {
   PerGroup base_lr = {}, max_lr = {};
   int step_size_up = 2000;
-  std::optional<int> step_size_down = {};        ///< as `step_size_up`, if not given
-  std::string mode = "triangular";          ///< or "triangular2", "exp_range"
-  double gamma = 1.0;                       ///< of exp_range
-  std::function<double(double)> scale_fn;   ///< instead of `mode`: the height of a cycle, from 0 to 1
-  std::string scale_mode = "cycle";         ///< what `scale_fn` is given: the number of the "cycle", or of "iterations"
+  std::optional<int> step_size_down = {};  ///< as `step_size_up`, if not given
+  std::string mode = "triangular";         ///< or "triangular2", "exp_range"
+  double gamma = 1.0;                      ///< of exp_range
+  std::function<double(double)> scale_fn;  ///< instead of `mode`: the height of a cycle, from 0 to 1
+  std::string scale_mode = "cycle";        ///< what `scale_fn` is given: the number of the "cycle", or of "iterations"
   bool cycle_momentum = true;
   PerGroup base_momentum = 0.8, max_momentum = 0.9;
 };
 
 /// The rate goes from `base_lr` to `max_lr` and back; the momentum, or Adam's first beta, goes the other way.
 ///
-///     accel::CyclicLR scheduler(optimizer, {.base_lr = 0.01, .max_lr = 0.1, .step_size_up = 100, .mode = "triangular2"});
+///     accel::CyclicLR scheduler(optimizer, {.base_lr = 0.01, .max_lr = 0.1, .step_size_up = 100, .mode =
+///     "triangular2"});
 ///
 /// The state dict holds no `scale_fn`, as in Python. Thread rule: the rank's thread.
 /// Source: torch/optim/lr_scheduler.py, CyclicLR.

@@ -15,7 +15,8 @@ std::vector<double> times(std::vector<double> rates, double factor) {
 
 }  // namespace
 
-StepLR::StepLR(ScheduledOptimizer optimizer, int step_size, double gamma) : LRScheduler(std::move(optimizer)), step_size_(step_size), gamma_(gamma) {
+StepLR::StepLR(ScheduledOptimizer optimizer, int step_size, double gamma)
+    : LRScheduler(std::move(optimizer)), step_size_(step_size), gamma_(gamma) {
   check_argument(step_size >= 1, "StepLR: step_size: expected 1 or more, got {}", step_size);
   initial_step();
 }
@@ -42,7 +43,8 @@ MultiStepLR::MultiStepLR(ScheduledOptimizer optimizer, const std::vector<int>& m
 
 std::vector<double> MultiStepLR::get_lr(const std::vector<double>& current) const {
   const auto milestone = milestones_.find(last_epoch());
-  return milestone == milestones_.end() ? current : times(current, detail::power(gamma_, milestone->second, "MultiStepLR"));
+  return milestone == milestones_.end() ? current
+                                        : times(current, detail::power(gamma_, milestone->second, "MultiStepLR"));
 }
 
 std::vector<double> MultiStepLR::get_closed_form_lr(const std::vector<double>& /*current*/) const {
@@ -79,9 +81,14 @@ void ConstantLR::state_fields(detail::StateFields& fields) {
 }
 
 LinearLR::LinearLR(ScheduledOptimizer optimizer, double start_factor, double end_factor, int total_iters)
-    : LRScheduler(std::move(optimizer)), start_factor_(start_factor), end_factor_(end_factor), total_iters_(total_iters) {
-  check_argument(!(start_factor > 1.0 || start_factor <= 0), "LinearLR: start_factor: expected a number above 0, and 1 at most, got {}", start_factor);
-  check_argument(!(end_factor > 1.0 || end_factor < 0), "LinearLR: end_factor: expected a number from 0 to 1, got {}", end_factor);
+    : LRScheduler(std::move(optimizer)),
+      start_factor_(start_factor),
+      end_factor_(end_factor),
+      total_iters_(total_iters) {
+  check_argument(!(start_factor > 1.0 || start_factor <= 0),
+                 "LinearLR: start_factor: expected a number above 0, and 1 at most, got {}", start_factor);
+  check_argument(!(end_factor > 1.0 || end_factor < 0), "LinearLR: end_factor: expected a number from 0 to 1, got {}",
+                 end_factor);
   initial_step();
 }
 
@@ -89,7 +96,8 @@ std::vector<double> LinearLR::get_lr(const std::vector<double>& current) const {
   if (last_epoch() == 0) return times(current, start_factor_);
   if (is_initial() || last_epoch() > total_iters_) return current;
   const double range = end_factor_ - start_factor_;
-  return times(current, 1.0 + detail::divided(range, total_iters_ * start_factor_ + (last_epoch() - 1) * range, "LinearLR"));
+  return times(current,
+               1.0 + detail::divided(range, total_iters_ * start_factor_ + (last_epoch() - 1) * range, "LinearLR"));
 }
 
 std::vector<double> LinearLR::get_closed_form_lr(const std::vector<double>& /*current*/) const {
@@ -104,9 +112,14 @@ void LinearLR::state_fields(detail::StateFields& fields) {
   fields("total_iters", total_iters_);
 }
 
-ExponentialLR::ExponentialLR(ScheduledOptimizer optimizer, double gamma) : LRScheduler(std::move(optimizer)), gamma_(gamma) { initial_step(); }
+ExponentialLR::ExponentialLR(ScheduledOptimizer optimizer, double gamma)
+    : LRScheduler(std::move(optimizer)), gamma_(gamma) {
+  initial_step();
+}
 
-std::vector<double> ExponentialLR::get_lr(const std::vector<double>& current) const { return is_initial() ? current : times(current, gamma_); }
+std::vector<double> ExponentialLR::get_lr(const std::vector<double>& current) const {
+  return is_initial() ? current : times(current, gamma_);
+}
 
 std::vector<double> ExponentialLR::get_closed_form_lr(const std::vector<double>& /*current*/) const {
   return times(base_lrs(), detail::power(gamma_, last_epoch(), "ExponentialLR"));
@@ -131,7 +144,8 @@ std::vector<double> PolynomialLR::get_lr(const std::vector<double>& current) con
 }
 
 std::vector<double> PolynomialLR::get_closed_form_lr(const std::vector<double>& /*current*/) const {
-  const double passed = detail::divided(std::min(total_iters_, last_epoch()), total_iters_, "PolynomialLR: total_iters");
+  const double passed =
+      detail::divided(std::min(total_iters_, last_epoch()), total_iters_, "PolynomialLR: total_iters");
   return times(base_lrs(), detail::power(1.0 - passed, power_, "PolynomialLR"));
 }
 

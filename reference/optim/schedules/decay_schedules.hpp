@@ -5,8 +5,8 @@
 
 #include "reference/optim/schedules/lr_scheduler.hpp"
 
-/// Schedules that multiply the current rate, so that the user's own changes of it go on to count. Arguments and defaults are
-/// Python's.
+/// Schedules that multiply the current rate, so that the user's own changes of it go on to count. Arguments and
+/// defaults are Python's.
 ///
 ///     accel::MultiStepLR scheduler(optimizer, /*milestones=*/{30, 80}, /*gamma=*/0.1);
 ///
@@ -56,7 +56,8 @@ class ConstantLR : public LRScheduler {
 /// The rate times a factor that goes from `start_factor` to `end_factor` in `total_iters` epochs.
 class LinearLR : public LRScheduler {
  public:
-  explicit LinearLR(ScheduledOptimizer optimizer, double start_factor = 1.0 / 3, double end_factor = 1.0, int total_iters = 5);
+  explicit LinearLR(ScheduledOptimizer optimizer, double start_factor = 1.0 / 3, double end_factor = 1.0,
+                    int total_iters = 5);
 
  private:
   std::vector<double> get_lr(const std::vector<double>& current) const override;

@@ -11,8 +11,10 @@ namespace {
 
 template <typename Options>
 Options checked(const char* schedule, Options options) {
-  check_argument(options.warmup_num_steps > 0, "{}: warmup_num_steps: expected 1 or more, got {}", schedule, options.warmup_num_steps);
-  check_argument(options.warmup_type == "log" || options.warmup_type == "linear", "{}: warmup_type: expected log or linear, got '{}'", schedule, options.warmup_type);
+  check_argument(options.warmup_num_steps > 0, "{}: warmup_num_steps: expected 1 or more, got {}", schedule,
+                 options.warmup_num_steps);
+  check_argument(options.warmup_type == "log" || options.warmup_type == "linear",
+                 "{}: warmup_type: expected log or linear, got '{}'", schedule, options.warmup_type);
   options.warmup_num_steps = std::max(2, options.warmup_num_steps);  // the logarithm divides
   return options;
 }
@@ -37,16 +39,22 @@ std::vector<double> scaled(std::vector<double> rates, double ratio) {
 
 }  // namespace
 
-WarmupLR::WarmupLR(ScheduledOptimizer optimizer, Options options) : LRScheduler(std::move(optimizer)), options_(checked("WarmupLR", std::move(options))) { initial_step(); }
+WarmupLR::WarmupLR(ScheduledOptimizer optimizer, Options options)
+    : LRScheduler(std::move(optimizer)), options_(checked("WarmupLR", std::move(options))) {
+  initial_step();
+}
 
 std::vector<double> WarmupLR::get_lr(const std::vector<double>&) const {
   const int iteration = last_epoch() - 1;
-  const auto highest = options_.warmup_max_lr ? std::vector<double>(base_lrs().size(), *options_.warmup_max_lr) : base_lrs();
+  const auto highest =
+      options_.warmup_max_lr ? std::vector<double>(base_lrs().size(), *options_.warmup_max_lr) : base_lrs();
   if (iteration < 0) return std::vector<double>(base_lrs().size(), options_.warmup_min_lr);
-  return between(options_.warmup_min_lr, highest, iteration < options_.warmup_num_steps ? warmed_up(iteration, options_) : 1.0);
+  return between(options_.warmup_min_lr, highest,
+                 iteration < options_.warmup_num_steps ? warmed_up(iteration, options_) : 1.0);
 }
 
-WarmupDecayLR::WarmupDecayLR(ScheduledOptimizer optimizer, Options options) : LRScheduler(std::move(optimizer)), options_(checked("WarmupDecayLR", std::move(options))) {
+WarmupDecayLR::WarmupDecayLR(ScheduledOptimizer optimizer, Options options)
+    : LRScheduler(std::move(optimizer)), options_(checked("WarmupDecayLR", std::move(options))) {
   initial_step();
 }
 
@@ -54,19 +62,25 @@ std::vector<double> WarmupDecayLR::get_lr(const std::vector<double>&) const {
   const int iteration = last_epoch() - 1;
   const std::vector<double> highest(base_lrs().size(), options_.warmup_max_lr);
   if (iteration < 0) return std::vector<double>(base_lrs().size(), options_.warmup_min_lr);
-  if (iteration < options_.warmup_num_steps) return between(options_.warmup_min_lr, highest, warmed_up(iteration, options_));
+  if (iteration < options_.warmup_num_steps)
+    return between(options_.warmup_min_lr, highest, warmed_up(iteration, options_));
   const double left = options_.total_num_steps - iteration;
-  return between(options_.warmup_min_lr, highest, std::max(0.0, left / std::max(1.0, static_cast<double>(options_.total_num_steps - options_.warmup_num_steps))));
+  return between(
+      options_.warmup_min_lr, highest,
+      std::max(0.0, left / std::max(1.0, static_cast<double>(options_.total_num_steps - options_.warmup_num_steps))));
 }
 
-WarmupCosineLR::WarmupCosineLR(ScheduledOptimizer optimizer, Options options) : LRScheduler(std::move(optimizer)), options_(checked("WarmupCosineLR", std::move(options))) {
+WarmupCosineLR::WarmupCosineLR(ScheduledOptimizer optimizer, Options options)
+    : LRScheduler(std::move(optimizer)), options_(checked("WarmupCosineLR", std::move(options))) {
   initial_step();
 }
 
 std::vector<double> WarmupCosineLR::get_lr(const std::vector<double>&) const {
   const int iteration = last_epoch() - 1;
   if (iteration < 0) return std::vector<double>(base_lrs().size(), 0.0);
-  if (iteration < options_.warmup_num_steps) return scaled(base_lrs(), options_.warmup_min_ratio + warmed_up(iteration, options_) * (1. - options_.warmup_min_ratio));
+  if (iteration < options_.warmup_num_steps)
+    return scaled(base_lrs(),
+                  options_.warmup_min_ratio + warmed_up(iteration, options_) * (1. - options_.warmup_min_ratio));
   const double last = iteration - options_.warmup_num_steps + 1;
   const double progress = std::min(1.0, last / std::max(1, options_.total_num_steps - options_.warmup_num_steps));
   const double ratio = (1 + std::cos(detail::kPi * progress)) / 2;

@@ -8,20 +8,22 @@
 
 /// The schedules that a DeepSpeed file names, with DeepSpeed's values.
 ///
-///     accel::WarmupDecayLR scheduler(optimizer, {.total_num_steps = 1000, .warmup_max_lr = 3e-4, .warmup_num_steps = 100});
+///     accel::WarmupDecayLR scheduler(optimizer, {.total_num_steps = 1000, .warmup_max_lr = 3e-4, .warmup_num_steps =
+///     100});
 ///
-/// Before the first step rates are the lowest; the n-th step sets those of iteration n - 1. Thread rule: the rank's thread.
-/// Source: deepspeed/runtime/lr_schedules.py of DeepSpeed 0.19.
+/// Before the first step rates are the lowest; the n-th step sets those of iteration n - 1. Thread rule: the rank's
+/// thread. Source: deepspeed/runtime/lr_schedules.py of DeepSpeed 0.19.
 namespace accel {
 
 struct WarmupLROptions {
   double warmup_min_lr = 0;
   std::optional<double> warmup_max_lr = {};  ///< default: the group's own rate
   int warmup_num_steps = 1000;
-  std::string warmup_type = "log";      ///< or linear
+  std::string warmup_type = "log";  ///< or linear
 };
 
-/// From `warmup_min_lr` to `warmup_max_lr`, where it stays. Throws ArgumentError for a warm-up of no step or of another type.
+/// From `warmup_min_lr` to `warmup_max_lr`, where it stays. Throws ArgumentError for a warm-up of no step or of another
+/// type.
 class WarmupLR : public LRScheduler {
  public:
   using Options = WarmupLROptions;
@@ -61,7 +63,8 @@ struct WarmupCosineLROptions {
   std::string warmup_type = "log";  ///< or linear
 };
 
-/// The group's own rate times a ratio: from `warmup_min_ratio` to 1, then along a cosine to `cos_min_ratio`, where it stays.
+/// The group's own rate times a ratio: from `warmup_min_ratio` to 1, then along a cosine to `cos_min_ratio`, where it
+/// stays.
 class WarmupCosineLR : public LRScheduler {
  public:
   using Options = WarmupCosineLROptions;

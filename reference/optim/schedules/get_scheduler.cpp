@@ -26,7 +26,8 @@ class Arguments {
   template <typename T>
   void require(const std::string& key, T& target) {
     take(key, target);
-    if (!options_.scheduler_specific_kwargs.contains(key)) problems_.push_back(key + ": missing; this schedule needs it");
+    if (!options_.scheduler_specific_kwargs.contains(key))
+      problems_.push_back(key + ": missing; this schedule needs it");
   }
   /// Takes an argument, if it is given.
   template <typename T>
@@ -35,7 +36,9 @@ class Arguments {
   }
   template <typename T>
   void take(const std::string& key, std::optional<T>& target) {
-    if (const auto* value = find(key); value != nullptr && !value->is_null() && !detail::read_state(*value, target.emplace())) wrong(key, *value);
+    if (const auto* value = find(key);
+        value != nullptr && !value->is_null() && !detail::read_state(*value, target.emplace()))
+      wrong(key, *value);
   }
   void take(const std::string& key, PerGroup& target) {
     const auto* value = find(key);
@@ -88,7 +91,9 @@ Options both_steps(Arguments& arguments) {
   return options;
 }
 
-std::unique_ptr<LRScheduler> constant(const ScheduledOptimizer& optimizer, Arguments&) { return get_constant_schedule(optimizer); }
+std::unique_ptr<LRScheduler> constant(const ScheduledOptimizer& optimizer, Arguments&) {
+  return get_constant_schedule(optimizer);
+}
 
 std::unique_ptr<LRScheduler> constant_with_warmup(const ScheduledOptimizer& optimizer, Arguments& arguments) {
   const int num_warmup_steps = arguments.num_warmup_steps();
@@ -206,16 +211,25 @@ std::unique_ptr<LRScheduler> greedy(const ScheduledOptimizer& optimizer, Argumen
 
 }  // namespace
 
-std::unique_ptr<LRScheduler> get_scheduler(const std::string& name, const ScheduledOptimizer& optimizer, const GetSchedulerOptions& options) {
-  static const std::map<std::string, Make> kSchedules{
-      {"linear", linear}, {"cosine", cosine}, {"cosine_with_restarts", cosine_with_restarts}, {"polynomial", polynomial},
-      {"constant", constant}, {"constant_with_warmup", constant_with_warmup}, {"inverse_sqrt", inverse_sqrt},
-      {"reduce_lr_on_plateau", reduce_lr_on_plateau}, {"cosine_with_min_lr", cosine_with_min_lr},
-      {"cosine_warmup_with_min_lr", cosine_warmup_with_min_lr}, {"warmup_stable_decay", warmup_stable_decay}, {"greedy", greedy}};
+std::unique_ptr<LRScheduler> get_scheduler(const std::string& name, const ScheduledOptimizer& optimizer,
+                                           const GetSchedulerOptions& options) {
+  static const std::map<std::string, Make> kSchedules{{"linear", linear},
+                                                      {"cosine", cosine},
+                                                      {"cosine_with_restarts", cosine_with_restarts},
+                                                      {"polynomial", polynomial},
+                                                      {"constant", constant},
+                                                      {"constant_with_warmup", constant_with_warmup},
+                                                      {"inverse_sqrt", inverse_sqrt},
+                                                      {"reduce_lr_on_plateau", reduce_lr_on_plateau},
+                                                      {"cosine_with_min_lr", cosine_with_min_lr},
+                                                      {"cosine_warmup_with_min_lr", cosine_warmup_with_min_lr},
+                                                      {"warmup_stable_decay", warmup_stable_decay},
+                                                      {"greedy", greedy}};
   const auto schedule = kSchedules.find(name);
   std::vector<std::string> names;
   for (const auto& entry : kSchedules) names.push_back(entry.first);
-  check_argument(schedule != kSchedules.end(), "get_scheduler: name: expected one of {}, got '{}'", fmt::join(names, ", "), name);
+  check_argument(schedule != kSchedules.end(), "get_scheduler: name: expected one of {}, got '{}'",
+                 fmt::join(names, ", "), name);
   Arguments arguments(name, options);
   return schedule->second(optimizer, arguments);
 }

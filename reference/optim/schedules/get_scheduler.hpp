@@ -16,13 +16,15 @@ struct GetSchedulerOptions {
 };
 
 /// A schedule of Hugging Face Transformers by its name: linear, cosine, cosine_with_restarts, polynomial, constant,
-/// constant_with_warmup, inverse_sqrt, reduce_lr_on_plateau, cosine_with_min_lr, cosine_warmup_with_min_lr, warmup_stable_decay or greedy.
+/// constant_with_warmup, inverse_sqrt, reduce_lr_on_plateau, cosine_with_min_lr, cosine_warmup_with_min_lr,
+/// warmup_stable_decay or greedy.
 ///
 ///     auto scheduler = accel::get_scheduler("polynomial", optimizer,
 ///         {.num_warmup_steps = 10, .num_training_steps = 100, .scheduler_specific_kwargs = {{"power", 2.0}}});
 ///
-/// Throws ArgumentError with all that is wrong: an unknown name, a missing number of steps, an argument that the schedule does not
-/// have. Thread rule: the rank's thread. Source: transformers/optimization.py, get_scheduler.
-std::unique_ptr<LRScheduler> get_scheduler(const std::string& name, const ScheduledOptimizer& optimizer, const GetSchedulerOptions& options = {});
+/// Throws ArgumentError with all that is wrong: an unknown name, a missing number of steps, an argument that the
+/// schedule does not have. Thread rule: the rank's thread. Source: transformers/optimization.py, get_scheduler.
+std::unique_ptr<LRScheduler> get_scheduler(const std::string& name, const ScheduledOptimizer& optimizer,
+                                           const GetSchedulerOptions& options = {});
 
 }  // namespace accel

@@ -24,7 +24,8 @@ GreedyLR::GreedyLR(ScheduledOptimizer optimizer, const Options& options)
       smooth_(options.smooth),
       window_size_(options.window_size),
       reset_start_original_(options.reset_start) {
-  check_argument(factor_ > 0.0 && factor_ < 1.0, "GreedyLR: factor: expected a number between 0 and 1, got {}", factor_);
+  check_argument(factor_ > 0.0 && factor_ < 1.0, "GreedyLR: factor: expected a number between 0 and 1, got {}",
+                 factor_);
   detail::check_comparison("GreedyLR", mode_, threshold_mode_);
   check_argument(window_size_ >= 1, "GreedyLR: window_size: expected 1 or more, got {}", window_size_);
   begin();
@@ -45,7 +46,8 @@ void GreedyLR::step(double metric) {
   const auto current = smooth_ ? smoothed(metric) : metric;
   next_ = current_lr();
   check_state(next_.size() == min_lrs_.size() && next_.size() == max_lrs_.size(),
-              "GreedyLR: min_lr and max_lr: {} and {} values for {} parameter groups; a group was added", min_lrs_.size(), max_lrs_.size(), next_.size());
+              "GreedyLR: min_lr and max_lr: {} and {} values for {} parameter groups; a group was added",
+              min_lrs_.size(), max_lrs_.size(), next_.size());
   if (cooldown_counter_ > 0 || warmup_counter_ > 0) {
     --(cooldown_counter_ > 0 ? cooldown_counter_ : warmup_counter_);
     num_bad_epochs_ = num_good_epochs_ = 0;
@@ -77,7 +79,9 @@ double GreedyLR::smoothed(double metric) {
   return sum_of_recent_ / static_cast<double>(recent_.size());
 }
 
-bool GreedyLR::is_better(double metric) const { return detail::is_better_metric(metric, best_, mode_, threshold_mode_, threshold_); }
+bool GreedyLR::is_better(double metric) const {
+  return detail::is_better_metric(metric, best_, mode_, threshold_mode_, threshold_);
+}
 
 std::vector<double> GreedyLR::raised(std::vector<double> rates) {
   for (std::size_t group = 0; group < rates.size(); ++group) {
@@ -144,7 +148,8 @@ void GreedyLR::state_fields(detail::StateFields& fields) {
 
 void GreedyLR::loaded() {
   auto& groups = optimizer().param_groups();
-  for (std::size_t group = 0; group < groups.size() && group < get_last_lr().size(); ++group) groups[group].options().set_lr(get_last_lr()[group]);
+  for (std::size_t group = 0; group < groups.size() && group < get_last_lr().size(); ++group)
+    groups[group].options().set_lr(get_last_lr()[group]);
 }
 
 }  // namespace accel

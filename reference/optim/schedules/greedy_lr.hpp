@@ -16,8 +16,8 @@ struct GreedyLROptions {
   int cooldown = 0;                    ///< steps after a reduction that do not count
   int warmup = 0;                      ///< steps after a rise that do not count
   PerGroup min_lr = 1e-3, max_lr = 1.0;
-  double eps = 1e-8;      ///< a smaller change is left out
-  bool smooth = false;    ///< follows the mean of the last `window_size` metrics
+  double eps = 1e-8;    ///< a smaller change is left out
+  bool smooth = false;  ///< follows the mean of the last `window_size` metrics
   int window_size = 50;
   int reset_start = 500;  ///< as many reductions with every rate at its least begin the schedule anew
 };

@@ -19,8 +19,10 @@ bool with_momentum(Options& options, Use&& use) {
     if (known != nullptr) use(*known);
     return known != nullptr;
   };
-  return try_as(static_cast<torch::optim::SGDOptions*>(nullptr)) || try_as(static_cast<torch::optim::RMSpropOptions*>(nullptr)) ||
-         try_as(static_cast<torch::optim::AdamOptions*>(nullptr)) || try_as(static_cast<torch::optim::AdamWOptions*>(nullptr));
+  return try_as(static_cast<torch::optim::SGDOptions*>(nullptr)) ||
+         try_as(static_cast<torch::optim::RMSpropOptions*>(nullptr)) ||
+         try_as(static_cast<torch::optim::AdamOptions*>(nullptr)) ||
+         try_as(static_cast<torch::optim::AdamWOptions*>(nullptr));
 }
 
 template <typename Options>
@@ -34,12 +36,16 @@ std::optional<MomentumKind> momentum_kind(const torch::optim::OptimizerOptions& 
     return ours->momentum_is_beta1() ? MomentumKind::kBeta1 : MomentumKind::kMomentum;
   }
   std::optional<MomentumKind> kind;
-  with_momentum(options, [&]<typename Known>(Known&) { kind = kHasBetas<Known> ? MomentumKind::kBeta1 : MomentumKind::kMomentum; });
+  with_momentum(options, [&]<typename Known>(Known&) {
+    kind = kHasBetas<Known> ? MomentumKind::kBeta1 : MomentumKind::kMomentum;
+  });
   return kind;
 }
 
 double momentum_of(const torch::optim::OptimizerOptions& options) {
-  if (const auto* ours = dynamic_cast<const optim::ParamGroupOptions*>(&options); ours != nullptr && ours->get_momentum()) return *ours->get_momentum();
+  if (const auto* ours = dynamic_cast<const optim::ParamGroupOptions*>(&options);
+      ours != nullptr && ours->get_momentum())
+    return *ours->get_momentum();
   double momentum = 0.0;
   const bool found = with_momentum(options, [&]<typename Known>(Known& known) {
     if constexpr (kHasBetas<Known>) {

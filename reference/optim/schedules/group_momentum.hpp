@@ -4,8 +4,8 @@
 
 #include <optional>
 
-/// The momentum of a parameter group: what schedules cycle against the rate. It is `momentum` of SGD and RMSprop, and the
-/// first of the `betas` of Adam and its kin; of LibTorch's optimizers and of ours.
+/// The momentum of a parameter group: what schedules cycle against the rate. It is `momentum` of SGD and RMSprop, and
+/// the first of the `betas` of Adam and its kin; of LibTorch's optimizers and of ours.
 ///
 /// Thread rule: the rank's thread. Source: torch/optim/lr_scheduler.py, OneCycleLR and CyclicLR.
 namespace accel::detail {

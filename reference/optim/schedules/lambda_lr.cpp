@@ -12,13 +12,16 @@ FactorSchedule::FactorSchedule(ScheduledOptimizer optimizer, EpochFactor lr_lamb
 
 FactorSchedule::FactorSchedule(ScheduledOptimizer optimizer, std::vector<EpochFactor> lr_lambdas)
     : LRScheduler(std::move(optimizer)), lr_lambdas_(std::move(lr_lambdas)) {
-  check_argument(lr_lambdas_.size() == base_lrs().size(), "lr_lambda: expected {} functions, one for each parameter group, got {}",
-                 base_lrs().size(), lr_lambdas_.size());
-  for (const auto& lr_lambda : lr_lambdas_) check_argument(lr_lambda != nullptr, "lr_lambda: expected a function, got an empty one");
+  check_argument(lr_lambdas_.size() == base_lrs().size(),
+                 "lr_lambda: expected {} functions, one for each parameter group, got {}", base_lrs().size(),
+                 lr_lambdas_.size());
+  for (const auto& lr_lambda : lr_lambdas_)
+    check_argument(lr_lambda != nullptr, "lr_lambda: expected a function, got an empty one");
 }
 
 std::vector<double> FactorSchedule::scaled(std::vector<double> rates) const {
-  check_state(rates.size() == lr_lambdas_.size(), "a schedule of {} functions for {} parameter groups; make it when all groups have been added",
+  check_state(rates.size() == lr_lambdas_.size(),
+              "a schedule of {} functions for {} parameter groups; make it when all groups have been added",
               lr_lambdas_.size(), rates.size());
   for (std::size_t group = 0; group < rates.size(); ++group) rates[group] *= lr_lambdas_[group](last_epoch());
   return rates;
@@ -29,16 +32,19 @@ void FactorSchedule::state_fields(detail::StateFields& fields) {
   fields.constant("lr_lambdas", Value::List(lr_lambdas_.size()));
 }
 
-LambdaLR::LambdaLR(ScheduledOptimizer optimizer, EpochFactor lr_lambda) : FactorSchedule(std::move(optimizer), std::move(lr_lambda)) {
+LambdaLR::LambdaLR(ScheduledOptimizer optimizer, EpochFactor lr_lambda)
+    : FactorSchedule(std::move(optimizer), std::move(lr_lambda)) {
   initial_step();
 }
-LambdaLR::LambdaLR(ScheduledOptimizer optimizer, std::vector<EpochFactor> lr_lambdas) : FactorSchedule(std::move(optimizer), std::move(lr_lambdas)) {
+LambdaLR::LambdaLR(ScheduledOptimizer optimizer, std::vector<EpochFactor> lr_lambdas)
+    : FactorSchedule(std::move(optimizer), std::move(lr_lambdas)) {
   initial_step();
 }
 
 std::vector<double> LambdaLR::get_lr(const std::vector<double>& /*current*/) const { return scaled(base_lrs()); }
 
-MultiplicativeLR::MultiplicativeLR(ScheduledOptimizer optimizer, EpochFactor lr_lambda) : FactorSchedule(std::move(optimizer), std::move(lr_lambda)) {
+MultiplicativeLR::MultiplicativeLR(ScheduledOptimizer optimizer, EpochFactor lr_lambda)
+    : FactorSchedule(std::move(optimizer), std::move(lr_lambda)) {
   initial_step();
 }
 MultiplicativeLR::MultiplicativeLR(ScheduledOptimizer optimizer, std::vector<EpochFactor> lr_lambdas)
@@ -46,6 +52,8 @@ MultiplicativeLR::MultiplicativeLR(ScheduledOptimizer optimizer, std::vector<Epo
   initial_step();
 }
 
-std::vector<double> MultiplicativeLR::get_lr(const std::vector<double>& current) const { return is_initial() ? current : scaled(current); }
+std::vector<double> MultiplicativeLR::get_lr(const std::vector<double>& current) const {
+  return is_initial() ? current : scaled(current);
+}
 
 }  // namespace accel

@@ -11,8 +11,8 @@
 ///     accel::LambdaLR scheduler(optimizer, [](int epoch) { return std::max(0.0, 1.0 - epoch / 100.0); });
 ///     accel::LambdaLR two_groups(optimizer, {slow, fast});
 ///
-/// The state dict holds no functions, as in Python: the schedule that loads it has its own. Thread rule: the rank's thread.
-/// Source: torch/optim/lr_scheduler.py, LambdaLR and MultiplicativeLR.
+/// The state dict holds no functions, as in Python: the schedule that loads it has its own. Thread rule: the rank's
+/// thread. Source: torch/optim/lr_scheduler.py, LambdaLR and MultiplicativeLR.
 namespace accel {
 
 using EpochFactor = std::function<double(int epoch)>;

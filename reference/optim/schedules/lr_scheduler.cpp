@@ -5,16 +5,16 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/optim/schedules/group_momentum.hpp"
-#include "reference/optim/state_dict/param_group_options.hpp"
 #include "reference/optim/schedules/schedule_state.hpp"
+#include "reference/optim/state_dict/param_group_options.hpp"
 
 namespace accel {
 namespace {
 
 constexpr auto kInitialLr = "initial_lr";
 
-// What each group keeps from an earlier schedule or a state dict; one that keeps none has its own rate, unless the schedule goes on
-// behind an epoch: then nothing.
+// What each group keeps from an earlier schedule or a state dict; one that keeps none has its own rate, unless the
+// schedule goes on behind an epoch: then nothing.
 std::optional<std::vector<double>> kept_initial_lrs(const torch::optim::Optimizer& optimizer, bool is_begun) {
   std::vector<double> rates;
   for (const auto& group : optimizer.param_groups()) {
@@ -34,14 +34,17 @@ std::optional<std::vector<double>> kept_initial_lrs(const torch::optim::Optimize
 
 }  // namespace
 
-LRScheduler::LRScheduler(ScheduledOptimizer optimizer) : optimizer_(optimizer.optimizer), last_epoch_(optimizer.last_epoch) {
-  if (!optimizer.initial_lrs) optimizer.initial_lrs = kept_initial_lrs(*optimizer_, /*is_begun=*/optimizer.last_epoch != -1);
+LRScheduler::LRScheduler(ScheduledOptimizer optimizer)
+    : optimizer_(optimizer.optimizer), last_epoch_(optimizer.last_epoch) {
+  if (!optimizer.initial_lrs)
+    optimizer.initial_lrs = kept_initial_lrs(*optimizer_, /*is_begun=*/optimizer.last_epoch != -1);
   const auto num_groups = optimizer_->param_groups().size();
   const auto num_rates = optimizer.initial_lrs ? optimizer.initial_lrs->size() : num_groups;
-  check_argument(num_rates == num_groups, "initial_lrs: {} values for {} parameter groups; expected one for each", num_rates, num_groups);
+  check_argument(num_rates == num_groups, "initial_lrs: {} values for {} parameter groups; expected one for each",
+                 num_rates, num_groups);
   check_argument(optimizer.last_epoch >= -1, "last_epoch: expected -1 or more, got {}", optimizer.last_epoch);
-  check_argument(optimizer.last_epoch == -1 || optimizer.initial_lrs, "last_epoch: {} needs the rates that the schedule began with, as initial_lrs",
-                 optimizer.last_epoch);
+  check_argument(optimizer.last_epoch == -1 || optimizer.initial_lrs,
+                 "last_epoch: {} needs the rates that the schedule began with, as initial_lrs", optimizer.last_epoch);
   initial_lrs_ = optimizer.initial_lrs ? std::move(*optimizer.initial_lrs) : current_lr();
   base_lrs_ = initial_lrs_;
   last_lr_ = current_lr();
@@ -67,14 +70,17 @@ void LRScheduler::step() {
 }
 
 void LRScheduler::step(double /*metric*/) {
-  throw ArgumentError("step: this schedule follows no metric, and steps by whole epochs; call step(), or use ReduceLROnPlateau, GreedyLR or CosineAnnealingWarmRestarts");
+  throw ArgumentError(
+      "step: this schedule follows no metric, and steps by whole epochs; call step(), or use ReduceLROnPlateau, "
+      "GreedyLR or CosineAnnealingWarmRestarts");
 }
 
 void LRScheduler::keep_in_groups(const char* name, const std::vector<double>& values) {
   group_entries_[name] = values;
   auto& groups = optimizer_->param_groups();
   for (std::size_t group = 0; group < groups.size(); ++group) {
-    if (auto* options = dynamic_cast<optim::ParamGroupOptions*>(&groups[group].options())) options->extras()[name] = values[group];
+    if (auto* options = dynamic_cast<optim::ParamGroupOptions*>(&groups[group].options()))
+      options->extras()[name] = values[group];
   }
 }
 
@@ -90,11 +96,13 @@ void LRScheduler::restart() {
 
 void LRScheduler::set_rates(const std::vector<double>& rates) {
   auto& groups = optimizer_->param_groups();
-  check_state(rates.size() == groups.size(), "a schedule gave {} rates for {} parameter groups; make it when all groups have been added",
-              rates.size(), groups.size());
+  check_state(rates.size() == groups.size(),
+              "a schedule gave {} rates for {} parameter groups; make it when all groups have been added", rates.size(),
+              groups.size());
   for (std::size_t group = 0; group < groups.size(); ++group) groups[group].options().set_lr(rates[group]);
   const auto momentum = get_momentum();
-  for (std::size_t group = 0; group < momentum.size(); ++group) detail::set_momentum(groups[group].options(), momentum[group]);
+  for (std::size_t group = 0; group < momentum.size(); ++group)
+    detail::set_momentum(groups[group].options(), momentum[group]);
   last_lr_ = current_lr();
 }
 
@@ -125,7 +133,8 @@ void LRScheduler::last_epoch_field(detail::StateFields& fields) { fields("last_e
 void LRScheduler::last_lr_field(detail::StateFields& fields) { fields("_last_lr", last_lr_, one_per_group()); }
 
 detail::Rule<std::vector<double>> LRScheduler::one_per_group() const {
-  const auto num_groups = optimizer_->param_groups().size(), num_at_first = initial_lrs_.size();  // some may have been added
+  const auto num_groups = optimizer_->param_groups().size(),
+             num_at_first = initial_lrs_.size();  // some may have been added
   return {[=](const auto& values) { return values.size() == num_groups || values.size() == num_at_first; },
           fmt::format("a list of {}, one for each parameter group", num_groups)};
 }

@@ -16,9 +16,9 @@
 ///     optimizer.step();
 ///     scheduler.step();
 ///
-/// A schedule keeps a reference to its optimizer, which must live longer. Making one sets the rates of epoch 0. A schedule of
-/// one's own defines `get_lr` and ends its constructor with `initial_step()`. Thread rule: the rank's thread.
-/// Source: torch/optim/lr_scheduler.py.
+/// A schedule keeps a reference to its optimizer, which must live longer. Making one sets the rates of epoch 0. A
+/// schedule of one's own defines `get_lr` and ends its constructor with `initial_step()`. Thread rule: the rank's
+/// thread. Source: torch/optim/lr_scheduler.py.
 namespace accel {
 
 namespace detail {
@@ -34,8 +34,8 @@ class LRScheduler {
   LRScheduler& operator=(const LRScheduler&) = delete;
 
   virtual void step();
-  /// Of a schedule that follows a metric (ReduceLROnPlateau, GreedyLR), or of CosineAnnealingWarmRestarts, to an epoch. Throws
-  /// ArgumentError in the others.
+  /// Of a schedule that follows a metric (ReduceLROnPlateau, GreedyLR), or of CosineAnnealingWarmRestarts, to an epoch.
+  /// Throws ArgumentError in the others.
   virtual void step(double metric);
   [[nodiscard]] int last_epoch() const { return last_epoch_; }
   /// Of each parameter group, as this schedule last set it.
@@ -45,22 +45,24 @@ class LRScheduler {
   /// The rates that a later schedule of this optimizer is to start from: Python's `initial_lr` of each group.
   [[nodiscard]] const std::vector<double>& initial_lrs() const { return initial_lrs_; }
   [[nodiscard]] torch::optim::Optimizer& optimizer() const { return *optimizer_; }
-  /// What it has written into Python's parameter groups, by key, a value for each group: a state dict of an optimizer whose groups
-  /// cannot keep it (LibTorch's own) lacks it.
+  /// What it has written into Python's parameter groups, by key, a value for each group: a state dict of an optimizer
+  /// whose groups cannot keep it (LibTorch's own) lacks it.
   using GroupEntries = std::map<std::string, std::vector<double>>;
   [[nodiscard]] virtual GroupEntries group_entries() const { return group_entries_; }
 
   /// Python's `_step_count`: the calls of `step`, and one for the start.
   [[nodiscard]] int step_count() const { return step_count_.value_or(0); }
   /// Counts a step that is not carried out, as Accelerate does while gradients accumulate.
-  void advance_step_count() { if (step_count_) ++*step_count_; }
+  void advance_step_count() {
+    if (step_count_) ++*step_count_;
+  }
   /// After how many steps the schedule ends; nothing if it does not.
   [[nodiscard]] virtual std::optional<int> total_steps() const { return std::nullopt; }
 
   /// Python's dict, key by key; what is code in it is null. The optimizer's rates belong to the optimizer's own state.
   [[nodiscard]] Value state_dict() const;
-  /// Takes a `state_dict`, also Python's. Throws CheckpointError with all that is missing, of another type or impossible, and
-  /// changes nothing then.
+  /// Takes a `state_dict`, also Python's. Throws CheckpointError with all that is missing, of another type or
+  /// impossible, and changes nothing then.
   void load_state_dict(const Value& state);
 
  protected:
@@ -68,7 +70,9 @@ class LRScheduler {
   /// The rates for `last_epoch()`; `current` are the groups' rates now.
   [[nodiscard]] virtual std::vector<double> get_lr(const std::vector<double>& current) const = 0;
   /// The same without the rates before, where Python has a formula: SequentialLR begins a schedule by it.
-  [[nodiscard]] virtual std::vector<double> get_closed_form_lr(const std::vector<double>& current) const { return get_lr(current); }
+  [[nodiscard]] virtual std::vector<double> get_closed_form_lr(const std::vector<double>& current) const {
+    return get_lr(current);
+  }
   /// The momentum for `last_epoch()`, of each group; empty: is not touched.
   [[nodiscard]] virtual std::vector<double> get_momentum() const { return {}; }
   /// The entries of the state dict. Loading keeps what they refer to until all of them have been checked.
@@ -116,7 +120,9 @@ using ScheduleFactory = std::function<std::unique_ptr<LRScheduler>(ScheduledOpti
 /// `schedule<LinearLR>(0.1, 1.0, 10)`: what the constructor takes behind the optimizer.
 template <typename Schedule, typename... Arguments>
 ScheduleFactory schedule(Arguments... arguments) {
-  return [arguments...](ScheduledOptimizer optimizer) { return std::make_unique<Schedule>(std::move(optimizer), arguments...); };
+  return [arguments...](ScheduledOptimizer optimizer) {
+    return std::make_unique<Schedule>(std::move(optimizer), arguments...);
+  };
 }
 /// `schedule<OneCycleLR>({.max_lr = 0.1, .total_steps = 100})`.
 template <typename Schedule>

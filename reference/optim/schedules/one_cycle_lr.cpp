@@ -13,9 +13,12 @@ int total_steps_of(const OneCycleLROptions& options) {
     return value;
   };
   if (options.total_steps) return positive("total_steps", *options.total_steps);
-  check_argument(options.epochs && options.steps_per_epoch, "OneCycleLR: expected total_steps, or both epochs and steps_per_epoch");
-  const auto steps = std::int64_t{positive("epochs", *options.epochs)} * positive("steps_per_epoch", *options.steps_per_epoch);
-  check_argument(steps < (1 << 30), "OneCycleLR: {} epochs of {} steps are too many", *options.epochs, *options.steps_per_epoch);
+  check_argument(options.epochs && options.steps_per_epoch,
+                 "OneCycleLR: expected total_steps, or both epochs and steps_per_epoch");
+  const auto steps =
+      std::int64_t{positive("epochs", *options.epochs)} * positive("steps_per_epoch", *options.steps_per_epoch);
+  check_argument(steps < (1 << 30), "OneCycleLR: {} epochs of {} steps are too many", *options.epochs,
+                 *options.steps_per_epoch);
   return static_cast<int>(steps);
 }
 
@@ -35,9 +38,10 @@ OneCycleLR::OneCycleLR(ScheduledOptimizer optimizer, Options options)
       cycle_momentum_(options.cycle_momentum),
       max_lrs_(options.max_lr.of(this->optimizer(), "OneCycleLR: max_lr")),
       min_lrs_(initial_lrs()) {
-  check_argument(options.pct_start >= 0 && options.pct_start <= 1, "OneCycleLR: pct_start: expected a number from 0 to 1, got {}", options.pct_start);
-  check_argument(anneal_func_type_ == "cos" || anneal_func_type_ == "linear", "OneCycleLR: anneal_strategy: expected cos or linear, got '{}'",
-                 anneal_func_type_);
+  check_argument(options.pct_start >= 0 && options.pct_start <= 1,
+                 "OneCycleLR: pct_start: expected a number from 0 to 1, got {}", options.pct_start);
+  check_argument(anneal_func_type_ == "cos" || anneal_func_type_ == "linear",
+                 "OneCycleLR: anneal_strategy: expected cos or linear, got '{}'", anneal_func_type_);
   for (auto& rate : min_lrs_) rate = detail::divided(rate, options.final_div_factor, "OneCycleLR: final_div_factor");
   init_phases(options.pct_start, options.three_phase);
   if (cycle_momentum_) init_momentum(options);
@@ -62,7 +66,8 @@ void OneCycleLR::init_phases(double pct_start, bool three_phase) {
 
 void OneCycleLR::init_momentum(const Options& options) {
   const auto kind = detail::momentum_kind(optimizer().defaults());
-  check_argument(kind.has_value(), "OneCycleLR: cycle_momentum: the optimizer has neither momentum nor betas; set it to false");
+  check_argument(kind.has_value(),
+                 "OneCycleLR: cycle_momentum: the optimizer has neither momentum nor betas; set it to false");
   use_beta1_ = kind == detail::MomentumKind::kBeta1;
   max_momentums_ = options.max_momentum.of(optimizer(), "OneCycleLR: max_momentum");
   base_momentums_ = options.base_momentum.of(optimizer(), "OneCycleLR: base_momentum");
@@ -77,7 +82,8 @@ OneCycleLR::Place OneCycleLR::place() const {
   double start_step = 0.0;
   for (const auto& phase : phases_) {
     if (last_epoch() <= phase.end_step || &phase == &phases_.back()) {
-      return {phase, detail::divided(last_epoch() - start_step, phase.end_step - start_step, "OneCycleLR: a phase without steps")};
+      return {phase, detail::divided(last_epoch() - start_step, phase.end_step - start_step,
+                                     "OneCycleLR: a phase without steps")};
     }
     start_step = phase.end_step;
   }
@@ -98,7 +104,8 @@ const std::vector<double>& OneCycleLR::named(const std::string& name) const {
 }
 
 std::vector<double> OneCycleLR::get_lr(const std::vector<double>& current) const {
-  check_argument(last_epoch() <= total_steps_, "OneCycleLR: step {} of a schedule of {} steps; make total_steps larger", last_epoch(), total_steps_);
+  check_argument(last_epoch() <= total_steps_, "OneCycleLR: step {} of a schedule of {} steps; make total_steps larger",
+                 last_epoch(), total_steps_);
   const auto [phase, part] = place();
   auto rates = current;
   for (std::size_t group = 0; group < rates.size(); ++group) {
@@ -127,7 +134,8 @@ void OneCycleLR::state_fields(detail::StateFields& fields) {
 }
 
 void OneCycleLR::phase_fields(detail::StateFields& fields, Phase& phase) {
-  const auto rates = detail::one_of({"initial_lr", "max_lr", "min_lr"}), momentums = detail::one_of({"base_momentum", "max_momentum"});
+  const auto rates = detail::one_of({"initial_lr", "max_lr", "min_lr"}),
+             momentums = detail::one_of({"base_momentum", "max_momentum"});
   fields("end_step", phase.end_step);
   fields("start_lr", phase.start_lr, rates);
   fields("end_lr", phase.end_lr, rates);
@@ -141,7 +149,8 @@ void OneCycleLR::write_phases(detail::StateFields& fields) {
     Value::Dict written;
     detail::StateFields of_phase(written);
     phase_fields(of_phase, phase);
-    if (&phase == &phases_.back()) written["end_step"] = static_cast<std::int64_t>(phase.end_step);  // an integer in Python's
+    if (&phase == &phases_.back())
+      written["end_step"] = static_cast<std::int64_t>(phase.end_step);  // an integer in Python's
     list.emplace_back(std::move(written));
   }
   fields.write("_schedule_phases", std::move(list));
@@ -151,7 +160,8 @@ void OneCycleLR::read_phases(detail::StateFields& fields) {
   const auto* value = fields.find("_schedule_phases");
   if (value == nullptr) return;
   if (!value->is<Value::List>() || value->as<Value::List>().empty()) {
-    fields.problem("_schedule_phases", "expected a list of dicts, got " + (value->is<Value::List>() ? "an empty one" : value->type_name()));
+    fields.problem("_schedule_phases",
+                   "expected a list of dicts, got " + (value->is<Value::List>() ? "an empty one" : value->type_name()));
     return;
   }
   const auto loaded = std::make_shared<std::vector<Phase>>(value->as<Value::List>().size());

@@ -10,14 +10,14 @@ namespace accel {
 
 struct OneCycleLROptions {
   PerGroup max_lr = {};
-  std::optional<int> total_steps = {};             ///< or `epochs` and `steps_per_epoch`
+  std::optional<int> total_steps = {};  ///< or `epochs` and `steps_per_epoch`
   std::optional<int> epochs = {}, steps_per_epoch = {};
-  double pct_start = 0.3;                     ///< the part of the steps in which the rate rises
-  std::string anneal_strategy = "cos";        ///< or "linear"
+  double pct_start = 0.3;               ///< the part of the steps in which the rate rises
+  std::string anneal_strategy = "cos";  ///< or "linear"
   bool cycle_momentum = true;
   PerGroup base_momentum = 0.85, max_momentum = 0.95;
-  double div_factor = 25.0;                   ///< initial_lr = max_lr / div_factor
-  double final_div_factor = 1e4;              ///< min_lr = initial_lr / final_div_factor
+  double div_factor = 25.0;       ///< initial_lr = max_lr / div_factor
+  double final_div_factor = 1e4;  ///< min_lr = initial_lr / final_div_factor
   bool three_phase = false;
 };
 
@@ -25,9 +25,9 @@ struct OneCycleLROptions {
 ///
 ///     accel::OneCycleLR scheduler(optimizer, {.max_lr = 0.1, .epochs = 10, .steps_per_epoch = 100});
 ///
-/// A step beyond `total_steps` is an ArgumentError. The rates of the cycle are the schedule's own: two of them on one optimizer
-/// do not change each other's, as they do in Python. Thread rule: the rank's thread.
-/// Source: torch/optim/lr_scheduler.py, OneCycleLR.
+/// A step beyond `total_steps` is an ArgumentError. The rates of the cycle are the schedule's own: two of them on one
+/// optimizer do not change each other's, as they do in Python. Thread rule: the rank's thread. Source:
+/// torch/optim/lr_scheduler.py, OneCycleLR.
 class OneCycleLR : public LRScheduler {
  public:
   using Options = OneCycleLROptions;

@@ -30,10 +30,13 @@ ReduceLROnPlateau::ReduceLROnPlateau(ScheduledOptimizer optimizer, const Options
 
 void ReduceLROnPlateau::init_mode_worse() { mode_worse_ = detail::worst_metric(mode_); }
 
-void ReduceLROnPlateau::step() { throw ArgumentError("ReduceLROnPlateau: step: expected a metric, got none; call step(loss)"); }
+void ReduceLROnPlateau::step() {
+  throw ArgumentError("ReduceLROnPlateau: step: expected a metric, got none; call step(loss)");
+}
 
 void ReduceLROnPlateau::step(double metric) {
-  if (default_min_lr_) min_lrs_.resize(optimizer().param_groups().size(), *default_min_lr_);  // of groups that were added
+  if (default_min_lr_)
+    min_lrs_.resize(optimizer().param_groups().size(), *default_min_lr_);  // of groups that were added
   if (is_better(metric)) {
     best_ = metric;
     num_bad_epochs_ = 0;
@@ -51,13 +54,16 @@ void ReduceLROnPlateau::step(double metric) {
   }
 }
 
-bool ReduceLROnPlateau::is_better(double metric) const { return detail::is_better_metric(metric, best_, mode_, threshold_mode_, threshold_); }
+bool ReduceLROnPlateau::is_better(double metric) const {
+  return detail::is_better_metric(metric, best_, mode_, threshold_mode_, threshold_);
+}
 
 std::vector<double> ReduceLROnPlateau::get_lr(const std::vector<double>& current) const {
   auto rates = current;
   if (num_bad_epochs_ <= patience_) return rates;
-  check_state(rates.size() == min_lrs_.size(), "ReduceLROnPlateau: min_lr: {} values for {} parameter groups; a group was added",
-              min_lrs_.size(), rates.size());
+  check_state(rates.size() == min_lrs_.size(),
+              "ReduceLROnPlateau: min_lr: {} values for {} parameter groups; a group was added", min_lrs_.size(),
+              rates.size());
   for (std::size_t group = 0; group < rates.size(); ++group) {
     const double reduced = std::max(rates[group] * factor_, min_lrs_[group]);
     if (rates[group] - reduced > eps_) rates[group] = reduced;

@@ -21,8 +21,10 @@ inline double divided(double dividend, double divisor, const char* what) {
 inline double power(double base, double exponent, const char* what) {
   check_argument(base != 0.0 || exponent >= 0.0, "{}: zero to the power of {}", what, exponent);
   const double result = std::pow(base, exponent);
-  check_argument(!std::isnan(result) || std::isnan(base) || std::isnan(exponent), "{}: {} to the power of {} is no real number", what, base, exponent);
-  check_argument(!std::isinf(result) || std::isinf(base) || std::isinf(exponent), "{}: {} to the power of {} is too large", what, base, exponent);
+  check_argument(!std::isnan(result) || std::isnan(base) || std::isnan(exponent),
+                 "{}: {} to the power of {} is no real number", what, base, exponent);
+  check_argument(!std::isinf(result) || std::isinf(base) || std::isinf(exponent),
+                 "{}: {} to the power of {} is too large", what, base, exponent);
   return result;
 }
 

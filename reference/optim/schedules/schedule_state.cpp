@@ -10,7 +10,7 @@
 namespace accel::detail {
 namespace {
 
-constexpr std::int64_t kMost = std::int64_t{1} << 30;      // of any count, so that counting on does not overflow
+constexpr std::int64_t kMost = std::int64_t{1} << 30;  // of any count, so that counting on does not overflow
 constexpr std::int64_t kMostLong = std::int64_t{1} << 60;
 
 bool read_integer(const Value& value, std::int64_t most, auto& target) {
@@ -38,7 +38,9 @@ bool read_list(const Value& value, std::vector<T>& target) {
 
 Rule<std::string> one_of(std::vector<std::string> known) {
   auto expected = fmt::format("{}", fmt::join(known, " or "));
-  return {[known = std::move(known)](const std::string& text) { return std::find(known.begin(), known.end(), text) != known.end(); },
+  return {[known = std::move(known)](const std::string& text) {
+            return std::find(known.begin(), known.end(), text) != known.end();
+          },
           std::move(expected)};
 }
 
@@ -108,7 +110,9 @@ void StateFields::constant(const std::string& key, Value value) {
   if (writes()) write(key, std::move(value));
 }
 
-void StateFields::problem(const std::string& key, const std::string& text) { problems_.push_back(path_ + key + ": " + text); }
+void StateFields::problem(const std::string& key, const std::string& text) {
+  problems_.push_back(path_ + key + ": " + text);
+}
 
 void StateFields::part(const Value& value, const std::string& path, const std::function<void(StateFields&)>& read) {
   StateFields fields(value, path_ + path);
@@ -118,7 +122,8 @@ void StateFields::part(const Value& value, const std::string& path, const std::f
 }
 
 void StateFields::apply(const std::string& of) {
-  if (!problems_.empty()) throw CheckpointError(fmt::format("this is no state of {}: {}", of, fmt::join(problems_, "; ")));
+  if (!problems_.empty())
+    throw CheckpointError(fmt::format("this is no state of {}: {}", of, fmt::join(problems_, "; ")));
   for (const auto& change : changes_) change();
 }
 

@@ -18,8 +18,8 @@
 ///       fields("gamma", gamma_);
 ///     }
 ///
-/// Reading notes every entry that is missing, of another type or of an impossible value, and changes nothing before `apply`.
-/// Thread rule: a value.
+/// Reading notes every entry that is missing, of another type or of an impossible value, and changes nothing before
+/// `apply`. Thread rule: a value.
 namespace accel::detail {
 
 /// What an entry must hold; `expected` says it in a message.
@@ -39,7 +39,8 @@ Rule<T> not_zero() {
 }
 /// What the schedule was made with: an optimizer cannot be given what it has not, nor be left with what it had.
 inline Rule<bool> as_made(bool value) {
-  return {[value](bool loaded) { return loaded == value; }, std::string(value ? "true" : "false") + ", as this schedule was made"};
+  return {[value](bool loaded) { return loaded == value; },
+          std::string(value ? "true" : "false") + ", as this schedule was made"};
 }
 /// One of these texts.
 Rule<std::string> one_of(std::vector<std::string> known);

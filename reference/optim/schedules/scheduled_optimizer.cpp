@@ -9,7 +9,8 @@ namespace accel {
 std::vector<double> PerGroup::of(const torch::optim::Optimizer& optimizer, const char* name) const {
   const auto num_groups = optimizer.param_groups().size();
   if (for_all_) return std::vector<double>(num_groups, values_.front());
-  check_argument(values_.size() == num_groups, "{}: {} values for {} parameter groups; expected one number, or a list with one for each group", name,
+  check_argument(values_.size() == num_groups,
+                 "{}: {} values for {} parameter groups; expected one number, or a list with one for each group", name,
                  values_.size(), num_groups);
   return values_;
 }

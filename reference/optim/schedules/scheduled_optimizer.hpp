@@ -12,14 +12,15 @@ class Optimizer;
 /// What schedules are made of. Thread rule: values; the optimizer is borrowed.
 namespace accel {
 
-/// An optimizer, and where a schedule of it starts. Any optimizer is one: its schedule starts from the rates that it has.
+/// An optimizer, and where a schedule of it starts. Any optimizer is one: its schedule starts from the rates that it
+/// has.
 ///
 ///     accel::LinearLR warmup(optimizer);
 ///     accel::StepLR steps({optimizer, warmup.initial_lrs()}, /*step_size=*/30);
 ///
-/// As in Python, a group of this library's optimizers keeps its `initial_lr`, so that a second schedule starts from the rates before the
-/// first; LibTorch's own groups have no place for it, and `initial_lrs` says it. `last_epoch` is Python's argument: the schedule goes on
-/// behind that epoch.
+/// As in Python, a group of this library's optimizers keeps its `initial_lr`, so that a second schedule starts from the
+/// rates before the first; LibTorch's own groups have no place for it, and `initial_lrs` says it. `last_epoch` is
+/// Python's argument: the schedule goes on behind that epoch.
 struct ScheduledOptimizer {
   ScheduledOptimizer(torch::optim::Optimizer& optimizer) : optimizer(&optimizer) {}
   ScheduledOptimizer(torch::optim::Optimizer& optimizer, std::vector<double> initial_lrs, int last_epoch = -1)

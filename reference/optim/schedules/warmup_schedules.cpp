@@ -17,7 +17,8 @@ double risen(int step, int num_warmup_steps) { return static_cast<double>(step) 
 // The part of the steps behind the warm-up.
 template <typename Options>
 double progress_of(int step, const Options& options) {
-  return static_cast<double>(step - options.num_warmup_steps) / std::max(1, options.num_training_steps - options.num_warmup_steps);
+  return static_cast<double>(step - options.num_warmup_steps) /
+         std::max(1, options.num_training_steps - options.num_warmup_steps);
 }
 
 double cosine_factor(double num_cycles, double progress, double min_lr_rate) {
@@ -35,7 +36,8 @@ double min_lr_rate_of(const ScheduledOptimizer& optimizer, const Options& option
 }
 
 void check_type(const char* name, std::string_view type) {
-  check_argument(type == "linear" || type == "cosine" || type == "1-sqrt", "{}: expected linear, cosine or 1-sqrt, got '{}'", name, type);
+  check_argument(type == "linear" || type == "cosine" || type == "1-sqrt",
+                 "{}: expected linear, cosine or 1-sqrt, got '{}'", name, type);
 }
 
 std::unique_ptr<LambdaLR> lambda(const ScheduledOptimizer& optimizer, EpochFactor factor) {
@@ -52,21 +54,25 @@ std::unique_ptr<LambdaLR> get_constant_schedule_with_warmup(const ScheduledOptim
   return lambda(optimizer, [=](int step) { return step < num_warmup_steps ? risen(step, num_warmup_steps) : 1.0; });
 }
 
-std::unique_ptr<LambdaLR> get_linear_schedule_with_warmup(const ScheduledOptimizer& optimizer, LinearWarmupOptions options) {
+std::unique_ptr<LambdaLR> get_linear_schedule_with_warmup(const ScheduledOptimizer& optimizer,
+                                                          LinearWarmupOptions options) {
   return lambda(optimizer, [=](int step) {
     if (step < options.num_warmup_steps) return risen(step, options.num_warmup_steps);
-    return std::max(0.0, static_cast<double>(options.num_training_steps - step) / std::max(1, options.num_training_steps - options.num_warmup_steps));
+    return std::max(0.0, static_cast<double>(options.num_training_steps - step) /
+                             std::max(1, options.num_training_steps - options.num_warmup_steps));
   });
 }
 
-std::unique_ptr<LambdaLR> get_cosine_schedule_with_warmup(const ScheduledOptimizer& optimizer, CosineWarmupOptions options) {
+std::unique_ptr<LambdaLR> get_cosine_schedule_with_warmup(const ScheduledOptimizer& optimizer,
+                                                          CosineWarmupOptions options) {
   return lambda(optimizer, [=](int step) {
     if (step < options.num_warmup_steps) return risen(step, options.num_warmup_steps);
     return cosine_factor(options.num_cycles, progress_of(step, options), 0.0);
   });
 }
 
-std::unique_ptr<LambdaLR> get_cosine_with_hard_restarts_schedule_with_warmup(const ScheduledOptimizer& optimizer, HardRestartsWarmupOptions options) {
+std::unique_ptr<LambdaLR> get_cosine_with_hard_restarts_schedule_with_warmup(const ScheduledOptimizer& optimizer,
+                                                                             HardRestartsWarmupOptions options) {
   check_argument(options.num_cycles >= 0, "num_cycles: expected 0 or more, got {}", options.num_cycles);
   return lambda(optimizer, [=](int step) {
     if (step < options.num_warmup_steps) return risen(step, options.num_warmup_steps);
@@ -76,20 +82,24 @@ std::unique_ptr<LambdaLR> get_cosine_with_hard_restarts_schedule_with_warmup(con
   });
 }
 
-std::unique_ptr<LambdaLR> get_polynomial_decay_schedule_with_warmup(const ScheduledOptimizer& optimizer, PolynomialWarmupOptions options) {
+std::unique_ptr<LambdaLR> get_polynomial_decay_schedule_with_warmup(const ScheduledOptimizer& optimizer,
+                                                                    PolynomialWarmupOptions options) {
   const double lr_init = default_lr(optimizer);
-  check_argument(lr_init > options.lr_end, "lr_end: expected a number below the optimizer's rate of {}, got {}", lr_init, options.lr_end);
+  check_argument(lr_init > options.lr_end, "lr_end: expected a number below the optimizer's rate of {}, got {}",
+                 lr_init, options.lr_end);
   return lambda(optimizer, [=](int step) {
     if (step < options.num_warmup_steps) return risen(step, options.num_warmup_steps);
     if (step > options.num_training_steps) return detail::divided(options.lr_end, lr_init, "lr_end");
     const int decay_steps = options.num_training_steps - options.num_warmup_steps;
-    const double left = 1 - detail::divided(step - options.num_warmup_steps, decay_steps, "num_training_steps: as many as num_warmup_steps");
+    const double left = 1 - detail::divided(step - options.num_warmup_steps, decay_steps,
+                                            "num_training_steps: as many as num_warmup_steps");
     const double decay = (lr_init - options.lr_end) * detail::power(left, options.power, "power") + options.lr_end;
     return detail::divided(decay, lr_init, "lr_end");
   });
 }
 
-std::unique_ptr<LambdaLR> get_inverse_sqrt_schedule(const ScheduledOptimizer& optimizer, int num_warmup_steps, std::optional<int> timescale) {
+std::unique_ptr<LambdaLR> get_inverse_sqrt_schedule(const ScheduledOptimizer& optimizer, int num_warmup_steps,
+                                                    std::optional<int> timescale) {
   const int scale = timescale.value_or(num_warmup_steps != 0 ? num_warmup_steps : 10000);
   check_argument(scale >= 1, "timescale: expected 1 or more, got {}", scale);
   return lambda(optimizer, [=](int step) {
@@ -98,14 +108,16 @@ std::unique_ptr<LambdaLR> get_inverse_sqrt_schedule(const ScheduledOptimizer& op
   });
 }
 
-std::unique_ptr<LambdaLR> get_cosine_with_min_lr_schedule_with_warmup(const ScheduledOptimizer& optimizer, CosineMinLrWarmupOptions options) {
+std::unique_ptr<LambdaLR> get_cosine_with_min_lr_schedule_with_warmup(const ScheduledOptimizer& optimizer,
+                                                                      CosineMinLrWarmupOptions options) {
   return lambda(optimizer, [options, min_lr_rate = min_lr_rate_of(optimizer, options)](int step) {
     if (step < options.num_warmup_steps) return risen(step, options.num_warmup_steps);
     return cosine_factor(options.num_cycles, progress_of(step, options), min_lr_rate);
   });
 }
 
-std::unique_ptr<LambdaLR> get_cosine_with_min_lr_schedule_with_warmup_lr_rate(const ScheduledOptimizer& optimizer, CosineMinLrRateWarmupOptions options) {
+std::unique_ptr<LambdaLR> get_cosine_with_min_lr_schedule_with_warmup_lr_rate(const ScheduledOptimizer& optimizer,
+                                                                              CosineMinLrRateWarmupOptions options) {
   return lambda(optimizer, [options, min_lr_rate = min_lr_rate_of(optimizer, options)](int k) {
     const double step = k, warmup = options.num_warmup_steps, training = options.num_training_steps;
     if (step < warmup) {
@@ -117,27 +129,35 @@ std::unique_ptr<LambdaLR> get_cosine_with_min_lr_schedule_with_warmup_lr_rate(co
 }
 
 std::unique_ptr<LambdaLR> get_wsd_schedule(const ScheduledOptimizer& optimizer, WsdOptions options) {
-  check_argument(options.num_training_steps || options.num_stable_steps, "num_training_steps and num_stable_steps: expected one of them, got none");
+  check_argument(options.num_training_steps || options.num_stable_steps,
+                 "num_training_steps and num_stable_steps: expected one of them, got none");
   check_type("warmup_type", options.warmup_type);
   check_type("decay_type", options.decay_type);
   const int warmup = options.num_warmup_steps;
-  const int stable = options.num_stable_steps ? *options.num_stable_steps : *options.num_training_steps - warmup - options.num_decay_steps;
+  const int stable = options.num_stable_steps ? *options.num_stable_steps
+                                              : *options.num_training_steps - warmup - options.num_decay_steps;
   return lambda(optimizer, [=](int step) {
-    const auto at_least_min = [&](double factor) { return std::max(0.0, factor * (1.0 - options.min_lr_ratio) + options.min_lr_ratio); };
+    const auto at_least_min = [&](double factor) {
+      return std::max(0.0, factor * (1.0 - options.min_lr_ratio) + options.min_lr_ratio);
+    };
     if (step < warmup) {
       const double progress = risen(step, warmup);
       if (options.warmup_type == "linear") return at_least_min(progress);
-      return at_least_min(options.warmup_type == "cosine" ? 0.5 * (1.0 - std::cos(kPi * progress)) : 1.0 - std::sqrt(1.0 - progress));
+      return at_least_min(options.warmup_type == "cosine" ? 0.5 * (1.0 - std::cos(kPi * progress))
+                                                          : 1.0 - std::sqrt(1.0 - progress));
     }
     if (step < warmup + stable) return 1.0;
     if (step >= warmup + stable + options.num_decay_steps) return options.min_lr_ratio;
     const double progress = static_cast<double>(step - warmup - stable) / std::max(1, options.num_decay_steps);
     if (options.decay_type == "linear") return at_least_min(1.0 - progress);
-    return at_least_min(options.decay_type == "cosine" ? 0.5 * (1.0 + std::cos(kPi * options.num_cycles * 2.0 * progress)) : 1.0 - std::sqrt(progress));
+    return at_least_min(options.decay_type == "cosine"
+                            ? 0.5 * (1.0 + std::cos(kPi * options.num_cycles * 2.0 * progress))
+                            : 1.0 - std::sqrt(progress));
   });
 }
 
-std::unique_ptr<ReduceLROnPlateau> get_reduce_on_plateau_schedule(const ScheduledOptimizer& optimizer, const ReduceLROnPlateauOptions& options) {
+std::unique_ptr<ReduceLROnPlateau> get_reduce_on_plateau_schedule(const ScheduledOptimizer& optimizer,
+                                                                  const ReduceLROnPlateauOptions& options) {
   return std::make_unique<ReduceLROnPlateau>(optimizer, options);
 }
 

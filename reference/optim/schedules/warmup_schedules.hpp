@@ -7,11 +7,12 @@
 #include "reference/optim/schedules/lambda_lr.hpp"
 #include "reference/optim/schedules/reduce_lr_on_plateau.hpp"
 
-/// The schedules of Hugging Face Transformers, by its names and with its values: the rate rises from 0 over `num_warmup_steps`,
-/// then falls until `num_training_steps`.
+/// The schedules of Hugging Face Transformers, by its names and with its values: the rate rises from 0 over
+/// `num_warmup_steps`, then falls until `num_training_steps`.
 ///
-///     auto scheduler = accel::get_linear_schedule_with_warmup(optimizer, {.num_warmup_steps = 100, .num_training_steps = 1000});
-///     auto other = accel::get_scheduler("cosine", optimizer, {.num_warmup_steps = 100, .num_training_steps = 1000});
+///     auto scheduler = accel::get_linear_schedule_with_warmup(optimizer, {.num_warmup_steps = 100, .num_training_steps
+///     = 1000}); auto other = accel::get_scheduler("cosine", optimizer, {.num_warmup_steps = 100, .num_training_steps =
+///     1000});
 ///
 /// Each is a LambdaLR; its state dict has null for the functions. Thread rule: the rank's thread.
 /// Source: transformers/optimization.py of transformers 5.23.
@@ -46,23 +47,31 @@ struct CosineMinLrRateWarmupOptions {
 struct WsdOptions {
   int num_warmup_steps = 0, num_decay_steps = 0;
   std::optional<int> num_training_steps = {}, num_stable_steps = {};  ///< one of them; the second one counts
-  std::string warmup_type = "linear", decay_type = "cosine";  ///< linear, cosine or 1-sqrt
+  std::string warmup_type = "linear", decay_type = "cosine";          ///< linear, cosine or 1-sqrt
   double min_lr_ratio = 0, num_cycles = 0.5;
 };
 
 std::unique_ptr<LambdaLR> get_constant_schedule(const ScheduledOptimizer& optimizer);
 std::unique_ptr<LambdaLR> get_constant_schedule_with_warmup(const ScheduledOptimizer& optimizer, int num_warmup_steps);
-std::unique_ptr<LambdaLR> get_linear_schedule_with_warmup(const ScheduledOptimizer& optimizer, LinearWarmupOptions options);
-std::unique_ptr<LambdaLR> get_cosine_schedule_with_warmup(const ScheduledOptimizer& optimizer, CosineWarmupOptions options);
-std::unique_ptr<LambdaLR> get_cosine_with_hard_restarts_schedule_with_warmup(const ScheduledOptimizer& optimizer, HardRestartsWarmupOptions options);
+std::unique_ptr<LambdaLR> get_linear_schedule_with_warmup(const ScheduledOptimizer& optimizer,
+                                                          LinearWarmupOptions options);
+std::unique_ptr<LambdaLR> get_cosine_schedule_with_warmup(const ScheduledOptimizer& optimizer,
+                                                          CosineWarmupOptions options);
+std::unique_ptr<LambdaLR> get_cosine_with_hard_restarts_schedule_with_warmup(const ScheduledOptimizer& optimizer,
+                                                                             HardRestartsWarmupOptions options);
 /// Throws ArgumentError if the optimizer's default rate is not above `lr_end`.
-std::unique_ptr<LambdaLR> get_polynomial_decay_schedule_with_warmup(const ScheduledOptimizer& optimizer, PolynomialWarmupOptions options);
+std::unique_ptr<LambdaLR> get_polynomial_decay_schedule_with_warmup(const ScheduledOptimizer& optimizer,
+                                                                    PolynomialWarmupOptions options);
 /// `timescale` is `num_warmup_steps`, or 10,000 if that is 0, where it is not given.
-std::unique_ptr<LambdaLR> get_inverse_sqrt_schedule(const ScheduledOptimizer& optimizer, int num_warmup_steps, std::optional<int> timescale = {});
-std::unique_ptr<LambdaLR> get_cosine_with_min_lr_schedule_with_warmup(const ScheduledOptimizer& optimizer, CosineMinLrWarmupOptions options);
-std::unique_ptr<LambdaLR> get_cosine_with_min_lr_schedule_with_warmup_lr_rate(const ScheduledOptimizer& optimizer, CosineMinLrRateWarmupOptions options);
+std::unique_ptr<LambdaLR> get_inverse_sqrt_schedule(const ScheduledOptimizer& optimizer, int num_warmup_steps,
+                                                    std::optional<int> timescale = {});
+std::unique_ptr<LambdaLR> get_cosine_with_min_lr_schedule_with_warmup(const ScheduledOptimizer& optimizer,
+                                                                      CosineMinLrWarmupOptions options);
+std::unique_ptr<LambdaLR> get_cosine_with_min_lr_schedule_with_warmup_lr_rate(const ScheduledOptimizer& optimizer,
+                                                                              CosineMinLrRateWarmupOptions options);
 /// Warm-up, stable, decay.
 std::unique_ptr<LambdaLR> get_wsd_schedule(const ScheduledOptimizer& optimizer, WsdOptions options);
-std::unique_ptr<ReduceLROnPlateau> get_reduce_on_plateau_schedule(const ScheduledOptimizer& optimizer, const ReduceLROnPlateauOptions& options = {});
+std::unique_ptr<ReduceLROnPlateau> get_reduce_on_plateau_schedule(const ScheduledOptimizer& optimizer,
+                                                                  const ReduceLROnPlateauOptions& options = {});
 
 }  // namespace accel

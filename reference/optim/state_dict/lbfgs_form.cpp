@@ -20,7 +20,8 @@ Value::List list_of(const Tensors& tensors) {
 // Reads the entries of one state.
 class StateReader {
  public:
-  StateReader(const Value::Dict& dict, const at::Tensor& param, std::int64_t numel, const std::string& place, StateDictProblems& problems)
+  StateReader(const Value::Dict& dict, const at::Tensor& param, std::int64_t numel, const std::string& place,
+              StateDictProblems& problems)
       : dict_(dict), param_(param), numel_(numel), place_(place), problems_(problems) {}
 
   [[nodiscard]] bool has(const char* name) const { return dict_.contains(name) && !dict_.at(name).is_null(); }
@@ -40,7 +41,8 @@ class StateReader {
   std::deque<at::Tensor> history(const char* name, std::int64_t numel, bool may_lack = false) {
     std::deque<at::Tensor> tensors;
     if (!has(name) || !dict_.at(name).is<Value::List>()) {
-      problems_.add(fmt::format("{}.{}: expected a list of tensors, got {}", place_, name, has(name) ? dict_.at(name).type_name() : "nothing"));
+      problems_.add(fmt::format("{}.{}: expected a list of tensors, got {}", place_, name,
+                                has(name) ? dict_.at(name).type_name() : "nothing"));
       return tensors;
     }
     const auto& list = dict_.at(name).as<Value::List>();
@@ -61,8 +63,11 @@ class StateReader {
   }
   at::Tensor tensor(const Value& value, const std::string& name, std::int64_t numel) {
     if (!value.is<at::Tensor>() || !value.as<at::Tensor>().defined() || value.as<at::Tensor>().numel() != numel) {
-      problems_.add(fmt::format("{}.{}: expected a tensor of {} numbers, as many as {}, got {}", place_, name, numel, numel == 1 ? "it needs" : "all parameters have",
-                                value.is<at::Tensor>() && value.as<at::Tensor>().defined() ? fmt::format("{}", value.as<at::Tensor>().numel()) : value.type_name()));
+      problems_.add(fmt::format("{}.{}: expected a tensor of {} numbers, as many as {}, got {}", place_, name, numel,
+                                numel == 1 ? "it needs" : "all parameters have",
+                                value.is<at::Tensor>() && value.as<at::Tensor>().defined()
+                                    ? fmt::format("{}", value.as<at::Tensor>().numel())
+                                    : value.type_name()));
       return at::zeros({}, param_.options());
     }
     // A copy in any case: steps change it, and the saved one is the caller's.
@@ -109,7 +114,9 @@ Value::Dict LbfgsForm::write_state(const torch::optim::OptimizerParamState& of_f
   return dict;
 }
 
-std::unique_ptr<torch::optim::OptimizerOptions> LbfgsForm::read_options(const Value::Dict& dict, const torch::optim::OptimizerOptions& now, const std::string& place,
+std::unique_ptr<torch::optim::OptimizerOptions> LbfgsForm::read_options(const Value::Dict& dict,
+                                                                        const torch::optim::OptimizerOptions& now,
+                                                                        const std::string& place,
                                                                         StateDictProblems& problems) const {
   auto options = std::make_unique<LBFGSOptions>(static_cast<const LBFGSOptions&>(now));
   const auto number = [&](const char* name) {
@@ -119,7 +126,9 @@ std::unique_ptr<torch::optim::OptimizerOptions> LbfgsForm::read_options(const Va
   };
   const auto count = [&](const char* name) { return static_cast<std::int64_t>(number(name)); };
   options->lr(number("lr")).max_iter(count("max_iter")).max_eval(count("max_eval"));
-  options->tolerance_grad(number("tolerance_grad")).tolerance_change(number("tolerance_change")).history_size(count("history_size"));
+  options->tolerance_grad(number("tolerance_grad"))
+      .tolerance_change(number("tolerance_change"))
+      .history_size(count("history_size"));
   const auto search = dict.find("line_search_fn");
   if (search == dict.end() || search->second.is_null()) {
     options->line_search_fn(std::nullopt);
@@ -131,17 +140,25 @@ std::unique_ptr<torch::optim::OptimizerOptions> LbfgsForm::read_options(const Va
   return options;
 }
 
-std::unique_ptr<torch::optim::OptimizerParamState> LbfgsForm::read_state(const Value::Dict& dict, const at::Tensor& param, const torch::optim::OptimizerOptions& /*options*/,
-                                                                         const std::string& place, StateDictProblems& problems) const {
+std::unique_ptr<torch::optim::OptimizerParamState> LbfgsForm::read_state(
+    const Value::Dict& dict, const at::Tensor& param, const torch::optim::OptimizerOptions& /*options*/,
+    const std::string& place, StateDictProblems& problems) const {
   auto state = std::make_unique<LBFGSParamState>();
   StateReader reader(dict, param, numel_, place, problems);
   reader.check(param.is_same(optimizer_->parameters().front()), "LBFGS keeps its state with its first parameter");
   state->func_evals(reader.count("func_evals")).n_iter(reader.count("n_iter"));
   if (!reader.has("d")) return state;
-  state->d(reader.flat("d")).t(reader.number("t")).prev_loss(reader.number("prev_loss")).prev_flat_grad(reader.flat("prev_flat_grad")).H_diag(reader.scalar("H_diag"));
-  state->old_dirs(reader.history("old_dirs", numel_)).old_stps(reader.history("old_stps", numel_)).ro(reader.history("ro", 1));
+  state->d(reader.flat("d"))
+      .t(reader.number("t"))
+      .prev_loss(reader.number("prev_loss"))
+      .prev_flat_grad(reader.flat("prev_flat_grad"))
+      .H_diag(reader.scalar("H_diag"));
+  state->old_dirs(reader.history("old_dirs", numel_))
+      .old_stps(reader.history("old_stps", numel_))
+      .ro(reader.history("ro", 1));
   const auto length = state->old_dirs().size();
-  reader.check(state->old_stps().size() == length && state->ro().size() == length, "old_dirs: expected as many as in old_stps and ro");
+  reader.check(state->old_stps().size() == length && state->ro().size() == length,
+               "old_dirs: expected as many as in old_stps and ro");
   if (!reader.has("al")) return state;
   const auto al = reader.history("al", 1, /*may_lack=*/true);
   reader.check(al.size() >= length, "al: expected at least as many as in old_dirs");

@@ -14,11 +14,12 @@ class LbfgsForm : public StateDictForm {
   explicit LbfgsForm(const torch::optim::LBFGS& optimizer);
   [[nodiscard]] Value::Dict write_options(const torch::optim::OptimizerOptions& options) const override;
   [[nodiscard]] Value::Dict write_state(const torch::optim::OptimizerParamState& state) const override;
-  [[nodiscard]] std::unique_ptr<torch::optim::OptimizerOptions> read_options(const Value::Dict& dict, const torch::optim::OptimizerOptions& now,
-                                                                             const std::string& place, StateDictProblems& problems) const override;
-  [[nodiscard]] std::unique_ptr<torch::optim::OptimizerParamState> read_state(const Value::Dict& dict, const at::Tensor& param,
-                                                                              const torch::optim::OptimizerOptions& options, const std::string& place,
-                                                                              StateDictProblems& problems) const override;
+  [[nodiscard]] std::unique_ptr<torch::optim::OptimizerOptions> read_options(
+      const Value::Dict& dict, const torch::optim::OptimizerOptions& now, const std::string& place,
+      StateDictProblems& problems) const override;
+  [[nodiscard]] std::unique_ptr<torch::optim::OptimizerParamState> read_state(
+      const Value::Dict& dict, const at::Tensor& param, const torch::optim::OptimizerOptions& options,
+      const std::string& place, StateDictProblems& problems) const override;
 
  private:
   const torch::optim::LBFGS* optimizer_;

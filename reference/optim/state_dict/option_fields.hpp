@@ -5,7 +5,8 @@
 #include <utility>
 #include <vector>
 
-/// What the option structs of optimizers share: a list of their arguments by Python's names, and the words for bad values.
+/// What the option structs of optimizers share: a list of their arguments by Python's names, and the words for bad
+/// values.
 ///
 ///     for_each_option(options, [](const char* name, auto& value) { ... });   // value: double, bool or NumberPair
 ///
@@ -26,7 +27,8 @@ OptionField(const char*, T Options::*) -> OptionField<Options, T>;
 /// Calls `visit(name, value)` for every argument in `Options::fields()`.
 template <typename Options, typename Visit>
 void for_each_option(Options& options, Visit&& visit) {
-  std::apply([&](const auto&... field) { (visit(field.name, options.*field.member), ...); }, std::remove_const_t<Options>::fields());
+  std::apply([&](const auto&... field) { (visit(field.name, options.*field.member), ...); },
+             std::remove_const_t<Options>::fields());
 }
 
 /// An argument that Python answers with ValueError.

@@ -61,8 +61,8 @@ struct LibTorchClass<Options> {
 
 }  // namespace detail
 
-/// `Options` beside, or inside, LibTorch's class for them. An `Options` with a LibTorch class has `assign(LibTorch)` and
-/// `assign_to(LibTorch)` for what both hold.
+/// `Options` beside, or inside, LibTorch's class for them. An `Options` with a LibTorch class has `assign(LibTorch)`
+/// and `assign_to(LibTorch)` for what both hold.
 template <typename Options>
 class GroupOptions final : public detail::LibTorchClass<Options>::type, public ParamGroupOptions {
  public:
@@ -115,7 +115,9 @@ class GroupOptions final : public detail::LibTorchClass<Options>::type, public P
   }
 
  private:
-  [[nodiscard]] std::unique_ptr<torch::optim::OptimizerOptions> clone() const override { return std::make_unique<GroupOptions>(*this); }
+  [[nodiscard]] std::unique_ptr<torch::optim::OptimizerOptions> clone() const override {
+    return std::make_unique<GroupOptions>(*this);
+  }
 
   Options rest_;  // beyond what LibTorch's class holds
 };

@@ -8,8 +8,8 @@
 #include "reference/optim/optimizers/fused_adagrad.hpp"
 #include "reference/optim/optimizers/fused_adam.hpp"
 #include "reference/optim/optimizers/fused_sgd.hpp"
-#include "reference/optim/state_dict/lbfgs_form.hpp"
 #include "reference/optim/optimizers/rmsprop.hpp"
+#include "reference/optim/state_dict/lbfgs_form.hpp"
 #include "reference/optim/state_dict/state_dict_form.hpp"
 
 namespace accel::optim {
@@ -20,7 +20,9 @@ at::Tensor counter(std::int64_t step) {
   return at::full({}, static_cast<double>(step), is_double ? at::kDouble : at::kFloat);
 }
 
-std::int64_t counted(const at::Tensor& step) { return step.defined() ? static_cast<std::int64_t>(step.item<double>()) : 0; }
+std::int64_t counted(const at::Tensor& step) {
+  return step.defined() ? static_cast<std::int64_t>(step.item<double>()) : 0;
+}
 
 // The tensors of LibTorch's states, in the order of state_entries, and back.
 using Tensors = std::vector<at::Tensor>;
@@ -29,7 +31,8 @@ Tensors tensors_of(const torch::optim::SGDParamState& state) { return {state.mom
 void assign(torch::optim::SGDParamState& state, const Tensors& tensors) { state.momentum_buffer(tensors[0]); }
 
 template <typename State>
-concept AdamLike = std::same_as<State, torch::optim::AdamParamState> || std::same_as<State, torch::optim::AdamWParamState>;
+concept AdamLike =
+    std::same_as<State, torch::optim::AdamParamState> || std::same_as<State, torch::optim::AdamWParamState>;
 template <AdamLike State>
 Tensors tensors_of(const State& state) {
   return {counter(state.step()), state.exp_avg(), state.exp_avg_sq(), state.max_exp_avg_sq()};
@@ -40,9 +43,13 @@ void assign(State& state, const Tensors& tensors) {
 }
 
 Tensors tensors_of(const torch::optim::AdagradParamState& state) { return {counter(state.step()), state.sum()}; }
-void assign(torch::optim::AdagradParamState& state, const Tensors& tensors) { state.step(counted(tensors[0])).sum(tensors[1]); }
+void assign(torch::optim::AdagradParamState& state, const Tensors& tensors) {
+  state.step(counted(tensors[0])).sum(tensors[1]);
+}
 
-Tensors tensors_of(const torch::optim::RMSpropParamState& state) { return {counter(state.step()), state.square_avg(), state.momentum_buffer(), state.grad_avg()}; }
+Tensors tensors_of(const torch::optim::RMSpropParamState& state) {
+  return {counter(state.step()), state.square_avg(), state.momentum_buffer(), state.grad_avg()};
+}
 void assign(torch::optim::RMSpropParamState& state, const Tensors& tensors) {
   state.step(counted(tensors[0])).square_avg(tensors[1]).momentum_buffer(tensors[2]).grad_avg(tensors[3]);
 }
@@ -56,16 +63,20 @@ class LibTorchForm : public StateDictForm {
   [[nodiscard]] Value::Dict write_state(const torch::optim::OptimizerParamState& state) const override {
     return write_tensors(tensors_of(static_cast<const State&>(state)), state_entries(unfused(Options())));
   }
-  [[nodiscard]] std::unique_ptr<torch::optim::OptimizerOptions> read_options(const Value::Dict& dict, const torch::optim::OptimizerOptions& now, const std::string& place,
-                                                                             StateDictProblems& problems) const override {
+  [[nodiscard]] std::unique_ptr<torch::optim::OptimizerOptions> read_options(
+      const Value::Dict& dict, const torch::optim::OptimizerOptions& now, const std::string& place,
+      StateDictProblems& problems) const override {
     const auto options = read_group(dict, options_of<Options>(now), place, problems);
-    if (options.maximize) problems.add(fmt::format("{}.maximize: LibTorch's {} cannot maximize; use accel::optim::{}", place, Options::kName, Options::kName));
+    if (options.maximize)
+      problems.add(fmt::format("{}.maximize: LibTorch's {} cannot maximize; use accel::optim::{}", place,
+                               Options::kName, Options::kName));
     auto group = std::make_unique<typename Options::LibTorch>(options.lr);
     options.assign_to(*group);
     return group;
   }
-  [[nodiscard]] std::unique_ptr<torch::optim::OptimizerParamState> read_state(const Value::Dict& dict, const at::Tensor& param, const torch::optim::OptimizerOptions& options,
-                                                                              const std::string& place, StateDictProblems& problems) const override {
+  [[nodiscard]] std::unique_ptr<torch::optim::OptimizerParamState> read_state(
+      const Value::Dict& dict, const at::Tensor& param, const torch::optim::OptimizerOptions& options,
+      const std::string& place, StateDictProblems& problems) const override {
     auto state = std::make_unique<State>();
     assign(*state, read_tensors(dict, param, state_entries(unfused(options_of<Options>(options))), place, problems));
     return state;
@@ -81,18 +92,26 @@ class LibTorchForm : public StateDictForm {
 // Null for an optimizer of another class.
 std::unique_ptr<StateDictForm> form_of(const torch::optim::Optimizer& optimizer) {
   using namespace torch::optim;
-  if (dynamic_cast<const torch::optim::SGD*>(&optimizer) != nullptr) return std::make_unique<LibTorchForm<optim::SGDOptions, SGDParamState>>();
-  if (dynamic_cast<const torch::optim::Adam*>(&optimizer) != nullptr) return std::make_unique<LibTorchForm<optim::AdamOptions, AdamParamState>>();
-  if (dynamic_cast<const torch::optim::AdamW*>(&optimizer) != nullptr) return std::make_unique<LibTorchForm<optim::AdamWOptions, AdamWParamState>>();
-  if (dynamic_cast<const torch::optim::Adagrad*>(&optimizer) != nullptr) return std::make_unique<LibTorchForm<optim::AdagradOptions, AdagradParamState>>();
-  if (dynamic_cast<const torch::optim::RMSprop*>(&optimizer) != nullptr) return std::make_unique<LibTorchForm<optim::RMSpropOptions, RMSpropParamState>>();
-  if (const auto* lbfgs = dynamic_cast<const torch::optim::LBFGS*>(&optimizer)) return std::make_unique<LbfgsForm>(*lbfgs);
+  if (dynamic_cast<const torch::optim::SGD*>(&optimizer) != nullptr)
+    return std::make_unique<LibTorchForm<optim::SGDOptions, SGDParamState>>();
+  if (dynamic_cast<const torch::optim::Adam*>(&optimizer) != nullptr)
+    return std::make_unique<LibTorchForm<optim::AdamOptions, AdamParamState>>();
+  if (dynamic_cast<const torch::optim::AdamW*>(&optimizer) != nullptr)
+    return std::make_unique<LibTorchForm<optim::AdamWOptions, AdamWParamState>>();
+  if (dynamic_cast<const torch::optim::Adagrad*>(&optimizer) != nullptr)
+    return std::make_unique<LibTorchForm<optim::AdagradOptions, AdagradParamState>>();
+  if (dynamic_cast<const torch::optim::RMSprop*>(&optimizer) != nullptr)
+    return std::make_unique<LibTorchForm<optim::RMSpropOptions, RMSpropParamState>>();
+  if (const auto* lbfgs = dynamic_cast<const torch::optim::LBFGS*>(&optimizer))
+    return std::make_unique<LbfgsForm>(*lbfgs);
   return nullptr;
 }
 
 std::unique_ptr<StateDictForm> required_form_of(const torch::optim::Optimizer& optimizer) {
   auto form = form_of(optimizer);
-  check_argument(form != nullptr, "state_dict: this optimizer's state has no form of Python's; expected an optimizer of accel::optim, or LibTorch's SGD, Adam, AdamW, Adagrad, RMSprop or LBFGS");
+  check_argument(form != nullptr,
+                 "state_dict: this optimizer's state has no form of Python's; expected an optimizer of accel::optim, "
+                 "or LibTorch's SGD, Adam, AdamW, Adagrad, RMSprop or LBFGS");
   return form;
 }
 
@@ -100,7 +119,8 @@ std::unique_ptr<StateDictForm> required_form_of(const torch::optim::Optimizer& o
 
 std::vector<at::Tensor> parameters_of(const torch::optim::Optimizer& optimizer) {
   std::vector<at::Tensor> parameters;
-  for (const auto& group : optimizer.param_groups()) parameters.insert(parameters.end(), group.params().begin(), group.params().end());
+  for (const auto& group : optimizer.param_groups())
+    parameters.insert(parameters.end(), group.params().begin(), group.params().end());
   return parameters;
 }
 
@@ -116,7 +136,8 @@ void load_state_dict(torch::optim::Optimizer& optimizer, const Value& state_dict
 
 void follow_parameters(torch::optim::Optimizer& optimizer) {
   const auto parameters = parameters_of(optimizer);
-  const bool may_have_moved = std::any_of(parameters.begin(), parameters.end(), [](const auto& parameter) { return !parameter.is_cpu(); });
+  const bool may_have_moved =
+      std::any_of(parameters.begin(), parameters.end(), [](const auto& parameter) { return !parameter.is_cpu(); });
   const bool is_known = dynamic_cast<OptimizerWithStateDict*>(&optimizer) != nullptr || form_of(optimizer) != nullptr;
   if (may_have_moved && is_known && !optimizer.state().empty()) load_state_dict(optimizer, state_dict(optimizer));
 }

@@ -11,7 +11,8 @@
 #include "reference/optim/state_dict/state_dict.hpp"
 #include "reference/optim/state_dict/tensor_lists.hpp"
 
-/// How a class of optimizers writes its options and states into state dicts: the structure is common, the rest is a form.
+/// How a class of optimizers writes its options and states into state dicts: the structure is common, the rest is a
+/// form.
 ///
 ///     return write_state_dict(optimizer, OwnForm<AdamOptions>());
 ///
@@ -35,11 +36,12 @@ class StateDictForm {
   [[nodiscard]] virtual Value::Dict write_options(const torch::optim::OptimizerOptions& options) const = 0;
   [[nodiscard]] virtual Value::Dict write_state(const torch::optim::OptimizerParamState& state) const = 0;
   /// `place` is where the dict stands, for messages.
-  [[nodiscard]] virtual std::unique_ptr<torch::optim::OptimizerOptions> read_options(const Value::Dict& dict, const torch::optim::OptimizerOptions& now,
-                                                                                     const std::string& place, StateDictProblems& problems) const = 0;
-  [[nodiscard]] virtual std::unique_ptr<torch::optim::OptimizerParamState> read_state(const Value::Dict& dict, const at::Tensor& param,
-                                                                                      const torch::optim::OptimizerOptions& options, const std::string& place,
-                                                                                      StateDictProblems& problems) const = 0;
+  [[nodiscard]] virtual std::unique_ptr<torch::optim::OptimizerOptions> read_options(
+      const Value::Dict& dict, const torch::optim::OptimizerOptions& now, const std::string& place,
+      StateDictProblems& problems) const = 0;
+  [[nodiscard]] virtual std::unique_ptr<torch::optim::OptimizerParamState> read_state(
+      const Value::Dict& dict, const at::Tensor& param, const torch::optim::OptimizerOptions& options,
+      const std::string& place, StateDictProblems& problems) const = 0;
 };
 
 Value write_state_dict(const torch::optim::Optimizer& optimizer, const StateDictForm& form);
@@ -49,16 +51,20 @@ void read_state_dict(torch::optim::Optimizer& optimizer, const Value& state_dict
 enum class Implementation { kFused, kForeach, kLibTorch };
 
 /// One option from a group's entries. A flag that is missing is off; a number must be there.
-void read_option(const Value::Dict& dict, const char* name, double& number, const std::string& place, StateDictProblems& problems);
-void read_option(const Value::Dict& dict, const char* name, bool& flag, const std::string& place, StateDictProblems& problems);
-void read_option(const Value::Dict& dict, const char* name, NumberPair& pair, const std::string& place, StateDictProblems& problems);
+void read_option(const Value::Dict& dict, const char* name, double& number, const std::string& place,
+                 StateDictProblems& problems);
+void read_option(const Value::Dict& dict, const char* name, bool& flag, const std::string& place,
+                 StateDictProblems& problems);
+void read_option(const Value::Dict& dict, const char* name, NumberPair& pair, const std::string& place,
+                 StateDictProblems& problems);
 Value option_value(const NumberPair& pair);
 inline Value option_value(double number) { return number; }
 inline Value option_value(bool flag) { return flag; }
 
 /// The tensors of a parameter by name, and back.
 Value::Dict write_tensors(const std::vector<at::Tensor>& tensors, const std::vector<StateEntry>& entries);
-std::vector<at::Tensor> read_tensors(const Value::Dict& dict, const at::Tensor& param, const std::vector<StateEntry>& entries, const std::string& place,
+std::vector<at::Tensor> read_tensors(const Value::Dict& dict, const at::Tensor& param,
+                                     const std::vector<StateEntry>& entries, const std::string& place,
                                      StateDictProblems& problems);
 
 /// The entries of a group that say how Python steps; they are no arguments here.
@@ -70,7 +76,8 @@ Value::Dict write_options(const Options& options, Implementation implementation)
   Value::Dict dict;
   for_each_option(options, [&](const char* name, const auto& value) { dict[name] = option_value(value); });
   dict["foreach"] = implementation == Implementation::kForeach ? Value(true) : Value();
-  if constexpr (requires { options.fused; }) dict["fused"] = implementation == Implementation::kFused ? Value(true) : Value();
+  if constexpr (requires { options.fused; })
+    dict["fused"] = implementation == Implementation::kFused ? Value(true) : Value();
   if constexpr (!requires { Options::kNeverCapturable; }) dict["capturable"] = false;
   if constexpr (requires { Options::kAlwaysDecoupled; }) dict["decoupled_weight_decay"] = true;
   dict["differentiable"] = false;
@@ -85,7 +92,8 @@ Options read_group(const Value::Dict& dict, const Options& now, const std::strin
     if (is_true(dict, "fused")) options.fused = true;
     if (is_true(dict, "foreach")) options.fused = false;
   }
-  for (const auto& problem : problems_of(options)) problems.add(fmt::format("{}.{}: {}", place, problem.name, problem.text));
+  for (const auto& problem : problems_of(options))
+    problems.add(fmt::format("{}.{}: {}", place, problem.name, problem.text));
   return options;
 }
 
@@ -96,14 +104,16 @@ class OwnForm : public StateDictForm {
   [[nodiscard]] Value::Dict write_options(const torch::optim::OptimizerOptions& group) const override {
     const auto options = options_of<Options>(group);
     auto dict = optim::write_options(options, is_fused(options) ? Implementation::kFused : Implementation::kForeach);
-    if (const auto* ours = dynamic_cast<const ParamGroupOptions*>(&group)) dict.insert(ours->extras().begin(), ours->extras().end());
+    if (const auto* ours = dynamic_cast<const ParamGroupOptions*>(&group))
+      dict.insert(ours->extras().begin(), ours->extras().end());
     return dict;
   }
   [[nodiscard]] Value::Dict write_state(const torch::optim::OptimizerParamState& state) const override {
     return write_tensors(static_cast<const ParamState&>(state).tensors, state_entries(Options()));
   }
-  [[nodiscard]] std::unique_ptr<torch::optim::OptimizerOptions> read_options(const Value::Dict& dict, const torch::optim::OptimizerOptions& now, const std::string& place,
-                                                                             StateDictProblems& problems) const override {
+  [[nodiscard]] std::unique_ptr<torch::optim::OptimizerOptions> read_options(
+      const Value::Dict& dict, const torch::optim::OptimizerOptions& now, const std::string& place,
+      StateDictProblems& problems) const override {
     auto group = std::make_unique<GroupOptions<Options>>(read_group(dict, options_of<Options>(now), place, problems));
     const auto known = optim::write_options(Options(), Implementation::kForeach);
     for (const auto& [name, value] : dict) {
@@ -111,8 +121,9 @@ class OwnForm : public StateDictForm {
     }
     return group;
   }
-  [[nodiscard]] std::unique_ptr<torch::optim::OptimizerParamState> read_state(const Value::Dict& dict, const at::Tensor& param, const torch::optim::OptimizerOptions& options,
-                                                                              const std::string& place, StateDictProblems& problems) const override {
+  [[nodiscard]] std::unique_ptr<torch::optim::OptimizerParamState> read_state(
+      const Value::Dict& dict, const at::Tensor& param, const torch::optim::OptimizerOptions& options,
+      const std::string& place, StateDictProblems& problems) const override {
     auto state = std::make_unique<ParamState>();
     state->tensors = read_tensors(dict, param, state_entries(options_of<Options>(options)), place, problems);
     return state;

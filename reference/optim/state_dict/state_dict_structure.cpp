@@ -37,8 +37,8 @@ class StateDictReader {
   StateDictReader(torch::optim::Optimizer& optimizer, const StateDictForm& form) : optimizer_(optimizer), form_(form) {}
 
   void read(const Value& state_dict) {
-    if (!state_dict.contains("state") || !state_dict.at("state").is<Value::Dict>() || !state_dict.contains("param_groups") ||
-        !state_dict.at("param_groups").is<Value::List>()) {
+    if (!state_dict.contains("state") || !state_dict.at("state").is<Value::Dict>() ||
+        !state_dict.contains("param_groups") || !state_dict.at("param_groups").is<Value::List>()) {
       problems_.add("expected a dict with a dict 'state' and a list 'param_groups'");
     } else {
       read_groups(state_dict.at("param_groups").as<Value::List>(), state_dict.at("state").as<Value::Dict>());
@@ -61,23 +61,26 @@ class StateDictReader {
     }
     std::set<std::string> unread;
     for (const auto& [key, state] : states) unread.insert(key);
-    for (std::size_t index = 0; index < groups.size(); ++index) read_group(fmt::format("param_groups[{}]", index), saved[index], groups[index], states, unread);
+    for (std::size_t index = 0; index < groups.size(); ++index)
+      read_group(fmt::format("param_groups[{}]", index), saved[index], groups[index], states, unread);
     for (const auto& key : unread) problems_.add(fmt::format("state[{}]: no group has this parameter", key));
   }
 
-  void read_group(const std::string& place, const Value& value, torch::optim::OptimizerParamGroup& group, const Value::Dict& states,
-                  std::set<std::string>& unread) {
+  void read_group(const std::string& place, const Value& value, torch::optim::OptimizerParamGroup& group,
+                  const Value::Dict& states, std::set<std::string>& unread) {
     const auto saved = saved_group(value, place, problems_);
     if (!saved) return;
     options_.push_back(form_.read_options(saved->options, group.options(), place, problems_));
     for (const auto& key : saved->params) unread.erase(key);
     if (saved->params.size() != group.params().size()) {
-      problems_.add(fmt::format("{}.params: expected {} parameters, got {}", place, group.params().size(), saved->params.size()));
+      problems_.add(
+          fmt::format("{}.params: expected {} parameters, got {}", place, group.params().size(), saved->params.size()));
       return;
     }
     for (std::size_t param = 0; param < saved->params.size(); ++param) {
       const auto state = states.find(saved->params[param]);
-      if (state != states.end()) read_state(fmt::format("state[{}]", state->first), state->second, group.params()[param]);
+      if (state != states.end())
+        read_state(fmt::format("state[{}]", state->first), state->second, group.params()[param]);
     }
   }
 
@@ -85,7 +88,8 @@ class StateDictReader {
     if (!value.is<Value::Dict>()) {
       problems_.add(fmt::format("{}: expected a dict, got {}", place, value.type_name()));
     } else if (!value.as<Value::Dict>().empty()) {
-      states_[param.unsafeGetTensorImpl()] = form_.read_state(value.as<Value::Dict>(), param, *options_.back(), place, problems_);
+      states_[param.unsafeGetTensorImpl()] =
+          form_.read_state(value.as<Value::Dict>(), param, *options_.back(), place, problems_);
     }
   }
 

@@ -13,19 +13,24 @@ namespace {
 using Kind = StateEntry::Kind;
 
 void check_gradient(const at::Tensor& param, const GatherOptions& options) {
-  check_argument(!param.grad().is_sparse(), "{}: the gradient of a parameter of shape [{}] is sparse; use torch::optim::SGD or a dense embedding", options.optimizer,
-                 fmt::join(param.sizes(), ", "));
-  check_argument(!options.fused || param.is_floating_point(), "{}: fused kernels take floating-point parameters, got {}; set fused to false", options.optimizer,
+  check_argument(!param.grad().is_sparse(),
+                 "{}: the gradient of a parameter of shape [{}] is sparse; use torch::optim::SGD or a dense embedding",
+                 options.optimizer, fmt::join(param.sizes(), ", "));
+  check_argument(!options.fused || param.is_floating_point(),
+                 "{}: fused kernels take floating-point parameters, got {}; set fused to false", options.optimizer,
                  c10::toString(param.scalar_type()));
 }
 
-ParamState& state_of(const at::Tensor& param, const std::vector<StateEntry>& entries, ParamStates& states, const GatherOptions& options) {
+ParamState& state_of(const at::Tensor& param, const std::vector<StateEntry>& entries, ParamStates& states,
+                     const GatherOptions& options) {
   auto& state = states[param.unsafeGetTensorImpl()];
   if (state == nullptr) state = initial_state(param, entries);
   auto& ours = static_cast<ParamState&>(*state);
   for (std::size_t entry = 0; entry < entries.size(); ++entry) {
-    check_state(!entries[entry].used || ours.tensors[entry].defined(),
-                "{}: a parameter's state has no '{}', which the options of its group ask for; set them before the first step", options.optimizer, entries[entry].name);
+    check_state(
+        !entries[entry].used || ours.tensors[entry].defined(),
+        "{}: a parameter's state has no '{}', which the options of its group ask for; set them before the first step",
+        options.optimizer, entries[entry].name);
   }
   return ours;
 }
@@ -39,7 +44,9 @@ bool fits(const TensorLists& lists, const at::Tensor& param, const ParamState& s
 }
 
 void append(TensorLists& lists, const at::Tensor& param, ParamState& state) {
-  const auto real = [complex = param.is_complex()](const at::Tensor& tensor) { return complex && tensor.is_complex() ? at::view_as_real(tensor) : tensor; };
+  const auto real = [complex = param.is_complex()](const at::Tensor& tensor) {
+    return complex && tensor.is_complex() ? at::view_as_real(tensor) : tensor;
+  };
   lists.params.push_back(real(param));
   lists.grads.push_back(real(param.grad()));
   for (std::size_t entry = 0; entry < state.tensors.size(); ++entry) {
@@ -51,13 +58,14 @@ void append(TensorLists& lists, const at::Tensor& param, ParamState& state) {
 }  // namespace
 
 std::vector<at::Tensor>& TensorLists::operator[](std::string_view name) {
-  const auto entry = std::find_if(entries->begin(), entries->end(), [&](const StateEntry& candidate) { return candidate.name == name; });
+  const auto entry = std::find_if(entries->begin(), entries->end(),
+                                  [&](const StateEntry& candidate) { return candidate.name == name; });
   ensure(entry != entries->end(), "an optimizer asks for state '{}', which it does not keep", name);
   return state[entry - entries->begin()];
 }
 
-std::vector<TensorLists> gather_tensors(const std::vector<at::Tensor>& params, const std::vector<StateEntry>& entries, ParamStates& states,
-                                        const GatherOptions& options) {
+std::vector<TensorLists> gather_tensors(const std::vector<at::Tensor>& params, const std::vector<StateEntry>& entries,
+                                        ParamStates& states, const GatherOptions& options) {
   for (const auto& param : params) {
     if (param.grad().defined()) check_gradient(param, options);
   }
@@ -65,9 +73,12 @@ std::vector<TensorLists> gather_tensors(const std::vector<at::Tensor>& params, c
   for (const auto& param : params) {
     if (!param.grad().defined()) continue;
     auto& state = state_of(param, entries, states, options);
-    auto lists = std::find_if(all.begin(), all.end(), [&](const TensorLists& candidate) { return fits(candidate, param, state); });
+    auto lists = std::find_if(all.begin(), all.end(),
+                              [&](const TensorLists& candidate) { return fits(candidate, param, state); });
     if (lists == all.end()) {
-      lists = all.insert(all.end(), TensorLists{.state = std::vector<std::vector<at::Tensor>>(entries.size()), .entries = &entries, .dtype = param.scalar_type()});
+      lists = all.insert(all.end(), TensorLists{.state = std::vector<std::vector<at::Tensor>>(entries.size()),
+                                                .entries = &entries,
+                                                .dtype = param.scalar_type()});
     }
     append(*lists, param, state);
   }
@@ -82,7 +93,8 @@ at::Tensor initial_state(const at::Tensor& param, const StateEntry& entry) {
     return tensor;
   }
   // As Python's _get_scalar_dtype.
-  const bool is_double = !StateEntry::is_float32(entry.kind) && at::typeMetaToScalarType(at::get_default_dtype()) == at::kDouble;
+  const bool is_double =
+      !StateEntry::is_float32(entry.kind) && at::typeMetaToScalarType(at::get_default_dtype()) == at::kDouble;
   const auto device = StateEntry::is_on_cpu(entry.kind) ? at::Device(at::kCPU) : param.device();
   return at::full({}, entry.initial, at::TensorOptions(device).dtype(is_double ? at::kDouble : at::kFloat));
 }

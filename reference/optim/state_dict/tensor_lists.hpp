@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-/// What one step works on: the parameters with gradients of a group, their gradients and their state, as lists for kernels
-/// that take many tensors at a time.
+/// What one step works on: the parameters with gradients of a group, their gradients and their state, as lists for
+/// kernels that take many tensors at a time.
 ///
 ///     for (auto& lists : gather_tensors(group.params(), entries, states, {.optimizer = "Adam"})) {
 ///       at::_foreach_mul_(lists["exp_avg"], 0.9);
@@ -59,8 +59,8 @@ struct GatherOptions {
 
 /// Makes the state of parameters that have a gradient for the first time. `entries` must outlive the result.
 /// Throws ArgumentError for a sparse gradient, StateError if the group's options now need state that was not kept.
-std::vector<TensorLists> gather_tensors(const std::vector<at::Tensor>& params, const std::vector<StateEntry>& entries, ParamStates& states,
-                                        const GatherOptions& options);
+std::vector<TensorLists> gather_tensors(const std::vector<at::Tensor>& params, const std::vector<StateEntry>& entries,
+                                        ParamStates& states, const GatherOptions& options);
 
 /// A tensor as an entry is at the start.
 at::Tensor initial_state(const at::Tensor& param, const StateEntry& entry);

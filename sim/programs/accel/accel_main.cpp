@@ -11,10 +11,10 @@
 #include "sim/programs/accel/config_command.hpp"
 #include "sim/programs/accel/data_check_command.hpp"
 #include "sim/programs/accel/env_command.hpp"
-#include "sim/programs/runtime/exit_code.hpp"
 #include "sim/programs/accel/launch_command.hpp"
 #include "sim/programs/accel/self_test.hpp"
 #include "sim/programs/accel/weights_commands.hpp"
+#include "sim/programs/runtime/exit_code.hpp"
 
 namespace accel::programs {
 namespace {
@@ -43,7 +43,8 @@ const char* answer_to(const std::string& command) {
 }
 
 const Command* find_command(const std::string& name) {
-  const auto found = std::find_if(kCommands.begin(), kCommands.end(), [&](const Command& command) { return name == command.name; });
+  const auto found =
+      std::find_if(kCommands.begin(), kCommands.end(), [&](const Command& command) { return name == command.name; });
   return found == kCommands.end() ? nullptr : &*found;
 }
 
@@ -69,8 +70,10 @@ int accel_main(int argc, char** argv) {
   }
   const bool is_help = name == "--help" || name == "-h" || (name == "help" && second.empty());
   const auto& wrong = name == "help" ? second : name;
-  if (const auto* answer = answer_to(wrong)) std::cerr << "accel: " << answer;
-  else if (!wrong.empty() && !is_help) std::cerr << "accel: '" << wrong << "' is not built yet, or no command\n";
+  if (const auto* answer = answer_to(wrong))
+    std::cerr << "accel: " << answer;
+  else if (!wrong.empty() && !is_help)
+    std::cerr << "accel: '" << wrong << "' is not built yet, or no command\n";
   (is_help ? std::cout : std::cerr) << help_text();
   return is_help ? kSuccess : kUsage;
 }

@@ -32,7 +32,8 @@ std::vector<Words> words_of(const std::vector<Command>& commands) {
     std::istringstream lines(listing_of(command));
     for (std::string line; std::getline(lines, line);) {
       const auto tab = line.find('\t');
-      found.push_back({.path = command.name + (tab == 0 ? "" : " " + line.substr(0, tab)), .words = line.substr(tab + 1)});
+      found.push_back(
+          {.path = command.name + (tab == 0 ? "" : " " + line.substr(0, tab)), .words = line.substr(tab + 1)});
     }
   }
   return found;
@@ -95,8 +96,10 @@ if [[ $funcstack[1] = _accel ]]; then _accel "$@"; else compdef _accel accel; fi
 }  // namespace
 
 std::string completion_script(const std::string& shell, const std::vector<Command>& commands) {
-  if (shell == "bash") return fmt::format(kBash, names_of(commands), cases_of(commands, "      \"{0} \"*) words=\"{1}\" ;;\n"));
-  if (shell == "zsh") return fmt::format(kZsh, names_of(commands), cases_of(commands, "      \"{0} \"*) found=({1}) ;;\n"));
+  if (shell == "bash")
+    return fmt::format(kBash, names_of(commands), cases_of(commands, "      \"{0} \"*) words=\"{1}\" ;;\n"));
+  if (shell == "zsh")
+    return fmt::format(kZsh, names_of(commands), cases_of(commands, "      \"{0} \"*) found=({1}) ;;\n"));
   return "";
 }
 

@@ -12,8 +12,8 @@
 #include "reference/config/launch_config.hpp"
 #include "reference/config/sharding_names.hpp"
 #include "reference/core/errors.hpp"
-#include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/accel/config_questions.hpp"
+#include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
 
 namespace accel::programs {
@@ -21,8 +21,9 @@ namespace {
 
 using Flags = std::map<std::string, std::string>;
 
-constexpr const char* kFileHelp = "The file; default: default_config.yaml in $HF_HOME/accelerate, else $XDG_CACHE_HOME/huggingface/accelerate, else "
-                                  "~/.cache/huggingface/accelerate. A name that ends in .json is JSON";
+constexpr const char* kFileHelp =
+    "The file; default: default_config.yaml in $HF_HOME/accelerate, else $XDG_CACHE_HOME/huggingface/accelerate, else "
+    "~/.cache/huggingface/accelerate. A name that ends in .json is JSON";
 
 // Source: accelerate/commands/config/default.py, write_basic_config.
 LaunchConfig config_of_this_machine() {
@@ -65,13 +66,18 @@ int ask_and_write(const std::string& file) {
     std::cerr << "accel config: interrupted; nothing was written\n";
     return 128 + SIGINT;
   } catch (const ConfigError& error) {
-    throw ConfigError(fmt::format("config: {}\nNothing was written. `accel config default`, or keys as flags, as in `accel config --num_processes 4`, ask nothing", error.what()));
+    throw ConfigError(
+        fmt::format("config: {}\nNothing was written. `accel config default`, or keys as flags, as in `accel config "
+                    "--num_processes 4`, ask nothing",
+                    error.what()));
   }
 }
 
 int write_default(const std::string& file, const std::string& mixed_precision) {
   if (std::filesystem::exists(file)) {
-    std::cout << fmt::format("Configuration already exists at {}, will not override. Run `accel config` or give another --config_file.\n", file);
+    std::cout << fmt::format(
+        "Configuration already exists at {}, will not override. Run `accel config` or give another --config_file.\n",
+        file);
     return kSuccess;
   }
   return write_config(with_flags(config_of_this_machine(), {{"mixed_precision", mixed_precision}}), file);
@@ -87,9 +93,14 @@ int update(const std::string& file) {
 void add_flags(CLI::App& app, Flags& flags) {
   for (const auto& flag : launch_flags()) {
     const auto take = [&flags, name = flag.name](const std::string& value) { flags[name] = value; };
-    const auto help = flag.choices.empty() ? flag.help : fmt::format("{}: {}", flag.help, fmt::join(flag.choices, ", "));
-    const auto group = flag.help.empty() ? "" : flag.section.empty() ? "Keys, which need no questions" : "Keys of " + flag.section;
-    auto* option = app.add_option_function<std::string>("--" + flag.name, take, help)->group(group)->type_name(flag.expected == "an integer" ? "N" : "TEXT");
+    const auto help =
+        flag.choices.empty() ? flag.help : fmt::format("{}: {}", flag.help, fmt::join(flag.choices, ", "));
+    const auto group = flag.help.empty()      ? ""
+                       : flag.section.empty() ? "Keys, which need no questions"
+                                              : "Keys of " + flag.section;
+    auto* option = app.add_option_function<std::string>("--" + flag.name, take, help)
+                       ->group(group)
+                       ->type_name(flag.expected == "an integer" ? "N" : "TEXT");
     if (flag.expected == "true or false") option->expected(0, 1)->default_str("true")->type_name("[true|false]");
   }
 }
@@ -99,13 +110,19 @@ void add_flags(CLI::App& app, Flags& flags) {
 int config_main(int argc, char** argv) {
   std::string file, mixed_precision = "no";
   Flags flags;
-  CLI::App app("Asks how programs are to be launched on this machine, and writes it down for accel launch (and for Python's accelerate).", "accel config");
+  CLI::App app(
+      "Asks how programs are to be launched on this machine, and writes it down for accel launch (and for Python's "
+      "accelerate).",
+      "accel config");
   app.add_option("--config_file", file, kFileHelp);
   add_flags(app, flags);
   app.require_subcommand(0, 1);
-  auto* by_default = app.add_subcommand("default", "Write a file for this machine, without questions; never over one that is there");
+  auto* by_default =
+      app.add_subcommand("default", "Write a file for this machine, without questions; never over one that is there");
   by_default->add_option("--config_file", file, kFileHelp);
-  by_default->add_option("--mixed_precision", mixed_precision, "no, fp16, bf16 or fp8")->check(CLI::IsMember(std::vector<std::string>(kMixedPrecisions.begin(), kMixedPrecisions.end())))->capture_default_str();
+  by_default->add_option("--mixed_precision", mixed_precision, "no, fp16, bf16 or fp8")
+      ->check(CLI::IsMember(std::vector<std::string>(kMixedPrecisions.begin(), kMixedPrecisions.end())))
+      ->capture_default_str();
   auto* updating = app.add_subcommand("update", "Write a file anew with the keys of today; values stay");
   updating->add_option("--config_file", file, kFileHelp);
   if (const auto code = parse_command_line(app, argc, argv)) return *code;

@@ -11,12 +11,12 @@
 
 #include "reference/core/errors.hpp"
 #include "sim/engine/world.hpp"
-#include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/accel/data_check_report.hpp"
-#include "sim/programs/runtime/exit_code.hpp"
-#include "sim/programs/experiments/experiment.hpp"
+#include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/plan_options.hpp"
+#include "sim/programs/experiments/experiment.hpp"
 #include "sim/programs/experiments/task.hpp"
+#include "sim/programs/runtime/exit_code.hpp"
 
 namespace accel::programs {
 namespace {
@@ -42,15 +42,18 @@ std::vector<LoaderCheck> check_experiment(const Arguments& arguments, const std:
   const auto& config = experiment.accelerator.dataloader_config;
   const auto problems = accel::problems_of(config);
   check_config(problems.empty(), "{}", fmt::join(problems, "; "));
-  const PlanRequest both{.split_batches = experiment.accelerator.splits(), .even_batches = config.even_batches,
-                         .dispatch_batches = config.dispatch_batches, .elastic = config.is_elastic()};
+  const PlanRequest both{.split_batches = experiment.accelerator.splits(),
+                         .even_batches = config.even_batches,
+                         .dispatch_batches = config.dispatch_batches,
+                         .elastic = config.is_elastic()};
   auto training = both, evaluation = both;
   training.length = task.train.size();
   training.batch_size = experiment.batch_size;
   training.drop_last = experiment.drop_last;
   evaluation.length = task.eval.size();
   evaluation.batch_size = experiment.eval_batch_size;
-  return {check_loader("training", training, numbers_of_ranks), check_loader("evaluation", evaluation, numbers_of_ranks)};
+  return {check_loader("training", training, numbers_of_ranks),
+          check_loader("evaluation", evaluation, numbers_of_ranks)};
 }
 
 std::vector<LoaderCheck> check(const CLI::App& app, const Arguments& arguments) {
@@ -58,9 +61,11 @@ std::vector<LoaderCheck> check(const CLI::App& app, const Arguments& arguments) 
   const auto numbers_of_ranks = read_numbers_of_ranks(arguments.ranks, problems);
   const bool is_experiment = !arguments.experiment.empty();
   for (const auto* option : {"--length", "--batch-size"}) {
-    if (!is_experiment && app.count(option) == 0) problems.push_back(fmt::format("{} is required, or an experiment file", option));
+    if (!is_experiment && app.count(option) == 0)
+      problems.push_back(fmt::format("{} is required, or an experiment file", option));
   }
-  if (!is_experiment && !arguments.overrides.empty()) problems.emplace_back("--set changes an experiment file, and none is given");
+  if (!is_experiment && !arguments.overrides.empty())
+    problems.emplace_back("--set changes an experiment file, and none is given");
   check_config(problems.empty(), "data-check: {}", fmt::join(problems, "\n"));
   if (is_experiment) return check_experiment(arguments, numbers_of_ranks);
   return {check_loader("loader", arguments.request, numbers_of_ranks)};
@@ -76,7 +81,9 @@ std::vector<int> read_numbers_of_ranks(const std::string& text, std::vector<std:
     const auto first = read_ranks(part.substr(0, dash));
     const auto last = dash == std::string::npos ? first : read_ranks(part.substr(dash + 1));
     if (!first || !last || *first > *last) {
-      problems.push_back(fmt::format("--ranks: '{}' is no number of ranks; expected numbers from 1 to {} such as 1-64 or 1,2,4-8", part, sim::World::kMaxRanks));
+      problems.push_back(
+          fmt::format("--ranks: '{}' is no number of ranks; expected numbers from 1 to {} such as 1-64 or 1,2,4-8",
+                      part, sim::World::kMaxRanks));
       continue;
     }
     for (int ranks = *first; ranks <= *last; ++ranks) numbers.insert(ranks);
@@ -87,14 +94,19 @@ std::vector<int> read_numbers_of_ranks(const std::string& text, std::vector<std:
 
 int data_check_main(int argc, char** argv) {
   Arguments arguments;
-  CLI::App app("Says what becomes of every sample on how many ranks: duplicates, drops, uneven steps, and what to change.", "accel data-check");
+  CLI::App app(
+      "Says what becomes of every sample on how many ranks: duplicates, drops, uneven steps, and what to change.",
+      "accel data-check");
   add_loader_options(app, arguments.request);
   const auto of_loader = app.get_options([](const CLI::Option* option) { return option->get_name() != "--help"; });
   app.add_option("--ranks", arguments.ranks, "Numbers of ranks: 1-64, or 1,2,4-8")->capture_default_str();
-  app.add_option("--set", arguments.overrides, "key.path=value: override one value of the experiment; repeatable")->allow_extra_args(false);
+  app.add_option("--set", arguments.overrides, "key.path=value: override one value of the experiment; repeatable")
+      ->allow_extra_args(false);
   app.add_flag("--json", arguments.json, "JSON instead of a table");
   app.add_flag("--strict", arguments.strict, "Exit code 1 if there is a finding");
-  auto* experiment = app.add_option("EXPERIMENT", arguments.experiment, "Experiment file (YAML) of sim-run: its training and its evaluation loader are checked");
+  auto* experiment =
+      app.add_option("EXPERIMENT", arguments.experiment,
+                     "Experiment file (YAML) of sim-run: its training and its evaluation loader are checked");
   for (auto* option : of_loader) experiment->excludes(option);
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   const auto checks = check(app, arguments);

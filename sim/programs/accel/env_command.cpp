@@ -30,7 +30,8 @@ std::string value_in(const std::string& file, const std::string& name) {
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {
     const auto colon = line.find(':');
-    if (line.starts_with(name) && colon != std::string::npos) return line.substr(std::min(line.find_first_not_of(" \t", colon + 1), line.size()));
+    if (line.starts_with(name) && colon != std::string::npos)
+      return line.substr(std::min(line.find_first_not_of(" \t", colon + 1), line.size()));
   }
   return "";
 }
@@ -66,13 +67,16 @@ std::string ram() {
   return fmt::format("{:.2f} GB", bytes / (1 << 30));
 }
 
-std::string cpu() { return fmt::format("{} ({} threads)", value_in("/proc/cpuinfo", "model name"), std::thread::hardware_concurrency()); }
+std::string cpu() {
+  return fmt::format("{} ({} threads)", value_in("/proc/cpuinfo", "model name"), std::thread::hardware_concurrency());
+}
 
 // The driver's own list, whatever this build can use.
 std::string gpus() {
   std::string names;
   std::error_code none;
-  for (const auto& folder : fs::directory_iterator("/proc/driver/nvidia/gpus", none)) names += (names.empty() ? "" : ", ") + value_in(folder.path().string() + "/information", "Model");
+  for (const auto& folder : fs::directory_iterator("/proc/driver/nvidia/gpus", none))
+    names += (names.empty() ? "" : ", ") + value_in(folder.path().string() + "/information", "Model");
   return names;
 }
 
@@ -92,13 +96,15 @@ std::string python_repr(const nlohmann::json& value) {
   if (value.is_string()) return "'" + value.get<std::string>() + "'";
   if (!value.is_structured()) return value.dump();
   std::string items;
-  for (const auto& [key, item] : value.items()) items += (items.empty() ? "" : ", ") + (value.is_object() ? "'" + key + "': " : "") + python_repr(item);
+  for (const auto& [key, item] : value.items())
+    items += (items.empty() ? "" : ", ") + (value.is_object() ? "'" + key + "': " : "") + python_repr(item);
   return value.is_object() ? "{" + items + "}" : "[" + items + "]";
 }
 
 void print_config(const LaunchConfig& config) {
   const auto values = nlohmann::json::parse(launch_config_json(config));
-  for (const auto& [key, value] : values.items()) std::cout << fmt::format("\t- {}: {}\n", key, value.is_string() ? value.get<std::string>() : python_repr(value));
+  for (const auto& [key, value] : values.items())
+    std::cout << fmt::format("\t- {}: {}\n", key, value.is_string() ? value.get<std::string>() : python_repr(value));
 }
 
 std::optional<LaunchConfig> config_of(const std::string& file) {
@@ -116,7 +122,8 @@ std::string quoted(const std::string& text) {
 int print_variables(const std::string& config_file) {
   const auto config = config_of(config_file);
   check_config(config.has_value(), "env: {}: no such file; write it with accel config", default_config_file());
-  for (const auto& [name, value] : environment_of(*config)) std::cout << fmt::format("export {}={}\n", name, quoted(value));
+  for (const auto& [name, value] : environment_of(*config))
+    std::cout << fmt::format("export {}={}\n", name, quoted(value));
   return kSuccess;
 }
 
@@ -135,8 +142,10 @@ int print_environment(const std::string& config_file) {
   print_property("System RAM", ram());
   print_property("GPU type", gpus());
   std::cout << (config_file.empty() ? "- `Accelerate` default config:\n" : "- `Accelerate` config passed:\n");
-  if (config) print_config(*config);
-  else std::cout << "\tNot found\n";
+  if (config)
+    print_config(*config);
+  else
+    std::cout << "\tNot found\n";
   return kSuccess;
 }
 
@@ -147,7 +156,9 @@ int env_main(int argc, char** argv) {
   bool variables = false;
   CLI::App app("Prints versions, machine and configuration, for a bug report.", "accel env");
   app.add_option("--config_file", config_file, "The configuration to print; default: the default one, if it is there");
-  app.add_flag("--variables", variables, "Print the variables alone that accel launch sets for a program by the configuration, for a shell: eval \"$(accel env --variables)\"");
+  app.add_flag("--variables", variables,
+               "Print the variables alone that accel launch sets for a program by the configuration, for a shell: eval "
+               "\"$(accel env --variables)\"");
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   return variables ? print_variables(config_file) : print_environment(config_file);
 }

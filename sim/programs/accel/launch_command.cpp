@@ -14,10 +14,10 @@
 #include "backends/nccl/nccl_backend.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
-#include "sim/programs/command_line/command_line.hpp"
-#include "sim/programs/runtime/exit_code.hpp"
 #include "sim/programs/accel/launch_plan.hpp"
+#include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/user_program.hpp"
+#include "sim/programs/runtime/exit_code.hpp"
 
 namespace accel::programs {
 namespace {
@@ -26,7 +26,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kUsageText =
     "accel launch [flags] PROGRAM [ARGS...]\n\n"
-    "Starts a program that calls accel::run: one process per rank on this machine, or its part of a job of several machines, or\n"
+    "Starts a program that calls accel::run: one process per rank on this machine, or its part of a job of several "
+    "machines, or\n"
     "simulated ranks. A flag beats the config file, the file the environment, the environment the default.\n\n";
 
 std::optional<LaunchConfig> read_config(const LaunchFlags& flags) {
@@ -58,7 +59,10 @@ std::optional<std::string> hostfile_of(const LaunchFlags& flags, const std::opti
 }
 
 LaunchSurroundings look_around(const LaunchFlags& flags) {
-  LaunchSurroundings around{.config = read_config(flags), .variable = &environment, .num_gpus = nccl::num_gpus(), .num_cores = static_cast<int>(launcher::cpus_of_this_process().size())};
+  LaunchSurroundings around{.config = read_config(flags),
+                            .variable = &environment,
+                            .num_gpus = nccl::num_gpus(),
+                            .num_cores = static_cast<int>(launcher::cpus_of_this_process().size())};
   if (const auto file = hostfile_of(flags, around.config)) {
     around.hosts = parse_hostfile(read_text(*file));
     check_config(!around.hosts.empty(), "--mpirun_hostfile: {}: names no host", *file);
@@ -72,17 +76,22 @@ int run_simulated(const LaunchPlan& plan) {
   for (const auto& [name, value] : plan.job.default_environment) {
     if (!environment(name)) variables[name] = value;
   }
-  return run_user_program({.options = {"--ranks", std::to_string(plan.num_ranks), "--quiet"}, .command = plan.job.command, .environment = variables});
+  return run_user_program({.options = {"--ranks", std::to_string(plan.num_ranks), "--quiet"},
+                           .command = plan.job.command,
+                           .environment = variables});
 }
 
-// One machine opens no port of its own until rank 0 does, so a port in use is told before anything runs. The claim is to be kept.
+// One machine opens no port of its own until rank 0 does, so a port in use is told before anything runs. The claim is
+// to be kept.
 std::unique_ptr<launcher::PortClaim> settle_port(LaunchPlan& plan) {
   auto& machines = plan.job.machines;
   if (machines.num_machines > 1 || !plan.job.has_rank_variables) return nullptr;
   if (machines.main_port == 0) machines.main_port = launcher::free_port();
   auto claim = std::make_unique<launcher::PortClaim>(machines.main_port);
   if (claim->holds() && launcher::is_port_free(machines.main_port)) return claim;
-  check_config(plan.may_change_port, "main_process_port: port {} is in use; choose another, 0 for a free one, or leave it out", machines.main_port);
+  check_config(plan.may_change_port,
+               "main_process_port: port {} is in use; choose another, 0 for a free one, or leave it out",
+               machines.main_port);
   machines.main_port = launcher::free_port();
   return nullptr;
 }
@@ -91,7 +100,8 @@ int run_processes(const LaunchPlan& plan, const std::string& name) {
   const auto result = launcher::run_job(plan.job);
   const auto& failure = result.failure;
   if (failure.exit_code == 0) return kSuccess;
-  const auto restarts = result.restarts == 0 ? "" : fmt::format(" (after {} restart{})", result.restarts, result.restarts > 1 ? "s" : "");
+  const auto restarts =
+      result.restarts == 0 ? "" : fmt::format(" (after {} restart{})", result.restarts, result.restarts > 1 ? "s" : "");
   if (!plan.quiet) std::cerr << name << ": " << failure.message << restarts << std::endl;
   return failure.exit_code == kUsage ? kUsage : kFailure;
 }

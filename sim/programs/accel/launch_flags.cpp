@@ -45,16 +45,20 @@ const std::vector<FlagGroup>& flag_groups() {
         {"num_machines", kInteger, "Default 1"},
         {"machine_rank", kInteger, "This machine's number, from 0"},
         {"main_process_ip", kText, "Address of machine 0"},
-        {"main_process_port", kInteger, "Port of machine 0; default 29500, on one machine another if that is in use; 0: any free one"},
+        {"main_process_port", kInteger,
+         "Port of machine 0; default 29500, on one machine another if that is in use; 0: any free one"},
         {"same_network", kNothing, "Accepted: machines always meet at machine 0's address"},
         {"rdzv_backend", kText, "static, the only one here"},
-        {"rdzv_conf", kText, "join_timeout, keep_alive_interval (seconds) and keep_alive_max_attempt, as in join_timeout=60,keep_alive_interval=2"},
+        {"rdzv_conf", kText,
+         "join_timeout, keep_alive_interval (seconds) and keep_alive_max_attempt, as in "
+         "join_timeout=60,keep_alive_interval=2"},
         {"mpirun_hostfile", kText, "Let mpirun start the ranks on these hosts"}}},
       {"What ranks are told",
        {{"config_file", kText, "File of `accel config`; default: the one in the cache folder, but not with --cpu"},
         {"mixed_precision", kPrecision, "no, fp16, bf16 or fp8"},
         {"gradient_accumulation_steps", kInteger, "Micro-batches in an optimizer step"},
-        {"num_cpu_threads_per_process", kInteger, "OMP_NUM_THREADS; default: that variable, else 1, with --cpu an equal part of the cores"},
+        {"num_cpu_threads_per_process", kInteger,
+         "OMP_NUM_THREADS; default: that variable, else 1, with --cpu an equal part of the cores"},
         {"enable_cpu_affinity", kNothing, "Each rank runs on CPUs of its own, next to each other in memory"},
         {"debug", kNothing, "Check shapes before collectives"},
         {"use_fsdp", kNothing, "Shard by FSDP, with the flags --fsdp_*"},
@@ -65,7 +69,8 @@ const std::vector<FlagGroup>& flag_groups() {
        {{"max_restarts", kInteger, "So often all ranks begin anew after a failure; default 0"},
         {"monitor_interval", kNumber, "Seconds between two looks at the ranks; default 0.1. An end is noticed at once"},
         {"log_dir", kText, "Every rank's output into files of this folder, too"},
-        {"tee", kText, "Which output goes to the files: 1 standard output, 2 standard error, 3 both; 0:1,1:3 by local rank"},
+        {"tee", kText,
+         "Which output goes to the files: 1 standard output, 2 standard error, 3 both; 0:1,1:3 by local rank"},
         {"role", kText, "What stands in front of a rank's lines in place of `rank`"},
         {"no_prefix", kNothing, "Nothing in front of a rank's lines"},
         {"dry_run", kNothing, "Print what would run, and run nothing"},
@@ -91,7 +96,8 @@ constexpr const char* kSectionsWithFlags[] = {"fsdp_config", "deepspeed_config",
 
 const Flag* find_flag(const std::string& name) {
   for (const auto& group : flag_groups()) {
-    const auto found = std::find_if(group.flags.begin(), group.flags.end(), [&](const Flag& flag) { return flag.name == name; });
+    const auto found =
+        std::find_if(group.flags.begin(), group.flags.end(), [&](const Flag& flag) { return flag.name == name; });
     if (found != group.flags.end()) return &*found;
   }
   return nullptr;
@@ -114,9 +120,12 @@ std::optional<T> parse_number(const std::string& text) {
 }
 
 std::string problem_with_value(const Flag& flag, const std::string& value) {
-  if (flag.takes == Takes::kInteger && !parse_number<int>(value)) return fmt::format("expected an integer, got '{}'", value);
-  if (flag.takes == Takes::kNumber && !(parse_number<double>(value).value_or(-1) > 0)) return fmt::format("expected a number above 0, got '{}'", value);
-  if (flag.takes == Takes::kPrecision && !is_mixed_precision(value)) return fmt::format("expected {}, got '{}'", fmt::join(kMixedPrecisions, ", "), value);
+  if (flag.takes == Takes::kInteger && !parse_number<int>(value))
+    return fmt::format("expected an integer, got '{}'", value);
+  if (flag.takes == Takes::kNumber && !(parse_number<double>(value).value_or(-1) > 0))
+    return fmt::format("expected a number above 0, got '{}'", value);
+  if (flag.takes == Takes::kPrecision && !is_mixed_precision(value))
+    return fmt::format("expected {}, got '{}'", fmt::join(kMixedPrecisions, ", "), value);
   return "";
 }
 
@@ -160,9 +169,11 @@ class FlagParser {
       if (name.empty()) break;
       take(argument, name);
     }
-    flags_.command.assign(arguments_.begin() + static_cast<std::ptrdiff_t>(std::min(at_, arguments_.size())), arguments_.end());
+    flags_.command.assign(arguments_.begin() + static_cast<std::ptrdiff_t>(std::min(at_, arguments_.size())),
+                          arguments_.end());
     const bool is_help = flags_.has("help");
-    if (needs_program && flags_.command.empty() && !is_help) problems_.emplace_back("no PROGRAM; expected `accel launch [flags] PROGRAM [ARGS...]`");
+    if (needs_program && flags_.command.empty() && !is_help)
+      problems_.emplace_back("no PROGRAM; expected `accel launch [flags] PROGRAM [ARGS...]`");
     check_config(problems_.empty() || is_help, "{}", fmt::join(problems_, "\n"));
     return flags_;
   }
@@ -172,13 +183,16 @@ class FlagParser {
     const auto* flag = find_flag(name);
     const auto* key = flag == nullptr ? find_section_key(name) : nullptr;
     if (flag != nullptr && flag->takes == Takes::kNothing) {
-      if (argument.find('=') != std::string::npos) problems_.push_back(fmt::format("--{}: takes no value, got '{}'", name, argument.substr(argument.find('=') + 1)));
+      if (argument.find('=') != std::string::npos)
+        problems_.push_back(
+            fmt::format("--{}: takes no value, got '{}'", name, argument.substr(argument.find('=') + 1)));
       flags_.given[name] = "true";
     } else if (flag != nullptr || key != nullptr) {
       const auto value = value_of(argument, name);
       if (!value) return;
       if (flag != nullptr) note("--" + name, problem_with_value(*flag, *value));
-      if (key != nullptr && !fits(*key, *value)) note("--" + name, fmt::format("expected {}, got '{}'", expected_of(*key), *value));
+      if (key != nullptr && !fits(*key, *value))
+        note("--" + name, fmt::format("expected {}, got '{}'", expected_of(*key), *value));
       flags_.given[name] = *value;
     } else {
       refuse(argument, name);
@@ -186,7 +200,8 @@ class FlagParser {
   }
 
   std::optional<std::string> value_of(const std::string& argument, const std::string& name) {
-    if (const auto equals = argument.find('='); equals != std::string::npos && argument.starts_with("--")) return argument.substr(equals + 1);
+    if (const auto equals = argument.find('='); equals != std::string::npos && argument.starts_with("--"))
+      return argument.substr(equals + 1);
     if (at_ + 1 < arguments_.size()) return arguments_[++at_];
     problems_.push_back(fmt::format("--{}: expected a value", name));
     return std::nullopt;
@@ -204,13 +219,16 @@ class FlagParser {
       return;
     }
     problems_.push_back(fmt::format("{}: {}", spelled, refusal->reason));
-    const bool has_value = name.starts_with("aws_") || name.starts_with("megatron_lm_") || name.starts_with("dynamo_") || name == "vm" || name == "env" || name == "main_training_function";
+    const bool has_value = name.starts_with("aws_") || name.starts_with("megatron_lm_") ||
+                           name.starts_with("dynamo_") || name == "vm" || name == "env" ||
+                           name == "main_training_function";
     if (has_value) skip_value(argument);
   }
 
   // What stands behind a flag that is refused is its value, not the program.
   void skip_value(const std::string& argument) {
-    if (argument.find('=') == std::string::npos && at_ + 1 < arguments_.size() && !arguments_[at_ + 1].starts_with("-")) ++at_;
+    if (argument.find('=') == std::string::npos && at_ + 1 < arguments_.size() && !arguments_[at_ + 1].starts_with("-"))
+      ++at_;
   }
 
   static bool takes_value(const std::string& name) {
@@ -245,14 +263,19 @@ std::optional<double> LaunchFlags::number(const std::string& name) const {
   return value ? parse_number<double>(*value) : std::nullopt;
 }
 
-LaunchFlags parse_launch_flags(const std::vector<std::string>& arguments, bool needs_program) { return FlagParser(arguments).parse(needs_program); }
+LaunchFlags parse_launch_flags(const std::vector<std::string>& arguments, bool needs_program) {
+  return FlagParser(arguments).parse(needs_program);
+}
 
 std::string launch_flags_help() {
   std::string text;
   for (const auto& group : flag_groups()) {
     text += fmt::format("{}:\n", group.title);
     for (const auto& flag : group.flags) {
-      const auto* const value = flag.takes == Takes::kNothing ? "" : flag.takes == Takes::kInteger ? " N" : flag.takes == Takes::kNumber ? " SECONDS" : " TEXT";
+      const auto* const value = flag.takes == Takes::kNothing   ? ""
+                                : flag.takes == Takes::kInteger ? " N"
+                                : flag.takes == Takes::kNumber  ? " SECONDS"
+                                                                : " TEXT";
       text += fmt::format("  {:<34} {}\n", fmt::format("--{}{}", flag.name, value), flag.help);
     }
     text += '\n';
@@ -260,7 +283,8 @@ std::string launch_flags_help() {
   for (const auto* section : kSectionsWithFlags) {
     text += fmt::format("Keys of {}:\n", section);
     for (const auto& key : section_table(section).keys) {
-      if (find_flag(key.name) == nullptr) text += fmt::format("  {:<46} {}\n", std::string("--") + key.name, expected_of(key));
+      if (find_flag(key.name) == nullptr)
+        text += fmt::format("  {:<46} {}\n", std::string("--") + key.name, expected_of(key));
     }
     text += '\n';
   }

@@ -7,8 +7,8 @@
 
 namespace accel::programs {
 
-/// What stands on `accel launch`'s command line: Accelerate's flags, with hyphens or underscores, up to the PROGRAM; everything
-/// behind it is the program's.
+/// What stands on `accel launch`'s command line: Accelerate's flags, with hyphens or underscores, up to the PROGRAM;
+/// everything behind it is the program's.
 ///
 ///     const auto flags = parse_launch_flags({"--num-processes", "4", "./train", "--epochs", "3"});
 ///     flags.integer("num_processes");   // 4
@@ -24,8 +24,9 @@ struct LaunchFlags {
   [[nodiscard]] std::optional<double> number(const std::string& name) const;
 };
 
-/// `needs_program`: whether a command line without a PROGRAM is wrong. Throws ConfigError with all problems: an unknown flag (with
-/// the nearest known one), a missing or impossible value, a flag that has no meaning for a C++ program (with the reason).
+/// `needs_program`: whether a command line without a PROGRAM is wrong. Throws ConfigError with all problems: an unknown
+/// flag (with the nearest known one), a missing or impossible value, a flag that has no meaning for a C++ program (with
+/// the reason).
 LaunchFlags parse_launch_flags(const std::vector<std::string>& arguments, bool needs_program = true);
 
 /// The flags in their groups, as `accel launch --help` prints them.

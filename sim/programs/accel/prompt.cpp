@@ -50,7 +50,9 @@ struct PressedKey {
   std::size_t digit = 0;
 };
 
-Key arrow_of(std::optional<char> byte) { return byte == 'A' ? Key::kUp : byte == 'B' ? Key::kDown : byte ? Key::kOther : Key::kEnd; }
+Key arrow_of(std::optional<char> byte) {
+  return byte == 'A' ? Key::kUp : byte == 'B' ? Key::kDown : byte ? Key::kOther : Key::kEnd;
+}
 
 // An arrow is ESC [ A or ESC O A; an ESC by itself is nothing.
 PressedKey next_key(int descriptor) {
@@ -93,7 +95,8 @@ std::string Prompt::read_line(const std::string& question) {
 }
 
 template <typename T>
-T Prompt::ask(const std::string& question, const std::optional<T>& fallback, const std::string& shown, const std::function<std::optional<T>(const std::string&)>& convert, const std::string& expected) {
+T Prompt::ask(const std::string& question, const std::optional<T>& fallback, const std::string& shown,
+              const std::function<std::optional<T>(const std::string&)>& convert, const std::string& expected) {
   for (;;) {
     out_ << question << (shown.empty() ? "" : " [" + shown + "]") << ": ";
     const auto answer = read_line(question);
@@ -107,7 +110,8 @@ bool Prompt::ask_flag(const std::string& question, bool fallback) {
   return ask<bool>(question, fallback, fallback ? "YES/no" : "yes/NO", flag_of, "yes or no");
 }
 
-std::int64_t Prompt::ask_integer(const std::string& question, std::optional<std::int64_t> fallback, const std::function<bool(std::int64_t)>& check, const std::string& expected) {
+std::int64_t Prompt::ask_integer(const std::string& question, std::optional<std::int64_t> fallback,
+                                 const std::function<bool(std::int64_t)>& check, const std::string& expected) {
   const auto convert = [&](const std::string& text) {
     const auto number = number_of<std::int64_t>(text);
     return number && check(*number) ? number : std::nullopt;
@@ -123,8 +127,11 @@ double Prompt::ask_number(const std::string& question, double fallback) {
   return ask<double>(question, fallback, fmt::format("{:.1f}", fallback), convert, "a number of 0 or more");
 }
 
-std::string Prompt::ask_text(const std::string& question, const std::optional<std::string>& fallback, const std::function<bool(const std::string&)>& check, const std::string& expected) {
-  const auto convert = [&](const std::string& text) { return !text.empty() && (!check || check(text)) ? std::optional(text) : std::nullopt; };
+std::string Prompt::ask_text(const std::string& question, const std::optional<std::string>& fallback,
+                             const std::function<bool(const std::string&)>& check, const std::string& expected) {
+  const auto convert = [&](const std::string& text) {
+    return !text.empty() && (!check || check(text)) ? std::optional(text) : std::nullopt;
+  };
   return ask<std::string>(question, fallback, fallback.value_or(""), convert, expected);
 }
 
@@ -136,7 +143,8 @@ std::size_t Prompt::choose(const std::string& question, const std::vector<std::s
   return chosen;
 }
 
-std::size_t Prompt::choose_by_number(const std::string& question, const std::vector<std::string>& options, std::size_t fallback) {
+std::size_t Prompt::choose_by_number(const std::string& question, const std::vector<std::string>& options,
+                                     std::size_t fallback) {
   auto menu = question + "\n";
   for (std::size_t index = 0; index < options.size(); ++index) menu += fmt::format("  {}: {}\n", index, options[index]);
   const auto convert = [&](const std::string& text) -> std::optional<std::size_t> {
@@ -146,11 +154,13 @@ std::size_t Prompt::choose_by_number(const std::string& question, const std::vec
     }
     return std::nullopt;
   };
-  return ask<std::size_t>(menu + "Number", fallback, std::to_string(fallback), convert, fmt::format("0 to {}", options.size() - 1));
+  return ask<std::size_t>(menu + "Number", fallback, std::to_string(fallback), convert,
+                          fmt::format("0 to {}", options.size() - 1));
 }
 
 void Prompt::draw(const std::vector<std::string>& options, std::size_t chosen) {
-  for (std::size_t index = 0; index < options.size(); ++index) out_ << "\r\x1b[2K" << (index == chosen ? " \u279c  " : "    ") << options[index] << '\n';
+  for (std::size_t index = 0; index < options.size(); ++index)
+    out_ << "\r\x1b[2K" << (index == chosen ? " \u279c  " : "    ") << options[index] << '\n';
   out_ << std::flush;
 }
 

@@ -43,24 +43,33 @@ void expect_numbers(const Integers& got, const Integers& expected, const std::st
   expect(got == expected, "{}: expected [{}], got [{}]", what, fmt::join(expected, ", "), fmt::join(got, ", "));
 }
 
-at::Tensor number(const Accelerator& accelerator, std::int64_t value) { return at::full({1}, value, at::TensorOptions(at::kLong).device(accelerator.device())); }
+at::Tensor number(const Accelerator& accelerator, std::int64_t value) {
+  return at::full({1}, value, at::TensorOptions(at::kLong).device(accelerator.device()));
+}
 
 // How many ranks say yes.
-std::int64_t count_ranks(const Accelerator& accelerator, bool says_yes) { return integers_of(accelerator.reduce(number(accelerator, says_yes ? 1 : 0))).front(); }
+std::int64_t count_ranks(const Accelerator& accelerator, bool says_yes) {
+  return integers_of(accelerator.reduce(number(accelerator, says_yes ? 1 : 0))).front();
+}
 
-// --- process control ----------------------------------------------------------------------------------------------------
+// --- process control
+// ----------------------------------------------------------------------------------------------------
 
 void check_processes(Accelerator& accelerator) {
-  expect_numbers(integers_of(accelerator.gather(number(accelerator, accelerator.process_index()))), count_to(accelerator.num_processes()), "ranks in the order of gather");
+  expect_numbers(integers_of(accelerator.gather(number(accelerator, accelerator.process_index()))),
+                 count_to(accelerator.num_processes()), "ranks in the order of gather");
   const auto runs = [&](auto&& guard) {
     bool ran = false;
     guard([&] { ran = true; });
     return count_ranks(accelerator, ran);
   };
-  expect(runs([&](auto f) { accelerator.on_main_process(f); }) == 1, "on_main_process ran on another number of ranks than 1");
-  expect(runs([&](auto f) { accelerator.on_last_process(f); }) == 1, "on_last_process ran on another number of ranks than 1");
+  expect(runs([&](auto f) { accelerator.on_main_process(f); }) == 1,
+         "on_main_process ran on another number of ranks than 1");
+  expect(runs([&](auto f) { accelerator.on_last_process(f); }) == 1,
+         "on_last_process ran on another number of ranks than 1");
   for (int index = 0; index < accelerator.num_processes(); ++index) {
-    expect(runs([&](auto f) { accelerator.on_process(index, f); }) == 1, "on_process({}) ran on another number of ranks than 1", index);
+    expect(runs([&](auto f) { accelerator.on_process(index, f); }) == 1,
+           "on_process({}) ran on another number of ranks than 1", index);
   }
   expect(runs([&](auto f) { accelerator.on_local_main_process(f); }) >= 1, "on_local_main_process ran nowhere");
   { const auto first = accelerator.main_process_first(); }
@@ -70,14 +79,19 @@ void check_processes(Accelerator& accelerator) {
 
 void check_split(Accelerator& accelerator) {
   const auto world = accelerator.num_processes();
-  for (const std::int64_t items : {std::int64_t(0), std::int64_t(1), std::int64_t(world), std::int64_t(3 * world + 1)}) {
+  for (const std::int64_t items :
+       {std::int64_t(0), std::int64_t(1), std::int64_t(world), std::int64_t(3 * world + 1)}) {
     const auto all = count_to(items);
-    expect_numbers(gather_object(accelerator.split_between_processes(all)), all, fmt::format("split_between_processes of a list of {}", items));
+    expect_numbers(gather_object(accelerator.split_between_processes(all)), all,
+                   fmt::format("split_between_processes of a list of {}", items));
     if (items == 0) continue;
     const auto rows = at::arange(items);
-    expect_numbers(gather_object(integers_of(accelerator.split_between_processes(rows))), all, fmt::format("split_between_processes of {} rows", items));
-    const auto parts = gather_object(std::vector{static_cast<std::int64_t>(accelerator.split_between_processes(all, {.apply_padding = true}).size())});
-    expect(std::all_of(parts.begin(), parts.end(), [&](auto size) { return size == parts.front(); }), "split_between_processes with padding: sizes [{}] differ", fmt::join(parts, ", "));
+    expect_numbers(gather_object(integers_of(accelerator.split_between_processes(rows))), all,
+                   fmt::format("split_between_processes of {} rows", items));
+    const auto parts = gather_object(std::vector{
+        static_cast<std::int64_t>(accelerator.split_between_processes(all, {.apply_padding = true}).size())});
+    expect(std::all_of(parts.begin(), parts.end(), [&](auto size) { return size == parts.front(); }),
+           "split_between_processes with padding: sizes [{}] differ", fmt::join(parts, ", "));
   }
 }
 
@@ -88,16 +102,19 @@ void check_trigger(Accelerator& accelerator) {
   expect(!accelerator.check_trigger(), "check_trigger is set still after it was found set");
 }
 
-// --- collectives --------------------------------------------------------------------------------------------------------
+// --- collectives
+// --------------------------------------------------------------------------------------------------------
 
 void check_collectives(Accelerator& accelerator) {
   const std::int64_t world = accelerator.num_processes(), rank = accelerator.process_index();
   const auto own = number(accelerator, rank + 1);
   expect_numbers(integers_of(accelerator.reduce(own)), {world * (world + 1) / 2}, "reduce by sum");
   const auto mean = accelerator.reduce(own.to(at::kFloat), "mean").item<double>();
-  expect(std::abs(mean - static_cast<double>(world + 1) / 2) < 1e-5, "reduce by mean: expected {}, got {}", static_cast<double>(world + 1) / 2, mean);
+  expect(std::abs(mean - static_cast<double>(world + 1) / 2) < 1e-5, "reduce by mean: expected {}, got {}",
+         static_cast<double>(world + 1) / 2, mean);
   auto from_last = number(accelerator, rank);
-  expect_numbers(integers_of(accelerator.broadcast(from_last, static_cast<int>(world - 1))), {world - 1}, "broadcast from the last rank");
+  expect_numbers(integers_of(accelerator.broadcast(from_last, static_cast<int>(world - 1))), {world - 1},
+                 "broadcast from the last rank");
   const auto ragged = at::full({rank + 1}, rank, at::TensorOptions(at::kLong).device(accelerator.device()));
   const auto padded = accelerator.gather(accelerator.pad_across_processes(ragged, {.pad_index = -1}));
   Integers expected, names_expected;
@@ -106,12 +123,14 @@ void check_collectives(Accelerator& accelerator) {
     names_expected.insert(names_expected.end(), static_cast<std::size_t>(other), other);
   }
   expect_numbers(integers_of(padded), expected, "gather of rows of different lengths, padded");
-  expect_numbers(gather_object(Integers(static_cast<std::size_t>(rank), rank)), names_expected, "gather_object of lists of different lengths");
+  expect_numbers(gather_object(Integers(static_cast<std::size_t>(rank), rank)), names_expected,
+                 "gather_object of lists of different lengths");
   std::vector<std::string> words{fmt::format("from {}", rank)};
   expect(broadcast_object_list(words).front() == "from 0", "broadcast_object_list: got '{}'", words.front());
 }
 
-// --- random streams -----------------------------------------------------------------------------------------------------
+// --- random streams
+// -----------------------------------------------------------------------------------------------------
 
 void check_random(Accelerator& accelerator) {
   const auto draw = [] { return static_cast<std::int64_t>(at::rand({1}, at::kDouble).item<double>() * 1e15); };
@@ -126,19 +145,23 @@ void check_random(Accelerator& accelerator) {
   set_seed(7);
   expect(draws() == same, "set_seed: the same seed gives other numbers");
   set_seed(7, {.device_specific = true});
-  expect(num_different(draws()) == accelerator.num_processes(), "set_seed with device_specific: ranks draw the same numbers");
+  expect(num_different(draws()) == accelerator.num_processes(),
+         "set_seed with device_specific: ranks draw the same numbers");
   synchronize_rng_state("torch");
   expect(num_different(draws()) == 1, "synchronize_rng_state: ranks draw different numbers");
 }
 
-// --- loaders ------------------------------------------------------------------------------------------------------------
+// --- loaders
+// ------------------------------------------------------------------------------------------------------------
 
 // A stream that does not know its length.
 class Numbers {
  public:
   explicit Numbers(std::int64_t size) : size_(size) {}
   void reset() { next_ = 0; }
-  std::optional<at::Tensor> next() { return next_ < size_ ? std::optional(at::full({}, next_++, at::kLong)) : std::nullopt; }
+  std::optional<at::Tensor> next() {
+    return next_ < size_ ? std::optional(at::full({}, next_++, at::kLong)) : std::nullopt;
+  }
 
  private:
   std::int64_t size_, next_ = 0;
@@ -147,8 +170,8 @@ class Numbers {
 struct LoaderMode {
   bool stream, splits, dispatches, shuffles, even;
   [[nodiscard]] std::string text() const {
-    return fmt::format("loader of a {}{}{}{}{}", stream ? "stream" : "dataset", splits ? ", split_batches" : "", dispatches ? ", dispatch_batches" : "", shuffles ? ", shuffled" : "",
-                       even ? "" : ", uneven");
+    return fmt::format("loader of a {}{}{}{}{}", stream ? "stream" : "dataset", splits ? ", split_batches" : "",
+                       dispatches ? ", dispatch_batches" : "", shuffles ? ", shuffled" : "", even ? "" : ", uneven");
   }
 };
 
@@ -156,7 +179,8 @@ const at::Tensor& samples_of(const at::Tensor& batch) { return batch; }
 const at::Tensor& samples_of(const std::tuple<at::Tensor>& batch) { return std::get<0>(batch); }
 
 template <typename Loader>
-void expect_every_sample_once(Accelerator& accelerator, const Loader& loader, const LoaderMode& mode, std::int64_t size) {
+void expect_every_sample_once(Accelerator& accelerator, const Loader& loader, const LoaderMode& mode,
+                              std::int64_t size) {
   auto batches = accelerator.prepare(loader);
   const bool gathers = mode.even || mode.dispatches;
   Integers seen, own;
@@ -164,14 +188,17 @@ void expect_every_sample_once(Accelerator& accelerator, const Loader& loader, co
   for (auto& batch : batches) {
     const auto& samples = samples_of(batch);
     expect(samples.device() == accelerator.device(), "{}: a batch is not on the rank's device", mode.text());
-    if (gathers) for (const auto sample : integers_of(accelerator.gather_for_metrics(samples))) seen.push_back(sample);
-    else for (const auto sample : integers_of(samples)) own.push_back(sample);
+    if (gathers)
+      for (const auto sample : integers_of(accelerator.gather_for_metrics(samples))) seen.push_back(sample);
+    else
+      for (const auto sample : integers_of(samples)) own.push_back(sample);
     ++steps;
   }
   if (!gathers) seen = gather_object(own);
   const auto all_steps = gather_object(Integers{steps});
   const bool are_equal = std::all_of(all_steps.begin(), all_steps.end(), [&](auto other) { return other == steps; });
-  expect(are_equal || !gathers, "{}: ranks have different numbers of batches: [{}]", mode.text(), fmt::join(all_steps, ", "));
+  expect(are_equal || !gathers, "{}: ranks have different numbers of batches: [{}]", mode.text(),
+         fmt::join(all_steps, ", "));
   if (mode.shuffles || !gathers) std::sort(seen.begin(), seen.end());
   expect_numbers(seen, count_to(size), mode.text());
 }
@@ -179,17 +206,26 @@ void expect_every_sample_once(Accelerator& accelerator, const Loader& loader, co
 void check_loaders(Accelerator& accelerator) {
   const std::int64_t world = accelerator.num_processes(), size = 9 * world + 2;
   for (int bits = 0; bits < 32; ++bits) {
-    const LoaderMode mode{.stream = (bits & 1) != 0, .splits = (bits & 2) != 0, .dispatches = (bits & 4) != 0, .shuffles = (bits & 8) != 0, .even = (bits & 16) == 0};
+    const LoaderMode mode{.stream = (bits & 1) != 0,
+                          .splits = (bits & 2) != 0,
+                          .dispatches = (bits & 4) != 0,
+                          .shuffles = (bits & 8) != 0,
+                          .even = (bits & 16) == 0};
     if (mode.stream && (mode.shuffles || !mode.even)) continue;
-    Accelerator own({.dataloader_config = {.split_batches = mode.splits, .dispatch_batches = mode.dispatches, .even_batches = mode.even}});
+    Accelerator own(
+        {.dataloader_config = {
+             .split_batches = mode.splits, .dispatch_batches = mode.dispatches, .even_batches = mode.even}});
     set_seed(11);
     const DataLoaderOptions options{.batch_size = mode.splits ? 4 * world : 4, .shuffle = mode.shuffles};
-    if (mode.stream) expect_every_sample_once(own, DataLoader(Numbers(size), options), mode, size);
-    else expect_every_sample_once(own, DataLoader(TensorDataset(at::arange(size)), options), mode, size);
+    if (mode.stream)
+      expect_every_sample_once(own, DataLoader(Numbers(size), options), mode, size);
+    else
+      expect_every_sample_once(own, DataLoader(TensorDataset(at::arange(size)), options), mode, size);
   }
 }
 
-// --- training -----------------------------------------------------------------------------------------------------------
+// --- training
+// -----------------------------------------------------------------------------------------------------------
 
 constexpr std::int64_t kBatch = 8, kBatches = 12;
 constexpr double kRate = 0.1;
@@ -199,7 +235,8 @@ struct TrainingMode {
   bool splits = false;
   int accumulation = 1;
   [[nodiscard]] std::string text() const {
-    return fmt::format("training in {}{}{}", mixed_precision == "no" ? "fp32" : mixed_precision, splits ? ", split_batches" : "", accumulation > 1 ? ", accumulated" : "");
+    return fmt::format("training in {}{}{}", mixed_precision == "no" ? "fp32" : mixed_precision,
+                       splits ? ", split_batches" : "", accumulation > 1 ? ", accumulated" : "");
   }
 };
 
@@ -226,13 +263,19 @@ std::vector<at::Tensor> train_alone(const Accelerator& accelerator, const at::Te
 }
 
 void check_training(const TrainingMode& mode) {
-  Accelerator accelerator({.mixed_precision = mode.mixed_precision, .gradient_accumulation_steps = mode.accumulation, .dataloader_config = {.split_batches = mode.splits}});
-  const int world = accelerator.num_processes(), per_step = accelerator.gradient_accumulation_steps();  // which the environment may say
+  Accelerator accelerator({.mixed_precision = mode.mixed_precision,
+                           .gradient_accumulation_steps = mode.accumulation,
+                           .dataloader_config = {.split_batches = mode.splits}});
+  const int world = accelerator.num_processes(),
+            per_step = accelerator.gradient_accumulation_steps();  // which the environment may say
   const auto x = points(kBatch * world * per_step * ((kBatches + per_step - 1) / per_step));
   auto line = make_line();
   torch::optim::SGD sgd(line->parameters(), kRate);
-  auto [model, optimizer, batches] = accelerator.prepare(line, sgd, DataLoader(TensorDataset(x), {.batch_size = mode.splits ? kBatch * world : kBatch}));
-  const auto loss_of = [&](const at::Tensor& input) { return (model(input).to(at::kFloat) - (2 * input + 3)).square().mean(); };
+  auto [model, optimizer, batches] = accelerator.prepare(
+      line, sgd, DataLoader(TensorDataset(x), {.batch_size = mode.splits ? kBatch * world : kBatch}));
+  const auto loss_of = [&](const at::Tensor& input) {
+    return (model(input).to(at::kFloat) - (2 * input + 3)).square().mean();
+  };
   const auto loss_of_all = [&] {
     const c10::NoGradGuard no_grad;
     return loss_of(x.to(accelerator.device())).template item<double>();
@@ -250,9 +293,12 @@ void check_training(const TrainingMode& mode) {
     const auto whole = accelerator.gathered_parameters(model);
     for (const auto& parameter : model.parameters()) parameters.push_back(parameter.detach().clone());
   }
-  for (const auto& parameter : parameters) of_ranks.push_back(accelerator.gather(parameter.reshape({1, -1})));  // all, before anything is told: ranks stay together
+  for (const auto& parameter : parameters)
+    of_ranks.push_back(
+        accelerator.gather(parameter.reshape({1, -1})));  // all, before anything is told: ranks stay together
   for (const auto& rows : of_ranks) {
-    for (int rank = 1; rank < world; ++rank) expect(rows[rank].equal(rows[0]), "{}: parameters of rank {} are not rank 0's", mode.text(), rank);
+    for (int rank = 1; rank < world; ++rank)
+      expect(rows[rank].equal(rows[0]), "{}: parameters of rank {} are not rank 0's", mode.text(), rank);
   }
   expect(last < first, "{}: the loss rose from {} to {}", mode.text(), first, last);
   // DeepSpeed clips gradients, by 1.0 unless its file says otherwise.
@@ -261,12 +307,15 @@ void check_training(const TrainingMode& mode) {
   for (std::size_t index = 0; index < alone.size(); ++index) {
     // Sums over ranks and over rows round in another order; one process has the same order, and so the same bits.
     const bool is_same_order = world == 1 && per_step == 1;
-    const bool is_equal = is_same_order ? parameters[index].equal(alone[index]) : at::allclose(parameters[index], alone[index], 1e-4, 1e-5);
-    expect(is_equal, "{}: parameter {} is {}, on one process {}", mode.text(), index, parameters[index].item<double>(), alone[index].item<double>());
+    const bool is_equal = is_same_order ? parameters[index].equal(alone[index])
+                                        : at::allclose(parameters[index], alone[index], 1e-4, 1e-5);
+    expect(is_equal, "{}: parameter {} is {}, on one process {}", mode.text(), index, parameters[index].item<double>(),
+           alone[index].item<double>());
   }
 }
 
-// --- all of them --------------------------------------------------------------------------------------------------------
+// --- all of them
+// --------------------------------------------------------------------------------------------------------
 
 struct SelfCheck {
   const char* name;
@@ -281,8 +330,10 @@ const SelfCheck kSelfChecks[] = {
     {"random streams", check_random},
     {"loaders in all modes", check_loaders},
     {"training equals one process", [](Accelerator&) { check_training({.mixed_precision = "no"}); }},
-    {"training equals one process, split_batches", [](Accelerator&) { check_training({.mixed_precision = "no", .splits = true}); }},
-    {"training equals one process, gradients accumulated", [](Accelerator&) { check_training({.mixed_precision = "no", .accumulation = 3}); }},
+    {"training equals one process, split_batches",
+     [](Accelerator&) { check_training({.mixed_precision = "no", .splits = true}); }},
+    {"training equals one process, gradients accumulated",
+     [](Accelerator&) { check_training({.mixed_precision = "no", .accumulation = 3}); }},
     {"training in bf16", [](Accelerator&) { check_training({.mixed_precision = "bf16"}); }},
     {"training in fp16", [](Accelerator&) { check_training({.mixed_precision = "fp16"}); }}};
 
@@ -305,7 +356,9 @@ bool run_check(const SelfCheck& check, Accelerator& accelerator) {
   for (std::size_t rank = 0; rank < outcomes.size(); ++rank) {
     if (outcomes[rank].empty()) continue;
     is_well = false;
-    accelerator.on_main_process([&] { accelerator.context().print(fmt::format("{}: FAILED on rank {}: {}\n", check.name, rank, outcomes[rank])); });
+    accelerator.on_main_process([&] {
+      accelerator.context().print(fmt::format("{}: FAILED on rank {}: {}\n", check.name, rank, outcomes[rank]));
+    });
   }
   if (is_well) accelerator.on_main_process([&] { accelerator.context().print(fmt::format("{}: ok\n", check.name)); });
   return is_well;
@@ -316,10 +369,12 @@ bool run_check(const SelfCheck& check, Accelerator& accelerator) {
 int run_self_test(int /*argc*/, char** /*argv*/) {
   Accelerator accelerator;
   const auto count = std::size(kSelfChecks);
-  const auto num_failed = std::count_if(std::begin(kSelfChecks), std::end(kSelfChecks), [&](const SelfCheck& check) { return !run_check(check, accelerator); });
+  const auto num_failed = std::count_if(std::begin(kSelfChecks), std::end(kSelfChecks),
+                                        [&](const SelfCheck& check) { return !run_check(check, accelerator); });
   accelerator.on_main_process([&] {
     const auto& context = accelerator.context();
-    context.print(fmt::format("{} of {} checks passed on {} rank{}, backend {}, device {}\n", count - static_cast<std::size_t>(num_failed), count, context.world_size,
+    context.print(fmt::format("{} of {} checks passed on {} rank{}, backend {}, device {}\n",
+                              count - static_cast<std::size_t>(num_failed), count, context.world_size,
                               context.world_size > 1 ? "s" : "", context.backend, context.device.str()));
   });
   return num_failed == 0 ? kSuccess : kFailure;

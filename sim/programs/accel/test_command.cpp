@@ -4,17 +4,19 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/run.hpp"
-#include "sim/programs/command_line/command_line.hpp"
-#include "sim/programs/runtime/exit_code.hpp"
 #include "sim/programs/accel/launch_command.hpp"
 #include "sim/programs/accel/self_test.hpp"
+#include "sim/programs/command_line/command_line.hpp"
+#include "sim/programs/runtime/exit_code.hpp"
 
 namespace accel::programs {
 namespace {
 
 constexpr const char* kTestUsage =
-    "accel test [flags of accel launch]   tests the set-up that `accel launch` with these flags would run a program on\n"
-    "accel test --inner                   one rank of it, under a launcher's variables: mpirun -n 4 accel test --inner\n";
+    "accel test [flags of accel launch]   tests the set-up that `accel launch` with these flags would run a program "
+    "on\n"
+    "accel test --inner                   one rank of it, under a launcher's variables: mpirun -n 4 accel test "
+    "--inner\n";
 
 }  // namespace
 
@@ -32,11 +34,13 @@ int test_main(int argc, char** argv) {
     std::cout << kTestUsage;
     return kSuccess;
   }
-  check_config(flags.command.empty(), "accel test: '{}': unexpected; it runs no program", flags.command.empty() ? "" : flags.command.front());
+  check_config(flags.command.empty(), "accel test: '{}': unexpected; it runs no program",
+               flags.command.empty() ? "" : flags.command.front());
   flags.command = {std::filesystem::read_symlink("/proc/self/exe").string(), "test", "--inner"};
   flags.given.emplace("no_prefix", "true");  // rank 0 speaks for all
   const int code = run_launch(flags, "accel test");
-  if (code == kSuccess && !flags.has("dry_run")) std::cout << "Test is a success! You are ready for your distributed training!" << std::endl;
+  if (code == kSuccess && !flags.has("dry_run"))
+    std::cout << "Test is a success! You are ready for your distributed training!" << std::endl;
   return code;
 }
 

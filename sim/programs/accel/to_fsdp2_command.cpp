@@ -11,8 +11,8 @@
 #include "reference/config/yaml_file.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/files.hpp"
-#include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/accel/config_command.hpp"
+#include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
 
 namespace accel::programs {
@@ -25,7 +25,8 @@ struct ToFsdp2Arguments {
   bool overwrite = false;
 };
 
-const std::set<std::string> kRemovedInFsdp2 = {"fsdp_backward_prefetch", "fsdp_forward_prefetch", "fsdp_sync_module_states", "fsdp_use_orig_params"};
+const std::set<std::string> kRemovedInFsdp2 = {"fsdp_backward_prefetch", "fsdp_forward_prefetch",
+                                               "fsdp_sync_module_states", "fsdp_use_orig_params"};
 
 void warn(const std::string& text) { std::cerr << "accel to-fsdp2: " << text << '\n'; }
 
@@ -33,7 +34,8 @@ void warn(const std::string& text) { std::cerr << "accel to-fsdp2: " << text << 
 Tree reshards(const Tree& strategy) {
   if (!strategy.is_string()) return strategy;
   const auto name = strategy.get<std::string>();
-  const bool is_strategy = std::find(kShardingStrategies.begin(), kShardingStrategies.end(), name) != kShardingStrategies.end();
+  const bool is_strategy =
+      std::find(kShardingStrategies.begin(), kShardingStrategies.end(), name) != kShardingStrategies.end();
   return is_strategy ? Tree(name == "FULL_SHARD" || name == "HYBRID_SHARD") : strategy;
 }
 
@@ -43,9 +45,12 @@ Tree convert_section(const Tree& section) {
   for (const auto& [given, value] : section.items()) {
     const auto* known = find_key(section_table("fsdp_config"), given);
     const auto key = known == nullptr ? given : std::string(known->name);
-    if (kRemovedInFsdp2.contains(key)) warn(fmt::format("{}: not in version 2; left out", given));
-    else if (key == "fsdp_sharding_strategy" || key == "fsdp_reshard_after_forward") converted["fsdp_reshard_after_forward"] = reshards(value);
-    else converted[key] = value;
+    if (kRemovedInFsdp2.contains(key))
+      warn(fmt::format("{}: not in version 2; left out", given));
+    else if (key == "fsdp_sharding_strategy" || key == "fsdp_reshard_after_forward")
+      converted["fsdp_reshard_after_forward"] = reshards(value);
+    else
+      converted[key] = value;
   }
   converted["fsdp_version"] = 2;
   return converted;
@@ -70,14 +75,17 @@ Tree read_tree(const std::string& file) {
   auto tree = python_tree(root, file.ends_with(".json"));
   check_config(tree.is_object() && !tree.empty(), "to-fsdp2: {}: expected a configuration, got an empty file", file);
   const bool has_section = tree.contains("fsdp_config") && !tree["fsdp_config"].is_null();
-  check_config(!has_section || tree["fsdp_config"].is_object(), "to-fsdp2: {}: fsdp_config: expected a mapping of keys to values", file);
+  check_config(!has_section || tree["fsdp_config"].is_object(),
+               "to-fsdp2: {}: fsdp_config: expected a mapping of keys to values", file);
   return tree;
 }
 
 int to_fsdp2(const ToFsdp2Arguments& arguments) {
   const auto output = arguments.output_file.empty() ? arguments.config_file : arguments.output_file;
-  check_config(arguments.overwrite || !arguments.output_file.empty(), "to-fsdp2: give --output_file, or --overwrite to replace {}", arguments.config_file);
-  check_config(arguments.overwrite || !std::filesystem::exists(output), "to-fsdp2: {}: is there already; --overwrite replaces it", output);
+  check_config(arguments.overwrite || !arguments.output_file.empty(),
+               "to-fsdp2: give --output_file, or --overwrite to replace {}", arguments.config_file);
+  check_config(arguments.overwrite || !std::filesystem::exists(output),
+               "to-fsdp2: {}: is there already; --overwrite replaces it", output);
   const auto tree = convert(read_tree(arguments.config_file));
   PosixFiles files;
   write_atomically(files, output, output.ends_with(".json") ? python_json(tree) : python_yaml(tree));
@@ -91,7 +99,8 @@ int to_fsdp2_main(int argc, char** argv) {
   CLI::App app("Converts a configuration of FSDP version 1 to version 2.", "accel to-fsdp2");
   app.add_option("--config_file", arguments.config_file, "The file to convert")->required();
   app.add_flag("--overwrite", arguments.overwrite, "Replace the file that is written, if it is there");
-  app.add_option("--output_file", arguments.output_file, "The file to write; default with --overwrite: the one that is converted");
+  app.add_option("--output_file", arguments.output_file,
+                 "The file to write; default with --overwrite: the one that is converted");
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   return to_fsdp2(arguments);
 }

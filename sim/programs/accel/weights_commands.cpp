@@ -9,11 +9,11 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "reference/training_state/shard_files.hpp"
 #include "reference/checkpoint/weights_files.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/files.hpp"
 #include "reference/sharded/memory_plan.hpp"
+#include "reference/training_state/shard_files.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
 
@@ -24,7 +24,8 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 using Weights = std::map<std::string, StoredWeight>;
 
-// --- merge-weights ----------------------------------------------------------------------------------------------------
+// --- merge-weights
+// ----------------------------------------------------------------------------------------------------
 
 struct MergeArguments {
   std::string checkpoint, output;
@@ -45,8 +46,11 @@ bool lies_in(const fs::path& path, const fs::path& folder) {
 
 int merge(const MergeArguments& arguments) {
   const auto folder = folder_of_model(arguments.checkpoint);
-  check_config(!arguments.remove_checkpoint_dir || !lies_in(arguments.output, folder), "merge-weights: {} is in {}, which --remove_checkpoint_dir removes", arguments.output, folder);
-  check_config(fs::exists(folder + "/rank0.safetensors"), "merge-weights: {}: no rank0.safetensors; expected a checkpoint that was saved with SHARDED_STATE_DICT", folder);
+  check_config(!arguments.remove_checkpoint_dir || !lies_in(arguments.output, folder),
+               "merge-weights: {} is in {}, which --remove_checkpoint_dir removes", arguments.output, folder);
+  check_config(fs::exists(folder + "/rank0.safetensors"),
+               "merge-weights: {}: no rank0.safetensors; expected a checkpoint that was saved with SHARDED_STATE_DICT",
+               folder);
   NamedTensors tensors;
   for (const auto& [name, weight] : checkpoint::read_shards(folder)) tensors.emplace_back(name, weight.load());
   PosixFiles files;
@@ -56,7 +60,8 @@ int merge(const MergeArguments& arguments) {
   return kSuccess;
 }
 
-// --- estimate-memory --------------------------------------------------------------------------------------------------
+// --- estimate-memory
+// --------------------------------------------------------------------------------------------------
 
 struct EstimateArguments {
   std::string path, sharding;
@@ -65,7 +70,8 @@ struct EstimateArguments {
   bool json = false;
 };
 
-const std::map<std::string, double> kBytesPerElement{{"float32", 4}, {"float16", 2}, {"bfloat16", 2}, {"int8", 1}, {"int4", 0.5}};
+const std::map<std::string, double> kBytesPerElement{
+    {"float32", 4}, {"float16", 2}, {"bfloat16", 2}, {"int8", 1}, {"int4", 0.5}};
 
 struct Sizes {
   std::int64_t total = 0, largest_layer = 0;  // elements
@@ -85,7 +91,8 @@ Sizes sizes_of(const Weights& weights) {
   return sizes;
 }
 
-// What training by Adam holds at most; none for integers. Source: accelerate/utils/modeling.py, estimate_training_usage.
+// What training by Adam holds at most; none for integers. Source: accelerate/utils/modeling.py,
+// estimate_training_usage.
 std::optional<double> training_bytes(const std::string& dtype, std::int64_t numel) {
   if (dtype.starts_with("int")) return std::nullopt;
   return (dtype == "float32" ? 16.0 : 8.0) * static_cast<double>(numel);
@@ -98,7 +105,8 @@ void add_module(ModuleDescription& module, const std::string& path, std::size_t 
     return;
   }
   const auto name = (module.name.empty() ? "" : module.name + ".") + path.substr(0, dot);
-  auto child = std::find_if(module.children.begin(), module.children.end(), [&](const auto& other) { return other.name == name; });
+  auto child = std::find_if(module.children.begin(), module.children.end(),
+                            [&](const auto& other) { return other.name == name; });
   if (child == module.children.end()) child = module.children.insert(child, {.name = name, .class_name = "Module"});
   add_module(*child, path.substr(dot + 1), parameter);
 }
@@ -119,8 +127,11 @@ ShardingOptions sharding_of(const EstimateArguments& arguments, std::vector<std:
   if (arguments.sharding.starts_with("zero")) {
     const std::map<std::string, int> stages{{"zero1", 1}, {"zero2", 2}, {"zero3", 3}};
     const auto stage = stages.find(arguments.sharding);
-    if (stage == stages.end()) problems.push_back(fmt::format("--sharding: '{}'; expected zero1, zero2, zero3 or a strategy of FSDP", arguments.sharding));
-    else plugin = resolve(DeepSpeedPlugin{.zero_stage = stage->second}, "no", problems);
+    if (stage == stages.end())
+      problems.push_back(
+          fmt::format("--sharding: '{}'; expected zero1, zero2, zero3 or a strategy of FSDP", arguments.sharding));
+    else
+      plugin = resolve(DeepSpeedPlugin{.zero_stage = stage->second}, "no", problems);
   } else {
     plugin = resolve(FullyShardedDataParallelPlugin{.sharding_strategy = arguments.sharding}, "no", problems);
   }
@@ -134,10 +145,11 @@ Json table(const EstimateArguments& arguments, const Sizes& sizes) {
   for (const auto& dtype : arguments.dtypes) {
     const auto bytes = kBytesPerElement.at(dtype);
     const auto training = training_bytes(dtype, sizes.total);
-    rows.push_back({{"dtype", dtype},
-                    {"largest_layer_bytes", static_cast<std::int64_t>(bytes * static_cast<double>(sizes.largest_layer))},
-                    {"total_bytes", static_cast<std::int64_t>(bytes * static_cast<double>(sizes.total))},
-                    {"training_with_adam_bytes", training ? Json(static_cast<std::int64_t>(*training)) : Json(nullptr)}});
+    rows.push_back(
+        {{"dtype", dtype},
+         {"largest_layer_bytes", static_cast<std::int64_t>(bytes * static_cast<double>(sizes.largest_layer))},
+         {"total_bytes", static_cast<std::int64_t>(bytes * static_cast<double>(sizes.total))},
+         {"training_with_adam_bytes", training ? Json(static_cast<std::int64_t>(*training)) : Json(nullptr)}});
   }
   return rows;
 }
@@ -148,7 +160,11 @@ Json ranks_table(const EstimateArguments& arguments, const Weights& weights, con
   Json rows = Json::array();
   for (const int ranks : arguments.ranks) {
     const auto memory = sharded::plan_memory(sharded::plan_units(model, sharding, ranks), model, sharding, kAdamBytes);
-    rows.push_back({{"ranks", ranks}, {"parameters", memory.parameters}, {"gradients", memory.gradients}, {"optimizer", memory.optimizer}, {"gathered", memory.gathered}});
+    rows.push_back({{"ranks", ranks},
+                    {"parameters", memory.parameters},
+                    {"gradients", memory.gradients},
+                    {"optimizer", memory.optimizer},
+                    {"gathered", memory.gathered}});
   }
   return rows;
 }
@@ -169,7 +185,9 @@ void print(const Json& rows, const std::vector<std::pair<std::string, std::strin
   for (const auto& row : rows) {
     for (const auto& [key, title] : columns) {
       const auto& cell = row[key];
-      std::cout << fmt::format("{:>24}", cell.is_string() ? cell.get<std::string>() : key == "ranks" ? cell.dump() : bytes_text(cell));
+      std::cout << fmt::format("{:>24}", cell.is_string() ? cell.get<std::string>()
+                                         : key == "ranks" ? cell.dump()
+                                                          : bytes_text(cell));
     }
     std::cout << '\n';
   }
@@ -178,9 +196,11 @@ void print(const Json& rows, const std::vector<std::pair<std::string, std::strin
 std::vector<std::string> problems_of(const EstimateArguments& arguments) {
   std::vector<std::string> problems;
   for (const auto& dtype : arguments.dtypes) {
-    if (!kBytesPerElement.contains(dtype)) problems.push_back(fmt::format("--dtypes: '{}'; expected float32, float16, bfloat16, int8 or int4", dtype));
+    if (!kBytesPerElement.contains(dtype))
+      problems.push_back(fmt::format("--dtypes: '{}'; expected float32, float16, bfloat16, int8 or int4", dtype));
   }
-  if (arguments.ranks.empty() != arguments.sharding.empty()) problems.emplace_back("--ranks and --sharding: one is of no use without the other");
+  if (arguments.ranks.empty() != arguments.sharding.empty())
+    problems.emplace_back("--ranks and --sharding: one is of no use without the other");
   if (!arguments.wrap.empty() && arguments.sharding.empty()) problems.emplace_back("--wrap: needs --sharding");
   for (const int ranks : arguments.ranks) {
     if (ranks < 1) problems.push_back(fmt::format("--ranks: {}; expected 1 or more", ranks));
@@ -198,10 +218,17 @@ int estimate(const EstimateArguments& arguments) {
     std::cout << Json{{"dtypes", rows}, {"sharded", by_ranks}}.dump() << std::endl;
     return kSuccess;
   }
-  print(rows, {{"dtype", "dtype"}, {"largest_layer_bytes", "largest layer"}, {"total_bytes", "total size"}, {"training_with_adam_bytes", "training with Adam"}});
+  print(rows, {{"dtype", "dtype"},
+               {"largest_layer_bytes", "largest layer"},
+               {"total_bytes", "total size"},
+               {"training_with_adam_bytes", "training with Adam"}});
   if (by_ranks.empty()) return kSuccess;
   std::cout << fmt::format("\nOf each rank, {}, Adam, float32; activations are not counted\n", arguments.sharding);
-  print(by_ranks, {{"ranks", "ranks"}, {"parameters", "parameters"}, {"gradients", "gradients"}, {"optimizer", "optimizer"}, {"gathered", "gathered, at most"}});
+  print(by_ranks, {{"ranks", "ranks"},
+                   {"parameters", "parameters"},
+                   {"gradients", "gradients"},
+                   {"optimizer", "optimizer"},
+                   {"gathered", "gathered, at most"}});
   return kSuccess;
 }
 
@@ -212,20 +239,26 @@ int merge_weights_main(int argc, char** argv) {
   CLI::App app("Puts the weights of a sharded checkpoint together: model.safetensors.", "accel merge-weights");
   app.add_option("CHECKPOINT", arguments.checkpoint, "A checkpoint folder, or its pytorch_model_fsdp_0")->required();
   app.add_option("OUTPUT", arguments.output, "Folder to write to")->required();
-  app.add_flag("--unsafe_serialization,--unsafe-serialization", arguments.unsafe_serialization, "Write pytorch_model.bin");
-  app.add_flag("--remove_checkpoint_dir,--remove-checkpoint-dir", arguments.remove_checkpoint_dir, "Remove the model's shards afterwards");
+  app.add_flag("--unsafe_serialization,--unsafe-serialization", arguments.unsafe_serialization,
+               "Write pytorch_model.bin");
+  app.add_flag("--remove_checkpoint_dir,--remove-checkpoint-dir", arguments.remove_checkpoint_dir,
+               "Remove the model's shards afterwards");
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   return merge(arguments);
 }
 
 int estimate_memory_main(int argc, char** argv) {
   EstimateArguments arguments;
-  CLI::App app("What a model's weights need, and its training by Adam; of each rank, where it is sharded.", "accel estimate-memory");
+  CLI::App app("What a model's weights need, and its training by Adam; of each rank, where it is sharded.",
+               "accel estimate-memory");
   app.add_option("WEIGHTS", arguments.path, "A file of weights, an index, or a folder with one of them")->required();
   app.add_option("--dtypes", arguments.dtypes, "float32, float16, bfloat16, int8, int4")->capture_default_str();
   app.add_option("--ranks", arguments.ranks, "Numbers of ranks, as in 8,16,64")->delimiter(',');
   app.add_option("--sharding", arguments.sharding, "FULL_SHARD, SHARD_GRAD_OP, zero1, zero2 or zero3");
-  app.add_option("--wrap", arguments.wrap, "Modules that are gathered one at a time: regular expressions of their names, such as 'blocks\\.[0-9]+'")->allow_extra_args(false);
+  app.add_option(
+         "--wrap", arguments.wrap,
+         "Modules that are gathered one at a time: regular expressions of their names, such as 'blocks\\.[0-9]+'")
+      ->allow_extra_args(false);
   app.add_flag("--json", arguments.json, "As JSON, in bytes");
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   return estimate(arguments);

@@ -30,7 +30,8 @@ std::string long_name(const std::string& argument) {
 
 std::vector<std::string> long_names(const CLI::App& app) {
   std::vector<std::string> names;
-  for (const auto* option : app.get_options()) names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
+  for (const auto* option : app.get_options())
+    names.insert(names.end(), option->get_lnames().begin(), option->get_lnames().end());
   return names;
 }
 
@@ -38,7 +39,9 @@ std::string known_spelling(const CLI::App& app, const std::string& argument) {
   const auto name = long_name(argument);
   const auto names = long_names(app);
   if (name.empty() || std::find(names.begin(), names.end(), name) != names.end()) return argument;
-  const auto same = std::find_if(names.begin(), names.end(), [&](const std::string& other) { return with_underscores(other) == with_underscores(name); });
+  const auto same = std::find_if(names.begin(), names.end(), [&](const std::string& other) {
+    return with_underscores(other) == with_underscores(name);
+  });
   return same == names.end() ? argument : "--" + *same + argument.substr(2 + name.size());
 }
 
@@ -71,7 +74,8 @@ void list_options(const CLI::App& app, const std::string& path) {
 }
 
 // What other launchers call the number of ranks.
-constexpr const char* kNamesOfRanks[] = {"n", "np", "nproc", "nprocs", "num_procs", "num_processes", "nproc_per_node", "num_ranks", "world_size"};
+constexpr const char* kNamesOfRanks[] = {
+    "n", "np", "nproc", "nprocs", "num_procs", "num_processes", "nproc_per_node", "num_ranks", "world_size"};
 
 void print_hints(const CLI::App& app) {
   for (const auto& argument : app.remaining()) {
@@ -81,7 +85,8 @@ void print_hints(const CLI::App& app) {
 
 bool is_program(const std::string& argument) {
   const fs::path path(argument);
-  const bool is_data = path.extension() == ".yaml" || path.extension() == ".yml" || path.extension() == ".json" || path.extension() == ".jsonl";
+  const bool is_data = path.extension() == ".yaml" || path.extension() == ".yml" || path.extension() == ".json" ||
+                       path.extension() == ".jsonl";
   return !is_data && fs::is_regular_file(path) && access(argument.c_str(), X_OK) == 0;
 }
 
@@ -92,7 +97,8 @@ std::string option_hint(const CLI::App& app, const std::string& argument) {
   if (name.empty()) return "";
   const auto names = long_names(app);
   const bool has_ranks = std::find(names.begin(), names.end(), "ranks") != names.end();
-  const bool means_ranks = std::find(std::begin(kNamesOfRanks), std::end(kNamesOfRanks), name) != std::end(kNamesOfRanks);
+  const bool means_ranks =
+      std::find(std::begin(kNamesOfRanks), std::end(kNamesOfRanks), name) != std::end(kNamesOfRanks);
   const auto nearest = has_ranks && means_ranks ? std::optional<std::string>("ranks") : nearest_name(name, names);
   return nearest ? fmt::format("did you mean --{}?", *nearest) : "";
 }
@@ -101,7 +107,9 @@ void check_program_follows_dashes(const std::string& command, const std::vector<
   const auto program = std::find_if(arguments.begin(), arguments.end(), is_program);
   if (program == arguments.end()) return;
   const std::vector<std::string> options(arguments.begin(), program), rest(program, arguments.end());
-  throw ConfigError(fmt::format("{} is a program; write `--` before it: {}{} -- {}", *program, command, options.empty() ? "" : fmt::format(" {}", fmt::join(options, " ")), fmt::join(rest, " ")));
+  throw ConfigError(fmt::format("{} is a program; write `--` before it: {}{} -- {}", *program, command,
+                                options.empty() ? "" : fmt::format(" {}", fmt::join(options, " ")),
+                                fmt::join(rest, " ")));
 }
 
 std::vector<std::string> with_known_spelling(const CLI::App& app, const std::vector<std::string>& arguments) {
@@ -112,12 +120,13 @@ std::vector<std::string> with_known_spelling(const CLI::App& app, const std::vec
     const bool is_option = argument.size() > 1 && argument[0] == '-';
     if (argument == "--" || (!is_option && (command->get_prefix_command() || command->get_positionals_at_end()))) break;
     argument = known_spelling(*command, argument);
-    if (is_option) index += values_after(*command, argument);
-    else if (const auto* subcommand = subcommand_of(*command, argument)) command = subcommand;
+    if (is_option)
+      index += values_after(*command, argument);
+    else if (const auto* subcommand = subcommand_of(*command, argument))
+      command = subcommand;
   }
   return spelled;
 }
-
 
 std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv) {
   if (argc == 2 && argv[1] == std::string(kListOptions)) {

@@ -20,21 +20,35 @@ namespace {
 std::string problem_of_seed(const std::string& text) {
   std::uint64_t seed = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
-  return error == std::errc() && end == text.data() + text.size() ? "" : fmt::format("expected an integer from 0 to 2^64 - 1, got '{}'", text);
+  return error == std::errc() && end == text.data() + text.size()
+             ? ""
+             : fmt::format("expected an integer from 0 to 2^64 - 1, got '{}'", text);
 }
 
 }  // namespace
 
 void add_run_options(CLI::App& app, RunOptions& options) {
-  app.add_option("--ranks", options.rank_counts, "Number of ranks; several, as in 8,16,32: a run for each")->delimiter(',')->allow_extra_args(false)->capture_default_str();
+  app.add_option("--ranks", options.rank_counts, "Number of ranks; several, as in 8,16,32: a run for each")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->capture_default_str();
   app.add_option("--backend", options.backend, "sim (threads of one process), gloo or nccl (local processes)")
-      ->check(CLI::IsMember(std::vector<std::string>(std::begin(kBackends), std::end(kBackends))))->capture_default_str();
+      ->check(CLI::IsMember(std::vector<std::string>(std::begin(kBackends), std::end(kBackends))))
+      ->capture_default_str();
   app.add_flag("--quiet", options.quiet, "No progress bar");
-  app.add_option("--progress", options.progress, "auto (on a terminal), on or off")->check(CLI::IsMember({"auto", "on", "off"}))->capture_default_str();
+  app.add_option("--progress", options.progress, "auto (on a terminal), on or off")
+      ->check(CLI::IsMember({"auto", "on", "off"}))
+      ->capture_default_str();
   auto& rehearsal = options.rehearsal;
-  app.add_option("--schedule", rehearsal.schedule, "Who runs when: parallel, or one rank at a time: round-robin, random, pct")->capture_default_str();
-  app.add_option("--seed-schedule", rehearsal.seed_schedule, "Decides a random or pct schedule")->check(problem_of_seed)->capture_default_str();
-  app.add_option("--pct-depth", rehearsal.pct_depth, "Of a pct schedule: how many events in a certain order make the bug that is looked for")->capture_default_str();
+  app.add_option("--schedule", rehearsal.schedule,
+                 "Who runs when: parallel, or one rank at a time: round-robin, random, pct")
+      ->capture_default_str();
+  app.add_option("--seed-schedule", rehearsal.seed_schedule, "Decides a random or pct schedule")
+      ->check(problem_of_seed)
+      ->capture_default_str();
+  app.add_option("--pct-depth", rehearsal.pct_depth,
+                 "Of a pct schedule: how many events in a certain order make the bug that is looked for")
+      ->capture_default_str();
   app.add_option("--event-log", rehearsal.event_log, "Write every event, in order, to this file, as JSON lines");
   app.add_option("--faults", rehearsal.faults, "Inject the faults of this file (YAML)");
   app.add_option("--diagnosis", rehearsal.diagnosis, "Write how the run ended to this file, as JSON");
@@ -48,15 +62,20 @@ std::vector<std::string> problems_of(const RunOptions& options) {
   std::vector<std::string> problems;
   const int limit = options.backend == "sim" ? sim::World::kMaxRanks : launcher::kMaxProcesses;
   for (const int ranks : options.rank_counts) {
-    if (ranks < 1 || ranks > limit) problems.push_back(fmt::format("--ranks: {} ranks; expected 1 to {}", ranks, limit));
+    if (ranks < 1 || ranks > limit)
+      problems.push_back(fmt::format("--ranks: {} ranks; expected 1 to {}", ranks, limit));
   }
   if (options.backend != "sim") {
-    if (options.rank_counts.size() > 1) problems.emplace_back("--ranks: one number of ranks on real backends; several are simulated");
-    for (auto& problem : problems_without_simulator(options.rehearsal, "--backend")) problems.push_back(std::move(problem));
+    if (options.rank_counts.size() > 1)
+      problems.emplace_back("--ranks: one number of ranks on real backends; several are simulated");
+    for (auto& problem : problems_without_simulator(options.rehearsal, "--backend"))
+      problems.push_back(std::move(problem));
   }
   for (auto& problem : problems_of(options.rehearsal)) problems.push_back(std::move(problem));
   if (options.backend == "nccl" && !nccl::is_available()) {
-    problems.emplace_back("--backend nccl: this build has no CUDA, or this machine no GPU that CUDA sees; build with `./dev build gpu`, or use gloo or sim");
+    problems.emplace_back(
+        "--backend nccl: this build has no CUDA, or this machine no GPU that CUDA sees; build with `./dev build gpu`, "
+        "or use gloo or sim");
   }
   return problems;
 }
@@ -68,23 +87,28 @@ void check_rank_counts(const RunOptions& options, const std::function<void(int r
       Rehearsal(options.rehearsal, ranks);
       check(ranks);
     } catch (const ConfigError& error) {
-      if (std::find(problems.begin(), problems.end(), error.what()) == problems.end()) problems.emplace_back(error.what());
+      if (std::find(problems.begin(), problems.end(), error.what()) == problems.end())
+        problems.emplace_back(error.what());
     }
   }
   check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
 }
 
-std::string problem_of_sweep(const RunOptions& options, const std::vector<std::pair<std::string, std::string>>& others) {
+std::string problem_of_sweep(const RunOptions& options,
+                             const std::vector<std::pair<std::string, std::string>>& others) {
   if (options.rank_counts.size() < 2) return "";
   const auto& rehearsal = options.rehearsal;
   auto files = others;
-  files.insert(files.end(), {{"--event-log", rehearsal.event_log}, {"--diagnosis", rehearsal.diagnosis}, {"--timeline", rehearsal.timeline}});
+  files.insert(
+      files.end(),
+      {{"--event-log", rehearsal.event_log}, {"--diagnosis", rehearsal.diagnosis}, {"--timeline", rehearsal.timeline}});
   std::vector<std::string> given;
   for (const auto& [option, path] : files) {
     if (!path.empty()) given.push_back(option);
   }
   if (given.empty()) return "";
-  return fmt::format("--ranks {}: the runs would overwrite each other's {}; give these with one number of ranks", fmt::join(options.rank_counts, ","), fmt::join(given, ", "));
+  return fmt::format("--ranks {}: the runs would overwrite each other's {}; give these with one number of ranks",
+                     fmt::join(options.rank_counts, ","), fmt::join(given, ", "));
 }
 
 }  // namespace accel::programs

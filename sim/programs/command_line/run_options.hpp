@@ -30,12 +30,14 @@ void add_run_options(CLI::App& app, RunOptions& options);
 /// What is impossible about them, one line each: a number of ranks, a backend that is not there.
 std::vector<std::string> problems_of(const RunOptions& options);
 
-/// Before anything runs: throws ConfigError with all problems if a number of ranks does not fit the network, the faults, or what `check`
-/// throws a ConfigError about.
-void check_rank_counts(const RunOptions& options, const std::function<void(int ranks)>& check = [](int) {});
+/// Before anything runs: throws ConfigError with all problems if a number of ranks does not fit the network, the
+/// faults, or what `check` throws a ConfigError about.
+void check_rank_counts(
+    const RunOptions& options, const std::function<void(int ranks)>& check = [](int) {});
 
-/// "", or which files the runs of a sweep would overwrite, or fail to make as they are there: of the rehearsal's and of these others, given
-/// as option and path.
-std::string problem_of_sweep(const RunOptions& options, const std::vector<std::pair<std::string, std::string>>& others = {});
+/// "", or which files the runs of a sweep would overwrite, or fail to make as they are there: of the rehearsal's and of
+/// these others, given as option and path.
+std::string problem_of_sweep(const RunOptions& options,
+                             const std::vector<std::pair<std::string, std::string>>& others = {});
 
 }  // namespace accel::programs

@@ -19,17 +19,18 @@
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
 #include "sim/programs/command_line/command_line.hpp"
+#include "sim/programs/command_line/run_options.hpp"
 #include "sim/programs/runtime/diagnosis_json.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
 #include "sim/programs/runtime/output_file.hpp"
-#include "sim/programs/command_line/run_options.hpp"
 #include "sim/programs/runtime/sim_request.hpp"
 #include "sim/programs/runtime/temporary_folder.hpp"
 
 namespace accel::programs {
 namespace {
 
-constexpr const char* kExperimentOnly[] = {"--set", "--max-steps", "--trace", "--project-dir", "--save-every", "--resume"};
+constexpr const char* kExperimentOnly[] = {"--set",         "--max-steps",  "--trace",
+                                           "--project-dir", "--save-every", "--resume"};
 
 template <typename Names>
 bool contains(const Names& names, const std::string& name) {
@@ -39,9 +40,11 @@ bool contains(const Names& names, const std::string& name) {
 // What the parser did not take.
 std::string problem_with(const CLI::App& app, const std::string& text) {
   const auto name = text.substr(0, text.find('='));
-  if (contains(kExperimentOnly, name)) return name + ": only an experiment has this option; a program has its own, after `-- PROGRAM`";
+  if (contains(kExperimentOnly, name))
+    return name + ": only an experiment has this option; a program has its own, after `-- PROGRAM`";
   const auto hint = option_hint(app, text);
-  return text + (text.rfind('-', 0) == 0 ? ": unknown option" + (hint.empty() ? "" : "; " + hint) : ": unexpected before `--`; give an experiment file or `-- PROGRAM`");
+  return text + (text.rfind('-', 0) == 0 ? ": unknown option" + (hint.empty() ? "" : "; " + hint)
+                                         : ": unexpected before `--`; give an experiment file or `-- PROGRAM`");
 }
 
 RunOptions parse_options(const UserProgram& program) {
@@ -121,7 +124,8 @@ int run_simulated(const UserProgram& program, const std::string& request) {
   const int code = wait_for(launcher::start_process({.command = program.command, .environment = variables}));
   // A shell expects of a program that was interrupted to have died of it.
   if (code == 128 + SIGINT || code == 128 + SIGTERM || code == 128 + SIGHUP) raise(code - 128);
-  if (code > kDiagnosed) std::cerr << "sim-run: '" << program.command.front() << "' " << launcher::describe_exit_code(code) << std::endl;
+  if (code > kDiagnosed)
+    std::cerr << "sim-run: '" << program.command.front() << "' " << launcher::describe_exit_code(code) << std::endl;
   return code;
 }
 
@@ -138,9 +142,14 @@ int run_processes(const UserProgram& program, const std::string& request, int nu
 
 int run_once(const UserProgram& program, const RunOptions& options, int ranks, const std::string& sweep) {
   const Acknowledgements acknowledgements;
-  const auto request = to_json({.ranks = ranks, .backend = options.backend, .rehearsal = options.rehearsal, .sweep = sweep, .acknowledge = acknowledgements.descriptor()});
+  const auto request = to_json({.ranks = ranks,
+                                .backend = options.backend,
+                                .rehearsal = options.rehearsal,
+                                .sweep = sweep,
+                                .acknowledge = acknowledgements.descriptor()});
   const auto& diagnosis = options.rehearsal.diagnosis;
-  if (std::filesystem::is_regular_file(std::filesystem::symlink_status(diagnosis))) std::filesystem::remove(diagnosis);  // that of an earlier run
+  if (std::filesystem::is_regular_file(std::filesystem::symlink_status(diagnosis)))
+    std::filesystem::remove(diagnosis);  // that of an earlier run
   const int code = options.backend == "sim" ? run_simulated(program, request) : run_processes(program, request, ranks);
   // A process that dies writes none.
   if (code != kSuccess && !diagnosis.empty() && !std::filesystem::exists(diagnosis)) {
@@ -148,8 +157,10 @@ int run_once(const UserProgram& program, const RunOptions& options, int ranks, c
     write_lines(diagnosis, {diagnosis_json({.error = std::make_exception_ptr(Error(text))})});
   }
   if (!acknowledgements.any()) {
-    throw Error(fmt::format("'{}' {} without calling accel::run; expected a program whose main is "
-                            "`return accel::run(argc, argv, train);`", program.command.front(), launcher::describe_exit_code(code)));
+    throw Error(
+        fmt::format("'{}' {} without calling accel::run; expected a program whose main is "
+                    "`return accel::run(argc, argv, train);`",
+                    program.command.front(), launcher::describe_exit_code(code)));
   }
   return code <= kDiagnosed ? code : kFailure;
 }
@@ -162,7 +173,8 @@ int run_user_program(const UserProgram& program) {
   check_rank_counts(options);
   const TemporaryFolder folder;
   for (const int ranks : options.rank_counts) {
-    if (const int code = run_once(program, options, ranks, folder.path() + "/sweep.jsonl"); code != kSuccess) return code;
+    if (const int code = run_once(program, options, ranks, folder.path() + "/sweep.jsonl"); code != kSuccess)
+      return code;
   }
   return kSuccess;
 }

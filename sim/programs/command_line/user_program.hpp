@@ -13,9 +13,9 @@ struct UserProgram {
   std::map<std::string, std::string> environment = {};  ///< added for the program
 };
 
-/// Runs a program of the user's own on the ranks that the options ask for, and returns sim-run's exit code: one process,
-/// in which accel::run makes simulated ranks, or one process per rank over a real backend. What ends sim-run ends the
-/// program. Throws ConfigError with all problems of the options, or if the program cannot be started.
+/// Runs a program of the user's own on the ranks that the options ask for, and returns sim-run's exit code: one
+/// process, in which accel::run makes simulated ranks, or one process per rank over a real backend. What ends sim-run
+/// ends the program. Throws ConfigError with all problems of the options, or if the program cannot be started.
 int run_user_program(const UserProgram& program);
 
 }  // namespace accel::programs

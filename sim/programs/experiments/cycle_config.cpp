@@ -30,7 +30,8 @@ ScheduleFactory read_one_cycle(YamlReader& reader) {
   const auto anneals = [](const auto& strategy) { return strategy == "cos" || strategy == "linear"; };
   options.anneal_strategy = reader.optional<std::string>("anneal_strategy", anneals, "cos or linear").value_or("cos");
   options.div_factor = reader.optional<double>("div_factor", finite_above_zero, "a number above 0").value_or(25.0);
-  options.final_div_factor = reader.optional<double>("final_div_factor", finite_above_zero, "a number above 0").value_or(1e4);
+  options.final_div_factor =
+      reader.optional<double>("final_div_factor", finite_above_zero, "a number above 0").value_or(1e4);
   options.three_phase = reader.optional<bool>("three_phase").value_or(false);
   read_momentum(reader, options, 0.85, 0.95);
   return schedule<OneCycleLR>(options);
@@ -42,8 +43,11 @@ ScheduleFactory read_cyclic(YamlReader& reader) {
   options.max_lr = reader.required<double>("max_lr", finite_at_least_zero, "a number of 0 or more");
   options.step_size_up = reader.optional<int>("step_size_up", at_least_one, "1 or more").value_or(2000);
   options.step_size_down = reader.optional<int>("step_size_down", at_least_zero, "0 or more");
-  const auto known = [](const auto& mode) { return mode == "triangular" || mode == "triangular2" || mode == "exp_range"; };
-  options.mode = reader.optional<std::string>("mode", known, "triangular, triangular2 or exp_range").value_or("triangular");
+  const auto known = [](const auto& mode) {
+    return mode == "triangular" || mode == "triangular2" || mode == "exp_range";
+  };
+  options.mode =
+      reader.optional<std::string>("mode", known, "triangular, triangular2 or exp_range").value_or("triangular");
   options.gamma = reader.optional<double>("gamma", finite_at_least_zero, "a number of 0 or more").value_or(1.0);
   read_momentum(reader, options, 0.8, 0.9);
   return schedule<CyclicLR>(options);

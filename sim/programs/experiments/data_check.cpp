@@ -10,32 +10,43 @@
 namespace accel::programs {
 namespace {
 
-std::string count_of(std::int64_t count, const char* noun) { return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s"); }
+std::string count_of(std::int64_t count, const char* noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
 std::string are(std::int64_t count) { return count == 1 ? "is" : "are"; }
 
-std::string share_of(std::int64_t part, std::int64_t whole) { return fmt::format("{:.2g} %", 100.0 * static_cast<double>(part) / static_cast<double>(whole)); }
+std::string share_of(std::int64_t part, std::int64_t whole) {
+  return fmt::format("{:.2g} %", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
+}
 
-std::string ranks_from(int first, int end) { return end - first == 1 ? fmt::format("rank {}", first) : fmt::format("ranks {}-{}", first, end - 1); }
+std::string ranks_from(int first, int end) {
+  return end - first == 1 ? fmt::format("rank {}", first) : fmt::format("ranks {}-{}", first, end - 1);
+}
 
 std::string batch_size_remedy(const PlanRequest& request) {
   const auto even = even_batch_size(request);
-  return even ? fmt::format("batch_size {} divides evenly", *even) : fmt::format("no batch_size near {} divides evenly", request.batch_size);
+  return even ? fmt::format("batch_size {} divides evenly", *even)
+              : fmt::format("no batch_size near {} divides evenly", request.batch_size);
 }
 
 Finding no_batch(const PlanRequest& request, const EpochCounts& counts) {
   if (request.length == 0) return {"no_batch", "the source is empty, so that no rank gets a batch"};
-  auto text = fmt::format("{} {} fewer than one step of {}, and drop_last drops them: no rank gets a batch; set drop_last: false",
-                          count_of(request.length, "sample"), are(request.length), counts.samples_per_step);
+  auto text = fmt::format(
+      "{} {} fewer than one step of {}, and drop_last drops them: no rank gets a batch; set drop_last: false",
+      count_of(request.length, "sample"), are(request.length), counts.samples_per_step);
   const auto per_rank = request.length / request.ranks;
-  if (per_rank > 0) text += fmt::format(", or batch_size {} or less", per_rank * (request.split_batches ? request.ranks : 1));
+  if (per_rank > 0)
+    text += fmt::format(", or batch_size {} or less", per_rank * (request.split_batches ? request.ranks : 1));
   return {"no_batch", text};
 }
 
 Finding duplicated(const PlanRequest& request, const EpochCounts& counts) {
   const auto n = request.length, tail = n % counts.samples_per_step;
-  auto text = counts.duplicated <= n
-                  ? fmt::format("{} {} read twice per epoch ({})", count_of(counts.duplicated, "sample"), are(counts.duplicated), share_of(counts.duplicated, n))
-                  : fmt::format("{} {} read {} times in all per epoch", count_of(n, "sample"), are(n), n + counts.duplicated);
+  auto text =
+      counts.duplicated <= n
+          ? fmt::format("{} {} read twice per epoch ({})", count_of(counts.duplicated, "sample"),
+                        are(counts.duplicated), share_of(counts.duplicated, n))
+          : fmt::format("{} {} read {} times in all per epoch", count_of(n, "sample"), are(n), n + counts.duplicated);
   text += tail < n ? fmt::format("; drop_last would drop {} instead", tail)
                    : fmt::format("; one step of {} takes more than there is", counts.samples_per_step);
   return {"duplicated", text + "; " + batch_size_remedy(request)};
@@ -46,20 +57,25 @@ Finding dropped(const PlanRequest& request, const EpochCounts& counts) {
   kept.drop_last = false;
   const auto twice = count_epoch(kept).duplicated;
   const auto instead = twice > 0 ? fmt::format("would read {} twice instead", twice) : "would read all";
-  return {"dropped", fmt::format("{} {} not read in an epoch ({}); drop_last: false {}; {}", count_of(counts.dropped, "sample"), are(counts.dropped),
+  return {"dropped", fmt::format("{} {} not read in an epoch ({}); drop_last: false {}; {}",
+                                 count_of(counts.dropped, "sample"), are(counts.dropped),
                                  share_of(counts.dropped, request.length), instead, batch_size_remedy(request))};
 }
 
 Finding uneven_steps(const PlanRequest& request, const EpochCounts& counts) {
   const auto most = counts.ranks_with_most_steps;
-  return {"uneven_steps", fmt::format("{} take{} {}, the other{} {}: a collective in step {} would hang; set even_batches: true or use join_uneven_inputs; {}",
-                                      ranks_from(most, request.ranks), request.ranks - most == 1 ? "s" : "", count_of(counts.steps_min, "step"),
-                                      most == 1 ? "" : "s", counts.steps_max, counts.steps_max, batch_size_remedy(request))};
+  return {"uneven_steps", fmt::format("{} take{} {}, the other{} {}: a collective in step {} would hang; set "
+                                      "even_batches: true or use join_uneven_inputs; {}",
+                                      ranks_from(most, request.ranks), request.ranks - most == 1 ? "s" : "",
+                                      count_of(counts.steps_min, "step"), most == 1 ? "" : "s", counts.steps_max,
+                                      counts.steps_max, batch_size_remedy(request))};
 }
 
 Finding short_batch(const PlanRequest& request, const EpochCounts& counts) {
-  return {"short_batch", fmt::format("the last batch of rank {} holds {}, those before it {}: gather needs equal shapes; set even_batches: true or use "
-                                     "pad_across_processes; {}", counts.ranks_with_most_steps - 1, count_of(counts.shortest_batch, "sample"),
+  return {"short_batch", fmt::format("the last batch of rank {} holds {}, those before it {}: gather needs equal "
+                                     "shapes; set even_batches: true or use "
+                                     "pad_across_processes; {}",
+                                     counts.ranks_with_most_steps - 1, count_of(counts.shortest_batch, "sample"),
                                      counts.longest_batch, batch_size_remedy(request))};
 }
 
@@ -84,9 +100,11 @@ RanksCheck check_ranks(const PlanRequest& request) {
 
 }  // namespace
 
-LoaderCheck check_loader(const std::string& name, const PlanRequest& request, const std::vector<int>& numbers_of_ranks) {
+LoaderCheck check_loader(const std::string& name, const PlanRequest& request,
+                         const std::vector<int>& numbers_of_ranks) {
   try {
-    const LoaderCore possible({.is_stream = request.iterable, .size = request.length}, {.batch_size = request.batch_size, .shuffle = request.shuffle});
+    const LoaderCore possible({.is_stream = request.iterable, .size = request.length},
+                              {.batch_size = request.batch_size, .shuffle = request.shuffle});
   } catch (const ArgumentError& error) {
     throw ConfigError(error.what());
   }
@@ -101,7 +119,8 @@ LoaderCheck check_loader(const std::string& name, const PlanRequest& request, co
 
 bool has_findings(const std::vector<LoaderCheck>& checks) {
   return std::any_of(checks.begin(), checks.end(), [](const LoaderCheck& check) {
-    return std::any_of(check.of_ranks.begin(), check.of_ranks.end(), [](const RanksCheck& of_ranks) { return !of_ranks.findings.empty(); });
+    return std::any_of(check.of_ranks.begin(), check.of_ranks.end(),
+                       [](const RanksCheck& of_ranks) { return !of_ranks.findings.empty(); });
   });
 }
 

@@ -6,7 +6,8 @@
 
 #include "sim/programs/experiments/epoch_counts.hpp"
 
-/// `accel data-check`: what a loader's configuration does to an epoch over a range of numbers of ranks, and what to change.
+/// `accel data-check`: what a loader's configuration does to an epoch over a range of numbers of ranks, and what to
+/// change.
 namespace accel::programs {
 
 struct Finding {

@@ -11,14 +11,18 @@ namespace {
 
 EpochCounts count_dispatched(const PlanRequest& request, std::int64_t samples_per_step) {
   const auto num_rows = request.drop_last ? request.length / samples_per_step * samples_per_step : request.length;
-  EpochCounts counts{.samples_per_step = samples_per_step, .ranks_with_most_steps = request.ranks, .dropped = request.length - num_rows};
+  EpochCounts counts{.samples_per_step = samples_per_step,
+                     .ranks_with_most_steps = request.ranks,
+                     .dropped = request.length - num_rows};
   if (num_rows == 0) {
     counts.ranks_without_batch = request.ranks;
     return counts;
   }
   counts.steps_min = counts.steps_max = (num_rows - 1) / samples_per_step + 1;
-  const auto last = plan_dispatch({.num_rows = (num_rows - 1) % samples_per_step + 1, .num_ranks = request.ranks, .is_last = true,
-                                    .full_rows = request.elastic ? samples_per_step : 0});
+  const auto last = plan_dispatch({.num_rows = (num_rows - 1) % samples_per_step + 1,
+                                   .num_ranks = request.ranks,
+                                   .is_last = true,
+                                   .full_rows = request.elastic ? samples_per_step : 0});
   counts.duplicated = last.num_padding;
   counts.shortest_batch = counts.longest_batch = last.rows_per_rank;
   return counts;
@@ -26,7 +30,8 @@ EpochCounts count_dispatched(const PlanRequest& request, std::int64_t samples_pe
 
 EpochCounts count_sharded(const PlanRequest& request, const ShardPlan& plan) {
   const auto total = plan.total_batch_size(), per_rank = total / request.ranks;
-  EpochCounts counts{.samples_per_step = total, .steps_min = plan.num_batches(request.ranks - 1), .steps_max = plan.num_batches(0)};
+  EpochCounts counts{
+      .samples_per_step = total, .steps_min = plan.num_batches(request.ranks - 1), .steps_max = plan.num_batches(0)};
   for (int rank = 0; rank < request.ranks; ++rank) {
     const auto batches = plan.num_batches(rank);
     if (batches == counts.steps_max) ++counts.ranks_with_most_steps;

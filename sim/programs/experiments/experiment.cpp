@@ -32,7 +32,8 @@ void apply_override(YAML::Node root, const std::string& text) {
   YAML::Node node(root);
   for (auto dot = rest.find('.'); dot != std::string::npos; dot = rest.find('.')) {
     auto child = node[rest.substr(0, dot)];
-    check_config(!child.IsDefined() || child.IsNull() || child.IsMap(), "--set {}: '{}' is not a mapping", text, rest.substr(0, dot));
+    check_config(!child.IsDefined() || child.IsNull() || child.IsMap(), "--set {}: '{}' is not a mapping", text,
+                 rest.substr(0, dot));
     if (!child.IsDefined() || child.IsNull()) node[rest.substr(0, dot)] = YAML::Node(YAML::NodeType::Map);
     node.reset(node[rest.substr(0, dot)]);
     rest.erase(0, dot + 1);
@@ -43,19 +44,27 @@ void apply_override(YAML::Node root, const std::string& text) {
 WritingConfig read_sample(YamlReader reader) {
   WritingConfig sample;
   sample.length = reader.optional<std::int64_t>("length", at_least_one, "1 or more").value_or(sample.length);
-  sample.prompt = reader.optional<std::string>("prompt", [](const auto& text) { return !text.empty(); }, "a text that is not empty").value_or(sample.prompt);
-  sample.temperature = reader.optional<double>("temperature", finite_above_zero, "a number above 0").value_or(sample.temperature);
+  sample.prompt = reader
+                      .optional<std::string>(
+                          "prompt", [](const auto& text) { return !text.empty(); }, "a text that is not empty")
+                      .value_or(sample.prompt);
+  sample.temperature =
+      reader.optional<double>("temperature", finite_above_zero, "a number above 0").value_or(sample.temperature);
   sample.top_k = reader.optional<std::int64_t>("top_k", at_least_one, "1 or more").value_or(sample.top_k);
-  sample.seed = static_cast<std::uint64_t>(reader.optional<std::int64_t>("seed", at_least_zero, "0 or more").value_or(0));
+  sample.seed =
+      static_cast<std::uint64_t>(reader.optional<std::int64_t>("seed", at_least_zero, "0 or more").value_or(0));
   reader.finish_keys();
   return sample;
 }
 
 // Each task has keys of its own; one of an unknown name might be any.
 void read_task(YamlReader& reader, Experiment& experiment) {
-  const auto is_known = [](const auto& name) { return std::find(std::begin(kTasks), std::end(kTasks), name) != std::end(kTasks); };
+  const auto is_known = [](const auto& name) {
+    return std::find(std::begin(kTasks), std::end(kTasks), name) != std::end(kTasks);
+  };
   experiment.task = reader.required<std::string>("task", is_known, fmt::format("{}", fmt::join(kTasks, " or ")));
-  if (experiment.task != "char_gpt") experiment.data_dir = reader.optional<std::string>("data_dir").value_or(experiment.data_dir);
+  if (experiment.task != "char_gpt")
+    experiment.data_dir = reader.optional<std::string>("data_dir").value_or(experiment.data_dir);
   if (experiment.task == "char_gpt" || !is_known(experiment.task)) {
     experiment.data_file = reader.optional<std::string>("data_file").value_or(experiment.data_file);
     auto sample = reader.mapping("sample");
@@ -87,14 +96,17 @@ Experiment read_experiment(const std::string& file, const std::vector<std::strin
   auto scheduler = reader.mapping("scheduler");
   if (reader.has("scheduler")) experiment.scheduler = read_scheduler(std::move(scheduler));
   experiment.batch_size = reader.required<std::int64_t>("batch_size", at_least_one, "1 or more");
-  experiment.eval_batch_size = reader.optional<std::int64_t>("eval_batch_size", at_least_one, "1 or more").value_or(experiment.batch_size);
+  experiment.eval_batch_size =
+      reader.optional<std::int64_t>("eval_batch_size", at_least_one, "1 or more").value_or(experiment.batch_size);
   experiment.shuffle = reader.optional<bool>("shuffle").value_or(true);
   experiment.drop_last = reader.optional<bool>("drop_last").value_or(false);
   experiment.epochs = reader.required<int>("epochs", at_least_one, "1 or more");
   experiment.max_steps = reader.optional<std::int64_t>("max_steps", at_least_one, "1 or more");
   experiment.seed = static_cast<std::uint64_t>(reader.required<std::int64_t>("seed", at_least_zero, "0 or more"));
-  for (const auto& [key, most] : {std::pair{"clip_grad_norm", &experiment.clip_grad_norm}, {"clip_grad_value", &experiment.clip_grad_value}}) {
-    *most = reader.optional<double>(key, [](const double& v) { return v > 0; }, "a number above 0");
+  for (const auto& [key, most] :
+       {std::pair{"clip_grad_norm", &experiment.clip_grad_norm}, {"clip_grad_value", &experiment.clip_grad_value}}) {
+    *most = reader.optional<double>(
+        key, [](const double& v) { return v > 0; }, "a number above 0");
   }
   read_accelerator(reader.mapping("accelerator"), experiment.accelerator);
   if (experiment.clip_grad_value && (experiment.accelerator.fsdp_plugin || experiment.accelerator.deepspeed_plugin)) {
@@ -102,8 +114,12 @@ Experiment read_experiment(const std::string& file, const std::vector<std::strin
   }
   read_dataloader(reader.mapping("dataloader_config"), experiment.accelerator.dataloader_config);
   if (experiment.accelerator.splits() && !problems.any()) {
-    for (const auto& [key, size] : {std::pair{"batch_size", experiment.batch_size}, {"eval_batch_size", experiment.eval_batch_size}}) {
-      if (size % num_ranks != 0) reader.problem(key, fmt::format("split_batches: a batch of {} does not divide by {} ranks; expected a multiple of {}", size, num_ranks, num_ranks));
+    for (const auto& [key, size] :
+         {std::pair{"batch_size", experiment.batch_size}, {"eval_batch_size", experiment.eval_batch_size}}) {
+      if (size % num_ranks != 0)
+        reader.problem(
+            key, fmt::format("split_batches: a batch of {} does not divide by {} ranks; expected a multiple of {}",
+                             size, num_ranks, num_ranks));
     }
   }
   reader.finish_keys();

@@ -40,8 +40,8 @@ struct Experiment {
   std::optional<WritingConfig> sample;  // char_gpt
 };
 
-/// Reads a file, with `key.path=value` overrides. Throws ConfigError with all problems, each with file and line; also for
-/// what depends on the number of ranks (split_batches).
+/// Reads a file, with `key.path=value` overrides. Throws ConfigError with all problems, each with file and line; also
+/// for what depends on the number of ranks (split_batches).
 Experiment read_experiment(const std::string& file, const std::vector<std::string>& overrides, int num_ranks);
 
 }  // namespace accel::programs

@@ -21,7 +21,8 @@ struct FashionMnist {
 
 /// Reads the four idx files, plain or .gz: images uint8.
 /// Throws ConfigError that names the file if one is missing, short, damaged or of another format.
-FashionMnist read_fashion_mnist(const std::string& data_dir, std::optional<std::int64_t> limit, std::optional<std::int64_t> eval_limit);
+FashionMnist read_fashion_mnist(const std::string& data_dir, std::optional<std::int64_t> limit,
+                                std::optional<std::int64_t> eval_limit);
 
 /// The same once per process, shared by all ranks: images float32 in [0, 1].
 std::shared_ptr<const FashionMnist> load_fashion_mnist(const std::string& data_dir, std::optional<std::int64_t> limit,

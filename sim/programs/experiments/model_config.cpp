@@ -19,11 +19,15 @@ std::vector<std::string> names_of(const std::string& task) {
 }
 
 void read_gpt(YamlReader& reader, ModelConfig& model) {
-  for (const auto& [key, value] : {std::pair{"layers", &model.layers}, {"heads", &model.heads}, {"width", &model.width}, {"block_size", &model.block_size}}) {
+  for (const auto& [key, value] : {std::pair{"layers", &model.layers},
+                                   {"heads", &model.heads},
+                                   {"width", &model.width},
+                                   {"block_size", &model.block_size}}) {
     *value = reader.required<std::int64_t>(key, at_least_one, "1 or more");
   }
   if (model.heads >= 1 && model.width % model.heads != 0) {
-    reader.problem("heads", fmt::format("a width of {} does not divide by {} heads; expected a multiple of {}", model.width, model.heads, model.heads));
+    reader.problem("heads", fmt::format("a width of {} does not divide by {} heads; expected a multiple of {}",
+                                        model.width, model.heads, model.heads));
   }
   model.bias = reader.optional<bool>("bias").value_or(true);
 }
@@ -37,9 +41,13 @@ ModelConfig read_model(YamlReader reader, const std::string& task) {
   model.name = reader.required<std::string>("name", is_known, fmt::format("{}", fmt::join(names, " or ")));
   if (!is_known(model.name)) return model;  // which keys there are depends on the name
   if (model.name != "resnet18") {
-    model.dropout = reader.optional<double>("dropout", [](const double& p) { return p >= 0 && p < 1; }, "a number in [0, 1)").value_or(0.0);
+    model.dropout = reader
+                        .optional<double>(
+                            "dropout", [](const double& p) { return p >= 0 && p < 1; }, "a number in [0, 1)")
+                        .value_or(0.0);
   }
-  if (model.name == "mlp") model.hidden = reader.optional<std::int64_t>("hidden", at_least_one, "1 or more").value_or(128);
+  if (model.name == "mlp")
+    model.hidden = reader.optional<std::int64_t>("hidden", at_least_one, "1 or more").value_or(128);
   if (model.name == "resnet18") {
     model.width = reader.optional<std::int64_t>("width", at_least_one, "1 or more").value_or(64);
     model.sync_batchnorm = reader.optional<bool>("sync_batchnorm").value_or(false);

@@ -46,19 +46,24 @@ RankEpoch read_epoch(Accelerator& accelerator, Loader loader, bool gathers) {
 
 template <typename Dataset>
 std::vector<RankEpoch> read_epochs(Accelerator& accelerator, const PlanRequest& request, Dataset dataset) {
-  DataLoader plain(std::move(dataset), {.batch_size = request.batch_size, .shuffle = request.shuffle, .drop_last = request.drop_last});
+  DataLoader plain(std::move(dataset),
+                   {.batch_size = request.batch_size, .shuffle = request.shuffle, .drop_last = request.drop_last});
   const auto loader = accelerator.prepare(plain);
   std::vector<RankEpoch> epochs;
   for (int epoch = 0; epoch < request.epochs; ++epoch) {
-    epochs.push_back(read_epoch(accelerator, skip_first_batches(loader, epoch == 0 ? request.skip_batches : 0), request.gathers()));
+    epochs.push_back(
+        read_epoch(accelerator, skip_first_batches(loader, epoch == 0 ? request.skip_batches : 0), request.gathers()));
   }
   return epochs;
 }
 
 std::vector<RankEpoch> read_rank(RankContext& context, const PlanRequest& request) {
-  Accelerator accelerator({.dataloader_config = {.split_batches = request.split_batches, .dispatch_batches = request.dispatch_batches,
-                                                 .even_batches = request.even_batches, .use_seedable_sampler = request.use_seedable_sampler,
-                                                 .data_seed = request.data_seed}}, context);
+  Accelerator accelerator({.dataloader_config = {.split_batches = request.split_batches,
+                                                 .dispatch_batches = request.dispatch_batches,
+                                                 .even_batches = request.even_batches,
+                                                 .use_seedable_sampler = request.use_seedable_sampler,
+                                                 .data_seed = request.data_seed}},
+                          context);
   set_seed(static_cast<std::uint64_t>(request.seed));
   if (request.iterable) return read_epochs(accelerator, request, NumberStream(request.length));
   return read_epochs(accelerator, request, TensorDataset(at::arange(request.length, at::TensorOptions(at::kLong))));
@@ -69,7 +74,8 @@ std::vector<RankEpoch> read_rank(RankContext& context, const PlanRequest& reques
 std::vector<PlanEpoch> plan_by_loaders(const PlanRequest& request) {
   std::vector<std::vector<RankEpoch>> of_ranks(request.ranks);
   try {
-    sim::simulate({.num_ranks = request.ranks}, [&](RankContext& context) { of_ranks[context.rank] = read_rank(context, request); });
+    sim::simulate({.num_ranks = request.ranks},
+                  [&](RankContext& context) { of_ranks[context.rank] = read_rank(context, request); });
   } catch (const sim::RunError& error) {
     for (const auto& outcome : error.outcomes()) {
       if (outcome.error && !outcome.released) std::rethrow_exception(outcome.error);  // all ranks fail alike

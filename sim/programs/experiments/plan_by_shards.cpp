@@ -9,7 +9,8 @@
 namespace accel::programs {
 namespace {
 
-// What one step of all ranks holds: positions in the epoch's order, [rank][place], and how many of them are no duplicates.
+// What one step of all ranks holds: positions in the epoch's order, [rank][place], and how many of them are no
+// duplicates.
 struct PlannedStep {
   PlanBatches of_ranks;
   std::int64_t num_real = 0;
@@ -24,17 +25,22 @@ std::vector<std::int64_t> range(std::int64_t begin, std::int64_t end) {
 // Every rank draws alike, so one of them tells the order: rank 0's first batch, if a batch holds everything.
 class EpochOrders {
  public:
-  explicit EpochOrders(const PlanRequest& request) : request_(request), context_(make_single_rank()), scope_(*context_) {
+  explicit EpochOrders(const PlanRequest& request)
+      : request_(request), context_(make_single_rank()), scope_(*context_) {
     context_->world_size = request.ranks;
     context_->generator.set_current_seed(static_cast<std::uint64_t>(request.seed));
     if (request.iterable) {
       const LoaderCore checked({.is_stream = true}, {.batch_size = request.batch_size, .shuffle = request.shuffle});
       return;
     }
-    const LoaderCore plain({.size = request.length}, {.batch_size = std::max<std::int64_t>(request.length, 1), .shuffle = request.shuffle});
-    core_ = std::make_unique<LoaderCore>(
-        plain, ShardOptions{.context = context_.get(), .data_parallel = {.size = request.ranks}, .config = {.dispatch_batches = request.dispatches(), .use_seedable_sampler = request.use_seedable_sampler,
-                                                                  .data_seed = request.data_seed}});
+    const LoaderCore plain({.size = request.length},
+                           {.batch_size = std::max<std::int64_t>(request.length, 1), .shuffle = request.shuffle});
+    core_ = std::make_unique<LoaderCore>(plain,
+                                         ShardOptions{.context = context_.get(),
+                                                      .data_parallel = {.size = request.ranks},
+                                                      .config = {.dispatch_batches = request.dispatches(),
+                                                                 .use_seedable_sampler = request.use_seedable_sampler,
+                                                                 .data_seed = request.data_seed}});
   }
 
   std::vector<std::int64_t> next() {
@@ -64,7 +70,8 @@ std::vector<PlannedStep> sharded_steps(const PlanRequest& request) {
     const auto place = static_cast<std::int64_t>(step);
     const auto remainder = plan.remainder(place);
     steps[step].num_real = remainder > 0 ? remainder : plan.total_batch_size();
-    for (int rank = 0; rank < request.ranks && place < plan.num_batches(rank); ++rank) steps[step].of_ranks.push_back(plan.batch(rank, place));
+    for (int rank = 0; rank < request.ranks && place < plan.num_batches(rank); ++rank)
+      steps[step].of_ranks.push_back(plan.batch(rank, place));
   }
   return steps;
 }
@@ -89,10 +96,12 @@ std::vector<PlannedStep> dispatched_steps(const PlanRequest& request) {
   return steps;
 }
 
-PlanEpoch epoch_of(const std::vector<PlannedStep>& steps, const std::vector<std::int64_t>& order, const PlanRequest& request, std::int64_t skip) {
+PlanEpoch epoch_of(const std::vector<PlannedStep>& steps, const std::vector<std::int64_t>& order,
+                   const PlanRequest& request, std::int64_t skip) {
   PlanEpoch epoch{.ranks = std::vector<PlanBatches>(request.ranks)};
   if (request.gathers()) epoch.gathered_for_metrics.emplace();
-  for (auto step = static_cast<std::size_t>(std::min<std::int64_t>(skip, static_cast<std::int64_t>(steps.size()))); step < steps.size(); ++step) {
+  for (auto step = static_cast<std::size_t>(std::min<std::int64_t>(skip, static_cast<std::int64_t>(steps.size())));
+       step < steps.size(); ++step) {
     std::vector<std::int64_t> gathered;
     for (std::size_t rank = 0; rank < steps[step].of_ranks.size(); ++rank) {
       auto batch = steps[step].of_ranks[rank];
@@ -110,8 +119,13 @@ PlanEpoch epoch_of(const std::vector<PlannedStep>& steps, const std::vector<std:
 }  // namespace
 
 ShardPlan shard_plan_of(const PlanRequest& request) {
-  return plan_shards({.num_samples = request.length, .batch_size = request.batch_size, .num_ranks = request.ranks, .split_batches = request.split_batches,
-                      .even_batches = request.fills_up(), .drop_last = request.drop_last, .even_alone = request.elastic});
+  return plan_shards({.num_samples = request.length,
+                      .batch_size = request.batch_size,
+                      .num_ranks = request.ranks,
+                      .split_batches = request.split_batches,
+                      .even_batches = request.fills_up(),
+                      .drop_last = request.drop_last,
+                      .even_alone = request.elastic});
 }
 
 std::vector<PlanEpoch> plan_by_shards(const PlanRequest& request) {

@@ -24,7 +24,8 @@ std::vector<std::vector<Cell>> cells_of(const PlanEpoch& epoch) {
   for (std::size_t step = 0; step < num_steps; ++step) {
     for (std::size_t rank = 0; rank < epoch.ranks.size(); ++rank) {
       if (step >= epoch.ranks[rank].size()) continue;
-      for (const auto sample : epoch.ranks[rank][step]) cells[step][rank].push_back({sample, !seen.insert(sample).second});
+      for (const auto sample : epoch.ranks[rank][step])
+        cells[step][rank].push_back({sample, !seen.insert(sample).second});
     }
   }
   return cells;
@@ -41,8 +42,8 @@ std::string summary_of(const PlanEpoch& epoch, std::size_t index, std::size_t nu
   for (const auto& batches : epoch.ranks) {
     for (const auto& batch : batches) num_issued += batch.size();
   }
-  return fmt::format("epoch {}: {} ranks, {} steps, {} samples issued, {} of them duplicates, {} dropped", index, epoch.ranks.size(), num_steps, num_issued,
-                     epoch.duplicated.size(), epoch.dropped.size());
+  return fmt::format("epoch {}: {} ranks, {} steps, {} samples issued, {} of them duplicates, {} dropped", index,
+                     epoch.ranks.size(), num_steps, num_issued, epoch.duplicated.size(), epoch.dropped.size());
 }
 
 std::string table_of(const PlanEpoch& epoch, std::size_t index) {
@@ -54,11 +55,13 @@ std::string table_of(const PlanEpoch& epoch, std::size_t index) {
     widths.push_back(width);
   }
   auto table = summary_of(epoch, index, cells.size()) + "\n step";
-  for (std::size_t rank = 0; rank < widths.size(); ++rank) table += fmt::format("  {:<{}}", fmt::format("rank {}", rank), widths[rank]);
+  for (std::size_t rank = 0; rank < widths.size(); ++rank)
+    table += fmt::format("  {:<{}}", fmt::format("rank {}", rank), widths[rank]);
   table += "\n";
   for (std::size_t step = 0; step < cells.size(); ++step) {
     table += fmt::format("{:5}", step);
-    for (std::size_t rank = 0; rank < widths.size(); ++rank) table += fmt::format("  {:<{}}", text_of(cells[step][rank]), widths[rank]);
+    for (std::size_t rank = 0; rank < widths.size(); ++rank)
+      table += fmt::format("  {:<{}}", text_of(cells[step][rank]), widths[rank]);
     table.erase(table.find_last_not_of(' ') + 1);
     table += "\n";
   }
@@ -77,9 +80,12 @@ void text(Drawing& drawing, std::int64_t x, std::int64_t y, const std::string& w
 }
 
 void box(Drawing& drawing, std::int64_t x, std::int64_t y, const Place& place, std::int64_t hue) {
-  drawing.body += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"hsl({},60%,80%)\" stroke=\"{}\" stroke-width=\"{}\"/>\n", x, y, kBox - 2,
-                              kBox - 2, hue, place.is_duplicate ? "red" : "#666", place.is_duplicate ? 2 : 1);
-  drawing.body += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" font-size=\"9\">{}</text>\n", x + kBox / 2 - 1, y + kBox / 2 + 2, place.sample);
+  drawing.body += fmt::format(
+      "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"hsl({},60%,80%)\" stroke=\"{}\" "
+      "stroke-width=\"{}\"/>\n",
+      x, y, kBox - 2, kBox - 2, hue, place.is_duplicate ? "red" : "#666", place.is_duplicate ? 2 : 1);
+  drawing.body += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" font-size=\"9\">{}</text>\n",
+                              x + kBox / 2 - 1, y + kBox / 2 + 2, place.sample);
 }
 
 void draw(Drawing& drawing, const PlanEpoch& epoch, std::size_t index, std::int64_t largest) {
@@ -93,7 +99,8 @@ void draw(Drawing& drawing, const PlanEpoch& epoch, std::size_t index, std::int6
       std::size_t widest = 0;
       for (const auto& cell : step) widest = std::max(widest, cell.size());
       for (std::size_t place = 0; place < step[rank].size(); ++place) {
-        box(drawing, x + static_cast<std::int64_t>(place) * kBox, drawing.height, step[rank][place], 300 * step[rank][place].sample / (largest + 1));
+        box(drawing, x + static_cast<std::int64_t>(place) * kBox, drawing.height, step[rank][place],
+            300 * step[rank][place].sample / (largest + 1));
       }
       x += static_cast<std::int64_t>(widest) * kBox + kGap;
     }
@@ -124,9 +131,12 @@ std::string plan_table(const std::vector<PlanEpoch>& epochs) {
 
 std::string plan_svg(const std::vector<PlanEpoch>& epochs) {
   Drawing drawing;
-  for (std::size_t index = 0; index < epochs.size(); ++index) draw(drawing, epochs[index], index, largest_sample(epochs));
-  return fmt::format("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" font-family=\"sans-serif\" font-size=\"12\">\n{}</svg>\n",
-                     std::max<std::int64_t>(drawing.width, 600) + kGap, drawing.height + kGap, drawing.body);
+  for (std::size_t index = 0; index < epochs.size(); ++index)
+    draw(drawing, epochs[index], index, largest_sample(epochs));
+  return fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{}\" height=\"{}\" font-family=\"sans-serif\" "
+      "font-size=\"12\">\n{}</svg>\n",
+      std::max<std::int64_t>(drawing.width, 600) + kGap, drawing.height + kGap, drawing.body);
 }
 
 }  // namespace accel::programs

@@ -21,7 +21,8 @@ std::vector<std::string> problems_of(const PlanRequest& request) {
   at_least("ranks", request.ranks, 1);
   at_least("epochs", request.epochs, 0);
   at_least("skip_batches", request.skip_batches, 0);
-  if (request.ranks > sim::World::kMaxRanks) problems.push_back(fmt::format("ranks: expected at most {}, got {}", sim::World::kMaxRanks, request.ranks));
+  if (request.ranks > sim::World::kMaxRanks)
+    problems.push_back(fmt::format("ranks: expected at most {}, got {}", sim::World::kMaxRanks, request.ranks));
   return problems;
 }
 
@@ -53,11 +54,12 @@ PlanRequest read_plan_request(const std::string& text) {
 Json to_json(const std::vector<PlanEpoch>& epochs) {
   Json list = Json::array();
   for (const auto& epoch : epochs) {
-    list.push_back({{"ranks", epoch.ranks},
-                    {"end_of_dataloader", epoch.end_of_dataloader},
-                    {"gathered_for_metrics", epoch.gathered_for_metrics ? Json(*epoch.gathered_for_metrics) : Json(nullptr)},
-                    {"duplicated", epoch.duplicated},
-                    {"dropped", epoch.dropped}});
+    list.push_back(
+        {{"ranks", epoch.ranks},
+         {"end_of_dataloader", epoch.end_of_dataloader},
+         {"gathered_for_metrics", epoch.gathered_for_metrics ? Json(*epoch.gathered_for_metrics) : Json(nullptr)},
+         {"duplicated", epoch.duplicated},
+         {"dropped", epoch.dropped}});
   }
   return {{"epochs", list}};
 }

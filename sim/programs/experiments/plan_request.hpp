@@ -35,9 +35,10 @@ struct PlanRequest {
 using PlanBatches = std::vector<std::vector<std::int64_t>>;
 
 struct PlanEpoch {
-  std::vector<PlanBatches> ranks;        ///< [rank][step][place]
-  std::vector<bool> end_of_dataloader;   ///< per step of rank 0
-  std::optional<PlanBatches> gathered_for_metrics;  ///< per step of rank 0; nothing where ranks may differ in their steps
+  std::vector<PlanBatches> ranks;       ///< [rank][step][place]
+  std::vector<bool> end_of_dataloader;  ///< per step of rank 0
+  std::optional<PlanBatches>
+      gathered_for_metrics;              ///< per step of rank 0; nothing where ranks may differ in their steps
   std::vector<std::int64_t> duplicated;  ///< each further occurrence, in order of issue
   std::vector<std::int64_t> dropped;     ///< what no rank read; skipped batches do not count
 };

@@ -27,9 +27,15 @@ ScheduleFactory linear(YamlReader& reader) {
   }));
 }
 
-double read_gamma(YamlReader& reader) { return reader.optional<double>("gamma", finite_at_least_zero, "a number of 0 or more").value_or(0.1); }
-int read_total_iters(YamlReader& reader) { return reader.optional<int>("total_iters", at_least_one, "1 or more").value_or(5); }
-double read_eta_min(YamlReader& reader) { return reader.optional<double>("eta_min", finite_at_least_zero, "a number of 0 or more").value_or(0.0); }
+double read_gamma(YamlReader& reader) {
+  return reader.optional<double>("gamma", finite_at_least_zero, "a number of 0 or more").value_or(0.1);
+}
+int read_total_iters(YamlReader& reader) {
+  return reader.optional<int>("total_iters", at_least_one, "1 or more").value_or(5);
+}
+double read_eta_min(YamlReader& reader) {
+  return reader.optional<double>("eta_min", finite_at_least_zero, "a number of 0 or more").value_or(0.0);
+}
 
 ScheduleFactory step(YamlReader& reader) {
   const int step_size = reader.required<int>("step_size", at_least_one, "1 or more");
@@ -42,12 +48,14 @@ ScheduleFactory multi_step(YamlReader& reader) {
 }
 
 ScheduleFactory constant(YamlReader& reader) {
-  const double factor = reader.optional<double>("factor", above_zero_to_one, "a number above 0, and 1 at most").value_or(1.0 / 3);
+  const double factor =
+      reader.optional<double>("factor", above_zero_to_one, "a number above 0, and 1 at most").value_or(1.0 / 3);
   return schedule<ConstantLR>(factor, read_total_iters(reader));
 }
 
 ScheduleFactory linear_lr(YamlReader& reader) {
-  const double start = reader.optional<double>("start_factor", above_zero_to_one, "a number above 0, and 1 at most").value_or(1.0 / 3);
+  const double start =
+      reader.optional<double>("start_factor", above_zero_to_one, "a number above 0, and 1 at most").value_or(1.0 / 3);
   const double end = reader.optional<double>("end_factor", zero_to_one, "a number from 0 to 1").value_or(1.0);
   return schedule<LinearLR>(start, end, read_total_iters(reader));
 }
@@ -79,15 +87,27 @@ ScheduleFactory multiplicative(YamlReader& reader) {
 
 ScheduleFactory reduce_lr_on_plateau(YamlReader& reader) {
   ReduceLROnPlateauOptions options;
-  const auto count = [&](const char* key, int& value) { value = reader.optional<int>(key, at_least_zero, "0 or more").value_or(value); };
-  const auto amount = [&](const char* key, double& value) { value = reader.optional<double>(key, finite_at_least_zero, "a number of 0 or more").value_or(value); };
+  const auto count = [&](const char* key, int& value) {
+    value = reader.optional<int>(key, at_least_zero, "0 or more").value_or(value);
+  };
+  const auto amount = [&](const char* key, double& value) {
+    value = reader.optional<double>(key, finite_at_least_zero, "a number of 0 or more").value_or(value);
+  };
   const auto word = [&](const char* key, std::string& value, const char* other) {
     const auto first = value;
-    value = reader.optional<std::string>(key, [=](const auto& text) { return text == first || text == other; }, fmt::format("{} or {}", first, other)).value_or(value);
+    value = reader
+                .optional<std::string>(
+                    key, [=](const auto& text) { return text == first || text == other; },
+                    fmt::format("{} or {}", first, other))
+                .value_or(value);
   };
   word("mode", options.mode, "max");
   word("threshold_mode", options.threshold_mode, "abs");
-  options.factor = reader.optional<double>("factor", [](const double& value) { return value > 0 && value < 1; }, "a number between 0 and 1").value_or(options.factor);
+  options.factor =
+      reader
+          .optional<double>(
+              "factor", [](const double& value) { return value > 0 && value < 1; }, "a number between 0 and 1")
+          .value_or(options.factor);
   count("patience", options.patience);
   count("cooldown", options.cooldown);
   amount("threshold", options.threshold);
@@ -101,7 +121,8 @@ std::vector<SchedulerConfig> read_parts(YamlReader& reader) {
   for (auto& part : reader.required_mappings("schedulers")) parts.push_back(read_scheduler(std::move(part)));
   if (parts.empty() && reader.has("schedulers")) reader.problem("schedulers", "expected at least one");
   if (std::any_of(parts.begin(), parts.end(), [](const auto& part) { return part.follows_metric(); })) {
-    reader.problem("schedulers", fmt::format("{} follows a metric, which a part is not told", SchedulerConfig::kPlateau));
+    reader.problem("schedulers",
+                   fmt::format("{} follows a metric, which a part is not told", SchedulerConfig::kPlateau));
   }
   return parts;
 }
@@ -116,14 +137,17 @@ ScheduleFactory chained(YamlReader& reader) { return schedule<ChainedScheduler>(
 
 ScheduleFactory sequential(YamlReader& reader) {
   const auto parts = read_parts(reader);
-  const auto milestones = reader.required<std::vector<int>>("milestones", [](const auto& list) { return std::is_sorted(list.begin(), list.end()); },
-                                                            "epochs in rising order");
+  const auto milestones = reader.required<std::vector<int>>(
+      "milestones", [](const auto& list) { return std::is_sorted(list.begin(), list.end()); },
+      "epochs in rising order");
   if (!parts.empty() && reader.has("milestones") && milestones.size() + 1 != parts.size()) {
-    reader.problem("milestones", fmt::format("expected {}, one less than schedulers, got {}", parts.size() - 1, milestones.size()));
+    reader.problem("milestones",
+                   fmt::format("expected {}, one less than schedulers, got {}", parts.size() - 1, milestones.size()));
   }
   for (std::size_t index = 1; index < parts.size(); ++index) {
     if (parts[index].name != "sequential" && parts[index].name != "chained") continue;
-    reader.problem("schedulers", fmt::format("{}: {} cannot begin at a milestone; put it first", index, parts[index].name));
+    reader.problem("schedulers",
+                   fmt::format("{}: {} cannot begin at a milestone; put it first", index, parts[index].name));
   }
   return schedule<SequentialLR>(factories(parts), milestones);
 }
@@ -169,7 +193,8 @@ std::string names() {
 
 SchedulerConfig read_scheduler(YamlReader reader) {
   SchedulerConfig config;
-  config.name = reader.required<std::string>("name", [](const auto& name) { return schedules().contains(name); }, names());
+  config.name = reader.required<std::string>(
+      "name", [](const auto& name) { return schedules().contains(name); }, names());
   const auto read = schedules().find(config.name);
   if (read == schedules().end()) return config;  // its keys have no meaning
   config.make = read->second(reader);
@@ -177,7 +202,8 @@ SchedulerConfig read_scheduler(YamlReader reader) {
   return config;
 }
 
-std::unique_ptr<LRScheduler> build_scheduler(const std::optional<SchedulerConfig>& config, torch::optim::Optimizer& optimizer) {
+std::unique_ptr<LRScheduler> build_scheduler(const std::optional<SchedulerConfig>& config,
+                                             torch::optim::Optimizer& optimizer) {
   if (!config) return nullptr;
   try {
     return config->make(optimizer);

@@ -10,7 +10,8 @@
 /// The `scheduler` of an experiment file: a name, and the schedule's arguments by their Python names.
 ///
 ///     scheduler: {name: one_cycle, max_lr: 0.1, total_steps: 100}
-///     scheduler: {name: sequential, milestones: [10], schedulers: [{name: linear_lr}, {name: cosine_annealing, T_max: 90}]}
+///     scheduler: {name: sequential, milestones: [10], schedulers: [{name: linear_lr}, {name: cosine_annealing, T_max:
+///     90}]}
 ///
 /// | name | is |
 /// |---|---|
@@ -21,11 +22,11 @@
 /// | `reduce_lr_on_plateau` | torch's, of the mean loss over all ranks of each micro-batch; no part of another |
 /// | `sequential` {schedulers, milestones}, `chained` {schedulers} | torch's, of schedules as here |
 /// | `constant_with_warmup`, `linear_with_warmup`, `cosine_with_warmup`, `cosine_with_hard_restarts_with_warmup`,
-///   `polynomial_decay_with_warmup`, `inverse_sqrt`, `cosine_with_min_lr_with_warmup`, `cosine_with_min_lr_with_warmup_lr_rate`,
-///   `wsd` | Transformers', without "get" and "schedule" |
+///   `polynomial_decay_with_warmup`, `inverse_sqrt`, `cosine_with_min_lr_with_warmup`,
+///   `cosine_with_min_lr_with_warmup_lr_rate`, `wsd` | Transformers', without "get" and "schedule" |
 ///
-/// One schedule steps once for each rank and update, so `total_steps` counts those. A rate has one number: an experiment has one
-/// parameter group. Thread rule: values.
+/// One schedule steps once for each rank and update, so `total_steps` counts those. A rate has one number: an
+/// experiment has one parameter group. Thread rule: values.
 namespace accel::programs {
 
 struct SchedulerConfig {
@@ -37,6 +38,7 @@ struct SchedulerConfig {
 
 SchedulerConfig read_scheduler(YamlReader reader);
 /// Null if there is no schedule.
-std::unique_ptr<LRScheduler> build_scheduler(const std::optional<SchedulerConfig>& config, torch::optim::Optimizer& optimizer);
+std::unique_ptr<LRScheduler> build_scheduler(const std::optional<SchedulerConfig>& config,
+                                             torch::optim::Optimizer& optimizer);
 
 }  // namespace accel::programs

@@ -29,9 +29,11 @@ SmallImages read_folder(const ImageFolder& folder, std::optional<std::int64_t> l
   return {at::stack(images), at::tensor(labels, at::kLong)};
 }
 
-SmallImageData read_folders(const fs::path& root, std::optional<std::int64_t> limit, std::optional<std::int64_t> eval_limit) {
+SmallImageData read_folders(const fs::path& root, std::optional<std::int64_t> limit,
+                            std::optional<std::int64_t> eval_limit) {
   const ImageFolder train((root / "train").string()), test((root / "test").string());
-  check_config(train.classes() == test.classes(), "{}: {} classes, but {} has {}, or others; expected the same folders in both", (root / "train").string(),
+  check_config(train.classes() == test.classes(),
+               "{}: {} classes, but {} has {}, or others; expected the same folders in both", (root / "train").string(),
                train.classes().size(), (root / "test").string(), test.classes().size());
   return {read_folder(train, limit), read_folder(test, eval_limit), static_cast<std::int64_t>(train.classes().size())};
 }

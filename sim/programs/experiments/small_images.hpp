@@ -35,13 +35,15 @@ struct SmallImageData {
   std::int64_t num_classes = 0;
 };
 
-/// Image folders train/ and test/ of `data_dir`, a folder a class, if there is a train/; else the idx files of Fashion-MNIST.
-/// Once per process, shared by all ranks. A limit takes the first images, in the order of an ImageFolder: of its first classes.
-/// Throws ConfigError that names a file or folder that is missing or damaged, and for other classes in test/ than in train/.
-std::shared_ptr<const SmallImageData> load_small_images(const std::string& data_dir, std::optional<std::int64_t> limit, std::optional<std::int64_t> eval_limit);
+/// Image folders train/ and test/ of `data_dir`, a folder a class, if there is a train/; else the idx files of
+/// Fashion-MNIST. Once per process, shared by all ranks. A limit takes the first images, in the order of an
+/// ImageFolder: of its first classes. Throws ConfigError that names a file or folder that is missing or damaged, and
+/// for other classes in test/ than in train/.
+std::shared_ptr<const SmallImageData> load_small_images(const std::string& data_dir, std::optional<std::int64_t> limit,
+                                                        std::optional<std::int64_t> eval_limit);
 
-/// Images (..., height, width) of any dtype at 32x32: each pixel is that whose place, rounded down, it has (nearest neighbour by
-/// whole numbers, equal on every machine).
+/// Images (..., height, width) of any dtype at 32x32: each pixel is that whose place, rounded down, it has (nearest
+/// neighbour by whole numbers, equal on every machine).
 at::Tensor resize_to_small(const at::Tensor& images);
 
 }  // namespace accel::programs

@@ -6,10 +6,10 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/data/dataset.hpp"
-#include "sim/programs/experiments/fashion_mnist.hpp"
 #include "reference/models/gpt.hpp"
 #include "reference/models/image_models.hpp"
 #include "reference/models/resnet.hpp"
+#include "sim/programs/experiments/fashion_mnist.hpp"
 #include "sim/programs/experiments/small_images.hpp"
 #include "sim/programs/experiments/text_blocks.hpp"
 
@@ -18,14 +18,19 @@ namespace {
 
 Task fashion_mnist(const Experiment& experiment) {
   const auto data = load_fashion_mnist(experiment.data_dir, experiment.limit, experiment.eval_limit);
-  return {TaskDataset(TensorDataset(data->train.images, data->train.labels)), TaskDataset(TensorDataset(data->test.images, data->test.labels)),
-          [config = experiment.model] { return config.name == "mlp" ? models::mlp({.hidden = config.hidden, .dropout = config.dropout}) : models::cnn({.dropout = config.dropout}); }};
+  return {TaskDataset(TensorDataset(data->train.images, data->train.labels)),
+          TaskDataset(TensorDataset(data->test.images, data->test.labels)), [config = experiment.model] {
+            return config.name == "mlp" ? models::mlp({.hidden = config.hidden, .dropout = config.dropout})
+                                        : models::cnn({.dropout = config.dropout});
+          }};
 }
 
 Task cifar_like(const Experiment& experiment) {
   const auto data = load_small_images(experiment.data_dir, experiment.limit, experiment.eval_limit);
   return {TaskDataset(data->train), TaskDataset(data->test),
-          [options = models::ResNetOptions{.width = experiment.model.width, .num_classes = data->num_classes, .sync_batchnorm = experiment.model.sync_batchnorm}] {
+          [options = models::ResNetOptions{.width = experiment.model.width,
+                                           .num_classes = data->num_classes,
+                                           .sync_batchnorm = experiment.model.sync_batchnorm}] {
             return models::resnet18(options);
           }};
 }
@@ -34,10 +39,21 @@ Task char_gpt(const Experiment& experiment) {
   const auto text = load_text(experiment.data_file);
   const auto end = static_cast<std::int64_t>(text->size()), middle = end * 9 / 10;
   const auto block_size = experiment.model.block_size;
-  const TextBlocks train(text, {.begin = 0, .end = middle}, block_size), eval(text, {.begin = middle, .end = end}, block_size);
-  check_config(train.size() > 0 && eval.size() > 0, "{}: {} bytes; expected at least {}, so that its last tenth holds a block of {} bytes and the one behind",
-               experiment.data_file, end, 10 * block_size + 1, block_size);
-  return {TaskDataset(train).first(experiment.limit), TaskDataset(eval).first(experiment.eval_limit), [config = experiment.model] { return models::gpt({.block_size = config.block_size, .layers = config.layers, .heads = config.heads, .width = config.width, .dropout = config.dropout, .bias = config.bias}); }};
+  const TextBlocks train(text, {.begin = 0, .end = middle}, block_size),
+      eval(text, {.begin = middle, .end = end}, block_size);
+  check_config(
+      train.size() > 0 && eval.size() > 0,
+      "{}: {} bytes; expected at least {}, so that its last tenth holds a block of {} bytes and the one behind",
+      experiment.data_file, end, 10 * block_size + 1, block_size);
+  return {TaskDataset(train).first(experiment.limit), TaskDataset(eval).first(experiment.eval_limit),
+          [config = experiment.model] {
+            return models::gpt({.block_size = config.block_size,
+                                .layers = config.layers,
+                                .heads = config.heads,
+                                .width = config.width,
+                                .dropout = config.dropout,
+                                .bias = config.bias});
+          }};
 }
 
 }  // namespace
@@ -53,6 +69,8 @@ Task load_task(const Experiment& experiment) {
   return experiment.task == "cifar_like" ? cifar_like(experiment) : fashion_mnist(experiment);
 }
 
-at::Tensor task_loss(const at::Tensor& logits, const at::Tensor& targets) { return at::cross_entropy_loss(logits.flatten(0, -2), targets.flatten()); }
+at::Tensor task_loss(const at::Tensor& logits, const at::Tensor& targets) {
+  return at::cross_entropy_loss(logits.flatten(0, -2), targets.flatten());
+}
 
 }  // namespace accel::programs

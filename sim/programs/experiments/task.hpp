@@ -18,8 +18,8 @@ class Model;
 
 namespace accel::programs {
 
-/// Samples of any kind, batch by batch: (inputs, targets). A map-style dataset. Thread rule: any number of readers; copies
-/// share the samples.
+/// Samples of any kind, batch by batch: (inputs, targets). A map-style dataset. Thread rule: any number of readers;
+/// copies share the samples.
 class TaskDataset {
  public:
   using Batch = std::tuple<at::Tensor, at::Tensor>;
@@ -27,7 +27,9 @@ class TaskDataset {
   /// Anything with size() and get_batch(indices).
   template <typename Samples>
   explicit TaskDataset(Samples samples) : size_(samples.size()) {
-    get_batch_ = [samples = std::make_shared<Samples>(std::move(samples))](const auto& indices) { return samples->get_batch(indices); };
+    get_batch_ = [samples = std::make_shared<Samples>(std::move(samples))](const auto& indices) {
+      return samples->get_batch(indices);
+    };
   }
 
   /// The first `limit` samples, if there is a limit.
@@ -46,8 +48,8 @@ class TaskDataset {
 ///     auto model = task.make_model();
 ///     auto loss = task_loss(model->forward(inputs), targets);
 ///
-/// Every task names the class of each thing it sees, of an image or of the next byte, so that the loss and the metric (how many
-/// names are right) are one. Thread rule: any number of readers; each model belongs to its rank.
+/// Every task names the class of each thing it sees, of an image or of the next byte, so that the loss and the metric
+/// (how many names are right) are one. Thread rule: any number of readers; each model belongs to its rank.
 struct Task {
   TaskDataset train, eval;
   /// Draws its weights from the rank's default generator, as the Python twin does.

@@ -17,12 +17,12 @@
 /// Thread rule: any number of readers; copies share the text.
 namespace accel::programs {
 
-/// The bytes of a file, plain or .gz; once per process, shared by all ranks. Throws ConfigError that names it if it is damaged
-/// or cannot be read.
+/// The bytes of a file, plain or .gz; once per process, shared by all ranks. Throws ConfigError that names it if it is
+/// damaged or cannot be read.
 std::shared_ptr<const std::string> load_text(const std::string& path);
 
-/// Sample i: bytes [i * block_size, (i + 1) * block_size) of a part of a text, and the byte behind each. Blocks do not overlap;
-/// what is left at the end is no sample.
+/// Sample i: bytes [i * block_size, (i + 1) * block_size) of a part of a text, and the byte behind each. Blocks do not
+/// overlap; what is left at the end is no sample.
 class TextBlocks {
  public:
   using Batch = std::tuple<at::Tensor, at::Tensor>;

@@ -8,16 +8,18 @@
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/checkpoint/checkpoint_folder.hpp"
 #include "reference/core/sha256.hpp"
+#include "reference/models/model.hpp"
 #include "reference/state/objects.hpp"
 #include "reference/state/rng_sync.hpp"
-#include "reference/models/model.hpp"
 #include "sim/programs/experiments/progress.hpp"
 #include "sim/programs/experiments/write_text.hpp"
 
 namespace accel::programs {
 namespace {
 
-std::string hex_float(double value) { return std::isfinite(value) ? fmt::format("{:a}", value) : fmt::format("{}", value); }
+std::string hex_float(double value) {
+  return std::isfinite(value) ? fmt::format("{:a}", value) : fmt::format("{}", value);
+}
 
 std::string parameters_sha256(const std::vector<at::Tensor>& parameters) {
   Sha256 hash;
@@ -50,7 +52,8 @@ struct Course {
 };
 
 AcceleratorOptions with_checkpoints(AcceleratorOptions options, const TrainOptions& train) {
-  if (train.save_every) options.project_config = {.project_dir = train.project_dir, .automatic_checkpoint_naming = true};
+  if (train.save_every)
+    options.project_config = {.project_dir = train.project_dir, .automatic_checkpoint_naming = true};
   return options;
 }
 
@@ -68,16 +71,20 @@ std::vector<std::int64_t> project_checkpoints(Files& files, const std::string& p
   return checkpoint::checkpoint_numbers(files, project_dir + "/checkpoints");
 }
 
-void train_experiment(RankContext& context, const Experiment& experiment, const Task& task, const TrainOptions& options, RankResult& result) {
+void train_experiment(RankContext& context, const Experiment& experiment, const Task& task, const TrainOptions& options,
+                      RankResult& result) {
   result = {};  // of a run that is started again, too
   Accelerator accelerator(with_checkpoints(experiment.accelerator, options), context);
   set_seed(experiment.seed);
   auto net = task.make_model();
   auto plain_optimizer = build_optimizer(experiment.optimizer, net->parameters());
   auto plain_scheduler = build_scheduler(experiment.scheduler, *plain_optimizer);
-  DataLoader train_loader(task.train, {.batch_size = experiment.batch_size, .shuffle = experiment.shuffle, .drop_last = experiment.drop_last});
+  DataLoader train_loader(
+      task.train,
+      {.batch_size = experiment.batch_size, .shuffle = experiment.shuffle, .drop_last = experiment.drop_last});
   DataLoader eval_loader(task.eval, {.batch_size = experiment.eval_batch_size});
-  auto [model, optimizer, train_batches, eval_batches] = accelerator.prepare(net, *plain_optimizer, train_loader, eval_loader);
+  auto [model, optimizer, train_batches, eval_batches] =
+      accelerator.prepare(net, *plain_optimizer, train_loader, eval_loader);
   std::optional<AcceleratedScheduler> scheduler;
   if (plain_scheduler) scheduler = accelerator.prepare(*plain_scheduler);
   const auto parameters = model.parameters();
@@ -91,7 +98,8 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
     accelerator.load_state(options.resume);
   }
 
-  const auto total_steps = std::min(experiment.max_steps.value_or(experiment.epochs * train_batches.size()), experiment.epochs * train_batches.size());
+  const auto total_steps = std::min(experiment.max_steps.value_or(experiment.epochs * train_batches.size()),
+                                    experiment.epochs * train_batches.size());
   const auto steps_before = course.steps;
   Progress progress(accelerator.is_main_process() ? options.progress_descriptor : -1, total_steps - steps_before);
   const auto done = [&] { return experiment.max_steps && course.steps >= *experiment.max_steps; };
@@ -106,8 +114,10 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
     auto window = accelerator.accumulate(model);
     auto loss = forward(inputs, targets);
     accelerator.backward(loss);
-    if (accelerator.sync_gradients() && experiment.clip_grad_norm) accelerator.clip_grad_norm_(parameters, *experiment.clip_grad_norm);
-    if (accelerator.sync_gradients() && experiment.clip_grad_value) accelerator.clip_grad_value_(parameters, *experiment.clip_grad_value);
+    if (accelerator.sync_gradients() && experiment.clip_grad_norm)
+      accelerator.clip_grad_norm_(parameters, *experiment.clip_grad_norm);
+    if (accelerator.sync_gradients() && experiment.clip_grad_value)
+      accelerator.clip_grad_value_(parameters, *experiment.clip_grad_value);
     optimizer.step();
     if (scheduler && experiment.scheduler->follows_metric()) {
       scheduler->step(accelerator.gather(loss.detach()).mean().item<double>());
@@ -124,9 +134,10 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
     for (auto& [inputs, targets] : train_batches) {
       loss = take_step(inputs, targets);
       if (options.trace) {
-        result.trace.push_back(fmt::format(R"({{"rank":{},"epoch":{},"step":{},"loss":"{}","samples":{},"sync_gradients":{},"lr":{}}})",
-                                           context.rank, course.epoch, course.steps, hex_float(loss.item<double>()), targets.size(0),
-                                           accelerator.sync_gradients(), optimizer.lr()));
+        result.trace.push_back(
+            fmt::format(R"({{"rank":{},"epoch":{},"step":{},"loss":"{}","samples":{},"sync_gradients":{},"lr":{}}})",
+                        context.rank, course.epoch, course.steps, hex_float(loss.item<double>()), targets.size(0),
+                        accelerator.sync_gradients(), optimizer.lr()));
       }
       if (options.keeps_losses) result.losses.push_back(loss.item<double>());
       ++course.steps;
@@ -159,12 +170,14 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
     const c10::NoGradGuard no_grad;
     result.eval_correct = result.eval_samples = 0;
     for (auto& [inputs, targets] : eval_batches) {
-      const auto [predictions, expected] = accelerator.gather_for_metrics(std::tuple(model(inputs).argmax(-1), targets));
+      const auto [predictions, expected] =
+          accelerator.gather_for_metrics(std::tuple(model(inputs).argmax(-1), targets));
       result.eval_correct += (predictions == expected).sum().item<std::int64_t>();
       result.eval_samples += expected.numel();
     }
     if (options.trace) {
-      result.trace.push_back(fmt::format(R"({{"rank":{},"epoch":{},"eval_correct":{},"eval_samples":{}}})", context.rank, course.epoch, result.eval_correct, result.eval_samples));
+      result.trace.push_back(fmt::format(R"({{"rank":{},"epoch":{},"eval_correct":{},"eval_samples":{}}})",
+                                         context.rank, course.epoch, result.eval_correct, result.eval_samples));
     }
   }
   result.is_sharded = model.shared_wrapper()->sharded != nullptr;
@@ -176,7 +189,8 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
     of_sample = fmt::format(R"(,"sample_sha256":"{}")", sha256_of(text));
   }
   if (options.trace) {
-    result.trace.push_back(fmt::format(R"({{"rank":{},"parameters_sha256":"{}"{}}})", context.rank, parameters_sha256(accelerator.unwrap_model(model)->parameters()), of_sample));
+    result.trace.push_back(fmt::format(R"({{"rank":{},"parameters_sha256":"{}"{}}})", context.rank,
+                                       parameters_sha256(accelerator.unwrap_model(model)->parameters()), of_sample));
   }
 }
 

@@ -26,7 +26,8 @@ Options read_min_lr(YamlReader& reader) {
   options.num_cycles = read_cycles(reader);
   options.min_lr = reader.optional<double>("min_lr", finite_at_least_zero, "a number of 0 or more");
   options.min_lr_rate = reader.optional<double>("min_lr_rate", finite_at_least_zero, "a number of 0 or more");
-  if (reader.has("min_lr") == reader.has("min_lr_rate")) reader.problem("min_lr", "expected one of min_lr and min_lr_rate");
+  if (reader.has("min_lr") == reader.has("min_lr_rate"))
+    reader.problem("min_lr", "expected one of min_lr and min_lr_rate");
   return options;
 }
 
@@ -43,9 +44,13 @@ std::string read_type(YamlReader& reader, const std::string& key, const std::str
 
 }  // namespace
 
-ScheduleFactory read_constant_with_warmup(YamlReader& reader) { return made_by(get_constant_schedule_with_warmup, read_warmup(reader)); }
+ScheduleFactory read_constant_with_warmup(YamlReader& reader) {
+  return made_by(get_constant_schedule_with_warmup, read_warmup(reader));
+}
 
-ScheduleFactory read_linear_with_warmup(YamlReader& reader) { return made_by(get_linear_schedule_with_warmup, read_steps<LinearWarmupOptions>(reader)); }
+ScheduleFactory read_linear_with_warmup(YamlReader& reader) {
+  return made_by(get_linear_schedule_with_warmup, read_steps<LinearWarmupOptions>(reader));
+}
 
 ScheduleFactory read_cosine_with_warmup(YamlReader& reader) {
   auto options = read_steps<CosineWarmupOptions>(reader);
@@ -61,7 +66,8 @@ ScheduleFactory read_cosine_with_hard_restarts_with_warmup(YamlReader& reader) {
 
 ScheduleFactory read_polynomial_decay_with_warmup(YamlReader& reader) {
   auto options = read_steps<PolynomialWarmupOptions>(reader);
-  if (options.num_training_steps <= options.num_warmup_steps) reader.problem("num_training_steps", "expected more than num_warmup_steps");
+  if (options.num_training_steps <= options.num_warmup_steps)
+    reader.problem("num_training_steps", "expected more than num_warmup_steps");
   options.lr_end = reader.optional<double>("lr_end", finite_at_least_zero, "a number of 0 or more").value_or(1e-7);
   options.power = reader.optional<double>("power", finite_at_least_zero, "a number of 0 or more").value_or(1.0);
   return made_by(get_polynomial_decay_schedule_with_warmup, options);
@@ -69,7 +75,8 @@ ScheduleFactory read_polynomial_decay_with_warmup(YamlReader& reader) {
 
 ScheduleFactory read_inverse_sqrt(YamlReader& reader) {
   const int num_warmup_steps = read_warmup(reader);
-  return made_by(get_inverse_sqrt_schedule, num_warmup_steps, reader.optional<int>("timescale", at_least_one, "1 or more"));
+  return made_by(get_inverse_sqrt_schedule, num_warmup_steps,
+                 reader.optional<int>("timescale", at_least_one, "1 or more"));
 }
 
 ScheduleFactory read_cosine_with_min_lr_with_warmup(YamlReader& reader) {
@@ -93,7 +100,8 @@ ScheduleFactory read_wsd(YamlReader& reader) {
   }
   options.warmup_type = read_type(reader, "warmup_type", "linear");
   options.decay_type = read_type(reader, "decay_type", "cosine");
-  options.min_lr_ratio = reader.optional<double>("min_lr_ratio", finite_at_least_zero, "a number of 0 or more").value_or(0.0);
+  options.min_lr_ratio =
+      reader.optional<double>("min_lr_ratio", finite_at_least_zero, "a number of 0 or more").value_or(0.0);
   options.num_cycles = read_cycles(reader);
   return made_by(get_wsd_schedule, options);
 }

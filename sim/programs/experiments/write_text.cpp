@@ -20,7 +20,8 @@ namespace {
 at::Tensor last_bytes(const std::string& text, std::int64_t block_size) {
   const auto length = std::min(static_cast<std::int64_t>(text.size()), block_size);
   auto bytes = at::empty({1, length}, at::kLong);
-  std::transform(text.end() - length, text.end(), bytes.mutable_data_ptr<std::int64_t>(), [](char byte) { return static_cast<unsigned char>(byte); });
+  std::transform(text.end() - length, text.end(), bytes.mutable_data_ptr<std::int64_t>(),
+                 [](char byte) { return static_cast<unsigned char>(byte); });
   return bytes;
 }
 
@@ -28,7 +29,8 @@ at::Tensor last_bytes(const std::string& text, std::int64_t block_size) {
 at::Tensor probabilities_of(const at::Tensor& logits, const WritingConfig& config) {
   const auto scaled = logits / config.temperature;
   const auto likeliest = std::get<0>(at::topk(scaled, std::min(config.top_k, scaled.size(-1))));
-  return at::softmax(scaled.masked_fill(scaled < likeliest.select(-1, -1), -std::numeric_limits<double>::infinity()), -1);
+  return at::softmax(scaled.masked_fill(scaled < likeliest.select(-1, -1), -std::numeric_limits<double>::infinity()),
+                     -1);
 }
 
 }  // namespace
@@ -42,14 +44,17 @@ std::string write_text(models::Model& network, std::int64_t block_size, const Wr
   for (std::int64_t written = 0; written < config.length; ++written) {
     const auto logits = network.forward(last_bytes(text, block_size).to(device)).select(0, 0).select(0, -1).cpu();
     if (!logits.isfinite().all().item<bool>()) break;
-    text += static_cast<char>(at::multinomial(probabilities_of(logits, config), 1, /*replacement=*/false, generator).item<std::int64_t>());
+    text += static_cast<char>(
+        at::multinomial(probabilities_of(logits, config), 1, /*replacement=*/false, generator).item<std::int64_t>());
   }
   return text;
 }
 
 std::string printable(const std::string& text) {
   constexpr const char* kReplacement = "\xef\xbf\xbd";
-  const auto utf8 = nlohmann::json::parse(nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)).get<std::string>();
+  const auto utf8 =
+      nlohmann::json::parse(nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace))
+          .get<std::string>();
   std::string shown;
   for (const char byte : utf8) {
     const bool is_control = (static_cast<unsigned char>(byte) < ' ' && byte != '\n' && byte != '\t') || byte == '\x7f';

@@ -53,7 +53,8 @@ int run_simulated(const SimRequest& request, const std::function<int()>& train) 
   rehearsal.write(report);
   const auto prediction = programs::predict(report.times);
   if (request.rehearsal.is_virtual() && !report.error) std::cerr << programs::describe({prediction});
-  if (!request.sweep.empty() && prediction.is_known()) programs::add_sweep_point(request.sweep, programs::scale_point(prediction, /*samples_per_step=*/0));
+  if (!request.sweep.empty() && prediction.is_known())
+    programs::add_sweep_point(request.sweep, programs::scale_point(prediction, /*samples_per_step=*/0));
   if (!request.rehearsal.report.empty()) {
     auto page = rehearsal.page(report);
     if (!request.sweep.empty()) page.scaling = programs::read_sweep(request.sweep);

@@ -42,7 +42,8 @@ sim::Diagnosis rank_failure(const std::exception_ptr& error) {
 
 Json to_json(const sim::Difference& difference) {
   Json calls = Json::array();
-  for (const auto& side : difference.sides) calls.push_back({{"ranks", side.ranks}, {"call", side.call}, {"where", text_or_null(side.where)}});
+  for (const auto& side : difference.sides)
+    calls.push_back({{"ranks", side.ranks}, {"call", side.call}, {"where", text_or_null(side.where)}});
   return {{"group", difference.group}, {"sequence", difference.sequence}, {"calls", calls}};
 }
 
@@ -57,13 +58,18 @@ std::string diagnosis_json(const sim::SimulationReport& report) {
   auto diagnosis = diagnosis_of(report);
   if (!report.error) {
     auto lines = report.findings;
-    for (const auto& strike : report.strikes) lines.push_back("injected fault: " + strike.text + ", which did not stop the run");
+    for (const auto& strike : report.strikes)
+      lines.push_back("injected fault: " + strike.text + ", which did not stop the run");
     diagnosis.text = fmt::format("{}", fmt::join(lines, "\n"));
   }
   const bool has_call = !diagnosis.op.empty();
   Json waiting = Json::array();
   for (const auto& one : diagnosis.waiting) {
-    waiting.push_back({{"rank", one.rank}, {"op", one.op}, {"group", one.group}, {"sequence", one.sequence}, {"where", text_or_null(one.where)}});
+    waiting.push_back({{"rank", one.rank},
+                       {"op", one.op},
+                       {"group", one.group},
+                       {"sequence", one.sequence},
+                       {"where", text_or_null(one.where)}});
   }
   return Json{{"kind", name_of(diagnosis.kind)},
               {"fault", text_or_null(diagnosis.fault)},
@@ -76,7 +82,8 @@ std::string diagnosis_json(const sim::SimulationReport& report) {
               {"first_difference", diagnosis.first_difference ? to_json(*diagnosis.first_difference) : Json(nullptr)},
               {"waiting", waiting},
               {"text", diagnosis.text}}
-      .dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);  // of an error's text, which may be of any bytes
+      .dump(-1, ' ', /*ensure_ascii=*/false,
+            Json::error_handler_t::replace);  // of an error's text, which may be of any bytes
 }
 
 }  // namespace accel::programs

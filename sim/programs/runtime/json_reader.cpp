@@ -9,7 +9,8 @@ namespace accel::programs {
 std::vector<std::string> JsonReader::problems() const {
   auto problems = problems_;
   for (const auto& [key, value] : json_.items()) {
-    if (!known_.contains(key)) problems.push_back(fmt::format("{}: unknown key; known are {}", key, fmt::join(known_, ", ")));
+    if (!known_.contains(key))
+      problems.push_back(fmt::format("{}: unknown key; known are {}", key, fmt::join(known_, ", ")));
   }
   return problems;
 }
@@ -20,7 +21,8 @@ void JsonReader::convert(const std::string& key, const Json& json, bool& value) 
 }
 
 void JsonReader::convert(const std::string& key, const Json& json, std::int64_t& value) {
-  const bool fits = json.is_number_integer() && (!json.is_number_unsigned() || json.get<std::uint64_t>() <= std::numeric_limits<std::int64_t>::max());
+  const bool fits = json.is_number_integer() && (!json.is_number_unsigned() ||
+                                                 json.get<std::uint64_t>() <= std::numeric_limits<std::int64_t>::max());
   if (!fits) return expected(key, "an integer of 64 bits", json);
   value = json.get<std::int64_t>();
 }
@@ -36,7 +38,8 @@ void JsonReader::convert(const std::string& key, const Json& json, int& value) {
   const auto num_problems = problems_.size();
   convert(key, json, wide);
   if (problems_.size() > num_problems) return;
-  if (wide < std::numeric_limits<int>::min() || wide > std::numeric_limits<int>::max()) return expected(key, "an integer of 32 bits", json);
+  if (wide < std::numeric_limits<int>::min() || wide > std::numeric_limits<int>::max())
+    return expected(key, "an integer of 32 bits", json);
   value = static_cast<int>(wide);
 }
 

@@ -22,8 +22,8 @@ class JsonReader {
 
   explicit JsonReader(const nlohmann::ordered_json& json) : json_(json) {}
 
-  /// Leaves `value` as it is where the key is absent or wrong. `T`: bool, int, std::int64_t, std::uint64_t, std::string, or
-  /// a std::optional of one, which null leaves empty.
+  /// Leaves `value` as it is where the key is absent or wrong. `T`: bool, int, std::int64_t, std::uint64_t,
+  /// std::string, or a std::optional of one, which null leaves empty.
   template <typename T>
   void read(const std::string& key, T& value, Presence presence = kOptional) {
     known_.insert(key);

@@ -28,8 +28,8 @@ using LaunchRequest = nlohmann::ordered_json;
 
 constexpr const char* kLaunchRequestVariable = "ACCEL_LAUNCHED";
 
-// Filled before main, read afterwards: a fresh execution of the same program must find a function by its name, before its main has done
-// anything.
+// Filled before main, read afterwards: a fresh execution of the same program must find a function by its name, before
+// its main has done anything.
 std::map<std::string, LaunchedFunction>& launchables() {
   static std::map<std::string, LaunchedFunction> functions;
   return functions;
@@ -40,7 +40,9 @@ const LaunchedFunction& find_launchable(const std::string& name) {
   if (found != launchables().end()) return found->second;
   std::vector<std::string> names;
   for (const auto& [known, function] : launchables()) names.push_back(known);
-  throw ConfigError(fmt::format("launch: no function is registered as '{}'{}; expected `const accel::Launchable kName(\"{}\", function);`", name, nearest_name_hint(name, names), name));
+  throw ConfigError(fmt::format(
+      "launch: no function is registered as '{}'{}; expected `const accel::Launchable kName(\"{}\", function);`", name,
+      nearest_name_hint(name, names), name));
 }
 
 bool runs_a_rank() {
@@ -61,8 +63,10 @@ void launch_simulated(const LaunchedFunction& function, const std::vector<std::s
   if (report.error) std::rethrow_exception(report.error);
 }
 
-std::map<std::string, std::string> variables_of(const std::string& name, const std::vector<std::string>& arguments, const NotebookLauncherOptions& options) {
-  std::map<std::string, std::string> variables{{kLaunchRequestVariable, LaunchRequest{{"name", name}, {"arguments", arguments}}.dump()}};
+std::map<std::string, std::string> variables_of(const std::string& name, const std::vector<std::string>& arguments,
+                                                const NotebookLauncherOptions& options) {
+  std::map<std::string, std::string> variables{
+      {kLaunchRequestVariable, LaunchRequest{{"name", name}, {"arguments", arguments}}.dump()}};
   if (options.mixed_precision != "no") variables["ACCELERATE_MIXED_PRECISION"] = options.mixed_precision;
   if (options.use_cpu) variables["ACCELERATE_USE_CPU"] = "true";
   return variables;
@@ -70,19 +74,24 @@ std::map<std::string, std::string> variables_of(const std::string& name, const s
 
 void check_options(const NotebookLauncherOptions& options) {
   const auto& precision = options.mixed_precision;
-  check_config(is_mixed_precision(precision), "launch: mixed_precision: expected {}, got '{}'", fmt::join(kMixedPrecisions, ", "), precision);
+  check_config(is_mixed_precision(precision), "launch: mixed_precision: expected {}, got '{}'",
+               fmt::join(kMixedPrecisions, ", "), precision);
   check_config(!options.simulate || (precision == "no" && options.num_nodes == 1 && options.max_restarts == 0),
-               "launch: simulated ranks are of one process, begin once, and take mixed_precision from their Accelerator; leave mixed_precision, num_nodes and max_restarts out");
-  check_config(options.max_restarts >= 0 && options.monitor_interval > 0, "launch: max_restarts {} and monitor_interval {}; expected 0 or more, and more than 0", options.max_restarts,
-               options.monitor_interval);
-  check_config(options.num_nodes == 1 || options.use_port.value_or(0) > 0, "launch: {} machines need use_port, the same on all of them", options.num_nodes);
+               "launch: simulated ranks are of one process, begin once, and take mixed_precision from their "
+               "Accelerator; leave mixed_precision, num_nodes and max_restarts out");
+  check_config(options.max_restarts >= 0 && options.monitor_interval > 0,
+               "launch: max_restarts {} and monitor_interval {}; expected 0 or more, and more than 0",
+               options.max_restarts, options.monitor_interval);
+  check_config(options.num_nodes == 1 || options.use_port.value_or(0) > 0,
+               "launch: {} machines need use_port, the same on all of them", options.num_nodes);
 }
 
 int port_of(const NotebookLauncherOptions& options) {
   const int port = options.use_port.value_or(0);
   check_config(port >= 0 && port <= 65535, "launch: use_port: {} is no port; expected 0 to 65535", port);
   if (options.num_nodes > 1) return port;
-  check_config(port == 0 || launcher::is_port_free(port), "launch: use_port: port {} is in use; choose another, or none for a free one", port);
+  check_config(port == 0 || launcher::is_port_free(port),
+               "launch: use_port: port {} is in use; choose another, or none for a free one", port);
   return port != 0 ? port : launcher::free_port();
 }
 
@@ -93,32 +102,47 @@ Launchable::Launchable(std::string name, LaunchedFunction function) {
   check_config(is_new, "launch: two functions are registered as '{}'", place->first);
 }
 
-void launch(const std::string& name, const std::vector<std::string>& arguments, const NotebookLauncherOptions& options) {
-  check_state(!environment(kLaunchRequestVariable), "launch: this process was launched itself; main must begin with accel::run_launched()");
+void launch(const std::string& name, const std::vector<std::string>& arguments,
+            const NotebookLauncherOptions& options) {
+  check_state(!environment(kLaunchRequestVariable),
+              "launch: this process was launched itself; main must begin with accel::run_launched()");
   check_state(!runs_a_rank(), "launch: this thread runs a rank; launch from a program's main, which is none");
   const auto& function = find_launchable(name);
   check_options(options);
-  const int per_machine = options.num_processes.value_or(options.use_cpu || options.simulate ? 1 : std::max(1, nccl::num_gpus()));
-  check_config(per_machine >= 1 && options.num_nodes >= 1, "launch: num_processes {} on {} machines; expected 1 or more", per_machine, options.num_nodes);
+  const int per_machine =
+      options.num_processes.value_or(options.use_cpu || options.simulate ? 1 : std::max(1, nccl::num_gpus()));
+  check_config(per_machine >= 1 && options.num_nodes >= 1,
+               "launch: num_processes {} on {} machines; expected 1 or more", per_machine, options.num_nodes);
   if (options.simulate) {
     launch_simulated(function, arguments, per_machine);
     return;
   }
-  const auto result = launcher::run_job({.command = {std::filesystem::read_symlink("/proc/self/exe").string()},
-                                       .machines = {.num_machines = options.num_nodes, .machine_rank = options.node_rank, .num_processes = per_machine * options.num_nodes,
-                                                    .main_address = options.master_addr, .main_port = port_of(options), .max_restarts = options.max_restarts},
-                                       .environment = variables_of(name, arguments, options),
-                                       .default_environment = {{"OMP_NUM_THREADS", "1"}},  // ranks share the cores
-                                       .monitor_interval = std::chrono::milliseconds(std::max(1LL, std::llround(1000 * options.monitor_interval))),
-                                       .prefix = ""});
+  const auto result = launcher::run_job(
+      {.command = {std::filesystem::read_symlink("/proc/self/exe").string()},
+       .machines = {.num_machines = options.num_nodes,
+                    .machine_rank = options.node_rank,
+                    .num_processes = per_machine * options.num_nodes,
+                    .main_address = options.master_addr,
+                    .main_port = port_of(options),
+                    .max_restarts = options.max_restarts},
+       .environment = variables_of(name, arguments, options),
+       .default_environment = {{"OMP_NUM_THREADS", "1"}},  // ranks share the cores
+       .monitor_interval = std::chrono::milliseconds(std::max(1LL, std::llround(1000 * options.monitor_interval))),
+       .prefix = ""});
   const auto& failure = result.failure;
-  if (failure.exit_code == programs::kUsage) throw ConfigError(fmt::format("launch of '{}': {}", name, failure.message));
+  if (failure.exit_code == programs::kUsage)
+    throw ConfigError(fmt::format("launch of '{}': {}", name, failure.message));
   if (failure.exit_code != 0) throw Error(fmt::format("launch of '{}': {}", name, failure.message));
 }
 
-void launch(const std::string& name, const std::vector<std::string>& arguments, int num_processes) { launch(name, arguments, {.num_processes = num_processes}); }
+void launch(const std::string& name, const std::vector<std::string>& arguments, int num_processes) {
+  launch(name, arguments, {.num_processes = num_processes});
+}
 
-void notebook_launcher(const std::string& name, const std::vector<std::string>& arguments, const NotebookLauncherOptions& options) { launch(name, arguments, options); }
+void notebook_launcher(const std::string& name, const std::vector<std::string>& arguments,
+                       const NotebookLauncherOptions& options) {
+  launch(name, arguments, options);
+}
 
 void debug_launcher(const std::string& name, const std::vector<std::string>& arguments, int num_processes) {
   launch(name, arguments, {.num_processes = num_processes, .use_cpu = true});

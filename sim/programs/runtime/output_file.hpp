@@ -5,11 +5,12 @@
 
 namespace accel::programs {
 
-/// What is wrong with a file that is to be written: "/x is not a folder", "... cannot be written"; "" for nothing, or no path.
+/// What is wrong with a file that is to be written: "/x is not a folder", "... cannot be written"; "" for nothing, or
+/// no path.
 std::string problem_of_output(const std::string& path);
 
-/// A file that is there in full or not at all. What exists and is no file (a pipe, /dev/stdout) is written to: a rename would
-/// put a file in its place. Throws Error.
+/// A file that is there in full or not at all. What exists and is no file (a pipe, /dev/stdout) is written to: a rename
+/// would put a file in its place. Throws Error.
 void write_text(const std::string& path, const std::string& text);
 void write_lines(const std::string& path, const std::vector<std::string>& lines);
 

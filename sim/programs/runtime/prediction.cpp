@@ -48,14 +48,19 @@ Prediction predict(const std::vector<sim::RankTimes>& times) {
     prediction.mean.straggler_wait += own.straggler_wait / prediction.ranks;
     prediction.by_rank.push_back(own);
   }
-  prediction.efficiency = prediction.step_seconds > 0 ? std::min(1.0, prediction.mean.compute / prediction.step_seconds) : 0;
+  prediction.efficiency =
+      prediction.step_seconds > 0 ? std::min(1.0, prediction.mean.compute / prediction.step_seconds) : 0;
   return prediction;
 }
 
 sim::ScalePoint scale_point(const Prediction& prediction, double samples_per_step) {
   const double step = prediction.step_seconds;
-  return {.ranks = prediction.ranks, .step_seconds = step, .efficiency = prediction.efficiency, .exposed_communication_seconds = prediction.mean.exposed_communication,
-          .straggler_seconds = prediction.mean.straggler_wait, .samples_per_second = step > 0 ? samples_per_step / step : 0};
+  return {.ranks = prediction.ranks,
+          .step_seconds = step,
+          .efficiency = prediction.efficiency,
+          .exposed_communication_seconds = prediction.mean.exposed_communication,
+          .straggler_seconds = prediction.mean.straggler_wait,
+          .samples_per_second = step > 0 ? samples_per_step / step : 0};
 }
 
 std::string describe(const std::vector<Prediction>& predictions) {
@@ -67,11 +72,14 @@ std::string describe(const std::vector<Prediction>& predictions) {
       continue;
     }
     const auto& mean = one.mean;
-    table += fmt::format("{:>6} {:>12} {:>9.1f} % {:>12} {:>23} {:>16}\n", one.ranks, seconds_text(one.step_seconds), 100 * one.efficiency, seconds_text(mean.compute),
-                         seconds_text(mean.exposed_communication), seconds_text(mean.straggler_wait));
+    table += fmt::format("{:>6} {:>12} {:>9.1f} % {:>12} {:>23} {:>16}\n", one.ranks, seconds_text(one.step_seconds),
+                         100 * one.efficiency, seconds_text(mean.compute), seconds_text(mean.exposed_communication),
+                         seconds_text(mean.straggler_wait));
   }
   if (table.empty()) return missing;
-  return fmt::format("{:>6} {:>12} {:>11} {:>12} {:>23} {:>16}\n", "ranks", "step", "efficiency", "compute", "exposed communication", "straggler wait") + table + missing;
+  return fmt::format("{:>6} {:>12} {:>11} {:>12} {:>23} {:>16}\n", "ranks", "step", "efficiency", "compute",
+                     "exposed communication", "straggler wait") +
+         table + missing;
 }
 
 }  // namespace accel::programs

@@ -23,7 +23,8 @@ std::unique_ptr<RankContext> make_real_rank(const std::string& backend) {
   }
   const bool use_nccl = backend == "nccl" || (backend.empty() && !wants_cpu && nccl::is_available());
   if (use_nccl) return nccl::make_rank(launch, collective_timeout());
-  return gloo::make_rank(launch, {.timeout = collective_timeout(), .hostname = gloo::address_towards(launch.master_address)});
+  return gloo::make_rank(launch,
+                         {.timeout = collective_timeout(), .hostname = gloo::address_towards(launch.master_address)});
 }
 
 void keep_until_exit(std::unique_ptr<RankContext> context) {

@@ -7,9 +7,8 @@
 
 namespace accel::programs {
 
-/// The rank that a launcher's variables describe, over a real backend: "gloo", "nccl", or "" for the one that fits (gloo where
-/// ACCELERATE_USE_CPU says so).
-/// Without such variables, one process alone. Throws ConfigError or CommError.
+/// The rank that a launcher's variables describe, over a real backend: "gloo", "nccl", or "" for the one that fits
+/// (gloo where ACCELERATE_USE_CPU says so). Without such variables, one process alone. Throws ConfigError or CommError.
 std::unique_ptr<RankContext> make_real_rank(const std::string& backend);
 
 /// ACCEL_TIMEOUT_SECONDS, or 30 minutes: how long a collective waits for its peers.

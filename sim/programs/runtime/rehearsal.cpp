@@ -28,7 +28,8 @@ namespace {
 // A model of the network behind the engine's question. Ranks on threads ask one at a time.
 class SharedNetwork {
  public:
-  SharedNetwork(sim::Network network, int num_ranks, const std::vector<sim::Fault>& plan) : network_(std::move(network)) {
+  SharedNetwork(sim::Network network, int num_ranks, const std::vector<sim::Fault>& plan)
+      : network_(std::move(network)) {
     network_.set_ranks(num_ranks);
     for (const auto& fault : plan) {
       if (fault.kind == sim::FaultKind::kSlowLink) network_.scale_link(fault.link->from, fault.link->to, *fault.factor);
@@ -38,7 +39,13 @@ class SharedNetwork {
   std::vector<double> finish_times(const sim::Group& group, const sim::Call& call, std::span<const double> ready) {
     const std::lock_guard lock(mutex_);
     const auto number = numbers_.emplace(group.name, numbers_.size()).first->second;
-    return network_.finish_times(number, {.op = call.op, .bytes = call.bytes, .element_bytes = call.element_bytes, .ranks = &group.ranks, .root = call.root}, ready);
+    return network_.finish_times(number,
+                                 {.op = call.op,
+                                  .bytes = call.bytes,
+                                  .element_bytes = call.element_bytes,
+                                  .ranks = &group.ranks,
+                                  .root = call.root},
+                                 ready);
   }
 
  private:
@@ -63,7 +70,12 @@ sim::Timeline timeline_of(const sim::SimulationReport& report, bool with_virtual
   for (const auto& rank : report.times) {
     auto& own = timeline.ranks.emplace_back();
     for (const auto& span : rank.spans) {
-      sim::Slice slice{.kind = kind_of(span.kind), .name = std::string(span.name), .group = span.group, .sequence = span.sequence, .bytes = span.bytes, .released_by = span.released_by};
+      sim::Slice slice{.kind = kind_of(span.kind),
+                       .name = std::string(span.name),
+                       .group = span.group,
+                       .sequence = span.sequence,
+                       .bytes = span.bytes,
+                       .released_by = span.released_by};
       const auto add = [&](std::vector<sim::Slice>& slices, const sim::Span::Interval& time) {
         slice.begin = time.begin;
         slice.end = std::max(time.begin, time.end);
@@ -79,7 +91,8 @@ sim::Timeline timeline_of(const sim::SimulationReport& report, bool with_virtual
 }  // namespace
 
 Rehearsal::Rehearsal(const RehearsalOptions& options, int num_ranks)
-    : Rehearsal(options, num_ranks, options.faults.empty() ? std::vector<sim::Fault>{} : sim::read_faults(options.faults, num_ranks)) {}
+    : Rehearsal(options, num_ranks,
+                options.faults.empty() ? std::vector<sim::Fault>{} : sim::read_faults(options.faults, num_ranks)) {}
 
 Rehearsal::Rehearsal(const RehearsalOptions& options, int num_ranks, std::vector<sim::Fault> plan)
     : options_(options), num_ranks_(num_ranks), plan_(sim::plan_faults(std::move(plan), num_ranks)) {
@@ -95,12 +108,17 @@ class Rehearsal::TableUse {
     for (const auto& entry : costs.op_seconds) is_used_[entry.first] = false;
   }
   void mark(std::string_view op) {
-    if (const auto entry = is_used_.find(op); entry != is_used_.end()) entry->second.store(true, std::memory_order_relaxed);
+    if (const auto entry = is_used_.find(op); entry != is_used_.end())
+      entry->second.store(true, std::memory_order_relaxed);
   }
   void report_unused(sim::SimulationReport& report) const {
     if (report.error) return;
     for (const auto& [op, is_used] : is_used_) {
-      if (!is_used) report.findings.push_back(fmt::format("the network file's compute.ops.{} had no effect: the program calls no such operator, or it is made of others, whose costs count", op));
+      if (!is_used)
+        report.findings.push_back(
+            fmt::format("the network file's compute.ops.{} had no effect: the program calls no such operator, or it is "
+                        "made of others, whose costs count",
+                        op));
     }
   }
 
@@ -116,7 +134,8 @@ sim::SimulationOptions Rehearsal::simulation_options(const std::shared_ptr<Table
   options.records_times = !options_.report.empty();
   options.records_spans = !options_.timeline.empty();
   if (!plan_.empty()) {
-    options.faults = std::make_shared<sim::FaultInjector>(plan_, sim::FaultInjectorOptions{.network_has_slow_links = options_.is_virtual()});
+    options.faults = std::make_shared<sim::FaultInjector>(
+        plan_, sim::FaultInjectorOptions{.network_has_slow_links = options_.is_virtual()});
   }
   if (network_) {
     const auto& compute = network_->compute;
@@ -128,22 +147,26 @@ sim::SimulationOptions Rehearsal::simulation_options(const std::shared_ptr<Table
     } else {
       options.cpu_factor = compute.cpu_time_factor;
     }
-    options.finish_times = [shared = std::make_shared<SharedNetwork>(sim::Network(*network_), num_ranks_, plan_)](const sim::Group& group, const sim::Call& call, std::span<const double> ready) {
+    options.finish_times = [shared = std::make_shared<SharedNetwork>(sim::Network(*network_), num_ranks_, plan_)](
+                               const sim::Group& group, const sim::Call& call, std::span<const double> ready) {
       return shared->finish_times(group, call, ready);
     };
   }
   return options;
 }
 
-sim::SimulationReport Rehearsal::run(std::chrono::milliseconds timeout, const std::function<void(RankContext&)>& body) const {
+sim::SimulationReport Rehearsal::run(std::chrono::milliseconds timeout,
+                                     const std::function<void(RankContext&)>& body) const {
   return rehearse(timeout, body, nullptr);
 }
 
-sim::SimulationReport Rehearsal::run_or_exit(const std::string& program, std::chrono::milliseconds timeout, const std::function<void(RankContext&)>& body) const {
+sim::SimulationReport Rehearsal::run_or_exit(const std::string& program, std::chrono::milliseconds timeout,
+                                             const std::function<void(RankContext&)>& body) const {
   return rehearse(timeout, body, [&](const sim::SimulationReport& report) { exit_with(report, program); });
 }
 
-sim::SimulationReport Rehearsal::rehearse(std::chrono::milliseconds timeout, const std::function<void(RankContext&)>& body,
+sim::SimulationReport Rehearsal::rehearse(std::chrono::milliseconds timeout,
+                                          const std::function<void(RankContext&)>& body,
                                           std::function<void(const sim::SimulationReport&)> on_stuck) const {
   const auto use = std::make_shared<TableUse>(network_ ? network_->compute : sim::ComputeCosts{});
   auto options = simulation_options(use);
@@ -163,7 +186,8 @@ void Rehearsal::exit_with(const sim::SimulationReport& report, const std::string
       unfinished.title = fmt::format("{} simulated ranks, of which some have not come back", num_ranks_);
       write_page(unfinished, options_.report);
     }
-    if (!options_.timeline.empty()) std::cerr << program << ": --timeline: not written, as a rank still runs" << std::endl;
+    if (!options_.timeline.empty())
+      std::cerr << program << ": --timeline: not written, as a rank still runs" << std::endl;
   } catch (const std::exception& error) {
     std::cerr << program << ": " << error.what() << std::endl;
   }
@@ -188,11 +212,13 @@ void Rehearsal::write(const sim::SimulationReport& report) const {
 sim::RunReport Rehearsal::page(const sim::SimulationReport& report) const {
   sim::RunReport page;
   page.facts = {{"ranks", std::to_string(num_ranks_)}, {"schedule", options_.schedule}};
-  if (options_.schedule != "parallel") page.facts.emplace_back("schedule's seed", std::to_string(options_.seed_schedule));
+  if (options_.schedule != "parallel")
+    page.facts.emplace_back("schedule's seed", std::to_string(options_.seed_schedule));
   if (!options_.faults.empty()) page.facts.emplace_back("faults", options_.faults);
   page.facts.emplace_back("clock", options_.is_virtual() ? "virtual, " + options_.network : "wall");
   page.ranks = predict(report.times).by_rank;
-  for (const auto& [op, volume] : report.volumes) page.volumes.push_back({op, volume.calls, volume.bytes, volume.seconds});
+  for (const auto& [op, volume] : report.volumes)
+    page.volumes.push_back({op, volume.calls, volume.bytes, volume.seconds});
   for (const auto& strike : report.strikes) page.faults.push_back(strike.text);
   page.findings = report.findings;
   page.diagnosis = diagnosis_of(report).text;
@@ -213,9 +239,11 @@ int conclude(const sim::SimulationReport& report, const std::string& program) {
   } catch (const std::exception& error) {
     const std::string message = error.what();
     const auto text = report.diagnosis ? report.diagnosis->text : "";
-    const bool says_all = text.find(message.substr(message.find(": ") + 2)) != std::string::npos;  // every rank threw the diagnosis
+    const bool says_all =
+        text.find(message.substr(message.find(": ") + 2)) != std::string::npos;  // every rank threw the diagnosis
     const bool is_said = message.find(text) != std::string::npos;  // by those that threw it, beside others
-    std::cerr << program << ": " << (is_said || says_all ? "" : text + "\n") << (says_all ? text : message) << std::endl;
+    std::cerr << program << ": " << (is_said || says_all ? "" : text + "\n") << (says_all ? text : message)
+              << std::endl;
     return exit_code_of(error);
   }
 }

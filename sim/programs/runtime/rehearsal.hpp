@@ -16,8 +16,9 @@
 
 namespace accel::programs {
 
-/// The mean optimizer step of the ranks in the middle of the run, on the clock that counts: the slowest and the fastest quarter
-/// of the steps (the first ones, evaluations between) are left out. In seconds; `efficiency`: compute over the whole step.
+/// The mean optimizer step of the ranks in the middle of the run, on the clock that counts: the slowest and the fastest
+/// quarter of the steps (the first ones, evaluations between) are left out. In seconds; `efficiency`: compute over the
+/// whole step.
 struct Prediction {
   int ranks = 0;
   double step_seconds = 0, efficiency = 0;
@@ -45,8 +46,10 @@ class Rehearsal {
   Rehearsal(const RehearsalOptions& options, int num_ranks, std::vector<sim::Fault> plan);
 
   sim::SimulationReport run(std::chrono::milliseconds timeout, const std::function<void(RankContext&)>& body) const;
-  /// The same for a whole program, which it ends if ranks do not come back after a failure, as `write` and `conclude` say.
-  sim::SimulationReport run_or_exit(const std::string& program, std::chrono::milliseconds timeout, const std::function<void(RankContext&)>& body) const;
+  /// The same for a whole program, which it ends if ranks do not come back after a failure, as `write` and `conclude`
+  /// say.
+  sim::SimulationReport run_or_exit(const std::string& program, std::chrono::milliseconds timeout,
+                                    const std::function<void(RankContext&)>& body) const;
   void write(const sim::SimulationReport& report) const;
   /// The part of the HTML page that every run has.
   [[nodiscard]] sim::RunReport page(const sim::SimulationReport& report) const;

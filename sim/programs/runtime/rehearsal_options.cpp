@@ -14,7 +14,8 @@ namespace {
 // A folder, or a place where one can be made.
 bool can_hold_report(std::filesystem::path place) {
   place = std::filesystem::absolute(place);
-  while (!std::filesystem::exists(place) && place.has_parent_path() && place != place.parent_path()) place = place.parent_path();
+  while (!std::filesystem::exists(place) && place.has_parent_path() && place != place.parent_path())
+    place = place.parent_path();
   return std::filesystem::is_directory(place) && access(place.c_str(), W_OK) == 0;
 }
 
@@ -41,7 +42,8 @@ std::vector<std::string> given_options(const RehearsalOptions& options) {
 
 std::vector<std::string> problems_without_simulator(const RehearsalOptions& options, const std::string& backend) {
   std::vector<std::string> problems;
-  for (const auto& option : given_options(options)) problems.push_back(fmt::format("{}: only the simulator has this option; leave {} out", option, backend));
+  for (const auto& option : given_options(options))
+    problems.push_back(fmt::format("{}: only the simulator has this option; leave {} out", option, backend));
   return problems;
 }
 
@@ -53,16 +55,25 @@ std::vector<std::string> problems_of(const RehearsalOptions& options) {
     problems.push_back(fmt::format("--schedule: {}", error.what()));
   }
   constexpr int kMostDepth = 1000;
-  if (options.pct_depth < 1 || options.pct_depth > kMostDepth) problems.push_back(fmt::format("--pct-depth: expected 1 to {}, got {}", kMostDepth, options.pct_depth));
-  if (options.pct_depth != RehearsalOptions().pct_depth && options.schedule != "pct") problems.push_back(fmt::format("--pct-depth: of --schedule pct, not of {}", options.schedule));
-  if (!options.clock.empty() && options.clock != "wall" && options.clock != "virtual") problems.push_back(fmt::format("--clock: expected wall or virtual, got '{}'", options.clock));
-  if (options.clock == "virtual" && options.network.empty()) problems.emplace_back("--clock virtual: needs --network FILE, the costs by which it goes");
-  if (options.clock == "wall" && !options.network.empty()) problems.emplace_back("--clock wall: goes by no --network; leave one of them out");
-  for (const auto& [option, file] : {std::pair("--event-log", &options.event_log), {"--diagnosis", &options.diagnosis}, {"--timeline", &options.timeline}}) {
-    if (auto problem = problem_of_output(*file); !problem.empty()) problems.push_back(fmt::format("{}: {}", option, problem));
+  if (options.pct_depth < 1 || options.pct_depth > kMostDepth)
+    problems.push_back(fmt::format("--pct-depth: expected 1 to {}, got {}", kMostDepth, options.pct_depth));
+  if (options.pct_depth != RehearsalOptions().pct_depth && options.schedule != "pct")
+    problems.push_back(fmt::format("--pct-depth: of --schedule pct, not of {}", options.schedule));
+  if (!options.clock.empty() && options.clock != "wall" && options.clock != "virtual")
+    problems.push_back(fmt::format("--clock: expected wall or virtual, got '{}'", options.clock));
+  if (options.clock == "virtual" && options.network.empty())
+    problems.emplace_back("--clock virtual: needs --network FILE, the costs by which it goes");
+  if (options.clock == "wall" && !options.network.empty())
+    problems.emplace_back("--clock wall: goes by no --network; leave one of them out");
+  for (const auto& [option, file] : {std::pair("--event-log", &options.event_log),
+                                     {"--diagnosis", &options.diagnosis},
+                                     {"--timeline", &options.timeline}}) {
+    if (auto problem = problem_of_output(*file); !problem.empty())
+      problems.push_back(fmt::format("{}: {}", option, problem));
   }
   for (const auto& [option, file] : {std::pair("--faults", &options.faults), {"--network", &options.network}}) {
-    if (!file->empty() && !std::filesystem::is_regular_file(*file)) problems.push_back(fmt::format("{}: {} is no file", option, *file));
+    if (!file->empty() && !std::filesystem::is_regular_file(*file))
+      problems.push_back(fmt::format("{}: {} is no file", option, *file));
   }
   if (!options.report.empty() && !can_hold_report(options.report)) {
     problems.push_back(fmt::format("--report: {} is not a folder that can be written to", options.report));

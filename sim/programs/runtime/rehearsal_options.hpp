@@ -8,7 +8,8 @@
 
 namespace accel::programs {
 
-/// How simulated ranks are run, as sim-run's options say it; a program of the user's own gets them in ACCEL_SIM. Empty: none.
+/// How simulated ranks are run, as sim-run's options say it; a program of the user's own gets them in ACCEL_SIM. Empty:
+/// none.
 struct RehearsalOptions {
   std::string schedule = "parallel";
   std::uint64_t seed_schedule = 0;
@@ -19,12 +20,14 @@ struct RehearsalOptions {
   std::string network;
   std::string clock;  // "wall", "virtual"; empty: virtual if there is a network
   std::string timeline;
-  std::string report;  // a folder
+  std::string report;          // a folder
   bool records_steps = false;  // losses and hashes of parameters, in the report: for sim-run explore
   std::string steps;           // and in this file
 
   /// Throws ConfigError for a name that is none.
-  [[nodiscard]] sim::RankSchedule rank_schedule() const { return {.kind = sim::schedule_of(schedule), .seed = seed_schedule, .pct_depth = pct_depth}; }
+  [[nodiscard]] sim::RankSchedule rank_schedule() const {
+    return {.kind = sim::schedule_of(schedule), .seed = seed_schedule, .pct_depth = pct_depth};
+  }
   [[nodiscard]] bool is_virtual() const { return clock == "virtual" || (clock.empty() && !network.empty()); }
 };
 

@@ -25,10 +25,12 @@ std::vector<std::string> impossible_values(const SimRequest& request) {
     problems.push_back(fmt::format("backend: expected {}, got '{}'", fmt::join(kBackends, ", "), request.backend));
   }
   if (request.backend != "sim") {
-    for (auto& problem : problems_without_simulator(request.rehearsal, "the backend")) problems.push_back(std::move(problem));
+    for (auto& problem : problems_without_simulator(request.rehearsal, "the backend"))
+      problems.push_back(std::move(problem));
   }
   for (auto& problem : problems_of(request.rehearsal)) problems.push_back(std::move(problem));
-  if (request.acknowledge.value_or(0) < 0) problems.push_back(fmt::format("acknowledge: expected 0 or more, got {}", *request.acknowledge));
+  if (request.acknowledge.value_or(0) < 0)
+    problems.push_back(fmt::format("acknowledge: expected 0 or more, got {}", *request.acknowledge));
   return problems;
 }
 
@@ -40,10 +42,18 @@ std::string to_json(const SimRequest& request) {
   if (rehearsal.schedule != "parallel") json["schedule"] = rehearsal.schedule;
   if (rehearsal.seed_schedule != 0) json["seed_schedule"] = rehearsal.seed_schedule;
   if (rehearsal.pct_depth != RehearsalOptions().pct_depth) json["pct_depth"] = rehearsal.pct_depth;
-  for (const auto& [key, value] : {std::pair("event_log", &rehearsal.event_log), {"faults", &rehearsal.faults}, {"diagnosis", &rehearsal.diagnosis}, {"network", &rehearsal.network},
-                                   {"clock", &rehearsal.clock}, {"timeline", &rehearsal.timeline}, {"report", &rehearsal.report}, {"steps", &rehearsal.steps}}) {
+  for (const auto& [key, value] : {std::pair("event_log", &rehearsal.event_log),
+                                   {"faults", &rehearsal.faults},
+                                   {"diagnosis", &rehearsal.diagnosis},
+                                   {"network", &rehearsal.network},
+                                   {"clock", &rehearsal.clock},
+                                   {"timeline", &rehearsal.timeline},
+                                   {"report", &rehearsal.report},
+                                   {"steps", &rehearsal.steps}}) {
     if (value->empty()) continue;
-    json[key] = value == &rehearsal.clock ? *value : std::filesystem::absolute(*value).string();  // the program may change its folder
+    json[key] = value == &rehearsal.clock
+                    ? *value
+                    : std::filesystem::absolute(*value).string();  // the program may change its folder
   }
   if (!request.sweep.empty()) json["sweep"] = request.sweep;
   if (request.acknowledge) json["acknowledge"] = *request.acknowledge;
@@ -52,7 +62,8 @@ std::string to_json(const SimRequest& request) {
 
 SimRequest parse_sim_request(const std::string& text) {
   const auto json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  check_config(json.is_object(), "{}: expected one JSON object such as {}, got '{}'", kSimRequestVariable, to_json({.ranks = 8}), text);
+  check_config(json.is_object(), "{}: expected one JSON object such as {}, got '{}'", kSimRequestVariable,
+               to_json({.ranks = 8}), text);
   SimRequest request;
   JsonReader reader(json);
   reader.read("ranks", request.ranks, JsonReader::kRequired);
@@ -87,9 +98,10 @@ void acknowledge(const SimRequest& request) {
   // The descriptor stays open, so that its number never is another file's.
   struct stat status {};
   const bool is_pipe = fstat(*request.acknowledge, &status) == 0 && S_ISFIFO(status.st_mode);
-  check_config(is_pipe && write(*request.acknowledge, "r", 1) == 1,
-               "{}: descriptor {}, on which sim-run waits for this program, is not open; start the program without closing it",
-               kSimRequestVariable, *request.acknowledge);
+  check_config(
+      is_pipe && write(*request.acknowledge, "r", 1) == 1,
+      "{}: descriptor {}, on which sim-run waits for this program, is not open; start the program without closing it",
+      kSimRequestVariable, *request.acknowledge);
 }
 
 }  // namespace accel::programs

@@ -22,8 +22,10 @@ Steps parsed(const std::vector<std::string>& lines) {
   for (const auto& line : lines) {
     const auto json = Json::parse(line);
     const int rank = json["rank"];
-    if (json.contains("step")) steps.losses.emplace(Place(json["step"], rank), json["loss"]);
-    else steps.updates.emplace(Place(json["update"], rank), json["parameters"]);
+    if (json.contains("step"))
+      steps.losses.emplace(Place(json["step"], rank), json["loss"]);
+    else
+      steps.updates.emplace(Place(json["update"], rank), json["parameters"]);
   }
   return steps;
 }
@@ -32,7 +34,8 @@ Steps parsed(const std::vector<std::string>& lines) {
 template <typename Value>
 std::optional<Place> first_difference(const std::map<Place, Value>& one, const std::map<Place, Value>& other) {
   auto a = one.begin(), b = other.begin();
-  for (; a != one.end() && b != other.end() && *a == *b; ++a, ++b) {}
+  for (; a != one.end() && b != other.end() && *a == *b; ++a, ++b) {
+  }
   if (a == one.end() && b == other.end()) return std::nullopt;
   if (a == one.end()) return b->first;
   if (b == other.end()) return a->first;
@@ -53,30 +56,37 @@ std::string differing_parameter(const Json& one, const Json& other) {
 
 std::string update_difference(const Steps& run, const Steps& in_turns, const Place& place) {
   const auto& [update, rank] = place;
-  if (!run.updates.contains(place) || !in_turns.updates.contains(place)) return fmt::format("rank {} makes update {} in one run alone", rank, update);
-  return fmt::format("the first parameter that differs is {}, after update {} of rank {}", differing_parameter(run.updates.at(place), in_turns.updates.at(place)), update, rank);
+  if (!run.updates.contains(place) || !in_turns.updates.contains(place))
+    return fmt::format("rank {} makes update {} in one run alone", rank, update);
+  return fmt::format("the first parameter that differs is {}, after update {} of rank {}",
+                     differing_parameter(run.updates.at(place), in_turns.updates.at(place)), update, rank);
 }
 
 }  // namespace
 
 std::vector<std::string> lines_of(const sim::StepRecords& records) {
   std::vector<std::string> lines;
-  for (const auto& [rank, step, loss] : records.losses) lines.push_back(Json{{"rank", rank}, {"step", step}, {"loss", fmt::format("{:a}", loss)}}.dump());
+  for (const auto& [rank, step, loss] : records.losses)
+    lines.push_back(Json{{"rank", rank}, {"step", step}, {"loss", fmt::format("{:a}", loss)}}.dump());
   for (const auto& [rank, update, names, hashes] : records.updates) {
     Json parameters = Json::array();
-    for (std::size_t place = 0; place < hashes.size(); ++place) parameters.push_back({(*names)[place], fmt::format("{:016x}", hashes[place])});
+    for (std::size_t place = 0; place < hashes.size(); ++place)
+      parameters.push_back({(*names)[place], fmt::format("{:016x}", hashes[place])});
     lines.push_back(Json{{"rank", rank}, {"update", update}, {"parameters", std::move(parameters)}}.dump());
   }
   return lines;
 }
 
-std::optional<std::string> difference_of(const std::vector<std::string>& lines, const std::vector<std::string>& in_turns) {
+std::optional<std::string> difference_of(const std::vector<std::string>& lines,
+                                         const std::vector<std::string>& in_turns) {
   if (lines == in_turns) return std::nullopt;
   const auto run = parsed(lines), turns = parsed(in_turns);
   const auto loss = first_difference(run.losses, turns.losses);
   const auto update = first_difference(run.updates, turns.updates);
   std::string text;
-  if (loss) text = fmt::format("rank {}, step {}: the loss is {}, and {} when the ranks take turns", loss->second, loss->first, loss_at(run.losses, *loss), loss_at(turns.losses, *loss));
+  if (loss)
+    text = fmt::format("rank {}, step {}: the loss is {}, and {} when the ranks take turns", loss->second, loss->first,
+                       loss_at(run.losses, *loss), loss_at(turns.losses, *loss));
   if (update) text += (text.empty() ? "" : "; ") + update_difference(run, turns, *update);
   return text;
 }

@@ -16,8 +16,9 @@ namespace accel::programs {
 /// JSON lines: {"rank":1,"step":3,"loss":"0x1.8p-1"} and {"rank":1,"update":3,"parameters":[["weight","91c2..."]]}.
 std::vector<std::string> lines_of(const sim::StepRecords& records);
 
-/// "rank 1, step 3: the loss is 0.75, and 0.5 when the ranks take turns; the first parameter that differs is weight, after update 3 of
-/// rank 0"; none if the lines are equal.
-std::optional<std::string> difference_of(const std::vector<std::string>& lines, const std::vector<std::string>& in_turns);
+/// "rank 1, step 3: the loss is 0.75, and 0.5 when the ranks take turns; the first parameter that differs is weight,
+/// after update 3 of rank 0"; none if the lines are equal.
+std::optional<std::string> difference_of(const std::vector<std::string>& lines,
+                                         const std::vector<std::string>& in_turns);
 
 }  // namespace accel::programs

@@ -5,7 +5,8 @@
 
 #include "sim/report/run_report.hpp"
 
-/// A sweep over numbers of ranks by a program of the user's own: each run is a process, so the points of those before are in a file.
+/// A sweep over numbers of ranks by a program of the user's own: each run is a process, so the points of those before
+/// are in a file.
 namespace accel::programs {
 
 /// A line more for this point. Throws ConfigError if the file cannot be written.

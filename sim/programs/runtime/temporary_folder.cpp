@@ -11,7 +11,8 @@ namespace fs = std::filesystem;
 
 TemporaryFolder::TemporaryFolder() {
   auto pattern = (fs::temp_directory_path() / "sim-run.XXXXXX").string();
-  check_config(mkdtemp(pattern.data()) != nullptr, "{}: cannot make a temporary folder", fs::temp_directory_path().string());
+  check_config(mkdtemp(pattern.data()) != nullptr, "{}: cannot make a temporary folder",
+               fs::temp_directory_path().string());
   path_ = pattern;
 }
 

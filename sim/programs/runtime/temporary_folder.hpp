@@ -4,7 +4,8 @@
 
 namespace accel::programs {
 
-/// A folder of this process's own, gone with everything in it when the scope ends. Throws ConfigError if none can be made.
+/// A folder of this process's own, gone with everything in it when the scope ends. Throws ConfigError if none can be
+/// made.
 class TemporaryFolder {
  public:
   TemporaryFolder();

@@ -57,7 +57,8 @@ std::vector<std::vector<double>> measure(const Group& group, int repeats) {
 std::vector<TimedSize> timed_sizes() {
   std::vector<TimedSize> all = {{4, true}};
   bool is_fitted = true;
-  for (std::int64_t bytes = 1 << 10; bytes <= 16 << 20; bytes *= 2, is_fitted = !is_fitted) all.push_back({bytes, is_fitted});
+  for (std::int64_t bytes = 1 << 10; bytes <= 16 << 20; bytes *= 2, is_fitted = !is_fitted)
+    all.push_back({bytes, is_fitted});
   return all;
 }
 
@@ -87,11 +88,13 @@ std::vector<std::vector<double>> time_processes(int num_ranks, int repeats) {
   const int result = memfd_create("sim-calibrate", MFD_CLOEXEC);
   check_config(result >= 0, "memfd_create: no memory for the results");
   launcher::LocalLaunchOptions options{.num_processes = num_ranks, .progress_fd = result};
-  options.command = {std::filesystem::read_symlink("/proc/self/exe").string(), "--worker", "--repeats", std::to_string(repeats)};
+  options.command = {std::filesystem::read_symlink("/proc/self/exe").string(), "--worker", "--repeats",
+                     std::to_string(repeats)};
   const auto launched = launcher::launch_local(options);
   if (launched.exit_code != 0) throw Error(launched.message);
   std::string text(lseek(result, 0, SEEK_END), '\0');
-  check_config(pread(result, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()), "the results cannot be read");
+  check_config(pread(result, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()),
+               "the results cannot be read");
   close(result);
   return Json::parse(text);
 }

@@ -7,8 +7,8 @@
 ///
 ///     const auto seconds = time_processes(/*num_ranks=*/2, /*repeats=*/5);  // [size][repeat], sizes as timed_sizes()
 ///
-/// A call lasts until its last rank has ended; a repeat's time is the median of five batches' minima, every batch goes through all
-/// sizes. Thread rule: one at a time.
+/// A call lasts until its last rank has ended; a repeat's time is the median of five batches' minima, every batch goes
+/// through all sizes. Thread rule: one at a time.
 namespace accel::programs {
 
 struct TimedSize {
@@ -21,7 +21,8 @@ std::vector<TimedSize> timed_sizes();
 
 double median(std::vector<double> values);
 
-/// Starts this program again for every rank, as `PROGRAM --worker --repeats N`. Throws Error with what the first failed rank said.
+/// Starts this program again for every rank, as `PROGRAM --worker --repeats N`. Throws Error with what the first failed
+/// rank said.
 std::vector<std::vector<double>> time_processes(int num_ranks, int repeats);
 
 /// What such a rank does: rank 0 leaves the times where time_processes finds them.

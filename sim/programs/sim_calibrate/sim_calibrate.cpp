@@ -1,5 +1,5 @@
-// sim-calibrate: measures all-reduces of real Gloo processes on this machine, fits the network's costs to some of them, says how
-// well the others are predicted, and writes a network file.
+// sim-calibrate: measures all-reduces of real Gloo processes on this machine, fits the network's costs to some of them,
+// says how well the others are predicted, and writes a network file.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -13,8 +13,8 @@
 #include "sim/network/all_reduce_fit.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
-#include "sim/programs/sim_calibrate/gloo_timing.hpp"
 #include "sim/programs/runtime/output_file.hpp"
+#include "sim/programs/sim_calibrate/gloo_timing.hpp"
 
 namespace accel::programs {
 namespace {
@@ -28,7 +28,8 @@ struct Arguments {
   bool is_worker = false;
 };
 
-// --- the measurements of all group sizes ----------------------------------------------------------------------------------
+// --- the measurements of all group sizes
+// ----------------------------------------------------------------------------------
 
 struct Measured {
   int num_ranks = 0;
@@ -41,7 +42,8 @@ struct Measured {
   [[nodiscard]] double spread() const {
     std::vector<double> differences;
     for (std::size_t one = 0; one < seconds.size(); ++one) {
-      for (std::size_t other = 0; other < one; ++other) differences.push_back(std::abs(seconds[one] - seconds[other]) / typical());
+      for (std::size_t other = 0; other < one; ++other)
+        differences.push_back(std::abs(seconds[one] - seconds[other]) / typical());
     }
     return median(differences);
   }
@@ -73,14 +75,17 @@ Groups groups_of(int cores) {
   return groups;
 }
 
-// --- what is told and written -----------------------------------------------------------------------------------------------
+// --- what is told and written
+// -----------------------------------------------------------------------------------------------
 
 void print_table(const std::vector<Measured>& all, const sim::AllReduceCosts& costs, int cores) {
-  fmt::print("{:>5} {:>10} {:>12} {:>12} {:>8} {:>8}\n", "ranks", "bytes", "measured us", "model us", "error", "spread");
+  fmt::print("{:>5} {:>10} {:>12} {:>12} {:>8} {:>8}\n", "ranks", "bytes", "measured us", "model us", "error",
+             "spread");
   for (const auto& one : all) {
     const auto* role = one.num_ranks > cores ? "not counted" : one.is_fitted ? "fitted" : "held out";
-    fmt::print("{:>5} {:>10} {:>12.1f} {:>12.1f} {:>7.1f}% {:>7.1f}%  {}\n", one.num_ranks, one.bytes, one.typical() * 1e6,
-               sim::all_reduce_seconds(costs, one.num_ranks, one.bytes) * 1e6, one.error(costs) * 100, one.spread() * 100, role);
+    fmt::print("{:>5} {:>10} {:>12.1f} {:>12.1f} {:>7.1f}% {:>7.1f}%  {}\n", one.num_ranks, one.bytes,
+               one.typical() * 1e6, sim::all_reduce_seconds(costs, one.num_ranks, one.bytes) * 1e6,
+               one.error(costs) * 100, one.spread() * 100, role);
   }
 }
 
@@ -101,8 +106,8 @@ Verdict judge(const std::vector<Measured>& all, const sim::AllReduceCosts& costs
 }
 
 std::string verdict_text(const Verdict& verdict, int repeats) {
-  return fmt::format("{} held-out times: median error {:.1f} %, median spread of {} repeats {:.1f} %: {}", verdict.count,
-                     verdict.error * 100, repeats, verdict.spread * 100,
+  return fmt::format("{} held-out times: median error {:.1f} %, median spread of {} repeats {:.1f} %: {}",
+                     verdict.count, verdict.error * 100, repeats, verdict.spread * 100,
                      verdict.holds() ? "within max(5 %, spread)" : "not within max(5 %, spread)");
 }
 
@@ -118,17 +123,21 @@ std::string yaml_quoted(const std::string& text) {
   return quoted + "'";
 }
 
-// A switch: two links on every way, so half of the latency on either. As many messages as cores were measured at once, so its core
-// carries that many at full rate; that more of them share it is an assumption.
-std::string network_file(const std::string& name, const sim::AllReduceCosts& costs, int cores, const std::string& verdict) {
+// A switch: two links on every way, so half of the latency on either. As many messages as cores were measured at once,
+// so its core carries that many at full rate; that more of them share it is an assumption.
+std::string network_file(const std::string& name, const sim::AllReduceCosts& costs, int cores,
+                         const std::string& verdict) {
   return fmt::format(
-      "# Gloo over the loopback interface, as sim-calibrate measured it with up to {} processes on {} cores.\n# {}\nname: "
+      "# Gloo over the loopback interface, as sim-calibrate measured it with up to {} processes on {} cores.\n# "
+      "{}\nname: "
       "{}\nlibrary: gloo\n"
-      "overhead_seconds: {:.4e}\nreduce_seconds_per_byte: {:.4e}\nsize_factors:\n{}topology: {{kind: switch, latency_seconds: "
+      "overhead_seconds: {:.4e}\nreduce_seconds_per_byte: {:.4e}\nsize_factors:\n{}topology: {{kind: switch, "
+      "latency_seconds: "
       "{:.4e}, bytes_per_second: {:.4e}, core_bytes_per_second: {:.4e}}}\n"
       "compute: {{kind: cpu_time}}\n",
-      cores, cores, verdict, name, costs.overhead_seconds, costs.reduce_seconds_per_byte, size_factors_text(costs.size_factors),
-      0.5 * costs.latency_seconds, 1 / costs.seconds_per_byte, cores / costs.seconds_per_byte);
+      cores, cores, verdict, name, costs.overhead_seconds, costs.reduce_seconds_per_byte,
+      size_factors_text(costs.size_factors), 0.5 * costs.latency_seconds, 1 / costs.seconds_per_byte,
+      cores / costs.seconds_per_byte);
 }
 
 int calibrate(const Arguments& arguments) {
@@ -149,15 +158,18 @@ int calibrate(const Arguments& arguments) {
   const auto costs = sim::fit_all_reduce(fitted);
   print_table(all, costs, cores);
   const auto verdict = verdict_text(judge(all, costs), arguments.repeats);
-  fmt::print("overhead {:.3g} s, latency {:.3g} s, {:.3g} s per byte, {:.3g} s per reduced byte\n{}\n", costs.overhead_seconds,
-             costs.latency_seconds, costs.seconds_per_byte, costs.reduce_seconds_per_byte, verdict);
+  fmt::print("overhead {:.3g} s, latency {:.3g} s, {:.3g} s per byte, {:.3g} s per reduced byte\n{}\n",
+             costs.overhead_seconds, costs.latency_seconds, costs.seconds_per_byte, costs.reduce_seconds_per_byte,
+             verdict);
   if (groups.held_out.empty()) fmt::print("no number of ranks was held out: that needs 4 cores, here are {}\n", cores);
   if (!arguments.out.empty()) {
-    write_text(arguments.out, network_file(yaml_quoted(std::filesystem::path(arguments.out).stem().string()), costs, cores, verdict));
+    write_text(arguments.out,
+               network_file(yaml_quoted(std::filesystem::path(arguments.out).stem().string()), costs, cores, verdict));
   }
   for (const int ranks : arguments.oversubscribed) {
-    fmt::print("{} ranks on {} cores, oversubscribed: the scheduler of the system is measured too, and none of it counts\n", ranks,
-               cores);
+    fmt::print(
+        "{} ranks on {} cores, oversubscribed: the scheduler of the system is measured too, and none of it counts\n",
+        ranks, cores);
     print_table(measure_group(ranks, /*fits=*/false, arguments.repeats), costs, cores);
   }
   return kSuccess;
@@ -165,8 +177,9 @@ int calibrate(const Arguments& arguments) {
 
 int run_main(int argc, char** argv) {
   Arguments arguments;
-  CLI::App app("Measures Gloo's all-reduces among processes of this machine and fits the costs of a network file to them.",
-               "sim-calibrate");
+  CLI::App app(
+      "Measures Gloo's all-reduces among processes of this machine and fits the costs of a network file to them.",
+      "sim-calibrate");
   app.add_option("--out", arguments.out, "Write the network file here");
   app.add_option("--repeats", arguments.repeats, "How often everything is measured; their spread is the noise")
       ->check(CLI::Range(2, 100))

@@ -11,10 +11,10 @@
 #include "reference/core/errors.hpp"
 #include "sim/faults/fault_file.hpp"
 #include "sim/programs/command_line/command_line.hpp"
-#include "sim/programs/runtime/exit_code.hpp"
-#include "sim/programs/sim_run/explore_target.hpp"
-#include "sim/programs/runtime/output_file.hpp"
 #include "sim/programs/command_line/run_options.hpp"
+#include "sim/programs/runtime/exit_code.hpp"
+#include "sim/programs/runtime/output_file.hpp"
+#include "sim/programs/sim_run/explore_target.hpp"
 
 namespace accel::programs {
 namespace {
@@ -35,21 +35,30 @@ struct ExploreArguments : RunOptions {
 std::vector<std::string> problems_of(const ExploreArguments& arguments) {
   auto problems = programs::problems_of(static_cast<const RunOptions&>(arguments));
   const auto& rehearsal = arguments.rehearsal;
-  if (arguments.max_steps.value_or(1) < 1) problems.push_back(fmt::format("--max-steps: expected 1 or more, got {}", *arguments.max_steps));
-  if (arguments.schedules < 1) problems.push_back(fmt::format("--schedules: expected 1 or more, got {}", arguments.schedules));
-  if (rehearsal.schedule == "parallel" || rehearsal.schedule == "round-robin") problems.push_back(fmt::format("--schedule {}: is one schedule; explore random or pct ones", rehearsal.schedule));
-  if (arguments.backend != "sim" || arguments.rank_counts.size() > 1) problems.emplace_back("explore: one number of simulated ranks");
+  if (arguments.max_steps.value_or(1) < 1)
+    problems.push_back(fmt::format("--max-steps: expected 1 or more, got {}", *arguments.max_steps));
+  if (arguments.schedules < 1)
+    problems.push_back(fmt::format("--schedules: expected 1 or more, got {}", arguments.schedules));
+  if (rehearsal.schedule == "parallel" || rehearsal.schedule == "round-robin")
+    problems.push_back(fmt::format("--schedule {}: is one schedule; explore random or pct ones", rehearsal.schedule));
+  if (arguments.backend != "sim" || arguments.rank_counts.size() > 1)
+    problems.emplace_back("explore: one number of simulated ranks");
   const auto given = given_options(rehearsal);
   for (const auto* option : kOfOneRun) {
-    if (std::find(given.begin(), given.end(), option) != given.end()) problems.push_back(fmt::format("{}: of one run; give it to the line that replays what was found", option));
+    if (std::find(given.begin(), given.end(), option) != given.end())
+      problems.push_back(fmt::format("{}: of one run; give it to the line that replays what was found", option));
   }
-  if (arguments.experiment.empty() == arguments.command.empty()) problems.emplace_back("explore: expected an experiment file or `-- PROGRAM [ARGS...]`");
-  if (!arguments.command.empty() && (!arguments.overrides.empty() || arguments.max_steps)) problems.emplace_back("--set, --max-steps: only an experiment has these");
+  if (arguments.experiment.empty() == arguments.command.empty())
+    problems.emplace_back("explore: expected an experiment file or `-- PROGRAM [ARGS...]`");
+  if (!arguments.command.empty() && (!arguments.overrides.empty() || arguments.max_steps))
+    problems.emplace_back("--set, --max-steps: only an experiment has these");
   return problems;
 }
 
 std::string quoted(const std::string& word) {
-  const bool is_plain = !word.empty() && word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,") == std::string::npos;
+  const bool is_plain = !word.empty() && word.find_first_not_of(
+                                             "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,") ==
+                                             std::string::npos;
   if (is_plain) return word;
   std::string text = "'";
   for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -57,9 +66,16 @@ std::string quoted(const std::string& word) {
 }
 
 std::string replay_line(const ExploreArguments& arguments, const sim::Trial& trial, const std::string& faults) {
-  std::vector<std::string> words{"sim-run", "--ranks", std::to_string(trial.num_ranks), "--schedule", name_of(trial.schedule.kind), "--seed-schedule", std::to_string(trial.schedule.seed)};
+  std::vector<std::string> words{"sim-run",
+                                 "--ranks",
+                                 std::to_string(trial.num_ranks),
+                                 "--schedule",
+                                 name_of(trial.schedule.kind),
+                                 "--seed-schedule",
+                                 std::to_string(trial.schedule.seed)};
   const auto add = [&](std::initializer_list<std::string> more) { words.insert(words.end(), more); };
-  if (trial.schedule.pct_depth != RehearsalOptions().pct_depth) add({"--pct-depth", std::to_string(trial.schedule.pct_depth)});
+  if (trial.schedule.pct_depth != RehearsalOptions().pct_depth)
+    add({"--pct-depth", std::to_string(trial.schedule.pct_depth)});
   if (!faults.empty()) add({"--faults", faults});
   if (arguments.experiment.empty()) {
     add({"--"});
@@ -75,7 +91,8 @@ std::string replay_line(const ExploreArguments& arguments, const sim::Trial& tri
 }
 
 // The file that replays the faults that are left: the given one, or a new one with fewer.
-std::string faults_file(const ExploreArguments& arguments, const ExploreTarget& target, const sim::Trial& first, const sim::Trial& found) {
+std::string faults_file(const ExploreArguments& arguments, const ExploreTarget& target, const sim::Trial& first,
+                        const sim::Trial& found) {
   if (found.faults == first.faults) return arguments.rehearsal.faults;
   if (found.faults.empty()) return "";
   write_text(kShrunkFaults, sim::to_yaml(target.faults_of(found)));
@@ -87,17 +104,25 @@ struct Found {
   std::string difference;  // where the run parts from ranks that take turns
 };
 
-int report(const ExploreArguments& arguments, const ExploreTarget& target, const sim::Trial& first, const sim::Exploration& exploration, const Found& what) {
+int report(const ExploreArguments& arguments, const ExploreTarget& target, const sim::Trial& first,
+           const sim::Exploration& exploration, const Found& what) {
   Json found = nullptr;
   if (exploration.failure) {
     const auto& trial = *exploration.failure;
     const auto replay = replay_line(arguments, trial, faults_file(arguments, target, first, trial));
     const auto difference = what.difference.empty() ? "" : ": " + what.difference;
-    std::cerr << fmt::format("sim-run: schedule {} of {}: {}{}\n  {}\n", exploration.num_schedules, arguments.schedules, exploration.signature, difference, replay);
+    std::cerr << fmt::format("sim-run: schedule {} of {}: {}{}\n  {}\n", exploration.num_schedules, arguments.schedules,
+                             exploration.signature, difference, replay);
     std::vector<std::string> faults;
     for (const auto& fault : target.faults_of(trial)) faults.push_back(sim::describe(fault));
-    found = {{"signature", exploration.signature}, {"ranks", trial.num_ranks}, {"max_steps", trial.max_steps > 0 ? Json(trial.max_steps) : Json(nullptr)},
-             {"schedule", name_of(trial.schedule.kind)}, {"seed_schedule", trial.schedule.seed}, {"faults", faults}, {"replay", replay}, {"difference", what.difference.empty() ? Json(nullptr) : Json(what.difference)}};
+    found = {{"signature", exploration.signature},
+             {"ranks", trial.num_ranks},
+             {"max_steps", trial.max_steps > 0 ? Json(trial.max_steps) : Json(nullptr)},
+             {"schedule", name_of(trial.schedule.kind)},
+             {"seed_schedule", trial.schedule.seed},
+             {"faults", faults},
+             {"replay", replay},
+             {"difference", what.difference.empty() ? Json(nullptr) : Json(what.difference)}};
   }
   std::cout << Json{{"schedules", exploration.num_schedules}, {"found", found}}.dump() << std::endl;
   return exploration.failure ? (what.exit_code == kDiagnosed ? kDiagnosed : kFailure) : kSuccess;
@@ -107,18 +132,23 @@ int run(const ExploreArguments& arguments) {
   auto problems = problems_of(arguments);
   check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
   const auto& rehearsal = arguments.rehearsal;
-  const auto target = arguments.experiment.empty() ? explore_program(arguments.command, rehearsal.faults)
-                                                   : explore_experiment(arguments.experiment, arguments.overrides, rehearsal.faults);
-  sim::Trial first{.num_ranks = arguments.ranks(), .max_steps = arguments.max_steps.value_or(0), .schedule = rehearsal.rank_schedule()};
+  const auto target = arguments.experiment.empty()
+                          ? explore_program(arguments.command, rehearsal.faults)
+                          : explore_experiment(arguments.experiment, arguments.overrides, rehearsal.faults);
+  sim::Trial first{.num_ranks = arguments.ranks(),
+                   .max_steps = arguments.max_steps.value_or(0),
+                   .schedule = rehearsal.rank_schedule()};
   if (!rehearsal.faults.empty()) {
     first.faults.resize(sim::read_faults(rehearsal.faults, first.num_ranks).size());
     std::iota(first.faults.begin(), first.faults.end(), 0);
   }
   TrialJudge judge(*target);
   first.has_steps = target->has_steps();
-  const auto exploration = sim::explore(first, arguments.schedules, [&](const sim::Trial& trial) { return judge(trial); });
+  const auto exploration =
+      sim::explore(first, arguments.schedules, [&](const sim::Trial& trial) { return judge(trial); });
   // Shorter runs than asked for, by which a failure is made small, come to less.
-  if (!exploration.failure) for (const auto& finding : judge.findings()) std::cerr << "sim-run: warning: " << finding << std::endl;
+  if (!exploration.failure)
+    for (const auto& finding : judge.findings()) std::cerr << "sim-run: warning: " << finding << std::endl;
   Found found{.exit_code = judge.exit_code_of(exploration.signature)};
   if (exploration.signature == "differs") {
     judge(*exploration.failure);  // the last run was a smaller one, which was perhaps in order
@@ -133,15 +163,20 @@ int explore_main(int argc, char** argv) {
   ExploreArguments arguments;
   arguments.rehearsal.schedule = "random";
   const auto dashes = std::find(argv, argv + argc, std::string_view("--"));
-  if (dashes != argv + argc) arguments.command.assign(dashes + 1, argv + argc);
-  else check_program_follows_dashes("sim-run explore", {argv + 1, argv + argc});
-  CLI::App app("Runs a program under many schedules; makes the first that fails, or computes something else, small.", "sim-run explore");
+  if (dashes != argv + argc)
+    arguments.command.assign(dashes + 1, argv + argc);
+  else
+    check_program_follows_dashes("sim-run explore", {argv + 1, argv + argc});
+  CLI::App app("Runs a program under many schedules; makes the first that fails, or computes something else, small.",
+               "sim-run explore");
   add_run_options(app, arguments);
   for (const auto* option : kOfOneRun) app.get_option(option)->group("");  // not in the help
   app.add_option("--schedules", arguments.schedules, "How many to run")->capture_default_str();
-  app.add_option("--set", arguments.overrides, "key.path=value: override one value of the experiment; repeatable")->allow_extra_args(false);
+  app.add_option("--set", arguments.overrides, "key.path=value: override one value of the experiment; repeatable")
+      ->allow_extra_args(false);
   app.add_option("--max-steps", arguments.max_steps, "Stop training after this many micro-batches");
-  app.add_option("EXPERIMENT", arguments.experiment, "Experiment file (YAML), or -- PROGRAM [ARGS...]: a program of your own");
+  app.add_option("EXPERIMENT", arguments.experiment,
+                 "Experiment file (YAML), or -- PROGRAM [ARGS...]: a program of your own");
   if (const auto code = parse_command_line(app, static_cast<int>(dashes - argv), argv)) return *code;
   return run(arguments);
 }

@@ -2,8 +2,8 @@
 
 namespace accel::programs {
 
-/// `sim-run explore --schedules N [options] EXPERIMENT.yaml | -- PROGRAM [ARGS...]`: many schedules of one program, and the
-/// first that fails, or computes something else, made small. Returns the exit code: 0 if none was found.
+/// `sim-run explore --schedules N [options] EXPERIMENT.yaml | -- PROGRAM [ARGS...]`: many schedules of one program, and
+/// the first that fails, or computes something else, made small. Returns the exit code: 0 if none was found.
 int explore_main(int argc, char** argv);
 
 }  // namespace accel::programs

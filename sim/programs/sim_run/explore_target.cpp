@@ -15,6 +15,7 @@
 #include "backends/launch/process.hpp"
 #include "reference/config/yaml_file.hpp"
 #include "sim/faults/fault_file.hpp"
+#include "sim/programs/experiments/train_experiment.hpp"
 #include "sim/programs/runtime/diagnosis_json.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
 #include "sim/programs/runtime/output_file.hpp"
@@ -23,7 +24,6 @@
 #include "sim/programs/runtime/sim_request.hpp"
 #include "sim/programs/runtime/step_difference.hpp"
 #include "sim/programs/runtime/temporary_folder.hpp"
-#include "sim/programs/experiments/train_experiment.hpp"
 
 namespace accel::programs {
 namespace {
@@ -41,7 +41,9 @@ std::string failure_of(const std::string& diagnosis_text) {
     const auto message = text.substr(text.find(": ") + 2);
     return fmt::format("rank failure: {}", message.substr(0, message.find('\n')));
   }
-  return diagnosis["op"].is_null() ? kind : fmt::format("{} in {} of group {}", kind, diagnosis["op"].get<std::string>(), diagnosis["group"].get<std::string>());
+  return diagnosis["op"].is_null() ? kind
+                                   : fmt::format("{} in {} of group {}", kind, diagnosis["op"].get<std::string>(),
+                                                 diagnosis["group"].get<std::string>());
 }
 
 // Findings are what it says of a run that ended well, but for faults that were withstood.
@@ -76,7 +78,9 @@ class ExperimentTarget : public ExploreTarget {
     auto options = options_of(trial);
     options.records_steps = true;
     const Rehearsal rehearsal(options, trial.num_ranks, faults);
-    const auto report = rehearsal.run_or_exit("sim-run", collective_timeout(), [&](RankContext& rank) { train_experiment(rank, experiment, *task_, {.trace = true}, results[rank.rank]); });
+    const auto report = rehearsal.run_or_exit("sim-run", collective_timeout(), [&](RankContext& rank) {
+      train_experiment(rank, experiment, *task_, {.trace = true}, results[rank.rank]);
+    });
     auto outcome = outcome_of(diagnosis_json(report));
     if (report.error) {
       try {
@@ -86,7 +90,8 @@ class ExperimentTarget : public ExploreTarget {
       }
     }
     outcome.steps = lines_of(report.steps);
-    for (const auto& result : results) outcome.result.insert(outcome.result.end(), result.trace.begin(), result.trace.end());
+    for (const auto& result : results)
+      outcome.result.insert(outcome.result.end(), result.trace.begin(), result.trace.end());
     return outcome;
   }
 
@@ -107,12 +112,14 @@ std::vector<std::string> lines_in(const std::string& path) {
 std::string line_difference(const std::vector<std::string>& result, const std::vector<std::string>& in_turns) {
   const auto [own, other] = std::mismatch(result.begin(), result.end(), in_turns.begin(), in_turns.end());
   const auto quoted = [](auto line, auto end) { return line == end ? "nothing" : "'" + *line + "'"; };
-  return fmt::format("losses and parameters are equal; {} is printed, and {} when the ranks take turns", quoted(own, result.end()), quoted(other, in_turns.end()));
+  return fmt::format("losses and parameters are equal; {} is printed, and {} when the ranks take turns",
+                     quoted(own, result.end()), quoted(other, in_turns.end()));
 }
 
 class ProgramTarget : public ExploreTarget {
  public:
-  ProgramTarget(std::vector<std::string> command, std::string faults_file) : ExploreTarget(std::move(faults_file)), command_(std::move(command)) {}
+  ProgramTarget(std::vector<std::string> command, std::string faults_file)
+      : ExploreTarget(std::move(faults_file)), command_(std::move(command)) {}
 
   [[nodiscard]] bool has_steps() const override { return false; }
 
@@ -128,16 +135,23 @@ class ProgramTarget : public ExploreTarget {
     fs::remove(request.rehearsal.diagnosis);
     const int output = open(path("output").c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
     const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    const auto pid = launcher::start_process({.command = command_, .environment = {{kSimRequestVariable, to_json(request)}}, .descriptors = {{output, STDOUT_FILENO}, {nowhere, STDERR_FILENO}}});
+    const auto pid = launcher::start_process({.command = command_,
+                                              .environment = {{kSimRequestVariable, to_json(request)}},
+                                              .descriptors = {{output, STDOUT_FILENO}, {nowhere, STDERR_FILENO}}});
     close(output);
     close(nowhere);
     int status = 0;
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
     const int exit_code = launcher::exit_code_of_status(status);
     if (!fs::exists(request.rehearsal.diagnosis)) {
-      if (exit_code == kSuccess) throw Error(fmt::format("'{}' ended without calling accel::run: there is nothing to explore", command_.front()));
-      check_config(exit_code != kUsage, "'{}' {}; run it alone to see why", command_.front(), launcher::describe_exit_code(exit_code));
-      return {.failure = fmt::format("the program {}", launcher::describe_exit_code(exit_code)), .exit_code = exit_code};
+      if (exit_code == kSuccess)
+        throw Error(
+            fmt::format("'{}' ended without calling accel::run: there is nothing to explore", command_.front()));
+      check_config(exit_code != kUsage, "'{}' {}; run it alone to see why", command_.front(),
+                   launcher::describe_exit_code(exit_code));
+      return {.failure = fmt::format("the program {}", launcher::describe_exit_code(exit_code)),
+              .exit_code = exit_code};
     }
     auto outcome = outcome_of(accel::read_text(request.rehearsal.diagnosis));
     outcome.exit_code = exit_code;
@@ -162,7 +176,8 @@ std::vector<sim::Fault> ExploreTarget::faults_of(const sim::Trial& trial) const 
   return chosen;
 }
 
-std::unique_ptr<ExploreTarget> explore_experiment(std::string file, std::vector<std::string> overrides, std::string faults_file) {
+std::unique_ptr<ExploreTarget> explore_experiment(std::string file, std::vector<std::string> overrides,
+                                                  std::string faults_file) {
   return std::make_unique<ExperimentTarget>(std::move(file), std::move(overrides), std::move(faults_file));
 }
 
@@ -177,7 +192,8 @@ std::string TrialJudge::operator()(const sim::Trial& trial) {
     if (in_turns == in_turns_.end()) {
       auto turns = trial;
       turns.schedule = {.kind = sim::ScheduleKind::kRoundRobin};
-      in_turns = in_turns_.emplace(Shape{trial.num_ranks, trial.max_steps, trial.faults}, target_.run(turns, faults)).first;
+      in_turns =
+          in_turns_.emplace(Shape{trial.num_ranks, trial.max_steps, trial.faults}, target_.run(turns, faults)).first;
     }
     const auto outcome = target_.run(trial, faults);
     if (!outcome.failure.empty()) {
@@ -185,9 +201,11 @@ std::string TrialJudge::operator()(const sim::Trial& trial) {
       return outcome.failure;
     }
     findings_.insert(outcome.findings.begin(), outcome.findings.end());
-    if (!in_turns->second.failure.empty()) return fmt::format("differs from ranks that take turns, which end in: {}", in_turns->second.failure);
+    if (!in_turns->second.failure.empty())
+      return fmt::format("differs from ranks that take turns, which end in: {}", in_turns->second.failure);
     if (in_turns->second.result == outcome.result && in_turns->second.steps == outcome.steps) return "";
-    difference_ = difference_of(outcome.steps, in_turns->second.steps).value_or(line_difference(outcome.result, in_turns->second.result));
+    difference_ = difference_of(outcome.steps, in_turns->second.steps)
+                      .value_or(line_difference(outcome.result, in_turns->second.result));
     return "differs";
   } catch (const ConfigError&) {
     if (in_turns_.empty()) throw;

@@ -15,9 +15,10 @@ namespace accel::programs {
 
 /// How a run ended.
 struct TrialOutcome {
-  std::string failure;  // "" if it ended well; the same words for the same failure, e.g. "hang in all_reduce of group world"
+  std::string
+      failure;  // "" if it ended well; the same words for the same failure, e.g. "hang in all_reduce of group world"
   std::vector<std::string> result = {};  // lines of what it computed, to be compared; of a run that ended well
-  std::vector<std::string> steps = {};  // of all ranks, as lines_of(StepRecords) has them; to be compared, too
+  std::vector<std::string> steps = {};   // of all ranks, as lines_of(StepRecords) has them; to be compared, too
   int exit_code = 0;
   std::vector<std::string> findings = {};  // of a run that ended well
 };
@@ -41,20 +42,25 @@ class ExploreTarget {
 };
 
 /// An experiment, in this process. Compared are the traces of all ranks.
-std::unique_ptr<ExploreTarget> explore_experiment(std::string file, std::vector<std::string> overrides, std::string faults_file);
+std::unique_ptr<ExploreTarget> explore_experiment(std::string file, std::vector<std::string> overrides,
+                                                  std::string faults_file);
 
-/// A program of the user's own, a process for each run. Compared are its losses and parameters, and its standard output, lines in any order.
+/// A program of the user's own, a process for each run. Compared are its losses and parameters, and its standard
+/// output, lines in any order.
 std::unique_ptr<ExploreTarget> explore_program(std::vector<std::string> command, std::string faults_file);
 
-/// What is wrong with a trial: its failure, or "differs" if it computes something else than the ranks taking turns do, or these
-/// fail. They are run once for each number of ranks, of steps and set of faults.
+/// What is wrong with a trial: its failure, or "differs" if it computes something else than the ranks taking turns do,
+/// or these fail. They are run once for each number of ranks, of steps and set of faults.
 class TrialJudge {
  public:
   explicit TrialJudge(ExploreTarget& target) : target_(target) {}
   std::string operator()(const sim::Trial& trial);
   /// Of the last run that failed in this way; 0 of one that differs.
-  [[nodiscard]] int exit_code_of(const std::string& failure) const { return exit_codes_.contains(failure) ? exit_codes_.at(failure) : 0; }
-  /// Where the last run that computed something else parts from ranks that take turns: rank, step, parameter; "" if none did.
+  [[nodiscard]] int exit_code_of(const std::string& failure) const {
+    return exit_codes_.contains(failure) ? exit_codes_.at(failure) : 0;
+  }
+  /// Where the last run that computed something else parts from ranks that take turns: rank, step, parameter; "" if
+  /// none did.
   [[nodiscard]] const std::string& difference() const { return difference_; }
   /// Of all runs that ended well.
   [[nodiscard]] const std::set<std::string>& findings() const { return findings_; }

@@ -10,8 +10,8 @@
 
 #include "reference/core/errors.hpp"
 #include "sim/programs/command_line/command_line.hpp"
-#include "sim/programs/experiments/data_plan.hpp"
 #include "sim/programs/command_line/plan_options.hpp"
+#include "sim/programs/experiments/data_plan.hpp"
 #include "sim/programs/experiments/plan_picture.hpp"
 
 namespace accel::programs {
@@ -25,7 +25,9 @@ struct PlanArguments {
   bool json = false;
 };
 
-Json error_answer(const char* type, const std::exception& error) { return {{"error", type}, {"message", error.what()}}; }
+Json error_answer(const char* type, const std::exception& error) {
+  return {{"error", type}, {"message", error.what()}};
+}
 
 // The class that Accelerate raises; a line that is no request, ConfigError.
 Json answer(const std::string& line) {
@@ -42,9 +44,11 @@ Json answer(const std::string& line) {
 
 int answer_file(const std::string& path) {
   std::ifstream file(path);
-  check_config(path == "-" || (file.good() && !std::filesystem::is_directory(path)), "--requests: {} cannot be read", path);
+  check_config(path == "-" || (file.good() && !std::filesystem::is_directory(path)), "--requests: {} cannot be read",
+               path);
   std::istream& lines = path == "-" ? std::cin : file;
-  for (std::string line; std::getline(lines, line);) std::cout << answer(line).dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
+  for (std::string line; std::getline(lines, line);)
+    std::cout << answer(line).dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
   if (lines.bad()) throw Error(fmt::format("--requests: {} cannot be read to its end", path));
   if (!std::cout.flush()) throw Error("the answers cannot be written to standard output");
   return 0;
@@ -79,16 +83,19 @@ int plan_main(int argc, char** argv) {
   auto* ranks = app.add_option("--ranks", request.ranks, "Number of ranks");
   const std::vector<CLI::Option*> required{app.get_option("--length"), app.get_option("--batch-size"), ranks};
   app.add_option("--epochs", request.epochs, "Number of epochs")->capture_default_str();
-  app.add_option("--skip-batches", request.skip_batches, "skip_first_batches, in the first epoch")->capture_default_str();
+  app.add_option("--skip-batches", request.skip_batches, "skip_first_batches, in the first epoch")
+      ->capture_default_str();
   app.add_flag("--json", arguments.json, "JSON instead of a table");
   app.add_option("--plot", arguments.plot_file, "Draw the plan into this SVG file");
-  auto* file = app.add_option("--requests", arguments.requests_file, "Answer the requests of this file, one JSON object a line; - is standard input");
+  auto* file = app.add_option("--requests", arguments.requests_file,
+                              "Answer the requests of this file, one JSON object a line; - is standard input");
   for (auto* option : app.get_options()) {
     if (option != file && option->get_name() != "--help") file->excludes(option);
   }
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   if (file->count() > 0) return answer_file(arguments.requests_file);
-  for (const auto* option : required) check_config(option->count() > 0, "plan: {} is required, or --requests FILE", option->get_name());
+  for (const auto* option : required)
+    check_config(option->count() > 0, "plan: {} is required, or --requests FILE", option->get_name());
   return answer_flags(arguments);
 }
 

@@ -17,17 +17,17 @@
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
 #include "sim/programs/command_line/command_line.hpp"
+#include "sim/programs/command_line/run_options.hpp"
+#include "sim/programs/command_line/user_program.hpp"
+#include "sim/programs/experiments/train_experiment.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
-#include "sim/programs/sim_run/explore_command.hpp"
 #include "sim/programs/runtime/memory_pools.hpp"
 #include "sim/programs/runtime/output_file.hpp"
-#include "sim/programs/sim_run/plan_command.hpp"
 #include "sim/programs/runtime/real_rank.hpp"
 #include "sim/programs/runtime/rehearsal.hpp"
-#include "sim/programs/command_line/run_options.hpp"
 #include "sim/programs/runtime/temporary_folder.hpp"
-#include "sim/programs/experiments/train_experiment.hpp"
-#include "sim/programs/command_line/user_program.hpp"
+#include "sim/programs/sim_run/explore_command.hpp"
+#include "sim/programs/sim_run/plan_command.hpp"
 
 namespace accel::programs {
 namespace {
@@ -44,11 +44,15 @@ struct Arguments : RunOptions {
   std::string experiment;
   std::string project_dir, resume;
   std::optional<std::int64_t> save_every;
-  std::string worker_dir;  // set for the processes that this program starts
+  std::string worker_dir;          // set for the processes that this program starts
   std::int64_t num_of_others = 0;  // of checkpoints that are in project_dir already
 
   [[nodiscard]] TrainOptions train_options() const {
-    return {.trace = !trace.empty(), .project_dir = project_dir, .save_every = save_every, .resume = resume, .num_of_others = num_of_others};
+    return {.trace = !trace.empty(),
+            .project_dir = project_dir,
+            .save_every = save_every,
+            .resume = resume,
+            .num_of_others = num_of_others};
   }
 };
 
@@ -74,20 +78,23 @@ std::vector<std::pair<std::string, std::int64_t>> largest_memory(const std::vect
   std::vector<std::pair<std::string, std::int64_t>> memory;
   for (std::size_t kind = 0; kind < sharded::kMemoryKindNames.size(); ++kind) {
     std::int64_t most = 0;
-    for (const auto& result : results) most = std::max(most, result.memory.most(static_cast<sharded::MemoryKind>(kind)));
+    for (const auto& result : results)
+      most = std::max(most, result.memory.most(static_cast<sharded::MemoryKind>(kind)));
     memory.emplace_back(sharded::kMemoryKindNames[kind], most);
   }
   return memory;
 }
 
-sim::RunReport page_of(const Arguments& arguments, const Rehearsal& rehearsal, const sim::SimulationReport& report, const std::vector<RankResult>& results, const std::vector<Point>& points) {
+sim::RunReport page_of(const Arguments& arguments, const Rehearsal& rehearsal, const sim::SimulationReport& report,
+                       const std::vector<RankResult>& results, const std::vector<Point>& points) {
   auto page = rehearsal.page(report);
   page.title = fmt::format("{} on {} simulated ranks", fs::path(arguments.experiment).stem().string(), results.size());
   page.facts.emplace_back("experiment", arguments.experiment);
   for (const auto& text : with_overrides(arguments)) page.facts.emplace_back("set", text);
   page.losses = results.front().losses;
   const auto memory = largest_memory(results);
-  const bool was_measured = std::any_of(memory.begin(), memory.end(), [](const auto& kind) { return kind.second > 0; });  // a run may end before
+  const bool was_measured = std::any_of(memory.begin(), memory.end(),
+                                        [](const auto& kind) { return kind.second > 0; });  // a run may end before
   if (was_measured) page.memory = memory;
   if (points.size() < 2) return page;
   for (const auto& [prediction, samples] : points) {
@@ -98,7 +105,8 @@ sim::RunReport page_of(const Arguments& arguments, const Rehearsal& rehearsal, c
 
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
-Json summary(const Arguments& arguments, int num_ranks, const std::vector<RankResult>& results, std::int64_t peak_rss_bytes) {
+Json summary(const Arguments& arguments, int num_ranks, const std::vector<RankResult>& results,
+             std::int64_t peak_rss_bytes) {
   const auto& first = results.front();
   std::int64_t samples = 0;
   double seconds = 0;
@@ -108,22 +116,25 @@ Json summary(const Arguments& arguments, int num_ranks, const std::vector<RankRe
   }
   const bool evaluated = first.eval_samples > 0;
   Json json{{"ranks", num_ranks},
-          {"backend", arguments.backend},
-          {"steps", first.steps},
-          {"samples", samples},
-          {"seconds", number(seconds)},
-          {"steps_per_second", number(static_cast<double>(first.steps) / seconds)},
-          {"samples_per_second", number(static_cast<double>(samples) / seconds)},
-          {"loss", first.steps > 0 ? number(first.loss) : Json(nullptr)},
-          {"eval_accuracy", evaluated ? number(static_cast<double>(first.eval_correct) / static_cast<double>(first.eval_samples)) : Json(nullptr)},
-          {"eval_samples", evaluated ? Json(first.eval_samples) : Json(nullptr)},
-          {"peak_rss_bytes", peak_rss_bytes}};
+            {"backend", arguments.backend},
+            {"steps", first.steps},
+            {"samples", samples},
+            {"seconds", number(seconds)},
+            {"steps_per_second", number(static_cast<double>(first.steps) / seconds)},
+            {"samples_per_second", number(static_cast<double>(samples) / seconds)},
+            {"loss", first.steps > 0 ? number(first.loss) : Json(nullptr)},
+            {"eval_accuracy",
+             evaluated ? number(static_cast<double>(first.eval_correct) / static_cast<double>(first.eval_samples))
+                       : Json(nullptr)},
+            {"eval_samples", evaluated ? Json(first.eval_samples) : Json(nullptr)},
+            {"peak_rss_bytes", peak_rss_bytes}};
   if (!first.is_sharded) return json;
   for (const auto& [kind, bytes] : largest_memory(results)) json["memory"][kind] = bytes;
   return json;
 }
 
-void finish(const Arguments& arguments, int num_ranks, const std::vector<RankResult>& results, std::int64_t peak_rss_bytes) {
+void finish(const Arguments& arguments, int num_ranks, const std::vector<RankResult>& results,
+            std::int64_t peak_rss_bytes) {
   if (!arguments.trace.empty()) {
     std::vector<std::string> lines;
     for (const auto& result : results) lines.insert(lines.end(), result.trace.begin(), result.trace.end());
@@ -134,7 +145,8 @@ void finish(const Arguments& arguments, int num_ranks, const std::vector<RankRes
 }
 
 // One number of ranks of a sweep.
-int run_simulated(const Arguments& arguments, int num_ranks, const Experiment& experiment, const Task& task, std::vector<Point>& points) {
+int run_simulated(const Arguments& arguments, int num_ranks, const Experiment& experiment, const Task& task,
+                  std::vector<Point>& points) {
   give_back_free_memory_of(num_ranks);
   const Rehearsal rehearsal(arguments.rehearsal, num_ranks);
   std::vector<RankResult> results(num_ranks);
@@ -147,7 +159,9 @@ int run_simulated(const Arguments& arguments, int num_ranks, const Experiment& e
   });
   rehearsal.write(report);
   const auto updates = report.times.empty() ? 0 : report.times.front().updates.size();
-  points.push_back({.prediction = predict(report.times), .samples_per_step = updates > 0 ? num_ranks * results.front().samples / static_cast<double>(updates) : 0});
+  points.push_back(
+      {.prediction = predict(report.times),
+       .samples_per_step = updates > 0 ? num_ranks * results.front().samples / static_cast<double>(updates) : 0});
   if (has_page) write_page(page_of(arguments, rehearsal, report, results, points), arguments.rehearsal.report);
   const int code = conclude(report, "sim-run");
   if (code != kSuccess) return code;
@@ -169,17 +183,21 @@ int run_simulated(const Arguments& arguments, const Task& task) {
 
 // --- real backends: this program starts itself once per rank; each rank leaves its result in a file ------------------
 
-fs::path result_file(const std::string& folder, int rank) { return fs::path(folder) / fmt::format("rank{}.json", rank); }
+fs::path result_file(const std::string& folder, int rank) {
+  return fs::path(folder) / fmt::format("rank{}.json", rank);
+}
 
 Json to_json(const sharded::MemoryAccount& memory) {
   Json kinds = Json::array();
-  for (std::size_t kind = 0; kind < sharded::kMemoryKindNames.size(); ++kind) kinds.push_back(memory.most(static_cast<sharded::MemoryKind>(kind)));
+  for (std::size_t kind = 0; kind < sharded::kMemoryKindNames.size(); ++kind)
+    kinds.push_back(memory.most(static_cast<sharded::MemoryKind>(kind)));
   return kinds;
 }
 
 sharded::MemoryAccount memory_of(const Json& kinds) {
   sharded::MemoryAccount memory;
-  for (std::size_t kind = 0; kind < kinds.size(); ++kind) memory.set(static_cast<sharded::MemoryKind>(kind), kinds[kind]);
+  for (std::size_t kind = 0; kind < kinds.size(); ++kind)
+    memory.set(static_cast<sharded::MemoryKind>(kind), kinds[kind]);
   return memory;
 }
 
@@ -190,10 +208,17 @@ void run_rank(RankContext& context, const Arguments& arguments, const Experiment
   RankResult result;
   train_experiment(context, experiment, task, options, result);
   context.world.barrier();
-  write_lines(result_file(arguments.worker_dir, context.rank).string(),
-             {Json{{"steps", result.steps}, {"samples", result.samples}, {"seconds", result.seconds}, {"loss", result.loss},
-                   {"eval_correct", result.eval_correct}, {"eval_samples", result.eval_samples}, {"trace", result.trace}, {"sample", result.sample},
-                   {"memory", to_json(result.memory)}, {"is_sharded", result.is_sharded}}.dump()});
+  write_lines(result_file(arguments.worker_dir, context.rank).string(), {Json{{"steps", result.steps},
+                                                                              {"samples", result.samples},
+                                                                              {"seconds", result.seconds},
+                                                                              {"loss", result.loss},
+                                                                              {"eval_correct", result.eval_correct},
+                                                                              {"eval_samples", result.eval_samples},
+                                                                              {"trace", result.trace},
+                                                                              {"sample", result.sample},
+                                                                              {"memory", to_json(result.memory)},
+                                                                              {"is_sharded", result.is_sharded}}
+                                                                             .dump()});
 }
 
 int run_worker(const Arguments& arguments, const Experiment& experiment, const Task& task) {
@@ -211,21 +236,32 @@ RankResult read_result(const std::string& folder, int rank) {
   std::ifstream in(result_file(folder, rank));
   const auto json = Json::parse(in);
   const auto real = [&](const char* key) { return json[key].is_null() ? std::nan("") : json[key].get<double>(); };
-  return {.steps = json["steps"], .samples = json["samples"], .seconds = real("seconds"), .loss = real("loss"),
-          .eval_correct = json["eval_correct"], .eval_samples = json["eval_samples"], .trace = json["trace"], .losses = {}, .sample = json["sample"],
-          .memory = memory_of(json["memory"]), .is_sharded = json["is_sharded"]};
+  return {.steps = json["steps"],
+          .samples = json["samples"],
+          .seconds = real("seconds"),
+          .loss = real("loss"),
+          .eval_correct = json["eval_correct"],
+          .eval_samples = json["eval_samples"],
+          .trace = json["trace"],
+          .losses = {},
+          .sample = json["sample"],
+          .memory = memory_of(json["memory"]),
+          .is_sharded = json["is_sharded"]};
 }
 
 int run_processes(const Arguments& arguments) {
   const TemporaryFolder folder;
   launcher::LocalLaunchOptions options{.num_processes = arguments.ranks()};
-  options.command = {fs::read_symlink("/proc/self/exe").string(), "--backend", arguments.backend, "--ranks", std::to_string(arguments.ranks()),
-                     "--worker-dir", folder.path()};
+  options.command = {fs::read_symlink("/proc/self/exe").string(), "--backend",    arguments.backend, "--ranks",
+                     std::to_string(arguments.ranks()),           "--worker-dir", folder.path()};
   for (const auto& text : with_overrides(arguments)) options.command.insert(options.command.end(), {"--set", text});
   if (!arguments.trace.empty()) options.command.insert(options.command.end(), {"--trace", arguments.trace});
-  if (arguments.save_every) options.command.insert(options.command.end(), {"--project-dir", arguments.project_dir, "--save-every", std::to_string(*arguments.save_every)});
+  if (arguments.save_every)
+    options.command.insert(options.command.end(), {"--project-dir", arguments.project_dir, "--save-every",
+                                                   std::to_string(*arguments.save_every)});
   if (!arguments.resume.empty()) options.command.insert(options.command.end(), {"--resume", arguments.resume});
-  options.command.insert(options.command.end(), {"--progress", shows_progress(arguments) ? "on" : "off", arguments.experiment});
+  options.command.insert(options.command.end(),
+                         {"--progress", shows_progress(arguments) ? "on" : "off", arguments.experiment});
   options.progress_fd = shows_progress(arguments) ? STDERR_FILENO : -1;
   options.master_port = environment_int({"MASTER_PORT"}).value_or(0);
   const auto launched = launcher::launch_local(options);
@@ -241,13 +277,19 @@ int run_processes(const Arguments& arguments) {
 
 std::vector<std::string> problems_of_checkpoints(const Arguments& arguments) {
   std::vector<std::string> problems;
-  if (arguments.save_every.has_value() != !arguments.project_dir.empty()) problems.emplace_back("--project-dir and --save-every: one is of no use without the other");
-  if (arguments.save_every && *arguments.save_every < 1) problems.push_back(fmt::format("--save-every: {}; expected 1 or more", *arguments.save_every));
-  if (!arguments.resume.empty() && !fs::is_directory(arguments.resume)) problems.push_back(fmt::format("--resume: {}: no such folder", arguments.resume));
+  if (arguments.save_every.has_value() != !arguments.project_dir.empty())
+    problems.emplace_back("--project-dir and --save-every: one is of no use without the other");
+  if (arguments.save_every && *arguments.save_every < 1)
+    problems.push_back(fmt::format("--save-every: {}; expected 1 or more", *arguments.save_every));
+  if (!arguments.resume.empty() && !fs::is_directory(arguments.resume))
+    problems.push_back(fmt::format("--resume: {}: no such folder", arguments.resume));
   PosixFiles files;
   const bool begins_anew = arguments.resume.empty() && arguments.worker_dir.empty() && !arguments.project_dir.empty();
   if (begins_anew && !project_checkpoints(files, arguments.project_dir).empty()) {
-    problems.push_back(fmt::format("--project-dir: {}/checkpoints holds another training's checkpoints; go on from them by --resume, or name another folder", arguments.project_dir));
+    problems.push_back(
+        fmt::format("--project-dir: {}/checkpoints holds another training's checkpoints; go on from them by --resume, "
+                    "or name another folder",
+                    arguments.project_dir));
   }
   return problems;
 }
@@ -269,13 +311,17 @@ std::int64_t num_of_others(const std::string& project_dir) {
 int run_experiment(Arguments arguments) {
   auto problems = problems_of(arguments);
   if (auto problem = problem_of_output(arguments.trace); !problem.empty()) problems.push_back("--trace: " + problem);
-  if (auto problem = problem_of_sweep(arguments, {{"--trace", arguments.trace}, {"--project-dir", arguments.project_dir}}); !problem.empty()) problems.push_back(std::move(problem));
+  if (auto problem =
+          problem_of_sweep(arguments, {{"--trace", arguments.trace}, {"--project-dir", arguments.project_dir}});
+      !problem.empty())
+    problems.push_back(std::move(problem));
   for (auto& problem : problems_of_checkpoints(arguments)) problems.push_back(std::move(problem));
   check_config(problems.empty(), "{}", fmt::join(problems, "\n"));
   if (!arguments.resume.empty()) arguments.resume = checkpoint_to_resume(arguments.resume);
   if (!arguments.project_dir.empty()) arguments.num_of_others = num_of_others(arguments.project_dir);
   if (arguments.backend == "sim") {
-    check_rank_counts(arguments, [&](int ranks) { read_experiment(arguments.experiment, with_overrides(arguments), ranks); });
+    check_rank_counts(arguments,
+                      [&](int ranks) { read_experiment(arguments.experiment, with_overrides(arguments), ranks); });
   }
   const auto experiment = read_experiment(arguments.experiment, with_overrides(arguments), arguments.ranks());
   const auto task = load_task(experiment);
@@ -286,14 +332,19 @@ int run_experiment(Arguments arguments) {
 
 std::optional<int> parse(int argc, char** argv, Arguments& arguments, CLI::App& app) {
   add_run_options(app, arguments);
-  app.add_option("--set", arguments.overrides, "key.path=value: override one value of the experiment; repeatable")->allow_extra_args(false);
+  app.add_option("--set", arguments.overrides, "key.path=value: override one value of the experiment; repeatable")
+      ->allow_extra_args(false);
   app.add_option("--max-steps", arguments.max_steps, "Stop training after this many micro-batches");
   app.add_option("--trace", arguments.trace, "Write every rank's steps to this file, as JSON lines");
-  app.add_option("--project-dir", arguments.project_dir, "Folder of this training's checkpoints: DIR/checkpoints/checkpoint_0 ...");
+  app.add_option("--project-dir", arguments.project_dir,
+                 "Folder of this training's checkpoints: DIR/checkpoints/checkpoint_0 ...");
   app.add_option("--save-every", arguments.save_every, "Save a checkpoint after every so many micro-batches");
-  app.add_option("--resume", arguments.resume, "Go on from a checkpoint folder, or from the newest of a project folder");
+  app.add_option("--resume", arguments.resume,
+                 "Go on from a checkpoint folder, or from the newest of a project folder");
   app.add_option("--worker-dir", arguments.worker_dir)->group("");
-  app.add_option("EXPERIMENT", arguments.experiment, "Experiment file (YAML), or -- PROGRAM [ARGS...]: a program of your own")->required();
+  app.add_option("EXPERIMENT", arguments.experiment,
+                 "Experiment file (YAML), or -- PROGRAM [ARGS...]: a program of your own")
+      ->required();
   return parse_command_line(app, argc, argv);
 }
 

@@ -20,18 +20,19 @@
 ///       EXPECT_EQ(losses, std::vector<float>(4, 6));
 ///     }
 ///
-/// In `f` an Accelerator finds its rank by itself. What a rank throws, and a hang or a mismatched call, which are diagnosed at
-/// once, end all ranks and are thrown here as one sim::RunError that tells of every rank, so the test fails with the reason.
-/// GoogleTest's EXPECT_* may be used inside `f`; an ASSERT_* ends its own rank alone, and those that wait for it are diagnosed.
-/// Catch2's assertions may not, as they are not made for threads: return what is to be checked, or throw.
+/// In `f` an Accelerator finds its rank by itself. What a rank throws, and a hang or a mismatched call, which are
+/// diagnosed at once, end all ranks and are thrown here as one sim::RunError that tells of every rank, so the test
+/// fails with the reason. GoogleTest's EXPECT_* may be used inside `f`; an ASSERT_* ends its own rank alone, and those
+/// that wait for it are diagnosed. Catch2's assertions may not, as they are not made for threads: return what is to be
+/// checked, or throw.
 ///
 /// Header-only; link accel::accel. Thread rule: one call at a time.
 namespace accel::testing {
 
 struct RankOptions {
-  sim::RankSchedule schedule = {};                                 ///< e.g. {.kind = ScheduleKind::kRandom, .seed = 7}: one rank at a time, by a seed
-  std::shared_ptr<sim::FaultModel> faults = nullptr;               ///< what goes wrong
-  std::chrono::milliseconds timeout = std::chrono::seconds(60);    ///< for a rank that computes and never calls
+  sim::RankSchedule schedule = {};  ///< e.g. {.kind = ScheduleKind::kRandom, .seed = 7}: one rank at a time, by a seed
+  std::shared_ptr<sim::FaultModel> faults = nullptr;             ///< what goes wrong
+  std::chrono::milliseconds timeout = std::chrono::seconds(60);  ///< for a rank that computes and never calls
 };
 
 /// Calls `f(rank)`, or `f()`, once on each of `num_ranks` ranks. Returns what each returned, by rank; nothing for void.
@@ -45,7 +46,8 @@ auto run_ranks(int num_ranks, const RankOptions& options, F&& f) {
       return f();
     }
   };
-  const sim::SimulationOptions simulation{.num_ranks = num_ranks, .timeout = options.timeout, .schedule = options.schedule, .faults = options.faults};
+  const sim::SimulationOptions simulation{
+      .num_ranks = num_ranks, .timeout = options.timeout, .schedule = options.schedule, .faults = options.faults};
   using Result = decltype(call(std::declval<RankContext&>()));
   if constexpr (std::is_void_v<Result>) {
     sim::simulate(simulation, call);

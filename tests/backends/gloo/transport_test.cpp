@@ -41,7 +41,8 @@ std::vector<std::string> agreed(const std::vector<Transport>& wanted) {
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        results[rank] = gloo::agree_on_shared_memory(*store, rank, size, wanted[rank], std::chrono::seconds(60)) ? "shm" : "tcp";
+        results[rank] =
+            gloo::agree_on_shared_memory(*store, rank, size, wanted[rank], std::chrono::seconds(60)) ? "shm" : "tcp";
       } catch (const ConfigError& error) {
         results[rank] = error.what();
       }

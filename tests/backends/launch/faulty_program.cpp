@@ -1,5 +1,5 @@
-// A training program that fails in the way its first argument says. Leaves a file named for its process in the folder of
-// its second argument, so that the test can look for processes that are left.
+// A training program that fails in the way its first argument says. Leaves a file named for its process in the folder
+// of its second argument, so that the test can look for processes that are left.
 #include <signal.h>
 #include <unistd.h>
 
@@ -58,8 +58,10 @@ int train(int argc, char** argv) {
   }
   context.world.barrier();
   static std::atomic<int> num_done{0};  // of all ranks of this process
-  if (mode == "race") context.print("rank " + std::to_string(context.rank) + " is number " + std::to_string(num_done++) + "\n");
-  context.print("rank " + std::to_string(context.rank) + " of " + std::to_string(context.world_size) + " has " + std::to_string(kSteps) + " sums\n");
+  if (mode == "race")
+    context.print("rank " + std::to_string(context.rank) + " is number " + std::to_string(num_done++) + "\n");
+  context.print("rank " + std::to_string(context.rank) + " of " + std::to_string(context.world_size) + " has " +
+                std::to_string(kSteps) + " sums\n");
   return mode == "code" && context.rank == 1 ? 3 : 0;
 }
 

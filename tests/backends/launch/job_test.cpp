@@ -35,7 +35,8 @@ Story any_story() {
   Story story{.num_machines = pick(1, 4), .per_machine = pick(1, 4), .max_restarts = pick(0, 3), .attempts = {}};
   for (int attempt = pick(0, 4); attempt > 0; --attempt) {
     const bool fails = pick(0, 4) > 0;
-    story.attempts.push_back(fails ? Failing{pick(0, story.num_machines * story.per_machine), pick(1, 100)} : Failing{});
+    story.attempts.push_back(fails ? Failing{pick(0, story.num_machines * story.per_machine), pick(1, 100)}
+                                   : Failing{});
   }
   return story;
 }
@@ -59,7 +60,8 @@ Ending ending_of(const Story& story, int max_restarts) {
 std::string script_of(const Story& story) {
   std::string cases;
   for (std::size_t attempt = 0; attempt < story.attempts.size(); ++attempt) {
-    if (story.attempts[attempt].code != 0) cases += fmt::format("{}:{}) exit {};; ", attempt, story.attempts[attempt].rank, story.attempts[attempt].code);
+    if (story.attempts[attempt].code != 0)
+      cases += fmt::format("{}:{}) exit {};; ", attempt, story.attempts[attempt].rank, story.attempts[attempt].code);
   }
   return "case $TORCHELASTIC_RESTART_COUNT:$RANK in " + cases + "*) exit 0;; esac";
 }
@@ -69,8 +71,12 @@ std::vector<Ending> endings_seen(const Story& story) {
   std::vector<std::future<JobResult>> machines;
   for (int machine = 0; machine < story.num_machines; ++machine) {
     const JobOptions options{.command = {"/bin/sh", "-c", script_of(story)},
-                             .machines = {.num_machines = story.num_machines, .machine_rank = machine, .num_processes = story.num_machines * story.per_machine, .main_port = port,
-                                          .max_restarts = story.max_restarts, .join_timeout = std::chrono::seconds(20)},
+                             .machines = {.num_machines = story.num_machines,
+                                          .machine_rank = machine,
+                                          .num_processes = story.num_machines * story.per_machine,
+                                          .main_port = port,
+                                          .max_restarts = story.max_restarts,
+                                          .join_timeout = std::chrono::seconds(20)},
                              .monitor_interval = std::chrono::milliseconds(5),
                              .tells_restarts = false};
     machines.push_back(std::async(std::launch::async, [options] { return run_job(options); }));
@@ -87,8 +93,9 @@ void expect_endings(int restarts_of_model) {
   const auto story = any_story();
   const auto expected = ending_of(story, story.max_restarts + restarts_of_model);
   for (const auto& ending : endings_seen(story)) {
-    RC_LOG() << story.num_machines << " machines of " << story.per_machine << ", " << script_of(story) << ", restarts " << story.max_restarts << ": rank " << ending.rank << " code " << ending.code
-             << " after " << ending.restarts;
+    RC_LOG() << story.num_machines << " machines of " << story.per_machine << ", " << script_of(story) << ", restarts "
+             << story.max_restarts << ": rank " << ending.rank << " code " << ending.code << " after "
+             << ending.restarts;
     RC_ASSERT(ending == expected);
   }
 }
@@ -111,7 +118,8 @@ class MainMachineTest : public ::testing::Test {
   void begin(int max_restarts) {
     other_.reset();
     machines_.reset();
-    machines_ = std::make_unique<Machines>(MachinesOptions{.num_machines = 2, .num_processes = 2, .main_port = port_, .max_restarts = max_restarts});
+    machines_ = std::make_unique<Machines>(
+        MachinesOptions{.num_machines = 2, .num_processes = 2, .main_port = port_, .max_restarts = max_restarts});
     other_ = joined();
     machines_->join();
     while (!machines_->attempt()) advance();
@@ -186,7 +194,8 @@ TEST(JobTest, AMachineWhoseLauncherIsGoneEndsTheOthers) {
     machines.join();
     while (!machines.attempt()) machines.advance();
   });  // leaves without a word
-  const auto result = run_job({.command = {"/bin/sleep", "100"}, .machines = {.num_machines = 2, .num_processes = 2, .main_port = port}});
+  const auto result = run_job(
+      {.command = {"/bin/sleep", "100"}, .machines = {.num_machines = 2, .num_processes = 2, .main_port = port}});
   other.get();
   EXPECT_EQ(result.failure.exit_code, 1);
   EXPECT_EQ(result.failure.message, "the launcher of machine 1 has gone");

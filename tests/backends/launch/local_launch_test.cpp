@@ -73,8 +73,9 @@ TEST_F(LocalLaunchTest, EveryRankRunsAndItsOutputHasItsNumberInFront) {
   EXPECT_EQ(result.failed_rank, -1);
   EXPECT_THAT(result.message, IsEmpty());
   EXPECT_GT(result.peak_rss_bytes, kRanks * (20L << 20));
-  EXPECT_THAT(output_.lines(), ::testing::UnorderedElementsAre("[rank 0] rank 0 of 3 has 20 sums", "[rank 1] rank 1 of 3 has 20 sums",
-                                                               "[rank 2] rank 2 of 3 has 20 sums"));
+  EXPECT_THAT(output_.lines(),
+              ::testing::UnorderedElementsAre("[rank 0] rank 0 of 3 has 20 sums", "[rank 1] rank 1 of 3 has 20 sums",
+                                              "[rank 2] rank 2 of 3 has 20 sums"));
   expect_no_process_left();
 }
 
@@ -136,10 +137,12 @@ TEST_F(LocalLaunchTest, RankThatHangsEndsInTheTimeoutOfTheGroup) {
 
 TEST_F(LocalLaunchTest, RankThatIgnoresTheEndIsKilled) {
   // Rank 1 fails once all are deaf to SIGTERM.
-  const std::string script = "trap '' TERM; echo > $FOLDER/$$; "
-                             "if [ $RANK = 1 ]; then while [ $(ls $FOLDER | wc -l) -lt 3 ]; do sleep 0.02; done; exit 5; fi; "
-                             "while :; do sleep 0.1; done";
-  const auto result = launch_local({.command = {"/bin/sh", "-c", script}, .num_processes = kRanks, .environment = {{"FOLDER", folder_.path()}}});
+  const std::string script =
+      "trap '' TERM; echo > $FOLDER/$$; "
+      "if [ $RANK = 1 ]; then while [ $(ls $FOLDER | wc -l) -lt 3 ]; do sleep 0.02; done; exit 5; fi; "
+      "while :; do sleep 0.1; done";
+  const auto result = launch_local(
+      {.command = {"/bin/sh", "-c", script}, .num_processes = kRanks, .environment = {{"FOLDER", folder_.path()}}});
   EXPECT_EQ(result.exit_code, 5);
   EXPECT_EQ(result.failed_rank, 1);
   expect_no_process_left();
@@ -148,20 +151,28 @@ TEST_F(LocalLaunchTest, RankThatIgnoresTheEndIsKilled) {
 // It holds the ranks' output open.
 TEST_F(LocalLaunchTest, ADaemonThatARankLeavesIsNotWaitedFor) {
   const auto begun = std::chrono::steady_clock::now();
-  const std::string script = "setsid sh -c \"touch $FOLDER/$RANK; sleep 30\" & until [ -e $FOLDER/$RANK ]; do sleep 0.01; done; echo $RANK ends";
-  const auto result = launch_local({.command = {"/bin/sh", "-c", script}, .num_processes = 2, .environment = {{"FOLDER", folder_.path()}}});
+  const std::string script =
+      "setsid sh -c \"touch $FOLDER/$RANK; sleep 30\" & until [ -e $FOLDER/$RANK ]; do sleep 0.01; done; echo $RANK "
+      "ends";
+  const auto result = launch_local(
+      {.command = {"/bin/sh", "-c", script}, .num_processes = 2, .environment = {{"FOLDER", folder_.path()}}});
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_THAT(output_.lines(), ::testing::UnorderedElementsAre("[rank 0] 0 ends", "[rank 1] 1 ends"));
-  EXPECT_GT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(1)) << "the daemons hold the output open, and may still say something";
+  EXPECT_GT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(1))
+      << "the daemons hold the output open, and may still say something";
   EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(20));
 }
 
 TEST_F(LocalLaunchTest, ProcessesSeeTheVariablesOfTheirRank) {
-  const auto result = launch_local({.command = {"/bin/sh", "-c", "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT $INK"},
-                                    .num_processes = 2, .environment = {{"INK", "black"}}});
+  const auto result =
+      launch_local({.command = {"/bin/sh", "-c",
+                                "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR $MASTER_PORT $INK"},
+                    .num_processes = 2,
+                    .environment = {{"INK", "black"}}});
   EXPECT_EQ(result.exit_code, 0);
-  EXPECT_THAT(output_.lines(), ::testing::UnorderedElementsAre(::testing::MatchesRegex(R"(\[rank 0\] 0/2 0/2 127.0.0.1 [0-9]+ black)"),
-                                                               ::testing::MatchesRegex(R"(\[rank 1\] 1/2 1/2 127.0.0.1 [0-9]+ black)")));
+  EXPECT_THAT(output_.lines(),
+              ::testing::UnorderedElementsAre(::testing::MatchesRegex(R"(\[rank 0\] 0/2 0/2 127.0.0.1 [0-9]+ black)"),
+                                              ::testing::MatchesRegex(R"(\[rank 1\] 1/2 1/2 127.0.0.1 [0-9]+ black)")));
 }
 
 TEST_F(LocalLaunchTest, LastLineWithoutAnEndIsNotLost) {
@@ -171,8 +182,10 @@ TEST_F(LocalLaunchTest, LastLineWithoutAnEndIsNotLost) {
 }
 
 TEST_F(LocalLaunchTest, LinesOfTwoRanksDoNotMix) {
-  const auto result = launch_local({.command = {"/bin/sh", "-c", "i=0; while [ $i -lt 200 ]; do printf '%s' \"$RANK\"; printf '%s\\n' \"$RANK\"; i=$((i+1)); done"},
-                                    .num_processes = kRanks});
+  const auto result = launch_local(
+      {.command = {"/bin/sh", "-c",
+                   "i=0; while [ $i -lt 200 ]; do printf '%s' \"$RANK\"; printf '%s\\n' \"$RANK\"; i=$((i+1)); done"},
+       .num_processes = kRanks});
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(output_.lines().size(), 200U * kRanks);
   EXPECT_THAT(output_.lines(), Each(AnyOf("[rank 0] 00", "[rank 1] 11", "[rank 2] 22")));
@@ -204,7 +217,9 @@ TEST_F(LocalLaunchTest, BusyPortIsAConfigErrorThatNamesIt) {
   }
 }
 
-TEST_F(LocalLaunchTest, PortThatIsNoPortIsAConfigError) { EXPECT_THROW(launch_local({.command = {"true"}, .master_port = 70000}), ConfigError); }
+TEST_F(LocalLaunchTest, PortThatIsNoPortIsAConfigError) {
+  EXPECT_THROW(launch_local({.command = {"true"}, .master_port = 70000}), ConfigError);
+}
 
 TEST_F(LocalLaunchTest, FreePortCanBeListenedOn) {
   EXPECT_EQ(launch_local({.command = {"true"}, .master_port = free_port()}).exit_code, 0);

@@ -26,7 +26,8 @@ class Network {
   Network& operator=(const Network&) = delete;
 
   [[nodiscard]] static std::string address(int host) { return "10.77.0." + std::to_string(host + 1); }
-  [[nodiscard]] CommandResult run_on(int host, const std::vector<std::string>& command, const CommandOptions& options = {}) const;
+  [[nodiscard]] CommandResult run_on(int host, const std::vector<std::string>& command,
+                                     const CommandOptions& options = {}) const;
   void pull(int host) const;
   void plug(int host) const;
 

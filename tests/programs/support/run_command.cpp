@@ -1,11 +1,11 @@
 #include "tests/programs/support/run_command.hpp"
 
 #include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -77,7 +77,7 @@ CommandResult run_command(const std::vector<std::string>& command, const Command
   const auto started = Clock::now();
   const pid_t pid = fork();
   require(pid >= 0, "fork");
-  if (pid == 0) {  // only async-signal-safe calls from here to exec
+  if (pid == 0) {   // only async-signal-safe calls from here to exec
     setpgid(0, 0);  // a group of its own, so that its children can be killed with it
     dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
     dup2(pipes[0][1], STDOUT_FILENO);
@@ -92,7 +92,8 @@ CommandResult run_command(const std::vector<std::string>& command, const Command
   std::array<std::string*, 2> texts{&result.output, &result.error};
   std::array<pollfd, 2> waiting{pollfd{pipes[0][0], POLLIN, 0}, pollfd{pipes[1][0], POLLIN, 0}};
   while (waiting[0].fd >= 0 || waiting[1].fd >= 0) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(started + options.limit - Clock::now()).count();
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(started + options.limit - Clock::now()).count();
     if (left <= 0 && !result.was_killed_at_limit) {
       result.was_killed_at_limit = true;
       kill(-pid, SIGKILL);

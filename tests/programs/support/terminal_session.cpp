@@ -35,7 +35,8 @@ std::vector<std::string> with_variables(const std::map<std::string, std::string>
 
 }  // namespace
 
-TerminalSession::TerminalSession(const std::vector<std::string>& command, const CommandOptions& options) : deadline_(std::chrono::steady_clock::now() + options.limit) {
+TerminalSession::TerminalSession(const std::vector<std::string>& command, const CommandOptions& options)
+    : deadline_(std::chrono::steady_clock::now() + options.limit) {
   auto words = command, entries = with_variables(options.environment);
   const auto arguments = as_arguments(words), environment = as_arguments(entries);
   if (openpty(&master_, &slave_, nullptr, nullptr, nullptr) != 0) throw std::runtime_error("no pseudo-terminal");
@@ -61,7 +62,8 @@ TerminalSession::~TerminalSession() {
 }
 
 void TerminalSession::type(const std::string& keys) {
-  if (write(master_, keys.data(), keys.size()) != static_cast<ssize_t>(keys.size())) throw std::runtime_error("typing failed");
+  if (write(master_, keys.data(), keys.size()) != static_cast<ssize_t>(keys.size()))
+    throw std::runtime_error("typing failed");
 }
 
 // Returns false if nothing came in a tenth of a second.
@@ -80,14 +82,16 @@ void TerminalSession::wait_for(const std::string& text) {
       waited_ = found + text.size();
       return;
     }
-    if (std::chrono::steady_clock::now() > deadline_) throw std::runtime_error("'" + text + "' was not shown; shown was:\n" + shown_);
+    if (std::chrono::steady_clock::now() > deadline_)
+      throw std::runtime_error("'" + text + "' was not shown; shown was:\n" + shown_);
     read_more();
   }
 }
 
 bool TerminalSession::is_as_shells_need_it() const {
   termios mode{};
-  return tcgetattr(slave_, &mode) == 0 && (mode.c_lflag & ICANON) != 0 && (mode.c_lflag & ECHO) != 0 && (mode.c_lflag & ISIG) != 0;
+  return tcgetattr(slave_, &mode) == 0 && (mode.c_lflag & ICANON) != 0 && (mode.c_lflag & ECHO) != 0 &&
+         (mode.c_lflag & ISIG) != 0;
 }
 
 int TerminalSession::finish() {

@@ -28,8 +28,8 @@ class TerminalSession {
   TerminalSession& operator=(const TerminalSession&) = delete;
 
   void type(const std::string& keys);
-  /// Returns when `text` is shown, after what earlier calls waited for. Throws std::runtime_error with all that was shown if it
-  /// does not come before the limit.
+  /// Returns when `text` is shown, after what earlier calls waited for. Throws std::runtime_error with all that was
+  /// shown if it does not come before the limit.
   void wait_for(const std::string& text);
   /// Whether the terminal shows what is typed, and hands it on by lines, as a shell needs it.
   [[nodiscard]] bool is_as_shells_need_it() const;

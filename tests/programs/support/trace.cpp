@@ -20,7 +20,8 @@ std::string kind_of(const Json& line) {
 
 std::string text_of(const TraceKey& key) {
   const auto& [rank, epoch, step, kind] = key;
-  return kind + " line of rank " + std::to_string(rank) + ", epoch " + std::to_string(epoch) + ", step " + std::to_string(step);
+  return kind + " line of rank " + std::to_string(rank) + ", epoch " + std::to_string(epoch) + ", step " +
+         std::to_string(step);
 }
 
 double loss_of(const Json& text) {

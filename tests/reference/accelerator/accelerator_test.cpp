@@ -34,7 +34,8 @@ class AcceleratorTest : public ::testing::TestWithParam<Backend> {
     });
   }
 };
-INSTANTIATE_TEST_SUITE_P(Backends, AcceleratorTest, ::testing::Values(Backend::kSim, Backend::kGlooThreads), [](const auto& info) { return name_of(info.param); });
+INSTANTIATE_TEST_SUITE_P(Backends, AcceleratorTest, ::testing::Values(Backend::kSim, Backend::kGlooThreads),
+                         [](const auto& info) { return name_of(info.param); });
 
 TEST_P(AcceleratorTest, ProcessPropertiesAreTheRanks) {
   std::atomic<int> main_ranks{0}, last_ranks{0}, on_two{0};
@@ -121,7 +122,8 @@ TEST_P(AcceleratorTest, AccumulationSynchronisesAtTheWindowAndAtTheLoadersEnd) {
             sync.push_back(accelerator.sync_gradients());
             accelerator.backward(model(x).sum());
             const auto grads = accelerator.gather(net->weight.grad());
-            EXPECT_EQ(grads[0].equal(grads[1]), accelerator.sync_gradients()) << "gradients meet only where they synchronise";
+            EXPECT_EQ(grads[0].equal(grads[1]), accelerator.sync_gradients())
+                << "gradients meet only where they synchronise";
             optimizer.step();
             optimizer.zero_grad();
             EXPECT_EQ(net->weight.grad().defined(), !accelerator.sync_gradients());
@@ -170,25 +172,30 @@ TEST_P(AcceleratorTest, MetricsHoldEverySampleOnceAndRefuseWhatCannotBeCut) {
 }
 
 TEST_P(AcceleratorTest, AFullLastStepOfADispatchedLoaderHoldsNoDuplicates) {
-  on_ranks([&](Accelerator& accelerator, RankContext&) {
-    auto batches = accelerator.prepare(DataLoader(TensorDataset(at::arange(12)), {.batch_size = 2}));
-    double sum = 0;
-    for (auto& [ids] : batches) sum += accelerator.gather_for_metrics(ids.sum()).sum().item<double>();
-    EXPECT_EQ(sum, 66);
-  }, {.dataloader_config = {.dispatch_batches = true}});
+  on_ranks(
+      [&](Accelerator& accelerator, RankContext&) {
+        auto batches = accelerator.prepare(DataLoader(TensorDataset(at::arange(12)), {.batch_size = 2}));
+        double sum = 0;
+        for (auto& [ids] : batches) sum += accelerator.gather_for_metrics(ids.sum()).sum().item<double>();
+        EXPECT_EQ(sum, 66);
+      },
+      {.dataloader_config = {.dispatch_batches = true}});
 }
 
 TEST_P(AcceleratorTest, MetricsOfAnUnevenLastStepLoseTheirPaddingAlone) {
   on_ranks(
       [&](Accelerator& accelerator, RankContext& rank) {
-        auto batches = accelerator.prepare(DataLoader(TensorDataset(at::arange(1, 12)), {.batch_size = 2}));  // of the last step 2, 2 and 1
+        auto batches = accelerator.prepare(
+            DataLoader(TensorDataset(at::arange(1, 12)), {.batch_size = 2}));  // of the last step 2, 2 and 1
         std::vector<at::Tensor> all;
         double sum = 0;
         for (auto& [ids] : batches) {
           all.push_back(accelerator.gather_for_metrics(accelerator.pad_across_processes(ids, {.pad_index = -1})));
           sum += accelerator.gather_for_metrics(ids.sum()).sum().item<double>();
           const bool is_last = accelerator.gradient_state().end_of_dataloader();
-          EXPECT_EQ(accelerator.gather_for_metrics(std::vector<std::string>(ids.size(0) + 1, "name")).size(), is_last ? 8 : 9) << "of what was not padded nothing is left out";
+          EXPECT_EQ(accelerator.gather_for_metrics(std::vector<std::string>(ids.size(0) + 1, "name")).size(),
+                    is_last ? 8 : 9)
+              << "of what was not padded nothing is left out";
           if (!is_last) continue;
           EXPECT_EQ(ids.size(0), rank.rank == 2 ? 1 : 2);
           EXPECT_THROW(accelerator.gather_for_metrics(at::zeros({5})), ArgumentError) << "on every rank";
@@ -267,7 +274,8 @@ TEST_P(AcceleratorTest, ClippingGivesTheNormBeforeAndBoundsItAfter) {
     accelerator.backward(100 * model(at::ones({2, 3})).sum());
     const auto before = accelerator.clip_grad_norm_(model.parameters(), 1.0).item<double>();
     EXPECT_GT(before, 100.0);
-    EXPECT_NEAR(accelerator.clip_grad_norm_(model.parameters(), 1.0).item<double>(), 1.0, 1e-4);  // 1e-6 is added to the norm
+    EXPECT_NEAR(accelerator.clip_grad_norm_(model.parameters(), 1.0).item<double>(), 1.0,
+                1e-4);  // 1e-6 is added to the norm
     accelerator.clip_grad_value_(model.parameters(), 0.01);
     EXPECT_LE(net->weight.grad().abs().max().item<float>(), 0.01f);
   });
@@ -318,12 +326,16 @@ TEST_P(AcceleratorTest, OneStepGivesTheSameBitsOnBothBackends) {
 TEST(AcceleratorOptionsTest, AllProblemsAreInOneMessage) {
   const auto rank = make_single_rank();
   try {
-    const Accelerator accelerator({.mixed_precision = "fp32", .gradient_accumulation_steps = 0,
-                                   .device_placement = false,
-                                   .dataloader_config = {.dispatch_batches = true, .even_batches = false, .order = "elastic"}}, *rank);
+    const Accelerator accelerator(
+        {.mixed_precision = "fp32",
+         .gradient_accumulation_steps = 0,
+         .device_placement = false,
+         .dataloader_config = {.dispatch_batches = true, .even_batches = false, .order = "elastic"}},
+        *rank);
     FAIL() << "expected a ConfigError";
   } catch (const ConfigError& error) {
-    for (const auto* word : {"mixed_precision", "gradient_accumulation_steps", "dispatch_batches", "order: elastic"}) EXPECT_THAT(error.what(), HasSubstr(word));
+    for (const auto* word : {"mixed_precision", "gradient_accumulation_steps", "dispatch_batches", "order: elastic"})
+      EXPECT_THAT(error.what(), HasSubstr(word));
   }
 }
 

@@ -13,7 +13,8 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class DebugModeTest : public ::testing::TestWithParam<Backend> {};
-INSTANTIATE_TEST_SUITE_P(Backends, DebugModeTest, ::testing::Values(Backend::kSim, Backend::kGlooThreads), [](const auto& info) { return name_of(info.param); });
+INSTANTIATE_TEST_SUITE_P(Backends, DebugModeTest, ::testing::Values(Backend::kSim, Backend::kGlooThreads),
+                         [](const auto& info) { return name_of(info.param); });
 
 TEST_P(DebugModeTest, ShapesThatDifferAreToldOnEveryRankWithTheOperation) {
   const auto messages = collect_ranks(GetParam(), 3, [](RankContext& rank) {
@@ -41,7 +42,9 @@ TEST(DebugModeEnvironmentTest, TheVariableTurnsItOnAndTheArgumentWins) {
   const auto throws = [](AcceleratorOptions options) {
     return collect_ranks(Backend::kSim, 2, [&](RankContext& rank) {
       Accelerator accelerator(options, rank);
-      return !message_of<DistributedOperationException>([&] { accelerator.broadcast(*std::make_unique<at::Tensor>(at::ones({1 + rank.rank}))); }).empty();
+      return !message_of<DistributedOperationException>([&] {
+                accelerator.broadcast(*std::make_unique<at::Tensor>(at::ones({1 + rank.rank})));
+              }).empty();
     });
   };
   EXPECT_TRUE(throws({})[1]);
@@ -54,11 +57,13 @@ TEST(DebugModeEnvironmentTest, TheVariableTurnsItOnAndTheArgumentWins) {
 
 TEST(DebugModeTraffic, TheUsersGroupHasNoCollectiveThatTheProgramDidNotMake) {
   const auto events_of_world = [](bool debug) {
-    const auto report = sim::rehearse({.num_ranks = 2, .schedule = {.kind = sim::ScheduleKind::kRoundRobin}, .logs_events = true}, [&](RankContext& rank) {
-      Accelerator accelerator({.debug = debug}, rank);
-      accelerator.gather(at::ones({2}));
-      accelerator.reduce(at::ones({2}));
-    });
+    const auto report =
+        sim::rehearse({.num_ranks = 2, .schedule = {.kind = sim::ScheduleKind::kRoundRobin}, .logs_events = true},
+                      [&](RankContext& rank) {
+                        Accelerator accelerator({.debug = debug}, rank);
+                        accelerator.gather(at::ones({2}));
+                        accelerator.reduce(at::ones({2}));
+                      });
     return std::count_if(report.events.begin(), report.events.end(), [](const std::string& event) {
       return event.find("\"world\"") != std::string::npos && event.find("\"arrive\"") != std::string::npos;
     });
@@ -82,7 +87,8 @@ TEST(TriggerTest, ATriggerOfOneRankIsSeenByAllOnce) {
 TEST(InitProcessGroupKwargsTest, AnotherBackendIsAConfigErrorThatARehearsalDoesNotKnow) {
   const auto messages = [](Backend backend) {
     return collect_ranks(backend, 2, [](RankContext& rank) {
-      return message_of<ConfigError>([&] { Accelerator accelerator({.init_process_group_kwargs = {.backend = "nccl"}}, rank); });
+      return message_of<ConfigError>(
+          [&] { Accelerator accelerator({.init_process_group_kwargs = {.backend = "nccl"}}, rank); });
     });
   };
   EXPECT_THAT(messages(Backend::kGlooThreads)[1], HasSubstr("started over gloo, not nccl"));

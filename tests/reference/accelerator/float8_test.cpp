@@ -1,4 +1,5 @@
-// mixed_precision "fp8". What a layer computes is compared with torchao's in properties/oracle/recorded_float8_test.cpp.
+// mixed_precision "fp8". What a layer computes is compared with torchao's in
+// properties/oracle/recorded_float8_test.cpp.
 #include <gmock/gmock.h>
 #include <torch/nn/modules/transformerlayer.h>
 
@@ -36,7 +37,8 @@ TEST(Float8Test, LayersOfSixteensComputeInFloat8ButTheFirstAndTheLast) {
   EXPECT_THAT(accelerator.prepare(chain({16, 32, 48, 40, 16, 16})).float8_layers(), ElementsAre("1"));
   EXPECT_THAT(accelerator.prepare(chain({16, 16, 16})).float8_layers(), IsEmpty());
   EXPECT_THAT(accelerator.prepare(nn::Linear(16, 16)).float8_layers(), IsEmpty());
-  EXPECT_THAT(Accelerator({.mixed_precision = "bf16"}, *rank).prepare(chain({16, 16, 16, 16})).float8_layers(), IsEmpty());
+  EXPECT_THAT(Accelerator({.mixed_precision = "bf16"}, *rank).prepare(chain({16, 16, 16, 16})).float8_layers(),
+              IsEmpty());
 }
 
 TEST(Float8Test, APreparedModelComputesInFloat8AndTheModuleItselfDoesNot) {
@@ -73,17 +75,21 @@ TEST(Float8Test, EveryWeightIsTrained) {
 
 TEST(Float8Test, AFilterChoosesLayersByNameAndModule) {
   const auto rank = seeded_rank();
-  Accelerator accelerator({.mixed_precision = "fp8",
-                           .ao_recipe_kwargs = AORecipeKwargs{.module_filter_func = [](const nn::LinearImpl& layer, const std::string& name) {
-                             return name != "2" && layer.options.in_features() == 16;
-                           }}},
-                          *rank);
+  Accelerator accelerator(
+      {.mixed_precision = "fp8",
+       .ao_recipe_kwargs = AORecipeKwargs{.module_filter_func =
+                                              [](const nn::LinearImpl& layer, const std::string& name) {
+                                                return name != "2" && layer.options.in_features() == 16;
+                                              }}},
+      *rank);
   EXPECT_THAT(accelerator.prepare(chain({16, 16, 16, 32, 16})).float8_layers(), ElementsAre("0", "1"));
 }
 
 struct OwnLinearImpl : nn::LinearImpl {
   using nn::LinearImpl::LinearImpl;
-  at::Tensor forward(const at::Tensor& input) { return asks && computes_in_float8(*this) ? nn::LinearImpl::forward(input) : at::linear(input, weight, bias); }
+  at::Tensor forward(const at::Tensor& input) {
+    return asks && computes_in_float8(*this) ? nn::LinearImpl::forward(input) : at::linear(input, weight, bias);
+  }
   bool asks = false;
 };
 TORCH_MODULE(OwnLinear);
@@ -93,7 +99,11 @@ TEST(Float8Test, ALayerWhoseOwnForwardDoesNotAskIsAnError) {
   Accelerator accelerator({.mixed_precision = "fp8"}, *rank);
   OwnLinear inner(16, 16);
   auto model = accelerator.prepare(nn::Sequential(nn::Linear(16, 16), inner, nn::Linear(16, 16)));
-  EXPECT_THAT(message_of<StateError>([&] { model(at::ones({2, 16})); }), AllOf(HasSubstr("none of the layers that were chosen has computed in float8: 1;"), HasSubstr("computes_in_float8")));
+  EXPECT_THAT(message_of<StateError>([&] {
+                model(at::ones({2, 16}));
+              }),
+              AllOf(HasSubstr("none of the layers that were chosen has computed in float8: 1;"),
+                    HasSubstr("computes_in_float8")));
   inner->asks = true;
   EXPECT_NO_THROW(model(at::ones({2, 16})));
 }
@@ -101,7 +111,8 @@ TEST(Float8Test, ALayerWhoseOwnForwardDoesNotAskIsAnError) {
 TEST(Float8Test, LayersThatLibTorchCallsItselfComputeInFloat8) {
   const auto rank = seeded_rank();
   const auto chosen = [](const nn::LinearImpl&, const std::string& name) { return name == "linear1"; };
-  Accelerator accelerator({.mixed_precision = "fp8", .ao_recipe_kwargs = AORecipeKwargs{.module_filter_func = chosen}}, *rank);
+  Accelerator accelerator({.mixed_precision = "fp8", .ao_recipe_kwargs = AORecipeKwargs{.module_filter_func = chosen}},
+                          *rank);
   nn::TransformerEncoderLayer layer(nn::TransformerEncoderLayerOptions(16, 2).dim_feedforward(32).dropout(0));
   auto model = accelerator.prepare(layer);
   const auto x = at::randn({4, 2, 16});
@@ -111,9 +122,12 @@ TEST(Float8Test, LayersThatLibTorchCallsItselfComputeInFloat8) {
 TEST(Float8Test, WhatIsComputedAgainInBackwardIsInFloat8Too) {
   const auto gradients = [](bool again) {
     const auto rank = seeded_rank();
-    Accelerator accelerator({.mixed_precision = "fp8",
-                             .fsdp_plugin = FullyShardedDataParallelPlugin{.auto_wrap_policy = "TRANSFORMER_BASED_WRAP", .transformer_cls_names_to_wrap = {{"Linear"}}, .activation_checkpointing = again}},
-                            *rank);
+    Accelerator accelerator(
+        {.mixed_precision = "fp8",
+         .fsdp_plugin = FullyShardedDataParallelPlugin{.auto_wrap_policy = "TRANSFORMER_BASED_WRAP",
+                                                       .transformer_cls_names_to_wrap = {{"Linear"}},
+                                                       .activation_checkpointing = again}},
+        *rank);
     auto net = chain({16, 32, 32, 16});
     auto model = accelerator.prepare(net);
     EXPECT_THAT(model.float8_layers(), ElementsAre("1"));
@@ -157,15 +171,21 @@ std::string problems_of_options(AcceleratorOptions options) {
 }
 
 TEST(Float8OptionsTest, AllProblemsAreInOneMessage) {
-  Float8LinearConfig bad{.cast_config_input = {.scaling_type = ScalingType::kDisabled, .scaling_granularity = ScalingGranularity::kAxiswise},
+  Float8LinearConfig bad{.cast_config_input = {.scaling_type = ScalingType::kDisabled,
+                                               .scaling_granularity = ScalingGranularity::kAxiswise},
                          .cast_config_weight_for_grad_input = CastConfig{.target_dtype = Float8Type::kE5m2},
                          .enable_fsdp_float8_all_gather = true};
   EXPECT_THAT(problems_of_options({.mixed_precision = "fp8", .ao_recipe_kwargs = AORecipeKwargs{.config = bad}}),
-              AllOf(HasSubstr("output: input and weight are both scaled"), HasSubstr("grad_weight: input and grad_output are both scaled"), HasSubstr("input: axiswise scaling is dynamic"),
-                    HasSubstr("weight: one target_dtype"), HasSubstr("enable_fsdp_float8_all_gather: not built")));
-  EXPECT_THAT(problems_of_options({.mixed_precision = "bf16", .ao_recipe_kwargs = AORecipeKwargs{}}), HasSubstr("ao_recipe_kwargs: of mixed_precision 'fp8', which is 'bf16'"));
-  EXPECT_THAT(problems_of_options({.mixed_precision = "fp4"}), HasSubstr("expected 'no', 'fp16', 'bf16', 'fp8', got 'fp4'"));
-  EXPECT_THAT(message_of<ConfigError>([] { Float8LinearConfig::from_recipe_name("mxfp8"); }), HasSubstr("expected tensorwise, rowwise or rowwise_with_gw_hp, got 'mxfp8'"));
+              AllOf(HasSubstr("output: input and weight are both scaled"),
+                    HasSubstr("grad_weight: input and grad_output are both scaled"),
+                    HasSubstr("input: axiswise scaling is dynamic"), HasSubstr("weight: one target_dtype"),
+                    HasSubstr("enable_fsdp_float8_all_gather: not built")));
+  EXPECT_THAT(problems_of_options({.mixed_precision = "bf16", .ao_recipe_kwargs = AORecipeKwargs{}}),
+              HasSubstr("ao_recipe_kwargs: of mixed_precision 'fp8', which is 'bf16'"));
+  EXPECT_THAT(problems_of_options({.mixed_precision = "fp4"}),
+              HasSubstr("expected 'no', 'fp16', 'bf16', 'fp8', got 'fp4'"));
+  EXPECT_THAT(message_of<ConfigError>([] { Float8LinearConfig::from_recipe_name("mxfp8"); }),
+              HasSubstr("expected tensorwise, rowwise or rowwise_with_gw_hp, got 'mxfp8'"));
 }
 
 TEST(Float8OptionsTest, TheEnvironmentSaysWhatTheOptionsDoNot) {
@@ -176,7 +196,9 @@ TEST(Float8OptionsTest, TheEnvironmentSaysWhatTheOptionsDoNot) {
   EXPECT_TRUE(resolved(AORecipeKwargs{.pad_inner_dim = true}, problems).config->pad_inner_dim);
   EXPECT_THAT(problems, IsEmpty());
   environment.set({{"ACCELERATE_FP8_BACKEND", "TE"}, {"ACCELERATE_FP8_PAD_INNER_DIM", "perhaps"}});
-  EXPECT_THAT(problems_of_options({.mixed_precision = "fp8"}), AllOf(HasSubstr("ACCELERATE_FP8_BACKEND: 'TE' is a Python package"), HasSubstr("ACCELERATE_FP8_PAD_INNER_DIM")));
+  EXPECT_THAT(
+      problems_of_options({.mixed_precision = "fp8"}),
+      AllOf(HasSubstr("ACCELERATE_FP8_BACKEND: 'TE' is a Python package"), HasSubstr("ACCELERATE_FP8_PAD_INNER_DIM")));
 }
 
 }  // namespace

@@ -12,7 +12,8 @@ namespace nn = torch::nn;
 
 // One weight, 0 at first; a step on rank r adds r + 1 to it.
 struct Counter {
-  explicit Counter(RankContext& rank) : accelerator({}, rank), model(accelerator.prepare(net)), sgd(net->parameters(), 1.0) {
+  explicit Counter(RankContext& rank)
+      : accelerator({}, rank), model(accelerator.prepare(net)), sgd(net->parameters(), 1.0) {
     const torch::NoGradGuard no_grad;
     net->weight.zero_();
   }
@@ -30,7 +31,8 @@ struct Counter {
 };
 
 class LocalSGDTest : public ::testing::TestWithParam<Backend> {};
-INSTANTIATE_TEST_SUITE_P(Backends, LocalSGDTest, ::testing::Values(Backend::kSim, Backend::kGlooThreads), [](const auto& info) { return name_of(info.param); });
+INSTANTIATE_TEST_SUITE_P(Backends, LocalSGDTest, ::testing::Values(Backend::kSim, Backend::kGlooThreads),
+                         [](const auto& info) { return name_of(info.param); });
 
 TEST_P(LocalSGDTest, ParametersMeetEveryFewStepsAndAtTheEnd) {
   run_ranks(GetParam(), 3, [](RankContext& rank) {

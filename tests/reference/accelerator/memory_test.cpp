@@ -33,7 +33,8 @@ TEST(FindExecutableBatchSizeTest, TheNextSizeMayBeTheUsers) {
   find_executable_batch_size(
       [&](std::int64_t batch_size) {
         tried.push_back(batch_size);
-        if (batch_size > 3) throw c10::OutOfMemoryError({__func__, __FILE__, __LINE__}, "CUDA out of memory. Tried to allocate 1 TiB");
+        if (batch_size > 3)
+          throw c10::OutOfMemoryError({__func__, __FILE__, __LINE__}, "CUDA out of memory. Tried to allocate 1 TiB");
       },
       {.starting_batch_size = 20, .reduce_batch_size = [](std::int64_t batch_size) { return batch_size / 2; }});
   EXPECT_THAT(tried, ElementsAre(20, 10, 5, 2));
@@ -51,14 +52,20 @@ TEST(FindExecutableBatchSizeTest, MemoryThatTheCpuRefusesIsShortMemory) {
 }
 
 TEST(FindExecutableBatchSizeTest, AnotherErrorIsTheFunctionsOwn) {
-  EXPECT_THAT(message_of<std::runtime_error>([] { find_executable_batch_size([](std::int64_t) { throw std::runtime_error("a wrong shape"); }); }), HasSubstr("a wrong shape"));
+  EXPECT_THAT(message_of<std::runtime_error>(
+                  [] { find_executable_batch_size([](std::int64_t) { throw std::runtime_error("a wrong shape"); }); }),
+              HasSubstr("a wrong shape"));
 }
 
 TEST(FindExecutableBatchSizeTest, NoSizeThatFitsIsAnError) {
   const auto never = [](std::int64_t) { throw std::bad_alloc(); };
-  EXPECT_EQ(message_of<Error>([&] { find_executable_batch_size(never, {.starting_batch_size = 16}); }), "No executable batch size found, reached zero.");
-  EXPECT_EQ(message_of<Error>([&] { find_executable_batch_size(never, {.starting_batch_size = 0}); }), "No executable batch size found, reached zero.");
-  EXPECT_THROW(find_executable_batch_size(never, {.reduce_batch_size = [](std::int64_t batch_size) { return batch_size; }}), ArgumentError);
+  EXPECT_EQ(message_of<Error>([&] { find_executable_batch_size(never, {.starting_batch_size = 16}); }),
+            "No executable batch size found, reached zero.");
+  EXPECT_EQ(message_of<Error>([&] { find_executable_batch_size(never, {.starting_batch_size = 0}); }),
+            "No executable batch size found, reached zero.");
+  EXPECT_THROW(
+      find_executable_batch_size(never, {.reduce_batch_size = [](std::int64_t batch_size) { return batch_size; }}),
+      ArgumentError);
 }
 
 TEST(ReleaseMemoryTest, ObjectsAreEmptyBehindIt) {

@@ -23,7 +23,8 @@ struct OneWeightImpl : nn::Module {
 TORCH_MODULE(OneWeight);
 
 class MixedPrecisionTest : public ::testing::TestWithParam<Backend> {};
-INSTANTIATE_TEST_SUITE_P(Backends, MixedPrecisionTest, ::testing::Values(Backend::kSim, Backend::kGlooThreads), [](const auto& info) { return name_of(info.param); });
+INSTANTIATE_TEST_SUITE_P(Backends, MixedPrecisionTest, ::testing::Values(Backend::kSim, Backend::kGlooThreads),
+                         [](const auto& info) { return name_of(info.param); });
 
 TEST_P(MixedPrecisionTest, Fp16ComputesInHalfPrecisionAndReturnsFloat32) {
   run_ranks(GetParam(), 2, [](RankContext& rank) {
@@ -88,7 +89,9 @@ TEST_P(MixedPrecisionTest, AnOverflowOnOneRankSkipsTheStepOfAllAndTheirSchedules
 TEST_P(MixedPrecisionTest, ClippingClipsTheUnscaledGradientUnderAnyScale) {
   run_ranks(GetParam(), 2, [](RankContext& rank) {
     for (const double scale : {1.0, 8.0, 65536.0, 1048576.0}) {
-      Accelerator accelerator({.mixed_precision = "fp16", .gradient_accumulation_steps = 2, .grad_scaler_kwargs = {.init_scale = scale}}, rank);
+      Accelerator accelerator(
+          {.mixed_precision = "fp16", .gradient_accumulation_steps = 2, .grad_scaler_kwargs = {.init_scale = scale}},
+          rank);
       OneWeight net;
       torch::optim::SGD sgd(net->parameters(), 1.0);
       auto [model, optimizer] = accelerator.prepare(net, sgd);
@@ -113,10 +116,12 @@ TEST_P(MixedPrecisionTest, ClippingClipsTheUnscaledGradientUnderAnyScale) {
 // Two models, each with an optimizer of its own; every step uses one scale.
 void step_in_turn(Backend backend, bool clips) {
   run_ranks(backend, 2, [=](RankContext& rank) {
-    Accelerator accelerator({.mixed_precision = "fp16", .grad_scaler_kwargs = {.init_scale = 4, .growth_interval = 1}}, rank);
+    Accelerator accelerator({.mixed_precision = "fp16", .grad_scaler_kwargs = {.init_scale = 4, .growth_interval = 1}},
+                            rank);
     OneWeight first, second;
     torch::optim::SGD first_sgd(first->parameters(), 1.0), second_sgd(second->parameters(), 1.0);
-    auto [first_model, second_model, first_optimizer, second_optimizer] = accelerator.prepare(first, second, first_sgd, second_sgd);
+    auto [first_model, second_model, first_optimizer, second_optimizer] =
+        accelerator.prepare(first, second, first_sgd, second_sgd);
     const auto clip = [&](auto& model) {
       if (clips) {
         EXPECT_EQ(accelerator.clip_grad_norm_(model.parameters(), 2.0).template item<float>(), 1);
@@ -151,7 +156,8 @@ TEST_P(MixedPrecisionTest, UnscalingTwiceOrTooEarlyIsAStateError) {
       auto window = accelerator.accumulate(model);
       accelerator.backward(model(at::ones({1})));
       if (!last) {
-        EXPECT_THAT(message_of<StateError>([&] { accelerator.unscale_gradients(); }), HasSubstr("not yet synchronised"));
+        EXPECT_THAT(message_of<StateError>([&] { accelerator.unscale_gradients(); }),
+                    HasSubstr("not yet synchronised"));
         continue;
       }
       accelerator.unscale_gradients(optimizer);
@@ -214,7 +220,8 @@ TEST_P(MixedPrecisionTest, RanksHaveOneScaleBehindUnevenInputs) {
     Accelerator accelerator({.mixed_precision = "fp16", .grad_scaler_kwargs = {.growth_interval = 1}}, rank);
     OneWeight net;
     torch::optim::SGD sgd(net->parameters(), 0.01);
-    auto [model, optimizer, loader] = accelerator.prepare(net, sgd, DataLoader(TensorDataset(at::ones({7, 1})), {.batch_size = 1}));
+    auto [model, optimizer, loader] =
+        accelerator.prepare(net, sgd, DataLoader(TensorDataset(at::ones({7, 1})), {.batch_size = 1}));
     accelerator.join_uneven_inputs({model}, {.even_batches = false}, [&] {
       for (auto& [x] : loader) {
         accelerator.backward(model(x));
@@ -229,10 +236,14 @@ TEST_P(MixedPrecisionTest, RanksHaveOneScaleBehindUnevenInputs) {
 
 TEST(MixedPrecisionOptionsTest, AllProblemsAreInOneMessage) {
   const auto rank = make_single_rank();
-  const AcceleratorOptions bad{.mixed_precision = "fp4", .grad_scaler_kwargs = {.growth_factor = 0.5}, .init_process_group_kwargs = {.backend = "mpi", .init_method = "tcp://x"},
-                               .gradient_guard = {.skip_norm_above = -1.0}, .loss_weighting = "fair"};
+  const AcceleratorOptions bad{.mixed_precision = "fp4",
+                               .grad_scaler_kwargs = {.growth_factor = 0.5},
+                               .init_process_group_kwargs = {.backend = "mpi", .init_method = "tcp://x"},
+                               .gradient_guard = {.skip_norm_above = -1.0},
+                               .loss_weighting = "fair"};
   const auto message = message_of<ConfigError>([&] { Accelerator accelerator(bad, *rank); });
-  for (const auto* word : {"fp4", "growth_factor", "backend", "init_method", "skip_norm_above", "loss_weighting"}) EXPECT_THAT(message, HasSubstr(word));
+  for (const auto* word : {"fp4", "growth_factor", "backend", "init_method", "skip_norm_above", "loss_weighting"})
+    EXPECT_THAT(message, HasSubstr(word));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// What a port of a LibTorch loop does wrong at first: it works, or it is refused with a sentence that says what to write. Nothing trains
-// another model than the program's author meant. See also tests/programs/mistakes_test.cpp, of what does not compile.
+// What a port of a LibTorch loop does wrong at first: it works, or it is refused with a sentence that says what to
+// write. Nothing trains another model than the program's author meant. See also tests/programs/mistakes_test.cpp, of
+// what does not compile.
 #include <gtest/gtest.h>
 #include <torch/data/datasets/tensor.h>
 #include <torch/serialize.h>
@@ -25,7 +26,8 @@ struct KnownOutputs {
 
 template <>
 inline constexpr auto accel::tree_members<accel::testing::natural_mistakes_test::KnownOutputs> =
-    std::tuple(&accel::testing::natural_mistakes_test::KnownOutputs::reconstruction, &accel::testing::natural_mistakes_test::KnownOutputs::mean);
+    std::tuple(&accel::testing::natural_mistakes_test::KnownOutputs::reconstruction,
+               &accel::testing::natural_mistakes_test::KnownOutputs::mean);
 
 namespace accel::testing::natural_mistakes_test {
 namespace {
@@ -38,7 +40,10 @@ using ::testing::IsEmpty;
 
 // As pytorch/examples writes a network: no TORCH_MODULE, an object on the stack.
 struct PlainNet : nn::Module {
-  PlainNet() : first(register_module("first", nn::Linear(4, 8))), norm(register_module("norm", nn::BatchNorm1d(8))), last(register_module("last", nn::Linear(8, 2))) {}
+  PlainNet()
+      : first(register_module("first", nn::Linear(4, 8))),
+        norm(register_module("norm", nn::BatchNorm1d(8))),
+        last(register_module("last", nn::Linear(8, 2))) {}
   at::Tensor forward(const at::Tensor& x) { return last(torch::relu(norm(first(x)))); }
   nn::Linear first;
   nn::BatchNorm1d norm;
@@ -47,7 +52,8 @@ struct PlainNet : nn::Module {
 
 template <typename Out>
 struct EncoderImpl : nn::Module {
-  EncoderImpl() : encode(register_module("encode", nn::Linear(4, 4))), decode(register_module("decode", nn::Linear(4, 4))) {}
+  EncoderImpl()
+      : encode(register_module("encode", nn::Linear(4, 4))), decode(register_module("decode", nn::Linear(4, 4))) {}
   Out forward(const at::Tensor& x) {
     const auto mean = encode(x);
     return {decode(mean), mean};
@@ -65,7 +71,9 @@ class MistakesTest : public ::testing::TestWithParam<Backend> {
       body(accelerator, rank);
     });
   }
-  static at::Tensor batch_of(const RankContext& rank) { return at::full({5, 4}, rank.rank + 1.0) + at::arange(20).view({5, 4}) / 10; }
+  static at::Tensor batch_of(const RankContext& rank) {
+    return at::full({5, 4}, rank.rank + 1.0) + at::arange(20).view({5, 4}) / 10;
+  }
   static void expect_equal_on_all_ranks(const Accelerator& accelerator, const std::vector<at::Tensor>& parameters) {
     for (const auto& parameter : parameters) {
       const auto all = accelerator.gather(parameter.detach().unsqueeze(0));
@@ -73,7 +81,8 @@ class MistakesTest : public ::testing::TestWithParam<Backend> {
     }
   }
 };
-INSTANTIATE_TEST_SUITE_P(Backends, MistakesTest, ::testing::Values(Backend::kSim, Backend::kGlooThreads), [](const auto& info) { return name_of(info.param); });
+INSTANTIATE_TEST_SUITE_P(Backends, MistakesTest, ::testing::Values(Backend::kSim, Backend::kGlooThreads),
+                         [](const auto& info) { return name_of(info.param); });
 
 TEST_P(MistakesTest, ForwardThatBypassesThePreparedModelIsRefusedAtTheStep) {
   on_ranks([&](Accelerator& accelerator, RankContext& rank) {
@@ -81,10 +90,14 @@ TEST_P(MistakesTest, ForwardThatBypassesThePreparedModelIsRefusedAtTheStep) {
     torch::optim::SGD sgd(net->parameters(), 0.1);
     auto [model, optimizer] = accelerator.prepare(net, sgd);
     const auto before = net->weight.detach().clone();
-    const std::function<at::Tensor()> forwards[] = {[&] { return model->forward(batch_of(rank)); }, [&] { return net->forward(batch_of(rank)); }, [&] { return net(batch_of(rank)); }};
+    const std::function<at::Tensor()> forwards[] = {[&] { return model->forward(batch_of(rank)); },
+                                                    [&] { return net->forward(batch_of(rank)); },
+                                                    [&] { return net(batch_of(rank)); }};
     for (const auto& forward : forwards) {
       accelerator.backward(forward().square().mean());
-      EXPECT_THAT(message_of<StateError>([&] { optimizer.step(); }), AllOf(HasSubstr("'weight' and 1 more parameters were not averaged over the 3 ranks"), HasSubstr("Call model(x), not model->forward(x)")));
+      EXPECT_THAT(message_of<StateError>([&] { optimizer.step(); }),
+                  AllOf(HasSubstr("'weight' and 1 more parameters were not averaged over the 3 ranks"),
+                        HasSubstr("Call model(x), not model->forward(x)")));
       EXPECT_TRUE(net->weight.equal(before));
       optimizer.zero_grad();
     }
@@ -103,7 +116,8 @@ TEST_P(MistakesTest, TwoBackwardPassesOfOneForwardAreRefusedAndOneOfTheirSumIsNo
     const auto real = model(batch_of(rank)).mean(), fake = model(-batch_of(rank)).square().mean();
     accelerator.backward(real);
     accelerator.backward(fake);
-    EXPECT_THAT(message_of<StateError>([&] { optimizer.step(); }), HasSubstr("give two losses of one forward to one backward"));
+    EXPECT_THAT(message_of<StateError>([&] { optimizer.step(); }),
+                HasSubstr("give two losses of one forward to one backward"));
     optimizer.zero_grad(/*set_to_none=*/false);
     const auto again = model(batch_of(rank)).mean(), other = model(-batch_of(rank)).square().mean();
     accelerator.backward(again + other);
@@ -143,7 +157,8 @@ TEST_P(MistakesTest, AMicroBatchThatBypassesThePreparedModelIsAveragedWithTheWin
           for (int step = 0; step < 4; ++step) {
             auto window = accelerator.accumulate(model);
             const auto x = batch_of(rank) * (step + 1);
-            accelerator.backward((bypasses && !accelerator.sync_gradients() ? model->forward(x) : model(x)).square().mean());
+            accelerator.backward(
+                (bypasses && !accelerator.sync_gradients() ? model->forward(x) : model(x)).square().mean());
             optimizer.step();
             optimizer.zero_grad();
           }
@@ -230,7 +245,8 @@ TEST_P(MistakesTest, AParameterThatARankDoesNotUseIsAveragedThoughItWasBypassedB
   on_ranks(
       [&](Accelerator& accelerator, RankContext& rank) {
         struct HeadsImpl : nn::Module {
-          HeadsImpl() : heads{register_module("first", nn::Linear(4, 1)), register_module("second", nn::Linear(4, 1))} {}
+          HeadsImpl()
+              : heads{register_module("first", nn::Linear(4, 1)), register_module("second", nn::Linear(4, 1))} {}
           at::Tensor forward(const at::Tensor& x, int head) { return heads[head](x); }
           std::vector<nn::Linear> heads;
         };
@@ -238,7 +254,8 @@ TEST_P(MistakesTest, AParameterThatARankDoesNotUseIsAveragedThoughItWasBypassedB
         torch::optim::SGD sgd(net->parameters(), 0.1);
         auto [model, optimizer] = accelerator.prepare(net, sgd);
         accelerator.backward(model->forward(batch_of(rank), 0).mean() + model->forward(batch_of(rank), 1).mean());
-        optimizer.zero_grad(/*set_to_none=*/false);  // of an unused parameter the reducer expects the gradient that it has seen
+        optimizer.zero_grad(
+            /*set_to_none=*/false);  // of an unused parameter the reducer expects the gradient that it has seen
         accelerator.backward(model(batch_of(rank), rank.rank == 0 ? 0 : 1).square().mean());
         EXPECT_NO_THROW(optimizer.step());
         expect_equal_on_all_ranks(accelerator, net->parameters());
@@ -268,7 +285,8 @@ TEST(VoteOnAllModelsTest, AModelThatNoBackwardReachesIsComparedToo) {
     if (rank.rank == 1) frozen->weight.add_(1);
     optimizer.step();
   });
-  EXPECT_THAT(message_of(report.error), HasSubstr("rank 1 has other bits than the rest, first in parameter weight (Float [1, 3])"));
+  EXPECT_THAT(message_of(report.error),
+              HasSubstr("rank 1 has other bits than the rest, first in parameter weight (Float [1, 3])"));
 }
 
 TEST_P(MistakesTest, AModuleOnTheStackTrainsAsOneInAHolder) {
@@ -284,7 +302,8 @@ TEST_P(MistakesTest, AModuleOnTheStackTrainsAsOneInAHolder) {
         optimizer.zero_grad();
       }
       model->eval();
-      weights[rank.rank] = torch::cat({accelerator.unwrap_model(model)->first->weight.detach().flatten(), model(batch_of(rank)).detach().flatten() * 0});
+      weights[rank.rank] = torch::cat({accelerator.unwrap_model(model)->first->weight.detach().flatten(),
+                                       model(batch_of(rank)).detach().flatten() * 0});
       EXPECT_EQ(model->modules().size(), 4U) << "LibTorch's own functions ask a module for its shared_ptr";
       expect_equal_on_all_ranks(accelerator, model.parameters());
     });
@@ -339,20 +358,25 @@ TEST_P(MistakesTest, AStructThatIsNoTreeIsRefusedByEveryWrapperThatMustSeeIt) {
   for (const auto& [options, why] : wrappers) {
     on_ranks(
         [&, why = why](Accelerator& accelerator, RankContext& rank) {
-          EXPECT_THAT(message_of<ArgumentError>([&] { train_encoder<Outputs>(accelerator, batch_of(rank)); }),
-                      AllOf(HasSubstr(why), HasSubstr("natural_mistakes_test::Outputs"), HasSubstr("template <> inline constexpr auto accel::tree_members<"), HasSubstr("= std::tuple(&")));
+          EXPECT_THAT(
+              message_of<ArgumentError>([&] { train_encoder<Outputs>(accelerator, batch_of(rank)); }),
+              AllOf(HasSubstr(why), HasSubstr("natural_mistakes_test::Outputs"),
+                    HasSubstr("template <> inline constexpr auto accel::tree_members<"), HasSubstr("= std::tuple(&")));
           accelerator.free_memory();
           train_encoder<KnownOutputs>(accelerator, batch_of(rank));
         },
         options);
   }
-  on_ranks([&](Accelerator& accelerator, RankContext& rank) { EXPECT_NO_THROW(train_encoder<Outputs>(accelerator, batch_of(rank))) << "plain DDP looks at no output"; });
+  on_ranks([&](Accelerator& accelerator, RankContext& rank) {
+    EXPECT_NO_THROW(train_encoder<Outputs>(accelerator, batch_of(rank))) << "plain DDP looks at no output";
+  });
 }
 
 TEST_P(MistakesTest, ATemporaryOptimizerIsKept) {
   on_ranks([&](Accelerator& accelerator, RankContext& rank) {
     nn::Linear net(4, 1), other(4, 1);
-    auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9)));
+    auto [model, optimizer] =
+        accelerator.prepare(net, torch::optim::SGD(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9)));
     auto fused = accelerator.prepare(accel::optim::AdamW(other->parameters(), torch::optim::AdamWOptions(0.1)));
     auto shared = accelerator.prepare(std::make_shared<torch::optim::SGD>(other->parameters(), 0.1));
     std::unique_ptr<torch::optim::Optimizer> owned = std::make_unique<torch::optim::Adam>(other->parameters(), 0.1);
@@ -386,7 +410,8 @@ TEST_P(MistakesTest, ATemporaryLoaderAndALibTorchDatasetServe) {
 }
 
 // By rank, each with what it warned of.
-std::vector<std::vector<std::string>> warnings_of(const std::function<void(Accelerator&)>& body, AcceleratorOptions options = {}, int num_ranks = 3) {
+std::vector<std::vector<std::string>> warnings_of(const std::function<void(Accelerator&)>& body,
+                                                  AcceleratorOptions options = {}, int num_ranks = 3) {
   return collect_ranks(Backend::kGlooThreads, num_ranks, [&](RankContext& rank) {
     std::vector<std::string> warnings;
     rank.warn = [&](const std::string& text) { warnings.push_back(text); };
@@ -402,16 +427,23 @@ TEST(UnpreparedObjectsTest, ALoaderThatEveryRankReadsInFullIsTold) {
       nn::Linear net(1, 1);
       DataLoader loader(TensorDataset(at::zeros({6, 1})), {.batch_size = 2});
       const auto read = [&] {
-        for ([[maybe_unused]] auto& batch : loader) {}
+        for ([[maybe_unused]] auto& batch : loader) {
+        }
       };
       if (before) read();
       auto model = accelerator.prepare(net);
       if (!before && (all_ranks || accelerator.is_main_process())) read(), read();
     };
   };
-  EXPECT_THAT(warnings_of(body(false, true)), ElementsAre(IsEmpty(), ElementsAre(AllOf(HasSubstr("natural_mistakes_test.cpp:"), HasSubstr("of 6 samples (batch_size 2) that was not prepared"))), IsEmpty()));
-  EXPECT_THAT(warnings_of(body(true, true)), ElementsAre(IsEmpty(), IsEmpty(), IsEmpty())) << "statistics before training";
-  EXPECT_THAT(warnings_of(body(false, false)), ElementsAre(IsEmpty(), IsEmpty(), IsEmpty())) << "the main process evaluates";
+  EXPECT_THAT(warnings_of(body(false, true)),
+              ElementsAre(IsEmpty(),
+                          ElementsAre(AllOf(HasSubstr("natural_mistakes_test.cpp:"),
+                                            HasSubstr("of 6 samples (batch_size 2) that was not prepared"))),
+                          IsEmpty()));
+  EXPECT_THAT(warnings_of(body(true, true)), ElementsAre(IsEmpty(), IsEmpty(), IsEmpty()))
+      << "statistics before training";
+  EXPECT_THAT(warnings_of(body(false, false)), ElementsAre(IsEmpty(), IsEmpty(), IsEmpty()))
+      << "the main process evaluates";
   EXPECT_THAT(warnings_of(body(false, true), {}, 1), ElementsAre(IsEmpty()));
 }
 
@@ -430,7 +462,10 @@ TEST(UnpreparedObjectsTest, AnOptimizerThatIsNotPreparedIsTold) {
       }
     };
   };
-  EXPECT_THAT(warnings_of(body(false)), ElementsAre(ElementsAre(AllOf(HasSubstr("model 0 (torch::nn::LinearImpl) is prepared"), HasSubstr("no prepared optimizer"))), IsEmpty(), IsEmpty()));
+  EXPECT_THAT(warnings_of(body(false)),
+              ElementsAre(ElementsAre(AllOf(HasSubstr("model 0 (torch::nn::LinearImpl) is prepared"),
+                                            HasSubstr("no prepared optimizer"))),
+                          IsEmpty(), IsEmpty()));
   EXPECT_THAT(warnings_of(body(true)), ElementsAre(IsEmpty(), IsEmpty(), IsEmpty()));
   EXPECT_THAT(warnings_of(body(false), {}, 1), ElementsAre(IsEmpty()));
   EXPECT_THAT(warnings_of(body(false), {.mixed_precision = "fp16"}, 1), ElementsAre(::testing::SizeIs(1)));
@@ -448,7 +483,9 @@ TEST(UnpreparedObjectsTest, AStepOfTheOptimizerBesideItsHandleIsTold) {
       }
     };
   };
-  EXPECT_THAT(warnings_of(body(false)), ElementsAre(ElementsAre(HasSubstr("step() of the handle that prepare returned was never called")), IsEmpty(), IsEmpty()));
+  EXPECT_THAT(warnings_of(body(false)),
+              ElementsAre(ElementsAre(HasSubstr("step() of the handle that prepare returned was never called")),
+                          IsEmpty(), IsEmpty()));
   EXPECT_THAT(warnings_of(body(true)), ElementsAre(IsEmpty(), IsEmpty(), IsEmpty()));
   EXPECT_THAT(warnings_of(body(false), {}, 1), ElementsAre(IsEmpty()));
   EXPECT_THAT(warnings_of(body(false), {.gradient_accumulation_steps = 2}, 1), ElementsAre(::testing::SizeIs(1)));
@@ -471,7 +508,11 @@ TEST(UnpreparedObjectsTest, AParameterOfNoPreparedModelIsTold) {
       }
     };
   };
-  EXPECT_THAT(warnings_of(body(false)), ElementsAre(ElementsAre(AllOf(HasSubstr("parameter 2 of shape [1, 1], and 1 more, belongs to no prepared model"))), IsEmpty(), IsEmpty()));
+  EXPECT_THAT(
+      warnings_of(body(false)),
+      ElementsAre(
+          ElementsAre(AllOf(HasSubstr("parameter 2 of shape [1, 1], and 1 more, belongs to no prepared model"))),
+          IsEmpty(), IsEmpty()));
   EXPECT_THAT(warnings_of(body(true)), ElementsAre(IsEmpty(), IsEmpty(), IsEmpty()));
   EXPECT_THAT(warnings_of(body(false), {}, 1), ElementsAre(IsEmpty()));
 }
@@ -488,7 +529,9 @@ TEST(LossesTest, BackwardOfTheLossItselfIsToldOrRefusedWhereItMatters) {
     }
   };
   EXPECT_THAT(warnings_of(body), ElementsAre(IsEmpty(), IsEmpty(), IsEmpty()));
-  EXPECT_THAT(warnings_of(body, {.gradient_accumulation_steps = 2}), ElementsAre(ElementsAre(HasSubstr("call accelerator.backward(loss), not loss.backward()")), IsEmpty(), IsEmpty()));
+  EXPECT_THAT(warnings_of(body, {.gradient_accumulation_steps = 2}),
+              ElementsAre(ElementsAre(HasSubstr("call accelerator.backward(loss), not loss.backward()")), IsEmpty(),
+                          IsEmpty()));
   const auto refused = [&](AcceleratorOptions options) {
     warnings_of([&](Accelerator& accelerator) { EXPECT_THROW(body(accelerator), StateError); }, std::move(options), 1);
   };
@@ -518,7 +561,8 @@ TEST(ShardedMembersTest, AMemberThatComputesWithPartsIsAnErrorThatNamesGatheredP
         }
       });
     };
-    EXPECT_THAT(message_of(run(false).error), AllOf(HasSubstr("accelerator.gathered_parameters(model)"), HasSubstr("such as model->generate(...)")));
+    EXPECT_THAT(message_of(run(false).error),
+                AllOf(HasSubstr("accelerator.gathered_parameters(model)"), HasSubstr("such as model->generate(...)")));
     EXPECT_EQ(message_of(run(true).error), "");
   }
 }
@@ -579,7 +623,8 @@ TEST_P(MistakesTest, APreparedModelIsSavedAndLoadedByLibTorchUnlessItIsSharded) 
       [&](Accelerator& accelerator, RankContext&) {
         nn::Linear net(4, 1);
         auto model = accelerator.prepare(net);
-        EXPECT_THAT(message_of<StateError>([&] { torch::save(model, folder.path("sharded.pt")); }), HasSubstr("use accelerator.save_model"));
+        EXPECT_THAT(message_of<StateError>([&] { torch::save(model, folder.path("sharded.pt")); }),
+                    HasSubstr("use accelerator.save_model"));
       },
       {.fsdp_plugin = FullyShardedDataParallelPlugin{}});
 }

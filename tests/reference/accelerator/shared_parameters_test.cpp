@@ -24,13 +24,17 @@ struct SharedReadoutImpl : nn::Module {
 };
 TORCH_MODULE(SharedReadout);
 
-// Words in, scores of words out, with one weight for both; `names_it_twice`: the module that reads it out registers it too, as
-// LibTorch's users tie weights.
+// Words in, scores of words out, with one weight for both; `names_it_twice`: the module that reads it out registers it
+// too, as LibTorch's users tie weights.
 struct TiedWordsImpl : nn::Module {
-  explicit TiedWordsImpl(bool names_it_twice) : embedding(register_module("embedding", nn::Embedding(kWords, kWidth))), hidden(register_module("hidden", nn::Linear(kWidth, kWidth))) {
+  explicit TiedWordsImpl(bool names_it_twice)
+      : embedding(register_module("embedding", nn::Embedding(kWords, kWidth))),
+        hidden(register_module("hidden", nn::Linear(kWidth, kWidth))) {
     if (names_it_twice) register_module("readout", SharedReadout(embedding->weight));
   }
-  at::Tensor forward(const at::Tensor& words) { return at::linear(at::tanh(hidden(embedding(words))), embedding->weight); }
+  at::Tensor forward(const at::Tensor& words) {
+    return at::linear(at::tanh(hidden(embedding(words))), embedding->weight);
+  }
   nn::Embedding embedding;
   nn::Linear hidden;
 };
@@ -56,7 +60,8 @@ Trained train_tied(bool names_it_twice, const AcceleratorOptions& options, bool 
   for (auto& [words] : loader) {
     auto window = accelerator.accumulate(model);
     accelerator.backward(nn::functional::cross_entropy(model(words), (words + 1) % kWords));
-    if (accelerator.sync_gradients()) result.norms.push_back(accelerator.clip_grad_norm_(net->parameters(), 0.25).item<double>());
+    if (accelerator.sync_gradients())
+      result.norms.push_back(accelerator.clip_grad_norm_(net->parameters(), 0.25).item<double>());
     optimizer.step();
     optimizer.zero_grad();
   }
@@ -66,12 +71,17 @@ Trained train_tied(bool names_it_twice, const AcceleratorOptions& options, bool 
 }
 
 TEST(SharedParametersTest, OneOfTwoModulesIsTrainedOnce) {
-  const std::vector<AcceleratorOptions> all = {
-      {}, {.mixed_precision = "fp16"}, {.gradient_accumulation_steps = 2}, {.gradient_accumulation_steps = 2, .loss_weighting = "exact"}};
+  const std::vector<AcceleratorOptions> all = {{},
+                                               {.mixed_precision = "fp16"},
+                                               {.gradient_accumulation_steps = 2},
+                                               {.gradient_accumulation_steps = 2, .loss_weighting = "exact"}};
   for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
     for (const auto& options : all) {
       for (const bool with_libtorchs : {false, true}) {
-        const auto trained = [&](bool names_it_twice) { return collect_ranks(backend, 2, [&](RankContext& rank) { return train_tied(names_it_twice, options, with_libtorchs, rank); }); };
+        const auto trained = [&](bool names_it_twice) {
+          return collect_ranks(
+              backend, 2, [&](RankContext& rank) { return train_tied(names_it_twice, options, with_libtorchs, rank); });
+        };
         const auto once = trained(false), twice = trained(true);
         for (int rank = 0; rank < 2; ++rank) {
           ASSERT_EQ(twice[rank].parameters.size(), 3);
@@ -86,7 +96,11 @@ TEST(SharedParametersTest, OneOfTwoModulesIsTrainedOnce) {
 
 TEST(SharedParametersTest, AShardedModelTrainsItOnce) {
   const AcceleratorOptions options{.fsdp_plugin = FullyShardedDataParallelPlugin{}};
-  const auto trained = [&](bool names_it_twice) { return collect_ranks(Backend::kSim, 2, [&](RankContext& rank) { return train_tied(names_it_twice, options, /*with_libtorchs=*/false, rank); }); };
+  const auto trained = [&](bool names_it_twice) {
+    return collect_ranks(Backend::kSim, 2, [&](RankContext& rank) {
+      return train_tied(names_it_twice, options, /*with_libtorchs=*/false, rank);
+    });
+  };
   const auto once = trained(false), twice = trained(true);
   for (int rank = 0; rank < 2; ++rank) {
     EXPECT_TRUE(equal_bits(twice[rank].parameters, once[rank].parameters));
@@ -100,7 +114,8 @@ TEST(SharedParametersTest, AnOptimizerAloneStepsItOnce) {
   optim::SGD sgd(net->parameters(), {.lr = 1.0});
   for (auto& parameter : net->parameters()) parameter.mutable_grad() = at::ones_like(parameter);
   const auto before = net->embedding->weight.detach().clone();
-  EXPECT_FLOAT_EQ(clip_grad_norm(net->parameters(), 1e9).item<float>(), std::sqrt(static_cast<float>(kWords * kWidth + kWidth * kWidth + kWidth)));
+  EXPECT_FLOAT_EQ(clip_grad_norm(net->parameters(), 1e9).item<float>(),
+                  std::sqrt(static_cast<float>(kWords * kWidth + kWidth * kWidth + kWidth)));
   sgd.step();
   EXPECT_TRUE(net->embedding->weight.equal(before - 1));
 }
@@ -109,7 +124,8 @@ TEST(SharedParametersTest, AnOptimizerAloneStepsItOnce) {
 
 struct Words : nn::Module {
   explicit Words(bool is_sparse)
-      : embedding(register_module("embedding", nn::Embedding(nn::EmbeddingOptions(kWords, kWidth).sparse(is_sparse)))), linear(register_module("linear", nn::Linear(kWidth, 1))) {}
+      : embedding(register_module("embedding", nn::Embedding(nn::EmbeddingOptions(kWords, kWidth).sparse(is_sparse)))),
+        linear(register_module("linear", nn::Linear(kWidth, 1))) {}
   at::Tensor forward(const at::Tensor& words) { return linear(embedding(words)); }
   nn::Embedding embedding;
   nn::Linear linear;
@@ -135,7 +151,8 @@ TEST(SharedParametersTest, SparseGradientsAreAveragedAsDenseOnes) {
     const auto dense = collect_ranks(backend, 3, [](RankContext& rank) { return train_words(false, rank); });
     const auto sparse = collect_ranks(backend, 3, [](RankContext& rank) { return train_words(true, rank); });
     for (int rank = 0; rank < 3; ++rank) {
-      for (std::size_t parameter = 0; parameter < dense[rank].size(); ++parameter) EXPECT_TRUE(at::allclose(sparse[rank][parameter], dense[rank][parameter])) << name_of(backend);
+      for (std::size_t parameter = 0; parameter < dense[rank].size(); ++parameter)
+        EXPECT_TRUE(at::allclose(sparse[rank][parameter], dense[rank][parameter])) << name_of(backend);
       EXPECT_TRUE(equal_bits(sparse[rank], sparse[0])) << "replicas differ";
     }
   }
@@ -145,7 +162,8 @@ TEST(SharedParametersTest, SparseGradientsCannotBeJoined) {
   run_ranks(Backend::kSim, 2, [](RankContext& rank) {
     Accelerator accelerator({.dataloader_config = {.even_batches = false}}, rank);
     auto model = accelerator.prepare(std::make_shared<Words>(true));
-    EXPECT_THAT(message_of<ArgumentError>([&] { accelerator.join_uneven_inputs({model}, {}, [] {}); }), ::testing::HasSubstr("sparse gradients"));
+    EXPECT_THAT(message_of<ArgumentError>([&] { accelerator.join_uneven_inputs({model}, {}, [] {}); }),
+                ::testing::HasSubstr("sparse gradients"));
   });
 }
 

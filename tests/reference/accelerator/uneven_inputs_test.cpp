@@ -39,7 +39,10 @@ struct Uneven {
 
 std::vector<Outcome> train(Backend backend, const Uneven& uneven) {
   return collect_ranks(backend, uneven.ranks, [&](RankContext& rank) {
-    Accelerator accelerator({.gradient_accumulation_plugin = GradientAccumulationPlugin{.num_steps = uneven.accumulation_steps, .sync_with_dataloader = false}}, rank);
+    Accelerator accelerator(
+        {.gradient_accumulation_plugin =
+             GradientAccumulationPlugin{.num_steps = uneven.accumulation_steps, .sync_with_dataloader = false}},
+        rank);
     CountingModel net, other;
     torch::optim::SGD sgd(net->parameters(), 1.0), other_sgd(other->parameters(), 1.0);
     DataLoader plain(TensorDataset(at::arange(1, uneven.length + 1)), {.batch_size = uneven.batch_size});
@@ -67,7 +70,8 @@ TEST(UnevenInputsTest, ARankWithoutBatchesLetsTheOthersGoOn) {
     EXPECT_EQ(outcomes[0].steps, 2);
     EXPECT_EQ(outcomes[1].steps, 1);
     for (const auto& outcome : outcomes) {
-      EXPECT_EQ(outcome.weight, -(1 + 2) / 2.0F - 3 / 2.0F) << "gradients are divided by the number of ranks, whoever takes part";
+      EXPECT_EQ(outcome.weight, -(1 + 2) / 2.0F - 3 / 2.0F)
+          << "gradients are divided by the number of ranks, whoever takes part";
       EXPECT_EQ(outcome.size_behind, 2) << "even_batches is on again";
     }
   }
@@ -85,7 +89,8 @@ TEST(UnevenInputsTest, EveryRankEndsWithTheWeightOfAllBatches) {
       const auto end = std::min(begin + uneven.batch_size, uneven.length);
       expected -= static_cast<float>(begin + 1 + end) / 2 / static_cast<float>(uneven.ranks);
     }
-    for (const auto& outcome : train(backend, uneven)) RC_ASSERT(std::abs(outcome.weight - expected) <= 1e-4F * std::max(1.0F, std::abs(expected)));
+    for (const auto& outcome : train(backend, uneven))
+      RC_ASSERT(std::abs(outcome.weight - expected) <= 1e-4F * std::max(1.0F, std::abs(expected)));
   };
   expect_property(60, [&] { check(Backend::kSim); });
   expect_property(15, [&] { check(Backend::kGlooThreads); });
@@ -106,7 +111,8 @@ TEST(UnevenInputsTest, AForwardWithoutGradientsInsideTheBodyIsRepeatedToo) {
       Accelerator accelerator({}, rank);
       CountingModel net;
       torch::optim::SGD sgd(net->parameters(), 1.0);
-      auto [model, optimizer, loader] = accelerator.prepare(net, sgd, DataLoader(TensorDataset(at::arange(1, 6)), {.batch_size = 1}));
+      auto [model, optimizer, loader] =
+          accelerator.prepare(net, sgd, DataLoader(TensorDataset(at::arange(1, 6)), {.batch_size = 1}));
       accelerator.join_uneven_inputs({model}, {.even_batches = false}, [&] {
         for (auto& [numbers] : loader) {
           {
@@ -128,10 +134,12 @@ TEST(UnevenInputsTest, LoadersAreAsTheyWereBehindABodyThatThrows) {
     Accelerator accelerator({}, rank);
     auto loader = accelerator.prepare(DataLoader(TensorDataset(at::arange(3)), {.batch_size = 1}));
     auto model = accelerator.prepare(CountingModel());
-    EXPECT_THROW(accelerator.join_uneven_inputs({model}, {.even_batches = false}, [&] {
-      EXPECT_EQ(loader.size(), rank.rank == 0 ? 2 : 1);
-      throw StateError("enough");
-    }), StateError);
+    EXPECT_THROW(accelerator.join_uneven_inputs({model}, {.even_batches = false},
+                                                [&] {
+                                                  EXPECT_EQ(loader.size(), rank.rank == 0 ? 2 : 1);
+                                                  throw StateError("enough");
+                                                }),
+                 StateError);
     EXPECT_EQ(loader.size(), 2);
     std::int64_t steps = 0;
     for ([[maybe_unused]] auto& batch : loader) ++steps;
@@ -174,8 +182,8 @@ struct BranchingModelImpl : torch::nn::Module {
 };
 TORCH_MODULE(BranchingModel);
 
-// Their maps of used parameters would be memory that nobody has written: two of the largest numbers add up to -2, the two
-// ranks that have used the branch would count as none, and the one that has not would keep its own.
+// Their maps of used parameters would be memory that nobody has written: two of the largest numbers add up to -2, the
+// two ranks that have used the branch would count as none, and the one that has not would keep its own.
 TEST(UnevenInputsTest, RanksThatNeverHadABatchHaveUsedNoParameter) {
   const FilledMemoryScope filled;
   for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
@@ -183,7 +191,8 @@ TEST(UnevenInputsTest, RanksThatNeverHadABatchHaveUsedNoParameter) {
       Accelerator accelerator({.ddp_kwargs = {.find_unused_parameters = true}}, rank);
       BranchingModel net;
       torch::optim::SGD sgd(net->parameters(), 1.0);
-      auto [model, optimizer, loader] = accelerator.prepare(net, sgd, DataLoader(TensorDataset(at::arange(1, 4)), {.batch_size = 1}));
+      auto [model, optimizer, loader] =
+          accelerator.prepare(net, sgd, DataLoader(TensorDataset(at::arange(1, 4)), {.batch_size = 1}));
       accelerator.join_uneven_inputs({model}, {.even_batches = false}, [&] {
         for (auto& [numbers] : loader) {
           accelerator.backward(model(numbers, /*takes_branch=*/rank.rank < 2).sum());
@@ -230,9 +239,11 @@ TEST(SplitBetweenProcessesTest, TensorsAndMapsAreSplitByRowsAndMembersOfOneLengt
   run_ranks(Backend::kSim, 2, [](RankContext& rank) {
     Accelerator accelerator({}, rank);
     using Inputs = std::map<std::string, std::vector<std::string>>;
-    const auto part = accelerator.split_between_processes(Inputs{{"a", {"x", "y", "z"}}, {"b", {"1", "2", "3"}}}, {.apply_padding = true});
+    const auto part = accelerator.split_between_processes(Inputs{{"a", {"x", "y", "z"}}, {"b", {"1", "2", "3"}}},
+                                                          {.apply_padding = true});
     EXPECT_THAT(part.at("b"), rank.rank == 0 ? ElementsAre("1", "2") : ElementsAre("3", "3"));
-    EXPECT_TRUE(accelerator.split_between_processes(at::arange(5)).equal(rank.rank == 0 ? at::arange(0, 3) : at::arange(3, 5)));
+    EXPECT_TRUE(
+        accelerator.split_between_processes(at::arange(5)).equal(rank.rank == 0 ? at::arange(0, 3) : at::arange(3, 5)));
     EXPECT_THROW(accelerator.split_between_processes(Inputs{{"a", {"x", "y"}}, {"b", {"1"}}}), ArgumentError);
   });
 }
@@ -240,7 +251,8 @@ TEST(SplitBetweenProcessesTest, TensorsAndMapsAreSplitByRowsAndMembersOfOneLengt
 TEST(PadInputTensorsTest, ThePaddedSizeIsTheLeastMultipleThatHoldsAllRows) {
   for (std::int64_t rows = 0; rows < 20; ++rows) {
     for (int ranks = 1; ranks < 7; ++ranks) {
-      const auto padded = operations::pad_input_tensors(at::ones({rows, 2}), {.batch_size = rows, .num_processes = ranks});
+      const auto padded =
+          operations::pad_input_tensors(at::ones({rows, 2}), {.batch_size = rows, .num_processes = ranks});
       EXPECT_EQ(padded.size(0), (rows + ranks - 1) / ranks * ranks);
       EXPECT_EQ(padded.sum().item<double>(), 2.0 * static_cast<double>(rows));
     }
@@ -253,8 +265,11 @@ TEST(MeshTest, RanksOfOneDataParallelGroupReadTheSameBatch) {
   for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
     for (const bool dispatch : {false, true}) {
       const auto read = collect_ranks(backend, 6, [&](RankContext& rank) {
-        Accelerator accelerator({.dataloader_config = {.dispatch_batches = dispatch}, .parallelism_config = ParallelismConfig{.dp_replicate_size = 3, .tp_size = 2}}, rank);
-        auto loader = accelerator.prepare(DataLoader(TensorDataset(at::arange(10)), {.batch_size = 2, .shuffle = true}));
+        Accelerator accelerator({.dataloader_config = {.dispatch_batches = dispatch},
+                                 .parallelism_config = ParallelismConfig{.dp_replicate_size = 3, .tp_size = 2}},
+                                rank);
+        auto loader =
+            accelerator.prepare(DataLoader(TensorDataset(at::arange(10)), {.batch_size = 2, .shuffle = true}));
         EXPECT_EQ(loader.total_batch_size(), 6);
         EXPECT_EQ(accelerator.data_parallel_rank(), rank.rank / 2);
         std::vector<std::int64_t> own, gathered;

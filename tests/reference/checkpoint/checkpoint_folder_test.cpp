@@ -21,9 +21,9 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
+using testing::CrashDisk;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::CrashDisk;
 using testing::message_of;
 using testing::TemporaryFolder;
 
@@ -62,14 +62,17 @@ std::optional<Content> loaded(const std::string& path) {
 Content any_content() {
   Content content;
   for (int i = 0, count = testing::pick(1, 4); i < count; ++i) {
-    content[(testing::pick(0, 3) == 0 ? "inner/file" : "file") + std::to_string(i)] = *rc::gen::arbitrary<std::string>();
+    content[(testing::pick(0, 3) == 0 ? "inner/file" : "file") + std::to_string(i)] =
+        *rc::gen::arbitrary<std::string>();
   }
   return content;
 }
 
-// --- power loss -------------------------------------------------------------------------------------------------------
+// --- power loss
+// -------------------------------------------------------------------------------------------------------
 
-// Saves into one folder twice, with the power failing at every operation in turn; what is found is the first save or the second, whole.
+// Saves into one folder twice, with the power failing at every operation in turn; what is found is the first save or
+// the second, whole.
 void every_cut_leaves_a_whole_checkpoint() {
   const auto first = any_content(), second = any_content();
   CrashDisk whole;
@@ -135,10 +138,12 @@ TEST(CheckpointFolderTest, AfterEveryPowerLossTheNewestNumberIsWhole) {
   });
 }
 
-// Behind the program's back two ranks write their files and parts; whoever comes after a crash publishes what both had finished.
+// Behind the program's back two ranks write their files and parts; whoever comes after a crash publishes what both had
+// finished.
 TEST(CheckpointFolderTest, AfterEveryPowerLossUnpublishedFilesAreFoundWholeOrNotAtAll) {
   testing::expect_property(6, [] {
-    const std::vector<Content> contents{{{"rank0", *rc::gen::arbitrary<std::string>()}}, {{"rank1", *rc::gen::arbitrary<std::string>()}}};
+    const std::vector<Content> contents{{{"rank0", *rc::gen::arbitrary<std::string>()}},
+                                        {{"rank1", *rc::gen::arbitrary<std::string>()}}};
     const auto write_all = [&](Files& files) {
       const auto unfinished = begin_folder(files, "run/state");
       for (int rank = 0; rank < 2; ++rank) {
@@ -163,12 +168,15 @@ TEST(CheckpointFolderTest, AfterEveryPowerLossUnpublishedFilesAreFoundWholeOrNot
       RC_ASSERT(is_found || cut < whole.num_operations());
       const auto found = loaded(folder.path("run/state"));
       RC_ASSERT(found.has_value() == is_found);
-      if (found) RC_ASSERT(found->at("rank0") == contents[0].at("rank0") && found->at("rank1") == contents[1].at("rank1") && found->size() == 2);
+      if (found)
+        RC_ASSERT(found->at("rank0") == contents[0].at("rank0") && found->at("rank1") == contents[1].at("rank1") &&
+                  found->size() == 2);
     }
   });
 }
 
-// --- a process that is killed -----------------------------------------------------------------------------------------------
+// --- a process that is killed
+// -----------------------------------------------------------------------------------------------
 
 Content content_of(std::int64_t number) {
   const auto text = std::to_string(number);
@@ -208,7 +216,8 @@ TEST(CheckpointFolderTest, AProcessThatIsKilledAtAnyMomentLeavesTheNewestCheckpo
     if (saved < 0 && numbers.empty()) continue;
     ASSERT_FALSE(numbers.empty());
     const auto newest = numbers.back();
-    ASSERT_TRUE(newest == saved || newest == saved + 1) << newest << ", told of " << saved;  // killed between its name and its word
+    ASSERT_TRUE(newest == saved || newest == saved + 1)
+        << newest << ", told of " << saved;  // killed between its name and its word
     const auto path = folder.path("checkpoint_" + std::to_string(newest));
     const auto manifest = read_manifest(path);
     ASSERT_TRUE(manifest.has_value());
@@ -244,7 +253,8 @@ TEST(CheckpointFolderTest, AFolderThatIsRenamedBeforeItIsSyncedIsCaught) {
   });
 }
 
-// --- a folder and its manifest -------------------------------------------------------------------------------------------
+// --- a folder and its manifest
+// -------------------------------------------------------------------------------------------
 
 class ManifestTest : public ::testing::Test {
  protected:
@@ -252,7 +262,9 @@ class ManifestTest : public ::testing::Test {
   [[nodiscard]] std::string problem() const {
     return message_of<CheckpointError>([&] { static_cast<void>(read_manifest(path_)); });
   }
-  void write(const std::string& name, const std::string& bytes) const { std::ofstream(path_ + "/" + name, std::ios::binary) << bytes; }
+  void write(const std::string& name, const std::string& bytes) const {
+    std::ofstream(path_ + "/" + name, std::ios::binary) << bytes;
+  }
 
   TemporaryFolder folder_;
   PosixFiles files_;
@@ -263,8 +275,11 @@ TEST_F(ManifestTest, EveryDamageIsNamed) {
   std::filesystem::remove(path_ + "/a");
   write("b", "content of c");
   write("inner/c", "more");
-  EXPECT_THAT(problem(), AllOf(HasSubstr(path_ + ": this checkpoint is damaged: a: missing; b: its content is not what was written (xxh3_64 "),
-                               HasSubstr("inner/c: 4 bytes, 0 were written")));
+  EXPECT_THAT(
+      problem(),
+      AllOf(HasSubstr(path_ +
+                      ": this checkpoint is damaged: a: missing; b: its content is not what was written (xxh3_64 "),
+            HasSubstr("inner/c: 4 bytes, 0 were written")));
 }
 
 TEST_F(ManifestTest, AManifestThatIsNoneOrOfAnotherVersionIsNamed) {
@@ -294,7 +309,8 @@ TEST_F(ManifestTest, FilesThatAHookWroteArePartOfIt) {
 TEST(CheckpointFolderTest, TheLimitGoesByNumbersNotByNames) {
   const TemporaryFolder folder;
   PosixFiles files;
-  for (const int number : {2, 9, 10, 11}) save(files, folder.path("checkpoint_" + std::to_string(number)), {{"a", "b"}});
+  for (const int number : {2, 9, 10, 11})
+    save(files, folder.path("checkpoint_" + std::to_string(number)), {{"a", "b"}});
   files.make_folder(folder.path("checkpoint_best"));
   remove_oldest(files, folder.path(), /*total_limit=*/2, /*kept=*/11);
   EXPECT_THAT(files.list(folder.path()), ElementsAre("checkpoint_10/", "checkpoint_11/", "checkpoint_best/"));

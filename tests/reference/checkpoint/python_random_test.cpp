@@ -5,7 +5,9 @@
 namespace accel::checkpoint {
 namespace {
 
-std::int64_t word(const Value& state, std::size_t index) { return state.as<Value::List>()[1].as<Value::List>()[index].as<std::int64_t>(); }
+std::int64_t word(const Value& state, std::size_t index) {
+  return state.as<Value::List>()[1].as<Value::List>()[index].as<std::int64_t>();
+}
 
 // random.seed(42); random.getstate()
 TEST(PythonRandomTest, IsThatOfPythonsOwnSeed) {

@@ -18,10 +18,10 @@ namespace accel {
 namespace {
 
 using namespace std::string_literals;
-using ::testing::AnyOf;
-using ::testing::HasSubstr;
 using testing::any_tensor;
+using ::testing::AnyOf;
 using testing::archive_of;
+using ::testing::HasSubstr;
 using testing::message_of;
 using testing::pick;
 using testing::recorded;
@@ -34,7 +34,9 @@ Value any_value(int depth = 0) {
   switch (pick(0, depth < 3 ? 9 : 7)) {
     case 0: return {};
     case 1: return pick(0, 2) == 1;
-    case 2: return *rc::gen::oneOf(rc::gen::arbitrary<std::int64_t>(), rc::gen::element<std::int64_t>(0, 255, 256, 65536, INT64_MIN, INT64_MAX, INT32_MIN));
+    case 2:
+      return *rc::gen::oneOf(rc::gen::arbitrary<std::int64_t>(),
+                             rc::gen::element<std::int64_t>(0, 255, 256, 65536, INT64_MIN, INT64_MAX, INT32_MIN));
     case 3: return *rc::gen::arbitrary<double>();
     case 4: return *rc::gen::arbitrary<std::string>();
     case 5:
@@ -46,7 +48,8 @@ Value any_value(int depth = 0) {
     }
     default: {
       Value::Dict dict;
-      for (int i = 0, count = pick(0, 4); i < count; ++i) dict[*rc::gen::arbitrary<std::string>()] = any_value(depth + 1);
+      for (int i = 0, count = pick(0, 4); i < count; ++i)
+        dict[*rc::gen::arbitrary<std::string>()] = any_value(depth + 1);
       return dict;
     }
   }
@@ -56,7 +59,9 @@ class TorchFileTest : public ::testing::Test {
  protected:
   Value read(const std::string& bytes) { return read_torch_file(folder_.write("a.bin", bytes)); }
   /// Of a file with this pickle.
-  std::string refusal(const std::string& pickled, const testing::Records& records = {}) { return refusal_of_file(torch_file_of(pickled, records)); }
+  std::string refusal(const std::string& pickled, const testing::Records& records = {}) {
+    return refusal_of_file(torch_file_of(pickled, records));
+  }
   std::string refusal_of_file(const std::string& bytes) {
     const auto message = message_of<CheckpointError>([&] { read(bytes); });
     EXPECT_THAT(message, AnyOf("", HasSubstr("a.bin")));
@@ -79,7 +84,8 @@ TEST_F(TorchFileTest, EveryValueIsReadAsItWasWritten) {
 
 TEST_F(TorchFileTest, TensorsThatShareMemoryShareItAgain) {
   const auto whole = torch::arange(12.0).reshape({3, 4});
-  const auto read_back = read(written(Value::Dict{{"whole", whole}, {"turned", whole.t()}, {"row", whole[1]}, {"other", torch::ones({2})}}));
+  const auto read_back = read(
+      written(Value::Dict{{"whole", whole}, {"turned", whole.t()}, {"row", whole[1]}, {"other", torch::ones({2})}}));
   const auto of = [&](const char* name) { return read_back.at(name).as<at::Tensor>(); };
   of("whole").fill_(7);
   EXPECT_TRUE(of("row").equal(torch::full({4}, 7.0)));
@@ -96,8 +102,10 @@ TEST_F(TorchFileTest, ConjugatesAndSignsAreWrittenOut) {
 }
 
 TEST_F(TorchFileTest, TypesOfPythonStandInTheFile) {
-  const Value state = Value::Dict{{"state", Value::Dict{{"10", 1}, {"9", 2}}}, {"groups", Value::List{Value::Dict{{"betas", Value::List{0.5, 0.9}}}}}};
-  const TorchFileOptions options{{{"state", PythonType::kIntegerKeys}, {"groups/*/betas", PythonType::kTuple}, {"", PythonType::kOrderedDict}}};
+  const Value state = Value::Dict{{"state", Value::Dict{{"10", 1}, {"9", 2}}},
+                                  {"groups", Value::List{Value::Dict{{"betas", Value::List{0.5, 0.9}}}}}};
+  const TorchFileOptions options{
+      {{"state", PythonType::kIntegerKeys}, {"groups/*/betas", PythonType::kTuple}, {"", PythonType::kOrderedDict}}};
   const auto bytes = written(state, options);
   EXPECT_EQ(read(bytes), state);
   EXPECT_THAT(bytes, HasSubstr("ccollections\nOrderedDict\n"));
@@ -113,7 +121,9 @@ TEST_F(TorchFileTest, ACounterIsPythons) {
 }
 
 TEST_F(TorchFileTest, ValuesThatAreNotOfTheTypeToldAreRefused) {
-  const auto refused = [&](const Value& value, PythonType type) { return message_of<ArgumentError>([&] { written(Value::Dict{{"a", value}}, {{{"a", type}}}); }); };
+  const auto refused = [&](const Value& value, PythonType type) {
+    return message_of<ArgumentError>([&] { written(Value::Dict{{"a", value}}, {{{"a", type}}}); });
+  };
   EXPECT_THAT(refused(Value::Dict{{"01", 1}}, PythonType::kIntegerKeys), HasSubstr("'a' has the key '01'"));
   EXPECT_THAT(refused(Value::Dict{}, PythonType::kTuple), HasSubstr("'a' is dict; the options say it is a tuple"));
   EXPECT_THAT(refused(1, PythonType::kOrderedDict), HasSubstr("'a' is int"));
@@ -124,7 +134,8 @@ TEST_F(TorchFileTest, TensorsThatTorchSaveDoesNotWriteAreRefused) {
   const auto numbers = torch::zeros({2});
   EXPECT_THAT(refused(torch::empty({2}, torch::kMeta)), HasSubstr("without elements in memory"));
   EXPECT_THAT(refused(torch::eye(2).to_sparse()), HasSubstr("sparse"));
-  EXPECT_THAT(refused(Value::List{numbers, numbers.view(torch::kInt)}), HasSubstr("share memory are saved as IntStorage and as FloatStorage"));
+  EXPECT_THAT(refused(Value::List{numbers, numbers.view(torch::kInt)}),
+              HasSubstr("share memory are saved as IntStorage and as FloatStorage"));
 }
 
 TEST_F(TorchFileTest, FilesOfEveryProtocolArePythons) {
@@ -146,7 +157,8 @@ TEST_F(TorchFileTest, RandomStatesOfAccelerateAreRead) {
   EXPECT_EQ(states.at("torch_manual_seed").as<at::Tensor>().scalar_type(), torch::kByte);
 }
 
-// --- damage --------------------------------------------------------------------------------------------------------------
+// --- damage
+// --------------------------------------------------------------------------------------------------------------
 
 TEST_F(TorchFileTest, EveryTruncationIsRefused) {
   const auto bytes = written(Value::Dict{{"a", torch::arange(5)}, {"b", Value::List{1, "text"}}});
@@ -176,7 +188,8 @@ TEST_F(TorchFileTest, WhatIsNoArchiveIsRefused) {
   EXPECT_THAT(refusal_of_file(""), HasSubstr("a zip archive's end is missing"));
   EXPECT_THAT(refusal_of_file(std::string("\x80\x02\x8a\x0alegacy")), HasSubstr("load and save them again in Python"));
   EXPECT_THAT(refusal_of_file(archive_of({{"other.pkl", "\x80\x02N."}})), HasSubstr("has no record data.pkl"));
-  EXPECT_THAT(message_of<CheckpointError>([&] { read_torch_file(folder_.path("absent")); }), HasSubstr("absent: cannot be opened"));
+  EXPECT_THAT(message_of<CheckpointError>([&] { read_torch_file(folder_.path("absent")); }),
+              HasSubstr("absent: cannot be opened"));
   EXPECT_THAT(message_of<CheckpointError>([&] { read_torch_file(folder_.path()); }), HasSubstr("is a folder"));
 }
 
@@ -203,8 +216,10 @@ TEST_F(TorchFileTest, WhatIsSaidTooManyTimesIsRefused) {
 }
 
 TEST_F(TorchFileTest, BrokenPicklesAreRefused) {
-  for (const auto* pickled : {"", "0", "NN", "(", "a", "]a", "Na", "e", "(e", "(u", "}(Nu", "s", "h\1", "q\1", "R", "NR", "b", "Q", "NQ", ")Q", "\x85", "\x87", "t", "X\5",
-                              "G123", "\x8a\x05x", "cos\n", "I1\n", "\xff", "\x80\x06", "(\x90", "\x93", "NN\x93"}) {
+  for (const auto* pickled :
+       {"",  "0",   "NN",   "(",         "a",     "]a",   "Na",   "e",        "(e",    "(u",   "}(Nu",
+        "s", "h\1", "q\1",  "R",         "NR",    "b",    "Q",    "NQ",       ")Q",    "\x85", "\x87",
+        "t", "X\5", "G123", "\x8a\x05x", "cos\n", "I1\n", "\xff", "\x80\x06", "(\x90", "\x93", "NN\x93"}) {
     EXPECT_NE(refusal(pickled), "") << pickled;
   }
 }
@@ -214,7 +229,9 @@ TEST_F(TorchFileTest, NumbersBeyond64BitsAreRefusedUnlessNobodyLooks) {
   EXPECT_THAT(refusal(large), HasSubstr("an integer beyond 64 bits"));
   EXPECT_EQ(read(torch_file_of("\x8a\x09" + std::string(8, '\xff') + std::string(1, '\0') + "0N")), Value());
   EXPECT_EQ(read(torch_file_of("\x8a\x09" + std::string(9, '\xff'))), Value(-1));
-  EXPECT_EQ(read(torch_file_of("}ccollections\nOrderedDict\n)R}" + std::string("X\1\0\0\0a", 6) + large + "sb0")), Value(Value::Dict{})) << "an attribute";
+  EXPECT_EQ(read(torch_file_of("}ccollections\nOrderedDict\n)R}" + std::string("X\1\0\0\0a", 6) + large + "sb0")),
+            Value(Value::Dict{}))
+      << "an attribute";
 }
 
 TEST_F(TorchFileTest, KeysThatWouldBeOneAreRefused) {
@@ -224,8 +241,10 @@ TEST_F(TorchFileTest, KeysThatWouldBeOneAreRefused) {
 }
 
 // A tensor of `count` floats in the storage, seen by these pickled numbers.
-std::string tensor_pickle(const std::string& count, const std::string& offset, const std::string& sizes, const std::string& strides) {
-  return "ctorch._utils\n_rebuild_tensor_v2\n((X\7\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0000X\3\0\0\0cpu"s + count + "tQ" + offset + sizes + strides + "\x89NtR";
+std::string tensor_pickle(const std::string& count, const std::string& offset, const std::string& sizes,
+                          const std::string& strides) {
+  return "ctorch._utils\n_rebuild_tensor_v2\n((X\7\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0000X\3\0\0\0cpu"s +
+         count + "tQ" + offset + sizes + strides + "\x89NtR";
 }
 
 TEST_F(TorchFileTest, TensorsOutsideTheirRecordAreRefused) {
@@ -234,18 +253,23 @@ TEST_F(TorchFileTest, TensorsOutsideTheirRecordAreRefused) {
   EXPECT_EQ(refused(tensor_pickle("K\4", "K\1", "K\3\x85", "K\1\x85")), "");
   EXPECT_EQ(refused(tensor_pickle("K\4", "K\3", "K\x64\x85", "K\0\x85"s)), "") << "one element, seen a hundred times";
   EXPECT_EQ(refused(tensor_pickle("K\4", "K\4", "K\0\x85"s, "K\1\x85")), "") << "nothing, at the end";
-  EXPECT_THAT(refused(tensor_pickle("K\4", "K\2", "K\3\x85", "K\1\x85")), HasSubstr("does not lie in record data/0 of 16 bytes"));
-  EXPECT_THAT(refused(tensor_pickle("K\4", "J\xff\xff\xff\xff", "K\1\x85", "K\1\x85")), HasSubstr("does not lie in record"));
-  EXPECT_THAT(refused(tensor_pickle("K\4", "K\0"s, "K\2\x85", "J\xff\xff\xff\xff\x85")), HasSubstr("does not lie in record"));
+  EXPECT_THAT(refused(tensor_pickle("K\4", "K\2", "K\3\x85", "K\1\x85")),
+              HasSubstr("does not lie in record data/0 of 16 bytes"));
+  EXPECT_THAT(refused(tensor_pickle("K\4", "J\xff\xff\xff\xff", "K\1\x85", "K\1\x85")),
+              HasSubstr("does not lie in record"));
+  EXPECT_THAT(refused(tensor_pickle("K\4", "K\0"s, "K\2\x85", "J\xff\xff\xff\xff\x85")),
+              HasSubstr("does not lie in record"));
   EXPECT_THAT(refused(tensor_pickle("K\4", "K\0"s, "K\2\x85", "K\1K\1\x86")), HasSubstr("does not lie in record"));
   const std::string huge = "\x8a\x08" + std::string(7, '\xff') + "\x7f";
   EXPECT_THAT(refused(tensor_pickle("K\4", "K\0"s, huge + "\x85", huge + "\x85")), HasSubstr("does not lie in record"));
-  EXPECT_THAT(refused(tensor_pickle("K\5", "K\0"s, "K\2\x85", "K\1\x85")), HasSubstr("has 16 bytes; a tensor expects 20"));
+  EXPECT_THAT(refused(tensor_pickle("K\5", "K\0"s, "K\2\x85", "K\1\x85")),
+              HasSubstr("has 16 bytes; a tensor expects 20"));
   EXPECT_THAT(refused(tensor_pickle(huge, "K\0"s, "K\2\x85", "K\1\x85")), HasSubstr("a storage of"));
   EXPECT_THAT(refusal(tensor_pickle("K\4", "K\0"s, "K\2\x85", "K\1\x85")), HasSubstr("has no record data/0"));
 }
 
-// --- a disk that fails ---------------------------------------------------------------------------------------------------
+// --- a disk that fails
+// ---------------------------------------------------------------------------------------------------
 
 TEST(TorchFileWriteTest, ADiskThatFailsAtAnyOperationLeavesTheOldFileOrTheNew) {
   const Value value = Value::Dict{{"a", torch::arange(5)}, {"b", torch::ones({0})}};

@@ -23,12 +23,12 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Pair;
-using ::testing::UnorderedElementsAre;
 using testing::message_of;
+using ::testing::Pair;
 using testing::pick;
 using testing::recorded;
 using testing::TemporaryFolder;
+using ::testing::UnorderedElementsAre;
 
 std::vector<std::vector<std::string>> tensors_of(const WeightsPlan& plan) {
   std::vector<std::vector<std::string>> tensors;
@@ -37,7 +37,8 @@ std::vector<std::vector<std::string>> tensors_of(const WeightsPlan& plan) {
 }
 
 TEST(WeightsPlanTest, FilesAreFilledInOrder) {
-  const auto plan = plan_weights_files({{"0.weight", 64}, {"0.bias", 16}, {"1.weight", 32}, {"1.bias", 8}}, {.max_shard_bytes = 60});
+  const auto plan =
+      plan_weights_files({{"0.weight", 64}, {"0.bias", 16}, {"1.weight", 32}, {"1.bias", 8}}, {.max_shard_bytes = 60});
   EXPECT_THAT(tensors_of(plan), ElementsAre(ElementsAre("0.weight"), ElementsAre("0.bias", "1.weight", "1.bias")));
   EXPECT_EQ(plan.files[1].name, "model-00002-of-00002.safetensors");
   EXPECT_EQ(plan.index_file, "model.safetensors.index.json");
@@ -45,14 +46,16 @@ TEST(WeightsPlanTest, FilesAreFilledInOrder) {
 }
 
 TEST(WeightsPlanTest, ALargeTensorComesBeforeTheFileThatIsBeingFilled) {
-  const auto plan = plan_weights_files({{"a", 10}, {"large", 100}, {"b", 10}}, {.max_shard_bytes = 50, .safe_serialization = false});
+  const auto plan =
+      plan_weights_files({{"a", 10}, {"large", 100}, {"b", 10}}, {.max_shard_bytes = 50, .safe_serialization = false});
   EXPECT_THAT(tensors_of(plan), ElementsAre(ElementsAre("large"), ElementsAre("a", "b")));
   EXPECT_EQ(plan.files[0].name, "pytorch_model-00001-of-00002.bin");
   EXPECT_EQ(plan.index_file, "pytorch_model.bin.index.json");
 }
 
 TEST(WeightsPlanTest, TensorsOfOneMemoryStayTogetherAndCountOnce) {
-  const auto plan = plan_weights_files({{"a", 10, 0}, {"b", 45, 1}, {"a again", 10, 0}, {"c", 5, 2}}, {.max_shard_bytes = 50});
+  const auto plan =
+      plan_weights_files({{"a", 10, 0}, {"b", 45, 1}, {"a again", 10, 0}, {"c", 5, 2}}, {.max_shard_bytes = 50});
   EXPECT_THAT(tensors_of(plan), ElementsAre(ElementsAre("a", "a again"), ElementsAre("b", "c")));
   EXPECT_EQ(plan.total_bytes, 60);
 }
@@ -69,7 +72,8 @@ TEST(WeightsPlanTest, EveryTensorIsInOneFileAndNoFileIsTooLarge) {
   testing::expect_property(300, [] {
     std::vector<SavedTensor> tensors;
     std::map<std::string, std::int64_t> bytes;
-    for (int i = 0, count = pick(1, 20); i < count; ++i) tensors.push_back({std::to_string(i), bytes[std::to_string(i)] = pick(0, 40)});
+    for (int i = 0, count = pick(1, 20); i < count; ++i)
+      tensors.push_back({std::to_string(i), bytes[std::to_string(i)] = pick(0, 40)});
     const auto plan = plan_weights_files(tensors, {.max_shard_bytes = 30});
     std::size_t num_placed = 0;
     for (const auto& file : plan.files) {
@@ -87,7 +91,8 @@ TEST(ParseSizeTest, SizesAreThoseOfTheHub) {
   EXPECT_EQ(parse_size("10GB"), 10'000'000'000);
   EXPECT_EQ(parse_size(" 0.5 kb "), 500);
   EXPECT_EQ(parse_size("+1e2MB"), 100'000'000);
-  for (const auto* text : {"", "B", "GB", "10", "10GiB", "xGB", "-1GB", "1GBx", "nanGB", "infTB", "1e30TB"}) EXPECT_THROW(parse_size(text), ArgumentError) << text;
+  for (const auto* text : {"", "B", "GB", "10", "10GiB", "xGB", "-1GB", "1GBx", "nanGB", "infTB", "1e30TB"})
+    EXPECT_THROW(parse_size(text), ArgumentError) << text;
 }
 
 TEST(WeightsIndexTest, BytesArePythons) {
@@ -100,8 +105,11 @@ TEST(WeightsIndexTest, BytesArePythons) {
 }
 
 TEST(WeightsIndexTest, WhatLeadsOutOfTheFolderIsRefused) {
-  const auto refusal = [](const std::string& bytes) { return message_of<CheckpointError>([&] { read_weights_index(bytes, "i.json"); }); };
-  EXPECT_THAT(refusal(R"({"weight_map":{"a":"../x","b":"/x","c":3,"d":""}})"), AllOf(HasSubstr("'a' lies in \"../x\""), HasSubstr("'b'"), HasSubstr("'c'"), HasSubstr("'d'")));
+  const auto refusal = [](const std::string& bytes) {
+    return message_of<CheckpointError>([&] { read_weights_index(bytes, "i.json"); });
+  };
+  EXPECT_THAT(refusal(R"({"weight_map":{"a":"../x","b":"/x","c":3,"d":""}})"),
+              AllOf(HasSubstr("'a' lies in \"../x\""), HasSubstr("'b'"), HasSubstr("'c'"), HasSubstr("'d'")));
   EXPECT_THAT(refusal("{"), HasSubstr("i.json: no JSON"));
   EXPECT_THAT(refusal("[]"), HasSubstr("expected a JSON object"));
   EXPECT_THAT(refusal(R"({"weight_map":[]})"), HasSubstr("weight_map: expected an object"));
@@ -111,10 +119,13 @@ TEST(WeightsIndexTest, WhatLeadsOutOfTheFolderIsRefused) {
 
 class WeightsFilesTest : public ::testing::Test {
  protected:
-  std::map<std::string, std::string> write(const NamedTensors& tensors, const WeightsPlanOptions& options) { return write_weights(files_, folder_.path("m"), tensors, options); }
+  std::map<std::string, std::string> write(const NamedTensors& tensors, const WeightsPlanOptions& options) {
+    return write_weights(files_, folder_.path("m"), tensors, options);
+  }
   [[nodiscard]] std::vector<std::string> names() const {
     std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(folder_.path("m"))) names.push_back(entry.path().filename().string());
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path("m")))
+      names.push_back(entry.path().filename().string());
     return names;
   }
   std::string refusal(const std::string& path) {
@@ -132,7 +143,10 @@ TEST_F(WeightsFilesTest, EveryModelIsReadAsItWasWritten) {
     NamedTensors tensors;
     for (int i = 0, count = pick(0, 8); i < count; ++i) {
       const bool is_tied = i > 0 && pick(0, 4) == 0;
-      tensors.emplace_back(std::to_string(i), is_tied ? tensors[0].second : testing::any_tensor(safe_serialization ? testing::kSafetensorsDtypes : testing::torch_file_dtypes()));
+      tensors.emplace_back(std::to_string(i),
+                           is_tied ? tensors[0].second
+                                   : testing::any_tensor(safe_serialization ? testing::kSafetensorsDtypes
+                                                                            : testing::torch_file_dtypes()));
     }
     const auto same_as = write(tensors, {.max_shard_bytes = pick(1, 200), .safe_serialization = safe_serialization});
     if (!safe_serialization) std::filesystem::remove(folder_.path("m/model.safetensors"));
@@ -152,8 +166,27 @@ TEST_F(WeightsFilesTest, FilesAreAccelerates) {
   const auto state = read_torch_file(recorded("model.bin"));
   const auto in_order = read_weights(recorded("model.bin"));
   // In the order of Python's state, which a Value does not keep.
-  for (const auto* name : {"uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32", "float64", "complex64",
-                           "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "mask", "\xc3\xa9 \"\\\n\x7f\xf0\x9f\x98\x80", "empty"}) {
+  for (const auto* name : {"uint8",
+                           "int8",
+                           "int16",
+                           "int32",
+                           "int64",
+                           "uint16",
+                           "uint32",
+                           "uint64",
+                           "float16",
+                           "bfloat16",
+                           "float32",
+                           "float64",
+                           "complex64",
+                           "float8_e4m3fn",
+                           "float8_e5m2",
+                           "float8_e4m3fnuz",
+                           "float8_e5m2fnuz",
+                           "float8_e8m0fnu",
+                           "mask",
+                           "\xc3\xa9 \"\\\n\x7f\xf0\x9f\x98\x80",
+                           "empty"}) {
     tensors.emplace_back(name, state.at(name).as<at::Tensor>());
   }
   ASSERT_EQ(tensors.size(), in_order.size());
@@ -173,13 +206,16 @@ TEST_F(WeightsFilesTest, FilesAreAccelerates) {
 TEST_F(WeightsFilesTest, WhatAnEarlierSaveLeftIsRemoved) {
   const NamedTensors two{{"a", torch::zeros({4})}, {"b", torch::ones({4})}};
   files_.make_folder(folder_.path("m"));
-  for (const auto* name : {"m/notes.txt", "m/model-card.safetensors", "m/pytorch_model.bin"}) folder_.write(name, "kept");
+  for (const auto* name : {"m/notes.txt", "m/model-card.safetensors", "m/pytorch_model.bin"})
+    folder_.write(name, "kept");
   write(two, {.max_shard_bytes = 16});
   write(two, {});
-  EXPECT_THAT(names(), UnorderedElementsAre("model.safetensors", "notes.txt", "model-card.safetensors", "pytorch_model.bin"));
+  EXPECT_THAT(names(),
+              UnorderedElementsAre("model.safetensors", "notes.txt", "model-card.safetensors", "pytorch_model.bin"));
   write(two, {.max_shard_bytes = 16});
-  EXPECT_THAT(names(), UnorderedElementsAre("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json", "notes.txt",
-                                            "model-card.safetensors", "pytorch_model.bin"));
+  EXPECT_THAT(names(), UnorderedElementsAre("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
+                                            "model.safetensors.index.json", "notes.txt", "model-card.safetensors",
+                                            "pytorch_model.bin"));
   write(two, {.max_shard_bytes = 16, .safe_serialization = false});
   EXPECT_EQ(names().size(), 8u) << "the single file of its kind is gone";
 }
@@ -190,13 +226,16 @@ TEST_F(WeightsFilesTest, AllThatDoesNotFitIsToldAtOnce) {
   write_safetensors(files_, folder_.path("m/model-00002-of-00003.safetensors"), {{"x", torch::zeros({1})}});
   folder_.write("m/model-00003-of-00003.safetensors", "short");
   EXPECT_THAT(refusal(folder_.path("m")),
-              AllOf(HasSubstr("model.safetensors.index.json: the files beside it do not fit"), HasSubstr("model-00001-of-00003.safetensors: cannot be opened"),
-                    HasSubstr("model-00002-of-00003.safetensors lacks tensor 'b'"), HasSubstr("model-00002-of-00003.safetensors has a tensor 'x'"),
+              AllOf(HasSubstr("model.safetensors.index.json: the files beside it do not fit"),
+                    HasSubstr("model-00001-of-00003.safetensors: cannot be opened"),
+                    HasSubstr("model-00002-of-00003.safetensors lacks tensor 'b'"),
+                    HasSubstr("model-00002-of-00003.safetensors has a tensor 'x'"),
                     HasSubstr("model-00003-of-00003.safetensors: no safetensors file: 5 bytes")));
 }
 
 TEST_F(WeightsFilesTest, FoldersWithoutOneModelAreRefused) {
-  EXPECT_THAT(refusal(folder_.path()), HasSubstr("has no weights: expected model.safetensors, pytorch_model.bin or an index"));
+  EXPECT_THAT(refusal(folder_.path()),
+              HasSubstr("has no weights: expected model.safetensors, pytorch_model.bin or an index"));
   folder_.write("a.index.json", "{}");
   folder_.write("b.index.json", "{}");
   EXPECT_THAT(refusal(folder_.path()), HasSubstr("has several indices"));
@@ -212,7 +251,8 @@ TEST_F(WeightsFilesTest, DamagedRecordsAreToldWhenTheyAreLoaded) {
   folder_.write("m/pytorch_model.bin", bytes);
   const auto weights = read_weights(folder_.path("m"));
   EXPECT_TRUE(weights.at("b").load().equal(torch::ones({400})));
-  EXPECT_THAT(message_of<CheckpointError>([&] { (void)weights.at("a").load(); }), HasSubstr("pytorch_model.bin: damaged: record data/0"));
+  EXPECT_THAT(message_of<CheckpointError>([&] { (void)weights.at("a").load(); }),
+              HasSubstr("pytorch_model.bin: damaged: record data/0"));
 }
 
 }  // namespace

@@ -27,25 +27,34 @@ class DeepSpeedFileTest : public ::testing::Test {
 };
 
 TEST_F(DeepSpeedFileTest, KeysWithoutMeaningAreNamedInOrder) {
-  const auto path = file(R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": 8, "steps_per_print": 10, "zero_optimization": {"stage": 2, "overlap_comm": true,
+  const auto path = file(
+      R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": 8, "steps_per_print": 10, "zero_optimization": {"stage": 2, "overlap_comm": true,
       "offload_optimizer": {"device": "cpu", "pin_memory": true}}, "activation_checkpointing": {"profile": false},
       "fp16": {"enabled": false, "loss_scale": 0}, "optimizer": {"type": "Adam"}})");
-  EXPECT_THAT(keys_without_meaning(path), ElementsAre("train_micro_batch_size_per_gpu", "steps_per_print", "zero_optimization.overlap_comm",
-                                                      "zero_optimization.offload_optimizer.pin_memory", "activation_checkpointing", "fp16.loss_scale"));
+  EXPECT_THAT(
+      keys_without_meaning(path),
+      ElementsAre("train_micro_batch_size_per_gpu", "steps_per_print", "zero_optimization.overlap_comm",
+                  "zero_optimization.offload_optimizer.pin_memory", "activation_checkpointing", "fp16.loss_scale"));
   EXPECT_THAT(keys_without_meaning(file(R"({"zero_optimization": {"stage": 1}})")), IsEmpty());
 }
 
 TEST_F(DeepSpeedFileTest, ValuesAreAsWrittenAndNullIsAbsent) {
-  EXPECT_THAT(read_deepspeed_file(file(R"({"gradient_clipping": 0.5, "gradient_accumulation_steps": null, "bf16": {"enabled": true},
-      "zero_optimization": {"stage": "auto", "offload_param": null}})")).values,
-              ElementsAre(Pair("bf16.enabled", "true"), Pair("gradient_clipping", "0.5"), Pair("zero_optimization.stage", "auto")));
+  EXPECT_THAT(read_deepspeed_file(
+                  file(R"({"gradient_clipping": 0.5, "gradient_accumulation_steps": null, "bf16": {"enabled": true},
+      "zero_optimization": {"stage": "auto", "offload_param": null}})"))
+                  .values,
+              ElementsAre(Pair("bf16.enabled", "true"), Pair("gradient_clipping", "0.5"),
+                          Pair("zero_optimization.stage", "auto")));
 }
 
 TEST_F(DeepSpeedFileTest, AllProblemsAreTold) {
-  EXPECT_THAT(problems_of(R"({"zero_optimization": 2, "fp16": {"enabled": [true]}, "steps_per_print": 1, "steps_per_print": 2, "optimizer": "Adam", "scheduler": {"type": "OneCycle"}})"),
-              AllOf(HasSubstr("ds.json: "), HasSubstr("zero_optimization: expected an object, got 2"), HasSubstr("fp16.enabled: expected one value"),
-                    HasSubstr("steps_per_print: given twice"), HasSubstr("optimizer: expected {\"type\""),
-                    HasSubstr("scheduler.type: expected WarmupLR, WarmupDecayLR or WarmupCosineLR, got 'OneCycle'")));
+  EXPECT_THAT(
+      problems_of(
+          R"({"zero_optimization": 2, "fp16": {"enabled": [true]}, "steps_per_print": 1, "steps_per_print": 2, "optimizer": "Adam", "scheduler": {"type": "OneCycle"}})"),
+      AllOf(HasSubstr("ds.json: "), HasSubstr("zero_optimization: expected an object, got 2"),
+            HasSubstr("fp16.enabled: expected one value"), HasSubstr("steps_per_print: given twice"),
+            HasSubstr("optimizer: expected {\"type\""),
+            HasSubstr("scheduler.type: expected WarmupLR, WarmupDecayLR or WarmupCosineLR, got 'OneCycle'")));
 }
 
 TEST_F(DeepSpeedFileTest, WhatIsNoJsonObjectSaysSo) {
@@ -55,32 +64,44 @@ TEST_F(DeepSpeedFileTest, WhatIsNoJsonObjectSaysSo) {
   EXPECT_THROW(read_deepspeed_file("/nowhere/ds.json"), ConfigError);
 }
 
-TEST_F(DeepSpeedFileTest, ObjectsOfAListMayHaveEqualKeys) { EXPECT_EQ(problems_of(R"({"groups": [{"a": 1}, {"a": 2}], "a": 3})"), ""); }
+TEST_F(DeepSpeedFileTest, ObjectsOfAListMayHaveEqualKeys) {
+  EXPECT_EQ(problems_of(R"({"groups": [{"a": 1}, {"a": 2}], "a": 3})"), "");
+}
 
 TEST_F(DeepSpeedFileTest, AnOptimizerHasItsParameters) {
-  const auto section = optimizer_section(file(R"({"optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": [0.9, 0.95], "eps": 1e-8, "torch_adam": true, "mode": "x"}}})"));
+  const auto section = optimizer_section(file(
+      R"({"optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": [0.9, 0.95], "eps": 1e-8, "torch_adam": true, "mode": "x"}}})"));
   EXPECT_EQ(section->type, "AdamW");
   EXPECT_THAT(section->numbers, ElementsAre(Pair("eps", 1e-8), Pair("torch_adam", 1)));
   EXPECT_THAT(section->lists, ElementsAre(Pair("betas", ElementsAre(0.9, 0.95))));
   EXPECT_THAT(section->texts, ElementsAre(Pair("mode", "x")));
   EXPECT_THAT(section->automatic, ElementsAre("lr"));
   EXPECT_EQ(optimizer_section(file("{}")), std::nullopt);
-  EXPECT_THAT(problems_of(R"({"optimizer": {"type": "Adam", "params": {"betas": ["a"]}}})"), HasSubstr("optimizer.params.betas: expected a number"));
-  EXPECT_THAT(problems_of(R"({"optimizer": {"type": "Adam", "params": 3}})"), HasSubstr("optimizer.params: expected an object"));
+  EXPECT_THAT(problems_of(R"({"optimizer": {"type": "Adam", "params": {"betas": ["a"]}}})"),
+              HasSubstr("optimizer.params.betas: expected a number"));
+  EXPECT_THAT(problems_of(R"({"optimizer": {"type": "Adam", "params": 3}})"),
+              HasSubstr("optimizer.params: expected an object"));
 }
 
 TEST_F(DeepSpeedFileTest, AScheduleHasItsOwnParametersAlone) {
-  const auto section = scheduler_section(file(R"({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_min_lr": 0, "warmup_max_lr": "auto",
+  const auto section = scheduler_section(
+      file(R"({"scheduler": {"type": "WarmupDecayLR", "params": {"warmup_min_lr": 0, "warmup_max_lr": "auto",
       "warmup_type": "linear", "total_num_steps": "auto"}}})"));
   EXPECT_EQ(section->type, "WarmupDecayLR");
   EXPECT_THAT(section->numbers, ElementsAre(Pair("warmup_min_lr", 0)));
   EXPECT_THAT(section->texts, ElementsAre(Pair("warmup_type", "linear")));
   EXPECT_THAT(section->automatic, ElementsAre("total_num_steps", "warmup_max_lr"));
   EXPECT_EQ(scheduler_section(file(R"({"scheduler": {"type": "WarmupLR"}})"))->type, "WarmupLR");
-  EXPECT_THAT(problems_of(R"({"scheduler": {"type": "WarmupLR", "params": {"total_num_steps": 3, "warmup_num_steps": "many", "warmup_type": 1}}})"),
-              AllOf(HasSubstr("scheduler.params.total_num_steps: WarmupLR has no such parameter"), HasSubstr("scheduler.params.warmup_num_steps: expected a number"),
-                    HasSubstr("scheduler.params.warmup_type: expected log, linear")));
-  EXPECT_EQ(problems_of(R"({"scheduler": {"type": "WarmupCosineLR", "params": {"warmup_min_ratio": 0.1, "cos_min_ratio": 0.01, "total_num_steps": 9}}})"), "");
+  EXPECT_THAT(
+      problems_of(
+          R"({"scheduler": {"type": "WarmupLR", "params": {"total_num_steps": 3, "warmup_num_steps": "many", "warmup_type": 1}}})"),
+      AllOf(HasSubstr("scheduler.params.total_num_steps: WarmupLR has no such parameter"),
+            HasSubstr("scheduler.params.warmup_num_steps: expected a number"),
+            HasSubstr("scheduler.params.warmup_type: expected log, linear")));
+  EXPECT_EQ(
+      problems_of(
+          R"({"scheduler": {"type": "WarmupCosineLR", "params": {"warmup_min_ratio": 0.1, "cos_min_ratio": 0.01, "total_num_steps": 9}}})"),
+      "");
 }
 
 }  // namespace

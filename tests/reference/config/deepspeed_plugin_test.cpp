@@ -67,9 +67,13 @@ TEST_F(DeepSpeedPluginTest, NumbersAreThePluginsOwn) {
 }
 
 TEST_F(DeepSpeedPluginTest, VariablesAreReadWhereFieldsHaveNoValue) {
-  environment_.set({{"ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "2"}, {"ACCELERATE_GRADIENT_CLIPPING", "3"}, {"ACCELERATE_DEEPSPEED_ZERO_STAGE", "3"},
-                    {"ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", "nvme"}, {"ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_NVME_PATH", folder_.path()},
-                    {"ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE", "nvme"}, {"ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_NVME_PATH", folder_.path("params")},
+  environment_.set({{"ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "2"},
+                    {"ACCELERATE_GRADIENT_CLIPPING", "3"},
+                    {"ACCELERATE_DEEPSPEED_ZERO_STAGE", "3"},
+                    {"ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", "nvme"},
+                    {"ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_NVME_PATH", folder_.path()},
+                    {"ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE", "nvme"},
+                    {"ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_NVME_PATH", folder_.path("params")},
                     {"ACCELERATE_DEEPSPEED_CONFIG_FILE", "none"}});
   const auto given = resolved({});
   EXPECT_EQ(given.gradient_accumulation_steps, 2);
@@ -79,7 +83,11 @@ TEST_F(DeepSpeedPluginTest, VariablesAreReadWhereFieldsHaveNoValue) {
   EXPECT_EQ(given.sharding->offload_optimizer_path, folder_.path());
   EXPECT_EQ(given.sharding->offload_parameters, OffloadDevice::kFiles);
   EXPECT_EQ(given.sharding->offload_parameters_path, folder_.path("params"));
-  const auto own = resolved({.gradient_accumulation_steps = "auto", .gradient_clipping = "1.5", .zero_stage = 1, .offload_optimizer_device = "cpu", .offload_param_device = "none"});
+  const auto own = resolved({.gradient_accumulation_steps = "auto",
+                             .gradient_clipping = "1.5",
+                             .zero_stage = 1,
+                             .offload_optimizer_device = "cpu",
+                             .offload_param_device = "none"});
   EXPECT_EQ(own.gradient_accumulation_steps, std::nullopt);
   EXPECT_EQ(own.gradient_clipping, 1.5);
   EXPECT_FALSE(own.sharding->gradients);
@@ -90,20 +98,26 @@ TEST_F(DeepSpeedPluginTest, VariablesAreReadWhereFieldsHaveNoValue) {
 
 TEST_F(DeepSpeedPluginTest, OffloadNeedsAStageThatShardsIt) {
   for (int stage = 0; stage <= 3; ++stage) {
-    EXPECT_EQ(deepspeed_problems({.zero_stage = stage, .offload_optimizer_device = "cpu"}).empty(), stage >= 1) << stage;
+    EXPECT_EQ(deepspeed_problems({.zero_stage = stage, .offload_optimizer_device = "cpu"}).empty(), stage >= 1)
+        << stage;
     EXPECT_EQ(deepspeed_problems({.zero_stage = stage, .offload_param_device = "cpu"}).empty(), stage == 3) << stage;
   }
-  EXPECT_THAT(deepspeed_problems({.zero_stage = 2, .offload_param_device = "cpu"}), HasSubstr("deepspeed_plugin: offload_param_device: 'cpu' needs zero_stage 3, and it is 2"));
+  EXPECT_THAT(deepspeed_problems({.zero_stage = 2, .offload_param_device = "cpu"}),
+              HasSubstr("deepspeed_plugin: offload_param_device: 'cpu' needs zero_stage 3, and it is 2"));
 }
 
 TEST_F(DeepSpeedPluginTest, NvmeNeedsAFolder) {
-  EXPECT_THAT(deepspeed_problems({.offload_optimizer_device = "nvme"}), HasSubstr("offload_optimizer_nvme_path: missing"));
-  EXPECT_THAT(deepspeed_problems({.zero_stage = 3, .offload_param_device = "nvme", .offload_param_nvme_path = "none"}), HasSubstr("offload_param_nvme_path: missing"));
-  EXPECT_THAT(deepspeed_problems({.offload_optimizer_device = "nvme", .offload_optimizer_nvme_path = file("{}")}), HasSubstr("offload_optimizer_nvme_path: expected a folder"));
+  EXPECT_THAT(deepspeed_problems({.offload_optimizer_device = "nvme"}),
+              HasSubstr("offload_optimizer_nvme_path: missing"));
+  EXPECT_THAT(deepspeed_problems({.zero_stage = 3, .offload_param_device = "nvme", .offload_param_nvme_path = "none"}),
+              HasSubstr("offload_param_nvme_path: missing"));
+  EXPECT_THAT(deepspeed_problems({.offload_optimizer_device = "nvme", .offload_optimizer_nvme_path = file("{}")}),
+              HasSubstr("offload_optimizer_nvme_path: expected a folder"));
 }
 
 TEST_F(DeepSpeedPluginTest, MixedPrecisionIsTheDtypeOfAll) {
-  for (const auto& [name, dtype] : {std::pair("fp16", FloatType::kFloat16), std::pair("bf16", FloatType::kBFloat16), std::pair("fp8", FloatType::kBFloat16)}) {
+  for (const auto& [name, dtype] : {std::pair("fp16", FloatType::kFloat16), std::pair("bf16", FloatType::kBFloat16),
+                                    std::pair("fp8", FloatType::kBFloat16)}) {
     const auto sharding = *resolved({}, name).sharding;
     EXPECT_EQ(sharding.param_dtype, dtype);
     EXPECT_EQ(sharding.reduce_dtype, dtype);
@@ -114,22 +128,34 @@ TEST_F(DeepSpeedPluginTest, MixedPrecisionIsTheDtypeOfAll) {
 
 TEST_F(DeepSpeedPluginTest, AllProblemsAreTold) {
   environment_.set({{"ACCELERATE_DEEPSPEED_ZERO3_INIT", "soon"}});
-  EXPECT_THAT(deepspeed_problems({.gradient_accumulation_steps = "0", .gradient_clipping = "-1", .zero_stage = 4, .offload_optimizer_device = "disk", .offload_param_device = "tape"}),
-              AllOf(HasSubstr("gradient_accumulation_steps: expected an integer from 1 to 2147483647 or \"auto\", got '0'"),
-                    HasSubstr("gradient_clipping: expected a number of 0 or more, or \"auto\", got '-1'"), HasSubstr("zero_stage: expected 0 to 3, got '4'"),
-                    HasSubstr("offload_optimizer_device: expected none, cpu, nvme, got 'disk'"), HasSubstr("offload_param_device: expected none, cpu, nvme, got 'tape'"),
-                    HasSubstr("ACCELERATE_DEEPSPEED_ZERO3_INIT: expected true or false, got 'soon'")));
+  EXPECT_THAT(
+      deepspeed_problems({.gradient_accumulation_steps = "0",
+                          .gradient_clipping = "-1",
+                          .zero_stage = 4,
+                          .offload_optimizer_device = "disk",
+                          .offload_param_device = "tape"}),
+      AllOf(HasSubstr("gradient_accumulation_steps: expected an integer from 1 to 2147483647 or \"auto\", got '0'"),
+            HasSubstr("gradient_clipping: expected a number of 0 or more, or \"auto\", got '-1'"),
+            HasSubstr("zero_stage: expected 0 to 3, got '4'"),
+            HasSubstr("offload_optimizer_device: expected none, cpu, nvme, got 'disk'"),
+            HasSubstr("offload_param_device: expected none, cpu, nvme, got 'tape'"),
+            HasSubstr("ACCELERATE_DEEPSPEED_ZERO3_INIT: expected true or false, got 'soon'")));
 }
 
 TEST_F(DeepSpeedPluginTest, AWrongStageBringsNoOtherProblem) {
-  EXPECT_EQ(deepspeed_problems({.zero_stage = 4, .offload_optimizer_device = "cpu", .offload_param_device = "cpu"}), "deepspeed_plugin: zero_stage: expected 0 to 3, got '4'");
+  EXPECT_EQ(deepspeed_problems({.zero_stage = 4, .offload_optimizer_device = "cpu", .offload_param_device = "cpu"}),
+            "deepspeed_plugin: zero_stage: expected 0 to 3, got '4'");
 }
 
 TEST_F(DeepSpeedPluginTest, AFileBeatsFieldsAndVariables) {
   environment_.set({{"ACCELERATE_GRADIENT_CLIPPING", "7"}});
-  const auto plugin = resolved({.hf_ds_config = file(R"({"gradient_accumulation_steps": 4, "gradient_clipping": 0.25, "zero_optimization": {"stage": 3,
+  const auto plugin =
+      resolved({.hf_ds_config = file(
+                    R"({"gradient_accumulation_steps": 4, "gradient_clipping": 0.25, "zero_optimization": {"stage": 3,
       "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "nvme", "nvme_path": "/nvme"}}})"),
-                                .gradient_accumulation_steps = "2", .zero_stage = 1, .offload_optimizer_device = "none"});
+                .gradient_accumulation_steps = "2",
+                .zero_stage = 1,
+                .offload_optimizer_device = "none"});
   EXPECT_EQ(plugin.gradient_accumulation_steps, 4);
   EXPECT_EQ(plugin.gradient_clipping, 0.25);
   EXPECT_TRUE(plugin.sharding->parameters);
@@ -139,11 +165,16 @@ TEST_F(DeepSpeedPluginTest, AFileBeatsFieldsAndVariables) {
 }
 
 TEST_F(DeepSpeedPluginTest, AutoInAFileIsThePluginsOwn) {
-  environment_.set({{"ACCELERATE_DEEPSPEED_CONFIG_FILE", file(R"({"gradient_accumulation_steps": "auto", "gradient_clipping": "auto",
+  environment_.set(
+      {{"ACCELERATE_DEEPSPEED_CONFIG_FILE", file(R"({"gradient_accumulation_steps": "auto", "gradient_clipping": "auto",
       "zero_optimization": {"stage": "auto", "offload_optimizer": {"device": "auto", "nvme_path": "auto"}, "stage3_gather_16bit_weights_on_model_save": "auto"},
       "fp16": {"enabled": "auto"}, "bf16": {"enabled": "auto"}, "train_batch_size": "auto"})")}});
-  const auto plugin = resolved({.gradient_accumulation_steps = "2", .gradient_clipping = "0.5", .zero_stage = 1, .offload_optimizer_device = "nvme",
-                                .offload_optimizer_nvme_path = "/nvme"}, "fp16");
+  const auto plugin = resolved({.gradient_accumulation_steps = "2",
+                                .gradient_clipping = "0.5",
+                                .zero_stage = 1,
+                                .offload_optimizer_device = "nvme",
+                                .offload_optimizer_nvme_path = "/nvme"},
+                               "fp16");
   EXPECT_EQ(plugin.gradient_accumulation_steps, 2);
   EXPECT_EQ(plugin.gradient_clipping, 0.5);
   EXPECT_FALSE(plugin.sharding->gradients);
@@ -154,8 +185,11 @@ TEST_F(DeepSpeedPluginTest, AutoInAFileIsThePluginsOwn) {
 }
 
 TEST_F(DeepSpeedPluginTest, WhatAFileLeavesOutIsDeepSpeedsDefault) {
-  const auto plugin = resolved({.hf_ds_config = file(R"({"zero_optimization": {"stage": 2}})"), .gradient_accumulation_steps = "2", .gradient_clipping = "3",
-                                .offload_optimizer_device = "cpu"}, "bf16");
+  const auto plugin = resolved({.hf_ds_config = file(R"({"zero_optimization": {"stage": 2}})"),
+                                .gradient_accumulation_steps = "2",
+                                .gradient_clipping = "3",
+                                .offload_optimizer_device = "cpu"},
+                               "bf16");
   EXPECT_EQ(plugin.gradient_accumulation_steps, 1);
   EXPECT_EQ(plugin.gradient_clipping, std::nullopt);
   EXPECT_EQ(plugin.sharding->offload_optimizer, OffloadDevice::kNone);
@@ -164,37 +198,49 @@ TEST_F(DeepSpeedPluginTest, WhatAFileLeavesOutIsDeepSpeedsDefault) {
 
 TEST_F(DeepSpeedPluginTest, AFileAgreesWithMixedPrecision) {
   const auto problems = [&](const std::string& sections, const std::string& mixed_precision) {
-    return deepspeed_problems({.hf_ds_config = file(R"({"zero_optimization": {"stage": 2}, )" + sections + "}")}, mixed_precision);
+    return deepspeed_problems({.hf_ds_config = file(R"({"zero_optimization": {"stage": 2}, )" + sections + "}")},
+                              mixed_precision);
   };
   const std::string bf16 = R"("bf16": {"enabled": true})", none = R"("fp16": {"enabled": false})";
   EXPECT_EQ(problems(bf16, "bf16"), "");
   EXPECT_EQ(problems(bf16, "fp8"), "");
   EXPECT_EQ(problems(bf16 + "," + none, "bf16"), "");
   EXPECT_EQ(problems(none, "no"), "");
-  EXPECT_THAT(problems(bf16, "no"), HasSubstr("bf16.enabled: true does not agree with mixed_precision: 'no'; set mixed_precision to 'bf16'"));
+  EXPECT_THAT(problems(bf16, "no"),
+              HasSubstr("bf16.enabled: true does not agree with mixed_precision: 'no'; set mixed_precision to 'bf16'"));
   EXPECT_THAT(problems(bf16, "fp16"), HasSubstr("bf16.enabled: true does not agree with mixed_precision: 'fp16'"));
-  EXPECT_THAT(problems(none, "fp16"), HasSubstr("fp16.enabled: false does not agree with mixed_precision: 'fp16'; set mixed_precision to 'no'"));
+  EXPECT_THAT(
+      problems(none, "fp16"),
+      HasSubstr("fp16.enabled: false does not agree with mixed_precision: 'fp16'; set mixed_precision to 'no'"));
 }
 
 TEST_F(DeepSpeedPluginTest, AFileNamesItsStage) {
   EXPECT_THAT(deepspeed_problems({.hf_ds_config = file("{}")}), HasSubstr("ds.json: zero_optimization.stage: missing"));
-  EXPECT_THAT(deepspeed_problems({.hf_ds_config = file(R"({"zero_optimization": {}})")}), HasSubstr("zero_optimization.stage: missing"));
+  EXPECT_THAT(deepspeed_problems({.hf_ds_config = file(R"({"zero_optimization": {}})")}),
+              HasSubstr("zero_optimization.stage: missing"));
 }
 
 TEST_F(DeepSpeedPluginTest, ProblemsOfAFileAreToldWithTheirKeys) {
-  EXPECT_THAT(deepspeed_problems({.hf_ds_config = file(R"({"gradient_accumulation_steps": 1.5, "gradient_clipping": "some", "zero_optimization": {"stage": 4,
+  EXPECT_THAT(
+      deepspeed_problems(
+          {.hf_ds_config = file(
+               R"({"gradient_accumulation_steps": 1.5, "gradient_clipping": "some", "zero_optimization": {"stage": 4,
       "offload_optimizer": {"device": "nvme"}}, "fp16": {"enabled": "perhaps"}})")}),
-              AllOf(HasSubstr("ds.json: gradient_accumulation_steps: expected an integer from 1"), HasSubstr("ds.json: gradient_clipping: expected a number"),
-                    HasSubstr("ds.json: zero_optimization.stage: expected 0 to 3, got '4'"), HasSubstr("offload_optimizer_nvme_path: missing"),
-                    HasSubstr("fp16.enabled: expected true, false or \"auto\", got 'perhaps'")));
-  EXPECT_THAT(deepspeed_problems({.hf_ds_config = folder_.path("none.json")}), AllOf(HasSubstr("deepspeed_plugin: hf_ds_config"), HasSubstr("none.json")));
+      AllOf(HasSubstr("ds.json: gradient_accumulation_steps: expected an integer from 1"),
+            HasSubstr("ds.json: gradient_clipping: expected a number"),
+            HasSubstr("ds.json: zero_optimization.stage: expected 0 to 3, got '4'"),
+            HasSubstr("offload_optimizer_nvme_path: missing"),
+            HasSubstr("fp16.enabled: expected true, false or \"auto\", got 'perhaps'")));
+  EXPECT_THAT(deepspeed_problems({.hf_ds_config = folder_.path("none.json")}),
+              AllOf(HasSubstr("deepspeed_plugin: hf_ds_config"), HasSubstr("none.json")));
 }
 
 TEST_F(DeepSpeedPluginTest, ALaunchersFieldsBesideAFileAreAProblem) {
   environment_.set({{"ACCELERATE_CONFIG_DS_FIELDS", "deepspeed_config_file,zero_stage,mixed_precision"}});
   EXPECT_EQ(deepspeed_problems({}), "");
   EXPECT_THAT(deepspeed_problems({.hf_ds_config = file(R"({"zero_optimization": {"stage": 2}})")}),
-              AllOf(HasSubstr("'zero_stage' would be ignored"), Not(HasSubstr("'mixed_precision'")), Not(HasSubstr("'deepspeed_config_file'"))));
+              AllOf(HasSubstr("'zero_stage' would be ignored"), Not(HasSubstr("'mixed_precision'")),
+                    Not(HasSubstr("'deepspeed_config_file'"))));
 }
 
 }  // namespace

@@ -12,13 +12,35 @@ using ::testing::HasSubstr;
 namespace accel {
 namespace {
 
-const std::vector<std::string> kLaunchVariables = {
-    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-    "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
-    "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS",
-    "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE",
-    "SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE", "SLURM_NODEID", "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE", "ACCEL_TEST_A", "ACCEL_TEST_B",
-    "ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"};
+const std::vector<std::string> kLaunchVariables = {"RANK",
+                                                   "WORLD_SIZE",
+                                                   "LOCAL_RANK",
+                                                   "LOCAL_WORLD_SIZE",
+                                                   "MASTER_ADDR",
+                                                   "MASTER_PORT",
+                                                   "OMPI_COMM_WORLD_RANK",
+                                                   "OMPI_COMM_WORLD_SIZE",
+                                                   "OMPI_COMM_WORLD_LOCAL_RANK",
+                                                   "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                                   "PMI_RANK",
+                                                   "PMI_SIZE",
+                                                   "MPI_LOCALRANKID",
+                                                   "MPI_LOCALNRANKS",
+                                                   "MV2_COMM_WORLD_RANK",
+                                                   "MV2_COMM_WORLD_SIZE",
+                                                   "MV2_COMM_WORLD_LOCAL_RANK",
+                                                   "MV2_COMM_WORLD_LOCAL_SIZE",
+                                                   "SLURM_PROCID",
+                                                   "SLURM_NTASKS",
+                                                   "SLURM_STEP_NUM_TASKS",
+                                                   "SLURM_STEP_TASKS_PER_NODE",
+                                                   "SLURM_NODEID",
+                                                   "SLURM_LOCALID",
+                                                   "SLURM_NTASKS_PER_NODE",
+                                                   "ACCEL_TEST_A",
+                                                   "ACCEL_TEST_B",
+                                                   "ACCELERATE_USE_FSDP",
+                                                   "ACCELERATE_USE_DEEPSPEED"};
 
 // Starts without any launch variable, and puts back what it found.
 class EnvironmentTest : public ::testing::Test {
@@ -106,31 +128,50 @@ TEST_F(EnvironmentTest, WithoutVariablesThisIsOneProcessOfItsOwn) {
 }
 
 TEST_F(EnvironmentTest, TorchrunsVariablesAreRead) {
-  set({{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "4"},
-       {"MASTER_ADDR", "10.0.0.7"}, {"MASTER_PORT", "4321"}});
+  set({{"RANK", "5"},
+       {"WORLD_SIZE", "8"},
+       {"LOCAL_RANK", "1"},
+       {"LOCAL_WORLD_SIZE", "4"},
+       {"MASTER_ADDR", "10.0.0.7"},
+       {"MASTER_PORT", "4321"}});
   expect_place(5, 8, 1, 4);
   EXPECT_EQ(read_launch_environment().master_address, "10.0.0.7");
   EXPECT_EQ(read_launch_environment().master_port, 4321);
 }
 
 TEST_F(EnvironmentTest, OpenMpisVariablesAreRead) {
-  set({{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
-       {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.7"}});
+  set({{"OMPI_COMM_WORLD_RANK", "3"},
+       {"OMPI_COMM_WORLD_SIZE", "4"},
+       {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+       {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+       {"MASTER_ADDR", "10.0.0.7"}});
   expect_place(3, 4, 1, 2);
 }
 
 TEST_F(EnvironmentTest, MpichsVariablesAreRead) {
-  set({{"PMI_RANK", "2"}, {"PMI_SIZE", "6"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "2"}, {"MASTER_ADDR", "10.0.0.7"}});
+  set({{"PMI_RANK", "2"},
+       {"PMI_SIZE", "6"},
+       {"MPI_LOCALRANKID", "0"},
+       {"MPI_LOCALNRANKS", "2"},
+       {"MASTER_ADDR", "10.0.0.7"}});
   expect_place(2, 6, 0, 2);
 }
 
 TEST_F(EnvironmentTest, SlurmsVariablesAreRead) {
-  set({{"SLURM_PROCID", "7"}, {"SLURM_STEP_NUM_TASKS", "16"}, {"SLURM_LOCALID", "3"}, {"SLURM_NTASKS_PER_NODE", "4"}, {"MASTER_ADDR", "10.0.0.7"}});
+  set({{"SLURM_PROCID", "7"},
+       {"SLURM_STEP_NUM_TASKS", "16"},
+       {"SLURM_LOCALID", "3"},
+       {"SLURM_NTASKS_PER_NODE", "4"},
+       {"MASTER_ADDR", "10.0.0.7"}});
   expect_place(7, 16, 3, 4);
 }
 
 TEST_F(EnvironmentTest, SlurmTellsTheRanksOfEachMachineWithoutNtasksPerNode) {
-  set({{"SLURM_PROCID", "6"}, {"SLURM_STEP_NUM_TASKS", "9"}, {"SLURM_LOCALID", "0"}, {"SLURM_STEP_TASKS_PER_NODE", "3(x2),2,1"}, {"MASTER_ADDR", "10.0.0.7"}});
+  set({{"SLURM_PROCID", "6"},
+       {"SLURM_STEP_NUM_TASKS", "9"},
+       {"SLURM_LOCALID", "0"},
+       {"SLURM_STEP_TASKS_PER_NODE", "3(x2),2,1"},
+       {"MASTER_ADDR", "10.0.0.7"}});
   for (const auto& [node, size] : {std::pair("0", 3), {"1", 3}, {"2", 2}, {"3", 1}}) {
     set({{"SLURM_NODEID", node}});
     EXPECT_EQ(read_launch_environment().local_world_size, size) << node;
@@ -146,7 +187,10 @@ TEST_F(EnvironmentTest, ABatchScriptIsOneProcess) {
 }
 
 TEST_F(EnvironmentTest, SeveralMachinesNeedAnAddress) {
-  set({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}});
+  set({{"OMPI_COMM_WORLD_RANK", "1"},
+       {"OMPI_COMM_WORLD_SIZE", "2"},
+       {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
+       {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}});
   EXPECT_THAT(problems(), HasSubstr("1 of 2 ranks are on this machine, and MASTER_ADDR is not set"));
 }
 
@@ -177,7 +221,7 @@ TEST_F(EnvironmentTest, ImpossibleRanksAndPortsAreInOneMessage) {
 TEST_F(EnvironmentTest, AllTextsThatAreNoIntegersAreInOneMessage) {
   set({{"RANK", "first"}, {"WORLD_SIZE", "all"}, {"LOCAL_RANK", "near"}, {"MASTER_PORT", "http"}});
   EXPECT_THAT(problems(), ::testing::AllOf(HasSubstr("RANK: expected an integer, got 'first'"), HasSubstr("'all'"),
-                                         HasSubstr("'near'"), HasSubstr("'http'")));
+                                           HasSubstr("'near'"), HasSubstr("'http'")));
 }
 
 TEST_F(EnvironmentTest, AWorldOfNoRanksIsAProblem) {

@@ -38,8 +38,11 @@ struct Strategy {
   const char* name;
   bool reshard_after_forward, hybrid;
 };
-constexpr Strategy kStrategies[] = {{"FULL_SHARD", true, false}, {"SHARD_GRAD_OP", false, false}, {"NO_SHARD", false, false},
-                                      {"HYBRID_SHARD", true, true}, {"HYBRID_SHARD_ZERO2", false, true}};
+constexpr Strategy kStrategies[] = {{"FULL_SHARD", true, false},
+                                    {"SHARD_GRAD_OP", false, false},
+                                    {"NO_SHARD", false, false},
+                                    {"HYBRID_SHARD", true, true},
+                                    {"HYBRID_SHARD_ZERO2", false, true}};
 
 void expect_strategy(const Fsdp& plugin, const Strategy& strategy) {
   const auto sharding = sharding_of(plugin);
@@ -88,20 +91,29 @@ TEST_F(FsdpPluginTest, Version2TakesTrueOrFalse) {
   expect_strategy({.fsdp_version = 2}, kStrategies[0]);
   expect_strategy({.fsdp_version = 2, .reshard_after_forward = "True"}, kStrategies[0]);
   expect_strategy({.fsdp_version = 2, .reshard_after_forward = "false"}, kStrategies[1]);
-  environment_.set({{"FSDP_VERSION", "2"}, {"FSDP_RESHARD_AFTER_FORWARD", "no"}, {"FSDP_SHARDING_STRATEGY", "NO_SHARD"}});
+  environment_.set(
+      {{"FSDP_VERSION", "2"}, {"FSDP_RESHARD_AFTER_FORWARD", "no"}, {"FSDP_SHARDING_STRATEGY", "NO_SHARD"}});
   expect_strategy({}, kStrategies[1]);
   expect_strategy({.reshard_after_forward = "yes"}, kStrategies[0]);
 }
 
 TEST_F(FsdpPluginTest, AVersionTakesNothingOfTheOther) {
-  EXPECT_THAT(fsdp_problems({.reshard_after_forward = "true"}), HasSubstr("fsdp_plugin: reshard_after_forward: expected FULL_SHARD"));
-  EXPECT_THAT(fsdp_problems({.sharding_strategy = "FULL_SHARD", .reshard_after_forward = "false"}), HasSubstr("got 'false'"));
-  EXPECT_THAT(fsdp_problems({.fsdp_version = 2, .reshard_after_forward = "FULL_SHARD"}), HasSubstr("expected true (as FULL_SHARD) or false"));
-  EXPECT_THAT(fsdp_problems({.fsdp_version = 2, .sharding_strategy = "FULL_SHARD"}), HasSubstr("version 2 takes reshard_after_forward"));
-  expect_strategy({.fsdp_version = 2, .sharding_strategy = "FULL_SHARD", .reshard_after_forward = "false"}, kStrategies[1]);
+  EXPECT_THAT(fsdp_problems({.reshard_after_forward = "true"}),
+              HasSubstr("fsdp_plugin: reshard_after_forward: expected FULL_SHARD"));
+  EXPECT_THAT(fsdp_problems({.sharding_strategy = "FULL_SHARD", .reshard_after_forward = "false"}),
+              HasSubstr("got 'false'"));
+  EXPECT_THAT(fsdp_problems({.fsdp_version = 2, .reshard_after_forward = "FULL_SHARD"}),
+              HasSubstr("expected true (as FULL_SHARD) or false"));
+  EXPECT_THAT(fsdp_problems({.fsdp_version = 2, .sharding_strategy = "FULL_SHARD"}),
+              HasSubstr("version 2 takes reshard_after_forward"));
+  expect_strategy({.fsdp_version = 2, .sharding_strategy = "FULL_SHARD", .reshard_after_forward = "false"},
+                  kStrategies[1]);
   EXPECT_THAT(fsdp_problems({.fsdp_version = 2, .forward_prefetch = false}), HasSubstr("forward_prefetch"));
-  EXPECT_THAT(fsdp_problems({.fsdp_version = 2, .state_dict_type = "LOCAL_STATE_DICT"}), HasSubstr("state_dict_type: expected SHARDED_STATE_DICT"));
-  EXPECT_THAT(fsdp_problems({.fsdp_version = 2, .mixed_precision_policy = MixedPrecisionPolicy{.buffer_dtype = "bf16"}}), HasSubstr("buffer_dtype: 'bf16' is of fsdp_version 1"));
+  EXPECT_THAT(fsdp_problems({.fsdp_version = 2, .state_dict_type = "LOCAL_STATE_DICT"}),
+              HasSubstr("state_dict_type: expected SHARDED_STATE_DICT"));
+  EXPECT_THAT(
+      fsdp_problems({.fsdp_version = 2, .mixed_precision_policy = MixedPrecisionPolicy{.buffer_dtype = "bf16"}}),
+      HasSubstr("buffer_dtype: 'bf16' is of fsdp_version 1"));
 }
 
 TEST_F(FsdpPluginTest, PrefetchIsOfVersion1AndVersion2AlwaysPrefetches) {
@@ -129,23 +141,33 @@ TEST_F(FsdpPluginTest, MixedPrecisionSetsTheDtypesOfTheVersion) {
 }
 
 TEST_F(FsdpPluginTest, APolicyBeatsMixedPrecisionAndReducesInItsParameterDtype) {
-  const auto sharding = sharding_of({.mixed_precision_policy = MixedPrecisionPolicy{.param_dtype = "torch.float16"}}, "bf16");
+  const auto sharding =
+      sharding_of({.mixed_precision_policy = MixedPrecisionPolicy{.param_dtype = "torch.float16"}}, "bf16");
   EXPECT_EQ(sharding->param_dtype, FloatType::kFloat16);
   EXPECT_EQ(sharding->reduce_dtype, FloatType::kFloat16);
   EXPECT_EQ(sharding->buffer_dtype, std::nullopt);
-  EXPECT_EQ(sharding_of({.mixed_precision_policy = MixedPrecisionPolicy{.param_dtype = "bf16", .reduce_dtype = "fp32"}})->reduce_dtype, FloatType::kFloat32);
+  EXPECT_EQ(sharding_of({.mixed_precision_policy = MixedPrecisionPolicy{.param_dtype = "bf16", .reduce_dtype = "fp32"}})
+                ->reduce_dtype,
+            FloatType::kFloat32);
   EXPECT_EQ(sharding_of({.mixed_precision_policy = MixedPrecisionPolicy{}}, "bf16")->param_dtype, std::nullopt);
-  EXPECT_THAT(fsdp_problems({.mixed_precision_policy = MixedPrecisionPolicy{.param_dtype = "fp8", .reduce_dtype = "torch.int8"}}),
-              AllOf(HasSubstr("mixed_precision_policy: param_dtype: expected fp32, fp16 or bf16, got 'fp8'"), HasSubstr("reduce_dtype: expected fp32, fp16 or bf16, got 'torch.int8'")));
+  EXPECT_THAT(fsdp_problems(
+                  {.mixed_precision_policy = MixedPrecisionPolicy{.param_dtype = "fp8", .reduce_dtype = "torch.int8"}}),
+              AllOf(HasSubstr("mixed_precision_policy: param_dtype: expected fp32, fp16 or bf16, got 'fp8'"),
+                    HasSubstr("reduce_dtype: expected fp32, fp16 or bf16, got 'torch.int8'")));
 }
 
 TEST_F(FsdpPluginTest, ClassesAreWrappedByName) {
-  const auto wrap = sharding_of({.auto_wrap_policy = "transformer_based_wrap", .transformer_cls_names_to_wrap = {"Block"}, .wrap_modules = {"head"}})->wrap;
+  const auto wrap = sharding_of({.auto_wrap_policy = "transformer_based_wrap",
+                                 .transformer_cls_names_to_wrap = {"Block"},
+                                 .wrap_modules = {"head"}})
+                        ->wrap;
   EXPECT_EQ(wrap.kind, WrapPolicy::Kind::kByClass);
   EXPECT_THAT(wrap.classes, ElementsAre("Block"));
   EXPECT_THAT(wrap.modules, ElementsAre("head"));
-  EXPECT_THAT(fsdp_problems({.auto_wrap_policy = "TRANSFORMER_BASED_WRAP"}), HasSubstr("transformer_cls_names_to_wrap: missing"));
-  environment_.set({{"FSDP_AUTO_WRAP_POLICY", "TRANSFORMER_BASED_WRAP"}, {"FSDP_TRANSFORMER_CLS_TO_WRAP", "Block, Attention"}});
+  EXPECT_THAT(fsdp_problems({.auto_wrap_policy = "TRANSFORMER_BASED_WRAP"}),
+              HasSubstr("transformer_cls_names_to_wrap: missing"));
+  environment_.set(
+      {{"FSDP_AUTO_WRAP_POLICY", "TRANSFORMER_BASED_WRAP"}, {"FSDP_TRANSFORMER_CLS_TO_WRAP", "Block, Attention"}});
   EXPECT_THAT(sharding_of({})->wrap.classes, ElementsAre("Block", "Attention"));
   EXPECT_THAT(sharding_of({.transformer_cls_names_to_wrap = {"Mlp"}})->wrap.classes, ElementsAre("Mlp"));
   EXPECT_EQ(sharding_of({.auto_wrap_policy = "NO_WRAP"})->wrap.kind, WrapPolicy::Kind::kNone);
@@ -158,7 +180,8 @@ TEST_F(FsdpPluginTest, SizesWrapUnlessTheyAreZero) {
   EXPECT_EQ(sharding_of({.auto_wrap_policy = "SIZE_BASED_WRAP"})->wrap.kind, WrapPolicy::Kind::kNone);
   environment_.set({{"FSDP_MIN_NUM_PARAMS", "5000000000"}});
   EXPECT_EQ(sharding_of({.auto_wrap_policy = "SIZE_BASED_WRAP"})->wrap.min_num_params, 5'000'000'000);
-  EXPECT_THAT(fsdp_problems({.auto_wrap_policy = "SIZE_BASED_WRAP", .min_num_params = -1}), HasSubstr("fsdp_plugin: min_num_params: expected an integer from 0"));
+  EXPECT_THAT(fsdp_problems({.auto_wrap_policy = "SIZE_BASED_WRAP", .min_num_params = -1}),
+              HasSubstr("fsdp_plugin: min_num_params: expected an integer from 0"));
 }
 
 TEST_F(FsdpPluginTest, IgnoredModulesAreRegularExpressions) {
@@ -166,8 +189,8 @@ TEST_F(FsdpPluginTest, IgnoredModulesAreRegularExpressions) {
   EXPECT_THAT(sharding_of({})->wrap.ignored, ElementsAre("embedding.*"));
   EXPECT_THAT(sharding_of({.ignored_modules = {"head"}})->wrap.ignored, ElementsAre("head"));
   EXPECT_THAT(fsdp_problems({.wrap_modules = {"blocks\\.[0-9]+", "("}, .ignored_modules = {"[z"}}),
-              AllOf(HasSubstr("wrap_modules: expected regular expressions, got '('"), HasSubstr("ignored_modules: expected regular expressions, got '[z'"),
-                    Not(HasSubstr("blocks"))));
+              AllOf(HasSubstr("wrap_modules: expected regular expressions, got '('"),
+                    HasSubstr("ignored_modules: expected regular expressions, got '[z'"), Not(HasSubstr("blocks"))));
 }
 
 TEST_F(FsdpPluginTest, LoadingOnceImpliesOneRanksStates) {
@@ -198,11 +221,16 @@ TEST_F(FsdpPluginTest, AFieldBeatsItsVariable) {
     std::optional<bool> Fsdp::*field;
     bool (*is_on)(const ShardingOptions&);
   };
-  const Flag flags[] = {{"FSDP_OFFLOAD_PARAMS", &Fsdp::cpu_offload, [](const ShardingOptions& o) { return o.offload_parameters == OffloadDevice::kCpu; }},
-                        {"FSDP_SYNC_MODULE_STATES", &Fsdp::sync_module_states, [](const ShardingOptions& o) { return o.sync_module_states; }},
-                        {"FSDP_FORWARD_PREFETCH", &Fsdp::forward_prefetch, [](const ShardingOptions& o) { return o.forward_prefetch; }},
-                        {"FSDP_ACTIVATION_CHECKPOINTING", &Fsdp::activation_checkpointing, [](const ShardingOptions& o) { return o.activation_checkpointing; }},
-                        {"FSDP_CPU_RAM_EFFICIENT_LOADING", &Fsdp::cpu_ram_efficient_loading, [](const ShardingOptions& o) { return o.sync_module_states; }}};
+  const Flag flags[] = {
+      {"FSDP_OFFLOAD_PARAMS", &Fsdp::cpu_offload,
+       [](const ShardingOptions& o) { return o.offload_parameters == OffloadDevice::kCpu; }},
+      {"FSDP_SYNC_MODULE_STATES", &Fsdp::sync_module_states,
+       [](const ShardingOptions& o) { return o.sync_module_states; }},
+      {"FSDP_FORWARD_PREFETCH", &Fsdp::forward_prefetch, [](const ShardingOptions& o) { return o.forward_prefetch; }},
+      {"FSDP_ACTIVATION_CHECKPOINTING", &Fsdp::activation_checkpointing,
+       [](const ShardingOptions& o) { return o.activation_checkpointing; }},
+      {"FSDP_CPU_RAM_EFFICIENT_LOADING", &Fsdp::cpu_ram_efficient_loading,
+       [](const ShardingOptions& o) { return o.sync_module_states; }}};
   expect_property(200, [&] {
     const auto& flag = flags[pick<std::size_t>(0, std::size(flags))];
     const auto variable = pick(0, 3), field = pick(0, 3);  // 0: unset, 1: no, 2: yes
@@ -215,19 +243,32 @@ TEST_F(FsdpPluginTest, AFieldBeatsItsVariable) {
 }
 
 TEST_F(FsdpPluginTest, UnderNoShardThereIsNothingThatDdpCannotDo) {
-  EXPECT_THAT(fsdp_problems({.sharding_strategy = "NO_SHARD", .mixed_precision_policy = MixedPrecisionPolicy{}, .cpu_offload = true, .activation_checkpointing = true}),
-              AllOf(HasSubstr("cpu_offload: has no meaning under NO_SHARD"), HasSubstr("activation_checkpointing: has no"), HasSubstr("mixed_precision_policy: has no")));
+  EXPECT_THAT(fsdp_problems({.sharding_strategy = "NO_SHARD",
+                             .mixed_precision_policy = MixedPrecisionPolicy{},
+                             .cpu_offload = true,
+                             .activation_checkpointing = true}),
+              AllOf(HasSubstr("cpu_offload: has no meaning under NO_SHARD"),
+                    HasSubstr("activation_checkpointing: has no"), HasSubstr("mixed_precision_policy: has no")));
 }
 
 TEST_F(FsdpPluginTest, AllProblemsAreTold) {
-  environment_.set({{"FSDP_SYNC_MODULE_STATES", "perhaps"}, {"FSDP_USE_ORIG_PARAMS", "never"}, {"FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD", "true"}});
-  EXPECT_THAT(fsdp_problems({.fsdp_version = 3, .sharding_strategy = "6", .backward_prefetch = "EARLY", .auto_wrap_policy = "WRAP", .state_dict_type = "HALF"}),
-              AllOf(HasSubstr("fsdp_plugin: fsdp_version: expected 1 to 2, got '3'"),
-                    HasSubstr("fsdp_plugin: sharding_strategy: expected FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD, HYBRID_SHARD_ZERO2 or 1 to 5, got '6'"),
-                    HasSubstr("backward_prefetch: expected BACKWARD_PRE, BACKWARD_POST, NO_PREFETCH or 1 to 3, got 'EARLY'"),
-                    HasSubstr("auto_wrap_policy: expected TRANSFORMER_BASED_WRAP, SIZE_BASED_WRAP, NO_WRAP, got 'WRAP'"), HasSubstr("state_dict_type: expected"),
-                    HasSubstr("FSDP_SYNC_MODULE_STATES: expected true or false, got 'perhaps'"), HasSubstr("FSDP_USE_ORIG_PARAMS"),
-                    HasSubstr("FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD: not built")));
+  environment_.set({{"FSDP_SYNC_MODULE_STATES", "perhaps"},
+                    {"FSDP_USE_ORIG_PARAMS", "never"},
+                    {"FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD", "true"}});
+  EXPECT_THAT(
+      fsdp_problems({.fsdp_version = 3,
+                     .sharding_strategy = "6",
+                     .backward_prefetch = "EARLY",
+                     .auto_wrap_policy = "WRAP",
+                     .state_dict_type = "HALF"}),
+      AllOf(HasSubstr("fsdp_plugin: fsdp_version: expected 1 to 2, got '3'"),
+            HasSubstr("fsdp_plugin: sharding_strategy: expected FULL_SHARD, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD, "
+                      "HYBRID_SHARD_ZERO2 or 1 to 5, got '6'"),
+            HasSubstr("backward_prefetch: expected BACKWARD_PRE, BACKWARD_POST, NO_PREFETCH or 1 to 3, got 'EARLY'"),
+            HasSubstr("auto_wrap_policy: expected TRANSFORMER_BASED_WRAP, SIZE_BASED_WRAP, NO_WRAP, got 'WRAP'"),
+            HasSubstr("state_dict_type: expected"),
+            HasSubstr("FSDP_SYNC_MODULE_STATES: expected true or false, got 'perhaps'"),
+            HasSubstr("FSDP_USE_ORIG_PARAMS"), HasSubstr("FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD: not built")));
 }
 
 TEST_F(FsdpPluginTest, ProblemsAreAddedToThoseThatAreThere) {
@@ -241,8 +282,10 @@ TEST(PluginsTest, TheyExcludeEachOther) {
   EXPECT_THAT(problems_of_plugins({}), IsEmpty());
   EXPECT_THAT(problems_of_plugins({.fsdp_plugin = Fsdp{}}), IsEmpty());
   EXPECT_THAT(problems_of_plugins({.deepspeed_plugins = {{"student", {}}, {"teacher", {}}}}), IsEmpty());
-  EXPECT_THAT(problems_of_plugins({.deepspeed_plugin = DeepSpeedPlugin{}, .deepspeed_plugins = {{"teacher", {}}}, .fsdp_plugin = Fsdp{}}),
-              ElementsAre(HasSubstr("deepspeed_plugins"), HasSubstr("fsdp_plugin")));
+  EXPECT_THAT(
+      problems_of_plugins(
+          {.deepspeed_plugin = DeepSpeedPlugin{}, .deepspeed_plugins = {{"teacher", {}}}, .fsdp_plugin = Fsdp{}}),
+      ElementsAre(HasSubstr("deepspeed_plugins"), HasSubstr("fsdp_plugin")));
 }
 
 }  // namespace

@@ -23,7 +23,9 @@ using ::testing::Not;
 
 class LaunchConfigTest : public ::testing::Test {
  protected:
-  LaunchConfig read(const std::string& text, const std::string& name = "config.yaml") { return read_launch_config(folder_.write(name, text)); }
+  LaunchConfig read(const std::string& text, const std::string& name = "config.yaml") {
+    return read_launch_config(folder_.write(name, text));
+  }
   std::string problems(const std::string& text, const std::string& name = "config.yaml") {
     return message_of<ConfigError>([&] { read(text, name); });
   }
@@ -43,12 +45,16 @@ TEST_F(LaunchConfigTest, WhatIsNotGivenHasAcceleratesDefault) {
   EXPECT_EQ(read("distributed_type: NO\n"), expected);  // false, for Python
   expected.num_processes = -1;
   expected.distributed_type = "MULTI_CPU";
-  EXPECT_EQ(read("distributed_type: MULTI_CPU\nnum_processes: null\nfsdp_config: {}\ndeepspeed_config: null\n"), expected);
+  EXPECT_EQ(read("distributed_type: MULTI_CPU\nnum_processes: null\nfsdp_config: {}\ndeepspeed_config: null\n"),
+            expected);
 }
 
 TEST_F(LaunchConfigTest, FilesOfVersion011Load) {
-  const auto config = read("compute_environment: LOCAL_MACHINE\ndeepspeed_config: {}\ndistributed_type: MULTI_GPU\nfp16: true\nfsdp_config: {}\nmachine_rank: 0\n"
-                           "main_process_ip: null\nmain_process_port: null\nmain_training_function: main\nnum_machines: 1\nnum_processes: 2\nuse_cpu: false\n");
+  const auto config = read(
+      "compute_environment: LOCAL_MACHINE\ndeepspeed_config: {}\ndistributed_type: MULTI_GPU\nfp16: true\nfsdp_config: "
+      "{}\nmachine_rank: 0\n"
+      "main_process_ip: null\nmain_process_port: null\nmain_training_function: main\nnum_machines: 1\nnum_processes: "
+      "2\nuse_cpu: false\n");
   EXPECT_EQ(config.mixed_precision, "fp16");
   EXPECT_EQ(config.num_processes, 2);
   EXPECT_EQ(config.main_process_port, std::nullopt);
@@ -57,14 +63,17 @@ TEST_F(LaunchConfigTest, FilesOfVersion011Load) {
 }
 
 TEST_F(LaunchConfigTest, FilesWithADynamoBackendLoad) {
-  EXPECT_EQ(read("distributed_type: 'NO'\ndynamo_backend: INDUCTOR\ndowncast_bf16: 'no'\n").dynamo_config, (ConfigSection{{"dynamo_backend", std::string("INDUCTOR")}}));
+  EXPECT_EQ(read("distributed_type: 'NO'\ndynamo_backend: INDUCTOR\ndowncast_bf16: 'no'\n").dynamo_config,
+            (ConfigSection{{"dynamo_backend", std::string("INDUCTOR")}}));
   EXPECT_THAT(read("distributed_type: 'NO'\ndynamo_backend: 'NO'\n").dynamo_config, IsEmpty());
   EXPECT_THAT(read("distributed_type: 'NO'\ndynamo_backend: NO\n").dynamo_config, IsEmpty());
 }
 
 TEST_F(LaunchConfigTest, FilesForMpirunLoad) {
-  const auto config = read("distributed_type: MULTI_CPU\nmain_process_ip: 10.1.2.3\nmain_process_port: 29501\nmpirun_config:\n  mpirun_ccl: '1'\n  mpirun_hostfile: /etc/hosts.mpi\n"
-                           "num_machines: 2\nnum_processes: 8\nuse_cpu: true\nsame_network: true\n");
+  const auto config = read(
+      "distributed_type: MULTI_CPU\nmain_process_ip: 10.1.2.3\nmain_process_port: 29501\nmpirun_config:\n  mpirun_ccl: "
+      "'1'\n  mpirun_hostfile: /etc/hosts.mpi\n"
+      "num_machines: 2\nnum_processes: 8\nuse_cpu: true\nsame_network: true\n");
   EXPECT_EQ(config.mpirun_config.at("mpirun_hostfile"), ConfigValue("/etc/hosts.mpi"));
   EXPECT_EQ(config.main_process_ip, "10.1.2.3");
   EXPECT_EQ(config.main_process_port, 29501);
@@ -72,58 +81,85 @@ TEST_F(LaunchConfigTest, FilesForMpirunLoad) {
 }
 
 TEST_F(LaunchConfigTest, FilesForFp8LoadUnderAllTheirNames) {
-  const auto config = read("distributed_type: MULTI_GPU\nmixed_precision: fp8\nfp8_config:\n  backend: TE\n  fp8_format: E4M3\n  amax_history_length: 32\n  amax_compute_algorithm: max\n"
-                           "  optimization_level: O1\n  override_linear_precision: (true, false, false)\n");
+  const auto config = read(
+      "distributed_type: MULTI_GPU\nmixed_precision: fp8\nfp8_config:\n  backend: TE\n  fp8_format: E4M3\n  "
+      "amax_history_length: 32\n  amax_compute_algorithm: max\n"
+      "  optimization_level: O1\n  override_linear_precision: (true, false, false)\n");
   EXPECT_EQ(config.fp8_config, (ConfigSection{{"fp8_backend", "TE"},
                                               {"fp8_format", "E4M3"},
                                               {"fp8_amax_history_len", std::int64_t{32}},
                                               {"fp8_amax_compute_algo", "max"},
                                               {"fp8_opt_level", "O1"},
                                               {"fp8_override_linear_precision", "(true, false, false)"}}));
-  EXPECT_THAT(problems_of(config), ::testing::ElementsAre("fp8_backend: TE is a Python package; expected AO, whose scaling is built in"));
+  EXPECT_THAT(problems_of(config),
+              ::testing::ElementsAre("fp8_backend: TE is a Python package; expected AO, whose scaling is built in"));
   EXPECT_EQ(environment_of(config).at("ACCELERATE_FP8_AMAX_HISTORY_LEN"), "32");
   EXPECT_EQ(environment_of(config).at("ACCELERATE_FP8_OVERRIDE_FPROP"), "True");
   EXPECT_EQ(environment_of(config).at("ACCELERATE_FP8_OVERRIDE_WGRAD"), "False");
 }
 
 TEST_F(LaunchConfigTest, KeysOfSectionsAreKnownWithoutTheirPrefixAndByOldNames) {
-  const auto config = read("distributed_type: FSDP\nfsdp_config:\n  sharding_strategy: 2\n  fsdp_backward_prefetch_policy: BACKWARD_PRE\n  min_num_params: 2000\n  ignored_modules: null\n");
-  EXPECT_EQ(config.fsdp_config, (ConfigSection{{"fsdp_sharding_strategy", std::int64_t{2}}, {"fsdp_backward_prefetch", "BACKWARD_PRE"}, {"fsdp_min_num_params", std::int64_t{2000}}}));
-  EXPECT_THAT(problems("distributed_type: FSDP\nfsdp_config:\n  version: 2\n  fsdp_version: 1\n"), HasSubstr(":4: fsdp_config.fsdp_version: given twice: fsdp_version is the same key"));
+  const auto config = read(
+      "distributed_type: FSDP\nfsdp_config:\n  sharding_strategy: 2\n  fsdp_backward_prefetch_policy: BACKWARD_PRE\n  "
+      "min_num_params: 2000\n  ignored_modules: null\n");
+  EXPECT_EQ(config.fsdp_config, (ConfigSection{{"fsdp_sharding_strategy", std::int64_t{2}},
+                                               {"fsdp_backward_prefetch", "BACKWARD_PRE"},
+                                               {"fsdp_min_num_params", std::int64_t{2000}}}));
+  EXPECT_THAT(problems("distributed_type: FSDP\nfsdp_config:\n  version: 2\n  fsdp_version: 1\n"),
+              HasSubstr(":4: fsdp_config.fsdp_version: given twice: fsdp_version is the same key"));
 }
 
 TEST_F(LaunchConfigTest, AllProblemsAreToldWithTheirLines) {
-  EXPECT_EQ(problems("num_proceses: 4\nmixed_precision: fp32\nuse_cpu: perhaps\nmain_process_port: high\nfsdp_config:\n  fsdp_versoin: 2\n  fsdp_version: 3\ncommands: ls\ntotally_else: 1\n"),
+  EXPECT_EQ(problems("num_proceses: 4\nmixed_precision: fp32\nuse_cpu: perhaps\nmain_process_port: "
+                     "high\nfsdp_config:\n  fsdp_versoin: 2\n  fsdp_version: 3\ncommands: ls\ntotally_else: 1\n"),
             ([&] {
               const auto file = folder_.path("config.yaml") + ":";
-              return file + "8: commands: expected a list of texts, got 'ls'\n" + file + "6: fsdp_config.fsdp_versoin: unknown key; did you mean 'fsdp_version'?\n" + file +
-                     "7: fsdp_config.fsdp_version: expected 1, 2, got '3'\n" + file + "4: main_process_port: expected an integer, got 'high'\n" + file +
-                     "3: use_cpu: expected true or false, got 'perhaps'\n" + file + "1: num_proceses: unknown key; did you mean 'num_processes'?\n" + file +
-                     "9: totally_else: unknown key\n" + file + "2: mixed_precision: expected no, fp16, bf16, fp8, got 'fp32'\n" + file +
+              return file + "8: commands: expected a list of texts, got 'ls'\n" + file +
+                     "6: fsdp_config.fsdp_versoin: unknown key; did you mean 'fsdp_version'?\n" + file +
+                     "7: fsdp_config.fsdp_version: expected 1, 2, got '3'\n" + file +
+                     "4: main_process_port: expected an integer, got 'high'\n" + file +
+                     "3: use_cpu: expected true or false, got 'perhaps'\n" + file +
+                     "1: num_proceses: unknown key; did you mean 'num_processes'?\n" + file +
+                     "9: totally_else: unknown key\n" + file +
+                     "2: mixed_precision: expected no, fp16, bf16, fp8, got 'fp32'\n" + file +
                      "1: distributed_type: missing; it is required: NO, MULTI_CPU, MULTI_GPU, FSDP or DEEPSPEED";
             }()));
 }
 
 TEST_F(LaunchConfigTest, WhatIsNoConfigurationIsAnErrorThatNamesTheFile) {
-  EXPECT_THAT(problems("distributed_type: TPU\n"), HasSubstr("config.yaml:1: distributed_type: expected one of NO, MULTI_CPU"));
+  EXPECT_THAT(problems("distributed_type: TPU\n"),
+              HasSubstr("config.yaml:1: distributed_type: expected one of NO, MULTI_CPU"));
   EXPECT_THAT(problems("- a\n"), HasSubstr("expected a mapping"));
   EXPECT_THAT(problems("{"), HasSubstr("config.yaml"));
   EXPECT_THAT(problems("distributed_type: 'NO'\n", "config.json"), HasSubstr("config.json: not JSON"));
-  EXPECT_THAT(problems("compute_environment: AMAZON_SAGEMAKER\ndistributed_type: NO\nec2_instance_type: a\n"), AllOf(HasSubstr("AMAZON_SAGEMAKER"), HasSubstr("accel config"), Not(HasSubstr("ec2"))));
-  EXPECT_THAT(message_of<ConfigError>([&] { read_launch_config(folder_.path("nowhere.yaml")); }), HasSubstr("nowhere.yaml: no such file"));
+  EXPECT_THAT(problems("compute_environment: AMAZON_SAGEMAKER\ndistributed_type: NO\nec2_instance_type: a\n"),
+              AllOf(HasSubstr("AMAZON_SAGEMAKER"), HasSubstr("accel config"), Not(HasSubstr("ec2"))));
+  EXPECT_THAT(message_of<ConfigError>([&] { read_launch_config(folder_.path("nowhere.yaml")); }),
+              HasSubstr("nowhere.yaml: no such file"));
 }
 
 TEST_F(LaunchConfigTest, OtherVendorsDevicesLoadAndCannotBeLaunched) {
   for (const std::string type : {"MULTI_XPU", "XLA", "MEGATRON_LM"}) {
-    EXPECT_THAT(problems_of(read("distributed_type: " + type + "\nnum_processes: 2\n")), ::testing::ElementsAre(HasSubstr("CPUs and NVIDIA GPUs"))) << type;
+    EXPECT_THAT(problems_of(read("distributed_type: " + type + "\nnum_processes: 2\n")),
+                ::testing::ElementsAre(HasSubstr("CPUs and NVIDIA GPUs")))
+        << type;
   }
-  EXPECT_THAT(problems_of(read("distributed_type: MULTI_CPU\nnum_processes: 3\nnum_machines: 2\nmachine_rank: 2\n")),
-              ::testing::ElementsAre(HasSubstr("machine_rank: expected 0 to 1, got 2"), HasSubstr("3 do not divide by 2 machines"), HasSubstr("main_process_ip: missing")));
+  EXPECT_THAT(
+      problems_of(read("distributed_type: MULTI_CPU\nnum_processes: 3\nnum_machines: 2\nmachine_rank: 2\n")),
+      ::testing::ElementsAre(HasSubstr("machine_rank: expected 0 to 1, got 2"),
+                             HasSubstr("3 do not divide by 2 machines"), HasSubstr("main_process_ip: missing")));
 }
 
 TEST_F(LaunchConfigTest, TheFileIsAsPythonWritesIt) {
-  LaunchConfig config{.distributed_type = "FSDP", .mixed_precision = "no", .num_processes = 2, .gpu_ids = "0,1", .main_process_ip = "fe80::1", .same_network = true,
-                      .fsdp_config = {{"fsdp_version", std::int64_t{2}}, {"fsdp_reshard_after_forward", true}}, .downcast_bf16 = "no", .tpu_env = std::vector<std::string>{},
+  LaunchConfig config{.distributed_type = "FSDP",
+                      .mixed_precision = "no",
+                      .num_processes = 2,
+                      .gpu_ids = "0,1",
+                      .main_process_ip = "fe80::1",
+                      .same_network = true,
+                      .fsdp_config = {{"fsdp_version", std::int64_t{2}}, {"fsdp_reshard_after_forward", true}},
+                      .downcast_bf16 = "no",
+                      .tpu_env = std::vector<std::string>{},
                       .dynamo_config = {}};
   config.commands = {"echo 'a: b'", "true"};
   config.megatron_lm_config["megatron_lm_gradient_clipping"] = 1e-8;
@@ -157,12 +193,63 @@ use_cpu: false
 )");
 }
 
-// --- properties -------------------------------------------------------------------------------------------------------
+// --- properties
+// -------------------------------------------------------------------------------------------------------
 
 std::string any_text() {
-  static const std::vector<std::string> kTexts = {"no", "Null", "~", "", "1e8", "1:30", "0x1f", "012", "2020-01-01", "=", "- a", "-a", "?", ": ", "a: b", "a #b", "a#b", "#", "%x", "@", "'", "\"", "it's",
-                                                  " a", "a ", "a\nb", "a\tb", "\xc3\xa9\xf0\x9f\x98\x80", "\\ud83d", "[a]", "{a", "*a", "&a", "!a", "|", ">", "---", "...", ".inf", "+1", "1_000", "<<", "on", ".5", "5.",
-                                                  "10.0.0.1", "~/hostfile", "/a b/c", "a:", ":a", "None", "auto", std::string(70, '7')};
+  static const std::vector<std::string> kTexts = {"no",
+                                                  "Null",
+                                                  "~",
+                                                  "",
+                                                  "1e8",
+                                                  "1:30",
+                                                  "0x1f",
+                                                  "012",
+                                                  "2020-01-01",
+                                                  "=",
+                                                  "- a",
+                                                  "-a",
+                                                  "?",
+                                                  ": ",
+                                                  "a: b",
+                                                  "a #b",
+                                                  "a#b",
+                                                  "#",
+                                                  "%x",
+                                                  "@",
+                                                  "'",
+                                                  "\"",
+                                                  "it's",
+                                                  " a",
+                                                  "a ",
+                                                  "a\nb",
+                                                  "a\tb",
+                                                  "\xc3\xa9\xf0\x9f\x98\x80",
+                                                  "\\ud83d",
+                                                  "[a]",
+                                                  "{a",
+                                                  "*a",
+                                                  "&a",
+                                                  "!a",
+                                                  "|",
+                                                  ">",
+                                                  "---",
+                                                  "...",
+                                                  ".inf",
+                                                  "+1",
+                                                  "1_000",
+                                                  "<<",
+                                                  "on",
+                                                  ".5",
+                                                  "5.",
+                                                  "10.0.0.1",
+                                                  "~/hostfile",
+                                                  "/a b/c",
+                                                  "a:",
+                                                  ":a",
+                                                  "None",
+                                                  "auto",
+                                                  std::string(70, '7')};
   if (pick(0, 3) > 0) return kTexts[static_cast<std::size_t>(pick(0, static_cast<int>(kTexts.size())))];
   std::string text;
   for (int count = pick(0, 12); count > 0; --count) text += static_cast<char>(pick(0x20, 0x7F));
@@ -173,8 +260,10 @@ double any_double() { return std::ldexp(static_cast<double>(pick(-100000, 100000
 
 ConfigValue any_value(const SectionKey& key) {
   if (key.kind == KeyKind::kFlags) return std::vector<bool>{pick(0, 2) == 1, pick(0, 2) == 1, pick(0, 2) == 1};
-  if (key.kind == KeyKind::kInteger && key.choices.size() > 0) return std::int64_t{std::stoi(*(key.choices.begin() + pick(0, static_cast<int>(key.choices.size()))))};
-  if (key.choices.size() > 0) return std::string(*(key.choices.begin() + pick(0, static_cast<int>(key.choices.size()))));
+  if (key.kind == KeyKind::kInteger && key.choices.size() > 0)
+    return std::int64_t{std::stoi(*(key.choices.begin() + pick(0, static_cast<int>(key.choices.size()))))};
+  if (key.choices.size() > 0)
+    return std::string(*(key.choices.begin() + pick(0, static_cast<int>(key.choices.size()))));
   if (key.kind == KeyKind::kFlag || (key.kind == KeyKind::kFlagOrText && pick(0, 2) == 1)) return pick(0, 2) == 1;
   if (key.kind == KeyKind::kInteger) return std::int64_t{pick(-1000000, 1000000)} * pick(1, 1000000);
   if (key.kind == KeyKind::kNumberOrAuto && pick(0, 2) == 1) return std::string("auto");
@@ -208,17 +297,24 @@ LaunchConfig any_config() {
   LaunchConfig config;
   config.distributed_type = kTypes.at(static_cast<std::size_t>(pick(0, 7)));
   config.mixed_precision = perhaps<std::string>([&] { return kPrecisions.at(static_cast<std::size_t>(pick(0, 4))); });
-  for (bool* member : {&config.use_cpu, &config.debug, &config.same_network, &config.enable_cpu_affinity, &config.tpu_use_cluster, &config.tpu_use_sudo}) *member = flag();
+  for (bool* member : {&config.use_cpu, &config.debug, &config.same_network, &config.enable_cpu_affinity,
+                       &config.tpu_use_cluster, &config.tpu_use_sudo})
+    *member = flag();
   config.num_processes = pick(-1, 100);
   config.machine_rank = pick(0, 4);
   config.num_machines = pick(1, 9);
   config.main_process_port = perhaps<int>([] { return pick(0, 65536); });
-  for (auto* member : {&config.gpu_ids, &config.main_process_ip, &config.tpu_name, &config.tpu_zone, &config.command_file}) *member = perhaps<std::string>(any_text);
-  for (auto* member : {&config.commands, &config.tpu_vm, &config.tpu_env}) *member = perhaps<std::vector<std::string>>(any_texts);
+  for (auto* member :
+       {&config.gpu_ids, &config.main_process_ip, &config.tpu_name, &config.tpu_zone, &config.command_file})
+    *member = perhaps<std::string>(any_text);
+  for (auto* member : {&config.commands, &config.tpu_vm, &config.tpu_env})
+    *member = perhaps<std::vector<std::string>>(any_texts);
   config.rdzv_backend = any_text();
   config.main_training_function = any_text();
-  if (flag()) config.downcast_bf16 = any_text();
-  else config.downcast_bf16 = flag();
+  if (flag())
+    config.downcast_bf16 = any_text();
+  else
+    config.downcast_bf16 = flag();
   config.fp8_config = any_section("fp8_config");
   config.deepspeed_config = any_section("deepspeed_config");
   config.fsdp_config = any_section("fsdp_config");
@@ -241,11 +337,17 @@ TEST_F(LaunchConfigTest, WhatIsWrittenIsReadAsAnEqualValue) {
 }
 
 std::string damaged(std::string text) {
-  static const std::vector<std::string> kPieces = {":", "\n", " ", "  ", "- ", "[", "]", "{", "}", "'", "\"", "&a ", "*a", "!!binary ", "|\n", "? ", "#", "\t", "<<: ", "null", std::string(1, '\0'), "\xff", "---\n", "fsdp_config", "1e999"};
+  static const std::vector<std::string> kPieces = {
+      ":",    "\n",    " ",           "  ",   "- ",   "[",    "]",
+      "{",    "}",     "'",           "\"",   "&a ",  "*a",   "!!binary ",
+      "|\n",  "? ",    "#",           "\t",   "<<: ", "null", std::string(1, '\0'),
+      "\xff", "---\n", "fsdp_config", "1e999"};
   for (int changes = pick(1, 3); changes > 0; --changes) {
     const auto place = pick<std::size_t>(0, text.size() + 1);
-    if (pick(0, 2) == 0) text.erase(place, pick<std::size_t>(1, 9));
-    else text.insert(place, kPieces[pick<std::size_t>(0, kPieces.size())]);
+    if (pick(0, 2) == 0)
+      text.erase(place, pick<std::size_t>(1, 9));
+    else
+      text.insert(place, kPieces[pick<std::size_t>(0, kPieces.size())]);
   }
   return text;
 }
@@ -255,7 +357,8 @@ TEST_F(LaunchConfigTest, ADamagedFileIsReadOrRefusedByItsName) {
   for (const std::string name : {"c.yaml", "c.json"}) {
     expect_property(400, [&] {
       const auto config = any_config();
-      const auto file = folder_.write(name, damaged(name == "c.json" ? launch_config_json(config) : launch_config_yaml(config)));
+      const auto file =
+          folder_.write(name, damaged(name == "c.json" ? launch_config_json(config) : launch_config_yaml(config)));
       RC_LOG() << content(file);
       try {
         const auto found = read_launch_config(file);
@@ -272,8 +375,8 @@ TEST_F(LaunchConfigTest, ADamagedFileIsReadOrRefusedByItsName) {
   EXPECT_GT(read, 20);
 }
 
-// Python may read a text as another type where the quotes are wrong; yaml-cpp then still gives the text. So the quotes are checked by
-// what the reader tells apart: null.
+// Python may read a text as another type where the quotes are wrong; yaml-cpp then still gives the text. So the quotes
+// are checked by what the reader tells apart: null.
 TEST_F(LaunchConfigTest, EveryTextSurvivesWhereNullMeansNotGiven) {
   for (const std::string text : {"null", "~", "", "Null"}) {
     LaunchConfig config;
@@ -285,15 +388,23 @@ TEST_F(LaunchConfigTest, EveryTextSurvivesWhereNullMeansNotGiven) {
 }
 
 TEST_F(LaunchConfigTest, FlagsReplaceWhatAFileSays) {
-  const auto base = read("distributed_type: FSDP\nnum_processes: 2\nfsdp_config:\n  fsdp_version: 1\n  fsdp_offload_params: true\n");
-  const auto config = with_flags(base, {{"num_processes", "8"}, {"fsdp_version", "2"}, {"zero_stage", "3"}, {"debug", "true"}, {"mixed_precision", "no"}});
+  const auto base =
+      read("distributed_type: FSDP\nnum_processes: 2\nfsdp_config:\n  fsdp_version: 1\n  fsdp_offload_params: true\n");
+  const auto config = with_flags(base, {{"num_processes", "8"},
+                                        {"fsdp_version", "2"},
+                                        {"zero_stage", "3"},
+                                        {"debug", "true"},
+                                        {"mixed_precision", "no"}});
   EXPECT_EQ(config.num_processes, 8);
   EXPECT_EQ(config.fsdp_config, (ConfigSection{{"fsdp_version", std::int64_t{2}}, {"fsdp_offload_params", true}}));
   EXPECT_EQ(config.deepspeed_config, (ConfigSection{{"zero_stage", std::int64_t{3}}}));
   EXPECT_EQ(config.mixed_precision, "no");
   EXPECT_TRUE(config.debug);
-  EXPECT_EQ(message_of<ConfigError>([&] { with_flags(base, {{"num_processes", "x"}, {"zero_stage", "4"}, {"zero_stages", "1"}}); }),
-            "command line: deepspeed_config.zero_stage: expected 0, 1, 2, 3, got '4'\ncommand line: num_processes: expected an integer, got 'x'\n"
+  EXPECT_EQ(message_of<ConfigError>([&] {
+              with_flags(base, {{"num_processes", "x"}, {"zero_stage", "4"}, {"zero_stages", "1"}});
+            }),
+            "command line: deepspeed_config.zero_stage: expected 0, 1, 2, 3, got '4'\ncommand line: num_processes: "
+            "expected an integer, got 'x'\n"
             "command line: zero_stages: unknown key");
 }
 
@@ -302,12 +413,16 @@ TEST_F(LaunchConfigTest, EveryFlagTakesAValueOfItsKind) {
   EXPECT_GT(flags.size(), 90u);
   for (const auto& flag : flags) {
     const auto is_list = flag.name == "fp8_override_linear_precision";
-    const auto value = is_list ? "true,false,true" : !flag.choices.empty() ? flag.choices.front() : flag.expected == "true or false" ? "true" : "1";
+    const auto value = is_list                            ? "true,false,true"
+                       : !flag.choices.empty()            ? flag.choices.front()
+                       : flag.expected == "true or false" ? "true"
+                                                          : "1";
     EXPECT_NO_THROW(with_flags({}, {{flag.name, value}})) << flag.name;
   }
 }
 
-// --- folders ----------------------------------------------------------------------------------------------------------
+// --- folders
+// ----------------------------------------------------------------------------------------------------------
 
 TEST_F(LaunchConfigTest, TheFolderFollowsTheEnvironment) {
   CleanEnvironment environment({"HF_HOME", "XDG_CACHE_HOME", "HOME"});

@@ -33,17 +33,23 @@ class LaunchEnvironmentTest : public ::testing::Test {
   }
   ShardingOptions sharding(ConfigSection fsdp) {
     fsdp.emplace("fsdp_auto_wrap_policy", "NO_WRAP");
-    return resolved<FullyShardedDataParallelPlugin>({.distributed_type = "FSDP", .fsdp_config = std::move(fsdp)}).sharding.value();
+    return resolved<FullyShardedDataParallelPlugin>({.distributed_type = "FSDP", .fsdp_config = std::move(fsdp)})
+        .sharding.value();
   }
   CleanEnvironment environment_{{"FSDP_", "ACCELERATE_", "PARALLELISM_CONFIG_"}};
 };
 
 TEST_F(LaunchEnvironmentTest, AConfigurationForOneProcessSetsPrecisionAndDeviceAlone) {
-  const auto variables = environment_of({.mixed_precision = "bf16", .use_cpu = true, .gpu_ids = "all", .fsdp_config = {{"fsdp_version", std::int64_t{2}}}});
-  EXPECT_THAT(variables, IsSupersetOf({Pair("ACCELERATE_MIXED_PRECISION", "bf16"), Pair("ACCELERATE_USE_CPU", "True"), Pair("ACCELERATE_DYNAMO_BACKEND", "NO")}));
+  const auto variables = environment_of({.mixed_precision = "bf16",
+                                         .use_cpu = true,
+                                         .gpu_ids = "all",
+                                         .fsdp_config = {{"fsdp_version", std::int64_t{2}}}});
+  EXPECT_THAT(variables, IsSupersetOf({Pair("ACCELERATE_MIXED_PRECISION", "bf16"), Pair("ACCELERATE_USE_CPU", "True"),
+                                       Pair("ACCELERATE_DYNAMO_BACKEND", "NO")}));
   EXPECT_EQ(variables.size(), 7u);
   EXPECT_THAT(environment_of({.debug = true, .gpu_ids = "1,3", .enable_cpu_affinity = true}),
-              IsSupersetOf({Pair("CUDA_VISIBLE_DEVICES", "1,3"), Pair("ACCELERATE_DEBUG_MODE", "true"), Pair("ACCELERATE_CPU_AFFINITY", "1"), Pair("ACCELERATE_MIXED_PRECISION", "no")}));
+              IsSupersetOf({Pair("CUDA_VISIBLE_DEVICES", "1,3"), Pair("ACCELERATE_DEBUG_MODE", "true"),
+                            Pair("ACCELERATE_CPU_AFFINITY", "1"), Pair("ACCELERATE_MIXED_PRECISION", "no")}));
 }
 
 TEST_F(LaunchEnvironmentTest, FsdpsOptionsReachThePlugin) {
@@ -64,9 +70,11 @@ TEST_F(LaunchEnvironmentTest, FsdpsOptionsReachThePlugin) {
 
 // Accelerate writes the strategy that its questions ask for into a key that it does not read.
 TEST_F(LaunchEnvironmentTest, TheStrategyOfVersion1IsTheOneThatWasChosen) {
-  EXPECT_FALSE(sharding({{"fsdp_version", std::int64_t{1}}, {"fsdp_reshard_after_forward", "SHARD_GRAD_OP"}}).reshard_after_forward);
+  EXPECT_FALSE(sharding({{"fsdp_version", std::int64_t{1}}, {"fsdp_reshard_after_forward", "SHARD_GRAD_OP"}})
+                   .reshard_after_forward);
   EXPECT_TRUE(sharding({{"fsdp_reshard_after_forward", "HYBRID_SHARD"}}).hybrid);
-  EXPECT_TRUE(sharding({{"fsdp_reshard_after_forward", "SHARD_GRAD_OP"}, {"fsdp_sharding_strategy", "FULL_SHARD"}}).reshard_after_forward);
+  EXPECT_TRUE(sharding({{"fsdp_reshard_after_forward", "SHARD_GRAD_OP"}, {"fsdp_sharding_strategy", "FULL_SHARD"}})
+                  .reshard_after_forward);
   EXPECT_TRUE(sharding({}).reshard_after_forward);
 }
 
@@ -84,20 +92,31 @@ TEST_F(LaunchEnvironmentTest, DeepSpeedsOptionsReachThePlugin) {
   EXPECT_EQ(plugin.sharding->offload_optimizer, OffloadDevice::kFiles);
   EXPECT_EQ(plugin.sharding->offload_optimizer_path, "/scratch");
   EXPECT_TRUE(asks_for_deepspeed());
-  EXPECT_EQ(environment("ACCELERATE_CONFIG_DS_FIELDS"), "gradient_accumulation_steps,gradient_clipping,offload_optimizer_device,offload_optimizer_nvme_path,zero_stage,mixed_precision");
+  EXPECT_EQ(environment("ACCELERATE_CONFIG_DS_FIELDS"),
+            "gradient_accumulation_steps,gradient_clipping,offload_optimizer_device,offload_optimizer_nvme_path,zero_"
+            "stage,mixed_precision");
 }
 
 TEST_F(LaunchEnvironmentTest, SectionsOfAnotherTypeAreNotUsed) {
-  const LaunchConfig config{.distributed_type = "MULTI_CPU", .deepspeed_config = {{"zero_stage", std::int64_t{3}}}, .fsdp_config = {{"fsdp_version", std::int64_t{2}}}};
-  EXPECT_THAT(environment_of(config), AllOf(Not(Contains(Key(StartsWith("FSDP_")))), Not(Contains(Key(StartsWith("ACCELERATE_DEEPSPEED")))), Not(Contains(Key("ACCELERATE_USE_FSDP")))));
+  const LaunchConfig config{.distributed_type = "MULTI_CPU",
+                            .deepspeed_config = {{"zero_stage", std::int64_t{3}}},
+                            .fsdp_config = {{"fsdp_version", std::int64_t{2}}}};
+  EXPECT_THAT(environment_of(config),
+              AllOf(Not(Contains(Key(StartsWith("FSDP_")))), Not(Contains(Key(StartsWith("ACCELERATE_DEEPSPEED")))),
+                    Not(Contains(Key("ACCELERATE_USE_FSDP")))));
 }
 
 TEST_F(LaunchEnvironmentTest, AMeshIsTold) {
   std::vector<std::string> problems;
   EXPECT_FALSE(parallelism_config_of_environment(problems).has_value());
-  const auto variables = environment_of({.distributed_type = "FSDP", .parallelism_config = {{"parallelism_config_tp_size", std::int64_t{2}}, {"parallelism_config_cp_size", std::int64_t{4}}}});
-  EXPECT_THAT(variables, IsSupersetOf({Pair("ACCELERATE_USE_PARALLELISM_CONFIG", "true"), Pair("PARALLELISM_CONFIG_TP_SIZE", "2"), Pair("PARALLELISM_CONFIG_DP_SHARD_SIZE", "1"),
-                                       Pair("PARALLELISM_CONFIG_CP_COMM_STRATEGY", "allgather"), Pair("PARALLELISM_CONFIG_SP_BACKEND", "deepspeed")}));
+  const auto variables = environment_of({.distributed_type = "FSDP",
+                                         .parallelism_config = {{"parallelism_config_tp_size", std::int64_t{2}},
+                                                                {"parallelism_config_cp_size", std::int64_t{4}}}});
+  EXPECT_THAT(variables,
+              IsSupersetOf({Pair("ACCELERATE_USE_PARALLELISM_CONFIG", "true"), Pair("PARALLELISM_CONFIG_TP_SIZE", "2"),
+                            Pair("PARALLELISM_CONFIG_DP_SHARD_SIZE", "1"),
+                            Pair("PARALLELISM_CONFIG_CP_COMM_STRATEGY", "allgather"),
+                            Pair("PARALLELISM_CONFIG_SP_BACKEND", "deepspeed")}));
   environment_.set(variables);
   const auto mesh = parallelism_config_of_environment(problems);
   ASSERT_TRUE(mesh.has_value());

@@ -33,7 +33,9 @@ TEST(YamlFileTest, AKeyThatIsNoNameIsRefused) {
   EXPECT_THAT(problems_of("a:\n  {b: c}: 3\n"), HasSubstr("run.yaml:2: a: a key that is no name"));
 }
 
-TEST(YamlFileTest, TextThatIsNoYamlIsRefusedWithItsLine) { EXPECT_THAT(problems_of("a: 1\nb: [1\n"), HasSubstr("run.yaml:3: not YAML: ")); }
+TEST(YamlFileTest, TextThatIsNoYamlIsRefusedWithItsLine) {
+  EXPECT_THAT(problems_of("a: 1\nb: [1\n"), HasSubstr("run.yaml:3: not YAML: "));
+}
 
 TEST(YamlFileTest, AnAliasThatLeadsBackEnds) { EXPECT_EQ(problems_of("a: &a [*a]\n"), ""); }
 
@@ -54,7 +56,8 @@ TEST(YamlFileTest, AFileThatCannotBeReadIsNamed) {
     }
     return "";
   };
-  EXPECT_EQ(message_of(folder.path("absent.yaml")), folder.path("absent.yaml") + ": cannot be read: No such file or directory");
+  EXPECT_EQ(message_of(folder.path("absent.yaml")),
+            folder.path("absent.yaml") + ": cannot be read: No such file or directory");
   EXPECT_EQ(message_of(folder.path()), folder.path() + ": cannot be read: Is a directory");
 }
 

@@ -24,7 +24,8 @@ Settings read(const std::string& text) {
   YamlProblems problems("run.yaml");
   YamlReader reader(YAML::Load(text), "", problems);
   Settings settings;
-  settings.epochs = reader.required<int>("epochs", [](int n) { return n >= 1; }, "1 or more");
+  settings.epochs = reader.required<int>(
+      "epochs", [](int n) { return n >= 1; }, "1 or more");
   settings.lr = reader.optional<double>("lr");
   settings.shuffle = reader.optional<bool>("shuffle");
   settings.tags = reader.optional<std::vector<std::string>>("tags");
@@ -65,20 +66,24 @@ TEST(YamlReaderTest, AnUnknownKeyIsNamedWithItsLineAndTheKnownOnes) {
 }
 
 TEST(YamlReaderTest, AWrongTypeIsNamedWithItsLine) {
-  EXPECT_THAT(experiment_problems_of("epochs: many\nmodel: {name: mlp}\n"), HasSubstr("run.yaml:1: epochs: expected 1 or more, got 'many'"));
+  EXPECT_THAT(experiment_problems_of("epochs: many\nmodel: {name: mlp}\n"),
+              HasSubstr("run.yaml:1: epochs: expected 1 or more, got 'many'"));
   EXPECT_THAT(experiment_problems_of("epochs: 1\nshuffle: 7\nmodel: {name: mlp}\n"),
               HasSubstr("run.yaml:2: shuffle: expected true or false, got '7'"));
-  EXPECT_THAT(experiment_problems_of("epochs: 1\nlr: [1]\nmodel: {name: mlp}\n"), HasSubstr("run.yaml:2: lr: expected a number, got a list"));
+  EXPECT_THAT(experiment_problems_of("epochs: 1\nlr: [1]\nmodel: {name: mlp}\n"),
+              HasSubstr("run.yaml:2: lr: expected a number, got a list"));
   EXPECT_THAT(experiment_problems_of("epochs: 1\nmodel: {name: mlp, width: 1.5}\n"),
               HasSubstr("run.yaml:2: model.width: expected an integer, got '1.5'"));
 }
 
 TEST(YamlReaderTest, AnImpossibleValueIsNamedWithWhatIsExpected) {
-  EXPECT_THAT(experiment_problems_of("epochs: 0\nmodel: {name: mlp}\n"), HasSubstr("run.yaml:1: epochs: expected 1 or more, got '0'"));
+  EXPECT_THAT(experiment_problems_of("epochs: 0\nmodel: {name: mlp}\n"),
+              HasSubstr("run.yaml:1: epochs: expected 1 or more, got '0'"));
 }
 
 TEST(YamlReaderTest, AMissingKeyIsNamedWithTheLineOfItsMapping) {
-  EXPECT_THAT(experiment_problems_of("epochs: 1\nmodel:\n  width: 2\n"), HasSubstr("run.yaml:3: model.name: missing; it is required"));
+  EXPECT_THAT(experiment_problems_of("epochs: 1\nmodel:\n  width: 2\n"),
+              HasSubstr("run.yaml:3: model.name: missing; it is required"));
 }
 
 TEST(YamlReaderTest, AWrongValueIsNotCalledMissing) {
@@ -90,17 +95,20 @@ TEST(YamlReaderTest, AKeyOfAnAbsentMappingIsMissing) {
 }
 
 TEST(YamlReaderTest, ATextInPlaceOfAMappingIsNamed) {
-  EXPECT_THAT(experiment_problems_of("epochs: 1\nmodel: mlp\n"), HasSubstr("run.yaml:2: model: expected a mapping of keys to values"));
+  EXPECT_THAT(experiment_problems_of("epochs: 1\nmodel: mlp\n"),
+              HasSubstr("run.yaml:2: model: expected a mapping of keys to values"));
 }
 
 TEST(YamlReaderTest, AKeyThatIsNotBuiltYetSaysSo) {
-  EXPECT_THAT(experiment_problems_of("epochs: 1\nmodel: {name: mlp}\nfsdp: true\n"), HasSubstr("run.yaml:3: fsdp: not built yet"));
+  EXPECT_THAT(experiment_problems_of("epochs: 1\nmodel: {name: mlp}\nfsdp: true\n"),
+              HasSubstr("run.yaml:3: fsdp: not built yet"));
 }
 
 TEST(YamlReaderTest, AllProblemsAreInOneError) {
   const auto message = experiment_problems_of("epochs: many\nlearning_rate: 1\nmodel:\n  width: wide\n  depth: 2\n");
   EXPECT_THAT(message, AllOf(HasSubstr("run.yaml:1: epochs"), HasSubstr("run.yaml:2: learning_rate: unknown key"),
-                             HasSubstr("run.yaml:4: model.name: missing"), HasSubstr("run.yaml:4: model.width: expected an integer"),
+                             HasSubstr("run.yaml:4: model.name: missing"),
+                             HasSubstr("run.yaml:4: model.width: expected an integer"),
                              HasSubstr("run.yaml:5: model.depth: unknown key")));
 }
 
@@ -119,8 +127,10 @@ TEST(YamlReaderTest, AListOfMappingsGivesAReaderForEachWithItsPlace) {
     problems.throw_if_any();
     FAIL() << "no problem was found";
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("run.yaml:3: links[1].from: expected an integer, got 'x'"), HasSubstr("run.yaml:3: links[1].too: unknown key"),
-                                    HasSubstr("run.yaml:4: links[2]: expected a mapping"), HasSubstr("run.yaml:5: empty: expected a list of mappings")));
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("run.yaml:3: links[1].from: expected an integer, got 'x'"),
+                                    HasSubstr("run.yaml:3: links[1].too: unknown key"),
+                                    HasSubstr("run.yaml:4: links[2]: expected a mapping"),
+                                    HasSubstr("run.yaml:5: empty: expected a list of mappings")));
   }
 }
 
@@ -148,7 +158,8 @@ std::vector<int> widths_of(const std::string& text) {
   YamlReader reader(YAML::Load(text), "", problems);
   std::vector<int> widths;
   for (auto& layer : reader.required_mappings("layers")) {
-    for (const auto width : layer.optional<std::vector<int>>("widths").value_or(std::vector<int>{})) widths.push_back(width);
+    for (const auto width : layer.optional<std::vector<int>>("widths").value_or(std::vector<int>{}))
+      widths.push_back(width);
     layer.finish_keys();
   }
   reader.finish_keys();
@@ -176,7 +187,8 @@ TEST(YamlReaderTest, AProblemInAListIsNamedWithItsPlace) {
             "run.yaml:3: layers[1].width: unknown key; known: widths\n"
             "run.yaml:4: layers[2].widths: expected a list of integers, got a list");
   EXPECT_EQ(list_problems_of("layers: {a: 1}\n"), "run.yaml:1: layers: expected a list of mappings");
-  EXPECT_EQ(list_problems_of("a: 1\n"), "run.yaml:1: layers: missing; it is required\nrun.yaml:1: a: unknown key; known: layers");
+  EXPECT_EQ(list_problems_of("a: 1\n"),
+            "run.yaml:1: layers: missing; it is required\nrun.yaml:1: a: unknown key; known: layers");
 }
 
 }  // namespace

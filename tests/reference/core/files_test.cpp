@@ -15,9 +15,9 @@ namespace accel {
 namespace {
 
 using ::testing::AllOf;
+using testing::CrashDisk;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::CrashDisk;
 using testing::kAtomically;
 using testing::save;
 using testing::saved_in;
@@ -38,8 +38,8 @@ Refusal refusal_of(Body&& body) {
   return {};
 }
 
-// The size that any file of this process may have, as long as the value lives; beyond it the system writes what fits and
-// then refuses, as a full disk does.
+// The size that any file of this process may have, as long as the value lives; beyond it the system writes what fits
+// and then refuses, as a full disk does.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -120,7 +120,8 @@ TEST(PosixFilesTest, EveryErrorNamesItsFile) {
            refusal_of([&] { (void)files.create(absent + "/x"); }),
            refusal_of([&] { write_atomically(files, absent + "/x", "y"); }),
        }) {
-    EXPECT_THAT(refusal.message, AllOf(HasSubstr(absent), HasSubstr(": cannot be "), HasSubstr(": No such file or directory")));
+    EXPECT_THAT(refusal.message,
+                AllOf(HasSubstr(absent), HasSubstr(": cannot be "), HasSubstr(": No such file or directory")));
     EXPECT_EQ(refusal.code, ENOENT);
   }
   EXPECT_EQ(refusal_of([&] { files.make_folder(file + "/x"); }).code, ENOTDIR);
@@ -147,7 +148,8 @@ TEST(WriteAtomicallyTest, AFullDiskLeavesTheOldFileAndNoTemporary) {
     const FileSizeLimit limit(1000);
     return refusal_of([&] { write_atomically(files, path, std::string(1001, 'x')); });
   }();
-  EXPECT_EQ(refusal.message, path + ": not written; what was there before is untouched: " + path + ".tmp: cannot be written: File too large");
+  EXPECT_EQ(refusal.message, path + ": not written; what was there before is untouched: " + path +
+                                 ".tmp: cannot be written: File too large");
   EXPECT_EQ(refusal.code, EFBIG);
   EXPECT_EQ(files.read(path), "old");
   EXPECT_THAT(folder.files(), ElementsAre("weights.bin"));
@@ -157,7 +159,8 @@ TEST(WriteAtomicallyTest, ATargetThatCannotBeReplacedLeavesNoTemporary) {
   const TemporaryFolder folder;
   PosixFiles files;
   files.make_folder(folder.path("taken/by"));
-  EXPECT_THAT(refusal_of([&] { write_atomically(files, folder.path("taken"), "x"); }).message, HasSubstr("Is a directory"));
+  EXPECT_THAT(refusal_of([&] { write_atomically(files, folder.path("taken"), "x"); }).message,
+              HasSubstr("Is a directory"));
   EXPECT_THAT(folder.files(), ElementsAre("taken"));
 }
 
@@ -184,7 +187,8 @@ TEST(WriteAtomicallyTest, ATemporaryLeftByADeadProcessIsReplaced) {
   EXPECT_THAT(folder.files(), ElementsAre("a"));
 }
 
-// --- power loss ----------------------------------------------------------------------------------------------------------
+// --- power loss
+// ----------------------------------------------------------------------------------------------------------
 
 // Saves two checkpoints one after the other, with the power failing at every operation in turn.
 void every_cut_leaves_the_old_or_the_new_checkpoint(const testing::Write& write) {
@@ -224,7 +228,9 @@ TEST(WriteAtomicallyTest, EveryStepOfItIsNeeded) {
       if (left != Left::kSyncOfTheFolder) files.sync_folder(".");
     };
   };
-  for (const auto& [what, left] : {std::pair{"no temporary file", Left::kTemporary}, {"rename before sync", Left::kSync}, {"folder not synced", Left::kSyncOfTheFolder}}) {
+  for (const auto& [what, left] : {std::pair{"no temporary file", Left::kTemporary},
+                                   {"rename before sync", Left::kSync},
+                                   {"folder not synced", Left::kSyncOfTheFolder}}) {
     testing::expect_property_fails(what, 100, [&] { every_cut_leaves_the_old_or_the_new_checkpoint(careless(left)); });
   }
 }

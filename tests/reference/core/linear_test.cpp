@@ -21,8 +21,11 @@ using torch::autograd::grad;
 // The same bits: a NaN equals itself, 0 differs from -0.
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   if (!a.defined() || !b.defined()) return a.defined() == b.defined();
-  const auto bytes = [](const at::Tensor& tensor) { return tensor.detach().clone(at::MemoryFormat::Contiguous).view(at::kByte); };
-  return a.sizes() == b.sizes() && a.strides() == b.strides() && a.scalar_type() == b.scalar_type() && bytes(a).equal(bytes(b));
+  const auto bytes = [](const at::Tensor& tensor) {
+    return tensor.detach().clone(at::MemoryFormat::Contiguous).view(at::kByte);
+  };
+  return a.sizes() == b.sizes() && a.strides() == b.strides() && a.scalar_type() == b.scalar_type() &&
+         bytes(a).equal(bytes(b));
 }
 
 struct Layer {
@@ -70,7 +73,8 @@ TEST(LinearLaws, ResultsAndBothDerivativesHaveTheBitsOfLibTorch) {
     const auto size = [] { return pick(0, 4) == 0 ? pick(0, 3) : pick(0, 90); };
     const auto rows = size(), in = size(), out = size();
     const auto layout = [] { return pick(0, 8); };
-    Layer layer{laid_out(rows, in, layout()), laid_out(out, in, layout()), pick(0, 4) > 0 ? at::randn({out}) : at::randn({1})};
+    Layer layer{laid_out(rows, in, layout()), laid_out(out, in, layout()),
+                pick(0, 4) > 0 ? at::randn({out}) : at::randn({1})};
     for (auto* tensor : {&layer.input, &layer.weight, &layer.bias}) tensor->requires_grad_(pick(0, 4) > 0);
     layer.input = result_of(layer.input);
     const auto ours = plain_linear(layer.input, layer.weight, layer.bias);
@@ -108,8 +112,10 @@ TEST(LinearTest, EveryRealDtypeHasTheBitsOfLibTorch) {
     const auto ours = layer.of_one_node(), theirs = layer.of_libtorch();
     EXPECT_TRUE(same_bits(ours, theirs)) << dtype;
     const auto upstream = at::randn_like(theirs);
-    const auto our_grads = grad({ours}, trained(layer), {upstream}), their_grads = grad({theirs}, trained(layer), {upstream});
-    for (std::size_t i = 0; i < our_grads.size(); ++i) EXPECT_TRUE(same_bits(our_grads[i], their_grads[i])) << dtype << ", gradient " << i;
+    const auto our_grads = grad({ours}, trained(layer), {upstream}),
+               their_grads = grad({theirs}, trained(layer), {upstream});
+    for (std::size_t i = 0; i < our_grads.size(); ++i)
+      EXPECT_TRUE(same_bits(our_grads[i], their_grads[i])) << dtype << ", gradient " << i;
   }
 }
 
@@ -119,7 +125,12 @@ TEST(LinearTest, GradientsAreReadyInTheOrderOfLibTorch) {
     const auto trunk = layer_of(4, 5, 6);
     auto left = layer_of(4, 6, 3), right = layer_of(4, 6, 3);
     std::string order;
-    for (const auto& [name, tensor] : {std::pair('T', trunk.weight), {'t', trunk.bias}, {'L', left.weight}, {'l', left.bias}, {'R', right.weight}, {'r', right.bias}}) {
+    for (const auto& [name, tensor] : {std::pair('T', trunk.weight),
+                                       {'t', trunk.bias},
+                                       {'L', left.weight},
+                                       {'l', left.bias},
+                                       {'R', right.weight},
+                                       {'r', right.bias}}) {
       tensor.register_hook([&order, name = name](const at::Tensor&) { order += name; });
     }
     left.input = right.input = (trunk.*output)().relu();
@@ -152,7 +163,8 @@ TEST(LinearTest, AWeightThatWasGivenOtherDataIsWhatItWas) {
     const auto ours = layer.of_one_node(), theirs = layer.of_libtorch();
     layer.weight.set_data(at::zeros({6, 5}));
     const auto upstream = at::randn({4, 6});
-    EXPECT_TRUE(same_bits(grad({ours}, {layer.input}, {upstream}).front(), grad({theirs}, {layer.input}, {upstream}).front()));
+    EXPECT_TRUE(
+        same_bits(grad({ours}, {layer.input}, {upstream}).front(), grad({theirs}, {layer.input}, {upstream}).front()));
   }
 }
 
@@ -160,7 +172,8 @@ TEST(LinearTest, TangentsOfTheUpstreamGradientGoThrough) {
   const auto layer = layer_of(4, 5, 6);
   const auto level = torch::autograd::ForwardADLevel::get_next_idx();
   const auto upstream = at::_make_dual(at::randn({4, 6}), at::randn({4, 6}), static_cast<std::int64_t>(level));
-  const auto ours = grad({layer.of_one_node()}, trained(layer), {upstream}), theirs = grad({layer.of_libtorch()}, trained(layer), {upstream});
+  const auto ours = grad({layer.of_one_node()}, trained(layer), {upstream}),
+             theirs = grad({layer.of_libtorch()}, trained(layer), {upstream});
   for (std::size_t i = 0; i < ours.size(); ++i) {
     ASSERT_TRUE(theirs[i]._fw_grad(level).defined());
     EXPECT_TRUE(same_bits(ours[i]._fw_grad(level), theirs[i]._fw_grad(level))) << i;
@@ -173,7 +186,10 @@ TEST(LinearTest, WhatIsKeptGoesWithTheBackwardPass) {
   const auto output = layer.of_one_node();
   output.sum().backward();
   EXPECT_EQ(layer.weight.storage().use_count(), 1U);
-  EXPECT_THAT(refusal([&] { std::ignore = grad({output}, {layer.bias}, {at::ones({4, 6})}); }), HasSubstr("backward through the graph a second time"));
+  EXPECT_THAT(refusal([&] {
+                std::ignore = grad({output}, {layer.bias}, {at::ones({4, 6})});
+              }),
+              HasSubstr("backward through the graph a second time"));
   EXPECT_THAT(refusal([&] { output.sum().backward(); }), HasSubstr("backward through the graph a second time"));
 }
 
@@ -223,7 +239,8 @@ TEST(LinearTest, WhatMoreThanAutogradLooksAtIsLeftToLibTorch) {
     EXPECT_FALSE(is_plain(layer));
   }
   const auto level = torch::autograd::ForwardADLevel::get_next_idx();
-  EXPECT_FALSE(is_plain({at::_make_dual(layer.input.detach(), at::ones({4, 5}), static_cast<std::int64_t>(level)), layer.weight, layer.bias}));
+  EXPECT_FALSE(is_plain({at::_make_dual(layer.input.detach(), at::ones({4, 5}), static_cast<std::int64_t>(level)),
+                         layer.weight, layer.bias}));
   torch::autograd::ForwardADLevel::release_idx(level);
   at::autocast::set_autocast_enabled(at::kCPU, true);
   EXPECT_FALSE(is_plain(layer));

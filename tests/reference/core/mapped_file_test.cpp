@@ -40,7 +40,8 @@ TEST(MappedFileTest, EmptyFileHasNoBytes) {
 
 TEST(MappedFileTest, WhatCannotBeMappedIsNamedWithTheReason) {
   const testing::TemporaryFolder folder;
-  EXPECT_THAT(error_of(folder.path("none")), HasSubstr(folder.path("none") + ": cannot be opened: No such file or directory"));
+  EXPECT_THAT(error_of(folder.path("none")),
+              HasSubstr(folder.path("none") + ": cannot be opened: No such file or directory"));
   EXPECT_THAT(error_of(folder.path()), HasSubstr("is a folder; expected a file"));
   EXPECT_THAT(error_of("/dev/null"), HasSubstr("/dev/null: is a pipe or a device"));
 }
@@ -50,7 +51,11 @@ TEST(MappedFileTest, PartsAreCopiedOutAsTheyAre) {
   std::string bytes(20'000'001, '\0');
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 2654435761u >> 13);
   const MappedFile file(folder.write("large", bytes));
-  for (const auto& [from, size] : {std::pair<std::size_t, std::size_t>{0, bytes.size()}, {1, 9'000'000}, {12'345'678, 7}, {4096, 8 << 20}, {5, 0}}) {
+  for (const auto& [from, size] : {std::pair<std::size_t, std::size_t>{0, bytes.size()},
+                                   {1, 9'000'000},
+                                   {12'345'678, 7},
+                                   {4096, 8 << 20},
+                                   {5, 0}}) {
     std::string copy(size, 'x');
     file.copy_out(file.bytes().substr(from, size), copy.data());
     EXPECT_TRUE(copy == bytes.substr(from, size)) << from;
@@ -77,7 +82,9 @@ TEST(MappedFileTest, AnotherFileOfThatNameIsNotRead) {
 TEST(MappedFileTest, AMappingHoldsNoDescriptor) {
   const testing::TemporaryFolder folder;
   const auto path = folder.write("one", "1");
-  const auto num_open = [] { return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator()); };
+  const auto num_open = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
+  };
   const auto before = num_open();
   const MappedFile file(path);
   char byte = 0;

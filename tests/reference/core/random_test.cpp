@@ -29,7 +29,8 @@ std::vector<at::Tensor> draws(std::uint64_t seed, const std::function<void()>& b
   return drawn;
 }
 
-std::vector<at::Tensor> draws_in_a_scope(std::uint64_t seed, const std::function<void()>& between = [] {}) {
+std::vector<at::Tensor> draws_in_a_scope(
+    std::uint64_t seed, const std::function<void()>& between = [] {}) {
   const GeneratorScope scope(make_generator(0));
   return draws(seed, between);
 }
@@ -44,7 +45,8 @@ std::vector<std::vector<at::Tensor>> draws_of_threads(int num_threads, const std
   std::vector<std::vector<at::Tensor>> drawn(num_threads);
   std::vector<std::thread> threads;
   for (int thread = 0; thread < num_threads; ++thread) {
-    threads.emplace_back([&, thread] { drawn[thread] = draws_in_a_scope(seed(thread), [&] { together.arrive_and_wait(); }); });
+    threads.emplace_back(
+        [&, thread] { drawn[thread] = draws_in_a_scope(seed(thread), [&] { together.arrive_and_wait(); }); });
   }
   for (auto& thread : threads) thread.join();
   return drawn;
@@ -63,7 +65,9 @@ TEST(RandomTest, ThreadsWithOtherSeedsDrawTheirOwnStreams) {
   EXPECT_FALSE(equal(drawn[0], drawn[1]));
 }
 
-TEST(RandomTest, OutsideAScopeAStreamIsTheSameAsInside) { EXPECT_TRUE(equal(draws(11, [] {}), draws_in_a_scope(11))); }
+TEST(RandomTest, OutsideAScopeAStreamIsTheSameAsInside) {
+  EXPECT_TRUE(equal(draws(11, [] {}), draws_in_a_scope(11)));
+}
 
 TEST(RandomTest, AScopeLeavesTheGeneratorOutsideAlone) {
   torch::manual_seed(3);

@@ -15,25 +15,41 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::Pair;
 using testing::NamedTensor;
+using ::testing::Pair;
 using testing::raw_bytes;
 using testing::safetensors_bytes;
 using testing::safetensors_of;
 using testing::TemporaryFolder;
 
-const std::vector<std::pair<std::string, at::ScalarType>> kDtypes{
-    {"BOOL", at::kBool}, {"U8", at::kByte}, {"I8", at::kChar}, {"I16", at::kShort}, {"I32", at::kInt}, {"I64", at::kLong},
-    {"U16", at::kUInt16}, {"U32", at::kUInt32}, {"U64", at::kUInt64}, {"F16", at::kHalf}, {"BF16", at::kBFloat16}, {"F32", at::kFloat},
-    {"F64", at::kDouble}, {"C64", at::kComplexFloat}, {"F8_E4M3", at::kFloat8_e4m3fn}, {"F8_E5M2", at::kFloat8_e5m2},
-    {"F8_E4M3FNUZ", at::kFloat8_e4m3fnuz}, {"F8_E5M2FNUZ", at::kFloat8_e5m2fnuz}, {"F8_E8M0", at::kFloat8_e8m0fnu}};
+const std::vector<std::pair<std::string, at::ScalarType>> kDtypes{{"BOOL", at::kBool},
+                                                                  {"U8", at::kByte},
+                                                                  {"I8", at::kChar},
+                                                                  {"I16", at::kShort},
+                                                                  {"I32", at::kInt},
+                                                                  {"I64", at::kLong},
+                                                                  {"U16", at::kUInt16},
+                                                                  {"U32", at::kUInt32},
+                                                                  {"U64", at::kUInt64},
+                                                                  {"F16", at::kHalf},
+                                                                  {"BF16", at::kBFloat16},
+                                                                  {"F32", at::kFloat},
+                                                                  {"F64", at::kDouble},
+                                                                  {"C64", at::kComplexFloat},
+                                                                  {"F8_E4M3", at::kFloat8_e4m3fn},
+                                                                  {"F8_E5M2", at::kFloat8_e5m2},
+                                                                  {"F8_E4M3FNUZ", at::kFloat8_e4m3fnuz},
+                                                                  {"F8_E5M2FNUZ", at::kFloat8_e5m2fnuz},
+                                                                  {"F8_E8M0", at::kFloat8_e8m0fnu}};
 
 NamedTensor random_tensor(const std::string& name) {
   const auto [format, dtype] = *rc::gen::elementOf(kDtypes);
   const auto num_dims = *rc::gen::element<std::size_t>(0, 1, 2, 3);
-  const auto sizes = *rc::gen::container<std::vector<std::int64_t>>(num_dims, rc::gen::element<std::int64_t>(0, 1, 2, 3, 4));
+  const auto sizes =
+      *rc::gen::container<std::vector<std::int64_t>>(num_dims, rc::gen::element<std::int64_t>(0, 1, 2, 3, 4));
   auto tensor = at::empty(sizes, at::TensorOptions(dtype));
-  const auto bytes = *rc::gen::container<std::string>(tensor.nbytes(), dtype == at::kBool ? rc::gen::element('\0', '\1') : rc::gen::arbitrary<char>());
+  const auto bytes = *rc::gen::container<std::string>(
+      tensor.nbytes(), dtype == at::kBool ? rc::gen::element('\0', '\1') : rc::gen::arbitrary<char>());
   std::copy(bytes.begin(), bytes.end(), static_cast<char*>(tensor.data_ptr()));
   return {name, format, tensor};
 }
@@ -63,7 +79,8 @@ TEST(SafetensorsTest, EveryTensorIsReadAsItWasWritten) {
 TEST(SafetensorsTest, RowsAreThoseAskedFor) {
   const TemporaryFolder folder;
   const auto table = torch::arange(24, torch::kInt).reshape({6, 2, 2});
-  const SafetensorsFile file(folder.write("rows", safetensors_of({{"odd", "U8", torch::zeros({3}, torch::kByte)}, {"table", "I32", table}})));
+  const SafetensorsFile file(
+      folder.write("rows", safetensors_of({{"odd", "U8", torch::zeros({3}, torch::kByte)}, {"table", "I32", table}})));
   const auto stored = file.stored("table");  // at byte 3 of the data, so that no element is aligned
   EXPECT_TRUE(stored.row(4).equal(table[4]));
   EXPECT_TRUE(stored.rows({5, 0, 5}).equal(table.index_select(0, torch::tensor({5, 0, 5}))));
@@ -74,8 +91,11 @@ TEST(SafetensorsTest, RowsAreThoseAskedFor) {
 
 TEST(SafetensorsTest, NamesComeInTheOrderOfTheDataWithTheMetadataApart) {
   const TemporaryFolder folder;
-  const SafetensorsFile file(folder.write("two", safetensors_bytes(
-      R"({"b":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"__metadata__":{"format":"pt"},"a":{"dtype":"U8","shape":[],"data_offsets":[2,3]}}  )", "xyz")));
+  const SafetensorsFile file(folder.write(
+      "two",
+      safetensors_bytes(
+          R"({"b":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"__metadata__":{"format":"pt"},"a":{"dtype":"U8","shape":[],"data_offsets":[2,3]}}  )",
+          "xyz")));
   EXPECT_THAT(file.names(), ElementsAre("b", "a"));
   EXPECT_THAT(file.metadata(), ElementsAre(Pair("format", "pt")));
   EXPECT_EQ(file.tensor("a").item<int>(), 'z');
@@ -92,23 +112,30 @@ class DamagedSafetensorsTest : public ::testing::Test {
     }
     return "no error";
   }
-  std::string error_of_tensor(const std::string& entry, const std::string& data) { return error_of(safetensors_bytes(R"({"a":{)" + entry + "}}", data)); }
+  std::string error_of_tensor(const std::string& entry, const std::string& data) {
+    return error_of(safetensors_bytes(R"({"a":{)" + entry + "}}", data));
+  }
   TemporaryFolder folder_;
 };
 
 TEST_F(DamagedSafetensorsTest, FileWithoutItsWholeHeaderIsRefused) {
   EXPECT_THAT(error_of("1234567"), HasSubstr("7 bytes; expected 8 bytes"));
-  EXPECT_THAT(error_of(safetensors_bytes("{}", "").substr(0, 9)), HasSubstr("cut short: a header of 2 bytes, but 9 bytes in all"));
+  EXPECT_THAT(error_of(safetensors_bytes("{}", "").substr(0, 9)),
+              HasSubstr("cut short: a header of 2 bytes, but 9 bytes in all"));
   EXPECT_THAT(error_of("\xff\xff\xff\xff\xff\xff\xff\xff{}"), HasSubstr("expected at most 100000000"));
 }
 
 TEST_F(DamagedSafetensorsTest, HeaderThatIsNoObjectOfTensorsIsRefused) {
   EXPECT_THAT(error_of(safetensors_bytes("{", "")), HasSubstr("is no JSON"));
   EXPECT_THAT(error_of(safetensors_bytes("[]", "")), HasSubstr("is no JSON object"));
-  EXPECT_THAT(error_of(safetensors_bytes(R"({"__metadata__":{"a":1}})", "")), HasSubstr("__metadata__: expected an object of strings"));
-  EXPECT_THAT(error_of_tensor(R"("dtype":"U8","shape":[-1],"data_offsets":[0,0])", ""), HasSubstr("tensor 'a': expected dtype, shape and two data_offsets"));
-  EXPECT_THAT(error_of_tensor(R"("dtype":"U8","shape":[1])", "x"), HasSubstr("tensor 'a': expected dtype, shape and two data_offsets"));
-  EXPECT_THAT(error_of_tensor(R"("dtype":"U9","shape":[1],"data_offsets":[0,1])", "x"), HasSubstr("tensor 'a': unknown dtype U9"));
+  EXPECT_THAT(error_of(safetensors_bytes(R"({"__metadata__":{"a":1}})", "")),
+              HasSubstr("__metadata__: expected an object of strings"));
+  EXPECT_THAT(error_of_tensor(R"("dtype":"U8","shape":[-1],"data_offsets":[0,0])", ""),
+              HasSubstr("tensor 'a': expected dtype, shape and two data_offsets"));
+  EXPECT_THAT(error_of_tensor(R"("dtype":"U8","shape":[1])", "x"),
+              HasSubstr("tensor 'a': expected dtype, shape and two data_offsets"));
+  EXPECT_THAT(error_of_tensor(R"("dtype":"U9","shape":[1],"data_offsets":[0,1])", "x"),
+              HasSubstr("tensor 'a': unknown dtype U9"));
 }
 
 TEST_F(DamagedSafetensorsTest, NameGivenTwiceIsRefused) {
@@ -117,23 +144,32 @@ TEST_F(DamagedSafetensorsTest, NameGivenTwiceIsRefused) {
 }
 
 TEST_F(DamagedSafetensorsTest, DataThatDoNotFitTheHeaderAreRefused) {
-  EXPECT_THAT(error_of_tensor(R"("dtype":"F32","shape":[2],"data_offsets":[0,4])", "1234"), HasSubstr("4 bytes of data do not hold F32 of shape [2]"));
-  EXPECT_THAT(error_of_tensor(R"("dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0])", ""), HasSubstr("0 bytes of data do not hold"));
-  EXPECT_THAT(error_of_tensor(R"("dtype":"U8","shape":[4],"data_offsets":[0,4])", "123"), HasSubstr("its tensors need 4: the file is cut short"));
-  EXPECT_THAT(error_of_tensor(R"("dtype":"U8","shape":[4],"data_offsets":[0,4])", "12345"), HasSubstr("the file is too long"));
+  EXPECT_THAT(error_of_tensor(R"("dtype":"F32","shape":[2],"data_offsets":[0,4])", "1234"),
+              HasSubstr("4 bytes of data do not hold F32 of shape [2]"));
+  EXPECT_THAT(error_of_tensor(R"("dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0])", ""),
+              HasSubstr("0 bytes of data do not hold"));
+  EXPECT_THAT(error_of_tensor(R"("dtype":"U8","shape":[4],"data_offsets":[0,4])", "123"),
+              HasSubstr("its tensors need 4: the file is cut short"));
+  EXPECT_THAT(error_of_tensor(R"("dtype":"U8","shape":[4],"data_offsets":[0,4])", "12345"),
+              HasSubstr("the file is too long"));
 }
 
 TEST_F(DamagedSafetensorsTest, HolesAndOverlapsAreRefused) {
-  EXPECT_THAT(error_of_tensor(R"("dtype":"U8","shape":[1],"data_offsets":[1,2])", "xy"), HasSubstr("expected to begin at 0"));
+  EXPECT_THAT(error_of_tensor(R"("dtype":"U8","shape":[1],"data_offsets":[1,2])", "xy"),
+              HasSubstr("expected to begin at 0"));
   const auto two = [](int begin) {
-    return fmt::format(R"({{"a":{{"dtype":"U8","shape":[2],"data_offsets":[0,2]}},"b":{{"dtype":"U8","shape":[2],"data_offsets":[{},{}]}}}})", begin, begin + 2);
+    return fmt::format(
+        R"({{"a":{{"dtype":"U8","shape":[2],"data_offsets":[0,2]}},"b":{{"dtype":"U8","shape":[2],"data_offsets":[{},{}]}}}})",
+        begin, begin + 2);
   };
-  for (const int begin : {1, 3}) EXPECT_THAT(error_of(safetensors_bytes(two(begin), "12345")), HasSubstr("tensor 'b': data_offsets"));
+  for (const int begin : {1, 3})
+    EXPECT_THAT(error_of(safetensors_bytes(two(begin), "12345")), HasSubstr("tensor 'b': data_offsets"));
   EXPECT_EQ(error_of(safetensors_bytes(two(2), "1234")), "no error");
 }
 
 TEST_F(DamagedSafetensorsTest, TensorOfHalfBytesIsNamedWhenItIsAskedFor) {
-  const SafetensorsFile file(folder_.write("half", safetensors_bytes(R"({"a":{"dtype":"F4","shape":[3,2],"data_offsets":[0,3]}})", "123")));
+  const SafetensorsFile file(
+      folder_.write("half", safetensors_bytes(R"({"a":{"dtype":"F4","shape":[3,2],"data_offsets":[0,3]}})", "123")));
   EXPECT_THROW((void)file.tensor("a"), ConfigError);
   EXPECT_THAT(error_of_tensor(R"("dtype":"F4","shape":[3],"data_offsets":[0,2])", "12"), HasSubstr("do not hold F4"));
 }
@@ -150,7 +186,8 @@ TEST_F(DamagedSafetensorsTest, TensorThatIsNotThereIsToldWithThoseThatAre) {
 
 TEST_F(DamagedSafetensorsTest, AnyDamageIsRefusedOrOnlyChangesWhatIsRead) {
   testing::expect_property(500, [&] {
-    const auto path = folder_.write("damaged", testing::damaged(safetensors_of({random_tensor("a"), random_tensor("b")})));
+    const auto path =
+        folder_.write("damaged", testing::damaged(safetensors_of({random_tensor("a"), random_tensor("b")})));
     testing::read_or_refuse(path, [&] {
       const SafetensorsFile file(path);
       for (const auto& name : file.names()) (void)file.tensor(name);

@@ -14,8 +14,8 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::Pair;
 using testing::message_of;
+using ::testing::Pair;
 using testing::TemporaryFolder;
 
 std::string written(const NamedTensors& tensors, const std::map<std::string, std::string>& metadata = {}) {
@@ -28,7 +28,8 @@ TEST(SafetensorsWriteTest, EveryTensorIsReadAsItWasWritten) {
   const TemporaryFolder folder;
   testing::expect_property(200, [&] {
     NamedTensors tensors;
-    for (int i = 0, count = testing::pick(0, 6); i < count; ++i) tensors.emplace_back("layer." + std::to_string(i), testing::any_tensor(testing::kSafetensorsDtypes));
+    for (int i = 0, count = testing::pick(0, 6); i < count; ++i)
+      tensors.emplace_back("layer." + std::to_string(i), testing::any_tensor(testing::kSafetensorsDtypes));
     const SafetensorsFile file(folder.write("any", written(tensors, {{"format", "pt"}})));
     RC_ASSERT(file.names().size() == tensors.size());
     RC_ASSERT(file.metadata() == (std::map<std::string, std::string>{{"format", "pt"}}));
@@ -40,26 +41,37 @@ TEST(SafetensorsWriteTest, EveryTensorIsReadAsItWasWritten) {
 TEST(SafetensorsWriteTest, BytesAreThoseOfTheFormatsOwnWriter) {
   EXPECT_EQ(written({}), testing::safetensors_bytes("{}      ", ""));
   EXPECT_EQ(written({}, {{"format", "pt"}}), testing::safetensors_bytes(R"({"__metadata__":{"format":"pt"}})", ""));
-  EXPECT_EQ(written({{"b", torch::zeros({0, 3})}, {"a", torch::zeros({0})}, {"c", torch::ones({1})}}),
-            testing::safetensors_bytes(R"({"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"b":{"dtype":"F32","shape":[0,3],"data_offsets":[0,0]},)"
-                                       R"("c":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}      )", std::string("\0\0\x80?", 4)));
+  EXPECT_EQ(
+      written({{"b", torch::zeros({0, 3})}, {"a", torch::zeros({0})}, {"c", torch::ones({1})}}),
+      testing::safetensors_bytes(
+          R"({"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"b":{"dtype":"F32","shape":[0,3],"data_offsets":[0,0]},)"
+          R"("c":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}      )",
+          std::string("\0\0\x80?", 4)));
   EXPECT_EQ(written({{"a\"\\\n\x01\x7f\xc3\xa9\xf0\x9f\x98\x80/", torch::zeros({})}}, {{"format", "pt"}}),
-            testing::safetensors_bytes("{\"__metadata__\":{\"format\":\"pt\"},\"a\\\"\\\\\\n\\u0001\x7f\xc3\xa9\xf0\x9f\x98\x80/\":"
-                                       "{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}", std::string(4, '\0')));
+            testing::safetensors_bytes(
+                "{\"__metadata__\":{\"format\":\"pt\"},\"a\\\"\\\\\\n\\u0001\x7f\xc3\xa9\xf0\x9f\x98\x80/\":"
+                "{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}",
+                std::string(4, '\0')));
 }
 
 TEST(SafetensorsWriteTest, WiderElementsComeFirstThenNames) {
   const TemporaryFolder folder;
-  const SafetensorsFile file(folder.write("x", written({{"a", torch::zeros({1}, torch::kBool)}, {"d", torch::zeros({1}, torch::kHalf)},
-                                                        {"c", torch::zeros({1})}, {"b", torch::zeros({1})}, {"e", torch::zeros({1}, torch::kLong)}})));
+  const SafetensorsFile file(folder.write("x", written({{"a", torch::zeros({1}, torch::kBool)},
+                                                        {"d", torch::zeros({1}, torch::kHalf)},
+                                                        {"c", torch::zeros({1})},
+                                                        {"b", torch::zeros({1})},
+                                                        {"e", torch::zeros({1}, torch::kLong)}})));
   EXPECT_THAT(file.names(), ElementsAre("e", "b", "c", "d", "a"));
 }
 
 TEST(SafetensorsWriteTest, WhatTheFormatDoesNotHaveIsRefusedBeforeAnythingIsWritten) {
   testing::CrashDisk disk;
-  const auto refusal = [&](const NamedTensors& tensors) { return message_of<ArgumentError>([&] { write_safetensors(disk, "x.safetensors", tensors); }); };
+  const auto refusal = [&](const NamedTensors& tensors) {
+    return message_of<ArgumentError>([&] { write_safetensors(disk, "x.safetensors", tensors); });
+  };
   const auto one = torch::zeros({1});
-  EXPECT_THAT(refusal({{"a", one}, {"a", one}}), HasSubstr("x.safetensors: two entries of a safetensors file would be named 'a'"));
+  EXPECT_THAT(refusal({{"a", one}, {"a", one}}),
+              HasSubstr("x.safetensors: two entries of a safetensors file would be named 'a'"));
   EXPECT_THAT(refusal({{"__metadata__", one}}), HasSubstr("'__metadata__'"));
   EXPECT_THAT(refusal({{"a", one.to(torch::kComplexDouble)}}), HasSubstr("tensor 'a' is ComplexDouble"));
   EXPECT_THAT(refusal({{"a", torch::empty({1}, torch::kMeta)}}), HasSubstr("no elements in memory"));
@@ -69,9 +81,14 @@ TEST(SafetensorsWriteTest, WhatTheFormatDoesNotHaveIsRefusedBeforeAnythingIsWrit
 
 TEST(NamedTensorsTest, OfTensorsThatSeeTheSameElementsTheFirstIsKept) {
   const auto whole = torch::arange(6.0).reshape({2, 3});
-  const auto [tensors, same_as] =
-      without_shared({{"embedding", whole}, {"head", whole}, {"row", whole[1]}, {"turned", whole.t()}, {"empty", whole.narrow(0, 0, 0)},
-                      {"alias", whole.view({2, 3})}, {"copy", whole.clone()}, {"empty too", torch::zeros({0})}});
+  const auto [tensors, same_as] = without_shared({{"embedding", whole},
+                                                  {"head", whole},
+                                                  {"row", whole[1]},
+                                                  {"turned", whole.t()},
+                                                  {"empty", whole.narrow(0, 0, 0)},
+                                                  {"alias", whole.view({2, 3})},
+                                                  {"copy", whole.clone()},
+                                                  {"empty too", torch::zeros({0})}});
   EXPECT_THAT(same_as, ElementsAre(Pair("alias", "embedding"), Pair("head", "embedding")));
   std::vector<std::string> names;
   for (const auto& [name, tensor] : tensors) names.push_back(name);

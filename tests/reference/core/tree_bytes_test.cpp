@@ -22,14 +22,20 @@ struct Everything {
 }  // namespace
 
 template <>
-inline constexpr auto tree_members<Everything> = std::tuple(&Everything::tensor, &Everything::undefined, &Everything::flag, &Everything::number,
-                                                            &Everything::words, &Everything::flags, &Everything::by_name, &Everything::pair);
+inline constexpr auto tree_members<Everything> =
+    std::tuple(&Everything::tensor, &Everything::undefined, &Everything::flag, &Everything::number, &Everything::words,
+               &Everything::flags, &Everything::by_name, &Everything::pair);
 
 namespace {
 
 TEST(TreeBytesTest, EveryLeafComesBack) {
-  const Everything sent{.tensor = torch::randn({3, 2}).t(), .flag = true, .number = -0.5, .words = {"", "a b"}, .flags = {true, false},
-                        .by_name = {{"x", {7, torch::arange(4)}}}, .pair = {-1, 2}};
+  const Everything sent{.tensor = torch::randn({3, 2}).t(),
+                        .flag = true,
+                        .number = -0.5,
+                        .words = {"", "a b"},
+                        .flags = {true, false},
+                        .by_name = {{"x", {7, torch::arange(4)}}},
+                        .pair = {-1, 2}};
   const auto copy = unpack<Everything>(pack(sent));
   EXPECT_TRUE(copy.tensor.equal(sent.tensor));
   EXPECT_FALSE(copy.undefined.defined());
@@ -43,7 +49,8 @@ TEST(TreeBytesTest, EveryLeafComesBack) {
 }
 
 TEST(TreeBytesTest, EveryDtypeKeepsItsBytes) {
-  for (const auto dtype : {at::kByte, at::kChar, at::kShort, at::kInt, at::kLong, at::kHalf, at::kBFloat16, at::kFloat, at::kDouble, at::kBool, at::kComplexFloat}) {
+  for (const auto dtype : {at::kByte, at::kChar, at::kShort, at::kInt, at::kLong, at::kHalf, at::kBFloat16, at::kFloat,
+                           at::kDouble, at::kBool, at::kComplexFloat}) {
     const auto tensor = torch::ones({2, 0, 3}).to(dtype), number = torch::full({}, 1).to(dtype);
     EXPECT_EQ(unpack<at::Tensor>(pack(tensor)).sizes(), tensor.sizes()) << c10::toString(dtype);
     EXPECT_TRUE(unpack<at::Tensor>(pack(number)).equal(number)) << c10::toString(dtype);

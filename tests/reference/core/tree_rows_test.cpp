@@ -30,7 +30,8 @@ Texts texts(std::int64_t begin, std::int64_t end) {
 
 static_assert(RowTree<at::Tensor> && RowTree<Texts> && RowTree<std::vector<std::string>>);
 static_assert(!RowTree<double> && !RowTree<std::pair<at::Tensor, std::string>> && !RowTree<std::map<std::string, int>>);
-static_assert(SampleList<std::vector<std::string>> && !SampleList<std::vector<at::Tensor>> && !SampleList<std::vector<Texts>>);
+static_assert(SampleList<std::vector<std::string>> && !SampleList<std::vector<at::Tensor>> &&
+              !SampleList<std::vector<Texts>>);
 
 TEST(TreeRowsTest, ConcatenatedRowsFollowEachOtherInEveryLeaf) {
   const auto both = concatenate(std::vector{texts(0, 2), texts(2, 3)});
@@ -58,7 +59,8 @@ TEST(TreeRowsTest, WhatDoesNotFitTogetherIsAnArgumentError) {
   EXPECT_THROW(concatenate(std::vector{torch::zeros({2, 3}), torch::zeros({2, 4})}), ArgumentError);
   EXPECT_THROW(concatenate(std::vector{torch::zeros(2), torch::zeros(2, at::kLong)}), ArgumentError);
   EXPECT_THROW(concatenate(std::vector{torch::tensor(1.0), torch::tensor(2.0)}), ArgumentError);
-  EXPECT_THROW((concatenate(std::vector<std::pair<at::Tensor, int>>{{torch::zeros(1), 1}, {torch::zeros(1), 2}})), ArgumentError);
+  EXPECT_THROW((concatenate(std::vector<std::pair<at::Tensor, int>>{{torch::zeros(1), 1}, {torch::zeros(1), 2}})),
+               ArgumentError);
   EXPECT_THROW(concatenate(std::vector<at::Tensor>{}), ArgumentError);
   EXPECT_THROW(slice_rows(texts(0, 2), {.end = 3}), ArgumentError);
 }

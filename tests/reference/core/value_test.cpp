@@ -65,9 +65,11 @@ TEST(ValueTest, AnotherTypeOrAMissingKeyIsAnArgumentErrorThatSaysSo) {
     }
     return "accepted";
   };
-  EXPECT_THAT(message([] { (void)everything().at("count").as<std::string>(); }), ::testing::HasSubstr("expected a value of type string, got int"));
+  EXPECT_THAT(message([] { (void)everything().at("count").as<std::string>(); }),
+              ::testing::HasSubstr("expected a value of type string, got int"));
   EXPECT_THAT(message([] { (void)everything().at("size"); }), ::testing::HasSubstr("'size'"));
-  EXPECT_THAT(message([] { (void)Value(3).at("size"); }), ::testing::HasSubstr("expected a value of type dict, got int"));
+  EXPECT_THAT(message([] { (void)Value(3).at("size"); }),
+              ::testing::HasSubstr("expected a value of type dict, got int"));
   EXPECT_FALSE(Value(3).contains("size"));
 }
 

@@ -91,7 +91,8 @@ TEST(BatchSamplerShardTest, SlicesOfABatchGoToTheRanks) {
   EXPECT_EQ(shards.ranks[0], Batches({{0, 1}, {4, 5}}));
   EXPECT_EQ(shards.ranks[1], Batches({{2, 3}, {6, 0}}));
   EXPECT_EQ(shards.last_remainder, 3);
-  const auto uneven = shards_of({{0, 1, 2, 3}, {4, 5}}, {.batch_size = 4}, {.num_ranks = 2, .split_batches = true, .even_batches = false});
+  const auto uneven = shards_of({{0, 1, 2, 3}, {4, 5}}, {.batch_size = 4},
+                                {.num_ranks = 2, .split_batches = true, .even_batches = false});
   EXPECT_EQ(uneven.ranks[1], Batches({{2, 3}}));
 }
 
@@ -101,7 +102,9 @@ TEST(BatchSamplerShardTest, DropLastGivesNoStepThatSomeRanksLack) {
   EXPECT_EQ(shards.ranks[1], Batches({{2, 3}}));
 }
 
-TEST(BatchSamplerShardTest, NothingStaysNothing) { EXPECT_EQ(shards_of({}, {.knows_size = false}, {.num_ranks = 2}).ranks[1], Batches()); }
+TEST(BatchSamplerShardTest, NothingStaysNothing) {
+  EXPECT_EQ(shards_of({}, {.knows_size = false}, {.num_ranks = 2}).ranks[1], Batches());
+}
 
 TEST(BatchSamplerShardTest, ASamplerThatBreaksItsWordIsAnArgumentError) {
   const auto message_of = [](const Batches& batches, ListedBatches::Claims claims, int num_ranks = 2) -> std::string {
@@ -122,7 +125,8 @@ TEST(BatchSamplerShardTest, ASamplerThatBreaksItsWordIsAnArgumentError) {
 
 TEST(BatchSamplerShardTest, BatchesThatCannotBeSplitAreAnArgumentError) {
   const auto shard = [](ListedBatches::Claims claims) {
-    BatchSamplerShard(std::make_shared<ListedBatches>(Batches{{0, 1, 2}}, claims), {.num_ranks = 2, .split_batches = true}, 0);
+    BatchSamplerShard(std::make_shared<ListedBatches>(Batches{{0, 1, 2}}, claims),
+                      {.num_ranks = 2, .split_batches = true}, 0);
   };
   EXPECT_THROW(shard({.batch_size = 3}), ArgumentError);
   EXPECT_THROW(shard({}), ArgumentError);

@@ -113,12 +113,15 @@ TEST_F(DataLoaderTest, ASamplerOfTheUsersGivesTheOrder) {
 
 TEST_F(DataLoaderTest, AllProblemsOfTheOptionsAreInOneMessage) {
   try {
-    DataLoader loader(numbers(8), {.batch_size = 0, .shuffle = true, .num_workers = -1, .prefetch_factor = 0,
+    DataLoader loader(numbers(8), {.batch_size = 0,
+                                   .shuffle = true,
+                                   .num_workers = -1,
+                                   .prefetch_factor = 0,
                                    .sampler = std::make_shared<SequentialSampler>(8)});
     FAIL() << "expected an ArgumentError";
   } catch (const ArgumentError& error) {
-    EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("batch_size"), HasSubstr("num_workers"), HasSubstr("prefetch_factor"),
-                                             HasSubstr("shuffle and sampler")));
+    EXPECT_THAT(error.what(), ::testing::AllOf(HasSubstr("batch_size"), HasSubstr("num_workers"),
+                                               HasSubstr("prefetch_factor"), HasSubstr("shuffle and sampler")));
   }
 }
 

@@ -46,7 +46,8 @@ struct Counter : td::datasets::StatefulDataset<Counter> {
   std::optional<std::vector<td::Example<>>> get_batch(std::size_t count) override {
     if (place == 5) return std::nullopt;
     std::vector<td::Example<>> batch;
-    for (; place < 5 && batch.size() < count; ++place) batch.emplace_back(torch::tensor(place), torch::tensor(10 * place));
+    for (; place < 5 && batch.size() < count; ++place)
+      batch.emplace_back(torch::tensor(place), torch::tensor(10 * place));
     return batch;
   }
   void reset() override { place = 0; }
@@ -84,11 +85,13 @@ TEST_F(FromTorchTest, ExamplesArePairsAndBatchesAreCollated) {
   const auto dataset = from_torch(Squares());
   EXPECT_EQ(dataset.size(), 7);
   EXPECT_TRUE(dataset.get(3).first.equal(torch::tensor({3, 3})));
-  EXPECT_THAT(targets_of(DataLoader(dataset, {.batch_size = 3, .num_workers = 2})), ElementsAre(ElementsAre(0, 1, 4), ElementsAre(9, 16, 25), ElementsAre(36)));
+  EXPECT_THAT(targets_of(DataLoader(dataset, {.batch_size = 3, .num_workers = 2})),
+              ElementsAre(ElementsAre(0, 1, 4), ElementsAre(9, 16, 25), ElementsAre(36)));
 }
 
 TEST_F(FromTorchTest, BatchesThatATransformCollatesComeAsTheyAre) {
-  const td::transforms::Lambda<td::Example<>> less_one([](const td::Example<>& example) { return td::Example<>(example.data - 1, example.target); });
+  const td::transforms::Lambda<td::Example<>> less_one(
+      [](const td::Example<>& example) { return td::Example<>(example.data - 1, example.target); });
   auto stacked = Squares().map(less_one).map(td::transforms::Stack<>());
   static_assert(BatchedDataset<decltype(from_torch(stacked))>);
   for (auto& [data, target] : DataLoader(from_torch(stacked), {.batch_size = 7})) {
@@ -100,7 +103,8 @@ TEST_F(FromTorchTest, BatchesThatATransformCollatesComeAsTheyAre) {
 
 TEST_F(FromTorchTest, ExampleWithoutTargetIsATensorAndTheLoadersCollateIsUsed) {
   const auto dataset = from_torch(td::datasets::TensorDataset(torch::arange(6)));
-  DataLoader loader(dataset, {.batch_size = 3}, [](const std::vector<at::Tensor>& samples) { return torch::stack(samples).sum(); });
+  DataLoader loader(dataset, {.batch_size = 3},
+                    [](const std::vector<at::Tensor>& samples) { return torch::stack(samples).sum(); });
   std::vector<std::int64_t> sums;
   for (auto& sum : loader) sums.push_back(sum.item<std::int64_t>());
   EXPECT_THAT(sums, ElementsAre(3, 12));
@@ -120,7 +124,8 @@ TEST_F(FromTorchTest, EachReaderAtWorkHasACopyOfItsOwn) {
 TEST_F(FromTorchTest, StatefulDatasetIsAStreamThatResets) {
   for (const int num_per_request : {1, 2, 8}) {
     DataLoader loader(from_torch(Counter(), num_per_request), {.batch_size = 2});
-    for (int pass = 0; pass < 2; ++pass) EXPECT_THAT(targets_of(loader), ElementsAre(ElementsAre(0, 10), ElementsAre(20, 30), ElementsAre(40)));
+    for (int pass = 0; pass < 2; ++pass)
+      EXPECT_THAT(targets_of(loader), ElementsAre(ElementsAre(0, 10), ElementsAre(20, 30), ElementsAre(40)));
   }
 }
 
@@ -144,13 +149,15 @@ TEST_F(FromTorchTest, StreamOfASizeEndsThereAndOneWithoutNever) {
 
 TEST_F(FromTorchTest, ALoadersBatchesComeWholePassAfterPassEvenAfterOneThatWasLeft) {
   for (const std::size_t workers : {0, 2}) {
-    auto torch_loader = td::make_data_loader<td::samplers::SequentialSampler>(Squares().map(td::transforms::Stack<>()), td::DataLoaderOptions(3).workers(workers));
+    auto torch_loader = td::make_data_loader<td::samplers::SequentialSampler>(
+        Squares().map(td::transforms::Stack<>()), td::DataLoaderOptions(3).workers(workers));
     DataLoader loader(from_torch_loader(std::move(torch_loader)), {.batch_size = 1}, WholeBatch());
     for (auto& [data, target] : loader) {
       EXPECT_EQ(target.numel(), 3);
       break;
     }
-    for (int pass = 0; pass < 2; ++pass) EXPECT_THAT(targets_of(loader), ElementsAre(ElementsAre(0, 1, 4), ElementsAre(9, 16, 25), ElementsAre(36)));
+    for (int pass = 0; pass < 2; ++pass)
+      EXPECT_THAT(targets_of(loader), ElementsAre(ElementsAre(0, 1, 4), ElementsAre(9, 16, 25), ElementsAre(36)));
   }
 }
 

@@ -88,9 +88,12 @@ TEST_F(IterableTest, AWorkerReadsAheadAndChangesNothing) {
   auto loader = prepared(DataLoader(CountingStream{7}, {.batch_size = 2, .num_workers = 3}));
   EXPECT_EQ(whole_pass(loader), Batches({{0, 1}, {2, 3}, {4, 5}, {6}}));
   for (const bool dispatch : {false, true}) {
-    auto of_stream = prepared(DataLoader(CountingStream{9}, {.batch_size = 1, .num_workers = 1}), {.dispatch_batches = dispatch});
+    auto of_stream =
+        prepared(DataLoader(CountingStream{9}, {.batch_size = 1, .num_workers = 1}), {.dispatch_batches = dispatch});
     EXPECT_EQ(whole_pass(skip_first_batches(of_stream, 6)), Batches({{6}, {7}, {8}})) << dispatch;
-    auto of_dataset = prepared(DataLoader(std::views::iota(std::int64_t{0}, std::int64_t{9}), {.batch_size = 1, .num_workers = 2}), {.dispatch_batches = dispatch});
+    auto of_dataset =
+        prepared(DataLoader(std::views::iota(std::int64_t{0}, std::int64_t{9}), {.batch_size = 1, .num_workers = 2}),
+                 {.dispatch_batches = dispatch});
     EXPECT_EQ(whole_pass(skip_first_batches(of_dataset, 6)), Batches({{6}, {7}, {8}})) << dispatch;
   }
 }
@@ -176,7 +179,8 @@ TEST_F(IterableTest, AMapLoaderSkipsWithoutReading) {
       return index;
     }
   } dataset;
-  auto loader = prepared(DataLoader(dataset, {.batch_size = 2, .shuffle = true}), {.use_seedable_sampler = true, .data_seed = 7});
+  auto loader =
+      prepared(DataLoader(dataset, {.batch_size = 2, .shuffle = true}), {.use_seedable_sampler = true, .data_seed = 7});
   auto rest = skip_first_batches(loader, 3);
   EXPECT_EQ(rest.size(), 1);
   EXPECT_EQ(whole_pass(rest), Batches({{2, 6}}));

@@ -10,7 +10,9 @@ namespace {
 
 using Sample = std::pair<at::Tensor, std::int64_t>;
 
-std::vector<Sample> samples() { return {{torch::tensor({1, 2, 3}), 7}, {torch::tensor({4}), 8}, {torch::empty({0}, torch::kLong), 9}}; }
+std::vector<Sample> samples() {
+  return {{torch::tensor({1, 2, 3}), 7}, {torch::tensor({4}), 8}, {torch::empty({0}, torch::kLong), 9}};
+}
 
 TEST(PadCollateTest, TensorsArePaddedToTheLongestAndNumbersCollatedAsEver) {
   const auto [tokens, label] = PadCollate()(samples());
@@ -19,7 +21,8 @@ TEST(PadCollateTest, TensorsArePaddedToTheLongestAndNumbersCollatedAsEver) {
 }
 
 TEST(PadCollateTest, ValueSideAndMultipleAreTheOptions) {
-  const auto [tokens, label] = PadCollate({.padding_values = {-100}, .pad_to_multiple_of = 2, .padding_side = "left"})(samples());
+  const auto [tokens, label] =
+      PadCollate({.padding_values = {-100}, .pad_to_multiple_of = 2, .padding_side = "left"})(samples());
   EXPECT_TRUE(tokens.equal(torch::tensor({{-100, 1, 2, 3}, {-100, -100, -100, 4}, {-100, -100, -100, -100}})));
 }
 
@@ -42,8 +45,9 @@ TEST(PadCollateTest, AnotherDimensionThanTheFirstMayBePadded) {
 
 TEST(PadCollateTest, ScalarTensorsStringsAndMapsKeepTheirForm) {
   using Map = std::map<std::string, at::Tensor>;
-  const std::vector<std::pair<Map, std::string>> batch{{{{"ids", torch::tensor({1})}, {"score", torch::tensor(0.5)}}, "a"},
-                                                       {{{"ids", torch::tensor({2, 3})}, {"score", torch::tensor(1.5)}}, "b"}};
+  const std::vector<std::pair<Map, std::string>> batch{
+      {{{"ids", torch::tensor({1})}, {"score", torch::tensor(0.5)}}, "a"},
+      {{{"ids", torch::tensor({2, 3})}, {"score", torch::tensor(1.5)}}, "b"}};
   const auto [map, names] = PadCollate()(batch);
   EXPECT_TRUE(map.at("ids").equal(torch::tensor({{1, 0}, {2, 3}})));
   EXPECT_TRUE(map.at("score").equal(torch::tensor({0.5, 1.5})));
@@ -67,7 +71,8 @@ TEST(PadCollateTest, MaskIsOneOnDataOnEitherSide) {
 
 TEST(PadCollateTest, MaskIsOfTheFirstTensorThatIsPadded) {
   using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
-  const std::vector<Three> batch{{torch::ones({4}), torch::ones({2}), torch::ones({1})}, {torch::ones({4}), torch::ones({1}), torch::ones({3})}};
+  const std::vector<Three> batch{{torch::ones({4}), torch::ones({2}), torch::ones({1})},
+                                 {torch::ones({4}), torch::ones({1}), torch::ones({3})}};
   const auto mask = PadCollateWithMask({.padding_values = {std::nullopt, 0, 0}})(batch).second;
   EXPECT_TRUE(mask.equal(torch::tensor({{1, 1}, {1, 0}})));
 }

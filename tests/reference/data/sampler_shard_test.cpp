@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 
 #include "reference/core/errors.hpp"
-#include "tests/reference/data/passes.hpp"
 #include "reference/core/random.hpp"
+#include "tests/reference/data/passes.hpp"
 #include "tests/support/torch.hpp"
 
 using ::testing::ElementsAre;
@@ -78,7 +78,8 @@ TEST(SamplerShardTest, TheSamplersPassEndsOnceAndOnlyWhenItIsExhausted) {
 
 TEST(SamplerShardTest, RanksCutAcceleratesSeedableOrder) {
   const auto shard_of = [](int rank) {
-    SamplerShard shard(std::make_shared<SeedableRandomSampler>(8, /*data_seed=*/7), {.batch_size = 2, .num_ranks = 2}, rank);
+    SamplerShard shard(std::make_shared<SeedableRandomSampler>(8, /*data_seed=*/7), {.batch_size = 2, .num_ranks = 2},
+                       rank);
     auto first = whole_pass(shard);
     return std::pair(std::move(first), whole_pass(shard));
   };
@@ -104,7 +105,9 @@ TEST(SamplerShardTest, ASamplerOfAnotherSizeThanItSaysIsAnArgumentError) {
 
 TEST(SamplerShardTest, PartsAreDrawnWhenAStepNeedsThem) {
   const auto generator = make_generator(3), reference = make_generator(3);
-  SamplerShard shard(std::make_shared<RandomSampler>(4, RandomSamplerOptions{.num_samples = 12, .generator = generator}), {.batch_size = 2}, /*rank=*/0);
+  SamplerShard shard(
+      std::make_shared<RandomSampler>(4, RandomSamplerOptions{.num_samples = 12, .generator = generator}),
+      {.batch_size = 2}, /*rank=*/0);
   shard.begin_pass();
   for (int step = 0; step < 6; ++step) {
     shard.next();
@@ -115,7 +118,8 @@ TEST(SamplerShardTest, PartsAreDrawnWhenAStepNeedsThem) {
 
 TEST(SamplerShardTest, ABatchThatCannotBeSplitIsAnArgumentError) {
   const auto sampler = std::make_shared<SequentialSampler>(8);
-  EXPECT_THROW(SamplerShard(sampler, {.batch_size = 3, .num_ranks = 2, .split_batches = true}, /*rank=*/0), ArgumentError);
+  EXPECT_THROW(SamplerShard(sampler, {.batch_size = 3, .num_ranks = 2, .split_batches = true}, /*rank=*/0),
+               ArgumentError);
 }
 
 // Counts what it is asked to make.
@@ -137,7 +141,8 @@ TEST(SamplerShardTest, APassThatBeginsFarInsideTheOrderMakesFewIndices) {
   EXPECT_THAT(shard.next()->indices, ::testing::AllOf(::testing::SizeIs(32), ::testing::Contains(999'999'999)));
   const auto last = shard.next();
   EXPECT_EQ(last->remainder, 3);
-  EXPECT_THAT(last->indices, ::testing::AllOf(::testing::SizeIs(32), ::testing::Each(::testing::Lt(128)))) << "the start of the order fills it up";
+  EXPECT_THAT(last->indices, ::testing::AllOf(::testing::SizeIs(32), ::testing::Each(::testing::Lt(128))))
+      << "the start of the order fills it up";
   EXPECT_FALSE(shard.next());
   EXPECT_LT(sampler->num_made, 100'000);
 }
@@ -146,11 +151,13 @@ TEST(SamplerShardTest, PartsBehindAllRanksAreLetGoAndTheStartStillFillsTheEnd) {
   const RandomSamplerOptions options{.replacement = true, .num_samples = 1001, .generator = make_generator(5)};
   RandomSampler reference(7, {.replacement = true, .num_samples = 1001, .generator = make_generator(5)});
   std::vector<std::int64_t> order = reference.begin_pass();
-  for (auto part = reference.continue_pass(); !part.empty(); part = reference.continue_pass()) order.insert(order.end(), part.begin(), part.end());
+  for (auto part = reference.continue_pass(); !part.empty(); part = reference.continue_pass())
+    order.insert(order.end(), part.begin(), part.end());
   SamplerShard shard(std::make_shared<RandomSampler>(7, options), {.batch_size = 3, .num_ranks = 2}, /*rank=*/1);
   const auto batches = whole_pass(shard);
   for (std::size_t step = 0; step < batches.size(); ++step) {
-    for (std::size_t place = 0; place < 3; ++place) EXPECT_EQ(batches[step][place], order[(step * 6 + 3 + place) % 1001]);
+    for (std::size_t place = 0; place < 3; ++place)
+      EXPECT_EQ(batches[step][place], order[(step * 6 + 3 + place) % 1001]);
   }
 }
 

@@ -18,7 +18,8 @@ std::vector<std::int64_t> randperm(std::int64_t size, const at::Generator& gener
 
 std::vector<std::int64_t> whole_order(Sampler& sampler) {
   auto order = sampler.begin_pass();
-  for (auto more = sampler.continue_pass(); !more.empty(); more = sampler.continue_pass()) order.insert(order.end(), more.begin(), more.end());
+  for (auto more = sampler.continue_pass(); !more.empty(); more = sampler.continue_pass())
+    order.insert(order.end(), more.begin(), more.end());
   return order;
 }
 
@@ -64,15 +65,18 @@ TEST(RandomSamplerTest, NoSamplesDrawNoPermutation) {
   EXPECT_TRUE(generator.get_state().equal(make_generator(5).get_state()));
 }
 
-// What torch 2.11 gives for a generator seeded with 7, and the next number that it draws below 1,000,000: all that was drawn
-// of it has been drawn here.
-std::int64_t next_number(const at::Generator& generator) { return torch::randint(0, 1000000, {1}, generator, at::kLong).item<std::int64_t>(); }
+// What torch 2.11 gives for a generator seeded with 7, and the next number that it draws below 1,000,000: all that was
+// drawn of it has been drawn here.
+std::int64_t next_number(const at::Generator& generator) {
+  return torch::randint(0, 1000000, {1}, generator, at::kLong).item<std::int64_t>();
+}
 
 TEST(RandomSamplerTest, DrawsWithReplacementArePythons) {
   const auto generator = make_generator(7);
   RandomSampler sampler(5, {.replacement = true, .num_samples = 35, .generator = generator});
   EXPECT_EQ(sampler.size(), 35);
-  EXPECT_THAT(whole_order(sampler), ElementsAre(0, 2, 1, 1, 3, 2, 2, 4, 3, 1, 3, 1, 3, 2, 2, 0, 1, 2, 3, 3, 1, 0, 0, 1, 3, 3, 3, 2, 0, 3, 1, 0, 1, 3, 0));
+  EXPECT_THAT(whole_order(sampler), ElementsAre(0, 2, 1, 1, 3, 2, 2, 4, 3, 1, 3, 1, 3, 2, 2, 0, 1, 2, 3, 3, 1, 0, 0, 1,
+                                                3, 3, 3, 2, 0, 3, 1, 0, 1, 3, 0));
   EXPECT_EQ(next_number(generator), 293176);
 }
 
@@ -115,7 +119,8 @@ TEST(WeightedRandomSamplerTest, WhatIsNoProbabilityIsAnArgumentError) {
 
 TEST(DistributedSamplerTest, ThePartsArePythons) {
   const auto part = [](std::int64_t length, bool drop_last, bool shuffle, int rank, std::int64_t epoch) {
-    DistributedSampler sampler(length, {.num_replicas = 3, .rank = rank, .shuffle = shuffle, .seed = 4, .drop_last = drop_last});
+    DistributedSampler sampler(
+        length, {.num_replicas = 3, .rank = rank, .shuffle = shuffle, .seed = 4, .drop_last = drop_last});
     sampler.set_epoch(epoch);
     const auto order = whole_order(sampler);
     EXPECT_EQ(sampler.size(), static_cast<std::int64_t>(order.size()));

@@ -16,9 +16,14 @@ using testing::Batches;
 
 enum class Tail { kEven, kNotEven, kDropLast };
 
-ShardPlanOptions options_of(std::int64_t num_samples, std::int64_t batch_size, int num_ranks, Tail tail, bool split = false) {
-  return {.num_samples = num_samples, .batch_size = batch_size, .num_ranks = num_ranks, .split_batches = split,
-          .even_batches = tail != Tail::kNotEven, .drop_last = tail == Tail::kDropLast};
+ShardPlanOptions options_of(std::int64_t num_samples, std::int64_t batch_size, int num_ranks, Tail tail,
+                            bool split = false) {
+  return {.num_samples = num_samples,
+          .batch_size = batch_size,
+          .num_ranks = num_ranks,
+          .split_batches = split,
+          .even_batches = tail != Tail::kNotEven,
+          .drop_last = tail == Tail::kDropLast};
 }
 
 std::vector<Batches> shards(const ShardPlanOptions& options) {
@@ -41,12 +46,17 @@ const std::vector<Row> kAcceleratesShards = {
     {"L10B2N3DropLast", options_of(10, 2, 3, Tail::kDropLast), {{{0, 1}}, {{2, 3}}, {{4, 5}}}},
     {"L10B4N2Even", options_of(10, 4, 2, Tail::kEven), {{{0, 1, 2, 3}, {8, 9, 0, 1}}, {{4, 5, 6, 7}, {2, 3, 4, 5}}}},
     {"L10B4N2NotEven", options_of(10, 4, 2, Tail::kNotEven), {{{0, 1, 2, 3}, {8, 9}}, {{4, 5, 6, 7}}}},
-    {"L9B2N4Even", options_of(9, 2, 4, Tail::kEven),
+    {"L9B2N4Even",
+     options_of(9, 2, 4, Tail::kEven),
      {{{0, 1}, {8, 0}}, {{2, 3}, {1, 2}}, {{4, 5}, {3, 4}}, {{6, 7}, {5, 6}}}},
     {"L3B4N2Even", options_of(3, 4, 2, Tail::kEven), {{{0, 1, 2, 0}}, {{1, 2, 0, 1}}}},
     {"L3B2N4Even", options_of(3, 2, 4, Tail::kEven), {{{0, 1}}, {{2, 0}}, {{1, 2}}, {{0, 1}}}},
-    {"L11B4N2SplitEven", options_of(11, 4, 2, Tail::kEven, true), {{{0, 1}, {4, 5}, {8, 9}}, {{2, 3}, {6, 7}, {10, 0}}}},
-    {"L11B4N2SplitNotEven", options_of(11, 4, 2, Tail::kNotEven, true), {{{0, 1}, {4, 5}, {8, 9}}, {{2, 3}, {6, 7}, {10}}}},
+    {"L11B4N2SplitEven",
+     options_of(11, 4, 2, Tail::kEven, true),
+     {{{0, 1}, {4, 5}, {8, 9}}, {{2, 3}, {6, 7}, {10, 0}}}},
+    {"L11B4N2SplitNotEven",
+     options_of(11, 4, 2, Tail::kNotEven, true),
+     {{{0, 1}, {4, 5}, {8, 9}}, {{2, 3}, {6, 7}, {10}}}},
     {"L9B4N2SplitNotEven", options_of(9, 4, 2, Tail::kNotEven, true), {{{0, 1}, {4, 5}, {8}}, {{2, 3}, {6, 7}}}},
     {"L1B4N2SplitEven", options_of(1, 4, 2, Tail::kEven, true), {{{0, 0}}, {{0, 0}}}},
     {"L11B4N2SplitDropLast", options_of(11, 4, 2, Tail::kDropLast, true), {{{0, 1}, {4, 5}}, {{2, 3}, {6, 7}}}},
@@ -54,7 +64,9 @@ const std::vector<Row> kAcceleratesShards = {
 
 class AcceleratesShardsTest : public ::testing::TestWithParam<Row> {};
 
-TEST_P(AcceleratesShardsTest, EveryRankReadsAcceleratesBatches) { EXPECT_EQ(shards(GetParam().options), GetParam().ranks); }
+TEST_P(AcceleratesShardsTest, EveryRankReadsAcceleratesBatches) {
+  EXPECT_EQ(shards(GetParam().options), GetParam().ranks);
+}
 
 TEST_P(AcceleratesShardsTest, TheNumbersOfBatchesAndDuplicatesAreExact) {
   const auto plan = plan_shards(GetParam().options);
@@ -132,7 +144,8 @@ TEST(ShardPlanTest, APlanMayBeginInsideTheOrderForOtherRanks) {
 }
 
 TEST(ShardPlanTest, OneRankFillsUpItsLastBatchIfItIsToldTo) {
-  EXPECT_THAT(plan_shards({.num_samples = 5, .batch_size = 4, .even_alone = true}).indices(0), ElementsAre(ElementsAre(0, 1, 2, 3), ElementsAre(4, 0, 1, 2)));
+  EXPECT_THAT(plan_shards({.num_samples = 5, .batch_size = 4, .even_alone = true}).indices(0),
+              ElementsAre(ElementsAre(0, 1, 2, 3), ElementsAre(4, 0, 1, 2)));
 }
 
 }  // namespace

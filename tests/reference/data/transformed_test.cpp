@@ -23,7 +23,10 @@ const auto half = [](std::int64_t number) { return static_cast<double>(number) /
 using HalfNumbers = Transformed<Numbers, decltype(half)>;
 using HalfCountdown = Transformed<Countdown, decltype(half)>;
 template <typename T>
-concept HasShards = requires(T& dataset) { dataset.num_shards(); dataset.shard(1, 0); };
+concept HasShards = requires(T& dataset) {
+  dataset.num_shards();
+  dataset.shard(1, 0);
+};
 template <typename T>
 concept HasSkip = requires(T& dataset) { dataset.skip(1); };
 
@@ -53,7 +56,8 @@ TEST_F(TransformedTest, SamplesOfAStreamGoThroughTheFunction) {
 }
 
 TEST_F(TransformedTest, BatchesOfTheDatasetItselfAreNotUsed) {
-  const auto dataset = transformed(TensorDataset(torch::arange(4)), [](auto sample) { return std::get<0>(sample) * 10; });
+  const auto dataset =
+      transformed(TensorDataset(torch::arange(4)), [](auto sample) { return std::get<0>(sample) * 10; });
   static_assert(!BatchedDataset<std::remove_const_t<decltype(dataset)>>);
   DataLoader loader(dataset, {.batch_size = 4});
   for (auto& batch : loader) EXPECT_TRUE(batch.equal(torch::tensor({0, 10, 20, 30})));

@@ -67,7 +67,8 @@ std::vector<at::Tensor> pass_of(int num_workers, std::vector<at::Tensor>* random
 
 TEST(WorkersTest, BatchesArriveInTheOrderOfALoaderWithoutWorkers) {
   const auto expected = torch::cat(pass_of(0));
-  for (const int num_workers : {1, 2, 3, 9}) EXPECT_TRUE(torch::cat(pass_of(num_workers)).equal(expected)) << num_workers;
+  for (const int num_workers : {1, 2, 3, 9})
+    EXPECT_TRUE(torch::cat(pass_of(num_workers)).equal(expected)) << num_workers;
 }
 
 TEST(WorkersTest, TheBaseSeedIsTheLoadersDrawOfItsPass) {
@@ -78,7 +79,8 @@ TEST(WorkersTest, TheBaseSeedIsTheLoadersDrawOfItsPass) {
   ASSERT_EQ(random.size(), 6U);
   for (std::size_t batch = 0; batch < random.size(); ++batch) {
     for (std::int64_t row = 0; row < random[batch].size(0); ++row) {
-      EXPECT_EQ(random[batch][row].item<std::int64_t>(), draw_int64(streams[batch % 2])) << "batch " << batch << ", row " << row;
+      EXPECT_EQ(random[batch][row].item<std::int64_t>(), draw_int64(streams[batch % 2]))
+          << "batch " << batch << ", row " << row;
     }
   }
 }

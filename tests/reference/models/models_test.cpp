@@ -64,13 +64,15 @@ TEST(GptTest, OutputLayerIsTheEmbeddingOfBytes) {
   EXPECT_EQ(num_parameters(*network), 2 * (12 * 12 * 12 + 13 * 12) + (256 + kBlock) * 12 + 2 * 12);
   network->forward(torch::zeros({1, 3}, torch::kLong)).sum().backward();
   const at::Tensor embedding = network->named_parameters()["byte_embedding.weight"];
-  EXPECT_GT(embedding.grad()[17].abs().sum().item<double>(), 0.0) << "a byte that is not in the text, but might come next";
+  EXPECT_GT(embedding.grad()[17].abs().sum().item<double>(), 0.0)
+      << "a byte that is not in the text, but might come next";
 }
 
 TEST(GptTest, WithoutBiasThereIsNone) {
   auto config = small_gpt();
   config.bias = false;
-  for (const auto& item : seeded_gpt(config)->named_parameters()) EXPECT_FALSE(item.key().ends_with("bias")) << item.key();
+  for (const auto& item : seeded_gpt(config)->named_parameters())
+    EXPECT_FALSE(item.key().ends_with("bias")) << item.key();
 }
 
 TEST(GptTest, WeightsBeginSmallAndThoseOfResidualProjectionsSmaller) {
@@ -83,7 +85,8 @@ TEST(GptTest, WeightsBeginSmallAndThoseOfResidualProjectionsSmaller) {
       continue;
     }
     const double expected = item.key().ends_with("projection.weight") ? 0.02 / 4 : 0.02;
-    const double error = 6 * expected / std::sqrt(2.0 * static_cast<double>(item.value().numel()));  // six standard errors
+    const double error =
+        6 * expected / std::sqrt(2.0 * static_cast<double>(item.value().numel()));  // six standard errors
     EXPECT_NEAR(item.value().std().item<double>(), expected, error) << item.key();
   }
 }
@@ -100,7 +103,9 @@ TEST(GptTest, DropoutActsInTrainingOnly) {
 
 // --- images ----------------------------------------------------------------------------------------------------------
 
-TEST(ResNetTest, UsualWidthHasTheUsualNumberOfParameters) { EXPECT_EQ(num_parameters(*models::resnet18({})), 11'173'962); }
+TEST(ResNetTest, UsualWidthHasTheUsualNumberOfParameters) {
+  EXPECT_EQ(num_parameters(*models::resnet18({})), 11'173'962);
+}
 
 TEST(ResNetTest, StagesHalveTheResolutionDownToOneClassVector) {
   const auto network = models::resnet18({.width = 2, .num_classes = 7});
@@ -110,7 +115,8 @@ TEST(ResNetTest, StagesHalveTheResolutionDownToOneClassVector) {
 
 TEST(ImageNetworkTest, ParametersAreNamedAsThoseOfPythonsSequential) {
   EXPECT_THAT(models::mlp({})->named_parameters().keys(), ElementsAre("1.weight", "1.bias", "4.weight", "4.bias"));
-  EXPECT_THAT(models::cnn({})->named_parameters().keys(), ElementsAre("0.weight", "0.bias", "3.weight", "3.bias", "8.weight", "8.bias"));
+  EXPECT_THAT(models::cnn({})->named_parameters().keys(),
+              ElementsAre("0.weight", "0.bias", "3.weight", "3.bias", "8.weight", "8.bias"));
 }
 
 // --- written text ----------------------------------------------------------------------------------------------------
@@ -170,12 +176,14 @@ TEST_P(ShippedExperimentTest, HasAsManyParametersAsItsCommentSays) {
   const auto text = content.str();
   ASSERT_TRUE(std::regex_search(text, match, std::regex("of ([0-9,]+) parameters")));
   const auto digits = std::regex_replace(match[1].str(), std::regex(","), "");
-  const auto overrides = GetParam() == "cifar_like.yaml" ? std::vector<std::string>{"model.width=64"} : std::vector<std::string>{};
+  const auto overrides =
+      GetParam() == "cifar_like.yaml" ? std::vector<std::string>{"model.width=64"} : std::vector<std::string>{};
   const auto task = load_task(read_experiment(path, overrides, /*num_ranks=*/1));
   EXPECT_EQ(std::to_string(num_parameters(*task.make_model())), digits);
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, ShippedExperimentTest, ::testing::Values("char_gpt_10m.yaml", "char_gpt_124m.yaml", "cifar_like.yaml"),
+INSTANTIATE_TEST_SUITE_P(Files, ShippedExperimentTest,
+                         ::testing::Values("char_gpt_10m.yaml", "char_gpt_124m.yaml", "cifar_like.yaml"),
                          [](const auto& info) { return info.param.substr(0, info.param.find('.')); });
 
 }  // namespace

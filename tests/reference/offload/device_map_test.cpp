@@ -10,24 +10,35 @@
 namespace accel {
 namespace {
 
-using testing::message_of;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::message_of;
 using ::testing::Not;
 using ::testing::Pair;
 
-ParameterDescription floats(const std::string& name, std::int64_t count) { return {.shape = {name, {count}}, .dtype = "Float"}; }
+ParameterDescription floats(const std::string& name, std::int64_t count) {
+  return {.shape = {name, {count}}, .dtype = "Float"};
+}
 
-// {linear1: 3x4 + 4, norm: 4 + 4 and its two buffers of 4, and one of a long, linear2: 4x5 + 5}: Accelerate's own test model.
+// {linear1: 3x4 + 4, norm: 4 + 4 and its two buffers of 4, and one of a long, linear2: 4x5 + 5}: Accelerate's own test
+// model.
 ModelDescription model_for_test() {
   ModelDescription model;
-  model.parameters = {floats("linear1.weight", 12), floats("linear1.bias", 4), floats("norm.weight", 4), floats("norm.bias", 4), floats("linear2.weight", 20), floats("linear2.bias", 5)};
-  model.buffers = {floats("norm.mean", 4), floats("norm.var", 4), {.shape = {"norm.count", {}}, .dtype = "Long", .element_size = 8}};
-  model.root = {.name = "", .class_name = "ModelForTest", .children = {
-    {.name = "linear1", .class_name = "LinearImpl", .parameters = {0, 1}, .keys = {"weight", "bias"}},
-    {.name = "norm", .class_name = "BatchNormImpl", .parameters = {2, 3}, .keys = {"weight", "bias"}, .buffers = {{"mean", 0}, {"var", 1}, {"count", 2}}},
-    {.name = "linear2", .class_name = "LinearImpl", .parameters = {4, 5}, .keys = {"weight", "bias"}}}};
+  model.parameters = {floats("linear1.weight", 12), floats("linear1.bias", 4),    floats("norm.weight", 4),
+                      floats("norm.bias", 4),       floats("linear2.weight", 20), floats("linear2.bias", 5)};
+  model.buffers = {
+      floats("norm.mean", 4), floats("norm.var", 4), {.shape = {"norm.count", {}}, .dtype = "Long", .element_size = 8}};
+  model.root = {
+      .name = "",
+      .class_name = "ModelForTest",
+      .children = {{.name = "linear1", .class_name = "LinearImpl", .parameters = {0, 1}, .keys = {"weight", "bias"}},
+                   {.name = "norm",
+                    .class_name = "BatchNormImpl",
+                    .parameters = {2, 3},
+                    .keys = {"weight", "bias"},
+                    .buffers = {{"mean", 0}, {"var", 1}, {"count", 2}}},
+                   {.name = "linear2", .class_name = "LinearImpl", .parameters = {4, 5}, .keys = {"weight", "bias"}}}};
   return model;
 }
 
@@ -37,7 +48,8 @@ TEST(MemoryLimitsTest, SizesAreReadAsAccelerateReadsThem) {
   EXPECT_EQ(convert_file_size_to_int("1.5 gib"), 3 << 29);
   EXPECT_EQ(convert_file_size_to_int("8Gb"), 1'000'000'000);
   EXPECT_EQ(convert_file_size_to_int("8gB"), 8'000'000'000);
-  for (const auto* text : {"", "GB", "5", "5TB", "-1GB", "x MB", "nanKB", "1e30GB"}) EXPECT_THROW(convert_file_size_to_int(text), ArgumentError) << text;
+  for (const auto* text : {"", "GB", "5", "5TB", "-1GB", "x MB", "nanKB", "1e30GB"})
+    EXPECT_THROW(convert_file_size_to_int(text), ArgumentError) << text;
 }
 
 TEST(MemoryLimitsTest, DevicesAreNumbersTheCpuAndTheDisk) {
@@ -55,14 +67,19 @@ TEST(ModuleSizesTest, ModulesWeighWhatIsInThem) {
   EXPECT_EQ(sizes.of("norm"), 72);
   EXPECT_EQ(sizes.of("linear2.bias"), 20);
   EXPECT_EQ(compute_module_sizes(model_for_test(), {.dtype = at::kHalf}).of(""), 32 + 40 + 50);  // the long stays one
-  EXPECT_EQ(compute_module_sizes(model_for_test(), {.dtype = at::kHalf, .special_dtypes = {{"linear1.weight", at::kFloat}}}).of("linear1"), 56);
+  EXPECT_EQ(
+      compute_module_sizes(model_for_test(), {.dtype = at::kHalf, .special_dtypes = {{"linear1.weight", at::kFloat}}})
+          .of("linear1"),
+      56);
   EXPECT_EQ(compute_module_sizes(model_for_test(), {.buffers_only = true}).of("norm"), 40);
   EXPECT_EQ(calculate_maximum_sizes(model_for_test()), (MaximumSizes{236, 100, {"linear2"}}));
 }
 
 // Source: accelerate/tests/test_modeling_utils.py, test_infer_auto_device_map.
 TEST(DeviceMapTest, IsAcceleratesOfItsOwnTest) {
-  const auto map_of = [](MaxMemory limits) { return infer_auto_device_map(model_for_test(), {.max_memory = std::move(limits)}); };
+  const auto map_of = [](MaxMemory limits) {
+    return infer_auto_device_map(model_for_test(), {.max_memory = std::move(limits)});
+  };
   // The first device keeps room for the largest layer, the others do not.
   EXPECT_EQ(map_of({{0, 200}, {1, 200}}), (DeviceMap{{"linear1", 0}, {"norm", 1}, {"linear2", 1}}));
   EXPECT_EQ(map_of({{0, 200}, {1, 172}, {2, 200}}), (DeviceMap{{"linear1", 0}, {"norm", 1}, {"linear2", 1}}));
@@ -71,18 +88,23 @@ TEST(DeviceMapTest, IsAcceleratesOfItsOwnTest) {
 }
 
 TEST(DeviceMapTest, ProblemsAreToldTogether) {
-  const auto message = message_of<ArgumentError>([] { check_device_map(model_for_test(), {{"linear1", 0}, {"norm.weight", "cpu"}, {"liner2", "disk"}}); });
-  EXPECT_THAT(message, AllOf(HasSubstr("'liner2'"), HasSubstr("'norm.bias'"), HasSubstr("'norm.count'"), HasSubstr("'linear2.weight'"), Not(HasSubstr("'norm.weight'"))));
+  const auto message = message_of<ArgumentError>([] {
+    check_device_map(model_for_test(), {{"linear1", 0}, {"norm.weight", "cpu"}, {"liner2", "disk"}});
+  });
+  EXPECT_THAT(message, AllOf(HasSubstr("'liner2'"), HasSubstr("'norm.bias'"), HasSubstr("'norm.count'"),
+                             HasSubstr("'linear2.weight'"), Not(HasSubstr("'norm.weight'"))));
   EXPECT_NO_THROW(check_device_map(model_for_test(), {{"", "disk"}}));
 }
 
 TEST(DeviceMapTest, PartsOfOnePlaceBecomeOneEntry) {
   EXPECT_THAT(clean_device_map({{"a.x", 0}, {"a.y", 0}, {"ab", 0}, {"b.x", 1}, {"b.y.z", 0}, {"b.y.w", 0}}),
-              ElementsAre(Pair("a", MapDevice(0)), Pair("ab", MapDevice(0)), Pair("b.x", MapDevice(1)), Pair("b.y", MapDevice(0))));
+              ElementsAre(Pair("a", MapDevice(0)), Pair("ab", MapDevice(0)), Pair("b.x", MapDevice(1)),
+                          Pair("b.y", MapDevice(0))));
   EXPECT_THAT(clean_device_map({{"a.x", "disk"}, {"b", "disk"}}), ElementsAre(Pair("", MapDevice("disk"))));
 }
 
-// --- laws -------------------------------------------------------------------------------------------------------------
+// --- laws
+// -------------------------------------------------------------------------------------------------------------
 
 using testing::AnyModel;
 using testing::pick;
@@ -95,8 +117,10 @@ MaxMemory any_limits() {
 }
 
 DeviceMapOptions any_options() {
-  DeviceMapOptions options{.max_memory = any_limits(), .clean_result = pick(0, 2) == 0, .fallback_allocation = pick(0, 2) == 0};
-  if (pick(0, 2) == 0) options.no_split_module_classes = {*rc::gen::element(std::string("Block"), std::string("Layer"))};
+  DeviceMapOptions options{
+      .max_memory = any_limits(), .clean_result = pick(0, 2) == 0, .fallback_allocation = pick(0, 2) == 0};
+  if (pick(0, 2) == 0)
+    options.no_split_module_classes = {*rc::gen::element(std::string("Block"), std::string("Layer"))};
   if (pick(0, 3) == 0) options.dtype = at::kHalf;
   return options;
 }
@@ -129,11 +153,13 @@ struct Laws {
   }
   void unsplit_are_whole(const ModuleDescription& module) const {
     const auto& classes = options.no_split_module_classes;
-    const bool is_whole = std::any_of(classes.begin(), classes.end(), [&](const auto& name) { return is_class(module.class_name, name); });
+    const bool is_whole = std::any_of(classes.begin(), classes.end(),
+                                      [&](const auto& name) { return is_class(module.class_name, name); });
     if (is_whole && !module.name.empty()) {
       std::set<MapDevice> devices;
       for (const auto& [name, bytes] : compute_module_sizes(model).entries()) {
-        const bool is_tensor = std::any_of(model.parameters.begin(), model.parameters.end(), [&](const auto& tensor) { return tensor.shape.name == name; });
+        const bool is_tensor = std::any_of(model.parameters.begin(), model.parameters.end(),
+                                           [&](const auto& tensor) { return tensor.shape.name == name; });
         if (is_tensor && offload::is_within(name, module.name)) devices.insert(device_of(map, name));
       }
       RC_ASSERT(devices.size() <= 1u);
@@ -195,7 +221,8 @@ TEST(DeviceMapLaws, WhatFitsIsNotSpread) {
 TEST(BalancedMemoryTest, LimitsSpreadTheModel) {
   const auto limits = get_balanced_memory(model_for_test(), {.max_memory = MaxMemory{{0, 1000}, {1, 1000}}});
   EXPECT_EQ(limits, (MaxMemory{{0, 236 / 2 + 97}, {1, 1000}}));  // half, and a quarter more than the mean layer of 78
-  EXPECT_EQ(get_balanced_memory(model_for_test(), {.max_memory = MaxMemory{{0, 1000}, {1, 200}}, .low_zero = true}), (MaxMemory{{0, 36}, {1, 200}}));
+  EXPECT_EQ(get_balanced_memory(model_for_test(), {.max_memory = MaxMemory{{0, 1000}, {1, 200}}, .low_zero = true}),
+            (MaxMemory{{0, 36}, {1, 200}}));
   EXPECT_EQ(get_balanced_memory(model_for_test(), {.max_memory = MaxMemory{{0, 100}}}), (MaxMemory{{0, 100}}));
 }
 

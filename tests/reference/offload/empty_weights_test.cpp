@@ -32,7 +32,8 @@ TORCH_MODULE(Masked);
 TEST(EmptyWeightsTest, ParametersHaveNoMemoryAndBuffersAreWhatTheyWere) {
   const Masked whole(3);
   const auto net = init_empty_weights([] { return Masked(3); }, {.include_buffers = false});
-  for (const auto& item : net->named_parameters()) EXPECT_TRUE(item.value().is_meta() && item.value().requires_grad()) << item.key();
+  for (const auto& item : net->named_parameters())
+    EXPECT_TRUE(item.value().is_meta() && item.value().requires_grad()) << item.key();
   EXPECT_EQ(net->parameters().size(), 5u);
   for (const auto& item : net->named_buffers()) {
     ASSERT_TRUE(item.value().is_cpu()) << item.key();

@@ -11,7 +11,8 @@
 
 namespace accel::testing {
 
-/// A random model: modules up to four deep, tensors of several dtypes, some shared, some classes that are not to be split.
+/// A random model: modules up to four deep, tensors of several dtypes, some shared, some classes that are not to be
+/// split.
 class AnyModel {
  public:
   AnyModel() {
@@ -22,7 +23,10 @@ class AnyModel {
 
  private:
   ModuleDescription module(const std::string& name, int depth) {
-    ModuleDescription made{.name = name, .class_name = "net::" + *rc::gen::element(std::string("Block"), std::string("Layer"), std::string("Part")) + "Impl"};
+    ModuleDescription made{
+        .name = name,
+        .class_name =
+            "net::" + *rc::gen::element(std::string("Block"), std::string("Layer"), std::string("Part")) + "Impl"};
     for (int i = pick(0, depth == 0 ? 2 : 3); i > 0; --i) {
       made.keys.push_back("w" + std::to_string(i));
       made.parameters.push_back(model.parameters.size());
@@ -32,11 +36,13 @@ class AnyModel {
       made.buffers.push_back({"b" + std::to_string(i), model.buffers.size()});
       model.buffers.push_back(tensor(made.name_of(made.buffers.back().key)));
     }
-    for (int i = depth == 4 ? 0 : pick(0, depth == 0 ? 6 : 4); i > 0; --i) made.children.push_back(module(made.name_of("m" + std::to_string(i)), depth + 1));
+    for (int i = depth == 4 ? 0 : pick(0, depth == 0 ? 6 : 4); i > 0; --i)
+      made.children.push_back(module(made.name_of("m" + std::to_string(i)), depth + 1));
     return made;
   }
   static ParameterDescription tensor(const std::string& name) {
-    const auto [dtype, size] = *rc::gen::element(std::pair("Float", 4), std::pair("Half", 2), std::pair("Long", 8), std::pair("Bool", 1));
+    const auto [dtype, size] =
+        *rc::gen::element(std::pair("Float", 4), std::pair("Half", 2), std::pair("Long", 8), std::pair("Bool", 1));
     return {.shape = {name, {pick(0, 40), pick(1, 5)}}, .dtype = dtype, .element_size = size};
   }
 

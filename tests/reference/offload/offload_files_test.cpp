@@ -10,11 +10,11 @@
 namespace accel {
 namespace {
 
-using testing::message_of;
-using testing::TemporaryFolder;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::message_of;
+using testing::TemporaryFolder;
 
 // What accelerate.utils.offload_state_dict writes of the same tensors.
 constexpr const char* kIndex = R"({
@@ -44,7 +44,9 @@ constexpr const char* kIndex = R"({
 })";
 
 NamedTensors tensors() {
-  return {{"a.weight", torch::arange(6, torch::kFloat).reshape({2, 3})}, {"b", torch::tensor({1.5, -2.0}, torch::kBFloat16)}, {"c", torch::tensor(7, torch::kLong)},
+  return {{"a.weight", torch::arange(6, torch::kFloat).reshape({2, 3})},
+          {"b", torch::tensor({1.5, -2.0}, torch::kBFloat16)},
+          {"c", torch::tensor(7, torch::kLong)},
           {"d", torch::tensor({true, false, true})}};
 }
 
@@ -80,8 +82,10 @@ TEST(OffloadFilesTest, AllThatIsWrongIsToldAtOnce) {
   offload_state_dict(files, folder.path("o"), tensors());
   files.remove(folder.path("o/b.dat"));
   files.create(folder.path("o/c.dat"))->append("x");
-  EXPECT_THAT(message_of<CheckpointError>([&] { read_offload_index(folder.path("o")); }), AllOf(HasSubstr("b.dat: is missing"), HasSubstr("c.dat: has 1 bytes"), HasSubstr("needs 8")));
-  for (const auto* index : {"[]", "{", R"({"a": 3})", R"({"a": {"dtype": "float99", "shape": []}})", R"({"a": {"dtype": "int8", "shape": ["x"]}})", R"({"a": {"dtype": "int8"}})"}) {
+  EXPECT_THAT(message_of<CheckpointError>([&] { read_offload_index(folder.path("o")); }),
+              AllOf(HasSubstr("b.dat: is missing"), HasSubstr("c.dat: has 1 bytes"), HasSubstr("needs 8")));
+  for (const auto* index : {"[]", "{", R"({"a": 3})", R"({"a": {"dtype": "float99", "shape": []}})",
+                            R"({"a": {"dtype": "int8", "shape": ["x"]}})", R"({"a": {"dtype": "int8"}})"}) {
     write_atomically(files, folder.path("o/index.json"), index);
     EXPECT_THROW(read_offload_index(folder.path("o")), CheckpointError) << index;
   }

@@ -32,11 +32,14 @@ at::Tensor gradient_of(RankContext& rank, const DistributedDataParallelKwargs& k
 }
 
 class CommHookTest : public ::testing::TestWithParam<Backend> {};
-INSTANTIATE_TEST_SUITE_P(Backends, CommHookTest, ::testing::Values(Backend::kSim, Backend::kGlooThreads), [](const auto& info) { return name_of(info.param); });
+INSTANTIATE_TEST_SUITE_P(Backends, CommHookTest, ::testing::Values(Backend::kSim, Backend::kGlooThreads),
+                         [](const auto& info) { return name_of(info.param); });
 
 TEST_P(CommHookTest, GradientsAreRoundedToWhatTheHookSends) {
   const auto gradient = [&](const DistributedDataParallelKwargs& kwargs) {
-    return collect_ranks(GetParam(), 2, [&](RankContext& rank) { return gradient_of(rank, kwargs)[0][0].item<double>(); }).front();
+    return collect_ranks(GetParam(), 2,
+                         [&](RankContext& rank) { return gradient_of(rank, kwargs)[0][0].item<double>(); })
+        .front();
   };
   EXPECT_EQ(gradient(with_hook("no")), 1 + std::ldexp(1, -13));
   EXPECT_EQ(gradient(with_hook("fp16")), 1) << "2^-12 is below half of what float16 tells from 1";
@@ -46,13 +49,15 @@ TEST_P(CommHookTest, GradientsAreRoundedToWhatTheHookSends) {
 // Numbers near the ends of the two formats tell them apart, and what is divided first from what is summed first.
 TEST_P(CommHookTest, HalvesAreDividedBeforeTheyAreSummed) {
   const auto mean_of = [&](const std::string& hook, double gradient) {
-    return collect_ranks(GetParam(), 2, [&](RankContext& rank) {
-      Accelerator accelerator({.ddp_kwargs = with_hook(hook)}, rank);
-      nn::Linear net(nn::LinearOptions(4, 1).bias(false));
-      auto model = accelerator.prepare(net);
-      accelerator.backward(model(at::full({1, 4}, gradient)).sum());
-      return net->weight.grad()[0][0].item<double>();
-    }).front();
+    return collect_ranks(GetParam(), 2,
+                         [&](RankContext& rank) {
+                           Accelerator accelerator({.ddp_kwargs = with_hook(hook)}, rank);
+                           nn::Linear net(nn::LinearOptions(4, 1).bias(false));
+                           auto model = accelerator.prepare(net);
+                           accelerator.backward(model(at::full({1, 4}, gradient)).sum());
+                           return net->weight.grad()[0][0].item<double>();
+                         })
+        .front();
   };
   EXPECT_EQ(mean_of("fp16", 65504), 65504) << "the sum is over float16's largest number";
   EXPECT_EQ(mean_of("fp16", 1 + std::ldexp(1, -9)), 1 + std::ldexp(1, -9));
@@ -63,7 +68,8 @@ TEST_P(CommHookTest, HalvesAreDividedBeforeTheyAreSummed) {
 TEST_P(CommHookTest, PowerSgdOfGradientsOfRankOneIsTheirMean) {
   const auto differences = collect_ranks(GetParam(), 3, [&](RankContext& rank) {
     auto kwargs = with_hook("power_sgd");
-    kwargs.comm_state_option = {.start_powerSGD_iter = 0, .min_compression_rate = 1, .use_error_feedback = false, .warm_start = false};
+    kwargs.comm_state_option = {
+        .start_powerSGD_iter = 0, .min_compression_rate = 1, .use_error_feedback = false, .warm_start = false};
     Accelerator accelerator({.ddp_kwargs = kwargs}, rank);
     nn::Linear net(nn::LinearOptions(8, 8).bias(false));
     net->to(at::kDouble);
@@ -73,7 +79,8 @@ TEST_P(CommHookTest, PowerSgdOfGradientsOfRankOneIsTheirMean) {
     const auto expected = at::outer(y, at::arange(1, 9, at::kDouble)) * 2;  // the mean of 1, 2 and 3
     return (net->weight.grad() - expected).abs().max().item<double>();
   });
-  for (const auto difference : differences) EXPECT_LT(difference, 1e-12) << "P and Q of one column hold a matrix of rank 1";
+  for (const auto difference : differences)
+    EXPECT_LT(difference, 1e-12) << "P and Q of one column hold a matrix of rank 1";
 }
 
 TEST_P(CommHookTest, RanksWithoutBatchesJoinUnderEveryHook) {
@@ -88,7 +95,8 @@ TEST_P(CommHookTest, RanksWithoutBatchesJoinUnderEveryHook) {
 
 std::vector<std::string> states_by_schedule(const DdpTrainingRequest& request, const sim::RankSchedule& schedule) {
   std::vector<std::string> states(3);
-  sim::simulate({.num_ranks = 3, .schedule = schedule}, [&](RankContext& rank) { states[rank.rank] = train_ddp(rank, request).back().state_sha256; });
+  sim::simulate({.num_ranks = 3, .schedule = schedule},
+                [&](RankContext& rank) { states[rank.rank] = train_ddp(rank, request).back().state_sha256; });
   return states;
 }
 
@@ -97,25 +105,31 @@ TEST(CommHookSchedulesTest, BitsDoNotDependOnWhoRunsWhen) {
   for (const auto* hook : {"no", "fp16", "power_sgd", "batched_power_sgd"}) {
     const DdpTrainingRequest request{.seed = 3, .steps = 4, .kwargs = with_hook(hook)};
     const auto parallel = states_by_schedule(request, {});
-    for (const std::uint64_t seed : {1, 2}) EXPECT_EQ(states_by_schedule(request, {.kind = sim::ScheduleKind::kRandom, .seed = seed}), parallel) << hook;
+    for (const std::uint64_t seed : {1, 2})
+      EXPECT_EQ(states_by_schedule(request, {.kind = sim::ScheduleKind::kRandom, .seed = seed}), parallel) << hook;
   }
   for (const auto* hook : {"no", "bf16"}) {
     DdpTrainingRequest request{.seed = 4, .steps = 3, .kwargs = with_hook(hook)};
     request.kwargs.static_graph = true;
-    EXPECT_EQ(states_by_schedule(request, {.kind = sim::ScheduleKind::kRandom, .seed = 1}), states_by_schedule(request, {})) << hook << ", static graph";
+    EXPECT_EQ(states_by_schedule(request, {.kind = sim::ScheduleKind::kRandom, .seed = 1}),
+              states_by_schedule(request, {}))
+        << hook << ", static graph";
   }
 }
 
 TEST(CommHookBackendsTest, SimulatedRanksAndGlooGiveTheSameBits) {
   for (const auto* hook : {"fp16", "bf16", "power_sgd", "batched_power_sgd"}) {
-    const auto train = [&](RankContext& rank) { return train_ddp(rank, {.seed = 7, .steps = 5, .kwargs = with_hook(hook)}).back().state_sha256; };
+    const auto train = [&](RankContext& rank) {
+      return train_ddp(rank, {.seed = 7, .steps = 5, .kwargs = with_hook(hook)}).back().state_sha256;
+    };
     EXPECT_EQ(collect_ranks(Backend::kSim, 4, train), collect_ranks(Backend::kGlooThreads, 4, train)) << hook;
   }
 }
 
 TEST(StaticGraphTest, GradientsOfTheFirstStepAreAveraged) {
   for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
-    const auto gradients = collect_ranks(backend, 2, [&](RankContext& rank) { return gradient_of(rank, {.static_graph = true})[0][0].item<double>(); });
+    const auto gradients = collect_ranks(
+        backend, 2, [&](RankContext& rank) { return gradient_of(rank, {.static_graph = true})[0][0].item<double>(); });
     EXPECT_EQ(gradients[0], 1 + std::ldexp(1, -13)) << name_of(backend);
     EXPECT_EQ(gradients[1], 1 + std::ldexp(1, -13)) << name_of(backend);
   }
@@ -126,7 +140,10 @@ TEST(StaticGraphTest, APassThatDoesNotSynchroniseIsRefused) {
   for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
     for (const bool sync_each_batch : {false, true}) {
       run_ranks(backend, 2, [&](RankContext& rank) {
-        Accelerator accelerator({.gradient_accumulation_plugin = GradientAccumulationPlugin{.num_steps = 2, .sync_each_batch = sync_each_batch}, .ddp_kwargs = {.static_graph = true}}, rank);
+        Accelerator accelerator({.gradient_accumulation_plugin =
+                                     GradientAccumulationPlugin{.num_steps = 2, .sync_each_batch = sync_each_batch},
+                                 .ddp_kwargs = {.static_graph = true}},
+                                rank);
         torch::nn::Linear net(2, 1);
         auto model = accelerator.prepare(net);
         const auto micro_batch = [&] {
@@ -149,14 +166,17 @@ TEST(StaticGraphTest, APassThatDoesNotSynchroniseIsRefused) {
 TEST(FindUnusedParametersTest, AnOutputThatTheLossDoesNotUseDoesNotStopTraining) {
   for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
     run_ranks(backend, 2, [&](RankContext& rank) {
-      EXPECT_EQ(train_ddp(rank, {.steps = 3, .unused = "in_loss", .kwargs = {.find_unused_parameters = true}}).size(), 4U);
+      EXPECT_EQ(train_ddp(rank, {.steps = 3, .unused = "in_loss", .kwargs = {.find_unused_parameters = true}}).size(),
+                4U);
     });
   }
 }
 
 std::int64_t bytes_of_step(const DistributedDataParallelKwargs& kwargs, int steps) {
   // Bytes are counted where time is: here it stands still.
-  const auto at_once = [](const sim::Group&, const sim::Call&, std::span<const double> ready) { return std::vector<double>(ready.begin(), ready.end()); };
+  const auto at_once = [](const sim::Group&, const sim::Call&, std::span<const double> ready) {
+    return std::vector<double>(ready.begin(), ready.end());
+  };
   const auto report = sim::rehearse({.num_ranks = 2, .finish_times = at_once}, [&](RankContext& rank) {
     Accelerator accelerator({.ddp_kwargs = kwargs}, rank);
     nn::Linear net(nn::LinearOptions(48, 32));
@@ -170,7 +190,9 @@ std::int64_t bytes_of_step(const DistributedDataParallelKwargs& kwargs, int step
   return report.volumes.at("all_reduce").bytes;
 }
 
-std::int64_t bytes_of_last_step(const DistributedDataParallelKwargs& kwargs) { return bytes_of_step(kwargs, 4) - bytes_of_step(kwargs, 3); }
+std::int64_t bytes_of_last_step(const DistributedDataParallelKwargs& kwargs) {
+  return bytes_of_step(kwargs, 4) - bytes_of_step(kwargs, 3);
+}
 
 TEST(CommHookTrafficTest, HalvesHaveHalfOfTheBytes) {
   const auto plain = bytes_of_last_step(with_hook("no"));
@@ -196,8 +218,11 @@ TEST(CommHookTrafficTest, PowerSgdSendsItsFactorsAndWhatIsNotWorthCompressing) {
 }
 
 TEST(DdpKwargsTest, AllProblemsAreInOneMessage) {
-  const DistributedDataParallelKwargs kwargs{.bucket_cap_mb = 0, .comm_hook = "power_sgd", .comm_wrapper = "fp8",
-                                             .comm_state_option = {.matrix_approximation_rank = 0, .start_powerSGD_iter = 1, .random_seed = -1}};
+  const DistributedDataParallelKwargs kwargs{
+      .bucket_cap_mb = 0,
+      .comm_hook = "power_sgd",
+      .comm_wrapper = "fp8",
+      .comm_state_option = {.matrix_approximation_rank = 0, .start_powerSGD_iter = 1, .random_seed = -1}};
   const auto problems = problems_of(kwargs);
   EXPECT_EQ(problems.size(), 5U);
   std::string message;
@@ -210,7 +235,10 @@ TEST(DdpKwargsTest, AllProblemsAreInOneMessage) {
   EXPECT_THAT(message, HasSubstr("comm_wrapper: expected 'no', 'fp16' or 'bf16', got 'fp8'"));
   EXPECT_THAT(problems_of({.comm_hook = "powersgd"}).front(), HasSubstr("got 'powersgd'"));
   EXPECT_THAT(problems_of({.comm_wrapper = "fp16"}).front(), HasSubstr("no comm_hook to wrap"));
-  EXPECT_TRUE(problems_of({.comm_hook = "power_sgd", .comm_state_option = {.start_powerSGD_iter = 0, .use_error_feedback = false, .warm_start = false}}).empty());
+  EXPECT_TRUE(
+      problems_of({.comm_hook = "power_sgd",
+                   .comm_state_option = {.start_powerSGD_iter = 0, .use_error_feedback = false, .warm_start = false}})
+          .empty());
   EXPECT_TRUE(problems_of(DistributedDataParallelKwargs{}).empty());
 }
 

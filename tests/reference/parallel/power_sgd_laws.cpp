@@ -28,9 +28,12 @@ struct PowerSgdRun {
     if (has_two_buckets) return {{400, 350}, {360, 390}};
     return {{8, 6}, {5, 7}, {8, 6}, {3}};
   }
-  // Places of the tensors of each bucket: after the first step those whose gradients come first, the last parameters', are in front.
+  // Places of the tensors of each bucket: after the first step those whose gradients come first, the last parameters',
+  // are in front.
   [[nodiscard]] std::vector<std::vector<std::size_t>> buckets(int step) const {
-    if (step == 0) return has_two_buckets ? std::vector<std::vector<std::size_t>>{{0, 1}} : std::vector<std::vector<std::size_t>>{{0, 1, 2, 3}};
+    if (step == 0)
+      return has_two_buckets ? std::vector<std::vector<std::size_t>>{{0, 1}}
+                             : std::vector<std::vector<std::size_t>>{{0, 1, 2, 3}};
     if (has_two_buckets) return {{1}, {0}};
     return {{3, 2, 1, 0}};
   }
@@ -47,18 +50,21 @@ Gradients gradients_of(const PowerSgdRun& run, int rank, int step) {
 // Parameters whose gradients are the factors.
 struct FactorsImpl : torch::nn::Module {
   explicit FactorsImpl(const Gradients& like) {
-    for (std::size_t place = 0; place < like.size(); ++place) register_parameter("p" + std::to_string(place), at::zeros_like(like[place]));
+    for (std::size_t place = 0; place < like.size(); ++place)
+      register_parameter("p" + std::to_string(place), at::zeros_like(like[place]));
   }
   at::Tensor forward(const Gradients& factors) {
     auto sum = at::zeros({}, at::kDouble);
-    for (std::size_t place = 0; place < factors.size(); ++place) sum = sum + (parameters()[place] * factors[place]).sum();
+    for (std::size_t place = 0; place < factors.size(); ++place)
+      sum = sum + (parameters()[place] * factors[place]).sum();
     return sum;
   }
 };
 TORCH_MODULE(Factors);
 
 std::vector<Gradients> reduced_by_hook(RankContext& rank, const PowerSgdRun& run) {
-  Accelerator accelerator({.ddp_kwargs = {.bucket_cap_mb = 1, .comm_hook = run.hook, .comm_state_option = run.options}}, rank);
+  Accelerator accelerator({.ddp_kwargs = {.bucket_cap_mb = 1, .comm_hook = run.hook, .comm_state_option = run.options}},
+                          rank);
   Factors net(gradients_of(run, 0, 0));
   auto model = accelerator.prepare(net);
   std::vector<Gradients> reduced;
@@ -73,25 +79,34 @@ std::vector<Gradients> reduced_by_hook(RankContext& rank, const PowerSgdRun& run
 
 class Definition {
  public:
-  explicit Definition(const PowerSgdRun& run) : run_(run), random_(static_cast<std::uint32_t>(run.options.random_seed)), errors_(run.num_ranks), paddings_(run.num_ranks), qs_(run.buckets(/*step=*/1).size()) {}
+  explicit Definition(const PowerSgdRun& run)
+      : run_(run),
+        random_(static_cast<std::uint32_t>(run.options.random_seed)),
+        errors_(run.num_ranks),
+        paddings_(run.num_ranks),
+        qs_(run.buckets(/*step=*/1).size()) {}
 
   // Of one step, of the gradients that each rank has; equal on all ranks.
   Gradients reduce(int step) {
     std::vector<Gradients> before;
     for (int rank = 0; rank < run_.num_ranks; ++rank) {
       before.push_back(gradients_of(run_, rank, step));
-      for (std::size_t place = 0; place < errors_[rank].size(); ++place) before[rank][place] = before[rank][place] + errors_[rank][place];
+      for (std::size_t place = 0; place < errors_[rank].size(); ++place)
+        before[rank][place] = before[rank][place] + errors_[rank][place];
     }
     if (step < run_.options.start_powerSGD_iter) return mean(before);
     auto after = mean(before);
     const auto buckets = run_.buckets(step);
     for (std::size_t bucket = 0; bucket < buckets.size(); ++bucket) {
-      if (run_.hook == "power_sgd") compress_tensors(before, buckets[bucket], qs_[bucket], after);
-      else compress_square(before, buckets, bucket, after);
+      if (run_.hook == "power_sgd")
+        compress_tensors(before, buckets[bucket], qs_[bucket], after);
+      else
+        compress_square(before, buckets, bucket, after);
     }
     for (int rank = 0; run_.options.use_error_feedback && rank < run_.num_ranks; ++rank) {
       errors_[rank].clear();
-      for (std::size_t place = 0; place < after.size(); ++place) errors_[rank].push_back(before[rank][place] - after[place]);
+      for (std::size_t place = 0; place < after.size(); ++place)
+        errors_[rank].push_back(before[rank][place] - after[place]);
     }
     return after;
   }
@@ -114,27 +129,37 @@ class Definition {
     for (const auto& matrices : of_ranks) p += at::bmm(matrices, q);
     orthogonalize(p, epsilon);
     q = at::zeros_like(q);
-    for (const auto& matrices : of_ranks) q += at::bmm(matrices.transpose(1, 2), p) / static_cast<double>(of_ranks.size());
+    for (const auto& matrices : of_ranks)
+      q += at::bmm(matrices.transpose(1, 2), p) / static_cast<double>(of_ranks.size());
     return at::bmm(p, q.transpose(1, 2));
   }
 
-  static std::int64_t columns(const PowerSGDOptions& options, std::int64_t n, std::int64_t m) { return std::min<std::int64_t>({n, m, options.matrix_approximation_rank}); }
+  static std::int64_t columns(const PowerSGDOptions& options, std::int64_t n, std::int64_t m) {
+    return std::min<std::int64_t>({n, m, options.matrix_approximation_rank});
+  }
 
   // What is worth it, and stacks of those of one shape.
-  [[nodiscard]] std::vector<std::vector<std::size_t>> parts_of(const std::vector<std::size_t>& bucket, const Gradients& like) const {
+  [[nodiscard]] std::vector<std::vector<std::size_t>> parts_of(const std::vector<std::size_t>& bucket,
+                                                               const Gradients& like) const {
     std::vector<std::vector<std::size_t>> parts;
     for (const auto place : bucket) {
       if (like[place].dim() < 2) continue;
       const auto n = like[place].size(0), m = like[place].size(1);
-      if (static_cast<double>((n + m) * columns(run_.options, n, m)) * run_.options.min_compression_rate >= static_cast<double>(n * m)) continue;
-      auto same = std::find_if(parts.rbegin(), parts.rend(), [&](const auto& part) { return like[part[0]].sizes() == like[place].sizes(); });
-      if (same != parts.rend() && run_.options.batch_tensors_with_same_shape) same->push_back(place);
-      else parts.insert(same == parts.rend() ? parts.end() : same.base(), {place});
+      if (static_cast<double>((n + m) * columns(run_.options, n, m)) * run_.options.min_compression_rate >=
+          static_cast<double>(n * m))
+        continue;
+      auto same = std::find_if(parts.rbegin(), parts.rend(),
+                               [&](const auto& part) { return like[part[0]].sizes() == like[place].sizes(); });
+      if (same != parts.rend() && run_.options.batch_tensors_with_same_shape)
+        same->push_back(place);
+      else
+        parts.insert(same == parts.rend() ? parts.end() : same.base(), {place});
     }
     return parts;
   }
 
-  void compress_tensors(const std::vector<Gradients>& before, const std::vector<std::size_t>& bucket, Gradients& qs, Gradients& after) {
+  void compress_tensors(const std::vector<Gradients>& before, const std::vector<std::size_t>& bucket, Gradients& qs,
+                        Gradients& after) {
     const auto parts = parts_of(bucket, after);
     const bool begins = qs.empty() || !run_.options.warm_start;
     std::optional<at::Generator> generator;
@@ -152,12 +177,14 @@ class Definition {
       const auto batch = of_ranks[0].size(0), n = of_ranks[0].size(1), m = of_ranks[0].size(2);
       if (begins) qs.push_back(at::randn({batch, m, columns(run_.options, n, m)}, generator, at::kDouble));
       const auto approximated = approximation(of_ranks, qs[part], run_.options.orthogonalization_epsilon);
-      for (std::size_t place = 0; place < parts[part].size(); ++place) after[parts[part][place]] = approximated[static_cast<std::int64_t>(place)];
+      for (std::size_t place = 0; place < parts[part].size(); ++place)
+        after[parts[part][place]] = approximated[static_cast<std::int64_t>(place)];
     }
   }
 
   // What fills the square up is 0 at first; like the gradients it has an error, which comes back.
-  void compress_square(const std::vector<Gradients>& before, const std::vector<std::vector<std::size_t>>& buckets, std::size_t bucket, Gradients& after) {
+  void compress_square(const std::vector<Gradients>& before, const std::vector<std::vector<std::size_t>>& buckets,
+                       std::size_t bucket, Gradients& after) {
     auto& qs = qs_[bucket];
     std::int64_t length = 0;
     for (const auto place : buckets[bucket]) length += after[place].numel();
@@ -171,7 +198,8 @@ class Definition {
       of_ranks.push_back(at::cat(flat).view({1, side, side}));
     }
     if (qs.empty() || !run_.options.warm_start) {
-      qs = {at::randn({1, side, columns(run_.options, side, side)}, make_generator(random_.randint(1'000'000'000)), at::kDouble)};
+      qs = {at::randn({1, side, columns(run_.options, side, side)}, make_generator(random_.randint(1'000'000'000)),
+                      at::kDouble)};
     }
     const auto approximated = approximation(of_ranks, qs[0], /*epsilon=*/0).flatten();
     for (std::size_t rank = 0; run_.options.use_error_feedback && rank < before.size(); ++rank) {
@@ -192,7 +220,11 @@ class Definition {
 
 PowerSgdRun any_run() {
   const auto coin = [] { return pick(0, 2) == 1; };
-  PowerSgdRun run{.hook = coin() ? "power_sgd" : "batched_power_sgd", .num_ranks = pick(1, 5), .steps = pick(3, 7), .has_two_buckets = pick(0, 4) == 0, .seed = pick<std::uint64_t>(0, 1000)};
+  PowerSgdRun run{.hook = coin() ? "power_sgd" : "batched_power_sgd",
+                  .num_ranks = pick(1, 5),
+                  .steps = pick(3, 7),
+                  .has_two_buckets = pick(0, 4) == 0,
+                  .seed = pick<std::uint64_t>(0, 1000)};
   auto& options = run.options;
   options.use_error_feedback = coin();
   options.warm_start = coin();
@@ -205,17 +237,22 @@ PowerSgdRun any_run() {
   return run;
 }
 
-// Another order of sums gives other last bits, which a division by a short column may make larger by some powers of ten.
+// Another order of sums gives other last bits, which a division by a short column may make larger by some powers of
+// ten.
 constexpr double kTolerance = 1e-8;
 
 TEST(PowerSgdLaws, GradientsAreThoseOfTheDefinition) {
   expect_property(40, [] {
     const auto run = any_run();
-    RC_LOG() << run.hook << ", " << run.num_ranks << " ranks, " << run.steps << " steps, seed " << run.seed << ", from step " << run.options.start_powerSGD_iter << ", "
-             << run.options.matrix_approximation_rank << " columns, rate " << run.options.min_compression_rate << ", epsilon " << run.options.orthogonalization_epsilon
-             << (run.has_two_buckets ? ", two buckets" : "") << (run.options.use_error_feedback ? ", error feedback" : "") << (run.options.warm_start ? ", warm start" : "")
+    RC_LOG() << run.hook << ", " << run.num_ranks << " ranks, " << run.steps << " steps, seed " << run.seed
+             << ", from step " << run.options.start_powerSGD_iter << ", " << run.options.matrix_approximation_rank
+             << " columns, rate " << run.options.min_compression_rate << ", epsilon "
+             << run.options.orthogonalization_epsilon << (run.has_two_buckets ? ", two buckets" : "")
+             << (run.options.use_error_feedback ? ", error feedback" : "")
+             << (run.options.warm_start ? ", warm start" : "")
              << (run.options.batch_tensors_with_same_shape ? ", batched" : "") << '\n';
-    const auto of_ranks = collect_ranks(Backend::kSim, run.num_ranks, [&](RankContext& rank) { return reduced_by_hook(rank, run); });
+    const auto of_ranks =
+        collect_ranks(Backend::kSim, run.num_ranks, [&](RankContext& rank) { return reduced_by_hook(rank, run); });
     Definition definition(run);
     for (int step = 0; step < run.steps; ++step) {
       const auto expected = definition.reduce(step);

@@ -12,7 +12,8 @@ using ::testing::Each;
 using ::testing::IsEmpty;
 
 // What each of four ranks is told when it prepares a model of its own; "" where nothing is wrong.
-std::vector<std::string> errors_of(Backend backend, const std::function<torch::nn::Sequential(int rank)>& make, const AcceleratorOptions& options = {}) {
+std::vector<std::string> errors_of(Backend backend, const std::function<torch::nn::Sequential(int rank)>& make,
+                                   const AcceleratorOptions& options = {}) {
   return collect_ranks(backend, 4, [&](RankContext& rank) -> std::string {
     Accelerator accelerator(options, rank);
     auto net = make(rank.rank);
@@ -27,11 +28,13 @@ std::vector<std::string> errors_of(Backend backend, const std::function<torch::n
 
 // On both backends every rank is told the same.
 void expect_error(const std::function<torch::nn::Sequential(int rank)>& make, const std::string& error) {
-  for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) EXPECT_THAT(errors_of(backend, make), Each("prepare: the ranks' models differ: " + error));
+  for (const auto backend : {Backend::kSim, Backend::kGlooThreads})
+    EXPECT_THAT(errors_of(backend, make), Each("prepare: the ranks' models differ: " + error));
 }
 
 TEST(SameModelTest, AnotherShapeIsToldOnEveryRank) {
-  expect_error([](int rank) { return torch::nn::Sequential(torch::nn::Linear(3, rank == 2 ? 5 : 4)); }, "0.weight is Float [4, 3] on ranks 0, 1, 3, Float [5, 3] on rank 2");
+  expect_error([](int rank) { return torch::nn::Sequential(torch::nn::Linear(3, rank == 2 ? 5 : 4)); },
+               "0.weight is Float [4, 3] on ranks 0, 1, 3, Float [5, 3] on rank 2");
 }
 
 TEST(SameModelTest, OneLayerMoreIsToldOnEveryRank) {
@@ -86,15 +89,20 @@ TEST(SameModelTest, AModelWithoutGradientsOnOneRankHangsNobody) {
 }
 
 TEST(SameModelTest, BuffersAreComparedWhereTheyAreBroadcast) {
-  const auto make = [](int rank) { return torch::nn::Sequential(torch::nn::Linear(3, 4), torch::nn::BatchNorm1d(torch::nn::BatchNorm1dOptions(4).affine(false).track_running_stats(rank > 0))); };
+  const auto make = [](int rank) {
+    return torch::nn::Sequential(
+        torch::nn::Linear(3, 4),
+        torch::nn::BatchNorm1d(torch::nn::BatchNorm1dOptions(4).affine(false).track_running_stats(rank > 0)));
+  };
   expect_error(make, "buffer 0 is Float [4] that requires no gradient on ranks 1, 2, 3, missing on rank 0");
   EXPECT_THAT(errors_of(Backend::kSim, make, {.ddp_kwargs = {.broadcast_buffers = false}}), Each(IsEmpty()));
 }
 
 TEST(SameModelTest, ModelsThatAreShardedAreComparedToo) {
   const auto make = [](int rank) { return torch::nn::Sequential(torch::nn::Linear(3, rank == 2 ? 5 : 4)); };
-  EXPECT_THAT(errors_of(Backend::kSim, make, {.fsdp_plugin = FullyShardedDataParallelPlugin()}),
-              Each("prepare: the ranks' models differ: 0.weight is Float [4, 3] on ranks 0, 1, 3, Float [5, 3] on rank 2"));
+  EXPECT_THAT(
+      errors_of(Backend::kSim, make, {.fsdp_plugin = FullyShardedDataParallelPlugin()}),
+      Each("prepare: the ranks' models differ: 0.weight is Float [4, 3] on ranks 0, 1, 3, Float [5, 3] on rank 2"));
 }
 
 TEST(SameModelTest, NamesMayDiffer) {

@@ -27,8 +27,11 @@ Result train(Norm norm, at::Tensor input, const at::Tensor& factor) {
     output = norm(input);
     (output * output * factor).sum().backward();
   }
-  const auto gradient = [](const at::Tensor& parameter) { return parameter.defined() ? parameter.grad() : at::Tensor(); };
-  return {output.detach(), input.grad(), gradient(norm->weight), gradient(norm->bias), norm->running_mean, norm->running_var};
+  const auto gradient = [](const at::Tensor& parameter) {
+    return parameter.defined() ? parameter.grad() : at::Tensor();
+  };
+  return {output.detach(),      input.grad(),       gradient(norm->weight),
+          gradient(norm->bias), norm->running_mean, norm->running_var};
 }
 
 template <typename Norm>
@@ -71,7 +74,9 @@ void expect_one_batch(Backend backend, const Case& example) {
   nn::BatchNorm2d whole(example.options);
   fill(whole);
   // A batch norm of three dimensions takes any: (rows, channels, values, 1).
-  const auto together = [](const std::vector<at::Tensor>& parts) { return at::cat(parts).flatten(2).reshape({at::cat(parts).size(0), 3, -1, 1}); };
+  const auto together = [](const std::vector<at::Tensor>& parts) {
+    return at::cat(parts).flatten(2).reshape({at::cat(parts).size(0), 3, -1, 1});
+  };
   const auto expected = train(whole, together(inputs), together(factors));
 
   std::vector<at::Tensor> outputs, gradients;
@@ -79,8 +84,10 @@ void expect_one_batch(Backend backend, const Case& example) {
   for (const auto& result : results) {
     outputs.push_back(result.output);
     gradients.push_back(result.input_gradient);
-    if (result.weight_gradient.defined()) weight_gradient = weight_gradient.defined() ? weight_gradient + result.weight_gradient : result.weight_gradient;
-    if (result.bias_gradient.defined()) bias_gradient = bias_gradient.defined() ? bias_gradient + result.bias_gradient : result.bias_gradient;
+    if (result.weight_gradient.defined())
+      weight_gradient = weight_gradient.defined() ? weight_gradient + result.weight_gradient : result.weight_gradient;
+    if (result.bias_gradient.defined())
+      bias_gradient = bias_gradient.defined() ? bias_gradient + result.bias_gradient : result.bias_gradient;
     expect_close(result.running_mean, expected.running_mean, "running mean");
     expect_close(result.running_var, expected.running_var, "running variance");
     if (result.running_mean.defined()) {
@@ -94,7 +101,8 @@ void expect_one_batch(Backend backend, const Case& example) {
 }
 
 class SyncBatchNormTest : public ::testing::TestWithParam<Backend> {};
-INSTANTIATE_TEST_SUITE_P(Backends, SyncBatchNormTest, ::testing::Values(Backend::kSim, Backend::kGlooThreads), [](const auto& info) { return name_of(info.param); });
+INSTANTIATE_TEST_SUITE_P(Backends, SyncBatchNormTest, ::testing::Values(Backend::kSim, Backend::kGlooThreads),
+                         [](const auto& info) { return name_of(info.param); });
 
 TEST_P(SyncBatchNormTest, ManyBatchesAreOne) {
   expect_one_batch(GetParam(), {.rows = {4, 4}, .shape = {1}});
@@ -103,13 +111,18 @@ TEST_P(SyncBatchNormTest, ManyBatchesAreOne) {
   expect_one_batch(GetParam(), {.rows = {3, 2}, .shape = {2, 2, 2}});
 }
 
-TEST_P(SyncBatchNormTest, ARankWithoutRowsTakesPart) { expect_one_batch(GetParam(), {.rows = {3, 0, 2}, .shape = {2}}); }
+TEST_P(SyncBatchNormTest, ARankWithoutRowsTakesPart) {
+  expect_one_batch(GetParam(), {.rows = {3, 0, 2}, .shape = {2}});
+}
 
 TEST_P(SyncBatchNormTest, OptionsAreThoseOfBatchNorm) {
-  expect_one_batch(GetParam(), {.rows = {2, 3}, .shape = {2}, .options = SyncBatchNormOptions(3).eps(0.3).momentum(0.7)});
-  expect_one_batch(GetParam(), {.rows = {2, 3}, .shape = {2}, .options = SyncBatchNormOptions(3).momentum(std::nullopt)});
+  expect_one_batch(GetParam(),
+                   {.rows = {2, 3}, .shape = {2}, .options = SyncBatchNormOptions(3).eps(0.3).momentum(0.7)});
+  expect_one_batch(GetParam(),
+                   {.rows = {2, 3}, .shape = {2}, .options = SyncBatchNormOptions(3).momentum(std::nullopt)});
   expect_one_batch(GetParam(), {.rows = {2, 3}, .shape = {2}, .options = SyncBatchNormOptions(3).affine(false)});
-  expect_one_batch(GetParam(), {.rows = {2, 3}, .shape = {2}, .options = SyncBatchNormOptions(3).track_running_stats(false)});
+  expect_one_batch(GetParam(),
+                   {.rows = {2, 3}, .shape = {2}, .options = SyncBatchNormOptions(3).track_running_stats(false)});
 }
 
 TEST_P(SyncBatchNormTest, OneValueOfAllRanksIsAnErrorOnEachOfThem) {
@@ -146,7 +159,8 @@ TEST_P(SyncBatchNormTest, StatisticsAreThoseOfTheGroup) {
     convert_sync_batchnorm(*converted, group);
     const auto input = at::full({2, 1}, static_cast<double>(rank.rank), at::kFloat);
     const float expected = rank.rank < 2 ? -1 : 1;
-    EXPECT_NEAR(SyncBatchNorm(SyncBatchNormOptions(1), group)(input)[0][0].item<float>(), expected, 1e-4) << "0 and 2, or 1 and 3";
+    EXPECT_NEAR(SyncBatchNorm(SyncBatchNormOptions(1), group)(input)[0][0].item<float>(), expected, 1e-4)
+        << "0 and 2, or 1 and 3";
     EXPECT_NEAR(converted->forward(input)[0][0].item<float>(), expected, 1e-4);
   });
 }
@@ -176,7 +190,8 @@ TEST(SyncBatchNormBackendsTest, SimulatedRanksAndGlooGiveTheSameBits) {
   };
   const auto sim = run(Backend::kSim), gloo = run(Backend::kGlooThreads);
   for (std::size_t rank = 0; rank < sim.size(); ++rank) {
-    for (std::size_t item = 0; item < sim[rank].size(); ++item) EXPECT_TRUE(sim[rank][item].equal(gloo[rank][item])) << "rank " << rank << ", item " << item;
+    for (std::size_t item = 0; item < sim[rank].size(); ++item)
+      EXPECT_TRUE(sim[rank][item].equal(gloo[rank][item])) << "rank " << rank << ", item " << item;
   }
 }
 
@@ -192,7 +207,8 @@ TEST(ConvertSyncBatchNormTest, SequentialsAreConvertedWithTheirTensors) {
   EXPECT_FALSE(norm->is_training());
   const auto converted = net->parameters();
   ASSERT_EQ(converted.size(), parameters.size());
-  for (std::size_t place = 0; place < parameters.size(); ++place) EXPECT_TRUE(converted[place].is_same(parameters[place])) << "optimizers hold the old ones";
+  for (std::size_t place = 0; place < parameters.size(); ++place)
+    EXPECT_TRUE(converted[place].is_same(parameters[place])) << "optimizers hold the old ones";
   EXPECT_TRUE(norm->running_mean.is_alias_of(running_mean));
   run_ranks(Backend::kSim, 2, [&](RankContext& rank) {
     nn::Sequential of_rank(nn::BatchNorm1d(nn::BatchNormOptions(1).affine(false)));
@@ -203,7 +219,9 @@ TEST(ConvertSyncBatchNormTest, SequentialsAreConvertedWithTheirTensors) {
 }
 
 struct OwnMemberImpl : nn::Module {
-  OwnMemberImpl() : body(register_module("body", nn::Sequential(nn::BatchNorm1d(2)))), norm(register_module("norm", nn::BatchNorm2d(2))) {}
+  OwnMemberImpl()
+      : body(register_module("body", nn::Sequential(nn::BatchNorm1d(2)))),
+        norm(register_module("norm", nn::BatchNorm2d(2))) {}
   nn::Sequential body;
   nn::BatchNorm2d norm;
 };

@@ -16,9 +16,11 @@ bool enabled() { return at::autocast::is_autocast_enabled(at::kCPU); }
 bool cache_enabled() { return at::autocast::is_autocast_cache_enabled(); }
 at::ScalarType dtype() { return at::autocast::get_autocast_dtype(at::kCPU); }
 
-// torch::linear, as Python's Linear: LibTorch's functional::linear multiplies by a transposed view, which is not cached.
-// The weight's gradient after three uses under autocast. `between` runs after each use, with the weight's cast cached.
-at::Tensor gradient_of(int rank, bool cache, const std::function<void()>& between = [] {}) {
+// torch::linear, as Python's Linear: LibTorch's functional::linear multiplies by a transposed view, which is not
+// cached. The weight's gradient after three uses under autocast. `between` runs after each use, with the weight's cast
+// cached.
+at::Tensor gradient_of(
+    int rank, bool cache, const std::function<void()>& between = [] {}) {
   const auto generator = make_generator(rank);
   const auto weight = torch::randn({16, 16}, generator).requires_grad_();
   auto hidden = torch::randn({8, 16}, generator);
@@ -69,7 +71,8 @@ TEST(AutocastTest, AutocastOnOneRankNeverChangesTheGradientOfAnother) {
   });
   for (int rank = 0; rank < kRanks; ++rank) {
     const auto alone = gradient_of(rank, uses_cache(rank));
-    for (int run = 0; run < kRuns; ++run) EXPECT_TRUE(gradients[rank][run].equal(alone)) << "rank " << rank << ", run " << run;
+    for (int run = 0; run < kRuns; ++run)
+      EXPECT_TRUE(gradients[rank][run].equal(alone)) << "rank " << rank << ", run " << run;
   }
 }
 
@@ -133,8 +136,8 @@ TEST(AutocastTest, AnExceptionEndsTheScope) {
 }
 
 TEST(ConvertToFp32Test, OnlyHalfPrecisionTensorsAreConverted) {
-  const std::vector<at::Tensor> tree = {torch::ones({1}, at::kBFloat16), torch::ones({1}, at::kHalf), torch::ones({1}, at::kDouble),
-                                        torch::ones({1}, at::kLong), at::Tensor()};
+  const std::vector<at::Tensor> tree = {torch::ones({1}, at::kBFloat16), torch::ones({1}, at::kHalf),
+                                        torch::ones({1}, at::kDouble), torch::ones({1}, at::kLong), at::Tensor()};
   const auto converted = convert_tree_to_fp32(tree);
   EXPECT_EQ(converted[0].scalar_type(), at::kFloat);
   EXPECT_EQ(converted[1].scalar_type(), at::kFloat);

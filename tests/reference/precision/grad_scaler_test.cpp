@@ -76,7 +76,8 @@ TEST_F(GradScalerTest, CallsThatHaveNoMeaningAreStateErrors) {
   EXPECT_THROW(scaler.step(sgd_), StateError);
   EXPECT_THROW(scaler.update(), StateError);
   scaler.scale(at::ones({}));
-  EXPECT_THAT(message_of<StateError>([&] { scaler.step(sgd_); }), HasSubstr("no parameter of the optimizer has a gradient"));
+  EXPECT_THAT(message_of<StateError>([&] { scaler.step(sgd_); }),
+              HasSubstr("no parameter of the optimizer has a gradient"));
   EXPECT_THROW(scaler.update(), StateError);
 }
 
@@ -115,16 +116,20 @@ TEST_F(GradScalerTest, AStateGoesOnWhereItWasSaved) {
 
 TEST_F(GradScalerTest, AStateThatIsNoneNamesAllThatIsWrong) {
   GradScaler scaler;
-  const Value bad = Value::Dict{{"scale", 1.0}, {"growth_factor", 0.5}, {"backoff_factor", 2.0}, {"growth_interval", 0}, {"_growth_tracker", 1}};
-  EXPECT_THAT(message_of<CheckpointError>([&] { scaler.load_state_dict(bad); }), AllOf(HasSubstr("growth_factor"), HasSubstr("backoff_factor"), HasSubstr("growth_interval")));
-  EXPECT_THAT(message_of<CheckpointError>([&] { scaler.load_state_dict(Value::Dict{}); }), AllOf(HasSubstr("scale: missing"), HasSubstr("_growth_tracker: missing")));
+  const Value bad = Value::Dict{
+      {"scale", 1.0}, {"growth_factor", 0.5}, {"backoff_factor", 2.0}, {"growth_interval", 0}, {"_growth_tracker", 1}};
+  EXPECT_THAT(message_of<CheckpointError>([&] { scaler.load_state_dict(bad); }),
+              AllOf(HasSubstr("growth_factor"), HasSubstr("backoff_factor"), HasSubstr("growth_interval")));
+  EXPECT_THAT(message_of<CheckpointError>([&] { scaler.load_state_dict(Value::Dict{}); }),
+              AllOf(HasSubstr("scale: missing"), HasSubstr("_growth_tracker: missing")));
   EXPECT_EQ(scaler.get_growth_factor(), 2.0);
 }
 
 TEST_F(GradScalerTest, OptionsThatCannotBeAreNamedTogether) {
   const GradScalerKwargs bad{.init_scale = -1, .growth_factor = 1, .backoff_factor = 1, .growth_interval = 0};
   EXPECT_THAT(message_of<ArgumentError>([&] { GradScaler scaler(bad); }),
-              AllOf(HasSubstr("init_scale"), HasSubstr("growth_factor"), HasSubstr("backoff_factor"), HasSubstr("growth_interval")));
+              AllOf(HasSubstr("init_scale"), HasSubstr("growth_factor"), HasSubstr("backoff_factor"),
+                    HasSubstr("growth_interval")));
 }
 
 }  // namespace

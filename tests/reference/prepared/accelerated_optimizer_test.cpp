@@ -22,14 +22,17 @@ class AcceleratedOptimizerTest : public ::testing::Test {
     context_.world_size = 2;
     weight_.mutable_grad() = torch::full({1}, 2.0);
   }
-  AcceleratedScheduler accelerated(SchedulerOptions options) { return {scheduler_, {optimizer_}, context_, path_, options}; }
+  AcceleratedScheduler accelerated(SchedulerOptions options) {
+    return {scheduler_, {optimizer_}, context_, path_, options};
+  }
   void guard(GradientGuard guard) { *path_ = GradientPath(context_, {.gradient_guard = guard}, /*ranks_per_batch=*/1); }
 
   RankContext context_;
   at::Tensor weight_ = torch::full({1}, 10.0).requires_grad_();
   torch::optim::SGD sgd_ = torch::optim::SGD({weight_}, /*lr=*/1.0);
   LambdaLR scheduler_ = LambdaLR(sgd_, [](int epoch) { return 1.0 - epoch / 8.0; });
-  std::shared_ptr<GradientPath> path_ = std::make_shared<GradientPath>(context_, AcceleratorOptions(), /*ranks_per_batch=*/1);
+  std::shared_ptr<GradientPath> path_ =
+      std::make_shared<GradientPath>(context_, AcceleratorOptions(), /*ranks_per_batch=*/1);
   AcceleratedOptimizer optimizer_ = AcceleratedOptimizer(sgd_, context_, path_);
 };
 
@@ -196,7 +199,8 @@ TEST_F(AcceleratedOptimizerTest, AStepMayHaveAClosure) {
 }
 
 TEST_F(AcceleratedOptimizerTest, AClosureIsRefusedWhereSomethingActsBetweenBackwardAndStep) {
-  for (const auto& options : {AcceleratorOptions{.mixed_precision = "fp16"}, AcceleratorOptions{.loss_weighting = "exact"}}) {
+  for (const auto& options :
+       {AcceleratorOptions{.mixed_precision = "fp16"}, AcceleratorOptions{.loss_weighting = "exact"}}) {
     *path_ = GradientPath(context_, options, /*ranks_per_batch=*/1);
     EXPECT_THAT(message_of<StateError>([&] { optimizer_.step([] { return at::ones({}); }); }), HasSubstr("closure"));
     EXPECT_EQ(weight_.item<float>(), 10);
@@ -236,7 +240,10 @@ TEST_F(AcceleratedOptimizerTest, SamplesThatWaitForTheScheduleAreSaved) {
   context_.gradient_state.num_samples += 5;
   resumed.step();
   EXPECT_THAT(resumed.get_last_lr(), ElementsAre(1.0 - 3 / 8.0));
-  EXPECT_THAT(message_of<CheckpointError>([&] { resumed.load_state_dict(Value::Dict{{"samples", 1}, {"pending", "many"}}); }), HasSubstr("pending"));
+  EXPECT_THAT(message_of<CheckpointError>([&] {
+                resumed.load_state_dict(Value::Dict{{"samples", 1}, {"pending", "many"}});
+              }),
+              HasSubstr("pending"));
 }
 
 TEST_F(AcceleratedOptimizerTest, SamplesOfASkippedStepAreNotCounted) {
@@ -253,7 +260,10 @@ TEST_F(AcceleratedOptimizerTest, SamplesOfASkippedStepAreNotCounted) {
   EXPECT_THAT(scheduler.get_last_lr(), ElementsAre(1.0));
   const auto state = scheduler.state_dict();
   EXPECT_EQ(state.at("samples"), Value(9));
-  EXPECT_THAT(message_of<CheckpointError>([&] { scheduler.load_state_dict(Value::Dict{{"samples", -1}}); }), HasSubstr("samples"));
+  EXPECT_THAT(message_of<CheckpointError>([&] {
+                scheduler.load_state_dict(Value::Dict{{"samples", -1}});
+              }),
+              HasSubstr("samples"));
 }
 
 }  // namespace

@@ -14,12 +14,12 @@
 namespace accel {
 namespace {
 
+using testing::Backend;
+using testing::collect_ranks;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::IsSupersetOf;
-using testing::Backend;
-using testing::collect_ranks;
 using testing::message_of;
 using testing::run_ranks;
 using testing::TemporaryFolder;
@@ -46,16 +46,21 @@ TEST(ProfileScheduleTest, AChangeStopsWhatWasRecordedBeforeItStartsAnew) {
   EXPECT_EQ(transition(kNone, kWarmup), (tracking::ProfileTransition{.prepare = true}));
   EXPECT_EQ(transition(kWarmup, kRecordAndSave), (tracking::ProfileTransition{.start = true}));
   EXPECT_EQ(transition(kRecord, kRecordAndSave), tracking::ProfileTransition{});
-  EXPECT_EQ(transition(kRecordAndSave, kRecord), (tracking::ProfileTransition{.stop = true, .ready = true, .prepare = true, .start = true}));
-  EXPECT_EQ(transition(kRecordAndSave, kWarmup), (tracking::ProfileTransition{.stop = true, .ready = true, .prepare = true}));
+  EXPECT_EQ(transition(kRecordAndSave, kRecord),
+            (tracking::ProfileTransition{.stop = true, .ready = true, .prepare = true, .start = true}));
+  EXPECT_EQ(transition(kRecordAndSave, kWarmup),
+            (tracking::ProfileTransition{.stop = true, .ready = true, .prepare = true}));
   EXPECT_EQ(transition(kRecordAndSave, kNone), (tracking::ProfileTransition{.stop = true, .ready = true}));
 }
 
 TEST(KeyAveragesTest, SelfTimeAndBytesAreWithoutWhatWasCalled) {
   const std::vector<ProfileEvent> events{
-      {.name = "outer", .thread = 1, .start_ns = 0, .duration_ns = 100},  {.name = "inner", .thread = 1, .start_ns = 10, .duration_ns = 30, .flops = 7},
-      {.name = "inner", .thread = 1, .start_ns = 50, .duration_ns = 20},  {.name = "[memory]", .thread = 1, .start_ns = 15, .cpu_bytes = 64},
-      {.name = "[memory]", .thread = 1, .start_ns = 90, .cpu_bytes = -16}, {.name = "other", .thread = 2, .start_ns = 20, .duration_ns = 5},
+      {.name = "outer", .thread = 1, .start_ns = 0, .duration_ns = 100},
+      {.name = "inner", .thread = 1, .start_ns = 10, .duration_ns = 30, .flops = 7},
+      {.name = "inner", .thread = 1, .start_ns = 50, .duration_ns = 20},
+      {.name = "[memory]", .thread = 1, .start_ns = 15, .cpu_bytes = 64},
+      {.name = "[memory]", .thread = 1, .start_ns = 90, .cpu_bytes = -16},
+      {.name = "other", .thread = 2, .start_ns = 20, .duration_ns = 5},
       {.name = "kernel", .thread = 1, .start_ns = 12, .duration_ns = 1000, .on_device = true}};
   const auto rows = key_averages(events);
   ASSERT_EQ(rows.size(), 4U);
@@ -90,7 +95,8 @@ std::vector<ProfileEvent> events_named(const Profiler& profiler, const std::stri
 TEST(ProfilerTest, EverySimulatedRankRecordsItsOwnOperators) {
   const TemporaryFolder folder;
   run_ranks(Backend::kSim, 3, [&](RankContext& rank) {
-    Profiler profiler(rank, {.record_shapes = true, .profile_memory = true, .with_flops = true, .output_trace_dir = folder.path()});
+    Profiler profiler(
+        rank, {.record_shapes = true, .profile_memory = true, .with_flops = true, .output_trace_dir = folder.path()});
     rank.world.barrier();
     work(4 + rank.rank);
     rank.world.barrier();
@@ -99,7 +105,8 @@ TEST(ProfilerTest, EverySimulatedRankRecordsItsOwnOperators) {
   });
   EXPECT_THAT(folder.files(), ElementsAre("profile_0.json", "profile_1.json", "profile_2.json"));
   for (int rank = 0; rank < 3; ++rank) {
-    const auto trace = nlohmann::json::parse(testing::read_file(folder.path("profile_" + std::to_string(rank) + ".json")));
+    const auto trace =
+        nlohmann::json::parse(testing::read_file(folder.path("profile_" + std::to_string(rank) + ".json")));
     EXPECT_EQ(trace["distributedInfo"]["rank"], rank);
     int num_products = 0;
     std::int64_t bytes = 0;
@@ -121,7 +128,8 @@ TEST(ProfilerTest, AProcessIsRecordedByKinetoAndReadsAsAChromeTrace) {
   const TemporaryFolder folder;
   const auto context = make_single_rank();
   const RankScope scope(*context);
-  Profiler profiler(*context, {.activities = {"cpu"}, .record_shapes = true, .output_trace_dir = folder.path("deep/er")});
+  Profiler profiler(*context,
+                    {.activities = {"cpu"}, .record_shapes = true, .output_trace_dir = folder.path("deep/er")});
   work(5);
   profiler.finish();
   profiler.finish();
@@ -143,13 +151,14 @@ TEST(ProfilerTest, ScheduledCyclesAreHandedOverOneByOne) {
     const RankScope scope(*context);
     std::vector<std::size_t> products;
     std::vector<std::int64_t> steps;
-    Profiler profiler(*context, {.activities = {"cpu"},
-                                 .schedule_option = ProfileSchedule{.wait = 1, .warmup = 1, .active = 2, .repeat = 2},
-                                 .on_trace_ready = [&](Profiler& ready) {
-                                   products.push_back(events_named(ready, "aten::mm").size());
-                                   steps.push_back(ready.step_num());
-                                   EXPECT_EQ(events_named(ready, "ProfilerStep#" + std::to_string(ready.step_num() - 1)).size(), 1U);
-                                 }});
+    Profiler profiler(
+        *context, {.activities = {"cpu"},
+                   .schedule_option = ProfileSchedule{.wait = 1, .warmup = 1, .active = 2, .repeat = 2},
+                   .on_trace_ready = [&](Profiler& ready) {
+                     products.push_back(events_named(ready, "aten::mm").size());
+                     steps.push_back(ready.step_num());
+                     EXPECT_EQ(events_named(ready, "ProfilerStep#" + std::to_string(ready.step_num() - 1)).size(), 1U);
+                   }});
     for (int step = 0; step < 10; ++step) {
       for (int time = 0; time <= step; ++time) torch::mm(torch::ones({2, 2}), torch::ones({2, 2}));
       profiler.step();
@@ -169,7 +178,8 @@ TEST(ProfilerTest, EndingWithinAWarmUpOrAScopeLeavesTheNextOneWhole) {
       Profiler warming(*context, {.activities = {"cpu"}, .schedule_option = ProfileSchedule{.warmup = 3}});
       warming.finish();
       EXPECT_THAT(warming.events(), IsEmpty());
-      EXPECT_THAT(message_of<StateError>([&] { warming.export_chrome_trace("x.json"); }), HasSubstr("nothing was recorded in 1 steps"));
+      EXPECT_THAT(message_of<StateError>([&] { warming.export_chrome_trace("x.json"); }),
+                  HasSubstr("nothing was recorded in 1 steps"));
     }
     { const Profiler abandoned(*context, {.activities = {"cpu"}}); }
     Profiler profiler(*context, {.activities = {"cpu"}});
@@ -182,17 +192,22 @@ TEST(ProfilerTest, EndingWithinAWarmUpOrAScopeLeavesTheNextOneWhole) {
 TEST(ProfilerTest, TheProcessIsRecordedForOneAtATime) {
   const auto context = make_single_rank();
   Profiler first(*context, {.activities = {"cpu"}});
-  EXPECT_THAT(message_of<StateError>([&] { Profiler(*context, {.activities = {"cpu"}}); }), HasSubstr("one for the process"));
+  EXPECT_THAT(message_of<StateError>([&] { Profiler(*context, {.activities = {"cpu"}}); }),
+              HasSubstr("one for the process"));
   first.finish();
   Profiler(*context, {.activities = {"cpu"}}).finish();
 }
 
 TEST(ProfilerTest, AllThatIsWrongIsOneErrorOnEveryRank) {
   const auto messages = collect_ranks(Backend::kSim, 2, [](RankContext& rank) {
-    return message_of<ConfigError>([&] { Profiler(rank, {.activities = {"xpu", "cuda"}, .schedule_option = ProfileSchedule{.active = 0}, .with_stack = true}); });
+    return message_of<ConfigError>([&] {
+      Profiler(rank,
+               {.activities = {"xpu", "cuda"}, .schedule_option = ProfileSchedule{.active = 0}, .with_stack = true});
+    });
   });
   for (const auto& message : messages) {
-    for (const auto* part : {"'xpu'", "active 0", "with_stack", "simulated ranks run on the CPU"}) EXPECT_THAT(message, HasSubstr(part));
+    for (const auto* part : {"'xpu'", "active 0", "with_stack", "simulated ranks run on the CPU"})
+      EXPECT_THAT(message, HasSubstr(part));
   }
 }
 

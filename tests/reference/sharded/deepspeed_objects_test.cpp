@@ -3,8 +3,8 @@
 #include <accel/testing.hpp>
 #include <gmock/gmock.h>
 
-#include "reference/optim/schedules/decay_schedules.hpp"
 #include "reference/optim/optimizers/optimizers.hpp"
+#include "reference/optim/schedules/decay_schedules.hpp"
 #include "tests/reference/sharded/sharded_training.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -32,7 +32,9 @@ struct DummyRun {
   NamedTensors state;
 };
 
-DummyRun run_steps(Accelerator& accelerator, PreparedModel<NetImpl>& model, AcceleratedOptimizer& optimizer, int num_steps, const std::function<void()>& behind_step = [] {}) {
+DummyRun run_steps(
+    Accelerator& accelerator, PreparedModel<NetImpl>& model, AcceleratedOptimizer& optimizer, int num_steps,
+    const std::function<void()>& behind_step = [] {}) {
   DummyRun run;
   for (int step = 0; step < num_steps; ++step) {
     accelerator.backward(model(batch_of(accelerator.process_index(), step, 4, false)).square().mean());
@@ -47,7 +49,8 @@ DummyRun run_steps(Accelerator& accelerator, PreparedModel<NetImpl>& model, Acce
 
 // "Adam" is DeepSpeed's name for AdamW.
 TEST_F(DeepSpeedObjectsTest, TheFilesOptimizerTrainsAsThatOfTheProgram) {
-  const auto with_optimizer = options(R"({"zero_optimization": {"stage": 2}, "optimizer": {"type": "Adam", "params": {"lr": "auto", "betas": [0.8, 0.99], "weight_decay": "auto"}}})");
+  const auto with_optimizer = options(
+      R"({"zero_optimization": {"stage": 2}, "optimizer": {"type": "Adam", "params": {"lr": "auto", "betas": [0.8, 0.99], "weight_decay": "auto"}}})");
   const auto without = [&] {
     TemporaryFolder folder;
     AcceleratorOptions plain;
@@ -55,32 +58,34 @@ TEST_F(DeepSpeedObjectsTest, TheFilesOptimizerTrainsAsThatOfTheProgram) {
     return plain;
   }();
   const auto expected = run_ranks(2, [&] {
-    Accelerator accelerator(without);
-    auto net = make_net();
-    optim::AdamW adam(net->parameters(), {.lr = 0.05, .betas = {0.8, 0.99}, .weight_decay = 0.3});
-    auto [model, optimizer] = accelerator.prepare(net, adam);
-    return run_steps(accelerator, model, optimizer, 3).state;
-  }).front();
+                          Accelerator accelerator(without);
+                          auto net = make_net();
+                          optim::AdamW adam(net->parameters(), {.lr = 0.05, .betas = {0.8, 0.99}, .weight_decay = 0.3});
+                          auto [model, optimizer] = accelerator.prepare(net, adam);
+                          return run_steps(accelerator, model, optimizer, 3).state;
+                        }).front();
   const auto found = run_ranks(2, [&] {
-    Accelerator accelerator(with_optimizer);
-    auto net = make_net();
-    DummyOptim dummy{.params = net->parameters(), .lr = 0.05, .weight_decay = 0.3};
-    auto [model, optimizer] = accelerator.prepare(net, dummy);
-    return run_steps(accelerator, model, optimizer, 3).state;
-  }).front();
+                       Accelerator accelerator(with_optimizer);
+                       auto net = make_net();
+                       DummyOptim dummy{.params = net->parameters(), .lr = 0.05, .weight_decay = 0.3};
+                       auto [model, optimizer] = accelerator.prepare(net, dummy);
+                       return run_steps(accelerator, model, optimizer, 3).state;
+                     }).front();
   EXPECT_EQ(expected.size(), found.size());
   expect_equal(expected, found);
 }
 
 // The schedule steps with the engine, not when the program says so, and a step over two ranks counts once.
 TEST_F(DeepSpeedObjectsTest, TheFilesScheduleStepsWithTheOptimizer) {
-  const auto file = options(R"({"zero_optimization": {"stage": 1}, "optimizer": {"type": "SGD", "params": {"lr": "auto"}},
+  const auto file =
+      options(R"({"zero_optimization": {"stage": 1}, "optimizer": {"type": "SGD", "params": {"lr": "auto"}},
     "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_max_lr": "auto", "warmup_num_steps": "auto", "warmup_min_lr": "auto", "total_num_steps": "auto", "warmup_type": "linear"}}})");
   run_ranks(2, [&] {
     Accelerator accelerator(file);
     auto net = make_net();
     DummyOptim dummy_optimizer{.params = net->parameters(), .lr = 1};
-    DummyScheduler dummy_scheduler(dummy_optimizer, {.total_num_steps = 12, .warmup_num_steps = 2});  // of batches: 6 steps
+    DummyScheduler dummy_scheduler(dummy_optimizer,
+                                   {.total_num_steps = 12, .warmup_num_steps = 2});  // of batches: 6 steps
     auto [model, optimizer, scheduler] = accelerator.prepare(net, dummy_optimizer, dummy_scheduler);
     EXPECT_EQ(optimizer.lr(), 0);
     const auto run = run_steps(accelerator, model, optimizer, 7, [&, &scheduler = scheduler] { scheduler.step(); });
@@ -110,14 +115,16 @@ TEST_F(DeepSpeedObjectsTest, ASkippedStepHoldsTheScheduleBack) {
 }
 
 TEST_F(DeepSpeedObjectsTest, AScheduleOfTheProgramsOwnStepsWithTheEngineToo) {
-  const auto file = options(R"({"zero_optimization": {"stage": 1}, "optimizer": {"type": "SGD", "params": {"lr": 8}}})");
+  const auto file =
+      options(R"({"zero_optimization": {"stage": 1}, "optimizer": {"type": "SGD", "params": {"lr": 8}}})");
   run_ranks(2, [&] {
     Accelerator accelerator(file);
     auto net = make_net();
     DummyOptim dummy_optimizer{.params = net->parameters()};
     DummyScheduler dummy_scheduler(dummy_optimizer, {.lr_scheduler_callable = schedule<StepLR>(1, 0.5)});
     auto [model, optimizer, scheduler] = accelerator.prepare(net, dummy_optimizer, dummy_scheduler);
-    EXPECT_THAT(run_steps(accelerator, model, optimizer, 3, [&, &scheduler = scheduler] { scheduler.step(); }).rates, ElementsAre(4, 2, 1));
+    EXPECT_THAT(run_steps(accelerator, model, optimizer, 3, [&, &scheduler = scheduler] { scheduler.step(); }).rates,
+                ElementsAre(4, 2, 1));
   });
 }
 
@@ -133,28 +140,46 @@ std::string config_error_of(const AcceleratorOptions& options, const std::functi
 
 TEST_F(DeepSpeedObjectsTest, WhatTheFileAndTheProgramBothSayOrNeitherSaysIsAnError) {
   const std::string staged = R"({"zero_optimization": {"stage": 1})";
-  const auto prepare_dummy = [](Accelerator& accelerator, Net& net) { accelerator.prepare(DummyOptim{.params = net->parameters()}); };
+  const auto prepare_dummy = [](Accelerator& accelerator, Net& net) {
+    accelerator.prepare(DummyOptim{.params = net->parameters()});
+  };
   const auto prepare_sgd = [](Accelerator& accelerator, Net& net) {
     torch::optim::SGD sgd(net->parameters(), 0.1);
     accelerator.prepare(sgd);
   };
-  EXPECT_THAT(config_error_of(options(staged + "}"), prepare_dummy), HasSubstr("DummyOptim: prepared without an optimizer in a DeepSpeed file"));
-  EXPECT_THAT(config_error_of(AcceleratorOptions(), prepare_dummy), HasSubstr("DummyOptim: prepared without an optimizer in a DeepSpeed file"));
-  EXPECT_THAT(config_error_of(options(staged + R"(, "optimizer": {"type": "AdamW"}})"), prepare_sgd), HasSubstr("has an optimizer, and the program prepares one too"));
-  EXPECT_THAT(config_error_of(options(staged + R"(, "optimizer": {"type": "OneBitAdam"}})"), prepare_dummy), HasSubstr("optimizer.type: 'OneBitAdam' is not built; expected Adam, "));
-  EXPECT_THAT(config_error_of(options(staged + R"(, "optimizer": {"type": "AdamW", "params": {"eps": "auto", "betas": 3, "lr": -1, "amount": 2}}})"), prepare_dummy),
-              AllOf(HasSubstr("optimizer.params.eps: \"auto\": nothing in the program says it"), HasSubstr("optimizer.params.betas: expected a list of two numbers"),
-                    HasSubstr("optimizer.params.lr: "), HasSubstr("optimizer.params.amount: AdamW has no such parameter here; it has ")));
+  EXPECT_THAT(config_error_of(options(staged + "}"), prepare_dummy),
+              HasSubstr("DummyOptim: prepared without an optimizer in a DeepSpeed file"));
+  EXPECT_THAT(config_error_of(AcceleratorOptions(), prepare_dummy),
+              HasSubstr("DummyOptim: prepared without an optimizer in a DeepSpeed file"));
+  EXPECT_THAT(config_error_of(options(staged + R"(, "optimizer": {"type": "AdamW"}})"), prepare_sgd),
+              HasSubstr("has an optimizer, and the program prepares one too"));
+  EXPECT_THAT(config_error_of(options(staged + R"(, "optimizer": {"type": "OneBitAdam"}})"), prepare_dummy),
+              HasSubstr("optimizer.type: 'OneBitAdam' is not built; expected Adam, "));
+  EXPECT_THAT(
+      config_error_of(
+          options(staged +
+                  R"(, "optimizer": {"type": "AdamW", "params": {"eps": "auto", "betas": 3, "lr": -1, "amount": 2}}})"),
+          prepare_dummy),
+      AllOf(HasSubstr("optimizer.params.eps: \"auto\": nothing in the program says it"),
+            HasSubstr("optimizer.params.betas: expected a list of two numbers"), HasSubstr("optimizer.params.lr: "),
+            HasSubstr("optimizer.params.amount: AdamW has no such parameter here; it has ")));
   const auto prepare_schedule = [](Accelerator& accelerator, Net& net) {
     torch::optim::SGD sgd(net->parameters(), 0.1);
     DummyScheduler dummy(sgd);
     accelerator.prepare(dummy);
   };
-  EXPECT_THAT(config_error_of(options(staged + "}"), prepare_schedule), HasSubstr("DummyScheduler: prepared without a scheduler in a DeepSpeed file"));
-  EXPECT_THAT(config_error_of(options(staged + R"(, "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 0}}})"), prepare_schedule),
-              AllOf(HasSubstr("scheduler.params.warmup_num_steps: expected 1 or more, got 0"), HasSubstr("scheduler.params.total_num_steps: is missing")));
-  EXPECT_THAT(config_error_of(options(staged + R"(, "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto"}}})"), prepare_schedule),
-              HasSubstr("scheduler.params.total_num_steps: \"auto\": nothing in the program says it"));
+  EXPECT_THAT(config_error_of(options(staged + "}"), prepare_schedule),
+              HasSubstr("DummyScheduler: prepared without a scheduler in a DeepSpeed file"));
+  EXPECT_THAT(config_error_of(
+                  options(staged + R"(, "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_num_steps": 0}}})"),
+                  prepare_schedule),
+              AllOf(HasSubstr("scheduler.params.warmup_num_steps: expected 1 or more, got 0"),
+                    HasSubstr("scheduler.params.total_num_steps: is missing")));
+  EXPECT_THAT(
+      config_error_of(
+          options(staged + R"(, "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto"}}})"),
+          prepare_schedule),
+      HasSubstr("scheduler.params.total_num_steps: \"auto\": nothing in the program says it"));
 }
 
 }  // namespace

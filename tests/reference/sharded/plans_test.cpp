@@ -53,15 +53,22 @@ TEST(FlatPlanLaws, PartsOfAllShardsAreTheParameter) {
   });
 }
 
-ModuleDescription module(std::string name, std::string class_name, std::vector<std::size_t> parameters, std::vector<ModuleDescription> children = {}) {
-  return {.name = std::move(name), .class_name = std::move(class_name), .parameters = std::move(parameters), .children = std::move(children)};
+ModuleDescription module(std::string name, std::string class_name, std::vector<std::size_t> parameters,
+                         std::vector<ModuleDescription> children = {}) {
+  return {.name = std::move(name),
+          .class_name = std::move(class_name),
+          .parameters = std::move(parameters),
+          .children = std::move(children)};
 }
 
 // A model with a shared parameter (0) in two blocks.
 ModelDescription small_model() {
   ModelDescription model;
-  for (const int size : {6, 4, 10, 1}) model.parameters.push_back({.shape = {std::to_string(model.parameters.size()), {size}}, .dtype = "float"});
-  model.root = module("", "Net", {3}, {module("left", "net::BlockImpl", {0}, {module("left.inner", "Linear", {1})}), module("right", "net::BlockImpl", {0, 2})});
+  for (const int size : {6, 4, 10, 1})
+    model.parameters.push_back({.shape = {std::to_string(model.parameters.size()), {size}}, .dtype = "float"});
+  model.root = module("", "Net", {3},
+                      {module("left", "net::BlockImpl", {0}, {module("left.inner", "Linear", {1})}),
+                       module("right", "net::BlockImpl", {0, 2})});
   return model;
 }
 
@@ -115,7 +122,9 @@ TEST(MemoryPlanTest, FallsWithTheRanksAsTheStagesSay) {
   for (const int ranks : {2, 8, 64}) {
     ShardingOptions stage3, stage2;
     stage2.parameters = stage2.reshard_after_forward = false;
-    const auto of = [&](const ShardingOptions& options) { return plan_memory(plan_units(model, options, ranks), model, options, /*state_bytes_per_element=*/8); };
+    const auto of = [&](const ShardingOptions& options) {
+      return plan_memory(plan_units(model, options, ranks), model, options, /*state_bytes_per_element=*/8);
+    };
     EXPECT_EQ(of(stage3).parameters, 4 * 64'000 / ranks);
     EXPECT_EQ(of(stage2).parameters, 4 * 64'000);
     for (const auto& memory : {of(stage2), of(stage3)}) {

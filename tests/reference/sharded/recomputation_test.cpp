@@ -10,7 +10,9 @@ namespace accel::testing {
 namespace {
 
 struct PartImpl : torch::nn::Module {
-  PartImpl() : linear(register_module("linear", torch::nn::Linear(6, 6))), dropout(register_module("dropout", torch::nn::Dropout(0.5))) {}
+  PartImpl()
+      : linear(register_module("linear", torch::nn::Linear(6, 6))),
+        dropout(register_module("dropout", torch::nn::Dropout(0.5))) {}
   std::pair<at::Tensor, at::Tensor> forward(const at::Tensor& x, const at::Tensor& y) {
     ++num_forwards;
     auto out = dropout(torch::relu(linear(x))) + y;

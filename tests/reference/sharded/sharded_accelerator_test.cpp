@@ -14,7 +14,10 @@ namespace {
 using ::testing::HasSubstr;
 
 FullyShardedDataParallelPlugin wrapping_blocks(const std::string& strategy = "FULL_SHARD") {
-  return {.sharding_strategy = strategy, .auto_wrap_policy = "TRANSFORMER_BASED_WRAP", .transformer_cls_names_to_wrap = {"Block"}, .wrap_modules = {"tail\\.[02]"}};
+  return {.sharding_strategy = strategy,
+          .auto_wrap_policy = "TRANSFORMER_BASED_WRAP",
+          .transformer_cls_names_to_wrap = {"Block"},
+          .wrap_modules = {"tail\\.[02]"}};
 }
 
 FullyShardedDataParallelPlugin second_version() {
@@ -42,7 +45,9 @@ Trained train_steps(Accelerator& accelerator, Model& model, AcceleratedOptimizer
     auto window = accelerator.accumulate(model);
     auto loss = model(batch_of(accelerator.process_index(), step, 4, false)).square().mean();
     accelerator.backward(loss);
-    if (training.max_norm) trained.norms.push_back(accelerator.clip_grad_norm_(model.parameters(), *training.max_norm).template item<float>());
+    if (training.max_norm)
+      trained.norms.push_back(
+          accelerator.clip_grad_norm_(model.parameters(), *training.max_norm).template item<float>());
     optimizer.step();
     optimizer.zero_grad();
     trained.losses.push_back(loss.template item<float>());
@@ -55,7 +60,8 @@ Trained train(AcceleratorOptions options, const Training& training = {}) {
   options.gradient_accumulation_steps = training.accumulation;
   Accelerator accelerator(options);
   auto net = make_net();
-  optim::Adam adam(net->parameters(), {.lr = 0.05});  // without decay: a parameter that nothing uses has a gradient of zeros
+  optim::Adam adam(net->parameters(),
+                   {.lr = 0.05});  // without decay: a parameter that nothing uses has a gradient of zeros
   torch::optim::SGD sgd(net->parameters(), 0.05);
   torch::optim::Optimizer& chosen = training.uses_adam ? static_cast<torch::optim::Optimizer&>(adam) : sgd;
   auto [model, optimizer] = accelerator.prepare(net, chosen);
@@ -68,11 +74,14 @@ Trained train_on(int num_ranks, const AcceleratorOptions& options, const Trainin
 
 void expect_same(const Trained& expected, const Trained& found, double tolerance = 0) {
   ASSERT_EQ(expected.losses.size(), found.losses.size());
-  for (std::size_t i = 0; i < expected.losses.size(); ++i) EXPECT_NEAR(expected.losses[i], found.losses[i], tolerance) << "loss " << i;
+  for (std::size_t i = 0; i < expected.losses.size(); ++i)
+    EXPECT_NEAR(expected.losses[i], found.losses[i], tolerance) << "loss " << i;
   std::map<std::string, at::Tensor> by_name(found.state.begin(), found.state.end());
   for (const auto& [name, tensor] : expected.state) {
     ASSERT_TRUE(by_name.contains(name)) << name;
-    EXPECT_TRUE(tolerance == 0 ? torch::equal(tensor, by_name.at(name)) : torch::allclose(tensor, by_name.at(name), tolerance, tolerance)) << name;
+    EXPECT_TRUE(tolerance == 0 ? torch::equal(tensor, by_name.at(name))
+                               : torch::allclose(tensor, by_name.at(name), tolerance, tolerance))
+        << name;
   }
 }
 
@@ -90,8 +99,11 @@ TEST(ShardedAcceleratorTest, EveryStrategyTrainsAsDdpDoesOnTwoRanks) {
       SCOPED_TRACE(fmt::format("stage {} x {}", stage, accumulation));
       // Stages 2 and 3 sum over ranks at each micro-batch: another order.
       const double tolerance = stage >= 2 && accumulation > 1 ? 1e-6 : 0;
-      const DeepSpeedPlugin plugin{.gradient_accumulation_steps = std::to_string(accumulation), .gradient_clipping = "0", .zero_stage = stage};
-      expect_same(expected, train_on(2, {.deepspeed_plugin = plugin, .ddp_kwargs = {.find_unused_parameters = true}}, training), tolerance);
+      const DeepSpeedPlugin plugin{
+          .gradient_accumulation_steps = std::to_string(accumulation), .gradient_clipping = "0", .zero_stage = stage};
+      expect_same(expected,
+                  train_on(2, {.deepspeed_plugin = plugin, .ddp_kwargs = {.find_unused_parameters = true}}, training),
+                  tolerance);
     }
   }
 }
@@ -103,7 +115,8 @@ TEST(ShardedAcceleratorTest, MomentsAndClippedGradientsAreThoseOfWholeParameters
     const auto expected = train_on(num_ranks, ddp(), training);
     const auto found = train_on(num_ranks, {.fsdp_plugin = wrapping_blocks()}, training);
     expect_same(expected, found, 1e-4);
-    for (std::size_t i = 0; i < expected.norms.size(); ++i) EXPECT_NEAR(expected.norms[i], found.norms[i], 1e-5 * expected.norms[i]);
+    for (std::size_t i = 0; i < expected.norms.size(); ++i)
+      EXPECT_NEAR(expected.norms[i], found.norms[i], 1e-5 * expected.norms[i]);
   }
 }
 
@@ -113,7 +126,9 @@ Trained train_with_adagrad(AcceleratorOptions options, bool model_is_first) {
   Accelerator accelerator(options);
   auto net = make_net();
   Optimizer adagrad(net->parameters(), torch::optim::AdagradOptions(0.05).initial_accumulator_value(0.1));
-  const auto optimizer = model_is_first ? std::nullopt : std::optional(accelerator.prepare(static_cast<torch::optim::Optimizer&>(adagrad)));
+  const auto optimizer = model_is_first
+                             ? std::nullopt
+                             : std::optional(accelerator.prepare(static_cast<torch::optim::Optimizer&>(adagrad)));
   auto model = accelerator.prepare(net);
   auto stepping = optimizer ? *optimizer : accelerator.prepare(static_cast<torch::optim::Optimizer&>(adagrad));
   return train_steps(accelerator, model, stepping, {.num_steps = 3});
@@ -131,8 +146,12 @@ void expect_adagrad_as_of_whole_parameters() {
   }
 }
 
-TEST(ShardedAcceleratorTest, AdagradsStateIsCutWithTheModel) { expect_adagrad_as_of_whole_parameters<optim::Adagrad>(); }
-TEST(ShardedAcceleratorTest, LibTorchsAdagradsStateIsCutWithTheModel) { expect_adagrad_as_of_whole_parameters<torch::optim::Adagrad>(); }
+TEST(ShardedAcceleratorTest, AdagradsStateIsCutWithTheModel) {
+  expect_adagrad_as_of_whole_parameters<optim::Adagrad>();
+}
+TEST(ShardedAcceleratorTest, LibTorchsAdagradsStateIsCutWithTheModel) {
+  expect_adagrad_as_of_whole_parameters<torch::optim::Adagrad>();
+}
 
 template <typename Optimizer>
 void expect_refused_once_it_has_stepped() {
@@ -228,7 +247,9 @@ TEST(ShardedAcceleratorTest, AUnitThatIsCalledWithoutTheAdapterIsAStateErrorWith
 }
 
 struct LayerImpl : torch::nn::Module {
-  LayerImpl(int width, int hidden) : up(register_module("up", torch::nn::Linear(width, hidden))), down(register_module("down", torch::nn::Linear(hidden, width))) {}
+  LayerImpl(int width, int hidden)
+      : up(register_module("up", torch::nn::Linear(width, hidden))),
+        down(register_module("down", torch::nn::Linear(hidden, width))) {}
   at::Tensor forward(const at::Tensor& x) { return down(torch::relu(up(x))); }
   torch::nn::Linear up, down;
 };
@@ -242,7 +263,8 @@ torch::nn::Sequential make_layers(int num_layers, int width, int hidden) {
   return layers;
 }
 
-// Parameters, gradients and moments take 16 bytes an element: four times what one rank may have, and with eight ranks it trains.
+// Parameters, gradients and moments take 16 bytes an element: four times what one rank may have, and with eight ranks
+// it trains.
 TEST(ShardedAcceleratorTest, AModelFourTimesLargerThanARanksAllowanceTrains) {
   constexpr int kRanks = 8, kLayers = 16, kWidth = 96, kRows = 8;
   std::int64_t elements = 0;
@@ -274,13 +296,16 @@ TEST(ShardedAcceleratorTest, AModelFourTimesLargerThanARanksAllowanceTrains) {
   });
   for (const auto& account : held) {
     std::int64_t most = 0;
-    for (std::size_t kind = 0; kind < sharded::kMemoryKindNames.size(); ++kind) most += account.most(static_cast<sharded::MemoryKind>(kind));
+    for (std::size_t kind = 0; kind < sharded::kMemoryKindNames.size(); ++kind)
+      most += account.most(static_cast<sharded::MemoryKind>(kind));
     EXPECT_LT(most, allowance);
     // 16 bytes an element over the ranks, and a count of steps for each parameter.
-    const auto state = account.most(sharded::MemoryKind::kParameters) + account.now(sharded::MemoryKind::kGradients) + account.most(sharded::MemoryKind::kOptimizer);
+    const auto state = account.most(sharded::MemoryKind::kParameters) + account.now(sharded::MemoryKind::kGradients) +
+                       account.most(sharded::MemoryKind::kOptimizer);
     const double share = 16.0 * static_cast<double>(elements) / kRanks;
     EXPECT_NEAR(static_cast<double>(state), share, 0.05 * share);
-    EXPECT_GE(account.most(sharded::MemoryKind::kActivations), 2 * kLayers * kRows * kWidth * 4) << "inputs of two linear parts in each layer";
+    EXPECT_GE(account.most(sharded::MemoryKind::kActivations), 2 * kLayers * kRows * kWidth * 4)
+        << "inputs of two linear parts in each layer";
     EXPECT_LT(account.most(sharded::MemoryKind::kActivations), 4 * kLayers * kRows * kWidth * 4);
   }
 }
@@ -288,18 +313,22 @@ TEST(ShardedAcceleratorTest, AModelFourTimesLargerThanARanksAllowanceTrains) {
 TEST(ShardedAcceleratorTest, AMeasureOfActivationsCountsWhatForwardKeepsAndRecomputationKeepsLess) {
   constexpr int kLayers = 8, kWidth = 16, kHidden = 128, kRows = 512;
   const auto activations_of = [&](bool recomputes) {
-    return run_ranks(2, [&] {
-      Accelerator accelerator({.fsdp_plugin = FullyShardedDataParallelPlugin{.wrap_modules = {"[0-9]+"}, .activation_checkpointing = recomputes}});
-      auto model = accelerator.prepare(make_layers(kLayers, kWidth, kHidden));
-      const auto inputs = torch::ones({kRows, kWidth});
-      at::Tensor loss;
-      {
-        const auto meter = accelerator.measure_activations(model);
-        loss = model(inputs).square().mean();
-      }
-      accelerator.backward(loss);
-      return accelerator.memory_account(model).most(sharded::MemoryKind::kActivations);
-    }).front();
+    return run_ranks(
+               2,
+               [&] {
+                 Accelerator accelerator({.fsdp_plugin = FullyShardedDataParallelPlugin{
+                                              .wrap_modules = {"[0-9]+"}, .activation_checkpointing = recomputes}});
+                 auto model = accelerator.prepare(make_layers(kLayers, kWidth, kHidden));
+                 const auto inputs = torch::ones({kRows, kWidth});
+                 at::Tensor loss;
+                 {
+                   const auto meter = accelerator.measure_activations(model);
+                   loss = model(inputs).square().mean();
+                 }
+                 accelerator.backward(loss);
+                 return accelerator.memory_account(model).most(sharded::MemoryKind::kActivations);
+               })
+        .front();
   };
   const auto kept = activations_of(false), recomputed = activations_of(true);
   EXPECT_GE(kept, kLayers * (kWidth + kHidden) * kRows * 4);
@@ -310,10 +339,14 @@ TEST(ShardedAcceleratorTest, AMeasureOfActivationsCountsWhatForwardKeepsAndRecom
 TEST(ShardedAcceleratorTest, StageThreeGivesWeightsIn16BitsWhereItIsAskedTo) {
   for (const bool asks : {false, true}) {
     run_ranks(2, [&] {
-      Accelerator accelerator({.mixed_precision = "bf16", .deepspeed_plugin = DeepSpeedPlugin{.zero_stage = 3, .zero3_save_16bit_model = asks}});
+      Accelerator accelerator({.mixed_precision = "bf16",
+                               .deepspeed_plugin = DeepSpeedPlugin{.zero_stage = 3, .zero3_save_16bit_model = asks}});
       auto model = accelerator.prepare(make_net());
-      const auto is_buffer = [](const std::string& name) { return name.ends_with("calls"); };  // which DeepSpeed casts anyway
-      for (const auto& [name, tensor] : accelerator.get_state_dict(model)) EXPECT_EQ(tensor.scalar_type(), asks || is_buffer(name) ? torch::kBFloat16 : torch::kFloat) << name;
+      const auto is_buffer = [](const std::string& name) {
+        return name.ends_with("calls");
+      };  // which DeepSpeed casts anyway
+      for (const auto& [name, tensor] : accelerator.get_state_dict(model))
+        EXPECT_EQ(tensor.scalar_type(), asks || is_buffer(name) ? torch::kBFloat16 : torch::kFloat) << name;
     });
   }
 }
@@ -325,35 +358,41 @@ TEST(ShardedAcceleratorTest, NoGradientIsLostWhoeverZeroesThemAndWhateverIsSynch
       const auto trained = [&](const AcceleratorOptions& plain) {
         auto options = plain;
         options.gradient_accumulation_steps = by_hand ? 1 : 3;
-        return run_ranks(2, [&] {
-          Accelerator accelerator(options);
-          auto net = make_net();
-          torch::optim::SGD sgd(net->parameters(), 0.1);
-          auto [model, optimizer] = accelerator.prepare(net, sgd);
-          const auto backward = [&](int batch) { accelerator.backward(model(batch_of(accelerator.process_index(), batch, 4, /*integer=*/false)).square().mean()); };
-          for (int step = 0; step < 6; ++step) {
-            if (by_hand) {
-              backward(3 * step);
-              {
-                const auto local = accelerator.no_sync(model);
-                backward(3 * step + 1);
-              }
-              backward(3 * step + 2);
-              optimizer.step();
-              optimizer.zero_grad(!in_place);
-              continue;
-            }
-            auto window = accelerator.accumulate(model);
-            backward(step);
-            optimizer.step();
-            optimizer.zero_grad(!in_place);
-          }
-          std::map<std::string, at::Tensor> state;
-          for (const auto& [name, tensor] : accelerator.get_state_dict(model)) {
-            if (!name.ends_with("calls")) state.emplace(name, tensor);  // a buffer
-          }
-          return state;
-        }).front();
+        return run_ranks(
+                   2,
+                   [&] {
+                     Accelerator accelerator(options);
+                     auto net = make_net();
+                     torch::optim::SGD sgd(net->parameters(), 0.1);
+                     auto [model, optimizer] = accelerator.prepare(net, sgd);
+                     const auto backward = [&](int batch) {
+                       accelerator.backward(
+                           model(batch_of(accelerator.process_index(), batch, 4, /*integer=*/false)).square().mean());
+                     };
+                     for (int step = 0; step < 6; ++step) {
+                       if (by_hand) {
+                         backward(3 * step);
+                         {
+                           const auto local = accelerator.no_sync(model);
+                           backward(3 * step + 1);
+                         }
+                         backward(3 * step + 2);
+                         optimizer.step();
+                         optimizer.zero_grad(!in_place);
+                         continue;
+                       }
+                       auto window = accelerator.accumulate(model);
+                       backward(step);
+                       optimizer.step();
+                       optimizer.zero_grad(!in_place);
+                     }
+                     std::map<std::string, at::Tensor> state;
+                     for (const auto& [name, tensor] : accelerator.get_state_dict(model)) {
+                       if (!name.ends_with("calls")) state.emplace(name, tensor);  // a buffer
+                     }
+                     return state;
+                   })
+            .front();
       };
       const auto expected = trained(ddp());
       for (const int version : {1, 2}) {
@@ -361,7 +400,8 @@ TEST(ShardedAcceleratorTest, NoGradientIsLostWhoeverZeroesThemAndWhateverIsSynch
         const auto found = trained({.fsdp_plugin = plugin});
         ASSERT_EQ(found.size(), expected.size());
         for (const auto& [name, tensor] : expected) {
-          EXPECT_TRUE(torch::allclose(found.at(name), tensor, 1e-5, 1e-6)) << name << ", version " << version << (in_place ? ", in place" : "") << (by_hand ? ", by hand" : "");
+          EXPECT_TRUE(torch::allclose(found.at(name), tensor, 1e-5, 1e-6))
+              << name << ", version " << version << (in_place ? ", in place" : "") << (by_hand ? ", by hand" : "");
         }
       }
     }
@@ -377,9 +417,11 @@ TEST(ShardedAcceleratorTest, LowPrecisionParametersAreKeptInFloat32) {
     auto [model, optimizer] = accelerator.prepare(net, adamw);
     accelerator.backward(model(torch::ones({2, 4})).square().mean());
     optimizer.step();
-    for (const auto& parameter : model.parameters()) EXPECT_EQ(parameter.scalar_type(), parameter.requires_grad() ? torch::kFloat : torch::kBFloat16);
+    for (const auto& parameter : model.parameters())
+      EXPECT_EQ(parameter.scalar_type(), parameter.requires_grad() ? torch::kFloat : torch::kBFloat16);
     const auto state = adamw.state_dict().at("state").as<Value::Dict>();
-    for (const auto& [index, entries] : state) EXPECT_EQ(entries.at("exp_avg").as<at::Tensor>().scalar_type(), torch::kFloat);
+    for (const auto& [index, entries] : state)
+      EXPECT_EQ(entries.at("exp_avg").as<at::Tensor>().scalar_type(), torch::kFloat);
   });
 }
 
@@ -406,7 +448,8 @@ AcceleratorOptions on_mesh(ParallelismConfig mesh) {
 }
 
 TEST(ShardedAcceleratorTest, CopiesOfAShardAreSavedOnceAndModifiedTogether) {
-  for (const auto mesh : {ParallelismConfig{.dp_replicate_size = 2, .dp_shard_size = 2}, ParallelismConfig{.dp_shard_size = 2, .tp_size = 2}}) {
+  for (const auto mesh : {ParallelismConfig{.dp_replicate_size = 2, .dp_shard_size = 2},
+                          ParallelismConfig{.dp_shard_size = 2, .tp_size = 2}}) {
     const TemporaryFolder folder;
     const auto states = run_ranks(4, [&] {
       Accelerator accelerator(on_mesh(mesh));
@@ -537,7 +580,8 @@ TEST(ShardedAcceleratorTest, LbfgsIsRefused) {
 TEST(ShardedAcceleratorTest, OneOfSeveralDeepSpeedPluginsIsSelected) {
   run_ranks(2, [] {
     AcceleratorOptions options;
-    options.deepspeed_plugins = {{"student", DeepSpeedPlugin{.gradient_accumulation_steps = "2", .zero_stage = 2}}, {"teacher", DeepSpeedPlugin{.zero_stage = 3}}};
+    options.deepspeed_plugins = {{"student", DeepSpeedPlugin{.gradient_accumulation_steps = "2", .zero_stage = 2}},
+                                 {"teacher", DeepSpeedPlugin{.zero_stage = 3}}};
     Accelerator accelerator(options);
     EXPECT_EQ(accelerator.gradient_accumulation_steps(), 2);
     auto student = make_net(), teacher = make_net();
@@ -565,9 +609,13 @@ TEST(ShardedAcceleratorTest, OneOfSeveralDeepSpeedPluginsIsSelected) {
   });
 }
 
-// --- offload to files ---------------------------------------------------------------------------------------------------
-// Tensors that are large enough to go to a file; `look` at them behind each step.
-NamedTensors train_wide(const DeepSpeedPlugin& plugin, const std::function<void(Accelerator&, const PreparedModel<torch::nn::SequentialImpl>&)>& look = [](auto&, auto&) {}) {
+// --- offload to files
+// --------------------------------------------------------------------------------------------------- Tensors that are
+// large enough to go to a file; `look` at them behind each step.
+NamedTensors train_wide(
+    const DeepSpeedPlugin& plugin,
+    const std::function<void(Accelerator&, const PreparedModel<torch::nn::SequentialImpl>&)>& look = [](auto&, auto&) {
+    }) {
   Accelerator accelerator({.deepspeed_plugin = plugin});
   torch::manual_seed(7);
   torch::nn::Sequential net;
@@ -582,7 +630,11 @@ NamedTensors train_wide(const DeepSpeedPlugin& plugin, const std::function<void(
 }
 
 DeepSpeedPlugin offloading(const std::string& folder) {
-  return {.zero_stage = 3, .offload_optimizer_device = "nvme", .offload_param_device = "nvme", .offload_optimizer_nvme_path = folder, .offload_param_nvme_path = folder};
+  return {.zero_stage = 3,
+          .offload_optimizer_device = "nvme",
+          .offload_param_device = "nvme",
+          .offload_optimizer_nvme_path = folder,
+          .offload_param_nvme_path = folder};
 }
 
 // Where memory lies does not change what is computed.
@@ -592,7 +644,8 @@ TEST(ShardedAcceleratorTest, ShardsAndMomentsInFilesTrainToTheSameBits) {
     SCOPED_TRACE(num_ranks);
     const auto expected = run_ranks(num_ranks, [] { return train_wide({.zero_stage = 3}); }).front();
     const auto found = run_ranks(num_ranks, [&] { return train_wide(offloading(folder.path("new/nvme"))); }).front();
-    for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_TRUE(torch::equal(expected[i].second, found[i].second)) << expected[i].first;
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      EXPECT_TRUE(torch::equal(expected[i].second, found[i].second)) << expected[i].first;
     EXPECT_TRUE(std::filesystem::is_empty(folder.path("new/nvme"))) << "files have no names";
   }
 }
@@ -600,18 +653,19 @@ TEST(ShardedAcceleratorTest, ShardsAndMomentsInFilesTrainToTheSameBits) {
 TEST(ShardedAcceleratorTest, WhatLiesInFilesTakesNoMemory) {
   const TemporaryFolder folder;
   run_ranks(2, [&] {
-    train_wide(offloading(folder.path()), [&](Accelerator& accelerator, const PreparedModel<torch::nn::SequentialImpl>& model) {
-      accelerator.save_state(folder.path("saved"));
-      accelerator.load_state(folder.path("saved"));
-      const auto account = accelerator.memory_account(model);
-      EXPECT_EQ(account.now(sharded::MemoryKind::kParameters), 0);
-      EXPECT_LT(account.now(sharded::MemoryKind::kOptimizer), 10'000) << "small tensors stay";
-      for (const auto& parameter : model.parameters()) {
-        if (parameter.numel() > 512) {
-          EXPECT_TRUE(sharded::is_in_file(parameter));
-        }
-      }
-    });
+    train_wide(offloading(folder.path()),
+               [&](Accelerator& accelerator, const PreparedModel<torch::nn::SequentialImpl>& model) {
+                 accelerator.save_state(folder.path("saved"));
+                 accelerator.load_state(folder.path("saved"));
+                 const auto account = accelerator.memory_account(model);
+                 EXPECT_EQ(account.now(sharded::MemoryKind::kParameters), 0);
+                 EXPECT_LT(account.now(sharded::MemoryKind::kOptimizer), 10'000) << "small tensors stay";
+                 for (const auto& parameter : model.parameters()) {
+                   if (parameter.numel() > 512) {
+                     EXPECT_TRUE(sharded::is_in_file(parameter));
+                   }
+                 }
+               });
   });
 }
 
@@ -619,8 +673,10 @@ TEST(ShardedAcceleratorTest, AFolderThatCannotBeMadeIsAnErrorBeforeThereIsAModel
   const TemporaryFolder folder;
   const auto file = folder.write("file", "");
   run_ranks(2, [&] {
-    const DeepSpeedPlugin plugin{.zero_stage = 2, .offload_optimizer_device = "nvme", .offload_optimizer_nvme_path = file + "/in"};
-    EXPECT_THAT(message_of<ConfigError>([&] { Accelerator accelerator({.deepspeed_plugin = plugin}); }), HasSubstr("deepspeed_plugin: offload to nvme: " + file + "/in: cannot be made"));
+    const DeepSpeedPlugin plugin{
+        .zero_stage = 2, .offload_optimizer_device = "nvme", .offload_optimizer_nvme_path = file + "/in"};
+    EXPECT_THAT(message_of<ConfigError>([&] { Accelerator accelerator({.deepspeed_plugin = plugin}); }),
+                HasSubstr("deepspeed_plugin: offload to nvme: " + file + "/in: cannot be made"));
   });
 }
 

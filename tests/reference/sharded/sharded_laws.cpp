@@ -21,7 +21,8 @@ using sharded::ShardedModel;
 // Counts what rank 0 sends, and fails one rank at its n-th collective from `arm` on.
 class Observer : public sim::FaultModel {
  public:
-  void before_call(sim::World& /*world*/, int rank, const sim::Group& /*group*/, std::uint64_t /*sequence*/, sim::Call& call) override {
+  void before_call(sim::World& /*world*/, int rank, const sim::Group& /*group*/, std::uint64_t /*sequence*/,
+                   sim::Call& call) override {
     if (rank == 0) {
       const std::lock_guard lock(mutex_);
       bytes_[std::string(call.op)] += call.bytes;
@@ -53,7 +54,8 @@ class Observer : public sim::FaultModel {
 };
 
 // Units by hand, of all that the model calls by the adapter or as parts of a Sequential.
-const std::vector<std::string> kUnits = {"blocks\\.0", "blocks\\.1", "blocks\\.2", "blocks\\.0\\.inner", "blocks\\.1\\.outer", "blocks\\.2\\.inner", "tail\\.0", "tail\\.2"};
+const std::vector<std::string> kUnits = {"blocks\\.0",         "blocks\\.1",         "blocks\\.2", "blocks\\.0\\.inner",
+                                         "blocks\\.1\\.outer", "blocks\\.2\\.inner", "tail\\.0",   "tail\\.2"};
 
 ShardingOptions pick_options() {
   ShardingOptions options;
@@ -116,7 +118,8 @@ NamedTensors train_serially(int num_ranks, const ShardingOptions& options, int n
       sgd.zero_grad();
       net->forward(batch_of(rank, step, 4, false)).square().mean().backward();
       auto& of_rank = gradients.emplace_back();
-      for (const auto& parameter : model.parameters) of_rank.push_back(parameter.grad().defined() ? parameter.grad().clone() : torch::zeros_like(parameter));
+      for (const auto& parameter : model.parameters)
+        of_rank.push_back(parameter.grad().defined() ? parameter.grad().clone() : torch::zeros_like(parameter));
     }
     for (const auto& unit : plan.units) {
       for (const auto& flat : unit.flats) {
@@ -132,11 +135,14 @@ NamedTensors train_serially(int num_ranks, const ShardingOptions& options, int n
           buffers[rank].inputs = {bucket.div_(8)};  // of 64
           all.push_back(&buffers[rank]);
         }
-        sim::all_reduce(all, {}, [](std::int64_t count, const auto& body) { for (std::int64_t i = 0; i < count; ++i) body(i); });
+        sim::all_reduce(all, {}, [](std::int64_t count, const auto& body) {
+          for (std::int64_t i = 0; i < count; ++i) body(i);
+        });
         const auto mean = buffers.front().inputs.front().div_(8);
         for (std::size_t i = 0; i < flat.parameters.size(); ++i) {
           const auto range = flat.layout.range(i);
-          model.parameters[flat.parameters[i]].mutable_grad() = mean.narrow(0, range.begin, range.size()).view(flat.layout.parameters()[i].sizes).clone();
+          model.parameters[flat.parameters[i]].mutable_grad() =
+              mean.narrow(0, range.begin, range.size()).view(flat.layout.parameters()[i].sizes).clone();
         }
       }
     }
@@ -200,7 +206,8 @@ TEST(ShardedLaws, AStateThatIsNotTheModelsIsACheckpointErrorWithAllThatIsWrong) 
       sharded.load_sharded_state(pieces);
       ADD_FAILURE() << "was loaded";
     } catch (const CheckpointError& error) {
-      for (const auto* part : {"'surplus'", "'head.bias' has sizes [9]", "lacks"}) EXPECT_THAT(error.what(), ::testing::HasSubstr(part));
+      for (const auto* part : {"'surplus'", "'head.bias' has sizes [9]", "lacks"})
+        EXPECT_THAT(error.what(), ::testing::HasSubstr(part));
     }
   });
 }
@@ -254,8 +261,8 @@ std::int64_t bytes_of(const sharded::UnitPlan& unit, bool trained) {
   return bytes;
 }
 
-// The ZeRO paper's: parameters are sent twice by stages 1 and 2, three times by stage 3, but for the model's own unit, which stays
-// between forward and backward, as in PyTorch.
+// The ZeRO paper's: parameters are sent twice by stages 1 and 2, three times by stage 3, but for the model's own unit,
+// which stays between forward and backward, as in PyTorch.
 TEST(ShardedLaws, BytesSentAreThoseOfTheFormulas) {
   for (const int num_ranks : {2, 3, 8}) {
     for (const bool frees : {false, true}) {
@@ -286,7 +293,8 @@ TEST(ShardedLaws, BytesSentAreThoseOfTheFormulas) {
         gathers += (frees && i > 0 ? 2 : 1) * bytes_of(plan.units[i], /*trained=*/false);
         reductions += bytes_of(plan.units[i], /*trained=*/true);
       }
-      std::map<std::string, std::int64_t> expected = {{"all_gather_into_tensor", gathers / num_ranks}, {"reduce_scatter_tensor", reductions}};
+      std::map<std::string, std::int64_t> expected = {{"all_gather_into_tensor", gathers / num_ranks},
+                                                      {"reduce_scatter_tensor", reductions}};
       EXPECT_EQ(sent, expected);
     }
   }

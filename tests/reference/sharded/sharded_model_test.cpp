@@ -28,7 +28,13 @@ std::vector<Strategy> strategies() {
   prefetching.forward_prefetch = true;
   post.prefetch = Prefetch::kBackwardPost;
   checkpointed.activation_checkpointing = true;
-  return {{"full", full}, {"grad_op", grad_op}, {"zero1", zero1}, {"zero2", zero2}, {"prefetching", prefetching}, {"post", post}, {"checkpointed", checkpointed},
+  return {{"full", full},
+          {"grad_op", grad_op},
+          {"zero1", zero1},
+          {"zero2", zero2},
+          {"prefetching", prefetching},
+          {"post", post},
+          {"checkpointed", checkpointed},
           {"one unit", ShardingOptions{}}};
 }
 
@@ -40,12 +46,14 @@ NamedTensors named(Net& net) {
 
 struct Job {
   int num_steps = 1, micro_batches = 1;
-  bool is_exact = false;     // integers, whose sums are exact in any order
-  bool syncs_each = false;   // micro-batches too
+  bool is_exact = false;    // integers, whose sums are exact in any order
+  bool syncs_each = false;  // micro-batches too
 };
 
 // In integers: of a mean over 1, 2, 3, 4 or 6 ranks too.
-at::Tensor loss_of(const at::Tensor& output, const Job& job) { return job.is_exact ? output.sum() * 6 : output.square().mean() / job.micro_batches; }
+at::Tensor loss_of(const at::Tensor& output, const Job& job) {
+  return job.is_exact ? output.sum() * 6 : output.square().mean() / job.micro_batches;
+}
 double rate_of(const Job& job) { return job.is_exact ? 1.0 : 0.05; }
 
 NamedTensors train_by_ddp(RankContext& rank, const Job& job) {
@@ -58,7 +66,8 @@ NamedTensors train_by_ddp(RankContext& rank, const Job& job) {
     for (int micro = 0; micro < job.micro_batches; ++micro) {
       ddp.sync_flags.backward = micro + 1 == job.micro_batches;
       ddp.before_forward();
-      std::vector<at::Tensor> outputs{net->forward(batch_of(rank.rank, step * job.micro_batches + micro, 4, job.is_exact))};
+      std::vector<at::Tensor> outputs{
+          net->forward(batch_of(rank.rank, step * job.micro_batches + micro, 4, job.is_exact))};
       ddp.after_forward(outputs);
       loss_of(outputs.front(), job).backward();
     }
@@ -75,7 +84,8 @@ NamedTensors train_by_shards(RankContext& rank, const ShardingOptions& options, 
   for (int step = 0; step < job.num_steps; ++step) {
     for (int micro = 0; micro < job.micro_batches; ++micro) {
       sharded.sync_gradients = job.syncs_each || micro + 1 == job.micro_batches;
-      loss_of(call_sharded(sharded, net, batch_of(rank.rank, step * job.micro_batches + micro, 4, job.is_exact)), job).backward();
+      loss_of(call_sharded(sharded, net, batch_of(rank.rank, step * job.micro_batches + micro, 4, job.is_exact)), job)
+          .backward();
     }
     sharded.show_shards();
     sgd.step();
@@ -87,12 +97,16 @@ NamedTensors train_by_shards(RankContext& rank, const ShardingOptions& options, 
 
 TEST(ShardedModelTest, EveryStrategyTrainsAsDdpDoesInExactArithmetic) {
   for (const int num_ranks : {1, 2, 3, 4, 6}) {
-    const auto expected = run_ranks(num_ranks, [](RankContext& rank) { return train_by_ddp(rank, {.micro_batches = 3, .is_exact = true}); }).front();
+    const auto expected = run_ranks(num_ranks, [](RankContext& rank) {
+                            return train_by_ddp(rank, {.micro_batches = 3, .is_exact = true});
+                          }).front();
     for (const auto& strategy : strategies()) {
       for (const bool syncs_each : {false, true}) {
         SCOPED_TRACE(fmt::format("{} on {} ranks, {}", strategy.name, num_ranks, syncs_each));
         const Job job{.micro_batches = 3, .is_exact = true, .syncs_each = syncs_each};
-        expect_equal(expected, run_ranks(num_ranks, [&](RankContext& rank) { return train_by_shards(rank, strategy.options, job); }).front());
+        expect_equal(expected, run_ranks(num_ranks, [&](RankContext& rank) {
+                                 return train_by_shards(rank, strategy.options, job);
+                               }).front());
       }
     }
   }
@@ -104,7 +118,8 @@ TEST(ShardedModelTest, EveryStrategyTrainsAsDdpDoesOnTwoRanks) {
   const auto expected = run_ranks(2, [&](RankContext& rank) { return train_by_ddp(rank, job); }).front();
   for (const auto& strategy : strategies()) {
     SCOPED_TRACE(strategy.name);
-    expect_equal(expected, run_ranks(2, [&](RankContext& rank) { return train_by_shards(rank, strategy.options, job); }).front());
+    expect_equal(expected,
+                 run_ranks(2, [&](RankContext& rank) { return train_by_shards(rank, strategy.options, job); }).front());
   }
 }
 
@@ -115,7 +130,8 @@ TEST(ShardedModelTest, StrategiesWithTheSameUnitsHaveTheSameBits) {
     for (const auto& strategy : strategies()) {
       if (strategy.options.wrap.kind == WrapPolicy::Kind::kNone) continue;
       SCOPED_TRACE(fmt::format("{} on {} ranks", strategy.name, num_ranks));
-      const auto found = run_ranks(num_ranks, [&](RankContext& rank) { return train_by_shards(rank, strategy.options, job); }).front();
+      const auto found =
+          run_ranks(num_ranks, [&](RankContext& rank) { return train_by_shards(rank, strategy.options, job); }).front();
       if (!expected) expected = found;
       expect_equal(*expected, found);
     }

@@ -16,20 +16,21 @@
 #include "reference/state/rank_context.hpp"
 #include "tests/support/torch.hpp"
 
-/// A small model of nested, shared, frozen and odd-sized parts, and its training by shards, by DDP and alone. Thread rule: the rank's thread.
+/// A small model of nested, shared, frozen and odd-sized parts, and its training by shards, by DDP and alone. Thread
+/// rule: the rank's thread.
 namespace accel::testing {
 
 struct BlockImpl : torch::nn::Module {
-  explicit BlockImpl(int width) : inner(register_module("inner", torch::nn::Linear(width, 3))), outer(register_module("outer", torch::nn::Linear(3, width))) {
+  explicit BlockImpl(int width)
+      : inner(register_module("inner", torch::nn::Linear(width, 3))),
+        outer(register_module("outer", torch::nn::Linear(3, width))) {
     scale = register_parameter("scale", torch::ones({}));
     empty = register_parameter("empty", torch::ones({0, width}));
     frozen = register_parameter("frozen", torch::full({width}, 2.0), /*requires_grad=*/false);
     unused = register_parameter("unused", torch::ones({width}));
     calls = register_buffer("calls", torch::zeros({}));
   }
-  at::Tensor forward(const at::Tensor& x) {
-    return x + accel::call(outer, accel::call(inner, x * frozen)) * scale;
-  }
+  at::Tensor forward(const at::Tensor& x) { return x + accel::call(outer, accel::call(inner, x * frozen)) * scale; }
   torch::nn::Linear inner, outer;
   at::Tensor scale, empty, frozen, unused, calls;
 };

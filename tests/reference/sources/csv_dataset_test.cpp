@@ -31,7 +31,9 @@ Table table_of(const CsvFile& file) {
 class CsvTest : public ::testing::Test {
  protected:
   std::string write(const std::string& text) { return folder_.write("table.csv", text); }
-  Table read(const std::string& text, const CsvOptions& options = {.header = false}) { return table_of(CsvFile({write(text)}, options)); }
+  Table read(const std::string& text, const CsvOptions& options = {.header = false}) {
+    return table_of(CsvFile({write(text)}, options));
+  }
   template <typename Read>
   std::string error_of(Read&& read) {
     try {
@@ -59,18 +61,22 @@ std::string written(const Table& table, char delimiter) {
   for (const auto& record : table) {
     for (std::size_t column = 0; column < record.size(); ++column) {
       const auto& field = record[column];
-      const bool must = field.find_first_of(std::string("\"\r\n") + delimiter) != std::string::npos || (record.size() == 1 && field.empty());
-      text += (column > 0 ? std::string(1, delimiter) : "") + (must || *rc::gen::arbitrary<bool>() ? quoted(field) : field);
+      const bool must = field.find_first_of(std::string("\"\r\n") + delimiter) != std::string::npos ||
+                        (record.size() == 1 && field.empty());
+      text +=
+          (column > 0 ? std::string(1, delimiter) : "") + (must || *rc::gen::arbitrary<bool>() ? quoted(field) : field);
     }
     text += *rc::gen::elementOf(std::vector<std::string>{"\n", "\r\n"});
   }
-  if (!text.empty() && *rc::gen::arbitrary<bool>()) text.erase(text.ends_with("\r\n") ? text.size() - 2 : text.size() - 1);
+  if (!text.empty() && *rc::gen::arbitrary<bool>())
+    text.erase(text.ends_with("\r\n") ? text.size() - 2 : text.size() - 1);
   return text;
 }
 
 Table any_table() {
   const auto num_columns = *rc::gen::inRange(1, 5);
-  const auto field = rc::gen::resize(6, rc::gen::container<std::string>(rc::gen::elementOf(std::string("ab,;\"\n\r \xff"))));
+  const auto field =
+      rc::gen::resize(6, rc::gen::container<std::string>(rc::gen::elementOf(std::string("ab,;\"\n\r \xff"))));
   return *rc::gen::container<Table>(rc::gen::container<std::vector<std::string>>(num_columns, field));
 }
 
@@ -83,7 +89,8 @@ TEST_F(CsvTest, AnyTableIsReadBackAsItWasWritten) {
 }
 
 TEST_F(CsvTest, FieldsInQuotesHoldDelimitersLineEndsAndQuotes) {
-  EXPECT_THAT(read("\"a,\"\"b\"\"\",\"c\r\nd\"\r\n\"\",e"), ElementsAre(ElementsAre("a,\"b\"", "c\r\nd"), ElementsAre("", "e")));
+  EXPECT_THAT(read("\"a,\"\"b\"\"\",\"c\r\nd\"\r\n\"\",e"),
+              ElementsAre(ElementsAre("a,\"b\"", "c\r\nd"), ElementsAre("", "e")));
 }
 
 TEST_F(CsvTest, ByteOrderMarkAndEmptyLinesArePassedOver) {
@@ -98,16 +105,22 @@ TEST_F(CsvTest, SamplesAreMapsByTheHeadersNames) {
 }
 
 TEST_F(CsvTest, FilesOfOneHeaderFollowOneAnother) {
-  const auto a = folder_.write("a.csv", "x,y\n1,2\n"), b = folder_.write("b.csv", "x,y\n3,4"), c = folder_.write("c.csv", "y,x\n5,6\n");
+  const auto a = folder_.write("a.csv", "x,y\n1,2\n"), b = folder_.write("b.csv", "x,y\n3,4"),
+             c = folder_.write("c.csv", "y,x\n5,6\n");
   const CsvTensors table({a, b});
   EXPECT_TRUE(table.get_batch({1, 0}).equal(torch::tensor({{3.0F, 4.0F}, {1.0F, 2.0F}})));
-  EXPECT_THAT(error_of([&] { CsvFile({a, c}); }), AllOf(HasSubstr(c + ": columns y, x"), HasSubstr("expected those of " + a + ": x, y")));
+  EXPECT_THAT(error_of([&] {
+                CsvFile({a, c});
+              }),
+              AllOf(HasSubstr(c + ": columns y, x"), HasSubstr("expected those of " + a + ": x, y")));
 }
 
 TEST_F(CsvTest, ChosenColumnsAreNumbersOfTheDtype) {
   const auto path = write("a,b,c\n 1.5 ,+2,1e-60\n-0.25,nan,7\n");
   EXPECT_TRUE(CsvTensors(path, {.columns = {"c", "a"}}).get(0).equal(torch::tensor({0.0F, 1.5F})));
-  EXPECT_TRUE(CsvTensors(path, {.columns = {"c"}, .dtype = torch::kDouble}).get(0).equal(torch::tensor({1e-60}, torch::kDouble)));
+  EXPECT_TRUE(CsvTensors(path, {.columns = {"c"}, .dtype = torch::kDouble})
+                  .get(0)
+                  .equal(torch::tensor({1e-60}, torch::kDouble)));
   EXPECT_TRUE(CsvTensors(path, {.columns = {"b"}}).get(1).isnan().item<bool>());
   EXPECT_THROW(CsvTensors(path, {.dtype = torch::kInt}), ArgumentError);
 }
@@ -140,7 +153,8 @@ TEST_F(CsvTest, WrongNumberOfFieldsIsToldWithItsPlace) {
 
 TEST_F(CsvTest, MisplacedQuotesAreToldWithTheirPlace) {
   EXPECT_THAT(error_in("a,b\n1,\"2\n3,4\n"), EndsWith("record 1 (byte 4): a quote is not closed (byte 6)"));
-  EXPECT_THAT(error_in("a,b\n1,2\"\n"), EndsWith("record 1 (byte 4): a quote inside a field that does not begin with one (byte 7)"));
+  EXPECT_THAT(error_in("a,b\n1,2\"\n"),
+              EndsWith("record 1 (byte 4): a quote inside a field that does not begin with one (byte 7)"));
   EXPECT_THAT(error_in("a,b\n\"1\"2,3\n"), EndsWith("record 1 (byte 4): text after a closing quote (byte 7)"));
   EXPECT_THAT(error_in("\"a"), EndsWith("the header (byte 0): a quote is not closed (byte 0)"));
 }
@@ -148,15 +162,18 @@ TEST_F(CsvTest, MisplacedQuotesAreToldWithTheirPlace) {
 TEST_F(CsvTest, HeaderMustNameEachColumnOnce) {
   EXPECT_THAT(error_in("a,a\n"), HasSubstr("the header names 'a' twice"));
   EXPECT_THAT(error_in(""), HasSubstr("no header: the file holds no record"));
-  EXPECT_THAT(error_of([&] { CsvTensors(write("a,b\n"), {.columns = {"c"}}); }), HasSubstr("no column 'c'; it has a, b"));
+  EXPECT_THAT(error_of([&] { CsvTensors(write("a,b\n"), {.columns = {"c"}}); }),
+              HasSubstr("no column 'c'; it has a, b"));
 }
 
 TEST_F(CsvTest, FieldThatIsNoNumberIsToldWithFileRecordOffsetAndColumn) {
   const auto path = write("a,b\n1,2\n3,1.5\n4,\n5,1e99\n6,7 8\n");
-  EXPECT_THAT(error_of([&] { (void)CsvTensors(path, {.dtype = torch::kLong}).get(1); }), EndsWith("table.csv: record 2 (byte 8), column 'b': '1.5' is no number that fits Long"));
+  EXPECT_THAT(error_of([&] { (void)CsvTensors(path, {.dtype = torch::kLong}).get(1); }),
+              EndsWith("table.csv: record 2 (byte 8), column 'b': '1.5' is no number that fits Long"));
   const CsvTensors table(path);
   EXPECT_TRUE(table.get(1).equal(torch::tensor({3.0F, 1.5F})));
-  EXPECT_THAT(error_of([&] { (void)table.get(2); }), EndsWith("record 3 (byte 14), column 'b': '' is no number that fits Float"));
+  EXPECT_THAT(error_of([&] { (void)table.get(2); }),
+              EndsWith("record 3 (byte 14), column 'b': '' is no number that fits Float"));
   EXPECT_THAT(error_of([&] { (void)table.get(3); }), HasSubstr("'1e99' is no number that fits Float"));
   EXPECT_THAT(error_of([&] { (void)table.get(4); }), HasSubstr("'7 8' is no number"));
 }

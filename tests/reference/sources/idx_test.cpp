@@ -27,10 +27,12 @@ struct Format {
   char code;
   at::ScalarType dtype;
 };
-const std::vector<Format> kFormats{{8, at::kByte}, {9, at::kChar}, {11, at::kShort}, {12, at::kInt}, {13, at::kFloat}, {14, at::kDouble}};
+const std::vector<Format> kFormats{{8, at::kByte}, {9, at::kChar},   {11, at::kShort},
+                                   {12, at::kInt}, {13, at::kFloat}, {14, at::kDouble}};
 
 std::string big_endian(std::string bytes, std::size_t width) {
-  for (std::size_t begin = 0; begin + width <= bytes.size(); begin += width) std::reverse(bytes.data() + begin, bytes.data() + begin + width);
+  for (std::size_t begin = 0; begin + width <= bytes.size(); begin += width)
+    std::reverse(bytes.data() + begin, bytes.data() + begin + width);
   return bytes;
 }
 
@@ -63,19 +65,23 @@ class IdxTest : public ::testing::Test {
     return "no error";
   }
   TemporaryFolder folder_;
-  at::Tensor images_ = torch::arange(5 * 3 * 2).to(torch::kByte).reshape({5, 3, 2}), labels_ = torch::arange(5).to(torch::kByte);
-  std::string image_path_ = folder_.write("images", idx_of(8, images_)), label_path_ = folder_.write("labels", idx_of(8, labels_));
+  at::Tensor images_ = torch::arange(5 * 3 * 2).to(torch::kByte).reshape({5, 3, 2}),
+             labels_ = torch::arange(5).to(torch::kByte);
+  std::string image_path_ = folder_.write("images", idx_of(8, images_)),
+              label_path_ = folder_.write("labels", idx_of(8, labels_));
 };
 
 TEST_F(IdxTest, EveryTypeAndShapeIsReadPlainAndInflated) {
   testing::expect_property(100, [&] {
     const auto [code, dtype] = *rc::gen::elementOf(kFormats);
     const auto num_dims = *rc::gen::element<std::size_t>(1, 2, 3);
-    const auto sizes = *rc::gen::container<std::vector<std::int64_t>>(num_dims, rc::gen::element<std::int64_t>(0, 1, 2, 3, 4));
+    const auto sizes =
+        *rc::gen::container<std::vector<std::int64_t>>(num_dims, rc::gen::element<std::int64_t>(0, 1, 2, 3, 4));
     auto tensor = at::empty(sizes, at::TensorOptions(dtype));
     const auto bytes = *rc::gen::container<std::string>(tensor.nbytes(), rc::gen::arbitrary<char>());
     std::copy(bytes.begin(), bytes.end(), static_cast<char*>(tensor.data_ptr()));
-    for (const auto& path : {folder_.write("any", idx_of(code, tensor)), write_gzip(folder_.path("any.gz"), idx_of(code, tensor))}) {
+    for (const auto& path :
+         {folder_.write("any", idx_of(code, tensor)), write_gzip(folder_.path("any.gz"), idx_of(code, tensor))}) {
       const auto stored = open_idx(path);
       RC_ASSERT(stored.dtype == dtype);
       RC_ASSERT(stored.sizes == sizes);
@@ -100,7 +106,8 @@ TEST_F(IdxTest, ASampleIsAnImageAndItsLabelAsInt64) {
 TEST_F(IdxTest, ABatchIsTheStackOfItsSamples) {
   const IdxDataset dataset(image_path_, write_gzip(folder_.path("labels.gz"), idx_of(8, labels_)));
   const auto [images, labels] = dataset.get_batch({4, 0, 4});
-  const auto [stacked_images, stacked_labels] = default_collate(std::vector{dataset.get(4), dataset.get(0), dataset.get(4)});
+  const auto [stacked_images, stacked_labels] =
+      default_collate(std::vector{dataset.get(4), dataset.get(0), dataset.get(4)});
   EXPECT_TRUE(images.equal(stacked_images));
   EXPECT_EQ(labels.scalar_type(), torch::kLong);
   EXPECT_TRUE(labels.equal(stacked_labels));
@@ -115,15 +122,20 @@ TEST_F(IdxTest, LimitTakesTheFirstRows) {
 
 TEST_F(IdxTest, FilesOfDifferentNumbersOfRowsAreRefusedWhateverTheLimit) {
   const auto fewer = folder_.write("fewer", idx_of(8, labels_.narrow(0, 0, 4)));
-  EXPECT_THAT(error_of([&] { IdxDataset(image_path_, fewer, {.limit = 2}); }), HasSubstr("5 images, but " + fewer + " has 4 labels"));
+  EXPECT_THAT(error_of([&] { IdxDataset(image_path_, fewer, {.limit = 2}); }),
+              HasSubstr("5 images, but " + fewer + " has 4 labels"));
 }
 
 TEST_F(IdxTest, ShortLongAndForeignFilesAreNamed) {
   const auto bytes = idx_of(8, images_);
-  EXPECT_THAT(error_of([&] { open_idx(folder_.write("short", bytes.substr(0, 20))); }), HasSubstr("short: the file is short or damaged: 30 bytes of data expected, 4 read"));
-  EXPECT_THAT(error_of([&] { open_idx(folder_.write("long", bytes + "x")); }), HasSubstr("long: the file is damaged: it goes on after its 30 bytes"));
-  EXPECT_THAT(error_of([&] { open_idx(write_gzip(folder_.path("long.gz"), bytes + "x")); }), HasSubstr("it goes on after its 30 bytes"));
-  EXPECT_THAT(error_of([&] { open_idx(folder_.write("text", "Lorem ipsum")); }), HasSubstr("text: not an idx file (it begins 4c 6f 72 65"));
+  EXPECT_THAT(error_of([&] { open_idx(folder_.write("short", bytes.substr(0, 20))); }),
+              HasSubstr("short: the file is short or damaged: 30 bytes of data expected, 4 read"));
+  EXPECT_THAT(error_of([&] { open_idx(folder_.write("long", bytes + "x")); }),
+              HasSubstr("long: the file is damaged: it goes on after its 30 bytes"));
+  EXPECT_THAT(error_of([&] { open_idx(write_gzip(folder_.path("long.gz"), bytes + "x")); }),
+              HasSubstr("it goes on after its 30 bytes"));
+  EXPECT_THAT(error_of([&] { open_idx(folder_.write("text", "Lorem ipsum")); }),
+              HasSubstr("text: not an idx file (it begins 4c 6f 72 65"));
   EXPECT_THAT(error_of([&] { open_idx(folder_.path("none")); }), HasSubstr("none: cannot be opened: No such file"));
 }
 
@@ -131,19 +143,23 @@ TEST_F(IdxTest, GzipWhoseChecksumDiffersIsRefused) {
   auto path = write_gzip(folder_.path("images.gz"), idx_of(8, images_));
   auto bytes = bytes_in(path);
   bytes[bytes.size() - 6] ^= 1;
-  EXPECT_THAT(error_of([&] { open_idx(folder_.write("damaged.gz", bytes)); }), HasSubstr("damaged.gz: the file is short or damaged"));
+  EXPECT_THAT(error_of([&] { open_idx(folder_.write("damaged.gz", bytes)); }),
+              HasSubstr("damaged.gz: the file is short or damaged"));
 }
 
 TEST_F(IdxTest, HeaderThatPromisesTooMuchIsRefusedBeforeMemoryIsTaken) {
   const std::string header("\0\0\x08\x02\x7f\xff\xff\xff\x7f\xff\xff\xff", 12);
   EXPECT_THAT(error_of([&] { open_idx(folder_.write("huge", header)); }), HasSubstr("bytes of data expected"));
-  EXPECT_THAT(error_of([&] { open_idx(write_gzip(folder_.path("huge.gz"), header)); }), HasSubstr("bytes of data expected"));
+  EXPECT_THAT(error_of([&] { open_idx(write_gzip(folder_.path("huge.gz"), header)); }),
+              HasSubstr("bytes of data expected"));
 }
 
 TEST_F(IdxTest, AnyDamageIsRefusedOrOnlyChangesWhatIsRead) {
   testing::expect_property(300, [&] {
     const auto gzip = *rc::gen::arbitrary<bool>();
-    const auto path = folder_.write("damaged", testing::damaged(gzip ? bytes_in(write_gzip(folder_.path("whole"), idx_of(8, images_))) : idx_of(8, images_)));
+    const auto path = folder_.write(
+        "damaged",
+        testing::damaged(gzip ? bytes_in(write_gzip(folder_.path("whole"), idx_of(8, images_))) : idx_of(8, images_)));
     testing::read_or_refuse(path, [&] { (void)open_idx(path).load(); });
   });
 }

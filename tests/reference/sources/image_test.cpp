@@ -25,34 +25,47 @@ using namespace std::string_literals;
 
 static_assert(MapDataset<ImageFolder>);
 
-// JPEG files of 9x7 pixels that Pillow 13 wrote, in base 64, and the SHA-256 of what its `convert("RGB")` makes of them.
+// JPEG files of 9x7 pixels that Pillow 13 wrote, in base 64, and the SHA-256 of what its `convert("RGB")` makes of
+// them.
 struct Jpeg {
   std::string name, base64, sha256;
 };
 const std::vector<Jpeg> kJpegs{
     {"colour",
-       "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDABQODxIPDRQSEBIXFRQYHjIhHhwcHj0sLiQySUBMS0dARkVQWnNiUFVtVkVGZIhlbXd7gYKBTmCNl4x9lnN+gX"
-       "z/2wBDARUXFx4aHjshITt8U0ZTfHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHz/wAARCAAHAAkDASIAAhEBAxEB"
-       "/8QAFgABAQEAAAAAAAAAAAAAAAAAAAMF/8QAGxAAAQQDAAAAAAAAAAAAAAAAAAECBCEFFVH/xAAUAQEAAAAAAAAAAAAAAAAAAAAC/8QAGxEAAgEFAAAAAA"
-       "AAAAAAAAAAAAIEAQMREzH/2gAMAwEAAhEDEQA/AIwsK2qQ09K3iACRq4DEk3dfT//Z",
+     "/9j/4AAQSkZJRgABAQAAAQABAAD/"
+     "2wBDABQODxIPDRQSEBIXFRQYHjIhHhwcHj0sLiQySUBMS0dARkVQWnNiUFVtVkVGZIhlbXd7gYKBTmCNl4x9lnN+gX"
+     "z/2wBDARUXFx4aHjshITt8U0ZTfHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHz/"
+     "wAARCAAHAAkDASIAAhEBAxEB"
+     "/8QAFgABAQEAAAAAAAAAAAAAAAAAAAMF/8QAGxAAAQQDAAAAAAAAAAAAAAAAAAECBCEFFVH/xAAUAQEAAAAAAAAAAAAAAAAAAAAC/"
+     "8QAGxEAAgEFAAAAAA"
+     "AAAAAAAAAAAAIEAQMREzH/2gAMAwEAAhEDEQA/AIwsK2qQ09K3iACRq4DEk3dfT//Z",
      "687a6dd3c5b01bb8901b2499777f6f70e39e8bfe3bb3d6cae21d480c8a284e82"},
     {"progressive",
-       "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDABQODxIPDRQSEBIXFRQYHjIhHhwcHj0sLiQySUBMS0dARkVQWnNiUFVtVkVGZIhlbXd7gYKBTmCNl4x9lnN+gX"
-       "z/2wBDARUXFx4aHjshITt8U0ZTfHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHz/wgARCAAHAAkDASEAAhEBAxEB"
-       "/8QAFQABAQAAAAAAAAAAAAAAAAAAAgT/xAAUAQEAAAAAAAAAAAAAAAAAAAAC/9oADAMBAAIQAxAAAAEUp//EABcQAQADAAAAAAAAAAAAAAAAAAACAxP/2g"
-       "AIAQEAAQUChSxf/8QAFhEBAQEAAAAAAAAAAAAAAAAAAwAi/9oACAEDAQE/ASbN/8QAFREBAQAAAAAAAAAAAAAAAAAAAQD/2gAIAQIBAT8BG//EABQQAQAA"
-       "AAAAAAAAAAAAAAAAABD/2gAIAQEABj8CP//EABYQAQEBAAAAAAAAAAAAAAAAAAABEf/aAAgBAQABPyGLL//aAAwDAQACAAMAAAAQT//EABURAQEAAAAAAA"
-       "AAAAAAAAAAAAAB/9oACAEDAQE/ELH/xAAVEQEBAAAAAAAAAAAAAAAAAAAAIf/aAAgBAgEBPxCT/8QAFxAAAwEAAAAAAAAAAAAAAAAAAAEhYf/aAAgBAQAB"
-       "PxCSIwR//9k=",
+     "/9j/4AAQSkZJRgABAQAAAQABAAD/"
+     "2wBDABQODxIPDRQSEBIXFRQYHjIhHhwcHj0sLiQySUBMS0dARkVQWnNiUFVtVkVGZIhlbXd7gYKBTmCNl4x9lnN+gX"
+     "z/2wBDARUXFx4aHjshITt8U0ZTfHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHx8fHz/"
+     "wgARCAAHAAkDASEAAhEBAxEB"
+     "/8QAFQABAQAAAAAAAAAAAAAAAAAAAgT/xAAUAQEAAAAAAAAAAAAAAAAAAAAC/9oADAMBAAIQAxAAAAEUp//"
+     "EABcQAQADAAAAAAAAAAAAAAAAAAACAxP/2g"
+     "AIAQEAAQUChSxf/8QAFhEBAQEAAAAAAAAAAAAAAAAAAwAi/9oACAEDAQE/ASbN/8QAFREBAQAAAAAAAAAAAAAAAAAAAQD/2gAIAQIBAT8BG//"
+     "EABQQAQAA"
+     "AAAAAAAAAAAAAAAAABD/2gAIAQEABj8CP//EABYQAQEBAAAAAAAAAAAAAAAAAAABEf/aAAgBAQABPyGLL//aAAwDAQACAAMAAAAQT//"
+     "EABURAQEAAAAAAA"
+     "AAAAAAAAAAAAAB/9oACAEDAQE/ELH/xAAVEQEBAAAAAAAAAAAAAAAAAAAAIf/aAAgBAgEBPxCT/8QAFxAAAwEAAAAAAAAAAAAAAAAAAAEhYf/"
+     "aAAgBAQAB"
+     "PxCSIwR//9k=",
      "768f32de40d0f90eee5abd74b9a0d92a8414aafd61201d19704109e1291e84ba"},
     {"grey",
-       "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDABQODxIPDRQSEBIXFRQYHjIhHhwcHj0sLiQySUBMS0dARkVQWnNiUFVtVkVGZIhlbXd7gYKBTmCNl4x9lnN+gX"
-       "z/wAALCAAHAAkBAREA/8QAFQABAQAAAAAAAAAAAAAAAAAABAb/xAAWEAEBAQAAAAAAAAAAAAAAAAAABkL/2gAIAQEAAD8AHN4WT//Z",
+     "/9j/4AAQSkZJRgABAQAAAQABAAD/"
+     "2wBDABQODxIPDRQSEBIXFRQYHjIhHhwcHj0sLiQySUBMS0dARkVQWnNiUFVtVkVGZIhlbXd7gYKBTmCNl4x9lnN+gX"
+     "z/wAALCAAHAAkBAREA/8QAFQABAQAAAAAAAAAAAAAAAAAABAb/xAAWEAEBAQAAAAAAAAAAAAAAAAAABkL/2gAIAQEAAD8AHN4WT//Z",
      "1844375eeabe0908253881ac8df1c3c0620e0009e32eea1916b66648f5d32b02"},
     {"cmyk",
-       "/9j/7gAOQWRvYmUAZAAAAAAA/9sAQwAUDg8SDw0UEhASFxUUGB4yIR4cHB49LC4kMklATEtHQEZFUFpzYlBVbVZFRmSIZW13e4GCgU5gjZeMfZZzfoF8/8"
-       "AAFAgABwAJBEMRAE0RAFkRAEsRAP/EABkAAAIDAQAAAAAAAAAAAAAAAAMGAAIEBf/EAB8QAAEDAwUAAAAAAAAAAAAAAAABAlEDBRYGFSEiQv/aAA4EQwBN"
-       "AFkASwAAPwDZqT2Wyh8uCXa5r25Ub6gmEyh8uOBuayoE/9k=",
+     "/9j/7gAOQWRvYmUAZAAAAAAA/"
+     "9sAQwAUDg8SDw0UEhASFxUUGB4yIR4cHB49LC4kMklATEtHQEZFUFpzYlBVbVZFRmSIZW13e4GCgU5gjZeMfZZzfoF8/8"
+     "AAFAgABwAJBEMRAE0RAFkRAEsRAP/EABkAAAIDAQAAAAAAAAAAAAAAAAMGAAIEBf/EAB8QAAEDAwUAAAAAAAAAAAAAAAABAlEDBRYGFSEiQv/"
+     "aAA4EQwBN"
+     "AFkASwAAPwDZqT2Wyh8uCXa5r25Ub6gmEyh8uOBuayoE/9k=",
      "00527697d648f9b6641720b0b5d9600917ec29943546f283e17604e73309937b"}};
 
 std::string bytes_of(const Jpeg& jpeg) {
@@ -75,28 +88,32 @@ std::string sha256_of(const at::Tensor& image) {
 }
 
 std::string big_endian(std::uint32_t value) {
-  return {static_cast<char>(value >> 24), static_cast<char>(value >> 16), static_cast<char>(value >> 8), static_cast<char>(value)};
+  return {static_cast<char>(value >> 24), static_cast<char>(value >> 16), static_cast<char>(value >> 8),
+          static_cast<char>(value)};
 }
 
 std::string chunk(const std::string& type, const std::string& data) {
   const auto body = type + data;
-  return big_endian(static_cast<std::uint32_t>(data.size())) + body + big_endian(static_cast<std::uint32_t>(crc32(0, reinterpret_cast<const Bytef*>(body.data()), body.size())));
+  return big_endian(static_cast<std::uint32_t>(data.size())) + body +
+         big_endian(static_cast<std::uint32_t>(crc32(0, reinterpret_cast<const Bytef*>(body.data()), body.size())));
 }
 
 struct Png {
   std::uint32_t width = 0, height = 0;
   char depth = 8, colour = PNG_COLOR_TYPE_RGB;
-  std::string rows;         // each with its filter byte before it
-  std::string extra = {};   // chunks before the data
+  std::string rows;        // each with its filter byte before it
+  std::string extra = {};  // chunks before the data
 };
 
 std::string bytes_of(const Png& png) {
   std::string packed(compressBound(png.rows.size()), '\0');
   auto size = packed.size();
-  compress(reinterpret_cast<Bytef*>(packed.data()), &size, reinterpret_cast<const Bytef*>(png.rows.data()), png.rows.size());
+  compress(reinterpret_cast<Bytef*>(packed.data()), &size, reinterpret_cast<const Bytef*>(png.rows.data()),
+           png.rows.size());
   packed.resize(size);
-  return "\x89PNG\r\n\x1a\n" + chunk("IHDR", big_endian(png.width) + big_endian(png.height) + png.depth + png.colour + std::string(3, '\0')) + png.extra +
-         chunk("IDAT", packed) + chunk("IEND", "");
+  return "\x89PNG\r\n\x1a\n" +
+         chunk("IHDR", big_endian(png.width) + big_endian(png.height) + png.depth + png.colour + std::string(3, '\0')) +
+         png.extra + chunk("IDAT", packed) + chunk("IEND", "");
 }
 
 std::vector<int> pixels_of(const std::string& bytes) {
@@ -131,13 +148,16 @@ TEST(ImageTest, PngPixelsAreThoseStored) {
     for (std::uint32_t row = 0; row < height; ++row) rows += '\0' + values.substr(3 * width * row, 3 * width);
     const auto gamma = *rc::gen::arbitrary<bool>() ? chunk("gAMA", big_endian(100000)) : "";
     const auto image = decode_image(bytes_of(Png{.width = width, .height = height, .rows = rows, .extra = gamma}));
-    const auto expected = torch::from_blob(const_cast<char*>(values.data()), {height, width, 3}, torch::kByte).permute({2, 0, 1});
+    const auto expected =
+        torch::from_blob(const_cast<char*>(values.data()), {height, width, 3}, torch::kByte).permute({2, 0, 1});
     RC_ASSERT(image.equal(expected));
   });
 }
 
 TEST(ImageTest, EveryKindOfPngBecomesRgb) {
-  const auto grey = [](char depth, const std::string& row) { return bytes_of(Png{.width = 2, .height = 1, .depth = depth, .colour = PNG_COLOR_TYPE_GRAY, .rows = '\0' + row}); };
+  const auto grey = [](char depth, const std::string& row) {
+    return bytes_of(Png{.width = 2, .height = 1, .depth = depth, .colour = PNG_COLOR_TYPE_GRAY, .rows = '\0' + row});
+  };
   EXPECT_THAT(pixels_of(grey(8, "\x07\xff")), ElementsAre(7, 255, 7, 255, 7, 255));
   EXPECT_THAT(pixels_of(grey(1, "\x40")), ElementsAre(0, 255, 0, 255, 0, 255));
   EXPECT_THAT(pixels_of(grey(4, "\x1f")), ElementsAre(17, 255, 17, 255, 17, 255));
@@ -145,7 +165,8 @@ TEST(ImageTest, EveryKindOfPngBecomesRgb) {
   const auto one = [](char depth, char colour, const std::string& row, const std::string& extra = "") {
     return bytes_of(Png{.width = 1, .height = 1, .depth = depth, .colour = colour, .rows = '\0' + row, .extra = extra});
   };
-  EXPECT_THAT(pixels_of(one(8, PNG_COLOR_TYPE_RGB_ALPHA, std::string("\x01\x02\x03\x00", 4))), ElementsAre(1, 2, 3));  // transparent
+  EXPECT_THAT(pixels_of(one(8, PNG_COLOR_TYPE_RGB_ALPHA, std::string("\x01\x02\x03\x00", 4))),
+              ElementsAre(1, 2, 3));  // transparent
   EXPECT_THAT(pixels_of(one(8, PNG_COLOR_TYPE_GRAY_ALPHA, "\x05\x80")), ElementsAre(5, 5, 5));
   EXPECT_THAT(pixels_of(one(16, PNG_COLOR_TYPE_RGB, "\x01\xff\x02\xff\x03\xff")), ElementsAre(1, 2, 3));
   const auto palette = chunk("PLTE", "\x09\x09\x09\x0a\x0b\x0c") + chunk("tRNS", std::string("\xff\x00", 2));
@@ -161,7 +182,9 @@ TEST(ImageTest, ImageThatEndsEarlyIsAnErrorWhateverIsAllowed) {
   for (const auto& jpeg : kJpegs) {
     const auto bytes = bytes_of(jpeg);
     for (const bool allow : {false, true}) {
-      EXPECT_THAT(error_of(bytes.substr(0, bytes.size() - 8), {.allow_jpeg_warnings = allow}), HasSubstr("the JPEG is damaged: the image ends early (byte")) << jpeg.name;
+      EXPECT_THAT(error_of(bytes.substr(0, bytes.size() - 8), {.allow_jpeg_warnings = allow}),
+                  HasSubstr("the JPEG is damaged: the image ends early (byte"))
+          << jpeg.name;
     }
   }
   const auto png = bytes_of(Png{.width = 1, .height = 1, .rows = std::string("\0abc", 4)});
@@ -172,13 +195,15 @@ TEST(ImageTest, ImageThatEndsEarlyIsAnErrorWhateverIsAllowed) {
 TEST(ImageTest, WhatLibjpegMendsIsTakenOnlyIfAllowed) {
   auto bytes = bytes_of(kJpegs.front());
   bytes.insert(bytes.size() - 2, 20, '\x01');  // before the end mark
-  EXPECT_THAT(error_of(bytes), AllOf(HasSubstr("the JPEG is damaged: Corrupt JPEG data"), HasSubstr("allow_jpeg_warnings")));
+  EXPECT_THAT(error_of(bytes),
+              AllOf(HasSubstr("the JPEG is damaged: Corrupt JPEG data"), HasSubstr("allow_jpeg_warnings")));
   EXPECT_EQ(error_of(bytes, {.allow_jpeg_warnings = true}), "no error");
   EXPECT_EQ(sha256_of(decode_image(bytes, "", {.allow_jpeg_warnings = true})), kJpegs.front().sha256);
 }
 
 TEST(ImageTest, SizeBeyondPilsLimitIsRefusedBeforeMemoryIsTaken) {
-  EXPECT_THAT(error_of(bytes_of(Png{.width = 20000, .height = 9000, .rows = "x"})), HasSubstr("20000x9000 pixels; expected at most 178956970"));
+  EXPECT_THAT(error_of(bytes_of(Png{.width = 20000, .height = 9000, .rows = "x"})),
+              HasSubstr("20000x9000 pixels; expected at most 178956970"));
   auto jpeg = bytes_of(kJpegs.front());
   const auto frame = jpeg.find("\xff\xc0");
   jpeg.replace(frame + 5, 4, "\xff\x00\xff\x00"s);
@@ -203,7 +228,9 @@ class ImageFolderTest : public ::testing::Test {
     std::filesystem::create_directories(std::filesystem::path(folder_.path(name)).parent_path());
     folder_.write(name, bytes);
   }
-  static std::string pixel(char value) { return bytes_of(Png{.width = 1, .height = 1, .rows = std::string(1, '\0') + std::string(3, value)}); }
+  static std::string pixel(char value) {
+    return bytes_of(Png{.width = 1, .height = 1, .rows = std::string(1, '\0') + std::string(3, value)});
+  }
   std::string error() {
     try {
       ImageFolder folder(folder_.path());
@@ -216,14 +243,16 @@ class ImageFolderTest : public ::testing::Test {
 };
 
 TEST_F(ImageFolderTest, ClassesAndFilesAreSortedAsTorchvisionsAre) {
-  for (const auto* name : {"dog/b.png", "dog/a/z.PNG", "dog/a.png", "cat/1.png", "dog/a-b/x.png"}) write(name, pixel('x'));
+  for (const auto* name : {"dog/b.png", "dog/a/z.PNG", "dog/a.png", "cat/1.png", "dog/a-b/x.png"})
+    write(name, pixel('x'));
   write("dog/notes.txt", "no image");
   write("top.png", pixel('t'));
   const ImageFolder folder(folder_.path());
   EXPECT_THAT(folder.classes(), ElementsAre("cat", "dog"));
   EXPECT_THAT(folder.class_to_idx(), ElementsAre(Pair("cat", 0), Pair("dog", 1)));
-  EXPECT_THAT(folder.samples(), ElementsAre(Pair(folder_.path("cat/1.png"), 0), Pair(folder_.path("dog/a.png"), 1), Pair(folder_.path("dog/b.png"), 1),
-                                            Pair(folder_.path("dog/a/z.PNG"), 1), Pair(folder_.path("dog/a-b/x.png"), 1)));
+  EXPECT_THAT(folder.samples(), ElementsAre(Pair(folder_.path("cat/1.png"), 0), Pair(folder_.path("dog/a.png"), 1),
+                                            Pair(folder_.path("dog/b.png"), 1), Pair(folder_.path("dog/a/z.PNG"), 1),
+                                            Pair(folder_.path("dog/a-b/x.png"), 1)));
 }
 
 TEST_F(ImageFolderTest, ASampleIsAnImageAndItsClass) {

@@ -19,7 +19,8 @@ static_assert(BatchedDataset<SafetensorsDataset<2>> && BatchedDataset<Safetensor
 class SafetensorsDatasetTest : public ::testing::Test {
  protected:
   std::string write(const std::string& name, std::int64_t begin, std::int64_t end) {
-    return folder_.write(name, safetensors_of({{"image", "F32", images_.slice(0, begin, end)}, {"label", "I64", labels_.slice(0, begin, end)}}));
+    return folder_.write(name, safetensors_of({{"image", "F32", images_.slice(0, begin, end)},
+                                               {"label", "I64", labels_.slice(0, begin, end)}}));
   }
   std::string error_of(const std::vector<std::string>& paths, const std::vector<std::string>& names = {}) {
     try {
@@ -55,11 +56,13 @@ TEST_F(SafetensorsDatasetTest, ShardsFollowOneAnotherAndAnEmptyOneIsPassedOver) 
 
 TEST_F(SafetensorsDatasetTest, TensorsThatAreNoRowsOfOneTableAreNamed) {
   const auto good = write("good", 0, 3);
-  const auto uneven = folder_.write("uneven", safetensors_of({{"image", "F32", images_}, {"label", "I64", labels_.slice(0, 0, 6)}}));
+  const auto uneven =
+      folder_.write("uneven", safetensors_of({{"image", "F32", images_}, {"label", "I64", labels_.slice(0, 0, 6)}}));
   EXPECT_THAT(error_of({uneven}), HasSubstr(uneven + ": tensor 'label' has 6 rows, but 'image' has 7"));
   const auto scalar = folder_.write("scalar", safetensors_of({{"image", "F32", torch::tensor(1.0F)}}));
   EXPECT_THAT(error_of({scalar}), HasSubstr("tensor 'image' has no dimensions"));
-  const auto wider = folder_.write("wider", safetensors_of({{"image", "F32", torch::zeros({3, 2, 4})}, {"label", "I64", torch::zeros({3}, torch::kLong)}}));
+  const auto wider = folder_.write("wider", safetensors_of({{"image", "F32", torch::zeros({3, 2, 4})},
+                                                            {"label", "I64", torch::zeros({3}, torch::kLong)}}));
   EXPECT_THAT(error_of({good, wider}), HasSubstr(wider + ": tensor 'image' differs in dtype or row shape"));
   EXPECT_THAT(error_of({good}, {"image", "mask"}), HasSubstr(good + ": no tensor 'mask'; it has image, label"));
 }

@@ -21,9 +21,9 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using testing::LongName;
 using ::testing::Pair;
 using ::testing::StartsWith;
-using testing::LongName;
 using testing::tar_end;
 using testing::tar_header;
 using testing::tar_member;
@@ -46,7 +46,9 @@ std::vector<std::string> keys_of(TarShards shards) {
 
 class TarShardsTest : public ::testing::Test {
  protected:
-  std::string write(const std::string& name, const std::string& members) { return folder_.write(name, members + tar_end()); }
+  std::string write(const std::string& name, const std::string& members) {
+    return folder_.write(name, members + tar_end());
+  }
   std::string write_gzip(const std::string& name, const std::string& bytes) {
     auto* file = gzopen(folder_.path(name).c_str(), "wb");
     gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size()));
@@ -56,7 +58,8 @@ class TarShardsTest : public ::testing::Test {
   std::string error_in(const std::string& path) {
     TarShards shards(path);
     try {
-      while (shards.next()) {}
+      while (shards.next()) {
+      }
     } catch (const ConfigError& error) {
       const std::string text = error.what();  // skipping notices it too, at the same place
       EXPECT_THAT(error_of_skipping(path), StartsWith(text.substr(0, text.find("): "))));
@@ -67,7 +70,8 @@ class TarShardsTest : public ::testing::Test {
   std::string error_of_skipping(const std::string& path) {
     TarShards shards(path);
     try {
-      while (shards.skip(1) == 1) {}
+      while (shards.skip(1) == 1) {
+      }
     } catch (const ConfigError& error) {
       return error.what();
     }
@@ -91,8 +95,10 @@ Shard any_shard(int number) {
     Sample sample{{"__key__", key}};
     for (const std::string extension : {"jpg", "cls", "seg.png"}) {
       if (*rc::gen::arbitrary<bool>()) continue;
-      sample[extension] = *rc::gen::container<std::string>(*rc::gen::element(0, 1, 511, 512, 513, 1500), rc::gen::arbitrary<char>());
-      shard.bytes += tar_member(key + "." + extension, sample[extension], *rc::gen::element(LongName::kGnu, LongName::kPax, LongName::kPrefix));
+      sample[extension] =
+          *rc::gen::container<std::string>(*rc::gen::element(0, 1, 511, 512, 513, 1500), rc::gen::arbitrary<char>());
+      shard.bytes += tar_member(key + "." + extension, sample[extension],
+                                *rc::gen::element(LongName::kGnu, LongName::kPax, LongName::kPrefix));
     }
     if (sample.size() > 1) shard.samples.push_back(sample);
   }
@@ -141,20 +147,26 @@ TEST_F(TarShardsTest, SkippedSamplesAreThoseThatNextWouldGive) {
     const auto num_skipped = *rc::gen::inRange<std::int64_t>(0, 12);
     const auto num_samples = static_cast<std::int64_t>(samples.size());
     RC_ASSERT(skipped.skip(num_skipped) == std::min(num_skipped, num_samples));
-    RC_ASSERT(rest_of(skipped) == std::vector<Sample>(samples.begin() + std::min(num_skipped, num_samples), samples.end()));
+    RC_ASSERT(rest_of(skipped) ==
+              std::vector<Sample>(samples.begin() + std::min(num_skipped, num_samples), samples.end()));
   });
 }
 
 TEST_F(TarShardsTest, ConsecutiveMembersOfOneKeyAreASample) {
-  const auto path = write("a.tar", tar_header("dir/", 0, '5') + tar_member("dir/x.JPG", "image") + tar_member("dir/x.seg.png", "mask") + tar_member("README", "no sample") +
+  const auto path = write("a.tar", tar_header("dir/", 0, '5') + tar_member("dir/x.JPG", "image") +
+                                       tar_member("dir/x.seg.png", "mask") + tar_member("README", "no sample") +
                                        tar_member(".hidden", "none") + tar_member("dir/y.cls", "7"));
   TarShards shards(path);
-  EXPECT_THAT(rest_of(shards), ElementsAre(ElementsAre(Pair("__key__", "dir/x"), Pair("__url__", path), Pair("jpg", "image"), Pair("seg.png", "mask")),
-                                           ElementsAre(Pair("__key__", "dir/y"), Pair("__url__", path), Pair("cls", "7"))));
+  EXPECT_THAT(rest_of(shards),
+              ElementsAre(ElementsAre(Pair("__key__", "dir/x"), Pair("__url__", path), Pair("jpg", "image"),
+                                      Pair("seg.png", "mask")),
+                          ElementsAre(Pair("__key__", "dir/y"), Pair("__url__", path), Pair("cls", "7"))));
 }
 
 TEST_F(TarShardsTest, AFileEndsItsLastSample) {
-  EXPECT_THAT(keys_of(TarShards({write("a", tar_member("x.a", "")), write("b", ""), write("c", tar_member("x.b", ""))})), ElementsAre("x", "x"));
+  EXPECT_THAT(
+      keys_of(TarShards({write("a", tar_member("x.a", "")), write("b", ""), write("c", tar_member("x.b", ""))})),
+      ElementsAre("x", "x"));
 }
 
 TEST_F(TarShardsTest, EveryPassBeginsAtTheStartAndACopyBeginsAnew) {
@@ -170,7 +182,8 @@ TEST_F(TarShardsTest, EveryPassBeginsAtTheStartAndACopyBeginsAnew) {
 }
 
 TEST_F(TarShardsTest, TheOrderOfFilesIsAFunctionOfSeedAndEpoch) {
-  for (int number = 0; number < 8; ++number) write(fmt::format("train-{:02}.tar", number), tar_member(std::to_string(number) + ".a", ""));
+  for (int number = 0; number < 8; ++number)
+    write(fmt::format("train-{:02}.tar", number), tar_member(std::to_string(number) + ".a", ""));
   const auto order = [&](std::optional<std::uint64_t> seed, std::int64_t epoch) {
     TarShards shards(folder_.path("train-{00..07}.tar"), {.shuffle_shards_seed = seed});
     shards.set_epoch(epoch);
@@ -199,21 +212,32 @@ TEST_F(TarShardsTest, DamageIsToldWithFileMemberAndOffset) {
   const auto x = tar_member("x.a", std::string(600, 'x')), y = tar_member("y.a", "yy");
   auto flipped = x + y;
   flipped[x.size() + 3] ^= 1;
-  EXPECT_THAT(error_in(write("flip.tar", flipped)), EndsWith("flip.tar: member 2 '' (byte 1536): damaged: its header's checksum differs"));
-  EXPECT_THAT(error_in(folder_.write("cut.tar", x.substr(0, 900))), HasSubstr("cut.tar: member 1 'x.a' (byte 0): the file is short or damaged"));
-  EXPECT_THAT(error_in(folder_.write("half.tar", (x + y).substr(0, x.size() + 100))), HasSubstr("half.tar: member 2 '' (byte 1536): the file is short or damaged"));
-  EXPECT_THAT(error_in(folder_.write("end.tar", x + y)), HasSubstr("end.tar: member 3 '' (byte 2560): the file is short or damaged: it ends inside a header or without an end mark"));
-  EXPECT_THAT(error_in(write("past.tar", tar_header("big.a", 1LL << 32, '0') + "few")), HasSubstr("past.tar: member 1 'big.a' (byte 0): the file is short"));
-  EXPECT_THAT(error_in(write("two.tar", y + y)), EndsWith("two.tar: member 2 'y.a' (byte 1024): sample 'y' has a second 'a'"));
-  EXPECT_THAT(error_in(write("name.tar", tar_header("././@LongLink", 1 << 30, 'L'))), HasSubstr("damaged: a name of 1073741824 bytes"));
-  EXPECT_THAT(error_in(write("sparse.tar", tar_header("x.a", 0, 'S'))), HasSubstr("member 1 'x.a' (byte 0): a sparse file"));
+  EXPECT_THAT(error_in(write("flip.tar", flipped)),
+              EndsWith("flip.tar: member 2 '' (byte 1536): damaged: its header's checksum differs"));
+  EXPECT_THAT(error_in(folder_.write("cut.tar", x.substr(0, 900))),
+              HasSubstr("cut.tar: member 1 'x.a' (byte 0): the file is short or damaged"));
+  EXPECT_THAT(error_in(folder_.write("half.tar", (x + y).substr(0, x.size() + 100))),
+              HasSubstr("half.tar: member 2 '' (byte 1536): the file is short or damaged"));
+  EXPECT_THAT(error_in(folder_.write("end.tar", x + y)),
+              HasSubstr("end.tar: member 3 '' (byte 2560): the file is short or damaged: it ends inside a header or "
+                        "without an end mark"));
+  EXPECT_THAT(error_in(write("past.tar", tar_header("big.a", 1LL << 32, '0') + "few")),
+              HasSubstr("past.tar: member 1 'big.a' (byte 0): the file is short"));
+  EXPECT_THAT(error_in(write("two.tar", y + y)),
+              EndsWith("two.tar: member 2 'y.a' (byte 1024): sample 'y' has a second 'a'"));
+  EXPECT_THAT(error_in(write("name.tar", tar_header("././@LongLink", 1 << 30, 'L'))),
+              HasSubstr("damaged: a name of 1073741824 bytes"));
+  EXPECT_THAT(error_in(write("sparse.tar", tar_header("x.a", 0, 'S'))),
+              HasSubstr("member 1 'x.a' (byte 0): a sparse file"));
 }
 
 TEST_F(TarShardsTest, DamagedGzipIsToldWithFileMemberAndOffset) {
-  const auto path = write_gzip("a.tar.gz", tar_member("x.a", "xx") + tar_member("y.a", std::string(200000, 'y')) + tar_end());
+  const auto path =
+      write_gzip("a.tar.gz", tar_member("x.a", "xx") + tar_member("y.a", std::string(200000, 'y')) + tar_end());
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 40);
   const auto error = error_of_skipping(path);
-  EXPECT_THAT(error, AllOf(HasSubstr("a.tar.gz: the file is short or damaged"), HasSubstr("member 2 'y.a' (byte 1024)")));
+  EXPECT_THAT(error,
+              AllOf(HasSubstr("a.tar.gz: the file is short or damaged"), HasSubstr("member 2 'y.a' (byte 1024)")));
 }
 
 TEST_F(TarShardsTest, AnyDamageIsRefusedOrOnlyChangesWhatIsRead) {
@@ -237,15 +261,18 @@ TEST_F(TarShardsTest, SizesBeyondOctalDigitsAndPaxSizesAreRead) {
   for (const char byte : header) sum += static_cast<unsigned char>(byte);
   header.replace(148, 6, fmt::format("{:06o}", sum));
   const auto size = testing::pax_record("size", "2");
-  TarShards shards(write("sizes", header + testing::padded_to_block("abc") + tar_header("pax", size.size(), 'x') + testing::padded_to_block(size) +
-                                      tar_header("y.a", 0, '0') + testing::padded_to_block("de")));
+  TarShards shards(write("sizes", header + testing::padded_to_block("abc") + tar_header("pax", size.size(), 'x') +
+                                      testing::padded_to_block(size) + tar_header("y.a", 0, '0') +
+                                      testing::padded_to_block("de")));
   EXPECT_EQ(shards.next()->at("a"), "abc");
   EXPECT_EQ(shards.next()->at("a"), "de");
 }
 
 TEST_F(TarShardsTest, TransformedShardsAreShardsToo) {
-  TarShards shards({write("a", tar_member("x.cls", "3\n")), write("b", tar_member("y.cls", " 4")), write("c", tar_member("z.cls", "x"))});
-  auto numbers = transformed(shards, [](const Sample& sample) { return decode_integer(sample.at("cls"), sample.at("__key__")); });
+  TarShards shards({write("a", tar_member("x.cls", "3\n")), write("b", tar_member("y.cls", " 4")),
+                    write("c", tar_member("z.cls", "x"))});
+  auto numbers =
+      transformed(shards, [](const Sample& sample) { return decode_integer(sample.at("cls"), sample.at("__key__")); });
   EXPECT_EQ(numbers.num_shards(), 3);
   auto second = numbers.shard(3, 1);
   second.reset();
@@ -266,7 +293,8 @@ TEST(BraceExpansionTest, GroupsAreRangesAndLists) {
   EXPECT_THAT(expand_braces("a-{08..11}.tar"), ElementsAre("a-08.tar", "a-09.tar", "a-10.tar", "a-11.tar"));
   EXPECT_THAT(expand_braces("{a,b}/{1..2}"), ElementsAre("a/1", "a/2", "b/1", "b/2"));
   EXPECT_THAT(expand_braces("plain.tar"), ElementsAre("plain.tar"));
-  for (const auto* pattern : {"{1..2", "{2..1}", "{1}", "{a..b}"}) EXPECT_THROW(expand_braces(pattern), ArgumentError) << pattern;
+  for (const auto* pattern : {"{1..2", "{2..1}", "{1}", "{a..b}"})
+    EXPECT_THROW(expand_braces(pattern), ArgumentError) << pattern;
 }
 
 }  // namespace

@@ -23,7 +23,9 @@ std::vector<std::string> all_lines(const TextLines& lines) {
 
 class TextLinesTest : public ::testing::Test {
  protected:
-  std::vector<std::string> lines_of(const std::string& text) { return all_lines(TextLines(folder_.write("text", text))); }
+  std::vector<std::string> lines_of(const std::string& text) {
+    return all_lines(TextLines(folder_.write("text", text)));
+  }
   testing::TemporaryFolder folder_;
 };
 
@@ -61,11 +63,14 @@ TEST_F(TextLinesTest, TwoNamesAreTwoFiles) {
 
 TEST_F(TextLinesTest, AnyLinesAreReadBackAsTheyWereWritten) {
   testing::expect_property(200, [&] {
-    const auto lines = *rc::gen::container<std::vector<std::string>>(rc::gen::container<std::string>(rc::gen::elementOf(std::string("ab \r\t\xc3"))));
+    const auto lines = *rc::gen::container<std::vector<std::string>>(
+        rc::gen::container<std::string>(rc::gen::elementOf(std::string("ab \r\t\xc3"))));
     std::string text;
     std::vector<std::string> expected;
     for (const auto& line : lines) {
-      text += line + (line.ends_with('\r') || *rc::gen::arbitrary<bool>() ? "\r\n" : "\n");  // a \r before \n would be the line end's
+      text += line + (line.ends_with('\r') || *rc::gen::arbitrary<bool>()
+                          ? "\r\n"
+                          : "\n");  // a \r before \n would be the line end's
       expected.push_back(line);
     }
     RC_ASSERT(lines_of(text) == expected);

@@ -20,14 +20,16 @@ INSTANTIATE_TEST_SUITE_P(Backends, ObjectsTest, ::testing::Values(Backend::kSim,
 
 TEST_P(ObjectsTest, EntriesOfAllRanksComeInTheOrderOfTheRanks) {
   run_ranks(GetParam(), 3, [](RankContext& rank) {
-    const std::vector<std::string> mine(rank.rank, "from " + std::to_string(rank.rank));  // none from rank 0, two from rank 2
+    const std::vector<std::string> mine(rank.rank,
+                                        "from " + std::to_string(rank.rank));  // none from rank 0, two from rank 2
     EXPECT_THAT(gather_object(mine), ElementsAre("from 1", "from 2", "from 2"));
   });
 }
 
 TEST_P(ObjectsTest, TensorsOfDifferentShapesAreObjects) {
   run_ranks(GetParam(), 2, [](RankContext& rank) {
-    const auto all = gather_object(std::vector<std::pair<at::Tensor, int>>{{torch::full({rank.rank + 1, 2}, rank.rank), rank.rank}});
+    const auto all =
+        gather_object(std::vector<std::pair<at::Tensor, int>>{{torch::full({rank.rank + 1, 2}, rank.rank), rank.rank}});
     ASSERT_EQ(all.size(), 2);
     EXPECT_TRUE(all[1].first.equal(torch::full({2, 2}, 1)));
     EXPECT_EQ(all[1].second, 1);

@@ -79,7 +79,8 @@ TEST(EventFileTest, AFileThatWasCutReadsUpToItsLastWholeRecord) {
   file.flush();
   const auto bytes = testing::read_file(file.path());
   ASSERT_EQ(bytes.substr(0, whole.size()), whole);  // nothing is written again
-  for (auto size = whole.size(); size < bytes.size(); ++size) EXPECT_EQ(read_records(bytes.substr(0, size)).size(), 2U) << size;
+  for (auto size = whole.size(); size < bytes.size(); ++size)
+    EXPECT_EQ(read_records(bytes.substr(0, size)).size(), 2U) << size;
 }
 
 TEST(EventFileTest, PurgeHidesWhatEarlierRunsLoggedFromAStepOn) {

@@ -11,7 +11,8 @@
 
 namespace accel::testing {
 
-/// A protobuf message by its wire format: fields by number, each with all its values. Varints and fixed numbers are `numbers`.
+/// A protobuf message by its wire format: fields by number, each with all its values. Varints and fixed numbers are
+/// `numbers`.
 struct WireMessage {
   std::multimap<int, std::uint64_t> numbers;
   std::multimap<int, std::string> texts;
@@ -37,8 +38,12 @@ struct WireMessage {
   }
   [[nodiscard]] std::string text(int field) const { return texts.contains(field) ? texts.find(field)->second : ""; }
   [[nodiscard]] WireMessage message(int field) const { return WireMessage(text(field)); }
-  [[nodiscard]] std::uint64_t number(int field) const { return numbers.contains(field) ? numbers.find(field)->second : 0; }
-  [[nodiscard]] float real32(int field) const { return std::bit_cast<float>(static_cast<std::uint32_t>(number(field))); }
+  [[nodiscard]] std::uint64_t number(int field) const {
+    return numbers.contains(field) ? numbers.find(field)->second : 0;
+  }
+  [[nodiscard]] float real32(int field) const {
+    return std::bit_cast<float>(static_cast<std::uint32_t>(number(field)));
+  }
   [[nodiscard]] double real(int field) const { return std::bit_cast<double>(number(field)); }
   [[nodiscard]] std::vector<WireMessage> messages(int field) const {
     std::vector<WireMessage> all;
@@ -57,7 +62,8 @@ struct WireMessage {
   }
   static std::uint64_t fixed(const std::string& bytes, std::size_t& place, int num_bytes) {
     std::uint64_t value = 0;
-    for (int byte = 0; byte < num_bytes; ++byte) value |= static_cast<std::uint64_t>(static_cast<unsigned char>(bytes.at(place++))) << (8 * byte);
+    for (int byte = 0; byte < num_bytes; ++byte)
+      value |= static_cast<std::uint64_t>(static_cast<unsigned char>(bytes.at(place++))) << (8 * byte);
     return value;
   }
 };
@@ -79,16 +85,19 @@ inline std::uint32_t slow_masked_crc(const std::string& bytes) {
 inline std::vector<std::string> read_records(const std::string& bytes) {
   const auto number = [&](std::size_t place, int num_bytes) {
     std::uint64_t value = 0;
-    for (int byte = 0; byte < num_bytes; ++byte) value |= static_cast<std::uint64_t>(static_cast<unsigned char>(bytes[place + byte])) << (8 * byte);
+    for (int byte = 0; byte < num_bytes; ++byte)
+      value |= static_cast<std::uint64_t>(static_cast<unsigned char>(bytes[place + byte])) << (8 * byte);
     return value;
   };
   std::vector<std::string> records;
   for (std::size_t place = 0; place + 12 <= bytes.size();) {
     const auto size = number(place, 8);
-    if (number(place + 8, 4) != slow_masked_crc(bytes.substr(place, 8))) throw std::runtime_error("a length's checksum is wrong");
+    if (number(place + 8, 4) != slow_masked_crc(bytes.substr(place, 8)))
+      throw std::runtime_error("a length's checksum is wrong");
     if (place + 16 + size > bytes.size()) break;
     records.push_back(bytes.substr(place + 12, size));
-    if (number(place + 12 + size, 4) != slow_masked_crc(records.back())) throw std::runtime_error("a record's checksum is wrong");
+    if (number(place + 12 + size, 4) != slow_masked_crc(records.back()))
+      throw std::runtime_error("a record's checksum is wrong");
     place += 16 + size;
   }
   return records;

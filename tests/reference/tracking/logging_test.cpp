@@ -13,15 +13,15 @@
 namespace accel::logging {
 namespace {
 
+using testing::Backend;
+using testing::CleanEnvironment;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::MatchesRegex;
-using ::testing::UnorderedElementsAre;
-using testing::Backend;
-using testing::CleanEnvironment;
 using testing::message_of;
 using testing::run_ranks;
+using ::testing::UnorderedElementsAre;
 
 // What `call` logs, a line each, without times.
 template <typename F>
@@ -40,8 +40,12 @@ TEST(LoggingTest, TheMainProcessLogsByDefaultAndAllIfAsked) {
   const auto logger = get_logger("train", {.log_level = "INFO"});
   EXPECT_THAT(lines_of([&] { run_ranks(Backend::kSim, 3, [&](RankContext&) { logger.info("loss {:.1f}", 0.25); }); }),
               ElementsAre("info - train - [RANK 0] loss 0.2"));
-  EXPECT_THAT(lines_of([&] { run_ranks(Backend::kSim, 3, [&](RankContext&) { logger.error("100% {}", {.main_process_only = false}); }); }),
-              UnorderedElementsAre("error - train - [RANK 0] 100% {}", "error - train - [RANK 1] 100% {}", "error - train - [RANK 2] 100% {}"));
+  EXPECT_THAT(lines_of([&] {
+                run_ranks(Backend::kSim, 3,
+                          [&](RankContext&) { logger.error("100% {}", {.main_process_only = false}); });
+              }),
+              UnorderedElementsAre("error - train - [RANK 0] 100% {}", "error - train - [RANK 1] 100% {}",
+                                   "error - train - [RANK 2] 100% {}"));
 }
 
 TEST(LoggingTest, InOrderRanksTakeTurnsWhateverTheBackend) {
@@ -54,7 +58,8 @@ TEST(LoggingTest, InOrderRanksTakeTurnsWhateverTheBackend) {
       });
     });
     ASSERT_EQ(lines.size(), 8U);
-    for (int line = 0; line < 8; ++line) EXPECT_EQ(lines[line], fmt::format("debug - t - [RANK {}] {}", line % 4, line));
+    for (int line = 0; line < 8; ++line)
+      EXPECT_EQ(lines[line], fmt::format("debug - t - [RANK {}] {}", line % 4, line));
   }
 }
 
@@ -78,7 +83,8 @@ TEST(LoggingTest, TheEnvironmentSetsTheLevelAndArgumentsBeatIt) {
   EXPECT_TRUE(get_logger("t").is_enabled_for(Level::kError));
   EXPECT_TRUE(get_logger("t", {.log_level = "DEBUG"}).is_enabled_for(Level::kDebug));
   environment.set({{"ACCELERATE_LOG_LEVEL", "loud"}});
-  EXPECT_THAT(message_of<ConfigError>([] { (void)get_logger("t"); }), HasSubstr("log level 'loud': expected debug, info, warning, error or critical"));
+  EXPECT_THAT(message_of<ConfigError>([] { (void)get_logger("t"); }),
+              HasSubstr("log level 'loud': expected debug, info, warning, error or critical"));
 }
 
 TEST(LoggingTest, AWarningOnceIsOneForEachTextAndRank) {
@@ -92,7 +98,8 @@ TEST(LoggingTest, AWarningOnceIsOneForEachTextAndRank) {
       logger.warning_once("b");
     });
   });
-  EXPECT_THAT(lines, UnorderedElementsAre("warning - t - [RANK 0] a", "warning - t - [RANK 1] a", "warning - t - [RANK 0] b"));
+  EXPECT_THAT(lines,
+              UnorderedElementsAre("warning - t - [RANK 0] a", "warning - t - [RANK 1] a", "warning - t - [RANK 0] b"));
 }
 
 TEST(LoggingTest, AThreadThatRunsNoRankNeedsAContext) {
@@ -100,7 +107,8 @@ TEST(LoggingTest, AThreadThatRunsNoRankNeedsAContext) {
   EXPECT_THAT(message_of<StateError>([] { get_logger("t").warning("x"); }), HasSubstr("this thread runs no rank"));
   const auto context = make_single_rank();
   context->rank = 0;
-  EXPECT_THAT(lines_of([&] { get_logger("t", {.context = context.get()}).warning("x"); }), ElementsAre("warning - t - [RANK 0] x"));
+  EXPECT_THAT(lines_of([&] { get_logger("t", {.context = context.get()}).warning("x"); }),
+              ElementsAre("warning - t - [RANK 0] x"));
 }
 
 }  // namespace

@@ -16,9 +16,9 @@
 namespace accel {
 namespace {
 
+using testing::Backend;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::Backend;
 using testing::run_ranks;
 using testing::TemporaryFolder;
 using tracking::progress_text;
@@ -36,9 +36,12 @@ TEST(ProgressTextTest, TellsShareCountTimesAndRate) {
 TEST(ProgressTextTest, KeepsToTheWidthByLetters) {
   for (int width = 1; width < 120; ++width) {
     const auto text = progress_text({.desc = "größe", .done = 1, .total = 2, .seconds = 1}, width);
-    const auto letters = std::count_if(text.begin(), text.end(), [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; });
+    const auto letters = std::count_if(text.begin(), text.end(),
+                                       [](char byte) { return (static_cast<unsigned char>(byte) & 0xc0) != 0x80; });
     EXPECT_LE(letters, width) << text;
-    if (width >= 50) { EXPECT_EQ(letters, width) << text; }
+    if (width >= 50) {
+      EXPECT_EQ(letters, width) << text;
+    }
   }
 }
 
@@ -61,8 +64,10 @@ struct Screen {
         column = 0;
       } else if (text[place] == '\x1b') {
         const auto end = text.find_first_of("AJ", place);
-        if (text[end] == 'A') row -= static_cast<std::size_t>(std::stoi(text.substr(place + 2)));
-        else lines.resize(row + 1), lines[row].resize(column);
+        if (text[end] == 'A')
+          row -= static_cast<std::size_t>(std::stoi(text.substr(place + 2)));
+        else
+          lines.resize(row + 1), lines[row].resize(column);
         place = end;
       } else {
         lines[row].resize(std::max(lines[row].size(), column + 1), ' ');
@@ -117,7 +122,9 @@ TEST(ProgressBarTest, OneRankDrawsUnlessAllAreAsked) {
   const auto bars = [](bool main_process_only) {
     ::testing::internal::CaptureStderr();
     run_ranks(Backend::kSim, 3, [&](RankContext& rank) {
-      progress(2, {.desc = "bar of " + std::to_string(rank.rank), .main_process_only = main_process_only, .disable = false}).update(2);
+      progress(
+          2, {.desc = "bar of " + std::to_string(rank.rank), .main_process_only = main_process_only, .disable = false})
+          .update(2);
     });
     return ::testing::internal::GetCapturedStderr();
   };
@@ -140,7 +147,8 @@ TEST(ProgressTest, WalksARangeThatLivesOrWasMovedIn) {
 TEST(ProgressTest, TheTotalOfARangeIsItsSize) {
   const auto context = make_single_rank();
   ::testing::internal::CaptureStderr();
-  for ([[maybe_unused]] const int number : progress(std::vector<int>(7), {.disable = false, .context = context.get()})) {
+  for ([[maybe_unused]] const int number :
+       progress(std::vector<int>(7), {.disable = false, .context = context.get()})) {
   }
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("7/7 ["));
 }

@@ -35,7 +35,8 @@ struct TensorBoardRun {
   [[nodiscard]] std::vector<WireMessage> events(const std::string& subfolder = "") const {
     std::vector<WireMessage> all;
     for (const auto& entry : fs::directory_iterator(folder.path("mnist/" + subfolder))) {
-      if (entry.is_regular_file() && entry.path().filename().string().starts_with("events.")) all = testing::read_events(entry.path());
+      if (entry.is_regular_file() && entry.path().filename().string().starts_with("events."))
+        all = testing::read_events(entry.path());
     }
     if (!all.empty()) all.erase(all.begin());
     return all;
@@ -52,7 +53,8 @@ TEST(TensorBoardTrackerTest, NumbersBecomeScalarsOfTheStep) {
     ASSERT_TRUE(value.numbers.contains(2));
     scalars.emplace_back(value.text(1), value.real32(2));
   }
-  EXPECT_THAT(scalars, ElementsAre(std::pair("a", 0.5F), std::pair("b", 3.F), std::pair("c", 1.F), std::pair("d", 2.5F)));
+  EXPECT_THAT(scalars,
+              ElementsAre(std::pair("a", 0.5F), std::pair("b", 3.F), std::pair("c", 1.F), std::pair("d", 2.5F)));
 }
 
 TEST(TensorBoardTrackerTest, AStringBecomesText) {
@@ -103,12 +105,15 @@ TEST(TensorBoardTrackerTest, AConfigurationBecomesHparamsAndAFile) {
   EXPECT_EQ(started[0].message(2).real(2), 1e-5);
   EXPECT_EQ(started[1].message(2).text(3), "no");
   EXPECT_EQ(plugin(2).message(2).message(4).number(1), 1U);  // STATUS_SUCCESS
-  EXPECT_EQ(testing::read_file(run.folder.path("mnist/1000.5/hparams.yml")), "lr: 1.0e-05\nname: \"no\"\nseed: null\nsteps: 3\n");
+  EXPECT_EQ(testing::read_file(run.folder.path("mnist/1000.5/hparams.yml")),
+            "lr: 1.0e-05\nname: \"no\"\nseed: null\nsteps: 3\n");
 }
 
 TEST(TensorBoardTrackerTest, AConfigurationOfListsIsRefusedWithEveryName) {
   const TensorBoardTracker tracker;
-  const auto message = message_of<ArgumentError>([&] { tracker.check_init_configuration({{"a", Value::List{1}}, {"b", 1}, {"c", Value::Dict{}}}); });
+  const auto message = message_of<ArgumentError>([&] {
+    tracker.check_init_configuration({{"a", Value::List{1}}, {"b", 1}, {"c", Value::Dict{}}});
+  });
   EXPECT_THAT(message, HasSubstr("'a' is a list, 'c' is a dict"));
 }
 
@@ -133,15 +138,19 @@ TEST(ImageGridTest, NineImagesAreARowOfEightAndOne) {
 }
 
 TEST(ImageGridTest, WhatIsNoBatchOfImagesIsRefused) {
-  for (const auto& images : {torch::ones({3, 4, 4}), torch::ones({1, 2, 4, 4}), torch::ones({0, 3, 4, 4}), torch::ones({1, 3, 4, 4}, torch::kLong)}) {
+  for (const auto& images : {torch::ones({3, 4, 4}), torch::ones({1, 2, 4, 4}), torch::ones({0, 3, 4, 4}),
+                             torch::ones({1, 3, 4, 4}, torch::kLong)}) {
     EXPECT_THROW(tracking::image_grid(images), ArgumentError);
   }
 }
 
 TEST(HparamsYamlTest, StringsThatLookLikeSomethingElseAreQuoted) {
-  const Value::Dict values{{"a", "true"}, {"b", "1e3"}, {"c", "adam"}, {"d", "x: y"}, {"e", ""}, {"f", 2.0}, {"g", -INFINITY}, {"on", Value::List{1, "a b", Value::Dict{{"k", false}}}}};
-  EXPECT_EQ(tracking::yaml_text(values),
-            "a: \"true\"\nb: \"1e3\"\nc: adam\nd: \"x: y\"\ne: \"\"\nf: 2.0\ng: -.inf\n\"on\": [1, \"a b\", {k: false}]\n");
+  const Value::Dict values{
+      {"a", "true"}, {"b", "1e3"}, {"c", "adam"},    {"d", "x: y"},
+      {"e", ""},     {"f", 2.0},   {"g", -INFINITY}, {"on", Value::List{1, "a b", Value::Dict{{"k", false}}}}};
+  EXPECT_EQ(
+      tracking::yaml_text(values),
+      "a: \"true\"\nb: \"1e3\"\nc: adam\nd: \"x: y\"\ne: \"\"\nf: 2.0\ng: -.inf\n\"on\": [1, \"a b\", {k: false}]\n");
 }
 
 }  // namespace

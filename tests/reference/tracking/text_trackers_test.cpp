@@ -14,9 +14,9 @@
 namespace accel {
 namespace {
 
+using testing::CrashDisk;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::CrashDisk;
 using testing::PowerLost;
 using testing::read_file;
 using testing::TemporaryFolder;
@@ -31,11 +31,14 @@ TEST(JsonLinesTrackerTest, EveryLineIsAnObjectWithItsStepAndTime) {
   JsonLinesTracker tracker([] { return 12.5; });
   tracker.start(folder.run);
   tracker.store_init_configuration({{"layers", Value::List{1, 2}}});
-  tracker.log({{"acc", Value::Dict{{"train", 0.5}}}, {"loss", std::nan("")}, {"note", "a\"b\n"}, {"x", torch::tensor({1, 2})}}, 3);
+  tracker.log(
+      {{"acc", Value::Dict{{"train", 0.5}}}, {"loss", std::nan("")}, {"note", "a\"b\n"}, {"x", torch::tensor({1, 2})}},
+      3);
   tracker.log({{"y", 1.0}}, std::nullopt);
   EXPECT_EQ(read_file(folder.path("mnist.jsonl")),
             "{\"config\": {\"layers\": [1, 2]}, \"time\": 12.5}\n"
-            "{\"step\": 3, \"time\": 12.5, \"values\": {\"acc\": {\"train\": 0.5}, \"loss\": \"NaN\", \"note\": \"a\\\"b\\n\", \"x\": [1, 2]}}\n"
+            "{\"step\": 3, \"time\": 12.5, \"values\": {\"acc\": {\"train\": 0.5}, \"loss\": \"NaN\", \"note\": "
+            "\"a\\\"b\\n\", \"x\": [1, 2]}}\n"
             "{\"step\": null, \"time\": 12.5, \"values\": {\"y\": 1.0}}\n");
 }
 
@@ -106,8 +109,11 @@ TEST(CsvTrackerTest, NoRowThatTheDiskHeldIsLostWhenThePowerFails) {
     EXPECT_THROW(widen_on(disk, table), PowerLost);
     const auto nothing = [](std::size_t) { return std::size_t{0}; };
     const auto all = [](std::size_t end) { return end; };
-    const auto names_alone = [](std::size_t end) { return std::size_t{end == 1 ? 1U : 0U}; };  // a file's tail is longer than a byte here
-    for (const auto& found : {disk.after_power_loss(nothing), disk.after_power_loss(all), disk.after_power_loss(names_alone)}) {
+    const auto names_alone = [](std::size_t end) {
+      return std::size_t{end == 1 ? 1U : 0U};
+    };  // a file's tail is longer than a byte here
+    for (const auto& found :
+         {disk.after_power_loss(nothing), disk.after_power_loss(all), disk.after_power_loss(names_alone)}) {
       EXPECT_TRUE(found.at("runs/mnist.csv").starts_with("step,a")) << left;
       EXPECT_THAT(found.at("runs/mnist.csv"), HasSubstr("\n1,2")) << left;
     }

@@ -13,25 +13,32 @@
 namespace accel {
 namespace {
 
+using testing::Backend;
+using testing::collect_ranks;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::Backend;
-using testing::collect_ranks;
 using testing::message_of;
 using testing::TemporaryFolder;
 
 // Notes what it is told.
 class Recorder : public GeneralTracker {
  public:
-  explicit Recorder(bool main_only = true, std::string name = "recorder") : main_only_(main_only), name_(std::move(name)) {}
+  explicit Recorder(bool main_only = true, std::string name = "recorder")
+      : main_only_(main_only), name_(std::move(name)) {}
   [[nodiscard]] std::string name() const override { return name_; }
   [[nodiscard]] bool requires_logging_directory() const override { return false; }
   [[nodiscard]] bool main_process_only() const override { return main_only_; }
-  void check_init_configuration(const Value::Dict& values) const override { check_argument(!values.contains("bad"), "bad"); }
+  void check_init_configuration(const Value::Dict& values) const override {
+    check_argument(!values.contains("bad"), "bad");
+  }
   void start(const Run& run) override { calls.push_back("start " + run.project_name); }
-  void store_init_configuration(const Value::Dict& values) override { calls.push_back("config " + std::to_string(values.size())); }
-  void log(const Value::Dict& values, std::optional<std::int64_t> step) override { calls.push_back("log " + std::to_string(values.size()) + " " + std::to_string(step.value_or(-1))); }
+  void store_init_configuration(const Value::Dict& values) override {
+    calls.push_back("config " + std::to_string(values.size()));
+  }
+  void log(const Value::Dict& values, std::optional<std::int64_t> step) override {
+    calls.push_back("log " + std::to_string(values.size()) + " " + std::to_string(step.value_or(-1)));
+  }
   void finish() override {
     calls.emplace_back("finish");
     if (fails) throw FileError("a.csv", "written", ENOSPC);
@@ -104,9 +111,13 @@ TEST(TrackersTest, OptionsThatNoTrackerHasAreOneError) {
   const TemporaryFolder folder;
   const auto context = make_single_rank();
   Trackers trackers(*context, {"tensorboard", "csv"}, folder.path());
-  const auto init = [&](const Value::Dict& kwargs) { return message_of<ConfigError>([&] { trackers.init_trackers("run", std::nullopt, kwargs); }); };
-  EXPECT_THAT(init({{"wandb", Value::Dict{}}, {"csv", 1}}), HasSubstr("csv: expected a dict of options, got a int; wandb is not in log_with"));
-  EXPECT_THAT(init({{"tensorboard", Value::Dict{{"flush_sec", 1}, {"purge_step", "x"}}}}), HasSubstr("tensorboard: flush_sec (int); "));
+  const auto init = [&](const Value::Dict& kwargs) {
+    return message_of<ConfigError>([&] { trackers.init_trackers("run", std::nullopt, kwargs); });
+  };
+  EXPECT_THAT(init({{"wandb", Value::Dict{}}, {"csv", 1}}),
+              HasSubstr("csv: expected a dict of options, got a int; wandb is not in log_with"));
+  EXPECT_THAT(init({{"tensorboard", Value::Dict{{"flush_sec", 1}, {"purge_step", "x"}}}}),
+              HasSubstr("tensorboard: flush_sec (int); "));
   EXPECT_EQ(init({{"tensorboard", Value::Dict{{"flush_secs", 60}, {"filename_suffix", ".a"}}}}), "");
 }
 
@@ -120,9 +131,13 @@ TEST(TrackersTest, EveryRunHasItsOwnOptions) {
     trackers.end_training();
   }
   for (const std::string suffix : {".a", ".b"}) {
-    for (const auto& file : std::filesystem::directory_iterator(folder.path("run" + suffix))) EXPECT_THAT(file.path().string(), ::testing::EndsWith(suffix));
+    for (const auto& file : std::filesystem::directory_iterator(folder.path("run" + suffix)))
+      EXPECT_THAT(file.path().string(), ::testing::EndsWith(suffix));
   }
-  EXPECT_THAT(message_of<ConfigError>([&] { trackers.init_trackers("run", std::nullopt, {{"tensorboard", Value::Dict{{"tpyo", 1}}}}); }), HasSubstr("tpyo"));
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                trackers.init_trackers("run", std::nullopt, {{"tensorboard", Value::Dict{{"tpyo", 1}}}});
+              }),
+              HasSubstr("tpyo"));
 }
 
 TEST(TrackersTest, AFailureDoesNotKeepOthersFromFinishing) {
@@ -138,10 +153,12 @@ TEST(TrackersTest, AFailureDoesNotKeepOthersFromFinishing) {
 TEST(TrackersTest, AnUnknownTrackerIsNamedWithThoseThatAreThere) {
   const auto context = make_single_rank();
   Trackers trackers(*context, {std::make_shared<Recorder>()}, std::nullopt);
-  EXPECT_THAT(message_of<ArgumentError>([&] { (void)trackers.get_tracker("recorder"); }), HasSubstr("call init_trackers first"));
+  EXPECT_THAT(message_of<ArgumentError>([&] { (void)trackers.get_tracker("recorder"); }),
+              HasSubstr("call init_trackers first"));
   trackers.init_trackers("run");
   EXPECT_EQ(trackers.get_tracker("recorder").name(), "recorder");
-  EXPECT_THAT(message_of<ArgumentError>([&] { (void)trackers.get_tracker("wandb"); }), HasSubstr("'wandb' is not among the trackers of log_with: recorder"));
+  EXPECT_THAT(message_of<ArgumentError>([&] { (void)trackers.get_tracker("wandb"); }),
+              HasSubstr("'wandb' is not among the trackers of log_with: recorder"));
 }
 
 }  // namespace

@@ -37,7 +37,8 @@ struct Training {
         schedule(adam, [](std::int64_t step) { return 1.0 / static_cast<double>(step + 1); }),
         model(accelerator.prepare(net)),
         optimizer(accelerator.prepare(adam)),
-        batches(accelerator.prepare(DataLoader(TensorDataset(torch::arange(24, torch::kFloat).view({-1, 1})), {.batch_size = 1, .shuffle = true}))),
+        batches(accelerator.prepare(DataLoader(TensorDataset(torch::arange(24, torch::kFloat).view({-1, 1})),
+                                               {.batch_size = 1, .shuffle = true}))),
         scheduler(accelerator.prepare(schedule)) {}
 
   void train(int num_steps) {
@@ -76,7 +77,9 @@ AcceleratorOptions automatic(const std::string& project, std::optional<int> limi
   return options;
 }
 AcceleratorOptions sharded_as(const std::string& state_dict_type) {
-  return {.fsdp_plugin = FullyShardedDataParallelPlugin{.auto_wrap_policy = "TRANSFORMER_BASED_WRAP", .transformer_cls_names_to_wrap = {"Block"}, .state_dict_type = state_dict_type}};
+  return {.fsdp_plugin = FullyShardedDataParallelPlugin{.auto_wrap_policy = "TRANSFORMER_BASED_WRAP",
+                                                        .transformer_cls_names_to_wrap = {"Block"},
+                                                        .state_dict_type = state_dict_type}};
 }
 
 class SaveStateTest : public ::testing::Test {
@@ -102,8 +105,10 @@ TEST_F(SaveStateTest, WritesAcceleratesFilesAndAManifest) {
     EXPECT_EQ(training.accelerator.save_state(path_), path_);
   });
   PosixFiles files;
-  EXPECT_THAT(files.list(path_), ElementsAre(checkpoint::kManifestName, "custom_checkpoint_0.pkl", "dl_state_dict.bin", "dl_state_dict_rank1.bin", "model.safetensors", "optimizer.bin",
-                                             "random_states_0.pkl", "random_states_1.pkl", "rank_tensors_1.safetensors", "scheduler.bin"));
+  EXPECT_THAT(files.list(path_),
+              ElementsAre(checkpoint::kManifestName, "custom_checkpoint_0.pkl", "dl_state_dict.bin",
+                          "dl_state_dict_rank1.bin", "model.safetensors", "optimizer.bin", "random_states_0.pkl",
+                          "random_states_1.pkl", "rank_tensors_1.safetensors", "scheduler.bin"));
   EXPECT_EQ(checkpoint::read_manifest(path_)->world_size, 2);
 }
 
@@ -177,7 +182,8 @@ TEST_F(SaveStateTest, PythonsStateOfAStatefulLoaderIsPassedOver) {
     training.accelerator.save_state(path_);
     std::filesystem::remove(path_ + "/" + checkpoint::kManifestName);
     PosixFiles files;
-    write_torch_file(files, path_ + "/dl_state_dict.bin", Value::Dict{{"_num_yielded", 3}, {"_iterator_finished", false}, {"dataset_state", Value()}});
+    write_torch_file(files, path_ + "/dl_state_dict.bin",
+                     Value::Dict{{"_num_yielded", 3}, {"_iterator_finished", false}, {"dataset_state", Value()}});
     Training resumed(ddp(), /*seed=*/9);
     resumed.accelerator.load_state(path_);
     EXPECT_EQ(resumed.batches.iteration(), 0);
@@ -191,7 +197,10 @@ TEST_F(SaveStateTest, GroupsOfAnyOptimizerHaveWhatSchedulesKeepInThem) {
     Accelerator accelerator;
     torch::nn::Linear net(2, 1);
     torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
-    SequentialLR schedule(sgd, {accel::schedule<MultiStepLR>(std::vector<int>{1, 3}, 0.5), accel::schedule<OneCycleLR>(OneCycleLROptions{.max_lr = 2.0, .total_steps = 10})}, {2});
+    SequentialLR schedule(sgd,
+                          {accel::schedule<MultiStepLR>(std::vector<int>{1, 3}, 0.5),
+                           accel::schedule<OneCycleLR>(OneCycleLROptions{.max_lr = 2.0, .total_steps = 10})},
+                          {2});
     auto optimizer = accelerator.prepare(sgd);
     auto scheduler = accelerator.prepare(schedule);
     accelerator.save_state(path_);
@@ -200,14 +209,17 @@ TEST_F(SaveStateTest, GroupsOfAnyOptimizerHaveWhatSchedulesKeepInThem) {
     EXPECT_EQ(scheduler.state_dict(), saved);
   });
   const auto group = read_torch_file(path_ + "/optimizer.bin").at("param_groups").as<Value::List>().front();
-  for (const auto& [key, value] : {std::pair("initial_lr", 0.08), {"max_lr", 2.0}, {"base_momentum", 0.85}, {"max_momentum", 0.95}}) EXPECT_EQ(group.at(key), Value(value)) << key;
+  for (const auto& [key, value] :
+       {std::pair("initial_lr", 0.08), {"max_lr", 2.0}, {"base_momentum", 0.85}, {"max_momentum", 0.95}})
+    EXPECT_EQ(group.at(key), Value(value)) << key;
 }
 
 TEST_F(SaveStateTest, AutomaticNamesAreNumberedLimitedAndGoneOnWith) {
   const auto project = folder_.path("project");
   run_ranks(2, [&] {
     Training training(automatic(project, /*limit=*/2));
-    for (int i = 0; i < 4; ++i) EXPECT_EQ(training.accelerator.save_state("not read"), fmt::format("{}/checkpoints/checkpoint_{}", project, i));
+    for (int i = 0; i < 4; ++i)
+      EXPECT_EQ(training.accelerator.save_state("not read"), fmt::format("{}/checkpoints/checkpoint_{}", project, i));
     EXPECT_EQ(training.accelerator.save_iteration(), 4);
   });
   PosixFiles files;
@@ -217,11 +229,13 @@ TEST_F(SaveStateTest, AutomaticNamesAreNumberedLimitedAndGoneOnWith) {
     EXPECT_EQ(training.accelerator.load_state(), project + "/checkpoints/checkpoint_3");
     EXPECT_EQ(training.accelerator.save_iteration(), 4);
     training.accelerator.set_save_iteration(3);
-    EXPECT_THAT(message_of<CheckpointError>([&] { training.accelerator.save_state(); }), HasSubstr("checkpoint_3 is there already; set save_iteration"));
+    EXPECT_THAT(message_of<CheckpointError>([&] { training.accelerator.save_state(); }),
+                HasSubstr("checkpoint_3 is there already; set save_iteration"));
   });
 }
 
-// The bits of what is loaded do not depend on how many ranks saved or load; of random numbers rank 0's stay, others are their own.
+// The bits of what is loaded do not depend on how many ranks saved or load; of random numbers rank 0's stay, others are
+// their own.
 TEST_F(SaveStateTest, ACheckpointOfSomeRanksLoadsOnOthers) {
   for (const auto& options : {ddp(), sharded_as("FULL_STATE_DICT"), sharded_as("SHARDED_STATE_DICT")}) {
     std::string saved;
@@ -282,14 +296,16 @@ TEST_F(SaveStateTest, EveryMachineHasWhatItNeedsOrSaysThatItCannot) {
     auto sharded = sharded_as("SHARDED_STATE_DICT");
     sharded.project_config = {.save_on_each_node = true};
     Training training(sharded);
-    EXPECT_THAT(message_of<ArgumentError>([&] { training.accelerator.save_state(path_); }), HasSubstr("no machine has all of it"));
+    EXPECT_THAT(message_of<ArgumentError>([&] { training.accelerator.save_state(path_); }),
+                HasSubstr("no machine has all of it"));
   });
   EXPECT_TRUE(checkpoint::read_manifest(path_)->lists("model.safetensors"));
 }
 
 TEST_F(SaveStateTest, LocalShardsLoadOnAsManyRanksOnly) {
   run_ranks(3, [&] { Training(sharded_as("LOCAL_STATE_DICT")).accelerator.save_state(path_); });
-  EXPECT_THAT(problem_on(2, [&] { Training(sharded_as("LOCAL_STATE_DICT")).accelerator.load_state(path_); }), HasSubstr("of 3 ranks, and there are 2; under LOCAL_STATE_DICT"));
+  EXPECT_THAT(problem_on(2, [&] { Training(sharded_as("LOCAL_STATE_DICT")).accelerator.load_state(path_); }),
+              HasSubstr("of 3 ranks, and there are 2; under LOCAL_STATE_DICT"));
 }
 
 TEST_F(SaveStateTest, WhatIsShardedLoadsWholeAndTheOtherWayRound) {
@@ -341,7 +357,11 @@ TEST_F(SaveStateTest, TheOptimizersStateOfAShardedRunIsThereInAnUnshardedOne) {
           const auto& name = parameters[index].first;
           if (!saved.contains(name)) continue;  // it has had no gradient
           for (const auto* entry : {"exp_avg", "exp_avg_sq", "step"}) {
-            EXPECT_TRUE(loaded.at(std::to_string(index)).at(entry).as<at::Tensor>().equal(saved.at(name).at(entry).as<at::Tensor>())) << type << " " << name << " " << entry;
+            EXPECT_TRUE(loaded.at(std::to_string(index))
+                            .at(entry)
+                            .as<at::Tensor>()
+                            .equal(saved.at(name).at(entry).as<at::Tensor>()))
+                << type << " " << name << " " << entry;
           }
         }
       });
@@ -355,33 +375,38 @@ TEST_F(SaveStateTest, AStateOfParametersThatTheOptimizerLacksIsRefused) {
     training.train(1);
     training.accelerator.save_state(path_);
   });
-  EXPECT_THAT(problem_on(2, [&] {
-    Accelerator accelerator;
-    auto net = make_net();
-    auto parameters = net->parameters();
-    parameters.pop_back();
-    optim::Adam adam(parameters, {.lr = 0.05});
-    accelerator.prepare(net, adam);
-    accelerator.load_state(path_);
-  }), AllOf(HasSubstr("the optimizer's state has entries for '"), HasSubstr("which are no parameters of the prepared optimizer")));
+  EXPECT_THAT(problem_on(2,
+                         [&] {
+                           Accelerator accelerator;
+                           auto net = make_net();
+                           auto parameters = net->parameters();
+                           parameters.pop_back();
+                           optim::Adam adam(parameters, {.lr = 0.05});
+                           accelerator.prepare(net, adam);
+                           accelerator.load_state(path_);
+                         }),
+              AllOf(HasSubstr("the optimizer's state has entries for '"),
+                    HasSubstr("which are no parameters of the prepared optimizer")));
 }
 
 TEST_F(SaveStateTest, ADamagedCheckpointIsAnErrorOnEveryRankAndNothingIsLoaded) {
   run_ranks(2, [&] { Training(ddp()).accelerator.save_state(path_); });
   std::ofstream(path_ + "/optimizer.bin", std::ios::binary | std::ios::app) << "x";
   std::filesystem::remove(path_ + "/random_states_1.pkl");
-  EXPECT_THAT(problem_on(2, [&] {
-    Training training(ddp(), 9);
-    const auto before = training.state();
-    const auto generator = default_generator().get_state();
-    try {
-      training.accelerator.load_state(path_);
-    } catch (const CheckpointError&) {
-      default_generator().set_state(generator);
-      EXPECT_NE(training.state(), "");
-      throw;
-    }
-  }), AllOf(HasSubstr("optimizer.bin: "), HasSubstr("random_states_1.pkl: missing")));
+  EXPECT_THAT(problem_on(2,
+                         [&] {
+                           Training training(ddp(), 9);
+                           const auto before = training.state();
+                           const auto generator = default_generator().get_state();
+                           try {
+                             training.accelerator.load_state(path_);
+                           } catch (const CheckpointError&) {
+                             default_generator().set_state(generator);
+                             EXPECT_NE(training.state(), "");
+                             throw;
+                           }
+                         }),
+              AllOf(HasSubstr("optimizer.bin: "), HasSubstr("random_states_1.pkl: missing")));
 }
 
 // What one rank alone sees is every rank's error, and all is as it was.
@@ -392,26 +417,30 @@ TEST_F(SaveStateTest, WhatDoesNotFitOnOneRankIsUndoneOnAll) {
     training.accelerator.save_state(path_);
   });
   std::filesystem::remove(path_ + "/" + checkpoint::kManifestName);
-  write_torch_file(*std::make_unique<PosixFiles>(), path_ + "/random_states_1.pkl", Value::Dict{{"step", 0}, {"torch_manual_seed", torch::zeros({3}, torch::kByte)}});
-  EXPECT_THAT(problem_on(2, [&] {
-    Training training(ddp(), 9);
-    training.train(1);
-    const auto weights = pack(torch::cat({training.net->head->weight.flatten()}).detach().clone());
-    const auto state = pack(optim::state_dict(training.adam));
-    const auto rate = training.optimizer.lr();
-    const auto place = pack(training.batches.state_dict());
-    const auto generator = default_generator().get_state();
-    try {
-      training.accelerator.load_state(path_);
-    } catch (const CheckpointError&) {
-      EXPECT_EQ(pack(training.net->head->weight.flatten().detach().clone()), weights);
-      EXPECT_EQ(pack(optim::state_dict(training.adam)), state);
-      EXPECT_EQ(training.optimizer.lr(), rate);
-      EXPECT_EQ(pack(training.batches.state_dict()), place);
-      EXPECT_TRUE(torch::equal(default_generator().get_state(), generator));
-      throw;
-    }
-  }), HasSubstr("load_state: rank 1: "));
+  write_torch_file(*std::make_unique<PosixFiles>(), path_ + "/random_states_1.pkl",
+                   Value::Dict{{"step", 0}, {"torch_manual_seed", torch::zeros({3}, torch::kByte)}});
+  EXPECT_THAT(problem_on(2,
+                         [&] {
+                           Training training(ddp(), 9);
+                           training.train(1);
+                           const auto weights =
+                               pack(torch::cat({training.net->head->weight.flatten()}).detach().clone());
+                           const auto state = pack(optim::state_dict(training.adam));
+                           const auto rate = training.optimizer.lr();
+                           const auto place = pack(training.batches.state_dict());
+                           const auto generator = default_generator().get_state();
+                           try {
+                             training.accelerator.load_state(path_);
+                           } catch (const CheckpointError&) {
+                             EXPECT_EQ(pack(training.net->head->weight.flatten().detach().clone()), weights);
+                             EXPECT_EQ(pack(optim::state_dict(training.adam)), state);
+                             EXPECT_EQ(training.optimizer.lr(), rate);
+                             EXPECT_EQ(pack(training.batches.state_dict()), place);
+                             EXPECT_TRUE(torch::equal(default_generator().get_state(), generator));
+                             throw;
+                           }
+                         }),
+              HasSubstr("load_state: rank 1: "));
 }
 
 TEST_F(SaveStateTest, AProgramThatIsAnotherIsToldEverythingThatDiffers) {
@@ -421,14 +450,19 @@ TEST_F(SaveStateTest, AProgramThatIsAnotherIsToldEverythingThatDiffers) {
     training.accelerator.register_for_checkpointing(counter);
     training.accelerator.save_state(path_);
   });
-  EXPECT_THAT(problem_on(1, [&] { Training(ddp()).accelerator.load_state(path_); }), HasSubstr("1 custom checkpoints, and 0 objects are registered"));
-  EXPECT_THAT(problem_on(2, [&] {
-    Accelerator accelerator;
-    torch::nn::Linear other(3, 2);
-    auto model = accelerator.prepare(other);
-    accelerator.load_state(path_);
-  }), AllOf(HasSubstr("'weight' is missing"), HasSubstr("'bias' is missing"), HasSubstr("'head.weight' is not in the model")));
-  EXPECT_THAT(problem_on(2, [&] { Training(ddp()).accelerator.load_state(folder_.path("nowhere")); }), HasSubstr("nowhere: no such folder"));
+  EXPECT_THAT(problem_on(1, [&] { Training(ddp()).accelerator.load_state(path_); }),
+              HasSubstr("1 custom checkpoints, and 0 objects are registered"));
+  EXPECT_THAT(problem_on(2,
+                         [&] {
+                           Accelerator accelerator;
+                           torch::nn::Linear other(3, 2);
+                           auto model = accelerator.prepare(other);
+                           accelerator.load_state(path_);
+                         }),
+              AllOf(HasSubstr("'weight' is missing"), HasSubstr("'bias' is missing"),
+                    HasSubstr("'head.weight' is not in the model")));
+  EXPECT_THAT(problem_on(2, [&] { Training(ddp()).accelerator.load_state(folder_.path("nowhere")); }),
+              HasSubstr("nowhere: no such folder"));
 }
 
 /// A disk on which files of one name cannot be written.
@@ -455,13 +489,16 @@ TEST_F(SaveStateTest, WhatOneRankCannotWriteIsNotSavedByAnyAndTheOldCheckpointSt
   run_ranks(3, [&] { Training(ddp()).accelerator.save_state(path_); });
   const auto before = PosixFiles().read(path_ + "/" + checkpoint::kManifestName);
   for (const bool async : {false, true}) {
-    EXPECT_THAT(problem_on(3, [&] {
-      current_rank().files = std::make_shared<BadDisk>(current_rank().rank == 2 ? "random_states_2" : "none");
-      Training training(ddp(), 9);
-      training.train(1);
-      training.accelerator.save_state(path_, {.async = async});
-      training.accelerator.finish_saving();
-    }), AllOf(HasSubstr("state: not saved: rank 2: "), HasSubstr("No space left on device")));
+    EXPECT_THAT(problem_on(3,
+                           [&] {
+                             current_rank().files =
+                                 std::make_shared<BadDisk>(current_rank().rank == 2 ? "random_states_2" : "none");
+                             Training training(ddp(), 9);
+                             training.train(1);
+                             training.accelerator.save_state(path_, {.async = async});
+                             training.accelerator.finish_saving();
+                           }),
+                AllOf(HasSubstr("state: not saved: rank 2: "), HasSubstr("No space left on device")));
     EXPECT_EQ(PosixFiles().read(path_ + "/" + checkpoint::kManifestName), before);
     EXPECT_THAT(PosixFiles().list(folder_.path()), ElementsAre("state/"));
   }
@@ -510,11 +547,12 @@ TEST_F(SaveStateTest, AnAsynchronousSaveThatNobodyWaitedForIsFound) {
 TEST_F(SaveStateTest, HooksSeeAndChangeWhatIsSavedAndLoaded) {
   run_ranks(2, [&] {
     Training training(ddp());
-    auto hook = training.accelerator.register_save_state_pre_hook([&](const auto& models, checkpoint::Weights& weights, const std::string& folder) {
-      EXPECT_EQ(models.size(), 1U);
-      weights.clear();
-      if (training.accelerator.is_main_process()) std::ofstream(folder + "/mine.txt") << "text";
-    });
+    auto hook = training.accelerator.register_save_state_pre_hook(
+        [&](const auto& models, checkpoint::Weights& weights, const std::string& folder) {
+          EXPECT_EQ(models.size(), 1U);
+          weights.clear();
+          if (training.accelerator.is_main_process()) std::ofstream(folder + "/mine.txt") << "text";
+        });
     training.accelerator.save_state(path_);
     hook.remove();
     training.accelerator.save_state(folder_.path("whole"));
@@ -525,7 +563,8 @@ TEST_F(SaveStateTest, HooksSeeAndChangeWhatIsSavedAndLoaded) {
   run_ranks(2, [&] {
     Training training(ddp(), 9);
     const auto before = training.net->head->weight.clone();
-    const auto hook = training.accelerator.register_load_state_pre_hook([](auto& models, const std::string&) { models.clear(); });
+    const auto hook =
+        training.accelerator.register_load_state_pre_hook([](auto& models, const std::string&) { models.clear(); });
     training.accelerator.load_state(path_);
     EXPECT_TRUE(torch::equal(training.net->head->weight, before));
   });
@@ -534,16 +573,18 @@ TEST_F(SaveStateTest, HooksSeeAndChangeWhatIsSavedAndLoaded) {
 TEST_F(SaveStateTest, AWeightsFileAloneIsSavedAndLoaded) {
   for (const bool safe : {true, false}) {
     const auto weights = run_ranks(2, [&] {
-      Training training(sharded_as("FULL_STATE_DICT"));
-      training.accelerator.save_model(training.model, folder_.path(safe ? "safe" : "pickled"), {.max_shard_size = "0.2KB", .safe_serialization = safe});
-      return training.accelerator.get_state_dict(training.model);
-    }).front();
+                           Training training(sharded_as("FULL_STATE_DICT"));
+                           training.accelerator.save_model(training.model, folder_.path(safe ? "safe" : "pickled"),
+                                                           {.max_shard_size = "0.2KB", .safe_serialization = safe});
+                           return training.accelerator.get_state_dict(training.model);
+                         }).front();
     auto net = (torch::manual_seed(9), make_net());
     const torch::NoGradGuard no_grad;
     for (auto& parameter : net->parameters()) parameter.zero_();
     load_checkpoint_in_model(*net, folder_.path(safe ? "safe" : "pickled"), {.strict = true});
     const std::map<std::string, at::Tensor> by_name(weights.begin(), weights.end());
-    for (const auto& item : net->named_parameters()) EXPECT_TRUE(torch::equal(item.value(), by_name.at(item.key()))) << item.key();
+    for (const auto& item : net->named_parameters())
+      EXPECT_TRUE(torch::equal(item.value(), by_name.at(item.key()))) << item.key();
     EXPECT_GT(PosixFiles().list(folder_.path(safe ? "safe" : "pickled")).size(), 2U);
   }
 }

@@ -53,8 +53,11 @@ Pending start(World& world, Group& group, const ProgramStep& step, int rank) {
     value->input = value->output = step.value;
     return {world.send(group, step.source, step.destination, step.tag, {.op = "send"}, value), value, step.value};
   }
-  const auto deliver = [](const Participant& sent, const Participant& to, auto) { static_cast<Value*>(to.get())->output = static_cast<Value*>(sent.get())->input; };
-  return {world.receive(group, step.source, step.destination, step.tag, {.op = "recv"}, value, deliver), value, step.value};
+  const auto deliver = [](const Participant& sent, const Participant& to, auto) {
+    static_cast<Value*>(to.get())->output = static_cast<Value*>(sent.get())->input;
+  };
+  return {world.receive(group, step.source, step.destination, step.tag, {.op = "recv"}, value, deliver), value,
+          step.value};
 }
 
 bool takes_part(const Program& program, const ProgramStep& step, int rank) {
@@ -78,7 +81,9 @@ Program any_program(std::uint64_t seed, int most_ranks) {
     program.groups.push_back(ranks);
   }
   for (int count = 10 + draws.below(40); count > 0; --count) {
-    ProgramStep step{.group = draws.below(static_cast<int>(program.groups.size())), .tag = draws.below(2), .value = draws.below(1000)};
+    ProgramStep step{.group = draws.below(static_cast<int>(program.groups.size())),
+                     .tag = draws.below(2),
+                     .value = draws.below(1000)};
     const int size = static_cast<int>(program.groups[step.group].size());
     if (size > 1 && draws.below(3) == 0) {
       step.source = draws.below(size);
@@ -92,7 +97,8 @@ Program any_program(std::uint64_t seed, int most_ranks) {
 
 int run_rank(World& world, const Program& program, int rank, const Deviation& deviation) {
   std::vector<std::shared_ptr<Group>> groups;
-  for (std::size_t index = 0; index < program.groups.size(); ++index) groups.push_back(world.group("group" + std::to_string(index), program.groups[index]));
+  for (std::size_t index = 0; index < program.groups.size(); ++index)
+    groups.push_back(world.group("group" + std::to_string(index), program.groups[index]));
   int wrong = 0;
   std::vector<Pending> pending;
   const auto wait_for = [&](std::size_t now) {
@@ -125,7 +131,8 @@ int some_collective_of(const Program& program, int rank, std::uint64_t seed) {
   std::vector<int> candidates;
   for (std::size_t index = 0; index < program.steps.size(); ++index) {
     const auto& step = program.steps[index];
-    if (step.source < 0 && program.groups[step.group].size() > 1 && takes_part(program, step, rank)) candidates.push_back(static_cast<int>(index));
+    if (step.source < 0 && program.groups[step.group].size() > 1 && takes_part(program, step, rank))
+      candidates.push_back(static_cast<int>(index));
   }
   return candidates.empty() ? -1 : candidates[seed % candidates.size()];
 }

@@ -5,8 +5,8 @@
 
 #include "sim/engine/world.hpp"
 
-/// Random programs of ranks that meet: groups of any ranks, collectives and messages, waited for at once or later. Every rank
-/// goes through one list in order, so that a program ends well under every schedule.
+/// Random programs of ranks that meet: groups of any ranks, collectives and messages, waited for at once or later.
+/// Every rank goes through one list in order, so that a program ends well under every schedule.
 ///
 ///     const auto program = any_program(seed);
 ///     World world({.num_ranks = program.num_ranks});
@@ -20,8 +20,8 @@ struct ProgramStep {
   int group = 0;
   int source = -1, destination = -1;  // group ranks of a message; -1: a collective
   int tag = 0;
-  int value = 0;                      // what a message holds; a collective adds `value + rank` of its members
-  int waits_after = 0;                // so many steps later the rank waits for it
+  int value = 0;        // what a message holds; a collective adds `value + rank` of its members
+  int waits_after = 0;  // so many steps later the rank waits for it
 };
 
 struct Program {

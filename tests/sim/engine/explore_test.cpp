@@ -15,7 +15,9 @@ using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 using ::testing::IsEmpty;
 
-bool contains(const std::vector<int>& faults, int fault) { return std::find(faults.begin(), faults.end(), fault) != faults.end(); }
+bool contains(const std::vector<int>& faults, int fault) {
+  return std::find(faults.begin(), faults.end(), fault) != faults.end();
+}
 
 TEST(ExploreTest, RunsOneSeedAfterTheOtherUntilOneGoesWrong) {
   std::vector<std::uint64_t> seeds;
@@ -44,14 +46,16 @@ TEST(ExploreTest, TheSmallestTrialIsFound) {
   std::mt19937_64 random(5);
   const auto below = [&](int end) { return static_cast<int>(random() % static_cast<std::uint64_t>(end)); };
   for (int trial = 0; trial < 300; ++trial) {
-    const int ranks_needed = 1 + below(8), ranks = ranks_needed + below(8), steps_needed = 1 + below(60), steps = steps_needed + below(60);
+    const int ranks_needed = 1 + below(8), ranks = ranks_needed + below(8), steps_needed = 1 + below(60),
+              steps = steps_needed + below(60);
     std::vector<int> faults, faults_needed;
     for (int fault = 0; fault < 6; ++fault) {
       if (below(2) == 0) faults.push_back(fault);
       if (!faults.empty() && faults.back() == fault && below(2) == 0) faults_needed.push_back(fault);
     }
     const auto run = [&](const Trial& smaller) -> std::string {
-      const bool has_all = std::all_of(faults_needed.begin(), faults_needed.end(), [&](int fault) { return contains(smaller.faults, fault); });
+      const bool has_all = std::all_of(faults_needed.begin(), faults_needed.end(),
+                                       [&](int fault) { return contains(smaller.faults, fault); });
       return smaller.num_ranks >= ranks_needed && smaller.max_steps >= steps_needed && has_all ? "desync" : "";
     };
     const auto small = shrink({.num_ranks = ranks, .max_steps = steps, .faults = faults}, "desync", run);
@@ -75,7 +79,9 @@ TEST(ExploreTest, AnotherFailureIsNotTakenForThisOne) {
 }
 
 TEST(ExploreTest, WithFewerRanksSeedsNearbyAreTried) {
-  const auto run = [](const Trial& trial) -> std::string { return trial.schedule.seed % 4 == static_cast<std::uint64_t>(trial.num_ranks) % 4 ? "hang" : ""; };
+  const auto run = [](const Trial& trial) -> std::string {
+    return trial.schedule.seed % 4 == static_cast<std::uint64_t>(trial.num_ranks) % 4 ? "hang" : "";
+  };
   const auto small = shrink({.num_ranks = 6, .max_steps = 1, .schedule = {.seed = 2}}, "hang", run);
   EXPECT_EQ(small.num_ranks, 1);
   EXPECT_EQ(run(small), "hang");
@@ -110,7 +116,8 @@ std::string run_race(const Trial& trial) {
 
 TEST(ExploreTest, RaceIsFoundAndNeedsThreeRanks) {
   for (const auto kind : {ScheduleKind::kRandom, ScheduleKind::kPct}) {
-    const auto found = explore({.num_ranks = 5, .max_steps = 1, .schedule = {.kind = kind, .pct_events = 10}}, 200, run_race);
+    const auto found =
+        explore({.num_ranks = 5, .max_steps = 1, .schedule = {.kind = kind, .pct_events = 10}}, 200, run_race);
     ASSERT_TRUE(found.failure.has_value()) << name_of(kind);
     EXPECT_EQ(found.signature, "wrong sender");
     EXPECT_EQ(found.failure->num_ranks, 3) << "the receiver and two that race";

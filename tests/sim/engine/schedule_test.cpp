@@ -18,13 +18,14 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 
-
-// --- policies -----------------------------------------------------------------------------------------------------------
+// --- policies
+// -----------------------------------------------------------------------------------------------------------
 
 std::vector<int> picks(const RankSchedule& options, const std::vector<int>& runnable, int turns, int num_ranks) {
   auto policy = make_policy(options, num_ranks);
   std::vector<int> picked;
-  for (int turn = 0; turn < turns; ++turn) picked.push_back(policy->next(runnable, picked.empty() ? -1 : picked.back()));
+  for (int turn = 0; turn < turns; ++turn)
+    picked.push_back(policy->next(runnable, picked.empty() ? -1 : picked.back()));
   return picked;
 }
 
@@ -38,7 +39,8 @@ TEST(SchedulePolicyTest, RoundRobinTakesTheRunnableRanksInTurn) {
 TEST(SchedulePolicyTest, RandomGivesEveryRankItsShareOfTurns) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     const auto picked = picks({.kind = ScheduleKind::kRandom, .seed = seed}, {0, 2, 3, 5}, 4000, 6);
-    for (const int rank : {0, 2, 3, 5}) EXPECT_NEAR(static_cast<double>(std::count(picked.begin(), picked.end(), rank)), 1000, 150) << seed;
+    for (const int rank : {0, 2, 3, 5})
+      EXPECT_NEAR(static_cast<double>(std::count(picked.begin(), picked.end(), rank)), 1000, 150) << seed;
   }
 }
 
@@ -59,7 +61,8 @@ TEST(SchedulePolicyTest, PctChangesPriorityAtMostDepthMinusOneTimes) {
   for (int depth = 1; depth <= 5; ++depth) {
     int most = 0;
     for (std::uint64_t seed = 0; seed < 200; ++seed) {
-      const auto picked = picks({.kind = ScheduleKind::kPct, .seed = seed, .pct_depth = depth, .pct_events = 100}, {0, 1, 2, 3, 4, 5}, 150, 6);
+      const auto picked = picks({.kind = ScheduleKind::kPct, .seed = seed, .pct_depth = depth, .pct_events = 100},
+                                {0, 1, 2, 3, 4, 5}, 150, 6);
       int changes = 0;
       for (std::size_t turn = 1; turn < picked.size(); ++turn) changes += picked[turn] != picked[turn - 1] ? 1 : 0;
       EXPECT_LE(changes, depth - 1) << "seed " << seed;
@@ -75,7 +78,8 @@ TEST(SchedulePolicyTest, PctChangesPrioritiesInRunsOfAnyLength) {
     int changed = 0;
     for (std::uint64_t seed = 0; seed < 100; ++seed) {
       const auto picked = picks({.kind = ScheduleKind::kPct, .seed = seed}, {0, 1, 2, 3}, length, 4);
-      if (std::adjacent_find(picked.begin() + length / 10, picked.end(), std::not_equal_to<>()) != picked.end()) ++changed;
+      if (std::adjacent_find(picked.begin() + length / 10, picked.end(), std::not_equal_to<>()) != picked.end())
+        ++changed;
     }
     EXPECT_GT(changed, 20) << length << " turns";
   }
@@ -83,7 +87,8 @@ TEST(SchedulePolicyTest, PctChangesPrioritiesInRunsOfAnyLength) {
 
 TEST(SchedulePolicyTest, PctBeginsWithEveryRankAlike) {
   std::vector<int> firsts(4);
-  for (std::uint64_t seed = 0; seed < 400; ++seed) ++firsts[picks({.kind = ScheduleKind::kPct, .seed = seed}, {0, 1, 2, 3}, 1, 4)[0]];
+  for (std::uint64_t seed = 0; seed < 400; ++seed)
+    ++firsts[picks({.kind = ScheduleKind::kPct, .seed = seed}, {0, 1, 2, 3}, 1, 4)[0]];
   for (const int count : firsts) EXPECT_NEAR(count, 100, 40);
 }
 
@@ -93,7 +98,8 @@ TEST(SchedulePolicyTest, NamesAreThoseOfTheCommandLine) {
   EXPECT_THROW(make_policy({}, 4), ConfigError);
 }
 
-// --- the baton ----------------------------------------------------------------------------------------------------------
+// --- the baton
+// ----------------------------------------------------------------------------------------------------------
 
 // Runs `body(rank)` on a thread per rank that holds the baton.
 void run_in_turn(Baton& baton, int num_ranks, const std::function<void(int)>& body) {
@@ -210,7 +216,8 @@ TEST(BatonTest, PostponedRankGoesOnWhenNoOtherCan) {
         }
       });
       ASSERT_EQ(order.size(), 15u);
-      EXPECT_THAT(std::vector<int>(order.end() - 5, order.end()), ElementsAreArray({1, 1, 1, 1, 1})) << name_of(kind) << " seed " << seed;
+      EXPECT_THAT(std::vector<int>(order.end() - 5, order.end()), ElementsAreArray({1, 1, 1, 1, 1}))
+          << name_of(kind) << " seed " << seed;
     }
   }
 }
@@ -270,7 +277,8 @@ TEST(BatonTest, AbandonedRanksRunWithoutTurns) {
     });
     run_in_turn(baton, 4, [&](int rank) {
       ++started;
-      while (ended == 0 && started < 4) std::this_thread::yield();  // the holder never yields: the others run all the same
+      while (ended == 0 && started < 4)
+        std::this_thread::yield();  // the holder never yields: the others run all the same
       for (int turn = 0; turn < 10; ++turn) baton.yield(rank);
       baton.poll(rank);
       baton.postpone(rank);
@@ -281,7 +289,8 @@ TEST(BatonTest, AbandonedRanksRunWithoutTurns) {
   }
 }
 
-// Ranks that take turns as fast as they can when they are abandoned: a turn that one takes back may be the last it is given.
+// Ranks that take turns as fast as they can when they are abandoned: a turn that one takes back may be the last it is
+// given.
 TEST(BatonTest, AnAbandonedRankNeverWaitsAgain) {
   for (int round = 0; round < 40; ++round) {
     for (const auto kind : kSerial) {
@@ -305,7 +314,8 @@ TEST(BatonTest, AnAbandonedRankNeverWaitsAgain) {
   }
 }
 
-// Rank 1 looks and then uses; what it looked at is gone if rank 0 runs in between: two constraints of order, so depth 2.
+// Rank 1 looks and then uses; what it looked at is gone if rank 0 runs in between: two constraints of order, so
+// depth 2.
 bool shows_ordering_bug(const RankSchedule& options, int num_ranks, int steps) {
   Baton baton(options, num_ranks, [] {});
   bool there = true, wrong = false;
@@ -325,15 +335,19 @@ bool shows_ordering_bug(const RankSchedule& options, int num_ranks, int steps) {
 }
 
 TEST(PctTest, FindsAnOrderingBugOfDepthTwoWithinItsBound) {
-  // A run finds it with probability 1 / (n k) at least: 7 n k runs miss it once in a thousand times. The seeds are fixed.
+  // A run finds it with probability 1 / (n k) at least: 7 n k runs miss it once in a thousand times. The seeds are
+  // fixed.
   constexpr int kRanks = 3, kSteps = 6, kTurns = kRanks * kSteps;
   int found = 0;
   for (std::uint64_t seed = 0; seed < 7 * kRanks * kTurns; ++seed) {
-    if (shows_ordering_bug({.kind = ScheduleKind::kPct, .seed = seed, .pct_depth = 2, .pct_events = kTurns}, kRanks, kSteps)) ++found;
+    if (shows_ordering_bug({.kind = ScheduleKind::kPct, .seed = seed, .pct_depth = 2, .pct_events = kTurns}, kRanks,
+                           kSteps))
+      ++found;
   }
   EXPECT_GE(found, 7) << "that many are to be expected";
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
-    EXPECT_FALSE(shows_ordering_bug({.kind = ScheduleKind::kPct, .seed = seed, .pct_depth = 1}, kRanks, kSteps)) << "depth 1 never interrupts a rank";
+    EXPECT_FALSE(shows_ordering_bug({.kind = ScheduleKind::kPct, .seed = seed, .pct_depth = 1}, kRanks, kSteps))
+        << "depth 1 never interrupts a rank";
   }
 }
 

@@ -13,7 +13,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr ScheduleKind kAll[] = {ScheduleKind::kParallel, ScheduleKind::kRoundRobin, ScheduleKind::kRandom, ScheduleKind::kPct};
+constexpr ScheduleKind kAll[] = {ScheduleKind::kParallel, ScheduleKind::kRoundRobin, ScheduleKind::kRandom,
+                                 ScheduleKind::kPct};
 
 struct Outcome {
   std::vector<std::string> events;
@@ -60,14 +61,16 @@ TEST_P(EverySchedule, SkippedCollectiveEndsInADiagnosisOnEveryRankThatWaits) {
     const int step = some_collective_of(program, rank, seed);
     if (step < 0) continue;
     ++tried;
-    const auto outcome = run(program, {.kind = GetParam(), .seed = seed}, {.rank = rank, .step = static_cast<std::size_t>(step)});
+    const auto outcome =
+        run(program, {.kind = GetParam(), .seed = seed}, {.rank = rank, .step = static_cast<std::size_t>(step)});
     ASSERT_TRUE(outcome.error.has_value()) << "seed " << seed << ", rank " << rank << ", step " << step;
     ASSERT_NE(outcome.error->diagnosis(), nullptr) << "seed " << seed << ": " << outcome.error->what();
     const auto& diagnosis = *outcome.error->diagnosis();
     EXPECT_EQ(diagnosis.kind, Diagnosis::Kind::kHang) << "seed " << seed;
     EXPECT_FALSE(diagnosis.ranks.empty()) << "seed " << seed;
     EXPECT_FALSE(diagnosis.waiting.empty()) << "seed " << seed;
-    for (const auto& waiting : diagnosis.waiting) EXPECT_TRUE(outcome.error->outcomes()[waiting.rank].error) << "seed " << seed << ", rank " << waiting.rank;
+    for (const auto& waiting : diagnosis.waiting)
+      EXPECT_TRUE(outcome.error->outcomes()[waiting.rank].error) << "seed " << seed << ", rank " << waiting.rank;
   }
   EXPECT_GT(tried, 90);
 }
@@ -80,7 +83,8 @@ TEST_P(EverySchedule, RankThatThrowsIsTheOnlyCause) {
     const auto outcome = run(program, {.kind = GetParam(), .seed = seed}, deviation);
     ASSERT_TRUE(outcome.error.has_value()) << "seed " << seed;
     EXPECT_EQ(outcome.error->diagnosis(), nullptr) << "seed " << seed;
-    EXPECT_THAT(outcome.error->what(), ::testing::StartsWith("rank " + std::to_string(rank) + ": planted")) << "seed " << seed;
+    EXPECT_THAT(outcome.error->what(), ::testing::StartsWith("rank " + std::to_string(rank) + ": planted"))
+        << "seed " << seed;
     for (const auto& other : outcome.error->outcomes()) {
       const bool is_well = other.rank == rank || !other.error || other.released;
       EXPECT_TRUE(is_well) << "seed " << seed << ", rank " << other.rank << ": " << other.message;
@@ -103,7 +107,9 @@ TEST(SerialWorldTest, SeedGivesTheSameEventsOfAFailureToo) {
     for (std::uint64_t seed = 0; seed < 60; ++seed) {
       const auto program = any_program(seed);
       const RankSchedule schedule{.kind = kind, .seed = seed, .pct_events = 100};
-      const Deviation deviation{.rank = 0, .step = seed % program.steps.size(), .kind = seed % 2 == 0 ? Deviation::Kind::kThrows : Deviation::Kind::kEnds};
+      const Deviation deviation{.rank = 0,
+                                .step = seed % program.steps.size(),
+                                .kind = seed % 2 == 0 ? Deviation::Kind::kThrows : Deviation::Kind::kEnds};
       const auto first = run(program, schedule, deviation), second = run(program, schedule, deviation);
       ASSERT_EQ(first.events, second.events) << name_of(kind) << " seed " << seed;
       ASSERT_EQ(first.message(), second.message()) << name_of(kind) << " seed " << seed;
@@ -115,7 +121,8 @@ TEST(SerialWorldTest, OtherSeedsAreOtherOrdersOfTheSameEvents) {
   for (const auto kind : {ScheduleKind::kRandom, ScheduleKind::kPct}) {
     std::set<std::vector<std::string>> orders;
     const auto program = any_program(3);
-    for (std::uint64_t seed = 0; seed < 20; ++seed) orders.insert(run(program, {.kind = kind, .seed = seed, .pct_events = 100}).events);
+    for (std::uint64_t seed = 0; seed < 20; ++seed)
+      orders.insert(run(program, {.kind = kind, .seed = seed, .pct_events = 100}).events);
     EXPECT_GT(orders.size(), 10u) << name_of(kind);
   }
 }
@@ -190,12 +197,14 @@ TEST(SerialWorldTest, TurnThatNeverEndsIsATimeoutThoughNobodyCanCall) {
       ASSERT_NE(error.diagnosis(), nullptr);
       EXPECT_EQ(error.diagnosis()->kind, Diagnosis::Kind::kTimeout) << name_of(kind);
       EXPECT_THAT(error.diagnosis()->ranks, ::testing::SizeIs(1)) << name_of(kind);
-      EXPECT_THAT(error.what(), HasSubstr("does not end its turn: it is running, before any collective")) << name_of(kind);
+      EXPECT_THAT(error.what(), HasSubstr("does not end its turn: it is running, before any collective"))
+          << name_of(kind);
     }
   }
 }
 
-// --- the chain of meetings, in parallel -----------------------------------------------------------------------------------
+// --- the chain of meetings, in parallel
+// -----------------------------------------------------------------------------------
 
 TEST(MeetingChainTest, RanksThatRunAheadMeetInOrder) {
   // No rank waits before it has issued all its calls: chains grow long, and are read by ranks far behind.
@@ -219,12 +228,13 @@ TEST(MeetingChainTest, RanksThatRunAheadMeetInOrder) {
           const int member = group->group_rank_of(rank);
           if (member < 0) continue;
           values.push_back(std::make_shared<int>(call));
-          meetings.push_back(world.arrive(*group, member, {.op = "all_reduce"}, values.back(), [](std::span<const Participant> all) {
-            int sum = 0;
-            for (const auto& one : all) sum += *static_cast<int*>(one.get());
-            const bool alike = sum == static_cast<int>(all.size()) * *static_cast<int*>(all[0].get());
-            for (const auto& one : all) *static_cast<int*>(one.get()) = alike ? -1 : -2;
-          }));
+          meetings.push_back(
+              world.arrive(*group, member, {.op = "all_reduce"}, values.back(), [](std::span<const Participant> all) {
+                int sum = 0;
+                for (const auto& one : all) sum += *static_cast<int*>(one.get());
+                const bool alike = sum == static_cast<int>(all.size()) * *static_cast<int*>(all[0].get());
+                for (const auto& one : all) *static_cast<int*>(one.get()) = alike ? -1 : -2;
+              }));
         }
       }
       for (std::size_t place = meetings.size(); place-- > 0;) {
@@ -244,7 +254,8 @@ TEST(MeetingChainTest, FailuresInBetweenReachEveryRankThatIsStillThere) {
     try {
       run_ranks(world, [&](int rank) {
         auto all = world.group("world", {0, 1, 2, 3, 4, 5, 6, 7});
-        auto half = world.group(rank < 4 ? "low" : "high", rank < 4 ? std::vector{0, 1, 2, 3} : std::vector{4, 5, 6, 7});
+        auto half =
+            world.group(rank < 4 ? "low" : "high", rank < 4 ? std::vector{0, 1, 2, 3} : std::vector{4, 5, 6, 7});
         std::vector<std::shared_ptr<Meeting>> meetings;
         for (int call = 0; call < 30; ++call) {
           if (rank == culprit && call == at_call) {

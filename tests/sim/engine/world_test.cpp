@@ -27,7 +27,8 @@ struct Summand {
   int input = 0, output = 0;
 };
 
-int all_sum(World& world, Group& group, int rank, int input, Call call = {.op = "all_reduce", .reduce_op = "sum", .dtype = "int32", .shapes = {{1}}}) {
+int all_sum(World& world, Group& group, int rank, int input,
+            Call call = {.op = "all_reduce", .reduce_op = "sum", .dtype = "int32", .shapes = {{1}}}) {
   auto value = std::make_shared<Summand>(Summand{input});
   auto meeting = world.arrive(group, rank, std::move(call), value, [](std::span<const Participant> all) {
     int sum = 0;
@@ -111,9 +112,11 @@ TEST(WorldTest, CallsThatAreIssuedTogetherMeetInOrder) {
     std::vector<std::shared_ptr<Meeting>> meetings;
     for (int call = 0; call < 20; ++call) {
       values.push_back(std::make_shared<Summand>(Summand{call}));
-      meetings.push_back(world.arrive(*group, rank, {.op = "all_reduce"}, values.back(), [](std::span<const Participant> all) {
-        for (const auto& one : all) static_cast<Summand*>(one.get())->output = 3 * static_cast<Summand*>(one.get())->input;
-      }));
+      meetings.push_back(
+          world.arrive(*group, rank, {.op = "all_reduce"}, values.back(), [](std::span<const Participant> all) {
+            for (const auto& one : all)
+              static_cast<Summand*>(one.get())->output = 3 * static_cast<Summand*>(one.get())->input;
+          }));
     }
     for (int call = 19; call >= 0; --call) {  // waited for in any order
       world.wait(rank, *meetings[call]);
@@ -179,7 +182,9 @@ TEST(WorldTest, DiagnosisIsNotLostWhoeverWakesFirst) {
 TEST(WorldTest, FailureBehindTheLastCallOfEveryRankIsNotPassedOver) {
   World world({.num_ranks = 3});
   const auto error = failure_of(world, [&](int rank) {
-    if (rank == 1) world.fail(std::make_exception_ptr(DiagnosedError({.kind = Diagnosis::Kind::kDesync, .ranks = {1}, .text = "found too late"})));
+    if (rank == 1)
+      world.fail(std::make_exception_ptr(
+          DiagnosedError({.kind = Diagnosis::Kind::kDesync, .ranks = {1}, .text = "found too late"})));
   });
   EXPECT_STREQ(error.what(), "ranks 0-2: found too late");
   ASSERT_NE(error.diagnosis(), nullptr);
@@ -253,7 +258,8 @@ TEST(WorldTest, ErrorOfTheComputationReachesEveryRank) {
   World world({.num_ranks = 3});
   const auto error = failure_of(world, [&](int rank) {
     auto group = world.group("world", first_ranks(3));
-    auto meeting = world.arrive(*group, rank, {.op = "all_reduce"}, nullptr, [](auto) { throw ArgumentError("cannot add"); });
+    auto meeting =
+        world.arrive(*group, rank, {.op = "all_reduce"}, nullptr, [](auto) { throw ArgumentError("cannot add"); });
     world.wait(rank, *meeting);
   });
   EXPECT_STREQ(error.what(), "ranks 0-2: cannot add");
@@ -266,15 +272,17 @@ TEST(WorldTest, MessagesArriveInOrderPerTag) {
     auto group = world.group("world", {0, 1});
     const auto message = [&](int tag) {
       auto value = std::make_shared<Summand>();
-      auto meeting = world.receive(*group, 0, 1, tag, {.op = "recv"}, value, [](const Participant& sent, const Participant& to, auto) {
-        static_cast<Summand*>(to.get())->output = static_cast<Summand*>(sent.get())->input;
-      });
+      auto meeting = world.receive(*group, 0, 1, tag, {.op = "recv"}, value,
+                                   [](const Participant& sent, const Participant& to, auto) {
+                                     static_cast<Summand*>(to.get())->output = static_cast<Summand*>(sent.get())->input;
+                                   });
       world.wait(1, *meeting);
       EXPECT_EQ(meeting->source(), 0);
       received.push_back(value->output);
     };
     if (rank == 0) {
-      for (const int value : {1, 2, 3}) world.send(*group, 0, 1, value % 2, {.op = "send"}, std::make_shared<Summand>(Summand{value}));
+      for (const int value : {1, 2, 3})
+        world.send(*group, 0, 1, value % 2, {.op = "send"}, std::make_shared<Summand>(Summand{value}));
     } else {
       message(1);
       message(0);
@@ -290,7 +298,8 @@ TEST(WorldTest, TheWallsClockTellsWaitingForRanksFromWaitingForData) {
   run_ranks(world, [&](int rank) {
     auto group = world.group("world", {0, 1});
     while (rank == 1 && world.whereabouts(0).find("waits") == std::string::npos) std::this_thread::yield();
-    auto meeting = world.arrive(*group, rank, {.op = "all_reduce", .bytes = 100}, nullptr, [](auto) { std::this_thread::sleep_for(30ms); });
+    auto meeting = world.arrive(*group, rank, {.op = "all_reduce", .bytes = 100}, nullptr,
+                                [](auto) { std::this_thread::sleep_for(30ms); });
     world.wait(rank, *meeting);
   });
   EXPECT_GE(world.times(0).exposed_communication, 0.03);
@@ -311,13 +320,17 @@ TEST(WorldTest, ASendThatIsWaitedForOnTheWallsClockIsRecorded) {
   });
   for (const auto& [rank, op] : {std::pair(0, "send"), {1, "recv"}}) {
     const auto& spans = world.times(rank).spans;
-    EXPECT_TRUE(std::any_of(spans.begin(), spans.end(), [&, op = op](const auto& span) { return span.name == op; })) << op;
+    EXPECT_TRUE(std::any_of(spans.begin(), spans.end(), [&, op = op](const auto& span) { return span.name == op; }))
+        << op;
   }
 }
 
 TEST(WorldTest, AModelThatThrowsEndsTheRunWithItsReason) {
   for (const bool is_message : {false, true}) {
-    World world({.num_ranks = 3, .finish_times = [](const Group&, const Call&, std::span<const double>) -> std::vector<double> { throw Error("no way to rank 2"); }});
+    World world(
+        {.num_ranks = 3, .finish_times = [](const Group&, const Call&, std::span<const double>) -> std::vector<double> {
+           throw Error("no way to rank 2");
+         }});
     const auto error = failure_of(world, [&](int rank) {
       auto group = world.group("world", {0, 1, 2});
       if (!is_message) all_sum(world, *group, rank, 1);
@@ -330,10 +343,11 @@ TEST(WorldTest, AModelThatThrowsEndsTheRunWithItsReason) {
 
 TEST(WorldTest, NetworkIsAskedForSenderAndReceiverAlone) {
   std::vector<int> asked;
-  World world({.num_ranks = 4, .finish_times = [&](const Group& group, const Call& call, std::span<const double> ready) {
-                 if (call.op == "recv") asked = group.ranks;
-                 return std::vector<double>(ready.size(), 7.0);
-               }});
+  World world(
+      {.num_ranks = 4, .finish_times = [&](const Group& group, const Call& call, std::span<const double> ready) {
+         if (call.op == "recv") asked = group.ranks;
+         return std::vector<double>(ready.size(), 7.0);
+       }});
   run_ranks(world, [&](int rank) {
     auto group = world.group("some", {3, 1, 0});
     if (rank == 3) world.send(*group, 0, 1, 0, {.op = "send"}, nullptr);
@@ -345,7 +359,10 @@ TEST(WorldTest, NetworkIsAskedForSenderAndReceiverAlone) {
 
 TEST(WorldTest, ErrorOfTheNetworkReachesTheReceiver) {
   for (const bool receives_first : {false, true}) {
-    World world({.num_ranks = 2, .finish_times = [](const Group&, const Call&, std::span<const double>) -> std::vector<double> { throw ArgumentError("no way there"); }});
+    World world(
+        {.num_ranks = 2, .finish_times = [](const Group&, const Call&, std::span<const double>) -> std::vector<double> {
+           throw ArgumentError("no way there");
+         }});
     std::atomic<bool> is_posted{false};
     const auto error = failure_of(world, [&](int rank) {
       auto group = world.group("world", {0, 1});
@@ -383,20 +400,23 @@ TEST(WorldTest, MessagesAreCountedBySenderAndReceiver) {
       for (int message = 0; message < 2 + rank; ++message) world.send(*group, rank, 1, 0, {.op = "send"}, nullptr);
       return;
     }
-    for (int message = 0; message < 2; ++message) world.wait(1, *world.receive(*group, 2, 1, 0, {.op = "recv"}, nullptr, [](const auto&, const auto&, auto) {}));
+    for (int message = 0; message < 2; ++message)
+      world.wait(1, *world.receive(*group, 2, 1, 0, {.op = "recv"}, nullptr, [](const auto&, const auto&, auto) {}));
     for (int message = 0; message < 3; ++message) wait_for_message(world, *group);
   });
   ASSERT_NE(error.diagnosis(), nullptr);
   EXPECT_EQ(error.diagnosis()->sequence, 2u);
   EXPECT_EQ(error.diagnosis()->waiting.at(0).sequence, 2u);
-  EXPECT_THAT(error.what(), HasSubstr("rank 0 has not sent: it has ended its program, after send #1 to rank 1 of group world"));
+  EXPECT_THAT(error.what(),
+              HasSubstr("rank 0 has not sent: it has ended its program, after send #1 to rank 1 of group world"));
 }
 
 TEST(WorldTest, WhoReceivesFromAnybodyIsTheCulpritOfItsWait) {
   World world({.num_ranks = 2});
   const auto error = failure_of(world, [&](int rank) {
     auto group = world.group("world", {0, 1});
-    if (rank == 1) world.wait(1, *world.receive(*group, -1, 1, 0, {.op = "recv"}, nullptr, [](const auto&, const auto&, auto) {}));
+    if (rank == 1)
+      world.wait(1, *world.receive(*group, -1, 1, 0, {.op = "recv"}, nullptr, [](const auto&, const auto&, auto) {}));
   });
   ASSERT_NE(error.diagnosis(), nullptr);
   EXPECT_THAT(error.diagnosis()->ranks, ElementsAre(1));
@@ -405,7 +425,9 @@ TEST(WorldTest, WhoReceivesFromAnybodyIsTheCulpritOfItsWait) {
 
 TEST(WorldTest, RunningRankThatNeverJoinsIsATimeout) {
   World world({.num_ranks = 2, .timeout = std::chrono::milliseconds(50)});
-  const auto error = failure_beside_runner(world, 1, [&](int rank) { all_sum(world, *world.group("world", {0, 1}), rank, 1); });
+  const auto error = failure_beside_runner(world, 1, [&](int rank) {
+    all_sum(world, *world.group("world", {0, 1}), rank, 1);
+  });
   ASSERT_NE(error.diagnosis(), nullptr);
   EXPECT_EQ(error.diagnosis()->kind, Diagnosis::Kind::kTimeout);
   EXPECT_THAT(error.what(), HasSubstr("rank 1 is running"));
@@ -463,7 +485,8 @@ TEST(WorldTest, ReceiveThatNobodyWaitsForIsNeverLate) {
       world.send(*group, 0, 1, 0, {.op = "send"}, nullptr);
       return;
     }
-    auto message = world.receive(*group, 0, 1, 0, {.op = "recv"}, nullptr, [&](const auto&, const auto&, auto) { is_received = true; });
+    auto message = world.receive(*group, 0, 1, 0, {.op = "recv"}, nullptr,
+                                 [&](const auto&, const auto&, auto) { is_received = true; });
     std::this_thread::sleep_for(std::chrono::milliseconds(350));
     world.wait(rank, *message);
   });
@@ -472,7 +495,9 @@ TEST(WorldTest, ReceiveThatNobodyWaitsForIsNeverLate) {
 
 TEST(WorldTest, ReceiverThatWaitsTooLongIsATimeout) {
   World world({.num_ranks = 2, .timeout = std::chrono::milliseconds(50)});
-  const auto error = failure_beside_runner(world, 0, [&](int) { wait_for_message(world, *world.group("world", {0, 1})); });
+  const auto error = failure_beside_runner(world, 0, [&](int) {
+    wait_for_message(world, *world.group("world", {0, 1}));
+  });
   ASSERT_NE(error.diagnosis(), nullptr);
   EXPECT_EQ(error.diagnosis()->kind, Diagnosis::Kind::kTimeout);
   EXPECT_THAT(error.diagnosis()->ranks, ElementsAre(0));

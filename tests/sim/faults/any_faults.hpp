@@ -29,7 +29,9 @@ inline sim::Fault any_fault(int num_ranks) {
   using namespace sim;
   using enum sim::FaultRule::Parameter;
   const auto any_number = [] { return pick<std::int64_t>(0, 1LL << 40); };
-  const auto any_real = [] { return static_cast<double>(pick<std::int64_t>(1, 1LL << 40)) / static_cast<double>(pick<std::int64_t>(1, 1000)); };
+  const auto any_real = [] {
+    return static_cast<double>(pick<std::int64_t>(1, 1LL << 40)) / static_cast<double>(pick<std::int64_t>(1, 1000));
+  };
   Fault fault{.kind = static_cast<FaultKind>(pick(0, static_cast<int>(fault_rules().size())))};
   const auto& rule = rule_of(fault.kind);
   detail::perhaps(rule.has(kRank), fault.rank, [&] { return pick(kAnyRank, num_ranks); });
@@ -50,7 +52,8 @@ inline sim::Fault any_fault(int num_ranks) {
   detail::perhaps(rule.has(kBit), fault.bit, any_number);
   detail::perhaps(rule.has(kBytes), fault.bytes, any_number);
   detail::perhaps(rule.has(kAfterBytes), fault.after_bytes, any_number);
-  detail::perhaps(rule.has(kFile), fault.file, [] { return *rc::gen::container<std::string>(rc::gen::inRange<char>(' ', 127)); });
+  detail::perhaps(rule.has(kFile), fault.file,
+                  [] { return *rc::gen::container<std::string>(rc::gen::inRange<char>(' ', 127)); });
   detail::perhaps(rule.has(kWhat), fault.what, [] { return static_cast<WrongCall>(pick(0, 6)); });
   detail::perhaps(rule.has(kValue), fault.value, [] { return static_cast<BadValue>(pick(0, 2)); });
   return fault;

@@ -18,9 +18,13 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-std::vector<Fault> parse(const std::string& text, int num_ranks = 8) { return parse_faults(text, "faults.yaml", num_ranks); }
+std::vector<Fault> parse(const std::string& text, int num_ranks = 8) {
+  return parse_faults(text, "faults.yaml", num_ranks);
+}
 
-Fault parse_one(const std::string& entry, int num_ranks = 8) { return parse("faults:\n  - " + entry + "\n", num_ranks).at(0); }
+Fault parse_one(const std::string& entry, int num_ranks = 8) {
+  return parse("faults:\n  - " + entry + "\n", num_ranks).at(0);
+}
 
 std::string problems_of(const std::string& text, int num_ranks = 8) {
   try {
@@ -31,7 +35,9 @@ std::string problems_of(const std::string& text, int num_ranks = 8) {
   return "";
 }
 
-std::string problem_of(const std::string& entry, int num_ranks = 8) { return problems_of("faults:\n  - " + entry + "\n", num_ranks); }
+std::string problem_of(const std::string& entry, int num_ranks = 8) {
+  return problems_of("faults:\n  - " + entry + "\n", num_ranks);
+}
 
 TEST(FaultFileTest, AFileGivesItsFaultsInOrder) {
   const auto faults = parse(
@@ -49,11 +55,20 @@ TEST(FaultFileTest, AFileGivesItsFaultsInOrder) {
       "  - {kind: bit_flip, bit: 30, stream: 77}\n"
       "  - {kind: disk_full, after_bytes: 1000}\n");
   using Unit = When::Unit;
-  const auto fault = [](FaultKind kind, std::uint32_t stream) { return Fault{.kind = kind, .seed = 7, .stream = stream}; };
-  auto expected = std::vector{fault(FaultKind::kRankCrashBeforeOptimizerStep, 0), fault(FaultKind::kSlowRank, 1), fault(FaultKind::kMessageDelay, 2),
-                              fault(FaultKind::kMessageLoss, 3), fault(FaultKind::kPartition, 4), fault(FaultKind::kTornWrite, 5),
-                              fault(FaultKind::kWrongCall, 6), fault(FaultKind::kNanGradient, 7), fault(FaultKind::kStoreSlow, 8),
-                              fault(FaultKind::kBitFlip, 77), fault(FaultKind::kDiskFull, 10)};
+  const auto fault = [](FaultKind kind, std::uint32_t stream) {
+    return Fault{.kind = kind, .seed = 7, .stream = stream};
+  };
+  auto expected = std::vector{fault(FaultKind::kRankCrashBeforeOptimizerStep, 0),
+                              fault(FaultKind::kSlowRank, 1),
+                              fault(FaultKind::kMessageDelay, 2),
+                              fault(FaultKind::kMessageLoss, 3),
+                              fault(FaultKind::kPartition, 4),
+                              fault(FaultKind::kTornWrite, 5),
+                              fault(FaultKind::kWrongCall, 6),
+                              fault(FaultKind::kNanGradient, 7),
+                              fault(FaultKind::kStoreSlow, 8),
+                              fault(FaultKind::kBitFlip, 77),
+                              fault(FaultKind::kDiskFull, 10)};
   expected[0].rank = 3, expected[0].when = When{Unit::kStep, 5};
   expected[1].rank = kAnyRank, expected[1].factor = 4.5;
   expected[2].link = Link{0, 1}, expected[2].seconds = 0.2, expected[2].probability = 0.01;
@@ -90,13 +105,14 @@ TEST(FaultFileTest, AllProblemsAreInOneErrorWithTheirLines) {
       "  - {rank: 1}\n"
       "  - {kind: slow_link, link: [3, 3], factor: 0.5}\n"
       "sed: 1\n");
-  EXPECT_THAT(message, AllOf(HasSubstr("faults.yaml:1: seed: expected 0 or more, got '-1'"),
-                             HasSubstr("faults.yaml:3: faults[0].rank: expected any, or a rank of 0..7, got '8'"),
-                             HasSubstr("faults.yaml:3: faults[0].seconds: expected a number of 0 or more, got '-1'"),
-                             HasSubstr("faults.yaml:5: faults[2].kind: missing"),
-                             HasSubstr("faults.yaml:6: faults[3].link: expected [from, to], two ranks of 0..7, got a list"),
-                             HasSubstr("faults.yaml:6: faults[3].factor: expected a number of 1 or more, got '0.5'"),
-                             HasSubstr("faults.yaml:7: sed: unknown key; known: faults, seed")));
+  EXPECT_THAT(message,
+              AllOf(HasSubstr("faults.yaml:1: seed: expected 0 or more, got '-1'"),
+                    HasSubstr("faults.yaml:3: faults[0].rank: expected any, or a rank of 0..7, got '8'"),
+                    HasSubstr("faults.yaml:3: faults[0].seconds: expected a number of 0 or more, got '-1'"),
+                    HasSubstr("faults.yaml:5: faults[2].kind: missing"),
+                    HasSubstr("faults.yaml:6: faults[3].link: expected [from, to], two ranks of 0..7, got a list"),
+                    HasSubstr("faults.yaml:6: faults[3].factor: expected a number of 1 or more, got '0.5'"),
+                    HasSubstr("faults.yaml:7: sed: unknown key; known: faults, seed")));
 }
 
 TEST(FaultFileTest, AnUnknownKindIsToldTheKnownOnes) {
@@ -107,47 +123,57 @@ TEST(FaultFileTest, AnUnknownKindIsToldTheKnownOnes) {
 }
 
 TEST(FaultFileTest, AParameterOfAnotherKindIsRefused) {
-  EXPECT_THAT(problem_of("{kind: rank_hang, seconds: 1}"), HasSubstr("faults[0].seconds: unknown key; known: kind, rank, stream, when"));
-  EXPECT_THAT(problem_of("{kind: message_loss, rank: 1}"), HasSubstr("faults[0].rank: unknown key; known: kind, link, stream, when"));
-  EXPECT_THAT(problem_of("{kind: jitter, when: {step: 1}}"), HasSubstr("faults[0].when: unknown key; known: kind, rank, seconds, stream"));
+  EXPECT_THAT(problem_of("{kind: rank_hang, seconds: 1}"),
+              HasSubstr("faults[0].seconds: unknown key; known: kind, rank, stream, when"));
+  EXPECT_THAT(problem_of("{kind: message_loss, rank: 1}"),
+              HasSubstr("faults[0].rank: unknown key; known: kind, link, stream, when"));
+  EXPECT_THAT(problem_of("{kind: jitter, when: {step: 1}}"),
+              HasSubstr("faults[0].when: unknown key; known: kind, rank, seconds, stream"));
 }
 
 TEST(FaultFileTest, AWhenIsOneStepOrOneCollectiveWhereThatMakesSense) {
   EXPECT_EQ(parse_one("{kind: rank_hang, when: {collective: 3}}").when, (When{When::Unit::kCollective, 3}));
   EXPECT_THAT(problem_of("{kind: hook_exception, when: {collective: 3}}"),
-              AllOf(HasSubstr("faults[0].when.collective: unknown key; known: step"), HasSubstr("faults[0].when: expected {step: N}")));
+              AllOf(HasSubstr("faults[0].when.collective: unknown key; known: step"),
+                    HasSubstr("faults[0].when: expected {step: N}")));
   for (const auto* entry : {"{kind: rank_hang, when: {}}", "{kind: rank_hang, when: {step: 1, collective: 1}}"}) {
     EXPECT_THAT(problem_of(entry), HasSubstr("faults[0].when: expected {step: N} or {collective: N}")) << entry;
   }
-  EXPECT_THAT(problem_of("{kind: rank_hang, when: {step: -1}}"), HasSubstr("faults[0].when.step: expected 0 or more, got '-1'"));
-  EXPECT_THAT(problem_of("{kind: rank_hang, when: 5}"), HasSubstr("faults[0].when: expected a mapping of keys to values"));
+  EXPECT_THAT(problem_of("{kind: rank_hang, when: {step: -1}}"),
+              HasSubstr("faults[0].when.step: expected 0 or more, got '-1'"));
+  EXPECT_THAT(problem_of("{kind: rank_hang, when: 5}"),
+              HasSubstr("faults[0].when: expected a mapping of keys to values"));
 }
 
 TEST(FaultFileTest, RanksAreThoseOfTheRun) {
   EXPECT_EQ(parse_one("{kind: rank_hang, rank: 3}", 4).rank, 3);
-  for (const auto* entry : {"{kind: rank_hang, rank: 4}", "{kind: rank_hang, rank: -1}", "{kind: rank_hang, rank: 1.0}", "{kind: rank_hang, rank: [1]}",
-                            "{kind: slow_link, link: [0, 4]}", "{kind: slow_link, link: [0]}", "{kind: slow_link, link: [0, 1, 2]}",
-                            "{kind: slow_link, link: any}", "{kind: partition, ranks: [4]}", "{kind: partition, ranks: []}",
-                            "{kind: partition, ranks: [1, 1]}", "{kind: partition, ranks: [0, 1, 2, 3]}"}) {
+  for (const auto* entry :
+       {"{kind: rank_hang, rank: 4}", "{kind: rank_hang, rank: -1}", "{kind: rank_hang, rank: 1.0}",
+        "{kind: rank_hang, rank: [1]}", "{kind: slow_link, link: [0, 4]}", "{kind: slow_link, link: [0]}",
+        "{kind: slow_link, link: [0, 1, 2]}", "{kind: slow_link, link: any}", "{kind: partition, ranks: [4]}",
+        "{kind: partition, ranks: []}", "{kind: partition, ranks: [1, 1]}", "{kind: partition, ranks: [0, 1, 2, 3]}"}) {
     EXPECT_THAT(problem_of(entry, 4), HasSubstr("0..3")) << entry;
   }
 }
 
 TEST(FaultFileTest, ALinkNeedsTwoRanks) {
   for (const auto* kind : {"message_delay", "message_loss", "connection_reset", "partition", "slow_link"}) {
-    EXPECT_THAT(problem_of("{kind: " + std::string(kind) + "}", 1), HasSubstr(std::string(kind) + " needs two ranks; the run has 1"));
+    EXPECT_THAT(problem_of("{kind: " + std::string(kind) + "}", 1),
+                HasSubstr(std::string(kind) + " needs two ranks; the run has 1"));
   }
   EXPECT_EQ(problem_of("{kind: rank_hang}", 1), "");
 }
 
 TEST(FaultFileTest, ImpossibleAmountsAreRefused) {
-  for (const auto* entry : {"{kind: slow_rank, factor: .inf}", "{kind: message_delay, probability: 1.5}", "{kind: message_delay, seconds: .nan}",
-                            "{kind: bit_flip, bit: -1}", "{kind: torn_write, bytes: 0.5}", "{kind: disk_full, after_bytes: many}",
-                            "{kind: wrong_call, what: root}", "{kind: nan_gradient, value: 7}", "{kind: rank_hang, stream: 4294967296}",
-                            "{kind: partition, one_way: maybe}"}) {
+  for (const auto* entry :
+       {"{kind: slow_rank, factor: .inf}", "{kind: message_delay, probability: 1.5}",
+        "{kind: message_delay, seconds: .nan}", "{kind: bit_flip, bit: -1}", "{kind: torn_write, bytes: 0.5}",
+        "{kind: disk_full, after_bytes: many}", "{kind: wrong_call, what: root}", "{kind: nan_gradient, value: 7}",
+        "{kind: rank_hang, stream: 4294967296}", "{kind: partition, one_way: maybe}"}) {
     EXPECT_THAT(problem_of(entry), HasSubstr(": expected ")) << entry;
   }
-  EXPECT_THAT(problem_of("{kind: store_slow, away: true, seconds: 1}"), HasSubstr("faults[0].seconds: a store that is away takes no time"));
+  EXPECT_THAT(problem_of("{kind: store_slow, away: true, seconds: 1}"),
+              HasSubstr("faults[0].seconds: a store that is away takes no time"));
 }
 
 TEST(FaultFileTest, TwoFaultsOfOneStreamAreRefused) {
@@ -180,7 +206,8 @@ TEST(FaultFileTest, ADamagedFileIsReadOrRefusedByItsName) {
 }
 
 TEST(FaultFileTest, AFaultThatMovesInTheListKeepsItsStream) {
-  const auto plan = plan_faults(parse("seed: 3\nfaults:\n  - {kind: jitter}\n  - {kind: rank_hang}\n  - {kind: message_delay}\n"), 8);
+  const auto plan =
+      plan_faults(parse("seed: 3\nfaults:\n  - {kind: jitter}\n  - {kind: rank_hang}\n  - {kind: message_delay}\n"), 8);
   const std::vector<Fault> shrunk{plan[2]};
   const auto replayed = parse(to_yaml(shrunk));
   EXPECT_EQ(replayed, shrunk);
@@ -188,7 +215,9 @@ TEST(FaultFileTest, AFaultThatMovesInTheListKeepsItsStream) {
 }
 
 TEST(FaultFileTest, TheYamlOfAPlanIsOneLineAFault) {
-  const auto plan = plan_faults(parse("seed: 7\nfaults:\n  - {kind: slow_rank, rank: 2}\n  - {kind: partition, ranks: [1, 0], when: {step: 5}, one_way: true}\n"), 8);
+  const auto plan = plan_faults(parse("seed: 7\nfaults:\n  - {kind: slow_rank, rank: 2}\n  - {kind: partition, ranks: "
+                                      "[1, 0], when: {step: 5}, one_way: true}\n"),
+                                8);
   EXPECT_EQ(to_yaml(plan),
             "seed: 7\n"
             "faults:\n"
@@ -197,15 +226,19 @@ TEST(FaultFileTest, TheYamlOfAPlanIsOneLineAFault) {
 }
 
 TEST(FaultFileTest, FaultsOfTwoSeedsFitInNoFile) {
-  EXPECT_THROW(to_yaml({Fault{.kind = FaultKind::kJitter, .seed = 1}, Fault{.kind = FaultKind::kJitter, .seed = 2}}), ArgumentError);
+  EXPECT_THROW(to_yaml({Fault{.kind = FaultKind::kJitter, .seed = 1}, Fault{.kind = FaultKind::kJitter, .seed = 2}}),
+               ArgumentError);
 }
 
 TEST(FaultFileTest, ADescriptionSaysWhatWhereAndWhen) {
   const auto text = [](const std::string& entry) { return describe(parse_one(entry)); };
-  EXPECT_EQ(text("{kind: rank_crash_before_optimizer_step, rank: 3, when: {step: 5}}"), "rank_crash_before_optimizer_step on rank 3 at step 5");
-  EXPECT_EQ(text("{kind: message_delay, link: [0, 1], seconds: 0.2, probability: 0.01}"), "message_delay on link 0 -> 1, seconds 0.2, probability 0.01");
+  EXPECT_EQ(text("{kind: rank_crash_before_optimizer_step, rank: 3, when: {step: 5}}"),
+            "rank_crash_before_optimizer_step on rank 3 at step 5");
+  EXPECT_EQ(text("{kind: message_delay, link: [0, 1], seconds: 0.2, probability: 0.01}"),
+            "message_delay on link 0 -> 1, seconds 0.2, probability 0.01");
   EXPECT_EQ(text("{kind: rank_hang, rank: any, when: {collective: 17}}"), "rank_hang on any rank at collective 17");
-  EXPECT_EQ(text("{kind: partition, ranks: [0, 2], one_way: true}"), "partition of ranks 0, 2 from the others, one_way true");
+  EXPECT_EQ(text("{kind: partition, ranks: [0, 2], one_way: true}"),
+            "partition of ranks 0, 2 from the others, one_way true");
 }
 
 }  // namespace

@@ -26,7 +26,9 @@ std::vector<Fault> bare_faults(std::uint64_t seed) {
   return faults;
 }
 
-Fault planned(FaultKind kind, std::uint64_t seed, int num_ranks = 8) { return plan_faults({{.kind = kind, .seed = seed}}, num_ranks).at(0); }
+Fault planned(FaultKind kind, std::uint64_t seed, int num_ranks = 8) {
+  return plan_faults({{.kind = kind, .seed = seed}}, num_ranks).at(0);
+}
 
 bool is_rank(int rank, int num_ranks) { return rank >= 0 && rank < num_ranks; }
 
@@ -48,11 +50,14 @@ void expect_whole(const Fault& fault) {
 
 void expect_in_range(const Fault& fault, int num_ranks) {
   if (fault.rank) RC_ASSERT(is_rank(*fault.rank, num_ranks));
-  if (fault.link) RC_ASSERT(is_rank(fault.link->from, num_ranks) && is_rank(fault.link->to, num_ranks) && fault.link->from != fault.link->to);
+  if (fault.link)
+    RC_ASSERT(is_rank(fault.link->from, num_ranks) && is_rank(fault.link->to, num_ranks) &&
+              fault.link->from != fault.link->to);
   if (fault.ranks) {
     const std::set<int> side(fault.ranks->begin(), fault.ranks->end());
     RC_ASSERT(std::vector<int>(side.begin(), side.end()) == *fault.ranks);
-    RC_ASSERT(!side.empty() && std::ssize(side) < num_ranks && is_rank(*side.begin(), num_ranks) && is_rank(*side.rbegin(), num_ranks));
+    RC_ASSERT(!side.empty() && std::ssize(side) < num_ranks && is_rank(*side.begin(), num_ranks) &&
+              is_rank(*side.rbegin(), num_ranks));
   }
   if (fault.what) RC_ASSERT(static_cast<std::size_t>(*fault.what) < kWrongCalls.size());
   if (fault.bit) RC_ASSERT(*fault.bit >= 0);
@@ -83,9 +88,12 @@ TEST(FaultPlanTest, WhatIsGivenStays) {
     for (std::size_t i = 0; i < plan.size(); ++i) {
       auto emptied = plan[i];  // of what the file left open
       if (!faults[i].rank || *faults[i].rank == kAnyRank) emptied.rank = faults[i].rank;
-      const auto empty = [](auto& value, const auto& given) { if (!given) value.reset(); };
+      const auto empty = [](auto& value, const auto& given) {
+        if (!given) value.reset();
+      };
       empty(emptied.link, faults[i].link), empty(emptied.ranks, faults[i].ranks), empty(emptied.when, faults[i].when);
-      empty(emptied.seconds, faults[i].seconds), empty(emptied.factor, faults[i].factor), empty(emptied.probability, faults[i].probability);
+      empty(emptied.seconds, faults[i].seconds), empty(emptied.factor, faults[i].factor),
+          empty(emptied.probability, faults[i].probability);
       empty(emptied.bit, faults[i].bit), empty(emptied.after_bytes, faults[i].after_bytes);
       empty(emptied.what, faults[i].what), empty(emptied.value, faults[i].value);
       RC_ASSERT(emptied == faults[i]);
@@ -111,27 +119,19 @@ TEST(FaultPlanTest, EqualSeedsGiveEqualPlansAndOthersOthers) {
 TEST(FaultPlanTest, ASeedMeansTheSameForever) {
   std::vector<std::string> texts;
   for (const auto& fault : plan_faults(bare_faults(7), 8)) texts.push_back(describe(fault));
-  EXPECT_THAT(texts, ElementsAre(
-      "rank_crash_before_collective on rank 6 at collective 7",
-      "rank_crash_during_collective on rank 3 at collective 4",
-      "rank_crash_before_optimizer_step on rank 6 at step 6",
-      "rank_hang on rank 3 at step 1",
-      "rank_pause on rank 6 at step 2, seconds 0.5",
-      "slow_rank on rank 6, factor 4",
-      "jitter on every rank, seconds 0.002",
-      "rank_restart on rank 4 at step 5",
-      "hook_exception on rank 1 at step 6",
-      "message_delay on link 7 -> 6, seconds 0.05, probability 0.1",
-      "message_loss on link 5 -> 4 at collective 4",
-      "connection_reset on link 3 -> 2 at collective 2",
-      "partition of ranks 0, 2, 5, 6 from the others at step 1",
-      "slow_link on link 1 -> 0, factor 10",
-      "bit_flip on rank 6 at step 7, bit 3657160167",
-      "store_slow, seconds 0.05",
-      "torn_write on rank 7",
-      "disk_full on rank 2, after_bytes 2532",
-      "wrong_call on rank 3 at step 8, what order",
-      "nan_gradient on rank 0 at step 5, value nan"));
+  EXPECT_THAT(
+      texts,
+      ElementsAre("rank_crash_before_collective on rank 6 at collective 7",
+                  "rank_crash_during_collective on rank 3 at collective 4",
+                  "rank_crash_before_optimizer_step on rank 6 at step 6", "rank_hang on rank 3 at step 1",
+                  "rank_pause on rank 6 at step 2, seconds 0.5", "slow_rank on rank 6, factor 4",
+                  "jitter on every rank, seconds 0.002", "rank_restart on rank 4 at step 5",
+                  "hook_exception on rank 1 at step 6", "message_delay on link 7 -> 6, seconds 0.05, probability 0.1",
+                  "message_loss on link 5 -> 4 at collective 4", "connection_reset on link 3 -> 2 at collective 2",
+                  "partition of ranks 0, 2, 5, 6 from the others at step 1", "slow_link on link 1 -> 0, factor 10",
+                  "bit_flip on rank 6 at step 7, bit 3657160167", "store_slow, seconds 0.05", "torn_write on rank 7",
+                  "disk_full on rank 2, after_bytes 2532", "wrong_call on rank 3 at step 8, what order",
+                  "nan_gradient on rank 0 at step 5, value nan"));
 }
 
 TEST(FaultPlanTest, AFaultKeepsItsDrawsWhateverStandsBesideIt) {
@@ -153,7 +153,9 @@ TEST(FaultPlanTest, TwoFaultsOfOneKindDrawApart) {
   std::int64_t num_equal_ranks = 0, num_equal_hits = 0;
   constexpr int kSeeds = 4000;
   for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
-    const auto plan = plan_faults({{.kind = FaultKind::kRankHang, .seed = seed, .stream = 0}, {.kind = FaultKind::kRankHang, .seed = seed, .stream = 1}}, 8);
+    const auto plan = plan_faults({{.kind = FaultKind::kRankHang, .seed = seed, .stream = 0},
+                                   {.kind = FaultKind::kRankHang, .seed = seed, .stream = 1}},
+                                  8);
     num_equal_ranks += int(plan[0].rank == plan[1].rank);
     const Fault delay{.kind = FaultKind::kMessageDelay, .probability = 0.5, .seed = seed, .stream = 0};
     auto other = delay;
@@ -194,7 +196,8 @@ TEST(FaultPlanTest, AnyIsEveryRankAboutAsOften) {
 TEST(FaultPlanTest, AnyJitterIsOneRanksAndABareOneIsEveryRanks) {
   EXPECT_EQ(planned(FaultKind::kJitter, 1).rank, std::nullopt);
   std::set<int> ranks;
-  for (std::uint64_t seed = 0; seed < 100; ++seed) ranks.insert(plan_faults({{.kind = FaultKind::kJitter, .rank = kAnyRank, .seed = seed}}, 4)[0].rank.value());
+  for (std::uint64_t seed = 0; seed < 100; ++seed)
+    ranks.insert(plan_faults({{.kind = FaultKind::kJitter, .rank = kAnyRank, .seed = seed}}, 4)[0].rank.value());
   EXPECT_THAT(ranks, ElementsAre(0, 1, 2, 3));
 }
 
@@ -214,7 +217,8 @@ TEST(FaultPlanTest, EveryWrongCallAndEverySizeOfASideIsDrawn) {
 }
 
 TEST(FaultPlanTest, ALinkNeedsTwoRanks) {
-  for (const auto kind : {FaultKind::kSlowLink, FaultKind::kPartition}) EXPECT_THROW(planned(kind, 0, 1), ArgumentError);
+  for (const auto kind : {FaultKind::kSlowLink, FaultKind::kPartition})
+    EXPECT_THROW(planned(kind, 0, 1), ArgumentError);
   EXPECT_EQ(planned(FaultKind::kRankHang, 0, 1).rank, 0);
 }
 
@@ -263,7 +267,8 @@ TEST(FaultPlanTest, JitterHasItsMeanAndNeverMoreThanTwice) {
 
 TEST(FaultPlanTest, DrawnBytesAreEveryPrefixOfAWrite) {
   std::set<std::int64_t> kept;
-  for (std::uint64_t seed = 0; seed < 200; ++seed) kept.insert(drawn_bytes({.kind = FaultKind::kTornWrite, .seed = seed}, 4));
+  for (std::uint64_t seed = 0; seed < 200; ++seed)
+    kept.insert(drawn_bytes({.kind = FaultKind::kTornWrite, .seed = seed}, 4));
   EXPECT_THAT(kept, ElementsAre(0, 1, 2, 3, 4));
   EXPECT_EQ(drawn_bytes({.kind = FaultKind::kTornWrite}, 0), 0);
 }

@@ -1,4 +1,5 @@
-// What holds of whole plans of faults: they compose, a seed decides them in every schedule, and an empty one is no plan.
+// What holds of whole plans of faults: they compose, a seed decides them in every schedule, and an empty one is no
+// plan.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,12 +17,10 @@ using ::testing::ElementsAre;
 using ::testing::SizeIs;
 using ::testing::UnorderedElementsAre;
 
-const std::vector<RankSchedule> kSchedules{{.kind = ScheduleKind::kParallel},
-                                           {.kind = ScheduleKind::kRoundRobin},
-                                           {.kind = ScheduleKind::kRandom, .seed = 1},
-                                           {.kind = ScheduleKind::kRandom, .seed = 2},
-                                           {.kind = ScheduleKind::kPct, .seed = 1},
-                                           {.kind = ScheduleKind::kPct, .seed = 2}};
+const std::vector<RankSchedule> kSchedules{
+    {.kind = ScheduleKind::kParallel},          {.kind = ScheduleKind::kRoundRobin},
+    {.kind = ScheduleKind::kRandom, .seed = 1}, {.kind = ScheduleKind::kRandom, .seed = 2},
+    {.kind = ScheduleKind::kPct, .seed = 1},    {.kind = ScheduleKind::kPct, .seed = 2}};
 
 std::vector<std::string> names_of(const std::vector<FaultStrike>& strikes) {
   std::vector<std::string> names;
@@ -35,7 +34,8 @@ TEST(FaultPlansTest, InjectorWithoutAFaultChangesNoBitAndNoTime) {
   for (const auto& schedule : kSchedules) {
     const auto run = run_with({}, {.schedule = schedule});
     EXPECT_THAT(run.errors, Each(""));
-    for (int rank = 0; rank < kFaultyRanks; ++rank) EXPECT_EQ(run.ranks[rank].bytes(), clean_run().ranks[rank].bytes()) << name_of(schedule.kind);
+    for (int rank = 0; rank < kFaultyRanks; ++rank)
+      EXPECT_EQ(run.ranks[rank].bytes(), clean_run().ranks[rank].bytes()) << name_of(schedule.kind);
     EXPECT_DOUBLE_EQ(run.seconds(), clean_run().seconds()) << name_of(schedule.kind);
     EXPECT_THAT(run.report.strikes, ::testing::IsEmpty());
   }
@@ -45,17 +45,25 @@ TEST(FaultPlansTest, InjectorWithoutAFaultChangesNoBitAndNoTime) {
 std::string outcome_of(const FaultyRun& run) {
   std::string text = fmt::format("exit {}", run.exit_code);
   for (const auto& error : run.errors) text += "\n" + error;
-  for (const auto& strike : run.report.strikes) text += fmt::format("\n{} on {} in #{}", strike.text, describe_ranks(strike.ranks), strike.sequence);
+  for (const auto& strike : run.report.strikes)
+    text += fmt::format("\n{} on {} in #{}", strike.text, describe_ranks(strike.ranks), strike.sequence);
   for (const int updates : run.updates()) text += fmt::format("\n{} updates", updates);
-  if (run.report.diagnosis) text += fmt::format("\n{} of {} at #{}", run.report.diagnosis->fault, describe_ranks(run.report.diagnosis->ranks), run.report.diagnosis->sequence);
+  if (run.report.diagnosis)
+    text += fmt::format("\n{} of {} at #{}", run.report.diagnosis->fault, describe_ranks(run.report.diagnosis->ranks),
+                        run.report.diagnosis->sequence);
   return text;
 }
 
 TEST(FaultPlansTest, SeededFaultStrikesTheSameRankInEverySchedule) {
   for (int kind = 0; kind < std::ssize(fault_rules()); ++kind) {
-    const Fault fault{.kind = static_cast<FaultKind>(kind), .rank = rule_of(static_cast<FaultKind>(kind)).has(FaultRule::kRank) ? std::optional(kAnyRank) : std::nullopt, .seed = 11};
+    const Fault fault{
+        .kind = static_cast<FaultKind>(kind),
+        .rank = rule_of(static_cast<FaultKind>(kind)).has(FaultRule::kRank) ? std::optional(kAnyRank) : std::nullopt,
+        .seed = 11};
     const auto parallel = outcome_of(run_with({fault}, {.schedule = kSchedules.front()}));
-    for (const auto& schedule : kSchedules) EXPECT_EQ(outcome_of(run_with({fault}, {.schedule = schedule})), parallel) << name_of(schedule.kind) << " " << schedule.seed;
+    for (const auto& schedule : kSchedules)
+      EXPECT_EQ(outcome_of(run_with({fault}, {.schedule = schedule})), parallel)
+          << name_of(schedule.kind) << " " << schedule.seed;
   }
 }
 
@@ -89,11 +97,13 @@ TEST(FaultPlansTest, FirstOfTwoCrashesIsTheOneThatStrikes) {
 }
 
 TEST(FaultPlansTest, FailureIsPutDownToTheFaultThatStopsTheRun) {
-  const auto run = run_with({{.kind = FaultKind::kRankCrashBeforeOptimizerStep, .rank = 1, .when = at_step(6)},
-                             {.kind = FaultKind::kSlowRank, .rank = 2, .factor = 2},
-                             {.kind = FaultKind::kNanGradient, .rank = 0, .when = at_step(3), .value = BadValue::kNan},
-                             {.kind = FaultKind::kMessageDelay, .link = Link{1, 0}, .seconds = 0.01, .probability = 1}});
-  EXPECT_THAT(names_of(run.report.strikes), UnorderedElementsAre("rank_crash_before_optimizer_step", "slow_rank", "nan_gradient", "message_delay"));
+  const auto run =
+      run_with({{.kind = FaultKind::kRankCrashBeforeOptimizerStep, .rank = 1, .when = at_step(6)},
+                {.kind = FaultKind::kSlowRank, .rank = 2, .factor = 2},
+                {.kind = FaultKind::kNanGradient, .rank = 0, .when = at_step(3), .value = BadValue::kNan},
+                {.kind = FaultKind::kMessageDelay, .link = Link{1, 0}, .seconds = 0.01, .probability = 1}});
+  EXPECT_THAT(names_of(run.report.strikes),
+              UnorderedElementsAre("rank_crash_before_optimizer_step", "slow_rank", "nan_gradient", "message_delay"));
   ASSERT_TRUE(run.report.diagnosis);
   EXPECT_EQ(run.report.diagnosis->fault, "rank_crash_before_optimizer_step");
   EXPECT_THAT(run.report.diagnosis->ranks, ElementsAre(1));
@@ -102,8 +112,9 @@ TEST(FaultPlansTest, FailureIsPutDownToTheFaultThatStopsTheRun) {
 TEST(FaultPlansTest, FaultThatHasStruckDoesNotStrikeTheRestartedRun) {
   const TemporaryFolder folder;
   const FaultyRunOptions saving{.places = {.after_update = [&](RankContext& rank, int step) {
-    write_atomically(*rank.files, folder.path("rank" + std::to_string(rank.rank)), std::to_string(step));
-  }}};
+                                  write_atomically(*rank.files, folder.path("rank" + std::to_string(rank.rank)),
+                                                   std::to_string(step));
+                                }}};
   // Rank 1 dies of its first save while rank 3 is to be started again.
   const auto run = run_with({{.kind = FaultKind::kRankRestart, .rank = 3, .when = at_step(0)},
                              {.kind = FaultKind::kTornWrite, .rank = 1, .bytes = 0},
@@ -111,7 +122,8 @@ TEST(FaultPlansTest, FaultThatHasStruckDoesNotStrikeTheRestartedRun) {
                              {.kind = FaultKind::kRankPause, .rank = 0, .when = at_step(1), .seconds = 0.5}},
                             saving);
   EXPECT_THAT(run.errors, Each(""));
-  EXPECT_THAT(names_of(run.report.strikes), UnorderedElementsAre("rank_restart", "torn_write", "rank_pause", "rank_restart"));
+  EXPECT_THAT(names_of(run.report.strikes),
+              UnorderedElementsAre("rank_restart", "torn_write", "rank_pause", "rank_restart"));
   for (int rank = 0; rank < kFaultyRanks; ++rank) EXPECT_EQ(run.ranks[rank].bytes(), clean_run().ranks[rank].bytes());
 }
 

@@ -13,19 +13,22 @@
 namespace accel::sim {
 namespace {
 
+using testing::CrashDisk;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using testing::CrashDisk;
 using testing::kAtomically;
 using testing::save;
 using testing::saved_in;
 using testing::TemporaryFolder;
 
-Fault torn_write(std::optional<std::int64_t> bytes, std::optional<std::string> file = std::nullopt, std::uint64_t seed = 0) {
+Fault torn_write(std::optional<std::int64_t> bytes, std::optional<std::string> file = std::nullopt,
+                 std::uint64_t seed = 0) {
   return {.kind = FaultKind::kTornWrite, .rank = 1, .bytes = bytes, .file = file, .seed = seed};
 }
 
-Fault disk_full(std::int64_t after_bytes) { return {.kind = FaultKind::kDiskFull, .rank = 1, .after_bytes = after_bytes}; }
+Fault disk_full(std::int64_t after_bytes) {
+  return {.kind = FaultKind::kDiskFull, .rank = 1, .after_bytes = after_bytes};
+}
 
 std::map<std::string, std::string> content_of(const TemporaryFolder& folder) {
   std::map<std::string, std::string> content;
@@ -35,7 +38,8 @@ std::map<std::string, std::string> content_of(const TemporaryFolder& folder) {
 
 bool has_temporary(const CrashDisk& disk) {
   const auto content = disk.content();
-  return std::any_of(content.begin(), content.end(), [](const auto& file) { return testing::is_temporary(file.first); });
+  return std::any_of(content.begin(), content.end(),
+                     [](const auto& file) { return testing::is_temporary(file.first); });
 }
 
 // The message of the FileError of a full disk; "" if there is none.
@@ -71,7 +75,8 @@ void a_torn_write_leaves_the_old_checkpoint(const testing::Write& write) {
     for (std::int64_t kept = -1; kept <= std::ssize(bytes); ++kept) {  // -1: drawn
       CrashDisk disk;
       save(disk, first, "first", kAtomically);
-      const auto fault = kept < 0 ? torn_write(std::nullopt, file, testing::pick<std::uint64_t>(0, 1000)) : torn_write(kept, file);
+      const auto fault =
+          kept < 0 ? torn_write(std::nullopt, file, testing::pick<std::uint64_t>(0, 1000)) : torn_write(kept, file);
       FaultyFiles files(disk, {fault}, /*rank=*/1);
       RC_ASSERT(dies([&] { save(files, second, "second", write); }));
       RC_ASSERT(saved_in(disk.content()) == first);
@@ -158,8 +163,8 @@ TEST(TornWriteTest, TheDeathSaysWhoseWhichFileAndHowMuch) {
     write_atomically(files, folder.path("weights.bin"), "abcdef");
     FAIL() << "the process lives";
   } catch (const ProcessDied& death) {
-    EXPECT_EQ(death.what(), "torn_write on rank 1, bytes 2, file weights: the process died while it wrote " + folder.path("weights.bin.tmp") +
-                                "; 2 bytes of it reached the disk");
+    EXPECT_EQ(death.what(), "torn_write on rank 1, bytes 2, file weights: the process died while it wrote " +
+                                folder.path("weights.bin.tmp") + "; 2 bytes of it reached the disk");
   }
 }
 
@@ -199,7 +204,8 @@ TEST(DiskFullTest, TheMessageIsTheSystemsAndNamesTheFile) {
   write_atomically(files, folder.path("a"), "123456");
   const auto path = folder.path("b");
   EXPECT_EQ(refusal_of([&] { write_atomically(files, path, "12345"); }),
-            path + ": not written; what was there before is untouched: " + path + ".tmp: cannot be written: No space left on device");
+            path + ": not written; what was there before is untouched: " + path +
+                ".tmp: cannot be written: No space left on device");
   EXPECT_THAT(folder.files(), ElementsAre("a"));
 }
 
@@ -214,7 +220,8 @@ TEST(DiskFullTest, WhatFitsIsWrittenAndThenNothing) {
   file->close();
   EXPECT_EQ(files.read(folder.path("a")), "abcd");
   files.remove(folder.path("a"));
-  EXPECT_THAT(refusal_of([&] { write_atomically(files, folder.path("b"), "x"); }), HasSubstr("No space left on device"));
+  EXPECT_THAT(refusal_of([&] { write_atomically(files, folder.path("b"), "x"); }),
+              HasSubstr("No space left on device"));
 }
 
 TEST(DiskFullTest, OtherRanksHaveRoom) {
@@ -231,8 +238,10 @@ TEST(DiskFullTest, AWriteIsTornWhereTheDiskHasRoomAndRefusedWhereNot) {
   for (std::int64_t room = 0; room < 6; ++room) {
     FaultyFiles files(disk, {disk_full(room), torn_write(3)}, 1);
     const auto write = [&] { write_atomically(files, folder.path("a"), "abcdef"); };
-    if (room >= 3) EXPECT_TRUE(dies(write)) << room;
-    else EXPECT_NE(refusal_of(write), "") << room;
+    if (room >= 3)
+      EXPECT_TRUE(dies(write)) << room;
+    else
+      EXPECT_NE(refusal_of(write), "") << room;
   }
 }
 

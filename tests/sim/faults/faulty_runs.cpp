@@ -50,13 +50,16 @@ std::vector<int> FaultyRun::updates() const {
   return updates;
 }
 
-FaultyRun run_program(std::vector<sim::Fault> faults, const std::function<void(RankContext&)>& program, const FaultyRunOptions& options) {
-  sim::SimulationOptions simulation{.num_ranks = kFaultyRanks, .timeout = options.timeout, .schedule = options.schedule};
+FaultyRun run_program(std::vector<sim::Fault> faults, const std::function<void(RankContext&)>& program,
+                      const FaultyRunOptions& options) {
+  sim::SimulationOptions simulation{
+      .num_ranks = kFaultyRanks, .timeout = options.timeout, .schedule = options.schedule};
   simulation.finish_times = [](const sim::Group&, const sim::Call&, std::span<const double> ready) {
     return std::vector<double>(ready.size(), *std::max_element(ready.begin(), ready.end()) + kCollectiveSeconds);
   };
   simulation.operator_seconds = [](std::string_view, double, double) { return kOperatorSeconds; };
-  if (options.has_injector) simulation.faults = std::make_shared<sim::FaultInjector>(sim::plan_faults(std::move(faults), kFaultyRanks));
+  if (options.has_injector)
+    simulation.faults = std::make_shared<sim::FaultInjector>(sim::plan_faults(std::move(faults), kFaultyRanks));
   FaultyRun run;
   run.report = sim::rehearse(simulation, program);
   take_errors(run);
@@ -65,10 +68,13 @@ FaultyRun run_program(std::vector<sim::Fault> faults, const std::function<void(R
 
 FaultyRun run_with(std::vector<sim::Fault> faults, const FaultyRunOptions& options) {
   std::vector<Progress> ranks(kFaultyRanks);
-  auto run = run_program(std::move(faults), [&](RankContext& rank) {
-    auto& progress = ranks[rank.rank] = {};
-    train(rank, progress, options.places);
-  }, options);
+  auto run = run_program(
+      std::move(faults),
+      [&](RankContext& rank) {
+        auto& progress = ranks[rank.rank] = {};
+        train(rank, progress, options.places);
+      },
+      options);
   run.ranks = std::move(ranks);
   return run;
 }

@@ -40,7 +40,8 @@ struct FaultyRunOptions {
 };
 
 /// A program on kFaultyRanks ranks, with virtual time.
-FaultyRun run_program(std::vector<sim::Fault> faults, const std::function<void(RankContext&)>& program, const FaultyRunOptions& options = {});
+FaultyRun run_program(std::vector<sim::Fault> faults, const std::function<void(RankContext&)>& program,
+                      const FaultyRunOptions& options = {});
 /// The small training.
 FaultyRun run_with(std::vector<sim::Fault> faults, const FaultyRunOptions& options = {});
 

@@ -40,7 +40,9 @@ Links links_of_faults(std::string_view op, int num_ranks, int root) {
 TEST(LinksOfCollectivesTest, FaultsStrikeTheLinksThatTheNetworkUses) {
   for (const auto op : testing::kGroupOps) {
     for (int num_ranks = 1; num_ranks <= 9; ++num_ranks) {
-      for (int root = 0; root < num_ranks; ++root) EXPECT_EQ(links_of_faults(op, num_ranks, root), links_of_plan(op, num_ranks, root)) << op << ", " << num_ranks << " ranks, root " << root;
+      for (int root = 0; root < num_ranks; ++root)
+        EXPECT_EQ(links_of_faults(op, num_ranks, root), links_of_plan(op, num_ranks, root))
+            << op << ", " << num_ranks << " ranks, root " << root;
     }
   }
 }

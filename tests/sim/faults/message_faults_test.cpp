@@ -18,9 +18,13 @@ using ::testing::SizeIs;
 constexpr int kRounds = 10;
 constexpr When kAtFifth{When::Unit::kCollective, 5};
 constexpr double kSum = kRounds * (kRounds - 1) / 2;
-const auto kTimedOut = ::testing::AllOf(::testing::StartsWith("CommError: "), ::testing::EndsWith("Timed out waiting 1800000ms for recv operation to complete"));
+const auto kTimedOut =
+    ::testing::AllOf(::testing::StartsWith("CommError: "),
+                     ::testing::EndsWith("Timed out waiting 1800000ms for recv operation to complete"));
 
-auto closed_by(int rank) { return ::testing::EndsWith("Connection closed by peer [rank " + std::to_string(rank) + "]"); }
+auto closed_by(int rank) {
+  return ::testing::EndsWith("Connection closed by peer [rank " + std::to_string(rank) + "]");
+}
 
 struct Passing {
   FaultyRun run;
@@ -29,15 +33,18 @@ struct Passing {
 
 Passing pass_with(const Fault& fault, const FaultyRunOptions& options = {}) {
   Passing passing;
-  passing.run = run_program({fault}, [&](RankContext& rank) {
-    for (int round = 0; round < kRounds; ++round) {
-      auto mine = at::full({4}, static_cast<float>(round)), theirs = at::zeros({4});
-      auto sent = rank.world.send(mine, (rank.rank + kFaultyRanks - 1) % kFaultyRanks);
-      rank.world.recv(theirs, (rank.rank + 1) % kFaultyRanks).wait();
-      sent.wait();
-      passing.sums[rank.rank] += theirs[0].item<double>();
-    }
-  }, options);
+  passing.run = run_program(
+      {fault},
+      [&](RankContext& rank) {
+        for (int round = 0; round < kRounds; ++round) {
+          auto mine = at::full({4}, static_cast<float>(round)), theirs = at::zeros({4});
+          auto sent = rank.world.send(mine, (rank.rank + kFaultyRanks - 1) % kFaultyRanks);
+          rank.world.recv(theirs, (rank.rank + 1) % kFaultyRanks).wait();
+          sent.wait();
+          passing.sums[rank.rank] += theirs[0].item<double>();
+        }
+      },
+      options);
   return passing;
 }
 
@@ -56,25 +63,31 @@ void expect_fault(const Passing& passing, const std::string& fault, const std::v
 }
 
 double seconds_without_faults() {
-  static const double seconds = pass_with({.kind = FaultKind::kRankPause, .rank = 0, .when = When{When::Unit::kCollective, 5}, .seconds = 0}).run.seconds();
+  static const double seconds =
+      pass_with({.kind = FaultKind::kRankPause, .rank = 0, .when = When{When::Unit::kCollective, 5}, .seconds = 0})
+          .run.seconds();
   return seconds;
 }
 
 TEST(MessageFaultsTest, ADelayedMessageIsLateAndChangesNothing) {
-  const auto passing = pass_with({.kind = FaultKind::kMessageDelay, .link = Link{2, 1}, .seconds = 0.05, .probability = 1});
+  const auto passing =
+      pass_with({.kind = FaultKind::kMessageDelay, .link = Link{2, 1}, .seconds = 0.05, .probability = 1});
   expect_outlived(passing, "message_delay");
   // What rank 2 sends depends on what 1 received three rounds before.
   EXPECT_NEAR(passing.run.seconds() - seconds_without_faults(), 0.05 * (1 + (kRounds - 1) / kFaultyRanks), 0.002);
 }
 
 TEST(MessageFaultsTest, ASlowLinkTakesItsTime) {
-  const auto slower = [](double factor) { return pass_with({.kind = FaultKind::kSlowLink, .link = Link{2, 1}, .factor = factor}); };
+  const auto slower = [](double factor) {
+    return pass_with({.kind = FaultKind::kSlowLink, .link = Link{2, 1}, .factor = factor});
+  };
   expect_outlived(slower(1000), "slow_link");
   EXPECT_GT(slower(1e9).run.seconds(), slower(1e8).run.seconds());
 }
 
 TEST(MessageFaultsTest, ADelayBeyondTheTimeoutIsALostMessage) {
-  const auto passing = pass_with({.kind = FaultKind::kMessageDelay, .link = Link{2, 1}, .seconds = 2000, .probability = 1});
+  const auto passing =
+      pass_with({.kind = FaultKind::kMessageDelay, .link = Link{2, 1}, .seconds = 2000, .probability = 1});
   EXPECT_THAT(passing.run.errors[1], kTimedOut);
   EXPECT_THAT(passing.sums, Each(::testing::Lt(kSum)));
   expect_fault(passing, "message_delay", {1, 2});
@@ -115,7 +128,8 @@ TEST(MessageFaultsTest, AResetConnectionIsSeenByBothItsEnds) {
 
 TEST(MessageFaultsTest, APartitionTimesOutWhoReceivesAcrossTheCut) {
   const auto passing = pass_with({.kind = FaultKind::kPartition, .ranks = std::vector{0, 1}, .when = kAtFifth});
-  EXPECT_THAT(passing.run.errors, ElementsAre(closed_by(1), kTimedOut, closed_by(1), kTimedOut)) << "1 receives from 2, and 3 from 0";
+  EXPECT_THAT(passing.run.errors, ElementsAre(closed_by(1), kTimedOut, closed_by(1), kTimedOut))
+      << "1 receives from 2, and 3 from 0";
   expect_fault(passing, "partition", {0, 1});
 }
 
@@ -128,7 +142,8 @@ TEST(MessageFaultsTest, ARankThatCrashesClosesItsConnections) {
 
 TEST(MessageFaultsTest, ARankThatHangsTimesOutTheOthersAtOnce) {
   const auto passing = pass_with({.kind = FaultKind::kRankHang, .rank = 2, .when = kAtFifth});
-  EXPECT_THAT(passing.run.errors, ElementsAre(kTimedOut, kTimedOut, "InjectedFault: injected hang, ended with the run", kTimedOut));
+  EXPECT_THAT(passing.run.errors,
+              ElementsAre(kTimedOut, kTimedOut, "InjectedFault: injected hang, ended with the run", kTimedOut));
   expect_fault(passing, "rank_hang", {2});
 }
 

@@ -19,7 +19,9 @@ namespace {
 namespace fs = std::filesystem;
 
 fs::path source_dir() { return std::getenv("ACCEL_SOURCE_DIR"); }
-fs::path file_of(const FaultRule& rule) { return source_dir() / "configs/sim/faults" / (std::string(rule.name) + ".yaml"); }
+fs::path file_of(const FaultRule& rule) {
+  return source_dir() / "configs/sim/faults" / (std::string(rule.name) + ".yaml");
+}
 
 struct Row {
   std::string outcome, parameters, when;
@@ -40,7 +42,8 @@ std::map<std::string, Row> rows_of_readme() {
 std::string comment_of(const fs::path& file) {
   std::istringstream lines(read_text(file.string()));
   std::string comment;
-  for (std::string line; std::getline(lines, line) && line.rfind("# ", 0) == 0;) comment += (comment.empty() ? "" : " ") + line.substr(2);
+  for (std::string line; std::getline(lines, line) && line.rfind("# ", 0) == 0;)
+    comment += (comment.empty() ? "" : " ") + line.substr(2);
   return comment;
 }
 
@@ -69,7 +72,8 @@ std::set<std::string> names_in(const std::string& cell) {
 
 TEST(ShippedFaultsTest, ThereIsOneFileOfEveryKindAndNoOther) {
   std::set<std::string> files, kinds;
-  for (const auto& entry : fs::directory_iterator(source_dir() / "configs/sim/faults")) files.insert(entry.path().filename().string());
+  for (const auto& entry : fs::directory_iterator(source_dir() / "configs/sim/faults"))
+    files.insert(entry.path().filename().string());
   for (const auto& rule : fault_rules()) kinds.insert(std::string(rule.name) + ".yaml");
   EXPECT_EQ(files, kinds);
 }
@@ -105,9 +109,11 @@ TEST(ShippedFaultsTest, TheReadmeNamesWhatEveryKindTakes) {
 
 TEST(ShippedFaultsTest, TheReadmeNamesTheDefaults) {
   const auto rows = rows_of_readme();
-  const auto expect_default = [&](const FaultRule& rule, const std::string& parameter, const std::optional<double>& value) {
+  const auto expect_default = [&](const FaultRule& rule, const std::string& parameter,
+                                  const std::optional<double>& value) {
     if (!value) return;
-    EXPECT_THAT(rows.at(std::string(rule.name)).parameters, ::testing::HasSubstr(fmt::format("`{}` ({})", parameter, *value)));
+    EXPECT_THAT(rows.at(std::string(rule.name)).parameters,
+                ::testing::HasSubstr(fmt::format("`{}` ({})", parameter, *value)));
   };
   for (const auto& rule : fault_rules()) {
     expect_default(rule, "seconds", rule.seconds);
@@ -119,7 +125,8 @@ TEST(ShippedFaultsTest, TheReadmeNamesTheDefaults) {
 TEST(ShippedFaultsTest, TheExampleOfTheReadmeIsAFaultFile) {
   const auto readme = read_text((source_dir() / "sim/faults/README.md").string());
   const auto begin = readme.find("```yaml\n") + 8;
-  EXPECT_EQ(plan_faults(parse_faults(readme.substr(begin, readme.find("```", begin) - begin), "README.md", 4), 4).size(), 4u);
+  EXPECT_EQ(
+      plan_faults(parse_faults(readme.substr(begin, readme.find("```", begin) - begin), "README.md", 4), 4).size(), 4u);
 }
 
 }  // namespace

@@ -16,13 +16,15 @@ constexpr AllReduceCosts kTruth{
     .overhead_seconds = 3e-5, .latency_seconds = 4e-5, .seconds_per_byte = 8e-10, .reduce_seconds_per_byte = 3e-10};
 
 // What a machine with these costs would measure, each time off by a random factor of about `noise`.
-std::vector<MeasuredAllReduce> measure(const AllReduceCosts& costs, const std::vector<int>& ranks, double noise, int seed = 1) {
+std::vector<MeasuredAllReduce> measure(const AllReduceCosts& costs, const std::vector<int>& ranks, double noise,
+                                       int seed = 1) {
   std::vector<MeasuredAllReduce> measured;
   std::mt19937 engine(seed);
   std::normal_distribution<double> normal;
   for (const int num_ranks : ranks) {
     for (std::int64_t bytes = 4; bytes <= 64 << 20; bytes *= 4) {
-      measured.push_back({num_ranks, bytes, all_reduce_seconds(costs, num_ranks, bytes) * std::exp(noise * normal(engine))});
+      measured.push_back(
+          {num_ranks, bytes, all_reduce_seconds(costs, num_ranks, bytes) * std::exp(noise * normal(engine))});
     }
   }
   return measured;
@@ -54,7 +56,8 @@ TEST(AllReduceFitTest, FromExactTimesTheCostsComeBack) {
 
 // 52 times off by 1 %: the cost of reducing is off by up to 13 %, since sending and reducing bytes resemble each other.
 TEST(AllReduceFitTest, FromNoisyTimesTheCostsComeBackRoughly) {
-  for (int seed = 1; seed <= 5; ++seed) expect_near(fit_all_reduce(measure(kTruth, {2, 3, 4, 8}, 0.01, seed)), kTruth, 0.15);
+  for (int seed = 1; seed <= 5; ++seed)
+    expect_near(fit_all_reduce(measure(kTruth, {2, 3, 4, 8}, 0.01, seed)), kTruth, 0.15);
 }
 
 // Noise of 3 % passes into the factors of the sizes: of 13 times the worst is off by less than three times as much.
@@ -73,7 +76,8 @@ TEST(AllReduceFitTest, WhatTheCostsCannotTellIsTakenUpBySize) {
   for (std::int64_t bytes = 4; bytes <= 64 << 20; bytes *= 2) {
     for (const int ranks : {2, 3, 4}) {
       const double exact = all_reduce_seconds(truth, ranks, bytes);
-      EXPECT_NEAR(all_reduce_seconds(found, ranks, bytes), exact, 0.1 * exact) << ranks << " ranks, " << bytes << " bytes";
+      EXPECT_NEAR(all_reduce_seconds(found, ranks, bytes), exact, 0.1 * exact)
+          << ranks << " ranks, " << bytes << " bytes";
     }
   }
 }

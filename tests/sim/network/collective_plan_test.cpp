@@ -89,9 +89,11 @@ TEST(CollectivePlanTest, WhatTheOtherCollectivesSend) {
 }
 
 TEST(CollectivePlanTest, ATreeAllReduceSendsEverythingUpAndDown) {
-  const auto traffic = traffic_of({.op = "all_reduce", .bytes = 100, .num_ranks = 4}, Library::kGloo, /*tree_bytes_max=*/100);
+  const auto traffic =
+      traffic_of({.op = "all_reduce", .bytes = 100, .num_ranks = 4}, Library::kGloo, /*tree_bytes_max=*/100);
   EXPECT_THAT(traffic.bytes_sent, ElementsAre(200, 200, 100, 100));
-  EXPECT_THAT(traffic_of({.op = "all_reduce", .bytes = 128, .num_ranks = 4}, Library::kGloo, 100).bytes_sent, Each(192));
+  EXPECT_THAT(traffic_of({.op = "all_reduce", .bytes = 128, .num_ranks = 4}, Library::kGloo, 100).bytes_sent,
+              Each(192));
 }
 
 using Holdings = std::vector<std::vector<std::set<int>>>;  // [rank][chunk]: whose contributions are in it
@@ -150,7 +152,8 @@ TEST(CollectivePlanTest, EveryRankHearsOfThoseWhoseDataItNeeds) {
         for (const auto op : sim::testing::kGroupOps) {
           const int root = ranks / 2;
           const auto heard = heard_after(
-              plan_collective({.op = op, .bytes = 1 << 20, .num_ranks = ranks, .root = root}, library, tree_bytes_max), ranks);
+              plan_collective({.op = op, .bytes = 1 << 20, .num_ranks = ranks, .root = root}, library, tree_bytes_max),
+              ranks);
           if (op == "broadcast" || op == "scatter") {
             for (const auto& of_rank : heard) EXPECT_TRUE(of_rank.contains(root)) << op << " on " << ranks;
           } else if (op == "gather" || op == "reduce") {
@@ -170,7 +173,9 @@ TEST(CollectivePlanTest, FromTheRootEveryOtherRankReceivesItsBytesOnce) {
       for (const auto op : {"broadcast", "scatter"}) {
         auto expected = std::vector<std::int64_t>(ranks, 3 << 20);
         expected[ranks / 2] = 0;
-        EXPECT_EQ(traffic_of({.op = op, .bytes = 3 << 20, .num_ranks = ranks, .root = ranks / 2}, library).bytes_received, expected)
+        EXPECT_EQ(
+            traffic_of({.op = op, .bytes = 3 << 20, .num_ranks = ranks, .root = ranks / 2}, library).bytes_received,
+            expected)
             << op;
       }
     }

@@ -22,7 +22,8 @@ Flows flows_of(const std::vector<std::vector<int>>& routes) {
 }
 
 TEST(MaxMinTest, AFlowThatIsHeldElsewhereLeavesItsShareToTheOthers) {
-  EXPECT_THAT(max_min_rates(flows_of({{0, 1}, {1}, {1, 2}}), std::vector{1.0, 10.0, 100.0}), ElementsAre(1.0, 4.5, 4.5));
+  EXPECT_THAT(max_min_rates(flows_of({{0, 1}, {1}, {1, 2}}), std::vector{1.0, 10.0, 100.0}),
+              ElementsAre(1.0, 4.5, 4.5));
 }
 
 TEST(MaxMinTest, FlowsOverOneLinkShareItEvenly) {
@@ -78,7 +79,8 @@ TEST(MaxMinTest, NoLinkCarriesMoreThanItsCapacity) {
   expect_property(300, [] {
     const auto problem = any_problem();
     const auto loads = loads_of(problem, max_min_rates(problem.flows, problem.capacities));
-    for (std::size_t link = 0; link < loads.size(); ++link) RC_ASSERT(loads[link] <= problem.capacities[link] + kRounding);
+    for (std::size_t link = 0; link < loads.size(); ++link)
+      RC_ASSERT(loads[link] <= problem.capacities[link] + kRounding);
   });
 }
 
@@ -91,7 +93,8 @@ TEST(MaxMinTest, NoFlowCanHaveMoreWithoutASmallerOneHavingLess) {
     for (int flow = 0; flow < problem.flows.size(); ++flow) {
       const auto route = problem.flows.route(flow);
       RC_ASSERT(std::any_of(route.begin(), route.end(), [&](int link) {
-        return loads[link] >= problem.capacities[link] - kRounding && rates[flow] >= greatest(problem, rates, link) - kRounding;
+        return loads[link] >= problem.capacities[link] - kRounding &&
+               rates[flow] >= greatest(problem, rates, link) - kRounding;
       }));
     }
   });

@@ -20,7 +20,11 @@ inline std::vector<int> first_ranks(int count) {
 
 /// A link of its own between any two ranks, so nothing contends; no overhead.
 inline NetworkSpec full_network(Library library = Library::kGloo) {
-  return {.name = "full", .library = library, .reduce_seconds_per_byte = 1e-10, .lanes = 1, .topology = FullSpec{{2e-5, 1e9}}};
+  return {.name = "full",
+          .library = library,
+          .reduce_seconds_per_byte = 1e-10,
+          .lanes = 1,
+          .topology = FullSpec{{2e-5, 1e9}}};
 }
 
 inline Network with_ranks(NetworkSpec spec, int num_ranks) {
@@ -30,7 +34,8 @@ inline Network with_ranks(NetworkSpec spec, int num_ranks) {
 }
 
 /// One collective of all ranks of a network on which nothing else happens.
-inline std::vector<double> run_alone(const NetworkSpec& spec, const CollectiveCall& call, const std::vector<double>& ready) {
+inline std::vector<double> run_alone(const NetworkSpec& spec, const CollectiveCall& call,
+                                     const std::vector<double>& ready) {
   const auto ranks = first_ranks(call.num_ranks);
   auto network = with_ranks(spec, call.num_ranks);
   return network.finish_times(0, {call.op, call.bytes, call.element_bytes, &ranks, call.root}, ready);
@@ -42,7 +47,9 @@ inline std::vector<double> run_together(const NetworkSpec& spec, const Collectiv
 
 inline double latest(const std::vector<double>& times) { return *std::max_element(times.begin(), times.end()); }
 
-inline double seconds_of(const NetworkSpec& spec, const CollectiveCall& call) { return latest(run_together(spec, call)); }
+inline double seconds_of(const NetworkSpec& spec, const CollectiveCall& call) {
+  return latest(run_together(spec, call));
+}
 
 inline const std::vector<std::string_view> kGroupOps = {"all_reduce",
                                                         "all_reduce_coalesced",
@@ -78,18 +85,14 @@ inline NetworkSpec any_contention_free_network() { return any_network(FullSpec{a
 /// A topology that holds at least 24 ranks.
 inline NetworkSpec any_network() {
   switch (accel::testing::pick(0, 5)) {
-    case 0:
-      return any_contention_free_network();
-    case 1:
-      return any_network(TreeSpec{.tiers = {{.port = any_link()}}, .core_bytes_per_second = 1e9});
+    case 0: return any_contention_free_network();
+    case 1: return any_network(TreeSpec{.tiers = {{.port = any_link()}}, .core_bytes_per_second = 1e9});
     case 2:
       return any_network(TreeSpec{.tiers = {{.port = any_link()},
                                             {.units = 4, .ports = accel::testing::pick(1, 4), .port = any_link()},
                                             {.units = 2, .port = any_link()}}});
-    case 3:
-      return any_network(TorusSpec{.shape = {4, 3, 2}, .link = any_link()});
-    default:
-      return any_network(TorusSpec{.link = any_link()});
+    case 3: return any_network(TorusSpec{.shape = {4, 3, 2}, .link = any_link()});
+    default: return any_network(TorusSpec{.link = any_link()});
   }
 }
 

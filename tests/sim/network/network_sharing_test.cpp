@@ -19,8 +19,8 @@ NetworkSpec fat_tree(double oversubscription) {
 
 double exchange_seconds(const NetworkSpec& spec, const std::vector<int>& ranks) {
   auto network = with_ranks(spec, 8);
-  return latest(
-      network.finish_times(0, {.op = "all_to_all", .bytes = 8 * kMiB, .ranks = &ranks}, std::vector<double>(ranks.size(), 0)));
+  return latest(network.finish_times(0, {.op = "all_to_all", .bytes = 8 * kMiB, .ranks = &ranks},
+                                     std::vector<double>(ranks.size(), 0)));
 }
 
 TEST(NetworkSharingTest, OversubscriptionSlowsWhatLeavesTheRackAndNothingElse) {
@@ -33,7 +33,9 @@ TEST(NetworkSharingTest, ACoreThatAllMessagesCrossIsSharedByAll) {
   auto spec = full_network();
   spec.reduce_seconds_per_byte = 0;
   spec.topology = TreeSpec{.tiers = {{.port = {0, 1e9}}}, .core_bytes_per_second = 2e9};
-  const auto seconds = [&](int ranks) { return seconds_of(spec, {.op = "all_reduce", .bytes = 8'000'000, .num_ranks = ranks}); };
+  const auto seconds = [&](int ranks) {
+    return seconds_of(spec, {.op = "all_reduce", .bytes = 8'000'000, .num_ranks = ranks});
+  };
   EXPECT_DOUBLE_EQ(seconds(2), 8e-3);
   EXPECT_DOUBLE_EQ(seconds(8), 2 * 7 * 1e-3 * 4);  // eight messages on a core for two
 }
@@ -47,11 +49,12 @@ class TwoGroups : public ::testing::Test {
     return spec;
   }
   double send(Network& network, int group, const std::vector<int>& ranks, double bytes, double ready) {
-    return latest(network.finish_times(group, {.op = "send", .bytes = static_cast<std::int64_t>(bytes), .ranks = &ranks},
-                                       std::vector{ready, ready}));
+    return latest(network.finish_times(
+        group, {.op = "send", .bytes = static_cast<std::int64_t>(bytes), .ranks = &ranks}, std::vector{ready, ready}));
   }
   static constexpr LinkCosts kPort{0, 1e9};
-  const std::vector<int> first_ = {0, 2}, second_ = {1, 3}, apart_ = {4, 6};  // the first two leave one node through one port
+  const std::vector<int> first_ = {0, 2}, second_ = {1, 3},
+                         apart_ = {4, 6};  // the first two leave one node through one port
 };
 
 TEST_F(TwoGroups, TheSecondOfTwoEqualTransfersOnALinkTakesTwice) {
@@ -60,15 +63,16 @@ TEST_F(TwoGroups, TheSecondOfTwoEqualTransfersOnALinkTakesTwice) {
   EXPECT_DOUBLE_EQ(send(network, 1, second_, 1e6, 0), 2e-3);
 }
 
-// A message of four slices, and a chain of sixteen that begins with it: fair sharing would end the chain after all twenty.
+// A message of four slices, and a chain of sixteen that begins with it: fair sharing would end the chain after all
+// twenty.
 TEST_F(TwoGroups, ALongerOneSharesUntilTheFirstWouldHaveEndedHadItBeenSlowed) {
   auto nccl = spec(/*lanes=*/1);
   nccl.library = Library::kNccl;
   auto network = with_ranks(nccl, 8);
   const double slice = 512 << 10;
   EXPECT_DOUBLE_EQ(send(network, 0, first_, 4 * slice, 0), 4 * slice * 1e-9);
-  const auto ends =
-      network.finish_times(1, {.op = "broadcast", .bytes = 16 * (512 << 10), .ranks = &second_, .root = 0}, std::vector{0.0, 0.0});
+  const auto ends = network.finish_times(
+      1, {.op = "broadcast", .bytes = 16 * (512 << 10), .ranks = &second_, .root = 0}, std::vector{0.0, 0.0});
   EXPECT_DOUBLE_EQ(latest(ends), 20 * slice * 1e-9);
 }
 
@@ -129,7 +133,8 @@ TEST(NetworkSharingTest, CallsThatDoNotFitAreRefused) {
   network.set_ranks(4);
   EXPECT_THROW(network.finish_times(0, {.op = "barrier", .ranks = &ranks}, three), ArgumentError);
   EXPECT_THROW(network.finish_times(0, {.op = "barrier", .ranks = &outside}, two), ArgumentError);
-  EXPECT_THROW(network.finish_times(0, {.op = "barrier", .ranks = &ranks}, std::vector{0.0, std::nan("")}), ArgumentError);
+  EXPECT_THROW(network.finish_times(0, {.op = "barrier", .ranks = &ranks}, std::vector{0.0, std::nan("")}),
+               ArgumentError);
   EXPECT_THROW(network.finish_times(0, {.op = "barriere", .ranks = &ranks}, two), ArgumentError);
   EXPECT_NO_THROW(network.finish_times(0, {.op = "barrier", .ranks = &ranks}, two));
   EXPECT_THROW(network.finish_times(0, {.op = "barrier", .ranks = &others}, two), ArgumentError);

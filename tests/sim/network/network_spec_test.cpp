@@ -37,11 +37,13 @@ std::string problems_of(const std::string& text) {
 
 TEST(NetworkSpecTest, AFaultlessFileGivesItsValues) {
   const auto spec = read(
-      "name: lab\nlibrary: nccl\nlanes: 3\noverhead_seconds: 1.0e-5\nreduce_seconds_per_byte: 2.0e-12\ntree_all_reduce_bytes_max: "
+      "name: lab\nlibrary: nccl\nlanes: 3\noverhead_seconds: 1.0e-5\nreduce_seconds_per_byte: "
+      "2.0e-12\ntree_all_reduce_bytes_max: "
       "65536\n"
       "topology: {kind: full, latency_seconds: 1.0e-6, bytes_per_second: 1.0e9}\n"
       "links:\n  - {from: 0, to: 1, latency_seconds: 2.0e-6, bytes_per_second: 2.0e9}\n"
-      "compute: {kind: table, launch_seconds: 5.0e-6, flops_per_second: 1.0e13, bytes_per_second: 1.0e12, ops: {\"aten::mm\": "
+      "compute: {kind: table, launch_seconds: 5.0e-6, flops_per_second: 1.0e13, bytes_per_second: 1.0e12, ops: "
+      "{\"aten::mm\": "
       "{seconds: 1.0e-5}}}\n");
   EXPECT_EQ(spec.name, "lab");
   EXPECT_EQ(spec.library, Library::kNccl);
@@ -85,7 +87,8 @@ TEST(NetworkSpecTest, ACallTakesItsSizesFactorLonger) {
   spec.overhead_seconds = 1;
   const CollectiveCall small{.op = "all_reduce", .bytes = 1000, .num_ranks = 4},
       large{.op = "all_reduce", .bytes = 100'000, .num_ranks = 4};
-  const double of_small = testing::run_together(spec, small)[0] - 1, of_large = testing::run_together(spec, large)[0] - 1;
+  const double of_small = testing::run_together(spec, small)[0] - 1,
+               of_large = testing::run_together(spec, large)[0] - 1;
   spec.size_factors = {{1000, 1}, {10'000, 3}};
   EXPECT_DOUBLE_EQ(testing::run_together(spec, small)[0], 1 + of_small);
   EXPECT_DOUBLE_EQ(testing::run_together(spec, large)[0], 1 + 3 * of_large);
@@ -117,24 +120,29 @@ TEST(NetworkSpecTest, EveryKindOfTopologyHasTheCostsOfItsLinks) {
 
 TEST(NetworkSpecTest, AllProblemsAreInOneErrorWithTheirLines) {
   const auto message = problems_of(
-      "name: test\nlibrary: mpi\noverhead_seconds: -1\ntopology:\n  kind: torus\n  shape: [4]\n  latency_seconds: fast\n  "
+      "name: test\nlibrary: mpi\noverhead_seconds: -1\ntopology:\n  kind: torus\n  shape: [4]\n  latency_seconds: "
+      "fast\n  "
       "oversubscription: 2\n"
-      "links:\n  - {from: 1, to: 1, latency_seconds: 0, bytes_per_second: 0}\nsize_factors: [{bytes: 8, factor: 1}, {bytes: 8, "
+      "links:\n  - {from: 1, to: 1, latency_seconds: 0, bytes_per_second: 0}\nsize_factors: [{bytes: 8, factor: 1}, "
+      "{bytes: 8, "
       "factor: 0}]\nlanes: 0\nspeed: 9\ncompute: {kind: table, launch_seconds: 1}\n");
-  EXPECT_THAT(message, AllOf(HasSubstr("network.yaml:2: library: expected gloo or nccl, got 'mpi'"),
-                             HasSubstr("network.yaml:3: overhead_seconds: expected 0 seconds or more, got '-1'"),
-                             HasSubstr("network.yaml:1: reduce_seconds_per_byte: missing"),
-                             HasSubstr("network.yaml:6: topology.shape: expected 2 or 3 positive integers, of a product up to 1048576, got a list"),
-                             HasSubstr("network.yaml:7: topology.latency_seconds: expected 0 seconds or more, got 'fast'"),
-                             HasSubstr("network.yaml:5: topology.bytes_per_second: missing")));
-  EXPECT_THAT(message, AllOf(HasSubstr("network.yaml:8: topology.oversubscription: unknown key"),
-                             HasSubstr("network.yaml:10: links[0].to: expected a rank other than 1"),
-                             HasSubstr("network.yaml:10: links[0].bytes_per_second: expected a positive number, got '0'"),
-                             HasSubstr("network.yaml:11: size_factors[1].bytes: expected more than the 8 before"),
-                             HasSubstr("network.yaml:11: size_factors[1].factor: expected a positive number, got '0'"),
-                             HasSubstr("network.yaml:12: lanes: expected 1 to 65536, got '0'"),
-                             HasSubstr("network.yaml:13: speed: unknown key"),
-                             HasSubstr("network.yaml:14: compute.flops_per_second: missing")));
+  EXPECT_THAT(message,
+              AllOf(HasSubstr("network.yaml:2: library: expected gloo or nccl, got 'mpi'"),
+                    HasSubstr("network.yaml:3: overhead_seconds: expected 0 seconds or more, got '-1'"),
+                    HasSubstr("network.yaml:1: reduce_seconds_per_byte: missing"),
+                    HasSubstr("network.yaml:6: topology.shape: expected 2 or 3 positive integers, of a product up to "
+                              "1048576, got a list"),
+                    HasSubstr("network.yaml:7: topology.latency_seconds: expected 0 seconds or more, got 'fast'"),
+                    HasSubstr("network.yaml:5: topology.bytes_per_second: missing")));
+  EXPECT_THAT(message,
+              AllOf(HasSubstr("network.yaml:8: topology.oversubscription: unknown key"),
+                    HasSubstr("network.yaml:10: links[0].to: expected a rank other than 1"),
+                    HasSubstr("network.yaml:10: links[0].bytes_per_second: expected a positive number, got '0'"),
+                    HasSubstr("network.yaml:11: size_factors[1].bytes: expected more than the 8 before"),
+                    HasSubstr("network.yaml:11: size_factors[1].factor: expected a positive number, got '0'"),
+                    HasSubstr("network.yaml:12: lanes: expected 1 to 65536, got '0'"),
+                    HasSubstr("network.yaml:13: speed: unknown key"),
+                    HasSubstr("network.yaml:14: compute.flops_per_second: missing")));
 }
 
 TEST(NetworkSpecTest, WhatCannotBeReadSaysWhy) {
@@ -143,13 +151,15 @@ TEST(NetworkSpecTest, WhatCannotBeReadSaysWhy) {
   EXPECT_THAT(problems_of("- name\n"), HasSubstr("network.yaml:1: the file: expected a mapping"));
   EXPECT_THAT(problems_of(std::string(kHead) + "topology: {kind: star, arms: 5}\n"),
               AllOf(HasSubstr("network.yaml:5: topology.kind: expected full, ring"), Not(HasSubstr("arms"))));
-  EXPECT_THAT(problems_of(std::string(kHead) + "topology: {kind: full, latency_seconds: .nan, bytes_per_second: .nan}\n"),
-              AllOf(HasSubstr("latency_seconds: expected"), HasSubstr("bytes_per_second: expected")));
+  EXPECT_THAT(
+      problems_of(std::string(kHead) + "topology: {kind: full, latency_seconds: .nan, bytes_per_second: .nan}\n"),
+      AllOf(HasSubstr("latency_seconds: expected"), HasSubstr("bytes_per_second: expected")));
   EXPECT_THROW(read_network("no_such_network.yaml"), ConfigError);
 }
 
 TEST(NetworkSpecTest, RanksThatDoNotFitAreRefusedByTheNetworksName) {
-  Network network(read(std::string(kHead) + "topology: {kind: torus, shape: [2, 2], latency_seconds: 0, bytes_per_second: 1}\n"));
+  Network network(
+      read(std::string(kHead) + "topology: {kind: torus, shape: [2, 2], latency_seconds: 0, bytes_per_second: 1}\n"));
   network.set_ranks(4);
   try {
     network.set_ranks(5);
@@ -160,7 +170,8 @@ TEST(NetworkSpecTest, RanksThatDoNotFitAreRefusedByTheNetworksName) {
 }
 
 TEST(NetworkSpecTest, NodesHoldNoMoreThanTheyAre) {
-  const std::string nodes = "topology: {kind: nodes, ranks_per_node: 4, inside: {latency_seconds: 0, bytes_per_second: 1}, ";
+  const std::string nodes =
+      "topology: {kind: nodes, ranks_per_node: 4, inside: {latency_seconds: 0, bytes_per_second: 1}, ";
   Network one(read(kHead + nodes + "num_nodes: 1}\n"));
   one.set_ranks(4);
   EXPECT_THROW(one.set_ranks(5), ConfigError);

@@ -14,11 +14,13 @@ using namespace accel::sim::testing;
 using accel::testing::expect_property;
 using accel::testing::pick;
 
-// --- without contention: closed forms ---------------------------------------------------------------------------------
+// --- without contention: closed forms
+// ---------------------------------------------------------------------------------
 
 // P ranks, k segments a chunk, of `segment` bytes each.
 double gloos_formula(int ranks, int k, double segment, double alpha, double beta, double gamma) {
-  return 2 * (ranks - 1) * std::max(k * segment * beta, 0.5 * k * (alpha + segment * beta)) + (ranks - 1) * k * segment * gamma;
+  return 2 * (ranks - 1) * std::max(k * segment * beta, 0.5 * k * (alpha + segment * beta)) +
+         (ranks - 1) * k * segment * gamma;
 }
 
 TEST(NetworkTest, AnAllReduceWithoutContentionTakesGloosFormula) {
@@ -33,7 +35,8 @@ TEST(NetworkTest, AnAllReduceWithoutContentionTakesGloosFormula) {
       for (const auto& [k, segment] : {Size{2, 4}, Size{2, 4000}, Size{2, kMiB}, Size{6, kMiB}}) {
         const double formula = gloos_formula(ranks, k, static_cast<double>(segment), alpha, 1e-9, 1e-10);
         const auto ends = run_together(spec, {.op = "all_reduce", .bytes = ranks * k * segment, .num_ranks = ranks});
-        EXPECT_THAT(ends, Each(DoubleNear(formula, 1e-9 * formula))) << ranks << " ranks, " << k << " segments of " << segment;
+        EXPECT_THAT(ends, Each(DoubleNear(formula, 1e-9 * formula)))
+            << ranks << " ranks, " << k << " segments of " << segment;
       }
     }
   }
@@ -79,9 +82,10 @@ std::vector<double> run_ring(const CollectivePlan& plan, const std::vector<doubl
                              int closed_form_ranks_min) {
   std::vector<PairCosts> costs(ready.size(), {.latency_seconds = 2e-5, .seconds_per_byte = 1e-9});
   if (!is_even) costs[0].latency_seconds = 1e-3;
-  return run_plan(plan, ready,
-                  {.reduce_seconds_per_byte = 1e-10, .time_factor = 1.5, .closed_form_ranks_min = closed_form_ranks_min},
-                  [&](const Stage&, int, const std::vector<Message>&, double) { return std::span<const PairCosts>(costs); });
+  return run_plan(
+      plan, ready,
+      {.reduce_seconds_per_byte = 1e-10, .time_factor = 1.5, .closed_form_ranks_min = closed_form_ranks_min},
+      [&](const Stage&, int, const std::vector<Message>&, double) { return std::span<const PairCosts>(costs); });
 }
 
 TEST(NetworkTest, TheClosedFormAgreesWithTheRecurrence) {
@@ -104,7 +108,8 @@ TEST(NetworkTest, TheClosedFormIsNotTakenForUnevenPairsOrRanksThatAreNotReadyTog
   EXPECT_EQ(run_ring(plan, ready, /*is_even=*/true, 16), run_ring(plan, ready, /*is_even=*/true, 17));
 }
 
-// --- laws ---------------------------------------------------------------------------------------------------------------
+// --- laws
+// ---------------------------------------------------------------------------------------------------------------
 
 TEST(NetworkTest, ALaterCallNeverEndsAnythingEarlier) {
   expect_property(150, [] {
@@ -132,7 +137,8 @@ TEST(NetworkTest, SlowerLinksNeverEndAnythingEarlierWithoutContention) {
 
 // Whom a rank must hear of before it can end: everybody, or the root alone, or nobody.
 std::vector<int> awaited_by(const CollectiveCall& call, int rank) {
-  if (call.op == "gather" || call.op == "reduce") return rank == call.root ? first_ranks(call.num_ranks) : std::vector{rank};
+  if (call.op == "gather" || call.op == "reduce")
+    return rank == call.root ? first_ranks(call.num_ranks) : std::vector{rank};
   if (call.op == "broadcast" || call.op == "scatter") return {rank, call.root};
   return first_ranks(call.num_ranks);
 }

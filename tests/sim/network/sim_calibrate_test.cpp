@@ -34,7 +34,8 @@ std::vector<Line> lines_of(const std::string& table) {
 TEST(SimCalibrateTest, TheFileItWritesTakesTheTimesThatItPrints) {
   const TemporaryFolder folder;
   const auto file = folder.path("here.yaml");
-  const auto run = run_command({bin("sim-calibrate"), "--repeats", "2", "--out", file}, {.limit = std::chrono::seconds(300)});
+  const auto run =
+      run_command({bin("sim-calibrate"), "--repeats", "2", "--out", file}, {.limit = std::chrono::seconds(300)});
   ASSERT_EQ(run.exit_code, 0) << run.error;
   EXPECT_THAT(run.output, HasSubstr("held-out times: median error"));
   auto network = sim::Network::load(file);
@@ -45,8 +46,8 @@ TEST(SimCalibrateTest, TheFileItWritesTakesTheTimesThatItPrints) {
     std::vector<int> ranks(line.ranks);
     for (int rank = 0; rank < line.ranks; ++rank) ranks[rank] = rank;
     network.set_ranks(line.ranks);
-    const auto ends =
-        network.finish_times(0, {.op = "all_reduce", .bytes = line.bytes, .ranks = &ranks}, std::vector<double>(line.ranks, 0));
+    const auto ends = network.finish_times(0, {.op = "all_reduce", .bytes = line.bytes, .ranks = &ranks},
+                                           std::vector<double>(line.ranks, 0));
     const double us = 1e6 * *std::max_element(ends.begin(), ends.end());
     EXPECT_NEAR(us, line.model_us, 0.1 + 0.002 * us) << line.bytes;  // digits printed, digits of the file
     EXPECT_GT(line.measured_us, 0);

@@ -113,7 +113,8 @@ std::string refusal(const TopologySpec& spec, int num_ranks) {
 TEST(TopologyTest, MoreRanksThanPlacesAreRefusedWithBothNumbers) {
   EXPECT_EQ(refusal(TorusSpec{.shape = {4, 4}, .link = kPort}, 16), "");
   EXPECT_THAT(refusal(TorusSpec{.shape = {4, 4}, .link = kPort}, 17), HasSubstr("holds 16 ranks, but there are 17"));
-  EXPECT_THAT(refusal(TreeSpec{.tiers = {{.port = kPort}}, .num_ranks_max = 8}, 9), HasSubstr("holds 8 ranks, but there are 9"));
+  EXPECT_THAT(refusal(TreeSpec{.tiers = {{.port = kPort}}, .num_ranks_max = 8}, 9),
+              HasSubstr("holds 8 ranks, but there are 9"));
   EXPECT_THAT(refusal(FullSpec{kPort}, 0), HasSubstr("expected 1 or more"));
 }
 

@@ -12,7 +12,8 @@
 namespace accel::testing {
 namespace {
 
-// Runs at the page's end, in the window itself or in a frame of it, and leaves what it finds on the window's root element.
+// Runs at the page's end, in the window itself or in a frame of it, and leaves what it finds on the window's root
+// element.
 constexpr auto kMeasure = R"js(<script>{
   const box = element => {
     const b = element.getBoundingClientRect();
@@ -54,8 +55,8 @@ std::string with_script(const std::string& page) {
 std::string framed(const std::vector<std::string>& pages, const BrowserOptions& options) {
   std::string html = "<!doctype html><body style=\"margin:0;white-space:nowrap\">";
   for (std::size_t index = 0; index < pages.size(); ++index) {
-    html += fmt::format("<iframe name=\"{}\" style=\"border:0\" width=\"{}\" height=\"{}\" srcdoc=\"{}\"></iframe>", index,
-                        options.width, options.height, sim::detail::escape(with_script(pages[index])));
+    html += fmt::format("<iframe name=\"{}\" style=\"border:0\" width=\"{}\" height=\"{}\" srcdoc=\"{}\"></iframe>",
+                        index, options.width, options.height, sim::detail::escape(with_script(pages[index])));
   }
   return html + "</body>";
 }
@@ -63,7 +64,8 @@ std::string framed(const std::vector<std::string>& pages, const BrowserOptions& 
 nlohmann::json seen_in(const std::string& dom, std::size_t index) {
   const auto key = fmt::format("data-seen{}=\"", index);
   const auto begin = dom.find(key);
-  if (begin == std::string::npos) throw std::runtime_error("the browser did not run the page's script:\n" + dom.substr(0, 1000));
+  if (begin == std::string::npos)
+    throw std::runtime_error("the browser did not run the page's script:\n" + dom.substr(0, 1000));
   std::string text;
   for (auto place = begin + key.size(); dom.at(place) != '"'; ++place) {
     if (dom[place] != '%') {
@@ -128,7 +130,8 @@ std::vector<BrowserView> Browser::open(const std::vector<std::string>& pages, co
   command.push_back("file://" + file);
   const auto run = run_command(command);
   if (run.exit_code == 127) throw std::runtime_error("chromium was not found: on Debian 12, apt-get install chromium");
-  if (run.exit_code != 0) throw std::runtime_error(fmt::format("chromium ended with {}:\n{}", run.exit_code, run.error));
+  if (run.exit_code != 0)
+    throw std::runtime_error(fmt::format("chromium ended with {}:\n{}", run.exit_code, run.error));
   std::vector<BrowserView> views;
   for (std::size_t index = 0; index < pages.size(); ++index)
     views.push_back({seen_in(run.output, index), console_lines(run.error), {}});

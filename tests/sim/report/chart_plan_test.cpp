@@ -24,13 +24,15 @@ std::vector<std::pair<std::size_t, std::size_t>> pairs(const std::vector<StepRan
 
 TEST(LossCurveTest, LineBreaksWhereALossIsNotFinite) {
   const std::vector<double> losses = {1, 2, kNaN, 3, kInfinity, -kInfinity, 4};
-  EXPECT_THAT(pairs(ranges_of(losses, /*drawable=*/true)), ElementsAre(std::pair(0, 2), std::pair(3, 4), std::pair(6, 7)));
+  EXPECT_THAT(pairs(ranges_of(losses, /*drawable=*/true)),
+              ElementsAre(std::pair(0, 2), std::pair(3, 4), std::pair(6, 7)));
   EXPECT_THAT(pairs(ranges_of(losses, /*drawable=*/false)), ElementsAre(std::pair(2, 3), std::pair(4, 6)));
 }
 
 TEST(LossCurveTest, BreaksThatAreTooSmallToSeeDoNotBreakTheLine) {
   const std::vector<double> losses = {1, kNaN, 2, kNaN, kNaN, 3};
-  EXPECT_THAT(pairs(ranges_of(losses, /*drawable=*/true, /*least_gap=*/2)), ElementsAre(std::pair(0, 3), std::pair(5, 6)));
+  EXPECT_THAT(pairs(ranges_of(losses, /*drawable=*/true, /*least_gap=*/2)),
+              ElementsAre(std::pair(0, 3), std::pair(5, 6)));
 }
 
 TEST(LossCurveTest, ThinnedCurveKeepsItsExtremesInOrder) {
@@ -75,8 +77,11 @@ TEST(StepBarsTest, ManyRanksShareABarThatNamesItsSlowest) {
 }
 
 TEST(StepBarsTest, WhatASweepDoesNotExplainIsCompute) {
-  const auto bars = plan_bars(std::vector<ScalePoint>{
-      {.ranks = 2048, .step_seconds = 10, .efficiency = 0.5, .exposed_communication_seconds = 3, .straggler_seconds = 2}});
+  const auto bars = plan_bars(std::vector<ScalePoint>{{.ranks = 2048,
+                                                       .step_seconds = 10,
+                                                       .efficiency = 0.5,
+                                                       .exposed_communication_seconds = 3,
+                                                       .straggler_seconds = 2}});
   ASSERT_EQ(bars.size(), 1u);
   EXPECT_EQ(bars[0].label, "2,048");
   EXPECT_EQ(bars[0].mean.compute, 5);

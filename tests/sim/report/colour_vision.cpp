@@ -37,14 +37,10 @@ Triple linear(const Colour& colour) {
 
 const Matrix& matrix_of(Vision vision) {
   switch (vision) {
-    case Vision::kProtanopia:
-      return kProtanopia;
-    case Vision::kDeuteranopia:
-      return kDeuteranopia;
-    case Vision::kTritanopia:
-      return kTritanopia;
-    default:
-      return kNormal;
+    case Vision::kProtanopia: return kProtanopia;
+    case Vision::kDeuteranopia: return kDeuteranopia;
+    case Vision::kTritanopia: return kTritanopia;
+    default: return kNormal;
   }
 }
 

@@ -72,13 +72,15 @@ std::vector<int> ink_rows(const Picture& picture, const Json& within, double x, 
   return rows;
 }
 
-void expect_bars_are_painted(const BrowserView& view, const std::string& chart_id, const std::string& style, std::size_t count) {
+void expect_bars_are_painted(const BrowserView& view, const std::string& chart_id, const std::string& style,
+                             std::size_t count) {
   const auto bars = shapes_of(view, chart_id, style);
   ASSERT_THAT(bars, SizeIs(count)) << chart_id << ", " << style;
   for (const auto& bar : bars) {
     const auto height = bar["bottom"].get<double>() - bar["top"].get<double>();
-    EXPECT_NEAR(static_cast<double>(ink_rows(view.picture, bar, middle(bar, "left", "right"), parsed(bar["fill"])).size()),
-                height, 2)
+    EXPECT_NEAR(
+        static_cast<double>(ink_rows(view.picture, bar, middle(bar, "left", "right"), parsed(bar["fill"])).size()),
+        height, 2)
         << bar;
   }
 }
@@ -105,7 +107,8 @@ class ReportBrowserTest : public ::testing::Test {
   static void SetUpTestSuite() {
     const auto page = sim::report_page(full_report(64, 400));
     browser_ = std::make_unique<Browser>();
-    for (const bool is_dark : {false, true}) views_.push_back(browser_->open(page, {.is_dark = is_dark, .has_picture = true}));
+    for (const bool is_dark : {false, true})
+      views_.push_back(browser_->open(page, {.is_dark = is_dark, .has_picture = true}));
   }
   static void TearDownTestSuite() {
     views_.clear();
@@ -128,7 +131,8 @@ TEST_F(ReportBrowserTest, EverySectionIsThereWithItsNumbers) {
     ids.push_back(section["id"]);
     text[section["id"]] = section["text"];
   }
-  EXPECT_THAT(ids, ElementsAre("diagnosis", "findings", "faults", "loss", "step-time", "communication", "memory", "scaling"));
+  EXPECT_THAT(
+      ids, ElementsAre("diagnosis", "findings", "faults", "loss", "step-time", "communication", "memory", "scaling"));
   EXPECT_THAT(text["diagnosis"], HasSubstr("None: the run met no hang"));
   EXPECT_THAT(text["findings"], HasSubstr("rank 21 is a straggler"));
   EXPECT_THAT(text["faults"], HasSubstr("slow_rank: rank 21"));
@@ -136,11 +140,12 @@ TEST_F(ReportBrowserTest, EverySectionIsThereWithItsNumbers) {
   EXPECT_THAT(text["memory"], HasSubstr("Of the rank that held most of each kind, at most: 13.1 MB in all."));
   EXPECT_THAT(
       text["step-time"],
-      AllOf(HasSubstr("The mean step takes 25.5 ms: 49 % compute, 17 % exposed communication, 34 % waiting for stragglers."),
+      AllOf(HasSubstr(
+                "The mean step takes 25.5 ms: 49 % compute, 17 % exposed communication, 34 % waiting for stragglers."),
             HasSubstr("Rank 21 computes longest")));
   EXPECT_THAT(text["communication"], AllOf(HasSubstr("10.4 GB in 848 calls"), HasSubstr("1.31 MB in 40 calls, 31 ms")));
-  EXPECT_THAT(text["scaling"],
-              AllOf(HasSubstr("On 1,024 ranks a step takes 25.5 ms, 49 % of the ideal throughput."), HasSubstr("1,024")));
+  EXPECT_THAT(text["scaling"], AllOf(HasSubstr("On 1,024 ranks a step takes 25.5 ms, 49 % of the ideal throughput."),
+                                     HasSubstr("1,024")));
   const auto& tables = view.seen["tables"];
   ASSERT_EQ(tables.size(), 5u);
   EXPECT_THAT(tables[0].get<std::string>(), HasSubstr("398-399"));
@@ -161,7 +166,9 @@ TEST_F(ReportBrowserTest, ChartsHaveInkWhereTheNumbersSayInLightAndDark) {
     expect_bars_are_painted(view, "scaled-step-chart", "compute", 11);
     expect_bars_are_painted(view, "communication-chart", "volume", 4);
     const auto bars = shapes_of(view, "step-time-chart", "compute");
-    const auto height = [&](std::size_t rank) { return bars[rank]["bottom"].get<double>() - bars[rank]["top"].get<double>(); };
+    const auto height = [&](std::size_t rank) {
+      return bars[rank]["bottom"].get<double>() - bars[rank]["top"].get<double>();
+    };
     EXPECT_NEAR(height(21) / height(0), 0.0212 / 0.0116, 0.02);
     EXPECT_THAT(shapes_of(view, "efficiency-chart", "efficiency-dot"), SizeIs(11));
     backgrounds.push_back(view.picture.at(2, 2));
@@ -177,16 +184,20 @@ TEST_F(ReportBrowserTest, PartsOfAStepCanBeToldApartByColourBlindPeople) {
     for (const auto* part : {"compute", "exposed", "waiting"})
       parts.push_back(parsed(shapes_of(view, "step-time-chart", part).at(0)["fill"]));
     for (const auto vision : {Vision::kNormal, Vision::kProtanopia, Vision::kDeuteranopia, Vision::kTritanopia}) {
-      EXPECT_GT(difference(parts[0], parts[1], vision), 25) << view.seen["background"] << ", vision " << static_cast<int>(vision);
-      EXPECT_GT(difference(parts[1], parts[2], vision), 25) << view.seen["background"] << ", vision " << static_cast<int>(vision);
-      EXPECT_GT(difference(parts[0], parts[2], vision), 25) << view.seen["background"] << ", vision " << static_cast<int>(vision);
+      EXPECT_GT(difference(parts[0], parts[1], vision), 25)
+          << view.seen["background"] << ", vision " << static_cast<int>(vision);
+      EXPECT_GT(difference(parts[1], parts[2], vision), 25)
+          << view.seen["background"] << ", vision " << static_cast<int>(vision);
+      EXPECT_GT(difference(parts[0], parts[2], vision), 25)
+          << view.seen["background"] << ", vision " << static_cast<int>(vision);
     }
   }
 }
 
 TEST_F(ReportBrowserTest, PhoneShowsAllOfItWithoutScrollingSideways) {
-  const std::vector<sim::RunReport> reports = {full_report(4, 40), full_report(64, 400), full_report(4096, 1), diverged_report(),
-                                               hung_report(),      sweep_report(),       {.title = "empty"}};
+  const std::vector<sim::RunReport> reports = {full_report(4, 40), full_report(64, 400), full_report(4096, 1),
+                                               diverged_report(),  hung_report(),        sweep_report(),
+                                               {.title = "empty"}};
   const std::vector<std::size_t> num_charts = {5, 5, 5, 3, 1, 2, 0};
   std::vector<std::string> pages;
   for (const auto& report : reports) pages.push_back(sim::report_page(report));
@@ -247,7 +258,8 @@ TEST_F(ReportBrowserTest, BrokenPageIsNoticed) {
   EXPECT_EQ(view.console.size(), 2u);
   EXPECT_GE(view.seen["scroll_width"], 600);
   EXPECT_EQ(view.seen["foreign"], 1);
-  EXPECT_THAT(view.seen["charts"][0]["wrong_texts"].get<std::vector<std::string>>(), ::testing::Contains("a is over b"));
+  EXPECT_THAT(view.seen["charts"][0]["wrong_texts"].get<std::vector<std::string>>(),
+              ::testing::Contains("a is over b"));
 }
 
 }  // namespace

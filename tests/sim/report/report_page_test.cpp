@@ -54,7 +54,8 @@ std::string section_of(const std::string& page, const std::string& id) {
 TEST(ReportPageTest, NothingComesFromElsewhere) {
   for (const auto& report : all_samples()) {
     const auto page = report_page(report);
-    for (const auto* forbidden : {"http:", "https:", "<script", "<link", "<iframe", "<img", "src=", "href", "url(", "@import"}) {
+    for (const auto* forbidden :
+         {"http:", "https:", "<script", "<link", "<iframe", "<img", "src=", "href", "url(", "@import"}) {
       if (report.title == hostile_report().title && std::string(forbidden) == "src=") continue;  // its text has one
       EXPECT_THAT(page, Not(HasSubstr(forbidden))) << report.title;
     }
@@ -69,7 +70,8 @@ TEST(ReportPageTest, EveryCoordinateIsANumberWithinThePicture) {
     for (const auto& points : between(page, " points=\"", "\"")) {
       std::istringstream in(points);
       for (std::string x, y; std::getline(in, x, ',') && std::getline(in, y, ' ');) {
-        EXPECT_TRUE(std::stod(x) >= 0 && std::stod(x) <= 920 && std::stod(y) >= 0 && std::stod(y) <= 320) << x << ", " << y;
+        EXPECT_TRUE(std::stod(x) >= 0 && std::stod(x) <= 920 && std::stod(y) >= 0 && std::stod(y) <= 320)
+            << x << ", " << y;
       }
     }
   }
@@ -143,9 +145,12 @@ TEST(ReportPageTest, TableHoldsTheNumbersBehindThePicture) {
   report.scaling = {{.ranks = 16, .step_seconds = 0.02, .efficiency = 0.5, .samples_per_second = 1600},
                     {.ranks = 1, .step_seconds = 0.01, .efficiency = 1, .samples_per_second = 100}};
   const auto page = report_page(report);
-  const auto row = [&](const std::string& id) { return between(section_of(page, id), "<tr><th scope=\"row\">", "</tr>"); };
+  const auto row = [&](const std::string& id) {
+    return between(section_of(page, id), "<tr><th scope=\"row\">", "</tr>");
+  };
   EXPECT_THAT(row("step-time"), ElementsAre("0<td>10 ms<td>2 ms<td>3 ms<td>15 ms"));
-  EXPECT_THAT(row("communication"), ElementsAre("all_reduce<td>1,200<td>123,456,789<td>1.5 s", "barrier<td>3<td>0<td>500 ms"));
+  EXPECT_THAT(row("communication"),
+              ElementsAre("all_reduce<td>1,200<td>123,456,789<td>1.5 s", "barrier<td>3<td>0<td>500 ms"));
   EXPECT_THAT(row("scaling"),
               ElementsAre("1<td>10 ms<td>100 %<td>0 s<td>0 s<td>100", "16<td>20 ms<td>50 %<td>0 s<td>0 s<td>1,600"));
 }
@@ -159,8 +164,9 @@ TEST(ReportPageTest, EveryImpossibleNumberIsNamed) {
     (void)report_page(report);
     FAIL() << "no error";
   } catch (const ArgumentError& error) {
-    for (const auto* problem : {"ranks[1].compute: expected a number that is not negative, got -1", "ranks[1].straggler_wait",
-                                "volumes, all_reduce: bytes", "scaling[0].ranks", "scaling[0].efficiency"}) {
+    for (const auto* problem :
+         {"ranks[1].compute: expected a number that is not negative, got -1", "ranks[1].straggler_wait",
+          "volumes, all_reduce: bytes", "scaling[0].ranks", "scaling[0].efficiency"}) {
       EXPECT_THAT(error.what(), HasSubstr(problem));
     }
     EXPECT_THAT(error.what(), Not(HasSubstr("ranks[0]")));

@@ -33,7 +33,8 @@ std::vector<sim::StepBreakdown> ranks_with_one_slow(int num_ranks) {
 std::vector<sim::ScalePoint> sweep() {
   std::vector<sim::ScalePoint> points;
   for (int ranks = 1; ranks <= 1024; ranks *= 2) {
-    const auto exposed = ranks == 1 ? 0 : 0.0009 * std::log2(ranks), waiting = ranks == 1 ? 0 : 0.0004 * std::log2(ranks);
+    const auto exposed = ranks == 1 ? 0 : 0.0009 * std::log2(ranks),
+               waiting = ranks == 1 ? 0 : 0.0004 * std::log2(ranks);
     const auto step = 0.0125 + exposed + waiting;
     points.push_back({ranks, step, 0.0125 / step, exposed, waiting, 32 * ranks / step});
   }
@@ -44,22 +45,24 @@ std::vector<sim::ScalePoint> sweep() {
 
 RunReport full_report(int num_ranks, int num_steps) {
   RunReport report{.title = fmt::format("fashion_mnist on {} simulated ranks", num_ranks)};
-  report.facts = {{"ranks", std::to_string(num_ranks)},
-                  {"backend", "sim"},
-                  {"schedule", "parallel, seed 0"},
-                  {"network", "two-level: 300 GB/s, 25 GB/s"},
-                  {"steps", std::to_string(num_steps)},
-                  {"seed", "42"},
-                  {"command", fmt::format("sim-run --ranks {} --network cluster.yaml --clock virtual --timeline timeline.json "
-                                          "--report report fashion_mnist.yaml",
-                                          num_ranks)}};
+  report.facts = {
+      {"ranks", std::to_string(num_ranks)},
+      {"backend", "sim"},
+      {"schedule", "parallel, seed 0"},
+      {"network", "two-level: 300 GB/s, 25 GB/s"},
+      {"steps", std::to_string(num_steps)},
+      {"seed", "42"},
+      {"command", fmt::format("sim-run --ranks {} --network cluster.yaml --clock virtual --timeline timeline.json "
+                              "--report report fashion_mnist.yaml",
+                              num_ranks)}};
   report.losses = falling_losses(num_steps);
   report.ranks = ranks_with_one_slow(num_ranks);
   report.volumes = {{"broadcast", 6, 407080, 0.0021},
                     {"all_reduce", 2 * num_steps, std::int64_t{407080} * num_steps * num_ranks, 0.0043 * num_steps},
                     {"all_gather", 40, 1310720, 0.031},
                     {"barrier", 2, 0, 0.0004}};
-  report.memory = {{"parameters", 2'000'000}, {"gradients", 2'000'000}, {"optimizer", 4'000'000}, {"activations", 3'100'000}, {"gathered", 0}, {"buckets", 2'000'000}};
+  report.memory = {{"parameters", 2'000'000},  {"gradients", 2'000'000}, {"optimizer", 4'000'000},
+                   {"activations", 3'100'000}, {"gathered", 0},          {"buckets", 2'000'000}};
   report.scaling = sweep();
   report.faults = {fmt::format("slow_rank: rank {} computes 1.7 times as long, from step 0", num_ranks / 3)};
   report.findings = {fmt::format("rank {} is a straggler: the others wait for it in every step", num_ranks / 3),
@@ -72,8 +75,8 @@ RunReport diverged_report() {
   auto report = full_report(8, 120);
   report.title = "fashion_mnist, learning rate 10";
   for (std::size_t step = 0; step < report.losses.size(); ++step) {
-    report.losses[step] =
-        step >= 60 || step == 40 ? std::numeric_limits<double>::quiet_NaN() : 2.3 * std::exp(0.2 * static_cast<double>(step));
+    report.losses[step] = step >= 60 || step == 40 ? std::numeric_limits<double>::quiet_NaN()
+                                                   : 2.3 * std::exp(0.2 * static_cast<double>(step));
   }
   report.losses[59] = std::numeric_limits<double>::infinity();
   report.scaling.clear();
@@ -99,7 +102,8 @@ RunReport sweep_report() {
 
 RunReport hostile_report() {
   const std::string text =
-      "</title></pre><script>console.error('run')</script><img src=x onerror=alert(1)> \"quoted\" & 'more' &amp; \xc3\xa9";
+      "</title></pre><script>console.error('run')</script><img src=x onerror=alert(1)> \"quoted\" & 'more' &amp; "
+      "\xc3\xa9";
   RunReport report{.title = text,
                    .facts = {{text, text}},
                    .losses = {1},

@@ -61,7 +61,9 @@ TEST(TimelineSizeTest, ThousandStepsOf64RanksAreUnder50MegabytesWithinSeconds) {
   EXPECT_LT(seconds, 5);
 }
 
-TEST(TimelineSizeTest, LongRunIsWellFormed) { EXPECT_THAT(broken_rules(trace_text(long_run(8, 100))), ::testing::IsEmpty()); }
+TEST(TimelineSizeTest, LongRunIsWellFormed) {
+  EXPECT_THAT(broken_rules(trace_text(long_run(8, 100))), ::testing::IsEmpty());
+}
 
 }  // namespace
 }  // namespace accel::sim

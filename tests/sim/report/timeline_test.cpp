@@ -25,23 +25,28 @@ using testing::trace_text;
 // Rank 1 computes longer, so rank 0 waits for it; two buckets are in flight at once.
 Timeline two_ranks() {
   Timeline timeline{.ranks = std::vector<RankTimeline>(2)};
-  timeline.ranks[0].virtual_clock = {
-      {.kind = SliceKind::kCompute, .name = "backward", .begin = 0, .end = 0.010},
-      {.kind = SliceKind::kWait, .name = "wait", .begin = 0.010, .end = 0.025, .group = "world", .sequence = 3, .released_by = 1},
-      {.kind = SliceKind::kCollective,
-       .name = "all_reduce",
-       .begin = 0.004,
-       .end = 0.025,
-       .group = "world",
-       .sequence = 2,
-       .bytes = 4096},
-      {.kind = SliceKind::kCollective,
-       .name = "all_reduce",
-       .begin = 0.009,
-       .end = 0.030,
-       .group = "world",
-       .sequence = 3,
-       .bytes = 512}};
+  timeline.ranks[0].virtual_clock = {{.kind = SliceKind::kCompute, .name = "backward", .begin = 0, .end = 0.010},
+                                     {.kind = SliceKind::kWait,
+                                      .name = "wait",
+                                      .begin = 0.010,
+                                      .end = 0.025,
+                                      .group = "world",
+                                      .sequence = 3,
+                                      .released_by = 1},
+                                     {.kind = SliceKind::kCollective,
+                                      .name = "all_reduce",
+                                      .begin = 0.004,
+                                      .end = 0.025,
+                                      .group = "world",
+                                      .sequence = 2,
+                                      .bytes = 4096},
+                                     {.kind = SliceKind::kCollective,
+                                      .name = "all_reduce",
+                                      .begin = 0.009,
+                                      .end = 0.030,
+                                      .group = "world",
+                                      .sequence = 3,
+                                      .bytes = 512}};
   timeline.ranks[1].virtual_clock = {{.kind = SliceKind::kCompute, .name = "backward", .begin = 0, .end = 0.025}};
   return timeline;
 }
@@ -66,8 +71,9 @@ TEST(TimelineTest, EachClockIsAProcess) {
   for (auto& rank : timeline.ranks) rank.wall_clock = rank.virtual_clock;
   const auto text = trace_text(timeline);
   EXPECT_THAT(broken_rules(text), ElementsAre());
-  EXPECT_THAT(track_names(text), ElementsAre("virtual clock", "rank 0", "rank 0 collectives", "rank 0 collectives (2)", "rank 1",
-                                             "wall clock", "rank 0", "rank 0 collectives", "rank 0 collectives (2)", "rank 1"));
+  EXPECT_THAT(track_names(text),
+              ElementsAre("virtual clock", "rank 0", "rank 0 collectives", "rank 0 collectives (2)", "rank 1",
+                          "wall clock", "rank 0", "rank 0 collectives", "rank 0 collectives (2)", "rank 1"));
 }
 
 TEST(TimelineTest, SliceSaysWhatItIs) {
@@ -114,7 +120,8 @@ TEST(TimelineTest, TailIsOnWhatLastsLongestUntilTheRelease) {
 TEST(TimelineTest, NobodyToPointFromMeansNoArrow) {
   auto timeline = two_ranks();
   timeline.ranks[1].virtual_clock = {{.kind = SliceKind::kCompute, .name = "late", .begin = 0.5, .end = 0.6}};
-  timeline.ranks[0].virtual_clock[0] = {.kind = SliceKind::kWait, .name = "own", .begin = 0, .end = 0.01, .released_by = 0};
+  timeline.ranks[0].virtual_clock[0] = {
+      .kind = SliceKind::kWait, .name = "own", .begin = 0, .end = 0.01, .released_by = 0};
   const auto text = trace_text(timeline);
   EXPECT_THAT(broken_rules(text), ElementsAre());
   EXPECT_TRUE(events_of(text, "s").empty());
@@ -156,10 +163,12 @@ TEST(TimelineTest, EveryImpossibleSliceIsNamedBeforeAnythingIsWritten) {
     FAIL() << "no error";
   } catch (const ArgumentError& error) {
     EXPECT_THAT(error.what(), HasSubstr("4 slices cannot be drawn"));
-    EXPECT_THAT(error.what(),
-                HasSubstr("virtual clock, rank 0, 'backward' from 0 to nan s, released by -1: its times are not finite"));
+    EXPECT_THAT(
+        error.what(),
+        HasSubstr("virtual clock, rank 0, 'backward' from 0 to nan s, released by -1: its times are not finite"));
     EXPECT_THAT(error.what(), HasSubstr("released by 2: released_by is no rank"));
-    EXPECT_THAT(error.what(), HasSubstr("rank 1, 'backward' from 0.5 to 0.025 s, released by -1: it ends before it begins"));
+    EXPECT_THAT(error.what(),
+                HasSubstr("rank 1, 'backward' from 0.5 to 0.025 s, released by -1: it ends before it begins"));
     EXPECT_THAT(error.what(), HasSubstr("wall clock, rank 1, 'early'"));
   }
   EXPECT_EQ(out.str(), "");
@@ -215,12 +224,14 @@ TEST(TraceRulesTest, BrokenTraceIsNoticed) {
   EXPECT_THAT(broken_rules(good.dump()), ElementsAre());
   EXPECT_THAT(broken_by("f", [](auto& events, auto event) { events.erase(event); }),
               ElementsAre(HasSubstr("not one tail and one head")));
-  EXPECT_THAT(broken_by("f", [](auto&, auto event) { event->erase("bp"); }), ElementsAre(HasSubstr("points to no slice")));
+  EXPECT_THAT(broken_by("f", [](auto&, auto event) { event->erase("bp"); }),
+              ElementsAre(HasSubstr("points to no slice")));
   EXPECT_THAT(broken_by("f", [](auto&, auto event) { (*event)["ts"] = 24999.998; }),
               ElementsAre(HasSubstr("its head is not after its tail")));
   EXPECT_THAT(broken_by("s", [](auto&, auto event) { (*event)["ts"] = 25000; }),
               ::testing::Contains(HasSubstr("stands on no slice")));
-  EXPECT_THAT(broken_by("X", [](auto&, auto event) { (*event)["dur"] = 10001; }), ElementsAre(HasSubstr("does not lie within")));
+  EXPECT_THAT(broken_by("X", [](auto&, auto event) { (*event)["dur"] = 10001; }),
+              ElementsAre(HasSubstr("does not lie within")));
   EXPECT_THAT(broken_by("X", [](auto&, auto event) { (*event)["ts"] = 10001; }),
               ::testing::Contains(HasSubstr("earlier than the event before")));
   EXPECT_THAT(broken_by("X", [](auto&, auto event) { (*event)["ts"] = nullptr; }),

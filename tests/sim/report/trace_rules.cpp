@@ -60,7 +60,8 @@ class Judge {
 
   bool has_form(const Json& event) {
     const auto before = broken_.size();
-    if (!event.contains("ph") || !event.contains("name") || !event["name"].is_string()) wrong(event, "no phase or no name");
+    if (!event.contains("ph") || !event.contains("name") || !event["name"].is_string())
+      wrong(event, "no phase or no name");
     if (!event.contains("pid") || !event["pid"].is_number_integer()) wrong(event, "no process");
     if (broken_.size() != before) return false;
     const auto phase = event["ph"].get<std::string>();
@@ -68,7 +69,8 @@ class Judge {
     if (phase != "M" && (!event.contains("tid") || !event.contains("ts"))) wrong(event, "no track or no time");
     if (phase == "X" && !event.contains("dur")) wrong(event, "no duration");
     for (const auto* key : {"ts", "dur"}) {
-      if (event.contains(key) && !(event[key].is_number() && event[key].get<double>() >= 0)) wrong(event, "a time that is none");
+      if (event.contains(key) && !(event[key].is_number() && event[key].get<double>() >= 0))
+        wrong(event, "a time that is none");
     }
     return broken_.size() == before;
   }
@@ -79,7 +81,8 @@ class Judge {
     if (event.contains("tid") == of_process)
       wrong(event, "a track where there should be none, or none where there should be one");
     if (!names_.insert({event["pid"], event.value("tid", 0), what}).second) wrong(event, "named twice");
-    if (!event["args"].contains(what.find("sort_index") == std::string::npos ? "name" : "sort_index")) wrong(event, "no value");
+    if (!event["args"].contains(what.find("sort_index") == std::string::npos ? "name" : "sort_index"))
+      wrong(event, "no value");
   }
 
   void slice(const Json& event, std::vector<Box>& open, std::int64_t begin) {

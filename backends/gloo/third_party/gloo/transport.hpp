@@ -1,10 +1,12 @@
-// Gloo's transport classes as LibTorch 2.11 was compiled with them: the declarations of gloo/transport/{address,buffer,context,
-// device,pair,unbound_buffer}.h in one file, less what only Gloo's own TCP uses. Their members and the order of their virtual
-// functions are an ABI; ../layout_check.cpp compares both with the library that is loaded.
+// Gloo's transport classes as LibTorch 2.11 was compiled with them: the declarations of
+// gloo/transport/{address,buffer,context, device,pair,unbound_buffer}.h in one file, less what only Gloo's own TCP
+// uses. Their members and the order of their virtual functions are an ABI; ../layout_check.cpp compares both with the
+// library that is loaded.
 //
 // Copyright (c) 2017-present, Facebook, Inc. All rights reserved. BSD-style license: LICENSE in this folder.
 //
-// A unit that includes this file cannot include libgloo-dev's headers, which are older and have classes of the same names.
+// A unit that includes this file cannot include libgloo-dev's headers, which are older and have classes of the same
+// names.
 #pragma once
 
 #include <chrono>
@@ -25,7 +27,9 @@ namespace transport {
 
 class RemoteKey;
 
-[[noreturn]] inline void refuse(const char* what) { throw std::runtime_error(std::string(what) + ": not part of this transport"); }
+[[noreturn]] inline void refuse(const char* what) {
+  throw std::runtime_error(std::string(what) + ": not part of this transport");
+}
 
 class Address {
  public:
@@ -74,8 +78,12 @@ class Pair {
   virtual bool isConnected() = 0;
   virtual void send(UnboundBuffer* buf, std::uint64_t tag, std::size_t offset, std::size_t nbytes) = 0;
   virtual void recv(UnboundBuffer* buf, std::uint64_t tag, std::size_t offset, std::size_t nbytes) = 0;
-  virtual void put(UnboundBuffer*, const RemoteKey&, std::uint64_t, std::size_t, std::size_t, std::size_t) { refuse("put"); }
-  virtual void get(UnboundBuffer*, const RemoteKey&, std::uint64_t, std::size_t, std::size_t, std::size_t) { refuse("get"); }
+  virtual void put(UnboundBuffer*, const RemoteKey&, std::uint64_t, std::size_t, std::size_t, std::size_t) {
+    refuse("put");
+  }
+  virtual void get(UnboundBuffer*, const RemoteKey&, std::uint64_t, std::size_t, std::size_t, std::size_t) {
+    refuse("get");
+  }
 
  protected:
   int localRank_ = 0;

@@ -16,7 +16,8 @@ namespace {
 using namespace gloo;
 
 struct SmallRing {
-  explicit SmallRing(std::size_t capacity) : bytes(capacity), writer(state, bytes.data(), capacity), reader(state, bytes.data(), capacity) {}
+  explicit SmallRing(std::size_t capacity)
+      : bytes(capacity), writer(state, bytes.data(), capacity), reader(state, bytes.data(), capacity) {}
   RingState state{};
   std::vector<std::byte> bytes;
   RingWriter writer;

@@ -43,7 +43,7 @@ void on_ranks(int num_ranks, const std::function<void(int, Exchange&)>& body) {
         Exchange exchange(rank, connect(std::move(listeners[rank]), addresses, rank, kEnough));
         body(rank, exchange);
         // Nobody closes while another still receives what was offered.
-        for (++num_done; num_done < num_ranks; ) std::this_thread::yield();
+        for (++num_done; num_done < num_ranks;) std::this_thread::yield();
       } catch (const std::exception& error) {
         errors[rank] = error.what();
         ++num_done;
@@ -56,7 +56,8 @@ void on_ranks(int num_ranks, const std::function<void(int, Exchange&)>& body) {
 
 std::vector<std::uint8_t> bytes_of(int from, int to, int index, std::size_t size) {
   std::vector<std::uint8_t> bytes(size);
-  for (std::size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::uint8_t>(i * 31 + static_cast<std::size_t>(from * 7 + to * 3 + index));
+  for (std::size_t i = 0; i < size; ++i)
+    bytes[i] = static_cast<std::uint8_t>(i * 31 + static_cast<std::size_t>(from * 7 + to * 3 + index));
   return bytes;
 }
 
@@ -64,7 +65,9 @@ std::vector<std::uint8_t> bytes_of(int from, int to, int index, std::size_t size
 struct Operations {
   explicit Operations(Exchange& of) : exchange(of) {}
   ~Operations() { exchange.forget(buffer); }
-  void wait(Exchange::Direction direction, std::chrono::milliseconds timeout = kEnough) { exchange.wait(buffer, direction, nullptr, timeout); }
+  void wait(Exchange::Direction direction, std::chrono::milliseconds timeout = kEnough) {
+    exchange.wait(buffer, direction, nullptr, timeout);
+  }
   Exchange& exchange;
   Exchange::Buffer buffer;
 };
@@ -220,8 +223,10 @@ TEST(ExchangeTest, TimeoutNamesItselfAndClosesTheLinks) {
     int value = 0;
     if (rank == 0) {
       exchange.receive(operations.buffer, {1}, 1, &value, sizeof(value));
-      EXPECT_EQ(error_of([&] { operations.wait(Exchange::Direction::kReceive, 50ms); }), "Timed out waiting 50ms for recv operation to complete");
-      EXPECT_EQ(error_of([&] { exchange.send(operations.buffer, 1, 1, &value, sizeof(value)); }), "Application timeout caused pair closure");
+      EXPECT_EQ(error_of([&] { operations.wait(Exchange::Direction::kReceive, 50ms); }),
+                "Timed out waiting 50ms for recv operation to complete");
+      EXPECT_EQ(error_of([&] { exchange.send(operations.buffer, 1, 1, &value, sizeof(value)); }),
+                "Application timeout caused pair closure");
       is_late = true;
       return;
     }
@@ -240,7 +245,8 @@ TEST(ExchangeTest, SendOfARankWaitsUntilItsPeerReceives) {
     Operations operations(exchange);
     int value = 0;
     exchange.send(operations.buffer, 1, /*slot=*/1, &value, sizeof(value));
-    EXPECT_EQ(error_of([&] { operations.wait(Exchange::Direction::kSend, 50ms); }), "Timed out waiting 50ms for send operation to complete");
+    EXPECT_EQ(error_of([&] { operations.wait(Exchange::Direction::kSend, 50ms); }),
+              "Timed out waiting 50ms for send operation to complete");
   });
 }
 
@@ -259,7 +265,8 @@ TEST(ExchangeTest, MoreThanWasAskedForIsAnErrorOnBothSides) {
         return;
       }
       exchange.receive(operations.buffer, {0}, kCollective, memory.data(), 4);
-      EXPECT_THAT(error_of([&] { operations.wait(Exchange::Direction::kReceive); }), HasSubstr(fmt::format("{} vs 4", size)));
+      EXPECT_THAT(error_of([&] { operations.wait(Exchange::Direction::kReceive); }),
+                  HasSubstr(fmt::format("{} vs 4", size)));
     });
   }
 }
@@ -276,7 +283,8 @@ TEST(ExchangeTest, AbortEndsAWaitOfAnotherThread) {
   });
 }
 
-// --- processes -----------------------------------------------------------------------------------------------------------------
+// --- processes
+// -----------------------------------------------------------------------------------------------------------------
 
 int num_descriptors() {
   const std::filesystem::directory_iterator all("/proc/self/fd");
@@ -290,7 +298,8 @@ bool file_names(const char* path, const std::string& text) {
 }
 
 /// Rank 1 is a child process that does `body` and then kills itself; this one is rank 0.
-void beside_a_killed_process(const std::function<void(Exchange&)>& body_of_child, const std::function<void(Exchange&, pid_t)>& body) {
+void beside_a_killed_process(const std::function<void(Exchange&)>& body_of_child,
+                             const std::function<void(Exchange&, pid_t)>& body) {
   std::vector<Listener> listeners;
   std::vector<std::string> addresses;
   for (int rank = 0; rank < 2; ++rank) addresses.push_back(listeners.emplace_back(2).address());
@@ -326,8 +335,10 @@ TEST(ExchangeTest, KilledProcessFailsWhatWaitsForItAndAllThatComesLater) {
     const auto start = std::chrono::steady_clock::now();
     EXPECT_EQ(error_of([&] { operations.wait(Exchange::Direction::kReceive); }), "Connection closed by peer [rank 1]");
     EXPECT_LT(std::chrono::steady_clock::now() - start, kEnough / 2);
-    EXPECT_EQ(error_of([&] { exchange.send(operations.buffer, 1, kCollective, &value, sizeof(value)); }), "Connection closed by peer [rank 1]");
-    EXPECT_EQ(error_of([&] { exchange.receive(operations.buffer, {1}, kCollective, &value, sizeof(value)); }), "Connection closed by peer [rank 1]");
+    EXPECT_EQ(error_of([&] { exchange.send(operations.buffer, 1, kCollective, &value, sizeof(value)); }),
+              "Connection closed by peer [rank 1]");
+    EXPECT_EQ(error_of([&] { exchange.receive(operations.buffer, {1}, kCollective, &value, sizeof(value)); }),
+              "Connection closed by peer [rank 1]");
   });
 }
 
@@ -357,17 +368,20 @@ TEST(ExchangeTest, WhatAKilledProcessHadSentArrives) {
 TEST(ExchangeTest, NothingIsLeftOfManyGroupsOrOfKilledProcesses) {
   const int before = num_descriptors();
   for (int group = 0; group < 50; ++group) on_ranks(3, [](int, Exchange&) {});
-  beside_a_killed_process([](Exchange&) {}, [](Exchange&, pid_t) { EXPECT_TRUE(file_names("/proc/self/maps", "memfd:accel-gloo")); });
+  beside_a_killed_process([](Exchange&) {},
+                          [](Exchange&, pid_t) { EXPECT_TRUE(file_names("/proc/self/maps", "memfd:accel-gloo")); });
   EXPECT_EQ(num_descriptors(), before);
   EXPECT_FALSE(file_names("/proc/self/maps", "accel-gloo"));
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) EXPECT_THAT(entry.path().string(), ::testing::Not(HasSubstr("accel-gloo")));
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm"))
+    EXPECT_THAT(entry.path().string(), ::testing::Not(HasSubstr("accel-gloo")));
 }
 
 TEST(ExchangeTest, IdleExchangeTakesNoProcessorTime) {
   const auto processor_seconds = [] {
     rusage usage{};
     getrusage(RUSAGE_SELF, &usage);
-    return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) + 1e-6 * static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+    return static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           1e-6 * static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
   };
   on_ranks(2, [&](int rank, Exchange& exchange) {
     Operations operations(exchange);

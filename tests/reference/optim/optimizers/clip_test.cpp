@@ -44,7 +44,8 @@ TEST(ClipTest, ClippingAgreesWithLibTorchs) {
   for (const double norm_type : {1.0, 2.0, 3.0, std::numeric_limits<double>::infinity()}) {
     const auto make = [] {
       const auto generator = make_generator(0);
-      auto one = torch::zeros({4, 3}, at::kDouble).requires_grad_(), other = torch::zeros({5}, at::kDouble).requires_grad_();
+      auto one = torch::zeros({4, 3}, at::kDouble).requires_grad_(),
+           other = torch::zeros({5}, at::kDouble).requires_grad_();
       one.mutable_grad() = at::randn({4, 3}, generator, at::kDouble);
       other.mutable_grad() = at::randn({5}, generator, at::kDouble);
       return std::vector<at::Tensor>{one, other};
@@ -52,7 +53,8 @@ TEST(ClipTest, ClippingAgreesWithLibTorchs) {
     const auto ours = make(), theirs = make();
     const double norm = clip_grad_norm(ours, /*max_norm=*/0.5, norm_type).item<double>();
     // A sum of 17 positive values in two orders: 17 roundings of 2^-53, so 1e-14 of the norm.
-    EXPECT_NEAR(norm, torch::nn::utils::clip_grad_norm_(theirs, /*max_norm=*/0.5, norm_type), 1e-14 * norm) << norm_type;
+    EXPECT_NEAR(norm, torch::nn::utils::clip_grad_norm_(theirs, /*max_norm=*/0.5, norm_type), 1e-14 * norm)
+        << norm_type;
     for (int index = 0; index < 2; ++index) {
       EXPECT_TRUE(at::allclose(ours[index].grad(), theirs[index].grad(), /*rtol=*/1e-14, /*atol=*/0)) << norm_type;
     }

@@ -29,7 +29,8 @@ std::vector<at::Tensor> parameters(at::ScalarType dtype = at::kDouble) {
 void run_steps(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& params) {
   const auto generator = make_generator(1);
   for (int step = 0; step < kNumSteps; ++step) {
-    for (const auto& param : params) param.mutable_grad() = at::randn(param.sizes(), generator, param.options().requires_grad(false));
+    for (const auto& param : params)
+      param.mutable_grad() = at::randn(param.sizes(), generator, param.options().requires_grad(false));
     optimizer.step();
   }
 }

@@ -71,11 +71,14 @@ TYPED_TEST(FusedLaws, TheMultiTensorFormTakesTheSameSteps) {
   accel::testing::expect_property(30, [] {
     const auto options = any_options<TypeParam>();
     for_each_option(options, [](const std::string& name, const auto& value) {
-      if constexpr (!std::same_as<std::remove_cvref_t<decltype(value)>, NumberPair>) RC_LOG() << name << " " << value << ", ";
-      else RC_LOG() << name << " " << std::get<0>(value) << " " << std::get<1>(value) << ", ";
+      if constexpr (!std::same_as<std::remove_cvref_t<decltype(value)>, NumberPair>)
+        RC_LOG() << name << " " << value << ", ";
+      else
+        RC_LOG() << name << " " << std::get<0>(value) << " " << std::get<1>(value) << ", ";
     });
     const auto fused = stepped(options, true), plain = stepped(options, false);
-    for (std::size_t param = 0; param < fused.size(); ++param) RC_ASSERT(at::allclose(fused[param], plain[param], kRounding, kRounding));
+    for (std::size_t param = 0; param < fused.size(); ++param)
+      RC_ASSERT(at::allclose(fused[param], plain[param], kRounding, kRounding));
   });
 }
 
@@ -113,7 +116,8 @@ TEST(RpropLaws, StepsAsWithMasksOnGradientsOfAnyKind) {
     MultiTensorOptimizer<RpropOptions> optimizer({param}, options);
     for (int step = 0; step < kSteps; ++step) {
       std::vector<double> numbers(param.numel());
-      for (auto& number : numbers) number = any_of({0.0, -0.0, 1.5, -1.5, 1e-3, -3e4, 1e-30, kInf, -kInf, std::nan("")});
+      for (auto& number : numbers)
+        number = any_of({0.0, -0.0, 1.5, -1.5, 1e-3, -3e4, 1e-30, kInf, -kInf, std::nan("")});
       const auto grad = at::tensor(numbers, at::kDouble).to(dtype);
       param.mutable_grad() = grad.clone();
       optimizer.step();

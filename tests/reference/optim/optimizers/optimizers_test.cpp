@@ -49,7 +49,8 @@ TYPED_TEST(EveryOptimizerTest, GroupsStepByTheirOwnRates) {
   const auto together = odd_parameters(), apart = odd_parameters();
   auto slow = with_all_state<TypeParam>(), fast = slow;
   fast.lr = 0.2;
-  MultiTensorOptimizer<TypeParam> both({ParamGroup<TypeParam>{{together[0]}, {}}, {{together[1], together[2]}, fast}}, slow);
+  MultiTensorOptimizer<TypeParam> both({ParamGroup<TypeParam>{{together[0]}, {}}, {{together[1], together[2]}, fast}},
+                                       slow);
   MultiTensorOptimizer<TypeParam> first({apart[0]}, slow), rest({apart[1], apart[2]}, fast);
   run_steps(both, together, {.from = 0, .to = 4});
   for (int step = 0; step < 4; ++step) {
@@ -89,7 +90,8 @@ TYPED_TEST(EveryOptimizerTest, AParameterWithoutAGradientStays) {
 TYPED_TEST(EveryOptimizerTest, AFirstGradientMayComeLate) {
   // By itself or beside others that have made steps before: the parameter moves as at a first step.
   const auto alone = odd_parameters(), beside = odd_parameters();
-  MultiTensorOptimizer<TypeParam> single({alone[2]}, with_all_state<TypeParam>()), all(beside, with_all_state<TypeParam>());
+  MultiTensorOptimizer<TypeParam> single({alone[2]}, with_all_state<TypeParam>()),
+      all(beside, with_all_state<TypeParam>());
   beside[0].mutable_grad() = at::ones_like(beside[0]);
   all.step();
   for (const auto& param : {alone[2], beside[2]}) param.mutable_grad() = at::ones_like(param);
@@ -122,7 +124,8 @@ TYPED_TEST(EveryOptimizerTest, MaximizeStepsTheOtherWay) {
   run_steps(maximizes, up, {.from = 0, .to = 1});
   const auto start = odd_parameters(at::kDouble);
   for (std::size_t param = 0; param < start.size(); ++param) {
-    EXPECT_TRUE(at::allclose(down[param] - start[param], start[param] - up[param], /*rtol=*/1e-12, /*atol=*/1e-15));  // one rounding each
+    EXPECT_TRUE(at::allclose(down[param] - start[param], start[param] - up[param], /*rtol=*/1e-12,
+                             /*atol=*/1e-15));  // one rounding each
     EXPECT_GT((down[param] - start[param]).abs().max().template item<double>(), 1e-6) << "did not move";
   }
 }
@@ -145,7 +148,8 @@ TYPED_TEST(EveryOptimizerTest, ASparseGradientIsAnArgumentErrorAndNothingMoves) 
   MultiTensorOptimizer<TypeParam> optimizer({other, weight});
   other.mutable_grad() = torch::ones({2});
   weight.mutable_grad() = torch::ones({4, 2}).to_sparse();
-  EXPECT_THAT(accel::testing::error_of<ArgumentError>([&] { optimizer.step(); }), AllOf(HasSubstr(TypeParam::kName), HasSubstr("[4, 2] is sparse")));
+  EXPECT_THAT(accel::testing::error_of<ArgumentError>([&] { optimizer.step(); }),
+              AllOf(HasSubstr(TypeParam::kName), HasSubstr("[4, 2] is sparse")));
   EXPECT_TRUE(other.equal(torch::zeros({2})));
 }
 
@@ -160,16 +164,22 @@ TYPED_TEST(EveryOptimizerTest, ANegativeRateIsAnArgumentError) {
 TYPED_TEST(EveryOptimizerTest, OptionsAreCheckedAsPythonsAre) {
   constexpr bool kIsAsgd = std::same_as<TypeParam, ASGDOptions>;
   TypeParam options;
-  const auto error = [&] { return accel::testing::error_of<ArgumentError>([&] { MultiTensorOptimizer<TypeParam> optimizer(odd_parameters(), options); }); };
+  const auto error = [&] {
+    return accel::testing::error_of<ArgumentError>(
+        [&] { MultiTensorOptimizer<TypeParam> optimizer(odd_parameters(), options); });
+  };
   for_each_option(options, [&](const std::string& name, auto& value) {
     using Option = std::remove_cvref_t<decltype(value)>;
     const auto given = value;
     if constexpr (std::same_as<Option, double>) {
-      const bool may_be_negative = name == "dampening" || (kIsAsgd && (name == "lambd" || name == "alpha" || name == "t0"));
+      const bool may_be_negative =
+          name == "dampening" || (kIsAsgd && (name == "lambd" || name == "alpha" || name == "t0"));
       value = 0;
       EXPECT_EQ(error(), "") << name << " 0";
       value = -0.5;
-      EXPECT_THAT(error(), may_be_negative ? ::testing::Matcher<std::string>(::testing::IsEmpty()) : HasSubstr(name + ": expected a number")) << name;
+      EXPECT_THAT(error(), may_be_negative ? ::testing::Matcher<std::string>(::testing::IsEmpty())
+                                           : HasSubstr(name + ": expected a number"))
+          << name;
     }
     if constexpr (std::same_as<Option, NumberPair>) {
       if (name != "betas") return;
@@ -177,7 +187,8 @@ TYPED_TEST(EveryOptimizerTest, OptionsAreCheckedAsPythonsAre) {
       EXPECT_EQ(error(), "");
       for (const NumberPair& wrong : {NumberPair{1.0, 0.9}, {0.9, 1.0}, {-0.1, 0.9}, {0.9, -0.1}}) {
         value = wrong;
-        EXPECT_THAT(error(), HasSubstr("betas: expected two numbers in [0, 1)")) << std::get<0>(wrong) << ", " << std::get<1>(wrong);
+        EXPECT_THAT(error(), HasSubstr("betas: expected two numbers in [0, 1)"))
+            << std::get<0>(wrong) << ", " << std::get<1>(wrong);
       }
     }
     value = given;
@@ -226,9 +237,13 @@ TYPED_TEST(EveryOptimizerTest, AParameterInTwoGroupsIsAnArgumentError) {
 }
 
 TEST(OptimizersTest, AllProblemsOfTheOptionsAreTold) {
-  const auto make = [] { NAdam optimizer(accel::testing::odd_parameters(), {.lr = -1, .betas = {0.9, 1.0}, .eps = -2, .weight_decay = -3, .momentum_decay = -4}); };
+  const auto make = [] {
+    NAdam optimizer(accel::testing::odd_parameters(),
+                    {.lr = -1, .betas = {0.9, 1.0}, .eps = -2, .weight_decay = -3, .momentum_decay = -4});
+  };
   EXPECT_THAT(accel::testing::error_of<ArgumentError>(make),
-              AllOf(HasSubstr("NAdam: lr:"), HasSubstr("betas: expected two numbers in [0, 1), got (0.9, 1)"), HasSubstr("eps:"), HasSubstr("weight_decay:"),
+              AllOf(HasSubstr("NAdam: lr:"), HasSubstr("betas: expected two numbers in [0, 1), got (0.9, 1)"),
+                    HasSubstr("eps:"), HasSubstr("weight_decay:"),
                     HasSubstr("momentum_decay: expected a number of 0 or more, got -4")));
 }
 
@@ -248,7 +263,9 @@ TEST(OptimizersTest, SchedulesReachTheMomentumOfEveryGroup) {
   Adam adam(odd_parameters(), {.betas = {0.8, 0.9}});
   SGD sgd(odd_parameters(), {.momentum = 0.7});
   Rprop rprop(odd_parameters());
-  const auto group = [](torch::optim::Optimizer& optimizer) { return dynamic_cast<ParamGroupOptions*>(&optimizer.param_groups()[0].options()); };
+  const auto group = [](torch::optim::Optimizer& optimizer) {
+    return dynamic_cast<ParamGroupOptions*>(&optimizer.param_groups()[0].options());
+  };
   EXPECT_EQ(group(adam)->get_momentum(), 0.8);
   EXPECT_EQ(group(sgd)->get_momentum(), 0.7);
   EXPECT_EQ(group(rprop)->get_momentum(), std::nullopt);
@@ -261,7 +278,8 @@ TEST(OptimizersTest, SchedulesReachTheMomentumOfEveryGroup) {
 }
 
 TEST(OptimizersTest, GroupsHaveLibTorchsOptionsWhereItHasAClass) {
-  AdamW adam(odd_parameters(), torch::optim::AdamWOptions(0.5).betas({0.1, 0.2}).weight_decay(0.3).eps(0.4).amsgrad(true));
+  AdamW adam(odd_parameters(),
+             torch::optim::AdamWOptions(0.5).betas({0.1, 0.2}).weight_decay(0.3).eps(0.4).amsgrad(true));
   auto* group = dynamic_cast<torch::optim::AdamWOptions*>(&adam.param_groups()[0].options());
   ASSERT_NE(group, nullptr);
   EXPECT_TRUE(*group == torch::optim::AdamWOptions(0.5).betas({0.1, 0.2}).weight_decay(0.3).eps(0.4).amsgrad(true));
@@ -273,7 +291,8 @@ TEST(OptimizersTest, GroupsHaveLibTorchsOptionsWhereItHasAClass) {
 TEST(OptimizersTest, AGroupAddedWithLibTorchsOptionsStepsByThem) {
   const auto params = odd_parameters(), expected = odd_parameters();
   Adam adam({params[0]}), same({expected[0]});
-  adam.torch::optim::Optimizer::add_param_group(torch::optim::OptimizerParamGroup({params[2]}, std::make_unique<torch::optim::AdamOptions>(0.3)));
+  adam.torch::optim::Optimizer::add_param_group(
+      torch::optim::OptimizerParamGroup({params[2]}, std::make_unique<torch::optim::AdamOptions>(0.3)));
   same.add_param_group({expected[2]}, {.lr = 0.3});
   run_steps(adam, params, {.from = 0, .to = 3});
   run_steps(same, expected, {.from = 0, .to = 3});
@@ -284,7 +303,8 @@ TEST(OptimizersTest, AGroupAddedWithLibTorchsOptionsStepsByThem) {
 TEST(OptimizersTest, OptionsOfAnotherOptimizerAreAnArgumentError) {
   const auto params = odd_parameters();
   Adam adam({params[0]});
-  adam.torch::optim::Optimizer::add_param_group(torch::optim::OptimizerParamGroup({params[2]}, std::make_unique<torch::optim::SGDOptions>(0.3)));
+  adam.torch::optim::Optimizer::add_param_group(
+      torch::optim::OptimizerParamGroup({params[2]}, std::make_unique<torch::optim::SGDOptions>(0.3)));
   EXPECT_THROW(adam.step(), ArgumentError);
 }
 
@@ -332,7 +352,8 @@ TEST(TensorListsTest, EachListIsOfOneDtypeAndOfParametersWithTheSameState) {
   EXPECT_EQ(made[0].params.size(), 3U);
   EXPECT_EQ(made[1].dtype, at::kDouble);
   made[0].owners[1]->tensors[0] = at::ones({2});
-  EXPECT_EQ(gather_tensors(params, entries, states, {.optimizer = "Test"}).size(), 4U) << "one of the three now has state that the others lack";
+  EXPECT_EQ(gather_tensors(params, entries, states, {.optimizer = "Test"}).size(), 4U)
+      << "one of the three now has state that the others lack";
 }
 
 TEST(OptimizersTest, SgdStepsAllNumbersOfFewDigits) {

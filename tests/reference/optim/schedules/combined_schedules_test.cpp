@@ -23,14 +23,18 @@ TEST(SequentialLRTest, APartBeginsFromTheInitialRateAtItsMilestone) {
 // In torch the bounds are in the groups, and the second part's replace the first's.
 TEST(SequentialLRTest, PartsThatCycleKeepTheirOwnBounds) {
   auto optimizer = sgd({8.0});
-  const auto cycle = [](double most) { return schedule<OneCycleLR>(OneCycleLROptions{.max_lr = most, .total_steps = 10, .cycle_momentum = false, .div_factor = 4.0}); };
+  const auto cycle = [](double most) {
+    return schedule<OneCycleLR>(
+        OneCycleLROptions{.max_lr = most, .total_steps = 10, .cycle_momentum = false, .div_factor = 4.0});
+  };
   SequentialLR scheduler(optimizer, {cycle(1.0), cycle(2.0)}, {5});
   EXPECT_EQ(scheduler.get_last_lr().front(), 0.25);
 }
 
 TEST(SequentialLRTest, MakingThePartsLeavesNoTrace) {
   auto optimizer = sgd({8.0});
-  const SequentialLR scheduler(optimizer, {schedule<StepLR>(1), schedule<ConstantLR>(0.5), schedule<ConstantLR>(0.5)}, {5, 9});
+  const SequentialLR scheduler(optimizer, {schedule<StepLR>(1), schedule<ConstantLR>(0.5), schedule<ConstantLR>(0.5)},
+                               {5, 9});
   EXPECT_EQ(rate_of(optimizer), 8.0);
   EXPECT_EQ(scheduler.schedulers()[1]->last_epoch(), -1);
 }
@@ -42,7 +46,9 @@ TEST(SequentialLRTest, WrongPartsAreArgumentErrors) {
   EXPECT_THROW(SequentialLR(optimizer, {part, part}, {}), ArgumentError);
   EXPECT_THROW(SequentialLR(optimizer, {part, part, part}, {5, 3}), ArgumentError);
   EXPECT_THROW(SequentialLR(optimizer, {schedule<ReduceLROnPlateau>(ReduceLROnPlateauOptions{})}, {}), ArgumentError);
-  EXPECT_THROW(SequentialLR(optimizer, {[&](const ScheduledOptimizer&) { return std::make_unique<StepLR>(other, 1); }}, {}), ArgumentError);
+  EXPECT_THROW(
+      SequentialLR(optimizer, {[&](const ScheduledOptimizer&) { return std::make_unique<StepLR>(other, 1); }}, {}),
+      ArgumentError);
   EXPECT_THROW(SequentialLR(optimizer, {ScheduleFactory()}, {}), ArgumentError);
 }
 
@@ -51,7 +57,10 @@ TEST(SequentialLRTest, ACombinedScheduleCannotBeginAtAMilestone) {
   auto optimizer = sgd({8.0});
   const auto chained = schedule<ChainedScheduler>(std::vector<ScheduleFactory>{schedule<StepLR>(1)});
   EXPECT_NO_THROW(SequentialLR(optimizer, {chained, schedule<StepLR>(1)}, {3}));
-  EXPECT_THAT(message_thrown<ArgumentError>([&] { SequentialLR(optimizer, {schedule<StepLR>(1), chained}, {3}); }), HasSubstr("schedulers[1]"));
+  EXPECT_THAT(message_thrown<ArgumentError>([&] {
+                SequentialLR(optimizer, {schedule<StepLR>(1), chained}, {3});
+              }),
+              HasSubstr("schedulers[1]"));
 }
 
 TEST(ChainedSchedulerTest, FactorsMultiply) {
@@ -74,8 +83,10 @@ TEST(CombinedScheduleTest, AStateGoesOnWhereItWasSaved) {
 
 TEST(CombinedScheduleTest, AStateOfOtherPartsIsACheckpointError) {
   auto optimizer = sgd({8.0});
-  SequentialLR two(optimizer, {schedule<StepLR>(1), schedule<StepLR>(1)}, {2}), one(optimizer, {schedule<StepLR>(1)}, {});
-  EXPECT_THAT(message_thrown<CheckpointError>([&] { two.load_state_dict(one.state_dict()); }), HasSubstr("_schedulers: expected a list of 2 states"));
+  SequentialLR two(optimizer, {schedule<StepLR>(1), schedule<StepLR>(1)}, {2}),
+      one(optimizer, {schedule<StepLR>(1)}, {});
+  EXPECT_THAT(message_thrown<CheckpointError>([&] { two.load_state_dict(one.state_dict()); }),
+              HasSubstr("_schedulers: expected a list of 2 states"));
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 #include <gmock/gmock.h>
 
 #include "reference/core/errors.hpp"
-#include "reference/optim/schedules/cyclic_lr.hpp"
 #include "reference/optim/optimizers/optimizers.hpp"
+#include "reference/optim/schedules/cyclic_lr.hpp"
 #include "reference/optim/schedules/group_momentum.hpp"
 #include "reference/optim/schedules/one_cycle_lr.hpp"
 #include "tests/reference/optim/schedules/scheduled_sgd.hpp"
@@ -13,11 +13,15 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-double momentum_of(torch::optim::Optimizer& optimizer) { return detail::momentum_of(optimizer.param_groups()[0].options()); }
+double momentum_of(torch::optim::Optimizer& optimizer) {
+  return detail::momentum_of(optimizer.param_groups()[0].options());
+}
 
 TEST(OneCycleLRTest, TheRateRisesAndFallsAndTheMomentumGoesTheOtherWay) {
   auto optimizer = sgd({1.0});
-  OneCycleLR scheduler(optimizer, {.max_lr = 8.0, .total_steps = 10, .anneal_strategy = "linear", .base_momentum = 0.5, .max_momentum = 1.0});
+  OneCycleLR scheduler(
+      optimizer,
+      {.max_lr = 8.0, .total_steps = 10, .anneal_strategy = "linear", .base_momentum = 0.5, .max_momentum = 1.0});
   EXPECT_EQ(rate_of(optimizer), 8.0 / 25);
   EXPECT_EQ(momentum_of(optimizer), 1.0);
   scheduler.step();
@@ -32,7 +36,9 @@ TEST(OneCycleLRTest, TheRateRisesAndFallsAndTheMomentumGoesTheOtherWay) {
 TEST(OneCycleLRTest, OurOptimizersCycleTheirMomentumToo) {
   const auto weight = [] { return std::vector<at::Tensor>{torch::zeros({1}).requires_grad_()}; };
   optim::RAdam radam(weight(), {.lr = 1.0});
-  OneCycleLR scheduler(radam, {.max_lr = 8.0, .total_steps = 10, .anneal_strategy = "linear", .base_momentum = 0.5, .max_momentum = 0.75});
+  OneCycleLR scheduler(
+      radam,
+      {.max_lr = 8.0, .total_steps = 10, .anneal_strategy = "linear", .base_momentum = 0.5, .max_momentum = 0.75});
   EXPECT_EQ(momentum_of(radam), 0.75);
   scheduler.step();
   scheduler.step();
@@ -50,7 +56,8 @@ TEST(OneCycleLRTest, AStepBeyondTheTotalIsAnArgumentError) {
 }
 
 TEST(OneCycleLRTest, AdamsFirstBetaIsItsMomentum) {
-  torch::optim::AdamW optimizer({torch::zeros({1}).requires_grad_()}, torch::optim::AdamWOptions(1.0).betas({0.9, 0.75}));
+  torch::optim::AdamW optimizer({torch::zeros({1}).requires_grad_()},
+                                torch::optim::AdamWOptions(1.0).betas({0.9, 0.75}));
   const OneCycleLR scheduler(optimizer, {.max_lr = 1.0, .total_steps = 10});
   const auto betas = static_cast<torch::optim::AdamWOptions&>(optimizer.param_groups()[0].options()).betas();
   EXPECT_EQ(betas, std::make_tuple(0.95, 0.75));
@@ -59,7 +66,8 @@ TEST(OneCycleLRTest, AdamsFirstBetaIsItsMomentum) {
 
 TEST(OneCycleLRTest, AnOptimizerWithoutMomentumMustNotCycleIt) {
   torch::optim::Adagrad optimizer({torch::zeros({1}).requires_grad_()});
-  EXPECT_THAT(message_thrown<ArgumentError>([&] { OneCycleLR(optimizer, {.max_lr = 1.0, .total_steps = 10}); }), HasSubstr("cycle_momentum"));
+  EXPECT_THAT(message_thrown<ArgumentError>([&] { OneCycleLR(optimizer, {.max_lr = 1.0, .total_steps = 10}); }),
+              HasSubstr("cycle_momentum"));
   EXPECT_THROW(CyclicLR(optimizer, {.base_lr = 0.1, .max_lr = 1.0}), ArgumentError);
   EXPECT_NO_THROW(OneCycleLR(optimizer, {.max_lr = 1.0, .total_steps = 10, .cycle_momentum = false}));
 }
@@ -86,10 +94,15 @@ TEST(CyclicLRTest, TheRateCyclesBetweenBaseAndMax) {
 
 TEST(CyclicLRTest, TheHeightOfACycleIsScaled) {
   auto optimizer = sgd({1.0});
-  CyclicLR halves(optimizer, {.base_lr = 2.0, .max_lr = 4.0, .step_size_up = 1, .mode = "triangular2", .cycle_momentum = false});
+  CyclicLR halves(optimizer,
+                  {.base_lr = 2.0, .max_lr = 4.0, .step_size_up = 1, .mode = "triangular2", .cycle_momentum = false});
   EXPECT_THAT(rates_over(halves, 5), ElementsAre(2, 4, 2, 3, 2, 2.5));
-  CyclicLR own(optimizer, {.base_lr = 2.0, .max_lr = 4.0, .step_size_up = 1, .scale_fn = [](double iteration) { return iteration; },
-                           .scale_mode = "iterations", .cycle_momentum = false});
+  CyclicLR own(optimizer, {.base_lr = 2.0,
+                           .max_lr = 4.0,
+                           .step_size_up = 1,
+                           .scale_fn = [](double iteration) { return iteration; },
+                           .scale_mode = "iterations",
+                           .cycle_momentum = false});
   EXPECT_THAT(rates_over(own, 3), ElementsAre(2, 4, 2, 8));
 }
 

@@ -23,23 +23,30 @@ TEST(GetSchedulerTest, ANameGivesTheScheduleOfItsFunction) {
 
 TEST(GetSchedulerTest, AllThatIsWrongWithTheArgumentsIsTold) {
   auto optimizer = sgd({8.0});
-  const GetSchedulerOptions options{.num_warmup_steps = 2, .scheduler_specific_kwargs = {{"power", "two"}, {"cycles", 3}}};
+  const GetSchedulerOptions options{.num_warmup_steps = 2,
+                                    .scheduler_specific_kwargs = {{"power", "two"}, {"cycles", 3}}};
   EXPECT_THAT(message_thrown<ArgumentError>([&] { get_scheduler("polynomial", optimizer, options); }),
-              AllOf(HasSubstr("num_training_steps: missing"), HasSubstr("power: a value of another type: string"), HasSubstr("cycles: no argument")));
-  EXPECT_THAT(message_thrown<ArgumentError>([&] { get_scheduler("square", optimizer); }), AllOf(HasSubstr("cosine_with_restarts"), HasSubstr("'square'")));
+              AllOf(HasSubstr("num_training_steps: missing"), HasSubstr("power: a value of another type: string"),
+                    HasSubstr("cycles: no argument")));
+  EXPECT_THAT(message_thrown<ArgumentError>([&] { get_scheduler("square", optimizer); }),
+              AllOf(HasSubstr("cosine_with_restarts"), HasSubstr("'square'")));
 }
 
 TEST(GetSchedulerTest, AStableScheduleNeedsItsDecaySteps) {
   auto optimizer = sgd({8.0});
   const GetSchedulerOptions options{.num_warmup_steps = 2, .num_training_steps = 10};
-  EXPECT_THAT(message_thrown<ArgumentError>([&] { get_scheduler("warmup_stable_decay", optimizer, options); }), HasSubstr("num_decay_steps: missing"));
+  EXPECT_THAT(message_thrown<ArgumentError>([&] { get_scheduler("warmup_stable_decay", optimizer, options); }),
+              HasSubstr("num_decay_steps: missing"));
 }
 
 TEST(WarmupSchedulesTest, WrongArgumentsAreArgumentErrors) {
   auto optimizer = sgd({1.0});
-  EXPECT_THROW(get_polynomial_decay_schedule_with_warmup(optimizer, {.num_training_steps = 9, .lr_end = 1.0}), ArgumentError);
+  EXPECT_THROW(get_polynomial_decay_schedule_with_warmup(optimizer, {.num_training_steps = 9, .lr_end = 1.0}),
+               ArgumentError);
   EXPECT_THROW(get_cosine_with_min_lr_schedule_with_warmup(optimizer, {.num_training_steps = 9}), ArgumentError);
-  EXPECT_THROW(get_cosine_with_min_lr_schedule_with_warmup(optimizer, {.num_training_steps = 9, .min_lr = 0.1, .min_lr_rate = 0.1}), ArgumentError);
+  EXPECT_THROW(get_cosine_with_min_lr_schedule_with_warmup(
+                   optimizer, {.num_training_steps = 9, .min_lr = 0.1, .min_lr_rate = 0.1}),
+               ArgumentError);
   EXPECT_THROW(get_wsd_schedule(optimizer, {.num_decay_steps = 3}), ArgumentError);
   EXPECT_THROW(get_wsd_schedule(optimizer, {.num_training_steps = 3, .warmup_type = "square"}), ArgumentError);
   EXPECT_THROW(get_inverse_sqrt_schedule(optimizer, 3, /*timescale=*/0), ArgumentError);
@@ -47,7 +54,8 @@ TEST(WarmupSchedulesTest, WrongArgumentsAreArgumentErrors) {
 
 TEST(WarmupSchedulesTest, AStableScheduleRisesStaysAndFalls) {
   auto optimizer = sgd({8.0});
-  const auto scheduler = get_wsd_schedule(optimizer, {.num_warmup_steps = 2, .num_decay_steps = 2, .num_stable_steps = 2, .decay_type = "linear"});
+  const auto scheduler = get_wsd_schedule(
+      optimizer, {.num_warmup_steps = 2, .num_decay_steps = 2, .num_stable_steps = 2, .decay_type = "linear"});
   EXPECT_THAT(rates_over(*scheduler, 7), ElementsAre(0, 4, 8, 8, 8, 4, 0, 0));
 }
 

@@ -22,7 +22,8 @@ std::vector<double> greedy_rates(GreedyLR& scheduler, const std::vector<double>&
 TEST(GreedyLRTest, TheRateRisesWithBetterMetricsAndFallsWithWorseOnes) {
   auto optimizer = sgd({8.0});
   GreedyLR scheduler(optimizer, {.factor = 0.5, .patience = 1, .max_lr = 32.0});
-  EXPECT_THAT(greedy_rates(scheduler, {9, 8, 7, 6, 5, 4, 4, 4, 4, 4}), ElementsAre(8, 16, 16, 32, 32, 32, 32, 16, 16, 8));
+  EXPECT_THAT(greedy_rates(scheduler, {9, 8, 7, 6, 5, 4, 4, 4, 4, 4}),
+              ElementsAre(8, 16, 16, 32, 32, 32, 32, 16, 16, 8));
 }
 
 TEST(GreedyLRTest, StepsOfWarmUpAndCooldownDoNotCount) {
@@ -34,13 +35,15 @@ TEST(GreedyLRTest, StepsOfWarmUpAndCooldownDoNotCount) {
 TEST(GreedyLRTest, ReductionsAtTheLeastRateBeginItAnew) {
   auto optimizer = sgd({8.0});
   GreedyLR scheduler(optimizer, {.factor = 0.5, .patience = 0, .min_lr = 4.0, .max_lr = 8.0, .reset_start = 3});
-  EXPECT_THAT(greedy_rates(scheduler, {1, 1, 1, 1, 2, 2}), ElementsAre(8, 4, 4, 8, 8, 4)) << "2 is the best metric of the new beginning";
+  EXPECT_THAT(greedy_rates(scheduler, {1, 1, 1, 1, 2, 2}), ElementsAre(8, 4, 4, 8, 8, 4))
+      << "2 is the best metric of the new beginning";
 }
 
 TEST(GreedyLRTest, SmoothFollowsTheMeanOfTheLastMetrics) {
   auto optimizer = sgd({8.0});
   GreedyLR scheduler(optimizer, {.factor = 0.5, .patience = 0, .max_lr = 1000.0, .smooth = true, .window_size = 2});
-  EXPECT_THAT(greedy_rates(scheduler, {4, 6, 2, 6}), ElementsAre(16, 8, 4, 2)) << "means 4, 5, 4, 4; of 2 alone it would rise";
+  EXPECT_THAT(greedy_rates(scheduler, {4, 6, 2, 6}), ElementsAre(16, 8, 4, 2))
+      << "means 4, 5, 4, 4; of 2 alone it would rise";
 }
 
 TEST(GreedyLRTest, EachGroupHasItsBounds) {
@@ -71,7 +74,8 @@ TEST(GreedyLRTest, AStateThatDoesNotFitIsACheckpointErrorAndChangesNothing) {
   state["mode"] = "best";
   state["best"] = 1.0;
   const auto message = message_thrown<CheckpointError>([&] { scheduler.load_state_dict(state); });
-  EXPECT_THAT(message, ::testing::AllOf(::testing::HasSubstr("_streaming_avg.values"), ::testing::HasSubstr("_streaming_avg.sum"), ::testing::HasSubstr("mode")));
+  EXPECT_THAT(message, ::testing::AllOf(::testing::HasSubstr("_streaming_avg.values"),
+                                        ::testing::HasSubstr("_streaming_avg.sum"), ::testing::HasSubstr("mode")));
   EXPECT_EQ(scheduler.state_dict().at("best"), Value(std::numeric_limits<double>::infinity()));
 }
 

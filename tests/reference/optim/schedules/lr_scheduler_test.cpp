@@ -3,10 +3,10 @@
 #include <gmock/gmock.h>
 
 #include "reference/core/errors.hpp"
+#include "reference/optim/optimizers/fused_adam.hpp"
 #include "reference/optim/schedules/combined_schedules.hpp"
 #include "reference/optim/schedules/cosine_schedules.hpp"
 #include "reference/optim/schedules/decay_schedules.hpp"
-#include "reference/optim/optimizers/fused_adam.hpp"
 #include "reference/optim/schedules/one_cycle_lr.hpp"
 #include "reference/optim/schedules/reduce_lr_on_plateau.hpp"
 #include "reference/optim/state_dict/state_dict.hpp"
@@ -19,7 +19,9 @@ using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-Value group_of(torch::optim::Optimizer& optimizer) { return optim::state_dict(optimizer).at("param_groups").as<Value::List>().front(); }
+Value group_of(torch::optim::Optimizer& optimizer) {
+  return optim::state_dict(optimizer).at("param_groups").as<Value::List>().front();
+}
 
 TEST(LRSchedulerTest, ALaterScheduleStartsFromTheRatesBeforeTheFirst) {
   auto optimizer = sgd({8.0, 4.0});
@@ -73,7 +75,8 @@ TEST(LRSchedulerTest, AScheduleWhoseOptimizerGotAGroupIsSavedAndLoaded) {
     auto optimizer = sgd({8.0});
     StepLR scheduler(optimizer, /*step_size=*/2, /*gamma=*/0.5);
     ReduceLROnPlateau plateau(optimizer);
-    optimizer.add_param_group(torch::optim::OptimizerParamGroup({torch::zeros({1}).requires_grad_()}, std::make_unique<torch::optim::SGDOptions>(4.0)));
+    optimizer.add_param_group(torch::optim::OptimizerParamGroup({torch::zeros({1}).requires_grad_()},
+                                                                std::make_unique<torch::optim::SGDOptions>(4.0)));
     if (state) scheduler.load_state_dict(*state);
     scheduler.step();
     const auto of_plateau = plateau.state_dict();
@@ -141,8 +144,14 @@ TEST(LRSchedulerTest, AGroupThatIsAddedLaterIsAStateError) {
 TEST(LRSchedulerTest, TheStateHasPythonsKeys) {
   auto optimizer = sgd({8.0});
   const StepLR scheduler(optimizer, /*step_size=*/3, /*gamma=*/0.5);
-  const Value expected(Value::Dict{{"step_size", 3}, {"gamma", 0.5}, {"base_lrs", Value::List{8.0}}, {"last_epoch", 0}, {"_step_count", 1},
-                                   {"_is_initial", false}, {"_get_lr_called_within_step", false}, {"_last_lr", Value::List{8.0}}});
+  const Value expected(Value::Dict{{"step_size", 3},
+                                   {"gamma", 0.5},
+                                   {"base_lrs", Value::List{8.0}},
+                                   {"last_epoch", 0},
+                                   {"_step_count", 1},
+                                   {"_is_initial", false},
+                                   {"_get_lr_called_within_step", false},
+                                   {"_last_lr", Value::List{8.0}}});
   EXPECT_EQ(scheduler.state_dict(), expected);
 }
 
@@ -160,30 +169,39 @@ TEST(LRSchedulerTest, AllThatIsWrongWithAStateIsToldAndNothingChanges) {
   auto optimizer = sgd({8.0});
   StepLR scheduler(optimizer, /*step_size=*/3);
   const auto before = scheduler.state_dict();
-  const Value bad(Value::Dict{{"step_size", 0}, {"gamma", "big"}, {"base_lrs", Value::List{1.0, 2.0}}, {"last_epoch", 7}, {"_step_count", 2.5}});
+  const Value bad(Value::Dict{{"step_size", 0},
+                              {"gamma", "big"},
+                              {"base_lrs", Value::List{1.0, 2.0}},
+                              {"last_epoch", 7},
+                              {"_step_count", 2.5}});
   EXPECT_THAT(message_thrown<CheckpointError>([&] { scheduler.load_state_dict(bad); }),
               AllOf(HasSubstr("step_size: expected 1 or more, got 0"), HasSubstr("gamma: expected float, got string"),
-                    HasSubstr("base_lrs: expected a list of 1, one for each parameter group, got a list of 2"), HasSubstr("_last_lr: missing"),
-                    HasSubstr("_step_count: expected int, got float")));
+                    HasSubstr("base_lrs: expected a list of 1, one for each parameter group, got a list of 2"),
+                    HasSubstr("_last_lr: missing"), HasSubstr("_step_count: expected int, got float")));
   EXPECT_EQ(scheduler.state_dict(), before);
   EXPECT_THROW(scheduler.load_state_dict(Value(3)), CheckpointError);
 }
 
 TEST(LRSchedulerTest, WhatIsWrongWithPartsOfAStateIsToldByPath) {
   auto optimizer = sgd({8.0});
-  SequentialLR scheduler(optimizer, {schedule<OneCycleLR>({.max_lr = 1.0, .total_steps = 10}), schedule<StepLR>(3)}, {5});
+  SequentialLR scheduler(optimizer, {schedule<OneCycleLR>({.max_lr = 1.0, .total_steps = 10}), schedule<StepLR>(3)},
+                         {5});
   auto state = scheduler.state_dict().as<Value::Dict>();
   auto parts = state["_schedulers"].as<Value::List>();
   auto cycle = parts[0].as<Value::Dict>();
   auto phases = cycle["_schedule_phases"].as<Value::List>();
-  phases[1] = Value::Dict{{"end_step", 3}, {"start_lr", "low"}, {"end_lr", "max_lr"}, {"start_momentum", "base_momentum"}};
+  phases[1] =
+      Value::Dict{{"end_step", 3}, {"start_lr", "low"}, {"end_lr", "max_lr"}, {"start_momentum", "base_momentum"}};
   cycle["_schedule_phases"] = phases;
   parts[0] = cycle;
   parts[1] = 3;
   state["_schedulers"] = parts;
-  EXPECT_THAT(message_thrown<CheckpointError>([&] { scheduler.load_state_dict(state); }),
-              AllOf(HasSubstr("_schedulers[0]._schedule_phases[1].start_lr: expected initial_lr or max_lr or min_lr, got 'low'"),
-                    HasSubstr("_schedulers[0]._schedule_phases[1].end_momentum: missing"), HasSubstr("_schedulers[1].gamma: missing")));
+  EXPECT_THAT(
+      message_thrown<CheckpointError>([&] { scheduler.load_state_dict(state); }),
+      AllOf(
+          HasSubstr("_schedulers[0]._schedule_phases[1].start_lr: expected initial_lr or max_lr or min_lr, got 'low'"),
+          HasSubstr("_schedulers[0]._schedule_phases[1].end_momentum: missing"),
+          HasSubstr("_schedulers[1].gamma: missing")));
 }
 
 }  // namespace

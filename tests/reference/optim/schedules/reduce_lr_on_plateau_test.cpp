@@ -33,7 +33,8 @@ TEST(ReduceLROnPlateauTest, EpochsOfTheCooldownDoNotCount) {
 
 TEST(ReduceLROnPlateauTest, MaxWantsAMetricThatRises) {
   auto optimizer = sgd({8.0});
-  ReduceLROnPlateau scheduler(optimizer, {.mode = "max", .factor = 0.5, .patience = 0, .threshold = 0.5, .threshold_mode = "abs"});
+  ReduceLROnPlateau scheduler(optimizer,
+                              {.mode = "max", .factor = 0.5, .patience = 0, .threshold = 0.5, .threshold_mode = "abs"});
   EXPECT_THAT(rates_after(scheduler, {1, 2, 2.5, 3}), ElementsAre(8, 8, 4, 4));
 }
 

@@ -20,8 +20,12 @@ inline torch::optim::SGD sgd(const std::vector<double>& rates, double momentum =
   return torch::optim::SGD(groups, torch::optim::SGDOptions(1.0).momentum(momentum));
 }
 
-inline double rate_of(torch::optim::Optimizer& optimizer, std::size_t group = 0) { return optimizer.param_groups()[group].options().get_lr(); }
-inline void set_rate(torch::optim::Optimizer& optimizer, double rate) { optimizer.param_groups()[0].options().set_lr(rate); }
+inline double rate_of(torch::optim::Optimizer& optimizer, std::size_t group = 0) {
+  return optimizer.param_groups()[group].options().get_lr();
+}
+inline void set_rate(torch::optim::Optimizer& optimizer, double rate) {
+  optimizer.param_groups()[0].options().set_lr(rate);
+}
 
 /// The first group's rates at the start and after each step.
 inline std::vector<double> rates_over(LRScheduler& scheduler, int num_steps) {

@@ -49,7 +49,11 @@ TYPED_TEST_SUITE(EveryStateDictTest, accel::testing::AllOptions, accel::testing:
 
 TYPED_TEST(EveryStateDictTest, ALoadedOptimizerGoesOnBitForBit) {
   for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16}) {
-    expect_exact_resume([](const auto& params) { return std::make_unique<MultiTensorOptimizer<TypeParam>>(params, with_all_state<TypeParam>()); }, dtype);
+    expect_exact_resume(
+        [](const auto& params) {
+          return std::make_unique<MultiTensorOptimizer<TypeParam>>(params, with_all_state<TypeParam>());
+        },
+        dtype);
   }
 }
 
@@ -84,9 +88,12 @@ TYPED_TEST(EveryStateDictTest, WhatDoesNotFitIsToldTogetherAndNothingIsLoaded) {
   auto group = groups[0].template as<Value::Dict>();
   group["lr"] = "fast";
   groups[0] = group;
-  EXPECT_THAT(error_of<CheckpointError>([&] { optimizer.load_state_dict(Value::Dict{{"state", states}, {"param_groups", groups}}); }),
-              AllOf(HasSubstr("param_groups[0].lr: expected a number, got string"), HasSubstr("state[1]." + name), HasSubstr("got shape [2, 2]"),
-                    HasSubstr("state[1].unheard_of"), HasSubstr("state[17]: no group has this parameter")));
+  EXPECT_THAT(error_of<CheckpointError>([&] {
+                optimizer.load_state_dict(Value::Dict{{"state", states}, {"param_groups", groups}});
+              }),
+              AllOf(HasSubstr("param_groups[0].lr: expected a number, got string"), HasSubstr("state[1]." + name),
+                    HasSubstr("got shape [2, 2]"), HasSubstr("state[1].unheard_of"),
+                    HasSubstr("state[17]: no group has this parameter")));
   EXPECT_EQ(optimizer.state_dict(), before);
 }
 
@@ -98,10 +105,18 @@ TEST(StateDictTest, HasTheKeysOfPythons) {
   EXPECT_THAT(saved.at("state").as<Value::Dict>(), ElementsAre(Key("0"), Key("1"), Key("2")));
   EXPECT_THAT(saved.at("state").at("2").as<Value::Dict>(), ElementsAre(Key("exp_avg"), Key("exp_avg_sq"), Key("step")));
   EXPECT_EQ(saved.at("state").at("2").at("step"), Value(at::tensor(3.0F).squeeze()));
-  EXPECT_EQ(saved.at("param_groups"),
-            Value(Value::List{Value::Dict{{"lr", 0.1}, {"betas", Value::List{0.9, 0.999}}, {"eps", 1e-8}, {"weight_decay", 0.5}, {"amsgrad", false},
-                                          {"maximize", false}, {"foreach", {}}, {"capturable", false}, {"differentiable", false}, {"fused", true},
-                                          {"decoupled_weight_decay", false}, {"params", Value::List{0, 1, 2}}}}));
+  EXPECT_EQ(saved.at("param_groups"), Value(Value::List{Value::Dict{{"lr", 0.1},
+                                                                    {"betas", Value::List{0.9, 0.999}},
+                                                                    {"eps", 1e-8},
+                                                                    {"weight_decay", 0.5},
+                                                                    {"amsgrad", false},
+                                                                    {"maximize", false},
+                                                                    {"foreach", {}},
+                                                                    {"capturable", false},
+                                                                    {"differentiable", false},
+                                                                    {"fused", true},
+                                                                    {"decoupled_weight_decay", false},
+                                                                    {"params", Value::List{0, 1, 2}}}}));
 }
 
 TEST(StateDictTest, ParametersWithoutStateAreLeftOut) {
@@ -125,10 +140,15 @@ TEST(StateDictTest, NumbersOfParametersGoOnOverGroups) {
 TEST(StateDictTest, GroupsOfOtherSizesDoNotFit) {
   const auto params = odd_parameters();
   SGD one(params), two({ParamGroup<SGDOptions>{{params[0]}, {}}, {{params[1], params[2]}, {}}}), few({params[0]});
-  EXPECT_THAT(error_of<CheckpointError>([&] { one.load_state_dict(two.state_dict()); }), HasSubstr("expected 1 groups, got 2"));
-  EXPECT_THAT(error_of<CheckpointError>([&] { few.load_state_dict(one.state_dict()); }), HasSubstr("param_groups[0].params: expected 1 parameters, got 3"));
+  EXPECT_THAT(error_of<CheckpointError>([&] { one.load_state_dict(two.state_dict()); }),
+              HasSubstr("expected 1 groups, got 2"));
+  EXPECT_THAT(error_of<CheckpointError>([&] { few.load_state_dict(one.state_dict()); }),
+              HasSubstr("param_groups[0].params: expected 1 parameters, got 3"));
   EXPECT_THAT(error_of<CheckpointError>([&] { one.load_state_dict(Value()); }), HasSubstr("expected a dict"));
-  EXPECT_THAT(error_of<CheckpointError>([&] { one.load_state_dict(Value::Dict{{"state", Value::Dict()}, {"param_groups", Value::List{1}}}); }), HasSubstr("param_groups[0]"));
+  EXPECT_THAT(error_of<CheckpointError>([&] {
+                one.load_state_dict(Value::Dict{{"state", Value::Dict()}, {"param_groups", Value::List{1}}});
+              }),
+              HasSubstr("param_groups[0]"));
 }
 
 TEST(StateDictTest, TensorsAreCastToTheParametersDtypeAndScalarsKeepTheirs) {
@@ -158,12 +178,13 @@ TEST(StateDictTest, StepsThatOldVersionsWroteAsNumbersAreRead) {
   run_steps(adam, {params[0]}, {.from = 0, .to = 2});
   auto state = adam.state_dict().at("state").at("0").as<Value::Dict>();
   state["step"] = 7;
-  adam.load_state_dict(Value::Dict{{"state", Value::Dict{{"0", state}}}, {"param_groups", adam.state_dict().at("param_groups")}});
+  adam.load_state_dict(
+      Value::Dict{{"state", Value::Dict{{"0", state}}}, {"param_groups", adam.state_dict().at("param_groups")}});
   EXPECT_EQ(adam.state_dict().at("state").at("0").at("step"), Value(at::tensor(7.0F).squeeze()));
 }
 
 TEST(StateDictTest, FusedAndMultiTensorFormsFollowTheStateDict) {
-  Adam fused(odd_parameters()), foreach(odd_parameters(), {.fused = false});
+  Adam fused(odd_parameters()), foreach (odd_parameters(), {.fused = false});
   fused.load_state_dict(foreach.state_dict());
   EXPECT_FALSE(fused.options().fused);
   // A run of Python's default says neither: the form stays.
@@ -180,11 +201,15 @@ void expect_exact_resume_of_libtorchs(const Options& options) {
 }
 
 TEST(LibTorchStateDictTest, ALoadedOptimizerGoesOnBitForBit) {
-  expect_exact_resume_of_libtorchs<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9).dampening(0.2).weight_decay(0.01));
+  expect_exact_resume_of_libtorchs<torch::optim::SGD>(
+      torch::optim::SGDOptions(0.1).momentum(0.9).dampening(0.2).weight_decay(0.01));
   expect_exact_resume_of_libtorchs<torch::optim::Adam>(torch::optim::AdamOptions(0.1).betas({0.8, 0.9}).amsgrad(true));
-  expect_exact_resume_of_libtorchs<torch::optim::AdamW>(torch::optim::AdamWOptions(0.1).betas({0.8, 0.9}).amsgrad(true));
-  expect_exact_resume_of_libtorchs<torch::optim::Adagrad>(torch::optim::AdagradOptions(0.1).lr_decay(0.1).initial_accumulator_value(0.5));
-  expect_exact_resume_of_libtorchs<torch::optim::RMSprop>(torch::optim::RMSpropOptions(0.1).momentum(0.9).centered(true));
+  expect_exact_resume_of_libtorchs<torch::optim::AdamW>(
+      torch::optim::AdamWOptions(0.1).betas({0.8, 0.9}).amsgrad(true));
+  expect_exact_resume_of_libtorchs<torch::optim::Adagrad>(
+      torch::optim::AdagradOptions(0.1).lr_decay(0.1).initial_accumulator_value(0.5));
+  expect_exact_resume_of_libtorchs<torch::optim::RMSprop>(
+      torch::optim::RMSpropOptions(0.1).momentum(0.9).centered(true));
 }
 
 TEST(LibTorchStateDictTest, IsThatOfPythonsPlainOptimizer) {
@@ -193,9 +218,16 @@ TEST(LibTorchStateDictTest, IsThatOfPythonsPlainOptimizer) {
   run_steps(sgd, params, {.from = 0, .to = 1});
   const auto saved = state_dict(sgd);
   EXPECT_EQ(saved.at("state").at("1"), Value(Value::Dict{{"momentum_buffer", params[1].grad()}}));
-  EXPECT_EQ(saved.at("param_groups"),
-            Value(Value::List{Value::Dict{{"lr", 0.1}, {"momentum", 0.9}, {"dampening", 0.0}, {"weight_decay", 0.0}, {"nesterov", false}, {"maximize", false},
-                                          {"foreach", {}}, {"differentiable", false}, {"fused", {}}, {"params", Value::List{0, 1, 2}}}}));
+  EXPECT_EQ(saved.at("param_groups"), Value(Value::List{Value::Dict{{"lr", 0.1},
+                                                                    {"momentum", 0.9},
+                                                                    {"dampening", 0.0},
+                                                                    {"weight_decay", 0.0},
+                                                                    {"nesterov", false},
+                                                                    {"maximize", false},
+                                                                    {"foreach", {}},
+                                                                    {"differentiable", false},
+                                                                    {"fused", {}},
+                                                                    {"params", Value::List{0, 1, 2}}}}));
 }
 
 TEST(LibTorchStateDictTest, ItsStateMovesIntoTheFusedOptimizerAndBack) {
@@ -213,7 +245,8 @@ TEST(LibTorchStateDictTest, ItsStateMovesIntoTheFusedOptimizerAndBack) {
 }
 
 struct OptimizerOfAnother : torch::optim::Optimizer {
-  explicit OptimizerOfAnother(std::vector<at::Tensor> params) : Optimizer(std::move(params), std::make_unique<torch::optim::SGDOptions>(0.1)) {}
+  explicit OptimizerOfAnother(std::vector<at::Tensor> params)
+      : Optimizer(std::move(params), std::make_unique<torch::optim::SGDOptions>(0.1)) {}
   at::Tensor step(LossClosure /*closure*/) override { return {}; }
 };
 
@@ -251,7 +284,8 @@ TEST(LbfgsStateDictTest, ALoadedOptimizerGoesOnBitForBit) {
   for (const auto* search : {"", "strong_wolfe"}) {
     auto options = torch::optim::LBFGSOptions(0.5).max_iter(3).history_size(4);
     if (*search != 0) options.line_search_fn(search);
-    const auto whole = odd_parameters(at::kDouble), before = odd_parameters(at::kDouble), after = odd_parameters(at::kDouble);
+    const auto whole = odd_parameters(at::kDouble), before = odd_parameters(at::kDouble),
+               after = odd_parameters(at::kDouble);
     torch::optim::LBFGS uninterrupted(whole, options), first(before, options), second(after);
     const auto steps = [](torch::optim::LBFGS& optimizer, const std::vector<at::Tensor>& params, int number) {
       for (int step = 0; step < number; ++step) optimizer.step([&] { return distance(optimizer, params); });
@@ -285,7 +319,8 @@ TEST(LbfgsStateDictTest, WhatDoesNotFitIsToldTogetherAndNothingIsLoaded) {
   group["line_search_fn"] = "golden";
   state["param_groups"] = Value::List{group};
   EXPECT_THAT(error_of<CheckpointError>([&] { load_state_dict(loaded, state); }),
-              AllOf(HasSubstr("state[0].d: expected a tensor of"), HasSubstr("state[0].t"), HasSubstr("old_dirs: expected as many"), HasSubstr("line_search_fn")));
+              AllOf(HasSubstr("state[0].d: expected a tensor of"), HasSubstr("state[0].t"),
+                    HasSubstr("old_dirs: expected as many"), HasSubstr("line_search_fn")));
   EXPECT_TRUE(loaded.state().empty());
 }
 
@@ -295,9 +330,17 @@ TEST(LbfgsStateDictTest, PythonsKindsOfNumbersAreRead) {
   torch::optim::LBFGS lbfgs(params, torch::optim::LBFGSOptions().history_size(2));
   auto state = state_dict(lbfgs).as<Value::Dict>();
   const auto zeros = at::zeros({2}, at::kDouble);
-  state["state"] = Value::Dict{{"0", Value::Dict{{"func_evals", 1}, {"n_iter", 1}, {"d", zeros}, {"t", at::scalar_tensor(0.5, at::kDouble)}, {"H_diag", 1}, {"prev_loss", 2.0},
-                                                 {"prev_flat_grad", zeros}, {"old_dirs", Value::List{zeros}}, {"old_stps", Value::List{zeros}},
-                                                 {"ro", Value::List{at::scalar_tensor(3.0, at::kDouble)}}, {"al", Value::List{Value(), Value()}}}}};
+  state["state"] = Value::Dict{{"0", Value::Dict{{"func_evals", 1},
+                                                 {"n_iter", 1},
+                                                 {"d", zeros},
+                                                 {"t", at::scalar_tensor(0.5, at::kDouble)},
+                                                 {"H_diag", 1},
+                                                 {"prev_loss", 2.0},
+                                                 {"prev_flat_grad", zeros},
+                                                 {"old_dirs", Value::List{zeros}},
+                                                 {"old_stps", Value::List{zeros}},
+                                                 {"ro", Value::List{at::scalar_tensor(3.0, at::kDouble)}},
+                                                 {"al", Value::List{Value(), Value()}}}}};
   load_state_dict(lbfgs, state);
   const auto again = state_dict(lbfgs).at("state").at("0");
   EXPECT_EQ(again.at("t"), Value(0.5));
@@ -308,7 +351,8 @@ TEST(LbfgsStateDictTest, PythonsKindsOfNumbersAreRead) {
 TEST(LibTorchStateDictTest, MaximizingCannotBeLoaded) {
   SGD maximizes(odd_parameters(), {.maximize = true});
   torch::optim::SGD minimizes(odd_parameters(), 0.5);
-  EXPECT_THAT(error_of<CheckpointError>([&] { load_state_dict(minimizes, maximizes.state_dict()); }), HasSubstr("maximize"));
+  EXPECT_THAT(error_of<CheckpointError>([&] { load_state_dict(minimizes, maximizes.state_dict()); }),
+              HasSubstr("maximize"));
   EXPECT_EQ(minimizes.param_groups()[0].options().get_lr(), 0.5);
 }
 

@@ -27,7 +27,9 @@ using Variables = std::map<std::string, std::string>;
 LaunchSurroundings surroundings(std::optional<LaunchConfig> config = std::nullopt, Variables variables = {}) {
   LaunchSurroundings around;
   around.config = std::move(config);
-  around.variable = [variables](const std::string& name) { return variables.contains(name) ? std::optional(variables.at(name)) : std::nullopt; };
+  around.variable = [variables](const std::string& name) {
+    return variables.contains(name) ? std::optional(variables.at(name)) : std::nullopt;
+  };
   around.num_cores = 8;
   return around;
 }
@@ -50,7 +52,8 @@ std::string problems_of_plan(const Words& flags, const LaunchSurroundings& aroun
 std::optional<std::string> seen(const LaunchPlan& plan, const Variables& environment, const std::string& name) {
   if (plan.job.environment.contains(name)) return plan.job.environment.at(name);
   if (environment.contains(name)) return environment.at(name);
-  return plan.job.default_environment.contains(name) ? std::optional(plan.job.default_environment.at(name)) : std::nullopt;
+  return plan.job.default_environment.contains(name) ? std::optional(plan.job.default_environment.at(name))
+                                                     : std::nullopt;
 }
 
 // One value that may come from a flag, the file, the environment or a default.
@@ -62,19 +65,49 @@ struct Layered {
 };
 
 const std::vector<Layered> kLayered{
-    {"mixed_precision", "bf16", [](LaunchConfig& config) { config.mixed_precision = "fp16"; }, "fp16", "ACCELERATE_MIXED_PRECISION", "no"},
-    {"fsdp_version", "2", [](LaunchConfig& config) { config.fsdp_config["fsdp_version"] = std::string("1"); }, "1", "FSDP_VERSION", "1", {"--use_fsdp"}},
-    {"fsdp_offload_params", "true", [](LaunchConfig& config) { config.fsdp_config["fsdp_offload_params"] = false; }, "false", "FSDP_OFFLOAD_PARAMS", "false", {"--use_fsdp"}},
-    {"fsdp_state_dict_type", "FULL_STATE_DICT", [](LaunchConfig& config) { config.fsdp_config["fsdp_state_dict_type"] = std::string("SHARDED_STATE_DICT"); }, "SHARDED_STATE_DICT",
-     "FSDP_STATE_DICT_TYPE", "", {"--use_fsdp"}},
-    {"zero_stage", "3", [](LaunchConfig& config) { config.deepspeed_config["zero_stage"] = std::int64_t(1); }, "1", "ACCELERATE_DEEPSPEED_ZERO_STAGE", "", {"--use_deepspeed"}},
-    {"gradient_accumulation_steps", "4", [](LaunchConfig& config) { config.deepspeed_config["gradient_accumulation_steps"] = std::int64_t(2); }, "2", "ACCELERATE_GRADIENT_ACCUMULATION_STEPS", "",
+    {"mixed_precision", "bf16", [](LaunchConfig& config) { config.mixed_precision = "fp16"; }, "fp16",
+     "ACCELERATE_MIXED_PRECISION", "no"},
+    {"fsdp_version",
+     "2",
+     [](LaunchConfig& config) { config.fsdp_config["fsdp_version"] = std::string("1"); },
+     "1",
+     "FSDP_VERSION",
+     "1",
+     {"--use_fsdp"}},
+    {"fsdp_offload_params",
+     "true",
+     [](LaunchConfig& config) { config.fsdp_config["fsdp_offload_params"] = false; },
+     "false",
+     "FSDP_OFFLOAD_PARAMS",
+     "false",
+     {"--use_fsdp"}},
+    {"fsdp_state_dict_type",
+     "FULL_STATE_DICT",
+     [](LaunchConfig& config) { config.fsdp_config["fsdp_state_dict_type"] = std::string("SHARDED_STATE_DICT"); },
+     "SHARDED_STATE_DICT",
+     "FSDP_STATE_DICT_TYPE",
+     "",
+     {"--use_fsdp"}},
+    {"zero_stage",
+     "3",
+     [](LaunchConfig& config) { config.deepspeed_config["zero_stage"] = std::int64_t(1); },
+     "1",
+     "ACCELERATE_DEEPSPEED_ZERO_STAGE",
+     "",
+     {"--use_deepspeed"}},
+    {"gradient_accumulation_steps",
+     "4",
+     [](LaunchConfig& config) { config.deepspeed_config["gradient_accumulation_steps"] = std::int64_t(2); },
+     "2",
+     "ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
+     "",
      {"--use_deepspeed"}}};
 
 // `file_is_first`: whether the model thinks that the file beats the flag.
 void expect_the_first_counts(bool file_is_first) {
   const auto& layered = *rc::gen::elementOf(kLayered);
-  const bool in_flag = *rc::gen::arbitrary<bool>(), in_file = *rc::gen::arbitrary<bool>(), in_environment = *rc::gen::arbitrary<bool>();
+  const bool in_flag = *rc::gen::arbitrary<bool>(), in_file = *rc::gen::arbitrary<bool>(),
+             in_environment = *rc::gen::arbitrary<bool>();
   LaunchConfig config;
   config.num_processes = 2;
   if (in_file) layered.in_file(config);
@@ -86,9 +119,13 @@ void expect_the_first_counts(bool file_is_first) {
   if (has_hyphens) std::replace(name.begin(), name.end(), '_', '-');
   if (in_flag) flags.push_back("--" + name + "=" + layered.flag_value);
   const auto got = seen(plan(flags, surroundings(config, variables)), variables, layered.variable).value_or("");
-  const auto of_file = in_file ? std::optional(layered.file_value) : std::nullopt, of_flag = in_flag ? std::optional(layered.flag_value) : std::nullopt;
+  const auto of_file = in_file ? std::optional(layered.file_value) : std::nullopt,
+             of_flag = in_flag ? std::optional(layered.flag_value) : std::nullopt;
   const auto first = file_is_first ? of_file : of_flag, second = file_is_first ? of_flag : of_file;
-  const auto expected = first ? *first : second ? *second : in_environment ? "from the environment" : layered.default_value;
+  const auto expected = first            ? *first
+                        : second         ? *second
+                        : in_environment ? "from the environment"
+                                         : layered.default_value;
   RC_ASSERT(got == expected);
 }
 
@@ -152,7 +189,9 @@ TEST(LaunchPlanTest, MultiGpuBeatsTheKindOfTheFile) {
   LaunchConfig config;
   config.num_processes = 2;
   config.distributed_type = "FSDP";
-  const auto uses_fsdp = [&](const Words& flags) { return plan(flags, surroundings(config)).job.environment.contains("ACCELERATE_USE_FSDP"); };
+  const auto uses_fsdp = [&](const Words& flags) {
+    return plan(flags, surroundings(config)).job.environment.contains("ACCELERATE_USE_FSDP");
+  };
   EXPECT_TRUE(uses_fsdp({}));
   EXPECT_FALSE(uses_fsdp({"--multi_gpu"}));
   EXPECT_TRUE(uses_fsdp({"--multi_gpu", "--use_fsdp"}));
@@ -160,10 +199,13 @@ TEST(LaunchPlanTest, MultiGpuBeatsTheKindOfTheFile) {
 
 TEST(LaunchPlanTest, TheEnvironmentsShardingStrategyBeatsTheDefaultAlone) {
   const Variables variables{{"FSDP_SHARDING_STRATEGY", "SHARD_GRAD_OP"}};
-  const auto strategy = [&](const Words& flags) { return seen(plan(flags, surroundings(std::nullopt, variables)), variables, "FSDP_SHARDING_STRATEGY"); };
+  const auto strategy = [&](const Words& flags) {
+    return seen(plan(flags, surroundings(std::nullopt, variables)), variables, "FSDP_SHARDING_STRATEGY");
+  };
   EXPECT_EQ(strategy({"--use_fsdp", "--num_processes", "2"}), "SHARD_GRAD_OP");
   EXPECT_EQ(strategy({"--use_fsdp", "--num_processes", "2", "--fsdp_sharding_strategy", "NO_SHARD"}), "NO_SHARD");
-  EXPECT_EQ(strategy({"--use_fsdp", "--num_processes", "2", "--fsdp_reshard_after_forward", "HYBRID_SHARD"}), "HYBRID_SHARD");
+  EXPECT_EQ(strategy({"--use_fsdp", "--num_processes", "2", "--fsdp_reshard_after_forward", "HYBRID_SHARD"}),
+            "HYBRID_SHARD");
 }
 
 TEST(LaunchPlanTest, AFileThatWantsGpusBeatsTheEnvironmentsCpu) {
@@ -171,7 +213,9 @@ TEST(LaunchPlanTest, AFileThatWantsGpusBeatsTheEnvironmentsCpu) {
   config.num_processes = 2;
   const Variables variables{{"ACCELERATE_USE_CPU", "1"}};
   EXPECT_EQ(seen(plan({}, surroundings(config, variables)), variables, "ACCELERATE_USE_CPU"), "False");
-  EXPECT_EQ(seen(plan({"--num_processes", "2"}, surroundings(std::nullopt, variables)), variables, "ACCELERATE_USE_CPU"), "True");
+  EXPECT_EQ(
+      seen(plan({"--num_processes", "2"}, surroundings(std::nullopt, variables)), variables, "ACCELERATE_USE_CPU"),
+      "True");
 }
 
 // Flags fill the "auto" of a DeepSpeed file; keys of the config file beside one are lost.
@@ -180,16 +224,25 @@ TEST(LaunchPlanTest, OnlyKeysOfTheFileAreListedForDeepSpeed) {
   config.num_processes = 2;
   config.distributed_type = "DEEPSPEED";
   config.deepspeed_config["zero_stage"] = std::int64_t(2);
-  EXPECT_EQ(plan({"--gradient_clipping", "0.5"}, surroundings(config)).job.environment.at("ACCELERATE_CONFIG_DS_FIELDS"), "zero_stage");
-  EXPECT_EQ(plan({"--use_deepspeed", "--num_processes", "2", "--mixed_precision", "bf16", "--gradient_clipping", "0.5"}).job.environment.at("ACCELERATE_CONFIG_DS_FIELDS"), "");
+  EXPECT_EQ(
+      plan({"--gradient_clipping", "0.5"}, surroundings(config)).job.environment.at("ACCELERATE_CONFIG_DS_FIELDS"),
+      "zero_stage");
+  EXPECT_EQ(plan({"--use_deepspeed", "--num_processes", "2", "--mixed_precision", "bf16", "--gradient_clipping", "0.5"})
+                .job.environment.at("ACCELERATE_CONFIG_DS_FIELDS"),
+            "");
 }
 
 TEST(LaunchPlanTest, MpirunGetsHostfilePlacesAndEveryVariableByName) {
   auto around = surroundings(std::nullopt, {{"OMP_NUM_THREADS", "2"}});
   around.hosts = {"alpha", "beta"};
-  const auto command = plan({"--cpu", "--num_processes", "8", "--mpirun_hostfile", "hosts", "--mixed_precision", "bf16"}, around).job.command;
-  EXPECT_THAT(Words(command.begin(), command.begin() + 9), ElementsAre("mpirun", "--hostfile", "hosts", "--npernode", "4", "-n", "8", "--bind-to", "socket:overload-allowed"));
-  EXPECT_THAT(command, IsSupersetOf({"ACCELERATE_MIXED_PRECISION=bf16", "MASTER_ADDR=alpha", "MASTER_PORT=29500", "OMP_NUM_THREADS=2", "ACCELERATE_USE_CPU=True"}));
+  const auto command =
+      plan({"--cpu", "--num_processes", "8", "--mpirun_hostfile", "hosts", "--mixed_precision", "bf16"}, around)
+          .job.command;
+  EXPECT_THAT(Words(command.begin(), command.begin() + 9),
+              ElementsAre("mpirun", "--hostfile", "hosts", "--npernode", "4", "-n", "8", "--bind-to",
+                          "socket:overload-allowed"));
+  EXPECT_THAT(command, IsSupersetOf({"ACCELERATE_MIXED_PRECISION=bf16", "MASTER_ADDR=alpha", "MASTER_PORT=29500",
+                                     "OMP_NUM_THREADS=2", "ACCELERATE_USE_CPU=True"}));
   EXPECT_EQ(command.back(), "./train");
   around.has_open_mpi = false;
   const auto hydra = plan({"--cpu", "--num_processes", "8", "--mpirun_hostfile", "hosts"}, around).job.command;
@@ -202,27 +255,35 @@ TEST(LaunchPlanTest, SimulatedRanksAreOneProcess) {
   const auto planned = plan({"--sim", "--num_processes", "64", "--mixed_precision", "bf16"});
   EXPECT_EQ(planned.way, LaunchPlan::Way::kSimulated);
   EXPECT_EQ(planned.num_ranks, 64);
-  EXPECT_THAT(describe(planned), AllOf(HasSubstr("ACCELERATE_MIXED_PRECISION=bf16"), HasSubstr("sim-run --ranks 64 -- ./train"), Not(HasSubstr("RANK="))));
+  EXPECT_THAT(describe(planned), AllOf(HasSubstr("ACCELERATE_MIXED_PRECISION=bf16"),
+                                       HasSubstr("sim-run --ranks 64 -- ./train"), Not(HasSubstr("RANK="))));
 }
 
 TEST(LaunchPlanTest, ShardingOnCpusIsLaunched) {
   const auto planned = plan({"--cpu", "--use_fsdp", "--num_processes", "4"});
-  EXPECT_THAT(planned.job.environment, AllOf(Contains(Pair("ACCELERATE_USE_CPU", "True")), Contains(Pair("ACCELERATE_USE_FSDP", "true"))));
+  EXPECT_THAT(planned.job.environment,
+              AllOf(Contains(Pair("ACCELERATE_USE_CPU", "True")), Contains(Pair("ACCELERATE_USE_FSDP", "true"))));
   EXPECT_EQ(planned.num_ranks, 4);
 }
 
 TEST(LaunchPlanTest, FlagsThatWouldBeLostAreRefused) {
-  EXPECT_THAT(problems_of_plan({"--sim", "--max_restarts", "2", "--log_dir", "logs"}), AllOf(HasSubstr("--max_restarts: of no use with --sim"), HasSubstr("--log_dir: of no use with --sim")));
-  EXPECT_THAT(problems_of_plan({"--mpirun_hostfile", "hosts", "--role", "trainer"}), HasSubstr("--role: of no use with --mpirun_hostfile"));
-  EXPECT_THAT(problems_of_plan({"--sim", "--num_machines", "2", "--main_process_ip", "10.0.0.1"}), HasSubstr("leave --num_machines out"));
+  EXPECT_THAT(problems_of_plan({"--sim", "--max_restarts", "2", "--log_dir", "logs"}),
+              AllOf(HasSubstr("--max_restarts: of no use with --sim"), HasSubstr("--log_dir: of no use with --sim")));
+  EXPECT_THAT(problems_of_plan({"--mpirun_hostfile", "hosts", "--role", "trainer"}),
+              HasSubstr("--role: of no use with --mpirun_hostfile"));
+  EXPECT_THAT(problems_of_plan({"--sim", "--num_machines", "2", "--main_process_ip", "10.0.0.1"}),
+              HasSubstr("leave --num_machines out"));
 }
 
 TEST(LaunchPlanTest, RendezvousTimesAreOfRdzvConf) {
-  const auto machines = plan({"--rdzv_conf", "join_timeout=30,keep_alive_interval=0.5,keep_alive_max_attempt=4"}).job.machines;
+  const auto machines =
+      plan({"--rdzv_conf", "join_timeout=30,keep_alive_interval=0.5,keep_alive_max_attempt=4"}).job.machines;
   EXPECT_EQ(machines.join_timeout, std::chrono::seconds(30));
   EXPECT_EQ(machines.alive_interval, std::chrono::milliseconds(500));
   EXPECT_EQ(machines.alive_missed_max, 4);
-  EXPECT_THAT(problems_of_plan({"--rdzv_conf", "join_timeout=soon,colour=red"}), AllOf(HasSubstr("join_timeout: expected a number above 0, got 'soon'"), HasSubstr("colour: unknown key")));
+  EXPECT_THAT(
+      problems_of_plan({"--rdzv_conf", "join_timeout=soon,colour=red"}),
+      AllOf(HasSubstr("join_timeout: expected a number above 0, got 'soon'"), HasSubstr("colour: unknown key")));
 }
 
 TEST(LaunchPlanTest, EveryFlagIsInTheHelp) {

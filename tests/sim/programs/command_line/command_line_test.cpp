@@ -37,26 +37,30 @@ class CommandLineTest : public ::testing::Test {
 };
 
 TEST_F(CommandLineTest, AHyphenAndAnUnderscoreAreTheSame) {
-  EXPECT_THAT(with_known_spelling(app_, {"--num-processes", "4", "--batch_size=2-2", "--no_even-batches", "--other-one", "-x", "a-b"}),
+  EXPECT_THAT(with_known_spelling(
+                  app_, {"--num-processes", "4", "--batch_size=2-2", "--no_even-batches", "--other-one", "-x", "a-b"}),
               ElementsAre("--num_processes", "4", "--batch-size=2-2", "--no-even-batches", "--other-one", "-x", "a-b"));
   EXPECT_EQ(parse({"--num-processes=4"}), std::nullopt);
   EXPECT_EQ(number_, 4);
 }
 
 TEST_F(CommandLineTest, ValuesAreLeftAsTheyAre) {
-  EXPECT_THAT(with_known_spelling(app_, {"--pair", "--num-processes", "--batch_size", "--num-processes"}), ElementsAre("--pair", "--num-processes", "--batch_size", "--num_processes"));
+  EXPECT_THAT(with_known_spelling(app_, {"--pair", "--num-processes", "--batch_size", "--num-processes"}),
+              ElementsAre("--pair", "--num-processes", "--batch_size", "--num_processes"));
   EXPECT_THAT(with_known_spelling(app_, {"--", "--num-processes"}), ElementsAre("--", "--num-processes"));
 }
 
 TEST_F(CommandLineTest, ASubcommandHasOptionsOfItsOwn) {
-  EXPECT_THAT(with_known_spelling(app_, {"update", "--config-file", "--num-processes"}), ElementsAre("update", "--config_file", "--num-processes"));
+  EXPECT_THAT(with_known_spelling(app_, {"update", "--config-file", "--num-processes"}),
+              ElementsAre("update", "--config_file", "--num-processes"));
   EXPECT_EQ(parse({"update", "--config-file", "a-b"}), std::nullopt);
   EXPECT_EQ(text_, "a-b");
 }
 
 TEST_F(CommandLineTest, AProgramsArgumentsAreItsOwn) {
   app_.prefix_command();
-  EXPECT_THAT(with_known_spelling(app_, {"--num-processes", "4", "./train", "--batch_size", "2"}), ElementsAre("--num_processes", "4", "./train", "--batch_size", "2"));
+  EXPECT_THAT(with_known_spelling(app_, {"--num-processes", "4", "./train", "--batch_size", "2"}),
+              ElementsAre("--num_processes", "4", "./train", "--batch_size", "2"));
 }
 
 TEST_F(CommandLineTest, AMisspeltOptionIsAnsweredWithTheNearest) {
@@ -68,7 +72,9 @@ TEST_F(CommandLineTest, AMisspeltOptionIsAnsweredWithTheNearest) {
 TEST_F(CommandLineTest, WhatThereIsToCompleteIsListed) {
   ::testing::internal::CaptureStdout();
   EXPECT_EQ(parse({kListOptions}), std::optional<int>(kSuccess));
-  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "\t--help --num_processes --batch-size --even_batches --no-even-batches --pair update \nupdate\t--help --config_file \n");
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(),
+            "\t--help --num_processes --batch-size --even_batches --no-even-batches --pair update \nupdate\t--help "
+            "--config_file \n");
 }
 
 }  // namespace

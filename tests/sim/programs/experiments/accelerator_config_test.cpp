@@ -55,7 +55,8 @@ fsdp_plugin:
   limit_all_gathers: false
   activation_checkpointing: true
   cpu_ram_efficient_loading: true
-)").fsdp_plugin;
+)")
+                           .fsdp_plugin;
   EXPECT_EQ(plugin.fsdp_version, 2);
   EXPECT_EQ(plugin.reshard_after_forward, "false");
   EXPECT_EQ(plugin.mixed_precision_policy->param_dtype, "bf16");
@@ -71,8 +72,10 @@ fsdp_plugin:
 }
 
 TEST_F(AcceleratorConfigTest, FsdpFieldsOfVersion1AreRead) {
-  const auto plugin = *read(R"(fsdp_plugin: {sharding_strategy: 2, backward_prefetch: BACKWARD_PRE, auto_wrap_policy: SIZE_BASED_WRAP,
-    min_num_params: 3000000000, use_orig_params: true, sync_module_states: true, forward_prefetch: true})").fsdp_plugin;
+  const auto plugin =
+      *read(R"(fsdp_plugin: {sharding_strategy: 2, backward_prefetch: BACKWARD_PRE, auto_wrap_policy: SIZE_BASED_WRAP,
+    min_num_params: 3000000000, use_orig_params: true, sync_module_states: true, forward_prefetch: true})")
+           .fsdp_plugin;
   EXPECT_EQ(plugin.sharding_strategy, "2");
   EXPECT_EQ(plugin.backward_prefetch, "BACKWARD_PRE");
   EXPECT_EQ(plugin.min_num_params, 3'000'000'000);
@@ -84,15 +87,21 @@ TEST_F(AcceleratorConfigTest, AWordOfPrecisionSetsAllDtypesOfTheVersion) {
   EXPECT_EQ(policy.param_dtype, "fp16");
   EXPECT_EQ(policy.reduce_dtype, "fp16");
   EXPECT_EQ(policy.buffer_dtype, "fp16");
-  EXPECT_EQ(read("fsdp_plugin: {fsdp_version: 2, mixed_precision_policy: fp16}").fsdp_plugin->mixed_precision_policy->buffer_dtype, std::nullopt);
+  EXPECT_EQ(read("fsdp_plugin: {fsdp_version: 2, mixed_precision_policy: fp16}")
+                .fsdp_plugin->mixed_precision_policy->buffer_dtype,
+            std::nullopt);
   environment_.set({{"FSDP_VERSION", "2"}});
-  EXPECT_EQ(read("fsdp_plugin: {mixed_precision_policy: fp16}").fsdp_plugin->mixed_precision_policy->buffer_dtype, std::nullopt);
+  EXPECT_EQ(read("fsdp_plugin: {mixed_precision_policy: fp16}").fsdp_plugin->mixed_precision_policy->buffer_dtype,
+            std::nullopt);
   EXPECT_EQ(read("fsdp_plugin: {}").fsdp_plugin->mixed_precision_policy, std::nullopt);
 }
 
 TEST_F(AcceleratorConfigTest, DeepSpeedFieldsAreRead) {
-  const auto plugin = *read(R"(deepspeed_plugin: {gradient_accumulation_steps: 2, gradient_clipping: auto, zero_stage: 3, offload_optimizer_device: nvme,
-    offload_optimizer_nvme_path: /nvme, offload_param_device: nvme, offload_param_nvme_path: /params, zero3_init_flag: true, zero3_save_16bit_model: true})").deepspeed_plugin;
+  const auto plugin =
+      *read(
+           R"(deepspeed_plugin: {gradient_accumulation_steps: 2, gradient_clipping: auto, zero_stage: 3, offload_optimizer_device: nvme,
+    offload_optimizer_nvme_path: /nvme, offload_param_device: nvme, offload_param_nvme_path: /params, zero3_init_flag: true, zero3_save_16bit_model: true})")
+           .deepspeed_plugin;
   EXPECT_EQ(plugin.gradient_accumulation_steps, "2");
   EXPECT_EQ(plugin.gradient_clipping, "auto");
   EXPECT_EQ(plugin.zero_stage, 3);
@@ -104,13 +113,18 @@ TEST_F(AcceleratorConfigTest, DeepSpeedFieldsAreRead) {
 }
 
 TEST_F(AcceleratorConfigTest, AllProblemsOfPluginsAreToldWithTheirLines) {
-  EXPECT_THAT(problems_of("fsdp_plugin:\n  sharding_strategy: HALF\n  wrap_module: [a]\n  mixed_precision_policy: fp8\ndeepspeed_plugin:\n  zero_stage: 4\n  hf_ds_config: none.json\n"),
-              AllOf(HasSubstr("run.yaml:2: accelerator.fsdp_plugin: fsdp_plugin: sharding_strategy: expected FULL_SHARD"),
-                    HasSubstr("run.yaml:3: accelerator.fsdp_plugin.wrap_module: unknown key"),
-                    HasSubstr("param_dtype: expected fp32, fp16 or bf16, got 'fp8'"), HasSubstr("run.yaml:6: accelerator.deepspeed_plugin: deepspeed_plugin: hf_ds_config: none.json"),
-                    HasSubstr("fsdp_plugin and deepspeed_plugin exclude each other")));
-  EXPECT_THAT(problems_of("deepspeed_plugin: {zero_stage: 4}"), HasSubstr("deepspeed_plugin: zero_stage: expected 0 to 3, got '4'"));
-  EXPECT_THAT(problems_of("fsdp_plugin: {mixed_precision_policy: [fp16]}"), HasSubstr("mixed_precision_policy: expected a dtype, or a mapping of dtypes"));
+  EXPECT_THAT(
+      problems_of("fsdp_plugin:\n  sharding_strategy: HALF\n  wrap_module: [a]\n  mixed_precision_policy: "
+                  "fp8\ndeepspeed_plugin:\n  zero_stage: 4\n  hf_ds_config: none.json\n"),
+      AllOf(HasSubstr("run.yaml:2: accelerator.fsdp_plugin: fsdp_plugin: sharding_strategy: expected FULL_SHARD"),
+            HasSubstr("run.yaml:3: accelerator.fsdp_plugin.wrap_module: unknown key"),
+            HasSubstr("param_dtype: expected fp32, fp16 or bf16, got 'fp8'"),
+            HasSubstr("run.yaml:6: accelerator.deepspeed_plugin: deepspeed_plugin: hf_ds_config: none.json"),
+            HasSubstr("fsdp_plugin and deepspeed_plugin exclude each other")));
+  EXPECT_THAT(problems_of("deepspeed_plugin: {zero_stage: 4}"),
+              HasSubstr("deepspeed_plugin: zero_stage: expected 0 to 3, got '4'"));
+  EXPECT_THAT(problems_of("fsdp_plugin: {mixed_precision_policy: [fp16]}"),
+              HasSubstr("mixed_precision_policy: expected a dtype, or a mapping of dtypes"));
 }
 
 }  // namespace

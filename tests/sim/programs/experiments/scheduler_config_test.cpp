@@ -45,7 +45,8 @@ TEST(SchedulerConfigTest, OneFollowsAMetricAndIsNoPart) {
   const auto scheduler = programs::build_scheduler(config, optimizer);
   for (int epoch = 0; epoch < 2; ++epoch) scheduler->step(1.0);
   EXPECT_THAT(scheduler->get_last_lr(), ElementsAre(4));
-  EXPECT_THAT(problems_of("{name: chained, schedulers: [{name: reduce_lr_on_plateau}]}"), HasSubstr("follows a metric"));
+  EXPECT_THAT(problems_of("{name: chained, schedulers: [{name: reduce_lr_on_plateau}]}"),
+              HasSubstr("follows a metric"));
   EXPECT_THAT(problems_of("{name: reduce_lr_on_plateau, mode: least, factor: 1, patience: -1}"),
               AllOf(HasSubstr("min or max"), HasSubstr("between 0 and 1"), HasSubstr("scheduler.patience")));
 }
@@ -56,20 +57,25 @@ TEST(SchedulerConfigTest, NoScheduleIsNull) {
 }
 
 TEST(SchedulerConfigTest, AnUnknownNameTellsTheKnownOnes) {
-  EXPECT_THAT(problems_of("{name: square, T_max: 3}"), AllOf(HasSubstr("scheduler.name"), HasSubstr("one_cycle"), HasSubstr("wsd")));
+  EXPECT_THAT(problems_of("{name: square, T_max: 3}"),
+              AllOf(HasSubstr("scheduler.name"), HasSubstr("one_cycle"), HasSubstr("wsd")));
 }
 
 TEST(SchedulerConfigTest, AllProblemsAreTold) {
-  EXPECT_THAT(problems_of("{name: one_cycle, max_lr: -1, epochs: 3, anneal_strategy: square, div_factor: 0, speed: 2}"),
-              AllOf(HasSubstr("scheduler.max_lr"), HasSubstr("scheduler.total_steps"), HasSubstr("scheduler.anneal_strategy"), HasSubstr("scheduler.div_factor"),
-                    HasSubstr("scheduler.speed"), Not(HasSubstr("scheduler.epochs"))));
+  EXPECT_THAT(
+      problems_of("{name: one_cycle, max_lr: -1, epochs: 3, anneal_strategy: square, div_factor: 0, speed: 2}"),
+      AllOf(HasSubstr("scheduler.max_lr"), HasSubstr("scheduler.total_steps"), HasSubstr("scheduler.anneal_strategy"),
+            HasSubstr("scheduler.div_factor"), HasSubstr("scheduler.speed"), Not(HasSubstr("scheduler.epochs"))));
   EXPECT_THAT(problems_of("{name: wsd, num_warmup_steps: 3, decay_type: steep}"),
               AllOf(HasSubstr("num_decay_steps"), HasSubstr("num_training_steps"), HasSubstr("decay_type")));
 }
 
 TEST(SchedulerConfigTest, ProblemsOfPartsAreTold) {
-  EXPECT_THAT(problems_of("{name: sequential, milestones: [5, 3], schedulers: [{name: step}, {name: chained, schedulers: []}]}"),
-              AllOf(HasSubstr("step_size"), HasSubstr("expected at least one"), HasSubstr("rising order"), HasSubstr("cannot begin at a milestone")));
+  EXPECT_THAT(
+      problems_of(
+          "{name: sequential, milestones: [5, 3], schedulers: [{name: step}, {name: chained, schedulers: []}]}"),
+      AllOf(HasSubstr("step_size"), HasSubstr("expected at least one"), HasSubstr("rising order"),
+            HasSubstr("cannot begin at a milestone")));
   EXPECT_THAT(problems_of("{name: sequential, milestones: [5, 7], schedulers: [{name: linear_lr}, {name: linear_lr}]}"),
               HasSubstr("expected 1, one less than schedulers, got 2"));
   EXPECT_THAT(problems_of("{name: chained}"), HasSubstr("schedulers"));
@@ -77,7 +83,8 @@ TEST(SchedulerConfigTest, ProblemsOfPartsAreTold) {
 
 TEST(SchedulerConfigTest, WhatOnlyTheOptimizerTellsIsAConfigError) {
   auto optimizer = sgd({8.0});
-  const auto config = read("{name: polynomial_decay_with_warmup, num_warmup_steps: 1, num_training_steps: 3, lr_end: 2}");
+  const auto config =
+      read("{name: polynomial_decay_with_warmup, num_warmup_steps: 1, num_training_steps: 3, lr_end: 2}");
   EXPECT_THAT(message_thrown<ConfigError>([&] { programs::build_scheduler(config, optimizer); }), HasSubstr("lr_end"));
 }
 

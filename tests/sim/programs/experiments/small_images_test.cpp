@@ -24,7 +24,8 @@ TEST(ResizeTest, EveryPixelIsThatWhosePlaceRoundedDownItHas) {
   ASSERT_EQ(large.sizes(), at::IntArrayRef({32, 32}));
   for (std::int64_t row = 0; row < 32; ++row) {
     for (std::int64_t column = 0; column < 32; ++column) {
-      ASSERT_EQ(large[row][column].item<std::int64_t>(), row * 28 / 32 * 28 + column * 28 / 32) << row << ", " << column;
+      ASSERT_EQ(large[row][column].item<std::int64_t>(), row * 28 / 32 * 28 + column * 28 / 32)
+          << row << ", " << column;
     }
   }
 }

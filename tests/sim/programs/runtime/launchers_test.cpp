@@ -20,7 +20,8 @@ using ::testing::HasSubstr;
 
 int leave_a_file(const std::vector<std::string>& arguments) {
   const auto& rank = current_rank();
-  std::ofstream(arguments.at(0) + "/" + std::to_string(rank.rank) + "of" + std::to_string(rank.world_size)) << rank.backend << " " << environment("ACCELERATE_MIXED_PRECISION").value_or("unset");
+  std::ofstream(arguments.at(0) + "/" + std::to_string(rank.rank) + "of" + std::to_string(rank.world_size))
+      << rank.backend << " " << environment("ACCELERATE_MIXED_PRECISION").value_or("unset");
   rank.world.barrier();
   return 0;
 }
@@ -73,14 +74,18 @@ TEST(LaunchersTest, TheFunctionRunsOnEveryRankOfProcessesAndOfTheSimulator) {
 
 TEST(LaunchersTest, WhatFailsIsToldWithItsRankAndMessage) {
   for (const bool simulate : {false, true}) {
-    const auto run = [&](const std::string& how) { return [=] { launch("fail_on_rank_1", {how}, {.num_processes = 3, .use_cpu = true, .simulate = simulate}); }; };
+    const auto run = [&](const std::string& how) {
+      return [=] { launch("fail_on_rank_1", {how}, {.num_processes = 3, .use_cpu = true, .simulate = simulate}); };
+    };
     EXPECT_THAT(error_of<Error>(run("always")), AllOf(HasSubstr("rank 1"), HasSubstr("the ink has run out")));
   }
-  EXPECT_THAT(error_of<ConfigError>([] { debug_launcher("fail_on_rank_1", {"config"}); }), HasSubstr("ink: expected black"));
+  EXPECT_THAT(error_of<ConfigError>([] { debug_launcher("fail_on_rank_1", {"config"}); }),
+              HasSubstr("ink: expected black"));
 }
 
 TEST(LaunchersTest, ALaunchMayBeginAnew) {
-  EXPECT_THAT(error_of<Error>([] { launch("fail_on_rank_1", {"once"}, {.num_processes = 2, .use_cpu = true}); }), HasSubstr("rank 1"));
+  EXPECT_THAT(error_of<Error>([] { launch("fail_on_rank_1", {"once"}, {.num_processes = 2, .use_cpu = true}); }),
+              HasSubstr("rank 1"));
   launch("fail_on_rank_1", {"once"}, {.num_processes = 2, .max_restarts = 1, .use_cpu = true});
 }
 
@@ -92,12 +97,19 @@ TEST(LaunchersTest, ALaunchInsideARankIsAStateError) {
 }
 
 TEST(LaunchersTest, NamesAndOptionsThatCannotBeAreConfigErrors) {
-  EXPECT_THAT(error_of<ConfigError>([] { launch("leave_a_fil", {}, 2); }), HasSubstr("no function is registered as 'leave_a_fil'; did you mean 'leave_a_file'?"));
-  EXPECT_THAT(error_of<ConfigError>([] { const Launchable twice("leave_a_file", leave_a_file); }), HasSubstr("two functions are registered as 'leave_a_file'"));
-  EXPECT_THAT(error_of<ConfigError>([] { launch("leave_a_file", {}, {.mixed_precision = "fp4"}); }), HasSubstr("expected no, fp16, bf16, fp8, got 'fp4'"));
-  EXPECT_THAT(error_of<ConfigError>([] { launch("leave_a_file", {}, {.num_processes = 0}); }), HasSubstr("num_processes 0"));
-  EXPECT_THAT(error_of<ConfigError>([] { launch("leave_a_file", {}, {.num_processes = 2, .num_nodes = 2}); }), HasSubstr("2 machines need use_port"));
-  EXPECT_THAT(error_of<ConfigError>([] { launch("leave_a_file", {}, {.num_processes = 2, .max_restarts = 1, .simulate = true}); }), HasSubstr("simulated ranks"));
+  EXPECT_THAT(error_of<ConfigError>([] { launch("leave_a_fil", {}, 2); }),
+              HasSubstr("no function is registered as 'leave_a_fil'; did you mean 'leave_a_file'?"));
+  EXPECT_THAT(error_of<ConfigError>([] { const Launchable twice("leave_a_file", leave_a_file); }),
+              HasSubstr("two functions are registered as 'leave_a_file'"));
+  EXPECT_THAT(error_of<ConfigError>([] { launch("leave_a_file", {}, {.mixed_precision = "fp4"}); }),
+              HasSubstr("expected no, fp16, bf16, fp8, got 'fp4'"));
+  EXPECT_THAT(error_of<ConfigError>([] { launch("leave_a_file", {}, {.num_processes = 0}); }),
+              HasSubstr("num_processes 0"));
+  EXPECT_THAT(error_of<ConfigError>([] { launch("leave_a_file", {}, {.num_processes = 2, .num_nodes = 2}); }),
+              HasSubstr("2 machines need use_port"));
+  EXPECT_THAT(error_of<ConfigError>(
+                  [] { launch("leave_a_file", {}, {.num_processes = 2, .max_restarts = 1, .simulate = true}); }),
+              HasSubstr("simulated ranks"));
 }
 
 }  // namespace

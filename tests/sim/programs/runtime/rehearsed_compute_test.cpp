@@ -20,7 +20,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 std::string network_with(const std::string& topology, const std::string& compute) {
-  return "name: test\nlibrary: gloo\noverhead_seconds: 0\nreduce_seconds_per_byte: 0\ntopology: {" + topology + "}\ncompute: {" + compute + "}\n";
+  return "name: test\nlibrary: gloo\noverhead_seconds: 0\nreduce_seconds_per_byte: 0\ntopology: {" + topology +
+         "}\ncompute: {" + compute + "}\n";
 }
 
 constexpr const char* kPlain = "kind: full, latency_seconds: 0, bytes_per_second: 1.0e+9";
@@ -29,7 +30,8 @@ constexpr const char* kFlops = "kind: table, launch_seconds: 0, flops_per_second
 class RehearsedComputeTest : public ::testing::Test {
  protected:
   sim::SimulationReport run(const std::string& network, int num_ranks, const std::function<void(RankContext&)>& body) {
-    return programs::Rehearsal({.network = folder_.write("network.yaml", network)}, num_ranks).run(std::chrono::minutes(1), body);
+    return programs::Rehearsal({.network = folder_.write("network.yaml", network)}, num_ranks)
+        .run(std::chrono::minutes(1), body);
   }
 
   TemporaryFolder folder_;
@@ -51,10 +53,12 @@ TEST_F(RehearsedComputeTest, AttentionIsTwoProductsAndItsGradientFive) {
 }
 
 TEST_F(RehearsedComputeTest, ATransposedConvolutionCountsThePositionsOfItsInput) {
-  constexpr double kProducts = 2.0 * (2 * 8 * 8) * (3 * 5 * 4 * 4);  // for each of 2 x 8 x 8 positions, 3 channels to 5 with 4 x 4 weights
+  constexpr double kProducts =
+      2.0 * (2 * 8 * 8) * (3 * 5 * 4 * 4);  // for each of 2 x 8 x 8 positions, 3 channels to 5 with 4 x 4 weights
   const auto seconds = [&](bool differentiates) {
     const auto report = run(network_with(kPlain, kFlops), 1, [&](RankContext& rank) {
-      const auto input = at::randn({2, 3, 8, 8}).requires_grad_(differentiates), weight = at::randn({3, 5, 4, 4}).requires_grad_(differentiates);
+      const auto input = at::randn({2, 3, 8, 8}).requires_grad_(differentiates),
+                 weight = at::randn({3, 5, 4, 4}).requires_grad_(differentiates);
       const auto output = at::conv_transpose2d(input, weight, {}, /*stride=*/2, /*padding=*/1);
       if (differentiates) output.sum().backward();
       rank.world.barrier();
@@ -76,12 +80,18 @@ TEST_F(RehearsedComputeTest, AnEntryOfTheTableWithoutEffectIsTold) {
 }
 
 TEST_F(RehearsedComputeTest, NumbersThatNoNetworkHasAreRefused) {
-  for (const std::string topology : {"kind: fat_tree, latency_seconds: 0, bytes_per_second: 1, ranks_per_rack: 2, oversubscription: .inf",
-                                     "kind: torus, latency_seconds: 0, bytes_per_second: 1, shape: [2000000000, 2000000000, 2000000000]",
-                                     "kind: nodes, ranks_per_node: 65537, inside: {latency_seconds: 0, bytes_per_second: 1}, card: {latency_seconds: 0, bytes_per_second: 1}"}) {
-    EXPECT_THAT(message_of<ConfigError>([&] { run(network_with(topology, kFlops), 2, [](RankContext&) {}); }), HasSubstr("network.yaml:5: topology.")) << topology;
+  for (const std::string topology :
+       {"kind: fat_tree, latency_seconds: 0, bytes_per_second: 1, ranks_per_rack: 2, oversubscription: .inf",
+        "kind: torus, latency_seconds: 0, bytes_per_second: 1, shape: [2000000000, 2000000000, 2000000000]",
+        "kind: nodes, ranks_per_node: 65537, inside: {latency_seconds: 0, bytes_per_second: 1}, card: "
+        "{latency_seconds: 0, bytes_per_second: 1}"}) {
+    EXPECT_THAT(message_of<ConfigError>([&] { run(network_with(topology, kFlops), 2, [](RankContext&) {}); }),
+                HasSubstr("network.yaml:5: topology."))
+        << topology;
   }
-  const std::string large = "kind: nodes, ranks_per_node: 65536, nodes_per_rack: 65536, inside: {latency_seconds: 0, bytes_per_second: 1}, card: {latency_seconds: 0, bytes_per_second: 1}";
+  const std::string large =
+      "kind: nodes, ranks_per_node: 65536, nodes_per_rack: 65536, inside: {latency_seconds: 0, bytes_per_second: 1}, "
+      "card: {latency_seconds: 0, bytes_per_second: 1}";
   EXPECT_FALSE(run(network_with(large, kFlops), 2, [](RankContext& rank) { rank.world.barrier(); }).error);
 }
 
@@ -89,7 +99,8 @@ TEST_F(RehearsedComputeTest, ShapesMayBeReadWhileACollectiveRuns) {
   const auto report = run(network_with(kPlain, kFlops), 2, [](RankContext& rank) {
     auto tensor = at::full({4}, 1.0);
     auto work = rank.world.all_reduce(tensor);
-    const auto like = at::ones_like(tensor), empty = at::empty_like(tensor), same = at::full({2, 2}, 1.0).view_as(tensor), fresh = tensor.new_zeros({3});
+    const auto like = at::ones_like(tensor), empty = at::empty_like(tensor),
+               same = at::full({2, 2}, 1.0).view_as(tensor), fresh = tensor.new_zeros({3});
     work.wait();
   });
   EXPECT_FALSE(report.error) << message_of(report.error);

@@ -37,7 +37,8 @@ sim::SimulationReport pass_around(int count, bool receives_first) {
 }
 
 class RehearsedMessagesTest : public ::testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(Orders, RehearsedMessagesTest, ::testing::Bool(), [](const auto& info) { return info.param ? "ReceiveFirst" : "SendFirst"; });
+INSTANTIATE_TEST_SUITE_P(Orders, RehearsedMessagesTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "ReceiveFirst" : "SendFirst"; });
 
 TEST_P(RehearsedMessagesTest, EveryMessageTakesItsTimeInAGroupOfAnySize) {
   std::vector<double> seconds;
@@ -58,13 +59,14 @@ TEST_P(RehearsedMessagesTest, EveryMessageTakesItsTimeInAGroupOfAnySize) {
 TEST(RehearsedMessagesTest, AMessageDoesNotTravelBeforeItIsAskedFor) {
   const auto network = std::string(std::getenv("ACCEL_SOURCE_DIR")) + "/configs/sim/networks/nvlink_8.yaml";
   const auto wait_of = [&](int num_products) {
-    const auto report = programs::Rehearsal({.network = network}, 2).run(std::chrono::minutes(1), [&](RankContext& rank) {
-      auto tensor = at::zeros({1 << 20});
-      if (rank.rank == 0) rank.world.send(tensor, 1).wait();
-      if (rank.rank == 0) return;
-      for (int product = 0; product < num_products; ++product) at::mm(at::ones({512, 512}), at::ones({512, 512}));
-      rank.world.recv(tensor, 0).wait();
-    });
+    const auto report =
+        programs::Rehearsal({.network = network}, 2).run(std::chrono::minutes(1), [&](RankContext& rank) {
+          auto tensor = at::zeros({1 << 20});
+          if (rank.rank == 0) rank.world.send(tensor, 1).wait();
+          if (rank.rank == 0) return;
+          for (int product = 0; product < num_products; ++product) at::mm(at::ones({512, 512}), at::ones({512, 512}));
+          rank.world.recv(tensor, 0).wait();
+        });
     if (report.error) std::rethrow_exception(report.error);
     return std::pair(report.times[1].exposed_communication, report.times[1].compute);
   };

@@ -40,8 +40,7 @@ TEST(ReadmeTest, FilesItPointsToAreThere) {
   EXPECT_GT(links, 5);
 }
 
-// --- the table of differences
-// ------------------------------------------------------------------------------------------
+// --- the table of differences ----------------------------------------------------------------------------------------
 
 using Cells = std::vector<std::string>;
 

@@ -205,8 +205,7 @@ TEST(LauncherTest, AFunctionRunsOnProcessesAndOnSimulatedRanksWithTheSameBits) {
   EXPECT_THAT(lines[6], HasSubstr("a rank that fails is told: launch of 'train': rank "));
 }
 
-// --- the resume example: new processes go on where the last ones stopped
-// ----------------------------------------------
+// --- the resume example: new processes go on where the last ones stopped ---------------------------------------------
 
 constexpr const char* kToTheEnd = "1000";
 

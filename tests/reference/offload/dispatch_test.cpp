@@ -484,8 +484,7 @@ TEST(UnitPlanTest, UnitsNameATensorOnceAtItsFirstPlace) {
                                             "blocks.0.outer.bias"));
 }
 
-// --- laws
-// -------------------------------------------------------------------------------------------------------------
+// --- laws ------------------------------------------------------------------------------------------------------------
 
 // Any map of a model over memory and disk, any limit: the bits of the whole model, and no more memory than allowed.
 TEST(DispatchLaws, AnyPlanComputesTheWholeModelsBitsWithinItsMemory) {

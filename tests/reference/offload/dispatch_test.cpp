@@ -16,7 +16,7 @@
 #include "reference/offload/layerwise_casting.hpp"
 #include "reference/offload/load_checkpoint.hpp"
 #include "reference/offload/module_tensors.hpp"
-#include "reference/offload/unit_plan.hpp"
+#include "reference/offload/dispatch_units.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/property.hpp"
 #include "tests/support/temporary_folder.hpp"

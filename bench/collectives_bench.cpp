@@ -5,6 +5,8 @@
 //
 // With --compare it measures the ratios alone, each pair side by side.
 #include <benchmark/benchmark.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
@@ -18,6 +20,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "backends/launch/process.hpp"
 #include "bench/median.hpp"
 #include "bench/printed_json.hpp"
 #include "bench/program.hpp"
@@ -146,6 +149,48 @@ Json compare_large(std::int64_t bytes) {
           {"share_of_copy_rate", median(copies) / median(sim)}};
 }
 
+// Processes that keep a core busy each, until the end of the scope.
+class BusyProcesses {
+ public:
+  explicit BusyProcesses(int count) {
+    for (int process = 0; process < count; ++process)
+      processes_.push_back(accel::launcher::start_process({.command = {"/bin/sh", "-c", "while :; do :; done"}}));
+  }
+  ~BusyProcesses() {
+    for (const auto process : processes_) {
+      kill(process, SIGKILL);
+      waitpid(process, nullptr, 0);
+    }
+  }
+
+ private:
+  std::vector<pid_t> processes_;
+};
+
+double seconds_of_short_runs(int runs) {
+  const auto start = Clock::now();
+  for (int run = 0; run < runs; ++run) accel::sim::simulate({.num_ranks = 4}, [](auto& rank) { rank.world.barrier(); });
+  return seconds_since(start);
+}
+
+// A program as users have it, with as many intra-op threads as cores, whose cores two other processes want too.
+Json compare_beside_busy_processes() {
+  constexpr int kRuns = 200, kProcesses = 2;
+  std::vector<double> quiet, busy;
+  at::set_num_threads(kProcesses);
+  for (int round = 0; round < 5; ++round) {
+    quiet.push_back(seconds_of_short_runs(kRuns));
+    const BusyProcesses processes(kProcesses);
+    busy.push_back(seconds_of_short_runs(kRuns));
+  }
+  at::set_num_threads(1);
+  return {{"ranks", 4},
+          {"runs", kRuns},
+          {"quiet_s", median(quiet)},
+          {"beside_two_busy_processes_s", median(busy)},
+          {"busy_over_quiet", median(busy) / median(quiet)}};
+}
+
 // How often a minute `run` ends, of 4 ranks under a random schedule, one after the other.
 double runs_per_minute(double seconds, const std::function<void(const accel::sim::RankSchedule&)>& run) {
   std::int64_t runs = 0;
@@ -210,7 +255,8 @@ Json time_diagnosis() {
 Json compare(const std::string& python) {
   return {{"small_all_reduce", compare_small(python)},        {"large_all_reduce", compare_large(1 << 20)},
           {"larger_all_reduce", compare_large(4 << 20)},      {"schedules", count_protocol_schedules()},
-          {"training_schedules", count_training_schedules()}, {"hang_to_diagnosis", time_diagnosis()}};
+          {"training_schedules", count_training_schedules()}, {"hang_to_diagnosis", time_diagnosis()},
+          {"short_runs", compare_beside_busy_processes()}};
 }
 
 // Those that Google Benchmark knows; false if it does not know one.

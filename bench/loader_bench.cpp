@@ -42,8 +42,7 @@ double median_of(int rounds, const Measure& measure) {
   return median(values);
 }
 
-// --- read
-// -------------------------------------------------------------------------------------------------------------
+// --- read ------------------------------------------------------------------------------------------------------------
 
 double samples_per_second(const accel::programs::LabelledImages& data, int workers) {
   accel::Accelerator accelerator;
@@ -91,8 +90,7 @@ Json measure_reading(const std::string& data_dir, int rounds, const std::string&
   return result;
 }
 
-// --- resume
-// -----------------------------------------------------------------------------------------------------------
+// --- resume ----------------------------------------------------------------------------------------------------------
 
 // Sample i is the number i; counts what is read.
 struct CountingSet {
@@ -181,8 +179,7 @@ Json measure_resume(int rounds) {
           {"ways", ways}};
 }
 
-// --- output
-// -----------------------------------------------------------------------------------------------------------
+// --- output ----------------------------------------------------------------------------------------------------------
 
 void print(const Json& result) {
   const auto& reading = result["read"];

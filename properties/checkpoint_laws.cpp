@@ -227,8 +227,7 @@ TEST(CheckpointLaws, TheSameOnGloo) {
   expect_property(15, [] { check_resume(Backend::kGlooThreads); });
 }
 
-// --- planted bugs
-// ---------------------------------------------------------------------------------------------------------
+// --- planted bugs ----------------------------------------------------------------------------------------------------
 
 using Change = std::function<void(Value::Dict& content)>;
 

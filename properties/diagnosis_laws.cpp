@@ -129,8 +129,7 @@ bool is_here(const Place& place, const RankContext& rank, int step) {
   return rank.rank == place.culprit && step == place.position;
 }
 
-// --- calls that differ
-// ----------------------------------------------------------------------------------------------------
+// --- calls that differ -----------------------------------------------------------------------------------------------
 
 using Step = std::function<void(const Place&, RankContext&, Watch&)>;
 
@@ -224,8 +223,7 @@ TEST(DiagnosisLaws, TwoRanksThatDifferAreBothCulprits) {
       });
 }
 
-// --- calls that are missing, or too many
-// --------------------------------------------------------------------------------
+// --- calls that are missing, or too many -----------------------------------------------------------------------------
 
 TEST(DiagnosisLaws, ExtraCollectiveOfOneRankIsNamed) {
   expect_diagnosed(
@@ -449,8 +447,7 @@ TEST(DiagnosisLaws, AnotherOrderOfElementsInMemoryIsNamed) {
       });
 }
 
-// --- training
-// -------------------------------------------------------------------------------------------------------------
+// --- training --------------------------------------------------------------------------------------------------------
 
 struct Training {
   explicit Training(RankContext& rank, const Place& place, AcceleratorOptions options = {})
@@ -528,8 +525,7 @@ TEST(DiagnosisLaws, ParametersThatDifferWithoutAMajorityNameAllRanks) {
       << report.diagnosis->text;
 }
 
-// --- buffers under way
-// ------------------------------------------------------------------------------------------------------
+// --- buffers under way -----------------------------------------------------------------------------------------------
 
 // At one step the culprit does `wrong` between the call and wait().
 void expect_race(const std::function<void(at::Tensor&, RankContext&)>& wrong) {

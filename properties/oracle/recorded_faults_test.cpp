@@ -27,8 +27,7 @@ auto seen_by_ranks(int num_ranks, AcceleratorOptions options, const Body& body) 
   return seen;
 }
 
-// --- resuming in epoch 1, behind 2 of 6 batches, with objects made anew
-// -----------------------------------------------
+// --- resuming in epoch 1, behind 2 of 6 batches, with objects made anew ----------------------------------------------
 
 struct Saved {
   std::string loader;  // as it stands in a file
@@ -170,8 +169,7 @@ TEST(RecordedFaultsTest, R4AShortWindowIsDividedByTheWholeWindowHereAndThere) {
   for (const auto& rank : ours) EXPECT_EQ(rank, short_by_three_quarters);
 }
 
-// --- metrics
-// ----------------------------------------------------------------------------------------------------------
+// --- metrics ---------------------------------------------------------------------------------------------------------
 
 class SevenOfTen : public Sampler {
  public:

@@ -59,8 +59,7 @@ Tree plain_value(const std::string& text, bool number_forms_of_json) {
   }
 }
 
-// --- writing
-// ----------------------------------------------------------------------------------------------------------
+// --- writing ---------------------------------------------------------------------------------------------------------
 
 // The code points of UTF-8; a byte that is none stands for itself.
 std::vector<char32_t> code_points(const std::string& text) {

@@ -1,21 +1,20 @@
 #pragma once
 
 #include <algorithm>
-#include <cctype>
 #include <string>
 
-/// Names in one case: of ASCII's letters, by the C locale. Thread rule: pure functions.
+/// ASCII letters in one case, whatever the locale; other bytes stay. Thread rule: pure functions.
 namespace accel {
 
 inline std::string lower_case(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char letter) { return static_cast<char>(std::tolower(letter)); });
+                 [](char byte) { return byte >= 'A' && byte <= 'Z' ? static_cast<char>(byte + 32) : byte; });
   return text;
 }
 
 inline std::string upper_case(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char letter) { return static_cast<char>(std::toupper(letter)); });
+                 [](char byte) { return byte >= 'a' && byte <= 'z' ? static_cast<char>(byte - 32) : byte; });
   return text;
 }
 

@@ -26,9 +26,9 @@ Linear linear(std::int64_t inputs, std::int64_t outputs, const GptOptions& optio
 }
 
 // LibTorch's own cannot be without bias.
-class NormImpl : public nn::Module {
+class LayerNormImpl : public nn::Module {
  public:
-  explicit NormImpl(const GptOptions& options) {
+  explicit LayerNormImpl(const GptOptions& options) {
     weight_ = register_parameter("weight", at::ones(options.width));
     if (options.bias) bias_ = register_parameter("bias", at::zeros(options.width));
   }
@@ -37,7 +37,7 @@ class NormImpl : public nn::Module {
  private:
   at::Tensor weight_, bias_;
 };
-TORCH_MODULE(Norm);
+TORCH_MODULE(LayerNorm);
 
 class AttentionImpl : public nn::Module {
  public:
@@ -87,9 +87,9 @@ TORCH_MODULE(FeedForward);
 class BlockImpl : public nn::Module {
  public:
   explicit BlockImpl(const GptOptions& options) {
-    attention_norm_ = register_module("attention_norm", Norm(options));
+    attention_norm_ = register_module("attention_norm", LayerNorm(options));
     attention_ = register_module("attention", Attention(options));
-    feed_forward_norm_ = register_module("feed_forward_norm", Norm(options));
+    feed_forward_norm_ = register_module("feed_forward_norm", LayerNorm(options));
     feed_forward_ = register_module("feed_forward", FeedForward(options));
   }
   at::Tensor forward(const at::Tensor& values) {
@@ -98,7 +98,7 @@ class BlockImpl : public nn::Module {
   }
 
  private:
-  Norm attention_norm_{nullptr}, feed_forward_norm_{nullptr};
+  LayerNorm attention_norm_{nullptr}, feed_forward_norm_{nullptr};
   Attention attention_{nullptr};
   FeedForward feed_forward_{nullptr};
 };
@@ -112,7 +112,7 @@ class Gpt : public Model {
     dropout_ = register_module("dropout", nn::Dropout(options.dropout));
     register_module("blocks", blocks_);
     for (std::int64_t layer = 0; layer < options.layers; ++layer) blocks_->push_back(Block(options));
-    norm_ = register_module("norm", Norm(options));
+    norm_ = register_module("norm", LayerNorm(options));
     draw_weights(options.layers);
   }
 
@@ -144,7 +144,7 @@ class Gpt : public Model {
   nn::Embedding byte_embedding_{nullptr}, position_embedding_{nullptr};
   nn::Dropout dropout_{nullptr};
   nn::ModuleList blocks_;
-  Norm norm_{nullptr};
+  LayerNorm norm_{nullptr};
 };
 
 }  // namespace

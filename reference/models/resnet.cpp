@@ -31,10 +31,10 @@ void with_norm(std::int64_t channels, bool over_ranks, Use&& use) {
   }
 }
 
-using Norm = std::function<at::Tensor(const at::Tensor&)>;
+using BatchNorm = std::function<at::Tensor(const at::Tensor&)>;
 
-Norm register_norm(nn::Module& owner, const std::string& name, std::int64_t channels, bool over_ranks) {
-  Norm norm;
+BatchNorm register_norm(nn::Module& owner, const std::string& name, std::int64_t channels, bool over_ranks) {
+  BatchNorm norm;
   with_norm(channels, over_ranks, [&](auto module) {
     norm = [module = owner.register_module(name, module)](const at::Tensor& values) mutable {
       return call(module, values);
@@ -63,7 +63,7 @@ class BasicBlockImpl : public nn::Module {
 
  private:
   nn::Conv2d conv1_{nullptr}, conv2_{nullptr};
-  Norm bn1_, bn2_;
+  BatchNorm bn1_, bn2_;
   nn::Sequential shortcut_;
 };
 TORCH_MODULE(BasicBlock);
@@ -97,7 +97,7 @@ class ResNet : public Model {
 
  private:
   nn::Conv2d conv1_{nullptr};
-  Norm bn1_;
+  BatchNorm bn1_;
   nn::Sequential layer1_, layer2_, layer3_, layer4_;
   Linear linear_{nullptr};
 };

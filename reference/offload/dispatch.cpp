@@ -13,7 +13,7 @@
 #include "reference/modules/described_model.hpp"
 #include "reference/offload/load_checkpoint.hpp"
 #include "reference/offload/module_tensors.hpp"
-#include "reference/offload/unit_plan.hpp"
+#include "reference/offload/dispatch_units.hpp"
 
 namespace accel::offload {
 namespace {

@@ -21,7 +21,7 @@
 ///     accel::MaxMemory{{"cpu", "1GB"}}}); torch::NoGradGuard no_grad; auto output = model(input);
 ///
 /// A Sequential needs nothing for it. Another model calls the elements of its ModuleLists by `accel::call`, and those
-/// are brought one by one; what else it has comes with the model itself (see reference/offload/unit_plan.hpp). The
+/// are brought one by one; what else it has comes with the model itself (see reference/offload/dispatch_units.hpp). The
 /// model runs on the first GPU of its device map, or on the CPU. While a unit runs, the next one is read by a worker
 /// thread. This is for inference: what is offloaded gets no gradients. Thread rule: the rank's thread. Source:
 /// accelerate/big_modeling.py.

@@ -14,7 +14,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/modules/described_model.hpp"
 #include "reference/offload/module_tensors.hpp"
-#include "reference/offload/unit_plan.hpp"
+#include "reference/offload/dispatch_units.hpp"
 
 namespace accel {
 namespace offload {

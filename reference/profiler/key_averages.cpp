@@ -12,7 +12,7 @@
 namespace accel {
 namespace {
 
-using tracking::ProfileEvent;
+using profiler::ProfileEvent;
 
 struct Own {
   std::int64_t self_ns = 0, self_bytes = 0, bytes = 0;

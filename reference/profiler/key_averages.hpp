@@ -31,6 +31,6 @@ class KeyAverages : public std::vector<KeyAverage> {
   [[nodiscard]] std::string table(const TableOptions& options = {}) const;
 };
 
-KeyAverages key_averages(const std::vector<tracking::ProfileEvent>& events, bool group_by_input_shape = false);
+KeyAverages key_averages(const std::vector<profiler::ProfileEvent>& events, bool group_by_input_shape = false);
 
 }  // namespace accel

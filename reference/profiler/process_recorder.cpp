@@ -6,16 +6,16 @@
 #include "reference/core/errors.hpp"
 #include "reference/profiler/profile_recorder.hpp"
 
-namespace accel::tracking {
+namespace accel::profiler {
 namespace {
 
-namespace profiler = torch::autograd::profiler;
+namespace torch_profiler = torch::autograd::profiler;
 
 // Of the process, as what it guards is.
 std::atomic<bool> is_taken = false;
 
 // LibTorch writes a trace once; further files are copies.
-void save_once(profiler::ProfilerResult& result, std::string& saved, Files& files, const std::string& path) {
+void save_once(torch_profiler::ProfilerResult& result, std::string& saved, Files& files, const std::string& path) {
   if (saved.empty()) {
     result.save(path + ".tmp");
     files.rename(path + ".tmp", path);
@@ -28,21 +28,21 @@ void save_once(profiler::ProfilerResult& result, std::string& saved, Files& file
 class ProcessRecorder final : public ProfileRecorder {
  public:
   ProcessRecorder(const ProfileKwargs& kwargs, bool cuda)
-      : config_(profiler::ProfilerState::KINETO, kwargs.record_shapes, kwargs.profile_memory, /*with_stack=*/false,
+      : config_(torch_profiler::ProfilerState::KINETO, kwargs.record_shapes, kwargs.profile_memory, /*with_stack=*/false,
                 kwargs.with_flops) {
     check_state(
         !is_taken.exchange(true),
         "profile: another rank of this process is profiled already, and LibTorch's profiler is one for the process; "
         "profile one of them, or simulate the ranks, which are recorded apart");
-    activities_ = {profiler::ActivityType::CPU};
-    if (cuda) activities_.insert(profiler::ActivityType::CUDA);
+    activities_ = {torch_profiler::ActivityType::CPU};
+    if (cuda) activities_.insert(torch_profiler::ActivityType::CUDA);
   }
   ~ProcessRecorder() override { is_taken = false; }
 
-  void prepare() override { profiler::prepareProfiler(config_, activities_); }
-  void start() override { profiler::enableProfiler(config_, activities_); }
+  void prepare() override { torch_profiler::prepareProfiler(config_, activities_); }
+  void start() override { torch_profiler::enableProfiler(config_, activities_); }
   ProfileTrace stop() override {
-    const std::shared_ptr<profiler::ProfilerResult> result = profiler::disableProfiler();
+    const std::shared_ptr<torch_profiler::ProfilerResult> result = torch_profiler::disableProfiler();
     ProfileTrace trace;
     for (const auto& event : result->events()) trace.events.push_back(event_of(event));
     trace.save = [result, saved = std::make_shared<std::string>()](Files& files, const std::string& path) {
@@ -53,11 +53,11 @@ class ProcessRecorder final : public ProfileRecorder {
   // Kineto knows no other way.
   void discard() override {
     start();
-    profiler::disableProfiler();
+    torch_profiler::disableProfiler();
   }
 
  private:
-  static ProfileEvent event_of(const profiler::KinetoEvent& event) {
+  static ProfileEvent event_of(const torch_profiler::KinetoEvent& event) {
     ProfileEvent copy{.name = event.name(),
                       .thread = event.startThreadId(),
                       .start_ns = static_cast<std::int64_t>(event.startNs()),
@@ -69,8 +69,8 @@ class ProcessRecorder final : public ProfileRecorder {
     return copy;
   }
 
-  profiler::ProfilerConfig config_;
-  std::set<profiler::ActivityType> activities_;
+  torch_profiler::ProfilerConfig config_;
+  std::set<torch_profiler::ActivityType> activities_;
 };
 
 }  // namespace
@@ -79,4 +79,4 @@ std::unique_ptr<ProfileRecorder> make_process_recorder(const ProfileKwargs& kwar
   return std::make_unique<ProcessRecorder>(kwargs, cuda);
 }
 
-}  // namespace accel::tracking
+}  // namespace accel::profiler

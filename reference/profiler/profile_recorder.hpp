@@ -9,7 +9,7 @@
 #include "reference/config/profile_kwargs.hpp"
 #include "reference/core/files.hpp"
 
-namespace accel::tracking {
+namespace accel::profiler {
 
 /// An operator, a range that a program named, a kernel, or memory ("[memory]") that was allocated or freed.
 struct ProfileEvent {
@@ -49,4 +49,4 @@ std::unique_ptr<ProfileRecorder> make_process_recorder(const ProfileKwargs& kwar
 /// Of the calling thread, as rank `rank`.
 std::unique_ptr<ProfileRecorder> make_thread_recorder(const ProfileKwargs& kwargs, int rank);
 
-}  // namespace accel::tracking
+}  // namespace accel::profiler

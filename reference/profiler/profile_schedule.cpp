@@ -1,6 +1,6 @@
 #include "reference/profiler/profile_schedule.hpp"
 
-namespace accel::tracking {
+namespace accel::profiler {
 namespace {
 
 bool is_recording(ProfileAction action) {
@@ -33,4 +33,4 @@ ProfileTransition profile_end(ProfileAction before) {
   return {.stop = is_recording(before), .ready = is_recording(before)};
 }
 
-}  // namespace accel::tracking
+}  // namespace accel::profiler

@@ -4,7 +4,7 @@
 
 #include "reference/config/profile_kwargs.hpp"
 
-namespace accel::tracking {
+namespace accel::profiler {
 
 enum class ProfileAction { kNone, kWarmup, kRecord, kRecordAndSave };
 
@@ -23,4 +23,4 @@ ProfileTransition profile_transition(ProfileAction before, ProfileAction now);
 /// Where profiling ends in a step of this action.
 ProfileTransition profile_end(ProfileAction before);
 
-}  // namespace accel::tracking
+}  // namespace accel::profiler

@@ -12,7 +12,7 @@
 
 namespace accel {
 
-using tracking::ProfileAction;
+using profiler::ProfileAction;
 
 namespace {
 
@@ -21,7 +21,7 @@ bool wants_cuda(const ProfileKwargs& kwargs) {
   return std::find(kwargs.activities.begin(), kwargs.activities.end(), "cuda") != kwargs.activities.end();
 }
 
-std::unique_ptr<tracking::ProfileRecorder> make_recorder(const RankContext& context, const ProfileKwargs& kwargs) {
+std::unique_ptr<profiler::ProfileRecorder> make_recorder(const RankContext& context, const ProfileKwargs& kwargs) {
   auto problems = problems_of(kwargs);
   const bool is_simulated = context.backend == "sim";
   const bool asks_for_cuda = !kwargs.activities.empty() && wants_cuda(kwargs);
@@ -30,15 +30,15 @@ std::unique_ptr<tracking::ProfileRecorder> make_recorder(const RankContext& cont
   else if (asks_for_cuda && !at::hasCUDA())
     problems.emplace_back("activities: cuda; there is none on this machine");
   check_config(problems.empty(), "profile: {}", fmt::join(problems, "; "));
-  if (is_simulated) return tracking::make_thread_recorder(kwargs, context.rank);
-  return tracking::make_process_recorder(kwargs, wants_cuda(kwargs));
+  if (is_simulated) return profiler::make_thread_recorder(kwargs, context.rank);
+  return profiler::make_process_recorder(kwargs, wants_cuda(kwargs));
 }
 
 }  // namespace
 
 Profiler::Profiler(RankContext& context, ProfileKwargs kwargs)
     : context_(context), kwargs_(std::move(kwargs)), recorder_(make_recorder(context_, kwargs_)) {
-  apply(tracking::profile_transition(ProfileAction::kNone, action()));
+  apply(profiler::profile_transition(ProfileAction::kNone, action()));
   begin_step_range();
 }
 
@@ -55,10 +55,10 @@ Profiler::~Profiler() {
 }
 
 ProfileAction Profiler::action() const {
-  return kwargs_.schedule_option ? tracking::profile_action(*kwargs_.schedule_option, step_) : ProfileAction::kRecord;
+  return kwargs_.schedule_option ? profiler::profile_action(*kwargs_.schedule_option, step_) : ProfileAction::kRecord;
 }
 
-void Profiler::apply(const tracking::ProfileTransition& transition) {
+void Profiler::apply(const profiler::ProfileTransition& transition) {
   if (transition.stop) {
     is_started_ = false;
     trace_ = recorder_->stop();
@@ -86,7 +86,7 @@ void Profiler::step() {
   step_range_.reset();
   const auto before = action();
   ++step_;
-  apply(tracking::profile_transition(before, action()));
+  apply(profiler::profile_transition(before, action()));
   begin_step_range();
 }
 
@@ -94,7 +94,7 @@ void Profiler::finish() {
   if (std::exchange(is_finished_, true)) return;
   step_range_.reset();
   if (std::exchange(is_prepared_, false)) recorder_->discard();
-  apply(tracking::profile_end(action()));
+  apply(profiler::profile_end(action()));
   recorder_.reset();
   if (!kwargs_.output_trace_dir || !trace_.save) return;
   context_.files->make_folder(*kwargs_.output_trace_dir);

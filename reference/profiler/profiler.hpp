@@ -47,7 +47,7 @@ class Profiler {
 
   [[nodiscard]] std::int64_t step_num() const { return step_; }
   /// Of the last cycle that was recorded; empty before the first.
-  [[nodiscard]] const std::vector<tracking::ProfileEvent>& events() const { return trace_.events; }
+  [[nodiscard]] const std::vector<profiler::ProfileEvent>& events() const { return trace_.events; }
   [[nodiscard]] KeyAverages key_averages(bool group_by_input_shape = false) const {
     return accel::key_averages(events(), group_by_input_shape);
   }
@@ -55,15 +55,15 @@ class Profiler {
   void export_chrome_trace(const std::string& path) const;
 
  private:
-  [[nodiscard]] tracking::ProfileAction action() const;
-  void apply(const tracking::ProfileTransition& transition);
+  [[nodiscard]] profiler::ProfileAction action() const;
+  void apply(const profiler::ProfileTransition& transition);
   void begin_step_range();
 
   RankContext& context_;
   ProfileKwargs kwargs_;
-  std::unique_ptr<tracking::ProfileRecorder> recorder_;
+  std::unique_ptr<profiler::ProfileRecorder> recorder_;
   std::unique_ptr<at::RecordFunction> step_range_;
-  tracking::ProfileTrace trace_;
+  profiler::ProfileTrace trace_;
   std::int64_t step_ = 0;
   bool is_prepared_ = false, is_started_ = false, is_finished_ = false;
 };

@@ -7,22 +7,22 @@
 #include "reference/profiler/profile_recorder.hpp"
 #include "reference/tracking/value_json.hpp"
 
-namespace accel::tracking {
+namespace accel::profiler {
 namespace {
 
-namespace profiler = torch::autograd::profiler;
+namespace torch_profiler = torch::autograd::profiler;
 
-std::int64_t nanoseconds_of(const profiler::LegacyEvent& event) {
+std::int64_t nanoseconds_of(const torch_profiler::LegacyEvent& event) {
   return static_cast<std::int64_t>(event.cpuUs() * 1000);
 }
 
 // A thread's events are beginnings and ends, properly nested.
-std::vector<ProfileEvent> paired(std::vector<profiler::LegacyEvent>& list) {
+std::vector<ProfileEvent> paired(std::vector<torch_profiler::LegacyEvent>& list) {
   std::vector<ProfileEvent> events;
   std::vector<std::size_t> open;
   for (auto& event : list) {
     switch (event.kind()) {
-      case profiler::EventKind::PushRange:
+      case torch_profiler::EventKind::PushRange:
         open.push_back(events.size());
         events.push_back({.name = event.name(),
                           .thread = event.threadId(),
@@ -30,12 +30,12 @@ std::vector<ProfileEvent> paired(std::vector<profiler::LegacyEvent>& list) {
                           .input_shapes = event.shapes(),
                           .flops = static_cast<std::int64_t>(event.flops())});
         break;
-      case profiler::EventKind::PopRange:
+      case torch_profiler::EventKind::PopRange:
         if (open.empty()) break;  // began before the recording
         events[open.back()].duration_ns = nanoseconds_of(event) - events[open.back()].start_ns;
         open.pop_back();
         break;
-      case profiler::EventKind::MemoryAlloc:
+      case torch_profiler::EventKind::MemoryAlloc:
         events.push_back({.name = "[memory]",
                           .thread = event.threadId(),
                           .start_ns = nanoseconds_of(event),
@@ -70,7 +70,7 @@ std::string chrome_trace(const std::vector<ProfileEvent>& events, int rank) {
     text += fmt::format(
         ",\n{{\"ph\": \"{}\", \"cat\": \"{}\", \"name\": {}, \"pid\": {}, \"tid\": {}, \"ts\": {:.3f}, {}\"args\": "
         "{{{}}}}}",
-        is_memory ? "i" : "X", is_memory ? "cpu_instant_event" : "cpu_op", json_text(std::string_view(event.name)),
+        is_memory ? "i" : "X", is_memory ? "cpu_instant_event" : "cpu_op", tracking::json_text(std::string_view(event.name)),
         rank, event.thread, static_cast<double>(event.start_ns) / 1e3,
         is_memory ? std::string() : fmt::format("\"dur\": {:.3f}, ", static_cast<double>(event.duration_ns) / 1e3),
         arguments);
@@ -81,15 +81,15 @@ std::string chrome_trace(const std::vector<ProfileEvent>& events, int rank) {
 class ThreadRecorder final : public ProfileRecorder {
  public:
   ThreadRecorder(const ProfileKwargs& kwargs, int rank)
-      : config_(profiler::ProfilerState::CPU, kwargs.record_shapes, kwargs.profile_memory, /*with_stack=*/false,
+      : config_(torch_profiler::ProfilerState::CPU, kwargs.record_shapes, kwargs.profile_memory, /*with_stack=*/false,
                 kwargs.with_flops),
         rank_(rank) {}
 
   void prepare() override {}
-  void start() override { profiler::enableProfilerLegacy(config_); }
+  void start() override { torch_profiler::enableProfilerLegacy(config_); }
   ProfileTrace stop() override {
     ProfileTrace trace;
-    for (auto& list : profiler::disableProfilerLegacy()) {
+    for (auto& list : torch_profiler::disableProfilerLegacy()) {
       auto events = paired(list);
       std::move(events.begin(), events.end(), std::back_inserter(trace.events));
     }
@@ -101,7 +101,7 @@ class ThreadRecorder final : public ProfileRecorder {
   void discard() override {}
 
  private:
-  profiler::ProfilerConfig config_;
+  torch_profiler::ProfilerConfig config_;
   int rank_;
 };
 
@@ -111,4 +111,4 @@ std::unique_ptr<ProfileRecorder> make_thread_recorder(const ProfileKwargs& kwarg
   return std::make_unique<ThreadRecorder>(kwargs, rank);
 }
 
-}  // namespace accel::tracking
+}  // namespace accel::profiler

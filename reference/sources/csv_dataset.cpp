@@ -40,7 +40,7 @@ std::optional<T> parse(std::string_view text) {
 
 template <typename T>
 at::Tensor read_numbers(const CsvFile& file, const std::vector<std::int64_t>& records,
-                        const detail::CsvNumbers& numbers) {
+                        const sources::CsvNumbers& numbers) {
   auto tensor = at::empty({std::ssize(records), std::ssize(numbers.columns)}, at::TensorOptions(numbers.dtype));
   auto* place = tensor.data_ptr<T>();
   for (const auto record : records) {
@@ -62,9 +62,9 @@ void check_dtype(at::ScalarType dtype) {
   check_argument(is_known, "csv: dtype {}; expected float32, float64 or int64", c10::toString(dtype));
 }
 
-detail::CsvNumbers choose(const CsvFile& file, const std::vector<std::string>& names, at::ScalarType dtype) {
+sources::CsvNumbers choose(const CsvFile& file, const std::vector<std::string>& names, at::ScalarType dtype) {
   check_dtype(dtype);
-  detail::CsvNumbers numbers{.dtype = dtype};
+  sources::CsvNumbers numbers{.dtype = dtype};
   for (const auto& name : names) numbers.columns.push_back(file.column(name));
   return numbers;
 }
@@ -76,7 +76,7 @@ std::vector<std::string> all_but(std::vector<std::string> names, const std::stri
 
 }  // namespace
 
-at::Tensor detail::CsvNumbers::read(const CsvFile& file, const std::vector<std::int64_t>& records) const {
+at::Tensor sources::CsvNumbers::read(const CsvFile& file, const std::vector<std::int64_t>& records) const {
   if (dtype == at::kDouble) return read_numbers<double>(file, records, *this);
   if (dtype == at::kLong) return read_numbers<std::int64_t>(file, records, *this);
   return read_numbers<float>(file, records, *this);

@@ -54,7 +54,7 @@ struct LabelledCsvOptions {
   CsvOptions csv = {};
 };
 
-namespace detail {
+namespace sources {
 
 /// Chosen columns as numbers of one dtype.
 struct CsvNumbers {
@@ -65,7 +65,7 @@ struct CsvNumbers {
   [[nodiscard]] at::Tensor read(const CsvFile& file, const std::vector<std::int64_t>& records) const;
 };
 
-}  // namespace detail
+}  // namespace sources
 
 class CsvTensors {
  public:
@@ -83,7 +83,7 @@ class CsvTensors {
 
  private:
   CsvFile file_;
-  detail::CsvNumbers values_;
+  sources::CsvNumbers values_;
 };
 
 class LabelledCsvTensors {
@@ -102,7 +102,7 @@ class LabelledCsvTensors {
 
  private:
   CsvFile file_;
-  detail::CsvNumbers values_, label_;
+  sources::CsvNumbers values_, label_;
 };
 
 }  // namespace accel

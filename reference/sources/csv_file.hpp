@@ -45,7 +45,7 @@ class CsvFile {
   std::string path_;  // of the first file
   CsvOptions options_;
   std::vector<std::string> columns_;
-  detail::RecordIndex records_;
+  sources::RecordIndex records_;
 };
 
 }  // namespace accel

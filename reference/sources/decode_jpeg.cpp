@@ -10,7 +10,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/sources/image_decoders.hpp"
 
-namespace accel::detail {
+namespace accel::sources {
 namespace {
 
 // libjpeg reports errors by a function that must not return; ours jumps, which runs no destructors: so what lies
@@ -145,4 +145,4 @@ at::Tensor decode_jpeg(std::string_view bytes, std::string_view name, const Imag
   return JpegDecoder(bytes, name, options).decode();
 }
 
-}  // namespace accel::detail
+}  // namespace accel::sources

@@ -9,7 +9,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/sources/image_decoders.hpp"
 
-namespace accel::detail {
+namespace accel::sources {
 namespace {
 
 // libpng reports errors by longjmp, which runs no destructors: so what lies between setjmp and png_* calls is plain
@@ -109,4 +109,4 @@ class PngDecoder {
 
 at::Tensor decode_png(std::string_view bytes, std::string_view name) { return PngDecoder(bytes, name).decode(); }
 
-}  // namespace accel::detail
+}  // namespace accel::sources

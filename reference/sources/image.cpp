@@ -8,11 +8,11 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/sources/image_decoders.hpp"
-#include "reference/sources/lower_case.hpp"
+#include "reference/core/letter_case.hpp"
 
 namespace accel {
 
-at::Tensor detail::empty_image(std::int64_t width, std::int64_t height, std::int64_t channels, std::string_view name) {
+at::Tensor sources::empty_image(std::int64_t width, std::int64_t height, std::int64_t channels, std::string_view name) {
   constexpr std::int64_t kPixelsMax = 2 * (std::int64_t{1} << 30) / 4 / 3;  // PIL/Image.py, _decompression_bomb_check
   check_config(width * height <= kPixelsMax, "{}: an image of {}x{} pixels; expected at most {} of them", name, width,
                height, kPixelsMax);
@@ -21,8 +21,8 @@ at::Tensor detail::empty_image(std::int64_t width, std::int64_t height, std::int
 
 at::Tensor decode_image(std::string_view bytes, std::string_view name, const ImageOptions& options) {
   if (bytes.starts_with("\xff\xd8\xff"))
-    return detail::decode_jpeg(bytes, name, options).permute({2, 0, 1}).contiguous();
-  if (bytes.starts_with("\x89PNG\r\n\x1a\n")) return detail::decode_png(bytes, name).permute({2, 0, 1}).contiguous();
+    return sources::decode_jpeg(bytes, name, options).permute({2, 0, 1}).contiguous();
+  if (bytes.starts_with("\x89PNG\r\n\x1a\n")) return sources::decode_png(bytes, name).permute({2, 0, 1}).contiguous();
   throw ConfigError(fmt::format(
       "{}: {}", name, bytes.empty() ? "the image is empty" : "neither JPEG nor PNG: it begins as neither does"));
 }
@@ -30,7 +30,7 @@ at::Tensor decode_image(std::string_view bytes, std::string_view name, const Ima
 namespace {
 
 std::string ending_of(std::string_view path) {
-  return detail::lower_case(std::string(path.substr(std::min(path.rfind('.'), path.size()))));
+  return lower_case(std::string(path.substr(std::min(path.rfind('.'), path.size()))));
 }
 
 }  // namespace

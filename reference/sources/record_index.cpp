@@ -4,7 +4,7 @@
 
 #include "reference/core/errors.hpp"
 
-namespace accel::detail {
+namespace accel::sources {
 
 RecordIndex::Record RecordIndex::record(std::int64_t index) const {
   check_argument(index >= 0 && index < size(), "record {} of {}", index, size());
@@ -17,4 +17,4 @@ RecordIndex::Record RecordIndex::record(std::int64_t index) const {
   return {.file = &mapped, .bytes = bytes, .number = index - first_records_[file], .offset = begin};
 }
 
-}  // namespace accel::detail
+}  // namespace accel::sources

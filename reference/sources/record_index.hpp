@@ -11,7 +11,7 @@
 /// Where the records of some mapped files begin: 8 bytes of memory a record, whatever its length.
 ///
 /// Thread rule: `add_file` and `add` by one thread; then any number of readers, copies share the files.
-namespace accel::detail {
+namespace accel::sources {
 
 class RecordIndex {
  public:
@@ -43,4 +43,4 @@ class RecordIndex {
   std::vector<std::int64_t> first_records_{0};  // of each file, then the number of all
 };
 
-}  // namespace accel::detail
+}  // namespace accel::sources

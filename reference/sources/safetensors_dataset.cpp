@@ -7,7 +7,7 @@
 #include "reference/core/errors.hpp"
 
 namespace accel {
-namespace detail {
+namespace sources {
 namespace {
 
 bool rows_fit(const StoredTensor& a, const StoredTensor& b) {
@@ -61,7 +61,7 @@ at::Tensor SafetensorsRows::get_batch(std::size_t name, const std::vector<std::i
   return batch;
 }
 
-}  // namespace detail
+}  // namespace sources
 
 SafetensorsTable::Batch SafetensorsTable::get(std::int64_t index) const {
   Batch sample;

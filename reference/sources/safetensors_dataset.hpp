@@ -17,7 +17,7 @@
 /// Thread rule: any number of readers; copies share the files.
 namespace accel {
 
-namespace detail {
+namespace sources {
 
 /// The rows of some tensors, over the shards one after the other.
 class SafetensorsRows {
@@ -44,7 +44,7 @@ class SafetensorsRows {
   std::vector<std::int64_t> begins_{0};            // the first row of each shard, then the number of all
 };
 
-}  // namespace detail
+}  // namespace sources
 
 /// Samples are tuples, in the order of the names given.
 template <std::size_t N>
@@ -75,7 +75,7 @@ class SafetensorsDataset {
     }(std::make_index_sequence<N>());
   }
 
-  detail::SafetensorsRows rows_;
+  sources::SafetensorsRows rows_;
 };
 
 template <typename Paths, typename... Names>
@@ -101,7 +101,7 @@ class SafetensorsTable {
   [[nodiscard]] Batch get_batch(const std::vector<std::int64_t>& indices) const;
 
  private:
-  detail::SafetensorsRows rows_;
+  sources::SafetensorsRows rows_;
 };
 
 }  // namespace accel

@@ -12,7 +12,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/core/random.hpp"
 #include "reference/sources/brace_expansion.hpp"
-#include "reference/sources/lower_case.hpp"
+#include "reference/core/letter_case.hpp"
 #include "reference/sources/tar_reader.hpp"
 
 namespace accel {
@@ -27,7 +27,7 @@ Place place_of(const std::string& name) {
   const auto base = name.rfind('/') == std::string::npos ? 0 : name.rfind('/') + 1;
   const auto dot = name.find('.', base);
   if (dot == std::string::npos || dot == base) return {};
-  return {name.substr(0, dot), detail::lower_case(name.substr(dot + 1))};
+  return {name.substr(0, dot), lower_case(name.substr(dot + 1))};
 }
 
 void check_exist(const std::vector<std::string>& paths) {

@@ -4,7 +4,7 @@
 
 namespace accel {
 
-std::string_view detail::without_line_end(std::string_view line) {
+std::string_view sources::without_line_end(std::string_view line) {
   if (line.ends_with('\n')) line.remove_suffix(line.ends_with("\r\n") ? 2 : 1);
   return line;
 }
@@ -23,7 +23,7 @@ TextLines::TextLines(const std::vector<std::string>& paths) {
 }
 
 std::string TextLines::get(std::int64_t index) const {
-  return std::string(detail::without_line_end(lines_.record(index).bytes));
+  return std::string(sources::without_line_end(lines_.record(index).bytes));
 }
 
 }  // namespace accel

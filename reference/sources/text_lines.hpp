@@ -28,12 +28,12 @@ class TextLines {
   [[nodiscard]] std::string get(std::int64_t index) const;
 
  private:
-  detail::RecordIndex lines_;
+  sources::RecordIndex lines_;
 };
 
-namespace detail {
+namespace sources {
 /// A line without its end, \n or \r\n.
 std::string_view without_line_end(std::string_view line);
-}  // namespace detail
+}  // namespace sources
 
 }  // namespace accel

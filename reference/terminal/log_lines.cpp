@@ -7,7 +7,7 @@
 
 #include "reference/terminal/terminal.hpp"
 
-namespace accel::tracking {
+namespace accel::terminal {
 namespace {
 
 // The terminal has the mutex.
@@ -47,4 +47,4 @@ void LogLines::write(int level, const std::string& text) {
   sink_->logger.log(level_of(level), spdlog::string_view_t(text));
 }
 
-}  // namespace accel::tracking
+}  // namespace accel::terminal

@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-namespace accel::tracking {
+namespace accel::terminal {
 
 /// Note [Two versions of fmt]
 /// LibTorch brings headers of fmt 12, Debian's spdlog wants those of fmt 9, and a unit that sees torch finds the
@@ -24,4 +24,4 @@ class LogLines {
   std::unique_ptr<Sink> sink_;
 };
 
-}  // namespace accel::tracking
+}  // namespace accel::terminal

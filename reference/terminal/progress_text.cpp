@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace accel::tracking {
+namespace accel::terminal {
 namespace {
 
 // Letters, not bytes: a description may be of any language.
@@ -60,4 +60,4 @@ std::string progress_text(const ProgressState& state, int width) {
   return cut(text + numbers, letters);
 }
 
-}  // namespace accel::tracking
+}  // namespace accel::terminal

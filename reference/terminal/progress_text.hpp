@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-namespace accel::tracking {
+namespace accel::terminal {
 
 /// What a bar says; a plan of it, without a terminal.
 struct ProgressState {
@@ -23,4 +23,4 @@ std::string progress_text(const ProgressState& state, int width);
 /// "01:02", "1:02:03".
 std::string interval_text(double seconds);
 
-}  // namespace accel::tracking
+}  // namespace accel::terminal

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <utility>
 
-namespace accel::tracking {
+namespace accel::terminal {
 namespace {
 
 // A log that cannot be written is no reason to end a training run.
@@ -86,4 +86,4 @@ Terminal::Bar::~Bar() {
   write_all(terminal_.descriptor_, all);
 }
 
-}  // namespace accel::tracking
+}  // namespace accel::terminal

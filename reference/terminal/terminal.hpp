@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace accel::tracking {
+namespace accel::terminal {
 
 /// Lines that scroll, and bars that stay below them, on one descriptor.
 ///
@@ -53,4 +53,4 @@ class Terminal {
   int lines_drawn_ = 0;
 };
 
-}  // namespace accel::tracking
+}  // namespace accel::terminal

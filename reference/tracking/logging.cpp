@@ -31,7 +31,7 @@ struct Logger::State {
       : lines(name, static_cast<int>(level)), context(own_context) {}
   [[nodiscard]] RankContext& rank() const { return context != nullptr ? *context : current_rank(); }
 
-  tracking::LogLines lines;
+  terminal::LogLines lines;
   RankContext* context;
   std::mutex mutex;
   std::set<std::pair<int, std::string>> told;  // by rank; guarded by mutex

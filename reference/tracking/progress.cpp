@@ -7,7 +7,7 @@ namespace {
 
 constexpr auto kInterval = std::chrono::milliseconds(100);
 
-bool is_shown(const ProgressOptions& options, const tracking::Terminal& terminal) {
+bool is_shown(const ProgressOptions& options, const terminal::Terminal& terminal) {
   if (options.disable.value_or(!terminal.is_terminal())) return false;
   if (!options.main_process_only) return true;
   const auto& rank = options.context != nullptr ? *options.context : current_rank();
@@ -18,7 +18,7 @@ bool is_shown(const ProgressOptions& options, const tracking::Terminal& terminal
 
 ProgressBar::ProgressBar(std::optional<std::int64_t> total, const ProgressOptions& options)
     : state_{.desc = options.desc, .total = total, .unit = options.unit} {
-  auto& terminal = tracking::Terminal::standard_error();
+  auto& terminal = terminal::Terminal::standard_error();
   if (!is_shown(options, terminal)) return;
   terminal_ = &terminal;
   bar_ = terminal.add_bar();
@@ -26,7 +26,7 @@ ProgressBar::ProgressBar(std::optional<std::int64_t> total, const ProgressOption
   draw();
 }
 
-ProgressBar::ProgressBar(tracking::Terminal& terminal, std::optional<std::int64_t> total,
+ProgressBar::ProgressBar(terminal::Terminal& terminal, std::optional<std::int64_t> total,
                          const ProgressOptions& options)
     : state_{.desc = options.desc, .total = total, .unit = options.unit},
       terminal_(&terminal),
@@ -49,7 +49,7 @@ void ProgressBar::update(std::int64_t steps) {
 void ProgressBar::draw() {
   drawn_ = Clock::now();
   state_.seconds = std::chrono::duration<double>(drawn_ - started_).count();
-  bar_->draw(tracking::progress_text(state_, terminal_->width() - 1));  // a full line would wrap on some terminals
+  bar_->draw(terminal::progress_text(state_, terminal_->width() - 1));  // a full line would wrap on some terminals
 }
 
 void ProgressBar::close() {

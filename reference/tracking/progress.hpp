@@ -38,7 +38,7 @@ class ProgressBar {
  public:
   ProgressBar(std::optional<std::int64_t> total, const ProgressOptions& options);
   /// On a terminal of the caller's, whoever it is; `width` is asked for at each drawing.
-  ProgressBar(tracking::Terminal& terminal, std::optional<std::int64_t> total, const ProgressOptions& options);
+  ProgressBar(terminal::Terminal& terminal, std::optional<std::int64_t> total, const ProgressOptions& options);
   ~ProgressBar();
   ProgressBar(ProgressBar&&) noexcept = default;
   ProgressBar& operator=(ProgressBar&&) noexcept = delete;
@@ -55,9 +55,9 @@ class ProgressBar {
   using Clock = std::chrono::steady_clock;
   void draw();
 
-  tracking::ProgressState state_;
-  tracking::Terminal* terminal_ = nullptr;
-  std::unique_ptr<tracking::Terminal::Bar> bar_;  // null where nothing is drawn
+  terminal::ProgressState state_;
+  terminal::Terminal* terminal_ = nullptr;
+  std::unique_ptr<terminal::Terminal::Bar> bar_;  // null where nothing is drawn
   Clock::time_point started_ = Clock::now(), drawn_ = {};
 };
 

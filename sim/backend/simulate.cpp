@@ -1,12 +1,14 @@
 #include "sim/backend/simulate.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 
 #include <iostream>
 #include <mutex>
 #include <numeric>
+#include <thread>
 
 #include "reference/core/exit_point.hpp"
 #include "sim/backend/operator_clock.hpp"
@@ -115,11 +117,7 @@ void run_rank(Simulation& simulation, const SimulationOptions& options, int rank
   if (end.code != 0) throw Error(fmt::format("the program called std::exit({})", end.code));
 }
 
-// MKL finds out in its first call what the processor can do, without a lock: of two first calls at once one took
-// another kernel, and gave other bits (2 of 60 runs of a linear layer on 2 ranks). Each family of functions has a first
-// call of its own: one of 100 runs of a sharded transformer on 3 ranks had other bits when products of matrices alone
-// had been called.
-void make_first_calls_to_mkl() {
+void call_each_family_of_mkl() {
   const auto matrix = at::ones({64, 64}), batch = at::ones({4, 16, 16}), vector = at::ones({64});
   at::mm(matrix, matrix);
   at::addmm(vector, matrix, matrix.t());
@@ -128,6 +126,21 @@ void make_first_calls_to_mkl() {
   at::mv(matrix, vector);
   at::dot(vector, vector);
   for (const auto function : {at::exp, at::log, at::tanh, at::erf, at::sqrt, at::sin, at::cos}) function(matrix);
+}
+
+// MKL detects in its first call what the processor can do, without a lock: of two concurrent first calls one chose
+// another kernel, and gave other bits (2 of 60 runs of a linear layer on 2 ranks). Each family of functions has its own
+// first call: one of 100 runs of a sharded transformer on 3 ranks had other bits when only products of matrices had
+// been called. Once per process, on a thread that has one intra-op thread as ranks do: the OpenMP threads of the caller
+// would spin beside busy cores, which made 593 short runs take 72 s instead of 1.1 s.
+void make_first_calls_to_mkl() {
+  static std::once_flag done;
+  std::call_once(done, [] {
+    std::thread([] {
+      at::set_num_threads(1);
+      call_each_family_of_mkl();
+    }).join();
+  });
 }
 
 void take(World& world, SimulationReport& report) {

@@ -108,8 +108,7 @@ class World {
   /// Fails the run if the deadline of a meeting, or of a rank's turn in a serial schedule, has passed.
   void check_deadlines();
 
-  // --- time
-  // -----------------------------------------------------------------------------------------------------------
+  // --- time ----------------------------------------------------------------------------------------------------------
   /// What the rank does from here on: "forward", "backward", ...; static storage.
   std::string_view enter_phase(int rank, std::string_view phase);
   /// What the rank has computed since its last call is not the program's.
@@ -131,8 +130,7 @@ class World {
   /// The rank is at a place of a training step: micro-batches are counted by their backward passes.
   void reach(int rank, StepPoint point);
 
-  // --- what goes wrong
-  // -------------------------------------------------------------------------------------------------
+  // --- what goes wrong -----------------------------------------------------------------------------------------------
   /// Ends the run on every rank.
   void fail(std::exception_ptr error);
   /// What ended the run; null if nothing has.

@@ -1,6 +1,6 @@
 #include "sim/report/axes.hpp"
 
-namespace accel::sim::detail {
+namespace accel::sim::report {
 
 Box plot_of(const Canvas& canvas, double height) {
   return {canvas.is_narrow() ? 56.0 : 64.0, 26, canvas.width - 12, height - 40};
@@ -24,4 +24,4 @@ void draw_base(Svg& svg, const Box& plot, const std::string& name) {
   svg.text({plot.right, plot.bottom + 34}, "end", name);
 }
 
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

@@ -7,7 +7,7 @@
 #include "sim/report/svg.hpp"
 
 /// What charts have in common. Thread rule: any thread.
-namespace accel::sim::detail {
+namespace accel::sim::report {
 
 /// How wide a chart is drawn. Letters keep their size, so a narrow chart has fewer of them.
 struct Canvas {
@@ -28,4 +28,4 @@ void draw_label(Svg& svg, const Box& plot, double x, const std::string& words);
 /// The line that the data stands on, and what it counts.
 void draw_base(Svg& svg, const Box& plot, const std::string& name);
 
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

@@ -8,7 +8,7 @@
 
 /// The pictures of the page, each for the width of its canvas. What they are given is not empty and checked.
 /// Thread rule: any thread.
-namespace accel::sim::detail {
+namespace accel::sim::report {
 
 /// The loss by step: each step thin, their moving mean bold if there are many; a band where a loss is not finite.
 std::string loss_chart(const std::vector<double>& losses, const Canvas& canvas);
@@ -28,4 +28,4 @@ std::string efficiency_chart(const std::vector<ScalePoint>& scaling, const Canva
 /// The parts of a step by number of ranks, stacked.
 std::string scaled_step_chart(const std::vector<ScalePoint>& scaling, const Canvas& canvas);
 
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

@@ -5,7 +5,7 @@
 #include "sim/report/charts.hpp"
 #include "sim/report/quantity.hpp"
 
-namespace accel::sim::detail {
+namespace accel::sim::report {
 namespace {
 
 // Ranks double from point to point, so their axis is logarithmic.
@@ -55,4 +55,4 @@ std::string efficiency_chart(const std::vector<ScalePoint>& scaling, const Canva
   return svg.finish();
 }
 
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

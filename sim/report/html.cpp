@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace accel::sim::detail {
+namespace accel::sim::report {
 
 std::string escape(std::string_view text) {
   std::string safe;
@@ -36,4 +36,4 @@ std::string folded_table(const std::string& summary, const HtmlTable& table) {
   return html + "</tbody></table></div></details>\n";
 }
 
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

@@ -5,7 +5,7 @@
 #include <vector>
 
 /// Text as HTML. Thread rule: any thread.
-namespace accel::sim::detail {
+namespace accel::sim::report {
 
 /// What a browser shows as the text itself, between tags and in attributes alike.
 std::string escape(std::string_view text);
@@ -18,4 +18,4 @@ struct HtmlTable {
 /// The table behind a picture: folded, scrolling within itself.
 std::string folded_table(const std::string& summary, const HtmlTable& table);
 
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

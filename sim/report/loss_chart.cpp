@@ -7,7 +7,7 @@
 #include "sim/report/loss_curve.hpp"
 #include "sim/report/quantity.hpp"
 
-namespace accel::sim::detail {
+namespace accel::sim::report {
 namespace {
 
 struct Axes {
@@ -103,4 +103,4 @@ std::string loss_chart(const std::vector<double>& losses, const Canvas& canvas) 
   return svg.finish();
 }
 
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

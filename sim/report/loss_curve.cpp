@@ -4,7 +4,7 @@
 #include <cmath>
 #include <optional>
 
-namespace accel::sim::detail {
+namespace accel::sim::report {
 
 bool is_drawable(double loss) { return std::abs(loss) < 1e300; }
 
@@ -58,4 +58,4 @@ std::size_t mean_width(std::size_t num_steps) {
   return num_steps < 60 ? 1 : std::max<std::size_t>(5, num_steps / 40) | 1;
 }
 
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

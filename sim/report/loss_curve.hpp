@@ -4,7 +4,7 @@
 #include <vector>
 
 /// What there is to draw of the losses of a run: plans, without pixels. Thread rule: any thread.
-namespace accel::sim::detail {
+namespace accel::sim::report {
 
 /// Steps from `first` up to but without `last`.
 struct StepRange {
@@ -30,4 +30,4 @@ std::vector<double> moving_mean(const std::vector<double>& losses, StepRange ran
 /// The width of a mean that makes so many steps readable; 1 where they are without.
 std::size_t mean_width(std::size_t num_steps);
 
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

@@ -12,7 +12,7 @@
 #include "sim/report/quantity.hpp"
 #include "sim/report/section.hpp"
 
-namespace accel::sim::detail {
+namespace accel::sim::report {
 namespace {
 
 std::string exact(double value) { return std::isfinite(value) ? fmt::format("{:.6g}", value) : number_text(value); }
@@ -63,4 +63,4 @@ std::string loss_section(const RunReport& report) {
       paragraph(loss_summary(report.losses)) + picture + folded_table("Losses as a table", loss_table(report.losses)));
 }
 
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

@@ -1,6 +1,6 @@
 #include "sim/report/page_style.hpp"
 
-namespace accel::sim::detail {
+namespace accel::sim::report {
 
 const std::string_view kPageStyle = R"css(
 :root {
@@ -122,4 +122,4 @@ footer { color: var(--soft); font-size: 13px; }
 @media print { body { background: none; } section, .card, .figures li { break-inside: avoid; } }
 )css";
 
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

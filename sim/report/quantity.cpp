@@ -6,7 +6,7 @@
 #include <iterator>
 #include <span>
 
-namespace accel::sim::detail {
+namespace accel::sim::report {
 namespace {
 
 struct Unit {
@@ -56,4 +56,4 @@ std::string plural(std::int64_t count, const std::string& noun) {
   return fmt::format("{} {}{}", count_text(count), noun, count == 1 ? "" : "s");
 }
 
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

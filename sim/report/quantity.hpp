@@ -4,7 +4,7 @@
 #include <string>
 
 /// Numbers as a person reads them: three digits and a unit. Thread rule: any thread.
-namespace accel::sim::detail {
+namespace accel::sim::report {
 
 std::string number_text(double value);                            ///< "0.0123", "1,234", "1.2e+09"
 std::string seconds_text(double seconds);                         ///< "12.3 ms"
@@ -13,4 +13,4 @@ std::string count_text(std::int64_t count);                       ///< "1,234,56
 std::string percent_text(double share);                           ///< "93 %", "4.2 %"
 std::string plural(std::int64_t count, const std::string& noun);  ///< "1 rank", "2 ranks"
 
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

@@ -13,7 +13,7 @@
 namespace accel::sim {
 namespace {
 
-using detail::escape;
+using report::escape;
 
 class Problems {
  public:
@@ -62,7 +62,7 @@ std::string verdict(const RunReport& report) {
   if (!report.diagnosis.empty()) return "<p class=\"verdict bad\">✕ did not end well: see the diagnosis</p>\n";
   if (report.findings.empty()) return "<p class=\"verdict good\">✓ ended well</p>\n";
   return fmt::format("<p class=\"verdict warn\">! ended, with {}</p>\n",
-                     detail::plural(static_cast<std::int64_t>(report.findings.size()), "finding"));
+                     report::plural(static_cast<std::int64_t>(report.findings.size()), "finding"));
 }
 
 // A command's "--option" would break between its hyphens; so a word goes to the next line as a whole, if it fits there.
@@ -96,12 +96,12 @@ std::string figures(const RunReport& report) {
   const auto add = [&](const std::string& value, const std::string& name) {
     html += fmt::format("<li><b>{}</b>{}</li>\n", escape(value), escape(name));
   };
-  if (!report.losses.empty()) add(detail::number_text(report.losses.back()), "loss of the last step");
-  const auto mean = detail::mean_of(report.ranks);
-  if (const auto step = detail::total(mean); step > 0) {
-    add(detail::seconds_text(step), "mean step");
-    add(detail::percent_text(mean.exposed_communication / step), "exposed communication");
-    add(detail::percent_text(mean.straggler_wait / step), "waiting for stragglers");
+  if (!report.losses.empty()) add(report::number_text(report.losses.back()), "loss of the last step");
+  const auto mean = report::mean_of(report.ranks);
+  if (const auto step = report::total(mean); step > 0) {
+    add(report::seconds_text(step), "mean step");
+    add(report::percent_text(mean.exposed_communication / step), "exposed communication");
+    add(report::percent_text(mean.straggler_wait / step), "waiting for stragglers");
   }
   return html.empty() ? "" : fmt::format("<ul class=\"figures\">\n{}</ul>\n", html);
 }
@@ -115,10 +115,10 @@ std::string report_page(const RunReport& report) {
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
       "content=\"width=device-width, initial-scale=1\">\n"
       "<title>{0}</title>\n<style>{1}</style>\n</head>\n<body>\n<main>\n<header>\n<h1>{0}</h1>\n{2}{3}{4}</header>\n",
-      title, detail::kPageStyle, verdict(report), facts(report), figures(report));
+      title, report::kPageStyle, verdict(report), facts(report), figures(report));
   for (const auto part :
-       {detail::diagnosis_section, detail::findings_section, detail::faults_section, detail::loss_section,
-        detail::step_section, detail::volume_section, detail::memory_section, detail::scaling_section}) {
+       {report::diagnosis_section, report::findings_section, report::faults_section, report::loss_section,
+        report::step_section, report::volume_section, report::memory_section, report::scaling_section}) {
     html += part(report);
   }
   return html + "</main>\n</body>\n</html>\n";

@@ -5,7 +5,7 @@
 
 #include "reference/core/errors.hpp"
 
-namespace accel::sim::detail {
+namespace accel::sim::report {
 namespace {
 
 // 1, 2 or 5 times a power of ten, at least as large as the span over the count.
@@ -71,4 +71,4 @@ Interval rounded_out(Interval interval, int tick_count) {
   return {std::floor(interval.low / step + 1e-6) * step, std::ceil(interval.high / step - 1e-6) * step};
 }
 
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

@@ -3,7 +3,7 @@
 #include <vector>
 
 /// From numbers to places on a picture. Thread rule: any thread.
-namespace accel::sim::detail {
+namespace accel::sim::report {
 
 struct Interval {
   double low = 0, high = 0;
@@ -31,4 +31,4 @@ class Scale {
 /// to) empty, one around it.
 Interval rounded_out(Interval interval, int tick_count);
 
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

@@ -4,7 +4,7 @@
 
 #include "sim/report/html.hpp"
 
-namespace accel::sim::detail {
+namespace accel::sim::report {
 
 namespace {
 
@@ -44,4 +44,4 @@ std::string chart(const std::string& id, const std::function<std::string(const C
                      draw({id + "-narrow-chart", 340}));
 }
 
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

@@ -8,7 +8,7 @@
 #include "sim/report/axes.hpp"
 
 /// What sections are made of. Thread rule: any thread.
-namespace accel::sim::detail {
+namespace accel::sim::report {
 
 /// `body` is HTML.
 std::string section(const std::string& id, const std::string& heading, const std::string& body);
@@ -22,4 +22,4 @@ std::string legend(const std::vector<std::pair<std::string, std::string>>& entri
 /// One chart for wide and one for narrow screens, of which the style shows one.
 std::string chart(const std::string& id, const std::function<std::string(const Canvas&)>& draw);
 
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

@@ -5,7 +5,7 @@
 #include "sim/report/run_report.hpp"
 
 /// The parts of the page, each a <section> with a heading; one without data says so in a line. Thread rule: any thread.
-namespace accel::sim::detail {
+namespace accel::sim::report {
 
 std::string diagnosis_section(const RunReport& report);
 std::string findings_section(const RunReport& report);
@@ -16,4 +16,4 @@ std::string volume_section(const RunReport& report);
 std::string memory_section(const RunReport& report);
 std::string scaling_section(const RunReport& report);
 
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

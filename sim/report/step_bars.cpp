@@ -7,7 +7,7 @@
 
 #include "sim/report/quantity.hpp"
 
-namespace accel::sim::detail {
+namespace accel::sim::report {
 namespace {
 
 StepBreakdown mean_of_some(std::span<const StepBreakdown> ranks) {
@@ -57,4 +57,4 @@ std::vector<StepBar> plan_bars(const std::vector<ScalePoint>& scaling) {
 
 StepBreakdown mean_of(const std::vector<StepBreakdown>& ranks) { return mean_of_some(ranks); }
 
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

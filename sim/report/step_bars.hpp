@@ -6,7 +6,7 @@
 #include "sim/report/run_report.hpp"
 
 /// Which ranks share a bar: a plan, without pixels. Thread rule: any thread.
-namespace accel::sim::detail {
+namespace accel::sim::report {
 
 /// A stacked bar: the mean step of one or more ranks.
 struct StepBar {
@@ -30,4 +30,4 @@ inline double total(const StepBreakdown& step) {
   return step.compute + step.exposed_communication + step.straggler_wait;
 }
 
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

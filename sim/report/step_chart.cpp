@@ -6,7 +6,7 @@
 #include "sim/report/quantity.hpp"
 #include "sim/report/step_bars.hpp"
 
-namespace accel::sim::detail {
+namespace accel::sim::report {
 namespace {
 
 constexpr double kWidestBar = 56;
@@ -83,4 +83,4 @@ std::string scaled_step_chart(const std::vector<ScalePoint>& scaling, const Canv
   return draw(plan_bars(scaling), canvas, "Time per step by number of ranks", "ranks");
 }
 
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

@@ -8,7 +8,7 @@
 #include "reference/core/errors.hpp"
 #include "sim/report/html.hpp"
 
-namespace accel::sim::detail {
+namespace accel::sim::report {
 namespace {
 
 // A tenth of a pixel is enough.
@@ -59,4 +59,4 @@ void Svg::close_with(const char* element, std::string_view tooltip) {
   text_ += tooltip.empty() ? "/>\n" : fmt::format("><title>{}</title></{}>\n", escape(tooltip), element);
 }
 
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

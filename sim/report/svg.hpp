@@ -12,7 +12,7 @@
 ///     const auto html = svg.finish();
 ///
 /// Every coordinate is finite (else InternalError). Thread rule: none; one thread draws.
-namespace accel::sim::detail {
+namespace accel::sim::report {
 
 struct Point {
   double x = 0, y = 0;
@@ -48,4 +48,4 @@ class Svg {
   std::string text_;
 };
 
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

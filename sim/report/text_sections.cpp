@@ -6,7 +6,7 @@
 #include "sim/report/quantity.hpp"
 #include "sim/report/section.hpp"
 
-namespace accel::sim::detail {
+namespace accel::sim::report {
 
 std::string diagnosis_section(const RunReport& report) {
   if (report.diagnosis.empty())
@@ -40,4 +40,4 @@ std::string memory_section(const RunReport& report) {
                      folded_table("Memory as a table", table));
 }
 
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

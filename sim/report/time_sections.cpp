@@ -10,7 +10,7 @@
 #include "sim/report/section.hpp"
 #include "sim/report/step_bars.hpp"
 
-namespace accel::sim::detail {
+namespace accel::sim::report {
 namespace {
 
 std::vector<std::pair<std::string, std::string>> step_parts() {
@@ -86,4 +86,4 @@ std::string scaling_section(const RunReport& report) {
                      legend(step_parts()) + bars + folded_table("Scaling as a table", scaling_table(scaling)));
 }
 
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

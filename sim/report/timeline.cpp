@@ -12,8 +12,8 @@
 namespace accel::sim {
 namespace {
 
-using detail::Arrow;
-using detail::TraceWriter;
+using report::Arrow;
+using report::TraceWriter;
 using Clock = std::vector<Slice> RankTimeline::*;
 
 struct NamedClock {
@@ -52,9 +52,9 @@ void check(const Timeline& timeline) {
 }
 
 // The ends of arrows on one rank's slices.
-std::vector<std::vector<detail::Mark>> marks_of(const std::vector<Arrow>& arrows, std::size_t num_ranks,
+std::vector<std::vector<report::Mark>> marks_of(const std::vector<Arrow>& arrows, std::size_t num_ranks,
                                                 std::int64_t first_id) {
-  std::vector<std::vector<detail::Mark>> marks(num_ranks);
+  std::vector<std::vector<report::Mark>> marks(num_ranks);
   auto id = first_id;
   for (const auto& [from, to] : arrows) {
     marks[static_cast<std::size_t>(from.rank)].push_back({from.slice, from.time, id, /*is_tail=*/true});
@@ -67,16 +67,16 @@ std::vector<std::vector<detail::Mark>> marks_of(const std::vector<Arrow>& arrows
 }
 
 void write_tracks(TraceWriter& writer, const std::string& name, bool in_flight, const std::vector<Slice>& slices,
-                  const std::vector<detail::Mark>& marks) {
+                  const std::vector<report::Mark>& marks) {
   std::vector<std::size_t> chosen;
-  std::vector<detail::Span> spans;
+  std::vector<report::Span> spans;
   for (std::size_t index = 0; index < slices.size(); ++index) {
-    if (detail::is_in_flight(slices[index]) != in_flight) continue;
+    if (report::is_in_flight(slices[index]) != in_flight) continue;
     chosen.push_back(index);
-    spans.push_back(detail::span_of(slices[index]));
+    spans.push_back(report::span_of(slices[index]));
   }
   int number = 0;
-  for (auto track : detail::plan_tracks(spans, /*may_nest=*/!in_flight)) {
+  for (auto track : report::plan_tracks(spans, /*may_nest=*/!in_flight)) {
     for (auto& index : track) index = chosen[index];
     ++number;
     writer.track(number == 1 ? name : fmt::format("{} ({})", name, number), slices, track, marks);
@@ -87,7 +87,7 @@ void write_clock(TraceWriter& writer, const Timeline& timeline, const NamedClock
   std::vector<const std::vector<Slice>*> ranks;
   for (const auto& rank : timeline.ranks) ranks.push_back(&(rank.*clock.slices));
   if (std::all_of(ranks.begin(), ranks.end(), [](const auto* slices) { return slices->empty(); })) return;
-  const auto arrows = detail::plan_arrows(ranks);
+  const auto arrows = report::plan_arrows(ranks);
   const auto marks = marks_of(arrows, ranks.size(), next_arrow);
   next_arrow += static_cast<std::int64_t>(arrows.size());
   writer.process(clock.name);

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <optional>
 
-namespace accel::sim::detail {
+namespace accel::sim::report {
 namespace {
 
 struct OpenTrack {
@@ -99,4 +99,4 @@ std::vector<Arrow> plan_arrows(const std::vector<const std::vector<Slice>*>& ran
   return arrows;
 }
 
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

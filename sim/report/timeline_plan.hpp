@@ -9,7 +9,7 @@
 
 /// Which slice of a rank stands on which track, and where the arrows go: a pure function of the slices.
 /// Thread rule: any thread.
-namespace accel::sim::detail {
+namespace accel::sim::report {
 
 using Nanoseconds = std::int64_t;
 
@@ -45,4 +45,4 @@ inline bool is_in_flight(const Slice& slice) { return slice.kind == SliceKind::k
 
 Span span_of(const Slice& slice);
 
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

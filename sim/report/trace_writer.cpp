@@ -9,7 +9,7 @@
 
 #include "reference/core/errors.hpp"
 
-namespace accel::sim::detail {
+namespace accel::sim::report {
 namespace {
 
 constexpr std::size_t kFlushBytes = 1 << 20;
@@ -130,4 +130,4 @@ void TraceWriter::flush() {
   text_.clear();
 }
 
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

@@ -7,7 +7,7 @@
 
 #include "sim/report/timeline_plan.hpp"
 
-namespace accel::sim::detail {
+namespace accel::sim::report {
 
 /// One end of arrow `id`, on a slice.
 struct Mark {
@@ -50,4 +50,4 @@ class TraceWriter {
   int track_;
 };
 
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

@@ -5,7 +5,7 @@
 #include "sim/report/charts.hpp"
 #include "sim/report/quantity.hpp"
 
-namespace accel::sim::detail {
+namespace accel::sim::report {
 namespace {
 
 constexpr double kRow = 46, kBar = 16;
@@ -49,4 +49,4 @@ std::string volume_chart(const std::vector<CommunicationVolume>& volumes, const 
   return svg.finish();
 }
 
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

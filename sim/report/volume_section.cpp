@@ -9,7 +9,7 @@
 #include "sim/report/quantity.hpp"
 #include "sim/report/section.hpp"
 
-namespace accel::sim::detail {
+namespace accel::sim::report {
 namespace {
 
 HtmlTable volume_table(const std::vector<CommunicationVolume>& volumes) {
@@ -34,4 +34,4 @@ std::string volume_section(const RunReport& report) {
                      picture + folded_table("Communication as a table", volume_table(volumes)));
 }
 
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

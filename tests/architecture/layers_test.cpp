@@ -2,22 +2,22 @@
 #include <gtest/gtest.h>
 #include <yaml-cpp/yaml.h>
 
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <regex>
 #include <set>
 
+#include "tests/architecture/sources.hpp"
+
+namespace accel {
 namespace {
 
-namespace fs = std::filesystem;
+using testing::source_dir;
 
 struct Layers {
   std::map<std::string, std::set<std::string>> allowed;  // module -> modules that it may include
   std::set<std::string> torch_free;
 };
-
-fs::path source_dir() { return std::getenv("ACCEL_SOURCE_DIR"); }
 
 Layers read_layers() {
   const auto root = YAML::LoadFile((source_dir() / "configs/layers.yaml").string());
@@ -59,17 +59,7 @@ std::vector<Include> includes_of(const std::string& file) {
   return includes;
 }
 
-std::vector<std::string> sources() {
-  std::vector<std::string> files;
-  for (const auto* top : {"reference", "backends", "sim"}) {
-    for (const auto& entry : fs::recursive_directory_iterator(source_dir() / top)) {
-      const auto extension = entry.path().extension();
-      if (extension == ".hpp" || extension == ".cpp")
-        files.push_back(fs::relative(entry.path(), source_dir()).string());
-    }
-  }
-  return files;
-}
+std::vector<std::string> sources() { return testing::sources_below({"reference", "backends", "sim"}); }
 
 std::vector<std::string> violations(const Layers& layers, const std::vector<Include>& includes) {
   std::vector<std::string> found;
@@ -138,10 +128,9 @@ TEST(LayersTest, PublicHeadersDoNotIncludeAllOfTorch) {
 TEST(LayersTest, EnvironmentIsReadInOnePlace) {
   for (const auto& file : sources()) {
     if (file == "reference/config/environment.cpp") continue;
-    std::ifstream in(source_dir() / file);
-    const std::string text((std::istreambuf_iterator<char>(in)), {});
-    EXPECT_EQ(text.find("getenv"), std::string::npos) << file;
+    EXPECT_EQ(testing::text_of(file).find("getenv"), std::string::npos) << file;
   }
 }
 
 }  // namespace
+}  // namespace accel

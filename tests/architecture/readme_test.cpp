@@ -1,7 +1,6 @@
 // What the README shows is what the tests run, and what the table of differences names is there.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <regex>
@@ -9,16 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "tests/architecture/sources.hpp"
+
+namespace accel::testing {
 namespace {
 
 namespace fs = std::filesystem;
-
-fs::path source_dir() { return std::getenv("ACCEL_SOURCE_DIR"); }
-
-std::string text_of(const fs::path& file) {
-  std::ifstream in(source_dir() / file);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 TEST(ReadmeTest, CodeIsTheProgramThatTheTestsRun) {
   const auto readme = text_of("README.md");
@@ -40,8 +35,7 @@ TEST(ReadmeTest, FilesItPointsToAreThere) {
   EXPECT_GT(links, 5);
 }
 
-// --- the table of differences
-// ------------------------------------------------------------------------------------------
+// --- the table of differences ----------------------------------------------------------------------------------------
 
 using Cells = std::vector<std::string>;
 
@@ -115,3 +109,4 @@ TEST(DifferencesTest, ARowThatLacksSomethingIsNoticed) {
 }
 
 }  // namespace
+}  // namespace accel::testing

@@ -139,8 +139,7 @@ TEST_P(GlooFaultsTest, PauseBeyondTheTimeoutTimesOutTheOthersAndTheLateRankFinds
   EXPECT_THAT(simulated.stems[kRank], kPeerIsGone);
 }
 
-// --- calls that differ
-// ---------------------------------------------------------------------------------------------------------
+// --- calls that differ -----------------------------------------------------------------------------------------------
 
 /// The simulator ends every rank with a diagnosis that names rank 2 and its call.
 void expect_named_by_the_simulator(const std::string& mismatch, const std::string& call) {

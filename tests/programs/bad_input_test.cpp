@@ -63,8 +63,7 @@ class BadInputTest : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-// --- the experiment file
-// -------------------------------------------------------------------------------------------------
+// --- the experiment file ---------------------------------------------------------------------------------------------
 
 TEST_F(BadInputTest, GoodFileRuns) { EXPECT_EQ(sim_run({good()}).exit_code, 0); }
 
@@ -200,8 +199,7 @@ TEST_F(BadInputTest, KeyGivenTwiceIsRefused) {
                  HasSubstr("bad.yaml:10: batch_size: given twice"));
 }
 
-// --- the other tasks
-// -----------------------------------------------------------------------------------------------------
+// --- the other tasks -------------------------------------------------------------------------------------------------
 
 constexpr const char* kGpt = "model: {name: gpt, layers: 1, heads: 2, width: 8, block_size: 16}";
 constexpr const char* kGptOf300 = "model: {name: gpt, layers: 1, heads: 2, width: 8, block_size: 300}";
@@ -253,8 +251,7 @@ TEST_F(BadInputTest, ImageFoldersWithoutImagesAreRefused) {
                  HasSubstr("cat"));
 }
 
-// --- the data
-// ------------------------------------------------------------------------------------------------------------
+// --- the data --------------------------------------------------------------------------------------------------------
 
 std::string big_endian(std::uint32_t value) {
   return {static_cast<char>(value >> 24), static_cast<char>(value >> 16), static_cast<char>(value >> 8),
@@ -351,8 +348,7 @@ TEST_F(BadDataTest, LabelOutsideTheTenClassesIsRefused) {
   expect_refused(run(), AllOf(HasSubstr("train-labels-idx1-ubyte"), HasSubstr("label 10")));
 }
 
-// --- the command line
-// ----------------------------------------------------------------------------------------------------
+// --- the command line ------------------------------------------------------------------------------------------------
 
 TEST_F(BadInputTest, NumberOfRanksOutsideTheRangeIsRefused) {
   for (const auto* backend : {"sim", "gloo"}) {
@@ -420,8 +416,7 @@ TEST_F(BadInputTest, SetOfAnUnknownKeyOrImpossibleValueIsRefused) {
   expect_refused(sim_run({"--max-steps", "few", good()}), HasSubstr("--max-steps"));
 }
 
-// --- the trace, the environment, the build
-// -----------------------------------------------------------------------------------
+// --- the trace, the environment, the build ---------------------------------------------------------------------------
 
 TEST_F(BadInputTest, TraceIntoAFolderThatDoesNotExistIsRefused) {
   expect_refused(sim_run({"--trace", folder_.path("none/trace.jsonl"), good()}),

@@ -41,8 +41,7 @@ std::string text_of(const std::string& file) {
   return text.str();
 }
 
-// --- questions
-// --------------------------------------------------------------------------------------------------------
+// --- questions -------------------------------------------------------------------------------------------------------
 
 TEST_F(ConfigCommandTest, EmptyAnswersAreTheDefaultsThatAreShown) {
   const auto run = answered(std::string(20, '\n'));
@@ -144,8 +143,7 @@ TEST_F(ConfigCommandTest, WhereTheInputEndsNothingIsWritten) {
   EXPECT_FALSE(std::filesystem::exists(default_file()));
 }
 
-// --- a terminal
-// -------------------------------------------------------------------------------------------------------
+// --- a terminal ------------------------------------------------------------------------------------------------------
 
 TEST_F(ConfigCommandTest, ArrowKeysChoose) {
   TerminalSession session({bin("accel"), "config"}, options_);
@@ -176,8 +174,7 @@ TEST_F(ConfigCommandTest, ControlCLeavesTheTerminalAsItWas) {
   EXPECT_FALSE(std::filesystem::exists(default_file()));
 }
 
-// --- without questions
-// ------------------------------------------------------------------------------------------------
+// --- without questions -----------------------------------------------------------------------------------------------
 
 TEST_F(ConfigCommandTest, KeysAreFlagsInEitherSpelling) {
   ASSERT_EQ(
@@ -239,8 +236,7 @@ TEST_F(ConfigCommandTest, UpdateKeepsValuesAndAddsTodaysKeys) {
   EXPECT_THAT(missing.error, HasSubstr("nowhere.yaml: no such file"));
 }
 
-// --- env
-// --------------------------------------------------------------------------------------------------------------
+// --- env -------------------------------------------------------------------------------------------------------------
 
 TEST_F(ConfigCommandTest, EnvPrintsVersionsMachineAndConfiguration) {
   auto run = accel({"env"});
@@ -269,8 +265,7 @@ TEST_F(ConfigCommandTest, AShellCanTakeTheVariablesOfAConfiguration) {
   EXPECT_EQ(accel({"env", "--variables"}).exit_code, 2);
 }
 
-// --- to-fsdp2
-// ---------------------------------------------------------------------------------------------------------
+// --- to-fsdp2 --------------------------------------------------------------------------------------------------------
 
 TEST_F(ConfigCommandTest, ToFsdp2TranslatesTheStrategyAndKeepsWhatItDoesNotKnow) {
   const auto old = file("old.yaml",
@@ -312,8 +307,7 @@ TEST_F(ConfigCommandTest, ToFsdp2KnowsEveryStrategy) {
   }
 }
 
-// --- help and completion
-// ----------------------------------------------------------------------------------------------
+// --- help and completion ---------------------------------------------------------------------------------------------
 
 TEST_F(ConfigCommandTest, HelpIsThereForEveryCommand) {
   const auto all = accel({"--help"});

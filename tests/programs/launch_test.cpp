@@ -90,8 +90,7 @@ class LaunchTest : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-// --- what ranks are told
-// ------------------------------------------------------------------------------------------------
+// --- what ranks are told ---------------------------------------------------------------------------------------------
 
 TEST_F(LaunchTest, CpuStartsAsManyRanksAsAskedFor) {
   const auto run = shell({"--cpu", "--num_processes", "4"},
@@ -182,8 +181,7 @@ TEST_F(LaunchTest, AffinityGivesEachRankCpusOfItsOwn) {
   EXPECT_NE(lines[0], lines[1]);
 }
 
-// --- wrong usage
-// --------------------------------------------------------------------------------------------------------
+// --- wrong usage -----------------------------------------------------------------------------------------------------
 
 TEST_F(LaunchTest, AllProblemsOfTheFlagsAreInOneMessage) {
   const auto run = launch({"--num_proceses", "2", "--num_machines", "two", "--tpu", "--mixed_precision=fp4", "-m",
@@ -264,8 +262,7 @@ TEST_F(LaunchTest, TwoLaunchersAtOnceDoNotTakeTheSamePort) {
   EXPECT_EQ(std::set<std::string>(ports.begin(), ports.end()).size(), 2U);
 }
 
-// --- how ranks end
-// ------------------------------------------------------------------------------------------------------
+// --- how ranks end ---------------------------------------------------------------------------------------------------
 
 TEST_F(LaunchTest, ADeadRankEndsTheRunAndIsToldLast) {
   const auto run =
@@ -342,8 +339,7 @@ TEST_F(LaunchTest, ALauncherThatIsKilledLeavesNoProcess) {
   expect_no_process_left(3);
 }
 
-// --- starting again
-// -----------------------------------------------------------------------------------------------------
+// --- starting again --------------------------------------------------------------------------------------------------
 
 TEST_F(LaunchTest, EveryRankBeginsAnewWithTheNextNumberAndAnotherPort) {
   const auto run = shell({"--cpu", "--num_processes", "3", "--max_restarts", "2", "--no_prefix"},
@@ -399,8 +395,7 @@ TEST_F(LaunchTest, ATrainingThatIsKilledGoesOnFromItsCheckpointToTheSameParamete
   EXPECT_THAT(last_line(whole.output), StartsWith("parameters "));
 }
 
-// --- several machines, each a launcher on the loopback interface
-// ----------------------------------------------------------
+// --- several machines, each a launcher on the loopback interface -----------------------------------------------------
 
 class SeveralLaunchersTest : public LaunchTest {
  protected:
@@ -524,8 +519,7 @@ TEST_F(SeveralLaunchersTest, TrainingOnTwoMachinesIsThatOfOneBitForBit) {
   EXPECT_EQ(last_line(simulated.output), last_line(one.output));
 }
 
-// --- other launchers
-// ----------------------------------------------------------------------------------------------------
+// --- other launchers -------------------------------------------------------------------------------------------------
 
 TEST_F(LaunchTest, MpirunStartsTheSameBinary) {
   for (const auto* folder : {"one", "mpi", "by_us"}) fs::create_directories(folder_.path(folder));
@@ -632,8 +626,7 @@ TEST_F(ReadmeCommandsTest, RunAsTheyStandThere) {
   EXPECT_EQ(count, 7);
 }
 
-// --- accel test
-// ---------------------------------------------------------------------------------------------------------
+// --- accel test ------------------------------------------------------------------------------------------------------
 
 TEST_F(LaunchTest, TheSelfTestIsASuccessInEveryWay) {
   for (const Words& flags : {Words{}, Words{"--cpu", "--num_processes", "3", "--main_process_port", "0"},

@@ -14,11 +14,16 @@ using ::testing::HasSubstr;
 
 std::vector<std::string> expected_sentences() {
   std::ifstream in(source("tests/programs/natural_mistakes.cpp"));
-  const std::string mark = "  // expected: ";
+  const std::string mark = "  // expected: ", continuation = "  // ";
   std::vector<std::string> sentences;
+  bool is_open = false;
   for (std::string line; std::getline(in, line);) {
-    if (const auto place = line.find(mark); place != std::string::npos)
-      sentences.push_back(line.substr(place + mark.size()));
+    if (line.starts_with(mark)) {
+      sentences.push_back(line.substr(mark.size()));
+    } else if (is_open && line.starts_with(continuation)) {
+      sentences.back() += " " + line.substr(continuation.size());
+    }
+    is_open = line.starts_with(continuation);
   }
   return sentences;
 }

@@ -79,8 +79,7 @@ TEST_P(RepeatTest, SecondSimulationGivesTheSameTrace) {
 INSTANTIATE_TEST_SUITE_P(Experiments, RepeatTest, ::testing::ValuesIn(kExperiments),
                          [](const auto& info) { return info.param; });
 
-// --- the comparison itself
-// ---------------------------------------------------------------------------------------------
+// --- the comparison itself -------------------------------------------------------------------------------------------
 
 constexpr const char* kSteps =
     R"({"rank":0,"epoch":0,"step":0,"loss":"0x1.28ed28p+1","samples":32,"sync_gradients":true,"lr":0.001})"

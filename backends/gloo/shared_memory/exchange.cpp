@@ -20,8 +20,7 @@ std::string closed_by(int peer) { return fmt::format("Connection closed by peer 
 
 }  // namespace
 
-// --- operations
-// ----------------------------------------------------------------------------------------------------------------
+// --- operations ------------------------------------------------------------------------------------------------------
 
 void Exchange::send(Buffer& buffer, int to, std::uint64_t slot, const void* bytes, std::size_t num_bytes) {
   const std::lock_guard lock(mutex_);
@@ -96,8 +95,7 @@ void Exchange::close(int peer) {
   fail(peer, fmt::format("Socket closed [rank {}]", peer));
 }
 
-// --- waiting
-// -------------------------------------------------------------------------------------------------------------------
+// --- waiting ---------------------------------------------------------------------------------------------------------
 
 bool Exchange::is_over(const Buffer& buffer, const Buffer::Side& side) const {
   return side.num_done > 0 || side.is_aborted || !buffer.error.empty();
@@ -166,8 +164,7 @@ void Exchange::tell(Buffer* buffer, const std::string& error) {
   changed(buffer);
 }
 
-// --- ends
-// ----------------------------------------------------------------------------------------------------------------------
+// --- ends ------------------------------------------------------------------------------------------------------------
 
 bool Exchange::is_hopeless(const Posted& posted) const {
   return std::ranges::all_of(posted.from, [&](int from) { return from == rank_ || !peers_.at(from).error.empty(); });
@@ -198,8 +195,7 @@ void Exchange::fail_all(const std::string& error) {
   for (int rank = 0; rank < static_cast<int>(peers_.size()); ++rank) fail(rank, error);
 }
 
-// --- moving the bytes
-// ----------------------------------------------------------------------------------------------------------
+// --- moving the bytes ------------------------------------------------------------------------------------------------
 
 bool Exchange::progress() {
   bool has_moved = false;

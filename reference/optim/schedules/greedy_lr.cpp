@@ -1,5 +1,7 @@
 #include "reference/optim/schedules/greedy_lr.hpp"
 
+#include <torch/optim/optimizer.h>
+
 #include <algorithm>
 
 #include "reference/core/errors.hpp"

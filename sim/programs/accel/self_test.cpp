@@ -52,8 +52,7 @@ std::int64_t count_ranks(const Accelerator& accelerator, bool says_yes) {
   return integers_of(accelerator.reduce(number(accelerator, says_yes ? 1 : 0))).front();
 }
 
-// --- process control
-// ----------------------------------------------------------------------------------------------------
+// --- process control -------------------------------------------------------------------------------------------------
 
 void check_processes(Accelerator& accelerator) {
   expect_numbers(integers_of(accelerator.gather(number(accelerator, accelerator.process_index()))),
@@ -102,8 +101,7 @@ void check_trigger(Accelerator& accelerator) {
   expect(!accelerator.check_trigger(), "check_trigger is set still after it was found set");
 }
 
-// --- collectives
-// --------------------------------------------------------------------------------------------------------
+// --- collectives -----------------------------------------------------------------------------------------------------
 
 void check_collectives(Accelerator& accelerator) {
   const std::int64_t world = accelerator.num_processes(), rank = accelerator.process_index();
@@ -129,8 +127,7 @@ void check_collectives(Accelerator& accelerator) {
   expect(broadcast_object_list(words).front() == "from 0", "broadcast_object_list: got '{}'", words.front());
 }
 
-// --- random streams
-// -----------------------------------------------------------------------------------------------------
+// --- random streams --------------------------------------------------------------------------------------------------
 
 void check_random(Accelerator& accelerator) {
   const auto draw = [] { return static_cast<std::int64_t>(at::rand({1}, at::kDouble).item<double>() * 1e15); };
@@ -151,8 +148,7 @@ void check_random(Accelerator& accelerator) {
   expect(num_different(draws()) == 1, "synchronize_rng_state: ranks draw different numbers");
 }
 
-// --- loaders
-// ------------------------------------------------------------------------------------------------------------
+// --- loaders ---------------------------------------------------------------------------------------------------------
 
 // A stream that does not know its length.
 class Numbers {
@@ -224,8 +220,7 @@ void check_loaders(Accelerator& accelerator) {
   }
 }
 
-// --- training
-// -----------------------------------------------------------------------------------------------------------
+// --- training --------------------------------------------------------------------------------------------------------
 
 constexpr std::int64_t kBatch = 8, kBatches = 12;
 constexpr double kRate = 0.1;
@@ -314,8 +309,7 @@ void check_training(const TrainingMode& mode) {
   }
 }
 
-// --- all of them
-// --------------------------------------------------------------------------------------------------------
+// --- all of them -----------------------------------------------------------------------------------------------------
 
 struct SelfCheck {
   const char* name;

@@ -24,8 +24,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 using Weights = std::map<std::string, StoredWeight>;
 
-// --- merge-weights
-// ----------------------------------------------------------------------------------------------------
+// --- merge-weights ---------------------------------------------------------------------------------------------------
 
 struct MergeArguments {
   std::string checkpoint, output;
@@ -60,8 +59,7 @@ int merge(const MergeArguments& arguments) {
   return kSuccess;
 }
 
-// --- estimate-memory
-// --------------------------------------------------------------------------------------------------
+// --- estimate-memory -------------------------------------------------------------------------------------------------
 
 struct EstimateArguments {
   std::string path, sharding;

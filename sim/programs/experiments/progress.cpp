@@ -9,8 +9,8 @@ namespace accel::programs {
 
 Progress::Progress(int descriptor, std::int64_t total_steps) {
   if (descriptor < 0) return;
-  if (descriptor != STDERR_FILENO) own_ = std::make_unique<tracking::Terminal>(descriptor);
-  bar_.emplace(own_ ? *own_ : tracking::Terminal::standard_error(), total_steps,
+  if (descriptor != STDERR_FILENO) own_ = std::make_unique<terminal::Terminal>(descriptor);
+  bar_.emplace(own_ ? *own_ : terminal::Terminal::standard_error(), total_steps,
                ProgressOptions{.desc = "train", .unit = "step"});
 }
 

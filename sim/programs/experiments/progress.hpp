@@ -24,7 +24,7 @@ class Progress {
   void step();
 
  private:
-  std::unique_ptr<tracking::Terminal> own_;
+  std::unique_ptr<terminal::Terminal> own_;
   std::optional<ProgressBar> bar_;
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
 };

@@ -64,7 +64,7 @@ sim::ScalePoint scale_point(const Prediction& prediction, double samples_per_ste
 }
 
 std::string describe(const std::vector<Prediction>& predictions) {
-  using sim::detail::seconds_text;
+  using sim::report::seconds_text;
   std::string table, missing;
   for (const auto& one : predictions) {
     if (!one.is_known()) {

@@ -28,8 +28,7 @@ struct Arguments {
   bool is_worker = false;
 };
 
-// --- the measurements of all group sizes
-// ----------------------------------------------------------------------------------
+// --- the measurements of all group sizes -----------------------------------------------------------------------------
 
 struct Measured {
   int num_ranks = 0;
@@ -75,8 +74,7 @@ Groups groups_of(int cores) {
   return groups;
 }
 
-// --- what is told and written
-// -----------------------------------------------------------------------------------------------
+// --- what is told and written ----------------------------------------------------------------------------------------
 
 void print_table(const std::vector<Measured>& all, const sim::AllReduceCosts& costs, int cores) {
   fmt::print("{:>5} {:>10} {:>12} {:>12} {:>8} {:>8}\n", "ranks", "bytes", "measured us", "model us", "error",

@@ -68,8 +68,7 @@ Content any_content() {
   return content;
 }
 
-// --- power loss
-// -------------------------------------------------------------------------------------------------------
+// --- power loss ------------------------------------------------------------------------------------------------------
 
 // Saves into one folder twice, with the power failing at every operation in turn; what is found is the first save or
 // the second, whole.
@@ -175,8 +174,7 @@ TEST(CheckpointFolderTest, AfterEveryPowerLossUnpublishedFilesAreFoundWholeOrNot
   });
 }
 
-// --- a process that is killed
-// -----------------------------------------------------------------------------------------------
+// --- a process that is killed ----------------------------------------------------------------------------------------
 
 Content content_of(std::int64_t number) {
   const auto text = std::to_string(number);
@@ -253,8 +251,7 @@ TEST(CheckpointFolderTest, AFolderThatIsRenamedBeforeItIsSyncedIsCaught) {
   });
 }
 
-// --- a folder and its manifest
-// -------------------------------------------------------------------------------------------
+// --- a folder and its manifest ---------------------------------------------------------------------------------------
 
 class ManifestTest : public ::testing::Test {
  protected:

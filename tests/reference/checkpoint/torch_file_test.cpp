@@ -157,8 +157,7 @@ TEST_F(TorchFileTest, RandomStatesOfAccelerateAreRead) {
   EXPECT_EQ(states.at("torch_manual_seed").as<at::Tensor>().scalar_type(), torch::kByte);
 }
 
-// --- damage
-// --------------------------------------------------------------------------------------------------------------
+// --- damage ----------------------------------------------------------------------------------------------------------
 
 TEST_F(TorchFileTest, EveryTruncationIsRefused) {
   const auto bytes = written(Value::Dict{{"a", torch::arange(5)}, {"b", Value::List{1, "text"}}});
@@ -268,8 +267,7 @@ TEST_F(TorchFileTest, TensorsOutsideTheirRecordAreRefused) {
   EXPECT_THAT(refusal(tensor_pickle("K\4", "K\0"s, "K\2\x85", "K\1\x85")), HasSubstr("has no record data/0"));
 }
 
-// --- a disk that fails
-// ---------------------------------------------------------------------------------------------------
+// --- a disk that fails -----------------------------------------------------------------------------------------------
 
 TEST(TorchFileWriteTest, ADiskThatFailsAtAnyOperationLeavesTheOldFileOrTheNew) {
   const Value value = Value::Dict{{"a", torch::arange(5)}, {"b", torch::ones({0})}};

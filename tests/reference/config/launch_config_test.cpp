@@ -193,8 +193,7 @@ use_cpu: false
 )");
 }
 
-// --- properties
-// -------------------------------------------------------------------------------------------------------
+// --- properties ------------------------------------------------------------------------------------------------------
 
 std::string any_text() {
   static const std::vector<std::string> kTexts = {"no",
@@ -421,8 +420,7 @@ TEST_F(LaunchConfigTest, EveryFlagTakesAValueOfItsKind) {
   }
 }
 
-// --- folders
-// ----------------------------------------------------------------------------------------------------------
+// --- folders ---------------------------------------------------------------------------------------------------------
 
 TEST_F(LaunchConfigTest, TheFolderFollowsTheEnvironment) {
   CleanEnvironment environment({"HF_HOME", "XDG_CACHE_HOME", "HOME"});

@@ -187,8 +187,7 @@ TEST(WriteAtomicallyTest, ATemporaryLeftByADeadProcessIsReplaced) {
   EXPECT_THAT(folder.files(), ElementsAre("a"));
 }
 
-// --- power loss
-// ----------------------------------------------------------------------------------------------------------
+// --- power loss ------------------------------------------------------------------------------------------------------
 
 // Saves two checkpoints one after the other, with the power failing at every operation in turn.
 void every_cut_leaves_the_old_or_the_new_checkpoint(const testing::Write& write) {

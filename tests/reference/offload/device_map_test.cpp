@@ -103,8 +103,7 @@ TEST(DeviceMapTest, PartsOfOnePlaceBecomeOneEntry) {
   EXPECT_THAT(clean_device_map({{"a.x", "disk"}, {"b", "disk"}}), ElementsAre(Pair("", MapDevice("disk"))));
 }
 
-// --- laws
-// -------------------------------------------------------------------------------------------------------------
+// --- laws ------------------------------------------------------------------------------------------------------------
 
 using testing::AnyModel;
 using testing::pick;

@@ -16,7 +16,7 @@
 #include "reference/offload/layerwise_casting.hpp"
 #include "reference/offload/load_checkpoint.hpp"
 #include "reference/offload/module_tensors.hpp"
-#include "reference/offload/unit_plan.hpp"
+#include "reference/offload/dispatch_units.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/property.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -484,8 +484,7 @@ TEST(UnitPlanTest, UnitsNameATensorOnceAtItsFirstPlace) {
                                             "blocks.0.outer.bias"));
 }
 
-// --- laws
-// -------------------------------------------------------------------------------------------------------------
+// --- laws ------------------------------------------------------------------------------------------------------------
 
 // Any map of a model over memory and disk, any limit: the bits of the whole model, and no more memory than allowed.
 TEST(DispatchLaws, AnyPlanComputesTheWholeModelsBitsWithinItsMemory) {

@@ -23,9 +23,9 @@ using ::testing::IsSupersetOf;
 using testing::message_of;
 using testing::run_ranks;
 using testing::TemporaryFolder;
-using tracking::profile_action;
-using tracking::ProfileAction;
-using tracking::ProfileEvent;
+using profiler::profile_action;
+using profiler::ProfileAction;
+using profiler::ProfileEvent;
 
 std::string actions_of(const ProfileSchedule& schedule, int num_steps) {
   std::string text;
@@ -41,16 +41,16 @@ TEST(ProfileScheduleTest, CyclesWaitWarmUpAndRecord) {
 
 TEST(ProfileScheduleTest, AChangeStopsWhatWasRecordedBeforeItStartsAnew) {
   using enum ProfileAction;
-  const auto transition = tracking::profile_transition;
-  EXPECT_EQ(transition(kNone, kRecord), (tracking::ProfileTransition{.prepare = true, .start = true}));
-  EXPECT_EQ(transition(kNone, kWarmup), (tracking::ProfileTransition{.prepare = true}));
-  EXPECT_EQ(transition(kWarmup, kRecordAndSave), (tracking::ProfileTransition{.start = true}));
-  EXPECT_EQ(transition(kRecord, kRecordAndSave), tracking::ProfileTransition{});
+  const auto transition = profiler::profile_transition;
+  EXPECT_EQ(transition(kNone, kRecord), (profiler::ProfileTransition{.prepare = true, .start = true}));
+  EXPECT_EQ(transition(kNone, kWarmup), (profiler::ProfileTransition{.prepare = true}));
+  EXPECT_EQ(transition(kWarmup, kRecordAndSave), (profiler::ProfileTransition{.start = true}));
+  EXPECT_EQ(transition(kRecord, kRecordAndSave), profiler::ProfileTransition{});
   EXPECT_EQ(transition(kRecordAndSave, kRecord),
-            (tracking::ProfileTransition{.stop = true, .ready = true, .prepare = true, .start = true}));
+            (profiler::ProfileTransition{.stop = true, .ready = true, .prepare = true, .start = true}));
   EXPECT_EQ(transition(kRecordAndSave, kWarmup),
-            (tracking::ProfileTransition{.stop = true, .ready = true, .prepare = true}));
-  EXPECT_EQ(transition(kRecordAndSave, kNone), (tracking::ProfileTransition{.stop = true, .ready = true}));
+            (profiler::ProfileTransition{.stop = true, .ready = true, .prepare = true}));
+  EXPECT_EQ(transition(kRecordAndSave, kNone), (profiler::ProfileTransition{.stop = true, .ready = true}));
 }
 
 TEST(KeyAveragesTest, SelfTimeAndBytesAreWithoutWhatWasCalled) {

@@ -613,9 +613,9 @@ TEST(ShardedAcceleratorTest, OneOfSeveralDeepSpeedPluginsIsSelected) {
   });
 }
 
-// --- offload to files
-// --------------------------------------------------------------------------------------------------- Tensors that are
-// large enough to go to a file; `look` at them behind each step.
+// --- offload to files ---------------------------------------------------------------------------------------------------
+
+// Tensors that are large enough to go to a file; `look` at them behind each step.
 NamedTensors train_wide(
     const DeepSpeedPlugin& plugin,
     const std::function<void(Accelerator&, const PreparedModel<torch::nn::SequentialImpl>&)>& look = [](auto&, auto&) {

@@ -21,8 +21,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::run_ranks;
 using testing::TemporaryFolder;
-using tracking::progress_text;
-using tracking::Terminal;
+using terminal::progress_text;
+using terminal::Terminal;
 
 TEST(ProgressTextTest, TellsShareCountTimesAndRate) {
   EXPECT_EQ(progress_text({.desc = "train", .done = 5, .total = 10, .seconds = 2, .postfix = "loss=0.3"}, 60),

@@ -18,8 +18,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::ElementsAreArray;
 
-// --- policies
-// -----------------------------------------------------------------------------------------------------------
+// --- policies --------------------------------------------------------------------------------------------------------
 
 std::vector<int> picks(const RankSchedule& options, const std::vector<int>& runnable, int turns, int num_ranks) {
   auto policy = make_policy(options, num_ranks);
@@ -98,8 +97,7 @@ TEST(SchedulePolicyTest, NamesAreThoseOfTheCommandLine) {
   EXPECT_THROW(make_policy({}, 4), ConfigError);
 }
 
-// --- the baton
-// ----------------------------------------------------------------------------------------------------------
+// --- the baton -------------------------------------------------------------------------------------------------------
 
 // Runs `body(rank)` on a thread per rank that holds the baton.
 void run_in_turn(Baton& baton, int num_ranks, const std::function<void(int)>& body) {

@@ -203,8 +203,7 @@ TEST(SerialWorldTest, TurnThatNeverEndsIsATimeoutThoughNobodyCanCall) {
   }
 }
 
-// --- the chain of meetings, in parallel
-// -----------------------------------------------------------------------------------
+// --- the chain of meetings, in parallel ------------------------------------------------------------------------------
 
 TEST(MeetingChainTest, RanksThatRunAheadMeetInOrder) {
   // No rank waits before it has issued all its calls: chains grow long, and are read by ranks far behind.

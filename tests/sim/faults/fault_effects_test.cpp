@@ -87,8 +87,7 @@ TEST(FaultEffectsTest, RunWithoutFaultsTrainsEqualReplicas) {
   EXPECT_GT(clean_run().seconds(), kTrainingSteps * kCollectiveSeconds);
 }
 
-// --- ranks that end
-// ------------------------------------------------------------------------------------------------------------
+// --- ranks that end --------------------------------------------------------------------------------------------------
 
 TEST(FaultEffectsTest, CrashBeforeACollectiveClosesTheConnectionsOfAllOthersThere) {
   const auto run = run_with({{.kind = FaultKind::kRankCrashBeforeCollective, .rank = kRank, .when = kAtStep}});
@@ -173,8 +172,7 @@ TEST(FaultEffectsTest, RestartedRunEndsWithTheParametersOfOneThatWasNotInterrupt
   EXPECT_LT(lost_seconds(run), clean_run().seconds());
 }
 
-// --- ranks that are late
-// -------------------------------------------------------------------------------------------------------
+// --- ranks that are late ---------------------------------------------------------------------------------------------
 
 TEST(FaultEffectsTest, PauseCostsAllRanksItsTimeAndChangesNoBit) {
   const auto run = run_with({{.kind = FaultKind::kRankPause, .rank = kRank, .when = kAtStep, .seconds = 0.5}});
@@ -210,8 +208,7 @@ TEST(FaultEffectsTest, JitterCostsAtMostTwiceItsSecondsAStepAndChangesNoBit) {
   EXPECT_LT(lost_seconds(run), kTrainingSteps * 0.02);
 }
 
-// --- the network
-// ---------------------------------------------------------------------------------------------------------------
+// --- the network -----------------------------------------------------------------------------------------------------
 
 TEST(FaultEffectsTest, DelayedMessagesHoldUpAllRanksAndChangeNoBit) {
   const auto run =
@@ -309,8 +306,7 @@ TEST(FaultEffectsTest, WhatComesAfterTheTimeoutHasNotCome) {
       Each("InjectedFault: The client socket has timed out after 60000ms while trying to connect to the store"));
 }
 
-// --- numbers
-// -------------------------------------------------------------------------------------------------------------------
+// --- numbers ---------------------------------------------------------------------------------------------------------
 
 TEST(FaultEffectsTest, FlippedBitIsNamedByTheVoteOfTheReplicas) {
   constexpr std::int64_t kHighestExponentBit = 30;
@@ -373,8 +369,7 @@ TEST(FaultEffectsTest, NanGradientReachesTheParametersOfEveryRankAndNobodySeesAn
   }
 }
 
-// --- files
-// ---------------------------------------------------------------------------------------------------------------------
+// --- files -----------------------------------------------------------------------------------------------------------
 
 class FileFaultEffectsTest : public ::testing::Test {
  protected:

@@ -14,8 +14,7 @@ using namespace accel::sim::testing;
 using accel::testing::expect_property;
 using accel::testing::pick;
 
-// --- without contention: closed forms
-// ---------------------------------------------------------------------------------
+// --- without contention: closed forms --------------------------------------------------------------------------------
 
 // P ranks, k segments a chunk, of `segment` bytes each.
 double gloos_formula(int ranks, int k, double segment, double alpha, double beta, double gamma) {
@@ -108,8 +107,7 @@ TEST(NetworkTest, TheClosedFormIsNotTakenForUnevenPairsOrRanksThatAreNotReadyTog
   EXPECT_EQ(run_ring(plan, ready, /*is_even=*/true, 16), run_ring(plan, ready, /*is_even=*/true, 17));
 }
 
-// --- laws
-// ---------------------------------------------------------------------------------------------------------------
+// --- laws ------------------------------------------------------------------------------------------------------------
 
 TEST(NetworkTest, ALaterCallNeverEndsAnythingEarlier) {
   expect_property(150, [] {

@@ -56,7 +56,7 @@ std::string framed(const std::vector<std::string>& pages, const BrowserOptions& 
   std::string html = "<!doctype html><body style=\"margin:0;white-space:nowrap\">";
   for (std::size_t index = 0; index < pages.size(); ++index) {
     html += fmt::format("<iframe name=\"{}\" style=\"border:0\" width=\"{}\" height=\"{}\" srcdoc=\"{}\"></iframe>",
-                        index, options.width, options.height, sim::detail::escape(with_script(pages[index])));
+                        index, options.width, options.height, sim::report::escape(with_script(pages[index])));
   }
   return html + "</body>";
 }

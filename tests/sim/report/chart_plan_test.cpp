@@ -8,7 +8,7 @@
 #include "sim/report/loss_curve.hpp"
 #include "sim/report/step_bars.hpp"
 
-namespace accel::sim::detail {
+namespace accel::sim::report {
 namespace {
 
 using ::testing::DoubleEq;
@@ -88,4 +88,4 @@ TEST(StepBarsTest, WhatASweepDoesNotExplainIsCompute) {
 }
 
 }  // namespace
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

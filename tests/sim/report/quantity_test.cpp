@@ -4,7 +4,7 @@
 
 #include <limits>
 
-namespace accel::sim::detail {
+namespace accel::sim::report {
 namespace {
 
 TEST(QuantityTest, TimesHaveThreeDigitsAndAUnit) {
@@ -50,4 +50,4 @@ TEST(QuantityTest, SmallSharesKeepADecimal) {
 }
 
 }  // namespace
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

@@ -96,7 +96,7 @@ TEST(ReportPageTest, TextIsShownAsItIs) {
   EXPECT_THAT(page, Not(HasSubstr("<img")));
   EXPECT_THAT(between(page, "&lt;script&gt;console.", "(").size(),
               ::testing::Ge(8u));  // title twice, fact twice, faults, findings, diagnosis, ...
-  EXPECT_EQ(detail::escape("<a href=\"x\">'&'</a>"), "&lt;a href=&quot;x&quot;&gt;&#39;&amp;&#39;&lt;/a&gt;");
+  EXPECT_EQ(report::escape("<a href=\"x\">'&'</a>"), "&lt;a href=&quot;x&quot;&gt;&#39;&amp;&#39;&lt;/a&gt;");
 }
 
 TEST(ReportPageTest, WhatIsNotThereIsSaidInALine) {
@@ -174,7 +174,7 @@ TEST(ReportPageTest, EveryImpossibleNumberIsNamed) {
 }
 
 TEST(SvgTest, CoordinateThatIsNoNumberIsAnError) {
-  detail::Svg svg({.id = "a", .title = "a", .description = "a", .width = 10, .height = 10});
+  report::Svg svg({.id = "a", .title = "a", .description = "a", .width = 10, .height = 10});
   EXPECT_THROW(svg.line({0, 0}, {std::numeric_limits<double>::quiet_NaN(), 1}, "grid"), InternalError);
 }
 

@@ -5,7 +5,7 @@
 
 #include "reference/core/errors.hpp"
 
-namespace accel::sim::detail {
+namespace accel::sim::report {
 namespace {
 
 using ::testing::DoubleEq;
@@ -52,4 +52,4 @@ TEST(ScaleTest, WhatIsNoAxisIsAnError) {
 }
 
 }  // namespace
-}  // namespace accel::sim::detail
+}  // namespace accel::sim::report

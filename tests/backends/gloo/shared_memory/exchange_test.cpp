@@ -283,8 +283,7 @@ TEST(ExchangeTest, AbortEndsAWaitOfAnotherThread) {
   });
 }
 
-// --- processes
-// -----------------------------------------------------------------------------------------------------------------
+// --- processes -------------------------------------------------------------------------------------------------------
 
 int num_descriptors() {
   const std::filesystem::directory_iterator all("/proc/self/fd");

@@ -1,4 +1,4 @@
-#include "reference/offload/unit_plan.hpp"
+#include "reference/offload/dispatch_units.hpp"
 
 #include <fmt/ranges.h>
 

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+/// The project's own sources, for tests of their shape.
+namespace accel::testing {
+
+inline std::filesystem::path source_dir() { return std::getenv("ACCEL_SOURCE_DIR"); }
+
+/// The .hpp and .cpp files below `folders`, relative to the root.
+inline std::vector<std::string> sources_below(const std::vector<std::string>& folders) {
+  std::vector<std::string> files;
+  for (const auto& folder : folders) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(source_dir() / folder)) {
+      const auto extension = entry.path().extension();
+      if (extension == ".hpp" || extension == ".cpp")
+        files.push_back(std::filesystem::relative(entry.path(), source_dir()).string());
+    }
+  }
+  return files;
+}
+
+inline std::string text_of(const std::filesystem::path& file) {
+  std::ifstream in(source_dir() / file);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+}  // namespace accel::testing

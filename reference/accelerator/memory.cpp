@@ -26,11 +26,11 @@ bool should_reduce_batch_size(const std::exception& error) {
   return false;
 }
 
-std::int64_t detail::next_batch_size(const BatchSizeSearch& search, std::int64_t batch_size) {
+std::int64_t BatchSizeSearch::next(std::int64_t batch_size) const {
   const auto next = batch_size == 0
                         ? 0
-                        : (search.reduce_batch_size ? search.reduce_batch_size(batch_size)
-                                                    : static_cast<std::int64_t>(static_cast<double>(batch_size) * 0.9));
+                        : (reduce_batch_size ? reduce_batch_size(batch_size)
+                                             : static_cast<std::int64_t>(static_cast<double>(batch_size) * 0.9));
   if (next <= 0) throw Error("No executable batch size found, reached zero.");
   check_argument(next < batch_size, "find_executable_batch_size: reduce_batch_size made {} of {}; expected less", next,
                  batch_size);

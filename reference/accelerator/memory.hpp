@@ -8,8 +8,9 @@
 
 /// Memory of a training run: giving it back, and finding a batch size that fits.
 ///
-///     const auto accuracy = accel::find_executable_batch_size([&](std::int64_t batch_size) { return train(batch_size);
-///     }, {.starting_batch_size = 256}); accel::release_memory(model, optimizer);
+///     const auto accuracy =
+///         accel::find_executable_batch_size([&](std::int64_t batch_size) { return train(batch_size); });
+///     accel::release_memory(model, optimizer);
 ///
 /// Source: accelerate/utils/memory.py.
 namespace accel {
@@ -44,12 +45,10 @@ struct BatchSizeSearch {
   std::int64_t starting_batch_size = 128;
   std::function<std::int64_t(std::int64_t batch_size)> reduce_batch_size =
       {};  ///< the next to try; default: nine tenths
-};
 
-namespace detail {
-/// The size to try behind `batch_size`. Throws Error at zero.
-std::int64_t next_batch_size(const BatchSizeSearch& search, std::int64_t batch_size);
-}  // namespace detail
+  /// The size to try after `batch_size`. Throws Error at zero.
+  [[nodiscard]] std::int64_t next(std::int64_t batch_size) const;
+};
 
 /// Calls `function(batch_size)` with smaller and smaller sizes while memory is short; returns what it returns.
 ///
@@ -60,14 +59,14 @@ template <typename F>
 auto find_executable_batch_size(F&& function, BatchSizeSearch search = {}) {
   clear_device_cache();
   for (auto batch_size = search.starting_batch_size;;) {
-    if (batch_size == 0) detail::next_batch_size(search, 0);
+    if (batch_size == 0) static_cast<void>(search.next(0));
     try {
       return function(batch_size);
     } catch (const std::exception& error) {
       if (!should_reduce_batch_size(error)) throw;
     }
     clear_device_cache();  // behind the handler: the error may hold what the function held
-    batch_size = detail::next_batch_size(search, batch_size);
+    batch_size = search.next(batch_size);
   }
 }
 

@@ -14,7 +14,4 @@ ResolvedOptions resolved(AcceleratorOptions options);
 /// Of one plugin of several. Throws ConfigError.
 ResolvedPlugin resolved_plugin(const DeepSpeedPlugin& plugin, const AcceleratorOptions& options);
 
-/// Throws ConfigError if the mesh is none of `world_size` ranks.
-void check_mesh(const ParallelismConfig& mesh, int world_size);
-
 }  // namespace accel

@@ -56,8 +56,6 @@ std::vector<std::string> problems_of(const ProjectConfiguration& config);
 /// Ranks that differ only in tp, cp or sp share one batch: loaders give it to all of them.
 struct ParallelismConfig {
   int dp_replicate_size = 1, dp_shard_size = 1, cp_size = 1, sp_size = 1, tp_size = 1;
-  [[nodiscard]] int data_parallel_size() const { return dp_replicate_size * dp_shard_size; }
-  [[nodiscard]] int non_data_parallel_size() const { return cp_size * sp_size * tp_size; }
 };
 
 /// What is wrong with it whatever is loaded; nothing, if it can be.

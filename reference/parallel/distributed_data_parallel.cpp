@@ -140,71 +140,82 @@ struct DistributedDataParallel::State {
   [[nodiscard]] bool syncs_buffers(const SyncFlags& flags) const {
     return flags.forward && kwargs.broadcast_buffers && !buffers.empty();
   }
+
+  // _sync_module_states: parameters (all of them), then buffers, as one list.
+  void sync_module_states(NamedTensors all) {
+    for (std::size_t place = 0; kwargs.broadcast_buffers && place < buffers.size(); ++place)
+      all.emplace_back(fmt::format("buffer {}", place), buffers[place]);
+    check_same_model(group, all);
+    check_argument(
+        !parameters.empty(),
+        "prepare: the model has no parameter that requires a gradient, so there is nothing to train in parallel; use "
+        "prepare_model(model, {{.evaluation_mode = true}})");
+    for (auto& [name, tensor] : all) states.push_back(std::move(tensor));
+    broadcast(states);
+  }
+
+  // Sets the sizes of rebuilt buckets, and returns the limits of the first ones.
+  [[nodiscard]] std::vector<std::size_t> choose_bucket_limits() {
+    // Accelerate passes on what differs from its defaults: an explicit 25 has a first bucket of 1 MiB, too.
+    const bool has_own_limit = kwargs.bucket_cap_mb.has_value() && *kwargs.bucket_cap_mb * kMiB != kDefaultBucketBytes;
+    bucket_bytes = has_own_limit ? *kwargs.bucket_cap_mb * kMiB : kDefaultBucketBytes;
+    first_bucket_bytes = has_own_limit ? bucket_bytes : kFirstBucketBytes;
+    if (kwargs.static_graph || !kwargs.find_unused_parameters) return {std::numeric_limits<std::int64_t>::max()};
+    if (has_own_limit) return {static_cast<std::size_t>(bucket_bytes)};
+    return {static_cast<std::size_t>(kFirstBucketBytes), static_cast<std::size_t>(bucket_bytes)};
+  }
+
+  [[nodiscard]] std::vector<bool> expect_sparse(const std::vector<at::Tensor>& sparse) const {
+    std::vector<bool> expected;
+    for (const auto& parameter : parameters) {
+      expected.push_back(
+          std::any_of(sparse.begin(), sparse.end(), [&](const auto& other) { return other.is_same(parameter); }));
+    }
+    return expected;
+  }
+
+  [[nodiscard]] std::unordered_map<std::size_t, std::string> names() const {
+    std::unordered_map<std::size_t, std::string> names;
+    for (const auto& [name, parameter] : replicas->parameters) names.emplace(names.size(), name);
+    return names;
+  }
+
+  void make_reducer(const std::vector<at::Tensor>& sparse) {
+    const auto expected_sparse = expect_sparse(sparse);
+    has_sparse_gradients = std::find(expected_sparse.begin(), expected_sparse.end(), true) != expected_sparse.end();
+    auto buckets =
+        std::get<0>(c10d::compute_bucket_assignment_by_size(parameters, choose_bucket_limits(), expected_sparse));
+    std::reverse(buckets.begin(), buckets.end());
+    delays_all_reduce = std::make_shared<bool>(kwargs.static_graph);
+    const auto reducing =
+        kwargs.static_graph ? patient_group(group, parameters.front().device(), delays_all_reduce) : group;
+    reducer = std::make_shared<ResumableReducer>(parameters, std::move(buckets), reducing.process_group(),
+                                                 expected_sparse, bucket_bytes, kwargs.find_unused_parameters,
+                                                 kwargs.gradient_as_bucket_view, names(), first_bucket_bytes,
+                                                 /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
+                                                 /*bucket_bytes_cap_list=*/std::vector<std::int64_t>{});
+    logger = std::make_shared<c10d::Logger>(reducer);
+    reducer->set_logger(logger);
+    if (kwargs.static_graph) reducer->set_static_graph();
+    if (auto comm_hook = make_comm_hook(kwargs, reducing)) {
+      hook = comm_hook.get();
+      reducer->register_comm_hook(std::move(comm_hook));
+    }
+  }
 };
 
 DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, Group group,
                                                  const DistributedDataParallelKwargs& kwargs,
                                                  std::shared_ptr<StepListener> listener)
     : state_(std::make_unique<State>(State{std::move(group), kwargs, std::move(listener)})) {
-  std::unordered_map<size_t, std::string> names;
-  for (auto& [name, parameter] : tensors.parameters) {
+  for (const auto& [name, parameter] : tensors.parameters) {
     if (!parameter.requires_grad()) continue;
-    names.emplace(state_->parameters.size(), name);
     state_->parameters.push_back(parameter);
     state_->replicas->parameters.emplace_back(name, parameter);
   }
   state_->buffers = std::move(tensors.buffers);
-
-  // _sync_module_states: parameters (all of them), then buffers, as one list.
-  auto states = std::move(tensors.parameters);
-  for (std::size_t place = 0; kwargs.broadcast_buffers && place < state_->buffers.size(); ++place) {
-    states.emplace_back(fmt::format("buffer {}", place), state_->buffers[place]);
-  }
-  check_same_model(state_->group, states);
-  check_argument(
-      !state_->parameters.empty(),
-      "prepare: the model has no parameter that requires a gradient, so there is nothing to train in parallel; use "
-      "prepare_model(model, {{.evaluation_mode = true}})");
-  for (auto& [name, tensor] : states) state_->states.push_back(std::move(tensor));
-  state_->broadcast(state_->states);
-
-  const bool one_list_first = kwargs.static_graph || !kwargs.find_unused_parameters;
-  // Accelerate passes on what differs from its defaults: an explicit 25 has a first bucket of 1 MiB, too.
-  const bool has_own_limit = kwargs.bucket_cap_mb.has_value() && *kwargs.bucket_cap_mb * kMiB != kDefaultBucketBytes;
-  const std::int64_t bucket_bytes = has_own_limit ? *kwargs.bucket_cap_mb * kMiB : kDefaultBucketBytes;
-  const std::int64_t first_bucket_bytes = has_own_limit ? bucket_bytes : kFirstBucketBytes;
-  state_->bucket_bytes = bucket_bytes;
-  state_->first_bucket_bytes = first_bucket_bytes;
-  std::vector<size_t> limits{std::numeric_limits<std::int64_t>::max()};
-  if (!one_list_first) {
-    limits = has_own_limit
-                 ? std::vector<size_t>{static_cast<size_t>(bucket_bytes)}
-                 : std::vector<size_t>{static_cast<size_t>(kFirstBucketBytes), static_cast<size_t>(bucket_bytes)};
-  }
-  std::vector<bool> expect_sparse;
-  for (const auto& parameter : state_->parameters) {
-    expect_sparse.push_back(std::any_of(tensors.sparse.begin(), tensors.sparse.end(),
-                                        [&](const auto& sparse) { return sparse.is_same(parameter); }));
-  }
-  state_->has_sparse_gradients = std::find(expect_sparse.begin(), expect_sparse.end(), true) != expect_sparse.end();
-  auto [buckets, bucket_limits] = c10d::compute_bucket_assignment_by_size(state_->parameters, limits, expect_sparse);
-  std::reverse(buckets.begin(), buckets.end());
-  state_->delays_all_reduce = std::make_shared<bool>(kwargs.static_graph);
-  const auto reducing =
-      kwargs.static_graph ? patient_group(state_->group, state_->parameters.front().device(), state_->delays_all_reduce)
-                          : state_->group;
-  state_->reducer = std::make_shared<ResumableReducer>(
-      state_->parameters, std::move(buckets), reducing.process_group(), expect_sparse, bucket_bytes,
-      kwargs.find_unused_parameters, kwargs.gradient_as_bucket_view, std::move(names), first_bucket_bytes,
-      /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
-      /*bucket_bytes_cap_list=*/std::vector<std::int64_t>{});
-  state_->logger = std::make_shared<c10d::Logger>(state_->reducer);
-  state_->reducer->set_logger(state_->logger);
-  if (kwargs.static_graph) state_->reducer->set_static_graph();
-  if (auto hook = make_comm_hook(kwargs, reducing)) {
-    state_->hook = hook.get();
-    state_->reducer->register_comm_hook(std::move(hook));
-  }
+  state_->sync_module_states(std::move(tensors.parameters));
+  state_->make_reducer(tensors.sparse);
   state_->reductions = std::make_unique<ReductionRecord>(state_->parameters, [this] {
     if (state_->reducer->reduces()) {
       state_->replicas->are_local = false;

@@ -82,6 +82,13 @@ std::vector<torch::optim::OptimizerParamGroup>& AcceleratedOptimizer::param_grou
   return optimizer_->param_groups();
 }
 
+bool AcceleratedOptimizer::steps_any_of(const std::vector<at::Tensor>& parameters) const {
+  const auto stepped = optim::parameters_of(*optimizer_);
+  return std::any_of(parameters.begin(), parameters.end(), [&](const auto& parameter) {
+    return std::any_of(stepped.begin(), stepped.end(), [&](const auto& other) { return other.is_same(parameter); });
+  });
+}
+
 AcceleratedScheduler::AcceleratedScheduler(std::shared_ptr<LRScheduler> scheduler,
                                            std::vector<AcceleratedOptimizer> optimizers, RankContext& context,
                                            std::shared_ptr<GradientPath> path, SchedulerOptions options)

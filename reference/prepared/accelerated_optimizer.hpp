@@ -59,11 +59,12 @@ class AcceleratedOptimizer {
   void set_lr(double lr, std::size_t group);
   [[nodiscard]] std::vector<torch::optim::OptimizerParamGroup>& param_groups() const;
   [[nodiscard]] torch::optim::Optimizer& optimizer() const { return *optimizer_; }
+  [[nodiscard]] bool steps_any_of(const std::vector<at::Tensor>& parameters) const;
   AcceleratedOptimizer* operator->() { return this; }
   const AcceleratedOptimizer* operator->() const { return this; }
 
  private:
-  friend class Accelerator;
+  friend class TrainingStep;
   void take_step();
   void update(const GradientPath::LossClosure& closure = {});
   void clear_gradients(bool set_to_none);
@@ -127,7 +128,7 @@ class AcceleratedScheduler {
   void load_state_dict(const Value& state);
 
  private:
-  friend class Accelerator;
+  friend class TrainingStep;
   // Behind the optimizer's step, where the schedule steps in backward.
   void take_step();
   void advance(const std::function<void()>& step);

@@ -112,7 +112,7 @@ GradScaler* GradientPath::scaler() {
 void GradientPath::unscale(torch::optim::Optimizer& optimizer) {
   if (!scaler_) return;
   scaler_->unscale_(optimizer);
-  if (!sharded_.empty()) scaler_->share_found_inf(optimizer, context_->world);
+  if (has_sharded_models()) scaler_->share_found_inf(optimizer, context_->world);
   scale_update_is_due_ = true;
 }
 
@@ -123,23 +123,28 @@ void GradientPath::before_clipping(torch::optim::Optimizer& optimizer) {
     norms_before_clipping_.try_emplace(&optimizer, norm(optim::parameters_of(optimizer), /*norm_type=*/2.0));
 }
 
-sharded::ShardedModel* GradientPath::holder_of(const at::Tensor& parameter) const {
-  const auto found =
-      std::find_if(sharded_.begin(), sharded_.end(), [&](const auto& model) { return model->holds(parameter); });
-  return found == sharded_.end() ? nullptr : found->get();
+bool GradientPath::has_sharded_models() const {
+  return std::any_of(models_.begin(), models_.end(), [](const auto& model) { return model->is_sharded(); });
+}
+
+bool GradientPath::is_sharded(const at::Tensor& parameter) const {
+  return std::any_of(models_.begin(), models_.end(),
+                     [&](const auto& model) { return model->shards_of(parameter) != nullptr; });
 }
 
 // Source: torch/distributed/fsdp/fully_sharded_data_parallel.py, clip_grad_norm_.
 at::Tensor GradientPath::norm(const std::vector<at::Tensor>& parameters, double norm_type) const {
   std::vector<at::Tensor> whole;
   std::copy_if(parameters.begin(), parameters.end(), std::back_inserter(whole),
-               [&](const auto& parameter) { return holder_of(parameter) == nullptr; });
-  const auto& group = sharded_.empty() ? context_->world : sharded_.front()->groups().gathers;
+               [&](const auto& parameter) { return !is_sharded(parameter); });
+  const auto sharded =
+      std::find_if(models_.begin(), models_.end(), [](const auto& model) { return model->is_sharded(); });
+  const auto& group = sharded == models_.end() ? context_->world : *(*sharded)->shard_group();
   if (whole.size() == parameters.size() || group.size() == 1) return grad_norm(parameters, norm_type);
   const c10::NoGradGuard no_grad;
   std::vector<at::Tensor> norms;
-  for (const auto& model : sharded_) {
-    for (const auto& gradient : model->gradients(parameters))
+  for (const auto& model : models_) {
+    for (const auto& gradient : model->sharded_gradients(parameters))
       norms.push_back(
           at::linalg_vector_norm(gradient, norm_type, /*dim=*/{}, /*keepdim=*/false, at::kFloat).to(context_->device));
   }
@@ -157,7 +162,7 @@ at::Tensor GradientPath::norm(const std::vector<at::Tensor>& parameters, double 
 }
 
 at::Tensor GradientPath::clip_norm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type) {
-  if (sharded_.empty()) return clip_grad_norm(parameters, max_norm, norm_type);
+  if (!has_sharded_models()) return clip_grad_norm(parameters, max_norm, norm_type);
   auto total = norm(parameters, norm_type);
   scale_to_norm(parameters, total, max_norm);
   return total;
@@ -167,15 +172,13 @@ at::Tensor GradientPath::unscaled(const at::Tensor& norm) {
   return scaler_ && scaler_->is_enabled() ? norm / scaler()->get_scale() : norm;
 }
 
-void GradientPath::add_sharded(std::shared_ptr<sharded::ShardedModel> model) {
-  const auto& options = model->options();
-  if (options.offload_optimizer == OffloadDevice::kFiles && !optimizer_memory_)
-    optimizer_memory_ = std::make_shared<sharded::FileMemory>(options.offload_optimizer_path);
-  sharded_.push_back(std::move(model));
+void GradientPath::add_model(std::shared_ptr<ParallelModel> model) {
+  if (!optimizer_memory_) optimizer_memory_ = model->make_optimizer_memory();
+  models_.push_back(std::move(model));
 }
 
 bool GradientPath::step(torch::optim::Optimizer& optimizer, const LossClosure& closure) {
-  check_state(!closure || (!(scaler_ && scaler_->is_enabled()) && !is_exact_ && sharded_.empty()),
+  check_state(!closure || (!(scaler_ && scaler_->is_enabled()) && !is_exact_ && !has_sharded_models()),
               "step: a closure with fp16, loss_weighting: exact or a sharded model; what they do between backward and "
               "step comes too late");
   const auto check = [&] {
@@ -189,11 +192,11 @@ bool GradientPath::step(torch::optim::Optimizer& optimizer, const LossClosure& c
     check();
     return loss;
   });
-  for (auto& model : sharded_) model->show_shards();
+  for (auto& model : models_) model->before_step();
   const sharded::MemoryScope scope(optimizer_memory_ && lacks_state(optimizer) ? optimizer_memory_ : nullptr);
   const bool stepped = try_step(optimizer, checked_closure);
-  for (auto& model : sharded_) {
-    if (stepped) model->mark_stepped();
+  for (auto& model : models_) {
+    if (stepped) model->after_step();
   }
   return stepped;
 }
@@ -227,9 +230,9 @@ void GradientPath::warn_of_parameters_of_no_model(const torch::optim::Optimizer&
   std::vector<std::string> strays;
   for (std::size_t place = 0; place < parameters.size(); ++place) {
     const auto& parameter = parameters[place];
-    const bool is_of_a_model = holder_of(parameter) != nullptr ||
-                               std::any_of(replicated_.begin(), replicated_.end(),
-                                           [&](const auto& model) { return model->origin_of(parameter).has_value(); });
+    const bool is_of_a_model = std::any_of(models_.begin(), models_.end(), [&](const auto& model) {
+      return model->shards_of(parameter) != nullptr || model->origin_of(parameter).has_value();
+    });
     if (!is_of_a_model && parameter.grad().defined())
       strays.push_back(fmt::format("{} of shape [{}]", place, fmt::join(parameter.sizes(), ", ")));
   }
@@ -240,19 +243,22 @@ void GradientPath::warn_of_parameters_of_no_model(const torch::optim::Optimizer&
                   strays.front(), strays.size() > 1 ? fmt::format(", and {} more,", strays.size() - 1) : ""));
 }
 
-// A parameter of two prepared models is accounted for by either.
+// Of two prepared models that share a parameter, either is enough.
+bool GradientPath::accounts_for(const at::Tensor& parameter) const {
+  return std::any_of(models_.begin(), models_.end(), [&](const auto& model) {
+    return model->origin_of(parameter).value_or(GradientOrigin::kMissed) != GradientOrigin::kMissed;
+  });
+}
+
 void GradientPath::check_reduced(const torch::optim::Optimizer& optimizer) const {
-  for (const auto& model : replicated_) {
+  for (const auto& model : models_) {
     auto unreduced = model->unreduced();
     if (unreduced.empty()) continue;
     std::set<const c10::TensorImpl*> own;
     for (const auto& parameter : optim::parameters_of(optimizer)) own.insert(parameter.unsafeGetTensorImpl());
     std::erase_if(unreduced, [&](const auto& item) {
-      const auto accounts_for = [&](const auto& other) {
-        return other->origin_of(item.second).value_or(GradientOrigin::kMissed) != GradientOrigin::kMissed;
-      };
-      return !own.contains(item.second.unsafeGetTensorImpl()) ||
-             std::any_of(replicated_.begin(), replicated_.end(), accounts_for) || is_zero(item.second.grad());
+      return !own.contains(item.second.unsafeGetTensorImpl()) || accounts_for(item.second) ||
+             is_zero(item.second.grad());
     });
     if (unreduced.empty()) continue;
     const auto others = unreduced.size() > 1 ? fmt::format(" and {} more parameters", unreduced.size() - 1) : "";
@@ -267,7 +273,7 @@ void GradientPath::check_reduced(const torch::optim::Optimizer& optimizer) const
 }
 
 void GradientPath::restart(torch::optim::Optimizer& optimizer) {
-  for (auto& model : sharded_) model->show_shards();
+  for (auto& model : models_) model->before_step();
   const sharded::MemoryScope scope(optimizer_memory_);
   optim::restart(optimizer);
 }

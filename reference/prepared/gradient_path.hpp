@@ -9,10 +9,9 @@
 #include <vector>
 
 #include "reference/config/options.hpp"
-#include "reference/parallel/distributed_data_parallel.hpp"
 #include "reference/precision/grad_scaler.hpp"
 #include "reference/prepared/gradient_window.hpp"
-#include "reference/sharded/sharded_model.hpp"
+#include "reference/prepared/parallel_model.hpp"
 #include "reference/state/rank_context.hpp"
 
 namespace accel {
@@ -28,11 +27,9 @@ class GradientPath {
 
   /// Gradients of these are weighted exactly, if asked for.
   void add_parameters(std::vector<at::Tensor> parameters);
-  /// A step on gradients of this model's parameters is refused if they were not averaged over the ranks.
-  void add_replicated(std::shared_ptr<const DistributedDataParallel> model) { replicated_.push_back(std::move(model)); }
-  /// Of parameters that are divided over ranks, gradients are, too.
-  void add_sharded(std::shared_ptr<sharded::ShardedModel> model);
-  [[nodiscard]] const std::vector<std::shared_ptr<sharded::ShardedModel>>& sharded() const { return sharded_; }
+  /// A model that is trained: a step is refused on its gradients if they should have been averaged over the ranks and
+  /// were not, and gradients that are sharded count once in norms.
+  void add_model(std::shared_ptr<ParallelModel> model);
   /// Where the optimizers' state is made; null: where LibTorch's tensors are.
   [[nodiscard]] const std::shared_ptr<sharded::MemorySource>& optimizer_memory() const { return optimizer_memory_; }
   void count_samples() { counts_samples_ = true; }
@@ -80,7 +77,9 @@ class GradientPath {
   [[nodiscard]] bool counts() const { return is_exact_ || counts_samples_; }
   at::Tensor weighted(const at::Tensor& loss, std::optional<double> num_items, Rows rows);
   [[nodiscard]] bool guard_forbids(torch::optim::Optimizer& optimizer);
-  [[nodiscard]] sharded::ShardedModel* holder_of(const at::Tensor& parameter) const;
+  [[nodiscard]] bool has_sharded_models() const;
+  [[nodiscard]] bool is_sharded(const at::Tensor& parameter) const;
+  [[nodiscard]] bool accounts_for(const at::Tensor& parameter) const;
   bool try_step(torch::optim::Optimizer& optimizer, const LossClosure& closure);
   void check_reduced(const torch::optim::Optimizer& optimizer) const;
   void check_loss_came_here(const torch::optim::Optimizer& optimizer);
@@ -94,10 +93,9 @@ class GradientPath {
   GradientWindow window_;
   std::vector<at::Tensor> parameters_;
   std::unique_ptr<GradScaler> scaler_;
-  std::vector<std::shared_ptr<const DistributedDataParallel>> replicated_;
+  std::vector<std::shared_ptr<ParallelModel>> models_;
   std::map<const torch::optim::Optimizer*, std::size_t> num_gradients_looked_at_;
   bool has_had_a_loss_ = false;
-  std::vector<std::shared_ptr<sharded::ShardedModel>> sharded_;
   std::shared_ptr<sharded::MemorySource> optimizer_memory_;
   // Optimizers that step in turn belong to one iteration: the scale changes when the next begins, not between them.
   bool scale_update_is_due_ = false;

@@ -15,10 +15,9 @@
 #include "reference/core/call_site.hpp"
 #include "reference/core/named_tensors.hpp"
 #include "reference/core/tree.hpp"
-#include "reference/parallel/distributed_data_parallel.hpp"
 #include "reference/precision/autocast.hpp"
 #include "reference/precision/float8_layers.hpp"
-#include "reference/sharded/sharded_model.hpp"
+#include "reference/prepared/parallel_model.hpp"
 #include "reference/state/step_listener.hpp"
 
 namespace torch::serialize {
@@ -28,41 +27,21 @@ class OutputArchive;
 
 namespace accel {
 
-/// What surrounds the forward of a prepared model, whatever its type.
-struct ModelWrapper {
-  std::shared_ptr<DistributedDataParallel> ddp = {};       ///< null with one rank, and where parameters are divided
-  std::shared_ptr<sharded::ShardedModel> sharded = {};     ///< null where parameters are whole
-  std::optional<Autocast::Options> autocast = {};          ///< none in full precision
-  std::shared_ptr<const Float8Layers> float8_layers = {};  ///< null unless mixed_precision is "fp8"
-  std::shared_ptr<StepListener> listener = {};             ///< null where nobody listens
-  bool is_trained = false;                                 ///< not prepared for evaluation alone
-  /// Of a model that is not sharded, whose account has nothing but activations.
-  std::shared_ptr<sharded::MemoryAccount> memory = std::make_shared<sharded::MemoryAccount>();
-
-  /// Whether it must find all tensors of what forward returns.
-  [[nodiscard]] bool sees_outputs() const { return sharded || autocast || (ddp && ddp->sees_outputs()); }
-  /// Throws StateError for a model that is sharded, whose parameters are parts: `what` is the call.
-  void check_is_whole(const char* what) const;
-};
-
-namespace detail {
-/// Throws ArgumentError: `type`, which forward returns, is no tree, and `wrapper` must see its tensors.
-[[noreturn]] void refuse_outputs(const std::type_info& type, const ModelWrapper& wrapper);
-}  // namespace detail
-
 /// A handle on a model: calling it runs the module's `forward` under autocast and DDP, with outputs in float32.
 ///
 ///     auto model = accelerator.prepare(net);
-///     at::Tensor out = model(x);       // model.forward(x) is the same call; model->forward(x) bypasses DDP, and
-///     optimizer.step() throws model->train();                  // -> reaches all members of the module
+///     at::Tensor out = model(x);  // model.forward(x) is the same call
+///     model->train();             // -> reaches all members of the module
+///
+/// After model->forward(x), which bypasses DDP, optimizer.step() throws.
 ///
 /// What `forward` returns must be a tree (core/tree.hpp) under mixed precision, FSDP, DeepSpeed, find_unused_parameters
 /// and static_graph: for a struct that is one line beside it. Copies share one model. Thread rule: the rank's thread.
 template <typename Module>
 class PreparedModel {
  public:
-  PreparedModel(std::shared_ptr<Module> module, std::shared_ptr<ModelWrapper> wrapper)
-      : module_(std::move(module)), wrapper_(std::move(wrapper)) {}
+  PreparedModel(std::shared_ptr<Module> module, std::shared_ptr<ParallelModel> parallel)
+      : module_(std::move(module)), parallel_(std::move(parallel)) {}
   /// A handle on nothing, which release_memory leaves.
   explicit PreparedModel(std::nullptr_t) {}
 
@@ -104,19 +83,20 @@ class PreparedModel {
   [[nodiscard]] bool is_training() const { return module_->is_training(); }
   /// Names of the Linear layers that compute in float8 when this is called.
   [[nodiscard]] std::vector<std::string> float8_layers() const {
-    return wrapper_->float8_layers ? wrapper_->float8_layers->names() : std::vector<std::string>();
+    const auto& layers = parallel_->options().float8_layers;
+    return layers ? layers->names() : std::vector<std::string>();
   }
-  [[nodiscard]] const std::shared_ptr<ModelWrapper>& shared_wrapper() const { return wrapper_; }
+  [[nodiscard]] const std::shared_ptr<ParallelModel>& parallel_model() const { return parallel_; }
 
   /// torch::save and torch::load: the module's parameters and buffers, on the rank that calls it. Throws StateError if
   /// the model is sharded: see Accelerator::save_model.
   friend torch::serialize::OutputArchive& operator<<(torch::serialize::OutputArchive& archive,
                                                      const PreparedModel& model) {
-    model.wrapper_->check_is_whole("torch::save");
+    model.parallel_->check_is_unsharded("torch::save");
     return archive << model.module_;
   }
   friend torch::serialize::InputArchive& operator>>(torch::serialize::InputArchive& archive, PreparedModel& model) {
-    model.wrapper_->check_is_whole("torch::load");
+    model.parallel_->check_is_unsharded("torch::load");
     return archive >> model.module_;
   }
 
@@ -124,58 +104,38 @@ class PreparedModel {
   template <typename... Args>
   auto run(std::source_location where, Args&&... args) {
     using Output = std::remove_cvref_t<decltype(module_->forward(std::forward<Args>(args)...))>;
-    if constexpr (!Tree<Output>) {
-      if (wrapper_->sees_outputs()) detail::refuse_outputs(typeid(Output), *wrapper_);
-    }
-    const PhaseScope phase(wrapper_->listener.get(), "forward");
-    if (wrapper_->sharded) {
-      const CallSite site(where);
-      return run_sharded(std::forward<Args>(args)...);
-    }
-    if (wrapper_->ddp) {
-      const CallSite site(where);  // not of the collectives in the module's own forward
-      wrapper_->ddp->before_forward();
-    }
-    auto output = run_forward(std::forward<Args>(args)...);
-    if (wrapper_->float8_layers) wrapper_->float8_layers->check_ran();
-    if (wrapper_->ddp) {
-      std::vector<at::Tensor> tensors;
-      if constexpr (Tree<Output>) {
-        tensors = tensors_of(output);
-        if (wrapper_->ddp->after_forward(tensors)) put_tensors(output, tensors);
-      } else {
-        wrapper_->ddp->after_forward(tensors);
-      }
+    if constexpr (!Tree<Output>) parallel_->check_outputs_need_no_tree(typeid(Output));
+    const PhaseScope phase(parallel_->options().listener.get(), "forward");
+    std::optional<CallSite> site(std::in_place, where);
+    parallel_->before_forward();
+    if (!parallel_->communicates_in_forward()) site.reset();  // collectives in the module's own forward have their line
+    auto output = run_explained(std::forward<Args>(args)...);
+    if (const auto& layers = parallel_->options().float8_layers) layers->check_ran();
+    std::vector<at::Tensor> tensors;
+    if constexpr (Tree<Output>) {
+      tensors = tensors_of(output);
+      if (parallel_->after_forward(tensors)) put_tensors(output, tensors);
+    } else {
+      parallel_->after_forward(tensors);
     }
     return output;
   }
 
   template <typename... Args>
-  auto run_sharded(Args&&... args) {
-    auto& sharded = *wrapper_->sharded;
-    using Output = std::remove_cvref_t<decltype(run_forward(std::forward<Args>(args)...))>;
-    std::optional<Output> output;
-    sharded.before_forward();
+  auto run_explained(Args&&... args) {
     try {
-      output.emplace(sharded.casts_inputs() ? run_forward(cast_input(sharded, std::forward<Args>(args))...)
-                                            : run_forward(std::forward<Args>(args)...));
+      return parallel_->casts_inputs() ? run_forward(cast_input(std::forward<Args>(args))...)
+                                       : run_forward(std::forward<Args>(args)...);
     } catch (const c10::Error& error) {
-      sharded.explain(error);
+      parallel_->explain(error);
       throw;
     }
-    if (wrapper_->float8_layers) wrapper_->float8_layers->check_ran();
-    if constexpr (Tree<Output>) {
-      auto tensors = tensors_of(*output);
-      sharded.after_forward(tensors);
-      put_tensors(*output, tensors);
-    }
-    return *std::move(output);
   }
 
   template <typename Arg>
-  static std::remove_cvref_t<Arg> cast_input(const sharded::ShardedModel& sharded, Arg&& arg) {
+  std::remove_cvref_t<Arg> cast_input(Arg&& arg) const {
     if constexpr (Tree<Arg>) {
-      return map_tensors(arg, [&](const at::Tensor& tensor) { return sharded.cast_input(tensor); });
+      return map_tensors(arg, [&](const at::Tensor& tensor) { return parallel_->cast_input(tensor); });
     } else {
       return std::forward<Arg>(arg);
     }
@@ -183,12 +143,13 @@ class PreparedModel {
 
   template <typename... Args>
   auto run_forward(Args&&... args) {
-    const Float8Scope float8(wrapper_->float8_layers);
-    if (!wrapper_->autocast) return module_->forward(std::forward<Args>(args)...);
+    const auto& options = parallel_->options();
+    const Float8Scope float8(options.float8_layers);
+    if (!options.autocast) return module_->forward(std::forward<Args>(args)...);
     using Output = std::remove_cvref_t<decltype(module_->forward(std::forward<Args>(args)...))>;
     std::optional<Output> output;
     {
-      const Autocast scope(*wrapper_->autocast);
+      const Autocast scope(*options.autocast);
       output.emplace(module_->forward(std::forward<Args>(args)...));
     }
     if constexpr (Tree<Output>) {
@@ -199,7 +160,7 @@ class PreparedModel {
   }
 
   std::shared_ptr<Module> module_;
-  std::shared_ptr<ModelWrapper> wrapper_;
+  std::shared_ptr<ParallelModel> parallel_;
 };
 
 }  // namespace accel

@@ -12,6 +12,7 @@
 #include "reference/config/sharding.hpp"
 #include "reference/sharded/flat_parameter.hpp"
 #include "reference/sharded/memory_account.hpp"
+#include "reference/sharded/parameter_shards.hpp"
 #include "reference/sharded/unit_plan.hpp"
 #include "reference/state/step_listener.hpp"
 
@@ -20,14 +21,6 @@ class Module;
 }
 
 namespace accel::sharded {
-
-/// A rank's part of a tensor: elements [part.begin, part.end) of it in row-major order.
-struct ShardPiece {
-  std::string name = {};
-  std::vector<std::int64_t> sizes = {};  ///< of the whole tensor
-  Range part = {};
-  at::Tensor values = {};  ///< (part.size()), on the CPU
-};
 
 /// A model whose parameters, gradients and optimizer state are divided over ranks: ZeRO, as PyTorch's FSDP does it.
 ///
@@ -38,12 +31,12 @@ struct ShardPiece {
 /// Construction is collective: shapes are compared, and rank 0's values sent if the options ask for it. Throws
 /// ArgumentError on every rank if models differ, ConfigError for a policy that fits no module. Thread rule: the rank's
 /// thread. Source: torch/distributed/fsdp/_runtime_utils.py.
-class ShardedModel {
+class ShardedModel final : public ParameterShards {
  public:
   /// `device`: where units compute.
   ShardedModel(std::shared_ptr<torch::nn::Module> module, ShardGroups groups, ShardingOptions options,
                c10::Device device = c10::kCPU);
-  ~ShardedModel();
+  ~ShardedModel() override;
   ShardedModel(const ShardedModel&) = delete;
   ShardedModel& operator=(const ShardedModel&) = delete;
 
@@ -68,9 +61,6 @@ class ShardedModel {
   void show_shards();
   /// The optimizer has stepped.
   void mark_stepped();
-
-  /// Whether it is one of the parameters that are divided.
-  [[nodiscard]] bool holds(const at::Tensor& parameter) const;
 
   /// Gradients of `parameters` as FSDP1 takes norms of them, in the order of units: a tensor for each parameter where
   /// they are aligned, else for each flat buffer whose parameters are all there.
@@ -103,13 +93,14 @@ class ShardedModel {
   /// What these do in two steps: all that can fail, and the rest, which the function does that is returned.
   [[nodiscard]] std::function<void()> prepare_load(const std::vector<ShardPiece>& pieces);
   [[nodiscard]] std::function<void()> prepare_load(const NamedTensors& state);
-  /// The whole of a tensor that is shaped like this rank's part of a parameter, such as a moment: collective.
-  at::Tensor whole_of(const at::Tensor& parameter, const at::Tensor& part) const;
-  /// A tensor that is shaped like this rank's part of a parameter, as a piece of that name.
-  [[nodiscard]] ShardPiece piece_of(const at::Tensor& parameter, const at::Tensor& part) const;
-  [[nodiscard]] const std::string& name_of(const at::Tensor& parameter) const;
-  /// This rank's part of a tensor that is shaped like a whole parameter.
-  [[nodiscard]] at::Tensor part_of(const at::Tensor& parameter, const at::Tensor& whole) const;
+
+  /// --- parts of parameters: see ParameterShards ---
+  [[nodiscard]] bool holds(const at::Tensor& parameter) const override;
+  [[nodiscard]] const std::string& name_of(const at::Tensor& parameter) const override;
+  [[nodiscard]] at::Tensor whole_of(const at::Tensor& parameter, const at::Tensor& part) const override;
+  [[nodiscard]] ShardPiece piece_of(const at::Tensor& parameter, const at::Tensor& part) const override;
+  [[nodiscard]] at::Tensor part_of(const at::Tensor& parameter, const at::Tensor& whole) const override;
+  [[nodiscard]] bool writes_pieces() const override { return groups().is_first_copy(); }
 
  private:
   struct State;

@@ -66,6 +66,12 @@ Written write_part(Files& files, const std::string& folder, const std::vector<St
   return written;
 }
 
+std::vector<std::shared_ptr<torch::nn::Module>> modules_of(const TrainingState& state) {
+  std::vector<std::shared_ptr<torch::nn::Module>> modules;
+  for (const auto& model : state.models) modules.push_back(model->module());
+  return modules;
+}
+
 // What one rank has written, as it travels: its machine, entries, problem.
 using PackedEntries = std::vector<std::tuple<std::string, std::int64_t, std::string>>;
 using PackedWritten = std::tuple<int, PackedEntries, std::string>;
@@ -129,16 +135,15 @@ std::string Checkpointing::begin(const std::string& folder) const {
 
 std::string Checkpointing::save(TrainingState& state, const std::string& output_dir, SaveStateOptions options) {
   finish();
-  const bool is_sharded = std::any_of(state.models.begin(), state.models.end(),
-                                      [](const auto& model) { return model.wrapper->sharded != nullptr; });
+  const bool is_sharded =
+      std::any_of(state.models.begin(), state.models.end(), [](const auto& model) { return model->is_sharded(); });
   check_argument(!is_sharded || !config_.save_on_each_node,
                  "save_state: save_on_each_node with a model that is sharded: no machine has all of it; save to a file "
                  "system that all ranks share");
   const auto folder = folder_to_save(output_dir);
   auto weights = checkpoint::weights_of(state);
   const auto unfinished = begin(folder);
-  std::vector<std::shared_ptr<torch::nn::Module>> models;
-  for (const auto& model : state.models) models.push_back(model.module);
+  const auto models = modules_of(state);
   for (const auto& hook : save_hooks) hook(models, weights, unfinished);
   auto contents = checkpoint::files_of_rank(
       state, context_, weights,
@@ -207,49 +212,56 @@ std::string Checkpointing::newest_folder() const {
   return fmt::format("{}/checkpoint_{}", checkpoints_folder(), numbers.back());
 }
 
+Checkpointing::Found Checkpointing::find(const std::string& input_dir) const {
+  Found found;
+  auto& files = *context_.files;
+  if (config_.automatic_checkpoint_naming) checkpoint::finish_checkpoints(files, checkpoints_folder());
+  if (!input_dir.empty()) checkpoint::finish_folder(files, input_dir);
+  found.folder = input_dir.empty() ? newest_folder() : checkpoint::readable_folder(input_dir);
+  if (const auto manifest = checkpoint::read_manifest(found.folder)) found.saved_ranks = manifest->world_size;
+  const auto numbers = config_.automatic_checkpoint_naming ? checkpoint::checkpoint_numbers(files, checkpoints_folder())
+                                                           : std::vector<std::int64_t>();
+  if (!numbers.empty()) found.next = numbers.back() + 1;
+  return found;
+}
+
+// One process looks, and reads everything once to check it.
+Checkpointing::Found Checkpointing::find_together(const std::string& input_dir) const {
+  Found found;
+  std::string problem;
+  if (begins_folders()) problem = problem_of([&] { found = find(input_dir); });
+  agree("load_state", problem);
+  std::vector<std::tuple<std::string, int, std::int64_t>> shared{{found.folder, found.saved_ranks, found.next}};
+  broadcast_object_list(context_, shared);
+  return {std::get<0>(shared.front()), std::get<1>(shared.front()), std::get<2>(shared.front())};
+}
+
+// Which models are loaded.
+std::vector<bool> Checkpointing::call_load_hooks(const TrainingState& state, const std::string& folder) const {
+  auto models = modules_of(state);
+  for (const auto& hook : load_hooks) hook(models, folder);
+  std::vector<bool> is_loaded;
+  for (const auto& model : state.models)
+    is_loaded.push_back(std::find(models.begin(), models.end(), model->module()) != models.end());
+  return is_loaded;
+}
+
 std::string Checkpointing::load(TrainingState& state, const std::string& given_dir) {
   const auto input_dir = without_slashes_behind(given_dir);
   finish();
   check_argument(!input_dir.empty() || config_.automatic_checkpoint_naming,
                  "load_state: from where? Name a folder, or set project_config's automatic_checkpoint_naming");
-  // One process looks, and reads everything once to check it.
-  struct Found {
-    std::string folder, problem;
-    int saved_ranks = 0;
-    std::int64_t next = 0;
-  } found;
-  if (begins_folders()) {
-    found.problem = problem_of([&] {
-      if (config_.automatic_checkpoint_naming) checkpoint::finish_checkpoints(*context_.files, checkpoints_folder());
-      if (!input_dir.empty()) checkpoint::finish_folder(*context_.files, input_dir);
-      found.folder = input_dir.empty() ? newest_folder() : checkpoint::readable_folder(input_dir);
-      if (const auto manifest = checkpoint::read_manifest(found.folder)) found.saved_ranks = manifest->world_size;
-      const auto numbers = config_.automatic_checkpoint_naming
-                               ? checkpoint::checkpoint_numbers(*context_.files, checkpoints_folder())
-                               : std::vector<std::int64_t>();
-      if (!numbers.empty()) found.next = numbers.back() + 1;
-    });
-  }
-  agree("load_state", found.problem);
-  std::vector<std::tuple<std::string, int, std::int64_t>> shared{{found.folder, found.saved_ranks, found.next}};
-  broadcast_object_list(context_, shared);
-  const auto& [folder, saved_ranks, next] = shared.front();
-
-  std::vector<std::shared_ptr<torch::nn::Module>> models;
-  for (const auto& model : state.models) models.push_back(model.module);
-  for (const auto& hook : load_hooks) hook(models, folder);
-  std::vector<bool> is_loaded;
-  for (const auto& model : state.models)
-    is_loaded.push_back(std::find(models.begin(), models.end(), model.module) != models.end());
-
+  const auto found = find_together(input_dir);
+  const auto is_loaded = call_load_hooks(state, found.folder);
   std::unique_ptr<checkpoint::StateLoad> loading;
-  agree("load_state", problem_of([&, &folder = folder, &saved_ranks = saved_ranks] {
+  agree("load_state", problem_of([&] {
           loading = std::make_unique<checkpoint::StateLoad>(
-              state, context_, folder, saved_ranks > 0 ? std::optional(saved_ranks) : std::nullopt, is_loaded);
+              state, context_, found.folder, found.saved_ranks > 0 ? std::optional(found.saved_ranks) : std::nullopt,
+              is_loaded);
         }));
   loading->commit();
-  if (config_.automatic_checkpoint_naming) config_.iteration = next;
-  return folder;
+  if (config_.automatic_checkpoint_naming) config_.iteration = found.next;
+  return found.folder;
 }
 
 }  // namespace accel

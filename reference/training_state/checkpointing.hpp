@@ -66,12 +66,21 @@ class Checkpointing {
 
  private:
   struct Pending;
+  /// The folder to load.
+  struct Found {
+    std::string folder = {};
+    int saved_ranks = 0;    // 0: unknown
+    std::int64_t next = 0;  // number of the next checkpoint
+  };
 
   // One process, or one of each machine.
   [[nodiscard]] bool begins_folders() const;
   [[nodiscard]] std::string checkpoints_folder() const { return config_.project_dir + "/checkpoints"; }
   [[nodiscard]] std::string folder_to_save(const std::string& output_dir) const;
   [[nodiscard]] std::string newest_folder() const;
+  [[nodiscard]] Found find(const std::string& input_dir) const;
+  [[nodiscard]] Found find_together(const std::string& input_dir) const;
+  [[nodiscard]] std::vector<bool> call_load_hooks(const TrainingState& state, const std::string& folder) const;
   std::string begin(const std::string& folder) const;
   /// Every rank's problem: throws the same on all, if there is one.
   void agree(const std::string& what, const std::string& problem) const;

@@ -20,7 +20,6 @@ namespace accel::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-using sharded::ShardedModel;
 using sharded::ShardPiece;
 using Json = nlohmann::json;
 
@@ -80,10 +79,10 @@ at::Tensor assembled(const Pieces& of_name) {
   return whole.view(of_name.sizes);
 }
 
-// The model that has divided a parameter; null if it is whole.
-const ShardedModel* holder_of(const at::Tensor& parameter, const TrainingState& state) {
+// How a parameter is divided over ranks; null if it is complete.
+const sharded::ParameterShards* shards_of(const at::Tensor& parameter, const TrainingState& state) {
   for (const auto& model : state.models) {
-    if (model.wrapper->sharded && model.wrapper->sharded->holds(parameter)) return model.wrapper->sharded.get();
+    if (const auto* shards = model->shards_of(parameter)) return shards;
   }
   return nullptr;
 }
@@ -116,11 +115,11 @@ void gather_wholes(Value::Dict& states, const std::vector<at::Tensor>& parameter
                    RankContext& context) {
   for (const auto& [index, name] : entries_of_all_ranks(states, context)) {
     const auto& parameter = parameters.at(std::stoul(index));
-    const auto* holder = holder_of(parameter, state);
-    if (holder == nullptr) continue;
+    const auto* divided = shards_of(parameter, state);
+    if (divided == nullptr) continue;
     auto entries = states.contains(index) ? states.at(index).as<Value::Dict>() : Value::Dict();
     const auto part = entries.contains(name) ? entries.at(name).as<at::Tensor>() : at::empty({0}, parameter.options());
-    auto whole = holder->whole_of(parameter, part);
+    auto whole = divided->whole_of(parameter, part);
     if (context.rank == 0)
       entries[name] = whole.to(at::kCPU);
     else
@@ -133,9 +132,9 @@ void gather_wholes(Value::Dict& states, const std::vector<at::Tensor>& parameter
 std::vector<std::string> names_of(const std::vector<at::Tensor>& parameters, const TrainingState& state) {
   std::vector<std::string> names, numbers;
   for (const auto& parameter : parameters) {
-    const auto* holder = holder_of(parameter, state);
+    const auto* divided = shards_of(parameter, state);
     numbers.push_back(std::to_string(numbers.size()));
-    names.push_back(holder == nullptr ? numbers.back() : holder->name_of(parameter));
+    names.push_back(divided == nullptr ? numbers.back() : divided->name_of(parameter));
   }
   return std::set<std::string>(names.begin(), names.end()).size() == names.size() ? names : numbers;
 }
@@ -144,7 +143,7 @@ std::vector<std::string> names_of(const std::vector<at::Tensor>& parameters, con
 std::map<const c10::TensorImpl*, std::string> names_in_models(const TrainingState& state) {
   std::map<const c10::TensorImpl*, std::string> names;
   for (const auto& model : state.models) {
-    for (const auto& item : model.module->named_parameters())
+    for (const auto& item : model->module()->named_parameters())
       names.emplace(item.value().unsafeGetTensorImpl(), item.key());
   }
   return names;
@@ -201,6 +200,72 @@ Value::Dict with_names(Value::Dict dict, const std::vector<std::string>& names_o
   return dict;
 }
 
+// Moves this rank's parts of one parameter's state from `entries` to `pieces`; one of the ranks with equal parts writes
+// them.
+void take_pieces(Value::Dict& entries, const at::Tensor& parameter, const sharded::ParameterShards& divided,
+                 const std::string& name, std::vector<ShardPiece>& pieces) {
+  for (auto entry = entries.begin(); entry != entries.end();) {
+    if (!is_part(entry->second)) {
+      ++entry;
+      continue;
+    }
+    auto piece = divided.piece_of(parameter, entry->second.as<at::Tensor>());
+    piece.name = name + "/" + entry->first;
+    const bool is_empty = piece.part.size() == 0 && c10::multiply_integers(piece.sizes) > 0;
+    if (divided.writes_pieces() && !is_empty) pieces.push_back(std::move(piece));
+    entry = entries.erase(entry);
+  }
+}
+
+void take_all_pieces(Value::Dict& states, const std::vector<at::Tensor>& parameters,
+                     const std::vector<std::string>& names, const TrainingState& state,
+                     std::vector<ShardPiece>& pieces) {
+  for (auto& [index, value] : states) {
+    const auto place = std::stoul(index);
+    const auto* divided = shards_of(parameters.at(place), state);
+    if (divided == nullptr) continue;
+    auto entries = value.as<Value::Dict>();
+    take_pieces(entries, parameters.at(place), *divided, names.at(place), pieces);
+    value = std::move(entries);
+  }
+}
+
+// What is saved under a key, with what shards have of it.
+Value::Dict entries_of(const std::string& key, const Value::Dict& saved,
+                       const std::map<std::string, StoredWeight>& shards) {
+  const auto found = saved.find(key);
+  auto entries = found == saved.end() ? Value::Dict() : found->second.as<Value::Dict>();
+  const auto prefix = key + "/";
+  for (auto shard = shards.lower_bound(prefix); shard != shards.end() && shard->first.starts_with(prefix); ++shard) {
+    const auto name = shard->first.substr(prefix.size());
+    if (name.find('/') == std::string::npos) entries[name] = shard->second.load();
+  }
+  return entries;
+}
+
+// Of tensors that are shaped like the complete parameter, this rank's parts.
+void keep_parts(Value::Dict& entries, const at::Tensor& parameter, const sharded::ParameterShards& divided) {
+  const auto complete_numel = c10::multiply_integers(divided.piece_of(parameter, parameter).sizes);
+  for (auto& [name, entry] : entries) {
+    if (entry.is<at::Tensor>() && !is_scalar_state(name) && entry.as<at::Tensor>().numel() == complete_numel)
+      entry = divided.part_of(parameter, entry.as<at::Tensor>());
+  }
+}
+
+// Parameters by their places: names, if there are some, are of the same parameters in the same order.
+Value::List with_places(const Value::List& groups) {
+  std::int64_t next = 0;
+  Value::List renamed;
+  for (const auto& group : groups) {
+    auto entries = group.as<Value::Dict>();
+    Value::List places;
+    for (std::size_t i = 0; i < entries.at("params").as<Value::List>().size(); ++i) places.emplace_back(next++);
+    entries["params"] = std::move(places);
+    renamed.emplace_back(std::move(entries));
+  }
+  return renamed;
+}
+
 }  // namespace
 
 StateFile file_of_pieces(std::string name, const std::vector<ShardPiece>& pieces) {
@@ -239,33 +304,13 @@ Value state_dict_of(const AcceleratedOptimizer& optimizer, const TrainingState& 
   auto dict = optim::state_dict(optimizer.optimizer()).as<Value::Dict>();
   auto states = dict.at("state").as<Value::Dict>();
   const auto names = names_of(parameters, state);
-  if (form == OptimizerForm::kWhole) {
+  if (form == OptimizerForm::kWhole)
     gather_wholes(states, parameters, state, context);
-  } else {
-    for (auto& [index, value] : states) {
-      const auto& parameter = parameters.at(std::stoul(index));
-      const auto* holder = holder_of(parameter, state);
-      auto entries = value.as<Value::Dict>();
-      for (auto entry = entries.begin(); holder != nullptr && entry != entries.end();) {
-        if (!is_part(entry->second)) {
-          ++entry;
-          continue;
-        }
-        if (holder->groups().is_first_copy()) {
-          pieces.push_back(holder->piece_of(parameter, entry->second.as<at::Tensor>()));
-          pieces.back().name = names.at(std::stoul(index)) + "/" + entry->first;
-        }
-        entry = entries.erase(entry);
-      }
-      value = std::move(entries);
-    }
-    std::erase_if(pieces, [](const ShardPiece& piece) {
-      return piece.part.size() == 0 && c10::multiply_integers(piece.sizes) > 0;
-    });
-  }
+  else
+    take_all_pieces(states, parameters, names, state, pieces);
   dict["state"] = std::move(states);
   const bool has_names = std::any_of(parameters.begin(), parameters.end(),
-                                     [&](const auto& parameter) { return holder_of(parameter, state) != nullptr; });
+                                     [&](const auto& parameter) { return shards_of(parameter, state) != nullptr; });
   return has_names ? with_names(std::move(dict), names) : Value(std::move(dict));
 }
 
@@ -278,36 +323,12 @@ Value parts_of(const Value& whole, const std::map<std::string, StoredWeight>& sh
   check_all_used(saved, keys);
   Value::Dict states;
   for (std::size_t index = 0; index < parameters.size(); ++index) {
-    const auto* holder = holder_of(parameters[index], state);
-    const auto number = std::to_string(index);
-    const auto& name = keys[index];
-    const auto found = saved.find(name);
-    auto entries = found == saved.end() ? Value::Dict() : found->second.as<Value::Dict>();
-    for (auto shard = shards.lower_bound(name + "/"); shard != shards.end() && shard->first.starts_with(name + "/");
-         ++shard) {
-      if (shard->first.find('/', name.size() + 1) == std::string::npos)
-        entries[shard->first.substr(name.size() + 1)] = shard->second.load();
-    }
-    for (auto& [key, entry] : entries) {
-      const bool is_divided = holder != nullptr && entry.is<at::Tensor>() && !is_scalar_state(key) &&
-                              entry.as<at::Tensor>().numel() ==
-                                  c10::multiply_integers(holder->piece_of(parameters[index], parameters[index]).sizes);
-      if (is_divided) entry = holder->part_of(parameters[index], entry.as<at::Tensor>());
-    }
-    if (!entries.empty()) states[number] = std::move(entries);
+    auto entries = entries_of(keys[index], saved, shards);
+    if (const auto* divided = shards_of(parameters[index], state)) keep_parts(entries, parameters[index], *divided);
+    if (!entries.empty()) states[std::to_string(index)] = std::move(entries);
   }
   dict["state"] = std::move(states);
-  // By their places: names, if there are some, are of the same parameters in the same order.
-  std::int64_t next = 0;
-  Value::List groups;
-  for (const auto& group : whole.at("param_groups").as<Value::List>()) {
-    auto entries = group.as<Value::Dict>();
-    Value::List places;
-    for (std::size_t i = 0; i < entries.at("params").as<Value::List>().size(); ++i) places.emplace_back(next++);
-    entries["params"] = std::move(places);
-    groups.emplace_back(std::move(entries));
-  }
-  dict["param_groups"] = std::move(groups);
+  dict["param_groups"] = with_places(whole.at("param_groups").as<Value::List>());
   return dict;
 }
 

@@ -17,14 +17,6 @@ std::string numbered(const std::string& name, std::size_t index, const std::stri
   return index == 0 ? name + ending : fmt::format("{}_{}{}", name, index, ending);
 }
 
-void list_state(const torch::nn::Module& module, const std::string& prefix, NamedTensors& state) {
-  for (const auto& item : module.named_parameters(/*recurse=*/false))
-    state.emplace_back(prefix + item.key(), item.value());
-  for (const auto& item : module.named_buffers(/*recurse=*/false))
-    state.emplace_back(prefix + item.key(), item.value());
-  for (const auto& item : module.named_children()) list_state(*item.value(), prefix + item.key() + ".", state);
-}
-
 Value copied_value(const Value& value) {
   if (value.is<at::Tensor>()) {
     const auto& tensor = value.as<at::Tensor>();
@@ -49,7 +41,7 @@ Value copied_value(const Value& value) {
 NamedTensors rank_tensors(const TrainingState& state, const RankContext& context) {
   NamedTensors tensors;
   for (std::size_t index = 0; index < state.models.size(); ++index) {
-    const auto& [module, wrapper] = state.models[index];
+    const auto& module = state.models[index]->module();
     for (const auto& item : module->named_parameters()) {
       const auto& gradient = item.value().grad();
       if (!gradient.defined() || context.gradient_state.sync_gradients) continue;
@@ -69,7 +61,7 @@ NamedTensors rank_tensors(const TrainingState& state, const RankContext& context
   return tensors;
 }
 
-Value random_states(const TrainingState& state, const RankContext& context, Value::List wrappers) {
+Value random_states(const TrainingState& state, const RankContext& context, Value::List sync_states) {
   auto generator = context.generator;
   Value::List skipped;
   for (const auto& optimizer : state.optimizers) skipped.emplace_back(optimizer.step_was_skipped());
@@ -80,36 +72,24 @@ Value random_states(const TrainingState& state, const RankContext& context, Valu
                      {"accel", Value::Dict{{"window", state.path->window().state_dict()},
                                            {"sync_gradients", context.gradient_state.sync_gradients},
                                            {"skipped", std::move(skipped)},
-                                           {"models", std::move(wrappers)}}}};
+                                           {"models", std::move(sync_states)}}}};
   if (context.device.is_cuda())
     states["torch_cuda_manual_seed"] = Value::List{at::globalContext().defaultGenerator(context.device).get_state()};
   return states;
 }
 
-bool is_saved_whole(const ModelWrapper& wrapper) {
-  return !wrapper.sharded || wrapper.sharded->options().state_dict_type == "FULL_STATE_DICT";
-}
-
 // One form for all of an optimizer's models.
 OptimizerForm form_of_optimizers(const TrainingState& state) {
   const bool is_whole = std::all_of(state.models.begin(), state.models.end(),
-                                    [](const auto& model) { return is_saved_whole(*model.wrapper); });
+                                    [](const auto& model) { return model->is_saved_complete(); });
   return is_whole ? OptimizerForm::kWhole : OptimizerForm::kPieces;
 }
 
-bool is_fsdp(const ModelWrapper& wrapper) { return wrapper.sharded && wrapper.sharded->options().autocasts; }
-
 // Whole weights of a model, as Accelerate names their file.
-StateFile file_of_weights(std::size_t index, const ModelWrapper& wrapper, const NamedTensors& weights,
+StateFile file_of_weights(std::size_t index, const ParallelModel& model, const NamedTensors& weights,
                           bool safe_serialization) {
-  if (is_fsdp(wrapper)) return {file_of_whole_fsdp_model(index), weights};
+  if (model.has_fsdp_file_names()) return {file_of_whole_fsdp_model(index), weights};
   return {file_of_model(index, safe_serialization), safe_serialization ? without_shared(weights).tensors : weights};
-}
-
-// What surrounds a model, where that decides bits of what follows.
-Value state_of_wrapper(const ModelWrapper& wrapper) {
-  if (wrapper.ddp) return wrapper.ddp->state_dict();
-  return wrapper.sharded ? Value(Value::Dict{{"part_gradients", wrapper.sharded->has_part_gradients()}}) : Value();
 }
 
 const TorchFileOptions kOptimizerTypes{.types = {{"state", PythonType::kIntegerKeys},
@@ -119,8 +99,8 @@ const TorchFileOptions kOptimizerTypes{.types = {{"state", PythonType::kIntegerK
 // Parameters of sharded models go by their names.
 TorchFileOptions types_of_optimizer(const TrainingState& state) {
   auto types = kOptimizerTypes;
-  const bool has_names = std::any_of(state.models.begin(), state.models.end(),
-                                     [](const auto& model) { return model.wrapper->sharded != nullptr; });
+  const bool has_names =
+      std::any_of(state.models.begin(), state.models.end(), [](const auto& model) { return model->is_sharded(); });
   if (has_names) types.types.erase("state");
   return types;
 }
@@ -138,6 +118,76 @@ const TorchFileOptions kSchedulerTypes = [] {
 const TorchFileOptions kRandomTypes{.types = {{"random_state", PythonType::kTuple},
                                               {"random_state/1", PythonType::kTuple},
                                               {"numpy_random_seed", PythonType::kTuple}}};
+
+// As Python's groups have it, which its schedules read again.
+Value with_entries_of_schedules(const Value& optimizer_state, const torch::optim::Optimizer& optimizer,
+                                const TrainingState& state) {
+  auto entries = optimizer_state.as<Value::Dict>();
+  auto groups = entries.at("param_groups").as<Value::List>();
+  for (const auto& schedule : state.schedulers) {
+    if (&schedule.scheduler().optimizer() != &optimizer) continue;
+    for (const auto& [key, values] : schedule.scheduler().group_entries()) {
+      for (std::size_t group = 0; group < std::min(groups.size(), values.size()); ++group) {
+        auto with_entry = groups[group].as<Value::Dict>();
+        with_entry.emplace(key, values[group]);
+        groups[group] = std::move(with_entry);
+      }
+    }
+  }
+  entries["param_groups"] = std::move(groups);
+  return entries;
+}
+
+// Returns the rest of the optimizers' states. Collective.
+std::vector<Value> add_optimizer_shards(std::vector<StateFile>& files, const TrainingState& state,
+                                        RankContext& context) {
+  std::vector<Value> optimizers;
+  for (std::size_t i = 0; i < state.optimizers.size(); ++i) {
+    std::vector<sharded::ShardPiece> pieces;
+    optimizers.push_back(state_dict_of(state.optimizers[i], state, context, form_of_optimizers(state), pieces));
+    if (!pieces.empty()) files.push_back(file_of_pieces(file_of_shard(kOptimizerShards, i, context.rank), pieces));
+  }
+  return optimizers;
+}
+
+void add_model_shards(std::vector<StateFile>& files, const TrainingState& state, const RankContext& context) {
+  for (std::size_t i = 0; i < state.models.size(); ++i) {
+    if (state.models[i]->is_saved_complete()) continue;
+    if (const auto pieces = state.models[i]->pieces(); !pieces.empty())
+      files.push_back(file_of_pieces(file_of_shard(kModelShards, i, context.rank), pieces));
+  }
+}
+
+// What one process writes for all.
+void add_shared_files(std::vector<StateFile>& files, TrainingState& state, const Weights& weights,
+                      const std::vector<Value>& optimizers, bool safe_serialization) {
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const auto& model = *state.models[i];
+    if (model.is_saved_complete()) files.push_back(file_of_weights(i, model, weights[i], safe_serialization));
+  }
+  for (std::size_t i = 0; i < optimizers.size(); ++i) {
+    files.push_back({file_of_optimizer(i),
+                     with_entries_of_schedules(optimizers[i], state.optimizers[i].optimizer(), state),
+                     types_of_optimizer(state)});
+  }
+  for (std::size_t i = 0; i < state.schedulers.size(); ++i)
+    files.push_back({file_of_scheduler(i), state.schedulers[i].state_dict(), kSchedulerTypes});
+  if (auto* scaler = state.path->scaler()) files.push_back({kScalerFile, scaler->state_dict()});
+  for (std::size_t i = 0; i < state.custom.size(); ++i)
+    files.push_back({file_of_custom(i), state.custom[i].state_dict()});
+}
+
+void add_rank_files(std::vector<StateFile>& files, const TrainingState& state, const RankContext& context,
+                    Value::List sync_states) {
+  for (std::size_t i = 0; i < state.loaders.size(); ++i) {
+    if (const auto loader = state.loaders[i].lock())
+      files.push_back({file_of_loader(i, context.rank), to_value(loader->state())});
+  }
+  if (auto tensors = rank_tensors(state, context); !tensors.empty())
+    files.push_back({file_of_rank_tensors(context.rank), std::move(tensors)});
+  files.push_back(
+      {file_of_random_states(context.rank), random_states(state, context, std::move(sync_states)), kRandomTypes});
+}
 
 }  // namespace
 
@@ -160,86 +210,23 @@ std::string name_of_buffer(std::size_t model, const std::string& name) {
   return fmt::format("buffer.{}.{}", model, name);
 }
 
-NamedTensors state_dict_of(const torch::nn::Module& module) {
-  NamedTensors state;
-  list_state(module, "", state);
-  return state;
-}
-
 Weights weights_of(const TrainingState& state) {
   Weights weights;
-  for (const auto& [module, wrapper] : state.models) {
-    if (!wrapper->sharded)
-      weights.push_back(state_dict_of(*module));
-    else
-      weights.push_back(is_saved_whole(*wrapper) ? wrapper->sharded->full_state() : NamedTensors());
-  }
+  for (const auto& model : state.models) weights.push_back(model->weights());
   return weights;
-}
-
-// As Python's groups have it, which its schedules read again.
-Value with_entries_of_schedules(const Value& optimizer_state, const torch::optim::Optimizer& optimizer,
-                                const TrainingState& state) {
-  auto entries = optimizer_state.as<Value::Dict>();
-  auto groups = entries.at("param_groups").as<Value::List>();
-  for (const auto& schedule : state.schedulers) {
-    if (&schedule.scheduler().optimizer() != &optimizer) continue;
-    for (const auto& [key, values] : schedule.scheduler().group_entries()) {
-      for (std::size_t group = 0; group < std::min(groups.size(), values.size()); ++group) {
-        auto with_entry = groups[group].as<Value::Dict>();
-        with_entry.emplace(key, values[group]);
-        groups[group] = std::move(with_entry);
-      }
-    }
-  }
-  entries["param_groups"] = std::move(groups);
-  return entries;
 }
 
 std::vector<StateFile> files_of_rank(TrainingState& state, RankContext& context, const Weights& weights,
                                      StateFileOptions options) {
   const bool is_main = context.rank == 0 || (options.save_on_each_node && context.local_rank == 0);
-  auto* scaler = state.path->scaler();
-  Value::List wrappers;
-  for (const auto& [module, wrapper] : state.models) wrappers.push_back(state_of_wrapper(*wrapper));
-
+  static_cast<void>(state.path->scaler());  // an update that is due belongs to the state
+  Value::List sync_states;
+  for (const auto& model : state.models) sync_states.push_back(model->sync_state());
   std::vector<StateFile> files;
-  std::vector<Value> optimizers;
-  for (std::size_t i = 0; i < state.optimizers.size(); ++i) {
-    std::vector<sharded::ShardPiece> pieces;
-    optimizers.push_back(state_dict_of(state.optimizers[i], state, context, form_of_optimizers(state), pieces));
-    if (!pieces.empty()) files.push_back(file_of_pieces(file_of_shard(kOptimizerShards, i, context.rank), pieces));
-  }
-  for (std::size_t i = 0; i < state.models.size(); ++i) {
-    const auto& wrapper = *state.models[i].wrapper;
-    if (is_saved_whole(wrapper)) continue;
-    if (const auto pieces = wrapper.sharded->sharded_state(); !pieces.empty())
-      files.push_back(file_of_pieces(file_of_shard(kModelShards, i, context.rank), pieces));
-  }
-  if (is_main) {
-    for (std::size_t i = 0; i < weights.size(); ++i) {
-      const auto& wrapper = *state.models[i].wrapper;
-      if (is_saved_whole(wrapper)) files.push_back(file_of_weights(i, wrapper, weights[i], options.safe_serialization));
-    }
-    for (std::size_t i = 0; i < optimizers.size(); ++i) {
-      files.push_back({file_of_optimizer(i),
-                       with_entries_of_schedules(optimizers[i], state.optimizers[i].optimizer(), state),
-                       types_of_optimizer(state)});
-    }
-    for (std::size_t i = 0; i < state.schedulers.size(); ++i)
-      files.push_back({file_of_scheduler(i), state.schedulers[i].state_dict(), kSchedulerTypes});
-    if (scaler != nullptr) files.push_back({kScalerFile, scaler->state_dict()});
-    for (std::size_t i = 0; i < state.custom.size(); ++i)
-      files.push_back({file_of_custom(i), state.custom[i].state_dict()});
-  }
-  for (std::size_t i = 0; i < state.loaders.size(); ++i) {
-    if (const auto loader = state.loaders[i].lock())
-      files.push_back({file_of_loader(i, context.rank), to_value(loader->state())});
-  }
-  if (auto tensors = rank_tensors(state, context); !tensors.empty())
-    files.push_back({file_of_rank_tensors(context.rank), std::move(tensors)});
-  files.push_back(
-      {file_of_random_states(context.rank), random_states(state, context, std::move(wrappers)), kRandomTypes});
+  const auto optimizers = add_optimizer_shards(files, state, context);
+  add_model_shards(files, state, context);
+  if (is_main) add_shared_files(files, state, weights, optimizers, options.safe_serialization);
+  add_rank_files(files, state, context, std::move(sync_states));
   return files;
 }
 

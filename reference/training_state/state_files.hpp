@@ -13,6 +13,10 @@
 #include "reference/core/value.hpp"
 #include "reference/training_state/training_state.hpp"
 
+namespace accel {
+class SafetensorsFile;
+}
+
 /// The files of a checkpoint folder: what one rank writes, and what it takes from them.
 ///
 ///     for (const auto& file : files_of_rank(state, context, weights_of(state), {})) write(disk, folder, file);
@@ -28,9 +32,9 @@
 /// | random_states_{rank}.pkl | each | generators, the place in the accumulation window |
 /// | dl_state_dict.bin, dl_state_dict_1.bin ...; of rank r > 0 dl_state_dict_rank{r}.bin ... | each | loaders' places |
 /// | pytorch_model_fsdp.bin, pytorch_model_fsdp_1.bin ... | 0 | weights of models that are sharded: FULL_STATE_DICT |
-/// | pytorch_model_fsdp_0/rank{r}.safetensors, optimizer_0/rank{r}.safetensors ... | each | what is sharded:
-/// SHARDED_STATE_DICT, LOCAL_STATE_DICT | | rank_tensors_{rank}.safetensors | each that has some | gradients of an open
-/// accumulation window; buffers of ranks above 0 |
+/// | pytorch_model_fsdp_0/rank{r}.safetensors ... | each | shards of models, unless FULL_STATE_DICT |
+/// | optimizer_0/rank{r}.safetensors ... | each | shards of optimizers' states, unless FULL_STATE_DICT |
+/// | rank_tensors_{rank}.safetensors | each that has some | gradients in an accumulation window; buffers of ranks > 0 |
 ///
 /// Thread rule: the rank's thread; `write` any.
 namespace accel::checkpoint {
@@ -100,7 +104,11 @@ class StateLoad {
   void load_loader(std::size_t index);
   void load_custom();
   void load_random_states();
-  void load_rank_tensors(const Value::List& wrappers);
+  void load_rank_tensors(const Value::List& sync_states);
+  void load_gradients(std::size_t index, const Value& sync_state, const SafetensorsFile& file);
+  void load_buffers(std::size_t index, const SafetensorsFile& file);
+  [[nodiscard]] at::Tensor rank_tensor(const SafetensorsFile& file, const std::string& key,
+                                       c10::IntArrayRef sizes) const;
   void restore_generator(const Value& states);
   void undo() noexcept;
   [[nodiscard]] bool has_same_ranks() const { return saved_ranks_ == context_.world_size; }

@@ -7,7 +7,6 @@
 #include <filesystem>
 
 #include "reference/checkpoint/weights_files.hpp"
-#include "reference/checkpoint/weights_match.hpp"
 #include "reference/core/random.hpp"
 #include "reference/core/safetensors.hpp"
 #include "reference/core/sha256.hpp"
@@ -96,22 +95,14 @@ Value StateLoad::read(const std::string& name) const {
 }
 
 void StateLoad::load_model(std::size_t index) {
-  const auto& [module, wrapper] = state_.models[index];
+  auto& model = *state_.models[index];
   const auto weights = weights_in(folder_, index);
   const auto what = path(fmt::format("model {}", index));
-  if (wrapper->sharded) {
-    check_checkpoint(wrapper->sharded->options().state_dict_type != "LOCAL_STATE_DICT" || has_same_ranks(),
-                     "{}: of {} ranks, and there are {}; under LOCAL_STATE_DICT every rank reads its own, "
-                     "SHARDED_STATE_DICT reads those of any number",
-                     what, saved_ranks_, context_.world_size);
-    NamedTensors whole;
-    for (const auto& [name, saved] : weights) whole.emplace_back(name, saved.load());
-    commits_.push_back(wrapper->sharded->prepare_load(whole));
-    return;
-  }
-  for (auto& [tensor, saved] : matched(what, state_dict_of(*module), weights, /*strict=*/true)) {
-    commits_.emplace_back([tensor = tensor.detach(), saved = std::move(saved)]() mutable { saved.load_into(tensor); });
-  }
+  check_checkpoint(model.state_dict_type() != "LOCAL_STATE_DICT" || has_same_ranks(),
+                   "{}: of {} ranks, and there are {}; under LOCAL_STATE_DICT every rank reads its own, "
+                   "SHARDED_STATE_DICT reads those of any number",
+                   what, saved_ranks_, context_.world_size);
+  commits_.push_back(model.prepare_load(what, weights));
 }
 
 void StateLoad::load_optimizer(std::size_t index) {
@@ -188,15 +179,12 @@ void StateLoad::load_random_states() {
       optimizer.set_step_was_skipped(was_skipped);
     });
   }
-  const auto& wrappers = ours.at("models").as<Value::List>();
-  check_argument(wrappers.size() == state_.models.size(), "{} models were saved, and {} are prepared", wrappers.size(),
-                 state_.models.size());
-  for (std::size_t i = 0; i < wrappers.size(); ++i) {
-    const auto& ddp = state_.models[i].wrapper->ddp;
-    if (ddp && wrappers[i].contains("buckets"))
-      commits_.emplace_back([&ddp, buckets = wrappers[i]] { ddp->load_state_dict(buckets); });
-  }
-  load_rank_tensors(wrappers);
+  const auto& sync_states = ours.at("models").as<Value::List>();
+  check_argument(sync_states.size() == state_.models.size(), "{} models were saved, and {} are prepared",
+                 sync_states.size(), state_.models.size());
+  for (std::size_t i = 0; i < sync_states.size(); ++i)
+    commits_.emplace_back([&model = *state_.models[i], saved = sync_states[i]] { model.load_sync_state(saved); });
+  load_rank_tensors(sync_states);
 }
 
 void StateLoad::restore_generator(const Value& states) {
@@ -221,7 +209,7 @@ void StateLoad::restore_generator(const Value& states) {
   });
 }
 
-void StateLoad::load_rank_tensors(const Value::List& wrappers) {
+void StateLoad::load_rank_tensors(const Value::List& sync_states) {
   if (!has_same_ranks()) {
     if (fs::exists(path(file_of_rank_tensors(0)))) {
       throw CheckpointError(
@@ -234,47 +222,41 @@ void StateLoad::load_rank_tensors(const Value::List& wrappers) {
   const auto name = file_of_rank_tensors(context_.rank);
   if (!fs::exists(path(name))) return;
   const SafetensorsFile file(path(name));
-  const auto tensor_of = [&](const std::string& key, c10::IntArrayRef sizes) {
-    auto saved = file.tensor(key);
-    check_argument(saved.sizes() == sizes, "{}: '{}' has sizes [{}], expected [{}]", name, key,
-                   fmt::join(saved.sizes(), ", "), fmt::join(sizes, ", "));
-    return saved;
-  };
   for (std::size_t i = 0; i < state_.models.size(); ++i) {
-    const auto& [module, wrapper] = state_.models[i];
-    const auto& sharded = wrapper->sharded;
-    const bool are_parts =
-        sharded && wrappers[i].contains("part_gradients") && wrappers[i].at("part_gradients").as<bool>();
-    std::map<std::string, at::Tensor> gradients;
-    for (const auto& item : module->named_parameters()) {
-      const auto key = name_of_gradient(i, item.key());
-      if (file.contains(key + kIndices)) {
-        gradients.emplace(item.key(), at::sparse_coo_tensor(file.tensor(key + kIndices), file.tensor(key + kValues),
-                                                            item.value().sizes()));
-        continue;
-      }
-      if (!file.contains(key)) continue;
-      const auto sizes = sharded && !are_parts && sharded->holds(item.value())
-                             ? sharded->piece_of(item.value(), item.value()).sizes
-                             : item.value().sizes().vec();
-      gradients.emplace(item.key(), tensor_of(key, sizes));
+    load_gradients(i, sync_states[i], file);
+    load_buffers(i, file);
+  }
+}
+
+at::Tensor StateLoad::rank_tensor(const SafetensorsFile& file, const std::string& key, c10::IntArrayRef sizes) const {
+  auto saved = file.tensor(key);
+  check_argument(saved.sizes() == sizes, "{}: '{}' has sizes [{}], expected [{}]", file_of_rank_tensors(context_.rank),
+                 key, fmt::join(saved.sizes(), ", "), fmt::join(sizes, ", "));
+  return saved;
+}
+
+void StateLoad::load_gradients(std::size_t index, const Value& sync_state, const SafetensorsFile& file) {
+  auto& model = *state_.models[index];
+  std::map<std::string, at::Tensor> gradients;
+  for (const auto& item : model.module()->named_parameters()) {
+    const auto key = name_of_gradient(index, item.key());
+    if (file.contains(key + kIndices)) {
+      gradients.emplace(item.key(), at::sparse_coo_tensor(file.tensor(key + kIndices), file.tensor(key + kValues),
+                                                          item.value().sizes()));
+    } else if (file.contains(key)) {
+      gradients.emplace(item.key(), rank_tensor(file, key, model.gradient_sizes(item.value(), sync_state)));
     }
-    if (sharded) {
-      commits_.emplace_back([sharded, gradients, are_parts] { sharded->load_gradients(gradients, are_parts); });
-    } else {
-      for (const auto& item : module->named_parameters()) {
-        if (!gradients.contains(item.key())) continue;
-        commits_.emplace_back([parameter = item.value(), gradient = gradients.at(item.key())]() mutable {
-          parameter.mutable_grad() = gradient.to(parameter.device());
-        });
-      }
-    }
-    for (const auto& item : module->named_buffers()) {
-      const auto key = name_of_buffer(i, item.key());
-      if (file.contains(key))
-        commits_.emplace_back(
-            [buffer = item.value(), saved = tensor_of(key, item.value().sizes())]() mutable { buffer.copy_(saved); });
-    }
+  }
+  commits_.emplace_back([&model, gradients, sync_state] { model.load_gradients(gradients, sync_state); });
+}
+
+void StateLoad::load_buffers(std::size_t index, const SafetensorsFile& file) {
+  for (const auto& item : state_.models[index]->module()->named_buffers()) {
+    const auto key = name_of_buffer(index, item.key());
+    if (!file.contains(key)) continue;
+    commits_.emplace_back([buffer = item.value(), saved = rank_tensor(file, key, item.value().sizes())]() mutable {
+      buffer.copy_(saved);
+    });
   }
 }
 

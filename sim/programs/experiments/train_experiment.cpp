@@ -180,7 +180,7 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
                                          context.rank, course.epoch, result.eval_correct, result.eval_samples));
     }
   }
-  result.is_sharded = model.shared_wrapper()->sharded != nullptr;
+  result.is_sharded = model.parallel_model()->is_sharded();
   const auto whole = accelerator.gathered_parameters(model);
   std::string of_sample;
   if (experiment.sample && accelerator.is_main_process()) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "reference/optim/optimizers/optimizers.hpp"
+#include "reference/prepared/sharded_parallel_model.hpp"
 #include "reference/sharded/file_memory.hpp"
 #include "tests/reference/sharded/sharded_training.hpp"
 #include "tests/support/message_of.hpp"
@@ -590,8 +591,11 @@ TEST(ShardedAcceleratorTest, OneOfSeveralDeepSpeedPluginsIsSelected) {
     EXPECT_THROW(accelerator.prepare(make_net()), StateError);
     accelerator.select_deepspeed_plugin("teacher");
     auto watched = accelerator.prepare(teacher);
-    EXPECT_TRUE(watched.shared_wrapper()->sharded->options().parameters);
-    EXPECT_FALSE(trained.shared_wrapper()->sharded->options().parameters);
+    const auto shards_parameters = [](const auto& model) {
+      return dynamic_cast<const ShardedParallelModel&>(*model.parallel_model()).model().options().parameters;
+    };
+    EXPECT_TRUE(shards_parameters(watched));
+    EXPECT_FALSE(shards_parameters(trained));
     const torch::NoGradGuard no_grad;
     EXPECT_TRUE(torch::equal(trained(torch::ones({2, 4})), watched(torch::ones({2, 4}))));
     EXPECT_EQ(accelerator.get_deepspeed_plugin("student").zero_stage, 2);

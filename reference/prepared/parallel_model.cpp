@@ -1,4 +1,4 @@
-#include "reference/prepared/prepared_model.hpp"
+#include "reference/prepared/parallel_model.hpp"
 
 #include <c10/util/Type.h>
 
@@ -6,23 +6,20 @@
 
 namespace accel {
 
-void ModelWrapper::check_is_whole(const char* what) const {
-  check_state(!sharded,
+void ParallelModel::check_is_unsharded(const char* what) const {
+  check_state(!is_sharded(),
               "{}: the model is sharded, so its parameters here are this rank's parts; use accelerator.save_model, or "
               "save_state and load_state",
               what);
 }
 
-void detail::refuse_outputs(const std::type_info& type, const ModelWrapper& wrapper) {
-  const auto name = c10::demangle(type.name());
-  const auto* why = wrapper.sharded    ? "a sharded model"
-                    : wrapper.autocast ? "mixed precision"
-                                       : "find_unused_parameters or static_graph";
+void ParallelModel::check_outputs_need_no_tree(const std::type_info& output) const {
+  if (!sees_outputs()) return;
   throw ArgumentError(
       fmt::format("model(...): forward returns {0}, in which no tensors can be found, and {1} must see them; name its "
                   "members in one line beside the struct: "
                   "template <> inline constexpr auto accel::tree_members<{0}> = std::tuple(&{0}::first, &{0}::second);",
-                  name, why));
+                  c10::demangle(output.name()), reason_to_see_outputs()));
 }
 
 }  // namespace accel

@@ -1,0 +1,103 @@
+#include "reference/accelerator/accelerator_state.hpp"
+
+#include <fmt/ranges.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include "reference/accelerator/mesh_groups.hpp"
+#include "reference/accelerator/options_check.hpp"
+#include "reference/config/deepspeed_file.hpp"
+#include "reference/config/environment.hpp"
+#include "reference/core/errors.hpp"
+
+namespace accel {
+namespace {
+
+// A rehearsal stands for any backend, and its hangs end at once.
+void apply(const InitProcessGroupKwargs& kwargs, RankContext& context) {
+  if (context.backend != "gloo" && context.backend != "nccl") return;
+  check_config(
+      !kwargs.backend || *kwargs.backend == context.backend,
+      "init_process_group_kwargs: backend: the ranks were started over {}, not {}; start them with --backend {}",
+      context.backend, kwargs.backend.value_or(""), kwargs.backend.value_or(""));
+  if (kwargs.timeout) context.world.process_group()->setTimeout(*kwargs.timeout);
+}
+
+}  // namespace
+
+AcceleratorState::AcceleratorState(AcceleratorOptions options, RankContext& context) : context_(&context) {
+  auto resolved = accel::resolved(std::move(options));
+  options_ = std::move(resolved.options);
+  plugin_ = std::move(resolved.plugin);
+  mixed_precision_ = *options_.mixed_precision;
+  if (options_.parallelism_config) check_mesh(*options_.parallelism_config, context_->world_size);
+  context_->gradient_state.plugin = *options_.gradient_accumulation_plugin;
+  context_->gradient_state.sync_gradients = true;
+}
+
+void AcceleratorState::join_data_parallel_group() {
+  data_parallel_ = make_data_parallel(*context_, plan_data_parallel(options_.parallelism_config, place_of(*context_)));
+  training_.path = make_gradient_path();
+  apply(options_.init_process_group_kwargs, *context_);
+}
+
+std::shared_ptr<GradientPath> AcceleratorState::make_gradient_path() const {
+  return std::make_shared<GradientPath>(*context_, options_, context_->world_size / data_parallel_.size);
+}
+
+void AcceleratorState::select_deepspeed_plugin(const std::string& name) {
+  options_.deepspeed_plugin = get_deepspeed_plugin(name);
+  plugin_ = resolved_plugin(*options_.deepspeed_plugin, options_);
+  if (plugin_.gradient_accumulation_steps) set_gradient_accumulation_steps(*plugin_.gradient_accumulation_steps);
+  has_model_of_plugin_ = false;
+  warn_of_ignored_deepspeed_keys();
+}
+
+const DeepSpeedPlugin& AcceleratorState::get_deepspeed_plugin(const std::string& name) const {
+  const auto found = options_.deepspeed_plugins.find(name);
+  std::vector<std::string> names;
+  for (const auto& [known, plugin] : options_.deepspeed_plugins) names.push_back(known);
+  check_argument(found != options_.deepspeed_plugins.end(), "deepspeed plugin '{}': no such plugin; there are: {}",
+                 name, fmt::join(names, ", "));
+  return found->second;
+}
+
+std::optional<std::string> AcceleratorState::deepspeed_file() const {
+  if (!options_.deepspeed_plugin) return std::nullopt;
+  const auto file = options_.deepspeed_plugin->hf_ds_config ? options_.deepspeed_plugin->hf_ds_config
+                                                            : environment("ACCELERATE_DEEPSPEED_CONFIG_FILE");
+  return file == "none" ? std::nullopt : file;
+}
+
+void AcceleratorState::warn_of_ignored_deepspeed_keys() const {
+  const auto file = deepspeed_file();
+  if (!file) return;
+  const auto keys = keys_without_meaning(*file);
+  if (!keys.empty() && is_main_process())
+    context_->print(fmt::format("{}: without a meaning here: {}\n", *file, fmt::join(keys, ", ")));
+}
+
+DistributedType AcceleratorState::distributed_type() const {
+  if (plugin_.steps_in_backward) return DistributedType::kDeepSpeed;
+  if (options_.fsdp_plugin) return DistributedType::kFsdp;
+  if (context_->backend == "none") return DistributedType::kNo;
+  return context_->device.is_cpu() ? DistributedType::kMultiCpu : DistributedType::kMultiGpu;
+}
+
+int AcceleratorState::gradient_accumulation_steps() const {
+  return context_->gradient_state.plugin.num_steps.value_or(1);
+}
+
+void AcceleratorState::set_gradient_accumulation_steps(int steps) {
+  check_argument(steps >= 1, "gradient_accumulation_steps: expected 1 or more, got {}", steps);
+  context_->gradient_state.plugin.num_steps = steps;
+}
+
+std::optional<Autocast::Options> AcceleratorState::autocast_options(const AutocastKwargs& kwargs) const {
+  if (mixed_precision_ == "no") return std::nullopt;
+  return Autocast::Options{.device = context_->device.type(),
+                           .dtype = mixed_precision_ == "fp16" ? at::kHalf : at::kBFloat16,
+                           .enabled = kwargs.enabled,
+                           .cache_enabled = kwargs.cache_enabled};
+}
+
+}  // namespace accel

@@ -1,0 +1,52 @@
+#include "reference/accelerator/mesh_groups.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace accel {
+namespace {
+
+bool contains(const std::vector<int>& ranks, int rank) {
+  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
+}
+
+}  // namespace
+
+RankPlace place_of(const RankContext& context) {
+  return {.rank = context.rank, .world_size = context.world_size, .local_world_size = context.local_world_size};
+}
+
+DataParallel make_data_parallel(RankContext& context, const DataParallelPlan& plan) {
+  DataParallel data_parallel{.size = plan.size, .rank = plan.rank, .group = context.world};
+  for (const auto& ranks : plan.groups) {
+    auto group = context.new_group(ranks);
+    if (contains(ranks, context.rank)) data_parallel.group = std::move(group);
+  }
+  return data_parallel;
+}
+
+sharded::ShardGroups make_shard_groups(RankContext& context, const ShardGroupPlan& plan) {
+  if (context.world_size == 1 && !context.new_group) return {};
+  sharded::ShardGroups groups{.peer = plan.peer};
+  for (const auto& peers : plan.peers) {
+    for (const auto& ranks : peers.shards) {
+      auto gathers = context.new_group(ranks), reductions = context.new_group(ranks);
+      if (!contains(ranks, context.rank)) continue;
+      groups.gathers = std::move(gathers);
+      groups.reductions = std::move(reductions);
+    }
+    for (const auto& ranks : peers.replicas) {
+      auto replicas = context.new_group(ranks);
+      if (contains(ranks, context.rank)) groups.replicas = std::move(replicas);
+    }
+  }
+  return groups;
+}
+
+Group make_group_of_all(RankContext& context) {
+  std::vector<int> ranks(context.world_size);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return context.new_group(ranks);
+}
+
+}  // namespace accel

@@ -1,0 +1,211 @@
+#include "reference/accelerator/preparation.hpp"
+
+#include <torch/nn/module.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/optim/lbfgs.h>
+#include <torch/optim/optimizer.h>
+
+#include <algorithm>
+
+#include "reference/accelerator/mesh_groups.hpp"
+#include "reference/config/deepspeed_file.hpp"
+#include "reference/core/errors.hpp"
+#include "reference/optim/optimizers/restart.hpp"
+#include "reference/optim/state_dict/state_dict.hpp"
+#include "reference/parallel/same_model.hpp"
+#include "reference/prepared/replicated_model.hpp"
+#include "reference/prepared/sharded_parallel_model.hpp"
+
+namespace accel {
+namespace {
+
+// State of whole parameters fits no shard.
+void check_can_be_sharded(const torch::optim::Optimizer& optimizer) {
+  check_state(dynamic_cast<const torch::optim::LBFGS*>(&optimizer) == nullptr,
+              "prepare: LBFGS, with a model that is sharded: its products go over all parameters, and a rank has parts "
+              "of them");
+  check_state(
+      !optim::has_stepped(optimizer),
+      "prepare: an optimizer that has stepped, with a model that is sharded; prepare both before its first step");
+}
+
+std::vector<at::Tensor> parameters_with_sparse_gradients(const torch::nn::Module& model) {
+  std::vector<at::Tensor> parameters;
+  for (const auto& module : model.modules()) {
+    if (const auto* embedding = module->as<torch::nn::EmbeddingImpl>();
+        embedding != nullptr && embedding->options.sparse())
+      parameters.push_back(embedding->weight);
+    if (const auto* bag = module->as<torch::nn::EmbeddingBagImpl>(); bag != nullptr && bag->options.sparse())
+      parameters.push_back(bag->weight);
+  }
+  return parameters;
+}
+
+NamedTensors parameters_once(const torch::nn::Module& module) {
+  NamedTensors parameters;
+  for (const auto& item : module.named_parameters()) parameters.emplace_back(item.key(), item.value());
+  return each_once(std::move(parameters));
+}
+
+std::vector<at::Tensor> trained(const NamedTensors& parameters) {
+  std::vector<at::Tensor> trained;
+  for (const auto& [name, parameter] : parameters) {
+    if (parameter.requires_grad()) trained.push_back(parameter);
+  }
+  return trained;
+}
+
+// Optimizers step float32 while units compute in lower precision, as in Accelerate.
+void raise_to_float32(const NamedTensors& parameters) {
+  for (const auto& [name, parameter] : parameters) {
+    const bool is_low = parameter.is_floating_point() && parameter.element_size() < 4;
+    if (is_low && parameter.requires_grad()) parameter.set_data(parameter.detach().to(at::kFloat));
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<ParallelModel> Preparation::make_parallel(const std::shared_ptr<torch::nn::Module>& module,
+                                                          PrepareModelOptions options) {
+  auto model = shards() && !options.evaluation_mode ? make_sharded(module) : make_unsharded(module, options);
+  context_->has_prepared = true;
+  training_.models.push_back(model);
+  return model;
+}
+
+ParallelModel::Options Preparation::model_options(const torch::nn::Module& module, bool autocasts) const {
+  ParallelModel::Options options{.listener = context_->listener};
+  if (mixed_precision_ == "fp8")
+    options.float8_layers = std::make_shared<const Float8Layers>(module, *options_.ao_recipe_kwargs);
+  if (autocasts) options.autocast = autocast_options(options_.autocast_kwargs);
+  return options;
+}
+
+void Preparation::place(torch::nn::Module& module) {
+  module.to(context_->device);
+  for (const auto& prepared : training_.optimizers) optim::follow_parameters(prepared.optimizer());
+}
+
+std::shared_ptr<ParallelModel> Preparation::make_unsharded(const std::shared_ptr<torch::nn::Module>& module,
+                                                           PrepareModelOptions options) {
+  if (options_.device_placement) place(*module);
+  ModelTensors tensors{.parameters = parameters_once(*module), .buffers = each_once(module->buffers())};
+  auto parallel_options = model_options(*module, /*autocasts=*/true);
+  parallel_options.is_trained = !options.evaluation_mode;
+  if (options.evaluation_mode) return std::make_shared<UnshardedModel>(module, std::move(parallel_options));
+  auto parameters = trained(tensors.parameters);
+  // As in Accelerate: among CPU ranks always, a group of one included; on GPUs only with more than one, and a model
+  // that is trained.
+  const bool is_replicated =
+      distributed_type() == DistributedType::kMultiCpu || (use_distributed() && !parameters.empty());
+  training_.path->add_parameters(std::move(parameters));
+  if (!is_replicated) return std::make_shared<UnshardedModel>(module, std::move(parallel_options));
+  tensors.sparse = parameters_with_sparse_gradients(*module);
+  auto ddp = std::make_unique<DistributedDataParallel>(std::move(tensors), context_->world, options_.ddp_kwargs,
+                                                       context_->listener);
+  auto model =
+      std::make_shared<ReplicatedModel>(module, std::move(parallel_options), std::move(ddp), options_.ddp_kwargs);
+  training_.path->add_model(model);
+  return model;
+}
+
+std::shared_ptr<ParallelModel> Preparation::make_sharded(const std::shared_ptr<torch::nn::Module>& module) {
+  check_state(!plugin_.steps_in_backward || !std::exchange(has_model_of_plugin_, true),
+              "prepare: a second model; DeepSpeed's plugin trains one model for each Accelerator; select another "
+              "plugin for another model");
+  // Its parts are put back at the end, when a module on the stack may be gone.
+  const bool is_borrowed = std::get_deleter<detail::OwnsNothing>(module) != nullptr;
+  check_argument(
+      !is_borrowed || module->as<torch::nn::SequentialImpl>() == nullptr,
+      "prepare: a class on the stack that derives from SequentialImpl cannot be sharded; make it by std::make_shared");
+  const auto parameters = parameters_once(*module);
+  auto optimizers = training_.optimizers;  // prepared before the model
+  std::erase_if(optimizers, [&](const auto& optimizer) { return !optimizer.steps_any_of(module->parameters()); });
+  for (const auto& optimizer : optimizers) check_can_be_sharded(optimizer.optimizer());
+  if (!shard_groups_) {
+    shard_groups_ = make_shard_groups(
+        *context_, plan_shard_groups(options_.parallelism_config, place_of(*context_), plugin_.sharding->hybrid));
+  }
+  check_same_model(context_->world, parameters);
+  auto options = model_options(*module, plugin_.sharding->autocasts);
+  if (mixed_precision_ != "no") raise_to_float32(parameters);
+  context_->hint =
+      "outside model(...) the parameters of a sharded model are this rank's parts; keep `const auto whole = "
+      "accelerator.gathered_parameters(model);` alive, on every rank, "
+      "around other members that compute with them, such as model->generate(...)";
+  auto model = std::make_shared<ShardedParallelModel>(
+      module, std::move(options),
+      std::make_unique<sharded::ShardedModel>(module, *shard_groups_, *plugin_.sharding, context_->device));
+  training_.path->add_parameters(trained(parameters));
+  training_.path->add_model(model);
+  for (const auto& optimizer : optimizers) training_.path->restart(optimizer.optimizer());
+  return model;
+}
+
+// What Accelerate refuses too: which of the two would count?
+void Preparation::check_not_in_deepspeed_file(bool is_in_file, const char* what, const char* dummy) const {
+  check_config(!is_in_file, "{}: has {}, and the program prepares one too; remove it there, or prepare an accel::{}",
+               deepspeed_file().value_or(""), what, dummy);
+}
+
+AcceleratedOptimizer Preparation::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer) {
+  if (const auto file = deepspeed_file())
+    check_not_in_deepspeed_file(optimizer_section(*file).has_value(), "an optimizer", "DummyOptim");
+  return add_optimizer(std::move(optimizer));
+}
+
+AcceleratedOptimizer Preparation::prepare_optimizer(const DummyOptim& dummy) {
+  return add_optimizer(detail::borrowed(deepspeed_objects_->optimizer_for(dummy, deepspeed_file().value_or(""))));
+}
+
+AcceleratedOptimizer Preparation::add_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer) {
+  // LibTorch's own would step a shared parameter as often as its group names it.
+  for (auto& group : optimizer->param_groups()) group.params() = each_once(std::move(group.params()));
+  if (shards()) {
+    check_can_be_sharded(*optimizer);
+    training_.path->restart(*optimizer);
+  } else if (options_.device_placement) {
+    optim::follow_parameters(*optimizer);
+  }
+  return training_.optimizers.emplace_back(std::move(optimizer), *context_, training_.path, plugin_.steps_in_backward);
+}
+
+AcceleratedScheduler Preparation::prepare_scheduler(std::shared_ptr<LRScheduler> scheduler,
+                                                    PrepareSchedulerOptions options) {
+  if (const auto file = deepspeed_file())
+    check_not_in_deepspeed_file(scheduler_section(*file).has_value(), "a scheduler", "DummyScheduler");
+  return add_scheduler(std::move(scheduler), {.step_with_optimizer = options_.step_scheduler_with_optimizer,
+                                              .split_batches = split_batches(),
+                                              .samples_per_step = options.samples_per_step});
+}
+
+AcceleratedScheduler Preparation::prepare_scheduler(const DummyScheduler& dummy) {
+  auto& scheduler =
+      deepspeed_objects_->scheduler_for(dummy, deepspeed_file().value_or(""), split_batches() ? 1 : num_processes());
+  return add_scheduler(detail::borrowed(scheduler), {.steps_in_backward = true});
+}
+
+AcceleratedScheduler Preparation::add_scheduler(std::shared_ptr<LRScheduler> scheduler, SchedulerOptions options) {
+  auto optimizers = training_.optimizers;
+  std::erase_if(optimizers, [&](const auto& optimizer) { return &optimizer.optimizer() != &scheduler->optimizer(); });
+  return training_.schedulers.emplace_back(std::move(scheduler), optimizers.empty() ? training_.optimizers : optimizers,
+                                           *context_, training_.path, options);
+}
+
+ShardOptions Preparation::shard_options() const {
+  return {.context = context_,
+          .data_parallel = data_parallel_,
+          .config = options_.dataloader_config,
+          .rng_types = options_.rng_types,
+          .put_on_device = options_.device_placement};
+}
+
+void Preparation::forget_prepared() {
+  has_model_of_plugin_ = false;
+  auto path = make_gradient_path();
+  if (auto* scaler = path->scaler()) scaler->load_state_dict(training_.path->scaler()->state_dict());
+  training_ = {.custom = std::move(training_.custom), .path = std::move(path)};
+}
+
+}  // namespace accel

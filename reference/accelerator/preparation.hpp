@@ -1,0 +1,216 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "reference/accelerator/accelerator_state.hpp"
+#include "reference/accelerator/deepspeed_objects.hpp"
+#include "reference/accelerator/memory.hpp"
+#include "reference/accelerator/preparable.hpp"
+#include "reference/data/data_loader.hpp"
+#include "reference/prepared/accelerated_optimizer.hpp"
+#include "reference/prepared/prepared_model.hpp"
+#include "reference/sharded/flat_parameter.hpp"
+
+namespace accel {
+
+/// The Accelerator's `prepare`, and what takes it back. Source: accelerate/accelerator.py.
+class Preparation : public virtual AcceleratorState {
+ public:
+  /// Models, optimizers, loaders and schedules, in any order; returned in the same order, a single one bare. Loaders,
+  /// models and optimizers first, schedules last. What is prepared already, and objects of other types, pass through.
+  /// Collective.
+  ///
+  /// | object | accepted as |
+  /// |---|---|
+  /// | model | a ModuleHolder, a shared_ptr of a module, or a module that outlives its last use |
+  /// | optimizer | an object or a unique_ptr that outlives the handle; a temporary or a shared_ptr, which is kept |
+  /// | schedule | an accel::LRScheduler that outlives the handle, or a shared_ptr of one, which is kept |
+  /// | loader | an accel::DataLoader; for torch::data see from_torch and from_torch_loader |
+  ///
+  /// LibTorch's loaders, datasets and schedules, plain pointers, AnyModule and temporaries that cannot be kept are
+  /// refused at compile time.
+  template <typename... Objects>
+  decltype(auto) prepare(Objects&&... objects) {
+    static_assert(sizeof...(Objects) > 0, "prepare: nothing to prepare");
+    if constexpr (sizeof...(Objects) == 1) {
+      return (prepare_one<Objects>(objects), ...);
+    } else {
+      return std::tuple<decltype(prepare_one<Objects>(objects))...>{
+          prepare_one<Objects>(objects)...};  // braces: left to right
+    }
+  }
+
+  struct PrepareModelOptions {
+    bool evaluation_mode = false;  ///< no DDP: nothing to synchronise
+  };
+  template <typename Module>
+  PreparedModel<Module> prepare_model(std::shared_ptr<Module> module, PrepareModelOptions options = {false}) {
+    auto parallel = make_parallel(module, options);
+    return PreparedModel<Module>(std::move(module), std::move(parallel));
+  }
+  template <detail::ModuleObject Module>
+  PreparedModel<Module> prepare_model(Module& module, PrepareModelOptions options = {false}) {
+    return prepare_model(detail::shared_module(module), options);
+  }
+  template <typename Dataset, typename Collate>
+  DataLoaderShard<Dataset, Collate> prepare_data_loader(const DataLoader<Dataset, Collate>& loader) {
+    DataLoaderShard<Dataset, Collate> prepared(loader, shard_options());
+    training_.loaders.push_back(prepared.core());
+    return prepared;
+  }
+  /// `slice_for_dispatch(step, rows, part)` cuts what rank 0 has read for a step, in place of slice_rows: `rows` are
+  /// those of part `part` of the step, one part for each rank that reads its own samples.
+  template <typename Dataset, typename Collate, typename Slice>
+  DataLoaderShard<Dataset, Collate> prepare_data_loader(const DataLoader<Dataset, Collate>& loader,
+                                                        Slice slice_for_dispatch) {
+    auto prepared = prepare_data_loader(loader);
+    prepared.set_slice_for_dispatch(std::move(slice_for_dispatch));
+    return prepared;
+  }
+  /// The loader without the first batches of its pass: accel::skip_first_batches.
+  template <typename Loader>
+  [[nodiscard]] Loader skip_first_batches(const Loader& loader, std::int64_t num_batches) const {
+    return accel::skip_first_batches(loader, num_batches);
+  }
+  AcceleratedOptimizer prepare_optimizer(torch::optim::Optimizer& optimizer) {
+    return prepare_optimizer(detail::borrowed(optimizer));
+  }
+  AcceleratedOptimizer prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer);
+  struct PrepareSchedulerOptions {
+    std::optional<std::int64_t> samples_per_step = {};  ///< the schedule's unit is so many samples, over all ranks
+  };
+  /// Tied to the prepared optimizer whose rates it sets, or to all if there is none such: it waits for their steps.
+  AcceleratedScheduler prepare_scheduler(LRScheduler& scheduler, PrepareSchedulerOptions options = {std::nullopt}) {
+    return prepare_scheduler(detail::borrowed(scheduler), options);
+  }
+  AcceleratedScheduler prepare_scheduler(std::shared_ptr<LRScheduler> scheduler,
+                                         PrepareSchedulerOptions options = {std::nullopt});
+  /// The optimizer and the schedule of the DeepSpeed file.
+  AcceleratedOptimizer prepare_optimizer(const DummyOptim& dummy);
+  AcceleratedScheduler prepare_scheduler(const DummyScheduler& dummy);
+
+  template <typename Module>
+  const std::shared_ptr<Module>& unwrap_model(const PreparedModel<Module>& model) const {
+    return model.module();
+  }
+
+  /// Forgets what was prepared, begins accumulation anew, empties `objects`, and gives cached memory back.
+  template <typename... Objects>
+  void free_memory(Objects&... objects) {
+    forget_prepared();
+    release_memory(objects...);
+  }
+  template <typename... Objects>
+  void clear(Objects&... objects) {
+    free_memory(objects...);
+  }
+
+ private:
+  // `Object`: a reference for what the program named, a plain type for a temporary. What is refused is returned by
+  // reference, so that the compiler has no more to say than the reason.
+  template <typename Object>
+  decltype(auto) prepare_one(std::remove_reference_t<Object>& object) {
+    using T = std::remove_cvref_t<Object>;
+    constexpr bool kIsTemporary = !std::is_reference_v<Object>;
+    if constexpr (detail::OptimizerObject<T> && kIsTemporary) {
+      return prepare_optimizer(std::make_shared<T>(std::move(object)));
+    } else if constexpr (detail::OptimizerObject<T> || std::is_same_v<DummyOptim, T>) {
+      return prepare_optimizer(object);
+    } else if constexpr (detail::SchedulerObject<T> && kIsTemporary) {
+      static_assert(detail::kNever<T>,
+                    "prepare: a temporary schedule would be gone at the end of this line; give it a name: "
+                    "accel::StepLR step_lr(...); prepare(..., step_lr)");
+      return (object);
+    } else if constexpr (detail::SchedulerObject<T> || std::is_same_v<DummyScheduler, T>) {
+      return prepare_scheduler(object);
+    } else if constexpr (detail::LibTorchScheduler<T> || detail::LibTorchSchedulerPointer<T>) {
+      static_assert(detail::kNever<T>,
+                    "prepare: LibTorch's own schedules step where their optimizer does not; use accel::StepLR, "
+                    "accel::ReduceLROnPlateau or another of accel's");
+      return (object);
+    } else if constexpr (detail::PlainPointer<T>) {
+      static_assert(detail::kNever<T>, "prepare: a plain pointer; pass the object itself (*pointer) or a shared_ptr");
+      return (object);
+    } else if constexpr (detail::AnyModuleObject<T>) {
+      static_assert(detail::kNever<T>,
+                    "prepare: a torch::nn::AnyModule, whose forward has no known type; pass the module that it holds");
+      return (object);
+    } else if constexpr (detail::ModuleHolderObject<T>) {
+      return prepare_model(object.ptr());
+    } else if constexpr (detail::ModuleObject<T> && kIsTemporary) {
+      static_assert(detail::kNever<T>,
+                    "prepare: a temporary module would be gone at the end of this line; give it a name, or use "
+                    "std::make_shared<Net>(...)");
+      return (object);
+    } else if constexpr (detail::ModuleObject<T>) {
+      return prepare_model(object);
+    } else if constexpr (detail::ModulePointer<T> && !std::is_copy_constructible_v<T>) {
+      static_assert(detail::kNever<T>,
+                    "prepare: a unique_ptr of a module; LibTorch shares modules: use std::make_shared<Net>(...)");
+      return (object);
+    } else if constexpr (detail::ModulePointer<T>) {
+      return prepare_model(object);
+    } else if constexpr (detail::OptimizerPointer<T>) {
+      return prepare_optimizer(kept<torch::optim::Optimizer, kIsTemporary>(object));
+    } else if constexpr (detail::SchedulerPointer<T>) {
+      return prepare_scheduler(kept<LRScheduler, kIsTemporary>(object));
+    } else if constexpr (detail::LibTorchLoader<T> || detail::LibTorchLoaderPointer<T>) {
+      static_assert(detail::kNever<T>,
+                    "prepare: a torch::data loader; make accel::DataLoader loader(accel::from_torch(dataset), "
+                    "{.batch_size = n}), or keep the loader by accel::from_torch_loader");
+      return (object);
+    } else if constexpr (requires { object.total_batch_size(); }) {
+      return T(object);  // a loader that is prepared already
+    } else if constexpr (requires { prepare_data_loader(object); }) {
+      return prepare_data_loader(object);
+    } else if constexpr (detail::LibTorchDataset<T>) {
+      static_assert(detail::kNever<T>,
+                    "prepare: a torch::data dataset; make accel::DataLoader loader(accel::from_torch(dataset), "
+                    "{.batch_size = n}) and prepare that");
+      return (object);
+    } else if constexpr (detail::DatasetObject<T>) {
+      static_assert(detail::kNever<T>,
+                    "prepare: a dataset; make accel::DataLoader loader(dataset, {.batch_size = n}) and prepare that");
+      return (object);
+    } else {
+      return T(object);
+    }
+  }
+  // A unique_ptr that the program keeps is borrowed.
+  template <typename Base, bool kIsTemporary, typename Pointer>
+  static std::shared_ptr<Base> kept(Pointer& pointer) {
+    check_argument(pointer != nullptr, "prepare: a null pointer");
+    if constexpr (std::is_copy_constructible_v<Pointer>) {
+      return pointer;
+    } else if constexpr (kIsTemporary) {
+      return std::move(pointer);
+    } else {
+      return detail::borrowed<Base>(*pointer);
+    }
+  }
+
+  // Collective if the model trains on several ranks.
+  std::shared_ptr<ParallelModel> make_parallel(const std::shared_ptr<torch::nn::Module>& module,
+                                               PrepareModelOptions options);
+  std::shared_ptr<ParallelModel> make_unsharded(const std::shared_ptr<torch::nn::Module>& module,
+                                                PrepareModelOptions options);
+  std::shared_ptr<ParallelModel> make_sharded(const std::shared_ptr<torch::nn::Module>& module);
+  [[nodiscard]] ParallelModel::Options model_options(const torch::nn::Module& module, bool autocasts) const;
+  // To the rank's device, with the states of optimizers that were prepared before the module.
+  void place(torch::nn::Module& module);
+  void check_not_in_deepspeed_file(bool is_in_file, const char* what, const char* dummy) const;
+  AcceleratedOptimizer add_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer);
+  AcceleratedScheduler add_scheduler(std::shared_ptr<LRScheduler> scheduler, SchedulerOptions options);
+  [[nodiscard]] ShardOptions shard_options() const;
+  void forget_prepared();
+
+  std::shared_ptr<DeepSpeedObjects> deepspeed_objects_ = std::make_shared<DeepSpeedObjects>();
+  std::optional<sharded::ShardGroups> shard_groups_;  // made for the first sharded model
+};
+
+}  // namespace accel

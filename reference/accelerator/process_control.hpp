@@ -1,0 +1,78 @@
+#pragma once
+
+#include <fmt/ranges.h>
+
+#include <source_location>
+#include <string>
+#include <vector>
+
+#include "reference/accelerator/accelerator_state.hpp"
+#include "reference/core/printed.hpp"
+
+namespace accel {
+
+/// Which rank runs what, and when: the Accelerator's barriers, prints and flags.
+class ProcessControl : public virtual AcceleratorState {
+ public:
+  /// Collective.
+  void wait_for_everyone(std::source_location where = std::source_location::current()) const {
+    context_->world.barrier(where);
+  }
+  /// One line, from the local main process only: the arguments with spaces between, tensors as LibTorch prints them.
+  template <typename... Args>
+  void print(const Args&... args) const {
+    if (is_local_main_process())
+      context_->print(fmt::format("{}\n", fmt::join(std::vector<std::string>{detail::printed(args)...}, " ")));
+  }
+  template <typename F>
+  void on_main_process(F&& f) const {
+    if (is_main_process()) f();
+  }
+  template <typename F>
+  void on_local_main_process(F&& f) const {
+    if (is_local_main_process()) f();
+  }
+  template <typename F>
+  void on_last_process(F&& f) const {
+    if (is_last_process()) f();
+  }
+  template <typename F>
+  void on_process(int index, F&& f) const {
+    if (process_index() == index || !use_distributed()) f();
+  }
+  template <typename F>
+  void on_local_process(int index, F&& f) const {
+    if (local_process_index() == index || !use_distributed()) f();
+  }
+
+  /// The main process runs the scope first, the others after it. Collective.
+  class MainFirst {
+   public:
+    MainFirst(const Group& world, bool is_main, std::source_location where);
+    ~MainFirst() noexcept(false);
+    MainFirst(const MainFirst&) = delete;
+    MainFirst& operator=(const MainFirst&) = delete;
+
+   private:
+    const Group& world_;
+    bool is_main_;
+    std::source_location where_;
+    int uncaught_;
+  };
+  [[nodiscard]] MainFirst main_process_first(std::source_location where = std::source_location::current()) const {
+    return {context_->world, is_main_process(), where};
+  }
+  [[nodiscard]] MainFirst local_main_process_first(std::source_location where = std::source_location::current()) const {
+    return {context_->world, is_local_main_process(), where};
+  }
+
+  /// --- a flag that any rank may raise, and all ask for together ---
+  void set_trigger() { trigger_ = true; }
+  /// Whether any rank has set the trigger since it was last found set. Collective.
+  [[nodiscard]] bool check_trigger(std::source_location where = std::source_location::current());
+
+ private:
+  bool trigger_ = false;
+};
+
+}  // namespace accel

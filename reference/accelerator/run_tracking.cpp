@@ -1,0 +1,37 @@
+#include "reference/accelerator/run_tracking.hpp"
+
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <set>
+
+#include "reference/optim/state_dict/state_dict.hpp"
+#include "reference/sharded/file_memory.hpp"
+
+namespace accel {
+
+RunTracking::RunTracking() {
+  const auto& logging_dir = options_.project_config.logging_dir;
+  trackers_ = std::make_shared<Trackers>(*context_, options_.log_with,
+                                         logging_dir.empty() ? std::nullopt : std::optional(logging_dir));
+}
+
+sharded::MemoryAccount RunTracking::account_of(ParallelModel& model) const {
+  auto account = model.memory_account();
+  std::set<const c10::TensorImpl*> own;
+  for (const auto& parameter : model.module()->parameters()) own.insert(parameter.unsafeGetTensorImpl());
+  for (const auto& prepared : training_.optimizers) {
+    const auto all = optim::parameters_of(prepared.optimizer());
+    const auto state = optim::state_dict(prepared.optimizer());
+    for (const auto& [index, entries] : state.at("state").as<Value::Dict>()) {
+      if (!own.contains(all.at(std::stoul(index)).unsafeGetTensorImpl())) continue;
+      for (const auto& [name, value] : entries.as<Value::Dict>()) {
+        if (value.is<at::Tensor>() && value.as<at::Tensor>().defined() && !sharded::is_in_file(value.as<at::Tensor>()))
+          account.add(sharded::MemoryKind::kOptimizer, static_cast<std::int64_t>(value.as<at::Tensor>().nbytes()));
+      }
+    }
+  }
+  return account;
+}
+
+}  // namespace accel

@@ -1,0 +1,41 @@
+#include "reference/accelerator/state_saving.hpp"
+
+#include <exception>
+
+#include "reference/core/errors.hpp"
+
+namespace accel {
+
+StateSaving::HookHandle StateSaving::register_save_state_pre_hook(Checkpointing::SaveHook hook) {
+  auto& hooks = checkpointing_->save_hooks;
+  return HookHandle([checkpointing = checkpointing_, place = hooks.insert(hooks.end(), std::move(hook))] {
+    checkpointing->save_hooks.erase(place);
+  });
+}
+
+StateSaving::HookHandle StateSaving::register_load_state_pre_hook(Checkpointing::LoadHook hook) {
+  auto& hooks = checkpointing_->load_hooks;
+  return HookHandle([checkpointing = checkpointing_, place = hooks.insert(hooks.end(), std::move(hook))] {
+    checkpointing->load_hooks.erase(place);
+  });
+}
+
+StateSaving::GatheredParameters::GatheredParameters(std::shared_ptr<ParallelModel> model, const Group& world,
+                                                    std::optional<int> modifier_rank)
+    : model_(std::move(model)), world_(&world), modifier_rank_(modifier_rank), uncaught_(std::uncaught_exceptions()) {
+  check_argument(!modifier_rank || (*modifier_rank >= 0 && *modifier_rank < world.size()),
+                 "gathered_parameters: modifier_rank {} is no rank of {}", *modifier_rank, world.size());
+  model_->gather_parameters();
+}
+
+StateSaving::GatheredParameters::~GatheredParameters() noexcept(false) {
+  const bool takes_changes = std::uncaught_exceptions() == uncaught_;
+  model_->release_parameters(*world_, takes_changes ? modifier_rank_ : std::nullopt);
+}
+
+std::optional<at::ScalarType> StateSaving::saved_dtype() const {
+  if (!plugin_.saves_16bit_model || mixed_precision_ == "no") return std::nullopt;
+  return mixed_precision_ == "fp16" ? at::kHalf : at::kBFloat16;
+}
+
+}  // namespace accel

@@ -1,0 +1,160 @@
+#include "reference/accelerator/training_step.hpp"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros.h>
+#include <c10/util/Type.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <algorithm>
+
+#include "reference/accelerator/metric_rows.hpp"
+#include "reference/core/call_site.hpp"
+#include "reference/core/errors.hpp"
+#include "reference/optim/optimizers/clip.hpp"
+#include "reference/optim/state_dict/state_dict.hpp"
+
+namespace accel {
+
+bool TrainingStep::optimizer_step_was_skipped() const {
+  return std::any_of(training_.optimizers.begin(), training_.optimizers.end(),
+                     [](const auto& optimizer) { return optimizer.step_was_skipped(); });
+}
+
+std::unique_ptr<Autocast> TrainingStep::autocast(AutocastKwargs kwargs) const {
+  const auto options = autocast_options(kwargs);
+  return options ? std::make_unique<Autocast>(*options) : nullptr;
+}
+
+void TrainingStep::backward(const at::Tensor& loss, BackwardOptions options, std::source_location where) {
+  const CallSite site(where);
+  const PhaseScope phase(context_->listener.get(), "backward");
+  if (context_->listener) context_->listener->begin_backward(loss);
+  warn_of_models_without_optimizer();
+  warn_of_optimizers_stepped_elsewhere();
+  const auto& state = context_->gradient_state;
+  const auto scaled = training_.path->scaled_loss(
+      loss, options.num_items, {.all = state.num_rows(), .real = num_real_rows(state, data_parallel_)});
+  torch::autograd::backward(std::vector<at::Tensor>{scaled}, std::vector<at::Tensor>{}, options.retain_graph,
+                            options.create_graph);
+  if (plugin_.steps_in_backward && sync_gradients()) step_in_backward();
+}
+
+// An optimizer that was not prepared steps on scaled gradients under fp16, in every micro-batch of a window, and on
+// another order of shards.
+void TrainingStep::warn_of_models_without_optimizer() {
+  auto& num_sought = training_.num_models_with_optimizer_sought;
+  for (; num_sought < training_.models.size(); ++num_sought) {
+    const auto& model = *training_.models[num_sought];
+    std::vector<at::Tensor> trained;
+    for (const auto& parameter : model.module()->parameters()) {
+      if (parameter.requires_grad()) trained.push_back(parameter);
+    }
+    const bool has_optimizer = std::any_of(training_.optimizers.begin(), training_.optimizers.end(),
+                                           [&](const auto& optimizer) { return optimizer.steps_any_of(trained); });
+    if (!model.options().is_trained || trained.empty() || has_optimizer || !handles_matter() || !is_main_process())
+      continue;
+    const auto& object = *model.module();
+    context_->warn(
+        fmt::format("model {} ({}) is prepared, but no prepared optimizer has its parameters: pass the optimizer to "
+                    "prepare too, and step the one that prepare returns",
+                    num_sought, c10::demangle(typeid(object).name())));
+  }
+}
+
+// A step past the handle is taken in every micro-batch, on scaled gradients, and whether or not they were averaged.
+void TrainingStep::warn_of_optimizers_stepped_elsewhere() {
+  const bool is_known = std::any_of(training_.optimizers.begin(), training_.optimizers.end(),
+                                    [](const auto& optimizer) { return optimizer.was_called(); });
+  if (is_known || !handles_matter() || shards() || !is_main_process()) return;
+  for (std::size_t index = 0; index < training_.optimizers.size(); ++index) {
+    if (!training_.optimizers[index].was_stepped_elsewhere()) continue;
+    context_->warn(
+        fmt::format("the parameters of prepared optimizer {} change, but step() of the handle that prepare returned "
+                    "was never called: step that one, not the optimizer that was passed to prepare",
+                    index));
+  }
+}
+
+// DeepSpeed's engine.step.
+void TrainingStep::step_in_backward() {
+  for (auto& optimizer : training_.optimizers) {
+    const auto parameters = optim::parameters_of(optimizer.optimizer());
+    if (plugin_.gradient_clipping) prepare_for_clipping();
+    global_grad_norm_ = plugin_.gradient_clipping
+                            ? training_.path->clip_norm(parameters, *plugin_.gradient_clipping, /*norm_type=*/2.0)
+                            : training_.path->unscaled(training_.path->norm(parameters, /*norm_type=*/2.0));
+    optimizer.take_step();
+  }
+  for (auto& scheduler : training_.schedulers) scheduler.take_step();
+}
+
+TrainingStep::Window::~Window() {
+  for (const auto& restore : restore_) restore();
+}
+
+TrainingStep::Window TrainingStep::suspend_sync(const Models& models) {
+  Window window;
+  for (const auto& model : models) {
+    if (auto restore = model->suspend_sync()) window.restore_.push_back(std::move(restore));
+  }
+  return window;
+}
+
+TrainingStep::Window TrainingStep::sync_next_backward(ParallelModel& model) {
+  Window window;
+  if (auto restore = model.sync_next_backward()) window.restore_.push_back(std::move(restore));
+  return window;
+}
+
+TrainingStep::Window TrainingStep::begin_micro_batch(const Models& models) {
+  auto& state = context_->gradient_state;
+  auto micro_batch = training_.path->begin_micro_batch();
+  if (state.plugin.sync_with_dataloader && state.end_of_dataloader()) {
+    training_.step = 0;
+    state.sync_gradients = true;
+  } else {
+    ++training_.step;
+    state.sync_gradients = training_.step % gradient_accumulation_steps() == 0;
+  }
+  // In a group of one Accelerate never suspends: a communication hook that rounds shows it.
+  const bool communicate = state.sync_gradients || !use_distributed() || state.plugin.sync_each_batch;
+  auto window = communicate ? Window() : suspend_sync(models);
+  window.micro_batch_ = std::move(micro_batch);
+  return window;
+}
+
+at::Tensor TrainingStep::clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type) {
+  if (plugin_.steps_in_backward)
+    return global_grad_norm_.defined() ? global_grad_norm_ : at::zeros({});  // backward has clipped
+  if (!sync_gradients()) return training_.path->unscaled(training_.path->norm(parameters, norm_type));
+  prepare_for_clipping();
+  return training_.path->clip_norm(parameters, max_norm, norm_type);
+}
+
+void TrainingStep::prepare_for_clipping() {
+  training_.path->finish_window();
+  for (const auto& optimizer : training_.optimizers) training_.path->before_clipping(optimizer.optimizer());
+}
+
+void TrainingStep::unscale_gradients() {
+  for (const auto& optimizer : training_.optimizers) unscale_gradients(optimizer);
+}
+
+void TrainingStep::unscale_gradients(const AcceleratedOptimizer& optimizer) {
+  check_state(sync_gradients() || !training_.path->scaler(),
+              "unscale_gradients: gradients are not yet synchronised; call it where sync_gradients() is true");
+  training_.path->finish_window();
+  training_.path->unscale(optimizer.optimizer());
+}
+
+void TrainingStep::clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) {
+  check_state(!shards() && !plugin_.steps_in_backward,
+              "clip_grad_value_: not with fsdp_plugin or deepspeed_plugin, as in Accelerate; use clip_grad_norm_");
+  if (!sync_gradients()) return;
+  prepare_for_clipping();
+  clip_grad_value(parameters, clip_value);
+}
+
+}  // namespace accel

@@ -1,0 +1,96 @@
+#include "reference/mesh/mesh.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <string>
+
+#include "reference/core/errors.hpp"
+
+namespace accel {
+
+Mesh::Mesh(std::vector<int> sizes) : sizes_(std::move(sizes)) {
+  check_argument(std::all_of(sizes_.begin(), sizes_.end(), [](int size) { return size >= 1; }),
+                 "a mesh of sizes {}; expected 1 or more in every axis", fmt::join(sizes_, " x "));
+}
+
+int Mesh::num_ranks() const { return std::accumulate(sizes_.begin(), sizes_.end(), 1, std::multiplies<>()); }
+
+int Mesh::stride(std::size_t axis) const {
+  return std::accumulate(sizes_.begin() + static_cast<std::ptrdiff_t>(axis) + 1, sizes_.end(), 1, std::multiplies<>());
+}
+
+int Mesh::coordinate(int rank, std::size_t axis) const { return rank / stride(axis) % sizes_.at(axis); }
+
+RankGroups Mesh::groups(const std::vector<std::size_t>& axes) const {
+  std::map<int, std::vector<int>> by_first_rank;
+  for (int rank = 0; rank < num_ranks(); ++rank) {
+    int first = rank;
+    for (const auto axis : axes) first -= coordinate(rank, axis) * stride(axis);
+    by_first_rank[first].push_back(rank);
+  }
+  RankGroups groups;
+  for (auto& [first, ranks] : by_first_rank) groups.push_back(std::move(ranks));
+  return groups;
+}
+
+Mesh mesh_of(const ParallelismConfig& config) {
+  return Mesh({config.dp_replicate_size, config.dp_shard_size, config.cp_size, config.sp_size, config.tp_size});
+}
+
+void check_mesh(const ParallelismConfig& config, int world_size) {
+  std::vector<std::string> problems;
+  const auto check_size = [&](const char* name, int size) {
+    if (size < 1) problems.push_back(fmt::format("{}: expected 1 or more, got {}", name, size));
+  };
+  check_size("dp_replicate_size", config.dp_replicate_size);
+  check_size("dp_shard_size", config.dp_shard_size);
+  check_size("cp_size", config.cp_size);
+  check_size("sp_size", config.sp_size);
+  check_size("tp_size", config.tp_size);
+  const auto size =
+      std::int64_t{config.dp_replicate_size} * config.dp_shard_size * config.cp_size * config.sp_size * config.tp_size;
+  if (problems.empty() && size != world_size) {
+    problems.push_back(fmt::format(
+        "a mesh of {} x {} x {} x {} x {} = {} ranks (dp_replicate, dp_shard, cp, sp, tp), and there are {}",
+        config.dp_replicate_size, config.dp_shard_size, config.cp_size, config.sp_size, config.tp_size, size,
+        world_size));
+  }
+  if (config.cp_size > 1 && config.sp_size > 1) problems.emplace_back("cp_size and sp_size exclude each other");
+  check_config(problems.empty(), "parallelism_config: {}", fmt::join(problems, "; "));
+}
+
+DataParallelPlan plan_data_parallel(const std::optional<ParallelismConfig>& config, RankPlace place) {
+  const int num_sharing = config ? config->cp_size * config->sp_size * config->tp_size : 1;
+  if (num_sharing == 1) return {.size = place.world_size, .rank = place.rank};
+  return {.size = config->dp_replicate_size * config->dp_shard_size,
+          .rank = place.rank / num_sharing,
+          .groups = mesh_of(*config).groups({kReplicateAxis, kShardAxis})};
+}
+
+ShardGroupPlan plan_shard_groups(const std::optional<ParallelismConfig>& config, RankPlace place, bool hybrid) {
+  const auto sizes = config.value_or(ParallelismConfig{.dp_shard_size = place.world_size});
+  const int num_sharing = sizes.cp_size * sizes.sp_size, num_peers = sizes.tp_size;
+  const int num_ranks = sizes.dp_replicate_size * sizes.dp_shard_size * num_sharing;
+  const bool has_sizes = config && num_ranks > 1;
+  const int of_machine = std::max(1, place.local_world_size / num_peers);
+  const int num_shards = has_sizes ? sizes.dp_shard_size * num_sharing : hybrid ? of_machine : num_ranks;
+  check_config(num_ranks % num_shards == 0, "fsdp_plugin: {} ranks cannot be sharded over {} each", num_ranks,
+               num_shards);
+
+  const Mesh mesh({num_ranks / num_shards, num_shards, num_peers});
+  constexpr std::size_t kReplica = 0, kShard = 1, kPeer = 2;
+  ShardGroupPlan plan{.peers = std::vector<ShardGroupPlan::Peers>(num_peers),
+                      .peer = mesh.coordinate(place.rank, kPeer)};
+  for (auto& ranks : mesh.groups({kShard}))
+    plan.peers[mesh.coordinate(ranks.front(), kPeer)].shards.push_back(std::move(ranks));
+  if (mesh.size(kReplica) == 1) return plan;
+  for (auto& ranks : mesh.groups({kReplica}))
+    plan.peers[mesh.coordinate(ranks.front(), kPeer)].replicas.push_back(std::move(ranks));
+  return plan;
+}
+
+}  // namespace accel

@@ -1,0 +1,91 @@
+#include "reference/prepared/sharded_parallel_model.hpp"
+
+#include <torch/nn/module.h>
+
+#include <utility>
+
+#include "reference/checkpoint/weights_files.hpp"
+#include "reference/core/errors.hpp"
+#include "reference/sharded/file_memory.hpp"
+
+namespace accel {
+namespace {
+
+// Whether gradients that were saved inside an accumulation window are of shards.
+bool has_part_gradients(const Value& sync_state) {
+  return sync_state.contains("part_gradients") && sync_state.at("part_gradients").as<bool>();
+}
+
+// A tensor of several names stays one.
+NamedTensors cast_floating(NamedTensors state, at::ScalarType dtype) {
+  std::map<const c10::TensorImpl*, at::Tensor> casts;
+  for (auto& [name, tensor] : state) {
+    if (!tensor.is_floating_point()) continue;
+    auto& cast = casts[tensor.unsafeGetTensorImpl()];
+    if (!cast.defined()) cast = tensor.to(dtype);
+  }
+  for (auto& [name, tensor] : state) {
+    if (const auto cast = casts.find(tensor.unsafeGetTensorImpl()); cast != casts.end()) tensor = cast->second;
+  }
+  return state;
+}
+
+}  // namespace
+
+bool ShardedParallelModel::after_forward(std::vector<at::Tensor>& outputs) {
+  model_->after_forward(outputs);
+  return true;
+}
+
+ParallelModel::Restore ShardedParallelModel::set_sync(bool on) {
+  return [model = model_, before = std::exchange(model_->sync_gradients, on)] { model->sync_gradients = before; };
+}
+
+ParallelModel::Restore ShardedParallelModel::suspend_sync() {
+  return model_->options().reduces_always ? Restore() : set_sync(false);
+}
+
+DistributedDataParallel* ShardedParallelModel::joinable() const {
+  throw StateError(
+      "join_uneven_inputs: not for a model that is sharded: a rank without a batch cannot repeat its gathers; use even "
+      "batches");
+}
+
+std::shared_ptr<sharded::MemorySource> ShardedParallelModel::make_optimizer_memory() const {
+  const auto& options = model_->options();
+  if (options.offload_optimizer != OffloadDevice::kFiles) return nullptr;
+  return std::make_shared<sharded::FileMemory>(options.offload_optimizer_path);
+}
+
+void ShardedParallelModel::release_parameters(const Group& world, std::optional<int> modified_on) {
+  if (modified_on)
+    model_->release_whole(world, *modified_on);
+  else
+    model_->release_whole();
+}
+
+NamedTensors ShardedParallelModel::full_state(std::optional<at::ScalarType> sharded_dtype) {
+  auto state = model_->full_state();
+  return sharded_dtype ? cast_floating(std::move(state), *sharded_dtype) : state;
+}
+
+std::function<void()> ShardedParallelModel::prepare_load(const std::string&,
+                                                         const std::map<std::string, StoredWeight>& weights) {
+  NamedTensors complete;
+  for (const auto& [name, saved] : weights) complete.emplace_back(name, saved.load());
+  return model_->prepare_load(complete);
+}
+
+Value ShardedParallelModel::sync_state() const { return Value::Dict{{"part_gradients", model_->has_part_gradients()}}; }
+
+std::vector<std::int64_t> ShardedParallelModel::gradient_sizes(const at::Tensor& parameter,
+                                                               const Value& sync_state) const {
+  return !has_part_gradients(sync_state) && model_->holds(parameter) ? model_->piece_of(parameter, parameter).sizes
+                                                                     : parameter.sizes().vec();
+}
+
+void ShardedParallelModel::load_gradients(const std::map<std::string, at::Tensor>& gradients, const Value& sync_state) {
+  model_->load_gradients(gradients, has_part_gradients(sync_state));
+}
+
+}  // namespace accel

@@ -1,0 +1,72 @@
+#pragma once
+
+#include "reference/prepared/parallel_model.hpp"
+#include "reference/sharded/sharded_model.hpp"
+
+namespace accel {
+
+/// A model whose parameters, gradients and optimizer state are divided over ranks: FSDP and ZeRO.
+///
+/// Thread rule: the rank's thread.
+class ShardedParallelModel final : public ParallelModel {
+ public:
+  ShardedParallelModel(std::shared_ptr<torch::nn::Module> module, Options options,
+                       std::unique_ptr<sharded::ShardedModel> model)
+      : ParallelModel(std::move(module), std::move(options)), model_(std::move(model)) {}
+
+  [[nodiscard]] const sharded::ShardedModel& model() const { return *model_; }
+  [[nodiscard]] const Group* shard_group() const override { return &model_->groups().gathers; }
+
+  [[nodiscard]] bool sees_outputs() const override { return true; }
+  [[nodiscard]] bool communicates_in_forward() const override { return true; }
+  void before_forward() override { model_->before_forward(); }
+  [[nodiscard]] bool casts_inputs() const override { return model_->casts_inputs(); }
+  [[nodiscard]] at::Tensor cast_input(const at::Tensor& tensor) const override { return model_->cast_input(tensor); }
+  void explain(const std::exception& error) const override { model_->explain(error); }
+  bool after_forward(std::vector<at::Tensor>& outputs) override;
+
+  [[nodiscard]] Restore suspend_sync() override;
+  [[nodiscard]] Restore sync_next_backward() override { return set_sync(true); }
+  [[nodiscard]] DistributedDataParallel* joinable() const override;
+  [[nodiscard]] NamedTensors unreduced() const override { return {}; }
+  [[nodiscard]] std::optional<GradientOrigin> origin_of(const at::Tensor&) const override { return std::nullopt; }
+  [[nodiscard]] std::vector<at::Tensor> sharded_gradients(const std::vector<at::Tensor>& parameters) const override {
+    return model_->gradients(parameters);
+  }
+
+  void before_step() override { model_->show_shards(); }
+  void after_step() override { model_->mark_stepped(); }
+  [[nodiscard]] std::shared_ptr<sharded::MemorySource> make_optimizer_memory() const override;
+  [[nodiscard]] const sharded::ParameterShards* shards_of(const at::Tensor& parameter) const override {
+    return model_->holds(parameter) ? model_.get() : nullptr;
+  }
+
+  void gather_parameters() override { model_->gather_whole(); }
+  void release_parameters(const Group& world, std::optional<int> modified_on) override;
+  [[nodiscard]] NamedTensors full_state(std::optional<at::ScalarType> sharded_dtype) override;
+
+  [[nodiscard]] std::string state_dict_type() const override { return model_->options().state_dict_type; }
+  [[nodiscard]] bool has_fsdp_file_names() const override { return model_->options().autocasts; }
+  [[nodiscard]] NamedTensors weights() override { return is_saved_complete() ? model_->full_state() : NamedTensors(); }
+  [[nodiscard]] std::vector<sharded::ShardPiece> pieces() const override { return model_->sharded_state(); }
+  [[nodiscard]] std::function<void()> prepare_load(const std::string& what,
+                                                   const std::map<std::string, StoredWeight>& weights) override;
+  [[nodiscard]] Value sync_state() const override;
+  void load_sync_state(const Value&) override {}
+  [[nodiscard]] std::vector<std::int64_t> gradient_sizes(const at::Tensor& parameter,
+                                                         const Value& sync_state) const override;
+  void load_gradients(const std::map<std::string, at::Tensor>& gradients, const Value& sync_state) override;
+
+  [[nodiscard]] sharded::MemoryAccount& memory() override { return model_->memory(); }
+  [[nodiscard]] sharded::MemoryAccount memory_account() override { return model_->memory(); }
+
+ protected:
+  [[nodiscard]] const char* reason_to_see_outputs() const override { return "a sharded model"; }
+
+ private:
+  [[nodiscard]] Restore set_sync(bool on);
+
+  std::shared_ptr<sharded::ShardedModel> model_;
+};
+
+}  // namespace accel

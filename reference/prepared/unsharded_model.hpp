@@ -1,0 +1,53 @@
+#pragma once
+
+#include "reference/prepared/parallel_model.hpp"
+
+namespace accel {
+
+/// A model that this rank holds completely and computes without communication: of one rank, or for evaluation.
+///
+/// Thread rule: the rank's thread.
+class UnshardedModel : public ParallelModel {
+ public:
+  using ParallelModel::ParallelModel;
+
+  [[nodiscard]] const Group* shard_group() const override { return nullptr; }
+
+  void before_forward() override {}
+  void explain(const std::exception&) const override {}
+  bool after_forward(std::vector<at::Tensor>&) override { return false; }
+
+  [[nodiscard]] Restore suspend_sync() override { return {}; }
+  [[nodiscard]] Restore sync_next_backward() override { return {}; }
+  [[nodiscard]] DistributedDataParallel* joinable() const override { return nullptr; }
+  [[nodiscard]] NamedTensors unreduced() const override { return {}; }
+  [[nodiscard]] std::optional<GradientOrigin> origin_of(const at::Tensor&) const override { return std::nullopt; }
+  [[nodiscard]] std::vector<at::Tensor> sharded_gradients(const std::vector<at::Tensor>&) const override { return {}; }
+
+  void before_step() override {}
+  void after_step() override {}
+  [[nodiscard]] std::shared_ptr<sharded::MemorySource> make_optimizer_memory() const override { return nullptr; }
+  [[nodiscard]] const sharded::ParameterShards* shards_of(const at::Tensor&) const override { return nullptr; }
+
+  void gather_parameters() override {}
+  void release_parameters(const Group&, std::optional<int>) override {}
+  [[nodiscard]] NamedTensors full_state(std::optional<at::ScalarType> sharded_dtype) override;
+
+  [[nodiscard]] NamedTensors weights() override;
+  [[nodiscard]] std::vector<sharded::ShardPiece> pieces() const override { return {}; }
+  [[nodiscard]] std::function<void()> prepare_load(const std::string& what,
+                                                   const std::map<std::string, StoredWeight>& weights) override;
+  [[nodiscard]] Value sync_state() const override { return {}; }
+  void load_sync_state(const Value&) override {}
+  [[nodiscard]] std::vector<std::int64_t> gradient_sizes(const at::Tensor& parameter,
+                                                         const Value& sync_state) const override;
+  void load_gradients(const std::map<std::string, at::Tensor>& gradients, const Value& sync_state) override;
+
+  [[nodiscard]] sharded::MemoryAccount& memory() override { return activations_; }
+  [[nodiscard]] sharded::MemoryAccount memory_account() override;
+
+ private:
+  sharded::MemoryAccount activations_;
+};
+
+}  // namespace accel

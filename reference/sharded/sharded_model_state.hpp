@@ -1,0 +1,53 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "reference/modules/call.hpp"
+#include "reference/modules/described_model.hpp"
+#include "reference/sharded/sharded_model.hpp"
+#include "reference/sharded/step.hpp"
+
+namespace accel::sharded {
+
+/// What a ShardedModel consists of: its units and their flat buffers. Private to the sources of ShardedModel.
+struct ShardedModel::State {
+  State(std::shared_ptr<torch::nn::Module> module, ShardGroups groups, ShardingOptions options, c10::Device device,
+        const bool& sync_gradients);
+
+  /// The flat buffer that a parameter is divided in, and its index there.
+  struct Place {
+    FlatParameter* flat;
+    std::size_t index;
+  };
+  /// Throws ArgumentError if the parameter is not divided.
+  [[nodiscard]] const Place& place_of(const at::Tensor& parameter) const;
+  /// Complete parameters, each once, and buffers by name, filled from `pieces`. Throws CheckpointError if these are not
+  /// the model.
+  [[nodiscard]] std::map<std::string, at::Tensor> assembled(const std::vector<ShardPiece>& pieces) const;
+
+  std::shared_ptr<torch::nn::Module> module;
+  ShardGroups groups;
+  ShardingOptions options;
+  c10::Device device;
+  MemoryAccount memory;
+  Step step;
+  DescribedModel model;
+  ModelPlan plan;
+  std::vector<std::shared_ptr<Unit>> units;
+  std::unordered_map<const c10::TensorImpl*, Place> places;
+  std::vector<SurroundedCalls> calls;
+  std::vector<SurroundedParts> parts;
+
+ private:
+  void add_unit(const UnitPlan& unit_plan, FlatParameterOptions options_of_flats, bool is_root);
+  void sync_buffers();
+  void surround();
+};
+
+}  // namespace accel::sharded

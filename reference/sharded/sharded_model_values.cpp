@@ -1,0 +1,195 @@
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <fmt/ranges.h>
+
+#include <set>
+#include <unordered_map>
+
+#include "reference/core/errors.hpp"
+#include "reference/sharded/sharded_model.hpp"
+#include "reference/sharded/sharded_model_state.hpp"
+
+// Values of a sharded model for checkpoints: complete, or as pieces of ranks.
+namespace accel::sharded {
+namespace {
+
+std::vector<ShardPiece> pieces_of(const NamedTensors& state) {
+  std::vector<ShardPiece> pieces;
+  for (const auto& [name, tensor] : state)
+    pieces.push_back({name, tensor.sizes().vec(), {0, tensor.numel()}, tensor.detach().reshape({-1})});
+  return pieces;
+}
+
+// Complete tensors that pieces fill; collects what is missing, surplus or of other sizes.
+class Assembly {
+ public:
+  void expect(const std::string& name, const std::vector<std::int64_t>& sizes, const at::Tensor& like) {
+    wholes_.emplace(name, at::empty(sizes, at::TensorOptions().dtype(like.scalar_type())));
+    missing_.emplace(name, wholes_.at(name).numel());
+  }
+  [[nodiscard]] bool expects(const std::string& name) const { return wholes_.contains(name); }
+
+  void add(const ShardPiece& piece) {
+    const auto whole = wholes_.find(piece.name);
+    if (whole == wholes_.end()) {
+      problems_.push_back(fmt::format("'{}' is not in the model", piece.name));
+    } else if (whole->second.sizes() != c10::IntArrayRef(piece.sizes)) {
+      problems_.push_back(fmt::format("'{}' has sizes [{}], the model's are [{}]", piece.name,
+                                      fmt::join(piece.sizes, ", "), fmt::join(whole->second.sizes(), ", ")));
+      missing_.at(piece.name) = 0;
+    } else {
+      whole->second.reshape({-1}).narrow(0, piece.part.begin, piece.part.size()).copy_(piece.values);
+      missing_.at(piece.name) -= piece.part.size();
+    }
+  }
+
+  [[nodiscard]] std::map<std::string, at::Tensor> finish() && {
+    for (const auto& [name, elements] : missing_) {
+      if (elements > 0)
+        problems_.push_back(fmt::format("'{}' lacks {} of {} elements", name, elements, wholes_.at(name).numel()));
+      if (elements < 0) problems_.push_back(fmt::format("'{}' has {} elements too many", name, -elements));
+    }
+    if (!problems_.empty())
+      throw CheckpointError(fmt::format("this is no state of the model: {}", fmt::join(problems_, "; ")));
+    return std::move(wholes_);
+  }
+
+ private:
+  std::map<std::string, at::Tensor> wholes_;
+  std::map<std::string, std::int64_t> missing_;  // elements
+  std::vector<std::string> problems_;
+};
+
+}  // namespace
+
+std::map<std::string, at::Tensor> ShardedModel::State::assembled(const std::vector<ShardPiece>& pieces) const {
+  Assembly assembly;
+  for (std::size_t i = 0; i < model.parameters.size(); ++i) {
+    const auto& shape = model.description.parameters[i].shape;
+    assembly.expect(shape.name, shape.sizes, model.parameters[i]);
+  }
+  for (const auto& [name, buffer] : model.buffers) assembly.expect(name, buffer.sizes().vec(), buffer);
+  std::set<std::string> other_names;  // of shared parameters
+  for (const auto& [name, tensor] : model.names) {
+    if (!assembly.expects(name)) other_names.insert(name);
+  }
+  for (const auto& piece : pieces) {
+    if (!other_names.contains(piece.name)) assembly.add(piece);
+  }
+  return std::move(assembly).finish();
+}
+
+NamedTensors ShardedModel::full_state() {
+  const c10::NoGradGuard no_grad;
+  show_shards();
+  const bool is_first = state_->groups.gathers.rank() == 0 && state_->groups.is_first_copy();
+  std::unordered_map<const c10::TensorImpl*, at::Tensor> values;
+  const auto keep = [&](const at::Tensor& tensor) {
+    if (is_first)
+      values.emplace(tensor.unsafeGetTensorImpl(),
+                     tensor.detach().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true));
+  };
+  for (auto& unit : state_->units) {
+    unit->gather_stored();
+    for (const auto& flat : unit->flats) {
+      for (const auto& parameter : flat->parameters()) keep(parameter);
+    }
+    unit->release();
+  }
+  for (const auto index : state_->plan.ignored) keep(state_->model.parameters[index]);
+  for (const auto& [name, buffer] : state_->model.buffers) keep(buffer);
+  NamedTensors state;
+  for (const auto* list : {&state_->model.names, &state_->model.buffers}) {
+    for (const auto& [name, tensor] : *list) {
+      if (is_first) state.emplace_back(name, values.at(tensor.unsafeGetTensorImpl()));
+    }
+  }
+  return state;
+}
+
+at::Tensor ShardedModel::whole_of(const at::Tensor& parameter, const at::Tensor& part) const {
+  const c10::NoGradGuard no_grad;
+  const auto& [flat, index] = state_->place_of(parameter);
+  const auto& layout = flat->layout();
+  const auto place = layout.part_in_shard(index, flat->shard_index());
+  check_argument(part.numel() == place.size(), "a part of {} elements; this rank holds {} of '{}'", part.numel(),
+                 place.size(), layout.parameters()[index].name);
+  // Only shards that hold some of it matter, but a gather is of equal sizes.
+  auto shard = at::zeros({layout.shard_numel()}, part.options());
+  shard.narrow(0, place.begin, place.size()).copy_(part.reshape({-1}));
+  auto whole = at::empty({layout.padded_numel()}, part.options());
+  state_->groups.gathers.all_gather_into(whole, shard).wait();
+  const auto range = layout.range(index);
+  return whole.narrow(0, range.begin, range.size()).clone().view(layout.parameters()[index].sizes);
+}
+
+const std::string& ShardedModel::name_of(const at::Tensor& parameter) const {
+  const auto& [flat, index] = state_->place_of(parameter);
+  return flat->layout().parameters()[index].name;
+}
+
+ShardPiece ShardedModel::piece_of(const at::Tensor& parameter, const at::Tensor& part) const {
+  const auto& [flat, index] = state_->place_of(parameter);
+  const auto& shape = flat->layout().parameters()[index];
+  return {shape.name, shape.sizes, flat->layout().part(index, flat->shard_index()), part.detach().reshape({-1})};
+}
+
+at::Tensor ShardedModel::part_of(const at::Tensor& parameter, const at::Tensor& whole) const {
+  const auto& [flat, index] = state_->place_of(parameter);
+  const auto part = flat->layout().part(index, flat->shard_index());
+  check_argument(whole.numel() == flat->layout().range(index).size(), "a tensor of {} elements; '{}' has {}",
+                 whole.numel(), flat->layout().parameters()[index].name, flat->layout().range(index).size());
+  return whole.reshape({-1}).narrow(0, part.begin, part.size()).clone();
+}
+
+std::vector<ShardPiece> ShardedModel::sharded_state() const {
+  const c10::NoGradGuard no_grad;
+  std::vector<ShardPiece> pieces;
+  if (!state_->groups.is_first_copy()) return pieces;
+  const auto copy = [](const at::Tensor& tensor) {
+    return tensor.detach().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+  };
+  for (const auto& unit : state_->units) {
+    for (const auto& flat : unit->flats) {
+      for (std::size_t i = 0; i < flat->parameters().size(); ++i) {
+        const auto part = flat->layout().part(i, flat->shard_index()),
+                   place = flat->layout().part_in_shard(i, flat->shard_index());
+        const auto& shape = flat->layout().parameters()[i];
+        if (part.size() > 0 || (shape.numel() == 0 && flat->shard_index() == 0))
+          pieces.push_back({shape.name, shape.sizes, part, copy(flat->shard().narrow(0, place.begin, place.size()))});
+      }
+    }
+  }
+  if (state_->groups.gathers.rank() != 0) return pieces;
+  const auto add_whole = [&](const std::string& name, const at::Tensor& tensor) {
+    pieces.push_back({name, tensor.sizes().vec(), {0, tensor.numel()}, copy(tensor).reshape({-1})});
+  };
+  for (const auto index : state_->plan.ignored)
+    add_whole(state_->model.description.parameters[index].shape.name, state_->model.parameters[index]);
+  for (const auto& [name, buffer] : state_->model.buffers) add_whole(name, buffer);
+  return pieces;
+}
+
+void ShardedModel::load_full_state(const NamedTensors& state) { load_sharded_state(pieces_of(state)); }
+
+void ShardedModel::load_sharded_state(const std::vector<ShardPiece>& pieces) { prepare_load(pieces)(); }
+
+std::function<void()> ShardedModel::prepare_load(const std::vector<ShardPiece>& pieces) {
+  show_shards();
+  return [this, wholes = state_->assembled(pieces)] {
+    const c10::NoGradGuard no_grad;
+    for (auto& unit : state_->units) {
+      for (auto& flat : unit->flats) {
+        for (std::size_t i = 0; i < flat->parameters().size(); ++i)
+          flat->write_shard(i, wholes.at(flat->layout().parameters()[i].name));
+      }
+    }
+    for (const auto index : state_->plan.ignored)
+      state_->model.parameters[index].detach().copy_(wholes.at(state_->model.description.parameters[index].shape.name));
+    for (const auto& [name, buffer] : state_->model.buffers) buffer.copy_(wholes.at(name));
+  };
+}
+
+std::function<void()> ShardedModel::prepare_load(const NamedTensors& state) { return prepare_load(pieces_of(state)); }
+
+}  // namespace accel::sharded

@@ -1,0 +1,142 @@
+#include "reference/mesh/mesh.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+
+#include "reference/core/errors.hpp"
+
+namespace accel {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Sizes of five axes, with at most 4^5 ranks; cp and sp exclude each other.
+ParallelismConfig any_config() {
+  const auto size = [] { return *rc::gen::inRange(1, 5); };
+  ParallelismConfig config{
+      .dp_replicate_size = size(), .dp_shard_size = size(), .cp_size = size(), .sp_size = size(), .tp_size = size()};
+  if (config.cp_size > 1) config.sp_size = 1;
+  return config;
+}
+
+int num_ranks(const ParallelismConfig& config) { return mesh_of(config).num_ranks(); }
+
+bool is_partition(const RankGroups& groups, int num_ranks) {
+  std::vector<int> ranks;
+  for (const auto& group : groups) ranks.insert(ranks.end(), group.begin(), group.end());
+  std::sort(ranks.begin(), ranks.end());
+  std::vector<int> all(num_ranks);
+  for (int rank = 0; rank < num_ranks; ++rank) all[rank] = rank;
+  return ranks == all;
+}
+
+template <typename Member>
+RankGroups all_groups(const ShardGroupPlan& plan, Member member) {
+  RankGroups groups;
+  for (const auto& peers : plan.peers) groups.insert(groups.end(), (peers.*member).begin(), (peers.*member).end());
+  return groups;
+}
+
+RC_GTEST_PROP(MeshLaws, GroupsOfEachAxisPartitionTheRanks, ()) {
+  const auto mesh = mesh_of(any_config());
+  for (const std::size_t axis : {kReplicateAxis, kShardAxis, kContextAxis, kSequenceAxis, kTensorAxis}) {
+    const auto groups = mesh.groups({axis});
+    RC_ASSERT(is_partition(groups, mesh.num_ranks()));
+    for (const auto& group : groups) {
+      RC_ASSERT(group.size() == static_cast<std::size_t>(mesh.size(axis)));
+      for (std::size_t i = 0; i < group.size(); ++i) RC_ASSERT(mesh.coordinate(group[i], axis) == static_cast<int>(i));
+    }
+  }
+}
+
+// Rank r of the batch-sharing ranks `peer` is r * stride + peer, and `peer` varies slowest over the groups.
+RC_GTEST_PROP(MeshLaws, DataParallelGroupsHaveTheStrideOfTheOtherAxes, ()) {
+  const auto config = any_config();
+  const int size = config.dp_replicate_size * config.dp_shard_size, stride = num_ranks(config) / size;
+  const int rank = *rc::gen::inRange(0, num_ranks(config));
+  const auto plan = plan_data_parallel(config, {.rank = rank, .world_size = num_ranks(config)});
+  RC_ASSERT(plan.size == size);
+  RC_ASSERT(plan.rank == rank / stride);
+  RankGroups expected;
+  for (int peer = 0; peer < stride; ++peer) {
+    auto& ranks = expected.emplace_back();
+    for (int r = 0; r < size; ++r) ranks.push_back(r * stride + peer);
+  }
+  RC_ASSERT(plan.groups == (stride == 1 ? RankGroups() : expected));
+}
+
+RC_GTEST_PROP(MeshLaws, EveryRankHasOneShardGroupAndOneReplicaGroup, ()) {
+  const auto config = any_config();
+  const int world_size = num_ranks(config), rank = *rc::gen::inRange(0, world_size);
+  const auto plan = plan_shard_groups(config, {.rank = rank, .world_size = world_size}, /*hybrid=*/false);
+  const auto shards = all_groups(plan, &ShardGroupPlan::Peers::shards);
+  const auto replicas = all_groups(plan, &ShardGroupPlan::Peers::replicas);
+  RC_ASSERT(is_partition(shards, world_size));
+  RC_ASSERT(replicas.empty() == (config.dp_replicate_size == 1 || world_size == config.tp_size));
+  RC_ASSERT(replicas.empty() || is_partition(replicas, world_size));
+  for (const auto& group : shards) {
+    for (const auto& other : replicas) {
+      const auto in_both = std::count_if(group.begin(), group.end(), [&](int member) {
+        return std::find(other.begin(), other.end(), member) != other.end();
+      });
+      RC_ASSERT(in_both <= 1);
+    }
+  }
+}
+
+RC_GTEST_PROP(MeshLaws, ShardGroupsHaveTheStrideOfTheTensorAxis, ()) {
+  const auto config = any_config();
+  const int stride = config.tp_size, size = num_ranks(config) / stride;
+  const int num_shards = size == 1 ? 1 : size / config.dp_replicate_size;
+  const auto plan = plan_shard_groups(config, {.world_size = num_ranks(config)}, /*hybrid=*/false);
+  RC_ASSERT(plan.peers.size() == static_cast<std::size_t>(stride));
+  for (int peer = 0; peer < stride; ++peer) {
+    RankGroups shards, replicas;
+    for (int first = 0; first < size; first += num_shards) {
+      auto& ranks = shards.emplace_back();
+      for (int shard = 0; shard < num_shards; ++shard) ranks.push_back((first + shard) * stride + peer);
+    }
+    for (int shard = 0; shard < num_shards && num_shards < size; ++shard) {
+      auto& ranks = replicas.emplace_back();
+      for (int first = 0; first < size; first += num_shards) ranks.push_back((first + shard) * stride + peer);
+    }
+    RC_ASSERT(plan.peers[peer].shards == shards);
+    RC_ASSERT(plan.peers[peer].replicas == replicas);
+  }
+}
+
+TEST(MeshPlanTest, WithoutAConfigTheWorldReadsDifferentBatchesAndShardsTogether) {
+  const RankPlace place{.rank = 2, .world_size = 4, .local_world_size = 2};
+  const auto plan = plan_data_parallel(std::nullopt, place);
+  EXPECT_EQ(plan.size, 4);
+  EXPECT_EQ(plan.rank, 2);
+  EXPECT_THAT(plan.groups, IsEmpty());
+  const auto shards = plan_shard_groups(std::nullopt, place, /*hybrid=*/false);
+  ASSERT_EQ(shards.peers.size(), 1U);
+  EXPECT_THAT(shards.peers[0].shards, ElementsAre(ElementsAre(0, 1, 2, 3)));
+  EXPECT_THAT(shards.peers[0].replicas, IsEmpty());
+}
+
+TEST(MeshPlanTest, HybridShardsOverTheRanksOfAMachine) {
+  const auto plan =
+      plan_shard_groups(std::nullopt, {.rank = 1, .world_size = 4, .local_world_size = 2}, /*hybrid=*/true);
+  EXPECT_THAT(plan.peers[0].shards, ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
+  EXPECT_THAT(plan.peers[0].replicas, ElementsAre(ElementsAre(0, 2), ElementsAre(1, 3)));
+}
+
+TEST(MeshPlanTest, MachinesThatDoNotDivideTheRanksAreAConfigError) {
+  try {
+    static_cast<void>(plan_shard_groups(std::nullopt, {.world_size = 4, .local_world_size = 3}, /*hybrid=*/true));
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("4 ranks cannot be sharded over 3 each"));
+  }
+}
+
+}  // namespace
+}  // namespace accel

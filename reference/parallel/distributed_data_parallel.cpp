@@ -103,6 +103,82 @@ struct DistributedDataParallel::State {
   std::vector<at::Tensor> states;                    // parameters, all of them, then buffers that are broadcast
   std::vector<std::pair<at::Tensor, Work>> notices;  // of the current step, under way
 
+  // Those that train; their names by place, for the reducer.
+  std::unordered_map<size_t, std::string> add_parameters(const NamedTensors& all) {
+    std::unordered_map<size_t, std::string> names;
+    for (const auto& [name, parameter] : all) {
+      if (!parameter.requires_grad()) continue;
+      names.emplace(parameters.size(), name);
+      parameters.push_back(parameter);
+      replicas->parameters.emplace_back(name, parameter);
+    }
+    return names;
+  }
+
+  // _sync_module_states: parameters (all of them), then buffers, as one list.
+  void synchronize(NamedTensors named) {
+    for (std::size_t place = 0; kwargs.broadcast_buffers && place < buffers.size(); ++place)
+      named.emplace_back(fmt::format("buffer {}", place), buffers[place]);
+    check_same_model(group, named);
+    check_argument(
+        !parameters.empty(),
+        "prepare: the model has no parameter that requires a gradient, so there is nothing to train in parallel; use "
+        "prepare_model(model, {{.evaluation_mode = true}})");
+    for (auto& [name, tensor] : named) states.push_back(std::move(tensor));
+    broadcast(states);
+  }
+
+  // Returns the limits by which the first buckets are filled.
+  std::vector<size_t> choose_bucket_sizes() {
+    // Accelerate passes on what differs from its defaults: an explicit 25 has a first bucket of 1 MiB, too.
+    const bool has_own_limit = kwargs.bucket_cap_mb.has_value() && *kwargs.bucket_cap_mb * kMiB != kDefaultBucketBytes;
+    bucket_bytes = has_own_limit ? *kwargs.bucket_cap_mb * kMiB : kDefaultBucketBytes;
+    first_bucket_bytes = has_own_limit ? bucket_bytes : kFirstBucketBytes;
+    const bool one_list_first = kwargs.static_graph || !kwargs.find_unused_parameters;
+    if (one_list_first) return {std::numeric_limits<std::int64_t>::max()};
+    if (has_own_limit) return {static_cast<size_t>(bucket_bytes)};
+    return {static_cast<size_t>(kFirstBucketBytes), static_cast<size_t>(bucket_bytes)};
+  }
+
+  void make_reducer(std::unordered_map<size_t, std::string> names, const std::vector<at::Tensor>& sparse) {
+    std::vector<bool> expect_sparse;
+    for (const auto& parameter : parameters) {
+      expect_sparse.push_back(
+          std::any_of(sparse.begin(), sparse.end(), [&](const auto& one) { return one.is_same(parameter); }));
+    }
+    has_sparse_gradients = std::find(expect_sparse.begin(), expect_sparse.end(), true) != expect_sparse.end();
+    const auto limits = choose_bucket_sizes();
+    auto buckets = std::get<0>(c10d::compute_bucket_assignment_by_size(parameters, limits, expect_sparse));
+    std::reverse(buckets.begin(), buckets.end());
+    delays_all_reduce = std::make_shared<bool>(kwargs.static_graph);
+    const auto reducing =
+        kwargs.static_graph ? patient_group(group, parameters.front().device(), delays_all_reduce) : group;
+    reducer = std::make_shared<ResumableReducer>(parameters, std::move(buckets), reducing.process_group(),
+                                                 expect_sparse, bucket_bytes, kwargs.find_unused_parameters,
+                                                 kwargs.gradient_as_bucket_view, std::move(names), first_bucket_bytes,
+                                                 /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
+                                                 /*bucket_bytes_cap_list=*/std::vector<std::int64_t>{});
+    logger = std::make_shared<c10d::Logger>(reducer);
+    reducer->set_logger(logger);
+    if (kwargs.static_graph) reducer->set_static_graph();
+    add_hook(reducing);
+  }
+
+  void add_hook(const Group& reducing) {
+    auto made = make_comm_hook(kwargs, reducing);
+    if (!made) return;
+    hook = made.get();
+    reducer->register_comm_hook(std::move(made));
+  }
+
+  void record_reductions(const SyncFlags& flags) {
+    reductions = std::make_unique<ReductionRecord>(parameters, [this, &flags] {
+      replicas->are_local = !reducer->reduces();
+      if (!replicas->are_local) return GradientOrigin::kReduced;
+      return flags.backward ? GradientOrigin::kMissed : GradientOrigin::kLocal;
+    });
+  }
+
   void broadcast(const std::vector<at::Tensor>& tensors, int root = 0) {
     if (!tensors.empty())
       c10d::broadcast_coalesced(group.process_group(), detached(tensors), kBroadcastBucketBytes, root);
@@ -146,73 +222,11 @@ DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, Group gro
                                                  const DistributedDataParallelKwargs& kwargs,
                                                  std::shared_ptr<StepListener> listener)
     : state_(std::make_unique<State>(State{std::move(group), kwargs, std::move(listener)})) {
-  std::unordered_map<size_t, std::string> names;
-  for (auto& [name, parameter] : tensors.parameters) {
-    if (!parameter.requires_grad()) continue;
-    names.emplace(state_->parameters.size(), name);
-    state_->parameters.push_back(parameter);
-    state_->replicas->parameters.emplace_back(name, parameter);
-  }
+  auto names = state_->add_parameters(tensors.parameters);
   state_->buffers = std::move(tensors.buffers);
-
-  // _sync_module_states: parameters (all of them), then buffers, as one list.
-  auto states = std::move(tensors.parameters);
-  for (std::size_t place = 0; kwargs.broadcast_buffers && place < state_->buffers.size(); ++place) {
-    states.emplace_back(fmt::format("buffer {}", place), state_->buffers[place]);
-  }
-  check_same_model(state_->group, states);
-  check_argument(
-      !state_->parameters.empty(),
-      "prepare: the model has no parameter that requires a gradient, so there is nothing to train in parallel; use "
-      "prepare_model(model, {{.evaluation_mode = true}})");
-  for (auto& [name, tensor] : states) state_->states.push_back(std::move(tensor));
-  state_->broadcast(state_->states);
-
-  const bool one_list_first = kwargs.static_graph || !kwargs.find_unused_parameters;
-  // Accelerate passes on what differs from its defaults: an explicit 25 has a first bucket of 1 MiB, too.
-  const bool has_own_limit = kwargs.bucket_cap_mb.has_value() && *kwargs.bucket_cap_mb * kMiB != kDefaultBucketBytes;
-  const std::int64_t bucket_bytes = has_own_limit ? *kwargs.bucket_cap_mb * kMiB : kDefaultBucketBytes;
-  const std::int64_t first_bucket_bytes = has_own_limit ? bucket_bytes : kFirstBucketBytes;
-  state_->bucket_bytes = bucket_bytes;
-  state_->first_bucket_bytes = first_bucket_bytes;
-  std::vector<size_t> limits{std::numeric_limits<std::int64_t>::max()};
-  if (!one_list_first) {
-    limits = has_own_limit
-                 ? std::vector<size_t>{static_cast<size_t>(bucket_bytes)}
-                 : std::vector<size_t>{static_cast<size_t>(kFirstBucketBytes), static_cast<size_t>(bucket_bytes)};
-  }
-  std::vector<bool> expect_sparse;
-  for (const auto& parameter : state_->parameters) {
-    expect_sparse.push_back(std::any_of(tensors.sparse.begin(), tensors.sparse.end(),
-                                        [&](const auto& sparse) { return sparse.is_same(parameter); }));
-  }
-  state_->has_sparse_gradients = std::find(expect_sparse.begin(), expect_sparse.end(), true) != expect_sparse.end();
-  auto [buckets, bucket_limits] = c10d::compute_bucket_assignment_by_size(state_->parameters, limits, expect_sparse);
-  std::reverse(buckets.begin(), buckets.end());
-  state_->delays_all_reduce = std::make_shared<bool>(kwargs.static_graph);
-  const auto reducing =
-      kwargs.static_graph ? patient_group(state_->group, state_->parameters.front().device(), state_->delays_all_reduce)
-                          : state_->group;
-  state_->reducer = std::make_shared<ResumableReducer>(
-      state_->parameters, std::move(buckets), reducing.process_group(), expect_sparse, bucket_bytes,
-      kwargs.find_unused_parameters, kwargs.gradient_as_bucket_view, std::move(names), first_bucket_bytes,
-      /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
-      /*bucket_bytes_cap_list=*/std::vector<std::int64_t>{});
-  state_->logger = std::make_shared<c10d::Logger>(state_->reducer);
-  state_->reducer->set_logger(state_->logger);
-  if (kwargs.static_graph) state_->reducer->set_static_graph();
-  if (auto hook = make_comm_hook(kwargs, reducing)) {
-    state_->hook = hook.get();
-    state_->reducer->register_comm_hook(std::move(hook));
-  }
-  state_->reductions = std::make_unique<ReductionRecord>(state_->parameters, [this] {
-    if (state_->reducer->reduces()) {
-      state_->replicas->are_local = false;
-      return GradientOrigin::kReduced;
-    }
-    state_->replicas->are_local = true;
-    return sync_flags.backward ? GradientOrigin::kMissed : GradientOrigin::kLocal;
-  });
+  state_->synchronize(std::move(tensors.parameters));
+  state_->make_reducer(std::move(names), tensors.sparse);
+  state_->record_reductions(sync_flags);
   if (state_->listener) state_->listener->add_replicas(state_->replicas);
 }
 

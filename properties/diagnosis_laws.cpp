@@ -1,135 +1,17 @@
-// What is planted in a program is found, and named: rank, operation, number, shapes, the program's line.
+// What is planted in a program's calls is found, and named: rank, operation, number, shapes, the program's line.
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include <algorithm>
-#include <chrono>
-#include <iostream>
 #include <numeric>
-#include <thread>
 
+#include "properties/gen/planted_bugs.hpp"
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/core/call_site.hpp"
-#include "sim/backend/simulate.hpp"
-#include "tests/support/message_of.hpp"
-#include "tests/support/property.hpp"
 
 namespace accel::testing::diagnosis_laws {
 namespace {
 
-using sim::Diagnosis;
-using Kind = Diagnosis::Kind;
-using Clock = std::chrono::steady_clock;
-using Shape = std::vector<std::int64_t>;
-
-// Where a bug is planted.
-struct Place {
-  int num_ranks = 3, culprit = 0, position = 0, length = 1;  // the position is one of `length` steps
-  Shape shape = {1};
-
-  [[nodiscard]] std::vector<int> others() const {
-    std::vector<int> ranks;
-    for (int rank = 0; rank < num_ranks; ++rank) {
-      if (rank != culprit) ranks.push_back(rank);
-    }
-    return ranks;
-  }
-};
-
-Place any_place() {
-  Place place;
-  place.num_ranks = pick(3, 9);
-  place.culprit = pick(0, place.num_ranks);
-  place.length = pick(1, 6);
-  place.position = pick(0, place.length);
-  place.shape = {pick<std::int64_t>(1, 5)};
-  if (pick(0, 2) == 1) place.shape.push_back(pick<std::int64_t>(2, 200));
-  RC_LOG(fmt::format("{} ranks, rank {} at step {} of {}, shape [{}]", place.num_ranks, place.culprit, place.position,
-                     place.length, fmt::join(place.shape, ", ")));
-  return place;
-}
-
-// Lines of the calls, and when the last of them was made. `watch.at(watch.usual), call();` on one line.
-struct Watch {
-  std::atomic<unsigned> usual{0}, planted{0};
-  std::atomic<bool> is_done{false};
-  std::atomic<Clock::rep> last_call{0};
-
-  void at(std::atomic<unsigned>& line, std::source_location where = std::source_location::current()) {
-    line = where.line();
-    last_call = Clock::now().time_since_epoch().count();
-  }
-};
-
-std::string name_of(unsigned line) { return line == 0 ? "" : fmt::format("properties/diagnosis_laws.cpp:{}", line); }
-
-struct Expected {
-  Kind kind = Kind::kDesync;
-  std::vector<int> ranks = {};
-  std::string op = "all_reduce";
-  std::string group = "world";
-  std::optional<std::uint64_t> sequence = std::nullopt;
-  std::optional<std::vector<Shape>> shapes = std::nullopt;
-  unsigned where = 0;
-  std::optional<std::uint64_t> apart_at = std::nullopt;           // of first_difference
-  std::vector<std::pair<std::vector<int>, unsigned>> sides = {};  // some of first_difference: ranks and their line
-};
-
-void check_first_difference(const Diagnosis& diagnosis, const Expected& expected) {
-  if (!expected.apart_at && expected.sides.empty()) return;
-  RC_ASSERT(diagnosis.first_difference.has_value());
-  const auto& difference = *diagnosis.first_difference;
-  if (expected.apart_at) RC_ASSERT(difference.sequence == *expected.apart_at);
-  for (const auto& [ranks, line] : expected.sides) {
-    const auto where = name_of(line);
-    RC_ASSERT(std::any_of(difference.sides.begin(), difference.sides.end(), [&, &ranks = ranks](const auto& side) {
-      return side.ranks == ranks && side.where == where;
-    }));
-  }
-}
-
-void check(const sim::SimulationReport& report, const Expected& expected) {
-  RC_ASSERT(report.error != nullptr);
-  RC_LOG(message_of(report.error));
-  RC_ASSERT(report.diagnosis.has_value());
-  const auto& diagnosis = *report.diagnosis;
-  RC_ASSERT(diagnosis.kind == expected.kind);
-  RC_ASSERT(diagnosis.ranks == expected.ranks);
-  RC_ASSERT(diagnosis.op == expected.op);
-  RC_ASSERT(diagnosis.group == expected.group);
-  if (expected.sequence) RC_ASSERT(diagnosis.sequence == *expected.sequence);
-  if (expected.shapes) RC_ASSERT(diagnosis.shapes == *expected.shapes);
-  RC_ASSERT(diagnosis.where == name_of(expected.where));
-  RC_ASSERT(message_of(report.error).find(sim::describe_ranks(expected.ranks)) != std::string::npos);
-  check_first_difference(diagnosis, expected);
-}
-
-using Body = std::function<void(const Place&, RankContext&, Watch&)>;
-
-// Runs `body` at many places; each time it must be diagnosed as expected, at once.
-void expect_diagnosed(const Body& body, const std::function<Expected(const Place&, const Watch&)>& expected,
-                      int cases = 25) {
-  double slowest_ms = 0;
-  expect_property(cases, [&] {
-    const auto place = any_place();
-    Watch watch;
-    const auto report =
-        sim::rehearse({.num_ranks = place.num_ranks}, [&](RankContext& rank) { body(place, rank, watch); });
-    const auto last_call = Clock::time_point(Clock::duration(watch.last_call.load()));
-    slowest_ms = std::max(slowest_ms, std::chrono::duration<double, std::milli>(Clock::now() - last_call).count());
-    check(report, expected(place, watch));
-  });
-  std::cout << "from the last call to the end of all ranks: at most " << slowest_ms << " ms\n";
-  EXPECT_LT(slowest_ms, 5000);
-}
-
-at::Tensor tensor_of(const Place& place) { return at::ones(place.shape); }
-
-bool is_here(const Place& place, const RankContext& rank, int step) {
-  return rank.rank == place.culprit && step == place.position;
-}
-
-// --- calls that differ -----------------------------------------------------------------------------------------------
+using namespace planted_bugs;
 
 using Step = std::function<void(const Place&, RankContext&, Watch&)>;
 
@@ -150,15 +32,6 @@ void expect_difference(const std::string& op, const Step& usual, const Step& pla
                         .apart_at = number,
                         .sides = {{place.others(), watch.usual}, {{place.culprit}, watch.planted}}};
       });
-}
-
-void usual_sum(const Place& place, RankContext& rank, Watch& watch) {
-  auto tensor = tensor_of(place);
-  watch.at(watch.usual), rank.world.all_reduce(tensor).wait();
-}
-
-void planted_sum(at::Tensor tensor, RankContext& rank, Watch& watch) {
-  watch.at(watch.planted), rank.world.all_reduce(tensor).wait();
 }
 
 TEST(DiagnosisLaws, WrongOperationIsNamed) {
@@ -196,10 +69,10 @@ TEST(DiagnosisLaws, WrongShapeOfAsManyElementsIsNamed) {
 }
 
 TEST(DiagnosisLaws, WrongRootIsNamed) {
-  const auto broadcast_from = [](int root, std::atomic<unsigned> Watch::*line) {
+  const auto broadcast_from = [](int root, std::atomic<std::source_location> Watch::*call) {
     return [=](const Place& place, RankContext& rank, Watch& watch) {
       auto tensor = tensor_of(place);
-      watch.at(watch.*line), rank.world.broadcast(tensor, root).wait();
+      watch.at(watch.*call), rank.world.broadcast(tensor, root).wait();
     };
   };
   // One line for both: the lines' names are then equal as well.
@@ -295,7 +168,7 @@ TEST(DiagnosisLaws, RankThatEndsEarlyIsMissing) {
                         .shapes = std::vector<Shape>{place.shape},
                         .where = watch.usual,
                         .apart_at = number,
-                        .sides = {{place.others(), watch.usual}, {{place.culprit}, 0}}};
+                        .sides = {{place.others(), watch.usual}, {{place.culprit}, {}}}};
       });
 }
 
@@ -445,171 +318,6 @@ TEST(DiagnosisLaws, AnotherOrderOfElementsInMemoryIsNamed) {
                         .shapes = std::vector<Shape>{{2, 3}},
                         .where = watch.usual};
       });
-}
-
-// --- training --------------------------------------------------------------------------------------------------------
-
-struct Training {
-  explicit Training(RankContext& rank, const Place& place, AcceleratorOptions options = {})
-      : accelerator(std::move(options), rank),
-        net(place.shape[0], 1),
-        sgd(net->parameters(), 0.01),
-        model(accelerator.prepare(net)),
-        optimizer(accelerator.prepare(sgd)) {}
-
-  Accelerator accelerator;
-  torch::nn::Linear net;
-  torch::optim::SGD sgd;
-  PreparedModel<torch::nn::LinearImpl> model;
-  AcceleratedOptimizer optimizer;
-};
-
-TEST(DiagnosisLaws, UnevenBatchesHangInBackward) {
-  const auto batches_of_first = [](const Place& place) {
-    return 1 + place.culprit % (place.num_ranks - 1);
-  };  // so many ranks have one more
-  expect_diagnosed(
-      [&](const Place& place, RankContext& rank, Watch& watch) {
-        Training training(rank, place, {.dataloader_config = {.even_batches = false}});
-        const std::int64_t steps = 2 + place.position;
-        DataLoader plain(TensorDataset(at::ones({steps * place.num_ranks + batches_of_first(place), place.shape[0]})),
-                         {.batch_size = 1});
-        auto loader = training.accelerator.prepare(plain);
-        for (auto& [x] : loader) {
-          const auto loss = training.model(x).mean();
-          watch.at(watch.usual), training.accelerator.backward(loss);
-          training.optimizer.step();
-          training.optimizer.zero_grad();
-        }
-      },
-      [&](const Place& place, const Watch& watch) {
-        std::vector<int> missing;
-        for (int rank = batches_of_first(place); rank < place.num_ranks; ++rank) missing.push_back(rank);
-        return Expected{.kind = Kind::kHang, .ranks = missing, .where = watch.usual};
-      });
-}
-
-TEST(DiagnosisLaws, ParametersChangedOnOneReplicaAreNamed) {
-  expect_diagnosed(
-      [](const Place& place, RankContext& rank, Watch& watch) {
-        Training training(rank, place);
-        for (int step = 0; step < place.length; ++step) {
-          const auto loss = training.model(at::ones({2, place.shape[0]})).mean();
-          watch.at(watch.usual), training.accelerator.backward(loss);
-          const torch::NoGradGuard no_grad;
-          if (is_here(place, rank, step)) training.net->weight[0][0].add_(1e-3);
-          training.optimizer.step();
-          training.optimizer.zero_grad();
-        }
-      },
-      [](const Place& place, const Watch&) {
-        return Expected{.ranks = {place.culprit},
-                        .op = "optimizer_step",
-                        .sequence = static_cast<std::uint64_t>(place.position),
-                        .shapes = std::vector<Shape>{{1, place.shape[0]}}};
-      });
-}
-
-TEST(DiagnosisLaws, ParametersThatDifferWithoutAMajorityNameAllRanks) {
-  const auto report = sim::rehearse({.num_ranks = 2}, [](RankContext& rank) {
-    Training training(rank, Place{});
-    training.accelerator.backward(training.model(at::ones({2, 1})).mean());
-    const torch::NoGradGuard no_grad;
-    if (rank.rank == 1) training.net->weight[0][0].add_(1e-3);
-    training.optimizer.step();
-  });
-  ASSERT_TRUE(report.diagnosis.has_value());
-  EXPECT_EQ(report.diagnosis->ranks, (std::vector<int>{0, 1}));
-  EXPECT_NE(report.diagnosis->text.find("ranks 0-1 differ from one another, without a majority, first in parameter"),
-            std::string::npos)
-      << report.diagnosis->text;
-}
-
-// --- buffers under way -----------------------------------------------------------------------------------------------
-
-// At one step the culprit does `wrong` between the call and wait().
-void expect_race(const std::function<void(at::Tensor&, RankContext&)>& wrong) {
-  expect_diagnosed(
-      [&](const Place& place, RankContext& rank, Watch& watch) {
-        for (int step = 0; step < place.length; ++step) {
-          auto tensor = tensor_of(place);
-          auto work = (watch.at(watch.usual), rank.world.all_reduce(tensor));
-          if (is_here(place, rank, step)) wrong(tensor, rank);
-          work.wait();
-        }
-      },
-      [](const Place& place, const Watch& watch) {
-        return Expected{.ranks = {place.culprit},
-                        .sequence = static_cast<std::uint64_t>(place.position),
-                        .shapes = std::vector<Shape>{place.shape},
-                        .where = watch.usual};
-      });
-}
-
-TEST(DiagnosisLaws, BufferReadBeforeWaitIsNamed) {
-  expect_race([](at::Tensor& tensor, RankContext&) { (void)tensor.sum(); });
-}
-
-TEST(DiagnosisLaws, BufferReadThroughAViewBeforeWaitIsNamed) {
-  expect_race([](at::Tensor& tensor, RankContext&) { (void)tensor.view({-1}).slice(0, 0, 1).clone(); });
-}
-
-TEST(DiagnosisLaws, BufferWrittenBeforeWaitIsNamed) {
-  expect_race([](at::Tensor& tensor, RankContext&) { tensor.zero_(); });
-}
-
-TEST(DiagnosisLaws, BufferReusedBeforeTheOthersArriveIsNamed) {
-  // Past all operators, as who frees the memory and writes to it again.
-  expect_diagnosed(
-      [](const Place& place, RankContext& rank, Watch& watch) {
-        for (int step = 0; step < place.length; ++step) {
-          std::vector<float> memory(tensor_of(place).numel(), 1.0F);
-          auto tensor = at::from_blob(memory.data(), place.shape);
-          while (step == place.position && rank.rank != place.culprit && !watch.is_done) std::this_thread::yield();
-          auto work = (watch.at(watch.usual), rank.world.all_reduce(tensor));
-          if (is_here(place, rank, step)) {
-            memory.back() = 7.0F;
-            watch.is_done = true;
-          }
-          work.wait();
-        }
-      },
-      [](const Place& place, const Watch& watch) {
-        return Expected{.ranks = {place.culprit},
-                        .sequence = static_cast<std::uint64_t>(place.position),
-                        .shapes = std::vector<Shape>{place.shape},
-                        .where = watch.usual};
-      });
-}
-
-TEST(DiagnosisLaws, OverlappingCollectivesUnderWayAreNamed) {
-  // All ranks do the same, so that the first to come is named.
-  expect_property(25, [] {
-    const auto place = any_place();
-    Watch watch;
-    const auto report = sim::rehearse({.num_ranks = place.num_ranks}, [&](RankContext& rank) {
-      for (int step = 0; step < place.length; ++step) {
-        auto tensor = tensor_of(place);
-        auto first = (watch.at(watch.usual), rank.world.all_reduce(tensor));
-        if (step != place.position) {
-          first.wait();
-          continue;
-        }
-        auto part = tensor.slice(0, 0, 1);
-        auto second = (watch.at(watch.planted), rank.world.all_reduce(part));
-        first.wait();
-        second.wait();
-      }
-    });
-    RC_ASSERT(report.error != nullptr);
-    RC_LOG(message_of(report.error));
-    RC_ASSERT(report.diagnosis.has_value());
-    RC_ASSERT(report.diagnosis->kind == Kind::kDesync);
-    RC_ASSERT(report.diagnosis->where == name_of(watch.usual));
-    RC_ASSERT(report.diagnosis->sequence == static_cast<std::uint64_t>(place.position));
-    RC_ASSERT(report.diagnosis->ranks.size() == 1u);
-    RC_ASSERT(report.diagnosis->text.find("overlaps") != std::string::npos);
-  });
 }
 
 }  // namespace

@@ -9,10 +9,10 @@
 /// How parameters, gradients and optimizer state are divided over ranks: Accelerate's plugins, and what they mean
 /// together.
 ///
-///     accel::Accelerator accelerator({.fsdp_plugin = accel::FullyShardedDataParallelPlugin{.auto_wrap_policy =
-///     "TRANSFORMER_BASED_WRAP",
-///                                                                                         .transformer_cls_names_to_wrap
-///                                                                                         = {"Block"}}});
+///     accel::FullyShardedDataParallelPlugin plugin;
+///     plugin.auto_wrap_policy = "TRANSFORMER_BASED_WRAP";
+///     plugin.transformer_cls_names_to_wrap = {"Block"};
+///     accel::Accelerator accelerator({.fsdp_plugin = plugin});
 ///
 /// A field without a value takes the environment's, else Accelerate's default. Thread rule: values.
 /// Source: accelerate/utils/dataclasses.py.

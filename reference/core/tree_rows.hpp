@@ -67,6 +67,24 @@ auto concatenate_at(const std::vector<const T*>& parts, Get&& get) {
   return concatenate_places(items);
 }
 
+template <typename T>
+void check_equal_lengths(const std::vector<const T*>& parts) {
+  for (const auto* part : parts) {
+    check_argument(part->size() == parts.front()->size(),
+                   "concatenate: sequences of {} and {} items; expected equal numbers", parts.front()->size(),
+                   part->size());
+  }
+}
+
+template <typename T>
+void check_equal_keys(const std::vector<const T*>& parts) {
+  for (const auto* part : parts) {
+    const bool same_keys = std::equal(part->begin(), part->end(), parts.front()->begin(), parts.front()->end(),
+                                      [](const auto& a, const auto& b) { return a.first == b.first; });
+    check_argument(same_keys, "concatenate: maps with different keys");
+  }
+}
+
 template <Tree T>
 T concatenate_places(const std::vector<const T*>& parts) {
   T result = *parts.front();
@@ -78,19 +96,12 @@ T concatenate_places(const std::vector<const T*>& parts) {
     for (std::size_t part = 1; part < parts.size(); ++part)
       result.insert(result.end(), parts[part]->begin(), parts[part]->end());
   } else if constexpr (SequenceTree<T>) {
-    for (const auto* part : parts) {
-      check_argument(part->size() == result.size(), "concatenate: sequences of {} and {} items; expected equal numbers",
-                     result.size(), part->size());
-    }
+    check_equal_lengths(parts);
     for (std::size_t item = 0; item < result.size(); ++item) {
       result[item] = concatenate_at(parts, [&](const T& part) -> const auto& { return part[item]; });
     }
   } else if constexpr (MapTree<T>) {
-    for (const auto* part : parts) {
-      const bool same_keys = std::equal(part->begin(), part->end(), result.begin(), result.end(),
-                                        [](const auto& a, const auto& b) { return a.first == b.first; });
-      check_argument(same_keys, "concatenate: maps with different keys");
-    }
+    check_equal_keys(parts);
     for (auto& [key, item] : result)
       item = concatenate_at(parts, [&](const T& part) -> const auto& { return part.at(key); });
   } else if constexpr (TupleTree<T>) {

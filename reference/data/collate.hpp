@@ -22,6 +22,77 @@ at::Tensor tensor_of_flags(const std::vector<std::int64_t>& values);
 }  // namespace detail
 
 template <Tree Sample>
+auto default_collate(const std::vector<Sample>& samples);
+
+namespace detail {
+
+template <typename Item>
+using Collated = decltype(default_collate(std::declval<std::vector<Item>>()));
+
+/// A part of every sample, as a batch.
+template <typename Sample, typename Get>
+auto collate_parts(const std::vector<Sample>& samples, Get&& get) {
+  std::vector<std::remove_cvref_t<decltype(get(samples.front()))>> items;
+  for (const auto& sample : samples) items.push_back(get(sample));
+  return default_collate(items);
+}
+
+template <TupleTree Sample>
+auto collate_tuples(const std::vector<Sample>& samples) {
+  return [&]<std::size_t... I>(std::index_sequence<I...>) {
+    return std::tuple(collate_parts(samples, [](const Sample& sample) { return std::get<I>(sample); })...);
+  }(std::make_index_sequence<std::tuple_size_v<Sample>>{});
+}
+
+template <MapTree Sample>
+auto collate_maps(const std::vector<Sample>& samples) {
+  for (const auto& sample : samples) {
+    check_argument(sample.size() == samples.front().size(),
+                   "default_collate: samples of {} and {} keys; expected one set of keys", samples.front().size(),
+                   sample.size());
+  }
+  std::map<std::string, Collated<typename Sample::mapped_type>> batch;
+  for (const auto& [key, unused] : samples.front()) {
+    batch.emplace(key, collate_parts(samples, [&key = key](const Sample& sample) {
+                    check_argument(sample.contains(key), "default_collate: samples differ in their keys ('{}')", key);
+                    return sample.at(key);
+                  }));
+  }
+  return batch;
+}
+
+template <SequenceTree Sample>
+auto collate_sequences(const std::vector<Sample>& samples) {
+  for (const auto& sample : samples) {
+    check_argument(sample.size() == samples.front().size(),
+                   "default_collate: sequences of {} and {} items; expected one length", samples.front().size(),
+                   sample.size());
+  }
+  std::vector<Collated<typename Sample::value_type>> batch;
+  for (std::size_t place = 0; place < samples.front().size(); ++place)
+    batch.push_back(
+        collate_parts(samples, [&](const Sample& sample) -> typename Sample::value_type { return sample[place]; }));
+  return batch;
+}
+
+/// A struct keeps its type, so each of its members must collate into itself: tensors, and containers of them.
+template <StructTree Sample>
+Sample collate_structs(const std::vector<Sample>& samples) {
+  Sample batch = samples.front();
+  const auto collate_member = [&](auto member) {
+    using Item = std::remove_cvref_t<decltype(batch.*member)>;
+    static_assert(std::is_same_v<Collated<Item>, Item>,
+                  "a member of this struct becomes another type in a batch (a number becomes a tensor): give the "
+                  "DataLoader a collate function");
+    batch.*member = collate_parts(samples, [&](const Sample& sample) { return sample.*member; });
+  };
+  std::apply([&](auto... members) { (collate_member(members), ...); }, tree_members<Sample>);
+  return batch;
+}
+
+}  // namespace detail
+
+template <Tree Sample>
 auto default_collate(const std::vector<Sample>& samples) {
   check_argument(!samples.empty(), "default_collate: no samples; expected at least one");
   if constexpr (TensorLeaf<Sample>) {
@@ -35,60 +106,13 @@ auto default_collate(const std::vector<Sample>& samples) {
   } else if constexpr (StringLeaf<Sample> || ConvertedLeaf<Sample>) {
     return samples;
   } else if constexpr (TupleTree<Sample>) {
-    return [&]<std::size_t... I>(std::index_sequence<I...>) {
-      const auto column = [&]<std::size_t K>(std::integral_constant<std::size_t, K>) {
-        std::vector<std::remove_cvref_t<std::tuple_element_t<K, Sample>>> items;
-        for (const auto& sample : samples) items.push_back(std::get<K>(sample));
-        return default_collate(items);
-      };
-      return std::tuple(column(std::integral_constant<std::size_t, I>{})...);
-    }(std::make_index_sequence<std::tuple_size_v<Sample>>{});
+    return detail::collate_tuples(samples);
   } else if constexpr (MapTree<Sample>) {
-    using Item = typename Sample::mapped_type;
-    std::map<std::string, decltype(default_collate(std::declval<std::vector<Item>>()))> batch;
-    for (const auto& sample : samples) {
-      check_argument(sample.size() == samples.front().size(),
-                     "default_collate: samples of {} and {} keys; expected one set of keys", samples.front().size(),
-                     sample.size());
-    }
-    for (const auto& [key, unused] : samples.front()) {
-      std::vector<Item> items;
-      for (const auto& sample : samples) {
-        check_argument(sample.contains(key), "default_collate: samples differ in their keys ('{}')", key);
-        items.push_back(sample.at(key));
-      }
-      batch.emplace(key, default_collate(items));
-    }
-    return batch;
+    return detail::collate_maps(samples);
   } else if constexpr (SequenceTree<Sample>) {
-    using Item = typename Sample::value_type;
-    std::vector<decltype(default_collate(std::declval<std::vector<Item>>()))> batch;
-    for (const auto& sample : samples) {
-      check_argument(sample.size() == samples.front().size(),
-                     "default_collate: sequences of {} and {} items; expected one length", samples.front().size(),
-                     sample.size());
-    }
-    for (std::size_t place = 0; place < samples.front().size(); ++place) {
-      std::vector<Item> items;
-      for (const auto& sample : samples) items.push_back(sample[place]);
-      batch.push_back(default_collate(items));
-    }
-    return batch;
+    return detail::collate_sequences(samples);
   } else {
-    static_assert(StructTree<Sample>);
-    // A struct keeps its type, so each of its members must collate into itself: tensors, and containers of them.
-    Sample batch = samples.front();
-    const auto collate_member = [&](auto member) {
-      using Item = std::remove_cvref_t<decltype(batch.*member)>;
-      static_assert(std::is_same_v<decltype(default_collate(std::declval<std::vector<Item>>())), Item>,
-                    "a member of this struct becomes another type in a batch (a number becomes a tensor): give the "
-                    "DataLoader a collate function");
-      std::vector<Item> items;
-      for (const auto& sample : samples) items.push_back(sample.*member);
-      batch.*member = default_collate(items);
-    };
-    std::apply([&](auto... members) { (collate_member(members), ...); }, tree_members<Sample>);
-    return batch;
+    return detail::collate_structs(samples);
   }
 }
 

@@ -14,6 +14,7 @@
 #include "reference/data/iterable_shard.hpp"
 #include "reference/data/loader_core.hpp"
 #include "reference/data/loader_pass.hpp"
+#include "reference/data/pass_core.hpp"
 #include "reference/data/sharded_stream.hpp"
 
 /// Batches of a dataset, map-style or iterable.
@@ -74,8 +75,8 @@ class DataLoader {
   detail::LoaderIterator<Batch> begin(std::source_location where = std::source_location::current()) {
     const CallSite site(where);
     core_->warn_of_whole_reads(where);
-    auto pass = std::make_shared<detail::LoaderPass<Batch>>(core_, *skip_batches_,
-                                                            [&](LoaderCore::Pass& pass) { return open(pass); });
+    auto pass =
+        std::make_shared<detail::LoaderPass<Batch>>(core_, *skip_batches_, [&](PassCore& pass) { return open(pass); });
     *skip_batches_ = 0;
     return detail::LoaderIterator<Batch>(std::move(pass), where);
   }
@@ -100,7 +101,7 @@ class DataLoader {
 
   using Stream = detail::BatchStream<Batch>;
 
-  std::unique_ptr<Stream> open(LoaderCore::Pass& pass) {
+  std::unique_ptr<Stream> open(PassCore& pass) {
     const auto error = start(pass);
     const bool others_hear = core_->is_dispatched() || (core_->reads_own_parts() && core_->even_batches());
     if (error && !others_hear) std::rethrow_exception(error);
@@ -138,7 +139,7 @@ class DataLoader {
   }
 
   // What a dataset or a sampler of the user's throws here is thrown where the other ranks hear of it.
-  std::exception_ptr start(LoaderCore::Pass& pass) {
+  std::exception_ptr start(PassCore& pass) {
     std::exception_ptr error;
     try {
       if (core_->is_prepared()) detail::tell_epoch(*dataset_, *core_);
@@ -154,13 +155,13 @@ class DataLoader {
   }
 
   // What is left of the pass. A pass that goes on repeats the draws with which it began, from the state of that time.
-  std::unique_ptr<Stream> read(LoaderCore::Pass& pass) const {
+  std::unique_ptr<Stream> read(PassCore& pass) const {
     if (!pass.is_resumed()) return read_from(pass.position(), /*draws_at_once=*/false, pass.readers(), pass.state());
     const GeneratorScope scope(generator_of_state(pass.state().random_state));
     return read_from(pass.position(), /*draws_at_once=*/true, pass.readers(), pass.state());
   }
 
-  detail::ReadStart<Batch> read_start(LoaderCore::Pass& pass) const {
+  detail::ReadStart<Batch> read_start(PassCore& pass) const {
     if (!pass.needs_start()) return {};
     return [loader = *this, &pass](int num_batches) {
       const GeneratorScope scope(generator_of_state(pass.state().random_state));
@@ -182,44 +183,56 @@ class DataLoader {
   std::unique_ptr<Stream> read_from(std::int64_t num_read, bool draws_at_once, detail::ReadersOptions readers,
                                     const PassState& state) const {
     if constexpr (MapDataset<Dataset>) {
-      core_->steps().begin_pass(num_read, draws_at_once);
-      return std::make_unique<detail::IndexedBatches<Batch>>(
-          core_->steps(),
-          [dataset = dataset_, collate = collate_](const auto& indices) {
-            return detail::fetch_batch(*dataset, *collate, indices);
-          },
-          std::move(readers));
-    } else {
+      return read_indexed(num_read, draws_at_once, std::move(readers));
+    } else if constexpr (ShardedDataset<Dataset>) {
       auto dataset = dataset_;
-      if constexpr (ShardedDataset<Dataset>) {
-        if (core_->reads_own_parts())
-          dataset = std::make_shared<Dataset>(dataset->shard(core_->data_parallel().size, core_->data_parallel().rank));
-      }
-      const auto collate_samples = [collate = collate_](const auto& samples) {
-        return detail::collate_with(*collate, samples);
-      };
-      using CollateSamples = decltype(collate_samples);
-      if constexpr (ShardedDataset<Dataset>) {
-        if (readers.num_workers > 1) {
-          typename detail::ShardedStreamBatches<Dataset, CollateSamples, Batch>::Options options{
-              .batch_size = core_->reading().batch_size,
-              .drop_last = core_->reading().drop_last,
-              .readers = std::move(readers),
-              .num_left_over_read = state.num_left_over};
-          for (const auto& reader : state.readers) options.num_samples_read.push_back(reader.num_samples);
-          return std::make_unique<detail::ShardedStreamBatches<Dataset, CollateSamples, Batch>>(
-              *dataset, collate_samples, std::move(options));
-        }
-      }
-      auto reading = core_->reading();
-      reading.num_read = num_read;
-      std::unique_ptr<Stream> batches = std::make_unique<detail::IterableDatasetShard<Dataset, CollateSamples, Batch>>(
-          std::move(dataset), collate_samples, reading, core_->reading_rank());
-      if (readers.num_workers > 0)
-        return std::make_unique<detail::ReadAhead<Batch>>(std::move(batches), std::move(readers));
-      if (draws_at_once) batches->start();
-      return batches;
+      if (core_->reads_own_parts())
+        dataset = std::make_shared<Dataset>(dataset->shard(core_->data_parallel().size, core_->data_parallel().rank));
+      if (readers.num_workers > 1) return read_parts(*dataset, std::move(readers), state);
+      return read_stream(std::move(dataset), num_read, draws_at_once, std::move(readers));
+    } else {
+      return read_stream(dataset_, num_read, draws_at_once, std::move(readers));
     }
+  }
+
+  std::unique_ptr<Stream> read_indexed(std::int64_t num_read, bool draws_at_once,
+                                       detail::ReadersOptions readers) const {
+    core_->steps().begin_pass(num_read, draws_at_once);
+    return std::make_unique<detail::IndexedBatches<Batch>>(
+        core_->steps(),
+        [dataset = dataset_, collate = collate_](const auto& indices) {
+          return detail::fetch_batch(*dataset, *collate, indices);
+        },
+        std::move(readers));
+  }
+
+  // Several workers, each with parts of its own.
+  std::unique_ptr<Stream> read_parts(Dataset& dataset, detail::ReadersOptions readers, const PassState& state) const {
+    auto collate = collate_samples();
+    using Batches = detail::ShardedStreamBatches<Dataset, decltype(collate), Batch>;
+    typename Batches::Options options{.batch_size = core_->reading().batch_size,
+                                      .drop_last = core_->reading().drop_last,
+                                      .readers = std::move(readers),
+                                      .num_left_over_read = state.num_left_over};
+    for (const auto& reader : state.readers) options.num_samples_read.push_back(reader.num_samples);
+    return std::make_unique<Batches>(dataset, std::move(collate), std::move(options));
+  }
+
+  std::unique_ptr<Stream> read_stream(std::shared_ptr<Dataset> dataset, std::int64_t num_read, bool draws_at_once,
+                                      detail::ReadersOptions readers) const {
+    auto collate = collate_samples();
+    auto reading = core_->reading();
+    reading.num_read = num_read;
+    std::unique_ptr<Stream> batches = std::make_unique<detail::IterableDatasetShard<Dataset, decltype(collate), Batch>>(
+        std::move(dataset), std::move(collate), reading, core_->reading_rank());
+    if (readers.num_workers > 0)
+      return std::make_unique<detail::ReadAhead<Batch>>(std::move(batches), std::move(readers));
+    if (draws_at_once) batches->start();
+    return batches;
+  }
+
+  auto collate_samples() const {
+    return [collate = collate_](const auto& samples) { return detail::collate_with(*collate, samples); };
   }
 
  protected:

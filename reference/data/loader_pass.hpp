@@ -10,6 +10,7 @@
 #include "reference/core/tree.hpp"
 #include "reference/data/batch_stream.hpp"
 #include "reference/data/loader_core.hpp"
+#include "reference/data/pass_core.hpp"
 
 namespace accel::detail {
 
@@ -51,7 +52,7 @@ class LoaderPass {
 
  private:
   std::shared_ptr<LoaderCore> core_;
-  LoaderCore::Pass pass_;
+  PassCore pass_;
   std::unique_ptr<BatchStream<Batch>> batches_;
   std::optional<Issued<Batch>> current_;
   bool any_batch_;

@@ -30,6 +30,12 @@ struct PassState {
   std::int64_t num_left_over = 0;  ///< samples handed out of what the workers' ends had left over
 };
 
+/// A place inside an epoch.
+struct BegunEpoch {
+  Value order = {};  ///< of the sampler, at the start of the epoch
+  PassState pass = {};
+};
+
 struct LoaderState {
   std::string source =
       {};  ///< "samples", "batches" (of a batch sampler), "stream" or "shards" (a stream read by its parts)

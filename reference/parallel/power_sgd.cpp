@@ -34,6 +34,13 @@ struct Sizes {
   std::int64_t n, m, rank;
 };
 
+// A bucket's gradients: those that are sent unchanged, and those that are compressed.
+struct SortedGradients {
+  std::vector<at::Tensor> plain = {};
+  std::vector<SameShape> shapes = {};
+  std::int64_t size_of_ps = 0, size_of_qs = 0;
+};
+
 class PowerSGDHook : public CommHook {
  public:
   PowerSGDHook(const PowerSGDOptions& options, const Group& group) : state_(options, group) {}
@@ -45,40 +52,17 @@ class PowerSGDHook : public CommHook {
       return reduce_plainly(state_.group, buffer);
     }
     const auto before = state_.add_error(bucket, buffer);
-    std::vector<at::Tensor> plain, flat;
-    std::vector<SameShape> shapes;
-    std::int64_t size_of_ps = 0, size_of_qs = 0;
-    for (const auto& gradient : bucket.getGradients()) {
-      const auto matrix = gradient.dim() == 0 ? gradient.view({1, 1}) : gradient.view({gradient.size(0), -1});
-      const auto [n, m, rank] = sizes_of(matrix);
-      if (!is_worth_compressing(n, m, rank)) {
-        plain.push_back(gradient);
-        flat.push_back(gradient.view({-1}));
-        continue;
-      }
-      size_of_ps += n * rank;
-      size_of_qs += m * rank;
-      add(shapes, matrix);
-    }
-    const auto together = flat.empty() ? at::empty({0}, buffer.options()) : at::cat(flat);
-    const bool are_new = state_.make_factors(bucket, buffer, {size_of_ps}, {size_of_qs});
+    const auto gradients = sorted(bucket);
+    const bool are_new = state_.make_factors(bucket, buffer, {gradients.size_of_ps}, {gradients.size_of_qs});
     auto& all_ps = state_.ps[bucket.getIndex()];
     auto& all_qs = state_.qs[bucket.getIndex()];
-    const auto parts = factored(shapes, all_ps, all_qs);
-
+    const auto parts = factored(gradients.shapes, all_ps, all_qs);
     begin_qs(parts, are_new);
-    for (const auto& [tensor, p, q, _] : parts) {
-      auto product = p;
-      at::bmm_out(product, tensor, q);
-    }
-    state_.sum(together);
-    unpack(together.div_(state_.group.size()), plain);
+    compute_ps(parts);
+    average_plain(gradients.plain, buffer.options());
     state_.sum(all_ps);
-    for (const auto& [tensor, p, q, _] : parts) orthogonalize(p, state_.options.orthogonalization_epsilon);
-    for (const auto& [tensor, p, q, _] : parts) {
-      auto product = q;
-      at::bmm_out(product, tensor.transpose(1, 2), p);
-    }
+    for (const auto& part : parts) orthogonalize(part.p, state_.options.orthogonalization_epsilon);
+    compute_qs(parts);
     state_.sum(all_qs);
     all_qs.div_(state_.group.size());
     for (const auto& part : parts) decompress(part);
@@ -95,6 +79,22 @@ class PowerSGDHook : public CommHook {
 
   [[nodiscard]] bool is_worth_compressing(std::int64_t n, std::int64_t m, std::int64_t rank) const {
     return static_cast<double>((n + m) * rank) * state_.options.min_compression_rate < static_cast<double>(n * m);
+  }
+
+  [[nodiscard]] SortedGradients sorted(c10d::GradBucket& bucket) const {
+    SortedGradients gradients;
+    for (const auto& gradient : bucket.getGradients()) {
+      const auto matrix = gradient.dim() == 0 ? gradient.view({1, 1}) : gradient.view({gradient.size(0), -1});
+      const auto [n, m, rank] = sizes_of(matrix);
+      if (!is_worth_compressing(n, m, rank)) {
+        gradients.plain.push_back(gradient);
+        continue;
+      }
+      gradients.size_of_ps += n * rank;
+      gradients.size_of_qs += m * rank;
+      add(gradients.shapes, matrix);
+    }
+    return gradients;
   }
 
   static void add(std::vector<SameShape>& shapes, const at::Tensor& matrix) {
@@ -138,7 +138,27 @@ class PowerSGDHook : public CommHook {
     }
   }
 
-  static void unpack(const at::Tensor& together, const std::vector<at::Tensor>& plain) {
+  static void compute_ps(const std::vector<Factored>& parts) {
+    for (const auto& part : parts) {
+      auto product = part.p;
+      at::bmm_out(product, part.tensor, part.q);
+    }
+  }
+
+  static void compute_qs(const std::vector<Factored>& parts) {
+    for (const auto& part : parts) {
+      auto product = part.q;
+      at::bmm_out(product, part.tensor.transpose(1, 2), part.p);
+    }
+  }
+
+  // As one message, also where there are none.
+  void average_plain(const std::vector<at::Tensor>& plain, const at::TensorOptions& options) {
+    std::vector<at::Tensor> flat;
+    for (const auto& gradient : plain) flat.push_back(gradient.view({-1}));
+    const auto together = flat.empty() ? at::empty({0}, options) : at::cat(flat);
+    state_.sum(together);
+    together.div_(state_.group.size());
     std::int64_t begin = 0;
     for (const auto& tensor : plain) {
       tensor.copy_(together.slice(0, begin, begin + tensor.numel()).view_as(tensor));

@@ -14,7 +14,8 @@ const std::string_view kPageStyle = R"css(
   :root {
     --paper: #0e1116; --card: #171b22; --ink: #e6eaf0; --soft: #9aa4b1; --line: #2b323c; --grid: #252b34;
     --compute: #56b4e9; --exposed: #f0b429; --waiting: #b5446e; --slowest: #ffffff;
-    --good: #5fd0aa; --warn: #f2bf5e; --bad: #ff8a80; --good-paper: #12332a; --warn-paper: #3a2c10; --bad-paper: #43191a;
+    --good: #5fd0aa; --warn: #f2bf5e; --bad: #ff8a80;
+    --good-paper: #12332a; --warn-paper: #3a2c10; --bad-paper: #43191a;
     --gap: #d55e0066;
   }
 }
@@ -28,7 +29,8 @@ h1 { font-size: 28px; line-height: 1.25; margin: 0 0 10px; overflow-wrap: anywhe
 h2 { font-size: 18px; margin: 0 0 8px; }
 p { margin: 0 0 12px; overflow-wrap: anywhere; }
 code, pre { font-family: ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: 13px; }
-.verdict { display: inline-block; margin: 0 0 18px; padding: 3px 12px; border-radius: 99px; font-size: 14px; font-weight: 600; }
+.verdict { display: inline-block; margin: 0 0 18px; padding: 3px 12px;
+  border-radius: 99px; font-size: 14px; font-weight: 600; }
 .verdict.good { color: var(--good); background: var(--good-paper); }
 .verdict.warn { color: var(--warn); background: var(--warn-paper); }
 .verdict.bad { color: var(--bad); background: var(--bad-paper); }
@@ -75,7 +77,8 @@ pre {
 }
 .legend .ideal { width: 20px; border-top: 2px dashed var(--soft); }
 .legend .efficiency { width: 20px; border-color: var(--compute); }
-svg { display: block; width: 100%; height: auto; margin: 0 0 12px; font-size: 12px; font-variant-numeric: tabular-nums; }
+svg { display: block; width: 100%; height: auto; margin: 0 0 12px;
+  font-size: 12px; font-variant-numeric: tabular-nums; }
 svg text { fill: var(--soft); }
 svg .middle { text-anchor: middle; }
 svg .end { text-anchor: end; }

@@ -350,7 +350,8 @@ TEST_F(ConfigCommandTest, ZshCompletesCommandsAndOptions) {
 zpty shell zsh -f -i
 zpty -w shell "PS1=; autoload -Uz compinit; compinit -u -D; source <($1 --completion zsh); print rea''dy"
 zpty -r shell seen '*ready*'
-for typed completed in 'accel lau' launch 'accel launch --mixed' --mixed_precision 'accel config --num-p' _processes 'accel data-check --batch' --batch-size; do
+for typed completed in 'accel lau' launch 'accel launch --mixed' --mixed_precision \
+  'accel config --num-p' _processes 'accel data-check --batch' --batch-size; do
   zpty -w -n shell "$typed"$'\t'
   zpty -r shell seen "*${completed}*"
   zpty -w -n shell $'\x15'

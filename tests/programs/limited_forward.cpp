@@ -97,12 +97,11 @@ int forward(const std::string& mode, const std::string& folder, std::int64_t wid
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   if (!first.equal(second)) throw std::runtime_error("two passes differ");
   const auto statistics = model.statistics();
-  std::cout
-      << fmt::format(
-             R"({{"output":"{}","seconds":{:.3f},"own_bytes":{},"brought_bytes_peak":{},"loads":{},"prefetched":{},"anonymous_bytes":{},"resident_bytes_peak":{}}})",
-             digest(second), seconds.count(), own_bytes, statistics.bytes_peak, statistics.num_loads,
-             statistics.num_prefetched, kilobytes_of("RssAnon") * 1024, kilobytes_of("VmHWM") * 1024)
-      << "\n";
+  std::cout << fmt::format(R"({{"output":"{}","seconds":{:.3f},"own_bytes":{},"brought_bytes_peak":{},)"
+                           R"("loads":{},"prefetched":{},"anonymous_bytes":{},"resident_bytes_peak":{}}})",
+                           digest(second), seconds.count(), own_bytes, statistics.bytes_peak, statistics.num_loads,
+                           statistics.num_prefetched, kilobytes_of("RssAnon") * 1024, kilobytes_of("VmHWM") * 1024)
+            << "\n";
   return 0;
 }
 

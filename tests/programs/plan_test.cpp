@@ -34,10 +34,8 @@ TEST(PlanTest, AnAnswerHoldsEveryRanksBatchesAndWhatBecameOfEverySample) {
   const auto lines = answers(R"({"length":7,"batch_size":2,"ranks":2,"skip_batches":1,"epochs":2})");
   ASSERT_EQ(lines.size(), 1);
   const auto& epochs = lines[0]["epochs"];
-  EXPECT_EQ(
-      epochs[0],
-      Json::parse(
-          R"({"ranks":[[[4,5]],[[6,0]]],"end_of_dataloader":[true],"gathered_for_metrics":[[4,5,6]],"duplicated":[],"dropped":[]})"));
+  EXPECT_EQ(epochs[0], Json::parse(R"({"ranks":[[[4,5]],[[6,0]]],"end_of_dataloader":[true],)"
+                                   R"("gathered_for_metrics":[[4,5,6]],"duplicated":[],"dropped":[]})"));
   EXPECT_EQ(epochs[1], Json::parse(R"({"ranks":[[[0,1],[4,5]],[[2,3],[6,0]]],"end_of_dataloader":[false,true],
                                        "gathered_for_metrics":[[0,1,2,3],[4,5,6]],"duplicated":[0],"dropped":[]})"));
 }
@@ -128,9 +126,9 @@ TEST(PlanTest, FlagsSayTheSameAsARequest) {
                          "--json"});
   EXPECT_EQ(
       Json::parse(run.output),
-      answers(
-          R"({"length":21,"batch_size":4,"ranks":2,"shuffle":true,"seed":3,"data_seed":5,"even_batches":false,"split_batches":true,)"
-          R"("drop_last":true,"dispatch_batches":true,"use_seedable_sampler":true,"skip_batches":1,"epochs":2})")
+      answers(R"({"length":21,"batch_size":4,"ranks":2,"shuffle":true,"seed":3,"data_seed":5,)"
+              R"("even_batches":false,"split_batches":true,)"
+              R"("drop_last":true,"dispatch_batches":true,"use_seedable_sampler":true,"skip_batches":1,"epochs":2})")
           .at(0))
       << run.error;
 }

@@ -4,6 +4,7 @@
 
 #include "reference/data/dispatch_plan.hpp"
 #include "reference/data/loader_core.hpp"
+#include "reference/data/pass_core.hpp"
 #include "sim/programs/experiments/data_plan.hpp"
 
 namespace accel::programs {
@@ -45,7 +46,7 @@ class EpochOrders {
 
   std::vector<std::int64_t> next() {
     if (!core_) return range(0, request_.length);
-    LoaderCore::Pass pass(*core_, /*skip_batches=*/0);
+    PassCore pass(*core_, /*skip_batches=*/0);
     pass.start();
     core_->steps().begin_pass();
     std::vector<std::int64_t> order;

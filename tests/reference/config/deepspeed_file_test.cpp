@@ -27,8 +27,8 @@ class DeepSpeedFileTest : public ::testing::Test {
 };
 
 TEST_F(DeepSpeedFileTest, KeysWithoutMeaningAreNamedInOrder) {
-  const auto path = file(
-      R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": 8, "steps_per_print": 10, "zero_optimization": {"stage": 2, "overlap_comm": true,
+  const auto path = file(R"({"train_batch_size": "auto", "train_micro_batch_size_per_gpu": 8, "steps_per_print": 10, )"
+                         R"("zero_optimization": {"stage": 2, "overlap_comm": true,
       "offload_optimizer": {"device": "cpu", "pin_memory": true}}, "activation_checkpointing": {"profile": false},
       "fp16": {"enabled": false, "loss_scale": 0}, "optimizer": {"type": "Adam"}})");
   EXPECT_THAT(
@@ -50,7 +50,8 @@ TEST_F(DeepSpeedFileTest, ValuesAreAsWrittenAndNullIsAbsent) {
 TEST_F(DeepSpeedFileTest, AllProblemsAreTold) {
   EXPECT_THAT(
       problems_of(
-          R"({"zero_optimization": 2, "fp16": {"enabled": [true]}, "steps_per_print": 1, "steps_per_print": 2, "optimizer": "Adam", "scheduler": {"type": "OneCycle"}})"),
+          R"({"zero_optimization": 2, "fp16": {"enabled": [true]}, "steps_per_print": 1, "steps_per_print": 2, )"
+          R"("optimizer": "Adam", "scheduler": {"type": "OneCycle"}})"),
       AllOf(HasSubstr("ds.json: "), HasSubstr("zero_optimization: expected an object, got 2"),
             HasSubstr("fp16.enabled: expected one value"), HasSubstr("steps_per_print: given twice"),
             HasSubstr("optimizer: expected {\"type\""),
@@ -69,8 +70,9 @@ TEST_F(DeepSpeedFileTest, ObjectsOfAListMayHaveEqualKeys) {
 }
 
 TEST_F(DeepSpeedFileTest, AnOptimizerHasItsParameters) {
-  const auto section = optimizer_section(file(
-      R"({"optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": [0.9, 0.95], "eps": 1e-8, "torch_adam": true, "mode": "x"}}})"));
+  const auto section =
+      optimizer_section(file(R"({"optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": [0.9, 0.95], )"
+                             R"("eps": 1e-8, "torch_adam": true, "mode": "x"}}})"));
   EXPECT_EQ(section->type, "AdamW");
   EXPECT_THAT(section->numbers, ElementsAre(Pair("eps", 1e-8), Pair("torch_adam", 1)));
   EXPECT_THAT(section->lists, ElementsAre(Pair("betas", ElementsAre(0.9, 0.95))));
@@ -92,16 +94,14 @@ TEST_F(DeepSpeedFileTest, AScheduleHasItsOwnParametersAlone) {
   EXPECT_THAT(section->texts, ElementsAre(Pair("warmup_type", "linear")));
   EXPECT_THAT(section->automatic, ElementsAre("total_num_steps", "warmup_max_lr"));
   EXPECT_EQ(scheduler_section(file(R"({"scheduler": {"type": "WarmupLR"}})"))->type, "WarmupLR");
-  EXPECT_THAT(
-      problems_of(
-          R"({"scheduler": {"type": "WarmupLR", "params": {"total_num_steps": 3, "warmup_num_steps": "many", "warmup_type": 1}}})"),
-      AllOf(HasSubstr("scheduler.params.total_num_steps: WarmupLR has no such parameter"),
-            HasSubstr("scheduler.params.warmup_num_steps: expected a number"),
-            HasSubstr("scheduler.params.warmup_type: expected log, linear")));
-  EXPECT_EQ(
-      problems_of(
-          R"({"scheduler": {"type": "WarmupCosineLR", "params": {"warmup_min_ratio": 0.1, "cos_min_ratio": 0.01, "total_num_steps": 9}}})"),
-      "");
+  EXPECT_THAT(problems_of(R"({"scheduler": {"type": "WarmupLR", "params": {"total_num_steps": 3, )"
+                          R"("warmup_num_steps": "many", "warmup_type": 1}}})"),
+              AllOf(HasSubstr("scheduler.params.total_num_steps: WarmupLR has no such parameter"),
+                    HasSubstr("scheduler.params.warmup_num_steps: expected a number"),
+                    HasSubstr("scheduler.params.warmup_type: expected log, linear")));
+  EXPECT_EQ(problems_of(R"({"scheduler": {"type": "WarmupCosineLR", "params": {"warmup_min_ratio": 0.1, )"
+                        R"("cos_min_ratio": 0.01, "total_num_steps": 9}}})"),
+            "");
 }
 
 }  // namespace

@@ -167,7 +167,8 @@ TEST_F(DeepSpeedPluginTest, AFileBeatsFieldsAndVariables) {
 TEST_F(DeepSpeedPluginTest, AutoInAFileIsThePluginsOwn) {
   environment_.set(
       {{"ACCELERATE_DEEPSPEED_CONFIG_FILE", file(R"({"gradient_accumulation_steps": "auto", "gradient_clipping": "auto",
-      "zero_optimization": {"stage": "auto", "offload_optimizer": {"device": "auto", "nvme_path": "auto"}, "stage3_gather_16bit_weights_on_model_save": "auto"},
+      "zero_optimization": {"stage": "auto", "offload_optimizer": {"device": "auto", "nvme_path": "auto"},
+      "stage3_gather_16bit_weights_on_model_save": "auto"},
       "fp16": {"enabled": "auto"}, "bf16": {"enabled": "auto"}, "train_batch_size": "auto"})")}});
   const auto plugin = resolved({.gradient_accumulation_steps = "2",
                                 .gradient_clipping = "0.5",

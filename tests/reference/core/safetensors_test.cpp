@@ -92,10 +92,9 @@ TEST(SafetensorsTest, RowsAreThoseAskedFor) {
 TEST(SafetensorsTest, NamesComeInTheOrderOfTheDataWithTheMetadataApart) {
   const TemporaryFolder folder;
   const SafetensorsFile file(folder.write(
-      "two",
-      safetensors_bytes(
-          R"({"b":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"__metadata__":{"format":"pt"},"a":{"dtype":"U8","shape":[],"data_offsets":[2,3]}}  )",
-          "xyz")));
+      "two", safetensors_bytes(R"({"b":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"__metadata__":{"format":"pt"},)"
+                               R"("a":{"dtype":"U8","shape":[],"data_offsets":[2,3]}}  )",
+                               "xyz")));
   EXPECT_THAT(file.names(), ElementsAre("b", "a"));
   EXPECT_THAT(file.metadata(), ElementsAre(Pair("format", "pt")));
   EXPECT_EQ(file.tensor("a").item<int>(), 'z');
@@ -158,9 +157,9 @@ TEST_F(DamagedSafetensorsTest, HolesAndOverlapsAreRefused) {
   EXPECT_THAT(error_of_tensor(R"("dtype":"U8","shape":[1],"data_offsets":[1,2])", "xy"),
               HasSubstr("expected to begin at 0"));
   const auto two = [](int begin) {
-    return fmt::format(
-        R"({{"a":{{"dtype":"U8","shape":[2],"data_offsets":[0,2]}},"b":{{"dtype":"U8","shape":[2],"data_offsets":[{},{}]}}}})",
-        begin, begin + 2);
+    return fmt::format(R"({{"a":{{"dtype":"U8","shape":[2],"data_offsets":[0,2]}},)"
+                       R"("b":{{"dtype":"U8","shape":[2],"data_offsets":[{},{}]}}}})",
+                       begin, begin + 2);
   };
   for (const int begin : {1, 3})
     EXPECT_THAT(error_of(safetensors_bytes(two(begin), "12345")), HasSubstr("tensor 'b': data_offsets"));

@@ -41,12 +41,11 @@ TEST(SafetensorsWriteTest, EveryTensorIsReadAsItWasWritten) {
 TEST(SafetensorsWriteTest, BytesAreThoseOfTheFormatsOwnWriter) {
   EXPECT_EQ(written({}), testing::safetensors_bytes("{}      ", ""));
   EXPECT_EQ(written({}, {{"format", "pt"}}), testing::safetensors_bytes(R"({"__metadata__":{"format":"pt"}})", ""));
-  EXPECT_EQ(
-      written({{"b", torch::zeros({0, 3})}, {"a", torch::zeros({0})}, {"c", torch::ones({1})}}),
-      testing::safetensors_bytes(
-          R"({"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"b":{"dtype":"F32","shape":[0,3],"data_offsets":[0,0]},)"
-          R"("c":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}      )",
-          std::string("\0\0\x80?", 4)));
+  EXPECT_EQ(written({{"b", torch::zeros({0, 3})}, {"a", torch::zeros({0})}, {"c", torch::ones({1})}}),
+            testing::safetensors_bytes(R"({"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},)"
+                                       R"("b":{"dtype":"F32","shape":[0,3],"data_offsets":[0,0]},)"
+                                       R"("c":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}      )",
+                                       std::string("\0\0\x80?", 4)));
   EXPECT_EQ(written({{"a\"\\\n\x01\x7f\xc3\xa9\xf0\x9f\x98\x80/", torch::zeros({})}}, {{"format", "pt"}}),
             testing::safetensors_bytes(
                 "{\"__metadata__\":{\"format\":\"pt\"},\"a\\\"\\\\\\n\\u0001\x7f\xc3\xa9\xf0\x9f\x98\x80/\":"

@@ -49,8 +49,8 @@ DummyRun run_steps(
 
 // "Adam" is DeepSpeed's name for AdamW.
 TEST_F(DeepSpeedObjectsTest, TheFilesOptimizerTrainsAsThatOfTheProgram) {
-  const auto with_optimizer = options(
-      R"({"zero_optimization": {"stage": 2}, "optimizer": {"type": "Adam", "params": {"lr": "auto", "betas": [0.8, 0.99], "weight_decay": "auto"}}})");
+  const auto with_optimizer = options(R"({"zero_optimization": {"stage": 2}, "optimizer": {"type": "Adam", )"
+                                      R"("params": {"lr": "auto", "betas": [0.8, 0.99], "weight_decay": "auto"}}})");
   const auto without = [&] {
     TemporaryFolder folder;
     AcceleratorOptions plain;
@@ -79,7 +79,8 @@ TEST_F(DeepSpeedObjectsTest, TheFilesOptimizerTrainsAsThatOfTheProgram) {
 TEST_F(DeepSpeedObjectsTest, TheFilesScheduleStepsWithTheOptimizer) {
   const auto file =
       options(R"({"zero_optimization": {"stage": 1}, "optimizer": {"type": "SGD", "params": {"lr": "auto"}},
-    "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_max_lr": "auto", "warmup_num_steps": "auto", "warmup_min_lr": "auto", "total_num_steps": "auto", "warmup_type": "linear"}}})");
+    "scheduler": {"type": "WarmupDecayLR", "params": {"warmup_max_lr": "auto", "warmup_num_steps": "auto",
+      "warmup_min_lr": "auto", "total_num_steps": "auto", "warmup_type": "linear"}}})");
   run_ranks(2, [&] {
     Accelerator accelerator(file);
     auto net = make_net();

@@ -6,27 +6,12 @@
 #include "reference/prepared/sharded_parallel_model.hpp"
 #include "reference/sharded/file_memory.hpp"
 #include "tests/reference/sharded/sharded_training.hpp"
-#include "tests/support/message_of.hpp"
-#include "tests/support/temporary_folder.hpp"
+#include "tests/reference/sharded/sharding_options.hpp"
 
 namespace accel::testing {
 namespace {
 
 using ::testing::HasSubstr;
-
-FullyShardedDataParallelPlugin wrapping_blocks(const std::string& strategy = "FULL_SHARD") {
-  return {.sharding_strategy = strategy,
-          .auto_wrap_policy = "TRANSFORMER_BASED_WRAP",
-          .transformer_cls_names_to_wrap = {"Block"},
-          .wrap_modules = {"tail\\.[02]"}};
-}
-
-FullyShardedDataParallelPlugin second_version() {
-  auto plugin = wrapping_blocks();
-  plugin.fsdp_version = 2;
-  plugin.sharding_strategy.reset();
-  return plugin;
-}
 
 struct Trained {
   std::vector<float> losses, norms;
@@ -85,8 +70,6 @@ void expect_same(const Trained& expected, const Trained& found, double tolerance
         << name;
   }
 }
-
-AcceleratorOptions ddp() { return {.ddp_kwargs = {.find_unused_parameters = true}}; }
 
 TEST(ShardedAcceleratorTest, EveryStrategyTrainsAsDdpDoesOnTwoRanks) {
   for (const int accumulation : {1, 3}) {
@@ -247,96 +230,6 @@ TEST(ShardedAcceleratorTest, AUnitThatIsCalledWithoutTheAdapterIsAStateErrorWith
   }
 }
 
-struct LayerImpl : torch::nn::Module {
-  LayerImpl(int width, int hidden)
-      : up(register_module("up", torch::nn::Linear(width, hidden))),
-        down(register_module("down", torch::nn::Linear(hidden, width))) {}
-  at::Tensor forward(const at::Tensor& x) { return down(torch::relu(up(x))); }
-  torch::nn::Linear up, down;
-};
-TORCH_MODULE(Layer);
-
-// Layers of one width; layers are units.
-torch::nn::Sequential make_layers(int num_layers, int width, int hidden) {
-  torch::manual_seed(7);
-  torch::nn::Sequential layers;
-  for (int i = 0; i < num_layers; ++i) layers->push_back(Layer(width, hidden));
-  return layers;
-}
-
-// Parameters, gradients and moments take 16 bytes an element: four times what one rank may have, and with eight ranks
-// it trains.
-TEST(ShardedAcceleratorTest, AModelFourTimesLargerThanARanksAllowanceTrains) {
-  constexpr int kRanks = 8, kLayers = 16, kWidth = 96, kRows = 8;
-  std::int64_t elements = 0;
-  for (const auto& parameter : make_layers(kLayers, kWidth, kWidth)->parameters()) elements += parameter.numel();
-  const auto allowance = 16 * elements / 4;
-  const auto held = run_ranks(kRanks, [&] {
-    Accelerator accelerator({.fsdp_plugin = FullyShardedDataParallelPlugin{.wrap_modules = {"[0-9]+"}}});
-    auto net = make_layers(kLayers, kWidth, kWidth);
-    optim::Adam adam(net->parameters(), {.lr = 0.001});
-    auto [model, optimizer] = accelerator.prepare(net, adam);
-    auto generator = make_generator(accelerator.process_index());
-    const auto inputs = torch::randn({kRows, kWidth}, generator);
-    float first = 0, last = 0;
-    sharded::MemoryAccount account;
-    for (int step = 0; step < 6; ++step) {
-      at::Tensor loss;
-      {
-        const auto meter = accelerator.measure_activations(model);
-        loss = (model(inputs) - inputs).square().mean();
-      }
-      accelerator.backward(loss);
-      optimizer.step();
-      account = accelerator.memory_account(model);
-      optimizer.zero_grad();
-      (step == 0 ? first : last) = loss.item<float>();
-    }
-    EXPECT_LT(last, first);
-    return account;
-  });
-  for (const auto& account : held) {
-    std::int64_t most = 0;
-    for (std::size_t kind = 0; kind < sharded::kMemoryKindNames.size(); ++kind)
-      most += account.most(static_cast<sharded::MemoryKind>(kind));
-    EXPECT_LT(most, allowance);
-    // 16 bytes an element over the ranks, and a count of steps for each parameter.
-    const auto state = account.most(sharded::MemoryKind::kParameters) + account.now(sharded::MemoryKind::kGradients) +
-                       account.most(sharded::MemoryKind::kOptimizer);
-    const double share = 16.0 * static_cast<double>(elements) / kRanks;
-    EXPECT_NEAR(static_cast<double>(state), share, 0.05 * share);
-    EXPECT_GE(account.most(sharded::MemoryKind::kActivations), 2 * kLayers * kRows * kWidth * 4)
-        << "inputs of two linear parts in each layer";
-    EXPECT_LT(account.most(sharded::MemoryKind::kActivations), 4 * kLayers * kRows * kWidth * 4);
-  }
-}
-
-TEST(ShardedAcceleratorTest, AMeasureOfActivationsCountsWhatForwardKeepsAndRecomputationKeepsLess) {
-  constexpr int kLayers = 8, kWidth = 16, kHidden = 128, kRows = 512;
-  const auto activations_of = [&](bool recomputes) {
-    return run_ranks(
-               2,
-               [&] {
-                 Accelerator accelerator({.fsdp_plugin = FullyShardedDataParallelPlugin{
-                                              .wrap_modules = {"[0-9]+"}, .activation_checkpointing = recomputes}});
-                 auto model = accelerator.prepare(make_layers(kLayers, kWidth, kHidden));
-                 const auto inputs = torch::ones({kRows, kWidth});
-                 at::Tensor loss;
-                 {
-                   const auto meter = accelerator.measure_activations(model);
-                   loss = model(inputs).square().mean();
-                 }
-                 accelerator.backward(loss);
-                 return accelerator.memory_account(model).most(sharded::MemoryKind::kActivations);
-               })
-        .front();
-  };
-  const auto kept = activations_of(false), recomputed = activations_of(true);
-  EXPECT_GE(kept, kLayers * (kWidth + kHidden) * kRows * 4);
-  EXPECT_GE(recomputed, kLayers * kWidth * kRows * 4);
-  EXPECT_LT(recomputed, kept / 2);
-}
-
 TEST(ShardedAcceleratorTest, StageThreeGivesWeightsIn16BitsWhereItIsAskedTo) {
   for (const bool asks : {false, true}) {
     run_ranks(2, [&] {
@@ -438,146 +331,6 @@ TEST(ShardedAcceleratorTest, DeepSpeedTellsTheNormWithoutClipping) {
   });
 }
 
-// --- copies of shards ---
-
-AcceleratorOptions on_mesh(ParallelismConfig mesh) {
-  auto plugin = second_version();
-  plugin.state_dict_type = "SHARDED_STATE_DICT";
-  AcceleratorOptions options{.fsdp_plugin = plugin};
-  options.parallelism_config = mesh;
-  return options;
-}
-
-TEST(ShardedAcceleratorTest, CopiesOfAShardAreSavedOnceAndModifiedTogether) {
-  for (const auto mesh : {ParallelismConfig{.dp_replicate_size = 2, .dp_shard_size = 2},
-                          ParallelismConfig{.dp_shard_size = 2, .tp_size = 2}}) {
-    const TemporaryFolder folder;
-    const auto states = run_ranks(4, [&] {
-      Accelerator accelerator(on_mesh(mesh));
-      auto net = make_net();
-      optim::Adam adam(net->parameters(), {.lr = 0.1});
-      auto [model, optimizer] = accelerator.prepare(net, adam);
-      const auto step = [&] {
-        accelerator.backward(model(batch_of(accelerator.data_parallel_rank(), 1, 4, false)).square().mean());
-        optimizer.step();
-        optimizer.zero_grad();
-      };
-      step();
-      {
-        const auto whole = accelerator.gathered_parameters(model, /*modifier_rank=*/0);
-        if (accelerator.is_main_process()) {
-          const torch::NoGradGuard no_grad;
-          net->head->weight.fill_(3);
-        }
-      }
-      accelerator.save_state(folder.path("state"));
-      step();
-      const auto whole_then = [&] {
-        const auto whole = accelerator.gathered_parameters(model);
-        return net->head->weight.detach().clone();
-      }();
-      accelerator.load_state(folder.path("state"));
-      step();
-      const auto whole = accelerator.gathered_parameters(model);
-      EXPECT_TRUE(torch::equal(net->head->weight, whole_then));
-      return net->head->weight.detach().clone();
-    });
-    if (mesh.dp_replicate_size == 2) {
-      for (const auto& state : states) EXPECT_TRUE(torch::equal(state, states.front()));
-    }
-  }
-}
-
-// Each rank has a part of the sequence: gradients are averaged over all of them.
-TEST(ShardedAcceleratorTest, RanksThatShareASequenceAverageTheirGradients) {
-  const auto trained = [](const AcceleratorOptions& options) {
-    return run_ranks(2, [&] {
-      Accelerator accelerator(options);
-      auto net = make_net();
-      torch::optim::SGD sgd(net->parameters(), 0.1);
-      auto [model, optimizer] = accelerator.prepare(net, sgd);
-      for (int step = 0; step < 3; ++step) {
-        accelerator.backward(model(batch_of(accelerator.process_index(), step, 4, false)).square().mean());
-        optimizer.step();
-        optimizer.zero_grad();
-      }
-      const auto whole = accelerator.gathered_parameters(model);
-      return net->head->weight.detach().clone();
-    });
-  };
-  const auto expected = trained(on_mesh({.dp_shard_size = 2})), found = trained(on_mesh({.cp_size = 2}));
-  for (const auto& weight : found) EXPECT_TRUE(torch::equal(weight, expected.front()));
-}
-
-// A parameter of one element, beside which NAdam keeps another number.
-TEST(ShardedAcceleratorTest, AnyOptimizersStateComesBack) {
-  const auto resumes = [](const char* name, auto make) {
-    for (const auto* type : {"FULL_STATE_DICT", "SHARDED_STATE_DICT"}) {
-      const TemporaryFolder folder;
-      run_ranks(2, [&] {
-        Accelerator accelerator({.fsdp_plugin = FullyShardedDataParallelPlugin{.state_dict_type = type}});
-        torch::manual_seed(1);
-        torch::nn::Linear net(8, 1);
-        auto plain = make(net->parameters());
-        auto model = accelerator.prepare(net);
-        auto optimizer = accelerator.prepare(*plain);
-        const auto step = [&] {
-          accelerator.backward(model(torch::ones({2, 8})).square().mean());
-          optimizer.step();
-          optimizer.zero_grad();
-          const auto whole = accelerator.gathered_parameters(model);
-          return net->weight.detach().clone();
-        };
-        step();
-        accelerator.save_state(folder.path("state"));
-        const auto uncut = step();
-        accelerator.load_state(folder.path("state"));
-        EXPECT_TRUE(torch::equal(step(), uncut)) << name << " " << type;
-      });
-    }
-  };
-  resumes("nadam", [](auto parameters) { return std::make_unique<optim::NAdam>(parameters); });
-  resumes("asgd", [](auto parameters) { return std::make_unique<optim::ASGD>(parameters); });
-  resumes("adagrad", [](auto parameters) { return std::make_unique<optim::Adagrad>(parameters); });
-}
-
-TEST(ShardedAcceleratorTest, ModelsWhoseParametersHaveEqualNamesKeepTheirStates) {
-  for (const auto* type : {"FULL_STATE_DICT", "SHARDED_STATE_DICT"}) {
-    const TemporaryFolder folder;
-    run_ranks(2, [&] {
-      Accelerator accelerator({.fsdp_plugin = FullyShardedDataParallelPlugin{.state_dict_type = type}});
-      torch::manual_seed(1);
-      torch::nn::Linear first(4, 3), second(4, 3);
-      auto parameters = first->parameters();
-      for (const auto& parameter : second->parameters()) parameters.push_back(parameter);
-      optim::Adam adam(parameters, {.lr = 0.1});
-      auto [a, b, optimizer] = accelerator.prepare(first, second, adam);
-      const auto step = [&] {
-        accelerator.backward((a(torch::ones({2, 4})).square() + 3 * b(torch::full({2, 4}, 2.0)).square()).mean());
-        optimizer.step();
-        optimizer.zero_grad();
-        const auto whole_a = accelerator.gathered_parameters(a), whole_b = accelerator.gathered_parameters(b);
-        return torch::cat({first->weight.detach(), second->weight.detach()});
-      };
-      step();
-      accelerator.save_state(folder.path("state"));
-      const auto uncut = step();
-      accelerator.load_state(folder.path("state"));
-      EXPECT_TRUE(torch::equal(step(), uncut)) << type;
-    });
-  }
-}
-
-TEST(ShardedAcceleratorTest, LbfgsIsRefused) {
-  run_ranks(2, [] {
-    Accelerator accelerator({.fsdp_plugin = FullyShardedDataParallelPlugin{}});
-    auto net = make_net();
-    torch::optim::LBFGS lbfgs(net->parameters());
-    auto model = accelerator.prepare(net);
-    EXPECT_THROW(accelerator.prepare(lbfgs), StateError);
-  });
-}
-
 TEST(ShardedAcceleratorTest, OneOfSeveralDeepSpeedPluginsIsSelected) {
   run_ranks(2, [] {
     AcceleratorOptions options;
@@ -608,90 +361,14 @@ TEST(ShardedAcceleratorTest, OneOfSeveralDeepSpeedPluginsIsSelected) {
       Accelerator accelerator(wrong);
       ADD_FAILURE() << "a plugin that is selected later is checked now";
     } catch (const ConfigError& error) {
-      EXPECT_THAT(error.what(), HasSubstr("deepspeed_plugins 'b': "));
-    }
-  });
-}
+      TEST(ShardedAcceleratorTest, ClippingByValueIsAnError) {
+        run_ranks(2, [] {
+          Accelerator accelerator({.fsdp_plugin = wrapping_blocks()});
+          auto net = make_net();
+          auto model = accelerator.prepare(net);
+          EXPECT_THROW(accelerator.clip_grad_value_(net->parameters(), 1.0), StateError);
+        });
+      }
 
-// --- offload to files ---------------------------------------------------------------------------------------------------
-
-// Tensors that are large enough to go to a file; `look` at them behind each step.
-NamedTensors train_wide(
-    const DeepSpeedPlugin& plugin,
-    const std::function<void(Accelerator&, const PreparedModel<torch::nn::SequentialImpl>&)>& look = [](auto&, auto&) {
-    }) {
-  Accelerator accelerator({.deepspeed_plugin = plugin});
-  torch::manual_seed(7);
-  torch::nn::Sequential net;
-  for (int i = 0; i < 3; ++i) net->push_back(torch::nn::Linear(512, 512));
-  optim::AdamW adam(net->parameters(), {.lr = 0.05});
-  auto [model, optimizer] = accelerator.prepare(net, adam);
-  for (int step = 0; step < 3; ++step) {
-    accelerator.backward(model(batch_of(accelerator.process_index(), step, 512, false)).square().mean());
-    look(accelerator, model);
-  }
-  return accelerator.get_state_dict(model);
-}
-
-DeepSpeedPlugin offloading(const std::string& folder) {
-  return {.zero_stage = 3,
-          .offload_optimizer_device = "nvme",
-          .offload_param_device = "nvme",
-          .offload_optimizer_nvme_path = folder,
-          .offload_param_nvme_path = folder};
-}
-
-// Where memory lies does not change what is computed.
-TEST(ShardedAcceleratorTest, ShardsAndMomentsInFilesTrainToTheSameBits) {
-  const TemporaryFolder folder;
-  for (const int num_ranks : {1, 3}) {
-    SCOPED_TRACE(num_ranks);
-    const auto expected = run_ranks(num_ranks, [] { return train_wide({.zero_stage = 3}); }).front();
-    const auto found = run_ranks(num_ranks, [&] { return train_wide(offloading(folder.path("new/nvme"))); }).front();
-    for (std::size_t i = 0; i < expected.size(); ++i)
-      EXPECT_TRUE(torch::equal(expected[i].second, found[i].second)) << expected[i].first;
-    EXPECT_TRUE(std::filesystem::is_empty(folder.path("new/nvme"))) << "files have no names";
-  }
-}
-
-TEST(ShardedAcceleratorTest, WhatLiesInFilesTakesNoMemory) {
-  const TemporaryFolder folder;
-  run_ranks(2, [&] {
-    train_wide(offloading(folder.path()),
-               [&](Accelerator& accelerator, const PreparedModel<torch::nn::SequentialImpl>& model) {
-                 accelerator.save_state(folder.path("saved"));
-                 accelerator.load_state(folder.path("saved"));
-                 const auto account = accelerator.memory_account(model);
-                 EXPECT_EQ(account.now(sharded::MemoryKind::kParameters), 0);
-                 EXPECT_LT(account.now(sharded::MemoryKind::kOptimizer), 10'000) << "small tensors stay";
-                 for (const auto& parameter : model.parameters()) {
-                   if (parameter.numel() > 512) {
-                     EXPECT_TRUE(sharded::is_in_file(parameter));
-                   }
-                 }
-               });
-  });
-}
-
-TEST(ShardedAcceleratorTest, AFolderThatCannotBeMadeIsAnErrorBeforeThereIsAModel) {
-  const TemporaryFolder folder;
-  const auto file = folder.write("file", "");
-  run_ranks(2, [&] {
-    const DeepSpeedPlugin plugin{
-        .zero_stage = 2, .offload_optimizer_device = "nvme", .offload_optimizer_nvme_path = file + "/in"};
-    EXPECT_THAT(message_of<ConfigError>([&] { Accelerator accelerator({.deepspeed_plugin = plugin}); }),
-                HasSubstr("deepspeed_plugin: offload to nvme: " + file + "/in: cannot be made"));
-  });
-}
-
-TEST(ShardedAcceleratorTest, ClippingByValueIsAnError) {
-  run_ranks(2, [] {
-    Accelerator accelerator({.fsdp_plugin = wrapping_blocks()});
-    auto net = make_net();
-    auto model = accelerator.prepare(net);
-    EXPECT_THROW(accelerator.clip_grad_value_(net->parameters(), 1.0), StateError);
-  });
-}
-
-}  // namespace
+    }  // namespace
 }  // namespace accel::testing

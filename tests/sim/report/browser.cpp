@@ -20,16 +20,22 @@ constexpr auto kMeasure = R"js(<script>{
     return {left: b.left, top: b.top, right: b.right, bottom: b.bottom};
   };
   const all = (root, what) => [...root.querySelectorAll(what)];
-  const inside = (a, b) => a.left >= b.left - 1 && a.right <= b.right + 1 && a.top >= b.top - 1 && a.bottom <= b.bottom + 1;
+  const inside = (a, b) => a.left >= b.left - 1 && a.right <= b.right + 1 &&
+                         a.top >= b.top - 1 && a.bottom <= b.bottom + 1;
   const meet = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 2 && b.top < a.bottom - 2;
-  const shape = element => ({style: element.getAttribute('class'), ...box(element), fill: getComputedStyle(element).fill,
-                             stroke: getComputedStyle(element).stroke, name: (element.querySelector('title') || {textContent: ''}).textContent});
+  const shape = element => ({style: element.getAttribute('class'), ...box(element),
+                             fill: getComputedStyle(element).fill,
+                             stroke: getComputedStyle(element).stroke,
+                             name: (element.querySelector('title') || {textContent: ''}).textContent});
   const chart = svg => {
     const outside = box(svg), texts = all(svg, 'text').map(text => ({words: text.textContent, ...box(text)}));
     const wrong = texts.filter(text => !inside(text, outside)).map(text => text.words + ' is outside');
-    texts.forEach((a, i) => texts.slice(i + 1).forEach(b => { if (meet(a, b)) wrong.push(a.words + ' is over ' + b.words); }));
-    return {id: svg.id, ...outside, scale: (outside.right - outside.left) / svg.viewBox.baseVal.width, wrong_texts: wrong,
-            title: svg.querySelector('title').textContent, description: svg.querySelector('desc').textContent, shapes: all(svg, 'rect, polyline, circle, line').map(shape)};
+    texts.forEach((a, i) => texts.slice(i + 1).forEach(b => {
+      if (meet(a, b)) wrong.push(a.words + ' is over ' + b.words); }));
+    return {id: svg.id, ...outside, scale: (outside.right - outside.left) / svg.viewBox.baseVal.width,
+            wrong_texts: wrong,
+            title: svg.querySelector('title').textContent, description: svg.querySelector('desc').textContent,
+            shapes: all(svg, 'rect, polyline, circle, line').map(shape)};
   };
   const seen = {inner_width: innerWidth, scroll_width: document.documentElement.scrollWidth, title: document.title,
     bottom: document.body.getBoundingClientRect().bottom, background: getComputedStyle(document.body).backgroundColor,

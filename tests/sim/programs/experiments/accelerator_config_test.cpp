@@ -98,9 +98,10 @@ TEST_F(AcceleratorConfigTest, AWordOfPrecisionSetsAllDtypesOfTheVersion) {
 
 TEST_F(AcceleratorConfigTest, DeepSpeedFieldsAreRead) {
   const auto plugin =
-      *read(
-           R"(deepspeed_plugin: {gradient_accumulation_steps: 2, gradient_clipping: auto, zero_stage: 3, offload_optimizer_device: nvme,
-    offload_optimizer_nvme_path: /nvme, offload_param_device: nvme, offload_param_nvme_path: /params, zero3_init_flag: true, zero3_save_16bit_model: true})")
+      *read(R"(deepspeed_plugin: {gradient_accumulation_steps: 2, gradient_clipping: auto, zero_stage: 3, )"
+            R"(offload_optimizer_device: nvme,
+    offload_optimizer_nvme_path: /nvme, offload_param_device: nvme, offload_param_nvme_path: /params, )"
+            R"(zero3_init_flag: true, zero3_save_16bit_model: true})")
            .deepspeed_plugin;
   EXPECT_EQ(plugin.gradient_accumulation_steps, "2");
   EXPECT_EQ(plugin.gradient_clipping, "auto");

@@ -34,7 +34,8 @@ TEST(SchedulerConfigTest, LinearIsTheScheduleOfTheContract) {
 TEST(SchedulerConfigTest, PartsAreSchedulesThemselves) {
   auto optimizer = sgd({8.0});
   const auto config = read(R"({name: sequential, milestones: [2], schedulers: [
-    {name: chained, schedulers: [{name: constant, factor: 0.5}, {name: step, step_size: 1, gamma: 0.5}]}, {name: exponential, gamma: 0.5}]})");
+    {name: chained, schedulers: [{name: constant, factor: 0.5}, {name: step, step_size: 1, gamma: 0.5}]},
+      {name: exponential, gamma: 0.5}]})");
   EXPECT_EQ(programs::build_scheduler(config, optimizer)->get_last_lr().size(), 1U);
 }
 

@@ -1,0 +1,161 @@
+#include "bench/simulated_step.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "bench/median.hpp"
+#include "sim/backend/simulate.hpp"
+
+namespace accel::bench {
+namespace {
+
+// Both sides compute the same numbers: models begin with equal weights and as good as keep them. A max pooling of
+// LibTorch takes up to a quarter longer with other weights (branches that are predicted worse), which would count as a
+// cost of being simulated, or as a gain.
+constexpr double kLearningRate = 1e-9;
+
+std::pair<at::Tensor, at::Tensor> batch_of(const Data& data, const Job& job, int number) {
+  const auto row = number * job.batch % (4096 - job.batch);
+  return {data.images.slice(0, row, row + job.batch), data.labels.slice(0, row, row + job.batch)};
+}
+
+nn::Sequential make_equal(const Job& job) {
+  const accel::GeneratorScope scope(accel::make_generator(7));
+  return job.make();
+}
+
+accel::optim::Adam adam_of(nn::Sequential& net) {
+  return {net->parameters(), torch::optim::AdamOptions(kLearningRate)};
+}
+
+// Some models stepped in turn on the calling thread, without communication, as the ranks from `first` on.
+class Models {
+ public:
+  Models(const Job& job, int count, int first = 0) : job_(job), first_(first) {
+    for (int index = 0; index < count; ++index) {
+      nets_.push_back(make_equal(job));
+      optimizers_.push_back(adam_of(nets_.back()));
+    }
+  }
+
+  void step(
+      const Data& data, int step, const std::function<void()>& before_update = [] {}) {
+    for (std::size_t index = 0; index < nets_.size(); ++index) {
+      const auto [images, labels] = batch_of(data, job_, step * kRanks + first_ + static_cast<int>(index));
+      nn::functional::cross_entropy(nets_[index]->forward(images), labels).backward();
+      before_update();
+      optimizers_[index].step();
+      optimizers_[index].zero_grad();
+    }
+  }
+
+ private:
+  Job job_;
+  int first_;
+  std::vector<nn::Sequential> nets_;
+  std::vector<accel::optim::Adam> optimizers_;
+};
+
+// 64 models in turn on one thread: seconds of one step of all.
+double models_in_turn(const Data& data, const Job& job, int steps) {
+  Models models(job, kRanks);
+  models.step(data, 0);
+  const auto start = Clock::now();
+  for (int step = 1; step <= steps; ++step) models.step(data, step);
+  return seconds_since(start) / steps;
+}
+
+// The same models shared out over as many threads as cores, which never meet: seconds of one step of the slowest.
+double models_on_cores(const Data& data, const Job& job, int cores, int steps) {
+  std::atomic<int> ready{0};
+  std::vector<double> seconds(cores);
+  std::vector<std::thread> threads;
+  for (int core = 0; core < cores; ++core) {
+    threads.emplace_back([&, core] {
+      at::set_num_threads(1);
+      Models models(job, kRanks / cores, core * (kRanks / cores));
+      models.step(data, 0);
+      ++ready;
+      while (ready < cores) std::this_thread::yield();
+      const auto start = Clock::now();
+      for (int step = 1; step <= steps; ++step) models.step(data, step);
+      seconds[core] = seconds_since(start) / steps;
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return *std::max_element(seconds.begin(), seconds.end());
+}
+
+// 64 ranks, each with a model of its own, that meet between backward and update and exchange nothing: seconds of one
+// step.
+double ranks_that_only_meet(const Data& data, const Job& job, int steps) {
+  double seconds = 0;
+  accel::sim::simulate({.num_ranks = kRanks}, [&](accel::RankContext& rank) {
+    Models models(job, 1, rank.rank);
+    const auto meet = [&] { rank.world.barrier(); };
+    models.step(data, 0, meet);
+    meet();
+    const auto start = Clock::now();
+    for (int step = 1; step <= steps; ++step) models.step(data, step, meet);
+    meet();
+    if (rank.rank == 0) seconds = seconds_since(start) / steps;
+  });
+  return seconds;
+}
+
+}  // namespace
+
+double simulated_ranks(const Data& data, const Job& job, int num_ranks, int steps,
+                       const std::function<void()>& at_end) {
+  double seconds = 0;
+  accel::sim::simulate({.num_ranks = num_ranks}, [&](accel::RankContext& rank) {
+    accel::Accelerator accelerator({}, rank);
+    auto net = make_equal(job);
+    auto adam = adam_of(net);
+    auto [model, optimizer] = accelerator.prepare(net, adam);
+    auto start = Clock::now();
+    for (int step = 0; step <= steps; ++step) {
+      if (step == 1) {
+        accelerator.wait_for_everyone();
+        start = Clock::now();
+      }
+      const auto [images, labels] = batch_of(data, job, step * num_ranks + rank.rank);
+      accelerator.backward(nn::functional::cross_entropy(model(images), labels));
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+    accelerator.wait_for_everyone();
+    if (rank.rank == 0) {
+      seconds = seconds_since(start) / steps;
+      if (at_end) at_end();
+    }
+    accelerator.wait_for_everyone();
+  });
+  return seconds;
+}
+
+nlohmann::ordered_json measure_64_ranks(const Data& data, const Job& job, int rounds, int cores) {
+  constexpr int kSteps = 20;
+  std::vector<double> turns, on_cores, simulated, ratios, core_ratios, meeting_ratios;
+  for (int round = 0; round < rounds; ++round) {
+    turns.push_back(models_in_turn(data, job, kSteps));
+    simulated.push_back(simulated_ranks(data, job, kRanks, kSteps));
+    meeting_ratios.push_back(ranks_that_only_meet(data, job, kSteps) / (turns.back() / cores));
+    on_cores.push_back(models_on_cores(data, job, cores, kSteps));
+    ratios.push_back(simulated.back() / (turns.back() / cores));
+    core_ratios.push_back(on_cores.back() / (turns.back() / cores));
+  }
+  return {{"model", job.name},
+          {"batch", job.batch},
+          {"cores", cores},
+          {"floor_ms", 1e3 * median(turns) / cores},
+          {"simulated_ms", 1e3 * median(simulated)},
+          {"ratio", median(ratios)},
+          {"without_communication_on_cores_ratio", median(core_ratios)},
+          {"only_meeting_ratio", median(meeting_ratios)}};
+}
+
+}  // namespace accel::bench

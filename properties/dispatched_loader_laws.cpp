@@ -1,0 +1,151 @@
+// What rank 0 reads for all reaches every rank, its errors too.
+#include <atomic>
+#include <ranges>
+
+#include "reference/accelerator/accelerator.hpp"
+#include "tests/support/run_ranks.hpp"
+#include "tests/support/torch.hpp"
+
+namespace accel::testing::dispatched_loader_laws {
+namespace {
+
+struct FailingStream {
+  std::int64_t fails_at = 0, longer_from = 9, place = 0;
+  void reset() {
+    if (fails_at < 0) throw StateError("there is no such file");
+    place = 0;
+  }
+  std::optional<at::Tensor> next() {
+    if (place == fails_at) throw StateError("the file ends in the middle of sample 3");
+    return at::full({place++ < longer_from ? 1 : 2}, 1.0);
+  }
+};
+
+void expect_error_on_every_rank(const FailingStream& stream, std::int64_t batch_size, const std::string& text,
+                                std::int64_t skip_batches = 0) {
+  for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
+    run_ranks(backend, 3, [&](RankContext& rank) {
+      Accelerator accelerator({}, rank);
+      DataLoader loader(stream, {.batch_size = batch_size});
+      auto batches = skip_first_batches(accelerator.prepare(loader), skip_batches);
+      try {
+        for ([[maybe_unused]] auto& batch : batches) {
+        }
+        ADD_FAILURE() << "rank " << rank.rank << " read to the end";
+      } catch (const Error& error) {
+        EXPECT_THAT(error.what(), ::testing::HasSubstr(text)) << "rank " << rank.rank;
+      }
+      EXPECT_FALSE(accelerator.gradient_state().in_dataloader());
+    });
+  }
+}
+
+TEST(DispatchedLoaderTest, WhatReadingThrowsReachesEveryRank) {
+  expect_error_on_every_rank({.fails_at = 3}, 1, "the file ends in the middle of sample 3");
+  expect_error_on_every_rank({.fails_at = 4}, 1, "the file ends in the middle of sample 3", /*skip_batches=*/2);
+  expect_error_on_every_rank({.fails_at = -1}, 1, "there is no such file");
+}
+
+TEST(DispatchedLoaderTest, AListOfAnotherLengthOnOneRankIsAnErrorOnEveryRank) {
+  for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
+    run_ranks(backend, 3, [](RankContext& rank) {
+      Accelerator accelerator({}, rank);
+      DataLoader loader(std::views::iota(std::int64_t{0}, std::int64_t{4}), {.batch_size = 2});
+      for (auto& ids : accelerator.prepare(loader)) {
+        const std::vector<std::string> found(rank.rank == 1 ? ids.size(0) + 1 : ids.size(0), "x");
+        EXPECT_THROW(accelerator.gather_for_metrics(std::pair(ids, found)), ArgumentError);
+        const std::vector<std::pair<at::Tensor, int>> boxes(ids.size(0), {at::zeros({rank.rank, 4}), rank.rank});
+        EXPECT_EQ(accelerator.gather_for_metrics(boxes, {.use_gather_object = true}).size(), 4);
+        EXPECT_THROW(accelerator.gather_for_metrics(boxes, {.use_gather_object = false}), ArgumentError);
+      }
+    });
+  }
+}
+
+TEST(DispatchedLoaderTest, BatchesThatDoNotFitTogetherAreAnErrorOnEveryRank) {
+  expect_error_on_every_rank({.fails_at = 9, .longer_from = 2}, 1, "concatenate: tensors of");
+}
+
+TEST(DispatchedLoaderTest, OneSampleReachesEveryRankAndMetricsHoldItOnce) {
+  run_ranks(Backend::kSim, 4, [](RankContext& rank) {
+    Accelerator accelerator({}, rank);
+    DataLoader loader(std::views::iota(std::int64_t{7}, std::int64_t{8}), {.batch_size = 4});
+    int num_batches = 0;
+    for (auto& ids : accelerator.prepare(loader)) {
+      ++num_batches;
+      EXPECT_TRUE(ids.equal(at::tensor({7}, at::kLong)));
+      EXPECT_TRUE(accelerator.gather_for_metrics(ids).equal(at::tensor({7}, at::kLong)));
+      EXPECT_THROW(accelerator.gather_for_metrics(at::cat({ids, ids})), ArgumentError);
+      EXPECT_THROW(accelerator.gather_for_metrics(std::vector<std::string>{"a", "b"}), ArgumentError);
+    }
+    EXPECT_EQ(num_batches, 1);
+  });
+}
+
+// What fills up the last step is as it was read, whatever the program has done to what it was handed.
+TEST(DispatchedLoaderTest, WhatIsKeptForTheEndIsNotTheProgramsToChange) {
+  run_ranks(Backend::kSim, 2, [](RankContext& rank) {
+    Accelerator accelerator({}, rank);
+    DataLoader loader(std::views::iota(std::int64_t{0}, std::int64_t{5}), {.batch_size = 1});
+    std::vector<std::int64_t> seen;
+    for (auto& ids : accelerator.prepare(loader)) {
+      seen.push_back(ids.template item<std::int64_t>());
+      ids.add_(100);
+    }
+    EXPECT_EQ(seen, rank.rank == 0 ? std::vector<std::int64_t>({0, 2, 4}) : std::vector<std::int64_t>({1, 3, 0}));
+  });
+}
+
+TEST(DispatchedLoaderTest, TensorsOfAnyShapeAreGatheredAsObjects) {
+  run_ranks(Backend::kSim, 3, [](RankContext& rank) {
+    Accelerator accelerator({}, rank);
+    DataLoader loader(std::views::iota(std::int64_t{0}, std::int64_t{4}), {.batch_size = 2});
+    std::vector<std::int64_t> sizes;
+    for (auto& ids : accelerator.prepare(loader)) {
+      std::vector<at::Tensor> boxes;  // sample i has i boxes
+      for (std::int64_t row = 0; row < ids.size(0); ++row)
+        boxes.push_back(at::zeros({ids[row].item<std::int64_t>(), 4}));
+      for (const auto& of_sample : accelerator.gather_for_metrics(boxes, {.use_gather_object = true}))
+        sizes.push_back(of_sample.size(0));
+    }
+    EXPECT_THAT(sizes, ::testing::ElementsAre(0, 1, 2, 3));
+  });
+}
+
+TEST(DispatchedLoaderTest, AFunctionOfTheUsersCutsTheStep) {
+  run_ranks(Backend::kSim, 2, [](RankContext& rank) {
+    Accelerator accelerator({}, rank);
+    DataLoader plain(std::views::iota(std::int64_t{0}, std::int64_t{8}), {.batch_size = 2});
+    // Every second row in place of one half.
+    auto loader = accelerator.prepare_data_loader(plain, [](const at::Tensor& step, RowRange rows, int part) {
+      EXPECT_EQ(rows.size(), step.size(0) / 2);
+      return step.slice(0, part, step.size(0), 2);
+    });
+    std::vector<at::Tensor> own;
+    for (auto& ids : loader) own.push_back(ids);
+    EXPECT_TRUE(at::cat(own).equal(at::arange(rank.rank, 8, 2)));
+  });
+}
+
+TEST(DispatchedLoaderTest, OnlyRankZeroReads) {
+  std::atomic<int> num_read{0};
+  struct Counting {
+    std::atomic<int>* num_read;
+    [[nodiscard]] std::int64_t size() const { return 12; }
+    std::int64_t get(std::int64_t index) const {
+      EXPECT_EQ(current_rank().rank, 0);
+      ++*num_read;
+      return index;
+    }
+  };
+  run_ranks(Backend::kSim, 3, [&](RankContext& rank) {
+    Accelerator accelerator({.dataloader_config = {.dispatch_batches = true}}, rank);
+    DataLoader loader(Counting{&num_read}, {.batch_size = 2, .shuffle = true});
+    for ([[maybe_unused]] auto& batch : accelerator.prepare(loader)) {
+    }
+  });
+  EXPECT_EQ(num_read, 12);
+}
+
+}  // namespace
+}  // namespace accel::testing::dispatched_loader_laws

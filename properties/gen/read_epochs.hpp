@@ -1,0 +1,184 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "properties/gen/data_sources.hpp"
+#include "reference/accelerator/accelerator.hpp"
+#include "reference/state/rng_sync.hpp"
+#include "tests/support/property.hpp"
+#include "tests/support/run_ranks.hpp"
+
+/// What all ranks see in the epochs of a loader, for loaders of all modes.
+namespace accel::testing::read_epochs {
+
+using Batches = std::vector<Ids>;
+
+enum class Source { kDataset, kSampler, kStream, kBatches, kVaryingBatches };
+
+struct Case {
+  Source source = Source::kDataset;
+  int ranks = 1, workers = 0;
+  std::int64_t length = 0, batch_size = 1;
+  bool shuffle = false, seedable = false, even = true, split = false, drop_last = false, dispatch = false,
+       seeded_apart = false;
+  std::int64_t seed = 0;
+  [[nodiscard]] std::int64_t num_indices() const { return source == Source::kSampler ? (length + 2) / 3 : length; }
+  [[nodiscard]] std::int64_t step_size() const { return batch_size * (split ? 1 : ranks); }
+  /// Every rank has as many steps as the others.
+  [[nodiscard]] bool in_step() const {
+    return even || dispatch || drop_last || ranks == 1 || source == Source::kStream;
+  }
+  /// What rank 0 reads by a batch sampler is dispatched to the last batch that this gives.
+  [[nodiscard]] bool drops_tail() const { return drop_last && !(source == Source::kBatches && dispatch); }
+  [[nodiscard]] std::int64_t num_kept() const {
+    const auto unit = drops_tail() ? step_size() : batch_size;
+    return drop_last ? num_indices() / unit * unit : num_indices();
+  }
+  [[nodiscard]] bool varies() const { return source == Source::kVaryingBatches; }
+};
+
+inline std::string describe(const Case& c) {
+  return fmt::format(
+      "source {}, {} ranks, {} workers, length {}, batch {}, shuffle {}, seedable {}, even {}, split {}, drop_last {}, "
+      "dispatch {}, apart {}, seed {}",
+      static_cast<int>(c.source), c.ranks, c.workers, c.length, c.batch_size, c.shuffle, c.seedable, c.even, c.split,
+      c.drop_last, c.dispatch, c.seeded_apart, c.seed);
+}
+
+inline Case make_case() {
+  Case c;
+  c.source = static_cast<Source>(pick(0, 5));
+  c.ranks = pick(1, 6);
+  c.workers = pick(0, 3);
+  c.split = c.source != Source::kVaryingBatches && pick(0, 4) == 0;
+  c.batch_size = pick<std::int64_t>(1, 5) * (c.split ? c.ranks : 1);
+  c.length = pick<std::int64_t>(0, 3 * c.step_size() + 2);
+  c.shuffle = c.source == Source::kDataset && (pick(0, 2) == 0);
+  c.seedable = (pick(0, 2) == 0);
+  c.even = pick(0, 3) > 0;
+  c.drop_last = !c.varies() && pick(0, 4) == 0;
+  c.dispatch = !c.varies() && pick(0, 3) == 0;
+  c.seeded_apart = (pick(0, 2) == 0);
+  c.seed = pick<std::int64_t>(0, 1000);
+  return c;
+}
+
+/// What one rank saw in one epoch.
+struct Epoch {
+  Batches batches, gathered;
+  std::vector<bool> ends;
+  std::optional<std::int64_t> length;
+  std::int64_t num_read = 0;
+  bool is_active_behind = false;
+};
+using Seen = std::vector<std::vector<Epoch>>;  // [epoch][rank]
+
+class CountedDataset {
+ public:
+  CountedDataset(std::int64_t length, std::atomic<std::int64_t>* num_read) : length_(length), num_read_(num_read) {}
+  [[nodiscard]] std::int64_t size() const { return length_; }
+  [[nodiscard]] std::int64_t get(std::int64_t index) const {
+    ++*num_read_;
+    return index;
+  }
+
+ private:
+  std::int64_t length_;
+  std::atomic<std::int64_t>* num_read_;
+};
+
+class CountedStream {
+ public:
+  CountedStream(std::int64_t length, std::atomic<std::int64_t>* num_read) : length_(length), num_read_(num_read) {}
+  void reset() { next_ = 0; }
+  std::optional<std::int64_t> next() {
+    if (next_ == length_) return std::nullopt;
+    ++*num_read_;
+    return next_++;
+  }
+
+ private:
+  std::int64_t length_, next_ = 0;
+  std::atomic<std::int64_t>* num_read_;
+};
+
+struct History {
+  int epochs = 2, first_epoch = 0;
+  bool draws_between = false;  ///< one rank draws random numbers that others do not
+};
+
+template <typename Loader>
+std::vector<Epoch> epochs_of_rank(Accelerator& accelerator, Loader loader, const Case& c, const History& history,
+                                  std::atomic<std::int64_t>& num_read) {
+  std::vector<Epoch> epochs;
+  if (history.first_epoch > 0) loader.set_epoch(history.first_epoch);
+  for (int index = 0; index < history.epochs; ++index) {
+    Epoch epoch;
+    const bool knows_length = c.source == Source::kDataset || c.source == Source::kSampler;
+    if (knows_length) epoch.length = loader.size();
+    num_read = 0;
+    for (auto& ids : loader) {
+      epoch.batches.push_back(ids_of(ids));
+      epoch.ends.push_back(accelerator.gradient_state().end_of_dataloader());
+      if (c.in_step() && !c.varies()) epoch.gathered.push_back(ids_of(accelerator.gather_for_metrics(ids)));
+      if (history.draws_between && accelerator.process_index() == 0) draw_int64(default_generator());
+    }
+    epoch.num_read = num_read;
+    epoch.is_active_behind = accelerator.gradient_state().in_dataloader();
+    epochs.push_back(std::move(epoch));
+  }
+  return epochs;
+}
+
+inline Seen see(const Case& c, const History& history = {}) {
+  std::vector<std::atomic<std::int64_t>> num_read(c.ranks);
+  const auto of_ranks = collect_ranks(Backend::kSim, c.ranks, [&](RankContext& rank) {
+    Accelerator accelerator({.dataloader_config = {.split_batches = c.split,
+                                                   .dispatch_batches = c.dispatch,
+                                                   .even_batches = c.even,
+                                                   .use_seedable_sampler = c.seedable}},
+                            rank);
+    set_seed(static_cast<std::uint64_t>(c.seed), {.device_specific = c.seeded_apart});
+    DataLoaderOptions options{
+        .batch_size = c.batch_size, .shuffle = c.shuffle, .drop_last = c.drop_last, .num_workers = c.workers};
+    if (c.source == Source::kSampler) options.sampler = std::make_shared<EveryThird>(c.length);
+    if (c.source == Source::kBatches || c.varies()) {
+      options = {.num_workers = c.workers,
+                 .batch_sampler = std::make_shared<CutRange>(
+                     c.length, CutRange::Options{.batch_size = c.varies() ? std::nullopt : std::optional(c.batch_size),
+                                                 .drop_last = c.drop_last,
+                                                 .tells_size = false})};
+    }
+    auto& counter = num_read[rank.rank];
+    if (c.source == Source::kStream)
+      return epochs_of_rank(accelerator, accelerator.prepare(DataLoader(CountedStream(c.length, &counter), options)), c,
+                            history, counter);
+    return epochs_of_rank(accelerator, accelerator.prepare(DataLoader(CountedDataset(c.length, &counter), options)), c,
+                          history, counter);
+  });
+  Seen seen(history.epochs);
+  for (const auto& epochs : of_ranks) {
+    for (std::size_t index = 0; index < epochs.size(); ++index) seen[index].push_back(epochs[index]);
+  }
+  return seen;
+}
+
+/// All that was issued, step by step, rank 0's first.
+inline Ids issued(const std::vector<Epoch>& ranks) {
+  Ids all;
+  for (std::size_t step = 0; step < ranks.front().batches.size(); ++step) {
+    for (const auto& rank : ranks) {
+      if (step < rank.batches.size()) all.insert(all.end(), rank.batches[step].begin(), rank.batches[step].end());
+    }
+  }
+  return all;
+}
+
+}  // namespace accel::testing::read_epochs

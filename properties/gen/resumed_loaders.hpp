@@ -1,0 +1,127 @@
+#pragma once
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "properties/gen/data_sources.hpp"
+#include "reference/accelerator/accelerator.hpp"
+#include "reference/data/transformed.hpp"
+
+/// Loaders of all kinds whose samples draw random numbers, for runs that are interrupted and resumed.
+namespace accel::testing::resumed_loaders {
+
+
+using Sample = std::pair<std::int64_t, std::int64_t>;  // its number, and a random number that reading it has drawn
+
+inline Sample read_sample(std::int64_t number) { return {number, draw_int64(default_generator())}; }
+
+struct NoisyDataset {
+  std::int64_t length = 0;
+  [[nodiscard]] std::int64_t size() const { return length; }
+  [[nodiscard]] static Sample get(std::int64_t index) { return read_sample(index); }
+};
+
+// A stream whose samples draw.
+template <typename Numbers>
+auto noisy(Numbers numbers) {
+  return transformed(std::move(numbers), &read_sample);
+}
+
+// Batches of one to three samples in a shuffled order.
+class RandomBatches : public BatchSampler {
+ public:
+  explicit RandomBatches(std::int64_t length) : length_(length) {}
+  [[nodiscard]] std::optional<at::Generator> generator() const override { return generator_; }
+  void begin_pass() override {
+    order_ = at::randperm(length_, generator_, at::kLong);
+    next_ = 0;
+  }
+  std::optional<std::vector<std::int64_t>> next() override {
+    std::vector<std::int64_t> batch;
+    const auto size = 1 + next_ % 3;
+    for (; next_ < length_ && static_cast<std::int64_t>(batch.size()) < size; ++next_)
+      batch.push_back(order_[next_].item<std::int64_t>());
+    return batch.empty() ? std::nullopt : std::optional(batch);
+  }
+
+ private:
+  std::int64_t length_, next_ = 0;
+  at::Generator generator_ = make_generator(5);
+  at::Tensor order_;
+};
+
+enum class Source { kInOrder, kShuffled, kReplacement, kRepeated, kSubset, kWeighted, kBatches, kStream, kParts };
+inline constexpr const char* kSourceNames[] = {"in order", "shuffled", "replacement", "repeated", "subset",
+                                        "weighted", "batches",  "stream",      "parts"};
+
+struct Case {
+  Source source = Source::kShuffled;
+  int ranks = 1, workers = 0, epochs = 2;
+  std::int64_t length = 10, batch_size = 2;
+  bool drop_last = false, even = true, split = false, dispatch = false, seedable = false, own_generator = false;
+  std::vector<std::int64_t> cuts;  ///< batches after which a life ends, counted within the life
+  bool at_epoch_end = false;       ///< a life that has read its epoch to the end is cut there
+  /// All ranks have as many batches; else they meet between epochs only.
+  [[nodiscard]] bool is_in_step() const { return even || dispatch || ranks == 1; }
+};
+
+inline std::string describe(const Case& c) {
+  return fmt::format(
+      "{}, {} ranks, {} workers, {} epochs, length {}, batch {}, drop_last {}, even {}, split {}, dispatch {}, "
+      "seedable {}, own generator {}, cuts {}, at end {}",
+      kSourceNames[static_cast<int>(c.source)], c.ranks, c.workers, c.epochs, c.length, c.batch_size, c.drop_last,
+      c.even, c.split, c.dispatch, c.seedable, c.own_generator, c.cuts, c.at_epoch_end);
+}
+
+inline std::shared_ptr<Sampler> sampler_of(const Case& c) {
+  if (c.source == Source::kReplacement)
+    return std::make_shared<RandomSampler>(c.length,
+                                           RandomSamplerOptions{.replacement = true, .num_samples = 50 + c.length});
+  if (c.source == Source::kRepeated)
+    return std::make_shared<RandomSampler>(c.length, RandomSamplerOptions{.num_samples = 2 * c.length + 1});
+  if (c.source == Source::kSubset) {
+    std::vector<std::int64_t> indices((c.length + 1) / 2);
+    for (std::size_t place = 0; place < indices.size(); ++place) indices[place] = 2 * static_cast<std::int64_t>(place);
+    return std::make_shared<SubsetRandomSampler>(indices);
+  }
+  if (c.source == Source::kWeighted)
+    return std::make_shared<WeightedRandomSampler>(std::vector<double>(c.length, 0.5),
+                                                   WeightedRandomSampler::Options{.num_samples = c.length + 3});
+  return nullptr;
+}
+
+// Uneven parts, at least one sample each; as many as there are ranks, or more.
+inline Parts parts_of(const Case& c) {
+  Parts parts;
+  const auto num_parts = std::max<std::int64_t>(c.ranks, std::min<std::int64_t>(c.length, 2 * c.ranks + c.length % 5));
+  for (std::int64_t part = 0; part < num_parts; ++part)
+    parts.parts.emplace_back(1000 * part, 1 + (part * part * 7 + c.length) % 6);
+  return parts;
+}
+
+template <typename Loader>
+std::vector<std::vector<std::int64_t>> read_all(Loader& loader, std::int64_t most = 1000) {
+  std::vector<std::vector<std::int64_t>> batches;
+  for (auto& batch : loader) {
+    batches.push_back(ids_of(std::get<0>(batch)));
+    if (static_cast<std::int64_t>(batches.size()) == most) break;
+  }
+  return batches;
+}
+
+inline auto shuffled_loader(RankContext& rank, std::int64_t length = 23,
+                     std::optional<at::Generator> generator = std::nullopt) {
+  return Accelerator({}, rank).prepare(DataLoader(
+      NoisyDataset{.length = length}, {.batch_size = 2, .shuffle = true, .generator = std::move(generator)}));
+}
+
+
+}  // namespace accel::testing::resumed_loaders

@@ -1,0 +1,129 @@
+// States that do not fit a loader, and damaged ones.
+#include <limits>
+
+#include "properties/gen/resumed_loaders.hpp"
+#include "reference/core/value.hpp"
+#include "reference/data/loader_state.hpp"
+#include "tests/support/property.hpp"
+#include "tests/support/run_ranks.hpp"
+
+namespace accel::testing::loader_state_laws {
+namespace {
+
+using namespace resumed_loaders;
+
+std::string refusal(RankContext& rank, const Value& state, std::int64_t length = 10) {
+  Accelerator accelerator({}, rank);
+  auto loader = accelerator.prepare(DataLoader(NoisyDataset{.length = length}, {.batch_size = 2}));
+  try {
+    loader.load_state_dict(state);
+  } catch (const CheckpointError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(LoaderStateTest, AStateThatDoesNotFitIsRefusedWithAllThatIsWrong) {
+  run_ranks(Backend::kSim, 2, [](RankContext& rank) {
+    Accelerator accelerator({}, rank);
+    auto loader = accelerator.prepare(DataLoader(NoisyDataset{.length = 10}, {.batch_size = 2}));
+    const auto state = loader.state_dict();
+    EXPECT_EQ(refusal(rank, state), "accepted");
+    auto of_the_other = loader_state_of(state);
+    of_the_other.process_index = 1 - rank.rank;
+    of_the_other.num_samples = 11;
+    of_the_other.source = "stream";
+    EXPECT_THAT(refusal(rank, to_value(of_the_other)),
+                ::testing::AllOf(::testing::HasSubstr("a dataset of 11 samples, this one has 10"),
+                                 ::testing::HasSubstr(fmt::format("this is rank {}", rank.rank)),
+                                 ::testing::HasSubstr("reads stream, this one reads samples")));
+    EXPECT_THAT(
+        refusal(rank, Value::Dict{{"epoch", 1.5}, {"format", 2}}),
+        ::testing::AllOf(::testing::HasSubstr("epoch: expected int, got float"), ::testing::HasSubstr("order: missing"),
+                         ::testing::HasSubstr("format: this build reads 1, got 2")));
+    EXPECT_THAT(refusal(rank, Value(3)), ::testing::HasSubstr("this is no state of a loader"));
+  });
+}
+
+TEST(LoaderStateTest, AStateOfAnotherOrderIsRefused) {
+  run_ranks(Backend::kSim, 2, [](RankContext& rank) {
+    const auto state_of = [&](DataLoaderOptions options, bool seedable) {
+      Accelerator accelerator({.dataloader_config = {.use_seedable_sampler = seedable}}, rank);
+      return accelerator.prepare(DataLoader(NoisyDataset{.length = 10}, std::move(options))).state_dict();
+    };
+    const auto sampler = [](std::shared_ptr<Sampler> sampler) {
+      return DataLoaderOptions{.batch_size = 2, .sampler = std::move(sampler)};
+    };
+    EXPECT_EQ(refusal(rank, state_of({.batch_size = 2}, false)), "accepted");
+    for (const auto& other :
+         {state_of({.batch_size = 2, .shuffle = true}, false), state_of({.batch_size = 2, .shuffle = true}, true),
+          state_of(sampler(std::make_shared<SubsetRandomSampler>(std::vector<std::int64_t>{1, 2})), false)}) {
+      EXPECT_THAT(refusal(rank, other), ::testing::HasSubstr("this one is of kind sequential"));
+    }
+  });
+}
+
+TEST(LoaderStateTest, NumbersAndTensorsThatCannotBeAreRefusedBeforeAnythingChanges) {
+  run_ranks(Backend::kSim, 2, [](RankContext& rank) {
+    auto loader = shuffled_loader(rank);
+    read_all(loader, 2);
+    const auto good = loader_state_of(loader.state_dict());
+    const std::vector<std::function<void(LoaderState&)>> damages{
+        [](LoaderState& state) { state.pass->num_read = -1; },
+        [](LoaderState& state) { state.pass->num_read = std::numeric_limits<std::int64_t>::max(); },
+        [](LoaderState& state) { state.pass->next_reader = 7; },
+        [](LoaderState& state) { state.pass->random_state = at::ones({3}); },
+        [](LoaderState& state) { state.pass->random_state = at::Tensor(); },
+        [](LoaderState& state) { state.pass->ahead_state = at::ones({5056}, at::kByte); },
+        [](LoaderState& state) { state.pass->readers.push_back({.generator = at::ones({1})}); },
+        [](LoaderState& state) { state.generator = at::zeros({2}); },
+        [](LoaderState& state) { state.epoch = -3; },
+        [](LoaderState& state) {
+          state.order = Value::Dict{{"kind", "random"}, {"size", 23}, {"generator", at::ones({2})}};
+        },
+        [](LoaderState& state) {
+          state.order = Value::Dict{{"kind", 4}};
+        },
+        [](LoaderState& state) { state.order = Value(3); },
+    };
+    for (std::size_t number = 0; number < damages.size(); ++number) {
+      auto other = shuffled_loader(rank);
+      const auto before = other.state_dict();
+      auto damaged = good;
+      damages[number](damaged);
+      EXPECT_THROW(other.load_state_dict(to_value(damaged)), CheckpointError) << number;
+      EXPECT_EQ(other.state_dict(), before) << number;
+    }
+  });
+}
+
+TEST(LoaderStateTest, BytesThatWereDamagedAreAnErrorOrAnotherValueButNeverACrash) {
+  run_ranks(Backend::kSim, 1, [](RankContext& rank) {
+    auto loader = shuffled_loader(rank);
+    read_all(loader, 2);
+    const auto bytes = pack(loader.state_dict());
+    expect_property(2000, [&] {
+      auto damaged = bytes;
+      for (int changes = pick(1, 4); changes > 0; --changes)
+        damaged[pick<std::size_t>(0, damaged.size())] = static_cast<char>(pick(0, 256));
+      if (pick(0, 3) == 0) damaged.resize(pick<std::size_t>(0, damaged.size()));
+      auto other = shuffled_loader(rank);
+      try {
+        other.load_state_dict(unpack<Value>(damaged));
+      } catch (const ArgumentError&) {
+      } catch (const CheckpointError&) {
+      }
+    });
+  });
+}
+
+TEST(LoaderStateTest, LoadingInsideALoopIsAStateError) {
+  run_ranks(Backend::kSim, 1, [](RankContext& rank) {
+    auto loader = Accelerator({}, rank).prepare(DataLoader(NoisyDataset{.length = 4}, {.batch_size = 2}));
+    const auto state = loader.state_dict();
+    for ([[maybe_unused]] auto& batch : loader) EXPECT_THROW(loader.load_state_dict(state), StateError);
+  });
+}
+
+}  // namespace
+}  // namespace accel::testing::loader_state_laws

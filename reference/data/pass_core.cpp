@@ -1,0 +1,119 @@
+#include "reference/data/pass_core.hpp"
+
+#include <limits>
+#include <utility>
+
+#include "reference/core/random.hpp"
+
+namespace accel {
+
+PassCore::PassCore(LoaderCore& core, std::int64_t skip_batches) : core_(core), taken_(core.place_of_next_pass()) {
+  if (taken_) {
+    state_ = taken_->pass;
+    order_ = taken_->order;
+  }
+  skip(skip_batches);
+  if (core_.is_prepared()) activate();
+  core_.open(*this);
+}
+
+PassCore::~PassCore() {
+  if (has_handed_out_) {
+    close({.end = PassOutcome::kLeft, .place = BegunEpoch{.order = std::move(order_), .pass = std::move(state_)}});
+  } else {
+    close({.end = PassOutcome::kNothingRead, .place = std::move(taken_)});
+  }
+}
+
+void PassCore::skip(std::int64_t num_batches) {
+  position_ = state_.num_read;
+  const auto units = core_.units_per_step();
+  constexpr auto kMost = std::numeric_limits<std::int64_t>::max() / 2;
+  state_.num_read = num_batches > (kMost - state_.num_read) / units ? kMost : state_.num_read + num_batches * units;
+  if (core_.knows_places()) {
+    position_ = state_.num_read;
+  } else {
+    num_to_discard_ = num_batches;
+  }
+}
+
+void PassCore::activate() {
+  core_.begin_epoch(is_resumed());
+  if (const auto remainder = core_.remainder_after(state_.num_read)) active_.remainder = *remainder;
+  active_.fills_up = core_.is_dispatched() || core_.reading().even_batches;
+  core_.context().gradient_state.add(&active_);  // last: nothing throws after it
+}
+
+void PassCore::start() {
+  if (is_resumed()) {
+    restore_order();
+    return;
+  }
+  // A dispatched loader's iterator has no generator of its own.
+  const auto& own = core_.options().generator;
+  state_.base_seed = draw_int64(own && !core_.is_dispatched() ? *own : default_generator());
+  state_.random_state = default_generator().get_state();
+  order_ = core_.order();
+  core_.draw_as_reader();
+}
+
+bool PassCore::needs_start() const {
+  const bool may_fill_up =
+      !core_.options().drop_last && core_.is_prepared() && (core_.data_parallel().size > 1 || core_.full_rows() > 0);
+  return position_ > 0 && may_fill_up;
+}
+
+detail::ReadersOptions PassCore::readers() {
+  auto readers = readers_of_start();
+  readers.prefetch_factor = core_.options().prefetch_factor;
+  const auto num_readers = static_cast<std::size_t>(readers.num_workers);
+  if (state_.readers.size() != num_readers) {  // other workers begin with their seeds
+    state_.readers.assign(num_readers, {});
+    state_.next_reader = 0;
+  }
+  for (const auto& reader : state_.readers) readers.generators.push_back(reader.generator);
+  readers.next = static_cast<int>(state_.next_reader);
+  return readers;
+}
+
+detail::ReadersOptions PassCore::readers_of_start() const {
+  return {.num_workers = core_.num_readers(),
+          .prefetch_factor = 1,
+          .base_seed = static_cast<std::uint64_t>(state_.base_seed)};
+}
+
+void PassCore::count(const std::vector<detail::ReaderMark>& marks) {
+  for (const auto& mark : marks) {
+    if (mark.reader == detail::kRankThread) {
+      state_.ahead_state = mark.generator;
+    } else if (mark.reader == detail::kLeftOver) {
+      state_.num_left_over += mark.num_samples;
+    } else {
+      auto& reader = state_.readers.at(mark.reader);
+      reader.num_samples += mark.num_samples;
+      reader.generator = mark.generator;
+      state_.next_reader = (mark.reader + 1) % static_cast<std::int64_t>(state_.readers.size());
+    }
+  }
+}
+
+void PassCore::count_step(const Step& step) {
+  has_handed_out_ = true;
+  state_.num_read += core_.units_per_step();
+  active_.num_rows = step.num_rows;
+  if (core_.is_prepared()) active_.batch = ++core_.context().gradient_state.num_batches;
+  if (!step.is_last) return;
+  active_.end_of_dataloader = true;
+  if (!core_.options().drop_last) active_.remainder = step.remainder;
+}
+
+void PassCore::finish(bool any_batch) { close({.end = PassOutcome::kFinished, .any_batch = any_batch}); }
+
+// Once: after its end, another pass may be open.
+void PassCore::close(PassOutcome outcome) {
+  if (!std::exchange(is_open_, false)) return;
+  core_.close(std::move(outcome));
+  if (core_.is_prepared()) core_.context().gradient_state.remove(&active_);
+}
+
+}  // namespace accel

@@ -1,0 +1,152 @@
+#include <accel/accel.hpp>
+#include <accel/testing.hpp>
+#include <gmock/gmock.h>
+
+#include "reference/optim/optimizers/optimizers.hpp"
+#include "tests/reference/sharded/sharded_training.hpp"
+#include "tests/reference/sharded/sharding_options.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+namespace accel::testing {
+namespace {
+
+AcceleratorOptions on_mesh(ParallelismConfig mesh) {
+  auto plugin = second_version();
+  plugin.state_dict_type = "SHARDED_STATE_DICT";
+  AcceleratorOptions options{.fsdp_plugin = plugin};
+  options.parallelism_config = mesh;
+  return options;
+}
+
+TEST(ShardedAcceleratorTest, CopiesOfAShardAreSavedOnceAndModifiedTogether) {
+  for (const auto mesh : {ParallelismConfig{.dp_replicate_size = 2, .dp_shard_size = 2},
+                          ParallelismConfig{.dp_shard_size = 2, .tp_size = 2}}) {
+    const TemporaryFolder folder;
+    const auto states = run_ranks(4, [&] {
+      Accelerator accelerator(on_mesh(mesh));
+      auto net = make_net();
+      optim::Adam adam(net->parameters(), {.lr = 0.1});
+      auto [model, optimizer] = accelerator.prepare(net, adam);
+      const auto step = [&] {
+        accelerator.backward(model(batch_of(accelerator.data_parallel_rank(), 1, 4, false)).square().mean());
+        optimizer.step();
+        optimizer.zero_grad();
+      };
+      step();
+      {
+        const auto whole = accelerator.gathered_parameters(model, /*modifier_rank=*/0);
+        if (accelerator.is_main_process()) {
+          const torch::NoGradGuard no_grad;
+          net->head->weight.fill_(3);
+        }
+      }
+      accelerator.save_state(folder.path("state"));
+      step();
+      const auto whole_then = [&] {
+        const auto whole = accelerator.gathered_parameters(model);
+        return net->head->weight.detach().clone();
+      }();
+      accelerator.load_state(folder.path("state"));
+      step();
+      const auto whole = accelerator.gathered_parameters(model);
+      EXPECT_TRUE(torch::equal(net->head->weight, whole_then));
+      return net->head->weight.detach().clone();
+    });
+    if (mesh.dp_replicate_size == 2) {
+      for (const auto& state : states) EXPECT_TRUE(torch::equal(state, states.front()));
+    }
+  }
+}
+
+// Each rank has a part of the sequence: gradients are averaged over all of them.
+TEST(ShardedAcceleratorTest, RanksThatShareASequenceAverageTheirGradients) {
+  const auto trained = [](const AcceleratorOptions& options) {
+    return run_ranks(2, [&] {
+      Accelerator accelerator(options);
+      auto net = make_net();
+      torch::optim::SGD sgd(net->parameters(), 0.1);
+      auto [model, optimizer] = accelerator.prepare(net, sgd);
+      for (int step = 0; step < 3; ++step) {
+        accelerator.backward(model(batch_of(accelerator.process_index(), step, 4, false)).square().mean());
+        optimizer.step();
+        optimizer.zero_grad();
+      }
+      const auto whole = accelerator.gathered_parameters(model);
+      return net->head->weight.detach().clone();
+    });
+  };
+  const auto expected = trained(on_mesh({.dp_shard_size = 2})), found = trained(on_mesh({.cp_size = 2}));
+  for (const auto& weight : found) EXPECT_TRUE(torch::equal(weight, expected.front()));
+}
+
+// A parameter of one element, beside which NAdam keeps another number.
+TEST(ShardedAcceleratorTest, AnyOptimizersStateComesBack) {
+  const auto resumes = [](const char* name, auto make) {
+    for (const auto* type : {"FULL_STATE_DICT", "SHARDED_STATE_DICT"}) {
+      const TemporaryFolder folder;
+      run_ranks(2, [&] {
+        Accelerator accelerator({.fsdp_plugin = FullyShardedDataParallelPlugin{.state_dict_type = type}});
+        torch::manual_seed(1);
+        torch::nn::Linear net(8, 1);
+        auto plain = make(net->parameters());
+        auto model = accelerator.prepare(net);
+        auto optimizer = accelerator.prepare(*plain);
+        const auto step = [&] {
+          accelerator.backward(model(torch::ones({2, 8})).square().mean());
+          optimizer.step();
+          optimizer.zero_grad();
+          const auto whole = accelerator.gathered_parameters(model);
+          return net->weight.detach().clone();
+        };
+        step();
+        accelerator.save_state(folder.path("state"));
+        const auto uncut = step();
+        accelerator.load_state(folder.path("state"));
+        EXPECT_TRUE(torch::equal(step(), uncut)) << name << " " << type;
+      });
+    }
+  };
+  resumes("nadam", [](auto parameters) { return std::make_unique<optim::NAdam>(parameters); });
+  resumes("asgd", [](auto parameters) { return std::make_unique<optim::ASGD>(parameters); });
+  resumes("adagrad", [](auto parameters) { return std::make_unique<optim::Adagrad>(parameters); });
+}
+
+TEST(ShardedAcceleratorTest, ModelsWhoseParametersHaveEqualNamesKeepTheirStates) {
+  for (const auto* type : {"FULL_STATE_DICT", "SHARDED_STATE_DICT"}) {
+    const TemporaryFolder folder;
+    run_ranks(2, [&] {
+      Accelerator accelerator({.fsdp_plugin = FullyShardedDataParallelPlugin{.state_dict_type = type}});
+      torch::manual_seed(1);
+      torch::nn::Linear first(4, 3), second(4, 3);
+      auto parameters = first->parameters();
+      for (const auto& parameter : second->parameters()) parameters.push_back(parameter);
+      optim::Adam adam(parameters, {.lr = 0.1});
+      auto [a, b, optimizer] = accelerator.prepare(first, second, adam);
+      const auto step = [&] {
+        accelerator.backward((a(torch::ones({2, 4})).square() + 3 * b(torch::full({2, 4}, 2.0)).square()).mean());
+        optimizer.step();
+        optimizer.zero_grad();
+        const auto whole_a = accelerator.gathered_parameters(a), whole_b = accelerator.gathered_parameters(b);
+        return torch::cat({first->weight.detach(), second->weight.detach()});
+      };
+      step();
+      accelerator.save_state(folder.path("state"));
+      const auto uncut = step();
+      accelerator.load_state(folder.path("state"));
+      EXPECT_TRUE(torch::equal(step(), uncut)) << type;
+    });
+  }
+}
+
+TEST(ShardedAcceleratorTest, LbfgsIsRefused) {
+  run_ranks(2, [] {
+    Accelerator accelerator({.fsdp_plugin = FullyShardedDataParallelPlugin{}});
+    auto net = make_net();
+    torch::optim::LBFGS lbfgs(net->parameters());
+    auto model = accelerator.prepare(net);
+    EXPECT_THROW(accelerator.prepare(lbfgs), StateError);
+  });
+}
+
+}  // namespace
+}  // namespace accel::testing

@@ -1,0 +1,94 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <accel/accel.hpp>
+#include <accel/testing.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "tests/reference/sharded/sharded_training.hpp"
+#include "tests/support/message_of.hpp"
+#include "tests/support/temporary_folder.hpp"
+#include "tests/support/torch.hpp"
+
+/// Trainings whose state is saved and loaded.
+namespace accel::testing::saved_training {
+
+struct Counter {
+  std::int64_t count = 0;
+  [[nodiscard]] Value state_dict() const { return Value::Dict{{"count", count}}; }
+  void load_state_dict(const Value& state) { count = state.at("count").as<std::int64_t>(); }
+};
+
+/// A rank's training: a net, an optimizer, a schedule, a loader.
+struct Training {
+  explicit Training(AcceleratorOptions options, std::uint64_t seed = 3)
+      : accelerator(std::move(options)),
+        net((set_seed(seed), make_net())),
+        adam(net->parameters(), {.lr = 0.05}),
+        schedule(adam, [](std::int64_t step) { return 1.0 / static_cast<double>(step + 1); }),
+        model(accelerator.prepare(net)),
+        optimizer(accelerator.prepare(adam)),
+        batches(accelerator.prepare(DataLoader(TensorDataset(torch::arange(24, torch::kFloat).view({-1, 1})),
+                                               {.batch_size = 1, .shuffle = true}))),
+        scheduler(accelerator.prepare(schedule)) {}
+
+  void train(int num_steps) {
+    for (auto& [inputs] : batches) {
+      auto window = accelerator.accumulate(model);
+      accelerator.backward(model(inputs.expand({1, 4}) / 10).square().mean());
+      optimizer.step();
+      scheduler.step();
+      optimizer.zero_grad();
+      if (--num_steps == 0) return;
+    }
+  }
+
+  /// Weights, moments and the like, whole, on rank 0.
+  std::string state() {
+    auto weights = accelerator.get_state_dict(model);
+    std::string text;
+    for (const auto& [name, tensor] : weights) text += name + pack(tensor.clone());
+    return text + fmt::format("{} {}", optimizer.lr(), draw_int64(default_generator()));
+  }
+
+  Accelerator accelerator;
+  Net net;
+  optim::Adam adam;
+  LambdaLR schedule;
+  PreparedModel<NetImpl> model;
+  AcceleratedOptimizer optimizer;
+  decltype(std::declval<Accelerator&>().prepare(DataLoader(TensorDataset(at::Tensor()), {}))) batches;
+  AcceleratedScheduler scheduler;
+};
+
+inline AcceleratorOptions ddp() { return {.ddp_kwargs = {.find_unused_parameters = true}}; }
+inline AcceleratorOptions automatic(const std::string& project, std::optional<int> limit = std::nullopt) {
+  auto options = ddp();
+  options.project_config = {.project_dir = project, .automatic_checkpoint_naming = true, .total_limit = limit};
+  return options;
+}
+inline AcceleratorOptions sharded_as(const std::string& state_dict_type) {
+  return {.fsdp_plugin = FullyShardedDataParallelPlugin{.auto_wrap_policy = "TRANSFORMER_BASED_WRAP",
+                                                        .transformer_cls_names_to_wrap = {"Block"},
+                                                        .state_dict_type = state_dict_type}};
+}
+
+class SaveStateTest : public ::testing::Test {
+ protected:
+  /// What every rank's CheckpointError says, which must be the same; "" if there is none.
+  template <typename Body>
+  static std::string problem_on(int num_ranks, const Body& body) {
+    const auto messages = run_ranks(num_ranks, [&] { return message_of<CheckpointError>(body); });
+    for (const auto& message : messages) EXPECT_EQ(message, messages.front());
+    return messages.front();
+  }
+
+  TemporaryFolder folder_;
+  std::string path_ = folder_.path("state");
+};
+
+}  // namespace accel::testing::saved_training

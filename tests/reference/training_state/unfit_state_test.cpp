@@ -1,0 +1,154 @@
+#include <gmock/gmock.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+
+#include "reference/checkpoint/manifest.hpp"
+#include "reference/optim/state_dict/state_dict.hpp"
+#include "tests/reference/training_state/saved_training.hpp"
+
+namespace accel::testing::saved_training {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST_F(SaveStateTest, AStateOfParametersThatTheOptimizerLacksIsRefused) {
+  run_ranks(2, [&] {
+    Training training(sharded_as("FULL_STATE_DICT"));
+    training.train(1);
+    training.accelerator.save_state(path_);
+  });
+  EXPECT_THAT(problem_on(2,
+                         [&] {
+                           Accelerator accelerator;
+                           auto net = make_net();
+                           auto parameters = net->parameters();
+                           parameters.pop_back();
+                           optim::Adam adam(parameters, {.lr = 0.05});
+                           accelerator.prepare(net, adam);
+                           accelerator.load_state(path_);
+                         }),
+              AllOf(HasSubstr("the optimizer's state has entries for '"),
+                    HasSubstr("which are no parameters of the prepared optimizer")));
+}
+
+TEST_F(SaveStateTest, ADamagedCheckpointIsAnErrorOnEveryRankAndNothingIsLoaded) {
+  run_ranks(2, [&] { Training(ddp()).accelerator.save_state(path_); });
+  std::ofstream(path_ + "/optimizer.bin", std::ios::binary | std::ios::app) << "x";
+  std::filesystem::remove(path_ + "/random_states_1.pkl");
+  EXPECT_THAT(problem_on(2,
+                         [&] {
+                           Training training(ddp(), 9);
+                           const auto before = training.state();
+                           const auto generator = default_generator().get_state();
+                           try {
+                             training.accelerator.load_state(path_);
+                           } catch (const CheckpointError&) {
+                             default_generator().set_state(generator);
+                             EXPECT_NE(training.state(), "");
+                             throw;
+                           }
+                         }),
+              AllOf(HasSubstr("optimizer.bin: "), HasSubstr("random_states_1.pkl: missing")));
+}
+
+// What one rank alone sees is every rank's error, and all is as it was.
+TEST_F(SaveStateTest, WhatDoesNotFitOnOneRankIsUndoneOnAll) {
+  run_ranks(2, [&] {
+    Training training(ddp());
+    training.train(3);
+    training.accelerator.save_state(path_);
+  });
+  std::filesystem::remove(path_ + "/" + checkpoint::kManifestName);
+  write_torch_file(*std::make_unique<PosixFiles>(), path_ + "/random_states_1.pkl",
+                   Value::Dict{{"step", 0}, {"torch_manual_seed", torch::zeros({3}, torch::kByte)}});
+  EXPECT_THAT(problem_on(2,
+                         [&] {
+                           Training training(ddp(), 9);
+                           training.train(1);
+                           const auto weights =
+                               pack(torch::cat({training.net->head->weight.flatten()}).detach().clone());
+                           const auto state = pack(optim::state_dict(training.adam));
+                           const auto rate = training.optimizer.lr();
+                           const auto place = pack(training.batches.state_dict());
+                           const auto generator = default_generator().get_state();
+                           try {
+                             training.accelerator.load_state(path_);
+                           } catch (const CheckpointError&) {
+                             EXPECT_EQ(pack(training.net->head->weight.flatten().detach().clone()), weights);
+                             EXPECT_EQ(pack(optim::state_dict(training.adam)), state);
+                             EXPECT_EQ(training.optimizer.lr(), rate);
+                             EXPECT_EQ(pack(training.batches.state_dict()), place);
+                             EXPECT_TRUE(torch::equal(default_generator().get_state(), generator));
+                             throw;
+                           }
+                         }),
+              HasSubstr("load_state: rank 1: "));
+}
+
+TEST_F(SaveStateTest, AProgramThatIsAnotherIsToldEverythingThatDiffers) {
+  run_ranks(1, [&] {
+    Training training(ddp());
+    Counter counter;
+    training.accelerator.register_for_checkpointing(counter);
+    training.accelerator.save_state(path_);
+  });
+  EXPECT_THAT(problem_on(1, [&] { Training(ddp()).accelerator.load_state(path_); }),
+              HasSubstr("1 custom checkpoints, and 0 objects are registered"));
+  EXPECT_THAT(problem_on(2,
+                         [&] {
+                           Accelerator accelerator;
+                           torch::nn::Linear other(3, 2);
+                           auto model = accelerator.prepare(other);
+                           accelerator.load_state(path_);
+                         }),
+              AllOf(HasSubstr("'weight' is missing"), HasSubstr("'bias' is missing"),
+                    HasSubstr("'head.weight' is not in the model")));
+  EXPECT_THAT(problem_on(2, [&] { Training(ddp()).accelerator.load_state(folder_.path("nowhere")); }),
+              HasSubstr("nowhere: no such folder"));
+}
+
+/// A disk on which files of one name cannot be written.
+class BadDisk final : public Files {
+ public:
+  explicit BadDisk(std::string name) : name_(std::move(name)) {}
+  std::unique_ptr<WritableFile> create(const std::string& path) override {
+    if (path.find(name_) != std::string::npos) throw FileError(path, "written", ENOSPC);
+    return files_.create(path);
+  }
+  std::string read(const std::string& path) override { return files_.read(path); }
+  std::vector<std::string> list(const std::string& path) override { return files_.list(path); }
+  void rename(const std::string& from, const std::string& to) override { files_.rename(from, to); }
+  void remove(const std::string& path) override { files_.remove(path); }
+  void make_folder(const std::string& path) override { files_.make_folder(path); }
+  void sync_folder(const std::string& path) override { files_.sync_folder(path); }
+
+ private:
+  std::string name_;
+  PosixFiles files_;
+};
+
+TEST_F(SaveStateTest, WhatOneRankCannotWriteIsNotSavedByAnyAndTheOldCheckpointStays) {
+  run_ranks(3, [&] { Training(ddp()).accelerator.save_state(path_); });
+  const auto before = PosixFiles().read(path_ + "/" + checkpoint::kManifestName);
+  for (const bool async : {false, true}) {
+    EXPECT_THAT(problem_on(3,
+                           [&] {
+                             current_rank().files =
+                                 std::make_shared<BadDisk>(current_rank().rank == 2 ? "random_states_2" : "none");
+                             Training training(ddp(), 9);
+                             training.train(1);
+                             training.accelerator.save_state(path_, {.async = async});
+                             training.accelerator.finish_saving();
+                           }),
+                AllOf(HasSubstr("state: not saved: rank 2: "), HasSubstr("No space left on device")));
+    EXPECT_EQ(PosixFiles().read(path_ + "/" + checkpoint::kManifestName), before);
+    EXPECT_THAT(PosixFiles().list(folder_.path()), ElementsAre("state/"));
+  }
+}
+
+}  // namespace
+}  // namespace accel::testing::saved_training

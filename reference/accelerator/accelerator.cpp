@@ -22,8 +22,7 @@
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/optim/optimizers/clip.hpp"
-#include "reference/optim/optimizers/restart.hpp"
-#include "reference/optim/state_dict/state_dict.hpp"
+#include "reference/optim/optimizers/optimizer_state.hpp"
 #include "reference/parallel/same_model.hpp"
 #include "reference/sharded/file_memory.hpp"
 
@@ -586,7 +585,7 @@ void Accelerator::clip_grad_value_(const std::vector<at::Tensor>& parameters, do
               "clip_grad_value_: not with fsdp_plugin or deepspeed_plugin, as in Accelerate; use clip_grad_norm_");
   if (!sync_gradients()) return;
   prepare_for_clipping();
-  clip_grad_value(parameters, clip_value);
+  optim::clip_grad_value(parameters, clip_value);
 }
 
 void Accelerator::join_uneven_inputs(const std::vector<Joinable>& models, JoinOptions options,

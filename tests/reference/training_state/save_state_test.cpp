@@ -9,7 +9,7 @@
 #include <mutex>
 
 #include "reference/checkpoint/manifest.hpp"
-#include "reference/optim/state_dict/state_dict.hpp"
+#include "reference/optim/optimizers/optimizer_state.hpp"
 #include "tests/reference/sharded/sharded_training.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"

@@ -5,15 +5,8 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/core/sha256.hpp"
-#include "reference/optim/schedules/cosine_schedules.hpp"
-#include "reference/optim/schedules/cyclic_lr.hpp"
-#include "reference/optim/schedules/decay_schedules.hpp"
-#include "reference/optim/schedules/get_scheduler.hpp"
-#include "reference/optim/schedules/greedy_lr.hpp"
-#include "reference/optim/schedules/group_momentum.hpp"
-#include "reference/optim/schedules/lambda_lr.hpp"
-#include "reference/optim/schedules/one_cycle_lr.hpp"
-#include "reference/optim/schedules/reduce_lr_on_plateau.hpp"
+#include "reference/optim/schedules/schedules.hpp"
+#include "reference/optim/state_dict/param_group_options.hpp"
 #include "sim/programs/experiments/scheduler_config.hpp"
 #include "tests/support/torch.hpp"
 
@@ -114,17 +107,11 @@ std::unique_ptr<LRScheduler> of_factors(const ScheduledOptimizer& optimizer, con
   return std::make_unique<Schedule>(optimizer, factors);
 }
 
-std::unique_ptr<LRScheduler> plateau(const ScheduledOptimizer& optimizer, const Json& config) {
-  ReduceLROnPlateauOptions options;
-  take(config, "mode", options.mode);
-  take(config, "factor", options.factor);
-  take(config, "patience", options.patience);
-  take(config, "threshold", options.threshold);
-  take(config, "threshold_mode", options.threshold_mode);
-  take(config, "cooldown", options.cooldown);
-  take(config, "min_lr", options.min_lr);
-  take(config, "eps", options.eps);
-  return std::make_unique<ReduceLROnPlateau>(optimizer, options);
+template <typename Options>
+Options options_of(const Json& config) {
+  Options options;
+  optim::for_each_option(options, [&](const char* name, auto& value) { take(config, name, value); });
+  return options;
 }
 
 std::unique_ptr<LRScheduler> by_name(const ScheduledOptimizer& optimizer, const Json& config) {
@@ -135,31 +122,12 @@ std::unique_ptr<LRScheduler> by_name(const ScheduledOptimizer& optimizer, const 
   return get_scheduler(config["type"], optimizer, options);
 }
 
-template <typename Options>
-void take_momentum(const Json& config, Options& options) {
-  take(config, "cycle_momentum", options.cycle_momentum);
-  take(config, "base_momentum", options.base_momentum);
-  take(config, "max_momentum", options.max_momentum);
-}
-
-std::unique_ptr<LRScheduler> one_cycle(const ScheduledOptimizer& optimizer, const Json& config) {
-  OneCycleLROptions options;
-  take(config, "max_lr", options.max_lr);
-  take(config, "total_steps", options.total_steps);
-  take_momentum(config, options);
-  return std::make_unique<OneCycleLR>(optimizer, options);
-}
-
 std::unique_ptr<LRScheduler> cyclic(const ScheduledOptimizer& optimizer, const Json& config) {
-  CyclicLROptions options;
-  take(config, "base_lr", options.base_lr);
-  take(config, "max_lr", options.max_lr);
-  take(config, "step_size_up", options.step_size_up);
+  auto options = options_of<CyclicLROptions>(config);
   take(config, "scale_mode", options.scale_mode);
   if (config.contains("scale_fn")) {
     options.scale_fn = [scale = factor_named(config["scale_fn"])](double x) { return scale(static_cast<int>(x)); };
   }
-  take_momentum(config, options);
   return std::make_unique<CyclicLR>(optimizer, options);
 }
 
@@ -176,10 +144,12 @@ std::unique_ptr<LRScheduler> build(ScheduledOptimizer optimizer, const Json& con
   if (config.contains("last_epoch")) optimizer = ScheduledOptimizer(*optimizer.optimizer, lrs, config["last_epoch"]);
   if (name == "lambda") return of_factors<LambdaLR>(optimizer, config);
   if (name == "multiplicative") return of_factors<MultiplicativeLR>(optimizer, config);
-  if (name == "reduce_lr_on_plateau") return plateau(optimizer, config);
+  if (name == "reduce_lr_on_plateau")
+    return std::make_unique<ReduceLROnPlateau>(optimizer, options_of<ReduceLROnPlateauOptions>(config));
   if (name == "get_scheduler") return by_name(optimizer, config);
   const bool per_group = config.contains("max_lr") && config["max_lr"].is_array();
-  if (per_group && name == "one_cycle") return one_cycle(optimizer, config);
+  if (per_group && name == "one_cycle")
+    return std::make_unique<OneCycleLR>(optimizer, options_of<OneCycleLROptions>(config));
   if (per_group && name == "cyclic") return cyclic(optimizer, config);
   return of_experiment(optimizer, config);
 }
@@ -205,7 +175,7 @@ struct Training {
       scheduler->step();
     }
   }
-  [[nodiscard]] bool has_momentum() const { return detail::momentum_kind(optimizer->defaults()).has_value(); }
+  [[nodiscard]] bool has_momentum() const { return optim::momentum_kind(optimizer->defaults()).has_value(); }
   [[nodiscard]] std::vector<double> rates() const {
     std::vector<double> rates;
     for (auto& group : optimizer->param_groups()) rates.push_back(group.options().get_lr());
@@ -213,7 +183,7 @@ struct Training {
   }
   [[nodiscard]] std::vector<double> momentum() const {
     std::vector<double> momentum;
-    for (auto& group : optimizer->param_groups()) momentum.push_back(detail::momentum_of(group.options()));
+    for (auto& group : optimizer->param_groups()) momentum.push_back(optim::momentum_of(group.options()));
     return momentum;
   }
 
@@ -229,7 +199,7 @@ Training resumed(const Json& request, const Json& state, const Training& before)
   for (std::size_t group = 0; group < before.rates().size(); ++group) {
     auto& options = after.optimizer->param_groups()[group].options();
     options.set_lr(before.rates()[group]);
-    if (before.has_momentum()) detail::set_momentum(options, before.momentum()[group]);
+    if (before.has_momentum()) optim::set_momentum(options, before.momentum()[group]);
   }
   return after;
 }

@@ -2,26 +2,12 @@
 import torch
 
 FUSED, FOREACH = {"fused": True}, {"foreach": True}
-OPTIMIZERS = {
-    "sgd": (torch.optim.SGD, {}),
-    "fused_sgd": (torch.optim.SGD, FUSED),
-    "adam": (torch.optim.Adam, FUSED),
-    "adamw": (torch.optim.AdamW, FUSED),
-    "adagrad": (torch.optim.Adagrad, FUSED),
-    "rmsprop": (torch.optim.RMSprop, FOREACH),
-    "adadelta": (torch.optim.Adadelta, FOREACH),
-    "adamax": (torch.optim.Adamax, FOREACH),
-    "nadam": (torch.optim.NAdam, FOREACH),
-    "radam": (torch.optim.RAdam, FOREACH),
-    "rprop": (torch.optim.Rprop, FOREACH),
-    "asgd": (torch.optim.ASGD, FOREACH),
-}
 
 
 def build_optimizer(config, parameters, fused=True):
     if config["name"] not in OPTIMIZERS:
         raise ValueError(f"optimizer {config['name']!r}: expected one of {sorted(OPTIMIZERS)}")
-    kind, implementation = OPTIMIZERS[config["name"]]
+    kind, implementation, _ = OPTIMIZERS[config["name"]]
     if not fused and implementation is FUSED:
         implementation = FOREACH
     return kind(parameters, **arguments(config), **implementation)
@@ -41,36 +27,7 @@ def random_optimizer(rng, name=None):
     """Arguments that are left out are Python's defaults."""
     name = name or rng.choice(["sgd", *OPTIMIZERS])
     config = {"name": name, "lr": rng.choice([0.0003, 0.001, 0.0123, 0.05])}
-    random_arguments = {
-        "sgd": random_sgd,
-        "fused_sgd": random_sgd,
-        "adam": random_adam,
-        "adamw": random_adam,
-        "adagrad": lambda rng: {
-            "lr_decay": rng.choice([0.0, 0.001, 0.1]),
-            "weight_decay": rng.choice([0.0, 0.01]),
-            "initial_accumulator_value": rng.choice([0.0, 0.1, 1.0]),
-            "eps": rng.choice([1e-10, 1e-3]),
-        },
-        "rmsprop": lambda rng: {
-            "alpha": rng.choice([0.99, 0.5, 0.913]),
-            "eps": rng.choice([1e-8, 1e-3]),
-            "momentum": rng.choice([0.0, 0.9, 0.37]),
-            "centered": rng.random() < 0.5,
-            "weight_decay": rng.choice([0.0, 0.01]),
-        },
-        "adadelta": lambda rng: {"rho": rng.choice([0.9, 0.5, 0.97]), "eps": rng.choice([1e-6, 1e-3]), "weight_decay": rng.choice([0.0, 0.01])},
-        "adamax": random_moments,
-        "nadam": lambda rng: random_moments(rng) | {"momentum_decay": rng.choice([0.004, 0.0, 0.1]), "decoupled_weight_decay": rng.random() < 0.5},
-        "radam": lambda rng: random_moments(rng) | {"decoupled_weight_decay": rng.random() < 0.5},
-        "rprop": lambda rng: {"etas": rng.choice([[0.5, 1.2], [0.3, 1.7], [0.9, 1.01]]), "step_sizes": rng.choice([[1e-6, 50.0], [0.0004, 0.01]])},
-        "asgd": lambda rng: {
-            "lambd": rng.choice([1e-4, 0.1]),
-            "alpha": rng.choice([0.75, 0.5, 0.31]),
-            "t0": rng.choice([1e6, 0.0, 7.0]),
-            "weight_decay": rng.choice([0.0, 0.01]),
-        },
-    }[name](rng)
+    random_arguments = OPTIMIZERS[name][2](rng)
     if name != "sgd" and rng.random() < 0.2:
         random_arguments["maximize"] = True
     return config | {key: value for key, value in random_arguments.items() if rng.random() < 0.8 or needed(key)}
@@ -97,3 +54,48 @@ def random_moments(rng):
 
 def random_adam(rng):
     return random_moments(rng) | {"amsgrad": rng.random() < 0.3}
+
+
+def random_adagrad(rng):
+    return {
+        "lr_decay": rng.choice([0.0, 0.001, 0.1]),
+        "weight_decay": rng.choice([0.0, 0.01]),
+        "initial_accumulator_value": rng.choice([0.0, 0.1, 1.0]),
+        "eps": rng.choice([1e-10, 1e-3]),
+    }
+
+
+def random_rmsprop(rng):
+    return {
+        "alpha": rng.choice([0.99, 0.5, 0.913]),
+        "eps": rng.choice([1e-8, 1e-3]),
+        "momentum": rng.choice([0.0, 0.9, 0.37]),
+        "centered": rng.random() < 0.5,
+        "weight_decay": rng.choice([0.0, 0.01]),
+    }
+
+
+def random_asgd(rng):
+    return {
+        "lambd": rng.choice([1e-4, 0.1]),
+        "alpha": rng.choice([0.75, 0.5, 0.31]),
+        "t0": rng.choice([1e6, 0.0, 7.0]),
+        "weight_decay": rng.choice([0.0, 0.01]),
+    }
+
+
+# Name in experiments: Python's class, the implementation that has this library's values, random arguments.
+OPTIMIZERS = {
+    "sgd": (torch.optim.SGD, {}, random_sgd),
+    "fused_sgd": (torch.optim.SGD, FUSED, random_sgd),
+    "adam": (torch.optim.Adam, FUSED, random_adam),
+    "adamw": (torch.optim.AdamW, FUSED, random_adam),
+    "adagrad": (torch.optim.Adagrad, FUSED, random_adagrad),
+    "rmsprop": (torch.optim.RMSprop, FOREACH, random_rmsprop),
+    "adadelta": (torch.optim.Adadelta, FOREACH, lambda rng: {"rho": rng.choice([0.9, 0.5, 0.97]), "eps": rng.choice([1e-6, 1e-3]), "weight_decay": rng.choice([0.0, 0.01])}),
+    "adamax": (torch.optim.Adamax, FOREACH, random_moments),
+    "nadam": (torch.optim.NAdam, FOREACH, lambda rng: random_moments(rng) | {"momentum_decay": rng.choice([0.004, 0.0, 0.1]), "decoupled_weight_decay": rng.random() < 0.5}),
+    "radam": (torch.optim.RAdam, FOREACH, lambda rng: random_moments(rng) | {"decoupled_weight_decay": rng.random() < 0.5}),
+    "rprop": (torch.optim.Rprop, FOREACH, lambda rng: {"etas": rng.choice([[0.5, 1.2], [0.3, 1.7], [0.9, 1.01]]), "step_sizes": rng.choice([[1e-6, 50.0], [0.0004, 0.01]])}),
+    "asgd": (torch.optim.ASGD, FOREACH, random_asgd),
+}

@@ -11,12 +11,12 @@
 #include "reference/core/integers.hpp"
 #include "reference/core/letter_case.hpp"
 #include "reference/optim/optimizers/optimizers.hpp"
-#include "reference/optim/schedules/deepspeed_schedules.hpp"
+#include "reference/optim/schedules/schedules.hpp"
 
 namespace accel {
 namespace {
 
-// The parameters of a section, each asked for by its name: what nobody asked for, nobody knows.
+// Reads the parameters of a section by name. Parameters that were not read are unknown.
 class SectionReader {
  public:
   SectionReader(const DeepSpeedSection& section, std::string path, std::map<std::string, double> fills)
@@ -40,6 +40,12 @@ class SectionReader {
     if (value != std::floor(value) || std::abs(value) > 1e9)
       return problem(name, fmt::format("expected a whole number, got {}", value));
     number = static_cast<int>(value);
+  }
+  void operator()(const std::string& name, std::optional<double>& number) {
+    asked_.insert(name);
+    if (!has(name)) return;
+    number.emplace();
+    (*this)(name, *number);
   }
   void operator()(const std::string& name, bool& flag) {
     double value = flag ? 1 : 0;
@@ -80,7 +86,7 @@ class SectionReader {
   std::vector<std::string> problems_;
 };
 
-// `skip` names what DeepSpeed's optimizers do not take.
+// `skip`: the options that DeepSpeed's optimizers lack.
 template <typename Options>
 std::unique_ptr<torch::optim::Optimizer> make(const DummyOptim& dummy, SectionReader& reader, const std::string& file,
                                               Options options, const std::set<std::string>& skip = {}) {
@@ -105,70 +111,78 @@ std::unique_ptr<torch::optim::Optimizer> make_adam(const DummyOptim& dummy, Sect
   return make(dummy, reader, file, options, {"decoupled_weight_decay", "maximize"});
 }
 
-std::unique_ptr<torch::optim::Optimizer> make_optimizer(const DeepSpeedSection& section, const DummyOptim& dummy,
-                                                        const std::string& file) {
+template <typename Options>
+std::unique_ptr<torch::optim::Optimizer> make_if_named(const optim::OptimizerEntry<Options>& entry,
+                                                       const DeepSpeedSection& section, const DummyOptim& dummy,
+                                                       const std::string& file) {
+  const bool is_named = entry.deepspeed != nullptr &&
+                        (section.type == entry.deepspeed ||
+                         (entry.deepspeed_in_any_case && lower_case(section.type) == lower_case(entry.deepspeed)));
+  if (!is_named) return nullptr;
   SectionReader reader(section, "optimizer", {{"lr", dummy.lr}, {"weight_decay", dummy.weight_decay}});
-  const auto type = lower_case(section.type);
-  if (type == "adam" || type == "adamw") return make_adam(dummy, reader, file, type == "adamw");
-  if (type == "adagrad") return make(dummy, reader, file, optim::AdagradOptions());
-  if (section.type == "SGD") return make(dummy, reader, file, optim::SGDOptions());
-  if (section.type == "RMSprop") return make(dummy, reader, file, optim::RMSpropOptions());
-  if (section.type == "Adadelta") return make(dummy, reader, file, optim::AdadeltaOptions());
-  if (section.type == "Adamax") return make(dummy, reader, file, optim::AdamaxOptions());
-  if (section.type == "NAdam") return make(dummy, reader, file, optim::NAdamOptions());
-  if (section.type == "RAdam") return make(dummy, reader, file, optim::RAdamOptions());
-  if (section.type == "Rprop") return make(dummy, reader, file, optim::RpropOptions());
-  if (section.type == "ASGD") return make(dummy, reader, file, optim::ASGDOptions());
-  throw ConfigError(
-      fmt::format("{}: optimizer.type: '{}' is not built; expected Adam, AdamW, Adagrad, SGD, RMSprop, Adadelta, "
-                  "Adamax, NAdam, RAdam, Rprop or ASGD",
-                  file, section.type));
+  constexpr bool kIsAdamW = std::same_as<Options, optim::AdamWOptions>;
+  if constexpr (kIsAdamW || std::same_as<Options, optim::AdamOptions>) {
+    return make_adam(dummy, reader, file, kIsAdamW);
+  } else {
+    return make(dummy, reader, file, Options());
+  }
 }
 
-std::unique_ptr<LRScheduler> make_scheduler(const DeepSpeedSection& section, torch::optim::Optimizer& optimizer,
-                                            const std::map<std::string, double>& fills, const std::string& file) {
-  SectionReader reader(section, "scheduler", fills);
+std::string known_optimizers() {
+  std::vector<std::string> names;
+  optim::for_each_optimizer([&](const auto& entry) {
+    if (entry.deepspeed != nullptr) names.push_back(entry.deepspeed);
+  });
+  const auto last = names.back();
+  names.pop_back();
+  return fmt::format("{} or {}", fmt::join(names, ", "), last);
+}
+
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(const DeepSpeedSection& section, const DummyOptim& dummy,
+                                                        const std::string& file) {
+  std::unique_ptr<torch::optim::Optimizer> optimizer;
+  optim::for_each_optimizer([&](const auto& entry) {
+    if (optimizer == nullptr) optimizer = make_if_named(entry, section, dummy, file);
+  });
+  check_config(optimizer != nullptr, "{}: optimizer.type: '{}' is not built; expected {}", file, section.type,
+               known_optimizers());
+  return optimizer;
+}
+
+void read_last_batch_iteration(SectionReader& reader) {
   int last_batch_iteration = -1;
   reader("last_batch_iteration", last_batch_iteration);
   if (last_batch_iteration != -1)
     reader.problem("last_batch_iteration",
                    fmt::format("{}: expected -1; load a checkpoint to go on", last_batch_iteration));
-  const auto read_warmup = [&](auto& options) {
-    reader("warmup_num_steps", options.warmup_num_steps);
-    reader("warmup_type", options.warmup_type);
-    if (options.warmup_num_steps < 1)
-      reader.problem("warmup_num_steps", fmt::format("expected 1 or more, got {}", options.warmup_num_steps));
-  };
-  const auto read_total = [&](int& total) {
-    if (!reader.has("total_num_steps")) reader.problem("total_num_steps", "is missing; expected a number or \"auto\"");
-    reader("total_num_steps", total);
-  };
-  if (section.type == "WarmupLR") {
-    WarmupLROptions options;
-    double highest = optimizer.defaults().get_lr();
-    read_warmup(options);
-    reader("warmup_min_lr", options.warmup_min_lr);
-    reader("warmup_max_lr", highest);
-    if (reader.has("warmup_max_lr")) options.warmup_max_lr = highest;
-    reader.finish(file);
-    return std::make_unique<WarmupLR>(optimizer, options);
-  }
-  if (section.type == "WarmupDecayLR") {
-    WarmupDecayLROptions options;
-    read_warmup(options);
-    read_total(options.total_num_steps);
-    reader("warmup_min_lr", options.warmup_min_lr);
-    reader("warmup_max_lr", options.warmup_max_lr);
-    reader.finish(file);
-    return std::make_unique<WarmupDecayLR>(optimizer, options);
-  }
-  WarmupCosineLROptions options;  // the file's reader knows no fourth
-  read_warmup(options);
-  read_total(options.total_num_steps);
-  reader("warmup_min_ratio", options.warmup_min_ratio);
-  reader("cos_min_ratio", options.cos_min_ratio);
-  reader.finish(file);
-  return std::make_unique<WarmupCosineLR>(optimizer, options);
+}
+
+template <typename Options>
+Options read_schedule(SectionReader& reader) {
+  Options options;
+  optim::for_each_field<Options>([&](const auto& field) {
+    if (field.presence == optim::Presence::kRequired && !reader.has(field.name))
+      reader.problem(field.name, "is missing; expected a number or \"auto\"");
+    reader(field.name, options.*field.member);
+  });
+  for (const auto& [name, text] : optim::problems_of(options)) reader.problem(name, text);
+  return options;
+}
+
+std::unique_ptr<LRScheduler> make_scheduler(const DeepSpeedSection& section, torch::optim::Optimizer& optimizer,
+                                            const std::map<std::string, double>& fills, const std::string& file) {
+  std::unique_ptr<LRScheduler> scheduler;
+  optim::for_each_schedule<&optim::ScheduleNames::deepspeed>(
+      [&]<typename Entry>(const std::string& type, const Entry& entry) {
+        if (section.type != type) return;
+        SectionReader reader(section, "scheduler", fills);
+        read_last_batch_iteration(reader);
+        const auto options = read_schedule<typename Entry::Options>(reader);
+        reader.finish(file);
+        scheduler = entry.make(optimizer, options);
+      });
+  ensure(scheduler != nullptr, "{}: scheduler.type '{}' was read", file, section.type);
+  return scheduler;
 }
 
 DeepSpeedSection section_of(const std::string& file, const char* name, const char* dummy,

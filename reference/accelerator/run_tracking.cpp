@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "reference/optim/state_dict/state_dict.hpp"
+#include "reference/optim/optimizers/optimizer_state.hpp"
 #include "reference/sharded/file_memory.hpp"
 
 namespace accel {

@@ -13,7 +13,7 @@
 #include "reference/core/call_site.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/optim/optimizers/clip.hpp"
-#include "reference/optim/state_dict/state_dict.hpp"
+#include "reference/optim/optimizers/optimizer_state.hpp"
 
 namespace accel {
 
@@ -154,7 +154,7 @@ void TrainingStep::clip_grad_value_(const std::vector<at::Tensor>& parameters, d
               "clip_grad_value_: not with fsdp_plugin or deepspeed_plugin, as in Accelerate; use clip_grad_norm_");
   if (!sync_gradients()) return;
   prepare_for_clipping();
-  clip_grad_value(parameters, clip_value);
+  optim::clip_grad_value(parameters, clip_value);
 }
 
 }  // namespace accel

@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "reference/core/errors.hpp"
-#include "reference/optim/state_dict/state_dict.hpp"
+#include "reference/optim/optimizers/optimizer_state.hpp"
 
 namespace accel {
 

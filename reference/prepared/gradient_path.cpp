@@ -12,8 +12,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/core/named_tensors.hpp"
 #include "reference/optim/optimizers/clip.hpp"
-#include "reference/optim/optimizers/restart.hpp"
-#include "reference/optim/state_dict/state_dict.hpp"
+#include "reference/optim/optimizers/optimizer_state.hpp"
 #include "reference/sharded/file_memory.hpp"
 
 namespace accel {
@@ -140,7 +139,7 @@ at::Tensor GradientPath::norm(const std::vector<at::Tensor>& parameters, double 
   const auto sharded =
       std::find_if(models_.begin(), models_.end(), [](const auto& model) { return model->is_sharded(); });
   const auto& group = sharded == models_.end() ? context_->world : *(*sharded)->shard_group();
-  if (whole.size() == parameters.size() || group.size() == 1) return grad_norm(parameters, norm_type);
+  if (whole.size() == parameters.size() || group.size() == 1) return optim::grad_norm(parameters, norm_type);
   const c10::NoGradGuard no_grad;
   std::vector<at::Tensor> norms;
   for (const auto& model : models_) {
@@ -150,7 +149,7 @@ at::Tensor GradientPath::norm(const std::vector<at::Tensor>& parameters, double 
   }
   auto total = norms.empty() ? at::zeros({}, at::TensorOptions(context_->device).dtype(at::kFloat))
                              : at::linalg_vector_norm(at::stack(norms), norm_type);
-  const auto of_whole = grad_norm(whole, norm_type).to(total.options());
+  const auto of_whole = optim::grad_norm(whole, norm_type).to(total.options());
   if (std::isinf(norm_type)) {
     group.all_reduce(total, ReduceOp::kMax).wait();
     return at::maximum(total, of_whole);
@@ -162,9 +161,9 @@ at::Tensor GradientPath::norm(const std::vector<at::Tensor>& parameters, double 
 }
 
 at::Tensor GradientPath::clip_norm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type) {
-  if (!has_sharded_models()) return clip_grad_norm(parameters, max_norm, norm_type);
+  if (!has_sharded_models()) return optim::clip_grad_norm(parameters, max_norm, norm_type);
   auto total = norm(parameters, norm_type);
-  scale_to_norm(parameters, total, max_norm);
+  optim::scale_to_norm(parameters, total, max_norm);
   return total;
 }
 

@@ -13,7 +13,7 @@
 #include <set>
 
 #include "reference/core/safetensors.hpp"
-#include "reference/optim/state_dict/state_dict.hpp"
+#include "reference/optim/optimizers/optimizer_state.hpp"
 #include "reference/state/objects.hpp"
 
 namespace accel::checkpoint {

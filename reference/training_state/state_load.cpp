@@ -10,7 +10,7 @@
 #include "reference/core/random.hpp"
 #include "reference/core/safetensors.hpp"
 #include "reference/core/sha256.hpp"
-#include "reference/optim/state_dict/state_dict.hpp"
+#include "reference/optim/optimizers/optimizer_state.hpp"
 #include "reference/sharded/memory_scope.hpp"
 #include "reference/training_state/shard_files.hpp"
 #include "reference/training_state/state_files.hpp"

@@ -60,9 +60,7 @@ Options with_all_state() {
   return options;
 }
 
-using AllOptions = ::testing::Types<optim::SGDOptions, optim::AdamOptions, optim::AdamWOptions, optim::AdagradOptions,
-                                    optim::RMSpropOptions, optim::AdadeltaOptions, optim::AdamaxOptions,
-                                    optim::NAdamOptions, optim::RAdamOptions, optim::RpropOptions, optim::ASGDOptions>;
+using AllOptions = optim::OptionsOfAll<::testing::Types>;
 
 /// The message of the `Error` that `f` throws; "" if it throws none.
 template <typename Error, typename F>

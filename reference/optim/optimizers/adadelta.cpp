@@ -7,16 +7,6 @@
 
 namespace accel::optim {
 
-std::vector<OptionProblem> problems_of(const AdadeltaOptions& options) {
-  OptionChecks checks;
-  checks.at_least_zero("lr", options.lr);
-  checks.expect(options.rho >= 0 && options.rho <= 1, "rho",
-                fmt::format("expected a number in [0, 1], got {}", options.rho));
-  checks.at_least_zero("eps", options.eps);
-  checks.at_least_zero("weight_decay", options.weight_decay);
-  return checks.take();
-}
-
 std::vector<StateEntry> state_entries(const AdadeltaOptions& /*options*/) {
   return {{.name = "step", .kind = StateEntry::Kind::kScalar}, {.name = "square_avg"}, {.name = "acc_delta"}};
 }

@@ -19,14 +19,14 @@ struct AdadeltaOptions {
 
   static constexpr auto kName = "Adadelta";
   static constexpr auto fields() {
-    return std::tuple{OptionField{"lr", &AdadeltaOptions::lr}, OptionField{"rho", &AdadeltaOptions::rho},
-                      OptionField{"eps", &AdadeltaOptions::eps},
-                      OptionField{"weight_decay", &AdadeltaOptions::weight_decay},
+    return std::tuple{OptionField{"lr", &AdadeltaOptions::lr, kAtLeastZero},
+                      OptionField{"rho", &AdadeltaOptions::rho, kZeroToOne},
+                      OptionField{"eps", &AdadeltaOptions::eps, kAtLeastZero},
+                      OptionField{"weight_decay", &AdadeltaOptions::weight_decay, kAtLeastZero},
                       OptionField{"maximize", &AdadeltaOptions::maximize}};
   }
 };
 
-std::vector<OptionProblem> problems_of(const AdadeltaOptions& options);
 std::vector<StateEntry> state_entries(const AdadeltaOptions& options);
 void update(TensorLists& lists, const AdadeltaOptions& options);
 

@@ -7,15 +7,6 @@
 
 namespace accel::optim {
 
-std::vector<OptionProblem> problems_of(const AdamaxOptions& options) {
-  OptionChecks checks;
-  checks.at_least_zero("lr", options.lr);
-  checks.at_least_zero("eps", options.eps);
-  checks.betas(options.betas);
-  checks.at_least_zero("weight_decay", options.weight_decay);
-  return checks.take();
-}
-
 std::vector<StateEntry> state_entries(const AdamaxOptions& /*options*/) {
   return {{.name = "step", .kind = StateEntry::Kind::kScalar}, {.name = "exp_avg"}, {.name = "exp_inf"}};
 }

@@ -19,14 +19,14 @@ struct AdamaxOptions {
 
   static constexpr auto kName = "Adamax";
   static constexpr auto fields() {
-    return std::tuple{OptionField{"lr", &AdamaxOptions::lr}, OptionField{"betas", &AdamaxOptions::betas},
-                      OptionField{"eps", &AdamaxOptions::eps},
-                      OptionField{"weight_decay", &AdamaxOptions::weight_decay},
+    return std::tuple{OptionField{"lr", &AdamaxOptions::lr, kAtLeastZero},
+                      OptionField{"betas", &AdamaxOptions::betas, kBetas},
+                      OptionField{"eps", &AdamaxOptions::eps, kAtLeastZero},
+                      OptionField{"weight_decay", &AdamaxOptions::weight_decay, kAtLeastZero},
                       OptionField{"maximize", &AdamaxOptions::maximize}};
   }
 };
 
-std::vector<OptionProblem> problems_of(const AdamaxOptions& options);
 std::vector<StateEntry> state_entries(const AdamaxOptions& options);
 void update(TensorLists& lists, const AdamaxOptions& options);
 

@@ -32,13 +32,6 @@ void set_etas_and_mus(TensorLists& lists, const ASGDOptions& options) {
 
 }  // namespace
 
-std::vector<OptionProblem> problems_of(const ASGDOptions& options) {
-  OptionChecks checks;
-  checks.at_least_zero("lr", options.lr);
-  checks.at_least_zero("weight_decay", options.weight_decay);
-  return checks.take();
-}
-
 std::vector<StateEntry> state_entries(const ASGDOptions& options) {
   using Kind = StateEntry::Kind;
   return {{.name = "step", .kind = Kind::kScalarOnDevice},

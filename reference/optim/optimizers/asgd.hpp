@@ -20,16 +20,15 @@ struct ASGDOptions {
 
   static constexpr auto kName = "ASGD";
   static constexpr auto fields() {
-    return std::tuple{OptionField{"lr", &ASGDOptions::lr},
+    return std::tuple{OptionField{"lr", &ASGDOptions::lr, kAtLeastZero},
                       OptionField{"lambd", &ASGDOptions::lambd},
                       OptionField{"alpha", &ASGDOptions::alpha},
                       OptionField{"t0", &ASGDOptions::t0},
-                      OptionField{"weight_decay", &ASGDOptions::weight_decay},
+                      OptionField{"weight_decay", &ASGDOptions::weight_decay, kAtLeastZero},
                       OptionField{"maximize", &ASGDOptions::maximize}};
   }
 };
 
-std::vector<OptionProblem> problems_of(const ASGDOptions& options);
 std::vector<StateEntry> state_entries(const ASGDOptions& options);
 void update(TensorLists& lists, const ASGDOptions& options);
 

@@ -7,7 +7,7 @@
 
 #include "reference/core/named_tensors.hpp"
 
-namespace accel {
+namespace accel::optim {
 namespace {
 
 std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) {
@@ -57,4 +57,4 @@ void clip_grad_value(const std::vector<at::Tensor>& parameters, double clip_valu
   at::_foreach_clamp_max_(gradients, clip_value);
 }
 
-}  // namespace accel
+}  // namespace accel::optim

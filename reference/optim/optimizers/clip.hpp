@@ -5,7 +5,7 @@
 #include <vector>
 
 /// Gradient clipping with the operations, and so the bits, of Python's torch.nn.utils.clip_grad.
-namespace accel {
+namespace accel::optim {
 
 /// The norm of all gradients as one vector, shape []; 0 if there are none.
 at::Tensor grad_norm(const std::vector<at::Tensor>& parameters, double norm_type = 2.0);
@@ -20,4 +20,4 @@ void scale_to_norm(const std::vector<at::Tensor>& parameters, const at::Tensor& 
 /// Clamps every gradient element to [-clip_value, clip_value].
 void clip_grad_value(const std::vector<at::Tensor>& parameters, double clip_value);
 
-}  // namespace accel
+}  // namespace accel::optim

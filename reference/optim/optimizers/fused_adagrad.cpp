@@ -45,16 +45,6 @@ void AdagradOptions::assign_to(LibTorch& to) const {
   to.lr(lr).lr_decay(lr_decay).weight_decay(weight_decay).initial_accumulator_value(initial_accumulator_value).eps(eps);
 }
 
-std::vector<OptionProblem> problems_of(const AdagradOptions& options) {
-  OptionChecks checks;
-  checks.at_least_zero("lr", options.lr);
-  checks.at_least_zero("lr_decay", options.lr_decay);
-  checks.at_least_zero("weight_decay", options.weight_decay);
-  checks.at_least_zero("initial_accumulator_value", options.initial_accumulator_value);
-  checks.at_least_zero("eps", options.eps);
-  return checks.take();
-}
-
 std::vector<StateEntry> state_entries(const AdagradOptions& options) {
   return {{.name = "step", .kind = options.fused ? StateEntry::Kind::kFloatScalar : StateEntry::Kind::kScalar},
           {.name = "sum", .initial = options.initial_accumulator_value}};

@@ -23,22 +23,24 @@ struct AdagradOptions {
   bool fused = true;
 
   using LibTorch = torch::optim::AdagradOptions;
+  using LibTorchOptimizer = torch::optim::Adagrad;
+  using LibTorchState = torch::optim::AdagradParamState;
   static constexpr auto kName = "Adagrad";
   static constexpr bool kNeverCapturable = true;
   static constexpr bool kStateFromStart = true;  // before a first gradient
   static constexpr auto fields() {
-    return std::tuple{OptionField{"lr", &AdagradOptions::lr},
-                      OptionField{"lr_decay", &AdagradOptions::lr_decay},
-                      OptionField{"weight_decay", &AdagradOptions::weight_decay},
-                      OptionField{"initial_accumulator_value", &AdagradOptions::initial_accumulator_value},
-                      OptionField{"eps", &AdagradOptions::eps},
-                      OptionField{"maximize", &AdagradOptions::maximize}};
+    return std::tuple{
+        OptionField{"lr", &AdagradOptions::lr, kAtLeastZero},
+        OptionField{"lr_decay", &AdagradOptions::lr_decay, kAtLeastZero},
+        OptionField{"weight_decay", &AdagradOptions::weight_decay, kAtLeastZero},
+        OptionField{"initial_accumulator_value", &AdagradOptions::initial_accumulator_value, kAtLeastZero},
+        OptionField{"eps", &AdagradOptions::eps, kAtLeastZero},
+        OptionField{"maximize", &AdagradOptions::maximize}};
   }
   void assign(const LibTorch& from);
   void assign_to(LibTorch& to) const;
 };
 
-std::vector<OptionProblem> problems_of(const AdagradOptions& options);
 std::vector<StateEntry> state_entries(const AdagradOptions& options);
 void update(TensorLists& lists, const AdagradOptions& options);
 

@@ -22,16 +22,6 @@ void assign_shared_to(const Options& options, typename Options::LibTorch& to) {
   to.lr(options.lr).betas(options.betas).eps(options.eps).weight_decay(options.weight_decay).amsgrad(options.amsgrad);
 }
 
-template <typename Options>
-std::vector<OptionProblem> problems(const Options& options) {
-  OptionChecks checks;
-  checks.at_least_zero("lr", options.lr);
-  checks.at_least_zero("eps", options.eps);
-  checks.betas(options.betas);
-  checks.at_least_zero("weight_decay", options.weight_decay);
-  return checks.take();
-}
-
 std::vector<StateEntry> entries(bool fused, bool amsgrad) {
   return {{.name = "step", .kind = fused ? StateEntry::Kind::kFusedStep : StateEntry::Kind::kScalar},
           {.name = "exp_avg"},
@@ -86,8 +76,6 @@ void AdamOptions::assign_to(LibTorch& to) const { assign_shared_to(*this, to); }
 void AdamWOptions::assign(const LibTorch& from) { assign_shared(*this, from); }
 void AdamWOptions::assign_to(LibTorch& to) const { assign_shared_to(*this, to); }
 
-std::vector<OptionProblem> problems_of(const AdamOptions& options) { return problems(options); }
-std::vector<OptionProblem> problems_of(const AdamWOptions& options) { return problems(options); }
 std::vector<StateEntry> state_entries(const AdamOptions& options) { return entries(options.fused, options.amsgrad); }
 std::vector<StateEntry> state_entries(const AdamWOptions& options) { return entries(options.fused, options.amsgrad); }
 

@@ -26,12 +26,14 @@ struct AdamOptions {
   bool fused = true;
 
   using LibTorch = torch::optim::AdamOptions;
+  using LibTorchOptimizer = torch::optim::Adam;
+  using LibTorchState = torch::optim::AdamParamState;
   static constexpr auto kName = "Adam";
   static constexpr auto fields() {
-    return std::tuple{OptionField{"lr", &AdamOptions::lr},
-                      OptionField{"betas", &AdamOptions::betas},
-                      OptionField{"eps", &AdamOptions::eps},
-                      OptionField{"weight_decay", &AdamOptions::weight_decay},
+    return std::tuple{OptionField{"lr", &AdamOptions::lr, kAtLeastZero},
+                      OptionField{"betas", &AdamOptions::betas, kBetas},
+                      OptionField{"eps", &AdamOptions::eps, kAtLeastZero},
+                      OptionField{"weight_decay", &AdamOptions::weight_decay, kAtLeastZero},
                       OptionField{"amsgrad", &AdamOptions::amsgrad},
                       OptionField{"maximize", &AdamOptions::maximize},
                       OptionField{"decoupled_weight_decay", &AdamOptions::decoupled_weight_decay}};
@@ -50,20 +52,22 @@ struct AdamWOptions {
   bool fused = true;
 
   using LibTorch = torch::optim::AdamWOptions;
+  using LibTorchOptimizer = torch::optim::AdamW;
+  using LibTorchState = torch::optim::AdamWParamState;
   static constexpr auto kName = "AdamW";
   static constexpr bool kAlwaysDecoupled = true;
   static constexpr auto fields() {
-    return std::tuple{
-        OptionField{"lr", &AdamWOptions::lr},           OptionField{"betas", &AdamWOptions::betas},
-        OptionField{"eps", &AdamWOptions::eps},         OptionField{"weight_decay", &AdamWOptions::weight_decay},
-        OptionField{"amsgrad", &AdamWOptions::amsgrad}, OptionField{"maximize", &AdamWOptions::maximize}};
+    return std::tuple{OptionField{"lr", &AdamWOptions::lr, kAtLeastZero},
+                      OptionField{"betas", &AdamWOptions::betas, kBetas},
+                      OptionField{"eps", &AdamWOptions::eps, kAtLeastZero},
+                      OptionField{"weight_decay", &AdamWOptions::weight_decay, kAtLeastZero},
+                      OptionField{"amsgrad", &AdamWOptions::amsgrad},
+                      OptionField{"maximize", &AdamWOptions::maximize}};
   }
   void assign(const LibTorch& from);
   void assign_to(LibTorch& to) const;
 };
 
-std::vector<OptionProblem> problems_of(const AdamOptions& options);
-std::vector<OptionProblem> problems_of(const AdamWOptions& options);
 std::vector<StateEntry> state_entries(const AdamOptions& options);
 std::vector<StateEntry> state_entries(const AdamWOptions& options);
 void update(TensorLists& lists, const AdamOptions& options);

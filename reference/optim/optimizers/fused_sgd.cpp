@@ -54,6 +54,11 @@ bool is_kernel_sound(const at::Tensor& param) {
 
 }  // namespace
 
+std::vector<OptionProblem> SGDOptions::problems_between() const {
+  if (!nesterov || (momentum > 0 && dampening == 0)) return {};
+  return {{"nesterov", fmt::format("expected momentum over 0 and dampening 0, got {} and {}", momentum, dampening)}};
+}
+
 void SGDOptions::assign(const LibTorch& from) {
   lr = from.lr();
   momentum = from.momentum();
@@ -64,17 +69,6 @@ void SGDOptions::assign(const LibTorch& from) {
 
 void SGDOptions::assign_to(LibTorch& to) const {
   to.lr(lr).momentum(momentum).dampening(dampening).weight_decay(weight_decay).nesterov(nesterov);
-}
-
-std::vector<OptionProblem> problems_of(const SGDOptions& options) {
-  OptionChecks checks;
-  checks.at_least_zero("lr", options.lr);
-  checks.at_least_zero("momentum", options.momentum);
-  checks.at_least_zero("weight_decay", options.weight_decay);
-  checks.expect(
-      !options.nesterov || (options.momentum > 0 && options.dampening == 0), "nesterov",
-      fmt::format("expected momentum over 0 and dampening 0, got {} and {}", options.momentum, options.dampening));
-  return checks.take();
 }
 
 std::vector<StateEntry> state_entries(const SGDOptions& /*options*/) {

@@ -23,21 +23,23 @@ struct SGDOptions {
   bool fused = true;
 
   using LibTorch = torch::optim::SGDOptions;
+  using LibTorchOptimizer = torch::optim::SGD;
+  using LibTorchState = torch::optim::SGDParamState;
   static constexpr auto kName = "SGD";
   static constexpr bool kNeverCapturable = true;
   static constexpr auto fields() {
-    return std::tuple{OptionField{"lr", &SGDOptions::lr},
-                      OptionField{"momentum", &SGDOptions::momentum},
+    return std::tuple{OptionField{"lr", &SGDOptions::lr, kAtLeastZero},
+                      OptionField{"momentum", &SGDOptions::momentum, kAtLeastZero},
                       OptionField{"dampening", &SGDOptions::dampening},
-                      OptionField{"weight_decay", &SGDOptions::weight_decay},
+                      OptionField{"weight_decay", &SGDOptions::weight_decay, kAtLeastZero},
                       OptionField{"nesterov", &SGDOptions::nesterov},
                       OptionField{"maximize", &SGDOptions::maximize}};
   }
+  [[nodiscard]] std::vector<OptionProblem> problems_between() const;
   void assign(const LibTorch& from);
   void assign_to(LibTorch& to) const;
 };
 
-std::vector<OptionProblem> problems_of(const SGDOptions& options);
 std::vector<StateEntry> state_entries(const SGDOptions& options);
 void update(TensorLists& lists, const SGDOptions& options);
 

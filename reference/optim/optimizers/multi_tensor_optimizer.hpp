@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "reference/optim/state_dict/param_group_options.hpp"
-#include "reference/optim/state_dict/state_dict.hpp"
 #include "reference/optim/state_dict/tensor_lists.hpp"
 
 /// The base of this library's optimizers: one call of a kernel for all parameters of a group, state dicts as Python
@@ -18,9 +17,9 @@
 ///     optimizer.add_param_group(head->parameters(), {.lr = 0.1});
 ///     accel::Value saved = optimizer.state_dict();
 ///
-/// An optimizer is a struct of options with Python's defaults, and three functions beside it: `problems_of` (Python's
-/// ValueErrors), `state_entries` (what is kept for each parameter) and `update`. Parameters without a gradient are
-/// passed over. Thread rule: the rank's thread. Source: torch/optim/optimizer.py.
+/// An optimizer is a struct of options, with the defaults and the ValueErrors of Python's class, and two functions
+/// beside it: `state_entries` (the tensors that are kept for each parameter) and `update`. Parameters without a
+/// gradient are skipped. Thread rule: the rank's thread. Source: torch/optim/optimizer.py.
 namespace accel::optim {
 
 template <typename Options>

@@ -31,16 +31,6 @@ StepSizes step_sizes(TensorLists& lists, const NAdamOptions& options) {
 
 }  // namespace
 
-std::vector<OptionProblem> problems_of(const NAdamOptions& options) {
-  OptionChecks checks;
-  checks.at_least_zero("lr", options.lr);
-  checks.at_least_zero("eps", options.eps);
-  checks.betas(options.betas);
-  checks.at_least_zero("weight_decay", options.weight_decay);
-  checks.at_least_zero("momentum_decay", options.momentum_decay);
-  return checks.take();
-}
-
 std::vector<StateEntry> state_entries(const NAdamOptions& /*options*/) {
   return {{.name = "step", .kind = StateEntry::Kind::kScalar},
           {.name = "mu_product", .kind = StateEntry::Kind::kScalar, .initial = 1},

@@ -21,17 +21,16 @@ struct NAdamOptions {
 
   static constexpr auto kName = "NAdam";
   static constexpr auto fields() {
-    return std::tuple{OptionField{"lr", &NAdamOptions::lr},
-                      OptionField{"betas", &NAdamOptions::betas},
-                      OptionField{"eps", &NAdamOptions::eps},
-                      OptionField{"weight_decay", &NAdamOptions::weight_decay},
-                      OptionField{"momentum_decay", &NAdamOptions::momentum_decay},
+    return std::tuple{OptionField{"lr", &NAdamOptions::lr, kAtLeastZero},
+                      OptionField{"betas", &NAdamOptions::betas, kBetas},
+                      OptionField{"eps", &NAdamOptions::eps, kAtLeastZero},
+                      OptionField{"weight_decay", &NAdamOptions::weight_decay, kAtLeastZero},
+                      OptionField{"momentum_decay", &NAdamOptions::momentum_decay, kAtLeastZero},
                       OptionField{"decoupled_weight_decay", &NAdamOptions::decoupled_weight_decay},
                       OptionField{"maximize", &NAdamOptions::maximize}};
   }
 };
 
-std::vector<OptionProblem> problems_of(const NAdamOptions& options);
 std::vector<StateEntry> state_entries(const NAdamOptions& options);
 void update(TensorLists& lists, const NAdamOptions& options);
 

@@ -1,9 +1,7 @@
 #pragma once
 
-/// Every optimizer of this library.
-///
-///     accel::optim::NAdam optimizer(net->parameters(), {.lr = 2e-3});
-///
+#include <tuple>
+
 #include "reference/optim/optimizers/adadelta.hpp"
 #include "reference/optim/optimizers/adamax.hpp"
 #include "reference/optim/optimizers/asgd.hpp"
@@ -14,3 +12,52 @@
 #include "reference/optim/optimizers/radam.hpp"
 #include "reference/optim/optimizers/rmsprop.hpp"
 #include "reference/optim/optimizers/rprop.hpp"
+
+/// Every optimizer of this library, and its names.
+///
+///     accel::optim::NAdam optimizer(net->parameters(), {.lr = 2e-3});
+///
+/// To add an optimizer, write its header and source, and add them here and to reference/CMakeLists.txt. Experiments,
+/// DeepSpeed files, state dicts of LibTorch's classes and the tests of all optimizers follow `kOptimizers`.
+/// Thread rule: constants.
+namespace accel::optim {
+
+/// `Options::kName` is the name of Python's class.
+template <typename Options>
+struct OptimizerEntry {
+  const char* experiment;              ///< its name in YAML experiments
+  const char* deepspeed = nullptr;     ///< its type in a DeepSpeed file; null: not in DeepSpeed
+  bool deepspeed_in_any_case = false;  ///< DeepSpeed compares the names of its own optimizers in lower case
+};
+
+inline constexpr std::tuple kOptimizers{
+    OptimizerEntry<AdamOptions>{"adam", "Adam", /*deepspeed_in_any_case=*/true},
+    OptimizerEntry<AdamWOptions>{"adamw", "AdamW", /*deepspeed_in_any_case=*/true},
+    OptimizerEntry<AdagradOptions>{"adagrad", "Adagrad", /*deepspeed_in_any_case=*/true},
+    OptimizerEntry<SGDOptions>{"fused_sgd", "SGD"},
+    OptimizerEntry<RMSpropOptions>{"rmsprop", "RMSprop"},
+    OptimizerEntry<AdadeltaOptions>{"adadelta", "Adadelta"},
+    OptimizerEntry<AdamaxOptions>{"adamax", "Adamax"},
+    OptimizerEntry<NAdamOptions>{"nadam", "NAdam"},
+    OptimizerEntry<RAdamOptions>{"radam", "RAdam"},
+    OptimizerEntry<RpropOptions>{"rprop", "Rprop"},
+    OptimizerEntry<ASGDOptions>{"asgd", "ASGD"},
+};
+
+/// Calls `visit(entry)` for every optimizer: `[&]<typename Options>(const OptimizerEntry<Options>& entry) { ... }`.
+template <typename Visit>
+void for_each_optimizer(Visit&& visit) {
+  std::apply([&](const auto&... entry) { (visit(entry), ...); }, kOptimizers);
+}
+
+/// `List` of all optimizers' options: `std::variant<AdamOptions, ...>` is `OptionsOfAll<std::variant>`.
+template <template <typename...> typename List, typename Entries = std::remove_const_t<decltype(kOptimizers)>>
+struct OptionsOfAllIn;
+template <template <typename...> typename List, typename... Options>
+struct OptionsOfAllIn<List, std::tuple<OptimizerEntry<Options>...>> {
+  using type = List<Options...>;
+};
+template <template <typename...> typename List>
+using OptionsOfAll = typename OptionsOfAllIn<List>::type;
+
+}  // namespace accel::optim

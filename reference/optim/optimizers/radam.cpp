@@ -18,15 +18,6 @@ double rectification(double step, double beta2) {
 
 }  // namespace
 
-std::vector<OptionProblem> problems_of(const RAdamOptions& options) {
-  OptionChecks checks;
-  checks.at_least_zero("lr", options.lr);
-  checks.at_least_zero("eps", options.eps);
-  checks.betas(options.betas);
-  checks.at_least_zero("weight_decay", options.weight_decay);
-  return checks.take();
-}
-
 std::vector<StateEntry> state_entries(const RAdamOptions& /*options*/) {
   return {{.name = "step", .kind = StateEntry::Kind::kScalar}, {.name = "exp_avg"}, {.name = "exp_avg_sq"}};
 }

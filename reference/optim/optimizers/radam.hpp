@@ -20,16 +20,15 @@ struct RAdamOptions {
 
   static constexpr auto kName = "RAdam";
   static constexpr auto fields() {
-    return std::tuple{OptionField{"lr", &RAdamOptions::lr},
-                      OptionField{"betas", &RAdamOptions::betas},
-                      OptionField{"eps", &RAdamOptions::eps},
-                      OptionField{"weight_decay", &RAdamOptions::weight_decay},
+    return std::tuple{OptionField{"lr", &RAdamOptions::lr, kAtLeastZero},
+                      OptionField{"betas", &RAdamOptions::betas, kBetas},
+                      OptionField{"eps", &RAdamOptions::eps, kAtLeastZero},
+                      OptionField{"weight_decay", &RAdamOptions::weight_decay, kAtLeastZero},
                       OptionField{"decoupled_weight_decay", &RAdamOptions::decoupled_weight_decay},
                       OptionField{"maximize", &RAdamOptions::maximize}};
   }
 };
 
-std::vector<OptionProblem> problems_of(const RAdamOptions& options);
 std::vector<StateEntry> state_entries(const RAdamOptions& options);
 void update(TensorLists& lists, const RAdamOptions& options);
 

@@ -20,16 +20,6 @@ void RMSpropOptions::assign_to(LibTorch& to) const {
   to.lr(lr).alpha(alpha).eps(eps).weight_decay(weight_decay).momentum(momentum).centered(centered);
 }
 
-std::vector<OptionProblem> problems_of(const RMSpropOptions& options) {
-  OptionChecks checks;
-  checks.at_least_zero("lr", options.lr);
-  checks.at_least_zero("eps", options.eps);
-  checks.at_least_zero("momentum", options.momentum);
-  checks.at_least_zero("weight_decay", options.weight_decay);
-  checks.at_least_zero("alpha", options.alpha);
-  return checks.take();
-}
-
 std::vector<StateEntry> state_entries(const RMSpropOptions& options) {
   return {{.name = "step", .kind = StateEntry::Kind::kScalar},
           {.name = "square_avg"},

@@ -22,13 +22,15 @@ struct RMSpropOptions {
   bool maximize = false;
 
   using LibTorch = torch::optim::RMSpropOptions;
+  using LibTorchOptimizer = torch::optim::RMSprop;
+  using LibTorchState = torch::optim::RMSpropParamState;
   static constexpr auto kName = "RMSprop";
   static constexpr auto fields() {
-    return std::tuple{OptionField{"lr", &RMSpropOptions::lr},
-                      OptionField{"alpha", &RMSpropOptions::alpha},
-                      OptionField{"eps", &RMSpropOptions::eps},
-                      OptionField{"weight_decay", &RMSpropOptions::weight_decay},
-                      OptionField{"momentum", &RMSpropOptions::momentum},
+    return std::tuple{OptionField{"lr", &RMSpropOptions::lr, kAtLeastZero},
+                      OptionField{"alpha", &RMSpropOptions::alpha, kAtLeastZero},
+                      OptionField{"eps", &RMSpropOptions::eps, kAtLeastZero},
+                      OptionField{"weight_decay", &RMSpropOptions::weight_decay, kAtLeastZero},
+                      OptionField{"momentum", &RMSpropOptions::momentum, kAtLeastZero},
                       OptionField{"centered", &RMSpropOptions::centered},
                       OptionField{"maximize", &RMSpropOptions::maximize}};
   }
@@ -36,7 +38,6 @@ struct RMSpropOptions {
   void assign_to(LibTorch& to) const;
 };
 
-std::vector<OptionProblem> problems_of(const RMSpropOptions& options);
 std::vector<StateEntry> state_entries(const RMSpropOptions& options);
 void update(TensorLists& lists, const RMSpropOptions& options);
 

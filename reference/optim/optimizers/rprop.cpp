@@ -2,8 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <cmath>
-
 #include "reference/optim/optimizers/foreach_math.hpp"
 #include "reference/optim/optimizers/multi_tensor_optimizer_impl.hpp"
 
@@ -32,15 +30,6 @@ void clear_turned(std::vector<at::Tensor>& gradients, const std::vector<at::Tens
 }
 
 }  // namespace
-
-std::vector<OptionProblem> problems_of(const RpropOptions& options) {
-  const auto [smaller, larger] = options.etas;
-  OptionChecks checks;
-  checks.at_least_zero("lr", options.lr);
-  checks.expect(0 < smaller && smaller < 1 && 1 < larger && std::isfinite(larger), "etas",
-                fmt::format("expected a number in (0, 1) and a finite one over 1, got ({}, {})", smaller, larger));
-  return checks.take();
-}
 
 std::vector<StateEntry> state_entries(const RpropOptions& options) {
   return {{.name = "step", .kind = StateEntry::Kind::kScalar},

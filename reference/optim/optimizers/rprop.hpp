@@ -1,5 +1,7 @@
 #pragma once
 
+#include <limits>
+
 #include "reference/optim/optimizers/multi_tensor_optimizer.hpp"
 
 /// Rprop: step sizes of each number from the signs of its gradients, for full batches.
@@ -11,6 +13,13 @@
 /// thread. Source: torch/optim/rprop.py, _multi_tensor_rprop.
 namespace accel::optim {
 
+inline constexpr Allowed<NumberPair> kEtas{[](const NumberPair& etas) {
+                                             const auto [smaller, larger] = etas;
+                                             return 0 < smaller && smaller < 1 && 1 < larger &&
+                                                    larger <= std::numeric_limits<double>::max();
+                                           },
+                                           "a number in (0, 1) and a finite one over 1"};
+
 struct RpropOptions {
   double lr = 1e-2;
   NumberPair etas = {0.5, 1.2};
@@ -19,13 +28,12 @@ struct RpropOptions {
 
   static constexpr auto kName = "Rprop";
   static constexpr auto fields() {
-    return std::tuple{OptionField{"lr", &RpropOptions::lr}, OptionField{"etas", &RpropOptions::etas},
-                      OptionField{"step_sizes", &RpropOptions::step_sizes},
-                      OptionField{"maximize", &RpropOptions::maximize}};
+    return std::tuple{
+        OptionField{"lr", &RpropOptions::lr, kAtLeastZero}, OptionField{"etas", &RpropOptions::etas, kEtas},
+        OptionField{"step_sizes", &RpropOptions::step_sizes}, OptionField{"maximize", &RpropOptions::maximize}};
   }
 };
 
-std::vector<OptionProblem> problems_of(const RpropOptions& options);
 std::vector<StateEntry> state_entries(const RpropOptions& options);
 void update(TensorLists& lists, const RpropOptions& options);
 

@@ -62,7 +62,7 @@ std::vector<double> CombinedSchedule::get_lr(const std::vector<double>& /*curren
   return {};
 }
 
-void CombinedSchedule::state_fields(detail::StateFields& fields) {
+void CombinedSchedule::state_fields(optim::StateFields& fields) {
   last_lr_field(fields);
   if (step_count_) {  // a part that has begun
     fields("_step_count", *step_count_);
@@ -71,7 +71,7 @@ void CombinedSchedule::state_fields(detail::StateFields& fields) {
   read_schedulers(fields);
 }
 
-void CombinedSchedule::read_schedulers(detail::StateFields& fields) {
+void CombinedSchedule::read_schedulers(optim::StateFields& fields) {
   if (fields.writes()) {
     Value::List states;
     for (const auto& scheduler : schedulers_) states.push_back(scheduler->state_dict());
@@ -87,7 +87,7 @@ void CombinedSchedule::read_schedulers(detail::StateFields& fields) {
   for (std::size_t index = 0; index < schedulers_.size(); ++index) {
     auto& scheduler = *schedulers_[index];
     fields.part(states->as<Value::List>()[index], fmt::format("_schedulers[{}].", index),
-                [&](detail::StateFields& part) { scheduler.state_fields(part); });
+                [&](optim::StateFields& part) { scheduler.state_fields(part); });
     fields.change([&scheduler] { scheduler.loaded(); });
   }
 }
@@ -126,7 +126,7 @@ void SequentialLR::step() {
   update_last_lr();
 }
 
-void SequentialLR::state_fields(detail::StateFields& fields) {
+void SequentialLR::state_fields(optim::StateFields& fields) {
   fields("_milestones", milestones_,
          {[size = milestones_.size()](const auto& milestones) {
             return milestones.size() == size && std::is_sorted(milestones.begin(), milestones.end());

@@ -25,7 +25,7 @@ class CombinedSchedule : public LRScheduler {
 
  protected:
   CombinedSchedule(const ScheduledOptimizer& optimizer, const std::vector<ScheduleFactory>& schedulers);
-  void state_fields(detail::StateFields& fields) override;
+  void state_fields(optim::StateFields& fields) override;
   void update_last_lr();
   void initial_step_of_first();
   void restart(LRScheduler& scheduler);
@@ -34,7 +34,7 @@ class CombinedSchedule : public LRScheduler {
   void check(const LRScheduler* scheduler) const;
   std::vector<double> get_lr(const std::vector<double>& current) const override;
   void undo_initial_step() override;
-  void read_schedulers(detail::StateFields& fields);
+  void read_schedulers(optim::StateFields& fields);
 
   std::vector<std::unique_ptr<LRScheduler>> schedulers_;
 };
@@ -48,7 +48,7 @@ class SequentialLR : public CombinedSchedule {
   void step() override;
 
  private:
-  void state_fields(detail::StateFields& fields) override;
+  void state_fields(optim::StateFields& fields) override;
 
   std::vector<int> milestones_;
 };

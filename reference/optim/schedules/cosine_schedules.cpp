@@ -8,7 +8,7 @@
 
 namespace accel {
 
-using detail::kPi;
+using optim::kPi;
 
 constexpr double kMostEpochs = std::numeric_limits<int>::max();
 
@@ -43,9 +43,9 @@ std::vector<double> CosineAnnealingLR::get_closed_form_lr(const std::vector<doub
   return rates;
 }
 
-void CosineAnnealingLR::state_fields(detail::StateFields& fields) {
+void CosineAnnealingLR::state_fields(optim::StateFields& fields) {
   LRScheduler::state_fields(fields);
-  fields("T_max", T_max_, detail::not_zero<int>());
+  fields("T_max", T_max_, optim::not_zero<int>());
   fields("eta_min", eta_min_);
 }
 
@@ -101,11 +101,11 @@ std::vector<double> CosineAnnealingWarmRestarts::get_lr(const std::vector<double
   return rates;
 }
 
-void CosineAnnealingWarmRestarts::state_fields(detail::StateFields& fields) {
+void CosineAnnealingWarmRestarts::state_fields(optim::StateFields& fields) {
   LRScheduler::state_fields(fields);
-  fields("T_0", T_0_, detail::at_least(1));
-  fields("T_i", T_i_, detail::at_least(std::int64_t{1}));
-  fields("T_mult", T_mult_, detail::at_least(1));
+  fields("T_0", T_0_, optim::at_least(1));
+  fields("T_i", T_i_, optim::at_least(std::int64_t{1}));
+  fields("T_mult", T_mult_, optim::at_least(1));
   fields("eta_min", eta_min_);
   const bool is_whole = T_cur_ == std::floor(T_cur_);  // Python's is an int then
   if (fields.writes() && is_whole) return fields.write("T_cur", static_cast<std::int64_t>(T_cur_));

@@ -2,9 +2,9 @@
 
 #include <torch/optim/optimizer.h>
 
-#include "reference/optim/schedules/group_momentum.hpp"
 #include "reference/optim/schedules/schedule_arithmetic.hpp"
 #include "reference/optim/schedules/schedule_state.hpp"
+#include "reference/optim/state_dict/param_group_options.hpp"
 
 namespace accel {
 
@@ -46,10 +46,10 @@ void CyclicLR::init_scale_mode() {
 }
 
 void CyclicLR::init_momentum(const Options& options) {
-  const auto kind = detail::momentum_kind(optimizer().defaults());
+  const auto kind = optim::momentum_kind(optimizer().defaults());
   check_argument(kind.has_value(),
                  "CyclicLR: cycle_momentum: the optimizer has neither momentum nor betas; set it to false");
-  use_beta1_ = kind == detail::MomentumKind::kBeta1;
+  use_beta1_ = kind == optim::MomentumKind::kBeta1;
   base_momentums_ = options.base_momentum.of(optimizer(), "CyclicLR: base_momentum");
   max_momentums_ = options.max_momentum.of(optimizer(), "CyclicLR: max_momentum");
 }
@@ -57,8 +57,8 @@ void CyclicLR::init_momentum(const Options& options) {
 double CyclicLR::scale(double cycle) const {
   const double x = scale_mode_ == "cycle" ? cycle : last_epoch();
   if (scale_fn_) return scale_fn_(x);
-  if (mode_ == "triangular2") return 1 / detail::power(2.0, x - 1, "CyclicLR: triangular2");
-  return mode_ == "exp_range" ? detail::power(gamma_, x, "CyclicLR: exp_range") : 1.0;
+  if (mode_ == "triangular2") return 1 / optim::power(2.0, x - 1, "CyclicLR: triangular2");
+  return mode_ == "exp_range" ? optim::power(gamma_, x, "CyclicLR: exp_range") : 1.0;
 }
 
 CyclicLR::Place CyclicLR::place() const {
@@ -89,20 +89,20 @@ std::vector<double> CyclicLR::get_momentum() const {
   return momentum;
 }
 
-void CyclicLR::state_fields(detail::StateFields& fields) {
+void CyclicLR::state_fields(optim::StateFields& fields) {
   LRScheduler::state_fields(fields);
   fields("max_lrs", max_lrs_, one_per_group());
   fields("total_size", total_size_, {[](double size) { return size > 0; }, "a number above 0"});
   fields("step_ratio", step_ratio_,
          {[](double ratio) { return ratio > 0 && ratio <= 1; }, "a number above 0, and 1 at most"});
   fields("mode", mode_,
-         scale_fn_ ? detail::Rule<std::string>() : detail::one_of({"triangular", "triangular2", "exp_range"}));
+         scale_fn_ ? optim::Rule<std::string>() : optim::one_of({"triangular", "triangular2", "exp_range"}));
   fields("gamma", gamma_);
-  fields("scale_mode", scale_mode_, detail::one_of({"cycle", "iterations"}));
+  fields("scale_mode", scale_mode_, optim::one_of({"cycle", "iterations"}));
   fields.constant("_scale_fn_custom", {});
-  fields("cycle_momentum", cycle_momentum_, detail::as_made(cycle_momentum_));
+  fields("cycle_momentum", cycle_momentum_, optim::as_made(cycle_momentum_));
   if (!cycle_momentum_) return;
-  fields("use_beta1", use_beta1_, detail::as_made(use_beta1_));
+  fields("use_beta1", use_beta1_, optim::as_made(use_beta1_));
   fields("base_momentums", base_momentums_, one_per_group());
   fields("max_momentums", max_momentums_, one_per_group());
 }

@@ -3,9 +3,11 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "reference/optim/schedules/lr_scheduler.hpp"
+#include "reference/optim/state_dict/option_fields.hpp"
 
 namespace accel {
 
@@ -19,6 +21,23 @@ struct CyclicLROptions {
   std::string scale_mode = "cycle";        ///< what `scale_fn` is given: the number of the "cycle", or of "iterations"
   bool cycle_momentum = true;
   PerGroup base_momentum = 0.8, max_momentum = 0.9;
+
+  static constexpr optim::Allowed<std::string> kModes{
+      [](const std::string& mode) { return mode == "triangular" || mode == "triangular2" || mode == "exp_range"; },
+      "triangular, triangular2 or exp_range"};
+  /// `scale_fn` and `scale_mode` are for programs alone.
+  static constexpr auto fields() {
+    using namespace optim;
+    return std::tuple{OptionField{"base_lr", &CyclicLROptions::base_lr, kFiniteAtLeastZero, Presence::kRequired},
+                      OptionField{"max_lr", &CyclicLROptions::max_lr, kFiniteAtLeastZero, Presence::kRequired},
+                      OptionField{"step_size_up", &CyclicLROptions::step_size_up, kCountAboveZero},
+                      OptionField{"step_size_down", &CyclicLROptions::step_size_down, kCount},
+                      OptionField{"mode", &CyclicLROptions::mode, kModes},
+                      OptionField{"gamma", &CyclicLROptions::gamma, kFiniteAtLeastZero},
+                      OptionField{"cycle_momentum", &CyclicLROptions::cycle_momentum},
+                      OptionField{"base_momentum", &CyclicLROptions::base_momentum, kFromZeroToOne},
+                      OptionField{"max_momentum", &CyclicLROptions::max_momentum, kFromZeroToOne}};
+  }
 };
 
 /// The rate goes from `base_lr` to `max_lr` and back; the momentum, or Adam's first beta, goes the other way.
@@ -44,7 +63,7 @@ class CyclicLR : public LRScheduler {
   std::vector<double> get_momentum() const override;
   Place place() const;
   double scale(double cycle) const;
-  void state_fields(detail::StateFields& fields) override;
+  void state_fields(optim::StateFields& fields) override;
   void loaded() override { init_scale_mode(); }
   void init_scale_mode();
 

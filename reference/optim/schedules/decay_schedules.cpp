@@ -26,12 +26,12 @@ std::vector<double> StepLR::get_lr(const std::vector<double>& current) const {
 }
 
 std::vector<double> StepLR::get_closed_form_lr(const std::vector<double>& /*current*/) const {
-  return times(base_lrs(), detail::power(gamma_, last_epoch() / step_size_, "StepLR"));
+  return times(base_lrs(), optim::power(gamma_, last_epoch() / step_size_, "StepLR"));
 }
 
-void StepLR::state_fields(detail::StateFields& fields) {
+void StepLR::state_fields(optim::StateFields& fields) {
   LRScheduler::state_fields(fields);
-  fields("step_size", step_size_, detail::at_least(1));
+  fields("step_size", step_size_, optim::at_least(1));
   fields("gamma", gamma_);
 }
 
@@ -44,16 +44,16 @@ MultiStepLR::MultiStepLR(ScheduledOptimizer optimizer, const std::vector<int>& m
 std::vector<double> MultiStepLR::get_lr(const std::vector<double>& current) const {
   const auto milestone = milestones_.find(last_epoch());
   return milestone == milestones_.end() ? current
-                                        : times(current, detail::power(gamma_, milestone->second, "MultiStepLR"));
+                                        : times(current, optim::power(gamma_, milestone->second, "MultiStepLR"));
 }
 
 std::vector<double> MultiStepLR::get_closed_form_lr(const std::vector<double>& /*current*/) const {
   int passed = 0;
   for (const auto& [milestone, count] : milestones_) passed += milestone <= last_epoch() ? count : 0;
-  return times(base_lrs(), detail::power(gamma_, passed, "MultiStepLR"));
+  return times(base_lrs(), optim::power(gamma_, passed, "MultiStepLR"));
 }
 
-void MultiStepLR::state_fields(detail::StateFields& fields) {
+void MultiStepLR::state_fields(optim::StateFields& fields) {
   LRScheduler::state_fields(fields);
   fields("milestones", milestones_);
   fields("gamma", gamma_);
@@ -67,14 +67,14 @@ ConstantLR::ConstantLR(ScheduledOptimizer optimizer, double factor, int total_it
 
 std::vector<double> ConstantLR::get_lr(const std::vector<double>& current) const {
   if (last_epoch() == 0) return times(current, factor_);
-  return last_epoch() != total_iters_ ? current : times(current, detail::divided(1.0, factor_, "ConstantLR: factor"));
+  return last_epoch() != total_iters_ ? current : times(current, optim::divided(1.0, factor_, "ConstantLR: factor"));
 }
 
 std::vector<double> ConstantLR::get_closed_form_lr(const std::vector<double>& /*current*/) const {
   return times(base_lrs(), factor_ + (last_epoch() >= total_iters_ ? 1.0 : 0.0) * (1 - factor_));
 }
 
-void ConstantLR::state_fields(detail::StateFields& fields) {
+void ConstantLR::state_fields(optim::StateFields& fields) {
   LRScheduler::state_fields(fields);
   fields("factor", factor_);
   fields("total_iters", total_iters_);
@@ -97,15 +97,15 @@ std::vector<double> LinearLR::get_lr(const std::vector<double>& current) const {
   if (is_initial() || last_epoch() > total_iters_) return current;
   const double range = end_factor_ - start_factor_;
   return times(current,
-               1.0 + detail::divided(range, total_iters_ * start_factor_ + (last_epoch() - 1) * range, "LinearLR"));
+               1.0 + optim::divided(range, total_iters_ * start_factor_ + (last_epoch() - 1) * range, "LinearLR"));
 }
 
 std::vector<double> LinearLR::get_closed_form_lr(const std::vector<double>& /*current*/) const {
   const double way = (end_factor_ - start_factor_) * std::min(total_iters_, last_epoch());
-  return times(base_lrs(), start_factor_ + detail::divided(way, total_iters_, "LinearLR: total_iters"));
+  return times(base_lrs(), start_factor_ + optim::divided(way, total_iters_, "LinearLR: total_iters"));
 }
 
-void LinearLR::state_fields(detail::StateFields& fields) {
+void LinearLR::state_fields(optim::StateFields& fields) {
   LRScheduler::state_fields(fields);
   fields("start_factor", start_factor_);
   fields("end_factor", end_factor_);
@@ -122,10 +122,10 @@ std::vector<double> ExponentialLR::get_lr(const std::vector<double>& current) co
 }
 
 std::vector<double> ExponentialLR::get_closed_form_lr(const std::vector<double>& /*current*/) const {
-  return times(base_lrs(), detail::power(gamma_, last_epoch(), "ExponentialLR"));
+  return times(base_lrs(), optim::power(gamma_, last_epoch(), "ExponentialLR"));
 }
 
-void ExponentialLR::state_fields(detail::StateFields& fields) {
+void ExponentialLR::state_fields(optim::StateFields& fields) {
   LRScheduler::state_fields(fields);
   fields("gamma", gamma_);
 }
@@ -138,18 +138,17 @@ PolynomialLR::PolynomialLR(ScheduledOptimizer optimizer, int total_iters, double
 std::vector<double> PolynomialLR::get_lr(const std::vector<double>& current) const {
   if (is_initial() || last_epoch() > total_iters_) return current;
   const double total = total_iters_;
-  const double left = 1.0 - detail::divided(last_epoch(), total, "PolynomialLR: total_iters");
+  const double left = 1.0 - optim::divided(last_epoch(), total, "PolynomialLR: total_iters");
   const double left_before = 1.0 - (last_epoch() - 1) / total;
-  return times(current, detail::power(detail::divided(left, left_before, "PolynomialLR"), power_, "PolynomialLR"));
+  return times(current, optim::power(optim::divided(left, left_before, "PolynomialLR"), power_, "PolynomialLR"));
 }
 
 std::vector<double> PolynomialLR::get_closed_form_lr(const std::vector<double>& /*current*/) const {
-  const double passed =
-      detail::divided(std::min(total_iters_, last_epoch()), total_iters_, "PolynomialLR: total_iters");
-  return times(base_lrs(), detail::power(1.0 - passed, power_, "PolynomialLR"));
+  const double passed = optim::divided(std::min(total_iters_, last_epoch()), total_iters_, "PolynomialLR: total_iters");
+  return times(base_lrs(), optim::power(1.0 - passed, power_, "PolynomialLR"));
 }
 
-void PolynomialLR::state_fields(detail::StateFields& fields) {
+void PolynomialLR::state_fields(optim::StateFields& fields) {
   LRScheduler::state_fields(fields);
   fields("total_iters", total_iters_);
   fields("power", power_);

@@ -83,7 +83,7 @@ std::vector<double> WarmupCosineLR::get_lr(const std::vector<double>&) const {
                   options_.warmup_min_ratio + warmed_up(iteration, options_) * (1. - options_.warmup_min_ratio));
   const double last = iteration - options_.warmup_num_steps + 1;
   const double progress = std::min(1.0, last / std::max(1, options_.total_num_steps - options_.warmup_num_steps));
-  const double ratio = (1 + std::cos(detail::kPi * progress)) / 2;
+  const double ratio = (1 + std::cos(optim::kPi * progress)) / 2;
   return scaled(base_lrs(), std::max(0.0, options_.cos_min_ratio + (1. - options_.cos_min_ratio) * ratio));
 }
 

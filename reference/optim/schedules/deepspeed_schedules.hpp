@@ -2,9 +2,11 @@
 
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "reference/optim/schedules/lr_scheduler.hpp"
+#include "reference/optim/state_dict/option_fields.hpp"
 
 /// The schedules that a DeepSpeed file names, with DeepSpeed's values.
 ///
@@ -15,11 +17,22 @@
 /// thread. Source: deepspeed/runtime/lr_schedules.py of DeepSpeed 0.19.
 namespace accel {
 
+inline constexpr optim::Allowed<std::string> kWarmupTypes{
+    [](const std::string& type) { return type == "log" || type == "linear"; }, "log or linear"};
+
 struct WarmupLROptions {
   double warmup_min_lr = 0;
   std::optional<double> warmup_max_lr = {};  ///< default: the group's own rate
   int warmup_num_steps = 1000;
   std::string warmup_type = "log";  ///< or linear
+
+  static constexpr auto fields() {
+    using namespace optim;
+    return std::tuple{OptionField{"warmup_min_lr", &WarmupLROptions::warmup_min_lr},
+                      OptionField{"warmup_max_lr", &WarmupLROptions::warmup_max_lr},
+                      OptionField{"warmup_num_steps", &WarmupLROptions::warmup_num_steps, kCountAboveZero},
+                      OptionField{"warmup_type", &WarmupLROptions::warmup_type, kWarmupTypes}};
+  }
 };
 
 /// From `warmup_min_lr` to `warmup_max_lr`, where it stays. Throws ArgumentError for a warm-up of no step or of another
@@ -41,6 +54,15 @@ struct WarmupDecayLROptions {
   double warmup_max_lr = 0.001;
   int warmup_num_steps = 1000;
   std::string warmup_type = "log";  ///< or linear
+
+  static constexpr auto fields() {
+    using namespace optim;
+    return std::tuple{OptionField{"total_num_steps", &WarmupDecayLROptions::total_num_steps, Presence::kRequired},
+                      OptionField{"warmup_min_lr", &WarmupDecayLROptions::warmup_min_lr},
+                      OptionField{"warmup_max_lr", &WarmupDecayLROptions::warmup_max_lr},
+                      OptionField{"warmup_num_steps", &WarmupDecayLROptions::warmup_num_steps, kCountAboveZero},
+                      OptionField{"warmup_type", &WarmupDecayLROptions::warmup_type, kWarmupTypes}};
+  }
 };
 
 /// From `warmup_min_lr` to `warmup_max_lr`, then in a line back, until `total_num_steps`.
@@ -61,6 +83,15 @@ struct WarmupCosineLROptions {
   int warmup_num_steps = 1000;
   double cos_min_ratio = 0.0001;
   std::string warmup_type = "log";  ///< or linear
+
+  static constexpr auto fields() {
+    using namespace optim;
+    return std::tuple{OptionField{"total_num_steps", &WarmupCosineLROptions::total_num_steps, Presence::kRequired},
+                      OptionField{"warmup_min_ratio", &WarmupCosineLROptions::warmup_min_ratio},
+                      OptionField{"cos_min_ratio", &WarmupCosineLROptions::cos_min_ratio},
+                      OptionField{"warmup_num_steps", &WarmupCosineLROptions::warmup_num_steps, kCountAboveZero},
+                      OptionField{"warmup_type", &WarmupCosineLROptions::warmup_type, kWarmupTypes}};
+  }
 };
 
 /// The group's own rate times a ratio: from `warmup_min_ratio` to 1, then along a cosine to `cos_min_ratio`, where it

@@ -15,9 +15,8 @@ struct GetSchedulerOptions {
   Value::Dict scheduler_specific_kwargs = {};
 };
 
-/// A schedule of Hugging Face Transformers by its name: linear, cosine, cosine_with_restarts, polynomial, constant,
-/// constant_with_warmup, inverse_sqrt, reduce_lr_on_plateau, cosine_with_min_lr, cosine_warmup_with_min_lr,
-/// warmup_stable_decay or greedy.
+/// A schedule of Hugging Face Transformers by its name there, such as linear, cosine_with_restarts or
+/// warmup_stable_decay; schedules.hpp lists all names.
 ///
 ///     auto scheduler = accel::get_scheduler("polynomial", optimizer,
 ///         {.num_warmup_steps = 10, .num_training_steps = 100, .scheduler_specific_kwargs = {{"power", 2.0}}});

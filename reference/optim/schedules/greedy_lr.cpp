@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "reference/core/errors.hpp"
-#include "reference/optim/schedules/metric_comparison.hpp"
 #include "reference/optim/schedules/schedule_state.hpp"
 
 namespace accel {
@@ -28,14 +27,14 @@ GreedyLR::GreedyLR(ScheduledOptimizer optimizer, const Options& options)
       reset_start_original_(options.reset_start) {
   check_argument(factor_ > 0.0 && factor_ < 1.0, "GreedyLR: factor: expected a number between 0 and 1, got {}",
                  factor_);
-  detail::check_comparison("GreedyLR", mode_, threshold_mode_);
+  optim::check_comparison("GreedyLR", mode_, threshold_mode_);
   check_argument(window_size_ >= 1, "GreedyLR: window_size: expected 1 or more, got {}", window_size_);
   begin();
   set_last_epoch(0);
 }
 
 void GreedyLR::begin() {
-  best_ = detail::worst_metric(mode_);
+  best_ = optim::worst_metric(mode_);
   num_bad_epochs_ = num_good_epochs_ = cooldown_counter_ = warmup_counter_ = 0;
   reset_start_ = reset_start_original_;
   recent_.clear();
@@ -82,7 +81,7 @@ double GreedyLR::smoothed(double metric) {
 }
 
 bool GreedyLR::is_better(double metric) const {
-  return detail::is_better_metric(metric, best_, mode_, threshold_mode_, threshold_);
+  return optim::is_better_metric(metric, best_, mode_, threshold_mode_, threshold_);
 }
 
 std::vector<double> GreedyLR::raised(std::vector<double> rates) {
@@ -108,7 +107,7 @@ std::vector<double> GreedyLR::reduced(std::vector<double> rates) {
 
 std::vector<double> GreedyLR::get_lr(const std::vector<double>& /*current*/) const { return next_; }
 
-void GreedyLR::state_fields(detail::StateFields& fields) {
+void GreedyLR::state_fields(optim::StateFields& fields) {
   fields("factor", factor_);
   fields("min_lrs", min_lrs_, one_per_group());
   fields("max_lrs", max_lrs_, one_per_group());
@@ -118,29 +117,29 @@ void GreedyLR::state_fields(detail::StateFields& fields) {
   fields("warmup", warmup_);
   fields("cooldown_counter", cooldown_counter_);
   fields("warmup_counter", warmup_counter_);
-  fields("mode", mode_, detail::one_of({"min", "max"}));
+  fields("mode", mode_, optim::one_of({"min", "max"}));
   fields("threshold", threshold_);
-  fields("threshold_mode", threshold_mode_, detail::one_of({"rel", "abs"}));
+  fields("threshold_mode", threshold_mode_, optim::one_of({"rel", "abs"}));
   fields("best", best_);
   fields("num_bad_epochs", num_bad_epochs_);
   fields("num_good_epochs", num_good_epochs_);
   fields("eps", eps_);
   last_epoch_field(fields);
-  fields("smooth", smooth_, detail::as_made(smooth_));
-  fields("window_size", window_size_, detail::at_least(1));
+  fields("smooth", smooth_, optim::as_made(smooth_));
+  fields("window_size", window_size_, optim::at_least(1));
   fields("reset_start", reset_start_);
   fields("reset_start_original", reset_start_original_);
   last_lr_field(fields);
   fields("_init_lrs", init_lrs_, one_per_group());
   if (!smooth_) return;
-  const auto average = [this](detail::StateFields& part) {
-    part("window_size", window_size_, detail::at_least(1));
+  const auto average = [this](optim::StateFields& part) {
+    part("window_size", window_size_, optim::at_least(1));
     part("values", recent_);
     part("sum", sum_of_recent_);
   };
   if (fields.writes()) {
     Value::Dict dict;
-    detail::StateFields part(dict);
+    optim::StateFields part(dict);
     average(part);
     fields.write("_streaming_avg", std::move(dict));
   } else if (const auto* dict = fields.find("_streaming_avg")) {

@@ -1,9 +1,12 @@
 #pragma once
 
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "reference/optim/schedules/lr_scheduler.hpp"
+#include "reference/optim/schedules/metric_comparison.hpp"
+#include "reference/optim/state_dict/option_fields.hpp"
 
 namespace accel {
 
@@ -20,6 +23,25 @@ struct GreedyLROptions {
   bool smooth = false;  ///< follows the mean of the last `window_size` metrics
   int window_size = 50;
   int reset_start = 500;  ///< as many reductions with every rate at its least begin the schedule anew
+  bool verbose = false;   ///< accepted as in Python; there is no output
+
+  static constexpr auto fields() {
+    using namespace optim;
+    return std::tuple{OptionField{"mode", &GreedyLROptions::mode, kMetricModes},
+                      OptionField{"factor", &GreedyLROptions::factor, kBetweenZeroAndOne},
+                      OptionField{"patience", &GreedyLROptions::patience, kCount},
+                      OptionField{"threshold", &GreedyLROptions::threshold, kFiniteAtLeastZero},
+                      OptionField{"threshold_mode", &GreedyLROptions::threshold_mode, kThresholdModes},
+                      OptionField{"cooldown", &GreedyLROptions::cooldown, kCount},
+                      OptionField{"warmup", &GreedyLROptions::warmup, kCount},
+                      OptionField{"min_lr", &GreedyLROptions::min_lr, kFiniteAtLeastZero},
+                      OptionField{"max_lr", &GreedyLROptions::max_lr, kFiniteAtLeastZero},
+                      OptionField{"eps", &GreedyLROptions::eps, kFiniteAtLeastZero},
+                      OptionField{"smooth", &GreedyLROptions::smooth},
+                      OptionField{"window_size", &GreedyLROptions::window_size, kCountAboveZero},
+                      OptionField{"reset_start", &GreedyLROptions::reset_start, kCount},
+                      OptionField{"verbose", &GreedyLROptions::verbose}};
+  }
 };
 
 /// Raises the rate while a metric gets better, and lowers it when it does not: GreedyLR of Transformers 5.
@@ -39,7 +61,7 @@ class GreedyLR : public LRScheduler {
 
  private:
   std::vector<double> get_lr(const std::vector<double>& current) const override;
-  void state_fields(detail::StateFields& fields) override;
+  void state_fields(optim::StateFields& fields) override;
   void loaded() override;
   double smoothed(double metric);
   bool is_better(double metric) const;

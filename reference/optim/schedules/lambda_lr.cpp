@@ -27,7 +27,7 @@ std::vector<double> FactorSchedule::scaled(std::vector<double> rates) const {
   return rates;
 }
 
-void FactorSchedule::state_fields(detail::StateFields& fields) {
+void FactorSchedule::state_fields(optim::StateFields& fields) {
   LRScheduler::state_fields(fields);
   fields.constant("lr_lambdas", Value::List(lr_lambdas_.size()));
 }

@@ -26,7 +26,7 @@ class FactorSchedule : public LRScheduler {
   [[nodiscard]] std::vector<double> scaled(std::vector<double> rates) const;
 
  private:
-  void state_fields(detail::StateFields& fields) override;
+  void state_fields(optim::StateFields& fields) override;
 
   std::vector<EpochFactor> lr_lambdas_;
 };

@@ -4,7 +4,6 @@
 #include <torch/optim/optimizer.h>
 
 #include "reference/core/errors.hpp"
-#include "reference/optim/schedules/group_momentum.hpp"
 #include "reference/optim/schedules/schedule_state.hpp"
 #include "reference/optim/state_dict/param_group_options.hpp"
 
@@ -33,6 +32,15 @@ std::optional<std::vector<double>> kept_initial_lrs(const torch::optim::Optimize
 }
 
 }  // namespace
+
+std::vector<double> PerGroup::of(const torch::optim::Optimizer& optimizer, const char* name) const {
+  const auto num_groups = optimizer.param_groups().size();
+  if (for_all_) return std::vector<double>(num_groups, values_.front());
+  check_argument(values_.size() == num_groups,
+                 "{}: {} values for {} parameter groups; expected one number, or a list with one for each group", name,
+                 values_.size(), num_groups);
+  return values_;
+}
 
 LRScheduler::LRScheduler(ScheduledOptimizer optimizer)
     : optimizer_(optimizer.optimizer), last_epoch_(optimizer.last_epoch) {
@@ -102,25 +110,25 @@ void LRScheduler::set_rates(const std::vector<double>& rates) {
   for (std::size_t group = 0; group < groups.size(); ++group) groups[group].options().set_lr(rates[group]);
   const auto momentum = get_momentum();
   for (std::size_t group = 0; group < momentum.size(); ++group)
-    detail::set_momentum(groups[group].options(), momentum[group]);
+    optim::set_momentum(groups[group].options(), momentum[group]);
   last_lr_ = current_lr();
 }
 
 Value LRScheduler::state_dict() const {
   Value::Dict state;
-  detail::StateFields fields(state);
+  optim::StateFields fields(state);
   const_cast<LRScheduler*>(this)->state_fields(fields);  // fields that write change nothing
   return state;
 }
 
 void LRScheduler::load_state_dict(const Value& state) {
-  detail::StateFields fields(state);
+  optim::StateFields fields(state);
   state_fields(fields);
   fields.apply("this schedule");
   loaded();
 }
 
-void LRScheduler::state_fields(detail::StateFields& fields) {
+void LRScheduler::state_fields(optim::StateFields& fields) {
   fields("base_lrs", base_lrs_, one_per_group());
   last_epoch_field(fields);
   if (step_count_) fields("_step_count", *step_count_);
@@ -129,10 +137,10 @@ void LRScheduler::state_fields(detail::StateFields& fields) {
   fields.constant("_get_lr_called_within_step", false);
 }
 
-void LRScheduler::last_epoch_field(detail::StateFields& fields) { fields("last_epoch", last_epoch_); }
-void LRScheduler::last_lr_field(detail::StateFields& fields) { fields("_last_lr", last_lr_, one_per_group()); }
+void LRScheduler::last_epoch_field(optim::StateFields& fields) { fields("last_epoch", last_epoch_); }
+void LRScheduler::last_lr_field(optim::StateFields& fields) { fields("_last_lr", last_lr_, one_per_group()); }
 
-detail::Rule<std::vector<double>> LRScheduler::one_per_group() const {
+optim::Rule<std::vector<double>> LRScheduler::one_per_group() const {
   const auto num_groups = optimizer_->param_groups().size(),
              num_at_first = initial_lrs_.size();  // some may have been added
   return {[=](const auto& values) { return values.size() == num_groups || values.size() == num_at_first; },

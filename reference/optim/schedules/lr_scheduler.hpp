@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -8,7 +9,10 @@
 #include <vector>
 
 #include "reference/core/value.hpp"
-#include "reference/optim/schedules/scheduled_optimizer.hpp"
+
+namespace torch::optim {
+class Optimizer;
+}
 
 /// What all learning-rate schedules share. Their values are those of Python's torch.optim.lr_scheduler, bit for bit.
 ///
@@ -21,11 +25,45 @@
 /// thread. Source: torch/optim/lr_scheduler.py.
 namespace accel {
 
-namespace detail {
+namespace optim {
 class StateFields;
 template <typename T>
 struct Rule;
-}  // namespace detail
+}  // namespace optim
+
+/// An optimizer, and where a schedule of it starts. Any optimizer is one: its schedule starts from the rates that it
+/// has.
+///
+///     accel::LinearLR warmup(optimizer);
+///     accel::StepLR steps({optimizer, warmup.initial_lrs()}, /*step_size=*/30);
+///
+/// As in Python, a group of this library's optimizers keeps its `initial_lr`, so that a second schedule starts from the
+/// rates before the first; LibTorch's own groups have no place for it, and `initial_lrs` says it. `last_epoch` is
+/// Python's argument: the schedule goes on behind that epoch.
+struct ScheduledOptimizer {
+  ScheduledOptimizer(torch::optim::Optimizer& optimizer) : optimizer(&optimizer) {}
+  ScheduledOptimizer(torch::optim::Optimizer& optimizer, std::vector<double> initial_lrs, int last_epoch = -1)
+      : optimizer(&optimizer), initial_lrs(std::move(initial_lrs)), last_epoch(last_epoch) {}
+
+  torch::optim::Optimizer* optimizer;
+  std::optional<std::vector<double>> initial_lrs = {};
+  int last_epoch = -1;
+};
+
+/// One number for all parameter groups, or a list with one for each.
+class PerGroup {
+ public:
+  PerGroup(double value) : values_{value}, for_all_(true) {}
+  PerGroup(std::initializer_list<double> values) : values_(values) {}
+  PerGroup(std::vector<double> values) : values_(std::move(values)) {}
+  /// Throws ArgumentError if the list is of another length. `name` is the argument's.
+  [[nodiscard]] std::vector<double> of(const torch::optim::Optimizer& optimizer, const char* name) const;
+  [[nodiscard]] bool for_all() const { return for_all_; }
+
+ private:
+  std::vector<double> values_;
+  bool for_all_ = false;
+};
 
 class LRScheduler {
  public:
@@ -76,14 +114,14 @@ class LRScheduler {
   /// The momentum for `last_epoch()`, of each group; empty: is not touched.
   [[nodiscard]] virtual std::vector<double> get_momentum() const { return {}; }
   /// The entries of the state dict. Loading keeps what they refer to until all of them have been checked.
-  virtual void state_fields(detail::StateFields& fields);
-  void last_epoch_field(detail::StateFields& fields);
-  void last_lr_field(detail::StateFields& fields);
+  virtual void state_fields(optim::StateFields& fields);
+  void last_epoch_field(optim::StateFields& fields);
+  void last_lr_field(optim::StateFields& fields);
   /// Called when a state has been loaded.
   virtual void loaded() {}
 
   /// What a list of the state must hold.
-  [[nodiscard]] detail::Rule<std::vector<double>> one_per_group() const;
+  [[nodiscard]] optim::Rule<std::vector<double>> one_per_group() const;
 
   /// To be called at the end of a derived constructor: sets the rates of epoch 0.
   void initial_step();

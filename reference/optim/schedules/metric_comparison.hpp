@@ -4,19 +4,25 @@
 #include <string>
 
 #include "reference/core/errors.hpp"
+#include "reference/optim/state_dict/option_fields.hpp"
 
-/// What the schedules that follow a metric call better, as torch.optim.lr_scheduler.ReduceLROnPlateau has it.
-/// Thread rule: pure functions.
-namespace accel::detail {
+/// Which metric is better, for the schedules that follow one. Thread rule: pure functions.
+/// Source: torch/optim/lr_scheduler.py, ReduceLROnPlateau.
+namespace accel::optim {
 
-/// An ArgumentError unless `mode` is "min" or "max" and `threshold_mode` "rel" or "abs"; `schedule` is named in it.
+inline constexpr Allowed<std::string> kMetricModes{
+    [](const std::string& mode) { return mode == "min" || mode == "max"; }, "min or max"};
+inline constexpr Allowed<std::string> kThresholdModes{
+    [](const std::string& mode) { return mode == "rel" || mode == "abs"; }, "rel or abs"};
+
+/// Throws ArgumentError for a mode of another name; the message names `schedule`.
 inline void check_comparison(const char* schedule, const std::string& mode, const std::string& threshold_mode) {
-  check_argument(mode == "min" || mode == "max", "{}: mode: expected min or max, got '{}'", schedule, mode);
-  check_argument(threshold_mode == "rel" || threshold_mode == "abs",
-                 "{}: threshold_mode: expected rel or abs, got '{}'", schedule, threshold_mode);
+  check_argument(kMetricModes.holds(mode), "{}: mode: expected {}, got '{}'", schedule, kMetricModes.expected, mode);
+  check_argument(kThresholdModes.holds(threshold_mode), "{}: threshold_mode: expected {}, got '{}'", schedule,
+                 kThresholdModes.expected, threshold_mode);
 }
 
-/// What every number is better than.
+/// Every number is better than this.
 inline double worst_metric(const std::string& mode) {
   return (mode == "min" ? 1 : -1) * std::numeric_limits<double>::infinity();
 }
@@ -28,4 +34,4 @@ inline bool is_better_metric(double metric, double best, const std::string& mode
   return mode == "min" ? metric < best - threshold : metric > best + threshold;
 }
 
-}  // namespace accel::detail
+}  // namespace accel::optim

@@ -1,10 +1,16 @@
 #include "reference/optim/schedules/one_cycle_lr.hpp"
 
-#include "reference/optim/schedules/group_momentum.hpp"
 #include "reference/optim/schedules/schedule_arithmetic.hpp"
 #include "reference/optim/schedules/schedule_state.hpp"
+#include "reference/optim/state_dict/param_group_options.hpp"
 
 namespace accel {
+
+std::vector<optim::OptionProblem> OneCycleLROptions::problems_between() const {
+  if (total_steps || (epochs && steps_per_epoch)) return {};
+  return {{"total_steps", "missing; expected total_steps, or both epochs and steps_per_epoch"}};
+}
+
 namespace {
 
 int total_steps_of(const OneCycleLROptions& options) {
@@ -27,7 +33,7 @@ int total_steps_of(const OneCycleLROptions& options) {
 ScheduledOptimizer OneCycleLR::begin(ScheduledOptimizer optimizer, const Options& options) {
   if (optimizer.last_epoch != -1) return optimizer;
   optimizer.initial_lrs = options.max_lr.of(*optimizer.optimizer, "OneCycleLR: max_lr");
-  for (auto& rate : *optimizer.initial_lrs) rate = detail::divided(rate, options.div_factor, "OneCycleLR: div_factor");
+  for (auto& rate : *optimizer.initial_lrs) rate = optim::divided(rate, options.div_factor, "OneCycleLR: div_factor");
   return optimizer;
 }
 
@@ -42,7 +48,7 @@ OneCycleLR::OneCycleLR(ScheduledOptimizer optimizer, Options options)
                  "OneCycleLR: pct_start: expected a number from 0 to 1, got {}", options.pct_start);
   check_argument(anneal_func_type_ == "cos" || anneal_func_type_ == "linear",
                  "OneCycleLR: anneal_strategy: expected cos or linear, got '{}'", anneal_func_type_);
-  for (auto& rate : min_lrs_) rate = detail::divided(rate, options.final_div_factor, "OneCycleLR: final_div_factor");
+  for (auto& rate : min_lrs_) rate = optim::divided(rate, options.final_div_factor, "OneCycleLR: final_div_factor");
   init_phases(options.pct_start, options.three_phase);
   if (cycle_momentum_) init_momentum(options);
   keep_in_groups("max_lr", max_lrs_);
@@ -65,10 +71,10 @@ void OneCycleLR::init_phases(double pct_start, bool three_phase) {
 }
 
 void OneCycleLR::init_momentum(const Options& options) {
-  const auto kind = detail::momentum_kind(optimizer().defaults());
+  const auto kind = optim::momentum_kind(optimizer().defaults());
   check_argument(kind.has_value(),
                  "OneCycleLR: cycle_momentum: the optimizer has neither momentum nor betas; set it to false");
-  use_beta1_ = kind == detail::MomentumKind::kBeta1;
+  use_beta1_ = kind == optim::MomentumKind::kBeta1;
   max_momentums_ = options.max_momentum.of(optimizer(), "OneCycleLR: max_momentum");
   base_momentums_ = options.base_momentum.of(optimizer(), "OneCycleLR: base_momentum");
 }
@@ -82,8 +88,8 @@ OneCycleLR::Place OneCycleLR::place() const {
   double start_step = 0.0;
   for (const auto& phase : phases_) {
     if (last_epoch() <= phase.end_step || &phase == &phases_.back()) {
-      return {phase, detail::divided(last_epoch() - start_step, phase.end_step - start_step,
-                                     "OneCycleLR: a phase without steps")};
+      return {phase, optim::divided(last_epoch() - start_step, phase.end_step - start_step,
+                                    "OneCycleLR: a phase without steps")};
     }
     start_step = phase.end_step;
   }
@@ -93,7 +99,7 @@ OneCycleLR::Place OneCycleLR::place() const {
 
 double OneCycleLR::between(double start, double end, double part) const {
   if (anneal_func_type_ == "linear") return (end - start) * part + start;
-  return end + (start - end) / 2.0 * (std::cos(detail::kPi * part) + 1);
+  return end + (start - end) / 2.0 * (std::cos(optim::kPi * part) + 1);
 }
 
 const std::vector<double>& OneCycleLR::named(const std::string& name) const {
@@ -124,18 +130,18 @@ std::vector<double> OneCycleLR::get_momentum() const {
   return momentum;
 }
 
-void OneCycleLR::state_fields(detail::StateFields& fields) {
+void OneCycleLR::state_fields(optim::StateFields& fields) {
   LRScheduler::state_fields(fields);
-  fields("total_steps", total_steps_, detail::at_least(1));
-  fields("_anneal_func_type", anneal_func_type_, detail::one_of({"cos", "linear"}));
-  fields("cycle_momentum", cycle_momentum_, detail::as_made(cycle_momentum_));
-  if (cycle_momentum_) fields("use_beta1", use_beta1_, detail::as_made(use_beta1_));
+  fields("total_steps", total_steps_, optim::at_least(1));
+  fields("_anneal_func_type", anneal_func_type_, optim::one_of({"cos", "linear"}));
+  fields("cycle_momentum", cycle_momentum_, optim::as_made(cycle_momentum_));
+  if (cycle_momentum_) fields("use_beta1", use_beta1_, optim::as_made(use_beta1_));
   fields.writes() ? write_phases(fields) : read_phases(fields);
 }
 
-void OneCycleLR::phase_fields(detail::StateFields& fields, Phase& phase) {
-  const auto rates = detail::one_of({"initial_lr", "max_lr", "min_lr"}),
-             momentums = detail::one_of({"base_momentum", "max_momentum"});
+void OneCycleLR::phase_fields(optim::StateFields& fields, Phase& phase) {
+  const auto rates = optim::one_of({"initial_lr", "max_lr", "min_lr"}),
+             momentums = optim::one_of({"base_momentum", "max_momentum"});
   fields("end_step", phase.end_step);
   fields("start_lr", phase.start_lr, rates);
   fields("end_lr", phase.end_lr, rates);
@@ -143,11 +149,11 @@ void OneCycleLR::phase_fields(detail::StateFields& fields, Phase& phase) {
   fields("end_momentum", phase.end_momentum, momentums);
 }
 
-void OneCycleLR::write_phases(detail::StateFields& fields) {
+void OneCycleLR::write_phases(optim::StateFields& fields) {
   Value::List list;
   for (auto& phase : phases_) {
     Value::Dict written;
-    detail::StateFields of_phase(written);
+    optim::StateFields of_phase(written);
     phase_fields(of_phase, phase);
     if (&phase == &phases_.back())
       written["end_step"] = static_cast<std::int64_t>(phase.end_step);  // an integer in Python's
@@ -156,7 +162,7 @@ void OneCycleLR::write_phases(detail::StateFields& fields) {
   fields.write("_schedule_phases", std::move(list));
 }
 
-void OneCycleLR::read_phases(detail::StateFields& fields) {
+void OneCycleLR::read_phases(optim::StateFields& fields) {
   const auto* value = fields.find("_schedule_phases");
   if (value == nullptr) return;
   if (!value->is<Value::List>() || value->as<Value::List>().empty()) {
@@ -167,7 +173,7 @@ void OneCycleLR::read_phases(detail::StateFields& fields) {
   const auto loaded = std::make_shared<std::vector<Phase>>(value->as<Value::List>().size());
   for (std::size_t index = 0; index < loaded->size(); ++index) {
     fields.part(value->as<Value::List>()[index], fmt::format("_schedule_phases[{}].", index),
-                [&](detail::StateFields& of_phase) { phase_fields(of_phase, (*loaded)[index]); });
+                [&](optim::StateFields& of_phase) { phase_fields(of_phase, (*loaded)[index]); });
   }
   fields.change([this, loaded] { phases_ = *loaded; });
 }

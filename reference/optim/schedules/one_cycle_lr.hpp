@@ -2,9 +2,11 @@
 
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "reference/optim/schedules/lr_scheduler.hpp"
+#include "reference/optim/state_dict/option_fields.hpp"
 
 namespace accel {
 
@@ -19,6 +21,25 @@ struct OneCycleLROptions {
   double div_factor = 25.0;       ///< initial_lr = max_lr / div_factor
   double final_div_factor = 1e4;  ///< min_lr = initial_lr / final_div_factor
   bool three_phase = false;
+
+  static constexpr optim::Allowed<std::string> kAnnealStrategies{
+      [](const std::string& name) { return name == "cos" || name == "linear"; }, "cos or linear"};
+  static constexpr auto fields() {
+    using namespace optim;
+    return std::tuple{OptionField{"max_lr", &OneCycleLROptions::max_lr, kFiniteAtLeastZero, Presence::kRequired},
+                      OptionField{"total_steps", &OneCycleLROptions::total_steps, kCountAboveZero},
+                      OptionField{"epochs", &OneCycleLROptions::epochs, kCountAboveZero},
+                      OptionField{"steps_per_epoch", &OneCycleLROptions::steps_per_epoch, kCountAboveZero},
+                      OptionField{"pct_start", &OneCycleLROptions::pct_start, kFromZeroToOne},
+                      OptionField{"anneal_strategy", &OneCycleLROptions::anneal_strategy, kAnnealStrategies},
+                      OptionField{"cycle_momentum", &OneCycleLROptions::cycle_momentum},
+                      OptionField{"base_momentum", &OneCycleLROptions::base_momentum, kFromZeroToOne},
+                      OptionField{"max_momentum", &OneCycleLROptions::max_momentum, kFromZeroToOne},
+                      OptionField{"div_factor", &OneCycleLROptions::div_factor, kFiniteAboveZero},
+                      OptionField{"final_div_factor", &OneCycleLROptions::final_div_factor, kFiniteAboveZero},
+                      OptionField{"three_phase", &OneCycleLROptions::three_phase}};
+  }
+  [[nodiscard]] std::vector<optim::OptionProblem> problems_between() const;
 };
 
 /// The rate rises to `max_lr` and falls to `min_lr`; the momentum, or Adam's first beta, goes the other way.
@@ -48,10 +69,10 @@ class OneCycleLR : public LRScheduler {
   Place place() const;
   double between(double start, double end, double part) const;
   const std::vector<double>& named(const std::string& name) const;
-  void state_fields(detail::StateFields& fields) override;
-  static void phase_fields(detail::StateFields& fields, Phase& phase);
-  void write_phases(detail::StateFields& fields);
-  void read_phases(detail::StateFields& fields);
+  void state_fields(optim::StateFields& fields) override;
+  static void phase_fields(optim::StateFields& fields, Phase& phase);
+  void write_phases(optim::StateFields& fields);
+  void read_phases(optim::StateFields& fields);
 
   int total_steps_;
   std::vector<Phase> phases_;

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "reference/core/errors.hpp"
-#include "reference/optim/schedules/metric_comparison.hpp"
 #include "reference/optim/schedules/schedule_state.hpp"
 
 namespace accel {
@@ -21,14 +20,14 @@ ReduceLROnPlateau::ReduceLROnPlateau(ScheduledOptimizer optimizer, const Options
       threshold_mode_(options.threshold_mode),
       threshold_(options.threshold) {
   check_argument(factor_ < 1.0, "ReduceLROnPlateau: factor: expected a number below 1, got {}", factor_);
-  detail::check_comparison("ReduceLROnPlateau", mode_, threshold_mode_);
+  optim::check_comparison("ReduceLROnPlateau", mode_, threshold_mode_);
   if (options.min_lr.for_all() && !min_lrs_.empty()) default_min_lr_ = min_lrs_.front();
   init_mode_worse();
   best_ = mode_worse_;
   set_last_epoch(0);
 }
 
-void ReduceLROnPlateau::init_mode_worse() { mode_worse_ = detail::worst_metric(mode_); }
+void ReduceLROnPlateau::init_mode_worse() { mode_worse_ = optim::worst_metric(mode_); }
 
 void ReduceLROnPlateau::step() {
   throw ArgumentError("ReduceLROnPlateau: step: expected a metric, got none; call step(loss)");
@@ -55,7 +54,7 @@ void ReduceLROnPlateau::step(double metric) {
 }
 
 bool ReduceLROnPlateau::is_better(double metric) const {
-  return detail::is_better_metric(metric, best_, mode_, threshold_mode_, threshold_);
+  return optim::is_better_metric(metric, best_, mode_, threshold_mode_, threshold_);
 }
 
 std::vector<double> ReduceLROnPlateau::get_lr(const std::vector<double>& current) const {
@@ -71,7 +70,7 @@ std::vector<double> ReduceLROnPlateau::get_lr(const std::vector<double>& current
   return rates;
 }
 
-void ReduceLROnPlateau::state_fields(detail::StateFields& fields) {
+void ReduceLROnPlateau::state_fields(optim::StateFields& fields) {
   fields("factor", factor_);
   fields("default_min_lr", default_min_lr_);
   fields("min_lrs", min_lrs_, one_per_group());
@@ -81,9 +80,9 @@ void ReduceLROnPlateau::state_fields(detail::StateFields& fields) {
   last_epoch_field(fields);
   last_lr_field(fields);
   fields.constant("mode_worse", mode_worse_);
-  fields("mode", mode_, detail::one_of({"min", "max"}));
+  fields("mode", mode_, optim::one_of({"min", "max"}));
   fields("threshold", threshold_);
-  fields("threshold_mode", threshold_mode_, detail::one_of({"rel", "abs"}));
+  fields("threshold_mode", threshold_mode_, optim::one_of({"rel", "abs"}));
   fields("best", best_);
   fields("cooldown_counter", cooldown_counter_);
   fields("num_bad_epochs", num_bad_epochs_);

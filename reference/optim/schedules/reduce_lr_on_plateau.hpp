@@ -2,9 +2,12 @@
 
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "reference/optim/schedules/lr_scheduler.hpp"
+#include "reference/optim/schedules/metric_comparison.hpp"
+#include "reference/optim/state_dict/option_fields.hpp"
 
 namespace accel {
 
@@ -17,6 +20,18 @@ struct ReduceLROnPlateauOptions {
   int cooldown = 0;                    ///< epochs after a reduction that do not count
   PerGroup min_lr = 0.0;
   double eps = 1e-8;  ///< a smaller reduction is left out
+
+  static constexpr auto fields() {
+    using namespace optim;
+    return std::tuple{OptionField{"mode", &ReduceLROnPlateauOptions::mode, kMetricModes},
+                      OptionField{"factor", &ReduceLROnPlateauOptions::factor, kBetweenZeroAndOne},
+                      OptionField{"patience", &ReduceLROnPlateauOptions::patience, kCount},
+                      OptionField{"threshold", &ReduceLROnPlateauOptions::threshold, kFiniteAtLeastZero},
+                      OptionField{"threshold_mode", &ReduceLROnPlateauOptions::threshold_mode, kThresholdModes},
+                      OptionField{"cooldown", &ReduceLROnPlateauOptions::cooldown, kCount},
+                      OptionField{"min_lr", &ReduceLROnPlateauOptions::min_lr, kFiniteAtLeastZero},
+                      OptionField{"eps", &ReduceLROnPlateauOptions::eps, kFiniteAtLeastZero}};
+  }
 };
 
 /// The rate times `factor` when a metric has stopped getting better.
@@ -37,7 +52,7 @@ class ReduceLROnPlateau : public LRScheduler {
  private:
   std::vector<double> get_lr(const std::vector<double>& current) const override;
   bool is_better(double metric) const;
-  void state_fields(detail::StateFields& fields) override;
+  void state_fields(optim::StateFields& fields) override;
   void loaded() override { init_mode_worse(); }
   void init_mode_worse();
 

@@ -7,7 +7,7 @@
 
 /// Python's arithmetic of floats, where C++ would go on with an infinity: an ArgumentError here.
 /// Thread rule: pure functions.
-namespace accel::detail {
+namespace accel::optim {
 
 inline constexpr double kPi = std::numbers::pi;
 
@@ -28,4 +28,4 @@ inline double power(double base, double exponent, const char* what) {
   return result;
 }
 
-}  // namespace accel::detail
+}  // namespace accel::optim

@@ -7,7 +7,7 @@
 
 #include "reference/core/errors.hpp"
 
-namespace accel::detail {
+namespace accel::optim {
 namespace {
 
 constexpr std::int64_t kMost = std::int64_t{1} << 30;  // of any count, so that counting on does not overflow
@@ -136,4 +136,4 @@ std::string StateFields::shown(const Value& value) {
   return value.type_name();
 }
 
-}  // namespace accel::detail
+}  // namespace accel::optim

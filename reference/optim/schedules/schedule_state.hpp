@@ -12,15 +12,15 @@
 
 /// The entries of a schedule's state dict, named once for writing and for reading:
 ///
-///     void StepLR::state_fields(detail::StateFields& fields) {
+///     void StepLR::state_fields(optim::StateFields& fields) {
 ///       LRScheduler::state_fields(fields);
-///       fields("step_size", step_size_, detail::at_least(1));
+///       fields("step_size", step_size_, optim::at_least(1));
 ///       fields("gamma", gamma_);
 ///     }
 ///
 /// Reading notes every entry that is missing, of another type or of an impossible value, and changes nothing before
 /// `apply`. Thread rule: a value.
-namespace accel::detail {
+namespace accel::optim {
 
 /// What an entry must hold; `expected` says it in a message.
 template <typename T>
@@ -118,4 +118,4 @@ class StateFields {
   std::vector<std::function<void()>> changes_;
 };
 
-}  // namespace accel::detail
+}  // namespace accel::optim

@@ -3,14 +3,13 @@
 #include <torch/optim/optimizer.h>
 
 #include <algorithm>
-#include <string_view>
 
 #include "reference/optim/schedules/schedule_arithmetic.hpp"
 
 namespace accel {
 namespace {
 
-using detail::kPi;
+using optim::kPi;
 
 double risen(int step, int num_warmup_steps) { return static_cast<double>(step) / std::max(1, num_warmup_steps); }
 
@@ -32,12 +31,18 @@ template <typename Options>
 double min_lr_rate_of(const ScheduledOptimizer& optimizer, const Options& options) {
   check_argument(!(options.min_lr && options.min_lr_rate), "min_lr and min_lr_rate: expected one of them, got both");
   check_argument(options.min_lr || options.min_lr_rate, "min_lr and min_lr_rate: expected one of them, got none");
-  return options.min_lr ? detail::divided(*options.min_lr, default_lr(optimizer), "min_lr") : *options.min_lr_rate;
+  return options.min_lr ? optim::divided(*options.min_lr, default_lr(optimizer), "min_lr") : *options.min_lr_rate;
 }
 
-void check_type(const char* name, std::string_view type) {
-  check_argument(type == "linear" || type == "cosine" || type == "1-sqrt",
-                 "{}: expected linear, cosine or 1-sqrt, got '{}'", name, type);
+void check_type(const char* name, const std::string& type) {
+  check_argument(WsdOptions::kTypes.holds(type), "{}: expected {}, got '{}'", name, WsdOptions::kTypes.expected, type);
+}
+
+// Python's ValueErrors, as an experiment file reports them.
+template <typename Options>
+std::vector<optim::OptionProblem> min_lr_problems(const Options& options) {
+  if (options.min_lr.has_value() != options.min_lr_rate.has_value()) return {};
+  return {{"min_lr", "expected one of min_lr and min_lr_rate"}};
 }
 
 std::unique_ptr<LambdaLR> lambda(const ScheduledOptimizer& optimizer, EpochFactor factor) {
@@ -45,6 +50,19 @@ std::unique_ptr<LambdaLR> lambda(const ScheduledOptimizer& optimizer, EpochFacto
 }
 
 }  // namespace
+
+std::vector<optim::OptionProblem> PolynomialWarmupOptions::problems_between() const {
+  if (num_training_steps > num_warmup_steps) return {};
+  return {{"num_training_steps", "expected more than num_warmup_steps"}};
+}
+std::vector<optim::OptionProblem> CosineMinLrWarmupOptions::problems_between() const { return min_lr_problems(*this); }
+std::vector<optim::OptionProblem> CosineMinLrRateWarmupOptions::problems_between() const {
+  return min_lr_problems(*this);
+}
+std::vector<optim::OptionProblem> WsdOptions::problems_between() const {
+  if (num_training_steps || num_stable_steps) return {};
+  return {{"num_training_steps", "missing; expected num_training_steps or num_stable_steps"}};
+}
 
 std::unique_ptr<LambdaLR> get_constant_schedule(const ScheduledOptimizer& optimizer) {
   return lambda(optimizer, [](int) { return 1.0; });
@@ -89,12 +107,12 @@ std::unique_ptr<LambdaLR> get_polynomial_decay_schedule_with_warmup(const Schedu
                  lr_init, options.lr_end);
   return lambda(optimizer, [=](int step) {
     if (step < options.num_warmup_steps) return risen(step, options.num_warmup_steps);
-    if (step > options.num_training_steps) return detail::divided(options.lr_end, lr_init, "lr_end");
+    if (step > options.num_training_steps) return optim::divided(options.lr_end, lr_init, "lr_end");
     const int decay_steps = options.num_training_steps - options.num_warmup_steps;
-    const double left = 1 - detail::divided(step - options.num_warmup_steps, decay_steps,
-                                            "num_training_steps: as many as num_warmup_steps");
-    const double decay = (lr_init - options.lr_end) * detail::power(left, options.power, "power") + options.lr_end;
-    return detail::divided(decay, lr_init, "lr_end");
+    const double left = 1 - optim::divided(step - options.num_warmup_steps, decay_steps,
+                                           "num_training_steps: as many as num_warmup_steps");
+    const double decay = (lr_init - options.lr_end) * optim::power(left, options.power, "power") + options.lr_end;
+    return optim::divided(decay, lr_init, "lr_end");
   });
 }
 

@@ -84,7 +84,9 @@ class StateReader {
 }  // namespace
 
 LbfgsForm::LbfgsForm(const torch::optim::LBFGS& optimizer) : optimizer_(&optimizer), numel_(0) {
-  for (const auto& parameter : parameters_of(optimizer)) numel_ += parameter.numel();
+  for (const auto& group : optimizer.param_groups()) {
+    for (const auto& parameter : group.params()) numel_ += parameter.numel();
+  }
 }
 
 Value::Dict LbfgsForm::write_options(const torch::optim::OptimizerOptions& group) const {

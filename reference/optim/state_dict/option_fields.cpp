@@ -6,14 +6,14 @@
 
 namespace accel::optim {
 
-void OptionChecks::at_least_zero(const char* name, double value) {
-  expect(value >= 0, name, fmt::format("expected a number of 0 or more, got {}", value));
+std::string unexpected(const char* expected, double value) {
+  return fmt::format("expected {}, got {}", expected, value);
 }
-
-void OptionChecks::betas(const NumberPair& betas) {
-  const auto [beta1, beta2] = betas;
-  expect(beta1 >= 0 && beta1 < 1 && beta2 >= 0 && beta2 < 1, "betas",
-         fmt::format("expected two numbers in [0, 1), got ({}, {})", beta1, beta2));
+std::string unexpected(const char* expected, const std::string& value) {
+  return fmt::format("expected {}, got '{}'", expected, value);
+}
+std::string unexpected(const char* expected, const NumberPair& value) {
+  return fmt::format("expected {}, got ({}, {})", expected, std::get<0>(value), std::get<1>(value));
 }
 
 void throw_problems(const std::string& optimizer, const std::vector<OptionProblem>& problems) {

@@ -1,54 +1,126 @@
 #pragma once
 
+#include <limits>
 #include <string>
 #include <tuple>
-#include <utility>
+#include <type_traits>
 #include <vector>
 
-/// What the option structs of optimizers share: a list of their arguments by Python's names, and the words for bad
-/// values.
+/// The options of an optimizer or a schedule, listed once: name, member, allowed values. Experiment files, DeepSpeed
+/// files, state dicts and error messages read this list; the member's initializer is the default.
 ///
-///     for_each_option(options, [](const char* name, auto& value) { ... });   // value: double, bool or NumberPair
+///     struct RMSpropOptions {
+///       double lr = 1e-2;
+///       bool centered = false;
+///       static constexpr auto fields() {
+///         return std::tuple{OptionField{"lr", &RMSpropOptions::lr, kAtLeastZero},
+///                           OptionField{"centered", &RMSpropOptions::centered}};
+///       }
+///     };
+///     for_each_option(options, [](const char* name, auto& value) { ... });
+///     throw_problems("RMSprop", problems_of(options));
 ///
-/// One list serves state dicts, experiment files and messages. Thread rule: pure functions.
+/// Thread rule: pure functions.
 namespace accel::optim {
 
 /// `betas`, `etas` and `step_sizes` of Python.
 using NumberPair = std::tuple<double, double>;
 
-template <typename Options, typename T>
+/// The values that an option may have; any if `holds` is null. Messages say "expected `expected`, got ...".
+template <typename T>
+struct Allowed {
+  bool (*holds)(const T& value) = nullptr;
+  const char* expected = "";
+};
+
+inline constexpr Allowed<double> kAtLeastZero{[](const double& value) { return value >= 0; }, "a number of 0 or more"};
+inline constexpr Allowed<double> kZeroToOne{[](const double& value) { return value >= 0 && value <= 1; },
+                                            "a number in [0, 1]"};
+inline constexpr Allowed<NumberPair> kBetas{[](const NumberPair& betas) {
+                                              const auto [beta1, beta2] = betas;
+                                              return beta1 >= 0 && beta1 < 1 && beta2 >= 0 && beta2 < 1;
+                                            },
+                                            "two numbers in [0, 1)"};
+
+// Files may hold infinite numbers, which no schedule can use.
+inline constexpr Allowed<double> kFiniteAtLeastZero{
+    [](const double& value) { return value >= 0 && value <= std::numeric_limits<double>::max(); },
+    "a number of 0 or more"};
+inline constexpr Allowed<double> kFiniteAboveZero{
+    [](const double& value) { return value > 0 && value <= std::numeric_limits<double>::max(); }, "a number above 0"};
+inline constexpr Allowed<double> kFromZeroToOne{kZeroToOne.holds, "a number from 0 to 1"};
+inline constexpr Allowed<double> kAboveZeroToOne{[](const double& value) { return value > 0 && value <= 1; },
+                                                 "a number above 0, and 1 at most"};
+inline constexpr Allowed<double> kBetweenZeroAndOne{[](const double& value) { return value > 0 && value < 1; },
+                                                    "a number between 0 and 1"};
+inline constexpr Allowed<int> kCount{[](const int& count) { return count >= 0; }, "0 or more"};
+inline constexpr Allowed<int> kCountAboveZero{[](const int& count) { return count >= 1; }, "1 or more"};
+
+/// Whether a file must name the option.
+enum class Presence { kOptional, kRequired };
+
+/// `Checked` is the type of one value in a file: `int` where `T` is `std::optional<int>`.
+template <typename Options, typename T, typename Checked>
 struct OptionField {
+  constexpr OptionField(const char* name, T Options::*member, Allowed<Checked> allowed = {},
+                        Presence presence = Presence::kOptional)
+      : name(name), member(member), allowed(allowed), presence(presence) {}
+  constexpr OptionField(const char* name, T Options::*member, Presence presence)
+      : OptionField(name, member, {}, presence) {}
+
   const char* name;
   T Options::*member;
+  Allowed<Checked> allowed;
+  Presence presence;
 };
 template <typename Options, typename T>
-OptionField(const char*, T Options::*) -> OptionField<Options, T>;
+OptionField(const char*, T Options::*) -> OptionField<Options, T, T>;
+template <typename Options, typename T>
+OptionField(const char*, T Options::*, Presence) -> OptionField<Options, T, T>;
+template <typename Options, typename T, typename Checked>
+OptionField(const char*, T Options::*, Allowed<Checked>) -> OptionField<Options, T, Checked>;
+template <typename Options, typename T, typename Checked>
+OptionField(const char*, T Options::*, Allowed<Checked>, Presence) -> OptionField<Options, T, Checked>;
 
-/// Calls `visit(name, value)` for every argument in `Options::fields()`.
+/// Calls `visit(field)` for every option in `Options::fields()`.
+template <typename Options, typename Visit>
+void for_each_field(Visit&& visit) {
+  std::apply([&](const auto&... field) { (visit(field), ...); }, std::remove_const_t<Options>::fields());
+}
+/// Calls `visit(name, value)`.
 template <typename Options, typename Visit>
 void for_each_option(Options& options, Visit&& visit) {
-  std::apply([&](const auto&... field) { (visit(field.name, options.*field.member), ...); },
-             std::remove_const_t<Options>::fields());
+  for_each_field<Options>([&](const auto& field) { visit(field.name, options.*field.member); });
 }
 
-/// An argument that Python answers with ValueError.
+/// An option that Python answers with ValueError.
 struct OptionProblem {
   std::string name = {}, text = {};
 };
 
-/// Collects the problems of one struct of options.
-class OptionChecks {
- public:
-  void expect(bool holds, const char* name, std::string text) {
-    if (!holds) problems_.push_back({name, std::move(text)});
-  }
-  void at_least_zero(const char* name, double value);
-  void betas(const NumberPair& betas);
-  std::vector<OptionProblem> take() { return std::move(problems_); }
+/// "expected a number of 0 or more, got -1".
+std::string unexpected(const char* expected, double value);
+std::string unexpected(const char* expected, const std::string& value);
+std::string unexpected(const char* expected, const NumberPair& value);
 
- private:
-  std::vector<OptionProblem> problems_;
-};
+/// The options that are out of their range, in the order of the fields. Rules between several options are in
+/// `Options::problems_between()`.
+template <typename Options>
+std::vector<OptionProblem> problems_of(const Options& options) {
+  std::vector<OptionProblem> problems;
+  for_each_field<Options>([&](const auto& field) {
+    const auto& value = options.*field.member;
+    // Other values (optional ones, lists) are checked where they are read.
+    if constexpr (requires { unexpected(field.allowed.expected, value); }) {
+      if (field.allowed.holds != nullptr && !field.allowed.holds(value))
+        problems.push_back({field.name, unexpected(field.allowed.expected, value)});
+    }
+  });
+  if constexpr (requires { options.problems_between(); }) {
+    for (auto& problem : options.problems_between()) problems.push_back(std::move(problem));
+  }
+  return problems;
+}
 
 /// Throws one ArgumentError with all problems, if there are any.
 void throw_problems(const std::string& optimizer, const std::vector<OptionProblem>& problems);

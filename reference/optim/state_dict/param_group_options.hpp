@@ -35,8 +35,6 @@ class ParamGroupOptions {
   Value::Dict extras_;
 };
 
-namespace detail {
-
 /// Holds options that LibTorch has no class for.
 template <typename Options>
 class PlainOptions : public torch::optim::OptimizerOptions {
@@ -59,14 +57,12 @@ struct LibTorchClass<Options> {
   using type = typename Options::LibTorch;
 };
 
-}  // namespace detail
-
 /// `Options` beside, or inside, LibTorch's class for them. An `Options` with a LibTorch class has `assign(LibTorch)`
 /// and `assign_to(LibTorch)` for what both hold.
 template <typename Options>
-class GroupOptions final : public detail::LibTorchClass<Options>::type, public ParamGroupOptions {
+class GroupOptions final : public LibTorchClass<Options>::type, public ParamGroupOptions {
  public:
-  using LibTorch = typename detail::LibTorchClass<Options>::type;
+  using LibTorch = typename LibTorchClass<Options>::type;
 
   explicit GroupOptions(const Options& options) : LibTorch(options.lr) { write(options); }
 
@@ -142,5 +138,15 @@ constexpr bool is_fused(const Options& options) {
     return false;
   }
 }
+
+/// The momentum that schedules cycle against the rate: `momentum` of SGD and RMSprop, the first of the `betas` of Adam
+/// and its relatives. Of LibTorch's options and of ours.
+enum class MomentumKind { kMomentum, kBeta1 };
+
+/// Nothing if the optimizer has neither.
+std::optional<MomentumKind> momentum_kind(const torch::optim::OptimizerOptions& options);
+/// Of options that have one.
+double momentum_of(const torch::optim::OptimizerOptions& options);
+void set_momentum(torch::optim::OptimizerOptions& options, double momentum);
 
 }  // namespace accel::optim

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "reference/optim/state_dict/param_group_options.hpp"
-#include "reference/optim/state_dict/state_dict.hpp"
 #include "reference/optim/state_dict/tensor_lists.hpp"
 
 /// How a class of optimizers writes its options and states into state dicts: the structure is common, the rest is a

@@ -10,21 +10,13 @@
 namespace accel::programs {
 namespace {
 
+constexpr auto kLibTorchSgd = "sgd";
+
 std::map<std::string, OptimizerConfig> optimizers_by_name() {
-  std::map<std::string, OptimizerConfig> by_name;
-  const auto add = [&](const char* name, const auto& options) { by_name[name] = {name, options}; };
-  add("sgd", optim::SGDOptions());
-  add("fused_sgd", optim::SGDOptions());
-  add("adam", optim::AdamOptions());
-  add("adamw", optim::AdamWOptions());
-  add("adagrad", optim::AdagradOptions());
-  add("rmsprop", optim::RMSpropOptions());
-  add("adadelta", optim::AdadeltaOptions());
-  add("adamax", optim::AdamaxOptions());
-  add("nadam", optim::NAdamOptions());
-  add("radam", optim::RAdamOptions());
-  add("rprop", optim::RpropOptions());
-  add("asgd", optim::ASGDOptions());
+  std::map<std::string, OptimizerConfig> by_name{{kLibTorchSgd, {kLibTorchSgd, optim::SGDOptions()}}};
+  optim::for_each_optimizer([&]<typename Options>(const optim::OptimizerEntry<Options>& entry) {
+    by_name[entry.experiment] = {entry.experiment, Options()};
+  });
   return by_name;
 }
 
@@ -72,7 +64,7 @@ OptimizerConfig read_optimizer(YamlReader reader) {
   std::visit(
       [&](auto& options) {
         optim::for_each_option(options, [&](const std::string& key, auto& value) {
-          if (name == "sgd" && key == "maximize") return;  // LibTorch's cannot
+          if (name == kLibTorchSgd && key == "maximize") return;  // LibTorch's cannot
           read_value(reader, key, value);
         });
         for (const auto& problem : problems_of(options)) reader.problem(problem.name, problem.text);
@@ -89,7 +81,7 @@ std::unique_ptr<torch::optim::Optimizer> build_optimizer(const OptimizerConfig& 
         if constexpr (std::same_as<Options, optim::SGDOptions>) {
           torch::optim::SGDOptions plain(options.lr);
           options.assign_to(plain);
-          if (config.name == "sgd") return std::make_unique<torch::optim::SGD>(std::move(parameters), plain);
+          if (config.name == kLibTorchSgd) return std::make_unique<torch::optim::SGD>(std::move(parameters), plain);
         }
         return std::make_unique<optim::MultiTensorOptimizer<Options>>(std::move(parameters), options);
       },

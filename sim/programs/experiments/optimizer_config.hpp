@@ -15,16 +15,13 @@
 ///
 ///     optimizer: {name: rmsprop, lr: 0.01, momentum: 0.9, centered: true}
 ///
-/// `sgd` is LibTorch's own, as Python's default is; `fused_sgd`, `adam`, `adamw` and `adagrad` are the fused kernels,
-/// the rest the multi-tensor forms. Thread rule: pure functions.
+/// The names are those of `optim::kOptimizers`, and `sgd`: LibTorch's class, since Python's SGD is not fused by
+/// default. Thread rule: pure functions.
 namespace accel::programs {
 
 struct OptimizerConfig {
   std::string name;
-  std::variant<optim::SGDOptions, optim::AdamOptions, optim::AdamWOptions, optim::AdagradOptions, optim::RMSpropOptions,
-               optim::AdadeltaOptions, optim::AdamaxOptions, optim::NAdamOptions, optim::RAdamOptions,
-               optim::RpropOptions, optim::ASGDOptions>
-      options;
+  optim::OptionsOfAll<std::variant> options;
 };
 
 OptimizerConfig read_optimizer(YamlReader reader);

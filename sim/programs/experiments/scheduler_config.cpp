@@ -6,114 +6,64 @@
 #include <map>
 
 #include "reference/core/errors.hpp"
-#include "reference/optim/schedules/combined_schedules.hpp"
-#include "reference/optim/schedules/cosine_schedules.hpp"
-#include "reference/optim/schedules/decay_schedules.hpp"
-#include "reference/optim/schedules/lambda_lr.hpp"
-#include "reference/optim/schedules/reduce_lr_on_plateau.hpp"
-#include "sim/programs/experiments/cycle_config.hpp"
-#include "sim/programs/experiments/key_rules.hpp"
-#include "sim/programs/experiments/warmup_config.hpp"
+#include "reference/optim/schedules/schedules.hpp"
 
 namespace accel::programs {
 namespace {
 
+template <typename Options, typename T, typename Checked>
+void read_field(YamlReader& reader, const optim::OptionField<Options, T, Checked>& field, Options& options) {
+  const auto value = reader.optional<Checked>(field.name, field.allowed.holds, field.allowed.expected);
+  if (value) {
+    options.*field.member = *value;
+  } else if (!reader.has(field.name)) {
+    if (field.presence == optim::Presence::kRequired) reader.missing(field.name);
+  } else {
+    options.*field.member = Checked();  // a wrong value is reported once: for `problems_between` it is there
+  }
+}
+
+template <typename Options>
+Options read_options(YamlReader& reader) {
+  Options options;
+  optim::for_each_field<Options>([&](const auto& field) { read_field(reader, field, options); });
+  if constexpr (requires { options.problems_between(); }) {
+    for (const auto& problem : options.problems_between()) reader.problem(problem.name, problem.text);
+  }
+  return options;
+}
+
+// The schedule of the training contract.
+struct LinearOptions {
+  int warmup_steps = 0, total_steps = 0;
+
+  static constexpr auto fields() {
+    using namespace optim;
+    return std::tuple{OptionField{"warmup_steps", &LinearOptions::warmup_steps, kCount, Presence::kRequired},
+                      OptionField{"total_steps", &LinearOptions::total_steps, kCountAboveZero, Presence::kRequired}};
+  }
+};
+
 ScheduleFactory linear(YamlReader& reader) {
-  const int warmup = reader.required<int>("warmup_steps", at_least_zero, "0 or more");
-  const int total = reader.required<int>("total_steps", at_least_one, "1 or more");
-  return schedule<LambdaLR>(EpochFactor([=](int k) {
+  const auto [warmup, total] = read_options<LinearOptions>(reader);
+  return schedule<LambdaLR>(EpochFactor([warmup = warmup, total = total](int k) {
     if (k < warmup) return static_cast<double>(k + 1) / (warmup + 1);
     return std::max(0.0, static_cast<double>(total - k) / std::max(1, total - warmup));
   }));
 }
 
-double read_gamma(YamlReader& reader) {
-  return reader.optional<double>("gamma", finite_at_least_zero, "a number of 0 or more").value_or(0.1);
-}
-int read_total_iters(YamlReader& reader) {
-  return reader.optional<int>("total_iters", at_least_one, "1 or more").value_or(5);
-}
-double read_eta_min(YamlReader& reader) {
-  return reader.optional<double>("eta_min", finite_at_least_zero, "a number of 0 or more").value_or(0.0);
-}
+struct MultiplicativeOptions {
+  double factor = 0;
 
-ScheduleFactory step(YamlReader& reader) {
-  const int step_size = reader.required<int>("step_size", at_least_one, "1 or more");
-  return schedule<StepLR>(step_size, read_gamma(reader));
-}
-
-ScheduleFactory multi_step(YamlReader& reader) {
-  const auto milestones = reader.required<std::vector<int>>("milestones");
-  return schedule<MultiStepLR>(milestones, read_gamma(reader));
-}
-
-ScheduleFactory constant(YamlReader& reader) {
-  const double factor =
-      reader.optional<double>("factor", above_zero_to_one, "a number above 0, and 1 at most").value_or(1.0 / 3);
-  return schedule<ConstantLR>(factor, read_total_iters(reader));
-}
-
-ScheduleFactory linear_lr(YamlReader& reader) {
-  const double start =
-      reader.optional<double>("start_factor", above_zero_to_one, "a number above 0, and 1 at most").value_or(1.0 / 3);
-  const double end = reader.optional<double>("end_factor", zero_to_one, "a number from 0 to 1").value_or(1.0);
-  return schedule<LinearLR>(start, end, read_total_iters(reader));
-}
-
-ScheduleFactory exponential(YamlReader& reader) {
-  return schedule<ExponentialLR>(reader.required<double>("gamma", finite_at_least_zero, "a number of 0 or more"));
-}
-
-ScheduleFactory polynomial(YamlReader& reader) {
-  const double power = reader.optional<double>("power", finite_at_least_zero, "a number of 0 or more").value_or(1.0);
-  return schedule<PolynomialLR>(read_total_iters(reader), power);
-}
-
-ScheduleFactory cosine_annealing(YamlReader& reader) {
-  const int T_max = reader.required<int>("T_max", at_least_one, "1 or more");
-  return schedule<CosineAnnealingLR>(T_max, read_eta_min(reader));
-}
-
-ScheduleFactory cosine_annealing_warm_restarts(YamlReader& reader) {
-  const int T_0 = reader.required<int>("T_0", at_least_one, "1 or more");
-  const int T_mult = reader.optional<int>("T_mult", at_least_one, "1 or more").value_or(1);
-  return schedule<CosineAnnealingWarmRestarts>(T_0, T_mult, read_eta_min(reader));
-}
+  static constexpr auto fields() {
+    using namespace optim;
+    return std::tuple{OptionField{"factor", &MultiplicativeOptions::factor, kFiniteAtLeastZero, Presence::kRequired}};
+  }
+};
 
 ScheduleFactory multiplicative(YamlReader& reader) {
-  const double factor = reader.required<double>("factor", finite_at_least_zero, "a number of 0 or more");
+  const auto factor = read_options<MultiplicativeOptions>(reader).factor;
   return schedule<MultiplicativeLR>(EpochFactor([=](int) { return factor; }));
-}
-
-ScheduleFactory reduce_lr_on_plateau(YamlReader& reader) {
-  ReduceLROnPlateauOptions options;
-  const auto count = [&](const char* key, int& value) {
-    value = reader.optional<int>(key, at_least_zero, "0 or more").value_or(value);
-  };
-  const auto amount = [&](const char* key, double& value) {
-    value = reader.optional<double>(key, finite_at_least_zero, "a number of 0 or more").value_or(value);
-  };
-  const auto word = [&](const char* key, std::string& value, const char* other) {
-    const auto first = value;
-    value = reader
-                .optional<std::string>(
-                    key, [=](const auto& text) { return text == first || text == other; },
-                    fmt::format("{} or {}", first, other))
-                .value_or(value);
-  };
-  word("mode", options.mode, "max");
-  word("threshold_mode", options.threshold_mode, "abs");
-  options.factor =
-      reader
-          .optional<double>(
-              "factor", [](const double& value) { return value > 0 && value < 1; }, "a number between 0 and 1")
-          .value_or(options.factor);
-  count("patience", options.patience);
-  count("cooldown", options.cooldown);
-  amount("threshold", options.threshold);
-  amount("eps", options.eps);
-  options.min_lr = reader.optional<double>("min_lr", finite_at_least_zero, "a number of 0 or more").value_or(0.0);
-  return schedule<ReduceLROnPlateau>(options);
 }
 
 std::vector<SchedulerConfig> read_parts(YamlReader& reader) {
@@ -152,34 +102,24 @@ ScheduleFactory sequential(YamlReader& reader) {
   return schedule<SequentialLR>(factories(parts), milestones);
 }
 
-using Read = ScheduleFactory (*)(YamlReader&);
+using Read = std::function<ScheduleFactory(YamlReader&)>;
+
+std::map<std::string, Read> schedules_by_name() {
+  std::map<std::string, Read> by_name{
+      {"linear", linear}, {"multiplicative", multiplicative}, {"sequential", sequential}, {"chained", chained}};
+  optim::for_each_schedule<&optim::ScheduleNames::experiment>(
+      [&]<typename Entry>(const char* name, const Entry& entry) {
+        by_name[name] = [make = entry.make](YamlReader& reader) -> ScheduleFactory {
+          return [make, options = read_options<typename Entry::Options>(reader)](const ScheduledOptimizer& optimizer) {
+            return make(optimizer, options);
+          };
+        };
+      });
+  return by_name;
+}
 
 const std::map<std::string, Read>& schedules() {
-  static const std::map<std::string, Read> kSchedules{
-      {"linear", linear},
-      {"step", step},
-      {"multi_step", multi_step},
-      {"constant", constant},
-      {"linear_lr", linear_lr},
-      {"exponential", exponential},
-      {"polynomial", polynomial},
-      {"cosine_annealing", cosine_annealing},
-      {"cosine_annealing_warm_restarts", cosine_annealing_warm_restarts},
-      {"multiplicative", multiplicative},
-      {SchedulerConfig::kPlateau, reduce_lr_on_plateau},
-      {"one_cycle", read_one_cycle},
-      {"cyclic", read_cyclic},
-      {"sequential", sequential},
-      {"chained", chained},
-      {"constant_with_warmup", read_constant_with_warmup},
-      {"linear_with_warmup", read_linear_with_warmup},
-      {"cosine_with_warmup", read_cosine_with_warmup},
-      {"cosine_with_hard_restarts_with_warmup", read_cosine_with_hard_restarts_with_warmup},
-      {"polynomial_decay_with_warmup", read_polynomial_decay_with_warmup},
-      {"inverse_sqrt", read_inverse_sqrt},
-      {"cosine_with_min_lr_with_warmup", read_cosine_with_min_lr_with_warmup},
-      {"cosine_with_min_lr_with_warmup_lr_rate", read_cosine_with_min_lr_with_warmup_lr_rate},
-      {"wsd", read_wsd}};
+  static const auto kSchedules = schedules_by_name();
   return kSchedules;
 }
 

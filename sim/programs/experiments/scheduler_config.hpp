@@ -13,20 +13,10 @@
 ///     scheduler: {name: sequential, milestones: [10], schedulers: [{name: linear_lr}, {name: cosine_annealing, T_max:
 ///     90}]}
 ///
-/// | name | is |
-/// |---|---|
-/// | `linear` {warmup_steps, total_steps} | a LambdaLR: (k+1)/(warmup+1), then max(0, (total-k)/max(1, total-warmup)) |
-/// | `step`, `multi_step`, `constant`, `linear_lr`, `exponential`, `polynomial`, `cosine_annealing`,
-///   `cosine_annealing_warm_restarts`, `one_cycle`, `cyclic` | torch's, without "LR" |
-/// | `multiplicative` {factor} | torch's, by the same factor at each step |
-/// | `reduce_lr_on_plateau` | torch's, of the mean loss over all ranks of each micro-batch; no part of another |
-/// | `sequential` {schedulers, milestones}, `chained` {schedulers} | torch's, of schedules as here |
-/// | `constant_with_warmup`, `linear_with_warmup`, `cosine_with_warmup`, `cosine_with_hard_restarts_with_warmup`,
-///   `polynomial_decay_with_warmup`, `inverse_sqrt`, `cosine_with_min_lr_with_warmup`,
-///   `cosine_with_min_lr_with_warmup_lr_rate`, `wsd` | Transformers', without "get" and "schedule" |
-///
-/// One schedule steps once for each rank and update, so `total_steps` counts those. A rate has one number: an
-/// experiment has one parameter group. Thread rule: values.
+/// The names are those of `optim::kSchedules` and, for schedules that are made of functions or of other schedules,
+/// `linear`, `multiplicative`, `sequential` and `chained`; configs/train/README.md describes them. One schedule steps
+/// once per rank and update, so `total_steps` counts those. A rate has one number: an experiment has one parameter
+/// group. Thread rule: values.
 namespace accel::programs {
 
 struct SchedulerConfig {

@@ -114,7 +114,7 @@ TEST(SharedParametersTest, AnOptimizerAloneStepsItOnce) {
   optim::SGD sgd(net->parameters(), {.lr = 1.0});
   for (auto& parameter : net->parameters()) parameter.mutable_grad() = at::ones_like(parameter);
   const auto before = net->embedding->weight.detach().clone();
-  EXPECT_FLOAT_EQ(clip_grad_norm(net->parameters(), 1e9).item<float>(),
+  EXPECT_FLOAT_EQ(optim::clip_grad_norm(net->parameters(), 1e9).item<float>(),
                   std::sqrt(static_cast<float>(kWords * kWidth + kWidth * kWidth + kWidth)));
   sgd.step();
   EXPECT_TRUE(net->embedding->weight.equal(before - 1));

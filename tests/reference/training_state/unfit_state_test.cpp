@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "reference/checkpoint/manifest.hpp"
-#include "reference/optim/state_dict/state_dict.hpp"
+#include "reference/optim/optimizers/optimizer_state.hpp"
 #include "tests/reference/training_state/saved_training.hpp"
 
 namespace accel::testing::saved_training {

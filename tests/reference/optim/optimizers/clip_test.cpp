@@ -8,7 +8,7 @@
 #include "reference/core/random.hpp"
 #include "tests/support/torch.hpp"
 
-namespace accel {
+namespace accel::optim {
 namespace {
 
 at::Tensor with_grad(const std::vector<double>& gradient) {
@@ -81,4 +81,4 @@ TEST(ClipTest, ValuesAreClampedOnBothSides) {
 }
 
 }  // namespace
-}  // namespace accel
+}  // namespace accel::optim

@@ -3,8 +3,8 @@
 #include "reference/core/errors.hpp"
 #include "reference/optim/optimizers/optimizers.hpp"
 #include "reference/optim/schedules/cyclic_lr.hpp"
-#include "reference/optim/schedules/group_momentum.hpp"
 #include "reference/optim/schedules/one_cycle_lr.hpp"
+#include "reference/optim/state_dict/param_group_options.hpp"
 #include "tests/reference/optim/schedules/scheduled_sgd.hpp"
 
 namespace accel::testing {
@@ -14,7 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 double momentum_of(torch::optim::Optimizer& optimizer) {
-  return detail::momentum_of(optimizer.param_groups()[0].options());
+  return optim::momentum_of(optimizer.param_groups()[0].options());
 }
 
 TEST(OneCycleLRTest, TheRateRisesAndFallsAndTheMomentumGoesTheOtherWay) {

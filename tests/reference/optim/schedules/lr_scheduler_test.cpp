@@ -4,12 +4,12 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/optim/optimizers/fused_adam.hpp"
+#include "reference/optim/optimizers/optimizer_state.hpp"
 #include "reference/optim/schedules/combined_schedules.hpp"
 #include "reference/optim/schedules/cosine_schedules.hpp"
 #include "reference/optim/schedules/decay_schedules.hpp"
 #include "reference/optim/schedules/one_cycle_lr.hpp"
 #include "reference/optim/schedules/reduce_lr_on_plateau.hpp"
-#include "reference/optim/state_dict/state_dict.hpp"
 #include "tests/reference/optim/schedules/scheduled_sgd.hpp"
 
 namespace accel::testing {

@@ -1,4 +1,4 @@
-#include "reference/optim/state_dict/state_dict.hpp"
+#include "reference/optim/optimizers/optimizer_state.hpp"
 
 #include <gmock/gmock.h>
 

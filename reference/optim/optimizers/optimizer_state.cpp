@@ -1,14 +1,11 @@
-#include "reference/optim/state_dict/state_dict.hpp"
+#include "reference/optim/optimizers/optimizer_state.hpp"
 
 #include <ATen/ATen.h>
 
 #include <algorithm>
 
 #include "reference/core/errors.hpp"
-#include "reference/optim/optimizers/fused_adagrad.hpp"
-#include "reference/optim/optimizers/fused_adam.hpp"
-#include "reference/optim/optimizers/fused_sgd.hpp"
-#include "reference/optim/optimizers/rmsprop.hpp"
+#include "reference/optim/optimizers/optimizers.hpp"
 #include "reference/optim/state_dict/lbfgs_form.hpp"
 #include "reference/optim/state_dict/state_dict_form.hpp"
 
@@ -54,9 +51,11 @@ void assign(torch::optim::RMSpropParamState& state, const Tensors& tensors) {
   state.step(counted(tensors[0])).square_avg(tensors[1]).momentum_buffer(tensors[2]).grad_avg(tensors[3]);
 }
 
-template <typename Options, typename State>
+// LibTorch's class for these options.
+template <typename Options>
 class LibTorchForm : public StateDictForm {
  public:
+  using State = typename Options::LibTorchState;
   [[nodiscard]] Value::Dict write_options(const torch::optim::OptimizerOptions& group) const override {
     return optim::write_options(unfused(options_of<Options>(group)), Implementation::kLibTorch);
   }
@@ -91,20 +90,16 @@ class LibTorchForm : public StateDictForm {
 
 // Null for an optimizer of another class.
 std::unique_ptr<StateDictForm> form_of(const torch::optim::Optimizer& optimizer) {
-  using namespace torch::optim;
-  if (dynamic_cast<const torch::optim::SGD*>(&optimizer) != nullptr)
-    return std::make_unique<LibTorchForm<optim::SGDOptions, SGDParamState>>();
-  if (dynamic_cast<const torch::optim::Adam*>(&optimizer) != nullptr)
-    return std::make_unique<LibTorchForm<optim::AdamOptions, AdamParamState>>();
-  if (dynamic_cast<const torch::optim::AdamW*>(&optimizer) != nullptr)
-    return std::make_unique<LibTorchForm<optim::AdamWOptions, AdamWParamState>>();
-  if (dynamic_cast<const torch::optim::Adagrad*>(&optimizer) != nullptr)
-    return std::make_unique<LibTorchForm<optim::AdagradOptions, AdagradParamState>>();
-  if (dynamic_cast<const torch::optim::RMSprop*>(&optimizer) != nullptr)
-    return std::make_unique<LibTorchForm<optim::RMSpropOptions, RMSpropParamState>>();
   if (const auto* lbfgs = dynamic_cast<const torch::optim::LBFGS*>(&optimizer))
     return std::make_unique<LbfgsForm>(*lbfgs);
-  return nullptr;
+  std::unique_ptr<StateDictForm> form;
+  for_each_optimizer([&]<typename Options>(const OptimizerEntry<Options>&) {
+    if constexpr (requires { typename Options::LibTorchOptimizer; }) {
+      if (dynamic_cast<const typename Options::LibTorchOptimizer*>(&optimizer) != nullptr)
+        form = std::make_unique<LibTorchForm<Options>>();
+    }
+  });
+  return form;
 }
 
 std::unique_ptr<StateDictForm> required_form_of(const torch::optim::Optimizer& optimizer) {
@@ -140,6 +135,27 @@ void follow_parameters(torch::optim::Optimizer& optimizer) {
       std::any_of(parameters.begin(), parameters.end(), [](const auto& parameter) { return !parameter.is_cpu(); });
   const bool is_known = dynamic_cast<OptimizerWithStateDict*>(&optimizer) != nullptr || form_of(optimizer) != nullptr;
   if (may_have_moved && is_known && !optimizer.state().empty()) load_state_dict(optimizer, state_dict(optimizer));
+}
+
+bool has_stepped(const torch::optim::Optimizer& optimizer) {
+  if (const auto* ours = dynamic_cast<const OptimizerWithStateDict*>(&optimizer)) return ours->has_stepped();
+  const bool is_adagrad = dynamic_cast<const torch::optim::Adagrad*>(&optimizer) != nullptr;
+  return std::any_of(optimizer.state().begin(), optimizer.state().end(), [&](const auto& entry) {
+    return !is_adagrad || static_cast<const torch::optim::AdagradParamState&>(*entry.second).step() > 0;
+  });
+}
+
+void restart(torch::optim::Optimizer& optimizer) {
+  if (auto* ours = dynamic_cast<OptimizerWithStateDict*>(&optimizer)) return ours->restart();
+  if (dynamic_cast<torch::optim::Adagrad*>(&optimizer) == nullptr) return;
+  const auto& defaults = static_cast<const torch::optim::AdagradOptions&>(optimizer.defaults());
+  for (const auto& group : optimizer.param_groups()) {
+    for (const auto& parameter : group.params()) {
+      auto state = std::make_unique<torch::optim::AdagradParamState>();
+      state->sum(at::full_like(parameter.detach(), defaults.initial_accumulator_value()));
+      optimizer.state()[parameter.unsafeGetTensorImpl()] = std::move(state);
+    }
+  }
 }
 
 }  // namespace accel::optim

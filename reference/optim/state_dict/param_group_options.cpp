@@ -1,4 +1,4 @@
-#include "reference/optim/schedules/group_momentum.hpp"
+#include "reference/optim/state_dict/param_group_options.hpp"
 
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
@@ -6,9 +6,8 @@
 #include <torch/optim/sgd.h>
 
 #include "reference/core/errors.hpp"
-#include "reference/optim/state_dict/param_group_options.hpp"
 
-namespace accel::detail {
+namespace accel::optim {
 namespace {
 
 // Calls `use` with the options as what they are; false if they have no momentum.
@@ -31,7 +30,7 @@ constexpr bool kHasBetas = requires(Options& options) { options.betas(); };
 }  // namespace
 
 std::optional<MomentumKind> momentum_kind(const torch::optim::OptimizerOptions& options) {
-  if (const auto* ours = dynamic_cast<const optim::ParamGroupOptions*>(&options)) {
+  if (const auto* ours = dynamic_cast<const ParamGroupOptions*>(&options)) {
     if (!ours->get_momentum()) return std::nullopt;
     return ours->momentum_is_beta1() ? MomentumKind::kBeta1 : MomentumKind::kMomentum;
   }
@@ -43,8 +42,7 @@ std::optional<MomentumKind> momentum_kind(const torch::optim::OptimizerOptions& 
 }
 
 double momentum_of(const torch::optim::OptimizerOptions& options) {
-  if (const auto* ours = dynamic_cast<const optim::ParamGroupOptions*>(&options);
-      ours != nullptr && ours->get_momentum())
+  if (const auto* ours = dynamic_cast<const ParamGroupOptions*>(&options); ours != nullptr && ours->get_momentum())
     return *ours->get_momentum();
   double momentum = 0.0;
   const bool found = with_momentum(options, [&]<typename Known>(Known& known) {
@@ -59,7 +57,7 @@ double momentum_of(const torch::optim::OptimizerOptions& options) {
 }
 
 void set_momentum(torch::optim::OptimizerOptions& options, double momentum) {
-  if (auto* ours = dynamic_cast<optim::ParamGroupOptions*>(&options); ours != nullptr && ours->get_momentum()) {
+  if (auto* ours = dynamic_cast<ParamGroupOptions*>(&options); ours != nullptr && ours->get_momentum()) {
     ours->set_momentum(momentum);
     return;
   }
@@ -73,4 +71,4 @@ void set_momentum(torch::optim::OptimizerOptions& options, double momentum) {
   ensure(found, "the momentum of a group that has none");
 }
 
-}  // namespace accel::detail
+}  // namespace accel::optim

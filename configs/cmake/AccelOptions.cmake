@@ -23,6 +23,9 @@ set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1 -DNDEBUG")
 add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -ffp-contract=off -fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   add_compile_options(-Wthread-safety -Werror=thread-safety)
+else()
+  # GCC collects its garbage from 1.5 GB on: a quarter of the time of a unit with LibTorch's headers went there.
+  add_compile_options("SHELL:--param ggc-min-expand=200" "SHELL:--param ggc-min-heapsize=1500000")
 endif()
 if(ACCEL_DEBUG_CHECKS)
   add_compile_definitions(_GLIBCXX_ASSERTIONS)
@@ -47,6 +50,10 @@ endif()
 if(ACCEL_SANITIZE MATCHES "address")
   set(ACCEL_TEST_ENVIRONMENT ";ASAN_OPTIONS=allocator_may_return_null=1;LSAN_OPTIONS=print_suppressions=0:suppressions=${CMAKE_SOURCE_DIR}/configs/leaks_of_libraries.txt")
 endif()
+
+# Libraries whose code runs outside of training steps: -O1, which takes a quarter less time to compile than -O2.
+set(ACCEL_COLD_LIBRARIES accel accelerator bench_program checkpoint command_line config experiments launch launch_command
+  offload profiler sim_faults sim_network sim_report sources terminal tracking training_state)
 
 # Tests compile without optimisation; what they test is optimised all the same.
 set(ACCEL_TEST_OPTIONS -O0)

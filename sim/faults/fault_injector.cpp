@@ -1,7 +1,9 @@
 #include "sim/faults/fault_injector.hpp"
 
 #include <algorithm>
+#include <set>
 
+#include "sim/collectives/collective_plan.hpp"
 #include "sim/engine/world.hpp"
 #include "sim/faults/fault_plan.hpp"
 #include "sim/faults/faulty_files.hpp"
@@ -14,9 +16,12 @@ std::exception_ptr injected(const std::string& text) { return std::make_exceptio
 // What a call becomes on the one rank whose program is wrong. False if the call has nothing of the kind.
 bool make_wrong(Call& call, WrongCall what) {
   switch (what) {
-    case WrongCall::kOp: call.op = call.op == "all_gather" ? "all_reduce" : "all_gather"; return true;
+    case WrongCall::kOp:
+      call.op = call.op == Collective::kAllGather ? Collective::kAllReduce : Collective::kAllGather;
+      return true;
     case WrongCall::kOrder:
-      call = {.op = call.op == "barrier" ? "all_gather" : "barrier", .where = call.where};
+      call = {.op = call.op == Collective::kBarrier ? Collective::kAllGather : Collective::kBarrier,
+              .where = call.where};
       return true;
     case WrongCall::kDtype: call.dtype = call.dtype == "float64" ? "float32" : "float64"; return !call.shapes.empty();
     case WrongCall::kReduceOp:
@@ -41,7 +46,7 @@ bool concerns(const Fault& fault, int rank) { return !fault.rank || *fault.rank 
 
 // A bucket of DDP, or a unit's gradients of a sharded model.
 bool sums_gradients(World& world, int rank, const Call& call) {
-  return (call.op == "all_reduce" || call.op.starts_with("reduce_scatter")) && world.phase(rank) == "backward";
+  return traits_of(call.op).sums_gradients && world.phase(rank) == "backward";
 }
 
 bool contains(const std::vector<int>& ranks, int rank) {
@@ -50,21 +55,23 @@ bool contains(const std::vector<int>& ranks, int rank) {
 
 double seconds_of(std::chrono::milliseconds time) { return std::chrono::duration<double>(time).count(); }
 
-// The ranks to which this call sends something across the cut.
-std::vector<int> cut_off_by(const Fault& partition, const Group& group,
-                            const std::function<bool(int from, int to)>& sends) {
-  const int size = static_cast<int>(group.ranks.size());
+// Visits the pairs of group ranks of which the first sends something straight to the second.
+using VisitLinks = std::function<void(const std::function<void(int from, int to)>&)>;
+
+bool has_link(const VisitLinks& visit_links, int from, int to) {
+  bool found = false;
+  visit_links([&](int sender, int receiver) { found = found || (sender == from && receiver == to); });
+  return found;
+}
+
+// The ranks to which a call sends something across the cut.
+std::vector<int> cut_off_by(const Fault& partition, const Group& group, const VisitLinks& visit_links) {
   const auto is_inside = [&](int member) { return contains(*partition.ranks, group.ranks[member]); };
-  const auto is_cut = [&](int from, int to) {
-    return is_inside(from) != is_inside(to) && (is_inside(from) || !partition.one_way);
-  };
-  std::vector<int> receivers;
-  for (int to = 0; to < size; ++to) {
-    bool waits = false;
-    for (int from = 0; from < size && !waits; ++from) waits = sends(from, to) && is_cut(from, to);
-    if (waits) receivers.push_back(group.ranks[to]);
-  }
-  return receivers;
+  std::set<int> receivers;
+  visit_links([&](int from, int to) {
+    if (is_inside(from) != is_inside(to) && (is_inside(from) || !partition.one_way)) receivers.insert(group.ranks[to]);
+  });
+  return {receivers.begin(), receivers.end()};
 }
 
 std::exception_ptr timed_out(const World& world) {
@@ -73,30 +80,6 @@ std::exception_ptr timed_out(const World& world) {
 }
 
 }  // namespace
-
-bool sends_message(std::string_view op, int num_ranks, int root, int from, int to) {
-  if (from == to || from < 0 || to < 0) return false;
-  if (op.starts_with("all_reduce") || op.starts_with("reduce_scatter")) return to == (from + num_ranks - 1) % num_ranks;
-  if (op == "reduce") return to == root || to == (from + num_ranks - 1) % num_ranks;
-  if (op.starts_with("all_gather")) return to == (from + 1) % num_ranks;
-  if (op == "gather") return to == root;
-  if (op == "scatter") return from == root;
-  if (op == "broadcast") {
-    const int v = (from - root + num_ranks) % num_ranks, w = (to - root + num_ranks) % num_ranks;
-    for (int bit = 1; bit < num_ranks; bit *= 2) {
-      if (v < bit && w == (v ^ bit)) return true;
-    }
-    return false;
-  }
-  if (op == "monitored_barrier") return from == 0 || to == 0;
-  if (op == "barrier") {
-    for (int distance = 1; distance < num_ranks; distance *= 2) {
-      if (to == (from + distance) % num_ranks) return true;
-    }
-    return false;
-  }
-  return true;  // all to all
-}
 
 FaultInjector::FaultInjector(std::vector<Fault> plan, FaultInjectorOptions options)
     : plan_(std::move(plan)), options_(options), states_(plan_.size()) {}
@@ -231,12 +214,12 @@ void FaultInjector::lose(const std::vector<int>& receivers, MeetingFaults& fault
 MeetingFaults FaultInjector::on_meeting(World& world, const Group& group, std::uint64_t sequence, const Call& call) {
   MeetingFaults faults;
   LinkDelays on_links;
-  const auto sends = [&, size = static_cast<int>(group.ranks.size())](int from, int to) {
-    return sends_message(call.op, size, call.root, from, to);
+  const auto visit_links = [&, size = static_cast<int>(group.ranks.size())](const auto& visit) {
+    for_each_link(call.op, size, call.root, visit);
   };
   for (std::size_t index = 0; index < plan_.size(); ++index) {
     befall_marked(index, world, group, sequence, call, faults);
-    befall_traffic(index, world, group, sequence, call, sends, group.ranks.front(), on_links, faults);
+    befall_traffic(index, world, group, sequence, call, visit_links, group.ranks.front(), on_links, faults);
   }
   return faults;
 }
@@ -245,9 +228,9 @@ MeetingFaults FaultInjector::on_message(World& world, const Group& group, int so
                                         std::uint64_t sequence, const Call& call) {
   MeetingFaults faults;
   LinkDelays on_links;
-  const auto sends = [=](int from, int to) { return from == source && to == destination; };
+  const auto visit_links = [=](const auto& visit) { visit(source, destination); };
   for (std::size_t index = 0; index < plan_.size(); ++index)
-    befall_traffic(index, world, group, sequence, call, sends, group.ranks[destination], on_links, faults);
+    befall_traffic(index, world, group, sequence, call, visit_links, group.ranks[destination], on_links, faults);
   return faults;
 }
 
@@ -279,13 +262,13 @@ void FaultInjector::befall_marked(std::size_t index, World& world, const Group& 
 
 // What befalls messages on their way: those of a collective's algorithm, or one that the program sends.
 void FaultInjector::befall_traffic(std::size_t index, World& world, const Group& group, std::uint64_t sequence,
-                                   const Call& call, const Sends& sends, int joined, LinkDelays& on_links,
+                                   const Call& call, const VisitLinks& visit_links, int joined, LinkDelays& on_links,
                                    MeetingFaults& faults) {
   const auto& fault = plan_[index];
   const Occasion occasion{&call, &group, sequence};
   const int from = fault.link ? group.group_rank_of(fault.link->from) : -1,
             to = fault.link ? group.group_rank_of(fault.link->to) : -1;
-  const bool crosses_link = from >= 0 && to >= 0 && sends(from, to);
+  const bool crosses_link = from >= 0 && to >= 0 && has_link(visit_links, from, to);
   const auto is_first = [&] {
     return crosses_link && is_due(fault, world, fault.link->to, sequence) &&
            strike(index, world, {fault.link->from, fault.link->to}, true, occasion);
@@ -314,7 +297,8 @@ void FaultInjector::befall_traffic(std::size_t index, World& world, const Group&
       if (options_.network_has_slow_links) {
         strike(index, world, {fault.link->from, fault.link->to}, false, occasion);
       } else {
-        delay((*fault.factor - 1) * (call.op == "recv" ? 1 : 2) * static_cast<double>(call.bytes) / kBytesPerSecond);
+        delay((*fault.factor - 1) * (call.op == Collective::kRecv ? 1 : 2) * static_cast<double>(call.bytes) /
+              kBytesPerSecond);
       }
       break;
     }
@@ -333,7 +317,7 @@ void FaultInjector::befall_traffic(std::size_t index, World& world, const Group&
       break;
     case FaultKind::kPartition:
       if (!states_[index].has_struck && !is_due(fault, world, joined, sequence)) break;
-      if (const auto receivers = cut_off_by(fault, group, sends); !receivers.empty()) {
+      if (const auto receivers = cut_off_by(fault, group, visit_links); !receivers.empty()) {
         strike(index, world, *fault.ranks, true, occasion);
         lose(receivers, faults);
       }

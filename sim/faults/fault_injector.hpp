@@ -61,8 +61,9 @@ class FaultInjector : public FaultModel {
     std::uint64_t sequence;
   };
 
-  // Whether a collective, or a message, sends something from one group rank straight to another.
-  using Sends = std::function<bool(int from, int to)>;
+  // Visits the pairs of group ranks of which the first sends something straight to the second, in a collective or as
+  // a message.
+  using VisitLinks = std::function<void(const std::function<void(int from, int to)>&)>;
   using LinkDelays = std::map<std::pair<int, int>, double>;  // seconds, of one meeting
 
   static bool is_due(const Fault& fault, World& world, int rank, std::uint64_t sequence);
@@ -83,7 +84,7 @@ class FaultInjector : public FaultModel {
   void befall_marked(std::size_t index, World& world, const Group& group, std::uint64_t sequence, const Call& call,
                      MeetingFaults& faults);
   void befall_traffic(std::size_t index, World& world, const Group& group, std::uint64_t sequence, const Call& call,
-                      const Sends& sends, int joined, LinkDelays& on_links, MeetingFaults& faults);
+                      const VisitLinks& visit_links, int joined, LinkDelays& on_links, MeetingFaults& faults);
 
   const std::vector<Fault> plan_;
   const FaultInjectorOptions options_;
@@ -94,8 +95,5 @@ class FaultInjector : public FaultModel {
   std::vector<int> cut_off_ ACCEL_GUARDED_BY(mutex_);  // ranks whose message was lost
   std::vector<int> late_ ACCEL_GUARDED_BY(mutex_);     // ranks that pause beyond the timeout
 };
-
-/// Whether Gloo's algorithm for this operation sends something from one rank of the group straight to another.
-bool sends_message(std::string_view op, int num_ranks, int root, int from, int to);
 
 }  // namespace accel::sim

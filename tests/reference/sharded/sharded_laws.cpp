@@ -8,7 +8,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/modules/described_model.hpp"
 #include "reference/sharded/memory_plan.hpp"
-#include "sim/collectives/collectives.hpp"
+#include "sim/collectives/tensors/collectives.hpp"
 #include "tests/reference/sharded/sharded_training.hpp"
 #include "tests/support/property.hpp"
 

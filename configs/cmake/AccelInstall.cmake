@@ -1,6 +1,6 @@
 # cmake --install: the libraries, their headers, the programs with their completion, and the package that find_package(accel) reads.
 install(TARGETS accel_errors accel_core accel_config accel_comm accel_state accel_mesh accel_data accel_optim accel_precision accel_parallel accel_sources accel_terminal accel_tracking
-  accel_profiler accel_modules accel_models accel_sharded accel_checkpoint accel_offload accel_prepared accel_training_state accel_accelerator accel_shared_memory accel_gloo accel_nccl accel_launch accel_sim_engine accel_sim_collectives accel_sim_faults accel_sim_network accel_sim_report
+  accel_profiler accel_modules accel_models accel_sharded accel_checkpoint accel_offload accel_prepared accel_training_state accel_accelerator accel_shared_memory accel_gloo accel_nccl accel_launch accel_sim_engine accel_sim_collectives accel_sim_collective_tensors accel_sim_faults accel_sim_network accel_sim_report
   accel_sim accel_accel
   EXPORT accelTargets ARCHIVE DESTINATION lib)
 install(TARGETS sim_run sim_calibrate accel RUNTIME DESTINATION bin)

@@ -12,7 +12,6 @@
 #include "reference/config/deepspeed_file.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/optim/optimizers/optimizer_state.hpp"
-#include "reference/optim/optimizers/optimizer_state.hpp"
 #include "reference/parallel/same_model.hpp"
 #include "reference/prepared/replicated_model.hpp"
 #include "reference/prepared/sharded_parallel_model.hpp"

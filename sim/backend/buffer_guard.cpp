@@ -56,7 +56,8 @@ void BufferGuard::issue(std::shared_ptr<Meeting> meeting, const Call& call, cons
     for (const auto& a : next.ranges) {
       for (const auto& b : other.ranges) {
         if (a.begin < b.end && b.begin < a.end && (a.is_written || b.is_written) && !b.storage.expired()) {
-          return fail(other, fmt::format("its tensor overlaps with that of {}, called before wait()", call.op));
+          return fail(other,
+                      fmt::format("its tensor overlaps with that of {}, called before wait()", name_of(call.op)));
         }
       }
     }

@@ -1,20 +1,19 @@
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "sim/backend/buffer_guard.hpp"
+#include "sim/backend/joined_buffers.hpp"
 #include "sim/backend/sim_work.hpp"
-#include "sim/collectives/collectives.hpp"
 #include "sim/engine/world.hpp"
 
 /// c10d's backend over a World: every collective of ProcessGroupGloo, with Gloo's bits, among the threads of a process.
 ///
-///     auto group = accel::sim::make_process_group(member, "world", {0, 1, 2, 3});
+///     auto group = accel::sim::make_process_group(member, "world", {0, 1, 2, 3});  // process_group.hpp
 ///     group->allreduce(tensors)->wait();
 ///
 /// The ranks' calls meet in order, n-th with n-th, and must be equal in op, reduce op, dtype, shape and root; else
@@ -27,11 +26,6 @@ struct Member {
   std::shared_ptr<World> world;
   std::shared_ptr<BufferGuard> guard;
   int rank = 0;
-};
-
-struct NamedReduction {
-  std::string_view name;
-  ReduceKind kind;
 };
 
 class SimBackend : public c10d::Backend {
@@ -69,17 +63,11 @@ class SimBackend : public c10d::Backend {
   std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
 
  private:
-  using TensorCompute = std::function<void(AllBuffers)>;
+  /// The place of the next collective.
+  [[nodiscard]] CallSlot next_slot() const { return {*world_, *group_, sequence_}; }
   c10::intrusive_ptr<SimWork> join(c10d::OpType type, Call call, Buffers buffers, std::vector<Tensors> results,
                                    TensorCompute compute);
-  void run(const TensorCompute& compute, std::uint64_t sequence, std::span<const Participant> participants) const;
-  void check_splits(const std::vector<SplitMismatch>& mismatches, AllBuffers ranks, std::uint64_t sequence) const;
-  using ResultOf =
-      std::function<at::Tensor(AllBuffers, std::size_t item)>;  // of what the ranks' inputs of that place became
-  /// Gloo's max and min lose NaN: `compute`, which then says so.
-  [[nodiscard]] TensorCompute telling_of_lost_nan(std::string_view op, const NamedReduction& reduction,
-                                                  ResultOf result_of, TensorCompute compute) const;
-  WorkPtr reduce_flat(Tensors& tensors, const c10d::ReduceOp& op, c10d::OpType type, std::string_view name);
+  WorkPtr reduce_flat(Collective op, Tensors& tensors, const c10d::ReduceOp& reduce_op, c10d::OpType type);
   WorkPtr receive(Tensors& tensors, int source, int tag);
   [[nodiscard]] ParallelFor parallel_for() const;
 
@@ -88,12 +76,5 @@ class SimBackend : public c10d::Backend {
   std::shared_ptr<Group> group_;
   std::uint64_t sequence_ = 0;
 };
-
-/// What an injected fault does to the tensors that a rank has brought to a collective.
-void corrupt_buffers(const Participant& participant, const Corruption& corruption);
-
-/// A process group whose only backend is a SimBackend. `ranks` are world ranks in order; the member's is one of them.
-c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(Member member, const std::string& name,
-                                                          const std::vector<int>& ranks);
 
 }  // namespace accel::sim

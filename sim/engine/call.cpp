@@ -26,7 +26,7 @@ std::string describe(const Call& call) {
   for (const auto& shape : call.shapes) details.push_back(fmt::format("{} [{}]", call.dtype, fmt::join(shape, ", ")));
   for (const auto& strides : call.strides) details.push_back(fmt::format("strides [{}]", fmt::join(strides, ", ")));
   if (call.root >= 0) details.push_back(fmt::format("root {}", call.root));
-  return fmt::format("{}({})", call.op, fmt::join(details, ", "));
+  return fmt::format("{}({})", name_of(call.op), fmt::join(details, ", "));
 }
 
 std::string describe_ranks(const std::vector<int>& ranks) {

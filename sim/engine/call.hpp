@@ -6,12 +6,14 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/collectives/collective.hpp"
+
 namespace accel::sim {
 
 /// What one rank asks of its group in one collective. Two calls meet only if they agree: real backends forget the
 /// reduce op and the shape, and then compute wrong numbers or die.
 struct Call {
-  std::string_view op;                                 // Accelerate's spelling, e.g. "all_reduce"; static storage
+  Collective op{};
   std::string_view reduce_op = {};                     // "" where the operation has none; static storage
   std::string_view dtype = {};                         // e.g. "float32"; static storage
   std::vector<std::vector<std::int64_t>> shapes = {};  // of the tensors that must be equal on all ranks

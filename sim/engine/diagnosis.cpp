@@ -30,7 +30,7 @@ std::string join_outcomes(const std::vector<RankOutcome>& outcomes) {
 }  // namespace
 
 void name_call(Diagnosis& diagnosis, const Call& call, const std::string& group, std::uint64_t sequence) {
-  diagnosis.op = std::string(call.op);
+  diagnosis.op = std::string(name_of(call.op));
   diagnosis.group = group;
   diagnosis.sequence = sequence;
   diagnosis.shapes = call.shapes;

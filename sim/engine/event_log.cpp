@@ -33,7 +33,7 @@ std::vector<std::string> EventLog::lines() const {
   lines.reserve(events_.size());
   for (const auto& event : events_) {
     auto line = fmt::format(R"({{"event":{},"rank":{})", quoted(event.what), event.rank);
-    if (!event.op.empty()) line += fmt::format(R"(,"op":{})", quoted(event.op));
+    if (event.op) line += fmt::format(R"(,"op":{})", quoted(name_of(*event.op)));
     if (!event.group.empty()) line += fmt::format(R"(,"group":{})", quoted(event.group));
     if (event.sequence >= 0) line += fmt::format(R"(,"sequence":{})", event.sequence);
     if (!event.text.empty()) line += fmt::format(R"(,"text":{})", quoted(event.text));

@@ -2,11 +2,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "reference/core/thread_safety.hpp"
+#include "sim/collectives/collective.hpp"
 
 namespace accel::sim {
 
@@ -19,7 +21,7 @@ class EventLog {
     std::string_view what;  // static storage: "begin", "arrive", "wait", "go_on", "complete", "send", "receive",
                             // "fault", "fail", "leave"
     int rank = -1;
-    std::string_view op = {};  // static storage
+    std::optional<Collective> op = std::nullopt;
     std::string group = {};
     std::int64_t sequence = -1;
     std::string text = {};

@@ -15,7 +15,7 @@ const Call* Meeting::any_call() const {
 
 std::string Meeting::name() const {
   const auto* call = any_call();
-  const auto title = call == nullptr ? std::string("collective") : std::string(call->op);
+  const auto title = call == nullptr ? std::string("collective") : std::string(name_of(call->op));
   return fmt::format("{} #{} of group {}", title, sequence_, group_->name);
 }
 
@@ -27,10 +27,13 @@ std::exception_ptr Meeting::error(int rank) const {
 std::string describe(const Whereabouts& whereabouts) {
   const auto line = describe(whereabouts.where);
   const auto at = line.empty() ? "" : fmt::format(" ({})", line);
-  const auto& [op, group, sequence, peer, where] = whereabouts;
-  if (peer == -2) return fmt::format("{} #{} of group {}{}", op, sequence, group->name, at);
+  const auto op = whereabouts.op.value();
+  const auto& group = whereabouts.group->name;
+  const int peer = whereabouts.peer;
+  if (peer == -2) return fmt::format("{} #{} of group {}{}", name_of(op), whereabouts.sequence, group, at);
   const auto other = peer < 0 ? std::string("any rank") : fmt::format("rank {}", peer);
-  return fmt::format("{} #{} {} {} of group {}{}", op, sequence, op == "send" ? "to" : "from", other, group->name, at);
+  const auto* direction = op == Collective::kSend ? "to" : "from";
+  return fmt::format("{} #{} {} {} of group {}{}", name_of(op), whereabouts.sequence, direction, other, group, at);
 }
 
 int Group::group_rank_of(int rank) const {

@@ -85,7 +85,7 @@ class Meeting : public std::enable_shared_from_this<Meeting> {
 
 /// The last call of a rank, as far as it is known to others.
 struct Whereabouts {
-  std::string_view op;  // "" before the first call
+  std::optional<Collective> op;  // absent before the first call
   const Group* group = nullptr;
   std::int64_t sequence = -1;
   int peer = -2;  // of a message; -1: any

@@ -195,7 +195,7 @@ void World::wait(int rank, Meeting& meeting) {
     if (baton_) baton_->yield(rank);
   } else {
     const auto* call = meeting.is_message_ ? nullptr : meeting.any_call();
-    log_event("wait", rank, call != nullptr ? call->op : "recv", meeting.group_,
+    log_event("wait", rank, call != nullptr ? call->op : Collective::kRecv, meeting.group_,
               meeting.is_message_ ? -1 : static_cast<std::int64_t>(meeting.sequence_));
     block(rank, meeting);
     log_event("go_on", rank);
@@ -301,7 +301,8 @@ void World::set_whereabouts(int rank, Whereabouts whereabouts) {
   ranks_[rank].last = whereabouts;
 }
 
-void World::log_event(std::string_view what, int rank, std::string_view op, const Group* group, std::int64_t sequence) {
+void World::log_event(std::string_view what, int rank, std::optional<Collective> op, const Group* group,
+                      std::int64_t sequence) {
   if (options_.logs_events)
     log_.append(
         {.what = what, .rank = rank, .op = op, .group = group != nullptr ? group->name : "", .sequence = sequence});

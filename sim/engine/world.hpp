@@ -27,7 +27,7 @@
 ///     World world({.num_ranks = 4});
 ///     run_ranks(world, [&](int rank) {
 ///       auto group = world.group("world", {0, 1, 2, 3});
-///       auto meeting = world.arrive(*group, rank, {.op = "barrier"}, nullptr, [](auto) {});
+///       auto meeting = world.arrive(*group, rank, {.op = Collective::kBarrier}, nullptr, [](auto) {});
 ///       world.wait(rank, *meeting);
 ///     });
 ///
@@ -202,8 +202,8 @@ class World {
   }
 
   void set_whereabouts(int rank, Whereabouts whereabouts);
-  void log_event(std::string_view what, int rank, std::string_view op = {}, const Group* group = nullptr,
-                 std::int64_t sequence = -1);
+  void log_event(std::string_view what, int rank, std::optional<Collective> op = std::nullopt,
+                 const Group* group = nullptr, std::int64_t sequence = -1);
 
   Diagnosis diagnose_difference(const Meeting& meeting);
   Diagnosis diagnose_hang();

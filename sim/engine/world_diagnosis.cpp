@@ -57,7 +57,7 @@ std::string World::whereabouts(int rank) {
   const auto& last = ranks_[rank].last;
   if (ranks_[rank].blocked_on != nullptr && ranks_[rank].blocked_on->group_ != nullptr)
     return fmt::format("waits in {}", describe(last));
-  const auto after = last.op.empty() ? std::string("before any collective") : fmt::format("after {}", describe(last));
+  const auto after = last.op ? fmt::format("after {}", describe(last)) : std::string("before any collective");
   if (ranks_[rank].blocked_on != nullptr) return fmt::format("hangs, {}", after);
   if (ranks_[rank].left) return fmt::format("has ended its program, {}", after);
   const bool has_turn = !baton_ || has_failed_ || baton_->holder().rank == rank;
@@ -154,8 +154,8 @@ Diagnosis World::diagnose_hang() {
 
 void World::add_waiting(int rank, const Meeting& meeting, Diagnosis& diagnosis) {
   const MutexLock lock(ranks_[rank].mutex);
-  diagnosis.waiting.push_back({rank, std::string(ranks_[rank].last.op), meeting.group_->name, meeting.sequence_,
-                               describe(ranks_[rank].last.where)});
+  diagnosis.waiting.push_back({rank, std::string(name_of(ranks_[rank].last.op.value())), meeting.group_->name,
+                               meeting.sequence_, describe(ranks_[rank].last.where)});
 }
 
 Diagnosis World::diagnose_timeout(const Meeting& meeting) {

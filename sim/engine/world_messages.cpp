@@ -17,7 +17,7 @@ std::shared_ptr<Meeting> World::begin_message(Group& group, bool sends, int sour
     return (sends ? group.num_sends : group.num_receives)[{source, destination}]++;
   }();
   if (options_.faults) options_.faults->before_message(*this, rank, group, sequence, call);
-  const std::string_view op = sends ? "send" : "recv";
+  const auto op = sends ? Collective::kSend : Collective::kRecv;
   set_whereabouts(rank, {.op = op,
                          .group = &group,
                          .sequence = static_cast<std::int64_t>(sequence),

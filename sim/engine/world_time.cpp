@@ -107,7 +107,7 @@ void World::set_finish_times(const Group& group, Meeting& meeting, const Meeting
 void World::count_volume(const Meeting& meeting) {
   const double finished = is_virtual() ? *std::max_element(meeting.finish_.begin(), meeting.finish_.end()) : wall_now();
   const MutexLock lock(mutex_);
-  auto& volume = volumes_[std::string(meeting.calls_.front()->op)];
+  auto& volume = volumes_[std::string(name_of(meeting.calls_.front()->op))];
   ++volume.calls;
   for (const auto& call : meeting.calls_) volume.bytes += call->bytes;
   volume.seconds += finished - meeting.last_ready_;
@@ -129,14 +129,14 @@ void World::record_wait(int rank, const Meeting& meeting, const Span::Interval& 
   const double called = is_virtual() || meeting.is_message_ ? std::min(wall_begin, meeting.wall_end_)
                                                             : meeting.ready_[member];  // on the wall's clock, if known
   times.spans.push_back({.kind = Span::Kind::kCollective,
-                         .name = call.op,
+                         .name = name_of(call.op),
                          .group = meeting.group_->name,
                          .sequence = sequence,
                          .bytes = call.bytes,
                          .virtual_time = {ready, is_virtual() ? meeting.finish_[member] : ready},
                          .wall_time = {called, meeting.wall_end_}});
   times.spans.push_back({.kind = Span::Kind::kWait,
-                         .name = call.op,
+                         .name = name_of(call.op),
                          .group = meeting.group_->name,
                          .sequence = sequence,
                          .released_by = meeting.last_to_arrive_ == rank ? -1 : meeting.last_to_arrive_,

@@ -3,71 +3,68 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cmath>
+
+#include "sim/faults/fault_parameters.hpp"
+
 namespace accel::sim {
 namespace {
 
-using enum FaultRule::Parameter;
+// The text of a parameter's value, as the file spells it; nothing if it is not set.
+struct TextOfValue {
+  const Fault& fault;
 
-constexpr unsigned kWhen = kStep | kCollective;
-constexpr auto kAtStep = When::Unit::kStep;
-constexpr auto kAtCollective = When::Unit::kCollective;
+  template <typename Form>
+  std::optional<std::string> operator()(const Form& form) const {
+    const auto& value = fault.*form.member;
+    return value ? std::optional(fmt::format("{}", *value)) : std::nullopt;
+  }
+  template <typename Enum>
+  std::optional<std::string> operator()(const ChoiceForm<Enum>& form) const {
+    const auto& value = fault.*form.member;
+    return value ? std::optional(std::string(form.names[static_cast<std::size_t>(*value)])) : std::nullopt;
+  }
+  std::optional<std::string> operator()(const FlagForm& form) const {
+    return fault.*form.member ? std::optional<std::string>("true") : std::nullopt;
+  }
+};
 
-constexpr std::array<FaultRule, 20> kRules{{
-    {.name = "rank_crash_before_collective", .takes = kRank | kWhen, .drawn = kAtCollective},
-    {.name = "rank_crash_during_collective", .takes = kRank | kWhen, .drawn = kAtCollective},
-    {.name = "rank_crash_before_optimizer_step", .takes = kRank | kStep, .drawn = kAtStep},
-    {.name = "rank_hang", .takes = kRank | kWhen, .drawn = kAtStep},
-    {.name = "rank_pause", .takes = kRank | kWhen | kSeconds, .drawn = kAtStep, .seconds = 0.5},
-    {.name = "slow_rank", .takes = kRank | kFactor, .factor = 4},
-    {.name = "jitter", .takes = kRank | kSeconds, .seconds = 0.002, .every_rank = true},
-    {.name = "rank_restart", .takes = kRank | kStep, .drawn = kAtStep},
-    {.name = "hook_exception", .takes = kRank | kStep, .drawn = kAtStep},
-    {.name = "message_delay", .takes = kLink | kSeconds | kProbability, .seconds = 0.05, .probability = 0.1},
-    {.name = "message_loss", .takes = kLink | kWhen, .drawn = kAtCollective},
-    {.name = "connection_reset", .takes = kLink | kWhen, .drawn = kAtCollective},
-    {.name = "partition", .takes = kRanks | kOneWay | kWhen, .drawn = kAtStep},
-    {.name = "slow_link", .takes = kLink | kFactor, .factor = 10},
-    {.name = "bit_flip", .takes = kRank | kWhen | kBit, .drawn = kAtStep},
-    {.name = "store_slow", .takes = kSeconds | kAway, .seconds = 0.05},
-    {.name = "torn_write", .takes = kRank | kBytes | kFile},
-    {.name = "disk_full", .takes = kRank | kAfterBytes},
-    {.name = "wrong_call", .takes = kRank | kWhen | kWhat, .drawn = kAtStep},
-    {.name = "nan_gradient", .takes = kRank | kStep | kValue, .drawn = kAtStep},
-}};
-static_assert(kRules.size() == static_cast<std::size_t>(FaultKind::kNanGradient) + 1);
+struct AllowedValues {
+  std::string operator()(const NumberForm& form) const {
+    return std::isfinite(form.most) ? fmt::format("a number in [{}, {}]", form.least, form.most)
+                                    : fmt::format("a number of {} or more", form.least);
+  }
+  std::string operator()(const CountForm&) const { return "0 or more"; }
+  std::string operator()(const TextForm&) const { return "text"; }
+  template <typename Enum>
+  std::string operator()(const ChoiceForm<Enum>& form) const {
+    return fmt::format("one of {}", fmt::join(form.names, ", "));
+  }
+  std::string operator()(const FlagForm&) const { return "true or false"; }
+};
 
 }  // namespace
 
-std::span<const FaultRule> fault_rules() { return kRules; }
-const FaultRule& rule_of(FaultKind kind) { return kRules.at(static_cast<std::size_t>(kind)); }
+std::string allowed_values(const ParameterForm& form) { return std::visit(AllowedValues{}, form); }
 
 std::vector<std::pair<std::string, std::string>> amounts(const Fault& fault) {
   std::vector<std::pair<std::string, std::string>> texts;
-  const auto add = [&](const char* key, const auto& value) {
-    if (value) texts.emplace_back(key, fmt::format("{}", *value));
-  };
-  add("seconds", fault.seconds);
-  add("factor", fault.factor);
-  add("probability", fault.probability);
-  add("bit", fault.bit);
-  add("bytes", fault.bytes);
-  add("after_bytes", fault.after_bytes);
-  add("file", fault.file);
-  if (fault.what) texts.emplace_back("what", kWrongCalls.at(static_cast<std::size_t>(*fault.what)));
-  if (fault.value) texts.emplace_back("value", kBadValues.at(static_cast<std::size_t>(*fault.value)));
-  if (fault.one_way) texts.emplace_back("one_way", "true");
-  if (fault.away) texts.emplace_back("away", "true");
+  for (const auto& parameter : kFaultParameters) {
+    if (auto text = std::visit(TextOfValue{fault}, parameter.form))
+      texts.emplace_back(parameter.name, std::move(*text));
+  }
   return texts;
 }
 
 std::string describe(const Fault& fault) {
-  std::string text(rule_of(fault.kind).name);
-  if (rule_of(fault.kind).every_rank && !fault.rank) text += " on every rank";
+  const auto& rule = rule_of(fault.kind);
+  std::string text(rule.name);
+  if (rule.every_rank && !fault.rank) text += " on every rank";
   if (fault.rank) text += *fault.rank == kAnyRank ? " on any rank" : fmt::format(" on rank {}", *fault.rank);
   if (fault.link) text += fmt::format(" on link {} -> {}", fault.link->from, fault.link->to);
   if (fault.ranks) text += fmt::format(" of ranks {} from the others", fmt::join(*fault.ranks, ", "));
   if (fault.when)
-    text += fmt::format(" at {} {}", fault.when->unit == kAtStep ? "step" : "collective", fault.when->number);
+    text += fmt::format(" at {} {}", fault.when->unit == When::Unit::kStep ? "step" : "collective", fault.when->number);
   for (const auto& [key, value] : amounts(fault)) text += fmt::format(", {} {}", key, value);
   return text;
 }

@@ -13,11 +13,10 @@
 #include "reference/config/yaml_file.hpp"
 #include "reference/config/yaml_reader.hpp"
 #include "reference/core/errors.hpp"
+#include "sim/faults/fault_parameters.hpp"
 
 namespace accel::sim {
 namespace {
-
-using enum FaultRule::Parameter;
 
 const auto at_least_zero = [](const std::int64_t& value) { return value >= 0; };
 
@@ -29,6 +28,29 @@ std::optional<Enum> read_name(YamlReader& reader, const char* key, std::span<con
   const auto name = reader.optional<std::string>(key, is_known, fmt::format("one of {}", fmt::join(names, ", ")));
   return name ? std::optional(static_cast<Enum>(find(*name) - names.begin())) : std::nullopt;
 }
+
+// Reads one parameter.
+struct ReadValue {
+  YamlReader& reader;
+  const char* key;
+  Fault& fault;
+
+  void operator()(const NumberForm& form) const {
+    const auto is_meant = [&](const double& value) {
+      return std::isfinite(value) && value >= form.least && value <= form.most;
+    };
+    fault.*form.member = reader.optional<double>(key, is_meant, allowed_values(form));
+  }
+  void operator()(const CountForm& form) const {
+    fault.*form.member = reader.optional<std::int64_t>(key, at_least_zero, allowed_values(form));
+  }
+  void operator()(const TextForm& form) const { fault.*form.member = reader.optional<std::string>(key); }
+  template <typename Enum>
+  void operator()(const ChoiceForm<Enum>& form) const {
+    fault.*form.member = read_name<Enum>(reader, key, form.names);
+  }
+  void operator()(const FlagForm& form) const { fault.*form.member = reader.optional<bool>(key).value_or(false); }
+};
 
 std::optional<int> number_in(const std::string& text) {
   int number = 0;
@@ -47,7 +69,7 @@ class FaultReader {
     Fault fault{.kind = *kind, .seed = seed};
     const auto& rule = rule_of(*kind);
     read_place(rule, fault);
-    if (rule.has(kStep)) fault.when = read_when(rule);
+    if (rule.has(FaultRule::kStep)) fault.when = read_when(rule);
     read_amounts(rule, fault);
     const auto is_stream = [](const std::int64_t& number) { return number >= 0 && number <= UINT32_MAX; };
     const auto stream = reader_.optional<std::int64_t>("stream", is_stream, "a number of 0..4294967295");
@@ -60,7 +82,7 @@ class FaultReader {
   std::optional<FaultKind> read_kind() {
     if (!reader_.has("kind")) reader_.missing("kind");
     std::vector<std::string_view> names;
-    for (const auto& rule : fault_rules()) names.push_back(rule.name);
+    for (const auto& rule : kFaultRules) names.push_back(rule.name);
     return read_name<FaultKind>(reader_, "kind", names);
   }
 
@@ -68,10 +90,9 @@ class FaultReader {
     if (rule.needs_two_ranks() && num_ranks_ < 2) {
       reader_.problem("kind", fmt::format("{} needs two ranks; the run has {}", rule.name, num_ranks_));
     }
-    if (rule.has(kRank)) fault.rank = read_rank();
-    if (rule.has(kLink)) fault.link = read_link();
-    if (rule.has(kRanks)) fault.ranks = read_side();
-    if (rule.has(kOneWay)) fault.one_way = reader_.optional<bool>("one_way").value_or(false);
+    if (rule.has(FaultRule::kRank)) fault.rank = read_rank();
+    if (rule.has(FaultRule::kLink)) fault.link = read_link();
+    if (rule.has(FaultRule::kRanks)) fault.ranks = read_side();
   }
 
   [[nodiscard]] bool is_rank(int rank) const { return rank >= 0 && rank < num_ranks_; }
@@ -112,9 +133,10 @@ class FaultReader {
     auto reader = reader_.mapping("when");
     const auto read = [&](const char* unit) { return reader.optional<std::int64_t>(unit, at_least_zero, "0 or more"); };
     const auto step = read("step");
-    const auto collective = rule.has(kCollective) ? read("collective") : std::nullopt;
-    const int given = int(reader.has("step")) + int(rule.has(kCollective) && reader.has("collective"));
-    const auto* expected = rule.has(kCollective) ? "expected {step: N} or {collective: N}" : "expected {step: N}";
+    const auto collective = rule.has(FaultRule::kCollective) ? read("collective") : std::nullopt;
+    const int given = int(reader.has("step")) + int(rule.has(FaultRule::kCollective) && reader.has("collective"));
+    const auto* expected =
+        rule.has(FaultRule::kCollective) ? "expected {step: N} or {collective: N}" : "expected {step: N}";
     if (reader_.has("when") && given != 1) reader_.problem("when", expected);
     reader.finish_keys();
     if (step) return When{When::Unit::kStep, *step};
@@ -122,26 +144,9 @@ class FaultReader {
   }
 
   void read_amounts(const FaultRule& rule, Fault& fault) {
-    const auto number = [&](FaultRule::Parameter parameter, const char* key, double least, double most,
-                            const char* expected) {
-      const auto is_meant = [=](const double& value) {
-        return std::isfinite(value) && value >= least && value <= most;
-      };
-      return rule.has(parameter) ? reader_.optional<double>(key, is_meant, expected) : std::nullopt;
-    };
-    const auto count = [&](FaultRule::Parameter parameter, const char* key) {
-      return rule.has(parameter) ? reader_.optional<std::int64_t>(key, at_least_zero, "0 or more") : std::nullopt;
-    };
-    fault.seconds = number(kSeconds, "seconds", 0, INFINITY, "a number of 0 or more");
-    fault.factor = number(kFactor, "factor", 1, INFINITY, "a number of 1 or more");
-    fault.probability = number(kProbability, "probability", 0, 1, "a number in [0, 1]");
-    fault.bit = count(kBit, "bit");
-    fault.bytes = count(kBytes, "bytes");
-    fault.after_bytes = count(kAfterBytes, "after_bytes");
-    if (rule.has(kFile)) fault.file = reader_.optional<std::string>("file");
-    if (rule.has(kWhat)) fault.what = read_name<WrongCall>(reader_, "what", kWrongCalls);
-    if (rule.has(kValue)) fault.value = read_name<BadValue>(reader_, "value", kBadValues);
-    if (rule.has(kAway)) fault.away = reader_.optional<bool>("away").value_or(false);
+    for (const auto& parameter : kFaultParameters) {
+      if (rule.has(parameter.parameter)) std::visit(ReadValue{reader_, parameter.name, fault}, parameter.form);
+    }
     if (fault.away && fault.seconds)
       reader_.problem("seconds", "a store that is away takes no time; expected one of seconds and away");
   }

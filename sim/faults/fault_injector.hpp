@@ -1,15 +1,12 @@
 #pragma once
 
-#include <atomic>
-#include <deque>
-#include <functional>
-#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "reference/core/thread_safety.hpp"
 #include "sim/engine/faults.hpp"
 #include "sim/faults/fault.hpp"
+#include "sim/faults/fault_effect.hpp"
 
 /// Carries a plan of faults out on a world of simulated ranks.
 ///
@@ -21,10 +18,6 @@
 ///
 /// Thread rule: as FaultModel.
 namespace accel::sim {
-
-struct FaultInjectorOptions {
-  bool network_has_slow_links = false;  ///< a model of the network knows them, so that they cost nothing else
-};
 
 class FaultInjector : public FaultModel {
  public:
@@ -46,56 +39,12 @@ class FaultInjector : public FaultModel {
   [[nodiscard]] const std::vector<Fault>& plan() const { return plan_; }
 
  private:
-  // Of one fault: whether it has struck; and of one that strikes when all have joined, the collective that its rank
-  // chose.
-  struct State {
-    std::atomic<bool> has_struck{false};
-    std::atomic<const Group*> group{nullptr};
-    std::atomic<std::uint64_t> sequence{0};
-  };
-
-  // The call at which a fault strikes, if it is one.
-  struct Occasion {
-    const Call* call;  // null: at none
-    const Group* group;
-    std::uint64_t sequence;
-  };
-
-  // Whether a collective, or a message, sends something from one group rank straight to another.
-  using Sends = std::function<bool(int from, int to)>;
-  using LinkDelays = std::map<std::pair<int, int>, double>;  // seconds, of one meeting
-
-  static bool is_due(const Fault& fault, World& world, int rank, std::uint64_t sequence);
-  // Whether this is the moment: the first time only.
-  bool strike(std::size_t index, World& world, std::vector<int> ranks, bool may_stop, const Occasion& occasion = {});
-  static void disconnect(World& world, int rank);
-  [[noreturn]] static void crash(World& world, int rank, const std::string& how);
   // What is left of the plan for the files of a rank.
   [[nodiscard]] std::vector<Fault> left_for(int rank) const;
-  [[noreturn]] void come_too_late(World& world, int rank);
-  // A message to these ranks never arrives.
-  void lose(const std::vector<int>& receivers, MeetingFaults& faults);
-  // Whether it may strike this rank at its call.
-  [[nodiscard]] bool is_open(std::size_t index, World& world, int rank, std::uint64_t sequence) const;
-  void befall_rank(std::size_t index, World& world, int rank, const Occasion& occasion);
-  void befall_collective(std::size_t index, World& world, int rank, const Group& group, std::uint64_t sequence,
-                         Call& call);
-  void befall_marked(std::size_t index, World& world, const Group& group, std::uint64_t sequence, const Call& call,
-                     MeetingFaults& faults);
-  void befall_traffic(std::size_t index, World& world, const Group& group, std::uint64_t sequence, const Call& call,
-                      const Sends& sends, int joined, LinkDelays& on_links, MeetingFaults& faults);
 
   const std::vector<Fault> plan_;
-  const FaultInjectorOptions options_;
-  std::deque<State> states_;  // by fault
-  std::atomic<bool> wants_restart_{false};
-  Mutex strike_mutex_;
-  Mutex mutex_;
-  std::vector<int> cut_off_ ACCEL_GUARDED_BY(mutex_);  // ranks whose message was lost
-  std::vector<int> late_ ACCEL_GUARDED_BY(mutex_);     // ranks that pause beyond the timeout
+  FaultedRun run_;
+  std::vector<std::unique_ptr<FaultEffect>> effects_;  // by fault
 };
-
-/// Whether Gloo's algorithm for this operation sends something from one rank of the group straight to another.
-bool sends_message(std::string_view op, int num_ranks, int root, int from, int to);
 
 }  // namespace accel::sim

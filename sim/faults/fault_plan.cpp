@@ -4,35 +4,17 @@
 #include <numeric>
 
 #include "reference/core/errors.hpp"
+#include "sim/faults/fault_parameters.hpp"
 #include "sim/faults/philox.hpp"
 
 namespace accel::sim {
 namespace {
 
-using enum FaultRule::Parameter;
+constexpr std::int64_t kLastDrawn = 8;  // steps and collectives that every run of 12 steps has
 
-constexpr std::int64_t kLastDrawn = 8;         // steps and collectives that every run of 12 steps has
-constexpr std::int64_t kBitsMax = 1LL << 32;   // half a GiB of payload
-constexpr std::int64_t kAfterBytesMax = 4096;  // less than the state of one random generator, which every rank saves
-
-// What a draw decides. The numbers are part of what a seed means: never change one.
-enum class Site : std::uint32_t {
-  kRank = 0,
-  kLink = 1,
-  kWhen = 2,
-  kSideSize = 3,
-  kSide = 4,
-  kBit = 5,
-  kAfterBytes = 6,
-  kWhat = 7,
-  kStrikes = 8,
-  kJitter = 9,
-  kBytes = 10,
-};
-
-std::uint64_t draw(const Fault& fault, Site site, std::uint64_t hit = 0, int rank = 0) {
+std::uint64_t draw(const Fault& fault, Draw what, std::uint64_t hit = 0, int rank = 0) {
   const auto low = [](std::uint64_t value) { return static_cast<std::uint32_t>(value); };
-  const auto place = static_cast<std::uint32_t>(site) | static_cast<std::uint32_t>(rank) << 8;
+  const auto place = static_cast<std::uint32_t>(what) | static_cast<std::uint32_t>(rank) << 8;
   const auto bits =
       philox4x32({low(hit), low(hit >> 32), place, fault.stream}, {low(fault.seed), low(fault.seed >> 32)});
   return std::uint64_t{bits[1]} << 32 | bits[0];
@@ -50,44 +32,53 @@ double fraction(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0
 std::vector<int> draw_side(const Fault& fault, int num_ranks) {
   std::vector<int> ranks(static_cast<std::size_t>(num_ranks));
   std::iota(ranks.begin(), ranks.end(), 0);
-  const auto end = ranks.begin() + 1 + below(num_ranks / 2, draw(fault, Site::kSideSize));
+  const auto end = ranks.begin() + 1 + below(num_ranks / 2, draw(fault, Draw::kSideSize));
   for (auto place = ranks.begin(); place != end; ++place) {
     const auto number = static_cast<std::uint64_t>(place - ranks.begin());
-    std::iter_swap(place, place + below(ranks.end() - place, draw(fault, Site::kSide, number)));
+    std::iter_swap(place, place + below(ranks.end() - place, draw(fault, Draw::kSide, number)));
   }
   ranks.erase(end, ranks.end());
   std::sort(ranks.begin(), ranks.end());
   return ranks;
 }
 
-template <typename T>
-void fill(std::optional<T>& value, const std::optional<T>& usual) {
-  if (!value) value = usual;
-}
-
 void plan_place(Fault& fault, int num_ranks) {
   const auto& rule = rule_of(fault.kind);
   check_argument(num_ranks >= 2 || !rule.needs_two_ranks(), "{} needs two ranks; the run has {}", rule.name, num_ranks);
   const bool is_open = fault.rank ? *fault.rank == kAnyRank : !rule.every_rank;
-  if (rule.has(kRank) && is_open) fault.rank = static_cast<int>(below(num_ranks, draw(fault, Site::kRank)));
-  if (rule.has(kLink) && !fault.link) {
-    const auto from = static_cast<int>(below(num_ranks, draw(fault, Site::kLink)));
+  if (rule.has(FaultRule::kRank) && is_open) fault.rank = static_cast<int>(below(num_ranks, draw(fault, Draw::kRank)));
+  if (rule.has(FaultRule::kLink) && !fault.link) {
+    const auto from = static_cast<int>(below(num_ranks, draw(fault, Draw::kLink)));
     fault.link = Link{from, (from + num_ranks - 1) % num_ranks};  // Gloo's ring sends downwards
   }
-  if (rule.has(kRanks) && !fault.ranks) fault.ranks = draw_side(fault, num_ranks);
+  if (rule.has(FaultRule::kRanks) && !fault.ranks) fault.ranks = draw_side(fault, num_ranks);
 }
 
+// Gives an absent parameter of the kind its value.
+struct FillIn {
+  Fault& fault;
+  const FaultParameter& parameter;
+
+  void operator()(const NumberForm& form) const {
+    const bool has_none = parameter.parameter == FaultRule::kSeconds && fault.away;
+    if (!(fault.*form.member) && !has_none) fault.*form.member = rule_of(fault.kind).default_of(parameter.parameter);
+  }
+  void operator()(const CountForm& form) const {
+    if (!(fault.*form.member) && form.draw) fault.*form.member = below(form.drawn_below, draw(fault, *form.draw));
+  }
+  template <typename Enum>
+  void operator()(const ChoiceForm<Enum>& form) const {
+    const auto drawn = form.draw ? below(std::ssize(form.names), draw(fault, *form.draw)) : 0;
+    if (!(fault.*form.member)) fault.*form.member = static_cast<Enum>(drawn);
+  }
+  void operator()(const TextForm&) const {}
+  void operator()(const FlagForm&) const {}
+};
+
 void plan_amounts(Fault& fault) {
-  const auto& rule = rule_of(fault.kind);
-  if (!fault.away) fill(fault.seconds, rule.seconds);
-  fill(fault.factor, rule.factor);
-  fill(fault.probability, rule.probability);
-  if (rule.has(kBit) && !fault.bit) fault.bit = below(kBitsMax, draw(fault, Site::kBit));
-  if (rule.has(kAfterBytes) && !fault.after_bytes)
-    fault.after_bytes = below(kAfterBytesMax, draw(fault, Site::kAfterBytes));
-  if (rule.has(kWhat) && !fault.what)
-    fault.what = static_cast<WrongCall>(below(std::ssize(kWrongCalls), draw(fault, Site::kWhat)));
-  if (rule.has(kValue) && !fault.value) fault.value = BadValue::kNan;
+  for (const auto& parameter : kFaultParameters) {
+    if (rule_of(fault.kind).has(parameter.parameter)) std::visit(FillIn{fault, parameter}, parameter.form);
+  }
 }
 
 }  // namespace
@@ -96,20 +87,20 @@ std::vector<Fault> plan_faults(std::vector<Fault> faults, int num_ranks) {
   for (auto& fault : faults) {
     plan_place(fault, num_ranks);
     const auto drawn = rule_of(fault.kind).drawn;
-    if (drawn && !fault.when) fault.when = When{*drawn, 1 + below(kLastDrawn, draw(fault, Site::kWhen))};
+    if (drawn && !fault.when) fault.when = When{*drawn, 1 + below(kLastDrawn, draw(fault, Draw::kWhen))};
     plan_amounts(fault);
   }
   return faults;
 }
 
 bool strikes(const Fault& fault, int rank, std::uint64_t hit) {
-  return !fault.probability || fraction(draw(fault, Site::kStrikes, hit, rank)) < *fault.probability;
+  return !fault.probability || fraction(draw(fault, Draw::kStrikes, hit, rank)) < *fault.probability;
 }
 
 double jitter_seconds(const Fault& fault, int rank, std::uint64_t hit) {
-  return 2 * fault.seconds.value() * fraction(draw(fault, Site::kJitter, hit, rank));
+  return 2 * fault.seconds.value() * fraction(draw(fault, Draw::kJitter, hit, rank));
 }
 
-std::int64_t drawn_bytes(const Fault& fault, std::int64_t size) { return below(size + 1, draw(fault, Site::kBytes)); }
+std::int64_t drawn_bytes(const Fault& fault, std::int64_t size) { return below(size + 1, draw(fault, Draw::kBytes)); }
 
 }  // namespace accel::sim

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "reference/core/errors.hpp"
-#include "sim/network/schedule.hpp"
+#include "sim/network/plan_timing.hpp"
 
 namespace accel::sim {
 namespace {
@@ -88,7 +88,8 @@ Logs find_step(const std::vector<Row>& rows, const std::vector<double>& values, 
 }  // namespace
 
 double all_reduce_seconds(const AllReduceCosts& costs, int num_ranks, std::int64_t bytes) {
-  const auto plan = plan_collective({.op = "all_reduce", .bytes = bytes, .num_ranks = num_ranks}, Library::kGloo);
+  const auto plan =
+      plan_collective({.op = Collective::kAllReduce, .bytes = bytes, .num_ranks = num_ranks}, Library::kGloo);
   std::vector<PairCosts> of_round;
   const auto ends = run_plan(plan, std::vector<double>(num_ranks, costs.overhead_seconds),
                              {.reduce_seconds_per_byte = costs.reduce_seconds_per_byte,

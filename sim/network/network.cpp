@@ -104,27 +104,26 @@ void Network::scale_link(int from, int to, double factor) {
 
 Network::Group& Network::group_of(std::uint64_t number, const Transfer& transfer, std::span<const double> ready) {
   check_state(topology_ != nullptr, "network {}: finish_times before set_ranks", spec_.name);
+  const auto op = name_of(transfer.op);
   check_argument(transfer.ranks != nullptr && !transfer.ranks->empty() && transfer.ranks->size() == ready.size(),
-                 "{}: times of {} ranks for a group of {}", transfer.op, ready.size(),
+                 "{}: times of {} ranks for a group of {}", op, ready.size(),
                  transfer.ranks == nullptr ? 0 : transfer.ranks->size());
-  for (const double time : ready) check_argument(std::isfinite(time), "{}: a rank is ready at {} s", transfer.op, time);
+  for (const double time : ready) check_argument(std::isfinite(time), "{}: a rank is ready at {} s", op, time);
   auto& group = groups_[number];
   if (group.ranks.empty()) {
     for (const int rank : *transfer.ranks) {
-      check_argument(rank >= 0 && rank < num_ranks_, "{}: rank {} is not in a network of {}", transfer.op, rank,
-                     num_ranks_);
+      check_argument(rank >= 0 && rank < num_ranks_, "{}: rank {} is not in a network of {}", op, rank, num_ranks_);
     }
     group.ranks = *transfer.ranks;
     group.lane_free.assign(group.ranks.size() * spec_.lanes, 0);
   }
-  check_argument(group.ranks == *transfer.ranks, "{}: group {} has other ranks than at its first call", transfer.op,
-                 number);
+  check_argument(group.ranks == *transfer.ranks, "{}: group {} has other ranks than at its first call", op, number);
   return group;
 }
 
 // A rank calls when it is ready, and runs when a lane is free; Gloo's barrier waits for all.
-std::vector<double> Network::starts(const Group& group, std::string_view op, std::span<const double> ready) const {
-  const bool waits_for_all = op == "barrier" && spec_.library == Library::kGloo;
+std::vector<double> Network::starts(const Group& group, Collective op, std::span<const double> ready) const {
+  const bool waits_for_all = op == Collective::kBarrier && spec_.library == Library::kGloo;
   std::vector<double> starts(ready.begin(), ready.end());
   for (std::size_t rank = 0; rank < starts.size(); ++rank) {
     const auto lanes = std::span(group.lane_free).subspan(rank * spec_.lanes, spec_.lanes);
@@ -185,8 +184,8 @@ std::vector<double> Network::finish_times(std::uint64_t number, const Transfer& 
                                            [](const auto& a, const auto& b) { return a.end < b.end; }));
   }
   Costs costs(*this, group, begin);
-  const ScheduleOptions options{.reduce_seconds_per_byte = spec_.reduce_seconds_per_byte,
-                                .time_factor = size_factor(spec_.size_factors, transfer.bytes)};
+  const TimingOptions options{.reduce_seconds_per_byte = spec_.reduce_seconds_per_byte,
+                              .time_factor = size_factor(spec_.size_factors, transfer.bytes)};
   auto ends = run_plan(plan, std::move(clocks), options, std::ref(costs));
   occupy_lanes(group, ends);
   group.under_way.push_back(

@@ -6,21 +6,20 @@
 #include <set>
 #include <span>
 #include <string>
-#include <string_view>
 #include <tuple>
 #include <vector>
 
-#include "sim/network/collective_plan.hpp"
+#include "sim/collectives/collective_plan.hpp"
 #include "sim/network/network_spec.hpp"
-#include "sim/network/schedule.hpp"
+#include "sim/network/plan_timing.hpp"
 #include "sim/network/topology.hpp"
 
 /// The virtual time of collectives on a described network.
 ///
 ///     auto network = Network::load("configs/sim/networks/ethernet_100g.yaml");
 ///     network.set_ranks(64);
-///     const Transfer transfer{.op = "all_reduce", .bytes = 4 << 20, .element_bytes = 4, .ranks = &world_ranks};
-///     const auto ends = network.finish_times(/*group=*/0, transfer, ready);  // by group rank
+///     const Transfer transfer{.op = Collective::kAllReduce, .bytes = 4 << 20, .element_bytes = 4, .ranks =
+///     &world_ranks}; const auto ends = network.finish_times(/*group=*/0, transfer, ready);  // by group rank
 ///
 /// Stateful over one run: a group has as many collectives under way as it has lanes, and a collective shares links with
 /// those of other groups, and of other lanes, that were asked for before. The same calls in the same order give the
@@ -28,7 +27,7 @@
 namespace accel::sim {
 
 struct Transfer {
-  std::string_view op;     ///< Accelerate's spelling, e.g. "all_reduce"; send and recv: ranks = {sender, receiver}
+  Collective op{};         ///< kSend and kRecv: ranks = {sender, receiver}
   std::int64_t bytes = 0;  ///< of this rank's input; for scatter, of one rank's part
   int element_bytes = 4;
   const std::vector<int>* ranks = nullptr;  ///< world ranks, by group rank
@@ -46,8 +45,7 @@ class Network {
   void set_ranks(int num_ranks);
 
   /// When each rank has done its part, in seconds, by group rank; `ready`: when each has called. A group is its number
-  /// and its ranks, the same at every call. Throws ArgumentError for an unknown operation, or ranks, root or times that
-  /// do not fit.
+  /// and its ranks, the same at every call. Throws ArgumentError for ranks, root or times that do not fit.
   std::vector<double> finish_times(std::uint64_t group, const Transfer& transfer, std::span<const double> ready);
 
   /// From now on messages between two ranks, in this direction, take `factor` times as long.
@@ -75,7 +73,7 @@ class Network {
   class Costs;
 
   Group& group_of(std::uint64_t number, const Transfer& transfer, std::span<const double> ready);
-  std::vector<double> starts(const Group& group, std::string_view op, std::span<const double> ready) const;
+  std::vector<double> starts(const Group& group, Collective op, std::span<const double> ready) const;
   void occupy_lanes(Group& group, std::span<const double> ends) const;
   [[nodiscard]] std::vector<double> capacities_beside(const std::vector<const Usage*>& others) const;
   Pattern solve(const Group& group, const std::vector<Message>& messages, const std::vector<const Usage*>& others);

@@ -9,6 +9,8 @@
 #include <variant>
 #include <vector>
 
+#include "sim/collectives/collective_plan.hpp"
+
 /// What a network file says: links, how they are wired, what a collective costs on them, what computing costs.
 ///
 ///     const auto spec = read_network("configs/sim/networks/ethernet_100g.yaml");
@@ -83,9 +85,6 @@ struct SizeFactor {
 /// At `bytes`: straight lines between the points, on logarithms of both; constant beyond the first and the last; 1
 /// without any.
 double size_factor(const std::vector<SizeFactor>& factors, std::int64_t bytes);
-
-/// Whose algorithms run.
-enum class Library { kGloo, kNccl };
 
 struct NetworkSpec {
   std::string name;

@@ -138,7 +138,7 @@ class FaultFilesTest : public ::testing::TestWithParam<std::tuple<std::string, C
 
 std::vector<std::string> all_kinds() {
   std::vector<std::string> names;
-  for (const auto& rule : sim::fault_rules()) names.emplace_back(rule.name);
+  for (const auto& rule : sim::kFaultRules) names.emplace_back(rule.name);
   return names;
 }
 

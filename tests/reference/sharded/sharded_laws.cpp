@@ -8,7 +8,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/modules/described_model.hpp"
 #include "reference/sharded/memory_plan.hpp"
-#include "sim/collectives/collectives.hpp"
+#include "sim/collectives/tensors/collectives.hpp"
 #include "tests/reference/sharded/sharded_training.hpp"
 #include "tests/support/property.hpp"
 
@@ -25,7 +25,7 @@ class Observer : public sim::FaultModel {
                    sim::Call& call) override {
     if (rank == 0) {
       const std::lock_guard lock(mutex_);
-      bytes_[std::string(call.op)] += call.bytes;
+      bytes_[std::string(sim::name_of(call.op))] += call.bytes;
     }
     if (rank == failing_rank_ && fails_in_ >= 0 && fails_in_-- == 0) throw std::runtime_error("planted");
   }

@@ -31,7 +31,7 @@ struct Pending {
   std::size_t wait_at = 0;
 };
 
-const Call kSum{.op = "all_reduce", .reduce_op = "sum", .dtype = "int32", .shapes = {{1}}};
+const Call kSum{.op = Collective::kAllReduce, .reduce_op = "sum", .dtype = "int32", .shapes = {{1}}};
 
 void add(std::span<const Participant> all) {
   int sum = 0;
@@ -51,13 +51,14 @@ Pending start(World& world, Group& group, const ProgramStep& step, int rank) {
   }
   if (group.ranks[step.source] == rank) {
     value->input = value->output = step.value;
-    return {world.send(group, step.source, step.destination, step.tag, {.op = "send"}, value), value, step.value};
+    return {world.send(group, step.source, step.destination, step.tag, {.op = Collective::kSend}, value), value,
+            step.value};
   }
   const auto deliver = [](const Participant& sent, const Participant& to, auto) {
     static_cast<Value*>(to.get())->output = static_cast<Value*>(sent.get())->input;
   };
-  return {world.receive(group, step.source, step.destination, step.tag, {.op = "recv"}, value, deliver), value,
-          step.value};
+  return {world.receive(group, step.source, step.destination, step.tag, {.op = Collective::kRecv}, value, deliver),
+          value, step.value};
 }
 
 bool takes_part(const Program& program, const ProgramStep& step, int rank) {

@@ -103,11 +103,12 @@ std::string run_race(const Trial& trial) {
     for (int other = 0; other < trial.num_ranks; ++other) everyone.push_back(other);
     auto group = world.group("world", everyone);
     if (rank > 0) {
-      world.send(*group, rank, 0, 0, {.op = "send"}, nullptr);
+      world.send(*group, rank, 0, 0, {.op = Collective::kSend}, nullptr);
       return;
     }
     if (trial.num_ranks == 1) return;
-    auto meeting = world.receive(*group, -1, 0, 0, {.op = "recv"}, nullptr, [](const auto&, const auto&, auto) {});
+    auto meeting =
+        world.receive(*group, -1, 0, 0, {.op = Collective::kRecv}, nullptr, [](const auto&, const auto&, auto) {});
     world.wait(0, *meeting);
     source = meeting->source();
   });

@@ -134,7 +134,7 @@ TEST(SerialWorldTest, PollingRankLetsTheOthersArrive) {
       run_ranks(world, [&](int rank) {
         auto group = world.group("world", {0, 1, 2});
         for (int call = 0; call < 5; ++call) {
-          auto meeting = world.arrive(*group, rank, {.op = "barrier"}, nullptr, [](auto) {});
+          auto meeting = world.arrive(*group, rank, {.op = Collective::kBarrier}, nullptr, [](auto) {});
           while (rank < 2 && !world.poll(rank, *meeting)) {
           }
           world.wait(rank, *meeting);
@@ -152,13 +152,14 @@ TEST(SerialWorldTest, HolderThatNeverComesBackIsATimeoutForAll) {
       run_ranks(world, [&](int rank) {
         auto group = world.group("world", {0, 1, 2});
         const auto barrier = [&] {
-          auto meeting = world.arrive(*group, rank, {.op = "barrier"}, nullptr, [](auto) {});
+          auto meeting = world.arrive(*group, rank, {.op = Collective::kBarrier}, nullptr, [](auto) {});
           world.wait(rank, *meeting);
         };
         barrier();
         if (rank == 1) {
           // Gives its turn away until the others wait, then keeps it.
-          auto never = world.receive(*group, 0, 1, 0, {.op = "recv"}, nullptr, [](const auto&, const auto&, auto) {});
+          auto never =
+              world.receive(*group, 0, 1, 0, {.op = Collective::kRecv}, nullptr, [](const auto&, const auto&, auto) {});
           for (int turn = 0; turn < 50; ++turn) world.poll(1, *never);
           while (!has_failed) std::this_thread::yield();
           return;
@@ -190,7 +191,7 @@ TEST(SerialWorldTest, TurnThatNeverEndsIsATimeoutThoughNobodyCanCall) {
           while (!world.failure()) std::this_thread::yield();
           return;
         }
-        world.arrive(*world.group("world", {0, 1, 2}), rank, {.op = "barrier"}, nullptr, [](auto) {});
+        world.arrive(*world.group("world", {0, 1, 2}), rank, {.op = Collective::kBarrier}, nullptr, [](auto) {});
       });
       FAIL() << "expected a timeout";
     } catch (const RunError& error) {
@@ -227,8 +228,8 @@ TEST(MeetingChainTest, RanksThatRunAheadMeetInOrder) {
           const int member = group->group_rank_of(rank);
           if (member < 0) continue;
           values.push_back(std::make_shared<int>(call));
-          meetings.push_back(
-              world.arrive(*group, member, {.op = "all_reduce"}, values.back(), [](std::span<const Participant> all) {
+          meetings.push_back(world.arrive(
+              *group, member, {.op = Collective::kAllReduce}, values.back(), [](std::span<const Participant> all) {
                 int sum = 0;
                 for (const auto& one : all) sum += *static_cast<int*>(one.get());
                 const bool alike = sum == static_cast<int>(all.size()) * *static_cast<int*>(all[0].get());
@@ -261,9 +262,10 @@ TEST(MeetingChainTest, FailuresInBetweenReachEveryRankThatIsStillThere) {
             if (round % 3 == 0) throw std::runtime_error("planted");
             if (round % 3 == 1) return;
           }
-          const Call differs{.op = round % 3 == 2 && rank == culprit && call == at_call ? "broadcast" : "all_reduce"};
+          const Call differs{.op = round % 3 == 2 && rank == culprit && call == at_call ? Collective::kBroadcast
+                                                                                        : Collective::kAllReduce};
           meetings.push_back(world.arrive(*all, rank, differs, nullptr, [](auto) {}));
-          meetings.push_back(world.arrive(*half, rank % 4, {.op = "barrier"}, nullptr, [](auto) {}));
+          meetings.push_back(world.arrive(*half, rank % 4, {.op = Collective::kBarrier}, nullptr, [](auto) {}));
           if (call % 5 == 4) world.wait(rank, *meetings.back());
         }
         for (const auto& meeting : meetings) world.wait(rank, *meeting);

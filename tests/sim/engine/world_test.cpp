@@ -28,7 +28,7 @@ struct Summand {
 };
 
 int all_sum(World& world, Group& group, int rank, int input,
-            Call call = {.op = "all_reduce", .reduce_op = "sum", .dtype = "int32", .shapes = {{1}}}) {
+            Call call = {.op = Collective::kAllReduce, .reduce_op = "sum", .dtype = "int32", .shapes = {{1}}}) {
   auto value = std::make_shared<Summand>(Summand{input});
   auto meeting = world.arrive(group, rank, std::move(call), value, [](std::span<const Participant> all) {
     int sum = 0;
@@ -68,7 +68,8 @@ RunError failure_beside_runner(World& world, int runner, const std::function<voi
 
 // Rank 1 waits for a message of rank 0.
 void wait_for_message(World& world, Group& group) {
-  world.wait(1, *world.receive(group, 0, 1, 0, {.op = "recv"}, nullptr, [](const auto&, const auto&, auto) {}));
+  world.wait(1,
+             *world.receive(group, 0, 1, 0, {.op = Collective::kRecv}, nullptr, [](const auto&, const auto&, auto) {}));
 }
 
 class WorldSizes : public ::testing::TestWithParam<int> {};
@@ -112,8 +113,8 @@ TEST(WorldTest, CallsThatAreIssuedTogetherMeetInOrder) {
     std::vector<std::shared_ptr<Meeting>> meetings;
     for (int call = 0; call < 20; ++call) {
       values.push_back(std::make_shared<Summand>(Summand{call}));
-      meetings.push_back(
-          world.arrive(*group, rank, {.op = "all_reduce"}, values.back(), [](std::span<const Participant> all) {
+      meetings.push_back(world.arrive(
+          *group, rank, {.op = Collective::kAllReduce}, values.back(), [](std::span<const Participant> all) {
             for (const auto& one : all)
               static_cast<Summand*>(one.get())->output = 3 * static_cast<Summand*>(one.get())->input;
           }));
@@ -133,10 +134,11 @@ TEST(WorldTest, GroupsOfSomeRanksMeetAmongThemselves) {
     const bool even = rank % 2 == 0;
     auto group = world.group(even ? "even" : "odd", even ? std::vector<int>{0, 2} : std::vector<int>{1, 3});
     auto value = std::make_shared<Summand>(Summand{rank});
-    auto meeting = world.arrive(*group, rank / 2, {.op = "all_reduce"}, value, [](std::span<const Participant> all) {
-      const int sum = static_cast<Summand*>(all[0].get())->input + static_cast<Summand*>(all[1].get())->input;
-      for (const auto& one : all) static_cast<Summand*>(one.get())->output = sum;
-    });
+    auto meeting =
+        world.arrive(*group, rank / 2, {.op = Collective::kAllReduce}, value, [](std::span<const Participant> all) {
+          const int sum = static_cast<Summand*>(all[0].get())->input + static_cast<Summand*>(all[1].get())->input;
+          for (const auto& one : all) static_cast<Summand*>(one.get())->output = sum;
+        });
     world.wait(rank, *meeting);
     if (value->output != (even ? 2 : 4)) ++wrong;
   });
@@ -148,7 +150,8 @@ TEST(WorldTest, DifferentCallsAreExplainedOnEveryRank) {
   const auto error = failure_of(world, [&](int rank) {
     auto group = world.group("world", first_ranks(4));
     all_sum(world, *group, rank, 1);
-    Call call{.op = "all_reduce", .reduce_op = rank == 2 ? "max" : "sum", .dtype = "float32", .shapes = {{64, 10}}};
+    Call call{
+        .op = Collective::kAllReduce, .reduce_op = rank == 2 ? "max" : "sum", .dtype = "float32", .shapes = {{64, 10}}};
     all_sum(world, *group, rank, 1, std::move(call));
   });
   ASSERT_NE(error.diagnosis(), nullptr);
@@ -167,7 +170,8 @@ TEST(WorldTest, DiagnosisIsNotLostWhoeverWakesFirst) {
   const auto error = failure_of(world, [&](int rank) {
     auto group = world.group("world", first_ranks(4));
     while (rank > 0 && !is_held) std::this_thread::yield();
-    auto meeting = world.arrive(*group, rank, {.op = rank == 2 ? "broadcast" : "all_reduce"}, nullptr, [](auto) {});
+    auto meeting = world.arrive(*group, rank, {.op = rank == 2 ? Collective::kBroadcast : Collective::kAllReduce},
+                                nullptr, [](auto) {});
     if (rank == 0) {
       world.when_ended(*meeting, [&](std::exception_ptr) {
         while (!world.failure()) std::this_thread::yield();
@@ -194,7 +198,7 @@ TEST(WorldTest, OnATieAllRanksAreCulprits) {
   World world({.num_ranks = 2});
   const auto error = failure_of(world, [&](int rank) {
     auto group = world.group("world", first_ranks(2));
-    all_sum(world, *group, rank, 1, {.op = rank == 0 ? "broadcast" : "all_reduce"});
+    all_sum(world, *group, rank, 1, {.op = rank == 0 ? Collective::kBroadcast : Collective::kAllReduce});
   });
   ASSERT_NE(error.diagnosis(), nullptr);
   EXPECT_THAT(error.diagnosis()->ranks, ElementsAre(0, 1));
@@ -258,8 +262,8 @@ TEST(WorldTest, ErrorOfTheComputationReachesEveryRank) {
   World world({.num_ranks = 3});
   const auto error = failure_of(world, [&](int rank) {
     auto group = world.group("world", first_ranks(3));
-    auto meeting =
-        world.arrive(*group, rank, {.op = "all_reduce"}, nullptr, [](auto) { throw ArgumentError("cannot add"); });
+    auto meeting = world.arrive(*group, rank, {.op = Collective::kAllReduce}, nullptr,
+                                [](auto) { throw ArgumentError("cannot add"); });
     world.wait(rank, *meeting);
   });
   EXPECT_STREQ(error.what(), "ranks 0-2: cannot add");
@@ -272,7 +276,7 @@ TEST(WorldTest, MessagesArriveInOrderPerTag) {
     auto group = world.group("world", {0, 1});
     const auto message = [&](int tag) {
       auto value = std::make_shared<Summand>();
-      auto meeting = world.receive(*group, 0, 1, tag, {.op = "recv"}, value,
+      auto meeting = world.receive(*group, 0, 1, tag, {.op = Collective::kRecv}, value,
                                    [](const Participant& sent, const Participant& to, auto) {
                                      static_cast<Summand*>(to.get())->output = static_cast<Summand*>(sent.get())->input;
                                    });
@@ -282,7 +286,7 @@ TEST(WorldTest, MessagesArriveInOrderPerTag) {
     };
     if (rank == 0) {
       for (const int value : {1, 2, 3})
-        world.send(*group, 0, 1, value % 2, {.op = "send"}, std::make_shared<Summand>(Summand{value}));
+        world.send(*group, 0, 1, value % 2, {.op = Collective::kSend}, std::make_shared<Summand>(Summand{value}));
     } else {
       message(1);
       message(0);
@@ -298,7 +302,7 @@ TEST(WorldTest, TheWallsClockTellsWaitingForRanksFromWaitingForData) {
   run_ranks(world, [&](int rank) {
     auto group = world.group("world", {0, 1});
     while (rank == 1 && world.whereabouts(0).find("waits") == std::string::npos) std::this_thread::yield();
-    auto meeting = world.arrive(*group, rank, {.op = "all_reduce", .bytes = 100}, nullptr,
+    auto meeting = world.arrive(*group, rank, {.op = Collective::kAllReduce, .bytes = 100}, nullptr,
                                 [](auto) { std::this_thread::sleep_for(30ms); });
     world.wait(rank, *meeting);
   });
@@ -315,7 +319,7 @@ TEST(WorldTest, ASendThatIsWaitedForOnTheWallsClockIsRecorded) {
   World world({.num_ranks = 2, .records_spans = true});
   run_ranks(world, [&](int rank) {
     auto group = world.group("world", {0, 1});
-    if (rank == 0) world.wait(rank, *world.send(*group, 0, 1, 0, {.op = "send", .bytes = 8}, nullptr));
+    if (rank == 0) world.wait(rank, *world.send(*group, 0, 1, 0, {.op = Collective::kSend, .bytes = 8}, nullptr));
     if (rank == 1) wait_for_message(world, *group);
   });
   for (const auto& [rank, op] : {std::pair(0, "send"), {1, "recv"}}) {
@@ -334,7 +338,7 @@ TEST(WorldTest, AModelThatThrowsEndsTheRunWithItsReason) {
     const auto error = failure_of(world, [&](int rank) {
       auto group = world.group("world", {0, 1, 2});
       if (!is_message) all_sum(world, *group, rank, 1);
-      if (is_message && rank == 0) world.wait(rank, *world.send(*group, 0, 1, 0, {.op = "send"}, nullptr));
+      if (is_message && rank == 0) world.wait(rank, *world.send(*group, 0, 1, 0, {.op = Collective::kSend}, nullptr));
       if (is_message && rank == 1) wait_for_message(world, *group);
     });
     EXPECT_THAT(error.what(), HasSubstr("no way to rank 2"));
@@ -345,12 +349,12 @@ TEST(WorldTest, NetworkIsAskedForSenderAndReceiverAlone) {
   std::vector<int> asked;
   World world(
       {.num_ranks = 4, .finish_times = [&](const Group& group, const Call& call, std::span<const double> ready) {
-         if (call.op == "recv") asked = group.ranks;
+         if (call.op == Collective::kRecv) asked = group.ranks;
          return std::vector<double>(ready.size(), 7.0);
        }});
   run_ranks(world, [&](int rank) {
     auto group = world.group("some", {3, 1, 0});
-    if (rank == 3) world.send(*group, 0, 1, 0, {.op = "send"}, nullptr);
+    if (rank == 3) world.send(*group, 0, 1, 0, {.op = Collective::kSend}, nullptr);
     if (rank == 1) wait_for_message(world, *group);
   });
   EXPECT_THAT(asked, ElementsAre(3, 1));
@@ -368,10 +372,11 @@ TEST(WorldTest, ErrorOfTheNetworkReachesTheReceiver) {
       auto group = world.group("world", {0, 1});
       while ((rank == 0) == receives_first && !is_posted) std::this_thread::yield();
       if (rank == 0) {
-        world.send(*group, 0, 1, 0, {.op = "send"}, nullptr);
+        world.send(*group, 0, 1, 0, {.op = Collective::kSend}, nullptr);
         is_posted = true;
       } else {
-        auto message = world.receive(*group, 0, 1, 0, {.op = "recv"}, nullptr, [](const auto&, const auto&, auto) {});
+        auto message =
+            world.receive(*group, 0, 1, 0, {.op = Collective::kRecv}, nullptr, [](const auto&, const auto&, auto) {});
         is_posted = true;
         world.wait(1, *message);
       }
@@ -397,11 +402,13 @@ TEST(WorldTest, MessagesAreCountedBySenderAndReceiver) {
   const auto error = failure_of(world, [&](int rank) {
     auto group = world.group("world", first_ranks(3));
     if (rank != 1) {
-      for (int message = 0; message < 2 + rank; ++message) world.send(*group, rank, 1, 0, {.op = "send"}, nullptr);
+      for (int message = 0; message < 2 + rank; ++message)
+        world.send(*group, rank, 1, 0, {.op = Collective::kSend}, nullptr);
       return;
     }
     for (int message = 0; message < 2; ++message)
-      world.wait(1, *world.receive(*group, 2, 1, 0, {.op = "recv"}, nullptr, [](const auto&, const auto&, auto) {}));
+      world.wait(1, *world.receive(*group, 2, 1, 0, {.op = Collective::kRecv}, nullptr,
+                                   [](const auto&, const auto&, auto) {}));
     for (int message = 0; message < 3; ++message) wait_for_message(world, *group);
   });
   ASSERT_NE(error.diagnosis(), nullptr);
@@ -416,7 +423,8 @@ TEST(WorldTest, WhoReceivesFromAnybodyIsTheCulpritOfItsWait) {
   const auto error = failure_of(world, [&](int rank) {
     auto group = world.group("world", {0, 1});
     if (rank == 1)
-      world.wait(1, *world.receive(*group, -1, 1, 0, {.op = "recv"}, nullptr, [](const auto&, const auto&, auto) {}));
+      world.wait(1, *world.receive(*group, -1, 1, 0, {.op = Collective::kRecv}, nullptr,
+                                   [](const auto&, const auto&, auto) {}));
   });
   ASSERT_NE(error.diagnosis(), nullptr);
   EXPECT_THAT(error.diagnosis()->ranks, ElementsAre(1));
@@ -482,10 +490,10 @@ TEST(WorldTest, ReceiveThatNobodyWaitsForIsNeverLate) {
     auto group = world.group("world", {0, 1});
     if (rank == 0) {
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
-      world.send(*group, 0, 1, 0, {.op = "send"}, nullptr);
+      world.send(*group, 0, 1, 0, {.op = Collective::kSend}, nullptr);
       return;
     }
-    auto message = world.receive(*group, 0, 1, 0, {.op = "recv"}, nullptr,
+    auto message = world.receive(*group, 0, 1, 0, {.op = Collective::kRecv}, nullptr,
                                  [&](const auto&, const auto&, auto) { is_received = true; });
     std::this_thread::sleep_for(std::chrono::milliseconds(350));
     world.wait(rank, *message);
@@ -511,11 +519,11 @@ TEST(WorldTest, FuturesHearOfTheEndAndOfFailures) {
   failure_of(world, [&](int rank) {
     auto group = world.group("world", {0, 1});
     const auto count = [&](std::exception_ptr error) { ++(error ? failed : well); };
-    auto first = world.arrive(*group, rank, {.op = "barrier"}, nullptr, [](auto) {});
+    auto first = world.arrive(*group, rank, {.op = Collective::kBarrier}, nullptr, [](auto) {});
     world.when_ended(*first, count);
     world.wait(rank, *first);
     if (rank == 1) throw std::runtime_error("gone");
-    auto second = world.arrive(*group, rank, {.op = "barrier"}, nullptr, [](auto) {});
+    auto second = world.arrive(*group, rank, {.op = Collective::kBarrier}, nullptr, [](auto) {});
     world.when_ended(*second, count);
     world.wait(rank, *second);
   });

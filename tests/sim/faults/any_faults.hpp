@@ -1,21 +1,36 @@
 #pragma once
 
+#include <cmath>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "sim/faults/fault.hpp"
+#include "sim/faults/fault_parameters.hpp"
 #include "tests/support/property.hpp"
 
 /// Any faults that a file can hold: of every kind, each parameter given or left open.
 namespace accel::testing {
 
-namespace detail {
+/// Gives a parameter any value that a file can hold.
+struct AnyValue {
+  sim::Fault& fault;
 
-template <typename T, typename Draw>
-void perhaps(bool is_taken, std::optional<T>& value, Draw&& draw) {
-  if (is_taken && *rc::gen::arbitrary<bool>()) value = draw();
-}
+  void operator()(const sim::NumberForm& form) const {
+    const auto bounded = form.least + (form.most - form.least) * static_cast<double>(pick(0, 1001)) / 1000;
+    const auto unbounded = form.least + static_cast<double>(pick<std::int64_t>(1, 1LL << 40)) /
+                                            static_cast<double>(pick<std::int64_t>(1, 1000));
+    fault.*form.member = std::isfinite(form.most) ? bounded : unbounded;
+  }
+  void operator()(const sim::CountForm& form) const { fault.*form.member = pick<std::int64_t>(0, 1LL << 40); }
+  void operator()(const sim::TextForm& form) const {
+    fault.*form.member = *rc::gen::container<std::string>(rc::gen::inRange<char>(' ', 127));
+  }
+  template <typename Enum>
+  void operator()(const sim::ChoiceForm<Enum>& form) const {
+    fault.*form.member = static_cast<Enum>(pick(0, static_cast<int>(form.names.size())));
+  }
+  void operator()(const sim::FlagForm& form) const { fault.*form.member = true; }
+};
 
 inline std::vector<int> any_side(int num_ranks) {
   std::set<int> side;
@@ -23,39 +38,26 @@ inline std::vector<int> any_side(int num_ranks) {
   return {side.begin(), side.end()};
 }
 
-}  // namespace detail
-
 inline sim::Fault any_fault(int num_ranks) {
   using namespace sim;
   using enum sim::FaultRule::Parameter;
-  const auto any_number = [] { return pick<std::int64_t>(0, 1LL << 40); };
-  const auto any_real = [] {
-    return static_cast<double>(pick<std::int64_t>(1, 1LL << 40)) / static_cast<double>(pick<std::int64_t>(1, 1000));
-  };
-  Fault fault{.kind = static_cast<FaultKind>(pick(0, static_cast<int>(fault_rules().size())))};
+  const auto perhaps = [] { return *rc::gen::arbitrary<bool>(); };
+  Fault fault{.kind = static_cast<FaultKind>(pick(0, static_cast<int>(kFaultRules.size())))};
   const auto& rule = rule_of(fault.kind);
-  detail::perhaps(rule.has(kRank), fault.rank, [&] { return pick(kAnyRank, num_ranks); });
-  detail::perhaps(rule.has(kLink), fault.link, [&] {
+  if (rule.has(kRank) && perhaps()) fault.rank = pick(kAnyRank, num_ranks);
+  if (rule.has(kLink) && perhaps()) {
     const auto from = pick(0, num_ranks);
-    return Link{from, (from + pick(1, num_ranks)) % num_ranks};
-  });
-  detail::perhaps(rule.has(kRanks), fault.ranks, [&] { return detail::any_side(num_ranks); });
-  detail::perhaps(rule.has(kStep), fault.when, [&] {
-    const bool is_collective = rule.has(kCollective) && *rc::gen::arbitrary<bool>();
-    return When{is_collective ? When::Unit::kCollective : When::Unit::kStep, any_number()};
-  });
-  if (rule.has(kAway)) fault.away = *rc::gen::arbitrary<bool>();
-  if (rule.has(kOneWay)) fault.one_way = *rc::gen::arbitrary<bool>();
-  detail::perhaps(rule.has(kSeconds) && !fault.away, fault.seconds, any_real);
-  detail::perhaps(rule.has(kFactor), fault.factor, [&] { return 1 + any_real(); });
-  detail::perhaps(rule.has(kProbability), fault.probability, [] { return static_cast<double>(pick(0, 1001)) / 1000; });
-  detail::perhaps(rule.has(kBit), fault.bit, any_number);
-  detail::perhaps(rule.has(kBytes), fault.bytes, any_number);
-  detail::perhaps(rule.has(kAfterBytes), fault.after_bytes, any_number);
-  detail::perhaps(rule.has(kFile), fault.file,
-                  [] { return *rc::gen::container<std::string>(rc::gen::inRange<char>(' ', 127)); });
-  detail::perhaps(rule.has(kWhat), fault.what, [] { return static_cast<WrongCall>(pick(0, 6)); });
-  detail::perhaps(rule.has(kValue), fault.value, [] { return static_cast<BadValue>(pick(0, 2)); });
+    fault.link = Link{from, (from + pick(1, num_ranks)) % num_ranks};
+  }
+  if (rule.has(kRanks) && perhaps()) fault.ranks = any_side(num_ranks);
+  if (rule.has(kStep) && perhaps()) {
+    const bool is_collective = rule.has(kCollective) && perhaps();
+    fault.when = When{is_collective ? When::Unit::kCollective : When::Unit::kStep, pick<std::int64_t>(0, 1LL << 40)};
+  }
+  for (const auto& parameter : kFaultParameters) {
+    if (rule.has(parameter.parameter) && perhaps()) std::visit(AnyValue{fault}, parameter.form);
+  }
+  if (fault.away) fault.seconds.reset();
   return fault;
 }
 

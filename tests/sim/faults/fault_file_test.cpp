@@ -84,8 +84,7 @@ TEST(FaultFileTest, AFileGivesItsFaultsInOrder) {
 }
 
 TEST(FaultFileTest, EveryKindIsValidAlone) {
-  EXPECT_EQ(fault_rules().size(), 20u);
-  for (const auto& rule : fault_rules()) {
+  for (const auto& rule : kFaultRules) {
     const auto fault = parse_one("{kind: " + std::string(rule.name) + "}");
     EXPECT_EQ(rule_of(fault.kind).name, rule.name);
   }
@@ -118,7 +117,7 @@ TEST(FaultFileTest, AllProblemsAreInOneErrorWithTheirLines) {
 TEST(FaultFileTest, AnUnknownKindIsToldTheKnownOnes) {
   const auto message = problem_of("{kind: power_cut}");
   EXPECT_THAT(message, HasSubstr("faults.yaml:2: faults[0].kind: expected one of rank_crash_before_collective, "));
-  for (const auto& rule : fault_rules()) EXPECT_THAT(message, HasSubstr(std::string(rule.name)));
+  for (const auto& rule : kFaultRules) EXPECT_THAT(message, HasSubstr(std::string(rule.name)));
   EXPECT_THAT(message, HasSubstr(", got 'power_cut'"));
 }
 

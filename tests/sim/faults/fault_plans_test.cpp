@@ -55,7 +55,7 @@ std::string outcome_of(const FaultyRun& run) {
 }
 
 TEST(FaultPlansTest, SeededFaultStrikesTheSameRankInEverySchedule) {
-  for (int kind = 0; kind < std::ssize(fault_rules()); ++kind) {
+  for (int kind = 0; kind < std::ssize(kFaultRules); ++kind) {
     const Fault fault{
         .kind = static_cast<FaultKind>(kind),
         .rank = rule_of(static_cast<FaultKind>(kind)).has(FaultRule::kRank) ? std::optional(kAnyRank) : std::nullopt,

@@ -43,7 +43,7 @@ TEST(AllReduceFitTest, TheModelIsTheNetworksOwn) {
   spec.overhead_seconds = 3e-5;
   for (const int ranks : {2, 3, 8}) {
     for (const std::int64_t bytes : {4, 4096, 1 << 20, 50 << 20}) {
-      const auto ends = testing::run_together(spec, {.op = "all_reduce", .bytes = bytes, .num_ranks = ranks});
+      const auto ends = testing::run_together(spec, {.op = Collective::kAllReduce, .bytes = bytes, .num_ranks = ranks});
       const double expected = all_reduce_seconds({3e-5, 2e-5, 1e-9, 1e-10}, ranks, bytes);
       EXPECT_NEAR(testing::latest(ends), expected, 1e-9 * expected) << ranks << " ranks, " << bytes << " bytes";
     }

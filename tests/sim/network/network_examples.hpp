@@ -51,22 +51,14 @@ inline double seconds_of(const NetworkSpec& spec, const CollectiveCall& call) {
   return latest(run_together(spec, call));
 }
 
-inline const std::vector<std::string_view> kGroupOps = {"all_reduce",
-                                                        "all_reduce_coalesced",
-                                                        "broadcast",
-                                                        "reduce",
-                                                        "all_gather",
-                                                        "all_gather_into_tensor",
-                                                        "all_gather_coalesced",
-                                                        "all_gather_into_tensor_coalesced",
-                                                        "gather",
-                                                        "scatter",
-                                                        "reduce_scatter",
-                                                        "reduce_scatter_tensor",
-                                                        "all_to_all",
-                                                        "all_to_all_single",
-                                                        "barrier",
-                                                        "monitored_barrier"};
+/// All but the two ends of a message.
+inline std::vector<Collective> group_collectives() {
+  std::vector<Collective> collectives;
+  for (const auto& info : kCollectives) {
+    if (info.algorithm != Algorithm::kMessage) collectives.push_back(info.collective);
+  }
+  return collectives;
+}
 
 inline LinkCosts any_link() { return {accel::testing::pick(0, 1000) * 1e-7, accel::testing::pick(1, 1000) * 1e8}; }
 
@@ -98,7 +90,9 @@ inline NetworkSpec any_network() {
 
 inline CollectiveCall any_call(int num_ranks_max = 24) {
   using accel::testing::pick;
-  CollectiveCall call{.op = kGroupOps[pick<std::size_t>(0, kGroupOps.size())], .num_ranks = pick(1, num_ranks_max + 1)};
+  const auto collectives = group_collectives();
+  CollectiveCall call{.op = collectives[pick<std::size_t>(0, collectives.size())],
+                      .num_ranks = pick(1, num_ranks_max + 1)};
   call.element_bytes = 1 << pick(0, 4);
   call.bytes = call.element_bytes * std::int64_t{pick(0, 3) == 0 ? pick(0, 10) : pick(0, 2'000'000)};
   call.root = pick(0, call.num_ranks);

@@ -19,7 +19,7 @@ NetworkSpec fat_tree(double oversubscription) {
 
 double exchange_seconds(const NetworkSpec& spec, const std::vector<int>& ranks) {
   auto network = with_ranks(spec, 8);
-  return latest(network.finish_times(0, {.op = "all_to_all", .bytes = 8 * kMiB, .ranks = &ranks},
+  return latest(network.finish_times(0, {.op = Collective::kAllToAll, .bytes = 8 * kMiB, .ranks = &ranks},
                                      std::vector<double>(ranks.size(), 0)));
 }
 
@@ -34,7 +34,7 @@ TEST(NetworkSharingTest, ACoreThatAllMessagesCrossIsSharedByAll) {
   spec.reduce_seconds_per_byte = 0;
   spec.topology = TreeSpec{.tiers = {{.port = {0, 1e9}}}, .core_bytes_per_second = 2e9};
   const auto seconds = [&](int ranks) {
-    return seconds_of(spec, {.op = "all_reduce", .bytes = 8'000'000, .num_ranks = ranks});
+    return seconds_of(spec, {.op = Collective::kAllReduce, .bytes = 8'000'000, .num_ranks = ranks});
   };
   EXPECT_DOUBLE_EQ(seconds(2), 8e-3);
   EXPECT_DOUBLE_EQ(seconds(8), 2 * 7 * 1e-3 * 4);  // eight messages on a core for two
@@ -50,7 +50,8 @@ class TwoGroups : public ::testing::Test {
   }
   double send(Network& network, int group, const std::vector<int>& ranks, double bytes, double ready) {
     return latest(network.finish_times(
-        group, {.op = "send", .bytes = static_cast<std::int64_t>(bytes), .ranks = &ranks}, std::vector{ready, ready}));
+        group, {.op = Collective::kSend, .bytes = static_cast<std::int64_t>(bytes), .ranks = &ranks},
+        std::vector{ready, ready}));
   }
   static constexpr LinkCosts kPort{0, 1e9};
   const std::vector<int> first_ = {0, 2}, second_ = {1, 3},
@@ -71,8 +72,9 @@ TEST_F(TwoGroups, ALongerOneSharesUntilTheFirstWouldHaveEndedHadItBeenSlowed) {
   auto network = with_ranks(nccl, 8);
   const double slice = 512 << 10;
   EXPECT_DOUBLE_EQ(send(network, 0, first_, 4 * slice, 0), 4 * slice * 1e-9);
-  const auto ends = network.finish_times(
-      1, {.op = "broadcast", .bytes = 16 * (512 << 10), .ranks = &second_, .root = 0}, std::vector{0.0, 0.0});
+  const auto ends =
+      network.finish_times(1, {.op = Collective::kBroadcast, .bytes = 16 * (512 << 10), .ranks = &second_, .root = 0},
+                           std::vector{0.0, 0.0});
   EXPECT_DOUBLE_EQ(latest(ends), 20 * slice * 1e-9);
 }
 
@@ -94,7 +96,8 @@ TEST_F(TwoGroups, AGroupRunsAsManyCollectivesAtOnceAsItHasLanes) {
 TEST_F(TwoGroups, GloosBarrierWaitsForTheCollectivesBeforeIt) {
   auto network = with_ranks(spec(/*lanes=*/2), 8);
   send(network, 0, first_, 1e6, 0);
-  EXPECT_DOUBLE_EQ(latest(network.finish_times(0, {.op = "barrier", .ranks = &first_}, std::vector{0.0, 0.0})), 1e-3);
+  EXPECT_DOUBLE_EQ(
+      latest(network.finish_times(0, {.op = Collective::kBarrier, .ranks = &first_}, std::vector{0.0, 0.0})), 1e-3);
 }
 
 TEST_F(TwoGroups, AnotherRunStartsWithFreeLinks) {
@@ -118,7 +121,8 @@ TEST(NetworkSharingTest, ASlowedLinkOfItsOwnIsSlowerInLatencyAndRate) {
   network.scale_link(0, 1, 3);
   const std::vector<int> there = {0, 1}, back = {1, 0};
   const auto send = [&](int group, const std::vector<int>& ranks) {
-    return latest(network.finish_times(group, {.op = "send", .bytes = 1000, .ranks = &ranks}, std::vector{0.0, 0.0}));
+    return latest(
+        network.finish_times(group, {.op = Collective::kSend, .bytes = 1000, .ranks = &ranks}, std::vector{0.0, 0.0}));
   };
   EXPECT_DOUBLE_EQ(send(0, there), 3 * (2e-5 + 1e-6));
   EXPECT_DOUBLE_EQ(send(1, back), 2e-5 + 1e-6);
@@ -128,16 +132,15 @@ TEST(NetworkSharingTest, CallsThatDoNotFitAreRefused) {
   Network network(full_network());
   const std::vector<int> ranks = {0, 1}, others = {0, 2}, outside = {0, 9};
   const std::vector<double> two(2), three(3);
-  EXPECT_THROW(network.finish_times(0, {.op = "barrier", .ranks = &ranks}, two), StateError);
+  EXPECT_THROW(network.finish_times(0, {.op = Collective::kBarrier, .ranks = &ranks}, two), StateError);
   EXPECT_THROW(network.scale_link(0, 1, 2), StateError);
   network.set_ranks(4);
-  EXPECT_THROW(network.finish_times(0, {.op = "barrier", .ranks = &ranks}, three), ArgumentError);
-  EXPECT_THROW(network.finish_times(0, {.op = "barrier", .ranks = &outside}, two), ArgumentError);
-  EXPECT_THROW(network.finish_times(0, {.op = "barrier", .ranks = &ranks}, std::vector{0.0, std::nan("")}),
+  EXPECT_THROW(network.finish_times(0, {.op = Collective::kBarrier, .ranks = &ranks}, three), ArgumentError);
+  EXPECT_THROW(network.finish_times(0, {.op = Collective::kBarrier, .ranks = &outside}, two), ArgumentError);
+  EXPECT_THROW(network.finish_times(0, {.op = Collective::kBarrier, .ranks = &ranks}, std::vector{0.0, std::nan("")}),
                ArgumentError);
-  EXPECT_THROW(network.finish_times(0, {.op = "barriere", .ranks = &ranks}, two), ArgumentError);
-  EXPECT_NO_THROW(network.finish_times(0, {.op = "barrier", .ranks = &ranks}, two));
-  EXPECT_THROW(network.finish_times(0, {.op = "barrier", .ranks = &others}, two), ArgumentError);
+  EXPECT_NO_THROW(network.finish_times(0, {.op = Collective::kBarrier, .ranks = &ranks}, two));
+  EXPECT_THROW(network.finish_times(0, {.op = Collective::kBarrier, .ranks = &others}, two), ArgumentError);
   EXPECT_THROW(network.scale_link(1, 1, 2), ArgumentError);
   EXPECT_THROW(network.scale_link(0, 1, 0), ArgumentError);
 }

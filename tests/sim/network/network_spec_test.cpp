@@ -85,8 +85,8 @@ TEST(NetworkSpecTest, ASizeFactorIsInterpolatedOnLogarithms) {
 TEST(NetworkSpecTest, ACallTakesItsSizesFactorLonger) {
   auto spec = testing::full_network();
   spec.overhead_seconds = 1;
-  const CollectiveCall small{.op = "all_reduce", .bytes = 1000, .num_ranks = 4},
-      large{.op = "all_reduce", .bytes = 100'000, .num_ranks = 4};
+  const CollectiveCall small{.op = Collective::kAllReduce, .bytes = 1000, .num_ranks = 4},
+      large{.op = Collective::kAllReduce, .bytes = 100'000, .num_ranks = 4};
   const double of_small = testing::run_together(spec, small)[0] - 1,
                of_large = testing::run_together(spec, large)[0] - 1;
   spec.size_factors = {{1000, 1}, {10'000, 3}};
@@ -98,7 +98,7 @@ double send_seconds(const std::string& topology, int from, int to) {
   auto network = Network(read(kHead + topology));
   network.set_ranks(16);
   const std::vector<int> ranks = {from, to};
-  return network.finish_times(0, {.op = "send", .bytes = 1000, .ranks = &ranks}, std::vector{0.0, 0.0})[1];
+  return network.finish_times(0, {.op = Collective::kSend, .bytes = 1000, .ranks = &ranks}, std::vector{0.0, 0.0})[1];
 }
 
 TEST(NetworkSpecTest, EveryKindOfTopologyHasTheCostsOfItsLinks) {
@@ -196,10 +196,10 @@ TEST(NetworkSpecTest, EveryShippedNetworkRunsEveryCollectiveOnItsRanks) {
     EXPECT_EQ(network.spec().name, file.stem().string());
     const auto ranks = testing::first_ranks(8);
     network.set_ranks(8);
-    for (const auto op : testing::kGroupOps) {
+    for (const auto op : testing::group_collectives()) {
       const auto ends =
           network.finish_times(0, {.op = op, .bytes = 1 << 20, .ranks = &ranks, .root = 3}, std::vector<double>(8, 0));
-      for (const double end : ends) EXPECT_TRUE(end > 0 && end < 60) << file << ' ' << op << ' ' << end;
+      for (const double end : ends) EXPECT_TRUE(end > 0 && end < 60) << file << ' ' << name_of(op) << ' ' << end;
     }
   }
 }

@@ -33,7 +33,8 @@ TEST(NetworkTest, AnAllReduceWithoutContentionTakesGloosFormula) {
     for (const int ranks : {2, 3, 8, 64}) {
       for (const auto& [k, segment] : {Size{2, 4}, Size{2, 4000}, Size{2, kMiB}, Size{6, kMiB}}) {
         const double formula = gloos_formula(ranks, k, static_cast<double>(segment), alpha, 1e-9, 1e-10);
-        const auto ends = run_together(spec, {.op = "all_reduce", .bytes = ranks * k * segment, .num_ranks = ranks});
+        const auto ends =
+            run_together(spec, {.op = Collective::kAllReduce, .bytes = ranks * k * segment, .num_ranks = ranks});
         EXPECT_THAT(ends, Each(DoubleNear(formula, 1e-9 * formula)))
             << ranks << " ranks, " << k << " segments of " << segment;
       }
@@ -44,26 +45,26 @@ TEST(NetworkTest, AnAllReduceWithoutContentionTakesGloosFormula) {
 TEST(NetworkTest, TheOtherCollectivesTakeTheirTextbookTimes) {
   const auto spec = full_network();
   const double hop = 2e-5 + 1e6 * 1e-9;  // of a megabyte
-  const auto of = [&](std::string_view op, int ranks, std::int64_t bytes = 1'000'000) {
+  const auto of = [&](Collective op, int ranks, std::int64_t bytes = 1'000'000) {
     return seconds_of(spec, {.op = op, .bytes = bytes, .num_ranks = ranks, .root = 1});
   };
-  EXPECT_DOUBLE_EQ(of("broadcast", 8), 3 * hop);
-  EXPECT_DOUBLE_EQ(of("broadcast", 9), 4 * hop);
-  EXPECT_DOUBLE_EQ(of("gather", 8), hop);
-  EXPECT_DOUBLE_EQ(of("all_gather", 5), 4 * 1e-3);  // two halves under way: latency is hidden
-  EXPECT_DOUBLE_EQ(of("barrier", 8), 3 * 2e-5);
-  EXPECT_DOUBLE_EQ(of("barrier", 9), 4 * 2e-5);
-  EXPECT_DOUBLE_EQ(of("all_to_all", 4, 4'000'000), hop);
-  EXPECT_DOUBLE_EQ(of("send", 2), hop);
-  EXPECT_DOUBLE_EQ(of("all_reduce", 1), 0);
+  EXPECT_DOUBLE_EQ(of(Collective::kBroadcast, 8), 3 * hop);
+  EXPECT_DOUBLE_EQ(of(Collective::kBroadcast, 9), 4 * hop);
+  EXPECT_DOUBLE_EQ(of(Collective::kGather, 8), hop);
+  EXPECT_DOUBLE_EQ(of(Collective::kAllGather, 5), 4 * 1e-3);  // two halves under way: latency is hidden
+  EXPECT_DOUBLE_EQ(of(Collective::kBarrier, 8), 3 * 2e-5);
+  EXPECT_DOUBLE_EQ(of(Collective::kBarrier, 9), 4 * 2e-5);
+  EXPECT_DOUBLE_EQ(of(Collective::kAllToAll, 4, 4'000'000), hop);
+  EXPECT_DOUBLE_EQ(of(Collective::kSend, 2), hop);
+  EXPECT_DOUBLE_EQ(of(Collective::kAllReduce, 1), 0);
 }
 
 TEST(NetworkTest, NcclsRingTakesTheTextbookTime) {
   const auto spec = full_network(Library::kNccl);
   const double chunk = 1e6;
-  EXPECT_DOUBLE_EQ(seconds_of(spec, {.op = "all_reduce", .bytes = 4'000'000, .num_ranks = 4}),
+  EXPECT_DOUBLE_EQ(seconds_of(spec, {.op = Collective::kAllReduce, .bytes = 4'000'000, .num_ranks = 4}),
                    6 * (2e-5 + chunk * 1e-9) + 3 * chunk * 1e-10);
-  EXPECT_DOUBLE_EQ(seconds_of(spec, {.op = "reduce_scatter_tensor", .bytes = 4'000'000, .num_ranks = 4}),
+  EXPECT_DOUBLE_EQ(seconds_of(spec, {.op = Collective::kReduceScatterTensor, .bytes = 4'000'000, .num_ranks = 4}),
                    3 * (2e-5 + chunk * 1e-9) + 3 * chunk * 1e-10);
 }
 
@@ -71,8 +72,8 @@ TEST(NetworkTest, ATreeIsFasterForOneNumberAndSlowerForAMegabyte) {
   const auto ring = full_network();
   auto tree = ring;
   tree.tree_all_reduce_bytes_max = 4 * kMiB;
-  const CollectiveCall one{.op = "all_reduce", .bytes = 4, .num_ranks = 32},
-      many{.op = "all_reduce", .bytes = 4 * kMiB, .num_ranks = 32};
+  const CollectiveCall one{.op = Collective::kAllReduce, .bytes = 4, .num_ranks = 32},
+      many{.op = Collective::kAllReduce, .bytes = 4 * kMiB, .num_ranks = 32};
   EXPECT_LT(seconds_of(tree, one), 0.2 * seconds_of(ring, one));
   EXPECT_GT(seconds_of(tree, many), 2 * seconds_of(ring, many));
 }
@@ -90,7 +91,8 @@ std::vector<double> run_ring(const CollectivePlan& plan, const std::vector<doubl
 TEST(NetworkTest, TheClosedFormAgreesWithTheRecurrence) {
   for (const auto library : {Library::kGloo, Library::kNccl}) {
     for (const int ranks : {2, 5, 64, 256}) {
-      const auto plan = plan_collective({.op = "all_reduce", .bytes = ranks * 8 * 1000, .num_ranks = ranks}, library);
+      const auto plan =
+          plan_collective({.op = Collective::kAllReduce, .bytes = ranks * 8 * 1000, .num_ranks = ranks}, library);
       const std::vector<double> ready(ranks, 0.5);
       const auto exact = run_ring(plan, ready, /*is_even=*/true, ranks + 1),
                  closed = run_ring(plan, ready, /*is_even=*/true, ranks);
@@ -100,7 +102,7 @@ TEST(NetworkTest, TheClosedFormAgreesWithTheRecurrence) {
 }
 
 TEST(NetworkTest, TheClosedFormIsNotTakenForUnevenPairsOrRanksThatAreNotReadyTogether) {
-  const auto plan = plan_collective({.op = "all_gather", .bytes = 1000, .num_ranks = 16}, Library::kGloo);
+  const auto plan = plan_collective({.op = Collective::kAllGather, .bytes = 1000, .num_ranks = 16}, Library::kGloo);
   std::vector<double> ready(16, 0.5);
   EXPECT_EQ(run_ring(plan, ready, /*is_even=*/false, 16), run_ring(plan, ready, /*is_even=*/false, 17));
   ready[3] = 0;
@@ -135,9 +137,9 @@ TEST(NetworkTest, SlowerLinksNeverEndAnythingEarlierWithoutContention) {
 
 // Whom a rank must hear of before it can end: everybody, or the root alone, or nobody.
 std::vector<int> awaited_by(const CollectiveCall& call, int rank) {
-  if (call.op == "gather" || call.op == "reduce")
+  if (call.op == Collective::kGather || call.op == Collective::kReduce)
     return rank == call.root ? first_ranks(call.num_ranks) : std::vector{rank};
-  if (call.op == "broadcast" || call.op == "scatter") return {rank, call.root};
+  if (call.op == Collective::kBroadcast || call.op == Collective::kScatter) return {rank, call.root};
   return first_ranks(call.num_ranks);
 }
 

@@ -1,4 +1,4 @@
-#include "sim/collectives/collectives.hpp"
+#include "sim/collectives/tensors/collectives.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "sim/network/collective_plan.hpp"
+#include "sim/collectives/collective_plan.hpp"
 
 /// When each rank has done its part of a collective.
 ///
@@ -24,7 +24,7 @@ struct PairCosts {
 /// With two pieces under way at once, latency is hidden behind the bytes of the other piece, or the other way round.
 double message_seconds(const Message& message, const PairCosts& costs);
 
-struct ScheduleOptions {
+struct TimingOptions {
   double reduce_seconds_per_byte = 0;
   double time_factor = 1;  ///< of every message and of adding it
   /// Rings of at least so many ranks that are ready together, over pairs that all cost the same, take the time of their
@@ -37,7 +37,7 @@ using CostsOfRound = std::function<std::span<const PairCosts>(const Stage& stage
                                                               const std::vector<Message>& messages, double now)>;
 
 /// `clocks`: when each rank begins; returns when each has ended.
-std::vector<double> run_plan(const CollectivePlan& plan, std::vector<double> clocks, const ScheduleOptions& options,
+std::vector<double> run_plan(const CollectivePlan& plan, std::vector<double> clocks, const TimingOptions& options,
                              const CostsOfRound& costs_of);
 
 }  // namespace accel::sim

@@ -1,4 +1,4 @@
-#include "sim/network/schedule.hpp"
+#include "sim/network/plan_timing.hpp"
 
 #include <algorithm>
 
@@ -9,11 +9,11 @@ bool all_equal(const auto& values) {
   return std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) == values.end();
 }
 
-double reduce_seconds(const Message& message, const ScheduleOptions& options) {
+double reduce_seconds(const Message& message, const TimingOptions& options) {
   return message.is_reduced ? static_cast<double>(message.bytes) * options.reduce_seconds_per_byte : 0;
 }
 
-void run_round(const std::vector<Message>& messages, std::span<const PairCosts> costs, const ScheduleOptions& options,
+void run_round(const std::vector<Message>& messages, std::span<const PairCosts> costs, const TimingOptions& options,
                double factor, std::vector<double>& clocks, std::vector<double>& next) {
   next = clocks;
   for (std::size_t index = 0; index < messages.size(); ++index) {
@@ -29,7 +29,7 @@ void run_round(const std::vector<Message>& messages, std::span<const PairCosts> 
 
 // The first round of a ring has every chunk on its way, so it holds the slowest message of them all.
 double slowest_message_seconds(const std::vector<Message>& messages, std::span<const PairCosts> costs,
-                               const ScheduleOptions& options) {
+                               const TimingOptions& options) {
   double slowest = 0;
   for (std::size_t index = 0; index < messages.size(); ++index) {
     if (messages[index].pieces == 0) continue;
@@ -47,7 +47,7 @@ double message_seconds(const Message& message, const PairCosts& costs) {
   return std::max(bytes_seconds, turns * (costs.latency_seconds + bytes_seconds / message.pieces));
 }
 
-std::vector<double> run_plan(const CollectivePlan& plan, std::vector<double> clocks, const ScheduleOptions& options,
+std::vector<double> run_plan(const CollectivePlan& plan, std::vector<double> clocks, const TimingOptions& options,
                              const CostsOfRound& costs_of) {
   std::vector<Message> messages;
   std::vector<double> next;

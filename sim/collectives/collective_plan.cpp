@@ -1,12 +1,11 @@
-#include "sim/network/collective_plan.hpp"
+#include "sim/collectives/collective_plan.hpp"
 
 #include <algorithm>
-#include <map>
 
 #include "reference/core/errors.hpp"
 #include "reference/core/integers.hpp"
 #include "sim/collectives/ring_plan.hpp"
-#include "sim/network/stages.hpp"
+#include "sim/collectives/stages.hpp"
 
 namespace accel::sim {
 namespace {
@@ -56,15 +55,15 @@ CollectivePlan all_reduce(const CollectiveCall& call, Library library, std::int6
 }
 
 // Gloo has none: PyTorch reduces everything everywhere and keeps a part.
-CollectivePlan reduce_scatter_tensor(const CollectiveCall& call, Library library) {
+CollectivePlan reduce_scatter(const CollectiveCall& call, Library library) {
   if (library == Library::kGloo) return ring_all_reduce(call, library);
   const auto [chunks, direction] = ring_of(call, library);
   return {{ring_reduce_scatter(chunks, direction)}};
 }
 
 // PyTorch's Gloo reduces each of the list's tensors for itself.
-CollectivePlan reduce_scatter(const CollectiveCall& call, Library library) {
-  if (library == Library::kNccl) return reduce_scatter_tensor(call, library);
+CollectivePlan reduce_scatter_list(const CollectiveCall& call, Library library) {
+  if (library == Library::kNccl) return reduce_scatter(call, library);
   auto one = call;
   one.bytes = divide_up(call.bytes, call.num_ranks);
   auto plan = ring_all_reduce(one, library);
@@ -92,16 +91,12 @@ CollectivePlan reduce(const CollectiveCall& call, Library library) {
   return {{ring_reduce_scatter(chunks, Pairs::kRingDown), to_root(to_the_root, call.root)}};
 }
 
-CollectivePlan gather(const CollectiveCall& call, Library /*library*/) {
-  return {{to_root(parts_of(call, call.bytes, 1), call.root)}};
-}
-CollectivePlan scatter(const CollectiveCall& call, Library /*library*/) {
-  return {{from_root(parts_of(call, call.bytes, 1), call.root)}};
-}
-CollectivePlan all_to_all(const CollectiveCall& call, Library /*library*/) {
+CollectivePlan gather(const CollectiveCall& call) { return {{to_root(parts_of(call, call.bytes, 1), call.root)}}; }
+CollectivePlan scatter(const CollectiveCall& call) { return {{from_root(parts_of(call, call.bytes, 1), call.root)}}; }
+CollectivePlan all_to_all(const CollectiveCall& call) {
   return {{exchange(call.num_ranks, divide_up(call.bytes, call.num_ranks))}};
 }
-CollectivePlan send(const CollectiveCall& call, Library /*library*/) { return {{one_message(call.bytes)}}; }
+CollectivePlan message(const CollectiveCall& call) { return {{one_message(call.bytes)}}; }
 
 // PyTorch's NCCL all-reduces one number.
 CollectivePlan barrier(const CollectiveCall& call, Library library) {
@@ -109,53 +104,60 @@ CollectivePlan barrier(const CollectiveCall& call, Library library) {
   return ring_all_reduce({.op = call.op, .bytes = 4, .num_ranks = call.num_ranks}, library);
 }
 
-CollectivePlan monitored_barrier(const CollectiveCall& call, Library /*library*/) {
+CollectivePlan monitored_barrier(const CollectiveCall& call) {
   const std::vector<Message> empty(call.num_ranks);
   return {{to_root(empty, /*root=*/0), from_root(empty, /*root=*/0)}};
 }
 
-using MakePlan = CollectivePlan (*)(const CollectiveCall&, Library);
-
-const std::map<std::string_view, MakePlan>& makers() {
-  static const std::map<std::string_view, MakePlan> all = {{"broadcast", broadcast},
-                                                           {"reduce", reduce},
-                                                           {"all_gather", all_gather},
-                                                           {"all_gather_into_tensor", all_gather},
-                                                           {"all_gather_coalesced", all_gather},
-                                                           {"all_gather_into_tensor_coalesced", all_gather},
-                                                           {"gather", gather},
-                                                           {"scatter", scatter},
-                                                           {"reduce_scatter", reduce_scatter},
-                                                           {"reduce_scatter_tensor", reduce_scatter_tensor},
-                                                           {"all_to_all", all_to_all},
-                                                           {"all_to_all_single", all_to_all},
-                                                           {"barrier", barrier},
-                                                           {"monitored_barrier", monitored_barrier},
-                                                           {"send", send},
-                                                           {"recv", send}};
-  return all;
+CollectivePlan plan_of(const CollectiveCall& call, Library library, std::int64_t tree_bytes_max) {
+  switch (info_of(call.op).algorithm) {
+    case Algorithm::kAllReduce: return all_reduce(call, library, tree_bytes_max);
+    case Algorithm::kBroadcast: return broadcast(call, library);
+    case Algorithm::kReduce: return reduce(call, library);
+    case Algorithm::kAllGather: return all_gather(call, library);
+    case Algorithm::kGather: return gather(call);
+    case Algorithm::kScatter: return scatter(call);
+    case Algorithm::kReduceScatterList: return reduce_scatter_list(call, library);
+    case Algorithm::kReduceScatter: return reduce_scatter(call, library);
+    case Algorithm::kAllToAll: return all_to_all(call);
+    case Algorithm::kBarrier: return barrier(call, library);
+    case Algorithm::kMonitoredBarrier: return monitored_barrier(call);
+    case Algorithm::kMessage: return message(call);
+  }
+  throw InternalError("unknown algorithm of a collective");
 }
 
-bool has_root(std::string_view op) { return op == "broadcast" || op == "reduce" || op == "gather" || op == "scatter"; }
-
 void check(const CollectiveCall& call) {
+  const auto& info = info_of(call.op);
   check_argument(call.num_ranks >= 1 && call.bytes >= 0 && call.element_bytes >= 1,
-                 "{}: {} bytes in elements of {} on {} ranks", call.op, call.bytes, call.element_bytes, call.num_ranks);
-  check_argument(!has_root(call.op) || (call.root >= 0 && call.root < call.num_ranks),
-                 "{}: root {} is not a rank of a group of {}", call.op, call.root, call.num_ranks);
-  check_argument((call.op != "send" && call.op != "recv") || call.num_ranks == 2,
-                 "{}: {} ranks; expected the sender and the receiver", call.op, call.num_ranks);
+                 "{}: {} bytes in elements of {} on {} ranks", info.name, call.bytes, call.element_bytes,
+                 call.num_ranks);
+  check_argument(!info.traits.has_root || (call.root >= 0 && call.root < call.num_ranks),
+                 "{}: root {} is not a rank of a group of {}", info.name, call.root, call.num_ranks);
+  check_argument(info.algorithm != Algorithm::kMessage || call.num_ranks == 2,
+                 "{}: {} ranks; expected the sender and the receiver", info.name, call.num_ranks);
 }
 
 }  // namespace
 
 CollectivePlan plan_collective(const CollectiveCall& call, Library library, std::int64_t tree_all_reduce_bytes_max) {
   check(call);
-  const bool is_all_reduce = call.op == "all_reduce" || call.op == "all_reduce_coalesced";
-  const auto maker = makers().find(call.op);
-  check_argument(is_all_reduce || maker != makers().end(), "{}: the network knows no such operation", call.op);
-  if (call.num_ranks == 1) return {};
-  return is_all_reduce ? all_reduce(call, library, tree_all_reduce_bytes_max) : maker->second(call, library);
+  return call.num_ranks == 1 ? CollectivePlan{} : plan_of(call, library, tree_all_reduce_bytes_max);
+}
+
+void for_each_link(Collective op, int num_ranks, int root, const std::function<void(int from, int to)>& visit) {
+  const auto plan =
+      plan_collective({.op = op, .bytes = 1, .element_bytes = 1, .num_ranks = num_ranks, .root = root}, Library::kGloo);
+  std::vector<Message> messages;
+  for (const auto& stage : plan.stages) {
+    int pattern = -1;
+    for (int round = 0; round < stage.num_rounds; ++round) {
+      if (stage.pattern(round) == pattern) continue;  // the pairs of the round before
+      pattern = stage.pattern(round);
+      stage.messages(round, messages);
+      for (const auto& message : messages) visit(message.from, message.to);
+    }
+  }
 }
 
 }  // namespace accel::sim

@@ -1,4 +1,4 @@
-#include "sim/network/collective_plan.hpp"
+#include "sim/collectives/collective_plan.hpp"
 
 #include <gmock/gmock.h>
 
@@ -6,7 +6,7 @@
 #include <set>
 
 #include "reference/core/errors.hpp"
-#include "sim/network/stages.hpp"
+#include "sim/collectives/stages.hpp"
 #include "tests/sim/network/network_examples.hpp"
 
 using ::testing::Each;
@@ -53,7 +53,7 @@ Traffic traffic_of(const CollectiveCall& call, Library library = Library::kGloo,
 TEST(CollectivePlanTest, AnAllReduceSendsWhatGloosFormulaSays) {
   for (const int ranks : {2, 3, 8, 64}) {
     const std::int64_t bytes = ranks * 2 * 4 * std::int64_t{1000};
-    const auto traffic = traffic_of({.op = "all_reduce", .bytes = bytes, .num_ranks = ranks});
+    const auto traffic = traffic_of({.op = Collective::kAllReduce, .bytes = bytes, .num_ranks = ranks});
     EXPECT_THAT(traffic.bytes_sent, Each(2 * (ranks - 1) * bytes / ranks));
     EXPECT_THAT(traffic.bytes_received, Each(2 * (ranks - 1) * bytes / ranks));
     EXPECT_THAT(traffic.pieces_sent, Each(2 * (2 * ranks - 2)));
@@ -61,38 +61,39 @@ TEST(CollectivePlanTest, AnAllReduceSendsWhatGloosFormulaSays) {
 }
 
 TEST(CollectivePlanTest, ALargeAllReduceIsCutIntoSegmentsOfAMebibyte) {
-  const auto traffic = traffic_of({.op = "all_reduce", .bytes = 12 * kMiB, .num_ranks = 2});
+  const auto traffic = traffic_of({.op = Collective::kAllReduce, .bytes = 12 * kMiB, .num_ranks = 2});
   EXPECT_THAT(traffic.pieces_sent, Each(2 * (12 - 6)));
 }
 
 TEST(CollectivePlanTest, OneNumberTravelsAloneAroundTheRing) {
-  const auto traffic = traffic_of({.op = "all_reduce", .bytes = 4, .num_ranks = 4});
+  const auto traffic = traffic_of({.op = Collective::kAllReduce, .bytes = 4, .num_ranks = 4});
   EXPECT_THAT(traffic.bytes_sent, ElementsAre(4, 4, 8, 8));  // summed 3, 2, 1, 0; then passed on 0, 3, 2, 1
 }
 
 TEST(CollectivePlanTest, WhatTheOtherCollectivesSend) {
-  const auto sent = [](std::string_view op, Library library = Library::kGloo) {
+  const auto sent = [](Collective op, Library library = Library::kGloo) {
     return traffic_of({.op = op, .bytes = 4096, .num_ranks = 4, .root = 1}, library).bytes_sent;
   };
-  EXPECT_THAT(sent("all_gather"), Each(3 * 4096));
-  EXPECT_THAT(sent("broadcast"), ElementsAre(0, 8192, 4096, 0));
-  EXPECT_THAT(sent("gather"), ElementsAre(4096, 0, 4096, 4096));
-  EXPECT_THAT(sent("scatter"), ElementsAre(0, 3 * 4096, 0, 0));
-  EXPECT_THAT(sent("reduce"), ElementsAre(4096, 3072, 4096, 4096));  // the ring, then the chunks to the root
-  EXPECT_THAT(sent("reduce_scatter_tensor"), Each(6144));            // Gloo reduces all everywhere
-  EXPECT_THAT(sent("reduce_scatter"), Each(4 * 1536));
-  EXPECT_THAT(sent("all_to_all"), Each(3072));
-  EXPECT_THAT(sent("barrier"), Each(0));
-  EXPECT_THAT(sent("reduce_scatter_tensor", Library::kNccl), Each(3072));
-  EXPECT_THAT(sent("broadcast", Library::kNccl), ElementsAre(0, 4096, 4096, 4096));  // down the chain 1, 2, 3, 0
-  EXPECT_THAT(sent("reduce", Library::kNccl), ElementsAre(4096, 0, 4096, 4096));     // 2, 3, 0, 1
+  EXPECT_THAT(sent(Collective::kAllGather), Each(3 * 4096));
+  EXPECT_THAT(sent(Collective::kBroadcast), ElementsAre(0, 8192, 4096, 0));
+  EXPECT_THAT(sent(Collective::kGather), ElementsAre(4096, 0, 4096, 4096));
+  EXPECT_THAT(sent(Collective::kScatter), ElementsAre(0, 3 * 4096, 0, 0));
+  EXPECT_THAT(sent(Collective::kReduce), ElementsAre(4096, 3072, 4096, 4096));  // the ring, then the chunks to the root
+  EXPECT_THAT(sent(Collective::kReduceScatterTensor), Each(6144));              // Gloo reduces all everywhere
+  EXPECT_THAT(sent(Collective::kReduceScatter), Each(4 * 1536));
+  EXPECT_THAT(sent(Collective::kAllToAll), Each(3072));
+  EXPECT_THAT(sent(Collective::kBarrier), Each(0));
+  EXPECT_THAT(sent(Collective::kReduceScatterTensor, Library::kNccl), Each(3072));
+  EXPECT_THAT(sent(Collective::kBroadcast, Library::kNccl),
+              ElementsAre(0, 4096, 4096, 4096));  // down the chain 1, 2, 3, 0
+  EXPECT_THAT(sent(Collective::kReduce, Library::kNccl), ElementsAre(4096, 0, 4096, 4096));  // 2, 3, 0, 1
 }
 
 TEST(CollectivePlanTest, ATreeAllReduceSendsEverythingUpAndDown) {
   const auto traffic =
-      traffic_of({.op = "all_reduce", .bytes = 100, .num_ranks = 4}, Library::kGloo, /*tree_bytes_max=*/100);
+      traffic_of({.op = Collective::kAllReduce, .bytes = 100, .num_ranks = 4}, Library::kGloo, /*tree_bytes_max=*/100);
   EXPECT_THAT(traffic.bytes_sent, ElementsAre(200, 200, 100, 100));
-  EXPECT_THAT(traffic_of({.op = "all_reduce", .bytes = 128, .num_ranks = 4}, Library::kGloo, 100).bytes_sent,
+  EXPECT_THAT(traffic_of({.op = Collective::kAllReduce, .bytes = 128, .num_ranks = 4}, Library::kGloo, 100).bytes_sent,
               Each(192));
 }
 
@@ -149,17 +150,17 @@ TEST(CollectivePlanTest, EveryRankHearsOfThoseWhoseDataItNeeds) {
   for (const auto library : {Library::kGloo, Library::kNccl}) {
     for (const auto tree_bytes_max : {0, 1 << 20}) {
       for (int ranks = 2; ranks <= 17; ++ranks) {
-        for (const auto op : sim::testing::kGroupOps) {
+        for (const auto op : sim::testing::group_collectives()) {
           const int root = ranks / 2;
           const auto heard = heard_after(
               plan_collective({.op = op, .bytes = 1 << 20, .num_ranks = ranks, .root = root}, library, tree_bytes_max),
               ranks);
-          if (op == "broadcast" || op == "scatter") {
-            for (const auto& of_rank : heard) EXPECT_TRUE(of_rank.contains(root)) << op << " on " << ranks;
-          } else if (op == "gather" || op == "reduce") {
-            EXPECT_THAT(heard[root], SizeIs(ranks)) << op << " on " << ranks;
+          if (op == Collective::kBroadcast || op == Collective::kScatter) {
+            for (const auto& of_rank : heard) EXPECT_TRUE(of_rank.contains(root)) << name_of(op) << " on " << ranks;
+          } else if (op == Collective::kGather || op == Collective::kReduce) {
+            EXPECT_THAT(heard[root], SizeIs(ranks)) << name_of(op) << " on " << ranks;
           } else {
-            EXPECT_THAT(heard, Each(SizeIs(ranks))) << op << " on " << ranks;
+            EXPECT_THAT(heard, Each(SizeIs(ranks))) << name_of(op) << " on " << ranks;
           }
         }
       }
@@ -170,20 +171,20 @@ TEST(CollectivePlanTest, EveryRankHearsOfThoseWhoseDataItNeeds) {
 TEST(CollectivePlanTest, FromTheRootEveryOtherRankReceivesItsBytesOnce) {
   for (const auto library : {Library::kGloo, Library::kNccl}) {
     for (int ranks = 2; ranks <= 17; ++ranks) {
-      for (const auto op : {"broadcast", "scatter"}) {
+      for (const auto op : {Collective::kBroadcast, Collective::kScatter}) {
         auto expected = std::vector<std::int64_t>(ranks, 3 << 20);
         expected[ranks / 2] = 0;
         EXPECT_EQ(
             traffic_of({.op = op, .bytes = 3 << 20, .num_ranks = ranks, .root = ranks / 2}, library).bytes_received,
             expected)
-            << op;
+            << name_of(op);
       }
     }
   }
 }
 
 TEST(CollectivePlanTest, AnExchangeOfManyRanksGoesInSeveralRoundsAndLosesNothing) {
-  const CollectiveCall call{.op = "all_to_all", .bytes = 1000 * 8, .num_ranks = 1000};
+  const CollectiveCall call{.op = Collective::kAllToAll, .bytes = 1000 * 8, .num_ranks = 1000};
   EXPECT_GT(plan_collective(call, Library::kGloo).stages[0].num_rounds, 1);
   EXPECT_THAT(traffic_of(call).bytes_received, Each(999 * 8));
 }
@@ -221,11 +222,27 @@ TEST(CollectivePlanTest, RoundsOfOnePatternHaveTheSamePairs) {
   });
 }
 
+// A round of a pattern that was visited is skipped.
+TEST(CollectivePlanTest, LinksAreThePairsOfAllMessages) {
+  using Links = std::set<std::pair<int, int>>;
+  for (const auto op : sim::testing::group_collectives()) {
+    for (int ranks = 1; ranks <= 9; ++ranks) {
+      for (int root = 0; root < ranks; ++root) {
+        Links links, used;
+        for_each_link(op, ranks, root, [&](int from, int to) { links.emplace(from, to); });
+        for_each_message(
+            plan_collective({.op = op, .bytes = 1 << 20, .num_ranks = ranks, .root = root}, Library::kGloo),
+            [&](const Message& message) { used.emplace(message.from, message.to); });
+        EXPECT_EQ(links, used) << name_of(op) << ", " << ranks << " ranks, root " << root;
+      }
+    }
+  }
+}
+
 TEST(CollectivePlanTest, WrongCallsAreRefused) {
-  EXPECT_THROW(plan_collective({.op = "all_reduced", .num_ranks = 2}, Library::kGloo), ArgumentError);
-  EXPECT_THROW(plan_collective({.op = "broadcast", .num_ranks = 2}, Library::kGloo), ArgumentError);
-  EXPECT_THROW(plan_collective({.op = "gather", .num_ranks = 2, .root = 2}, Library::kGloo), ArgumentError);
-  EXPECT_THROW(plan_collective({.op = "send", .num_ranks = 3}, Library::kGloo), ArgumentError);
+  EXPECT_THROW(plan_collective({.op = Collective::kBroadcast, .num_ranks = 2}, Library::kGloo), ArgumentError);
+  EXPECT_THROW(plan_collective({.op = Collective::kGather, .num_ranks = 2, .root = 2}, Library::kGloo), ArgumentError);
+  EXPECT_THROW(plan_collective({.op = Collective::kSend, .num_ranks = 3}, Library::kGloo), ArgumentError);
 }
 
 }  // namespace

@@ -2,21 +2,22 @@
 
 #include <cstdint>
 #include <functional>
-#include <string_view>
 #include <vector>
 
-#include "sim/network/network_spec.hpp"
+#include "sim/collectives/collective.hpp"
 
 /// Which messages a collective sends, round by round: a pure function of its size, its ranks and the library.
 ///
-///     const auto plan = plan_collective({.op = "all_reduce", .bytes = 1 << 20, .num_ranks = 8}, Library::kGloo);
-///     std::vector<Message> messages;
-///     for (const auto& stage : plan.stages)
+///     const auto plan = plan_collective({.op = Collective::kAllReduce, .bytes = 1 << 20, .num_ranks = 8},
+///     Library::kGloo); std::vector<Message> messages; for (const auto& stage : plan.stages)
 ///       for (int round = 0; round < stage.num_rounds; ++round) stage.messages(round, messages);
 ///
-/// Ranks are those of the group. The algorithms are Gloo's as PyTorch calls it (README.md has the table), or NCCL's.
+/// Ranks are those of the group. The algorithms are those of `Algorithm` in collective.hpp.
 /// Thread rule: pure.
 namespace accel::sim {
+
+/// Whose algorithms.
+enum class Library { kGloo, kNccl };
 
 /// Sent in pieces, of which two are under way at once; 0 pieces: the place of this message in its round stays empty.
 struct Message {
@@ -48,14 +49,18 @@ struct CollectivePlan {
 };
 
 struct CollectiveCall {
-  std::string_view op;
+  Collective op{};
   std::int64_t bytes = 0;  ///< of this rank's input; for scatter, of one rank's part
   int element_bytes = 4;
   int num_ranks = 1;
   int root = -1;
 };
 
-/// Throws ArgumentError for an operation that is unknown or lacks its root.
+/// Throws ArgumentError for a root or a number of ranks that does not fit the operation.
 CollectivePlan plan_collective(const CollectiveCall& call, Library library, std::int64_t tree_all_reduce_bytes_max = 0);
+
+/// Calls `visit` for each pair of ranks of which the first sends something straight to the second in Gloo's algorithm,
+/// whatever the number of bytes. A pair may be visited more than once.
+void for_each_link(Collective op, int num_ranks, int root, const std::function<void(int from, int to)>& visit);
 
 }  // namespace accel::sim

@@ -1,4 +1,4 @@
-#include "sim/collectives/ring_kernel.hpp"
+#include "sim/collectives/tensors/ring_kernel.hpp"
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>

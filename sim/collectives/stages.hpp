@@ -1,6 +1,6 @@
 #pragma once
 
-#include "sim/network/collective_plan.hpp"
+#include "sim/collectives/collective_plan.hpp"
 
 /// The stages that collectives are made of. Thread rule: pure.
 namespace accel::sim {

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "sim/collectives/ring_kernel.hpp"
+#include "sim/collectives/tensors/ring_kernel.hpp"
 
 /// The collectives of Gloo as functions over all ranks' tensors, sorted by rank. The last rank to arrive runs one of
 /// them for all. Tensors on an accelerator are reduced on the host, as Gloo does.

@@ -1,4 +1,4 @@
-#include "sim/network/stages.hpp"
+#include "sim/collectives/stages.hpp"
 
 #include <bit>
 

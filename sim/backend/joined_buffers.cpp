@@ -1,0 +1,124 @@
+#include "sim/backend/joined_buffers.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/record_function.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+
+#include "sim/backend/buffer_guard.hpp"
+
+namespace accel::sim {
+namespace {
+
+// Members in most of the mismatches: one that is wrong about several peers, else both sides.
+std::vector<int> members_in_most(const std::vector<SplitMismatch>& mismatches, std::size_t num_members) {
+  std::vector<int> counts(num_members);
+  for (const auto& one : mismatches) {
+    ++counts[one.from];
+    if (one.to != one.from) ++counts[one.to];
+  }
+  std::vector<int> members;
+  const int most = *std::max_element(counts.begin(), counts.end());
+  for (std::size_t member = 0; member < num_members; ++member) {
+    if (counts[member] == most) members.push_back(static_cast<int>(member));
+  }
+  return members;
+}
+
+// Where some rank's input has a NaN, for each of the inputs.
+std::vector<at::Tensor> nan_positions(AllBuffers ranks) {
+  std::vector<at::Tensor> any;
+  for (const auto& input : ranks[0]->inputs) any.push_back(input.isnan());
+  for (const auto* rank : ranks.subspan(1)) {
+    for (std::size_t item = 0; item < any.size(); ++item) any[item].logical_or_(rank->inputs[item].isnan());
+  }
+  return any;
+}
+
+}  // namespace
+
+JoinedBuffers::JoinedBuffers(Buffers buffers, Call call)
+    : Buffers(std::move(buffers)), call(std::move(call)), sample(sample_bytes(inputs)) {}
+
+std::vector<Buffers*> unchanged_buffers(const CallSlot& slot, std::span<const Participant> participants) {
+  std::vector<Buffers*> ranks;
+  std::vector<int> changed;
+  const Call* call_of_changed = nullptr;
+  for (std::size_t member = 0; member < participants.size(); ++member) {
+    auto* joined = static_cast<JoinedBuffers*>(participants[member].get());
+    ranks.push_back(joined);
+    if (sample_bytes(joined->inputs) == joined->sample) continue;
+    changed.push_back(slot.group.ranks[member]);
+    if (call_of_changed == nullptr) call_of_changed = &joined->call;
+  }
+  if (!changed.empty()) {
+    const auto what = fmt::format("the tensor of {} was changed between the call and wait(); real backends race here",
+                                  describe_ranks(changed));
+    fail_call(slot, *call_of_changed, changed, what);
+  }
+  return ranks;
+}
+
+void fail_call(const CallSlot& slot, const Call& call, std::vector<int> ranks, const std::string& what) {
+  const auto& [world, group, sequence] = slot;
+  const auto where = describe(call.where);
+  Diagnosis diagnosis{.kind = Diagnosis::Kind::kDesync, .ranks = std::move(ranks)};
+  name_call(diagnosis, call, group.name, sequence);
+  diagnosis.text = fmt::format("{} #{} of group {}{}: {}", name_of(call.op), sequence, group.name,
+                               where.empty() ? "" : " at " + where, what);
+  auto error = std::make_exception_ptr(DiagnosedError(std::move(diagnosis)));
+  world.fail(error);
+  std::rethrow_exception(error);
+}
+
+void check_splits(const CallSlot& slot, const std::vector<SplitMismatch>& mismatches, AllBuffers ranks) {
+  if (mismatches.empty()) return;
+  const auto& members = slot.group.ranks;
+  const auto wrong = members_in_most(mismatches, ranks.size());
+  std::vector<int> culprits;
+  for (const int member : wrong) culprits.push_back(members[member]);
+  std::sort(culprits.begin(), culprits.end());
+  std::string what = "input and output splits must agree:";
+  for (const auto& [from, to, sent, expected] : mismatches) {
+    what +=
+        fmt::format("\n  rank {} sends {} to rank {}, which expects {}", members[from], sent, members[to], expected);
+  }
+  const auto& first = *static_cast<const JoinedBuffers*>(ranks[wrong.front()]);
+  auto call = first.call;
+  for (const auto& input : first.inputs) call.shapes.push_back(input.sizes().vec());
+  fail_call(slot, call, culprits, what);
+}
+
+TensorCompute warning_of_lost_nan(const CallSlot& slot, Collective op, const NamedReduction& named, ResultOf result_of,
+                                  TensorCompute compute) {
+  if (named.kind.reduction != Reduction::kMin && named.kind.reduction != Reduction::kMax) return compute;
+  return
+      [slot, op, name = named.name, result_of = std::move(result_of), compute = std::move(compute)](AllBuffers ranks) {
+        const auto had_nan = nan_positions(ranks);
+        compute(ranks);
+        for (std::size_t item = 0; item < had_nan.size(); ++item) {
+          if (!had_nan[item].logical_and(result_of(ranks, item).isnan().logical_not()).any().item<bool>()) continue;
+          slot.world.warn(fmt::format(
+              "{} #{} of group {}: a NaN is lost in {}, as in Gloo, which keeps the other operand; look for "
+              "NaN before reducing",
+              name_of(op), slot.sequence, slot.group.name, name));
+          return;
+        }
+      };
+}
+
+void corrupt_buffers(const Participant& participant, const Corruption& corruption) {
+  const c10::NoGradGuard no_grad;
+  auto& joined = *static_cast<JoinedBuffers*>(participant.get());
+  auto& tensor = corruption.bit && !joined.outputs.empty() ? joined.outputs.front() : joined.inputs.front();
+  if (corruption.value) {
+    in_memory_order(tensor)[0].fill_(*corruption.value);
+    joined.sample = sample_bytes(joined.inputs);
+  } else {
+    const auto bit = *corruption.bit % (static_cast<std::int64_t>(tensor.nbytes()) * 8);
+    static_cast<unsigned char*>(tensor.data_ptr())[bit / 8] ^= static_cast<unsigned char>(1 << bit % 8);
+  }
+}
+
+}  // namespace accel::sim

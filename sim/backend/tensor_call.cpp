@@ -1,0 +1,108 @@
+#include "sim/backend/tensor_call.hpp"
+
+#include <ATen/ATen.h>
+
+#include "reference/core/call_site.hpp"
+#include "reference/core/errors.hpp"
+
+namespace accel::sim {
+namespace {
+
+// Those of a dimension of one element say nothing.
+std::vector<std::int64_t> strides_that_count(const at::Tensor& tensor) {
+  auto strides = tensor.strides().vec();
+  for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) {
+    if (tensor.size(dim) == 1) strides[dim] = 0;
+  }
+  return strides;
+}
+
+}  // namespace
+
+NamedReduction reduction_of(const c10d::ReduceOp& op) {
+  using RedOp = c10d::ReduceOp::RedOpType;
+  switch (static_cast<RedOp>(op)) {
+    case RedOp::SUM: return {"sum", {Reduction::kSum}};
+    case RedOp::AVG: return {"mean", {Reduction::kSum, /*average=*/true}};
+    case RedOp::PRODUCT: return {"product", {Reduction::kProduct}};
+    case RedOp::MIN: return {"min", {Reduction::kMin}};
+    case RedOp::MAX: return {"max", {Reduction::kMax}};
+    case RedOp::BAND: return {"band", {Reduction::kBitwiseAnd}};
+    case RedOp::BOR: return {"bor", {Reduction::kBitwiseOr}};
+    case RedOp::BXOR: return {"bxor", {Reduction::kBitwiseXor}};
+    default:
+      throw ArgumentError(
+          "premul_sum needs NCCL; Gloo and the simulator have sum, mean, product, min, max, band, bor, bxor");
+  }
+}
+
+std::string_view dtype_name(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kFloat: return "float32";
+    case at::kDouble: return "float64";
+    case at::kHalf: return "float16";
+    case at::kBFloat16: return "bfloat16";
+    case at::kChar: return "int8";
+    case at::kByte: return "uint8";
+    case at::kBool: return "bool";
+    case at::kInt: return "int32";
+    case at::kLong: return "int64";
+    default: return c10::toString(dtype);
+  }
+}
+
+void check_one(Collective op, const std::vector<at::Tensor>& tensors) {
+  check_argument(tensors.size() == 1, "{}: got {} tensors; expected one per rank", name_of(op), tensors.size());
+}
+
+void check_count(Collective op, std::string_view what, std::size_t given, std::size_t expected) {
+  check_argument(given == expected, "{} {}: got {} tensors; expected {}, one per rank", name_of(op), what, given,
+                 expected);
+}
+
+void check_same(Collective op, const at::Tensor& tensor, const at::Tensor& like) {
+  check_argument(tensor.scalar_type() == like.scalar_type() && tensor.sizes() == like.sizes(),
+                 "{}: got a tensor of {} {}; expected {} {}, like the others", name_of(op), c10::str(tensor.sizes()),
+                 c10::toString(tensor.scalar_type()), c10::str(like.sizes()), c10::toString(like.scalar_type()));
+}
+
+void check_root(Collective op, int root, int num_ranks) {
+  check_argument(root >= 0 && root < num_ranks, "{}: root {} is not a rank of a group of {}", name_of(op), root,
+                 num_ranks);
+}
+
+void check_parts(Collective op, const at::Tensor& tensor, const at::Tensor& part, int count) {
+  check_argument(tensor.numel() == part.numel() * count && tensor.scalar_type() == part.scalar_type(),
+                 "{}: {} elements of {} on one side, {} of {} on the other; expected {} times as many of one dtype",
+                 name_of(op), tensor.numel(), c10::toString(tensor.scalar_type()), part.numel(),
+                 c10::toString(part.scalar_type()), count);
+  check_argument(tensor.is_contiguous(), "{}: the large tensor is not contiguous; pass a contiguous one", name_of(op));
+}
+
+std::vector<at::Tensor> parts_of(Collective op, const at::Tensor& tensor, const at::Tensor& part, int count) {
+  check_parts(op, tensor, part, count);
+  std::vector<at::Tensor> parts;
+  const auto flat = tensor.view({count, part.numel()});
+  for (int index = 0; index < count; ++index) parts.push_back(flat[index].view(part.sizes()));
+  return parts;
+}
+
+at::Tensor in_memory_order(const at::Tensor& tensor) { return tensor.detach().as_strided({tensor.numel()}, {1}); }
+
+Call call_of(Collective op, const std::vector<at::Tensor>& tensors, std::string_view reduce_op, int root) {
+  Call call{.op = op, .reduce_op = reduce_op, .root = root, .where = CallSite::current()};
+  for (const auto& tensor : tensors) {
+    check_argument(tensor.layout() == at::kSparse || tensor.is_non_overlapping_and_dense(),
+                   "{}: the tensor of {} has gaps or overlaps; pass tensor.contiguous()", name_of(op),
+                   c10::str(tensor.sizes()));
+    call.shapes.push_back(tensor.sizes().vec());
+    if (traits_of(op).is_in_place && tensor.layout() != at::kSparse && !tensor.is_contiguous())
+      call.strides.push_back(strides_that_count(tensor));
+    call.dtype = dtype_name(tensor.scalar_type());
+    call.element_bytes = static_cast<int>(tensor.element_size());
+    call.bytes += tensor.numel() * call.element_bytes;
+  }
+  return call;
+}
+
+}  // namespace accel::sim

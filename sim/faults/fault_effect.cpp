@@ -1,0 +1,72 @@
+#include "sim/faults/fault_effect.hpp"
+
+#include <algorithm>
+
+namespace accel::sim {
+
+bool FaultEffect::may_strike(World& world, int rank, std::uint64_t sequence) const {
+  return fault_.rank && concerns(rank) && !has_struck_ && is_due(world, rank, sequence);
+}
+
+// A fault without a rank concerns all that its kind may strike.
+bool FaultEffect::concerns(int rank) const { return !fault_.rank || *fault_.rank == rank || *fault_.rank == kAnyRank; }
+
+bool FaultEffect::is_due(World& world, int rank, std::uint64_t sequence) const {
+  if (!fault_.when) return true;
+  return fault_.when->number <=
+         (fault_.when->unit == When::Unit::kStep ? world.step(rank) : static_cast<std::int64_t>(sequence));
+}
+
+bool FaultEffect::strike(World& world, std::vector<int> ranks, bool may_stop, const Occasion& occasion) {
+  const MutexLock lock(run_.strike_mutex);
+  if (has_struck_.exchange(true)) return false;
+  std::sort(ranks.begin(), ranks.end());
+  FaultStrike strike{.name = std::string(rule_of(fault_.kind).name),
+                     .ranks = std::move(ranks),
+                     .text = describe(fault_),
+                     .may_stop = may_stop};
+  if (occasion.call != nullptr) {
+    strike.call = *occasion.call;
+    strike.group = occasion.group->name;
+    strike.sequence = occasion.sequence;
+  }
+  world.note(std::move(strike));
+  return true;
+}
+
+void FaultEffect::disconnect(World& world, int rank) {
+  world.disconnect({rank}, [rank](int) { return connection_closed(rank); });
+}
+
+void FaultEffect::crash(World& world, int rank, const std::string& how) {
+  disconnect(world, rank);
+  throw InjectedFault(how);
+}
+
+void FaultEffect::come_too_late(World& world, int rank) {
+  {
+    const MutexLock lock(run_.mutex);
+    run_.late.push_back(rank);
+  }
+  world.hang(rank);
+}
+
+void FaultEffect::lose(const std::vector<int>& receivers, MeetingFaults& faults) {
+  const MutexLock lock(run_.mutex);
+  run_.cut_off.insert(run_.cut_off.end(), receivers.begin(), receivers.end());
+  faults.is_lost = true;
+}
+
+std::unique_ptr<FaultEffect> make_effect(const Fault& fault, FaultedRun& run) {
+  switch (rule_of(fault.kind).target) {
+    case FaultTarget::kRank: return make_rank_effect(fault, run);
+    case FaultTarget::kCollective: return make_collective_effect(fault, run);
+    case FaultTarget::kMessages: return make_message_effect(fault, run);
+    case FaultTarget::kStorage: return make_storage_effect(fault, run);
+  }
+  throw InternalError("unknown target of a fault");
+}
+
+double seconds_of(std::chrono::milliseconds time) { return std::chrono::duration<double>(time).count(); }
+
+}  // namespace accel::sim

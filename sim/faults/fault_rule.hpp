@@ -1,0 +1,71 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+/// What is known of a kind of fault. fault_kinds.hpp has the kinds. Thread rule: constants.
+namespace accel::sim {
+
+enum class FaultKind : std::uint8_t;
+
+/// The first occasion in this micro-batch or a later one; or at this collective of the world, counted from 0, or a
+/// later one.
+struct When {
+  enum class Unit { kStep, kCollective };
+  Unit unit = Unit::kStep;
+  std::int64_t number = 0;
+  bool operator==(const When&) const = default;
+};
+
+/// What a fault strikes: rank_effects.cpp, collective_effects.cpp, message_effects.cpp and storage_effects.cpp carry
+/// them out.
+enum class FaultTarget { kRank, kCollective, kMessages, kStorage };
+
+/// One kind of fault.
+struct FaultRule {
+  enum Parameter : unsigned {  // of a fault file; kStep and kCollective: of its `when`
+    kRank = 1u << 0,
+    kLink = 1u << 1,
+    kRanks = 1u << 2,
+    kStep = 1u << 3,
+    kCollective = 1u << 4,
+    kSeconds = 1u << 5,
+    kFactor = 1u << 6,
+    kProbability = 1u << 7,
+    kBit = 1u << 8,
+    kBytes = 1u << 9,
+    kAfterBytes = 1u << 10,
+    kFile = 1u << 11,
+    kWhat = 1u << 12,
+    kValue = 1u << 13,
+    kOneWay = 1u << 14,
+    kAway = 1u << 15,
+    kWhen = kStep | kCollective,
+  };
+  struct Default {
+    unsigned parameter = 0;
+    double value = 0;
+  };
+
+  FaultKind kind{};
+  std::string_view name;
+  FaultTarget target{};
+  unsigned takes = 0;                    // a set of parameters
+  std::optional<When::Unit> drawn = {};  // the unit of a `when` that the file lacks
+  std::array<Default, 2> defaults = {};  // of numbers that the file lacks
+  bool every_rank = false;               // an absent rank means all of them; elsewhere, any
+  std::string_view sees;                 // what every rank sees of it, as documented in README.md
+
+  [[nodiscard]] constexpr bool has(unsigned parameter) const { return (takes & parameter) != 0; }
+  [[nodiscard]] constexpr bool needs_two_ranks() const { return has(kLink | kRanks); }
+  [[nodiscard]] constexpr std::optional<double> default_of(unsigned parameter) const {
+    for (const auto& one : defaults) {
+      if (one.parameter == parameter) return one.value;
+    }
+    return std::nullopt;
+  }
+};
+
+}  // namespace accel::sim

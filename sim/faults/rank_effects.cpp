@@ -1,0 +1,92 @@
+// Faults of a rank: it ends, stands still, or is slow.
+#include "sim/faults/fault_effect.hpp"
+#include "sim/faults/fault_plan.hpp"
+
+namespace accel::sim {
+namespace {
+
+struct CrashBeforeCollective : FaultEffect {
+  using FaultEffect::FaultEffect;
+  void before_call(World& world, int rank, const Occasion& occasion) override {
+    if (strike(world, {rank}, /*may_stop=*/true, occasion)) crash(world, rank, "injected crash before a collective");
+  }
+};
+
+struct Hang : FaultEffect {
+  using FaultEffect::FaultEffect;
+  void before_call(World& world, int rank, const Occasion& occasion) override {
+    if (strike(world, {rank}, /*may_stop=*/true, occasion)) world.hang(rank);
+  }
+};
+
+struct Pause : FaultEffect {
+  using FaultEffect::FaultEffect;
+  void before_call(World& world, int rank, const Occasion& occasion) override {
+    const bool is_too_long = *fault_.seconds > seconds_of(world.timeout());
+    if (!strike(world, {rank}, is_too_long, occasion)) return;
+    if (is_too_long) come_too_late(world, rank);
+    world.delay(rank, *fault_.seconds, "rank_pause");
+  }
+};
+
+struct SlowRank : FaultEffect {
+  using FaultEffect::FaultEffect;
+  double lost_seconds(int rank, double computed_seconds) override {
+    return concerns(rank) ? computed_seconds * (*fault_.factor - 1) : 0;
+  }
+  void on_rendezvous(World& world, int rank) override {
+    if (fault_.rank == rank) strike(world, {rank}, /*may_stop=*/false);
+  }
+};
+
+struct Jitter : FaultEffect {
+  using FaultEffect::FaultEffect;
+  void at_point(World& world, int rank, StepPoint point, std::int64_t step) override {
+    if (point != StepPoint::kBackward) return;
+    const double seconds = jitter_seconds(fault_, rank, static_cast<std::uint64_t>(step));
+    const double timeout = seconds_of(world.timeout());
+    strike(world, fault_.rank ? std::vector<int>{*fault_.rank} : std::vector<int>{},
+           /*may_stop=*/2 * *fault_.seconds > timeout);
+    if (seconds > timeout) come_too_late(world, rank);
+    world.delay(rank, seconds, "jitter");
+  }
+};
+
+struct CrashBeforeOptimizerStep : FaultEffect {
+  using FaultEffect::FaultEffect;
+  void at_point(World& world, int rank, StepPoint point, std::int64_t step) override {
+    if (is_here(point, step) && strike(world, {rank}, /*may_stop=*/true))
+      crash(world, rank, "injected crash before the optimizer's step");
+  }
+
+ protected:
+  [[nodiscard]] bool is_here(StepPoint point, std::int64_t step) const {
+    return point == StepPoint::kUpdate && (!fault_.when || step >= fault_.when->number);
+  }
+};
+
+struct Restart : CrashBeforeOptimizerStep {
+  using CrashBeforeOptimizerStep::CrashBeforeOptimizerStep;
+  void at_point(World& world, int rank, StepPoint point, std::int64_t step) override {
+    if (!is_here(point, step) || !strike(world, {rank}, /*may_stop=*/false)) return;
+    run_.wants_restart = true;
+    crash(world, rank, "injected crash, to be started again");
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<FaultEffect> make_rank_effect(const Fault& fault, FaultedRun& run) {
+  switch (fault.kind) {
+    case FaultKind::kRankCrashBeforeCollective: return std::make_unique<CrashBeforeCollective>(fault, run);
+    case FaultKind::kRankCrashBeforeOptimizerStep: return std::make_unique<CrashBeforeOptimizerStep>(fault, run);
+    case FaultKind::kRankHang: return std::make_unique<Hang>(fault, run);
+    case FaultKind::kRankPause: return std::make_unique<Pause>(fault, run);
+    case FaultKind::kSlowRank: return std::make_unique<SlowRank>(fault, run);
+    case FaultKind::kJitter: return std::make_unique<Jitter>(fault, run);
+    case FaultKind::kRankRestart: return std::make_unique<Restart>(fault, run);
+    default: throw InternalError(fmt::format("{} has no effect on a rank", rule_of(fault.kind).name));
+  }
+}
+
+}  // namespace accel::sim

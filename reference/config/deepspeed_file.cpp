@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "reference/config/option_fields.hpp"
 #include "reference/config/yaml_file.hpp"
 #include "reference/core/errors.hpp"
 
@@ -14,16 +15,18 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Problems = std::vector<std::string>;
 
-const std::set<std::string> kKeys = {"gradient_accumulation_steps",
-                                     "gradient_clipping",
-                                     "zero_optimization.stage",
-                                     "zero_optimization.offload_optimizer.device",
-                                     "zero_optimization.offload_optimizer.nvme_path",
-                                     "zero_optimization.offload_param.device",
-                                     "zero_optimization.offload_param.nvme_path",
-                                     "zero_optimization.stage3_gather_16bit_weights_on_model_save",
-                                     "fp16.enabled",
-                                     "bf16.enabled"};
+// Keys with a meaning: those of the plugin's fields, and two that have to agree with mixed_precision.
+const std::set<std::string>& keys_with_meaning() {
+  static const auto kKeys = [] {
+    std::set<std::string> keys{"fp16.enabled", "bf16.enabled"};
+    const DeepSpeedPlugin plugin;
+    for_each_field(plugin, [&](const Field& field, const auto&) {
+      if (field.deepspeed_key != nullptr) keys.insert(field.deepspeed_key);
+    });
+    return keys;
+  }();
+  return kKeys;
+}
 const std::set<std::string> kBatchSizes = {"train_batch_size", "train_micro_batch_size_per_gpu"};
 
 const std::map<std::string, std::set<std::string>> kSchedules = {
@@ -35,8 +38,9 @@ const std::map<std::string, std::set<std::string>> kSchedules = {
       "total_num_steps"}}};
 
 bool is_section(const std::string& key) {
-  const auto next = kKeys.lower_bound(key + ".");
-  return next != kKeys.end() && next->starts_with(key + ".");
+  const auto& keys = keys_with_meaning();
+  const auto next = keys.lower_bound(key + ".");
+  return next != keys.end() && next->starts_with(key + ".");
 }
 
 Json parse(const std::string& text, Problems& problems) {
@@ -140,9 +144,9 @@ void read_key(const std::string& key, const Json& value, DeepSpeedFile& file, Pr
     read_keys(key + ".", value, file, problems);
   } else if (is_section(key)) {
     problems.push_back(fmt::format("{}: expected an object, got {}", key, value.dump()));
-  } else if (kKeys.contains(key) && value.is_structured()) {
+  } else if (keys_with_meaning().contains(key) && value.is_structured()) {
     problems.push_back(fmt::format("{}: expected one value, got {}", key, value.dump()));
-  } else if (kKeys.contains(key)) {
+  } else if (keys_with_meaning().contains(key)) {
     file.values[key] = value.is_string() ? value.get<std::string>() : value.dump();
   } else if (!kBatchSizes.contains(key) || value != "auto") {
     file.keys_without_meaning.push_back(key);

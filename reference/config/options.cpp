@@ -3,43 +3,28 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <initializer_list>
+
+#include "reference/config/field_checks.hpp"
+#include "reference/config/option_fields.hpp"
 
 namespace accel {
 namespace {
 
-bool is_one_of(const std::string& value, std::initializer_list<const char*> names) {
-  return std::find(names.begin(), names.end(), value) != names.end();
-}
-
 std::vector<std::string> problems_of(const PowerSGDOptions& options) {
-  std::vector<std::string> problems;
-  const auto expect = [&](bool holds, const char* name, const char* expected, auto value) {
-    if (!holds)
-      problems.push_back(fmt::format("ddp_kwargs: comm_state_option: {}: expected {}, got {}", name, expected, value));
-  };
-  expect(options.matrix_approximation_rank >= 1, "matrix_approximation_rank", "1 or more",
-         options.matrix_approximation_rank);
-  expect(options.start_powerSGD_iter >= 2 || !(options.use_error_feedback || options.warm_start), "start_powerSGD_iter",
-         "2 or more with use_error_feedback or warm_start, since buckets are rebuilt after the first step",
-         options.start_powerSGD_iter);
-  expect(options.min_compression_rate >= 0, "min_compression_rate", "0 or more", options.min_compression_rate);
-  expect(options.orthogonalization_epsilon >= 0, "orthogonalization_epsilon", "0 or more",
-         options.orthogonalization_epsilon);
-  expect(options.random_seed >= 0 && options.random_seed <= 0xFFFF'FFFF, "random_seed", "0 to 4294967295",
-         options.random_seed);
+  auto problems = problems_of_fields("ddp_kwargs: comm_state_option: ", options);
+  if (options.start_powerSGD_iter < 2 && (options.use_error_feedback || options.warm_start)) {
+    problems.push_back(
+        fmt::format("ddp_kwargs: comm_state_option: start_powerSGD_iter: expected 2 or more with use_error_feedback or "
+                    "warm_start, since buckets are rebuilt after the first step, got {}",
+                    options.start_powerSGD_iter));
+  }
   return problems;
 }
 
 }  // namespace
 
 std::vector<std::string> problems_of(const DataLoaderConfiguration& config) {
-  std::vector<std::string> problems;
-  if (config.order != "accelerate" && !config.is_elastic()) {
-    problems.push_back(
-        fmt::format("dataloader_config: order: expected 'accelerate' or 'elastic', got '{}'", config.order));
-  }
+  auto problems = problems_of_fields("dataloader_config: ", config);
   if (config.is_elastic() && !config.even_batches) {
     problems.emplace_back("dataloader_config: order: elastic fills up the last step, and excludes even_batches: false");
   }
@@ -47,38 +32,17 @@ std::vector<std::string> problems_of(const DataLoaderConfiguration& config) {
 }
 
 std::vector<std::string> problems_of(const GradScalerKwargs& kwargs) {
-  std::vector<std::string> problems;
-  const auto check = [&](bool holds, const char* name, const char* expected, auto value) {
-    if (!holds) problems.push_back(fmt::format("grad_scaler_kwargs: {}: expected {}, got {}", name, expected, value));
-  };
-  check(std::isfinite(kwargs.init_scale) && kwargs.init_scale > 0, "init_scale", "a number above 0", kwargs.init_scale);
-  check(std::isfinite(kwargs.growth_factor) && kwargs.growth_factor > 1, "growth_factor", "a number above 1",
-        kwargs.growth_factor);
-  check(kwargs.backoff_factor > 0 && kwargs.backoff_factor < 1, "backoff_factor", "a number between 0 and 1",
-        kwargs.backoff_factor);
-  check(kwargs.growth_interval >= 1, "growth_interval", "1 or more", kwargs.growth_interval);
-  return problems;
+  return problems_of_fields("grad_scaler_kwargs: ", kwargs);
 }
 
 std::vector<std::string> problems_of(const DistributedDataParallelKwargs& kwargs) {
-  std::vector<std::string> problems;
-  const bool is_power_sgd = is_one_of(kwargs.comm_hook, {"power_sgd", "batched_power_sgd"});
-  if (!is_power_sgd && !is_one_of(kwargs.comm_hook, {"no", "fp16", "bf16"})) {
-    problems.push_back(fmt::format(
-        "ddp_kwargs: comm_hook: expected 'no', 'fp16', 'bf16', 'power_sgd' or 'batched_power_sgd', got '{}'",
-        kwargs.comm_hook));
-  }
-  if (!is_one_of(kwargs.comm_wrapper, {"no", "fp16", "bf16"})) {
-    problems.push_back(
-        fmt::format("ddp_kwargs: comm_wrapper: expected 'no', 'fp16' or 'bf16', got '{}'", kwargs.comm_wrapper));
-  } else if (kwargs.comm_hook == "no" && kwargs.comm_wrapper != "no") {
+  auto problems = problems_of_fields("ddp_kwargs: ", kwargs);
+  if (kwargs.comm_hook == "no" && (kwargs.comm_wrapper == "fp16" || kwargs.comm_wrapper == "bf16")) {
     problems.push_back(
         fmt::format("ddp_kwargs: comm_wrapper: '{}' has no comm_hook to wrap; comm_hook: {} casts gradients",
                     kwargs.comm_wrapper, kwargs.comm_wrapper));
   }
-  if (kwargs.bucket_cap_mb.value_or(1) < 1)
-    problems.push_back(fmt::format("ddp_kwargs: bucket_cap_mb: expected 1 or more, got {}", *kwargs.bucket_cap_mb));
-  if (is_power_sgd) {
+  if (kwargs.comm_hook == "power_sgd" || kwargs.comm_hook == "batched_power_sgd") {
     for (auto& problem : problems_of(kwargs.comm_state_option)) problems.push_back(std::move(problem));
   }
   return problems;

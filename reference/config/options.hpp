@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "reference/config/data_loader_configuration.hpp"
 #include "reference/config/float8.hpp"
 #include "reference/config/profile_kwargs.hpp"
 #include "reference/config/sharding.hpp"
@@ -20,25 +21,6 @@ namespace accel {
 class GeneralTracker;
 /// "tensorboard", "jsonl", "csv", "all", or a tracker of the caller's own.
 using LogWith = std::variant<std::string, std::shared_ptr<GeneralTracker>>;
-
-/// How loaders are sharded.
-struct DataLoaderConfiguration {
-  bool split_batches = false;  ///< cut one batch over the ranks; batch_size must be a multiple of their number
-  std::optional<bool> dispatch_batches =
-      {};                    ///< rank 0 reads for all; default: for iterable datasets, if device_placement is on
-  bool even_batches = true;  ///< wrap around to the first samples, so that every rank has the same number of batches
-  bool use_seedable_sampler = false;           ///< the order is a function of (data_seed, epoch) alone
-  std::optional<std::int64_t> data_seed = {};  ///< default: the seed of the rank's default generator at prepare
-  bool non_blocking = false;
-  bool use_stateful_dataloader = false;  ///< accepted; every loader has state_dict and load_state_dict here
-  /// "elastic": the steps of an epoch do not depend on the number of ranks. batch_size is that of all ranks together,
-  /// the order is a function of (data_seed, epoch) alone, and the last step is filled up for one rank too.
-  std::string order = "accelerate";
-
-  [[nodiscard]] bool is_elastic() const { return order == "elastic"; }
-  [[nodiscard]] bool splits() const { return split_batches || is_elastic(); }
-  [[nodiscard]] bool seeds_order() const { return use_seedable_sampler || is_elastic(); }
-};
 
 /// Where a program's files go.
 struct ProjectConfiguration {

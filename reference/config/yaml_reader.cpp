@@ -5,28 +5,6 @@
 #include "reference/core/errors.hpp"
 
 namespace accel {
-namespace {
-
-template <typename T>
-constexpr const char* type_name() {
-  if constexpr (std::is_same_v<T, bool>) return "true or false";
-  if constexpr (std::is_same_v<T, double>) return "a number";
-  if constexpr (std::is_same_v<T, std::string>) return "text";
-  if constexpr (std::is_integral_v<T>) return "an integer";
-  if constexpr (std::is_same_v<T, std::vector<int>>) return "a list of integers";
-  return "a list of texts";
-}
-
-template <typename T>
-std::optional<T> convert(const YAML::Node& node) {
-  try {
-    return node.as<T>();
-  } catch (const YAML::Exception&) {
-    return std::nullopt;
-  }
-}
-
-}  // namespace
 
 void YamlProblems::add(int line, const std::string& problem) {
   problems_.push_back(line < 0 ? fmt::format("{}: {}", file_, problem)
@@ -52,45 +30,40 @@ bool YamlReader::has(const std::string& key) const {
   return value.IsDefined() && !value.IsNull();
 }
 
-std::optional<YAML::Node> YamlReader::find(const std::string& key) {
-  known_.insert(key);
-  return has(key) ? std::optional<YAML::Node>(node_[key]) : std::nullopt;
+bool YamlReader::convert(const std::string& key, FieldTarget target) const {
+  try {
+    std::visit([&]<typename T>(T* value) { *value = node_[key].as<T>(); }, target);
+    return true;
+  } catch (const YAML::Exception&) {
+    return false;
+  }
 }
 
-template <typename T>
-std::optional<T> YamlReader::optional(const std::string& key, const std::function<bool(const T&)>& check,
-                                      const std::string& expected) {
-  const auto node = find(key);
-  if (!node) return std::nullopt;
-  const auto value = convert<T>(*node);
-  if (!value || (check && !check(*value))) {
-    const auto given =
-        node->IsScalar() ? fmt::format("'{}'", node->Scalar()) : std::string(node->IsMap() ? "a mapping" : "a list");
-    problems_.add(node->Mark().line, fmt::format("{}{}: expected {}, got {}", path_, key,
-                                                 expected.empty() ? type_name<T>() : expected, given));
-    return std::nullopt;
-  }
-  return value;
+std::string YamlReader::given(const std::string& key) const {
+  const auto node = node_[key];
+  if (node.IsScalar()) return fmt::format(", got '{}'", node.Scalar());
+  return node.IsMap() ? ", got a mapping" : ", got a list";
 }
 
 YamlReader YamlReader::mapping(const std::string& key) {
-  const auto node = find(key);
-  return YamlReader(node ? *node : YAML::Node(YAML::NodeType::Map), path_ + key + ".", problems_);
+  know(key);
+  return YamlReader(has(key) ? node_[key] : YAML::Node(YAML::NodeType::Map), path_ + key + ".", problems_);
 }
 
 std::vector<YamlReader> YamlReader::mappings(const std::string& key) {
-  const auto node = find(key);
-  if (!node) return {};
-  if (!node->IsSequence()) problem(key, "expected a list of mappings");
+  know(key);
+  if (!has(key)) return {};
+  const auto list = node_[key];
+  if (!list.IsSequence()) problem(key, "expected a list of mappings");
   std::vector<YamlReader> readers;
-  for (std::size_t index = 0; node->IsSequence() && index < node->size(); ++index) {
-    readers.emplace_back((*node)[index], fmt::format("{}{}[{}].", path_, key, index), problems_);
+  for (std::size_t index = 0; list.IsSequence() && index < list.size(); ++index) {
+    readers.emplace_back(list[index], fmt::format("{}{}[{}].", path_, key, index), problems_);
   }
   return readers;
 }
 
 std::vector<YamlReader> YamlReader::required_mappings(const std::string& key) {
-  if (!find(key)) missing(key);
+  if (!has(key)) missing(key);
   return mappings(key);
 }
 
@@ -103,7 +76,8 @@ std::vector<std::string> YamlReader::keys() const {
 }
 
 void YamlReader::not_built(const std::string& key) {
-  if (find(key)) problem(key, "not built yet");
+  know(key);
+  if (has(key)) problem(key, "not built yet");
 }
 
 void YamlReader::missing(const std::string& key) {
@@ -118,32 +92,11 @@ void YamlReader::finish_keys() {
   if (!node_.IsMap()) return;
   for (const auto& entry : node_) {
     const auto key = entry.first.as<std::string>();
-    if (!known_.contains(key)) {
+    if (!known().contains(key)) {
       problems_.add(entry.first.Mark().line,
-                    fmt::format("{}{}: unknown key; known: {}", path_, key, fmt::join(known_, ", ")));
+                    fmt::format("{}{}: unknown key; known: {}", path_, key, fmt::join(known(), ", ")));
     }
   }
 }
-
-template std::optional<bool> YamlReader::optional(const std::string&, const std::function<bool(const bool&)>&,
-                                                  const std::string&);
-template std::optional<int> YamlReader::optional(const std::string&, const std::function<bool(const int&)>&,
-                                                 const std::string&);
-template std::optional<std::int64_t> YamlReader::optional(const std::string&,
-                                                          const std::function<bool(const std::int64_t&)>&,
-                                                          const std::string&);
-template std::optional<double> YamlReader::optional(const std::string&, const std::function<bool(const double&)>&,
-                                                    const std::string&);
-template std::optional<std::string> YamlReader::optional(const std::string&,
-                                                         const std::function<bool(const std::string&)>&,
-                                                         const std::string&);
-template std::optional<std::vector<int>> YamlReader::optional(const std::string&,
-                                                              const std::function<bool(const std::vector<int>&)>&,
-                                                              const std::string&);
-template std::optional<std::vector<double>> YamlReader::optional(const std::string&,
-                                                                 const std::function<bool(const std::vector<double>&)>&,
-                                                                 const std::string&);
-template std::optional<std::vector<std::string>> YamlReader::optional(
-    const std::string&, const std::function<bool(const std::vector<std::string>&)>&, const std::string&);
 
 }  // namespace accel

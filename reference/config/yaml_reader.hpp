@@ -2,20 +2,19 @@
 
 #include <yaml-cpp/yaml.h>
 
-#include <functional>
-#include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
+#include "reference/config/field_reader.hpp"
+
 namespace accel {
 
-/// Reads one mapping of a YAML file strictly: every problem (unknown key, wrong type, impossible value, missing key) is
-/// noted with file and line, and `finish` throws one ConfigError with all of them.
+/// Reads one mapping of a YAML file strictly: every problem is noted with file and line, and `throw_if_any` throws one
+/// ConfigError with all of them.
 ///
 ///     YamlProblems problems("run.yaml");
 ///     YamlReader reader(node, "", problems);
-///     auto epochs = reader.required<int>("epochs", [](int n) { return n >= 1; }, "1 or more");
+///     auto epochs = reader.required<int>("epochs", at_least_one);
 ///     reader.finish_keys();
 ///     problems.throw_if_any();
 ///
@@ -33,23 +32,11 @@ class YamlProblems {
   std::vector<std::string> problems_;
 };
 
-class YamlReader {
+class YamlReader : public FieldReader {
  public:
   /// `path` is the mapping's place in the file, e.g. "model."; "" at the top.
   YamlReader(YAML::Node node, std::string path, YamlProblems& problems);
 
-  /// The value of a key, or nothing if it is absent or null. `check` may be null.
-  template <typename T>
-  std::optional<T> optional(const std::string& key, const std::function<bool(const T&)>& check = nullptr,
-                            const std::string& expected = "");
-  template <typename T>
-  T required(const std::string& key, const std::function<bool(const T&)>& check = nullptr,
-             const std::string& expected = "") {
-    const bool present = has(key);
-    auto value = optional<T>(key, check, expected);
-    if (!present) missing(key);
-    return value.value_or(T{});
-  }
   /// The mapping under a key; an empty one if it is absent.
   YamlReader mapping(const std::string& key);
   /// The mappings of the list under a key; none if it is absent, or, where it is required, a problem.
@@ -60,21 +47,22 @@ class YamlReader {
   /// Notes that a known key has no meaning yet.
   void not_built(const std::string& key);
 
-  [[nodiscard]] bool has(const std::string& key) const;
+  /// A null is an absent key.
+  [[nodiscard]] bool has(const std::string& key) const override;
   /// Whether a mapping is under a key that may hold a word too.
   [[nodiscard]] bool has_mapping(const std::string& key) const { return has(key) && node_[key].IsMap(); }
-  void missing(const std::string& key);
-  void problem(const std::string& key, const std::string& text);
-  /// Notes the keys that nobody asked for.
-  void finish_keys();
+  void missing(const std::string& key) override;
+  void problem(const std::string& key, const std::string& text) override;
+  void finish_keys() override;
+
+ protected:
+  bool convert(const std::string& key, FieldTarget target) const override;
+  [[nodiscard]] std::string given(const std::string& key) const override;
 
  private:
-  std::optional<YAML::Node> find(const std::string& key);
-
   YAML::Node node_;
   std::string path_;
   YamlProblems& problems_;
-  std::set<std::string> known_;
 };
 
 }  // namespace accel

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <concepts>
+#include <limits>
+#include <span>
+#include <type_traits>
+
+/// The fields of structs of options. A struct lists its fields once, in a function that calls `visit` for each of them:
+///
+///     template <FieldsOf<WritingConfig> Config, typename Visit>
+///     void for_each_field(Config& config, Visit&& visit) {
+///       visit(Field{"length", at_least_one}, config.length);
+///       visit(Field{"mode", {.choices = kModes}}, config.mode);
+///     }
+///
+/// Readers of files and of the environment (field_reader.hpp), the check of values that a program sets
+/// (field_checks.hpp) and command lines visit this list. Thread rule: values.
+namespace accel {
+
+/// What a value has to be. Without a check and choices: any value of the field's type.
+struct FieldRule {
+  const char* expected = nullptr;             ///< "1 or more"; null: what the choices or the type say
+  bool (*accepts)(double value) = nullptr;    ///< of a number
+  std::span<const char* const> choices = {};  ///< of a text
+  bool numbered = false;                      ///< plugins accept a choice's number too, from 1
+
+  [[nodiscard]] bool operator()(double value) const { return accepts == nullptr || accepts(value); }
+};
+
+struct Field {
+  const char* name;
+  FieldRule rule = {};
+  bool is_required = false;
+  const char* variable = nullptr;       ///< the environment variable that gives the value where the program does not
+  const char* deepspeed_key = nullptr;  ///< "zero_optimization.stage": the same in a DeepSpeed file
+  const char* fallback = nullptr;       ///< the value in a plugin where nothing gives one
+  const char* flag = nullptr;           ///< of command lines: "--even-batches,!--no-even-batches"
+  const char* help = nullptr;           ///< of that flag
+};
+
+/// `Options`, const or not.
+template <typename T, typename Options>
+concept FieldsOf = std::same_as<std::remove_const_t<T>, Options>;
+
+inline constexpr FieldRule at_least_zero{"0 or more", [](double value) { return value >= 0; }};
+inline constexpr FieldRule at_least_one{"1 or more", [](double value) { return value >= 1; }};
+inline constexpr FieldRule above_zero{"a number above 0", [](double value) { return value > 0; }};
+inline constexpr FieldRule finite_at_least_zero{
+    "a number of 0 or more", [](double value) { return value >= 0 && value <= std::numeric_limits<double>::max(); }};
+inline constexpr FieldRule finite_above_zero{
+    "a number above 0", [](double value) { return value > 0 && value <= std::numeric_limits<double>::max(); }};
+inline constexpr FieldRule zero_to_one{"a number from 0 to 1", [](double value) { return value >= 0 && value <= 1; }};
+inline constexpr FieldRule above_zero_to_one{"a number above 0, and 1 at most",
+                                             [](double value) { return value > 0 && value <= 1; }};
+
+}  // namespace accel

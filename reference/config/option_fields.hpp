@@ -1,0 +1,214 @@
+#pragma once
+
+#include "reference/config/field.hpp"
+#include "reference/config/options.hpp"
+#include "reference/config/sharding_names.hpp"
+
+/// The fields of the Accelerator's options, with their rules. Plugins take from the environment what the program does
+/// not give; `rule` then holds for both.
+namespace accel {
+
+inline constexpr FieldRule above_one{"a number above 1",
+                                     [](double value) { return finite_above_zero(value) && value > 1; }};
+inline constexpr FieldRule between_zero_and_one{"a number between 0 and 1",
+                                                [](double value) { return value > 0 && value < 1; }};
+inline constexpr const char* kLossWeightings[] = {"accelerate", "exact"};
+inline constexpr const char* kCommHooks[] = {"no", "fp16", "bf16", "power_sgd", "batched_power_sgd"};
+inline constexpr const char* kCommWrappers[] = {"no", "fp16", "bf16"};
+
+/// Those that are no structs, as files give them.
+template <FieldsOf<AcceleratorOptions> Options, typename Visit>
+void for_each_field(Options& options, Visit&& visit) {
+  visit(Field{.name = "mixed_precision", .rule = {.choices = kMixedPrecisions}}, options.mixed_precision);
+  visit(Field{.name = "gradient_accumulation_steps", .rule = at_least_one}, options.gradient_accumulation_steps);
+  visit(Field{.name = "loss_weighting", .rule = {.choices = kLossWeightings}}, options.loss_weighting);
+  visit(Field{.name = "split_batches"}, options.split_batches);
+  visit(Field{.name = "step_scheduler_with_optimizer"}, options.step_scheduler_with_optimizer);
+  visit(Field{.name = "device_placement"}, options.device_placement);
+  visit(Field{.name = "debug"}, options.debug);
+  visit(Field{.name = "rng_types"}, options.rng_types);
+}
+
+template <FieldsOf<GradientAccumulationPlugin> Plugin, typename Visit>
+void for_each_field(Plugin& plugin, Visit&& visit) {
+  visit(Field{.name = "num_steps", .rule = at_least_one, .is_required = true}, plugin.num_steps);
+  visit(Field{.name = "adjust_scheduler"}, plugin.adjust_scheduler);
+  visit(Field{.name = "sync_with_dataloader"}, plugin.sync_with_dataloader);
+  visit(Field{.name = "sync_each_batch"}, plugin.sync_each_batch);
+}
+
+template <FieldsOf<DistributedDataParallelKwargs> Kwargs, typename Visit>
+void for_each_field(Kwargs& kwargs, Visit&& visit) {
+  visit(Field{.name = "dim"}, kwargs.dim);
+  visit(Field{.name = "broadcast_buffers"}, kwargs.broadcast_buffers);
+  visit(Field{.name = "find_unused_parameters"}, kwargs.find_unused_parameters);
+  visit(Field{.name = "check_reduction"}, kwargs.check_reduction);
+  visit(Field{.name = "gradient_as_bucket_view"}, kwargs.gradient_as_bucket_view);
+  visit(Field{.name = "static_graph"}, kwargs.static_graph);
+  visit(Field{.name = "comm_hook", .rule = {.choices = kCommHooks}}, kwargs.comm_hook);
+  visit(Field{.name = "comm_wrapper", .rule = {.choices = kCommWrappers}}, kwargs.comm_wrapper);
+  visit(Field{.name = "bucket_cap_mb", .rule = at_least_one}, kwargs.bucket_cap_mb);
+}
+
+template <FieldsOf<PowerSGDOptions> Options, typename Visit>
+void for_each_field(Options& options, Visit&& visit) {
+  visit(Field{.name = "matrix_approximation_rank", .rule = at_least_one}, options.matrix_approximation_rank);
+  visit(Field{.name = "start_powerSGD_iter"}, options.start_powerSGD_iter);
+  visit(Field{.name = "min_compression_rate", .rule = at_least_zero}, options.min_compression_rate);
+  visit(Field{.name = "use_error_feedback"}, options.use_error_feedback);
+  visit(Field{.name = "warm_start"}, options.warm_start);
+  visit(Field{.name = "orthogonalization_epsilon", .rule = at_least_zero}, options.orthogonalization_epsilon);
+  visit(Field{.name = "random_seed",
+              .rule = {"0 to 4294967295", [](double seed) { return seed >= 0 && seed <= 0xFFFF'FFFF; }}},
+        options.random_seed);
+  visit(Field{.name = "compression_stats_logging_frequency"}, options.compression_stats_logging_frequency);
+  visit(Field{.name = "batch_tensors_with_same_shape"}, options.batch_tensors_with_same_shape);
+}
+
+template <FieldsOf<AutocastKwargs> Kwargs, typename Visit>
+void for_each_field(Kwargs& kwargs, Visit&& visit) {
+  visit(Field{.name = "enabled"}, kwargs.enabled);
+  visit(Field{.name = "cache_enabled"}, kwargs.cache_enabled);
+}
+
+template <FieldsOf<GradScalerKwargs> Kwargs, typename Visit>
+void for_each_field(Kwargs& kwargs, Visit&& visit) {
+  visit(Field{.name = "init_scale", .rule = finite_above_zero}, kwargs.init_scale);
+  visit(Field{.name = "growth_factor", .rule = above_one}, kwargs.growth_factor);
+  visit(Field{.name = "backoff_factor", .rule = between_zero_and_one}, kwargs.backoff_factor);
+  visit(Field{.name = "growth_interval", .rule = at_least_one}, kwargs.growth_interval);
+  visit(Field{.name = "enabled"}, kwargs.enabled);
+}
+
+template <FieldsOf<GradientGuard> Guard, typename Visit>
+void for_each_field(Guard& guard, Visit&& visit) {
+  visit(Field{.name = "skip_norm_above", .rule = above_zero}, guard.skip_norm_above);
+  visit(Field{.name = "skip_non_finite"}, guard.skip_non_finite);
+}
+
+template <FieldsOf<Float8LinearConfig> Config, typename Visit>
+void for_each_field(Config& config, Visit&& visit) {
+  visit(Field{.name = "pad_inner_dim"}, config.pad_inner_dim);
+  visit(Field{.name = "emulate"}, config.emulate);
+  visit(Field{.name = "enable_fsdp_float8_all_gather"}, config.enable_fsdp_float8_all_gather);
+  visit(Field{.name = "round_scales_to_power_of_2"}, config.round_scales_to_power_of_2);
+}
+
+template <FieldsOf<AORecipeKwargs> Kwargs, typename Visit>
+void for_each_field(Kwargs& kwargs, Visit&& visit) {
+  visit(Field{.name = "pad_inner_dim"}, kwargs.pad_inner_dim);
+  visit(Field{.name = "enable_fsdp_float8_all_gather"}, kwargs.enable_fsdp_float8_all_gather);
+}
+
+template <FieldsOf<MixedPrecisionPolicy> Policy, typename Visit>
+void for_each_field(Policy& policy, Visit&& visit) {
+  visit(Field{.name = "param_dtype"}, policy.param_dtype);
+  visit(Field{.name = "reduce_dtype"}, policy.reduce_dtype);
+  visit(Field{.name = "buffer_dtype"}, policy.buffer_dtype);
+}
+
+template <FieldsOf<ParallelismConfig> Config, typename Visit>
+void for_each_field(Config& config, Visit&& visit) {
+  constexpr FieldRule size{"an integer from 1 to 2147483647", at_least_one.accepts};
+  visit(Field{.name = "dp_replicate_size", .rule = size, .variable = "PARALLELISM_CONFIG_DP_REPLICATE_SIZE"},
+        config.dp_replicate_size);
+  visit(Field{.name = "dp_shard_size", .rule = size, .variable = "PARALLELISM_CONFIG_DP_SHARD_SIZE"},
+        config.dp_shard_size);
+  visit(Field{.name = "cp_size", .rule = size, .variable = "PARALLELISM_CONFIG_CP_SIZE"}, config.cp_size);
+  visit(Field{.name = "sp_size", .rule = size, .variable = "PARALLELISM_CONFIG_SP_SIZE"}, config.sp_size);
+  visit(Field{.name = "tp_size", .rule = size, .variable = "PARALLELISM_CONFIG_TP_SIZE"}, config.tp_size);
+}
+
+/// Without mixed_precision_policy, which is a struct.
+template <FieldsOf<FullyShardedDataParallelPlugin> Plugin, typename Visit>
+void for_each_field(Plugin& plugin, Visit&& visit) {
+  visit(Field{.name = "fsdp_version",
+              .rule = {"1 to 2", [](double version) { return version >= 1 && version <= 2; }},
+              .variable = "FSDP_VERSION"},
+        plugin.fsdp_version);
+  visit(Field{.name = "sharding_strategy",
+              .rule = {.choices = kShardingStrategies, .numbered = true},
+              .variable = "FSDP_SHARDING_STRATEGY"},
+        plugin.sharding_strategy);
+  visit(Field{.name = "reshard_after_forward", .variable = "FSDP_RESHARD_AFTER_FORWARD"}, plugin.reshard_after_forward);
+  visit(Field{.name = "backward_prefetch",
+              .rule = {.choices = kBackwardPrefetches, .numbered = true},
+              .variable = "FSDP_BACKWARD_PREFETCH"},
+        plugin.backward_prefetch);
+  visit(Field{.name = "auto_wrap_policy", .rule = {.choices = kWrapPolicies}, .variable = "FSDP_AUTO_WRAP_POLICY"},
+        plugin.auto_wrap_policy);
+  visit(Field{.name = "transformer_cls_names_to_wrap", .variable = "FSDP_TRANSFORMER_CLS_TO_WRAP"},
+        plugin.transformer_cls_names_to_wrap);
+  visit(Field{.name = "min_num_params",
+              .rule = {"an integer from 0 to 9223372036854775807", at_least_zero.accepts},
+              .variable = "FSDP_MIN_NUM_PARAMS"},
+        plugin.min_num_params);
+  visit(Field{.name = "wrap_modules"}, plugin.wrap_modules);
+  visit(Field{.name = "ignored_modules", .variable = "FSDP_IGNORED_MODULES"}, plugin.ignored_modules);
+  visit(Field{.name = "cpu_offload", .variable = "FSDP_OFFLOAD_PARAMS"}, plugin.cpu_offload);
+  visit(Field{.name = "state_dict_type",
+              .rule = {.choices = kStateDictTypes, .numbered = true},
+              .variable = "FSDP_STATE_DICT_TYPE"},
+        plugin.state_dict_type);
+  visit(Field{.name = "limit_all_gathers"}, plugin.limit_all_gathers);
+  visit(Field{.name = "use_orig_params", .variable = "FSDP_USE_ORIG_PARAMS"}, plugin.use_orig_params);
+  visit(Field{.name = "sync_module_states", .variable = "FSDP_SYNC_MODULE_STATES"}, plugin.sync_module_states);
+  visit(Field{.name = "forward_prefetch", .variable = "FSDP_FORWARD_PREFETCH"}, plugin.forward_prefetch);
+  visit(Field{.name = "activation_checkpointing", .variable = "FSDP_ACTIVATION_CHECKPOINTING"},
+        plugin.activation_checkpointing);
+  visit(Field{.name = "cpu_ram_efficient_loading", .variable = "FSDP_CPU_RAM_EFFICIENT_LOADING"},
+        plugin.cpu_ram_efficient_loading);
+}
+
+template <FieldsOf<DeepSpeedPlugin> Plugin, typename Visit>
+void for_each_field(Plugin& plugin, Visit&& visit) {
+  visit(Field{.name = "hf_ds_config", .variable = "ACCELERATE_DEEPSPEED_CONFIG_FILE"}, plugin.hf_ds_config);
+  visit(Field{.name = "gradient_accumulation_steps",
+              .rule = {"an integer from 1 to 2147483647 or \"auto\"", at_least_one.accepts},
+              .variable = "ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
+              .deepspeed_key = "gradient_accumulation_steps",
+              .fallback = "auto"},
+        plugin.gradient_accumulation_steps);
+  visit(Field{.name = "gradient_clipping",
+              .rule = {"a number of 0 or more, or \"auto\"", finite_at_least_zero.accepts},
+              .variable = "ACCELERATE_GRADIENT_CLIPPING",
+              .deepspeed_key = "gradient_clipping",
+              .fallback = "auto"},
+        plugin.gradient_clipping);
+  visit(Field{.name = "zero_stage",
+              .rule = {"0 to 3", [](double stage) { return stage >= 0 && stage <= 3; }},
+              .variable = "ACCELERATE_DEEPSPEED_ZERO_STAGE",
+              .deepspeed_key = "zero_optimization.stage",
+              .fallback = "2"},
+        plugin.zero_stage);
+  visit(Field{.name = "offload_optimizer_device",
+              .rule = {.choices = kOffloadDevices},
+              .variable = "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE",
+              .deepspeed_key = "zero_optimization.offload_optimizer.device",
+              .fallback = "none"},
+        plugin.offload_optimizer_device);
+  visit(Field{.name = "offload_optimizer_nvme_path",
+              .variable = "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_NVME_PATH",
+              .deepspeed_key = "zero_optimization.offload_optimizer.nvme_path",
+              .fallback = "none"},
+        plugin.offload_optimizer_nvme_path);
+  visit(Field{.name = "offload_param_device",
+              .rule = {.choices = kOffloadDevices},
+              .variable = "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE",
+              .deepspeed_key = "zero_optimization.offload_param.device",
+              .fallback = "none"},
+        plugin.offload_param_device);
+  visit(Field{.name = "offload_param_nvme_path",
+              .variable = "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_NVME_PATH",
+              .deepspeed_key = "zero_optimization.offload_param.nvme_path",
+              .fallback = "none"},
+        plugin.offload_param_nvme_path);
+  visit(Field{.name = "zero3_init_flag", .variable = "ACCELERATE_DEEPSPEED_ZERO3_INIT"}, plugin.zero3_init_flag);
+  visit(Field{.name = "zero3_save_16bit_model",
+              .variable = "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL",
+              .deepspeed_key = "zero_optimization.stage3_gather_16bit_weights_on_model_save",
+              .fallback = "false"},
+        plugin.zero3_save_16bit_model);
+}
+
+}  // namespace accel

@@ -1,0 +1,70 @@
+#include "reference/config/plugin_reader.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <type_traits>
+
+#include "reference/core/letter_case.hpp"
+
+namespace accel {
+namespace {
+
+template <typename T>
+bool parse(const std::string& text, T& value) {
+  const auto* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && stop == end;
+}
+
+bool parse(const std::string& text, bool& value) {
+  const auto flag = flag_of(text);
+  value = flag.value_or(false);
+  return flag.has_value();
+}
+
+}  // namespace
+
+std::optional<GivenValue> PluginReader::find(const std::string& key) const {
+  const auto found = values_.find(key);
+  return found == values_.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::string PluginReader::text(const std::string& key) const { return find(key).value_or(GivenValue{}).text; }
+
+void PluginReader::problem(const std::string& key, const std::string& text) {
+  const auto found = find(key);
+  problems_.push_back(fmt::format("{}: {}", found ? found->name : name_ + ": " + key, text));
+}
+
+bool PluginReader::convert(const std::string& key, FieldTarget target) const {
+  const auto& text = values_.at(key).text;
+  return std::visit(
+      [&]<typename T>(T* value) {
+        if constexpr (std::is_arithmetic_v<T>) return parse(text, *value);
+        if constexpr (std::is_same_v<T, std::string>) *value = text;
+        return std::is_same_v<T, std::string>;
+      },
+      target);
+}
+
+std::string PluginReader::given(const std::string& key) const {
+  return fmt::format(", got '{}'", values_.at(key).text);
+}
+
+std::optional<std::string> PluginReader::chosen(const FieldRule& rule, const std::string& text) const {
+  std::size_t number = 0;
+  if (rule.numbered && parse(text, number) && number >= 1 && number <= rule.choices.size())
+    return rule.choices[number - 1];
+  const auto choice = std::find_if(rule.choices.begin(), rule.choices.end(),
+                                   [&](const char* candidate) { return lower_case(text) == lower_case(candidate); });
+  return choice == rule.choices.end() ? std::nullopt : std::optional<std::string>(*choice);
+}
+
+std::string PluginReader::choices_of(const FieldRule& rule) const {
+  const auto names = fmt::format("{}", fmt::join(rule.choices, ", "));
+  return rule.numbered ? fmt::format("{} or 1 to {}", names, rule.choices.size()) : names;
+}
+
+}  // namespace accel

@@ -18,7 +18,6 @@
 /// Loaders of all kinds whose samples draw random numbers, for runs that are interrupted and resumed.
 namespace accel::testing::resumed_loaders {
 
-
 using Sample = std::pair<std::int64_t, std::int64_t>;  // its number, and a random number that reading it has drawn
 
 inline Sample read_sample(std::int64_t number) { return {number, draw_int64(default_generator())}; }
@@ -60,7 +59,7 @@ class RandomBatches : public BatchSampler {
 
 enum class Source { kInOrder, kShuffled, kReplacement, kRepeated, kSubset, kWeighted, kBatches, kStream, kParts };
 inline constexpr const char* kSourceNames[] = {"in order", "shuffled", "replacement", "repeated", "subset",
-                                        "weighted", "batches",  "stream",      "parts"};
+                                               "weighted", "batches",  "stream",      "parts"};
 
 struct Case {
   Source source = Source::kShuffled;
@@ -118,10 +117,9 @@ std::vector<std::vector<std::int64_t>> read_all(Loader& loader, std::int64_t mos
 }
 
 inline auto shuffled_loader(RankContext& rank, std::int64_t length = 23,
-                     std::optional<at::Generator> generator = std::nullopt) {
+                            std::optional<at::Generator> generator = std::nullopt) {
   return Accelerator({}, rank).prepare(DataLoader(
       NoisyDataset{.length = length}, {.batch_size = 2, .shuffle = true, .generator = std::move(generator)}));
 }
-
 
 }  // namespace accel::testing::resumed_loaders

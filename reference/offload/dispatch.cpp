@@ -11,9 +11,9 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/modules/described_model.hpp"
+#include "reference/offload/dispatch_units.hpp"
 #include "reference/offload/load_checkpoint.hpp"
 #include "reference/offload/module_tensors.hpp"
-#include "reference/offload/dispatch_units.hpp"
 
 namespace accel::offload {
 namespace {

@@ -13,8 +13,8 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/modules/described_model.hpp"
-#include "reference/offload/module_tensors.hpp"
 #include "reference/offload/dispatch_units.hpp"
+#include "reference/offload/module_tensors.hpp"
 
 namespace accel {
 namespace offload {

@@ -6,9 +6,9 @@
 #include "reference/core/errors.hpp"
 #include "reference/modules/described_model.hpp"
 #include "reference/offload/dispatch.hpp"
+#include "reference/offload/dispatch_units.hpp"
 #include "reference/offload/load_checkpoint.hpp"
 #include "reference/offload/module_nodes.hpp"
-#include "reference/offload/dispatch_units.hpp"
 
 namespace accel::offload {
 namespace {

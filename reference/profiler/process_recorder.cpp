@@ -28,8 +28,8 @@ void save_once(torch_profiler::ProfilerResult& result, std::string& saved, Files
 class ProcessRecorder final : public ProfileRecorder {
  public:
   ProcessRecorder(const ProfileKwargs& kwargs, bool cuda)
-      : config_(torch_profiler::ProfilerState::KINETO, kwargs.record_shapes, kwargs.profile_memory, /*with_stack=*/false,
-                kwargs.with_flops) {
+      : config_(torch_profiler::ProfilerState::KINETO, kwargs.record_shapes, kwargs.profile_memory,
+                /*with_stack=*/false, kwargs.with_flops) {
     check_state(
         !is_taken.exchange(true),
         "profile: another rank of this process is profiled already, and LibTorch's profiler is one for the process; "

@@ -70,8 +70,9 @@ std::string chrome_trace(const std::vector<ProfileEvent>& events, int rank) {
     text += fmt::format(
         ",\n{{\"ph\": \"{}\", \"cat\": \"{}\", \"name\": {}, \"pid\": {}, \"tid\": {}, \"ts\": {:.3f}, {}\"args\": "
         "{{{}}}}}",
-        is_memory ? "i" : "X", is_memory ? "cpu_instant_event" : "cpu_op", tracking::json_text(std::string_view(event.name)),
-        rank, event.thread, static_cast<double>(event.start_ns) / 1e3,
+        is_memory ? "i" : "X", is_memory ? "cpu_instant_event" : "cpu_op",
+        tracking::json_text(std::string_view(event.name)), rank, event.thread,
+        static_cast<double>(event.start_ns) / 1e3,
         is_memory ? std::string() : fmt::format("\"dur\": {:.3f}, ", static_cast<double>(event.duration_ns) / 1e3),
         arguments);
   }

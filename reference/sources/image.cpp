@@ -7,8 +7,8 @@
 #include <string>
 
 #include "reference/core/errors.hpp"
-#include "reference/sources/image_decoders.hpp"
 #include "reference/core/letter_case.hpp"
+#include "reference/sources/image_decoders.hpp"
 
 namespace accel {
 

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/letter_case.hpp"
 #include "reference/core/random.hpp"
 #include "reference/sources/brace_expansion.hpp"
-#include "reference/core/letter_case.hpp"
 #include "reference/sources/tar_reader.hpp"
 
 namespace accel {

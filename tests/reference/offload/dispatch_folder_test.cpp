@@ -7,10 +7,10 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/modules/described_model.hpp"
+#include "reference/offload/dispatch_units.hpp"
 #include "reference/offload/empty_weights.hpp"
 #include "reference/offload/layerwise_casting.hpp"
 #include "reference/offload/load_checkpoint.hpp"
-#include "reference/offload/dispatch_units.hpp"
 #include "tests/reference/offload/dispatched_models.hpp"
 #include "tests/support/message_of.hpp"
 

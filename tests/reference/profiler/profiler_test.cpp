@@ -14,6 +14,9 @@
 namespace accel {
 namespace {
 
+using profiler::profile_action;
+using profiler::ProfileAction;
+using profiler::ProfileEvent;
 using testing::Backend;
 using testing::collect_ranks;
 using ::testing::ElementsAre;
@@ -23,9 +26,6 @@ using ::testing::IsSupersetOf;
 using testing::message_of;
 using testing::run_ranks;
 using testing::TemporaryFolder;
-using profiler::profile_action;
-using profiler::ProfileAction;
-using profiler::ProfileEvent;
 
 std::string actions_of(const ProfileSchedule& schedule, int num_steps) {
   std::string text;

@@ -16,13 +16,13 @@
 namespace accel {
 namespace {
 
+using terminal::progress_text;
+using terminal::Terminal;
 using testing::Backend;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::run_ranks;
 using testing::TemporaryFolder;
-using terminal::progress_text;
-using terminal::Terminal;
 
 TEST(ProgressTextTest, TellsShareCountTimesAndRate) {
   EXPECT_EQ(progress_text({.desc = "train", .done = 5, .total = 10, .seconds = 2, .postfix = "loss=0.3"}, 60),

@@ -4,6 +4,7 @@
 
 #include "properties/gen/value_json.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/optim/optimizers/optimizer_state.hpp"
 #include "sim/programs/experiments/optimizer_config.hpp"
 #include "tests/support/outermost_operators.hpp"
 #include "tests/support/torch.hpp"

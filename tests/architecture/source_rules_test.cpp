@@ -14,6 +14,16 @@ namespace {
 
 constexpr std::size_t kColumns = 120, kSourceLines = 400, kHeaderLines = 300, kSourcesPerFolder = 40;
 
+// TODO: these are still larger; none may grow, and an entry that is within the limit must go.
+const std::map<std::string, std::size_t> kLargerFiles = {{"sim/programs/accel/launch_plan.cpp", 418},
+                                                         {"tests/sim/engine/world_test.cpp", 546}};
+const std::map<std::string, std::size_t> kLargerFolders = {{"reference/config", 41}, {"reference/data", 44}};
+
+std::size_t limit_of(const std::map<std::string, std::size_t>& larger, const std::string& name, std::size_t limit) {
+  const auto found = larger.find(name);
+  return found == larger.end() ? limit : found->second;
+}
+
 std::vector<std::string> all_sources() {
   return sources_below({"reference", "backends", "sim", "bench", "properties", "tests"});
 }
@@ -35,7 +45,9 @@ TEST(SourceRulesTest, FilesAndLinesHaveALimit) {
   ASSERT_GT(files.size(), 500U);
   for (const auto& file : files) {
     const auto lines = lines_of(file);
-    EXPECT_LE(lines.size(), file.ends_with(".hpp") ? kHeaderLines : kSourceLines) << file;
+    const auto limit = file.ends_with(".hpp") ? kHeaderLines : kSourceLines;
+    EXPECT_LE(lines.size(), limit_of(kLargerFiles, file, limit)) << file;
+    EXPECT_TRUE(lines.size() > limit || !kLargerFiles.contains(file)) << file << " is within the limit now";
     for (std::size_t line = 0; line < lines.size(); ++line)
       EXPECT_LE(columns_of(lines[line]), kColumns) << file << ":" << line + 1;
   }
@@ -44,7 +56,10 @@ TEST(SourceRulesTest, FilesAndLinesHaveALimit) {
 TEST(SourceRulesTest, FoldersHaveALimit) {
   std::map<std::string, std::size_t> counts;
   for (const auto& file : all_sources()) ++counts[file.substr(0, file.rfind('/'))];
-  for (const auto& [folder, count] : counts) EXPECT_LE(count, kSourcesPerFolder) << folder;
+  for (const auto& [folder, count] : counts)
+    EXPECT_LE(count, limit_of(kLargerFolders, folder, kSourcesPerFolder)) << folder;
+  for (const auto& [folder, count] : kLargerFolders)
+    EXPECT_GT(counts[folder], kSourcesPerFolder) << folder << " is within the limit now";
 }
 
 // Standard error of clang-format, which names each place that it would change.

@@ -1,69 +1,17 @@
-// What is wrong with a command line, a file or the environment ends the run before anything has run: exit code 2, and a
-// message that names the place, what was expected and what was given.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <unistd.h>
-
+// What is wrong with an experiment file: bad_input.hpp.
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
-#include <sstream>
 
-#include "tests/programs/support/run_command.hpp"
+#include "tests/programs/support/bad_input.hpp"
 
 namespace accel::testing::bad_input_test {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
-using ::testing::Not;
 
-constexpr std::chrono::seconds kLimit{20};
-constexpr const char* kGood =
-    "task: fashion_mnist\n"
-    "limit: 64\n"
-    "eval_limit: 16\n"
-    "model: {name: mlp, hidden: 8}\n"
-    "optimizer: {name: sgd, lr: 0.1}\n"
-    "batch_size: 8\n"
-    "epochs: 1\n"
-    "max_steps: 2\n"
-    "seed: 1\n";
-
-CommandResult sim_run(std::vector<std::string> arguments, const std::map<std::string, std::string>& environment = {}) {
-  arguments.insert(arguments.begin(), bin("sim-run"));
-  return run_command(arguments, {.environment = environment, .limit = kLimit});
-}
-
-template <typename Matcher>
-void expect_refused(const CommandResult& run, const Matcher& message) {
-  EXPECT_EQ(run.exit_code, 2) << run.error;
-  EXPECT_THAT(run.error, message);
-  EXPECT_THAT(run.output, IsEmpty());
-}
-
-class BadInputTest : public ::testing::Test {
- protected:
-  [[nodiscard]] std::string good() const { return folder_.write("good.yaml", kGood); }
-  [[nodiscard]] std::string bad(const std::string& content) const { return folder_.write("bad.yaml", content); }
-  // The good file with one line more, or another in its place.
-  [[nodiscard]] std::string with(const std::string& line) const {
-    const auto key = line.substr(0, line.find(':') + 1);
-    std::string text;
-    std::istringstream in(kGood);
-    for (std::string kept; std::getline(in, kept);) {
-      if (kept.rfind(key, 0) != 0) text += kept + "\n";
-    }
-    return bad(text + line + "\n");
-  }
-
-  TemporaryFolder folder_;
-};
-
-// --- the experiment file ---------------------------------------------------------------------------------------------
+class BadInputTest : public ExperimentFiles {};
 
 TEST_F(BadInputTest, GoodFileRuns) { EXPECT_EQ(sim_run({good()}).exit_code, 0); }
 
@@ -189,17 +137,15 @@ TEST_F(BadInputTest, FileThatIsNotYamlIsRefusedWithTheLine) {
 }
 
 TEST_F(BadInputTest, KeyThatIsNoTextIsRefusedWithItsLine) {
-  expect_refused(sim_run({bad(std::string(kGood) + "? [a, b]\n: 3\n")}), HasSubstr("bad.yaml:10:"));
+  expect_refused(sim_run({bad(std::string(kGoodExperiment) + "? [a, b]\n: 3\n")}), HasSubstr("bad.yaml:10:"));
   expect_refused(sim_run({with("model: {name: mlp, {a: b}: 3}")}),
                  HasSubstr("bad.yaml:9: model: a key that is no name"));
 }
 
 TEST_F(BadInputTest, KeyGivenTwiceIsRefused) {
-  expect_refused(sim_run({bad(std::string(kGood) + "batch_size: 16\n")}),
+  expect_refused(sim_run({bad(std::string(kGoodExperiment) + "batch_size: 16\n")}),
                  HasSubstr("bad.yaml:10: batch_size: given twice"));
 }
-
-// --- the other tasks -------------------------------------------------------------------------------------------------
 
 constexpr const char* kGpt = "model: {name: gpt, layers: 1, heads: 2, width: 8, block_size: 16}";
 constexpr const char* kGptOf300 = "model: {name: gpt, layers: 1, heads: 2, width: 8, block_size: 300}";
@@ -250,227 +196,6 @@ TEST_F(BadInputTest, ImageFoldersWithoutImagesAreRefused) {
                           "data_dir=" + folder_.path(), good()}),
                  HasSubstr("cat"));
 }
-
-// --- the data --------------------------------------------------------------------------------------------------------
-
-std::string big_endian(std::uint32_t value) {
-  return {static_cast<char>(value >> 24), static_cast<char>(value >> 16), static_cast<char>(value >> 8),
-          static_cast<char>(value)};
-}
-
-std::string idx(const std::vector<std::uint32_t>& sizes, std::size_t num_bytes) {
-  std::string text{0, 0, 8, static_cast<char>(sizes.size())};
-  for (const auto size : sizes) text += big_endian(size);
-  for (std::size_t index = 0; index < num_bytes; ++index)
-    text += static_cast<char>(sizes.size() == 1 ? index % 10 : index * 31);
-  return text;
-}
-
-class BadDataTest : public BadInputTest {
- protected:
-  BadDataTest() {
-    data_.write("train-images-idx3-ubyte", idx({100, 28, 28}, 100 * 784));
-    data_.write("train-labels-idx1-ubyte", idx({100}, 100));
-    data_.write("t10k-images-idx3-ubyte", idx({20, 28, 28}, 20 * 784));
-    data_.write("t10k-labels-idx1-ubyte", idx({20}, 20));
-  }
-  [[nodiscard]] CommandResult run() const { return sim_run({with("data_dir: " + data_.path())}); }
-  TemporaryFolder data_;
-};
-
-TEST_F(BadDataTest, PlainIdxFilesAreReadUpToTheLimit) {
-  const auto result = run();
-  EXPECT_EQ(result.exit_code, 0) << result.error;
-  EXPECT_EQ(nlohmann::json::parse(result.output)["eval_samples"], 16);
-}
-
-TEST_F(BadDataTest, LimitBeyondTheDataTakesAllOfIt) {
-  const auto result =
-      sim_run({"--set", "eval_limit=1000", "--set", "limit=1000000", with("data_dir: " + data_.path())});
-  EXPECT_EQ(result.exit_code, 0) << result.error;
-  EXPECT_EQ(nlohmann::json::parse(result.output)["eval_samples"], 20);
-}
-
-TEST_F(BadDataTest, MissingFolderIsNamedWithThePackageThatProvidesIt) {
-  expect_refused(sim_run({with("data_dir: /does/not/exist")}),
-                 AllOf(HasSubstr("data_dir: /does/not/exist/"), HasSubstr("apt-get install")));
-}
-
-TEST_F(BadDataTest, MissingFileIsNamed) {
-  std::filesystem::remove(data_.path("t10k-labels-idx1-ubyte"));
-  expect_refused(run(), HasSubstr("t10k-labels-idx1-ubyte is missing"));
-}
-
-TEST_F(BadDataTest, TruncatedFileIsRefused) {
-  data_.write("train-images-idx3-ubyte", idx({100, 28, 28}, 1000));
-  expect_refused(run(),
-                 AllOf(HasSubstr("train-images-idx3-ubyte: the file is short or damaged"), HasSubstr("1000 read")));
-}
-
-TEST_F(BadDataTest, TruncatedHeaderIsRefused) {
-  data_.write("train-labels-idx1-ubyte", idx({100}, 0).substr(0, 5));
-  expect_refused(run(), HasSubstr("train-labels-idx1-ubyte: the file is short or damaged"));
-}
-
-TEST_F(BadDataTest, DamagedGzipIsRefused) {
-  std::filesystem::remove(data_.path("t10k-labels-idx1-ubyte"));
-  data_.write("t10k-labels-idx1-ubyte.gz",
-              std::string("\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03garbage that no stream is", 35));
-  expect_refused(run(), HasSubstr("t10k-labels-idx1-ubyte.gz: the file is short or damaged"));
-}
-
-TEST_F(BadDataTest, FileOfAnotherKindIsRefused) {
-  data_.write("train-images-idx3-ubyte", "this is no idx file, but text");
-  expect_refused(run(), HasSubstr("train-images-idx3-ubyte: not an idx file (it begins 74 68 69 73; expected 00 00"));
-  data_.write("train-images-idx3-ubyte", idx({100}, 100));
-  expect_refused(run(),
-                 HasSubstr("train-images-idx3-ubyte: not an idx file of bytes with 3 dimensions, but of Byte with 1"));
-}
-
-TEST_F(BadDataTest, HeaderThatPromisesTerabytesIsRefusedBeforeTheyAreAllocated) {
-  data_.write("train-images-idx3-ubyte", idx({0xffffffff, 28, 28}, 1000));
-  auto file = with("data_dir: " + data_.path());
-  expect_refused(sim_run({"--set", "limit=~", file}), HasSubstr("train-images-idx3-ubyte"));
-  data_.write("train-images-idx3-ubyte", idx({100, 0xffffffff, 0xffffffff}, 1000));
-  expect_refused(sim_run({file}),
-                 HasSubstr("train-images-idx3-ubyte: images of 4294967295x4294967295; expected 28x28"));
-}
-
-TEST_F(BadDataTest, ImagesOfAnotherSizeOrAnotherNumberThanLabelsAreRefused) {
-  data_.write("t10k-labels-idx1-ubyte", idx({10}, 10));
-  expect_refused(run(), HasSubstr("10 labels"));
-  data_.write("train-images-idx3-ubyte", idx({100, 14, 14}, 100 * 196));
-  expect_refused(run(), HasSubstr("images of 14x14; expected 28x28"));
-}
-
-TEST_F(BadDataTest, LabelOutsideTheTenClassesIsRefused) {
-  data_.write("train-labels-idx1-ubyte", idx({100}, 0) + std::string(100, '\x0a'));
-  expect_refused(run(), AllOf(HasSubstr("train-labels-idx1-ubyte"), HasSubstr("label 10")));
-}
-
-// --- the command line ------------------------------------------------------------------------------------------------
-
-TEST_F(BadInputTest, NumberOfRanksOutsideTheRangeIsRefused) {
-  for (const auto* backend : {"sim", "gloo"}) {
-    expect_refused(sim_run({"--backend", backend, "--ranks", "0", good()}),
-                   HasSubstr("--ranks: 0 ranks; expected 1 to"));
-    expect_refused(sim_run({"--backend", backend, "--ranks", "-3", good()}), HasSubstr("--ranks"));
-    expect_refused(sim_run({"--backend", backend, "--ranks", "100000", good()}),
-                   HasSubstr("--ranks: 100000 ranks; expected 1 to"));
-  }
-  expect_refused(sim_run({"--ranks", "abc", good()}), AllOf(HasSubstr("--ranks"), HasSubstr("abc")));
-}
-
-TEST_F(BadInputTest, UnknownOptionOrBackendIsNamed) {
-  expect_refused(sim_run({"--rank", "3", good()}), HasSubstr("--rank"));
-  expect_refused(sim_run({"--backend", "mpi", good()}), AllOf(HasSubstr("--backend"), HasSubstr("mpi")));
-}
-
-TEST_F(BadInputTest, RunWithoutAnExperimentIsRefused) { expect_refused(sim_run({}), HasSubstr("EXPERIMENT")); }
-
-TEST_F(BadInputTest, AllThatIsWrongWithARehearsalIsInOneMessage) {
-  expect_refused(
-      sim_run({"--schedule", "random", "--pct-depth", "0", good()}),
-      AllOf(HasSubstr("--pct-depth: expected 1 to 1000, got 0"), HasSubstr("of --schedule pct, not of random")));
-  const auto run = sim_run({"--ranks", "0,3", "--schedule", "backwards", "--clock", "virtual", "--faults", "none.yaml",
-                            "--diagnosis", "/no/folder/d.json", "--timeline", "/", good()});
-  expect_refused(
-      run, AllOf(HasSubstr("--ranks: 0 ranks"), HasSubstr("'backwards' is no schedule"),
-                 HasSubstr("--clock virtual: needs --network"), HasSubstr("--faults: none.yaml is no file"),
-                 HasSubstr("--diagnosis: /no/folder is not a folder"), HasSubstr("--timeline: / cannot be written")));
-  expect_refused(sim_run({"--backend", "gloo", "--ranks", "2,4", "--schedule", "random", good()}),
-                 AllOf(HasSubstr("--ranks: one number"), HasSubstr("--schedule: only the simulator has this option")));
-  expect_refused(sim_run({"explore", "--schedules", "0", "--schedule", "round-robin", "--timeline", "t.json", good()}),
-                 AllOf(HasSubstr("--schedules: expected 1 or more"),
-                       HasSubstr("--schedule round-robin: is one schedule"), HasSubstr("--timeline: of one run")));
-  expect_refused(sim_run({"--report", good() + "/page", good()}), HasSubstr("is not a folder that can be written to"));
-  expect_refused(sim_run({"explore"}), HasSubstr("expected an experiment file"));
-}
-
-TEST_F(BadInputTest, WhatIsNotBuiltYetSaysSo) {
-  expect_refused(sim_run({with("accelerator: {mixed_precision: fp4}")}),
-                 HasSubstr("mixed_precision: expected no, fp16, bf16 or fp8, got 'fp4'"));
-  expect_refused(
-      sim_run({with("accelerator: {mixed_precision: fp8, ao_recipe_kwargs: {config: {recipe_name: columns}, "
-                    "enable_fsdp_float8_all_gather: 3}}")}),
-      AllOf(HasSubstr("recipe_name: float8 recipe: expected tensorwise, rowwise or rowwise_with_gw_hp, got 'columns'"),
-            HasSubstr("enable_fsdp_float8_all_gather")));
-  expect_refused(sim_run({with("dataloader_config: {order: random}")}),
-                 HasSubstr("order: expected accelerate or elastic"));
-}
-
-TEST_F(BadInputTest, SetWithBadSyntaxIsRefused) {
-  expect_refused(sim_run({"--set", "batch_size", good()}),
-                 HasSubstr("--set: expected key.path=value, got 'batch_size'"));
-  expect_refused(sim_run({"--set", "=3", good()}), HasSubstr("--set: expected key.path=value, got '=3'"));
-  expect_refused(sim_run({"--set", "batch_size=[1", good()}),
-                 AllOf(HasSubstr("--set batch_size=[1"), HasSubstr("not YAML")));
-  expect_refused(sim_run({"--set", "task.name=3", good()}), HasSubstr("--set task.name=3: 'task' is not a mapping"));
-}
-
-TEST_F(BadInputTest, SetOfAnUnknownKeyOrImpossibleValueIsRefused) {
-  expect_refused(sim_run({"--set", "batch_sise=3", good()}), HasSubstr("batch_sise: unknown key"));
-  expect_refused(sim_run({"--set", "model.hidden=none", good()}),
-                 HasSubstr("model.hidden: expected 1 or more, got 'none'"));
-  expect_refused(sim_run({"--max-steps", "0", good()}), HasSubstr("max_steps: expected 1 or more, got '0'"));
-  expect_refused(sim_run({"--max-steps", "few", good()}), HasSubstr("--max-steps"));
-}
-
-// --- the trace, the environment, the build ---------------------------------------------------------------------------
-
-TEST_F(BadInputTest, TraceIntoAFolderThatDoesNotExistIsRefused) {
-  expect_refused(sim_run({"--trace", folder_.path("none/trace.jsonl"), good()}),
-                 AllOf(HasSubstr("--trace"), HasSubstr("none is not a folder")));
-  expect_refused(sim_run({"--trace", folder_.path(), good()}),
-                 AllOf(HasSubstr("--trace"), HasSubstr("cannot be written")));
-}
-
-TEST_F(BadInputTest, RefusedRunLeavesNoFile) {
-  const auto file = with("epochs: none");
-  for (const auto* backend : {"sim", "gloo"})
-    expect_refused(sim_run({"--backend", backend, "--trace", folder_.path("trace.jsonl"), file}), HasSubstr("epochs"));
-  EXPECT_THAT(folder_.files(), ElementsAre("bad.yaml"));
-}
-
-TEST_F(BadInputTest, RefusedRunKeepsTheTraceOfTheRunBefore) {
-  const auto trace = folder_.write("trace.jsonl", "before\n");
-  expect_refused(sim_run({"--trace", trace, with("epochs: none")}), HasSubstr("epochs"));
-  std::string line;
-  std::getline(std::ifstream(trace) >> std::ws, line);
-  EXPECT_EQ(line, "before");
-}
-
-TEST_F(BadInputTest, TraceIntoADeviceIsWrittenThereAndDoesNotReplaceIt) {
-  const auto link = folder_.path("device");
-  std::filesystem::create_symlink("/dev/null", link);
-  const auto run = sim_run({"--trace", link, good()});
-  EXPECT_EQ(run.exit_code, 0) << run.error;
-  EXPECT_TRUE(std::filesystem::is_symlink(link));
-  EXPECT_THAT(folder_.files(), ElementsAre("device", "good.yaml"));
-}
-
-TEST_F(BadInputTest, BusyMasterPortIsNamed) {
-  const BusyPort busy;
-  const auto port = std::to_string(busy.port());
-  expect_refused(sim_run({"--backend", "gloo", "--ranks", "2", good()}, {{"MASTER_PORT", port}}),
-                 HasSubstr("MASTER_PORT: port " + port + " is in use"));
-}
-
-TEST_F(BadInputTest, EnvironmentVariableThatIsNoNumberIsRefused) {
-  expect_refused(sim_run({"--backend", "gloo", "--ranks", "2", good()}, {{"MASTER_PORT", "ssh"}}),
-                 HasSubstr("MASTER_PORT: expected an integer, got 'ssh'"));
-  expect_refused(sim_run({"--backend", "gloo", "--ranks", "2", good()}, {{"MASTER_PORT", "99999"}}),
-                 HasSubstr("MASTER_PORT"));
-  expect_refused(sim_run({good()}, {{"ACCEL_TIMEOUT_SECONDS", "soon"}}),
-                 HasSubstr("ACCEL_TIMEOUT_SECONDS: expected an integer, got 'soon'"));
-}
-
-#ifndef ACCEL_CUDA
-TEST_F(BadInputTest, NcclInABuildWithoutCudaSaysHowToGetIt) {
-  expect_refused(sim_run({"--backend", "nccl", "--ranks", "2", good()}),
-                 AllOf(HasSubstr("backend nccl: this build has no CUDA"), HasSubstr("./dev build gpu")));
-}
-#endif
 
 }  // namespace
 }  // namespace accel::testing::bad_input_test

@@ -1,0 +1,109 @@
+// What is wrong with the files of an image dataset: bad_input.hpp.
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tests/programs/support/bad_input.hpp"
+
+namespace accel::testing::bad_data_test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+std::string big_endian(std::uint32_t value) {
+  return {static_cast<char>(value >> 24), static_cast<char>(value >> 16), static_cast<char>(value >> 8),
+          static_cast<char>(value)};
+}
+
+std::string idx(const std::vector<std::uint32_t>& sizes, std::size_t num_bytes) {
+  std::string text{0, 0, 8, static_cast<char>(sizes.size())};
+  for (const auto size : sizes) text += big_endian(size);
+  for (std::size_t index = 0; index < num_bytes; ++index)
+    text += static_cast<char>(sizes.size() == 1 ? index % 10 : index * 31);
+  return text;
+}
+
+class BadDataTest : public ExperimentFiles {
+ protected:
+  BadDataTest() {
+    data_.write("train-images-idx3-ubyte", idx({100, 28, 28}, 100 * 784));
+    data_.write("train-labels-idx1-ubyte", idx({100}, 100));
+    data_.write("t10k-images-idx3-ubyte", idx({20, 28, 28}, 20 * 784));
+    data_.write("t10k-labels-idx1-ubyte", idx({20}, 20));
+  }
+  [[nodiscard]] CommandResult run() const { return sim_run({with("data_dir: " + data_.path())}); }
+  TemporaryFolder data_;
+};
+
+TEST_F(BadDataTest, PlainIdxFilesAreReadUpToTheLimit) {
+  const auto result = run();
+  EXPECT_EQ(result.exit_code, 0) << result.error;
+  EXPECT_EQ(nlohmann::json::parse(result.output)["eval_samples"], 16);
+}
+
+TEST_F(BadDataTest, LimitBeyondTheDataTakesAllOfIt) {
+  const auto result =
+      sim_run({"--set", "eval_limit=1000", "--set", "limit=1000000", with("data_dir: " + data_.path())});
+  EXPECT_EQ(result.exit_code, 0) << result.error;
+  EXPECT_EQ(nlohmann::json::parse(result.output)["eval_samples"], 20);
+}
+
+TEST_F(BadDataTest, MissingFolderIsNamedWithThePackageThatProvidesIt) {
+  expect_refused(sim_run({with("data_dir: /does/not/exist")}),
+                 AllOf(HasSubstr("data_dir: /does/not/exist/"), HasSubstr("apt-get install")));
+}
+
+TEST_F(BadDataTest, MissingFileIsNamed) {
+  std::filesystem::remove(data_.path("t10k-labels-idx1-ubyte"));
+  expect_refused(run(), HasSubstr("t10k-labels-idx1-ubyte is missing"));
+}
+
+TEST_F(BadDataTest, TruncatedFileIsRefused) {
+  data_.write("train-images-idx3-ubyte", idx({100, 28, 28}, 1000));
+  expect_refused(run(),
+                 AllOf(HasSubstr("train-images-idx3-ubyte: the file is short or damaged"), HasSubstr("1000 read")));
+}
+
+TEST_F(BadDataTest, TruncatedHeaderIsRefused) {
+  data_.write("train-labels-idx1-ubyte", idx({100}, 0).substr(0, 5));
+  expect_refused(run(), HasSubstr("train-labels-idx1-ubyte: the file is short or damaged"));
+}
+
+TEST_F(BadDataTest, DamagedGzipIsRefused) {
+  std::filesystem::remove(data_.path("t10k-labels-idx1-ubyte"));
+  data_.write("t10k-labels-idx1-ubyte.gz",
+              std::string("\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03garbage that no stream is", 35));
+  expect_refused(run(), HasSubstr("t10k-labels-idx1-ubyte.gz: the file is short or damaged"));
+}
+
+TEST_F(BadDataTest, FileOfAnotherKindIsRefused) {
+  data_.write("train-images-idx3-ubyte", "this is no idx file, but text");
+  expect_refused(run(), HasSubstr("train-images-idx3-ubyte: not an idx file (it begins 74 68 69 73; expected 00 00"));
+  data_.write("train-images-idx3-ubyte", idx({100}, 100));
+  expect_refused(run(),
+                 HasSubstr("train-images-idx3-ubyte: not an idx file of bytes with 3 dimensions, but of Byte with 1"));
+}
+
+TEST_F(BadDataTest, HeaderThatPromisesTerabytesIsRefusedBeforeTheyAreAllocated) {
+  data_.write("train-images-idx3-ubyte", idx({0xffffffff, 28, 28}, 1000));
+  auto file = with("data_dir: " + data_.path());
+  expect_refused(sim_run({"--set", "limit=~", file}), HasSubstr("train-images-idx3-ubyte"));
+  data_.write("train-images-idx3-ubyte", idx({100, 0xffffffff, 0xffffffff}, 1000));
+  expect_refused(sim_run({file}),
+                 HasSubstr("train-images-idx3-ubyte: images of 4294967295x4294967295; expected 28x28"));
+}
+
+TEST_F(BadDataTest, ImagesOfAnotherSizeOrAnotherNumberThanLabelsAreRefused) {
+  data_.write("t10k-labels-idx1-ubyte", idx({10}, 10));
+  expect_refused(run(), HasSubstr("10 labels"));
+  data_.write("train-images-idx3-ubyte", idx({100, 14, 14}, 100 * 196));
+  expect_refused(run(), HasSubstr("images of 14x14; expected 28x28"));
+}
+
+TEST_F(BadDataTest, LabelOutsideTheTenClassesIsRefused) {
+  data_.write("train-labels-idx1-ubyte", idx({100}, 0) + std::string(100, '\x0a'));
+  expect_refused(run(), AllOf(HasSubstr("train-labels-idx1-ubyte"), HasSubstr("label 10")));
+}
+
+}  // namespace
+}  // namespace accel::testing::bad_data_test

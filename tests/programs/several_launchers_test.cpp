@@ -1,0 +1,257 @@
+// The ranks of a job that several launchers start, or another than `accel launch`. Several machines are several
+// launchers on the loopback interface here; machines_test has real networks between them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <future>
+#include <optional>
+
+#include "backends/launch/ports.hpp"
+#include "tests/programs/support/launch_fixture.hpp"
+
+namespace accel::testing::several_launchers_test {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using ::testing::UnorderedElementsAre;
+
+// --- several machines, each a launcher on the loopback interface
+// ----------------------------------------------------------
+
+class SeveralLaunchersTest : public LaunchFixture {
+ protected:
+  [[nodiscard]] std::vector<CommandResult> launch_all(
+      int machines, int per_machine, const Words& flags, const Words& program,
+      const std::map<std::string, std::string>& environment = {}) const {
+    const auto port = std::to_string(launcher::free_port());
+    std::vector<std::future<CommandResult>> running;
+    for (int machine = 0; machine < machines; ++machine) {
+      const Words place{"--cpu",
+                        "--num_processes",
+                        std::to_string(machines * per_machine),
+                        "--num_machines",
+                        std::to_string(machines),
+                        "--machine_rank",
+                        std::to_string(machine),
+                        "--main_process_ip",
+                        "127.0.0.1",
+                        "--main_process_port",
+                        port,
+                        "--num_cpu_threads_per_process",
+                        "1",
+                        "--no_prefix"};
+      running.push_back(
+          std::async(std::launch::async, [=, this] { return launch(place + flags + program, environment); }));
+    }
+    std::vector<CommandResult> results;
+    for (auto& result : running) results.push_back(result.get());
+    return results;
+  }
+};
+
+TEST_F(SeveralLaunchersTest, RanksAreNumberedOverMachines) {
+  const auto runs =
+      launch_all(3, 2, {}, {"/bin/sh", "-c", "echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK"});
+  for (const auto& run : runs) EXPECT_EQ(run.exit_code, 0) << run.error;
+  EXPECT_THAT(lines_of(runs[0].output), UnorderedElementsAre("0/6 0/2 0", "1/6 1/2 0"));
+  EXPECT_THAT(lines_of(runs[2].output), UnorderedElementsAre("4/6 0/2 2", "5/6 1/2 2"));
+}
+
+TEST_F(SeveralLaunchersTest, ADeadRankEndsEveryMachineWithTheSameMessage) {
+  const auto runs = launch_all(
+      3, 2, {},
+      {"/bin/sh", "-c", leaves_number() + awaits(6) + "[ $RANK = 3 ] && { echo no ink >&2; exit 9; }; sleep 100"});
+  for (const auto& run : runs) {
+    EXPECT_EQ(run.exit_code, 1);
+    EXPECT_EQ(last_line(run.error), "accel launch: rank 3 ended with exit code 9: no ink");
+  }
+  expect_no_process_left(6);
+}
+
+TEST_F(SeveralLaunchersTest, AllMachinesBeginAnewTogether) {
+  const auto runs = launch_all(2, 2, {"--max_restarts", "1"},
+                               {"/bin/sh", "-c",
+                                "echo $RANK $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit "
+                                "0; [ $RANK = 3 ] && exit 9; sleep 100"});
+  for (const auto& run : runs) EXPECT_EQ(run.exit_code, 0) << run.error;
+  EXPECT_THAT(lines_of(runs[0].output), UnorderedElementsAre("0 0", "1 0", "0 1", "1 1"));
+  EXPECT_THAT(lines_of(runs[1].output), UnorderedElementsAre("2 0", "3 0", "2 1", "3 1"));
+}
+
+TEST_F(SeveralLaunchersTest, AMachineThatDoesNotComeIsNamed) {
+  const Words place{"--cpu",
+                    "--num_processes",
+                    "3",
+                    "--num_machines",
+                    "3",
+                    "--main_process_ip",
+                    "127.0.0.1",
+                    "--main_process_port",
+                    std::to_string(launcher::free_port()),
+                    "--rdzv_conf",
+                    "join_timeout=0.5"};
+  const auto main = launch(place + Words{"/bin/true"});
+  EXPECT_EQ(main.exit_code, 1);
+  EXPECT_THAT(main.error, HasSubstr("machines 1, 2 of 3 did not come within 0.5 s"));
+  const auto other = launch(place + Words{"--machine_rank", "1", "/bin/true"});
+  EXPECT_EQ(other.exit_code, 1);
+  EXPECT_THAT(other.error, HasSubstr("machine 0 did not answer at 127.0.0.1:"));
+}
+
+TEST_F(SeveralLaunchersTest, MachinesThatDisagreeAreAUsageErrorOnBoth) {
+  const auto port = std::to_string(launcher::free_port());
+  const auto start = [&](const std::string& machine, const std::string& processes) {
+    return launch({"--cpu", "--num_processes", processes, "--num_machines", "2", "--machine_rank", machine,
+                   "--main_process_ip", "127.0.0.1", "--main_process_port", port, "/bin/true"});
+  };
+  auto other = std::async(std::launch::async, [&] { return start("1", "4"); });
+  const auto main = start("0", "2");
+  EXPECT_EQ(main.exit_code, 2);
+  EXPECT_THAT(main.error,
+              HasSubstr("machine 1 was started with --num_machines 2 --num_processes 4, machine 0 with 2 and 2"));
+  EXPECT_EQ(other.get().exit_code, 2);
+}
+
+TEST_F(SeveralLaunchersTest, AMissingProgramOnOneMachineIsAUsageErrorOnAll) {
+  const auto port = std::to_string(launcher::free_port());
+  const auto start = [&](const std::string& machine, const Words& program) {
+    return launch(Words{"--cpu", "--num_processes", "2", "--num_machines", "2", "--machine_rank", machine,
+                        "--main_process_ip", "127.0.0.1", "--main_process_port", port} +
+                  program);
+  };
+  auto other = std::async(std::launch::async, [&] { return start("1", {"./no-such-program"}); });
+  const auto main = start("0", {"/bin/sleep", "100"});
+  EXPECT_EQ(main.exit_code, 2) << main.error;
+  EXPECT_THAT(main.error, HasSubstr("machine 1: cannot run './no-such-program'"));
+  EXPECT_EQ(other.get().exit_code, 2);
+}
+
+TEST_F(SeveralLaunchersTest, TrainingOnTwoMachinesIsThatOfOneBitForBit) {
+  for (const auto* folder : {"one", "two", "simulated"}) fs::create_directories(folder_.path(folder));
+  const auto one = launch({"--cpu", "--num_processes", "4", "--no_prefix", "--main_process_port", "0",
+                           "--num_cpu_threads_per_process", "1", bin("launched_training"), folder_.path("one")});
+  const auto two = launch_all(2, 2, {}, {bin("launched_training"), folder_.path("two")});
+  const auto simulated = launch({"--sim", "--num_processes", "4", bin("launched_training"), folder_.path("simulated")});
+  EXPECT_EQ(one.exit_code, 0) << one.error;
+  EXPECT_EQ(two[0].exit_code, 0) << two[0].error;
+  EXPECT_EQ(simulated.exit_code, 0) << simulated.error;
+  EXPECT_THAT(one.output, StartsWith("parameters "));
+  EXPECT_EQ(last_line(two[0].output), last_line(one.output));
+  EXPECT_EQ(last_line(simulated.output), last_line(one.output));
+}
+
+// --- other launchers
+// ----------------------------------------------------------------------------------------------------
+
+class OtherLaunchersTest : public LaunchFixture {};
+
+TEST_F(OtherLaunchersTest, MpirunStartsTheSameBinary) {
+  for (const auto* folder : {"one", "mpi", "by_us"}) fs::create_directories(folder_.path(folder));
+  const auto one = launch({"--cpu", "--num_processes", "4", "--no_prefix", "--main_process_port", "0",
+                           "--num_cpu_threads_per_process", "1", bin("launched_training"), folder_.path("one")});
+  const auto port = std::to_string(launcher::free_port());
+  const auto direct =
+      run_command({"mpirun", "-np", "4", "--oversubscribe", bin("launched_training"), folder_.path("mpi")},
+                  {.environment = clean({{"MASTER_PORT", port}, {"OMP_NUM_THREADS", "1"}}), .limit = kLimit});
+  EXPECT_EQ(direct.exit_code, 0) << direct.error;
+  EXPECT_EQ(last_line(direct.output), last_line(one.output));
+  const auto hosts = folder_.write("hosts", "# this machine\nlocalhost slots=4\n");
+  const auto by_us = launch({"--cpu", "--num_processes", "4", "--mpirun_hostfile", hosts, "--main_process_port", port,
+                             "--num_cpu_threads_per_process", "1", bin("launched_training"), folder_.path("by_us")});
+  EXPECT_EQ(by_us.exit_code, 0) << by_us.error;
+  EXPECT_EQ(last_line(by_us.output), last_line(one.output));
+}
+
+// srun gives its ranks these variables; there is no SLURM to ask here.
+TEST_F(OtherLaunchersTest, SlurmsVariablesMakeTheSameRanks) {
+  for (const auto* folder : {"one", "slurm"}) fs::create_directories(folder_.path(folder));
+  const auto one = launch({"--cpu", "--num_processes", "2", "--no_prefix", "--main_process_port", "0",
+                           bin("launched_training"), folder_.path("one")},
+                          {{"OMP_NUM_THREADS", "1"}});
+  const auto port = std::to_string(launcher::free_port());
+  std::vector<std::future<CommandResult>> ranks;
+  for (const std::string rank : {"0", "1"}) {
+    const auto variables = clean({{"SLURM_PROCID", rank},
+                                  {"SLURM_STEP_NUM_TASKS", "2"},
+                                  {"SLURM_LOCALID", rank},
+                                  {"SLURM_NTASKS_PER_NODE", "2"},
+                                  {"MASTER_PORT", port},
+                                  {"OMP_NUM_THREADS", "1"}});
+    ranks.push_back(std::async(std::launch::async, [=, this] {
+      return run_command({bin("launched_training"), folder_.path("slurm")},
+                         {.environment = variables, .limit = kLimit});
+    }));
+  }
+  const auto first = ranks[0].get();
+  EXPECT_EQ(first.exit_code, 0) << first.error;
+  EXPECT_EQ(last_line(first.output), last_line(one.output));
+}
+
+// The commands of the README as they stand there, with programs of the build on the PATH. What this machine has not is
+// left out: GPUs, SLURM, Python's torchrun.
+class ReadmeCommandsTest : public LaunchFixture {
+ protected:
+  void SetUp() override {
+    fs::create_directories(folder_.path("work"));
+    folder_.write("work/train", "#!/bin/sh\nmkdir -p $FOLDER\nexec '" + bin("launched_training") + "' $FOLDER\n");
+    folder_.write("work/hosts", "localhost slots=4\n");
+    fs::permissions(folder_.path("work/train"), fs::perms::owner_all);
+  }
+  static Words commands() {
+    const auto readme = read_file(source("README.md"));
+    const auto section = readme.substr(readme.find("## From a laptop to a cluster"));
+    const auto begin = section.find("```\n") + 4;
+    Words commands;
+    for (const auto& line : lines_of(section.substr(begin, section.find("```", begin) - begin))) {
+      const auto command = line.substr(0, line.find("  #"));
+      if (!command.empty()) commands.push_back(command);
+    }
+    return commands;
+  }
+  [[nodiscard]] CommandResult run(std::string command, const std::string& folder, const std::string& port) const {
+    for (const auto& [shown, here] : {std::pair<std::string, std::string>("10.0.0.1", "127.0.0.1"), {"29500", port}}) {
+      if (const auto at = command.find(shown); at != std::string::npos) command.replace(at, shown.size(), here);
+    }
+    const auto path = fs::path(bin("accel")).parent_path().string() + ":/usr/local/bin:/usr/bin:/bin";
+    return run_command({"/bin/sh", "-c", "cd " + folder_.path("work") + " && " + command},
+                       {.environment = clean({{"PATH", path},
+                                              {"FOLDER", folder},
+                                              {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
+                                              {"OMP_NUM_THREADS", "1"},
+                                              {"MASTER_PORT", command.find("accel") == 0 ? "" : port}}),
+                        .limit = kLimit});
+  }
+};
+
+TEST_F(ReadmeCommandsTest, RunAsTheyStandThere) {
+  int count = 0;
+  std::optional<std::future<CommandResult>> first_machine;
+  auto port = std::to_string(launcher::free_port());
+  for (const auto& command : commands()) {
+    if (command.find("--multi_gpu") != std::string::npos || command.starts_with("srun") ||
+        command.starts_with("torchrun"))
+      continue;
+    ++count;
+    const auto folder = folder_.path("run" + std::to_string(count));
+    if (command.find("--machine_rank 0") != std::string::npos) {
+      first_machine =
+          std::async(std::launch::async, [=, this] { return run(command, folder_.path("machines"), port); });
+      continue;
+    }
+    const bool is_second = command.find("--machine_rank 1") != std::string::npos;
+    const auto result = run(command, is_second ? folder_.path("machines") : folder, port);
+    EXPECT_EQ(result.exit_code, 0) << command << "\n" << result.error;
+    const auto of_main = is_second ? first_machine->get() : result;
+    EXPECT_EQ(of_main.exit_code, 0) << of_main.error;
+    EXPECT_THAT(last_line(of_main.output), HasSubstr("parameters ")) << command;
+    if (is_second) first_machine.reset();
+    port = std::to_string(launcher::free_port());
+  }
+  EXPECT_EQ(count, 7);
+}
+
+}  // namespace
+}  // namespace accel::testing::several_launchers_test

@@ -1,0 +1,59 @@
+// `accel test`: the self test of a set-up.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "backends/launch/ports.hpp"
+#include "tests/programs/support/launch_fixture.hpp"
+
+namespace accel::testing::test_command_test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class TestCommandTest : public LaunchFixture {};
+
+TEST_F(TestCommandTest, TheSelfTestIsASuccessInEveryWay) {
+  for (const Words& flags : {Words{}, Words{"--cpu", "--num_processes", "3", "--main_process_port", "0"},
+                             Words{"--sim", "--num_processes", "8"}}) {
+    const auto run =
+        run_command(Words{bin("accel"), "test"} + flags, {.environment = clean(), .limit = std::chrono::seconds(30)});
+    EXPECT_EQ(run.exit_code, 0) << run.output << run.error;
+    EXPECT_EQ(last_line(run.output), "Test is a success! You are ready for your distributed training!");
+    EXPECT_THAT(run.output, AllOf(HasSubstr("loaders in all modes: ok\n"), HasSubstr("11 of 11 checks passed on ")));
+  }
+}
+
+// Parameters of a sharded model are compared whole; DeepSpeed clips; the environment may accumulate.
+TEST_F(TestCommandTest, TheSelfTestKnowsEveryPlugin) {
+  for (const Words& flags :
+       {Words{"--use_fsdp"}, Words{"--use_fsdp", "--fsdp_version", "2"}, Words{"--use_deepspeed", "--zero_stage", "3"},
+        Words{"--use_deepspeed", "--gradient_accumulation_steps", "2"}}) {
+    const auto run = run_command(Words{bin("accel"), "test", "--sim", "--num_processes", "4"} + flags,
+                                 {.environment = clean(), .limit = std::chrono::seconds(60)});
+    EXPECT_EQ(run.exit_code, 0) << flags[0] << run.output << run.error;
+    EXPECT_THAT(run.output, HasSubstr("11 of 11 checks passed on "));
+  }
+}
+
+TEST_F(TestCommandTest, TheSelfTestUnderMpirunIsARankOfIt) {
+  const auto run = run_command({"mpirun", "-np", "2", "--oversubscribe", bin("accel"), "test", "--inner"},
+                               {.environment = clean({{"MASTER_PORT", std::to_string(launcher::free_port())}}),
+                                .limit = std::chrono::seconds(30)});
+  EXPECT_EQ(run.exit_code, 0) << run.error;
+  EXPECT_THAT(run.output, HasSubstr("11 of 11 checks passed on 2 ranks, backend gloo"));
+}
+
+// A network that flips a bit of what a rank receives: the test must not pass.
+TEST_F(TestCommandTest, TheSelfTestNoticesABitThatFlips) {
+  const auto faults =
+      folder_.write("faults.yaml", "seed: 3\nfaults:\n  - {kind: bit_flip, rank: 1, when: {collective: 2}}\n");
+  const auto run =
+      run_command({bin("sim-run"), "--ranks", "4", "--faults", faults, "--", bin("accel"), "test", "--inner"},
+                  {.environment = clean(), .limit = kLimit});
+  EXPECT_NE(run.exit_code, 0) << run.output;
+  EXPECT_THAT(run.output + run.error, HasSubstr("rank 1"));
+}
+
+}  // namespace
+}  // namespace accel::testing::test_command_test

@@ -192,7 +192,6 @@ use_cpu: false
 )");
 }
 
-// --- properties ------------------------------------------------------------------------------------------------------
 // Python may read a text as another type where the quotes are wrong; yaml-cpp then still gives the text. So the quotes
 // are checked by what the reader tells apart: null.
 TEST_F(LaunchConfigTest, EveryTextSurvivesWhereNullMeansNotGiven) {

@@ -21,6 +21,7 @@
 #include "reference/offload/layerwise_casting.hpp"
 #include "reference/offload/load_checkpoint.hpp"
 #include "reference/offload/module_tensors.hpp"
+#include "reference/optim/optimizers/optimizer_state.hpp"
 #include "reference/optim/optimizers/optimizers.hpp"
 #include "reference/optim/schedules/schedules.hpp"
 #include "reference/precision/float8_linear.hpp"

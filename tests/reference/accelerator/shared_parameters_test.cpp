@@ -5,6 +5,7 @@
 #include <accel/accel.hpp>
 
 #include "reference/optim/optimizers/clip.hpp"
+#include "reference/optim/optimizers/optimizer_state.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/optimizer_steps.hpp"
 #include "tests/support/run_ranks.hpp"

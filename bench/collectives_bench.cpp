@@ -207,7 +207,7 @@ Json count_protocol_schedules() {
     sim::run_ranks(world, [&](int rank) {
       const auto group = world.group("world", {0, 1, 2, 3});
       for (int call = 0; call < 10; ++call)
-        world.wait(rank, *world.arrive(*group, rank, {.op = "all_reduce"}, nullptr, [](auto) {}));
+        world.wait(rank, *world.arrive(*group, rank, {.op = accel::sim::Collective::kAllReduce}, nullptr, [](auto) {}));
     });
   });
   return {{"ranks", 4}, {"collectives", 10}, {"schedules_per_minute", per_minute}};

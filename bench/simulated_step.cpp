@@ -44,7 +44,7 @@ class Models {
   void step(
       const Data& data, int step, const std::function<void()>& before_update = [] {}) {
     for (std::size_t index = 0; index < nets_.size(); ++index) {
-      const auto [images, labels] = batch_of(data, job_, step * kRanks + first_ + static_cast<int>(index));
+      const auto [images, labels] = batch_of(data, job_, step * kSimulatedRanks + first_ + static_cast<int>(index));
       nn::functional::cross_entropy(nets_[index]->forward(images), labels).backward();
       before_update();
       optimizers_[index].step();
@@ -61,7 +61,7 @@ class Models {
 
 // 64 models in turn on one thread: seconds of one step of all.
 double models_in_turn(const Data& data, const Job& job, int steps) {
-  Models models(job, kRanks);
+  Models models(job, kSimulatedRanks);
   models.step(data, 0);
   const auto start = Clock::now();
   for (int step = 1; step <= steps; ++step) models.step(data, step);
@@ -76,7 +76,7 @@ double models_on_cores(const Data& data, const Job& job, int cores, int steps) {
   for (int core = 0; core < cores; ++core) {
     threads.emplace_back([&, core] {
       at::set_num_threads(1);
-      Models models(job, kRanks / cores, core * (kRanks / cores));
+      Models models(job, kSimulatedRanks / cores, core * (kSimulatedRanks / cores));
       models.step(data, 0);
       ++ready;
       while (ready < cores) std::this_thread::yield();
@@ -93,7 +93,7 @@ double models_on_cores(const Data& data, const Job& job, int cores, int steps) {
 // step.
 double ranks_that_only_meet(const Data& data, const Job& job, int steps) {
   double seconds = 0;
-  accel::sim::simulate({.num_ranks = kRanks}, [&](accel::RankContext& rank) {
+  accel::sim::simulate({.num_ranks = kSimulatedRanks}, [&](accel::RankContext& rank) {
     Models models(job, 1, rank.rank);
     const auto meet = [&] { rank.world.barrier(); };
     models.step(data, 0, meet);
@@ -142,7 +142,7 @@ nlohmann::ordered_json measure_64_ranks(const Data& data, const Job& job, int ro
   std::vector<double> turns, on_cores, simulated, ratios, core_ratios, meeting_ratios;
   for (int round = 0; round < rounds; ++round) {
     turns.push_back(models_in_turn(data, job, kSteps));
-    simulated.push_back(simulated_ranks(data, job, kRanks, kSteps));
+    simulated.push_back(simulated_ranks(data, job, kSimulatedRanks, kSteps));
     meeting_ratios.push_back(ranks_that_only_meet(data, job, kSteps) / (turns.back() / cores));
     on_cores.push_back(models_on_cores(data, job, cores, kSteps));
     ratios.push_back(simulated.back() / (turns.back() / cores));

@@ -7,7 +7,7 @@
 
 namespace accel::bench {
 
-inline constexpr int kRanks = 64;
+inline constexpr int kSimulatedRanks = 64;
 
 /// Seconds of one step of simulated ranks; `at_end` is called on rank 0 while all ranks still hold their tensors.
 double simulated_ranks(const Data& data, const Job& job, int num_ranks, int steps,

@@ -91,7 +91,7 @@ Json measure_memory() {
 Json measure_start(int rounds) {
   std::vector<double> seconds;
   for (int round = 0; round < rounds; ++round) seconds.push_back(ask_child("start 64"));
-  return {{"ranks", kRanks}, {"seconds", median(seconds)}};
+  return {{"ranks", kSimulatedRanks}, {"seconds", median(seconds)}};
 }
 
 // --- sections -------------------------------------------------------------------------------------------------------

@@ -104,10 +104,6 @@ TEST(ShardedAcceleratorTest, AMeasureOfActivationsCountsWhatForwardKeepsAndRecom
   EXPECT_LT(recomputed, kept / 2);
 }
 
-}
-});
-}
-
 // --- offload to files ------------------------------------------------------------------------------------------------
 
 // Tensors that are large enough to go to a file; `look` at them behind each step.

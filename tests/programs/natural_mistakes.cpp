@@ -79,7 +79,7 @@ void an_any_module(accel::Accelerator& accelerator) {
 
 void a_reduced_number(accel::Accelerator& accelerator, const at::Tensor& loss) {
   // expected: reduce: a number, string or unknown type has no counterpart on other ranks; reduce the tensor:
-  // accelerator.reduce(loss.detach(), \"mean\").item<double>()
+  // accelerator.reduce(loss.detach(), "mean").item<double>()
   const double mean = accelerator.reduce(loss.item<double>(), "mean");
   static_cast<void>(mean);
 }

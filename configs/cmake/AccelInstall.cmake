@@ -18,7 +18,7 @@ install(FILES ${completion}/zsh DESTINATION share/zsh/site-functions RENAME _acc
 install(FILES reference/public/accel/accel.hpp reference/public/accel/models.hpp reference/public/accel/sync_batch_norm.hpp sim/public/accel/testing.hpp DESTINATION include/accel)
 install(DIRECTORY reference DESTINATION include/accel FILES_MATCHING PATTERN *.hpp
   PATTERN reference/public EXCLUDE PATTERN reference/examples EXCLUDE)
-install(DIRECTORY sim/engine sim/backend sim/faults DESTINATION include/accel/sim FILES_MATCHING PATTERN *.hpp)
+install(DIRECTORY sim/collectives sim/engine sim/backend sim/faults DESTINATION include/accel/sim FILES_MATCHING PATTERN *.hpp)
 
 include(CMakePackageConfigHelpers)
 configure_file(configs/cmake/accelConfig.cmake.in ${CMAKE_BINARY_DIR}/accelConfig.cmake @ONLY)

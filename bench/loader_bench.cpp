@@ -5,8 +5,8 @@
 // read     samples per second of a prepared DataLoader over Fashion-MNIST, batch 32, shuffled, one rank, whole epochs;
 //          with --python beside what COMMAND (bench/torch_loader.py) prints of Python's torch DataLoader in the same
 //          run
-// resume   from knowing the place behind 500,000 batches of 32 of a map-style set to holding the next; beside
-// torch::randperm of it
+// resume   from knowing the place after 500,000 batches of 32 of a map-style set to holding the next; beside
+//          torch::randperm of it
 #include <torch/types.h>
 
 #include <accel/accel.hpp>

@@ -8,9 +8,12 @@
 
 /// One stream of one process, forwarded line by line, so that lines of two processes never mix.
 ///
-///     OutputLines lines({.descriptor = pipe, .out = &std::cerr, .prefix = "[rank 3] ", .log_file =
-///     "logs/rank_3/stderr.log"}); poll({lines.descriptor(), POLLIN}); lines.forward();                      // what is
-///     there; until descriptor() is -1
+///     OutputLines lines({.descriptor = pipe,
+///                        .out = &std::cerr,
+///                        .prefix = "[rank 3] ",
+///                        .log_file = "logs/rank_3/stderr.log"});
+///     poll({lines.descriptor(), POLLIN});
+///     lines.forward();  // what is there; until descriptor() is -1
 ///
 /// Thread rule: one thread.
 namespace accel::launcher {

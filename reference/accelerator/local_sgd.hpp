@@ -59,8 +59,10 @@ class LocalSGD {
 
 /// The body, then finish(). If the body throws, nothing is averaged. Collective.
 ///
-///     accel::local_sgd(accelerator, model, {.local_sgd_steps = 8}, [&](accel::LocalSGD& local_sgd) { ...;
-///     local_sgd.step(); });
+///     accel::local_sgd(accelerator, model, {.local_sgd_steps = 8}, [&](accel::LocalSGD& local_sgd) {
+///       ...
+///       local_sgd.step();
+///     });
 template <typename Module, typename Body>
 void local_sgd(Accelerator& accelerator, const PreparedModel<Module>& model, LocalSGDOptions options, Body&& body,
                std::source_location where = std::source_location::current()) {

@@ -32,8 +32,12 @@ class RunTracking : public virtual AcceleratorState {
   /// profile_{rank}.json there, which all ranks wait for. `kwargs`: default: the options' profile_kwargs. See
   /// accel::Profiler. Collective with output_trace_dir.
   ///
-  ///     accelerator.profile([&](accel::Profiler& profiler) { for (auto& batch : loader) { train(batch);
-  ///     profiler.step(); } });
+  ///     accelerator.profile([&](accel::Profiler& profiler) {
+  ///       for (auto& batch : loader) {
+  ///         train(batch);
+  ///         profiler.step();
+  ///       }
+  ///     });
   template <typename Body>
   void profile(Body&& body, const std::optional<ProfileKwargs>& kwargs = std::nullopt,
                std::source_location where = std::source_location::current()) {

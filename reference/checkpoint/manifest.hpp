@@ -8,8 +8,8 @@
 /// What a checkpoint folder holds. It is written last, and only then does the folder get its name: a folder with a
 /// manifest is whole.
 ///
-///     {"version": 1, "world_size": 4, "files": [{"name": "model.safetensors", "bytes": 1234, "xxh3_64": "0f3c..."},
-///     ...]}
+///     {"version": 1, "world_size": 4,
+///      "files": [{"name": "model.safetensors", "bytes": 1234, "xxh3_64": "0f3c..."}, ...]}
 ///
 /// Thread rule: values; pure functions, and readers of files.
 namespace accel::checkpoint {

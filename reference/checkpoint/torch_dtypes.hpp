@@ -8,8 +8,9 @@
 
 /// What files of torch.save and numpy call dtypes.
 ///
-///     torch_dtype("float32") == at::kFloat, storage_dtype("FloatStorage") == at::kFloat, numpy_dtype("f4") ==
-///     at::kFloat
+///     torch_dtype("float32") == at::kFloat
+///     storage_dtype("FloatStorage") == at::kFloat
+///     numpy_dtype("f4") == at::kFloat
 ///
 /// Nothing if there is none of that name. Thread rule: pure functions.
 /// Source: torch/storage.py, _dtype_to_storage_type_map and _new_dtypes.

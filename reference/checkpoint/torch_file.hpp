@@ -12,8 +12,8 @@
 ///
 ///     const auto state = accel::read_torch_file("checkpoint/optimizer.bin");
 ///     accel::write_torch_file(files, "checkpoint/optimizer.bin", state,
-///                             {.types = {{"state", PythonType::kIntegerKeys}, {"param_groups/*/betas",
-///                             PythonType::kTuple}}});
+///                             {.types = {{"state", PythonType::kIntegerKeys},
+///                                        {"param_groups/*/betas", PythonType::kTuple}}});
 ///
 /// Tensors that shared memory share it again, in the file and when it is read. What needs gradients does so in Python
 /// only. Thread rule: any threads; one path has one writer at a time. Source: torch/serialization.py, _save and _load;

@@ -9,7 +9,8 @@
 /// Which tensor of a model goes into which file, as `save_model` has it.
 ///
 ///     const auto plan = plan_weights_files({{.name = "weight", .num_bytes = 64}, {.name = "bias", .num_bytes = 16}},
-///     {.max_shard_bytes = 60}); plan.files[0].name == "model-00001-of-00002.safetensors"
+///                                          {.max_shard_bytes = 60});
+///     plan.files[0].name == "model-00001-of-00002.safetensors"
 ///
 /// Thread rule: pure functions.
 /// Source: huggingface_hub/serialization/_base.py, split_state_dict_into_shards_factory.

@@ -31,8 +31,7 @@
 ///
 ///     std::string bytes = accel::pack(batches.state_dict());           // one per rank
 ///     ...
-///     batches.load_state_dict(accel::unpack<accel::Value>(bytes));     // in a new process: the next loop goes on
-///     there
+///     batches.load_state_dict(accel::unpack<accel::Value>(bytes));  // in a new process: the next loop continues
 ///
 /// Thread rule: the rank's thread; with workers, the dataset is read by several threads at once.
 /// Source: torch/utils/data/dataloader.py; accelerate/data_loader.py, DataLoaderShard and DataLoaderDispatcher.

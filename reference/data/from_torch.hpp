@@ -18,8 +18,9 @@
 
 /// Datasets and loaders of torch::data as sources of an accel::DataLoader.
 ///
-///     accel::DataLoader loader(accel::from_torch(torch::data::datasets::MNIST(root)), {.batch_size = 32, .shuffle =
-///     true}); for (auto& [image, label] : loader) { ... }
+///     accel::DataLoader loader(accel::from_torch(torch::data::datasets::MNIST(root)),
+///                              {.batch_size = 32, .shuffle = true});
+///     for (auto& [image, label] : loader) { ... }
 ///
 /// An Example becomes a std::pair of data and target, one without target its data.
 namespace accel {
@@ -279,7 +280,7 @@ struct WholeBatch {
 /// A torch::data loader as the source of an accel::DataLoader:
 ///
 ///     accel::DataLoader loader(accel::from_torch_loader(std::move(torch_loader)), {.batch_size = 1},
-///     accel::WholeBatch());
+///                              accel::WholeBatch());
 ///
 /// Such batches come in the torch loader's order and cannot be cut by index: let rank 0 read and dispatch them, which
 /// is the default for an iterable dataset. A step of N ranks then reads N batches and cuts their rows in N equal parts.

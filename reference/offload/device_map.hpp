@@ -10,8 +10,8 @@
 /// Which part of a model stays where, planned from sizes alone.
 ///
 ///     const auto plan = accel::plan_device_map(model, {.max_memory = accel::MaxMemory{{0, "10GB"}, {"cpu", "30GB"}},
-///     .no_split_module_classes = {"Block"}}); plan.device_map == DeviceMap{{"embedding", 0}, {"blocks.0", 0},
-///     {"blocks.1", "cpu"}, {"head", "disk"}}
+///                                                      .no_split_module_classes = {"Block"}});
+///     plan.device_map == DeviceMap{{"embedding", 0}, {"blocks.0", 0}, {"blocks.1", "cpu"}, {"head", "disk"}}
 ///
 /// Greedy, in the order of the model: GPUs by number, then main memory, then disk, which has no limit. The first GPU
 /// and main memory keep room for the largest layer that is still to be placed: what does not fit is brought there to

@@ -17,8 +17,10 @@
 /// Models that do not fit: parts on GPUs, in main memory and on disk, brought where they run when they are called.
 ///
 ///     auto net = accel::init_empty_weights([] { return Net(); });
-///     auto model = accel::load_checkpoint_and_dispatch(net, "checkpoint", {.device_map = "auto", .max_memory =
-///     accel::MaxMemory{{"cpu", "1GB"}}}); torch::NoGradGuard no_grad; auto output = model(input);
+///     auto model = accel::load_checkpoint_and_dispatch(
+///         net, "checkpoint", {.device_map = "auto", .max_memory = accel::MaxMemory{{"cpu", "1GB"}}});
+///     torch::NoGradGuard no_grad;
+///     auto output = model(input);
 ///
 /// A Sequential needs nothing for it. Another model calls the elements of its ModuleLists by `accel::call`, and those
 /// are brought one by one; what else it has comes with the model itself (see reference/offload/dispatch_units.hpp). The

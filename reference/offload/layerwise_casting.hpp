@@ -7,8 +7,8 @@
 
 /// Weights that are stored in a small dtype and computed with in a larger one.
 ///
-///     auto model = accel::attach_layerwise_casting_hooks(net, {.storage_dtype = at::kFloat8_e4m3fn, .compute_dtype =
-///     at::kBFloat16});
+///     auto model = accel::attach_layerwise_casting_hooks(
+///         net, {.storage_dtype = at::kFloat8_e4m3fn, .compute_dtype = at::kBFloat16});
 ///
 /// Casts Linear layers and convolutions, unit by unit as they are called (see reference/offload/dispatch_units.hpp);
 /// for inference. Thread rule: the rank's thread. Source: accelerate/big_modeling.py, attach_layerwise_casting_hooks.

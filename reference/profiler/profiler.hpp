@@ -19,8 +19,10 @@ struct RankContext;
 
 /// Records what a rank's operators take, from here to `finish()`.
 ///
-///     accel::Profiler profiler(context, {.schedule_option = accel::ProfileSchedule{.wait = 1, .warmup = 1, .active =
-///     3}, .output_trace_dir = "traces"}); for (auto& batch : loader) {
+///     accel::Profiler profiler(context,
+///                              {.schedule_option = accel::ProfileSchedule{.wait = 1, .warmup = 1, .active = 3},
+///                               .output_trace_dir = "traces"});
+///     for (auto& batch : loader) {
 ///       train(batch);
 ///       profiler.step();
 ///     }

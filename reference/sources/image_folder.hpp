@@ -11,8 +11,9 @@
 /// Images in one folder a class: root/cat/1.jpg, root/dog/a/2.png. A map-style dataset.
 ///
 ///     accel::ImageFolder photos("photos");
-///     auto squares = accel::transformed(photos, [](auto sample) { return std::pair(resize(sample.first),
-///     sample.second); }); accel::DataLoader loader(squares, {.batch_size = 32, .shuffle = true, .num_workers = 4});
+///     auto squares = accel::transformed(
+///         photos, [](auto sample) { return std::pair(resize(sample.first), sample.second); });
+///     accel::DataLoader loader(squares, {.batch_size = 32, .shuffle = true, .num_workers = 4});
 ///
 /// Classes are the folders of `root`, sorted; samples are in the order of classes, then of folders, then of file names.
 /// Thread rule: any number of readers; copies share the list of files.

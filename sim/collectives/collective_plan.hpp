@@ -9,7 +9,9 @@
 /// Which messages a collective sends, round by round: a pure function of its size, its ranks and the library.
 ///
 ///     const auto plan = plan_collective({.op = Collective::kAllReduce, .bytes = 1 << 20, .num_ranks = 8},
-///     Library::kGloo); std::vector<Message> messages; for (const auto& stage : plan.stages)
+///                                       Library::kGloo);
+///     std::vector<Message> messages;
+///     for (const auto& stage : plan.stages)
 ///       for (int round = 0; round < stage.num_rounds; ++round) stage.messages(round, messages);
 ///
 /// Ranks are those of the group. The algorithms are those of `Algorithm` in collective.hpp.

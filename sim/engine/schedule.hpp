@@ -15,8 +15,8 @@
 /// Which rank runs next. In parallel all do; in the serial schedules one at a time, with a baton that changes hands at
 /// the ranks' calls, so that a seed decides the whole order of a run.
 ///
-///     Baton baton({.kind = ScheduleKind::kRandom, .seed = 7}, /*num_ranks=*/4, [&] { explain_why_nobody_can_go_on();
-///     });
+///     Baton baton({.kind = ScheduleKind::kRandom, .seed = 7}, /*num_ranks=*/4,
+///                 [&] { explain_why_nobody_can_go_on(); });
 ///
 /// Source of pct: Burckhardt et al., "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs", 2010.
 namespace accel::sim {

@@ -10,8 +10,9 @@
 /// A small data-parallel training, and what is left of it when a rank's program ends, well or not.
 ///
 ///     Progress progress;
-///     train(rank, progress, {.before_update = [](RankContext& rank, int step) { if (step == 5) throw
-///     std::runtime_error("no ink"); }});
+///     train(rank, progress, {.before_update = [](RankContext& rank, int step) {
+///                             if (step == 5) throw std::runtime_error("no ink");
+///                           }});
 ///
 /// Thread rule: a rank's thread; each rank has a Progress of its own.
 namespace accel::testing {

@@ -10,8 +10,8 @@
 ///
 ///     auto grads = directed_gradients(lists, {.weight_decay = 0.01, .maximize = false});
 ///     count_steps(lists["step"]);
-///     auto corrections = scalars_of(numbers_of(lists["step"]), [](double step) { return 1 - python_power(0.9, step);
-///     });
+///     auto corrections = scalars_of(numbers_of(lists["step"]),
+///                                   [](double step) { return 1 - python_power(0.9, step); });
 ///
 /// Arithmetic on plain numbers is Python's: in double, in the order written there. Thread rule: pure but for the lists.
 /// Source: torch/optim/*.py, _multi_tensor_*.

@@ -10,7 +10,7 @@
 ///     accel::SequentialLR scheduler(optimizer, {accel::schedule<accel::LinearLR>(0.1, 1.0, 10),
 ///                                               accel::schedule<accel::CosineAnnealingLR>(90)}, /*milestones=*/{10});
 ///     accel::ChainedScheduler both(optimizer, {accel::schedule<accel::ConstantLR>(0.1),
-///     accel::schedule<accel::ExponentialLR>(0.9)});
+///                                              accel::schedule<accel::ExponentialLR>(0.9)});
 ///
 /// The schedules are made here, in order, as a Python program makes them: each sets the rates of its epoch 0 over those
 /// of the one before, and all start from the first one's initial rates. Thread rule: the rank's thread. Source:

@@ -42,8 +42,8 @@ struct CyclicLROptions {
 
 /// The rate goes from `base_lr` to `max_lr` and back; the momentum, or Adam's first beta, goes the other way.
 ///
-///     accel::CyclicLR scheduler(optimizer, {.base_lr = 0.01, .max_lr = 0.1, .step_size_up = 100, .mode =
-///     "triangular2"});
+///     accel::CyclicLR scheduler(optimizer,
+///                               {.base_lr = 0.01, .max_lr = 0.1, .step_size_up = 100, .mode = "triangular2"});
 ///
 /// The state dict holds no `scale_fn`, as in Python. Thread rule: the rank's thread.
 /// Source: torch/optim/lr_scheduler.py, CyclicLR.

@@ -10,8 +10,8 @@
 
 /// The schedules that a DeepSpeed file names, with DeepSpeed's values.
 ///
-///     accel::WarmupDecayLR scheduler(optimizer, {.total_num_steps = 1000, .warmup_max_lr = 3e-4, .warmup_num_steps =
-///     100});
+///     accel::WarmupDecayLR scheduler(
+///         optimizer, {.total_num_steps = 1000, .warmup_max_lr = 3e-4, .warmup_num_steps = 100});
 ///
 /// Before the first step rates are the lowest; the n-th step sets those of iteration n - 1. Thread rule: the rank's
 /// thread. Source: deepspeed/runtime/lr_schedules.py of DeepSpeed 0.19.

@@ -11,9 +11,9 @@ namespace accel::programs {
 /// Asks a person: arrow keys on a terminal, plain numbered lines elsewhere.
 ///
 ///     Prompt prompt(STDIN_FILENO, std::cout);
-///     const auto type = prompt.choose("Which type of machine are you using?", {"No distributed training",
-///     "multi-CPU"}); const auto ranks = prompt.ask_integer("How many processes?", 1, [](auto n) { return n >= 1; }, "1
-///     or more");
+///     const auto type = prompt.choose("Which type of machine are you using?",
+///                                     {"No distributed training", "multi-CPU"});
+///     const auto ranks = prompt.ask_integer("How many processes?", 1, [](auto n) { return n >= 1; }, "1 or more");
 ///
 /// A wrong answer is asked again, with what was expected; an empty one is the default. Where the input ends, a
 /// ConfigError says at which question. Ctrl-C leaves the terminal as it was, and throws Interrupted. Thread rule: one

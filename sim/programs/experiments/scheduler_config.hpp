@@ -10,8 +10,8 @@
 /// The `scheduler` of an experiment file: a name, and the schedule's arguments by their Python names.
 ///
 ///     scheduler: {name: one_cycle, max_lr: 0.1, total_steps: 100}
-///     scheduler: {name: sequential, milestones: [10], schedulers: [{name: linear_lr}, {name: cosine_annealing, T_max:
-///     90}]}
+///     scheduler: {name: sequential, milestones: [10],
+///                 schedulers: [{name: linear_lr}, {name: cosine_annealing, T_max: 90}]}
 ///
 /// The names are those of `optim::kSchedules` and, for schedules that are made of functions or of other schedules,
 /// `linear`, `multiplicative`, `sequential` and `chained`; configs/train/README.md describes them. One schedule steps

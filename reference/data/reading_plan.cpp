@@ -34,14 +34,10 @@ ShardPlanOptions cut_of_one_rank(const DataSource& source, const DataLoaderOptio
   return {.num_samples = source.size.value_or(0), .batch_size = options.batch_size, .drop_last = options.drop_last};
 }
 
-// A stream's shards are always even: every rank reads all of it, and fills up.
 ShardPlanOptions cut_of_all_ranks(const DataSource& source, const DataLoaderOptions& options,
                                   const ShardOptions& shard) {
-  auto cut = cut_of_one_rank(source, options);
-  cut.even_alone = shard.config.is_elastic();
+  auto cut = configured(cut_of_one_rank(source, options), shard.config, source.is_stream);
   cut.num_ranks = shard.data_parallel.size;
-  cut.split_batches = shard.config.splits();
-  cut.even_batches = shard.config.even_batches || source.is_stream;
   return cut;
 }
 

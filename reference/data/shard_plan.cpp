@@ -7,6 +7,14 @@
 #include "reference/core/integers.hpp"
 
 namespace accel {
+
+ShardPlanOptions configured(ShardPlanOptions sizes, const DataLoaderConfiguration& config, bool is_stream) {
+  sizes.split_batches = config.splits();
+  sizes.even_batches = config.even_batches || is_stream;
+  sizes.even_alone = config.is_elastic();
+  return sizes;
+}
+
 ShardPlan plan_shards(ShardPlanOptions options) {
   check_argument(options.num_samples >= 0, "num_samples: expected 0 or more, got {}", options.num_samples);
   check_argument(options.batch_size >= 1, "batch_size: expected 1 or more, got {}", options.batch_size);

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "reference/config/data_loader_configuration.hpp"
+
 /// Which rank reads which batch: a pure function of sizes, ranks and flags.
 ///
 ///     auto plan = plan_shards({.num_samples = 5, .batch_size = 2, .num_ranks = 2});
@@ -24,6 +26,10 @@ struct ShardPlanOptions {
   bool even_alone = false;    ///< even_batches fills up for one rank too, which else keeps its short batch
   std::int64_t num_read = 0;  ///< samples of the order that are read already; beyond num_samples: all of them
 };
+
+/// The options of a loader's plan: `sizes`, with what its configuration decides. A stream's shards are always even:
+/// every rank reads all of it, and fills up.
+ShardPlanOptions configured(ShardPlanOptions sizes, const DataLoaderConfiguration& config, bool is_stream);
 
 class ShardPlan {
  public:

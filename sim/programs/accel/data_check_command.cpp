@@ -42,10 +42,8 @@ std::vector<LoaderCheck> check_experiment(const Arguments& arguments, const std:
   const auto& config = experiment.accelerator.dataloader_config;
   const auto problems = accel::problems_of(config);
   check_config(problems.empty(), "{}", fmt::join(problems, "; "));
-  const PlanRequest both{.split_batches = experiment.accelerator.splits(),
-                         .even_batches = config.even_batches,
-                         .dispatch_batches = config.dispatch_batches,
-                         .elastic = config.is_elastic()};
+  PlanRequest both{config};
+  both.split_batches = experiment.accelerator.splits();
   auto training = both, evaluation = both;
   training.length = task.train.size();
   training.batch_size = experiment.batch_size;
@@ -56,13 +54,13 @@ std::vector<LoaderCheck> check_experiment(const Arguments& arguments, const std:
           check_loader("evaluation", evaluation, numbers_of_ranks)};
 }
 
-std::vector<LoaderCheck> check(const CLI::App& app, const Arguments& arguments) {
+std::vector<LoaderCheck> check(const std::vector<const CLI::Option*>& required, const Arguments& arguments) {
   std::vector<std::string> problems = problems_of(arguments.request);
   const auto numbers_of_ranks = read_numbers_of_ranks(arguments.ranks, problems);
   const bool is_experiment = !arguments.experiment.empty();
-  for (const auto* option : {"--length", "--batch-size"}) {
-    if (!is_experiment && app.count(option) == 0)
-      problems.push_back(fmt::format("{} is required, or an experiment file", option));
+  for (const auto* option : required) {
+    if (!is_experiment && option->count() == 0)
+      problems.push_back(fmt::format("{} is required, or an experiment file", option->get_name()));
   }
   if (!is_experiment && !arguments.overrides.empty())
     problems.emplace_back("--set changes an experiment file, and none is given");
@@ -97,7 +95,7 @@ int data_check_main(int argc, char** argv) {
   CLI::App app(
       "Says what becomes of every sample on how many ranks: duplicates, drops, uneven steps, and what to change.",
       "accel data-check");
-  add_loader_options(app, arguments.request);
+  const auto required = add_loader_options(app, arguments.request);
   const auto of_loader = app.get_options([](const CLI::Option* option) { return option->get_name() != "--help"; });
   app.add_option("--ranks", arguments.ranks, "Numbers of ranks: 1-64, or 1,2,4-8")->capture_default_str();
   app.add_option("--set", arguments.overrides, "key.path=value: override one value of the experiment; repeatable")
@@ -109,7 +107,7 @@ int data_check_main(int argc, char** argv) {
                      "Experiment file (YAML) of sim-run: its training and its evaluation loader are checked");
   for (auto* option : of_loader) experiment->excludes(option);
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
-  const auto checks = check(app, arguments);
+  const auto checks = check(required, arguments);
   std::cout << (arguments.json ? data_check_json(checks).dump() + "\n" : data_check_table(checks)) << std::flush;
   if (!std::cout) throw Error("the answer cannot be written to standard output");
   return arguments.strict && has_findings(checks) ? kFailure : kSuccess;

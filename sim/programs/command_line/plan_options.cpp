@@ -3,21 +3,51 @@
 #include <CLI/CLI.hpp>
 
 namespace accel::programs {
+namespace {
 
-void add_loader_options(CLI::App& app, PlanRequest& request) {
-  app.add_option("--length", request.length, "Number of samples; sample i is the number i");
-  app.add_option("--batch-size", request.batch_size, "Samples of a batch");
-  app.add_flag("--iterable", request.iterable, "A stream of no known length");
-  app.add_flag("--drop-last", request.drop_last, "Drop the last batch if it is short");
-  app.add_flag("--shuffle", request.shuffle, "Shuffle every epoch");
-  app.add_option("--seed", request.seed, "Given to set_seed")->capture_default_str();
-  app.add_option("--data-seed", request.data_seed, "Of the seedable sampler");
-  app.add_flag("--split-batches", request.split_batches, "Cut one batch over the ranks");
-  app.add_flag("--even-batches,!--no-even-batches", request.even_batches,
-               "Fill up, so that every rank has as many batches (default)");
-  app.add_option("--dispatch-batches", request.dispatch_batches, "true: rank 0 reads for all; false: every rank reads");
-  app.add_flag("--use-seedable-sampler,!--no-use-seedable-sampler", request.use_seedable_sampler,
-               "The order is a function of seed and epoch");
+CLI::Option* add_flag(CLI::App& app, const Field& field, bool& value) {
+  return app.add_flag(field.flag, value, field.help);
+}
+
+template <typename T>
+CLI::Option* add_flag(CLI::App& app, const Field& field, T& value) {
+  auto* option = app.add_option(field.flag, value, field.help);
+  return field.is_required ? option : option->capture_default_str();
+}
+
+template <typename T>
+CLI::Option* add_flag(CLI::App& app, const Field& field, std::optional<T>& value) {
+  return app.add_option(field.flag, value, field.help);
+}
+
+// Adds a field's flag.
+class FlagAdder {
+ public:
+  explicit FlagAdder(CLI::App& app) : app_(app) {}
+  template <typename T>
+  void operator()(const Field& field, T& value) {
+    const auto* option = add_flag(app_, field, value);
+    if (field.is_required) required_.push_back(option);
+  }
+  [[nodiscard]] const std::vector<const CLI::Option*>& required() const { return required_; }
+
+ private:
+  CLI::App& app_;
+  std::vector<const CLI::Option*> required_;
+};
+
+}  // namespace
+
+std::vector<const CLI::Option*> add_loader_options(CLI::App& app, PlanRequest& request) {
+  FlagAdder add(app);
+  for_each_loader_field(request, add);
+  return add.required();
+}
+
+std::vector<const CLI::Option*> add_plan_options(CLI::App& app, PlanRequest& request) {
+  FlagAdder add(app);
+  for_each_field(request, add);
+  return add.required();
 }
 
 }  // namespace accel::programs

@@ -22,7 +22,7 @@ EpochCounts count_dispatched(const PlanRequest& request, std::int64_t samples_pe
   const auto last = plan_dispatch({.num_rows = (num_rows - 1) % samples_per_step + 1,
                                    .num_ranks = request.ranks,
                                    .is_last = true,
-                                   .full_rows = request.elastic ? samples_per_step : 0});
+                                   .full_rows = request.is_elastic() ? samples_per_step : 0});
   counts.duplicated = last.num_padding;
   counts.shortest_batch = counts.longest_batch = last.rows_per_rank;
   return counts;

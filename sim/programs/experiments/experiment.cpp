@@ -4,19 +4,16 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 
 #include "reference/config/yaml_file.hpp"
 #include "reference/core/errors.hpp"
 #include "sim/programs/experiments/accelerator_config.hpp"
-#include "sim/programs/experiments/key_rules.hpp"
 
 namespace accel::programs {
 namespace {
 
 constexpr const char* kTasks[] = {"fashion_mnist", "cifar_like", "char_gpt"};
-constexpr auto finite_above_zero = [](const double& value) { return std::isfinite(value) && value > 0; };
 
 void apply_override(YAML::Node root, const std::string& text) {
   const auto equals = text.find('=');
@@ -41,18 +38,21 @@ void apply_override(YAML::Node root, const std::string& text) {
   node[rest] = value;
 }
 
+// Seeds of files are what a signed number holds.
+std::uint64_t read_seed(YamlReader& reader, bool is_required) {
+  const auto seed = is_required ? reader.required<std::int64_t>("seed", at_least_zero)
+                                : reader.optional<std::int64_t>("seed", at_least_zero).value_or(0);
+  return static_cast<std::uint64_t>(seed);
+}
+
 WritingConfig read_sample(YamlReader reader) {
   WritingConfig sample;
-  sample.length = reader.optional<std::int64_t>("length", at_least_one, "1 or more").value_or(sample.length);
-  sample.prompt = reader
-                      .optional<std::string>(
-                          "prompt", [](const auto& text) { return !text.empty(); }, "a text that is not empty")
-                      .value_or(sample.prompt);
-  sample.temperature =
-      reader.optional<double>("temperature", finite_above_zero, "a number above 0").value_or(sample.temperature);
-  sample.top_k = reader.optional<std::int64_t>("top_k", at_least_one, "1 or more").value_or(sample.top_k);
-  sample.seed =
-      static_cast<std::uint64_t>(reader.optional<std::int64_t>("seed", at_least_zero, "0 or more").value_or(0));
+  reader.read(Field{"length", at_least_one}, sample.length);
+  const auto is_text = [](const std::string& text) { return !text.empty(); };
+  sample.prompt = reader.optional<std::string>("prompt", is_text, "a text that is not empty").value_or(sample.prompt);
+  reader.read(Field{"temperature", finite_above_zero}, sample.temperature);
+  reader.read(Field{"top_k", at_least_one}, sample.top_k);
+  sample.seed = read_seed(reader, /*is_required=*/false);
   reader.finish_keys();
   return sample;
 }
@@ -63,15 +63,14 @@ void read_task(YamlReader& reader, Experiment& experiment) {
     return std::find(std::begin(kTasks), std::end(kTasks), name) != std::end(kTasks);
   };
   experiment.task = reader.required<std::string>("task", is_known, fmt::format("{}", fmt::join(kTasks, " or ")));
-  if (experiment.task != "char_gpt")
-    experiment.data_dir = reader.optional<std::string>("data_dir").value_or(experiment.data_dir);
+  if (experiment.task != "char_gpt") reader.read(Field{"data_dir"}, experiment.data_dir);
   if (experiment.task == "char_gpt" || !is_known(experiment.task)) {
-    experiment.data_file = reader.optional<std::string>("data_file").value_or(experiment.data_file);
+    reader.read(Field{"data_file"}, experiment.data_file);
     auto sample = reader.mapping("sample");
     if (reader.has("sample")) experiment.sample = read_sample(std::move(sample));
   }
-  experiment.limit = reader.optional<std::int64_t>("limit", at_least_one, "1 or more");
-  experiment.eval_limit = reader.optional<std::int64_t>("eval_limit", at_least_one, "1 or more");
+  reader.read(Field{"limit", at_least_one}, experiment.limit);
+  reader.read(Field{"eval_limit", at_least_one}, experiment.eval_limit);
 }
 
 }  // namespace
@@ -95,19 +94,16 @@ Experiment read_experiment(const std::string& file, const std::vector<std::strin
   if (reader.has("optimizer")) experiment.optimizer = read_optimizer(std::move(optimizer));
   auto scheduler = reader.mapping("scheduler");
   if (reader.has("scheduler")) experiment.scheduler = read_scheduler(std::move(scheduler));
-  experiment.batch_size = reader.required<std::int64_t>("batch_size", at_least_one, "1 or more");
+  experiment.batch_size = reader.required<std::int64_t>("batch_size", at_least_one);
   experiment.eval_batch_size =
-      reader.optional<std::int64_t>("eval_batch_size", at_least_one, "1 or more").value_or(experiment.batch_size);
-  experiment.shuffle = reader.optional<bool>("shuffle").value_or(true);
-  experiment.drop_last = reader.optional<bool>("drop_last").value_or(false);
-  experiment.epochs = reader.required<int>("epochs", at_least_one, "1 or more");
-  experiment.max_steps = reader.optional<std::int64_t>("max_steps", at_least_one, "1 or more");
-  experiment.seed = static_cast<std::uint64_t>(reader.required<std::int64_t>("seed", at_least_zero, "0 or more"));
-  for (const auto& [key, most] :
-       {std::pair{"clip_grad_norm", &experiment.clip_grad_norm}, {"clip_grad_value", &experiment.clip_grad_value}}) {
-    *most = reader.optional<double>(
-        key, [](const double& v) { return v > 0; }, "a number above 0");
-  }
+      reader.optional<std::int64_t>("eval_batch_size", at_least_one).value_or(experiment.batch_size);
+  reader.read(Field{"shuffle"}, experiment.shuffle);
+  reader.read(Field{"drop_last"}, experiment.drop_last);
+  experiment.epochs = reader.required<int>("epochs", at_least_one);
+  reader.read(Field{"max_steps", at_least_one}, experiment.max_steps);
+  experiment.seed = read_seed(reader, /*is_required=*/true);
+  reader.read(Field{"clip_grad_norm", above_zero}, experiment.clip_grad_norm);
+  reader.read(Field{"clip_grad_value", above_zero}, experiment.clip_grad_value);
   read_accelerator(reader.mapping("accelerator"), experiment.accelerator);
   if (experiment.clip_grad_value && (experiment.accelerator.fsdp_plugin || experiment.accelerator.deepspeed_plugin)) {
     reader.problem("clip_grad_value", "not with fsdp_plugin or deepspeed_plugin, as in Accelerate; use clip_grad_norm");

@@ -6,10 +6,10 @@
 #include <map>
 #include <vector>
 
-#include "sim/programs/experiments/key_rules.hpp"
-
 namespace accel::programs {
 namespace {
+
+constexpr FieldRule zero_to_below_one{"a number in [0, 1)", [](double value) { return value >= 0 && value < 1; }};
 
 std::vector<std::string> names_of(const std::string& task) {
   const std::map<std::string, std::vector<std::string>> families = {
@@ -23,13 +23,13 @@ void read_gpt(YamlReader& reader, ModelConfig& model) {
                                    {"heads", &model.heads},
                                    {"width", &model.width},
                                    {"block_size", &model.block_size}}) {
-    *value = reader.required<std::int64_t>(key, at_least_one, "1 or more");
+    *value = reader.required<std::int64_t>(key, at_least_one);
   }
   if (model.heads >= 1 && model.width % model.heads != 0) {
     reader.problem("heads", fmt::format("a width of {} does not divide by {} heads; expected a multiple of {}",
                                         model.width, model.heads, model.heads));
   }
-  model.bias = reader.optional<bool>("bias").value_or(true);
+  reader.read(Field{"bias"}, model.bias);
 }
 
 }  // namespace
@@ -40,17 +40,11 @@ ModelConfig read_model(YamlReader reader, const std::string& task) {
   const auto is_known = [&](const auto& name) { return std::find(names.begin(), names.end(), name) != names.end(); };
   model.name = reader.required<std::string>("name", is_known, fmt::format("{}", fmt::join(names, " or ")));
   if (!is_known(model.name)) return model;  // which keys there are depends on the name
-  if (model.name != "resnet18") {
-    model.dropout = reader
-                        .optional<double>(
-                            "dropout", [](const double& p) { return p >= 0 && p < 1; }, "a number in [0, 1)")
-                        .value_or(0.0);
-  }
-  if (model.name == "mlp")
-    model.hidden = reader.optional<std::int64_t>("hidden", at_least_one, "1 or more").value_or(128);
+  if (model.name != "resnet18") reader.read(Field{"dropout", zero_to_below_one}, model.dropout);
+  if (model.name == "mlp") reader.read(Field{"hidden", at_least_one}, model.hidden);
   if (model.name == "resnet18") {
-    model.width = reader.optional<std::int64_t>("width", at_least_one, "1 or more").value_or(64);
-    model.sync_batchnorm = reader.optional<bool>("sync_batchnorm").value_or(false);
+    reader.read(Field{"width", at_least_one}, model.width);
+    reader.read(Field{"sync_batchnorm"}, model.sync_batchnorm);
   }
   if (model.name == "gpt") read_gpt(reader, model);
   reader.finish_keys();

@@ -3,9 +3,8 @@
 #include <fmt/ranges.h>
 #include <torch/optim/sgd.h>
 
+#include <cmath>
 #include <map>
-
-#include "sim/programs/experiments/key_rules.hpp"
 
 namespace accel::programs {
 namespace {
@@ -27,14 +26,10 @@ std::string names_of(const std::map<std::string, OptimizerConfig>& optimizers) {
 }
 
 void read_value(YamlReader& reader, const std::string& name, double& number) {
+  constexpr FieldRule finite{"a finite number", [](double value) { return std::isfinite(value); }};
   const bool is_rate = name == "lr";
-  const auto read = reader.optional<double>(
-      name,
-      is_rate ? std::function<bool(const double&)>(finite_at_least_zero)
-              : [](const double& value) { return std::isfinite(value); },
-      is_rate ? "a number of 0 or more" : "a finite number");
-  number = read.value_or(number);
-  if (is_rate && !reader.has(name)) reader.missing(name);
+  reader.read(Field{.name = name.c_str(), .rule = is_rate ? finite_at_least_zero : finite, .is_required = is_rate},
+              number);
 }
 
 void read_value(YamlReader& reader, const std::string& name, bool& flag) {

@@ -58,12 +58,7 @@ std::vector<RankEpoch> read_epochs(Accelerator& accelerator, const PlanRequest& 
 }
 
 std::vector<RankEpoch> read_rank(RankContext& context, const PlanRequest& request) {
-  Accelerator accelerator({.dataloader_config = {.split_batches = request.split_batches,
-                                                 .dispatch_batches = request.dispatch_batches,
-                                                 .even_batches = request.even_batches,
-                                                 .use_seedable_sampler = request.use_seedable_sampler,
-                                                 .data_seed = request.data_seed}},
-                          context);
+  Accelerator accelerator({.dataloader_config = request.configuration()}, context);
   set_seed(static_cast<std::uint64_t>(request.seed));
   if (request.iterable) return read_epochs(accelerator, request, NumberStream(request.length));
   return read_epochs(accelerator, request, TensorDataset(at::arange(request.length, at::TensorOptions(at::kLong))));

@@ -36,12 +36,12 @@ class EpochOrders {
     }
     const LoaderCore plain({.size = request.length},
                            {.batch_size = std::max<std::int64_t>(request.length, 1), .shuffle = request.shuffle});
-    core_ = std::make_unique<LoaderCore>(plain,
-                                         ShardOptions{.context = context_.get(),
-                                                      .data_parallel = {.size = request.ranks},
-                                                      .config = {.dispatch_batches = request.dispatches(),
-                                                                 .use_seedable_sampler = request.use_seedable_sampler,
-                                                                 .data_seed = request.data_seed}});
+    auto config = request.configuration();
+    config.dispatch_batches = request.dispatches();
+    config.split_batches = false;  // the batch that holds everything cannot be cut
+    core_ = std::make_unique<LoaderCore>(
+        plain,
+        ShardOptions{.context = context_.get(), .data_parallel = {.size = request.ranks}, .config = std::move(config)});
   }
 
   std::vector<std::int64_t> next() {
@@ -120,13 +120,11 @@ PlanEpoch epoch_of(const std::vector<PlannedStep>& steps, const std::vector<std:
 }  // namespace
 
 ShardPlan shard_plan_of(const PlanRequest& request) {
-  return plan_shards({.num_samples = request.length,
-                      .batch_size = request.batch_size,
-                      .num_ranks = request.ranks,
-                      .split_batches = request.split_batches,
-                      .even_batches = request.fills_up(),
-                      .drop_last = request.drop_last,
-                      .even_alone = request.elastic});
+  return plan_shards(configured({.num_samples = request.length,
+                                 .batch_size = request.batch_size,
+                                 .num_ranks = request.ranks,
+                                 .drop_last = request.drop_last},
+                                request.configuration(), request.iterable));
 }
 
 std::vector<PlanEpoch> plan_by_shards(const PlanRequest& request) {

@@ -14,6 +14,27 @@
 #include "sim/programs/runtime/json_reader.hpp"
 
 namespace accel::programs {
+
+template <FieldsOf<SimRequest> Request, typename Visit>
+void for_each_field(Request& request, Visit&& visit) {
+  auto& rehearsal = request.rehearsal;
+  visit(Field{.name = "ranks", .is_required = true}, request.ranks);
+  visit(Field{"backend"}, request.backend);
+  visit(Field{"sweep"}, request.sweep);
+  visit(Field{"acknowledge"}, request.acknowledge);
+  visit(Field{"schedule"}, rehearsal.schedule);
+  visit(Field{"seed_schedule"}, rehearsal.seed_schedule);
+  visit(Field{"pct_depth"}, rehearsal.pct_depth);
+  visit(Field{"event_log"}, rehearsal.event_log);
+  visit(Field{"faults"}, rehearsal.faults);
+  visit(Field{"diagnosis"}, rehearsal.diagnosis);
+  visit(Field{"network"}, rehearsal.network);
+  visit(Field{"clock"}, rehearsal.clock);
+  visit(Field{"timeline"}, rehearsal.timeline);
+  visit(Field{"report"}, rehearsal.report);
+  visit(Field{"steps"}, rehearsal.steps);
+}
+
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -66,22 +87,7 @@ SimRequest parse_sim_request(const std::string& text) {
                to_json({.ranks = 8}), text);
   SimRequest request;
   JsonReader reader(json);
-  reader.read("ranks", request.ranks, JsonReader::kRequired);
-  reader.read("backend", request.backend);
-  reader.read("sweep", request.sweep);
-  reader.read("acknowledge", request.acknowledge);
-  auto& rehearsal = request.rehearsal;
-  reader.read("schedule", rehearsal.schedule);
-  reader.read("seed_schedule", rehearsal.seed_schedule);
-  reader.read("pct_depth", rehearsal.pct_depth);
-  reader.read("event_log", rehearsal.event_log);
-  reader.read("faults", rehearsal.faults);
-  reader.read("diagnosis", rehearsal.diagnosis);
-  reader.read("network", rehearsal.network);
-  reader.read("clock", rehearsal.clock);
-  reader.read("timeline", rehearsal.timeline);
-  reader.read("report", rehearsal.report);
-  reader.read("steps", rehearsal.steps);
+  reader.read(request);
   auto problems = reader.problems();
   for (auto& problem : impossible_values(request)) problems.push_back(std::move(problem));
   check_config(problems.empty(), "{}: {}", kSimRequestVariable, fmt::join(problems, "; "));

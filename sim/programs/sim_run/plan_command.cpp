@@ -77,14 +77,8 @@ int answer_flags(const PlanArguments& arguments) {
 
 int plan_main(int argc, char** argv) {
   PlanArguments arguments;
-  auto& request = arguments.request;
   CLI::App app("Says which sample every rank reads, step by step; runs no model.", "sim-run plan");
-  add_loader_options(app, request);
-  auto* ranks = app.add_option("--ranks", request.ranks, "Number of ranks");
-  const std::vector<CLI::Option*> required{app.get_option("--length"), app.get_option("--batch-size"), ranks};
-  app.add_option("--epochs", request.epochs, "Number of epochs")->capture_default_str();
-  app.add_option("--skip-batches", request.skip_batches, "skip_first_batches, in the first epoch")
-      ->capture_default_str();
+  const auto required = add_plan_options(app, arguments.request);
   app.add_flag("--json", arguments.json, "JSON instead of a table");
   app.add_option("--plot", arguments.plot_file, "Draw the plan into this SVG file");
   auto* file = app.add_option("--requests", arguments.requests_file,

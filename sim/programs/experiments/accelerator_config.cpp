@@ -62,9 +62,9 @@ std::optional<MixedPrecisionPolicy> read_precision_policy(YamlReader& reader,
 
 FullyShardedDataParallelPlugin read_fsdp(YamlReader reader) {
   FullyShardedDataParallelPlugin plugin;
-  plugin.fsdp_version = reader.optional<int>("fsdp_version");
+  reader.read_unchecked(plugin);
   plugin.mixed_precision_policy = read_precision_policy(reader, plugin);
-  read_fields_unchecked(std::move(reader), plugin);
+  reader.finish_keys();
   return plugin;
 }
 

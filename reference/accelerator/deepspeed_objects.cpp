@@ -7,6 +7,7 @@
 #include <set>
 
 #include "reference/config/deepspeed_file.hpp"
+#include "reference/config/field_reader.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/integers.hpp"
 #include "reference/core/letter_case.hpp"
@@ -129,13 +130,11 @@ std::unique_ptr<torch::optim::Optimizer> make_if_named(const optim::OptimizerEnt
 }
 
 std::string known_optimizers() {
-  std::vector<std::string> names;
+  std::vector<const char*> names;
   optim::for_each_optimizer([&](const auto& entry) {
     if (entry.deepspeed != nullptr) names.push_back(entry.deepspeed);
   });
-  const auto last = names.back();
-  names.pop_back();
-  return fmt::format("{} or {}", fmt::join(names, ", "), last);
+  return any_of(names);
 }
 
 std::unique_ptr<torch::optim::Optimizer> make_optimizer(const DeepSpeedSection& section, const DummyOptim& dummy,

@@ -4,7 +4,9 @@
 
 #include <iterator>
 
+#include "reference/config/accelerator_fields.hpp"
 #include "reference/config/environment.hpp"
+#include "reference/config/field_checks.hpp"
 #include "reference/config/parallelism_environment.hpp"
 #include "reference/config/sharding_names.hpp"
 #include "reference/core/errors.hpp"
@@ -88,13 +90,9 @@ void resolve_project(AcceleratorOptions& options, Problems& problems) {
 }
 
 void check_gradients(const AcceleratorOptions& options, Problems& problems) {
-  if (options.loss_weighting != "accelerate" && options.loss_weighting != "exact") {
-    problems.push_back(
-        fmt::format("loss_weighting: expected 'accelerate' or 'exact', got '{}'", options.loss_weighting));
-  }
-  if (const auto limit = options.gradient_guard.skip_norm_above; limit && !(*limit > 0)) {
-    problems.push_back(fmt::format("gradient_guard: skip_norm_above: expected a number above 0, got {}", *limit));
-  }
+  check_field("", Field{.name = "loss_weighting", .rule = {.choices = kLossWeightings}}, options.loss_weighting,
+              problems);
+  add(problems, problems_of_fields("gradient_guard: ", options.gradient_guard));
 }
 
 void check_process_group(const InitProcessGroupKwargs& group, Problems& problems) {

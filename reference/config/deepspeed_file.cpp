@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "reference/config/option_fields.hpp"
+#include "reference/config/accelerator_fields.hpp"
 #include "reference/config/yaml_file.hpp"
 #include "reference/core/errors.hpp"
 

@@ -1,8 +1,8 @@
 #include <filesystem>
 #include <sstream>
 
+#include "reference/config/accelerator_fields.hpp"
 #include "reference/config/deepspeed_file.hpp"
-#include "reference/config/option_fields.hpp"
 #include "reference/config/plugin_reader.hpp"
 #include "reference/config/sharding.hpp"
 #include "reference/config/sharding_names.hpp"

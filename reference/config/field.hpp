@@ -50,6 +50,8 @@ inline constexpr FieldRule finite_at_least_zero{
 inline constexpr FieldRule finite_above_zero{
     "a number above 0", [](double value) { return value > 0 && value <= std::numeric_limits<double>::max(); }};
 inline constexpr FieldRule zero_to_one{"a number from 0 to 1", [](double value) { return value >= 0 && value <= 1; }};
+inline constexpr FieldRule between_zero_and_one{"a number between 0 and 1",
+                                                [](double value) { return value > 0 && value < 1; }};
 inline constexpr FieldRule above_zero_to_one{"a number above 0, and 1 at most",
                                              [](double value) { return value > 0 && value <= 1; }};
 

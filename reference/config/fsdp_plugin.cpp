@@ -1,7 +1,7 @@
 #include <regex>
 #include <sstream>
 
-#include "reference/config/option_fields.hpp"
+#include "reference/config/accelerator_fields.hpp"
 #include "reference/config/plugin_reader.hpp"
 #include "reference/config/sharding.hpp"
 #include "reference/config/sharding_names.hpp"

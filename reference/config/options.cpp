@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "reference/config/accelerator_fields.hpp"
 #include "reference/config/field_checks.hpp"
-#include "reference/config/option_fields.hpp"
 
 namespace accel {
 namespace {

@@ -1,7 +1,7 @@
 #include "reference/config/parallelism_environment.hpp"
 
+#include "reference/config/accelerator_fields.hpp"
 #include "reference/config/environment.hpp"
-#include "reference/config/option_fields.hpp"
 #include "reference/config/plugin_reader.hpp"
 
 namespace accel {

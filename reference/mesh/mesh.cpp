@@ -8,6 +8,7 @@
 #include <numeric>
 #include <string>
 
+#include "reference/config/accelerator_fields.hpp"
 #include "reference/core/errors.hpp"
 
 namespace accel {
@@ -43,14 +44,9 @@ Mesh mesh_of(const ParallelismConfig& config) {
 
 void check_mesh(const ParallelismConfig& config, int world_size) {
   std::vector<std::string> problems;
-  const auto check_size = [&](const char* name, int size) {
-    if (size < 1) problems.push_back(fmt::format("{}: expected 1 or more, got {}", name, size));
-  };
-  check_size("dp_replicate_size", config.dp_replicate_size);
-  check_size("dp_shard_size", config.dp_shard_size);
-  check_size("cp_size", config.cp_size);
-  check_size("sp_size", config.sp_size);
-  check_size("tp_size", config.tp_size);
+  for_each_field(config, [&](const Field& field, int size) {
+    if (!at_least_one(size)) problems.push_back(fmt::format("{}: expected 1 or more, got {}", field.name, size));
+  });
   const auto size =
       std::int64_t{config.dp_replicate_size} * config.dp_shard_size * config.cp_size * config.sp_size * config.tp_size;
   if (problems.empty() && size != world_size) {

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "reference/config/field.hpp"
 #include "sim/faults/fault_parameters.hpp"
 
 namespace accel::sim {
@@ -34,7 +35,7 @@ struct AllowedValues {
     return std::isfinite(form.most) ? fmt::format("a number in [{}, {}]", form.least, form.most)
                                     : fmt::format("a number of {} or more", form.least);
   }
-  std::string operator()(const CountForm&) const { return "0 or more"; }
+  std::string operator()(const CountForm&) const { return at_least_zero.expected; }
   std::string operator()(const TextForm&) const { return "text"; }
   template <typename Enum>
   std::string operator()(const ChoiceForm<Enum>& form) const {

@@ -18,8 +18,6 @@
 namespace accel::sim {
 namespace {
 
-const auto at_least_zero = [](const std::int64_t& value) { return value >= 0; };
-
 /// Which of these names it is.
 template <typename Enum>
 std::optional<Enum> read_name(YamlReader& reader, const char* key, std::span<const std::string_view> names) {
@@ -42,7 +40,7 @@ struct ReadValue {
     fault.*form.member = reader.optional<double>(key, is_meant, allowed_values(form));
   }
   void operator()(const CountForm& form) const {
-    fault.*form.member = reader.optional<std::int64_t>(key, at_least_zero, allowed_values(form));
+    fault.*form.member = reader.optional<std::int64_t>(key, at_least_zero);
   }
   void operator()(const TextForm& form) const { fault.*form.member = reader.optional<std::string>(key); }
   template <typename Enum>
@@ -131,7 +129,7 @@ class FaultReader {
 
   std::optional<When> read_when(const FaultRule& rule) {
     auto reader = reader_.mapping("when");
-    const auto read = [&](const char* unit) { return reader.optional<std::int64_t>(unit, at_least_zero, "0 or more"); };
+    const auto read = [&](const char* unit) { return reader.optional<std::int64_t>(unit, at_least_zero); };
     const auto step = read("step");
     const auto collective = rule.has(FaultRule::kCollective) ? read("collective") : std::nullopt;
     const int given = int(reader.has("step")) + int(rule.has(FaultRule::kCollective) && reader.has("collective"));
@@ -179,7 +177,7 @@ void write_fault(YAML::Emitter& out, const Fault& fault, std::size_t place) {
 std::vector<Fault> parse_faults(const std::string& text, const std::string& file, int num_ranks) {
   YamlProblems problems(file);
   YamlReader reader(parse_yaml(text, file, problems), "", problems);
-  const auto seed = reader.optional<std::int64_t>("seed", at_least_zero, "0 or more").value_or(0);
+  const auto seed = reader.optional<std::int64_t>("seed", at_least_zero).value_or(0);
   std::vector<Fault> faults;
   std::map<std::uint32_t, std::size_t> places;  // of streams
   auto entries = reader.required_mappings("faults");

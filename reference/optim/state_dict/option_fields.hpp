@@ -1,10 +1,11 @@
 #pragma once
 
-#include <limits>
 #include <string>
 #include <tuple>
 #include <type_traits>
 #include <vector>
+
+#include "reference/config/field.hpp"
 
 /// The options of an optimizer or a schedule, listed once: name, member, allowed values. Experiment files, DeepSpeed
 /// files, state dicts and error messages read this list; the member's initializer is the default.
@@ -34,7 +35,7 @@ struct Allowed {
 };
 
 inline constexpr Allowed<double> kAtLeastZero{[](const double& value) { return value >= 0; }, "a number of 0 or more"};
-inline constexpr Allowed<double> kZeroToOne{[](const double& value) { return value >= 0 && value <= 1; },
+inline constexpr Allowed<double> kZeroToOne{[](const double& value) { return zero_to_one(value); },
                                             "a number in [0, 1]"};
 inline constexpr Allowed<NumberPair> kBetas{[](const NumberPair& betas) {
                                               const auto [beta1, beta2] = betas;
@@ -42,19 +43,18 @@ inline constexpr Allowed<NumberPair> kBetas{[](const NumberPair& betas) {
                                             },
                                             "two numbers in [0, 1)"};
 
+/// The same values as a rule of the fields of files.
+template <typename T, const FieldRule& kRule>
+inline constexpr Allowed<T> kAllowedBy{[](const T& value) { return kRule(static_cast<double>(value)); },
+                                       kRule.expected};
 // Files may hold infinite numbers, which no schedule can use.
-inline constexpr Allowed<double> kFiniteAtLeastZero{
-    [](const double& value) { return value >= 0 && value <= std::numeric_limits<double>::max(); },
-    "a number of 0 or more"};
-inline constexpr Allowed<double> kFiniteAboveZero{
-    [](const double& value) { return value > 0 && value <= std::numeric_limits<double>::max(); }, "a number above 0"};
-inline constexpr Allowed<double> kFromZeroToOne{kZeroToOne.holds, "a number from 0 to 1"};
-inline constexpr Allowed<double> kAboveZeroToOne{[](const double& value) { return value > 0 && value <= 1; },
-                                                 "a number above 0, and 1 at most"};
-inline constexpr Allowed<double> kBetweenZeroAndOne{[](const double& value) { return value > 0 && value < 1; },
-                                                    "a number between 0 and 1"};
-inline constexpr Allowed<int> kCount{[](const int& count) { return count >= 0; }, "0 or more"};
-inline constexpr Allowed<int> kCountAboveZero{[](const int& count) { return count >= 1; }, "1 or more"};
+inline constexpr auto kFiniteAtLeastZero = kAllowedBy<double, finite_at_least_zero>;
+inline constexpr auto kFiniteAboveZero = kAllowedBy<double, finite_above_zero>;
+inline constexpr auto kFromZeroToOne = kAllowedBy<double, zero_to_one>;
+inline constexpr auto kAboveZeroToOne = kAllowedBy<double, above_zero_to_one>;
+inline constexpr auto kBetweenZeroAndOne = kAllowedBy<double, between_zero_and_one>;
+inline constexpr auto kCount = kAllowedBy<int, at_least_zero>;
+inline constexpr auto kCountAboveZero = kAllowedBy<int, at_least_one>;
 
 /// Whether a file must name the option.
 enum class Presence { kOptional, kRequired };

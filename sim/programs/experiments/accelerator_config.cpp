@@ -1,7 +1,7 @@
 #include "sim/programs/experiments/accelerator_config.hpp"
 
+#include "reference/config/accelerator_fields.hpp"
 #include "reference/config/environment.hpp"
-#include "reference/config/option_fields.hpp"
 #include "reference/core/errors.hpp"
 
 namespace accel::programs {

@@ -2,11 +2,10 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
-#include <fstream>
-#include <sstream>
 
 #include "reference/config/launch_config.hpp"
 #include "reference/config/launch_keys.hpp"
+#include "reference/config/yaml_file.hpp"
 #include "reference/core/errors.hpp"
 #include "tests/support/property.hpp"
 #include "tests/support/temporary_folder.hpp"
@@ -18,12 +17,6 @@ class LaunchConfigLaws : public ::testing::Test {
  protected:
   TemporaryFolder folder_;
 };
-
-std::string text_in(const std::string& file) {
-  std::ostringstream text;
-  text << std::ifstream(file).rdbuf();
-  return text.str();
-}
 
 std::string any_text() {
   static const std::vector<std::string> kTexts = {"no",
@@ -159,7 +152,7 @@ TEST_F(LaunchConfigLaws, WhatIsWrittenIsReadAsAnEqualValue) {
     expect_property(300, [&] {
       const auto config = any_config();
       write_launch_config(config, folder_.path(name));
-      RC_LOG() << text_in(folder_.path(name));
+      RC_LOG() << read_text(folder_.path(name));
       RC_ASSERT(read_launch_config(folder_.path(name)) == config);
     });
   }
@@ -188,7 +181,7 @@ TEST_F(LaunchConfigLaws, ADamagedFileIsReadOrRefusedByItsName) {
       const auto config = any_config();
       const auto file =
           folder_.write(name, damaged(name == "c.json" ? launch_config_json(config) : launch_config_yaml(config)));
-      RC_LOG() << text_in(file);
+      RC_LOG() << read_text(file);
       try {
         const auto found = read_launch_config(file);
         write_launch_config(found, file);

@@ -10,8 +10,6 @@ namespace accel {
 
 inline constexpr FieldRule above_one{"a number above 1",
                                      [](double value) { return finite_above_zero(value) && value > 1; }};
-inline constexpr FieldRule between_zero_and_one{"a number between 0 and 1",
-                                                [](double value) { return value > 0 && value < 1; }};
 inline constexpr const char* kLossWeightings[] = {"accelerate", "exact"};
 inline constexpr const char* kCommHooks[] = {"no", "fp16", "bf16", "power_sgd", "batched_power_sgd"};
 inline constexpr const char* kCommWrappers[] = {"no", "fp16", "bf16"};

@@ -51,10 +51,6 @@ if(ACCEL_SANITIZE MATCHES "address")
   set(ACCEL_TEST_ENVIRONMENT ";ASAN_OPTIONS=allocator_may_return_null=1;LSAN_OPTIONS=print_suppressions=0:suppressions=${CMAKE_SOURCE_DIR}/configs/leaks_of_libraries.txt")
 endif()
 
-# Libraries whose code runs outside of training steps: -O1, which takes a quarter less time to compile than -O2.
-set(ACCEL_COLD_LIBRARIES accel accelerator bench_program checkpoint command_line config experiments launch launch_command
-  offload profiler sim_faults sim_network sim_report sources terminal tracking training_state)
-
 # Tests compile without optimisation; what they test is optimised all the same.
 set(ACCEL_TEST_OPTIONS -O0)
 

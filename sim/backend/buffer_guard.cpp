@@ -150,7 +150,7 @@ void BufferGuard::touch(const at::Tensor& tensor, bool writes, const char* op) {
     if (hit != one->ranges.end()) {
       if (!one->is_partial)
         return fail(*one, fmt::format("its tensor is {} by {} before wait()", writes ? "changed" : "read", op));
-      world_.warn(fmt::format(
+      world_.failures().warn(fmt::format(
           "{}: rank {} is not the root and {} reads its tensor afterwards, which holds partial sums, as in Gloo",
           one->meeting->name(), rank_, op));
       one = in_flight_.erase(one);

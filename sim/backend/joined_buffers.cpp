@@ -99,7 +99,7 @@ TensorCompute warning_of_lost_nan(const CallSlot& slot, Collective op, const Nam
         compute(ranks);
         for (std::size_t item = 0; item < had_nan.size(); ++item) {
           if (!had_nan[item].logical_and(result_of(ranks, item).isnan().logical_not()).any().item<bool>()) continue;
-          slot.world.warn(fmt::format(
+          slot.world.failures().warn(fmt::format(
               "{} #{} of group {}: a NaN is lost in {}, as in Gloo, which keeps the other operand; look for "
               "NaN before reducing",
               name_of(op), slot.sequence, slot.group.name, name));

@@ -126,7 +126,7 @@ void OperatorClock::on_end(const at::RecordFunction& function, at::ObserverConte
   auto& clock = *thread_clock;
   clock.innermost_ = frame.outer;
   if (frame.is_free || (frame.flops == 0 && frame.bytes == 0)) return;
-  clock.world_.advance(clock.rank_, clock.seconds_(function.name(), frame.flops, frame.bytes));
+  clock.world_.clocks().advance(clock.rank_, clock.seconds_(function.name(), frame.flops, frame.bytes));
   if (frame.outer != nullptr) frame.outer->is_free = true;  // by what is inside of it
 }
 

@@ -129,7 +129,7 @@ void ReplicaVote::compare_generators(std::uint64_t update, const Ballot& ballot)
   }
   if (!were_equal || others.empty()) return;
   const bool is_tie = others.size() == ballot.generators.size();
-  world_.warn(
+  world_.failures().warn(
       fmt::format("after optimizer_step #{} the default generator of {} is in another state than {}, which had been "
                   "equal: the ranks draw different "
                   "numbers from here on",

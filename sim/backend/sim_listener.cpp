@@ -54,7 +54,7 @@ void SimListener::after_update() {
   if (recorder_) recorder_->add_update(rank_, names_of(models), hashes);
   vote_->cast(rank_, models, std::move(hashes),
               state_of(*at::check_generator<at::CPUGeneratorImpl>(default_generator())));
-  world_->leave_out(rank_);  // real backends have no vote
+  world_->clocks().leave_out(rank_);  // real backends have no vote
 }
 
 }  // namespace accel::sim

@@ -18,7 +18,7 @@ class SimListener : public StepListener {
               int rank)
       : world_(std::move(world)), vote_(std::move(vote)), recorder_(std::move(recorder)), rank_(rank) {}
 
-  std::string_view enter_phase(std::string_view phase) override { return world_->enter_phase(rank_, phase); }
+  std::string_view enter_phase(std::string_view phase) override { return world_->clocks().enter_phase(rank_, phase); }
   void begin_backward(const at::Tensor& loss) override;
   void add_replicas(const std::shared_ptr<const Replicas>& replicas) override { replicas_.push_back(replicas); }
   void before_update() override { world_->reach(rank_, StepPoint::kUpdate); }

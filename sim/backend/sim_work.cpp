@@ -41,8 +41,8 @@ c10::intrusive_ptr<c10::ivalue::Future> SimWork::getFuture() {
   const bool nested = results_.size() > 1;
   future_ = c10::make_intrusive<c10::ivalue::Future>(nested ? c10::ListType::create(list_of_tensors) : list_of_tensors);
   // The meeting lives as long as it tells of its end.
-  world_->when_ended(*meeting_, [future = future_, results = results_, nested, &meeting = *meeting_,
-                                 rank = world_rank_](std::exception_ptr failed) {
+  meeting_->when_ended([future = future_, results = results_, nested, &meeting = *meeting_,
+                        rank = world_rank_](std::exception_ptr failed) {
     if (failed) {
       future->setError(meeting.error(rank));
     } else if (nested) {

@@ -54,8 +54,8 @@ struct Simulation {
 
 // Beside what the report has of a run that was started again.
 void take_findings(World& world, SimulationReport& report) {
-  report.diagnosis = world.diagnosis();
-  for (auto& finding : world.findings()) {
+  report.diagnosis = world.failures().diagnosis();
+  for (auto& finding : world.failures().findings()) {
     if (std::find(report.findings.begin(), report.findings.end(), finding) == report.findings.end())
       report.findings.push_back(std::move(finding));
   }
@@ -66,7 +66,7 @@ void take_findings(World& world, SimulationReport& report) {
     sum.bytes += volume.bytes;
     sum.seconds += volume.seconds;
   }
-  for (auto& strike : world.strikes()) report.strikes.push_back(std::move(strike));
+  for (auto& strike : world.failures().strikes()) report.strikes.push_back(std::move(strike));
 }
 
 OnStuck Simulation::on_stuck_of(const SimulationOptions& options, const SimulationReport& before) {
@@ -105,7 +105,7 @@ void run_rank(Simulation& simulation, const SimulationOptions& options, int rank
     const std::lock_guard lock(simulation.output);
     std::cout << text << std::flush;
   };
-  context.warn = [world](const std::string& text) { world->warn(text); };
+  context.warn = [world](const std::string& text) { world->failures().warn(text); };
   if (options.faults) context.files = options.faults->files(*world, rank, context.files);
   const RankScope scope(context);
   const OperatorClock clock(*world, rank, options.operator_seconds);
@@ -146,7 +146,7 @@ void make_first_calls_to_mkl() {
 void take(World& world, SimulationReport& report) {
   take_findings(world, report);
   report.times.clear();
-  for (int rank = 0; rank < world.num_ranks(); ++rank) report.times.push_back(world.times(rank));
+  for (int rank = 0; rank < world.num_ranks(); ++rank) report.times.push_back(world.clocks().times(rank));
 }
 
 }  // namespace

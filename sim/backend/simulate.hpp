@@ -14,7 +14,7 @@
 #include "sim/engine/diagnosis.hpp"
 #include "sim/engine/faults.hpp"
 #include "sim/engine/record.hpp"
-#include "sim/engine/schedule.hpp"
+#include "sim/engine/scheduling/rank_schedule.hpp"
 #include "sim/engine/world.hpp"
 
 namespace accel::sim {

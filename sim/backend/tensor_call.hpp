@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "sim/collectives/tensors/collectives.hpp"
-#include "sim/engine/call.hpp"
+#include "sim/engine/collective_call.hpp"
 
 /// What a collective requires of its tensors, and how a Call describes them. The checks throw ArgumentError, whose
 /// message begins with the collective's name.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "sim/engine/group.hpp"
+
 namespace accel::sim {
 namespace {
 
@@ -23,8 +25,15 @@ std::string quoted(std::string_view text) {
 }  // namespace
 
 void EventLog::append(Event event) {
+  if (!is_enabled_) return;
   const MutexLock lock(mutex_);
   events_.push_back(std::move(event));
+}
+
+void EventLog::append(std::string_view what, int rank, std::optional<Collective> op, const Group* group,
+                      std::int64_t sequence) {
+  if (!is_enabled_) return;
+  append({.what = what, .rank = rank, .op = op, .group = group != nullptr ? group->name : "", .sequence = sequence});
 }
 
 std::vector<std::string> EventLog::lines() const {

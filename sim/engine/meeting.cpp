@@ -6,9 +6,36 @@
 
 namespace accel::sim {
 
+Meeting::Meeting(const Group& group, std::uint64_t sequence, bool keeps_time)
+    : group_(&group),
+      sequence_(sequence),
+      calls_(group.ranks.size()),
+      participants_(group.ranks.size()),
+      has_arrived_(group.ranks.size()) {
+  if (keeps_time) times.ready.resize(group.ranks.size());
+}
+
+Meeting::Meeting(const Group& group, Call call) : group_(&group), has_arrived_(1) {
+  calls_.emplace_back(std::move(call));
+  has_arrived_[0] = true;
+}
+
+Meeting::Meeting(const Group& group, Call call, std::uint64_t sequence) : Meeting(group, std::move(call)) {
+  sequence_ = sequence;
+  is_message_ = true;
+}
+
+bool Meeting::join(int member, Call call, Participant participant, std::optional<double> ready) {
+  calls_[member] = std::move(call);
+  participants_[member] = std::move(participant);
+  if (ready) times.ready[member] = *ready;
+  has_arrived_[member].store(true, std::memory_order_release);
+  return num_arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == static_cast<int>(calls_.size());
+}
+
 const Call* Meeting::any_call() const {
   for (std::size_t member = 0; member < calls_.size(); ++member) {
-    if (has_arrived_[member].load(std::memory_order_acquire)) return &*calls_[member];
+    if (has_arrived(member)) return &*calls_[member];
   }
   return nullptr;
 }
@@ -17,23 +44,6 @@ std::string Meeting::name() const {
   const auto* call = any_call();
   const auto title = call == nullptr ? std::string("collective") : std::string(name_of(call->op));
   return fmt::format("{} #{} of group {}", title, sequence_, group_->name);
-}
-
-std::exception_ptr Meeting::error(int rank) const {
-  if (!has_ended()) return nullptr;
-  return rank_errors_ ? rank_errors_(rank) : error_;
-}
-
-std::string describe(const Whereabouts& whereabouts) {
-  const auto line = describe(whereabouts.where);
-  const auto at = line.empty() ? "" : fmt::format(" ({})", line);
-  const auto op = whereabouts.op.value();
-  const auto& group = whereabouts.group->name;
-  const int peer = whereabouts.peer;
-  if (peer == -2) return fmt::format("{} #{} of group {}{}", name_of(op), whereabouts.sequence, group, at);
-  const auto other = peer < 0 ? std::string("any rank") : fmt::format("rank {}", peer);
-  const auto* direction = op == Collective::kSend ? "to" : "from";
-  return fmt::format("{} #{} {} {} of group {}{}", name_of(op), whereabouts.sequence, direction, other, group, at);
 }
 
 int Group::group_rank_of(int rank) const {

@@ -94,12 +94,12 @@ RunError error_of(World& world, const Endings::Errors& errors) {
     const auto where = errors[rank] ? "" : fmt::format("has not come back; it {}", world.whereabouts(rank));
     outcomes.push_back(outcome_of(rank, errors[rank] ? *errors[rank] : std::make_exception_ptr(CommError(where))));
   }
-  return {std::move(outcomes), world.diagnosis()};
+  return {std::move(outcomes), world.failures().diagnosis()};
 }
 
 // How long ranks may stay away after a failure: a rank that computes meets it in its next call, before the timeout.
 std::chrono::milliseconds patience_of(World& world) {
-  const auto diagnosis = world.diagnosis();
+  const auto diagnosis = world.failures().diagnosis();
   const bool has_passed = diagnosis && diagnosis->kind == Diagnosis::Kind::kTimeout;
   return has_passed ? kGrace : kGrace + world.timeout();
 }
@@ -110,10 +110,10 @@ void wait_for_all(World& world, Endings& endings) {
   bool has_told = false;
   while (!endings.wait_for_all()) {
     world.check_deadlines();
-    if (!failed_at && world.failure()) failed_at = Clock::now();
+    if (!failed_at && world.failures().failure()) failed_at = Clock::now();
     if (has_told || !failed_at || Clock::now() - *failed_at < patience_of(world)) continue;
     has_told = true;
-    world.tell_stuck(error_of(world, endings.errors()));
+    world.report_stuck(error_of(world, endings.errors()));
   }
 }
 
@@ -147,7 +147,7 @@ void run_ranks(World& world, const std::function<void(int)>& body) {
 
   auto errors = endings.errors();
   if (std::all_of(errors.begin(), errors.end(), [](const auto& error) { return *error == nullptr; })) {
-    const auto failure = world.failure();  // after the last call of every rank: none of them has seen it
+    const auto failure = world.failures().failure();  // after the last call of every rank: none of them has seen it
     if (!failure) return;
     std::fill(errors.begin(), errors.end(), failure);
   }

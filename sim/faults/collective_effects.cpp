@@ -45,7 +45,7 @@ struct WrongCallEffect : FaultEffect {
 struct HookException : FaultEffect {
   using FaultEffect::FaultEffect;
   void before_collective(World& world, int rank, const Occasion& occasion, Call& /*call*/) override {
-    if (world.phase(rank) == "backward" && strike(world, {rank}, /*may_stop=*/true, occasion))
+    if (world.clocks().phase(rank) == "backward" && strike(world, {rank}, /*may_stop=*/true, occasion))
       throw InjectedFault("injected exception in a backward hook");
   }
 };
@@ -91,7 +91,7 @@ class CrashDuringCollective : public MarkingEffect {
 class GradientEffect : public MarkingEffect {
   using MarkingEffect::MarkingEffect;
   bool chooses(World& world, int rank, const Call& call) override {
-    return traits_of(call.op).sums_gradients && world.phase(rank) == "backward";
+    return traits_of(call.op).sums_gradients && world.clocks().phase(rank) == "backward";
   }
 };
 

@@ -14,7 +14,7 @@ bool FaultEffect::concerns(int rank) const { return !fault_.rank || *fault_.rank
 bool FaultEffect::is_due(World& world, int rank, std::uint64_t sequence) const {
   if (!fault_.when) return true;
   return fault_.when->number <=
-         (fault_.when->unit == When::Unit::kStep ? world.step(rank) : static_cast<std::int64_t>(sequence));
+         (fault_.when->unit == When::Unit::kStep ? world.clocks().step(rank) : static_cast<std::int64_t>(sequence));
 }
 
 bool FaultEffect::strike(World& world, std::vector<int> ranks, bool may_stop, const Occasion& occasion) {
@@ -30,7 +30,7 @@ bool FaultEffect::strike(World& world, std::vector<int> ranks, bool may_stop, co
     strike.group = occasion.group->name;
     strike.sequence = occasion.sequence;
   }
-  world.note(std::move(strike));
+  world.failures().note(std::move(strike));
   return true;
 }
 

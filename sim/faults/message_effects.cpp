@@ -44,7 +44,7 @@ class LinkEffect : public FaultEffect {
     if (!is_too_long) return;
     {
       const MutexLock lock(run_.strike_mutex);
-      traffic.world.blame(describe(fault_));
+      traffic.world.failures().blame(describe(fault_));
     }
     lose({fault_.link->to}, traffic.faults);
   }

@@ -25,7 +25,7 @@ struct Pause : FaultEffect {
     const bool is_too_long = *fault_.seconds > seconds_of(world.timeout());
     if (!strike(world, {rank}, is_too_long, occasion)) return;
     if (is_too_long) come_too_late(world, rank);
-    world.delay(rank, *fault_.seconds, "rank_pause");
+    world.clocks().delay(rank, *fault_.seconds, "rank_pause");
   }
 };
 
@@ -48,7 +48,7 @@ struct Jitter : FaultEffect {
     strike(world, fault_.rank ? std::vector<int>{*fault_.rank} : std::vector<int>{},
            /*may_stop=*/2 * *fault_.seconds > timeout);
     if (seconds > timeout) come_too_late(world, rank);
-    world.delay(rank, seconds, "jitter");
+    world.clocks().delay(rank, seconds, "jitter");
   }
 };
 

@@ -13,7 +13,7 @@ struct SlowStore : FaultEffect {
       throw InjectedFault(fmt::format("The client socket has timed out after {}ms while trying to connect to the store",
                                       world.timeout().count()));
     }
-    world.delay(rank, *fault_.seconds, "store_slow");
+    world.clocks().delay(rank, *fault_.seconds, "store_slow");
   }
 };
 

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "reference/core/errors.hpp"
-#include "sim/engine/schedule.hpp"
+#include "sim/engine/scheduling/rank_schedule.hpp"
 #include "sim/programs/runtime/output_file.hpp"
 
 namespace accel::programs {
@@ -50,7 +50,7 @@ std::vector<std::string> problems_without_simulator(const RehearsalOptions& opti
 std::vector<std::string> problems_of(const RehearsalOptions& options) {
   std::vector<std::string> problems;
   try {
-    sim::schedule_of(options.schedule);
+    sim::rank_schedule_kind(options.schedule);
   } catch (const ConfigError& error) {
     problems.push_back(fmt::format("--schedule: {}", error.what()));
   }

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/engine/schedule.hpp"
+#include "sim/engine/scheduling/rank_schedule.hpp"
 
 namespace accel::programs {
 
@@ -26,7 +26,7 @@ struct RehearsalOptions {
 
   /// Throws ConfigError for a name that is none.
   [[nodiscard]] sim::RankSchedule rank_schedule() const {
-    return {.kind = sim::schedule_of(schedule), .seed = seed_schedule, .pct_depth = pct_depth};
+    return {.kind = sim::rank_schedule_kind(schedule), .seed = seed_schedule, .pct_depth = pct_depth};
   }
   [[nodiscard]] bool is_virtual() const { return clock == "virtual" || (clock.empty() && !network.empty()); }
 };

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "sim/engine/explore.hpp"
+#include "sim/engine/scheduling/explore.hpp"
 #include "sim/faults/fault.hpp"
 #include "sim/programs/experiments/experiment.hpp"
 

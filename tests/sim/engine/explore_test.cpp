@@ -1,4 +1,4 @@
-#include "sim/engine/explore.hpp"
+#include "sim/engine/scheduling/explore.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -188,7 +188,7 @@ TEST(SerialWorldTest, TurnThatNeverEndsIsATimeoutThoughNobodyCanCall) {
     try {
       run_ranks(world, [&](int rank) {
         if (holder.exchange(rank) == -1) {
-          while (!world.failure()) std::this_thread::yield();
+          while (!world.failures().failure()) std::this_thread::yield();
           return;
         }
         world.arrive(*world.group("world", {0, 1, 2}), rank, {.op = Collective::kBarrier}, nullptr, [](auto) {});

@@ -1,4 +1,4 @@
-#include "sim/engine/explore.hpp"
+#include "sim/engine/scheduling/explore.hpp"
 
 namespace accel::sim {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/engine/schedule.hpp"
+#include "sim/engine/scheduling/rank_schedule.hpp"
 
 /// Runs a program under many schedules, and makes the first that goes wrong small.
 ///

@@ -1,4 +1,4 @@
-#include "sim/engine/schedule.hpp"
+#include "sim/engine/scheduling/rank_turns.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,21 +21,21 @@ using ::testing::ElementsAreArray;
 // --- policies --------------------------------------------------------------------------------------------------------
 
 std::vector<int> picks(const RankSchedule& options, const std::vector<int>& runnable, int turns, int num_ranks) {
-  auto policy = make_policy(options, num_ranks);
+  auto policy = make_turn_policy(options, num_ranks);
   std::vector<int> picked;
   for (int turn = 0; turn < turns; ++turn)
     picked.push_back(policy->next(runnable, picked.empty() ? -1 : picked.back()));
   return picked;
 }
 
-TEST(SchedulePolicyTest, RoundRobinTakesTheRunnableRanksInTurn) {
+TEST(TurnPolicyTest, RoundRobinTakesTheRunnableRanksInTurn) {
   EXPECT_THAT(picks({.kind = ScheduleKind::kRoundRobin}, {0, 1, 2}, 7, 3), ElementsAre(0, 1, 2, 0, 1, 2, 0));
   EXPECT_THAT(picks({.kind = ScheduleKind::kRoundRobin}, {1, 3, 4}, 4, 6), ElementsAre(1, 3, 4, 1));
-  auto policy = make_policy({.kind = ScheduleKind::kRoundRobin}, 6);
+  auto policy = make_turn_policy({.kind = ScheduleKind::kRoundRobin}, 6);
   EXPECT_EQ(policy->next({1, 3, 4}, 2), 3) << "rank 2 is blocked: the one behind it";
 }
 
-TEST(SchedulePolicyTest, RandomGivesEveryRankItsShareOfTurns) {
+TEST(TurnPolicyTest, RandomGivesEveryRankItsShareOfTurns) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     const auto picked = picks({.kind = ScheduleKind::kRandom, .seed = seed}, {0, 2, 3, 5}, 4000, 6);
     for (const int rank : {0, 2, 3, 5})
@@ -43,7 +43,7 @@ TEST(SchedulePolicyTest, RandomGivesEveryRankItsShareOfTurns) {
   }
 }
 
-TEST(SchedulePolicyTest, SeedDecidesWhoRuns) {
+TEST(TurnPolicyTest, SeedDecidesWhoRuns) {
   for (const auto kind : {ScheduleKind::kRandom, ScheduleKind::kPct}) {
     std::set<std::vector<int>> different;
     for (std::uint64_t seed = 0; seed < 20; ++seed) {
@@ -56,7 +56,7 @@ TEST(SchedulePolicyTest, SeedDecidesWhoRuns) {
   }
 }
 
-TEST(SchedulePolicyTest, PctChangesPriorityAtMostDepthMinusOneTimes) {
+TEST(TurnPolicyTest, PctChangesPriorityAtMostDepthMinusOneTimes) {
   for (int depth = 1; depth <= 5; ++depth) {
     int most = 0;
     for (std::uint64_t seed = 0; seed < 200; ++seed) {
@@ -72,7 +72,7 @@ TEST(SchedulePolicyTest, PctChangesPriorityAtMostDepthMinusOneTimes) {
 }
 
 // In a short run and in a long one, of which nothing is known before.
-TEST(SchedulePolicyTest, PctChangesPrioritiesInRunsOfAnyLength) {
+TEST(TurnPolicyTest, PctChangesPrioritiesInRunsOfAnyLength) {
   for (const int length : {70, 1000, 100'000}) {
     int changed = 0;
     for (std::uint64_t seed = 0; seed < 100; ++seed) {
@@ -84,47 +84,48 @@ TEST(SchedulePolicyTest, PctChangesPrioritiesInRunsOfAnyLength) {
   }
 }
 
-TEST(SchedulePolicyTest, PctBeginsWithEveryRankAlike) {
+TEST(TurnPolicyTest, PctBeginsWithEveryRankAlike) {
   std::vector<int> firsts(4);
   for (std::uint64_t seed = 0; seed < 400; ++seed)
     ++firsts[picks({.kind = ScheduleKind::kPct, .seed = seed}, {0, 1, 2, 3}, 1, 4)[0]];
   for (const int count : firsts) EXPECT_NEAR(count, 100, 40);
 }
 
-TEST(SchedulePolicyTest, NamesAreThoseOfTheCommandLine) {
-  for (const auto* name : {"parallel", "round-robin", "random", "pct"}) EXPECT_EQ(name_of(schedule_of(name)), name);
-  EXPECT_THROW(schedule_of("fair"), ConfigError);
-  EXPECT_THROW(make_policy({}, 4), ConfigError);
+TEST(TurnPolicyTest, NamesAreThoseOfTheCommandLine) {
+  for (const auto* name : {"parallel", "round-robin", "random", "pct"})
+    EXPECT_EQ(name_of(rank_schedule_kind(name)), name);
+  EXPECT_THROW(rank_schedule_kind("fair"), ConfigError);
+  EXPECT_THROW(make_turn_policy({}, 4), ConfigError);
 }
 
-// --- the baton -------------------------------------------------------------------------------------------------------
+// --- the turns -------------------------------------------------------------------------------------------------------
 
-// Runs `body(rank)` on a thread per rank that holds the baton.
-void run_in_turn(Baton& baton, int num_ranks, const std::function<void(int)>& body) {
+// Runs `body(rank)` on a thread per rank, one at a time.
+void run_in_turn(RankTurns& turns, int num_ranks, const std::function<void(int)>& body) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < num_ranks; ++rank) {
     threads.emplace_back([&, rank] {
-      baton.begin(rank);
+      turns.begin(rank);
       body(rank);
-      baton.leave(rank);
+      turns.leave(rank);
     });
   }
   for (auto& thread : threads) thread.join();
 }
 
-TEST(BatonTest, OneRankRunsAtATime) {
+TEST(RankTurnsTest, OneRankRunsAtATime) {
   constexpr int kRanks = 5, kTurns = 200;
   for (const auto kind : kSerial) {
-    Baton baton({.kind = kind, .seed = 3}, kRanks, [] {});
+    RankTurns turns({.kind = kind, .seed = 3}, kRanks, [] {});
     std::atomic<int> running{0}, together{0};
-    int unguarded = 0;  // the thread sanitizer judges whether the baton orders its uses
-    run_in_turn(baton, kRanks, [&](int rank) {
+    int unguarded = 0;  // the thread sanitizer judges whether turns order its uses
+    run_in_turn(turns, kRanks, [&](int rank) {
       for (int turn = 0; turn < kTurns; ++turn) {
         if (++running > 1) ++together;
         ++unguarded;
         std::this_thread::yield();
         --running;
-        baton.yield(rank);
+        turns.yield(rank);
       }
     });
     EXPECT_EQ(together, 0) << name_of(kind);
@@ -132,34 +133,34 @@ TEST(BatonTest, OneRankRunsAtATime) {
   }
 }
 
-TEST(BatonTest, RoundRobinGivesTurnsInOrder) {
-  Baton baton({.kind = ScheduleKind::kRoundRobin}, 3, [] {});
+TEST(RankTurnsTest, RoundRobinGivesTurnsInOrder) {
+  RankTurns turns({.kind = ScheduleKind::kRoundRobin}, 3, [] {});
   std::vector<int> order;
-  run_in_turn(baton, 3, [&](int rank) {
+  run_in_turn(turns, 3, [&](int rank) {
     for (int turn = 0; turn < 3; ++turn) {
       order.push_back(rank);
-      baton.yield(rank);
+      turns.yield(rank);
     }
   });
   EXPECT_THAT(order, ElementsAre(0, 1, 2, 0, 1, 2, 0, 1, 2));
 }
 
-TEST(BatonTest, BlockedRanksAreWokenByTheHolderAndNobodyElseIsCalledQuiescent) {
+TEST(RankTurnsTest, BlockedRanksAreWokenByTheHolderAndNobodyElseIsCalledQuiescent) {
   for (const auto kind : kSerial) {
     for (std::uint64_t seed = 0; seed < 20; ++seed) {
       int quiescent = 0;
       std::vector<bool> woken(4), asleep(4);
-      Baton baton({.kind = kind, .seed = seed}, 4, [&] { ++quiescent; });
-      run_in_turn(baton, 4, [&](int rank) {
+      RankTurns turns({.kind = kind, .seed = seed}, 4, [&] { ++quiescent; });
+      run_in_turn(turns, 4, [&](int rank) {
         if (rank > 0) {
           asleep[rank] = true;
-          while (!woken[rank]) baton.block(rank);
+          while (!woken[rank]) turns.block(rank);
           return;
         }
         for (int other = 1; other < 4; ++other) {
-          while (!asleep[other]) baton.poll(0);
+          while (!asleep[other]) turns.poll(0);
           woken[other] = true;
-          baton.wake(other);
+          turns.wake(other);
         }
       });
       EXPECT_EQ(quiescent, 0) << name_of(kind) << " seed " << seed;
@@ -167,50 +168,50 @@ TEST(BatonTest, BlockedRanksAreWokenByTheHolderAndNobodyElseIsCalledQuiescent) {
   }
 }
 
-TEST(BatonTest, LastToBlockFindsThatNobodyCanGoOn) {
+TEST(RankTurnsTest, LastToBlockFindsThatNobodyCanGoOn) {
   for (const auto kind : kSerial) {
     int quiescent = 0;
     bool released = false;
-    Baton* handle = nullptr;
-    Baton baton({.kind = kind, .seed = 1}, 3, [&] {
+    RankTurns* handle = nullptr;
+    RankTurns turns({.kind = kind, .seed = 1}, 3, [&] {
       ++quiescent;
       released = true;
       for (int rank = 0; rank < 3; ++rank) handle->wake(rank);
     });
-    handle = &baton;
-    run_in_turn(baton, 3, [&](int rank) {
-      while (!released) baton.block(rank);
+    handle = &turns;
+    run_in_turn(turns, 3, [&](int rank) {
+      while (!released) turns.block(rank);
     });
     EXPECT_EQ(quiescent, 1) << name_of(kind);
   }
 }
 
-TEST(BatonTest, LeavingOfTheLastRunningRankIsQuiescenceToo) {
+TEST(RankTurnsTest, LeavingOfTheLastRunningRankIsQuiescenceToo) {
   int quiescent = 0;
   bool released = false;
-  Baton* handle = nullptr;
-  Baton baton({.kind = ScheduleKind::kRoundRobin}, 2, [&] {
+  RankTurns* handle = nullptr;
+  RankTurns turns({.kind = ScheduleKind::kRoundRobin}, 2, [&] {
     ++quiescent;
     released = true;
     handle->wake(0);
   });
-  handle = &baton;
-  run_in_turn(baton, 2, [&](int rank) {
-    while (rank == 0 && !released) baton.block(rank);
+  handle = &turns;
+  run_in_turn(turns, 2, [&](int rank) {
+    while (rank == 0 && !released) turns.block(rank);
   });
   EXPECT_EQ(quiescent, 1);
 }
 
-TEST(BatonTest, PostponedRankGoesOnWhenNoOtherCan) {
+TEST(RankTurnsTest, PostponedRankGoesOnWhenNoOtherCan) {
   for (const auto kind : kSerial) {
     for (std::uint64_t seed = 0; seed < 20; ++seed) {
-      Baton baton({.kind = kind, .seed = seed}, 3, [] {});
+      RankTurns turns({.kind = kind, .seed = seed}, 3, [] {});
       std::vector<int> order;
-      run_in_turn(baton, 3, [&](int rank) {
-        if (rank == 1) baton.postpone(1);
+      run_in_turn(turns, 3, [&](int rank) {
+        if (rank == 1) turns.postpone(1);
         for (int turn = 0; turn < 5; ++turn) {
           order.push_back(rank);
-          baton.yield(rank);
+          turns.yield(rank);
         }
       });
       ASSERT_EQ(order.size(), 15u);
@@ -220,21 +221,21 @@ TEST(BatonTest, PostponedRankGoesOnWhenNoOtherCan) {
   }
 }
 
-TEST(BatonTest, PollingRankStarvesNobody) {
+TEST(RankTurnsTest, PollingRankStarvesNobody) {
   for (const auto kind : kSerial) {
     for (std::uint64_t seed = 0; seed < 50; ++seed) {
-      Baton baton({.kind = kind, .seed = seed}, 4, [] {});
+      RankTurns turns({.kind = kind, .seed = seed}, 4, [] {});
       int done = 0;
       std::int64_t polls = 0;
-      run_in_turn(baton, 4, [&](int rank) {
+      run_in_turn(turns, 4, [&](int rank) {
         if (rank < 2) {  // two that poll, also for each other
           while (done < 2) {
             ++polls;
-            baton.poll(rank);
+            turns.poll(rank);
           }
           return;
         }
-        for (int turn = 0; turn < 10; ++turn) baton.yield(rank);
+        for (int turn = 0; turn < 10; ++turn) turns.yield(rank);
         ++done;
       });
       EXPECT_LT(polls, 2000) << name_of(kind) << " seed " << seed;
@@ -243,21 +244,21 @@ TEST(BatonTest, PollingRankStarvesNobody) {
 }
 
 // What they ask for is to come from one that was put off.
-TEST(BatonTest, RanksThatOnlyPollLetAPostponedOneGoOn) {
+TEST(RankTurnsTest, RanksThatOnlyPollLetAPostponedOneGoOn) {
   for (const auto kind : kSerial) {
     for (std::uint64_t seed = 0; seed < 50; ++seed) {
-      Baton baton({.kind = kind, .seed = seed}, 4, [] {});
+      RankTurns turns({.kind = kind, .seed = seed}, 4, [] {});
       int done = 0;
       std::int64_t polls = 0;
-      run_in_turn(baton, 4, [&](int rank) {
+      run_in_turn(turns, 4, [&](int rank) {
         if (rank < 2) {
           while (done < 2 && polls < 2000) {
             ++polls;
-            baton.poll(rank);
+            turns.poll(rank);
           }
           return;
         }
-        baton.postpone(rank);
+        turns.postpone(rank);
         ++done;
       });
       EXPECT_LT(polls, 100) << name_of(kind) << " seed " << seed;
@@ -265,21 +266,21 @@ TEST(BatonTest, RanksThatOnlyPollLetAPostponedOneGoOn) {
   }
 }
 
-TEST(BatonTest, AbandonedRanksRunWithoutTurns) {
+TEST(RankTurnsTest, AbandonedRanksRunWithoutTurns) {
   for (const auto kind : kSerial) {
-    Baton baton({.kind = kind}, 4, [] {});
+    RankTurns turns({.kind = kind}, 4, [] {});
     std::atomic<int> ended{0}, started{0};
     std::thread watch([&] {
       while (started == 0) std::this_thread::yield();
-      baton.abandon();
+      turns.abandon();
     });
-    run_in_turn(baton, 4, [&](int rank) {
+    run_in_turn(turns, 4, [&](int rank) {
       ++started;
       while (ended == 0 && started < 4)
         std::this_thread::yield();  // the holder never yields: the others run all the same
-      for (int turn = 0; turn < 10; ++turn) baton.yield(rank);
-      baton.poll(rank);
-      baton.postpone(rank);
+      for (int turn = 0; turn < 10; ++turn) turns.yield(rank);
+      turns.poll(rank);
+      turns.postpone(rank);
       ++ended;
     });
     watch.join();
@@ -289,23 +290,23 @@ TEST(BatonTest, AbandonedRanksRunWithoutTurns) {
 
 // Ranks that take turns as fast as they can when they are abandoned: a turn that one takes back may be the last it is
 // given.
-TEST(BatonTest, AnAbandonedRankNeverWaitsAgain) {
+TEST(RankTurnsTest, AnAbandonedRankNeverWaitsAgain) {
   for (int round = 0; round < 40; ++round) {
     for (const auto kind : kSerial) {
-      Baton baton({.kind = kind}, 3, [] {});
+      RankTurns turns({.kind = kind}, 3, [] {});
       std::atomic<bool> is_abandoned{false};
-      std::atomic<int> turns{0};
+      std::atomic<int> num_turns{0};
       std::thread watch([&] {
-        while (turns < 20) std::this_thread::yield();
-        baton.abandon();
+        while (num_turns < 20) std::this_thread::yield();
+        turns.abandon();
         is_abandoned = true;
       });
-      run_in_turn(baton, 3, [&](int rank) {
+      run_in_turn(turns, 3, [&](int rank) {
         while (!is_abandoned) {
-          ++turns;
-          baton.yield(rank);
+          ++num_turns;
+          turns.yield(rank);
         }
-        for (int turn = 0; turn < 3; ++turn) baton.block(rank);
+        for (int turn = 0; turn < 3; ++turn) turns.block(rank);
       });
       watch.join();
     }
@@ -315,17 +316,17 @@ TEST(BatonTest, AnAbandonedRankNeverWaitsAgain) {
 // Rank 1 looks and then uses; what it looked at is gone if rank 0 runs in between: two constraints of order, so
 // depth 2.
 bool shows_ordering_bug(const RankSchedule& options, int num_ranks, int steps) {
-  Baton baton(options, num_ranks, [] {});
+  RankTurns turns(options, num_ranks, [] {});
   bool there = true, wrong = false;
-  run_in_turn(baton, num_ranks, [&](int rank) {
+  run_in_turn(turns, num_ranks, [&](int rank) {
     for (int step = 0; step < steps; ++step) {
       if (rank == 0 && step == steps / 2) there = false;
       if (rank == 1 && step == steps / 2) {
         const bool looked = there;
-        baton.yield(rank);
+        turns.yield(rank);
         wrong = looked && !there;
       } else {
-        baton.yield(rank);
+        turns.yield(rank);
       }
     }
   });

@@ -1,4 +1,4 @@
-#include "sim/engine/call.hpp"
+#include "sim/engine/collective_call.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -1,0 +1,185 @@
+#include "sim/engine/diagnostics.hpp"
+
+#include <algorithm>
+
+#include "sim/engine/group_state.hpp"
+
+namespace accel::sim {
+namespace {
+
+using Calls = std::vector<std::optional<Call>>;
+
+// Which members called what, the majority first.
+template <typename Same>
+std::vector<std::pair<Call, std::vector<int>>> kinds_of(const Calls& calls, const Group& group, Same&& same) {
+  std::vector<std::pair<Call, std::vector<int>>> kinds;
+  for (std::size_t member = 0; member < calls.size(); ++member) {
+    auto kind =
+        std::find_if(kinds.begin(), kinds.end(), [&](auto& other) { return same(other.first, *calls[member]); });
+    if (kind == kinds.end()) kind = kinds.insert(kinds.end(), {*calls[member], {}});
+    kind->second.push_back(group.ranks[member]);
+  }
+  std::stable_sort(kinds.begin(), kinds.end(), [](auto& a, auto& b) { return a.second.size() > b.second.size(); });
+  return kinds;
+}
+
+std::string at(const std::string& where) { return where.empty() ? "" : fmt::format(" at {}", where); }
+
+// The first collective of the group that ranks called from different lines of the program.
+std::optional<Difference> first_apart(const Group& group) {
+  const auto apart = group.state->collectives.first_apart();
+  if (!apart) return std::nullopt;
+  Difference difference{.group = group.name, .sequence = apart->sequence};
+  for (const auto& [call, ranks] :
+       kinds_of(apart->calls, group, [](auto& a, auto& b) { return same_place(a.where, b.where); })) {
+    difference.sides.push_back({ranks, describe(call), describe(call.where)});
+  }
+  return difference;
+}
+
+}  // namespace
+
+Diagnosis diagnose_difference(const Meeting& meeting) {
+  const auto& group = meeting.group();
+  const auto kinds = kinds_of(meeting.calls(), group, agree);
+  const bool tie = kinds[0].second.size() == kinds[1].second.size();
+  Diagnosis diagnosis{.kind = Diagnosis::Kind::kDesync};
+  name_call(diagnosis, kinds[0].first, group.name, meeting.sequence());
+  diagnosis.first_difference = {.group = group.name, .sequence = meeting.sequence()};
+  diagnosis.text = fmt::format("{}: the ranks' calls differ; expected one call, equal on every rank", meeting.name());
+  for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+    const auto& [call, ranks] = kinds[kind];
+    diagnosis.text += fmt::format("\n  {}: {}{}", describe_ranks(ranks), describe(call), at(describe(call.where)));
+    diagnosis.first_difference->sides.push_back({ranks, describe(call), describe(call.where)});
+    if (kind > 0 || tie) diagnosis.ranks.insert(diagnosis.ranks.end(), ranks.begin(), ranks.end());
+  }
+  std::sort(diagnosis.ranks.begin(), diagnosis.ranks.end());
+  return diagnosis;
+}
+
+std::string Diagnostics::whereabouts(int rank) const {
+  const auto [activity, last_call] = states_.state(rank);
+  const bool has_called = last_call.op.has_value();
+  const auto call = has_called ? describe(last_call) : "";
+  const auto after = has_called ? fmt::format("after {}", call) : "before any collective";
+  switch (activity) {
+    case RankStates::Activity::kWaits: return fmt::format("waits in {}", call);
+    case RankStates::Activity::kHangs: return fmt::format("hangs, {}", after);
+    case RankStates::Activity::kHasLeft: return fmt::format("has ended its program, {}", after);
+    case RankStates::Activity::kRuns: break;
+  }
+  const bool has_turn = failures_.has_failed() || scheduler_.has_turn(rank);
+  return fmt::format("{}, {}", has_turn ? "is running" : "waits for its turn", after);
+}
+
+void Diagnostics::add_absence(const Meeting& meeting, Diagnosis& diagnosis) const {
+  const bool is_first = diagnosis.op.empty();
+  if (is_first) name_call(diagnosis, *meeting.any_call(), meeting.group().name, meeting.sequence());
+  if (meeting.is_message()) return add_missing_sender(meeting, diagnosis);
+  add_missing_members(meeting, diagnosis, is_first);
+}
+
+void Diagnostics::add_missing_sender(const Meeting& meeting, Diagnosis& diagnosis) const {
+  std::vector<int> waiters;
+  for (const auto& [rank, blocked_on] : states_.blocked()) {
+    if (blocked_on == &meeting) waiters.push_back(rank);
+  }
+  if (waiters.empty()) return;  // it came meanwhile
+  diagnosis.text += fmt::format("\n  {} {}, and ", describe_ranks(waiters), whereabouts(waiters.front()));
+  if (meeting.source() < 0) {
+    diagnosis.ranks.insert(diagnosis.ranks.end(), waiters.begin(), waiters.end());
+    diagnosis.text += "nobody has sent";
+  } else {
+    const int sender = meeting.group().ranks[meeting.source()];
+    diagnosis.ranks.push_back(sender);
+    diagnosis.text += fmt::format("rank {} has not sent: it {}", sender, whereabouts(sender));
+  }
+}
+
+void Diagnostics::add_missing_members(const Meeting& meeting, Diagnosis& diagnosis, bool is_first) const {
+  const auto& group = meeting.group();
+  const auto& call = *meeting.any_call();
+  std::vector<int> arrived, missing;
+  for (std::size_t member = 0; member < group.ranks.size(); ++member)
+    (meeting.has_arrived(member) ? arrived : missing).push_back(group.ranks[member]);
+  diagnosis.ranks.insert(diagnosis.ranks.end(), missing.begin(), missing.end());
+  diagnosis.text += fmt::format("\n  {}, {}{}: {} of {} ranks arrived ({})", meeting.name(), describe(call),
+                                at(describe(call.where)), arrived.size(), group.ranks.size(), describe_ranks(arrived));
+  const auto places = places_of(missing);
+  for (const auto& [place, ranks] : places)
+    diagnosis.text += fmt::format("\n  missing: {} {}", describe_ranks(ranks), place);
+  if (!is_first) return;
+  // Calls that agreed, from different lines of the program, say where ranks went apart; else this meeting is the place.
+  if (auto apart = first_apart(group)) {
+    diagnosis.text +=
+        fmt::format("\n  ranks came from different lines first at #{} of group {}:", apart->sequence, group.name);
+    for (const auto& side : apart->sides)
+      diagnosis.text += fmt::format("\n    {}: {}{}", describe_ranks(side.ranks), side.call, at(side.where));
+    diagnosis.first_difference = std::move(apart);
+  } else if (!missing.empty()) {
+    diagnosis.first_difference = {.group = group.name,
+                                  .sequence = meeting.sequence(),
+                                  .sides = {{arrived, describe(call), describe(call.where)}}};
+    for (const auto& [place, ranks] : places) diagnosis.first_difference->sides.push_back({ranks, place, ""});
+  }
+}
+
+Diagnostics::Places Diagnostics::places_of(const std::vector<int>& ranks) const {
+  Places places;
+  for (const int rank : ranks) {
+    auto place = whereabouts(rank);
+    auto same = std::find_if(places.begin(), places.end(), [&](auto& other) { return other.first == place; });
+    if (same == places.end()) same = places.insert(places.end(), {std::move(place), {}});
+    same->second.push_back(rank);
+  }
+  return places;
+}
+
+Diagnosis Diagnostics::hang() const {
+  // The culprits are those missing from the meeting that most ranks wait for; on a tie, from all of those.
+  Diagnosis diagnosis{.kind = Diagnosis::Kind::kHang,
+                      .text = "hang: every rank is blocked or has ended, none can go on"};
+  std::vector<std::pair<const Meeting*, int>> meetings;
+  for (const auto& [rank, blocked_on] : states_.blocked()) {
+    const Meeting* meeting = blocked_on;
+    if (!meeting->has_group()) continue;  // an injected hang
+    add_waiting(rank, *meeting, diagnosis);
+    auto known = std::find_if(meetings.begin(), meetings.end(), [&](auto& other) { return other.first == meeting; });
+    if (known == meetings.end()) known = meetings.insert(meetings.end(), {meeting, 0});
+    ++known->second;
+  }
+  std::stable_sort(meetings.begin(), meetings.end(), [](auto& a, auto& b) { return a.second > b.second; });
+  for (const auto& [meeting, waiters] : meetings) {
+    auto culprits = diagnosis.ranks;
+    add_absence(*meeting, diagnosis);
+    if (waiters < meetings.front().second) diagnosis.ranks = std::move(culprits);
+  }
+  std::sort(diagnosis.ranks.begin(), diagnosis.ranks.end());
+  diagnosis.ranks.erase(std::unique(diagnosis.ranks.begin(), diagnosis.ranks.end()), diagnosis.ranks.end());
+  return diagnosis;
+}
+
+void Diagnostics::add_waiting(int rank, const Meeting& meeting, Diagnosis& diagnosis) const {
+  const auto call = states_.state(rank).last_call;
+  diagnosis.waiting.push_back(
+      {rank, std::string(name_of(call.op.value())), meeting.group().name, meeting.sequence(), describe(call.where)});
+}
+
+Diagnosis Diagnostics::timeout(const Meeting& meeting) const {
+  Diagnosis diagnosis{.kind = Diagnosis::Kind::kTimeout};
+  diagnosis.text = fmt::format("timed out after {} ms", timeout_.count());
+  for (const auto& [rank, blocked_on] : states_.blocked()) {
+    if (blocked_on == &meeting) add_waiting(rank, meeting, diagnosis);
+  }
+  add_absence(meeting, diagnosis);
+  return diagnosis;
+}
+
+// No meeting is open that could be late: the others wait for their turns.
+Diagnosis Diagnostics::endless_turn(int rank) const {
+  const auto text = fmt::format("timed out after {} ms\n  rank {} does not end its turn: it {}", timeout_.count(), rank,
+                                whereabouts(rank));
+  return {.kind = Diagnosis::Kind::kTimeout, .ranks = {rank}, .text = text};
+}
+
+}  // namespace accel::sim

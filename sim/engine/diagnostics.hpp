@@ -1,0 +1,51 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+#include "sim/engine/diagnosis.hpp"
+#include "sim/engine/failure_record.hpp"
+#include "sim/engine/meeting.hpp"
+#include "sim/engine/rank_states.hpp"
+#include "sim/engine/scheduling/rank_scheduler.hpp"
+
+namespace accel::sim {
+
+/// The calls of a collective that all members have joined, and that differ.
+Diagnosis diagnose_difference(const Meeting& meeting);
+
+/// Why nobody can continue: asked when the last running rank blocks or leaves, or when a deadline passes.
+///
+/// Holds no state. Thread rule: any thread.
+class Diagnostics {
+ public:
+  Diagnostics(RankStates& states, RankScheduler& scheduler, const FailureRecord& failures,
+              std::chrono::milliseconds timeout)
+      : states_(states), scheduler_(scheduler), failures_(failures), timeout_(timeout) {}
+
+  /// Every rank is blocked or has left.
+  [[nodiscard]] Diagnosis hang() const;
+  /// The deadline of a meeting has passed.
+  [[nodiscard]] Diagnosis timeout(const Meeting& meeting) const;
+  /// A rank keeps its turn for too long.
+  [[nodiscard]] Diagnosis endless_turn(int rank) const;
+  /// Where a rank is, by its last call: "waits in all_reduce #17 of group world (train.cpp:42)".
+  [[nodiscard]] std::string whereabouts(int rank) const;
+
+ private:
+  using Places = std::vector<std::pair<std::string, std::vector<int>>>;  // whereabouts, and the ranks there
+
+  void add_waiting(int rank, const Meeting& meeting, Diagnosis& diagnosis) const;
+  void add_absence(const Meeting& meeting, Diagnosis& diagnosis) const;
+  void add_missing_sender(const Meeting& meeting, Diagnosis& diagnosis) const;
+  void add_missing_members(const Meeting& meeting, Diagnosis& diagnosis, bool is_first) const;
+  [[nodiscard]] Places places_of(const std::vector<int>& ranks) const;
+
+  RankStates& states_;
+  RankScheduler& scheduler_;
+  const FailureRecord& failures_;
+  const std::chrono::milliseconds timeout_;
+};
+
+}  // namespace accel::sim

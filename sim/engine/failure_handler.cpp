@@ -1,0 +1,153 @@
+#include "sim/engine/failure_handler.hpp"
+
+#include <algorithm>
+
+namespace accel::sim {
+namespace {
+
+// The error of the other ranks when one has thrown.
+std::exception_ptr released_by(int rank, const std::exception_ptr& error) {
+  std::string message = "an exception";
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& exception) {
+    message = exception.what();
+  } catch (...) {
+  }
+  return std::make_exception_ptr(ReleasedError(fmt::format("rank {} failed: {}", rank, message)));
+}
+
+std::exception_ptr error_of(Diagnosis diagnosis) {
+  return std::make_exception_ptr(DiagnosedError(std::move(diagnosis)));
+}
+
+}  // namespace
+
+FailureHandler::FailureHandler(const WorldOptions& options, FailureRecord& record, GroupRegistry& groups,
+                               RankStates& states, RankScheduler& scheduler, RankClocks& clocks, RankCalls& calls,
+                               const FaultHooks& faults)
+    : options_(options),
+      record_(record),
+      groups_(groups),
+      states_(states),
+      scheduler_(scheduler),
+      clocks_(clocks),
+      calls_(calls),
+      faults_(faults),
+      diagnostics_(states, scheduler, record, options.timeout) {}
+
+Meetings FailureHandler::open_meetings() {
+  Meetings meetings;
+  for (const auto& group : groups_.all()) {
+    const auto of_group = group->state->open_meetings();
+    meetings.insert(meetings.end(), of_group.begin(), of_group.end());
+  }
+  const MutexLock lock(mutex_);
+  meetings.insert(meetings.end(), lost_.begin(), lost_.end());
+  return meetings;
+}
+
+void FailureHandler::fail(const std::exception_ptr& error) {
+  if (!record_.set_failure(error)) return;
+  for (const auto& meeting : open_meetings()) calls_.end_meeting(*meeting, error);
+}
+
+void FailureHandler::fail_by_rank(int rank, const std::exception_ptr& error) {
+  if (may_be_caused_by_fault()) {
+    disconnect({rank}, [rank](int) { return connection_closed(rank); });  // as its peers see a process that ends
+  } else if (!record_.has_failed()) {
+    fail(released_by(rank, error));
+  }
+}
+
+// Whether a rank's error may be the consequence of a fault: its peers see a process that ends, each by itself.
+bool FailureHandler::may_be_caused_by_fault() {
+  if (record_.has_strike_that_may_stop()) return true;
+  const auto groups = groups_.all();
+  return std::any_of(groups.begin(), groups.end(),
+                     [](const auto& group) { return group->state->connection.is_broken(); });
+}
+
+void FailureHandler::resolve_quiescence() {
+  if (!faults_.on_quiescence()) fail(error_of(diagnostics_.hang()));
+}
+
+void FailureHandler::hang(int rank) {
+  auto meeting = std::make_shared<Meeting>();
+  {
+    const MutexLock lock(mutex_);
+    lost_.push_back(meeting);
+    hanging_.push_back(rank);
+  }
+  record_.throw_if_failed();
+  calls_.block(rank, *meeting);
+  std::rethrow_exception(meeting->error(rank));
+}
+
+std::vector<int> FailureHandler::hanging() {
+  const MutexLock lock(mutex_);
+  return hanging_;
+}
+
+void FailureHandler::keep_until_end(const std::shared_ptr<Meeting>& meeting) {
+  {
+    const MutexLock lock(mutex_);
+    lost_.push_back(meeting);
+  }
+  // Who failed the run meanwhile found it neither among its group's open meetings nor here.
+  if (record_.has_failed()) calls_.end_meeting(*meeting, record_.failure());
+}
+
+void FailureHandler::disconnect(const std::vector<int>& ranks, const RankErrors& errors) {
+  for (const auto& group : groups_.all()) {
+    if (std::none_of(ranks.begin(), ranks.end(), [&](int rank) { return group->group_rank_of(rank) >= 0; })) continue;
+    if (!group->state->connection.break_with(errors)) continue;
+    for (const auto& meeting : group->state->open_meetings()) calls_.end_meeting(*meeting, nullptr, errors);
+  }
+}
+
+void FailureHandler::time_out(double seconds, const RankErrors& errors) {
+  record_.add_diagnosis(diagnostics_.hang());
+  for (const auto& group : groups_.all()) group->state->connection.break_with(errors);
+  clocks_.advance_all(seconds);
+  for (const auto& meeting : open_meetings()) calls_.end_meeting(*meeting, nullptr, errors);
+}
+
+void FailureHandler::check_deadlines() {
+  if (record_.has_failed()) return;
+  if (const auto late = late_meeting(); late && !late->has_ended()) {
+    fail(error_of(diagnostics_.timeout(*late)));
+  } else if (const int rank = rank_of_endless_turn(); rank >= 0) {
+    fail(error_of(diagnostics_.endless_turn(rank)));
+  } else {
+    return;
+  }
+  scheduler_.abandon();  // who has its turn may never return
+}
+
+// Null: none. One that a rank waits for, if there are several.
+std::shared_ptr<Meeting> FailureHandler::late_meeting() {
+  const auto now = std::chrono::steady_clock::now();
+  std::shared_ptr<Meeting> late;
+  for (const auto& meeting : open_meetings()) {
+    if (!meeting->has_group() || meeting->deadline() >= now || meeting->any_call() == nullptr) continue;
+    const auto blocked = states_.blocked();
+    if (!late ||
+        std::any_of(blocked.begin(), blocked.end(), [&](const auto& one) { return one.second == meeting.get(); })) {
+      late = meeting;
+    }
+  }
+  return late;
+}
+
+// -1: none. A rank that keeps nobody waiting may run as long as it likes.
+int FailureHandler::rank_of_endless_turn() {
+  const auto holder = scheduler_.holder();
+  if (holder.rank < 0 || std::chrono::steady_clock::now() - holder.since < options_.timeout) return -1;
+  for (int rank = 0; rank < states_.num_ranks(); ++rank) {
+    if (rank != holder.rank && states_.state(rank).activity != RankStates::Activity::kHasLeft) return holder.rank;
+  }
+  return -1;
+}
+
+}  // namespace accel::sim

@@ -1,0 +1,134 @@
+#include "sim/engine/group_state.hpp"
+
+#include <algorithm>
+
+namespace accel::sim {
+
+bool Connection::break_with(RankErrors errors) {
+  const MutexLock lock(mutex_);
+  if (is_broken_) return false;
+  errors_ = std::move(errors);
+  is_broken_ = true;
+  return true;
+}
+
+RankErrors Connection::errors() {
+  const MutexLock lock(mutex_);
+  return errors_;
+}
+
+bool Connection::admits() const {
+  failures_.throw_if_failed();
+  return !is_broken_;
+}
+
+CollectiveChain::CollectiveChain(std::size_t num_members, const Connection& connection)
+    : connection_(connection), cursors_(num_members) {
+  const auto before_the_first = std::make_shared<Meeting>();
+  for (auto& cursor : cursors_) cursor.last = before_the_first;
+}
+
+std::shared_ptr<Meeting> CollectiveChain::next(const Group& group, int member, const MeetingOptions& options) {
+  auto& cursor = cursors_[member];
+  auto* next = cursor.last->next();
+  if (next == nullptr) next = append(group, cursor, options);
+  if (next == nullptr) return nullptr;
+  ++cursor.next_sequence;
+  return cursor.last = next->shared_from_this();
+}
+
+Meeting* CollectiveChain::append(const Group& group, const Cursor& cursor, const MeetingOptions& options) {
+  const MutexLock lock(mutex_);
+  const bool is_admitted = connection_.admits();
+  if (auto* made_meanwhile = cursor.last->next()) return made_meanwhile;
+  if (!is_admitted) return nullptr;
+  auto meeting = std::make_shared<Meeting>(group, cursor.next_sequence, options.keeps_time);
+  meeting->set_deadline(std::chrono::steady_clock::now() + options.timeout);
+  auto* next = meeting.get();
+  open_.emplace(cursor.next_sequence, std::move(meeting));
+  cursor.last->set_next(next);
+  return next;
+}
+
+void CollectiveChain::close(const Meeting& meeting) {
+  const auto& calls = meeting.calls();
+  const MutexLock lock(mutex_);
+  open_.erase(meeting.sequence());
+  const bool one_place = std::all_of(calls.begin(), calls.end(),
+                                     [&](const auto& call) { return same_place(call->where, calls.front()->where); });
+  if (!one_place && !first_apart_) first_apart_ = {meeting.sequence(), calls};
+}
+
+Meetings CollectiveChain::open() {
+  Meetings meetings;
+  const MutexLock lock(mutex_);
+  for (const auto& [sequence, meeting] : open_) meetings.push_back(meeting);
+  return meetings;
+}
+
+std::optional<CollectiveChain::Apart> CollectiveChain::first_apart() {
+  const MutexLock lock(mutex_);
+  return first_apart_;
+}
+
+std::uint64_t Mailbox::count(bool sends, int source, int destination) {
+  const MutexLock lock(mutex_);
+  return (sends ? num_sends_ : num_receives_)[{source, destination}]++;
+}
+
+std::optional<Mailbox::Posted> Mailbox::take_receive_or_keep(Posted& send) {
+  const MutexLock lock(mutex_);
+  const auto match = std::find_if(receives_.begin(), receives_.end(), [&](const auto& posted) {
+    return posted.destination == send.destination && posted.tag == send.tag &&
+           (posted.source == send.source || posted.source < 0);
+  });
+  if (match == receives_.end()) {
+    sends_.push_back(std::move(send));
+    return std::nullopt;
+  }
+  std::optional<Posted> receive = std::move(*match);
+  receives_.erase(match);
+  return receive;
+}
+
+bool Mailbox::take_send_or_keep(Posted& receive, std::optional<Posted>& send) {
+  const MutexLock lock(mutex_);
+  if (!connection_.admits()) return false;
+  auto match = sends_.end();
+  for (auto posted = sends_.begin(); posted != sends_.end(); ++posted) {
+    if (posted->destination != receive.destination || posted->tag != receive.tag) continue;
+    if (receive.source >= 0 && posted->source != receive.source) continue;
+    if (match == sends_.end() || posted->source < match->source) match = posted;
+  }
+  if (match == sends_.end()) {
+    receives_.push_back(std::move(receive));
+    return true;
+  }
+  send = std::move(*match);
+  sends_.erase(match);
+  return true;
+}
+
+Meetings Mailbox::open() {
+  Meetings meetings;
+  const MutexLock lock(mutex_);
+  for (const auto& posted : receives_) meetings.push_back(posted.meeting);
+  return meetings;
+}
+
+GroupState::GroupState(std::size_t num_members, const FailureRecord& failures)
+    : connection(failures), collectives(num_members, connection), messages(connection) {}
+
+Meetings GroupState::open_meetings() {
+  auto meetings = collectives.open();
+  for (auto& receive : messages.open()) meetings.push_back(std::move(receive));
+  return meetings;
+}
+
+std::shared_ptr<Meeting> failed_meeting(const Group& group, Call call) {
+  auto meeting = std::make_shared<Meeting>(group, std::move(call));
+  meeting->end_at_once(group.state->connection.errors());
+  return meeting;
+}
+
+}  // namespace accel::sim

@@ -1,0 +1,83 @@
+#include "sim/engine/messages.hpp"
+
+namespace accel::sim {
+
+// One end of a message. It has ended if the connection is broken.
+std::shared_ptr<Meeting> Messages::begin(Group& group, bool sends, int source, int destination, const Call& call) {
+  const int rank = group.ranks[sends ? source : destination], peer = sends ? destination : source;
+  calls_.begin(rank);
+  const auto sequence = group.state->messages.count(sends, source, destination);
+  faults_.before_message(rank, group, sequence, call);
+  calls_.announce(rank, sends ? "send" : "receive",
+                  {.op = sends ? Collective::kSend : Collective::kRecv,
+                   .group = &group,
+                   .sequence = static_cast<std::int64_t>(sequence),
+                   .peer = peer < 0 ? kAnyPeer : group.ranks[peer],
+                   .where = call.where});
+  if (group.state->connection.is_broken()) return failed_meeting(group, call);
+  return std::make_shared<Meeting>(group, call, sequence);
+}
+
+std::shared_ptr<Meeting> Messages::send(Group& group, int source, int destination, int tag, Call call,
+                                        Participant participant) {
+  const int rank = group.ranks[source];
+  auto meeting = begin(group, /*sends=*/true, source, destination, call);
+  if (meeting->has_ended()) return meeting;
+  meeting->end_at_once();
+  Mailbox::Posted send{.meeting = meeting,
+                       .source = source,
+                       .destination = destination,
+                       .tag = tag,
+                       .posted_at = clocks_.now(rank),
+                       .call = std::move(call),
+                       .participant = std::move(participant),
+                       .deliver = nullptr};
+  if (const auto receive = group.state->messages.take_receive_or_keep(send)) complete(*receive, send);
+  calls_.end(rank);
+  return meeting;
+}
+
+std::shared_ptr<Meeting> Messages::receive(Group& group, int source, int destination, int tag, Call call,
+                                           Participant participant, Deliver deliver) {
+  const int rank = group.ranks[destination];
+  auto meeting = begin(group, /*sends=*/false, source, destination, call);
+  if (meeting->has_ended()) return meeting;
+  meeting->set_source(source);
+  Mailbox::Posted receive{.meeting = meeting,
+                          .source = source,
+                          .destination = destination,
+                          .tag = tag,
+                          .posted_at = clocks_.now(rank),
+                          .call = std::move(call),
+                          .participant = std::move(participant),
+                          .deliver = std::move(deliver)};
+  std::optional<Mailbox::Posted> send;
+  if (!group.state->messages.take_send_or_keep(receive, send)) return failed_meeting(group, std::move(receive.call));
+  if (send) complete(receive, *send);
+  calls_.end(rank);
+  return meeting;
+}
+
+void Messages::complete(const Mailbox::Posted& receive, const Mailbox::Posted& send) {
+  auto& meeting = *receive.meeting;
+  meeting.set_source(send.source);
+  std::exception_ptr error;
+  try {
+    const auto faults =
+        faults_.on_message(meeting.group(), send.source, receive.destination, meeting.sequence(), receive.call);
+    if (faults.error) return calls_.end_meeting(meeting, nullptr, faults.error);
+    if (faults.is_lost) return failures_.keep_until_end(receive.meeting);
+    transfers_.set_of_message(meeting, {.source = send.source,
+                                        .destination = receive.destination,
+                                        .sent_at = send.posted_at,
+                                        .received_at = receive.posted_at,
+                                        .late = faults.delays.empty() ? 0 : faults.delays[receive.destination]});
+    receive.deliver(send.participant, receive.participant, meeting.sequence());
+    transfers_.count(meeting);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  calls_.end_meeting(meeting, error);
+}
+
+}  // namespace accel::sim

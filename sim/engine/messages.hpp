@@ -1,0 +1,38 @@
+#pragma once
+
+#include "sim/engine/failure_handler.hpp"
+#include "sim/engine/fault_hooks.hpp"
+#include "sim/engine/group_state.hpp"
+#include "sim/engine/rank_calls.hpp"
+#include "sim/engine/transfer_times.hpp"
+
+namespace accel::sim {
+
+/// Messages between two ranks: a send ends at once, its participant is handed to the receive that matches source,
+/// destination and tag, in order.
+///
+/// Holds no state: the group's Mailbox does. Thread rule: `send` from the source's thread, `receive` from the
+/// destination's; `deliver` runs without a lock held.
+class Messages {
+ public:
+  Messages(const FaultHooks& faults, RankClocks& clocks, RankCalls& calls, TransferTimes& transfers,
+           FailureHandler& failures)
+      : faults_(faults), clocks_(clocks), calls_(calls), transfers_(transfers), failures_(failures) {}
+
+  std::shared_ptr<Meeting> send(Group& group, int source, int destination, int tag, Call call, Participant participant);
+  /// `source` -1 receives from any rank, the lowest first.
+  std::shared_ptr<Meeting> receive(Group& group, int source, int destination, int tag, Call call,
+                                   Participant participant, Deliver deliver);
+
+ private:
+  std::shared_ptr<Meeting> begin(Group& group, bool sends, int source, int destination, const Call& call);
+  void complete(const Mailbox::Posted& receive, const Mailbox::Posted& send);
+
+  const FaultHooks& faults_;
+  RankClocks& clocks_;
+  RankCalls& calls_;
+  TransferTimes& transfers_;
+  FailureHandler& failures_;
+};
+
+}  // namespace accel::sim

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <chrono>
+#include <exception>
+
+#include "sim/engine/event_log.hpp"
+#include "sim/engine/failure_record.hpp"
+#include "sim/engine/meeting.hpp"
+#include "sim/engine/rank_clocks.hpp"
+#include "sim/engine/rank_states.hpp"
+#include "sim/engine/scheduling/rank_scheduler.hpp"
+#include "sim/engine/world_options.hpp"
+
+namespace accel::sim {
+
+/// How a rank's call begins, ends and waits, and how a meeting ends: what collectives and messages have in common.
+///
+/// Thread rule: methods that name a rank from its thread, `end_meeting` from any. No lock is held while a rank waits.
+class RankCalls {
+ public:
+  RankCalls(const WorldOptions& options, EventLog& log, const FailureRecord& failures, RankStates& states,
+            RankScheduler& scheduler, RankClocks& clocks);
+
+  /// The rank has left its own code: another may have its turn. Throws if the run has failed.
+  void begin(int rank);
+  /// What the rank calls, for the event log and for a diagnosis.
+  void announce(int rank, std::string_view event, const LastCall& call);
+  /// The rank returns to its own code.
+  void end(int rank) { clocks_.begin_compute(rank); }
+
+  /// Blocks the rank until the meeting has ended, and throws its error.
+  void wait(int rank, Meeting& meeting);
+  bool poll(int rank, const Meeting& meeting);
+  void block(int rank, Meeting& meeting);
+
+  /// Ends the meeting and wakes its ranks; nothing if it has ended. `rank_errors`: what each rank sees, else `error`.
+  void end_meeting(Meeting& meeting, const std::exception_ptr& error, RankErrors rank_errors = nullptr);
+
+ private:
+  const WorldOptions& options_;
+  EventLog& log_;
+  const FailureRecord& failures_;
+  RankStates& states_;
+  RankScheduler& scheduler_;
+  RankClocks& clocks_;
+};
+
+}  // namespace accel::sim

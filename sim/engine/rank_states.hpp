@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <source_location>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "reference/core/thread_safety.hpp"
+#include "sim/collectives/collective.hpp"
+
+namespace accel::sim {
+
+struct Group;
+class Meeting;
+
+inline constexpr int kNoPeer = -2, kAnyPeer = -1;
+
+/// The last collective or message that a rank has called.
+struct LastCall {
+  std::optional<Collective> op;  // absent before the first call
+  const Group* group = nullptr;
+  std::int64_t sequence = -1;
+  int peer = kNoPeer;  // of a message: world rank, or kAnyPeer
+  std::source_location where = {};
+};
+/// E.g. "all_reduce #17 of group world (train.cpp:42)".
+std::string describe(const LastCall& call);
+
+/// What other threads see of each rank: its last call, what it waits for, whether it has left.
+///
+/// Thread rule: `set_` methods and `block`, `unblock` from the rank's thread, the others from any.
+class RankStates {
+ public:
+  explicit RankStates(int num_ranks) : ranks_(num_ranks) {}
+  [[nodiscard]] int num_ranks() const { return static_cast<int>(ranks_.size()); }
+
+  void set_last_call(int rank, const LastCall& call);
+  void block(int rank, Meeting& meeting);
+  void unblock(int rank);
+  void set_left(int rank);
+
+  enum class Activity { kRuns, kWaits, kHangs, kHasLeft };
+  struct State {
+    Activity activity = Activity::kRuns;
+    LastCall last_call;
+  };
+  [[nodiscard]] State state(int rank);
+  /// The ranks that are blocked, and what each waits for. A meeting is alive as long as its rank is blocked.
+  [[nodiscard]] std::vector<std::pair<int, Meeting*>> blocked();
+
+ private:
+  struct alignas(64) Rank {  // each on cache lines of its own
+    Mutex mutex;
+    LastCall last_call ACCEL_GUARDED_BY(mutex);
+    Meeting* blocked_on ACCEL_GUARDED_BY(mutex) = nullptr;
+    bool has_left ACCEL_GUARDED_BY(mutex) = false;
+  };
+  std::vector<Rank> ranks_;
+};
+
+}  // namespace accel::sim

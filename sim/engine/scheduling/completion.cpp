@@ -1,0 +1,59 @@
+#include "sim/engine/scheduling/completion.hpp"
+
+#include <utility>
+
+#include "sim/engine/scheduling/futex.hpp"
+
+namespace accel::sim {
+
+std::exception_ptr Completion::error(int rank) const {
+  if (!has_ended()) return nullptr;
+  return rank_errors_ ? rank_errors_(rank) : error_;
+}
+
+void Completion::when_ended(OnEnd on_end) {
+  {
+    const MutexLock lock(mutex_);
+    if (!has_ended()) {
+      on_end_.push_back(std::move(on_end));
+      return;
+    }
+  }
+  on_end(error(/*rank=*/-1));
+}
+
+bool Completion::claim(const std::exception_ptr& error, RankErrors rank_errors) {
+  if (is_claimed_.exchange(true)) return false;
+  error_ = error;
+  rank_errors_ = std::move(rank_errors);
+  return true;
+}
+
+int Completion::set_ended() {
+  return static_cast<int>(state_.fetch_or(kEnded, std::memory_order_acq_rel) / kOneWaiter);
+}
+
+void Completion::notify() {
+  std::vector<OnEnd> on_end;
+  {
+    const MutexLock lock(mutex_);
+    on_end.swap(on_end_);
+  }
+  for (const auto& call : on_end) call(error(/*rank=*/-1));
+}
+
+void Completion::wake_waiters() const { wake_all(state_); }
+
+void Completion::end_at_once(RankErrors rank_errors) {
+  claim(nullptr, std::move(rank_errors));
+  set_ended();
+}
+
+void Completion::sleep() const {
+  for (auto state = state_.load(std::memory_order_acquire); (state & kEnded) == 0;
+       state = state_.load(std::memory_order_acquire)) {
+    sleep_while(state_, state);
+  }
+}
+
+}  // namespace accel::sim

@@ -1,0 +1,110 @@
+#include "sim/engine/scheduling/rank_schedule.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+#include "reference/core/errors.hpp"
+
+namespace accel::sim {
+namespace {
+
+// splitmix64: the n-th number of a stream, which no other draw shifts.
+std::uint64_t random_number(std::uint64_t seed, std::uint64_t n) {
+  auto z = seed * 0xD1B54A32D192ED03ull + (n + 1) * 0x9E3779B97F4A7C15ull;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
+  return z ^ (z >> 31);
+}
+
+class RoundRobin : public TurnPolicy {
+ public:
+  int next(const std::vector<int>& runnable, int current) override {
+    const auto after = std::upper_bound(runnable.begin(), runnable.end(), current);
+    return after == runnable.end() ? runnable.front() : *after;
+  }
+};
+
+class RandomWalk : public TurnPolicy {
+ public:
+  explicit RandomWalk(std::uint64_t seed) : seed_(seed) {}
+  int next(const std::vector<int>& runnable, int /*current*/) override {
+    return runnable[random_number(seed_, turn_++) % runnable.size()];
+  }
+
+ private:
+  const std::uint64_t seed_;
+  std::uint64_t turn_ = 0;
+};
+
+// A turn of a run of unknown length, below a million: each power of two is as likely as the next.
+std::uint64_t turn_of_any_length(std::uint64_t number) {
+  constexpr std::uint64_t kPowers = 20;
+  const auto power = std::uint64_t{1} << number % kPowers;
+  return power - 1 + number / kPowers % power;
+}
+
+class Pct : public TurnPolicy {
+ public:
+  Pct(const RankSchedule& options, int num_ranks) : priorities_(num_ranks) {
+    // Above all changed ones, in random order.
+    std::iota(priorities_.begin(), priorities_.end(), std::int64_t{options.pct_depth});
+    for (int rank = num_ranks - 1; rank > 0; --rank)
+      std::swap(priorities_[rank], priorities_[random_number(options.seed, rank) % (rank + 1)]);
+    for (int change = 1; change < options.pct_depth; ++change) {
+      const auto number = random_number(options.seed, num_ranks + change);
+      changes_.push_back(options.pct_events ? number % std::max<std::uint64_t>(*options.pct_events, 1)
+                                            : turn_of_any_length(number));
+    }
+  }
+
+  int next(const std::vector<int>& runnable, int current) override {
+    for (std::size_t change = 0; change < changes_.size(); ++change) {
+      if (changes_[change] == turn_ && current >= 0)
+        priorities_[current] = static_cast<std::int64_t>(changes_.size() - change);
+    }
+    ++turn_;
+    return *std::max_element(runnable.begin(), runnable.end(),
+                             [&](int a, int b) { return priorities_[a] < priorities_[b]; });
+  }
+
+  void demote(int rank) override { priorities_[rank] = --lowest_; }
+
+ private:
+  std::vector<std::int64_t> priorities_;  // by rank
+  std::vector<std::uint64_t> changes_;    // turns at which the running rank loses its priority
+  std::uint64_t turn_ = 0;
+  std::int64_t lowest_ = 0;
+};
+
+constexpr std::pair<const char*, ScheduleKind> kNames[] = {{"parallel", ScheduleKind::kParallel},
+                                                           {"round-robin", ScheduleKind::kRoundRobin},
+                                                           {"random", ScheduleKind::kRandom},
+                                                           {"pct", ScheduleKind::kPct}};
+
+}  // namespace
+
+ScheduleKind rank_schedule_kind(const std::string& name) {
+  for (const auto& [known, kind] : kNames) {
+    if (name == known) return kind;
+  }
+  throw ConfigError(fmt::format("'{}' is no schedule; expected parallel, round-robin, random or pct", name));
+}
+
+std::string name_of(ScheduleKind kind) {
+  for (const auto& [name, known] : kNames) {
+    if (kind == known) return name;
+  }
+  throw InternalError("unknown schedule");
+}
+
+std::unique_ptr<TurnPolicy> make_turn_policy(const RankSchedule& options, int num_ranks) {
+  switch (options.kind) {
+    case ScheduleKind::kRoundRobin: return std::make_unique<RoundRobin>();
+    case ScheduleKind::kRandom: return std::make_unique<RandomWalk>(options.seed);
+    case ScheduleKind::kPct: return std::make_unique<Pct>(options, num_ranks);
+    case ScheduleKind::kParallel: break;
+  }
+  throw ConfigError("schedule: the parallel one picks nobody");
+}
+
+}  // namespace accel::sim

@@ -1,0 +1,107 @@
+#include "sim/engine/scheduling/rank_scheduler.hpp"
+
+#include <atomic>
+#include <vector>
+
+namespace accel::sim {
+namespace {
+
+// All ranks run at once; those that can continue are counted.
+class ParallelScheduler : public RankScheduler {
+ public:
+  ParallelScheduler(int num_ranks, std::function<void()> on_quiescent)
+      : num_ranks_(num_ranks), on_quiescent_(std::move(on_quiescent)), num_active_(num_ranks) {}
+
+  [[nodiscard]] bool is_serial() const override { return false; }
+  void begin(int /*rank*/) override {}
+  void yield(int /*rank*/) override {}
+  void poll(int /*rank*/) override {}
+  void postpone(int /*rank*/) override {}
+
+  void block(int /*rank*/, Completion& completion) override {
+    if (!completion.add_waiter()) return;
+    subtract_active(1);
+    completion.sleep();
+  }
+
+  void leave(int /*rank*/) override {
+    num_left_.fetch_add(1);
+    subtract_active(1);
+  }
+
+  void end(Completion& completion) override {
+    // Waiters count as active before they can run, so that the count never falls to 0 while some are on their way.
+    num_active_.fetch_add(num_ranks_);
+    const int num_waiters = completion.set_ended();
+    // Before anybody wakes: a rank that waits for the completion looks at its future next, and would sleep again.
+    completion.notify();
+    if (num_waiters > 0) completion.wake_waiters();
+    subtract_active(num_ranks_ - num_waiters);
+  }
+
+  [[nodiscard]] bool has_turn(int /*rank*/) override { return true; }
+  [[nodiscard]] RankTurns::Holder holder() override { return {}; }
+  void abandon() override {}
+
+ private:
+  void subtract_active(int count) {
+    if (num_active_.fetch_sub(count) != count) return;
+    if (num_left_.load() == num_ranks_) return;  // nobody is blocked
+    num_active_.fetch_add(1);  // who resolves it: ending one completion after the other is no quiescence in between
+    on_quiescent_();
+    subtract_active(1);
+  }
+
+  const int num_ranks_;
+  const std::function<void()> on_quiescent_;
+  std::atomic<int> num_active_;  // ranks that can continue
+  std::atomic<int> num_left_{0};
+};
+
+// One rank at a time.
+class SerialScheduler : public RankScheduler {
+ public:
+  SerialScheduler(const RankSchedule& schedule, int num_ranks, std::function<void()> on_quiescent)
+      : turns_(schedule, num_ranks, std::move(on_quiescent)), waits_for_(num_ranks) {}
+
+  [[nodiscard]] bool is_serial() const override { return true; }
+  void begin(int rank) override { turns_.begin(rank); }
+  void yield(int rank) override { turns_.yield(rank); }
+  void poll(int rank) override { turns_.poll(rank); }
+  void postpone(int rank) override { turns_.postpone(rank); }
+
+  void block(int rank, Completion& completion) override {
+    waits_for_[rank] = &completion;
+    while (!completion.has_ended()) turns_.block(rank);
+    waits_for_[rank] = nullptr;
+  }
+
+  void leave(int rank) override { turns_.leave(rank); }
+
+  void end(Completion& completion) override {
+    completion.set_ended();
+    completion.notify();
+    for (std::size_t rank = 0; rank < waits_for_.size(); ++rank) {
+      if (waits_for_[rank] == &completion) turns_.wake(static_cast<int>(rank));
+    }
+  }
+
+  [[nodiscard]] bool has_turn(int rank) override { return turns_.holder().rank == rank; }
+  [[nodiscard]] RankTurns::Holder holder() override { return turns_.holder(); }
+  void abandon() override { turns_.abandon(); }
+
+ private:
+  RankTurns turns_;
+  std::vector<std::atomic<const Completion*>> waits_for_;  // by rank; null: it is not blocked
+};
+
+}  // namespace
+
+std::unique_ptr<RankScheduler> make_rank_scheduler(const RankSchedule& schedule, int num_ranks,
+                                                   std::function<void()> on_quiescent) {
+  if (schedule.kind == ScheduleKind::kParallel)
+    return std::make_unique<ParallelScheduler>(num_ranks, std::move(on_quiescent));
+  return std::make_unique<SerialScheduler>(schedule, num_ranks, std::move(on_quiescent));
+}
+
+}  // namespace accel::sim

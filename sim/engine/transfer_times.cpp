@@ -1,0 +1,62 @@
+#include "sim/engine/transfer_times.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+
+namespace accel::sim {
+
+void TransferTimes::sleep(double seconds) const {
+  if (seconds > 0 && !options_.is_virtual() && !is_serial_)
+    std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
+
+void TransferTimes::set_of_collective(Meeting& meeting, const std::vector<double>& delays) const {
+  auto& times = meeting.times;
+  if (!options_.is_virtual()) {
+    if (!delays.empty()) sleep(*std::max_element(delays.begin(), delays.end()));
+    if (options_.keeps_time()) times.last_ready = clocks_.wall_now();
+    return;
+  }
+  for (std::size_t member = 0; member < delays.size(); ++member) times.ready[member] += delays[member];
+  const auto latest = std::max_element(times.ready.begin(), times.ready.end());
+  times.last_ready = *latest;
+  times.last_to_arrive = meeting.group().ranks[latest - times.ready.begin()];
+  times.finish = options_.finish_times(meeting.group(), *meeting.calls().front(), times.ready);
+}
+
+void TransferTimes::set_of_message(Meeting& receive, const Message& message) const {
+  const auto& group = receive.group();
+  auto& times = receive.times;
+  sleep(message.late);
+  times.last_to_arrive = group.ranks[message.source];
+  if (!options_.is_virtual()) {
+    if (options_.keeps_time()) times.last_ready = clocks_.wall_now();
+    return;
+  }
+  // Messages between two ranks take turns among themselves, and with nothing else of the group.
+  const Group pair{.name = fmt::format("{}: {} to {}", group.name, message.source, message.destination),
+                   .ranks = {group.ranks[message.source], group.ranks[message.destination]}};
+  const std::vector<double> ready{message.sent_at + message.late, message.received_at};  // it starts at the later one
+  times.finish = {options_.finish_times(pair, *receive.calls().front(), ready).back()};
+  times.last_ready = std::max(ready[0], ready[1]);
+}
+
+void TransferTimes::count(const Meeting& meeting) {
+  if (!options_.keeps_time()) return;
+  const auto& finish = meeting.times.finish;
+  const double finished = options_.is_virtual() ? *std::max_element(finish.begin(), finish.end()) : clocks_.wall_now();
+  const MutexLock lock(mutex_);
+  auto& volume = volumes_[std::string(name_of(meeting.calls().front()->op))];
+  ++volume.calls;
+  for (const auto& call : meeting.calls()) volume.bytes += call->bytes;
+  volume.seconds += finished - meeting.times.last_ready;
+}
+
+std::map<std::string, Volume> TransferTimes::volumes() {
+  const MutexLock lock(mutex_);
+  return volumes_;
+}
+
+}  // namespace accel::sim

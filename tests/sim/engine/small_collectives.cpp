@@ -1,0 +1,57 @@
+#include "tests/sim/engine/small_collectives.hpp"
+
+#include <atomic>
+#include <numeric>
+#include <stdexcept>
+#include <thread>
+
+namespace accel::sim {
+
+std::vector<int> first_ranks(int count) {
+  std::vector<int> ranks(count);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+int all_sum(World& world, Group& group, int rank, int input, Call call) {
+  auto value = std::make_shared<Summand>(Summand{input});
+  auto meeting = world.arrive(group, rank, std::move(call), value, [](std::span<const Participant> all) {
+    int sum = 0;
+    for (const auto& one : all) sum += static_cast<Summand*>(one.get())->input;
+    for (const auto& one : all) static_cast<Summand*>(one.get())->output = sum;
+  });
+  world.wait(rank, *meeting);
+  return value->output;
+}
+
+RunError failure_of(World& world, const std::function<void(int)>& body) {
+  try {
+    run_ranks(world, body);
+  } catch (const RunError& error) {
+    return error;
+  }
+  throw std::runtime_error("the run was expected to fail");
+}
+
+RunError failure_beside_runner(World& world, int runner, const std::function<void(int)>& body) {
+  std::atomic<bool> has_failed{false};
+  return failure_of(world, [&](int rank) {
+    if (rank == runner) {
+      while (!has_failed) std::this_thread::yield();
+      return;
+    }
+    try {
+      body(rank);
+    } catch (...) {
+      has_failed = true;
+      throw;
+    }
+  });
+}
+
+void wait_for_message(World& world, Group& group) {
+  world.wait(1,
+             *world.receive(group, 0, 1, 0, {.op = Collective::kRecv}, nullptr, [](const auto&, const auto&, auto) {}));
+}
+
+}  // namespace accel::sim

@@ -1,0 +1,102 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <iostream>
+#include <sstream>
+#include <thread>
+
+#include "sim/engine/world.hpp"
+#include "tests/sim/engine/small_collectives.hpp"
+
+namespace accel::sim {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(WorldTest, RunningRankThatNeverJoinsIsATimeout) {
+  World world({.num_ranks = 2, .timeout = std::chrono::milliseconds(50)});
+  const auto error = failure_beside_runner(world, 1, [&](int rank) {
+    all_sum(world, *world.group("world", {0, 1}), rank, 1);
+  });
+  ASSERT_NE(error.diagnosis(), nullptr);
+  EXPECT_EQ(error.diagnosis()->kind, Diagnosis::Kind::kTimeout);
+  EXPECT_THAT(error.what(), HasSubstr("rank 1 is running"));
+}
+
+TEST(WorldTest, RankThatDoesNotComeBackAfterATimeoutIsTold) {
+  int times_told = 0;
+  std::string text;
+  std::atomic<bool> is_told{false};
+  World world({.num_ranks = 3, .timeout = std::chrono::milliseconds(50), .on_stuck = [&](const RunError& error) {
+                 ++times_told;
+                 text = error.what();
+                 is_told = true;
+               }});
+  const auto error = failure_of(world, [&](int rank) {
+    auto group = world.group("world", first_ranks(3));
+    all_sum(world, *group, rank, 1);
+    while (rank == 1 && !is_told) std::this_thread::yield();
+    if (rank != 1) all_sum(world, *group, rank, 1);
+  });
+  EXPECT_EQ(times_told, 1);
+  EXPECT_THAT(text, HasSubstr("ranks 0, 2: timed out after 50 ms"));
+  EXPECT_THAT(text, HasSubstr("rank 1: has not come back; it is running, after all_reduce #0 of group world"));
+  ASSERT_NE(error.diagnosis(), nullptr);
+  EXPECT_EQ(error.diagnosis()->kind, Diagnosis::Kind::kTimeout);
+}
+
+TEST(WorldTest, StandardErrorSaysForWhomAStuckTestWaits) {
+  struct Text : std::stringbuf {
+    std::atomic<bool> is_told{false};
+    int sync() override {
+      is_told = true;
+      return 0;
+    }
+  } text;
+  auto* const before = std::cerr.rdbuf(&text);
+  World world({.num_ranks = 2, .timeout = std::chrono::milliseconds(50)});
+  failure_of(world, [&](int rank) {
+    while (rank == 1 && !text.is_told) std::this_thread::yield();
+    if (rank == 0) all_sum(world, *world.group("world", {0, 1}), rank, 1);
+  });
+  std::cerr.rdbuf(before);
+  EXPECT_THAT(text.str(), HasSubstr("the simulation waits for ranks that do not come back:"));
+  EXPECT_THAT(text.str(), HasSubstr("rank 1: has not come back; it is running, before any collective"));
+}
+
+TEST(WorldTest, ReceiveThatNobodyWaitsForIsNeverLate) {
+  // A world looks at deadlines every 100 ms.
+  World world({.num_ranks = 2, .timeout = std::chrono::milliseconds(50)});
+  bool is_received = false;
+  run_ranks(world, [&](int rank) {
+    auto group = world.group("world", {0, 1});
+    if (rank == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      world.send(*group, 0, 1, 0, {.op = Collective::kSend}, nullptr);
+      return;
+    }
+    auto message = world.receive(*group, 0, 1, 0, {.op = Collective::kRecv}, nullptr,
+                                 [&](const auto&, const auto&, auto) { is_received = true; });
+    std::this_thread::sleep_for(std::chrono::milliseconds(350));
+    world.wait(rank, *message);
+  });
+  EXPECT_TRUE(is_received);
+}
+
+TEST(WorldTest, ReceiverThatWaitsTooLongIsATimeout) {
+  World world({.num_ranks = 2, .timeout = std::chrono::milliseconds(50)});
+  const auto error = failure_beside_runner(world, 0, [&](int) {
+    wait_for_message(world, *world.group("world", {0, 1}));
+  });
+  ASSERT_NE(error.diagnosis(), nullptr);
+  EXPECT_EQ(error.diagnosis()->kind, Diagnosis::Kind::kTimeout);
+  EXPECT_THAT(error.diagnosis()->ranks, ElementsAre(0));
+  EXPECT_THAT(error.what(), HasSubstr("rank 1 waits in recv #0 from rank 0 of group world"));
+  EXPECT_THAT(error.what(), HasSubstr("and rank 0 has not sent: it is running"));
+}
+
+}  // namespace
+}  // namespace accel::sim

@@ -1,0 +1,87 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "sim/engine/world.hpp"
+#include "tests/sim/engine/small_collectives.hpp"
+
+namespace accel::sim {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(WorldTest, MessagesArriveInOrderPerTag) {
+  World world({.num_ranks = 2});
+  std::vector<int> received;
+  run_ranks(world, [&](int rank) {
+    auto group = world.group("world", {0, 1});
+    const auto message = [&](int tag) {
+      auto value = std::make_shared<Summand>();
+      auto meeting = world.receive(*group, 0, 1, tag, {.op = Collective::kRecv}, value,
+                                   [](const Participant& sent, const Participant& to, auto) {
+                                     static_cast<Summand*>(to.get())->output = static_cast<Summand*>(sent.get())->input;
+                                   });
+      world.wait(1, *meeting);
+      EXPECT_EQ(meeting->source(), 0);
+      received.push_back(value->output);
+    };
+    if (rank == 0) {
+      for (const int value : {1, 2, 3})
+        world.send(*group, 0, 1, value % 2, {.op = Collective::kSend}, std::make_shared<Summand>(Summand{value}));
+    } else {
+      message(1);
+      message(0);
+      message(1);
+    }
+  });
+  EXPECT_THAT(received, ElementsAre(1, 2, 3));
+}
+
+TEST(WorldTest, ReceiveWithoutASenderIsDiagnosed) {
+  World world({.num_ranks = 2});
+  const auto error = failure_of(world, [&](int rank) {
+    auto group = world.group("world", {0, 1});
+    if (rank == 1) wait_for_message(world, *group);
+  });
+  ASSERT_NE(error.diagnosis(), nullptr);
+  EXPECT_THAT(error.diagnosis()->ranks, ElementsAre(0));
+  EXPECT_THAT(error.what(), HasSubstr("recv #0 from rank 0 of group world"));
+  EXPECT_THAT(error.what(), HasSubstr("and rank 0 has not sent: it has ended its program, before any collective"));
+}
+
+TEST(WorldTest, MessagesAreCountedBySenderAndReceiver) {
+  World world({.num_ranks = 3});
+  const auto error = failure_of(world, [&](int rank) {
+    auto group = world.group("world", first_ranks(3));
+    if (rank != 1) {
+      for (int message = 0; message < 2 + rank; ++message)
+        world.send(*group, rank, 1, 0, {.op = Collective::kSend}, nullptr);
+      return;
+    }
+    for (int message = 0; message < 2; ++message)
+      world.wait(1, *world.receive(*group, 2, 1, 0, {.op = Collective::kRecv}, nullptr,
+                                   [](const auto&, const auto&, auto) {}));
+    for (int message = 0; message < 3; ++message) wait_for_message(world, *group);
+  });
+  ASSERT_NE(error.diagnosis(), nullptr);
+  EXPECT_EQ(error.diagnosis()->sequence, 2u);
+  EXPECT_EQ(error.diagnosis()->waiting.at(0).sequence, 2u);
+  EXPECT_THAT(error.what(),
+              HasSubstr("rank 0 has not sent: it has ended its program, after send #1 to rank 1 of group world"));
+}
+
+TEST(WorldTest, WhoReceivesFromAnybodyIsTheCulpritOfItsWait) {
+  World world({.num_ranks = 2});
+  const auto error = failure_of(world, [&](int rank) {
+    auto group = world.group("world", {0, 1});
+    if (rank == 1)
+      world.wait(1, *world.receive(*group, -1, 1, 0, {.op = Collective::kRecv}, nullptr,
+                                   [](const auto&, const auto&, auto) {}));
+  });
+  ASSERT_NE(error.diagnosis(), nullptr);
+  EXPECT_THAT(error.diagnosis()->ranks, ElementsAre(1));
+  EXPECT_THAT(error.what(), HasSubstr("and nobody has sent"));
+}
+
+}  // namespace
+}  // namespace accel::sim

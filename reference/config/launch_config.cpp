@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "reference/config/environment.hpp"
-#include "reference/config/launch_fields.hpp"
 #include "reference/config/launch_keys.hpp"
 #include "reference/config/python_yaml.hpp"
 #include "reference/core/files.hpp"
@@ -20,19 +19,19 @@ namespace fs = std::filesystem;
 struct FieldWriter {
   Tree& tree;
 
-  void operator()(const char* name, const ConfigSection& section) const {
+  void operator()(const std::string& name, const ConfigSection& section) const {
     for (const auto& entry : section)
       std::visit([&](const auto& content) { tree[name][entry.first] = content; }, entry.second);
   }
-  void operator()(const char* name, const std::variant<bool, std::string>& value) const {
+  void operator()(const std::string& name, const std::variant<bool, std::string>& value) const {
     std::visit([&](const auto& content) { tree[name] = content; }, value);
   }
   template <typename T>
-  void operator()(const char* name, const std::optional<T>& value) const {
+  void operator()(const std::string& name, const std::optional<T>& value) const {
     if (value) tree[name] = *value;
   }
   template <typename T>
-  void operator()(const char* name, const T& value) const {
+  void operator()(const std::string& name, const T& value) const {
     tree[name] = value;
   }
 };

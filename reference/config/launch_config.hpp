@@ -62,16 +62,6 @@ LaunchConfig read_launch_config(const std::string& file);
 /// Throws ConfigError with all that is wrong: a name that is no key, a value that does not fit.
 LaunchConfig with_flags(LaunchConfig config, const std::map<std::string, std::string>& flags);
 
-/// Every key that can be a flag.
-struct LaunchFlag {
-  std::string name = {};                  ///< "fsdp_version"
-  std::string section = {};               ///< "fsdp_config"; "" for keys of the file itself
-  std::string expected = {};              ///< "true or false", "an integer"
-  std::vector<std::string> choices = {};  ///< "1", "2"; none: any value of its kind
-  std::string help = {};                  ///< none of what this library has not
-};
-std::vector<LaunchFlag> launch_flags();
-
 /// As Python writes it: all that is not None, keys in alphabetical order. Makes the folder.
 /// Throws FileError if the system refuses.
 void write_launch_config(const LaunchConfig& config, const std::string& file);
@@ -89,6 +79,13 @@ std::vector<std::string> problems_of(const LaunchConfig& config);
 /// OMP_NUM_THREADS are the launcher's. As Accelerate's launcher writes them, but for what it loses:
 /// reports/differences.md.
 std::map<std::string, std::string> environment_of(const LaunchConfig& config);
+
+/// The same, with whether the configuration gives the value. One that it does not give is a default.
+struct LaunchVariable {
+  std::string text;
+  bool is_given = true;
+};
+std::map<std::string, LaunchVariable> variables_of(const LaunchConfig& config);
 
 /// The folder of Accelerate's own files: $HF_HOME/accelerate, else $XDG_CACHE_HOME/huggingface/accelerate, else
 /// ~/.cache/huggingface/accelerate.

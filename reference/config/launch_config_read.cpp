@@ -5,7 +5,6 @@
 
 #include "reference/config/environment.hpp"
 #include "reference/config/launch_config.hpp"
-#include "reference/config/launch_fields.hpp"
 #include "reference/config/launch_keys.hpp"
 #include "reference/config/nearest_name.hpp"
 #include "reference/config/python_yaml.hpp"
@@ -19,9 +18,15 @@ namespace {
 
 using Tree = nlohmann::json;
 
-const std::vector<std::string> kDistributedTypes = {
+const std::vector<std::string> kTypesOfAccelerate = {
     "NO",         "MULTI_CPU",  "MULTI_GPU", "FSDP",      "DEEPSPEED",    "MULTI_NPU", "MULTI_MLU",
     "MULTI_SDAA", "MULTI_MUSA", "MULTI_XPU", "MULTI_HPU", "MULTI_NEURON", "XLA",       "MEGATRON_LM"};
+
+std::vector<std::string> names_in(const LaunchSection& section) {
+  std::vector<std::string> names;
+  for (const auto& key : section.keys) names.emplace_back(key.name);
+  return names;
+}
 
 std::string given(const YAML::Node& node) {
   return node.IsScalar() ? fmt::format("'{}'", node.Scalar()) : node.IsMap() ? "a mapping" : "a list";
@@ -59,8 +64,8 @@ class LaunchConfigReader {
   [[nodiscard]] Tree tree(const YAML::Node& node) const { return python_tree(node, is_json_); }
 
   void assign_fields(LaunchConfig& config) {
-    for_each_field(config, [&](const char* name, auto& field) {
-      known_.emplace_back(name);
+    for_each_field(config, [&](const std::string& name, auto& field) {
+      known_.push_back(name);
       const auto node = root_[name];
       if (node.IsDefined() && !node.IsNull()) assign(name, node, field);
     });
@@ -105,17 +110,17 @@ class LaunchConfigReader {
   }
   void assign(const std::string& name, const YAML::Node& node, ConfigSection& field) {
     if (!node.IsMap()) return expected(name, node, "a mapping of keys to values");
-    const auto& table = section_table(name);
+    const auto& section = launch_section(name);
     for (const auto& entry : node) {
-      const auto* key = find_key(table, entry.first.Scalar());
+      const auto* key = find_key(section, entry.first.Scalar());
       if (key != nullptr)
         assign_entry(name + "." + entry.first.Scalar(), *key, entry.second, field);
       else
-        unknown_key(entry.first, name + ".", key_names(table));
+        unknown_key(entry.first, name + ".", names_in(section));
     }
   }
 
-  void assign_entry(const std::string& path, const SectionKey& key, const YAML::Node& node, ConfigSection& section) {
+  void assign_entry(const std::string& path, const LaunchKey& key, const YAML::Node& node, ConfigSection& section) {
     if (node.IsNull()) return;
     const auto value = value_of(key, node);
     if (!value || !fits(key, *value))
@@ -125,7 +130,7 @@ class LaunchConfigReader {
   }
 
   // A word where a text is expected is as it is written, so that `no` stays "no".
-  [[nodiscard]] std::optional<ConfigValue> value_of(const SectionKey& key, const YAML::Node& node) const {
+  [[nodiscard]] std::optional<ConfigValue> value_of(const LaunchKey& key, const YAML::Node& node) const {
     const auto value = tree(node);
     const bool is_text = key.kind == KeyKind::kText || key.kind == KeyKind::kChoice;
     if (value.is_string() || (is_text && value.is_boolean())) return node.Scalar();
@@ -146,7 +151,7 @@ class LaunchConfigReader {
     if (const auto node = old_key("dynamo_backend")) {
       config.dynamo_config.clear();
       if (!is_no(*node))
-        assign_entry("dynamo_backend", *find_key(section_table("dynamo_config"), "dynamo_backend"), *node,
+        assign_entry("dynamo_backend", *find_key(launch_section("dynamo_config"), "dynamo_backend"), *node,
                      config.dynamo_config);
     }
     const auto num_processes = root_["num_processes"];
@@ -177,9 +182,9 @@ class LaunchConfigReader {
     const auto type = root_["distributed_type"];
     if (is_no(type))
       config.distributed_type = "NO";
-    else if (type.IsDefined() && std::find(kDistributedTypes.begin(), kDistributedTypes.end(),
-                                           config.distributed_type) == kDistributedTypes.end()) {
-      expected("distributed_type", type, fmt::format("one of {}", fmt::join(kDistributedTypes, ", ")));
+    else if (type.IsDefined() && std::find(kTypesOfAccelerate.begin(), kTypesOfAccelerate.end(),
+                                           config.distributed_type) == kTypesOfAccelerate.end()) {
+      expected("distributed_type", type, fmt::format("one of {}", fmt::join(kTypesOfAccelerate, ", ")));
     }
     if (config.compute_environment != "LOCAL_MACHINE")
       expected("compute_environment", root_["compute_environment"], "LOCAL_MACHINE");
@@ -201,17 +206,18 @@ class LaunchConfigReader {
 };
 
 // The section of a flag's key; none for a key of the file itself.
-const SectionKeys* section_of(const std::string& flag) {
-  const auto has_it = [&](const SectionKeys& table) {
-    return std::any_of(table.keys.begin(), table.keys.end(), [&](const SectionKey& key) { return key.name == flag; });
+const LaunchSection* section_of(const std::string& flag) {
+  const auto has_it = [&](const LaunchSection& section) {
+    return std::any_of(section.keys.begin(), section.keys.end(),
+                       [&](const LaunchKey& key) { return key.name == flag; });
   };
-  const auto tables = section_tables();
-  const auto found = std::find_if(tables.begin(), tables.end(), has_it);
-  return found == tables.end() ? nullptr : &*found;
+  const auto sections = launch_sections();
+  const auto found = std::find_if(sections.begin(), sections.end(), has_it);
+  return found == sections.end() ? nullptr : &*found;
 }
 
 // As a file would have it: a text in quotes, three flags as a list.
-YAML::Node node_of(const SectionKey& key, const std::string& value) {
+YAML::Node node_of(const LaunchKey& key, const std::string& value) {
   YAML::Node node(value);
   if (key.kind == KeyKind::kText) node.SetTag("!");
   const auto flags = key.kind == KeyKind::kFlags ? three_flags(value) : std::nullopt;
@@ -259,7 +265,7 @@ LaunchConfig with_flags(LaunchConfig config, const std::map<std::string, std::st
     else
       root[flag] = value;
   }
-  for_each_field(config, [&](const char*, auto& field) {
+  for_each_field(config, [&](const std::string&, auto& field) {
     if constexpr (std::is_same_v<decltype(field), ConfigSection&>)
       std::erase_if(field, [&](const auto& entry) { return flags.contains(entry.first); });
   });

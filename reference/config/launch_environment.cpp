@@ -12,36 +12,76 @@
 namespace accel {
 namespace {
 
-using Variables = std::map<std::string, std::string>;
+using Variables = std::map<std::string, LaunchVariable>;
+
+// --- keys outside of sections ----------------------------------------------------------------------------------------
+
+struct FieldText {
+  const LaunchConfig& config;
+  const LaunchKey& key;
+
+  std::optional<std::string> operator()(bool LaunchConfig::*member) const {
+    return config.*member && key.text_of_true != nullptr ? std::optional<std::string>(key.text_of_true) : std::nullopt;
+  }
+  std::optional<std::string> operator()(int LaunchConfig::*member) const { return fmt::format("{}", config.*member); }
+  std::optional<std::string> operator()(std::string LaunchConfig::*member) const { return config.*member; }
+  template <typename T>
+  std::optional<std::string> operator()(std::optional<T> LaunchConfig::*member) const {
+    return config.*member ? std::optional(fmt::format("{}", *(config.*member))) : std::nullopt;
+  }
+  // Lists and sections are in no variable.
+  std::optional<std::string> operator()(std::optional<std::vector<std::string>> LaunchConfig::*) const {
+    return std::nullopt;
+  }
+  template <typename Other>
+  std::optional<std::string> operator()(Other) const {
+    return std::nullopt;
+  }
+};
+
+void add_fields(const LaunchConfig& config, Variables& variables) {
+  for (const auto& [name, entry] : file_entries()) {
+    if (entry.key == nullptr || entry.key->variable == nullptr) continue;
+    const auto text = std::visit(FieldText{config, *entry.key}, entry.field);
+    if (text)
+      variables[entry.key->variable] = {*text};
+    else if (entry.key->fallback != nullptr)
+      variables[entry.key->variable] = {entry.key->fallback, /*is_given=*/false};
+  }
+  if (config.gpu_ids == "all") variables.erase("CUDA_VISIBLE_DEVICES");
+}
+
+// --- keys of sections ------------------------------------------------------------------------------------------------
 
 // Flags as Accelerate writes them: Python's words, or those in small letters.
-std::string variable_text(const SectionKeys& table, const SectionKey& key, const ConfigValue& value) {
+std::string variable_text(const LaunchSection& section, const LaunchKey& key, const ConfigValue& value) {
   const auto text = python_text(value);
   const bool is_flag = std::holds_alternative<bool>(value);
-  if (is_flag && !table.python_flags) return lower_case(text);
+  if (is_flag && !section.python_flags) return lower_case(text);
   return key.name == std::string("dynamo_backend") ? upper_case(text) : text;
 }
 
-void add_override(const SectionKey& key, const ConfigSection& section, Variables& variables) {
-  const auto given = section.find(key.name);
+void add_override(const LaunchKey& key, const ConfigSection& values, Variables& variables) {
+  const auto given = values.find(key.name);
   const auto flags =
-      given == section.end() ? std::array<bool, 3>{} : three_flags(given->second).value_or(std::array<bool, 3>{});
+      given == values.end() ? std::array<bool, 3>{} : three_flags(given->second).value_or(std::array<bool, 3>{});
   constexpr std::array kProducts = {"FPROP", "DGRAD", "WGRAD"};
   for (std::size_t index = 0; index < flags.size(); ++index)
-    variables[std::string(key.variable) + kProducts.at(index)] = python_text(bool(flags.at(index)));
+    variables[std::string(key.variable) + kProducts.at(index)] = {python_text(bool(flags.at(index)))};
 }
 
-void add_section(const char* name, const ConfigSection& section, Variables& variables) {
-  const auto& table = section_table(name);
-  for (const auto& key : table.keys) {
+void add_section(const char* name, const LaunchConfig& config, Variables& variables) {
+  const auto& section = launch_section(name);
+  const auto& values = config.*section.field;
+  for (const auto& key : section.keys) {
     if (key.variable == nullptr) continue;
-    const auto given = section.find(key.name);
+    const auto given = values.find(key.name);
     if (key.kind == KeyKind::kFlags)
-      add_override(key, section, variables);
-    else if (given != section.end())
-      variables[key.variable] = variable_text(table, key, given->second);
+      add_override(key, values, variables);
+    else if (given != values.end())
+      variables[key.variable] = {variable_text(section, key, given->second)};
     else if (key.fallback != nullptr)
-      variables[key.variable] = key.fallback;
+      variables[key.variable] = {key.fallback, /*is_given=*/false};
   }
 }
 
@@ -52,56 +92,66 @@ std::int64_t integer_in(const ConfigSection& section, const char* key, std::int6
 
 // In version 1 `accelerate config` asks for the strategy and writes it as reshard_after_forward, which nothing reads
 // there: programs get FULL_SHARD whatever was chosen. Here it is what was chosen.
-void add_fsdp(const ConfigSection& fsdp, Variables& variables) {
-  variables["ACCELERATE_USE_FSDP"] = "true";
-  add_section("fsdp_config", fsdp, variables);
+void add_fsdp(const LaunchConfig& config, Variables& variables) {
+  const auto& fsdp = config.fsdp_config;
+  variables["ACCELERATE_USE_FSDP"] = {"true"};
+  add_section("fsdp_config", config, variables);
   auto& reshard = variables["FSDP_RESHARD_AFTER_FORWARD"];
-  const bool is_strategy = std::find(kShardingStrategies.begin(), kShardingStrategies.end(), upper_case(reshard)) !=
-                           kShardingStrategies.end();
+  auto& strategy = variables["FSDP_SHARDING_STRATEGY"];
+  const bool is_strategy = std::find(kShardingStrategies.begin(), kShardingStrategies.end(),
+                                     upper_case(reshard.text)) != kShardingStrategies.end();
   if (is_strategy && integer_in(fsdp, "fsdp_version", 1) == 1 && !fsdp.contains("fsdp_sharding_strategy"))
-    variables["FSDP_SHARDING_STRATEGY"] = upper_case(reshard);
-  reshard = lower_case(reshard);
+    strategy.text = upper_case(reshard.text);
+  strategy.is_given = strategy.is_given || reshard.is_given;
+  reshard.text = lower_case(reshard.text);
 }
 
 void add_deepspeed(const LaunchConfig& config, Variables& variables) {
-  variables["ACCELERATE_USE_DEEPSPEED"] = "true";
-  add_section("deepspeed_config", config.deepspeed_config, variables);
+  variables["ACCELERATE_USE_DEEPSPEED"] = {"true"};
+  add_section("deepspeed_config", config, variables);
   std::string fields;
   for (const auto& [key, value] : config.deepspeed_config) fields += (fields.empty() ? "" : ",") + key;
   if (config.mixed_precision) fields += (fields.empty() ? "" : ",") + std::string("mixed_precision");
-  variables["ACCELERATE_CONFIG_DS_FIELDS"] = fields;
+  variables["ACCELERATE_CONFIG_DS_FIELDS"] = {fields};
 }
 
-void add_parallelism(const ConfigSection& parallelism, Variables& variables) {
+void add_parallelism(const LaunchConfig& config, Variables& variables) {
+  const auto& parallelism = config.parallelism_config;
   if (parallelism.empty()) return;
-  variables["ACCELERATE_USE_PARALLELISM_CONFIG"] = "true";
-  add_section("parallelism_config", parallelism, variables);
+  variables["ACCELERATE_USE_PARALLELISM_CONFIG"] = {"true"};
+  add_section("parallelism_config", config, variables);
+  const auto add_default = [&](const char* name, const char* text) {
+    variables.emplace(name, LaunchVariable{text, /*is_given=*/false});
+  };
   if (integer_in(parallelism, "parallelism_config_cp_size", 1) > 1)
-    variables.emplace("PARALLELISM_CONFIG_CP_COMM_STRATEGY", "allgather");
+    add_default("PARALLELISM_CONFIG_CP_COMM_STRATEGY", "allgather");
   if (integer_in(parallelism, "parallelism_config_sp_size", 1) > 1) {
-    variables.emplace("PARALLELISM_CONFIG_SP_SEQ_LENGTH_IS_VARIABLE", "True");
-    variables.emplace("PARALLELISM_CONFIG_SP_ATTN_IMPLEMENTATION", "sdpa");
+    add_default("PARALLELISM_CONFIG_SP_SEQ_LENGTH_IS_VARIABLE", "True");
+    add_default("PARALLELISM_CONFIG_SP_ATTN_IMPLEMENTATION", "sdpa");
   }
 }
 
 }  // namespace
 
-std::map<std::string, std::string> environment_of(const LaunchConfig& config) {
-  Variables variables{{"ACCELERATE_MIXED_PRECISION", config.mixed_precision.value_or("no")},
-                      {"ACCELERATE_USE_CPU", python_text(config.use_cpu)}};
-  if (config.debug) variables["ACCELERATE_DEBUG_MODE"] = "true";
-  if (config.enable_cpu_affinity) variables["ACCELERATE_CPU_AFFINITY"] = "1";
-  if (config.gpu_ids && *config.gpu_ids != "all") variables["CUDA_VISIBLE_DEVICES"] = *config.gpu_ids;
-  add_section("dynamo_config", config.dynamo_config, variables);
-  if (config.mixed_precision == "fp8") add_section("fp8_config", config.fp8_config, variables);
-  if (config.distributed_type == "FSDP") add_fsdp(config.fsdp_config, variables);
+std::map<std::string, LaunchVariable> variables_of(const LaunchConfig& config) {
+  Variables variables;
+  add_fields(config, variables);
+  add_section("dynamo_config", config, variables);
+  if (config.mixed_precision == "fp8") add_section("fp8_config", config, variables);
+  if (config.distributed_type == "FSDP") add_fsdp(config, variables);
   if (config.distributed_type == "DEEPSPEED") add_deepspeed(config, variables);
   if (config.distributed_type == "MEGATRON_LM") {
-    variables["ACCELERATE_USE_MEGATRON_LM"] = "true";
-    add_section("megatron_lm_config", config.megatron_lm_config, variables);
+    variables["ACCELERATE_USE_MEGATRON_LM"] = {"true"};
+    add_section("megatron_lm_config", config, variables);
   }
-  add_parallelism(config.parallelism_config, variables);
+  add_parallelism(config, variables);
   return variables;
+}
+
+std::map<std::string, std::string> environment_of(const LaunchConfig& config) {
+  std::map<std::string, std::string> environment;
+  for (const auto& [name, variable] : variables_of(config)) environment[name] = variable.text;
+  return environment;
 }
 
 }  // namespace accel

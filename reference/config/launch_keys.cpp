@@ -1,345 +1,170 @@
 #include "reference/config/launch_keys.hpp"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
-#include <array>
-#include <charconv>
 
-#include "reference/config/environment.hpp"
 #include "reference/config/sharding_names.hpp"
 #include "reference/core/errors.hpp"
-#include "reference/core/letter_case.hpp"
 
 namespace accel {
 namespace {
 
 using enum KeyKind;
+using Key = LaunchKey;
+using Config = LaunchConfig;
 
-constexpr std::initializer_list<const char*> kDynamoModes = {"default", "reduce-overhead", "max-autotune"};
-constexpr std::initializer_list<const char*> kDynamoBackends = {
-    "NO",          "EAGER",  "AOT_EAGER", "INDUCTOR", "AOT_TS_NVFUSER",          "NVPRIMS_NVFUSER",     "CUDAGRAPHS",
-    "OFI",         "FX2TRT", "ONNXRT",    "TENSORRT", "AOT_TORCHXLA_TRACE_ONCE", "TORCHXLA_TRACE_ONCE", "TVM",
-    "HPU_BACKEND", "NEURON", "IPEX"};
-constexpr std::initializer_list<const char*> kMultinodeLaunchers = {"pdsh",  "standard", "openmpi", "mvapich",
-                                                                    "mpich", "nossh",    "slurm"};
+constexpr std::initializer_list<const char*> kComputeEnvironments = {"LOCAL_MACHINE"};
+// Those that this library can do.
+constexpr std::initializer_list<const char*> kDistributedTypes = {"NO", "MULTI_CPU", "MULTI_GPU", "FSDP", "DEEPSPEED"};
 
-constexpr SectionKey kFp8Keys[] = {
-    {"fp8_backend",
-     kChoice,
-     "ACCELERATE_FP8_BACKEND",
-     nullptr,
-     {"AO", "TE", "MSAMP"},
-     "Of mixed_precision fp8: whose scaling; AO, which is built in"},
-    {"fp8_use_autocast_during_eval", kFlag, "ACCELERATE_FP8_USE_AUTOCAST_DURING_EVAL", "False"},
-    {"fp8_margin", kInteger, "ACCELERATE_FP8_MARGIN", "0"},
-    {"fp8_interval", kInteger, "ACCELERATE_FP8_INTERVAL", "1"},
-    {"fp8_format", kChoice, "ACCELERATE_FP8_FORMAT", "HYBRID", {"HYBRID", "E4M3", "E5M2"}},
-    {"fp8_amax_history_len", kInteger, "ACCELERATE_FP8_AMAX_HISTORY_LEN", "1024"},
-    {"fp8_amax_compute_algo", kChoice, "ACCELERATE_FP8_AMAX_COMPUTE_ALGO", "most_recent", {"max", "most_recent"}},
-    {"fp8_override_linear_precision", kFlags, "ACCELERATE_FP8_OVERRIDE_", "False"},
-    {"fp8_opt_level", kChoice, "ACCELERATE_FP8_OPT_LEVEL", "O2", {"O1", "O2"}},
-    {"fp8_enable_fsdp_float8_all_gather", kFlag, "ACCELERATE_FP8_ENABLE_FSDP_FLOAT8_ALL_GATHER", "True"},
-    {"fp8_pad_inner_dim",
-     kFlag,
-     "ACCELERATE_FP8_PAD_INNER_DIM",
-     "True",
-     {},
-     "Of mixed_precision fp8: products are padded to multiples of 16"}};
-// Accelerate's own questions write these, and nothing of it reads them.
-constexpr std::pair<const char*, const char*> kOldFp8Names[] = {{"fp8_amax_history_length", "fp8_amax_history_len"},
-                                                                {"fp8_amax_compute_algorithm", "fp8_amax_compute_algo"},
-                                                                {"fp8_optimization_level", "fp8_opt_level"}};
+constexpr Key kWhatRunsWhere[] = {
+    Key("cpu", kFlag, "Ranks on CPUs, over Gloo, as many as --num_processes"),
+    Key("multi_gpu", kFlag, "One rank per GPU, over NCCL"),
+    Key("sim", kFlag, "Simulated ranks: threads of one process, as many as --num_processes"),
+    Key("num_processes", &Config::num_processes, "Ranks on all machines together").defaults_to("one per GPU, or 1"),
+    Key("gpu_ids", &Config::gpu_ids, "GPUs of this machine, as in 0,2, or all")
+        .in_variable("CUDA_VISIBLE_DEVICES")
+        .asked("What GPU(s) (by id) should be used for training on this machine as a comma-separated list?", "all"),
+    Key("num_machines", &Config::num_machines, "Machines that take part")
+        .defaults_to("1")
+        .asked("How many different machines will you use (use more than 1 for multi-node training)?", "1"),
+    Key("machine_rank", &Config::machine_rank, "This machine's number, from 0")
+        .asked("What is the rank of this machine?", "0"),
+    Key("main_process_ip", &Config::main_process_ip, "Address of machine 0")
+        .asked("What is the IP address of the machine that will host the main process?"),
+    Key("main_process_port", &Config::main_process_port, "Port of machine 0; 0 on one machine: any free one")
+        .defaults_to("29500, on one machine another if that is in use")
+        .asked("What is the port you will use to communicate with the main process?"),
+    Key("same_network", &Config::same_network, "Accepted: machines always meet at machine 0's address")
+        .asked("Are all the machines on the same local network? Answer `no` if nodes are on the cloud and/or on "
+               "different network hosts",
+               "yes"),
+    Key("rdzv_backend", &Config::rdzv_backend, "static: machines meet at machine 0's address")
+        .asked("What rendezvous backend will you use? ('static', 'c10d', ...)", "static"),
+    Key("rdzv_conf", kText,
+        "join_timeout, keep_alive_interval (seconds) and keep_alive_max_attempt, as in "
+        "join_timeout=60,keep_alive_interval=2"),
+    Key("mpirun_hostfile", kText, kMpirunHostfileHelp)};
 
-constexpr SectionKey kDeepSpeedKeys[] = {
-    {"deepspeed_config_file",
-     kText,
-     "ACCELERATE_DEEPSPEED_CONFIG_FILE",
-     nullptr,
-     {},
-     "A DeepSpeed JSON file, in place of the keys below"},
-    {"zero_stage",
-     kInteger,
-     "ACCELERATE_DEEPSPEED_ZERO_STAGE",
-     nullptr,
-     {"0", "1", "2", "3"},
-     "What is divided over ranks: nothing, optimizer state, gradients too, parameters too"},
-    {"gradient_accumulation_steps",
-     kNumberOrAuto,
-     "ACCELERATE_GRADIENT_ACCUMULATION_STEPS",
-     nullptr,
-     {},
-     "Micro-batches in an optimizer step"},
-    {"gradient_clipping",
-     kNumberOrAuto,
-     "ACCELERATE_GRADIENT_CLIPPING",
-     nullptr,
-     {},
-     "The norm that gradients are clipped to"},
-    {"offload_optimizer_device", kChoice, "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_DEVICE", nullptr, kOffloadDevices,
-     "Where optimizer state lies, from stage 2"},
-    {"offload_param_device", kChoice, "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_DEVICE", nullptr, kOffloadDevices,
-     "Where parameters lie, in stage 3"},
-    {"offload_optimizer_nvme_path",
-     kText,
-     "ACCELERATE_DEEPSPEED_OFFLOAD_OPTIMIZER_NVME_PATH",
-     nullptr,
-     {},
-     "Folder for offload_optimizer_device nvme"},
-    {"offload_param_nvme_path",
-     kText,
-     "ACCELERATE_DEEPSPEED_OFFLOAD_PARAM_NVME_PATH",
-     nullptr,
-     {},
-     "Folder for offload_param_device nvme"},
-    {"zero3_init_flag", kFlag, "ACCELERATE_DEEPSPEED_ZERO3_INIT", nullptr, {}, "Accepted, without effect"},
-    {"zero3_save_16bit_model",
-     kFlag,
-     "ACCELERATE_DEEPSPEED_ZERO3_SAVE_16BIT_MODEL",
-     nullptr,
-     {},
-     "Weights of stage 3 are saved whole, in 16 bits"},
-    {"deepspeed_moe_layer_cls_names", kText, "ACCELERATE_DEEPSPEED_MOE_LAYER_CLS_NAMES", nullptr},
-    {"deepspeed_hostfile", kText, nullptr, nullptr},
-    {"deepspeed_exclusion_filter", kText, nullptr, nullptr},
-    {"deepspeed_inclusion_filter", kText, nullptr, nullptr},
-    {"deepspeed_multinode_launcher", kChoice, nullptr, nullptr, kMultinodeLaunchers}};
+constexpr Key kWhatRanksAreTold[] = {
+    Key("config_file", kText, "File of `accel config`; default: the one in the cache folder, but not with --cpu"),
+    Key("mixed_precision", &Config::mixed_precision, "What a forward pass computes in")
+        .one_of(kMixedPrecisions)
+        .in_variable("ACCELERATE_MIXED_PRECISION", "no")
+        .asked("Do you wish to use mixed precision?", "no"),
+    Key("gradient_accumulation_steps", kInt, kGradientAccumulationStepsHelp)
+        .in_variable("ACCELERATE_GRADIENT_ACCUMULATION_STEPS"),
+    Key("num_cpu_threads_per_process", kInt,
+        "OMP_NUM_THREADS; default: that variable, else 1, with --cpu an equal part of the cores")
+        .in_variable("OMP_NUM_THREADS"),
+    Key("enable_cpu_affinity", &Config::enable_cpu_affinity,
+        "Each rank runs on CPUs of its own, next to each other in memory")
+        .sets("ACCELERATE_CPU_AFFINITY", "1")
+        .asked("Would you like to enable numa efficiency?", "no"),
+    Key("debug", &Config::debug, "Check shapes over the ranks before collectives")
+        .sets("ACCELERATE_DEBUG_MODE", "true")
+        .asked("Should distributed operations be checked while running for errors? This can avoid timeout issues but "
+               "will be slower.",
+               "no"),
+    Key("use_fsdp", kFlag, "Shard by FSDP, with the flags --fsdp_*"),
+    Key("use_deepspeed", kFlag, "Shard by DeepSpeed's stages, with its flags"),
+    Key("use_parallelism_config", kFlag, "A mesh of ranks, with the flags --parallelism_config_*"),
+    Key("no_python", kFlag, "Accepted: programs are always executed themselves")};
 
-constexpr SectionKey kFsdpKeys[] = {
-    {"fsdp_version", kInteger, "FSDP_VERSION", "1", {"1", "2"}, "Whose names the other keys are"},
-    {"fsdp_sharding_strategy", kChoice, "FSDP_SHARDING_STRATEGY", "FULL_SHARD", kShardingStrategies,
-     "Version 1: what is divided over ranks, and when it is freed"},
-    {"fsdp_reshard_after_forward",
-     kFlagOrText,
-     "FSDP_RESHARD_AFTER_FORWARD",
-     "true",
-     {},
-     "Version 2: parameters are freed between forward and backward; true or false"},
-    {"fsdp_offload_params",
-     kFlag,
-     "FSDP_OFFLOAD_PARAMS",
-     "false",
-     {},
-     "Parameters, gradients and optimizer state in host memory"},
-    {"fsdp_min_num_params",
-     kInteger,
-     "FSDP_MIN_NUM_PARAMS",
-     "100000000",
-     {},
-     "Of SIZE_BASED_WRAP: parameters of a unit, at least"},
-    {"fsdp_auto_wrap_policy", kChoice, "FSDP_AUTO_WRAP_POLICY", nullptr, kWrapPolicies,
-     "Which modules are gathered one at a time"},
-    {"fsdp_transformer_layer_cls_to_wrap",
-     kText,
-     "FSDP_TRANSFORMER_CLS_TO_WRAP",
-     nullptr,
-     {},
-     "Of TRANSFORMER_BASED_WRAP: classes of modules, as in Block,Head"},
-    {"fsdp_backward_prefetch", kChoice, "FSDP_BACKWARD_PREFETCH", nullptr, kBackwardPrefetches,
-     "Version 1: when the next unit's parameters are gathered"},
-    {"fsdp_state_dict_type", kChoice, "FSDP_STATE_DICT_TYPE", nullptr, kStateDictTypes,
-     "How checkpoints hold the model"},
-    {"fsdp_forward_prefetch", kFlag, "FSDP_FORWARD_PREFETCH", "false", {}, "Version 1: gather a unit ahead in forward"},
-    {"fsdp_use_orig_params", kFlag, "FSDP_USE_ORIG_PARAMS", "true", {}, "Version 1: how parameters lie in shards"},
-    {"fsdp_cpu_ram_efficient_loading",
-     kFlag,
-     "FSDP_CPU_RAM_EFFICIENT_LOADING",
-     "true",
-     {},
-     "Rank 0 alone loads, and sends"},
-    {"fsdp_sync_module_states",
-     kFlag,
-     "FSDP_SYNC_MODULE_STATES",
-     "true",
-     {},
-     "Version 1: rank 0's parameters to all at prepare"},
-    {"fsdp_activation_checkpointing",
-     kFlag,
-     "FSDP_ACTIVATION_CHECKPOINTING",
-     "false",
-     {},
-     "Recompute activations in backward"},
-    {"fsdp_activation_checkpointing_offload", kFlag, "FSDP_ACTIVATION_CHECKPOINTING_OFFLOAD", "false"},
-    {"fsdp_ignored_modules",
-     kText,
-     "FSDP_IGNORED_MODULES",
-     nullptr,
-     {},
-     "Modules that stay whole: a regular expression of names"}};
-constexpr std::pair<const char*, const char*> kOldFsdpNames[] = {
-    {"fsdp_backward_prefetch_policy", "fsdp_backward_prefetch"}};
+constexpr Key kWhatBecomesOfThem[] = {
+    Key("max_restarts", kInt, "So often all ranks begin anew after a failure; default 0"),
+    Key("monitor_interval", kSeconds, "Seconds between two looks at the ranks; default 0.1. An end is noticed at once"),
+    Key("log_dir", kText, "Every rank's output into files of this folder, too"),
+    Key("tee", kText,
+        "Which output goes to the files: 1 standard output, 2 standard error, 3 both; 0:1,1:3 by local rank")
+        .short_as('t'),
+    Key("role", kText, "What stands in front of a rank's lines in place of `rank`"),
+    Key("no_prefix", kFlag, "Nothing in front of a rank's lines"),
+    Key("dry_run", kFlag, "Print what would run, and run nothing"),
+    Key("quiet", kFlag, "Nothing on standard error but the ranks' own").short_as('q'),
+    Key("help", kFlag, "This text").short_as('h')};
 
-constexpr SectionKey kParallelismKeys[] = {
-    {"parallelism_config_dp_replicate_size",
-     kInteger,
-     "PARALLELISM_CONFIG_DP_REPLICATE_SIZE",
-     "1",
-     {},
-     "Replicas of the sharded model"},
-    {"parallelism_config_dp_shard_size",
-     kInteger,
-     "PARALLELISM_CONFIG_DP_SHARD_SIZE",
-     "1",
-     {},
-     "Ranks that a replica is divided over"},
-    {"parallelism_config_tp_size",
-     kInteger,
-     "PARALLELISM_CONFIG_TP_SIZE",
-     "1",
-     {},
-     "Ranks that share a batch by tensor parallelism"},
-    {"parallelism_config_cp_size",
-     kInteger,
-     "PARALLELISM_CONFIG_CP_SIZE",
-     "1",
-     {},
-     "Ranks that share a batch by context parallelism"},
-    {"parallelism_config_cp_backend", kChoice, "PARALLELISM_CONFIG_CP_BACKEND", "torch", {"torch"}},
-    {"parallelism_config_cp_comm_strategy",
-     kChoice,
-     "PARALLELISM_CONFIG_CP_COMM_STRATEGY",
-     nullptr,
-     {"allgather", "alltoall"}},
-    {"parallelism_config_sp_size",
-     kInteger,
-     "PARALLELISM_CONFIG_SP_SIZE",
-     "1",
-     {},
-     "Ranks that share a batch by sequence parallelism"},
-    {"parallelism_config_sp_backend", kChoice, "PARALLELISM_CONFIG_SP_BACKEND", "deepspeed", {"deepspeed"}},
-    {"parallelism_config_sp_seq_length", kText, "PARALLELISM_CONFIG_SP_SEQ_LENGTH", nullptr},
-    {"parallelism_config_sp_seq_length_is_variable", kFlag, "PARALLELISM_CONFIG_SP_SEQ_LENGTH_IS_VARIABLE", nullptr},
-    {"parallelism_config_sp_attn_implementation", kText, "PARALLELISM_CONFIG_SP_ATTN_IMPLEMENTATION", nullptr}};
+constexpr LaunchGroup kGroups[] = {{"What runs where", kWhatRunsWhere},
+                                   {"What ranks are told", kWhatRanksAreTold},
+                                   {"What becomes of them", kWhatBecomesOfThem}};
 
-constexpr SectionKey kMegatronKeys[] = {
-    {"megatron_lm_tp_degree", kInteger, "MEGATRON_LM_TP_DEGREE", "1"},
-    {"megatron_lm_pp_degree", kInteger, "MEGATRON_LM_PP_DEGREE", "1"},
-    {"megatron_lm_use_custom_fsdp", kFlag, "MEGATRON_LM_USE_CUSTOM_FSDP", "False"},
-    {"megatron_lm_no_load_optim", kFlag, "MEGATRON_LM_NO_LOAD_OPTIM", "False"},
-    {"megatron_lm_eod_mask_loss", kFlag, "MEGATRON_LM_EOD_MASK_LOSS", "False"},
-    {"megatron_lm_no_save_optim", kFlag, "MEGATRON_LM_NO_SAVE_OPTIM", "False"},
-    {"megatron_lm_optimizer_cpu_offload", kFlag, "MEGATRON_LM_OPTIMIZER_CPU_OFFLOAD", "False"},
-    {"megatron_lm_use_precision_aware_optimizer", kFlag, "MEGATRON_LM_USE_PRECISION_AWARE_OPTIMIZER", "False"},
-    {"megatron_lm_overlap_cpu_optimizer_d2h_h2d", kFlag, "MEGATRON_LM_OVERLAP_CPU_OPTIMIZER_D2H_H2D", "False"},
-    {"megatron_lm_decoder_last_pipeline_num_layers", kInteger, "MEGATRON_LM_DECODER_LAST_PIPELINE_NUM_LAYERS", nullptr},
-    {"megatron_lm_gradient_clipping", kNumber, "MEGATRON_LM_GRADIENT_CLIPPING", "1.0"},
-    {"megatron_lm_num_micro_batches", kInteger, "MEGATRON_LM_NUM_MICRO_BATCHES", nullptr},
-    {"megatron_lm_sequence_parallelism", kFlag, "MEGATRON_LM_SEQUENCE_PARALLELISM", nullptr},
-    {"megatron_lm_recompute_activations", kFlag, "MEGATRON_LM_RECOMPUTE_ACTIVATIONS", nullptr},
-    {"megatron_lm_use_distributed_optimizer", kFlag, "MEGATRON_LM_USE_DISTRIBUTED_OPTIMIZER", nullptr},
-    {"megatron_lm_recompute_granularity", kText, "MEGATRON_LM_RECOMPUTE_GRANULARITY", nullptr},
-    {"megatron_lm_recompute_method", kText, "MEGATRON_LM_RECOMPUTE_METHOD", nullptr},
-    {"megatron_lm_recompute_num_layers", kInteger, "MEGATRON_LM_RECOMPUTE_NUM_LAYERS", nullptr},
-    {"megatron_lm_attention_backend", kFlagOrText, "MEGATRON_LM_ATTENTION_BACKEND", nullptr},
-    {"megatron_lm_expert_model_parallel_size", kInteger, "MEGATRON_LM_EXPERT_MODEL_PARALLEL_SIZE", nullptr},
-    {"megatron_lm_context_parallel_size", kInteger, "MEGATRON_LM_CONTEXT_PARALLEL_SIZE", nullptr},
-    {"megatron_lm_attention_dropout", kNumber, "MEGATRON_LM_ATTENTION_DROPOUT", nullptr},
-    {"megatron_lm_hidden_dropout", kNumber, "MEGATRON_LM_HIDDEN_DROPOUT", nullptr},
-    {"megatron_lm_attention_softmax_in_fp32", kFlag, "MEGATRON_LM_ATTENTION_SOFTMAX_IN_FP32", nullptr},
-    {"megatron_lm_expert_tensor_parallel_size", kInteger, "MEGATRON_LM_EXPERT_TENSOR_PARALLEL_SIZE", nullptr},
-    {"megatron_lm_calculate_per_token_loss", kFlag, "MEGATRON_LM_CALCULATE_PER_TOKEN_LOSS", nullptr},
-    {"megatron_lm_use_rotary_position_embeddings", kFlag, "MEGATRON_LM_USE_ROTARY_POSITION_EMBEDDINGS", nullptr}};
+// No flags of `accel launch`.
+constexpr Key kFileKeys[] = {
+    Key("compute_environment", &Config::compute_environment).one_of(kComputeEnvironments),
+    Key("distributed_type", &Config::distributed_type,
+        "One process, ranks on CPUs or GPUs, or how the model is divided over them")
+        .one_of(kDistributedTypes),
+    Key("use_cpu", &Config::use_cpu, "On CPUs, whatever GPUs there are")
+        .sets("ACCELERATE_USE_CPU", "True", "False")
+        .asked("Do you want to run your training on CPU only (even if a GPU is available)?", "no"),
+    Key("command_file", &Config::command_file),
+    Key("commands", &Config::commands),
+    Key("downcast_bf16", &Config::downcast_bf16),
+    Key("main_training_function", &Config::main_training_function),
+    Key("tpu_env", &Config::tpu_env),
+    Key("tpu_name", &Config::tpu_name),
+    Key("tpu_use_cluster", &Config::tpu_use_cluster),
+    Key("tpu_use_sudo", &Config::tpu_use_sudo),
+    Key("tpu_vm", &Config::tpu_vm),
+    Key("tpu_zone", &Config::tpu_zone)};
 
-// mpirun_ccl: files of versions before oneCCL went out of use.
-constexpr SectionKey kMpirunKeys[] = {
-    {"mpirun_hostfile", kText, nullptr, nullptr, {}, "Let mpirun start the ranks on the hosts of this file"},
-    {"mpirun_ccl", kText, nullptr, nullptr}};
-
-constexpr SectionKey kDynamoKeys[] = {
-    {"dynamo_backend", kChoice, "ACCELERATE_DYNAMO_BACKEND", "NO", kDynamoBackends},
-    {"dynamo_mode", kChoice, "ACCELERATE_DYNAMO_MODE", "default", kDynamoModes},
-    {"dynamo_use_fullgraph", kFlag, "ACCELERATE_DYNAMO_USE_FULLGRAPH", "False"},
-    {"dynamo_use_dynamic", kFlag, "ACCELERATE_DYNAMO_USE_DYNAMIC", "False"},
-    {"dynamo_use_regional_compilation", kFlag, "ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION", "False"}};
-
-constexpr SectionKeys kSections[] = {
-    {"fp8_config", "fp8_", true, kFp8Keys, kOldFp8Names},      {"deepspeed_config", "", false, kDeepSpeedKeys, {}},
-    {"fsdp_config", "fsdp_", false, kFsdpKeys, kOldFsdpNames}, {"parallelism_config", "", true, kParallelismKeys, {}},
-    {"megatron_lm_config", "", true, kMegatronKeys, {}},       {"mpirun_config", "", false, kMpirunKeys, {}},
-    {"dynamo_config", "dynamo_", true, kDynamoKeys, {}}};
-
-template <typename T>
-bool is_number(const std::string& text) {
-  T value{};
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && stop == text.data() + text.size();
+const LaunchKey* find_in(std::span<const LaunchKey> keys, const std::string& name) {
+  const auto found = std::find_if(keys.begin(), keys.end(), [&](const LaunchKey& key) { return key.name == name; });
+  return found == keys.end() ? nullptr : &*found;
 }
 
-bool is_choice(const SectionKey& key, const std::string& text) {
-  const bool by_number = key.kind == kChoice && key.choices.size() > 2 && is_number<unsigned>(text);
-  if (by_number) return std::stoul(text) >= 1 && std::stoul(text) <= key.choices.size();
-  return std::any_of(key.choices.begin(), key.choices.end(),
-                     [&](const char* choice) { return lower_case(choice) == lower_case(text); });
+const LaunchKey* find_in_groups(const std::string& name) {
+  for (const auto& group : kGroups) {
+    if (const auto* key = find_in(group.keys, name)) return key;
+  }
+  return nullptr;
+}
+
+std::map<std::string, FileEntry> collect_file_entries() {
+  std::map<std::string, FileEntry> entries;
+  const auto add_keys = [&](std::span<const LaunchKey> keys) {
+    for (const auto& key : keys) {
+      if (!std::holds_alternative<std::monostate>(key.field)) entries[key.name] = {key.field, &key, nullptr};
+    }
+  };
+  for (const auto& group : kGroups) add_keys(group.keys);
+  add_keys(kFileKeys);
+  for (const auto& section : launch_sections()) entries[section.name] = {section.field, nullptr, &section};
+  return entries;
 }
 
 }  // namespace
 
-std::span<const SectionKeys> section_tables() { return kSections; }
+std::span<const LaunchGroup> launch_groups() { return kGroups; }
 
-const SectionKeys& section_table(const std::string& section) {
-  const auto* found = std::find_if(std::begin(kSections), std::end(kSections),
-                                   [&](const SectionKeys& keys) { return keys.name == section; });
-  ensure(found != std::end(kSections), "no section {}", section);
-  return *found;
+const LaunchSection& launch_section(const std::string& name) {
+  const auto entry = file_entries().find(name);
+  ensure(entry != file_entries().end() && entry->second.section != nullptr, "no section {}", name);
+  return *entry->second.section;
 }
 
-const SectionKey* find_key(const SectionKeys& section, const std::string& name) {
+const std::map<std::string, FileEntry>& file_entries() {
+  static const auto kEntries = collect_file_entries();
+  return kEntries;
+}
+
+const LaunchKey* find_key(const LaunchSection& section, const std::string& name) {
   const std::string prefix = section.prefix;
   auto wanted = prefix.empty() || name.starts_with(prefix.substr(0, prefix.size() - 1)) ? name : prefix + name;
   for (const auto& [old_name, new_name] : section.old_names) {
     if (wanted == old_name) wanted = new_name;
   }
-  const auto found =
-      std::find_if(section.keys.begin(), section.keys.end(), [&](const SectionKey& key) { return key.name == wanted; });
-  return found == section.keys.end() ? nullptr : &*found;
+  return find_in(section.keys, wanted);
 }
 
-std::vector<std::string> key_names(const SectionKeys& section) {
-  std::vector<std::string> names;
-  for (const auto& key : section.keys) names.emplace_back(key.name);
-  return names;
-}
-
-std::string expected_of(const SectionKey& key) {
-  if (key.choices.size() > 0) return fmt::format("{}", fmt::join(key.choices, ", "));
-  switch (key.kind) {
-    case kFlag: return "true or false";
-    case kInteger: return "an integer";
-    case kNumber: return "a number";
-    case kNumberOrAuto: return "a number or auto";
-    case kFlags: return "three of true and false, as in [true, false, false]";
-    default: return "a text";
+const LaunchKey* find_launch_flag(const std::string& name) {
+  if (const auto* key = find_in_groups(name)) return key;
+  for (const auto& section : launch_sections()) {
+    if (section.counts_with == nullptr) continue;
+    if (const auto* key = find_in(section.keys, name)) return key;
   }
+  return nullptr;
 }
 
-bool fits(const SectionKey& key, const ConfigValue& value) {
-  const auto text = python_text(value);
-  if (key.kind == kFlags) return three_flags(value).has_value();
-  if (std::holds_alternative<std::vector<bool>>(value)) return false;
-  if (key.choices.size() > 0) return is_choice(key, text);
-  switch (key.kind) {
-    case kFlag: return flag_of(text).has_value();
-    case kInteger: return is_number<std::int64_t>(text);
-    case kNumber: return is_number<double>(text);
-    case kNumberOrAuto: return text == "auto" || is_number<double>(text);
-    default: return true;
-  }
-}
-
-std::optional<std::array<bool, 3>> three_flags(const ConfigValue& value) {
-  std::vector<bool> flags;
-  if (const auto* list = std::get_if<std::vector<bool>>(&value)) flags = *list;
-  std::string word;
-  bool all_are_flags = true;
-  for (const char letter : flags.empty() ? python_text(value) + "," : std::string()) {
-    if (std::isalnum(static_cast<unsigned char>(letter)) != 0) word += letter;
-    if (letter != ',') continue;
-    const auto flag = flag_of(std::exchange(word, ""));
-    all_are_flags = all_are_flags && flag.has_value();
-    flags.push_back(flag.value_or(false));
-  }
-  if (!all_are_flags || flags.size() != 3) return std::nullopt;
-  return std::array{bool(flags[0]), bool(flags[1]), bool(flags[2])};
-}
+bool is_switch(const LaunchKey& key) { return key.kind == kFlag && find_in_groups(key.name) == &key; }
 
 }  // namespace accel

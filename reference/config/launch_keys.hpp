@@ -1,54 +1,73 @@
 #pragma once
 
-#include <array>
-#include <initializer_list>
-#include <optional>
+#include <map>
 #include <span>
 #include <string>
 #include <utility>
-#include <vector>
+#include <variant>
 
-#include "reference/config/config_value.hpp"
+#include "reference/config/launch_key.hpp"
 
-/// The keys of a configuration file's sections, and the environment variables that they become: one table for what
-/// reads files, writes the environment and takes flags.
+/// The settings of a launch, one row each. From the rows come the flags of `accel launch` and `accel config`, their
+/// help and completion, the keys of the configuration file, the questions of `accel config`, and the environment of
+/// ranks.
+///
+/// To add a setting, write a row in launch_keys.cpp, or in launch_sections.cpp for a key of a section, and the code
+/// that acts on the value. A key that the file holds outside of sections also needs a member of LaunchConfig.
 ///
 /// Thread rule: constants.
 /// Source: accelerate/commands/launch.py (flags and their defaults), accelerate/utils/launch.py (variables).
 namespace accel {
 
-enum class KeyKind { kFlag, kInteger, kNumber, kNumberOrAuto, kText, kFlagOrText, kChoice, kFlags };
-
-struct SectionKey {
-  const char* name;  ///< of the key and of the flag: "fsdp_version"
-  KeyKind kind = {};
-  const char* variable;  ///< "FSDP_VERSION"; null: only the launcher reads it; of kFlags the first letters of three
-  const char* fallback;  ///< the variable's value where the key is not given; null: it is not set
-  std::initializer_list<const char*> choices = {};
-  const char* help = "";  ///< "Whose names the other keys are"; none of what this library has not
+/// Flags of `accel launch`, as its help groups them. Those that are true or false take no value there.
+struct LaunchGroup {
+  const char* title;
+  std::span<const LaunchKey> keys;
 };
+std::span<const LaunchGroup> launch_groups();
 
-struct SectionKeys {
-  const char* name;    ///< "fsdp_config"
-  const char* prefix;  ///< that a key may leave out: "fsdp_"; "" if it may not
-  bool python_flags;   ///< flags in variables are "True" and "False", not "true" and "false"
-  std::span<const SectionKey> keys = {};
+/// Of keys that are in a section of the file and in a group of flags.
+inline constexpr const char* kMpirunHostfileHelp = "Let mpirun start the ranks on the hosts of this file";
+inline constexpr const char* kGradientAccumulationStepsHelp = "Micro-batches in an optimizer step";
+
+/// Keys of the file that are under a key of their own.
+struct LaunchSection {
+  const char* name;  ///< "fsdp_config"
+  ConfigSection LaunchConfig::*field;
+  const char* prefix;       ///< that a key may leave out: "fsdp_"; "" if it may not
+  const char* counts_with;  ///< the flag of `accel launch` that these keys need; null: they are no flags there
+  bool python_flags;        ///< flags in variables are "True" and "False", not "true" and "false"
+  std::span<const LaunchKey> keys = {};
   std::span<const std::pair<const char*, const char*>> old_names = {};  ///< of keys in older files
 };
+/// Those with flags of `accel launch` first, in the order of its help.
+std::span<const LaunchSection> launch_sections();
+const LaunchSection& launch_section(const std::string& name);
 
-/// fp8_config, deepspeed_config, fsdp_config, parallelism_config, megatron_lm_config, mpirun_config and dynamo_config.
-std::span<const SectionKeys> section_tables();
-const SectionKeys& section_table(const std::string& section);
+/// What the file holds under a name: a key or a section; the other is null.
+struct FileEntry {
+  LaunchField field;
+  const LaunchKey* key;
+  const LaunchSection* section;
+};
+/// By name, which is the order of the file.
+const std::map<std::string, FileEntry>& file_entries();
+
+/// Calls `visit(name, member)` for every entry of the file. `Config`: LaunchConfig, const or not.
+template <typename Config, typename Visit>
+void for_each_field(Config& config, Visit&& visit) {
+  const auto visit_member = [&](const std::string& name, auto member) {
+    if constexpr (!std::is_same_v<decltype(member), std::monostate>) visit(name, config.*member);
+  };
+  for (const auto& [name, entry] : file_entries())
+    std::visit([&, &key = name](auto member) { visit_member(key, member); }, entry.field);
+}
 
 /// The key that a name in a section means, old names and those without the prefix too; null if there is none.
-const SectionKey* find_key(const SectionKeys& section, const std::string& name);
-std::vector<std::string> key_names(const SectionKeys& section);
-
-/// What a key takes: "true or false".
-std::string expected_of(const SectionKey& key);
-bool fits(const SectionKey& key, const ConfigValue& value);
-
-/// A value of kFlags, as a list or as the text "(true, false, false)"; nothing if it is none.
-std::optional<std::array<bool, 3>> three_flags(const ConfigValue& value);
+const LaunchKey* find_key(const LaunchSection& section, const std::string& name);
+/// The key of a flag, in the order of the help; null if it is no flag of `accel launch`.
+const LaunchKey* find_launch_flag(const std::string& name);
+/// Whether a flag of `accel launch` takes no value.
+bool is_switch(const LaunchKey& key);
 
 }  // namespace accel

@@ -7,13 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/programs/accel/completion.hpp"
-#include "sim/programs/accel/config_command.hpp"
-#include "sim/programs/accel/data_check_command.hpp"
-#include "sim/programs/accel/env_command.hpp"
-#include "sim/programs/accel/launch_command.hpp"
-#include "sim/programs/accel/self_test.hpp"
-#include "sim/programs/accel/weights_commands.hpp"
+#include "sim/programs/accel/commands.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
 
 namespace accel::programs {

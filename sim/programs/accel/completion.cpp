@@ -1,10 +1,9 @@
-#include "sim/programs/accel/completion.hpp"
-
 #include <fmt/format.h>
 
 #include <iostream>
 #include <sstream>
 
+#include "sim/programs/accel/commands.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 
 namespace accel::programs {

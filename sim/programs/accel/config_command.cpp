@@ -1,5 +1,3 @@
-#include "sim/programs/accel/config_command.hpp"
-
 #include <fmt/ranges.h>
 #include <torch/cuda.h>
 #include <unistd.h>
@@ -10,8 +8,9 @@
 #include <iostream>
 
 #include "reference/config/launch_config.hpp"
-#include "reference/config/sharding_names.hpp"
+#include "reference/config/launch_keys.hpp"
 #include "reference/core/errors.hpp"
+#include "sim/programs/accel/commands.hpp"
 #include "sim/programs/accel/config_questions.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
@@ -90,18 +89,25 @@ int update(const std::string& file) {
 }
 
 // What this library has not is taken, for Python's sake, and not shown.
+void add_flag(CLI::App& app, Flags& flags, const LaunchKey& key, const LaunchSection* section) {
+  if (key.kind == KeyKind::kTexts) return;
+  const auto take = [&flags, name = key.name](const std::string& value) { flags[name] = value; };
+  const auto group = *key.help == 0       ? ""
+                     : section == nullptr ? "Keys, which need no questions"
+                                          : fmt::format("Keys of {}", section->name);
+  auto* option = app.add_option_function<std::string>(std::string("--") + key.name, take, help_of(key))
+                     ->group(group)
+                     ->type_name(expected_of(key) == "an integer" ? "N" : "TEXT");
+  if (key.kind == KeyKind::kFlag) option->expected(0, 1)->default_str("true")->type_name("[true|false]");
+}
+
 void add_flags(CLI::App& app, Flags& flags) {
-  for (const auto& flag : launch_flags()) {
-    const auto take = [&flags, name = flag.name](const std::string& value) { flags[name] = value; };
-    const auto help =
-        flag.choices.empty() ? flag.help : fmt::format("{}: {}", flag.help, fmt::join(flag.choices, ", "));
-    const auto group = flag.help.empty()      ? ""
-                       : flag.section.empty() ? "Keys, which need no questions"
-                                              : "Keys of " + flag.section;
-    auto* option = app.add_option_function<std::string>("--" + flag.name, take, help)
-                       ->group(group)
-                       ->type_name(flag.expected == "an integer" ? "N" : "TEXT");
-    if (flag.expected == "true or false") option->expected(0, 1)->default_str("true")->type_name("[true|false]");
+  for (const auto& [name, entry] : file_entries()) {
+    if (entry.key != nullptr) {
+      add_flag(app, flags, *entry.key, nullptr);
+    } else {
+      for (const auto& key : entry.section->keys) add_flag(app, flags, key, entry.section);
+    }
   }
 }
 
@@ -120,8 +126,9 @@ int config_main(int argc, char** argv) {
   auto* by_default =
       app.add_subcommand("default", "Write a file for this machine, without questions; never over one that is there");
   by_default->add_option("--config_file", file, kFileHelp);
-  by_default->add_option("--mixed_precision", mixed_precision, "no, fp16, bf16 or fp8")
-      ->check(CLI::IsMember(std::vector<std::string>(kMixedPrecisions.begin(), kMixedPrecisions.end())))
+  const auto& precision = *file_entries().at("mixed_precision").key;
+  by_default->add_option("--mixed_precision", mixed_precision, precision.help)
+      ->check(CLI::IsMember(std::vector<std::string>(precision.choices.begin(), precision.choices.end())))
       ->capture_default_str();
   auto* updating = app.add_subcommand("update", "Write a file anew with the keys of today; values stay");
   updating->add_option("--config_file", file, kFileHelp);

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "reference/config/environment.hpp"
-#include "reference/config/sharding_names.hpp"
+#include "reference/config/launch_keys.hpp"
 
 namespace accel::programs {
 namespace {
@@ -23,10 +23,51 @@ bool is_list_of_numbers(const std::string& text) {
                            text.back() != ',' && text.find(",,") == std::string::npos);
 }
 
-std::string choose_name(Prompt& prompt, const std::string& question, const std::vector<std::string>& names,
-                        std::size_t fallback = 0) {
-  return names.at(prompt.choose(question, names, fallback));
-}
+// Asks the questions of keys, as launch_keys.hpp has them. When a key is asked for is decided below.
+class KeyQuestions {
+ public:
+  KeyQuestions(Prompt& prompt, const LaunchSection& section) : prompt_(prompt), section_(&section) {}
+  explicit KeyQuestions(Prompt& prompt) : prompt_(prompt) {}
+
+  [[nodiscard]] bool flag(const std::string& name) const {
+    const auto& key = find(name);
+    return prompt_.ask_flag(key.question, flag_of(key.answer).value());
+  }
+  [[nodiscard]] std::int64_t integer(const std::string& name,
+                                     const std::function<bool(std::int64_t)>& check = is_at_least_one,
+                                     const std::string& expected = "an integer of 1 or more") const {
+    const auto& key = find(name);
+    const auto answer = key.answer == nullptr ? std::nullopt : std::optional<std::int64_t>(std::stoll(key.answer));
+    return prompt_.ask_integer(key.question, answer, check, expected);
+  }
+  [[nodiscard]] double number(const std::string& name) const {
+    return prompt_.ask_number(find(name).question, std::stod(find(name).answer));
+  }
+  [[nodiscard]] std::string text(const std::string& name, const std::string& expected = "an answer",
+                                 const std::function<bool(const std::string&)>& check = nullptr) const {
+    const auto& key = find(name);
+    const auto answer = key.answer == nullptr ? std::nullopt : std::optional<std::string>(key.answer);
+    return prompt_.ask_text(key.question, answer, check, expected);
+  }
+  [[nodiscard]] std::string choice(const std::string& name) const {
+    const auto& key = find(name);
+    const auto answer = std::find(key.choices.begin(), key.choices.end(), std::string_view(key.answer));
+    return choice(name, {key.choices.begin(), key.choices.end()},
+                  static_cast<std::size_t>(std::distance(key.choices.begin(), answer)));
+  }
+  [[nodiscard]] std::string choice(const std::string& name, const std::vector<std::string>& choices,
+                                   std::size_t answer = 0) const {
+    return choices.at(prompt_.choose(find(name).question, choices, answer));
+  }
+
+ private:
+  [[nodiscard]] const LaunchKey& find(const std::string& name) const {
+    return section_ == nullptr ? *file_entries().at(name).key : *find_key(*section_, name);
+  }
+
+  Prompt& prompt_;
+  const LaunchSection* section_ = nullptr;
+};
 
 void ask_compute_environment(Prompt& prompt) {
   while (prompt.choose("In which compute environment are you running?", {"This machine", "AWS (Amazon SageMaker)"}) !=
@@ -46,46 +87,24 @@ std::string ask_type(Prompt& prompt) {
 }
 
 void ask_machines(Prompt& prompt, LaunchConfig& config) {
-  config.num_machines = static_cast<int>(
-      prompt.ask_integer("How many different machines will you use (use more than 1 for multi-node training)?", 1,
-                         is_at_least_one, "an integer of 1 or more"));
+  const KeyQuestions ask(prompt);
+  config.num_machines = static_cast<int>(ask.integer("num_machines"));
   if (config.num_machines > 1) {
     const auto is_rank = [&](std::int64_t rank) { return rank >= 0 && rank < config.num_machines; };
-    config.machine_rank = static_cast<int>(prompt.ask_integer("What is the rank of this machine?", 0, is_rank,
-                                                              fmt::format("0 to {}", config.num_machines - 1)));
-    config.main_process_ip = prompt.ask_text("What is the IP address of the machine that will host the main process?",
-                                             std::nullopt, is_address, "an address or a host's name");
-    config.main_process_port = static_cast<int>(prompt.ask_integer(
-        "What is the port you will use to communicate with the main process?", std::nullopt, is_port, "1 to 65535"));
-    config.same_network = prompt.ask_flag(
-        "Are all the machines on the same local network? Answer `no` if nodes are on the cloud and/or on different "
-        "network hosts",
-        true);
-    if (!config.same_network)
-      config.rdzv_backend = prompt.ask_text("What rendezvous backend will you use? ('static', 'c10d', ...)", "static");
+    config.machine_rank =
+        static_cast<int>(ask.integer("machine_rank", is_rank, fmt::format("0 to {}", config.num_machines - 1)));
+    config.main_process_ip = ask.text("main_process_ip", "an address or a host's name", is_address);
+    config.main_process_port = static_cast<int>(ask.integer("main_process_port", is_port, "1 to 65535"));
+    config.same_network = ask.flag("same_network");
+    if (!config.same_network) config.rdzv_backend = ask.text("rdzv_backend");
   }
-  config.debug = prompt.ask_flag(
-      "Should distributed operations be checked while running for errors? This can avoid timeout issues but will be "
-      "slower.",
-      false);
+  config.debug = ask.flag("debug");
 }
 
 void ask_mpirun(Prompt& prompt, LaunchConfig& config) {
   if (!prompt.ask_flag("Do you want accel to launch mpirun?", false)) return;
-  config.mpirun_config["mpirun_hostfile"] =
-      expand_home(prompt.ask_text("Please enter the path to the hostfile to use with mpirun", "~/hostfile"));
-}
-
-void ask_offload(Prompt& prompt, ConfigSection& deepspeed) {
-  const auto ask = [&](const std::string& part, const std::string& what) {
-    const auto device = choose_name(prompt, fmt::format("Where to offload {}?", what),
-                                    {kOffloadDevices.begin(), kOffloadDevices.end()});
-    deepspeed[part + "_device"] = device;
-    if (device == "nvme")
-      deepspeed[part + "_nvme_path"] = prompt.ask_text(fmt::format("Nvme Path to offload {}?", what), "/nvme");
-  };
-  ask("offload_optimizer", "optimizer states");
-  ask("offload_param", "parameters");
+  const KeyQuestions ask(prompt, launch_section("mpirun_config"));
+  config.mpirun_config["mpirun_hostfile"] = expand_home(ask.text("mpirun_hostfile"));
 }
 
 void ask_deepspeed(Prompt& prompt, LaunchConfig& config) {
@@ -94,81 +113,67 @@ void ask_deepspeed(Prompt& prompt, LaunchConfig& config) {
     return;
   config.distributed_type = "DEEPSPEED";
   auto& deepspeed = config.deepspeed_config;
+  const KeyQuestions ask(prompt, launch_section("deepspeed_config"));
   if (prompt.ask_flag("Do you want to specify a json file to a DeepSpeed config?", false)) {
-    deepspeed["deepspeed_config_file"] =
-        prompt.ask_text("Please enter the path to the json DeepSpeed config file", std::nullopt, nullptr, "a path");
+    deepspeed["deepspeed_config_file"] = ask.text("deepspeed_config_file", "a path");
     return;
   }
-  const auto stage = static_cast<std::int64_t>(
-      prompt.choose("What should be your DeepSpeed's ZeRO optimization stage?", {"0", "1", "2", "3"}, 2));
+  const std::int64_t stage = std::stoll(ask.choice("zero_stage"));
   deepspeed["zero_stage"] = stage;
-  if (stage >= 2) ask_offload(prompt, deepspeed);
-  deepspeed["gradient_accumulation_steps"] =
-      prompt.ask_integer("How many gradient accumulation steps you're passing in your script?", 1, is_at_least_one,
-                         "an integer of 1 or more");
-  if (prompt.ask_flag("Do you want to use gradient clipping?", false))
-    deepspeed["gradient_clipping"] = prompt.ask_number("What is the gradient clipping value?", 1.0);
-  if (stage == 3)
-    deepspeed["zero3_save_16bit_model"] =
-        prompt.ask_flag("Do you want to save 16-bit model weights when using ZeRO Stage-3?", false);
-}
-
-void ask_wrap_policy(Prompt& prompt, ConfigSection& fsdp) {
-  const auto policy =
-      choose_name(prompt, "What should be your auto wrap policy?", {kWrapPolicies.begin(), kWrapPolicies.end()});
-  fsdp["fsdp_auto_wrap_policy"] = policy;
-  if (policy == "TRANSFORMER_BASED_WRAP") {
-    fsdp["fsdp_transformer_layer_cls_to_wrap"] = prompt.ask_text(
-        "Specify the comma-separated list of layer class names (case-sensitive) to wrap, e.g. `Block` or "
-        "`Encoder,Decoder`",
-        std::nullopt, nullptr, "names of classes");
-  } else if (policy == "SIZE_BASED_WRAP") {
-    fsdp["fsdp_min_num_params"] =
-        prompt.ask_integer("What should be your FSDP's minimum number of parameters for Default Auto Wrapping Policy?",
-                           100'000'000, is_at_least_one, "an integer of 1 or more");
+  for (const std::string part : {"offload_optimizer", "offload_param"}) {
+    if (stage < 2) break;
+    const auto device = ask.choice(part + "_device");
+    deepspeed[part + "_device"] = device;
+    if (device == "nvme") deepspeed[part + "_nvme_path"] = ask.text(part + "_nvme_path");
   }
+  deepspeed["gradient_accumulation_steps"] = ask.integer("gradient_accumulation_steps");
+  if (prompt.ask_flag("Do you want to use gradient clipping?", false))
+    deepspeed["gradient_clipping"] = ask.number("gradient_clipping");
+  if (stage == 3) deepspeed["zero3_save_16bit_model"] = ask.flag("zero3_save_16bit_model");
 }
 
-void ask_fsdp_1(Prompt& prompt, ConfigSection& fsdp) {
-  fsdp["fsdp_backward_prefetch"] = choose_name(prompt, "What should be your FSDP's backward prefetch policy?",
-                                               {kBackwardPrefetches.begin(), kBackwardPrefetches.end()});
-  fsdp["fsdp_state_dict_type"] =
-      choose_name(prompt, "What should be your FSDP's state dict type?", {"FULL_STATE_DICT", "SHARDED_STATE_DICT"});
-  fsdp["fsdp_forward_prefetch"] = prompt.ask_flag("Do you want to enable FSDP's forward prefetch policy?", false);
-  fsdp["fsdp_use_orig_params"] = prompt.ask_flag("Do you want to enable FSDP's `use_orig_params` feature?", true);
-  const bool loads_once = prompt.ask_flag("Do you want to enable CPU RAM efficient model loading?", true);
-  fsdp["fsdp_cpu_ram_efficient_loading"] = loads_once;
-  fsdp["fsdp_sync_module_states"] =
-      loads_once ||
-      prompt.ask_flag(
-          "Do you want each individually wrapped FSDP unit to broadcast module parameters from rank 0 at the start?",
-          true);
+void ask_wrap_policy(const KeyQuestions& ask, ConfigSection& fsdp) {
+  const auto policy = ask.choice("fsdp_auto_wrap_policy");
+  fsdp["fsdp_auto_wrap_policy"] = policy;
+  if (policy == "TRANSFORMER_BASED_WRAP")
+    fsdp["fsdp_transformer_layer_cls_to_wrap"] = ask.text("fsdp_transformer_layer_cls_to_wrap", "names of classes");
+  else if (policy == "SIZE_BASED_WRAP")
+    fsdp["fsdp_min_num_params"] = ask.integer("fsdp_min_num_params");
+}
+
+void ask_fsdp_1(const KeyQuestions& ask, ConfigSection& fsdp) {
+  fsdp["fsdp_backward_prefetch"] = ask.choice("fsdp_backward_prefetch");
+  fsdp["fsdp_state_dict_type"] = ask.choice("fsdp_state_dict_type", {"FULL_STATE_DICT", "SHARDED_STATE_DICT"});
+  for (const auto* key : {"fsdp_forward_prefetch", "fsdp_use_orig_params", "fsdp_cpu_ram_efficient_loading"})
+    fsdp[key] = ask.flag(key);
+  const bool loads_once = std::get<bool>(fsdp["fsdp_cpu_ram_efficient_loading"]);
+  fsdp["fsdp_sync_module_states"] = loads_once || ask.flag("fsdp_sync_module_states");
+}
+
+void ask_fsdp_2(const KeyQuestions& ask, ConfigSection& fsdp) {
+  fsdp["fsdp_state_dict_type"] = ask.choice("fsdp_state_dict_type", {"SHARDED_STATE_DICT", "FULL_STATE_DICT"});
+  fsdp["fsdp_cpu_ram_efficient_loading"] = ask.flag("fsdp_cpu_ram_efficient_loading");
 }
 
 void ask_fsdp(Prompt& prompt, LaunchConfig& config) {
   if (!prompt.ask_flag("Do you want to use FullyShardedDataParallel?", false)) return;
   config.distributed_type = "FSDP";
   auto& fsdp = config.fsdp_config;
-  const auto version = static_cast<std::int64_t>(prompt.choose("What should be your FSDP version?", {"1", "2"}, 1)) + 1;
+  const KeyQuestions ask(prompt, launch_section("fsdp_config"));
+  const std::int64_t version = std::stoll(ask.choice("fsdp_version"));
   fsdp["fsdp_version"] = version;
   // Accelerate writes the strategy of version 1 as reshard_after_forward, which it does not read there.
   if (version == 1)
-    fsdp["fsdp_sharding_strategy"] = choose_name(prompt, "What should be your sharding strategy?",
-                                                 {kShardingStrategies.begin(), kShardingStrategies.end()});
+    fsdp["fsdp_sharding_strategy"] = ask.choice("fsdp_sharding_strategy");
   else
-    fsdp["fsdp_reshard_after_forward"] = prompt.ask_flag("Do you want to enable resharding after forward?", true);
-  fsdp["fsdp_offload_params"] = prompt.ask_flag("Do you want to offload parameters and gradients to CPU?", false);
-  ask_wrap_policy(prompt, fsdp);
-  if (version == 1) {
-    ask_fsdp_1(prompt, fsdp);
-  } else {
-    fsdp["fsdp_state_dict_type"] =
-        choose_name(prompt, "What should be your FSDP's state dict type?", {"SHARDED_STATE_DICT", "FULL_STATE_DICT"});
-    fsdp["fsdp_cpu_ram_efficient_loading"] =
-        prompt.ask_flag("Do you want to enable CPU RAM efficient model loading?", true);
-  }
-  fsdp["fsdp_activation_checkpointing"] =
-      prompt.ask_flag("Do you want to enable FSDP activation checkpointing?", false);
+    fsdp["fsdp_reshard_after_forward"] = ask.flag("fsdp_reshard_after_forward");
+  fsdp["fsdp_offload_params"] = ask.flag("fsdp_offload_params");
+  ask_wrap_policy(ask, fsdp);
+  if (version == 1)
+    ask_fsdp_1(ask, fsdp);
+  else
+    ask_fsdp_2(ask, fsdp);
+  fsdp["fsdp_activation_checkpointing"] = ask.flag("fsdp_activation_checkpointing");
 }
 
 void ask_processes(Prompt& prompt, LaunchConfig& config) {
@@ -187,6 +192,11 @@ void ask_processes(Prompt& prompt, LaunchConfig& config) {
       fits, expected));
 }
 
+void ask_devices(const KeyQuestions& ask, LaunchConfig& config) {
+  config.gpu_ids = ask.text("gpu_ids", "numbers, as in 0,1, or all", is_list_of_numbers);
+  config.enable_cpu_affinity = ask.flag("enable_cpu_affinity");
+}
+
 }  // namespace
 
 LaunchConfig ask_launch_config(Prompt& prompt) {
@@ -194,28 +204,20 @@ LaunchConfig ask_launch_config(Prompt& prompt) {
                       .same_network = true,
                       .downcast_bf16 = std::string("no"),
                       .tpu_env = std::vector<std::string>()};
+  const KeyQuestions ask(prompt);
   ask_compute_environment(prompt);
   const auto type = ask_type(prompt);
   config.distributed_type = type;
   const bool is_distributed = type != "NO";
   if (is_distributed) ask_machines(prompt, config);
-  config.use_cpu =
-      type == "MULTI_CPU" ||
-      (type == "NO" &&
-       prompt.ask_flag("Do you want to run your training on CPU only (even if a GPU is available)?", false));
+  config.use_cpu = type == "MULTI_CPU" || (type == "NO" && ask.flag("use_cpu"));
   if (type == "MULTI_CPU") ask_mpirun(prompt, config);
   ask_deepspeed(prompt, config);
   if (is_distributed && config.distributed_type != "DEEPSPEED") ask_fsdp(prompt, config);
   if (config.distributed_type != "NO") ask_processes(prompt, config);
-  if (!config.use_cpu) {
-    config.gpu_ids =
-        prompt.ask_text("What GPU(s) (by id) should be used for training on this machine as a comma-separated list?",
-                        "all", is_list_of_numbers, "numbers, as in 0,1, or all");
-    config.enable_cpu_affinity = prompt.ask_flag("Would you like to enable numa efficiency?", false);
-  }
+  if (!config.use_cpu) ask_devices(ask, config);
   if (!config.deepspeed_config.contains("deepspeed_config_file"))
-    config.mixed_precision =
-        choose_name(prompt, "Do you wish to use mixed precision?", {kMixedPrecisions.begin(), kMixedPrecisions.end()});
+    config.mixed_precision = ask.choice("mixed_precision");
   // Accelerate's own default gathers in float8, and then trains no weight in float8 but FSDP2's.
   if (config.mixed_precision == "fp8")
     config.fp8_config = {

@@ -1,5 +1,3 @@
-#include "sim/programs/accel/data_check_command.hpp"
-
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
@@ -11,15 +9,18 @@
 
 #include "reference/core/errors.hpp"
 #include "sim/engine/world.hpp"
-#include "sim/programs/accel/data_check_report.hpp"
+#include "sim/programs/accel/commands.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/plan_options.hpp"
+#include "sim/programs/experiments/data_check.hpp"
 #include "sim/programs/experiments/experiment.hpp"
 #include "sim/programs/experiments/task.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
 
 namespace accel::programs {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 struct Arguments {
   PlanRequest request;
@@ -34,6 +35,26 @@ std::optional<int> read_ranks(std::string_view text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ranks);
   const bool is_number = error == std::errc() && end == text.data() + text.size();
   return is_number && ranks >= 1 && ranks <= sim::World::kMaxRanks ? std::optional(ranks) : std::nullopt;
+}
+
+// Numbers of ranks, rising, each once: "1-64", "4", "1,2,4-8". Adds what is wrong with the text to `problems`.
+std::vector<int> read_numbers_of_ranks(const std::string& text, std::vector<std::string>& problems) {
+  std::set<int> numbers;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ',');) {
+    const auto dash = part.find('-');
+    const auto first = read_ranks(part.substr(0, dash));
+    const auto last = dash == std::string::npos ? first : read_ranks(part.substr(dash + 1));
+    if (!first || !last || *first > *last) {
+      problems.push_back(
+          fmt::format("--ranks: '{}' is no number of ranks; expected numbers from 1 to {} such as 1-64 or 1,2,4-8",
+                      part, sim::World::kMaxRanks));
+      continue;
+    }
+    for (int ranks = *first; ranks <= *last; ++ranks) numbers.insert(ranks);
+  }
+  if (text.empty()) problems.emplace_back("--ranks: empty; expected numbers such as 1-64");
+  return {numbers.begin(), numbers.end()};
 }
 
 std::vector<LoaderCheck> check_experiment(const Arguments& arguments, const std::vector<int>& numbers_of_ranks) {
@@ -69,26 +90,64 @@ std::vector<LoaderCheck> check(const std::vector<const CLI::Option*>& required, 
   return {check_loader("loader", arguments.request, numbers_of_ranks)};
 }
 
-}  // namespace
+// --- what it prints --------------------------------------------------------------------------------------------------
 
-std::vector<int> read_numbers_of_ranks(const std::string& text, std::vector<std::string>& problems) {
-  std::set<int> numbers;
-  std::istringstream parts(text);
-  for (std::string part; std::getline(parts, part, ',');) {
-    const auto dash = part.find('-');
-    const auto first = read_ranks(part.substr(0, dash));
-    const auto last = dash == std::string::npos ? first : read_ranks(part.substr(dash + 1));
-    if (!first || !last || *first > *last) {
-      problems.push_back(
-          fmt::format("--ranks: '{}' is no number of ranks; expected numbers from 1 to {} such as 1-64 or 1,2,4-8",
-                      part, sim::World::kMaxRanks));
-      continue;
-    }
-    for (int ranks = *first; ranks <= *last; ++ranks) numbers.insert(ranks);
-  }
-  if (text.empty()) problems.emplace_back("--ranks: empty; expected numbers such as 1-64");
-  return {numbers.begin(), numbers.end()};
+std::string row_of(const RanksCheck& check) {
+  if (!check.counts) return fmt::format("{:>6} {:>15}\n", check.ranks, "error");
+  const auto& counts = *check.counts;
+  const auto steps = counts.has_uneven_steps() ? fmt::format("{} or {}", counts.steps_min, counts.steps_max)
+                                               : fmt::format("{}", counts.steps_max);
+  return fmt::format("{:>6} {:>15} {:>13} {:>11} {:>11} {:>16}\n", check.ranks, steps, counts.samples_per_step,
+                     counts.duplicated, counts.dropped, counts.ranks_without_batch);
 }
+
+Json json_of(const RanksCheck& check) {
+  Json row = {{"ranks", check.ranks}};
+  if (const auto& counts = check.counts) {
+    row.update({{"steps_min", counts->steps_min},
+                {"steps_max", counts->steps_max},
+                {"samples_per_step", counts->samples_per_step},
+                {"duplicated", counts->duplicated},
+                {"dropped", counts->dropped},
+                {"ranks_without_batch", counts->ranks_without_batch}});
+  }
+  row["findings"] = Json::array();
+  for (const auto& [kind, text] : check.findings) row["findings"].push_back({{"kind", kind}, {"text", text}});
+  return row;
+}
+
+std::string data_check_table(const std::vector<LoaderCheck>& checks) {
+  std::string table, findings;
+  for (const auto& check : checks) {
+    table += fmt::format("{}: {} samples, batch_size {}\n", check.name, check.request.length, check.request.batch_size);
+    table += fmt::format("{:>6} {:>15} {:>13} {:>11} {:>11} {:>16}\n", "ranks", "steps", "samples/step", "duplicated",
+                         "dropped", "without a batch");
+    for (const auto& of_ranks : check.of_ranks) {
+      table += row_of(of_ranks);
+      for (const auto& finding : of_ranks.findings) {
+        findings += fmt::format("{}, {} rank{}: {}\n", check.name, of_ranks.ranks, of_ranks.ranks == 1 ? "" : "s",
+                                finding.text);
+      }
+    }
+    table += "\n";
+  }
+  return table + (findings.empty() ? "no findings\n" : findings);
+}
+
+Json data_check_json(const std::vector<LoaderCheck>& checks) {
+  Json loaders = Json::array();
+  for (const auto& check : checks) {
+    Json rows = Json::array();
+    for (const auto& of_ranks : check.of_ranks) rows.push_back(json_of(of_ranks));
+    loaders.push_back({{"name", check.name},
+                       {"length", check.request.length},
+                       {"batch_size", check.request.batch_size},
+                       {"ranks", rows}});
+  }
+  return {{"loaders", loaders}};
+}
+
+}  // namespace
 
 int data_check_main(int argc, char** argv) {
   Arguments arguments;

@@ -1,5 +1,3 @@
-#include "sim/programs/accel/env_command.hpp"
-
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <gnu/libc-version.h>
@@ -17,6 +15,7 @@
 
 #include "reference/config/launch_config.hpp"
 #include "reference/core/errors.hpp"
+#include "sim/programs/accel/commands.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
 

@@ -1,5 +1,3 @@
-#include "sim/programs/accel/launch_command.hpp"
-
 #include <array>
 #include <cstdio>
 #include <filesystem>
@@ -14,7 +12,9 @@
 #include "backends/nccl/nccl_backend.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
+#include "sim/programs/accel/commands.hpp"
 #include "sim/programs/accel/launch_plan.hpp"
+#include "sim/programs/accel/mpirun_command.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/user_program.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
@@ -52,18 +52,12 @@ bool has_open_mpi() {
   return text.find("Open MPI") != std::string::npos || text.find("OpenRTE") != std::string::npos;
 }
 
-std::optional<std::string> hostfile_of(const LaunchFlags& flags, const std::optional<LaunchConfig>& config) {
-  if (const auto file = flags.text("mpirun_hostfile")) return file;
-  if (!config || !config->mpirun_config.contains("mpirun_hostfile") || flags.has("sim")) return std::nullopt;
-  return python_text(config->mpirun_config.at("mpirun_hostfile"));
-}
-
 LaunchSurroundings look_around(const LaunchFlags& flags) {
   LaunchSurroundings around{.config = read_config(flags),
                             .variable = &environment,
                             .num_gpus = nccl::num_gpus(),
                             .num_cores = static_cast<int>(launcher::cpus_of_this_process().size())};
-  if (const auto file = hostfile_of(flags, around.config)) {
+  if (const auto file = hostfile_of(flags, around.config.value_or(LaunchConfig()))) {
     around.hosts = parse_hostfile(read_text(*file));
     check_config(!around.hosts.empty(), "--mpirun_hostfile: {}: names no host", *file);
     around.has_open_mpi = has_open_mpi();

@@ -1,5 +1,3 @@
-#include "sim/programs/accel/self_test.hpp"
-
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
@@ -15,6 +13,7 @@
 #include "reference/config/environment.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/state/rng_sync.hpp"
+#include "sim/programs/accel/commands.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
 
 namespace accel::programs {

@@ -4,8 +4,8 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/run.hpp"
-#include "sim/programs/accel/launch_command.hpp"
-#include "sim/programs/accel/self_test.hpp"
+#include "sim/programs/accel/commands.hpp"
+#include "sim/programs/accel/launch_flags.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
 

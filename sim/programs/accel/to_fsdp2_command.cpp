@@ -11,7 +11,7 @@
 #include "reference/config/yaml_file.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/files.hpp"
-#include "sim/programs/accel/config_command.hpp"
+#include "sim/programs/accel/commands.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
 
@@ -43,7 +43,7 @@ Tree reshards(const Tree& strategy) {
 Tree convert_section(const Tree& section) {
   Tree converted = Tree::object();
   for (const auto& [given, value] : section.items()) {
-    const auto* known = find_key(section_table("fsdp_config"), given);
+    const auto* known = find_key(launch_section("fsdp_config"), given);
     const auto key = known == nullptr ? given : std::string(known->name);
     if (kRemovedInFsdp2.contains(key))
       warn(fmt::format("{}: not in version 2; left out", given));

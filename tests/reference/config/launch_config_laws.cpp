@@ -80,7 +80,7 @@ std::string any_text() {
 
 double any_double() { return std::ldexp(static_cast<double>(pick(-100000, 100000)), pick(-40, 40)); }
 
-ConfigValue any_value(const SectionKey& key) {
+ConfigValue any_value(const LaunchKey& key) {
   if (key.kind == KeyKind::kFlags) return std::vector<bool>{pick(0, 2) == 1, pick(0, 2) == 1, pick(0, 2) == 1};
   if (key.kind == KeyKind::kInteger && key.choices.size() > 0)
     return std::int64_t{std::stoi(*(key.choices.begin() + pick(0, static_cast<int>(key.choices.size()))))};
@@ -95,7 +95,7 @@ ConfigValue any_value(const SectionKey& key) {
 
 ConfigSection any_section(const char* name) {
   ConfigSection section;
-  for (const auto& key : section_table(name).keys) {
+  for (const auto& key : launch_section(name).keys) {
     if (pick(0, 3) == 0) section[key.name] = any_value(key);
   }
   return section;

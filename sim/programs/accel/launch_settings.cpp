@@ -1,0 +1,184 @@
+#include "sim/programs/accel/launch_settings.hpp"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <initializer_list>
+
+#include "reference/config/environment.hpp"
+#include "reference/config/launch_keys.hpp"
+
+namespace accel::programs {
+namespace {
+
+class SettingsMerge {
+ public:
+  SettingsMerge(const LaunchFlags& flags, const LaunchSurroundings& surroundings, std::vector<std::string>& problems)
+      : flags_(flags),
+        around_(surroundings),
+        config_(surroundings.config.value_or(LaunchConfig())),
+        problems_(problems) {}
+
+  LaunchConfig merge() {
+    check_exclusive();
+    apply_kind();
+    apply_keys();
+    apply_machines();
+    apply_sections();
+    for (auto& problem : problems_of(config_)) problems_.push_back(std::move(problem));
+    return config_;
+  }
+
+ private:
+  template <typename... Args>
+  void problem(fmt::format_string<Args...> format, Args&&... args) {
+    problems_.push_back(fmt::format(format, std::forward<Args>(args)...));
+  }
+
+  void check_exclusive() {
+    std::vector<std::string> given;
+    for (const auto* name : {"cpu", "multi_gpu", "sim"}) {
+      if (flags_.has(name)) given.push_back(std::string("--") + name);
+    }
+    if (given.size() > 1) problem("{} exclude each other; give the one that is meant", fmt::join(given, ", "));
+    if (flags_.has("use_fsdp") && flags_.has("use_deepspeed"))
+      problem("--use_fsdp, --use_deepspeed exclude each other; give the one that is to shard the model");
+    if (flags_.has("sim") && flags_.has("mpirun_hostfile"))
+      problem("--sim: simulated ranks are of one process; leave --mpirun_hostfile out");
+    if (flags_.has("sim") && flags_.integer("num_machines").value_or(1) > 1)
+      problem("--sim: simulated ranks are of one process; leave --num_machines out");
+    if (flags_.has("sim"))
+      refuse("sim", "simulated ranks are of one process, which writes its output itself and begins once",
+             {"max_restarts", "log_dir", "tee", "role", "rdzv_conf", "enable_cpu_affinity"});
+    if (hostfile_of(flags_, config_))
+      refuse("mpirun_hostfile", "mpirun places the ranks and writes their output",
+             {"log_dir", "tee", "role", "rdzv_conf"});
+  }
+
+  // A flag that would be lost.
+  void refuse(const char* way, const char* reason, std::initializer_list<const char*> names) {
+    for (const auto* name : names) {
+      if (flags_.has(name)) problem("--{}: of no use with --{}: {}", name, way, reason);
+    }
+  }
+
+  void apply_kind() {
+    if (flags_.has("use_fsdp")) config_.distributed_type = "FSDP";
+    if (flags_.has("use_deepspeed")) config_.distributed_type = "DEEPSPEED";
+    if (flags_.has("multi_gpu")) {  // beats the file's kind, as in Accelerate
+      config_.use_cpu = false;
+      if (!flags_.has("use_fsdp") && !flags_.has("use_deepspeed")) config_.distributed_type = "MULTI_GPU";
+    }
+    const bool shards = config_.distributed_type == "FSDP" || config_.distributed_type == "DEEPSPEED";
+    if (flags_.has("cpu") || config_.distributed_type == "MULTI_CPU") {
+      config_.use_cpu = true;
+      if (!shards) config_.distributed_type = "MULTI_CPU";
+    }
+    if (const auto asks = around_.variable("ACCELERATE_USE_CPU"); asks && !around_.config && !flags_.has("multi_gpu"))
+      config_.use_cpu = config_.use_cpu || flag_of(*asks).value_or(false);
+  }
+
+  void apply_keys() {
+    for (const auto& group : launch_groups()) {
+      for (const auto& key : group.keys) {
+        if (const auto text = flags_.text(key.name)) assign_text(config_, key, *text);
+      }
+    }
+    for (const auto* name : {"num_processes", "num_machines"}) {
+      if (flags_.integer(name).value_or(1) < 1)
+        problem("--{}: expected 1 or more, got {}", name, *flags_.integer(name));
+    }
+  }
+
+  // What neither flags nor the file say of the machines.
+  void apply_machines() {
+    if (config_.num_machines > 1 && !config_.main_process_ip) config_.main_process_ip = around_.variable("MASTER_ADDR");
+    if (!config_.main_process_port) config_.main_process_port = port_of_environment();
+    if (hostfile_of(flags_, config_) && around_.hosts.size() > 1) {
+      if (!flags_.has("num_machines") && config_.num_machines == 1)
+        config_.num_machines = static_cast<int>(around_.hosts.size());
+      if (!config_.main_process_ip) config_.main_process_ip = around_.hosts.front();  // mpirun puts rank 0 there
+    }
+    config_.num_processes = num_processes();
+    if (flags_.has("multi_gpu") && config_.num_processes < 2 && config_.num_machines < 2)
+      problem("--multi_gpu: {} process; expected --num_processes 2 or more", config_.num_processes);
+  }
+
+  std::optional<int> port_of_environment() {
+    const auto text = around_.variable("MASTER_PORT");
+    if (!text) return std::nullopt;
+    const bool is_number =
+        !text->empty() && text->size() <= 5 &&
+        std::all_of(text->begin(), text->end(), [](unsigned char letter) { return std::isdigit(letter) != 0; });
+    if (!is_number) problem("MASTER_PORT: expected an integer, got '{}'", *text);
+    return is_number ? std::optional(std::stoi(*text)) : std::nullopt;
+  }
+
+  int num_processes() {
+    if (const auto given = flags_.integer("num_processes")) return std::max(*given, 1);
+    if (config_.num_processes != -1) return config_.num_processes;
+    if (around_.config) {
+      problem("num_processes: the config file leaves it to the command line; expected --num_processes N");
+      return 1;
+    }
+    const auto gpus = config_.gpu_ids && *config_.gpu_ids != "all"
+                          ? 1 + static_cast<int>(std::count(config_.gpu_ids->begin(), config_.gpu_ids->end(), ','))
+                          : around_.num_gpus;
+    return std::max(config_.use_cpu || flags_.has("sim") ? 1 : gpus, 1) * std::max(config_.num_machines, 1);
+  }
+
+  [[nodiscard]] bool uses(const LaunchSection& section) const {
+    if (section.field == &LaunchConfig::parallelism_config)
+      return flags_.has(section.counts_with) || !config_.parallelism_config.empty();
+    if (section.field == &LaunchConfig::fp8_config) return config_.mixed_precision == "fp8";
+    return config_.distributed_type == (section.field == &LaunchConfig::fsdp_config ? "FSDP" : "DEEPSPEED");
+  }
+
+  // Flags of a section beat its keys in the file. One whose section is not in use would be lost: an error.
+  void apply_sections() {
+    for (const auto& section : launch_sections()) {
+      if (section.counts_with != nullptr) apply_section(section);
+    }
+    const auto version = config_.fsdp_config.find("fsdp_version");
+    const bool is_version_2 = config_.distributed_type == "FSDP" && version != config_.fsdp_config.end() &&
+                              python_text(version->second) == "2";
+    if (flags_.has("use_parallelism_config") && !is_version_2)
+      problem("--use_parallelism_config: needs --use_fsdp and --fsdp_version 2");
+  }
+
+  void apply_section(const LaunchSection& section) {
+    for (const auto& key : section.keys) {
+      const auto value = flags_.text(key.name);
+      if (!value) continue;
+      const bool is_key_of_section_alone = find_launch_flag(key.name) == &key;
+      if (uses(section))
+        (config_.*section.field)[key.name] = *value;
+      else if (is_key_of_section_alone)
+        problem("--{}: counts with --{} only, or with a config file that has it", key.name, section.counts_with);
+    }
+  }
+
+  const LaunchFlags& flags_;
+  const LaunchSurroundings& around_;
+  LaunchConfig config_;
+  std::vector<std::string>& problems_;
+};
+
+}  // namespace
+
+LaunchConfig merge_settings(const LaunchFlags& flags, const LaunchSurroundings& surroundings,
+                            std::vector<std::string>& problems) {
+  return SettingsMerge(flags, surroundings, problems).merge();
+}
+
+std::optional<std::string> hostfile_of(const LaunchFlags& flags, const LaunchConfig& config) {
+  if (const auto file = flags.text("mpirun_hostfile")) return file;
+  const auto found = config.mpirun_config.find("mpirun_hostfile");
+  const bool has_one = found != config.mpirun_config.end() && !flags.has("sim");
+  return has_one ? std::optional(python_text(found->second)) : std::nullopt;
+}
+
+bool reads_default_file(const LaunchFlags& flags) { return !flags.has("cpu"); }
+
+}  // namespace accel::programs

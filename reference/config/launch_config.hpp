@@ -1,12 +1,11 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
 #include <variant>
 #include <vector>
-
-#include "reference/config/config_value.hpp"
 
 /// The configuration file of `accel config` and `accel launch`: the one of Python's `accelerate config`, both ways.
 ///
@@ -17,6 +16,15 @@
 /// What is written reads as an equal value, here and in Python. Thread rule: values.
 /// Source: accelerate/commands/config/config_args.py, ClusterConfig, with its names and defaults.
 namespace accel {
+
+/// A value in a section of a configuration file: what Python reads there, so that it can be written as it was.
+using ConfigValue = std::variant<bool, std::int64_t, double, std::string, std::vector<bool>>;
+
+/// Values by key.
+using ConfigSection = std::map<std::string, ConfigValue>;
+
+/// As Python's str() writes it: "True", "2", "1.0", text as it is.
+std::string python_text(const ConfigValue& value);
 
 struct LaunchConfig {
   std::string compute_environment = "LOCAL_MACHINE";

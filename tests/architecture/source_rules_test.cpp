@@ -15,8 +15,8 @@ namespace {
 constexpr std::size_t kColumns = 120, kSourceLines = 400, kHeaderLines = 300, kSourcesPerFolder = 40;
 
 // TODO: these are still larger; none may grow, and an entry that is within the limit must go.
-const std::map<std::string, std::size_t> kLargerFiles = {{"sim/programs/accel/launch_plan.cpp", 418}};
-const std::map<std::string, std::size_t> kLargerFolders = {{"reference/config", 41}, {"reference/data", 44}};
+const std::map<std::string, std::size_t> kLargerFiles = {};
+const std::map<std::string, std::size_t> kLargerFolders = {{"reference/data", 44}};
 
 std::size_t limit_of(const std::map<std::string, std::size_t>& larger, const std::string& name, std::size_t limit) {
   const auto found = larger.find(name);

@@ -7,7 +7,7 @@
 
 #include "properties/gen/data_sources.hpp"
 #include "reference/accelerator/accelerator.hpp"
-#include "reference/data/batch_sampler_shard.hpp"
+#include "reference/data/samplers/batch_sampler_shard.hpp"
 #include "reference/state/rng_sync.hpp"
 #include "sim/programs/experiments/data_plan.hpp"
 #include "tests/support/property.hpp"

@@ -10,7 +10,7 @@
 #include "properties/gen/data_sources.hpp"
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/core/errors.hpp"
-#include "reference/data/shard_plan.hpp"
+#include "reference/data/samplers/shard_plan.hpp"
 #include "reference/state/rng_sync.hpp"
 #include "tests/support/property.hpp"
 #include "tests/support/run_ranks.hpp"

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "reference/data/batch_sampler.hpp"
-#include "reference/data/sampler.hpp"
+#include "reference/data/samplers/batch_sampler.hpp"
+#include "reference/data/samplers/sampler.hpp"
 
 /// What the laws of loaders read: sample i is the number i.
 namespace accel::testing {

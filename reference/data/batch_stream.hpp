@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "reference/core/random.hpp"
-#include "reference/data/batch_sampler.hpp"
+#include "reference/data/samplers/batch_sampler.hpp"
 #include "reference/data/workers.hpp"
 
 /// The batches of one pass, from whatever they are read; loaders are made by putting these one over the other.

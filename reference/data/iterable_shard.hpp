@@ -8,7 +8,7 @@
 
 #include "reference/data/batch_stream.hpp"
 #include "reference/data/dataset.hpp"
-#include "reference/data/shard_plan.hpp"
+#include "reference/data/samplers/shard_plan.hpp"
 
 namespace accel::detail {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "reference/config/options.hpp"
-#include "reference/data/batch_sampler.hpp"
-#include "reference/data/sampler.hpp"
+#include "reference/data/samplers/batch_sampler.hpp"
+#include "reference/data/samplers/sampler.hpp"
 #include "reference/state/rank_context.hpp"
 
 /// What a loader is made from: its own arguments, its dataset, and how prepare shards it. Thread rule: values.

@@ -5,8 +5,8 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/core/random.hpp"
-#include "reference/data/batch_sampler_shard.hpp"
-#include "reference/data/sampler_shard.hpp"
+#include "reference/data/samplers/batch_sampler_shard.hpp"
+#include "reference/data/samplers/sampler_shard.hpp"
 #include "reference/state/rng_sync.hpp"
 
 namespace accel {

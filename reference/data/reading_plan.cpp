@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "reference/core/errors.hpp"
-#include "reference/data/batch_sampler_shard.hpp"
+#include "reference/data/samplers/batch_sampler_shard.hpp"
 
 namespace accel {
 namespace {

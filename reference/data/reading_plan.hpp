@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "reference/data/loader_options.hpp"
-#include "reference/data/shard_plan.hpp"
+#include "reference/data/samplers/shard_plan.hpp"
 
 /// Which ranks read a loader's samples, and how they divide them: a pure function of the options.
 /// Thread rule: values.

@@ -96,7 +96,8 @@ TEST(LayersTest, SourcesKeepToTheAllowedEdges) {
 TEST(LayersTest, ForbiddenEdgeIsNoticed) {
   const auto layers = read_layers();
   EXPECT_EQ(violations(layers, {{"reference/core/tree.hpp", "reference/state/rank_context.hpp"}}).size(), 1u);
-  EXPECT_EQ(violations(layers, {{"reference/data/sampler.cpp", "reference/optim/optimizers/clip.hpp"}}).size(), 1u);
+  EXPECT_EQ(violations(layers, {{"reference/data/samplers/sampler.cpp", "reference/optim/optimizers/clip.hpp"}}).size(),
+            1u);
   EXPECT_EQ(violations(layers, {{"reference/state/rng_sync.cpp", "sim/engine/world.hpp"}}).size(), 1u);
   EXPECT_EQ(violations(layers, {{"sim/engine/world.cpp", "ATen/core/Tensor.h"}}).size(), 1u);
   EXPECT_EQ(violations(layers, {{"backends/gloo/gloo_backend.cpp", "sim/engine/world.hpp"}}).size(), 1u);

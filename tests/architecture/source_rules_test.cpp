@@ -14,15 +14,6 @@ namespace {
 
 constexpr std::size_t kColumns = 120, kSourceLines = 400, kHeaderLines = 300, kSourcesPerFolder = 40;
 
-// TODO: these are still larger; none may grow, and an entry that is within the limit must go.
-const std::map<std::string, std::size_t> kLargerFiles = {};
-const std::map<std::string, std::size_t> kLargerFolders = {{"reference/data", 44}};
-
-std::size_t limit_of(const std::map<std::string, std::size_t>& larger, const std::string& name, std::size_t limit) {
-  const auto found = larger.find(name);
-  return found == larger.end() ? limit : found->second;
-}
-
 std::vector<std::string> all_sources() {
   return sources_below({"reference", "backends", "sim", "bench", "properties", "tests"});
 }
@@ -45,8 +36,7 @@ TEST(SourceRulesTest, FilesAndLinesHaveALimit) {
   for (const auto& file : files) {
     const auto lines = lines_of(file);
     const auto limit = file.ends_with(".hpp") ? kHeaderLines : kSourceLines;
-    EXPECT_LE(lines.size(), limit_of(kLargerFiles, file, limit)) << file;
-    EXPECT_TRUE(lines.size() > limit || !kLargerFiles.contains(file)) << file << " is within the limit now";
+    EXPECT_LE(lines.size(), limit) << file;
     for (std::size_t line = 0; line < lines.size(); ++line)
       EXPECT_LE(columns_of(lines[line]), kColumns) << file << ":" << line + 1;
   }
@@ -55,10 +45,7 @@ TEST(SourceRulesTest, FilesAndLinesHaveALimit) {
 TEST(SourceRulesTest, FoldersHaveALimit) {
   std::map<std::string, std::size_t> counts;
   for (const auto& file : all_sources()) ++counts[file.substr(0, file.rfind('/'))];
-  for (const auto& [folder, count] : counts)
-    EXPECT_LE(count, limit_of(kLargerFolders, folder, kSourcesPerFolder)) << folder;
-  for (const auto& [folder, count] : kLargerFolders)
-    EXPECT_GT(counts[folder], kSourcesPerFolder) << folder << " is within the limit now";
+  for (const auto& [folder, count] : counts) EXPECT_LE(count, kSourcesPerFolder) << folder;
 }
 
 // Standard error of clang-format, which names each place that it would change.

@@ -124,9 +124,9 @@ class Planner {
 
   // Of a flag that is no key of the file.
   void set_variable_of_flag(const LaunchKey& key) {
-    const auto text = flags_.text(key.name);
-    if (text && key.variable != nullptr && std::holds_alternative<std::monostate>(key.field))
-      plan_.job.environment[key.variable] = *text;
+    if (key.variable == nullptr || !flags_.has(key.name) || !std::holds_alternative<std::monostate>(key.field)) return;
+    plan_.job.environment[key.variable] =
+        key.kind == KeyKind::kInt ? std::to_string(*flags_.integer(key.name)) : flags_.text(key.name).value_or("");
   }
 
   void set_output() {

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "reference/data/shard_plan.hpp"
+#include "reference/data/samplers/shard_plan.hpp"
 #include "sim/programs/experiments/plan_request.hpp"
 
 /// The answers of `sim-run plan`.

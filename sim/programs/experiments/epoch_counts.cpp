@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "reference/data/dispatch_plan.hpp"
-#include "reference/data/shard_plan.hpp"
+#include "reference/data/samplers/shard_plan.hpp"
 #include "sim/programs/experiments/data_plan.hpp"
 
 namespace accel::programs {

@@ -165,6 +165,7 @@ TEST(LaunchPlanTest, CoresAreDividedAmongRanksOnCpusUnlessTold) {
   EXPECT_EQ(plan({"--cpu", "--num_processes", "16"}).job.default_environment.at("OMP_NUM_THREADS"), "1");
   EXPECT_EQ(plan({"--num_processes", "2"}).job.default_environment.at("OMP_NUM_THREADS"), "1");
   EXPECT_EQ(plan({"--cpu", "--num_cpu_threads_per_process", "3"}).job.environment.at("OMP_NUM_THREADS"), "3");
+  EXPECT_EQ(plan({"--cpu", "--num_cpu_threads_per_process", "03"}).job.environment.at("OMP_NUM_THREADS"), "3");
 }
 
 TEST(LaunchPlanTest, PortAndAddressComeFromFlagFileOrEnvironment) {

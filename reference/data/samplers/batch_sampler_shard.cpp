@@ -1,4 +1,4 @@
-#include "reference/data/batch_sampler_shard.hpp"
+#include "reference/data/samplers/batch_sampler_shard.hpp"
 
 #include <ATen/core/Tensor.h>
 

@@ -4,9 +4,9 @@
 #include <optional>
 #include <vector>
 
-#include "reference/data/batch_sampler.hpp"
-#include "reference/data/sampler.hpp"
-#include "reference/data/shard_plan.hpp"
+#include "reference/data/samplers/batch_sampler.hpp"
+#include "reference/data/samplers/sampler.hpp"
+#include "reference/data/samplers/shard_plan.hpp"
 
 namespace accel {
 

@@ -1,4 +1,4 @@
-#include "reference/data/sampler.hpp"
+#include "reference/data/samplers/sampler.hpp"
 
 #include <gmock/gmock.h>
 

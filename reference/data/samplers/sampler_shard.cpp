@@ -1,4 +1,4 @@
-#include "reference/data/sampler_shard.hpp"
+#include "reference/data/samplers/sampler_shard.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "reference/data/shard_plan.hpp"
+#include "reference/data/samplers/shard_plan.hpp"
 
 #include <gmock/gmock.h>
 

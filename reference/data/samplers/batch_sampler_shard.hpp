@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "reference/data/batch_sampler.hpp"
+#include "reference/data/samplers/batch_sampler.hpp"
 
 namespace accel {
 

@@ -8,7 +8,7 @@ endfunction()
 # accel_precompile(TARGET): LibTorch's headers, compiled once for all that is no test. Where each source is compiled for itself there is none,
 # so that a missing include shows.
 function(accel_precompile target)
-  if(NOT ACCEL_UNITY OR ACCEL_TIDY)
+  if(NOT ACCEL_UNITY)
     return()
   endif()
   # One way to address memory for all: programs would have -fPIE.
@@ -46,9 +46,6 @@ function(accel_library name)
   accel_compile_cold(accel_${name} ${name})
   if(ARG_TORCH)
     accel_precompile(accel_${name})
-  endif()
-  if(ACCEL_TIDY)
-    set_target_properties(accel_${name} PROPERTIES CXX_CLANG_TIDY "${ACCEL_CLANG_TIDY}")
   endif()
 endfunction()
 

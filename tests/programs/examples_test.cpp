@@ -45,8 +45,8 @@ CommandResult configure(const std::string& example, const std::vector<std::strin
   return run_command(command, kBuild);
 }
 
-void expect_built(const std::string& example) {
-  const auto configured = configure(example);
+void expect_built(const std::string& example, const std::vector<std::string>& options = {}) {
+  const auto configured = configure(example, options);
   ASSERT_EQ(configured.exit_code, 0) << configured.output << configured.error;
   const auto build = run_command({ACCEL_CMAKE, "--build", built(example)}, kBuild);
   ASSERT_EQ(build.exit_code, 0) << build.output << build.error;
@@ -55,6 +55,32 @@ void expect_built(const std::string& example) {
 void write(const fs::path& path, const std::string& text) {
   fs::create_directories(path.parent_path());
   std::ofstream(path) << text;
+}
+
+// A project whose only purpose is the precompiled header of the two headers that examples include first. Each of them
+// would compile these for a minute. Other headers are not in it, so a missing include shows.
+void write_precompiled() {
+  const auto folder = work_folder() / "source/precompiled";
+  write(folder / "CMakeLists.txt",
+        "cmake_minimum_required(VERSION 3.25)\nproject(precompiled LANGUAGES CXX)\nfind_package(accel REQUIRED)\n"
+        "add_executable(precompiled precompiled.cpp)\ntarget_link_libraries(precompiled PRIVATE accel::accel)\n"
+        "target_precompile_headers(precompiled PRIVATE <torch/torch.h> <accel/accel.hpp>)\n");
+  write(folder / "precompiled.cpp", "int main() {}\n");
+  const auto header = built("precompiled") + "/CMakeFiles/precompiled.dir/cmake_pch.hxx";
+  write(folder / "use_precompiled.cmake",
+        "function(use_precompiled)\n"
+        "  string(REPLACE <PCH_HEADER> " +
+            header +
+            " options \"${CMAKE_CXX_COMPILE_OPTIONS_USE_PCH}\")\n"
+            "  string(REPLACE <PCH_FILE> " +
+            header +
+            ".pch options \"${options}\")\n"
+            "  get_property(targets DIRECTORY PROPERTY BUILDSYSTEM_TARGETS)\n"
+            "  foreach(target IN LISTS targets)\n"
+            "    target_compile_options(${target} PRIVATE ${options})\n"
+            "  endforeach()\n"
+            "endfunction()\n"
+            "cmake_language(DEFER CALL use_precompiled)\n");
 }
 
 // A test of the user's own, with what the simulator's headers offer.
@@ -84,9 +110,13 @@ class Examples : public ::testing::Environment {
     ASSERT_EQ(install.exit_code, 0) << install.error;
     fs::copy(source("reference/examples"), work_folder() / "source", fs::copy_options::recursive);
     write_simulation();
+    write_precompiled();
+    expect_built("precompiled");
+    if (::testing::Test::HasFatalFailure()) return;
+    const auto use = (work_folder() / "source/precompiled/use_precompiled.cmake").string();
     for (const auto* example : {"quick_start", "stream", "resume", "sources", "from_libtorch", "training_options",
                                 "sharded", "large_model", "launcher", "simulation", "unit_tests"}) {
-      expect_built(example);
+      expect_built(example, {"-DCMAKE_PROJECT_INCLUDE=" + use});
       if (::testing::Test::HasFatalFailure()) return;
     }
   }

@@ -28,8 +28,8 @@ std::unique_ptr<RankContext> make_real_rank(const std::string& backend) {
 }
 
 void keep_until_exit(std::unique_ptr<RankContext> context) {
-  [[gnu::used]] static const RankContext* kept = nullptr;  // reachable, so that it is no leak
-  kept = context.release();
+  static auto* const kept = new std::vector<std::unique_ptr<RankContext>>;  // never destroyed
+  kept->push_back(std::move(context));
 }
 
 }  // namespace accel::programs

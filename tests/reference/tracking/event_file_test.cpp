@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 
-#include "reference/tracking/crc32c.hpp"
 #include "reference/tracking/summary.hpp"
 #include "tests/reference/tracking/event_reader.hpp"
 #include "tests/support/temporary_folder.hpp"

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "reference/profiler/profile_recorder.hpp"
-#include "reference/tracking/value_json.hpp"
+#include "reference/tracking/value_text.hpp"
 
 namespace accel::profiler {
 namespace {

@@ -1,7 +1,6 @@
 #include "reference/tracking/csv_text.hpp"
 
-#include "reference/tracking/numbers.hpp"
-#include "reference/tracking/value_json.hpp"
+#include "reference/tracking/value_text.hpp"
 
 namespace accel::tracking {
 namespace {

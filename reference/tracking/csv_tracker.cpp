@@ -6,7 +6,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/state/rank_context.hpp"
 #include "reference/tracking/csv_text.hpp"
-#include "reference/tracking/hparams_yaml.hpp"
+#include "reference/tracking/value_text.hpp"
 
 namespace accel {
 

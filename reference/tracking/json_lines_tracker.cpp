@@ -4,7 +4,7 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/state/rank_context.hpp"
-#include "reference/tracking/value_json.hpp"
+#include "reference/tracking/value_text.hpp"
 
 namespace accel {
 

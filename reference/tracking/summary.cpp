@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "reference/core/errors.hpp"
-#include "reference/tracking/numbers.hpp"
+#include "reference/tracking/value_text.hpp"
 
 namespace accel::tracking {
 namespace {

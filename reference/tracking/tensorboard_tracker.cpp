@@ -6,10 +6,9 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/state/rank_context.hpp"
-#include "reference/tracking/hparams_yaml.hpp"
 #include "reference/tracking/image_grid.hpp"
-#include "reference/tracking/numbers.hpp"
 #include "reference/tracking/summary.hpp"
+#include "reference/tracking/value_text.hpp"
 
 namespace accel {
 

@@ -6,8 +6,8 @@
 
 #include "reference/sources/image.hpp"
 #include "reference/state/rank_context.hpp"
-#include "reference/tracking/hparams_yaml.hpp"
 #include "reference/tracking/image_grid.hpp"
+#include "reference/tracking/value_text.hpp"
 #include "tests/reference/tracking/event_reader.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/temporary_folder.hpp"

@@ -6,7 +6,6 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/state/rank_context.hpp"
-#include "reference/tracking/image_grid.hpp"
 #include "reference/tracking/summary.hpp"
 #include "reference/tracking/value_text.hpp"
 

@@ -6,7 +6,7 @@
 
 #include "reference/sources/image.hpp"
 #include "reference/state/rank_context.hpp"
-#include "reference/tracking/image_grid.hpp"
+#include "reference/tracking/summary.hpp"
 #include "reference/tracking/value_text.hpp"
 #include "tests/reference/tracking/event_reader.hpp"
 #include "tests/support/message_of.hpp"

@@ -9,9 +9,8 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/state/rank_context.hpp"
-#include "reference/tracking/csv_tracker.hpp"
-#include "reference/tracking/json_lines_tracker.hpp"
 #include "reference/tracking/tensorboard_tracker.hpp"
+#include "reference/tracking/text_trackers.hpp"
 
 namespace accel {
 namespace {

@@ -3,9 +3,7 @@
 #include <cmath>
 
 #include "reference/state/rank_context.hpp"
-#include "reference/tracking/csv_text.hpp"
-#include "reference/tracking/csv_tracker.hpp"
-#include "reference/tracking/json_lines_tracker.hpp"
+#include "reference/tracking/text_trackers.hpp"
 #include "tests/reference/tracking/event_reader.hpp"
 #include "tests/support/crash_disk.hpp"
 #include "tests/support/temporary_folder.hpp"

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "sim/report/axes.hpp"
 #include "sim/report/run_report.hpp"
+#include "sim/report/scale.hpp"
 
 /// The pictures of the page, each for the width of its canvas. What they are given is not empty and checked.
 /// Thread rule: any thread.

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "sim/report/axes.hpp"
+#include "sim/report/scale.hpp"
 
 /// What sections are made of. Thread rule: any thread.
 namespace accel::sim::report {

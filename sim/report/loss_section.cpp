@@ -7,8 +7,8 @@
 #include <iterator>
 
 #include "sim/report/charts.hpp"
-#include "sim/report/html.hpp"
 #include "sim/report/loss_curve.hpp"
+#include "sim/report/markup.hpp"
 #include "sim/report/quantity.hpp"
 #include "sim/report/section.hpp"
 

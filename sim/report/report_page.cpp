@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "reference/core/errors.hpp"
-#include "sim/report/html.hpp"
+#include "sim/report/markup.hpp"
 #include "sim/report/page_style.hpp"
 #include "sim/report/quantity.hpp"
 #include "sim/report/run_report.hpp"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "sim/report/svg.hpp"
+#include "sim/report/markup.hpp"
 
 /// From numbers to places on a picture. Thread rule: any thread.
 namespace accel::sim::report {

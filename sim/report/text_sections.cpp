@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "sim/report/html.hpp"
+#include "sim/report/markup.hpp"
 #include "sim/report/quantity.hpp"
 #include "sim/report/section.hpp"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "sim/report/charts.hpp"
-#include "sim/report/html.hpp"
+#include "sim/report/markup.hpp"
 #include "sim/report/quantity.hpp"
 #include "sim/report/section.hpp"
 #include "sim/report/step_bars.hpp"

@@ -6,7 +6,7 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "sim/report/html.hpp"
+#include "sim/report/markup.hpp"
 #include "tests/programs/support/run_command.hpp"
 
 namespace accel::testing {

@@ -5,9 +5,8 @@
 #include <sstream>
 
 #include "reference/core/errors.hpp"
-#include "sim/report/html.hpp"
+#include "sim/report/markup.hpp"
 #include "sim/report/run_report.hpp"
-#include "sim/report/svg.hpp"
 #include "tests/sim/report/sample_reports.hpp"
 
 namespace accel::sim {

@@ -4,15 +4,28 @@
 #include <string_view>
 #include <vector>
 
-/// A picture inside a page. Colours and fonts come from the page's style, by class, so that one picture serves light
-/// and dark.
-///
-///     Svg svg({.id = "loss", .title = "Loss", .description = "Falls from 2.3 to 0.4", .width = 340, .height = 200});
-///     svg.line({0, 0}, {10, 10}, "grid");
-///     const auto html = svg.finish();
-///
-/// Every coordinate is finite (else InternalError). Thread rule: none; one thread draws.
+/// Text as HTML. Thread rule: any thread.
 namespace accel::sim::report {
+
+/// What a browser shows as the text itself, between tags and in attributes alike.
+std::string escape(std::string_view text);
+
+struct HtmlTable {
+  std::vector<std::string> columns;  ///< the first holds names, the others numbers
+  std::vector<std::vector<std::string>> rows;
+};
+
+/// The table behind a picture: folded, scrolling within itself.
+std::string folded_table(const std::string& summary, const HtmlTable& table);
+
+// A picture inside a page. Colours and fonts come from the page's style, by class, so that one picture serves light
+// and dark.
+//
+//     Svg svg({.id = "loss", .title = "Loss", .description = "Falls from 2.3 to 0.4", .width = 340, .height = 200});
+//     svg.line({0, 0}, {10, 10}, "grid");
+//     const auto html = svg.finish();
+//
+// Every coordinate is finite (else InternalError). Thread rule: none; one thread draws.
 
 struct Point {
   double x = 0, y = 0;

@@ -10,7 +10,6 @@
 #include "sim/report/loss_curve.hpp"
 #include "sim/report/markup.hpp"
 #include "sim/report/quantity.hpp"
-#include "sim/report/section.hpp"
 
 namespace accel::sim::report {
 namespace {

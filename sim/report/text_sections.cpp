@@ -4,7 +4,6 @@
 
 #include "sim/report/markup.hpp"
 #include "sim/report/quantity.hpp"
-#include "sim/report/section.hpp"
 
 namespace accel::sim::report {
 

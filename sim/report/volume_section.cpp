@@ -7,7 +7,6 @@
 #include "sim/report/charts.hpp"
 #include "sim/report/markup.hpp"
 #include "sim/report/quantity.hpp"
-#include "sim/report/section.hpp"
 
 namespace accel::sim::report {
 namespace {

@@ -1,4 +1,4 @@
-#include "sim/report/section.hpp"
+#include "sim/report/sections.hpp"
 
 #include <fmt/format.h>
 

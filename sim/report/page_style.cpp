@@ -1,4 +1,4 @@
-#include "sim/report/page_style.hpp"
+#include "sim/report/sections.hpp"
 
 namespace accel::sim::report {
 

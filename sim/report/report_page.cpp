@@ -4,7 +4,6 @@
 
 #include "reference/core/errors.hpp"
 #include "sim/report/markup.hpp"
-#include "sim/report/page_style.hpp"
 #include "sim/report/quantity.hpp"
 #include "sim/report/run_report.hpp"
 #include "sim/report/sections.hpp"

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -33,5 +34,9 @@ std::string step_section(const RunReport& report);
 std::string volume_section(const RunReport& report);
 std::string memory_section(const RunReport& report);
 std::string scaling_section(const RunReport& report);
+
+/// The page's CSS. Blue and orange are Okabe and Ito's (Color Universal Design, 2008); their pinks and reds come close
+/// to one of both for some eyes, so the third part of a step is between them. A test measures it.
+extern const std::string_view kPageStyle;
 
 }  // namespace accel::sim::report

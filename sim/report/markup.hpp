@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-/// Text as HTML. Thread rule: any thread.
+/// Text as HTML, and pictures as SVG. Thread rule: any thread.
 namespace accel::sim::report {
 
 /// What a browser shows as the text itself, between tags and in attributes alike.
@@ -17,15 +17,6 @@ struct HtmlTable {
 
 /// The table behind a picture: folded, scrolling within itself.
 std::string folded_table(const std::string& summary, const HtmlTable& table);
-
-// A picture inside a page. Colours and fonts come from the page's style, by class, so that one picture serves light
-// and dark.
-//
-//     Svg svg({.id = "loss", .title = "Loss", .description = "Falls from 2.3 to 0.4", .width = 340, .height = 200});
-//     svg.line({0, 0}, {10, 10}, "grid");
-//     const auto html = svg.finish();
-//
-// Every coordinate is finite (else InternalError). Thread rule: none; one thread draws.
 
 struct Point {
   double x = 0, y = 0;
@@ -41,6 +32,14 @@ struct SvgHead {
   double width = 0, height = 0;
 };
 
+/// A picture inside a page. Colours and fonts come from the page's style, by class, so that one picture serves light
+/// and dark.
+///
+///     Svg svg({.id = "loss", .title = "Loss", .description = "Falls from 2.3 to 0.4", .width = 340, .height = 200});
+///     svg.line({0, 0}, {10, 10}, "grid");
+///     const auto html = svg.finish();
+///
+/// Every coordinate is finite (else InternalError). Thread rule: none; one thread draws.
 class Svg {
  public:
   explicit Svg(const SvgHead& head);

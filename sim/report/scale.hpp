@@ -6,7 +6,7 @@
 
 #include "sim/report/markup.hpp"
 
-/// From numbers to places on a picture. Thread rule: any thread.
+/// From numbers to places on a picture, and the axes that tell of them. Thread rule: any thread.
 namespace accel::sim::report {
 
 struct Interval {
@@ -35,7 +35,7 @@ class Scale {
 /// to) empty, one around it.
 Interval rounded_out(Interval interval, int tick_count);
 
-// What charts have in common. Thread rule: any thread.
+// --- axes, which charts have in common ---
 
 /// How wide a chart is drawn. Letters keep their size, so a narrow chart has fewer of them.
 struct Canvas {

@@ -9,10 +9,8 @@
 #include "sim/report/run_report.hpp"
 #include "sim/report/scale.hpp"
 
-/// The parts of the page, each a <section> with a heading; one without data says so in a line. Thread rule: any thread.
+/// The parts of the page, and what they are made of. Thread rule: any thread.
 namespace accel::sim::report {
-
-// What sections are made of. Thread rule: any thread.
 
 /// `body` is HTML.
 std::string section(const std::string& id, const std::string& heading, const std::string& body);
@@ -26,6 +24,7 @@ std::string legend(const std::vector<std::pair<std::string, std::string>>& entri
 /// One chart for wide and one for narrow screens, of which the style shows one.
 std::string chart(const std::string& id, const std::function<std::string(const Canvas&)>& draw);
 
+// Each a <section> with a heading; one without data says so in a line.
 std::string diagnosis_section(const RunReport& report);
 std::string findings_section(const RunReport& report);
 std::string faults_section(const RunReport& report);

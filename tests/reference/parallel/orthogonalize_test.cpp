@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "reference/parallel/numpy_random_state.hpp"
+#include "reference/parallel/power_sgd_state.hpp"
 #include "tests/support/torch.hpp"
 
 namespace accel::testing {

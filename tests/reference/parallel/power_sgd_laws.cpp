@@ -5,8 +5,8 @@
 
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/core/random.hpp"
-#include "reference/parallel/numpy_random_state.hpp"
 #include "reference/parallel/orthogonalize.hpp"
+#include "reference/parallel/power_sgd_state.hpp"
 #include "tests/support/property.hpp"
 #include "tests/support/run_ranks.hpp"
 #include "tests/support/torch.hpp"

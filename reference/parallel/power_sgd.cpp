@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "reference/core/errors.hpp"
 #include "reference/parallel/comm_hook.hpp"
-#include "reference/parallel/orthogonalize.hpp"
 #include "reference/parallel/power_sgd_state.hpp"
 
 namespace accel {
@@ -218,6 +218,18 @@ class BatchedPowerSGDHook : public CommHook {
   PowerSGDState state_;
 };
 
+void gram_schmidt(const at::Tensor& matrices, double epsilon) {
+  const auto num_columns = matrices.size(2);
+  for (std::int64_t place = 0; place < num_columns; ++place) {
+    auto column = matrices.slice(2, place, place + 1);
+    auto norm = at::linalg_vector_norm(column, 2, at::IntArrayRef{1}, /*keepdim=*/true);
+    column.div_(epsilon == 0 ? norm : norm + epsilon);
+    if (place + 1 == num_columns) break;
+    auto rest = matrices.slice(2, place + 1);
+    rest.sub_(at::sum(column * rest, at::IntArrayRef{1}, /*keepdim=*/true) * column);
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<CommHook> make_power_sgd_hook(const PowerSGDOptions& options, const Group& group) {
@@ -226,6 +238,17 @@ std::unique_ptr<CommHook> make_power_sgd_hook(const PowerSGDOptions& options, co
 
 std::unique_ptr<CommHook> make_batched_power_sgd_hook(const PowerSGDOptions& options, const Group& group) {
   return std::make_unique<BatchedPowerSGDHook>(options, group);
+}
+
+void orthogonalize(at::Tensor matrices, double epsilon) {
+  if (matrices.dim() == 2) matrices = matrices.unsqueeze(0);
+  ensure(matrices.dim() == 3 && matrices.size(2) <= matrices.size(1),
+         "matrices of more columns than rows are not orthogonalized");
+  const auto rank = matrices.size(2);
+  if (rank <= 2 || matrices.scalar_type() == at::kHalf || matrices.scalar_type() == at::kBFloat16)
+    return gram_schmidt(matrices, epsilon);
+  auto triangle = at::empty({matrices.size(0), rank, rank}, matrices.options());
+  at::linalg_qr_out(matrices, triangle, matrices);
 }
 
 }  // namespace accel

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <memory>
 
 #include "reference/comm/group.hpp"
@@ -19,5 +21,12 @@ std::unique_ptr<CommHook> make_power_sgd_hook(const PowerSGDOptions& options, co
 
 /// One P and Q for a whole bucket, seen as a square. torch 2.11's own raises AssertionError in its first step.
 std::unique_ptr<CommHook> make_batched_power_sgd_hook(const PowerSGDOptions& options, const Group& group);
+
+/// Makes the columns of each matrix orthonormal, in place: by QR, or by Gram-Schmidt for at most two columns and for
+/// half precision. `epsilon` is added to norms in Gram-Schmidt, for columns of zeros.
+///
+/// Shape: (n, m) or (batch, n, m) with m <= n. Thread rule: a plain function on values.
+/// Source: torch/distributed/algorithms/ddp_comm_hooks/powerSGD_hook.py, _orthogonalize.
+void orthogonalize(at::Tensor matrices, double epsilon = 0);
 
 }  // namespace accel

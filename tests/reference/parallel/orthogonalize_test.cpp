@@ -1,4 +1,4 @@
-#include "reference/parallel/orthogonalize.hpp"
+#include "reference/parallel/power_sgd.hpp"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "reference/parallel/power_sgd_state.hpp"
 #include "tests/support/torch.hpp"
 
 namespace accel::testing {

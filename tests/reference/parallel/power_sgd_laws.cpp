@@ -6,7 +6,6 @@
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/core/random.hpp"
 #include "reference/parallel/power_sgd.hpp"
-#include "reference/parallel/power_sgd_state.hpp"
 #include "tests/support/property.hpp"
 #include "tests/support/run_ranks.hpp"
 #include "tests/support/torch.hpp"

@@ -6,7 +6,7 @@
 
 #include <optional>
 
-#include "reference/parallel/batch_statistics.hpp"
+#include "reference/core/errors.hpp"
 #include "reference/state/rank_context.hpp"
 
 namespace accel {
@@ -67,6 +67,33 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
   }
 };
 
+// All dimensions but the channels'.
+std::vector<std::int64_t> other_dims(const at::Tensor& input) {
+  std::vector<std::int64_t> dims{0};
+  for (std::int64_t dim = 2; dim < input.dim(); ++dim) dims.push_back(dim);
+  return dims;
+}
+
+at::Tensor along_channels(const at::Tensor& values, const at::Tensor& input) {
+  std::vector<std::int64_t> shape(input.dim(), 1);
+  shape[1] = values.numel();
+  return values.view(shape);
+}
+
+// What statistics of a dtype are computed in.
+at::ScalarType statistics_dtype(at::ScalarType dtype) {
+  return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
+}
+at::Tensor widened(const at::Tensor& tensor) { return tensor.to(statistics_dtype(tensor.scalar_type())); }
+
+double sum_of(const at::Tensor& counts) { return counts.sum().item<double>(); }
+
+void check_count(double count) {
+  check_argument(count > 1,
+                 "SyncBatchNorm: expected more than 1 value per channel when training, over all ranks, got {:.0f}",
+                 count);
+}
+
 }  // namespace
 
 at::Tensor sync_batch_norm(const at::Tensor& input, const SyncBatchNormArguments& arguments, const Group& group) {
@@ -74,6 +101,93 @@ at::Tensor sync_batch_norm(const at::Tensor& input, const SyncBatchNormArguments
     return tensor.defined() ? std::optional(tensor) : std::nullopt;
   };
   return SyncBatchNormFunction::apply(input, optional(arguments.weight), optional(arguments.bias), arguments, group);
+}
+
+at::Tensor local_statistics(const at::Tensor& input, double eps) {
+  const auto num_channels = input.size(1);
+  const auto dtype = input.is_cuda() ? statistics_dtype(input.scalar_type()) : at::kDouble;
+  if (input.numel() == 0) return at::zeros({2 * num_channels + 1}, input.options().dtype(dtype));
+  const auto count = at::full({1}, static_cast<double>(input.numel() / num_channels), input.options().dtype(dtype));
+  if (input.is_cuda()) {
+    const auto [mean, invstd] = at::batch_norm_stats(input, eps);
+    return at::cat({mean, invstd, count});
+  }
+  const auto [variance, mean] = at::var_mean(widened(input), other_dims(input), /*correction=*/0);
+  return at::cat({mean.to(dtype), variance.to(dtype) * count, count});
+}
+
+GlobalStatistics global_statistics(const at::Tensor& all, const at::Tensor& input,
+                                   const SyncBatchNormArguments& arguments) {
+  const auto num_channels = input.size(1);
+  const auto with_rows = all.index({all.select(1, 2 * num_channels).ge(1)});
+  const auto means = with_rows.slice(1, 0, num_channels), spreads = with_rows.slice(1, num_channels, 2 * num_channels);
+  auto counts = with_rows.select(1, 2 * num_channels);
+  const auto count = sum_of(counts);
+  check_count(count);
+  if (input.is_cuda()) {
+    if (arguments.running_mean.defined()) counts = counts.to(arguments.running_mean.scalar_type());
+    auto [mean, invstd] = at::batch_norm_gather_stats_with_counts(
+        input, means.contiguous(), spreads.contiguous(), arguments.running_mean, arguments.running_var,
+        arguments.momentum, arguments.eps, counts.contiguous());
+    return {.mean = mean, .invstd = invstd, .counts = counts.to(at::kInt)};
+  }
+  const auto weights = counts.unsqueeze(1);
+  const auto mean = (means * weights).sum(0) / count;
+  const auto squares = (spreads + weights * (means - mean).square()).sum(0);
+  const auto update = [&](at::Tensor running, const at::Tensor& value) {
+    if (running.defined())
+      running.mul_(1 - arguments.momentum).add_(value.to(running.scalar_type()), arguments.momentum);
+  };
+  update(arguments.running_mean, mean);
+  update(arguments.running_var, squares / (count - 1));
+  const auto dtype = statistics_dtype(input.scalar_type());
+  return {.mean = mean.to(dtype), .invstd = (squares / count + arguments.eps).rsqrt().to(dtype), .counts = counts};
+}
+
+at::Tensor normalized(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
+                      const GlobalStatistics& statistics, double eps) {
+  if (input.numel() == 0) return at::empty_like(input);
+  if (input.is_cuda()) return at::batch_norm_elemt(input, weight, bias, statistics.mean, statistics.invstd, eps);
+  const auto scale = weight.defined() ? statistics.invstd * widened(weight) : statistics.invstd;
+  auto result = (widened(input) - along_channels(statistics.mean, input)) * along_channels(scale, input);
+  if (bias.defined()) result.add_(along_channels(widened(bias), input));
+  return result.to(input.scalar_type());
+}
+
+LocalGradients local_gradients(const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight,
+                               const GlobalStatistics& statistics) {
+  if (input.numel() == 0) {
+    const auto zeros = at::zeros({input.size(1)}, statistics.mean.options());
+    return {.sum_dy = zeros, .sum_dy_xmu = zeros, .weight = zeros, .bias = zeros};
+  }
+  if (input.is_cuda()) {
+    auto [sum_dy, sum_dy_xmu, of_weight, of_bias] =
+        at::batch_norm_backward_reduce(grad_output, input, statistics.mean, statistics.invstd, weight, /*input_g=*/true,
+                                       weight.defined(), weight.defined());
+    return {.sum_dy = sum_dy, .sum_dy_xmu = sum_dy_xmu, .weight = of_weight, .bias = of_bias};
+  }
+  const auto dy = widened(grad_output);
+  const auto dims = other_dims(input);
+  auto sum_dy = dy.sum(dims);
+  auto sum_dy_xmu = (dy * (widened(input) - along_channels(statistics.mean, input))).sum(dims);
+  return {.sum_dy = sum_dy, .sum_dy_xmu = sum_dy_xmu, .weight = sum_dy_xmu * statistics.invstd, .bias = sum_dy};
+}
+
+at::Tensor input_gradient(const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight,
+                          const GlobalStatistics& statistics, const at::Tensor& sum_dy, const at::Tensor& sum_dy_xmu) {
+  if (input.numel() == 0) return at::zeros_like(input);
+  const auto wide_weight = weight.defined() ? weight.to(statistics.mean.scalar_type()) : weight;
+  if (input.is_cuda()) {
+    return at::batch_norm_backward_elemt(grad_output, input, statistics.mean, statistics.invstd, wide_weight, sum_dy,
+                                         sum_dy_xmu, statistics.counts);
+  }
+  const auto count = sum_of(statistics.counts);
+  const auto centred = widened(input) - along_channels(statistics.mean, input);
+  const auto of_mean = along_channels(sum_dy / count, input);
+  const auto of_variance = along_channels(statistics.invstd.square() * sum_dy_xmu / count, input);
+  const auto scale = weight.defined() ? statistics.invstd * wide_weight : statistics.invstd;
+  return ((widened(grad_output) - of_mean - centred * of_variance) * along_channels(scale, input))
+      .to(input.scalar_type());
 }
 
 }  // namespace accel

@@ -16,4 +16,34 @@ struct SyncBatchNormArguments {
 /// torch/nn/modules/_functions.py, SyncBatchNorm.
 at::Tensor sync_batch_norm(const at::Tensor& input, const SyncBatchNormArguments& arguments, const Group& group);
 
+// The arithmetic of SyncBatchNorm, without communication: LibTorch's fused kernels on CUDA, as in Python, plain
+// operators elsewhere, where these kernels do not exist.
+//
+// Channels are dimension 1. Thread rule: plain functions on values.
+
+/// (2 C + 1): a channel's mean and inverse standard deviation (CUDA) or sum of squared deviations, then the number of
+/// values per channel. Zeros for an input without rows.
+at::Tensor local_statistics(const at::Tensor& input, double eps);
+
+struct GlobalStatistics {
+  at::Tensor mean = {}, invstd = {};  ///< (C)
+  at::Tensor counts = {};             ///< of the ranks that have values
+};
+/// Of `all` ranks (P, 2 C + 1); updates the running ones. Throws ArgumentError for less than 2 values per channel.
+GlobalStatistics global_statistics(const at::Tensor& all, const at::Tensor& input,
+                                   const SyncBatchNormArguments& arguments);
+
+at::Tensor normalized(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
+                      const GlobalStatistics& statistics, double eps);
+
+struct LocalGradients {
+  at::Tensor sum_dy = {}, sum_dy_xmu = {}, weight = {}, bias = {};  ///< (C)
+};
+LocalGradients local_gradients(const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight,
+                               const GlobalStatistics& statistics);
+
+/// `sum_dy` and `sum_dy_xmu`: over all ranks.
+at::Tensor input_gradient(const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight,
+                          const GlobalStatistics& statistics, const at::Tensor& sum_dy, const at::Tensor& sum_dy_xmu);
+
 }  // namespace accel

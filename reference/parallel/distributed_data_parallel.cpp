@@ -12,9 +12,8 @@
 #include <limits>
 
 #include "reference/core/errors.hpp"
-#include "reference/parallel/backward_sink.hpp"
+#include "reference/parallel/backward_pass.hpp"
 #include "reference/parallel/comm_hook.hpp"
-#include "reference/parallel/patient_group.hpp"
 #include "reference/parallel/reduction_record.hpp"
 #include "reference/parallel/same_model.hpp"
 

@@ -1,10 +1,12 @@
-#include "reference/parallel/backward_sink.hpp"
+#include "reference/parallel/backward_pass.hpp"
 
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
+
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 namespace accel {
 namespace {
@@ -26,6 +28,25 @@ class Sink : public torch::autograd::Node {
 
  private:
   std::function<void()> at_end_;
+};
+
+class PatientProcessGroup : public c10d::ProcessGroup {
+ public:
+  PatientProcessGroup(c10d::ProcessGroup& group, c10::DeviceType device, std::shared_ptr<const bool> is_patient)
+      : ProcessGroup(group.getRank(), group.getSize()), is_patient_(std::move(is_patient)) {
+    setBackend(device, group.getBackendType(), group.getBackend(device));
+    setDefaultBackend(group.getBackendType());
+  }
+
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
+                                           const c10d::AllreduceOptions& options) override {
+    auto work = ProcessGroup::allreduce(tensors, options);
+    if (*is_patient_) work->wait();
+    return work;
+  }
+
+ private:
+  std::shared_ptr<const bool> is_patient_;
 };
 
 }  // namespace
@@ -53,6 +74,11 @@ std::vector<at::Tensor> through_sink(const std::vector<at::Tensor>& outputs, std
     results.push_back(std::move(copy));
   }
   return results;
+}
+
+Group patient_group(const Group& group, c10::Device device, std::shared_ptr<const bool> is_patient) {
+  return {group.name(),
+          c10::make_intrusive<PatientProcessGroup>(*group.process_group(), device.type(), std::move(is_patient))};
 }
 
 }  // namespace accel

@@ -8,7 +8,6 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/core/safetensors.hpp"
-#include "reference/core/safetensors_formats.hpp"
 
 namespace accel {
 namespace {

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <set>
 
-#include "reference/checkpoint/checksum.hpp"
+#include "reference/checkpoint/manifest.hpp"
 
 namespace accel::checkpoint {
 namespace {

@@ -1,12 +1,13 @@
 #include "reference/checkpoint/manifest.hpp"
 
+#define XXH_INLINE_ALL
 #include <fmt/ranges.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "reference/checkpoint/checksum.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/mapped_file.hpp"
 
@@ -36,6 +37,19 @@ std::string problem_of(const std::string& folder, const ManifestEntry& entry, bo
 }
 
 }  // namespace
+
+Checksum::Checksum()
+    : state_(XXH3_createState(), [](void* state) { XXH3_freeState(static_cast<XXH3_state_t*>(state)); }) {
+  XXH3_64bits_reset(static_cast<XXH3_state_t*>(state_.get()));
+}
+
+void Checksum::update(std::string_view bytes) {
+  XXH3_64bits_update(static_cast<XXH3_state_t*>(state_.get()), bytes.data(), bytes.size());
+}
+
+std::string Checksum::hex() const {
+  return fmt::format("{:016x}", XXH3_64bits_digest(static_cast<XXH3_state_t*>(state_.get())));
+}
 
 bool Manifest::lists(const std::string& name) const {
   return std::any_of(files.begin(), files.end(), [&](const auto& entry) { return entry.name == name; });

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 /// What a checkpoint folder holds. It is written last, and only then does the folder get its name: a folder with a
@@ -13,6 +15,18 @@
 ///
 /// Thread rule: values; pure functions, and readers of files.
 namespace accel::checkpoint {
+
+/// XXH3, 64 bits, of bytes given piece by piece: finds damage, not malice.
+class Checksum {
+ public:
+  Checksum();
+  void update(std::string_view bytes);
+  /// 16 hexadecimal digits.
+  [[nodiscard]] std::string hex() const;
+
+ private:
+  std::shared_ptr<void> state_;
+};
 
 inline constexpr const char* kManifestName = "accel_manifest.json";
 

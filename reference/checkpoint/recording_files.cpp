@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "reference/checkpoint/checksum.hpp"
+#include "reference/checkpoint/manifest.hpp"
 
 namespace accel::checkpoint {
 

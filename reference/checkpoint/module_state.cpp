@@ -1,6 +1,11 @@
 #include "reference/checkpoint/module_state.hpp"
 
+#include <fmt/ranges.h>
 #include <torch/nn/module.h>
+
+#include <set>
+
+#include "reference/core/errors.hpp"
 
 namespace accel::checkpoint {
 namespace {
@@ -19,6 +24,34 @@ NamedTensors state_dict_of(const torch::nn::Module& module) {
   NamedTensors state;
   list_state(module, "", state);
   return state;
+}
+
+std::vector<std::pair<at::Tensor, StoredWeight>> matched(const std::string& what, const NamedTensors& state,
+                                                         const std::map<std::string, StoredWeight>& weights,
+                                                         bool strict) {
+  std::set<const c10::TensorImpl*> found;
+  std::set<std::string> known;
+  std::vector<std::string> problems;
+  std::vector<std::pair<at::Tensor, StoredWeight>> pairs;
+  for (const auto& [name, tensor] : state) {
+    known.insert(name);
+    const auto saved = weights.find(name);
+    if (saved == weights.end() || !found.insert(tensor.unsafeGetTensorImpl()).second) continue;
+    if (tensor.sizes() != c10::IntArrayRef(saved->second.sizes)) {
+      problems.push_back(fmt::format("'{}' has sizes [{}], the model's are [{}]", name,
+                                     fmt::join(saved->second.sizes, ", "), fmt::join(tensor.sizes(), ", ")));
+    }
+    pairs.emplace_back(tensor, saved->second);
+  }
+  for (const auto& [name, tensor] : state) {
+    if (strict && !weights.contains(name) && !found.contains(tensor.unsafeGetTensorImpl()))
+      problems.push_back(fmt::format("'{}' is missing", name));
+  }
+  for (const auto& [name, tensor] : weights) {
+    if (strict && !known.contains(name)) problems.push_back(fmt::format("'{}' is not in the model", name));
+  }
+  if (!problems.empty()) throw CheckpointError(fmt::format("{}: {}", what, fmt::join(problems, "; ")));
+  return pairs;
 }
 
 }  // namespace accel::checkpoint

@@ -8,7 +8,7 @@
 #include <set>
 #include <unordered_map>
 
-#include "reference/checkpoint/weights_match.hpp"
+#include "reference/checkpoint/module_state.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/offload/module_tensors.hpp"
 

@@ -3,7 +3,6 @@
 #include <torch/nn/module.h>
 
 #include "reference/checkpoint/module_state.hpp"
-#include "reference/checkpoint/weights_match.hpp"
 
 namespace accel {
 

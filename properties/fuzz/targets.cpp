@@ -7,7 +7,7 @@
 
 #include "reference/checkpoint/torch_file.hpp"
 #include "reference/checkpoint/weights_files.hpp"
-#include "reference/checkpoint/weights_index.hpp"
+#include "reference/checkpoint/weights_plan.hpp"
 #include "reference/config/deepspeed_file.hpp"
 #include "reference/config/launch_config.hpp"
 #include "reference/core/errors.hpp"

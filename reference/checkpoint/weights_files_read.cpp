@@ -8,7 +8,7 @@
 
 #include "reference/checkpoint/torch_archive.hpp"
 #include "reference/checkpoint/weights_files.hpp"
-#include "reference/checkpoint/weights_index.hpp"
+#include "reference/checkpoint/weights_plan.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/safetensors.hpp"
 

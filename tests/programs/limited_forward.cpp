@@ -13,7 +13,7 @@
 #include <fstream>
 #include <iostream>
 
-#include "reference/checkpoint/weights_index.hpp"
+#include "reference/checkpoint/weights_plan.hpp"
 #include "reference/core/safetensors.hpp"
 #include "reference/core/sha256.hpp"
 #include "reference/offload/dispatch.hpp"

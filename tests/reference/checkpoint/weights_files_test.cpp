@@ -6,7 +6,7 @@
 
 #include "properties/gen/value_json.hpp"
 #include "reference/checkpoint/torch_file.hpp"
-#include "reference/checkpoint/weights_index.hpp"
+#include "reference/checkpoint/weights_plan.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/safetensors.hpp"
 #include "tests/reference/checkpoint/recorded.hpp"

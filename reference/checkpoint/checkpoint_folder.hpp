@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +19,30 @@
 /// `path`.tmp is what is being written; `path`.old is what `path` was, while the new one takes its name. Thread rule:
 /// one process at a time for a path.
 namespace accel::checkpoint {
+
+/// Files that remember what was written into one folder, for its manifest. Thread rule: one thread at a time.
+class RecordingFiles final : public Files {
+ public:
+  RecordingFiles(Files& files, std::string folder) : files_(files), folder_(std::move(folder)) {}
+
+  /// Of the files that are there now, by name.
+  [[nodiscard]] std::vector<ManifestEntry> entries() const;
+
+  [[nodiscard]] std::unique_ptr<WritableFile> create(const std::string& path) override;
+  [[nodiscard]] std::string read(const std::string& path) override { return files_.read(path); }
+  [[nodiscard]] std::vector<std::string> list(const std::string& path) override { return files_.list(path); }
+  void rename(const std::string& from, const std::string& to) override;
+  void remove(const std::string& path) override;
+  void make_folder(const std::string& path) override { files_.make_folder(path); }
+  void sync_folder(const std::string& path) override { files_.sync_folder(path); }
+
+ private:
+  class File;
+
+  Files& files_;
+  std::string folder_;
+  std::map<std::string, ManifestEntry> written_;  // by path
+};
 
 /// The folder to write into, empty; what a crash has left of an earlier one is removed, and an old one without a
 /// successor gets its name back.

@@ -8,7 +8,6 @@
 #include <map>
 
 #include "reference/checkpoint/checkpoint_folder.hpp"
-#include "reference/checkpoint/recording_files.hpp"
 #include "reference/checkpoint/weights_files.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/state/objects.hpp"

@@ -10,7 +10,6 @@
 #include <random>
 #include <thread>
 
-#include "reference/checkpoint/recording_files.hpp"
 #include "tests/support/crash_disk.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/property.hpp"

@@ -7,7 +7,7 @@
 #include "reference/config/accelerator_fields.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/config/field_checks.hpp"
-#include "reference/config/parallelism_environment.hpp"
+#include "reference/config/options.hpp"
 #include "reference/config/sharding_names.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/files.hpp"

@@ -5,7 +5,9 @@
 #include <algorithm>
 
 #include "reference/config/accelerator_fields.hpp"
+#include "reference/config/environment.hpp"
 #include "reference/config/field_checks.hpp"
+#include "reference/config/plugin_reader.hpp"
 
 namespace accel {
 namespace {
@@ -89,6 +91,13 @@ std::vector<std::string> problems_of(const ProfileKwargs& kwargs) {
   if (kwargs.with_modules)
     problems.emplace_back("with_modules: true; it tells TorchScript's modules, which there are none of");
   return problems;
+}
+
+std::optional<ParallelismConfig> parallelism_config_of_environment(std::vector<std::string>& problems) {
+  if (!environment_flag("ACCELERATE_USE_PARALLELISM_CONFIG").value_or(false)) return std::nullopt;
+  ParallelismConfig config;
+  PluginReader("parallelism_config", config, problems).read(config);
+  return config;
 }
 
 }  // namespace accel

@@ -165,4 +165,9 @@ struct AcceleratorOptions {
 /// Plugins that exclude each other; what is wrong with one by itself is told by `resolve`.
 std::vector<std::string> problems_of_plugins(const AcceleratorOptions& options);
 
+/// The mesh that a launcher tells by ACCELERATE_USE_PARALLELISM_CONFIG and PARALLELISM_CONFIG_DP_SHARD_SIZE and the
+/// others; nothing if it tells of none. What is wrong is added to `problems`. Source: accelerate/parallelism_config.py,
+/// __post_init__.
+std::optional<ParallelismConfig> parallelism_config_of_environment(std::vector<std::string>& problems);
+
 }  // namespace accel

@@ -2,7 +2,7 @@
 
 #include "reference/config/environment.hpp"
 #include "reference/config/launch_config.hpp"
-#include "reference/config/parallelism_environment.hpp"
+#include "reference/config/options.hpp"
 #include "reference/config/sharding.hpp"
 #include "tests/support/clean_environment.hpp"
 

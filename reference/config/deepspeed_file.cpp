@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "reference/config/accelerator_fields.hpp"
-#include "reference/config/yaml_file.hpp"
+#include "reference/config/yaml_reader.hpp"
 #include "reference/core/errors.hpp"
 
 namespace accel {

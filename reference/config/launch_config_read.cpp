@@ -9,7 +9,7 @@
 #include "reference/config/nearest_name.hpp"
 #include "reference/config/python_yaml.hpp"
 #include "reference/config/sharding_names.hpp"
-#include "reference/config/yaml_file.hpp"
+#include "reference/config/yaml_reader.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/letter_case.hpp"
 

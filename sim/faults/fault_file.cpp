@@ -10,7 +10,6 @@
 #include <set>
 #include <span>
 
-#include "reference/config/yaml_file.hpp"
 #include "reference/config/yaml_reader.hpp"
 #include "reference/core/errors.hpp"
 #include "sim/faults/fault_parameters.hpp"

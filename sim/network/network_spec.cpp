@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "reference/config/yaml_file.hpp"
+#include "reference/config/yaml_reader.hpp"
 #include "reference/core/errors.hpp"
 
 namespace accel::sim {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "reference/config/yaml_file.hpp"
+#include "reference/config/yaml_reader.hpp"
 #include "reference/core/errors.hpp"
 #include "sim/programs/experiments/accelerator_config.hpp"
 

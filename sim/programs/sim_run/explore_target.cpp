@@ -13,7 +13,7 @@
 #include <sstream>
 
 #include "backends/launch/process.hpp"
-#include "reference/config/yaml_file.hpp"
+#include "reference/config/yaml_reader.hpp"
 #include "sim/faults/fault_file.hpp"
 #include "sim/programs/experiments/train_experiment.hpp"
 #include "sim/programs/runtime/diagnosis_json.hpp"

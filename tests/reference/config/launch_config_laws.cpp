@@ -5,7 +5,7 @@
 
 #include "reference/config/launch_config.hpp"
 #include "reference/config/launch_keys.hpp"
-#include "reference/config/yaml_file.hpp"
+#include "reference/config/yaml_reader.hpp"
 #include "reference/core/errors.hpp"
 #include "tests/support/property.hpp"
 #include "tests/support/temporary_folder.hpp"

@@ -1,4 +1,4 @@
-#include "reference/config/yaml_file.hpp"
+#include "reference/config/yaml_reader.hpp"
 
 #include <gmock/gmock.h>
 

@@ -9,7 +9,7 @@
 #include <set>
 #include <sstream>
 
-#include "reference/config/yaml_file.hpp"
+#include "reference/config/yaml_reader.hpp"
 #include "sim/faults/fault_file.hpp"
 #include "sim/faults/fault_parameters.hpp"
 #include "sim/faults/fault_plan.hpp"

@@ -8,7 +8,7 @@
 #include "reference/config/environment.hpp"
 #include "reference/config/field_checks.hpp"
 #include "reference/config/options.hpp"
-#include "reference/config/sharding_names.hpp"
+#include "reference/config/sharding.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/files.hpp"
 #include "reference/sharded/file_memory.hpp"

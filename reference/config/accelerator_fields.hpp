@@ -2,7 +2,7 @@
 
 #include "reference/config/field.hpp"
 #include "reference/config/options.hpp"
-#include "reference/config/sharding_names.hpp"
+#include "reference/config/sharding.hpp"
 
 /// The fields of the Accelerator's options, with their rules. Plugins take from the environment what the program does
 /// not give; `rule` then holds for both.

@@ -5,7 +5,6 @@
 #include "reference/config/deepspeed_file.hpp"
 #include "reference/config/plugin_reader.hpp"
 #include "reference/config/sharding.hpp"
-#include "reference/config/sharding_names.hpp"
 #include "reference/core/errors.hpp"
 
 namespace accel {

@@ -4,7 +4,6 @@
 #include "reference/config/accelerator_fields.hpp"
 #include "reference/config/plugin_reader.hpp"
 #include "reference/config/sharding.hpp"
-#include "reference/config/sharding_names.hpp"
 
 namespace accel {
 namespace {

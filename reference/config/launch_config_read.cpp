@@ -8,7 +8,7 @@
 #include "reference/config/launch_keys.hpp"
 #include "reference/config/nearest_name.hpp"
 #include "reference/config/python_yaml.hpp"
-#include "reference/config/sharding_names.hpp"
+#include "reference/config/sharding.hpp"
 #include "reference/config/yaml_reader.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/letter_case.hpp"

@@ -6,7 +6,7 @@
 #include "reference/config/environment.hpp"
 #include "reference/config/launch_config.hpp"
 #include "reference/config/launch_keys.hpp"
-#include "reference/config/sharding_names.hpp"
+#include "reference/config/sharding.hpp"
 #include "reference/core/letter_case.hpp"
 
 namespace accel {

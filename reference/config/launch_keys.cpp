@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "reference/config/sharding_names.hpp"
+#include "reference/config/sharding.hpp"
 #include "reference/core/errors.hpp"
 
 namespace accel {

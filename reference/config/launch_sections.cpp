@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "reference/config/launch_keys.hpp"
-#include "reference/config/sharding_names.hpp"
+#include "reference/config/sharding.hpp"
 
 namespace accel {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "reference/config/launch_keys.hpp"
 #include "reference/config/python_yaml.hpp"
-#include "reference/config/sharding_names.hpp"
+#include "reference/config/sharding.hpp"
 #include "reference/config/yaml_reader.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/files.hpp"

@@ -13,7 +13,7 @@
 #include "backends/nccl/nccl_backend.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/config/nearest_name.hpp"
-#include "reference/config/sharding_names.hpp"
+#include "reference/config/sharding.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/launch.hpp"
 #include "reference/run.hpp"

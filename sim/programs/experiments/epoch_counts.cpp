@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "reference/data/dispatch_plan.hpp"
+#include "reference/data/dispatched_batches.hpp"
 #include "reference/data/samplers/shard_plan.hpp"
 #include "sim/programs/experiments/data_plan.hpp"
 

@@ -2,7 +2,7 @@
 #include <memory>
 #include <numeric>
 
-#include "reference/data/dispatch_plan.hpp"
+#include "reference/data/dispatched_batches.hpp"
 #include "reference/data/loader_core.hpp"
 #include "reference/data/pass_core.hpp"
 #include "sim/programs/experiments/data_plan.hpp"

@@ -1,4 +1,4 @@
-#include "reference/data/dispatch_plan.hpp"
+#include "reference/data/dispatched_batches.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "reference/data/pad_collate.hpp"
+#include "reference/data/collate.hpp"
 
 #include <gmock/gmock.h>
 

@@ -9,7 +9,7 @@
 #include "reference/core/random.hpp"
 #include "reference/data/loader_fit.hpp"
 #include "reference/data/pass_core.hpp"
-#include "reference/data/rank_sampler.hpp"
+#include "reference/data/reading_plan.hpp"
 
 namespace accel {
 

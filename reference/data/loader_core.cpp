@@ -7,7 +7,7 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/core/random.hpp"
-#include "reference/data/loader_fit.hpp"
+#include "reference/data/loader_state.hpp"
 #include "reference/data/pass_core.hpp"
 #include "reference/data/reading_plan.hpp"
 

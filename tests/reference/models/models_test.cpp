@@ -10,7 +10,6 @@
 #include "reference/core/random.hpp"
 #include "reference/models/gpt.hpp"
 #include "reference/models/image_models.hpp"
-#include "reference/models/resnet.hpp"
 #include "sim/programs/experiments/task.hpp"
 #include "sim/programs/experiments/write_text.hpp"
 #include "tests/support/torch.hpp"

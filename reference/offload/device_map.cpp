@@ -6,7 +6,7 @@
 #include <set>
 
 #include "reference/core/errors.hpp"
-#include "reference/offload/module_nodes.hpp"
+#include "reference/offload/module_sizes.hpp"
 
 namespace accel {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/offload/device_map.hpp"
-#include "reference/offload/module_nodes.hpp"
+#include "reference/offload/module_sizes.hpp"
 
 namespace accel {
 namespace {

@@ -8,7 +8,7 @@
 #include "reference/offload/dispatch.hpp"
 #include "reference/offload/dispatch_units.hpp"
 #include "reference/offload/load_checkpoint.hpp"
-#include "reference/offload/module_nodes.hpp"
+#include "reference/offload/module_sizes.hpp"
 
 namespace accel::offload {
 namespace {

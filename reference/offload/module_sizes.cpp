@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "reference/offload/module_nodes.hpp"
-
 namespace accel {
 namespace {
 

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "reference/core/errors.hpp"
-#include "reference/offload/module_nodes.hpp"
+#include "reference/offload/module_sizes.hpp"
 #include "tests/reference/offload/module_trees.hpp"
 #include "tests/support/message_of.hpp"
 

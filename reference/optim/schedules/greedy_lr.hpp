@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "reference/optim/schedules/lr_scheduler.hpp"
-#include "reference/optim/schedules/metric_comparison.hpp"
+#include "reference/optim/schedules/reduce_lr_on_plateau.hpp"
 #include "reference/optim/state_dict/option_fields.hpp"
 
 namespace accel {

@@ -8,7 +8,7 @@
 #include "properties/oracle/recorded_faults.hpp"
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/precision/autocast.hpp"
-#include "reference/precision/float8_linear.hpp"
+#include "reference/precision/float8_layers.hpp"
 #include "tests/support/run_ranks.hpp"
 #include "tests/support/torch.hpp"
 

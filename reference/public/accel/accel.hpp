@@ -24,7 +24,7 @@
 #include "reference/optim/optimizers/optimizer_state.hpp"
 #include "reference/optim/optimizers/optimizers.hpp"
 #include "reference/optim/schedules/schedules.hpp"
-#include "reference/precision/float8_linear.hpp"
+#include "reference/precision/float8_layers.hpp"
 #include "reference/profiler/profiler.hpp"
 #include "reference/run.hpp"
 #include "reference/sharded/memory_plan.hpp"

@@ -4,7 +4,7 @@
 #include <torch/nn/modules/transformerlayer.h>
 
 #include "reference/accelerator/accelerator.hpp"
-#include "reference/precision/float8_linear.hpp"
+#include "reference/precision/float8_layers.hpp"
 #include "tests/support/clean_environment.hpp"
 #include "tests/support/message_of.hpp"
 #include "tests/support/run_ranks.hpp"

@@ -13,8 +13,8 @@
 #include "reference/core/errors.hpp"
 #include "reference/optim/optimizers/optimizer_state.hpp"
 #include "reference/parallel/same_model.hpp"
-#include "reference/prepared/replicated_model.hpp"
 #include "reference/prepared/sharded_parallel_model.hpp"
+#include "reference/prepared/unsharded_model.hpp"
 
 namespace accel {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "reference/sharded/flat_plan.hpp"
+#include "reference/sharded/unit_plan.hpp"
 
 namespace accel::sharded {
 

@@ -28,7 +28,6 @@
 #include "reference/profiler/profiler.hpp"
 #include "reference/run.hpp"
 #include "reference/sharded/memory_plan.hpp"
-#include "reference/sources/brace_expansion.hpp"
 #include "reference/sources/csv_dataset.hpp"
 #include "reference/sources/idx.hpp"
 #include "reference/sources/image.hpp"

@@ -7,7 +7,6 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/data/transformed.hpp"
-#include "reference/sources/brace_expansion.hpp"
 #include "tests/support/damage.hpp"
 #include "tests/support/property.hpp"
 #include "tests/support/tar_bytes.hpp"

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "reference/sources/record_index.hpp"
+#include "reference/sources/text_lines.hpp"
 
 /// The records of CSV files as RFC 4180 has them: fields in double quotes may hold delimiters, line ends, and quotes as
 /// "".

@@ -41,7 +41,7 @@ class TarShards {
   /// "__url__" the file.
   using Sample = std::map<std::string, std::string>;
 
-  /// A pattern (brace_expansion.hpp), or files. Throws ConfigError that names all files that are not there.
+  /// A pattern (see expand_braces), or files. Throws ConfigError that names all files that are not there.
   explicit TarShards(const std::string& pattern, const TarShardsOptions& options = {});
   explicit TarShards(std::vector<std::string> paths, const TarShardsOptions& options = {});
   explicit TarShards(std::initializer_list<std::string> paths, const TarShardsOptions& options = {})

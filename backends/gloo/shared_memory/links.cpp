@@ -1,16 +1,20 @@
 #include "backends/gloo/shared_memory/links.hpp"
 
+#include <linux/futex.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <climits>
 #include <cstring>
+#include <ctime>
 #include <new>
 #include <utility>
 
@@ -144,6 +148,23 @@ Link link_over(Descriptor socket, const Descriptor& memory, const SegmentLayout&
 }
 
 }  // namespace
+
+static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
+
+void Doorbell::ring() {
+  rings.fetch_add(1, std::memory_order_seq_cst);
+  if (sleepers.load(std::memory_order_seq_cst) != 0)
+    syscall(SYS_futex, &rings, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void Doorbell::sleep(std::uint32_t seen, std::chrono::nanoseconds timeout) {
+  if (timeout <= std::chrono::nanoseconds::zero()) return;
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(timeout);
+  const timespec relative{.tv_sec = seconds.count(), .tv_nsec = (timeout - seconds).count()};
+  sleepers.fetch_add(1, std::memory_order_seq_cst);
+  syscall(SYS_futex, &rings, FUTEX_WAIT, seen, &relative, nullptr, 0);
+  sleepers.fetch_sub(1, std::memory_order_seq_cst);
+}
 
 Descriptor::~Descriptor() {
   if (number_ >= 0) close(number_);

@@ -7,7 +7,7 @@
 #include <deque>
 #include <thread>
 
-#include "backends/gloo/shared_memory/doorbell.hpp"
+#include "backends/gloo/shared_memory/links.hpp"
 #include "tests/support/property.hpp"
 
 namespace accel::testing {

@@ -1,8 +1,14 @@
 #include "backends/launch/job.hpp"
 
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -10,11 +16,67 @@
 #include "backends/launch/cpu_plan.hpp"
 #include "backends/launch/ports.hpp"
 #include "backends/launch/process.hpp"
-#include "backends/launch/signals.hpp"
 #include "reference/core/errors.hpp"
 
 namespace accel::launcher {
 namespace {
+
+// The signals that are meant for a launcher's children too, kept until it asks for them.
+//
+//     SignalGate signals;                       // from now on they wait
+//     poll({signals.descriptor(), POLLIN});     // readable when one has come, or when a child has ended
+//     while (const auto signal = signals.next()) processes.signal(signal->number);
+//
+// Thread rule: the thread that made it; other threads of the process keep what they had.
+
+struct CaughtSignal {
+  int number = 0;
+  bool is_of_terminal = false;  // every process of this one's group has got it
+};
+
+class SignalGate {
+ public:
+  SignalGate();
+  ~SignalGate();
+  SignalGate(const SignalGate&) = delete;
+  SignalGate& operator=(const SignalGate&) = delete;
+
+  [[nodiscard]] int descriptor() const { return descriptor_; }
+  // What was blocked before: children begin with it.
+  [[nodiscard]] const sigset_t& mask_before() const { return before_; }
+  // The next of TERM, INT, HUP, QUIT, USR1, USR2 that has come. One that nobody asked for does what it does when this
+  // value goes.
+  std::optional<CaughtSignal> next();
+
+ private:
+  int descriptor_ = -1;
+  sigset_t before_{};
+};
+
+SignalGate::SignalGate() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD}) sigaddset(&signals, signal);
+  descriptor_ = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+  ensure(descriptor_ >= 0, "signalfd: {}", std::strerror(errno));
+  pthread_sigmask(SIG_BLOCK, &signals, &before_);
+}
+
+SignalGate::~SignalGate() {
+  close(descriptor_);
+  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+std::optional<CaughtSignal> SignalGate::next() {
+  signalfd_siginfo info{};
+  while (read(descriptor_, &info, sizeof(info)) == sizeof(info)) {
+    if (info.ssi_signo != SIGCHLD) return CaughtSignal{static_cast<int>(info.ssi_signo), info.ssi_code == SI_KERNEL};
+  }
+  return std::nullopt;
+}
+
+// Whether it asks for the end.
+bool ends_a_run(int signal) { return signal != SIGUSR1 && signal != SIGUSR2; }
 
 // Between the first failure and the others' SIGTERM: who ended at the same time is seen to have. On several machines
 // longer, since each sees a network's failure from its side, and its ranks may tell it.

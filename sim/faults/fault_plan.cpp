@@ -5,7 +5,6 @@
 
 #include "reference/core/errors.hpp"
 #include "sim/faults/fault_parameters.hpp"
-#include "sim/faults/philox.hpp"
 
 namespace accel::sim {
 namespace {

@@ -1,4 +1,4 @@
-#include "sim/faults/philox.hpp"
+#include "sim/faults/fault_plan.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "sim/network/max_min.hpp"
+#include "sim/network/network.hpp"
 
 #include <gmock/gmock.h>
 

@@ -8,7 +8,7 @@
 #include "sim/engine/diagnostics.hpp"
 #include "sim/engine/failure_record.hpp"
 #include "sim/engine/fault_hooks.hpp"
-#include "sim/engine/group_registry.hpp"
+#include "sim/engine/group_state.hpp"
 #include "sim/engine/rank_calls.hpp"
 
 namespace accel::sim {

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -133,5 +134,22 @@ struct GroupState {
 
 /// One rank's call in a group whose connection is broken: it has ended in its error.
 std::shared_ptr<Meeting> failed_meeting(const Group& group, Call call);
+
+/// The groups of a world, by name.
+///
+/// Thread rule: any thread. The mutex is not taken during a collective.
+class GroupRegistry {
+ public:
+  explicit GroupRegistry(const FailureRecord& failures) : failures_(failures) {}
+
+  /// The group of this name; made at its first use. Throws ArgumentError if ranks disagree on its members.
+  std::shared_ptr<Group> group(const std::string& name, const std::vector<int>& ranks);
+  [[nodiscard]] std::vector<std::shared_ptr<Group>> all();
+
+ private:
+  const FailureRecord& failures_;
+  Mutex mutex_;
+  std::map<std::string, std::shared_ptr<Group>> groups_ ACCEL_GUARDED_BY(mutex_);
+};
 
 }  // namespace accel::sim

@@ -14,7 +14,6 @@
 #include "reference/core/errors.hpp"
 #include "sim/programs/accel/commands.hpp"
 #include "sim/programs/accel/launch_plan.hpp"
-#include "sim/programs/accel/mpirun_command.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/user_program.hpp"
 #include "sim/programs/runtime/exit_code.hpp"

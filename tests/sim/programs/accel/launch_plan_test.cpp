@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include "reference/core/errors.hpp"
-#include "sim/programs/accel/mpirun_command.hpp"
 #include "tests/support/property.hpp"
 
 namespace accel::programs {

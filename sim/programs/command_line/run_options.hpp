@@ -5,11 +5,13 @@
 #include <utility>
 #include <vector>
 
+#include "sim/programs/experiments/plan_request.hpp"
 #include "sim/programs/runtime/rehearsal_options.hpp"
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace accel::programs {
 
@@ -39,5 +41,10 @@ void check_rank_counts(
 /// these others, given as option and path.
 std::string problem_of_sweep(const RunOptions& options,
                              const std::vector<std::pair<std::string, std::string>>& others = {});
+
+/// Adds the flags of a request's fields to `app`; `request` takes the values when `app` parses. Returns those that are
+/// required where no file gives the values. `add_loader_options`: only of the fields that describe a loader.
+std::vector<const CLI::Option*> add_loader_options(CLI::App& app, PlanRequest& request);
+std::vector<const CLI::Option*> add_plan_options(CLI::App& app, PlanRequest& request);
 
 }  // namespace accel::programs

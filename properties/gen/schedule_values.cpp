@@ -7,7 +7,7 @@
 #include "reference/core/sha256.hpp"
 #include "reference/optim/schedules/schedules.hpp"
 #include "reference/optim/state_dict/param_group_options.hpp"
-#include "sim/programs/experiments/scheduler_config.hpp"
+#include "sim/programs/experiments/optimizer_config.hpp"
 #include "tests/support/torch.hpp"
 
 namespace accel::testing {

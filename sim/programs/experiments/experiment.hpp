@@ -8,7 +8,6 @@
 #include "reference/config/options.hpp"
 #include "sim/programs/experiments/model_config.hpp"
 #include "sim/programs/experiments/optimizer_config.hpp"
-#include "sim/programs/experiments/scheduler_config.hpp"
 
 namespace accel::programs {
 

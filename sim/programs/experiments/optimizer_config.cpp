@@ -3,8 +3,12 @@
 #include <fmt/ranges.h>
 #include <torch/optim/sgd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
+
+#include "reference/core/errors.hpp"
+#include "reference/optim/schedules/schedules.hpp"
 
 namespace accel::programs {
 namespace {
@@ -44,6 +48,124 @@ void read_value(YamlReader& reader, const std::string& name, optim::NumberPair& 
     pair = {(*list)[0], (*list)[1]};
 }
 
+template <typename Options, typename T, typename Checked>
+void read_field(YamlReader& reader, const optim::OptionField<Options, T, Checked>& field, Options& options) {
+  const auto value = reader.optional<Checked>(field.name, field.allowed.holds, field.allowed.expected);
+  if (value) {
+    options.*field.member = *value;
+  } else if (!reader.has(field.name)) {
+    if (field.presence == optim::Presence::kRequired) reader.missing(field.name);
+  } else {
+    options.*field.member = Checked();  // a wrong value is reported once: for `problems_between` it is there
+  }
+}
+
+template <typename Options>
+Options read_options(YamlReader& reader) {
+  Options options;
+  optim::for_each_field<Options>([&](const auto& field) { read_field(reader, field, options); });
+  if constexpr (requires { options.problems_between(); }) {
+    for (const auto& problem : options.problems_between()) reader.problem(problem.name, problem.text);
+  }
+  return options;
+}
+
+// The schedule of the training contract.
+struct LinearOptions {
+  int warmup_steps = 0, total_steps = 0;
+
+  static constexpr auto fields() {
+    using namespace optim;
+    return std::tuple{OptionField{"warmup_steps", &LinearOptions::warmup_steps, kCount, Presence::kRequired},
+                      OptionField{"total_steps", &LinearOptions::total_steps, kCountAboveZero, Presence::kRequired}};
+  }
+};
+
+ScheduleFactory linear(YamlReader& reader) {
+  const auto [warmup, total] = read_options<LinearOptions>(reader);
+  return schedule<LambdaLR>(EpochFactor([warmup = warmup, total = total](int k) {
+    if (k < warmup) return static_cast<double>(k + 1) / (warmup + 1);
+    return std::max(0.0, static_cast<double>(total - k) / std::max(1, total - warmup));
+  }));
+}
+
+struct MultiplicativeOptions {
+  double factor = 0;
+
+  static constexpr auto fields() {
+    using namespace optim;
+    return std::tuple{OptionField{"factor", &MultiplicativeOptions::factor, kFiniteAtLeastZero, Presence::kRequired}};
+  }
+};
+
+ScheduleFactory multiplicative(YamlReader& reader) {
+  const auto factor = read_options<MultiplicativeOptions>(reader).factor;
+  return schedule<MultiplicativeLR>(EpochFactor([=](int) { return factor; }));
+}
+
+std::vector<SchedulerConfig> read_parts(YamlReader& reader) {
+  std::vector<SchedulerConfig> parts;
+  for (auto& part : reader.required_mappings("schedulers")) parts.push_back(read_scheduler(std::move(part)));
+  if (parts.empty() && reader.has("schedulers")) reader.problem("schedulers", "expected at least one");
+  if (std::any_of(parts.begin(), parts.end(), [](const auto& part) { return part.follows_metric(); })) {
+    reader.problem("schedulers",
+                   fmt::format("{} follows a metric, which a part is not told", SchedulerConfig::kPlateau));
+  }
+  return parts;
+}
+
+std::vector<ScheduleFactory> factories(const std::vector<SchedulerConfig>& parts) {
+  std::vector<ScheduleFactory> makes;
+  for (const auto& part : parts) makes.push_back(part.make);
+  return makes;
+}
+
+ScheduleFactory chained(YamlReader& reader) { return schedule<ChainedScheduler>(factories(read_parts(reader))); }
+
+ScheduleFactory sequential(YamlReader& reader) {
+  const auto parts = read_parts(reader);
+  const auto milestones = reader.required<std::vector<int>>(
+      "milestones", [](const auto& list) { return std::is_sorted(list.begin(), list.end()); },
+      "epochs in rising order");
+  if (!parts.empty() && reader.has("milestones") && milestones.size() + 1 != parts.size()) {
+    reader.problem("milestones",
+                   fmt::format("expected {}, one less than schedulers, got {}", parts.size() - 1, milestones.size()));
+  }
+  for (std::size_t index = 1; index < parts.size(); ++index) {
+    if (parts[index].name != "sequential" && parts[index].name != "chained") continue;
+    reader.problem("schedulers",
+                   fmt::format("{}: {} cannot begin at a milestone; put it first", index, parts[index].name));
+  }
+  return schedule<SequentialLR>(factories(parts), milestones);
+}
+
+using Read = std::function<ScheduleFactory(YamlReader&)>;
+
+std::map<std::string, Read> schedules_by_name() {
+  std::map<std::string, Read> by_name{
+      {"linear", linear}, {"multiplicative", multiplicative}, {"sequential", sequential}, {"chained", chained}};
+  optim::for_each_schedule<&optim::ScheduleNames::experiment>(
+      [&]<typename Entry>(const char* name, const Entry& entry) {
+        by_name[name] = [make = entry.make](YamlReader& reader) -> ScheduleFactory {
+          return [make, options = read_options<typename Entry::Options>(reader)](const ScheduledOptimizer& optimizer) {
+            return make(optimizer, options);
+          };
+        };
+      });
+  return by_name;
+}
+
+const std::map<std::string, Read>& schedules() {
+  static const auto kSchedules = schedules_by_name();
+  return kSchedules;
+}
+
+std::string names() {
+  std::vector<std::string> names;
+  for (const auto& entry : schedules()) names.push_back(entry.first);
+  return fmt::format("one of {}", fmt::join(names, ", "));
+}
+
 }  // namespace
 
 OptimizerConfig read_optimizer(YamlReader reader) {
@@ -81,6 +203,27 @@ std::unique_ptr<torch::optim::Optimizer> build_optimizer(const OptimizerConfig& 
         return std::make_unique<optim::MultiTensorOptimizer<Options>>(std::move(parameters), options);
       },
       config.options);
+}
+
+SchedulerConfig read_scheduler(YamlReader reader) {
+  SchedulerConfig config;
+  config.name = reader.required<std::string>(
+      "name", [](const auto& name) { return schedules().contains(name); }, names());
+  const auto read = schedules().find(config.name);
+  if (read == schedules().end()) return config;  // its keys have no meaning
+  config.make = read->second(reader);
+  reader.finish_keys();
+  return config;
+}
+
+std::unique_ptr<LRScheduler> build_scheduler(const std::optional<SchedulerConfig>& config,
+                                             torch::optim::Optimizer& optimizer) {
+  if (!config) return nullptr;
+  try {
+    return config->make(optimizer);
+  } catch (const ArgumentError& error) {  // what only the optimizer tells
+    throw ConfigError(fmt::format("scheduler: {}: {}", config->name, error.what()));
+  }
 }
 
 }  // namespace accel::programs

@@ -1,4 +1,4 @@
-#include "sim/programs/experiments/scheduler_config.hpp"
+#include "sim/programs/experiments/optimizer_config.hpp"
 
 #include <gmock/gmock.h>
 #include <yaml-cpp/yaml.h>

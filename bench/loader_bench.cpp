@@ -19,7 +19,7 @@
 
 #include "bench/median.hpp"
 #include "bench/program.hpp"
-#include "sim/programs/experiments/fashion_mnist.hpp"
+#include "sim/programs/experiments/small_images.hpp"
 
 namespace {
 

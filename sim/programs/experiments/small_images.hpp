@@ -9,11 +9,32 @@
 #include <tuple>
 #include <vector>
 
+/// Images with their classes, from files.
+namespace accel::programs {
+
+inline constexpr int kNumFashionClasses = 10;
+
+/// Images (n, 1, 28, 28), and labels (n) int64.
+struct LabelledImages {
+  at::Tensor images, labels;
+};
+
+struct FashionMnist {
+  LabelledImages train, test;
+};
+
+/// Reads the four idx files, plain or .gz: images uint8.
+/// Throws ConfigError that names the file if one is missing, short, damaged or of another format.
+FashionMnist read_fashion_mnist(const std::string& data_dir, std::optional<std::int64_t> limit,
+                                std::optional<std::int64_t> eval_limit);
+
+/// The same once per process, shared by all ranks: images float32 in [0, 1].
+std::shared_ptr<const FashionMnist> load_fashion_mnist(const std::string& data_dir, std::optional<std::int64_t> limit,
+                                                       std::optional<std::int64_t> eval_limit);
+
 /// Images of CIFAR's size with their classes, kept as bytes: 60,000 of three channels are 184 MB.
 ///
 /// Thread rule: any number of readers; copies share the images.
-namespace accel::programs {
-
 class SmallImages {
  public:
   using Batch = std::tuple<at::Tensor, at::Tensor>;

@@ -8,7 +8,6 @@
 #include "reference/data/dataset.hpp"
 #include "reference/models/gpt.hpp"
 #include "reference/models/image_models.hpp"
-#include "sim/programs/experiments/fashion_mnist.hpp"
 #include "sim/programs/experiments/small_images.hpp"
 #include "sim/programs/experiments/text_blocks.hpp"
 

@@ -1,9 +1,11 @@
 #include "sim/programs/experiments/train_experiment.hpp"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <chrono>
 #include <cmath>
-
-#include <fmt/format.h>
 
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/checkpoint/checkpoint_folder.hpp"
@@ -11,11 +13,49 @@
 #include "reference/models/model.hpp"
 #include "reference/state/objects.hpp"
 #include "reference/state/rng_sync.hpp"
-#include "sim/programs/experiments/progress.hpp"
+#include "reference/tracking/progress.hpp"
 #include "sim/programs/experiments/write_text.hpp"
 
 namespace accel::programs {
 namespace {
+
+// sim-run's bar: accel::ProgressBar with samples per second and the loss, on a descriptor.
+//
+// Thread rule: one thread (rank 0's).
+class Progress {
+ public:
+  // `descriptor` negative: draws nothing.
+  Progress(int descriptor, std::int64_t total_steps);
+
+  // Whether the next step may be drawn, so that nobody computes a loss for nothing.
+  [[nodiscard]] bool is_due() const { return bar_ && bar_->is_due(); }
+  // What is shown with the next step. `samples_done`: over all ranks.
+  void show(std::int64_t samples_done, double loss);
+  void step();
+
+ private:
+  std::unique_ptr<terminal::Terminal> own_;
+  std::optional<ProgressBar> bar_;
+  std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
+};
+
+Progress::Progress(int descriptor, std::int64_t total_steps) {
+  if (descriptor < 0) return;
+  if (descriptor != STDERR_FILENO) own_ = std::make_unique<terminal::Terminal>(descriptor);
+  bar_.emplace(own_ ? *own_ : terminal::Terminal::standard_error(), total_steps,
+               ProgressOptions{.desc = "train", .unit = "step"});
+}
+
+void Progress::show(std::int64_t samples_done, double loss) {
+  if (!bar_) return;
+  const auto seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started_).count();
+  bar_->set_postfix(
+      fmt::format("{:.0f} samples/s, loss {:.4f}", static_cast<double>(samples_done) / std::max(seconds, 1e-9), loss));
+}
+
+void Progress::step() {
+  if (bar_) bar_->update();
+}
 
 std::string hex_float(double value) {
   return std::isfinite(value) ? fmt::format("{:a}", value) : fmt::format("{}", value);

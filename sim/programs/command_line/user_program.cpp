@@ -22,9 +22,8 @@
 #include "sim/programs/command_line/run_options.hpp"
 #include "sim/programs/runtime/diagnosis_json.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
-#include "sim/programs/runtime/output_file.hpp"
+#include "sim/programs/runtime/output_files.hpp"
 #include "sim/programs/runtime/sim_request.hpp"
-#include "sim/programs/runtime/temporary_folder.hpp"
 
 namespace accel::programs {
 namespace {

@@ -18,7 +18,7 @@
 #include "sim/network/network.hpp"
 #include "sim/programs/runtime/diagnosis_json.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
-#include "sim/programs/runtime/output_file.hpp"
+#include "sim/programs/runtime/output_files.hpp"
 #include "sim/programs/runtime/step_difference.hpp"
 #include "sim/report/timeline.hpp"
 

@@ -6,7 +6,7 @@
 
 #include "reference/core/errors.hpp"
 #include "sim/engine/scheduling/rank_schedule.hpp"
-#include "sim/programs/runtime/output_file.hpp"
+#include "sim/programs/runtime/output_files.hpp"
 
 namespace accel::programs {
 namespace {

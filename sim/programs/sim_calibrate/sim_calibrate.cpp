@@ -13,7 +13,7 @@
 #include "sim/network/all_reduce_fit.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
-#include "sim/programs/runtime/output_file.hpp"
+#include "sim/programs/runtime/output_files.hpp"
 #include "sim/programs/sim_calibrate/gloo_timing.hpp"
 
 namespace accel::programs {

@@ -18,12 +18,11 @@
 #include "sim/programs/experiments/train_experiment.hpp"
 #include "sim/programs/runtime/diagnosis_json.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
-#include "sim/programs/runtime/output_file.hpp"
+#include "sim/programs/runtime/output_files.hpp"
 #include "sim/programs/runtime/real_rank.hpp"
 #include "sim/programs/runtime/rehearsal.hpp"
 #include "sim/programs/runtime/sim_request.hpp"
 #include "sim/programs/runtime/step_difference.hpp"
-#include "sim/programs/runtime/temporary_folder.hpp"
 
 namespace accel::programs {
 namespace {

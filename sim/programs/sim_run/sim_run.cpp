@@ -22,10 +22,9 @@
 #include "sim/programs/experiments/train_experiment.hpp"
 #include "sim/programs/runtime/exit_code.hpp"
 #include "sim/programs/runtime/memory_pools.hpp"
-#include "sim/programs/runtime/output_file.hpp"
+#include "sim/programs/runtime/output_files.hpp"
 #include "sim/programs/runtime/real_rank.hpp"
 #include "sim/programs/runtime/rehearsal.hpp"
-#include "sim/programs/runtime/temporary_folder.hpp"
 #include "sim/programs/sim_run/explore_command.hpp"
 #include "sim/programs/sim_run/plan_command.hpp"
 

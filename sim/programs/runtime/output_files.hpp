@@ -14,4 +14,18 @@ std::string problem_of_output(const std::string& path);
 void write_text(const std::string& path, const std::string& text);
 void write_lines(const std::string& path, const std::vector<std::string>& lines);
 
+/// A folder of this process's own, gone with everything in it when the scope ends. Throws ConfigError if none can be
+/// made.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
 }  // namespace accel::programs

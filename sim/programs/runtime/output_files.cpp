@@ -1,11 +1,13 @@
-#include "sim/programs/runtime/output_file.hpp"
+#include "sim/programs/runtime/output_files.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
+#include "reference/core/errors.hpp"
 #include "reference/core/files.hpp"
 
 namespace accel::programs {
@@ -35,6 +37,20 @@ void write_lines(const std::string& path, const std::vector<std::string>& lines)
   std::string text;
   for (const auto& line : lines) text += line + "\n";
   write_text(path, text);
+}
+
+namespace fs = std::filesystem;
+
+TemporaryFolder::TemporaryFolder() {
+  auto pattern = (fs::temp_directory_path() / "sim-run.XXXXXX").string();
+  check_config(mkdtemp(pattern.data()) != nullptr, "{}: cannot make a temporary folder",
+               fs::temp_directory_path().string());
+  path_ = pattern;
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
 }
 
 }  // namespace accel::programs

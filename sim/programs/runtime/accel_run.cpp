@@ -1,6 +1,10 @@
 #include <malloc.h>
 
+#include <fstream>
 #include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "reference/core/errors.hpp"
 #include "reference/run.hpp"
@@ -8,10 +12,46 @@
 #include "sim/programs/runtime/real_rank.hpp"
 #include "sim/programs/runtime/rehearsal.hpp"
 #include "sim/programs/runtime/sim_request.hpp"
-#include "sim/programs/runtime/sweep.hpp"
+#include "sim/report/run_report.hpp"
 
 namespace accel {
 namespace {
+
+using Json = nlohmann::ordered_json;
+
+// A sweep over numbers of ranks by a program of the user's own: each run is a process, so the points of those before
+// are in a file.
+
+// A line more for this point. Throws ConfigError if the file cannot be written.
+void add_sweep_point(const std::string& path, const sim::ScalePoint& point) {
+  const Json json{{"ranks", point.ranks},
+                  {"step_seconds", point.step_seconds},
+                  {"efficiency", point.efficiency},
+                  {"exposed_communication_seconds", point.exposed_communication_seconds},
+                  {"straggler_seconds", point.straggler_seconds}};
+  std::ofstream out(path, std::ios::app);
+  out << json.dump() << std::endl;
+  check_config(out.good(), "{}: the sweep's points cannot be written", path);
+}
+
+// None of a file that is not there. Throws ConfigError if a line is no point.
+std::vector<sim::ScalePoint> read_sweep(const std::string& path) {
+  std::vector<sim::ScalePoint> points;
+  std::ifstream in(path);
+  for (std::string line; std::getline(in, line);) {
+    try {
+      const auto json = Json::parse(line);
+      points.push_back({.ranks = json.at("ranks"),
+                        .step_seconds = json.at("step_seconds"),
+                        .efficiency = json.at("efficiency"),
+                        .exposed_communication_seconds = json.at("exposed_communication_seconds"),
+                        .straggler_seconds = json.at("straggler_seconds")});
+    } catch (const Json::exception& error) {
+      throw ConfigError(fmt::format("{}: no points of a sweep: {}", path, error.what()));
+    }
+  }
+  return points;
+}
 
 using programs::SimRequest;
 
@@ -54,10 +94,10 @@ int run_simulated(const SimRequest& request, const std::function<int()>& train) 
   const auto prediction = programs::predict(report.times);
   if (request.rehearsal.is_virtual() && !report.error) std::cerr << programs::describe({prediction});
   if (!request.sweep.empty() && prediction.is_known())
-    programs::add_sweep_point(request.sweep, programs::scale_point(prediction, /*samples_per_step=*/0));
+    add_sweep_point(request.sweep, programs::scale_point(prediction, /*samples_per_step=*/0));
   if (!request.rehearsal.report.empty()) {
     auto page = rehearsal.page(report);
-    if (!request.sweep.empty()) page.scaling = programs::read_sweep(request.sweep);
+    if (!request.sweep.empty()) page.scaling = read_sweep(request.sweep);
     page.title = fmt::format("a program on {} simulated ranks", request.ranks);
     programs::write_page(page, request.rehearsal.report);
   }

@@ -1,4 +1,4 @@
-#include "sim/programs/sim_run/explore_command.hpp"
+#include "sim/programs/sim_run/commands.hpp"
 
 #include <fmt/ranges.h>
 

@@ -25,8 +25,7 @@
 #include "sim/programs/runtime/output_files.hpp"
 #include "sim/programs/runtime/real_rank.hpp"
 #include "sim/programs/runtime/rehearsal.hpp"
-#include "sim/programs/sim_run/explore_command.hpp"
-#include "sim/programs/sim_run/plan_command.hpp"
+#include "sim/programs/sim_run/commands.hpp"
 
 namespace accel::programs {
 namespace {

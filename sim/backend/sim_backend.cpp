@@ -8,6 +8,18 @@
 #include "reference/core/errors.hpp"
 
 namespace accel::sim {
+namespace {
+
+// ProcessGroup::barrier keeps a static tensor that every caller assigns: threads as ranks would race for it.
+class SimProcessGroup : public c10d::ProcessGroup {
+ public:
+  using c10d::ProcessGroup::ProcessGroup;
+  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override {
+    return getDefaultBackend()->barrier(options);
+  }
+};
+
+}  // namespace
 
 SimBackend::SimBackend(Member member, std::shared_ptr<Group> group, int group_rank)
     : c10d::Backend(group_rank, static_cast<int>(group->ranks.size())),
@@ -329,6 +341,21 @@ SimBackend::WorkPtr SimBackend::barrier(const c10d::BarrierOptions&) {
 
 void SimBackend::monitoredBarrier(const c10d::BarrierOptions&, bool /*wait_all_ranks*/) {
   join(c10d::OpType::BARRIER, {.op = Collective::kMonitoredBarrier}, {}, {}, [](AllBuffers) {})->wait(kNoTimeout);
+}
+
+c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(Member member, const std::string& name,
+                                                          const std::vector<int>& ranks) {
+  auto group = member.world->group(name, ranks);
+  const int group_rank = group->group_rank_of(member.rank);
+  check_argument(group_rank >= 0, "group {}: rank {} is not a member of {}", name, member.rank, describe_ranks(ranks));
+  auto backend = c10::make_intrusive<SimBackend>(std::move(member), std::move(group), group_rank);
+  auto process_group = c10::make_intrusive<SimProcessGroup>(group_rank, static_cast<int>(ranks.size()));
+  for (const auto device : {c10::DeviceType::CPU, c10::DeviceType::CUDA}) {
+    process_group->setBackend(device, c10d::ProcessGroup::BackendType::CUSTOM, backend);
+  }
+  process_group->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
+  process_group->setGroupName(name);
+  return process_group;
 }
 
 }  // namespace accel::sim

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-
 #include <memory>
 #include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <vector>
 
 #include "sim/backend/buffer_guard.hpp"
@@ -13,7 +13,7 @@
 
 /// c10d's backend over a World: every collective of ProcessGroupGloo, with Gloo's bits, among the threads of a process.
 ///
-///     auto group = accel::sim::make_process_group(member, "world", {0, 1, 2, 3});  // process_group.hpp
+///     auto group = accel::sim::make_process_group(member, "world", {0, 1, 2, 3});
 ///     group->allreduce(tensors)->wait();
 ///
 /// The ranks' calls meet in order, n-th with n-th, and must be equal in op, reduce op, dtype, shape and root; else
@@ -76,5 +76,10 @@ class SimBackend : public c10d::Backend {
   std::shared_ptr<Group> group_;
   std::uint64_t sequence_ = 0;
 };
+
+/// A process group whose only backend is a SimBackend. `ranks` are world ranks in order; the member's is one of them.
+/// Thread rule: the member's thread.
+c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(Member member, const std::string& name,
+                                                          const std::vector<int>& ranks);
 
 }  // namespace accel::sim

@@ -12,8 +12,8 @@
 
 #include "reference/core/exit_point.hpp"
 #include "sim/backend/operator_clock.hpp"
-#include "sim/backend/process_group.hpp"
 #include "sim/backend/replica_vote.hpp"
+#include "sim/backend/sim_backend.hpp"
 #include "sim/backend/sim_listener.hpp"
 
 namespace accel::sim {

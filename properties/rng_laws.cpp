@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, RngLaws, ::testing::Values(Backend::kSim, Bac
                          [](const auto& info) { return name_of(info.param); });
 
 TEST_P(RngLaws, StreamOfARankIsThatOfAProcessOfItsOwn) {
-  expect_property(20, [this] {
+  expect_property(20, [] {
     const auto one = *draw_case();
     const auto drawn = collect_ranks(GetParam(), one.num_ranks, [&](RankContext& rank) {
       torch::manual_seed(one.seed + static_cast<std::uint64_t>(rank.rank));
@@ -84,7 +84,7 @@ TEST_P(RngLaws, StreamOfARankIsThatOfAProcessOfItsOwn) {
 }
 
 TEST_P(RngLaws, SynchronisationGivesEveryRankTheStreamOfRankZero) {
-  expect_property(20, [this] {
+  expect_property(20, [] {
     const auto one = *draw_case();
     const auto drawn = collect_ranks(GetParam(), one.num_ranks, [&](RankContext& rank) {
       set_seed(one.seed, {.device_specific = true});
@@ -118,7 +118,7 @@ std::vector<at::Tensor> run_steps(const std::vector<Step>& steps, const std::fun
 }
 
 TEST_P(RngLaws, SeedOrDrawOnOneRankNeverMovesTheStreamOfAnother) {
-  expect_property(20, [this] {
+  expect_property(20, [] {
     const auto num_ranks = *rc::gen::inRange<std::size_t>(2, 6), num_steps = *rc::gen::inRange<std::size_t>(1, 20);
     const auto step = rc::gen::pair(rc::gen::weightedOneOf<std::optional<std::uint64_t>>(
                                         {{3, rc::gen::just(std::optional<std::uint64_t>())},

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <string>
+#include <tuple>
 
 #include "reference/core/errors.hpp"
 #include "tests/reference/data/passes.hpp"
@@ -115,10 +116,10 @@ TEST(ShardPlanTest, NumbersThatAreNotPositiveAreArgumentErrors) {
 
 TEST(ShardPlanTest, ABatchBeyondThePlanIsAnArgumentError) {
   const auto plan = plan_shards(options_of(10, 2, 3, Tail::kNotEven));
-  EXPECT_NO_THROW(plan.batch(/*rank=*/1, /*step=*/1));
-  EXPECT_THROW(plan.batch(/*rank=*/2, /*step=*/1), ArgumentError);
-  EXPECT_THROW(plan.batch(/*rank=*/0, /*step=*/-1), ArgumentError);
-  EXPECT_THROW(plan.batch(/*rank=*/3, /*step=*/0), ArgumentError);
+  EXPECT_NO_THROW(std::ignore = plan.batch(/*rank=*/1, /*step=*/1));
+  EXPECT_THROW(std::ignore = plan.batch(/*rank=*/2, /*step=*/1), ArgumentError);
+  EXPECT_THROW(std::ignore = plan.batch(/*rank=*/0, /*step=*/-1), ArgumentError);
+  EXPECT_THROW(std::ignore = plan.batch(/*rank=*/3, /*step=*/0), ArgumentError);
 }
 
 TEST(ShardPlanTest, TheRemainderIsWhatTheLastStepHoldsOnce) {

@@ -49,7 +49,7 @@ int print_completion(const std::string& shell) {
   return script.empty() ? kUsage : kSuccess;
 }
 
-int accel_main(int argc, char** argv) {
+int run_command(int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "", second = argc > 2 ? argv[2] : "";
   if (const auto* command = find_command(name)) return command->main(argc - 1, argv + 1);
   if (const auto* command = find_command(second); command != nullptr && name == "help") {
@@ -72,15 +72,19 @@ int accel_main(int argc, char** argv) {
   return is_help ? kSuccess : kUsage;
 }
 
+int run_main(int argc, char** argv) {
+  try {
+    return run_command(argc, argv);
+  } catch (const std::exception& error) {
+    std::cerr << "accel: " << error.what() << std::endl;
+    return exit_code_of(error);
+  }
+}
+
 }  // namespace
 }  // namespace accel::programs
 
 int main(int argc, char** argv) {
   std::signal(SIGCHLD, SIG_DFL);  // a parent may have had it ignored, and children could not be waited for
-  try {
-    return accel::programs::accel_main(argc, argv);
-  } catch (const std::exception& error) {
-    std::cerr << "accel: " << error.what() << std::endl;
-    return accel::programs::exit_code_of(error);
-  }
+  accel::programs::end_process(accel::programs::run_main(argc, argv));
 }

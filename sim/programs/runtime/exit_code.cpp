@@ -1,6 +1,11 @@
 #include "sim/programs/runtime/exit_code.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
 
 #include "reference/core/errors.hpp"
 #include "sim/engine/diagnosis.hpp"
@@ -32,6 +37,16 @@ ExitCode exit_code_of_run(const sim::RunError& error) {
 ExitCode exit_code_of(const std::exception& error) {
   if (const auto* run_error = dynamic_cast<const sim::RunError*>(&error)) return exit_code_of_run(*run_error);
   return dynamic_cast<const ConfigError*>(&error) != nullptr ? kUsage : kFailure;
+}
+
+void end_process(int code) {
+#ifdef ACCEL_SANITIZED
+  std::exit(code);  // which looks for leaks
+#else
+  std::cout.flush();
+  std::fflush(nullptr);
+  _exit(code);
+#endif
 }
 
 }  // namespace accel::programs

@@ -15,4 +15,8 @@ enum ExitCode {
 /// Of the error that ended the run; among simulated ranks, of the errors that caused the others.
 ExitCode exit_code_of(const std::exception& error);
 
+/// Ends the process after flushing standard streams. Destructors of static objects do not run: those of LibTorch take a
+/// third of the time that a process needs without doing anything. Source: measured, 0.15 of 0.47 s.
+[[noreturn]] void end_process(int code);
+
 }  // namespace accel::programs

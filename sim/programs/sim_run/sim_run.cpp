@@ -369,5 +369,5 @@ int run_main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   std::signal(SIGCHLD, SIG_DFL);  // a parent may have had it ignored, and children could not be waited for
-  return accel::programs::run_main(argc, argv);
+  accel::programs::end_process(accel::programs::run_main(argc, argv));
 }

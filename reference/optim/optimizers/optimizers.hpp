@@ -2,6 +2,7 @@
 
 #include <tuple>
 
+#include "reference/optim/optimizers/adadelta.hpp"
 #include "reference/optim/optimizers/adam_variants.hpp"
 #include "reference/optim/optimizers/asgd.hpp"
 #include "reference/optim/optimizers/fused_adagrad.hpp"

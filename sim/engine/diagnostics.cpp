@@ -1,3 +1,5 @@
+// Turns the state of blocked ranks and open meetings into the text of a hang report. It runs while other ranks
+// may still move (a time-out), so it reads each fact once and tolerates that a missing rank has arrived since.
 #include "sim/engine/diagnostics.hpp"
 
 #include <algorithm>
@@ -9,7 +11,7 @@ namespace {
 
 using Calls = std::vector<std::optional<Call>>;
 
-// Which members called what, the majority first.
+// Groups the members by their call, the largest group first. The sort is stable, so ties keep the order of the ranks.
 template <typename Same>
 std::vector<std::pair<Call, std::vector<int>>> kinds_of(const Calls& calls, const Group& group, Same&& same) {
   std::vector<std::pair<Call, std::vector<int>>> kinds;
@@ -25,7 +27,7 @@ std::vector<std::pair<Call, std::vector<int>>> kinds_of(const Calls& calls, cons
 
 std::string at(const std::string& where) { return where.empty() ? "" : fmt::format(" at {}", where); }
 
-// The first collective of the group that ranks called from different lines of the program.
+// Returns the first collective of the group that ranks called from different lines of the program.
 std::optional<Difference> first_apart(const Group& group) {
   const auto apart = group.state->collectives.first_apart();
   if (!apart) return std::nullopt;
@@ -68,6 +70,7 @@ std::string Diagnostics::whereabouts(int rank) const {
     case RankStates::Activity::kHasLeft: return fmt::format("has ended its program, {}", after);
     case RankStates::Activity::kRuns: break;
   }
+  // After a failure turns no longer matter: every rank runs freely, so a rank that has not returned is running.
   const bool has_turn = failures_.has_failed() || scheduler_.has_turn(rank);
   return fmt::format("{}, {}", has_turn ? "is running" : "waits for its turn", after);
 }
@@ -84,7 +87,7 @@ void Diagnostics::add_missing_sender(const Meeting& meeting, Diagnosis& diagnosi
   for (const auto& [rank, blocked_on] : states_.blocked()) {
     if (blocked_on == &meeting) waiters.push_back(rank);
   }
-  if (waiters.empty()) return;  // it came meanwhile
+  if (waiters.empty()) return;  // the message has arrived in the meantime
   diagnosis.text += fmt::format("\n  {} {}, and ", describe_ranks(waiters), whereabouts(waiters.front()));
   if (meeting.source() < 0) {
     diagnosis.ranks.insert(diagnosis.ranks.end(), waiters.begin(), waiters.end());
@@ -96,6 +99,7 @@ void Diagnostics::add_missing_sender(const Meeting& meeting, Diagnosis& diagnosi
   }
 }
 
+// `is_first` is set for the meeting that most ranks wait for: only it determines where the ranks diverged.
 void Diagnostics::add_missing_members(const Meeting& meeting, Diagnosis& diagnosis, bool is_first) const {
   const auto& group = meeting.group();
   const auto& call = *meeting.any_call();
@@ -109,7 +113,8 @@ void Diagnostics::add_missing_members(const Meeting& meeting, Diagnosis& diagnos
   for (const auto& [place, ranks] : places)
     diagnosis.text += fmt::format("\n  missing: {} {}", describe_ranks(ranks), place);
   if (!is_first) return;
-  // Calls that agreed, from different lines of the program, say where ranks went apart; else this meeting is the place.
+  // Calls that agreed but came from different lines show where the ranks diverged; without any, this meeting is
+  // the place.
   if (auto apart = first_apart(group)) {
     diagnosis.text +=
         fmt::format("\n  ranks came from different lines first at #{} of group {}:", apart->sequence, group.name);
@@ -136,9 +141,9 @@ Diagnostics::Places Diagnostics::places_of(const std::vector<int>& ranks) const 
 }
 
 Diagnosis Diagnostics::hang() const {
-  // The culprits are those missing from the meeting that most ranks wait for; on a tie, from all of those.
+  // The culprits are the ranks missing from the meeting that most ranks wait for; on a tie, from all such meetings.
   Diagnosis diagnosis{.kind = Diagnosis::Kind::kHang,
-                      .text = "hang: every rank is blocked or has ended, none can go on"};
+                      .text = "hang: every rank is blocked or has ended; none can continue"};
   std::vector<std::pair<const Meeting*, int>> meetings;
   for (const auto& [rank, blocked_on] : states_.blocked()) {
     const Meeting* meeting = blocked_on;
@@ -175,7 +180,7 @@ Diagnosis Diagnostics::timeout(const Meeting& meeting) const {
   return diagnosis;
 }
 
-// No meeting is open that could be late: the others wait for their turns.
+// No meeting can be late here: the other ranks have not made their calls because they wait for their turns.
 Diagnosis Diagnostics::endless_turn(int rank) const {
   const auto text = fmt::format("timed out after {} ms\n  rank {} does not end its turn: it {}", timeout_.count(), rank,
                                 whereabouts(rank));

@@ -28,6 +28,7 @@ void FailureRecord::throw_if_failed() const {
   if (has_failed_) std::rethrow_exception(failure());
 }
 
+// `failure_` is set before `has_failed_`: a rank that reads the flag without the lock then finds the error.
 bool FailureRecord::set_failure(const std::exception_ptr& error) {
   {
     const MutexLock lock(mutex_);
@@ -40,7 +41,8 @@ bool FailureRecord::set_failure(const std::exception_ptr& error) {
   return true;
 }
 
-// The strike that explains a failure: the last that may stop a run.
+// Attributes a failure to the last strike that may stop a run: the others had their effect and the run
+// continued. The diagnosis keeps what the engine found (who waited for what) and only adds the fault as the cause.
 std::optional<Diagnosis> FailureRecord::diagnosis() const {
   const MutexLock lock(mutex_);
   const auto strike = std::find_if(strikes_.rbegin(), strikes_.rend(), may_stop);
@@ -81,6 +83,7 @@ bool FailureRecord::has_strike_that_may_stop() const {
   return std::any_of(strikes_.begin(), strikes_.end(), may_stop);
 }
 
+// Findings repeat on every step and rank, so equal texts are kept once, and no more than kMost in total.
 void FailureRecord::warn(std::string finding) {
   constexpr std::size_t kMost = 100;
   const MutexLock lock(mutex_);
@@ -91,7 +94,7 @@ void FailureRecord::warn(std::string finding) {
 std::vector<std::string> FailureRecord::findings() const {
   const MutexLock lock(mutex_);
   auto sorted = findings_;
-  std::sort(sorted.begin(), sorted.end());  // not in the order of threads
+  std::sort(sorted.begin(), sorted.end());  // independent of the order in which threads reported
   return sorted;
 }
 

@@ -1,3 +1,9 @@
+// Note [Two clocks]
+// With a network model (`finish_times`) a rank's clock is virtual: it advances by its thread's processor time
+// times a factor, or by the operator table, and a collective moves it to the finish time that the model
+// computes. Without one, times are wall-clock readings and compute is the thread's processor time. Processor
+// time, not wall time, measures compute because ranks share few cores: the wall time of a rank includes the
+// time that other ranks ran.
 #include "sim/engine/rank_clocks.hpp"
 
 #include <time.h>
@@ -25,6 +31,8 @@ std::size_t slot_of(int rank, const Meeting& meeting) {
 
 RankClocks::RankClocks(const WorldOptions& options, RankScheduler& scheduler)
     : options_(options), scheduler_(scheduler), ranks_(options.num_ranks) {
+  // A restarted run continues on one common time line: all ranks start at the latest clock of the previous
+  // attempt, because a launcher restarts all of them together.
   double last = 0;
   for (const auto& before : options_.times_before) last = std::max(last, before.now);
   for (std::size_t rank = 0; rank < options_.times_before.size(); ++rank) {
@@ -43,6 +51,8 @@ void RankClocks::begin_compute(int rank) {
   ranks_[rank].wall_mark = wall_now();
 }
 
+// Called at the start of every call into the engine. The order matters: a fault's extra time is computed from
+// the compute just recorded, and begin_compute resets the marks, so that the engine's own work is not counted.
 void RankClocks::end_compute(int rank) {
   if (!options_.keeps_time()) return;
   auto& own = ranks_[rank];
@@ -63,12 +73,14 @@ void RankClocks::end_compute(int rank) {
   begin_compute(rank);
 }
 
+// Ends the current interval first: its span must carry the phase in which the time was spent.
 std::string_view RankClocks::enter_phase(int rank, std::string_view phase) {
   if (!options_.keeps_time()) return ranks_[rank].phase;
   end_compute(rank);
   return std::exchange(ranks_[rank].phase, phase);
 }
 
+// Keeps a copy of the totals per optimizer step; reports subtract neighbours to get the times of one step.
 void RankClocks::end_update(int rank) {
   if (!options_.keeps_time()) return;
   auto& times = ranks_[rank].times;
@@ -76,6 +88,9 @@ void RankClocks::end_update(int rank) {
   times.updates.push_back(times);
 }
 
+// On the virtual clock a delay is added; on the wall clock it is slept. In a serial schedule without a virtual
+// clock it only decides the order: the rank is postponed. Otherwise the delayed rank counts as computing,
+// because the others wait for it as for a straggler.
 void RankClocks::delay(int rank, double seconds, std::string_view name) {
   auto& own = ranks_[rank];
   const bool is_virtual = options_.is_virtual(), is_serial = scheduler_.is_serial();
@@ -109,6 +124,8 @@ void RankClocks::advance_all(double seconds) {
   for (auto& rank : ranks_) rank.times.now += seconds;
 }
 
+// Splits the wait at the moment when the last rank was ready: before it, this rank waited for stragglers; after
+// it, for data. `clamp` covers ranks that called wait() after that moment.
 void RankClocks::record_wait(int rank, const Meeting& meeting, const Reading& begin) {
   const bool is_virtual = options_.is_virtual();
   if (!options_.keeps_time() || !meeting.has_group() || (is_virtual && meeting.times.finish.empty())) return;

@@ -12,6 +12,8 @@ void TransferTimes::sleep(double seconds) const {
     std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
 
+// Without a network model only the last arrival is known: the collective begins then, and the ranks wake when
+// it ends. Delays are slept by the completing thread, as if the slowest link delayed everybody.
 void TransferTimes::set_of_collective(Meeting& meeting, const std::vector<double>& delays) const {
   auto& times = meeting.times;
   if (!options_.is_virtual()) {
@@ -35,7 +37,8 @@ void TransferTimes::set_of_message(Meeting& receive, const Message& message) con
     if (options_.keeps_time()) times.last_ready = clocks_.wall_now();
     return;
   }
-  // Messages between two ranks take turns among themselves, and with nothing else of the group.
+  // The model orders transfers by group name, and gets a name for this pair: messages between two ranks wait
+  // for each other, but not for the group's collectives.
   const Group pair{.name = fmt::format("{}: {} to {}", group.name, message.source, message.destination),
                    .ranks = {group.ranks[message.source], group.ranks[message.destination]}};
   const std::vector<double> ready{message.sent_at + message.late, message.received_at};  // it starts at the later one

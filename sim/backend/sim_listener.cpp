@@ -13,7 +13,8 @@
 namespace accel::sim {
 namespace {
 
-// Of all that `get_state` tells, without a tensor of it for each step.
+// Hashes everything that `get_state` returns, without creating a tensor per step. Cached normal samples are
+// part of the state: two generators with equal engines and different caches draw different numbers.
 std::uint64_t state_of(at::CPUGeneratorImpl& generator) {
   const auto engine = generator.engine().data();
   const auto float_normal = generator.next_float_normal_sample();

@@ -1,4 +1,4 @@
-// Faults of one rank's part in a collective: its call, its tensors, its hook.
+// Faults of one rank's part in a collective: its call, its tensors, its gradient hook.
 #include <limits>
 
 #include "sim/faults/fault_effect.hpp"
@@ -6,7 +6,9 @@
 namespace accel::sim {
 namespace {
 
-// What a call becomes on the one rank whose program is wrong. False if the call has nothing of the kind.
+// Changes a call as a wrong program would. Returns false if the call has nothing to change (a barrier has no
+// dtype); the fault then waits for the next call. Each change yields a call that differs from every correct one
+// of the others.
 bool make_wrong(Call& call, WrongCall what) {
   switch (what) {
     case WrongCall::kOp:
@@ -50,7 +52,8 @@ struct HookException : FaultEffect {
   }
 };
 
-// Its rank chooses the collective when it joins; the fault strikes when all have joined.
+// The fault's rank marks the collective when it joins, because only then its phase and step are known; the
+// fault strikes when all have joined, because only then the tensors of all ranks exist.
 class MarkingEffect : public FaultEffect {
  public:
   using FaultEffect::FaultEffect;
@@ -64,7 +67,7 @@ class MarkingEffect : public FaultEffect {
     if (is_marked && strike(world, {*fault_.rank}, may_stop(), occasion))
       strike_at(world, occasion.group->group_rank_of(*fault_.rank), faults);
   }
-  void on_restart() override { group_ = nullptr; }  // of a collective that never came
+  void on_restart() override { group_ = nullptr; }  // a mark whose collective never completed
 
  private:
   virtual bool chooses(World& world, int rank, const Call& call) = 0;
@@ -87,7 +90,8 @@ class CrashDuringCollective : public MarkingEffect {
   }
 };
 
-// A bucket of DDP, or a unit's gradients of a sharded model.
+// Marks a sum of gradients: a bucket of DDP, or a unit's gradients of a sharded model. Other collectives of the
+// backward pass are left alone.
 class GradientEffect : public MarkingEffect {
   using MarkingEffect::MarkingEffect;
   bool chooses(World& world, int rank, const Call& call) override {
@@ -104,6 +108,7 @@ class BitFlip : public GradientEffect {
 
 class NanGradient : public GradientEffect {
   using GradientEffect::GradientEffect;
+  // A NaN does not stop a run: no call fails, and the loss becomes NaN.
   [[nodiscard]] bool may_stop() const override { return false; }
   void strike_at(World& /*world*/, int member, MeetingFaults& faults) override {
     using Limits = std::numeric_limits<double>;

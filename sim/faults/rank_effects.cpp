@@ -1,4 +1,5 @@
-// Faults of a rank: it ends, stands still, or is slow.
+// Faults of a rank: it crashes, hangs, pauses or is slow. `may_stop` says whether a later failure of the run is
+// attributed to the fault: a pause within the time-out must not be blamed for an unrelated error.
 #include "sim/faults/fault_effect.hpp"
 #include "sim/faults/fault_plan.hpp"
 
@@ -34,6 +35,7 @@ struct SlowRank : FaultEffect {
   double lost_seconds(int rank, double computed_seconds) override {
     return concerns(rank) ? computed_seconds * (*fault_.factor - 1) : 0;
   }
+  // Recorded once at the start: a slow rank has an effect in every call, and one strike says enough.
   void on_rendezvous(World& world, int rank) override {
     if (fault_.rank == rank) strike(world, {rank}, /*may_stop=*/false);
   }
@@ -65,6 +67,7 @@ struct CrashBeforeOptimizerStep : FaultEffect {
   }
 };
 
+// `may_stop` is false: the crash ends this attempt, but a run that fails after its restart has another cause.
 struct Restart : CrashBeforeOptimizerStep {
   using CrashBeforeOptimizerStep::CrashBeforeOptimizerStep;
   void at_point(World& world, int rank, StepPoint point, std::int64_t step) override {

@@ -1,3 +1,5 @@
+// Reads network files. All problems are collected with their lines (YamlProblems). A value that is wrong is
+// replaced by a harmless one, so that reading continues and finds the remaining problems.
 #include "sim/network/network_spec.hpp"
 
 #include <algorithm>
@@ -13,7 +15,7 @@ bool is_time(double value) { return value >= 0 && std::isfinite(value); }
 bool is_rate(double value) { return value > 0; }
 constexpr int kMostCount = 1 << 16;
 constexpr int kMostCards = 1 << 10;
-constexpr double kMostPlaces = 1 << 20;  // of a torus
+constexpr double kMostPlaces = 1 << 20;  // in a torus
 
 bool is_finite_rate(double value) { return value > 0 && std::isfinite(value); }
 bool is_rank(int value) { return value >= 0; }
@@ -59,7 +61,7 @@ TopologySpec read_switch(YamlReader& reader) {
                   .core_bytes_per_second = read_optional_rate(reader, "core_bytes_per_second")};
 }
 
-// Racks under one core: a rack's way up carries what its ranks could send, divided by the oversubscription.
+// Racks under one core: a rack's uplink carries what its ranks can send together, divided by the oversubscription.
 TopologySpec read_fat_tree(YamlReader& reader) {
   const auto port = read_link(reader);
   const int ranks = read_required_count(reader, "ranks_per_rack");
@@ -67,7 +69,8 @@ TopologySpec read_fat_tree(YamlReader& reader) {
   return TreeSpec{.tiers = {{.port = port}, {.units = ranks, .port = up}}};
 }
 
-// Nodes: fast links inside, network cards to the outside; above, racks of nodes if they are given.
+// Nodes: fast links inside, network cards to the outside, and racks of nodes above if they are given. A single
+// node needs no card.
 TopologySpec read_nodes(YamlReader& reader) {
   TreeSpec spec;
   const int ranks = read_required_count(reader, "ranks_per_node");
@@ -89,6 +92,7 @@ TopologySpec read_nodes(YamlReader& reader) {
 
 TopologySpec read_torus(YamlReader& reader) {
   const auto fits = [](const std::vector<int>& shape) {
+    // A double, because the product of three ints may overflow an int.
     double places = 1;
     for (const int extent : shape) places *= extent;
     return (shape.size() == 2 || shape.size() == 3) &&
@@ -112,7 +116,7 @@ TopologySpec read_topology(YamlReader& file) {
       {"torus", read_torus}};
   const auto kind = reader.required<std::string>(
       "kind", [](const auto& name) { return kinds.contains(name); }, "full, ring, switch, fat_tree, nodes or torus");
-  if (!kinds.contains(kind)) return FullSpec{};  // its keys cannot be judged
+  if (!kinds.contains(kind)) return FullSpec{};  // the keys of an unknown kind cannot be checked
   auto topology = kinds.at(kind)(reader);
   reader.finish_keys();
   return topology;
@@ -169,6 +173,7 @@ ComputeCosts read_compute(YamlReader& file) {
     costs.kind = ComputeCosts::Kind::kTable;
     read_table(reader, costs);
   }
+  // Without a valid kind every other key would be reported as unknown.
   if (!kind.empty()) reader.finish_keys();
   return costs;
 }
@@ -181,6 +186,7 @@ double ComputeCosts::seconds_of(std::string_view op, double flops, double bytes)
   return launch_seconds + std::max(flops / flops_per_second, bytes / bytes_per_second);
 }
 
+// Logarithms, because measured sizes double from point to point and factors are ratios.
 double size_factor(const std::vector<SizeFactor>& factors, std::int64_t bytes) {
   if (factors.empty()) return 1;
   const auto above =

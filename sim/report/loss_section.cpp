@@ -18,8 +18,8 @@ std::string exact(double value) { return std::isfinite(value) ? fmt::format("{:.
 
 std::string loss_summary(const std::vector<double>& losses) {
   const auto width = mean_width(losses.size());
-  std::string words =
-      width > 1 ? fmt::format("Rank 0, each step thin, the mean of {} steps bold.", width) : "Rank 0, each step.";
+  std::string words = width > 1 ? fmt::format("Rank 0: each step (thin) and the mean of {} steps (bold).", width)
+                                : "Rank 0, each step.";
   std::size_t num_missing = 0;
   const auto gaps = ranges_of(losses, /*drawable=*/false);
   for (const auto& [first, last] : gaps) num_missing += last - first;
@@ -29,7 +29,7 @@ std::string loss_summary(const std::vector<double>& losses) {
   return words;
 }
 
-// At most 200 rows: of many steps some together.
+// At most 200 rows: a run with more steps gets a row per range of steps, with its extremes.
 HtmlTable loss_table(const std::vector<double>& losses) {
   const auto size = (losses.size() + 199) / 200;
   if (size == 1) {

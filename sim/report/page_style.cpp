@@ -1,3 +1,5 @@
+// The style sheet of the page. Charts refer to colours by class, so the media query for dark mode changes them
+// without redrawing. The colours of a step's parts are checked for colour-blind readers by report_browser_test.
 #include "sim/report/sections.hpp"
 
 namespace accel::sim::report {

@@ -1,3 +1,5 @@
+// The building blocks of the page's sections. Identifiers are derived from the section's id, so that headings
+// and charts have unique ones.
 #include "sim/report/sections.hpp"
 
 #include <fmt/format.h>
@@ -39,6 +41,7 @@ std::string legend(const std::vector<std::pair<std::string, std::string>>& entri
   return html + "</ul>\n";
 }
 
+// Two drawings instead of one that scales: scaling would shrink the letters on a phone.
 std::string chart(const std::string& id, const std::function<std::string(const Canvas&)>& draw) {
   return fmt::format("<div class=\"wide\">\n{}</div>\n<div class=\"narrow\">\n{}</div>\n", draw({id + "-chart", 920}),
                      draw({id + "-narrow-chart", 340}));

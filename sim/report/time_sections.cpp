@@ -1,3 +1,4 @@
+// The sections with times: the parts of a step by rank, and scaling over numbers of ranks.
 #include "sim/report/sections.hpp"
 
 #include <fmt/format.h>
@@ -27,6 +28,7 @@ std::string step_summary(const std::vector<StepBreakdown>& ranks) {
   std::sort(computes.begin(), computes.end());
   const auto [longest, slowest] = computes.back();
   const auto median = computes[computes.size() / 2].first;
+  // Named only if it stands out: in every run some rank is the slowest by a little.
   if (median > 0 && longest > 1.05 * median) {
     words += fmt::format(" Rank {} computes longest: {}, {:.2f} times the median.", slowest, seconds_text(longest),
                          longest / median);
@@ -50,7 +52,7 @@ HtmlTable scaling_table(const std::vector<ScalePoint>& scaling) {
   for (const auto& point : scaling) {
     table.rows.push_back({count_text(point.ranks), seconds_text(point.step_seconds), percent_text(point.efficiency),
                           seconds_text(point.exposed_communication_seconds), seconds_text(point.straggler_seconds),
-                          point.samples_per_second > 0 ? number_text(point.samples_per_second) : "not known"});
+                          point.samples_per_second > 0 ? number_text(point.samples_per_second) : "unknown"});
   }
   return table;
 }
@@ -63,7 +65,7 @@ std::string step_section(const RunReport& report) {
   const auto picture = chart("step-time", [&](const Canvas& canvas) {
     auto entries = step_parts();
     if (report.ranks.size() > most_bars(canvas))
-      entries.emplace_back("slowest", "compute of the slowest of a bar's ranks");
+      entries.emplace_back("slowest", "compute of the slowest rank in the bar");
     return legend(entries) + rank_chart(report.ranks, canvas);
   });
   return section("step-time", "Where a step's time goes",

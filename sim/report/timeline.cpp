@@ -1,3 +1,5 @@
+// Turns a timeline into a trace: checks the slices, plans tracks and arrows (timeline_plan.cpp) and writes them
+// (trace_writer.cpp).
 #include "sim/report/timeline.hpp"
 
 #include <fmt/format.h>
@@ -29,7 +31,7 @@ const char* problem_of(const Slice& slice, std::size_t num_ranks) {
   if (slice.begin < 0 || slice.end > kLatest) return "its times are not between 0 and 9.2e9 seconds";
   if (slice.end < slice.begin) return "it ends before it begins";
   if (slice.released_by < -1 || slice.released_by >= static_cast<int>(num_ranks))
-    return "released_by is no rank of the timeline";
+    return "released_by is not a rank of the timeline";
   return nullptr;
 }
 
@@ -48,10 +50,11 @@ void check(const Timeline& timeline) {
     }
   }
   check_argument(num_problems == 0, "timeline: {} slices cannot be drawn{}{}", num_problems,
-                 num_problems > kShown ? ", the first 20 of them" : "", problems);
+                 num_problems > kShown ? "; the first 20 are" : "", problems);
 }
 
-// The ends of arrows on one rank's slices.
+// Groups the ends of arrows by rank and sorts them by time. Ids are unique over both clocks: a viewer connects
+// ends by id alone.
 std::vector<std::vector<report::Mark>> marks_of(const std::vector<Arrow>& arrows, std::size_t num_ranks,
                                                 std::int64_t first_id) {
   std::vector<std::vector<report::Mark>> marks(num_ranks);

@@ -10,9 +10,11 @@ namespace {
 
 struct OpenTrack {
   Track slices;
-  std::vector<Nanoseconds> ends;  // of the slices that the next one may lie within, innermost last
+  std::vector<Nanoseconds> ends;  // ends of the slices that the next one may lie within, innermost last
 };
 
+// Returns whether a span fits on the track after its present slices. Spans arrive sorted by begin, so slices
+// that have ended can be removed for good.
 bool takes(OpenTrack& track, const Span& span, bool may_nest) {
   while (!track.ends.empty() && track.ends.back() <= span.begin) track.ends.pop_back();
   return track.ends.empty() || (may_nest && span.end <= track.ends.back());
@@ -23,10 +25,11 @@ bool takes_time(const Slice& slice) {
   return span.begin < span.end;
 }
 
-// What a rank did: the candidates for an arrow's tail. What takes no time holds no arrow's end.
+// A rank's activities, as candidates for an arrow's tail. Slices without duration are excluded: a viewer cannot
+// attach an arrow to them.
 struct Deeds {
   std::vector<Nanoseconds> begins;     // sorted
-  std::vector<std::size_t> last_ones;  // of the slices begun by then, the one that ends last
+  std::vector<std::size_t> last_ones;  // of the slices begun so far, the one that ends last
 };
 
 Deeds deeds_of(const std::vector<Slice>& slices) {
@@ -45,8 +48,8 @@ Deeds deeds_of(const std::vector<Slice>& slices) {
   return deeds;
 }
 
-// Both ends stand just before their slices end, where nothing else has begun, and the tail before the head: a viewer
-// reads events by time, and drops a head that it meets before its tail.
+// Both ends lie just before their slices end, where no other slice has begun, and the tail before the head: a
+// viewer reads events by time and drops a head that precedes its tail.
 std::optional<ArrowEnd> tail_of(int rank, const std::vector<Slice>& slices, const Deeds& deeds, Nanoseconds release) {
   const auto begun = std::lower_bound(deeds.begins.begin(), deeds.begins.end(), release) - deeds.begins.begin();
   if (begun == 0) return std::nullopt;
@@ -67,6 +70,7 @@ std::vector<Track> plan_tracks(const std::vector<Span>& spans, bool may_nest) {
   std::vector<std::size_t> order(spans.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    // Longer spans first, so that an outer slice is placed before the slices inside it.
     return spans[a].begin != spans[b].begin ? spans[a].begin < spans[b].begin : spans[a].end > spans[b].end;
   });
   std::vector<OpenTrack> open;

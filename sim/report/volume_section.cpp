@@ -1,3 +1,4 @@
+// Communication by operation: horizontal bars with their numbers, the largest first.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +13,7 @@ namespace {
 
 constexpr double kRow = 46, kBar = 16;
 
-// What has no room loses its end; the tooltip has all of it. Bytes of one letter (UTF-8) stay together.
+// Cuts a name that does not fit; the tooltip has all of it. Never cuts within a UTF-8 character.
 std::string shortened(const std::string& words, std::size_t most) {
   if (words.size() <= most) return words;
   auto size = most - 1;
@@ -51,6 +52,7 @@ std::string volume_chart(const std::vector<CommunicationVolume>& volumes, const 
     svg.text({0, top + 13}, "name", shortened(volume.op, room));
     svg.text({canvas.width, top + 13}, "end", numbers);
     svg.box({0, top + 20, canvas.width, top + 20 + kBar}, "track");
+    // At least two pixels, so that a small volume stays visible.
     svg.box({0, top + 20, std::max(2.0, bytes(static_cast<double>(volume.bytes))), top + 20 + kBar}, "volume",
             fmt::format("{}: {}", volume.op, numbers_of(volume, false)));
     top += kRow;

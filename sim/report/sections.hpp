@@ -35,7 +35,8 @@ std::string memory_section(const RunReport& report);
 std::string scaling_section(const RunReport& report);
 
 /// The page's CSS. Blue and orange are those of Okabe and Ito (Color Universal Design, 2008). Their pinks and reds look
-/// like one of these two to some colour-blind readers, so the third part of a step uses a colour between them. A test measures it.
+/// like one of these two to some colour-blind readers, so the third part of a step uses a colour between them. A test
+/// measures the differences.
 extern const std::string_view kPageStyle;
 
 }  // namespace accel::sim::report

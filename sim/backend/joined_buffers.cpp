@@ -64,6 +64,7 @@ std::vector<Buffers*> unchanged_buffers(const CallSlot& slot, std::span<const Pa
   return ranks;
 }
 
+// Fails the run before it throws: the exception reaches only the thread that computes, the failure all ranks.
 void fail_call(const CallSlot& slot, const Call& call, std::vector<int> ranks, const std::string& what) {
   const auto& [world, group, sequence] = slot;
   const auto where = describe(call.where);
@@ -83,6 +84,7 @@ void check_splits(const CallSlot& slot, const std::vector<SplitMismatch>& mismat
   std::vector<int> culprits;
   for (const int member : wrong) culprits.push_back(members[member]);
   std::sort(culprits.begin(), culprits.end());
+  // Lists every mismatch: the pattern usually shows which rank's splits are wrong.
   std::string what = "input and output splits differ; expected equal splits on both sides:";
   for (const auto& [from, to, sent, expected] : mismatches) {
     what +=

@@ -88,6 +88,7 @@ SimBackend::WorkPtr SimBackend::reduce_flat(Collective op, Tensors& tensors, con
 
 SimBackend::WorkPtr SimBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   check_one(Collective::kAllReduce, tensors);
+  // Like ProcessGroupGloo::allreduce, which dispatches on the layout.
   if (tensors.front().layout() == at::kSparse) return allreduce_sparse(tensors, options);
   return reduce_flat(Collective::kAllReduce, tensors, options.reduceOp, c10d::OpType::ALLREDUCE);
 }

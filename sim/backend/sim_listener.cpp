@@ -30,6 +30,7 @@ std::uint64_t state_of(at::CPUGeneratorImpl& generator) {
 
 }  // namespace
 
+// Reading the loss is the simulator's own work, so the operator clock must not charge it.
 void SimListener::begin_backward(const at::Tensor& loss) {
   if (recorder_ && loss.numel() > 0) {
     const at::DisableRecordFunctionGuard no_clock;

@@ -63,6 +63,7 @@ void check_count(Collective op, std::string_view what, std::size_t given, std::s
                  expected);
 }
 
+// Shapes are compared exactly, like in ProcessGroupGloo; equal numbers of elements are not enough.
 void check_same(Collective op, const at::Tensor& tensor, const at::Tensor& like) {
   check_argument(tensor.scalar_type() == like.scalar_type() && tensor.sizes() == like.sizes(),
                  "{}: got a tensor of {} {}; expected {} {} as for the others", name_of(op), c10::str(tensor.sizes()),
@@ -84,6 +85,7 @@ void check_parts(Collective op, const at::Tensor& tensor, const at::Tensor& part
                  name_of(op));
 }
 
+// Views, not copies: the parts of an output are written in place.
 std::vector<at::Tensor> parts_of(Collective op, const at::Tensor& tensor, const at::Tensor& part, int count) {
   check_parts(op, tensor, part, count);
   std::vector<at::Tensor> parts;

@@ -77,6 +77,7 @@ CollectivePlan reduce_scatter_list(const CollectiveCall& call, Library library) 
   return plan;
 }
 
+// Gloo's all-gather sends each part in two halves, so that receiving and forwarding overlap.
 CollectivePlan all_gather(const CollectiveCall& call, Library library) {
   return {{ring_all_gather(parts_of(call, call.bytes, /*pieces=*/library == Library::kGloo ? 2 : 1), Pairs::kRingUp)}};
 }
@@ -95,6 +96,7 @@ CollectivePlan reduce(const CollectiveCall& call, Library library) {
       chunks_of(plan_reduce(num_elements(call), call.element_bytes, call.num_ranks), call.element_bytes);
   auto to_the_root = chunks;
   for (auto& chunk : to_the_root) chunk.pieces = std::min(chunk.pieces, 1);  // each rank sends its chunk as one message
+  // After the first half every rank has the sum of one chunk and sends it to the root.
   return {{ring_reduce_scatter(chunks, Pairs::kRingDown), to_root(to_the_root, call.root)}};
 }
 

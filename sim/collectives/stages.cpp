@@ -118,6 +118,7 @@ Stage to_root(std::vector<Message> parts, int root) {
       }};
 }
 
+// A scatter is a gather with senders and receivers exchanged.
 Stage from_root(std::vector<Message> parts, int root) {
   const auto gather = to_root(std::move(parts), root);
   return {.pairs = Pairs::kFromRoot, .root = root, .messages = [gather](int round, std::vector<Message>& messages) {
@@ -126,6 +127,7 @@ Stage from_root(std::vector<Message> parts, int root) {
           }};
 }
 
+// Rank r sends to r + 1, r + 2, ...; the shifts of one round are in flight together.
 Stage exchange(int num_ranks, std::int64_t bytes) {
   const auto shifts = static_cast<int>(std::max<std::int64_t>(1, kExchangeMessagesMax / num_ranks));
   return {.pairs = Pairs::kExchange,

@@ -38,6 +38,7 @@ void name_call(Diagnosis& diagnosis, const Call& call, const std::string& group,
   diagnosis.where = describe(call.where);
 }
 
+// The text is Gloo's; programs and tests that match it behave alike on both backends.
 std::exception_ptr connection_closed(int rank) {
   return std::make_exception_ptr(GlooError(fmt::format("Connection closed by peer [rank {}]", rank)));
 }

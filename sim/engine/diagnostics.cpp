@@ -59,6 +59,7 @@ Diagnosis diagnose_difference(const Meeting& meeting) {
   return diagnosis;
 }
 
+// Describes a rank by its last call, the only thing that the engine knows about a rank's own code.
 std::string Diagnostics::whereabouts(int rank) const {
   const auto [activity, last_call] = states_.state(rank);
   const bool has_called = last_call.op.has_value();
@@ -82,6 +83,7 @@ void Diagnostics::add_absence(const Meeting& meeting, Diagnosis& diagnosis) cons
   add_missing_members(meeting, diagnosis, is_first);
 }
 
+// A receive has no members to list: either a specific sender is missing, or (any source) nobody has sent.
 void Diagnostics::add_missing_sender(const Meeting& meeting, Diagnosis& diagnosis) const {
   std::vector<int> waiters;
   for (const auto& [rank, blocked_on] : states_.blocked()) {
@@ -129,6 +131,7 @@ void Diagnostics::add_missing_members(const Meeting& meeting, Diagnosis& diagnos
   }
 }
 
+// Groups ranks with equal descriptions, so that 4,095 missing ranks take one line.
 Diagnostics::Places Diagnostics::places_of(const std::vector<int>& ranks) const {
   Places places;
   for (const int rank : ranks) {

@@ -7,6 +7,7 @@ namespace {
 
 bool may_stop(const FaultStrike& strike) { return strike.may_stop; }
 
+// Only a DiagnosedError carries a diagnosis; the error of a rank's own code has none.
 std::optional<Diagnosis> diagnosis_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
@@ -68,6 +69,7 @@ void FailureRecord::note(FaultStrike strike) {
   strikes_.push_back(std::move(strike));
 }
 
+// A fault may turn out to be fatal only later: a delayed message is harmless until its delays exceed the time-out.
 void FailureRecord::blame(const std::string& text) {
   const MutexLock lock(mutex_);
   for (auto& strike : strikes_) strike.may_stop = strike.may_stop || strike.text == text;

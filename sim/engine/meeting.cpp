@@ -43,6 +43,7 @@ const Call* Meeting::any_call() const {
   return nullptr;
 }
 
+// Used by diagnoses, also before any member has arrived: then the operation is unknown.
 std::string Meeting::name() const {
   const auto* call = any_call();
   const auto title = call == nullptr ? std::string("collective") : std::string(name_of(call->op));

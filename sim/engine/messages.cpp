@@ -26,6 +26,7 @@ std::shared_ptr<Meeting> Messages::send(Group& group, int source, int destinatio
   const int rank = group.ranks[source];
   auto meeting = begin(group, /*sends=*/true, source, destination, call);
   if (meeting->has_ended()) return meeting;
+  // A send completes here, before its receive is posted: in the simulator a wait for a send never blocks.
   meeting->end_at_once();
   Mailbox::Posted send{.meeting = meeting,
                        .source = source,
@@ -65,6 +66,7 @@ std::shared_ptr<Meeting> Messages::receive(Group& group, int source, int destina
 // (sizes that differ) becomes the receiver's error; the sender has already returned.
 void Messages::complete(const Mailbox::Posted& receive, const Mailbox::Posted& send) {
   auto& meeting = *receive.meeting;
+  // For a receive from any source this is the answer that Work::sourceRank returns.
   meeting.set_source(send.source);
   std::exception_ptr error;
   try {

@@ -41,6 +41,7 @@ void RankCalls::wait(int rank, Meeting& meeting) {
   clocks_.begin_compute(rank);
 }
 
+// Ends the rank's turn only while the meeting is open; a loop over isCompleted() then makes progress in any schedule.
 bool RankCalls::poll(int rank, const Meeting& meeting) {
   if (!meeting.has_ended()) scheduler_.poll(rank);
   return meeting.has_ended();

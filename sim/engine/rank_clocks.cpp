@@ -16,6 +16,7 @@
 namespace accel::sim {
 namespace {
 
+// Of the calling thread: ranks measure themselves, and intra-op threads do not exist (one per rank).
 double processor_seconds() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -67,6 +68,7 @@ void RankClocks::end_compute(int rank) {
                                .virtual_time = {begin, own.times.now},
                                .wall_time = {own.wall_mark, wall_now()}});
   }
+  // Inside the compute interval, so that a slow rank is late for the call that follows.
   if (options_.faults) {
     if (const double lost = options_.faults->lost_seconds(rank, seconds); lost > 0) delay(rank, lost, "slow");
   }
@@ -119,6 +121,7 @@ RankClocks::Reading RankClocks::read(int rank) const {
   return {.now = now(rank), .wall = options_.keeps_time() ? wall_now() : 0};
 }
 
+// Writes other ranks' clocks without a lock: allowed only while all ranks are blocked or have left.
 void RankClocks::advance_all(double seconds) {
   if (!options_.is_virtual()) return;
   for (auto& rank : ranks_) rank.times.now += seconds;

@@ -28,6 +28,7 @@ void TransferTimes::set_of_collective(Meeting& meeting, const std::vector<double
   times.finish = options_.finish_times(meeting.group(), *meeting.calls().front(), times.ready);
 }
 
+// The transfer starts when both ends are ready, as Gloo's receiver tells the sender; a late message delays its start.
 void TransferTimes::set_of_message(Meeting& receive, const Message& message) const {
   const auto& group = receive.group();
   auto& times = receive.times;
@@ -46,6 +47,7 @@ void TransferTimes::set_of_message(Meeting& receive, const Message& message) con
   times.last_ready = std::max(ready[0], ready[1]);
 }
 
+// One mutex for all ranks is enough: only the completing thread of each meeting takes it.
 void TransferTimes::count(const Meeting& meeting) {
   if (!options_.keeps_time()) return;
   const auto& finish = meeting.times.finish;

@@ -113,6 +113,7 @@ void World::leave(int rank, const std::exception_ptr& error) {
 
 void World::check_deadlines() { parts_->failure_handler.check_deadlines(); }
 
+// Without a handler (unit tests) the reason goes to standard error, or a test would hang without explanation.
 void World::report_stuck(const RunError& error) const {
   if (const auto& on_stuck = parts_->options.on_stuck) return on_stuck(error);
   std::cerr << "the simulation is waiting for ranks that do not return from their own code:\n"

@@ -44,6 +44,7 @@ struct WrongCallEffect : FaultEffect {
   }
 };
 
+// Thrown from the call in the backward phase: autograd runs DDP's hooks there, so the exception leaves `backward`.
 struct HookException : FaultEffect {
   using FaultEffect::FaultEffect;
   void before_collective(World& world, int rank, const Occasion& occasion, Call& /*call*/) override {
@@ -99,6 +100,7 @@ class GradientEffect : public MarkingEffect {
   }
 };
 
+// Flips a bit of the result on one rank only: the other ranks have the correct sum, so the replicas diverge.
 class BitFlip : public GradientEffect {
   using GradientEffect::GradientEffect;
   void strike_at(World& /*world*/, int member, MeetingFaults& faults) override {

@@ -50,6 +50,7 @@ struct AllowedValues {
 
 std::string allowed_values(const ParameterForm& form) { return std::visit(AllowedValues{}, form); }
 
+// The order is that of the table, so files and texts list parameters alike.
 std::vector<std::pair<std::string, std::string>> amounts(const Fault& fault) {
   std::vector<std::pair<std::string, std::string>> texts;
   for (const auto& parameter : kFaultParameters) {

@@ -80,6 +80,7 @@ class FaultReader {
   }
 
  private:
+  // Without a valid kind nothing else of the entry can be checked, so it is skipped.
   std::optional<FaultKind> read_kind() {
     if (!reader_.has("kind")) reader_.missing("kind");
     std::vector<std::string_view> names;
@@ -119,6 +120,7 @@ class FaultReader {
     return ends ? std::optional(Link{(*ends)[0], (*ends)[1]}) : std::nullopt;
   }
 
+  // A side must leave somebody on the other: a partition of all ranks separates nothing.
   std::optional<std::vector<int>> read_side() {
     const auto is_side = [&](const std::vector<int>& ranks) {
       const std::set<int> side(ranks.begin(), ranks.end());
@@ -186,6 +188,7 @@ std::vector<Fault> parse_faults(const std::string& text, const std::string& file
   YamlReader reader(parse_yaml(text, file, problems), "", problems);
   const auto seed = reader.optional<std::int64_t>("seed", at_least_zero).value_or(0);
   std::vector<Fault> faults;
+  // Two faults with one stream would draw the same values, for example strike the same rank.
   std::map<std::uint32_t, std::size_t> places;  // by stream
   auto entries = reader.required_mappings("faults");
   for (std::size_t place = 0; place < entries.size(); ++place) {

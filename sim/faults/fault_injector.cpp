@@ -62,6 +62,7 @@ MeetingFaults FaultInjector::on_message(World& world, const Group& group, int so
   return std::move(traffic.faults);
 }
 
+// Ranks without the fault are skipped here once for all effects.
 void FaultInjector::at_point(World& world, int rank, StepPoint point, std::int64_t step) {
   for (const auto& effect : effects_) {
     if (effect->concerns(rank)) effect->at_point(world, rank, point, step);
@@ -129,6 +130,7 @@ bool FaultInjector::on_quiescence(World& world) {
   return true;
 }
 
+// Called once after each failed attempt. The exchange clears the request, so a second failure ends the run.
 bool FaultInjector::restarts() {
   for (const auto& effect : effects_) effect->on_restart();
   return run_.wants_restart.exchange(false);

@@ -42,6 +42,7 @@ std::vector<int> draw_side(const Fault& fault, int num_ranks) {
   return ranks;
 }
 
+// An absent rank means any rank, except for kinds that strike every rank (`every_rank`).
 void plan_place(Fault& fault, int num_ranks) {
   const auto& rule = rule_of(fault.kind);
   check_argument(num_ranks >= 2 || !rule.needs_two_ranks(), "{} requires at least two ranks; the run has {}", rule.name,
@@ -76,6 +77,7 @@ struct FillIn {
   void operator()(const FlagForm&) const {}
 };
 
+// Each parameter has its own draw number, so a value that the file gives does not change the draws of the others.
 void plan_amounts(Fault& fault) {
   for (const auto& parameter : kFaultParameters) {
     if (rule_of(fault.kind).has(parameter.parameter)) std::visit(FillIn{fault, parameter}, parameter.form);
@@ -94,6 +96,7 @@ std::vector<Fault> plan_faults(std::vector<Fault> faults, int num_ranks) {
   return faults;
 }
 
+// Drawn per rank and hit, not from a running stream: the result does not depend on which thread asks first.
 bool strikes(const Fault& fault, int rank, std::uint64_t hit) {
   return !fault.probability || fraction(draw(fault, Draw::kStrikes, hit, rank)) < *fault.probability;
 }

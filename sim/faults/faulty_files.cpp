@@ -90,12 +90,15 @@ Files& FaultyFiles::living() {
   return files_;
 }
 
+// The path is matched when the file is created: later renames do not matter to a write in progress.
 const Fault* FaultyFiles::tearing(const std::string& path) const {
   const auto is_meant = [&](const Fault& torn) { return path.find(torn.file.value_or("")) != std::string::npos; };
   const auto fault = std::find_if(torn_writes_.begin(), torn_writes_.end(), is_meant);
   return fault == torn_writes_.end() ? nullptr : &*fault;
 }
 
+// `death_` is set before the strike is reported: the report disconnects the peers, and from then on this rank
+// is dead.
 void FaultyFiles::die(const Fault& fault, const std::string& path, std::int64_t size) {
   death_ = fmt::format("{}: the process died while writing {}; {} bytes of it reached the disk", describe(fault), path,
                        size);

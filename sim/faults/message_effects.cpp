@@ -30,6 +30,7 @@ class LinkEffect : public FaultEffect {
   bool strike_link(const Traffic& traffic, bool may_stop) {
     return strike(traffic.world, {fault_.link->from, fault_.link->to}, may_stop, traffic.occasion);
   }
+  // The receiver's step decides: it is the rank that waits for the message.
   bool strike_first(const Traffic& traffic) {
     return is_due(traffic.world, fault_.link->to, traffic.occasion.sequence) && strike_link(traffic, true);
   }
@@ -54,6 +55,7 @@ class LinkEffect : public FaultEffect {
   virtual void on_link(Traffic& traffic, const Ends& ends) = 0;
 };
 
+// The hit is the call's number, so the same messages are late in every schedule.
 class MessageDelay : public LinkEffect {
   using LinkEffect::LinkEffect;
   void on_link(Traffic& traffic, const Ends& ends) override {
@@ -61,6 +63,7 @@ class MessageDelay : public LinkEffect {
   }
 };
 
+// With a network model the link itself is slower (FaultInjectorOptions); without one a delay approximates it.
 class SlowLink : public LinkEffect {
   using LinkEffect::LinkEffect;
   void on_link(Traffic& traffic, const Ends& ends) override {
@@ -83,6 +86,7 @@ class MessageLoss : public LinkEffect {
   }
 };
 
+// Both ends see the reset; all others see that a peer has closed its connection, as over TCP.
 class ConnectionReset : public LinkEffect {
   using LinkEffect::LinkEffect;
   void on_link(Traffic& traffic, const Ends& /*ends*/) override {

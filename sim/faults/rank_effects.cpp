@@ -6,6 +6,7 @@
 namespace accel::sim {
 namespace {
 
+// Strikes before the call is counted, so the others find the rank missing in the same collective.
 struct CrashBeforeCollective : FaultEffect {
   using FaultEffect::FaultEffect;
   void before_call(World& world, int rank, const Occasion& occasion) override {
@@ -20,6 +21,8 @@ struct Hang : FaultEffect {
   }
 };
 
+// A pause beyond the time-out is not waited for: the rank blocks, and FaultInjector::on_quiescence ends the
+// waits of the others with the error that they would get.
 struct Pause : FaultEffect {
   using FaultEffect::FaultEffect;
   void before_call(World& world, int rank, const Occasion& occasion) override {
@@ -32,6 +35,7 @@ struct Pause : FaultEffect {
 
 struct SlowRank : FaultEffect {
   using FaultEffect::FaultEffect;
+  // Adds the surplus of a factor: the computed seconds themselves have already passed.
   double lost_seconds(int rank, double computed_seconds) override {
     return concerns(rank) ? computed_seconds * (*fault_.factor - 1) : 0;
   }
@@ -41,6 +45,7 @@ struct SlowRank : FaultEffect {
   }
 };
 
+// At each backward pass, once per micro-batch, because that is when a slow step delays the others' all-reduce.
 struct Jitter : FaultEffect {
   using FaultEffect::FaultEffect;
   void at_point(World& world, int rank, StepPoint point, std::int64_t step) override {

@@ -26,6 +26,7 @@ struct TornWrite : FaultEffect {
   }
 };
 
+// The rank lives on and may handle the error; its connections stay open.
 struct DiskFull : FaultEffect {
   using FaultEffect::FaultEffect;
   void on_file_fault(World& world, int rank) override { strike(world, {rank}, /*may_stop=*/true); }

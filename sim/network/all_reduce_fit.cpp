@@ -23,6 +23,7 @@ constexpr int kIterations = 300;
 constexpr double kReach = 3;     // bound from the guess, a factor of 20: noise would drive costs to 0
 constexpr double kNudge = 1e-6;  // step of a derivative; the model is linear between its kinks
 
+// Costs are exponentials, so they stay positive whatever step the fit takes.
 AllReduceCosts costs_of(const Logs& logs) {
   return {std::exp(logs[0]), std::exp(logs[1]), std::exp(logs[2]), std::exp(logs[3])};
 }

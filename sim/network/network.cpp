@@ -103,6 +103,7 @@ class Network::Costs {
                                         double now) {
     const PatternKey key{stage.pairs, stage.root, stage.pattern(round)};
     auto& pattern = alone(key, messages);
+    // Pointers to patterns stay valid: std::map does not move its elements.
     crossed_.insert(&pattern);
     auto active = active_at(now);
     std::erase_if(active, [&](const Usage* usage) { return !meets(usage->links, pattern.links); });
@@ -126,6 +127,7 @@ class Network::Costs {
     return pattern;
   }
 
+  // Doubles the remaining time of each usage; see Note [Sharing with others].
   [[nodiscard]] std::vector<const Usage*> active_at(double now) const {
     std::vector<const Usage*> active;
     for (const auto* usage : others_) {
@@ -238,6 +240,7 @@ Network::Pattern Network::solve(const Group& group, const std::vector<Message>& 
     flows.add(route);
     pattern.costs.push_back({.latency_seconds = topology_->latency_seconds(route)});
   }
+  // Messages of one round are assumed to be in flight together for the complete round.
   const auto rates = max_min_rates(flows, capacities_beside(others));
   for (std::size_t index = 0; index < rates.size(); ++index) pattern.costs[index].seconds_per_byte = 1 / rates[index];
   pattern.links = unique(std::move(flows.links));
@@ -262,6 +265,7 @@ std::vector<double> Network::finish_times(std::uint64_t number, const Transfer& 
   Costs costs(*this, group, begin);
   const TimingOptions options{.reduce_seconds_per_byte = spec_.reduce_seconds_per_byte,
                               .time_factor = size_factor(spec_.size_factors, transfer.bytes)};
+  // `costs` records the links that it crosses while the plan runs, so the usage is known only afterwards.
   auto ends = run_plan(plan, std::move(clocks), options, std::ref(costs));
   occupy_lanes(group, ends);
   group.under_way.push_back(

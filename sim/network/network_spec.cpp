@@ -12,6 +12,7 @@ namespace accel::sim {
 namespace {
 
 bool is_time(double value) { return value >= 0 && std::isfinite(value); }
+// An infinite rate is allowed (".inf" in YAML): a link that costs only latency.
 bool is_rate(double value) { return value > 0; }
 constexpr int kMostCount = 1 << 16;
 constexpr int kMostCards = 1 << 10;
@@ -35,6 +36,7 @@ int read_count(YamlReader& reader, const std::string& key, int absent, int most 
           key, [=](int value) { return value >= 1 && value <= most; }, fmt::format("1 to {}", most))
       .value_or(absent);
 }
+// Reports a missing key and continues with 1, so that the rest of the file is still checked.
 int read_required_count(YamlReader& reader, const std::string& key) {
   if (!reader.has(key)) reader.missing(key);
   return read_count(reader, key, 1);
@@ -50,12 +52,14 @@ LinkCosts read_link(YamlReader& reader) {
 LinkCosts read_link(YamlReader& parent, const std::string& key) {
   if (!parent.has(key)) parent.missing(key);
   auto reader = parent.mapping(key);
+  // The missing key has been reported; its own missing keys would only repeat that.
   if (!parent.has(key)) return {};
   const auto link = read_link(reader);
   reader.finish_keys();
   return link;
 }
 
+// A switch is a tree with one tier, a fat tree has two, nodes have up to three: routes need only one algorithm.
 TopologySpec read_switch(YamlReader& reader) {
   return TreeSpec{.tiers = {{.port = read_link(reader)}},
                   .core_bytes_per_second = read_optional_rate(reader, "core_bytes_per_second")};
@@ -122,6 +126,7 @@ TopologySpec read_topology(YamlReader& file) {
   return topology;
 }
 
+// Ranks are not compared with the run's: the file does not know how many ranks there will be.
 std::vector<LinkOverride> read_overrides(YamlReader& file) {
   std::vector<LinkOverride> links;
   for (auto& reader : file.mappings("links")) {
@@ -208,6 +213,7 @@ NetworkSpec read_network(const std::string& file) {
   const auto library = reader.required<std::string>(
       "library", [](const auto& name) { return name == "gloo" || name == "nccl"; }, "gloo or nccl");
   spec.library = library == "nccl" ? Library::kNccl : Library::kGloo;
+  // ProcessGroupGloo has two threads per group, so two collectives run at the same time; NCCL has one stream.
   spec.lanes = read_count(reader, "lanes", spec.library == Library::kGloo ? 2 : 1);
   spec.overhead_seconds = read_time(reader, "overhead_seconds");
   spec.reduce_seconds_per_byte = read_time(reader, "reduce_seconds_per_byte");

@@ -62,6 +62,8 @@ void Topology::add_links(const TreeSpec& spec) {
 void Topology::add_links(const TorusSpec& /*spec*/) {
   auto& torus = std::get<TorusSpec>(spec_);
   if (torus.shape.empty()) torus.shape = {num_ranks_};
+  // Two links per rank and dimension, forward and backward. All places of the grid have links, also those
+  // without a rank: routes may pass through them.
   links_.assign(static_cast<std::size_t>(*num_ranks_max(spec_)) * torus.shape.size() * 2, torus.link);
 }
 
@@ -105,12 +107,14 @@ Route Topology::find_route(const TorusSpec& spec, int from, int to) {
 const Route& Topology::route(int from, int to) {
   ensure(from != to, "a route from rank {} to itself", from);
   const auto key = static_cast<std::int64_t>(from) * num_ranks_ + to;
+  // Routes are cached: every round of a collective asks for the same ones.
   const auto known = routes_.find(key);
   if (known != routes_.end()) return known->second;
   return routes_.emplace(key, std::visit([&](const auto& kind) { return find_route(kind, from, to); }, spec_))
       .first->second;
 }
 
+// Latencies add up along a route, rates do not: the slowest share bounds the message (max_min_rates).
 double Topology::latency_seconds(const Route& route) const {
   double sum = 0;
   for (const int number : route) sum += links_[number].latency_seconds;

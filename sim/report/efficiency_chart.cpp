@@ -12,6 +12,7 @@ namespace {
 // Numbers of ranks usually double from point to point, so their axis is logarithmic.
 Scale ranks_scale(const std::vector<ScalePoint>& scaling, const Box& plot) {
   const double first = scaling.front().ranks, last = scaling.back().ranks;
+  // A single point is centred: a domain of one value would have no width.
   const Interval domain = first == last ? Interval{first / 2, last * 2} : Interval{first, last};
   return {domain, {plot.left + 20, plot.right - 20}, Scale::Kind::kLogarithmic};
 }

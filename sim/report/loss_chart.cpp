@@ -17,6 +17,7 @@ struct Axes {
   bool is_logarithmic;
 };
 
+// Falls back to 0..1 if no loss can be drawn, so that a run of NaNs still gets axes.
 Interval extent_of(const std::vector<double>& losses) {
   Interval extent{1e300, -1e300};
   for (const auto loss : losses) {
@@ -50,6 +51,7 @@ void draw_gaps(Svg& svg, const Box& plot, const Axes& axes, const std::vector<do
   for (const auto& gap : ranges_of(losses, /*drawable=*/false, steps_per_pixel)) {
     const auto left = axes.steps(static_cast<double>(gap.first)), right = axes.steps(static_cast<double>(gap.last - 1));
     svg.box({left - 1, plot.top, right + 1, plot.bottom}, "gap", gap_name(losses, gap));
+    // A name at the right edge is written to the left of its band.
     const bool is_last = left + 36 > plot.right;
     if ((is_last ? left - 36 : left) < free_from) continue;
     svg.text({is_last ? left - 4 : left + 6, plot.top + 12}, is_last ? "end gap-name" : "gap-name",

@@ -21,6 +21,7 @@ std::string at(double coordinate) {
 
 }  // namespace
 
+// Escapes both quotes as well, because the same function serves attributes.
 std::string escape(std::string_view text) {
   std::string safe;
   safe.reserve(text.size());
@@ -37,6 +38,8 @@ std::string escape(std::string_view text) {
   return safe;
 }
 
+// `tabindex` makes the scrolling table reachable by keyboard; `scope` tells screen readers which header belongs
+// to a cell.
 std::string folded_table(const std::string& summary, const HtmlTable& table) {
   auto html = fmt::format("<details><summary>{}</summary><div class=\"scroll\" tabindex=\"0\"><table>\n<thead><tr>",
                           escape(summary));
@@ -53,6 +56,7 @@ std::string folded_table(const std::string& summary, const HtmlTable& table) {
   return html + "</tbody></table></div></details>\n";
 }
 
+// The title and the description are what a screen reader reads instead of the picture; ids tie them to it.
 Svg::Svg(const SvgHead& head) {
   text_ = fmt::format(
       "<svg id=\"{0}\" viewBox=\"0 0 {1} {2}\" role=\"img\" aria-labelledby=\"{0}-title {0}-description\">"

@@ -4,6 +4,9 @@
 
 namespace accel::sim::report {
 
+// Order of the rules: colours as variables (light, then dark), page, sections, charts, narrow screens, tables.
+// A new colour needs a value in both modes. Rules for `.wide` and `.narrow` select one of the two drawings of
+// each chart.
 const std::string_view kPageStyle = R"css(
 :root {
   color-scheme: light dark;

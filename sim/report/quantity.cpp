@@ -49,6 +49,7 @@ std::string count_text(std::int64_t count) {
   return digits;
 }
 
+// One decimal below 10 %, where differences of a few tenths matter.
 std::string percent_text(double share) {
   const auto percent = 100 * share;
   return fmt::format("{:.{}f} %", percent, percent != 0 && std::abs(percent) < 9.95 ? 1 : 0);

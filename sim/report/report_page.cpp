@@ -18,6 +18,7 @@ using report::escape;
 
 class Problems {
  public:
+  // The upper bound excludes infinity and values that would overflow an axis; the negated form also catches NaN.
   void expect_amount(double value, const std::string& name) {
     if (!(value >= 0 && value < 1e300))
       text_ += fmt::format("\n  {}: expected a finite number of 0 or more, got {}", name, value);
@@ -59,6 +60,7 @@ void check(const RunReport& report) {
   problems.raise();
 }
 
+// A symbol next to the colour: readers who cannot tell the colours apart see the result as well.
 std::string verdict(const RunReport& report) {
   if (!report.diagnosis.empty()) return "<p class=\"verdict bad\">✕ failed: see the diagnosis</p>\n";
   if (report.findings.empty()) return "<p class=\"verdict good\">✓ completed</p>\n";
@@ -84,6 +86,7 @@ std::string facts(const RunReport& report) {
   if (all.empty()) return "";
   std::string html = "<dl class=\"card facts\">\n";
   for (const auto& [name, value] : all) {
+    // Long facts, such as a command line, get a row of their own in the grid.
     const bool is_long = name.size() + value.size() > 44;
     html += fmt::format("<div{}><dt>{}</dt><dd>{}</dd></div>\n", is_long ? " class=\"long\"" : "", escape(name),
                         unbroken_words(value));
@@ -99,6 +102,7 @@ std::string figures(const RunReport& report) {
   };
   if (!report.losses.empty()) add(report::number_text(report.losses.back()), "loss of the last step");
   const auto mean = report::mean_of(report.ranks);
+  // Shares of an empty step would be NaN.
   if (const auto step = report::total(mean); step > 0) {
     add(report::seconds_text(step), "mean step");
     add(report::percent_text(mean.exposed_communication / step), "exposed communication");

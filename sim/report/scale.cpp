@@ -56,6 +56,7 @@ Scale::Scale(Interval domain, Interval range, Kind kind) : domain_(domain), rang
          domain.low);
 }
 
+// Does not clamp: charts choose a domain that contains their data.
 double Scale::operator()(double value) const {
   const auto share = kind_ == Kind::kLinear ? (value - domain_.low) / (domain_.high - domain_.low)
                                             : std::log(value / domain_.low) / std::log(domain_.high / domain_.low);
@@ -66,6 +67,7 @@ std::vector<double> Scale::ticks(int count) const {
   return kind_ == Kind::kLinear ? linear_ticks(domain_, count) : logarithmic_ticks(domain_, count);
 }
 
+// `low / 2 + high / 2`: the sum of two large values could overflow.
 Interval rounded_out(Interval interval, int tick_count) {
   const auto middle = interval.low / 2 + interval.high / 2;
   if (interval.high - interval.low <= 1e-9 * std::abs(middle)) {

@@ -23,6 +23,7 @@ std::string section(const std::string& id, const std::string& heading, const std
   return with_heading(id, "", heading, body);
 }
 
+// Kept on the page instead of left out: a reader sees that the data was not recorded.
 std::string empty_section(const std::string& id, const std::string& heading, const std::string& why) {
   return with_heading(id, " class=\"empty\"", heading, paragraph(why));
 }

@@ -1,3 +1,4 @@
+// Groups ranks into bars. A page of 4,096 ranks has 153 bars at most, on a phone 49.
 #include "sim/report/step_bars.hpp"
 
 #include <fmt/format.h>
@@ -45,6 +46,7 @@ std::vector<StepBar> plan_bars(const std::vector<StepBreakdown>& ranks, std::siz
   return bars;
 }
 
+// Rounding may make the parts exceed the step by a little; a bar with negative compute could not be drawn.
 std::vector<StepBar> plan_bars(const std::vector<ScalePoint>& scaling) {
   std::vector<StepBar> bars;
   for (const auto& point : scaling) {

@@ -19,6 +19,7 @@ std::string tooltip_of(const StepBar& bar, const char* part, double seconds) {
   return words;
 }
 
+// Parts are stacked from below; an empty part draws nothing, so that it has no tooltip.
 void draw_bar(Svg& svg, const StepBar& bar, const Scale& seconds, Interval place) {
   double base = 0;
   const auto draw_part = [&](double part, const char* style, const char* name) {
@@ -47,6 +48,7 @@ std::size_t label_stride(const std::vector<StepBar>& bars, double slot) {
 
 std::string draw(const std::vector<StepBar>& bars, const Canvas& canvas, const char* title, const char* base_name) {
   const double height = canvas.is_narrow() ? 240 : 300;
+  // The slowest rank's mark may be above its bar's mean, so it counts for the height as well.
   double highest = 1e-9;  // an axis must not be empty
   for (const auto& bar : bars) highest = std::max({highest, total(bar.mean), bar.slowest_compute});
   Svg svg({canvas.id, title,

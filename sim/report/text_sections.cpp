@@ -11,6 +11,8 @@ namespace accel::sim::report {
 std::string diagnosis_section(const RunReport& report) {
   if (report.diagnosis.empty())
     return empty_section("diagnosis", "Diagnosis", "None: the run had no hang, desync or failure.");
+  // Preformatted: the diagnosis is a text with indented lines. It can be focused, so that the keyboard can
+  // scroll it.
   return section("diagnosis", "Diagnosis", fmt::format("<pre tabindex=\"0\">{}</pre>\n", escape(report.diagnosis)));
 }
 
@@ -24,6 +26,7 @@ std::string faults_section(const RunReport& report) {
                                : section("faults", "Faults", bullets(report.faults));
 }
 
+// The sum is an upper bound: the kinds' peaks may occur on different ranks and at different times.
 std::string memory_section(const RunReport& report) {
   if (report.memory.empty()) return empty_section("memory", "Memory", "No memory was measured.");
   HtmlTable table{.columns = {"kind", "bytes"}};

@@ -18,6 +18,7 @@ using report::Arrow;
 using report::TraceWriter;
 using Clock = std::vector<Slice> RankTimeline::*;
 
+// The virtual clock comes first: it is the one that a user of a network model looks at.
 struct NamedClock {
   const char* name;
   Clock slices;
@@ -25,6 +26,7 @@ struct NamedClock {
 constexpr NamedClock kClocks[] = {{"virtual clock", &RankTimeline::virtual_clock},
                                   {"wall clock", &RankTimeline::wall_clock}};
 
+// Checks what would make a trace that viewers reject or misread without an error. Returns null for a valid slice.
 const char* problem_of(const Slice& slice, std::size_t num_ranks) {
   constexpr double kLatest = 9.2e9;  // nanoseconds fit into 64 bits
   if (!std::isfinite(slice.begin) || !std::isfinite(slice.end)) return "its times are not finite";
@@ -35,6 +37,7 @@ const char* problem_of(const Slice& slice, std::size_t num_ranks) {
   return nullptr;
 }
 
+// A faulty producer usually has thousands of invalid slices, so only the first kShown are listed.
 void check(const Timeline& timeline) {
   constexpr int kShown = 20;
   std::string problems;
@@ -69,6 +72,7 @@ std::vector<std::vector<report::Mark>> marks_of(const std::vector<Arrow>& arrows
   return marks;
 }
 
+// Activities may nest on a track (a phase within a phase); collectives in flight overlap freely and never nest.
 void write_tracks(TraceWriter& writer, const std::string& name, bool in_flight, const std::vector<Slice>& slices,
                   const std::vector<report::Mark>& marks) {
   std::vector<std::size_t> chosen;
@@ -86,6 +90,7 @@ void write_tracks(TraceWriter& writer, const std::string& name, bool in_flight, 
   }
 }
 
+// A clock without slices is left out, so that a run without a network has no empty process.
 void write_clock(TraceWriter& writer, const Timeline& timeline, const NamedClock& clock, std::int64_t& next_arrow) {
   std::vector<const std::vector<Slice>*> ranks;
   for (const auto& rank : timeline.ranks) ranks.push_back(&(rank.*clock.slices));

@@ -66,6 +66,7 @@ bool has_arrow(const Slice& slice, int rank) {
 
 Span span_of(const Slice& slice) { return {std::llround(slice.begin * 1e9), std::llround(slice.end * 1e9)}; }
 
+// First fit. The number of tracks is small (buckets in flight), so a linear search is enough.
 std::vector<Track> plan_tracks(const std::vector<Span>& spans, bool may_nest) {
   std::vector<std::size_t> order(spans.size());
   std::iota(order.begin(), order.end(), 0);
@@ -97,6 +98,7 @@ std::vector<Arrow> plan_arrows(const std::vector<const std::vector<Slice>*>& ran
       const auto wait = span_of(slices[index]);
       const auto by = static_cast<std::size_t>(slices[index].released_by);
       const auto tail = tail_of(slices[index].released_by, *ranks[by], deeds[by], wait.end);
+      // The head needs a later time than the tail; a wait of 2 ns or less has no room for both.
       if (tail && tail->time < wait.end - 1) arrows.push_back({*tail, {rank, index, wait.end - 1}});
     }
   }

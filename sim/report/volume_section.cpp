@@ -21,6 +21,7 @@ std::string shortened(const std::string& words, std::size_t most) {
   return words.substr(0, size) + "…";
 }
 
+// The narrow chart leaves out the time; the tooltip and the table have it.
 std::string numbers_of(const CommunicationVolume& volume, bool is_narrow) {
   const auto calls = plural(volume.calls, "call");
   return is_narrow ? fmt::format("{}, {}", bytes_text(static_cast<double>(volume.bytes)), calls)
@@ -40,6 +41,7 @@ HtmlTable volume_table(const std::vector<CommunicationVolume>& volumes) {
 std::string volume_chart(const std::vector<CommunicationVolume>& volumes, const Canvas& canvas) {
   std::int64_t largest = 1;
   for (const auto& volume : volumes) largest = std::max(largest, volume.bytes);
+  // Linear: on a logarithmic scale a negligible operation would look as large as the one that dominates.
   const Scale bytes({0, static_cast<double>(largest)}, {0, canvas.width - 2});
   Svg svg({canvas.id, "Communication by operation",
            fmt::format("{}; the largest sent {}.", plural(static_cast<std::int64_t>(volumes.size()), "operation"),
@@ -63,6 +65,7 @@ std::string volume_chart(const std::vector<CommunicationVolume>& volumes, const 
 std::string volume_section(const RunReport& report) {
   if (report.volumes.empty()) return empty_section("communication", "Communication", "No communication was recorded.");
   auto volumes = report.volumes;
+  // Stable, so that operations with equal bytes keep a fixed order and equal reports give equal pages.
   std::stable_sort(volumes.begin(), volumes.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
   std::int64_t bytes = 0, calls = 0;
   for (const auto& volume : volumes) bytes += volume.bytes, calls += volume.calls;

@@ -76,6 +76,7 @@ void check_average(ReduceKind kind, at::ScalarType dtype) {
                  c10::toString(dtype));
 }
 
+// Plans by the number of elements of the flat buffer: in the coalesced form chunk boundaries may lie inside a tensor.
 void ring(std::vector<HostBuffer>& buffers, ReduceKind kind, const ParallelFor& parallel_for) {
   check_average(kind, buffers.front().dtype());
   std::vector<void*> data;
@@ -135,6 +136,7 @@ void reduce(AllBuffers ranks, ReduceKind kind, int root, const ParallelFor& para
   for (auto* rank : ranks) divide(rank->inputs, kind, ranks.size());
 }
 
+// A copy per rank; the tree of Gloo's algorithm only matters to the time, not to the bits.
 void broadcast(AllBuffers ranks, int root) {
   const c10::NoGradGuard no_grad;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -253,6 +255,7 @@ std::vector<SplitMismatch> all_to_all_mismatches(AllBuffers ranks) {
   return mismatches;
 }
 
+// Receivers fill their outputs in the order of the senders, which is the order of their splits.
 void all_to_all_single(AllBuffers ranks) {
   const c10::NoGradGuard no_grad;
   std::vector<std::int64_t> filled(ranks.size());  // rows already written, by receiver

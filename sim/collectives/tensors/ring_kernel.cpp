@@ -123,6 +123,7 @@ void for_each_tile(const RingPlan& plan, std::int64_t element_bytes, const Paral
                    const std::function<void(const Tile&)>& body) {
   const auto tiles = tiles_of(plan, kTileBytes / element_bytes);
   const auto bytes = plan.num_elements * element_bytes * plan.num_ranks;
+  // Tiles are independent, so running them in parallel does not change any bit.
   if (bytes < kSerialBytes || tiles.size() < 2) {
     for (const auto& tile : tiles) body(tile);
   } else {

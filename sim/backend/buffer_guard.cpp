@@ -1,7 +1,7 @@
 // Note [Watching operators]
 // LibTorch calls a RecordFunction callback before each operator of this thread, with its inputs. The guard
 // registers one only while collectives are pending, because it slows down every operator. An operator's schema
-// says for each argument whether it is a view (an alias that is not written), written (an alias with a write)
+// states for each argument whether it is a view (an alias that is not written), written (an alias with a write)
 // or only read.
 #include "sim/backend/buffer_guard.hpp"
 
@@ -76,6 +76,7 @@ void BufferGuard::issue(std::shared_ptr<Meeting> meeting, const Call& call, cons
   watch();
 }
 
+// Partial results stay watched after `wait()`: that is when the program might use them.
 void BufferGuard::release(const Meeting& meeting) {
   std::erase_if(in_flight_, [&](const auto& one) { return one.meeting.get() == &meeting && !one.is_partial; });
   unwatch_if_idle();
@@ -110,6 +111,7 @@ void BufferGuard::watch() {
       at::RecordFunctionCallback(&BufferGuard::on_operator).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
 }
 
+// Inside a backward pass the callback is kept: removing it there would be undone when the pass ends.
 void BufferGuard::unwatch_if_idle() {
   if (!in_flight_.empty() || handle_ == at::INVALID_CALLBACK_HANDLE || is_in_backward()) return;
   at::removeCallback(handle_);
@@ -122,6 +124,7 @@ std::unique_ptr<at::ObserverContext> BufferGuard::on_operator(const at::RecordFu
   return nullptr;
 }
 
+// Arguments are matched to the schema by position. Operators without a schema (user annotations) read no tensors.
 void BufferGuard::inspect(const at::RecordFunction& function) {
   const auto schema = function.operator_schema();
   if (!schema || std::string_view(function.name()).starts_with("c10d::"))

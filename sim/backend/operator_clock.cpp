@@ -40,6 +40,7 @@ double attention(const at::Tensor& query, const at::Tensor& key, const at::Tenso
          static_cast<double>(query.size(3) + value.size(3));
 }
 
+// Inputs only: outputs do not exist before the call, and are proportional to the inputs for elementwise operators.
 double bytes_of(c10::ArrayRef<const c10::IValue> inputs) {
   double bytes = 0;
   const auto add = [&](const at::Tensor& tensor) {
@@ -116,6 +117,7 @@ std::unique_ptr<at::ObserverContext> OperatorClock::on_begin(const at::RecordFun
   auto frame = std::make_unique<Frame>();
   auto& clock = *thread_clock;
   frame->outer = std::exchange(clock.innermost_, frame.get());
+  // Frames form a stack per thread. A frame inside a charged operator inherits its count, which marks it as free.
   const bool inside = frame->outer != nullptr && frame->outer->flops > 0;
   if (inside) frame->flops = frame->outer->flops;  // operators inside a charged one are not charged again
   frame->is_free = inside || is_view(function);

@@ -32,6 +32,7 @@ std::vector<int> minority(const std::vector<T>& values) {
   return others;
 }
 
+// Tensors on a device, or with gaps, are copied first: only bytes in one piece can be hashed.
 std::uint64_t hash_of(const at::Tensor& tensor) {
   if (tensor.is_cpu() && tensor.is_contiguous()) return fingerprint(tensor.const_data_ptr(), tensor.nbytes());
   const auto bytes = tensor.detach().to(at::kCPU).contiguous();
@@ -98,6 +99,7 @@ void ReplicaVote::begin_era(int rank) {
   update = 0;
 }
 
+// All parameters of all models are one list of hashes, so the first difference has one index.
 void ReplicaVote::compare(std::uint64_t update, const Ballot& ballot, const Models& models) {
   const auto culprits = minority(ballot.hashes);
   if (culprits.empty()) return;

@@ -40,7 +40,7 @@ void SimListener::begin_backward(const at::Tensor& loss) {
 }
 
 // Every prepared model, whether or not this update was of its parameters: a rank that bypasses the gradients'
-// all-reduce trains a model of its own. A model that was told to keep its gradients local has no say.
+// all-reduce trains a model of its own. A model that keeps its gradients local is left out.
 void SimListener::after_update() {
   world_->reach(rank_, StepPoint::kUpdated);
   ReplicaVote::Models models;

@@ -18,6 +18,7 @@ SimWork::SimWork(std::shared_ptr<World> world, std::shared_ptr<BufferGuard> guar
       world_rank_(world_rank),
       results_(std::move(results)) {}
 
+// The guard is released on every path, or a tensor would stay watched for the rest of the run.
 bool SimWork::wait(std::chrono::milliseconds /*timeout*/) {
   try {
     world_->wait(world_rank_, *meeting_);

@@ -151,6 +151,7 @@ void make_first_calls_to_mkl() {
   });
 }
 
+// Times accumulate within the clocks (`times_before`), so the last attempt's replace those of earlier ones.
 void take(World& world, SimulationReport& report) {
   take_findings(world, report);
   report.times.clear();

@@ -93,7 +93,7 @@ void Diagnostics::add_missing_sender(const Meeting& meeting, Diagnosis& diagnosi
   diagnosis.text += fmt::format("\n  {} {}, and ", describe_ranks(waiters), whereabouts(waiters.front()));
   if (meeting.source() < 0) {
     diagnosis.ranks.insert(diagnosis.ranks.end(), waiters.begin(), waiters.end());
-    diagnosis.text += "nobody has sent";
+    diagnosis.text += "no rank has sent";
   } else {
     const int sender = meeting.group().ranks[meeting.source()];
     diagnosis.ranks.push_back(sender);

@@ -143,6 +143,7 @@ std::shared_ptr<Meeting> FailureHandler::late_meeting() {
   const auto now = std::chrono::steady_clock::now();
   std::shared_ptr<Meeting> late;
   for (const auto& meeting : open_meetings()) {
+    // A meeting that no rank has joined yet has no call to report and no rank that waits.
     if (!meeting->has_group() || meeting->deadline() >= now || meeting->any_call() == nullptr) continue;
     const auto blocked = states_.blocked();
     if (!late ||

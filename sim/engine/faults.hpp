@@ -90,7 +90,7 @@ class FaultModel {
   virtual bool on_quiescence(World& world) = 0;
   /// Called after a run has failed. Returns whether a launcher would restart all ranks.
   virtual bool restarts() = 0;
-  /// Describes the faults that have not struck: a run that ended well did not have to survive them.
+  /// Describes the faults that have not struck: a successful run did not have to survive them.
   [[nodiscard]] virtual std::vector<std::string> not_struck() const { return {}; }
 };
 

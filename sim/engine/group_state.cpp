@@ -82,6 +82,7 @@ std::optional<CollectiveChain::Apart> CollectiveChain::first_apart() {
   return first_apart_;
 }
 
+// Counted at the call, not at the match, so that numbers follow the order of the program.
 std::uint64_t Mailbox::count(bool sends, int source, int destination) {
   const MutexLock lock(mutex_);
   return (sends ? num_sends_ : num_receives_)[{source, destination}]++;
@@ -141,12 +142,15 @@ Meetings GroupState::open_meetings() {
   return meetings;
 }
 
+// An ended meeting instead of an exception: the caller gets its error from `wait()`, as with Gloo's
+// asynchronous calls.
 std::shared_ptr<Meeting> failed_meeting(const Group& group, Call call) {
   auto meeting = std::make_shared<Meeting>(group, std::move(call));
   meeting->end_at_once(group.state->connection.errors());
   return meeting;
 }
 
+// Ranks create the same group one after the other; the first defines its members, the others must agree.
 std::shared_ptr<Group> GroupRegistry::group(const std::string& name, const std::vector<int>& ranks) {
   const MutexLock lock(mutex_);
   auto& group = groups_[name];

@@ -30,7 +30,7 @@ std::shared_ptr<Meeting> Rendezvous::arrive(Group& group, int group_rank, Call c
       {.op = call.op, .group = &group, .sequence = static_cast<std::int64_t>(sequence), .where = call.where});
   if (state.connection.is_broken()) return failed_meeting(group, std::move(call));
   auto meeting = state.collectives.next(group, group_rank, {options_.timeout, options_.keeps_time()});
-  if (!meeting) return failed_meeting(group, std::move(call));  // the connection was broken meanwhile
+  if (!meeting) return failed_meeting(group, std::move(call));  // the connection was broken in the meantime
 
   const bool is_last = meeting->join(group_rank, std::move(call), std::move(participant), clocks_.ready(rank));
   if (is_last) complete(meeting, rank, compute);

@@ -91,6 +91,7 @@ RankOutcome outcome_of(int rank, std::exception_ptr error) {
   return outcome;
 }
 
+// A rank that has not ended gets a text that says what it does instead of an error.
 RunError error_of(World& world, const Endings::Errors& errors) {
   std::vector<RankOutcome> outcomes;
   for (int rank = 0; rank < world.num_ranks(); ++rank) {
@@ -133,6 +134,7 @@ void run_ranks(World& world, const std::function<void(int)>& body) {
   Endings endings(num_ranks);
 
   auto& executor = world.executor();
+  // The task catches everything: an exception that leaves a thread would end the process.
   executor.start(num_ranks, [&](int rank) {
     std::exception_ptr error;
     if (gate.pass()) {

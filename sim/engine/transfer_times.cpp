@@ -13,7 +13,7 @@ void TransferTimes::sleep(double seconds) const {
 }
 
 // Without a network model only the last arrival is known: the collective begins then, and the ranks wake when
-// it ends. Delays are slept by the completing thread, as if the slowest link delayed everybody.
+// it ends. Delays are slept by the completing thread, as if the slowest link delayed all members.
 void TransferTimes::set_of_collective(Meeting& meeting, const std::vector<double>& delays) const {
   auto& times = meeting.times;
   if (!options_.is_virtual()) {

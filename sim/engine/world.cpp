@@ -101,7 +101,7 @@ void World::begin(int rank) {
   parts_->clocks.begin_compute(rank);
 }
 
-// The order matters: the state must say "left" before the failure is handled and before the scheduler may find
+// The order matters: the state must be "left" before the failure is handled and before the scheduler may find
 // that no rank can run, because both report where every rank is.
 void World::leave(int rank, const std::exception_ptr& error) {
   parts_->clocks.end_compute(rank);

@@ -79,6 +79,7 @@ class MarkingEffect : public FaultEffect {
   std::atomic<std::uint64_t> sequence_{0};
 };
 
+// Fails this collective for its members and breaks the rank's connections for all later ones.
 class CrashDuringCollective : public MarkingEffect {
   using MarkingEffect::MarkingEffect;
   bool chooses(World& /*world*/, int /*rank*/, const Call& /*call*/) override { return true; }

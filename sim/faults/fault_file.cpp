@@ -120,7 +120,7 @@ class FaultReader {
     return ends ? std::optional(Link{(*ends)[0], (*ends)[1]}) : std::nullopt;
   }
 
-  // A side must leave somebody on the other: a partition of all ranks separates nothing.
+  // A side must leave at least one rank on the other: a partition of all ranks separates nothing.
   std::optional<std::vector<int>> read_side() {
     const auto is_side = [&](const std::vector<int>& ranks) {
       const std::set<int> side(ranks.begin(), ranks.end());

@@ -39,7 +39,7 @@ struct SlowRank : FaultEffect {
   double lost_seconds(int rank, double computed_seconds) override {
     return concerns(rank) ? computed_seconds * (*fault_.factor - 1) : 0;
   }
-  // Recorded once at the start: a slow rank has an effect in every call, and one strike says enough.
+  // Recorded once at the start: a slow rank has an effect in every call, and one record suffices.
   void on_rendezvous(World& world, int rank) override {
     if (fault_.rank == rank) strike(world, {rank}, /*may_stop=*/false);
   }

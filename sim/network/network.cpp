@@ -98,7 +98,7 @@ class Network::Costs {
   }
 
   // Most rounds meet no other collective, and return the cached costs; only pairs of pattern and active set are
-  // solved anew.
+  // solved again.
   std::span<const PairCosts> operator()(const Stage& stage, int round, const std::vector<Message>& messages,
                                         double now) {
     const PatternKey key{stage.pairs, stage.root, stage.pattern(round)};

@@ -126,7 +126,7 @@ TopologySpec read_topology(YamlReader& file) {
   return topology;
 }
 
-// Ranks are not compared with the run's: the file does not know how many ranks there will be.
+// Ranks are not compared with the run's: one file serves runs of any size.
 std::vector<LinkOverride> read_overrides(YamlReader& file) {
   std::vector<LinkOverride> links;
   for (auto& reader : file.mappings("links")) {

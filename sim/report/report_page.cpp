@@ -86,7 +86,7 @@ std::string facts(const RunReport& report) {
   if (all.empty()) return "";
   std::string html = "<dl class=\"card facts\">\n";
   for (const auto& [name, value] : all) {
-    // Long facts, such as a command line, get a row of their own in the grid.
+    // Long facts, such as a command line, get a separate row in the grid.
     const bool is_long = name.size() + value.size() > 44;
     html += fmt::format("<div{}><dt>{}</dt><dd>{}</dd></div>\n", is_long ? " class=\"long\"" : "", escape(name),
                         unbroken_words(value));

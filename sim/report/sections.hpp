@@ -14,7 +14,7 @@ namespace accel::sim::report {
 
 /// Returns a section; `body` is HTML.
 std::string section(const std::string& id, const std::string& heading, const std::string& body);
-/// Returns a section that says why it has no data.
+/// Returns a section that states why it has no data.
 std::string empty_section(const std::string& id, const std::string& heading, const std::string& why);
 /// Returns a paragraph; `words` are plain text and are escaped.
 std::string paragraph(const std::string& words);

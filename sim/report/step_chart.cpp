@@ -73,7 +73,7 @@ std::string draw(const std::vector<StepBar>& bars, const Canvas& canvas, const c
 
 }  // namespace
 
-// A bar of less than 5.5 pixels cannot be told from its neighbours, nor be hit by a pointer.
+// A bar of less than 5.5 pixels cannot be distinguished from its neighbours, nor be hit by a pointer.
 std::size_t most_bars(const Canvas& canvas) {
   const auto plot = plot_of(canvas, 0);
   return static_cast<std::size_t>((plot.right - plot.left) / 5.5);

@@ -22,9 +22,9 @@ constexpr std::int64_t kTileBytes = 16 << 10;
 // Below this many bytes over all ranks, waking another core takes longer than it saves.
 constexpr std::int64_t kSerialBytes = 2 << 20;
 
-template <typename T>
 // Integers are added as unsigned 64-bit values: overflow then wraps, as Gloo's does in practice, without
 // undefined behaviour.
+template <typename T>
 T combine_sum(T own, T received) {
   if constexpr (std::is_integral_v<T>) {
     return static_cast<T>(static_cast<std::uint64_t>(own) + static_cast<std::uint64_t>(received));
@@ -131,6 +131,7 @@ void for_each_tile(const RingPlan& plan, std::int64_t element_bytes, const Paral
   }
 }
 
+// `result` is rank chunk - 1's piece at first; each further rank combines its own piece with it, down the ring.
 template <typename T, typename Combine>
 void all_reduce(const RingPlan& plan, std::span<void* const> buffers, std::span<void* const> results,
                 const ParallelFor& parallel_for) {

@@ -21,7 +21,7 @@ using RankErrors = std::function<std::exception_ptr(int rank)>;
 
 /// Something that ranks wait for: whether it has ended, with which error, and who must be woken.
 ///
-///     if (completion.claim(error)) {              // who ends it
+///     if (completion.claim(error)) {              // the thread that ends it
 ///       const int num_waiters = completion.set_ended();
 ///       completion.notify();
 ///       if (num_waiters > 0) completion.wake_waiters();

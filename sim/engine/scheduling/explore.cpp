@@ -5,6 +5,7 @@
 namespace accel::sim {
 namespace {
 
+// An upper bound for the doubling if the program's own number of steps is unknown.
 constexpr std::int64_t kStepsMax = 1 << 20;
 
 // With fewer ranks the same seed gives another order, so a few more seeds are tried for each size.

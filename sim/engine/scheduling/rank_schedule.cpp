@@ -17,6 +17,7 @@ std::uint64_t random_number(std::uint64_t seed, std::uint64_t n) {
   return z ^ (z >> 31);
 }
 
+// The next higher runnable rank, with wrap-around: the plainest order, and the reference for `explore`.
 class RoundRobin : public TurnPolicy {
  public:
   int next(const std::vector<int>& runnable, int current) override {

@@ -1,7 +1,7 @@
 // Note [Detecting quiescence]
 // A hang is found by counting, not by a timer: `num_active_` is the number of ranks that can continue, plus the
 // threads that are about to release some. It reaches 0 exactly when every rank is blocked or has left. The
-// thread that takes it to 0 runs `on_quiescent`. In a serial schedule RankTurns has the same knowledge: it
+// thread that takes it to 0 runs `on_quiescent`. In a serial schedule RankTurns detects the same moment: it
 // finds no runnable rank when it passes the turn.
 #include "sim/engine/scheduling/rank_scheduler.hpp"
 
@@ -29,6 +29,7 @@ class ParallelScheduler : public RankScheduler {
     completion.sleep();
   }
 
+  // Counted as left before it counts as inactive, so that the end of the last rank is not taken for a hang.
   void leave(int /*rank*/) override {
     num_left_.fetch_add(1);
     subtract_active(1);
@@ -90,6 +91,7 @@ class SerialScheduler : public RankScheduler {
   void end(Completion& completion) override {
     completion.set_ended();
     completion.notify();
+    // Called by the rank that has the turn, or by the watchdog when it fails the run; hence the atomics.
     for (std::size_t rank = 0; rank < waits_for_.size(); ++rank) {
       if (waits_for_[rank] == &completion) turns_.wake(static_cast<int>(rank));
     }

@@ -1,7 +1,7 @@
 // Note [Turns]
 // In a serial schedule exactly one rank has the turn. It gives the turn away only inside the engine's calls, so
 // everything that a rank does between two calls is atomic, and a run is determined by the policy's choices.
-// Each rank sleeps on a word of its own: passing the turn wakes one thread, not all of them.
+// Each rank sleeps on its own word: passing the turn wakes one thread, not all of them.
 #include "sim/engine/scheduling/rank_turns.hpp"
 
 #include <algorithm>
@@ -83,6 +83,7 @@ void RankTurns::postpone(int rank) {
   yield(rank);
 }
 
+// The rank does not wait for another turn, so its thread can end.
 void RankTurns::leave(int rank) {
   {
     const MutexLock lock(mutex_);
@@ -145,6 +146,7 @@ bool RankTurns::somebody_is_blocked() {
   return std::find(states_.begin(), states_.end(), State::kBlocked) != states_.end();
 }
 
+// Only one rank waits on this word, so waking all sleepers wakes one thread.
 void RankTurns::give(int rank) {
   turns_[rank].given.store(1, std::memory_order_release);
   wake_all(turns_[rank].given);

@@ -228,7 +228,7 @@ TEST_F(RehearsalTest, ThePageOfARunThatFailsShowsWhatItHad) {
     EXPECT_EQ(train({"--ranks", "2", "--faults", faults, "--report", path("report")}).exit_code, 3);
     const auto page = read(path("report") + "/index.html");
     EXPECT_EQ(page.find("No loss was recorded") == std::string::npos, was_measured);
-    EXPECT_EQ(page.find("memory was counted") == std::string::npos, was_measured);
+    EXPECT_EQ(page.find("memory was measured") == std::string::npos, was_measured);
   }
 }
 

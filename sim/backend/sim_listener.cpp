@@ -39,8 +39,8 @@ void SimListener::begin_backward(const at::Tensor& loss) {
   world_->reach(rank_, StepPoint::kBackward);
 }
 
-// Every prepared model, whether or not this update was of its parameters: a rank that bypasses the gradients'
-// all-reduce trains a model of its own. A model that keeps its gradients local is left out.
+// Compares every prepared model, whether or not this update changed its parameters: a rank that bypasses the
+// gradients' all-reduce trains a different model. Models that keep their gradients local are left out.
 void SimListener::after_update() {
   world_->reach(rank_, StepPoint::kUpdated);
   ReplicaVote::Models models;
@@ -56,7 +56,7 @@ void SimListener::after_update() {
   if (recorder_) recorder_->add_update(rank_, names_of(models), hashes);
   vote_->cast(rank_, models, std::move(hashes),
               state_of(*at::check_generator<at::CPUGeneratorImpl>(default_generator())));
-  world_->clocks().leave_out(rank_);  // real backends have no vote
+  world_->clocks().leave_out(rank_);  // the vote is not part of the program
 }
 
 }  // namespace accel::sim

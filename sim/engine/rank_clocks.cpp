@@ -23,7 +23,7 @@ double processor_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// The slot of `rank` in a meeting; a message has one.
+// Returns the slot of `rank` in a meeting; a message has a single slot.
 std::size_t slot_of(int rank, const Meeting& meeting) {
   return meeting.is_message() ? 0 : meeting.group().group_rank_of(rank);
 }
@@ -141,7 +141,9 @@ void RankClocks::record_wait(int rank, const Meeting& meeting, const Reading& be
   if (options_.records_spans) record_spans(rank, meeting, begin);
 }
 
-// The collective itself, and the part of it for which the rank has waited.
+// Records two spans: the collective, and the part of it for which this rank waited. They differ when a
+// collective overlaps with the backward pass. A message has no time of call on the sender's side, so its span
+// begins at the receiver's wait.
 void RankClocks::record_spans(int rank, const Meeting& meeting, const Reading& begin) {
   auto& times = ranks_[rank].times;
   const auto& of_meeting = meeting.times;
@@ -151,7 +153,7 @@ void RankClocks::record_spans(int rank, const Meeting& meeting, const Reading& b
   const double ready = is_virtual && !is_message ? of_meeting.ready[slot] : begin.now;
   const auto sequence = is_message ? -1 : static_cast<std::int64_t>(meeting.sequence());
   const double called = is_virtual || is_message ? std::min(begin.wall, of_meeting.wall_end)
-                                                 : of_meeting.ready[slot];  // on the wall's clock, if known
+                                                 : of_meeting.ready[slot];  // on the wall clock, if known
   times.spans.push_back({.kind = Span::Kind::kCollective,
                          .name = name_of(call.op),
                          .group = meeting.group().name,

@@ -71,10 +71,10 @@ class FaultEffect {
   virtual void on_meeting(World& /*world*/, const Occasion& /*occasion*/, MeetingFaults& /*faults*/) {}
   /// Called after `on_meeting`, and for each message.
   virtual void on_traffic(Traffic& /*traffic*/) {}
-  /// Concerns the rank.
+  /// Called only for ranks that the fault concerns.
   virtual void at_point(World& /*world*/, int /*rank*/, StepPoint /*point*/, std::int64_t /*step*/) {}
   virtual double lost_seconds(int /*rank*/, double /*computed_seconds*/) { return 0; }
-  /// Concerns the rank.
+  /// Called only for ranks that the fault concerns.
   virtual void on_rendezvous(World& /*world*/, int /*rank*/) {}
   /// Called when FaultyFiles has applied the fault to `rank`.
   virtual void on_file_fault(World& /*world*/, int /*rank*/) {}

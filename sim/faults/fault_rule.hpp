@@ -25,7 +25,7 @@ enum class FaultTarget { kRank, kCollective, kMessages, kStorage };
 
 /// One kind of fault.
 struct FaultRule {
-  enum Parameter : unsigned {  // of a fault file; kStep and kCollective: of its `when`
+  enum Parameter : unsigned {  // keys of a fault file; kStep, kCollective: of its `when`
     kRank = 1u << 0,
     kLink = 1u << 1,
     kRanks = 1u << 2,

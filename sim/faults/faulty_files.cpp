@@ -57,7 +57,7 @@ class FaultyFiles::File final : public WritableFile {
 
   FaultyFiles& files_;
   const std::string path_;
-  const Fault* fault_;  // null: nothing tears this file
+  const Fault* fault_;  // null: no torn write on this file
   std::unique_ptr<WritableFile> file_;
   std::int64_t size_ = 0;
 };

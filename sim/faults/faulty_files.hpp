@@ -14,7 +14,7 @@
 ///
 ///     PosixFiles disk;
 ///     FaultyFiles files(disk, plan_faults(read_faults("torn_write.yaml", num_ranks), num_ranks), rank);
-///     write_atomically(files, "optimizer.bin", bytes);  // ProcessDied, and optimizer.bin is what it was
+///     write_atomically(files, "optimizer.bin", bytes);  // throws ProcessDied; optimizer.bin is unchanged
 ///
 /// Thread rule: one thread at a time.
 namespace accel::sim {

@@ -18,8 +18,8 @@
 ///
 ///     auto network = Network::load("configs/sim/networks/ethernet_100g.yaml");
 ///     network.set_ranks(64);
-///     const Transfer transfer{.op = Collective::kAllReduce, .bytes = 4 << 20, .element_bytes = 4, .ranks =
-///     &world_ranks}; const auto ends = network.finish_times(/*group=*/0, transfer, ready);  // by group rank
+///     const Transfer transfer{.op = Collective::kAllReduce, .bytes = 4 << 20, .ranks = &world_ranks};
+///     const auto ends = network.finish_times(/*group=*/0, transfer, ready);  // by group rank
 ///
 /// Stateful over one run: a group runs as many collectives at once as it has lanes, and a collective shares links with
 /// earlier requested ones of other groups and lanes. The same calls in the same order give the same times. Thread rule:

@@ -54,7 +54,7 @@ class ParallelScheduler : public RankScheduler {
  private:
   void subtract_active(int count) {
     if (num_active_.fetch_sub(count) != count) return;
-    if (num_left_.load() == num_ranks_) return;  // nobody is blocked
+    if (num_left_.load() == num_ranks_) return;  // no rank is blocked
     num_active_.fetch_add(1);  // counts the resolver: ending completions one by one is not quiescent in between
     on_quiescent_();
     subtract_active(1);

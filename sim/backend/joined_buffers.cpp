@@ -1,3 +1,5 @@
+// Checks that need the tensors of all ranks at once. They run on the thread that completes the collective,
+// between the comparison of the calls (engine) and the computation (collectives/tensors), and end the run on a mistake.
 #include "sim/backend/joined_buffers.hpp"
 
 #include <ATen/ATen.h>

@@ -57,6 +57,7 @@ std::vector<std::uint64_t> hashes_of(const ReplicaModels& models) {
   return hashes;
 }
 
+// Several models may have parameters of the same name, so the model's number is added.
 std::vector<std::string> names_of(const ReplicaModels& models) {
   std::vector<std::string> names;
   for (std::size_t model = 0; model < models.size(); ++model) {

@@ -360,6 +360,7 @@ SimBackend::WorkPtr SimBackend::recvAnysource(Tensors& tensors, int tag) {
   return receive(tensors, /*source=*/-1, tag);
 }
 
+// A barrier has no tensors; only the rendezvous matters.
 SimBackend::WorkPtr SimBackend::barrier(const c10d::BarrierOptions&) {
   return join(c10d::OpType::BARRIER, {.op = Collective::kBarrier}, {}, {}, [](AllBuffers) {});
 }

@@ -1,3 +1,5 @@
+// Connects a rank's Accelerator to the simulator: the library reports phases and steps through StepListener and
+// does not know which backend listens.
 #include "sim/backend/sim_listener.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>

@@ -1,3 +1,5 @@
+// Runs a program on simulated ranks: builds the world, gives each rank its context, and collects the report.
+// This is the only place that knows both the engine and the library's RankContext.
 #include "sim/backend/simulate.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>

@@ -1,3 +1,5 @@
+// Checks and describes the tensors of one rank's call. What Gloo checks is checked here with the same result
+// (an error before anything is sent), and what it does not check becomes part of the Call, which the engine compares.
 #include "sim/backend/tensor_call.hpp"
 
 #include <ATen/ATen.h>

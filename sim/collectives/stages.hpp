@@ -14,7 +14,8 @@ Stage ring_all_gather(std::vector<Message> chunks, Pairs direction);
 /// A pipeline: slices of a buffer follow each other from rank `first` upwards, over all ranks.
 Stage chain(int num_ranks, int first, std::int64_t bytes, bool is_reduced);
 
-/// Binomial trees: rank v = (r - root) mod P < 2^i sends to v xor 2^i in round i; tree_up sends the same messages backwards, in reverse order.
+/// Binomial trees: rank v = (r - root) mod P < 2^i sends to v xor 2^i in round i; tree_up sends the same messages
+/// backwards, in reverse order.
 Stage tree_down(int num_ranks, int root, std::int64_t bytes);
 Stage tree_up(int num_ranks, int root, std::int64_t bytes);
 

@@ -1,3 +1,5 @@
+// `agree` runs for every call of every collective, so it only compares fields. Texts are built for errors and
+// diagnoses only.
 #include "sim/engine/collective_call.hpp"
 
 #include <fmt/format.h>

@@ -41,6 +41,7 @@ std::optional<Difference> first_apart(const Group& group) {
 
 }  // namespace
 
+// Two ranks that differ have no majority: then both are culprits, and the report lists both calls.
 Diagnosis diagnose_difference(const Meeting& meeting) {
   const auto& group = meeting.group();
   const auto kinds = kinds_of(meeting.calls(), group, agree);
@@ -76,6 +77,7 @@ std::string Diagnostics::whereabouts(int rank) const {
   return fmt::format("{}, {}", has_turn ? "is running" : "waits for its turn", after);
 }
 
+// The first meeting that is added names the diagnosis; others only add their lines to the text.
 void Diagnostics::add_absence(const Meeting& meeting, Diagnosis& diagnosis) const {
   const bool is_first = diagnosis.op.empty();
   if (is_first) name_call(diagnosis, *meeting.any_call(), meeting.group().name, meeting.sequence());

@@ -80,6 +80,7 @@ void FailureHandler::resolve_quiescence() {
   if (!faults_.on_quiescence()) fail(error_of(diagnostics_.hang()));
 }
 
+// The meeting has no group and no members, so only a failure of the run or a time-out fault can end it.
 void FailureHandler::hang(int rank) {
   auto meeting = std::make_shared<Meeting>();
   {
@@ -125,6 +126,8 @@ void FailureHandler::time_out(double seconds, const RankErrors& errors) {
   for (const auto& meeting : open_meetings()) calls_.end_meeting(*meeting, nullptr, errors);
 }
 
+// Called by the watchdog thread. A time-out is a last resort: hangs are normally found by counting, see Note
+// [Detecting quiescence].
 void FailureHandler::check_deadlines() {
   if (record_.has_failed()) return;
   if (const auto late = late_meeting(); late && !late->has_ended()) {

@@ -1,3 +1,5 @@
+// Collects what goes wrong in a run. Several ranks fail at about the same time; this class decides which
+// failure is the run's and which diagnosis explains it.
 #include "sim/engine/failure_record.hpp"
 
 #include <algorithm>

@@ -70,6 +70,7 @@ void CollectiveChain::close(const Meeting& meeting) {
   if (!one_place && !first_apart_) first_apart_ = {meeting.sequence(), calls};
 }
 
+// A copy, so that the caller can end the meetings without the mutex.
 Meetings CollectiveChain::open() {
   Meetings meetings;
   const MutexLock lock(mutex_);
@@ -164,6 +165,7 @@ std::shared_ptr<Group> GroupRegistry::group(const std::string& name, const std::
   return group;
 }
 
+// In the order of their names, so that diagnoses list groups in the same order in every run.
 std::vector<std::shared_ptr<Group>> GroupRegistry::all() {
   const MutexLock lock(mutex_);
   std::vector<std::shared_ptr<Group>> groups;

@@ -1,3 +1,4 @@
+// The slots of a meeting are written without locks; the atomics in `join` are what makes that safe.
 #include "sim/engine/meeting.hpp"
 
 #include <fmt/format.h>

@@ -1,3 +1,5 @@
+// The boundary between a rank's own code and the engine. Every call passes through begin and end, which keep
+// the schedule, the clocks and the check for a failed run in one order for all kinds of calls.
 #include "sim/engine/rank_calls.hpp"
 
 namespace accel::sim {

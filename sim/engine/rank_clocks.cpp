@@ -112,6 +112,7 @@ void RankClocks::delay(int rank, double seconds, std::string_view name) {
   }
 }
 
+// Read when the rank joins: its compute interval has just ended, so this is the time of the call.
 std::optional<double> RankClocks::ready(int rank) const {
   if (!options_.keeps_time()) return std::nullopt;
   return options_.is_virtual() ? now(rank) : wall_now();

@@ -1,3 +1,4 @@
+// A rank writes its own state; diagnoses on other threads read it. One mutex per rank keeps ranks from contending.
 #include "sim/engine/rank_states.hpp"
 
 #include <fmt/format.h>

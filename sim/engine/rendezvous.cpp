@@ -1,3 +1,4 @@
+// Steps 2 to 4 of Note [Life of a collective] for collectives.
 #include "sim/engine/rendezvous.hpp"
 
 #include <algorithm>

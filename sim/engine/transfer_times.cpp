@@ -1,3 +1,5 @@
+// Times of collectives and messages on both clocks, see Note [Two clocks]. Runs on the completing thread before
+// the members wake, so they find their finish times when they leave the wait.
 #include "sim/engine/transfer_times.hpp"
 
 #include <fmt/format.h>

@@ -72,6 +72,8 @@ FailureRecord& World::failures() { return parts_->failure_record; }
 EventLog& World::log() { return parts_->log; }
 std::map<std::string, Volume> World::volumes() { return parts_->transfers.volumes(); }
 
+// The functions below only forward. With the accessors above they are the complete interface of the engine, for the
+// backend as well as for fault models.
 std::shared_ptr<Group> World::group(const std::string& name, const std::vector<int>& ranks) {
   return parts_->groups.group(name, ranks);
 }

@@ -16,6 +16,7 @@ FaultInjector::FaultInjector(std::vector<Fault> plan, FaultInjectorOptions optio
   for (const auto& fault : plan_) effects_.push_back(make_effect(fault, run_));
 }
 
+// Read after the run, when no rank can strike any more.
 std::vector<std::string> FaultInjector::not_struck() const {
   std::vector<std::string> faults;
   for (std::size_t index = 0; index < plan_.size(); ++index) {

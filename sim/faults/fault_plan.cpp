@@ -1,3 +1,5 @@
+// Random choices of faults. Every choice is a separate Philox counter, so a plan can be shrunk (a fault
+// removed) without changing the remaining faults.
 #include "sim/faults/fault_plan.hpp"
 
 #include <algorithm>

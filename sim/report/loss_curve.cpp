@@ -1,3 +1,4 @@
+// Reduces long curves to what a chart can show. All functions are linear in the number of steps.
 #include "sim/report/loss_curve.hpp"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Axes with round numbers. The tolerances of 1e-6 and 0.999999 absorb rounding: without them the last tick of
+// an axis would appear or not, depending on the data.
 #include "sim/report/scale.hpp"
 
 #include <algorithm>

@@ -1,3 +1,5 @@
+// Plans tracks and arrows so that viewers show them: a trace format has no notion of overlapping slices on one
+// track, and viewers drop or misplace what breaks its rules.
 #include "sim/report/timeline_plan.hpp"
 
 #include <algorithm>

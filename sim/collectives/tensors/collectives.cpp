@@ -70,6 +70,7 @@ void copy_plain(const at::Tensor& to, const at::Tensor& from) {
   }
 }
 
+// PyTorch would fail later, when it divides; here all ranks fail before any tensor has changed.
 void check_average(ReduceKind kind, at::ScalarType dtype) {
   check_argument(!kind.average || c10::isFloatingType(dtype),
                  "mean: got dtype {}, which cannot store the quotient; expected a floating dtype",

@@ -1,3 +1,4 @@
+// The end of a wait, without a lock on the path of the waiting ranks. See Note [Completion].
 #include "sim/engine/scheduling/completion.hpp"
 
 #include <utility>

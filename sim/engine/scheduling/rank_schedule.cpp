@@ -1,3 +1,5 @@
+// The policies of serial schedules. A policy is a pure function of its seed and of the runnable ranks that it
+// is shown, so a run can be repeated from its seed.
 #include "sim/engine/scheduling/rank_schedule.hpp"
 
 #include <algorithm>

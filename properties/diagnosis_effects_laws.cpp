@@ -82,8 +82,9 @@ TEST(DiagnosisLaws, ParametersThatDifferWithoutAMajorityNameAllRanks) {
   });
   ASSERT_TRUE(report.diagnosis.has_value());
   EXPECT_EQ(report.diagnosis->ranks, (std::vector<int>{0, 1}));
-  EXPECT_NE(report.diagnosis->text.find("ranks 0-1 differ from one another, without a majority, first in parameter"),
-            std::string::npos)
+  EXPECT_NE(
+      report.diagnosis->text.find("ranks 0-1 differ from one another, and there is no majority, first in parameter"),
+      std::string::npos)
       << report.diagnosis->text;
 }
 

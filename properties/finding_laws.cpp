@@ -210,9 +210,9 @@ TEST(ReplicaVoteTest, TheFirstParameterThatDiffersIsNamedInAnyOfSeveralModels) {
     });
   };
   EXPECT_THAT(message_of(run(0).error),
-              HasSubstr("rank 1 has other bits than the rest, first in parameter weight (Float [1, 2])"));
+              HasSubstr("rank 1 differs from the rest, first in parameter weight (Float [1, 2])"));
   EXPECT_THAT(message_of(run(1).error),
-              HasSubstr("rank 1 has other bits than the rest, first in parameter weight (Float [1, 3])"));
+              HasSubstr("rank 1 differs from the rest, first in parameter weight (Float [1, 3])"));
 }
 
 TEST(FindingsTest, GeneratorsThatDrawAlikeOrWereNeverEqualAreNot) {

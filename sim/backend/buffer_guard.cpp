@@ -1,3 +1,8 @@
+// Note [Watching operators]
+// LibTorch calls a RecordFunction callback before each operator of this thread, with its inputs. The guard
+// registers one only while collectives are pending, because it slows down every operator. An operator's schema
+// states for each argument whether it is a view (an alias that is not written), written (an alias with a write)
+// or only read.
 #include "sim/backend/buffer_guard.hpp"
 
 #include <ATen/core/function_schema.h>
@@ -10,24 +15,25 @@
 namespace accel::sim {
 namespace {
 
-// The callback of LibTorch takes no state.
+// LibTorch's callback carries no state, so the guard of the thread is found here.
 thread_local BufferGuard* thread_guard = nullptr;
 
 bool has_memory(const at::Tensor& tensor) {
   return tensor.defined() && tensor.layout() == at::kStrided && tensor.has_storage() && tensor.numel() > 0;
 }
 
-// A backward pass has callbacks of its own, those of when it began, and drops at its end what was added in it. What is
-// issued there is the gradient reducer's, which waits for it before the pass ends.
+// A backward pass uses the callbacks registered when it began and drops those added during it. Collectives
+// issued inside it belong to the gradient reducer, which waits for them before the pass ends.
 bool is_in_backward() { return torch::autograd::get_current_graph_task_id() != -1; }
 
-// Whether an operator looks at this argument's shape and dtype alone.
+// Returns whether an operator reads only this argument's shape and dtype.
 bool reads_no_data(std::string_view op, std::size_t index) {
   op.remove_prefix(op.rfind(':') + 1);
   return op.ends_with("_like") || op.starts_with("new_") || op == "is_same_size" || (index == 1 && op.ends_with("_as"));
 }
 
-// First and one past the last byte that the tensor's elements lie in.
+// Returns the first and one past the last byte that the tensor's elements occupy. Strided tensors with gaps are
+// treated as one range, which may overlap with a tensor that lies in the gaps.
 std::pair<const char*, const char*> extent(const at::Tensor& tensor) {
   std::int64_t last = 0;
   for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) last += (tensor.size(dim) - 1) * tensor.stride(dim);
@@ -42,6 +48,8 @@ BufferGuard::~BufferGuard() {
   unwatch_if_idle();
 }
 
+// Two pending collectives may read the same memory, but not if one of them writes it. Ranges whose storage has
+// been freed are skipped: the allocator may have reused the memory.
 void BufferGuard::issue(std::shared_ptr<Meeting> meeting, const Call& call, const std::vector<at::Tensor>& read,
                         const std::vector<at::Tensor>& written) {
   InFlight next{.meeting = std::move(meeting), .where = call.where};
@@ -56,18 +64,19 @@ void BufferGuard::issue(std::shared_ptr<Meeting> meeting, const Call& call, cons
     for (const auto& a : next.ranges) {
       for (const auto& b : other.ranges) {
         if (a.begin < b.end && b.begin < a.end && (a.is_written || b.is_written) && !b.storage.expired()) {
-          return fail(other,
-                      fmt::format("its tensor overlaps with that of {}, called before wait()", name_of(call.op)));
+          return fail(other, fmt::format("its tensor overlaps with the tensor of {}, which was called before wait()",
+                                         name_of(call.op)));
         }
       }
     }
   }
-  for (const auto& tensor : written) touch(tensor, /*writes=*/true, "");  // what was partial is no longer
+  for (const auto& tensor : written) touch(tensor, /*writes=*/true, "");  // a new result replaces a partial one
   if (next.ranges.empty()) return;
   in_flight_.push_back(std::move(next));
   watch();
 }
 
+// Partial results stay watched after `wait()`: that is when the program might use them.
 void BufferGuard::release(const Meeting& meeting) {
   std::erase_if(in_flight_, [&](const auto& one) { return one.meeting.get() == &meeting && !one.is_partial; });
   unwatch_if_idle();
@@ -102,6 +111,7 @@ void BufferGuard::watch() {
       at::RecordFunctionCallback(&BufferGuard::on_operator).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
 }
 
+// Inside a backward pass the callback is kept: removing it there would be undone when the pass ends.
 void BufferGuard::unwatch_if_idle() {
   if (!in_flight_.empty() || handle_ == at::INVALID_CALLBACK_HANDLE || is_in_backward()) return;
   at::removeCallback(handle_);
@@ -114,10 +124,11 @@ std::unique_ptr<at::ObserverContext> BufferGuard::on_operator(const at::RecordFu
   return nullptr;
 }
 
+// Arguments are matched to the schema by position. Operators without a schema (user annotations) read no tensors.
 void BufferGuard::inspect(const at::RecordFunction& function) {
   const auto schema = function.operator_schema();
   if (!schema || std::string_view(function.name()).starts_with("c10d::"))
-    return;  // collectives say what they touch in `issue`
+    return;  // the tensors of collectives are passed to `issue`
   const auto inputs = function.inputs();
   const auto& arguments = schema->arguments();
   for (std::size_t index = 0; index < std::min<std::size_t>(inputs.size(), arguments.size()); ++index) {
@@ -134,6 +145,8 @@ void BufferGuard::inspect(const at::RecordFunction& function) {
   }
 }
 
+// Erases what is over or has been overwritten while it searches, so the list stays short and a partial result
+// is reported once.
 void BufferGuard::touch(const at::Tensor& tensor, bool writes, const char* op) {
   if (in_flight_.empty() || !has_memory(tensor)) return;
   const auto [begin, end] = extent(tensor);
@@ -150,9 +163,10 @@ void BufferGuard::touch(const at::Tensor& tensor, bool writes, const char* op) {
     if (hit != one->ranges.end()) {
       if (!one->is_partial)
         return fail(*one, fmt::format("its tensor is {} by {} before wait()", writes ? "changed" : "read", op));
-      world_.failures().warn(fmt::format(
-          "{}: rank {} is not the root and {} reads its tensor afterwards, which holds partial sums, as in Gloo",
-          one->meeting->name(), rank_, op));
+      world_.failures().warn(
+          fmt::format("{}: rank {} is not the root, and {} reads its tensor afterwards; it holds partial sums, as in "
+                      "Gloo; read the result on the root only",
+                      one->meeting->name(), rank_, op));
       one = in_flight_.erase(one);
       continue;
     }
@@ -166,11 +180,14 @@ void BufferGuard::fail(const InFlight& in_flight, const std::string& what) {
   const auto* call = meeting.any_call();
   name_call(diagnosis, call != nullptr ? *call : Call{}, meeting.group().name, meeting.sequence());
   diagnosis.where = describe(in_flight.where);  // this rank's line
-  diagnosis.text = fmt::format("{}{}: rank {} has not waited for it, and {}; real backends race here", meeting.name(),
-                               diagnosis.where.empty() ? "" : " at " + diagnosis.where, rank_, what);
+  diagnosis.text =
+      fmt::format("{}{}: rank {} has not waited for it, and {}; this is a race on real backends; call wait() first",
+                  meeting.name(), diagnosis.where.empty() ? "" : " at " + diagnosis.where, rank_, what);
   world_.fail(std::make_exception_ptr(DiagnosedError(std::move(diagnosis))));
 }
 
+// The pieces are spread evenly from the first byte to the last. Hashing everything would cost as much as the
+// collective; a program that overwrites its tensor changes all of it, so a sample suffices.
 std::uint64_t sample_bytes(const std::vector<at::Tensor>& tensors) {
   constexpr std::int64_t kPiece = 64, kPieces = 64;
   std::uint64_t result = 0;

@@ -10,12 +10,13 @@
 
 #include "sim/engine/world.hpp"
 
-/// Watches the tensors that a rank has given to collectives. Between the call and `wait()` nobody may touch what a
-/// collective writes, nor change what it reads; real backends race there, and give the right numbers most of the time.
+/// Watches the tensors that a rank has passed to collectives. Between the call and `wait()` the program must not touch
+/// what a collective writes, nor change what it reads. Real backends have a race there and usually give the right
+/// numbers.
 ///
-/// Every operator of LibTorch that this thread calls meanwhile is looked at, by its schema: views are harmless, reads
-/// and writes are not. What goes past the operators (raw pointers) shows in samples of the bytes, taken at the call and
-/// again when all have arrived.
+/// Inspects every LibTorch operator that this thread calls in the meantime by its schema: views are harmless, reads and
+/// writes are not. Accesses that bypass the operators (raw pointers) are found by samples of the bytes, taken at the
+/// call and again when all ranks have arrived.
 ///
 /// Thread rule: the rank's thread.
 namespace accel::sim {
@@ -27,15 +28,16 @@ class BufferGuard {
   BufferGuard(const BufferGuard&) = delete;
   BufferGuard& operator=(const BufferGuard&) = delete;
 
-  /// A collective is about to be under way. `written` is what it writes, in place or not. Fails the run if these
-  /// overlap with those of another that is under way.
+  /// Starts watching the tensors of a collective. `written` is what it writes, in place or not. Fails the run if they
+  /// overlap with those of another pending collective.
   void issue(std::shared_ptr<Meeting> meeting, const Call& call, const std::vector<at::Tensor>& read,
              const std::vector<at::Tensor>& written);
-  /// `wait()` has returned.
+  /// Stops watching: `wait()` has returned.
   void release(const Meeting& meeting);
-  /// Somebody waits for its future: it is over when the meeting is.
+  /// Stops watching when the meeting ends, because a future and not `wait()` is used.
   void release_at_end(const Meeting& meeting);
-  /// Holds partial results, as after a reduce on a rank that is not the root: reading it is a finding.
+  /// Keeps watching a tensor with partial results, as after a reduce on a rank that is not the root: reading it is a
+  /// finding.
   void hold_partial(const Meeting& meeting, const at::Tensor& tensor);
 
  private:
@@ -43,7 +45,7 @@ class BufferGuard {
     const char* begin = nullptr;
     const char* end = nullptr;
     bool is_written = false;
-    c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // once freed, its memory may be another tensor's
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // expired: its memory may belong to another tensor
   };
   struct InFlight {
     std::shared_ptr<Meeting> meeting;
@@ -67,7 +69,7 @@ class BufferGuard {
   at::CallbackHandle handle_ = at::INVALID_CALLBACK_HANDLE;
 };
 
-/// Of up to 64 pieces of the tensors' bytes: changes of a whole tensor show, and of small tensors every one.
+/// Hashes up to 64 pieces of the tensors' bytes: finds a change of an entire tensor, and in small tensors any change.
 std::uint64_t sample_bytes(const std::vector<at::Tensor>& tensors);
 
 }  // namespace accel::sim

@@ -5,13 +5,14 @@
 namespace accel::sim {
 namespace {
 
-// Fletcher's checksum in lanes: the sum of sums makes the place of a word count. A word's upper half is mixed into its
-// lower one first: sums forget an even number of changes of their highest bit, which in a float is the sign. Vectors
-// are spelled out, four of four words, which every machine has and which stay in registers: written as arrays of 16
-// words it ran at a tenth of this speed.
+// Fletcher's checksum in lanes: the sum of sums makes the result depend on the position of a word. A word's
+// upper half is mixed into its lower half first: sums cancel an even number of changes of their highest bit,
+// which in a float is the sign. The vectors are spelled out, four of four words, a size that every machine has
+// and that stays in registers: arrays of 16 words ran at a tenth of the speed.
 using Words [[gnu::vector_size(16)]] = std::uint32_t;
 constexpr std::size_t kVectors = 4, kWords = sizeof(Words) / sizeof(std::uint32_t);
 
+// MurmurHash3's finalizer.
 std::uint64_t mix(std::uint64_t value) {
   value = (value ^ (value >> 33)) * 0xFF51AFD7ED558CCDull;
   value = (value ^ (value >> 33)) * 0xC4CEB9FE1A85EC53ull;
@@ -20,6 +21,7 @@ std::uint64_t mix(std::uint64_t value) {
 
 }  // namespace
 
+// Bytes after the last complete block go to `rest`, which is mixed in separately, so no padding is read.
 std::uint64_t fingerprint(const void* data, std::size_t num_bytes) {
   const auto* bytes = static_cast<const unsigned char*>(data);
   Words sums[kVectors] = {}, sums_of_sums[kVectors] = {}, rest[kVectors] = {};

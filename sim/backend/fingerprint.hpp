@@ -5,8 +5,8 @@
 
 namespace accel::sim {
 
-/// 64 bits that differ if one bit of the bytes does, and almost surely otherwise. Reads at the speed of memory; not for
-/// keeping: the value is the same on one machine only.
+/// Returns a 64-bit hash that always differs if exactly one bit differs, and almost surely otherwise. Runs at memory
+/// speed. Do not store it: the value is comparable on one machine only.
 std::uint64_t fingerprint(const void* data, std::size_t num_bytes);
 
 }  // namespace accel::sim

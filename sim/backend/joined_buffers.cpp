@@ -1,3 +1,5 @@
+// Checks that need the tensors of all ranks at once. They run on the thread that completes the collective,
+// between the comparison of the calls (engine) and the computation (collectives/tensors), and end the run on a mistake.
 #include "sim/backend/joined_buffers.hpp"
 
 #include <ATen/ATen.h>
@@ -11,7 +13,8 @@
 namespace accel::sim {
 namespace {
 
-// Members in most of the mismatches: one that is wrong about several peers, else both sides.
+// Returns the members that occur in the most mismatches. A member with wrong splits mismatches with several
+// peers and stands out; with a single mismatch both sides are named.
 std::vector<int> members_in_most(const std::vector<SplitMismatch>& mismatches, std::size_t num_members) {
   std::vector<int> counts(num_members);
   for (const auto& one : mismatches) {
@@ -26,7 +29,8 @@ std::vector<int> members_in_most(const std::vector<SplitMismatch>& mismatches, s
   return members;
 }
 
-// Where some rank's input has a NaN, for each of the inputs.
+// Returns for each input where at least one rank's tensor has a NaN. Must run before the computation, which may
+// overwrite the inputs.
 std::vector<at::Tensor> nan_positions(AllBuffers ranks) {
   std::vector<at::Tensor> any;
   for (const auto& input : ranks[0]->inputs) any.push_back(input.isnan());
@@ -41,6 +45,7 @@ std::vector<at::Tensor> nan_positions(AllBuffers ranks) {
 JoinedBuffers::JoinedBuffers(Buffers buffers, Call call)
     : Buffers(std::move(buffers)), call(std::move(call)), sample(sample_bytes(inputs)) {}
 
+// Catches writes that BufferGuard cannot see, through raw pointers. The sample was taken when the rank joined.
 std::vector<Buffers*> unchanged_buffers(const CallSlot& slot, std::span<const Participant> participants) {
   std::vector<Buffers*> ranks;
   std::vector<int> changed;
@@ -53,13 +58,15 @@ std::vector<Buffers*> unchanged_buffers(const CallSlot& slot, std::span<const Pa
     if (call_of_changed == nullptr) call_of_changed = &joined->call;
   }
   if (!changed.empty()) {
-    const auto what = fmt::format("the tensor of {} was changed between the call and wait(); real backends race here",
-                                  describe_ranks(changed));
+    const auto what = fmt::format(
+        "the tensor of {} was changed between the call and wait(), which is a race on real backends; call wait() first",
+        describe_ranks(changed));
     fail_call(slot, *call_of_changed, changed, what);
   }
   return ranks;
 }
 
+// Fails the run before it throws: the exception reaches only the thread that computes, the failure all ranks.
 void fail_call(const CallSlot& slot, const Call& call, std::vector<int> ranks, const std::string& what) {
   const auto& [world, group, sequence] = slot;
   const auto where = describe(call.where);
@@ -79,7 +86,8 @@ void check_splits(const CallSlot& slot, const std::vector<SplitMismatch>& mismat
   std::vector<int> culprits;
   for (const int member : wrong) culprits.push_back(members[member]);
   std::sort(culprits.begin(), culprits.end());
-  std::string what = "input and output splits must agree:";
+  // Lists every mismatch: the pattern usually shows which rank's splits are wrong.
+  std::string what = "input and output splits differ; expected equal splits on both sides:";
   for (const auto& [from, to, sent, expected] : mismatches) {
     what +=
         fmt::format("\n  rank {} sends {} to rank {}, which expects {}", members[from], sent, members[to], expected);
@@ -90,6 +98,8 @@ void check_splits(const CallSlot& slot, const std::vector<SplitMismatch>& mismat
   fail_call(slot, call, culprits, what);
 }
 
+// Gloo's comparisons return the other operand if one is NaN (see ring_kernel.cpp). Python users expect
+// torch.max, which propagates NaN, so this is a finding; one warning per collective is enough.
 TensorCompute warning_of_lost_nan(const CallSlot& slot, Collective op, const NamedReduction& named, ResultOf result_of,
                                   TensorCompute compute) {
   if (named.kind.reduction != Reduction::kMin && named.kind.reduction != Reduction::kMax) return compute;
@@ -100,7 +110,7 @@ TensorCompute warning_of_lost_nan(const CallSlot& slot, Collective op, const Nam
         for (std::size_t item = 0; item < had_nan.size(); ++item) {
           if (!had_nan[item].logical_and(result_of(ranks, item).isnan().logical_not()).any().item<bool>()) continue;
           slot.world.failures().warn(fmt::format(
-              "{} #{} of group {}: a NaN is lost in {}, as in Gloo, which keeps the other operand; look for "
+              "{} #{} of group {}: a NaN is lost in {}; as in Gloo, the result is the other operand; check for "
               "NaN before reducing",
               name_of(op), slot.sequence, slot.group.name, name));
           return;
@@ -108,6 +118,7 @@ TensorCompute warning_of_lost_nan(const CallSlot& slot, Collective op, const Nam
       };
 }
 
+// After setting an input the sample is taken again, or the corruption would be reported as the program's own write.
 void corrupt_buffers(const Participant& participant, const Corruption& corruption) {
   const c10::NoGradGuard no_grad;
   auto& joined = *static_cast<JoinedBuffers*>(participant.get());

@@ -1,3 +1,5 @@
+// Virtual compute time from a cost table, as an alternative to processor time, which varies from run to run.
+// Costs are exact in the number of operations and deterministic, so timelines of serial schedules are byte-identical.
 #include "sim/backend/operator_clock.hpp"
 
 #include <ATen/core/Tensor.h>
@@ -8,6 +10,7 @@
 namespace accel::sim {
 namespace {
 
+// LibTorch's callback carries no state, so the clock of the thread is found here.
 thread_local OperatorClock* thread_clock = nullptr;
 
 double product(c10::IntArrayRef sizes) { return std::accumulate(sizes.begin(), sizes.end(), 1.0, std::multiplies<>()); }
@@ -18,24 +21,26 @@ const at::Tensor* tensor_at(c10::ArrayRef<const c10::IValue> inputs, std::size_t
              : nullptr;
 }
 
-// (..., n, k) x (..., k, m)
+// Operations of (..., n, k) x (..., k, m): a multiplication and an addition per element of the product.
 double matrix_product(const at::Tensor& a, const at::Tensor& b) {
   return 2 * product(a.sizes()) * static_cast<double>(b.size(-1));
 }
 
-// weight (out, in / groups, k...): each of its elements is used once for each output position of each sample, times 2.
+// The weight has shape (out, in / groups, k...): each element is used once per output position of each sample,
+// for a multiplication and an addition.
 double convolution(const at::Tensor& output_like, const at::Tensor& weight) {
   const auto positions = product(output_like.sizes().slice(2)) * static_cast<double>(output_like.size(0));
   return 2 * positions * product(weight.sizes());
 }
 
-// (batch, heads, queries, d) with (batch, heads, keys, d): scores, and the sums of values by them. A causal mask leaves
-// nothing out, as where the products are two operators.
+// Queries (batch, heads, queries, d) with keys (batch, heads, keys, d): the scores, and the sums of values
+// weighted by them. A causal mask saves nothing, like in an implementation with two separate products.
 double attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
   return 2 * product(query.sizes().slice(0, 3)) * static_cast<double>(key.size(2)) *
          static_cast<double>(query.size(3) + value.size(3));
 }
 
+// Inputs only: outputs do not exist before the call, and are proportional to the inputs for elementwise operators.
 double bytes_of(c10::ArrayRef<const c10::IValue> inputs) {
   double bytes = 0;
   const auto add = [&](const at::Tensor& tensor) {
@@ -50,7 +55,7 @@ double bytes_of(c10::ArrayRef<const c10::IValue> inputs) {
   return bytes;
 }
 
-// An operator that gives another view of its input computes nothing.
+// An operator that returns a view of its input computes nothing.
 bool is_view(const at::RecordFunction& function) {
   const auto schema = function.operator_schema();
   if (!schema || schema->arguments().empty()) return false;
@@ -63,7 +68,7 @@ bool is_view(const at::RecordFunction& function) {
 struct OperatorClock::Frame : at::ObserverContext {
   Frame* outer = nullptr;
   double flops = 0, bytes = 0;
-  bool is_free = false;  // a view, or counted by an operator inside or outside of it
+  bool is_free = false;  // a view, or charged through an operator inside or outside of it
 };
 
 double flops_of(const at::RecordFunction& function) {
@@ -76,18 +81,18 @@ double flops_of(const at::RecordFunction& function) {
   if ((name == "aten::addmm" || name == "aten::baddbmm") && second && third) return matrix_product(*second, *third);
   if (name == "aten::_scaled_dot_product_flash_attention_for_cpu" && first && second && third)
     return attention(*first, *second, *third);
-  // Five products in place of two: the scores once more, and the gradients of scores, queries, keys and values.
+  // Five products instead of two: the scores again, and the gradients of scores, queries, keys and values.
   const auto* fourth = tensor_at(inputs, 3);
   if (name == "aten::_scaled_dot_product_flash_attention_for_cpu_backward" && second && third && fourth)
     return 2.5 * attention(*second, *third, *fourth);
-  // With stride 1 and the usual padding positions are those of the input; strides are divided out. A transposed one has
-  // a product for each position of its input.
+  // With stride 1 and the usual padding the output has the positions of the input; strides divide them. A
+  // transposed convolution has one product per position of its input.
   if (name == "aten::convolution" && first && second && inputs.size() > 6) {
     double positions = 1;
     for (const auto stride : inputs[3].toIntVector()) positions *= inputs[6].toBool() ? 1 : static_cast<double>(stride);
     return convolution(*first, *second) / positions;
   }
-  // Gradients of the input and of the weight, each as much as the forward.
+  // The gradients of input and weight each cost as much as the forward pass.
   if (name == "aten::convolution_backward" && first && second && third && inputs.size() > 7)
     return 2 * convolution(inputs[7].toBool() ? *second : *first, *third);
   return 0;
@@ -112,8 +117,9 @@ std::unique_ptr<at::ObserverContext> OperatorClock::on_begin(const at::RecordFun
   auto frame = std::make_unique<Frame>();
   auto& clock = *thread_clock;
   frame->outer = std::exchange(clock.innermost_, frame.get());
+  // Frames form a stack per thread. A frame inside a charged operator inherits its count, which marks it as free.
   const bool inside = frame->outer != nullptr && frame->outer->flops > 0;
-  if (inside) frame->flops = frame->outer->flops;  // what is inside of a counted operator counts no more
+  if (inside) frame->flops = frame->outer->flops;  // operators inside a charged one are not charged again
   frame->is_free = inside || is_view(function);
   if (frame->is_free) return frame;
   frame->flops = flops_of(function);
@@ -127,7 +133,7 @@ void OperatorClock::on_end(const at::RecordFunction& function, at::ObserverConte
   clock.innermost_ = frame.outer;
   if (frame.is_free || (frame.flops == 0 && frame.bytes == 0)) return;
   clock.world_.clocks().advance(clock.rank_, clock.seconds_(function.name(), frame.flops, frame.bytes));
-  if (frame.outer != nullptr) frame.outer->is_free = true;  // by what is inside of it
+  if (frame.outer != nullptr) frame.outer->is_free = true;  // charged through this inner operator
 }
 
 }  // namespace accel::sim

@@ -10,15 +10,14 @@
 
 namespace accel::sim {
 
-/// Virtual seconds of one operator, e.g. "aten::addmm", that computes so many floating-point operations and touches so
-/// many bytes of its inputs.
+/// Returns the virtual seconds of one operator, e.g. "aten::addmm", given its floating-point operations and the bytes
+/// of its inputs.
 using OperatorSeconds = std::function<double(std::string_view name, double flops, double bytes)>;
 
-/// Charges a rank for the operators of LibTorch that its thread calls, by a table: the same program takes the same
-/// virtual time, on every machine. Of operators that call others, those with floating-point operations of their own
-/// (matrix products, convolutions) are charged as a whole, of the rest the innermost.
-///
-/// Thread rule: made and destroyed by the rank's thread. Does nothing without a table.
+/// Charges a rank virtual time for the LibTorch operators that its thread calls, by a cost table: the same program
+/// takes the same virtual time on every machine. If operators call others, those with floating-point operations of
+/// their own (matrix products, convolutions) are charged as one; otherwise only the innermost are charged.
+/// Thread rule: create and destroy it on the rank's thread. Does nothing without a table.
 class OperatorClock {
  public:
   OperatorClock(World& world, int rank, OperatorSeconds seconds);
@@ -38,7 +37,7 @@ class OperatorClock {
   Frame* innermost_ = nullptr;
 };
 
-/// Floating-point operations of an operator, 0 where they are not what it costs.
+/// Returns the floating-point operations of an operator; 0 if its cost does not depend on them.
 double flops_of(const at::RecordFunction& function);
 
 }  // namespace accel::sim

@@ -1,3 +1,7 @@
+// Note [Replica vote]
+// Data parallelism relies on every rank applying equal gradients to equal parameters. A rank that skips one
+// all-reduce breaks this silently on real backends. Comparing hashes instead of tensors keeps the check cheap,
+// and the majority shows which rank is wrong. No rank waits for the others: the last one to submit compares.
 #include "sim/backend/replica_vote.hpp"
 
 #include <ATen/core/Tensor.h>
@@ -11,7 +15,7 @@
 namespace accel::sim {
 namespace {
 
-// The ranks whose value is not the one that most have; all of them on a tie.
+// Returns the ranks whose value is not the most frequent one; all of them on a tie.
 template <typename T>
 std::vector<int> minority(const std::vector<T>& values) {
   std::map<T, std::vector<int>> parties;
@@ -28,6 +32,7 @@ std::vector<int> minority(const std::vector<T>& values) {
   return others;
 }
 
+// Tensors on a device, or with gaps, are copied first: only bytes in one piece can be hashed.
 std::uint64_t hash_of(const at::Tensor& tensor) {
   if (tensor.is_cpu() && tensor.is_contiguous()) return fingerprint(tensor.const_data_ptr(), tensor.nbytes());
   const auto bytes = tensor.detach().to(at::kCPU).contiguous();
@@ -39,7 +44,7 @@ const NamedTensors::value_type& parameter_at(std::size_t place, const ReplicaVot
     if (place < model->parameters.size()) return model->parameters[place];
     place -= model->parameters.size();
   }
-  return models.back()->parameters.back();  // a rank with more parameters differs in one that this rank lacks
+  return models.back()->parameters.back();  // a rank with more parameters differs in one that is missing here
 }
 
 }  // namespace
@@ -52,6 +57,7 @@ std::vector<std::uint64_t> hashes_of(const ReplicaModels& models) {
   return hashes;
 }
 
+// Several models may have parameters of the same name, so the model's number is added.
 std::vector<std::string> names_of(const ReplicaModels& models) {
   std::vector<std::string> names;
   for (std::size_t model = 0; model < models.size(); ++model) {
@@ -61,6 +67,7 @@ std::vector<std::string> names_of(const ReplicaModels& models) {
   return names;
 }
 
+// Comparing runs without the mutex: it calls World::fail, which may run user callbacks.
 void ReplicaVote::cast(int rank, const Models& models, std::vector<std::uint64_t> hashes, std::uint64_t generator) {
   Ballot complete;
   std::uint64_t update = 0;
@@ -75,7 +82,7 @@ void ReplicaVote::cast(int rank, const Models& models, std::vector<std::uint64_t
     ballot.generators[rank] = generator;
     if (++ballot.num_cast < world_.num_ranks()) return;
     complete = std::move(ballot);
-    // Those before that some rank has not cast will stay so: it had no batch there.
+    // Earlier incomplete ballots stay incomplete: some rank had no batch for those updates.
     open_.erase(open_.begin(), open_.upper_bound(turn));
     update = first_updates_[turn.era] + turn.update;
   }
@@ -83,6 +90,8 @@ void ReplicaVote::cast(int rank, const Models& models, std::vector<std::uint64_t
   compare_generators(update, complete);
 }
 
+// Called at the end of a join context, in which ranks that ran out of data stop updating. A new era realigns
+// their counts; update numbers in messages continue from the rank with the most updates.
 void ReplicaVote::begin_era(int rank) {
   const MutexLock lock(mutex_);
   auto& [era, update] = next_[rank];
@@ -91,9 +100,12 @@ void ReplicaVote::begin_era(int rank) {
   update = 0;
 }
 
+// All parameters of all models are one list of hashes, so the first difference has one index.
 void ReplicaVote::compare(std::uint64_t update, const Ballot& ballot, const Models& models) {
   const auto culprits = minority(ballot.hashes);
   if (culprits.empty()) return;
+  // The first difference is searched between one culprit and one rank that differs from it; on a tie any pair
+  // will do.
   const auto& others = culprits.size() == ballot.hashes.size() ? ballot.hashes.back() : ballot.hashes[culprits.front()];
   const auto majority =
       std::find_if(ballot.hashes.begin(), ballot.hashes.end(), [&](const auto& hashes) { return hashes != others; });
@@ -107,10 +119,11 @@ void ReplicaVote::compare(std::uint64_t update, const Ballot& ballot, const Mode
                       .sequence = update,
                       .shapes = {tensor.sizes().vec()}};
   const bool is_tie = culprits.size() == ballot.hashes.size();
-  const auto difference = is_tie                 ? "differ from one another, without a majority"
-                          : culprits.size() == 1 ? "has other bits than the rest"
-                                                 : "have other bits than the rest";
+  const auto difference = is_tie                 ? "differ from one another, and there is no majority"
+                          : culprits.size() == 1 ? "differs from the rest"
+                                                 : "differ from the rest";
   diagnosis.text = fmt::format(
+
       "optimizer_step #{}: the replicas' parameters differ; {} {}, first in parameter {} ({} {}); every rank must "
       "start "
       "from equal parameters and apply equal gradients",
@@ -119,6 +132,8 @@ void ReplicaVote::compare(std::uint64_t update, const Ballot& ballot, const Mode
   world_.fail(std::make_exception_ptr(DiagnosedError(std::move(diagnosis))));
 }
 
+// A finding, not an error: ranks may seed differently on purpose. Only a change from equal to different is
+// suspicious, for example a rank that draws one number more than the others.
 void ReplicaVote::compare_generators(std::uint64_t update, const Ballot& ballot) {
   const auto others = minority(ballot.generators);
   bool were_equal = false;

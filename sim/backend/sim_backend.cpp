@@ -1,3 +1,8 @@
+// Note [Adding a collective to the backend]
+// A method of SimBackend does three things: it checks this rank's tensors (before any rank waits, so that every
+// rank throws alike), describes them as a Call, which the engine compares across ranks, and passes to `join` the
+// function that computes the result for all ranks. That function runs only on the last rank to arrive, so it must
+// take the tensors of all ranks from its argument, not from captured variables. See collective.hpp for the rest.
 #include "sim/backend/sim_backend.hpp"
 
 #include <ATen/ATen.h>
@@ -10,7 +15,7 @@
 namespace accel::sim {
 namespace {
 
-// ProcessGroup::barrier keeps a static tensor that every caller assigns: threads as ranks would race for it.
+// ProcessGroup::barrier assigns a static tensor in every call: ranks that are threads would race for it.
 class SimProcessGroup : public c10d::ProcessGroup {
  public:
   using c10d::ProcessGroup::ProcessGroup;
@@ -35,18 +40,22 @@ ParallelFor SimBackend::parallel_for() const {
   };
 }
 
+// The part that all collectives share. `sequence_` is this rank's own count; it equals the engine's number
+// because every collective of the group passes through here. The guard watches the buffers from here until `wait()`.
 c10::intrusive_ptr<SimWork> SimBackend::join(c10d::OpType type, Call call, Buffers buffers,
                                              std::vector<Tensors> results, TensorCompute compute) {
   const auto slot = next_slot();
   ++sequence_;
   call.where = CallSite::current();
   const auto joined = std::make_shared<JoinedBuffers>(std::move(buffers), call);
-  auto meeting = world_->arrive(*group_, getRank(), call, joined,
-                                [slot, compute = std::move(compute)](std::span<const Participant> participants) {
-                                  const at::DisableRecordFunctionGuard unwatched;  // it may touch all buffers
-                                  compute(unchanged_buffers(slot, participants));
-                                });
+  auto meeting =
+      world_->arrive(*group_, getRank(), call, joined,
+                     [slot, compute = std::move(compute)](std::span<const Participant> participants) {
+                       const at::DisableRecordFunctionGuard unwatched;  // the computation may touch all watched buffers
+                       compute(unchanged_buffers(slot, participants));
+                     });
   const auto& traits = traits_of(call.op);
+  // In-place collectives write the tensors that they read, except on the root of a broadcast, which may go on reading.
   const bool overwrites_inputs = traits.is_in_place && !(traits.root_only_reads && call.root == getRank());
   member_.guard->issue(meeting, call, overwrites_inputs ? Tensors{} : joined->inputs,
                        overwrites_inputs ? joined->inputs : joined->outputs);
@@ -64,11 +73,11 @@ SimBackend::WorkPtr SimBackend::broadcast(Tensors& tensors, const c10d::Broadcas
 
 SimBackend::WorkPtr SimBackend::reduce_flat(Collective op, Tensors& tensors, const c10d::ReduceOp& reduce_op,
                                             c10d::OpType type) {
-  check_argument(!tensors.empty(), "{}: got no tensor; expected at least one", name_of(op));
+  check_argument(!tensors.empty(), "{}: got no tensors; expected at least one", name_of(op));
   const auto reduction = reduction_of(reduce_op);
   for (const auto& tensor : tensors) {
-    check_argument(tensor.scalar_type() == tensors.front().scalar_type(), "{}: tensors of several dtypes; expected one",
-                   name_of(op));
+    check_argument(tensor.scalar_type() == tensors.front().scalar_type(),
+                   "{}: the tensors have several dtypes; expected one", name_of(op));
   }
   return join(
       type, call_of(op, tensors, reduction.name), {.inputs = tensors}, {tensors},
@@ -79,13 +88,15 @@ SimBackend::WorkPtr SimBackend::reduce_flat(Collective op, Tensors& tensors, con
 
 SimBackend::WorkPtr SimBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
   check_one(Collective::kAllReduce, tensors);
+  // Like ProcessGroupGloo::allreduce, which dispatches on the layout.
   if (tensors.front().layout() == at::kSparse) return allreduce_sparse(tensors, options);
   return reduce_flat(Collective::kAllReduce, tensors, options.reduceOp, c10d::OpType::ALLREDUCE);
 }
 
 SimBackend::WorkPtr SimBackend::allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) {
   check_one(Collective::kAllReduce, tensors);
-  check_argument(options.reduceOp == c10d::ReduceOp::SUM, "all_reduce: sparse tensors can only be summed");
+  check_argument(options.reduceOp == c10d::ReduceOp::SUM,
+                 "all_reduce: sparse tensors support only the sum; use op sum or a dense tensor");
   return join(c10d::OpType::_ALLREDUCE_SPARSE, call_of(Collective::kAllReduce, tensors, "sum"), {.inputs = tensors},
               {tensors}, [](AllBuffers ranks) { all_reduce_sparse(ranks); });
 }
@@ -107,6 +118,7 @@ SimBackend::WorkPtr SimBackend::reduce(Tensors& tensors, const c10d::ReduceOptio
                        [kind = reduction.kind, root, parallel = parallel_for()](AllBuffers ranks) {
                          sim::reduce(ranks, kind, root, parallel);
                        }));
+  // Gloo leaves partial sums in the tensors of the other ranks. The program may ignore them but must not use them.
   if (getRank() != root) work->mark_partial();
   return work;
 }
@@ -143,9 +155,11 @@ SimBackend::WorkPtr SimBackend::allgather_coalesced(std::vector<Tensors>& output
               outputs, [parallel = parallel_for()](AllBuffers ranks) { all_gather(ranks, parallel); });
 }
 
+// One flat tensor per input: its parts are views of the output, so the list form writes straight into them.
 SimBackend::WorkPtr SimBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                 const c10d::AllgatherOptions&) {
-  check_argument(outputs.size() == inputs.size(), "all_gather_into_tensor_coalesced: {} outputs for {} inputs",
+  check_argument(outputs.size() == inputs.size(),
+                 "all_gather_into_tensor_coalesced: got {} outputs for {} inputs; expected as many outputs as inputs",
                  outputs.size(), inputs.size());
   Buffers buffers{.inputs = inputs};
   buffers.outputs.resize(inputs.size() * getSize());
@@ -169,7 +183,8 @@ SimBackend::WorkPtr SimBackend::gather(std::vector<Tensors>& outputs, Tensors& i
     for (const auto& output : outputs[0]) check_same(Collective::kGather, output, inputs[0]);
     buffers.outputs = outputs[0];
   } else {
-    check_argument(outputs.empty(), "gather: got outputs on rank {}; only the root, {}, has any", getRank(), root);
+    check_argument(outputs.empty(), "gather: got outputs on rank {}; expected them only on the root, rank {}",
+                   getRank(), root);
   }
   return join(c10d::OpType::GATHER, call_of(Collective::kGather, inputs, {}, root), std::move(buffers), outputs,
               [root](AllBuffers ranks) { sim::gather(ranks, root); });
@@ -187,7 +202,8 @@ SimBackend::WorkPtr SimBackend::scatter(Tensors& outputs, std::vector<Tensors>& 
     for (const auto& input : inputs[0]) check_same(Collective::kScatter, input, outputs[0]);
     buffers.inputs = inputs[0];
   } else {
-    check_argument(inputs.empty(), "scatter: got inputs on rank {}; only the root, {}, has any", getRank(), root);
+    check_argument(inputs.empty(), "scatter: got inputs on rank {}; expected them only on the root, rank {}", getRank(),
+                   root);
   }
   return join(c10d::OpType::SCATTER, call_of(Collective::kScatter, outputs, {}, root), std::move(buffers), {outputs},
               [root](AllBuffers ranks) { sim::scatter(ranks, root); });
@@ -218,11 +234,13 @@ SimBackend::WorkPtr SimBackend::_reduce_scatter_base(at::Tensor& output, at::Ten
 
 SimBackend::WorkPtr SimBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                 const c10d::ReduceScatterOptions& options) {
-  check_argument(outputs.size() == inputs.size() && !inputs.empty(), "reduce_scatter_tensor: {} outputs for {} inputs",
+  check_argument(outputs.size() == inputs.size() && !inputs.empty(),
+                 "reduce_scatter_tensor: got {} outputs for {} inputs; expected one output per input, at least one",
                  outputs.size(), inputs.size());
   for (std::size_t item = 0; item < inputs.size(); ++item)
     parts_of(Collective::kReduceScatterTensor, inputs[item], outputs[item], getSize());
   const auto reduction = reduction_of(options.reduceOp);
+  // The reduced tensor is spread over the ranks' outputs; put together again, it can be searched for a lost NaN.
   const auto whole = [](AllBuffers ranks, std::size_t item) {
     Tensors parts;
     for (const auto* rank : ranks) parts.push_back(rank->outputs[item].flatten());
@@ -243,21 +261,24 @@ SimBackend::WorkPtr SimBackend::alltoall_base(at::Tensor& output, at::Tensor& in
                               std::string_view side) {
     check_argument(tensor.dim() > 0, "all_to_all_single: the {} has no dimension 0 to split", side);
     if (splits.empty()) {
-      check_argument(tensor.size(0) % getSize() == 0, "all_to_all_single: {} rows of {} do not divide by {} ranks",
-                     tensor.size(0), side, getSize());
+      check_argument(tensor.size(0) % getSize() == 0,
+                     "all_to_all_single: {} rows of {} are not divisible by {} ranks; pass split sizes", tensor.size(0),
+                     side, getSize());
       return;
     }
     std::int64_t sum = 0;
     for (const auto split : splits) sum += split;
     check_argument(static_cast<int>(splits.size()) == getSize() && sum == tensor.size(0),
-                   "all_to_all_single: {} splits of {} with sum {}; expected {} with sum {}", splits.size(), side, sum,
-                   getSize(), tensor.size(0));
+                   "all_to_all_single: got {} splits of {} with sum {}; expected {} with sum {}", splits.size(), side,
+                   sum, getSize(), tensor.size(0));
   };
   check_side(input, input_splits, "input");
   check_side(output, output_splits, "output");
-  check_argument(input.scalar_type() == output.scalar_type(), "all_to_all_single: an input of {} and an output of {}",
+  check_argument(input.scalar_type() == output.scalar_type(),
+                 "all_to_all_single: got an input of {} and an output of {}; expected one dtype",
                  dtype_name(input.scalar_type()), dtype_name(output.scalar_type()));
-  // Ranks may send different numbers of rows: only the dtype is compared here, the splits when all have arrived.
+  // Ranks may send different numbers of rows, so the Call holds only the dtype; the splits are compared once
+  // all ranks have arrived and both sides of each pair are known.
   Call call{.op = Collective::kAllToAllSingle,
             .dtype = dtype_name(input.scalar_type()),
             .bytes = static_cast<std::int64_t>(input.nbytes()),
@@ -276,7 +297,7 @@ SimBackend::WorkPtr SimBackend::alltoall(Tensors& outputs, Tensors& inputs, cons
   for (const auto* tensors : {&inputs, &outputs}) {
     for (const auto& tensor : *tensors)
       check_argument(tensor.scalar_type() == inputs[0].scalar_type(),
-                     "all_to_all: tensors of {} and {}; expected one dtype", dtype_name(inputs[0].scalar_type()),
+                     "all_to_all: got tensors of {} and {}; expected one dtype", dtype_name(inputs[0].scalar_type()),
                      dtype_name(tensor.scalar_type()));
   }
   Call call{.op = Collective::kAllToAll,
@@ -292,8 +313,10 @@ SimBackend::WorkPtr SimBackend::alltoall(Tensors& outputs, Tensors& inputs, cons
 
 SimBackend::WorkPtr SimBackend::send(Tensors& tensors, int destination, int tag) {
   check_one(Collective::kSend, tensors);
-  check_argument(destination >= 0 && destination < getSize(), "send: rank {} is not in a group of {}", destination,
-                 getSize());
+  check_argument(destination >= 0 && destination < getSize(),
+                 "send: rank {} is not in the group; expected 0 <= rank < {}", destination, getSize());
+  // A copy, so that the send completes at once, whether or not its receive has been posted. The guard still
+  // watches the original until `wait()`: real Gloo reads it until then.
   auto copy = std::make_shared<Buffers>(Buffers{.inputs = {tensors[0].detach().clone()}});
   const auto call = call_of(Collective::kSend, tensors);
   auto meeting = world_->send(*group_, getRank(), destination, tag, call, std::move(copy));
@@ -311,10 +334,11 @@ SimBackend::WorkPtr SimBackend::receive(Tensors& tensors, int source, int tag) {
     const at::DisableRecordFunctionGuard unwatched;
     const auto& from = static_cast<const Buffers*>(sent.get())->inputs[0];
     auto& to = static_cast<Buffers*>(received.get())->outputs[0];
+    // Checked here because Gloo transfers bytes and does not compare dtypes.
     if (from.scalar_type() != to.scalar_type() || from.numel() != to.numel()) {
-      const auto what =
-          fmt::format("{} elements of {} were sent, the tensor of rank {} has {} of {}", from.numel(),
-                      c10::toString(from.scalar_type()), member_.rank, to.numel(), c10::toString(to.scalar_type()));
+      const auto what = fmt::format(
+          "{} elements of {} were sent, but the tensor of rank {} has {} of {}; expected equal sizes and dtypes",
+          from.numel(), c10::toString(from.scalar_type()), member_.rank, to.numel(), c10::toString(to.scalar_type()));
       fail_call({*world_, *group_, sequence}, call, {member_.rank}, what);
     }
     in_memory_order(to).copy_(in_memory_order(from));
@@ -327,7 +351,8 @@ SimBackend::WorkPtr SimBackend::receive(Tensors& tensors, int source, int tag) {
 }
 
 SimBackend::WorkPtr SimBackend::recv(Tensors& tensors, int source, int tag) {
-  check_argument(source >= 0 && source < getSize(), "recv: rank {} is not in a group of {}", source, getSize());
+  check_argument(source >= 0 && source < getSize(), "recv: rank {} is not in the group; expected 0 <= rank < {}",
+                 source, getSize());
   return receive(tensors, source, tag);
 }
 
@@ -335,6 +360,7 @@ SimBackend::WorkPtr SimBackend::recvAnysource(Tensors& tensors, int tag) {
   return receive(tensors, /*source=*/-1, tag);
 }
 
+// A barrier has no tensors; only the rendezvous matters.
 SimBackend::WorkPtr SimBackend::barrier(const c10d::BarrierOptions&) {
   return join(c10d::OpType::BARRIER, {.op = Collective::kBarrier}, {}, {}, [](AllBuffers) {});
 }
@@ -350,6 +376,7 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(Member member, const s
   check_argument(group_rank >= 0, "group {}: rank {} is not a member of {}", name, member.rank, describe_ranks(ranks));
   auto backend = c10::make_intrusive<SimBackend>(std::move(member), std::move(group), group_rank);
   auto process_group = c10::make_intrusive<SimProcessGroup>(group_rank, static_cast<int>(ranks.size()));
+  // Also for CUDA: tensors on a device are reduced on the host, as ProcessGroupGloo does.
   for (const auto device : {c10::DeviceType::CPU, c10::DeviceType::CUDA}) {
     process_group->setBackend(device, c10d::ProcessGroup::BackendType::CUSTOM, backend);
   }

@@ -11,17 +11,17 @@
 #include "sim/backend/sim_work.hpp"
 #include "sim/engine/world.hpp"
 
-/// c10d's backend over a World: every collective of ProcessGroupGloo, with Gloo's bits, among the threads of a process.
+/// A c10d backend over a World: every collective of ProcessGroupGloo, with Gloo's bits, among the threads of a process.
 ///
 ///     auto group = accel::sim::make_process_group(member, "world", {0, 1, 2, 3});
 ///     group->allreduce(tensors)->wait();
 ///
-/// The ranks' calls meet in order, n-th with n-th, and must be equal in op, reduce op, dtype, shape and root; else
-/// every rank gets a DiagnosedError that names them. Calls return at once; outputs are valid after `wait()`. Thread
-/// rule: one backend per rank, used by that rank's thread and its autograd threads.
+/// The ranks' calls are matched in order, the n-th with the n-th, and must agree in operation, reduce operation, dtype,
+/// shape and root; otherwise every rank gets a DiagnosedError that names the call. Calls return immediately; outputs
+/// are valid after `wait()`. Thread rule: one backend per rank, used by that rank's thread and its autograd threads.
 namespace accel::sim {
 
-/// One rank of a world, as its backends see it.
+/// One rank of a world, shared by the backends of all its groups.
 struct Member {
   std::shared_ptr<World> world;
   std::shared_ptr<BufferGuard> guard;
@@ -63,7 +63,7 @@ class SimBackend : public c10d::Backend {
   std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
 
  private:
-  /// The place of the next collective.
+  /// Identifies the next collective.
   [[nodiscard]] CallSlot next_slot() const { return {*world_, *group_, sequence_}; }
   c10::intrusive_ptr<SimWork> join(c10d::OpType type, Call call, Buffers buffers, std::vector<Tensors> results,
                                    TensorCompute compute);

@@ -1,3 +1,5 @@
+// Connects a rank's Accelerator to the simulator: the library reports phases and steps through StepListener and
+// does not know which backend listens.
 #include "sim/backend/sim_listener.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -13,7 +15,8 @@
 namespace accel::sim {
 namespace {
 
-// Of all that `get_state` tells, without a tensor of it for each step.
+// Hashes everything that `get_state` returns, without creating a tensor per step. Cached normal samples are
+// part of the state: two generators with equal engines and different caches draw different numbers.
 std::uint64_t state_of(at::CPUGeneratorImpl& generator) {
   const auto engine = generator.engine().data();
   const auto float_normal = generator.next_float_normal_sample();
@@ -29,6 +32,7 @@ std::uint64_t state_of(at::CPUGeneratorImpl& generator) {
 
 }  // namespace
 
+// Reading the loss is the simulator's own work, so the operator clock must not charge it.
 void SimListener::begin_backward(const at::Tensor& loss) {
   if (recorder_ && loss.numel() > 0) {
     const at::DisableRecordFunctionGuard no_clock;
@@ -37,8 +41,8 @@ void SimListener::begin_backward(const at::Tensor& loss) {
   world_->reach(rank_, StepPoint::kBackward);
 }
 
-// Every prepared model, whether or not this update was of its parameters: a rank that bypasses the gradients'
-// all-reduce trains a model of its own. A model that was told to keep its gradients local has no say.
+// Compares every prepared model, whether or not this update changed its parameters: a rank that bypasses the
+// gradients' all-reduce trains a different model. Models that keep their gradients local are left out.
 void SimListener::after_update() {
   world_->reach(rank_, StepPoint::kUpdated);
   ReplicaVote::Models models;
@@ -54,7 +58,7 @@ void SimListener::after_update() {
   if (recorder_) recorder_->add_update(rank_, names_of(models), hashes);
   vote_->cast(rank_, models, std::move(hashes),
               state_of(*at::check_generator<at::CPUGeneratorImpl>(default_generator())));
-  world_->clocks().leave_out(rank_);  // real backends have no vote
+  world_->clocks().leave_out(rank_);  // the vote is not part of the program
 }
 
 }  // namespace accel::sim

@@ -10,10 +10,10 @@
 
 namespace accel::sim {
 
-/// What one simulated rank tells of its training: phases for the clocks, steps for the faults, replicas for the vote.
+/// Reports one simulated rank's training: phases to the clocks, steps to the faults, replicas to the vote.
 class SimListener : public StepListener {
  public:
-  /// `recorder`: null where nothing is recorded.
+  /// `recorder`: null to record nothing.
   SimListener(std::shared_ptr<World> world, std::shared_ptr<ReplicaVote> vote, std::shared_ptr<StepRecorder> recorder,
               int rank)
       : world_(std::move(world)), vote_(std::move(vote)), recorder_(std::move(recorder)), rank_(rank) {}

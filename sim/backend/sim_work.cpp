@@ -1,3 +1,5 @@
+// Bridges an engine's Meeting to c10d's Work and to autograd. A wait must reach the engine on the rank's own
+// thread: only then is the rank counted as blocked, and its clock advanced. A bare c10d future would hide both.
 #include "sim/backend/sim_work.hpp"
 
 #include <ATen/core/ivalue.h>
@@ -16,11 +18,12 @@ SimWork::SimWork(std::shared_ptr<World> world, std::shared_ptr<BufferGuard> guar
       world_rank_(world_rank),
       results_(std::move(results)) {}
 
+// The guard is released on every path, or a tensor would stay watched for the rest of the run.
 bool SimWork::wait(std::chrono::milliseconds /*timeout*/) {
   try {
     world_->wait(world_rank_, *meeting_);
   } catch (...) {
-    guard_->release(*meeting_);  // a program that goes on may use its tensors
+    guard_->release(*meeting_);  // a program that catches the error may use its tensors
     throw;
   }
   if (is_partial_) guard_->hold_partial(*meeting_, results_.front().front());
@@ -28,9 +31,12 @@ bool SimWork::wait(std::chrono::milliseconds /*timeout*/) {
   return true;
 }
 
+// c10d's result() is one flat list, so collectives with a list per tensor cannot be represented.
 std::vector<at::Tensor> SimWork::result() {
-  check_state(results_.size() <= 1, "Work.result: this collective has {} lists of results; use its output lists",
-              results_.size());
+  check_state(
+      results_.size() <= 1,
+      "Work.result: this collective has {} lists of results; expected at most one; read its output lists instead",
+      results_.size());
   return results_.empty() ? std::vector<at::Tensor>{} : results_.front();
 }
 
@@ -40,7 +46,7 @@ c10::intrusive_ptr<c10::ivalue::Future> SimWork::getFuture() {
   const auto list_of_tensors = c10::ListType::create(c10::TensorType::get());
   const bool nested = results_.size() > 1;
   future_ = c10::make_intrusive<c10::ivalue::Future>(nested ? c10::ListType::create(list_of_tensors) : list_of_tensors);
-  // The meeting lives as long as it tells of its end.
+  // The reference is safe: a meeting stays alive while it calls these functions.
   meeting_->when_ended([future = future_, results = results_, nested, &meeting = *meeting_,
                         rank = world_rank_](std::exception_ptr failed) {
     if (failed) {
@@ -51,7 +57,7 @@ c10::intrusive_ptr<c10::ivalue::Future> SimWork::getFuture() {
       future->markCompleted(c10::IValue(results.empty() ? std::vector<at::Tensor>{} : results.front()));
     }
   });
-  // Also for one that has ended: its time passes for this rank, and an error is the rank's own.
+  // Queued even if the meeting has ended: the wait advances this rank's clock and rethrows this rank's own error.
   if (torch::autograd::get_current_graph_task_id() != -1) {
     torch::autograd::Engine::get_default_engine().queue_callback(
         [world = world_, meeting = meeting_, rank = world_rank_] { world->wait(rank, *meeting); });

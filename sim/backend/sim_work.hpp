@@ -10,24 +10,24 @@
 
 namespace accel::sim {
 
-/// A collective under way: c10d's handle on a Meeting.
+/// A pending collective: c10d's handle on a Meeting.
 class SimWork : public c10d::Work {
  public:
   SimWork(std::shared_ptr<World> world, std::shared_ptr<BufferGuard> guard, std::shared_ptr<Meeting> meeting,
           int world_rank, c10d::OpType type, std::vector<std::vector<at::Tensor>> results);
 
-  /// Blocks the rank; rethrows the meeting's error. The timeout is the world's.
+  /// Blocks the rank; rethrows the meeting's error. Ignores `timeout`: the world's applies.
   bool wait(std::chrono::milliseconds timeout) override;
   bool isCompleted() override { return world_->poll(world_rank_, *meeting_); }
   bool isSuccess() const override { return meeting_->has_ended() && !meeting_->error(world_rank_); }
   std::exception_ptr exception() const override { return meeting_->error(world_rank_); }
   int sourceRank() const override { return meeting_->source(); }
-  /// What this rank holds afterwards is a partial result, of no use.
+  /// Marks the tensor that this rank holds afterwards as a partial result, which must not be used.
   void mark_partial() { is_partial_ = true; }
   std::vector<at::Tensor> result() override;
   std::uint64_t getSequencenumber() const override { return meeting_->sequence(); }
-  /// Completes with the meeting. Asked for inside a backward pass (as DDP does), the pass also waits for the meeting at
-  /// its end, so that a rank that blocks there is seen by the engine.
+  /// Returns a future that completes with the meeting. If called inside a backward pass (as DDP does), the pass also
+  /// waits for the meeting at its end, so that the engine sees a rank that blocks there.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 
  private:

@@ -1,3 +1,5 @@
+// Runs a program on simulated ranks: builds the world, gives each rank its context, and collects the report.
+// This is the only place that knows both the engine and the library's RankContext.
 #include "sim/backend/simulate.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -19,7 +21,8 @@
 namespace accel::sim {
 namespace {
 
-// What all ranks of one run share.
+// Everything that the ranks of one attempt share. A restarted run gets a new Simulation; its report and clocks
+// continue.
 struct Simulation {
   Simulation(const SimulationOptions& options, const SimulationReport& before,
              std::chrono::steady_clock::time_point started)
@@ -52,7 +55,7 @@ struct Simulation {
   OnStuck on_stuck_of(const SimulationOptions& options, const SimulationReport& before);
 };
 
-// Beside what the report has of a run that was started again.
+// Adds to what the report already holds from earlier attempts of a restarted run.
 void take_findings(World& world, SimulationReport& report) {
   report.diagnosis = world.failures().diagnosis();
   for (auto& finding : world.failures().findings()) {
@@ -80,6 +83,9 @@ OnStuck Simulation::on_stuck_of(const SimulationOptions& options, const Simulati
   };
 }
 
+// Builds the rank's context on the rank's own thread: the guard and the operator clock register thread-local
+// callbacks, and grad mode and autocast are thread-local as well. The order of construction matters: `scope`
+// must end before the objects that it refers to.
 void run_rank(Simulation& simulation, const SimulationOptions& options, int rank, int restart_count,
               const std::function<void(RankContext&)>& body) {
   const auto& world = simulation.world;
@@ -90,9 +96,12 @@ void run_rank(Simulation& simulation, const SimulationOptions& options, int rank
   context.world_size = context.local_world_size = options.num_ranks;
   context.restart_count = restart_count;
   context.backend = "sim";
+  // One intra-op thread: the ranks already use all cores, and results must not depend on the number of cores.
   context.num_threads = 1;
   context.generator = make_generator(c10::default_rng_seed_val);
   context.world = accel::Group("world", make_process_group(member, "world", simulation.everyone));
+  // Group names are counted per rank. All ranks create groups in the same order, as c10d requires, so equal
+  // names mean the same group; the engine checks that the members agree.
   context.new_group = [member, faults = options.faults, count = 0](const std::vector<int>& ranks) mutable {
     const auto name = fmt::format("group{}", ++count);
     if (faults) faults->on_rendezvous(*member.world, member.rank);
@@ -114,7 +123,7 @@ void run_rank(Simulation& simulation, const SimulationOptions& options, int rank
     return 0;
   };
   const auto end = run_until_exit([&] { return run_with_hint(context, program); });
-  if (end.code != 0) throw Error(fmt::format("the program called std::exit({})", end.code));
+  if (end.code != 0) throw Error(fmt::format("the program called std::exit({}); expected code 0", end.code));
 }
 
 void call_each_family_of_mkl() {
@@ -128,11 +137,12 @@ void call_each_family_of_mkl() {
   for (const auto function : {at::exp, at::log, at::tanh, at::erf, at::sqrt, at::sin, at::cos}) function(matrix);
 }
 
-// MKL detects in its first call what the processor can do, without a lock: of two concurrent first calls one chose
-// another kernel, and gave other bits (2 of 60 runs of a linear layer on 2 ranks). Each family of functions has its own
-// first call: one of 100 runs of a sharded transformer on 3 ranks had other bits when only products of matrices had
-// been called. Once per process, on a thread that has one intra-op thread as ranks do: the OpenMP threads of the caller
-// would spin beside busy cores, which made 593 short runs take 72 s instead of 1.1 s.
+// MKL detects the processor's features in its first call, without a lock. Of two concurrent first calls one
+// chose another kernel and produced other bits (2 of 60 runs of a linear layer on 2 ranks). Each family of
+// functions has its own first call: 1 of 100 runs of a sharded transformer on 3 ranks had other bits when only
+// matrix products had been called before. So all families are called once per process, on a thread with one
+// intra-op thread, as ranks have: the caller's OpenMP threads would spin beside busy cores, which made 593
+// short runs take 72 s instead of 1.1 s.
 void make_first_calls_to_mkl() {
   static std::once_flag done;
   std::call_once(done, [] {
@@ -143,6 +153,7 @@ void make_first_calls_to_mkl() {
   });
 }
 
+// Times accumulate within the clocks (`times_before`), so the last attempt's replace those of earlier ones.
 void take(World& world, SimulationReport& report) {
   take_findings(world, report);
   report.times.clear();
@@ -151,6 +162,8 @@ void take(World& world, SimulationReport& report) {
 
 }  // namespace
 
+// The loop is the launcher of a restarting fault: each attempt gets a new World, and the report accumulates.
+// Errors before the first attempt (a missing interposition) are reported in the same way.
 SimulationReport rehearse(const SimulationOptions& options, const std::function<void(RankContext&)>& body) {
   SimulationReport report;
   try {
@@ -172,7 +185,7 @@ SimulationReport rehearse(const SimulationOptions& options, const std::function<
     if (!report.error && options.faults) {
       for (const auto& fault : options.faults->not_struck())
         report.findings.push_back(
-            fmt::format("the fault has not struck, as the run came to nothing that it befalls: {}", fault));
+            fmt::format("the fault has not struck: the run never reached the event that triggers it: {}", fault));
     }
   } catch (...) {
     report.error = std::current_exception();

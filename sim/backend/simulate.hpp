@@ -21,43 +21,43 @@ namespace accel::sim {
 
 struct SimulationOptions {
   int num_ranks = 1;
-  std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< of a collective that a running rank never joins
-  RankSchedule schedule = {};                    ///< who runs when; parallel, or one at a time by a seed
-  std::shared_ptr<FaultModel> faults = nullptr;  ///< what goes wrong; null: nothing
-  FinishTimes finish_times = nullptr;            ///< set: time is virtual, by this model of the network
-  double cpu_factor = 0;                         ///< virtual seconds of compute per second of processor time
-  OperatorSeconds operator_seconds = nullptr;    ///< or, set, the virtual seconds of each operator
-  bool records_times = false;                    ///< on the wall's clock, too
-  bool records_spans = false;                    ///< for timelines
+  std::chrono::milliseconds timeout = std::chrono::minutes(30);  ///< for a collective that a running rank never joins
+  RankSchedule schedule = {};                                    ///< parallel, or one rank at a time in a seeded order
+  std::shared_ptr<FaultModel> faults = nullptr;                  ///< injected faults; null: none
+  FinishTimes finish_times = nullptr;          ///< set: time is virtual and follows this network model
+  double cpu_factor = 0;                       ///< virtual seconds of compute per second of processor time
+  OperatorSeconds operator_seconds = nullptr;  ///< set: virtual seconds per operator, replaces cpu_factor
+  bool records_times = false;                  ///< also on the wall clock
+  bool records_spans = false;                  ///< for timelines
   bool logs_events = false;
   bool records_steps = false;  ///< losses, and hashes of parameters
-  /// Told once if ranks do not come back from their own code after the run has failed, of what is known by then,
-  /// without times; null: it goes to standard error. The run ends when they come back, and not before.
+  /// Called once if ranks do not return from their own code after the run has failed, with what is known by then,
+  /// without times; null: prints to standard error. The run ends only when all ranks have returned.
   std::function<void(const struct SimulationReport&)> on_stuck = nullptr;
 };
 
-/// What is known of a run that has ended, well or not.
+/// The result of a run, successful or not.
 struct SimulationReport {
-  std::exception_ptr error = {};  ///< null if all ranks ended well; else a RunError, or a ConfigError of before
+  std::exception_ptr error = {};  ///< null: success; else a RunError, or a ConfigError from before the start
   std::optional<Diagnosis> diagnosis = {};
   std::vector<FaultStrike> strikes = {};   ///< injected faults that took effect
-  std::vector<std::string> findings = {};  ///< what real backends pass over in silence
-  std::vector<std::string> events = {};    ///< JSON lines, if asked for
+  std::vector<std::string> findings = {};  ///< problems that real backends silently ignore
+  std::vector<std::string> events = {};    ///< JSON lines, if recorded
   std::vector<RankTimes> times = {};       ///< by rank, if time was kept
   std::map<std::string, Volume> volumes = {};
-  StepRecords steps = {};  ///< if asked for; of the last start of a run that was started again
+  StepRecords steps = {};  ///< if recorded; of the last attempt of a restarted run
 };
 
-/// Runs `body` once per simulated rank, each on a thread of its own, with its own context: group, generator, autocast
-/// cache. Returns when all ranks have ended, which a rank can put off for ever: nothing ends a thread from outside.
+/// Runs `body` once per simulated rank, each on its own thread with its own context: group, generator, autocast cache.
+/// Returns when all ranks have ended. A rank that never returns blocks it forever: nothing ends a thread from outside.
 ///
 ///     accel::sim::simulate({.num_ranks = 64}, [](accel::RankContext& rank) { ... });
 ///
-/// std::exit in `body` ends its rank, and fails the run unless the code is 0. Findings go to standard error. Throws
-/// RunError (sim/engine/diagnosis.hpp) with the errors of all ranks, ConfigError for an impossible number of ranks.
+/// std::exit in `body` ends its rank and fails the run unless the code is 0. Prints findings to standard error. Throws
+/// RunError (sim/engine/diagnosis.hpp) with the errors of all ranks, ConfigError for an invalid number of ranks.
 void simulate(const SimulationOptions& options, const std::function<void(RankContext&)>& body);
 
-/// As `simulate`, but tells of failures in its report.
+/// Like `simulate`, but returns failures in its report instead of throwing.
 SimulationReport rehearse(const SimulationOptions& options, const std::function<void(RankContext&)>& body);
 
 }  // namespace accel::sim

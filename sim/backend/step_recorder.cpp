@@ -1,3 +1,5 @@
+// Records losses and parameter hashes. Ranks append to their own lists under one mutex; the lists are short
+// (one entry per step), so contention does not matter.
 #include "sim/backend/step_recorder.hpp"
 
 namespace accel::sim {
@@ -8,7 +10,8 @@ void StepRecorder::add_loss(int rank, double loss) {
   own.push_back({.rank = rank, .step = static_cast<std::int64_t>(own.size()), .loss = loss});
 }
 
-// Ranks and updates have the same names, as a rule: one list serves all.
+// All ranks and updates normally have the same parameter names, so one list is shared: a copy per update would
+// dominate the memory of long runs.
 void StepRecorder::add_update(int rank, std::vector<std::string> names, std::vector<std::uint64_t> hashes) {
   const MutexLock lock(mutex_);
   if (!names_ || *names_ != names) names_ = std::make_shared<const std::vector<std::string>>(std::move(names));

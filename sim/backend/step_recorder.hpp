@@ -9,11 +9,11 @@
 
 namespace accel::sim {
 
-/// The loss of one rank's micro-batch, as the program gave it to backward.
+/// The loss of one rank's micro-batch, as passed to backward.
 struct LossRecord {
   int rank = 0;
   std::int64_t step = 0;  ///< from 0
-  double loss = 0;        ///< of a loss of several elements the first
+  double loss = 0;        ///< the first element of the loss
 };
 
 /// One rank's parameters after an update.
@@ -24,7 +24,7 @@ struct UpdateRecord {
   std::vector<std::uint64_t> hashes;                      ///< of their bits
 };
 
-/// What the ranks of a run have computed, so that two runs can be compared.
+/// Losses and parameter hashes of all ranks of a run, for comparing two runs.
 struct StepRecords {
   std::vector<LossRecord> losses;     ///< by rank and step
   std::vector<UpdateRecord> updates;  ///< by rank and update

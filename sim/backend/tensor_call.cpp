@@ -1,3 +1,5 @@
+// Checks and describes the tensors of one rank's call. What Gloo checks is checked here with the same result
+// (an error before anything is sent), and what it does not check becomes part of the Call, which the engine compares.
 #include "sim/backend/tensor_call.hpp"
 
 #include <ATen/ATen.h>
@@ -8,7 +10,8 @@
 namespace accel::sim {
 namespace {
 
-// Those of a dimension of one element say nothing.
+// The stride of a dimension of size 1 is arbitrary and does not affect the memory order, so it is cleared:
+// otherwise equal layouts would compare as different.
 std::vector<std::int64_t> strides_that_count(const at::Tensor& tensor) {
   auto strides = tensor.strides().vec();
   for (std::int64_t dim = 0; dim < tensor.dim(); ++dim) {
@@ -32,10 +35,12 @@ NamedReduction reduction_of(const c10d::ReduceOp& op) {
     case RedOp::BXOR: return {"bxor", {Reduction::kBitwiseXor}};
     default:
       throw ArgumentError(
-          "premul_sum needs NCCL; Gloo and the simulator have sum, mean, product, min, max, band, bor, bxor");
+          "reduce operation premul_sum requires NCCL; Gloo and the simulator support sum, mean, product, min, max, "
+          "band, bor, bxor");
   }
 }
 
+// PyTorch's Python names, which users know, instead of c10's ("Float").
 std::string_view dtype_name(at::ScalarType dtype) {
   switch (dtype) {
     case at::kFloat: return "float32";
@@ -60,25 +65,29 @@ void check_count(Collective op, std::string_view what, std::size_t given, std::s
                  expected);
 }
 
+// Shapes are compared exactly, like in ProcessGroupGloo; equal numbers of elements are not enough.
 void check_same(Collective op, const at::Tensor& tensor, const at::Tensor& like) {
   check_argument(tensor.scalar_type() == like.scalar_type() && tensor.sizes() == like.sizes(),
-                 "{}: got a tensor of {} {}; expected {} {}, like the others", name_of(op), c10::str(tensor.sizes()),
+                 "{}: got a tensor of {} {}; expected {} {} as for the others", name_of(op), c10::str(tensor.sizes()),
                  c10::toString(tensor.scalar_type()), c10::str(like.sizes()), c10::toString(like.scalar_type()));
 }
 
 void check_root(Collective op, int root, int num_ranks) {
-  check_argument(root >= 0 && root < num_ranks, "{}: root {} is not a rank of a group of {}", name_of(op), root,
+  check_argument(root >= 0 && root < num_ranks, "{}: root {} is not in the group of {} ranks", name_of(op), root,
                  num_ranks);
 }
 
 void check_parts(Collective op, const at::Tensor& tensor, const at::Tensor& part, int count) {
   check_argument(tensor.numel() == part.numel() * count && tensor.scalar_type() == part.scalar_type(),
-                 "{}: {} elements of {} on one side, {} of {} on the other; expected {} times as many of one dtype",
+                 "{}: got {} elements of {} on one side and {} of {} on the other; expected {} times as many elements, "
+                 "of one dtype",
                  name_of(op), tensor.numel(), c10::toString(tensor.scalar_type()), part.numel(),
                  c10::toString(part.scalar_type()), count);
-  check_argument(tensor.is_contiguous(), "{}: the large tensor is not contiguous; pass a contiguous one", name_of(op));
+  check_argument(tensor.is_contiguous(), "{}: the large tensor is not contiguous; pass tensor.contiguous()",
+                 name_of(op));
 }
 
+// Views, not copies: the parts of an output are written in place.
 std::vector<at::Tensor> parts_of(Collective op, const at::Tensor& tensor, const at::Tensor& part, int count) {
   check_parts(op, tensor, part, count);
   std::vector<at::Tensor> parts;
@@ -87,13 +96,16 @@ std::vector<at::Tensor> parts_of(Collective op, const at::Tensor& tensor, const 
   return parts;
 }
 
+// Gloo reduces memory, not logical elements: a transposed tensor is reduced in the order in which its bytes lie.
 at::Tensor in_memory_order(const at::Tensor& tensor) { return tensor.detach().as_strided({tensor.numel()}, {1}); }
 
+// Strides are part of the call only for in-place collectives on non-contiguous tensors: the elements of all
+// ranks are combined in memory order, so layouts must agree, or wrong elements would be added.
 Call call_of(Collective op, const std::vector<at::Tensor>& tensors, std::string_view reduce_op, int root) {
   Call call{.op = op, .reduce_op = reduce_op, .root = root, .where = CallSite::current()};
   for (const auto& tensor : tensors) {
     check_argument(tensor.layout() == at::kSparse || tensor.is_non_overlapping_and_dense(),
-                   "{}: the tensor of {} has gaps or overlaps; pass tensor.contiguous()", name_of(op),
+                   "{}: the tensor of shape {} has gaps or overlapping elements; pass tensor.contiguous()", name_of(op),
                    c10::str(tensor.sizes()));
     call.shapes.push_back(tensor.sizes().vec());
     if (traits_of(op).is_in_place && tensor.layout() != at::kSparse && !tensor.is_contiguous())

@@ -10,8 +10,8 @@
 #include "sim/collectives/tensors/collectives.hpp"
 #include "sim/engine/collective_call.hpp"
 
-/// What a collective requires of its tensors, and how a Call describes them. The checks throw ArgumentError, whose
-/// message begins with the collective's name.
+/// Checks the tensors of a collective and describes them as a Call. The checks throw ArgumentError with a message that
+/// begins with the collective's name.
 ///
 /// Thread rule: pure.
 namespace accel::sim {
@@ -20,7 +20,7 @@ struct NamedReduction {
   std::string_view name;  // static storage
   ReduceKind kind;
 };
-/// Throws ArgumentError for what Gloo lacks.
+/// Throws ArgumentError for a reduction that Gloo lacks.
 NamedReduction reduction_of(const c10d::ReduceOp& op);
 
 /// E.g. "float32".
@@ -31,16 +31,16 @@ void check_one(Collective op, const std::vector<at::Tensor>& tensors);
 void check_count(Collective op, std::string_view what, std::size_t given, std::size_t expected);
 void check_same(Collective op, const at::Tensor& tensor, const at::Tensor& like);
 void check_root(Collective op, int root, int num_ranks);
-/// That a tensor is contiguous and holds as much as `count` parts.
+/// Checks that a tensor is contiguous and has the elements of `count` parts.
 void check_parts(Collective op, const at::Tensor& tensor, const at::Tensor& part, int count);
 
-/// The `count` parts of a tensor whose elements, or first dimension, are cut evenly.
+/// Returns views of the `count` equal parts of a tensor.
 std::vector<at::Tensor> parts_of(Collective op, const at::Tensor& tensor, const at::Tensor& part, int count);
 
-/// The elements of a dense tensor as a vector in the order of memory.
+/// Returns the elements of a dense tensor as a vector in memory order.
 at::Tensor in_memory_order(const at::Tensor& tensor);
 
-/// The call of one rank with these tensors, at the program's current line.
+/// Describes one rank's call with these tensors, at the program's current line.
 Call call_of(Collective op, const std::vector<at::Tensor>& tensors, std::string_view reduce_op = {}, int root = -1);
 
 }  // namespace accel::sim

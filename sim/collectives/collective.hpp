@@ -6,7 +6,7 @@
 #include <iterator>
 #include <string_view>
 
-/// The collectives of a process group, and the two ends of a message, with what the other modules need of each.
+/// The collectives of a process group and the two ends of a message, with what the other modules need to know of each.
 ///
 ///     name_of(Collective::kAllReduce);             // "all_reduce"
 ///     traits_of(Collective::kBroadcast).has_root;  // true
@@ -37,20 +37,20 @@ enum class Collective : std::uint8_t {
   kCount,  ///< the number of collectives, not a collective
 };
 
-/// Who sends to whom, as Gloo (called by PyTorch) does it and as NCCL does it; collective_plan.cpp has the messages.
+/// Which rank sends to which, in Gloo (as called by PyTorch) and in NCCL; collective_plan.cpp has the messages.
 enum class Algorithm : std::uint8_t {
-  /// Gloo: ring downwards in Gloo's segments. NCCL: ring upwards, each chunk in one piece. Both: up to
-  /// `tree_all_reduce_bytes_max` of the network file a binomial tree up and down.
+  /// Gloo: ring downwards in Gloo's segments. NCCL: ring upwards, each chunk in one piece. Both use a binomial tree up
+  /// and down for sizes up to `tree_all_reduce_bytes_max` of the network file.
   kAllReduce,
   kBroadcast,  ///< Gloo: binomial tree. NCCL: chain of slices of 512 KiB.
   kReduce,     ///< Gloo: the ring's first half, then the chunks to the root. NCCL: chain.
   kAllGather,  ///< Ring upwards. Gloo: each part in two pieces.
-  kGather,     ///< All to the root, at once.
-  kScatter,    ///< From the root to all, at once.
+  kGather,     ///< All to the root at the same time.
+  kScatter,    ///< From the root to all at the same time.
   /// Gloo: an all-reduce per tensor of the list. NCCL: the first half of the ring.
   kReduceScatterList,
   kReduceScatter,     ///< Gloo: an all-reduce of everything. NCCL: the first half of the ring.
-  kAllToAll,          ///< All to all, at once.
+  kAllToAll,          ///< All to all at the same time.
   kBarrier,           ///< Gloo: dissemination. NCCL: an all-reduce of one number.
   kMonitoredBarrier,  ///< To rank 0 and back.
   kMessage,           ///< From the sender to the receiver.
@@ -60,7 +60,7 @@ struct CollectiveTraits {
   bool is_in_place = false;  ///< the result overwrites the inputs, whose elements correspond in the order of memory
   bool has_root = false;
   bool root_only_reads = false;  ///< an in-place collective that leaves the root's tensor unchanged
-  bool sums_gradients = false;   ///< DDP sums its buckets with it, or a sharded model its units
+  bool sums_gradients = false;   ///< used by DDP for its buckets or by sharded models for their units
 };
 
 struct CollectiveInfo {

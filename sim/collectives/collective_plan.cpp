@@ -1,3 +1,6 @@
+// Plans of the collectives, as Gloo and NCCL carry them out, built from the stages in stages.hpp. The network
+// model prices the messages; the fault injector asks which links a collective uses. Nothing here moves tensors:
+// the results come from collectives/tensors.
 #include "sim/collectives/collective_plan.hpp"
 
 #include <algorithm>
@@ -10,6 +13,8 @@
 namespace accel::sim {
 namespace {
 
+// Chunks at the end of a short buffer are empty. They keep their place with 0 pieces, so that round and rank
+// still determine the chunk.
 std::vector<Message> chunks_of(const RingPlan& plan, std::int64_t element_bytes) {
   std::vector<Message> chunks(plan.num_ranks, {.pieces = 0});
   for (int chunk = 0; chunk < plan.num_ranks; ++chunk) {
@@ -32,6 +37,7 @@ struct Ring {
   Pairs direction;
 };
 
+// Gloo cuts chunks into segments that it pipelines; NCCL's chunks are equal shares in one piece.
 Ring ring_of(const CollectiveCall& call, Library library) {
   if (library == Library::kGloo) {
     return {chunks_of(plan_all_reduce(num_elements(call), call.element_bytes, call.num_ranks), call.element_bytes),
@@ -54,14 +60,14 @@ CollectivePlan all_reduce(const CollectiveCall& call, Library library, std::int6
   return {{tree_up(call.num_ranks, /*root=*/0, call.bytes), tree_down(call.num_ranks, /*root=*/0, call.bytes)}};
 }
 
-// Gloo has none: PyTorch reduces everything everywhere and keeps a part.
+// Gloo has no reduce-scatter: PyTorch all-reduces everything and keeps one part.
 CollectivePlan reduce_scatter(const CollectiveCall& call, Library library) {
   if (library == Library::kGloo) return ring_all_reduce(call, library);
   const auto [chunks, direction] = ring_of(call, library);
   return {{ring_reduce_scatter(chunks, direction)}};
 }
 
-// PyTorch's Gloo reduces each of the list's tensors for itself.
+// PyTorch's Gloo all-reduces each tensor of the list separately.
 CollectivePlan reduce_scatter_list(const CollectiveCall& call, Library library) {
   if (library == Library::kNccl) return reduce_scatter(call, library);
   auto one = call;
@@ -71,10 +77,12 @@ CollectivePlan reduce_scatter_list(const CollectiveCall& call, Library library) 
   return plan;
 }
 
+// Gloo's all-gather sends each part in two halves, so that receiving and forwarding overlap.
 CollectivePlan all_gather(const CollectiveCall& call, Library library) {
   return {{ring_all_gather(parts_of(call, call.bytes, /*pieces=*/library == Library::kGloo ? 2 : 1), Pairs::kRingUp)}};
 }
 
+// NCCL pipelines slices along a chain, which keeps every link busy for large buffers; Gloo uses a tree.
 CollectivePlan broadcast(const CollectiveCall& call, Library library) {
   if (library == Library::kNccl) return {{chain(call.num_ranks, call.root, call.bytes, /*is_reduced=*/false)}};
   return {{tree_down(call.num_ranks, call.root, call.bytes)}};
@@ -87,7 +95,8 @@ CollectivePlan reduce(const CollectiveCall& call, Library library) {
   const auto chunks =
       chunks_of(plan_reduce(num_elements(call), call.element_bytes, call.num_ranks), call.element_bytes);
   auto to_the_root = chunks;
-  for (auto& chunk : to_the_root) chunk.pieces = std::min(chunk.pieces, 1);  // a rank's chunk is one message
+  for (auto& chunk : to_the_root) chunk.pieces = std::min(chunk.pieces, 1);  // each rank sends its chunk as one message
+  // After the first half every rank has the sum of one chunk and sends it to the root.
   return {{ring_reduce_scatter(chunks, Pairs::kRingDown), to_root(to_the_root, call.root)}};
 }
 
@@ -98,12 +107,13 @@ CollectivePlan all_to_all(const CollectiveCall& call) {
 }
 CollectivePlan message(const CollectiveCall& call) { return {{one_message(call.bytes)}}; }
 
-// PyTorch's NCCL all-reduces one number.
+// PyTorch's NCCL backend implements the barrier as an all-reduce of one number.
 CollectivePlan barrier(const CollectiveCall& call, Library library) {
   if (library == Library::kGloo) return {{dissemination(call.num_ranks)}};
   return ring_all_reduce({.op = call.op, .bytes = 4, .num_ranks = call.num_ranks}, library);
 }
 
+// Every rank reports to rank 0, which answers when all have: rank 0 can then name the missing ranks.
 CollectivePlan monitored_barrier(const CollectiveCall& call) {
   const std::vector<Message> empty(call.num_ranks);
   return {{to_root(empty, /*root=*/0), from_root(empty, /*root=*/0)}};
@@ -130,12 +140,12 @@ CollectivePlan plan_of(const CollectiveCall& call, Library library, std::int64_t
 void check(const CollectiveCall& call) {
   const auto& info = info_of(call.op);
   check_argument(call.num_ranks >= 1 && call.bytes >= 0 && call.element_bytes >= 1,
-                 "{}: {} bytes in elements of {} on {} ranks", info.name, call.bytes, call.element_bytes,
-                 call.num_ranks);
+                 "{}: got {} bytes in elements of {} bytes on {} ranks; expected at least 0, 1 and 1", info.name,
+                 call.bytes, call.element_bytes, call.num_ranks);
   check_argument(!info.traits.has_root || (call.root >= 0 && call.root < call.num_ranks),
-                 "{}: root {} is not a rank of a group of {}", info.name, call.root, call.num_ranks);
+                 "{}: root {} is not in the group of {} ranks", info.name, call.root, call.num_ranks);
   check_argument(info.algorithm != Algorithm::kMessage || call.num_ranks == 2,
-                 "{}: {} ranks; expected the sender and the receiver", info.name, call.num_ranks);
+                 "{}: got {} ranks; expected two, the sender and the receiver", info.name, call.num_ranks);
 }
 
 }  // namespace
@@ -145,6 +155,7 @@ CollectivePlan plan_collective(const CollectiveCall& call, Library library, std:
   return call.num_ranks == 1 ? CollectivePlan{} : plan_of(call, library, tree_all_reduce_bytes_max);
 }
 
+// Plans one byte: the links do not depend on the size, and a plan of one byte is cheap at any number of ranks.
 void for_each_link(Collective op, int num_ranks, int root, const std::function<void(int from, int to)>& visit) {
   const auto plan =
       plan_collective({.op = op, .bytes = 1, .element_bytes = 1, .num_ranks = num_ranks, .root = root}, Library::kGloo);
@@ -152,7 +163,7 @@ void for_each_link(Collective op, int num_ranks, int root, const std::function<v
   for (const auto& stage : plan.stages) {
     int pattern = -1;
     for (int round = 0; round < stage.num_rounds; ++round) {
-      if (stage.pattern(round) == pattern) continue;  // the pairs of the round before
+      if (stage.pattern(round) == pattern) continue;  // same pairs as in the round before
       pattern = stage.pattern(round);
       stage.messages(round, messages);
       for (const auto& message : messages) visit(message.from, message.to);

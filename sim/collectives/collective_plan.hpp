@@ -6,7 +6,7 @@
 
 #include "sim/collectives/collective.hpp"
 
-/// Which messages a collective sends, round by round: a pure function of its size, its ranks and the library.
+/// The messages that a collective sends, round by round: a pure function of its size, its ranks and the library.
 ///
 ///     const auto plan = plan_collective({.op = Collective::kAllReduce, .bytes = 1 << 20, .num_ranks = 8},
 ///                                       Library::kGloo);
@@ -18,10 +18,11 @@
 /// Thread rule: pure.
 namespace accel::sim {
 
-/// Whose algorithms.
+/// The library whose algorithms are modelled.
 enum class Library { kGloo, kNccl };
 
-/// Sent in pieces, of which two are under way at once; 0 pieces: the place of this message in its round stays empty.
+/// A message, sent in pieces of which two are in flight at once. 0 pieces: nothing is sent, but the slot in the round
+/// stays.
 struct Message {
   int from = 0, to = 0;
   std::int64_t bytes = 0;
@@ -29,14 +30,15 @@ struct Message {
   bool is_reduced = false;  ///< the receiver adds it to its own
 };
 
-/// Who sends to whom; with the root, and the round where it changes, it says the pairs of a round and their order.
+/// The pattern of senders and receivers. Together with the root (and the round, where the pattern changes) it
+/// determines the pairs of a round and their order.
 enum class Pairs { kRingDown, kRingUp, kChain, kTreeDown, kTreeUp, kToRoot, kFromRoot, kExchange, kDissemination };
 
 struct Stage {
   Pairs pairs;
   int root = 0;
   int num_rounds = 1;
-  /// Replaces what the vector holds by the messages of one round.
+  /// Replaces the vector's contents with the messages of one round.
   std::function<void(int round, std::vector<Message>& messages)> messages;
 
   /// Rounds of one pattern have the same pairs in the same order.
@@ -47,7 +49,7 @@ struct Stage {
 
 struct CollectivePlan {
   std::vector<Stage> stages;
-  int repeats = 1;  ///< the whole so many times over, one after the other
+  int repeats = 1;  ///< how often the complete plan runs, one run after the other
 };
 
 struct CollectiveCall {
@@ -61,8 +63,8 @@ struct CollectiveCall {
 /// Throws ArgumentError for a root or a number of ranks that does not fit the operation.
 CollectivePlan plan_collective(const CollectiveCall& call, Library library, std::int64_t tree_all_reduce_bytes_max = 0);
 
-/// Calls `visit` for each pair of ranks of which the first sends something straight to the second in Gloo's algorithm,
-/// whatever the number of bytes. A pair may be visited more than once.
+/// Calls `visit` for each pair of ranks of which the first sends directly to the second in Gloo's algorithm, at any
+/// number of bytes. May visit a pair more than once.
 void for_each_link(Collective op, int num_ranks, int root, const std::function<void(int from, int to)>& visit);
 
 }  // namespace accel::sim

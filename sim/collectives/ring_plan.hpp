@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <utility>
 
-/// How Gloo's ring cuts a buffer into chunks, from which every element's order of summation follows.
+/// How Gloo's ring cuts a buffer into chunks, which determines the order in which every element is summed.
 ///
 /// Chunk c starts at rank c-1 and travels c-2, c-3, ..., c: `acc = x[c-1]; for t = 2..P: acc = x[c-t] OP acc`, all rank
 /// numbers modulo P, the rank's own operand first. PyTorch's Gloo runs the ring at every size, dtype and P >= 2.

@@ -1,3 +1,5 @@
+// Each stage produces its messages round by round on demand: a ring of 4,096 ranks has 33 million messages, too
+// many to store. `messages` reuses the caller's vector for the same reason.
 #include "sim/collectives/stages.hpp"
 
 #include <bit>
@@ -7,14 +9,17 @@
 namespace accel::sim {
 namespace {
 
+// Bounds the memory of one round of an all-to-all: 4,096 ranks exchange 16 million messages.
 constexpr std::int64_t kExchangeMessagesMax = 1 << 18;
 constexpr std::int64_t kChainSliceBytes = 512 << 10;  // NCCL's buffer of 4 MiB has 8 steps
 
 int modulo(int value, int divisor) { return (value % divisor + divisor) % divisor; }
+// The smallest k with 2^k >= num_ranks.
 int tree_rounds(int num_ranks) { return std::bit_width(static_cast<unsigned>(num_ranks - 1)); }
 int pieces_of(std::int64_t bytes) { return bytes > 0 ? 1 : 0; }
 
-// In round t, rank r passes on chunk r + offset + t to the rank below, or chunk r - offset - t to the rank above.
+// In round t, rank r sends chunk r + offset + t to the rank below, or chunk r - offset - t to the rank above.
+// The chunk is computed once per round and then incremented: a modulo per message dominated the time of large rings.
 Stage ring(std::vector<Message> chunks, Pairs direction, int offset, bool is_reduced) {
   const auto ranks = static_cast<int>(chunks.size());
   const int step = direction == Pairs::kRingDown ? 1 : -1;
@@ -47,6 +52,7 @@ Stage ring_all_gather(std::vector<Message> chunks, Pairs direction) {
   return ring(std::move(chunks), direction, /*offset=*/0, /*is_reduced=*/false);
 }
 
+// In round t the rank at position p sends slice t - p. Positions without a slice to send keep an empty message.
 Stage chain(int num_ranks, int first, std::int64_t bytes, bool is_reduced) {
   const auto num_slices = static_cast<int>(divide_up(bytes, kChainSliceBytes));
   return {.pairs = Pairs::kChain,
@@ -66,6 +72,7 @@ Stage chain(int num_ranks, int first, std::int64_t bytes, bool is_reduced) {
           }};
 }
 
+// Ranks are numbered relative to the root, so that the root is the tree's rank 0.
 Stage tree_down(int num_ranks, int root, std::int64_t bytes) {
   return {.pairs = Pairs::kTreeDown,
           .root = root,
@@ -82,6 +89,7 @@ Stage tree_down(int num_ranks, int root, std::int64_t bytes) {
           }};
 }
 
+// The same messages as downwards, in reverse order and direction, and added by the receiver.
 Stage tree_up(int num_ranks, int root, std::int64_t bytes) {
   const auto down = tree_down(num_ranks, root, bytes);
   return {.pairs = Pairs::kTreeUp,
@@ -110,6 +118,7 @@ Stage to_root(std::vector<Message> parts, int root) {
       }};
 }
 
+// A scatter is a gather with senders and receivers exchanged.
 Stage from_root(std::vector<Message> parts, int root) {
   const auto gather = to_root(std::move(parts), root);
   return {.pairs = Pairs::kFromRoot, .root = root, .messages = [gather](int round, std::vector<Message>& messages) {
@@ -118,6 +127,7 @@ Stage from_root(std::vector<Message> parts, int root) {
           }};
 }
 
+// Rank r sends to r + 1, r + 2, ...; the shifts of one round are in flight together.
 Stage exchange(int num_ranks, std::int64_t bytes) {
   const auto shifts = static_cast<int>(std::max<std::int64_t>(1, kExchangeMessagesMax / num_ranks));
   return {.pairs = Pairs::kExchange,

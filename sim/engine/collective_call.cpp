@@ -1,3 +1,5 @@
+// `agree` runs for every call of every collective, so it only compares fields. Texts are built for errors and
+// diagnoses only.
 #include "sim/engine/collective_call.hpp"
 
 #include <fmt/format.h>
@@ -7,6 +9,8 @@
 
 namespace accel::sim {
 
+// `bytes` is left out because the ranks of an all-to-all may contribute different amounts, and `where` because
+// an if and its else may call the same collective from two lines.
 bool agree(const Call& a, const Call& b) {
   return a.op == b.op && a.reduce_op == b.reduce_op && a.dtype == b.dtype && a.shapes == b.shapes &&
          a.strides == b.strides && a.root == b.root;
@@ -16,6 +20,7 @@ std::string describe(const std::source_location& where) {
   return where.line() == 0 ? "" : fmt::format("{}:{}", where.file_name(), where.line());
 }
 
+// File names are compared as text: each translation unit has its own copy of a header's name.
 bool same_place(const std::source_location& a, const std::source_location& b) {
   return a.line() == b.line() && std::string_view(a.file_name()) == b.file_name();
 }
@@ -29,6 +34,7 @@ std::string describe(const Call& call) {
   return fmt::format("{}({})", name_of(call.op), fmt::join(details, ", "));
 }
 
+// Ranges keep messages readable on thousands of ranks.
 std::string describe_ranks(const std::vector<int>& ranks) {
   std::vector<std::string> ranges;
   for (std::size_t first = 0; first < ranks.size();) {

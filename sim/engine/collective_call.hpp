@@ -10,28 +10,27 @@
 
 namespace accel::sim {
 
-/// What one rank asks of its group in one collective. Two calls meet only if they agree: real backends forget the
-/// reduce op and the shape, and then compute wrong numbers or die.
+/// The arguments of one rank's collective call. The simulator requires all ranks' calls to agree. Real backends
+/// do not compare the reduce operation and the shape, and then compute wrong numbers or crash.
 struct Call {
   Collective op{};
-  std::string_view reduce_op = {};                     // "" where the operation has none; static storage
-  std::string_view dtype = {};                         // e.g. "float32"; static storage
-  std::vector<std::vector<std::int64_t>> shapes = {};  // of the tensors that must be equal on all ranks
-  std::vector<std::vector<std::int64_t>> strides =
-      {};                  // of those that are not contiguous: elements meet in the order of memory
-  int root = -1;           // group rank, -1 where there is none
-  std::int64_t bytes = 0;  // that this rank contributes, for costs
+  std::string_view reduce_op = {};                      // "" if the operation has none; static storage
+  std::string_view dtype = {};                          // e.g. "float32"; static storage
+  std::vector<std::vector<std::int64_t>> shapes = {};   // must be equal on all ranks
+  std::vector<std::vector<std::int64_t>> strides = {};  // of non-contiguous tensors, which are reduced in memory order
+  int root = -1;                                        // group rank; -1: the operation has no root
+  std::int64_t bytes = 0;                               // contributed by this rank; for the cost model
   int element_bytes = 1;
-  std::source_location where = {};  // the program's line; line 0 where it is not known
+  std::source_location where = {};  // the program's line; line 0: unknown
 };
 
-/// Whether two ranks' calls fit together: all but the amounts and the line.
+/// Returns whether two ranks' calls agree: in everything except the number of bytes and the source line.
 bool agree(const Call& a, const Call& b);
 
 /// E.g. "all_reduce(sum, float32 [64, 10])".
 std::string describe(const Call& call);
 
-/// E.g. "train.cpp:42", "" where it is not known.
+/// E.g. "train.cpp:42"; "" if unknown.
 std::string describe(const std::source_location& where);
 bool same_place(const std::source_location& a, const std::source_location& b);
 

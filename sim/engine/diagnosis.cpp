@@ -5,7 +5,8 @@
 namespace accel::sim {
 namespace {
 
-// Ranks with one message share a line, the ranks that caused the failure come before those that were freed by it.
+// Ranks with the same message share a line. The ranks that caused the failure come first, then those released
+// by it.
 std::string join_outcomes(const std::vector<RankOutcome>& outcomes) {
   std::vector<std::pair<std::string, std::vector<int>>> causes;
   std::vector<int> released;
@@ -23,7 +24,7 @@ std::string join_outcomes(const std::vector<RankOutcome>& outcomes) {
   for (const auto& [message, ranks] : causes) {
     text += fmt::format("{}{}: {}", text.empty() ? "" : "\n", describe_ranks(ranks), message);
   }
-  if (!released.empty()) text += fmt::format("\n{}: freed from waiting by this failure", describe_ranks(released));
+  if (!released.empty()) text += fmt::format("\n{}: released from waiting by this failure", describe_ranks(released));
   return text;
 }
 
@@ -37,6 +38,7 @@ void name_call(Diagnosis& diagnosis, const Call& call, const std::string& group,
   diagnosis.where = describe(call.where);
 }
 
+// The text is Gloo's; programs and tests that match it behave alike on both backends.
 std::exception_ptr connection_closed(int rank) {
   return std::make_exception_ptr(GlooError(fmt::format("Connection closed by peer [rank {}]", rank)));
 }

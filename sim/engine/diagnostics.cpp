@@ -1,3 +1,5 @@
+// Turns the state of blocked ranks and open meetings into the text of a hang report. It runs while other ranks
+// may still move (a time-out), so it reads each fact once and tolerates that a missing rank has arrived since.
 #include "sim/engine/diagnostics.hpp"
 
 #include <algorithm>
@@ -9,7 +11,7 @@ namespace {
 
 using Calls = std::vector<std::optional<Call>>;
 
-// Which members called what, the majority first.
+// Groups the members by their call, the largest group first. The sort is stable, so ties keep the order of the ranks.
 template <typename Same>
 std::vector<std::pair<Call, std::vector<int>>> kinds_of(const Calls& calls, const Group& group, Same&& same) {
   std::vector<std::pair<Call, std::vector<int>>> kinds;
@@ -25,7 +27,7 @@ std::vector<std::pair<Call, std::vector<int>>> kinds_of(const Calls& calls, cons
 
 std::string at(const std::string& where) { return where.empty() ? "" : fmt::format(" at {}", where); }
 
-// The first collective of the group that ranks called from different lines of the program.
+// Returns the first collective of the group that ranks called from different lines of the program.
 std::optional<Difference> first_apart(const Group& group) {
   const auto apart = group.state->collectives.first_apart();
   if (!apart) return std::nullopt;
@@ -39,6 +41,7 @@ std::optional<Difference> first_apart(const Group& group) {
 
 }  // namespace
 
+// Two ranks that differ have no majority: then both are culprits, and the report lists both calls.
 Diagnosis diagnose_difference(const Meeting& meeting) {
   const auto& group = meeting.group();
   const auto kinds = kinds_of(meeting.calls(), group, agree);
@@ -57,6 +60,7 @@ Diagnosis diagnose_difference(const Meeting& meeting) {
   return diagnosis;
 }
 
+// Describes a rank by its last call, the only thing that the engine knows about a rank's own code.
 std::string Diagnostics::whereabouts(int rank) const {
   const auto [activity, last_call] = states_.state(rank);
   const bool has_called = last_call.op.has_value();
@@ -68,10 +72,12 @@ std::string Diagnostics::whereabouts(int rank) const {
     case RankStates::Activity::kHasLeft: return fmt::format("has ended its program, {}", after);
     case RankStates::Activity::kRuns: break;
   }
+  // After a failure turns no longer matter: every rank runs freely, so a rank that has not returned is running.
   const bool has_turn = failures_.has_failed() || scheduler_.has_turn(rank);
   return fmt::format("{}, {}", has_turn ? "is running" : "waits for its turn", after);
 }
 
+// The first meeting that is added names the diagnosis; others only add their lines to the text.
 void Diagnostics::add_absence(const Meeting& meeting, Diagnosis& diagnosis) const {
   const bool is_first = diagnosis.op.empty();
   if (is_first) name_call(diagnosis, *meeting.any_call(), meeting.group().name, meeting.sequence());
@@ -79,16 +85,17 @@ void Diagnostics::add_absence(const Meeting& meeting, Diagnosis& diagnosis) cons
   add_missing_members(meeting, diagnosis, is_first);
 }
 
+// A receive has no members to list: either a specific sender is missing, or (any source) nobody has sent.
 void Diagnostics::add_missing_sender(const Meeting& meeting, Diagnosis& diagnosis) const {
   std::vector<int> waiters;
   for (const auto& [rank, blocked_on] : states_.blocked()) {
     if (blocked_on == &meeting) waiters.push_back(rank);
   }
-  if (waiters.empty()) return;  // it came meanwhile
+  if (waiters.empty()) return;  // the message has arrived in the meantime
   diagnosis.text += fmt::format("\n  {} {}, and ", describe_ranks(waiters), whereabouts(waiters.front()));
   if (meeting.source() < 0) {
     diagnosis.ranks.insert(diagnosis.ranks.end(), waiters.begin(), waiters.end());
-    diagnosis.text += "nobody has sent";
+    diagnosis.text += "no rank has sent";
   } else {
     const int sender = meeting.group().ranks[meeting.source()];
     diagnosis.ranks.push_back(sender);
@@ -96,6 +103,7 @@ void Diagnostics::add_missing_sender(const Meeting& meeting, Diagnosis& diagnosi
   }
 }
 
+// `is_first` is set for the meeting that most ranks wait for: only it determines where the ranks diverged.
 void Diagnostics::add_missing_members(const Meeting& meeting, Diagnosis& diagnosis, bool is_first) const {
   const auto& group = meeting.group();
   const auto& call = *meeting.any_call();
@@ -109,7 +117,8 @@ void Diagnostics::add_missing_members(const Meeting& meeting, Diagnosis& diagnos
   for (const auto& [place, ranks] : places)
     diagnosis.text += fmt::format("\n  missing: {} {}", describe_ranks(ranks), place);
   if (!is_first) return;
-  // Calls that agreed, from different lines of the program, say where ranks went apart; else this meeting is the place.
+  // Calls that agreed but came from different lines show where the ranks diverged; without any, this meeting is
+  // the place.
   if (auto apart = first_apart(group)) {
     diagnosis.text +=
         fmt::format("\n  ranks came from different lines first at #{} of group {}:", apart->sequence, group.name);
@@ -124,6 +133,7 @@ void Diagnostics::add_missing_members(const Meeting& meeting, Diagnosis& diagnos
   }
 }
 
+// Groups ranks with equal descriptions, so that 4,095 missing ranks take one line.
 Diagnostics::Places Diagnostics::places_of(const std::vector<int>& ranks) const {
   Places places;
   for (const int rank : ranks) {
@@ -136,9 +146,9 @@ Diagnostics::Places Diagnostics::places_of(const std::vector<int>& ranks) const 
 }
 
 Diagnosis Diagnostics::hang() const {
-  // The culprits are those missing from the meeting that most ranks wait for; on a tie, from all of those.
+  // The culprits are the ranks missing from the meeting that most ranks wait for; on a tie, from all such meetings.
   Diagnosis diagnosis{.kind = Diagnosis::Kind::kHang,
-                      .text = "hang: every rank is blocked or has ended, none can go on"};
+                      .text = "hang: every rank is blocked or has ended; none can continue"};
   std::vector<std::pair<const Meeting*, int>> meetings;
   for (const auto& [rank, blocked_on] : states_.blocked()) {
     const Meeting* meeting = blocked_on;
@@ -175,7 +185,7 @@ Diagnosis Diagnostics::timeout(const Meeting& meeting) const {
   return diagnosis;
 }
 
-// No meeting is open that could be late: the others wait for their turns.
+// No meeting can be late here: the other ranks have not made their calls because they wait for their turns.
 Diagnosis Diagnostics::endless_turn(int rank) const {
   const auto text = fmt::format("timed out after {} ms\n  rank {} does not end its turn: it {}", timeout_.count(), rank,
                                 whereabouts(rank));

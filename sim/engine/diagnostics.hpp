@@ -12,29 +12,29 @@
 
 namespace accel::sim {
 
-/// The calls of a collective that all members have joined, and that differ.
+/// Diagnoses a collective that all members have joined with calls that differ.
 Diagnosis diagnose_difference(const Meeting& meeting);
 
-/// Why nobody can continue: asked when the last running rank blocks or leaves, or when a deadline passes.
+/// Explains why no rank can continue. Called when the last running rank blocks or leaves, or when a deadline passes.
 ///
-/// Holds no state. Thread rule: any thread.
+/// Stateless. Thread rule: any thread.
 class Diagnostics {
  public:
   Diagnostics(RankStates& states, RankScheduler& scheduler, const FailureRecord& failures,
               std::chrono::milliseconds timeout)
       : states_(states), scheduler_(scheduler), failures_(failures), timeout_(timeout) {}
 
-  /// Every rank is blocked or has left.
+  /// Diagnoses a run in which every rank is blocked or has left.
   [[nodiscard]] Diagnosis hang() const;
-  /// The deadline of a meeting has passed.
+  /// Diagnoses a meeting whose deadline has passed.
   [[nodiscard]] Diagnosis timeout(const Meeting& meeting) const;
-  /// A rank keeps its turn for too long.
+  /// Diagnoses a rank that keeps its turn for too long.
   [[nodiscard]] Diagnosis endless_turn(int rank) const;
-  /// Where a rank is, by its last call: "waits in all_reduce #17 of group world (train.cpp:42)".
+  /// Describes what a rank is doing, by its last call: "waits in all_reduce #17 of group world (train.cpp:42)".
   [[nodiscard]] std::string whereabouts(int rank) const;
 
  private:
-  using Places = std::vector<std::pair<std::string, std::vector<int>>>;  // whereabouts, and the ranks there
+  using Places = std::vector<std::pair<std::string, std::vector<int>>>;  // a description, and the ranks that it fits
 
   void add_waiting(int rank, const Meeting& meeting, Diagnosis& diagnosis) const;
   void add_absence(const Meeting& meeting, Diagnosis& diagnosis) const;

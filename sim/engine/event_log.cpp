@@ -7,6 +7,8 @@
 namespace accel::sim {
 namespace {
 
+// Writes JSON by hand because the engine links no JSON library. The only free text is a fault's description and
+// a group's name.
 std::string quoted(std::string_view text) {
   std::string result = "\"";
   for (const char c : text) {
@@ -36,6 +38,8 @@ void EventLog::append(std::string_view what, int rank, std::optional<Collective>
   append({.what = what, .rank = rank, .op = op, .group = group != nullptr ? group->name : "", .sequence = sequence});
 }
 
+// The keys and their order are a file format (`--event-log`), and runs are compared by it. Absent values are
+// left out.
 std::vector<std::string> EventLog::lines() const {
   const MutexLock lock(mutex_);
   std::vector<std::string> lines;

@@ -14,9 +14,9 @@ namespace accel::sim {
 
 struct Group;
 
-/// What happened in a world, in order and without times: equal for equal seeds under a serial schedule.
+/// The events of a run, in order and without times: identical for equal seeds under a serial schedule.
 ///
-/// Thread rule: any thread; order is that of the calls.
+/// Thread rule: any thread; events are kept in the order of the calls.
 class EventLog {
  public:
   struct Event {
@@ -29,14 +29,15 @@ class EventLog {
     std::string text = {};
   };
 
-  /// A log that is not enabled stays empty.
+  /// A disabled log stays empty.
   explicit EventLog(bool is_enabled = true) : is_enabled_(is_enabled) {}
 
   void append(Event event);
-  /// As `append`; copies the name of the group only if the log is enabled.
+  /// Like `append` above, but copies the group's name only if the log is enabled.
   void append(std::string_view what, int rank, std::optional<Collective> op = std::nullopt,
               const Group* group = nullptr, std::int64_t sequence = -1);
-  /// One JSON object a line: {"event":"arrive","rank":0,"op":"all_reduce","group":"world","sequence":3}.
+  /// Returns one JSON object per line:
+  /// {"event":"arrive","rank":0,"op":"all_reduce","group":"world","sequence":3}.
   [[nodiscard]] std::vector<std::string> lines() const;
 
  private:

@@ -6,25 +6,25 @@
 
 namespace accel::sim {
 
-/// Gives every rank a thread of its own, and a collective the width of the machine.
+/// Runs each rank on its own thread, and the work inside a collective on all cores.
 ///
 /// Thread rule: `start` and `join` from the thread that runs the world; `parallel_for` from any rank.
 class Executor {
  public:
   virtual ~Executor() = default;
 
-  /// Starts `task(0) .. task(num_tasks - 1)`, each on a thread of its own; tasks may block on each other.
+  /// Starts `task(0) .. task(num_tasks - 1)`, each on its own thread; tasks may block on each other.
   /// `task` must not throw.
   virtual void start(int num_tasks, std::function<void(int)> task) = 0;
 
   /// Returns when every task has ended.
   virtual void join() = 0;
 
-  /// Calls `body(0) .. body(count - 1)`, some of them at once; never runs another rank's task while it waits.
+  /// Calls `body(0) .. body(count - 1)`, possibly in parallel; never runs another rank's task while it waits.
   virtual void parallel_for(std::int64_t count, const std::function<void(std::int64_t)>& body) = 0;
 };
 
-/// oneTBB's rank arena, or plain threads where the thread sanitizer judges the engine.
+/// Returns the executor that the build links: oneTBB's arenas, or plain threads under ThreadSanitizer.
 std::unique_ptr<Executor> make_executor();
 
 }  // namespace accel::sim

@@ -1,3 +1,5 @@
+// Ends a run that cannot continue. Every path follows one order: first record the failure or break the
+// connections, then collect the open meetings and end them. See Note [Opening a meeting while the run fails].
 #include "sim/engine/failure_handler.hpp"
 
 #include <algorithm>
@@ -5,7 +7,7 @@
 namespace accel::sim {
 namespace {
 
-// The error of the other ranks when one has thrown.
+// The error that the other ranks get when one has thrown.
 std::exception_ptr released_by(int rank, const std::exception_ptr& error) {
   std::string message = "an exception";
   try {
@@ -36,6 +38,8 @@ FailureHandler::FailureHandler(const WorldOptions& options, FailureRecord& recor
       faults_(faults),
       diagnostics_(states, scheduler, record, options.timeout) {}
 
+// Locks one group at a time and releases each lock before meetings are ended: ending one runs callbacks
+// (futures of autograd) that may call back into the engine.
 Meetings FailureHandler::open_meetings() {
   Meetings meetings;
   for (const auto& group : groups_.all()) {
@@ -47,6 +51,7 @@ Meetings FailureHandler::open_meetings() {
   return meetings;
 }
 
+// Only the first failure ends meetings; a later one finds none open, because opening one throws after a failure.
 void FailureHandler::fail(const std::exception_ptr& error) {
   if (!record_.set_failure(error)) return;
   for (const auto& meeting : open_meetings()) calls_.end_meeting(*meeting, error);
@@ -54,13 +59,15 @@ void FailureHandler::fail(const std::exception_ptr& error) {
 
 void FailureHandler::fail_by_rank(int rank, const std::exception_ptr& error) {
   if (may_be_caused_by_fault()) {
-    disconnect({rank}, [rank](int) { return connection_closed(rank); });  // as its peers see a process that ends
+    disconnect({rank}, [rank](int) { return connection_closed(rank); });  // as peers of a process that ends see it
   } else if (!record_.has_failed()) {
     fail(released_by(rank, error));
   }
 }
 
-// Whether a rank's error may be the consequence of a fault: its peers see a process that ends, each by itself.
+// Returns whether a rank's error may be the consequence of a fault. Then its peers must see what real Gloo
+// shows them, a process that ends, and each rank reacts on its own; without a fault the run ends with the
+// rank's own error.
 bool FailureHandler::may_be_caused_by_fault() {
   if (record_.has_strike_that_may_stop()) return true;
   const auto groups = groups_.all();
@@ -68,10 +75,12 @@ bool FailureHandler::may_be_caused_by_fault() {
                      [](const auto& group) { return group->state->connection.is_broken(); });
 }
 
+// Faults first: a model that made a rank hang turns the hang into the time-out that Gloo would report.
 void FailureHandler::resolve_quiescence() {
   if (!faults_.on_quiescence()) fail(error_of(diagnostics_.hang()));
 }
 
+// The meeting has no group and no members, so only a failure of the run or a time-out fault can end it.
 void FailureHandler::hang(int rank) {
   auto meeting = std::make_shared<Meeting>();
   {
@@ -79,6 +88,7 @@ void FailureHandler::hang(int rank) {
     lost_.push_back(meeting);
     hanging_.push_back(rank);
   }
+  // After the meeting is in the list: a failure from here on ends it, and an earlier one is thrown now.
   record_.throw_if_failed();
   calls_.block(rank, *meeting);
   std::rethrow_exception(meeting->error(rank));
@@ -94,10 +104,12 @@ void FailureHandler::keep_until_end(const std::shared_ptr<Meeting>& meeting) {
     const MutexLock lock(mutex_);
     lost_.push_back(meeting);
   }
-  // Who failed the run meanwhile found it neither among its group's open meetings nor here.
+  // A thread that failed the run in the meantime saw this meeting neither in its group's list nor in `lost_`.
   if (record_.has_failed()) calls_.end_meeting(*meeting, record_.failure());
 }
 
+// Breaks every group that contains one of the ranks. The members learn of it in their current or next
+// collective of that group, which is how Gloo reports a closed connection.
 void FailureHandler::disconnect(const std::vector<int>& ranks, const RankErrors& errors) {
   for (const auto& group : groups_.all()) {
     if (std::none_of(ranks.begin(), ranks.end(), [&](int rank) { return group->group_rank_of(rank) >= 0; })) continue;
@@ -107,12 +119,15 @@ void FailureHandler::disconnect(const std::vector<int>& ranks, const RankErrors&
 }
 
 void FailureHandler::time_out(double seconds, const RankErrors& errors) {
+  // Diagnosed before the meetings end: afterwards nothing shows which rank waited for what.
   record_.add_diagnosis(diagnostics_.hang());
   for (const auto& group : groups_.all()) group->state->connection.break_with(errors);
   clocks_.advance_all(seconds);
   for (const auto& meeting : open_meetings()) calls_.end_meeting(*meeting, nullptr, errors);
 }
 
+// Called by the watchdog thread. A time-out is a last resort: hangs are normally found by counting, see Note
+// [Detecting quiescence].
 void FailureHandler::check_deadlines() {
   if (record_.has_failed()) return;
   if (const auto late = late_meeting(); late && !late->has_ended()) {
@@ -122,14 +137,16 @@ void FailureHandler::check_deadlines() {
   } else {
     return;
   }
-  scheduler_.abandon();  // who has its turn may never return
+  scheduler_.abandon();  // the rank that has the turn may never return
 }
 
-// Null: none. One that a rank waits for, if there are several.
+// Returns a meeting whose deadline has passed; null if there is none. If there are several, prefers one that a
+// rank is blocked on: its report names the rank that the user sees waiting.
 std::shared_ptr<Meeting> FailureHandler::late_meeting() {
   const auto now = std::chrono::steady_clock::now();
   std::shared_ptr<Meeting> late;
   for (const auto& meeting : open_meetings()) {
+    // A meeting that no rank has joined yet has no call to report and no rank that waits.
     if (!meeting->has_group() || meeting->deadline() >= now || meeting->any_call() == nullptr) continue;
     const auto blocked = states_.blocked();
     if (!late ||
@@ -140,7 +157,8 @@ std::shared_ptr<Meeting> FailureHandler::late_meeting() {
   return late;
 }
 
-// -1: none. A rank that keeps nobody waiting may run as long as it likes.
+// Returns the rank that has kept its serial turn for longer than the time-out; -1 if there is none. A rank may
+// run as long as it likes if all others have left.
 int FailureHandler::rank_of_endless_turn() {
   const auto holder = scheduler_.holder();
   if (holder.rank < 0 || std::chrono::steady_clock::now() - holder.since < options_.timeout) return -1;

@@ -13,9 +13,9 @@
 
 namespace accel::sim {
 
-/// How a run fails, by itself or by an injected fault: open meetings end in an error, so that no rank waits for ever.
+/// Fails a run, because of an error or an injected fault: open meetings end in an error, so that no rank waits forever.
 ///
-/// Thread rule: `hang` from the rank's thread, the others from any.
+/// Thread rule: call `hang` from the rank's thread, the others from any thread.
 class FailureHandler {
  public:
   FailureHandler(const WorldOptions& options, FailureRecord& record, GroupRegistry& groups, RankStates& states,
@@ -25,23 +25,24 @@ class FailureHandler {
 
   /// Ends the run on every rank.
   void fail(const std::exception_ptr& error);
-  /// The rank has thrown: the others are released.
+  /// Handles a rank that has thrown: releases the others.
   void fail_by_rank(int rank, const std::exception_ptr& error);
-  /// No rank can continue.
+  /// Handles the state in which no rank can continue.
   void resolve_quiescence();
   /// Fails the run if the deadline of a meeting, or of a rank's turn in a serial schedule, has passed.
   void check_deadlines();
 
-  /// The rank never continues, until the run fails.
+  /// Blocks the rank until the run fails.
   [[noreturn]] void hang(int rank);
-  /// Ranks that `hang` holds.
+  /// Returns the ranks that are blocked in `hang`.
   [[nodiscard]] std::vector<int> hanging();
-  /// A meeting that all have joined and that is lost: it ends when the run fails, now if it has.
+  /// Keeps a meeting that all have joined and whose message was lost. It ends when the run fails, or now if it has.
   void keep_until_end(const std::shared_ptr<Meeting>& meeting);
 
-  /// The connections of these ranks are gone: their groups' collectives fail from now on with these errors.
+  /// Breaks the connections of these ranks: all later collectives of their groups fail with these errors.
   void disconnect(const std::vector<int>& ranks, const RankErrors& errors);
-  /// Every rank that is blocked gets its error, and all groups are disconnected. `seconds` pass on the virtual clock.
+  /// Ends the wait of every blocked rank with its error and breaks all groups. Advances the virtual clocks by
+  /// `seconds`.
   void time_out(double seconds, const RankErrors& errors);
 
  private:
@@ -60,7 +61,7 @@ class FailureHandler {
   const FaultHooks& faults_;
   const Diagnostics diagnostics_;
   Mutex mutex_;
-  Meetings lost_ ACCEL_GUARDED_BY(mutex_);  // in no group's list of open ones
+  Meetings lost_ ACCEL_GUARDED_BY(mutex_);  // not in any group's list of open meetings
   std::vector<int> hanging_ ACCEL_GUARDED_BY(mutex_);
 };
 

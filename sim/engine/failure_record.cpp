@@ -1,3 +1,5 @@
+// Collects what goes wrong in a run. Several ranks fail at about the same time; this class decides which
+// failure is the run's and which diagnosis explains it.
 #include "sim/engine/failure_record.hpp"
 
 #include <algorithm>
@@ -7,6 +9,7 @@ namespace {
 
 bool may_stop(const FaultStrike& strike) { return strike.may_stop; }
 
+// Only a DiagnosedError carries a diagnosis; the error of a rank's own code has none.
 std::optional<Diagnosis> diagnosis_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
@@ -28,6 +31,7 @@ void FailureRecord::throw_if_failed() const {
   if (has_failed_) std::rethrow_exception(failure());
 }
 
+// `failure_` is set before `has_failed_`: a rank that reads the flag without the lock then finds the error.
 bool FailureRecord::set_failure(const std::exception_ptr& error) {
   {
     const MutexLock lock(mutex_);
@@ -40,7 +44,8 @@ bool FailureRecord::set_failure(const std::exception_ptr& error) {
   return true;
 }
 
-// The strike that explains a failure: the last that may stop a run.
+// Attributes a failure to the last strike that may stop a run: the others had their effect and the run
+// continued. The diagnosis keeps what the engine found (who waited for what) and only adds the fault as the cause.
 std::optional<Diagnosis> FailureRecord::diagnosis() const {
   const MutexLock lock(mutex_);
   const auto strike = std::find_if(strikes_.rbegin(), strikes_.rend(), may_stop);
@@ -66,6 +71,7 @@ void FailureRecord::note(FaultStrike strike) {
   strikes_.push_back(std::move(strike));
 }
 
+// A fault may turn out to be fatal only later: a delayed message is harmless until its delays exceed the time-out.
 void FailureRecord::blame(const std::string& text) {
   const MutexLock lock(mutex_);
   for (auto& strike : strikes_) strike.may_stop = strike.may_stop || strike.text == text;
@@ -81,6 +87,7 @@ bool FailureRecord::has_strike_that_may_stop() const {
   return std::any_of(strikes_.begin(), strikes_.end(), may_stop);
 }
 
+// Findings repeat on every step and rank, so equal texts are kept once, and no more than kMost in total.
 void FailureRecord::warn(std::string finding) {
   constexpr std::size_t kMost = 100;
   const MutexLock lock(mutex_);
@@ -91,7 +98,7 @@ void FailureRecord::warn(std::string finding) {
 std::vector<std::string> FailureRecord::findings() const {
   const MutexLock lock(mutex_);
   auto sorted = findings_;
-  std::sort(sorted.begin(), sorted.end());  // not in the order of threads
+  std::sort(sorted.begin(), sorted.end());  // independent of the order in which threads reported
   return sorted;
 }
 

@@ -13,33 +13,33 @@
 
 namespace accel::sim {
 
-/// What ended a run, which faults have taken effect, and what was found that did not stop it.
+/// What ended a run, which faults have taken effect, and which findings did not stop it.
 ///
 /// Thread rule: any thread.
 class FailureRecord {
  public:
   explicit FailureRecord(EventLog& log) : log_(log) {}
 
-  /// What ended the run; null if nothing has.
+  /// Returns the error that ended the run; null if none has.
   [[nodiscard]] std::exception_ptr failure() const;
   [[nodiscard]] bool has_failed() const { return has_failed_; }
   void throw_if_failed() const;
-  /// False if the run has failed before: the first failure is the run's.
+  /// Records the run's failure. Returns false if it has already failed: the first failure counts.
   bool set_failure(const std::exception_ptr& error);
 
-  /// What was diagnosed; none as long as all goes well. A fault that may stop a run is named as the cause.
+  /// Returns the diagnosis, if there is one. If a fault that may stop a run has struck, it is named as the cause.
   [[nodiscard]] std::optional<Diagnosis> diagnosis() const;
-  /// Kept unless there is a diagnosis already.
+  /// Adds a diagnosis unless there is one already.
   void add_diagnosis(Diagnosis diagnosis);
 
-  /// A fault has taken effect.
+  /// Records that a fault has taken effect.
   void note(FaultStrike strike);
-  /// A strike of this text that seemed harmless is the reason why the run will fail.
+  /// Marks the strike with this text, which seemed harmless, as the reason why the run will fail.
   void blame(const std::string& text);
   [[nodiscard]] std::vector<FaultStrike> strikes() const;
   [[nodiscard]] bool has_strike_that_may_stop() const;
 
-  /// Something that real backends silently accept, and that does not stop the run.
+  /// Adds a finding: something that real backends silently accept and that does not stop the run.
   void warn(std::string finding);
   [[nodiscard]] std::vector<std::string> findings() const;
 

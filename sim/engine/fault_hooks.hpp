@@ -4,7 +4,7 @@
 
 namespace accel::sim {
 
-/// Asks the fault model of a world, if it has one, at each place where something can go wrong.
+/// Calls the fault model of a world, if there is one, at each point where something can go wrong.
 class FaultHooks {
  public:
   FaultHooks(World& world, FaultModel* model) : world_(world), model_(model) {}
@@ -25,7 +25,7 @@ class FaultHooks {
   void at_point(int rank, StepPoint point, std::int64_t step) const {
     if (model_ != nullptr) model_->at_point(world_, rank, point, step);
   }
-  /// Whether the model has released the ranks.
+  /// Returns whether the model has released the ranks.
   [[nodiscard]] bool on_quiescence() const { return model_ != nullptr && model_->on_quiescence(world_); }
 
  private:

@@ -22,72 +22,75 @@ struct Group;
 
 /// An injected fault that has taken effect.
 struct FaultStrike {
-  std::string name;                         // of the kind, as in a fault file
-  std::vector<int> ranks;                   // on which
+  std::string name;                         // the fault's kind, as in a fault file
+  std::vector<int> ranks;                   // affected ranks
   std::string text;                         // "rank_pause on rank 3 at step 5"
-  bool may_stop = true;                     // a run that fails after it has failed because of it
+  bool may_stop = true;                     // a later failure of the run is attributed to it
   std::optional<Call> call = std::nullopt;  // the collective in which it struck
   std::string group = {};
   std::uint64_t sequence = 0;
 };
 
-/// Thrown on a rank on which an injected fault strikes.
+/// Thrown on a rank when an injected fault stops it.
 class InjectedFault : public Error {
  public:
   using Error::Error;
 };
 
-/// What a fault does to one member's tensors in a collective.
+/// How a fault changes one member's tensors in a collective. Exactly one of `bit` and `value` is set.
 struct Corruption {
   int member = 0;                   // group rank
-  std::optional<std::int64_t> bit;  // of the result, modulo its size, is turned
-  std::optional<double> value;      // or the first element of its contribution becomes this
+  std::optional<std::int64_t> bit;  // flips this bit of the result, modulo its size
+  std::optional<double> value;      // or sets the first element of its contribution
 };
 
-/// What befalls a collective that all members have joined, or a message that was sent and is waited for.
+/// The effects of faults on a collective that all members have joined, or on a message that was sent and is awaited.
 struct MeetingFaults {
   std::vector<double> delays;                         // seconds until each member can begin, by group rank; empty: none
   std::function<std::exception_ptr(int rank)> error;  // set: the collective fails, and this is what each rank sees
-  bool is_lost = false;                               // it never ends: a message was lost
+  bool is_lost = false;                               // the meeting never ends because a message was lost
   std::vector<Corruption> corruptions;
 };
 
-/// Places of a training step at which a fault may strike between collectives.
-/// The backward pass of a micro-batch begins; the optimizer is about to step; it has.
+/// Points of a training step at which a fault may strike between collectives: the backward pass of a
+/// micro-batch begins; the optimizer is about to step; the optimizer has stepped.
 enum class StepPoint { kBackward, kUpdate, kUpdated };
 
-/// What goes wrong in a world. The world asks at each place where something can.
+/// Decides what goes wrong in a world. The world calls it at each point where something can go wrong.
 ///
-/// Thread rule: any rank's thread; several at once unless the schedule is serial.
+/// Thread rule: any rank's thread, concurrently unless the schedule is serial.
 class FaultModel {
  public:
   virtual ~FaultModel() = default;
-  /// `rank` is about to join a collective, which is its n-th in the group. May change the call, delay or hang the rank,
-  /// throw.
+  /// Called before `rank` joins its n-th collective of the group. May change the call, delay or hang the rank,
+  /// or throw.
   virtual void before_call(World& world, int rank, const Group& group, std::uint64_t sequence, Call& call) = 0;
-  /// All have joined, and their calls agree.
+  /// Called once all members have joined and their calls agree.
   virtual MeetingFaults on_meeting(World& world, const Group& group, std::uint64_t sequence, const Call& call) = 0;
-  /// `rank` is about to send or receive its n-th message to or from one other. May delay or hang the rank, throw.
+  /// Called before `rank` sends or receives its n-th message to or from another rank. May delay or hang the
+  /// rank, or throw.
   virtual void before_message(World& /*world*/, int /*rank*/, const Group& /*group*/, std::uint64_t /*sequence*/,
                               const Call& /*call*/) {}
-  /// The n-th message between two group ranks was sent and is waited for.
+  /// Called when the n-th message between two group ranks was sent and is awaited.
   virtual MeetingFaults on_message(World& /*world*/, const Group& /*group*/, int /*source*/, int /*destination*/,
                                    std::uint64_t /*sequence*/, const Call& /*call*/) {
     return {};
   }
-  /// `rank` is at a place of its `step`-th micro-batch (from 0). May delay or hang the rank, throw.
+  /// Called when `rank` is at a point of its `step`-th micro-batch (from 0). May delay or hang the rank, or throw.
   virtual void at_point(World& world, int rank, StepPoint point, std::int64_t step) = 0;
-  /// `rank` has computed for so many seconds between two calls. Returns how many it takes longer.
+  /// Called when `rank` has computed for this many seconds between two calls. Returns the extra seconds that a
+  /// fault adds.
   virtual double lost_seconds(int rank, double computed_seconds) = 0;
-  /// `rank` joins the others at the store: at the start, and for each new group. May delay it, throw.
+  /// Called when `rank` joins the others at the store: at the start, and for each new group. May delay the rank
+  /// or throw.
   virtual void on_rendezvous(World& world, int rank) = 0;
-  /// Where `rank` saves: `disk`, or something before it that fails as disks do.
+  /// Returns where `rank` saves: `disk`, or a wrapper around it that fails as disks do.
   virtual std::shared_ptr<Files> files(World& world, int rank, std::shared_ptr<Files> disk) = 0;
-  /// No rank can go on. Returns whether it is this model's doing, and has released them.
+  /// Called when no rank can continue. Returns true if this model caused that and has released the ranks.
   virtual bool on_quiescence(World& world) = 0;
-  /// A run has failed: whether a launcher starts all ranks again.
+  /// Called after a run has failed. Returns whether a launcher would restart all ranks.
   virtual bool restarts() = 0;
-  /// What has not happened up to now, in words: a run that ended well has not withstood it.
+  /// Describes the faults that have not struck: a successful run did not have to survive them.
   [[nodiscard]] virtual std::vector<std::string> not_struck() const { return {}; }
 };
 

@@ -8,14 +8,13 @@ namespace accel::sim {
 
 struct GroupState;
 
-/// Some ranks that meet under one name.
+/// A process group: the ranks that take part in its collectives.
 struct Group {
   std::string name;
-  std::vector<int> ranks;  // world ranks, by group rank
-  std::shared_ptr<GroupState> state =
-      nullptr;  // what its ranks have under way; set by World::group, used by the engine alone
+  std::vector<int> ranks;                       // world ranks, by group rank
+  std::shared_ptr<GroupState> state = nullptr;  // open meetings; set by World::group, used only by the engine
 
-  /// -1 if it is none of them.
+  /// Returns -1 if `rank` is not a member.
   [[nodiscard]] int group_rank_of(int rank) const;
 };
 

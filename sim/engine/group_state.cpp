@@ -4,6 +4,8 @@
 
 namespace accel::sim {
 
+// The first break wins: its errors describe the original cause, and later breaks are usually consequences.
+// `errors_` is set before the flag, so a rank that reads the flag without the lock finds the errors.
 bool Connection::break_with(RankErrors errors) {
   const MutexLock lock(mutex_);
   if (is_broken_) return false;
@@ -24,10 +26,14 @@ bool Connection::admits() const {
 
 CollectiveChain::CollectiveChain(std::size_t num_members, const Connection& connection)
     : connection_(connection), cursors_(num_members) {
+  // All cursors start at one shared sentinel, so that the first collective is found like any other: by
+  // following a link.
   const auto before_the_first = std::make_shared<Meeting>();
   for (auto& cursor : cursors_) cursor.last = before_the_first;
 }
 
+// Lock-free for all members but the first to arrive. The cursor keeps the last meeting alive and with it the
+// link; the next one stays alive in `open_` until every member has joined it.
 std::shared_ptr<Meeting> CollectiveChain::next(const Group& group, int member, const MeetingOptions& options) {
   auto& cursor = cursors_[member];
   auto* next = cursor.last->next();
@@ -37,6 +43,9 @@ std::shared_ptr<Meeting> CollectiveChain::next(const Group& group, int member, c
   return cursor.last = next->shared_from_this();
 }
 
+// Two members may get here at the same time, so the link is read again under the mutex. A meeting that another
+// member opened before the connection broke is still joined: it has been, or will be, ended by whoever broke
+// the connection.
 Meeting* CollectiveChain::append(const Group& group, const Cursor& cursor, const MeetingOptions& options) {
   const MutexLock lock(mutex_);
   const bool is_admitted = connection_.admits();
@@ -50,6 +59,8 @@ Meeting* CollectiveChain::append(const Group& group, const Cursor& cursor, const
   return next;
 }
 
+// Called once all members have arrived, so all calls are present. Calls that agree but come from different
+// source lines are legal; the first such place is kept because it usually explains a later hang.
 void CollectiveChain::close(const Meeting& meeting) {
   const auto& calls = meeting.calls();
   const MutexLock lock(mutex_);
@@ -59,6 +70,7 @@ void CollectiveChain::close(const Meeting& meeting) {
   if (!one_place && !first_apart_) first_apart_ = {meeting.sequence(), calls};
 }
 
+// A copy, so that the caller can end the meetings without the mutex.
 Meetings CollectiveChain::open() {
   Meetings meetings;
   const MutexLock lock(mutex_);
@@ -71,11 +83,14 @@ std::optional<CollectiveChain::Apart> CollectiveChain::first_apart() {
   return first_apart_;
 }
 
+// Counted at the call, not at the match, so that numbers follow the order of the program.
 std::uint64_t Mailbox::count(bool sends, int source, int destination) {
   const MutexLock lock(mutex_);
   return (sends ? num_sends_ : num_receives_)[{source, destination}]++;
 }
 
+// Matches by destination, tag and source; the first posted receive wins, as in Gloo. Does not call `admits`:
+// the meeting of a send has already ended, so no rank can be left waiting for it.
 std::optional<Mailbox::Posted> Mailbox::take_receive_or_keep(Posted& send) {
   const MutexLock lock(mutex_);
   const auto match = std::find_if(receives_.begin(), receives_.end(), [&](const auto& posted) {
@@ -91,6 +106,8 @@ std::optional<Mailbox::Posted> Mailbox::take_receive_or_keep(Posted& send) {
   return receive;
 }
 
+// A receive from any source scans all sends and takes the lowest source, not the oldest send: the result then
+// does not depend on the order in which threads happened to send.
 bool Mailbox::take_send_or_keep(Posted& receive, std::optional<Posted>& send) {
   const MutexLock lock(mutex_);
   if (!connection_.admits()) return false;
@@ -109,6 +126,7 @@ bool Mailbox::take_send_or_keep(Posted& receive, std::optional<Posted>& send) {
   return true;
 }
 
+// Only receives can be waited for: the meeting of a send has ended before it is stored.
 Meetings Mailbox::open() {
   Meetings meetings;
   const MutexLock lock(mutex_);
@@ -125,12 +143,15 @@ Meetings GroupState::open_meetings() {
   return meetings;
 }
 
+// An ended meeting instead of an exception: the caller gets its error from `wait()`, as with Gloo's
+// asynchronous calls.
 std::shared_ptr<Meeting> failed_meeting(const Group& group, Call call) {
   auto meeting = std::make_shared<Meeting>(group, std::move(call));
   meeting->end_at_once(group.state->connection.errors());
   return meeting;
 }
 
+// Ranks create the same group one after the other; the first defines its members, the others must agree.
 std::shared_ptr<Group> GroupRegistry::group(const std::string& name, const std::vector<int>& ranks) {
   const MutexLock lock(mutex_);
   auto& group = groups_[name];
@@ -138,11 +159,13 @@ std::shared_ptr<Group> GroupRegistry::group(const std::string& name, const std::
     group = std::make_shared<Group>(
         Group{.name = name, .ranks = ranks, .state = std::make_shared<GroupState>(ranks.size(), failures_)});
   }
-  check_argument(group->ranks == ranks, "group {}: this rank gives {} as members, another gave {}; all must agree",
+  check_argument(group->ranks == ranks,
+                 "group {}: this rank passed {} as members, another rank passed {}; pass the same list on every rank",
                  name, describe_ranks(ranks), describe_ranks(group->ranks));
   return group;
 }
 
+// In the order of their names, so that diagnoses list groups in the same order in every run.
 std::vector<std::shared_ptr<Group>> GroupRegistry::all() {
   const MutexLock lock(mutex_);
   std::vector<std::shared_ptr<Group>> groups;

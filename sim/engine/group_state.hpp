@@ -16,15 +16,16 @@
 #include "sim/engine/group.hpp"
 #include "sim/engine/meeting.hpp"
 
-// Note [Meetings that nobody misses]
-// Who fails a run or disconnects a group first says so (FailureRecord, Connection) and then collects the open meetings,
-// each kind under its mutex. Who opens one asks `Connection::admits` under the same mutex. So an open meeting is either
-// collected, or never made.
+// Note [Opening a meeting while the run fails]
+// A thread that fails the run, or disconnects a group, first sets a flag (FailureRecord, Connection) and then
+// collects the open meetings of each kind under that kind's mutex. A thread that opens a meeting checks the
+// flags (`Connection::admits`) under the same mutex. So every meeting is either collected and ended, or never
+// opened: none is left open with ranks waiting for it.
 namespace accel::sim {
 
 using Meetings = std::vector<std::shared_ptr<Meeting>>;
 
-/// Whether the ranks of a group can still reach each other.
+/// The state of the connections between the ranks of a group.
 ///
 /// Thread rule: any thread.
 class Connection {
@@ -32,10 +33,11 @@ class Connection {
   explicit Connection(const FailureRecord& failures) : failures_(failures) {}
 
   [[nodiscard]] bool is_broken() const { return is_broken_; }
-  /// From here on every call in the group fails with these errors. False if it was broken before.
+  /// Makes every later call in the group fail with these errors. Returns false if it was already broken.
   bool break_with(RankErrors errors);
   [[nodiscard]] RankErrors errors();
-  /// Whether a meeting may be opened. Throws if the run has failed. See Note [Meetings that nobody misses].
+  /// Returns whether a meeting may be opened; throws if the run has failed. See Note [Opening a meeting while
+  /// the run fails].
   [[nodiscard]] bool admits() const;
 
  private:
@@ -46,12 +48,13 @@ class Connection {
 };
 
 // Note [Collective chain]
-// The n-th call of every member of a group is one Meeting. Members walk a chain of them, each with a cursor of its own:
-// whoever comes first appends the next, under the mutex; all others find it there without a lock.
+// The n-th calls of all members of a group form one Meeting. The meetings are a linked list, and every member
+// has a cursor in it. The first member to need the next meeting appends it under the mutex; the others follow
+// the link without a lock, which matters with thousands of ranks.
 
 /// The collectives of one group.
 ///
-/// Thread rule: methods that name a member from its thread, the others from any.
+/// Thread rule: call methods that accept a member from its thread, the others from any thread.
 class CollectiveChain {
  public:
   CollectiveChain(std::size_t num_members, const Connection& connection);
@@ -60,16 +63,16 @@ class CollectiveChain {
     std::chrono::milliseconds timeout;
     bool keeps_time = false;
   };
-  /// The member's next collective; null if the connection is broken. Throws if the run has failed.
+  /// Returns the member's next collective; null if the connection is broken. Throws if the run has failed.
   std::shared_ptr<Meeting> next(const Group& group, int member, const MeetingOptions& options);
-  /// How many collectives the member has joined.
+  /// Returns the number of collectives that the member has joined.
   [[nodiscard]] std::uint64_t num_joined(int member) const { return cursors_[member].next_sequence; }
 
-  /// All members have arrived.
+  /// Removes a meeting from the open ones, once all members have arrived.
   void close(const Meeting& meeting);
   [[nodiscard]] Meetings open();
 
-  struct Apart {  // calls that agreed and came from different lines of the program
+  struct Apart {  // calls that agree but come from different lines of the program
     std::uint64_t sequence = 0;
     std::vector<std::optional<Call>> calls;
   };
@@ -83,13 +86,13 @@ class CollectiveChain {
   Meeting* append(const Group& group, const Cursor& cursor, const MeetingOptions& options);
 
   const Connection& connection_;
-  std::vector<Cursor> cursors_;  // by group rank, each its member's own
+  std::vector<Cursor> cursors_;  // by group rank; each is used by its member's thread only
   Mutex mutex_;
   std::map<std::uint64_t, std::shared_ptr<Meeting>> open_ ACCEL_GUARDED_BY(mutex_);
   std::optional<Apart> first_apart_ ACCEL_GUARDED_BY(mutex_);
 };
 
-/// The messages of one group that wait for their other end.
+/// The sends and receives of one group that have no match yet.
 ///
 /// Thread rule: any thread.
 class Mailbox {
@@ -104,12 +107,12 @@ class Mailbox {
   };
   explicit Mailbox(const Connection& connection) : connection_(connection) {}
 
-  /// How many messages were sent from one rank to the other before this one, or received.
+  /// Counts a message and returns how many were sent (or received) between these ranks before it.
   std::uint64_t count(bool sends, int source, int destination);
-  /// The receive that matches `send`, null if none does: then the send is kept.
+  /// Removes and returns the receive that matches `send`. If there is none, stores the send and returns null.
   std::optional<Posted> take_receive_or_keep(Posted& send);
-  /// Moves the send that matches `receive`, from the lowest rank, to `send`; if none does, the receive is kept. False
-  /// if the connection is broken. Throws if the run has failed.
+  /// Moves the send that matches `receive` to `send`, from the lowest rank if several match; stores the receive
+  /// if none does. Returns false if the connection is broken; throws if the run has failed.
   [[nodiscard]] bool take_send_or_keep(Posted& receive, std::optional<Posted>& send);
   [[nodiscard]] Meetings open();
 
@@ -119,10 +122,10 @@ class Mailbox {
   std::deque<Posted> sends_ ACCEL_GUARDED_BY(mutex_);
   std::deque<Posted> receives_ ACCEL_GUARDED_BY(mutex_);
   std::map<std::pair<int, int>, std::uint64_t> num_sends_ ACCEL_GUARDED_BY(mutex_);     // by source and destination
-  std::map<std::pair<int, int>, std::uint64_t> num_receives_ ACCEL_GUARDED_BY(mutex_);  // source -1: any
+  std::map<std::pair<int, int>, std::uint64_t> num_receives_ ACCEL_GUARDED_BY(mutex_);  // source -1: from any rank
 };
 
-/// What the ranks of a group have under way.
+/// The communication state of one group.
 struct GroupState {
   GroupState(std::size_t num_members, const FailureRecord& failures);
   [[nodiscard]] Meetings open_meetings();
@@ -132,17 +135,17 @@ struct GroupState {
   Mailbox messages;
 };
 
-/// One rank's call in a group whose connection is broken: it has ended in its error.
+/// Returns an already ended meeting with the connection's error, for a call in a group whose connection is broken.
 std::shared_ptr<Meeting> failed_meeting(const Group& group, Call call);
 
 /// The groups of a world, by name.
 ///
-/// Thread rule: any thread. The mutex is not taken during a collective.
+/// Thread rule: any thread. Collectives do not lock the mutex.
 class GroupRegistry {
  public:
   explicit GroupRegistry(const FailureRecord& failures) : failures_(failures) {}
 
-  /// The group of this name; made at its first use. Throws ArgumentError if ranks disagree on its members.
+  /// Returns the group of this name and creates it on first use. Throws ArgumentError if ranks disagree on its members.
   std::shared_ptr<Group> group(const std::string& name, const std::vector<int>& ranks);
   [[nodiscard]] std::vector<std::shared_ptr<Group>> all();
 

@@ -17,35 +17,35 @@
 namespace accel::sim {
 
 using Participant = std::shared_ptr<void>;
-/// Runs once per meeting on the last rank to arrive; participants are sorted by group rank.
+/// Runs once per meeting on the thread of the last rank to arrive; participants are sorted by group rank.
 using Compute = std::function<void(std::span<const Participant>)>;
-/// Hands a message over, the n-th of its receiver from this source.
+/// Copies a message from sender to receiver; `sequence` counts the receiver's messages from this source.
 using Deliver = std::function<void(const Participant& sent, const Participant& received, std::uint64_t sequence)>;
 
-/// When the members of a meeting were ready and had their results. Empty or 0 where a run keeps no time.
+/// When the members of a meeting were ready, and when they had their results. Empty or 0 if no time is kept.
 struct MeetingTimes {
-  std::vector<double> ready;   // virtual or wall seconds, by group rank of a collective
+  std::vector<double> ready;   // virtual or wall seconds, by group rank; collectives only
   double last_ready = 0;       // virtual or wall seconds
   int last_to_arrive = -1;     // world rank
-  std::vector<double> finish;  // virtual seconds, by group rank; of a message: the receiver's
+  std::vector<double> finish;  // virtual seconds, by group rank; for a message: the receiver's
   double wall_end = 0;
 };
 
 /// One collective, or one message between two ranks.
 ///
-/// Thread rule: a member writes its own slots only, and publishes them by `join`; the member that counts to the group's
-/// size owns all slots and `times` from there on, until it ends the meeting. Afterwards all read them.
+/// Thread rule: a member writes only its own slots and publishes them by `join`. The member that arrives last
+/// owns all slots and `times` from then until it ends the meeting. Afterwards every thread may read them.
 class Meeting : public Completion, public std::enable_shared_from_this<Meeting> {
  public:
   using Deadline = std::chrono::steady_clock::time_point;
 
-  /// Belongs to no group and never ends by itself: an injected hang.
+  /// A meeting without a group that never ends on its own: an injected hang.
   Meeting() = default;
-  /// A collective, the group's `sequence`-th.
+  /// The group's `sequence`-th collective.
   Meeting(const Group& group, std::uint64_t sequence, bool keeps_time);
-  /// One rank's call that meets no others at its place in the group.
+  /// One rank's call that no other rank joins, because the group is broken.
   Meeting(const Group& group, Call call);
-  /// One end of a message, the `sequence`-th between its ranks.
+  /// One end of the `sequence`-th message between two ranks.
   Meeting(const Group& group, Call call, std::uint64_t sequence);
 
   /// E.g. "all_reduce #17 of group world". Messages are counted by sender and receiver.
@@ -54,11 +54,11 @@ class Meeting : public Completion, public std::enable_shared_from_this<Meeting> 
   [[nodiscard]] bool has_group() const { return group_ != nullptr; }
   [[nodiscard]] bool is_message() const { return is_message_; }
   [[nodiscard]] std::uint64_t sequence() const { return sequence_; }
-  /// Of a receive: the group rank that sent, or is to send; -1: any.
+  /// For a receive: the group rank that sent or is expected to send; -1: any.
   [[nodiscard]] int source() const { return source_; }
   void set_source(int source) { source_ = source; }
 
-  /// The call of any member that has arrived; null if none has.
+  /// Returns the call of some member that has arrived; null if none has.
   [[nodiscard]] const Call* any_call() const;
   [[nodiscard]] bool has_arrived(std::size_t member) const {
     return has_arrived_[member].load(std::memory_order_acquire);
@@ -68,14 +68,15 @@ class Meeting : public Completion, public std::enable_shared_from_this<Meeting> 
   [[nodiscard]] const std::vector<Participant>& participants() const { return participants_; }
   void release_participants() { participants_.clear(); }
 
-  /// Writes the slots of one member. True for the last one. `ready`: null where no time is kept.
+  /// Writes the slots of one member. Returns true for the last one. `ready`: null if no time is kept.
   bool join(int member, Call call, Participant participant, std::optional<double> ready);
 
-  /// Of a collective from its first call on, of a message once its receiver waits (as Gloo counts).
+  /// When the wait times out: counted for a collective from its first call, for a message from the receiver's
+  /// wait, as in Gloo.
   [[nodiscard]] Deadline deadline() const { return deadline_.load(); }
   void set_deadline(Deadline deadline) { deadline_ = deadline; }
 
-  /// The next in the chain of a group's collectives; null if nobody has made it. The chain keeps it alive.
+  /// The next collective of the group; null if no member has created it. See Note [Collective chain] for who owns it.
   [[nodiscard]] Meeting* next() const { return next_.load(std::memory_order_acquire); }
   void set_next(Meeting* next) { next_.store(next, std::memory_order_release); }
 
@@ -91,7 +92,7 @@ class Meeting : public Completion, public std::enable_shared_from_this<Meeting> 
   // By group rank; written by the member before it is counted in.
   std::vector<std::optional<Call>> calls_;
   std::vector<Participant> participants_;
-  std::vector<std::atomic<bool>> has_arrived_;  // for a diagnosis meanwhile
+  std::vector<std::atomic<bool>> has_arrived_;  // lets a diagnosis read calls_ before all have arrived
   std::atomic<int> num_arrived_{0};
   std::atomic<Meeting*> next_{nullptr};
 };

@@ -1,8 +1,11 @@
+// Point-to-point messages. Unlike a collective, a message completes on the thread of whichever end comes
+// second, and its sender never waits: the backend passes a copy of the tensor, so the sender may change its own
+// at once.
 #include "sim/engine/messages.hpp"
 
 namespace accel::sim {
 
-// One end of a message. It has ended if the connection is broken.
+// The part that send and receive share. The returned meeting has already ended if the connection is broken.
 std::shared_ptr<Meeting> Messages::begin(Group& group, bool sends, int source, int destination, const Call& call) {
   const int rank = group.ranks[sends ? source : destination], peer = sends ? destination : source;
   calls_.begin(rank);
@@ -23,6 +26,7 @@ std::shared_ptr<Meeting> Messages::send(Group& group, int source, int destinatio
   const int rank = group.ranks[source];
   auto meeting = begin(group, /*sends=*/true, source, destination, call);
   if (meeting->has_ended()) return meeting;
+  // A send completes here, before its receive is posted: in the simulator a wait for a send never blocks.
   meeting->end_at_once();
   Mailbox::Posted send{.meeting = meeting,
                        .source = source,
@@ -58,8 +62,11 @@ std::shared_ptr<Meeting> Messages::receive(Group& group, int source, int destina
   return meeting;
 }
 
+// Only the receiver's meeting is completed here. An exception from a fault, the network model or `deliver`
+// (sizes that differ) becomes the receiver's error; the sender has already returned.
 void Messages::complete(const Mailbox::Posted& receive, const Mailbox::Posted& send) {
   auto& meeting = *receive.meeting;
+  // For a receive from any source this is the answer that Work::sourceRank returns.
   meeting.set_source(send.source);
   std::exception_ptr error;
   try {

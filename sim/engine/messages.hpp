@@ -8,11 +8,11 @@
 
 namespace accel::sim {
 
-/// Messages between two ranks: a send ends at once, its participant is handed to the receive that matches source,
-/// destination and tag, in order.
+/// Carries out messages between two ranks. A send completes immediately; its participant is handed to the
+/// receive that matches source, destination and tag, in order.
 ///
-/// Holds no state: the group's Mailbox does. Thread rule: `send` from the source's thread, `receive` from the
-/// destination's; `deliver` runs without a lock held.
+/// Stateless: the state is in the group's Mailbox. Thread rule: call `send` from the source's thread, `receive`
+/// from the destination's; `deliver` runs without a lock held.
 class Messages {
  public:
   Messages(const FaultHooks& faults, RankClocks& clocks, RankCalls& calls, TransferTimes& transfers,
@@ -20,7 +20,7 @@ class Messages {
       : faults_(faults), clocks_(clocks), calls_(calls), transfers_(transfers), failures_(failures) {}
 
   std::shared_ptr<Meeting> send(Group& group, int source, int destination, int tag, Call call, Participant participant);
-  /// `source` -1 receives from any rank, the lowest first.
+  /// `source` -1 receives from any rank and prefers the lowest.
   std::shared_ptr<Meeting> receive(Group& group, int source, int destination, int tag, Call call,
                                    Participant participant, Deliver deliver);
 

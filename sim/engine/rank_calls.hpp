@@ -13,19 +13,19 @@
 
 namespace accel::sim {
 
-/// How a rank's call begins, ends and waits, and how a meeting ends: what collectives and messages have in common.
+/// The steps that collectives and messages share: how a rank's call begins, ends and waits, and how a meeting ends.
 ///
-/// Thread rule: methods that name a rank from its thread, `end_meeting` from any. No lock is held while a rank waits.
+/// Thread rule: call methods that accept a rank from its thread, `end_meeting` from any. No lock is held in a wait.
 class RankCalls {
  public:
   RankCalls(const WorldOptions& options, EventLog& log, const FailureRecord& failures, RankStates& states,
             RankScheduler& scheduler, RankClocks& clocks);
 
-  /// The rank has left its own code: another may have its turn. Throws if the run has failed.
+  /// Enters the engine from the rank's own code: another rank may get the turn. Throws if the run has failed.
   void begin(int rank);
-  /// What the rank calls, for the event log and for a diagnosis.
+  /// Records what the rank calls, for the event log and for a diagnosis.
   void announce(int rank, std::string_view event, const LastCall& call);
-  /// The rank returns to its own code.
+  /// Returns to the rank's own code.
   void end(int rank) { clocks_.begin_compute(rank); }
 
   /// Blocks the rank until the meeting has ended, and throws its error.
@@ -33,7 +33,8 @@ class RankCalls {
   bool poll(int rank, const Meeting& meeting);
   void block(int rank, Meeting& meeting);
 
-  /// Ends the meeting and wakes its ranks; nothing if it has ended. `rank_errors`: what each rank sees, else `error`.
+  /// Ends the meeting and wakes its ranks; does nothing if it has ended. `rank_errors`: what each rank sees,
+  /// else `error`.
   void end_meeting(Meeting& meeting, const std::exception_ptr& error, RankErrors rank_errors = nullptr);
 
  private:

@@ -1,3 +1,9 @@
+// Note [Two clocks]
+// With a network model (`finish_times`) a rank's clock is virtual: it advances by its thread's processor time
+// times a factor, or by the operator table, and a collective moves it to the finish time that the model
+// computes. Without one, times are wall-clock readings and compute is the thread's processor time. Processor
+// time, not wall time, measures compute because ranks share few cores: the wall time of a rank includes the
+// time that other ranks ran.
 #include "sim/engine/rank_clocks.hpp"
 
 #include <time.h>
@@ -10,13 +16,14 @@
 namespace accel::sim {
 namespace {
 
+// Of the calling thread: ranks measure themselves, and intra-op threads do not exist (one per rank).
 double processor_seconds() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// The slot of `rank` in a meeting; a message has one.
+// Returns the slot of `rank` in a meeting; a message has a single slot.
 std::size_t slot_of(int rank, const Meeting& meeting) {
   return meeting.is_message() ? 0 : meeting.group().group_rank_of(rank);
 }
@@ -25,6 +32,8 @@ std::size_t slot_of(int rank, const Meeting& meeting) {
 
 RankClocks::RankClocks(const WorldOptions& options, RankScheduler& scheduler)
     : options_(options), scheduler_(scheduler), ranks_(options.num_ranks) {
+  // A restarted run continues on one common time line: all ranks start at the latest clock of the previous
+  // attempt, because a launcher restarts all of them together.
   double last = 0;
   for (const auto& before : options_.times_before) last = std::max(last, before.now);
   for (std::size_t rank = 0; rank < options_.times_before.size(); ++rank) {
@@ -43,6 +52,8 @@ void RankClocks::begin_compute(int rank) {
   ranks_[rank].wall_mark = wall_now();
 }
 
+// Called at the start of every call into the engine. The order matters: a fault's extra time is computed from
+// the compute just recorded, and begin_compute resets the marks, so that the engine's own work is not counted.
 void RankClocks::end_compute(int rank) {
   if (!options_.keeps_time()) return;
   auto& own = ranks_[rank];
@@ -57,18 +68,21 @@ void RankClocks::end_compute(int rank) {
                                .virtual_time = {begin, own.times.now},
                                .wall_time = {own.wall_mark, wall_now()}});
   }
+  // Inside the compute interval, so that a slow rank is late for the call that follows.
   if (options_.faults) {
     if (const double lost = options_.faults->lost_seconds(rank, seconds); lost > 0) delay(rank, lost, "slow");
   }
   begin_compute(rank);
 }
 
+// Ends the current interval first: its span must carry the phase in which the time was spent.
 std::string_view RankClocks::enter_phase(int rank, std::string_view phase) {
   if (!options_.keeps_time()) return ranks_[rank].phase;
   end_compute(rank);
   return std::exchange(ranks_[rank].phase, phase);
 }
 
+// Keeps a copy of the totals per optimizer step; reports subtract neighbours to get the times of one step.
 void RankClocks::end_update(int rank) {
   if (!options_.keeps_time()) return;
   auto& times = ranks_[rank].times;
@@ -76,6 +90,9 @@ void RankClocks::end_update(int rank) {
   times.updates.push_back(times);
 }
 
+// On the virtual clock a delay is added; on the wall clock it is slept. In a serial schedule without a virtual
+// clock it only decides the order: the rank is postponed. Otherwise the delayed rank counts as computing,
+// because the others wait for it as for a straggler.
 void RankClocks::delay(int rank, double seconds, std::string_view name) {
   auto& own = ranks_[rank];
   const bool is_virtual = options_.is_virtual(), is_serial = scheduler_.is_serial();
@@ -95,6 +112,7 @@ void RankClocks::delay(int rank, double seconds, std::string_view name) {
   }
 }
 
+// Read when the rank joins: its compute interval has just ended, so this is the time of the call.
 std::optional<double> RankClocks::ready(int rank) const {
   if (!options_.keeps_time()) return std::nullopt;
   return options_.is_virtual() ? now(rank) : wall_now();
@@ -104,11 +122,14 @@ RankClocks::Reading RankClocks::read(int rank) const {
   return {.now = now(rank), .wall = options_.keeps_time() ? wall_now() : 0};
 }
 
+// Writes other ranks' clocks without a lock: allowed only while all ranks are blocked or have left.
 void RankClocks::advance_all(double seconds) {
   if (!options_.is_virtual()) return;
   for (auto& rank : ranks_) rank.times.now += seconds;
 }
 
+// Splits the wait at the moment when the last rank was ready: before it, this rank waited for stragglers; after
+// it, for data. `clamp` covers ranks that called wait() after that moment.
 void RankClocks::record_wait(int rank, const Meeting& meeting, const Reading& begin) {
   const bool is_virtual = options_.is_virtual();
   if (!options_.keeps_time() || !meeting.has_group() || (is_virtual && meeting.times.finish.empty())) return;
@@ -121,7 +142,9 @@ void RankClocks::record_wait(int rank, const Meeting& meeting, const Reading& be
   if (options_.records_spans) record_spans(rank, meeting, begin);
 }
 
-// The collective itself, and the part of it for which the rank has waited.
+// Records two spans: the collective, and the part of it for which this rank waited. They differ when a
+// collective overlaps with the backward pass. A message has no time of call on the sender's side, so its span
+// begins at the receiver's wait.
 void RankClocks::record_spans(int rank, const Meeting& meeting, const Reading& begin) {
   auto& times = ranks_[rank].times;
   const auto& of_meeting = meeting.times;
@@ -131,7 +154,7 @@ void RankClocks::record_spans(int rank, const Meeting& meeting, const Reading& b
   const double ready = is_virtual && !is_message ? of_meeting.ready[slot] : begin.now;
   const auto sequence = is_message ? -1 : static_cast<std::int64_t>(meeting.sequence());
   const double called = is_virtual || is_message ? std::min(begin.wall, of_meeting.wall_end)
-                                                 : of_meeting.ready[slot];  // on the wall's clock, if known
+                                                 : of_meeting.ready[slot];  // on the wall clock, if known
   times.spans.push_back({.kind = Span::Kind::kCollective,
                          .name = name_of(call.op),
                          .group = meeting.group().name,

@@ -14,47 +14,47 @@ namespace accel::sim {
 
 class RankScheduler;
 
-/// The time of each rank: virtual seconds by a model of costs, or wall seconds; and what the rank does with it.
+/// The clock of each rank, in virtual seconds (by a cost model) or wall seconds, and the records of how it was spent.
 ///
-/// Thread rule: methods that name a rank from its thread, `step` from any, `times` of a run that has ended.
+/// Thread rule: call methods that accept a rank from its thread, `step` from any thread, `times` after the run.
 class RankClocks {
  public:
   RankClocks(const WorldOptions& options, RankScheduler& scheduler);
 
-  /// What the rank does from here on: "forward", "backward", ...; static storage. Returns what it did before.
+  /// Sets what the rank does from now on: "forward", "backward", ...; static storage. Returns the previous phase.
   std::string_view enter_phase(int rank, std::string_view phase);
   [[nodiscard]] std::string_view phase(int rank) const { return ranks_[rank].phase; }
-  /// The compute of the rank since its last call is not the program's.
+  /// Discards the rank's compute time since its last call, which was the simulator's own work.
   void leave_out(int rank) { begin_compute(rank); }
-  /// The rank has computed for so many virtual seconds.
+  /// Adds virtual seconds of compute.
   void advance(int rank, double seconds) { ranks_[rank].advanced += seconds; }
-  /// The rank does nothing for a while: on the virtual clock, or on the wall's; in a serial schedule others go first.
+  /// Delays the rank on the virtual or the wall clock; in a serial schedule other ranks run first.
   void delay(int rank, double seconds, std::string_view name);
-  /// Virtual seconds of the rank.
+  /// Returns the rank's virtual time in seconds.
   [[nodiscard]] double now(int rank) const { return ranks_[rank].times.now; }
-  /// The rank's micro-batch, by its backward passes; -1 before the first.
+  /// Returns the rank's micro-batch, counted by its backward passes; -1 before the first.
   [[nodiscard]] std::int64_t step(int rank) const { return ranks_[rank].step; }
   [[nodiscard]] const RankTimes& times(int rank) const { return ranks_[rank].times; }
 
-  // --- for the engine: the stretch of compute before a call ends, and the next begins ---
+  // --- for the engine: a call ends one interval of compute and begins the next ---
   void end_compute(int rank);
   void begin_compute(int rank);
   void begin_backward(int rank) { ++ranks_[rank].step; }
   void end_update(int rank);
-  /// The time at which the rank joins a collective; null where no time is kept.
+  /// Returns the time at which the rank joins a collective; null if no time is kept.
   [[nodiscard]] std::optional<double> ready(int rank) const;
   struct Reading {
     double now = 0, wall = 0;
   };
   [[nodiscard]] Reading read(int rank) const;
-  /// The rank has waited for `meeting` since `begin`.
+  /// Records that the rank has waited for `meeting` since `begin`.
   void record_wait(int rank, const Meeting& meeting, const Reading& begin);
-  /// So many virtual seconds pass on every rank. All are blocked or have left.
+  /// Advances the virtual clock of every rank. All ranks are blocked or have left.
   void advance_all(double seconds);
   [[nodiscard]] double wall_now() const;
 
  private:
-  struct alignas(64) Rank {  // its own thread's only, and others' after the run
+  struct alignas(64) Rank {  // used by the rank's thread; by others only after the run
     RankTimes times;
     std::string_view phase = "start";
     double cpu_mark = 0, wall_mark = 0;

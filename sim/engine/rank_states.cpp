@@ -1,3 +1,4 @@
+// A rank writes its own state; diagnoses on other threads read it. One mutex per rank keeps ranks from contending.
 #include "sim/engine/rank_states.hpp"
 
 #include <fmt/format.h>
@@ -6,6 +7,7 @@
 
 namespace accel::sim {
 
+// Collectives are counted per group, messages per pair of ranks; the text says which, so that "#3" is not ambiguous.
 std::string describe(const LastCall& call) {
   const auto line = describe(call.where);
   const auto at = line.empty() ? "" : fmt::format(" ({})", line);
@@ -37,6 +39,7 @@ void RankStates::set_left(int rank) {
   ranks_[rank].has_left = true;
 }
 
+// An injected hang blocks on a meeting without a group, which distinguishes it from a rank that waits for others.
 RankStates::State RankStates::state(int rank) {
   auto& own = ranks_[rank];
   const MutexLock lock(own.mutex);
@@ -45,6 +48,8 @@ RankStates::State RankStates::state(int rank) {
   return {own.has_left ? Activity::kHasLeft : Activity::kRuns, own.last_call};
 }
 
+// Locks one rank at a time, so the result is a snapshot only if no rank runs; that holds when a hang is
+// diagnosed. The time-out report may be off by a rank that moves meanwhile.
 std::vector<std::pair<int, Meeting*>> RankStates::blocked() {
   std::vector<std::pair<int, Meeting*>> blocked;
   for (int rank = 0; rank < num_ranks(); ++rank) {

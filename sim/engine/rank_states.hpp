@@ -17,20 +17,20 @@ class Meeting;
 
 inline constexpr int kNoPeer = -2, kAnyPeer = -1;
 
-/// The last collective or message that a rank has called.
+/// The last collective or message that a rank called.
 struct LastCall {
   std::optional<Collective> op;  // absent before the first call
   const Group* group = nullptr;
   std::int64_t sequence = -1;
-  int peer = kNoPeer;  // of a message: world rank, or kAnyPeer
+  int peer = kNoPeer;  // for a message: world rank, or kAnyPeer
   std::source_location where = {};
 };
 /// E.g. "all_reduce #17 of group world (train.cpp:42)".
 std::string describe(const LastCall& call);
 
-/// What other threads see of each rank: its last call, what it waits for, whether it has left.
+/// What other threads can read about each rank: its last call, what it waits for, whether it has left.
 ///
-/// Thread rule: `set_` methods and `block`, `unblock` from the rank's thread, the others from any.
+/// Thread rule: call `set_` methods, `block` and `unblock` from the rank's thread, the others from any thread.
 class RankStates {
  public:
   explicit RankStates(int num_ranks) : ranks_(num_ranks) {}
@@ -47,11 +47,11 @@ class RankStates {
     LastCall last_call;
   };
   [[nodiscard]] State state(int rank);
-  /// The ranks that are blocked, and what each waits for. A meeting is alive as long as its rank is blocked.
+  /// Returns the blocked ranks and what each waits for. A meeting stays alive while its rank is blocked.
   [[nodiscard]] std::vector<std::pair<int, Meeting*>> blocked();
 
  private:
-  struct alignas(64) Rank {  // each on cache lines of its own
+  struct alignas(64) Rank {  // padded, so that ranks do not share cache lines
     Mutex mutex;
     LastCall last_call ACCEL_GUARDED_BY(mutex);
     Meeting* blocked_on ACCEL_GUARDED_BY(mutex) = nullptr;

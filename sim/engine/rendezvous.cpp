@@ -1,3 +1,4 @@
+// Steps 2 to 4 of Note [Life of a collective] for collectives.
 #include "sim/engine/rendezvous.hpp"
 
 #include <algorithm>
@@ -16,6 +17,8 @@ Rendezvous::Rendezvous(const WorldOptions& options, EventLog& log, const FaultHo
       transfers_(transfers),
       failures_(failures) {}
 
+// See Note [Life of a collective]. The connection is checked twice: once for calls after a disconnect, and
+// again by `next` under the mutex, because another rank may disconnect the group between the two.
 std::shared_ptr<Meeting> Rendezvous::arrive(Group& group, int group_rank, Call call, Participant participant,
                                             const Compute& compute) {
   const int rank = group.ranks[group_rank];
@@ -28,7 +31,7 @@ std::shared_ptr<Meeting> Rendezvous::arrive(Group& group, int group_rank, Call c
       {.op = call.op, .group = &group, .sequence = static_cast<std::int64_t>(sequence), .where = call.where});
   if (state.connection.is_broken()) return failed_meeting(group, std::move(call));
   auto meeting = state.collectives.next(group, group_rank, {options_.timeout, options_.keeps_time()});
-  if (!meeting) return failed_meeting(group, std::move(call));  // the connection was broken meanwhile
+  if (!meeting) return failed_meeting(group, std::move(call));  // the connection was broken in the meantime
 
   const bool is_last = meeting->join(group_rank, std::move(call), std::move(participant), clocks_.ready(rank));
   if (is_last) complete(meeting, rank, compute);
@@ -36,7 +39,9 @@ std::shared_ptr<Meeting> Rendezvous::arrive(Group& group, int group_rank, Call c
   return meeting;
 }
 
-// Every member has arrived and only this one acts: the slots are its own from here on.
+// Runs on the thread of the last member to arrive. All others are waiting or will find the meeting ended, so
+// this thread owns every slot until it ends the meeting. Each path must end it or hand it to `keep_until_end`;
+// otherwise the ranks would wait forever.
 void Rendezvous::complete(const std::shared_ptr<Meeting>& meeting, int rank, const Compute& compute) {
   const auto& group = meeting->group();
   const auto& calls = meeting->calls();
@@ -50,7 +55,7 @@ void Rendezvous::complete(const std::shared_ptr<Meeting>& meeting, int rank, con
     faults = faults_.on_meeting(group, meeting->sequence(), first);
     if (!faults.is_lost && !faults.error) transfers_.set_of_collective(*meeting, faults.delays);
   } catch (...) {
-    return fail(*meeting, std::current_exception());  // of a model, not of the program: for all
+    return fail(*meeting, std::current_exception());  // the network or fault model threw, so all ranks get the error
   }
   if (faults.error) return calls_.end_meeting(*meeting, nullptr, faults.error);
   if (faults.is_lost) return failures_.keep_until_end(meeting);
@@ -58,15 +63,18 @@ void Rendezvous::complete(const std::shared_ptr<Meeting>& meeting, int rank, con
   transfers_.count(*meeting);
   log_.append("complete", rank, first.op, &group, static_cast<std::int64_t>(meeting->sequence()));
   calls_.end_meeting(*meeting, error);
-  meeting->release_participants();  // buffers are not kept longer than the collective
+  meeting->release_participants();  // do not keep the tensors alive longer than the collective
 }
 
-// The run fails before the others wake: they leave, and the first failure is the run's.
+// Fails the run first, so that this error is recorded as its cause: a rank that woke earlier could throw a
+// consequence of it.
 void Rendezvous::fail(Meeting& meeting, const std::exception_ptr& error) {
   failures_.fail(error);
   calls_.end_meeting(meeting, error);
 }
 
+// A corruption with a value changes a contribution and is applied before the computation; one with a bit
+// changes a result and is applied after it.
 std::exception_ptr Rendezvous::run(const Compute& compute, const Meeting& meeting,
                                    const std::vector<Corruption>& corruptions) const {
   const auto corrupt = [&](bool before) {

@@ -8,16 +8,16 @@
 
 namespace accel::sim {
 
-/// Collectives: the ranks of a group arrive, the last one compares their calls and computes.
+/// Carries out collectives: the ranks of a group arrive, and the last one compares their calls and computes.
 ///
-/// Holds no state: the group's CollectiveChain does. Thread rule: `arrive` from the rank's thread; `compute` runs
-/// without a lock held.
+/// Stateless: the state is in the group's CollectiveChain. Thread rule: call `arrive` from the rank's thread;
+/// `compute` runs without a lock held.
 class Rendezvous {
  public:
   Rendezvous(const WorldOptions& options, EventLog& log, const FaultHooks& faults, RankClocks& clocks, RankCalls& calls,
              TransferTimes& transfers, FailureHandler& failures);
 
-  /// The rank joins the next collective of `group`; returns at once. Throws ReleasedError after a failure.
+  /// Joins the next collective of `group`; does not block. Throws ReleasedError after a failure.
   std::shared_ptr<Meeting> arrive(Group& group, int group_rank, Call call, Participant participant,
                                   const Compute& compute);
 

@@ -1,3 +1,5 @@
+// The life of a run: starts one thread per rank, watches deadlines while they run, and combines their errors
+// into one.
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
@@ -10,10 +12,10 @@ namespace {
 
 constexpr auto kStartDeadline = std::chrono::seconds(10);
 constexpr auto kDeadlineTick = std::chrono::milliseconds(100);
-constexpr auto kGrace = std::chrono::seconds(1);  // for a rank to come back after a failure
+constexpr auto kGrace = std::chrono::seconds(1);  // for a rank to return from its own code after a failure
 
-// User code begins only when every rank holds a thread of its own: else a blocked rank could keep another from
-// starting, forever.
+// Delays user code until every rank holds a thread. Otherwise a blocked rank could occupy the thread that
+// another rank needs to start, and the run would never end.
 class StartGate {
  public:
   explicit StartGate(int num_ranks) : num_ranks_(num_ranks) {}
@@ -25,7 +27,7 @@ class StartGate {
     return !closed_;
   }
 
-  /// Number of ranks that started before the deadline; the gate is closed if some did not.
+  /// Returns the number of ranks that started before the deadline; closes the gate if some did not.
   int wait() {
     std::unique_lock lock(mutex_);
     if (!changed_.wait_for(lock, kStartDeadline, [&] { return num_started_ == num_ranks_; })) {
@@ -43,10 +45,10 @@ class StartGate {
   bool closed_ = false;
 };
 
-// The ranks that have ended, and their errors.
+// Collects the ranks that have ended, and their errors.
 class Endings {
  public:
-  using Errors = std::vector<std::optional<std::exception_ptr>>;  // by rank; none: it has not ended
+  using Errors = std::vector<std::optional<std::exception_ptr>>;  // by rank; nullopt: the rank has not ended
 
   explicit Endings(int num_ranks) : errors_(num_ranks) {}
 
@@ -55,7 +57,7 @@ class Endings {
     errors_[rank] = std::move(error);
     if (++num_ended_ == errors_.size()) all_ended_.notify_all();
   }
-  /// Whether all have ended; waits for that no longer than a tick.
+  /// Returns whether all ranks have ended; waits at most one tick.
   bool wait_for_all() {
     std::unique_lock lock(mutex_);
     return all_ended_.wait_for(lock, kDeadlineTick, [&] { return num_ended_ == errors_.size(); });
@@ -72,6 +74,7 @@ class Endings {
   Errors errors_;
 };
 
+// Separates ranks that failed from ranks that were only released by another's failure: the message lists causes first.
 RankOutcome outcome_of(int rank, std::exception_ptr error) {
   RankOutcome outcome{.rank = rank, .message = "", .error = error};
   if (!error) return outcome;
@@ -88,22 +91,28 @@ RankOutcome outcome_of(int rank, std::exception_ptr error) {
   return outcome;
 }
 
+// A rank that has not ended gets a text that says what it does instead of an error.
 RunError error_of(World& world, const Endings::Errors& errors) {
   std::vector<RankOutcome> outcomes;
   for (int rank = 0; rank < world.num_ranks(); ++rank) {
-    const auto where = errors[rank] ? "" : fmt::format("has not come back; it {}", world.whereabouts(rank));
+    const auto where =
+        errors[rank] ? "" : fmt::format("has not returned from its own code; it {}", world.whereabouts(rank));
     outcomes.push_back(outcome_of(rank, errors[rank] ? *errors[rank] : std::make_exception_ptr(CommError(where))));
   }
   return {std::move(outcomes), world.failures().diagnosis()};
 }
 
-// How long ranks may stay away after a failure: a rank that computes meets it in its next call, before the timeout.
+// How long a rank may run its own code after a failure before it is reported as stuck. A rank that computes
+// notices the failure in its next call, normally within the time-out; if the time-out has already passed, only
+// the grace period remains.
 std::chrono::milliseconds patience_of(World& world) {
   const auto diagnosis = world.failures().diagnosis();
   const bool has_passed = diagnosis && diagnosis->kind == Diagnosis::Kind::kTimeout;
   return has_passed ? kGrace : kGrace + world.timeout();
 }
 
+// The launching thread is the watchdog: it checks deadlines at every tick. It cannot end a rank that never
+// returns, so it reports once and keeps waiting; programs then end the process from `on_stuck`.
 void wait_for_all(World& world, Endings& endings) {
   using Clock = std::chrono::steady_clock;
   std::optional<Clock::time_point> failed_at;
@@ -125,6 +134,7 @@ void run_ranks(World& world, const std::function<void(int)>& body) {
   Endings endings(num_ranks);
 
   auto& executor = world.executor();
+  // The task catches everything: an exception that leaves a thread would end the process.
   executor.start(num_ranks, [&](int rank) {
     std::exception_ptr error;
     if (gate.pass()) {
@@ -142,12 +152,13 @@ void run_ranks(World& world, const std::function<void(int)>& body) {
   const int num_started = gate.wait();
   wait_for_all(world, endings);
   executor.join();
-  check_config(num_started == num_ranks, "ranks: the machine gave {} threads for {} ranks within {} s; use fewer ranks",
+  check_config(num_started == num_ranks,
+               "ranks: the machine started {} of {} threads within {} s; use fewer ranks or raise the limit on threads",
                num_started, num_ranks, std::chrono::seconds(kStartDeadline).count());
 
   auto errors = endings.errors();
   if (std::all_of(errors.begin(), errors.end(), [](const auto& error) { return *error == nullptr; })) {
-    const auto failure = world.failures().failure();  // after the last call of every rank: none of them has seen it
+    const auto failure = world.failures().failure();  // failed after the last call of every rank, so no rank saw it
     if (!failure) return;
     std::fill(errors.begin(), errors.end(), failure);
   }

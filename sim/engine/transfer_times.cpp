@@ -1,3 +1,5 @@
+// Times of collectives and messages on both clocks, see Note [Two clocks]. Runs on the completing thread before
+// the members wake, so they find their finish times when they leave the wait.
 #include "sim/engine/transfer_times.hpp"
 
 #include <fmt/format.h>
@@ -12,6 +14,8 @@ void TransferTimes::sleep(double seconds) const {
     std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }
 
+// Without a network model only the last arrival is known: the collective begins then, and the ranks wake when
+// it ends. Delays are slept by the completing thread, as if the slowest link delayed all members.
 void TransferTimes::set_of_collective(Meeting& meeting, const std::vector<double>& delays) const {
   auto& times = meeting.times;
   if (!options_.is_virtual()) {
@@ -26,6 +30,7 @@ void TransferTimes::set_of_collective(Meeting& meeting, const std::vector<double
   times.finish = options_.finish_times(meeting.group(), *meeting.calls().front(), times.ready);
 }
 
+// The transfer starts when both ends are ready, as Gloo's receiver tells the sender; a late message delays its start.
 void TransferTimes::set_of_message(Meeting& receive, const Message& message) const {
   const auto& group = receive.group();
   auto& times = receive.times;
@@ -35,7 +40,8 @@ void TransferTimes::set_of_message(Meeting& receive, const Message& message) con
     if (options_.keeps_time()) times.last_ready = clocks_.wall_now();
     return;
   }
-  // Messages between two ranks take turns among themselves, and with nothing else of the group.
+  // The model orders transfers by group name, and gets a name for this pair: messages between two ranks wait
+  // for each other, but not for the group's collectives.
   const Group pair{.name = fmt::format("{}: {} to {}", group.name, message.source, message.destination),
                    .ranks = {group.ranks[message.source], group.ranks[message.destination]}};
   const std::vector<double> ready{message.sent_at + message.late, message.received_at};  // it starts at the later one
@@ -43,6 +49,7 @@ void TransferTimes::set_of_message(Meeting& receive, const Message& message) con
   times.last_ready = std::max(ready[0], ready[1]);
 }
 
+// One mutex for all ranks is enough: only the completing thread of each meeting takes it.
 void TransferTimes::count(const Meeting& meeting) {
   if (!options_.keeps_time()) return;
   const auto& finish = meeting.times.finish;

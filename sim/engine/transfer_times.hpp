@@ -11,31 +11,32 @@
 
 namespace accel::sim {
 
-/// When the members of a collective or message have their results, and how much was moved.
+/// Computes when the members of a collective or message have their results, and counts how much was moved.
 ///
-/// Thread rule: `set_` methods and `count` from the thread that completes the meeting, `volumes` from any.
+/// Thread rule: call `set_` methods and `count` from the thread that completes the meeting, `volumes` from any thread.
 class TransferTimes {
  public:
   TransferTimes(const WorldOptions& options, const RankClocks& clocks, bool is_serial)
       : options_(options), clocks_(clocks), is_serial_(is_serial) {}
 
-  /// All have arrived, each delayed by so many seconds (by group rank; empty: none). What FinishTimes throws, passes.
+  /// Sets the times of a collective that all have joined, each delayed by these seconds (by group rank; empty:
+  /// none). Passes on what FinishTimes throws.
   void set_of_collective(Meeting& meeting, const std::vector<double>& delays) const;
 
   struct Message {
     int source = -1, destination = -1;    // group ranks
-    double sent_at = 0, received_at = 0;  // virtual seconds at which each rank has called
+    double sent_at = 0, received_at = 0;  // virtual seconds at which each rank called
     double late = 0;                      // seconds
   };
   void set_of_message(Meeting& receive, const Message& message) const;
 
-  /// A meeting has been completed.
+  /// Counts a completed meeting.
   void count(const Meeting& meeting);
-  /// By operation.
+  /// Returns the volumes by operation.
   [[nodiscard]] std::map<std::string, Volume> volumes();
 
  private:
-  // On the wall's clock a delay is slept; a serial schedule has no use for it.
+  // Sleeps on the wall clock; does nothing in a serial schedule, where sleeping would only delay all ranks alike.
   void sleep(double seconds) const;
 
   const WorldOptions& options_;

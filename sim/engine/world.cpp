@@ -1,3 +1,13 @@
+// Note [Life of a collective]
+// 1. SimBackend describes the rank's tensors as a Call and calls World::arrive on the rank's thread.
+// 2. RankCalls::begin lets another rank run (serial schedules), stops the rank's compute clock and throws if the
+//    run has failed. The fault model may then change the call, delay the rank, hang it or throw.
+// 3. CollectiveChain::next finds or creates the Meeting, and Meeting::join writes the rank's slots into it.
+// 4. Rendezvous::complete runs on the thread of the last rank to join: it compares the calls, applies faults,
+//    computes the finish times, runs the Compute function over all ranks' tensors and ends the meeting.
+// 5. RankScheduler::end wakes the waiting ranks. Each of them leaves RankCalls::wait with its own error, or with
+//    its clock advanced to the time at which its result is available.
+// Messages follow the same steps with Messages in place of Rendezvous and Mailbox in place of CollectiveChain.
 #include "sim/engine/world.hpp"
 
 #include <iostream>
@@ -7,7 +17,9 @@
 
 namespace accel::sim {
 
-// Each part refers to those above it.
+// A part holds references to the parts above it only, so the order of the members is the order of construction.
+// The exception is the scheduler's callback, which reaches down to failure_handler: it runs only after ranks
+// have begun, when all parts exist.
 struct World::Parts {
   Parts(World& world, WorldOptions given)
       : options(std::move(given)),
@@ -44,7 +56,9 @@ struct World::Parts {
 
 World::World(WorldOptions options) {
   check_config(options.num_ranks >= 1 && options.num_ranks <= kMaxRanks,
-               "ranks: {} ranks cannot be simulated in one process; expected 1 to {}", options.num_ranks, kMaxRanks);
+               "ranks: cannot simulate {} ranks in one process; expected 1 to {}", options.num_ranks, kMaxRanks);
+  // Checked before Parts is built: its vectors are sized by the number of ranks, and a negative number would
+  // throw std::length_error in place of a ConfigError.
   parts_ = std::make_unique<Parts>(*this, std::move(options));
 }
 
@@ -58,6 +72,8 @@ FailureRecord& World::failures() { return parts_->failure_record; }
 EventLog& World::log() { return parts_->log; }
 std::map<std::string, Volume> World::volumes() { return parts_->transfers.volumes(); }
 
+// The functions below only forward. With the accessors above they are the complete interface of the engine, for the
+// backend as well as for fault models.
 std::shared_ptr<Group> World::group(const std::string& name, const std::vector<int>& ranks) {
   return parts_->groups.group(name, ranks);
 }
@@ -87,6 +103,8 @@ void World::begin(int rank) {
   parts_->clocks.begin_compute(rank);
 }
 
+// The order matters: the state must be "left" before the failure is handled and before the scheduler may find
+// that no rank can run, because both report where every rank is.
 void World::leave(int rank, const std::exception_ptr& error) {
   parts_->clocks.end_compute(rank);
   parts_->log.append("leave", rank);
@@ -97,11 +115,15 @@ void World::leave(int rank, const std::exception_ptr& error) {
 
 void World::check_deadlines() { parts_->failure_handler.check_deadlines(); }
 
+// Without a handler (unit tests) the reason goes to standard error, or a test would hang without explanation.
 void World::report_stuck(const RunError& error) const {
   if (const auto& on_stuck = parts_->options.on_stuck) return on_stuck(error);
-  std::cerr << "the simulation waits for ranks that do not come back:\n" << error.what() << std::endl;
+  std::cerr << "the simulation is waiting for ranks that do not return from their own code:\n"
+            << error.what() << std::endl;
 }
 
+// kUpdated is only a mark for the clocks. Faults strike at the other two points, after the backward pass has
+// been counted, so that `step: N` in a fault file means the micro-batch whose backward pass has begun.
 void World::reach(int rank, StepPoint point) {
   auto& clocks = parts_->clocks;
   if (point == StepPoint::kBackward) clocks.begin_backward(rank);

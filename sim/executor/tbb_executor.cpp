@@ -1,14 +1,14 @@
 // Note [Rank arena]
-// `global_control` allows as many threads as the largest world needs, always the same number: TBB fixes its limit when
-// the process first uses it, so a small run would be the measure of a later large one. An arena of ranks + 1 slots
-// holds one long task per rank, so every rank has a thread of its own and may block. Once all have started, no rank
-// task is left to steal. Parallel work goes to a second arena of the hardware's width, isolated, so that a waiting
-// thread never picks up anything of another rank.
+// `global_control` allows as many threads as the largest world needs, always the same number: TBB fixes its
+// limit when the process first uses it, so a small run would otherwise limit a later large one. An arena of
+// ranks + 1 slots holds one long task per rank, so every rank has its own thread and may block. Once all have
+// started, no rank task is left to steal. Parallel work goes to a second arena with one slot per hardware
+// thread, isolated, so that a waiting thread never runs work of another rank.
 //
 // Note [Time slices]
-// Ranks share few cores. A rank that is preempted in the middle of a step finds cold caches when it goes on, and so
-// does the other: Linux 6.12 and later give a thread the slice it asks for, 3 ms if it does not, which is about a small
-// step.
+// Ranks share few cores. A rank that is preempted in the middle of a step finds cold caches when it continues,
+// and so does the rank that ran meanwhile. Linux 6.12 and later grant a thread the time slice it requests; the
+// default is 3 ms, about the length of a small step.
 #include <sched.h>
 #include <sys/syscall.h>
 #include <tbb/global_control.h>
@@ -27,7 +27,7 @@
 namespace accel::sim {
 namespace {
 
-// Linux's struct sched_attr, whose header Debian 12 cannot include beside <sched.h>.
+// Linux's struct sched_attr. Its header conflicts with <sched.h> on Debian 12, so it is declared here.
 struct SchedulingAttributes {
   std::uint32_t size = sizeof(SchedulingAttributes), policy = 0;
   std::uint64_t flags = 0;
@@ -36,9 +36,9 @@ struct SchedulingAttributes {
   std::uint64_t runtime = 0, deadline = 0, period = 0;
 };
 
-constexpr std::uint64_t kTimeSliceNanoseconds = 100'000'000;  // the longest that Linux gives
+constexpr std::uint64_t kTimeSliceNanoseconds = 100'000'000;  // the longest slice that Linux grants
 
-// Of this thread; see Note [Time slices]. An older kernel takes no notice.
+// Requests it for this thread; see Note [Time slices]. Older kernels ignore the request, and errors do not matter.
 void ask_for_long_time_slices() {
   SchedulingAttributes attributes;
   if (syscall(SYS_sched_getattr, 0, &attributes, sizeof(attributes), 0) != 0 || attributes.policy != SCHED_OTHER)
@@ -51,6 +51,7 @@ class TbbExecutor : public Executor {
  public:
   ~TbbExecutor() override { wait_for_tasks(); }
 
+  // `enqueue` starts the tasks without a thread that waits for them.
   void start(int num_tasks, std::function<void(int)> task) override {
     limit_ = std::make_unique<tbb::global_control>(tbb::global_control::max_allowed_parallelism, World::kMaxRanks + 2);
     ranks_ = std::make_unique<tbb::task_arena>(num_tasks + 1, /*reserved_for_masters=*/1);
@@ -67,6 +68,8 @@ class TbbExecutor : public Executor {
 
   void join() override { wait_for_tasks(); }
 
+  // Isolation matters because the caller is a rank: without it, its thread could run another rank's loop while
+  // it waits, with that rank's thread-local state (grad mode, autocast) missing.
   void parallel_for(std::int64_t count, const std::function<void(std::int64_t)>& body) override {
     compute_.execute([&] {
       tbb::this_task_arena::isolate(

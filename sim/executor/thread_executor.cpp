@@ -1,4 +1,6 @@
-// Plain threads: the thread sanitizer sees all of their synchronisation (Debian's libtbb is not instrumented).
+// Plain threads instead of oneTBB, for builds with ThreadSanitizer: it sees all of their synchronisation,
+// whereas Debian's libtbb is not instrumented and would give false reports. `parallel_for` is serial, because
+// the point of such a build is to check the engine, not to be fast.
 #include <thread>
 #include <vector>
 

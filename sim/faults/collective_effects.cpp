@@ -1,4 +1,4 @@
-// Faults of one rank's part in a collective: its call, its tensors, its hook.
+// Faults of one rank's part in a collective: its call, its tensors, its gradient hook.
 #include <limits>
 
 #include "sim/faults/fault_effect.hpp"
@@ -6,7 +6,9 @@
 namespace accel::sim {
 namespace {
 
-// What a call becomes on the one rank whose program is wrong. False if the call has nothing of the kind.
+// Changes a call as a wrong program would. Returns false if the call has nothing to change (a barrier has no
+// dtype); the fault then waits for the next call. Each change yields a call that differs from every correct one
+// of the others.
 bool make_wrong(Call& call, WrongCall what) {
   switch (what) {
     case WrongCall::kOp:
@@ -42,6 +44,7 @@ struct WrongCallEffect : FaultEffect {
   }
 };
 
+// Thrown from the call in the backward phase: autograd runs DDP's hooks there, so the exception leaves `backward`.
 struct HookException : FaultEffect {
   using FaultEffect::FaultEffect;
   void before_collective(World& world, int rank, const Occasion& occasion, Call& /*call*/) override {
@@ -50,7 +53,8 @@ struct HookException : FaultEffect {
   }
 };
 
-// Its rank chooses the collective when it joins; the fault strikes when all have joined.
+// The fault's rank marks the collective when it joins, because only then its phase and step are known; the
+// fault strikes when all have joined, because only then the tensors of all ranks exist.
 class MarkingEffect : public FaultEffect {
  public:
   using FaultEffect::FaultEffect;
@@ -64,7 +68,7 @@ class MarkingEffect : public FaultEffect {
     if (is_marked && strike(world, {*fault_.rank}, may_stop(), occasion))
       strike_at(world, occasion.group->group_rank_of(*fault_.rank), faults);
   }
-  void on_restart() override { group_ = nullptr; }  // of a collective that never came
+  void on_restart() override { group_ = nullptr; }  // a mark whose collective never completed
 
  private:
   virtual bool chooses(World& world, int rank, const Call& call) = 0;
@@ -75,6 +79,7 @@ class MarkingEffect : public FaultEffect {
   std::atomic<std::uint64_t> sequence_{0};
 };
 
+// Fails this collective for its members and breaks the rank's connections for all later ones.
 class CrashDuringCollective : public MarkingEffect {
   using MarkingEffect::MarkingEffect;
   bool chooses(World& /*world*/, int /*rank*/, const Call& /*call*/) override { return true; }
@@ -87,7 +92,8 @@ class CrashDuringCollective : public MarkingEffect {
   }
 };
 
-// A bucket of DDP, or a unit's gradients of a sharded model.
+// Marks a sum of gradients: a bucket of DDP, or a unit's gradients of a sharded model. Other collectives of the
+// backward pass are left alone.
 class GradientEffect : public MarkingEffect {
   using MarkingEffect::MarkingEffect;
   bool chooses(World& world, int rank, const Call& call) override {
@@ -95,6 +101,7 @@ class GradientEffect : public MarkingEffect {
   }
 };
 
+// Flips a bit of the result on one rank only: the other ranks have the correct sum, so the replicas diverge.
 class BitFlip : public GradientEffect {
   using GradientEffect::GradientEffect;
   void strike_at(World& /*world*/, int member, MeetingFaults& faults) override {
@@ -104,6 +111,7 @@ class BitFlip : public GradientEffect {
 
 class NanGradient : public GradientEffect {
   using GradientEffect::GradientEffect;
+  // A NaN does not stop a run: no call fails, and the loss becomes NaN.
   [[nodiscard]] bool may_stop() const override { return false; }
   void strike_at(World& /*world*/, int member, MeetingFaults& faults) override {
     using Limits = std::numeric_limits<double>;

@@ -11,7 +11,8 @@
 namespace accel::sim {
 namespace {
 
-// The text of a parameter's value, as the file spells it; nothing if it is not set.
+// Returns the text of a parameter's value as a file spells it; null if it is not set. Doubles are printed in
+// the shortest form that reads back as the same value, so `to_yaml` loses nothing.
 struct TextOfValue {
   const Fault& fault;
 
@@ -30,6 +31,7 @@ struct TextOfValue {
   }
 };
 
+// Used in error messages and in README.md, so both describe the same ranges.
 struct AllowedValues {
   std::string operator()(const NumberForm& form) const {
     return std::isfinite(form.most) ? fmt::format("a number in [{}, {}]", form.least, form.most)
@@ -48,6 +50,7 @@ struct AllowedValues {
 
 std::string allowed_values(const ParameterForm& form) { return std::visit(AllowedValues{}, form); }
 
+// The order is that of the table, so files and texts list parameters alike.
 std::vector<std::pair<std::string, std::string>> amounts(const Fault& fault) {
   std::vector<std::pair<std::string, std::string>> texts;
   for (const auto& parameter : kFaultParameters) {
@@ -57,6 +60,7 @@ std::vector<std::pair<std::string, std::string>> amounts(const Fault& fault) {
   return texts;
 }
 
+// The text identifies a strike in FailureRecord (`blame`), so equal faults must give equal texts.
 std::string describe(const Fault& fault) {
   const auto& rule = rule_of(fault.kind);
   std::string text(rule.name);

@@ -18,7 +18,7 @@ namespace accel::sim {
 enum class WrongCall { kOp, kSize, kDtype, kOrder, kReduceOp, kShape };
 enum class BadValue { kNan, kInf };
 
-/// From one rank to another; messages the other way are another link's.
+/// Messages from one rank to another; the opposite direction is a separate link.
 struct Link {
   int from = 0, to = 0;
   bool operator==(const Link&) const = default;
@@ -26,7 +26,7 @@ struct Link {
 
 inline constexpr int kAnyRank = -1;
 
-/// What a kind does not take is absent; of the rest, plan_faults fills in what is absent or any.
+/// Parameters that a kind does not have are absent. plan_faults fills in the others where they are absent or `any`.
 struct Fault {
   FaultKind kind{};
   std::optional<int> rank;
@@ -34,23 +34,23 @@ struct Fault {
   std::optional<std::vector<int>> ranks;  // one side of a partition, ascending
   std::optional<When> when;
   std::optional<double> seconds, factor, probability;
-  std::optional<std::int64_t> bit;          // of the payload, modulo its size; bit b is bit b % 8 of byte b / 8
-  std::optional<std::int64_t> bytes;        // that a torn write keeps; absent: drawn_bytes()
-  std::optional<std::int64_t> after_bytes;  // that fit on the disk
-  std::optional<std::string> file;          // part of the path of a torn write; absent: any
+  std::optional<std::int64_t> bit;          // bit of the payload, modulo its size; bit b is bit b % 8 of byte b / 8
+  std::optional<std::int64_t> bytes;        // bytes kept by a torn write; absent: drawn_bytes()
+  std::optional<std::int64_t> after_bytes;  // bytes that fit on the disk
+  std::optional<std::string> file;          // part of the path of the file to tear; absent: any
   std::optional<WrongCall> what;
   std::optional<BadValue> value;
-  bool one_way = false;  // of a partition: only what `ranks` send is lost
-  bool away = false;     // of the store: nobody reaches it
+  bool one_way = false;  // partition: only messages from `ranks` are lost
+  bool away = false;     // store_slow: no rank reaches the store
 
-  // All that is random about the fault comes from Philox(seed, stream), and from no other fault's.
+  // All random choices of the fault come from Philox(seed, stream), independent of other faults.
   std::uint64_t seed = 0;
   std::uint32_t stream = 0;
 
   bool operator==(const Fault&) const = default;
 };
 
-/// Every parameter that is set and is neither place nor time, as the file spells it: {"seconds", "0.2"}.
+/// Returns every parameter that is set, except place and time, as spelled in a file: {"seconds", "0.2"}.
 std::vector<std::pair<std::string, std::string>> amounts(const Fault& fault);
 
 /// E.g. "rank_crash_before_optimizer_step on rank 3 at step 5", "message_delay on link 0 -> 1, seconds 0.2, probability

@@ -1,22 +1,27 @@
+// The parts that all effects share: when a fault is due, and how a strike is recorded. A strike is recorded
+// before its effect, so that a diagnosis made by another rank in the meantime can already name the fault.
 #include "sim/faults/fault_effect.hpp"
 
 #include <algorithm>
 
 namespace accel::sim {
 
+// Only for faults of one rank: `sequence` is this rank's count, which exists before the collective is joined.
 bool FaultEffect::may_strike(World& world, int rank, std::uint64_t sequence) const {
   return fault_.rank && concerns(rank) && !has_struck_ && is_due(world, rank, sequence);
 }
 
-// A fault without a rank concerns all that its kind may strike.
+// A fault without a rank concerns all ranks that its kind can strike.
 bool FaultEffect::concerns(int rank) const { return !fault_.rank || *fault_.rank == rank || *fault_.rank == kAnyRank; }
 
+// "At N or later": an exact match could miss, for example when rank N makes no collective in step N.
 bool FaultEffect::is_due(World& world, int rank, std::uint64_t sequence) const {
   if (!fault_.when) return true;
   return fault_.when->number <=
          (fault_.when->unit == When::Unit::kStep ? world.clocks().step(rank) : static_cast<std::int64_t>(sequence));
 }
 
+// `has_struck_` and the note change under one mutex: a rank that calls `blame` finds the strike recorded.
 bool FaultEffect::strike(World& world, std::vector<int> ranks, bool may_stop, const Occasion& occasion) {
   const MutexLock lock(run_.strike_mutex);
   if (has_struck_.exchange(true)) return false;
@@ -51,6 +56,7 @@ void FaultEffect::come_too_late(World& world, int rank) {
   world.hang(rank);
 }
 
+// The meeting stays open, so its ranks block; FaultInjector::on_quiescence turns that into time-outs.
 void FaultEffect::lose(const std::vector<int>& receivers, MeetingFaults& faults) {
   const MutexLock lock(run_.mutex);
   run_.cut_off.insert(run_.cut_off.end(), receivers.begin(), receivers.end());

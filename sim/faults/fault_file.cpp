@@ -1,3 +1,6 @@
+// Reads fault files with YamlReader, which collects problems instead of throwing at the first: a user sees all
+// of them at once, with lines. What a kind does not accept stays unread and is reported by `finish_keys` as an
+// unknown key.
 #include "sim/faults/fault_file.hpp"
 
 #include <fmt/ranges.h>
@@ -17,7 +20,7 @@
 namespace accel::sim {
 namespace {
 
-/// Which of these names it is.
+// Reads an enumerator by name; null if it is absent or unknown, which is reported.
 template <typename Enum>
 std::optional<Enum> read_name(YamlReader& reader, const char* key, std::span<const std::string_view> names) {
   const auto find = [&](const std::string& name) { return std::find(names.begin(), names.end(), name); };
@@ -26,7 +29,7 @@ std::optional<Enum> read_name(YamlReader& reader, const char* key, std::span<con
   return name ? std::optional(static_cast<Enum>(find(*name) - names.begin())) : std::nullopt;
 }
 
-// Reads one parameter.
+// Reads one parameter of any form into its field of Fault.
 struct ReadValue {
   YamlReader& reader;
   const char* key;
@@ -49,6 +52,7 @@ struct ReadValue {
   void operator()(const FlagForm& form) const { fault.*form.member = reader.optional<bool>(key).value_or(false); }
 };
 
+// std::stoi would accept "3 ranks".
 std::optional<int> number_in(const std::string& text) {
   int number = 0;
   const auto* end = text.data() + text.size();
@@ -76,6 +80,7 @@ class FaultReader {
   }
 
  private:
+  // Without a valid kind nothing else of the entry can be checked, so it is skipped.
   std::optional<FaultKind> read_kind() {
     if (!reader_.has("kind")) reader_.missing("kind");
     std::vector<std::string_view> names;
@@ -85,7 +90,7 @@ class FaultReader {
 
   void read_place(const FaultRule& rule, Fault& fault) {
     if (rule.needs_two_ranks() && num_ranks_ < 2) {
-      reader_.problem("kind", fmt::format("{} needs two ranks; the run has {}", rule.name, num_ranks_));
+      reader_.problem("kind", fmt::format("{} requires at least two ranks; the run has {}", rule.name, num_ranks_));
     }
     if (rule.has(FaultRule::kRank)) fault.rank = read_rank();
     if (rule.has(FaultRule::kLink)) fault.link = read_link();
@@ -94,6 +99,7 @@ class FaultReader {
 
   [[nodiscard]] bool is_rank(int rank) const { return rank >= 0 && rank < num_ranks_; }
 
+  // A text that is no number becomes num_ranks_, which `is_rank` rejects.
   std::optional<int> read_rank() {
     const auto read = [&](const std::string& text) {
       return text == "any" ? kAnyRank : number_in(text).value_or(num_ranks_);
@@ -114,6 +120,7 @@ class FaultReader {
     return ends ? std::optional(Link{(*ends)[0], (*ends)[1]}) : std::nullopt;
   }
 
+  // A side must leave at least one rank on the other: a partition of all ranks separates nothing.
   std::optional<std::vector<int>> read_side() {
     const auto is_side = [&](const std::vector<int>& ranks) {
       const std::set<int> side(ranks.begin(), ranks.end());
@@ -126,6 +133,8 @@ class FaultReader {
     return ranks;
   }
 
+  // Exactly one of step and collective, and only those that the kind accepts. Both are read in any case, so
+  // that neither is reported as an unknown key besides.
   std::optional<When> read_when(const FaultRule& rule) {
     auto reader = reader_.mapping("when");
     const auto read = [&](const char* unit) { return reader.optional<std::int64_t>(unit, at_least_zero); };
@@ -145,13 +154,14 @@ class FaultReader {
       if (rule.has(parameter.parameter)) std::visit(ReadValue{reader_, parameter.name, fault}, parameter.form);
     }
     if (fault.away && fault.seconds)
-      reader_.problem("seconds", "a store that is away takes no time; expected one of seconds and away");
+      reader_.problem("seconds", "a store that is away has no delay; expected either seconds or away");
   }
 
   YamlReader& reader_;
   const int num_ranks_;
 };
 
+// Writes what a reader needs to draw the same values again: the stream only if it is not the position.
 void write_fault(YAML::Emitter& out, const Fault& fault, std::size_t place) {
   const auto key = [&](const std::string& name) -> YAML::Emitter& { return out << YAML::Key << name << YAML::Value; };
   out << YAML::Flow << YAML::BeginMap;
@@ -178,14 +188,16 @@ std::vector<Fault> parse_faults(const std::string& text, const std::string& file
   YamlReader reader(parse_yaml(text, file, problems), "", problems);
   const auto seed = reader.optional<std::int64_t>("seed", at_least_zero).value_or(0);
   std::vector<Fault> faults;
-  std::map<std::uint32_t, std::size_t> places;  // of streams
+  // Two faults with one stream would draw the same values, for example strike the same rank.
+  std::map<std::uint32_t, std::size_t> places;  // by stream
   auto entries = reader.required_mappings("faults");
   for (std::size_t place = 0; place < entries.size(); ++place) {
     FaultReader entry(entries[place], num_ranks);
     const auto fault = entry.read(static_cast<std::uint64_t>(seed), static_cast<std::uint32_t>(place));
     if (!fault) continue;
     const auto [earlier, is_new] = places.emplace(fault->stream, place);
-    const auto problem = fmt::format("{} is that of faults[{}] too; expected another", fault->stream, earlier->second);
+    const auto problem =
+        fmt::format("{} is already used by faults[{}]; expected a different number", fault->stream, earlier->second);
     if (!is_new) entries[place].problem("stream", problem);
     faults.push_back(*fault);
   }
@@ -205,7 +217,8 @@ std::string to_yaml(const std::vector<Fault>& faults) {
   out << YAML::Key << "faults" << YAML::Value << YAML::BeginSeq;
   for (std::size_t place = 0; place < faults.size(); ++place) {
     const auto seed = faults[place].seed, expected = faults.front().seed;
-    check_argument(seed == expected, "fault {}: expected the seed of those before, {}, got {}; a file has one", place,
+    check_argument(seed == expected,
+                   "fault {}: expected seed {} as for the faults before it, got {}; a file has one seed", place,
                    expected, seed);
     write_fault(out, faults[place], place);
   }

@@ -1,3 +1,6 @@
+// Forwards the engine's hooks to the effects in the order of the plan, so that a file with several faults acts
+// the same in every run. The two things that need all effects are here: the files of a rank, and what ranks see
+// when none can continue.
 #include "sim/faults/fault_injector.hpp"
 
 #include <algorithm>
@@ -13,6 +16,7 @@ FaultInjector::FaultInjector(std::vector<Fault> plan, FaultInjectorOptions optio
   for (const auto& fault : plan_) effects_.push_back(make_effect(fault, run_));
 }
 
+// Read after the run, when no rank can strike any more.
 std::vector<std::string> FaultInjector::not_struck() const {
   std::vector<std::string> faults;
   for (std::size_t index = 0; index < plan_.size(); ++index) {
@@ -21,6 +25,7 @@ std::vector<std::string> FaultInjector::not_struck() const {
   return faults;
 }
 
+// An effect may throw (a crash); later effects of the plan then do not see this call, as in a real process.
 void FaultInjector::before_call(World& world, int rank, const Group& group, std::uint64_t sequence, Call& call) {
   const Occasion occasion{&call, &group, sequence};
   for (const auto& effect : effects_) {
@@ -37,6 +42,7 @@ void FaultInjector::before_message(World& world, int rank, const Group& group, s
   }
 }
 
+// Links are those of Gloo's algorithm for this collective, whatever the network file describes.
 MeetingFaults FaultInjector::on_meeting(World& world, const Group& group, std::uint64_t sequence, const Call& call) {
   const auto visit_links = [&, size = static_cast<int>(group.ranks.size())](const auto& visit) {
     for_each_link(call.op, size, call.root, visit);
@@ -57,6 +63,7 @@ MeetingFaults FaultInjector::on_message(World& world, const Group& group, int so
   return std::move(traffic.faults);
 }
 
+// Ranks without the fault are skipped here once for all effects.
 void FaultInjector::at_point(World& world, int rank, StepPoint point, std::int64_t step) {
   for (const auto& effect : effects_) {
     if (effect->concerns(rank)) effect->at_point(world, rank, point, step);
@@ -75,7 +82,7 @@ void FaultInjector::on_rendezvous(World& world, int rank) {
   }
 }
 
-// A process that is started again does not die of the same write.
+// A restarted process does not die of the same torn write again: the fault has struck.
 std::vector<Fault> FaultInjector::left_for(int rank) const {
   std::vector<Fault> left;
   for (std::size_t index = 0; index < plan_.size(); ++index) {
@@ -86,6 +93,7 @@ std::vector<Fault> FaultInjector::left_for(int rank) const {
 }
 
 std::shared_ptr<Files> FaultInjector::files(World& world, int rank, std::shared_ptr<Files> disk) {
+  // The returned pointer shares ownership of both the wrapper and the disk below it.
   struct RankFiles {
     std::shared_ptr<Files> disk;
     FaultyFiles files;
@@ -97,15 +105,16 @@ std::shared_ptr<Files> FaultInjector::files(World& world, int rank, std::shared_
   return {own, &own->files};
 }
 
-// The ranks whose message does not come time out and close their connections, which is what the others see. For a rank
-// that stands still all others wait.
+// Ranks that wait for a lost message time out and close their connections; all others see closed connections.
+// If a rank hangs, all others wait for it and time out. The virtual clocks advance by the time-out, because
+// that is how long real ranks would wait.
 bool FaultInjector::on_quiescence(World& world) {
   const auto hanging = world.hanging();
   std::vector<int> cut_off, late;
   {
     const MutexLock lock(run_.mutex);
     cut_off.swap(run_.cut_off);
-    std::sort(cut_off.begin(), cut_off.end());  // not in the order of threads
+    std::sort(cut_off.begin(), cut_off.end());  // independent of the order of threads
     late.swap(run_.late);
   }
   if (hanging.empty() && cut_off.empty()) return false;
@@ -122,6 +131,7 @@ bool FaultInjector::on_quiescence(World& world) {
   return true;
 }
 
+// Called once after each failed attempt. The exchange clears the request, so a second failure ends the run.
 bool FaultInjector::restarts() {
   for (const auto& effect : effects_) effect->on_restart();
   return run_.wants_restart.exchange(false);

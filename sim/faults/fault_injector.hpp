@@ -8,15 +8,14 @@
 #include "sim/faults/fault.hpp"
 #include "sim/faults/fault_effect.hpp"
 
-/// Carries a plan of faults out on a world of simulated ranks.
+/// Applies a plan of faults to a world of simulated ranks.
 ///
 ///     auto plan = plan_faults(read_faults("faults.yaml", num_ranks), num_ranks);
 ///     simulate({.num_ranks = num_ranks, .faults = std::make_shared<FaultInjector>(plan)}, body);
 ///
-/// What every rank then sees is what real Gloo shows, and stands in sim/faults/README.md. One injector serves one run,
-/// and the runs after its restarts.
+/// Every rank then sees what real Gloo shows; see sim/faults/README.md. One injector serves one run and its restarts.
 ///
-/// Thread rule: as FaultModel.
+/// Thread rule: like FaultModel.
 namespace accel::sim {
 
 class FaultInjector : public FaultModel {
@@ -39,12 +38,12 @@ class FaultInjector : public FaultModel {
   [[nodiscard]] const std::vector<Fault>& plan() const { return plan_; }
 
  private:
-  // What is left of the plan for the files of a rank.
+  // Returns the file faults of a rank that have not struck yet.
   [[nodiscard]] std::vector<Fault> left_for(int rank) const;
 
   const std::vector<Fault> plan_;
   FaultedRun run_;
-  std::vector<std::unique_ptr<FaultEffect>> effects_;  // by fault
+  std::vector<std::unique_ptr<FaultEffect>> effects_;  // one per fault of the plan
 };
 
 }  // namespace accel::sim

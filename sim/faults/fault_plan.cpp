@@ -1,3 +1,5 @@
+// Random choices of faults. Every choice is a separate Philox counter, so a plan can be shrunk (a fault
+// removed) without changing the remaining faults.
 #include "sim/faults/fault_plan.hpp"
 
 #include <algorithm>
@@ -9,8 +11,9 @@
 namespace accel::sim {
 namespace {
 
-constexpr std::int64_t kLastDrawn = 8;  // steps and collectives that every run of 12 steps has
+constexpr std::int64_t kLastDrawn = 8;  // small, so that a run of 12 steps reaches every drawn step and collective
 
+// The counter holds everything that identifies the draw; `what` uses the low 8 bits of its word, `rank` the rest.
 std::uint64_t draw(const Fault& fault, Draw what, std::uint64_t hit = 0, int rank = 0) {
   const auto low = [](std::uint64_t value) { return static_cast<std::uint32_t>(value); };
   const auto place = static_cast<std::uint32_t>(what) | static_cast<std::uint32_t>(rank) << 8;
@@ -19,15 +22,15 @@ std::uint64_t draw(const Fault& fault, Draw what, std::uint64_t hit = 0, int ran
   return std::uint64_t{bits[1]} << 32 | bits[0];
 }
 
-/// 0..count-1.
+// Maps bits to 0..count-1 by multiplication, which unlike a remainder has no noticeable bias.
 std::int64_t below(std::int64_t count, std::uint64_t bits) {
   return static_cast<std::int64_t>(static_cast<unsigned __int128>(bits) * static_cast<std::uint64_t>(count) >> 64);
 }
 
-/// [0, 1).
+// Maps bits to [0, 1): the top 53 bits, the precision of a double.
 double fraction(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
 
-// At most half of the ranks, and at least one.
+// Draws one side of a partition: at least one rank and at most half of them, by a partial Fisher-Yates shuffle.
 std::vector<int> draw_side(const Fault& fault, int num_ranks) {
   std::vector<int> ranks(static_cast<std::size_t>(num_ranks));
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -41,9 +44,11 @@ std::vector<int> draw_side(const Fault& fault, int num_ranks) {
   return ranks;
 }
 
+// An absent rank means any rank, except for kinds that strike every rank (`every_rank`).
 void plan_place(Fault& fault, int num_ranks) {
   const auto& rule = rule_of(fault.kind);
-  check_argument(num_ranks >= 2 || !rule.needs_two_ranks(), "{} needs two ranks; the run has {}", rule.name, num_ranks);
+  check_argument(num_ranks >= 2 || !rule.needs_two_ranks(), "{} requires at least two ranks; the run has {}", rule.name,
+                 num_ranks);
   const bool is_open = fault.rank ? *fault.rank == kAnyRank : !rule.every_rank;
   if (rule.has(FaultRule::kRank) && is_open) fault.rank = static_cast<int>(below(num_ranks, draw(fault, Draw::kRank)));
   if (rule.has(FaultRule::kLink) && !fault.link) {
@@ -53,7 +58,7 @@ void plan_place(Fault& fault, int num_ranks) {
   if (rule.has(FaultRule::kRanks) && !fault.ranks) fault.ranks = draw_side(fault, num_ranks);
 }
 
-// Gives an absent parameter of the kind its value.
+// Fills in an absent parameter. A store that is away has no delay, so its `seconds` stay absent.
 struct FillIn {
   Fault& fault;
   const FaultParameter& parameter;
@@ -74,6 +79,7 @@ struct FillIn {
   void operator()(const FlagForm&) const {}
 };
 
+// Each parameter has its own draw number, so a value that the file gives does not change the draws of the others.
 void plan_amounts(Fault& fault) {
   for (const auto& parameter : kFaultParameters) {
     if (rule_of(fault.kind).has(parameter.parameter)) std::visit(FillIn{fault, parameter}, parameter.form);
@@ -92,6 +98,7 @@ std::vector<Fault> plan_faults(std::vector<Fault> faults, int num_ranks) {
   return faults;
 }
 
+// Drawn per rank and hit, not from a running stream: the result does not depend on which thread asks first.
 bool strikes(const Fault& fault, int rank, std::uint64_t hit) {
   return !fault.probability || fraction(draw(fault, Draw::kStrikes, hit, rank)) < *fault.probability;
 }

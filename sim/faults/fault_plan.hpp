@@ -6,9 +6,8 @@
 
 #include "sim/faults/fault.hpp"
 
-/// Everything random about faults, drawn from the seed by pure functions. A draw is named by its fault's stream, by
-/// what it decides, by the rank and by the number of the hit; nothing shifts it, not the faults beside it, not the
-/// schedule.
+/// All random choices of faults, drawn from the seed by pure functions. A draw is identified by its fault's stream, by
+/// what it decides, by the rank and by the number of the hit, so neither other faults nor the schedule change it.
 ///
 ///     const auto plan = plan_faults(read_faults("faults.yaml", num_ranks), num_ranks);
 ///     if (strikes(plan[0], rank, num_messages++)) delay(*plan[0].seconds);
@@ -16,7 +15,7 @@
 /// Thread rule: pure.
 namespace accel::sim {
 
-// Philox4x32-10: random bits as a pure function of a counter and a key, so that a draw depends on no draw before it.
+// Philox4x32-10: random bits as a pure function of a counter and a key, so no draw depends on an earlier one.
 // Salmon, Moraes, Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3 (SC 2011).
 //
 // Thread rule: pure.
@@ -33,18 +32,18 @@ constexpr std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> c
   return counter;
 }
 
-/// Gives every fault all that its kind takes: what the file left open is the kind's default, or drawn. A rank, a bit:
-/// any; a step or a collective: 1..8; a link: one of the ring, from a rank to the one below, which every all-reduce
-/// uses. Planned faults stay as they are. Throws ArgumentError if a link or a partition has fewer than two ranks.
+/// Fills in every parameter that the file left open with the kind's default or a draw: any rank; any bit; a step or a
+/// collective of 1..8; a link of the ring, from a rank to the one below, which every all-reduce uses. Does not change
+/// faults that are already planned. Throws ArgumentError if a link or a partition has fewer than two ranks.
 std::vector<Fault> plan_faults(std::vector<Fault> faults, int num_ranks);
 
-/// Whether the fault happens at the `hit`-th chance that `rank` gives it; true where its kind has no probability.
+/// Returns whether the fault strikes at the `hit`-th opportunity of `rank`; true if its kind has no probability.
 bool strikes(const Fault& fault, int rank, std::uint64_t hit);
 
-/// How long `rank` is held up at its `hit`-th step: evenly between 0 and twice the fault's seconds.
+/// Returns the delay of `rank` at its `hit`-th step: uniform between 0 and twice the fault's seconds.
 double jitter_seconds(const Fault& fault, int rank, std::uint64_t hit);
 
-/// How many bytes of a write of `size` reach the disk before the process dies, where the fault does not say: 0..size.
+/// Returns how many bytes (0..size) of a write reach the disk before the process dies, if the fault does not say.
 std::int64_t drawn_bytes(const Fault& fault, std::int64_t size);
 
 }  // namespace accel::sim

@@ -5,13 +5,13 @@
 #include <optional>
 #include <string_view>
 
-/// What is known of a kind of fault. fault_kinds.hpp has the kinds. Thread rule: constants.
+/// The description of a kind of fault. fault_kinds.hpp has the kinds. Thread rule: constants.
 namespace accel::sim {
 
 enum class FaultKind : std::uint8_t;
 
-/// The first occasion in this micro-batch or a later one; or at this collective of the world, counted from 0, or a
-/// later one.
+/// The first opportunity in this micro-batch or a later one; or at this call of a group, counted from 0, or a later
+/// one.
 struct When {
   enum class Unit { kStep, kCollective };
   Unit unit = Unit::kStep;
@@ -19,13 +19,13 @@ struct When {
   bool operator==(const When&) const = default;
 };
 
-/// What a fault strikes: rank_effects.cpp, collective_effects.cpp, message_effects.cpp and storage_effects.cpp carry
-/// them out.
+/// What a fault strikes. The effects are in rank_effects.cpp, collective_effects.cpp, message_effects.cpp and
+/// storage_effects.cpp.
 enum class FaultTarget { kRank, kCollective, kMessages, kStorage };
 
 /// One kind of fault.
 struct FaultRule {
-  enum Parameter : unsigned {  // of a fault file; kStep and kCollective: of its `when`
+  enum Parameter : unsigned {  // keys of a fault file; kStep, kCollective: of its `when`
     kRank = 1u << 0,
     kLink = 1u << 1,
     kRanks = 1u << 2,
@@ -53,10 +53,10 @@ struct FaultRule {
   std::string_view name;
   FaultTarget target{};
   unsigned takes = 0;                    // a set of parameters
-  std::optional<When::Unit> drawn = {};  // the unit of a `when` that the file lacks
-  std::array<Default, 2> defaults = {};  // of numbers that the file lacks
-  bool every_rank = false;               // an absent rank means all of them; elsewhere, any
-  std::string_view sees;                 // what every rank sees of it, as documented in README.md
+  std::optional<When::Unit> drawn = {};  // the unit of `when` if the file has none
+  std::array<Default, 2> defaults = {};  // of numbers that the file leaves out
+  bool every_rank = false;               // an absent rank means every rank; otherwise any rank
+  std::string_view sees;                 // what every rank sees, for README.md
 
   [[nodiscard]] constexpr bool has(unsigned parameter) const { return (takes & parameter) != 0; }
   [[nodiscard]] constexpr bool needs_two_ranks() const { return has(kLink | kRanks); }

@@ -1,3 +1,5 @@
+// A file layer that fails as real disks and dying processes do. write_atomically (reference/core/files.hpp)
+// relies on the order append, sync, close, rename; each of these checks first whether the process still lives.
 #include "sim/faults/faulty_files.hpp"
 
 #include <algorithm>
@@ -12,6 +14,8 @@ class FaultyFiles::File final : public WritableFile {
   File(FaultyFiles& files, const std::string& path)
       : files_(files), path_(path), fault_(files.tearing(path)), file_(files.living().create(path)) {}
 
+  // Both faults may apply to one append; the one that allows fewer bytes strikes. The bytes that fit are
+  // written first, because a real disk keeps them too.
   void append(std::string_view bytes) override {
     files_.living();
     const auto size = std::ssize(bytes);
@@ -25,6 +29,7 @@ class FaultyFiles::File final : public WritableFile {
     }
   }
 
+  // A torn file never syncs: the process dies at the latest here, before the file could be renamed into place.
   void sync() override {
     files_.living();
     if (fault_) files_.die(*fault_, path_, size_);
@@ -37,7 +42,7 @@ class FaultyFiles::File final : public WritableFile {
   }
 
  private:
-  /// The bytes of an append of `size` that the process lives to write; nothing if it outlives all of them.
+  // Returns how many bytes of an append the process writes before it dies; null if it survives the append.
   [[nodiscard]] std::optional<std::int64_t> torn_after(std::int64_t size) const {
     if (!fault_) return std::nullopt;
     if (!fault_->bytes) return drawn_bytes(*fault_, size);
@@ -52,7 +57,7 @@ class FaultyFiles::File final : public WritableFile {
 
   FaultyFiles& files_;
   const std::string path_;
-  const Fault* fault_;  // null: nothing tears this file
+  const Fault* fault_;  // null: no torn write on this file
   std::unique_ptr<WritableFile> file_;
   std::int64_t size_ = 0;
 };
@@ -79,19 +84,23 @@ void FaultyFiles::remove(const std::string& path) { living().remove(path); }
 void FaultyFiles::make_folder(const std::string& path) { living().make_folder(path); }
 void FaultyFiles::sync_folder(const std::string& path) { living().sync_folder(path); }
 
+// Called before every operation; see ProcessDied.
 Files& FaultyFiles::living() {
   if (death_) throw ProcessDied(*death_);
   return files_;
 }
 
+// The path is matched when the file is created: later renames do not matter to a write in progress.
 const Fault* FaultyFiles::tearing(const std::string& path) const {
   const auto is_meant = [&](const Fault& torn) { return path.find(torn.file.value_or("")) != std::string::npos; };
   const auto fault = std::find_if(torn_writes_.begin(), torn_writes_.end(), is_meant);
   return fault == torn_writes_.end() ? nullptr : &*fault;
 }
 
+// `death_` is set before the strike is reported: the report disconnects the peers, and from then on this rank
+// is dead.
 void FaultyFiles::die(const Fault& fault, const std::string& path, std::int64_t size) {
-  death_ = fmt::format("{}: the process died while it wrote {}; {} bytes of it reached the disk", describe(fault), path,
+  death_ = fmt::format("{}: the process died while writing {}; {} bytes of it reached the disk", describe(fault), path,
                        size);
   tell(fault);
   throw ProcessDied(*death_);

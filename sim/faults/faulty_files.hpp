@@ -10,17 +10,17 @@
 #include "reference/core/files.hpp"
 #include "sim/faults/fault.hpp"
 
-/// One rank's files with the file faults of a plan.
+/// One rank's files, with the file faults of a plan applied.
 ///
 ///     PosixFiles disk;
 ///     FaultyFiles files(disk, plan_faults(read_faults("torn_write.yaml", num_ranks), num_ranks), rank);
-///     write_atomically(files, "optimizer.bin", bytes);  // ProcessDied, and optimizer.bin is what it was
+///     write_atomically(files, "optimizer.bin", bytes);  // throws ProcessDied; optimizer.bin is unchanged
 ///
 /// Thread rule: one thread at a time.
 namespace accel::sim {
 
-/// The rank's process died by a torn write. From then on its files refuse everything, so that nobody tidies up after
-/// it.
+/// Thrown when a torn write has killed the rank's process. From then on its files refuse every operation, so that no
+/// destructor or handler can clean up, as in a dead process.
 class ProcessDied : public Error {
  public:
   using Error::Error;
@@ -30,12 +30,12 @@ class FaultyFiles final : public Files {
  public:
   using OnStrike = std::function<void(const Fault&)>;
 
-  /// Takes from the plan the torn_write and disk_full of this rank; `files` does the rest. `on_strike` hears of each as
-  /// it takes effect.
+  /// Applies the torn_write and disk_full faults of this rank; `files` does everything else. `on_strike` is called as
+  /// each takes effect.
   FaultyFiles(Files& files, const std::vector<Fault>& plan, int rank, OnStrike on_strike = nullptr);
 
-  /// A torn write begins here and in `append`: the first of a file of the fault's name. Where the fault says how many
-  /// bytes it keeps, it strikes the append that would pass them, or the sync of a file that has no more.
+  /// A torn write applies to the first file whose path matches. If the fault gives the number of bytes to keep, it
+  /// strikes in the append that would exceed it, or in the sync of a shorter file.
   [[nodiscard]] std::unique_ptr<WritableFile> create(const std::string& path) override;
   [[nodiscard]] std::string read(const std::string& path) override;
   [[nodiscard]] std::vector<std::string> list(const std::string& path) override;
@@ -55,8 +55,8 @@ class FaultyFiles final : public Files {
   Files& files_;
   OnStrike on_strike_;
   std::vector<Fault> torn_writes_;
-  std::optional<Fault> disk_full_;          // the one that leaves least room
-  std::optional<std::int64_t> bytes_left_;  // on a disk that fills up; what is removed gives nothing back
+  std::optional<Fault> disk_full_;          // the one that leaves the least room
+  std::optional<std::int64_t> bytes_left_;  // on a disk that fills up; removing files frees nothing
   std::optional<std::string> death_;
 };
 

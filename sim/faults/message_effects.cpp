@@ -1,4 +1,4 @@
-// Faults of messages on their way: those of a collective's algorithm, or one that the program sends.
+// Faults of messages in transit: the messages of a collective's algorithm, or one that the program sends.
 #include <algorithm>
 #include <set>
 
@@ -16,7 +16,7 @@ bool has_link(const Traffic& traffic, const Ends& ends) {
   return found;
 }
 
-// Strikes where something is sent along its link.
+// The base of faults on one link: acts on every collective or message in which something is sent along the link.
 class LinkEffect : public FaultEffect {
  public:
   using FaultEffect::FaultEffect;
@@ -30,10 +30,12 @@ class LinkEffect : public FaultEffect {
   bool strike_link(const Traffic& traffic, bool may_stop) {
     return strike(traffic.world, {fault_.link->from, fault_.link->to}, may_stop, traffic.occasion);
   }
+  // The receiver's step decides: it is the rank that waits for the message.
   bool strike_first(const Traffic& traffic) {
     return is_due(traffic.world, fault_.link->to, traffic.occasion.sequence) && strike_link(traffic, true);
   }
-  // Beyond the timeout its receiver has given up. Other links do not wait for this one.
+  // Delays the receiver by the sum of the delays on its link; other links are not affected. Beyond the time-out
+  // the receiver has given up, so the message counts as lost, and the earlier, harmless strike is blamed.
   void delay(Traffic& traffic, const Ends& ends, double seconds) {
     auto& delays = traffic.faults.delays;
     delays.resize(traffic.occasion.group->ranks.size());
@@ -53,6 +55,7 @@ class LinkEffect : public FaultEffect {
   virtual void on_link(Traffic& traffic, const Ends& ends) = 0;
 };
 
+// The hit is the call's number, so the same messages are late in every schedule.
 class MessageDelay : public LinkEffect {
   using LinkEffect::LinkEffect;
   void on_link(Traffic& traffic, const Ends& ends) override {
@@ -60,14 +63,16 @@ class MessageDelay : public LinkEffect {
   }
 };
 
+// With a network model the link itself is slower (FaultInjectorOptions); without one a delay approximates it.
 class SlowLink : public LinkEffect {
   using LinkEffect::LinkEffect;
   void on_link(Traffic& traffic, const Ends& ends) override {
-    constexpr double kBytesPerSecond = 1e9;  // of a plain link, where no network is given
+    constexpr double kBytesPerSecond = 1e9;  // assumed for a link if no network is described
     const auto& call = *traffic.occasion.call;
     if (run_.options.network_has_slow_links) {
       strike_link(traffic, /*may_stop=*/false);
     } else {
+      // A ring all-reduce sends the buffer about twice over each link; a message crosses it once.
       const int num_passes = call.op == Collective::kRecv ? 1 : 2;
       delay(traffic, ends, (*fault_.factor - 1) * num_passes * static_cast<double>(call.bytes) / kBytesPerSecond);
     }
@@ -81,6 +86,7 @@ class MessageLoss : public LinkEffect {
   }
 };
 
+// Both ends see the reset; all others see that a peer has closed its connection, as over TCP.
 class ConnectionReset : public LinkEffect {
   using LinkEffect::LinkEffect;
   void on_link(Traffic& traffic, const Ends& /*ends*/) override {
@@ -94,6 +100,7 @@ class ConnectionReset : public LinkEffect {
   }
 };
 
+// Stays in force after its first strike: every later message across the cut is lost as well.
 class Partition : public FaultEffect {
  public:
   using FaultEffect::FaultEffect;
@@ -106,7 +113,7 @@ class Partition : public FaultEffect {
   }
 
  private:
-  // The ranks to which something is sent across the cut.
+  // Returns the ranks to which something is sent across the cut.
   [[nodiscard]] std::vector<int> cut_off_by(const Traffic& traffic) const {
     const auto& ranks = traffic.occasion.group->ranks;
     const auto is_inside = [&](int member) {

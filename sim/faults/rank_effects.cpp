@@ -1,10 +1,12 @@
-// Faults of a rank: it ends, stands still, or is slow.
+// Faults of a rank: it crashes, hangs, pauses or is slow. `may_stop` says whether a later failure of the run is
+// attributed to the fault: a pause within the time-out must not be blamed for an unrelated error.
 #include "sim/faults/fault_effect.hpp"
 #include "sim/faults/fault_plan.hpp"
 
 namespace accel::sim {
 namespace {
 
+// Strikes before the call is counted, so the others find the rank missing in the same collective.
 struct CrashBeforeCollective : FaultEffect {
   using FaultEffect::FaultEffect;
   void before_call(World& world, int rank, const Occasion& occasion) override {
@@ -19,6 +21,8 @@ struct Hang : FaultEffect {
   }
 };
 
+// A pause beyond the time-out is not waited for: the rank blocks, and FaultInjector::on_quiescence ends the
+// waits of the others with the error that they would get.
 struct Pause : FaultEffect {
   using FaultEffect::FaultEffect;
   void before_call(World& world, int rank, const Occasion& occasion) override {
@@ -31,14 +35,17 @@ struct Pause : FaultEffect {
 
 struct SlowRank : FaultEffect {
   using FaultEffect::FaultEffect;
+  // Adds the surplus of a factor: the computed seconds themselves have already passed.
   double lost_seconds(int rank, double computed_seconds) override {
     return concerns(rank) ? computed_seconds * (*fault_.factor - 1) : 0;
   }
+  // Recorded once at the start: a slow rank has an effect in every call, and one record suffices.
   void on_rendezvous(World& world, int rank) override {
     if (fault_.rank == rank) strike(world, {rank}, /*may_stop=*/false);
   }
 };
 
+// At each backward pass, once per micro-batch, because that is when a slow step delays the others' all-reduce.
 struct Jitter : FaultEffect {
   using FaultEffect::FaultEffect;
   void at_point(World& world, int rank, StepPoint point, std::int64_t step) override {
@@ -65,6 +72,7 @@ struct CrashBeforeOptimizerStep : FaultEffect {
   }
 };
 
+// `may_stop` is false: the crash ends this attempt, but a run that fails after its restart has another cause.
 struct Restart : CrashBeforeOptimizerStep {
   using CrashBeforeOptimizerStep::CrashBeforeOptimizerStep;
   void at_point(World& world, int rank, StepPoint point, std::int64_t step) override {

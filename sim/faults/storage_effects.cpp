@@ -1,4 +1,4 @@
-// Faults of what ranks share and keep: the store through which they find each other, and their files.
+// Faults of the rendezvous store and of a rank's files.
 #include "sim/faults/fault_effect.hpp"
 
 namespace accel::sim {
@@ -9,6 +9,7 @@ struct SlowStore : FaultEffect {
   void on_rendezvous(World& world, int rank) override {
     const bool gives_up = fault_.away || *fault_.seconds > seconds_of(world.timeout());
     strike(world, {}, gives_up);
+    // The text is that of c10d's TCPStore client.
     if (gives_up) {
       throw InjectedFault(fmt::format("The client socket has timed out after {}ms while trying to connect to the store",
                                       world.timeout().count()));
@@ -20,10 +21,12 @@ struct SlowStore : FaultEffect {
 struct TornWrite : FaultEffect {
   using FaultEffect::FaultEffect;
   void on_file_fault(World& world, int rank) override {
+    // The file layer throws ProcessDied on the rank itself; here its peers learn of the end of its process.
     if (strike(world, {rank}, /*may_stop=*/true)) disconnect(world, rank);
   }
 };
 
+// The rank lives on and may handle the error; its connections stay open.
 struct DiskFull : FaultEffect {
   using FaultEffect::FaultEffect;
   void on_file_fault(World& world, int rank) override { strike(world, {rank}, /*may_stop=*/true); }

@@ -1,3 +1,6 @@
+// Fits the four costs of the ring model to measured times. Four parameters do not need a library: the normal
+// equations are a 4 x 4 system, and the derivatives are taken numerically because the model is a maximum of
+// pieces, not a formula.
 #include "sim/network/all_reduce_fit.hpp"
 
 #include <algorithm>
@@ -14,18 +17,19 @@ namespace accel::sim {
 namespace {
 
 constexpr int kNumCosts = 4;
-using Logs = std::array<double, kNumCosts>;  // of the costs, in the order of AllReduceCosts
+using Logs = std::array<double, kNumCosts>;  // logarithms of the costs, in the order of AllReduceCosts
 using Row = std::array<double, kNumCosts>;
 constexpr int kIterations = 300;
-constexpr double kReach = 3;  // of a logarithm from the guess, a factor of 20: noise alone would drive costs to nothing
-constexpr double kNudge = 1e-6;  // of a logarithm, for a derivative; the model is linear in the costs between its kinks
+constexpr double kReach = 3;     // bound from the guess, a factor of 20: noise would drive costs to 0
+constexpr double kNudge = 1e-6;  // step of a derivative; the model is linear between its kinks
 
+// Costs are exponentials, so they stay positive whatever step the fit takes.
 AllReduceCosts costs_of(const Logs& logs) {
   return {std::exp(logs[0]), std::exp(logs[1]), std::exp(logs[2]), std::exp(logs[3])};
 }
 
-// A plain guess: the fastest call is overhead and latency in equal parts, the largest is bound by its bytes, and adding
-// bytes costs a tenth of sending them.
+// The starting point: the fastest call is half overhead and half latency, the largest is bound by its bytes,
+// and adding bytes takes a tenth of the time of sending them.
 Logs guess(std::span<const MeasuredAllReduce> measured) {
   const auto by_seconds = [](const auto& a, const auto& b) { return a.seconds < b.seconds; };
   const auto by_bytes = [](const auto& a, const auto& b) { return a.bytes < b.bytes; };
@@ -37,6 +41,7 @@ Logs guess(std::span<const MeasuredAllReduce> measured) {
           std::log(0.1 * per_byte)};
 }
 
+// Logarithms of ratios: a size of 4 bytes counts as much as one of 16 MiB.
 std::vector<double> residuals(const Logs& logs, std::span<const MeasuredAllReduce> measured) {
   std::vector<double> all;
   for (const auto& one : measured) {
@@ -63,7 +68,8 @@ std::vector<Row> derivatives(const Logs& logs, const std::vector<double>& at,
   return rows;
 }
 
-// Solves (J'J + damping I) step = -J'r by elimination; the matrix is positive definite.
+// Solves (J'J + damping I) step = -J'r by Gauss-Jordan elimination without pivoting: the matrix is positive
+// definite. The step is clamped, because far from the minimum the linear model is wrong.
 Logs find_step(const std::vector<Row>& rows, const std::vector<double>& values, double damping) {
   std::array<std::array<double, kNumCosts + 1>, kNumCosts> system{};
   for (int i = 0; i < kNumCosts; ++i) {
@@ -87,6 +93,7 @@ Logs find_step(const std::vector<Row>& rows, const std::vector<double>& values, 
 
 }  // namespace
 
+// The closed form is exact here (all ranks start together, all pairs cost the same) and makes a fit fast.
 double all_reduce_seconds(const AllReduceCosts& costs, int num_ranks, std::int64_t bytes) {
   const auto plan =
       plan_collective({.op = Collective::kAllReduce, .bytes = bytes, .num_ranks = num_ranks}, Library::kGloo);
@@ -104,10 +111,10 @@ double all_reduce_seconds(const AllReduceCosts& costs, int num_ranks, std::int64
 
 namespace {
 
-// By how much all that is not overhead is slower than the costs say: of every size, the geometric mean over the numbers
-// of ranks.
+// Returns for every size by what factor the messages took longer than the costs predict: the geometric mean
+// over the numbers of ranks. The overhead is excluded, because the network model does not scale it.
 std::vector<SizeFactor> find_size_factors(const AllReduceCosts& costs, std::span<const MeasuredAllReduce> measured) {
-  constexpr double kLeast = 0.01;  // where the overhead alone takes longer than was measured
+  constexpr double kLeast = 0.01;  // used if the overhead alone exceeds the measured time
   std::map<std::int64_t, std::vector<double>> logs;
   for (const auto& one : measured) {
     const double messages = all_reduce_seconds(costs, one.num_ranks, one.bytes) - costs.overhead_seconds;
@@ -124,14 +131,18 @@ std::vector<SizeFactor> find_size_factors(const AllReduceCosts& costs, std::span
 }  // namespace
 
 AllReduceCosts fit_all_reduce(std::span<const MeasuredAllReduce> measured) {
-  check_argument(!measured.empty(), "a fit to no measurement");
+  check_argument(!measured.empty(), "fit_all_reduce: got no measurements; expected at least one");
   for (const auto& one : measured) {
-    check_argument(one.seconds > 0 && one.num_ranks >= 2, "an all-reduce of {} ranks that took {} s", one.num_ranks,
-                   one.seconds);
+    check_argument(
+        one.seconds > 0 && one.num_ranks >= 2,
+        "fit_all_reduce: got an all-reduce of {} ranks that took {} s; expected at least 2 ranks and a positive time",
+        one.num_ranks, one.seconds);
   }
   const auto guessed = guess(measured);
   auto logs = guessed;
   auto errors = residuals(logs, measured);
+  // Levenberg-Marquardt: a better point is accepted and the damping reduced; a worse one is rejected and the
+  // damping raised. The loop ends when no step, however small, improves the fit.
   double damping = 1;
   for (int iteration = 0; iteration < kIterations && damping < 1e12; ++iteration) {
     const auto step = find_step(derivatives(logs, errors, measured), errors, damping);

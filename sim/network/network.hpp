@@ -14,31 +14,30 @@
 #include "sim/network/plan_timing.hpp"
 #include "sim/network/topology.hpp"
 
-/// The virtual time of collectives on a described network.
+/// Computes the virtual time of collectives on a described network.
 ///
 ///     auto network = Network::load("configs/sim/networks/ethernet_100g.yaml");
 ///     network.set_ranks(64);
-///     const Transfer transfer{.op = Collective::kAllReduce, .bytes = 4 << 20, .element_bytes = 4, .ranks =
-///     &world_ranks}; const auto ends = network.finish_times(/*group=*/0, transfer, ready);  // by group rank
+///     const Transfer transfer{.op = Collective::kAllReduce, .bytes = 4 << 20, .ranks = &world_ranks};
+///     const auto ends = network.finish_times(/*group=*/0, transfer, ready);  // by group rank
 ///
-/// Stateful over one run: a group has as many collectives under way as it has lanes, and a collective shares links with
-/// those of other groups, and of other lanes, that were asked for before. The same calls in the same order give the
-/// same times. Thread rule: one thread at a time.
+/// Stateful over one run: a group runs as many collectives at once as it has lanes, and a collective shares links with
+/// earlier requested ones of other groups and lanes. The same calls in the same order give the same times. Thread rule:
+/// one thread at a time.
 namespace accel::sim {
 
-// Max-min fair rates of flows that share links: no flow can have more without one that has no more than it having
-// less.
+// Max-min fair rates of flows that share links: no flow can get more without taking from a flow that has no more.
 //
 //     Flows flows;
 //     flows.add({0, 1});  // crosses the links 0 and 1
 //     flows.add({1});
 //     max_min_rates(flows, /*capacities=*/{1.0, 10.0});  // 1.0 and 9.0
 //
-// By progressive filling: the link with the least for each of its open flows fixes those, until all are fixed. A flow
-// over links without limit has an unlimited rate. Thread rule: pure.
+// Computed by progressive filling: the link with the smallest share per open flow fixes its flows, until all
+// are fixed. A flow that crosses only unlimited links has an unlimited rate. Thread rule: pure.
 
 struct Flows {
-  std::vector<int> begins = {0};  ///< of each flow in `links`, and the end of the last
+  std::vector<int> begins = {0};  ///< start of each flow in `links`, and the end of the last
   std::vector<int> links;
 
   void add(std::span<const int> route);
@@ -53,10 +52,10 @@ std::vector<double> max_min_rates(const Flows& flows, std::span<const double> ca
 
 struct Transfer {
   Collective op{};         ///< kSend and kRecv: ranks = {sender, receiver}
-  std::int64_t bytes = 0;  ///< of this rank's input; for scatter, of one rank's part
+  std::int64_t bytes = 0;  ///< of this rank's input; for scatter: of one rank's part
   int element_bytes = 4;
   const std::vector<int>* ranks = nullptr;  ///< world ranks, by group rank
-  int root = -1;                            ///< group rank, -1 where there is none
+  int root = -1;                            ///< group rank; -1: none
 };
 
 class Network {
@@ -65,15 +64,15 @@ class Network {
   /// Throws ConfigError with all problems, file and line.
   static Network load(const std::string& file);
 
-  /// Starts a run on so many ranks: what was under way is forgotten. Throws ConfigError if the topology cannot hold
+  /// Starts a run on this many ranks and forgets pending collectives. Throws ConfigError if the topology cannot hold
   /// them.
   void set_ranks(int num_ranks);
 
-  /// When each rank has done its part, in seconds, by group rank; `ready`: when each has called. A group is its number
-  /// and its ranks, the same at every call. Throws ArgumentError for ranks, root or times that do not fit.
+  /// Returns when each rank has finished its part, in seconds, by group rank. `ready`: when each rank called. A group
+  /// number always stands for the same ranks. Throws ArgumentError for ranks, a root or times that do not fit.
   std::vector<double> finish_times(std::uint64_t group, const Transfer& transfer, std::span<const double> ready);
 
-  /// From now on messages between two ranks, in this direction, take `factor` times as long.
+  /// Makes later messages from one rank to the other take `factor` times as long.
   void scale_link(int from, int to, double factor);
 
   [[nodiscard]] const NetworkSpec& spec() const { return spec_; }
@@ -85,15 +84,15 @@ class Network {
     std::vector<int> links;  // sorted
   };
   using PatternKey = std::tuple<Pairs, int /*root*/, int /*round*/>;
-  struct Usage {  // of links by a collective
+  struct Usage {  // the links that a collective uses, and when
     double begin = 0, end = 0;
     std::vector<int> links;
   };
   struct Group {
     std::vector<int> ranks;
     std::vector<double> lane_free;           // [rank][lane]
-    std::vector<Usage> under_way;            // at most as many as lanes
-    std::map<PatternKey, Pattern> patterns;  // without others on the links
+    std::vector<Usage> under_way;            // at most one per lane
+    std::map<PatternKey, Pattern> patterns;  // costs without other traffic on the links
   };
   class Costs;
 

@@ -1,3 +1,5 @@
+// Reads network files. All problems are collected with their lines (YamlProblems). A value that is wrong is
+// replaced by a harmless one, so that reading continues and finds the remaining problems.
 #include "sim/network/network_spec.hpp"
 
 #include <algorithm>
@@ -10,10 +12,11 @@ namespace accel::sim {
 namespace {
 
 bool is_time(double value) { return value >= 0 && std::isfinite(value); }
+// An infinite rate is allowed (".inf" in YAML): a link that costs only latency.
 bool is_rate(double value) { return value > 0; }
 constexpr int kMostCount = 1 << 16;
 constexpr int kMostCards = 1 << 10;
-constexpr double kMostPlaces = 1 << 20;  // of a torus
+constexpr double kMostPlaces = 1 << 20;  // in a torus
 
 bool is_finite_rate(double value) { return value > 0 && std::isfinite(value); }
 bool is_rank(int value) { return value >= 0; }
@@ -33,6 +36,7 @@ int read_count(YamlReader& reader, const std::string& key, int absent, int most 
           key, [=](int value) { return value >= 1 && value <= most; }, fmt::format("1 to {}", most))
       .value_or(absent);
 }
+// Reports a missing key and continues with 1, so that the rest of the file is still checked.
 int read_required_count(YamlReader& reader, const std::string& key) {
   if (!reader.has(key)) reader.missing(key);
   return read_count(reader, key, 1);
@@ -48,18 +52,20 @@ LinkCosts read_link(YamlReader& reader) {
 LinkCosts read_link(YamlReader& parent, const std::string& key) {
   if (!parent.has(key)) parent.missing(key);
   auto reader = parent.mapping(key);
+  // The missing key has been reported; its own missing keys would only repeat that.
   if (!parent.has(key)) return {};
   const auto link = read_link(reader);
   reader.finish_keys();
   return link;
 }
 
+// A switch is a tree with one tier, a fat tree has two, nodes have up to three: routes need only one algorithm.
 TopologySpec read_switch(YamlReader& reader) {
   return TreeSpec{.tiers = {{.port = read_link(reader)}},
                   .core_bytes_per_second = read_optional_rate(reader, "core_bytes_per_second")};
 }
 
-// Racks under one core: a rack's way up carries what its ranks could send, divided by the oversubscription.
+// Racks under one core: a rack's uplink carries what its ranks can send together, divided by the oversubscription.
 TopologySpec read_fat_tree(YamlReader& reader) {
   const auto port = read_link(reader);
   const int ranks = read_required_count(reader, "ranks_per_rack");
@@ -67,7 +73,8 @@ TopologySpec read_fat_tree(YamlReader& reader) {
   return TreeSpec{.tiers = {{.port = port}, {.units = ranks, .port = up}}};
 }
 
-// Nodes: fast links inside, network cards to the outside; above, racks of nodes if they are given.
+// Nodes: fast links inside, network cards to the outside, and racks of nodes above if they are given. A single
+// node needs no card.
 TopologySpec read_nodes(YamlReader& reader) {
   TreeSpec spec;
   const int ranks = read_required_count(reader, "ranks_per_node");
@@ -89,6 +96,7 @@ TopologySpec read_nodes(YamlReader& reader) {
 
 TopologySpec read_torus(YamlReader& reader) {
   const auto fits = [](const std::vector<int>& shape) {
+    // A double, because the product of three ints may overflow an int.
     double places = 1;
     for (const int extent : shape) places *= extent;
     return (shape.size() == 2 || shape.size() == 3) &&
@@ -112,12 +120,13 @@ TopologySpec read_topology(YamlReader& file) {
       {"torus", read_torus}};
   const auto kind = reader.required<std::string>(
       "kind", [](const auto& name) { return kinds.contains(name); }, "full, ring, switch, fat_tree, nodes or torus");
-  if (!kinds.contains(kind)) return FullSpec{};  // its keys cannot be judged
+  if (!kinds.contains(kind)) return FullSpec{};  // the keys of an unknown kind cannot be checked
   auto topology = kinds.at(kind)(reader);
   reader.finish_keys();
   return topology;
 }
 
+// Ranks are not compared with the run's: one file serves runs of any size.
 std::vector<LinkOverride> read_overrides(YamlReader& file) {
   std::vector<LinkOverride> links;
   for (auto& reader : file.mappings("links")) {
@@ -169,6 +178,7 @@ ComputeCosts read_compute(YamlReader& file) {
     costs.kind = ComputeCosts::Kind::kTable;
     read_table(reader, costs);
   }
+  // Without a valid kind every other key would be reported as unknown.
   if (!kind.empty()) reader.finish_keys();
   return costs;
 }
@@ -181,6 +191,7 @@ double ComputeCosts::seconds_of(std::string_view op, double flops, double bytes)
   return launch_seconds + std::max(flops / flops_per_second, bytes / bytes_per_second);
 }
 
+// Logarithms, because measured sizes double from point to point and factors are ratios.
 double size_factor(const std::vector<SizeFactor>& factors, std::int64_t bytes) {
   if (factors.empty()) return 1;
   const auto above =
@@ -202,6 +213,7 @@ NetworkSpec read_network(const std::string& file) {
   const auto library = reader.required<std::string>(
       "library", [](const auto& name) { return name == "gloo" || name == "nccl"; }, "gloo or nccl");
   spec.library = library == "nccl" ? Library::kNccl : Library::kGloo;
+  // ProcessGroupGloo has two threads per group, so two collectives run at the same time; NCCL has one stream.
   spec.lanes = read_count(reader, "lanes", spec.library == Library::kGloo ? 2 : 1);
   spec.overhead_seconds = read_time(reader, "overhead_seconds");
   spec.reduce_seconds_per_byte = read_time(reader, "reduce_seconds_per_byte");

@@ -1,3 +1,5 @@
+// Runs a plan round by round on one clock per rank. There is no global clock: a slow rank delays only the ranks
+// that exchange messages with it, round after round, as in a real ring.
 #include "sim/network/plan_timing.hpp"
 
 #include <algorithm>
@@ -13,6 +15,8 @@ double reduce_seconds(const Message& message, const TimingOptions& options) {
   return message.is_reduced ? static_cast<double>(message.bytes) * options.reduce_seconds_per_byte : 0;
 }
 
+// Reads the clocks of the previous round and writes `next`, so the order of the messages within a round does
+// not matter. A sender is free once its message is sent; a receiver also needs the time to add it.
 void run_round(const std::vector<Message>& messages, std::span<const PairCosts> costs, const TimingOptions& options,
                double factor, std::vector<double>& clocks, std::vector<double>& next) {
   next = clocks;
@@ -27,7 +31,7 @@ void run_round(const std::vector<Message>& messages, std::span<const PairCosts> 
   clocks.swap(next);
 }
 
-// The first round of a ring has every chunk on its way, so it holds the slowest message of them all.
+// Every chunk is in flight in the first round of a ring, so that round contains the slowest message of all rounds.
 double slowest_message_seconds(const std::vector<Message>& messages, std::span<const PairCosts> costs,
                                const TimingOptions& options) {
   double slowest = 0;
@@ -54,6 +58,7 @@ std::vector<double> run_plan(const CollectivePlan& plan, std::vector<double> clo
   const double factor = plan.repeats * options.time_factor;
   for (const auto& stage : plan.stages) {
     const bool is_ring = stage.pairs == Pairs::kRingDown || stage.pairs == Pairs::kRingUp;
+    // The closed form replaces ranks * rounds messages, 16 million on 4,096 ranks, by one multiplication.
     const bool may_close =
         is_ring && static_cast<int>(clocks.size()) >= options.closed_form_ranks_min && all_equal(clocks);
     for (int round = 0; round < stage.num_rounds; ++round) {

@@ -1,3 +1,5 @@
+// Builds links and routes. Trees and grids create all links at once; in a full topology there is one link per
+// pair, 16 million on 4,096 ranks, so links are created when a route is requested.
 #include "sim/network/topology.hpp"
 
 #include <algorithm>
@@ -12,13 +14,14 @@ std::optional<std::int64_t> num_ranks_max(const TopologySpec& spec) {
   const auto* torus = std::get_if<TorusSpec>(&spec);
   if (torus == nullptr || torus->shape.empty()) return std::nullopt;
   std::int64_t places = 1;
-  for (const int extent : torus->shape) places *= extent;  // read_network keeps them few
+  for (const int extent : torus->shape) places *= extent;  // read_network limits the product
   return places;
 }
 
-constexpr std::int64_t kMostRanks = 1 << 20;  // a larger unit holds all ranks
+constexpr std::int64_t kMostRanks = 1 << 20;  // cap: a unit of this size holds all ranks
 
-// Port p of unit u of a tier that begins at link `first` is two links, one each way.
+// Returns the link of a rank's port: port p of unit u of a tier that begins at link `first` has two links, up
+// and down. Ranks of a unit are spread over its ports in order.
 int port_link(int first, const Tier& tier, int ranks_per_unit, int rank, bool upward) {
   const auto port = static_cast<std::int64_t>(rank % ranks_per_unit) * tier.ports / ranks_per_unit;
   return first + (rank / ranks_per_unit * tier.ports + static_cast<int>(port)) * 2 + (upward ? 0 : 1);
@@ -28,11 +31,11 @@ int port_link(int first, const Tier& tier, int ranks_per_unit, int rank, bool up
 
 Topology::Topology(TopologySpec spec, const std::vector<LinkOverride>& overrides, int num_ranks)
     : spec_(std::move(spec)), num_ranks_(num_ranks) {
-  check_config(num_ranks >= 1, "a network of {} ranks; expected 1 or more", num_ranks);
+  check_config(num_ranks >= 1, "got a network of {} ranks; expected 1 or more", num_ranks);
   const auto most = num_ranks_max(spec_);
   check_config(!most || num_ranks <= *most,
-               "the topology holds {} ranks, but there are {}; run fewer, or describe a larger one", most.value_or(0),
-               num_ranks);
+               "the topology holds {} ranks, but there are {}; use fewer ranks or describe a larger topology",
+               most.value_or(0), num_ranks);
   std::visit([this](const auto& kind) { add_links(kind); }, spec_);
   for (const auto& change : overrides) override_link(change);
 }
@@ -42,7 +45,7 @@ int Topology::add_link(const LinkCosts& costs) {
   return num_links() - 1;
 }
 
-void Topology::add_links(const FullSpec& /*spec*/) {}  // made when a route asks for them: there may be millions
+void Topology::add_links(const FullSpec& /*spec*/) {}  // created on demand by find_route
 
 void Topology::add_links(const TreeSpec& spec) {
   int ranks_per_unit = 1;
@@ -59,11 +62,15 @@ void Topology::add_links(const TreeSpec& spec) {
 void Topology::add_links(const TorusSpec& /*spec*/) {
   auto& torus = std::get<TorusSpec>(spec_);
   if (torus.shape.empty()) torus.shape = {num_ranks_};
+  // Two links per rank and dimension, forward and backward. All places of the grid have links, also those
+  // without a rank: routes may pass through them.
   links_.assign(static_cast<std::size_t>(*num_ranks_max(spec_)) * torus.shape.size() * 2, torus.link);
 }
 
 Route Topology::find_route(const FullSpec& spec, int /*from*/, int /*to*/) { return {add_link(spec.link)}; }
 
+// Climbs until both ranks are in the same unit, then descends. Only messages that climb through every tier
+// cross the core.
 Route Topology::find_route(const TreeSpec& spec, int from, int to) {
   Route up, down;
   std::size_t tier = 0;
@@ -78,6 +85,7 @@ Route Topology::find_route(const TreeSpec& spec, int from, int to) {
   return up;
 }
 
+// Dimension-order routing. On a tie between the two directions it goes forward, so routes are deterministic.
 Route Topology::find_route(const TorusSpec& spec, int from, int to) {
   Route route;
   const auto num_dimensions = static_cast<int>(spec.shape.size());
@@ -99,18 +107,21 @@ Route Topology::find_route(const TorusSpec& spec, int from, int to) {
 const Route& Topology::route(int from, int to) {
   ensure(from != to, "a route from rank {} to itself", from);
   const auto key = static_cast<std::int64_t>(from) * num_ranks_ + to;
+  // Routes are cached: every round of a collective asks for the same ones.
   const auto known = routes_.find(key);
   if (known != routes_.end()) return known->second;
   return routes_.emplace(key, std::visit([&](const auto& kind) { return find_route(kind, from, to); }, spec_))
       .first->second;
 }
 
+// Latencies add up along a route, rates do not: the slowest share bounds the message (max_min_rates).
 double Topology::latency_seconds(const Route& route) const {
   double sum = 0;
   for (const int number : route) sum += links_[number].latency_seconds;
   return sum;
 }
 
+// An override of ranks that the run does not have is ignored, so that one file serves several numbers of ranks.
 void Topology::override_link(const LinkOverride& change) {
   if (change.from >= num_ranks_ || change.to >= num_ranks_) return;
   const auto& known = route(change.from, change.to);
@@ -123,14 +134,15 @@ void Topology::override_link(const LinkOverride& change) {
 
 void Topology::scale(int from, int to, double factor) {
   check_argument(from >= 0 && from < num_ranks_ && to >= 0 && to < num_ranks_ && from != to,
-                 "a link from rank {} to rank {} of {}; expected two different ones", from, to, num_ranks_);
-  check_argument(factor > 0, "a link slower by a factor of {}; expected a positive one", factor);
+                 "got a link from rank {} to rank {} of {} ranks; expected two different ranks", from, to, num_ranks_);
+  check_argument(factor > 0, "got a link factor of {}; expected a positive number", factor);
   auto scaled = route(from, to);
   if (scaled.size() == 1) {
     links_[scaled[0]].latency_seconds *= factor;
     links_[scaled[0]].bytes_per_second /= factor;
     return;
   }
+  // Adds one private link to the route with the missing latency and the reduced rate: the shared links stay unchanged.
   double rate = kUnlimited;
   for (const int number : scaled) rate = std::min(rate, links_[number].bytes_per_second);
   scaled.push_back(add_link({(factor - 1) * latency_seconds(scaled), rate / factor}));

@@ -6,26 +6,27 @@
 #include "sim/report/run_report.hpp"
 #include "sim/report/scale.hpp"
 
-/// The pictures of the page, each for the width of its canvas. What they are given is not empty and checked.
+/// The charts of the page, each for the width of its canvas. Inputs must be checked and not empty.
 /// Thread rule: any thread.
 namespace accel::sim::report {
 
-/// The loss by step: each step thin, their moving mean bold if there are many; a band where a loss is not finite.
+/// Draws the loss by step: single steps thin, their moving mean bold if there are many, and a band where a loss is not
+/// finite.
 std::string loss_chart(const std::vector<double>& losses, const Canvas& canvas);
 
-/// The parts of a step, stacked: a bar for each rank or, where that is too narrow, for some ranks next to each other;
-/// then their mean, with a mark at the compute of the slowest.
+/// Draws the parts of a step, stacked: one bar per rank or, if there is too little room, per group of neighbouring
+/// ranks, with their mean and a mark at the compute of the slowest.
 std::string rank_chart(const std::vector<StepBreakdown>& ranks, const Canvas& canvas);
-/// How many bars that has room for.
+/// Returns the number of bars that fit.
 std::size_t most_bars(const Canvas& canvas);
 
-/// Bytes by operation, the largest first.
+/// Draws the bytes by operation, in the given order.
 std::string volume_chart(const std::vector<CommunicationVolume>& volumes, const Canvas& canvas);
 
-/// Efficiency by number of ranks, beside the ideal.
+/// Draws the efficiency by number of ranks, with the ideal.
 std::string efficiency_chart(const std::vector<ScalePoint>& scaling, const Canvas& canvas);
 
-/// The parts of a step by number of ranks, stacked.
+/// Draws the parts of a step by number of ranks, stacked.
 std::string scaled_step_chart(const std::vector<ScalePoint>& scaling, const Canvas& canvas);
 
 }  // namespace accel::sim::report

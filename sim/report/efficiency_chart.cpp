@@ -1,3 +1,4 @@
+// Efficiency by number of ranks: a curve with a dashed line at the ideal.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,13 +9,15 @@
 namespace accel::sim::report {
 namespace {
 
-// Ranks double from point to point, so their axis is logarithmic.
+// Numbers of ranks usually double from point to point, so their axis is logarithmic.
 Scale ranks_scale(const std::vector<ScalePoint>& scaling, const Box& plot) {
   const double first = scaling.front().ranks, last = scaling.back().ranks;
+  // A single point is centred: a domain of one value would have no width.
   const Interval domain = first == last ? Interval{first / 2, last * 2} : Interval{first, last};
   return {domain, {plot.left + 20, plot.right - 20}, Scale::Kind::kLogarithmic};
 }
 
+// At least 1, so that the ideal is always on the chart; superlinear efficiencies extend it.
 double highest_efficiency(const std::vector<ScalePoint>& scaling) {
   double highest = 1;
   for (const auto& point : scaling) highest = std::max(highest, point.efficiency);
@@ -37,7 +40,7 @@ std::string efficiency_chart(const std::vector<ScalePoint>& scaling, const Canva
   std::vector<Point> points;
   for (const auto& point : scaling) points.push_back({ranks(point.ranks), efficiency(point.efficiency)});
   if (points.size() > 1) svg.polyline(points, "efficiency");
-  double free_from = plot.left - 100;  // labels do not run into each other
+  double free_from = plot.left - 100;  // left edge of the next free space for a label
   for (std::size_t index = 0; index < points.size(); ++index) {
     const auto& point = scaling[index];
     svg.dot(

@@ -1,3 +1,5 @@
+// The loss by step. Steps that are not finite are shown as a band instead of a gap in the line, which readers
+// overlook. All work is bounded by the width in pixels, so a million steps cost no more than a thousand.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,6 +17,7 @@ struct Axes {
   bool is_logarithmic;
 };
 
+// Falls back to 0..1 if no loss can be drawn, so that a run of NaNs still gets axes.
 Interval extent_of(const std::vector<double>& losses) {
   Interval extent{1e300, -1e300};
   for (const auto loss : losses) {
@@ -23,7 +26,7 @@ Interval extent_of(const std::vector<double>& losses) {
   return extent.low <= extent.high ? extent : Interval{0, 1};
 }
 
-// Losses that differ by orders of magnitude are told apart on a logarithmic axis only.
+// A logarithmic axis from a factor of 50 on: losses that differ by orders of magnitude look equal on a linear one.
 Axes axes_of(const std::vector<double>& losses, const Box& plot) {
   const auto extent = extent_of(losses);
   const bool is_logarithmic = extent.low > 0 && extent.high > 50 * extent.low;
@@ -39,15 +42,16 @@ std::string gap_name(const std::vector<double>& losses, StepRange gap) {
   return fmt::format("steps {} to {}: not finite", gap.first, gap.last - 1);
 }
 
-// Short, since there is little room beside a narrow chart.
+// Short, because a narrow chart has little room beside it.
 std::string tick_text(double loss) { return std::abs(loss) < 9999.5 ? number_text(loss) : fmt::format("{:.3g}", loss); }
 
 void draw_gaps(Svg& svg, const Box& plot, const Axes& axes, const std::vector<double>& losses,
                std::size_t steps_per_pixel) {
-  double free_from = plot.left;  // names do not run into each other
+  double free_from = plot.left;  // left edge of the next free space for a name
   for (const auto& gap : ranges_of(losses, /*drawable=*/false, steps_per_pixel)) {
     const auto left = axes.steps(static_cast<double>(gap.first)), right = axes.steps(static_cast<double>(gap.last - 1));
     svg.box({left - 1, plot.top, right + 1, plot.bottom}, "gap", gap_name(losses, gap));
+    // A name at the right edge is written to the left of its band.
     const bool is_last = left + 36 > plot.right;
     if ((is_last ? left - 36 : left) < free_from) continue;
     svg.text({is_last ? left - 4 : left + 6, plot.top + 12}, is_last ? "end gap-name" : "gap-name",
@@ -62,6 +66,7 @@ void draw_range(Svg& svg, const Axes& axes, const std::vector<double>& losses, S
     return Point{axes.steps(static_cast<double>(step)), axes.losses(loss)};
   };
   if (range.last - range.first == 1) return svg.dot(place(range.first, losses[range.first]), 2.5, "loss-dot");
+  // The thin line keeps extremes; the bold mean is sampled at every second pixel.
   const auto width = mean_width(losses.size()), parts = (range.last - range.first) / steps_per_pixel + 1;
   std::vector<Point> points;
   for (const auto step : thinned(losses, range, parts)) points.push_back(place(step, losses[step]));
@@ -92,6 +97,7 @@ std::string loss_chart(const std::vector<double>& losses, const Canvas& canvas) 
   const auto axes = axes_of(losses, plot);
   draw_value_axis(svg, plot, axes.losses, axes.is_logarithmic ? "loss (logarithmic)" : "loss", tick_text);
   for (const auto tick : axes.steps.ticks(canvas.is_narrow() ? 4 : 8)) {
+    // Steps are whole numbers; a short run may have ticks between them.
     if (tick == static_cast<double>(static_cast<std::int64_t>(tick)))
       draw_label(svg, plot, axes.steps(tick), count_text(static_cast<std::int64_t>(tick)));
   }

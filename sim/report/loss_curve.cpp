@@ -1,3 +1,4 @@
+// Reduces long curves to what a chart can show. All functions are linear in the number of steps.
 #include "sim/report/loss_curve.hpp"
 
 #include <algorithm>
@@ -19,6 +20,7 @@ std::vector<StepRange> ranges_of(const std::vector<double>& losses, bool drawabl
   return ranges;
 }
 
+// Keeps extremes instead of every n-th step: a single spike must stay visible at any width.
 std::vector<std::size_t> thinned(const std::vector<double>& losses, StepRange range, std::size_t parts) {
   const auto size = range.last - range.first;
   std::vector<std::size_t> steps;
@@ -38,6 +40,7 @@ std::vector<std::size_t> thinned(const std::vector<double>& losses, StepRange ra
 }
 
 std::vector<double> moving_mean(const std::vector<double>& losses, StepRange range, std::size_t width) {
+  // Prefix sums make the mean linear in the number of steps, whatever the width.
   std::vector<double> sums{0}, counts{0};
   for (auto step = range.first; step < range.last; ++step) {
     sums.push_back(sums.back() + (is_drawable(losses[step]) ? losses[step] : 0));
@@ -46,7 +49,8 @@ std::vector<double> moving_mean(const std::vector<double>& losses, StepRange ran
   const auto size = range.last - range.first;
   std::vector<double> means;
   for (std::size_t step = 0; step < size; ++step) {
-    // As far on either side, so that a slope keeps its place; but never so few that a mean is one step's noise.
+    // Symmetric, so that the mean of a slope is not shifted; but at least width / 8, or the ends would be
+    // single noisy steps.
     const auto reach = std::max(width / 8, std::min({width / 2, step, size - 1 - step}));
     const auto first = step - std::min(reach, step), last = std::min(step + reach + 1, size);
     means.push_back((sums[last] - sums[first]) / (counts[last] - counts[first]));
@@ -54,6 +58,7 @@ std::vector<double> moving_mean(const std::vector<double>& losses, StepRange ran
   return means;
 }
 
+// Odd, so that the window is symmetric.
 std::size_t mean_width(std::size_t num_steps) {
   return num_steps < 60 ? 1 : std::max<std::size_t>(5, num_steps / 40) | 1;
 }

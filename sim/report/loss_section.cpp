@@ -14,12 +14,14 @@
 namespace accel::sim::report {
 namespace {
 
+// Six significant digits: the table is for comparing runs, the chart for reading.
 std::string exact(double value) { return std::isfinite(value) ? fmt::format("{:.6g}", value) : number_text(value); }
 
+// Losses that are not finite are counted in words, because a reader may miss a narrow band in the chart.
 std::string loss_summary(const std::vector<double>& losses) {
   const auto width = mean_width(losses.size());
-  std::string words =
-      width > 1 ? fmt::format("Rank 0, each step thin, the mean of {} steps bold.", width) : "Rank 0, each step.";
+  std::string words = width > 1 ? fmt::format("Rank 0: each step (thin) and the mean of {} steps (bold).", width)
+                                : "Rank 0, each step.";
   std::size_t num_missing = 0;
   const auto gaps = ranges_of(losses, /*drawable=*/false);
   for (const auto& [first, last] : gaps) num_missing += last - first;
@@ -29,7 +31,7 @@ std::string loss_summary(const std::vector<double>& losses) {
   return words;
 }
 
-// At most 200 rows: of many steps some together.
+// At most 200 rows: a run with more steps gets a row per range of steps, with its extremes.
 HtmlTable loss_table(const std::vector<double>& losses) {
   const auto size = (losses.size() + 199) / 200;
   if (size == 1) {
@@ -44,6 +46,7 @@ HtmlTable loss_table(const std::vector<double>& losses) {
                                    losses.begin() + static_cast<std::ptrdiff_t>(std::min(first + size, losses.size())));
     std::vector<double> finite;
     std::copy_if(some.begin(), some.end(), std::back_inserter(finite), is_drawable);
+    // Of the finite losses only: a NaN has no order and would make the extremes of its rows meaningless.
     std::sort(finite.begin(), finite.end());
     table.rows.push_back({fmt::format("{}-{}", first, first + some.size() - 1), exact(some.front()), exact(some.back()),
                           finite.empty() ? "" : exact(finite.front()), finite.empty() ? "" : exact(finite.back()),

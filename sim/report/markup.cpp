@@ -1,3 +1,5 @@
+// The only place that writes tags. Everything from outside (names of operations, findings, the command line)
+// passes through `escape`: a report may be opened by somebody who did not run the program.
 #include "sim/report/markup.hpp"
 
 #include <fmt/format.h>
@@ -10,15 +12,16 @@
 namespace accel::sim::report {
 namespace {
 
-// A tenth of a pixel is enough.
+// Formats a coordinate to a tenth of a pixel, which is enough and keeps pages small and byte-identical.
 std::string at(double coordinate) {
-  ensure(std::isfinite(coordinate), "a picture with the coordinate {}", coordinate);
+  ensure(std::isfinite(coordinate), "got the coordinate {} in a picture; expected a finite number", coordinate);
   const auto tenths = std::llround(coordinate * 10);
   return tenths % 10 == 0 ? fmt::format("{}", tenths / 10) : fmt::format("{:.1f}", static_cast<double>(tenths) / 10);
 }
 
 }  // namespace
 
+// Escapes both quotes as well, because the same function serves attributes.
 std::string escape(std::string_view text) {
   std::string safe;
   safe.reserve(text.size());
@@ -35,6 +38,8 @@ std::string escape(std::string_view text) {
   return safe;
 }
 
+// `tabindex` makes the scrolling table reachable by keyboard; `scope` tells screen readers which header belongs
+// to a cell.
 std::string folded_table(const std::string& summary, const HtmlTable& table) {
   auto html = fmt::format("<details><summary>{}</summary><div class=\"scroll\" tabindex=\"0\"><table>\n<thead><tr>",
                           escape(summary));
@@ -42,7 +47,7 @@ std::string folded_table(const std::string& summary, const HtmlTable& table) {
   html += "</tr></thead>\n<tbody>\n";
   for (const auto& row : table.rows) {
     html += "<tr>";
-    for (const auto& cell : row) {  // a cell that begins ends the one before it
+    for (const auto& cell : row) {  // HTML closes the previous cell implicitly
       html += &cell == &row.front() ? "<th scope=\"row\">" : "<td>";
       html += escape(cell);
     }
@@ -51,6 +56,7 @@ std::string folded_table(const std::string& summary, const HtmlTable& table) {
   return html + "</tbody></table></div></details>\n";
 }
 
+// The title and the description are what a screen reader reads instead of the picture; ids tie them to it.
 Svg::Svg(const SvgHead& head) {
   text_ = fmt::format(
       "<svg id=\"{0}\" viewBox=\"0 0 {1} {2}\" role=\"img\" aria-labelledby=\"{0}-title {0}-description\">"
@@ -86,6 +92,7 @@ void Svg::text(Point place, std::string_view style, std::string_view words) {
       fmt::format("<text class=\"{}\" x=\"{}\" y=\"{}\">{}</text>\n", style, at(place.x), at(place.y), escape(words));
 }
 
+// An SVG tooltip is a <title> child; it works without script, also in mail clients that block scripts.
 void Svg::close_with(const char* element, std::string_view tooltip) {
   text_ += tooltip.empty() ? "/>\n" : fmt::format("><title>{}</title></{}>\n", escape(tooltip), element);
 }

@@ -4,10 +4,10 @@
 #include <string_view>
 #include <vector>
 
-/// Text as HTML, and pictures as SVG. Thread rule: any thread.
+/// Writes text as HTML and charts as SVG. Thread rule: any thread.
 namespace accel::sim::report {
 
-/// What a browser shows as the text itself, between tags and in attributes alike.
+/// Escapes text so that a browser shows it literally, between tags and in attributes.
 std::string escape(std::string_view text);
 
 struct HtmlTable {
@@ -15,7 +15,7 @@ struct HtmlTable {
   std::vector<std::vector<std::string>> rows;
 };
 
-/// The table behind a picture: folded, scrolling within itself.
+/// Returns the table of a chart's numbers as HTML: folded, with its own scroll bar.
 std::string folded_table(const std::string& summary, const HtmlTable& table);
 
 struct Point {
@@ -27,29 +27,29 @@ struct Box {
 };
 
 struct SvgHead {
-  std::string id;                  ///< of the page's elements; unique
-  std::string title, description;  ///< for who cannot see it
+  std::string id;                  ///< unique among the page's elements
+  std::string title, description;  ///< for screen readers
   double width = 0, height = 0;
 };
 
-/// A picture inside a page. Colours and fonts come from the page's style, by class, so that one picture serves light
-/// and dark.
+/// An inline SVG picture. Colours and fonts come from the page's style, by class, so that one picture serves light and
+/// dark mode.
 ///
 ///     Svg svg({.id = "loss", .title = "Loss", .description = "Falls from 2.3 to 0.4", .width = 340, .height = 200});
 ///     svg.line({0, 0}, {10, 10}, "grid");
 ///     const auto html = svg.finish();
 ///
-/// Every coordinate is finite (else InternalError). Thread rule: none; one thread draws.
+/// Every coordinate must be finite (else InternalError). Thread rule: one thread draws.
 class Svg {
  public:
   explicit Svg(const SvgHead& head);
 
   void line(Point from, Point to, std::string_view style);
   void polyline(const std::vector<Point>& points, std::string_view style);
-  /// A tooltip, if not empty, shows when the pointer rests on it.
+  /// The tooltip, if not empty, is shown while the pointer rests on the box.
   void box(const Box& box, std::string_view style, std::string_view tooltip = {});
   void dot(Point center, double radius, std::string_view style, std::string_view tooltip = {});
-  /// The style says which end of the words stands at the place: "start" (default), "middle" or "end".
+  /// The style sets which end of the text is at `place`: "start" (default), "middle" or "end".
   void text(Point place, std::string_view style, std::string_view words);
 
   [[nodiscard]] std::string finish() const { return text_ + "</svg>\n"; }

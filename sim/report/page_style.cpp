@@ -1,7 +1,12 @@
+// The style sheet of the page. Charts refer to colours by class, so the media query for dark mode changes them
+// without redrawing. The colours of a step's parts are checked for colour-blind readers by report_browser_test.
 #include "sim/report/sections.hpp"
 
 namespace accel::sim::report {
 
+// Order of the rules: colours as variables (light, then dark), page, sections, charts, narrow screens, tables.
+// A new colour needs a value in both modes. Rules for `.wide` and `.narrow` select one of the two drawings of
+// each chart.
 const std::string_view kPageStyle = R"css(
 :root {
   color-scheme: light dark;

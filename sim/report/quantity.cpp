@@ -14,7 +14,8 @@ struct Unit {
   const char* name;
 };
 
-// In the largest unit of which there is at least one; units are sorted by size.
+// Uses the largest unit that gives at least 1 after rounding, so that 999.6 MB becomes 1 GB and not 1e+03 MB.
+// Units are sorted by size.
 std::string in_units(double value, std::span<const Unit> units) {
   auto unit = units.begin();
   while (std::next(unit) != units.end() && std::abs(value) >= 0.9995 * std::next(unit)->size) ++unit;
@@ -26,6 +27,7 @@ std::string in_units(double value, std::span<const Unit> units) {
 std::string number_text(double value) {
   if (!std::isfinite(value)) return std::isnan(value) ? "NaN" : value > 0 ? "∞" : "−∞";
   const auto size = std::abs(value);
+  // Three significant digits would print 1234 as 1.23e+03.
   if (size >= 999.5 && size < 1e7) return count_text(std::llround(value));
   return fmt::format("{:.3g}", value);
 }
@@ -47,6 +49,7 @@ std::string count_text(std::int64_t count) {
   return digits;
 }
 
+// One decimal below 10 %, where differences of a few tenths matter.
 std::string percent_text(double share) {
   const auto percent = 100 * share;
   return fmt::format("{:.{}f} %", percent, percent != 0 && std::abs(percent) < 9.95 ? 1 : 0);

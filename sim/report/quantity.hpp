@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-/// Numbers as a person reads them: three digits and a unit. Thread rule: any thread.
+/// Formats numbers for reading: three significant digits and a unit. Thread rule: any thread.
 namespace accel::sim::report {
 
 std::string number_text(double value);                            ///< "0.0123", "1,234", "1.2e+09"

@@ -1,3 +1,5 @@
+// Assembles the page. The numbers are checked before anything is drawn, so that one error lists all of them
+// instead of a chart failing on the first.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,12 +18,13 @@ using report::escape;
 
 class Problems {
  public:
+  // The upper bound excludes infinity and values that would overflow an axis; the negated form also catches NaN.
   void expect_amount(double value, const std::string& name) {
     if (!(value >= 0 && value < 1e300))
-      text_ += fmt::format("\n  {}: expected a number that is not negative, got {}", name, value);
+      text_ += fmt::format("\n  {}: expected a finite number of 0 or more, got {}", name, value);
   }
   void expect_ranks(int ranks, const std::string& name) {
-    if (ranks < 1) text_ += fmt::format("\n  {}: expected a number of ranks, got {}", name, ranks);
+    if (ranks < 1) text_ += fmt::format("\n  {}: expected 1 or more ranks, got {}", name, ranks);
   }
   void raise() const { check_argument(text_.empty(), "report: these numbers cannot be drawn{}", text_); }
 
@@ -57,14 +60,15 @@ void check(const RunReport& report) {
   problems.raise();
 }
 
+// A symbol next to the colour: readers who cannot tell the colours apart see the result as well.
 std::string verdict(const RunReport& report) {
-  if (!report.diagnosis.empty()) return "<p class=\"verdict bad\">✕ did not end well: see the diagnosis</p>\n";
-  if (report.findings.empty()) return "<p class=\"verdict good\">✓ ended well</p>\n";
-  return fmt::format("<p class=\"verdict warn\">! ended, with {}</p>\n",
+  if (!report.diagnosis.empty()) return "<p class=\"verdict bad\">✕ failed: see the diagnosis</p>\n";
+  if (report.findings.empty()) return "<p class=\"verdict good\">✓ completed</p>\n";
+  return fmt::format("<p class=\"verdict warn\">! completed with {}</p>\n",
                      report::plural(static_cast<std::int64_t>(report.findings.size()), "finding"));
 }
 
-// A command's "--option" would break between its hyphens; so a word goes to the next line as a whole, if it fits there.
+// Browsers break a line after a hyphen, inside "--option". Each word gets a span that the style keeps unbroken.
 std::string unbroken_words(const std::string& text) {
   std::string html;
   for (std::size_t begin = 0; begin < text.size();) {
@@ -82,6 +86,7 @@ std::string facts(const RunReport& report) {
   if (all.empty()) return "";
   std::string html = "<dl class=\"card facts\">\n";
   for (const auto& [name, value] : all) {
+    // Long facts, such as a command line, get a separate row in the grid.
     const bool is_long = name.size() + value.size() > 44;
     html += fmt::format("<div{}><dt>{}</dt><dd>{}</dd></div>\n", is_long ? " class=\"long\"" : "", escape(name),
                         unbroken_words(value));
@@ -89,7 +94,7 @@ std::string facts(const RunReport& report) {
   return html + "</dl>\n";
 }
 
-// The numbers that one asks for first.
+// The headline numbers, which a reader looks for first.
 std::string figures(const RunReport& report) {
   std::string html;
   const auto add = [&](const std::string& value, const std::string& name) {
@@ -97,6 +102,7 @@ std::string figures(const RunReport& report) {
   };
   if (!report.losses.empty()) add(report::number_text(report.losses.back()), "loss of the last step");
   const auto mean = report::mean_of(report.ranks);
+  // Shares of an empty step would be NaN.
   if (const auto step = report::total(mean); step > 0) {
     add(report::seconds_text(step), "mean step");
     add(report::percent_text(mean.exposed_communication / step), "exposed communication");
@@ -115,6 +121,7 @@ std::string report_page(const RunReport& report) {
       "content=\"width=device-width, initial-scale=1\">\n"
       "<title>{0}</title>\n<style>{1}</style>\n</head>\n<body>\n<main>\n<header>\n<h1>{0}</h1>\n{2}{3}{4}</header>\n",
       title, report::kPageStyle, verdict(report), facts(report), figures(report));
+  // The order of importance: why it stopped, what was found, then the measurements.
   for (const auto part :
        {report::diagnosis_section, report::findings_section, report::faults_section, report::loss_section,
         report::step_section, report::volume_section, report::memory_section, report::scaling_section}) {

@@ -1,3 +1,5 @@
+// Axes with round numbers. The tolerances of 1e-6 and 0.999999 absorb rounding: without them the last tick of
+// an axis would appear or not, depending on the data.
 #include "sim/report/scale.hpp"
 
 #include <algorithm>
@@ -8,7 +10,8 @@
 namespace accel::sim::report {
 namespace {
 
-// 1, 2 or 5 times a power of ten, at least as large as the span over the count.
+// Returns the smallest 1, 2 or 5 times a power of ten that is at least span / count. The tolerance keeps a span
+// that is a round number up to rounding from getting the next larger step.
 double round_step(double span, int count) {
   const auto rough = span / count;
   const auto power = std::pow(10, std::floor(std::log10(rough)));
@@ -18,18 +21,21 @@ double round_step(double span, int count) {
   return 10 * power;
 }
 
+// Multiplies instead of adding, so that rounding errors do not accumulate; the bound of the loop guards against
+// a step that is too small to change a large number.
 std::vector<double> linear_ticks(Interval domain, int count) {
   const auto step = round_step(domain.high - domain.low, count);
   const auto first = std::ceil(domain.low / step - 1e-6);
   std::vector<double> ticks;
   for (int index = 0; index <= 2 * count && (first + index) * step <= domain.high + 1e-6 * step; ++index)
-    ticks.push_back((first + index) * step + 0.0);  // not -0
+    ticks.push_back((first + index) * step + 0.0);  // turns -0 into 0
   return ticks;
 }
 
 std::vector<double> logarithmic_ticks(Interval domain, int count) {
   const int first = static_cast<int>(std::floor(std::log10(domain.low))),
             last = static_cast<int>(std::ceil(std::log10(domain.high)));
+  // Over many decades only powers of ten are labelled, and if necessary only every few of them.
   const bool few = (last - first) * 3 <= 2 * count;
   const int stride = few ? 1 : std::max(1, (last - first) / count);
   std::vector<double> ticks;
@@ -46,11 +52,13 @@ std::vector<double> logarithmic_ticks(Interval domain, int count) {
 }  // namespace
 
 Scale::Scale(Interval domain, Interval range, Kind kind) : domain_(domain), range_(range), kind_(kind) {
-  ensure(std::isfinite(domain.low) && std::isfinite(domain.high) && domain.low < domain.high, "an axis from {} to {}",
-         domain.low, domain.high);
-  ensure(kind == Kind::kLinear || domain.low > 0, "a logarithmic axis from {}", domain.low);
+  ensure(std::isfinite(domain.low) && std::isfinite(domain.high) && domain.low < domain.high,
+         "got an axis from {} to {}; expected two finite, increasing numbers", domain.low, domain.high);
+  ensure(kind == Kind::kLinear || domain.low > 0, "got a logarithmic axis from {}; expected a positive number",
+         domain.low);
 }
 
+// Does not clamp: charts choose a domain that contains their data.
 double Scale::operator()(double value) const {
   const auto share = kind_ == Kind::kLinear ? (value - domain_.low) / (domain_.high - domain_.low)
                                             : std::log(value / domain_.low) / std::log(domain_.high / domain_.low);
@@ -61,6 +69,7 @@ std::vector<double> Scale::ticks(int count) const {
   return kind_ == Kind::kLinear ? linear_ticks(domain_, count) : logarithmic_ticks(domain_, count);
 }
 
+// `low / 2 + high / 2`: the sum of two large values could overflow.
 Interval rounded_out(Interval interval, int tick_count) {
   const auto middle = interval.low / 2 + interval.high / 2;
   if (interval.high - interval.low <= 1e-9 * std::abs(middle)) {

@@ -6,7 +6,7 @@
 
 #include "sim/report/markup.hpp"
 
-/// From numbers to places on a picture, and the axes that tell of them. Thread rule: any thread.
+/// Maps numbers to positions in a picture and draws axes. Thread rule: any thread.
 namespace accel::sim::report {
 
 struct Interval {
@@ -17,12 +17,12 @@ class Scale {
  public:
   enum class Kind { kLinear, kLogarithmic };
 
-  /// Maps `domain` to `range`, which may run backwards. The domain is finite, not empty, and positive if logarithmic.
+  /// Maps `domain` to `range`, which may be reversed. The domain is finite, not empty, and positive if logarithmic.
   Scale(Interval domain, Interval range, Kind kind = Kind::kLinear);
 
   [[nodiscard]] double operator()(double value) const;
-  /// Round numbers within the domain, about `count` of them; on a logarithmic scale powers of ten, or 1, 2, 5 times
-  /// them.
+  /// Returns about `count` round numbers within the domain; on a logarithmic scale powers of ten, or 1, 2, 5 times
+  /// these.
   [[nodiscard]] std::vector<double> ticks(int count) const;
   [[nodiscard]] Interval range() const { return range_; }
 
@@ -31,13 +31,13 @@ class Scale {
   Kind kind_;
 };
 
-/// The round numbers around an interval, so that a linear axis begins and ends at a tick; where the interval is (next
-/// to) empty, one around it.
+/// Extends an interval to round numbers, so that a linear axis begins and ends at a tick. An (almost) empty interval is
+/// widened first.
 Interval rounded_out(Interval interval, int tick_count);
 
-// --- axes, which charts have in common ---
+// --- axes, which all charts share ---
 
-/// How wide a chart is drawn. Letters keep their size, so a narrow chart has fewer of them.
+/// The width of a chart. Letters keep their size, so a narrow chart has fewer labels.
 struct Canvas {
   std::string id;
   double width = 0;
@@ -46,14 +46,15 @@ struct Canvas {
 
 using TickText = std::function<std::string(double)>;
 
-/// Where the data goes on a picture of that height: room for numbers on the left and below, and for a line above.
+/// Returns the area of the data in a picture of this height; leaves room for numbers on the left and below, and for a
+/// line above.
 Box plot_of(const Canvas& canvas, double height);
 
-/// Grid lines with their numbers, from left to right, and what they count above them.
+/// Draws horizontal grid lines with their numbers, and the axis name above them.
 void draw_value_axis(Svg& svg, const Box& plot, const Scale& scale, const std::string& name, const TickText& text);
-/// One label below the plot; labels are drawn by the chart, which knows how many there is room for.
+/// Draws one label below the plot. The chart decides how many labels fit.
 void draw_label(Svg& svg, const Box& plot, double x, const std::string& words);
-/// The line that the data stands on, and what it counts.
+/// Draws the base line of the plot and the name of the horizontal axis.
 void draw_base(Svg& svg, const Box& plot, const std::string& name);
 
 }  // namespace accel::sim::report

@@ -1,3 +1,5 @@
+// The building blocks of the page's sections. Identifiers are derived from the section's id, so that headings
+// and charts have unique ones.
 #include "sim/report/sections.hpp"
 
 #include <fmt/format.h>
@@ -21,6 +23,7 @@ std::string section(const std::string& id, const std::string& heading, const std
   return with_heading(id, "", heading, body);
 }
 
+// Kept on the page instead of left out: a reader sees that the data was not recorded.
 std::string empty_section(const std::string& id, const std::string& heading, const std::string& why) {
   return with_heading(id, " class=\"empty\"", heading, paragraph(why));
 }
@@ -39,6 +42,7 @@ std::string legend(const std::vector<std::pair<std::string, std::string>>& entri
   return html + "</ul>\n";
 }
 
+// Two drawings instead of one that scales: scaling would shrink the letters on a phone.
 std::string chart(const std::string& id, const std::function<std::string(const Canvas&)>& draw) {
   return fmt::format("<div class=\"wide\">\n{}</div>\n<div class=\"narrow\">\n{}</div>\n", draw({id + "-chart", 920}),
                      draw({id + "-narrow-chart", 340}));

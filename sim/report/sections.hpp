@@ -9,22 +9,22 @@
 #include "sim/report/run_report.hpp"
 #include "sim/report/scale.hpp"
 
-/// The parts of the page, and what they are made of. Thread rule: any thread.
+/// The sections of the page and their building blocks. Thread rule: any thread.
 namespace accel::sim::report {
 
-/// `body` is HTML.
+/// Returns a section; `body` is HTML.
 std::string section(const std::string& id, const std::string& heading, const std::string& body);
-/// A section without data.
+/// Returns a section that states why it has no data.
 std::string empty_section(const std::string& id, const std::string& heading, const std::string& why);
-/// `words` are text.
+/// Returns a paragraph; `words` are plain text and are escaped.
 std::string paragraph(const std::string& words);
 std::string bullets(const std::vector<std::string>& lines);
-/// The colours of a chart: style and name of each.
+/// Returns the legend of a chart: the style and name of each colour.
 std::string legend(const std::vector<std::pair<std::string, std::string>>& entries);
-/// One chart for wide and one for narrow screens, of which the style shows one.
+/// Returns a chart in two widths, for wide and narrow screens; the style sheet shows one of them.
 std::string chart(const std::string& id, const std::function<std::string(const Canvas&)>& draw);
 
-// Each a <section> with a heading; one without data says so in a line.
+// Each returns a <section> with a heading; a section without data is one line.
 std::string diagnosis_section(const RunReport& report);
 std::string findings_section(const RunReport& report);
 std::string faults_section(const RunReport& report);
@@ -34,8 +34,9 @@ std::string volume_section(const RunReport& report);
 std::string memory_section(const RunReport& report);
 std::string scaling_section(const RunReport& report);
 
-/// The page's CSS. Blue and orange are Okabe and Ito's (Color Universal Design, 2008); their pinks and reds come close
-/// to one of both for some eyes, so the third part of a step is between them. A test measures it.
+/// The page's CSS. Blue and orange are those of Okabe and Ito (Color Universal Design, 2008). Their pinks and reds look
+/// like one of these two to some colour-blind readers, so the third part of a step uses a colour between them. A test
+/// measures the differences.
 extern const std::string_view kPageStyle;
 
 }  // namespace accel::sim::report

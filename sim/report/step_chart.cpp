@@ -1,3 +1,4 @@
+// Stacked bars of a step's parts, by rank or by number of ranks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,11 +19,11 @@ std::string tooltip_of(const StepBar& bar, const char* part, double seconds) {
   return words;
 }
 
+// Parts are stacked from below; an empty part draws nothing, so that it has no tooltip.
 void draw_bar(Svg& svg, const StepBar& bar, const Scale& seconds, Interval place) {
   double base = 0;
   const auto draw_part = [&](double part, const char* style, const char* name) {
-    const auto overlap =
-        base > 0 ? 0.5 : 0;  // half a pixel over the part below: no gap shows between them, however it is scaled
+    const auto overlap = base > 0 ? 0.5 : 0;  // overlaps the part below by half a pixel, so that scaling shows no gap
     if (part > 0)
       svg.box({place.low, seconds(base + part), place.high, seconds(base) + overlap}, style,
               tooltip_of(bar, name, part));
@@ -37,7 +38,7 @@ void draw_bar(Svg& svg, const StepBar& bar, const Scale& seconds, Interval place
   }
 }
 
-// Labels stand as close as their widest allows.
+// Returns the distance of labels in bars: the smallest power of two at which the widest label fits.
 std::size_t label_stride(const std::vector<StepBar>& bars, double slot) {
   std::size_t longest = 1, stride = 1;
   for (const auto& bar : bars) longest = std::max(longest, bar.label.size());
@@ -47,7 +48,8 @@ std::size_t label_stride(const std::vector<StepBar>& bars, double slot) {
 
 std::string draw(const std::vector<StepBar>& bars, const Canvas& canvas, const char* title, const char* base_name) {
   const double height = canvas.is_narrow() ? 240 : 300;
-  double highest = 1e-9;  // an axis has a length
+  // The slowest rank's mark may be above its bar's mean, so it counts for the height as well.
+  double highest = 1e-9;  // an axis must not be empty
   for (const auto& bar : bars) highest = std::max({highest, total(bar.mean), bar.slowest_compute});
   Svg svg({canvas.id, title,
            fmt::format("{}; the longest takes {}. The table below has the numbers.",
@@ -57,6 +59,7 @@ std::string draw(const std::vector<StepBar>& bars, const Canvas& canvas, const c
   const Scale seconds(rounded_out({0, highest}, 5), {plot.bottom, plot.top});
   draw_value_axis(svg, plot, seconds, "time per step", seconds_text);
   const auto slot = (plot.right - plot.left) / static_cast<double>(bars.size());
+  // Narrow bars touch each other; wider ones leave gaps, up to a maximum width.
   const auto half = std::min(kWidestBar, slot * (slot < 12 ? 1.0 : 0.72)) / 2;
   const auto stride = label_stride(bars, slot);
   for (std::size_t index = 0; index < bars.size(); ++index) {
@@ -70,6 +73,7 @@ std::string draw(const std::vector<StepBar>& bars, const Canvas& canvas, const c
 
 }  // namespace
 
+// A bar of less than 5.5 pixels cannot be distinguished from its neighbours, nor be hit by a pointer.
 std::size_t most_bars(const Canvas& canvas) {
   const auto plot = plot_of(canvas, 0);
   return static_cast<std::size_t>((plot.right - plot.left) / 5.5);

@@ -1,3 +1,4 @@
+// The sections that are text or a table only: diagnosis, findings, faults, memory.
 #include "sim/report/sections.hpp"
 
 #include <fmt/format.h>
@@ -9,7 +10,9 @@ namespace accel::sim::report {
 
 std::string diagnosis_section(const RunReport& report) {
   if (report.diagnosis.empty())
-    return empty_section("diagnosis", "Diagnosis", "None: the run met no hang, no desync and no failure.");
+    return empty_section("diagnosis", "Diagnosis", "None: the run had no hang, desync or failure.");
+  // Preformatted: the diagnosis is a text with indented lines. It can be focused, so that the keyboard can
+  // scroll it.
   return section("diagnosis", "Diagnosis", fmt::format("<pre tabindex=\"0\">{}</pre>\n", escape(report.diagnosis)));
 }
 
@@ -23,20 +26,22 @@ std::string faults_section(const RunReport& report) {
                                : section("faults", "Faults", bullets(report.faults));
 }
 
+// The sum is an upper bound: the kinds' peaks may occur on different ranks and at different times.
 std::string memory_section(const RunReport& report) {
-  if (report.memory.empty()) return empty_section("memory", "Memory", "No rank's memory was counted.");
+  if (report.memory.empty()) return empty_section("memory", "Memory", "No memory was measured.");
   HtmlTable table{.columns = {"kind", "bytes"}};
   std::int64_t sum = 0;
   for (const auto& [kind, bytes] : report.memory) {
     table.rows.push_back({kind, bytes_text(static_cast<double>(bytes))});
     sum += bytes;
   }
-  return section("memory", "Memory",
-                 paragraph(fmt::format("Of the rank that held most of each kind, at most: {} in all. Activations are "
-                                       "what forward leaves for backward, with its "
-                                       "temporaries.",
-                                       bytes_text(static_cast<double>(sum)))) +
-                     folded_table("Memory as a table", table));
+  return section(
+      "memory", "Memory",
+      paragraph(fmt::format("Peak of each kind, on the rank that held the most of it: {} in total. Activations are "
+                            "the tensors that forward keeps for backward, and its "
+                            "temporaries.",
+                            bytes_text(static_cast<double>(sum)))) +
+          folded_table("Memory as a table", table));
 }
 
 }  // namespace accel::sim::report

@@ -1,3 +1,4 @@
+// The sections with times: the parts of a step by rank, and scaling over numbers of ranks.
 #include "sim/report/sections.hpp"
 
 #include <fmt/format.h>
@@ -12,10 +13,12 @@
 namespace accel::sim::report {
 namespace {
 
+// Style and name of each part, shared by both charts, so that a colour means the same on the complete page.
 std::vector<std::pair<std::string, std::string>> step_parts() {
   return {{"compute", "compute"}, {"exposed", "exposed communication"}, {"waiting", "waiting for stragglers"}};
 }
 
+// Compares the slowest rank with the median, not the mean: with few ranks one straggler would raise the mean itself.
 std::string step_summary(const std::vector<StepBreakdown>& ranks) {
   const auto mean = mean_of(ranks);
   const auto share = [&](double part) { return percent_text(total(mean) == 0 ? 0 : part / total(mean)); };
@@ -27,6 +30,7 @@ std::string step_summary(const std::vector<StepBreakdown>& ranks) {
   std::sort(computes.begin(), computes.end());
   const auto [longest, slowest] = computes.back();
   const auto median = computes[computes.size() / 2].first;
+  // Named only if it stands out: in every run some rank is the slowest by a little.
   if (median > 0 && longest > 1.05 * median) {
     words += fmt::format(" Rank {} computes longest: {}, {:.2f} times the median.", slowest, seconds_text(longest),
                          longest / median);
@@ -50,7 +54,7 @@ HtmlTable scaling_table(const std::vector<ScalePoint>& scaling) {
   for (const auto& point : scaling) {
     table.rows.push_back({count_text(point.ranks), seconds_text(point.step_seconds), percent_text(point.efficiency),
                           seconds_text(point.exposed_communication_seconds), seconds_text(point.straggler_seconds),
-                          point.samples_per_second > 0 ? number_text(point.samples_per_second) : "not known"});
+                          point.samples_per_second > 0 ? number_text(point.samples_per_second) : "unknown"});
   }
   return table;
 }
@@ -62,8 +66,9 @@ std::string step_section(const RunReport& report) {
     return empty_section("step-time", "Where a step's time goes", "No step times were measured.");
   const auto picture = chart("step-time", [&](const Canvas& canvas) {
     auto entries = step_parts();
+    // Explained only where bars are shared; the narrow chart shares bars earlier than the wide one.
     if (report.ranks.size() > most_bars(canvas))
-      entries.emplace_back("slowest", "compute of the slowest of a bar's ranks");
+      entries.emplace_back("slowest", "compute of the slowest rank in the bar");
     return legend(entries) + rank_chart(report.ranks, canvas);
   });
   return section("step-time", "Where a step's time goes",
@@ -73,6 +78,7 @@ std::string step_section(const RunReport& report) {
 
 std::string scaling_section(const RunReport& report) {
   if (report.scaling.empty()) return empty_section("scaling", "Scaling", "No sweep over numbers of ranks was made.");
+  // Sorted here, because a sweep may be given in any order (`--ranks 8,2,4`).
   auto scaling = report.scaling;
   std::stable_sort(scaling.begin(), scaling.end(), [](const auto& a, const auto& b) { return a.ranks < b.ranks; });
   const auto& last = scaling.back();

@@ -1,3 +1,5 @@
+// Turns a timeline into a trace: checks the slices, plans tracks and arrows (timeline_plan.cpp) and writes them
+// (trace_writer.cpp).
 #include "sim/report/timeline.hpp"
 
 #include <fmt/format.h>
@@ -16,6 +18,7 @@ using report::Arrow;
 using report::TraceWriter;
 using Clock = std::vector<Slice> RankTimeline::*;
 
+// The virtual clock comes first: it is the one that a user of a network model looks at.
 struct NamedClock {
   const char* name;
   Clock slices;
@@ -23,16 +26,18 @@ struct NamedClock {
 constexpr NamedClock kClocks[] = {{"virtual clock", &RankTimeline::virtual_clock},
                                   {"wall clock", &RankTimeline::wall_clock}};
 
+// Checks what would make a trace that viewers reject or misread without an error. Returns null for a valid slice.
 const char* problem_of(const Slice& slice, std::size_t num_ranks) {
   constexpr double kLatest = 9.2e9;  // nanoseconds fit into 64 bits
   if (!std::isfinite(slice.begin) || !std::isfinite(slice.end)) return "its times are not finite";
   if (slice.begin < 0 || slice.end > kLatest) return "its times are not between 0 and 9.2e9 seconds";
   if (slice.end < slice.begin) return "it ends before it begins";
   if (slice.released_by < -1 || slice.released_by >= static_cast<int>(num_ranks))
-    return "released_by is no rank of the timeline";
+    return "released_by is not a rank of the timeline";
   return nullptr;
 }
 
+// A faulty producer usually has thousands of invalid slices, so only the first kShown are listed.
 void check(const Timeline& timeline) {
   constexpr int kShown = 20;
   std::string problems;
@@ -48,10 +53,11 @@ void check(const Timeline& timeline) {
     }
   }
   check_argument(num_problems == 0, "timeline: {} slices cannot be drawn{}{}", num_problems,
-                 num_problems > kShown ? ", the first 20 of them" : "", problems);
+                 num_problems > kShown ? "; the first 20 are" : "", problems);
 }
 
-// The ends of arrows on one rank's slices.
+// Groups the ends of arrows by rank and sorts them by time. Ids are unique over both clocks: a viewer connects
+// ends by id alone.
 std::vector<std::vector<report::Mark>> marks_of(const std::vector<Arrow>& arrows, std::size_t num_ranks,
                                                 std::int64_t first_id) {
   std::vector<std::vector<report::Mark>> marks(num_ranks);
@@ -66,6 +72,7 @@ std::vector<std::vector<report::Mark>> marks_of(const std::vector<Arrow>& arrows
   return marks;
 }
 
+// Activities may nest on a track (a phase within a phase); collectives in flight overlap freely and never nest.
 void write_tracks(TraceWriter& writer, const std::string& name, bool in_flight, const std::vector<Slice>& slices,
                   const std::vector<report::Mark>& marks) {
   std::vector<std::size_t> chosen;
@@ -83,6 +90,7 @@ void write_tracks(TraceWriter& writer, const std::string& name, bool in_flight, 
   }
 }
 
+// A clock without slices is left out, so that a run without a network has no empty process.
 void write_clock(TraceWriter& writer, const Timeline& timeline, const NamedClock& clock, std::int64_t& next_arrow) {
   std::vector<const std::vector<Slice>*> ranks;
   for (const auto& rank : timeline.ranks) ranks.push_back(&(rank.*clock.slices));

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-/// What every rank of a simulated run did, and when: a picture in time.
+/// A record of what every rank of a simulated run did and when, written as a trace for Perfetto.
 ///
 ///     Timeline timeline;
 ///     timeline.ranks.resize(2);
@@ -18,18 +18,18 @@ namespace accel::sim {
 
 enum class SliceKind { kCompute, kCollective, kWait, kFault };
 
-/// Something that a rank did for a while. Times are seconds from the run's start.
+/// An activity of a rank. Times are seconds from the run's start.
 struct Slice {
   SliceKind kind = SliceKind::kCompute;
   std::string name;
   double begin = 0, end = 0;
-  std::string group = {};      ///< of a collective, or of the one that is waited for; else empty
-  std::int64_t sequence = -1;  ///< its number in the group; -1 where there is none
+  std::string group = {};      ///< of the collective, or of the awaited one; else empty
+  std::int64_t sequence = -1;  ///< its number in the group; -1: none
   std::int64_t bytes = 0;
-  int released_by = -1;  ///< of a wait: the rank whose arrival ended it; -1, or the waiting rank itself: no arrow
+  int released_by = -1;  ///< for a wait: the rank whose arrival ended it; -1 or the waiting rank: no arrow
 };
 
-/// One rank's slices in any order, by either clock; either may be empty.
+/// One rank's slices in any order, on both clocks; either may be empty.
 struct RankTimeline {
   std::vector<Slice> virtual_clock, wall_clock;
 };
@@ -38,15 +38,14 @@ struct Timeline {
   std::vector<RankTimeline> ranks;
 };
 
-/// Writes a Chrome trace, which Perfetto and chrome://tracing open. The same timeline is the same bytes.
+/// Writes a Chrome trace, which Perfetto and chrome://tracing open. Equal timelines give equal bytes.
 ///
-/// A clock that has slices is one process. In it a rank has a track for what it does (compute, waits, faults) and one
-/// for its collectives in flight; what overlaps there without lying within another goes to further tracks of the same
-/// kind. An arrow leads from what the late rank did last, at the end of each wait that its arrival ended, to what the
-/// waiting rank did then. Throws ArgumentError that lists the slices that cannot be (a time that is no number or beyond
-/// 292 years, an end before the begin, a rank that is not there), before anything is written; ConfigError if `out`
-/// takes no more. Source: the format is "Trace Event Format" of the Chromium project; times are microseconds with three
-/// decimals.
+/// Each clock with slices is one process. In it a rank has a track for its activities (compute, waits, faults) and one
+/// for its collectives in flight; slices that overlap there without nesting go to further tracks of the same kind. For
+/// each wait that a late rank ended, an arrow leads from what the late rank did last to what the waiting rank did then.
+/// Throws ArgumentError that lists the invalid slices (a time that is not a number or beyond 292 years, an end before
+/// the begin, an unknown rank) before anything is written; ConfigError if `out` cannot be written. Source: the format
+/// is "Trace Event Format" of the Chromium project; times are microseconds with three decimals.
 void write_timeline(std::ostream& out, const Timeline& timeline);
 
 }  // namespace accel::sim

@@ -1,3 +1,5 @@
+// Plans tracks and arrows so that viewers show them: a trace format has no notion of overlapping slices on one
+// track, and viewers drop or misplace what breaks its rules.
 #include "sim/report/timeline_plan.hpp"
 
 #include <algorithm>
@@ -10,9 +12,11 @@ namespace {
 
 struct OpenTrack {
   Track slices;
-  std::vector<Nanoseconds> ends;  // of the slices that the next one may lie within, innermost last
+  std::vector<Nanoseconds> ends;  // ends of the slices that the next one may lie within, innermost last
 };
 
+// Returns whether a span fits on the track after its present slices. Spans arrive sorted by begin, so slices
+// that have ended can be removed for good.
 bool takes(OpenTrack& track, const Span& span, bool may_nest) {
   while (!track.ends.empty() && track.ends.back() <= span.begin) track.ends.pop_back();
   return track.ends.empty() || (may_nest && span.end <= track.ends.back());
@@ -23,10 +27,11 @@ bool takes_time(const Slice& slice) {
   return span.begin < span.end;
 }
 
-// What a rank did: the candidates for an arrow's tail. What takes no time holds no arrow's end.
+// A rank's activities, as candidates for an arrow's tail. Slices without duration are excluded: a viewer cannot
+// attach an arrow to them.
 struct Deeds {
   std::vector<Nanoseconds> begins;     // sorted
-  std::vector<std::size_t> last_ones;  // of the slices begun by then, the one that ends last
+  std::vector<std::size_t> last_ones;  // of the slices begun so far, the one that ends last
 };
 
 Deeds deeds_of(const std::vector<Slice>& slices) {
@@ -45,8 +50,8 @@ Deeds deeds_of(const std::vector<Slice>& slices) {
   return deeds;
 }
 
-// Both ends stand just before their slices end, where nothing else has begun, and the tail before the head: a viewer
-// reads events by time, and drops a head that it meets before its tail.
+// Both ends lie just before their slices end, where no other slice has begun, and the tail before the head: a
+// viewer reads events by time and drops a head that precedes its tail.
 std::optional<ArrowEnd> tail_of(int rank, const std::vector<Slice>& slices, const Deeds& deeds, Nanoseconds release) {
   const auto begun = std::lower_bound(deeds.begins.begin(), deeds.begins.end(), release) - deeds.begins.begin();
   if (begun == 0) return std::nullopt;
@@ -63,10 +68,12 @@ bool has_arrow(const Slice& slice, int rank) {
 
 Span span_of(const Slice& slice) { return {std::llround(slice.begin * 1e9), std::llround(slice.end * 1e9)}; }
 
+// First fit. The number of tracks is small (buckets in flight), so a linear search is enough.
 std::vector<Track> plan_tracks(const std::vector<Span>& spans, bool may_nest) {
   std::vector<std::size_t> order(spans.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    // Longer spans first, so that an outer slice is placed before the slices inside it.
     return spans[a].begin != spans[b].begin ? spans[a].begin < spans[b].begin : spans[a].end > spans[b].end;
   });
   std::vector<OpenTrack> open;
@@ -93,6 +100,7 @@ std::vector<Arrow> plan_arrows(const std::vector<const std::vector<Slice>*>& ran
       const auto wait = span_of(slices[index]);
       const auto by = static_cast<std::size_t>(slices[index].released_by);
       const auto tail = tail_of(slices[index].released_by, *ranks[by], deeds[by], wait.end);
+      // The head needs a later time than the tail; a wait of 2 ns or less has no room for both.
       if (tail && tail->time < wait.end - 1) arrows.push_back({*tail, {rank, index, wait.end - 1}});
     }
   }

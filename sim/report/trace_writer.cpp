@@ -1,3 +1,5 @@
+// Appends events to a buffer by hand, because a JSON library would take several times as long: traces have
+// millions of events. Names are escaped once and cached.
 #include "sim/report/trace_writer.hpp"
 
 #include <fmt/format.h>
@@ -13,11 +15,11 @@ namespace accel::sim::report {
 namespace {
 
 constexpr std::size_t kFlushBytes = 1 << 20;
-// Viewers take a thread whose number is its process's for the main thread, and 0 for an idle one; so these numbers are
-// apart.
+// Viewers treat a thread with its process's number as the main thread and thread 0 as idle, so track numbers
+// start above the process numbers.
 constexpr int kTracksBefore = 10;
 
-// What a slice's track does not say of it: of tens of bytes a slice, every word counts.
+// Categories that the track does not already imply. An event has only tens of bytes, so every word counts.
 const char* category_of(SliceKind kind) {
   return kind == SliceKind::kWait ? "wait" : kind == SliceKind::kFault ? "fault" : nullptr;
 }
@@ -36,7 +38,7 @@ void TraceWriter::process(const std::string& name) {
 void TraceWriter::track(const std::string& name, const std::vector<Slice>& slices, const Track& track,
                         const std::vector<Mark>& marks) {
   ++track_;
-  text_ += is_first_ ? "" : "\n";  // a line a track: one an event is a megabyte more where there are a million
+  text_ += is_first_ ? "" : "\n";  // one line per track: one per event would add a megabyte per million events
   track_metadata("thread_name", fmt::format("\"name\":\"{}\"", escaped(name)));
   track_metadata("thread_sort_index", fmt::format("\"sort_index\":{}", track_));
   const std::unordered_set<std::size_t> here(track.begin(), track.end());
@@ -58,7 +60,7 @@ void TraceWriter::finish() {
   text_ += "\n]}\n";
   flush();
   out_.flush();
-  check_config(out_.good(), "timeline: the file could not be written to its end; is the disk full?");
+  check_config(out_.good(), "timeline: the file could not be written completely; check the free disk space");
 }
 
 void TraceWriter::process_metadata(const char* what, const std::string& value) {
@@ -87,9 +89,9 @@ void TraceWriter::slice(const Slice& slice) {
   text_ += "}";
 }
 
-// A head points to the slice that follows, as it is by default: Perfetto draws an arrow from the end of one slice to
-// the begin of the other, and turns it around where the other began first, as a wait for a late rank often has. Only
-// where no slice follows is it bound to the one that it stands on.
+// By default a head binds to the slice that follows it. Perfetto draws an arrow from the end of one slice to
+// the begin of the other and reverses it if the other began first, as a wait for a late rank often has. Only if
+// no slice follows is the head bound to the enclosing slice ("bp":"e").
 void TraceWriter::mark(const Mark& mark, bool is_last) {
   event_of_track(mark.is_tail ? 's' : 'f');
   time("ts", mark.time);
@@ -108,7 +110,7 @@ void TraceWriter::event_of_track(char phase) {
   fmt::format_to(std::back_inserter(text_), ",\"tid\":{}", track_);
 }
 
-// Microseconds; decimals only where there are some.
+// Writes microseconds, with decimals only if there are any.
 void TraceWriter::time(const char* key, Nanoseconds value) {
   fmt::format_to(std::back_inserter(text_), ",\"{}\":{}", key, value / 1000);
   if (value % 1000 == 0) return;
@@ -116,6 +118,7 @@ void TraceWriter::time(const char* key, Nanoseconds value) {
   text_.erase(text_.find_last_not_of('0') + 1);
 }
 
+// Invalid UTF-8 (names are chosen by programs) is replaced, so that the trace stays valid JSON.
 const std::string& TraceWriter::escaped(const std::string& text) {
   const auto [entry, is_new] = escaped_.try_emplace(text);
   if (is_new) {

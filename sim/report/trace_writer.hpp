@@ -9,7 +9,7 @@
 
 namespace accel::sim::report {
 
-/// One end of arrow `id`, on a slice.
+/// One end of arrow `id`, attached to a slice.
 struct Mark {
   std::size_t slice = 0;
   Nanoseconds time = 0;
@@ -17,34 +17,34 @@ struct Mark {
   bool is_tail = false;
 };
 
-/// The text of a Chrome trace: processes, in each its tracks, on a track slices and arrows' ends in the order of time.
-/// Thread rule: none; one thread writes.
+/// Writes the text of a Chrome trace: processes with their tracks, and on each track slices and arrow ends in the order
+/// of time. Thread rule: one thread writes.
 class TraceWriter {
  public:
   explicit TraceWriter(std::ostream& out);
 
-  /// Tracks that follow belong to a process of this name.
+  /// Starts a process of this name; the following tracks belong to it.
   void process(const std::string& name);
-  /// Writes a track: `slices` at the places of `track`, and of `marks`, sorted by time, those on them.
+  /// Writes a track: the `slices` with the indices in `track`, and those of `marks` (sorted by time) that are on them.
   void track(const std::string& name, const std::vector<Slice>& slices, const Track& track,
              const std::vector<Mark>& marks);
-  /// Ends the text. Throws ConfigError if the stream did not take it.
+  /// Completes the text. Throws ConfigError if the stream could not be written.
   void finish();
 
  private:
   void process_metadata(const char* what, const std::string& value);
   void track_metadata(const char* what, const std::string& value);
   void slice(const Slice& slice);
-  void mark(const Mark& mark, bool is_last);  // whether no slice follows on its track
+  void mark(const Mark& mark, bool is_last);  // is_last: no slice follows on its track
   void event_of_process(char phase);
   void event_of_track(char phase);
   void time(const char* key, Nanoseconds value);
-  const std::string& escaped(const std::string& text);  // as a JSON string is, without its quotes
+  const std::string& escaped(const std::string& text);  // as a JSON string without quotes
   void flush();
 
   std::ostream& out_;
   std::string text_;
-  std::unordered_map<std::string, std::string> escaped_;  // few names, each many times
+  std::unordered_map<std::string, std::string> escaped_;  // cache: few names, each used many times
   bool is_first_ = true;
   int process_ = 0;
   int track_;

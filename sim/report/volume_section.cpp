@@ -1,3 +1,4 @@
+// Communication by operation: horizontal bars with their numbers, the largest first.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +13,7 @@ namespace {
 
 constexpr double kRow = 46, kBar = 16;
 
-// What has no room loses its end; the tooltip has all of it. Bytes of one letter (UTF-8) stay together.
+// Cuts a name that does not fit; the tooltip has all of it. Never cuts within a UTF-8 character.
 std::string shortened(const std::string& words, std::size_t most) {
   if (words.size() <= most) return words;
   auto size = most - 1;
@@ -20,6 +21,7 @@ std::string shortened(const std::string& words, std::size_t most) {
   return words.substr(0, size) + "…";
 }
 
+// The narrow chart leaves out the time; the tooltip and the table have it.
 std::string numbers_of(const CommunicationVolume& volume, bool is_narrow) {
   const auto calls = plural(volume.calls, "call");
   return is_narrow ? fmt::format("{}, {}", bytes_text(static_cast<double>(volume.bytes)), calls)
@@ -39,6 +41,7 @@ HtmlTable volume_table(const std::vector<CommunicationVolume>& volumes) {
 std::string volume_chart(const std::vector<CommunicationVolume>& volumes, const Canvas& canvas) {
   std::int64_t largest = 1;
   for (const auto& volume : volumes) largest = std::max(largest, volume.bytes);
+  // Linear: on a logarithmic scale a negligible operation would look as large as the one that dominates.
   const Scale bytes({0, static_cast<double>(largest)}, {0, canvas.width - 2});
   Svg svg({canvas.id, "Communication by operation",
            fmt::format("{}; the largest sent {}.", plural(static_cast<std::int64_t>(volumes.size()), "operation"),
@@ -51,6 +54,7 @@ std::string volume_chart(const std::vector<CommunicationVolume>& volumes, const 
     svg.text({0, top + 13}, "name", shortened(volume.op, room));
     svg.text({canvas.width, top + 13}, "end", numbers);
     svg.box({0, top + 20, canvas.width, top + 20 + kBar}, "track");
+    // At least two pixels, so that a small volume stays visible.
     svg.box({0, top + 20, std::max(2.0, bytes(static_cast<double>(volume.bytes))), top + 20 + kBar}, "volume",
             fmt::format("{}: {}", volume.op, numbers_of(volume, false)));
     top += kRow;
@@ -61,6 +65,7 @@ std::string volume_chart(const std::vector<CommunicationVolume>& volumes, const 
 std::string volume_section(const RunReport& report) {
   if (report.volumes.empty()) return empty_section("communication", "Communication", "No communication was recorded.");
   auto volumes = report.volumes;
+  // Stable, so that operations with equal bytes keep a fixed order and equal reports give equal pages.
   std::stable_sort(volumes.begin(), volumes.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
   std::int64_t bytes = 0, calls = 0;
   for (const auto& volume : volumes) bytes += volume.bytes, calls += volume.calls;

@@ -38,7 +38,7 @@ TEST_F(BadCommandLineTest, AllThatIsWrongWithARehearsalIsInOneMessage) {
   const auto run = sim_run({"--ranks", "0,3", "--schedule", "backwards", "--clock", "virtual", "--faults", "none.yaml",
                             "--diagnosis", "/no/folder/d.json", "--timeline", "/", good()});
   expect_refused(
-      run, AllOf(HasSubstr("--ranks: 0 ranks"), HasSubstr("'backwards' is no schedule"),
+      run, AllOf(HasSubstr("--ranks: 0 ranks"), HasSubstr("unknown schedule 'backwards'"),
                  HasSubstr("--clock virtual: needs --network"), HasSubstr("--faults: none.yaml is no file"),
                  HasSubstr("--diagnosis: /no/folder is not a folder"), HasSubstr("--timeline: / cannot be written")));
   expect_refused(sim_run({"--backend", "gloo", "--ranks", "2,4", "--schedule", "random", good()}),

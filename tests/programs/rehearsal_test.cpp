@@ -137,9 +137,11 @@ TEST_F(RehearsalTest, RankStuckOutsideTheLibraryIsDiagnosedAndTheProgramEnds) {
          path("timeline.json"), "--report", path("report"), "--", bin("faulty_program"), "hang", path("")},
         {.environment = {{"ACCEL_TIMEOUT_SECONDS", "1"}}, .limit = std::chrono::seconds(30)});
     EXPECT_EQ(run.exit_code, 3) << run.error;
-    EXPECT_THAT(run.error,
-                AllOf(HasSubstr("timed out after 1000 ms"),
-                      HasSubstr("rank 1: has not come back; it is running, after all_reduce #6 of group world (")));
+    EXPECT_THAT(
+        run.error,
+        AllOf(HasSubstr("timed out after 1000 ms"),
+              HasSubstr(
+                  "rank 1: has not returned from its own code; it is running, after all_reduce #6 of group world (")));
     EXPECT_EQ(diagnosis()["kind"], "hang");
     EXPECT_EQ(diagnosis()["ranks"], Json({1}));
     EXPECT_THAT(read(path("report") + "/index.html"), HasSubstr("timed out after 1000 ms"));
@@ -226,7 +228,7 @@ TEST_F(RehearsalTest, ThePageOfARunThatFailsShowsWhatItHad) {
     EXPECT_EQ(train({"--ranks", "2", "--faults", faults, "--report", path("report")}).exit_code, 3);
     const auto page = read(path("report") + "/index.html");
     EXPECT_EQ(page.find("No loss was recorded") == std::string::npos, was_measured);
-    EXPECT_EQ(page.find("memory was counted") == std::string::npos, was_measured);
+    EXPECT_EQ(page.find("memory was measured") == std::string::npos, was_measured);
   }
 }
 

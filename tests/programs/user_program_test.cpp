@@ -173,7 +173,7 @@ TEST_F(UserProgramTest, ThePageOfARunWhoseRanksThrewSaysSo) {
               {bin("faulty_program"), "throw", folder_.path()});
   EXPECT_EQ(run.exit_code, 1);
   const auto page = contents(report.path("page/index.html"));
-  EXPECT_THAT(page, AllOf(HasSubstr("the ink has run out"), ::testing::Not(HasSubstr("ended well"))));
+  EXPECT_THAT(page, AllOf(HasSubstr("the ink has run out"), ::testing::Not(HasSubstr("✓ completed"))));
   EXPECT_THAT(contents(report.path("diagnosis.json")), HasSubstr("rank_failure"));
 }
 
@@ -234,7 +234,7 @@ TEST_F(UserProgramTest, ASweepIsARunForEachNumberOfRanksAndOnePageOfAll) {
   EXPECT_THAT(lines_of(run.output), ::testing::SizeIs(2)) << "each run's own: " << run.output;
   const auto page = contents(folder_.path() + "/page/index.html");
   EXPECT_THAT(page, AllOf(HasSubstr("On 4 ranks a step takes"), HasSubstr("2 ranks: "), HasSubstr("4 ranks: "),
-                          HasSubstr("not known"), Not(HasSubstr("No sweep"))));
+                          HasSubstr("unknown"), Not(HasSubstr("No sweep"))));
 }
 
 TEST_F(UserProgramTest, ASweepIsCheckedBeforeAnyOfItsRuns) {

@@ -1,3 +1,5 @@
+// Each function reproduces the bits of ProcessGroupGloo, not only its result up to rounding: reductions run in
+// the ring's order, and quirks (bytes of a bool sum, partial results of reduce) are kept.
 #include "sim/collectives/tensors/collectives.hpp"
 
 #include <ATen/ATen.h>
@@ -11,15 +13,15 @@
 namespace accel::sim {
 namespace {
 
-// Rows for, or from, each rank.
+// Returns the rows to or from each rank; without explicit splits, equal parts.
 std::vector<std::int64_t> splits_of(const std::vector<std::int64_t>& given, const at::Tensor& tensor,
                                     std::size_t num_ranks) {
   return given.empty() ? std::vector<std::int64_t>(num_ranks, tensor.size(0) / static_cast<std::int64_t>(num_ranks))
                        : given;
 }
 
-// One flat host buffer, in the order of memory, as Gloo has it: the tensor itself where it is on the host, else a copy
-// that goes back afterwards.
+// One flat host buffer in memory order, as Gloo uses: the tensor itself if it is dense and on the host, else a
+// copy that `copy_back` writes to the tensors afterwards.
 class HostBuffer {
  public:
   explicit HostBuffer(std::vector<at::Tensor> tensors) : tensors_(std::move(tensors)) {
@@ -54,10 +56,10 @@ class HostBuffer {
   bool direct_ = false;
 };
 
-// Below this many bytes over all ranks, waking another core costs more than it saves.
+// Below this many bytes over all ranks, waking another core takes longer than it saves.
 constexpr std::int64_t kParallelBytes = 1 << 20;
 
-// `copy_` without its costs where bytes can be copied as they are.
+// Copies bytes directly where possible: `copy_` costs microseconds per call, which dominates P * P small copies.
 void copy_plain(const at::Tensor& to, const at::Tensor& from) {
   const bool is_plain = to.is_cpu() && from.is_cpu() && to.scalar_type() == from.scalar_type() &&
                         to.sizes() == from.sizes() && to.is_contiguous() && from.is_contiguous();
@@ -68,11 +70,14 @@ void copy_plain(const at::Tensor& to, const at::Tensor& from) {
   }
 }
 
+// PyTorch would fail later, when it divides; here all ranks fail before any tensor has changed.
 void check_average(ReduceKind kind, at::ScalarType dtype) {
   check_argument(!kind.average || c10::isFloatingType(dtype),
-                 "average needs a floating dtype, got {}: the quotient cannot be stored in it", c10::toString(dtype));
+                 "mean: got dtype {}, which cannot store the quotient; expected a floating dtype",
+                 c10::toString(dtype));
 }
 
+// Plans by the number of elements of the flat buffer: in the coalesced form chunk boundaries may lie inside a tensor.
 void ring(std::vector<HostBuffer>& buffers, ReduceKind kind, const ParallelFor& parallel_for) {
   check_average(kind, buffers.front().dtype());
   std::vector<void*> data;
@@ -83,7 +88,7 @@ void ring(std::vector<HostBuffer>& buffers, ReduceKind kind, const ParallelFor& 
   for (auto& buffer : buffers) buffer.copy_back();
 }
 
-// A sum of bools may be a byte of 2 or more, which `copy_` would make 1; Gloo's list form keeps it.
+// A sum of bools may be a byte of 2 or more, which `copy_` would change to 1; Gloo's list form keeps the byte.
 void copy_bytes(at::Tensor& to, const at::Tensor& from) {
   if (to.scalar_type() == at::kBool && to.is_contiguous()) {
     to.view(at::kByte).copy_(from.contiguous().view(at::kByte));
@@ -92,6 +97,7 @@ void copy_bytes(at::Tensor& to, const at::Tensor& from) {
   }
 }
 
+// Gloo has no average: PyTorch divides the sum afterwards, and the rounding must be the same.
 void divide(const std::vector<at::Tensor>& tensors, ReduceKind kind, std::size_t num_ranks) {
   if (!kind.average) return;
   for (const auto& tensor : tensors) tensor.detach().div_(static_cast<std::int64_t>(num_ranks));
@@ -107,6 +113,8 @@ void all_reduce(AllBuffers ranks, ReduceKind kind, const ParallelFor& parallel_f
   for (auto* rank : ranks) divide(rank->inputs, kind, ranks.size());
 }
 
+// ProcessGroupGloo gathers all indices and values and adds them on every rank in rank order; one sum for all
+// gives the same bits.
 void all_reduce_sparse(AllBuffers ranks) {
   const c10::NoGradGuard no_grad;
   auto sum = ranks[0]->inputs[0].coalesce().clone();
@@ -129,6 +137,7 @@ void reduce(AllBuffers ranks, ReduceKind kind, int root, const ParallelFor& para
   for (auto* rank : ranks) divide(rank->inputs, kind, ranks.size());
 }
 
+// A copy per rank; the tree of Gloo's algorithm only matters to the time, not to the bits.
 void broadcast(AllBuffers ranks, int root) {
   const c10::NoGradGuard no_grad;
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -136,7 +145,7 @@ void broadcast(AllBuffers ranks, int root) {
   }
 }
 
-// P times P copies: of 4,096 ranks 17 million, mostly of a few bytes.
+// P * P copies: 17 million on 4,096 ranks, most of them of a few bytes, hence the parallel loop over receivers.
 void all_gather(AllBuffers ranks, const ParallelFor& parallel_for) {
   const auto per_rank = ranks[0]->inputs.size();
   parallel_for(static_cast<std::int64_t>(ranks.size()), [&](std::int64_t receiver) {
@@ -150,8 +159,8 @@ void all_gather(AllBuffers ranks, const ParallelFor& parallel_for) {
   });
 }
 
-// Put together once, and copied once to each rank: P copies instead of P times P. A rank's input may be its place in
-// its output.
+// Concatenates once and copies the result to each rank: P copies instead of P * P. The temporary also allows a
+// rank's input to be a part of its output.
 void all_gather_into_tensor(AllBuffers ranks, const ParallelFor& parallel_for) {
   const c10::NoGradGuard no_grad;
   std::vector<at::Tensor> parts;
@@ -179,6 +188,7 @@ void scatter(AllBuffers ranks, int root) {
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) ranks[rank]->outputs[0].copy_(ranks[root]->inputs[rank]);
 }
 
+// One all-reduce per slot, as PyTorch does over Gloo; inputs are copied because the ring overwrites its buffers.
 void reduce_scatter(AllBuffers ranks, ReduceKind kind, const ParallelFor& parallel_for) {
   const c10::NoGradGuard no_grad;
   for (std::size_t slot = 0; slot < ranks.size(); ++slot) {
@@ -192,6 +202,7 @@ void reduce_scatter(AllBuffers ranks, ReduceKind kind, const ParallelFor& parall
   }
 }
 
+// Computes the sum once into `total` instead of into every rank's buffer: each rank keeps only its part.
 void reduce_scatter_tensor(AllBuffers ranks, ReduceKind kind, const ParallelFor& parallel_for) {
   const c10::NoGradGuard no_grad;
   for (std::size_t item = 0; item < ranks[0]->inputs.size(); ++item) {
@@ -212,6 +223,7 @@ void reduce_scatter_tensor(AllBuffers ranks, ReduceKind kind, const ParallelFor&
   }
 }
 
+// Compares rows first, then elements: equal rows of different widths also cannot be copied.
 std::vector<SplitMismatch> all_to_all_single_mismatches(AllBuffers ranks) {
   std::vector<std::vector<std::int64_t>> sent, received;
   for (const auto* rank : ranks) {
@@ -244,9 +256,10 @@ std::vector<SplitMismatch> all_to_all_mismatches(AllBuffers ranks) {
   return mismatches;
 }
 
+// Receivers fill their outputs in the order of the senders, which is the order of their splits.
 void all_to_all_single(AllBuffers ranks) {
   const c10::NoGradGuard no_grad;
-  std::vector<std::int64_t> filled(ranks.size());  // rows of each rank's output
+  std::vector<std::int64_t> filled(ranks.size());  // rows already written, by receiver
   for (const auto* from : ranks) {
     const auto sent = splits_of(from->input_splits, from->inputs[0], ranks.size());
     std::int64_t first = 0;

@@ -1,3 +1,8 @@
+// Note [Ring order]
+// Gloo's ring adds the ranks' elements of a chunk in a fixed order (ring_plan.hpp) and rounds after every step.
+// Equal bits require the same order, the same operand order (own first) and no wider accumulator. The kernel
+// keeps the order but not the data flow: it takes a tile of a chunk through all ranks before it starts the
+// next, so the accumulator stays in the first-level cache.
 #include "sim/collectives/tensors/ring_kernel.hpp"
 
 #include <c10/util/BFloat16.h>
@@ -12,11 +17,13 @@
 namespace accel::sim {
 namespace {
 
-// Of one element type at a time this many stay in the first-level cache while all ranks' pieces pass by.
+// An accumulator of this size stays in the first-level cache while the pieces of all ranks stream past.
 constexpr std::int64_t kTileBytes = 16 << 10;
-// Below this many bytes over all ranks, waking another core costs more than it saves.
+// Below this many bytes over all ranks, waking another core takes longer than it saves.
 constexpr std::int64_t kSerialBytes = 2 << 20;
 
+// Integers are added as unsigned 64-bit values: overflow then wraps, as Gloo's does in practice, without
+// undefined behaviour.
 template <typename T>
 T combine_sum(T own, T received) {
   if constexpr (std::is_integral_v<T>) {
@@ -47,6 +54,8 @@ struct Product {
     return combine_product(own, received);
   }
 };
+// The comparison decides what happens to NaN: with a NaN on either side it is false, and `own` is kept, as in
+// std::min. Rewriting it, for example with fmin, would change Gloo's result.
 struct Min {
   template <typename T>
   T operator()(T own, T received) const {
@@ -78,12 +87,12 @@ struct Xor {
   }
 };
 
-// The ring has no ends: `rank` may be before rank 0, by less than two rounds.
+// Maps a rank number to 0 .. num_ranks - 1; `rank` may be negative, but above -2 * num_ranks.
 int on_ring(int rank, int num_ranks) { return (rank + 2 * num_ranks) % num_ranks; }
 
-// result = own (op) received, where either may be the result, and `next`, the own of the call that follows, is fetched
-// meanwhile: the ranks' pieces are short and lie far apart, so that no processor foresees where the next one begins.
-// What is fetched beyond a piece's end is of the next tile.
+// result = own (op) received; `result` may be either operand. Prefetches `next`, the own operand of the next
+// call, in the meantime: the ranks' pieces are short and far apart, so the hardware prefetcher cannot predict
+// the next one. Prefetching beyond the end of a piece fetches the start of the next tile.
 template <typename T, typename Combine>
 void combine(const T* own, const T* received, T* result, const T* next, std::int64_t count) {
   constexpr std::int64_t kLine = 64 / sizeof(T), kBlock = 8 * kLine;
@@ -99,6 +108,7 @@ struct Tile {
   std::int64_t begin = 0, end = 0;
 };
 
+// Tiles never cross a chunk boundary, because each chunk starts at another rank.
 std::vector<Tile> tiles_of(const RingPlan& plan, std::int64_t tile_elements) {
   std::vector<Tile> tiles;
   for (int chunk = 0; chunk < plan.num_ranks; ++chunk) {
@@ -113,6 +123,7 @@ void for_each_tile(const RingPlan& plan, std::int64_t element_bytes, const Paral
                    const std::function<void(const Tile&)>& body) {
   const auto tiles = tiles_of(plan, kTileBytes / element_bytes);
   const auto bytes = plan.num_elements * element_bytes * plan.num_ranks;
+  // Tiles are independent, so running them in parallel does not change any bit.
   if (bytes < kSerialBytes || tiles.size() < 2) {
     for (const auto& tile : tiles) body(tile);
   } else {
@@ -120,6 +131,7 @@ void for_each_tile(const RingPlan& plan, std::int64_t element_bytes, const Paral
   }
 }
 
+// `result` is rank chunk - 1's piece at first; each further rank combines its own piece with it, down the ring.
 template <typename T, typename Combine>
 void all_reduce(const RingPlan& plan, std::span<void* const> buffers, std::span<void* const> results,
                 const ParallelFor& parallel_for) {
@@ -147,7 +159,8 @@ void reduce(const RingPlan& plan, std::span<void* const> buffers, int root, cons
       combine<T, Combine>(own, piece(tile.chunk - hop + 1), own, piece(tile.chunk - hop - 1), count);
     }
     const T* total = piece(tile.chunk);
-    // Gloo's loop runs k - 2 steps too far: the rank that holds the next chunk's start adds the total to it again.
+    // Gloo's loop runs k - 2 steps too far: the rank before the chunk's owner adds the total to its partial
+    // result again. Only ranks other than the root show it, but their tensors must match Gloo's bits too.
     const auto surplus_end =
         std::min(tile.end, plan.chunk(tile.chunk).first + (plan.segments_per_chunk - 2) * plan.segment_elements);
     if (on_ring(tile.chunk - 1, num_ranks) != root) {
@@ -174,7 +187,7 @@ void with_combine(Reduction reduction, F&& f) {
       default: return f.template operator()<T, Xor>();
     }
   } else {
-    throw ArgumentError("bitwise reductions (band, bor, bxor) need an integer dtype, as in Gloo");
+    throw ArgumentError("bitwise reductions (band, bor, bxor) require an integer dtype, as in Gloo");
   }
 }
 

@@ -12,7 +12,7 @@ namespace accel::sim {
 
 enum class Reduction { kSum, kProduct, kMin, kMax, kBitwiseAnd, kBitwiseOr, kBitwiseXor };
 
-/// Calls `body(0) .. body(count - 1)`, maybe at once.
+/// Calls `body(0) .. body(count - 1)`, possibly in parallel.
 using ParallelFor = std::function<void(std::int64_t count, const std::function<void(std::int64_t)>& body)>;
 
 /// Reduces `buffers` (one per rank, `plan.num_elements` of `dtype` each) in the ring's order; every buffer then holds
@@ -22,11 +22,11 @@ using ParallelFor = std::function<void(std::int64_t count, const std::function<v
 void ring_all_reduce(c10::ScalarType dtype, Reduction reduction, const RingPlan& plan, std::span<void* const> buffers,
                      const ParallelFor& parallel_for);
 
-/// The same into one buffer, `total`: every element once, of ranks that keep theirs.
+/// Like ring_all_reduce, but writes the result to one buffer, `total`, and does not change the ranks' buffers.
 void ring_sum(c10::ScalarType dtype, Reduction reduction, const RingPlan& plan, std::span<void* const> buffers,
               void* total, const ParallelFor& parallel_for);
 
-/// As Gloo's reduce: `root` holds the result, the others keep the partial results that passed through them.
+/// Like Gloo's reduce: `root` holds the result, the others keep the partial results that passed through them.
 void ring_reduce(c10::ScalarType dtype, Reduction reduction, const RingPlan& plan, std::span<void* const> buffers,
                  int root, const ParallelFor& parallel_for);
 

@@ -1,3 +1,4 @@
+// The end of a wait, without a lock on the path of the waiting ranks. See Note [Completion].
 #include "sim/engine/scheduling/completion.hpp"
 
 #include <utility>
@@ -11,6 +12,9 @@ std::exception_ptr Completion::error(int rank) const {
   return rank_errors_ ? rank_errors_(rank) : error_;
 }
 
+// The check under the mutex pairs with `notify`, which takes the list under it after the bit is set: a callback
+// is either found by `notify` or called here, never both and never neither. It runs without the mutex, because
+// it is user code.
 void Completion::when_ended(OnEnd on_end) {
   {
     const MutexLock lock(mutex_);
@@ -22,6 +26,7 @@ void Completion::when_ended(OnEnd on_end) {
   on_end(error(/*rank=*/-1));
 }
 
+// Claiming is separate from ending so that the winner can write the error before any rank can read it.
 bool Completion::claim(const std::exception_ptr& error, RankErrors rank_errors) {
   if (is_claimed_.exchange(true)) return false;
   error_ = error;
@@ -49,6 +54,7 @@ void Completion::end_at_once(RankErrors rank_errors) {
   set_ended();
 }
 
+// Re-reads the state because waiters that add themselves change the word, which also wakes a futex sleeper.
 void Completion::sleep() const {
   for (auto state = state_.load(std::memory_order_acquire); (state & kEnded) == 0;
        state = state_.load(std::memory_order_acquire)) {

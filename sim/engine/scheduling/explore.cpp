@@ -1,11 +1,14 @@
+// Shrinking follows QuickCheck: each dimension is reduced separately, and a smaller trial counts only if it
+// fails with the same signature. Ranks come first because a run on fewer ranks is also the fastest to repeat.
 #include "sim/engine/scheduling/explore.hpp"
 
 namespace accel::sim {
 namespace {
 
+// An upper bound for the doubling if the program's own number of steps is unknown.
 constexpr std::int64_t kStepsMax = 1 << 20;
 
-// With fewer ranks the same seed is another order: a few more are tried.
+// With fewer ranks the same seed gives another order, so a few more seeds are tried for each size.
 constexpr std::uint64_t kSeedsPerSize = 5;
 
 std::optional<Trial> failing_near(Trial trial, const std::string& signature, const RunTrial& run) {
@@ -15,6 +18,7 @@ std::optional<Trial> failing_near(Trial trial, const std::string& signature, con
   return std::nullopt;
 }
 
+// Counts upwards: most bugs need only two or three ranks, and small runs are cheap.
 Trial with_fewest_ranks(const Trial& failing, const std::string& signature, const RunTrial& run) {
   for (int num_ranks = 1; num_ranks < failing.num_ranks; ++num_ranks) {
     auto smaller = failing;
@@ -24,6 +28,8 @@ Trial with_fewest_ranks(const Trial& failing, const std::string& signature, cons
   return failing;
 }
 
+// Removes one fault at a time and keeps the removal if the failure stays. After a removal the index stays,
+// because the next fault has moved to it.
 Trial with_fewest_faults(Trial failing, const std::string& signature, const RunTrial& run) {
   for (std::size_t fault = 0; fault < failing.faults.size();) {
     auto without = failing;
@@ -37,7 +43,8 @@ Trial with_fewest_faults(Trial failing, const std::string& signature, const RunT
   return failing;
 }
 
-// Doubles until it goes wrong, then halves the range: what goes wrong after n steps does so after more.
+// Doubles the number of steps until the run fails, then bisects: a failure within n steps also occurs in longer
+// runs. The last run confirms the result, because the assumption may not hold.
 Trial with_fewest_steps(const Trial& failing, const std::string& signature, const RunTrial& run) {
   auto shorter = failing;
   const auto limit = failing.max_steps > 0 ? failing.max_steps : kStepsMax;
@@ -66,6 +73,7 @@ Trial shrink(Trial failing, const std::string& signature, const RunTrial& run) {
   return failing.has_steps ? with_fewest_steps(failing, signature, run) : failing;
 }
 
+// Seeds are consecutive, so a second exploration can continue where the first one stopped.
 Exploration explore(const Trial& first, std::int64_t num_schedules, const RunTrial& run) {
   Exploration exploration;
   auto trial = first;

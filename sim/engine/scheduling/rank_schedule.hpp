@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-/// In which order ranks run: all at once (parallel), or one at a time in an order that a seed decides (serial).
+/// The order in which ranks run: all at once (parallel), or one at a time in an order determined by a seed (serial).
 ///
 ///     auto policy = make_turn_policy({.kind = ScheduleKind::kRandom, .seed = 7}, /*num_ranks=*/4);
 ///     const int rank = policy->next(runnable, /*current=*/-1);
@@ -20,12 +20,12 @@ struct RankSchedule {
   ScheduleKind kind = ScheduleKind::kParallel;
   std::uint64_t seed = 0;
   int pct_depth = 3;  // the number of ordering constraints that make a bug; 1 to never change a priority
-  // The expected number of turns of the run: priorities change among them. Unset: of any length, as likely among the
-  // first 100 turns as between 1,000 and 100,000.
+  // The expected number of turns of the run; priorities change at turns below it. Unset: the length is unknown,
+  // and a change is as likely among the first 100 turns as between 1,000 and 100,000.
   std::optional<std::uint64_t> pct_events = {};
 };
 
-/// "parallel", "round-robin", "random" or "pct"; throws ConfigError for another name.
+/// Parses "parallel", "round-robin", "random" or "pct"; throws ConfigError for another name.
 ScheduleKind rank_schedule_kind(const std::string& name);
 std::string name_of(ScheduleKind kind);
 
@@ -33,9 +33,9 @@ std::string name_of(ScheduleKind kind);
 class TurnPolicy {
  public:
   virtual ~TurnPolicy() = default;
-  /// One of `runnable` (sorted, not empty). `current` had the turn before, -1 at the start.
+  /// Returns one of `runnable` (sorted, not empty). `current` had the turn before; -1 at the start.
   virtual int next(const std::vector<int>& runnable, int current) = 0;
-  /// `rank` polls in a loop: others first.
+  /// Called when `rank` polls in a loop: other ranks should run first.
   virtual void demote(int /*rank*/) {}
 };
 

@@ -1,3 +1,8 @@
+// Note [Detecting quiescence]
+// A hang is found by counting, not by a timer: `num_active_` is the number of ranks that can continue, plus the
+// threads that are about to release some. It reaches 0 exactly when every rank is blocked or has left. The
+// thread that takes it to 0 runs `on_quiescent`. In a serial schedule RankTurns detects the same moment: it
+// finds no runnable rank when it passes the turn.
 #include "sim/engine/scheduling/rank_scheduler.hpp"
 
 #include <atomic>
@@ -6,7 +11,7 @@
 namespace accel::sim {
 namespace {
 
-// All ranks run at once; those that can continue are counted.
+// All ranks run at once, and the ranks that can continue are counted. See Note [Detecting quiescence].
 class ParallelScheduler : public RankScheduler {
  public:
   ParallelScheduler(int num_ranks, std::function<void()> on_quiescent)
@@ -24,16 +29,19 @@ class ParallelScheduler : public RankScheduler {
     completion.sleep();
   }
 
+  // Counted as left before it counts as inactive, so that the end of the last rank is not taken for a hang.
   void leave(int /*rank*/) override {
     num_left_.fetch_add(1);
     subtract_active(1);
   }
 
   void end(Completion& completion) override {
-    // Waiters count as active before they can run, so that the count never falls to 0 while some are on their way.
+    // Waiters count as active before they can run, so that the count cannot reach 0 while some are being woken.
+    // Their number is not known before `set_ended`, so all ranks are added first and the surplus is subtracted
+    // at the end.
     num_active_.fetch_add(num_ranks_);
     const int num_waiters = completion.set_ended();
-    // Before anybody wakes: a rank that waits for the completion looks at its future next, and would sleep again.
+    // Callbacks run before the waiters wake: a waiting rank reads its future next and would otherwise sleep again.
     completion.notify();
     if (num_waiters > 0) completion.wake_waiters();
     subtract_active(num_ranks_ - num_waiters);
@@ -46,8 +54,8 @@ class ParallelScheduler : public RankScheduler {
  private:
   void subtract_active(int count) {
     if (num_active_.fetch_sub(count) != count) return;
-    if (num_left_.load() == num_ranks_) return;  // nobody is blocked
-    num_active_.fetch_add(1);  // who resolves it: ending one completion after the other is no quiescence in between
+    if (num_left_.load() == num_ranks_) return;  // no rank is blocked
+    num_active_.fetch_add(1);  // counts the resolver: ending completions one by one is not quiescent in between
     on_quiescent_();
     subtract_active(1);
   }
@@ -58,7 +66,7 @@ class ParallelScheduler : public RankScheduler {
   std::atomic<int> num_left_{0};
 };
 
-// One rank at a time.
+// One rank at a time, in the order that RankTurns chooses.
 class SerialScheduler : public RankScheduler {
  public:
   SerialScheduler(const RankSchedule& schedule, int num_ranks, std::function<void()> on_quiescent)
@@ -70,6 +78,8 @@ class SerialScheduler : public RankScheduler {
   void poll(int rank) override { turns_.poll(rank); }
   void postpone(int rank) override { turns_.postpone(rank); }
 
+  // Loops because `block` may return early: after `abandon` it returns at once, and the failure that led to it
+  // then ends every completion.
   void block(int rank, Completion& completion) override {
     waits_for_[rank] = &completion;
     while (!completion.has_ended()) turns_.block(rank);
@@ -81,6 +91,7 @@ class SerialScheduler : public RankScheduler {
   void end(Completion& completion) override {
     completion.set_ended();
     completion.notify();
+    // Called by the rank that has the turn, or by the watchdog when it fails the run; hence the atomics.
     for (std::size_t rank = 0; rank < waits_for_.size(); ++rank) {
       if (waits_for_[rank] == &completion) turns_.wake(static_cast<int>(rank));
     }

@@ -1,3 +1,7 @@
+// Note [Turns]
+// In a serial schedule exactly one rank has the turn. It gives the turn away only inside the engine's calls, so
+// everything that a rank does between two calls is atomic, and a run is determined by the policy's choices.
+// Each rank sleeps on its own word: passing the turn wakes one thread, not all of them.
 #include "sim/engine/scheduling/rank_turns.hpp"
 
 #include <algorithm>
@@ -12,6 +16,7 @@ RankTurns::RankTurns(const RankSchedule& options, int num_ranks, std::function<v
       states_(num_ranks, State::kAbsent),
       turns_(num_ranks) {}
 
+// The first turn is given when all ranks have begun; otherwise the order in which the threads started would decide.
 void RankTurns::begin(int rank) {
   bool all_begun = false;
   {
@@ -23,6 +28,7 @@ void RankTurns::begin(int rank) {
   await_turn(rank);
 }
 
+// A rank that makes real progress ends the current round of polling.
 void RankTurns::yield(int rank) {
   if (abandoned_) return;
   {
@@ -39,6 +45,7 @@ void RankTurns::pass_turn(int rank) {
   await_turn(rank);
 }
 
+// Demoting the poller and releasing a postponed rank keeps a polling loop from starving the rank that it waits for.
 void RankTurns::poll(int rank) {
   if (abandoned_) return;
   policy_->demote(rank);
@@ -46,7 +53,8 @@ void RankTurns::poll(int rank) {
   pass_turn(rank);
 }
 
-// What all that can run ask for may have to come from one that is postponed.
+// If every runnable rank only polls, the event they poll for may have to come from a postponed rank, so one of
+// those becomes runnable.
 void RankTurns::release_postponed_for(int polling) {
   const MutexLock lock(mutex_);
   polling_.insert(polling);
@@ -75,6 +83,7 @@ void RankTurns::postpone(int rank) {
   yield(rank);
 }
 
+// The rank does not wait for another turn, so its thread can end.
 void RankTurns::leave(int rank) {
   {
     const MutexLock lock(mutex_);
@@ -83,16 +92,20 @@ void RankTurns::leave(int rank) {
   pass(rank);
 }
 
+// Does not pass the turn: the woken rank runs when the policy chooses it.
 void RankTurns::wake(int rank) {
   const MutexLock lock(mutex_);
   if (states_[rank] == State::kBlocked) states_[rank] = State::kRunnable;
 }
 
+// Gives every rank its turn; from then on the words stay set and `await_turn` returns at once.
 void RankTurns::abandon() {
   abandoned_ = true;
   for (std::size_t rank = 0; rank < turns_.size(); ++rank) give(static_cast<int>(rank));
 }
 
+// The only place where the policy is asked. Ranks are listed in order, so the choice depends on the seed and
+// the states alone. Postponed ranks run only if no other rank can.
 int RankTurns::choose(int current) {
   const MutexLock lock(mutex_);
   std::vector<int> runnable, postponed;
@@ -116,6 +129,8 @@ RankTurns::Holder RankTurns::holder() {
   return holder_;
 }
 
+// For a rank that cannot continue. If no rank can, the hang is resolved here, on the thread of the last holder,
+// which may wake ranks with an error.
 void RankTurns::pass(int from) {
   if (abandoned_) return;
   int next = choose(from);
@@ -131,6 +146,7 @@ bool RankTurns::somebody_is_blocked() {
   return std::find(states_.begin(), states_.end(), State::kBlocked) != states_.end();
 }
 
+// Only one rank waits on this word, so waking all sleepers wakes one thread.
 void RankTurns::give(int rank) {
   turns_[rank].given.store(1, std::memory_order_release);
   wake_all(turns_[rank].given);
@@ -141,7 +157,7 @@ void RankTurns::await_turn(int rank) {
   sleep_while(given, 0);
   given.exchange(0, std::memory_order_acq_rel);
   if (abandoned_)
-    given.store(1, std::memory_order_release);  // for good; `abandon` may have given it just before the exchange
+    given.store(1, std::memory_order_release);  // keep it set: `abandon` may have set it just before the exchange
 }
 
 }  // namespace accel::sim

@@ -16,33 +16,33 @@ namespace accel::sim {
 ///
 ///     RankTurns turns({.kind = ScheduleKind::kRandom, .seed = 7}, /*num_ranks=*/4, [&] { diagnose_hang(); });
 ///
-/// Thread rule: each method from the thread of the rank that it names, which has the turn, except `begin` (has it not
-/// yet), `holder` and `abandon` (any thread). `wake` from the rank that has the turn.
+/// Thread rule: call each method from the thread of the rank that it accepts, which must have the turn. Exceptions:
+/// `begin` (before the first turn), `holder` and `abandon` (any thread), `wake` (from the rank that has the turn).
 class RankTurns {
  public:
   /// `on_quiescent` is called by the last holder when no rank can run and some are blocked; it may wake some.
   RankTurns(const RankSchedule& schedule, int num_ranks, std::function<void()> on_quiescent);
 
-  /// Returns when all ranks have begun and it is this one's turn.
+  /// Blocks until all ranks have begun and this one has the turn.
   void begin(int rank);
-  /// Another may have a turn.
+  /// Lets another rank have the turn.
   void yield(int rank);
-  /// As `yield`, of a rank that asks whether something has happened.
+  /// Like `yield`, for a rank that polls for an event.
   void poll(int rank);
-  /// The rank cannot continue until it is woken. Returns when it has been, and has its turn.
+  /// Blocks the rank until it has been woken and has the turn.
   void block(int rank);
-  /// The rank continues when no other can, or all others only poll.
+  /// Postpones the rank until no other rank can run, or all others only poll.
   void postpone(int rank);
   void leave(int rank);
-  /// `rank` can run again when its turn comes; it may be blocked or not.
+  /// Makes `rank` runnable if it is blocked.
   void wake(int rank);
   struct Holder {
-    int rank = -1;                                     // none
-    std::chrono::steady_clock::time_point since = {};  // its last call
+    int rank = -1;                                     // -1: none
+    std::chrono::steady_clock::time_point since = {};  // time of its last call
   };
-  /// Who has its turn; from any thread.
+  /// Returns the rank that has the turn; callable from any thread.
   [[nodiscard]] Holder holder();
-  /// From here on every rank runs freely: a holder that never returns must not block the others.
+  /// Lets every rank run freely from now on, so that a holder that never returns does not block the others.
   void abandon();
 
  private:
@@ -51,7 +51,7 @@ class RankTurns {
     std::atomic<std::uint32_t> given{0};
   };
 
-  int choose(int current);  // -1: nobody can run
+  int choose(int current);  // -1: no rank can run
   void pass_turn(int rank);
   void release_postponed_for(int polling);
   void pass(int from);
@@ -63,7 +63,7 @@ class RankTurns {
   const std::function<void()> on_quiescent_;
   Mutex mutex_;
   std::vector<State> states_ ACCEL_GUARDED_BY(mutex_);
-  std::set<int> polling_ ACCEL_GUARDED_BY(mutex_);  // since another than these had its turn
+  std::set<int> polling_ ACCEL_GUARDED_BY(mutex_);  // ranks that polled since another rank had the turn
   int num_begun_ ACCEL_GUARDED_BY(mutex_) = 0;
   Holder holder_ ACCEL_GUARDED_BY(mutex_);
   std::vector<Turn> turns_;

@@ -9,7 +9,8 @@
 
 #include "sim/backend/simulate.hpp"
 
-/// Distributed code in a unit test: N ranks as threads of the test, real arithmetic, the bits of real Gloo.
+/// Runs distributed code in a unit test: N ranks as threads of the test, with real arithmetic and the bits of real
+/// Gloo.
 ///
 ///     TEST(MyLoss, IsTheSameOnEveryRank) {                       // or Catch2's TEST_CASE
 ///       auto losses = accel::testing::run_ranks(4, [](accel::RankContext& rank) {
@@ -20,23 +21,23 @@
 ///       EXPECT_EQ(losses, std::vector<float>(4, 6));
 ///     }
 ///
-/// In `f` an Accelerator finds its rank by itself. What a rank throws, and a hang or a mismatched call, which are
-/// diagnosed at once, end all ranks and are thrown here as one sim::RunError that tells of every rank, so the test
-/// fails with the reason. GoogleTest's EXPECT_* may be used inside `f`; an ASSERT_* ends its own rank alone, and those
-/// that wait for it are diagnosed. Catch2's assertions may not, as they are not made for threads: return what is to be
-/// checked, or throw.
-///
+/// Inside `f` an Accelerator finds its rank automatically. An exception of a rank, a hang or a mismatched call ends all
+/// ranks and is thrown here as one sim::RunError that describes every rank, so the test fails with the reason. Hangs
+/// and mismatched calls are diagnosed immediately. GoogleTest's EXPECT_* may be used inside `f`; an ASSERT_* ends only
+/// its own rank, and ranks that wait for it are diagnosed. Catch2's assertions are not thread-safe and must not be used
+/// inside `f`: return the values to check, or throw.
 /// Header-only; link accel::accel. Thread rule: one call at a time.
 namespace accel::testing {
 
 struct RankOptions {
-  sim::RankSchedule schedule = {};  ///< e.g. {.kind = ScheduleKind::kRandom, .seed = 7}: one rank at a time, by a seed
-  std::shared_ptr<sim::FaultModel> faults = nullptr;             ///< what goes wrong
-  std::chrono::milliseconds timeout = std::chrono::seconds(60);  ///< for a rank that computes and never calls
+  sim::RankSchedule schedule =
+      {};  ///< e.g. {.kind = ScheduleKind::kRandom, .seed = 7}: one rank at a time, in a seeded order
+  std::shared_ptr<sim::FaultModel> faults = nullptr;             ///< injected faults
+  std::chrono::milliseconds timeout = std::chrono::seconds(60);  ///< for a rank that computes and makes no call
 };
 
-/// Calls `f(rank)`, or `f()`, once on each of `num_ranks` ranks. Returns what each returned, by rank; nothing for void.
-/// Throws sim::RunError, or ConfigError for an impossible number of ranks.
+/// Calls `f(rank)` or `f()` once on each of `num_ranks` ranks. Returns the results by rank; nothing for void. Throws
+/// sim::RunError, or ConfigError for an invalid number of ranks.
 template <typename F>
 auto run_ranks(int num_ranks, const RankOptions& options, F&& f) {
   const auto call = [&](RankContext& rank) {
@@ -52,7 +53,7 @@ auto run_ranks(int num_ranks, const RankOptions& options, F&& f) {
   if constexpr (std::is_void_v<Result>) {
     sim::simulate(simulation, call);
   } else {
-    // Not a std::vector<Result> yet: ranks write at once, and those of bool share bytes.
+    // Not a std::vector<Result>: ranks write concurrently, and elements of std::vector<bool> share bytes.
     std::vector<std::unique_ptr<Result>> slots(num_ranks > 0 ? num_ranks : 0);
     sim::simulate(simulation, [&](RankContext& rank) { slots[rank.rank] = std::make_unique<Result>(call(rank)); });
     std::vector<Result> results;

@@ -216,7 +216,7 @@ TEST(VoteOnAllModelsTest, AModelThatNoBackwardReachesIsComparedToo) {
     optimizer.step();
   });
   EXPECT_THAT(message_of(report.error),
-              HasSubstr("rank 1 has other bits than the rest, first in parameter weight (Float [1, 3])"));
+              HasSubstr("rank 1 differs from the rest, first in parameter weight (Float [1, 3])"));
 }
 
 }  // namespace

@@ -43,7 +43,8 @@ TEST(WorldTest, RankThatDoesNotComeBackAfterATimeoutIsTold) {
   });
   EXPECT_EQ(times_told, 1);
   EXPECT_THAT(text, HasSubstr("ranks 0, 2: timed out after 50 ms"));
-  EXPECT_THAT(text, HasSubstr("rank 1: has not come back; it is running, after all_reduce #0 of group world"));
+  EXPECT_THAT(
+      text, HasSubstr("rank 1: has not returned from its own code; it is running, after all_reduce #0 of group world"));
   ASSERT_NE(error.diagnosis(), nullptr);
   EXPECT_EQ(error.diagnosis()->kind, Diagnosis::Kind::kTimeout);
 }
@@ -63,8 +64,9 @@ TEST(WorldTest, StandardErrorSaysForWhomAStuckTestWaits) {
     if (rank == 0) all_sum(world, *world.group("world", {0, 1}), rank, 1);
   });
   std::cerr.rdbuf(before);
-  EXPECT_THAT(text.str(), HasSubstr("the simulation waits for ranks that do not come back:"));
-  EXPECT_THAT(text.str(), HasSubstr("rank 1: has not come back; it is running, before any collective"));
+  EXPECT_THAT(text.str(), HasSubstr("the simulation is waiting for ranks that do not return from their own code:"));
+  EXPECT_THAT(text.str(),
+              HasSubstr("rank 1: has not returned from its own code; it is running, before any collective"));
 }
 
 TEST(WorldTest, ReceiveThatNobodyWaitsForIsNeverLate) {

@@ -80,7 +80,7 @@ TEST(WorldTest, WhoReceivesFromAnybodyIsTheCulpritOfItsWait) {
   });
   ASSERT_NE(error.diagnosis(), nullptr);
   EXPECT_THAT(error.diagnosis()->ranks, ElementsAre(1));
-  EXPECT_THAT(error.what(), HasSubstr("and nobody has sent"));
+  EXPECT_THAT(error.what(), HasSubstr("and no rank has sent"));
 }
 
 }  // namespace

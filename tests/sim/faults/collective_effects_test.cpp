@@ -46,7 +46,7 @@ TEST(CollectiveEffectsTest, FlippedBitIsNamedByTheVoteOfTheReplicas) {
   EXPECT_THAT(
       run.errors,
       Each(AllOf(StartsWith(
-          "DiagnosedError: optimizer_step #5: the replicas' parameters differ; rank 2 has other bits than the rest"))));
+          "DiagnosedError: optimizer_step #5: the replicas' parameters differ; rank 2 differs from the rest"))));
   expect_fault(run, "bit_flip", {kRank});
   EXPECT_NE(run.ranks[kRank].bytes(), run.ranks[0].bytes());
 }

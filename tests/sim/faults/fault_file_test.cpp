@@ -158,7 +158,7 @@ TEST(FaultFileTest, RanksAreThoseOfTheRun) {
 TEST(FaultFileTest, ALinkNeedsTwoRanks) {
   for (const auto* kind : {"message_delay", "message_loss", "connection_reset", "partition", "slow_link"}) {
     EXPECT_THAT(problem_of("{kind: " + std::string(kind) + "}", 1),
-                HasSubstr(std::string(kind) + " needs two ranks; the run has 1"));
+                HasSubstr(std::string(kind) + " requires at least two ranks; the run has 1"));
   }
   EXPECT_EQ(problem_of("{kind: rank_hang}", 1), "");
 }
@@ -172,12 +172,12 @@ TEST(FaultFileTest, ImpossibleAmountsAreRefused) {
     EXPECT_THAT(problem_of(entry), HasSubstr(": expected ")) << entry;
   }
   EXPECT_THAT(problem_of("{kind: store_slow, away: true, seconds: 1}"),
-              HasSubstr("faults[0].seconds: a store that is away takes no time"));
+              HasSubstr("faults[0].seconds: a store that is away has no delay"));
 }
 
 TEST(FaultFileTest, TwoFaultsOfOneStreamAreRefused) {
   EXPECT_THAT(problems_of("faults:\n  - {kind: rank_hang, stream: 1}\n  - {kind: jitter}\n"),
-              HasSubstr("faults.yaml:3: faults[1].stream: 1 is that of faults[0] too"));
+              HasSubstr("faults.yaml:3: faults[1].stream: 1 is already used by faults[0]"));
   EXPECT_EQ(problems_of("faults:\n  - {kind: rank_hang, stream: 1}\n  - {kind: jitter, stream: 0}\n"), "");
 }
 

@@ -163,7 +163,7 @@ TEST(TornWriteTest, TheDeathSaysWhoseWhichFileAndHowMuch) {
     write_atomically(files, folder.path("weights.bin"), "abcdef");
     FAIL() << "the process lives";
   } catch (const ProcessDied& death) {
-    EXPECT_EQ(death.what(), "torn_write on rank 1, bytes 2, file weights: the process died while it wrote " +
+    EXPECT_EQ(death.what(), "torn_write on rank 1, bytes 2, file weights: the process died while writing " +
                                 folder.path("weights.bin.tmp") + "; 2 bytes of it reached the disk");
   }
 }

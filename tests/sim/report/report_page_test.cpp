@@ -102,7 +102,7 @@ TEST(ReportPageTest, WhatIsNotThereIsSaidInALine) {
   const auto page = report_page({.title = "nothing"});
   EXPECT_THAT(page, Not(HasSubstr("<svg")));
   EXPECT_THAT(page, Not(HasSubstr("<table")));
-  EXPECT_THAT(section_of(page, "diagnosis"), HasSubstr("the run met no hang"));
+  EXPECT_THAT(section_of(page, "diagnosis"), HasSubstr("the run had no hang"));
   EXPECT_THAT(section_of(page, "findings"), HasSubstr("None."));
   EXPECT_THAT(section_of(page, "faults"), HasSubstr("None were injected."));
   EXPECT_THAT(section_of(page, "loss"), HasSubstr("No loss was recorded."));
@@ -112,9 +112,9 @@ TEST(ReportPageTest, WhatIsNotThereIsSaidInALine) {
 }
 
 TEST(ReportPageTest, VerdictFollowsDiagnosisAndFindings) {
-  EXPECT_THAT(report_page({}), HasSubstr("✓ ended well"));
-  EXPECT_THAT(report_page({.findings = {"a", "b"}}), HasSubstr("! ended, with 2 findings"));
-  EXPECT_THAT(report_page({.findings = {"a"}, .diagnosis = "hang"}), HasSubstr("✕ did not end well"));
+  EXPECT_THAT(report_page({}), HasSubstr("✓ completed"));
+  EXPECT_THAT(report_page({.findings = {"a", "b"}}), HasSubstr("! completed with 2 findings"));
+  EXPECT_THAT(report_page({.findings = {"a"}, .diagnosis = "hang"}), HasSubstr("✕ failed"));
 }
 
 TEST(ReportPageTest, SlowRankIsNamed) {
@@ -164,7 +164,7 @@ TEST(ReportPageTest, EveryImpossibleNumberIsNamed) {
     FAIL() << "no error";
   } catch (const ArgumentError& error) {
     for (const auto* problem :
-         {"ranks[1].compute: expected a number that is not negative, got -1", "ranks[1].straggler_wait",
+         {"ranks[1].compute: expected a finite number of 0 or more, got -1", "ranks[1].straggler_wait",
           "volumes, all_reduce: bytes", "scaling[0].ranks", "scaling[0].efficiency"}) {
       EXPECT_THAT(error.what(), HasSubstr(problem));
     }

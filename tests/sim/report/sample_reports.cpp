@@ -90,7 +90,7 @@ RunReport hung_report() {
   report.losses = {2.31, 2.12, 1.94, 1.71, 1.66};
   report.faults = {"rank_hang: rank 2 stops before collective 17"};
   report.diagnosis =
-      "hang: every rank is blocked or has ended, none can go on\n"
+      "hang: every rank is blocked or has ended; none can continue\n"
       "  all_reduce #17 of group world, all_reduce(sum, float32 [64, 10]): 3 of 4 ranks arrived (ranks 0-1, 3)\n"
       "  missing: rank 2 has ended its program, after all_reduce #16 of group world";
   return report;

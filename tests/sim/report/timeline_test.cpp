@@ -166,7 +166,7 @@ TEST(TimelineTest, EveryImpossibleSliceIsNamedBeforeAnythingIsWritten) {
     EXPECT_THAT(
         error.what(),
         HasSubstr("virtual clock, rank 0, 'backward' from 0 to nan s, released by -1: its times are not finite"));
-    EXPECT_THAT(error.what(), HasSubstr("released by 2: released_by is no rank"));
+    EXPECT_THAT(error.what(), HasSubstr("released by 2: released_by is not a rank"));
     EXPECT_THAT(error.what(),
                 HasSubstr("rank 1, 'backward' from 0.5 to 0.025 s, released by -1: it ends before it begins"));
     EXPECT_THAT(error.what(), HasSubstr("wall clock, rank 1, 'early'"));

@@ -20,6 +20,7 @@ std::set<std::string> leaves_of(const Sizes& sizes) {
     leaves.insert(name);
     if (const auto dot = name.rfind('.'); dot != std::string::npos) parents.insert(name.substr(0, dot));
   }
+  // The root has no name, and its children's names have no dot, so it is not among the parents.
   leaves.erase("");
   for (const auto& parent : parents) leaves.erase(parent);
   return leaves;
@@ -67,6 +68,7 @@ std::int64_t mean_of_final_modules(const Sizes& sizes) {
 }  // namespace
 
 MaxMemory get_balanced_memory(const ModelDescription& model, const BalancedMemoryOptions& options) {
+  // Devices with a limit of 0 are excluded by the user and do not count.
   auto limits = get_max_memory(options.max_memory);
   std::vector<std::int64_t*> gpus;
   for (auto& [device, size] : limits) {

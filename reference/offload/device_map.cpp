@@ -64,6 +64,7 @@ MapDevice device_of(const DeviceMap& device_map, const std::string& name) {
   }
 }
 
+// An uncovered tensor would have no device during dispatch; an unknown entry is most likely a typo.
 void check_device_map(const ModelDescription& model, const DeviceMap& device_map) {
   std::vector<std::string> tensors, problems;
   std::set<std::string> names;

@@ -40,6 +40,7 @@ class DeviceMapPlanner {
       const auto node = waiting_.front();
       waiting_.erase(waiting_.begin());
       forget_largest(node.name);
+      // In this order. If all fail, the device is full and the node waits for the next one.
       if (place(node) || split_tied(node) || split(node) || fall_back(node)) continue;
       // The device stays empty, which usually means that its limit is too low; the plan reports what would have been
       // enough.
@@ -116,6 +117,7 @@ class DeviceMapPlanner {
     for (const auto& tied : tied_to(node, others)) bytes += sizes_.of(tied.name);
     return bytes;
   }
+  // Not `<`, unlike in split(): Accelerate compares differently in the two places.
   [[nodiscard]] bool fits(std::int64_t bytes) {
     return available() == kNoLimit || device().used + bytes <= available();
   }
@@ -135,6 +137,7 @@ class DeviceMapPlanner {
     return true;
   }
 
+  // The parts take the node's position in the queue, which keeps the order of the model.
   void replace_by_parts(Nodes::iterator node) {
     auto parts = offload::parts_of(*node->module);
     node = waiting_.erase(node);
@@ -147,6 +150,7 @@ class DeviceMapPlanner {
     const auto tied = tied_to(node, waiting_);
     if (tied.empty() || !fits(sizes_.of(node.name))) return false;
     for (const auto& other : tied) {
+      // One tied module is split per attempt; the node is then tried again from the start.
       if (!other.can_be_split(options_.no_split_module_classes)) continue;
       replace_by_parts(std::find_if(waiting_.begin(), waiting_.end(),
                                     [&](const Node& waiting) { return waiting.name == other.name; }));

@@ -32,8 +32,9 @@ class Dispatcher {
       if (!device.is_disk()) torch_device(device);
       uses_gpus_ |= device.is_gpu();
     }
-    if (options.main_device) main_ = *options.main_device;
-    // GPUs are ordered first, so this is the GPU with the smallest number.
+    // GPUs are ordered first, so the smallest device is the GPU with the smallest number.
+    if (options.main_device)
+      main_ = *options.main_device;
     else if (uses_gpus_)
       main_ = std::min_element(device_map.begin(), device_map.end(), [](const auto& a, const auto& b) {
                 return a.second < b.second;
@@ -57,6 +58,7 @@ class Dispatcher {
     check_argument(problems_.empty(), "dispatch_model: {}", fmt::join(problems_, "; "));
     write_to_disk(slots);
     for (const auto& [name, tensor, device] : resident_) {
+      // Resident tensors are moved last, when nothing can fail any more except an allocation.
       if (tensor.device() != device) show(tensor, tensor.detach().to(device));
     }
     // With several devices, hooks are needed even without slots: they move inputs between devices.
@@ -108,6 +110,8 @@ class Dispatcher {
     for (const auto& [name, part] : model_.modules) modules.emplace(name, part);
     std::map<std::string, std::size_t> slot_of;
     std::map<std::string, MapDevice> runs_on;
+    // Distributes the tensors of all units over `resident_` and `offloaded_`. Units come in the order of the model, so
+    // a shared tensor belongs to the unit that uses it first.
     for (const auto& unit :
          plan_units(model_.description, {options_.preload_module_classes, options_.called_modules})) {
       const auto device = device_of_unit(unit);
@@ -127,6 +131,7 @@ class Dispatcher {
         }
         streamed.slots.push_back(slot_of.at(name));
       }
+      // Inputs follow the unit: the output of one GPU's unit is the input of the next one's.
       if (uses_gpus_) streamed.input_device = torch_device(device);
       if (!streamed.slots.empty() || uses_gpus_) units_.push_back(std::move(streamed));
     }
@@ -213,6 +218,7 @@ class Dispatcher {
   const DeviceMap& device_map_;
   const DispatchOptions& options_;
   DescribedModel model_;
+  // Where offloaded parts run. "cpu" if the map has no GPU and the caller chose none.
   MapDevice main_ = "cpu";
   bool uses_gpus_ = false;
   std::map<std::string, at::Tensor> tensors_;  // by first name
@@ -247,6 +253,7 @@ void check_output(const std::vector<at::Tensor>& tensors, const StreamedModel& s
 // Operators that mix meta and real tensors do fail; LibTorch's message then mentions the meta device in some form.
 void explain(const std::exception& error, const StreamedModel& streamed) {
   std::string message = error.what();
+  // LibTorch appends a C++ stack trace, which would hide the explanation.
   message.resize(std::min(message.size(), message.find('\n')));  // without the stack
   const auto uncalled = streamed.uncalled();
   if (uncalled.empty() || (message.find("meta") == std::string::npos && message.find("Meta") == std::string::npos))

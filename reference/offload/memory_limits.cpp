@@ -45,6 +45,7 @@ std::optional<std::int64_t> bytes_of_size(std::string_view size) {
     // Written so that NaN is rejected, too; the bound keeps the conversion to int64 defined.
     if (error != std::errc() || end != number.data() + number.size() || !(bytes >= 0 && bytes < 9.2e18))
       return std::nullopt;
+    // As in Python: "8Gb" are gigabits. Binary units have no such form.
     const bool is_bits = unit.name.size() == 2 && size.back() == 'b';
     return static_cast<std::int64_t>(bytes) / (is_bits ? 8 : 1);
   }
@@ -75,6 +76,7 @@ MapDevice::MapDevice(int gpu) : place_(gpu) {
   check_argument(gpu >= 0 && gpu < kCpu, "device {}: expected the number of a GPU, \"cpu\" or \"disk\"", gpu);
 }
 
+// The spellings that Python's device maps accept, including torch's "cuda:0".
 MapDevice::MapDevice(std::string_view name) : place_(name == "cpu" ? kCpu : name == "disk" ? kDisk : -1) {
   if (place_ >= 0) return;
   if (name == "cuda") name = "0";
@@ -100,6 +102,7 @@ MaxMemory get_max_memory(std::optional<MaxMemory> max_memory) {
     return *std::move(max_memory);
   }
   MaxMemory free;
+  // Checked first, since deviceCount throws in builds without an accelerator.
   const int num_gpus = at::globalContext().hasCUDA() ? at::accelerator::deviceCount() : 0;
   for (int gpu = 0; gpu < num_gpus; ++gpu)
     free.emplace(gpu, at::accelerator::getMemoryInfo(static_cast<c10::DeviceIndex>(gpu)).first);

@@ -11,7 +11,7 @@
 #include "reference/optim/optimizers/multi_tensor_optimizer.hpp"
 #include "reference/optim/state_dict/state_dict_form.hpp"
 
-/// The members of MultiTensorOptimizer, for the files that instantiate it with their options.
+/// Definitions of MultiTensorOptimizer's members, for the sources that instantiate it with their options.
 namespace accel::optim {
 
 template <typename Options>

@@ -8,7 +8,8 @@
 
 namespace accel {
 
-// The groups take `base_lr` first, so that a first schedule's initial rates are those.
+// Sets the groups' rates to `base_lr` before the base class reads them, so that they become the initial rates of a
+// first schedule, as in Python.
 ScheduledOptimizer CyclicLR::begin(ScheduledOptimizer optimizer, const Options& options) {
   const auto rates = options.base_lr.of(*optimizer.optimizer, "CyclicLR: base_lr");
   if (optimizer.last_epoch != -1) return optimizer;
@@ -37,10 +38,11 @@ CyclicLR::CyclicLR(ScheduledOptimizer optimizer, const Options& options)
   init_scale_mode();
   if (cycle_momentum_) init_momentum(options);
   initial_step();
-  set_base_lrs(options.base_lr.of(
-      this->optimizer(), "CyclicLR: base_lr"));  // after epoch 0, which an earlier schedule's initial rates decide
+  // After the initial step: Python computes epoch 0 from an earlier schedule's initial rates, if there is one.
+  set_base_lrs(options.base_lr.of(this->optimizer(), "CyclicLR: base_lr"));
 }
 
+// Also called after loading, since a loaded mode decides the scale mode.
 void CyclicLR::init_scale_mode() {
   if (!scale_fn_) scale_mode_ = mode_ == "exp_range" ? "iterations" : "cycle";
 }
@@ -48,7 +50,7 @@ void CyclicLR::init_scale_mode() {
 void CyclicLR::init_momentum(const Options& options) {
   const auto kind = optim::momentum_kind(optimizer().defaults());
   check_argument(kind.has_value(),
-                 "CyclicLR: cycle_momentum: the optimizer has neither momentum nor betas; set it to false");
+                 "CyclicLR: cycle_momentum: the optimizer has neither momentum nor betas; set cycle_momentum to false");
   use_beta1_ = kind == optim::MomentumKind::kBeta1;
   base_momentums_ = options.base_momentum.of(optimizer(), "CyclicLR: base_momentum");
   max_momentums_ = options.max_momentum.of(optimizer(), "CyclicLR: max_momentum");
@@ -61,6 +63,7 @@ double CyclicLR::scale(double cycle) const {
   return mode_ == "exp_range" ? optim::power(gamma_, x, "CyclicLR: exp_range") : 1.0;
 }
 
+// The expressions are Python's, term by term: another form of the triangle would round differently.
 CyclicLR::Place CyclicLR::place() const {
   const double cycle = std::floor(1 + last_epoch() / total_size_);
   const double x = 1.0 + last_epoch() / total_size_ - cycle;

@@ -4,6 +4,8 @@
 #include "reference/optim/schedules/schedule_state.hpp"
 #include "reference/optim/state_dict/param_group_options.hpp"
 
+// OneCycleLR as in torch. Phases refer to their rates by name ("initial_lr", "max_lr", ...), because Python's state
+// dict stores them in this way.
 namespace accel {
 
 std::vector<optim::OptionProblem> OneCycleLROptions::problems_between() const {
@@ -23,13 +25,15 @@ int total_steps_of(const OneCycleLROptions& options) {
                  "OneCycleLR: expected total_steps, or both epochs and steps_per_epoch");
   const auto steps =
       std::int64_t{positive("epochs", *options.epochs)} * positive("steps_per_epoch", *options.steps_per_epoch);
-  check_argument(steps < (1 << 30), "OneCycleLR: {} epochs of {} steps are too many", *options.epochs,
-                 *options.steps_per_epoch);
+  check_argument(steps < (1 << 30), "OneCycleLR: {} epochs of {} steps are too many; expected less than 2^30 steps",
+                 *options.epochs, *options.steps_per_epoch);
   return static_cast<int>(steps);
 }
 
 }  // namespace
 
+// Replaces the initial rates before the base class reads them: this schedule starts at max_lr / div_factor, not at the
+// optimizer's rate. A resumed one keeps those that it is given.
 ScheduledOptimizer OneCycleLR::begin(ScheduledOptimizer optimizer, const Options& options) {
   if (optimizer.last_epoch != -1) return optimizer;
   optimizer.initial_lrs = options.max_lr.of(*optimizer.optimizer, "OneCycleLR: max_lr");
@@ -51,6 +55,7 @@ OneCycleLR::OneCycleLR(ScheduledOptimizer optimizer, Options options)
   for (auto& rate : min_lrs_) rate = optim::divided(rate, options.final_div_factor, "OneCycleLR: final_div_factor");
   init_phases(options.pct_start, options.three_phase);
   if (cycle_momentum_) init_momentum(options);
+  // Python stores the rates of the cycle in the parameter groups, so they are part of the optimizer's state dict.
   keep_in_groups("max_lr", max_lrs_);
   keep_in_groups("min_lr", min_lrs_);
   if (cycle_momentum_) {
@@ -60,6 +65,7 @@ OneCycleLR::OneCycleLR(ScheduledOptimizer optimizer, Options options)
   initial_step();
 }
 
+// The bounds are fractional, as in Python; phases end at step numbers, not after counts, hence the - 1 and - 2.
 void OneCycleLR::init_phases(double pct_start, bool three_phase) {
   phases_ = {{pct_start * total_steps_ - 1, "initial_lr", "max_lr", "max_momentum", "base_momentum"}};
   if (three_phase) {
@@ -72,8 +78,9 @@ void OneCycleLR::init_phases(double pct_start, bool three_phase) {
 
 void OneCycleLR::init_momentum(const Options& options) {
   const auto kind = optim::momentum_kind(optimizer().defaults());
-  check_argument(kind.has_value(),
-                 "OneCycleLR: cycle_momentum: the optimizer has neither momentum nor betas; set it to false");
+  check_argument(
+      kind.has_value(),
+      "OneCycleLR: cycle_momentum: the optimizer has neither momentum nor betas; set cycle_momentum to false");
   use_beta1_ = kind == optim::MomentumKind::kBeta1;
   max_momentums_ = options.max_momentum.of(optimizer(), "OneCycleLR: max_momentum");
   base_momentums_ = options.base_momentum.of(optimizer(), "OneCycleLR: base_momentum");
@@ -81,22 +88,24 @@ void OneCycleLR::init_momentum(const Options& options) {
 
 struct OneCycleLR::Place {
   const Phase& phase;
-  double part;  // of the phase
+  double part;  // the fraction of the phase that has passed
 };
 
 OneCycleLR::Place OneCycleLR::place() const {
   double start_step = 0.0;
   for (const auto& phase : phases_) {
+    // The last phase also covers the step total_steps itself, which Python allows.
     if (last_epoch() <= phase.end_step || &phase == &phases_.back()) {
       return {phase, optim::divided(last_epoch() - start_step, phase.end_step - start_step,
-                                    "OneCycleLR: a phase without steps")};
+                                    "OneCycleLR: a phase has no steps; change pct_start or total_steps")};
     }
     start_step = phase.end_step;
   }
-  ensure(false, "OneCycleLR without phases");
+  ensure(false, "OneCycleLR has no phases");
   std::abort();
 }
 
+// Python's _annealing_linear and _annealing_cos.
 double OneCycleLR::between(double start, double end, double part) const {
   if (anneal_func_type_ == "linear") return (end - start) * part + start;
   return end + (start - end) / 2.0 * (std::cos(optim::kPi * part) + 1);
@@ -110,7 +119,7 @@ const std::vector<double>& OneCycleLR::named(const std::string& name) const {
 }
 
 std::vector<double> OneCycleLR::get_lr(const std::vector<double>& current) const {
-  check_argument(last_epoch() <= total_steps_, "OneCycleLR: step {} of a schedule of {} steps; make total_steps larger",
+  check_argument(last_epoch() <= total_steps_, "OneCycleLR: step {} of a schedule of {} steps; increase total_steps",
                  last_epoch(), total_steps_);
   const auto [phase, part] = place();
   auto rates = current;
@@ -170,6 +179,7 @@ void OneCycleLR::read_phases(optim::StateFields& fields) {
                    "expected a list of dicts, got " + (value->is<Value::List>() ? "an empty one" : value->type_name()));
     return;
   }
+  // Shared with the deferred change, since phases are assigned only after all entries have been checked.
   const auto loaded = std::make_shared<std::vector<Phase>>(value->as<Value::List>().size());
   for (std::size_t index = 0; index < loaded->size(); ++index) {
     fields.part(value->as<Value::List>()[index], fmt::format("_schedule_phases[{}].", index),

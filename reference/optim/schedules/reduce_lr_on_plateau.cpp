@@ -7,6 +7,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/optim/schedules/schedule_state.hpp"
 
+// ReduceLROnPlateau in the order of Python's statements: its counters are part of the state dict.
 namespace accel {
 
 ReduceLROnPlateau::ReduceLROnPlateau(ScheduledOptimizer optimizer, const Options& options)
@@ -34,19 +35,21 @@ void ReduceLROnPlateau::step() {
 }
 
 void ReduceLROnPlateau::step(double metric) {
-  if (default_min_lr_)
-    min_lrs_.resize(optimizer().param_groups().size(), *default_min_lr_);  // of groups that were added
+  // Groups that were added since get the single minimum, if there is one.
+  if (default_min_lr_) min_lrs_.resize(optimizer().param_groups().size(), *default_min_lr_);
   if (is_better(metric)) {
     best_ = metric;
     num_bad_epochs_ = 0;
   } else {
     ++num_bad_epochs_;
   }
+  // During the cooldown, epochs do not count as bad.
   if (cooldown_counter_ > 0) {
     --cooldown_counter_;
     num_bad_epochs_ = 0;
   }
   update_lr(last_epoch() + 1);
+  // After update_lr, whose get_lr reads the counter that is reset here.
   if (num_bad_epochs_ > patience_) {
     cooldown_counter_ = cooldown_;
     num_bad_epochs_ = 0;
@@ -61,8 +64,9 @@ std::vector<double> ReduceLROnPlateau::get_lr(const std::vector<double>& current
   auto rates = current;
   if (num_bad_epochs_ <= patience_) return rates;
   check_state(rates.size() == min_lrs_.size(),
-              "ReduceLROnPlateau: min_lr: {} values for {} parameter groups; a group was added", min_lrs_.size(),
-              rates.size());
+              "ReduceLROnPlateau: min_lr has {} values for {} parameter groups; add all groups before creating the "
+              "schedule",
+              min_lrs_.size(), rates.size());
   for (std::size_t group = 0; group < rates.size(); ++group) {
     const double reduced = std::max(rates[group] * factor_, min_lrs_[group]);
     if (rates[group] - reduced > eps_) rates[group] = reduced;
@@ -79,6 +83,7 @@ void ReduceLROnPlateau::state_fields(optim::StateFields& fields) {
   fields("eps", eps_);
   last_epoch_field(fields);
   last_lr_field(fields);
+  // Not read, since it follows from `mode`: see loaded().
   fields.constant("mode_worse", mode_worse_);
   fields("mode", mode_, optim::one_of({"min", "max"}));
   fields("threshold", threshold_);

@@ -7,12 +7,15 @@
 
 #include "reference/core/errors.hpp"
 
+// Conversions between a schedule's members and the values of a state dict, and the collection of problems. Reading
+// defers all assignments to `apply`, so that a state that does not fit changes nothing.
 namespace accel::optim {
 namespace {
 
-constexpr std::int64_t kMost = std::int64_t{1} << 30;  // of any count, so that counting on does not overflow
+constexpr std::int64_t kMost = std::int64_t{1} << 30;  // bound for counts, so that further counting cannot overflow
 constexpr std::int64_t kMostLong = std::int64_t{1} << 60;
 
+// A bool is not accepted as an integer, unlike in Python: in a state dict that would be a mistake.
 bool read_integer(const Value& value, std::int64_t most, auto& target) {
   if (!value.is<std::int64_t>() || value.as<std::int64_t>() < -most || value.as<std::int64_t>() > most) return false;
   target = static_cast<std::remove_reference_t<decltype(target)>>(value.as<std::int64_t>());
@@ -67,6 +70,7 @@ bool read_state(const Value& value, bool& target) {
 bool read_state(const Value& value, int& target) { return read_integer(value, kMost, target); }
 bool read_state(const Value& value, std::int64_t& target) { return read_integer(value, kMostLong, target); }
 
+// Python often stores a float as int, for example a gamma of 1.
 bool read_state(const Value& value, double& target) {
   if (!value.is<double>() && !value.is<std::int64_t>()) return false;
   target = value.is<double>() ? value.as<double>() : static_cast<double>(value.as<std::int64_t>());
@@ -87,6 +91,7 @@ bool read_state(const Value& value, std::optional<double>& target) {
 bool read_state(const Value& value, std::vector<int>& target) { return read_list(value, target); }
 bool read_state(const Value& value, std::vector<double>& target) { return read_list(value, target); }
 
+// from_chars, because std::stoi would accept trailing characters and throw for other text.
 bool read_state(const Value& value, std::map<int, int>& target) {
   if (!value.is<Value::Dict>()) return false;
   target.clear();
@@ -114,6 +119,7 @@ void StateFields::problem(const std::string& key, const std::string& text) {
   problems_.push_back(path_ + key + ": " + text);
 }
 
+// Problems and changes of the part are added to this object's, so that one `apply` covers both.
 void StateFields::part(const Value& value, const std::string& path, const std::function<void(StateFields&)>& read) {
   StateFields fields(value, path_ + path);
   read(fields);
@@ -123,10 +129,11 @@ void StateFields::part(const Value& value, const std::string& path, const std::f
 
 void StateFields::apply(const std::string& of) {
   if (!problems_.empty())
-    throw CheckpointError(fmt::format("this is no state of {}: {}", of, fmt::join(problems_, "; ")));
+    throw CheckpointError(fmt::format("the state does not fit {}: {}", of, fmt::join(problems_, "; ")));
   for (const auto& change : changes_) change();
 }
 
+// Short, since it is part of a message: a list is shown by its length only.
 std::string StateFields::shown(const Value& value) {
   if (value.is<bool>()) return value.as<bool>() ? "true" : "false";
   if (value.is<std::int64_t>()) return fmt::format("{}", value.as<std::int64_t>());

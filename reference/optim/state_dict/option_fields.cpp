@@ -6,6 +6,7 @@
 
 namespace accel::optim {
 
+// Which overloads exist decides which options problems_of checks: those of other types are checked where they are read.
 std::string unexpected(const char* expected, double value) {
   return fmt::format("expected {}, got {}", expected, value);
 }

@@ -28,6 +28,7 @@ class UnitPlanner {
     for (const auto& name : open_names_)
       problems.push_back(fmt::format("called_modules: the model has no module named '{}'", name));
     check_argument(problems.empty(), "{}", fmt::join(problems, "; "));
+    // A unit without tensors, such as a ReLU in a Sequential, has nothing to load.
     std::erase_if(units_, [](const Unit& unit) { return unit.tensors.empty(); });
     return std::move(units_);
   }

@@ -59,6 +59,7 @@ class CastPlanner {
  private:
   void add(const ModuleDescription& module) {
     const bool matches = std::any_of(skipped_.begin(), skipped_.end(), [&](const auto& expression) {
+      // re.search in Python: a match anywhere in the name.
       return std::regex_search(module.name, expression);
     });
     if (matches || is_one_of(module, options_.skip_modules_classes)) return;

@@ -87,12 +87,14 @@ std::vector<std::vector<std::string>> find_tied_parameters(const ModelDescriptio
 
 namespace offload {
 
+// Tensors and modules without submodules are placed as one piece.
 bool Node::can_be_split(const std::vector<std::string>& no_split_module_classes) const {
   return module != nullptr && !module->children.empty() &&
          std::none_of(no_split_module_classes.begin(), no_split_module_classes.end(),
                       [&](const auto& name) { return is_class(module->class_name, name); });
 }
 
+// A plain prefix test would put "layer10" inside "layer1".
 bool is_within(std::string_view name, std::string_view module) {
   return module.empty() || (name.starts_with(module) && (name.size() == module.size() || name[module.size()] == '.'));
 }

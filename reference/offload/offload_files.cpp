@@ -42,6 +42,7 @@ const std::vector<std::pair<std::string, at::ScalarType>>& offload_dtypes() {
   return kDtypes;
 }
 
+// The first name of a dtype is the one that is written.
 std::string offload_dtype_name(at::ScalarType dtype) {
   for (const auto& [name, other] : offload_dtypes()) {
     if (other == dtype) return name;
@@ -88,6 +89,7 @@ StoredWeight weight_of_raw_file(const std::string& path, at::ScalarType dtype, c
   check_checkpoint(num_bytes && static_cast<std::int64_t>(file_size) == *num_bytes,
                    "{}: has {} bytes, but shape [{}] of {} needs {}", path, file_size, fmt::join(sizes, ", "),
                    c10::toString(dtype), num_bytes.value_or(-1));
+  // Mapped when it is loaded, so an index of thousands of tensors does not hold as many mappings.
   return {.file = path, .dtype = dtype, .sizes = sizes, .load = [=] {
             const auto file = std::make_shared<const MappedFile>(path);
             return StoredTensor{

@@ -61,6 +61,7 @@ std::vector<at::Tensor> through_sink(const std::vector<at::Tensor>& outputs, std
   for (const auto& output : outputs) {
     if (output.grad_fn()) differentiable.push_back(output);
   }
+  // E.g. under no_grad: there is no backward pass to intercept.
   if (differentiable.empty()) return outputs;
   const auto sink = std::shared_ptr<Sink>(
       new Sink(torch::autograd::collect_next_edges(differentiable), std::move(at_end)), torch::autograd::deleteNode);

@@ -38,6 +38,7 @@ c10::intrusive_ptr<c10::ivalue::Future> CommHook::runHook(c10d::GradBucket& buck
       c10::TensorType::get());
 }
 
+// For reductions without work, whose result is available at once.
 at::Tensor BucketReduction::finished() const { return finish ? finish(sent) : sent; }
 
 // Calls the process group, not Group::all_reduce: c10d needs the work's future, which accel's Work does not expose.

@@ -15,6 +15,7 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
+// Everything that decides how a gradient is laid out in a bucket. Names are not part of it, as in Python.
 std::string describe(const at::Tensor& tensor) {
   std::string text = fmt::format("{} [{}]", c10::toString(tensor.scalar_type()), fmt::join(tensor.sizes(), ", "));
   if (!tensor.is_contiguous()) text += fmt::format(" with strides [{}]", fmt::join(tensor.strides(), ", "));

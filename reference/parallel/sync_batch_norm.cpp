@@ -24,6 +24,7 @@ std::shared_ptr<SyncBatchNormImpl> converted(const torch::nn::Module& module, co
   return nullptr;
 }
 
+// The three dimensions have no common base class in LibTorch.
 bool is_batch_norm(const torch::nn::Module& module) {
   return module.as<torch::nn::BatchNorm1dImpl>() != nullptr || module.as<torch::nn::BatchNorm2dImpl>() != nullptr ||
          module.as<torch::nn::BatchNorm3dImpl>() != nullptr;
@@ -35,6 +36,7 @@ void find_fixed(const torch::nn::Module& module, const std::string& prefix, Name
   for (const auto& child : module.named_children()) {
     const auto name = prefix + child.key();
     if (is_batch_norm(*child.value())) {
+      // The module is named with its owner, whose source the user has to change.
       if (module.as<torch::nn::SequentialImpl>() == nullptr)
         names.push_back(fmt::format("{} of {}", name, module.name()));
     } else {
@@ -93,6 +95,7 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   double momentum = options.momentum().value_or(0.0);
   if (is_training() && num_batches_tracked.defined()) {
     num_batches_tracked += 1;
+    // Without momentum, running statistics are a cumulative average over all batches, as in BatchNorm.
     if (!options.momentum()) momentum = 1.0 / num_batches_tracked.item<double>();
   }
   if (is_training()) {
@@ -110,6 +113,7 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
                              group);
     }
   }
+  // Evaluation, and training with one rank: no communication, and the same kernel as BatchNorm.
   return torch::nn::functional::detail::batch_norm(input, running_mean, running_var, weight, bias,
                                                    is_training() || !options.track_running_stats(), momentum,
                                                    options.eps());
@@ -130,6 +134,7 @@ void convert_sync_batchnorm(torch::nn::Module& module, const std::optional<Group
                  "convert_sync_batchnorm: {} cannot be replaced: modules other than Sequential hold their children "
                  "in member variables; declare these as accel::SyncBatchNorm",
                  fmt::join(fixed, ", "));
+  // After the check of the complete module, so that an error leaves it unchanged.
   convert_inside(module, group);
 }
 

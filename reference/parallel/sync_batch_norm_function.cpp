@@ -54,6 +54,8 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
     const auto grad_output = laid_out(grad_outputs[0]);
     const auto local = local_gradients(grad_output, input, weight, statistics);
     at::Tensor of_input;
+    // Parameters get local gradients, which DistributedDataParallel averages; only the input's gradient needs sums over
+    // the ranks. Whether it is needed is equal on all ranks, so the all-reduce matches.
     if (context->needs_input_grad(0)) {
       const auto capsule = context->saved_data["group"].toCapsule();
       const auto& holder = static_cast<const GroupHolder&>(*capsule);
@@ -130,6 +132,7 @@ GlobalStatistics global_statistics(const at::Tensor& all, const at::Tensor& inpu
   const auto count = sum_of(counts);
   check_count(count);
   if (input.is_cuda()) {
+    // The kernel requires counts in the dtype of the running statistics.
     if (arguments.running_mean.defined()) counts = counts.to(arguments.running_mean.scalar_type());
     auto [mean, invstd] = at::batch_norm_gather_stats_with_counts(
         input, means.contiguous(), spreads.contiguous(), arguments.running_mean, arguments.running_var,
@@ -153,6 +156,7 @@ GlobalStatistics global_statistics(const at::Tensor& all, const at::Tensor& inpu
 
 at::Tensor normalized(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
                       const GlobalStatistics& statistics, double eps) {
+  // The kernels do not support inputs without rows.
   if (input.numel() == 0) return at::empty_like(input);
   if (input.is_cuda()) return at::batch_norm_elemt(input, weight, bias, statistics.mean, statistics.invstd, eps);
   const auto scale = weight.defined() ? statistics.invstd * widened(weight) : statistics.invstd;
@@ -164,6 +168,7 @@ at::Tensor normalized(const at::Tensor& input, const at::Tensor& weight, const a
 LocalGradients local_gradients(const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight,
                                const GlobalStatistics& statistics) {
   if (input.numel() == 0) {
+    // A rank without rows still takes part in the all-reduce.
     const auto zeros = at::zeros({input.size(1)}, statistics.mean.options());
     return {.sum_dy = zeros, .sum_dy_xmu = zeros, .weight = zeros, .bias = zeros};
   }

@@ -26,6 +26,7 @@ GradientGroups gradients_of(torch::optim::Optimizer& optimizer) {
       check_argument(gradient.scalar_type() != at::kHalf,
                      "GradScaler: float16 gradients cannot be unscaled without loss; keep parameters in float32 "
                      "and run the forward under autocast");
+      // Only the stored values can be infinite; indices need no scaling.
       if (gradient.is_sparse()) gradient = gradient._values();
       groups[{gradient.device().str(), gradient.scalar_type()}].push_back(gradient);
     }
@@ -118,6 +119,7 @@ bool GradScaler::step(torch::optim::Optimizer& optimizer) {
   check_scaled("step");
   check_state(!was_stepped(optimizer),
               "GradScaler: step was already called on this optimizer since the last update; call update first");
+  // The user may have unscaled before, to clip; gradients must not be divided twice.
   if (!was_unscaled(optimizer)) unscale_(optimizer);
   auto& state = optimizers_.at(&optimizer);
   check_state(!state.found_inf.empty(),
@@ -150,6 +152,7 @@ void GradScaler::update(std::optional<double> new_scale) {
     at::_amp_update_scale_(scale_, growth_tracker_, found_inf, options_.growth_factor, options_.backoff_factor,
                            options_.growth_interval);
   }
+  // Ends the iteration for all optimizers: each may unscale and step again.
   optimizers_.clear();
 }
 

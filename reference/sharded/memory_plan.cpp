@@ -8,6 +8,7 @@ namespace {
 
 // Units carry the dotted names of their modules, so a prefix tells which unit contains which; the root has no name.
 bool is_around(const UnitPlan& outer, const UnitPlan& inner) {
+  // The dot keeps "layer1" from containing "layer10".
   return outer.name.empty() || inner.name.starts_with(outer.name + ".");
 }
 
@@ -27,6 +28,7 @@ class MemoryPlanner {
         memory.parameters += options_.parameters ? shard : whole_bytes(flat) + (is_cast ? shard : 0);
         if (!flat.requires_grad) continue;
         memory.gradients += shard;
+        // Counts the shard's padding, too, for which optimizers keep no state: an upper bound.
         memory.optimizer += flat.layout.shard_numel() * state_bytes_per_element;
       }
     }

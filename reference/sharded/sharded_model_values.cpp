@@ -76,6 +76,7 @@ std::map<std::string, at::Tensor> ShardedModel::State::assembled(const std::vect
     if (!assembly.expects(name)) other_names.insert(name);
   }
   for (const auto& piece : pieces) {
+    // A full state lists a shared parameter under all its names. Adding each would count its elements several times.
     if (!other_names.contains(piece.name)) assembly.add(piece);
   }
   return std::move(assembly).finish();
@@ -100,6 +101,7 @@ NamedTensors ShardedModel::full_state() {
     }
     unit->release();
   }
+  // Ignored parameters and buffers are complete on every rank; no gather is needed.
   for (const auto index : state_->plan.ignored) keep(state_->model.parameters[index]);
   for (const auto& [name, buffer] : state_->model.buffers) keep(buffer);
   NamedTensors state;
@@ -122,9 +124,11 @@ at::Tensor ShardedModel::whole_of(const at::Tensor& parameter, const at::Tensor&
   // Only the shards that hold a part of this parameter matter, but an all-gather needs equal sizes on all ranks.
   auto shard = at::zeros({layout.shard_numel()}, part.options());
   shard.narrow(0, place.begin, place.size()).copy_(part.reshape({-1}));
+  // The complete flat buffer is gathered for one parameter: simple, and only used when checkpoints are written in full.
   auto whole = at::empty({layout.padded_numel()}, part.options());
   state_->groups.gathers.all_gather_into(whole, shard).wait();
   const auto range = layout.range(index);
+  // A copy, which does not keep the flat buffer alive.
   return whole.narrow(0, range.begin, range.size()).clone().view(layout.parameters()[index].sizes);
 }
 
@@ -167,6 +171,7 @@ std::vector<ShardPiece> ShardedModel::sharded_state() const {
       }
     }
   }
+  // Values that are equal on all ranks are written once.
   if (state_->groups.gathers.rank() != 0) return pieces;
   const auto add_whole = [&](const std::string& name, const at::Tensor& tensor) {
     pieces.push_back({name, tensor.sizes().vec(), {0, tensor.numel()}, copy(tensor).reshape({-1})});
@@ -177,6 +182,7 @@ std::vector<ShardPiece> ShardedModel::sharded_state() const {
   return pieces;
 }
 
+// Every rank passes the full values; each keeps its part.
 void ShardedModel::load_full_state(const NamedTensors& state) { load_sharded_state(pieces_of(state)); }
 
 void ShardedModel::load_sharded_state(const std::vector<ShardPiece>& pieces) { prepare_load(pieces)(); }

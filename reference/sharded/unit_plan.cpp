@@ -69,6 +69,7 @@ class UnitPlanner {
     }
   }
 
+  // The complete name must match, like Python's re.fullmatch; the root, without a name, never does.
   static bool name_matches(const ModuleDescription& module, const std::string& expression) {
     return !module.name.empty() && std::regex_match(module.name, std::regex(expression));
   }
@@ -162,6 +163,7 @@ class UnitPlanner {
         if (is_new) {
           order.push_back(parameter);
         } else {
+          // Applied for each further use, this yields the smallest unit around all users.
           place->second = common_unit(place->second, unit);
         }
       }

@@ -19,6 +19,7 @@ void update(TensorLists& lists, const AdadeltaOptions& options) {
   at::_foreach_mul_(square_avgs, options.rho);
   at::_foreach_addcmul_(square_avgs, grads, grads, 1 - options.rho);
 
+  // A new list: square_avgs is state.
   auto deviations = at::_foreach_add(square_avgs, options.eps);
   at::_foreach_sqrt_(deviations);
   auto deltas = at::_foreach_add(acc_deltas, options.eps);

@@ -41,6 +41,8 @@ void update_fused(TensorLists& lists, const AdamOptions& options) {
          beta2, options.weight_decay, options.eps, options.amsgrad, options.maximize, {}, {});
 }
 
+// torch/optim/adam.py, _multi_tensor_adam, for steps on the host (not capturable). See Note [Order of foreach
+// operations].
 void update_foreach(TensorLists& lists, const AdamOptions& options) {
   const auto [beta1, beta2] = options.betas;
   const auto coupled_decay = options.decoupled_weight_decay ? 0 : options.weight_decay;
@@ -64,6 +66,7 @@ void update_foreach(TensorLists& lists, const AdamOptions& options) {
   at::_foreach_addcdiv_(lists.params, lists["exp_avg"], denominators, sizes);
 }
 
+// As in Python, where AdamW is an Adam with decoupled_weight_decay.
 AdamOptions as_adam(const AdamWOptions& options) {
   return {.lr = options.lr,
           .betas = options.betas,

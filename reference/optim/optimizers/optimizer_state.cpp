@@ -88,6 +88,7 @@ class LibTorchForm : public StateDictForm {
 
  private:
   static Options unfused(Options options) {
+    // The fused form stores its step on another device and in another dtype.
     if constexpr (requires { options.fused; }) options.fused = false;
     return options;
   }
@@ -99,6 +100,7 @@ std::unique_ptr<StateDictForm> form_of(const torch::optim::Optimizer& optimizer)
     return std::make_unique<LbfgsForm>(*lbfgs);
   std::unique_ptr<StateDictForm> form;
   for_each_optimizer([&]<typename Options>(const OptimizerEntry<Options>&) {
+    // Only optimizers that LibTorch has, too, name its class.
     if constexpr (requires { typename Options::LibTorchOptimizer; }) {
       if (dynamic_cast<const typename Options::LibTorchOptimizer*>(&optimizer) != nullptr)
         form = std::make_unique<LibTorchForm<Options>>();

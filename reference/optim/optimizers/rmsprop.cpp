@@ -49,6 +49,7 @@ void update(TensorLists& lists, const RMSpropOptions& options) {
   // After the square root, as in torch; TensorFlow adds it before.
   at::_foreach_add_(averages, options.eps);
 
+  // With momentum the rate is applied to the buffer, not to the gradient, as in Python.
   if (options.momentum > 0) {
     auto& buffers = lists["momentum_buffer"];
     at::_foreach_mul_(buffers, options.momentum);

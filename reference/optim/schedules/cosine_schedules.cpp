@@ -6,6 +6,7 @@
 #include "reference/optim/schedules/schedule_arithmetic.hpp"
 #include "reference/optim/schedules/schedule_state.hpp"
 
+// See Note [Recursive and closed form] in decay_schedules.cpp.
 namespace accel {
 
 using optim::kPi;
@@ -73,6 +74,7 @@ void CosineAnnealingWarmRestarts::step() {
     update_lr(0);
     return;
   }
+  // fmod, since T_cur may be fractional after step(epoch).
   if (++T_cur_ >= static_cast<double>(T_i_)) {
     T_cur_ = std::fmod(T_cur_, static_cast<double>(T_i_));
     T_i_ *= T_mult_;
@@ -81,6 +83,7 @@ void CosineAnnealingWarmRestarts::step() {
 }
 
 void CosineAnnealingWarmRestarts::step(double epoch) {
+  // Also rejects NaN and values that do not fit into last_epoch.
   check_argument(epoch >= 0 && epoch < kMostEpochs,
                  "CosineAnnealingWarmRestarts: step: expected an epoch of 0 or more, got {}", epoch);
   T_cur_ = epoch;
@@ -96,6 +99,7 @@ void CosineAnnealingWarmRestarts::step(double epoch) {
     T_cur_ = epoch - static_cast<double>(T_0_ * (power - 1)) / (T_mult_ - 1);
     T_i_ = T_0_ * power;
   }
+  // Python stores floor(epoch) as last_epoch.
   update_lr(static_cast<int>(epoch));
 }
 

@@ -6,6 +6,8 @@
 #include "reference/optim/schedules/schedule_state.hpp"
 #include "reference/optim/state_dict/param_group_options.hpp"
 
+// CyclicLR as in torch, including its order of assignments to rates and momentum, which decides what an earlier
+// schedule on the same optimizer leaves behind.
 namespace accel {
 
 // Sets the groups' rates to `base_lr` before the base class reads them, so that they become the initial rates of a
@@ -33,6 +35,7 @@ CyclicLR::CyclicLR(ScheduledOptimizer optimizer, const Options& options)
                  "CyclicLR: mode: expected triangular, triangular2 or exp_range, or a scale_fn, got '{}'", mode_);
   check_argument(scale_mode_ == "cycle" || scale_mode_ == "iterations",
                  "CyclicLR: scale_mode: expected cycle or iterations, got '{}'", scale_mode_);
+  // Doubles, as in Python, where both are converted to float before they are added.
   total_size_ = static_cast<double>(options.step_size_up) + down;
   step_ratio_ = options.step_size_up / total_size_;
   init_scale_mode();
@@ -47,6 +50,7 @@ void CyclicLR::init_scale_mode() {
   if (!scale_fn_) scale_mode_ = mode_ == "exp_range" ? "iterations" : "cycle";
 }
 
+// The optimizer's defaults decide which option is cycled, as in Python, even if groups have others.
 void CyclicLR::init_momentum(const Options& options) {
   const auto kind = optim::momentum_kind(optimizer().defaults());
   check_argument(kind.has_value(),
@@ -98,10 +102,12 @@ void CyclicLR::state_fields(optim::StateFields& fields) {
   fields("total_size", total_size_, {[](double size) { return size > 0; }, "a number above 0"});
   fields("step_ratio", step_ratio_,
          {[](double ratio) { return ratio > 0 && ratio <= 1; }, "a number above 0, and 1 at most"});
+  // With a scale_fn Python does not look at the mode, so any text is accepted.
   fields("mode", mode_,
          scale_fn_ ? optim::Rule<std::string>() : optim::one_of({"triangular", "triangular2", "exp_range"}));
   fields("gamma", gamma_);
   fields("scale_mode", scale_mode_, optim::one_of({"cycle", "iterations"}));
+  // Python stores the function's __dict__ here, or None for plain functions; there is nothing to load.
   fields.constant("_scale_fn_custom", {});
   fields("cycle_momentum", cycle_momentum_, optim::as_made(cycle_momentum_));
   if (!cycle_momentum_) return;

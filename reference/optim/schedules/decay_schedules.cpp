@@ -26,10 +26,11 @@ StepLR::StepLR(ScheduledOptimizer optimizer, int step_size, double gamma)
 }
 
 std::vector<double> StepLR::get_lr(const std::vector<double>& current) const {
-  // The division of integers below rounds down, like Python's `//`, since epochs are not negative.
   return last_epoch() == 0 || last_epoch() % step_size_ != 0 ? current : times(current, gamma_);
 }
 
+// Integer division rounds down like Python's `//`, because epochs are not negative. pow rounds once, unlike a loop of
+// products.
 std::vector<double> StepLR::get_closed_form_lr(const std::vector<double>& /*current*/) const {
   return times(base_lrs(), optim::power(gamma_, last_epoch() / step_size_, "StepLR"));
 }
@@ -49,11 +50,13 @@ MultiStepLR::MultiStepLR(ScheduledOptimizer optimizer, const std::vector<int>& m
 
 std::vector<double> MultiStepLR::get_lr(const std::vector<double>& current) const {
   const auto milestone = milestones_.find(last_epoch());
+  // One power for a milestone that is listed several times, as in Python; repeated products would round differently.
   return milestone == milestones_.end() ? current
                                         : times(current, optim::power(gamma_, milestone->second, "MultiStepLR"));
 }
 
 std::vector<double> MultiStepLR::get_closed_form_lr(const std::vector<double>& /*current*/) const {
+  // The number of milestones up to this epoch, which is Python's bisect_right on the sorted list.
   int passed = 0;
   for (const auto& [milestone, count] : milestones_) passed += milestone <= last_epoch() ? count : 0;
   return times(base_lrs(), optim::power(gamma_, passed, "MultiStepLR"));

@@ -34,6 +34,7 @@ std::vector<double> between(double lowest, const std::vector<double>& highest, d
   return rates;
 }
 
+// WarmupCosineLR scales each group's own rate, while the other two set absolute rates.
 std::vector<double> scaled(std::vector<double> rates, double ratio) {
   for (auto& rate : rates) rate *= ratio;
   return rates;
@@ -52,6 +53,7 @@ std::vector<double> WarmupLR::get_lr(const std::vector<double>&) const {
   const auto highest =
       options_.warmup_max_lr ? std::vector<double>(base_lrs().size(), *options_.warmup_max_lr) : base_lrs();
   if (iteration < 0) return std::vector<double>(base_lrs().size(), options_.warmup_min_lr);
+  // After the warm-up the rate stays at its maximum.
   return between(options_.warmup_min_lr, highest,
                  iteration < options_.warmup_num_steps ? warmed_up(iteration, options_) : 1.0);
 }

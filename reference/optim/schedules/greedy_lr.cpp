@@ -90,6 +90,7 @@ bool GreedyLR::is_better(double metric) const {
   return optim::is_better_metric(metric, best_, mode_, threshold_mode_, threshold_);
 }
 
+// Divides by the factor that reductions multiply by. An increase also resets the countdown to a restart.
 std::vector<double> GreedyLR::raised(std::vector<double> rates) {
   for (std::size_t group = 0; group < rates.size(); ++group) {
     const double rate = std::min(rates[group] / factor_, max_lrs_[group]);
@@ -114,6 +115,7 @@ std::vector<double> GreedyLR::reduced(std::vector<double> rates) {
   return init_lrs_;
 }
 
+// Computed in step(metric), since get_lr does not receive the metric.
 std::vector<double> GreedyLR::get_lr(const std::vector<double>& /*current*/) const { return next_; }
 
 void GreedyLR::state_fields(optim::StateFields& fields) {

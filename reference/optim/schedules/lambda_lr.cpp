@@ -5,6 +5,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/optim/schedules/schedule_state.hpp"
 
+// LambdaLR and MultiplicativeLR. Most schedules of Transformers are a LambdaLR: see warmup_schedules.cpp.
 namespace accel {
 
 FactorSchedule::FactorSchedule(ScheduledOptimizer optimizer, EpochFactor lr_lambda)
@@ -16,6 +17,7 @@ FactorSchedule::FactorSchedule(ScheduledOptimizer optimizer, std::vector<EpochFa
                  "lr_lambda: expected {} functions, one per parameter group, got {}", base_lrs().size(),
                  lr_lambdas_.size());
   for (const auto& lr_lambda : lr_lambdas_)
+    // An empty std::function would throw std::bad_function_call at some later step.
     check_argument(lr_lambda != nullptr, "lr_lambda: expected a function, got an empty one");
 }
 

@@ -47,6 +47,7 @@ std::vector<double> PerGroup::of(const torch::optim::Optimizer& optimizer, const
 
 LRScheduler::LRScheduler(ScheduledOptimizer optimizer)
     : optimizer_(optimizer.optimizer), last_epoch_(optimizer.last_epoch) {
+  // Explicit initial rates take precedence over those in the groups.
   if (!optimizer.initial_lrs)
     optimizer.initial_lrs = kept_initial_lrs(*optimizer_, /*is_begun=*/optimizer.last_epoch != -1);
   const auto num_groups = optimizer_->param_groups().size();
@@ -54,6 +55,7 @@ LRScheduler::LRScheduler(ScheduledOptimizer optimizer)
   check_argument(num_rates == num_groups, "initial_lrs: got {} values for {} parameter groups; expected one per group",
                  num_rates, num_groups);
   check_argument(optimizer.last_epoch >= -1, "last_epoch: expected -1 or more, got {}", optimizer.last_epoch);
+  // Python raises KeyError here: the current rate says nothing about the initial one.
   check_argument(optimizer.last_epoch == -1 || optimizer.initial_lrs,
                  "last_epoch: {} requires initial_lrs, the rates with which the schedule started",
                  optimizer.last_epoch);
@@ -64,6 +66,7 @@ LRScheduler::LRScheduler(ScheduledOptimizer optimizer)
 
 std::vector<double> LRScheduler::current_lr() const {
   std::vector<double> rates;
+  // Read from the optimizer every time: the user or another schedule may have changed the rates.
   for (const auto& group : std::as_const(*optimizer_).param_groups()) rates.push_back(group.options().get_lr());
   return rates;
 }

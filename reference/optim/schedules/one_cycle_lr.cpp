@@ -15,6 +15,7 @@ std::vector<optim::OptionProblem> OneCycleLROptions::problems_between() const {
 
 namespace {
 
+// Python's precedence: total_steps if it is set, else the product, which is checked for overflow of int.
 int total_steps_of(const OneCycleLROptions& options) {
   const auto positive = [](const char* name, int value) {
     check_argument(value > 0, "OneCycleLR: {}: expected 1 or more, got {}", name, value);
@@ -111,6 +112,7 @@ double OneCycleLR::between(double start, double end, double part) const {
   return end + (start - end) / 2.0 * (std::cos(optim::kPi * part) + 1);
 }
 
+// Names are valid here: the constructor writes known ones, and phase_fields checks loaded ones.
 const std::vector<double>& OneCycleLR::named(const std::string& name) const {
   if (name == "initial_lr") return initial_lrs();
   if (name == "max_lr") return max_lrs_;
@@ -119,6 +121,7 @@ const std::vector<double>& OneCycleLR::named(const std::string& name) const {
 }
 
 std::vector<double> OneCycleLR::get_lr(const std::vector<double>& current) const {
+  // Python raises ValueError here.
   check_argument(last_epoch() <= total_steps_, "OneCycleLR: step {} of a schedule of {} steps; increase total_steps",
                  last_epoch(), total_steps_);
   const auto [phase, part] = place();
@@ -148,6 +151,7 @@ void OneCycleLR::state_fields(optim::StateFields& fields) {
   fields.writes() ? write_phases(fields) : read_phases(fields);
 }
 
+// One function for writing and reading, so that both have the same keys.
 void OneCycleLR::phase_fields(optim::StateFields& fields, Phase& phase) {
   const auto rates = optim::one_of({"initial_lr", "max_lr", "min_lr"}),
              momentums = optim::one_of({"base_momentum", "max_momentum"});
@@ -158,6 +162,7 @@ void OneCycleLR::phase_fields(optim::StateFields& fields, Phase& phase) {
   fields("end_momentum", phase.end_momentum, momentums);
 }
 
+// The list has two or three phases, depending on three_phase, which the state itself does not contain.
 void OneCycleLR::write_phases(optim::StateFields& fields) {
   Value::List list;
   for (auto& phase : phases_) {

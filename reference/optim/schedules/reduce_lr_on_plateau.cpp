@@ -22,9 +22,11 @@ ReduceLROnPlateau::ReduceLROnPlateau(ScheduledOptimizer optimizer, const Options
       threshold_(options.threshold) {
   check_argument(factor_ < 1.0, "ReduceLROnPlateau: factor: expected a number below 1, got {}", factor_);
   optim::check_comparison("ReduceLROnPlateau", mode_, threshold_mode_);
+  // Python's default_min_lr: with a single minimum, groups that are added later get it, too.
   if (options.min_lr.for_all() && !min_lrs_.empty()) default_min_lr_ = min_lrs_.front();
   init_mode_worse();
   best_ = mode_worse_;
+  // No initial_step: like Python's, this schedule changes no rate when it is created.
   set_last_epoch(0);
 }
 

@@ -55,6 +55,7 @@ Value state_value(const std::string& value) { return value; }
 Value state_value(const std::optional<double>& value) { return value ? Value(*value) : Value(); }
 Value state_value(const std::vector<int>& values) { return list_value(values); }
 Value state_value(const std::vector<double>& values) { return list_value(values); }
+// MultiStepLR's Counter of milestones.
 Value state_value(const std::map<int, int>& values) {
   Value::Dict dict;
   for (const auto& [key, value] : values) dict.emplace(std::to_string(key), value);
@@ -83,6 +84,7 @@ bool read_state(const Value& value, std::string& target) {
   return true;
 }
 
+// null is a valid value: Python's None.
 bool read_state(const Value& value, std::optional<double>& target) {
   target.reset();
   return value.is_null() || read_state(value, target.emplace());
@@ -105,12 +107,14 @@ bool read_state(const Value& value, std::map<int, int>& target) {
 
 StateFields::StateFields(const Value& read, std::string path) : read_(&read), path_(std::move(path)) {}
 
+// A missing entry is a problem even if the schedule has a default: Python's dicts always contain all entries.
 const Value* StateFields::find(const std::string& key) {
   if (read_->contains(key)) return &read_->at(key);
   problem(key, "missing");
   return nullptr;
 }
 
+// For entries that Python expects in the dict but that have no counterpart here, such as functions.
 void StateFields::constant(const std::string& key, Value value) {
   if (writes()) write(key, std::move(value));
 }

@@ -23,6 +23,7 @@ double progress_of(int step, const Options& options) {
          std::max(1, options.num_training_steps - options.num_warmup_steps);
 }
 
+// Shared by the cosine schedules; with min_lr_rate = 0 the last operations change no bit.
 double cosine_factor(double num_cycles, double progress, double min_lr_rate) {
   const double factor = 0.5 * (1.0 + std::cos(kPi * num_cycles * 2.0 * progress));
   return std::max(0.0, factor * (1 - min_lr_rate) + min_lr_rate);
@@ -35,6 +36,7 @@ template <typename Options>
 double min_lr_rate_of(const ScheduledOptimizer& optimizer, const Options& options) {
   check_argument(!(options.min_lr && options.min_lr_rate), "min_lr and min_lr_rate: expected one of them, got both");
   check_argument(options.min_lr || options.min_lr_rate, "min_lr and min_lr_rate: expected one of them, got none");
+  // LambdaLR needs a factor, so an absolute minimum is divided by the rate.
   return options.min_lr ? optim::divided(*options.min_lr, default_lr(optimizer), "min_lr") : *options.min_lr_rate;
 }
 
@@ -49,6 +51,7 @@ std::vector<optim::OptionProblem> min_lr_problems(const Options& options) {
   return {{"min_lr", "expected one of min_lr and min_lr_rate"}};
 }
 
+// The factor captures its options by value: it outlives the caller's.
 std::unique_ptr<LambdaLR> lambda(const ScheduledOptimizer& optimizer, EpochFactor factor) {
   return std::make_unique<LambdaLR>(optimizer, std::move(factor));
 }
@@ -108,6 +111,7 @@ std::unique_ptr<LambdaLR> get_cosine_with_hard_restarts_schedule_with_warmup(con
 std::unique_ptr<LambdaLR> get_polynomial_decay_schedule_with_warmup(const ScheduledOptimizer& optimizer,
                                                                     PolynomialWarmupOptions options) {
   const double lr_init = default_lr(optimizer);
+  // Checked here and not in problems_between, because it depends on the optimizer.
   check_argument(lr_init > options.lr_end, "lr_end: expected a number below the optimizer's rate of {}, got {}",
                  lr_init, options.lr_end);
   return lambda(optimizer, [=](int step) {

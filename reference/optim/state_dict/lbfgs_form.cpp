@@ -56,6 +56,7 @@ class StateReader {
     return tensors;
   }
   void check(bool holds, const std::string& text) {
+    // Checks that involve several entries.
     if (!holds) problems_.add(fmt::format("{}.{}", place_, text));
   }
 
@@ -172,6 +173,7 @@ std::unique_ptr<torch::optim::OptimizerParamState> LbfgsForm::read_state(
                "old_dirs: expected as many as in old_stps and ro");
   if (!reader.has("al")) return state;
   const auto al = reader.history("al", 1, /*may_lack=*/true);
+  // Longer is fine: LibTorch allocates history_size slots at once.
   reader.check(al.size() >= length, "al: expected at least as many as in old_dirs");
   state->al(std::vector<at::Tensor>(al.begin(), al.end()));
   return state;

@@ -17,6 +17,7 @@ std::string unexpected(const char* expected, const NumberPair& value) {
   return fmt::format("expected {}, got ({}, {})", expected, std::get<0>(value), std::get<1>(value));
 }
 
+// Python raises at the first ValueError; here the user sees all of them at once.
 void throw_problems(const std::string& optimizer, const std::vector<OptionProblem>& problems) {
   std::vector<std::string> texts;
   for (const auto& problem : problems) texts.push_back(fmt::format("{}: {}", problem.name, problem.text));

@@ -7,6 +7,7 @@
 
 #include "reference/core/errors.hpp"
 
+// Access to the momentum of parameter groups for the schedules that cycle it.
 namespace accel::optim {
 namespace {
 

@@ -41,7 +41,7 @@ class ResumableReducer final : public c10d::Reducer {
  public:
   using Reducer::Reducer;
 
-  /// Whether a backward pass that runs now is averaged.
+  /// Whether the current backward pass is averaged over the ranks.
   [[nodiscard]] bool reduces() const { return expect_autograd_hooks_; }
   [[nodiscard]] bool has_rebuilt_buckets() const { return has_rebuilt_bucket_; }
   [[nodiscard]] Buckets buckets() const {

@@ -13,19 +13,12 @@ namespace accel {
 namespace {
 
 // Note [PowerSGD waits]
-// Python's hook calls the second and third all-reduce of a step from callbacks of the first. On Gloo these run on its
-// own threads: with several buckets, ranks may call them in different orders, and threads that wait for each other use
-// up Gloo's two. Here the rank's thread waits between the stages, so the order is that of the buckets on every rank,
-// and a simulated rank calls its collectives on its own thread. The numbers are the same. Before PowerSGD starts, and
-// in other hooks, nothing waits before the end of backward.
-
-// Note [PowerSGD waits]
 // Python's hook starts the second and third all-reduce of a step from callbacks of the first. On Gloo these run on
 // Gloo's threads: with several buckets, ranks may start them in different orders, and callbacks that wait for each
 // other exhaust Gloo's two threads. Here the rank's thread waits between the stages, so every rank follows the order of
 // the buckets, and a simulated rank calls its collectives on its own thread. The numbers are the same. During warm-up,
 // and in other hooks, nothing waits before the end of backward.
-//
+
 // Tensors of one shape, in the order in which the shapes first occurred.
 struct SameShape {
   std::vector<at::Tensor> tensors;

@@ -80,7 +80,7 @@ struct PowerSGDState {
   void end_step(const c10d::GradBucket& bucket);
   /// Returns a generator for random Qs, equal on all ranks. The rank's own generator is not advanced.
   at::Generator next_generator();
-  void sum(const at::Tensor& tensor) const;  ///< waits
+  void sum(const at::Tensor& tensor) const;  ///< blocks until the sum is complete
 
   PowerSGDOptions options = {};
   Group group = {};

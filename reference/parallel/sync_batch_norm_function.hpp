@@ -16,16 +16,11 @@ struct SyncBatchNormArguments {
 /// torch/nn/modules/_functions.py, SyncBatchNorm.
 at::Tensor sync_batch_norm(const at::Tensor& input, const SyncBatchNormArguments& arguments, const Group& group);
 
-// The arithmetic of SyncBatchNorm, without communication: LibTorch's fused kernels on CUDA, as in Python, plain
-// operators elsewhere, where these kernels do not exist.
+// The arithmetic of SyncBatchNorm, without communication. On CUDA it uses LibTorch's fused kernels, as Python does;
+// elsewhere, where these kernels do not exist, plain operators.
 //
 // Channels are dimension 1. Thread rule: plain functions on values.
 
-/// The arithmetic of SyncBatchNorm, without communication. On CUDA it uses LibTorch's fused kernels, as Python does;
-/// elsewhere, where these kernels do not exist, plain operators.
-///
-/// Channels are dimension 1. Thread rule: plain functions on values.
-///
 /// Returns (2 C + 1) numbers: per channel the mean, then the inverse standard deviation (CUDA) or the sum of squared
 /// deviations (elsewhere), then the number of values per channel. Zeros for an input without rows.
 at::Tensor local_statistics(const at::Tensor& input, double eps);

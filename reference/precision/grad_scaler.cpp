@@ -202,7 +202,7 @@ void GradScaler::load_state_dict(const Value& state) {
     problems.push_back(fmt::format("_growth_tracker: expected 0 or more, got {}", tracker));
   if (!problems.empty())
     throw CheckpointError(fmt::format("the state does not fit an enabled GradScaler: {}", fmt::join(problems, "; ")));
-  // Nothing above changed the scaler, so that a state that does not fit leaves it as it was.
+  // Nothing above changed the scaler, so that a state that does not fit leaves it unchanged.
   options_ = loaded;
   init_growth_tracker_ = static_cast<int>(tracker);
   if (!scale_.defined()) return;

@@ -42,7 +42,7 @@ class UnnamedFile {
 FileMemory::FileMemory(std::string folder) : folder_(std::move(folder)) {
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
-  if (error) throw FileError(folder_, "made", error.value());
+  if (error) throw FileError(folder_, "created", error.value());
   const UnnamedFile file(folder_);  // fails here, not in the middle of preparing a model
 }
 

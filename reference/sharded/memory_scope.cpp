@@ -28,7 +28,7 @@ class Blocks {
     blocks_[data] = std::move(block);
     count_ = blocks_.size();
   }
-  /// Null if it is not there.
+  /// Removes a block; the result has no source if `data` does not belong to one.
   Block remove(void* data) {
     // The common case, no block of any source alive, must not take a lock for every tensor that is freed. A block's own
     // free sees a count above 0, because handing its pointer to this thread synchronized with `add`.

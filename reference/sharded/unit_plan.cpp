@@ -210,7 +210,7 @@ class UnitPlanner {
   const ShardingOptions& options_;
   const WrapPolicy& policy_;
   std::vector<PlannedModule> modules_;
-  std::map<std::size_t, std::vector<std::size_t>> parameters_;  // of units, by their modules
+  std::map<std::size_t, std::vector<std::size_t>> parameters_;  // of each unit, by its module
   std::vector<std::size_t> ignored_;
   std::vector<std::string> problems_;
 };

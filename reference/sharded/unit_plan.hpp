@@ -11,20 +11,6 @@
 /// values. Source: torch/distributed/fsdp/wrap.py, _recursive_wrap.
 namespace accel::sharded {
 
-// Where the elements of parameters lie when they are one flat buffer, cut into equal shards. Pure: no tensors, no
-// ranks that talk.
-//
-// Parameters follow one another, each in row-major order, then zeros until the shards are equal: the layout of
-// PyTorch's FSDP1, whose sums over ranks these are to the bit. With `use_orig_params` each begins at a multiple of 16
-// bytes there: `alignment`, in elements. Thread rule: values. Source: torch/distributed/fsdp/_flat_param.py.
-
-/// The layout of a flat buffer of parameters that is cut into equal shards. Pure: no tensors, no communication.
-///
-/// Parameters follow one another in row-major order; zeros pad the end until the shards are equal. This is the layout
-/// of PyTorch's FSDP1, so that sums over ranks agree with it bit for bit. With `use_orig_params`, each parameter starts
-/// at a multiple of 16 bytes: `alignment`, in elements. Thread rule: values. Source:
-/// torch/distributed/fsdp/_flat_param.py.
-///
 /// Elements [begin, end).
 struct Range {
   std::int64_t begin = 0, end = 0;
@@ -35,6 +21,12 @@ struct Range {
 /// Empty if the ranges do not overlap.
 [[nodiscard]] Range intersection(Range a, Range b);
 
+/// The layout of a flat buffer of parameters that is cut into equal shards. Pure: no tensors, no communication.
+///
+/// Parameters follow one another in row-major order; zeros pad the end until the shards are equal. This is the layout
+/// of PyTorch's FSDP1, so that sums over ranks agree with it bit for bit. With `use_orig_params`, each parameter starts
+/// at a multiple of 16 bytes: `alignment`, in elements. Thread rule: values. Source:
+/// torch/distributed/fsdp/_flat_param.py.
 class FlatPlan {
  public:
   FlatPlan(std::vector<ParameterShape> parameters, int num_shards, int alignment = 1);

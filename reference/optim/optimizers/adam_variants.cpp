@@ -109,7 +109,7 @@ void update(TensorLists& lists, const RAdamOptions& options) {
   update_moments(lists, grads, beta1, beta2);
 
   const auto steps = numbers_of(lists["step"]);
-  // Of `plain` and `rectified`, one is 0 for each parameter; adding both avoids a branch per tensor.
+  // For each parameter, `plain` or `rectified` is 0; adding both avoids a branch per tensor.
   const auto plain = scalars_of(steps, [&, beta1 = beta1, beta2 = beta2](double step) {
     return options.lr * (rectification(step, beta2) > 0 ? 0.0 : 1.0) / (1 - python_power(beta1, step)) * -1;
   });

@@ -50,7 +50,7 @@ template <typename Options>
 bool MultiTensorOptimizer<Options>::has_stepped() const {
   return std::any_of(state_.begin(), state_.end(), [](const auto& entry) {
     return !kHasStateFromStart ||
-           static_cast<const ParamState&>(*entry.second).tensors.front().template item<double>() > 0;  // its steps
+           static_cast<const ParamState&>(*entry.second).tensors.front().template item<double>() > 0;  // the step count
   });
 }
 

@@ -75,7 +75,7 @@ void GreedyLR::step(double metric) {
   update_lr(last_epoch() + 1);
 }
 
-// Keeps a running sum, as Python does: summing the window anew would round differently.
+// Keeps a running sum, as Python does: summing the window again would round differently.
 double GreedyLR::smoothed(double metric) {
   recent_.push_back(metric);
   sum_of_recent_ += metric;

@@ -55,7 +55,7 @@ LRScheduler::LRScheduler(ScheduledOptimizer optimizer)
   check_argument(num_rates == num_groups, "initial_lrs: got {} values for {} parameter groups; expected one per group",
                  num_rates, num_groups);
   check_argument(optimizer.last_epoch >= -1, "last_epoch: expected -1 or more, got {}", optimizer.last_epoch);
-  // Python raises KeyError here: the current rate says nothing about the initial one.
+  // Python raises KeyError here: the current rate does not determine the initial one.
   check_argument(optimizer.last_epoch == -1 || optimizer.initial_lrs,
                  "last_epoch: {} requires initial_lrs, the rates with which the schedule started",
                  optimizer.last_epoch);

@@ -170,7 +170,7 @@ void OneCycleLR::write_phases(optim::StateFields& fields) {
     optim::StateFields of_phase(written);
     phase_fields(of_phase, phase);
     if (&phase == &phases_.back())
-      written["end_step"] = static_cast<std::int64_t>(phase.end_step);  // an integer in Python's
+      written["end_step"] = static_cast<std::int64_t>(phase.end_step);  // an int in Python's state
     list.emplace_back(std::move(written));
   }
   fields.write("_schedule_phases", std::move(list));

@@ -12,7 +12,7 @@ namespace {
 
 struct SavedGroup {
   Value::Dict options;
-  std::vector<std::string> params;  // the keys of their states
+  std::vector<std::string> params;  // keys into `state`
 };
 
 // Numbers of parameters are converted to text, because they are keys of `state`, which a Value::Dict stores as text.
@@ -48,7 +48,7 @@ class StateDictReader {
     problems_.throw_if_any();
   }
 
-  // Replaces the complete state, so that parameters without a saved state start anew, as in Python.
+  // Replaces the complete state, so that parameters without a saved state lose theirs, as in Python.
   void commit() {
     auto& groups = optimizer_.param_groups();
     for (std::size_t group = 0; group < groups.size(); ++group) groups[group].set_options(std::move(options_[group]));

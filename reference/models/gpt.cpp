@@ -118,6 +118,7 @@ class Gpt : public Model {
     byte_embedding_ = register_module("byte_embedding", nn::Embedding(options.vocab_size, options.width));
     position_embedding_ = register_module("position_embedding", nn::Embedding(options.block_size, options.width));
     dropout_ = register_module("dropout", nn::Dropout(options.dropout));
+    // Registered before it is filled: the module list is shared, so later blocks are registered with it.
     register_module("blocks", blocks_);
     for (std::int64_t layer = 0; layer < options.layers; ++layer) blocks_->push_back(Block(options));
     norm_ = register_module("norm", LayerNorm(options));

@@ -71,6 +71,7 @@ void check_device_map(const ModelDescription& model, const DeviceMap& device_map
   list_tensors(model.root, tensors, names);
   for (const auto& [name, device] : device_map) {
     if (!names.contains(name)) problems.push_back(fmt::format("'{}' is not a module or tensor of the model", name));
+    // What remains after all entries is covered by none.
     std::erase_if(tensors, [&](const auto& tensor) { return offload::is_within(tensor, name); });
   }
   for (const auto& tensor : tensors) problems.push_back(fmt::format("'{}' has no device", tensor));

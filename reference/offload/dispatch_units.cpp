@@ -37,6 +37,7 @@ class UnitPlanner {
   // Adds a module's tensors to `unit`, the innermost unit around it. Children that are called separately start new
   // units.
   void add(const ModuleDescription& module, std::size_t unit, bool is_preloaded) {
+    // `|=` without a short circuit: the name must be removed from the open ones even inside a preloaded module.
     is_preloaded |=
         std::erase_if(open_classes_, [&](const auto& name) { return is_class(module.class_name, name); }) > 0 ||
         is_of(module, options_.preload_module_classes);

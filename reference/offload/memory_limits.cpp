@@ -14,6 +14,7 @@
 namespace accel {
 namespace {
 
+// from_chars accepts neither leading spaces nor a plus sign.
 std::optional<int> whole_number(std::string_view text) {
   int number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -102,7 +103,7 @@ MaxMemory get_max_memory(std::optional<MaxMemory> max_memory) {
     return *std::move(max_memory);
   }
   MaxMemory free;
-  // Checked first, since deviceCount throws in builds without an accelerator.
+  // Only CUDA devices count; the build's accelerator may be of another kind.
   const int num_gpus = at::globalContext().hasCUDA() ? at::accelerator::deviceCount() : 0;
   for (int gpu = 0; gpu < num_gpus; ++gpu)
     free.emplace(gpu, at::accelerator::getMemoryInfo(static_cast<c10::DeviceIndex>(gpu)).first);

@@ -80,6 +80,7 @@ MaximumSizes calculate_maximum_sizes(const ModelDescription& model,
 std::vector<std::vector<std::string>> find_tied_parameters(const ModelDescription& model) {
   std::vector<std::vector<std::string>> places(model.parameters.size());
   list_places(model.root, places);
+  // A parameter with a single name is not tied.
   std::erase_if(places, [](const auto& names) { return names.size() < 2; });
   for (auto& names : places) std::sort(names.begin(), names.end());
   return places;

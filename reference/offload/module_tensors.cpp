@@ -28,6 +28,7 @@ NamedTensors tensors_of(const torch::nn::Module& module) {
 // Like Tensor::set_data, which refuses to switch between the meta device and others.
 void show(const at::Tensor& tensor, const at::Tensor& values) {
   const bool is_other_kind = tensor.device() != values.device() || tensor.scalar_type() != values.scalar_type();
+  // detach first: only values, not their history, may come into the parameter.
   tensor.unsafeGetTensorImpl()->shallow_copy_from(values.detach().getIntrusivePtr());
   auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
   if (!is_other_kind || meta == nullptr) return;
@@ -46,6 +47,7 @@ at::Tensor meta_like(const at::Tensor& tensor, std::optional<at::ScalarType> dty
 c10::Device torch_device(MapDevice device) {
   ensure(!device.is_disk(), "torch_device: \"disk\" is not a torch device");
   if (device.is_cpu()) return at::kCPU;
+  // Only CUDA devices count; the build's accelerator may be of another kind.
   const int num_gpus = at::globalContext().hasCUDA() ? at::accelerator::deviceCount() : 0;
   check_config(device.gpu() < num_gpus,
                "device {}: this machine and build have {} GPUs; remove it from max_memory and the device map, or run "

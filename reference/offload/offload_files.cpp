@@ -102,6 +102,7 @@ StoredWeight weight_of_raw_file(const std::string& path, at::ScalarType dtype, c
 StoredWeight weight_of_safetensors(const std::string& path, const std::string& name,
                                    std::optional<at::ScalarType> dtype) {
   const SafetensorsFile file(path);
+  // Reads the header only; the data is read from the mapping when the weight is loaded.
   const auto stored = file.stored(name);
   return {.file = path, .dtype = dtype.value_or(stored.dtype), .sizes = stored.sizes, .load = [stored, dtype] {
             return stored.load().to(dtype.value_or(stored.dtype));
@@ -116,6 +117,7 @@ StoredWeight weight_of_entry(const std::string& folder, const std::string& name,
     dtype = offload_dtype(spelled);
     check_checkpoint(dtype.has_value(), "'{}' has unknown dtype '{}'", name, spelled);
   }
+  // The index's dtype takes precedence over the file's: Accelerate casts when it loads.
   if (entry.contains("safetensors_file"))
     return weight_of_safetensors(entry.at("safetensors_file"), entry.value("weight_name", name), dtype);
   check_checkpoint(dtype && entry.contains("shape"), "'{}' lacks a dtype or a shape", name);

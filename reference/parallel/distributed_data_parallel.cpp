@@ -127,6 +127,7 @@ struct DistributedDataParallel::State {
     auto rank = at::full({1}, is_candidate ? group.rank() : -1,
                          parameters.front().options().dtype(at::kLong).requires_grad(false));
     group.all_reduce(rank, ReduceOp::kMax).wait();
+    // Waits for the device: the rank decides on the host who is the root of the following broadcast.
     const auto agreed = rank.item<std::int64_t>();
     ensure(agreed >= 0, "no rank holds the model's final state");
     return static_cast<int>(agreed);
@@ -189,6 +190,7 @@ struct DistributedDataParallel::State {
     has_sparse_gradients = std::find(expected_sparse.begin(), expected_sparse.end(), true) != expected_sparse.end();
     auto buckets =
         std::get<0>(c10d::compute_bucket_assignment_by_size(parameters, choose_bucket_limits(), expected_sparse));
+    // Reversed, as in Python: gradients arrive roughly in the reverse order of the parameters.
     std::reverse(buckets.begin(), buckets.end());
     delays_all_reduce = std::make_shared<bool>(kwargs.static_graph);
     const auto reducing =
@@ -220,6 +222,7 @@ DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, Group gro
   state_->buffers = std::move(tensors.buffers);
   state_->sync_module_states(std::move(tensors.parameters));
   state_->make_reducer(tensors.sparse);
+  // After make_reducer, so that this hook runs after the reducer's on the same gradient.
   state_->reductions = std::make_unique<ReductionRecord>(state_->parameters, [this] {
     if (state_->reducer->reduces()) {
       state_->replicas->are_local = false;

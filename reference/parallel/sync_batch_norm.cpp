@@ -73,6 +73,7 @@ void SyncBatchNormImpl::share(const at::Tensor& other_weight, const at::Tensor& 
     member = value;
     registered[name] = value;
   };
+  // Parameters are reassigned in both places where the module holds them, the member and the dictionary.
   set(parameters_, "weight", weight, other_weight);
   set(parameters_, "bias", bias, other_bias);
   const auto set_buffer = [](at::Tensor& member, const at::Tensor& value) {

@@ -51,6 +51,7 @@ void GradScaler::make_tensors(c10::Device device) {
 at::Tensor GradScaler::scale(const at::Tensor& outputs) {
   if (!is_enabled()) return outputs;
   make_tensors(outputs.device());
+  // A model on several devices can have outputs on each of them; the scale itself stays on the first.
   return outputs * scale_.to(outputs.device(), /*non_blocking=*/true);
 }
 
@@ -179,6 +180,7 @@ void GradScaler::load_state_dict(const Value& state) {
   std::vector<std::string> problems;
   auto loaded = options_;
   std::int64_t tracker = 0, interval = 0;
+  // Every key is read before anything is decided, so that one message lists all problems.
   const auto read = [&]<typename T>(const char* key, T& target) {
     if (!state.contains(key)) {
       problems.push_back(fmt::format("{}: missing", key));

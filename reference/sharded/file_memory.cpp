@@ -58,6 +58,7 @@ void* FileMemory::allocate(std::size_t bytes, c10::Allocator& /*below*/) {
   return data;
 }
 
+// The file has no name and no descriptor, so unmapping it also releases its disk space.
 void FileMemory::free(void* data, std::size_t bytes, c10::DeleterFnPtr /*free_below*/) { ::munmap(data, bytes); }
 
 bool is_in_file(const at::Tensor& tensor) {

@@ -128,6 +128,7 @@ const ShardingOptions& ShardedModel::options() const { return state_->options; }
 const MemoryAccount& ShardedModel::memory() const { return state_->memory; }
 MemoryAccount& ShardedModel::memory() { return state_->memory; }
 
+// The root unit surrounds the model's call; was_run serves `explain` after an error.
 void ShardedModel::before_forward() {
   state_->step.begin_forward();
   for (auto& unit : state_->units) unit->was_run = false;

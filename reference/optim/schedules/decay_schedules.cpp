@@ -62,6 +62,7 @@ std::vector<double> MultiStepLR::get_closed_form_lr(const std::vector<double>& /
   return times(base_lrs(), optim::power(gamma_, passed, "MultiStepLR"));
 }
 
+// Milestones are part of the state, as in Python: loading replaces the constructor's.
 void MultiStepLR::state_fields(optim::StateFields& fields) {
   LRScheduler::state_fields(fields);
   fields("milestones", milestones_);

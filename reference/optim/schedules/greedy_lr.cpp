@@ -44,6 +44,7 @@ void GreedyLR::begin() {
   sum_of_recent_ = 0.0;
 }
 
+// A loop that steps every schedule alike would otherwise silently leave the rate constant.
 void GreedyLR::step() { throw ArgumentError("GreedyLR: step: expected a metric, got none; call step(loss)"); }
 
 void GreedyLR::step(double metric) {
@@ -136,6 +137,7 @@ void GreedyLR::state_fields(optim::StateFields& fields) {
   fields("num_good_epochs", num_good_epochs_);
   fields("eps", eps_);
   last_epoch_field(fields);
+  // Not changed by loading, because it decides whether the state contains the window below.
   fields("smooth", smooth_, optim::as_made(smooth_));
   fields("window_size", window_size_, optim::at_least(1));
   fields("reset_start", reset_start_);

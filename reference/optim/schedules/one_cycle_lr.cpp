@@ -132,6 +132,7 @@ std::vector<double> OneCycleLR::get_lr(const std::vector<double>& current) const
   return rates;
 }
 
+// The same position in the phase as for the rates, with the phase's momentums.
 std::vector<double> OneCycleLR::get_momentum() const {
   if (!cycle_momentum_) return {};
   const auto [phase, part] = place();

@@ -30,6 +30,7 @@ ReduceLROnPlateau::ReduceLROnPlateau(ScheduledOptimizer optimizer, const Options
   set_last_epoch(0);
 }
 
+// Also called after loading, since a loaded mode may differ.
 void ReduceLROnPlateau::init_mode_worse() { mode_worse_ = optim::worst_metric(mode_); }
 
 void ReduceLROnPlateau::step() {
@@ -71,6 +72,7 @@ std::vector<double> ReduceLROnPlateau::get_lr(const std::vector<double>& current
               min_lrs_.size(), rates.size());
   for (std::size_t group = 0; group < rates.size(); ++group) {
     const double reduced = std::max(rates[group] * factor_, min_lrs_[group]);
+    // Changes of at most eps are skipped, as in Python.
     if (rates[group] - reduced > eps_) rates[group] = reduced;
   }
   return rates;

@@ -39,6 +39,7 @@ bool read_list(const Value& value, std::vector<T>& target) {
 
 }  // namespace
 
+// `known` is moved only after the text has been built from it.
 Rule<std::string> one_of(std::vector<std::string> known) {
   auto expected = fmt::format("{}", fmt::join(known, " or "));
   return {[known = std::move(known)](const std::string& text) {

@@ -32,6 +32,7 @@ class StateReader {
     read_option(dict_, name, number, place_, problems_);
     return number;
   }
+  // Through double, as Python may store counts as floats; counts of steps are far below 2^53.
   std::int64_t count(const char* name) { return static_cast<std::int64_t>(number(name)); }
   // A tensor with as many elements as all parameters together.
   at::Tensor flat(const char* name) { return has(name) ? tensor(dict_.at(name), name, numel_) : missing(name); }

@@ -58,6 +58,7 @@ class StateDictReader {
  private:
   void read_groups(const Value::List& saved, const Value::Dict& states) {
     auto& groups = optimizer_.param_groups();
+    // Nothing below could be matched then; further messages would only repeat the cause.
     if (saved.size() != groups.size()) {
       problems_.add(fmt::format("param_groups: expected {} groups, got {}", groups.size(), saved.size()));
       return;

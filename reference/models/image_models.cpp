@@ -17,11 +17,15 @@
 #include "reference/modules/call.hpp"
 #include "reference/parallel/sync_batch_norm.hpp"
 
+// The MLP and CNN for MNIST and the ResNet for CIFAR. Names, order of construction and order of calls are those of the
+// Python models in properties/oracle: they decide checkpoint keys, random weights and the order of gradients.
 namespace accel::models {
 namespace {
 
 namespace nn = torch::nn;
 
+// A sequence of layers under the names "0", "1", ... of Python's Sequential. Not torch::nn::Sequential, whose forward
+// is a template and cannot override Model::forward.
 class Layers : public Model {
  public:
   template <typename Layer>
@@ -39,6 +43,7 @@ class Layers : public Model {
   std::vector<nn::AnyModule> layers_;
 };
 
+// One statement per layer, so that weights are drawn in Python's order: see model.hpp.
 void add_convolution(Layers& layers, std::int64_t inputs, std::int64_t outputs) {
   layers.push_back(nn::Conv2d(nn::Conv2dOptions(inputs, outputs, 3).padding(1)));
   layers.push_back(nn::ReLU());
@@ -47,11 +52,13 @@ void add_convolution(Layers& layers, std::int64_t inputs, std::int64_t outputs) 
 
 namespace nn = torch::nn;
 
+// No bias: every convolution is followed by a norm, which would cancel it.
 nn::Conv2d convolution(std::int64_t inputs, std::int64_t outputs, std::int64_t size, std::int64_t stride) {
   return nn::Conv2d(nn::Conv2dOptions(inputs, outputs, size).stride(stride).padding(size / 2).bias(false));
 }
 
-// Every norm of the network is made here: over the rank's own batch, or over those of all ranks.
+// All norms of the network are created here: over the rank's own batch, or over those of all ranks. A callback, since
+// the two types have no common base class that register_module accepts.
 template <typename Use>
 void with_norm(std::int64_t channels, bool over_ranks, Use&& use) {
   if (over_ranks) {
@@ -63,6 +70,7 @@ void with_norm(std::int64_t channels, bool over_ranks, Use&& use) {
 
 using BatchNorm = std::function<at::Tensor(const at::Tensor&)>;
 
+// A member variable would fix the type of the norm. A closure over the registered module hides it.
 BatchNorm register_norm(nn::Module& owner, const std::string& name, std::int64_t channels, bool over_ranks) {
   BatchNorm norm;
   with_norm(channels, over_ranks, [&](auto module) {
@@ -73,6 +81,7 @@ BatchNorm register_norm(nn::Module& owner, const std::string& name, std::int64_t
   return norm;
 }
 
+// Two 3x3 convolutions around a shortcut. The shortcut is a 1x1 convolution where the shape changes, else the identity.
 class BasicBlockImpl : public nn::Module {
  public:
   BasicBlockImpl(std::int64_t inputs, std::int64_t outputs, std::int64_t stride, bool norms_over_ranks) {
@@ -80,6 +89,7 @@ class BasicBlockImpl : public nn::Module {
     bn1_ = register_norm(*this, "bn1", outputs, norms_over_ranks);
     conv2_ = register_module("conv2", convolution(outputs, outputs, 3, 1));
     bn2_ = register_norm(*this, "bn2", outputs, norms_over_ranks);
+    // Registered even if empty, as in the Python model, whose state_dict and module names this must match.
     register_module("shortcut", shortcut_);
     if (stride == 1 && inputs == outputs) return;
     shortcut_->push_back(convolution(inputs, outputs, 1, stride));
@@ -87,6 +97,7 @@ class BasicBlockImpl : public nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& images) {
+    // The last ReLU comes after the addition, as in the original (post-activation) ResNet.
     const auto inner = bn2_(call(conv2_, at::relu(bn1_(call(conv1_, images)))));
     return at::relu(inner + (shortcut_->is_empty() ? images : call(shortcut_, images)));
   }
@@ -98,6 +109,7 @@ class BasicBlockImpl : public nn::Module {
 };
 TORCH_MODULE(BasicBlock);
 
+// Only the first block of a stage changes the resolution and the number of channels.
 nn::Sequential stage(std::int64_t inputs, std::int64_t outputs, std::int64_t stride, bool norms_over_ranks) {
   nn::Sequential blocks;
   blocks->push_back(BasicBlock(inputs, outputs, stride, norms_over_ranks));
@@ -116,12 +128,14 @@ class ResNet : public Model {
     layer2_ = register_module("layer2", stage(width, 2 * width, 2, norms_over_ranks));
     layer3_ = register_module("layer3", stage(2 * width, 4 * width, 2, norms_over_ranks));
     layer4_ = register_module("layer4", stage(4 * width, 8 * width, 2, norms_over_ranks));
+    // The order of these statements is that of the Python constructor, which decides the random weights.
     linear_ = register_module("linear", Linear(8 * width, options.num_classes));
   }
 
   at::Tensor forward(const at::Tensor& images) override {
     auto values = at::relu(bn1_(call(conv1_, images)));
     for (const auto* layer : {&layer1_, &layer2_, &layer3_, &layer4_}) values = call(*layer, values);
+    // A 32x32 image is 4x4 here, so this is global average pooling.
     return call(linear_, at::avg_pool2d(values, 4).flatten(1));
   }
 
@@ -137,6 +151,7 @@ class ResNet : public Model {
 std::shared_ptr<Model> mlp(const MlpOptions& options) {
   auto layers = std::make_shared<Layers>();
   layers->push_back(nn::Flatten());
+  // 784 = 28 * 28 pixels.
   layers->push_back(Linear(784, options.hidden));
   layers->push_back(nn::ReLU());
   layers->push_back(nn::Dropout(options.dropout));
@@ -150,6 +165,7 @@ std::shared_ptr<Model> cnn(const CnnOptions& options) {
   add_convolution(*layers, 16, 32);
   layers->push_back(nn::Flatten());
   layers->push_back(nn::Dropout(options.dropout));
+  // Two poolings reduce 28x28 to 7x7.
   layers->push_back(Linear(32 * 7 * 7, 10));
   return layers;
 }

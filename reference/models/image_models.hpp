@@ -5,10 +5,10 @@
 
 #include "reference/models/model.hpp"
 
-/// Models for images.
+/// Image models.
 namespace accel::models {
 
-// Small models for images of 28x28, as of MNIST: (B, 1, 28, 28) float32 -> (B, 10). Parameters have the names of
+// Small models for 28x28 images such as MNIST's: (B, 1, 28, 28) float32 -> (B, 10). Parameter names are those of
 // Python's Sequential.
 
 struct MlpOptions {
@@ -32,12 +32,11 @@ struct ResNetOptions {
   bool sync_batchnorm = false;  ///< batch statistics over all ranks; training is then collective
 };
 
-/// ResNet-18 for images of 32x32: (B, 3, 32, 32) float32 -> (B, num_classes). A stem of 3x3 without pooling, then
-/// stages of two basic blocks with `width`, 2, 4 and 8 times as many channels, each but the first at half the
-/// resolution.
+/// ResNet-18 for 32x32 images: (B, 3, 32, 32) float32 -> (B, num_classes). A 3x3 stem without pooling, then four stages
+/// of two basic blocks with `width`, 2, 4 and 8 times as many channels; each stage but the first halves the resolution.
 ///
-/// Source: He et al., Deep Residual Learning for Image Recognition, in the form usual for CIFAR
-/// (github.com/kuangliu/pytorch-cifar, models/resnet.py), whose parameter names it has; properties/oracle/resnet.py.
+/// Source: He et al., Deep Residual Learning for Image Recognition, in the usual form for CIFAR
+/// (github.com/kuangliu/pytorch-cifar, models/resnet.py), whose parameter names it uses; properties/oracle/resnet.py.
 std::shared_ptr<Model> resnet18(const ResNetOptions& options);
 
 }  // namespace accel::models

@@ -7,20 +7,21 @@
 #include "reference/core/linear.hpp"
 #include "reference/precision/float8_layers.hpp"
 
-/// The base class of this library's models, and the layer that all of them contain.
+/// The base class of this library's models, and the linear layer that all of them use.
 ///
-/// Modules draw their weights when they are constructed, and C++ leaves the evaluation order of function arguments
-/// open: construct submodules one statement at a time, in the order of the Python model (properties/oracle).
+/// Modules draw their weights when they are constructed, and C++ does not specify the evaluation order of function
+/// arguments. Construct submodules one statement at a time, in the order of the Python model (properties/oracle).
 namespace accel::models {
 
-/// A module with one tensor in and the logits over the last dimension out.
+/// A module that maps one tensor to logits over the last dimension.
 class Model : public torch::nn::Module {
  public:
   virtual at::Tensor forward(const at::Tensor& inputs) = 0;
 };
 
-/// torch.nn.Linear as Python computes it, by at::linear. LibTorch's LinearImpl calls addmm with a transposed weight,
-/// which autocast casts elsewhere: gradients then arrive, and buckets fill, in another order than in Python.
+/// torch.nn.Linear as Python computes it, with at::linear. LibTorch's LinearImpl calls addmm with a transposed weight,
+/// which autocast casts at another point: gradients would become ready, and buckets fill, in another order than in
+/// Python.
 struct LinearImpl : torch::nn::LinearImpl {
   using torch::nn::LinearImpl::LinearImpl;
   at::Tensor forward(const at::Tensor& input) {

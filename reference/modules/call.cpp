@@ -12,12 +12,15 @@
 namespace accel {
 namespace {
 
+// Which modules have hooks, over all ranks of the process. A registry instead of a member: LibTorch's Module has no
+// place for one, and modules of the program derive from it directly.
 class Registry {
  public:
   void add(const torch::nn::Module* module, std::shared_ptr<CallSurround> surround) {
     const std::unique_lock lock(mutex_);
+    // Two sets of hooks, say of sharding and of offloading, would both replace the module's parameters.
     check_state(surrounds_.emplace(module, std::move(surround)).second,
-                "prepare: a module is part of two prepared models");
+                "prepare: a module is part of two prepared models; prepare each module once");
     ++size_;
   }
   void remove(const torch::nn::Module* module) {
@@ -25,6 +28,8 @@ class Registry {
     size_ -= static_cast<int>(surrounds_.erase(module));
   }
   std::shared_ptr<CallSurround> find(const torch::nn::Module* module) {
+    // Programs without hooks pay one atomic load per call. Registration happens before the rank's thread calls the
+    // module, so no stale 0 can hide its own hooks.
     if (size_ == 0) return nullptr;
     const std::shared_lock lock(mutex_);
     const auto found = surrounds_.find(module);
@@ -38,11 +43,12 @@ class Registry {
 };
 
 Registry& registry() {
+  // Process-wide although ranks share the process: keys are module addresses, and each rank has its own modules.
   static Registry the;
   return the;
 }
 
-// What a part of a Sequential is replaced by.
+// Replaces an element of a Sequential, so that the Sequential's own forward goes through `call`.
 class PartCallImpl : public torch::nn::Module {
  public:
   explicit PartCallImpl(torch::nn::AnyModule part) : part_(std::move(part)) {}
@@ -65,7 +71,7 @@ SurroundedCalls::~SurroundedCalls() {
 
 struct SurroundedParts::State {
   std::shared_ptr<torch::nn::Module> module;
-  std::vector<std::pair<std::size_t, torch::nn::AnyModule>> parts;  // as they were
+  std::vector<std::pair<std::size_t, torch::nn::AnyModule>> parts;  // the original elements
 };
 
 SurroundedParts::SurroundedParts(std::shared_ptr<torch::nn::Module> module)
@@ -74,6 +80,7 @@ SurroundedParts::SurroundedParts(std::shared_ptr<torch::nn::Module> module)
   if (sequential == nullptr) return;
   for (std::size_t index = 0; index < sequential->size(); ++index) {
     auto& part = *(sequential->begin() + static_cast<std::ptrdiff_t>(index));
+    // Only elements with hooks are replaced. Therefore hooks must be registered before this object is constructed.
     if (registry().find(part.ptr().get()) == nullptr) continue;
     state_->parts.emplace_back(index, part);
     part = torch::nn::AnyModule(std::make_shared<PartCallImpl>(part));
@@ -81,6 +88,7 @@ SurroundedParts::SurroundedParts(std::shared_ptr<torch::nn::Module> module)
 }
 
 SurroundedParts::~SurroundedParts() {
+  // Restores the original elements; a moved-from object has none.
   if (!state_ || state_->parts.empty()) return;
   auto& sequential = dynamic_cast<torch::nn::SequentialImpl&>(*state_->module);
   for (auto& [index, part] : state_->parts)
@@ -91,6 +99,7 @@ SurroundedParts::SurroundedParts(SurroundedParts&&) noexcept = default;
 
 at::Tensor call(torch::nn::AnyModule& module, const at::Tensor& values) {
   const auto surround = registry().find(module.ptr().get());
+  // AnyModule is copied below only if hooks exist: the copy shares the module, but allocates its wrapper.
   if (!surround) return module.forward<at::Tensor>(values);
   return detail::call_surrounded(
       *surround, [module](const at::Tensor& given) mutable { return module.forward<at::Tensor>(given); }, values);

@@ -20,31 +20,31 @@ class ModuleHolder;
 class AnyModule;
 }  // namespace torch::nn
 
-/// Calls of modules that something may surround: LibTorch's modules have no hooks.
+/// Calls of modules that other code can hook into: LibTorch's modules have no forward hooks.
 ///
 ///     for (const auto& block : *blocks_) values = accel::call(block->as<BlockImpl>(), values);
 ///
-/// A module of one's own calls by this those of its parts that are to be sharded, recomputed or brought from elsewhere
-/// as a unit; parts of a Sequential need nothing. Where nothing surrounds the part, it is the part's `forward`. Thread
-/// rule: the rank's thread.
+/// A custom module uses it to call those of its submodules that are to be sharded, recomputed or offloaded as a unit;
+/// elements of a Sequential need no change. Without a hook, `call` is the submodule's `forward`. Thread rule: the
+/// rank's thread.
 namespace accel {
 
-/// What surrounds the forward of one module.
+/// Hooks around the forward of one module.
 class CallSurround {
  public:
   virtual ~CallSurround() = default;
   virtual void before_forward() = 0;
-  /// May put others of equal values in the place of `outputs`.
+  /// May replace `outputs` by tensors of equal values.
   virtual void after_forward(std::vector<at::Tensor>& outputs) = 0;
-  /// Whether activations are not kept but computed again in backward.
+  /// Whether activations are not kept but recomputed in backward.
   [[nodiscard]] virtual bool recomputes() const { return false; }
-  /// In the place of `after_forward`, where forward threw.
+  /// Called instead of `after_forward` if forward throws.
   virtual void forward_failed() noexcept {}
-  /// Where the module runs: inputs that are elsewhere are brought there. None: they stay.
+  /// The device on which the module runs, to which its inputs are moved; nullopt: they are not moved.
   [[nodiscard]] virtual std::optional<c10::Device> input_device() const { return std::nullopt; }
 };
 
-/// As long as it lives, calls of `module` are surrounded.
+/// Installs hooks around the calls of `module` for as long as it lives.
 class SurroundedCalls {
  public:
   SurroundedCalls(const torch::nn::Module& module, std::shared_ptr<CallSurround> surround);
@@ -56,8 +56,8 @@ class SurroundedCalls {
   const torch::nn::Module* module_;
 };
 
-/// As long as it lives, a Sequential calls the parts that something surrounds as `call` does; another module stays as
-/// it is.
+/// While it lives, a Sequential calls those of its elements that have hooks through `call`. Has no effect on other
+/// modules.
 class SurroundedParts {
  public:
   explicit SurroundedParts(std::shared_ptr<torch::nn::Module> module);
@@ -74,7 +74,7 @@ namespace detail {
 
 std::shared_ptr<CallSurround> surround_of(const torch::nn::Module& module);
 
-/// Runs `forward` without keeping activations, and again in backward. `inputs` are those that gradients may flow to.
+/// Runs `forward` without keeping activations, and again in backward. Gradients flow to `inputs` only.
 std::vector<at::Tensor> checkpoint(std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)> forward,
                                    std::vector<at::Tensor> inputs);
 
@@ -116,7 +116,7 @@ auto forward_of(CallSurround& surround, Forward& forward, Args&&... args) {
   }
 }
 
-// `forward` may be called again in backward, and is copied for it.
+// `forward` is copied, because backward may call it again after this call has returned.
 template <typename Forward, typename... Args>
 auto call_surrounded(CallSurround& surround, Forward forward, Args&&... args) {
   using Output = std::remove_cvref_t<decltype(forward(std::forward<Args>(args)...))>;
@@ -151,7 +151,7 @@ auto call_surrounded(CallSurround& surround, Forward forward, Args&&... args) {
 
 }  // namespace detail
 
-/// `module.forward(args...)`, with what surrounds it. `module`: a reference, pointer, shared_ptr or ModuleHolder.
+/// Calls `module.forward(args...)` with its hooks. `module`: a reference, pointer, shared_ptr or ModuleHolder.
 template <typename Module, typename... Args>
   requires(!std::same_as<std::remove_cvref_t<Module>, torch::nn::AnyModule>)
 auto call(Module&& module, Args&&... args) {
@@ -162,7 +162,7 @@ auto call(Module&& module, Args&&... args) {
                   : forward(std::forward<Args>(args)...);
 }
 
-/// Of a module that is known by its tensors alone: a tensor in, a tensor out.
+/// The same for a type-erased module with one tensor as input and output.
 at::Tensor call(torch::nn::AnyModule& module, const at::Tensor& values);
 
 }  // namespace accel

@@ -12,6 +12,8 @@ namespace {
 
 using torch::nn::Module;
 
+// Walks modules in the order of Python's named_modules and tensors in that of named_parameters: optimizer states,
+// buckets and checkpoints rely on this order being the same in both languages.
 class Describer {
  public:
   Describer(DescribedModel& model, Repeats repeats) : model_(model), repeats_(repeats) {}
@@ -34,6 +36,8 @@ class Describer {
           {item.key(), buffers_.index_of(full, item.value(), model_.description.buffers, nullptr)});
     }
     for (const auto& item : module->named_children()) {
+      // As in named_modules, a repeated module is skipped unless the caller needs all names, for example for a device
+      // map.
       if (repeats_ == Repeats::kEverywhere || !seen_.contains(item.value().get()))
         description.children.push_back(describe(item.value(), description.name_of(item.key())));
     }
@@ -41,12 +45,14 @@ class Describer {
   }
 
  private:
+  // Containers without a forward. Sequential is not among them: it can be called, and therefore be a unit.
   static bool is_container(const Module& module) {
     return dynamic_cast<const torch::nn::ModuleListImpl*>(&module) != nullptr ||
            dynamic_cast<const torch::nn::ModuleDictImpl*>(&module) != nullptr;
   }
 
-  // Each tensor once, under its first name.
+  // Numbers each tensor once, under its first name. Identity is the TensorImpl's address: shared parameters are the
+  // same object, while different parameters may share memory.
   struct Index {
     std::size_t index_of(const std::string& name, const at::Tensor& tensor,
                          std::vector<ParameterDescription>& descriptions, std::vector<at::Tensor>* tensors) {

@@ -15,7 +15,7 @@ class Module;
 
 namespace accel {
 
-/// A module tree as the plan sees it, with its tensors in the description's order.
+/// A module tree in the form that plans use, with its tensors in the order of the description.
 struct DescribedModel {
   ModelDescription description = {};
   std::vector<at::Tensor> parameters = {};  ///< each once, under its first name
@@ -24,13 +24,14 @@ struct DescribedModel {
     std::shared_ptr<torch::nn::Module> module = {};
   };
   std::vector<NamedModule> modules = {};  ///< in the description's order: a module, then its children
-  NamedTensors names = {};                ///< every place of every parameter
-  NamedTensors buffers = {};              ///< likewise
+  NamedTensors names = {};                ///< every name of every parameter; a shared one has several
+  NamedTensors buffers = {};              ///< every name of every buffer
 };
 
 enum class Repeats { kOnce, kEverywhere };
 
-/// A module that stands at several places is described at its first, or at each. Thread rule: the rank's thread.
+/// Describes a module tree. A module that occurs at several places is described at the first, or at each. Thread rule:
+/// the rank's thread.
 DescribedModel describe(const std::shared_ptr<torch::nn::Module>& module, Repeats repeats = Repeats::kOnce);
 
 }  // namespace accel

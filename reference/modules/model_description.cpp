@@ -10,6 +10,8 @@ std::int64_t ParameterShape::numel() const {
 }
 
 bool is_class(const std::string& spelled, const std::string& wanted) {
+  // Options name classes as Python does ("Block"), but Module::name() gives the C++ spelling, where the implementation
+  // of a TORCH_MODULE ends in "Impl".
   const auto colons = spelled.rfind("::");
   const auto name = colons == std::string::npos ? spelled : spelled.substr(colons + 2);
   return spelled == wanted || name == wanted || name == wanted + "Impl";

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-/// A model as plans see it: its modules, and what its tensors are. Pure. Thread rule: values.
+/// The structure of a model as plans use it: its modules, and the shapes of its tensors. Pure. Thread rule: values.
 namespace accel {
 
 struct ParameterShape {
@@ -13,7 +13,7 @@ struct ParameterShape {
   [[nodiscard]] std::int64_t numel() const;
 };
 
-/// A parameter or buffer of a model, named by its first place in it.
+/// A parameter or buffer of a model, under its first name.
 struct ParameterDescription {
   ParameterShape shape = {};
   std::string dtype = {};
@@ -21,21 +21,21 @@ struct ParameterDescription {
   bool requires_grad = true;
 };
 
-/// A module: what of a model plans are made from. Tensors are indices; a shared one stands at each of its places.
+/// One module. Tensors are indices into ModelDescription; a shared tensor is listed at each of its places.
 struct ModuleDescription {
   std::string name = {};        ///< dotted, "" for the model itself
-  std::string class_name = {};  ///< as the program spells it, with namespaces or not
-  bool is_container = false;    ///< holds modules and has no forward of its own: ModuleList, ModuleDict
+  std::string class_name = {};  ///< as the program spells it, with or without namespaces
+  bool is_container = false;    ///< holds modules but has no forward: ModuleList, ModuleDict
   std::vector<std::size_t> parameters = {};
   std::vector<ModuleDescription> children = {};
-  std::vector<std::string> keys = {};  ///< by which the module knows its parameters, in their order
+  std::vector<std::string> keys = {};  ///< names of `parameters` inside the module, in the same order
   struct Buffer {
     std::string key = {};
     std::size_t index;
   };
   std::vector<Buffer> buffers = {};
 
-  /// Dotted, of a tensor of its own.
+  /// The dotted name of one of the module's own tensors.
   [[nodiscard]] std::string name_of(const std::string& key) const { return name.empty() ? key : name + "." + key; }
 };
 
@@ -45,7 +45,7 @@ struct ModelDescription {
   std::vector<ParameterDescription> buffers = {};
 };
 
-/// Whether a class is the one that is wanted: "net::BlockImpl" is "Block", "BlockImpl" and "net::BlockImpl".
+/// Whether a class matches a name: "net::BlockImpl" matches "Block", "BlockImpl" and "net::BlockImpl".
 [[nodiscard]] bool is_class(const std::string& spelled, const std::string& wanted);
 
 }  // namespace accel

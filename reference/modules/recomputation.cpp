@@ -11,13 +11,16 @@
 #include "reference/modules/call.hpp"
 #include "reference/precision/float8_layers.hpp"
 
+// Activation checkpointing, as torch.utils.checkpoint with use_reentrant=True: forward runs without gradients; backward
+// runs it again with the same inputs, random numbers and precision, and then its own backward pass.
 namespace accel::detail {
 namespace {
 
 using torch::autograd::variable_list;
 using Forward = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 
-// What a forward depends on beside its inputs: precision, and where generators stand.
+// The state besides its inputs that a forward depends on: precision and random number generators. All of it is
+// thread-local or per rank, and backward may run on another thread or after other random draws.
 class Circumstances {
  public:
   Circumstances() : float8_layers_(Float8Scope::current()), generator_(default_generator().get_state()) {
@@ -41,7 +44,7 @@ class Circumstances {
 
  private:
   std::shared_ptr<const Float8Layers> float8_layers_;
-  // Of the device that this thread computes on; undefined without one.
+  // The generator of this thread's current GPU; undefined without a GPU.
   static at::Generator generator_of_gpu() {
     const auto& cuda = at::detail::getCUDAHooks();
     return cuda.hasCUDA() && cuda.current_device() >= 0 ? cuda.getDefaultGenerator(cuda.current_device())
@@ -56,6 +59,8 @@ class Circumstances {
 
 class CircumstancesScope {
  public:
+  // Captures the current state first (`before_`), so that the recomputation does not advance the generators of
+  // training.
   explicit CircumstancesScope(const Circumstances& circumstances) : float8_(circumstances.float8_layers()) {
     at::autocast::increment_nesting();
     circumstances.apply();
@@ -72,13 +77,15 @@ class CircumstancesScope {
   Float8Scope float8_;
 };
 
-// Source: torch/utils/checkpoint.py, CheckpointFunction (use_reentrant).
+// The node that stands for the module in the outer graph. Source: torch/utils/checkpoint.py, CheckpointFunction
+// (use_reentrant).
 class Recompute : public torch::autograd::Node {
  public:
   Recompute(torch::autograd::edge_list edges, Forward forward, const std::vector<at::Tensor>& inputs)
       : Node(std::move(edges)), forward_(std::move(forward)) {
     for (const auto& input : inputs) {
       requires_grad_.push_back(input.defined() && input.requires_grad());
+      // SavedVariable, not a plain tensor: it detects in-place changes between forward and backward.
       inputs_.emplace_back(input, /*is_output=*/false);
     }
   }
@@ -91,7 +98,9 @@ class Recompute : public torch::autograd::Node {
 
  protected:
   variable_list apply(variable_list&& gradients) override {
-    TORCH_CHECK(forward_, "a recomputed module's backward ran twice; retain_graph has no effect on it");
+    TORCH_CHECK(forward_,
+                "activation checkpointing: backward ran twice through a recomputed module, which does not support "
+                "retain_graph; run forward again");
     const auto inputs = detached_inputs();
     variable_list outputs, of_outputs;
     {
@@ -99,11 +108,14 @@ class Recompute : public torch::autograd::Node {
       const at::AutoGradMode grad(true);
       const auto results = forward_(inputs);
       for (std::size_t i = 0; i < results.size(); ++i) {
+        // An output that the loss did not use has an undefined gradient, and would make `backward` fail.
         if (!results[i].requires_grad() || !gradients[i].defined()) continue;
         outputs.push_back(results[i]);
         of_outputs.push_back(gradients[i]);
       }
     }
+    // Reentrant: this pass accumulates parameter gradients directly. Outside the scope above, because the outer pass
+    // also runs without the forward's precision.
     if (!outputs.empty()) torch::autograd::backward(outputs, of_outputs);
     variable_list of_inputs;
     for (std::size_t i = 0; i < inputs.size(); ++i)
@@ -116,6 +128,7 @@ class Recompute : public torch::autograd::Node {
   std::vector<at::Tensor> detached_inputs() {
     std::vector<at::Tensor> inputs;
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      // Detached, so that the inner pass stops at the inputs instead of running into the outer graph.
       auto input = inputs_[i].unpack();
       inputs.push_back(input.defined() ? input.detach().requires_grad_(requires_grad_[i]) : input);
     }
@@ -132,7 +145,8 @@ class Recompute : public torch::autograd::Node {
 
 std::vector<at::Tensor> checkpoint(Forward forward, std::vector<at::Tensor> inputs) {
   if (!c10::GradMode::is_enabled()) return forward(inputs);
-  // A module whose inputs need no gradient still has parameters that do.
+  // The extra edge to a tensor that requires a gradient makes the engine run this node even if no input requires one:
+  // the module's parameters still do.
   auto edges = torch::autograd::collect_next_edges(inputs);
   edges.resize(inputs.size() + 1);
   edges.back() = torch::autograd::impl::gradient_edge(at::zeros({}).requires_grad_());
@@ -145,7 +159,7 @@ std::vector<at::Tensor> checkpoint(Forward forward, std::vector<at::Tensor> inpu
   }
   for (auto& output : outputs) {
     if (!output.defined() || !output.is_floating_point()) continue;
-    output = output.detach();  // an input may come back as it was
+    output = output.detach();  // forward may return one of its inputs, whose history must not be replaced
     torch::autograd::set_history(output, node);
   }
   return outputs;

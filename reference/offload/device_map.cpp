@@ -11,6 +11,7 @@
 namespace accel {
 namespace {
 
+// Collects the names of all tensors, and those of all tensors and modules.
 void list_tensors(const ModuleDescription& module, std::vector<std::string>& tensors, std::set<std::string>& names) {
   names.insert(module.name);
   const auto add = [&](const std::string& key) {
@@ -22,16 +23,18 @@ void list_tensors(const ModuleDescription& module, std::vector<std::string>& ten
   for (const auto& child : module.children) list_tensors(child, tensors, names);
 }
 
-// Up to the dot behind `begin` characters.
+// The part of `name` up to the first dot after `begin` characters.
 std::string level_of(const std::string& name, std::size_t begin) { return name.substr(0, name.find('.', begin)); }
 
 void clean_within(DeviceMap& device_map, const std::string& module) {
   const auto prefix = module.empty() ? "" : module + ".";
+  // The map is sorted, so entries with a common prefix are adjacent.
   const auto begin = device_map.lower_bound(prefix);
   auto end = begin;
   std::set<MapDevice> devices;
   std::size_t count = 0;
   for (; end != device_map.end() && end->first.starts_with(prefix); ++end, ++count) devices.insert(end->second);
+  // A single entry stays: replacing "a.weight" by "a" would also cover tensors of `a` that have no entry.
   if (devices.size() == 1 && count > 1) {
     device_map.erase(begin, end);
     device_map.insert_or_assign(module, *devices.begin());
@@ -52,21 +55,23 @@ DeviceMap clean_device_map(DeviceMap device_map) {
 }
 
 MapDevice device_of(const DeviceMap& device_map, const std::string& name) {
+  // From the name itself outwards to "", so that the most specific entry wins.
   for (auto covering = name;; covering.resize(covering.rfind('.') == std::string::npos ? 0 : covering.rfind('.'))) {
     if (const auto found = device_map.find(covering); found != device_map.end()) return found->second;
     check_argument(
         !covering.empty(),
-        "device_map: '{}' has no device; add an entry for it, for a module around it, or for \"\", the whole model",
-        name);
+        "device_map: '{}' has no device; add an entry for it, for a module that contains it, or for \"\" (all)", name);
   }
 }
 
+// An uncovered tensor would have no device during dispatch; an unknown entry is most likely a typo.
 void check_device_map(const ModelDescription& model, const DeviceMap& device_map) {
   std::vector<std::string> tensors, problems;
   std::set<std::string> names;
   list_tensors(model.root, tensors, names);
   for (const auto& [name, device] : device_map) {
-    if (!names.contains(name)) problems.push_back(fmt::format("'{}' is no module or tensor of the model", name));
+    if (!names.contains(name)) problems.push_back(fmt::format("'{}' is not a module or tensor of the model", name));
+    // What remains after all entries is covered by none.
     std::erase_if(tensors, [&](const auto& tensor) { return offload::is_within(tensor, name); });
   }
   for (const auto& tensor : tensors) problems.push_back(fmt::format("'{}' has no device", tensor));

@@ -5,6 +5,9 @@
 #include "reference/offload/device_map.hpp"
 #include "reference/offload/module_sizes.hpp"
 
+// The greedy planner of infer_auto_device_map. It works on a queue of modules and tensors, and either places the first
+// one on the current device, or splits it, or moves on to the next device. The order of these attempts, and what counts
+// as used, are Accelerate's: other choices would also be valid, but give other device maps than Python.
 namespace accel {
 namespace {
 
@@ -14,6 +17,8 @@ using Nodes = std::vector<Node>;
 
 constexpr auto kNoLimit = std::numeric_limits<std::int64_t>::max();
 
+// Invariants between iterations: a node is in `waiting_` or in the device map, never in both; `current_` only grows;
+// disk, without a limit, is last, so the loop in plan() ends.
 class DeviceMapPlanner {
  public:
   DeviceMapPlanner(const ModelDescription& model, const DeviceMapOptions& options)
@@ -25,6 +30,7 @@ class DeviceMapPlanner {
         waiting_(offload::parts_of(model.root)) {
     for (const auto& [device, size] : get_max_memory(options.max_memory))
       devices_.push_back({device, device.is_disk() ? kNoLimit : size.bytes});
+    // get_max_memory sorts devices: GPUs, CPU, disk.
     if (devices_.empty() || !devices_.back().device.is_disk()) devices_.push_back({"disk", kNoLimit});
     update_largest_layer(waiting_);
   }
@@ -34,8 +40,12 @@ class DeviceMapPlanner {
       const auto node = waiting_.front();
       waiting_.erase(waiting_.begin());
       forget_largest(node.name);
+      // In this order. If all fail, the device is full and the node waits for the next one.
       if (place(node) || split_tied(node) || split(node) || fall_back(node)) continue;
+      // The device stays empty, which usually means that its limit is too low; the plan reports what would have been
+      // enough.
       if (device().used == 0) plan_.minimum_bytes.emplace(device().device, size_with_ties(node, waiting_) + reserve());
+      // The reserve counts as used from now on: weigh_buffers must not give it away.
       device().used += reserve();
       waiting_.insert(waiting_.begin(), node);
       ++current_;
@@ -54,7 +64,7 @@ class DeviceMapPlanner {
 
   Device& device() { return devices_[current_]; }
 
-  // The first GPU and main memory run what is not on a GPU, one layer at a time.
+  // The first GPU and main memory run offloaded modules one layer at a time, and need room for the largest layer.
   [[nodiscard]] std::int64_t reserve() const {
     const auto& device = devices_[current_].device;
     return device.is_cpu() || (device.is_gpu() && current_ == 0) ? largest_bytes_ : 0;
@@ -68,7 +78,7 @@ class DeviceMapPlanner {
     largest_bytes_ = bytes;
     largest_layers_ = std::move(layers);
   }
-  // Single tensors are brought with nothing else.
+  // Single tensors are not considered, because nothing else is moved together with them.
   void update_largest_module() {
     Nodes modules;
     std::copy_if(waiting_.begin(), waiting_.end(), std::back_inserter(modules),
@@ -76,11 +86,12 @@ class DeviceMapPlanner {
     update_largest_layer(modules);
   }
   void forget_largest(const std::string& name) {
+    // Once a largest layer is placed, the reserve may shrink; recomputed only when none of them is left.
     std::erase_if(largest_layers_, [&](const auto& layer) { return is_within(layer, name); });
     if (largest_layers_.empty()) update_largest_module();
   }
 
-  // Those of `others` that share a parameter with the node, or with one of them: they go where it goes.
+  // The transitive closure of `others` that share a parameter with the node: they must go where it goes.
   [[nodiscard]] Nodes tied_to(const Node& node, const Nodes& others) const {
     Nodes group{node};
     for (std::size_t next = 0; next < group.size(); ++next) {
@@ -100,12 +111,13 @@ class DeviceMapPlanner {
     group.erase(group.begin());
     return group;
   }
-  // A shared parameter counts at its first place, which is among them.
+  // A shared parameter is counted at its first place only, so that the sum counts it once.
   [[nodiscard]] std::int64_t size_with_ties(const Node& node, const Nodes& others) const {
     auto bytes = sizes_.of(node.name);
     for (const auto& tied : tied_to(node, others)) bytes += sizes_.of(tied.name);
     return bytes;
   }
+  // Not `<`, unlike in split(): Accelerate compares differently in the two places.
   [[nodiscard]] bool fits(std::int64_t bytes) {
     return available() == kNoLimit || device().used + bytes <= available();
   }
@@ -125,17 +137,20 @@ class DeviceMapPlanner {
     return true;
   }
 
+  // The parts take the node's position in the queue, which keeps the order of the model.
   void replace_by_parts(Nodes::iterator node) {
     auto parts = offload::parts_of(*node->module);
     node = waiting_.erase(node);
     waiting_.insert(node, parts.begin(), parts.end());
   }
 
-  // A part of the modules that are tied to it may do.
+  // The node fits alone, but not together with the modules tied to it. Splitting one of these may separate the tied
+  // parameter from the rest.
   bool split_tied(const Node& node) {
     const auto tied = tied_to(node, waiting_);
     if (tied.empty() || !fits(sizes_.of(node.name))) return false;
     for (const auto& other : tied) {
+      // One tied module is split per attempt; the node is then tried again from the start.
       if (!other.can_be_split(options_.no_split_module_classes)) continue;
       replace_by_parts(std::find_if(waiting_.begin(), waiting_.end(),
                                     [&](const Node& waiting) { return waiting.name == other.name; }));
@@ -146,6 +161,8 @@ class DeviceMapPlanner {
     return false;
   }
 
+  // Splits only if the node itself is too large: a node that fits alone was rejected because of its ties. `<` and not
+  // `<=`, as in Accelerate.
   bool split(const Node& node) {
     if (device().used + sizes_.of(node.name) < available() || !node.can_be_split(options_.no_split_module_classes))
       return false;
@@ -155,9 +172,11 @@ class DeviceMapPlanner {
     return true;
   }
 
-  // The first module that fits where `node` does not, in the order of the model and then of parts; it comes next.
+  // Finds the first module that fits where `node` does not, in the order of the model and then of parts, and puts it in
+  // front of the queue. Only for a device that would otherwise stay empty.
   bool fall_back(const Node& node) {
     if (!options_.fallback_allocation || device().used > 0 || device().device.is_disk()) return false;
+    // `node` itself will be offloaded and run here, so it counts for the reserve.
     const auto limit = device().limit - std::max(largest_bytes_, size_with_ties(node, waiting_));
     auto search = waiting_;
     for (std::size_t i = 0; i < search.size(); ++i) {
@@ -175,7 +194,7 @@ class DeviceMapPlanner {
     }
     return false;
   }
-  // Out of those that wait, of which modules around it are split.
+  // Removes a node from the queue, splitting the modules that contain it.
   Node take(const std::string& name) {
     while (true) {
       const auto around =
@@ -190,6 +209,7 @@ class DeviceMapPlanner {
     }
   }
 
+  // Buffers of offloaded modules stay on a GPU; the plan reports whether one has room for all of them.
   void weigh_buffers() {
     const auto num_gpus =
         std::count_if(devices_.begin(), devices_.end(), [](const Device& device) { return device.device.is_gpu(); });

@@ -15,6 +15,9 @@
 #include "reference/offload/load_checkpoint.hpp"
 #include "reference/offload/module_tensors.hpp"
 
+// Turns a device map into a StreamedModel: decides for every tensor whether it stays on its device or becomes a slot
+// that is filled during calls, and where each unit runs. All problems are collected before anything is moved, so a map
+// that does not fit leaves the model unchanged.
 namespace accel::offload {
 namespace {
 
@@ -23,18 +26,20 @@ class Dispatcher {
   Dispatcher(const std::shared_ptr<torch::nn::Module>& module, const DeviceMap& device_map,
              const DispatchOptions& options)
       : module_(module), device_map_(device_map), options_(options), model_(describe(module)) {
+    // Entries may name any of the places of a repeated module, so all of them must be known here.
     check_device_map(describe(module, Repeats::kEverywhere).description, device_map);
     for (const auto& [name, device] : device_map) {
       if (!device.is_disk()) torch_device(device);
       uses_gpus_ |= device.is_gpu();
     }
+    // GPUs are ordered first, so the smallest device is the GPU with the smallest number.
     if (options.main_device)
       main_ = *options.main_device;
     else if (uses_gpus_)
       main_ = std::min_element(device_map.begin(), device_map.end(), [](const auto& a, const auto& b) {
                 return a.second < b.second;
               })->second;
-    check_argument(!main_.is_disk(), "main_device: the disk runs nothing");
+    check_argument(!main_.is_disk(), "main_device: modules cannot run on \"disk\"; expected a GPU or \"cpu\"");
     uses_gpus_ |= main_.is_gpu();
     torch_device(main_);
   }
@@ -53,8 +58,10 @@ class Dispatcher {
     check_argument(problems_.empty(), "dispatch_model: {}", fmt::join(problems_, "; "));
     write_to_disk(slots);
     for (const auto& [name, tensor, device] : resident_) {
+      // Resident tensors are moved last, when nothing can fail any more except an allocation.
       if (tensor.device() != device) show(tensor, tensor.detach().to(device));
     }
+    // With several devices, hooks are needed even without slots: they move inputs between devices.
     if (slots.empty() && !uses_gpus_) return nullptr;
     return std::make_shared<StreamedModel>(module_, std::move(slots), std::move(units_), options_.prefetch);
   }
@@ -67,17 +74,20 @@ class Dispatcher {
     for (const auto& [name, buffer] : model_.buffers) {
       if (!seen.insert(buffer.unsafeGetTensorImpl()).second) continue;
       tensors_.emplace(name, buffer);
+      // As in Accelerate, buffers stay on the device that runs them unless offload_buffers is set: they are small.
       if (!options_.offload_buffers) kept_.insert(name);
     }
+    // All names of a shared tensor: a state_dict or an index may contain any of them.
     for (const auto& [name, tensor] : tensors_of(*module_)) names_[tensor.unsafeGetTensorImpl()].push_back(name);
   }
 
+  // Tensors on the CPU are at home if the model runs there; they are slots only if it runs on a GPU.
   [[nodiscard]] bool is_offloaded(const std::string& name) const {
     const auto device = device_of(device_map_, name);
     return !kept_.contains(name) && (device.is_disk() || (device.is_cpu() && main_.is_gpu()));
   }
 
-  // Where a unit runs: on the GPU of what stays on one, else where offloaded parts run.
+  // The device on which a unit runs: the GPU of its tensors that stay on one, else the main device.
   MapDevice device_of_unit(const Unit& unit) {
     std::set<MapDevice> devices;
     for (const auto& name : unit.tensors) {
@@ -88,7 +98,7 @@ class Dispatcher {
       std::vector<std::string> names;
       for (const auto& device : devices) names.push_back(device.name());
       problems_.push_back(
-          fmt::format("'{}' is called as a whole, and the device map spreads it over devices {}; name its class in "
+          fmt::format("'{}' runs as one unit, but the device map spreads it over devices {}; list its class in "
                       "no_split_module_classes, or its parts in called_modules",
                       unit.name, fmt::join(names, ", ")));
     }
@@ -100,11 +110,14 @@ class Dispatcher {
     for (const auto& [name, part] : model_.modules) modules.emplace(name, part);
     std::map<std::string, std::size_t> slot_of;
     std::map<std::string, MapDevice> runs_on;
+    // Distributes the tensors of all units over `resident_` and `offloaded_`. Units come in the order of the model, so
+    // a shared tensor belongs to the unit that uses it first.
     for (const auto& unit :
          plan_units(model_.description, {options_.preload_module_classes, options_.called_modules})) {
       const auto device = device_of_unit(unit);
       StreamedUnit streamed{.name = unit.name, .module = modules.at(unit.name), .slots = {}};
       for (const auto& name : unit.tensors) {
+        // A tensor that several units share has one slot; StreamedModel counts its users.
         const auto [other, is_first] = runs_on.emplace(name, device);
         if (other->second != device)
           problems_.push_back(
@@ -118,17 +131,21 @@ class Dispatcher {
         }
         streamed.slots.push_back(slot_of.at(name));
       }
+      // Inputs follow the unit: the output of one GPU's unit is the input of the next one's.
       if (uses_gpus_) streamed.input_device = torch_device(device);
       if (!streamed.slots.empty() || uses_gpus_) units_.push_back(std::move(streamed));
     }
   }
 
+  // The index of offload_dir is only read if a tensor needs it: the folder may be stale or not exist yet.
   [[nodiscard]] bool needs_folder() const {
     return std::any_of(offloaded_.begin(), offloaded_.end(), [&](const auto& named) {
       return named.second.is_meta() && device_of(device_map_, named.first).is_disk();
     });
   }
 
+  // Between calls a slot shows a meta tensor, so that an operator that uses it fails instead of computing with garbage.
+  // A slot without `load` is completed by write_to_disk, or has a problem.
   Slot slot(const std::string& name, const at::Tensor& tensor, c10::Device device) {
     Slot slot{.name = name, .tensor = tensor, .away = meta_like(tensor), .load = {}};
     if (device_of(device_map_, name).is_cpu()) {
@@ -149,7 +166,7 @@ class Dispatcher {
       if (const auto found = options_.state_dict.find(alias); found != options_.state_dict.end()) return found->second;
     }
     if (!tensor.is_meta()) return tensor.detach().to(at::kCPU);
-    problems_.push_back(fmt::format("'{}' is on the meta device and not in state_dict", name));
+    problems_.push_back(fmt::format("'{}' is on the meta device and missing in state_dict", name));
     return {};
   }
 
@@ -163,22 +180,23 @@ class Dispatcher {
       return nullptr;
     }
     problems_.push_back(
-        fmt::format("'{}' goes to disk, and is neither in the model nor in an offload_index or offload_dir", name));
+        fmt::format("'{}' is mapped to disk, but has no values in the model, offload_index or offload_dir", name));
     return nullptr;
   }
 
   void check_resident() {
     if (!to_write_.empty() && options_.offload_dir.empty()) {
-      problems_.push_back(fmt::format("an offload_dir is needed for what goes to disk: '{}'{}", to_write_.front().first,
+      problems_.push_back(fmt::format("offload_dir is missing, but needed for '{}'{}", to_write_.front().first,
                                       to_write_.size() > 1 ? " and others" : ""));
     }
     for (const auto& [name, tensor, device] : resident_) {
       if (tensor.is_meta())
         problems_.push_back(
-            fmt::format("'{}' is on the meta device and stays on {}; load it first", name, device.str()));
+            fmt::format("'{}' is mapped to {}, but is on the meta device; load its values first", name, device.str()));
     }
   }
 
+  // Runs after the check of problems. The tensors' memory is released when the StreamedModel shows the meta tensors.
   void write_to_disk(std::vector<Slot>& slots) {
     if (to_write_.empty()) return;
     PosixFiles files;
@@ -200,15 +218,16 @@ class Dispatcher {
   const DeviceMap& device_map_;
   const DispatchOptions& options_;
   DescribedModel model_;
+  // Where offloaded parts run. "cpu" if the map has no GPU and the caller chose none.
   MapDevice main_ = "cpu";
   bool uses_gpus_ = false;
   std::map<std::string, at::Tensor> tensors_;  // by first name
-  std::set<std::string> kept_;                 // buffers
+  std::set<std::string> kept_;                 // buffers that are not offloaded
   std::map<const c10::TensorImpl*, std::vector<std::string>> names_;
   std::vector<StreamedUnit> units_;
   std::vector<Resident> resident_;
   NamedTensors offloaded_, to_write_;
-  std::vector<c10::Device> runs_on_;  // of offloaded_
+  std::vector<c10::Device> runs_on_;  // in the order of offloaded_
   OffloadIndex index_;
   std::vector<std::string> problems_;
 };
@@ -221,24 +240,26 @@ std::shared_ptr<StreamedModel> dispatch(const std::shared_ptr<torch::nn::Module>
   return Dispatcher(module, device_map, options).dispatch();
 }
 
+// Many operators accept meta tensors and return one without an error, so a missed part may only show up in the output.
 void check_output(const std::vector<at::Tensor>& tensors, const StreamedModel& streamed) {
   const bool has_values = std::none_of(tensors.begin(), tensors.end(),
                                        [](const at::Tensor& tensor) { return tensor.defined() && tensor.is_meta(); });
   check_state(
       has_values,
-      "the output has no values: parts of the model are brought only by accel::call, and were not called so: '{}'",
+      "the output has no values, because these parts were not called with accel::call, which loads their weights: '{}'",
       fmt::join(streamed.uncalled(), "', '"));
 }
 
+// Operators that mix meta and real tensors do fail; LibTorch's message then mentions the meta device in some form.
 void explain(const std::exception& error, const StreamedModel& streamed) {
   std::string message = error.what();
+  // LibTorch appends a C++ stack trace, which would hide the explanation.
   message.resize(std::min(message.size(), message.find('\n')));  // without the stack
   const auto uncalled = streamed.uncalled();
   if (uncalled.empty() || (message.find("meta") == std::string::npos && message.find("Meta") == std::string::npos))
     return;
-  throw StateError(
-      fmt::format("{}; parts of the model are brought only by accel::call, and were not called so by then: '{}'",
-                  message, fmt::join(uncalled, "', '")));
+  throw StateError(fmt::format("{}; these parts had not been called with accel::call, which loads their weights: '{}'",
+                               message, fmt::join(uncalled, "', '")));
 }
 
 }  // namespace accel::offload

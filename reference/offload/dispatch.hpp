@@ -14,7 +14,8 @@
 #include "reference/offload/offload_files.hpp"
 #include "reference/offload/streamed_model.hpp"
 
-/// Models that do not fit: parts on GPUs, in main memory and on disk, brought where they run when they are called.
+/// Inference with models that do not fit in memory: parts are stored on GPUs, in main memory and on disk, and moved to
+/// where they run when they are called.
 ///
 ///     auto net = accel::init_empty_weights([] { return Net(); });
 ///     auto model = accel::load_checkpoint_and_dispatch(
@@ -22,35 +23,35 @@
 ///     torch::NoGradGuard no_grad;
 ///     auto output = model(input);
 ///
-/// A Sequential needs nothing for it. Another model calls the elements of its ModuleLists by `accel::call`, and those
-/// are brought one by one; what else it has comes with the model itself (see reference/offload/dispatch_units.hpp). The
-/// model runs on the first GPU of its device map, or on the CPU. While a unit runs, the next one is read by a worker
-/// thread. This is for inference: what is offloaded gets no gradients. Thread rule: the rank's thread. Source:
-/// accelerate/big_modeling.py.
+/// A Sequential needs no change. Other models call the elements of their ModuleLists with `accel::call`; these are then
+/// moved one by one, and everything else together with the model itself (see reference/offload/dispatch_units.hpp). The
+/// model runs on the first GPU of its device map, or on the CPU. While one unit runs, a worker thread reads the next
+/// one. Offloaded parameters receive no gradients. Thread rule: the rank's thread. Source: accelerate/big_modeling.py.
 namespace accel {
 
 struct DispatchOptions {
   std::optional<MapDevice> main_device =
       {};  ///< where offloaded parts run; absent: the first GPU of the device map, else the CPU
   std::map<std::string, at::Tensor> state_dict =
-      {};  ///< of parts that stay in main memory and run on a GPU; absent: what they hold
+      {};  ///< values of parts that stay in main memory and run on a GPU; absent: their current values
   std::string offload_dir =
-      {};  ///< for parts on disk; what they hold is written there, unless they are on the meta device
-  OffloadIndex offload_index = {};  ///< where weights of parts on disk lie already
+      {};  ///< folder for parts on disk; their values are written there, unless they are on the meta device
+  OffloadIndex offload_index = {};  ///< files that already contain weights of parts on disk
   bool offload_buffers = false;
-  std::vector<std::string> preload_module_classes = {};  ///< whose modules are brought with all that is in them
-  std::vector<std::string> called_modules = {};  ///< further modules that the model calls by `accel::call`, by name
-  bool prefetch = true;  ///< the next unit is read while one runs; without, memory holds one less
+  std::vector<std::string> preload_module_classes = {};  ///< classes whose modules are loaded with all submodules
+  std::vector<std::string> called_modules = {};          ///< names of further modules called with `accel::call`
+  bool prefetch = true;  ///< reads the next unit while one runs; false: at most one unit is in memory
 };
 
-/// "auto", "balanced", "balanced_low_0" or "sequential"; or a map; or nothing, and the model is loaded where it is.
+/// "auto", "balanced", "balanced_low_0" or "sequential"; or a map; or nothing, which loads the model without
+/// dispatching it.
 using DeviceMapChoice = std::variant<std::monostate, std::string, DeviceMap>;
 
 struct LoadAndDispatchOptions {
   DeviceMapChoice device_map = {};
   std::optional<MaxMemory> max_memory = {};
   std::vector<std::string> no_split_module_classes = {};
-  std::string offload_folder = {};  ///< not needed: weights on disk are read where the checkpoint has them
+  std::string offload_folder = {};  ///< optional: weights on disk are read from the checkpoint's own files
   bool offload_buffers = false;
   std::optional<at::ScalarType> dtype = {};
   std::vector<std::string> preload_module_classes = {};
@@ -61,10 +62,10 @@ struct LoadAndDispatchOptions {
 namespace offload {
 
 void check_output(const std::vector<at::Tensor>& tensors, const StreamedModel& streamed);
-/// Throws StateError where an operator met a tensor without values.
+/// Throws StateError if `error` comes from an operator that met a tensor without values.
 void explain(const std::exception& error, const StreamedModel& streamed);
 
-/// Null where nothing has to be brought.
+/// Returns null if no tensor has to be moved during calls.
 std::shared_ptr<StreamedModel> dispatch(const std::shared_ptr<torch::nn::Module>& module, const DeviceMap& device_map,
                                         const DispatchOptions& options);
 
@@ -75,9 +76,8 @@ struct Dispatched {
 Dispatched load_and_dispatch(const std::shared_ptr<torch::nn::Module>& module, const std::string& checkpoint,
                              const LoadAndDispatchOptions& options);
 
-/// Of a device map that is planned: whether there is room for the unit that runs next to be read while one runs, in
-/// which case the plan leaves that room. `max_memory` bounds what is in memory of the main device at any time, and
-/// Accelerate's plan keeps room for one layer.
+/// A device map, and whether it leaves room to read the next unit while one runs. `max_memory` bounds the memory of the
+/// main device at any time, while Accelerate's plan only reserves room for one layer.
 struct RoomyPlan {
   DeviceMap device_map = {};
   bool prefetch = false;
@@ -98,7 +98,7 @@ auto shared(const Holder& holder) {
 
 }  // namespace offload
 
-/// A handle on a model whose parts are brought when they are called. As long as a copy lives, so do they.
+/// A handle for a dispatched model. The model stays dispatched as long as a copy of the handle lives.
 template <typename Module>
 class DispatchedModel {
  public:
@@ -106,7 +106,7 @@ class DispatchedModel {
                   DeviceMap device_map)
       : module_(std::move(module)), streamed_(std::move(streamed)), device_map_(std::move(device_map)) {}
 
-  /// Throws StateError if the output has no values as a part was not called by `accel::call`.
+  /// Throws StateError if the output has no values because a part was not called with `accel::call`.
   template <typename... Args>
   auto operator()(Args&&... args) {
     if (!streamed_) return call(*module_, std::forward<Args>(args)...);
@@ -126,7 +126,7 @@ class DispatchedModel {
   Module& operator*() const { return *module_; }
   /// Empty if nothing was dispatched.
   [[nodiscard]] const DeviceMap& hf_device_map() const { return device_map_; }
-  /// Zero where nothing is offloaded.
+  /// Zero if nothing is offloaded.
   [[nodiscard]] offload::StreamStatistics statistics() const {
     return streamed_ ? streamed_->statistics() : offload::StreamStatistics();
   }
@@ -137,8 +137,8 @@ class DispatchedModel {
   DeviceMap device_map_;
 };
 
-/// `module`: a ModuleHolder or a shared_ptr of a module. Throws ArgumentError with all that the map does not fit the
-/// model in, ConfigError for a GPU that is not there.
+/// `module`: a ModuleHolder or a shared_ptr of a module. Throws ArgumentError, which lists all mismatches between the
+/// map and the model, or ConfigError for a GPU that does not exist.
 template <typename Module>
 auto dispatch_model(const Module& module, const DeviceMap& device_map, const DispatchOptions& options = {}) {
   auto shared = offload::shared(module);
@@ -146,22 +146,22 @@ auto dispatch_model(const Module& module, const DeviceMap& device_map, const Dis
   return DispatchedModel(std::move(shared), std::move(streamed), device_map);
 }
 
-/// All weights stay in main memory and are copied to the device to run.
+/// Keeps all weights in main memory and copies them to the device to run.
 template <typename Module>
 auto cpu_offload(const Module& module, MapDevice execution_device, DispatchOptions options = {}) {
   options.main_device = execution_device;
   return dispatch_model(module, {{"", "cpu"}}, options);
 }
 
-/// All weights lie in a folder and are read to run.
+/// Keeps all weights in a folder and reads them to run.
 template <typename Module>
 auto disk_offload(const Module& module, const std::string& offload_dir, DispatchOptions options = {}) {
   options.offload_dir = offload_dir;
   return dispatch_model(module, {{"", "disk"}}, options);
 }
 
-/// Weights of a checkpoint (see `load_checkpoint_in_model`) go where the map says, and those on disk stay in the
-/// checkpoint's files.
+/// Loads a checkpoint (see `load_checkpoint_in_model`) to the devices of the map. Weights that the map assigns to disk
+/// stay in the checkpoint's files.
 template <typename Module>
 auto load_checkpoint_and_dispatch(const Module& module, const std::string& checkpoint,
                                   const LoadAndDispatchOptions& options = {}) {

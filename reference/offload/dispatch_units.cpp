@@ -18,27 +18,32 @@ class UnitPlanner {
         open_classes_(options.preload_module_classes),
         open_names_(options.called_modules) {}
 
+  // Unit 0 is the model itself. What remains in the open lists matched nothing, and is reported as a likely typo.
   std::vector<Unit> plan() {
     units_.push_back({""});
     add(model_.root, 0, /*is_preloaded=*/false);
     std::vector<std::string> problems;
     for (const auto& name : open_classes_)
-      problems.push_back(fmt::format("preload_module_classes: no module is a '{}'", name));
+      problems.push_back(fmt::format("preload_module_classes: the model has no module of class '{}'", name));
     for (const auto& name : open_names_)
-      problems.push_back(fmt::format("called_modules: there is no module '{}'", name));
+      problems.push_back(fmt::format("called_modules: the model has no module named '{}'", name));
     check_argument(problems.empty(), "{}", fmt::join(problems, "; "));
+    // A unit without tensors, such as a ReLU in a Sequential, has nothing to load.
     std::erase_if(units_, [](const Unit& unit) { return unit.tensors.empty(); });
     return std::move(units_);
   }
 
  private:
-  // To the unit around it; children that are called on their own are new ones.
+  // Adds a module's tensors to `unit`, the innermost unit around it. Children that are called separately start new
+  // units.
   void add(const ModuleDescription& module, std::size_t unit, bool is_preloaded) {
+    // `|=` without a short circuit: the name must be removed from the open ones even inside a preloaded module.
     is_preloaded |=
         std::erase_if(open_classes_, [&](const auto& name) { return is_class(module.class_name, name); }) > 0 ||
         is_of(module, options_.preload_module_classes);
     for (const auto parameter : module.parameters) add(model_.parameters[parameter].shape.name, unit);
     for (const auto& buffer : module.buffers) add(model_.buffers[buffer.index].shape.name, unit);
+    // Other modules call their children directly, where no hook can load anything.
     const bool calls_its_children = module.is_container || is_class(module.class_name, "Sequential");
     for (const auto& child : module.children) {
       const bool is_called = std::erase(open_names_, child.name) > 0 || calls_its_children;
@@ -52,6 +57,7 @@ class UnitPlanner {
   }
   void add(const std::string& tensor, std::size_t unit) {
     auto& tensors = units_[unit].tensors;
+    // A tensor that is shared inside a unit is needed once; between units it belongs to each of them.
     if (std::find(tensors.begin(), tensors.end(), tensor) == tensors.end()) tensors.push_back(tensor);
   }
   static bool is_of(const ModuleDescription& module, const std::vector<std::string>& classes) {

@@ -5,24 +5,24 @@
 
 #include "reference/offload/device_map.hpp"
 
-/// Which modules are brought to their device as a whole, when they are called. Pure. Thread rule: values.
+/// Which modules are loaded to their device as a unit when they are called. Pure. Thread rule: values.
 ///
-/// Something can be done round a call of a part of a Sequential, of an element of a ModuleList or ModuleDict (which the
-/// model calls by `accel::call`), and of the model itself. So each of these is a unit, with all that is in it but
+/// Hooks exist around the calls of elements of a Sequential, of elements of a ModuleList or ModuleDict (which the model
+/// calls with `accel::call`), and of the model itself. Each of these is a unit; it contains everything inside it except
 /// further units.
 namespace accel::offload {
 
 struct Unit {
-  std::string name = {};                  ///< of the module
-  std::vector<std::string> tensors = {};  ///< names of parameters and buffers at their first places
+  std::string name = {};                  ///< name of the module
+  std::vector<std::string> tensors = {};  ///< first names of its parameters and buffers
 };
 
 struct UnitOptions {
-  std::vector<std::string> preload_module_classes = {};  ///< units with all that is in them
-  std::vector<std::string> called_modules = {};          ///< names of further modules that are called by `accel::call`
+  std::vector<std::string> preload_module_classes = {};  ///< classes whose modules contain no further units
+  std::vector<std::string> called_modules = {};          ///< names of further modules called with `accel::call`
 };
 
-/// In the order of the model. Throws ArgumentError for names and classes that the model does not have.
+/// Units in the order of the model. Throws ArgumentError for names and classes that the model does not contain.
 std::vector<Unit> plan_units(const ModelDescription& model, const UnitOptions& options = {});
 
 }  // namespace accel::offload

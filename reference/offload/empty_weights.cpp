@@ -16,10 +16,10 @@
 #include "reference/offload/module_tensors.hpp"
 
 // Note [Where new tensors go]
-// LibTorch calls nothing when a module registers a parameter, and has no default device. But an operator is dispatched
-// by keys of the thread too, of which TESTING_ONLY_GenericMode comes first and is used by nobody: the kernel below
-// stands under it for all operators, gives those that make tensors the device, notes what was done, and goes on without
-// the key. A thread without a scope pays nothing.
+// LibTorch calls no hook when a module registers a parameter, and has no default device. But operators are dispatched
+// by thread-local keys as well. TESTING_ONLY_GenericMode is the first of these keys and unused otherwise. The kernel
+// below is registered under it for all operators: it sets the device of operators that create tensors, records the
+// call, and redispatches without the key. A thread without a scope pays nothing.
 namespace accel::offload {
 
 struct NewTensorsOn::State {
@@ -27,12 +27,12 @@ struct NewTensorsOn::State {
 
   struct Done {
     c10::OperatorHandle op;
-    torch::jit::Stack arguments;  // as the caller gave them
+    torch::jit::Stack arguments;  // those of the caller, before the device was set
     torch::jit::Stack results;
   };
 
   c10::Device device;
-  c10::InferenceMode normal{false};  // a parameter outlives the mode it is made in
+  c10::InferenceMode normal{false};  // parameters outlive the scope, and inference tensors could not be trained later
   State* previous = nullptr;
   std::vector<Done> done;
 };
@@ -42,7 +42,7 @@ namespace {
 constexpr auto kScopeKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 thread_local NewTensorsOn::State* innermost_scope = nullptr;
 
-// The place of a `Device? device` argument in the stack, if the operator makes tensors.
+// The index of the operator's `Device? device` argument, which all factory functions have; nullopt for other operators.
 std::optional<std::size_t> device_argument(const c10::FunctionSchema& schema) {
   for (std::size_t i = 0; i < schema.arguments().size(); ++i) {
     if (schema.arguments()[i].name() == "device" && schema.arguments()[i].type()->kind() == c10::TypeKind::OptionalType)
@@ -52,11 +52,13 @@ std::optional<std::size_t> device_argument(const c10::FunctionSchema& schema) {
 }
 
 void run_on_device(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  // Without the guard the redispatch would end up in this kernel again.
   const c10::impl::ExcludeDispatchKeyGuard once(kScopeKey);
   const auto& schema = op.schema();
   const auto begin = static_cast<std::ptrdiff_t>(stack->size() - schema.arguments().size());
   torch::jit::Stack arguments(stack->begin() + begin, stack->end());
   const auto device = device_argument(schema);
+  // Operators such as `zeros_like` or `to` have a device argument, too, but take their default from an input tensor.
   const bool makes_tensors =
       device && std::none_of(arguments.begin(), arguments.end(), [](const auto& value) { return value.isTensor(); });
   if (makes_tensors && (*stack)[static_cast<std::size_t>(begin) + *device].isNone())
@@ -69,10 +71,12 @@ void run_where_new_tensors_go(const c10::OperatorHandle& op, c10::DispatchKeySet
   run_on_device(op, stack);
 }
 
+// Registered for the process, but reached only by threads that include the key: see NewTensorsOn's constructor.
 TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericMode, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&run_where_new_tensors_go>());
 }
 
+// Operators take tensors directly or in lists (at::cat, at::stack); other containers do not occur in factories.
 std::vector<at::Tensor> tensors_in(const torch::jit::Stack& values) {
   std::vector<at::Tensor> tensors;
   for (const auto& value : values) {
@@ -84,8 +88,8 @@ std::vector<at::Tensor> tensors_in(const torch::jit::Stack& values) {
   return tensors;
 }
 
-// Does again, without the scope's device, what made some tensors: the operations that touched their memory, or memory
-// those read.
+// Repeats, without the scope's device, the operations that computed some tensors: those that touched the tensors'
+// memory, or memory that such operations read. Values are then real, whereas the rest of the model costs nothing.
 class Remaker {
  public:
   explicit Remaker(const std::vector<NewTensorsOn::State::Done>& done) : done_(done) {}
@@ -94,6 +98,7 @@ class Remaker {
     std::set<const c10::StorageImpl*> memory;
     for (const auto& tensor : wanted) memory.insert(memory_of(tensor));
     std::vector<std::size_t> needed;
+    // Backwards, since an operation may only depend on earlier ones; each match extends the memory that is needed.
     for (auto i = done_.size(); i-- > 0;) {
       auto touched = tensors_in(done_[i].arguments);
       for (auto& result : tensors_in(done_[i].results)) touched.push_back(result);
@@ -103,11 +108,12 @@ class Remaker {
       needed.push_back(i);
       for (const auto& tensor : touched) memory.insert(memory_of(tensor));
     }
+    // In the original order, because operations in place and random numbers depend on it.
     for (auto i = needed.rbegin(); i != needed.rend(); ++i) repeat(done_[*i]);
   }
 
-  // What sees the same place of the memory, as it would have been. (Autograd wraps new tensors in others, so memory is
-  // what they have in common.)
+  // The repeated counterpart of `tensor`: a view of the new memory with the same geometry. Matched by memory and not by
+  // object, because autograd wraps new tensors in others.
   [[nodiscard]] at::Tensor made(const at::Tensor& tensor) const {
     const auto found = made_.find(memory_of(tensor));
     return found == made_.end() ? tensor
@@ -115,6 +121,7 @@ class Remaker {
   }
 
  private:
+  // Meta tensors have a storage object, too, without data; views share it.
   static const c10::StorageImpl* memory_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
 
   void repeat(const NewTensorsOn::State::Done& done) {
@@ -129,7 +136,8 @@ class Remaker {
     }
     done.op.callBoxed(&stack);
     const auto before = tensors_in(done.results), after = tensors_in(stack);
-    ensure(before.size() == after.size(), "{}: gives other results a second time", done.op.schema().name());
+    ensure(before.size() == after.size(), "{}: returned another number of tensors when repeated",
+           done.op.schema().name());
     for (std::size_t i = 0; i < before.size(); ++i) made_.emplace(memory_of(before[i]), after[i]);
   }
 
@@ -139,6 +147,7 @@ class Remaker {
 
 }  // namespace
 
+// Scopes nest per thread; the innermost one decides the device.
 NewTensorsOn::NewTensorsOn(c10::Device device) : state_(std::make_unique<State>(device)) {
   state_->previous = std::exchange(innermost_scope, state_.get());
   c10::impl::tls_set_dispatch_key_included(kScopeKey, true);
@@ -146,22 +155,26 @@ NewTensorsOn::NewTensorsOn(c10::Device device) : state_(std::make_unique<State>(
 
 NewTensorsOn::~NewTensorsOn() {
   innermost_scope = state_->previous;
+  // An outer scope still needs the key.
   c10::impl::tls_set_dispatch_key_included(kScopeKey, innermost_scope != nullptr);
 }
 
 void NewTensorsOn::finish(torch::nn::Module& module, InitOptions options) {
+  // The copies and repetitions below must not be redirected or recorded.
   const c10::impl::ExcludeDispatchKeyGuard outside(kScopeKey);
   const c10::NoGradGuard no_grad;
   const bool includes_buffers = options.include_buffers
                                     ? *options.include_buffers
                                     : environment_flag("ACCELERATE_INIT_INCLUDE_BUFFERS").value_or(false);
   const auto move = [&](const at::Tensor& tensor) {
+    // E.g. a parameter that its module created with an explicit device.
     if (tensor.device() != state_->device)
       show(tensor, state_->device.is_meta() ? meta_like(tensor) : tensor.detach().to(state_->device));
   };
   for (const auto& parameter : module.parameters()) move(parameter);
   std::vector<at::Tensor> elsewhere;
   for (const auto& buffer : module.buffers()) {
+    // Buffers such as masks or rotary frequencies are often not in checkpoints, so they need values.
     if (includes_buffers)
       move(buffer);
     else if (buffer.device() == state_->device && !state_->device.is_cpu())

@@ -11,17 +11,17 @@ namespace torch::nn {
 class Module;
 }
 
-/// Modules that are built without memory for their parameters, however large they are.
+/// Construction of modules without memory for their parameters, however large they are.
 ///
 ///     auto net = accel::init_empty_weights([&] { return Net(config); });
 ///     auto model = accel::load_checkpoint_and_dispatch(net, "checkpoint", {.device_map = "auto"});
 ///
-/// While `build` runs, tensors that do not say where they go are made on the device (the meta device has sizes and no
-/// memory), and initialisation draws nothing for them. Buffers are then made where they belong after all, by the
-/// operations that made them, unless they are included (absent: the environment's ACCELERATE_INIT_INCLUDE_BUFFERS, else
-/// no). What reads a value while it builds, as orthogonal initialisation does, cannot be built so; nor does
-/// `at::tensor` work there: use `torch::tensor`. Thread rule: the calling thread alone is concerned. Source:
-/// accelerate/big_modeling.py.
+/// While `build` runs, tensors without an explicit device are created on the given device. On the meta device they have
+/// sizes but no memory, and initialization draws no random numbers for them. Afterwards buffers are created on their
+/// actual device by repeating the operations that computed them, unless they are included (absent: the environment's
+/// ACCELERATE_INIT_INCLUDE_BUFFERS, else no). Modules that read values during construction, such as orthogonal
+/// initialization, are unsupported, and so is `at::tensor`; use `torch::tensor`. Thread rule: only the calling thread
+/// is affected. Source: accelerate/big_modeling.py.
 namespace accel {
 
 struct InitOptions {
@@ -30,14 +30,15 @@ struct InitOptions {
 
 namespace offload {
 
-/// As long as it lives, this thread's new tensors go to a device.
+/// While it lives, this thread's new tensors are created on a device.
 class NewTensorsOn {
  public:
   explicit NewTensorsOn(c10::Device device);
   ~NewTensorsOn();
   NewTensorsOn(const NewTensorsOn&) = delete;
   NewTensorsOn& operator=(const NewTensorsOn&) = delete;
-  /// Of the module: parameters that are elsewhere go to the device; buffers too, or are made real.
+  /// Moves the module's parameters that are elsewhere to the device, and its buffers too if they are included;
+  /// otherwise gives the buffers actual values.
   void finish(torch::nn::Module& module, InitOptions options);
 
   struct State;
@@ -48,7 +49,7 @@ class NewTensorsOn {
 
 }  // namespace offload
 
-/// `build` returns a ModuleHolder or a shared_ptr of a module.
+/// Calls `build`, which returns a ModuleHolder or a shared_ptr of a module, with new tensors on `device`.
 template <typename Build>
 auto init_on_device(c10::Device device, Build&& build, InitOptions options = {}) {
   offload::NewTensorsOn scope(device);

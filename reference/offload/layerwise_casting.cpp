@@ -16,10 +16,13 @@
 #include "reference/offload/dispatch_units.hpp"
 #include "reference/offload/module_tensors.hpp"
 
+// Layerwise casting is offloading to another dtype: a StreamedModel whose slots show the small copy between calls and
+// load the large one for a call.
 namespace accel {
 namespace offload {
 namespace {
 
+// The layers that Accelerate casts; others, such as norms, keep their dtype.
 constexpr std::array kCastLayers{"Conv1d",          "Conv2d",          "Conv3d", "ConvTranspose1d",
                                  "ConvTranspose2d", "ConvTranspose3d", "Linear"};
 
@@ -33,7 +36,8 @@ std::vector<std::regex> expressions_of(const std::vector<std::string>& patterns)
       problems.push_back(fmt::format("'{}' ({})", pattern, error.what()));
     }
   }
-  check_argument(problems.empty(), "skip_modules_pattern: no regular expression: {}", fmt::join(problems, ", "));
+  check_argument(problems.empty(), "skip_modules_pattern: expected regular expressions, got {}",
+                 fmt::join(problems, ", "));
   return expressions;
 }
 
@@ -43,6 +47,7 @@ bool is_one_of(const ModuleDescription& module, const Names& classes) {
                      [&](const auto& name) { return is_class(module.class_name, name); });
 }
 
+// Chooses the tensors to cast. A skipped module excludes everything inside it, because the walk does not descend.
 class CastPlanner {
  public:
   CastPlanner(const ModelDescription& model, const LayerwiseCastingOptions& options)
@@ -54,6 +59,7 @@ class CastPlanner {
  private:
   void add(const ModuleDescription& module) {
     const bool matches = std::any_of(skipped_.begin(), skipped_.end(), [&](const auto& expression) {
+      // re.search in Python: a match anywhere in the name.
       return std::regex_search(module.name, expression);
     });
     if (matches || is_one_of(module, options_.skip_modules_classes)) return;
@@ -90,6 +96,7 @@ std::shared_ptr<StreamedModel> cast_layerwise(const std::shared_ptr<torch::nn::M
     for (const auto& name : unit.tensors) {
       const auto& tensor = tensors.at(name);
       if (!plan.casts(name) || !tensor.is_floating_point()) continue;
+      // A tensor that several units share has one slot.
       const auto [place, is_new] = places.emplace(name, slots.size());
       const auto stored = tensor.detach().to(options.storage_dtype);
       if (is_new)
@@ -98,6 +105,7 @@ std::shared_ptr<StreamedModel> cast_layerwise(const std::shared_ptr<torch::nn::M
     }
     if (!streamed.slots.empty()) units.push_back(std::move(streamed));
   }
+  // Casting is cheap, so a worker thread would cost more than it saves.
   return std::make_shared<StreamedModel>(module, std::move(slots), std::move(units), /*prefetch=*/false);
 }
 
@@ -105,6 +113,7 @@ std::shared_ptr<StreamedModel> cast_layerwise(const std::shared_ptr<torch::nn::M
 
 AlignModuleDevice::AlignModuleDevice(torch::nn::Module& module, std::optional<c10::Device> execution_device)
     : unit_(module) {
+  // A unit is loaded by `unit_` to its own device; only other modules are moved here.
   if (unit_ || !execution_device) return;
   const c10::NoGradGuard no_grad;
   for (const auto& item : module.named_parameters(/*recurse=*/false)) {
@@ -115,6 +124,8 @@ AlignModuleDevice::AlignModuleDevice(torch::nn::Module& module, std::optional<c1
 
 AlignModuleDevice::~AlignModuleDevice() {
   const c10::NoGradGuard no_grad;
+  // A tensor of another module may have been changed meanwhile, so its current values are moved back, as in Python. One
+  // that was set to the meta device has no values to keep.
   for (const auto& [tensor, original] : moved_) {
     if (tensor.device() != original.device())
       offload::show(tensor, tensor.is_meta() ? original : tensor.detach().to(original.device()));

@@ -5,20 +5,21 @@
 
 #include "reference/offload/dispatch.hpp"
 
-/// Weights that are stored in a small dtype and computed with in a larger one.
+/// Weights that are stored in a small dtype and cast to a larger one for computing.
 ///
 ///     auto model = accel::attach_layerwise_casting_hooks(
 ///         net, {.storage_dtype = at::kFloat8_e4m3fn, .compute_dtype = at::kBFloat16});
 ///
-/// Casts Linear layers and convolutions, unit by unit as they are called (see reference/offload/dispatch_units.hpp);
-/// for inference. Thread rule: the rank's thread. Source: accelerate/big_modeling.py, attach_layerwise_casting_hooks.
+/// Casts Linear layers and convolutions, unit by unit when they are called (see reference/offload/dispatch_units.hpp).
+/// For inference only. Thread rule: the rank's thread. Source: accelerate/big_modeling.py,
+/// attach_layerwise_casting_hooks.
 namespace accel {
 
 struct LayerwiseCastingOptions {
   at::ScalarType storage_dtype = at::kFloat;
   at::ScalarType compute_dtype = at::kFloat;
   std::vector<std::string> skip_modules_pattern =
-      {};  ///< regular expressions, found anywhere in a module's name; with all that is in it
+      {};  ///< regular expressions searched in module names; a match also excludes all submodules
   std::vector<std::string> skip_modules_classes = {};
   std::vector<std::string> called_modules = {};  ///< as in DispatchOptions
 };
@@ -28,8 +29,8 @@ std::shared_ptr<StreamedModel> cast_layerwise(const std::shared_ptr<torch::nn::M
                                               const LayerwiseCastingOptions& options);
 }
 
-/// The handle keeps the casting alive; without it weights stay as they are stored. Throws ArgumentError for a pattern
-/// that is none.
+/// The handle keeps the hooks alive; without it, weights remain in the storage dtype. Throws ArgumentError for an
+/// invalid regular expression.
 template <typename Module>
 auto attach_layerwise_casting_hooks(const Module& module, const LayerwiseCastingOptions& options) {
   auto shared = offload::shared(module);
@@ -37,8 +38,8 @@ auto attach_layerwise_casting_hooks(const Module& module, const LayerwiseCasting
   return DispatchedModel(std::move(shared), std::move(streamed), DeviceMap());
 }
 
-/// As long as it lives, an offloaded module's weights are there, and those of another are on the execution device, if
-/// there is one. Changes to offloaded weights are lost behind it. Source: accelerate/utils/modeling.py,
+/// While it lives, an offloaded module's weights are loaded, and those of another module are on the execution device,
+/// if one is given. Changes to offloaded weights are lost afterwards. Source: accelerate/utils/modeling.py,
 /// align_module_device.
 class AlignModuleDevice {
  public:

@@ -10,20 +10,23 @@
 #include "reference/offload/load_checkpoint.hpp"
 #include "reference/offload/module_sizes.hpp"
 
+// load_checkpoint_and_dispatch: plans a device map, loads the checkpoint, and installs the hooks, in this order, so
+// that errors in the map are reported before any file is read.
 namespace accel::offload {
 namespace {
 
+// Devices are ordered GPUs, CPU, disk: the first GPU if there is one, else the CPU.
 MapDevice main_device_of(const DeviceMap& device_map) {
   MapDevice main = "cpu";
   for (const auto& [name, device] : device_map) main = std::min(main, device);
   return main;
 }
 
-// What a plan needs of its main device's memory.
+// The memory that a plan needs on its main device.
 struct Need {
-  std::int64_t resident = 0;  // stays there
-  std::int64_t running = 0;   // of offloaded units, the one that runs with those around it
-  std::int64_t next = 0;      // and the one that is read
+  std::int64_t resident = 0;  // tensors that stay there
+  std::int64_t running = 0;   // peak of a running offloaded unit together with the units that contain it
+  std::int64_t next = 0;      // the largest unit that may be read meanwhile
 };
 
 Need need_of(const ModelDescription& model, const std::vector<Unit>& units, const DeviceMap& device_map,
@@ -37,10 +40,12 @@ Need need_of(const ModelDescription& model, const std::vector<Unit>& units, cons
   for (const auto& unit : units) {
     brought.push_back(0);
     for (const auto& name : unit.tensors) {
+      // Buffers of offloaded units stay on the main device unless they are offloaded, too.
       const bool stays = device_of(device_map, name) == main || (!options.offload_buffers && buffers.of(name) > 0);
       if (!stays && !device_of(device_map, name).is_gpu()) brought.back() += sizes.of(name);
       if (stays) need.resident += sizes.of(name);
     }
+    // Units precede the units inside them, so all that contain this one have been counted.
     std::int64_t around = 0;
     for (std::size_t i = 0; i < brought.size(); ++i) around += is_within(unit.name, units[i].name) ? brought[i] : 0;
     need.running = std::max(need.running, around);
@@ -52,7 +57,7 @@ Need need_of(const ModelDescription& model, const std::vector<Unit>& units, cons
 void check_choice(const std::string& choice) {
   constexpr std::array kChoices{"auto", "balanced", "balanced_low_0", "sequential"};
   check_argument(std::find(kChoices.begin(), kChoices.end(), choice) != kChoices.end(),
-                 "device_map '{}': expected {}, or a map", choice, fmt::join(kChoices, ", "));
+                 "device_map: got '{}'; expected one of {}, or a map", choice, fmt::join(kChoices, ", "));
 }
 
 }  // namespace
@@ -62,6 +67,8 @@ RoomyPlan plan_with_room(const ModelDescription& model, const DeviceMapOptions& 
                          const std::vector<std::string>& called_modules) {
   const auto units = plan_units(model, {preload_module_classes, called_modules});
   const auto limits = get_max_memory(given.max_memory);
+  // Lowers the planner's limit for the main device until the plan keeps within the real one. If even an empty main
+  // device leaves no room for two units, prefetching is given up and the search starts again.
   for (const bool prefetch : {true, false}) {
     auto options = given;
     options.max_memory = limits;
@@ -74,13 +81,14 @@ RoomyPlan plan_with_room(const ModelDescription& model, const DeviceMapOptions& 
                               : need.resident + need.running + (prefetch ? need.next : 0) - limit->second.bytes;
       if (excess <= 0) return {std::move(device_map), prefetch};
       auto& planned = options.max_memory->at(limit->first).bytes;
-      // Without reading ahead, a unit is brought alone, however large it is.
+      // Without prefetching, a unit is loaded alone, however large it is.
       if (planned == 0 && !prefetch) return {std::move(device_map), false};
       if (planned == 0) break;
+      // `planned` strictly decreases, so the loop ends.
       planned = std::max<std::int64_t>(0, planned - excess);
     }
   }
-  throw InternalError("a device map without an end");
+  throw InternalError("plan_with_room: the search for a device map did not end");
 }
 
 Dispatched load_and_dispatch(const std::shared_ptr<torch::nn::Module>& module, const std::string& checkpoint,
@@ -95,11 +103,13 @@ Dispatched load_and_dispatch(const std::shared_ptr<torch::nn::Module>& module, c
   if (const auto* map = std::get_if<DeviceMap>(&options.device_map)) load.device_map = *map;
   if (const auto* choice = std::get_if<std::string>(&options.device_map)) {
     check_choice(*choice);
+    // With all names of repeated modules, as in Python, whose plan and keys this must reproduce.
     const auto model = describe(module, Repeats::kEverywhere).description;
     DeviceMapOptions planning{.max_memory = options.max_memory,
                               .no_split_module_classes = options.no_split_module_classes,
                               .dtype = options.dtype,
                               .offload_buffers = options.offload_buffers};
+    // "auto" means balanced, as in Accelerate.
     if (*choice != "sequential") {
       planning.max_memory = get_balanced_memory(model, {.max_memory = options.max_memory,
                                                         .no_split_module_classes = options.no_split_module_classes,
@@ -111,6 +121,7 @@ Dispatched load_and_dispatch(const std::shared_ptr<torch::nn::Module>& module, c
     dispatching.prefetch = plan.prefetch;
   }
   if (load.device_map) check_device_map(describe(module, Repeats::kEverywhere).description, *load.device_map);
+  // Tensors on disk are not copied: the index refers to the checkpoint's files.
   dispatching.offload_index = load_checkpoint_in_model(*module, checkpoint, load);
   if (!load.device_map) return {};
   return {dispatch(module, *load.device_map, dispatching), *load.device_map};

@@ -12,6 +12,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/offload/module_tensors.hpp"
 
+// Loads a checkpoint tensor by tensor, so that memory never holds more than the model and one tensor.
 namespace accel {
 namespace {
 
@@ -19,11 +20,13 @@ class CheckpointLoad {
  public:
   CheckpointLoad(torch::nn::Module& module, const LoadCheckpointOptions& options)
       : options_(options), tensors_(offload::tensors_of(module)) {
+    // emplace keeps the first name, under which device maps and indices list a shared tensor.
     for (const auto& [name, tensor] : tensors_) names_.emplace(tensor.unsafeGetTensorImpl(), name);
     for (const auto& item : module.named_buffers()) buffers_.insert(item.value().unsafeGetTensorImpl());
   }
 
   OffloadIndex load(const std::string& checkpoint) {
+    // Everything that can fail because of the checkpoint or the map comes before the first tensor is changed.
     auto pairs = checkpoint::matched(checkpoint, tensors_, read_weights(checkpoint), options_.strict);
     for (const auto& [tensor, saved] : pairs) devices_.push_back(device_of_tensor(tensor));
     for (std::size_t i = 0; i < pairs.size(); ++i) put(pairs[i].first, pairs[i].second, devices_[i]);
@@ -35,11 +38,12 @@ class CheckpointLoad {
   }
 
  private:
-  // Nothing: on disk.
+  // The device to which a tensor is loaded; nullopt: it stays on disk.
   std::optional<c10::Device> device_of_tensor(const at::Tensor& tensor) const {
     if (!options_.device_map) return tensor.is_meta() ? c10::Device(at::kCPU) : tensor.device();
     const auto device = device_of(*options_.device_map, names_.at(tensor.unsafeGetTensorImpl()));
     if (!device.is_disk()) return offload::torch_device(device);
+    // Buffers are loaded even where the map assigns their module to disk, as in Accelerate.
     const bool stays = buffers_.contains(tensor.unsafeGetTensorImpl()) && !options_.offload_buffers;
     return stays ? std::optional(c10::Device(at::kCPU)) : std::nullopt;
   }
@@ -50,11 +54,14 @@ class CheckpointLoad {
     const auto& name = names_.at(tensor.unsafeGetTensorImpl());
     const auto& kept = options_.keep_in_fp32_modules;
     const bool is_kept = std::any_of(kept.begin(), kept.end(), [&](const auto& key) {
+      // A substring search, as in Python: "layer" also matches "big_layer.weight".
       return name == key || name.find(key + ".") != std::string::npos;
     });
+    // Only float16 lacks the range that such modules need; bfloat16 has that of float32.
     return *options_.dtype == at::kHalf && is_kept ? at::kFloat : *options_.dtype;
   }
 
+  // Three cases: the weight stays on disk, it fits into the existing memory, or it needs new memory.
   void put(const at::Tensor& tensor, const StoredWeight& saved, std::optional<c10::Device> device) {
     const auto dtype = dtype_of(tensor);
     if (!device) {
@@ -74,7 +81,7 @@ class CheckpointLoad {
 
   const LoadCheckpointOptions& options_;
   NamedTensors tensors_;
-  std::unordered_map<const c10::TensorImpl*, std::string> names_;  // the first of each
+  std::unordered_map<const c10::TensorImpl*, std::string> names_;  // the first name of each tensor
   std::set<const c10::TensorImpl*> buffers_;
   std::vector<std::optional<c10::Device>> devices_;
   OffloadIndex offloaded_;

@@ -14,19 +14,19 @@ class Module;
 namespace accel {
 
 struct LoadCheckpointOptions {
-  bool strict = false;  ///< tensors of the model that are not in the files, or the other way round, are an error
+  bool strict = false;  ///< missing and unexpected tensors are errors
   std::optional<DeviceMap> device_map =
-      {};                           ///< absent: tensors are filled where they are, those of the meta device on the CPU
-  std::string offload_folder = {};  ///< gets an index of what is on disk, for `dispatch_model` and Python
-  std::optional<at::ScalarType> dtype = {};  ///< of floating point; absent: the model's
+      {};                           ///< absent: tensors keep their devices, those on the meta device go to the CPU
+  std::string offload_folder = {};  ///< receives an index of the weights on disk, for `dispatch_model` and Python
+  std::optional<at::ScalarType> dtype = {};  ///< dtype of floating-point tensors; absent: the model's
   bool offload_buffers = false;
-  std::vector<std::string> keep_in_fp32_modules = {};  ///< under dtype float16
+  std::vector<std::string> keep_in_fp32_modules = {};  ///< exceptions from dtype float16
 };
 
-/// Weights from a file, an index or a folder (see `read_weights`) into a module, one tensor at a time. Throws
-/// CheckpointError with all that does not fit, and changes nothing then. Parts that the device map has on disk become
-/// tensors of the meta device; where their weights lie is returned, for `dispatch_model`: the checkpoint's own files,
-/// of which nothing is copied. Source: accelerate/utils/modeling.py, load_checkpoint_in_model.
+/// Loads weights from a file, an index or a folder (see `read_weights`) into a module, one tensor at a time. Throws
+/// CheckpointError, which lists all mismatches, and leaves the module unchanged then. Parts that the device map assigns
+/// to disk become meta tensors; the returned index says where their weights are, for `dispatch_model`: in the
+/// checkpoint's own files, nothing is copied. Source: accelerate/utils/modeling.py, load_checkpoint_in_model.
 OffloadIndex load_checkpoint_in_model(torch::nn::Module& module, const std::string& checkpoint,
                                       const LoadCheckpointOptions& options = {});
 

@@ -14,6 +14,7 @@
 namespace accel {
 namespace {
 
+// from_chars accepts neither leading spaces nor a plus sign.
 std::optional<int> whole_number(std::string_view text) {
   int number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -24,6 +25,7 @@ struct SizeUnit {
   std::string_view name;
   double bytes;
 };
+// Compared as suffixes; the order does not matter, because no unit is a suffix of another.
 constexpr std::array kSizeUnits{SizeUnit{"GIB", 1 << 30}, SizeUnit{"MIB", 1 << 20}, SizeUnit{"KIB", 1 << 10},
                                 SizeUnit{"GB", 1e9},      SizeUnit{"MB", 1e6},      SizeUnit{"KB", 1e3}};
 
@@ -41,8 +43,10 @@ std::optional<std::int64_t> bytes_of_size(std::string_view size) {
     double value = 0;
     const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
     const auto bytes = value * unit.bytes;
+    // Written so that NaN is rejected, too; the bound keeps the conversion to int64 defined.
     if (error != std::errc() || end != number.data() + number.size() || !(bytes >= 0 && bytes < 9.2e18))
       return std::nullopt;
+    // As in Python: "8Gb" are gigabits. Binary units have no such form.
     const bool is_bits = unit.name.size() == 2 && size.back() == 'b';
     return static_cast<std::int64_t>(bytes) / (is_bits ? 8 : 1);
   }
@@ -55,7 +59,8 @@ std::optional<std::int64_t> number_in(const std::string& path) {
   return file >> number ? std::optional(number) : std::nullopt;
 }
 
-// "MemAvailable:   123 kB"
+// Reads the line "MemAvailable:   123 kB". In a container /proc/meminfo shows the host's memory, so the control group's
+// limit (cgroup v2) is applied; without a limit, memory.max contains "max" and number_in returns nothing.
 std::int64_t available_memory() {
   std::ifstream file("/proc/meminfo");
   std::int64_t available = 0;
@@ -72,10 +77,12 @@ MapDevice::MapDevice(int gpu) : place_(gpu) {
   check_argument(gpu >= 0 && gpu < kCpu, "device {}: expected the number of a GPU, \"cpu\" or \"disk\"", gpu);
 }
 
+// The spellings that Python's device maps accept, including torch's "cuda:0".
 MapDevice::MapDevice(std::string_view name) : place_(name == "cpu" ? kCpu : name == "disk" ? kDisk : -1) {
   if (place_ >= 0) return;
   if (name == "cuda") name = "0";
   if (name.starts_with("cuda:")) name.remove_prefix(5);
+  // -1 is a marker for the check below, never a value after construction.
   place_ = whole_number(name).value_or(-1);
   check_argument(place_ >= 0 && place_ < kCpu, "device '{}': expected the number of a GPU, \"cpu\" or \"disk\"", name);
 }
@@ -91,10 +98,12 @@ std::int64_t convert_file_size_to_int(std::string_view size) {
 MaxMemory get_max_memory(std::optional<MaxMemory> max_memory) {
   if (max_memory) {
     for (const auto& [device, size] : *max_memory)
-      check_argument(size.bytes >= 0, "max_memory of {}: {} bytes; expected 0 or more", device.name(), size.bytes);
+      check_argument(size.bytes >= 0, "max_memory of device {}: got {} bytes; expected 0 or more", device.name(),
+                     size.bytes);
     return *std::move(max_memory);
   }
   MaxMemory free;
+  // Only CUDA devices count; the build's accelerator may be of another kind.
   const int num_gpus = at::globalContext().hasCUDA() ? at::accelerator::deviceCount() : 0;
   for (int gpu = 0; gpu < num_gpus; ++gpu)
     free.emplace(gpu, at::accelerator::getMemoryInfo(static_cast<c10::DeviceIndex>(gpu)).first);

@@ -8,18 +8,18 @@
 #include <string>
 #include <string_view>
 
-/// How much memory each place has for a model's weights.
+/// How much memory each device has for a model's weights.
 ///
 ///     const auto limits = accel::get_max_memory(accel::MaxMemory{{0, "20GiB"}, {"cpu", "60GB"}});
 ///
 /// Thread rule: values. Source: accelerate/utils/modeling.py.
 namespace accel {
 
-/// Where weights stay: the number of a GPU, "cpu" or "disk". In that order.
+/// A place for weights: the number of a GPU, "cpu" or "disk". Ordered in this way.
 class MapDevice {
  public:
   MapDevice(int gpu);  // NOLINT(google-explicit-constructor): a device map reads as Python's
-  /// "cpu", "disk", "cuda", "cuda:0" or "0"; throws ArgumentError for another.
+  /// Accepts "cpu", "disk", "cuda", "cuda:0" and "0"; throws ArgumentError for anything else.
   MapDevice(std::string_view name);                                          // NOLINT(google-explicit-constructor)
   MapDevice(const std::string& name) : MapDevice(std::string_view(name)) {}  // NOLINT(google-explicit-constructor)
   MapDevice(const char* name) : MapDevice(std::string_view(name)) {}         // NOLINT(google-explicit-constructor)
@@ -28,7 +28,7 @@ class MapDevice {
   [[nodiscard]] bool is_cpu() const { return place_ == kCpu; }
   [[nodiscard]] bool is_disk() const { return place_ == kDisk; }
   [[nodiscard]] int gpu() const { return place_; }
-  /// "0", "cpu", "disk".
+  /// Returns "0", "cpu" or "disk".
   [[nodiscard]] std::string name() const;
   friend auto operator<=>(const MapDevice&, const MapDevice&) = default;
 
@@ -37,11 +37,11 @@ class MapDevice {
   int place_;
 };
 
-/// Bytes of "10GB" (powers of 1000) or "1GiB" (of 1024): a number and GB, MB, KB, GiB, MiB or KiB, in any case. A unit
-/// that ends in a small b means bits: "8Gb" is 1 GB. Throws ArgumentError if it is none.
+/// Parses "10GB" (powers of 1000) or "1GiB" (powers of 1024): a number and GB, MB, KB, GiB, MiB or KiB in any case. A
+/// unit that ends in a lower-case b means bits: "8Gb" is 1 GB. Throws ArgumentError for other texts.
 std::int64_t convert_file_size_to_int(std::string_view size);
 
-/// A number of bytes, or a text of `convert_file_size_to_int`.
+/// A number of bytes, or a text that `convert_file_size_to_int` accepts.
 struct ByteSize {
   template <std::integral Integer>
   ByteSize(Integer count) : bytes(static_cast<std::int64_t>(count)) {}        // NOLINT(google-explicit-constructor)
@@ -54,9 +54,9 @@ struct ByteSize {
 
 using MaxMemory = std::map<MapDevice, ByteSize>;
 
-/// What is given, checked; else what is free now on each GPU and in main memory, of which a control group may allow
-/// less than there is. A device that is given but not there is no error: plans are made for other machines too. Throws
-/// ArgumentError for a negative number.
+/// Returns `max_memory` after checking it; if absent, the free memory of each GPU and of the machine, within the limit
+/// of the control group. A device that does not exist here is not an error, since plans are also made for other
+/// machines. Throws ArgumentError for a negative number.
 MaxMemory get_max_memory(std::optional<MaxMemory> max_memory = std::nullopt);
 
 }  // namespace accel

@@ -19,8 +19,8 @@ using OffloadJson = nlohmann::ordered_json;
 
 constexpr const char* kOffloadIndexName = "index.json";
 
-// NumPy's names, and torch's of what NumPy does not have (bfloat16 is written as int16; Accelerate writes none of
-// float8).
+// NumPy's dtype names, and torch's for dtypes that NumPy lacks. bfloat16 elements are written as int16, as in
+// Accelerate, which does not support float8 here; its two names are this library's extension.
 const std::vector<std::pair<std::string, at::ScalarType>>& offload_dtypes() {
   static const std::vector<std::pair<std::string, at::ScalarType>> kDtypes{{"float32", at::kFloat},
                                                                            {"float64", at::kDouble},
@@ -42,11 +42,12 @@ const std::vector<std::pair<std::string, at::ScalarType>>& offload_dtypes() {
   return kDtypes;
 }
 
+// The first name of a dtype is the one that is written.
 std::string offload_dtype_name(at::ScalarType dtype) {
   for (const auto& [name, other] : offload_dtypes()) {
     if (other == dtype) return name;
   }
-  throw ArgumentError(fmt::format("dtype {}: has no name in an offload folder", c10::toString(dtype)));
+  throw ArgumentError(fmt::format("dtype {}: unsupported in an offload folder", c10::toString(dtype)));
 }
 
 std::optional<at::ScalarType> offload_dtype(const std::string& name) {
@@ -56,17 +57,19 @@ std::optional<at::ScalarType> offload_dtype(const std::string& name) {
   return std::nullopt;
 }
 
+// ordered_json keeps the order of entries, so that adding tensors does not reorder a file that Python wrote.
 OffloadJson index_in(Files& files, const std::string& folder) {
   const auto path = folder + "/" + kOffloadIndexName;
   if (!is_file(files, path)) return OffloadJson::object();
   auto index = OffloadJson::parse(files.read(path), nullptr, /*allow_exceptions=*/false);
-  check_checkpoint(index.is_object(), "{}: is no index of an offload folder", path);
+  check_checkpoint(index.is_object(), "{}: not an index of an offload folder; expected a JSON object", path);
   return index;
 }
 
 void write_tensor(Files& files, const std::string& folder, const std::string& name, const at::Tensor& tensor,
                   OffloadJson& index) {
   const auto dense = dense_on_cpu(tensor);
+  // The tensor before the index: an index never names a file that is incomplete.
   write_atomically(files, folder + "/" + name + ".dat", bytes_of(dense));
   index[name] = {{"dtype", offload_dtype_name(dense.scalar_type())}, {"shape", dense.sizes().vec()}};
 }
@@ -77,14 +80,16 @@ void write_index(Files& files, const std::string& folder, const OffloadJson& ind
 
 bool is_safetensors(const std::string& path) { return path.ends_with(".safetensors"); }
 
+// Checks the size now, so that a truncated file is reported when the index is read, not in the middle of a forward.
 StoredWeight weight_of_raw_file(const std::string& path, at::ScalarType dtype, const std::vector<std::int64_t>& sizes) {
   const auto num_bytes = num_bytes_of(sizes, 8 * static_cast<std::int64_t>(c10::elementSize(dtype)));
   std::error_code missing;
   const auto file_size = fs::file_size(path, missing);
-  check_checkpoint(!missing, "{}: is missing", path);
+  check_checkpoint(!missing, "{}: file is missing", path);
   check_checkpoint(num_bytes && static_cast<std::int64_t>(file_size) == *num_bytes,
-                   "{}: has {} bytes, and shape [{}] of {} needs {}", path, file_size, fmt::join(sizes, ", "),
+                   "{}: has {} bytes, but shape [{}] of {} needs {}", path, file_size, fmt::join(sizes, ", "),
                    c10::toString(dtype), num_bytes.value_or(-1));
+  // Mapped when it is loaded, so an index of thousands of tensors does not hold as many mappings.
   return {.file = path, .dtype = dtype, .sizes = sizes, .load = [=] {
             const auto file = std::make_shared<const MappedFile>(path);
             return StoredTensor{
@@ -93,25 +98,29 @@ StoredWeight weight_of_raw_file(const std::string& path, at::ScalarType dtype, c
           }};
 }
 
+// `stored` keeps the mapping alive, so the file may be unlinked or replaced before the tensor is loaded.
 StoredWeight weight_of_safetensors(const std::string& path, const std::string& name,
                                    std::optional<at::ScalarType> dtype) {
   const SafetensorsFile file(path);
+  // Reads the header only; the data is read from the mapping when the weight is loaded.
   const auto stored = file.stored(name);
   return {.file = path, .dtype = dtype.value_or(stored.dtype), .sizes = stored.sizes, .load = [stored, dtype] {
             return stored.load().to(dtype.value_or(stored.dtype));
           }};
 }
 
+// An entry is either {"dtype", "shape"} for a .dat file, or {"safetensors_file", "weight_name", "dtype"}.
 StoredWeight weight_of_entry(const std::string& folder, const std::string& name, const OffloadJson& entry) {
   std::optional<at::ScalarType> dtype;
   if (entry.contains("dtype")) {
     const auto spelled = entry.at("dtype").get<std::string>();
     dtype = offload_dtype(spelled);
-    check_checkpoint(dtype.has_value(), "'{}' has dtype '{}', which is not known", name, spelled);
+    check_checkpoint(dtype.has_value(), "'{}' has unknown dtype '{}'", name, spelled);
   }
+  // The index's dtype takes precedence over the file's: Accelerate casts when it loads.
   if (entry.contains("safetensors_file"))
     return weight_of_safetensors(entry.at("safetensors_file"), entry.value("weight_name", name), dtype);
-  check_checkpoint(dtype && entry.contains("shape"), "'{}' has no dtype and shape", name);
+  check_checkpoint(dtype && entry.contains("shape"), "'{}' lacks a dtype or a shape", name);
   return weight_of_raw_file(folder + "/" + name + ".dat", *dtype, entry.at("shape").get<std::vector<std::int64_t>>());
 }
 
@@ -129,6 +138,7 @@ void save_offload_index(Files& files, const std::string& offload_folder, const O
   auto index = index_in(files, offload_folder);
   for (const auto& [name, weight] : weights) {
     if (is_safetensors(weight.file))
+      // An absolute path, since the index is read from another folder, and perhaps from another working directory.
       index[name] = {{"safetensors_file", fs::absolute(weight.file).string()},
                      {"weight_name", name},
                      {"dtype", offload_dtype_name(weight.dtype)}};
@@ -149,7 +159,7 @@ OffloadIndex read_offload_index(const std::string& offload_folder) {
     } catch (const Error& error) {
       problems.emplace_back(error.what());
     } catch (const nlohmann::json::exception&) {
-      problems.push_back(fmt::format("'{}' has an entry of another form", name));
+      problems.push_back(fmt::format("'{}' has a malformed entry", name));
     }
   }
   check_checkpoint(problems.empty(), "{}/{}: {}", offload_folder, kOffloadIndexName, fmt::join(problems, "; "));
@@ -157,17 +167,19 @@ OffloadIndex read_offload_index(const std::string& offload_folder) {
 }
 
 OffloadedWeightsLoader::OffloadedWeightsLoader(OffloadedWeights weights) : weights_(std::move(weights)) {
+  // merge keeps existing keys: entries that the caller passed take precedence over the folder's.
   if (!weights_.save_folder.empty()) weights_.index.merge(read_offload_index(weights_.save_folder));
 }
 
 at::Tensor OffloadedWeightsLoader::load(const std::string& name) const {
   if (const auto found = weights_.state_dict.find(name); found != weights_.state_dict.end()) return found->second;
   const auto found = weights_.index.find(name);
-  check_argument(found != weights_.index.end(), "offloaded weights: there is no '{}'", name);
+  check_argument(found != weights_.index.end(), "offloaded weights: no tensor is named '{}'", name);
   return found->second.load();
 }
 
 std::size_t OffloadedWeightsLoader::size() const {
+  // A name may be in memory and on disk; it counts once.
   auto size = weights_.state_dict.size();
   for (const auto& [name, weight] : weights_.index) size += weights_.state_dict.contains(name) ? 0 : 1;
   return size;

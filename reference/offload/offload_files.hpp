@@ -7,34 +7,33 @@
 #include "reference/core/files.hpp"
 #include "reference/core/named_tensors.hpp"
 
-/// Weights on disk as Accelerate's offload folders have them: {name}.dat with the raw elements of each, and index.json.
-/// Python reads what is written here, and the other way round; an index may also name tensors of safetensors files.
+/// Weights on disk in the format of Accelerate's offload folders: {name}.dat with the raw elements of each tensor, and
+/// index.json. Python reads what this writes and vice versa. An index may also name tensors of safetensors files.
 ///
 ///     accel::offload_state_dict(files, "offload", {{"weight", weight}});
 ///     const accel::OffloadedWeightsLoader weights({.save_folder = "offload"});
 ///     weights.load("weight");
 ///
-/// Thread rule: any number of readers; one folder has one writer at a time. Source: accelerate/utils/offload.py.
+/// Thread rule: any number of readers; one writer per folder at a time. Source: accelerate/utils/offload.py.
 namespace accel {
 
-/// Where offloaded weights lie, by name.
+/// Where offloaded weights are stored, by name.
 using OffloadIndex = std::map<std::string, StoredWeight>;
 
-/// Makes the folder and writes the tensors and the index, which keeps what it had of others.
+/// Creates the folder and writes the tensors and the index. Existing entries of other tensors are kept.
 void offload_state_dict(Files& files, const std::string& save_dir, const NamedTensors& state_dict);
 
-/// Writes to the index of a folder where weights lie already: tensors of safetensors files. Weights of other files are
-/// written as .dat.
+/// Writes an index that refers to existing safetensors files. Weights in other files are copied to .dat files.
 void save_offload_index(Files& files, const std::string& offload_folder, const OffloadIndex& index);
 
-/// Maps each file when a tensor of it is loaded. Throws CheckpointError with all that is wrong: files that are missing
-/// or of another size, dtypes that are not known.
+/// Reads an index; a file is only mapped when one of its tensors is loaded. Throws CheckpointError, which lists all
+/// problems: missing files, files of another size, unknown dtypes.
 OffloadIndex read_offload_index(const std::string& offload_folder);
 
 struct OffloadedWeights {
-  std::map<std::string, at::Tensor> state_dict = {};  ///< in memory; comes first
+  std::map<std::string, at::Tensor> state_dict = {};  ///< in memory; takes precedence
   std::string save_folder = {};
-  OffloadIndex index = {};  ///< added to that of the folder
+  OffloadIndex index = {};  ///< merged with the folder's index
 };
 
 /// Weights by name, in memory and on disk.
@@ -44,7 +43,7 @@ class OffloadedWeightsLoader {
   [[nodiscard]] bool contains(const std::string& name) const {
     return weights_.state_dict.contains(name) || weights_.index.contains(name);
   }
-  /// Of memory, the tensor itself; of a file, a copy. Throws ArgumentError if there is none.
+  /// Returns the tensor itself if it is in memory, else a copy from the file. Throws ArgumentError if there is none.
   [[nodiscard]] at::Tensor load(const std::string& name) const;
   [[nodiscard]] std::size_t size() const;
 

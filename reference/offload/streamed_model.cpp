@@ -12,13 +12,15 @@
 #include "reference/modules/call.hpp"
 #include "reference/offload/module_tensors.hpp"
 
+// Loads and releases units around their calls. Everything except Slot::load runs on the rank's thread, so the state
+// needs no lock; the future of `Ahead` is the only hand-over.
 namespace accel::offload {
 
 struct StreamedModel::State {
   using Values = std::map<std::size_t, at::Tensor>;  // by slot
 
-  // What a worker loads for the unit that is expected next. One at a time, so that no more than two units' worth is in
-  // memory.
+  // The load of the unit that is expected next, on a worker thread. At most one is in flight, so that memory holds no
+  // more than two units.
   class Ahead {
    public:
     ~Ahead() { drop(); }
@@ -28,7 +30,7 @@ struct StreamedModel::State {
       unit_ = unit;
       values_ = std::async(std::launch::async, std::move(load));
     }
-    /// Waits; nothing if it was for another unit, whose values are gone then.
+    /// Waits for the values; nullopt, and the values are discarded, if they are those of another unit.
     std::optional<Values> take(std::size_t unit) {
       if (!values_.valid()) return std::nullopt;
       if (unit_ != unit) {
@@ -38,6 +40,7 @@ struct StreamedModel::State {
       return values_.get();
     }
     void drop() noexcept {
+      // The destructor of the future would wait, too; waiting here keeps memory bounded before the next load starts.
       if (values_.valid()) values_.wait();
       values_ = {};
     }
@@ -53,6 +56,7 @@ struct StreamedModel::State {
     was_called.resize(this->units.size());
   }
 
+  // Loads what the unit needs and is not in memory yet, then starts to read the next unit.
   void bring(std::size_t unit) {
     was_called[unit] = true;
     const auto& needed = units[unit].slots;
@@ -60,12 +64,14 @@ struct StreamedModel::State {
       const c10::NoGradGuard no_grad;
       const c10::InferenceMode normal(false);
       auto values = ahead.take(unit);
+      // The bytes read ahead are now either shown, and counted per slot below, or discarded.
       count(-std::exchange(bytes_ahead, 0));
       ++statistics.num_loads;
       statistics.num_prefetched += values ? 1 : 0;
       auto missing = load(away(needed, values ? &*values : nullptr));
       if (values) missing.merge(*values);
       for (const auto slot : needed) {
+        // Shared slots, and units called recursively, stay loaded until the last user is done.
         if (users[slot]++ > 0) continue;
         show(slots[slot].tensor, missing.at(slot));
         count(bytes(slot));
@@ -74,6 +80,7 @@ struct StreamedModel::State {
     begin_next(unit);
   }
 
+  // Runs while an exception propagates, too. Changes to the values are lost: slots are for inference.
   void release(std::size_t unit) noexcept {
     for (const auto slot : units[unit].slots) {
       if (--users[slot] > 0) continue;
@@ -82,21 +89,22 @@ struct StreamedModel::State {
     }
   }
 
-  // Units come in the order of the last forward, which ends where its first unit comes again; before there was one, of
-  // the model.
+  // Expects the units in the order of the last forward pass, which ends when its first unit is called again; during the
+  // first pass, in the order of the model. A wrong guess only costs a load.
   void begin_next(std::size_t unit) {
     if (!first) first = unit;
     if (last) next[*last] = unit == *first ? units.size() : unit;
     last = unit;
     if (!prefetch || next[unit] >= units.size()) return;
     const auto wanted = away(units[next[unit]].slots, nullptr);
+    // With bytes_ahead > 0 a load for another unit is already in flight.
     if (wanted.empty() || bytes_ahead > 0) return;
     for (const auto slot : wanted) bytes_ahead += bytes(slot);
     count(bytes_ahead);
     ahead.begin(next[unit], [this, wanted] { return load(wanted); });
   }
 
-  // Those of `needed` that are not in memory.
+  // The slots of `needed` that neither a running unit nor `loaded` has in memory.
   [[nodiscard]] std::vector<std::size_t> away(const std::vector<std::size_t>& needed, const Values* loaded) const {
     std::vector<std::size_t> result;
     std::copy_if(needed.begin(), needed.end(), std::back_inserter(result),
@@ -114,25 +122,27 @@ struct StreamedModel::State {
   }
   void count(std::int64_t more) noexcept {
     statistics.bytes_now += more;
+    // Tests compare the peak with max_memory, so everything loaded or in flight must pass through here.
     statistics.bytes_peak = std::max(statistics.bytes_peak, statistics.bytes_now);
   }
 
   std::vector<Slot> slots;
   std::vector<StreamedUnit> units;
-  std::vector<int> users;  // of slots
+  std::vector<int> users;  // per slot: running units that need it
   bool prefetch;
-  std::vector<std::size_t> next;
-  std::optional<std::size_t> first, last;
+  std::vector<std::size_t> next;           // per unit: the one expected after it; units.size() for none
+  std::optional<std::size_t> first, last;  // the first unit of a pass, and the unit called last
   std::vector<bool> was_called;
   std::int64_t bytes_ahead = 0;
   StreamStatistics statistics;
   std::vector<SurroundedCalls> calls;
   std::vector<SurroundedParts> parts;
-  Ahead ahead;
+  Ahead ahead;  // last, so that its worker has finished before slots are destroyed
 };
 
 namespace {
 
+// The hooks of one unit. Holds a plain reference: the hooks are removed when the StreamedModel is destroyed.
 class UnitCall : public CallSurround {
  public:
   UnitCall(StreamedModel::State& state, std::size_t unit) : state_(state), unit_(unit) {}
@@ -148,13 +158,13 @@ class UnitCall : public CallSurround {
   void release() noexcept { state_.release(unit_); }
 
  private:
-  // Autograd would keep what is let go behind the call.
+  // Autograd would save the loaded tensors for backward, and keep them in memory after the call.
   void check_grad() const {
     if (!c10::GradMode::is_enabled()) return;
     for (const auto slot : state_.units[unit_].slots) {
       check_state(!state_.slots[slot].tensor.requires_grad(),
-                  "'{}' is in memory only while its module runs, so that no gradient can be computed for it; put "
-                  "torch::NoGradGuard around the call, or clear its requires_grad",
+                  "'{}' is only in memory while its module runs, so no gradient can be computed for it; call the "
+                  "model under torch::NoGradGuard, or clear the parameter's requires_grad",
                   state_.slots[slot].name);
     }
   }
@@ -170,6 +180,7 @@ StreamedModel::StreamedModel(const std::shared_ptr<torch::nn::Module>& module, s
     : state_(std::make_unique<State>(std::move(slots), std::move(units), prefetch)) {
   for (std::size_t unit = 0; unit < state_->units.size(); ++unit)
     state_->calls.emplace_back(*state_->units[unit].module, std::make_shared<UnitCall>(*state_, unit));
+  // After the hooks are registered, which may throw: the model is then still complete.
   for (const auto& slot : state_->slots) show(slot.tensor, slot.away);
   for (const auto& part : module->modules()) state_->parts.emplace_back(part);
 }
@@ -189,6 +200,7 @@ std::vector<std::string> StreamedModel::uncalled() const {
 }
 
 BroughtUnit::BroughtUnit(const torch::nn::Module& module) : unit_(detail::surround_of(module)) {
+  // A module may have hooks of something else, for example of sharding; these are not ours to call.
   auto* unit = dynamic_cast<UnitCall*>(unit_.get());
   if (unit != nullptr)
     unit->bring();

@@ -17,36 +17,38 @@ namespace accel {
 class CallSurround;
 }
 
-/// The executor of offloading: a model whose units have some of their tensors elsewhere between calls. What a unit
-/// needs is brought when it is called, by a worker thread while the unit before it runs, and let go behind it.
+/// The executor of offloading: a model some of whose tensors are stored elsewhere between calls. The tensors of a unit
+/// are loaded when it is called, if possible in advance by a worker thread while the previous unit runs, and released
+/// afterwards.
 ///
-/// Thread rule: the rank's thread, and `Slot::load` on the worker's.
+/// Thread rule: the rank's thread; `Slot::load` runs on the worker thread.
 namespace accel::offload {
 
-/// A tensor of the model.
+/// A tensor of the model that is loaded for calls.
 struct Slot {
   std::string name = {};
   at::Tensor tensor = {};
-  at::Tensor away = {};              ///< what it shows between calls
-  std::function<at::Tensor()> load;  ///< its values, where its unit runs
+  at::Tensor away = {};              ///< what `tensor` shows between calls
+  std::function<at::Tensor()> load;  ///< returns its values on the device where its unit runs
 };
 
 struct StreamedUnit {
   std::string name = {};
   std::shared_ptr<torch::nn::Module> module = {};
-  std::vector<std::size_t> slots = {};  ///< of the model's
+  std::vector<std::size_t> slots = {};  ///< indices into the model's slots
   std::optional<c10::Device> input_device = {};
 };
 
 struct StreamStatistics {
-  std::int64_t num_loads = 0;                  ///< of units
-  std::int64_t num_prefetched = 0;             ///< of these, begun before the unit was called
-  std::int64_t bytes_now = 0, bytes_peak = 0;  ///< of what was brought, for the unit that runs and the next
+  std::int64_t num_loads = 0;                  ///< how often a unit was loaded
+  std::int64_t num_prefetched = 0;             ///< how many of these loads started before the unit was called
+  std::int64_t bytes_now = 0, bytes_peak = 0;  ///< loaded tensors, for the unit that runs and the next one
 };
 
 class StreamedModel {
  public:
-  /// All slots show what they show between calls. Throws StateError if one of the modules is a unit of something else.
+  /// Installs the hooks, and lets all slots show their `away` tensor. Throws StateError if one of the modules already
+  /// has hooks of something else.
   StreamedModel(const std::shared_ptr<torch::nn::Module>& module, std::vector<Slot> slots,
                 std::vector<StreamedUnit> units, bool prefetch);
   ~StreamedModel();
@@ -54,9 +56,9 @@ class StreamedModel {
   StreamedModel& operator=(const StreamedModel&) = delete;
 
   [[nodiscard]] const StreamStatistics& statistics() const;
-  /// Forgets which units were called.
+  /// Clears the record of the units that were called.
   void begin_pass();
-  /// Names of units that were not called since.
+  /// Names of the units that were not called since `begin_pass`.
   [[nodiscard]] std::vector<std::string> uncalled() const;
 
   struct State;
@@ -65,7 +67,8 @@ class StreamedModel {
   std::unique_ptr<State> state_;
 };
 
-/// A unit's tensors are there as long as it lives. For a module that is no unit it does nothing, and is false.
+/// Keeps a unit's tensors loaded while it lives. For a module that is not a unit it has no effect, and converts to
+/// false.
 class BroughtUnit {
  public:
   explicit BroughtUnit(const torch::nn::Module& module);

@@ -13,7 +13,8 @@ namespace {
 
 using torch::autograd::variable_list;
 
-// Gradients pass as they are, undefined ones too.
+// Passes gradients through unchanged, including undefined ones. The callback is queued from inside the pass because the
+// engine accepts callbacks only while a backward pass runs.
 class Sink : public torch::autograd::Node {
  public:
   Sink(torch::autograd::edge_list edges, std::function<void()> at_end)
@@ -30,6 +31,8 @@ class Sink : public torch::autograd::Node {
   std::function<void()> at_end_;
 };
 
+// Shares the backend of the given group, so that sequence numbers and names remain those of that group. Only all-reduce
+// is overridden, because c10d's Reducer and the communication hooks call no other collective.
 class PatientProcessGroup : public c10d::ProcessGroup {
  public:
   PatientProcessGroup(c10d::ProcessGroup& group, c10::DeviceType device, std::shared_ptr<const bool> is_patient)
@@ -52,10 +55,13 @@ class PatientProcessGroup : public c10d::ProcessGroup {
 }  // namespace
 
 std::vector<at::Tensor> through_sink(const std::vector<at::Tensor>& outputs, std::function<void()> at_end) {
+  // One node for all differentiable outputs: the engine then waits for the gradients of all of them, and treats those
+  // that never come as undefined.
   variable_list differentiable;
   for (const auto& output : outputs) {
     if (output.grad_fn()) differentiable.push_back(output);
   }
+  // E.g. under no_grad: there is no backward pass to intercept.
   if (differentiable.empty()) return outputs;
   const auto sink = std::shared_ptr<Sink>(
       new Sink(torch::autograd::collect_next_edges(differentiable), std::move(at_end)), torch::autograd::deleteNode);
@@ -68,6 +74,7 @@ std::vector<at::Tensor> through_sink(const std::vector<at::Tensor>& outputs, std
     at::Tensor copy;
     {
       const c10::NoGradGuard no_grad;
+      // A copy: set_history on the output itself would cut off the history that leads into the module.
       copy = output.clone();
     }
     torch::autograd::set_history(copy, sink);

@@ -11,19 +11,19 @@
 
 namespace accel {
 
-/// Copies of a forward's outputs that hang together: a backward pass from one of them reaches all, the others with
-/// undefined gradients, so that parameters behind an output that the loss does not use tell that they are done. Tensors
-/// without a gradient function are returned as they are.
+/// Returns copies of a forward's outputs that share one autograd node. A backward pass from any of them reaches the
+/// others with undefined gradients, so that parameters that only feed an output outside the loss are also marked ready.
+/// Tensors without a gradient function are returned unchanged.
 ///
-/// `at_end`, if any, is called on the pass's thread when all its gradients are there. Thread rule: the rank's thread.
-/// Source: torch/nn/parallel/distributed.py, _DDPSink.
+/// `at_end`, if set, is called on the backward pass's thread after all its gradients have been computed. Thread rule:
+/// the rank's thread. Source: torch/nn/parallel/distributed.py, _DDPSink.
 std::vector<at::Tensor> through_sink(const std::vector<at::Tensor>& outputs, std::function<void()> at_end);
 
-/// The group for tensors on `device`, whose all-reduces are waited for before they are returned while `*is_patient`.
+/// Returns the group for tensors on `device`, with all-reduces that block until they are complete while `*is_patient`.
 ///
-/// The first backward pass of a static graph ends with c10d's delay_all_reduce, which calls all-reduces and then waits
-/// for their futures: a simulated rank that blocks there is not seen by its engine, and nobody else is let run. Thread
-/// rule: as the group.
+/// The first backward pass of a static graph ends with c10d's delay_all_reduce, which starts all-reduces and then waits
+/// for their futures. The simulator does not notice a rank that blocks in a future, so it would never schedule the
+/// others. Thread rule: as the group.
 Group patient_group(const Group& group, c10::Device device, std::shared_ptr<const bool> is_patient);
 
 }  // namespace accel

@@ -21,6 +21,7 @@ namespace accel {
 namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
+// Sizes as in torch/nn/parallel/distributed.py: another size gives other buckets, and so other roundings of the sums.
 constexpr std::int64_t kFirstBucketBytes = kMiB;  // dist._DEFAULT_FIRST_BUCKET_BYTES
 constexpr std::int64_t kDefaultBucketBytes = 25 * kMiB;
 constexpr std::int64_t kBroadcastBucketBytes = 250 * kMiB;
@@ -33,12 +34,14 @@ std::vector<at::Tensor> detached(const std::vector<at::Tensor>& tensors) {
 
 using Buckets = std::vector<std::vector<std::size_t>>;
 
-// After the first backward pass the reducer makes new buckets, in the order in which gradients came.
+// After the first backward pass the reducer rebuilds its buckets in the order in which gradients became ready. A
+// resumed run must start with the rebuilt buckets, which c10d offers no way to save or set; hence the protected
+// members.
 class ResumableReducer final : public c10d::Reducer {
  public:
   using Reducer::Reducer;
 
-  /// Whether a backward pass that runs now is averaged.
+  /// Whether the current backward pass is averaged over the ranks.
   [[nodiscard]] bool reduces() const { return expect_autograd_hooks_; }
   [[nodiscard]] bool has_rebuilt_buckets() const { return has_rebuilt_bucket_; }
   [[nodiscard]] Buckets buckets() const {
@@ -64,7 +67,7 @@ Value to_value(const Buckets& buckets) {
   return list;
 }
 
-// Of a model of so many parameters, each of which is in one bucket.
+// Reads buckets of a model with `num_parameters` parameters, and checks that each parameter is in exactly one.
 Buckets buckets_of(const Value& value, std::size_t num_parameters) {
   Buckets buckets;
   std::vector<bool> is_there(num_parameters, false);
@@ -74,13 +77,14 @@ Buckets buckets_of(const Value& value, std::size_t num_parameters) {
     for (const auto& index : indices.as<Value::List>()) {
       const auto place = static_cast<std::size_t>(index.as<std::int64_t>());
       check_argument(place < num_parameters && !is_there[place],
-                     "buckets: {} is no parameter of the model, or is there twice", place);
+                     "buckets: index {} is out of range or listed twice; expected each parameter once", place);
       is_there[place] = true;
       ++count;
       bucket.push_back(place);
     }
   }
-  check_argument(count == num_parameters, "buckets: of {} parameters; the model has {}", count, num_parameters);
+  check_argument(count == num_parameters, "buckets: they list {} parameters, but the model has {}", count,
+                 num_parameters);
   return buckets;
 }
 
@@ -94,13 +98,13 @@ struct DistributedDataParallel::State {
   std::vector<at::Tensor> parameters, buffers;
   std::shared_ptr<ResumableReducer> reducer;
   std::int64_t bucket_bytes = 0, first_bucket_bytes = 0;
-  std::shared_ptr<c10d::Logger> logger;  // the reducer reports to it without asking whether it is there
+  std::shared_ptr<c10d::Logger> logger;  // the reducer dereferences it without a null check
   std::unique_ptr<ReductionRecord> reductions;
-  CommHook* hook = nullptr;                 // the reducer's; null: gradients are sent as they are
-  std::shared_ptr<bool> delays_all_reduce;  // of a static graph: in its first backward pass
+  CommHook* hook = nullptr;                 // owned by the reducer; null: gradients are sent unchanged
+  std::shared_ptr<bool> delays_all_reduce;  // true during the first backward pass of a static graph
   bool joins = false, notifies = false, has_sparse_gradients = false;
-  std::vector<at::Tensor> states;                    // parameters, all of them, then buffers that are broadcast
-  std::vector<std::pair<at::Tensor, Work>> notices;  // of the current step, under way
+  std::vector<at::Tensor> states;                    // all parameters, then the buffers that are broadcast
+  std::vector<std::pair<at::Tensor, Work>> notices;  // in flight, of the current step
 
   void broadcast(const std::vector<at::Tensor>& tensors, int root = 0) {
     if (!tensors.empty())
@@ -111,24 +115,25 @@ struct DistributedDataParallel::State {
     return at::full({1}, value, parameters.front().options().dtype(at::kFloat).requires_grad(false));
   }
 
-  // Says something to the ranks that have no more batches, who wait for it.
+  // Sends `value` to the ranks that ran out of batches and wait for it in shadow_step. Nothing waits for it here.
   void notify(double value) {
     auto tensor = flag(value);
     auto work = group.all_reduce(tensor);
     notices.emplace_back(std::move(tensor), std::move(work));
   }
 
-  // The largest of the ranks for which `is_candidate` holds.
+  // The largest rank with `is_candidate`, the same on every rank. Source: DistributedDataParallel._find_common_rank.
   [[nodiscard]] int agree_on_rank(bool is_candidate) const {
     auto rank = at::full({1}, is_candidate ? group.rank() : -1,
                          parameters.front().options().dtype(at::kLong).requires_grad(false));
     group.all_reduce(rank, ReduceOp::kMax).wait();
+    // Waits for the device: the rank decides on the host who is the root of the following broadcast.
     const auto agreed = rank.item<std::int64_t>();
     ensure(agreed >= 0, "no rank holds the model's final state");
     return static_cast<int>(agreed);
   }
 
-  // Begins the average of a bucket of zeros, as the others do with their gradients.
+  // Starts the all-reduce of a bucket of zeros, to match the one that the other ranks start with their gradients.
   [[nodiscard]] BucketReduction begin_shadow(c10d::GradBucket& bucket) const {
     if (hook != nullptr) return hook->reduce(bucket);
     auto sent = bucket.getBuffer();
@@ -140,7 +145,8 @@ struct DistributedDataParallel::State {
     return flags.forward && kwargs.broadcast_buffers && !buffers.empty();
   }
 
-  // _sync_module_states: parameters (all of them), then buffers, as one list.
+  // Broadcasts all parameters, then buffers, in one list as torch's _sync_module_states does; the checks come first, so
+  // that every rank throws alike instead of one leaving the others in the broadcast.
   void sync_module_states(NamedTensors all) {
     for (std::size_t place = 0; kwargs.broadcast_buffers && place < buffers.size(); ++place)
       all.emplace_back(fmt::format("buffer {}", place), buffers[place]);
@@ -153,9 +159,9 @@ struct DistributedDataParallel::State {
     broadcast(states);
   }
 
-  // Sets the sizes of rebuilt buckets, and returns the limits of the first ones.
+  // Sets the sizes of rebuilt buckets, and returns the size limits of the initial ones.
   [[nodiscard]] std::vector<std::size_t> choose_bucket_limits() {
-    // Accelerate passes on what differs from its defaults: an explicit 25 has a first bucket of 1 MiB, too.
+    // Accelerate only passes options that differ from its defaults: an explicit 25 also has a first bucket of 1 MiB.
     const bool has_own_limit = kwargs.bucket_cap_mb.has_value() && *kwargs.bucket_cap_mb * kMiB != kDefaultBucketBytes;
     bucket_bytes = has_own_limit ? *kwargs.bucket_cap_mb * kMiB : kDefaultBucketBytes;
     first_bucket_bytes = has_own_limit ? bucket_bytes : kFirstBucketBytes;
@@ -184,6 +190,7 @@ struct DistributedDataParallel::State {
     has_sparse_gradients = std::find(expected_sparse.begin(), expected_sparse.end(), true) != expected_sparse.end();
     auto buckets =
         std::get<0>(c10d::compute_bucket_assignment_by_size(parameters, choose_bucket_limits(), expected_sparse));
+    // Reversed, as in Python: gradients arrive roughly in the reverse order of the parameters.
     std::reverse(buckets.begin(), buckets.end());
     delays_all_reduce = std::make_shared<bool>(kwargs.static_graph);
     const auto reducing =
@@ -215,6 +222,7 @@ DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, Group gro
   state_->buffers = std::move(tensors.buffers);
   state_->sync_module_states(std::move(tensors.parameters));
   state_->make_reducer(tensors.sparse);
+  // After make_reducer, so that this hook runs after the reducer's on the same gradient.
   state_->reductions = std::make_unique<ReductionRecord>(state_->parameters, [this] {
     if (state_->reducer->reduces()) {
       state_->replicas->are_local = false;
@@ -231,16 +239,17 @@ DistributedDataParallel::~DistributedDataParallel() = default;
 void DistributedDataParallel::before_forward() {
   const bool grad_enabled = c10::GradMode::is_enabled();
   auto& state = *state_;
-  // Its hooks run in every backward pass: after one that did not synchronise, later ones would communicate nothing,
-  // without a word.
+  // The hooks of a static graph run in every backward pass. After a pass without synchronization, c10d would silently
+  // skip all later reductions.
   check_state(!state.kwargs.static_graph || sync_flags.backward || !grad_enabled,
               "ddp_kwargs: static_graph: every backward pass must synchronise gradients; train without no_sync() and "
               "gradient accumulation, or with sync_each_batch");
+  // From here on the order of collectives is DDP.forward's; shadow_step makes the matching calls in the same order.
   if (grad_enabled && sync_flags.backward) state.reducer->prepare_for_forward();
   if (state.joins) wait_for_notices();
   if (state.joins && state.notifies) state.notify(1);
   if (grad_enabled || state.joins) state.reducer->rebuild_buckets();
-  // Rank 0 may have no more batches, and old buffers.
+  // In join mode rank 0 may have run out of batches and hold stale buffers, so the ranks agree on an active one.
   if (state.syncs_buffers(sync_flags))
     state.broadcast(state.buffers, state.joins ? state.agree_on_rank(/*is_candidate=*/true) : 0);
   if (state.joins) state.notify(grad_enabled && sync_flags.backward ? 1 : 0);
@@ -253,8 +262,8 @@ void DistributedDataParallel::wait_for_notices() {
 
 void DistributedDataParallel::begin_join(bool notifies) {
   check_argument(!state_->has_sparse_gradients,
-                 "join_uneven_inputs: not for a model with sparse gradients: a rank without a batch cannot repeat "
-                 "their all-reduce; use even batches");
+                 "join_uneven_inputs: models with sparse gradients are unsupported: a rank without a batch cannot "
+                 "match their all-reduce; use even batches");
   state_->joins = true;
   state_->notifies = notifies;
 }
@@ -275,7 +284,7 @@ int DistributedDataParallel::num_taking_part() {
   return static_cast<int>(count.item<float>());
 }
 
-// _DDPJoinHook.main_hook.
+// Mirrors before_forward and backward collective by collective. Source: torch's _DDPJoinHook.main_hook.
 bool DistributedDataParallel::shadow_step() {
   auto& state = *state_;
   state.reducer->rebuild_buckets();
@@ -284,7 +293,7 @@ bool DistributedDataParallel::shadow_step() {
   state.group.all_reduce(syncs_backward).wait();
   sync_flags.forward = syncs_backward.item<float>() != 0;
   if (!sync_flags.forward) return false;
-  // The works are waited for, not futures, which are not known to a simulator.
+  // Waits for works, not for futures: the simulator does not see a rank that blocks in a future.
   const c10::NoGradGuard no_grad;
   std::vector<BucketReduction> reductions;
   for (auto& bucket : state.reducer->get_grad_buckets(/*return_zero_tensors=*/true))
@@ -293,7 +302,7 @@ bool DistributedDataParallel::shadow_step() {
     if (reduction.work) reduction.work->wait();
   }
   if (state.kwargs.find_unused_parameters) {
-    // Left as it is, it holds what its last step reduced it to, or what memory held before.
+    // Must be zeroed: it still holds the last step's reduced map, or uninitialized memory.
     auto used = state.reducer->get_local_used_map_on_device().zero_();
     state.group.all_reduce(used).wait();
   }
@@ -315,7 +324,7 @@ void DistributedDataParallel::synchronize_next_backward() {
   state_->reducer->prepare_for_backward({});
 }
 
-// The reducer would rebuild at the next forward.
+// Rebuilds buckets first, as the next forward would, so that the state holds the buckets that the next step uses.
 Value DistributedDataParallel::state_dict() {
   auto& reducer = *state_->reducer;
   reducer.rebuild_buckets();
@@ -334,7 +343,7 @@ void DistributedDataParallel::load_state_dict(const Value& state) {
       state_->reducer->go_on_with(buckets_of(buckets, state_->parameters.size()));
     sync_flags.forward = forward;
   } catch (const ArgumentError& error) {
-    throw CheckpointError(fmt::format("this is no state of the model's DistributedDataParallel: {}", error.what()));
+    throw CheckpointError(fmt::format("the state does not fit the model's DistributedDataParallel: {}", error.what()));
   }
 }
 
@@ -371,8 +380,9 @@ bool DistributedDataParallel::after_forward(std::vector<at::Tensor>& outputs) {
   }
   if (!is_static || !*state.delays_all_reduce) return false;
   check_argument(!outputs.empty(),
-                 "ddp_kwargs: static_graph: the model's output must be a tree of tensors, from which its first "
-                 "backward pass begins");
+                 "ddp_kwargs: static_graph: the model returned no tensors; expected a tree of tensors, from which the "
+                 "first backward pass starts");
+  // c10d learns the graph in the first pass, so its reductions can only start when that pass has ended.
   outputs = through_sink(outputs, [reducer = state.reducer, delays = state.delays_all_reduce] {
     if (!*delays) return;
     reducer->delay_all_reduce();

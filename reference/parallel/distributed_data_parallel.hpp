@@ -16,71 +16,73 @@
 
 namespace accel {
 
-/// Named parameters (those that require gradients) and buffers of a module, in the module's order, each once.
+/// Named parameters (those that require gradients) and buffers of a module, in the module's order, each listed once.
 struct ModelTensors {
   NamedTensors parameters = {};
   std::vector<at::Tensor> buffers = {};
-  std::vector<at::Tensor> sparse = {};  ///< the parameters whose gradients are sparse
+  std::vector<at::Tensor> sparse = {};  ///< parameters whose gradients are sparse
 };
 
-/// Averages gradients over the ranks while backward computes them, with c10d's own Reducer and the very calls of
-/// Python's DistributedDataParallel, in its order: other calls give other buckets, and other bits.
+/// Averages gradients over the ranks while backward computes them. It drives c10d's Reducer with the same calls in the
+/// same order as Python's DistributedDataParallel: other calls would give other buckets, and therefore other bits.
 ///
-/// Construction is collective: shapes are compared, then parameters and buffers of rank 0 are copied to all.
-/// Throws ArgumentError, on every rank, if the ranks' models differ in number, shape or dtype of their tensors.
+/// Construction is collective: it compares the ranks' shapes, then copies rank 0's parameters and buffers to all ranks.
+/// Throws ArgumentError, on every rank, if the ranks' models differ in the number, shape or dtype of their tensors.
 /// Thread rule: the rank's thread. Source: torch/nn/parallel/distributed.py.
 class DistributedDataParallel {
  public:
-  /// `listener` gets the parameters as replicas; null where nobody listens.
+  /// Registers the parameters with `listener` as replicas; `listener` may be null.
   DistributedDataParallel(ModelTensors tensors, Group group, const DistributedDataParallelKwargs& kwargs,
                           std::shared_ptr<StepListener> listener = nullptr);
   ~DistributedDataParallel();
 
   void before_forward();
-  /// `outputs` are searched for unused parameters if the options ask for it. Returns whether it has put others in their
-  /// place, of equal values, which the caller goes on with: see through_sink.
+  /// Prepares the reducer for backward, and searches `outputs` for unused parameters if the options ask for it. Returns
+  /// true if it replaced the outputs by tensors of equal values, which the caller must use from then on: see
+  /// through_sink.
   bool after_forward(std::vector<at::Tensor>& outputs);
-  /// Whether `after_forward` searches or replaces outputs, so that it must be given all of them.
+  /// Whether `after_forward` searches or replaces outputs, so that the caller must pass all of them.
   [[nodiscard]] bool sees_outputs() const;
 
-  /// Parameters with gradients that the last backward pass kept on this rank although no_sync did not ask for it:
-  /// nothing called the prepared model before.
+  /// Parameters whose gradients the last backward pass left unreduced on this rank although no_sync was not active.
+  /// This happens when the loss was computed without calling the prepared model.
   [[nodiscard]] NamedTensors unreduced() const;
-  /// Where the last value that backward added to this parameter's gradient came from; none if gradients of it are not
-  /// averaged.
+  /// Which kind of backward pass last added to this parameter's gradient; nullopt if its gradients are not averaged.
   [[nodiscard]] std::optional<GradientOrigin> origin_of(const at::Tensor& parameter) const;
 
-  /// --- uneven inputs: a rank that has no more batches repeats the others' collectives, with zeros ---
-  /// Between these, every forward tells the others that this rank takes part. `notifies`: of several models, the first.
-  /// Throws ArgumentError for a model with sparse gradients, whose zeros have no form.
+  /// --- uneven inputs: a rank without batches shadows the others' collectives with zeros ---
+  /// Starts join mode: until `end_join`, every forward notifies the joined ranks that this rank still has batches. Of
+  /// several models only the first `notifies`. Throws ArgumentError for a model with sparse gradients, which cannot be
+  /// shadowed.
   void begin_join(bool notifies);
-  /// Waits for what was told in the last step. Collective with the others' steps.
+  /// Ends join mode after waiting for the last step's notifications. Collective with the others' steps.
   void end_join();
-  /// Without waiting: after an exception.
+  /// Ends join mode without waiting, for use after an exception.
   void cancel_join() noexcept;
-  /// One step of the others; whether it synchronised gradients. Collective with their forward and backward.
+  /// Shadows one step of the other ranks and returns whether that step synchronized gradients. Collective with their
+  /// forward and backward.
   bool shadow_step();
-  /// Parameters and buffers of the rank that was the last, on all. Collective.
+  /// Broadcasts parameters and buffers from the rank that ran out of batches last. Collective.
   void sync_final_model(bool is_last);
-  /// These of the rank that was the last, on all. Collective.
+  /// Broadcasts `tensors` from the rank that ran out of batches last. Collective.
   void sync_final_state(bool is_last, const std::vector<at::Tensor>& tensors);
-  /// How many ranks still take part; called by a rank that does not. Collective with the others' forward.
+  /// Number of ranks that still have batches; called by a rank that has none. Collective with the others' forward.
   [[nodiscard]] int num_taking_part();
 
   struct SyncFlags {
     bool backward = true;  ///< while false, backward keeps gradients local and communicates nothing
-    bool forward = true;   ///< whether the next forward brings rank 0's buffers
+    bool forward = true;   ///< whether the next forward broadcasts rank 0's buffers
   };
   SyncFlags sync_flags;
-  /// The next backward synchronises, though its forwards were not told that it would.
+  /// Makes the next backward synchronize gradients even though its forwards ran without synchronization.
   void synchronize_next_backward();
 
   /// --- checkpoints ---
-  /// Which gradients share a bucket, and whether the next forward brings rank 0's buffers: with the model they decide
-  /// every bit of the steps to come. Between steps. Collective.
+  /// Which gradients share a bucket, and whether the next forward broadcasts rank 0's buffers. Together with the model
+  /// these determine every bit of the following steps. Call it between steps. Collective.
   [[nodiscard]] Value state_dict();
-  /// Throws CheckpointError if it is no such state, or of another model. One of other bucket sizes has no say in
-  /// buckets.
+  /// Throws CheckpointError if `state` is malformed or belongs to another model. Buckets of a state with other bucket
+  /// sizes are ignored.
   void load_state_dict(const Value& state);
 
  private:

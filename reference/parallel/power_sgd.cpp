@@ -13,28 +13,28 @@ namespace accel {
 namespace {
 
 // Note [PowerSGD waits]
-// Python's hook calls the second and third all-reduce of a step from callbacks of the first. On Gloo these run on its
-// own threads: with several buckets, ranks may call them in different orders, and threads that wait for each other use
-// up Gloo's two. Here the rank's thread waits between the stages, so the order is that of the buckets on every rank,
-// and a simulated rank calls its collectives on its own thread. The numbers are the same. Before PowerSGD starts, and
-// in other hooks, nothing waits before the end of backward.
+// Python's hook starts the second and third all-reduce of a step from callbacks of the first. On Gloo these run on
+// Gloo's threads: with several buckets, ranks may start them in different orders, and callbacks that wait for each
+// other exhaust Gloo's two threads. Here the rank's thread waits between the stages, so every rank follows the order of
+// the buckets, and a simulated rank calls its collectives on its own thread. The numbers are the same. During warm-up,
+// and in other hooks, nothing waits before the end of backward.
 
-// Tensors of one shape, in the order in which shapes first came.
+// Tensors of one shape, in the order in which the shapes first occurred.
 struct SameShape {
   std::vector<at::Tensor> tensors;
 };
 
-// A part of what is compressed: one tensor of gradients or a stack of several, with its P and Q.
+// A unit of compression: one gradient tensor, or a stack of several of one shape, with its P and Q.
 struct Factored {
   at::Tensor tensor, p, q;               // (batch, n, m), (batch, n, rank), (batch, m, rank)
-  const SameShape* originals = nullptr;  // of a stack
+  const SameShape* originals = nullptr;  // set for a stack, which is a copy: see decompress
 };
 
 struct Sizes {
   std::int64_t n, m, rank;
 };
 
-// A bucket's gradients: those that are sent unchanged, and those that are compressed.
+// A bucket's gradients, split into those that are sent unchanged and those that are compressed.
 struct SortedGradients {
   std::vector<at::Tensor> plain = {};
   std::vector<SameShape> shapes = {};
@@ -52,6 +52,8 @@ class PowerSGDHook : public CommHook {
       return reduce_plainly(state_.group, buffer);
     }
     const auto before = state_.add_error(bucket, buffer);
+    // The order of stages is that of powerSGD_hook, and so are the three collectives (uncompressed gradients, Ps, Qs):
+    // random numbers, sums and error feedback depend on it.
     const auto gradients = sorted(bucket);
     const bool are_new = state_.make_factors(bucket, buffer, {gradients.size_of_ps}, {gradients.size_of_qs});
     auto& all_ps = state_.ps[bucket.getIndex()];
@@ -64,6 +66,7 @@ class PowerSGDHook : public CommHook {
     for (const auto& part : parts) orthogonalize(part.p, state_.options.orthogonalization_epsilon);
     compute_qs(parts);
     state_.sum(all_qs);
+    // Only Q is divided: P was orthonormalized, so the scale of its sum does not matter.
     all_qs.div_(state_.group.size());
     for (const auto& part : parts) decompress(part);
     state_.keep_error(bucket, before, buffer);
@@ -77,10 +80,12 @@ class PowerSGDHook : public CommHook {
     return {n, m, std::min<std::int64_t>({n, m, state_.options.matrix_approximation_rank})};
   }
 
+  // Biases and other vectors never are: as an (n, 1) matrix they have rank 1, and P alone is as large as they are.
   [[nodiscard]] bool is_worth_compressing(std::int64_t n, std::int64_t m, std::int64_t rank) const {
     return static_cast<double>((n + m) * rank) * state_.options.min_compression_rate < static_cast<double>(n * m);
   }
 
+  // The buffer's slices are views, so writing the gradients later writes the bucket.
   [[nodiscard]] SortedGradients sorted(c10d::GradBucket& bucket) const {
     SortedGradients gradients;
     for (const auto& gradient : bucket.getGradients()) {
@@ -104,6 +109,7 @@ class PowerSGDHook : public CommHook {
     place->tensors.push_back(matrix);
   }
 
+  // All Ps lie in one tensor and all Qs in another, so that each needs one collective per bucket.
   [[nodiscard]] std::vector<Factored> factored(const std::vector<SameShape>& shapes, const at::Tensor& all_ps,
                                                const at::Tensor& all_qs) const {
     std::vector<Factored> parts;
@@ -128,7 +134,8 @@ class PowerSGDHook : public CommHook {
     return parts;
   }
 
-  // The first guess: the last step's, or random and equal on all ranks.
+  // The initial guess: the last step's Q, or a random one that is equal on all ranks. Random numbers are drawn on the
+  // CPU, as in Python, so that the values do not depend on the device.
   void begin_qs(const std::vector<Factored>& parts, bool are_new) {
     std::optional<at::Generator> generator;
     if (are_new) generator = state_.next_generator();
@@ -152,7 +159,8 @@ class PowerSGDHook : public CommHook {
     }
   }
 
-  // As one message, also where there are none.
+  // Sends all uncompressed gradients as one message. Python's hook does so even if there are none; `sum` skips empty
+  // ones.
   void average_plain(const std::vector<at::Tensor>& plain, const at::TensorOptions& options) {
     std::vector<at::Tensor> flat;
     for (const auto& gradient : plain) flat.push_back(gradient.view({-1}));
@@ -166,6 +174,8 @@ class PowerSGDHook : public CommHook {
     }
   }
 
+  // A lone tensor is a view of the bucket and gets the product directly; a stack is a copy, so its rows are copied
+  // back.
   static void decompress(const Factored& part) {
     auto product = part.tensor;
     at::bmm_out(product, part.p, part.q.transpose(1, 2));
@@ -177,6 +187,7 @@ class PowerSGDHook : public CommHook {
   PowerSGDState state_;
 };
 
+// Treats the bucket as one square matrix: fewer and larger products, at the price of a worse approximation.
 class BatchedPowerSGDHook : public CommHook {
  public:
   BatchedPowerSGDHook(const PowerSGDOptions& options, const Group& group) : state_(options, group) {}
@@ -188,12 +199,13 @@ class BatchedPowerSGDHook : public CommHook {
       return reduce_plainly(state_.group, buffer);
     }
     const auto length = buffer.size(0);
+    // Pads the bucket with zeros to a square. The growth is undone below: the reducer expects its own size back.
     const auto side = static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(length))));
     buffer.resize_({side * side});
     buffer.slice(0, length).fill_(0);
     const auto before = state_.add_error(bucket, buffer);
     auto matrix = buffer.view({side, side});
-    // As many columns as a bucket of few numbers has rows; torch's fails there.
+    // At most as many columns as the matrix has rows: a bucket with few elements makes torch's version fail here.
     const auto rank = std::min<std::int64_t>(side, state_.options.matrix_approximation_rank);
     if (state_.make_factors(bucket, buffer, {side, rank}, {side, rank})) {
       const auto generator = state_.next_generator();
@@ -218,6 +230,8 @@ class BatchedPowerSGDHook : public CommHook {
   PowerSGDState state_;
 };
 
+// Modified Gram-Schmidt: a column is removed from all later ones before these are normalized. Steps as in torch's
+// _orthogonalize_gram_schmidt; another order of operations would round differently.
 void gram_schmidt(const at::Tensor& matrices, double epsilon) {
   const auto num_columns = matrices.size(2);
   for (std::int64_t place = 0; place < num_columns; ++place) {
@@ -243,8 +257,9 @@ std::unique_ptr<CommHook> make_batched_power_sgd_hook(const PowerSGDOptions& opt
 void orthogonalize(at::Tensor matrices, double epsilon) {
   if (matrices.dim() == 2) matrices = matrices.unsqueeze(0);
   ensure(matrices.dim() == 3 && matrices.size(2) <= matrices.size(1),
-         "matrices of more columns than rows are not orthogonalized");
+         "orthogonalize: expected matrices with at most as many columns as rows");
   const auto rank = matrices.size(2);
+  // QR has no half-precision kernels, and costs more than Gram-Schmidt for one or two columns.
   if (rank <= 2 || matrices.scalar_type() == at::kHalf || matrices.scalar_type() == at::kBFloat16)
     return gram_schmidt(matrices, epsilon);
   auto triangle = at::empty({matrices.size(0), rank, rank}, matrices.options());
@@ -256,6 +271,7 @@ PowerSGDState::PowerSGDState(const PowerSGDOptions& options_of_user, Group group
       group(std::move(group_of_ranks)),
       random(static_cast<std::uint32_t>(options_of_user.random_seed)) {}
 
+// The hook runs once per bucket; only the last one ends a step.
 void PowerSGDState::count_step(const c10d::GradBucket& bucket) {
   if (bucket.isLast()) ++step;
 }
@@ -291,6 +307,7 @@ void PowerSGDState::end_step(const c10d::GradBucket& bucket) {
 
 at::Generator PowerSGDState::next_generator() { return make_generator(random.randint(1'000'000'000)); }
 
+// Sizes are equal on all ranks, so all of them skip an empty tensor, or none does.
 void PowerSGDState::sum(const at::Tensor& tensor) const {
   if (tensor.numel() > 0) sum_over_ranks(group, tensor)->wait();
 }

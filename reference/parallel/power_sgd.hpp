@@ -17,29 +17,29 @@ namespace c10d {
 class GradBucket;
 }  // namespace c10d
 
-/// PowerSGD: of a matrix of gradients M, only P and Q with M = P Q^T are sent, a few columns each; what that loses may
-/// be added to the next step's gradients (error feedback).
+/// PowerSGD: low-rank gradient compression. Instead of a gradient matrix M it sends P and Q of a few columns each, with
+/// M = P Q^T approximately; error feedback adds what one step loses to the next step's gradients.
 ///
-/// Thread rule: the rank's thread; reduce() waits for collectives. See Note [PowerSGD waits].
-/// Source: torch/distributed/algorithms/ddp_comm_hooks/powerSGD_hook.py.
+/// Thread rule: the rank's thread; reduce() waits for collectives. See Note [PowerSGD waits]. Source:
+/// torch/distributed/algorithms/ddp_comm_hooks/powerSGD_hook.py.
 namespace accel {
 
 class CommHook;
 
-/// One P and Q for each parameter; parameters that would hardly shrink are sent as they are.
+/// One P and Q per parameter; parameters that would hardly shrink are sent uncompressed.
 std::unique_ptr<CommHook> make_power_sgd_hook(const PowerSGDOptions& options, const Group& group);
 
-/// One P and Q for a whole bucket, seen as a square. torch 2.11's own raises AssertionError in its first step.
+/// One P and Q per bucket, viewed as a square matrix. torch 2.11's version raises AssertionError in its first step.
 std::unique_ptr<CommHook> make_batched_power_sgd_hook(const PowerSGDOptions& options, const Group& group);
 
 /// Makes the columns of each matrix orthonormal, in place: by QR, or by Gram-Schmidt for at most two columns and for
-/// half precision. `epsilon` is added to norms in Gram-Schmidt, for columns of zeros.
+/// half precision. Gram-Schmidt adds `epsilon` to norms, which protects columns of zeros.
 ///
-/// Shape: (n, m) or (batch, n, m) with m <= n. Thread rule: a plain function on values.
-/// Source: torch/distributed/algorithms/ddp_comm_hooks/powerSGD_hook.py, _orthogonalize.
+/// Shape: (n, m) or (batch, n, m) with m <= n. Thread rule: a plain function on values. Source:
+/// torch/distributed/algorithms/ddp_comm_hooks/powerSGD_hook.py, _orthogonalize.
 void orthogonalize(at::Tensor matrices, double epsilon = 0);
 
-/// numpy.random.RandomState: a Mersenne twister with numpy's legacy seeding, which is the standard library's as well.
+/// numpy.random.RandomState: a Mersenne twister with numpy's legacy seeding, which equals that of std::mt19937.
 ///
 ///     NumpyRandomState random(/*seed=*/0);
 ///     const auto seed = random.randint(1'000'000'000);
@@ -49,7 +49,7 @@ class NumpyRandomState {
  public:
   explicit NumpyRandomState(std::uint32_t seed) : engine_(seed) {}
 
-  /// From 0 to `high` - 1. `high`: 2 to 2^32 - 1.
+  /// Returns a number from 0 to `high` - 1. `high`: 2 to 2^32 - 1.
   std::uint32_t randint(std::uint32_t high) {
     const std::uint32_t largest = high - 1,
                         mask = static_cast<std::uint32_t>((std::uint64_t{1} << std::bit_width(largest)) - 1);
@@ -62,24 +62,25 @@ class NumpyRandomState {
   std::mt19937 engine_;
 };
 
-/// What both kinds of PowerSGD keep from step to step, by bucket. Source: PowerSGDState.
+/// State that both variants of PowerSGD keep between steps, by bucket. Source: PowerSGDState.
 struct PowerSGDState {
   PowerSGDState(const PowerSGDOptions& options_of_user, Group group_of_ranks);
 
-  /// Whether gradients are still averaged plainly.
+  /// Whether gradients are still averaged uncompressed.
   [[nodiscard]] bool is_warming_up() const { return step < options.start_powerSGD_iter; }
   void count_step(const c10d::GradBucket& bucket);
-  /// Adds what the last step lost of this bucket. Returns a copy, to see what this step will lose; none without error
-  /// feedback.
+  /// Adds the last step's error of this bucket to `buffer`. Returns a copy of the sum, from which keep_error computes
+  /// this step's error; nullopt without error feedback.
   std::optional<at::Tensor> add_error(const c10d::GradBucket& bucket, at::Tensor& buffer);
   void keep_error(const c10d::GradBucket& bucket, const std::optional<at::Tensor>& before, const at::Tensor& after);
-  /// Makes P and Q of this bucket, of these shapes, unless the last step's are still good. Returns whether it did.
+  /// Allocates P and Q of this bucket in these shapes, unless a warm start reuses the last step's. Returns whether it
+  /// did.
   bool make_factors(const c10d::GradBucket& bucket, const at::Tensor& like, const std::vector<std::int64_t>& shape_of_p,
                     const std::vector<std::int64_t>& shape_of_q);
   void end_step(const c10d::GradBucket& bucket);
-  /// A generator for random Qs, equal on all ranks. The rank's own is left alone.
+  /// Returns a generator for random Qs, equal on all ranks. The rank's own generator is not advanced.
   at::Generator next_generator();
-  void sum(const at::Tensor& tensor) const;  ///< waits
+  void sum(const at::Tensor& tensor) const;  ///< blocks until the sum is complete
 
   PowerSGDOptions options = {};
   Group group = {};

@@ -14,16 +14,16 @@ struct Node;
 
 namespace accel {
 
-/// Where the last value that backward added to a gradient came from.
+/// Which kind of backward pass last added to a gradient.
 enum class GradientOrigin : std::uint8_t {
-  kReduced,  ///< a backward pass that averages over the ranks
-  kLocal,    ///< one that keeps gradients on the rank, as the program asked
-  kMissed,   ///< one that nothing prepared to average
+  kReduced,  ///< a pass that averages over the ranks
+  kLocal,    ///< a pass under no_sync, which keeps gradients on the rank
+  kMissed,   ///< a pass that should have averaged, but whose loss did not come from the prepared model
 };
 
-/// Notes the origin of each parameter's gradient, whichever way the program runs forward and backward.
+/// Records the origin of each parameter's gradient, however the program calls forward and backward.
 ///
-/// Thread rule: the rank's thread; backward passes on other threads end before it goes on.
+/// Thread rule: the rank's thread. Backward may run on other threads, but it ends before the rank's thread continues.
 class ReductionRecord {
  public:
   /// `origin` is called for each gradient that a backward pass adds to. `parameters` must require gradients.
@@ -32,9 +32,10 @@ class ReductionRecord {
   ReductionRecord(const ReductionRecord&) = delete;
   ReductionRecord& operator=(const ReductionRecord&) = delete;
 
-  /// By the parameters' places.
+  /// Origins in the order of the parameters.
   [[nodiscard]] const std::vector<GradientOrigin>& origins() const { return origins_; }
-  /// The next backward pass averages what kMissed gradients hold by then, also of a parameter that it does not reach.
+  /// Marks kMissed gradients as reduced: the next backward pass averages them, including those of parameters that it
+  /// does not reach.
   void will_reduce_missed();
 
  private:

@@ -5,11 +5,12 @@
 
 namespace accel {
 
-/// Compares the tensors of the ranks' models by number, dtype, shape, strides and requires_grad; names may differ.
+/// Compares the ranks' models by the number, dtype, shape, strides and requires_grad of their tensors; names may
+/// differ.
 ///
-/// Collective: one all-gather of 8 bytes a rank, and four more if they differ. Python's gathers a tensor for each other
-/// rank (6.5 GB if 4,096 ranks share a process), and throws on some ranks while the others wait.
-/// Throws ArgumentError on every rank alike, with the first tensor that differs as each rank has it.
+/// Collective: one all-gather of 8 bytes per rank, and four more if the models differ. Python gathers a tensor per pair
+/// of ranks (6.5 GB if 4,096 ranks share a process), and throws on some ranks while the others wait. Throws
+/// ArgumentError on every rank; the message shows the first tensor that differs, as each rank has it.
 void check_same_model(const Group& group, const NamedTensors& tensors);
 
 }  // namespace accel

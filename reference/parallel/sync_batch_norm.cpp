@@ -13,7 +13,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// The SyncBatchNorm in place of a BatchNorm; null for another module.
+// Returns the SyncBatchNorm that replaces a BatchNorm; null for another module.
 std::shared_ptr<SyncBatchNormImpl> converted(const torch::nn::Module& module, const std::optional<Group>& group) {
   if (const auto* norm = module.as<torch::nn::BatchNorm1dImpl>())
     return std::make_shared<SyncBatchNormImpl>(*norm, group);
@@ -24,15 +24,19 @@ std::shared_ptr<SyncBatchNormImpl> converted(const torch::nn::Module& module, co
   return nullptr;
 }
 
+// The three dimensions have no common base class in LibTorch.
 bool is_batch_norm(const torch::nn::Module& module) {
   return module.as<torch::nn::BatchNorm1dImpl>() != nullptr || module.as<torch::nn::BatchNorm2dImpl>() != nullptr ||
          module.as<torch::nn::BatchNorm3dImpl>() != nullptr;
 }
 
+// Collects the BatchNorms that cannot be replaced. A module calls its children through its own member variables, so
+// replacing the registered child alone would leave forward using the old norm. Only Sequential calls what it stores.
 void find_fixed(const torch::nn::Module& module, const std::string& prefix, Names& names) {
   for (const auto& child : module.named_children()) {
     const auto name = prefix + child.key();
     if (is_batch_norm(*child.value())) {
+      // The module is named with its owner, whose source the user has to change.
       if (module.as<torch::nn::SequentialImpl>() == nullptr)
         names.push_back(fmt::format("{} of {}", name, module.name()));
     } else {
@@ -46,6 +50,7 @@ void convert_inside(torch::nn::Module& module, const std::optional<Group>& group
   std::size_t place = 0;
   for (const auto& child : module.named_children()) {
     if (auto norm = converted(*child.value(), group)) {
+      // Both copies: forward uses the AnyModule, while named_parameters and train use the registered child.
       *(sequential->begin() + static_cast<std::ptrdiff_t>(place)) = torch::nn::AnyModule(norm);
       sequential->replace_module(child.key(), norm);
     } else {
@@ -60,6 +65,7 @@ void convert_inside(torch::nn::Module& module, const std::optional<Group>& group
 SyncBatchNormImpl::SyncBatchNormImpl(const SyncBatchNormOptions& options, std::optional<Group> group)
     : NormImplBase(options), group_(std::move(group)) {}
 
+// Shares tensors instead of copying values: optimizers, hooks and prepared models already refer to these parameters.
 void SyncBatchNormImpl::share(const at::Tensor& other_weight, const at::Tensor& other_bias,
                               const at::Tensor& other_mean, const at::Tensor& other_var,
                               const at::Tensor& other_tracked) {
@@ -67,9 +73,11 @@ void SyncBatchNormImpl::share(const at::Tensor& other_weight, const at::Tensor& 
     member = value;
     registered[name] = value;
   };
+  // Parameters are reassigned in both places where the module holds them, the member and the dictionary.
   set(parameters_, "weight", weight, other_weight);
   set(parameters_, "bias", bias, other_bias);
   const auto set_buffer = [](at::Tensor& member, const at::Tensor& value) {
+    // set_data keeps the registered buffer's identity, so the entry in `buffers_` needs no update.
     if (member.defined()) member.set_data(value);
   };
   set_buffer(running_mean, other_mean);
@@ -88,9 +96,11 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
   double momentum = options.momentum().value_or(0.0);
   if (is_training() && num_batches_tracked.defined()) {
     num_batches_tracked += 1;
+    // Without momentum, running statistics are a cumulative average over all batches, as in BatchNorm.
     if (!options.momentum()) momentum = 1.0 / num_batches_tracked.item<double>();
   }
   if (is_training()) {
+    // Resolved at call time: a model may be built before its rank joins a world, or on another thread.
     const auto group = group_ ? *group_ : current_rank().world;
     const bool tracks = options.track_running_stats();
     if (group.size() > 1) {
@@ -104,6 +114,7 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
                              group);
     }
   }
+  // Evaluation, and training with one rank: no communication, and the same kernel as BatchNorm.
   return torch::nn::functional::detail::batch_norm(input, running_mean, running_var, weight, bias,
                                                    is_training() || !options.track_running_stats(), momentum,
                                                    options.eps());
@@ -115,16 +126,16 @@ void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {
 
 void convert_sync_batchnorm(torch::nn::Module& module, const std::optional<Group>& group) {
   check_argument(!is_batch_norm(module),
-                 "convert_sync_batchnorm: the module itself is a {}, which cannot be replaced from here; make "
-                 "accel::SyncBatchNorm of it",
+                 "convert_sync_batchnorm: the module itself is a {}, which cannot be replaced in place; construct "
+                 "an accel::SyncBatchNorm from it",
                  module.name());
   Names fixed;
   find_fixed(module, "", fixed);
   check_argument(fixed.empty(),
-                 "convert_sync_batchnorm: {} cannot be replaced: outside of a Sequential a module holds its children "
-                 "in members of its own; "
-                 "declare them accel::SyncBatchNorm",
+                 "convert_sync_batchnorm: {} cannot be replaced: modules other than Sequential hold their children "
+                 "in member variables; declare these as accel::SyncBatchNorm",
                  fmt::join(fixed, ", "));
+  // After the check of the complete module, so that an error leaves it unchanged.
   convert_inside(module, group);
 }
 

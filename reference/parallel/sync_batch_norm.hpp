@@ -8,24 +8,25 @@
 
 #include "reference/comm/group.hpp"
 
-/// Batch normalization with the statistics of all ranks' batches together.
+/// Batch normalization over the combined batch of all ranks.
 ///
 ///     #include <accel/sync_batch_norm.hpp>
 ///     accel::SyncBatchNorm norm(accel::SyncBatchNormOptions(64));
 ///     accel::convert_sync_batchnorm(*net);  // every BatchNorm in a Sequential of net
 ///
-/// Forward and backward equal, up to rounding, those of one BatchNorm over the concatenated batch; ranks may have
-/// different numbers of rows, none included. Python's refuses the CPU; here it runs there as well. Thread rule: the
-/// rank's thread. Source: torch/nn/modules/batchnorm.py, SyncBatchNorm; torch/nn/modules/_functions.py.
+/// Forward and backward equal, up to rounding, those of one BatchNorm over the concatenated batch. Ranks may have
+/// different numbers of rows, including none. Python's SyncBatchNorm rejects CPU tensors; this one supports them.
+/// Thread rule: the rank's thread. Source: torch/nn/modules/batchnorm.py, SyncBatchNorm;
+/// torch/nn/modules/_functions.py.
 namespace accel {
 
 using SyncBatchNormOptions = torch::nn::BatchNormOptions;
 
 class SyncBatchNormImpl : public torch::nn::NormImplBase<2, SyncBatchNormImpl, SyncBatchNormOptions> {
  public:
-  /// Without a group: the world of the rank whose thread calls forward.
+  /// Without a group, uses the world of the rank whose thread calls forward.
   explicit SyncBatchNormImpl(const SyncBatchNormOptions& options, std::optional<Group> group = std::nullopt);
-  /// With the parameters, buffers and mode of another.
+  /// Shares the parameters, buffers and mode of another norm.
   template <std::size_t D, typename Derived>
   explicit SyncBatchNormImpl(const torch::nn::BatchNormImplBase<D, Derived>& other,
                              std::optional<Group> group = std::nullopt)
@@ -34,8 +35,8 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<2, SyncBatchNormImpl, S
     train(other.is_training());
   }
 
-  /// (N, C, ...) -> the same. In training collective: one all-gather of 2 C + 1 numbers, in backward one all-reduce of
-  /// 2 C. Throws ArgumentError, on every rank, if all ranks together have less than 2 values per channel.
+  /// Shape: (N, C, ...) -> the same. Collective in training: one all-gather of 2 C + 1 numbers, and one all-reduce of 2
+  /// C in backward. Throws ArgumentError, on every rank, if all ranks together have fewer than 2 values per channel.
   at::Tensor forward(const at::Tensor& input);
   void pretty_print(std::ostream& stream) const override;
 
@@ -50,11 +51,11 @@ class SyncBatchNormImpl : public torch::nn::NormImplBase<2, SyncBatchNormImpl, S
 };
 TORCH_MODULE(SyncBatchNorm);
 
-/// Puts a SyncBatchNorm in the place of every BatchNorm1d, 2d and 3d inside the module's Sequentials, with the same
-/// parameters and buffers, so that optimizers made before stay right. Not a collective.
+/// Replaces every BatchNorm1d, 2d and 3d inside the module's Sequentials by a SyncBatchNorm with the same parameters
+/// and buffers, so that existing optimizers remain valid. Not a collective.
 ///
-/// Throws ArgumentError, and changes nothing, if a BatchNorm is anywhere else: a member `torch::nn::BatchNorm2d norm`
-/// is the module's own variable, which nobody else can replace; declare it accel::SyncBatchNorm.
+/// Throws ArgumentError, and changes nothing, if a BatchNorm is anywhere else: a member such as `torch::nn::BatchNorm2d
+/// norm` cannot be replaced from outside its module; declare it as accel::SyncBatchNorm.
 void convert_sync_batchnorm(torch::nn::Module& module, const std::optional<Group>& group = std::nullopt);
 
 }  // namespace accel

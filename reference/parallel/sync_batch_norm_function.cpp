@@ -15,7 +15,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// A context's memory holds values of TorchScript.
+// A context's saved_data stores IValues only. The listener is captured as well: CUDA backward runs on another thread,
+// where current_listener() would return nothing.
 struct GroupHolder : torch::CustomClassHolder {
   GroupHolder(Group group_of_ranks, std::shared_ptr<StepListener> listener_of_rank)
       : group(std::move(group_of_ranks)), listener(std::move(listener_of_rank)) {}
@@ -23,6 +24,7 @@ struct GroupHolder : torch::CustomClassHolder {
   std::shared_ptr<StepListener> listener;
 };
 
+// The kernels accept both memory formats, and channels-last inputs should give channels-last outputs, as in torch.
 at::Tensor laid_out(const at::Tensor& tensor) {
   const bool is_channels_last =
       tensor.is_contiguous(at::MemoryFormat::ChannelsLast) || tensor.is_contiguous(at::MemoryFormat::ChannelsLast3d);
@@ -30,12 +32,13 @@ at::Tensor laid_out(const at::Tensor& tensor) {
 }
 
 struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> {
-  // An undefined tensor travels as none.
+  // Function::apply rejects undefined tensors as inputs of a node; they are passed as nullopt.
   static at::Tensor forward(AutogradContext* context, const at::Tensor& given,
                             const std::optional<at::Tensor>& given_weight, const std::optional<at::Tensor>& given_bias,
                             const SyncBatchNormArguments& arguments, const Group& group) {
     const auto input = laid_out(given), weight = given_weight.value_or(at::Tensor()),
                bias = given_bias.value_or(at::Tensor());
+    // Every rank takes part, even one without rows: its zeros are filtered out by global_statistics.
     const auto all = group.all_gather(local_statistics(input, arguments.eps).unsqueeze(0));
     const auto statistics = global_statistics(all, input, arguments);
     context->save_for_backward({input, weight, statistics.mean, statistics.invstd, statistics.counts});
@@ -51,10 +54,12 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
     const auto grad_output = laid_out(grad_outputs[0]);
     const auto local = local_gradients(grad_output, input, weight, statistics);
     at::Tensor of_input;
+    // Parameters get local gradients, which DistributedDataParallel averages; only the input's gradient needs sums over
+    // the ranks. Whether it is needed is equal on all ranks, so the all-reduce matches.
     if (context->needs_input_grad(0)) {
       const auto capsule = context->saved_data["group"].toCapsule();
       const auto& holder = static_cast<const GroupHolder&>(*capsule);
-      const PhaseScope phase(holder.listener.get(), "batch_norm");  // these are no gradients of parameters
+      const PhaseScope phase(holder.listener.get(), "batch_norm");  // traffic of activations, not parameter gradients
       auto sums = at::cat({local.sum_dy, local.sum_dy_xmu});
       holder.group.all_reduce(sums).wait();
       const auto of_all = sums.chunk(2);
@@ -67,7 +72,7 @@ struct SyncBatchNormFunction : torch::autograd::Function<SyncBatchNormFunction> 
   }
 };
 
-// All dimensions but the channels'.
+// All dimensions except the channels'.
 std::vector<std::int64_t> other_dims(const at::Tensor& input) {
   std::vector<std::int64_t> dims{0};
   for (std::int64_t dim = 2; dim < input.dim(); ++dim) dims.push_back(dim);
@@ -80,7 +85,7 @@ at::Tensor along_channels(const at::Tensor& values, const at::Tensor& input) {
   return values.view(shape);
 }
 
-// What statistics of a dtype are computed in.
+// The dtype in which statistics of a half-precision input are computed: 16 bits lose the variance of a large batch.
 at::ScalarType statistics_dtype(at::ScalarType dtype) {
   return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
 }
@@ -105,6 +110,7 @@ at::Tensor sync_batch_norm(const at::Tensor& input, const SyncBatchNormArguments
 
 at::Tensor local_statistics(const at::Tensor& input, double eps) {
   const auto num_channels = input.size(1);
+  // float64 on the CPU, so that merging the ranks' statistics adds no noticeable rounding error to that of var_mean.
   const auto dtype = input.is_cuda() ? statistics_dtype(input.scalar_type()) : at::kDouble;
   if (input.numel() == 0) return at::zeros({2 * num_channels + 1}, input.options().dtype(dtype));
   const auto count = at::full({1}, static_cast<double>(input.numel() / num_channels), input.options().dtype(dtype));
@@ -119,18 +125,21 @@ at::Tensor local_statistics(const at::Tensor& input, double eps) {
 GlobalStatistics global_statistics(const at::Tensor& all, const at::Tensor& input,
                                    const SyncBatchNormArguments& arguments) {
   const auto num_channels = input.size(1);
+  // As in Python, ranks without rows are removed: their mean of 0 is not a mean.
   const auto with_rows = all.index({all.select(1, 2 * num_channels).ge(1)});
   const auto means = with_rows.slice(1, 0, num_channels), spreads = with_rows.slice(1, num_channels, 2 * num_channels);
   auto counts = with_rows.select(1, 2 * num_channels);
   const auto count = sum_of(counts);
   check_count(count);
   if (input.is_cuda()) {
+    // The kernel requires counts in the dtype of the running statistics.
     if (arguments.running_mean.defined()) counts = counts.to(arguments.running_mean.scalar_type());
     auto [mean, invstd] = at::batch_norm_gather_stats_with_counts(
         input, means.contiguous(), spreads.contiguous(), arguments.running_mean, arguments.running_var,
         arguments.momentum, arguments.eps, counts.contiguous());
     return {.mean = mean, .invstd = invstd, .counts = counts.to(at::kInt)};
   }
+  // Chan's formula for merging sums of squared deviations, which unlike E[x^2] - E[x]^2 does not cancel.
   const auto weights = counts.unsqueeze(1);
   const auto mean = (means * weights).sum(0) / count;
   const auto squares = (spreads + weights * (means - mean).square()).sum(0);
@@ -139,6 +148,7 @@ GlobalStatistics global_statistics(const at::Tensor& all, const at::Tensor& inpu
       running.mul_(1 - arguments.momentum).add_(value.to(running.scalar_type()), arguments.momentum);
   };
   update(arguments.running_mean, mean);
+  // Running variances are unbiased, the one used to normalize is biased: as in BatchNorm.
   update(arguments.running_var, squares / (count - 1));
   const auto dtype = statistics_dtype(input.scalar_type());
   return {.mean = mean.to(dtype), .invstd = (squares / count + arguments.eps).rsqrt().to(dtype), .counts = counts};
@@ -146,6 +156,7 @@ GlobalStatistics global_statistics(const at::Tensor& all, const at::Tensor& inpu
 
 at::Tensor normalized(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
                       const GlobalStatistics& statistics, double eps) {
+  // The kernels do not support inputs without rows.
   if (input.numel() == 0) return at::empty_like(input);
   if (input.is_cuda()) return at::batch_norm_elemt(input, weight, bias, statistics.mean, statistics.invstd, eps);
   const auto scale = weight.defined() ? statistics.invstd * widened(weight) : statistics.invstd;
@@ -157,6 +168,7 @@ at::Tensor normalized(const at::Tensor& input, const at::Tensor& weight, const a
 LocalGradients local_gradients(const at::Tensor& grad_output, const at::Tensor& input, const at::Tensor& weight,
                                const GlobalStatistics& statistics) {
   if (input.numel() == 0) {
+    // A rank without rows still takes part in the all-reduce.
     const auto zeros = at::zeros({input.size(1)}, statistics.mean.options());
     return {.sum_dy = zeros, .sum_dy_xmu = zeros, .weight = zeros, .bias = zeros};
   }
@@ -181,6 +193,8 @@ at::Tensor input_gradient(const at::Tensor& grad_output, const at::Tensor& input
     return at::batch_norm_backward_elemt(grad_output, input, statistics.mean, statistics.invstd, wide_weight, sum_dy,
                                          sum_dy_xmu, statistics.counts);
   }
+  // The same formula as batch_norm_backward_elemt: dx = (dy - mean(dy) - (x - mean) * invstd^2 * mean(dy * (x - mean)))
+  // * invstd * weight, with means over all ranks.
   const auto count = sum_of(statistics.counts);
   const auto centred = widened(input) - along_channels(statistics.mean, input);
   const auto of_mean = along_channels(sum_dy / count, input);

@@ -5,6 +5,7 @@
 namespace accel {
 
 Autocast::Autocast(Options options)
+    // Autocast state is thread-local in LibTorch, so each scope saves and restores all four parts of it itself.
     : device_(options.device),
       previous_enabled_(at::autocast::is_autocast_enabled(options.device)),
       previous_cache_(at::autocast::is_autocast_cache_enabled()),
@@ -16,6 +17,8 @@ Autocast::Autocast(Options options)
 }
 
 Autocast::~Autocast() {
+  // The cache holds cast copies of weights. The optimizer changes the weights afterwards, so the copies must not
+  // outlive the outermost scope.
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   at::autocast::set_autocast_enabled(device_, previous_enabled_);
   at::autocast::set_autocast_dtype(device_, previous_dtype_);

@@ -9,19 +9,19 @@
 
 namespace accel {
 
-/// Runs eligible operations in a lower precision while it lives; scopes nest. The cache of cast weights is the thread's
-/// own, and is dropped when the outermost scope ends.
+/// Runs eligible operations in a lower precision while it lives; scopes nest. The cache of cast weights is per thread,
+/// and is cleared when the outermost scope ends.
 ///
 ///     { const Autocast scope({.device = c10::kCPU, .dtype = at::kBFloat16}); loss = model(x); }
 ///
-/// Thread rule: the thread that made it. Source: torch/amp/autocast_mode.py.
+/// Thread rule: the thread that created it. Source: torch/amp/autocast_mode.py.
 class Autocast {
  public:
   struct Options {
     c10::DeviceType device = c10::kCPU;
     at::ScalarType dtype = at::kBFloat16;
     bool enabled = true;
-    std::optional<bool> cache_enabled = {};  ///< of cast weights; default: as it is
+    std::optional<bool> cache_enabled = {};  ///< whether cast weights are cached; absent: unchanged
   };
 
   explicit Autocast(Options options);
@@ -35,7 +35,7 @@ class Autocast {
   at::ScalarType previous_dtype_;
 };
 
-/// float16 and bfloat16 tensors become float32, others stay. Source: accelerate/utils/operations.py.
+/// Converts float16 and bfloat16 tensors to float32; returns others unchanged. Source: accelerate/utils/operations.py.
 at::Tensor convert_to_fp32(const at::Tensor& tensor);
 
 template <Tree T>

@@ -16,17 +16,17 @@ class Module;
 
 namespace accel {
 
-/// input * weight^T + bias, with products of forward and backward in float8.
+/// Computes input * weight^T + bias, with the matrix products of forward and backward in float8.
 ///
 /// Shapes: input (..., I), weight (O, I), bias (O) or undefined -> (..., O). Dtype: the input's; under autocast, that
-/// of autocast, and on GPUs the input is cast to it first. Gradients of any dtype that autograd takes for the
-/// parameters'. One scale for a whole tensor is computed anywhere; axiswise scales with use_fast_accum need a GPU's
-/// kernel, and are multiplied behind the product elsewhere. Source: torchao 0.18, float8/float8_linear.py.
+/// of autocast, to which the input is cast first on GPUs. Gradients have any dtype that autograd accepts for the
+/// parameters. Tensorwise scales work on every device. Axiswise scales with use_fast_accum need a GPU kernel; elsewhere
+/// the scales are applied after the product. Source: torchao 0.18, float8/float8_linear.py.
 at::Tensor float8_linear(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& bias,
                          std::shared_ptr<const Float8LinearConfig> config);
 
-/// The Linear layers of a model that compute in float8 inside a Float8Scope. Modules stay as they are: outside, also
-/// where a model is called without the Accelerator, they compute in full precision.
+/// The Linear layers of a model that compute in float8 inside a Float8Scope. The modules themselves are unchanged:
+/// outside such a scope, for example if the model is called without the Accelerator, they compute in full precision.
 ///
 /// Throws ConfigError if this program does not export its symbols. Source: accelerate/utils/ao.py.
 class Float8Layers {
@@ -37,7 +37,7 @@ class Float8Layers {
   [[nodiscard]] bool contains(const torch::nn::LinearImpl& layer) const { return layers_.contains(&layer); }
   [[nodiscard]] const std::shared_ptr<const Float8LinearConfig>& config() const { return config_; }
 
-  /// Throws StateError behind a forward, if none of them has ever computed so.
+  /// Call after a forward. Throws StateError if none of the layers has ever computed in float8.
   void check_ran() const;
   void mark_ran() const { ran_ = true; }
 
@@ -48,7 +48,7 @@ class Float8Layers {
   mutable std::atomic<bool> ran_ = false;
 };
 
-/// While it lives, `layers` compute in float8 on this thread; null: none do. Scopes nest, the innermost counts.
+/// While it lives, `layers` compute in float8 on this thread; null: none do. Scopes nest; the innermost applies.
 class Float8Scope {
  public:
   explicit Float8Scope(std::shared_ptr<const Float8Layers> layers);
@@ -62,8 +62,8 @@ class Float8Scope {
   std::shared_ptr<const Float8Layers> previous_;
 };
 
-/// Whether `layer` computes in float8 now. torch::nn::LinearImpl::forward asks it; a forward that hides that one, in a
-/// class of your own, asks it too, and calls torch::nn::LinearImpl::forward then.
+/// Whether `layer` currently computes in float8. torch::nn::LinearImpl::forward checks it. A derived class that hides
+/// that forward must check it too, and call torch::nn::LinearImpl::forward if it is true.
 bool computes_in_float8(const torch::nn::LinearImpl& layer);
 
 }  // namespace accel

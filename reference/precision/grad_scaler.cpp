@@ -13,18 +13,20 @@
 namespace accel {
 namespace {
 
-// Under one device and dtype, so that one kernel takes them all.
+// Gradients by device and dtype: one multi-tensor kernel handles each group.
 using GradientGroups = std::map<std::pair<std::string, at::ScalarType>, std::vector<at::Tensor>>;
 
 GradientGroups gradients_of(torch::optim::Optimizer& optimizer) {
   GradientGroups groups;
   for (auto& group : optimizer.param_groups()) {
+    // A parameter listed twice would otherwise be unscaled twice.
     for (const auto& parameter : each_once(group.params())) {
       auto gradient = parameter.grad();
       if (!gradient.defined()) continue;
       check_argument(gradient.scalar_type() != at::kHalf,
-                     "GradScaler: a gradient in float16 cannot be unscaled without loss; keep parameters in float32 "
+                     "GradScaler: float16 gradients cannot be unscaled without loss; keep parameters in float32 "
                      "and run the forward under autocast");
+      // Only the stored values can be infinite; indices need no scaling.
       if (gradient.is_sparse()) gradient = gradient._values();
       groups[{gradient.device().str(), gradient.scalar_type()}].push_back(gradient);
     }
@@ -39,6 +41,7 @@ GradScaler::GradScaler(GradScalerKwargs options) : options_(options) {
   check_argument(problems.empty(), "GradScaler: {}", fmt::join(problems, "; "));
 }
 
+// Created on first use, because only the first loss determines the device.
 void GradScaler::make_tensors(c10::Device device) {
   if (scale_.defined()) return;
   scale_ = at::full({}, options_.init_scale, at::TensorOptions(device).dtype(at::kFloat));
@@ -48,6 +51,7 @@ void GradScaler::make_tensors(c10::Device device) {
 at::Tensor GradScaler::scale(const at::Tensor& outputs) {
   if (!is_enabled()) return outputs;
   make_tensors(outputs.device());
+  // A model on several devices can have outputs on each of them; the scale itself stays on the first.
   return outputs * scale_.to(outputs.device(), /*non_blocking=*/true);
 }
 
@@ -57,8 +61,10 @@ std::vector<at::Tensor> GradScaler::scale(const std::vector<at::Tensor>& outputs
   return scaled;
 }
 
+// The scale exists only after the first scaled loss; before, gradients cannot be scaled ones.
 void GradScaler::check_scaled(const char* call) const {
-  check_state(scale_.defined(), "GradScaler: {} before any loss was scaled; call scale(loss).backward() first", call);
+  check_state(scale_.defined(),
+              "GradScaler: {} was called before any loss was scaled; call scale(loss).backward() first", call);
 }
 
 GradScaler::Stage GradScaler::stage_of(const torch::optim::Optimizer& optimizer) const {
@@ -75,7 +81,7 @@ bool GradScaler::was_stepped(const torch::optim::Optimizer& optimizer) const {
 
 std::vector<at::Tensor> GradScaler::unscale_gradients(torch::optim::Optimizer& optimizer) {
   const c10::NoGradGuard no_grad;
-  // In float64, as in Python: a division in float32 is not exact under all compiler options.
+  // The reciprocal is computed in float64, as in Python: a float32 division is not exact under all compiler options.
   const auto inverse = scale_.to(at::kDouble).reciprocal().to(at::kFloat);
   std::map<std::string, at::Tensor> found_inf;
   for (auto& [place, gradients] : gradients_of(optimizer)) {
@@ -93,14 +99,16 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   if (!is_enabled()) return;
   check_scaled("unscale_");
   check_state(!was_unscaled(optimizer),
-              "GradScaler: unscale_ was called on this optimizer since the last update; clip and unscale once a step, "
-              "where gradients synchronise");
-  check_state(!was_stepped(optimizer), "GradScaler: unscale_ is called after step; call update first");
+              "GradScaler: unscale_ was already called on this optimizer since the last update; clip and unscale once "
+              "per step, when gradients are synchronized");
+  check_state(!was_stepped(optimizer), "GradScaler: unscale_ was called after step; call update first");
   optimizers_[&optimizer] = {.stage = Stage::kUnscaled, .found_inf = unscale_gradients(optimizer)};
 }
 
 void GradScaler::share_found_inf(torch::optim::Optimizer& optimizer, const Group& group) {
   if (!is_enabled()) return;
+  // Without this, ranks with sharded gradients could disagree on whether to skip the step, and their weights would
+  // diverge.
   for (auto& found : optimizers_.at(&optimizer).found_inf) group.all_reduce(found, ReduceOp::kMax).wait();
 }
 
@@ -110,12 +118,15 @@ bool GradScaler::step(torch::optim::Optimizer& optimizer) {
     return true;
   }
   check_scaled("step");
-  check_state(!was_stepped(optimizer), "GradScaler: step was called on this optimizer since the last update");
+  check_state(!was_stepped(optimizer),
+              "GradScaler: step was already called on this optimizer since the last update; call update first");
+  // The user may have unscaled before, to clip; gradients must not be divided twice.
   if (!was_unscaled(optimizer)) unscale_(optimizer);
   auto& state = optimizers_.at(&optimizer);
   check_state(!state.found_inf.empty(),
-              "GradScaler: no parameter of the optimizer has a gradient; was backward called?");
+              "GradScaler: no parameter of the optimizer has a gradient; call scale(loss).backward() before step");
   state.stage = Stage::kStepped;
+  // The only place that waits for the device in a step: whether to skip is decided on the host, as in Python.
   const bool is_finite = std::all_of(state.found_inf.begin(), state.found_inf.end(),
                                      [](const at::Tensor& found) { return found.item<float>() == 0; });
   if (is_finite) optimizer.step();
@@ -135,10 +146,14 @@ void GradScaler::update(std::optional<double> new_scale) {
         found_inf = found_inf.defined() ? found_inf + here : here;
       }
     }
-    check_state(found_inf.defined(), "GradScaler: update before any optimizer was unscaled or stepped");
+    check_state(found_inf.defined(),
+                "GradScaler: update was called before any optimizer was unscaled or stepped; call step first");
+    // Runs on the device without synchronization. `found_inf` is a count over all optimizers and devices, so one
+    // overflow lowers the scale of all.
     at::_amp_update_scale_(scale_, growth_tracker_, found_inf, options_.growth_factor, options_.backoff_factor,
                            options_.growth_interval);
   }
+  // Ends the iteration for all optimizers: each may unscale and step again.
   optimizers_.clear();
 }
 
@@ -165,6 +180,7 @@ void GradScaler::load_state_dict(const Value& state) {
   std::vector<std::string> problems;
   auto loaded = options_;
   std::int64_t tracker = 0, interval = 0;
+  // Every key is read before anything is decided, so that one message lists all problems.
   const auto read = [&]<typename T>(const char* key, T& target) {
     if (!state.contains(key)) {
       problems.push_back(fmt::format("{}: missing", key));
@@ -182,13 +198,13 @@ void GradScaler::load_state_dict(const Value& state) {
   read("growth_interval", interval);
   read("_growth_tracker", tracker);
   loaded.growth_interval = static_cast<int>(interval);
-  // A scale that shrank to 0 is a state that a run can have.
+  // A run can legitimately reach a scale of 0, which the options do not allow as an initial value.
   if (problems.empty() && loaded.init_scale != 0) problems = problems_of(loaded);
   if (problems.empty() && tracker < 0)
     problems.push_back(fmt::format("_growth_tracker: expected 0 or more, got {}", tracker));
   if (!problems.empty())
-    throw CheckpointError(
-        fmt::format("this is no state of a GradScaler that is enabled: {}", fmt::join(problems, "; ")));
+    throw CheckpointError(fmt::format("the state does not fit an enabled GradScaler: {}", fmt::join(problems, "; ")));
+  // Nothing above changed the scaler, so that a state that does not fit leaves it unchanged.
   options_ = loaded;
   init_growth_tracker_ = static_cast<int>(tracker);
   if (!scale_.defined()) return;

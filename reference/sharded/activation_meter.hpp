@@ -7,8 +7,8 @@
 
 namespace accel::sharded {
 
-/// While it lives, memory of tensors on the CPU that its thread takes, and that the account has under no other kind, is
-/// activations.
+/// While it lives, counts CPU tensor memory that its thread allocates as activations, unless the account lists it under
+/// another kind.
 ///
 ///     {
 ///       const ActivationMeter meter(account);
@@ -16,9 +16,9 @@ namespace accel::sharded {
 ///     }
 ///     account.most(MemoryKind::kActivations);
 ///
-/// One meter for each thread at a time; what it does to LibTorch's allocator: memory_scope.hpp. Scratch memory of
-/// kernels that this allocator does not see is not counted. Thread rule: the rank's thread; tensors may be freed
-/// anywhere.
+/// At most one meter per thread at a time. See memory_scope.hpp for its effect on LibTorch's allocator. Scratch memory
+/// of kernels that bypass this allocator is not counted. Thread rule: the rank's thread; tensors may be freed on any
+/// thread.
 class ActivationMeter {
  public:
   explicit ActivationMeter(MemoryAccount& account);

@@ -13,9 +13,11 @@
 namespace accel::sharded {
 namespace {
 
+// A file and a mapping per tensor cost system calls and at least a page each; small tensors save nothing.
 constexpr std::size_t kLeastBytes = 64 << 10;
 
-// Without a name; file systems that cannot make such a file get one that is removed at once.
+// A file without a name, so that nothing is left behind when the process is killed. File systems without O_TMPFILE get
+// a named file that is unlinked at once.
 class UnnamedFile {
  public:
   explicit UnnamedFile(const std::string& folder)
@@ -40,21 +42,23 @@ class UnnamedFile {
 FileMemory::FileMemory(std::string folder) : folder_(std::move(folder)) {
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
-  if (error) throw FileError(folder_, "made", error.value());
-  const UnnamedFile file(folder_);
+  if (error) throw FileError(folder_, "created", error.value());
+  const UnnamedFile file(folder_);  // fails here, not in the middle of preparing a model
 }
 
 void* FileMemory::allocate(std::size_t bytes, c10::Allocator& /*below*/) {
   if (bytes < kLeastBytes) return nullptr;
   const UnnamedFile file(folder_);
-  // Room that is promised and not there would be a signal at the first write.
+  // Reserves the space: a sparse file on a full disk would raise SIGBUS at the first write instead of an error here.
   if (const int error = ::posix_fallocate(file.get(), 0, static_cast<off_t>(bytes)); error != 0)
     throw FileError(folder_, "used for a tensor of " + std::to_string(bytes) + " bytes", error);
+  // The mapping keeps the file alive after its descriptor is closed on return.
   void* data = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (data == MAP_FAILED) throw FileError(folder_, "mapped for a tensor of " + std::to_string(bytes) + " bytes", errno);
   return data;
 }
 
+// The file has no name and no descriptor, so unmapping it also releases its disk space.
 void FileMemory::free(void* data, std::size_t bytes, c10::DeleterFnPtr /*free_below*/) { ::munmap(data, bytes); }
 
 bool is_in_file(const at::Tensor& tensor) {

@@ -8,16 +8,16 @@
 
 namespace accel::sharded {
 
-/// Memory of tensors in files of a folder, which the system writes out and reads back as it needs room: DeepSpeed's
-/// offload to nvme.
+/// Tensor memory in files of a folder. The system writes pages out and reads them back as it needs memory: DeepSpeed's
+/// offload to NVMe.
 ///
 ///     const MemoryScope scope(std::make_shared<FileMemory>("/local_nvme"));
 ///
-/// Tensors below 64 KiB stay where they are. A file has no name, takes its room at once, and is gone with the tensor or
-/// the process. Throws FileError if there is no room. Thread rule: any thread.
+/// Tensors below 64 KiB stay in memory. A file has no name, reserves its space at once, and disappears with the tensor
+/// or the process. Throws FileError if there is no space. Thread rule: any thread.
 class FileMemory final : public MemorySource {
  public:
-  /// The folder is made if it is not there. Throws FileError if files cannot be made in it.
+  /// Creates the folder if it does not exist. Throws FileError if files cannot be created in it.
   explicit FileMemory(std::string folder);
   void* allocate(std::size_t bytes, c10::Allocator& below) override;
   void free(void* data, std::size_t bytes, c10::DeleterFnPtr free_below) override;

@@ -8,13 +8,19 @@
 #include "reference/core/errors.hpp"
 #include "reference/sharded/file_memory.hpp"
 
+// The executor of FlatPlan. Between steps a parameter's data is a view of `shard_`; while its unit computes, a view of
+// `whole_`. Both are switched with set_data, so that the optimizer, the module and autograd keep the same tensor
+// object.
+// Note [Sizes and order of FSDP1]
+// Buffers, paddings, divisors and collectives are those of torch/distributed/fsdp/_flat_param.py and _runtime_utils.py:
+// a run gives the same bits as PyTorch's FSDP1 on the same number of ranks. Change none of them for speed alone.
 namespace accel::sharded {
 namespace {
 
 std::int64_t bytes_of(const at::Tensor& tensor) { return static_cast<std::int64_t>(tensor.nbytes()); }
 
-// Views of a tensor, and what backward has saved of them, live as long as its storage object, whatever memory that
-// holds.
+// Frees or allocates a tensor's memory without replacing its storage object: views of the tensor, and what backward has
+// saved of them, refer to that object and see the new memory. Source: torch/distributed/utils.py, _free_storage.
 void set_storage_bytes(const at::Tensor& tensor, std::size_t bytes) {
   auto* storage = tensor.storage().unsafeGetStorageImpl();
   if (storage->nbytes() == bytes) return;
@@ -23,14 +29,14 @@ void set_storage_bytes(const at::Tensor& tensor, std::size_t bytes) {
   storage->set_nbytes(bytes);
 }
 
-// Elements of a flat tensor, as a tensor that is no view for autograd: Optimizer::zero_grad detaches gradients in
-// place.
+// Elements of a flat tensor, as a tensor that is not a view for autograd: Optimizer::zero_grad calls detach_ on
+// gradients, which views do not allow.
 at::Tensor elements(const at::Tensor& flat, Range range) {
   return at::empty({0}, flat.options()).set_(flat.storage(), flat.storage_offset() + range.begin, {range.size()}, {1});
 }
 
-// Gradients are divided in two steps, so that neither the terms nor the sum leave float16's range.
-// Source: torch/distributed/algorithms/_comm_hooks/default_hooks.py, DefaultState.
+// Gradients are divided in two steps, before and after the sum, so that neither the terms nor the sum leave float16's
+// range. Source: torch/distributed/algorithms/_comm_hooks/default_hooks.py, DefaultState.
 double divisor_before_sum(int num_ranks) {
   int factor = 1;
   while (num_ranks % factor == 0 && num_ranks / factor > factor) factor *= 2;
@@ -64,6 +70,7 @@ FlatParameter::FlatParameter(const FlatParameterPlan& plan, std::vector<at::Tens
     parts_.push_back(shard_.narrow(0, part.begin, part.size()));
     wholes_.push_back(whole_.narrow(0, range.begin, range.size()).view(layout().parameters()[i].sizes));
   }
+  // Releases the module's own memory: from here on its parameters only exist as parts.
   show(parts_);
   if (options_.frees_parameters) set_storage_bytes(whole_, 0);
 }
@@ -73,6 +80,7 @@ at::Tensor FlatParameter::flattened() const {
   auto values = at::zeros({layout().padded_numel()}, options);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto range = layout().range(i);
+    // Parameters on the meta device get zeros; a checkpoint or a broadcast fills them.
     if (!parameters_[i].is_meta())
       values.narrow(0, range.begin, range.size()).copy_(parameters_[i].detach().reshape({-1}));
   }
@@ -89,6 +97,8 @@ void FlatParameter::make_storage(const at::Tensor& values) {
     if (!is_in_file(shard_)) memory_->add(MemoryKind::kParameters, bytes_of(shard_));
     return;
   }
+  // ZeRO-1 and 2 keep full parameters. Without a dtype change or offload the shard is a view of them: the optimizer's
+  // step then updates this rank's part in place, and no second copy exists.
   whole_ = values.to(dtype);
   is_stale_ = false;
   const auto part = (dtype == values.scalar_type() ? whole_ : values).narrow(0, own.begin, own.size());
@@ -102,6 +112,8 @@ void FlatParameter::show(const std::vector<at::Tensor>& views) {
   for (std::size_t i = 0; i < parameters_.size(); ++i) parameters_[i].set_data(views[i]);
 }
 
+// Does nothing if full values are present or on their way, so that prefetching and the actual use can both call it.
+// Whether it communicates depends on flags that are equal on all ranks.
 void FlatParameter::begin_gather() {
   if (is_whole_ || gather_ || (!options_.frees_parameters && !is_stale_)) return;
   const c10::NoGradGuard no_grad;
@@ -110,6 +122,7 @@ void FlatParameter::begin_gather() {
     memory_->add(MemoryKind::kGathered, bytes);
     set_storage_bytes(whole_, static_cast<std::size_t>(bytes));
   }
+  // Kept until the work is done: the collective reads it asynchronously, and it may be a temporary copy.
   gather_input_ = shard_.to(whole_.device(), whole_.scalar_type());
   gather_ = groups_.gathers.all_gather_into(whole_, gather_input_);
 }
@@ -128,6 +141,7 @@ void FlatParameter::finish_gather() {
   is_stale_ = false;
 }
 
+// Full values in a lower compute dtype are not what a checkpoint should hold, so they are gathered separately.
 void FlatParameter::gather_stored() {
   if (whole_.scalar_type() == shard_.scalar_type()) {
     finish_gather();
@@ -143,12 +157,13 @@ void FlatParameter::gather_stored() {
   }
 }
 
+// Safe in every state, since an exception may have interrupted the step anywhere. On return the parameters show parts.
 void FlatParameter::release() {
   if (stored_whole_.defined()) {
     show(parts_);
     stored_whole_.reset();
   }
-  if (gather_) {  // ahead of a use that did not come
+  if (gather_) {  // prefetched, but never used; the collective must still complete
     auto work = std::move(*gather_);
     gather_.reset();
     work.wait();
@@ -164,16 +179,19 @@ void FlatParameter::release() {
 
 void FlatParameter::write_shard(std::size_t parameter, const at::Tensor& whole) {
   const c10::NoGradGuard no_grad;
+  // `parts_` shares memory with the shard even while the parameters show full values.
   const auto part = layout().part(parameter, shard_index());
   parts_[parameter].copy_(whole.detach().reshape({-1}).narrow(0, part.begin, part.size()));
   is_stale_ = true;
 }
 
+// Autograd adds to an existing gradient, which must have the parameter's shape. Gradients of parts have other shapes,
+// so they are set aside for this pass.
 void FlatParameter::stash_gradients() {
   num_gradients_ = 0;
   if (!has_part_gradients_) {
     if (!has_any_gradient())
-      stashed_.assign(parameters_.size(), at::Tensor());  // dropped by zero_grad with those of the parameters
+      stashed_.assign(parameters_.size(), at::Tensor());  // zero_grad has discarded the parameters' gradients
     return;
   }
   has_part_gradients_ = false;
@@ -182,6 +200,7 @@ void FlatParameter::stash_gradients() {
 }
 
 bool FlatParameter::count_gradient(std::size_t parameter) {
+  // A gradient that accumulates without synchronization arrives again in every pass, but takes memory only once.
   if (!is_counted_[parameter]) {
     is_counted_[parameter] = true;
     const auto bytes = bytes_of(parameters_[parameter].grad());
@@ -193,6 +212,7 @@ bool FlatParameter::count_gradient(std::size_t parameter) {
 
 void FlatParameter::load_part_gradients(const std::vector<at::Tensor>& gradients) {
   const c10::NoGradGuard no_grad;
+  // One tensor, as after a reduction, so that clipping sees the same flat gradient as in an uninterrupted run.
   gradient_shard_ = at::zeros({layout().shard_numel()}, shard_.options());
   memory_->add(MemoryKind::kGradients,
                bytes_of(gradient_shard_) - std::exchange(part_gradient_bytes_, bytes_of(gradient_shard_)));
@@ -209,7 +229,7 @@ bool FlatParameter::has_any_gradient() const {
                      [](const auto& parameter) { return parameter.grad().defined(); });
 }
 
-// Beside whole gradients of a pass that was not reduced they wait for the one that is.
+// Full gradients of a pass without reduction stay in the parameters; stashed ones wait for the pass that reduces.
 void FlatParameter::restore_gradients() {
   if (has_any_gradient()) return;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -223,10 +243,14 @@ void FlatParameter::drop_whole_gradients() {
   reduction_.reset();
   bucket_.reset();
   reduced_.reset();
+  // What earlier passes reduced is still valid. A full gradient of an interrupted pass is not: some terms are missing.
   if (has_part_gradients_ || !requires_grad()) return;
   for (const auto& parameter : parameters_) parameter.mutable_grad().reset();
 }
 
+// Copies the full gradients into one bucket and frees them at once, so that the bucket is the only copy. Only the gaps
+// are zeroed, not the entire bucket, to write memory once. A parameter without a gradient on this rank contributes
+// zeros: the collective's shape must not depend on which parameters a rank's loss used.
 void FlatParameter::begin_reduce() {
   const c10::NoGradGuard no_grad;
   memory_->add(MemoryKind::kGradients, -std::exchange(whole_gradient_bytes_, 0));
@@ -245,6 +269,7 @@ void FlatParameter::begin_reduce() {
     gradient.reset();
   }
   bucket_.narrow(0, filled, layout().padded_numel() - filled).zero_();
+  // In hybrid sharding all ranks count, since the replicas' all-reduce follows in finish_reduce.
   divide(bucket_, divisor_before_sum(groups_.num_ranks()));
   reduced_ = at::empty({layout().shard_numel()}, bucket_.options());
   reduction_ = groups_.reductions.reduce_scatter(reduced_, bucket_);
@@ -257,6 +282,7 @@ void FlatParameter::finish_reduce() {
   work.wait();
   memory_->add(MemoryKind::kBuckets, -bytes_of(bucket_));
   bucket_.reset();
+  // Shards first, then replicas: this sends only a shard between replicas, and is the order of FSDP1's HYBRID_SHARD.
   if (groups_.replicas) groups_.replicas->all_reduce(reduced_).wait();
   divide(reduced_, groups_.num_ranks() / divisor_before_sum(groups_.num_ranks()));
   gradient_shard_ = reduced_.to(shard_.device(), shard_.scalar_type());
@@ -265,6 +291,7 @@ void FlatParameter::finish_reduce() {
                bytes_of(gradient_shard_) - std::exchange(part_gradient_bytes_, bytes_of(gradient_shard_)));
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     auto gradient = elements(gradient_shard_, layout().part_in_shard(i, shard_index()));
+    // Accumulation happens on parts and in the stored dtype, so it adds no traffic and no rounding in the reduce dtype.
     if (const auto before = std::exchange(stashed_[i], at::Tensor()); before.defined()) gradient.add_(before);
     parameters_[i].mutable_grad() = gradient;
   }

@@ -12,34 +12,34 @@
 
 namespace accel::sharded {
 
-/// The ranks that shard a model, as groups of one rank's. Gathers and reductions have groups of their own, since a rank
-/// may be ahead of another in one of them.
+/// The process groups of one rank of a sharded model. Gathers and reductions use separate groups, because one rank may
+/// be ahead of another in one of them.
 struct ShardGroups {
   Group gathers = {}, reductions = {};
-  std::optional<Group> replicas = {};  ///< of hybrid sharding: the ranks that hold the same shard
-  int peer = 0;  ///< this rank's number among those that share its batch, and hold the same shard too
-  /// Whether this rank's shard is the one of its copies that is written.
+  std::optional<Group> replicas = {};  ///< hybrid sharding: the ranks that hold the same shard
+  int peer = 0;                        ///< index among the ranks that share this rank's batch and hold the same shard
+  /// Whether this rank writes its shard to checkpoints; the other ranks with the same shard do not.
   [[nodiscard]] bool is_first_copy() const { return peer == 0 && (!replicas || replicas->rank() == 0); }
   [[nodiscard]] int num_ranks() const { return gathers.size() * (replicas ? replicas->size() : 1); }
 };
 
 struct FlatParameterOptions {
   std::optional<c10::ScalarType> param_dtype = {}, reduce_dtype = {};
-  bool frees_parameters =
-      true;  ///< when no unit computes; else they stay whole, and are gathered when they have changed
-  bool syncs_from_first = false;                             ///< rank 0's values are everybody's
-  c10::Device device = c10::kCPU, shard_device = c10::kCPU;  ///< of whole parameters, and of shards
-  std::shared_ptr<MemorySource> shard_memory = {};           ///< of shards on the CPU; null: LibTorch's
+  bool frees_parameters = true;   ///< frees full parameters after use; false: keeps them, and gathers after changes
+  bool syncs_from_first = false;  ///< broadcasts rank 0's values to all ranks
+  c10::Device device = c10::kCPU, shard_device = c10::kCPU;  ///< of full parameters, and of shards
+  std::shared_ptr<MemorySource> shard_memory = {};           ///< of shards on the CPU; null: LibTorch's allocator
 };
 
-/// Tensors of one flat buffer: this rank's shard, the whole while it is needed, and gradients on their way to shards.
+/// Parameters that share one flat buffer: this rank's shard, the full buffer while it is needed, and gradients on their
+/// way to shards.
 ///
-/// The module's parameters stay the module's own tensors; what they show is either this rank's part of them,
-/// one-dimensional and maybe empty, which an optimizer steps, or the whole, which the module computes with. Thread
-/// rule: the rank's thread.
+/// The module's parameter tensors keep their identity; only their data changes. They show either this rank's parts,
+/// which are one-dimensional, possibly empty, and stepped by the optimizer, or the full parameters, with which the
+/// module computes. Thread rule: the rank's thread.
 class FlatParameter {
  public:
-  /// Collective if values are synchronised.
+  /// Collective if `syncs_from_first`.
   FlatParameter(const FlatParameterPlan& plan, std::vector<at::Tensor> parameters, ShardGroups groups,
                 const FlatParameterOptions& options, MemoryAccount& memory);
 
@@ -50,38 +50,38 @@ class FlatParameter {
   [[nodiscard]] const at::Tensor& shard() const { return shard_; }
 
   /// --- parameters ---
-  /// Begins to bring the whole, if it is not there. Collective with `finish_gather` behind it.
+  /// Starts the all-gather of the full buffer unless it is present. Collective, together with the `finish_gather` that
+  /// follows.
   void begin_gather();
-  /// Parameters show the whole.
+  /// Waits for the gather; parameters then show full values.
   void finish_gather();
-  /// Parameters show the whole as optimizers keep it, whatever units compute with. Collective.
+  /// Parameters show full values in the dtype that the optimizer keeps, whatever dtype units compute in. Collective.
   void gather_stored();
-  /// Parameters show this rank's parts; the whole is freed, if it is to be.
+  /// Parameters show this rank's parts; the full buffer is freed if the options ask for it.
   void release();
-  /// The shards have changed.
+  /// Notes that the shards have changed, so that full values must be gathered again.
   void mark_stale() { is_stale_ = true; }
-  /// Of whole parameters of this rank, into its shard.
+  /// Copies this rank's part of a full tensor into its shard.
   void write_shard(std::size_t parameter, const at::Tensor& whole);
 
   /// --- gradients ---
-  /// Takes gradients of parts away from the parameters, which are about to get whole ones.
+  /// Moves gradients of parts away from the parameters, which are about to receive full-size ones.
   void stash_gradients();
-  /// Notes that a whole gradient has come in this backward pass; returns whether all have.
+  /// Notes that a full gradient has arrived in this backward pass; returns whether all have.
   bool count_gradient(std::size_t parameter);
-  /// Sums whole gradients over the ranks, and keeps this rank's parts of their mean. Collective with `finish_reduce`
-  /// behind it.
+  /// Starts the reduce-scatter of full gradients. Collective, together with the `finish_reduce` that follows.
   void begin_reduce();
-  /// Parameters have their parts' gradients, added to those that were stashed.
+  /// Waits for the reduction; parameters then have the mean gradients of their parts, added to the stashed ones.
   void finish_reduce();
-  /// The parts' gradients as one tensor, with the zeros between them; as long as a part's own gradient is there.
+  /// The parts' gradients as one tensor, including the padding between them. Valid while the parts' gradients are.
   [[nodiscard]] const at::Tensor& gradient_shard() const { return gradient_shard_; }
-  /// Whether parameters have gradients of their parts, which a checkpoint inside an accumulation window holds.
+  /// Whether parameters have gradients of their parts; a checkpoint inside an accumulation window contains them.
   [[nodiscard]] bool has_part_gradients() const { return has_part_gradients_; }
-  /// In the order of the parameters; undefined where there is none.
+  /// Sets the parts' gradients, in the order of the parameters; undefined where there is none.
   void load_part_gradients(const std::vector<at::Tensor>& gradients);
-  /// Puts stashed gradients back, where nothing was reduced, unless there are whole ones beside them.
+  /// Restores stashed gradients after a pass without reduction, unless the parameters have full gradients.
   void restore_gradients();
-  /// After a backward that was cut off.
+  /// Discards full gradients after an interrupted backward pass.
   void drop_whole_gradients();
 
  private:
@@ -96,12 +96,12 @@ class FlatParameter {
   FlatParameterOptions options_;
   MemoryAccount* memory_;
   at::Tensor shard_, whole_, stored_whole_;
-  std::vector<at::Tensor> parts_, wholes_;  // views of them for each parameter
+  std::vector<at::Tensor> parts_, wholes_;  // per parameter: views of shard_ and of whole_
   std::optional<Work> gather_;
   at::Tensor gather_input_;
   bool is_whole_ = false, is_stale_ = true, has_part_gradients_ = false;
   std::vector<at::Tensor> stashed_;
-  std::vector<bool> is_counted_;  // whole gradients that the account has
+  std::vector<bool> is_counted_;  // full gradients that the memory account contains
   std::int64_t whole_gradient_bytes_ = 0, part_gradient_bytes_ = 0;
   std::size_t num_gradients_ = 0;
   std::optional<Work> reduction_;

@@ -7,15 +7,18 @@
 
 namespace accel::sharded {
 
-/// What a rank's training state holds memory for.
+/// What the memory of a rank's training state is used for.
 enum class MemoryKind { kParameters, kGradients, kOptimizer, kActivations, kGathered, kBuckets };
 inline constexpr std::array<const char*, 6> kMemoryKindNames = {"parameters",  "gradients", "optimizer",
                                                                 "activations", "gathered",  "buckets"};
 
-/// Bytes of one rank by kind, now and at most. Parameters are the shards that optimizers step, or whole where they are
-/// not sharded; gathered are whole parameters while a unit computes; gradients are whole ones and shards; buckets are
-/// what is sent of gradients; activations are what was allocated while an ActivationMeter lived and is none of the
-/// others.
+/// Bytes that one rank uses, by kind: current and peak.
+///
+/// parameters: the shards that optimizers step, or full parameters where these are not sharded
+/// gathered: full parameters while a unit computes
+/// gradients: full ones and shards
+/// buckets: gradients in the form in which they are sent
+/// activations: what was allocated while an ActivationMeter lived and belongs to no other kind
 ///
 /// Thread rule: the rank's thread.
 class MemoryAccount {
@@ -28,7 +31,7 @@ class MemoryAccount {
   }
   [[nodiscard]] std::int64_t now(MemoryKind kind) const { return entries_[static_cast<std::size_t>(kind)].now; }
   [[nodiscard]] std::int64_t most(MemoryKind kind) const { return entries_[static_cast<std::size_t>(kind)].most; }
-  /// Of all kinds, now.
+  /// The current sum over all kinds.
   [[nodiscard]] std::int64_t total() const {
     return std::accumulate(entries_.begin(), entries_.end(), std::int64_t{0},
                            [](std::int64_t sum, const Entry& entry) { return sum + entry.now; });

@@ -6,7 +6,9 @@
 namespace accel::sharded {
 namespace {
 
+// Units carry the dotted names of their modules, so a prefix tells which unit contains which; the root has no name.
 bool is_around(const UnitPlan& outer, const UnitPlan& inner) {
+  // The dot keeps "layer1" from containing "layer10".
   return outer.name.empty() || inner.name.starts_with(outer.name + ".");
 }
 
@@ -20,10 +22,13 @@ class MemoryPlanner {
     for (const auto& unit : plan_.units) {
       for (const auto& flat : unit.flats) {
         const auto own = stored_size(flat), shard = flat.layout.shard_numel() * own;
+        // Full parameters in a compute dtype are a second copy beside the shard; otherwise the shard is a view of them,
+        // see FlatParameter::make_storage.
         const bool is_cast = computed_size(flat) != own;
         memory.parameters += options_.parameters ? shard : whole_bytes(flat) + (is_cast ? shard : 0);
         if (!flat.requires_grad) continue;
         memory.gradients += shard;
+        // Counts the shard's padding, too, for which optimizers keep no state: an upper bound.
         memory.optimizer += flat.layout.shard_numel() * state_bytes_per_element;
       }
     }
@@ -54,8 +59,9 @@ class MemoryPlanner {
     return bytes;
   }
 
-  // A unit is there with those around it, and with the next one if that is fetched ahead; in backward with frozen
-  // parameters of those behind it; all of them, if they stay until backward.
+  // The peak of gathered parameters. A unit is full together with the units that contain it and, with prefetching, the
+  // next one. In backward, frozen parameters of later units are still full, because gradients may flow through them
+  // until the pass ends. Without resharding, all units stay full until backward.
   [[nodiscard]] std::int64_t gathered() const {
     const bool prefetches = options_.prefetch != Prefetch::kNone || options_.forward_prefetch;
     std::int64_t most = 0, all = 0;

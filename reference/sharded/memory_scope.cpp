@@ -11,6 +11,7 @@
 namespace accel::sharded {
 namespace {
 
+// Per thread, because the ranks of a simulation share the process and its single CPU allocator.
 thread_local std::shared_ptr<MemorySource> source_of_thread;
 
 struct Block {
@@ -18,7 +19,8 @@ struct Block {
   std::size_t bytes = 0;
 };
 
-// Which memory came from a source. Kernels take some raw, so that all is freed by its address.
+// Maps blocks to the sources that allocated them. Kernels also use raw_allocate, which returns a bare pointer without a
+// context, so every block must be found by its address when it is freed.
 class Blocks {
  public:
   void add(void* data, Block block) {
@@ -26,8 +28,10 @@ class Blocks {
     blocks_[data] = std::move(block);
     count_ = blocks_.size();
   }
-  /// Null if it is not there.
+  /// Removes a block; the result has no source if `data` does not belong to one.
   Block remove(void* data) {
+    // The common case, no block of any source alive, must not take a lock for every tensor that is freed. A block's own
+    // free sees a count above 0, because handing its pointer to this thread synchronized with `add`.
     if (count_ == 0) return {};
     const std::lock_guard lock(mutex_);
     const auto found = blocks_.find(data);
@@ -51,10 +55,12 @@ class Blocks {
 };
 
 Blocks& blocks() {
-  static Blocks* const all = new Blocks;  // tensors may be freed when the process ends
+  static Blocks* const all = new Blocks;  // never destroyed: static tensors may be freed after it
   return *all;
 }
 
+// Sits in front of LibTorch's allocator for the rest of the process. It cannot be removed again: tensors that it
+// allocated keep its deleter.
 class ScopedAllocator final : public c10::Allocator {
  public:
   explicit ScopedAllocator(c10::Allocator& below) : below_(below) { free_below = below.raw_deleter(); }
@@ -78,6 +84,7 @@ class ScopedAllocator final : public c10::Allocator {
     }
   }
 
+  // Static, since a deleter is a plain function pointer; there is only one ScopedAllocator, see put_in_place.
   static inline c10::DeleterFnPtr free_below = nullptr;
   c10::Allocator& below_;
 };

@@ -18,24 +18,25 @@ struct ShardPiece {
   at::Tensor values = {};  ///< (part.size()), on the CPU
 };
 
-/// Which part of each parameter this rank holds. With it, tensors that are shaped like such a part (an optimizer's
-/// moments) are saved and loaded. Every function but `holds` throws ArgumentError for a parameter that is not divided.
+/// Which part of each parameter this rank holds. It is used to save and load tensors with the shape of such a part, for
+/// example an optimizer's moments. Every function except `holds` throws ArgumentError for a parameter that is not
+/// sharded.
 ///
 /// Thread rule: the rank's thread.
 class ParameterShards {
  public:
   virtual ~ParameterShards() = default;
 
-  /// Whether it is one of the parameters that are divided.
+  /// Whether `parameter` is sharded.
   [[nodiscard]] virtual bool holds(const at::Tensor& parameter) const = 0;
   [[nodiscard]] virtual const std::string& name_of(const at::Tensor& parameter) const = 0;
-  /// The complete tensor of which each rank has `part`. Collective.
+  /// Assembles the full tensor of which each rank has `part`. Collective.
   [[nodiscard]] virtual at::Tensor whole_of(const at::Tensor& parameter, const at::Tensor& part) const = 0;
-  /// A tensor that is shaped like this rank's part, as a piece of the parameter's name.
+  /// Describes a tensor with the shape of this rank's part as a piece, under the parameter's name.
   [[nodiscard]] virtual ShardPiece piece_of(const at::Tensor& parameter, const at::Tensor& part) const = 0;
-  /// This rank's part of a tensor that is shaped like the complete parameter.
+  /// Cuts this rank's part out of a tensor with the full parameter's shape.
   [[nodiscard]] virtual at::Tensor part_of(const at::Tensor& parameter, const at::Tensor& whole) const = 0;
-  /// Of the ranks that hold equal parts, one writes them to a checkpoint.
+  /// Whether this rank writes its pieces to checkpoints: exactly one of the ranks with equal parts does.
   [[nodiscard]] virtual bool writes_pieces() const = 0;
 };
 

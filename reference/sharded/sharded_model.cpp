@@ -13,6 +13,8 @@
 #include "reference/sharded/file_memory.hpp"
 #include "reference/sharded/sharded_model_state.hpp"
 
+// Connects plan and executor: builds the units of a ModelPlan, hooks them into the module's calls, and passes the
+// model's own call to its root unit. Values for checkpoints are in sharded_model_values.cpp.
 namespace accel::sharded {
 namespace {
 
@@ -29,6 +31,7 @@ ShardedModel::State::State(std::shared_ptr<torch::nn::Module> module, ShardGroup
       groups(std::move(groups)),
       options(std::move(options)),
       device(device),
+      // `step` keeps references to both, so it must see this object's options, not the moved-from argument.
       step(this->options, sync_gradients),
       model(describe(this->module)) {
   plan = plan_units(model.description, this->options, this->groups.gathers.size());
@@ -51,10 +54,11 @@ void ShardedModel::State::add_unit(const UnitPlan& unit_plan, FlatParameterOptio
     std::vector<at::Tensor> parameters;
     for (const auto index : flat_plan.parameters) parameters.push_back(model.parameters[index]);
     options_of_flats.device = device;
-    // An optimizer steps shards where they are: what moves it to the host moves them.
+    // An optimizer steps shards on their own device, so offloading the optimizer also moves the shards to the host.
     const bool is_offloaded =
         options.offload_parameters != OffloadDevice::kNone || options.offload_optimizer != OffloadDevice::kNone;
     options_of_flats.shard_device = is_offloaded ? c10::Device(c10::kCPU) : device;
+    // Integers cannot be cast to the compute dtype without losing their values.
     if (!parameters.front().is_floating_point())
       options_of_flats.param_dtype = options_of_flats.reduce_dtype = std::nullopt;
     flats.push_back(
@@ -66,6 +70,7 @@ void ShardedModel::State::add_unit(const UnitPlan& unit_plan, FlatParameterOptio
       const auto& parameter = flat->parameters()[i];
       places.emplace(parameter.unsafeGetTensorImpl(), Place{flat.get(), i});
       if (parameter.requires_grad())
+        // Post-accumulate: the hook needs the gradient with what earlier passes without synchronization added to it.
         torch::autograd::impl::set_post_acc_grad_hooks(parameter, gradient_hook(unit, *flat, i));
     }
   }
@@ -77,16 +82,19 @@ void ShardedModel::State::sync_buffers() {
   const c10::NoGradGuard no_grad;
   const auto dtype = scalar_type(options.buffer_dtype);
   for (auto& [name, buffer] : model.buffers) {
+    // set_data, because the module holds the buffer in member variables that cannot be reassigned from here.
     if (buffer.is_meta()) buffer.set_data(at::zeros_like(buffer, at::TensorOptions().device(device)));
     buffer.set_data(buffer.to(device));
     if (dtype && buffer.is_floating_point()) buffer.set_data(buffer.to(*dtype));
     if (!options.sync_module_states) continue;
+    // The same order as for parameters: first between replicas, then inside the shard group.
     if (groups.replicas) groups.replicas->broadcast(buffer).wait();
     groups.gathers.broadcast(buffer).wait();
   }
 }
 
-// Of the units but the model itself, whose calls are the prepared model's.
+// Hooks the units into their modules' calls, except the root, whose call is that of the prepared model. `parts` comes
+// last: it only wraps children of a Sequential that are registered already.
 void ShardedModel::State::surround() {
   std::unordered_map<std::string, std::shared_ptr<Unit>> by_name;
   for (std::size_t index = 1; index < units.size(); ++index) by_name.emplace(plan.units[index].name, units[index]);
@@ -98,7 +106,7 @@ void ShardedModel::State::surround() {
 
 const ShardedModel::State::Place& ShardedModel::State::place_of(const at::Tensor& parameter) const {
   const auto found = places.find(parameter.unsafeGetTensorImpl());
-  check_argument(found != places.end(), "this tensor is no parameter that is divided over ranks");
+  check_argument(found != places.end(), "the tensor is not a sharded parameter of the model");
   return found->second;
 }
 
@@ -108,6 +116,7 @@ ShardedModel::ShardedModel(std::shared_ptr<torch::nn::Module> module, ShardGroup
           std::make_shared<State>(std::move(module), std::move(groups), std::move(options), device, sync_gradients)) {}
 
 ShardedModel::~ShardedModel() {
+  // The module may outlive this object, and may be prepared again with hooks of another model.
   for (const auto& parameter : state_->model.parameters) {
     if (parameter.requires_grad()) torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
   }
@@ -119,6 +128,7 @@ const ShardingOptions& ShardedModel::options() const { return state_->options; }
 const MemoryAccount& ShardedModel::memory() const { return state_->memory; }
 MemoryAccount& ShardedModel::memory() { return state_->memory; }
 
+// The root unit surrounds the model's call; was_run serves `explain` after an error.
 void ShardedModel::before_forward() {
   state_->step.begin_forward();
   for (auto& unit : state_->units) unit->was_run = false;
@@ -127,14 +137,16 @@ void ShardedModel::before_forward() {
 
 void ShardedModel::after_forward(std::vector<at::Tensor>& outputs) { state_->units.front()->after_forward(outputs); }
 
+// A unit called directly instead of through accel::call computes with an empty part and fails in some kernel with a
+// message about shapes. The first unit that was not called is most likely the culprit.
 void ShardedModel::explain(const std::exception& error) const {
   const auto missed =
       std::find_if(state_->units.begin(), state_->units.end(), [](const auto& unit) { return !unit->was_run; });
   if (missed == state_->units.end()) return;
   const std::string message = error.what();
   throw StateError(
-      fmt::format("{}; the unit '{}' ({}) had not been called by then: its parameters are there only in accel::call, "
-                  "not in its forward",
+      fmt::format("{}; the unit '{}' ({}) had not been called by then: its parameters are only gathered in "
+                  "accel::call; use accel::call instead of a direct call of its forward",
                   message.substr(0, message.find('\n')), (*missed)->name, (*missed)->class_name));
 }
 
@@ -160,9 +172,13 @@ std::vector<at::Tensor> ShardedModel::gradients(const std::vector<at::Tensor>& p
       for (const auto& parameter : flat->parameters()) {
         if (wanted.contains(parameter.unsafeGetTensorImpl())) parts.push_back(parameter.grad());
       }
+      // FSDP1 without use_orig_params takes norms of the flat gradient. The sum of squares must run over the same
+      // elements in the same order to give the same bits. The alias check excludes gradients that the program has
+      // replaced.
       const bool is_whole_flat = !state_->options.aligned && parts.size() == flat->parameters().size() &&
                                  flat->gradient_shard().is_alias_of(parts.front());
       if (is_whole_flat) parts = {flat->gradient_shard()};
+      // Empty parts are left out: they do not change a norm, but would add a kernel call each.
       std::copy_if(parts.begin(), parts.end(), std::back_inserter(gradients),
                    [](const auto& part) { return part.numel() > 0; });
     }
@@ -188,6 +204,7 @@ void ShardedModel::load_gradients(const std::map<std::string, at::Tensor>& gradi
       if (std::none_of(of_flat.begin(), of_flat.end(), [](const auto& gradient) { return gradient.defined(); }))
         continue;
       if (are_parts) flat->load_part_gradients(of_flat);
+      // Full gradients of a pass without reduction: the next pass accumulates on them.
       for (std::size_t i = 0; i < of_flat.size() && !are_parts; ++i)
         flat->parameters()[i].mutable_grad() = of_flat[i].defined() ? of_flat[i].to(state_->device) : at::Tensor();
     }
@@ -198,6 +215,7 @@ void ShardedModel::gather_whole() { state_->step.gather_stored(); }
 
 void ShardedModel::release_whole() { show_shards(); }
 
+// Every rank already has full tensors, so it only needs the modified values and cuts its part from them.
 void ShardedModel::release_whole(const Group& world, int modified_on) {
   const c10::NoGradGuard no_grad;
   for (auto& unit : state_->units) {

@@ -22,15 +22,16 @@ class Module;
 
 namespace accel::sharded {
 
-/// A model whose parameters, gradients and optimizer state are divided over ranks: ZeRO, as PyTorch's FSDP does it.
+/// A model whose parameters, gradients and optimizer state are sharded over ranks: ZeRO, in the form of PyTorch's FSDP.
 ///
-/// Units (see plan_units) are gathered before they compute and freed behind it; their gradients are summed to shards
-/// while backward goes on. Between steps the module's parameters show this rank's parts, which optimizers step. Every
-/// rank runs the same units in the same order. An exception on the way leaves parameters as the last step made them.
+/// Units (see plan_units) are gathered before they compute and freed afterwards; their gradients are reduced to shards
+/// while backward continues. Between steps the module's parameters show this rank's parts, which the optimizer steps.
+/// Every rank must run the same units in the same order. After an exception the parameters have the values of the last
+/// optimizer step.
 ///
-/// Construction is collective: shapes are compared, and rank 0's values sent if the options ask for it. Throws
-/// ArgumentError on every rank if models differ, ConfigError for a policy that fits no module. Thread rule: the rank's
-/// thread. Source: torch/distributed/fsdp/_runtime_utils.py.
+/// Construction is collective: it compares shapes, and broadcasts rank 0's values if the options ask for it. Throws
+/// ArgumentError on every rank if the models differ, ConfigError if the wrap policy matches no module. Thread rule: the
+/// rank's thread. Source: torch/distributed/fsdp/_runtime_utils.py.
 class ShardedModel final : public ParameterShards {
  public:
   /// `device`: where units compute.
@@ -48,53 +49,52 @@ class ShardedModel final : public ParameterShards {
 
   /// --- the model's own call ---
   void before_forward();
-  /// May put others of equal values in the place of `outputs`.
+  /// May replace `outputs` by tensors of equal values.
   void after_forward(std::vector<at::Tensor>& outputs);
-  /// Behind an error in the forward: throws StateError, if a unit was perhaps called without accel::call.
+  /// After an error in forward: throws StateError if a unit was probably called without accel::call, else returns.
   void explain(const std::exception& error) const;
   /// Whether floating inputs of the model are cast to its units' dtype.
   [[nodiscard]] bool casts_inputs() const { return options().param_dtype.has_value(); }
   [[nodiscard]] at::Tensor cast_input(const at::Tensor& tensor) const;
 
-  bool sync_gradients = true;  ///< while false, backward keeps whole gradients on this rank and reduces nothing
-  /// Parameters show this rank's parts, whatever went before: to be called before an optimizer steps.
+  bool sync_gradients = true;  ///< while false, backward keeps full gradients on this rank and reduces nothing
+  /// Parameters show this rank's parts, whatever happened before. Call it before an optimizer steps.
   void show_shards();
-  /// The optimizer has stepped.
+  /// Notes that the optimizer has stepped.
   void mark_stepped();
 
-  /// Gradients of `parameters` as FSDP1 takes norms of them, in the order of units: a tensor for each parameter where
-  /// they are aligned, else for each flat buffer whose parameters are all there.
+  /// Gradients of `parameters`, grouped as FSDP1 computes norms of them, in the order of units: one tensor per
+  /// parameter if the layout is aligned, else one per flat buffer of which all parameters were passed.
   [[nodiscard]] std::vector<at::Tensor> gradients(const std::vector<at::Tensor>& parameters) const;
 
-  /// Inside an accumulation window: whether gradients are of parts, or whole and this rank's own; and what a checkpoint
-  /// has of them, by the parameters' names, into their places.
+  /// Inside an accumulation window: whether the gradients are those of parts, or full ones of this rank alone.
   [[nodiscard]] bool has_part_gradients() const;
+  /// Sets gradients from a checkpoint, by the parameters' names.
   void load_gradients(const std::map<std::string, at::Tensor>& gradients, bool are_parts);
 
-  /// --- whole values ---
-  /// All parameters show the whole until `release_whole`. Collective.
+  /// --- full values ---
+  /// All parameters show full values until `release_whole`. Collective.
   void gather_whole();
-  /// Values were only read.
+  /// Ends `gather_whole` if the values were only read.
   void release_whole();
-  /// All take those of rank `modified_on` of the world. Collective.
+  /// Ends `gather_whole` and gives every rank the values of rank `modified_on` of `world`. Collective.
   void release_whole(const Group& world, int modified_on);
-  /// Whole parameters and buffers under their names, on the CPU of the group's first rank; empty on others. One unit is
-  /// whole at a time. Collective.
+  /// Full parameters and buffers by name, on the CPU of the group's first rank; empty on the others. Gathers one unit
+  /// at a time. Collective.
   NamedTensors full_state();
-  /// Whole values, of which every rank takes its parts. Throws CheckpointError with all that is missing, surplus or of
-  /// other sizes, and changes nothing then.
+  /// Loads full values; every rank keeps its parts. Throws CheckpointError, which lists all tensors that are missing,
+  /// unexpected or of other sizes, and leaves the model unchanged then.
   void load_full_state(const NamedTensors& state);
-  /// This rank's pieces; those of all ranks together are the model. Buffers, and parameters that are ignored, are the
-  /// first rank's.
+  /// This rank's pieces; those of all ranks together are the model. The first rank adds buffers and ignored parameters.
   [[nodiscard]] std::vector<ShardPiece> sharded_state() const;
-  /// Pieces of any number of ranks, which together must be the whole model. Throws CheckpointError, and changes nothing
-  /// then.
+  /// Loads pieces of any number of ranks, which together must be the full model. Throws CheckpointError, and leaves the
+  /// model unchanged then.
   void load_sharded_state(const std::vector<ShardPiece>& pieces);
-  /// What these do in two steps: all that can fail, and the rest, which the function does that is returned.
+  /// Loads in two steps: this call does everything that can fail; the returned function then changes the model.
   [[nodiscard]] std::function<void()> prepare_load(const std::vector<ShardPiece>& pieces);
   [[nodiscard]] std::function<void()> prepare_load(const NamedTensors& state);
 
-  /// --- parts of parameters: see ParameterShards ---
+  /// --- ParameterShards ---
   [[nodiscard]] bool holds(const at::Tensor& parameter) const override;
   [[nodiscard]] const std::string& name_of(const at::Tensor& parameter) const override;
   [[nodiscard]] at::Tensor whole_of(const at::Tensor& parameter, const at::Tensor& part) const override;

@@ -15,20 +15,20 @@
 
 namespace accel::sharded {
 
-/// What a ShardedModel consists of: its units and their flat buffers. Private to the sources of ShardedModel.
+/// The units of a ShardedModel and their flat buffers. Private to the sources of ShardedModel.
 struct ShardedModel::State {
   State(std::shared_ptr<torch::nn::Module> module, ShardGroups groups, ShardingOptions options, c10::Device device,
         const bool& sync_gradients);
 
-  /// The flat buffer that a parameter is divided in, and its index there.
+  /// The flat buffer that contains a parameter, and the parameter's index in it.
   struct Place {
     FlatParameter* flat;
     std::size_t index;
   };
-  /// Throws ArgumentError if the parameter is not divided.
+  /// Throws ArgumentError if the parameter is not sharded.
   [[nodiscard]] const Place& place_of(const at::Tensor& parameter) const;
-  /// Complete parameters, each once, and buffers by name, filled from `pieces`. Throws CheckpointError if these are not
-  /// the model.
+  /// Full parameters, each once, and buffers, by name, filled from `pieces`. Throws CheckpointError if the pieces do
+  /// not fit the model.
   [[nodiscard]] std::map<std::string, at::Tensor> assembled(const std::vector<ShardPiece>& pieces) const;
 
   std::shared_ptr<torch::nn::Module> module;

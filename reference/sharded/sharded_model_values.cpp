@@ -9,10 +9,11 @@
 #include "reference/sharded/sharded_model.hpp"
 #include "reference/sharded/sharded_model_state.hpp"
 
-// Values of a sharded model for checkpoints: complete, or as pieces of ranks.
+// Values of a sharded model for checkpoints: full tensors, or pieces per rank.
 namespace accel::sharded {
 namespace {
 
+// A full tensor is the special case of one piece that covers it, so both formats are loaded by the same code.
 std::vector<ShardPiece> pieces_of(const NamedTensors& state) {
   std::vector<ShardPiece> pieces;
   for (const auto& [name, tensor] : state)
@@ -20,7 +21,8 @@ std::vector<ShardPiece> pieces_of(const NamedTensors& state) {
   return pieces;
 }
 
-// Complete tensors that pieces fill; collects what is missing, surplus or of other sizes.
+// Fills full tensors from pieces, and collects all problems (missing, unexpected, of other sizes) for one error
+// message. It counts elements instead of tracking ranges: overlapping pieces show up as too many elements.
 class Assembly {
  public:
   void expect(const std::string& name, const std::vector<std::int64_t>& sizes, const at::Tensor& like) {
@@ -50,7 +52,7 @@ class Assembly {
       if (elements < 0) problems_.push_back(fmt::format("'{}' has {} elements too many", name, -elements));
     }
     if (!problems_.empty())
-      throw CheckpointError(fmt::format("this is no state of the model: {}", fmt::join(problems_, "; ")));
+      throw CheckpointError(fmt::format("the state does not fit the model: {}", fmt::join(problems_, "; ")));
     return std::move(wholes_);
   }
 
@@ -69,16 +71,19 @@ std::map<std::string, at::Tensor> ShardedModel::State::assembled(const std::vect
     assembly.expect(shape.name, shape.sizes, model.parameters[i]);
   }
   for (const auto& [name, buffer] : model.buffers) assembly.expect(name, buffer.sizes().vec(), buffer);
-  std::set<std::string> other_names;  // of shared parameters
+  std::set<std::string> other_names;  // further names of shared parameters; their values come under the first name
   for (const auto& [name, tensor] : model.names) {
     if (!assembly.expects(name)) other_names.insert(name);
   }
   for (const auto& piece : pieces) {
+    // A full state lists a shared parameter under all its names. Adding each would count its elements several times.
     if (!other_names.contains(piece.name)) assembly.add(piece);
   }
   return std::move(assembly).finish();
 }
 
+// Collective on every rank, but only the first one keeps values: one full copy of the model exists, in host memory.
+// Gathering unit by unit bounds the device memory by the largest unit.
 NamedTensors ShardedModel::full_state() {
   const c10::NoGradGuard no_grad;
   show_shards();
@@ -96,9 +101,11 @@ NamedTensors ShardedModel::full_state() {
     }
     unit->release();
   }
+  // Ignored parameters and buffers are complete on every rank; no gather is needed.
   for (const auto index : state_->plan.ignored) keep(state_->model.parameters[index]);
   for (const auto& [name, buffer] : state_->model.buffers) keep(buffer);
   NamedTensors state;
+  // A shared parameter appears under all of its names, as in Python's state_dict.
   for (const auto* list : {&state_->model.names, &state_->model.buffers}) {
     for (const auto& [name, tensor] : *list) {
       if (is_first) state.emplace_back(name, values.at(tensor.unsafeGetTensorImpl()));
@@ -112,14 +119,16 @@ at::Tensor ShardedModel::whole_of(const at::Tensor& parameter, const at::Tensor&
   const auto& [flat, index] = state_->place_of(parameter);
   const auto& layout = flat->layout();
   const auto place = layout.part_in_shard(index, flat->shard_index());
-  check_argument(part.numel() == place.size(), "a part of {} elements; this rank holds {} of '{}'", part.numel(),
-                 place.size(), layout.parameters()[index].name);
-  // Only shards that hold some of it matter, but a gather is of equal sizes.
+  check_argument(part.numel() == place.size(), "got a part of {} elements, but this rank holds {} of '{}'",
+                 part.numel(), place.size(), layout.parameters()[index].name);
+  // Only the shards that hold a part of this parameter matter, but an all-gather needs equal sizes on all ranks.
   auto shard = at::zeros({layout.shard_numel()}, part.options());
   shard.narrow(0, place.begin, place.size()).copy_(part.reshape({-1}));
+  // The complete flat buffer is gathered for one parameter: simple, and only used when checkpoints are written in full.
   auto whole = at::empty({layout.padded_numel()}, part.options());
   state_->groups.gathers.all_gather_into(whole, shard).wait();
   const auto range = layout.range(index);
+  // A copy, which does not keep the flat buffer alive.
   return whole.narrow(0, range.begin, range.size()).clone().view(layout.parameters()[index].sizes);
 }
 
@@ -137,7 +146,7 @@ ShardPiece ShardedModel::piece_of(const at::Tensor& parameter, const at::Tensor&
 at::Tensor ShardedModel::part_of(const at::Tensor& parameter, const at::Tensor& whole) const {
   const auto& [flat, index] = state_->place_of(parameter);
   const auto part = flat->layout().part(index, flat->shard_index());
-  check_argument(whole.numel() == flat->layout().range(index).size(), "a tensor of {} elements; '{}' has {}",
+  check_argument(whole.numel() == flat->layout().range(index).size(), "got a tensor of {} elements, but '{}' has {}",
                  whole.numel(), flat->layout().parameters()[index].name, flat->layout().range(index).size());
   return whole.reshape({-1}).narrow(0, part.begin, part.size()).clone();
 }
@@ -146,6 +155,7 @@ std::vector<ShardPiece> ShardedModel::sharded_state() const {
   const c10::NoGradGuard no_grad;
   std::vector<ShardPiece> pieces;
   if (!state_->groups.is_first_copy()) return pieces;
+  // A copy, because an asynchronous save writes the pieces while the optimizer already changes the shards.
   const auto copy = [](const at::Tensor& tensor) {
     return tensor.detach().to(at::kCPU, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
   };
@@ -155,11 +165,13 @@ std::vector<ShardPiece> ShardedModel::sharded_state() const {
         const auto part = flat->layout().part(i, flat->shard_index()),
                    place = flat->layout().part_in_shard(i, flat->shard_index());
         const auto& shape = flat->layout().parameters()[i];
+        // An empty parameter has no part on any rank; the first one writes it, or loading would report it as missing.
         if (part.size() > 0 || (shape.numel() == 0 && flat->shard_index() == 0))
           pieces.push_back({shape.name, shape.sizes, part, copy(flat->shard().narrow(0, place.begin, place.size()))});
       }
     }
   }
+  // Values that are equal on all ranks are written once.
   if (state_->groups.gathers.rank() != 0) return pieces;
   const auto add_whole = [&](const std::string& name, const at::Tensor& tensor) {
     pieces.push_back({name, tensor.sizes().vec(), {0, tensor.numel()}, copy(tensor).reshape({-1})});
@@ -170,12 +182,14 @@ std::vector<ShardPiece> ShardedModel::sharded_state() const {
   return pieces;
 }
 
+// Every rank passes the full values; each keeps its part.
 void ShardedModel::load_full_state(const NamedTensors& state) { load_sharded_state(pieces_of(state)); }
 
 void ShardedModel::load_sharded_state(const std::vector<ShardPiece>& pieces) { prepare_load(pieces)(); }
 
 std::function<void()> ShardedModel::prepare_load(const std::vector<ShardPiece>& pieces) {
   show_shards();
+  // All checks happen in `assembled`. The caller can prepare several objects and change none if one of them fails.
   return [this, wholes = state_->assembled(pieces)] {
     const c10::NoGradGuard no_grad;
     for (auto& unit : state_->units) {

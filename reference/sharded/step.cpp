@@ -9,6 +9,10 @@
 
 #include "reference/core/errors.hpp"
 
+// When units are gathered, freed and reduced. All collectives of a step must have the same order on every rank,
+// although backward may compute gradients in any order and a loss may skip units. Gathers follow the order of calls,
+// which the ranks share; reductions follow Note [Order of reductions]. Source:
+// torch/distributed/fsdp/_runtime_utils.py.
 namespace accel::sharded {
 
 Unit::Unit(const UnitPlan& plan, std::vector<std::unique_ptr<FlatParameter>> flats, Step& step, bool is_root)
@@ -24,12 +28,13 @@ Unit::Unit(const UnitPlan& plan, std::vector<std::unique_ptr<FlatParameter>> fla
 void Unit::before_forward() {
   if (step_.stays_whole()) {
     check_state(!c10::GradMode::is_enabled(),
-                "gathered_parameters: the model is called in it with gradients; call it behind the scope, or under a "
-                "NoGradGuard");
+                "gathered_parameters: the model was called with gradients enabled inside the scope; call it after the "
+                "scope ends, or under a NoGradGuard");
     return;
   }
   gather();
   was_run = true;
+  // With backward_began_ this call is a recomputation of activations, which is not part of the forward order.
   if (!c10::GradMode::is_enabled() || backward_began_) return;
   ++num_forwards_;
   step_.ran_forward(*this);
@@ -42,13 +47,16 @@ void Unit::after_forward(std::vector<at::Tensor>& outputs) {
   for (const auto& output : outputs) {
     if (!c10::GradMode::is_enabled() || !output.requires_grad()) continue;
     needs_backward = true;
+    // On tensors, not on the module: LibTorch has no module hooks. Weak, because the graph may outlive the model.
     output.register_hook([unit = weak_from_this()](const at::Tensor& /*gradient*/) {
       if (const auto here = unit.lock()) here->before_backward();
     });
   }
+  // The root stays gathered even with resharding: backward starts with it, as in FSDP1.
   if (!needs_backward || (!is_root_ && step_.options().reshard_after_forward)) release();
 }
 
+// Stashing comes before the gather: afterwards the parameters have their full shape, and autograd may add to them.
 void Unit::before_backward() {
   if (std::exchange(backward_began_, true)) return;
   step_.begin_backward(*this);
@@ -59,6 +67,8 @@ void Unit::before_backward() {
   if (step_.options().prefetch == Prefetch::kBackwardPre) step_.prefetch_before(*this);
 }
 
+// A unit is released as soon as its last gradient arrived, before the reduction: its full parameters and the bucket
+// would otherwise exist at the same time.
 void Unit::gradient_came(FlatParameter& flat, std::size_t parameter) {
   if (!flat.count_gradient(parameter) || --num_waiting_ > 0) return;
   if (is_ready()) release_trained();
@@ -83,7 +93,7 @@ void Unit::release() {
   for (auto& flat : flats) flat->release();
 }
 
-// What backward needs of trained parameters it has had; through frozen ones, gradients may still flow.
+// Backward needs trained parameters no longer; through frozen ones, gradients may still flow to earlier layers.
 void Unit::release_trained() {
   for (auto& flat : flats) {
     if (flat->requires_grad()) flat->release();
@@ -93,7 +103,7 @@ void Unit::release_trained() {
 void Unit::begin_reduce() {
   for (auto& flat : flats) {
     if (!flat->requires_grad()) continue;
-    if (!backward_began_) flat->stash_gradients();  // the loss did not depend on it
+    if (!backward_began_) flat->stash_gradients();  // the loss did not depend on this unit
     flat->begin_reduce();
   }
 }
@@ -118,6 +128,7 @@ void Unit::drop_whole_gradients() {
   for (auto& flat : flats) flat->drop_whole_gradients();
 }
 
+// in_backward_ is still set here only if an exception left the last backward.
 void Step::begin_forward() {
   if (in_backward_) show_shards();
 }
@@ -128,12 +139,15 @@ void Step::ran_forward(Unit& unit) {
     order_.push_back(&unit);
     return;
   }
-  // Part of a unit that is recomputed: that unit's own gradients come later.
+  // A unit nested in a recomputed unit runs its first forward with gradients now. It is inserted before the units that
+  // were already reduced, and waits, because gradients of the enclosing unit arrive later.
   unit.wait_for_end();
   order_.insert(order_.begin() + static_cast<std::ptrdiff_t>(num_to_reduce_), &unit);
   ++num_to_reduce_;
 }
 
+// The next unit is guessed from the last step. A wrong guess costs memory and traffic, but not correctness; all ranks
+// guess alike because they run the same units.
 void Step::prefetch_after(const Unit& unit) {
   const auto place = std::find(last_order_.begin(), last_order_.end(), &unit);
   if (place != last_order_.end() && place + 1 != last_order_.end()) (*(place + 1))->begin_gather();
@@ -147,6 +161,8 @@ void Step::prefetch_before(const Unit& unit) {
 void Step::begin_backward(Unit& unit) {
   if (!std::exchange(in_backward_, true)) {
     num_to_reduce_ = order_.size();
+    // The engine calls it after the last gradient of this pass. Nothing else sees the end of a backward pass. A pass
+    // that throws skips it; begin_forward and show_shards clean up then.
     torch::autograd::Engine::get_default_engine().queue_callback([this] { end_backward(); });
   }
   if (std::find(order_.begin(), order_.end(), &unit) != order_.end()) return;
@@ -154,7 +170,10 @@ void Step::begin_backward(Unit& unit) {
   ++num_to_reduce_;
 }
 
-// In the reverse order of forward, on every rank, whatever a rank's loss depends on.
+// Note [Order of reductions]
+// Units are reduced in the reverse order of forward on every rank. A unit whose gradients arrive early waits for those
+// after it in forward; units that a rank's loss skipped are reduced with zeros in end_backward. If ranks reduced units
+// as gradients arrive, different units would meet in one collective.
 void Step::gradients_ready() {
   if (!sync_gradients_) return;
   while (num_to_reduce_ > 0 && order_[num_to_reduce_ - 1]->is_ready()) reduce_next();
@@ -163,7 +182,7 @@ void Step::gradients_ready() {
 void Step::reduce_next() {
   auto* unit = order_[--num_to_reduce_];
   if (!unit->needs_reduction()) return;
-  finish_reduction();  // one bucket at a time
+  finish_reduction();  // at most one bucket exists at a time, which bounds memory
   unit->begin_reduce();
   reducing_ = unit;
 }
@@ -172,6 +191,7 @@ void Step::finish_reduction() {
   if (auto* unit = std::exchange(reducing_, nullptr)) unit->finish_reduce();
 }
 
+// Reduces what is left, including units without gradients on this rank, since other ranks may have some.
 void Step::end_backward() {
   if (sync_gradients_) {
     while (num_to_reduce_ > 0) reduce_next();
@@ -191,7 +211,7 @@ void Step::gather_stored() {
 void Step::show_shards() {
   stays_whole_ = false;
   for (auto* unit : units_) {
-    if (in_backward_) unit->drop_whole_gradients();  // it was cut off
+    if (in_backward_) unit->drop_whole_gradients();  // the backward pass was interrupted
     unit->end_step(/*reduced=*/false);
   }
   order_.clear();
@@ -207,6 +227,7 @@ void Step::mark_stepped() {
 
 namespace {
 
+// Owned by the parameter's autograd metadata, so it may outlive the unit; `flat_` is valid while `unit_` locks.
 class GradientHook : public torch::autograd::PostAccumulateGradHook {
  public:
   GradientHook(std::weak_ptr<Unit> unit, FlatParameter* flat, std::size_t parameter)

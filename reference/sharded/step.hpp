@@ -12,32 +12,32 @@ namespace torch::autograd {
 class PostAccumulateGradHook;
 }
 
-/// The executor of a plan of units: when each is gathered, freed and reduced while a step goes on. Thread rule: the
+/// The executor of a unit plan: decides when each unit is gathered, freed and reduced during a step. Thread rule: the
 /// rank's thread.
 namespace accel::sharded {
 
 class Unit;
 
-/// The units of one model, and how far a step has come.
+/// The units of one model, and the progress of the current step.
 class Step {
  public:
-  /// Both are read as the step goes on.
+  /// Keeps both references and reads them during every step.
   Step(const ShardingOptions& options, const bool& sync_gradients)
       : options_(options), sync_gradients_(sync_gradients) {}
 
   void add(Unit* unit) { units_.push_back(unit); }
   [[nodiscard]] const ShardingOptions& options() const { return options_; }
-  /// Of the model: what an exception left of the last step is cleared away.
+  /// Starts the model's forward; clears what an exception left behind in the last step.
   void begin_forward();
   void ran_forward(Unit& unit);
   void begin_backward(Unit& unit);
-  /// Of the unit that comes next in forward, or in backward, if that is known.
+  /// Starts to gather the unit that follows `unit` in forward (or in backward, for prefetch_before), if it is known.
   void prefetch_after(const Unit& unit);
   void prefetch_before(const Unit& unit);
   void gradients_ready();
-  /// Parameters show shards, whatever the step was at.
+  /// Parameters show shards, whatever state the step was in.
   void show_shards();
-  /// All units stay whole, whoever calls them, until shards are shown.
+  /// Gathers all units in the stored dtype and keeps them full until show_shards.
   void gather_stored();
   [[nodiscard]] bool stays_whole() const { return stays_whole_; }
   void mark_stepped();
@@ -50,13 +50,13 @@ class Step {
   const ShardingOptions& options_;
   const bool& sync_gradients_;
   std::vector<Unit*> units_;
-  std::vector<Unit*> order_, last_order_;  // of this step's forward, and of the last one's
+  std::vector<Unit*> order_, last_order_;  // units in the order of this step's and of the last step's forward
   bool in_backward_ = false, stays_whole_ = false;
-  std::size_t num_to_reduce_ = 0;  // units of order_ whose gradients are still to be reduced: the first ones
+  std::size_t num_to_reduce_ = 0;  // the first so many units of order_ still await their reduction
   Unit* reducing_ = nullptr;
 };
 
-/// A unit's part of a step.
+/// One unit's part of a step.
 class Unit : public CallSurround, public std::enable_shared_from_this<Unit> {
  public:
   Unit(const UnitPlan& plan, std::vector<std::unique_ptr<FlatParameter>> flats, Step& step, bool is_root);
@@ -64,7 +64,7 @@ class Unit : public CallSurround, public std::enable_shared_from_this<Unit> {
   void before_forward() override;
   void after_forward(std::vector<at::Tensor>& outputs) override;
   [[nodiscard]] bool recomputes() const override { return step_.options().activation_checkpointing && !is_root_; }
-  /// A gradient of its outputs, or of its parameters, is there.
+  /// Called when a gradient of the unit's outputs or parameters has been computed; only the first call counts.
   void before_backward();
   void gradient_came(FlatParameter& flat, std::size_t parameter);
 
@@ -73,19 +73,20 @@ class Unit : public CallSurround, public std::enable_shared_from_this<Unit> {
   void gather_stored();
   void release();
   [[nodiscard]] bool needs_reduction() const { return num_trained_flats_ > 0; }
-  /// Whether no more gradients come. A unit that ran twice may get them twice, if its activations are recomputed.
+  /// Whether no further gradients can arrive. A unit that ran twice may receive them twice if its activations are
+  /// recomputed.
   [[nodiscard]] bool is_ready() const { return num_waiting_ <= 0 && num_forwards_ == 1 && !waits_for_end_; }
-  /// It is part of a unit that is recomputed, perhaps of several: gradients may come until the pass ends.
+  /// Marks a unit nested in one or more recomputed units: gradients may arrive until the backward pass ends.
   void wait_for_end() { waits_for_end_ = true; }
   void begin_reduce();
   void finish_reduce();
-  /// Behind a backward, whole or cut off.
+  /// Ends the step after a complete or interrupted backward.
   void end_step(bool reduced);
   void drop_whole_gradients();
 
   const std::string name, class_name;
   const std::vector<std::unique_ptr<FlatParameter>> flats;
-  bool was_run = false;  ///< in the model's last forward
+  bool was_run = false;  ///< whether the model's last forward called this unit
 
  private:
   void release_trained();
@@ -97,7 +98,7 @@ class Unit : public CallSurround, public std::enable_shared_from_this<Unit> {
   std::ptrdiff_t num_trained_flats_, num_waiting_;
 };
 
-/// Tells a unit of each whole gradient, when autograd has put it in its place.
+/// Returns a hook that notifies the unit of each full gradient after autograd has accumulated it.
 std::unique_ptr<torch::autograd::PostAccumulateGradHook> gradient_hook(std::weak_ptr<Unit> unit, FlatParameter& flat,
                                                                        std::size_t parameter);
 

@@ -19,7 +19,8 @@ struct PlannedModule {
   bool is_ignored = false, is_unit = false;
 };
 
-// In the order of named_modules: a module, then its children.
+// Lists modules in the order of named_modules: a module, then its children. Parents therefore precede their
+// descendants.
 void list_modules(const ModuleDescription& description, std::optional<std::size_t> parent,
                   std::vector<PlannedModule>& modules) {
   const auto index = modules.size();
@@ -34,6 +35,8 @@ class UnitPlanner {
     list_modules(model.root, std::nullopt, modules_);
   }
 
+  // The order matters: ignored modules cannot become units, and parameters are assigned to units. Problems of all steps
+  // are reported in one message.
   ModelPlan plan(int num_shards) {
     ignore();
     choose_units();
@@ -42,6 +45,8 @@ class UnitPlanner {
     ModelPlan plan{.ignored = ignored_};
     for (std::size_t index = 0; index < modules_.size(); ++index) {
       const auto held = parameters_.find(index);
+      // A unit without parameters would have nothing to gather. The root stays in any case: ShardedModel uses the first
+      // unit.
       if (index != 0 && (!modules_[index].is_unit || held == parameters_.end())) continue;
       plan.units.push_back(unit(*modules_[index].description,
                                 held == parameters_.end() ? std::vector<std::size_t>() : held->second, num_shards));
@@ -59,10 +64,12 @@ class UnitPlanner {
         found = true;
         act(module);
       }
+      // An entry without a match is almost always a typo, and would silently leave modules unwrapped.
       if (!found) problems_.push_back(fmt::format("{}: '{}' matches no module of the model", key, entry));
     }
   }
 
+  // The complete name must match, like Python's re.fullmatch; the root, without a name, never does.
   static bool name_matches(const ModuleDescription& module, const std::string& expression) {
     return !module.name.empty() && std::regex_match(module.name, std::regex(expression));
   }
@@ -71,6 +78,7 @@ class UnitPlanner {
     for_matching("ignored_modules", policy_.ignored, name_matches,
                  [](PlannedModule& module) { module.is_ignored = true; });
     for (auto& module : modules_) {
+      // Parents come before their children in the list, so one pass reaches all descendants.
       if (module.parent && modules_[*module.parent].is_ignored) module.is_ignored = true;
     }
   }
@@ -93,7 +101,7 @@ class UnitPlanner {
     }
   }
 
-  // Elements under the module, each parameter once.
+  // Number of elements under the module, counting shared parameters once.
   std::int64_t numel_under(const ModuleDescription& module, std::set<std::size_t>& seen) const {
     std::int64_t numel = 0;
     for (const auto parameter : module.parameters) {
@@ -103,7 +111,9 @@ class UnitPlanner {
     return numel;
   }
 
-  // Of the module at `next` and those below it, which it passes; returns how many elements units below and this hold.
+  // Decides about the module at `next` and its descendants, and advances `next` past them. Returns how many elements
+  // are in units below and including this module. Source: size_based_auto_wrap_policy. As there, MultiheadAttention is
+  // neither a unit nor split, because its forward reads the parameters of its children, and containers have no forward.
   std::int64_t wrap_by_size(std::size_t& next) {
     auto& module = modules_[next++];
     std::set<std::size_t> seen;
@@ -132,7 +142,7 @@ class UnitPlanner {
     return module;
   }
 
-  // The smallest unit around both units.
+  // The smallest unit that contains both units. The root is a unit that contains all, so the loop ends.
   [[nodiscard]] std::size_t common_unit(std::size_t a, std::size_t b) const {
     std::set<std::size_t> around;
     for (std::optional<std::size_t> module = a; module; module = modules_[*module].parent) around.insert(*module);
@@ -140,6 +150,7 @@ class UnitPlanner {
     return b;
   }
 
+  // A shared parameter must be full whenever any of its users computes, so it belongs to a unit around all of them.
   void assign_parameters() {
     std::map<std::size_t, std::size_t> unit_of;
     std::vector<std::size_t> order;
@@ -152,6 +163,7 @@ class UnitPlanner {
         if (is_new) {
           order.push_back(parameter);
         } else {
+          // Applied for each further use, this yields the smallest unit around all users.
           place->second = common_unit(place->second, unit);
         }
       }
@@ -162,13 +174,16 @@ class UnitPlanner {
     ignored_.assign(ignored.begin(), ignored.end());
   }
 
-  // 16 bytes of what the unit computes with.
+  // 16 bytes in the compute dtype: torch's _flat_param.py aligns parameters for TorchInductor, and the layout must
+  // agree.
   [[nodiscard]] int alignment_of(const ParameterDescription& parameter) const {
     return options_.aligned ? std::max(1, 16 / computed_element_size(parameter, options_)) : 1;
   }
 
   [[nodiscard]] UnitPlan unit(const ModuleDescription& module, const std::vector<std::size_t>& parameters,
                               int num_shards) const {
+    // A flat buffer has one dtype and one requires_grad. Kinds are kept in the order of their first parameter, not
+    // sorted: this order is the order of collectives.
     std::vector<std::pair<std::string, bool>> kinds;
     std::vector<std::vector<std::size_t>> of_kind;
     for (const auto parameter : parameters) {
@@ -195,7 +210,7 @@ class UnitPlanner {
   const ShardingOptions& options_;
   const WrapPolicy& policy_;
   std::vector<PlannedModule> modules_;
-  std::map<std::size_t, std::vector<std::size_t>> parameters_;  // of units, by their modules
+  std::map<std::size_t, std::vector<std::size_t>> parameters_;  // of each unit, by its module
   std::vector<std::size_t> ignored_;
   std::vector<std::string> problems_;
 };
@@ -217,6 +232,7 @@ FlatPlan::FlatPlan(std::vector<ParameterShape> parameters, int num_shards, int a
   }
 }
 
+// An empty intersection is {0, 0}; shifting it by the parameter's start would give a negative range.
 Range FlatPlan::part(std::size_t parameter, int shard_index) const {
   const auto own = range(parameter);
   const auto held = intersection(own, shard(shard_index));

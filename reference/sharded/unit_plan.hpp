@@ -7,16 +7,9 @@
 #include "reference/config/sharding.hpp"
 #include "reference/modules/model_description.hpp"
 
-/// Which modules of a model are units, and what each unit's flat buffers hold. Pure. Thread rule: values.
-/// Source: torch/distributed/fsdp/wrap.py, _recursive_wrap.
+/// Which modules of a model are units, and which parameters each unit's flat buffers contain. Pure. Thread rule:
+/// values. Source: torch/distributed/fsdp/wrap.py, _recursive_wrap.
 namespace accel::sharded {
-
-// Where the elements of parameters lie when they are one flat buffer, cut into equal shards. Pure: no tensors, no
-// ranks that talk.
-//
-// Parameters follow one another, each in row-major order, then zeros until the shards are equal: the layout of
-// PyTorch's FSDP1, whose sums over ranks these are to the bit. With `use_orig_params` each begins at a multiple of 16
-// bytes there: `alignment`, in elements. Thread rule: values. Source: torch/distributed/fsdp/_flat_param.py.
 
 /// Elements [begin, end).
 struct Range {
@@ -25,29 +18,35 @@ struct Range {
   friend bool operator==(const Range&, const Range&) = default;
 };
 
-/// Empty where they do not meet.
+/// Empty if the ranges do not overlap.
 [[nodiscard]] Range intersection(Range a, Range b);
 
+/// The layout of a flat buffer of parameters that is cut into equal shards. Pure: no tensors, no communication.
+///
+/// Parameters follow one another in row-major order; zeros pad the end until the shards are equal. This is the layout
+/// of PyTorch's FSDP1, so that sums over ranks agree with it bit for bit. With `use_orig_params`, each parameter starts
+/// at a multiple of 16 bytes: `alignment`, in elements. Thread rule: values. Source:
+/// torch/distributed/fsdp/_flat_param.py.
 class FlatPlan {
  public:
   FlatPlan(std::vector<ParameterShape> parameters, int num_shards, int alignment = 1);
 
   [[nodiscard]] const std::vector<ParameterShape>& parameters() const { return parameters_; }
   [[nodiscard]] int num_shards() const { return num_shards_; }
-  /// With what lies between parameters.
+  /// Elements including the gaps between parameters.
   [[nodiscard]] std::int64_t numel() const { return begins_.empty() ? 0 : range(begins_.size() - 1).end; }
   [[nodiscard]] std::int64_t shard_numel() const { return (numel() + num_shards_ - 1) / num_shards_; }
-  /// With the zeros behind the last parameter.
+  /// Elements including the padding after the last parameter.
   [[nodiscard]] std::int64_t padded_numel() const { return shard_numel() * num_shards_; }
-  /// Of a parameter, in the flat buffer.
+  /// Where a parameter lies in the flat buffer.
   [[nodiscard]] Range range(std::size_t parameter) const {
     return {begins_[parameter], begins_[parameter] + parameters_[parameter].numel()};
   }
-  /// Of a shard, in the flat buffer.
+  /// Where a shard lies in the flat buffer.
   [[nodiscard]] Range shard(int index) const { return {index * shard_numel(), (index + 1) * shard_numel()}; }
-  /// What a shard holds of a parameter, in the parameter's own elements; empty where it holds none.
+  /// The elements of a parameter that a shard holds, counted from the parameter's start; empty if it holds none.
   [[nodiscard]] Range part(std::size_t parameter, int shard_index) const;
-  /// The same, in the shard's elements.
+  /// The same elements, counted from the shard's start.
   [[nodiscard]] Range part_in_shard(std::size_t parameter, int shard_index) const;
 
  private:
@@ -56,13 +55,13 @@ class FlatPlan {
   int num_shards_;
 };
 
-/// Bytes of an element while a unit computes.
+/// Bytes per element while a unit computes.
 [[nodiscard]] int computed_element_size(const ParameterDescription& parameter, const ShardingOptions& options);
 
-/// Parameters of one dtype that all need gradients, or all none.
+/// Parameters of one dtype, of which either all require gradients or none does.
 struct FlatParameterPlan {
   FlatPlan layout;
-  std::vector<std::size_t> parameters = {};  ///< of the model, in the layout's order
+  std::vector<std::size_t> parameters = {};  ///< indices into the model's parameters, in the layout's order
   bool requires_grad = true;
 };
 
@@ -71,10 +70,11 @@ struct UnitPlan {
   std::vector<FlatParameterPlan> flats = {};
 };
 
-/// The first unit is the model itself. A parameter that several units share belongs to the smallest unit around them.
+/// The first unit is the model itself. A parameter that several units share belongs to the smallest unit that contains
+/// them.
 struct ModelPlan {
   std::vector<UnitPlan> units = {};
-  std::vector<std::size_t> ignored = {};  ///< parameters that stay as they are
+  std::vector<std::size_t> ignored = {};  ///< parameters that are not sharded
 };
 
 /// Throws ConfigError if a class or expression of the policy matches no module.

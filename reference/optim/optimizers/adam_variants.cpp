@@ -5,15 +5,17 @@
 #include "reference/optim/optimizers/foreach_math.hpp"
 #include "reference/optim/optimizers/multi_tensor_optimizer_impl.hpp"
 
+// Adamax, NAdam and RAdam, as the _multi_tensor_ functions of torch/optim/adamax.py, nadam.py and radam.py. See Note
+// [Order of foreach operations].
 namespace accel::optim {
 namespace {
 
-// The factors of the gradients and of their averages in the step.
+// NAdam: the coefficients of the gradients and of their averages in the step.
 struct StepSizes {
   std::vector<at::Scalar> grads, exp_avgs;
 };
 
-// Also multiplies each mu_product by its mu.
+// Also multiplies each mu_product by its mu. Scalars are computed in double on the host, like Python's floats.
 StepSizes step_sizes(TensorLists& lists, const NAdamOptions& options) {
   const auto beta1 = std::get<0>(options.betas);
   const auto mu = [&](double step) { return beta1 * (1.0 - 0.5 * python_power(0.96, step * options.momentum_decay)); };
@@ -29,7 +31,8 @@ StepSizes step_sizes(TensorLists& lists, const NAdamOptions& options) {
   return sizes;
 }
 
-// 0 while the variance of the second moment is too large to be rectified.
+// RAdam: the rectification term r_t; 0 in the first steps, in which the variance of the second moment is intractable
+// and the step is one of SGD with momentum. `!(rho > 5)` also covers NaN.
 double rectification(double step, double beta2) {
   const double rho_inf = 2 / (1 - beta2) - 1;
   const double rho = rho_inf - 2 * step * python_power(beta2, step) / (1 - python_power(beta2, step));
@@ -51,9 +54,11 @@ void update(TensorLists& lists, const AdamaxOptions& options) {
 
   at::_foreach_mul_(lists["exp_inf"], beta2);
   auto sizes = at::_foreach_abs(grads);
+  // eps is added to the gradient's magnitude before the maximum, so that exp_inf never is 0.
   at::_foreach_add_(sizes, options.eps);
   at::_foreach_maximum_(lists["exp_inf"], sizes);
 
+  // Negated rates, since addcdiv adds. Python computes them in this form, and the sign does not affect rounding.
   const auto rates = scalars_of(numbers_of(lists["step"]), [&, beta1 = beta1](double step) {
     return options.lr / (1 - python_power(beta1, step)) * -1;
   });
@@ -81,6 +86,7 @@ void update(TensorLists& lists, const NAdamOptions& options) {
   const auto corrections = scalars_of(numbers_of(lists["step"]), [beta2 = beta2](double step) {
     return python_power(1 - python_power(beta2, step), 0.5);
   });
+  // Before the divisions: it reads and changes mu_product only.
   const auto sizes = step_sizes(lists, options);
   at::_foreach_div_(denominators, corrections);
   at::_foreach_add_(denominators, options.eps);
@@ -103,6 +109,7 @@ void update(TensorLists& lists, const RAdamOptions& options) {
   update_moments(lists, grads, beta1, beta2);
 
   const auto steps = numbers_of(lists["step"]);
+  // For each parameter, `plain` or `rectified` is 0; adding both avoids a branch per tensor.
   const auto plain = scalars_of(steps, [&, beta1 = beta1, beta2 = beta2](double step) {
     return options.lr * (rectification(step, beta2) > 0 ? 0.0 : 1.0) / (1 - python_power(beta1, step)) * -1;
   });
@@ -112,7 +119,7 @@ void update(TensorLists& lists, const RAdamOptions& options) {
   });
   auto factors = at::_foreach_sqrt(lists["exp_avg_sq"]);
   at::_foreach_add_(factors, options.eps);
-  at::_foreach_div_(factors, rectified);  // by -0 before rectification: its reciprocal is then -0
+  at::_foreach_div_(factors, rectified);  // before rectification a division by -0: the reciprocal then is -0
   at::_foreach_reciprocal_(factors);
   at::_foreach_add_(factors, plain);
   at::_foreach_addcmul_(lists.params, lists["exp_avg"], factors);

@@ -5,7 +5,7 @@
 /// Variants of Adam.
 namespace accel::optim {
 
-// Adamax: Adam with the largest gradient in place of the second moment.
+// Adamax: Adam with the maximum of decayed gradients instead of the second moment.
 //
 //     accel::optim::Adamax optimizer(net->parameters(), {.lr = 2e-3});
 //

@@ -8,10 +8,12 @@
 #include "reference/optim/optimizers/foreach_math.hpp"
 #include "reference/optim/optimizers/multi_tensor_optimizer_impl.hpp"
 
+// ASGD as torch/optim/asgd.py, _multi_tensor_asgd. See Note [Order of foreach operations].
 namespace accel::optim {
 namespace {
 
-// Python computes eta with tensors, in their dtype; once for all parameters that have made as many steps.
+// Computes eta with tensors, in their dtype, as Python does: numbers in double would round differently. Once for all
+// parameters with the same step count, which usually are all of them.
 void set_etas_and_mus(TensorLists& lists, const ASGDOptions& options) {
   const auto& steps = lists["step"];
   const auto numbers = numbers_of(steps);
@@ -43,6 +45,7 @@ std::vector<StateEntry> state_entries(const ASGDOptions& options) {
 void update(TensorLists& lists, const ASGDOptions& options) {
   auto grads = directed_gradients(lists, {.weight_decay = options.weight_decay, .maximize = options.maximize});
   count_steps(lists["step"]);
+  // With weight decay `grads` are new tensors and may be changed; otherwise they are the parameters' own gradients.
   if (options.weight_decay != 0) {
     at::_foreach_add_(grads, lists.params, options.lambd);
   } else {
@@ -50,6 +53,7 @@ void update(TensorLists& lists, const ASGDOptions& options) {
   }
   at::_foreach_addcmul_(lists.params, grads, lists["eta"], -1);
   at::_foreach_addcmul_(lists["ax"], at::_foreach_sub(lists.params, lists["ax"]), lists["mu"]);
+  // For the next step: the update above used the values that the previous step has left.
   set_etas_and_mus(lists, options);
 }
 

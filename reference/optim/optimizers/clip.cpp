@@ -10,6 +10,7 @@
 namespace accel::optim {
 namespace {
 
+// Each parameter once, since scaling a gradient twice would be wrong.
 std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) {
   std::vector<at::Tensor> gradients;
   for (const auto& parameter : each_once(parameters)) {
@@ -18,6 +19,7 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) 
   return gradients;
 }
 
+// The norm of the norms, as Python computes it: the norm of all elements at once would round differently.
 at::Tensor norm_of(const std::vector<at::Tensor>& gradients, double norm_type) {
   return gradients.empty() ? at::zeros({})
                            : at::linalg_vector_norm(at::stack(at::_foreach_norm(gradients, norm_type)), norm_type);
@@ -41,9 +43,10 @@ void scale_to_norm(const std::vector<at::Tensor>& parameters, const at::Tensor& 
   const c10::NoGradGuard no_grad;
   auto gradients = gradients_of(parameters);
   if (gradients.empty()) return;
-  // Python's `max_norm / tensor` is a reciprocal and a product: two roundings.
+  // Python's `max_norm / tensor` is a reciprocal and a product, which round twice. The clamp replaces a branch on the
+  // norm, which would have to wait for the device.
   auto scale = (total_norm + 1e-6).reciprocal().mul(max_norm).clamp_max(1.0);
-  // A number on the host multiplies tensors of any device; offloaded gradients are there.
+  // A scalar tensor on the CPU can multiply tensors of any device, including gradients that are offloaded to the CPU.
   if (std::any_of(gradients.begin(), gradients.end(), [](const auto& gradient) { return gradient.is_cpu(); }))
     scale = scale.cpu();
   at::_foreach_mul_(gradients, scale);

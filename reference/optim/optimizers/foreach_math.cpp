@@ -4,6 +4,12 @@
 
 #include <cmath>
 
+// Note [Order of foreach operations]
+// The optimizers in this folder apply the same at::_foreach_ operations to the same operands in the same order as
+// Python's multi-tensor implementations, so that a run gives the same bits. Algebraically equal forms (a fused
+// multiply-add, a division instead of a reciprocal and a product, another order of eps and square root) round
+// differently. In particular, where Python works in place, so does the code here: LibTorch casts scalar factors
+// differently in the two forms.
 namespace accel::optim {
 namespace {
 
@@ -21,7 +27,7 @@ void count_steps(std::vector<at::Tensor>& steps) {
     at::_foreach_add_(steps, 1);
     return;
   }
-  // One number each: calling an operator would take longer than the addition.
+  // A loop over single numbers: dispatching an operator would take longer than the additions.
   for (auto& step : steps) *step.mutable_data_ptr<float>() += 1.0F;
 }
 
@@ -32,6 +38,7 @@ std::vector<double> numbers_of(const std::vector<at::Tensor>& tensors) {
     for (const auto& tensor : tensors) numbers.push_back(*tensor.const_data_ptr<float>());
     return numbers;
   }
+  // One copy from the device for all parameters instead of one synchronization per parameter.
   const auto together = at::stack(tensors).to(at::kCPU, at::kDouble);
   const auto* data = together.const_data_ptr<double>();
   numbers.assign(data, data + together.numel());
@@ -43,6 +50,7 @@ double python_power(double base, double exponent) { return std::pow(base, expone
 std::vector<at::Tensor> directed_gradients(const TensorLists& lists, const DirectionOptions& options) {
   if (!options.maximize)
     return options.weight_decay != 0 ? at::_foreach_add(lists.grads, lists.params, options.weight_decay) : lists.grads;
+  // The negated gradients are new tensors, so the decay may be added in place, as in Python.
   auto grads = at::_foreach_neg(lists.grads);
   if (options.weight_decay != 0) at::_foreach_add_(grads, lists.params, options.weight_decay);
   return grads;

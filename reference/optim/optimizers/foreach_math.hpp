@@ -6,23 +6,23 @@
 
 #include "reference/optim/state_dict/tensor_lists.hpp"
 
-/// What the multi-tensor forms of Python's optimizers have in common.
+/// Operations that the multi-tensor implementations of Python's optimizers share.
 ///
 ///     auto grads = directed_gradients(lists, {.weight_decay = 0.01, .maximize = false});
 ///     count_steps(lists["step"]);
 ///     auto corrections = scalars_of(numbers_of(lists["step"]),
 ///                                   [](double step) { return 1 - python_power(0.9, step); });
 ///
-/// Arithmetic on plain numbers is Python's: in double, in the order written there. Thread rule: pure but for the lists.
+/// Scalar arithmetic is Python's: in double, in the same order. Thread rule: pure except for changes to the lists.
 /// Source: torch/optim/*.py, _multi_tensor_*.
 namespace accel::optim {
 
-/// Adds 1 to each.
+/// Adds 1 to each step count.
 void count_steps(std::vector<at::Tensor>& steps);
-/// The values of tensors of one element.
+/// The values of one-element tensors.
 std::vector<double> numbers_of(const std::vector<at::Tensor>& tensors);
-/// `base ** exponent`. A function of its own, since compilers turn a power of 0.5 into a square root, which rounds
-/// otherwise.
+/// `base ** exponent`. A separate function in its own translation unit, because compilers replace a power of 0.5 by a
+/// square root, which rounds differently.
 double python_power(double base, double exponent);
 
 template <typename F>
@@ -37,14 +37,14 @@ struct DirectionOptions {
   double weight_decay = 0;
   bool maximize = false;
 };
-/// The gradients to go by: negated if `maximize`, plus the parameters times `weight_decay`. New tensors if either is
-/// asked for, the gradients themselves otherwise.
+/// The gradients to step along: negated if `maximize`, plus the parameters times `weight_decay`. New tensors if either
+/// option is set, else the gradients themselves.
 std::vector<at::Tensor> directed_gradients(const TensorLists& lists, const DirectionOptions& options);
 
-/// AdamW's: shrinks the parameters by `lr` times `weight_decay`.
+/// AdamW's decoupled weight decay: shrinks the parameters by `lr` times `weight_decay`.
 void decay_parameters(TensorLists& lists, double lr, double weight_decay);
 
-/// exp_avg and exp_avg_sq of Adam and its kin.
+/// Updates exp_avg and exp_avg_sq of Adam and its variants.
 void update_moments(TensorLists& lists, const std::vector<at::Tensor>& grads, double beta1, double beta2);
 
 }  // namespace accel::optim

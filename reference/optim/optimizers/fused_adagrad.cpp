@@ -19,10 +19,12 @@ void update_foreach(TensorLists& lists, const AdagradOptions& options) {
   count_steps(lists["step"]);
   const auto rates = scalars_of(numbers_of(lists["step"]),
                                 [&](double step) { return -options.lr / (1 + (step - 1) * options.lr_decay); });
+  // Before the rates are applied, so `sum` holds squares of gradients, not of steps.
   at::_foreach_addcmul_(lists["sum"], grads, grads, 1);
   auto deviations = at::_foreach_sqrt(lists["sum"]);
   at::_foreach_add_(deviations, options.eps);
-  // In place where Python's is: LibTorch rounds the factor to bfloat16 there, and not elsewhere.
+  // In place where Python works in place: LibTorch rounds the factor to bfloat16 there, but not elsewhere. See Note
+  // [Order of foreach operations].
   if (options.weight_decay != 0 || options.maximize) {
     at::_foreach_mul_(grads, rates);
   } else {
@@ -45,11 +47,13 @@ void AdagradOptions::assign_to(LibTorch& to) const {
   to.lr(lr).lr_decay(lr_decay).weight_decay(weight_decay).initial_accumulator_value(initial_accumulator_value).eps(eps);
 }
 
+// The fused kernel reads a float32 step whatever the default dtype is.
 std::vector<StateEntry> state_entries(const AdagradOptions& options) {
   return {{.name = "step", .kind = options.fused ? StateEntry::Kind::kFloatScalar : StateEntry::Kind::kScalar},
           {.name = "sum", .initial = options.initial_accumulator_value}};
 }
 
+// The fused kernel exists for the CPU only; all tensors of a list are on one device.
 void update(TensorLists& lists, const AdagradOptions& options) {
   options.fused&& lists.params.front().is_cpu() ? update_fused(lists, options) : update_foreach(lists, options);
 }

@@ -4,12 +4,12 @@
 
 #include "reference/optim/optimizers/multi_tensor_optimizer.hpp"
 
-/// Adagrad over LibTorch's fused kernel on CPU; on CUDA, where there is none, in the multi-tensor form.
+/// Adagrad with LibTorch's fused kernel on the CPU; on CUDA, which has no such kernel, in the multi-tensor form.
 ///
 ///     accel::optim::Adagrad optimizer(net->parameters(), {.lr = 0.01, .lr_decay = 1e-4});
 ///
-/// Values are those of Python's `torch.optim.Adagrad(..., fused=True)` on CPU, and of `foreach=True` on CUDA or where
-/// `fused` is false. Thread rule: the rank's thread. Source: torch/optim/adagrad.py, _fused_adagrad and
+/// Values are those of Python's `torch.optim.Adagrad(..., fused=True)` on the CPU, and of `foreach=True` on CUDA or
+/// with `fused = false`. Thread rule: the rank's thread. Source: torch/optim/adagrad.py, _fused_adagrad and
 /// _multi_tensor_adagrad.
 namespace accel::optim {
 
@@ -27,7 +27,7 @@ struct AdagradOptions {
   using LibTorchState = torch::optim::AdagradParamState;
   static constexpr auto kName = "Adagrad";
   static constexpr bool kNeverCapturable = true;
-  static constexpr bool kStateFromStart = true;  // before a first gradient
+  static constexpr bool kStateFromStart = true;  // state is created in the constructor, before the first gradient
   static constexpr auto fields() {
     return std::tuple{
         OptionField{"lr", &AdagradOptions::lr, kAtLeastZero},

@@ -5,6 +5,7 @@
 #include "reference/optim/optimizers/foreach_math.hpp"
 #include "reference/optim/optimizers/multi_tensor_optimizer_impl.hpp"
 
+// Adam and AdamW differ only in how weight decay is applied, so AdamW is converted to Adam's options.
 namespace accel::optim {
 namespace {
 
@@ -22,6 +23,7 @@ void assign_shared_to(const Options& options, typename Options::LibTorch& to) {
   to.lr(options.lr).betas(options.betas).eps(options.eps).weight_decay(options.weight_decay).amsgrad(options.amsgrad);
 }
 
+// Fused kernels read the step on the parameter's device. Otherwise it stays on the CPU, where reading it does not wait.
 std::vector<StateEntry> entries(bool fused, bool amsgrad) {
   return {{.name = "step", .kind = fused ? StateEntry::Kind::kFusedStep : StateEntry::Kind::kScalar},
           {.name = "exp_avg"},
@@ -32,19 +34,24 @@ std::vector<StateEntry> entries(bool fused, bool amsgrad) {
 void update_fused(TensorLists& lists, const AdamOptions& options) {
   const auto [beta1, beta2] = options.betas;
   const auto largest = options.amsgrad ? at::TensorList(lists["max_exp_avg_sq"]) : at::TensorList();
+  // Both kernels have the same signature. The two {} are grad_scale and found_inf: the GradScaler unscales separately.
   const auto kernel = options.decoupled_weight_decay ? &at::_ops::_fused_adamw_::call : &at::_ops::_fused_adam_::call;
   count_steps(lists["step"]);
   kernel(lists.params, lists.grads, lists["exp_avg"], lists["exp_avg_sq"], largest, lists["step"], options.lr, beta1,
          beta2, options.weight_decay, options.eps, options.amsgrad, options.maximize, {}, {});
 }
 
+// torch/optim/adam.py, _multi_tensor_adam, for steps on the host (not capturable). See Note [Order of foreach
+// operations].
 void update_foreach(TensorLists& lists, const AdamOptions& options) {
   const auto [beta1, beta2] = options.betas;
   const auto coupled_decay = options.decoupled_weight_decay ? 0 : options.weight_decay;
+  // Decay first, on the parameters alone, as in Python.
   if (options.decoupled_weight_decay) decay_parameters(lists, options.lr, options.weight_decay);
   const auto grads = directed_gradients(lists, {.weight_decay = coupled_decay, .maximize = options.maximize});
   count_steps(lists["step"]);
   update_moments(lists, grads, beta1, beta2);
+  // In place, because the maximum over all steps is itself part of the state.
   if (options.amsgrad) at::_foreach_maximum_(lists["max_exp_avg_sq"], lists["exp_avg_sq"]);
   auto denominators = at::_foreach_sqrt(options.amsgrad ? lists["max_exp_avg_sq"] : lists["exp_avg_sq"]);
 
@@ -53,11 +60,13 @@ void update_foreach(TensorLists& lists, const AdamOptions& options) {
       scalars_of(steps, [beta2 = beta2](double step) { return python_power(1 - python_power(beta2, step), 0.5); });
   const auto sizes =
       scalars_of(steps, [&, beta1 = beta1](double step) { return options.lr / (1 - python_power(beta1, step)) * -1; });
+  // sqrt(v) / sqrt(1 - beta2^t) + eps: eps comes after the correction.
   at::_foreach_div_(denominators, corrections);
   at::_foreach_add_(denominators, options.eps);
   at::_foreach_addcdiv_(lists.params, lists["exp_avg"], denominators, sizes);
 }
 
+// As in Python, where AdamW is an Adam with decoupled_weight_decay.
 AdamOptions as_adam(const AdamWOptions& options) {
   return {.lr = options.lr,
           .betas = options.betas,

@@ -5,13 +5,13 @@
 
 #include "reference/optim/optimizers/multi_tensor_optimizer.hpp"
 
-/// Adam and AdamW over LibTorch's fused kernels, on CPU and CUDA.
+/// Adam and AdamW with LibTorch's fused kernels, on CPU and CUDA.
 ///
 ///     accel::optim::AdamW optimizer(net->parameters(), {.lr = 1e-3, .weight_decay = 0.1});
 ///     accel::optim::AdamW same(net->parameters(), torch::optim::AdamWOptions(1e-3).weight_decay(0.1));
 ///
-/// Values are those of Python's `torch.optim.Adam(..., fused=True)` and `AdamW(..., fused=True)`, or `foreach=True`
-/// where `fused` is false. Thread rule: the rank's thread. Source: torch/optim/adam.py, _fused_adam and
+/// Values are those of Python's `torch.optim.Adam(..., fused=True)` and `AdamW(..., fused=True)`, or of `foreach=True`
+/// with `fused = false`. Thread rule: the rank's thread. Source: torch/optim/adam.py, _fused_adam and
 /// _multi_tensor_adam.
 namespace accel::optim {
 

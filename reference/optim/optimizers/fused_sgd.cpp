@@ -8,7 +8,9 @@
 namespace accel::optim {
 namespace {
 
-// A parameter whose first gradient comes late steps on its own lists: Python's fused SGD fails there.
+// Creates the momentum buffers in the first step; returns whether it did. A parameter whose first gradient arrives
+// later has its own lists and therefore its own first step; Python's fused SGD fails there. The kernel fills the new
+// buffers, so they may be uninitialized.
 bool make_buffers(TensorLists& lists) {
   auto& buffers = lists["momentum_buffer"];
   if (!buffers.empty()) return false;
@@ -20,6 +22,7 @@ bool make_buffers(TensorLists& lists) {
 }
 
 void update_fused(TensorLists& lists, const SGDOptions& options) {
+  // In its first step the kernel copies the gradient into the buffer, without dampening, as Python does.
   const bool is_first_step = options.momentum != 0 && make_buffers(lists);
   const auto buffers = options.momentum != 0 ? at::TensorList(lists["momentum_buffer"]) : at::TensorList();
   at::_fused_sgd_(lists.params, lists.grads, buffers, options.weight_decay, options.momentum, options.lr,
@@ -31,13 +34,14 @@ void update_foreach(TensorLists& lists, const SGDOptions& options) {
   if (options.momentum != 0) {
     auto& buffers = lists["momentum_buffer"];
     if (make_buffers(lists)) {
+      // The first step has no dampening.
       at::_foreach_copy_(buffers, grads);
     } else {
       at::_foreach_mul_(buffers, options.momentum);
       at::_foreach_add_(buffers, grads, 1 - options.dampening);
     }
     if (options.nesterov) {
-      // As Python: into the gradients themselves, unless they are new tensors.
+      // As in Python, this changes the parameters' own gradients unless weight decay or maximize made new tensors.
       at::_foreach_add_(grads, buffers, options.momentum);
     } else {
       grads = buffers;
@@ -46,8 +50,8 @@ void update_foreach(TensorLists& lists, const SGDOptions& options) {
   at::_foreach_add_(lists.params, grads, -options.lr);
 }
 
-// On CPU the fused kernel leaves most numbers of few digits (bfloat16, float16) as they are, and their momentum is
-// garbage: https://github.com/pytorch/pytorch/issues/191763.
+// On the CPU the fused kernel leaves most bfloat16 and float16 elements unchanged and their momentum uninitialized:
+// https://github.com/pytorch/pytorch/issues/191763.
 bool is_kernel_sound(const at::Tensor& param) {
   return !param.is_cpu() || !at::isReducedFloatingType(param.scalar_type());
 }
@@ -56,7 +60,7 @@ bool is_kernel_sound(const at::Tensor& param) {
 
 std::vector<OptionProblem> SGDOptions::problems_between() const {
   if (!nesterov || (momentum > 0 && dampening == 0)) return {};
-  return {{"nesterov", fmt::format("expected momentum over 0 and dampening 0, got {} and {}", momentum, dampening)}};
+  return {{"nesterov", fmt::format("expected momentum above 0 and dampening 0, got {} and {}", momentum, dampening)}};
 }
 
 void SGDOptions::assign(const LibTorch& from) {
@@ -71,6 +75,7 @@ void SGDOptions::assign_to(LibTorch& to) const {
   to.lr(lr).momentum(momentum).dampening(dampening).weight_decay(weight_decay).nesterov(nesterov);
 }
 
+// Not created with the state: make_buffers does it, since the first gradient is its initial value.
 std::vector<StateEntry> state_entries(const SGDOptions& /*options*/) {
   return {{.name = "momentum_buffer", .used = false}};
 }

@@ -4,13 +4,13 @@
 
 #include "reference/optim/optimizers/multi_tensor_optimizer.hpp"
 
-/// SGD over LibTorch's fused kernel, on CPU and CUDA.
+/// SGD with LibTorch's fused kernel, on CPU and CUDA.
 ///
 ///     accel::optim::SGD optimizer(net->parameters(), {.lr = 0.1, .momentum = 0.9, .nesterov = true});
 ///
-/// Values are those of Python's `torch.optim.SGD(..., fused=True)`, or `foreach=True` where `fused` is false, and
-/// for bfloat16 and float16 on CPU, which LibTorch's kernel gets wrong. Thread rule: the rank's thread.
-/// Source: torch/optim/sgd.py, _fused_sgd and _multi_tensor_sgd.
+/// Values are those of Python's `torch.optim.SGD(..., fused=True)`, or of `foreach=True` with `fused = false` and for
+/// bfloat16 and float16 on the CPU, for which LibTorch's fused kernel is wrong. Thread rule: the rank's thread. Source:
+/// torch/optim/sgd.py, _fused_sgd and _multi_tensor_sgd.
 namespace accel::optim {
 
 struct SGDOptions {

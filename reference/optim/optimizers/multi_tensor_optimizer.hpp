@@ -10,16 +10,16 @@
 #include "reference/optim/state_dict/param_group_options.hpp"
 #include "reference/optim/state_dict/tensor_lists.hpp"
 
-/// The base of this library's optimizers: one call of a kernel for all parameters of a group, state dicts as Python
-/// writes them.
+/// The base class of this library's optimizers: one kernel call for all parameters of a group, and Python's state
+/// dicts.
 ///
 ///     accel::optim::RMSprop optimizer(net->parameters(), {.lr = 0.01, .momentum = 0.9});
 ///     optimizer.add_param_group(head->parameters(), {.lr = 0.1});
 ///     accel::Value saved = optimizer.state_dict();
 ///
-/// An optimizer is a struct of options, with the defaults and the ValueErrors of Python's class, and two functions
-/// beside it: `state_entries` (the tensors that are kept for each parameter) and `update`. Parameters without a
-/// gradient are skipped. Thread rule: the rank's thread. Source: torch/optim/optimizer.py.
+/// An optimizer is a struct of options, with the defaults and ValueErrors of Python's class, and two free functions:
+/// `state_entries` (the tensors kept per parameter) and `update`. Parameters without a gradient are skipped. Thread
+/// rule: the rank's thread. Source: torch/optim/optimizer.py.
 namespace accel::optim {
 
 template <typename Options>
@@ -32,11 +32,11 @@ class OptimizerWithStateDict : public torch::optim::Optimizer {
  public:
   using Optimizer::Optimizer;
   [[nodiscard]] virtual Value state_dict() const = 0;
-  /// Throws CheckpointError with all problems, and then has loaded nothing.
+  /// Throws CheckpointError with all problems, and leaves the optimizer unchanged then.
   virtual void load_state_dict(const Value& state_dict) = 0;
-  /// Whether there is state of a step: what an optimizer keeps from its construction on is none.
+  /// Whether there is state from a step; state that is created in the constructor does not count.
   [[nodiscard]] virtual bool has_stepped() const = 0;
-  /// Makes what it keeps from its construction on anew, for parameters that have other shapes since.
+  /// Recreates the state that the constructor created, for parameters whose shapes have changed since.
   virtual void restart() = 0;
 };
 
@@ -47,9 +47,9 @@ class MultiTensorOptimizer : public OptimizerWithStateDict {
 
   explicit MultiTensorOptimizer(std::vector<at::Tensor> params, const Options& defaults = {})
       : MultiTensorOptimizer(std::vector<ParamGroup<Options>>{{std::move(params), {}}}, defaults) {}
-  /// Throws ArgumentError with all that is wrong with the options, or for a parameter that is in two groups.
+  /// Throws ArgumentError with all problems of the options, or for a parameter that is in two groups.
   explicit MultiTensorOptimizer(const std::vector<ParamGroup<Options>>& groups, const Options& defaults = {});
-  /// With LibTorch's class of options, where it has one.
+  /// Accepts LibTorch's class of options, if it has one for this optimizer.
   MultiTensorOptimizer(std::vector<at::Tensor> params, const LibTorchOptions& defaults)
     requires requires { typename Options::LibTorch; }
       : MultiTensorOptimizer(std::move(params), from_libtorch(defaults)) {}

@@ -11,7 +11,7 @@
 #include "reference/optim/optimizers/multi_tensor_optimizer.hpp"
 #include "reference/optim/state_dict/state_dict_form.hpp"
 
-/// The members of MultiTensorOptimizer, for the files that instantiate it with their options.
+/// Definitions of MultiTensorOptimizer's members, for the sources that instantiate it with their options.
 namespace accel::optim {
 
 template <typename Options>
@@ -50,7 +50,7 @@ template <typename Options>
 bool MultiTensorOptimizer<Options>::has_stepped() const {
   return std::any_of(state_.begin(), state_.end(), [](const auto& entry) {
     return !kHasStateFromStart ||
-           static_cast<const ParamState&>(*entry.second).tensors.front().template item<double>() > 0;  // its steps
+           static_cast<const ParamState&>(*entry.second).tensors.front().template item<double>() > 0;  // the step count
   });
 }
 

@@ -9,9 +9,12 @@
 #include "reference/optim/state_dict/lbfgs_form.hpp"
 #include "reference/optim/state_dict/state_dict_form.hpp"
 
+// Dispatches on the optimizer's class: this library's optimizers have state dicts of their own; for LibTorch's,
+// adapters below translate between its state classes and the tensors of this library's entries.
 namespace accel::optim {
 namespace {
 
+// LibTorch counts steps with an integer, Python with a tensor of the default dtype (_get_scalar_dtype).
 at::Tensor counter(std::int64_t step) {
   const bool is_double = at::typeMetaToScalarType(at::get_default_dtype()) == at::kDouble;
   return at::full({}, static_cast<double>(step), is_double ? at::kDouble : at::kFloat);
@@ -21,7 +24,8 @@ std::int64_t counted(const at::Tensor& step) {
   return step.defined() ? static_cast<std::int64_t>(step.item<double>()) : 0;
 }
 
-// The tensors of LibTorch's states, in the order of state_entries, and back.
+// Tensors of LibTorch's states in the order of state_entries, and back. The order is what connects the two, so each
+// pair of functions must match the entries of its optimizer.
 using Tensors = std::vector<at::Tensor>;
 
 Tensors tensors_of(const torch::optim::SGDParamState& state) { return {state.momentum_buffer()}; }
@@ -51,7 +55,8 @@ void assign(torch::optim::RMSpropParamState& state, const Tensors& tensors) {
   state.step(counted(tensors[0])).square_avg(tensors[1]).momentum_buffer(tensors[2]).grad_avg(tensors[3]);
 }
 
-// LibTorch's class for these options.
+// State dicts of LibTorch's optimizer for these options. LibTorch steps without fused kernels, so states are those of
+// the unfused form.
 template <typename Options>
 class LibTorchForm : public StateDictForm {
  public:
@@ -67,7 +72,7 @@ class LibTorchForm : public StateDictForm {
       StateDictProblems& problems) const override {
     const auto options = read_group(dict, options_of<Options>(now), place, problems);
     if (options.maximize)
-      problems.add(fmt::format("{}.maximize: LibTorch's {} cannot maximize; use accel::optim::{}", place,
+      problems.add(fmt::format("{}.maximize: LibTorch's {} does not support it; use accel::optim::{}", place,
                                Options::kName, Options::kName));
     auto group = std::make_unique<typename Options::LibTorch>(options.lr);
     options.assign_to(*group);
@@ -83,17 +88,19 @@ class LibTorchForm : public StateDictForm {
 
  private:
   static Options unfused(Options options) {
+    // The fused form stores its step on another device and in another dtype.
     if constexpr (requires { options.fused; }) options.fused = false;
     return options;
   }
 };
 
-// Null for an optimizer of another class.
+// Null for an optimizer of an unsupported class.
 std::unique_ptr<StateDictForm> form_of(const torch::optim::Optimizer& optimizer) {
   if (const auto* lbfgs = dynamic_cast<const torch::optim::LBFGS*>(&optimizer))
     return std::make_unique<LbfgsForm>(*lbfgs);
   std::unique_ptr<StateDictForm> form;
   for_each_optimizer([&]<typename Options>(const OptimizerEntry<Options>&) {
+    // Only optimizers that LibTorch has, too, name its class.
     if constexpr (requires { typename Options::LibTorchOptimizer; }) {
       if (dynamic_cast<const typename Options::LibTorchOptimizer*>(&optimizer) != nullptr)
         form = std::make_unique<LibTorchForm<Options>>();
@@ -105,8 +112,8 @@ std::unique_ptr<StateDictForm> form_of(const torch::optim::Optimizer& optimizer)
 std::unique_ptr<StateDictForm> required_form_of(const torch::optim::Optimizer& optimizer) {
   auto form = form_of(optimizer);
   check_argument(form != nullptr,
-                 "state_dict: this optimizer's state has no form of Python's; expected an optimizer of accel::optim, "
-                 "or LibTorch's SGD, Adam, AdamW, Adagrad, RMSprop or LBFGS");
+                 "state_dict: unsupported class of optimizer; expected an optimizer of accel::optim, or LibTorch's "
+                 "SGD, Adam, AdamW, Adagrad, RMSprop or LBFGS");
   return form;
 }
 
@@ -131,6 +138,8 @@ void load_state_dict(torch::optim::Optimizer& optimizer, const Value& state_dict
 
 void follow_parameters(torch::optim::Optimizer& optimizer) {
   const auto parameters = parameters_of(optimizer);
+  // A state dict round trip moves every tensor to its parameter's device. On the CPU nothing can have moved, so the
+  // copy is skipped.
   const bool may_have_moved =
       std::any_of(parameters.begin(), parameters.end(), [](const auto& parameter) { return !parameter.is_cpu(); });
   const bool is_known = dynamic_cast<OptimizerWithStateDict*>(&optimizer) != nullptr || form_of(optimizer) != nullptr;
@@ -139,6 +148,7 @@ void follow_parameters(torch::optim::Optimizer& optimizer) {
 
 bool has_stepped(const torch::optim::Optimizer& optimizer) {
   if (const auto* ours = dynamic_cast<const OptimizerWithStateDict*>(&optimizer)) return ours->has_stepped();
+  // Only Adagrad creates state before the first step; its step count tells the two cases apart.
   const bool is_adagrad = dynamic_cast<const torch::optim::Adagrad*>(&optimizer) != nullptr;
   return std::any_of(optimizer.state().begin(), optimizer.state().end(), [&](const auto& entry) {
     return !is_adagrad || static_cast<const torch::optim::AdagradParamState&>(*entry.second).step() > 0;
@@ -147,6 +157,7 @@ bool has_stepped(const torch::optim::Optimizer& optimizer) {
 
 void restart(torch::optim::Optimizer& optimizer) {
   if (auto* ours = dynamic_cast<OptimizerWithStateDict*>(&optimizer)) return ours->restart();
+  // Other LibTorch optimizers create their state in the first step.
   if (dynamic_cast<torch::optim::Adagrad*>(&optimizer) == nullptr) return;
   const auto& defaults = static_cast<const torch::optim::AdagradOptions&>(optimizer.defaults());
   for (const auto& group : optimizer.param_groups()) {

@@ -11,12 +11,12 @@
 #include "reference/optim/optimizers/rmsprop.hpp"
 #include "reference/optim/optimizers/rprop.hpp"
 
-/// Every optimizer of this library, and its names.
+/// All optimizers of this library, and their names.
 ///
 ///     accel::optim::NAdam optimizer(net->parameters(), {.lr = 2e-3});
 ///
-/// To add an optimizer, write its header and source, and add them here and to reference/CMakeLists.txt. Experiments,
-/// DeepSpeed files, state dicts of LibTorch's classes and the tests of all optimizers follow `kOptimizers`.
+/// To add an optimizer, write its header and source, and list them here and in reference/CMakeLists.txt. Experiments,
+/// DeepSpeed files, state dicts of LibTorch's classes and the tests of all optimizers iterate over `kOptimizers`.
 /// Thread rule: constants.
 namespace accel::optim {
 

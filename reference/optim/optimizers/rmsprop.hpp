@@ -4,12 +4,12 @@
 
 #include "reference/optim/optimizers/multi_tensor_optimizer.hpp"
 
-/// RMSprop divides by a running root mean square of the gradients, plain or centered, with or without momentum.
+/// RMSprop: divides gradients by a running root mean square, plain or centered, with or without momentum.
 ///
 ///     accel::optim::RMSprop optimizer(net->parameters(), {.lr = 0.01, .momentum = 0.9});
 ///
-/// Values are those of Python's `torch.optim.RMSprop(..., foreach=True)`, on CPU and CUDA.
-/// Thread rule: the rank's thread. Source: torch/optim/rmsprop.py, _multi_tensor_rmsprop.
+/// Values are those of Python's `torch.optim.RMSprop(..., foreach=True)`, on CPU and CUDA. Thread rule: the rank's
+/// thread. Source: torch/optim/rmsprop.py, _multi_tensor_rmsprop.
 namespace accel::optim {
 
 struct RMSpropOptions {

@@ -5,10 +5,13 @@
 #include "reference/optim/optimizers/foreach_math.hpp"
 #include "reference/optim/optimizers/multi_tensor_optimizer_impl.hpp"
 
+// Rprop with multi-tensor operations. Python indexes with masks (`sign[sign.gt(0)] = etaplus`), one operator per
+// tensor; here arithmetic on signs gives the same values with a fixed number of kernels for all tensors.
 namespace accel::optim {
 namespace {
 
-// What each step size is multiplied by: `larger` where the sign is 1, `smaller` where it is -1, else 1.
+// The factor for each step size: `larger` where the sign is 1, `smaller` where it is -1, else 1. sign * larger + 1 is
+// above `larger`, 1, or below 0; the clamps turn the outer two into the factors.
 std::vector<at::Tensor> factors_of(const std::vector<at::Tensor>& signs, const RpropOptions& options) {
   const auto [smaller, larger] = options.etas;
   auto factors = at::_foreach_mul(signs, larger);
@@ -18,8 +21,8 @@ std::vector<at::Tensor> factors_of(const std::vector<at::Tensor>& signs, const R
   return factors;
 }
 
-// Writes 0 where the sign is -1. There are no multi-tensor kernels for masks, and a product with 0 would make NaN of
-// an infinite gradient: bounds do it, 0 there and infinite elsewhere.
+// Writes 0 where the sign is -1. There are no multi-tensor kernels for masks, and a product with 0 would turn an
+// infinite gradient into NaN. Instead the gradients are clamped to bounds that are 0 there and infinite elsewhere.
 void clear_turned(std::vector<at::Tensor>& gradients, const std::vector<at::Tensor>& signs) {
   auto bounds = at::_foreach_clamp_max(signs, 0);
   at::_foreach_neg_(bounds);
@@ -41,6 +44,7 @@ void update(TensorLists& lists, const RpropOptions& options) {
   const auto [least, most] = options.step_sizes;
   auto &prevs = lists["prev"], &sizes = lists["step_size"];
   count_steps(lists["step"]);
+  // Positive where the gradient kept its sign since the last step.
   auto signs = at::_foreach_mul(lists.grads, prevs);
   at::_foreach_copy_(prevs, lists.grads);
   if (options.maximize) {
@@ -51,7 +55,7 @@ void update(TensorLists& lists, const RpropOptions& options) {
   at::_foreach_mul_(sizes, factors_of(signs, options));
   at::_foreach_clamp_min_(sizes, least);
   at::_foreach_clamp_max_(sizes, most);
-  // Where the gradient turned, the step is left out, and the next one counts as a first.
+  // Where the gradient changed its sign, this step is skipped, and the next one starts without a previous gradient.
   clear_turned(prevs, signs);
   at::_foreach_addcmul_(lists.params, at::_foreach_sign(prevs), sizes, -1);
 }

@@ -4,13 +4,13 @@
 
 #include "reference/optim/optimizers/multi_tensor_optimizer.hpp"
 
-/// Rprop: step sizes of each number from the signs of its gradients, for full batches.
+/// Rprop: a step size per element, adapted from the signs of its gradients; for full batches.
 ///
 ///     accel::optim::Rprop optimizer(net->parameters(), {.lr = 0.01});
 ///
-/// Values are those of Python's `torch.optim.Rprop(..., foreach=True)`, on CPU and CUDA, but where the smaller of
-/// `etas` is 0 or 1 in the parameters' dtype: there Python's masks take factors for signs. Thread rule: the rank's
-/// thread. Source: torch/optim/rprop.py, _multi_tensor_rprop.
+/// Values are those of Python's `torch.optim.Rprop(..., foreach=True)`, on CPU and CUDA, except if the smaller of
+/// `etas` rounds to 0 or 1 in the parameters' dtype: Python's masks then confuse factors with signs. Thread rule: the
+/// rank's thread. Source: torch/optim/rprop.py, _multi_tensor_rprop.
 namespace accel::optim {
 
 inline constexpr Allowed<NumberPair> kEtas{[](const NumberPair& etas) {

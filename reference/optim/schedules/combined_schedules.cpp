@@ -14,12 +14,15 @@ CombinedSchedule::CombinedSchedule(const ScheduledOptimizer& optimizer, const st
     : LRScheduler(optimizer) {
   check_argument(!schedulers.empty(), "schedulers: expected at least one, got none");
   ScheduledOptimizer start = optimizer;
+  // As in Python, the parts are new schedules; `last_epoch` of the combined one is applied by SequentialLR.
   start.last_epoch = -1;
   for (const auto& make : schedulers) {
     check_argument(make != nullptr, "schedulers[{}]: expected a function that makes a schedule, got an empty one",
                    schedulers_.size());
     auto scheduler = make(start);
     check(scheduler.get());
+    // Constructing a part has changed the optimizer's rates. Python's parts find the original ones in the groups'
+    // initial_lr; LibTorch's groups cannot store it, so it is passed on here.
     start.initial_lrs = scheduler->initial_lrs();
     schedulers_.push_back(std::move(scheduler));
   }
@@ -30,10 +33,12 @@ void CombinedSchedule::check(const LRScheduler* scheduler) const {
   const auto index = schedulers_.size();
   check_argument(scheduler != nullptr, "schedulers[{}]: expected a schedule, got none", index);
   check_argument(dynamic_cast<const ReduceLROnPlateau*>(scheduler) == nullptr,
-                 "schedulers[{}]: ReduceLROnPlateau is stepped with a metric; it cannot be a part", index);
-  check_argument(&scheduler->optimizer() == &optimizer(), "schedulers[{}]: a schedule of another optimizer", index);
+                 "schedulers[{}]: ReduceLROnPlateau needs a metric and cannot be combined; step it separately", index);
+  check_argument(&scheduler->optimizer() == &optimizer(),
+                 "schedulers[{}]: the schedule belongs to another optimizer; expected the combined schedule's", index);
 }
 
+// Each part has stepped when it was constructed. Only the first one may have; the others start at their milestones.
 void CombinedSchedule::initial_step_of_first() {
   undo_initial_step();
   schedulers_.front()->initial_step();
@@ -41,7 +46,7 @@ void CombinedSchedule::initial_step_of_first() {
 
 void CombinedSchedule::update_last_lr() { last_lr_ = current_lr(); }
 
-// The last one's, as in Python.
+// If several parts write the same entry, the last one's counts, as in Python.
 LRScheduler::GroupEntries CombinedSchedule::group_entries() const {
   auto entries = LRScheduler::group_entries();
   for (const auto& scheduler : schedulers_) {
@@ -56,21 +61,23 @@ void CombinedSchedule::undo_initial_step() {
   for (auto& scheduler : schedulers_) scheduler->undo_initial_step();
 }
 
-// Only a part that begins at a milestone is asked, and SequentialLR takes no combined schedule there.
+// Never called: get_lr is only used for a part that starts at a milestone, and SequentialLR rejects combined schedules
+// there.
 std::vector<double> CombinedSchedule::get_lr(const std::vector<double>& /*current*/) const {
-  ensure(false, "a combined schedule has no rates of its own");
+  ensure(false, "get_lr: a combined schedule has no rates of its own");
   return {};
 }
 
 void CombinedSchedule::state_fields(optim::StateFields& fields) {
   last_lr_field(fields);
-  if (step_count_) {  // a part that has begun
+  if (step_count_) {  // set if this schedule is itself the first part of another one
     fields("_step_count", *step_count_);
     fields.constant("_is_initial", false);
   }
   read_schedulers(fields);
 }
 
+// Reads the parts with a shared list of changes, so that a problem in any part leaves all parts unchanged.
 void CombinedSchedule::read_schedulers(optim::StateFields& fields) {
   if (fields.writes()) {
     Value::List states;
@@ -96,18 +103,19 @@ SequentialLR::SequentialLR(const ScheduledOptimizer& optimizer, const std::vecto
                            std::vector<int> milestones)
     : CombinedSchedule(optimizer, schedulers), milestones_(std::move(milestones)) {
   check_argument(milestones_.size() + 1 == schedulers.size(),
-                 "SequentialLR: milestones: expected {}, one less than schedules, got {}", schedulers.size() - 1,
+                 "SequentialLR: milestones: expected {}, one fewer than schedules, got {}", schedulers.size() - 1,
                  milestones_.size());
   check_argument(std::is_sorted(milestones_.begin(), milestones_.end()),
-                 "SequentialLR: milestones: expected them in rising order");
+                 "SequentialLR: milestones: expected numbers in ascending order");
   for (std::size_t index = 1; index < schedulers.size(); ++index) {
     check_argument(dynamic_cast<CombinedSchedule*>(this->schedulers()[index].get()) == nullptr,
-                   "SequentialLR: schedulers[{}]: a combined schedule cannot begin at a milestone; put it first, or "
+                   "SequentialLR: schedulers[{}]: a combined schedule cannot start at a milestone; put it first, or "
                    "list its parts here",
                    index);
   }
   set_last_epoch(optimizer.last_epoch + 1);
-  // Undoes what making the parts has done to the rates, then begins the first part alone.
+  // Undoes the changes that constructing the parts made to the rates, then starts the first part alone. Python does the
+  // same in its constructor.
   auto& groups = this->optimizer().param_groups();
   for (std::size_t group = 0; group < groups.size(); ++group) groups[group].options().set_lr(initial_lrs()[group]);
   initial_step_of_first();
@@ -116,9 +124,11 @@ SequentialLR::SequentialLR(const ScheduledOptimizer& optimizer, const std::vecto
 
 void SequentialLR::step() {
   set_last_epoch(last_epoch() + 1);
+  // bisect_right in Python: at a milestone the next schedule is already active.
   const auto next = std::upper_bound(milestones_.begin(), milestones_.end(), last_epoch());
   auto& scheduler = *schedulers()[next - milestones_.begin()];
   if (next != milestones_.begin() && *(next - 1) == last_epoch()) {
+    // Python calls step(0) on the new part, which uses its closed form where there is one.
     restart(scheduler);
   } else {
     scheduler.step();
@@ -141,6 +151,7 @@ ChainedScheduler::ChainedScheduler(const ScheduledOptimizer& optimizer, const st
   update_last_lr();
 }
 
+// Each part multiplies the rates that the previous ones have left.
 void ChainedScheduler::step() {
   for (const auto& scheduler : schedulers()) scheduler->step();
   update_last_lr();

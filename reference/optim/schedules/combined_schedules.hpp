@@ -5,19 +5,19 @@
 
 #include "reference/optim/schedules/lr_scheduler.hpp"
 
-/// Schedules of one optimizer, one after another or all at once.
+/// Several schedules of one optimizer, one after another or all at once.
 ///
 ///     accel::SequentialLR scheduler(optimizer, {accel::schedule<accel::LinearLR>(0.1, 1.0, 10),
 ///                                               accel::schedule<accel::CosineAnnealingLR>(90)}, /*milestones=*/{10});
 ///     accel::ChainedScheduler both(optimizer, {accel::schedule<accel::ConstantLR>(0.1),
 ///                                              accel::schedule<accel::ExponentialLR>(0.9)});
 ///
-/// The schedules are made here, in order, as a Python program makes them: each sets the rates of its epoch 0 over those
-/// of the one before, and all start from the first one's initial rates. Thread rule: the rank's thread. Source:
+/// The schedules are constructed here, in order, as in a Python program: each sets the rates of its epoch 0 on top of
+/// those of the previous one, and all start from the first one's initial rates. Thread rule: the rank's thread. Source:
 /// torch/optim/lr_scheduler.py, SequentialLR and ChainedScheduler.
 namespace accel {
 
-/// What both have.
+/// The common base of both.
 class CombinedSchedule : public LRScheduler {
  public:
   [[nodiscard]] const std::vector<std::unique_ptr<LRScheduler>>& schedulers() const { return schedulers_; }
@@ -39,10 +39,10 @@ class CombinedSchedule : public LRScheduler {
   std::vector<std::unique_ptr<LRScheduler>> schedulers_;
 };
 
-/// Goes on to the next schedule, from its epoch 0, at each milestone.
+/// Switches to the next schedule, which starts at its epoch 0, at each milestone.
 class SequentialLR : public CombinedSchedule {
  public:
-  /// One milestone less than schedules, in rising order.
+  /// `milestones`: one fewer than schedules, in ascending order.
   SequentialLR(const ScheduledOptimizer& optimizer, const std::vector<ScheduleFactory>& schedulers,
                std::vector<int> milestones);
   void step() override;

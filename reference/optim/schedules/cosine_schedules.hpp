@@ -54,8 +54,8 @@ struct CosineAnnealingWarmRestartsOptions {
   }
 };
 
-/// From the initial rate to `eta_min` in `T_0` epochs, then again from the start, each time in `T_mult` times as many.
-/// Steps do not count in `step_count`, as in Python. Batches may step between epochs:
+/// From the initial rate to `eta_min` in `T_0` epochs, then again from the start, each time over `T_mult` times as many
+/// epochs. As in Python, `step_count` does not count its steps. Fractional epochs are allowed, for steps per batch:
 ///
 ///     scheduler.step(epoch + static_cast<double>(batch) / num_batches);
 class CosineAnnealingWarmRestarts : public LRScheduler {
@@ -66,14 +66,14 @@ class CosineAnnealingWarmRestarts : public LRScheduler {
   CosineAnnealingWarmRestarts(ScheduledOptimizer optimizer, const Options& options)
       : CosineAnnealingWarmRestarts(std::move(optimizer), options.T_0, options.T_mult, options.eta_min) {}
   void step() override;
-  /// To any epoch, or a part of one. Throws ArgumentError for a negative one.
+  /// Sets the rates of any epoch, also a fractional one. Throws ArgumentError for a negative epoch.
   void step(double epoch) override;
 
  private:
   std::vector<double> get_lr(const std::vector<double>& current) const override;
   void state_fields(optim::StateFields& fields) override;
   int T_0_, T_mult_;
-  std::int64_t T_i_;  // longer than any run, if T_mult is large
+  std::int64_t T_i_;  // 64 bits, because it grows by T_mult with every restart
   double eta_min_;
   double T_cur_;
 };

@@ -6,9 +6,12 @@
 #include "reference/optim/schedules/schedule_state.hpp"
 #include "reference/optim/state_dict/param_group_options.hpp"
 
+// CyclicLR as in torch, including its order of assignments to rates and momentum, which decides what an earlier
+// schedule on the same optimizer leaves behind.
 namespace accel {
 
-// The groups take `base_lr` first, so that a first schedule's initial rates are those.
+// Sets the groups' rates to `base_lr` before the base class reads them, so that they become the initial rates of a
+// first schedule, as in Python.
 ScheduledOptimizer CyclicLR::begin(ScheduledOptimizer optimizer, const Options& options) {
   const auto rates = options.base_lr.of(*optimizer.optimizer, "CyclicLR: base_lr");
   if (optimizer.last_epoch != -1) return optimizer;
@@ -32,23 +35,26 @@ CyclicLR::CyclicLR(ScheduledOptimizer optimizer, const Options& options)
                  "CyclicLR: mode: expected triangular, triangular2 or exp_range, or a scale_fn, got '{}'", mode_);
   check_argument(scale_mode_ == "cycle" || scale_mode_ == "iterations",
                  "CyclicLR: scale_mode: expected cycle or iterations, got '{}'", scale_mode_);
+  // Doubles, as in Python, where both are converted to float before they are added.
   total_size_ = static_cast<double>(options.step_size_up) + down;
   step_ratio_ = options.step_size_up / total_size_;
   init_scale_mode();
   if (cycle_momentum_) init_momentum(options);
   initial_step();
-  set_base_lrs(options.base_lr.of(
-      this->optimizer(), "CyclicLR: base_lr"));  // after epoch 0, which an earlier schedule's initial rates decide
+  // After the initial step: Python computes epoch 0 from an earlier schedule's initial rates, if there is one.
+  set_base_lrs(options.base_lr.of(this->optimizer(), "CyclicLR: base_lr"));
 }
 
+// Also called after loading, since a loaded mode decides the scale mode.
 void CyclicLR::init_scale_mode() {
   if (!scale_fn_) scale_mode_ = mode_ == "exp_range" ? "iterations" : "cycle";
 }
 
+// The optimizer's defaults decide which option is cycled, as in Python, even if groups have others.
 void CyclicLR::init_momentum(const Options& options) {
   const auto kind = optim::momentum_kind(optimizer().defaults());
   check_argument(kind.has_value(),
-                 "CyclicLR: cycle_momentum: the optimizer has neither momentum nor betas; set it to false");
+                 "CyclicLR: cycle_momentum: the optimizer has neither momentum nor betas; set cycle_momentum to false");
   use_beta1_ = kind == optim::MomentumKind::kBeta1;
   base_momentums_ = options.base_momentum.of(optimizer(), "CyclicLR: base_momentum");
   max_momentums_ = options.max_momentum.of(optimizer(), "CyclicLR: max_momentum");
@@ -61,6 +67,7 @@ double CyclicLR::scale(double cycle) const {
   return mode_ == "exp_range" ? optim::power(gamma_, x, "CyclicLR: exp_range") : 1.0;
 }
 
+// The expressions are Python's, term by term: another form of the triangle would round differently.
 CyclicLR::Place CyclicLR::place() const {
   const double cycle = std::floor(1 + last_epoch() / total_size_);
   const double x = 1.0 + last_epoch() / total_size_ - cycle;
@@ -95,10 +102,12 @@ void CyclicLR::state_fields(optim::StateFields& fields) {
   fields("total_size", total_size_, {[](double size) { return size > 0; }, "a number above 0"});
   fields("step_ratio", step_ratio_,
          {[](double ratio) { return ratio > 0 && ratio <= 1; }, "a number above 0, and 1 at most"});
+  // With a scale_fn Python does not look at the mode, so any text is accepted.
   fields("mode", mode_,
          scale_fn_ ? optim::Rule<std::string>() : optim::one_of({"triangular", "triangular2", "exp_range"}));
   fields("gamma", gamma_);
   fields("scale_mode", scale_mode_, optim::one_of({"cycle", "iterations"}));
+  // Python stores the function's __dict__ here, or None for plain functions; there is nothing to load.
   fields.constant("_scale_fn_custom", {});
   fields("cycle_momentum", cycle_momentum_, optim::as_made(cycle_momentum_));
   if (!cycle_momentum_) return;

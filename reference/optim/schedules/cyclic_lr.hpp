@@ -14,18 +14,18 @@ namespace accel {
 struct CyclicLROptions {
   PerGroup base_lr = {}, max_lr = {};
   int step_size_up = 2000;
-  std::optional<int> step_size_down = {};  ///< as `step_size_up`, if not given
+  std::optional<int> step_size_down = {};  ///< absent: as `step_size_up`
   std::string mode = "triangular";         ///< or "triangular2", "exp_range"
   double gamma = 1.0;                      ///< of exp_range
   std::function<double(double)> scale_fn;  ///< instead of `mode`: the height of a cycle, from 0 to 1
-  std::string scale_mode = "cycle";        ///< what `scale_fn` is given: the number of the "cycle", or of "iterations"
+  std::string scale_mode = "cycle";        ///< the argument of `scale_fn`: number of the "cycle", or of "iterations"
   bool cycle_momentum = true;
   PerGroup base_momentum = 0.8, max_momentum = 0.9;
 
   static constexpr optim::Allowed<std::string> kModes{
       [](const std::string& mode) { return mode == "triangular" || mode == "triangular2" || mode == "exp_range"; },
       "triangular, triangular2 or exp_range"};
-  /// `scale_fn` and `scale_mode` are for programs alone.
+  /// Files cannot set `scale_fn` and `scale_mode`.
   static constexpr auto fields() {
     using namespace optim;
     return std::tuple{OptionField{"base_lr", &CyclicLROptions::base_lr, kFiniteAtLeastZero, Presence::kRequired},
@@ -40,13 +40,14 @@ struct CyclicLROptions {
   }
 };
 
-/// The rate goes from `base_lr` to `max_lr` and back; the momentum, or Adam's first beta, goes the other way.
+/// Cycles the rate from `base_lr` to `max_lr` and back; the momentum, or Adam's first beta, moves in the opposite
+/// direction.
 ///
 ///     accel::CyclicLR scheduler(optimizer,
 ///                               {.base_lr = 0.01, .max_lr = 0.1, .step_size_up = 100, .mode = "triangular2"});
 ///
-/// The state dict holds no `scale_fn`, as in Python. Thread rule: the rank's thread.
-/// Source: torch/optim/lr_scheduler.py, CyclicLR.
+/// As in Python, the state dict does not contain `scale_fn`. Thread rule: the rank's thread. Source:
+/// torch/optim/lr_scheduler.py, CyclicLR.
 class CyclicLR : public LRScheduler {
  public:
   using Options = CyclicLROptions;
@@ -54,8 +55,8 @@ class CyclicLR : public LRScheduler {
 
  private:
   struct Place {
-    double scale_factor;  // the part of the height that is reached
-    double scale;         // of the height
+    double scale_factor;  // the fraction of the height that is reached, from 0 to 1
+    double scale;         // the height of this cycle
   };
   static ScheduledOptimizer begin(ScheduledOptimizer optimizer, const Options& options);
   void init_momentum(const Options& options);

@@ -5,6 +5,10 @@
 #include "reference/optim/schedules/schedule_arithmetic.hpp"
 #include "reference/optim/schedules/schedule_state.hpp"
 
+// Note [Recursive and closed form]
+// Python defines most schedules twice: `get_lr` scales the current rate, so that changes by the user persist, and
+// `_get_closed_form_lr` computes the rate from the epoch alone, for a schedule that starts at a milestone. The two
+// round differently. Therefore both are implemented, with Python's expressions, and used where Python uses them.
 namespace accel {
 namespace {
 
@@ -25,6 +29,8 @@ std::vector<double> StepLR::get_lr(const std::vector<double>& current) const {
   return last_epoch() == 0 || last_epoch() % step_size_ != 0 ? current : times(current, gamma_);
 }
 
+// Integer division rounds down like Python's `//`, because epochs are not negative. pow rounds once, unlike a loop of
+// products.
 std::vector<double> StepLR::get_closed_form_lr(const std::vector<double>& /*current*/) const {
   return times(base_lrs(), optim::power(gamma_, last_epoch() / step_size_, "StepLR"));
 }
@@ -37,22 +43,26 @@ void StepLR::state_fields(optim::StateFields& fields) {
 
 MultiStepLR::MultiStepLR(ScheduledOptimizer optimizer, const std::vector<int>& milestones, double gamma)
     : LRScheduler(std::move(optimizer)), gamma_(gamma) {
+  // Python uses a Counter, so a repeated milestone counts several times.
   for (const int milestone : milestones) ++milestones_[milestone];
   initial_step();
 }
 
 std::vector<double> MultiStepLR::get_lr(const std::vector<double>& current) const {
   const auto milestone = milestones_.find(last_epoch());
+  // One power for a milestone that is listed several times, as in Python; repeated products would round differently.
   return milestone == milestones_.end() ? current
                                         : times(current, optim::power(gamma_, milestone->second, "MultiStepLR"));
 }
 
 std::vector<double> MultiStepLR::get_closed_form_lr(const std::vector<double>& /*current*/) const {
+  // The number of milestones up to this epoch, which is Python's bisect_right on the sorted list.
   int passed = 0;
   for (const auto& [milestone, count] : milestones_) passed += milestone <= last_epoch() ? count : 0;
   return times(base_lrs(), optim::power(gamma_, passed, "MultiStepLR"));
 }
 
+// Milestones are part of the state, as in Python: loading replaces the constructor's.
 void MultiStepLR::state_fields(optim::StateFields& fields) {
   LRScheduler::state_fields(fields);
   fields("milestones", milestones_);
@@ -66,6 +76,7 @@ ConstantLR::ConstantLR(ScheduledOptimizer optimizer, double factor, int total_it
 }
 
 std::vector<double> ConstantLR::get_lr(const std::vector<double>& current) const {
+  // Only epochs 0 and total_iters change the rate: the factor is applied once and divided out once.
   if (last_epoch() == 0) return times(current, factor_);
   return last_epoch() != total_iters_ ? current : times(current, optim::divided(1.0, factor_, "ConstantLR: factor"));
 }
@@ -95,12 +106,14 @@ LinearLR::LinearLR(ScheduledOptimizer optimizer, double start_factor, double end
 std::vector<double> LinearLR::get_lr(const std::vector<double>& current) const {
   if (last_epoch() == 0) return times(current, start_factor_);
   if (is_initial() || last_epoch() > total_iters_) return current;
+  // The ratio of this epoch's factor to the previous one's, which was applied to `current`.
   const double range = end_factor_ - start_factor_;
   return times(current,
                1.0 + optim::divided(range, total_iters_ * start_factor_ + (last_epoch() - 1) * range, "LinearLR"));
 }
 
 std::vector<double> LinearLR::get_closed_form_lr(const std::vector<double>& /*current*/) const {
+  // The factor stays at end_factor after total_iters.
   const double way = (end_factor_ - start_factor_) * std::min(total_iters_, last_epoch());
   return times(base_lrs(), start_factor_ + optim::divided(way, total_iters_, "LinearLR: total_iters"));
 }
@@ -137,6 +150,7 @@ PolynomialLR::PolynomialLR(ScheduledOptimizer optimizer, int total_iters, double
 
 std::vector<double> PolynomialLR::get_lr(const std::vector<double>& current) const {
   if (is_initial() || last_epoch() > total_iters_) return current;
+  // The ratio of two consecutive factors, as in LinearLR. At total_iters the rate becomes 0 and stays 0.
   const double total = total_iters_;
   const double left = 1.0 - optim::divided(last_epoch(), total, "PolynomialLR: total_iters");
   const double left_before = 1.0 - (last_epoch() - 1) / total;

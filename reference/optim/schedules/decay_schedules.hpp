@@ -7,8 +7,8 @@
 #include "reference/optim/schedules/lr_scheduler.hpp"
 #include "reference/optim/state_dict/option_fields.hpp"
 
-/// Schedules that multiply the current rate, so that the user's own changes of it go on to count. Arguments and
-/// defaults are Python's.
+/// Schedules that multiply the current rate, so that changes by the user remain effective. Arguments and defaults are
+/// Python's.
 ///
 ///     accel::MultiStepLR scheduler(optimizer, /*milestones=*/{30, 80}, /*gamma=*/0.1);
 ///
@@ -26,7 +26,7 @@ struct StepLROptions {
   }
 };
 
-/// The rate times `gamma` after every `step_size` epochs.
+/// Multiplies the rate by `gamma` after every `step_size` epochs.
 class StepLR : public LRScheduler {
  public:
   using Options = StepLROptions;
@@ -53,8 +53,8 @@ struct MultiStepLROptions {
   }
 };
 
-/// The rate times `gamma` at each milestone; one that is listed n times counts n times.
-/// Its state has the milestones' epochs as texts, where Python has numbers as keys.
+/// Multiplies the rate by `gamma` at each milestone; one that is listed n times counts n times. Its state stores the
+/// milestones' epochs as text, where Python has integer keys.
 class MultiStepLR : public LRScheduler {
  public:
   using Options = MultiStepLROptions;
@@ -66,7 +66,7 @@ class MultiStepLR : public LRScheduler {
   std::vector<double> get_lr(const std::vector<double>& current) const override;
   std::vector<double> get_closed_form_lr(const std::vector<double>& current) const override;
   void state_fields(optim::StateFields& fields) override;
-  std::map<int, int> milestones_;  // epoch -> how often
+  std::map<int, int> milestones_;  // epoch -> how often it is listed
   double gamma_;
 };
 
@@ -81,7 +81,7 @@ struct ConstantLROptions {
   }
 };
 
-/// The rate times `factor` until epoch `total_iters`.
+/// Multiplies the rate by `factor` until epoch `total_iters`.
 class ConstantLR : public LRScheduler {
  public:
   using Options = ConstantLROptions;
@@ -110,7 +110,7 @@ struct LinearLROptions {
   }
 };
 
-/// The rate times a factor that goes from `start_factor` to `end_factor` in `total_iters` epochs.
+/// Multiplies the rate by a factor that changes from `start_factor` to `end_factor` over `total_iters` epochs.
 class LinearLR : public LRScheduler {
  public:
   using Options = LinearLROptions;
@@ -136,7 +136,7 @@ struct ExponentialLROptions {
   }
 };
 
-/// The rate times `gamma` after every epoch.
+/// Multiplies the rate by `gamma` after every epoch.
 class ExponentialLR : public LRScheduler {
  public:
   using Options = ExponentialLROptions;
@@ -162,7 +162,7 @@ struct PolynomialLROptions {
   }
 };
 
-/// The rate times (1 - epoch / total_iters) ** power; it stays as it is behind `total_iters`.
+/// Multiplies the initial rate by (1 - epoch / total_iters) ** power; constant after `total_iters`.
 class PolynomialLR : public LRScheduler {
  public:
   using Options = PolynomialLROptions;

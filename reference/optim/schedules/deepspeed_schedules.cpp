@@ -6,6 +6,8 @@
 #include "reference/core/errors.hpp"
 #include "reference/optim/schedules/schedule_arithmetic.hpp"
 
+// DeepSpeed counts iterations from -1: its initial state is before iteration 0, while a Python schedule starts at epoch
+// 0. Hence `last_epoch() - 1` below.
 namespace accel {
 namespace {
 
@@ -15,11 +17,11 @@ Options checked(const char* schedule, Options options) {
                  options.warmup_num_steps);
   check_argument(options.warmup_type == "log" || options.warmup_type == "linear",
                  "{}: warmup_type: expected log or linear, got '{}'", schedule, options.warmup_type);
-  options.warmup_num_steps = std::max(2, options.warmup_num_steps);  // the logarithm divides
+  options.warmup_num_steps = std::max(2, options.warmup_num_steps);  // as DeepSpeed: log(1) would divide by 0
   return options;
 }
 
-// How far the warm-up is, at an iteration of it.
+// The progress of the warm-up, from 0 to 1, with DeepSpeed's logarithm of `iteration + 1`.
 template <typename Options>
 double warmed_up(int iteration, const Options& options) {
   if (options.warmup_type == "linear") return static_cast<double>(iteration) / options.warmup_num_steps;
@@ -32,6 +34,7 @@ std::vector<double> between(double lowest, const std::vector<double>& highest, d
   return rates;
 }
 
+// WarmupCosineLR scales each group's own rate, while the other two set absolute rates.
 std::vector<double> scaled(std::vector<double> rates, double ratio) {
   for (auto& rate : rates) rate *= ratio;
   return rates;
@@ -46,9 +49,11 @@ WarmupLR::WarmupLR(ScheduledOptimizer optimizer, Options options)
 
 std::vector<double> WarmupLR::get_lr(const std::vector<double>&) const {
   const int iteration = last_epoch() - 1;
+  // Without warmup_max_lr, each group's own rate is its maximum.
   const auto highest =
       options_.warmup_max_lr ? std::vector<double>(base_lrs().size(), *options_.warmup_max_lr) : base_lrs();
   if (iteration < 0) return std::vector<double>(base_lrs().size(), options_.warmup_min_lr);
+  // After the warm-up the rate stays at its maximum.
   return between(options_.warmup_min_lr, highest,
                  iteration < options_.warmup_num_steps ? warmed_up(iteration, options_) : 1.0);
 }
@@ -64,6 +69,7 @@ std::vector<double> WarmupDecayLR::get_lr(const std::vector<double>&) const {
   if (iteration < 0) return std::vector<double>(base_lrs().size(), options_.warmup_min_lr);
   if (iteration < options_.warmup_num_steps)
     return between(options_.warmup_min_lr, highest, warmed_up(iteration, options_));
+  // Negative after total_num_steps, hence the maximum with 0.
   const double left = options_.total_num_steps - iteration;
   return between(
       options_.warmup_min_lr, highest,
@@ -81,6 +87,7 @@ std::vector<double> WarmupCosineLR::get_lr(const std::vector<double>&) const {
   if (iteration < options_.warmup_num_steps)
     return scaled(base_lrs(),
                   options_.warmup_min_ratio + warmed_up(iteration, options_) * (1. - options_.warmup_min_ratio));
+  // The + 1 is DeepSpeed's: the cosine starts one step after its maximum.
   const double last = iteration - options_.warmup_num_steps + 1;
   const double progress = std::min(1.0, last / std::max(1, options_.total_num_steps - options_.warmup_num_steps));
   const double ratio = (1 + std::cos(optim::kPi * progress)) / 2;

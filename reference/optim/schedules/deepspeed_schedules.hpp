@@ -8,13 +8,13 @@
 #include "reference/optim/schedules/lr_scheduler.hpp"
 #include "reference/optim/state_dict/option_fields.hpp"
 
-/// The schedules that a DeepSpeed file names, with DeepSpeed's values.
+/// The schedules that a DeepSpeed file can select, with DeepSpeed's values.
 ///
 ///     accel::WarmupDecayLR scheduler(
 ///         optimizer, {.total_num_steps = 1000, .warmup_max_lr = 3e-4, .warmup_num_steps = 100});
 ///
-/// Before the first step rates are the lowest; the n-th step sets those of iteration n - 1. Thread rule: the rank's
-/// thread. Source: deepspeed/runtime/lr_schedules.py of DeepSpeed 0.19.
+/// Before the first step the rates are at their minimum; the n-th step sets those of iteration n - 1. Thread rule: the
+/// rank's thread. Source: deepspeed/runtime/lr_schedules.py of DeepSpeed 0.19.
 namespace accel {
 
 inline constexpr optim::Allowed<std::string> kWarmupTypes{
@@ -35,8 +35,8 @@ struct WarmupLROptions {
   }
 };
 
-/// From `warmup_min_lr` to `warmup_max_lr`, where it stays. Throws ArgumentError for a warm-up of no step or of another
-/// type.
+/// From `warmup_min_lr` to `warmup_max_lr`, then constant. Throws ArgumentError for a warm-up without steps or of an
+/// unknown type.
 class WarmupLR : public LRScheduler {
  public:
   using Options = WarmupLROptions;
@@ -65,7 +65,7 @@ struct WarmupDecayLROptions {
   }
 };
 
-/// From `warmup_min_lr` to `warmup_max_lr`, then in a line back, until `total_num_steps`.
+/// From `warmup_min_lr` to `warmup_max_lr`, then linearly back until `total_num_steps`.
 class WarmupDecayLR : public LRScheduler {
  public:
   using Options = WarmupDecayLROptions;
@@ -94,8 +94,8 @@ struct WarmupCosineLROptions {
   }
 };
 
-/// The group's own rate times a ratio: from `warmup_min_ratio` to 1, then along a cosine to `cos_min_ratio`, where it
-/// stays.
+/// The group's own rate times a ratio: from `warmup_min_ratio` to 1, then along a cosine to `cos_min_ratio`, then
+/// constant.
 class WarmupCosineLR : public LRScheduler {
  public:
   using Options = WarmupCosineLROptions;

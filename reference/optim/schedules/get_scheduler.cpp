@@ -8,10 +8,12 @@
 #include "reference/optim/schedules/schedule_state.hpp"
 #include "reference/optim/schedules/schedules.hpp"
 
+// Fills a schedule's options from named arguments, by the list of fields of the options: a schedule that is added to
+// kSchedules needs no code here.
 namespace accel {
 namespace {
 
-// False if the value is of another type.
+// Returns false if the value has another type.
 template <typename T>
 bool read_argument(const Value& value, T& target) {
   return optim::read_state(value, target);
@@ -20,6 +22,7 @@ template <typename T>
 bool read_argument(const Value& value, std::optional<T>& target) {
   return value.is_null() || optim::read_state(value, target.emplace());
 }
+// A number for all parameter groups, or a list with one number per group.
 bool read_argument(const Value& value, PerGroup& target) {
   double number = 0.0;
   std::vector<double> numbers;
@@ -33,12 +36,12 @@ bool read_argument(const Value& value, PerGroup& target) {
   return true;
 }
 
-// The arguments of one call, by name; collects the problems with them.
+// The named arguments of one call. Collects problems, so that one message reports all of them.
 class Arguments {
  public:
   Arguments(const std::string& name, const GetSchedulerOptions& options) : name_(name), options_(options) {}
 
-  /// Reads the argument of a field into `target`, if it is given.
+  /// Reads the argument for a field into `target` if it was passed.
   template <typename Field, typename T>
   void read(const Field& field, T& target) {
     const std::string key = field.name;
@@ -50,7 +53,7 @@ class Arguments {
     const auto given = options_.scheduler_specific_kwargs.find(key);
     if (given != options_.scheduler_specific_kwargs.end()) {
       if (!read_argument(given->second, target))
-        problems_.push_back(fmt::format("{}: a value of another type: {}", key, given->second.type_name()));
+        problems_.push_back(fmt::format("{}: unsupported type {}", key, given->second.type_name()));
     } else if (field.presence == optim::Presence::kRequired) {
       add_missing(key);
     }
@@ -58,14 +61,16 @@ class Arguments {
 
   void finish() {
     for (const auto& [key, value] : options_.scheduler_specific_kwargs) {
-      if (!known_.contains(key)) problems_.push_back(key + ": no argument of this schedule");
+      if (!known_.contains(key)) problems_.push_back(key + ": not an argument of this schedule");
     }
     check_argument(problems_.empty(), "get_scheduler: {}: {}", name_, fmt::join(problems_, "; "));
   }
 
  private:
-  void add_missing(const std::string& key) { problems_.push_back(key + ": missing; this schedule needs it"); }
+  void add_missing(const std::string& key) { problems_.push_back(key + ": missing; this schedule requires it"); }
 
+  // The two numbers of steps are parameters of get_scheduler itself, not of scheduler_specific_kwargs. Schedules that
+  // do not use one of them ignore it, as in Python.
   void read_steps(const std::string& key, const std::optional<int>& given, int& target) {
     if (!given) add_missing(key);
     target = given.value_or(0);
@@ -85,7 +90,7 @@ std::unique_ptr<LRScheduler> make(const Entry& entry, const ScheduledOptimizer& 
   typename Entry::Options options;
   optim::for_each_field<typename Entry::Options>(
       [&](const auto& field) { arguments.read(field, options.*field.member); });
-  // Python's `constant` ignores its arguments.
+  // Python's `constant` ignores all arguments, including unknown ones.
   if constexpr (!std::same_as<typename Entry::Options, ConstantOptions>) arguments.finish();
   return entry.make(optimizer, options);
 }
@@ -95,6 +100,7 @@ std::unique_ptr<LRScheduler> make(const Entry& entry, const ScheduledOptimizer& 
 std::unique_ptr<LRScheduler> get_scheduler(const std::string& name, const ScheduledOptimizer& optimizer,
                                            const GetSchedulerOptions& options) {
   std::unique_ptr<LRScheduler> scheduler;
+  // Collected on the way for the error message.
   std::set<std::string> names;
   optim::for_each_schedule<&optim::ScheduleNames::transformers>([&](const char* known, const auto& entry) {
     names.insert(known);

@@ -15,14 +15,14 @@ struct GetSchedulerOptions {
   Value::Dict scheduler_specific_kwargs = {};
 };
 
-/// A schedule of Hugging Face Transformers by its name there, such as linear, cosine_with_restarts or
+/// Creates a schedule of Hugging Face Transformers by its name there, such as linear, cosine_with_restarts or
 /// warmup_stable_decay; schedules.hpp lists all names.
 ///
 ///     auto scheduler = accel::get_scheduler("polynomial", optimizer,
 ///         {.num_warmup_steps = 10, .num_training_steps = 100, .scheduler_specific_kwargs = {{"power", 2.0}}});
 ///
-/// Throws ArgumentError with all that is wrong: an unknown name, a missing number of steps, an argument that the
-/// schedule does not have. Thread rule: the rank's thread. Source: transformers/optimization.py, get_scheduler.
+/// Throws ArgumentError with all problems: an unknown name, a missing number of steps, an argument that the schedule
+/// does not have. Thread rule: the rank's thread. Source: transformers/optimization.py, get_scheduler.
 std::unique_ptr<LRScheduler> get_scheduler(const std::string& name, const ScheduledOptimizer& optimizer,
                                            const GetSchedulerOptions& options = {});
 

@@ -7,6 +7,8 @@
 #include "reference/core/errors.hpp"
 #include "reference/optim/schedules/schedule_state.hpp"
 
+// GreedyLR, statement by statement as in Transformers, including the order of its checks: the counters are part of the
+// state dict, and must have Python's values after every step.
 namespace accel {
 
 GreedyLR::GreedyLR(ScheduledOptimizer optimizer, const Options& options)
@@ -33,6 +35,7 @@ GreedyLR::GreedyLR(ScheduledOptimizer optimizer, const Options& options)
   set_last_epoch(0);
 }
 
+// Also called when the schedule restarts after reset_start reductions.
 void GreedyLR::begin() {
   best_ = optim::worst_metric(mode_);
   num_bad_epochs_ = num_good_epochs_ = cooldown_counter_ = warmup_counter_ = 0;
@@ -41,14 +44,17 @@ void GreedyLR::begin() {
   sum_of_recent_ = 0.0;
 }
 
+// A loop that steps every schedule alike would otherwise silently leave the rate constant.
 void GreedyLR::step() { throw ArgumentError("GreedyLR: step: expected a metric, got none; call step(loss)"); }
 
 void GreedyLR::step(double metric) {
   const auto current = smooth_ ? smoothed(metric) : metric;
   next_ = current_lr();
   check_state(next_.size() == min_lrs_.size() && next_.size() == max_lrs_.size(),
-              "GreedyLR: min_lr and max_lr: {} and {} values for {} parameter groups; a group was added",
+              "GreedyLR: min_lr and max_lr have {} and {} values for {} parameter groups; add all groups before "
+              "creating the schedule",
               min_lrs_.size(), max_lrs_.size(), next_.size());
+  // While one of the counters runs, metrics neither change rates nor count as good or bad.
   if (cooldown_counter_ > 0 || warmup_counter_ > 0) {
     --(cooldown_counter_ > 0 ? cooldown_counter_ : warmup_counter_);
     num_bad_epochs_ = num_good_epochs_ = 0;
@@ -70,6 +76,7 @@ void GreedyLR::step(double metric) {
   update_lr(last_epoch() + 1);
 }
 
+// Keeps a running sum, as Python does: summing the window again would round differently.
 double GreedyLR::smoothed(double metric) {
   recent_.push_back(metric);
   sum_of_recent_ += metric;
@@ -84,9 +91,11 @@ bool GreedyLR::is_better(double metric) const {
   return optim::is_better_metric(metric, best_, mode_, threshold_mode_, threshold_);
 }
 
+// Divides by the factor that reductions multiply by. An increase also resets the countdown to a restart.
 std::vector<double> GreedyLR::raised(std::vector<double> rates) {
   for (std::size_t group = 0; group < rates.size(); ++group) {
     const double rate = std::min(rates[group] / factor_, max_lrs_[group]);
+    // Changes of at most eps are skipped, as in Python.
     if (rate - rates[group] > eps_) rates[group] = rate;
   }
   reset_start_ = reset_start_original_;
@@ -94,6 +103,8 @@ std::vector<double> GreedyLR::raised(std::vector<double> rates) {
 }
 
 std::vector<double> GreedyLR::reduced(std::vector<double> rates) {
+  // Whether every rate has reached its minimum; after reset_start such reductions the schedule restarts with its
+  // initial rates.
   bool all_at_least = true;
   for (std::size_t group = 0; group < rates.size(); ++group) {
     const double rate = std::max(rates[group] * factor_, min_lrs_[group]);
@@ -105,6 +116,7 @@ std::vector<double> GreedyLR::reduced(std::vector<double> rates) {
   return init_lrs_;
 }
 
+// Computed in step(metric), since get_lr does not receive the metric.
 std::vector<double> GreedyLR::get_lr(const std::vector<double>& /*current*/) const { return next_; }
 
 void GreedyLR::state_fields(optim::StateFields& fields) {
@@ -125,6 +137,7 @@ void GreedyLR::state_fields(optim::StateFields& fields) {
   fields("num_good_epochs", num_good_epochs_);
   fields("eps", eps_);
   last_epoch_field(fields);
+  // Not changed by loading, because it decides whether the state contains the window below.
   fields("smooth", smooth_, optim::as_made(smooth_));
   fields("window_size", window_size_, optim::at_least(1));
   fields("reset_start", reset_start_);
@@ -132,6 +145,7 @@ void GreedyLR::state_fields(optim::StateFields& fields) {
   last_lr_field(fields);
   fields("_init_lrs", init_lrs_, one_per_group());
   if (!smooth_) return;
+  // The state of Python's StreamingAverage, which is a nested dict.
   const auto average = [this](optim::StateFields& part) {
     part("window_size", window_size_, optim::at_least(1));
     part("values", recent_);
@@ -147,6 +161,7 @@ void GreedyLR::state_fields(optim::StateFields& fields) {
   }
 }
 
+// Python's load_state_dict sets the optimizer's rates as well; other schedules leave that to the optimizer's state.
 void GreedyLR::loaded() {
   auto& groups = optimizer().param_groups();
   for (std::size_t group = 0; group < groups.size() && group < get_last_lr().size(); ++group)

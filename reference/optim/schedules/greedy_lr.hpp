@@ -12,18 +12,18 @@ namespace accel {
 
 struct GreedyLROptions {
   std::string mode = "min";  ///< or "max": which metric is better
-  double factor = 0.95;      ///< between 0 and 1: a rate falls to this part of itself, or rises to one over it
-  int patience = 10;         ///< better or worse metrics in a row that change no rate yet
+  double factor = 0.95;      ///< between 0 and 1: rates are multiplied by it, or divided by it to raise them
+  int patience = 10;         ///< number of consecutive better or worse metrics that are tolerated
   double threshold = 1e-6;
   std::string threshold_mode = "abs";  ///< or "rel"
-  int cooldown = 0;                    ///< steps after a reduction that do not count
-  int warmup = 0;                      ///< steps after a rise that do not count
+  int cooldown = 0;                    ///< steps after a reduction that are not counted
+  int warmup = 0;                      ///< steps after an increase that are not counted
   PerGroup min_lr = 1e-3, max_lr = 1.0;
-  double eps = 1e-8;    ///< a smaller change is left out
-  bool smooth = false;  ///< follows the mean of the last `window_size` metrics
+  double eps = 1e-8;    ///< smaller changes are skipped
+  bool smooth = false;  ///< uses the mean of the last `window_size` metrics
   int window_size = 50;
-  int reset_start = 500;  ///< as many reductions with every rate at its least begin the schedule anew
-  bool verbose = false;   ///< accepted as in Python; there is no output
+  int reset_start = 500;  ///< restarts after this many reductions with all rates at their minimum
+  bool verbose = false;   ///< accepted as in Python; has no effect
 
   static constexpr auto fields() {
     using namespace optim;
@@ -44,19 +44,19 @@ struct GreedyLROptions {
   }
 };
 
-/// Raises the rate while a metric gets better, and lowers it when it does not: GreedyLR of Transformers 5.
+/// Raises the rate while a metric improves, and lowers it while it does not: GreedyLR of Transformers 5.
 ///
 ///     accel::GreedyLR scheduler(optimizer, {.patience = 3, .smooth = true});
 ///     scheduler.step(loss);
 ///
-/// Every rank has to give the same metric, or rates differ. Thread rule: the rank's thread.
-/// Source: transformers/optimization.py, GreedyLR; arXiv:2512.14527.
+/// Every rank must pass the same metric, or the ranks' rates differ. Thread rule: the rank's thread. Source:
+/// transformers/optimization.py, GreedyLR; arXiv:2512.14527.
 class GreedyLR : public LRScheduler {
  public:
   using Options = GreedyLROptions;
   explicit GreedyLR(ScheduledOptimizer optimizer, const Options& options = {});
   void step(double metric) override;
-  /// Throws ArgumentError: this schedule needs a metric.
+  /// Throws ArgumentError, because this schedule requires a metric.
   void step() override;
 
  private:
@@ -81,9 +81,9 @@ class GreedyLR : public LRScheduler {
   int window_size_, reset_start_original_;
   double best_ = 0.0;
   int num_bad_epochs_ = 0, num_good_epochs_ = 0, cooldown_counter_ = 0, warmup_counter_ = 0, reset_start_ = 0;
-  std::vector<double> recent_;  // metrics, at most `window_size`
+  std::vector<double> recent_;  // the last metrics, at most `window_size`
   double sum_of_recent_ = 0.0;
-  std::vector<double> next_;  // rates of the step that is being taken
+  std::vector<double> next_;  // the rates that the current step sets
 };
 
 }  // namespace accel

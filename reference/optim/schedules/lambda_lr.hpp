@@ -6,23 +6,23 @@
 
 #include "reference/optim/schedules/lr_scheduler.hpp"
 
-/// Schedules whose factor is a function of the user's.
+/// Schedules whose factor is a user-defined function.
 ///
 ///     accel::LambdaLR scheduler(optimizer, [](int epoch) { return std::max(0.0, 1.0 - epoch / 100.0); });
 ///     accel::LambdaLR two_groups(optimizer, {slow, fast});
 ///
-/// The state dict holds no functions, as in Python: the schedule that loads it has its own. Thread rule: the rank's
-/// thread. Source: torch/optim/lr_scheduler.py, LambdaLR and MultiplicativeLR.
+/// As in Python, the state dict does not contain the functions; the schedule that loads it provides its own. Thread
+/// rule: the rank's thread. Source: torch/optim/lr_scheduler.py, LambdaLR and MultiplicativeLR.
 namespace accel {
 
 using EpochFactor = std::function<double(int epoch)>;
 
-/// What both have: one function for all parameter groups, or one for each.
+/// The common base: one function for all parameter groups, or one per group.
 class FactorSchedule : public LRScheduler {
  protected:
   FactorSchedule(ScheduledOptimizer optimizer, EpochFactor lr_lambda);
   FactorSchedule(ScheduledOptimizer optimizer, std::vector<EpochFactor> lr_lambdas);
-  /// The rates, each times its group's factor for `last_epoch()`.
+  /// Multiplies each rate by its group's factor for `last_epoch()`.
   [[nodiscard]] std::vector<double> scaled(std::vector<double> rates) const;
 
  private:

@@ -4,6 +4,8 @@
 #include "reference/optim/schedules/schedule_state.hpp"
 #include "reference/optim/state_dict/param_group_options.hpp"
 
+// OneCycleLR as in torch. Phases refer to their rates by name ("initial_lr", "max_lr", ...), because Python's state
+// dict stores them in this way.
 namespace accel {
 
 std::vector<optim::OptionProblem> OneCycleLROptions::problems_between() const {
@@ -13,6 +15,7 @@ std::vector<optim::OptionProblem> OneCycleLROptions::problems_between() const {
 
 namespace {
 
+// Python's precedence: total_steps if it is set, else the product, which is checked for overflow of int.
 int total_steps_of(const OneCycleLROptions& options) {
   const auto positive = [](const char* name, int value) {
     check_argument(value > 0, "OneCycleLR: {}: expected 1 or more, got {}", name, value);
@@ -23,13 +26,15 @@ int total_steps_of(const OneCycleLROptions& options) {
                  "OneCycleLR: expected total_steps, or both epochs and steps_per_epoch");
   const auto steps =
       std::int64_t{positive("epochs", *options.epochs)} * positive("steps_per_epoch", *options.steps_per_epoch);
-  check_argument(steps < (1 << 30), "OneCycleLR: {} epochs of {} steps are too many", *options.epochs,
-                 *options.steps_per_epoch);
+  check_argument(steps < (1 << 30), "OneCycleLR: {} epochs of {} steps are too many; expected less than 2^30 steps",
+                 *options.epochs, *options.steps_per_epoch);
   return static_cast<int>(steps);
 }
 
 }  // namespace
 
+// Replaces the initial rates before the base class reads them: this schedule starts at max_lr / div_factor, not at the
+// optimizer's rate. A resumed one keeps those that it is given.
 ScheduledOptimizer OneCycleLR::begin(ScheduledOptimizer optimizer, const Options& options) {
   if (optimizer.last_epoch != -1) return optimizer;
   optimizer.initial_lrs = options.max_lr.of(*optimizer.optimizer, "OneCycleLR: max_lr");
@@ -51,6 +56,7 @@ OneCycleLR::OneCycleLR(ScheduledOptimizer optimizer, Options options)
   for (auto& rate : min_lrs_) rate = optim::divided(rate, options.final_div_factor, "OneCycleLR: final_div_factor");
   init_phases(options.pct_start, options.three_phase);
   if (cycle_momentum_) init_momentum(options);
+  // Python stores the rates of the cycle in the parameter groups, so they are part of the optimizer's state dict.
   keep_in_groups("max_lr", max_lrs_);
   keep_in_groups("min_lr", min_lrs_);
   if (cycle_momentum_) {
@@ -60,6 +66,7 @@ OneCycleLR::OneCycleLR(ScheduledOptimizer optimizer, Options options)
   initial_step();
 }
 
+// The bounds are fractional, as in Python; phases end at step numbers, not after counts, hence the - 1 and - 2.
 void OneCycleLR::init_phases(double pct_start, bool three_phase) {
   phases_ = {{pct_start * total_steps_ - 1, "initial_lr", "max_lr", "max_momentum", "base_momentum"}};
   if (three_phase) {
@@ -72,8 +79,9 @@ void OneCycleLR::init_phases(double pct_start, bool three_phase) {
 
 void OneCycleLR::init_momentum(const Options& options) {
   const auto kind = optim::momentum_kind(optimizer().defaults());
-  check_argument(kind.has_value(),
-                 "OneCycleLR: cycle_momentum: the optimizer has neither momentum nor betas; set it to false");
+  check_argument(
+      kind.has_value(),
+      "OneCycleLR: cycle_momentum: the optimizer has neither momentum nor betas; set cycle_momentum to false");
   use_beta1_ = kind == optim::MomentumKind::kBeta1;
   max_momentums_ = options.max_momentum.of(optimizer(), "OneCycleLR: max_momentum");
   base_momentums_ = options.base_momentum.of(optimizer(), "OneCycleLR: base_momentum");
@@ -81,27 +89,30 @@ void OneCycleLR::init_momentum(const Options& options) {
 
 struct OneCycleLR::Place {
   const Phase& phase;
-  double part;  // of the phase
+  double part;  // the fraction of the phase that has passed
 };
 
 OneCycleLR::Place OneCycleLR::place() const {
   double start_step = 0.0;
   for (const auto& phase : phases_) {
+    // The last phase also covers the step total_steps itself, which Python allows.
     if (last_epoch() <= phase.end_step || &phase == &phases_.back()) {
       return {phase, optim::divided(last_epoch() - start_step, phase.end_step - start_step,
-                                    "OneCycleLR: a phase without steps")};
+                                    "OneCycleLR: a phase has no steps; change pct_start or total_steps")};
     }
     start_step = phase.end_step;
   }
-  ensure(false, "OneCycleLR without phases");
+  ensure(false, "OneCycleLR has no phases");
   std::abort();
 }
 
+// Python's _annealing_linear and _annealing_cos.
 double OneCycleLR::between(double start, double end, double part) const {
   if (anneal_func_type_ == "linear") return (end - start) * part + start;
   return end + (start - end) / 2.0 * (std::cos(optim::kPi * part) + 1);
 }
 
+// Names are valid here: the constructor writes known ones, and phase_fields checks loaded ones.
 const std::vector<double>& OneCycleLR::named(const std::string& name) const {
   if (name == "initial_lr") return initial_lrs();
   if (name == "max_lr") return max_lrs_;
@@ -110,7 +121,8 @@ const std::vector<double>& OneCycleLR::named(const std::string& name) const {
 }
 
 std::vector<double> OneCycleLR::get_lr(const std::vector<double>& current) const {
-  check_argument(last_epoch() <= total_steps_, "OneCycleLR: step {} of a schedule of {} steps; make total_steps larger",
+  // Python raises ValueError here.
+  check_argument(last_epoch() <= total_steps_, "OneCycleLR: step {} of a schedule of {} steps; increase total_steps",
                  last_epoch(), total_steps_);
   const auto [phase, part] = place();
   auto rates = current;
@@ -120,6 +132,7 @@ std::vector<double> OneCycleLR::get_lr(const std::vector<double>& current) const
   return rates;
 }
 
+// The same position in the phase as for the rates, with the phase's momentums.
 std::vector<double> OneCycleLR::get_momentum() const {
   if (!cycle_momentum_) return {};
   const auto [phase, part] = place();
@@ -139,6 +152,7 @@ void OneCycleLR::state_fields(optim::StateFields& fields) {
   fields.writes() ? write_phases(fields) : read_phases(fields);
 }
 
+// One function for writing and reading, so that both have the same keys.
 void OneCycleLR::phase_fields(optim::StateFields& fields, Phase& phase) {
   const auto rates = optim::one_of({"initial_lr", "max_lr", "min_lr"}),
              momentums = optim::one_of({"base_momentum", "max_momentum"});
@@ -149,6 +163,7 @@ void OneCycleLR::phase_fields(optim::StateFields& fields, Phase& phase) {
   fields("end_momentum", phase.end_momentum, momentums);
 }
 
+// The list has two or three phases, depending on three_phase, which the state itself does not contain.
 void OneCycleLR::write_phases(optim::StateFields& fields) {
   Value::List list;
   for (auto& phase : phases_) {
@@ -156,7 +171,7 @@ void OneCycleLR::write_phases(optim::StateFields& fields) {
     optim::StateFields of_phase(written);
     phase_fields(of_phase, phase);
     if (&phase == &phases_.back())
-      written["end_step"] = static_cast<std::int64_t>(phase.end_step);  // an integer in Python's
+      written["end_step"] = static_cast<std::int64_t>(phase.end_step);  // an int in Python's state
     list.emplace_back(std::move(written));
   }
   fields.write("_schedule_phases", std::move(list));
@@ -170,6 +185,7 @@ void OneCycleLR::read_phases(optim::StateFields& fields) {
                    "expected a list of dicts, got " + (value->is<Value::List>() ? "an empty one" : value->type_name()));
     return;
   }
+  // Shared with the deferred change, since phases are assigned only after all entries have been checked.
   const auto loaded = std::make_shared<std::vector<Phase>>(value->as<Value::List>().size());
   for (std::size_t index = 0; index < loaded->size(); ++index) {
     fields.part(value->as<Value::List>()[index], fmt::format("_schedule_phases[{}].", index),

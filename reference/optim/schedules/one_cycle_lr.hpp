@@ -14,7 +14,7 @@ struct OneCycleLROptions {
   PerGroup max_lr = {};
   std::optional<int> total_steps = {};  ///< or `epochs` and `steps_per_epoch`
   std::optional<int> epochs = {}, steps_per_epoch = {};
-  double pct_start = 0.3;               ///< the part of the steps in which the rate rises
+  double pct_start = 0.3;               ///< the fraction of the steps during which the rate rises
   std::string anneal_strategy = "cos";  ///< or "linear"
   bool cycle_momentum = true;
   PerGroup base_momentum = 0.85, max_momentum = 0.95;
@@ -42,12 +42,13 @@ struct OneCycleLROptions {
   [[nodiscard]] std::vector<optim::OptionProblem> problems_between() const;
 };
 
-/// The rate rises to `max_lr` and falls to `min_lr`; the momentum, or Adam's first beta, goes the other way.
+/// Raises the rate to `max_lr` and lowers it to `min_lr`; the momentum, or Adam's first beta, moves in the opposite
+/// direction.
 ///
 ///     accel::OneCycleLR scheduler(optimizer, {.max_lr = 0.1, .epochs = 10, .steps_per_epoch = 100});
 ///
-/// A step beyond `total_steps` is an ArgumentError. The rates of the cycle are the schedule's own: two of them on one
-/// optimizer do not change each other's, as they do in Python. Thread rule: the rank's thread. Source:
+/// Throws ArgumentError for a step beyond `total_steps`. Each schedule keeps its own rates of the cycle: in Python, two
+/// of them on one optimizer overwrite each other's. Thread rule: the rank's thread. Source:
 /// torch/optim/lr_scheduler.py, OneCycleLR.
 class OneCycleLR : public LRScheduler {
  public:
@@ -58,9 +59,9 @@ class OneCycleLR : public LRScheduler {
  private:
   struct Phase {
     double end_step;
-    std::string start_lr = {}, end_lr = {}, start_momentum = {}, end_momentum = {};  // names of what `named` gives
+    std::string start_lr = {}, end_lr = {}, start_momentum = {}, end_momentum = {};  // keys for `named`
   };
-  struct Place;  // in a phase
+  struct Place;  // a position within a phase
   static ScheduledOptimizer begin(ScheduledOptimizer optimizer, const Options& options);
   void init_momentum(const Options& options);
   void init_phases(double pct_start, bool three_phase);

@@ -7,6 +7,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/optim/schedules/schedule_state.hpp"
 
+// ReduceLROnPlateau in the order of Python's statements: its counters are part of the state dict.
 namespace accel {
 
 ReduceLROnPlateau::ReduceLROnPlateau(ScheduledOptimizer optimizer, const Options& options)
@@ -21,12 +22,15 @@ ReduceLROnPlateau::ReduceLROnPlateau(ScheduledOptimizer optimizer, const Options
       threshold_(options.threshold) {
   check_argument(factor_ < 1.0, "ReduceLROnPlateau: factor: expected a number below 1, got {}", factor_);
   optim::check_comparison("ReduceLROnPlateau", mode_, threshold_mode_);
+  // Python's default_min_lr: with a single minimum, groups that are added later get it, too.
   if (options.min_lr.for_all() && !min_lrs_.empty()) default_min_lr_ = min_lrs_.front();
   init_mode_worse();
   best_ = mode_worse_;
+  // No initial_step: like Python's, this schedule changes no rate when it is created.
   set_last_epoch(0);
 }
 
+// Also called after loading, since a loaded mode may differ.
 void ReduceLROnPlateau::init_mode_worse() { mode_worse_ = optim::worst_metric(mode_); }
 
 void ReduceLROnPlateau::step() {
@@ -34,19 +38,21 @@ void ReduceLROnPlateau::step() {
 }
 
 void ReduceLROnPlateau::step(double metric) {
-  if (default_min_lr_)
-    min_lrs_.resize(optimizer().param_groups().size(), *default_min_lr_);  // of groups that were added
+  // Groups that were added since get the single minimum, if there is one.
+  if (default_min_lr_) min_lrs_.resize(optimizer().param_groups().size(), *default_min_lr_);
   if (is_better(metric)) {
     best_ = metric;
     num_bad_epochs_ = 0;
   } else {
     ++num_bad_epochs_;
   }
+  // During the cooldown, epochs do not count as bad.
   if (cooldown_counter_ > 0) {
     --cooldown_counter_;
     num_bad_epochs_ = 0;
   }
   update_lr(last_epoch() + 1);
+  // After update_lr, whose get_lr reads the counter that is reset here.
   if (num_bad_epochs_ > patience_) {
     cooldown_counter_ = cooldown_;
     num_bad_epochs_ = 0;
@@ -61,10 +67,12 @@ std::vector<double> ReduceLROnPlateau::get_lr(const std::vector<double>& current
   auto rates = current;
   if (num_bad_epochs_ <= patience_) return rates;
   check_state(rates.size() == min_lrs_.size(),
-              "ReduceLROnPlateau: min_lr: {} values for {} parameter groups; a group was added", min_lrs_.size(),
-              rates.size());
+              "ReduceLROnPlateau: min_lr has {} values for {} parameter groups; add all groups before creating the "
+              "schedule",
+              min_lrs_.size(), rates.size());
   for (std::size_t group = 0; group < rates.size(); ++group) {
     const double reduced = std::max(rates[group] * factor_, min_lrs_[group]);
+    // Changes of at most eps are skipped, as in Python.
     if (rates[group] - reduced > eps_) rates[group] = reduced;
   }
   return rates;
@@ -79,6 +87,7 @@ void ReduceLROnPlateau::state_fields(optim::StateFields& fields) {
   fields("eps", eps_);
   last_epoch_field(fields);
   last_lr_field(fields);
+  // Not read, since it follows from `mode`: see loaded().
   fields.constant("mode_worse", mode_worse_);
   fields("mode", mode_, optim::one_of({"min", "max"}));
   fields("threshold", threshold_);

@@ -12,7 +12,7 @@
 
 namespace accel::optim {
 
-// Which metric is better, for the schedules that follow one. Thread rule: pure functions.
+// Comparison of metrics, for the schedules that follow one. Thread rule: pure functions.
 // Source: torch/optim/lr_scheduler.py, ReduceLROnPlateau.
 
 inline constexpr Allowed<std::string> kMetricModes{
@@ -20,14 +20,14 @@ inline constexpr Allowed<std::string> kMetricModes{
 inline constexpr Allowed<std::string> kThresholdModes{
     [](const std::string& mode) { return mode == "rel" || mode == "abs"; }, "rel or abs"};
 
-/// Throws ArgumentError for a mode of another name; the message names `schedule`.
+/// Throws ArgumentError for an unknown mode; the message starts with `schedule`.
 inline void check_comparison(const char* schedule, const std::string& mode, const std::string& threshold_mode) {
   check_argument(kMetricModes.holds(mode), "{}: mode: expected {}, got '{}'", schedule, kMetricModes.expected, mode);
   check_argument(kThresholdModes.holds(threshold_mode), "{}: threshold_mode: expected {}, got '{}'", schedule,
                  kThresholdModes.expected, threshold_mode);
 }
 
-/// Every number is better than this.
+/// The initial value of the best metric, which every number improves on.
 inline double worst_metric(const std::string& mode) {
   return (mode == "min" ? 1 : -1) * std::numeric_limits<double>::infinity();
 }
@@ -46,12 +46,12 @@ namespace accel {
 struct ReduceLROnPlateauOptions {
   std::string mode = "min";  ///< or "max": which metric is better
   double factor = 0.1;
-  int patience = 10;  ///< epochs without a better metric that are let pass
+  int patience = 10;  ///< number of epochs without a better metric that are tolerated
   double threshold = 1e-4;
   std::string threshold_mode = "rel";  ///< or "abs"
-  int cooldown = 0;                    ///< epochs after a reduction that do not count
+  int cooldown = 0;                    ///< epochs after a reduction that are not counted
   PerGroup min_lr = 0.0;
-  double eps = 1e-8;  ///< a smaller reduction is left out
+  double eps = 1e-8;  ///< smaller reductions are skipped
 
   static constexpr auto fields() {
     using namespace optim;
@@ -66,19 +66,19 @@ struct ReduceLROnPlateauOptions {
   }
 };
 
-/// The rate times `factor` when a metric has stopped getting better.
+/// Multiplies the rate by `factor` when a metric has stopped improving.
 ///
 ///     accel::ReduceLROnPlateau scheduler(optimizer, {.mode = "max", .patience = 3});
 ///     scheduler.step(accuracy);
 ///
-/// Every rank has to give the same metric, or rates differ. Thread rule: the rank's thread.
-/// Source: torch/optim/lr_scheduler.py, ReduceLROnPlateau.
+/// Every rank must pass the same metric, or the ranks' rates differ. Thread rule: the rank's thread. Source:
+/// torch/optim/lr_scheduler.py, ReduceLROnPlateau.
 class ReduceLROnPlateau : public LRScheduler {
  public:
   using Options = ReduceLROnPlateauOptions;
   explicit ReduceLROnPlateau(ScheduledOptimizer optimizer, const Options& options = {});
   void step(double metric) override;
-  /// Throws ArgumentError: this schedule needs a metric.
+  /// Throws ArgumentError, because this schedule requires a metric.
   void step() override;
 
  private:

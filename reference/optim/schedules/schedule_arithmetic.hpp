@@ -5,15 +5,15 @@
 
 #include "reference/core/errors.hpp"
 
-/// Python's arithmetic of floats, where C++ would go on with an infinity: an ArgumentError here.
-/// Thread rule: pure functions.
+/// Arithmetic that raises errors as Python's floats do, where C++ would continue with an infinity or NaN. Throws
+/// ArgumentError. Thread rule: pure functions.
 namespace accel::optim {
 
 inline constexpr double kPi = std::numbers::pi;
 
-/// `what` says which number of a schedule this is.
+/// `what` names the quantity in the error message.
 inline double divided(double dividend, double divisor, const char* what) {
-  check_argument(divisor != 0.0, "{}: a division of {} by zero", what, dividend);
+  check_argument(divisor != 0.0, "{}: division of {} by zero", what, dividend);
   return dividend / divisor;
 }
 
@@ -22,7 +22,7 @@ inline double power(double base, double exponent, const char* what) {
   check_argument(base != 0.0 || exponent >= 0.0, "{}: zero to the power of {}", what, exponent);
   const double result = std::pow(base, exponent);
   check_argument(!std::isnan(result) || std::isnan(base) || std::isnan(exponent),
-                 "{}: {} to the power of {} is no real number", what, base, exponent);
+                 "{}: {} to the power of {} is not a real number", what, base, exponent);
   check_argument(!std::isinf(result) || std::isinf(base) || std::isinf(exponent),
                  "{}: {} to the power of {} is too large", what, base, exponent);
   return result;

@@ -10,7 +10,7 @@
 
 #include "reference/core/value.hpp"
 
-/// The entries of a schedule's state dict, named once for writing and for reading:
+/// The entries of a schedule's state dict, listed once for writing and for reading:
 ///
 ///     void StepLR::state_fields(optim::StateFields& fields) {
 ///       LRScheduler::state_fields(fields);
@@ -18,11 +18,11 @@
 ///       fields("gamma", gamma_);
 ///     }
 ///
-/// Reading notes every entry that is missing, of another type or of an impossible value, and changes nothing before
-/// `apply`. Thread rule: a value.
+/// Reading collects every entry that is missing, of another type or invalid, and changes nothing before `apply`. Thread
+/// rule: a value.
 namespace accel::optim {
 
-/// What an entry must hold; `expected` says it in a message.
+/// The condition that an entry must meet; `expected` describes it in messages.
 template <typename T>
 struct Rule {
   std::function<bool(const T&)> holds;
@@ -35,14 +35,15 @@ Rule<T> at_least(T least) {
 }
 template <typename T>
 Rule<T> not_zero() {
-  return {[](const T& value) { return value != 0; }, "another number than 0"};
+  return {[](const T& value) { return value != 0; }, "a number other than 0"};
 }
-/// What the schedule was made with: an optimizer cannot be given what it has not, nor be left with what it had.
+/// The value with which the schedule was created. A loaded state cannot change it: it decides which entries exist and
+/// which options of the optimizer the schedule controls.
 inline Rule<bool> as_made(bool value) {
   return {[value](bool loaded) { return loaded == value; },
-          std::string(value ? "true" : "false") + ", as this schedule was made"};
+          std::string(value ? "true" : "false") + ", with which this schedule was created"};
 }
-/// One of these texts.
+/// The value must be one of these texts.
 Rule<std::string> one_of(std::vector<std::string> known);
 
 Value state_value(bool value);
@@ -53,10 +54,10 @@ Value state_value(const std::string& value);
 Value state_value(const std::optional<double>& value);
 Value state_value(const std::vector<int>& values);
 Value state_value(const std::vector<double>& values);
-/// A dict whose keys are the numbers as text: a state dict has no other keys.
+/// A dict with the numbers as text keys, the only kind of key that a state dict supports.
 Value state_value(const std::map<int, int>& values);
 
-/// False if the value is of another type. Integers count as floats, as in Python.
+/// Returns false if the value has another type. Integers are accepted as floats, as in Python.
 bool read_state(const Value& value, bool& target);
 bool read_state(const Value& value, int& target);
 bool read_state(const Value& value, std::int64_t& target);
@@ -71,7 +72,7 @@ class StateFields {
  public:
   /// Writes into `written`.
   explicit StateFields(Value::Dict& written) : written_(&written) {}
-  /// Reads; `path` is what messages put before a key.
+  /// Reads from `read`; `path` precedes keys in messages.
   explicit StateFields(const Value& read, std::string path = "");
 
   template <typename T>
@@ -82,19 +83,20 @@ class StateFields {
       read(key, *value, target, rule);
     }
   }
-  /// Written, and not looked at when it is read.
+  /// An entry that is written, but ignored when reading.
   void constant(const std::string& key, Value value);
 
   [[nodiscard]] bool writes() const { return written_ != nullptr; }
-  /// The entry, for what has no `operator()`; null, and noted, if it is missing. Of fields that are read.
+  /// The entry, for values that `operator()` does not support; null if it is missing, which is recorded as a problem.
+  /// For reading only.
   const Value* find(const std::string& key);
   void write(const std::string& key, Value value) { written_->insert_or_assign(key, std::move(value)); }
   void problem(const std::string& key, const std::string& text);
-  /// To be called by `apply`.
+  /// Registers an assignment that `apply` performs.
   void change(std::function<void()> change) { changes_.push_back(std::move(change)); }
-  /// Reads a part of its own, below `path`.
+  /// Reads a nested dict; its keys are reported below `path`.
   void part(const Value& value, const std::string& path, const std::function<void(StateFields&)>& read);
-  /// Throws CheckpointError with all problems, or changes what was read.
+  /// Throws CheckpointError with all problems, or performs all assignments. `of` names the object in the message.
   void apply(const std::string& of);
 
  private:

@@ -18,18 +18,18 @@
 #include "reference/optim/schedules/reduce_lr_on_plateau.hpp"
 #include "reference/optim/schedules/warmup_schedules.hpp"
 
-/// Every learning-rate schedule that a file or `get_scheduler` can name.
+/// All learning-rate schedules that a file or `get_scheduler` can select by name.
 ///
 ///     accel::OneCycleLR scheduler(optimizer, {.max_lr = 0.1, .total_steps = 100});
 ///     auto same = accel::get_scheduler("cosine", optimizer, {.num_warmup_steps = 10, .num_training_steps = 100});
 ///
-/// To add a schedule, write its header and source, with a list of its options (`fields()`), and add them here and to
-/// reference/CMakeLists.txt. Experiments, `get_scheduler`, DeepSpeed files and the recorded tests follow `kSchedules`.
-/// Schedules made of schedules or functions (SequentialLR, ChainedScheduler, LambdaLR) are not in the table: their
-/// arguments are no plain values. Thread rule: constants.
+/// To add a schedule, write its header and source, with a list of its options (`fields()`), and list it here and in
+/// reference/CMakeLists.txt. Experiments, `get_scheduler`, DeepSpeed files and the recorded tests iterate over
+/// `kSchedules`. Schedules made of schedules or functions (SequentialLR, ChainedScheduler, LambdaLR) are not in the
+/// table, because their arguments are not plain values. Thread rule: constants.
 namespace accel::optim {
 
-/// Null: the schedule has no name there.
+/// The names of a schedule; null where it has none.
 struct ScheduleNames {
   const char* experiment = nullptr;    ///< in YAML experiments
   const char* transformers = nullptr;  ///< for `get_scheduler`

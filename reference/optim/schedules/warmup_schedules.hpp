@@ -9,7 +9,7 @@
 #include "reference/optim/schedules/reduce_lr_on_plateau.hpp"
 #include "reference/optim/state_dict/option_fields.hpp"
 
-/// The schedules of Hugging Face Transformers, by its names and with its values: the rate rises from 0 over
+/// The schedules of Hugging Face Transformers, with its names and values: the rate rises from 0 over
 /// `num_warmup_steps`, then falls until `num_training_steps`.
 ///
 ///     auto linear = accel::get_linear_schedule_with_warmup(optimizer,
@@ -17,8 +17,8 @@
 ///     auto cosine = accel::get_scheduler("cosine", optimizer,
 ///         {.num_warmup_steps = 100, .num_training_steps = 1000});
 ///
-/// Each is a LambdaLR; its state dict has null for the functions. Thread rule: the rank's thread.
-/// Source: transformers/optimization.py of transformers 5.23.
+/// Each is a LambdaLR; its state dict contains null for the functions. Thread rule: the rank's thread. Source:
+/// transformers/optimization.py of transformers 5.23.
 namespace accel {
 
 /// The fields of `num_warmup_steps` and `num_training_steps`.
@@ -49,7 +49,7 @@ struct LinearWarmupOptions {
 };
 struct CosineWarmupOptions {
   int num_warmup_steps = 0, num_training_steps = 0;
-  double num_cycles = 0.5;  ///< waves of the cosine
+  double num_cycles = 0.5;  ///< periods of the cosine
 
   static constexpr auto fields() {
     using namespace optim;
@@ -59,7 +59,7 @@ struct CosineWarmupOptions {
 };
 struct HardRestartsWarmupOptions {
   int num_warmup_steps = 0, num_training_steps = 0;
-  int num_cycles = 1;  ///< how often the rate starts anew
+  int num_cycles = 1;  ///< number of cycles; each starts at the maximum
 
   static constexpr auto fields() {
     using namespace optim;
@@ -81,7 +81,7 @@ struct PolynomialWarmupOptions {
 };
 struct InverseSqrtOptions {
   int num_warmup_steps = 0;
-  std::optional<int> timescale = {};  ///< else `num_warmup_steps`, or 10,000 if that is 0
+  std::optional<int> timescale = {};  ///< absent: `num_warmup_steps`, or 10,000 if that is 0
 
   static constexpr auto fields() {
     using namespace optim;
@@ -93,7 +93,7 @@ struct InverseSqrtOptions {
 struct CosineMinLrWarmupOptions {
   int num_warmup_steps = 0, num_training_steps = 0;
   double num_cycles = 0.5;
-  std::optional<double> min_lr = {}, min_lr_rate = {};  ///< one of them: the last rate, or its part of the optimizer's
+  std::optional<double> min_lr = {}, min_lr_rate = {};  ///< one of them: the final rate, absolute or relative
 
   static constexpr auto fields() {
     using namespace optim;
@@ -109,7 +109,7 @@ struct CosineMinLrRateWarmupOptions {
   int num_warmup_steps = 0, num_training_steps = 0;
   double num_cycles = 0.5;
   std::optional<double> min_lr = {}, min_lr_rate = {};
-  std::optional<double> warmup_lr_rate = {};  ///< where the rate rises from; else 1 / num_warmup_steps
+  std::optional<double> warmup_lr_rate = {};  ///< the initial factor; absent: 1 / num_warmup_steps
 
   static constexpr auto fields() {
     using namespace optim;
@@ -124,7 +124,7 @@ struct CosineMinLrRateWarmupOptions {
 };
 struct WsdOptions {
   int num_warmup_steps = 0, num_decay_steps = 0;
-  std::optional<int> num_training_steps = {}, num_stable_steps = {};  ///< one of them; the second one counts
+  std::optional<int> num_training_steps = {}, num_stable_steps = {};  ///< one of them; the second takes precedence
   std::string warmup_type = "linear", decay_type = "cosine";          ///< linear, cosine or 1-sqrt
   double min_lr_ratio = 0, num_cycles = 0.5;
 
@@ -156,14 +156,14 @@ std::unique_ptr<LambdaLR> get_cosine_with_hard_restarts_schedule_with_warmup(con
 /// Throws ArgumentError if the optimizer's default rate is not above `lr_end`.
 std::unique_ptr<LambdaLR> get_polynomial_decay_schedule_with_warmup(const ScheduledOptimizer& optimizer,
                                                                     PolynomialWarmupOptions options);
-/// `timescale` is `num_warmup_steps`, or 10,000 if that is 0, where it is not given.
+/// Without `timescale` it is `num_warmup_steps`, or 10,000 if that is 0.
 std::unique_ptr<LambdaLR> get_inverse_sqrt_schedule(const ScheduledOptimizer& optimizer, int num_warmup_steps,
                                                     std::optional<int> timescale = {});
 std::unique_ptr<LambdaLR> get_cosine_with_min_lr_schedule_with_warmup(const ScheduledOptimizer& optimizer,
                                                                       CosineMinLrWarmupOptions options);
 std::unique_ptr<LambdaLR> get_cosine_with_min_lr_schedule_with_warmup_lr_rate(const ScheduledOptimizer& optimizer,
                                                                               CosineMinLrRateWarmupOptions options);
-/// Warm-up, stable, decay.
+/// Three phases: warm-up, stable, decay.
 std::unique_ptr<LambdaLR> get_wsd_schedule(const ScheduledOptimizer& optimizer, WsdOptions options);
 std::unique_ptr<ReduceLROnPlateau> get_reduce_on_plateau_schedule(const ScheduledOptimizer& optimizer,
                                                                   const ReduceLROnPlateauOptions& options = {});

@@ -4,6 +4,8 @@
 
 #include <deque>
 
+// LibTorch's LBFGSParamState field by field. Unlike other optimizers, LBFGS keeps numbers and histories of flat
+// tensors, so the general code for state entries does not apply.
 namespace accel::optim {
 namespace {
 
@@ -17,7 +19,7 @@ Value::List list_of(const Tensors& tensors) {
   return list;
 }
 
-// Reads the entries of one state.
+// Reads the entries of one state; problems are collected, and a placeholder is returned, so that reading can continue.
 class StateReader {
  public:
   StateReader(const Value::Dict& dict, const at::Tensor& param, std::int64_t numel, const std::string& place,
@@ -30,14 +32,16 @@ class StateReader {
     read_option(dict_, name, number, place_, problems_);
     return number;
   }
+  // Through double, as Python may store counts as floats; counts of steps are far below 2^53.
   std::int64_t count(const char* name) { return static_cast<std::int64_t>(number(name)); }
-  // As long as all parameters are.
+  // A tensor with as many elements as all parameters together.
   at::Tensor flat(const char* name) { return has(name) ? tensor(dict_.at(name), name, numel_) : missing(name); }
-  // Python begins with the number 1.
+  // Python starts with the number 1 and continues with a tensor.
   at::Tensor scalar(const char* name) {
     if (has(name) && dict_.at(name).is<at::Tensor>()) return tensor(dict_.at(name), name, 1).reshape({});
     return at::scalar_tensor(number(name), param_.options());
   }
+  // A deque, because LibTorch's state removes the oldest entry at the front.
   std::deque<at::Tensor> history(const char* name, std::int64_t numel, bool may_lack = false) {
     std::deque<at::Tensor> tensors;
     if (!has(name) || !dict_.at(name).is<Value::List>()) {
@@ -53,6 +57,7 @@ class StateReader {
     return tensors;
   }
   void check(bool holds, const std::string& text) {
+    // Checks that involve several entries.
     if (!holds) problems_.add(fmt::format("{}.{}", place_, text));
   }
 
@@ -70,7 +75,7 @@ class StateReader {
                                     : value.type_name()));
       return at::zeros({}, param_.options());
     }
-    // A copy in any case: steps change it, and the saved one is the caller's.
+    // Always a copy: steps change the tensor, and the saved one belongs to the caller.
     return value.as<at::Tensor>().detach().to(param_.options(), /*non_blocking=*/false, /*copy=*/true);
   }
 
@@ -83,12 +88,14 @@ class StateReader {
 
 }  // namespace
 
+// LBFGS works on the concatenation of all parameters, whose length bounds every tensor of its state.
 LbfgsForm::LbfgsForm(const torch::optim::LBFGS& optimizer) : optimizer_(&optimizer), numel_(0) {
   for (const auto& group : optimizer.param_groups()) {
     for (const auto& parameter : group.params()) numel_ += parameter.numel();
   }
 }
 
+// The keys of Python's LBFGS, in its param_groups.
 Value::Dict LbfgsForm::write_options(const torch::optim::OptimizerOptions& group) const {
   const auto& options = static_cast<const LBFGSOptions&>(group);
   return {{"lr", options.lr()},
@@ -103,7 +110,7 @@ Value::Dict LbfgsForm::write_options(const torch::optim::OptimizerOptions& group
 Value::Dict LbfgsForm::write_state(const torch::optim::OptimizerParamState& of_first) const {
   const auto& state = static_cast<const LBFGSParamState&>(of_first);
   Value::Dict dict{{"func_evals", state.func_evals()}, {"n_iter", state.n_iter()}};
-  if (!state.d().defined()) return dict;  // it began at an optimum
+  if (!state.d().defined()) return dict;  // the first gradient was already below the tolerance
   dict.insert({{"d", state.d()},
                {"t", state.t()},
                {"old_dirs", list_of(state.old_dirs())},
@@ -112,6 +119,7 @@ Value::Dict LbfgsForm::write_state(const torch::optim::OptimizerParamState& of_f
                {"H_diag", state.H_diag()},
                {"prev_flat_grad", state.prev_flat_grad()},
                {"prev_loss", state.prev_loss()}});
+  // `al` has a slot per history entry; slots that were never used are null.
   if (state.al()) dict["al"] = list_of(*state.al());
   return dict;
 }
@@ -127,6 +135,7 @@ std::unique_ptr<torch::optim::OptimizerOptions> LbfgsForm::read_options(const Va
     return number;
   };
   const auto count = [&](const char* name) { return static_cast<std::int64_t>(number(name)); };
+  // Problems are collected by read_option; the group is only used if there are none.
   options->lr(number("lr")).max_iter(count("max_iter")).max_eval(count("max_eval"));
   options->tolerance_grad(number("tolerance_grad"))
       .tolerance_change(number("tolerance_change"))
@@ -147,8 +156,10 @@ std::unique_ptr<torch::optim::OptimizerParamState> LbfgsForm::read_state(
     const std::string& place, StateDictProblems& problems) const {
   auto state = std::make_unique<LBFGSParamState>();
   StateReader reader(dict, param, numel_, place, problems);
-  reader.check(param.is_same(optimizer_->parameters().front()), "LBFGS keeps its state with its first parameter");
+  reader.check(param.is_same(optimizer_->parameters().front()),
+               "LBFGS stores its state under its first parameter only");
   state->func_evals(reader.count("func_evals")).n_iter(reader.count("n_iter"));
+  // All of the entries below exist together, from the first direction on.
   if (!reader.has("d")) return state;
   state->d(reader.flat("d"))
       .t(reader.number("t"))
@@ -163,6 +174,7 @@ std::unique_ptr<torch::optim::OptimizerParamState> LbfgsForm::read_state(
                "old_dirs: expected as many as in old_stps and ro");
   if (!reader.has("al")) return state;
   const auto al = reader.history("al", 1, /*may_lack=*/true);
+  // Longer is fine: LibTorch allocates history_size slots at once.
   reader.check(al.size() >= length, "al: expected at least as many as in old_dirs");
   state->al(std::vector<at::Tensor>(al.begin(), al.end()));
   return state;

@@ -6,7 +6,8 @@
 
 namespace accel::optim {
 
-/// LibTorch's LBFGS, whose state belongs to all of its parameters together and stands with the first, as in Python.
+/// State dicts of LibTorch's LBFGS. Its state belongs to all parameters together and is stored under the first, as in
+/// Python.
 ///
 /// Thread rule: borrows the optimizer. Source: torch/optim/lbfgs.py.
 class LbfgsForm : public StateDictForm {

@@ -7,8 +7,8 @@
 
 #include "reference/config/field.hpp"
 
-/// The options of an optimizer or a schedule, listed once: name, member, allowed values. Experiment files, DeepSpeed
-/// files, state dicts and error messages read this list; the member's initializer is the default.
+/// Lists of the options of an optimizer or schedule: name, member, allowed values. Experiment files, DeepSpeed files,
+/// state dicts and error messages use this single list. The member's initializer is the default.
 ///
 ///     struct RMSpropOptions {
 ///       double lr = 1e-2;
@@ -24,10 +24,10 @@
 /// Thread rule: pure functions.
 namespace accel::optim {
 
-/// `betas`, `etas` and `step_sizes` of Python.
+/// Python's `betas`, `etas` and `step_sizes`.
 using NumberPair = std::tuple<double, double>;
 
-/// The values that an option may have; any if `holds` is null. Messages say "expected `expected`, got ...".
+/// The allowed values of an option; all if `holds` is null. Messages read "expected `expected`, got ...".
 template <typename T>
 struct Allowed {
   bool (*holds)(const T& value) = nullptr;
@@ -43,11 +43,11 @@ inline constexpr Allowed<NumberPair> kBetas{[](const NumberPair& betas) {
                                             },
                                             "two numbers in [0, 1)"};
 
-/// The same values as a rule of the fields of files.
+/// The values that a rule for fields of files allows.
 template <typename T, const FieldRule& kRule>
 inline constexpr Allowed<T> kAllowedBy{[](const T& value) { return kRule(static_cast<double>(value)); },
                                        kRule.expected};
-// Files may hold infinite numbers, which no schedule can use.
+// Files can contain infinite numbers, which no schedule can use.
 inline constexpr auto kFiniteAtLeastZero = kAllowedBy<double, finite_at_least_zero>;
 inline constexpr auto kFiniteAboveZero = kAllowedBy<double, finite_above_zero>;
 inline constexpr auto kFromZeroToOne = kAllowedBy<double, zero_to_one>;
@@ -56,7 +56,7 @@ inline constexpr auto kBetweenZeroAndOne = kAllowedBy<double, between_zero_and_o
 inline constexpr auto kCount = kAllowedBy<int, at_least_zero>;
 inline constexpr auto kCountAboveZero = kAllowedBy<int, at_least_one>;
 
-/// Whether a file must name the option.
+/// Whether a file must contain the option.
 enum class Presence { kOptional, kRequired };
 
 /// `Checked` is the type of one value in a file: `int` where `T` is `std::optional<int>`.
@@ -93,18 +93,18 @@ void for_each_option(Options& options, Visit&& visit) {
   for_each_field<Options>([&](const auto& field) { visit(field.name, options.*field.member); });
 }
 
-/// An option that Python answers with ValueError.
+/// An option value for which Python raises ValueError.
 struct OptionProblem {
   std::string name = {}, text = {};
 };
 
-/// "expected a number of 0 or more, got -1".
+/// Returns, for example, "expected a number of 0 or more, got -1".
 std::string unexpected(const char* expected, double value);
 std::string unexpected(const char* expected, const std::string& value);
 std::string unexpected(const char* expected, const NumberPair& value);
 
-/// The options that are out of their range, in the order of the fields. Rules between several options are in
-/// `Options::problems_between()`.
+/// The options that are out of range, in the order of the fields. `Options::problems_between()` checks rules that
+/// involve several options.
 template <typename Options>
 std::vector<OptionProblem> problems_of(const Options& options) {
   std::vector<OptionProblem> problems;
@@ -122,7 +122,7 @@ std::vector<OptionProblem> problems_of(const Options& options) {
   return problems;
 }
 
-/// Throws one ArgumentError with all problems, if there are any.
+/// Throws one ArgumentError with all problems; does nothing if there are none.
 void throw_problems(const std::string& optimizer, const std::vector<OptionProblem>& problems);
 
 }  // namespace accel::optim

@@ -7,10 +7,12 @@
 
 #include "reference/core/errors.hpp"
 
+// Access to the momentum of parameter groups for the schedules that cycle it.
 namespace accel::optim {
 namespace {
 
-// Calls `use` with the options as what they are; false if they have no momentum.
+// Calls `use` with the options in their actual class; returns false if they have no momentum. LibTorch's options have
+// no common interface for it, so the classes are tried one by one.
 template <typename Options, typename Use>
 bool with_momentum(Options& options, Use&& use) {
   const auto try_as = [&]<typename T>(T*) {
@@ -29,6 +31,7 @@ constexpr bool kHasBetas = requires(Options& options) { options.betas(); };
 
 }  // namespace
 
+// This library's options are asked first: they may also derive from one of LibTorch's classes.
 std::optional<MomentumKind> momentum_kind(const torch::optim::OptimizerOptions& options) {
   if (const auto* ours = dynamic_cast<const ParamGroupOptions*>(&options)) {
     if (!ours->get_momentum()) return std::nullopt;
@@ -41,6 +44,7 @@ std::optional<MomentumKind> momentum_kind(const torch::optim::OptimizerOptions& 
   return kind;
 }
 
+// Options of this library without momentum fall through and fail below, as those of LibTorch do.
 double momentum_of(const torch::optim::OptimizerOptions& options) {
   if (const auto* ours = dynamic_cast<const ParamGroupOptions*>(&options); ours != nullptr && ours->get_momentum())
     return *ours->get_momentum();
@@ -52,7 +56,7 @@ double momentum_of(const torch::optim::OptimizerOptions& options) {
       momentum = known.momentum();
     }
   });
-  ensure(found, "the momentum of a group that has none");
+  ensure(found, "momentum_of: the parameter group has neither momentum nor betas");
   return momentum;
 }
 
@@ -63,12 +67,13 @@ void set_momentum(torch::optim::OptimizerOptions& options, double momentum) {
   }
   const bool found = with_momentum(options, [&]<typename Known>(Known& known) {
     if constexpr (kHasBetas<Known>) {
+      // Only the first beta takes part in momentum cycling.
       known.betas({momentum, std::get<1>(known.betas())});
     } else {
       known.momentum(momentum);
     }
   });
-  ensure(found, "the momentum of a group that has none");
+  ensure(found, "set_momentum: the parameter group has neither momentum nor betas");
 }
 
 }  // namespace accel::optim

@@ -9,20 +9,20 @@
 #include "reference/core/value.hpp"
 #include "reference/optim/state_dict/option_fields.hpp"
 
-/// The options of one parameter group, as LibTorch keeps them: what schedules read and write.
+/// The options of one parameter group in LibTorch's form, which schedules read and write.
 ///
 ///     auto& options = optimizer.param_groups()[0].options();
 ///     options.set_lr(0.01);
 ///     if (auto* group = dynamic_cast<accel::optim::ParamGroupOptions*>(&options)) group->set_momentum(0.95);
 ///
-/// Where LibTorch has a class of options for an optimizer, the group's options derive from it, so that a cast to
-/// `torch::optim::AdamOptions` works too. Thread rule: the rank's thread.
+/// If LibTorch has a class of options for an optimizer, the group's options derive from it, so that a cast to
+/// `torch::optim::AdamOptions` works as well. Thread rule: the rank's thread.
 namespace accel::optim {
 
 class ParamGroupOptions {
  public:
   virtual ~ParamGroupOptions() = default;
-  /// `momentum`, or the first of `betas`; nothing where the optimizer has neither.
+  /// `momentum`, or the first of `betas`; nullopt if the optimizer has neither.
   [[nodiscard]] virtual std::optional<double> get_momentum() const = 0;
   virtual void set_momentum(double momentum) = 0;
   /// Whether `get_momentum` is the first of `betas`.
@@ -35,7 +35,7 @@ class ParamGroupOptions {
   Value::Dict extras_;
 };
 
-/// Holds options that LibTorch has no class for.
+/// Options for which LibTorch has no class.
 template <typename Options>
 class PlainOptions : public torch::optim::OptimizerOptions {
  public:
@@ -46,7 +46,7 @@ class PlainOptions : public torch::optim::OptimizerOptions {
   Options values;
 };
 
-/// LibTorch's class for these options: `Options::LibTorch` if there is one.
+/// LibTorch's class for these options: `Options::LibTorch` if it exists, else PlainOptions.
 template <typename Options>
 struct LibTorchClass {
   using type = PlainOptions<Options>;
@@ -57,8 +57,8 @@ struct LibTorchClass<Options> {
   using type = typename Options::LibTorch;
 };
 
-/// `Options` beside, or inside, LibTorch's class for them. An `Options` with a LibTorch class has `assign(LibTorch)`
-/// and `assign_to(LibTorch)` for what both hold.
+/// `Options` in the form of LibTorch's class. An `Options` with a LibTorch class provides `assign(LibTorch)` and
+/// `assign_to(LibTorch)` for the members that both have.
 template <typename Options>
 class GroupOptions final : public LibTorchClass<Options>::type, public ParamGroupOptions {
  public:
@@ -115,10 +115,11 @@ class GroupOptions final : public LibTorchClass<Options>::type, public ParamGrou
     return std::make_unique<GroupOptions>(*this);
   }
 
-  Options rest_;  // beyond what LibTorch's class holds
+  Options rest_;  // for the members that LibTorch's class lacks
 };
 
-/// Of a group that may have been added with LibTorch's options. Throws ArgumentError for those of another optimizer.
+/// The options of a group, which may have been added with LibTorch's class. Throws ArgumentError for the options of
+/// another optimizer.
 template <typename Options>
 Options options_of(const torch::optim::OptimizerOptions& group) {
   if (const auto* ours = dynamic_cast<const GroupOptions<Options>*>(&group)) return ours->read();
@@ -129,7 +130,7 @@ Options options_of(const torch::optim::OptimizerOptions& group) {
   return options;
 }
 
-/// Whether the fused kernel steps, where the optimizer has one; the multi-tensor form does otherwise.
+/// Whether the optimizer steps with its fused kernel, if it has one, or in the multi-tensor form.
 template <typename Options>
 constexpr bool is_fused(const Options& options) {
   if constexpr (requires { options.fused; }) {
@@ -139,13 +140,13 @@ constexpr bool is_fused(const Options& options) {
   }
 }
 
-/// The momentum that schedules cycle against the rate: `momentum` of SGD and RMSprop, the first of the `betas` of Adam
-/// and its relatives. Of LibTorch's options and of ours.
+/// The momentum that schedules cycle against the rate: `momentum` of SGD and RMSprop, the first of `betas` of Adam and
+/// its variants. For LibTorch's options and this library's.
 enum class MomentumKind { kMomentum, kBeta1 };
 
-/// Nothing if the optimizer has neither.
+/// nullopt if the optimizer has neither.
 std::optional<MomentumKind> momentum_kind(const torch::optim::OptimizerOptions& options);
-/// Of options that have one.
+/// Reads and sets the momentum of options that have one.
 double momentum_of(const torch::optim::OptimizerOptions& options);
 void set_momentum(torch::optim::OptimizerOptions& options, double momentum);
 

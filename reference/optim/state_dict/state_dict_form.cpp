@@ -8,12 +8,15 @@
 
 #include "reference/core/errors.hpp"
 
+// Reads and writes single options and tensors of state dicts. Reading never throws: it adds to StateDictProblems and
+// returns something usable, so that one message can list everything that does not fit.
 namespace accel::optim {
 namespace {
 
 using Kind = StateEntry::Kind;
 
-// The number of an int, float, bool or tensor of one element.
+// The number in an int, float, bool or one-element tensor. Python's options may be any of these, for example a tensor
+// lr.
 std::optional<double> number_of(const Value& value) {
   if (value.is<double>()) return value.as<double>();
   if (value.is<std::int64_t>()) return static_cast<double>(value.as<std::int64_t>());
@@ -23,6 +26,7 @@ std::optional<double> number_of(const Value& value) {
   return std::nullopt;
 }
 
+// None counts as missing: Python writes it for entries that are not set.
 const Value* find(const Value::Dict& dict, const std::string& name) {
   const auto entry = dict.find(name);
   return entry == dict.end() || entry->second.is_null() ? nullptr : &entry->second;
@@ -33,10 +37,11 @@ const Value* find(const Value::Dict& dict, const std::string& name) {
 void StateDictProblems::throw_if_any() const {
   if (!problems_.empty())
     throw CheckpointError(
-        fmt::format("the state of an optimizer does not fit; nothing was loaded:\n{}", fmt::join(problems_, "\n")));
+        fmt::format("the state does not fit the optimizer; nothing was loaded:\n{}", fmt::join(problems_, "\n")));
 }
 
 bool is_implementation_entry(const std::string& name) {
+  // Entries that Python's optimizers write in addition to options, over several versions of torch.
   static constexpr std::array kNames{"params",     "foreach",        "fused",
                                      "capturable", "differentiable", "decoupled_weight_decay"};
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
@@ -62,6 +67,7 @@ void read_option(const Value::Dict& dict, const char* name, double& number, cons
 void read_option(const Value::Dict& dict, const char* name, bool& flag, const std::string& place,
                  StateDictProblems& problems) {
   const auto* value = find(dict, name);
+  // Older versions of torch lack flags that were added later, such as maximize.
   const auto read = value == nullptr ? 0.0 : number_of(*value);
   if (read) {
     flag = *read != 0;
@@ -88,6 +94,7 @@ void read_option(const Value::Dict& dict, const char* name, NumberPair& pair, co
 
 Value option_value(const NumberPair& pair) { return Value::List{std::get<0>(pair), std::get<1>(pair)}; }
 
+// Tensors are not copied: a state dict refers to the optimizer's own, as in Python.
 Value::Dict write_tensors(const std::vector<at::Tensor>& tensors, const std::vector<StateEntry>& entries) {
   Value::Dict dict;
   for (std::size_t entry = 0; entry < entries.size(); ++entry) {
@@ -98,21 +105,22 @@ Value::Dict write_tensors(const std::vector<at::Tensor>& tensors, const std::vec
 
 namespace {
 
-// Python casts every scalar but `step` to the parameter's dtype, which loses digits that an uninterrupted run keeps:
-// here scalars keep their dtype, so that a resume is exact.
+// Moves a saved tensor to where the optimizer expects it. Python casts every scalar except `step` to the parameter's
+// dtype, and loses digits that an uninterrupted run keeps; here scalars keep their dtype, so that resuming is exact.
 at::Tensor placed(const at::Tensor& saved, const at::Tensor& param, const StateEntry& entry) {
   const auto device = StateEntry::is_on_cpu(entry.kind) ? at::Device(at::kCPU) : param.device();
   auto dtype = saved.scalar_type();
   if (StateEntry::is_float32(entry.kind)) dtype = at::kFloat;
   if (entry.kind == Kind::kLikeParameter && param.is_floating_point()) dtype = param.scalar_type();
-  // A copy in any case: steps change it, and the saved one is the caller's.
+  // Always a copy: steps change the tensor, and the saved one belongs to the caller.
   return saved.detach().to(device, dtype, /*non_blocking=*/false, /*copy=*/true);
 }
 
+// Undefined if the value does not fit.
 at::Tensor read_tensor(const Value& value, const at::Tensor& param, const StateEntry& entry, const std::string& place,
                        StateDictProblems& problems) {
   const bool is_scalar = entry.kind != Kind::kLikeParameter;
-  if (is_scalar && !value.is<at::Tensor>()) {  // old versions of torch wrote plain numbers
+  if (is_scalar && !value.is<at::Tensor>()) {  // older versions of torch wrote plain numbers
     if (const auto number = number_of(value)) return initial_state(param, {entry.name, entry.kind, *number});
   }
   const auto expected = is_scalar ? at::IntArrayRef() : param.sizes();
@@ -122,6 +130,7 @@ at::Tensor read_tensor(const Value& value, const at::Tensor& param, const StateE
     return {};
   }
   const auto& saved = value.as<at::Tensor>();
+  // A one-element tensor of any shape is accepted as a scalar.
   if (is_scalar && saved.numel() == 1) return placed(saved.reshape({}), param, entry);
   if (saved.sizes() != expected) {
     problems.add(fmt::format("{}.{}: expected a tensor of shape [{}], got shape [{}]", place, entry.name,
@@ -133,6 +142,7 @@ at::Tensor read_tensor(const Value& value, const at::Tensor& param, const StateE
 
 }  // namespace
 
+// The result has one tensor per entry, in the order of `entries`, since steps access state by that order.
 std::vector<at::Tensor> read_tensors(const Value::Dict& dict, const at::Tensor& param,
                                      const std::vector<StateEntry>& entries, const std::string& place,
                                      StateDictProblems& problems) {
@@ -141,13 +151,14 @@ std::vector<at::Tensor> read_tensors(const Value::Dict& dict, const at::Tensor& 
   for (const auto& entry : entries) {
     known.insert(entry.name);
     const auto* value = find(dict, entry.name);
+    // An entry that the options do not use may still be present: they may have changed since.
     if (value == nullptr && entry.used) problems.add(fmt::format("{}.{}: missing", place, entry.name));
     tensors.push_back(value == nullptr ? at::Tensor() : read_tensor(*value, param, entry, place, problems));
   }
   for (const auto& [name, value] : dict) {
     if (!known.contains(name))
       problems.add(
-          fmt::format("{}.{}: this optimizer keeps no such state; it keeps {}", place, name, fmt::join(known, ", ")));
+          fmt::format("{}.{}: unexpected entry; this optimizer's state has {}", place, name, fmt::join(known, ", ")));
   }
   return tensors;
 }

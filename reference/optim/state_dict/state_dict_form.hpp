@@ -10,19 +10,19 @@
 #include "reference/optim/state_dict/param_group_options.hpp"
 #include "reference/optim/state_dict/tensor_lists.hpp"
 
-/// How a class of optimizers writes its options and states into state dicts: the structure is common, the rest is a
-/// form.
+/// How a class of optimizers converts its options and states to and from state dicts. The structure around them is
+/// common; see state_dict_structure.cpp.
 ///
 ///     return write_state_dict(optimizer, OwnForm<AdamOptions>());
 ///
 /// Thread rule: pure functions.
 namespace accel::optim {
 
-/// What does not fit, with the place in the state dict.
+/// Collects mismatches, each with its place in the state dict.
 class StateDictProblems {
  public:
   void add(std::string text) { problems_.push_back(std::move(text)); }
-  /// Throws CheckpointError with all of them.
+  /// Throws CheckpointError with all problems.
   void throw_if_any() const;
 
  private:
@@ -34,7 +34,7 @@ class StateDictForm {
   virtual ~StateDictForm() = default;
   [[nodiscard]] virtual Value::Dict write_options(const torch::optim::OptimizerOptions& options) const = 0;
   [[nodiscard]] virtual Value::Dict write_state(const torch::optim::OptimizerParamState& state) const = 0;
-  /// `place` is where the dict stands, for messages.
+  /// `place` is the dict's path in the state dict, for messages.
   [[nodiscard]] virtual std::unique_ptr<torch::optim::OptimizerOptions> read_options(
       const Value::Dict& dict, const torch::optim::OptimizerOptions& now, const std::string& place,
       StateDictProblems& problems) const = 0;
@@ -46,10 +46,10 @@ class StateDictForm {
 Value write_state_dict(const torch::optim::Optimizer& optimizer, const StateDictForm& form);
 void read_state_dict(torch::optim::Optimizer& optimizer, const Value& state_dict, const StateDictForm& form);
 
-/// Which code steps: the entries `fused` and `foreach` say it.
+/// The implementation of the step, which the entries `fused` and `foreach` record.
 enum class Implementation { kFused, kForeach, kLibTorch };
 
-/// One option from a group's entries. A flag that is missing is off; a number must be there.
+/// Reads one option from a group's entries. A missing flag is off; a missing number is a problem.
 void read_option(const Value::Dict& dict, const char* name, double& number, const std::string& place,
                  StateDictProblems& problems);
 void read_option(const Value::Dict& dict, const char* name, bool& flag, const std::string& place,
@@ -60,13 +60,13 @@ Value option_value(const NumberPair& pair);
 inline Value option_value(double number) { return number; }
 inline Value option_value(bool flag) { return flag; }
 
-/// The tensors of a parameter by name, and back.
+/// Converts the tensors of a parameter to entries by name, and back.
 Value::Dict write_tensors(const std::vector<at::Tensor>& tensors, const std::vector<StateEntry>& entries);
 std::vector<at::Tensor> read_tensors(const Value::Dict& dict, const at::Tensor& param,
                                      const std::vector<StateEntry>& entries, const std::string& place,
                                      StateDictProblems& problems);
 
-/// The entries of a group that say how Python steps; they are no arguments here.
+/// Whether a group's entry selects an implementation of Python's, which is not an option here.
 bool is_implementation_entry(const std::string& name);
 bool is_true(const Value::Dict& dict, const char* name);
 
@@ -96,7 +96,7 @@ Options read_group(const Value::Dict& dict, const Options& now, const std::strin
   return options;
 }
 
-/// This library's optimizers.
+/// State dicts of this library's optimizers.
 template <typename Options>
 class OwnForm : public StateDictForm {
  public:

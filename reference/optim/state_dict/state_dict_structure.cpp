@@ -1,4 +1,4 @@
-// The structure of state dicts: groups, numbers of parameters, states by number.
+// The common structure of state dicts: groups, numbers of parameters, and states by number.
 #include <fmt/ranges.h>
 
 #include <map>
@@ -12,9 +12,10 @@ namespace {
 
 struct SavedGroup {
   Value::Dict options;
-  std::vector<std::string> params;  // the keys of their states
+  std::vector<std::string> params;  // keys into `state`
 };
 
+// Numbers of parameters are converted to text, because they are keys of `state`, which a Value::Dict stores as text.
 std::optional<SavedGroup> saved_group(const Value& value, const std::string& place, StateDictProblems& problems) {
   if (!value.is<Value::Dict>() || !value.contains("params") || !value.at("params").is<Value::List>()) {
     problems.add(fmt::format("{}: expected a dict with a list 'params'", place));
@@ -31,7 +32,8 @@ std::optional<SavedGroup> saved_group(const Value& value, const std::string& pla
   return group;
 }
 
-// What read_state_dict does, one half: nothing of the optimizer changes.
+// Loads in two halves: `read` checks everything and changes nothing, `commit` only moves what was read. A state dict
+// that does not fit therefore leaves the optimizer unchanged.
 class StateDictReader {
  public:
   StateDictReader(torch::optim::Optimizer& optimizer, const StateDictForm& form) : optimizer_(optimizer), form_(form) {}
@@ -46,6 +48,7 @@ class StateDictReader {
     problems_.throw_if_any();
   }
 
+  // Replaces the complete state, so that parameters without a saved state lose theirs, as in Python.
   void commit() {
     auto& groups = optimizer_.param_groups();
     for (std::size_t group = 0; group < groups.size(); ++group) groups[group].set_options(std::move(options_[group]));
@@ -55,10 +58,12 @@ class StateDictReader {
  private:
   void read_groups(const Value::List& saved, const Value::Dict& states) {
     auto& groups = optimizer_.param_groups();
+    // Nothing below could be matched then; further messages would only repeat the cause.
     if (saved.size() != groups.size()) {
       problems_.add(fmt::format("param_groups: expected {} groups, got {}", groups.size(), saved.size()));
       return;
     }
+    // States that no group refers to are reported: they usually mean that the state dict belongs to another model.
     std::set<std::string> unread;
     for (const auto& [key, state] : states) unread.insert(key);
     for (std::size_t index = 0; index < groups.size(); ++index)
@@ -70,6 +75,7 @@ class StateDictReader {
                   const Value::Dict& states, std::set<std::string>& unread) {
     const auto saved = saved_group(value, place, problems_);
     if (!saved) return;
+    // Before the states: which tensors a state needs depends on the loaded options, not on the current ones.
     options_.push_back(form_.read_options(saved->options, group.options(), place, problems_));
     for (const auto& key : saved->params) unread.erase(key);
     if (saved->params.size() != group.params().size()) {
@@ -77,6 +83,7 @@ class StateDictReader {
           fmt::format("{}.params: expected {} parameters, got {}", place, group.params().size(), saved->params.size()));
       return;
     }
+    // Parameters are matched by position, as in Python. A parameter without a state has not been stepped yet.
     for (std::size_t param = 0; param < saved->params.size(); ++param) {
       const auto state = states.find(saved->params[param]);
       if (state != states.end())
@@ -87,6 +94,7 @@ class StateDictReader {
   void read_state(const std::string& place, const Value& value, const at::Tensor& param) {
     if (!value.is<Value::Dict>()) {
       problems_.add(fmt::format("{}: expected a dict, got {}", place, value.type_name()));
+      // SGD without momentum has empty states; Python writes and accepts them.
     } else if (!value.as<Value::Dict>().empty()) {
       states_[param.unsafeGetTensorImpl()] =
           form_.read_state(value.as<Value::Dict>(), param, *options_.back(), place, problems_);
@@ -96,7 +104,7 @@ class StateDictReader {
   torch::optim::Optimizer& optimizer_;
   const StateDictForm& form_;
   StateDictProblems problems_;
-  std::vector<std::unique_ptr<torch::optim::OptimizerOptions>> options_;  // by group
+  std::vector<std::unique_ptr<torch::optim::OptimizerOptions>> options_;  // in the order of groups
   ParamStates states_;
 };
 
@@ -105,7 +113,7 @@ class StateDictReader {
 Value write_state_dict(const torch::optim::Optimizer& optimizer, const StateDictForm& form) {
   Value::Dict states;
   Value::List groups;
-  std::map<const void*, std::int64_t> numbers;  // a parameter that is there twice has its first number
+  std::map<const void*, std::int64_t> numbers;  // a parameter that is listed twice keeps its first number
   std::int64_t start = 0;
   for (const auto& group : optimizer.param_groups()) {
     Value::List params;
@@ -118,6 +126,7 @@ Value write_state_dict(const torch::optim::Optimizer& optimizer, const StateDict
       auto dict = form.write_state(*state->second);
       if (!dict.empty()) states[std::to_string(number)] = std::move(dict);
     }
+    // Numbers continue over groups, and a repeated parameter uses up a number: Python's packing does the same.
     start += static_cast<std::int64_t>(params.size());
     auto options = form.write_options(group.options());
     options["params"] = std::move(params);

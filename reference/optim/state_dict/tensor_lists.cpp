@@ -7,6 +7,8 @@
 
 #include "reference/core/errors.hpp"
 
+// Groups a step's tensors by device, dtype and available state, because a multi-tensor kernel needs lists that are
+// uniform in all three.
 namespace accel::optim {
 namespace {
 
@@ -17,24 +19,27 @@ void check_gradient(const at::Tensor& param, const GatherOptions& options) {
                  "{}: the gradient of a parameter of shape [{}] is sparse; use torch::optim::SGD or a dense embedding",
                  options.optimizer, fmt::join(param.sizes(), ", "));
   check_argument(!options.fused || param.is_floating_point(),
-                 "{}: fused kernels take floating-point parameters, got {}; set fused to false", options.optimizer,
-                 c10::toString(param.scalar_type()));
+                 "{}: fused kernels accept floating-point parameters only, got {}; set fused to false",
+                 options.optimizer, c10::toString(param.scalar_type()));
 }
 
+// State is created lazily, as in Python, because a parameter may never receive a gradient.
 ParamState& state_of(const at::Tensor& param, const std::vector<StateEntry>& entries, ParamStates& states,
                      const GatherOptions& options) {
   auto& state = states[param.unsafeGetTensorImpl()];
   if (state == nullptr) state = initial_state(param, entries);
   auto& ours = static_cast<ParamState&>(*state);
   for (std::size_t entry = 0; entry < entries.size(); ++entry) {
+    // E.g. amsgrad switched on after the first step. Python raises KeyError there.
     check_state(
         !entries[entry].used || ours.tensors[entry].defined(),
-        "{}: a parameter's state has no '{}', which the options of its group ask for; set them before the first step",
+        "{}: a parameter's state lacks '{}', which the options of its group require; set them before the first step",
         options.optimizer, entries[entry].name);
   }
   return ours;
 }
 
+// The set of defined tensors counts, too: a momentum buffer may exist for some parameters only.
 bool fits(const TensorLists& lists, const at::Tensor& param, const ParamState& state) {
   const auto& first = *lists.owners.front();
   for (std::size_t entry = 0; entry < state.tensors.size(); ++entry) {
@@ -43,7 +48,9 @@ bool fits(const TensorLists& lists, const at::Tensor& param, const ParamState& s
   return lists.params.front().device() == param.device() && lists.dtype == param.scalar_type();
 }
 
+// Views are appended, not copies: kernels write through them into parameters and state.
 void append(TensorLists& lists, const at::Tensor& param, ParamState& state) {
+  // As torch's _view_as_real: optimizers treat a complex number as two real ones. A real scalar such as `step` stays.
   const auto real = [complex = param.is_complex()](const at::Tensor& tensor) {
     return complex && tensor.is_complex() ? at::view_as_real(tensor) : tensor;
   };
@@ -60,12 +67,13 @@ void append(TensorLists& lists, const at::Tensor& param, ParamState& state) {
 std::vector<at::Tensor>& TensorLists::operator[](std::string_view name) {
   const auto entry = std::find_if(entries->begin(), entries->end(),
                                   [&](const StateEntry& candidate) { return candidate.name == name; });
-  ensure(entry != entries->end(), "an optimizer asks for state '{}', which it does not keep", name);
+  ensure(entry != entries->end(), "optimizer state has no entry '{}'", name);
   return state[entry - entries->begin()];
 }
 
 std::vector<TensorLists> gather_tensors(const std::vector<at::Tensor>& params, const std::vector<StateEntry>& entries,
                                         ParamStates& states, const GatherOptions& options) {
+  // All checks come first, so that an error leaves every parameter of the group unstepped.
   for (const auto& param : params) {
     if (param.grad().defined()) check_gradient(param, options);
   }
@@ -88,11 +96,11 @@ std::vector<TensorLists> gather_tensors(const std::vector<at::Tensor>& params, c
 at::Tensor initial_state(const at::Tensor& param, const StateEntry& entry) {
   if (entry.kind == Kind::kLikeParameter) {
     auto tensor = at::zeros_like(param, at::MemoryFormat::Preserve);
-    // Of a complex number both parts, as Python's step sizes and accumulators have it.
+    // Both parts of a complex number are set, as in Python's step sizes and accumulators.
     if (entry.initial != 0) (tensor.is_complex() ? at::view_as_real(tensor) : tensor).fill_(entry.initial);
     return tensor;
   }
-  // As Python's _get_scalar_dtype.
+  // Source: torch/optim/optimizer.py, _get_scalar_dtype.
   const bool is_double =
       !StateEntry::is_float32(entry.kind) && at::typeMetaToScalarType(at::get_default_dtype()) == at::kDouble;
   const auto device = StateEntry::is_on_cpu(entry.kind) ? at::Device(at::kCPU) : param.device();

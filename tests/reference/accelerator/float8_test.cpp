@@ -102,7 +102,7 @@ TEST(Float8Test, ALayerWhoseOwnForwardDoesNotAskIsAnError) {
   EXPECT_THAT(message_of<StateError>([&] {
                 model(at::ones({2, 16}));
               }),
-              AllOf(HasSubstr("none of the layers that were chosen has computed in float8: 1;"),
+              AllOf(HasSubstr("none of the selected layers has computed in float8: 1;"),
                     HasSubstr("computes_in_float8")));
   inner->asks = true;
   EXPECT_NO_THROW(model(at::ones({2, 16})));

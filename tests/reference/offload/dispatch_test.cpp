@@ -202,7 +202,7 @@ TEST_F(DispatchTest, PreloadedClassesAreBroughtWholeAndCalledModulesByThemselves
                                             {.device_map = DeviceMap{{"", "disk"}}, .preload_module_classes = {"Net"}});
   EXPECT_TRUE(model(tokens_).equal(net->forward(tokens_))) << "elements of a list are brought with it";
   EXPECT_THAT(message_of<ArgumentError>([&] { dispatched(true, {"Missing"}, {"third"}); }),
-              AllOf(HasSubstr("no module is a 'Missing'"), HasSubstr("no module 'third'")));
+              AllOf(HasSubstr("the model has no module of class 'Missing'"), HasSubstr("no module named 'third'")));
 }
 
 TEST_F(DispatchTest, AModuleAtTwoPlacesIsOne) {

@@ -83,7 +83,7 @@ TEST(OffloadFilesTest, AllThatIsWrongIsToldAtOnce) {
   files.remove(folder.path("o/b.dat"));
   files.create(folder.path("o/c.dat"))->append("x");
   EXPECT_THAT(message_of<CheckpointError>([&] { read_offload_index(folder.path("o")); }),
-              AllOf(HasSubstr("b.dat: is missing"), HasSubstr("c.dat: has 1 bytes"), HasSubstr("needs 8")));
+              AllOf(HasSubstr("b.dat: file is missing"), HasSubstr("c.dat: has 1 bytes"), HasSubstr("needs 8")));
   for (const auto* index : {"[]", "{", R"({"a": 3})", R"({"a": {"dtype": "float99", "shape": []}})",
                             R"({"a": {"dtype": "int8", "shape": ["x"]}})", R"({"a": {"dtype": "int8"}})"}) {
     write_atomically(files, folder.path("o/index.json"), index);

@@ -233,7 +233,7 @@ TEST(ConvertSyncBatchNormTest, AMembersNormIsAnErrorThatChangesNothing) {
     ADD_FAILURE();
   } catch (const ArgumentError& error) {
     EXPECT_THAT(error.what(), HasSubstr("norm of"));
-    EXPECT_THAT(error.what(), HasSubstr("declare them accel::SyncBatchNorm"));
+    EXPECT_THAT(error.what(), HasSubstr("declare these as accel::SyncBatchNorm"));
   }
   EXPECT_NE(std::dynamic_pointer_cast<nn::BatchNorm1dImpl>(net->body->ptr(0)), nullptr);
   EXPECT_THROW(convert_sync_batchnorm(*nn::BatchNorm1d(2)), ArgumentError);

@@ -171,7 +171,7 @@ TEST(ShardedAcceleratorTest, AFolderThatCannotBeMadeIsAnErrorBeforeThereIsAModel
     const DeepSpeedPlugin plugin{
         .zero_stage = 2, .offload_optimizer_device = "nvme", .offload_optimizer_nvme_path = file + "/in"};
     EXPECT_THAT(message_of<ConfigError>([&] { Accelerator accelerator({.deepspeed_plugin = plugin}); }),
-                HasSubstr("deepspeed_plugin: offload to nvme: " + file + "/in: cannot be made"));
+                HasSubstr("deepspeed_plugin: offload to nvme: " + file + "/in: cannot be created"));
   });
 }
 

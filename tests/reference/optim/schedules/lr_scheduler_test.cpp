@@ -176,7 +176,7 @@ TEST(LRSchedulerTest, AllThatIsWrongWithAStateIsToldAndNothingChanges) {
                               {"_step_count", 2.5}});
   EXPECT_THAT(message_thrown<CheckpointError>([&] { scheduler.load_state_dict(bad); }),
               AllOf(HasSubstr("step_size: expected 1 or more, got 0"), HasSubstr("gamma: expected float, got string"),
-                    HasSubstr("base_lrs: expected a list of 1, one for each parameter group, got a list of 2"),
+                    HasSubstr("base_lrs: expected a list of 1, one per parameter group, got a list of 2"),
                     HasSubstr("_last_lr: missing"), HasSubstr("_step_count: expected int, got float")));
   EXPECT_EQ(scheduler.state_dict(), before);
   EXPECT_THROW(scheduler.load_state_dict(Value(3)), CheckpointError);

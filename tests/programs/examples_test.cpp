@@ -115,7 +115,7 @@ class Examples : public ::testing::Environment {
     if (::testing::Test::HasFatalFailure()) return;
     const auto use = (work_folder() / "source/precompiled/use_precompiled.cmake").string();
     for (const auto* example : {"quick_start", "stream", "resume", "sources", "from_libtorch", "training_options",
-                                "sharded", "large_model", "launcher", "simulation", "unit_tests"}) {
+                                "sharded", "large_model", "launcher", "guide", "simulation", "unit_tests"}) {
       expect_built(example, {"-DCMAKE_PROJECT_INCLUDE=" + use});
       if (::testing::Test::HasFatalFailure()) return;
     }
@@ -162,7 +162,7 @@ class ExampleTest : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Programs, ExampleTest,
                          ::testing::Values("quick_start/train", "stream/train", "sources/train", "from_libtorch/after",
                                            "training_options/train", "training_options/float8", "sharded/train",
-                                           "large_model/train"),
+                                           "large_model/train", "guide/train"),
                          [](const auto& info) {
                            auto name = info.param;
                            std::replace(name.begin(), name.end(), '/', '_');

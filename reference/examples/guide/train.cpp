@@ -218,6 +218,12 @@ double train_with_deepspeed_stage_2() {
   return last;
 }
 
+double mean_of_shared_images() {
+  // One copy per process, however many ranks it simulates.
+  const auto images = accel::shared<at::Tensor>("guide/images", [] { return torch::ones({1000, 28, 28}); });
+  return images->mean().item<double>();
+}
+
 double sum_over_ranks() {
   accel::Accelerator accelerator;
   const auto& world = accelerator.context().world;
@@ -233,7 +239,8 @@ int train(int, char**) {
                       ("accel_guide_" + std::to_string(getpid()) + "_" + std::to_string(accelerator.process_index()));
   fs::create_directories(folder / "runs");
   const bool data_is_right = count_samples() == 100 && count_tokens() == 2 * (1 + 2 + 3 + 4) + 1 + 2 &&
-                             continue_by_hand() == 64 && share_prompts() == 5 && find_batch_size() == 65;
+                             continue_by_hand() == 64 && share_prompts() == 5 && find_batch_size() == 65 &&
+                             mean_of_shared_images() == 1;
   const double uneven = train_with_uneven_inputs(), good = train_until_good(), local = train_with_local_sgd();
   const double watched = watch_a_run((folder / "runs").string());
   const bool weights_are_right = save_and_load_weights((folder / "weights").string()) && change_sharded_weights();

@@ -79,33 +79,42 @@ TEST_F(LaunchingPageTest, CommandsRunAsShown) {
   EXPECT_EQ(count, 7);
 }
 
-// --- commands whose output is shown ----------------------------------------------------------------------------------
+// --- marked blocks of all pages --------------------------------------------------------------------------------------
 
-struct Shown {
-  std::string page, command;
-  Words output;
+struct Block {
+  std::string page;
+  Words lines;
 };
 
-/// Blocks below this mark begin with `$ COMMAND`; the other lines are all that it prints.
-constexpr const char* kMark = "<!-- output checked by tests/programs/guide_commands_test.cpp -->";
-
-std::vector<Shown> shown_commands() {
+/// Blocks of this language that stand directly below this comment.
+std::vector<Block> blocks_below(const std::string& mark, const std::string& language) {
   Words pages{source("README.md")};
   for (const auto& entry : fs::directory_iterator(source("reference/guide"))) {
     if (entry.path().extension() == ".md") pages.push_back(entry.path().string());
   }
-  std::vector<Shown> shown;
+  std::vector<Block> blocks;
   for (const auto& page : pages) {
     const auto lines = lines_of(read_file(page));
     for (std::size_t place = 0; place + 2 < lines.size(); ++place) {
-      if (lines[place] != kMark || lines[place + 1] != "```console" || !lines[place + 2].starts_with("$ ")) continue;
-      shown.push_back({page, lines[place + 2].substr(2), {}});
-      for (place += 3; place < lines.size() && lines[place] != "```"; ++place)
-        shown.back().output.push_back(lines[place]);
+      if (lines[place] != "<!-- " + mark + " by tests/programs/guide_commands_test.cpp -->") continue;
+      EXPECT_EQ(lines[place + 1], "```" + language) << page;
+      blocks.push_back({page, {}});
+      for (place += 2; place < lines.size() && lines[place] != "```"; ++place)
+        blocks.back().lines.push_back(lines[place]);
     }
   }
-  return shown;
+  return blocks;
 }
+
+class MarkedBlocksTest : public LaunchFixture {
+ protected:
+  /// Both streams of a command that runs in `folder`, in `output`.
+  [[nodiscard]] CommandResult run_in(const std::string& folder, const std::string& command) const {
+    const auto path = fs::path(bin("accel")).parent_path().string() + ":/usr/local/bin:/usr/bin:/bin";
+    return run_command({"/bin/sh", "-c", "cd '" + folder + "' && " + command + " 2>&1"},
+                       {.environment = clean({{"PATH", path}}), .limit = kLimit});
+  }
+};
 
 /// Line numbers and sizes change with the sources, and times with the machine.
 Words without_numbers(Words lines) {
@@ -114,14 +123,33 @@ Words without_numbers(Words lines) {
   return lines;
 }
 
-TEST(ShownOutputTest, CommandsPrintWhatThePagesShow) {
-  const auto commands = shown_commands();
-  EXPECT_GE(commands.size(), 4U);
-  const auto path = fs::path(bin("accel")).parent_path().string() + ":/usr/local/bin:/usr/bin:/bin";
-  for (const auto& [page, command, output] : commands) {
-    const auto run = run_command({"/bin/sh", "-c", "cd '" + source("") + "' && " + command + " 2>&1"},
-                                 {.environment = {{"PATH", path}}, .limit = kLimit});
-    EXPECT_EQ(without_numbers(lines_of(run.output)), without_numbers(output)) << page << ": " << command;
+// The first line of such a block is `$ COMMAND`, the others are all that it prints.
+TEST_F(MarkedBlocksTest, CommandsPrintWhatThePagesShow) {
+  const auto blocks = blocks_below("output checked", "console");
+  EXPECT_GE(blocks.size(), 4U);
+  for (const auto& [page, lines] : blocks) {
+    ASSERT_FALSE(lines.empty()) << page;
+    ASSERT_TRUE(lines.front().starts_with("$ ")) << page;
+    const auto run = run_in(source(""), lines.front().substr(2));
+    EXPECT_EQ(without_numbers(lines_of(run.output)), without_numbers({lines.begin() + 1, lines.end()}))
+        << page << ": " << lines.front();
+  }
+}
+
+// The commands of a block run one after the other in one folder, since they use each other's files.
+TEST_F(MarkedBlocksTest, CommandsRunInTheOrderOfTheBlock) {
+  const auto blocks = blocks_below("run", "sh");
+  EXPECT_GE(blocks.size(), 2U);
+  for (std::size_t number = 0; number < blocks.size(); ++number) {
+    const auto folder = folder_.path("block" + std::to_string(number));
+    fs::create_directories(folder);
+    fs::create_directory_symlink(source("configs"), folder + "/configs");
+    for (const auto& line : blocks[number].lines) {
+      const auto command = line.substr(0, line.find("  #"));
+      const int expected = command.find("--faults") == std::string::npos ? 0 : 3;  // the fault stops the run
+      const auto run = run_in(folder, command);
+      EXPECT_EQ(run.exit_code, expected) << blocks[number].page << ": " << command << "\n" << run.output;
+    }
   }
 }
 

@@ -1,3 +1,5 @@
+// Runs inference with a model that is larger than the memory it may use. The weights stay in the checkpoint's files;
+// each block is read when it is called, while the block before it runs.
 #include <torch/torch.h>
 #include <unistd.h>
 
@@ -32,6 +34,7 @@ int infer(int, char**) {
   accel::Accelerator accelerator;
   accel::set_seed(42);
   const torch::NoGradGuard no_grad;
+  // Every rank uses a separate checkpoint, since simulated ranks share a process and its identifier.
   const auto folder = std::filesystem::temp_directory_path() / ("accel_large_model_" + std::to_string(getpid()) + "_" +
                                                                 std::to_string(accelerator.process_index()));
   const auto input = torch::rand({4, 256});

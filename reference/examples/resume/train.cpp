@@ -35,6 +35,7 @@ int train(int argc, char** argv) {
   accelerator.register_for_checkpointing(progress);
   if (std::filesystem::exists(accelerator.project_dir() + "/checkpoints")) accelerator.load_state();  // the newest one
 
+  // iteration() is the epoch in which the loaded state continues; the first loop yields only the rest of that epoch.
   for (auto epoch = batches.iteration(); epoch < 3; ++epoch) {
     for (auto& [numbers] : batches) {
       const auto inputs = numbers.to(torch::kFloat).view({-1, 1}) / 1000;

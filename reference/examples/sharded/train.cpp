@@ -1,3 +1,5 @@
+// Trains a model whose parameters, gradients and optimizer state are divided over the ranks by FSDP, and collects the
+// full weights at the end.
 #include <torch/torch.h>
 
 #include <accel/accel.hpp>
@@ -48,6 +50,7 @@ int train(int, char**) {
   accel::Accelerator accelerator({.fsdp_plugin = fsdp});
   accel::set_seed(42);
   Net net(32, 4);
+  // Created over the module's parameters, as usual; prepare() divides both over the ranks.
   accel::optim::AdamW adamw(net->parameters(), torch::optim::AdamWOptions(0.01));
   accel::DataLoader train_loader(make_points(4000), {.batch_size = 16, .shuffle = true});
   auto [model, optimizer, batches] = accelerator.prepare(net, adamw, train_loader);

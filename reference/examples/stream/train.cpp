@@ -1,3 +1,5 @@
+// Trains from a dataset without a length, in batches of a struct. Shows what a stream must provide, and that metrics
+// still contain each sample once.
 #include <torch/torch.h>
 
 #include <accel/accel.hpp>
@@ -15,6 +17,7 @@ inline constexpr auto accel::tree_members<Reading> = std::tuple(&Reading::wave, 
 class Sensor {
  public:
   Sensor(int64_t first, int64_t count) : first_(first), count_(count) {}
+  // Starts a pass. Each loop over the loader is one pass.
   void reset() { next_ = 0; }
   std::optional<Reading> next() {
     if (next_ == count_) return std::nullopt;
@@ -42,6 +45,7 @@ int train(int, char**) {
     accelerator.backward(loss);
     optimizer.step();
     optimizer.zero_grad();
+    // Every rank has the loss of its own batch; the mean is what all of them print.
     error = accelerator.reduce(loss, "mean").item<double>();
   }
 

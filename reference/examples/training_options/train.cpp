@@ -1,3 +1,5 @@
+// The options that change how a step computes: fp16, accumulation with exact weights, compressed gradients, clipping, a
+// guard against harmful steps, and a schedule that counts samples.
 #include <torch/torch.h>
 
 #include <accel/accel.hpp>

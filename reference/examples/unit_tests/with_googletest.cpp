@@ -24,6 +24,7 @@ TEST(GlobalMean, CountsEveryValueOnce) {
   EXPECT_EQ(means, std::vector<double>(4, (1 * 2.0 + 2 * 4.0 + 3 * 6.0) / 6));
 }
 
+// Each seed is one order in which the ranks run. A failing seed reproduces the failure.
 TEST(GlobalMean, IsTheSameUnderAnySchedule) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     const auto means =
@@ -33,6 +34,7 @@ TEST(GlobalMean, IsTheSameUnderAnySchedule) {
   }
 }
 
+// Rank 2 skips the barrier. On real ranks this is silence until the time-out; here it is an exception with the rank.
 TEST(ForgottenRank, IsNamedAtOnce) {
   try {
     run_ranks(4, [](RankContext& rank) {
@@ -45,6 +47,7 @@ TEST(ForgottenRank, IsNamedAtOnce) {
   }
 }
 
+// Each rank trains on different data, so equal weights show that the gradients were averaged.
 TEST(Training, KeepsReplicasEqual) {
   const auto weights = run_ranks(4, [] {
     accel::Accelerator accelerator;

@@ -1,4 +1,4 @@
-// What the README shows is what the tests run, and what the table of differences names is there.
+// README.md shows a program that the tests run. The table of differences names existing tests; the guide has its rows.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -23,16 +23,6 @@ TEST(ReadmeTest, CodeIsTheProgramThatTheTestsRun) {
   const auto end = readme.find("```", begin + open.size());
   EXPECT_EQ(readme.substr(begin + open.size(), end - begin - open.size()),
             text_of("reference/examples/quick_start/train.cpp"));
-}
-
-TEST(ReadmeTest, FilesItPointsToAreThere) {
-  const auto readme = text_of("README.md");
-  static const std::regex link(R"(\]\(([^)#:]+)\))");
-  int links = 0;
-  for (std::sregex_iterator match(readme.begin(), readme.end(), link), none; match != none; ++match, ++links) {
-    EXPECT_TRUE(fs::exists(source_dir() / (*match)[1].str())) << (*match)[1];
-  }
-  EXPECT_GT(links, 5);
 }
 
 // --- the table of differences ----------------------------------------------------------------------------------------
@@ -94,6 +84,25 @@ TEST(DifferencesTest, EveryRowNamesItsThreadAndTestsThatExist) {
     for (const auto& cell : rows[row]) EXPECT_FALSE(cell.empty()) << rows[row][0];
     EXPECT_TRUE(is_thread(rows[row][3])) << rows[row][0] << ": " << rows[row][3];
     EXPECT_EQ(missing_tests(rows[row][4], sources), std::vector<std::string>()) << rows[row][0];
+  }
+}
+
+// The entry of the guide's page, on one line.
+std::string entry_of(const Cells& row) { return "* **" + row[0] + ".** " + row[2] + ". Accelerate: "; }
+
+TEST(DifferencesTest, TheGuidesPageHasEveryRow) {
+  static const std::regex wrapped("\n  ");
+  const auto page = std::regex_replace(text_of("reference/guide/differences.md"), wrapped, " ");
+  auto rows = rows_of(text_of("reports/differences.md"));
+  rows.erase(rows.begin());
+  for (const auto& row : rows) {
+    const auto entry = entry_of(row);
+    const auto begin = page.find(entry);
+    ASSERT_NE(begin, std::string::npos) << entry;
+    const auto theirs = page.substr(begin + entry.size(), row[1].size() + 3);  // begins with a small letter there
+    EXPECT_EQ(theirs.substr(1), row[1].substr(1) + ".[^");
+    const auto threads = row[3] == "-" ? "none known" : row[3];
+    EXPECT_NE(page.find("]: Threads: " + threads + ". Tests: " + row[4] + "."), std::string::npos) << row[0];
   }
 }
 

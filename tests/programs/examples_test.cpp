@@ -121,7 +121,7 @@ class Examples : public ::testing::Environment {
     if (::testing::Test::HasFatalFailure()) return;
     const auto use = (work_folder() / "source/precompiled/use_precompiled.cmake").string();
     for (const auto* example : {"quick_start", "stream", "resume", "sources", "from_libtorch", "training_options",
-                                "sharded", "large_model", "launcher", "unit_tests"}) {
+                                "sharded", "large_model", "launcher", "guide", "unit_tests"}) {
       expect_built(example, {kSameCompiler, "-DCMAKE_PROJECT_INCLUDE=" + use});
       if (::testing::Test::HasFatalFailure()) return;
     }
@@ -168,7 +168,7 @@ class ExampleTest : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Programs, ExampleTest,
                          ::testing::Values("quick_start/train", "stream/train", "sources/train", "from_libtorch/after",
                                            "training_options/train", "training_options/float8", "sharded/train",
-                                           "large_model/train"),
+                                           "large_model/train", "guide/train"),
                          [](const auto& info) {
                            auto name = info.param;
                            std::replace(name.begin(), name.end(), '/', '_');
@@ -238,7 +238,7 @@ TEST(LauncherTest, AFunctionRunsOnProcessesAndOnSimulatedRanksWithTheSameBits) {
     EXPECT_THAT(lines[epoch], HasSubstr("on 4 ranks: loss"));
     EXPECT_EQ(lines[epoch], lines[epoch + 3]);
   }
-  EXPECT_THAT(lines[6], HasSubstr("a rank that fails is told: launch of 'train': rank "));
+  EXPECT_THAT(lines[6], HasSubstr("a failing rank is reported: launch of 'train': rank "));
 }
 
 // --- the resume example: new processes go on where the last ones stopped ---------------------------------------------

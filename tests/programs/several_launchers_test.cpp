@@ -5,7 +5,6 @@
 
 #include <filesystem>
 #include <future>
-#include <optional>
 
 #include "backends/launch/ports.hpp"
 #include "tests/programs/support/launch_fixture.hpp"
@@ -188,69 +187,6 @@ TEST_F(OtherLaunchersTest, SlurmsVariablesMakeTheSameRanks) {
   const auto first = ranks[0].get();
   EXPECT_EQ(first.exit_code, 0) << first.error;
   EXPECT_EQ(last_line(first.output), last_line(one.output));
-}
-
-// The commands of the README as they stand there, with programs of the build on the PATH. What this machine has not is
-// left out: GPUs, SLURM, Python's torchrun.
-class ReadmeCommandsTest : public LaunchFixture {
- protected:
-  void SetUp() override {
-    fs::create_directories(folder_.path("work"));
-    folder_.write("work/train", "#!/bin/sh\nmkdir -p $FOLDER\nexec '" + bin("launched_training") + "' $FOLDER\n");
-    folder_.write("work/hosts", "localhost slots=4\n");
-    fs::permissions(folder_.path("work/train"), fs::perms::owner_all);
-  }
-  static Words commands() {
-    const auto readme = read_file(source("README.md"));
-    const auto section = readme.substr(readme.find("## From a laptop to a cluster"));
-    const auto begin = section.find("```\n") + 4;
-    Words commands;
-    for (const auto& line : lines_of(section.substr(begin, section.find("```", begin) - begin))) {
-      const auto command = line.substr(0, line.find("  #"));
-      if (!command.empty()) commands.push_back(command);
-    }
-    return commands;
-  }
-  [[nodiscard]] CommandResult run(std::string command, const std::string& folder, const std::string& port) const {
-    for (const auto& [shown, here] : {std::pair<std::string, std::string>("10.0.0.1", "127.0.0.1"), {"29500", port}}) {
-      if (const auto at = command.find(shown); at != std::string::npos) command.replace(at, shown.size(), here);
-    }
-    const auto path = fs::path(bin("accel")).parent_path().string() + ":/usr/local/bin:/usr/bin:/bin";
-    return run_command({"/bin/sh", "-c", "cd " + folder_.path("work") + " && " + command},
-                       {.environment = clean({{"PATH", path},
-                                              {"FOLDER", folder},
-                                              {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
-                                              {"OMP_NUM_THREADS", "1"},
-                                              {"MASTER_PORT", command.find("accel") == 0 ? "" : port}}),
-                        .limit = kLimit});
-  }
-};
-
-TEST_F(ReadmeCommandsTest, RunAsTheyStandThere) {
-  int count = 0;
-  std::optional<std::future<CommandResult>> first_machine;
-  auto port = std::to_string(launcher::free_port());
-  for (const auto& command : commands()) {
-    if (command.find("--multi_gpu") != std::string::npos || command.starts_with("srun") ||
-        command.starts_with("torchrun"))
-      continue;
-    ++count;
-    const auto folder = folder_.path("run" + std::to_string(count));
-    if (command.find("--machine_rank 0") != std::string::npos) {
-      first_machine =
-          std::async(std::launch::async, [=, this] { return run(command, folder_.path("machines"), port); });
-      continue;
-    }
-    const bool is_second = command.find("--machine_rank 1") != std::string::npos;
-    const auto result = run(command, is_second ? folder_.path("machines") : folder, port);
-    EXPECT_EQ(result.exit_code, 0) << command << "\n" << result.error;
-    const auto of_main = is_second ? first_machine->get() : result;
-    EXPECT_EQ(of_main.exit_code, 0) << of_main.error;
-    EXPECT_THAT(last_line(of_main.output), HasSubstr("parameters ")) << command;
-    if (is_second) first_machine.reset();
-    port = std::to_string(launcher::free_port());
-  }
-  EXPECT_EQ(count, 7);
 }
 
 }  // namespace

@@ -1,3 +1,5 @@
+// Runs inference with a model that is larger than the memory it may use. The weights stay in the checkpoint's files;
+// each block is read when it is called, while the block before it runs.
 #include <torch/torch.h>
 #include <unistd.h>
 
@@ -20,18 +22,19 @@ struct NetImpl : torch::nn::Module {
   }
   torch::Tensor forward(torch::Tensor values) {
     for (const auto& block : *blocks)
-      values = accel::call(block->as<Block>(), values);  // each is brought when it is called
+      values = accel::call(block->as<Block>(), values);  // loads the block, then calls it
     return values;
   }
   torch::nn::ModuleList blocks;
 };
 TORCH_MODULE(Net);
 
-// A checkpoint of 24 blocks of 2 MB each runs with memory for 9 of them.
+// Runs a checkpoint of 24 blocks of 2 MB each with memory for 9 of them.
 int infer(int, char**) {
   accel::Accelerator accelerator;
   accel::set_seed(42);
   const torch::NoGradGuard no_grad;
+  // Every rank uses a separate checkpoint, since simulated ranks share a process and its identifier.
   const auto folder = std::filesystem::temp_directory_path() / ("accel_large_model_" + std::to_string(getpid()) + "_" +
                                                                 std::to_string(accelerator.process_index()));
   const auto input = torch::rand({4, 256});
@@ -45,7 +48,7 @@ int infer(int, char**) {
     accel::write_weights(files, folder.string(), weights, {.max_shard_bytes = 10'000'000});
   }
 
-  auto net = accel::init_empty_weights([] { return Net(256, 24); });  // takes no memory
+  auto net = accel::init_empty_weights([] { return Net(256, 24); });  // needs no memory
   auto model = accel::load_checkpoint_and_dispatch(
       net, folder.string(),
       {.device_map = "auto", .max_memory = accel::MaxMemory{{"cpu", "19MB"}}, .no_split_module_classes = {"Block"}});

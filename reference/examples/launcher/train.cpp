@@ -1,6 +1,6 @@
 // A program that starts its ranks itself: four processes over Gloo, then four simulated ranks of this process, which
-// print the same numbers. What Python's notebook_launcher and debug_launcher do by forking is a fresh execution of this
-// program here.
+// print the same numbers. Python's notebook_launcher and debug_launcher fork; here each rank is a fresh execution of
+// this program, because LibTorch's threads do not survive a fork.
 #include <torch/torch.h>
 
 #include <accel/accel.hpp>
@@ -32,17 +32,17 @@ int train(const std::vector<std::string>& arguments) {
   return 0;
 }
 
-// The name under which it is launched.
+// Registers the function under the name that launch() uses.
 const accel::Launchable kTrain("train", train);
 
 int main() {
-  accel::run_launched();  // a process that was launched runs its function here, and ends
+  accel::run_launched();  // a launched process runs its function here and exits
   accel::launch("train", {"3"}, 4);
   accel::notebook_launcher("train", {"3"}, {.num_processes = 4, .simulate = true});
   try {
-    accel::debug_launcher("train", {});  // two ranks, without the number that train expects
+    accel::debug_launcher("train", {});  // two ranks, without the argument that train requires
   } catch (const accel::Error& error) {
-    std::cout << "a rank that fails is told: " << error.what() << std::endl;
+    std::cout << "a failing rank is reported: " << error.what() << std::endl;
     return 0;
   }
   return 1;

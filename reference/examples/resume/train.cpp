@@ -1,6 +1,6 @@
-// resume FOLDER STEPS: trains for three epochs, and stops after so many steps. Run it again, and it goes on: with the
-// next batch of the same epoch, in the same order, on every rank, to the bits of a run that was never stopped. On
-// another number of ranks it goes on, too, behind the samples that have been seen.
+// resume FOLDER STEPS: trains for three epochs and stops after STEPS steps. A second run resumes with the next batch of
+// the same epoch, in the same order, on every rank, and reaches the bits of a run that never stopped. On another number
+// of ranks it resumes after the samples already consumed.
 #include <torch/torch.h>
 
 #include <accel/accel.hpp>
@@ -10,7 +10,7 @@
 
 namespace {
 
-// Whatever else a program wants to find again.
+// State of the program's own that belongs in the checkpoint.
 struct Progress {
   int64_t steps = 0;
   accel::Value state_dict() const { return accel::Value::Dict{{"steps", steps}}; }
@@ -33,8 +33,9 @@ int train(int argc, char** argv) {
       accelerator.prepare(net, adamw, accel::DataLoader(dataset, {.batch_size = 4, .shuffle = true, .num_workers = 2}));
   Progress progress;
   accelerator.register_for_checkpointing(progress);
-  if (std::filesystem::exists(accelerator.project_dir() + "/checkpoints")) accelerator.load_state();  // the newest
+  if (std::filesystem::exists(accelerator.project_dir() + "/checkpoints")) accelerator.load_state();  // the newest one
 
+  // iteration() is the epoch in which the loaded state continues; the first loop yields only the rest of that epoch.
   for (auto epoch = batches.iteration(); epoch < 3; ++epoch) {
     for (auto& [numbers] : batches) {
       const auto inputs = numbers.to(torch::kFloat).view({-1, 1}) / 1000;

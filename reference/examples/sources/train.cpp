@@ -8,15 +8,14 @@
 
 namespace fs = std::filesystem;
 
-// A point of the plane, and on which side of a line it lies; the files below hold such points.
+// A point in the plane, and the side of a line on which it lies. The files below contain such points.
 struct Point {
   explicit Point(int64_t number) : x(number * 37 % 101), y(number * 53 % 103), is_right(x > y) {}
   int64_t x, y;
   bool is_right;
 };
 
-// Files as others would have left them: a table, a text, and the shards of an archive with a sample in every two
-// members.
+// Files in three common formats: a CSV table, lines of text, and tar shards in which two members form a sample.
 class Files {
  public:
   Files() {
@@ -56,7 +55,7 @@ class Files {
   fs::path folder_;
 };
 
-// Two numbers of a text as a tensor.
+// Parses two numbers into a tensor.
 at::Tensor numbers_of(std::istream&& text) {
   float x = 0, y = 0;
   text >> x >> y;

@@ -1,20 +1,23 @@
+// Trains from a dataset without a length, in batches of a struct. Shows what a stream must provide, and that metrics
+// still contain each sample once.
 #include <torch/torch.h>
 
 #include <accel/accel.hpp>
 #include <cmath>
 #include <optional>
 
-// A reading of a sensor, and a batch of readings: a struct of our own is a tree with one line beside it.
+// A sensor reading, and also a batch of readings. The specialization of tree_members makes the struct a tree.
 struct Reading {
   at::Tensor wave, frequency;
 };
 template <>
 inline constexpr auto accel::tree_members<Reading> = std::tuple(&Reading::wave, &Reading::frequency);
 
-// Readings come one by one. Nobody asks how many there will be; rank 0 listens, and sends each rank its part.
+// Readings arrive one by one, and their number is unknown. Rank 0 reads them and sends each rank its part.
 class Sensor {
  public:
   Sensor(int64_t first, int64_t count) : first_(first), count_(count) {}
+  // Starts a pass. Each loop over the loader is one pass.
   void reset() { next_ = 0; }
   std::optional<Reading> next() {
     if (next_ == count_) return std::nullopt;
@@ -42,6 +45,7 @@ int train(int, char**) {
     accelerator.backward(loss);
     optimizer.step();
     optimizer.zero_grad();
+    // Every rank has the loss of its own batch; the mean is what all of them print.
     error = accelerator.reduce(loss, "mean").item<double>();
   }
 

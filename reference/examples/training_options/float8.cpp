@@ -4,12 +4,12 @@
 
 namespace F = torch::nn::functional;
 
-// Linear layers in float8, and bfloat16 around them: fast on GPUs from capability 8.9, rehearsed on CPUs.
+// Linear layers in float8, surrounded by bfloat16: fast on GPUs from capability 8.9, emulated on CPUs.
 int train(int, char**) {
   accel::Accelerator accelerator({.mixed_precision = "fp8",
                                   .ao_recipe_kwargs = accel::AORecipeKwargs{
                                       .config = accel::Float8LinearConfig::from_recipe_name(
-                                          "rowwise"),  // a scale for each row; default: for each tensor
+                                          "rowwise"),  // one scale per row; the default is one per tensor
                                       .module_filter_func = [](const torch::nn::LinearImpl& layer, const std::string&) {
                                         return layer.options.in_features() == 64 && layer.options.out_features() == 64;
                                       }}});
@@ -17,7 +17,7 @@ int train(int, char**) {
   auto layer = [](int64_t inputs, int64_t outputs) { return torch::nn::Linear(inputs, outputs); };
   torch::nn::Sequential net(layer(3, 64), torch::nn::ReLU(), layer(64, 64), torch::nn::ReLU(), layer(64, 3));
   accel::optim::AdamW adamw(net->parameters(), torch::optim::AdamWOptions(0.01));
-  auto points = torch::rand({2000, 3});  // in the unit cube; the label says which coordinate is the largest
+  auto points = torch::rand({2000, 3});  // the label is the index of the largest coordinate
   accel::DataLoader loader(accel::TensorDataset(points, points.argmax(1)), {.batch_size = 25, .shuffle = true});
   auto [model, optimizer, batches] = accelerator.prepare(net, adamw, loader);
   accelerator.print("in float8:", model.float8_layers().front());  // "2"

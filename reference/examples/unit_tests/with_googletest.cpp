@@ -10,7 +10,7 @@ namespace {
 using accel::RankContext;
 using accel::testing::run_ranks;
 
-// The code under test: a mean over all ranks' values, whatever their number on each rank.
+// The code under test: the mean of all ranks' values. Ranks may hold different numbers of values.
 double global_mean(const accel::Group& world, const at::Tensor& values) {
   auto sum_and_count =
       torch::stack({values.sum(torch::kDouble), torch::tensor(double(values.numel()), torch::kDouble)});
@@ -24,6 +24,7 @@ TEST(GlobalMean, CountsEveryValueOnce) {
   EXPECT_EQ(means, std::vector<double>(4, (1 * 2.0 + 2 * 4.0 + 3 * 6.0) / 6));
 }
 
+// Each seed is one order in which the ranks run. A failing seed reproduces the failure.
 TEST(GlobalMean, IsTheSameUnderAnySchedule) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     const auto means =
@@ -33,18 +34,20 @@ TEST(GlobalMean, IsTheSameUnderAnySchedule) {
   }
 }
 
+// Rank 2 skips the barrier. On real ranks this is silence until the time-out; here it is an exception with the rank.
 TEST(ForgottenRank, IsNamedAtOnce) {
   try {
     run_ranks(4, [](RankContext& rank) {
       if (rank.rank != 2) rank.world.barrier();
     });
-    FAIL() << "rank 2 never came, and nobody noticed";
+    FAIL() << "the missing rank 2 was not reported";
   } catch (const accel::sim::RunError& error) {
     EXPECT_EQ(error.diagnosis()->ranks, std::vector<int>{2});
     EXPECT_EQ(error.diagnosis()->op, "barrier");
   }
 }
 
+// Each rank trains on different data, so equal weights show that the gradients were averaged.
 TEST(Training, KeepsReplicasEqual) {
   const auto weights = run_ranks(4, [] {
     accel::Accelerator accelerator;

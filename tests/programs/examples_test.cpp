@@ -23,8 +23,8 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 
 constexpr int kProcesses = 4;
-// That of the library, so that GCC need not instantiate all of torch/torch.h in each example, as it does even where that
-// is precompiled.
+// The compiler of the library. GCC instantiates all of torch/torch.h in each example, even where the header is
+// precompiled.
 constexpr const char* kSameCompiler = "-DCMAKE_CXX_COMPILER=" ACCEL_COMPILER;
 const CommandOptions kBuild{.limit = std::chrono::seconds(500)};
 

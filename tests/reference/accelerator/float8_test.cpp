@@ -99,11 +99,11 @@ TEST(Float8Test, ALayerWhoseOwnForwardDoesNotAskIsAnError) {
   Accelerator accelerator({.mixed_precision = "fp8"}, *rank);
   OwnLinear inner(16, 16);
   auto model = accelerator.prepare(nn::Sequential(nn::Linear(16, 16), inner, nn::Linear(16, 16)));
-  EXPECT_THAT(message_of<StateError>([&] {
-                model(at::ones({2, 16}));
-              }),
-              AllOf(HasSubstr("none of the selected layers has computed in float8: 1;"),
-                    HasSubstr("computes_in_float8")));
+  EXPECT_THAT(
+      message_of<StateError>([&] {
+        model(at::ones({2, 16}));
+      }),
+      AllOf(HasSubstr("none of the selected layers has computed in float8: 1;"), HasSubstr("computes_in_float8")));
   inner->asks = true;
   EXPECT_NO_THROW(model(at::ones({2, 16})));
 }

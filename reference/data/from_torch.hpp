@@ -123,7 +123,7 @@ class TorchDataset {
 
   [[nodiscard]] std::int64_t size() const { return size_; }
   [[nodiscard]] auto get(std::int64_t index) const
-    requires detail::is_vector<typename Dataset::BatchType>::value
+    requires(detail::is_vector<typename Dataset::BatchType>::value)
   {
     return std::move(detail::samples_of(read({index})).front());
   }

@@ -28,8 +28,8 @@
 namespace accel::programs {
 namespace {
 
-constexpr const char* kExperimentOnly[] = {"--set",         "--max-steps",  "--trace",
-                                           "--project-dir", "--save-every", "--resume"};
+constexpr const char* kExperimentOnly[] = {"--set",        "--max-steps", "--trace", "--project-dir",
+                                           "--save-every", "--resume",    "--json"};
 
 template <typename Names>
 bool contains(const Names& names, const std::string& name) {

@@ -26,6 +26,7 @@
 #include "sim/programs/runtime/real_rank.hpp"
 #include "sim/programs/runtime/rehearsal.hpp"
 #include "sim/programs/sim_run/commands.hpp"
+#include "sim/programs/sim_run/run_summary.hpp"
 
 namespace accel::programs {
 namespace {
@@ -41,6 +42,7 @@ struct Arguments : RunOptions {
   std::string trace;
   std::string experiment;
   std::string project_dir, resume;
+  bool prints_json = false;
   std::optional<std::int64_t> save_every;
   std::string worker_dir;          // set for the processes that this program starts
   std::int64_t num_of_others = 0;  // of checkpoints that are in project_dir already
@@ -71,18 +73,6 @@ struct Point {
   double samples_per_step = 0;
 };
 
-// Of a step near the start: the rank that held most of each kind.
-std::vector<std::pair<std::string, std::int64_t>> largest_memory(const std::vector<RankResult>& results) {
-  std::vector<std::pair<std::string, std::int64_t>> memory;
-  for (std::size_t kind = 0; kind < sharded::kMemoryKindNames.size(); ++kind) {
-    std::int64_t most = 0;
-    for (const auto& result : results)
-      most = std::max(most, result.memory.most(static_cast<sharded::MemoryKind>(kind)));
-    memory.emplace_back(sharded::kMemoryKindNames[kind], most);
-  }
-  return memory;
-}
-
 sim::RunReport page_of(const Arguments& arguments, const Rehearsal& rehearsal, const sim::SimulationReport& report,
                        const std::vector<RankResult>& results, const std::vector<Point>& points) {
   auto page = rehearsal.page(report);
@@ -101,45 +91,23 @@ sim::RunReport page_of(const Arguments& arguments, const Rehearsal& rehearsal, c
   return page;
 }
 
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+// A person reads standard output on a terminal, another program everywhere else.
+bool prints_for_programs(const Arguments& arguments) { return arguments.prints_json || isatty(STDOUT_FILENO) == 0; }
 
-Json summary(const Arguments& arguments, int num_ranks, const std::vector<RankResult>& results,
-             std::int64_t peak_rss_bytes) {
-  const auto& first = results.front();
-  std::int64_t samples = 0;
-  double seconds = 0;
-  for (const auto& result : results) {
-    samples += result.samples;
-    seconds = std::max(seconds, result.seconds);
-  }
-  const bool evaluated = first.eval_samples > 0;
-  Json json{{"ranks", num_ranks},
-            {"backend", arguments.backend},
-            {"steps", first.steps},
-            {"samples", samples},
-            {"seconds", number(seconds)},
-            {"steps_per_second", number(static_cast<double>(first.steps) / seconds)},
-            {"samples_per_second", number(static_cast<double>(samples) / seconds)},
-            {"loss", first.steps > 0 ? number(first.loss) : Json(nullptr)},
-            {"eval_accuracy",
-             evaluated ? number(static_cast<double>(first.eval_correct) / static_cast<double>(first.eval_samples))
-                       : Json(nullptr)},
-            {"eval_samples", evaluated ? Json(first.eval_samples) : Json(nullptr)},
-            {"peak_rss_bytes", peak_rss_bytes}};
-  if (!first.is_sharded) return json;
-  for (const auto& [kind, bytes] : largest_memory(results)) json["memory"][kind] = bytes;
-  return json;
-}
-
-void finish(const Arguments& arguments, int num_ranks, const std::vector<RankResult>& results,
-            std::int64_t peak_rss_bytes) {
+void finish(const Arguments& arguments, const std::vector<RankResult>& results, std::int64_t peak_rss_bytes) {
   if (!arguments.trace.empty()) {
     std::vector<std::string> lines;
     for (const auto& result : results) lines.insert(lines.end(), result.trace.begin(), result.trace.end());
     write_lines(arguments.trace, lines);
   }
   if (!results.front().sample.empty()) std::cout << results.front().sample << '\n';
-  std::cout << summary(arguments, num_ranks, results, peak_rss_bytes).dump() << std::endl;
+  auto summary = summarize(results);
+  summary.experiment = arguments.experiment;
+  summary.backend = arguments.backend;
+  summary.peak_rss_bytes = peak_rss_bytes;
+  if (!arguments.rehearsal.report.empty())
+    summary.report = (fs::path(arguments.rehearsal.report) / "index.html").string();
+  std::cout << (prints_for_programs(arguments) ? summary_line(summary) + "\n" : summary_text(summary)) << std::flush;
 }
 
 // One number of ranks of a sweep.
@@ -166,7 +134,7 @@ int run_simulated(const Arguments& arguments, int num_ranks, const Experiment& e
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   if (arguments.rehearsal.is_virtual()) std::cout << describe({points.back().prediction});
-  finish(arguments, num_ranks, results, usage.ru_maxrss * 1024);
+  finish(arguments, results, usage.ru_maxrss * 1024);
   return kSuccess;
 }
 
@@ -269,7 +237,7 @@ int run_processes(const Arguments& arguments) {
   }
   std::vector<RankResult> results;
   for (int rank = 0; rank < arguments.ranks(); ++rank) results.push_back(read_result(folder.path(), rank));
-  finish(arguments, arguments.ranks(), results, launched.peak_rss_bytes);
+  finish(arguments, results, launched.peak_rss_bytes);
   return kSuccess;
 }
 
@@ -339,6 +307,7 @@ std::optional<int> parse(int argc, char** argv, Arguments& arguments, CLI::App& 
   app.add_option("--save-every", arguments.save_every, "Save a checkpoint after every so many micro-batches");
   app.add_option("--resume", arguments.resume,
                  "Go on from a checkpoint folder, or from the newest of a project folder");
+  app.add_flag("--json", arguments.prints_json, "On a terminal, end with the JSON line instead of a readable summary");
   app.add_option("--worker-dir", arguments.worker_dir)->group("");
   app.add_option("EXPERIMENT", arguments.experiment,
                  "Experiment file (YAML), or -- PROGRAM [ARGS...]: a program of your own")

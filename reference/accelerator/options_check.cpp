@@ -1,3 +1,6 @@
+// Validates AcceleratorOptions together with the environment, before any communication. Each step adds to one list of
+// problems, so the user sees all of them in one ConfigError. Explicit options win over the environment, except for
+// gradient_accumulation_steps, where ACCELERATE_GRADIENT_ACCUMULATION_STEPS wins, as in accelerate/accelerator.py.
 #include "reference/accelerator/options_check.hpp"
 
 #include <fmt/ranges.h>
@@ -16,7 +19,8 @@
 namespace accel {
 namespace {
 
-// Before there is a model: a rank whose disk is away should not keep the others waiting.
+// Opens the offload folders before there is a model: a rank whose disk is missing must fail here, not inside `prepare`,
+// where the other ranks would wait for it in a collective.
 void check_offload(const ResolvedPlugin& plugin, std::vector<std::string>& problems) {
   if (!plugin.sharding) return;
   for (const auto& folder : {plugin.sharding->offload_parameters_path, plugin.sharding->offload_optimizer_path}) {
@@ -46,10 +50,11 @@ void resolve_precision(AcceleratorOptions& options, Problems& problems) {
     options.ao_recipe_kwargs = resolved(options.ao_recipe_kwargs.value_or(AORecipeKwargs{}), problems);
   } else if (options.ao_recipe_kwargs) {
     problems.push_back(
-        fmt::format("ao_recipe_kwargs: of mixed_precision 'fp8', which is '{}'", *options.mixed_precision));
+        fmt::format("ao_recipe_kwargs: requires mixed_precision 'fp8', got '{}'", *options.mixed_precision));
   }
 }
 
+// "auto" defers to the DeepSpeed plugin, which sets the steps later, in resolve_plugins.
 GradientAccumulationPlugin plugin_of_steps(const AcceleratorOptions& options, Problems& problems) {
   GradientAccumulationPlugin plugin{.num_steps = options.gradient_accumulation_steps};
   const bool is_deepspeeds = environment("ACCELERATE_GRADIENT_ACCUMULATION_STEPS") == "auto" && asks_for_deepspeed();
@@ -66,7 +71,7 @@ void resolve_accumulation(AcceleratorOptions& options, Problems& problems) {
   auto& plugin = options.gradient_accumulation_plugin;
   if (plugin && options.gradient_accumulation_steps != 1) {
     problems.emplace_back(
-        "gradient_accumulation_steps and gradient_accumulation_plugin exclude each other; give the plugin's "
+        "gradient_accumulation_steps and gradient_accumulation_plugin exclude each other; set only the plugin's "
         "num_steps");
   }
   if (!plugin) plugin = plugin_of_steps(options, problems);
@@ -77,7 +82,8 @@ void resolve_accumulation(AcceleratorOptions& options, Problems& problems) {
 void resolve_data(AcceleratorOptions& options, Problems& problems) {
   if (options.split_batches) options.dataloader_config.split_batches = *options.split_batches;
   if (options.dataloader_config.dispatch_batches.value_or(false) && !options.device_placement) {
-    problems.emplace_back("dispatch_batches: true needs device_placement: true, since batches travel over the devices");
+    problems.emplace_back(
+        "dispatch_batches: true requires device_placement: true, since batches are sent from device to device");
   }
   add(problems, problems_of(options.dataloader_config));
 }
@@ -102,8 +108,8 @@ void check_process_group(const InitProcessGroupKwargs& group, Problems& problems
   }
   if (group.init_method && *group.init_method != "env://") {
     problems.push_back(
-        fmt::format("init_process_group_kwargs: init_method: expected 'env://', got '{}'; launchers tell ranks their "
-                    "place by the environment",
+        fmt::format("init_process_group_kwargs: init_method: expected 'env://', got '{}'; launchers pass rank and "
+                    "world size in the environment",
                     *group.init_method));
   }
   if (group.timeout && group.timeout->count() <= 0)
@@ -119,7 +125,7 @@ void resolve_debug(AcceleratorOptions& options, Problems& problems) {
   }
 }
 
-// The plugins that are not active are checked now, not when they are selected.
+// Inactive plugins are checked now too, not when they are selected: an error in the middle of a run is worse.
 void check_deepspeed_plugins(const AcceleratorOptions& options, Problems& problems) {
   for (const auto& [name, plugin] : options.deepspeed_plugins) {
     Problems own;
@@ -128,6 +134,8 @@ void check_deepspeed_plugins(const AcceleratorOptions& options, Problems& proble
   }
 }
 
+// The order matters: the environment may create a plugin only if the program names none, conflicts are checked on what
+// results, and the plugin's accumulation steps win over those that resolve_accumulation found.
 ResolvedPlugin resolve_plugins(AcceleratorOptions& options, Problems& problems) {
   ResolvedPlugin plugin;
   if (!options.fsdp_plugin && !options.deepspeed_plugin && options.deepspeed_plugins.empty()) {
@@ -163,6 +171,7 @@ ResolvedOptions resolved(AcceleratorOptions options) {
   resolve_debug(options, problems);
   ResolvedPlugin plugin;
   try {
+    // Reading a DeepSpeed or FSDP configuration throws ConfigError itself; it joins the other problems.
     plugin = resolve_plugins(options, problems);
   } catch (const ConfigError& error) {
     problems.emplace_back(error.what());

@@ -13,6 +13,7 @@
 namespace accel::launcher {
 
 OutputLines::OutputLines(OutputLinesOptions options) : options_(std::move(options)), log_(nullptr, &std::fclose) {
+  // Only this end of the pipe: the rank's own end must stay blocking, or its prints could fail with EAGAIN.
   fcntl(options_.descriptor, F_SETFL, O_NONBLOCK);
   if (options_.log_file.empty()) return;
   log_.reset(std::fopen(options_.log_file.c_str(), "ae"));
@@ -22,7 +23,7 @@ OutputLines::OutputLines(OutputLinesOptions options) : options_(std::move(option
 }
 
 OutputLines::~OutputLines() {
-  if (!pending_.empty()) take("\n");  // of a stream that somebody else holds open
+  if (!pending_.empty()) take("\n");  // the last line of a stream that another process still holds open
   if (options_.descriptor >= 0) close(options_.descriptor);
 }
 
@@ -51,6 +52,7 @@ void OutputLines::take(std::string_view text) {
   for (std::size_t end; (end = pending_.find('\n')) != std::string::npos;) {
     auto line = pending_.substr(0, end);
     pending_.erase(0, end + 1);
+    // Flushed line by line: the launcher may be killed at any time, and the last lines matter most.
     *options_.out << options_.prefix << line << std::endl;
     if (log_) {
       std::fputs((line + '\n').c_str(), log_.get());

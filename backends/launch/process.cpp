@@ -18,6 +18,8 @@ extern char** environ;
 namespace accel::launcher {
 namespace {
 
+// Precedence: options.environment, then this process's environment, then the defaults. insert and try_emplace keep
+// existing entries.
 std::vector<std::string> environment_of(const ProcessOptions& options) {
   auto variables = options.environment;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -38,7 +40,7 @@ cpu_set_t set_of(const std::vector<int>& cpus) {
   return set;
 }
 
-// What stands in the way, and what to do about it.
+// Describes an error of exec, and what to do about it.
 std::string why_not(int reason) {
   const std::string text = std::strerror(reason);
   return reason == EACCES ? text + "; expected a file that may be executed (chmod +x)" : text;
@@ -54,24 +56,26 @@ std::vector<char*> pointers_to(std::vector<std::string>& strings) {
 }  // namespace
 
 pid_t start_process(const ProcessOptions& options) {
-  std::array<int, 2> failure{};  // closed by exec, or told why there was none
+  // A successful exec closes this pipe, so read() below returns 0; otherwise the child writes its errno into it.
+  std::array<int, 2> failure{};
   ensure(pipe2(failure.data(), O_CLOEXEC) == 0, "pipe: {}", std::strerror(errno));
   auto command = options.command;
   auto variables = environment_of(options);
   const auto arguments = pointers_to(command);
   const auto environment = pointers_to(variables);
+  // Everything that allocates happens before fork: another thread may hold the allocator's lock at that moment.
   const auto cpus = set_of(options.cpus);
   const pid_t parent = getpid();
   const pid_t pid = fork();
   ensure(pid >= 0, "fork: {}", std::strerror(errno));
   if (pid == 0) {  // only async-signal-safe calls from here to exec
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(1);
+    if (getppid() != parent) _exit(1);  // the parent died before prctl took effect
     if (options.own_group) setpgid(0, 0);
     if (!options.cpus.empty()) sched_setaffinity(0, sizeof(cpus), &cpus);
     for (const auto& [ours, theirs] : options.descriptors) {
       if (ours == theirs)
-        fcntl(ours, F_SETFD, 0);  // dup2 would leave it to be closed by exec
+        fcntl(ours, F_SETFD, 0);  // dup2 onto itself would keep FD_CLOEXEC
       else
         dup2(ours, theirs);
     }

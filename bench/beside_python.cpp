@@ -1,3 +1,5 @@
+// Runs the same experiment file here and under Accelerate. Each round measures both, one after the other, and the ratio
+// is taken per round, so a slow phase of the machine affects both sides alike.
 #include "bench/beside_python.hpp"
 
 #include <fmt/format.h>
@@ -48,8 +50,10 @@ const std::vector<Case>& cases() {
   return all;
 }
 
-constexpr int kWarmUpSteps = 10;  // as accelerate_training.py has it
+constexpr int kWarmUpSteps = 10;  // WARM_UP_STEPS of accelerate_training.py
 
+// One rank trains in this process with one intra-op thread, like the Python side. Several ranks are processes of
+// sim-run over Gloo, which warms up on its own.
 double ours(const Case& job, const std::string& file) {
   if (job.ranks == 1) {
     const auto experiment =

@@ -17,6 +17,7 @@ namespace {
 
 using checkpoint::Pickler;
 
+// Only the canonical form counts: "01" would become the key 1 and come back as "1".
 std::optional<std::int64_t> integer_of(const std::string& text) {
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -24,6 +25,7 @@ std::optional<std::int64_t> integer_of(const std::string& text) {
   return is_whole ? std::optional(number) : std::nullopt;
 }
 
+// Matches a path of TorchFileOptions, step by step. Keys may contain slashes, so the pattern cannot be split first.
 bool fits(std::string_view pattern, const std::vector<std::string>& place) {
   for (std::size_t i = 0; i < place.size(); ++i) {
     if (i > 0) {
@@ -37,7 +39,7 @@ bool fits(std::string_view pattern, const std::vector<std::string>& place) {
   return pattern.empty();
 }
 
-// A Value as the Python objects that the options tell.
+// Pickles a Value as the Python objects that the options describe. `place_` is the path of the current value.
 class ValuePickling {
  public:
   ValuePickling(Pickler& pickler, const TorchFileOptions& options, const std::string& path)
@@ -47,7 +49,7 @@ class ValuePickling {
     const auto type = type_here();
     const bool is_list = value.is<Value::List>(), is_dict = value.is<Value::Dict>();
     check_argument(!type || (*type == PythonType::kTuple ? is_list : is_dict),
-                   "{}: '{}' is {}; the options say it is a {}", path_, fmt::to_string(fmt::join(place_, "/")),
+                   "{}: '{}' is {}, but the options declare a {}", path_, fmt::to_string(fmt::join(place_, "/")),
                    value.type_name(), type == PythonType::kTuple ? "tuple" : "dict");
     if (is_list)
       write_list(value.as<Value::List>(), type == PythonType::kTuple);
@@ -94,7 +96,7 @@ class ValuePickling {
     std::map<std::int64_t, const Value::Dict::value_type*> entries;
     for (const auto& entry : dict) {
       const auto number = integer_of(entry.first);
-      check_argument(number.has_value(), "{}: '{}' has the key '{}'; the options say that its keys are integers", path_,
+      check_argument(number.has_value(), "{}: '{}' has the key '{}', but the options declare integer keys", path_,
                      fmt::to_string(fmt::join(place_, "/")), entry.first);
       entries[*number] = &entry;
     }
@@ -127,8 +129,8 @@ at::Tensor bytes_on_cpu(const at::Storage& storage) {
   return bytes.cpu();
 }
 
-// LibTorch's own writer of archives, on a file of ours. What the file throws must not pass through it, which is C in
-// part.
+// Uses LibTorch's PyTorchStreamWriter on a WritableFile. The writer is partly C code (miniz), so exceptions of the file
+// must not pass through it: they are stored and rethrown at the end.
 class ArchiveWriter {
  public:
   explicit ArchiveWriter(WritableFile& file)
@@ -136,6 +138,7 @@ class ArchiveWriter {
 
   void write(const std::vector<at::Storage>& storages, const std::string& pickled) {
     try {
+      // The records, and their order, of torch/serialization.py, _save.
       write_record("data.pkl", pickled.data(), pickled.size());
       write_text(".format_version", "1");
       write_text(".storage_alignment", "64");
@@ -166,7 +169,7 @@ class ArchiveWriter {
       return 0;
     }
   }
-  // After an error too: else the writer's destructor ends the file, and throws.
+  // Called after an error too: otherwise the writer's destructor would end the file, and throw.
   void finish() {
     try {
       writer_.writeEndOfFile();

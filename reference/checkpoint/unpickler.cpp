@@ -1,3 +1,5 @@
+// A stack machine for pickles, without the opcodes that need code execution. Objects are only linked, never copied, so
+// memory stays proportional to the pickle; calls are evaluated in python_calls.cpp.
 #include "reference/checkpoint/unpickler.hpp"
 
 #include <bit>
@@ -10,7 +12,8 @@
 namespace accel::checkpoint {
 namespace {
 
-// Source: pickletools.py of CPython, opcodes.
+// Source: CPython, Lib/pickletools.py. Text opcodes of protocols 0 and 1 are missing on purpose: torch.save never
+// writes them.
 enum Opcode : std::uint8_t {
   kMark = '(',
   kStop = '.',
@@ -76,11 +79,12 @@ class Unpickler {
       if (opcode == kStop) break;
       const bool is_known = do_number(opcode) || do_text(opcode) || do_sequence(opcode) || do_dict_or_set(opcode) ||
                             do_stack(opcode) || do_call(opcode);
-      check_checkpoint(is_known, "{}: byte {}: opcode 0x{:02x} is none that torch.save writes in protocols 2 to 5",
-                       what_, cursor_.place() - 1, opcode);
+      check_checkpoint(is_known,
+                       "{}: byte {}: unknown opcode 0x{:02x}; expected a file of torch.save, protocols 2 to 5", what_,
+                       cursor_.place() - 1, opcode);
     }
     check_checkpoint(stack_.size() == 1 && marks_.empty(),
-                     "{}: {} objects are left where the pickle ends; expected one", what_, stack_.size());
+                     "{}: {} objects are left at the end of the pickle; expected one", what_, stack_.size());
     return stack_.back();
   }
 
@@ -95,6 +99,7 @@ class Unpickler {
     stack_.push_back(object);
     return true;
   }
+  // Objects below the last mark belong to an unfinished collection and must not be reached.
   PythonObject* top() {
     check_checkpoint(stack_.size() > bottom(), "{}: byte {}: an object is missing", what_, cursor_.place());
     return stack_.back();
@@ -124,7 +129,7 @@ class Unpickler {
   }
   bool get(std::uint32_t index) {
     const auto found = memo_.find(index);
-    check_checkpoint(found != memo_.end(), "{}: byte {}: object {} was not kept", what_, cursor_.place(), index);
+    check_checkpoint(found != memo_.end(), "{}: byte {}: no object {} in the memo", what_, cursor_.place(), index);
     return push(found->second);
   }
 
@@ -145,7 +150,7 @@ class Unpickler {
     }
   }
 
-  // Two's complement, of any length.
+  // A little-endian number in two's complement, of any length. Redundant sign bytes are dropped first.
   bool push_long(std::string_view bytes) {
     const char sign = !bytes.empty() && bytes.back() < 0 ? '\xff' : '\0';
     while (bytes.size() > 8 && bytes.back() == sign && ((bytes[bytes.size() - 2] ^ sign) & 0x80) == 0)
@@ -161,7 +166,8 @@ class Unpickler {
       case kBinUnicode: return push(std::string(cursor_.take(cursor_.number<std::uint32_t>())));
       case kShortBinUnicode: return push(std::string(cursor_.take(cursor_.number<std::uint8_t>())));
       case kBinUnicode8: return push(std::string(cursor_.take(cursor_.number<std::uint64_t>())));
-      case kShortBinString: return push(std::string(cursor_.take(cursor_.number<std::uint8_t>())));  // of Python 2
+      case kShortBinString:
+        return push(std::string(cursor_.take(cursor_.number<std::uint8_t>())));  // written by Python 2
       case kBinString: return push(std::string(cursor_.take(cursor_.number<std::uint32_t>())));
       case kShortBinBytes: return push(python::Bytes{std::string(cursor_.take(cursor_.number<std::uint8_t>()))});
       case kBinBytes: return push(python::Bytes{std::string(cursor_.take(cursor_.number<std::uint32_t>()))});
@@ -178,7 +184,7 @@ class Unpickler {
   }
   bool append(const std::vector<PythonObject*>& items, python::Sequence::Kind kind) {
     auto& sequence = top_as<python::Sequence>("a list or a set");
-    check_checkpoint(sequence.kind == kind, "{}: byte {}: a sequence is of another type", what_, cursor_.place());
+    check_checkpoint(sequence.kind == kind, "{}: byte {}: a sequence has another type", what_, cursor_.place());
     sequence.items.insert(sequence.items.end(), items.begin(), items.end());
     return true;
   }
@@ -233,12 +239,13 @@ class Unpickler {
       case kLongBinPut: return put(cursor_.number<std::uint32_t>());
       case kMemoize: return put(static_cast<std::uint32_t>(memo_.size()));
       case kProto: return check_protocol(cursor_.number<std::uint8_t>());
-      case kFrame: cursor_.skip(8); return true;  // its length, which is of use for reading ahead only
+      case kFrame: cursor_.skip(8); return true;  // the length of the frame, which only helps reading ahead
       default: return false;
     }
   }
   bool check_protocol(int protocol) {
-    check_checkpoint(protocol >= 2 && protocol <= 5, "{}: a pickle of protocol {}; expected 2 to 5", what_, protocol);
+    check_checkpoint(protocol >= 2 && protocol <= 5, "{}: pickle protocol {} is unsupported; expected 2 to 5", what_,
+                     protocol);
     return true;
   }
 
@@ -256,8 +263,8 @@ class Unpickler {
       }
       case kNewObjEx: {
         const auto* keywords = pop()->get_if<python::Dict>();
-        check_checkpoint(keywords != nullptr && keywords->items.empty(), "{}: byte {}: a call with keywords", what_,
-                         cursor_.place());
+        check_checkpoint(keywords != nullptr && keywords->items.empty(),
+                         "{}: byte {}: calls with keyword arguments are unsupported", what_, cursor_.place());
         return push_call();
       }
       case kReduce:
@@ -274,8 +281,8 @@ class Unpickler {
   bool push_call() {
     auto* arguments = pop()->get_if<python::Sequence>();
     auto* global = pop()->get_if<python::Global>();
-    check_checkpoint(arguments != nullptr && global != nullptr, "{}: byte {}: a call of what cannot be called", what_,
-                     cursor_.place());
+    check_checkpoint(arguments != nullptr && global != nullptr, "{}: byte {}: a call of an object that is not callable",
+                     what_, cursor_.place());
     return push(call(*global, *arguments, what_, objects_));
   }
 
@@ -283,7 +290,7 @@ class Unpickler {
   std::string what_;
   PythonObjects& objects_;
   std::vector<PythonObject*> stack_;
-  std::vector<std::size_t> marks_;  // sizes of the stack
+  std::vector<std::size_t> marks_;  // sizes of the stack at each mark
   std::unordered_map<std::uint32_t, PythonObject*> memo_;
 };
 

@@ -1,3 +1,5 @@
+// A reader for the zip format of torch.save (PKWARE APPNOTE.TXT, with zip64). Not caffe2's PyTorchStreamReader: that
+// one copies every record, and trusts sizes in the file. All numbers here are checked against the size of the file.
 #include "reference/checkpoint/zip_archive.hpp"
 
 #include <zlib.h>
@@ -24,7 +26,8 @@ std::shared_ptr<const MappedFile> map(const std::string& path) {
   }
 }
 
-// The last of the file whose comment ends with the file.
+// Finds the end-of-central-directory record from the back: the one whose comment ends exactly at the end of the file.
+// The magic number alone may occur in data.
 std::uint64_t place_of_end(std::string_view bytes, const std::string& path) {
   for (std::uint64_t back = kEndBytes; back <= bytes.size() && back <= kEndBytes + kCommentBytesMax; ++back) {
     ByteCursor cursor(bytes, path, bytes.size() - back);
@@ -32,11 +35,10 @@ std::uint64_t place_of_end(std::string_view bytes, const std::string& path) {
     cursor.skip(16);
     if (cursor.number<std::uint16_t>() == back - kEndBytes) return bytes.size() - back;
   }
-  throw CheckpointError(
-      fmt::format("{}: no whole file of torch.save: a zip archive's end is missing, in {} bytes; the file is cut "
-                  "short, or of another "
-                  "kind (files of torch before 1.6 are no archives: load and save them again in Python)",
-                  path, bytes.size()));
+  throw CheckpointError(fmt::format(
+      "{}: not a complete file of torch.save: no end of a zip archive in {} bytes; the file is truncated or "
+      "has another format (files of torch before 1.6 are not archives; load and save them again in Python)",
+      path, bytes.size()));
 }
 
 struct Entry {
@@ -45,9 +47,11 @@ struct Entry {
   std::uint64_t size = 0, header = 0;
 };
 
+// Reads one entry of the central directory. Fields that this reader does not need are skipped (versions, times,
+// attributes).
 Entry read_entry(ByteCursor& cursor) {
   const auto& what = cursor.what();
-  check_checkpoint(cursor.number<std::uint32_t>() == kEntry, "{}: damaged: its directory has no entry at byte {}", what,
+  check_checkpoint(cursor.number<std::uint32_t>() == kEntry, "{}: damaged: no directory entry at byte {}", what,
                    cursor.place() - 4);
   cursor.skip(6);
   const auto method = cursor.number<std::uint16_t>();
@@ -64,14 +68,15 @@ Entry read_entry(ByteCursor& cursor) {
   while (extra.place() + 4 <= extra_bytes) {
     const auto kind = extra.number<std::uint16_t>();
     ByteCursor field(extra.take(extra.number<std::uint16_t>()), extra.what());
-    if (kind != 1) continue;  // 1: numbers beyond 32 bits
+    if (kind != 1) continue;  // 1: the zip64 field, which contains the numbers that are 0xffffffff above
     for (auto* number : {&entry.size, &compressed_size, &entry.header}) {
       if (*number == 0xffffffff) *number = field.number<std::uint64_t>();
     }
   }
   cursor.skip(comment_bytes);
   check_checkpoint(method == 0 && compressed_size == entry.size,
-                   "{}: record {} is compressed; torch.save stores records as they are", what, entry.name);
+                   "{}: record {} is compressed; expected uncompressed records, as torch.save writes them", what,
+                   entry.name);
   return entry;
 }
 
@@ -92,7 +97,7 @@ ZipArchive::ZipArchive(const std::string& path) : file_(map(path)) {
     if (locator.number<std::uint32_t>() == kEnd64Locator) {
       locator.skip(4);
       ByteCursor wide(bytes, path, locator.number<std::uint64_t>());
-      check_checkpoint(wide.number<std::uint32_t>() == kEnd64, "{}: damaged: the archive's end of 64 bits is missing",
+      check_checkpoint(wide.number<std::uint32_t>() == kEnd64, "{}: damaged: the archive's zip64 end record is missing",
                        path);
       wide.skip(28);
       directory.num_entries = wide.number<std::uint64_t>();
@@ -101,15 +106,17 @@ ZipArchive::ZipArchive(const std::string& path) : file_(map(path)) {
     }
   }
   check_checkpoint(directory.place <= end && directory.size <= end - directory.place,
-                   "{}: damaged: the archive's directory lies outside of it", path);
+                   "{}: damaged: the archive's directory lies outside the file", path);
   read_records(directory);
 }
 
+// Every record has a local header before its data, whose name must match the directory. Overlapping records are
+// rejected after sorting: a "zip bomb" could otherwise make a small file look huge.
 void ZipArchive::read_records(const Directory& directory) {
   const auto bytes = file_->bytes();
   ByteCursor cursor(bytes.substr(0, directory.place + directory.size), path(), directory.place);
   std::vector<std::pair<std::uint64_t, std::uint64_t>>
-      parts;  // of the file: begin and end of each record with its header
+      parts;  // begin and end of each record in the file, header included
   for (std::uint64_t i = 0; i < directory.num_entries; ++i) {
     const auto entry = read_entry(cursor);
     ByteCursor local(bytes.substr(0, directory.place), path() + ": record " + entry.name, entry.header);
@@ -118,7 +125,8 @@ void ZipArchive::read_records(const Directory& directory) {
     local.skip(22);
     const auto name_bytes = local.number<std::uint16_t>(), extra_bytes = local.number<std::uint16_t>();
     const auto name = local.take(name_bytes);
-    check_checkpoint(name == entry.name, "{}: damaged: record {} is called {} where it lies", path(), entry.name, name);
+    check_checkpoint(name == entry.name, "{}: damaged: record {} has the name {} in its own header", path(), entry.name,
+                     name);
     local.skip(extra_bytes);
     const auto content = local.take(entry.size);
     parts.emplace_back(entry.header, local.place());
@@ -126,20 +134,20 @@ void ZipArchive::read_records(const Directory& directory) {
     const bool is_new =
         records_.emplace(entry.name.substr(slash == std::string::npos ? 0 : slash + 1), Record{content, entry.checksum})
             .second;
-    check_checkpoint(is_new, "{}: damaged: two records are called {}", path(), entry.name);
-    has_checksums_ |= entry.checksum != 0;  // torch.serialization.set_crc32_options(False) writes none
+    check_checkpoint(is_new, "{}: damaged: two records have the name {}", path(), entry.name);
+    has_checksums_ |= entry.checksum != 0;  // torch.serialization.set_crc32_options(False) writes zeros
   }
   std::sort(parts.begin(), parts.end());
   for (std::size_t i = 1; i < parts.size(); ++i) {
-    check_checkpoint(parts[i].first >= parts[i - 1].second, "{}: damaged: two of its records overlap at byte {}",
-                     path(), parts[i].first);
+    check_checkpoint(parts[i].first >= parts[i - 1].second, "{}: damaged: two records overlap at byte {}", path(),
+                     parts[i].first);
   }
 }
 
 const ZipArchive::Record& ZipArchive::at(const std::string& name) const {
   const auto found = records_.find(name);
   check_checkpoint(found != records_.end(),
-                   "{}: has no record {}; the file is damaged, or was not written by torch.save", path(), name);
+                   "{}: lacks record {}; the file is damaged, or was not written by torch.save", path(), name);
   return found->second;
 }
 

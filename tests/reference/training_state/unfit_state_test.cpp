@@ -108,7 +108,7 @@ TEST_F(SaveStateTest, AProgramThatIsAnotherIsToldEverythingThatDiffers) {
               AllOf(HasSubstr("'weight' is missing"), HasSubstr("'bias' is missing"),
                     HasSubstr("'head.weight' is not in the model")));
   EXPECT_THAT(problem_on(2, [&] { Training(ddp()).accelerator.load_state(folder_.path("nowhere")); }),
-              HasSubstr("nowhere: no such folder"));
+              HasSubstr("nowhere: the folder does not exist"));
 }
 
 /// A disk on which files of one name cannot be written.

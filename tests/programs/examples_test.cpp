@@ -232,7 +232,7 @@ TEST(LauncherTest, AFunctionRunsOnProcessesAndOnSimulatedRanksWithTheSameBits) {
     EXPECT_THAT(lines[epoch], HasSubstr("on 4 ranks: loss"));
     EXPECT_EQ(lines[epoch], lines[epoch + 3]);
   }
-  EXPECT_THAT(lines[6], HasSubstr("a rank that fails is told: launch of 'train': rank "));
+  EXPECT_THAT(lines[6], HasSubstr("the failure of a rank is reported: launch of 'train': rank "));
 }
 
 // --- the resume example: new processes go on where the last ones stopped ---------------------------------------------

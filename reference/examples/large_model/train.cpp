@@ -20,14 +20,15 @@ struct NetImpl : torch::nn::Module {
   }
   torch::Tensor forward(torch::Tensor values) {
     for (const auto& block : *blocks)
-      values = accel::call(block->as<Block>(), values);  // each is brought when it is called
+      values = accel::call(block->as<Block>(), values);  // loads the block's weights for this call only
     return values;
   }
   torch::nn::ModuleList blocks;
 };
 TORCH_MODULE(Net);
 
-// A checkpoint of 24 blocks of 2 MB each runs with memory for 9 of them.
+// Runs a model of 24 blocks of 2 MB each with memory for 9 of them. The weights are read from the checkpoint as the
+// blocks are called.
 int infer(int, char**) {
   accel::Accelerator accelerator;
   accel::set_seed(42);
@@ -45,7 +46,10 @@ int infer(int, char**) {
     accel::write_weights(files, folder.string(), weights, {.max_shard_bytes = 10'000'000});
   }
 
-  auto net = accel::init_empty_weights([] { return Net(256, 24); });  // takes no memory
+  // A module with the right shapes but without memory for its parameters.
+  auto net = accel::init_empty_weights([] { return Net(256, 24); });
+  // The limit includes room for the largest block that is loaded on demand. A Block must not be split, since its
+  // residual connection needs both layers at the same place.
   auto model = accel::load_checkpoint_and_dispatch(
       net, folder.string(),
       {.device_map = "auto", .max_memory = accel::MaxMemory{{"cpu", "19MB"}}, .no_split_module_classes = {"Block"}});
@@ -55,8 +59,8 @@ int infer(int, char**) {
   int64_t resident = 0;
   for (const auto& parameter : model->parameters()) resident += parameter.is_meta() ? 0 : int64_t(parameter.nbytes());
   const auto brought = model.statistics().bytes_peak;
-  accelerator.print("on each of", accelerator.num_processes(), "ranks: bytes that stay in memory", resident,
-                    "and that were brought at a time", brought);
+  accelerator.print("on each of", accelerator.num_processes(), "ranks: bytes kept in memory", resident,
+                    "and peak of bytes loaded on demand", brought);
   return output.equal(expected) && resident > 0 && resident + brought <= 19'000'000 ? 0 : 1;
 }
 

@@ -1,6 +1,6 @@
-// A program that starts its ranks itself: four processes over Gloo, then four simulated ranks of this process, which
-// print the same numbers. What Python's notebook_launcher and debug_launcher do by forking is a fresh execution of this
-// program here.
+// A program that starts its own ranks: four processes over Gloo, then four simulated ranks in this process, which print
+// the same numbers. Unlike Python's notebook_launcher and debug_launcher, which fork, accel executes this program again
+// for each rank.
 #include <torch/torch.h>
 
 #include <accel/accel.hpp>
@@ -32,17 +32,17 @@ int train(const std::vector<std::string>& arguments) {
   return 0;
 }
 
-// The name under which it is launched.
+// Registers the function. The new processes find it by this name, so it must be registered before main.
 const accel::Launchable kTrain("train", train);
 
 int main() {
-  accel::run_launched();  // a process that was launched runs its function here, and ends
+  accel::run_launched();  // a launched process runs its function here and exits; any other continues
   accel::launch("train", {"3"}, 4);
   accel::notebook_launcher("train", {"3"}, {.num_processes = 4, .simulate = true});
   try {
-    accel::debug_launcher("train", {});  // two ranks, without the number that train expects
+    accel::debug_launcher("train", {});  // fails on purpose: train expects an argument
   } catch (const accel::Error& error) {
-    std::cout << "a rank that fails is told: " << error.what() << std::endl;
+    std::cout << "the failure of a rank is reported: " << error.what() << std::endl;
     return 0;
   }
   return 1;

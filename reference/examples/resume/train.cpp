@@ -1,6 +1,6 @@
-// resume FOLDER STEPS: trains for three epochs, and stops after so many steps. Run it again, and it goes on: with the
-// next batch of the same epoch, in the same order, on every rank, to the bits of a run that was never stopped. On
-// another number of ranks it goes on, too, behind the samples that have been seen.
+// train FOLDER STEPS: trains for three epochs, but saves a checkpoint and stops after STEPS steps. Run it again to
+// resume with the next batch of the same epoch, in the same order on every rank. The results are bit-identical to an
+// uninterrupted run. With another number of ranks it resumes after the samples already consumed.
 #include <torch/torch.h>
 
 #include <accel/accel.hpp>
@@ -10,7 +10,7 @@
 
 namespace {
 
-// Whatever else a program wants to find again.
+// State of the program itself. Any object with these two functions can be part of a checkpoint.
 struct Progress {
   int64_t steps = 0;
   accel::Value state_dict() const { return accel::Value::Dict{{"steps", steps}}; }
@@ -33,8 +33,10 @@ int train(int argc, char** argv) {
       accelerator.prepare(net, adamw, accel::DataLoader(dataset, {.batch_size = 4, .shuffle = true, .num_workers = 2}));
   Progress progress;
   accelerator.register_for_checkpointing(progress);
+  // Load after everything is prepared and registered. Do not skip batches: the loader resumes automatically.
   if (std::filesystem::exists(accelerator.project_dir() + "/checkpoints")) accelerator.load_state();  // the newest
 
+  // iteration() is the epoch in which the checkpoint was saved.
   for (auto epoch = batches.iteration(); epoch < 3; ++epoch) {
     for (auto& [numbers] : batches) {
       const auto inputs = numbers.to(torch::kFloat).view({-1, 1}) / 1000;
@@ -49,7 +51,7 @@ int train(int argc, char** argv) {
       for (int64_t row = 0; row < seen.size(0); ++row) line += " " + std::to_string(seen[row].item<int64_t>());
       accelerator.print("epoch", epoch, line, " step", progress.steps, "loss", loss.item<double>());
       if (--steps > 0) continue;
-      accelerator.save_state();  // project_dir/checkpoints/checkpoint_0, and so on
+      accelerator.save_state();  // project_dir/checkpoints/checkpoint_0, then checkpoint_1, ...
       return 0;
     }
   }

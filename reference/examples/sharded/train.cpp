@@ -13,7 +13,8 @@ struct BlockImpl : torch::nn::Module {
 };
 TORCH_MODULE(Block);
 
-// Blocks are units: each is gathered from all ranks when it is called, and freed behind it.
+// Blocks are the sharded units: the parameters of a block are gathered from all ranks when it is called, and freed
+// afterwards. So a rank holds the complete parameters of only one or two blocks at a time.
 struct NetImpl : torch::nn::Module {
   NetImpl(int64_t width, int num_blocks)
       : first(register_module("first", torch::nn::Linear(3, width))),
@@ -24,7 +25,7 @@ struct NetImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) {
     auto values = first(x);
     for (const auto& block : *blocks)
-      values = accel::call(block->as<Block>(), values);  // in place of block->as<Block>()->forward(values)
+      values = accel::call(block->as<Block>(), values);  // instead of block->as<Block>()->forward(values)
     return last(values);
   }
   torch::nn::Linear first, last;
@@ -40,10 +41,10 @@ accel::TensorDataset<at::Tensor, at::Tensor> make_points(int64_t count) {
 
 int train(int, char**) {
   accel::FullyShardedDataParallelPlugin fsdp;
-  fsdp.sharding_strategy = "FULL_SHARD";  // parameters, gradients and optimizer state: each rank keeps its part
+  fsdp.sharding_strategy = "FULL_SHARD";  // shard parameters, gradients and optimizer state
   fsdp.auto_wrap_policy = "TRANSFORMER_BASED_WRAP";
   fsdp.transformer_cls_names_to_wrap = {"Block"};
-  fsdp.backward_prefetch = "BACKWARD_PRE";
+  fsdp.backward_prefetch = "BACKWARD_PRE";  // gather the next block while the gradients of this one are computed
   accel::Accelerator accelerator({.fsdp_plugin = fsdp});
   accel::set_seed(42);
   Net net(32, 4);
@@ -55,14 +56,15 @@ int train(int, char**) {
   for (auto& [point, label] : batches) {
     auto loss = F::cross_entropy(model(point), label);
     accelerator.backward(loss);
-    accelerator.clip_grad_norm_(model.parameters(), 1.0);  // the norm over all ranks' parts
+    accelerator.clip_grad_norm_(model.parameters(), 1.0);  // the norm over the shards of all ranks
     optimizer.step();
     optimizer.zero_grad();
     loss_of_last = loss.item<double>();
   }
   const auto memory = accelerator.memory_account(model);
   accelerator.print("bytes of parameters on each rank", memory.now(accel::sharded::MemoryKind::kParameters));
-  const auto state = accelerator.get_state_dict(model);  // whole, on the main process
+  // Collective: every rank must call it, but only the main process gets the complete parameters.
+  const auto state = accelerator.get_state_dict(model);
   accelerator.print("parameters in all", state.size(), "loss", loss_of_last);
   return loss_of_last < 0.9 && (!accelerator.is_main_process() || state.size() == 4 * 4 + 4) ? 0 : 1;
 }

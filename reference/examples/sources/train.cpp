@@ -8,20 +8,20 @@
 
 namespace fs = std::filesystem;
 
-// A point of the plane, and on which side of a line it lies; the files below hold such points.
+// A point of the plane, and the side of the line x = y on which it lies. The files below contain such points.
 struct Point {
   explicit Point(int64_t number) : x(number * 37 % 101), y(number * 53 % 103), is_right(x > y) {}
   int64_t x, y;
   bool is_right;
 };
 
-// Files as others would have left them: a table, a text, and the shards of an archive with a sample in every two
-// members.
+// Writes files in three common formats: a CSV table, a text with one sample per line, and tar shards in which two
+// members form a sample.
 class Files {
  public:
   Files() {
     auto pattern = (fs::temp_directory_path() / "accel-sources.XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) throw accel::Error("no temporary folder");
+    if (mkdtemp(pattern.data()) == nullptr) throw accel::Error("cannot create a temporary folder");
     folder_ = pattern;
     std::ofstream table(path("points.csv")), text(path("points.txt"));
     table << "x,\"is right\",y\r\n";
@@ -56,7 +56,7 @@ class Files {
   fs::path folder_;
 };
 
-// Two numbers of a text as a tensor.
+// Parses two numbers into a tensor.
 at::Tensor numbers_of(std::istream&& text) {
   float x = 0, y = 0;
   text >> x >> y;
@@ -67,6 +67,7 @@ int train(int, char**) {
   accel::Accelerator accelerator;
   accel::set_seed(42);
   const Files files;
+  // The table is read into tensors at once; lines and shards are decoded sample by sample.
   accel::LabelledCsvTensors table(files.path("points.csv"), {.label = "is right"});
   auto lines = accel::transformed(accel::TextLines(files.path("points.txt")), [](const std::string& line) {
     return std::pair(numbers_of(std::istringstream(line)),
@@ -97,6 +98,7 @@ int train(int, char**) {
 
   torch::NoGradGuard no_grad;
   int64_t seen = 0, correct = 0;
+  // gather_for_metrics drops the duplicates that fill the last step, so `seen` is exact on any number of ranks.
   const auto count = [&](auto& loader) {
     for (auto& [point, label] : loader) {
       auto [guess, truth] = accelerator.gather_for_metrics(std::pair(model(point / 100).argmax(1), label));

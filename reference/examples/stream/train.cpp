@@ -4,14 +4,15 @@
 #include <cmath>
 #include <optional>
 
-// A reading of a sensor, and a batch of readings: a struct of our own is a tree with one line beside it.
+// A reading of a sensor, and also a batch of readings. The declaration of its members lets accel collate, slice and
+// gather this struct.
 struct Reading {
   at::Tensor wave, frequency;
 };
 template <>
 inline constexpr auto accel::tree_members<Reading> = std::tuple(&Reading::wave, &Reading::frequency);
 
-// Readings come one by one. Nobody asks how many there will be; rank 0 listens, and sends each rank its part.
+// A stream: readings arrive one by one, and their number is unknown. Rank 0 reads them and sends each rank its part.
 class Sensor {
  public:
   Sensor(int64_t first, int64_t count) : first_(first), count_(count) {}

@@ -4,12 +4,13 @@
 
 namespace F = torch::nn::functional;
 
-// Linear layers in float8, and bfloat16 around them: fast on GPUs from capability 8.9, rehearsed on CPUs.
+// Trains with Linear layers in float8 and everything else in bfloat16. Fast on GPUs of compute capability 8.9 or
+// higher; CPUs emulate it.
 int train(int, char**) {
   accel::Accelerator accelerator({.mixed_precision = "fp8",
                                   .ao_recipe_kwargs = accel::AORecipeKwargs{
                                       .config = accel::Float8LinearConfig::from_recipe_name(
-                                          "rowwise"),  // a scale for each row; default: for each tensor
+                                          "rowwise"),  // one scale per row; default: one per tensor
                                       .module_filter_func = [](const torch::nn::LinearImpl& layer, const std::string&) {
                                         return layer.options.in_features() == 64 && layer.options.out_features() == 64;
                                       }}});

@@ -13,12 +13,12 @@ accel::TensorDataset<at::Tensor, at::Tensor> make_points(int64_t count) {
 int train(int, char**) {
   constexpr int64_t kSamples = 4001, kEpochs = 4, kSamplesPerStep = 16;
   accel::Accelerator accelerator({
-      .mixed_precision = "fp16",  // on CPUs too, with a loss scale
+      .mixed_precision = "fp16",  // also on CPUs, with loss scaling
       .gradient_accumulation_steps = 4,
-      .ddp_kwargs = {.comm_hook = "bf16"},           // gradients travel as bfloat16
+      .ddp_kwargs = {.comm_hook = "bf16"},           // compress gradients to bfloat16 for the all-reduce
       .grad_scaler_kwargs = {.init_scale = 1024},    // small enough that no step of this short run overflows
-      .gradient_guard = {.skip_norm_above = 100.0},  // a step that would do harm is skipped, on all ranks alike
-      .loss_weighting = "exact",  // every sample counts alike, in short windows and short batches too
+      .gradient_guard = {.skip_norm_above = 100.0},  // skip steps with exploding gradients, on all ranks alike
+      .loss_weighting = "exact",  // every sample has the same weight, also in short windows and short batches
   });
   accel::set_seed(42);
   torch::nn::Sequential net(torch::nn::Linear(3, 32), torch::nn::ReLU(), torch::nn::Linear(32, 3));
@@ -27,7 +27,7 @@ int train(int, char**) {
   accel::DataLoader eval_loader(make_points(1003), {.batch_size = 16});
   auto [model, optimizer, batches, eval_batches] = accelerator.prepare(net, adamw, train_loader, eval_loader);
 
-  // A step of the schedule is 16 samples: its rates do not depend on the number of ranks.
+  // A step of the schedule is 16 samples, so its learning rates do not depend on the number of ranks.
   auto cosine = accel::get_cosine_schedule_with_warmup(
       adamw, {.num_warmup_steps = 50, .num_training_steps = kSamples * kEpochs / kSamplesPerStep});
   auto scheduler = accelerator.prepare_scheduler(*cosine, {.samples_per_step = kSamplesPerStep});
@@ -37,7 +37,7 @@ int train(int, char**) {
     model->train();
     for (auto& [point, label] : batches) {
       auto window = accelerator.accumulate(model);
-      // One loss for each sample: those that fill up the last step, and were seen before, are left out.
+      // One loss per sample. Duplicates that fill the last step are left out.
       auto losses = F::cross_entropy(model(point), label, F::CrossEntropyFuncOptions().reduction(torch::kNone));
       accelerator.backward(losses);
       accelerator.clip_grad_norm_(model.parameters(), 1.0);
@@ -57,9 +57,8 @@ int train(int, char**) {
     accelerator.print("epoch", epoch, "accuracy", accuracy, "rate", optimizer.lr(), "loss scale",
                       accelerator.scaler()->get_scale());
   }
-  const bool ends_at_zero =
-      optimizer.lr() < 1e-12;                     // on any number of ranks: every sample was counted once in each epoch
-  return accuracy > 0.6 && ends_at_zero ? 0 : 1;  // guessing gives 0.33
+  const bool ends_at_zero = optimizer.lr() < 1e-12;  // on any number of ranks, since every sample counts once per epoch
+  return accuracy > 0.6 && ends_at_zero ? 0 : 1;     // guessing gives 0.33
 }
 
 int main(int argc, char** argv) { return accel::run(argc, argv, train); }

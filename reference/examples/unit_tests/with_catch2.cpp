@@ -1,5 +1,5 @@
-// Distributed code under Catch2, on simulated ranks. Catch2's assertions are not made for threads, so ranks return
-// values.
+// Tests of distributed code in Catch2, on simulated ranks. Catch2's assertions are not thread-safe, so ranks return
+// values, which the test checks afterwards.
 #define CATCH_CONFIG_MAIN
 #include <torch/torch.h>
 

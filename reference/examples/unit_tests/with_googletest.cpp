@@ -1,4 +1,4 @@
-// Distributed code under GoogleTest, on simulated ranks.
+// Tests of distributed code in GoogleTest, on simulated ranks.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -10,7 +10,7 @@ namespace {
 using accel::RankContext;
 using accel::testing::run_ranks;
 
-// The code under test: a mean over all ranks' values, whatever their number on each rank.
+// The code under test: the mean over the values of all ranks, which may have different numbers of values.
 double global_mean(const accel::Group& world, const at::Tensor& values) {
   auto sum_and_count =
       torch::stack({values.sum(torch::kDouble), torch::tensor(double(values.numel()), torch::kDouble)});
@@ -38,7 +38,7 @@ TEST(ForgottenRank, IsNamedAtOnce) {
     run_ranks(4, [](RankContext& rank) {
       if (rank.rank != 2) rank.world.barrier();
     });
-    FAIL() << "rank 2 never came, and nobody noticed";
+    FAIL() << "rank 2 missed the barrier, and the run did not report it";
   } catch (const accel::sim::RunError& error) {
     EXPECT_EQ(error.diagnosis()->ranks, std::vector<int>{2});
     EXPECT_EQ(error.diagnosis()->op, "barrier");

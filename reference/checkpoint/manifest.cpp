@@ -1,3 +1,5 @@
+// The manifest makes damage visible before anything is loaded: a checkpoint that loads partly wrong weights is worse
+// than one that does not load.
 #include "reference/checkpoint/manifest.hpp"
 
 #define XXH_INLINE_ALL
@@ -16,8 +18,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Increment if the meaning of a key changes. Readers reject other versions.
 constexpr int kVersion = 1;
 
+// The cheap checks (existence, size) come first and always run.
 std::string problem_of(const std::string& folder, const ManifestEntry& entry, bool verify) {
   std::error_code error;
   const auto path = folder + "/" + entry.name;

@@ -27,6 +27,8 @@ NamedTensors state_dict_of(const torch::nn::Module& module) {
   return state;
 }
 
+// Collects all problems instead of stopping at the first: a user with another model sees at once what differs. Nothing
+// is loaded here, so the caller can still refuse.
 std::vector<std::pair<at::Tensor, StoredWeight>> matched(const std::string& what, const NamedTensors& state,
                                                          const std::map<std::string, StoredWeight>& weights,
                                                          bool strict) {

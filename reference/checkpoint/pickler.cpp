@@ -45,6 +45,8 @@ bool is_utf8(std::string_view text) {
 Pickler::Pickler() : bytes_("\x80\x02") {}
 
 template <typename Write>
+// Like Python's memo: equal strings and globals are written once. BINPUT ('q') and BINGET ('h') have 8-bit indices,
+// LONG_BINPUT ('r') and LONG_BINGET ('j') 32-bit ones.
 void Pickler::once(const std::string& key, Write&& write) {
   const auto [found, is_new] = memo_.emplace(key, memo_.size());
   const auto index = found->second;
@@ -55,6 +57,7 @@ void Pickler::once(const std::string& key, Write&& write) {
     bytes_ += (is_new ? 'r' : 'j') + little(index);
 }
 
+// The shortest opcode for the value, as Python chooses it: BININT1, BININT2, BININT, LONG1.
 void Pickler::integer(std::int64_t value) {
   if (value >= 0 && value < 256)
     bytes_ += 'K' + little(static_cast<std::uint8_t>(value));
@@ -97,6 +100,7 @@ void Pickler::global(const std::string& module, const std::string& name) {
   once("global " + module + "." + name, [&] { bytes_ += "c" + module + "\n" + name + "\n"; });
 }
 
+// An OrderedDict is created by a call without arguments, then filled like a dict.
 void Pickler::begin_dict(bool is_ordered) {
   if (is_ordered) {
     global("collections", "OrderedDict");
@@ -106,6 +110,7 @@ void Pickler::begin_dict(bool is_ordered) {
   }
 }
 
+// A Counter is created by a call with the filled dict as its argument, so end_counter() closes dict and call.
 void Pickler::begin_counter() {
   global("collections", "Counter");
   bytes_ += "(}(";

@@ -22,6 +22,7 @@ using python::TensorView;
 
 constexpr int kCallsMax = 8;  // maximum nesting of torch._tensor._rebuild_from_type_v2
 
+// Names that may occur. Some are only arguments of others (numpy.ndarray, torch.Tensor) and are never called.
 const std::set<std::string, std::less<>>& known_names() {
   static const std::set<std::string, std::less<>> kNames{"_codecs.encode",
                                                          "builtins.bool",
@@ -66,6 +67,7 @@ std::string_view torch_class(std::string_view name) {
   return {};
 }
 
+// Dtypes (torch.float32) and storage classes (torch.FloatStorage) are known too, from the table in torch_dtypes.cpp.
 bool is_known(const std::string& name) {
   const auto in_torch = torch_class(name);
   return known_names().contains(name) || torch_dtype(in_torch) || storage_dtype(in_torch);
@@ -117,6 +119,7 @@ TensorView tensor_view(const Sequence& arguments, const std::string& what) {
 PythonObject* call_torch(const Global& global, const Sequence& arguments, const std::string& what,
                          PythonObjects& objects, int depth);
 
+// dict(), dict(other) and dict([(key, value), ...]): Python 2 writes an OrderedDict in the last form.
 Dict dict_of(const Sequence& arguments, const std::string& what) {
   Dict dict;
   if (arguments.items.empty()) return dict;
@@ -129,6 +132,7 @@ Dict dict_of(const Sequence& arguments, const std::string& what) {
   return dict;
 }
 
+// bytes() and bytearray() without arguments are empty; _codecs.encode(text, "latin1") has text.
 std::string bytes_of(const Sequence& arguments, const std::string& what) {
   if (arguments.items.empty()) return {};
   if (const auto* text = arguments.items[0]->get_if<std::string>()) return from_latin1(*text, what);
@@ -143,6 +147,7 @@ PythonObject* call_builtin(const Global& global, const Sequence& arguments, cons
   if (name == "collections.OrderedDict" || name == "collections.Counter" || name == "builtins.dict")
     return objects.make(dict_of(arguments, what));
   if (name == "collections.defaultdict") return objects.make(Dict{});
+  // All of these become a Value::List, so the kind does not matter.
   if (name == "builtins.set" || name == "builtins.frozenset" || name == "builtins.list" || name == "builtins.tuple") {
     return objects.make(
         arguments.items.empty() ? Sequence{} : Sequence{Sequence::kSet, argument<Sequence>(arguments, 0, what).items});
@@ -184,6 +189,7 @@ PythonObject* call_torch(const Global& global, const Sequence& arguments, const 
   if (name == "torch._utils._rebuild_parameter" || name == "torch._utils._rebuild_parameter_with_state") {
     return objects.make(argument<TensorView>(arguments, 0, what));
   }
+  // (function, type, arguments, state): a tensor subclass, or a tensor with attributes. Only the inner call matters.
   if (name == "torch._tensor._rebuild_from_type_v2") {
     check_checkpoint(depth < kCallsMax, "{}: tensor subclasses are nested too deeply", what);
     return call_any(argument<Global>(arguments, 0, what), argument<Sequence>(arguments, 2, what), what, objects,
@@ -203,6 +209,7 @@ PythonObject* call_torch(const Global& global, const Sequence& arguments, const 
 }  // namespace
 
 python::Global known_global(std::string_view module, std::string_view name, const std::string& what) {
+  // Files of older versions use the older names. They are mapped here, so that the list of known names stays short.
   std::string full(module);
   for (const auto& [older, newer] : {std::pair{"__builtin__", "builtins"},
                                      {"numpy.core.multiarray", "numpy._core.multiarray"},
@@ -237,6 +244,7 @@ PythonObject* persistent_object(const PythonObject& id, const std::string& what,
   check_checkpoint(tuple != nullptr, "{}: the id of a storage is not a tuple", what);
   check_checkpoint(argument<std::string>(*tuple, 0, what) == "storage", "{}: a persistent object is not a storage",
                    what);
+  // ("storage", class, key, location, number of elements): the location (device) is ignored, tensors go to the CPU.
   const auto& type = argument<Global>(*tuple, 1, what).name;
   Storage storage{.record = "data/" + argument<std::string>(*tuple, 2, what),
                   .dtype = storage_dtype(torch_class(type))};

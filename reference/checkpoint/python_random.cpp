@@ -59,6 +59,8 @@ Value python_random_state(std::uint64_t seed) {
   return Value::List{3, std::move(state), Value()};
 }
 
+// (name, words, position, has Gaussian, cached Gaussian). The position 624 means that all words are used up, so the
+// next number generates new ones, as after seeding.
 Value numpy_random_state(std::uint64_t seed) {
   return Value::List{"MT19937", list_of(seeded(static_cast<std::uint32_t>(seed))), static_cast<std::int64_t>(kSize), 0,
                      0.0};

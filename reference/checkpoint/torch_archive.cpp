@@ -67,6 +67,8 @@ void TorchArchive::check(const python::TensorView& view) const {
                    fmt::join(view.strides, ", "), storage.record, found);
 }
 
+// The complete record is copied even if the view is small: several tensors may share it, and its checksum covers all of
+// it. The bytes are swapped by the dtype of the first view; torch.save writes one dtype per storage.
 at::Storage TorchArchive::storage(const python::TensorView& view) const {
   check(view);
   auto* allocator = c10::GetCPUAllocator();
@@ -81,6 +83,7 @@ at::Storage TorchArchive::storage(const python::TensorView& view) const {
 at::Tensor TorchArchive::tensor(const python::TensorView& view, const at::Storage& storage) const {
   auto tensor = at::empty({0}, at::TensorOptions(view.dtype));
   tensor.set_(storage, view.offset, view.sizes, view.strides);
+  // Materialized, since callers may write such tensors to formats without these bits.
   if (view.is_conj) tensor = tensor.conj().resolve_conj();
   if (view.is_neg) tensor = tensor.neg();
   return tensor;

@@ -1,3 +1,5 @@
+// One table for all three directions (torch name, storage class, numpy name), so that a new dtype is one line.
+// Quantized dtypes are missing: their tensors need more than a storage.
 #include "reference/checkpoint/torch_dtypes.hpp"
 
 #include <algorithm>
@@ -41,6 +43,7 @@ const std::vector<Names>& all_names() {
   return kNames;
 }
 
+// An empty name would match every dtype without a name of that kind.
 template <typename Is>
 std::optional<at::ScalarType> find(std::string_view name, Is&& is) {
   const auto found = std::find_if(all_names().begin(), all_names().end(), is);

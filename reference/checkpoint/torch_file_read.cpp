@@ -47,6 +47,7 @@ class Conversion {
     for (const auto* item : sequence.items) list.push_back(value(*item, depth + 1));
     return list;
   }
+  // Keys are strings in a Value. Integer keys, as in an optimizer's "state", become decimal strings.
   Value of(const python::Dict& dict, int depth) {
     Value::Dict result;
     std::map<std::string, std::size_t> types;
@@ -66,6 +67,7 @@ class Conversion {
     if (const auto* number = key.get_if<std::int64_t>()) return std::to_string(*number);
     refuse("a dict with a key that is neither a string nor a 64-bit integer");
   }
+  // Storages are shared between the tensors of a file, as in torch.load: an optimizer's views stay views.
   Value of(const python::TensorView& view, int) {
     archive_.check(view);
     auto& storage = storages_[view.storage.record];
@@ -75,6 +77,7 @@ class Conversion {
   Value of(const python::NumpyArray& array, int) {
     const auto& tensor = array.tensor;
     if (!tensor.defined()) refuse("a numpy array without data");
+    // A numpy scalar becomes a number, as users expect for a step count. A Value has no complex numbers.
     if (!array.is_scalar || tensor.is_complex()) return tensor;
     if (tensor.scalar_type() == at::kBool) return tensor.item<bool>();
     if (tensor.is_floating_point()) return tensor.item<double>();

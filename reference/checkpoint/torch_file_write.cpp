@@ -1,3 +1,5 @@
+// Writes files that torch.load(weights_only=True) accepts. The pickle is created completely first, in memory, and then
+// the storages are written one after the other, so the peak memory is one storage of another device.
 #include <ATen/ops/empty.h>
 #include <caffe2/serialize/inline_container.h>
 #include <fmt/ranges.h>
@@ -45,6 +47,7 @@ class ValuePickling {
   ValuePickling(Pickler& pickler, const TorchFileOptions& options, const std::string& path)
       : pickler_(pickler), options_(options), path_(path) {}
 
+  // The declared type must match the value: a wrong path in the options is a mistake in the program, not in the data.
   void write(const Value& value) {
     const auto type = type_here();
     const bool is_list = value.is<Value::List>(), is_dict = value.is<Value::Dict>();
@@ -60,6 +63,7 @@ class ValuePickling {
   }
 
  private:
+  // The first pattern in lexicographic order wins; patterns of one file do not overlap.
   [[nodiscard]] std::optional<PythonType> type_here() const {
     for (const auto& [pattern, type] : options_.types) {
       if (fits(pattern, place_)) return type;
@@ -92,6 +96,7 @@ class ValuePickling {
     }
     is_counter ? pickler_.end_counter() : pickler_.end_dict();
   }
+  // In numerical order: a Value::Dict sorts "10" before "2", and Python iterates in the order of the file.
   [[nodiscard]] std::map<std::int64_t, const Value::Dict::value_type*> by_number(const Value::Dict& dict) const {
     std::map<std::int64_t, const Value::Dict::value_type*> entries;
     for (const auto& entry : dict) {
@@ -123,6 +128,7 @@ class ValuePickling {
   std::vector<std::string> place_;
 };
 
+// A view of the storage's bytes, or a copy if the storage is on another device.
 at::Tensor bytes_on_cpu(const at::Storage& storage) {
   auto bytes = at::empty({0}, at::TensorOptions(at::kByte).device(storage.device()));
   bytes.set_(storage, 0, {static_cast<std::int64_t>(storage.nbytes())}, {1});
@@ -159,6 +165,7 @@ class ArchiveWriter {
   void write_record(const std::string& name, const void* bytes, std::size_t size) {
     if (!error_) writer_.writeRecord(name, size > 0 ? bytes : "", size);
   }
+  // Returning 0 tells the writer that the write failed; it then throws its own error, which is less precise than ours.
   std::size_t append(WritableFile& file, const void* bytes, std::size_t size) {
     if (error_) return 0;
     try {
@@ -182,6 +189,7 @@ class ArchiveWriter {
   caffe2::serialize::PyTorchStreamWriter writer_;
 };
 
+// Atomic: an interrupted write leaves the old file.
 void write_archive(Files& files, const std::string& path, Pickler& pickler) {
   const auto pickled = pickler.finish();
   write_atomically(files, path, [&](WritableFile& file) { ArchiveWriter(file).write(pickler.storages(), pickled); });

@@ -68,11 +68,15 @@ enum Opcode : std::uint8_t {
   kFrame = 0x95
 };
 
+// Each do_* function handles the opcodes of one kind and returns false for others, so run() tries one after the other.
+// All accesses to stack, marks and memo are checked: a damaged file must end in a CheckpointError, never in undefined
+// behaviour.
 class Unpickler {
  public:
   Unpickler(std::string_view bytes, const std::string& what, PythonObjects& objects)
       : cursor_(bytes, what), what_(what), objects_(objects) {}
 
+  // The loop ends, since every opcode takes at least one byte of the input.
   PythonObject* run() {
     for (;;) {
       const auto opcode = cursor_.number<std::uint8_t>();
@@ -110,6 +114,7 @@ class Unpickler {
     return object;
   }
   [[nodiscard]] std::size_t bottom() const { return marks_.empty() ? 0 : marks_.back(); }
+  // Returns the objects above the last mark, in the order in which they were pushed.
   std::vector<PythonObject*> pop_mark() {
     check_checkpoint(!marks_.empty(), "{}: byte {}: a mark is missing", what_, cursor_.place());
     std::vector<PythonObject*> items(stack_.begin() + static_cast<std::ptrdiff_t>(marks_.back()), stack_.end());
@@ -123,6 +128,7 @@ class Unpickler {
     check_checkpoint(content != nullptr, "{}: byte {}: expected {}", what_, cursor_.place(), type);
     return *content;
   }
+  // The memo holds references: an object that is fetched later has the items that were added meanwhile, as in Python.
   bool put(std::uint32_t index) {
     memo_[index] = top();
     return true;
@@ -145,6 +151,7 @@ class Unpickler {
       case kBinInt2: return push(static_cast<std::int64_t>(cursor_.number<std::uint16_t>()));
       case kLong1: return push_long(cursor_.take(cursor_.number<std::uint8_t>()));
       case kLong4: return push_long(cursor_.take(cursor_.number<std::uint32_t>()));
+      // The only big-endian number of the format.
       case kBinFloat: return push(std::bit_cast<double>(__builtin_bswap64(cursor_.number<std::uint64_t>())));
       default: return false;
     }
@@ -152,6 +159,7 @@ class Unpickler {
 
   // A little-endian number in two's complement, of any length. Redundant sign bytes are dropped first.
   bool push_long(std::string_view bytes) {
+    // No bytes at all mean zero.
     const char sign = !bytes.empty() && bytes.back() < 0 ? '\xff' : '\0';
     while (bytes.size() > 8 && bytes.back() == sign && ((bytes[bytes.size() - 2] ^ sign) & 0x80) == 0)
       bytes.remove_suffix(1);
@@ -177,6 +185,7 @@ class Unpickler {
     }
   }
 
+  // Tuples of up to three items have opcodes without a mark.
   bool push_last(std::size_t count) {
     python::Sequence tuple{python::Sequence::kTuple, std::vector<PythonObject*>(count)};
     while (count > 0) tuple.items[--count] = pop();
@@ -205,6 +214,7 @@ class Unpickler {
     }
   }
 
+  // Duplicate keys are kept here. The conversion to a Value decides: the last one wins, as in Python.
   bool set_items(const std::vector<PythonObject*>& items) {
     auto& dict = top_as<python::Dict>("a dict");
     check_checkpoint(items.size() % 2 == 0, "{}: byte {}: a key without a value", what_, cursor_.place());
@@ -237,6 +247,7 @@ class Unpickler {
       case kLongBinGet: return get(cursor_.number<std::uint32_t>());
       case kBinPut: return put(cursor_.number<std::uint8_t>());
       case kLongBinPut: return put(cursor_.number<std::uint32_t>());
+      // Protocol 4 numbers memo entries implicitly.
       case kMemoize: return put(static_cast<std::uint32_t>(memo_.size()));
       case kProto: return check_protocol(cursor_.number<std::uint8_t>());
       case kFrame: cursor_.skip(8); return true;  // the length of the frame, which only helps reading ahead
@@ -261,6 +272,7 @@ class Unpickler {
                          cursor_.place());
         return push(known_global(*module, *name, what_));
       }
+      // Keyword arguments do not occur in plain data; only the empty dict is accepted.
       case kNewObjEx: {
         const auto* keywords = pop()->get_if<python::Dict>();
         check_checkpoint(keywords != nullptr && keywords->items.empty(),
@@ -269,6 +281,7 @@ class Unpickler {
       }
       case kReduce:
       case kNewObj: return push_call();
+      // __setstate__ on the object below the state, which stays on the stack.
       case kBuild: {
         const auto* state = pop();
         set_state(*top(), *state, what_, objects_);

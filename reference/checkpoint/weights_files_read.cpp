@@ -34,6 +34,7 @@ Weights read_safetensors(const std::string& path) {
   return weights;
 }
 
+// The archive is shared by the functions that load its tensors, so the file stays mapped as long as one of them exists.
 Weights read_torch_weights(const std::string& path) {
   const auto archive = std::make_shared<checkpoint::TorchArchive>(path);
   const auto* dict = archive->root().get_if<checkpoint::python::Dict>();
@@ -68,6 +69,8 @@ Weights read_file(const std::string& path) {
   }
 }
 
+// Reads an index and all its files, and collects every problem, so that a user who copied only some of the files sees
+// the complete list.
 class ShardedWeights {
  public:
   explicit ShardedWeights(const std::string& index_path) : index_path_(index_path) {
@@ -76,6 +79,7 @@ class ShardedWeights {
     for (const auto& [name, file] : map) files.insert(file);
     for (const auto& file : files) read_shard(file);
     for (const auto& [name, file] : map) place(name, file);
+    // A tensor outside the index is an error: it may be the leftover of another save, and nobody would load it.
     for (const auto& [file, shard] : shards_) {
       for (const auto& [name, weight] : shard) {
         if (!map.contains(name))
@@ -143,6 +147,7 @@ std::string weights_in(const std::string& folder) {
 
 }  // namespace
 
+// A folder resolves to a file or an index. An index is recognized by its extension, all other files by their content.
 Weights read_weights(const std::string& path) {
   std::error_code none;
   const auto file = fs::is_directory(path, none) ? weights_in(path) : path;

@@ -29,6 +29,7 @@ std::string file_name(bool safe_serialization, const std::string& suffix) {
   return fmt::format("{}{}{}", stem, suffix, extension);
 }
 
+// Python's str.strip(), for sizes such as " 10 GB ".
 std::string_view trimmed(std::string_view text) {
   const auto is_space = [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; };
   while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
@@ -109,6 +110,8 @@ WeightsPlan plan_weights_files(const std::vector<SavedTensor>& tensors, const We
   auto shards = fill(first, options.max_shard_bytes, plan.total_bytes);
   for (std::size_t i = 0; i < shards.size(); ++i) {
     auto names = shards[i];
+    // Tensors that share memory with one of this file follow after its own tensors. huggingface_hub adds them in this
+    // order too, so files are equal byte for byte.
     for (const auto& tensor : first) {  // in the order of the memories
       const bool is_here =
           more.contains(tensor.name) && std::find(shards[i].begin(), shards[i].end(), tensor.name) != shards[i].end();
@@ -121,6 +124,7 @@ WeightsPlan plan_weights_files(const std::vector<SavedTensor>& tensors, const We
   return plan;
 }
 
+// Source: huggingface_hub/serialization/_base.py, parse_size_to_int. Fractions such as "0.5GB" are allowed.
 std::int64_t parse_size(std::string_view text) {
   const auto whole = trimmed(text);
   const auto unit = upper_case(std::string(whole.substr(whole.size() < 2 ? 0 : whole.size() - 2)));

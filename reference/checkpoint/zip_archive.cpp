@@ -1,5 +1,6 @@
-// A reader for the zip format of torch.save (PKWARE APPNOTE.TXT, with zip64). Not caffe2's PyTorchStreamReader: that
-// one copies every record, and trusts sizes in the file. All numbers here are checked against the size of the file.
+// A reader for the zip format of torch.save (PKWARE APPNOTE.TXT, with zip64). It is used instead of LibTorch's
+// PyTorchStreamReader because records stay in the mapped file until they are needed, and because all numbers are
+// checked against the size of the file before they are used.
 #include "reference/checkpoint/zip_archive.hpp"
 
 #include <zlib.h>
@@ -18,6 +19,7 @@ constexpr std::uint32_t kLocalHeader = 0x04034b50, kEntry = 0x02014b50, kEnd = 0
                         kEnd64Locator = 0x07064b50;
 constexpr std::uint64_t kEndBytes = 22, kEnd64LocatorBytes = 20, kCommentBytesMax = 0xffff;
 
+// A file that cannot be opened is an error of the checkpoint here, not of the configuration.
 std::shared_ptr<const MappedFile> map(const std::string& path) {
   try {
     return std::make_shared<const MappedFile>(path);
@@ -89,6 +91,7 @@ struct ZipArchive::Directory {
 ZipArchive::ZipArchive(const std::string& path) : file_(map(path)) {
   const auto bytes = file_->bytes();
   const auto end = place_of_end(bytes, path);
+  // The 32-bit numbers of the end record; a zip64 locator in front of it refers to 64-bit ones that replace them.
   ByteCursor cursor(bytes, path, end + 10);
   Directory directory{.num_entries = cursor.number<std::uint16_t>(), .size = cursor.number<std::uint32_t>()};
   directory.place = cursor.number<std::uint32_t>();
@@ -130,6 +133,7 @@ void ZipArchive::read_records(const Directory& directory) {
     local.skip(extra_bytes);
     const auto content = local.take(entry.size);
     parts.emplace_back(entry.header, local.place());
+    // torch.save puts all records into one folder named after the file, which readers ignore.
     const auto slash = entry.name.find('/');
     const bool is_new =
         records_.emplace(entry.name.substr(slash == std::string::npos ? 0 : slash + 1), Record{content, entry.checksum})
@@ -165,6 +169,7 @@ std::string_view ZipArchive::record(const std::string& name) const {
   return bytes;
 }
 
+// The checksum is computed on the copy, so the file is read only once.
 void ZipArchive::copy_out(const std::string& name, char* to) const {
   const auto bytes = at(name).bytes;
   file_->copy_out(bytes, to);

@@ -1,3 +1,5 @@
+// Handles on optimizers and schedules. They decide whether a step happens: only in micro-batches that synchronize
+// gradients, and inside backward under DeepSpeed. The step itself is in the gradient pipeline.
 #include "reference/prepared/accelerated_optimizer.hpp"
 
 #include <ATen/ops/norm.h>
@@ -22,6 +24,7 @@ void AcceleratedOptimizer::take_step() {
   clear_gradients(/*set_to_none=*/true);
 }
 
+// The listener (the simulator's trace) sees the update even if it is skipped, so that steps stay aligned on all ranks.
 void AcceleratedOptimizer::update(const GradientPath::LossClosure& closure) {
   const auto listener = context_->listener.get();
   const PhaseScope phase(listener, "optimizer");
@@ -138,6 +141,7 @@ void AcceleratedScheduler::advance(const std::function<void()>& step) {
   if (options_.samples_per_step) {
     const auto before = counted_->samples / *options_.samples_per_step;
     counted_->samples += window;
+    // A step may complete none, one or several units of the schedule.
     for (auto unit = before; unit < counted_->samples / *options_.samples_per_step && !has_ended(); ++unit) step();
     return;
   }

@@ -187,6 +187,8 @@ void GradientPath::add_model(std::shared_ptr<ParallelModel> model) {
 }
 
 bool GradientPath::step(torch::optim::Optimizer& optimizer, const LossClosure& closure) {
+  // Only LBFGS needs a closure. It calls the model several times per step, while scale, weights and shards are handled
+  // once per step.
   check_state(!closure || (!(scaler_ && scaler_->is_enabled()) && !is_exact_ && !has_sharded_models()),
               "step: a closure is unsupported with fp16, loss_weighting: exact and sharded models, which must act "
               "between backward and step; call step without a closure");
@@ -202,6 +204,7 @@ bool GradientPath::step(torch::optim::Optimizer& optimizer, const LossClosure& c
     check();
     return loss;
   });
+  // Checks run before before_step(), which replaces the parameters by shards.
   for (auto& model : models_) model->before_step();
   const sharded::MemoryScope scope(optimizer_memory_ && lacks_state(optimizer) ? optimizer_memory_ : nullptr);
   const bool stepped = try_step(optimizer, checked_closure);

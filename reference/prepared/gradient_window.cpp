@@ -39,6 +39,7 @@ void GradientWindow::add(double items, double samples, std::optional<std::int64_
   any_ = true;
 }
 
+// Sums of integral counts are exact in float64, so the scale does not depend on the order of summation.
 GradientWindow::Total GradientWindow::finish(const Group& group, c10::Device device) {
   auto sums = at::tensor(std::vector<double>{items_, samples_}, at::TensorOptions(at::kDouble)).to(device);
   group.all_reduce(sums).wait();
@@ -67,6 +68,7 @@ void GradientWindow::load_state_dict(const Value& state) {
   items_ = items;
   samples_ = samples;
   unit_ = unit;
+  // Items of a micro-batch are not saved: checkpoints are made between micro-batches.
   items_of_micro_batch_.reset();
 }
 

@@ -53,6 +53,8 @@ DistributedDataParallel* ShardedParallelModel::joinable() const {
       "use even batches");
 }
 
+// Only offloading to files needs its own memory. CPU offload places the shards, and with them the state, in CPU
+// tensors.
 std::shared_ptr<sharded::MemorySource> ShardedParallelModel::make_optimizer_memory() const {
   const auto& options = model_->options();
   if (options.offload_optimizer != OffloadDevice::kFiles) return nullptr;
@@ -71,6 +73,7 @@ NamedTensors ShardedParallelModel::full_state(std::optional<at::ScalarType> shar
   return sharded_dtype ? cast_floating(std::move(state), *sharded_dtype) : state;
 }
 
+// Tensors are read completely here. The model keeps only this rank's part of each when the result is called.
 std::function<void()> ShardedParallelModel::prepare_load(const std::string&,
                                                          const std::map<std::string, StoredWeight>& weights) {
   NamedTensors complete;
@@ -80,6 +83,8 @@ std::function<void()> ShardedParallelModel::prepare_load(const std::string&,
 
 Value ShardedParallelModel::sync_state() const { return Value::Dict{{"part_gradients", model_->has_part_gradients()}}; }
 
+// Under no_sync gradients accumulate unsharded, unless the strategy reduces in every backward. The checkpoint records
+// which of the two was the case.
 std::vector<std::int64_t> ShardedParallelModel::gradient_sizes(const at::Tensor& parameter,
                                                                const Value& sync_state) const {
   return !has_part_gradients(sync_state) && model_->holds(parameter) ? model_->piece_of(parameter, parameter).sizes

@@ -1,3 +1,5 @@
+// Checkpoints and memory of models whose parameters are complete on every rank. The communication of replicated models
+// is in DistributedDataParallel.
 #include "reference/prepared/unsharded_model.hpp"
 
 #include <torch/nn/module.h>

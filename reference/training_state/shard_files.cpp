@@ -75,6 +75,7 @@ std::string problem_of(const std::string& name, Pieces& of_name) {
                            c10::multiply_integers(of_name.sizes));
 }
 
+// Reads one piece after the other into the result, so only one piece is in memory at a time.
 at::Tensor assembled(const Pieces& of_name) {
   auto whole =
       at::empty({c10::multiply_integers(of_name.sizes)}, at::TensorOptions(of_name.pieces.front().values.dtype));
@@ -281,6 +282,7 @@ Value::List with_places(const Value::List& groups) {
 
 }  // namespace
 
+// safetensors metadata maps strings to strings, so the place is stored as JSON text.
 StateFile file_of_pieces(std::string name, const std::vector<ShardPiece>& pieces) {
   StateFile file{std::move(name), NamedTensors()};
   for (const auto& piece : pieces) {
@@ -322,6 +324,7 @@ Value state_dict_of(const AcceleratedOptimizer& optimizer, const TrainingState& 
   else
     take_all_pieces(states, parameters, names, state, pieces);
   dict["state"] = std::move(states);
+  // An optimizer without sharded parameters keeps Accelerate's plain form, with integer keys.
   const bool has_names = std::any_of(parameters.begin(), parameters.end(),
                                      [&](const auto& parameter) { return shards_of(parameter, state) != nullptr; });
   return has_names ? with_names(std::move(dict), names) : Value(std::move(dict));

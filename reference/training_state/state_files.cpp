@@ -20,6 +20,7 @@ std::string numbered(const std::string& name, std::size_t index, const std::stri
   return index == 0 ? name + ending : fmt::format("{}_{}{}", name, index, ending);
 }
 
+// A Value shares its tensors when it is copied. An asynchronous save needs tensors that training does not change.
 Value copied_value(const Value& value) {
   if (value.is<at::Tensor>()) {
     const auto& tensor = value.as<at::Tensor>();
@@ -47,6 +48,7 @@ NamedTensors rank_tensors(const TrainingState& state, const RankContext& context
     const auto& module = state.models[index]->module();
     for (const auto& item : module->named_parameters()) {
       const auto& gradient = item.value().grad();
+      // With sync_gradients the window is complete: the gradients have been used, or will be recomputed.
       if (!gradient.defined() || context.gradient_state.sync_gradients) continue;
       const auto name = name_of_gradient(index, item.key());
       if (gradient.is_sparse()) {

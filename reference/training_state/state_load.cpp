@@ -51,6 +51,8 @@ std::uint64_t seed_of_new_rank(const at::Tensor& state_of_first, int rank) {
 
 }  // namespace
 
+// Random states come last: they hold the "models" list that refers to models by index, and rank tensors whose sizes
+// depend on how the models were prepared. Gradients and buffers are loaded on commit, after the weights.
 StateLoad::StateLoad(TrainingState& state, RankContext& context, std::string folder, std::optional<int> saved_ranks,
                      const std::vector<bool>& models)
     : state_(state),
@@ -87,6 +89,7 @@ void StateLoad::undo() noexcept {
   undos_.clear();
 }
 
+// After commit() the undo list is empty, so the destructor leaves the loaded state in place.
 void StateLoad::commit() {
   const c10::NoGradGuard no_grad;
   for (const auto& act : commits_) act();
@@ -113,6 +116,7 @@ void StateLoad::load_optimizer(std::size_t index) {
   auto& optimizer = state_.optimizers[index].optimizer();
   undos_.emplace_back(
       [&optimizer, before = optim::state_dict(optimizer)] { optim::load_state_dict(optimizer, before); });
+  // optimizer.bin contains groups and scalars in both forms. Only the sharded form has a folder with pieces.
   const auto shards = path(folder_of_shards(kOptimizerShards, index));
   const auto pieces = fs::is_directory(shards) ? read_shards(shards) : std::map<std::string, StoredWeight>();
   // The loaded state must be allocated where the optimizer would allocate it, for example in files.
@@ -151,6 +155,8 @@ void StateLoad::load_loader(std::size_t index) {
   loader->load_state(loader_state_of(saved));
 }
 
+// A different number of objects is an error, as in accelerate/checkpointing.py, load_custom_state: they are matched by
+// order only, and a missing one would shift all others.
 void StateLoad::load_custom() {
   std::size_t there = 0;
   while (fs::exists(path(file_of_custom(there)))) ++there;
@@ -169,6 +175,7 @@ void StateLoad::load_custom() {
   }
 }
 
+// With another number of ranks every rank reads rank 0's file, since positions in the window are equal on all ranks.
 void StateLoad::load_random_states() {
   const auto states = read(file_of_random_states(has_same_ranks() ? context_.rank : 0));
   restore_generator(states);
@@ -180,6 +187,7 @@ void StateLoad::load_random_states() {
   window.load_state_dict(ours.at("window"));
   commits_.emplace_back(
       [this, syncs = ours.at("sync_gradients").as<bool>()] { context_.gradient_state.sync_gradients = syncs; });
+  // step_was_skipped() is visible to the program, and schedules read it in the next step.
   const auto& skipped = ours.at("skipped").as<Value::List>();
   for (std::size_t i = 0; i < std::min(skipped.size(), state_.optimizers.size()); ++i) {
     commits_.emplace_back([&optimizer = state_.optimizers[i], was_skipped = skipped[i].as<bool>()] {

@@ -20,6 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// The number of steps of each case gives runs of a few seconds on both sides, so start-up noise is small.
 struct Case {
   PythonJobs jobs;
   std::string name;
@@ -72,6 +73,7 @@ double ours(const Case& job, const std::string& file) {
       .get<double>();
 }
 
+// The same file format on both sides: accelerate_training.py reads experiments like sim-run does.
 double theirs(const Case& job, const std::string& file, const std::string& python) {
   return printed_json(fmt::format("{} {} {} {}", python, job.ranks, job.steps, file))["steps_per_second"].get<double>();
 }

@@ -75,6 +75,7 @@ std::int64_t peak_bytes() {
   return usage.ru_maxrss * 1024;
 }
 
+// A model of equal tensors, each large enough that the cost per tensor does not matter.
 struct LargeImpl : torch::nn::Module {
   explicit LargeImpl(int num_tensors) {
     for (int i = 0; i < num_tensors; ++i) register_parameter("w" + std::to_string(i), torch::zeros({kTensorBytes / 4}));
@@ -95,6 +96,7 @@ Json measure_weights(const std::string& folder, int num_tensors, int rounds) {
     make_room(model, num_tensors * kTensorBytes);
     writes.push_back(seconds_of([&] { accel::write_safetensors(files, model, state); }));
     write_ratios.push_back(copied / writes.back());
+    // Both files have just been written and are in the page cache.
     forget(plain);
     forget(model);
     const auto read = seconds_of([&] { copy_from_disk(plain); });

@@ -32,6 +32,7 @@ double theirs(const std::string& python) {
   return printed_json(fmt::format("{} {}", python, kRanks)).at("seconds").get<double>();
 }
 
+// Both sides alternate within a round, so their ratio does not depend on the machine's load.
 Json measure(const std::string& python, int rounds) {
   std::vector<double> our, their, ratios;
   for (int round = 0; round < rounds; ++round) {

@@ -10,6 +10,7 @@
 namespace accel::bench {
 namespace {
 
+// Shuffles by one permutation and index_select, the cheapest way to shuffle in LibTorch, so that the baseline is fast.
 double plain_loop(const Data& data, const Job& job, int steps) {
   auto net = job.make_of_libtorch();
   accel::optim::Adam optimizer(net->parameters(), torch::optim::AdamOptions(1e-3));
@@ -52,6 +53,7 @@ double accelerated_loop(const Data& data, const Job& job, int steps) {
 
 nlohmann::ordered_json measure_one_rank(const Data& data, const Job& job, int rounds) {
   const int steps = 4096 / job.batch / 2;
+  // Warm-up: the first steps allocate memory and load code.
   plain_loop(data, job, 8);
   accelerated_loop(data, job, 8);
   // The two loops of a pair run next to each other in alternating order, so their ratio does not depend on the

@@ -43,6 +43,7 @@ std::optional<int> Program::parse(int argc, char** argv, std::vector<std::string
   return programs::kUsage;
 }
 
+// The file gets the same JSON as standard output, also if `print` shows a table instead.
 int Program::report(const std::function<Json()>& measure, const std::function<void(const Json&)>& print) const {
   try {
     const auto numbers = measure();

@@ -14,6 +14,7 @@ namespace {
 
 namespace transport = ::gloo::transport;
 
+// Only for messages: nothing connects by address, so there are no bytes.
 class SharedAddress : public transport::Address {
  public:
   explicit SharedAddress(int rank) : rank_(rank) {}
@@ -33,6 +34,7 @@ class SharedBuffer : public transport::UnboundBuffer {
   // its memory afterwards.
   ~SharedBuffer() override { exchange_->forget(state_); }
 
+  // An unset time-out means that of the context, as in gloo/transport/tcp/unbound_buffer.cc.
   bool waitRecv(int* rank, std::chrono::milliseconds timeout) override {
     return exchange_->wait(state_, Exchange::Direction::kReceive, rank,
                            timeout == transport::kUnsetTimeout ? timeout_ : timeout);
@@ -103,6 +105,7 @@ class SharedPair : public transport::Pair {
 
 class SharedContext : public transport::Context {
  public:
+  // Pairs borrow the exchange. Buffers share it, since Gloo may destroy a context before its last buffer.
   SharedContext(int rank, int size, Links links)
       : Context(rank, size), exchange_(std::make_shared<Exchange>(rank, std::move(links))) {
     for (int peer = 0; peer < size; ++peer) {

@@ -45,6 +45,8 @@ std::size_t slot_of(Member member) {
   return (words[0] - 1) / sizeof(void*);
 }
 
+// The mangled names are those of LibTorch 2.11. A renamed or changed function is missing there, and a reordered one is
+// in another slot.
 std::vector<Class> classes() {
   using transport::Address, transport::Context, transport::Device, transport::Pair, transport::UnboundBuffer;
   using Receive = void (UnboundBuffer::*)(int, std::uint64_t, std::size_t, std::size_t);
@@ -92,6 +94,7 @@ std::vector<Class> classes() {
 // Returns the first difference, or "". C++ cannot take the address of a destructor, so those slots are only counted.
 std::string difference_of(const Class& type) {
   constexpr std::size_t kPreamble = 2;  // words before the functions: offset to top, and type information
+  // Gloo's classes are exported by libtorch_cpu, so the loaded library itself can be asked, without headers.
   auto* const* const table = static_cast<void* const*>(dlsym(RTLD_DEFAULT, type.table));
   if (table == nullptr) return fmt::format("no {}", type.table);
   Dl_info info{};
@@ -111,6 +114,7 @@ std::string difference_of(const Class& type) {
   return "";
 }
 
+// A Context that can be constructed: the base class is abstract.
 class ProbeContext : public transport::Context {
  public:
   using Context::Context, Context::pairs_;

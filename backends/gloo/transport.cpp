@@ -44,6 +44,8 @@ std::string host_identity() {
                      std::string(network.data(), static_cast<std::size_t>(size)), kProtocol, TORCH_VERSION);
 }
 
+// Waits for every rank: get_to_str blocks until the key exists, at most for the store's time-out. Texts must not
+// contain newlines, since they separate the fields.
 std::vector<Place> exchange_places(c10d::Store& store, int rank, int size, const Place& place) {
   const auto key = [](int of) { return fmt::format("transport/{}", of); };
   const auto text = fmt::format("{}\n{}\n{}\n{}", place.wanted, place.host, place.address, place.problem);
@@ -82,6 +84,7 @@ Transport transport_from_environment() {
 
 std::shared_ptr<::gloo::transport::Device> agree_on_shared_memory(c10d::Store& store, int rank, int size,
                                                                   Transport wanted, std::chrono::milliseconds timeout) {
+  // A single rank exchanges nothing.
   if (size == 1) return nullptr;
   std::optional<Listener> listener;
   Place place{.wanted = name_of(wanted)};

@@ -51,6 +51,7 @@ std::vector<std::vector<int>> plan_cpus(const std::vector<int>& cpus, int num_ra
   return plan;
 }
 
+// The affinity mask, not the number of cores: containers, taskset and batch systems restrict it.
 std::vector<int> cpus_of_this_process() {
   cpu_set_t set;
   CPU_ZERO(&set);

@@ -35,6 +35,7 @@ Link::~Link() {
   if (descriptor_ >= 0) close(descriptor_);
 }
 
+// The descriptor is owned, so a moved-from link holds -1.
 Link::Link(Link&& other) noexcept
     : descriptor_(std::exchange(other.descriptor_, -1)),
       lost_(other.lost_),
@@ -59,6 +60,7 @@ Link Link::connect_to(const std::string& host, int port) {
   link.lost_ = true;
   if (problem == EAI_AGAIN || problem == EAI_NONAME || problem == EAI_NODATA)
     return link;  // a machine that is still starting may not be in DNS yet, as in Kubernetes; the caller retries
+  // Other errors do not go away by retrying.
   check_config(problem == 0, "main_process_ip: {}: {}", host, gai_strerror(problem));
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, &freeaddrinfo);
   link = Link(socket(addresses->ai_family, kSocket, 0));
@@ -67,6 +69,7 @@ Link Link::connect_to(const std::string& host, int port) {
   return link;
 }
 
+// Lines are queued, since the socket may not be connected yet, or its buffer may be full. Each poll() round retries.
 void Link::send(std::string line) {
   std::replace(line.begin(), line.end(), '\n', ' ');
   unsent_ += line + '\n';
@@ -85,6 +88,7 @@ void Link::write_pending() {
   }
 }
 
+// An incomplete line stays in `received_` until the rest arrives.
 std::vector<std::string> Link::receive() {
   write_pending();
   std::array<char, 4096> buffer{};
@@ -108,6 +112,7 @@ std::chrono::milliseconds Link::silence() const {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - heard_);
 }
 
+// Not close(): the peer can still read what is on its way.
 void Link::finish() { shutdown(descriptor_, SHUT_WR); }
 
 Listener::Listener(int port) : descriptor_(socket(AF_INET6, kSocket, 0)) {

@@ -19,6 +19,8 @@ namespace {
 // From machine 0: "begin ATTEMPT MAX_RESTARTS PORT", "over RESTARTS RANK CODE MESSAGE". From both: "alive".
 // A message about an attempt other than the current one is late and ignored.
 
+// kConnectTimeout applies only until machine 0 has answered: a SYN into a network without such a machine is never
+// answered, and a new attempt may reach it.
 constexpr auto kConnectAgain = std::chrono::milliseconds(200);
 constexpr auto kConnectTimeout = std::chrono::seconds(3);
 constexpr auto kFarewell = std::chrono::seconds(2);
@@ -55,6 +57,7 @@ Machines::~Machines() {
   }
 }
 
+// Every machine calls it before each attempt, also before the first.
 void Machines::join() {
   attempt_.reset();
   verdict_.reset();
@@ -94,6 +97,7 @@ void Machines::report_done() {
     peers_.at(0).link.send(fmt::format("done {}", attempt_->number));
 }
 
+// Success needs all machines, failure only one: see report_failure.
 void Machines::end_if_all_done() {
   if (!done_ || !attempt_ || verdict_) return;
   for (const auto& [machine, peer] : peers_) {
@@ -116,10 +120,12 @@ void Machines::report_failure(const RankFailure& failure, bool is_final) {
   if (is_final) verdict_ = Verdict{false, failure};
 }
 
+// Only on machine 0. Restarts are counted here, so all machines agree on how many are left.
 void Machines::fail(const RankFailure& failure, bool is_final) {
   decide({.restarts = !is_final && attempt_ && attempt_->number < attempt_->max_restarts, .failure = failure});
 }
 
+// The first verdict of an attempt counts. Later failures are usually consequences of it.
 void Machines::decide(Verdict verdict) {
   if (verdict_) return;
   verdict_ = std::move(verdict);
@@ -180,6 +186,7 @@ std::string Machines::missing_machines() const {
 
 // --- machine 0 -----------------------------------------------------------------------------------------------------
 
+// Lost machines are collected first and handled afterwards, since lose() changes the map that the loop iterates over.
 void Machines::advance_main() {
   take_joins();
   std::vector<int> lost;
@@ -192,6 +199,8 @@ void Machines::advance_main() {
   begin_if_all_joined();
 }
 
+// Anyone can connect to the port. A connection becomes a peer only with a valid "join"; connections that send something
+// else, such as port scanners, are dropped.
 void Machines::take_joins() {
   while (auto link = listener_->accept()) strangers_.push_back(std::move(*link));
   std::vector<Link> still_strangers;

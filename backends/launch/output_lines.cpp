@@ -1,3 +1,5 @@
+// Pipes instead of inherited descriptors, because only the launcher can keep lines of several ranks apart, and it needs
+// the last line of standard error for its message.
 #include "backends/launch/output_lines.hpp"
 
 #include <fcntl.h>
@@ -42,6 +44,7 @@ void OutputLines::forward() {
   ssize_t count = 0;
   while ((count = read(options_.descriptor, buffer.data(), buffer.size())) > 0)
     take({buffer.data(), static_cast<std::size_t>(count)});
+  // 0 is the end of the stream, -1 means that there is no more data now.
   if (count != 0) return;
   if (!pending_.empty()) take("\n");
   close(std::exchange(options_.descriptor, -1));

@@ -1,3 +1,4 @@
+// fork and exec instead of posix_spawn, which can neither set PR_SET_PDEATHSIG nor CPU affinity in the child.
 #include "backends/launch/process.hpp"
 
 #include <fcntl.h>
@@ -46,6 +47,7 @@ std::string why_not(int reason) {
   return reason == EACCES ? text + "; expected a file that may be executed (chmod +x)" : text;
 }
 
+// The null-terminated array that exec expects. The strings must outlive it.
 std::vector<char*> pointers_to(std::vector<std::string>& strings) {
   std::vector<char*> pointers;
   for (auto& string : strings) pointers.push_back(string.data());
@@ -89,6 +91,7 @@ pid_t start_process(const ProcessOptions& options) {
   int reason = 0;
   const auto count = read(failure[0], &reason, sizeof(reason));
   close(failure[0]);
+  // exec failed: the child has exited, and must be reaped.
   if (count != sizeof(reason)) return pid;
   waitpid(pid, nullptr, 0);
   throw ConfigError(fmt::format("cannot run '{}': {}", options.command.front(), why_not(reason)));

@@ -24,12 +24,14 @@ using Pipe = std::array<int, 2>;
 // How long to wait for the end of a stream after its process has ended: see have_ended().
 constexpr auto kPatienceWithPipes = std::chrono::seconds(2);
 
+// O_CLOEXEC, so that a rank does not inherit the pipes of other ranks; they would never see the end of their streams.
 Pipe make_pipe() {
   Pipe ends{};
   ensure(pipe2(ends.data(), O_CLOEXEC) == 0, "pipe: {}", std::strerror(errno));
   return ends;
 }
 
+// Creates the folder of the log. "" if the stream is not logged.
 std::string log_file_of(const RankProcess& rank, const char* name, bool logs) {
   if (rank.log_dir.empty() || !logs) return "";
   std::error_code error;
@@ -97,6 +99,7 @@ void RankProcesses::add_to(std::vector<pollfd>& waiting) const {
   }
 }
 
+// Output is read before processes are reaped, so that the last line is known when a failure is noted.
 void RankProcesses::advance() {
   for (auto& process : processes_) {
     for (auto& stream : process.streams) stream.forward();
@@ -118,6 +121,7 @@ void RankProcesses::stop(std::chrono::milliseconds grace) {
   end_after(grace);
 }
 
+// An earlier deadline stays: a second request must not extend the first one.
 void RankProcesses::end_after(std::chrono::milliseconds grace) {
   const auto deadline = Clock::now() + grace;
   deadline_ = deadline_ ? std::min(*deadline_, deadline) : deadline;
@@ -128,6 +132,7 @@ void RankProcesses::reap(bool block) {
     if (process.exit_code) continue;
     int status = 0;
     rusage usage{};
+    // wait4 per process, not waitpid(-1): other code of this process may have children of its own.
     if (wait4(process.pid, &status, block ? 0 : WNOHANG, &usage) != process.pid) continue;
     peak_rss_bytes_ += usage.ru_maxrss * 1024;
     note_end(process, status);

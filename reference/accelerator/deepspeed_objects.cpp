@@ -197,6 +197,7 @@ std::unique_ptr<LRScheduler> make_scheduler(const DeepSpeedSection& section, tor
   return scheduler;
 }
 
+// Reads a section of the file, and turns "no file" and "no such section" into one error.
 DeepSpeedSection section_of(const std::string& file, const char* name, const char* dummy,
                             std::optional<DeepSpeedSection> (*read)(const std::string&)) {
   auto section = file.empty() ? std::nullopt : read(file);

@@ -85,6 +85,7 @@ void verify(const Group& group, const char* operation, c10::Device device, const
                   operation, c10::DeviceTypeName(device.type(), /*lower_case=*/true), fmt::join(lines, "; ")));
 }
 
+// Source: accelerate/state.py, PartialState.split_between_processes.
 ItemRange split_items(std::int64_t num_items, int num_ranks, int rank) {
   const auto each = num_items / num_ranks, extras = num_items % num_ranks;
   const auto begin = rank * each + std::min<std::int64_t>(rank, extras);

@@ -39,6 +39,7 @@ void add(Problems& problems, Problems more) {
   problems.insert(problems.end(), std::move_iterator(more.begin()), std::move_iterator(more.end()));
 }
 
+// The environment is read only if the option is unset, as in accelerate/state.py.
 void resolve_precision(AcceleratorOptions& options, Problems& problems) {
   const auto precision = options.mixed_precision ? options.mixed_precision : environment("ACCELERATE_MIXED_PRECISION");
   options.mixed_precision = precision.value_or("no");
@@ -88,6 +89,7 @@ void resolve_data(AcceleratorOptions& options, Problems& problems) {
   add(problems, problems_of(options.dataloader_config));
 }
 
+// Source: accelerate/utils/dataclasses.py, ProjectConfiguration.set_directories.
 void resolve_project(AcceleratorOptions& options, Problems& problems) {
   if (options.project_dir) options.project_config.project_dir = *options.project_dir;
   if (options.project_config.logging_dir.empty())
@@ -117,6 +119,7 @@ void check_process_group(const InitProcessGroupKwargs& group, Problems& problems
         fmt::format("init_process_group_kwargs: timeout: expected more than 0 ms, got {}", group.timeout->count()));
 }
 
+// Debug mode creates a group, so its value must be known, and equal on all ranks, before the first collective.
 void resolve_debug(AcceleratorOptions& options, Problems& problems) {
   try {
     if (!options.debug) options.debug = environment_flag("ACCELERATE_DEBUG_MODE").value_or(false);

@@ -78,6 +78,7 @@ std::shared_ptr<ParallelModel> Preparation::make_parallel(const std::shared_ptr<
   return model;
 }
 
+// Float8 layers are chosen here, before sharding replaces modules: the recipe selects them by their names.
 ParallelModel::Options Preparation::model_options(const torch::nn::Module& module, bool autocasts) const {
   ParallelModel::Options options{.listener = context_->listener};
   if (mixed_precision_ == "fp8")
@@ -207,6 +208,8 @@ AcceleratedScheduler Preparation::add_scheduler(std::shared_ptr<LRScheduler> sch
                                            *context_, training_.path, options);
 }
 
+// Copied into the loader: later changes of the Accelerator's options, such as set_even_batches, affect new loaders
+// only.
 ShardOptions Preparation::shard_options() const {
   return {.context = context_,
           .data_parallel = data_parallel_,

@@ -47,6 +47,7 @@ void list_files(Files& files, const std::string& folder, const std::string& pref
     name.ends_with('/') ? list_files(files, folder, prefix + name, names) : names.push_back(prefix + name);
 }
 
+// Only for small files of hooks: it reads the complete file into memory.
 ManifestEntry entry_of(Files& files, const std::string& folder, const std::string& name) {
   const auto bytes = files.read(folder + "/" + name);
   Checksum checksum;
@@ -184,6 +185,7 @@ void publish_folder(Files& files, const std::string& path, Manifest manifest) {
   files.sync_folder(parent);
 }
 
+// Atomic, so that finish_folder never reads half a record.
 void write_part(Files& files, const std::string& unfinished, int rank, int num_ranks,
                 const std::vector<ManifestEntry>& entries) {
   write_atomically(files, fmt::format("{}/{}{}.json", unfinished, kPart, rank),
@@ -206,6 +208,7 @@ bool finish_folder(Files& files, const std::string& path) {
   return true;
 }
 
+// The names in a listing end with '/' for folders, which is dropped before comparing.
 void finish_checkpoints(Files& files, const std::string& folder) {
   for (const auto& name : files.list(folder)) {
     const auto bare = std::string_view(name).substr(0, name.size() - 1);

@@ -35,6 +35,7 @@ constexpr std::size_t kTokenSize = 32;  // characters
   throw CommError(fmt::format("shared memory: {}: {}", what, std::strerror(errno)));
 }
 
+// Wraps the result of a system call that returns a descriptor or -1.
 Descriptor checked(int number, const char* what) {
   if (number < 0) fail(what);
   return Descriptor(number);
@@ -53,6 +54,7 @@ struct SocketName {
   socklen_t length = 0;
 };
 
+// A name in the abstract namespace begins with a zero byte and has no terminator, so its length matters.
 SocketName abstract_name(const std::string& text) {
   SocketName name;
   name.address.sun_family = AF_UNIX;
@@ -62,7 +64,8 @@ SocketName abstract_name(const std::string& text) {
   return name;
 }
 
-// The only message on a socket, one in each direction. It carries the descriptor of the sender's memory.
+// The only message on a socket, one in each direction. SOCK_SEQPACKET keeps it in one piece, with its descriptor. It
+// carries the descriptor of the sender's memory.
 struct Hello {
   std::array<char, kTokenSize> token{};  // of the listener that is called
   int rank = 0;
@@ -146,6 +149,7 @@ Hello hello_to(const std::string& address, int rank) {
   return hello;
 }
 
+// Maps only what this rank writes to: the other rank's doorbell and the ring to it.
 Link link_over(Descriptor socket, const Descriptor& memory, const SegmentLayout& layout, int rank) {
   return {.socket = std::move(socket),
           .doorbell = Mapping(memory, 0, kPage),
@@ -164,6 +168,8 @@ void Doorbell::ring() {
     syscall(SYS_futex, &rings, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
+// FUTEX_WAIT returns at once if `rings` is no longer `seen`. It may also return early for a signal; callers check
+// again.
 void Doorbell::sleep(std::uint32_t seen, std::chrono::nanoseconds timeout) {
   if (timeout <= std::chrono::nanoseconds::zero()) return;
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(timeout);

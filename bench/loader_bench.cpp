@@ -154,7 +154,7 @@ double seconds_of_permutation() {
 
 // Pairs every time with a permutation measured just before, so that their ratio does not depend on the machine's load.
 Json measure_way(const std::string& way, bool shuffle, int rounds, const std::function<Resumed()>& go_on) {
-  // Two batches are read: the one that is returned, and the next one, which tells whether the first is the last.
+  // Two batches are read: the one that is returned, and the next one, which shows whether the first is the last.
   const auto num_read = go_on().num_read;
   std::vector<double> seconds, ratios;
   for (int round = 0; round < rounds; ++round) {

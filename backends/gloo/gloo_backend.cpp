@@ -26,7 +26,7 @@
 namespace accel::gloo {
 namespace {
 
-// c10::Error appends a C++ stack trace, which says nothing to the user.
+// c10::Error appends a C++ stack trace, which does not help the user.
 std::string first_line(const std::exception& error) {
   const std::string message = error.what();
   return message.substr(0, message.find("\nException raised from"));

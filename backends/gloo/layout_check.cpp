@@ -94,7 +94,8 @@ std::vector<Class> classes() {
 // Returns the first difference, or "". C++ cannot take the address of a destructor, so those slots are only counted.
 std::string difference_of(const Class& type) {
   constexpr std::size_t kPreamble = 2;  // words before the functions: offset to top, and type information
-  // Gloo's classes are exported by libtorch_cpu, so the loaded library itself can be asked, without headers.
+  // Gloo's classes are exported by libtorch_cpu, so the check needs no headers: it looks symbols up in the loaded
+  // library.
   auto* const* const table = static_cast<void* const*>(dlsym(RTLD_DEFAULT, type.table));
   if (table == nullptr) return fmt::format("no {}", type.table);
   Dl_info info{};

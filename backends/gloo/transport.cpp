@@ -30,8 +30,8 @@ std::string name_of(Transport transport) {
 }
 
 // Ranks share memory only if this text is equal on all of them. Abstract sockets are visible in one network namespace
-// only, which two containers or two simulated machines on one kernel do not share. The boot id tells kernels apart. The
-// protocol version and the LibTorch version keep different builds from talking past each other.
+// only, which two containers or two simulated machines on one kernel do not share. The boot id distinguishes kernels.
+// The protocol version and the LibTorch version keep different builds from talking past each other.
 std::string host_identity() {
   std::ifstream in("/proc/sys/kernel/random/boot_id");
   std::string boot_id;

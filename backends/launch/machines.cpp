@@ -160,7 +160,7 @@ void Machines::say_alive() {
 }
 
 void Machines::check_join_timeout() {
-  // Applies to restarts too: a machine that died must come back within the join time-out.
+  // Applies to restarts too: a machine that failed must join again within the join time-out.
   const bool is_waiting = !attempt_ && !verdict_;
   if (!is_waiting || Clock::now() - join_began_ < options_.join_timeout) return;
   const auto time = seconds_text(options_.join_timeout);

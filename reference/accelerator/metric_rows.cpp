@@ -9,8 +9,8 @@
 
 namespace accel {
 
-// `real_rows` is set where duplicates do not all come last in the order of the ranks. Otherwise `remainder` tells, as
-// in Accelerate, how many of the gathered rows come before the duplicates.
+// `real_rows` is set where duplicates do not all come last in the order of the ranks. Otherwise `remainder` is, as
+// in Accelerate, the number of gathered rows before the duplicates.
 MetricRows metric_rows(const GradientState& state, const DataParallel& data_parallel) {
   const auto own = state.num_rows().value_or(0);
   MetricRows rows{.per_rank = own};
@@ -27,7 +27,7 @@ MetricRows metric_rows(const GradientState& state, const DataParallel& data_para
   return rows;
 }
 
-// Without even_batches the ranks may have different numbers of rows on the last step, which only a gather can tell.
+// Without even_batches the ranks may have different numbers of rows on the last step, which only a gather can find out.
 // The condition depends on values that are equal on all ranks, so all ranks gather or none does.
 MetricRows tensor_metric_rows(const GradientState& state, const DataParallel& data_parallel, c10::Device device) {
   const bool may_be_padded =

@@ -49,8 +49,9 @@ class RecordingFiles final : public Files {
 /// its name back.
 std::string begin_folder(Files& files, const std::string& path);
 
-/// The folder that was begun takes its name, with `manifest` in it, to which files that it does not list are added. One
-/// that had the name is removed; what its own manifest does not list, and the new one has not, is kept in the new one.
+/// Writes `manifest`, completed by files that it does not list, into the unfinished folder and gives it its final name.
+/// Replaces an existing folder of that name; files that neither its manifest nor the new folder contains are moved to
+/// the new folder.
 void publish_folder(Files& files, const std::string& path, Manifest manifest);
 
 /// Records that one of `num_ranks` ranks has written all its files into the unfinished folder. finish_folder needs

@@ -32,7 +32,7 @@ std::string problem_of(const std::string& folder, const ManifestEntry& entry, bo
   if (!verify) return "";
   Checksum checksum;
   const MappedFile file(path);
-  // Checkpoints are larger than memory: read ahead, and let the kernel drop pages behind.
+  // Files may be larger than memory: read ahead, and let the kernel drop pages that have been read.
   file.advise(MappedFile::Access::kSequential);
   checksum.update(file.bytes());
   return checksum.hex() == entry.checksum ? ""

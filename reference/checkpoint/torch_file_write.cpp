@@ -165,7 +165,7 @@ class ArchiveWriter {
   void write_record(const std::string& name, const void* bytes, std::size_t size) {
     if (!error_) writer_.writeRecord(name, size > 0 ? bytes : "", size);
   }
-  // Returning 0 tells the writer that the write failed; it then throws its own error, which is less precise than ours.
+  // A return value of 0 means that the write failed. The writer then throws its own error, which is less precise.
   std::size_t append(WritableFile& file, const void* bytes, std::size_t size) {
     if (error_) return 0;
     try {

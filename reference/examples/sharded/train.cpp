@@ -33,7 +33,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-// Points in the unit cube; the label says which of its coordinates is the largest.
+// Points in the unit cube. The label is the index of the largest coordinate.
 accel::TensorDataset<at::Tensor, at::Tensor> make_points(int64_t count) {
   auto points = torch::rand({count, 3});
   return accel::TensorDataset(points, points.argmax(1));

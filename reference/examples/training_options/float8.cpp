@@ -18,7 +18,7 @@ int train(int, char**) {
   auto layer = [](int64_t inputs, int64_t outputs) { return torch::nn::Linear(inputs, outputs); };
   torch::nn::Sequential net(layer(3, 64), torch::nn::ReLU(), layer(64, 64), torch::nn::ReLU(), layer(64, 3));
   accel::optim::AdamW adamw(net->parameters(), torch::optim::AdamWOptions(0.01));
-  auto points = torch::rand({2000, 3});  // in the unit cube; the label says which coordinate is the largest
+  auto points = torch::rand({2000, 3});  // in the unit cube; the label is the index of the largest coordinate
   accel::DataLoader loader(accel::TensorDataset(points, points.argmax(1)), {.batch_size = 25, .shuffle = true});
   auto [model, optimizer, batches] = accelerator.prepare(net, adamw, loader);
   accelerator.print("in float8:", model.float8_layers().front());  // "2"

@@ -44,6 +44,7 @@ double median_of(int rounds, const Measure& measure) {
 
 // --- read ------------------------------------------------------------------------------------------------------------
 
+// One complete epoch, from the first to the last batch; starting the workers counts.
 double samples_per_second(const accel::programs::LabelledImages& data, int workers) {
   accel::Accelerator accelerator;
   auto batches = accelerator.prepare(accel::DataLoader(

@@ -122,6 +122,7 @@ c10::intrusive_ptr<c10d::Store> connect_store(const LaunchEnvironment& launch, s
   }
 }
 
+// A fixed seed, unlike in a new PyTorch process: programs without set_seed are reproducible, and all ranks start alike.
 std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, const GlooOptions& options) {
   auto context = std::make_unique<RankContext>();
   context->rank = launch.rank;

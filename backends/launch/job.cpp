@@ -55,6 +55,7 @@ class SignalGate {
   sigset_t before_{};
 };
 
+// Signals must be blocked for signalfd to receive them. SIGCHLD is included only to wake poll() when a child ends.
 SignalGate::SignalGate() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -149,6 +150,7 @@ class Job {
     }
   }
 
+  // The ranks of a machine are consecutive, as under torchrun: machine m has ranks m * n to m * n + n - 1.
   RankProcessesOptions processes_of(const Attempt& attempt) const {
     RankProcessesOptions processes{.command = options_.command,
                                    .default_environment = options_.default_environment,

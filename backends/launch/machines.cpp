@@ -232,6 +232,7 @@ void Machines::take_joins() {
   strangers_ = std::move(still_strangers);
 }
 
+// "alive" has no number and is ignored here; receiving it has already updated the link's time.
 void Machines::hear(int machine, const std::string& line) {
   std::istringstream words(line);
   std::string verb;
@@ -250,6 +251,7 @@ void Machines::hear(int machine, const std::string& line) {
   }
 }
 
+// Not final: the machine may join again, if restarts are left.
 void Machines::lose(int machine) {
   const bool is_silent = !peers_.at(machine).link.is_lost();
   peers_.erase(machine);
@@ -289,6 +291,7 @@ void Machines::advance_other() {
   verdict_ = Verdict{attempt_->number < attempt_->max_restarts, {-1, 1, text}};
 }
 
+// A verdict that this machine has reached on its own stays.
 void Machines::hear_from_main(const std::string& line) {
   std::istringstream words(line);
   std::string verb;

@@ -68,6 +68,7 @@ GradientAccumulationPlugin plugin_of_steps(const AcceleratorOptions& options, Pr
   return plugin;
 }
 
+// The number of steps may come from three places. Two explicit ones are an error, as in accelerate/accelerator.py.
 void resolve_accumulation(AcceleratorOptions& options, Problems& problems) {
   auto& plugin = options.gradient_accumulation_plugin;
   if (plugin && options.gradient_accumulation_steps != 1) {
@@ -80,6 +81,7 @@ void resolve_accumulation(AcceleratorOptions& options, Problems& problems) {
     problems.push_back(fmt::format("gradient_accumulation_steps: expected 1 or more, got {}", *plugin->num_steps));
 }
 
+// The older option split_batches wins over the one in dataloader_config.
 void resolve_data(AcceleratorOptions& options, Problems& problems) {
   if (options.split_batches) options.dataloader_config.split_batches = *options.split_batches;
   if (options.dataloader_config.dispatch_batches.value_or(false) && !options.device_placement) {
@@ -103,6 +105,8 @@ void check_gradients(const AcceleratorOptions& options, Problems& problems) {
   add(problems, problems_of_fields("gradient_guard: ", options.gradient_guard));
 }
 
+// The ranks exist before the Accelerator, so these options can only be compared with them. Only env:// can be honoured:
+// the launcher has already chosen the store.
 void check_process_group(const InitProcessGroupKwargs& group, Problems& problems) {
   if (group.backend && *group.backend != "gloo" && *group.backend != "nccl") {
     problems.push_back(

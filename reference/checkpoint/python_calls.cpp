@@ -168,6 +168,8 @@ std::uint64_t copied_bytes(const Sequence& arguments) {
   return 0;
 }
 
+// The three call_* functions return null for names that they do not handle. A known name that none of them handles,
+// such as numpy.ndarray, must not be called.
 PythonObject* call_any(const Global& global, const Sequence& arguments, const std::string& what, PythonObjects& objects,
                        int depth) {
   objects.spend(copied_bytes(arguments), what);
@@ -195,6 +197,7 @@ PythonObject* call_torch(const Global& global, const Sequence& arguments, const 
     return call_any(argument<Global>(arguments, 0, what), argument<Sequence>(arguments, 2, what), what, objects,
                     depth + 1);
   }
+  // Layouts and devices become strings, since a Value has no such types.
   if (name == "torch.Size")
     return objects.make(Sequence{Sequence::kTuple, argument<Sequence>(arguments, 0, what).items});
   if (name == "torch.serialization._get_layout") return objects.make(argument<std::string>(arguments, 0, what));
@@ -248,6 +251,7 @@ PythonObject* persistent_object(const PythonObject& id, const std::string& what,
   const auto& type = argument<Global>(*tuple, 1, what).name;
   Storage storage{.record = "data/" + argument<std::string>(*tuple, 2, what),
                   .dtype = storage_dtype(torch_class(type))};
+  // Typed storages count elements, untyped ones bytes.
   const auto count = argument<std::int64_t>(*tuple, 4, what);
   check_checkpoint(storage.dtype || type == "torch.storage.UntypedStorage", "{}: {} is not a storage class", what,
                    type);
@@ -259,6 +263,7 @@ PythonObject* persistent_object(const PythonObject& id, const std::string& what,
   return objects.make(std::move(storage));
 }
 
+// Sizes and strides. A bool is an int in Python, but never occurs there, so it is rejected.
 std::vector<std::int64_t> int_arguments(const Sequence& arguments, std::size_t index, const std::string& what) {
   std::vector<std::int64_t> numbers;
   for (const auto* item : argument<Sequence>(arguments, index, what).items) {

@@ -70,6 +70,8 @@ class ValuePickling {
     }
     return std::nullopt;
   }
+  // Keeps `place_` correct for type_here() and for messages. An exception ends the complete write, so it need not be
+  // restored then.
   void write_at(const std::string& step, const Value& value) {
     place_.push_back(step);
     write(value);
@@ -203,6 +205,7 @@ void write_torch_file(Files& files, const std::string& path, const Value& value,
   write_archive(files, path, pickler);
 }
 
+// Does not go through a Value, whose dicts are sorted: the order of a model's state is part of it.
 void write_torch_file(Files& files, const std::string& path, const NamedTensors& tensors, bool is_ordered_dict) {
   Pickler pickler;
   pickler.begin_dict(is_ordered_dict);

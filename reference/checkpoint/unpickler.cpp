@@ -169,6 +169,7 @@ class Unpickler {
     return push(value);
   }
 
+  // Text is kept as its bytes, which are UTF-8. The length is checked by the cursor before anything is allocated.
   bool do_text(std::uint8_t opcode) {
     switch (opcode) {
       case kBinUnicode: return push(std::string(cursor_.take(cursor_.number<std::uint32_t>())));
@@ -191,6 +192,7 @@ class Unpickler {
     while (count > 0) tuple.items[--count] = pop();
     return push(std::move(tuple));
   }
+  // The kind must match, because tuples are immutable in Python: appending to one would never be written.
   bool append(const std::vector<PythonObject*>& items, python::Sequence::Kind kind) {
     auto& sequence = top_as<python::Sequence>("a list or a set");
     check_checkpoint(sequence.kind == kind, "{}: byte {}: a sequence has another type", what_, cursor_.place());
@@ -254,6 +256,7 @@ class Unpickler {
       default: return false;
     }
   }
+  // Protocols 0 and 1 are text formats that torch.save cannot write.
   bool check_protocol(int protocol) {
     check_checkpoint(protocol >= 2 && protocol <= 5, "{}: pickle protocol {} is unsupported; expected 2 to 5", what_,
                      protocol);
@@ -291,6 +294,7 @@ class Unpickler {
       default: return false;
     }
   }
+  // The result may be an object that a later BUILD completes.
   bool push_call() {
     auto* arguments = pop()->get_if<python::Sequence>();
     auto* global = pop()->get_if<python::Global>();

@@ -20,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using Weights = std::map<std::string, StoredWeight>;
 
+// `stored` holds the mapped file, so the functions below may outlive `file`.
 Weights read_safetensors(const std::string& path) {
   const SafetensorsFile file(path);
   Weights weights;
@@ -99,6 +100,7 @@ class ShardedWeights {
       throw CheckpointError(error.what());
     }
   }
+  // A damaged file is one problem of several; the other files are still checked.
   void read_shard(const std::string& file) {
     try {
       shards_[file] = read_file((fs::path(index_path_).parent_path() / file).string());

@@ -146,6 +146,7 @@ std::string weights_index_name(bool safe_serialization) {
   return weights_file_name(safe_serialization) + ".index.json";
 }
 
+// Used to find the remains of an earlier save. It must not match files that the user has put into the folder.
 bool is_weights_file(std::string_view name, bool safe_serialization) {
   if (name == weights_file_name(safe_serialization) || name == weights_index_name(safe_serialization)) return true;
   const auto [stem, extension] = names_of(safe_serialization);
@@ -156,6 +157,7 @@ bool is_weights_file(std::string_view name, bool safe_serialization) {
          suffix.substr(6, 4) == "-of-" && are_digits(suffix.substr(10));
 }
 
+// Python's json.dumps(indent=2, sort_keys=True) plus a newline; ensure_ascii is its default.
 std::string weights_index(const WeightMap& weight_map, std::int64_t total_bytes) {
   const nlohmann::json index{{"metadata", {{"total_size", total_bytes}}}, {"weight_map", weight_map}};
   try {

@@ -36,6 +36,7 @@ bool is_zero(const at::Tensor& gradient) {
 
 }  // namespace
 
+// A disabled scaler (GradScalerKwargs) still exists, so that its state is part of checkpoints, as in Python.
 GradientPath::GradientPath(RankContext& context, const AcceleratorOptions& options, int ranks_per_batch)
     : context_(&context),
       guard_(options.gradient_guard),
@@ -106,6 +107,7 @@ void GradientPath::shadow_window() {
   window_.finish(context_->world, context_->device);
 }
 
+// Every access goes through here, so that nobody sees the scale before a pending update.
 GradScaler* GradientPath::scaler() {
   if (scaler_ && scale_update_is_due_) {
     scaler_->update();
@@ -289,6 +291,7 @@ void GradientPath::check_reduced(const torch::optim::Optimizer& optimizer) const
   }
 }
 
+// The new state is allocated where the model's optimizer memory says, like that of a first step.
 void GradientPath::restart(torch::optim::Optimizer& optimizer) {
   for (auto& model : models_) model->before_step();
   const sharded::MemoryScope scope(optimizer_memory_);

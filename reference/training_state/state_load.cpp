@@ -130,6 +130,7 @@ void StateLoad::load_scheduler(std::size_t index) {
   scheduler.load_state_dict(read(file_of_scheduler(index)));
 }
 
+// A scaler of this run needs the file; a file without a scaler (another precision) is ignored, as in Python.
 void StateLoad::load_scaler(GradScaler& scaler) {
   undos_.emplace_back([&scaler, before = scaler.state_dict()] { scaler.load_state_dict(before); });
   scaler.load_state_dict(read(kScalerFile));
@@ -147,6 +148,7 @@ void StateLoad::load_loader(std::size_t index) {
   const auto ranks_then = loader_state_of(saved).num_processes;
   if (const auto own = loader->state();
       own.num_processes > 0 && ranks_then == own.num_processes && saved_ranks_ >= ranks_then) {
+    // Several ranks saved equal states for one position; the first of them is read.
     const auto name = file_of_loader(index, static_cast<int>(own.process_index * (saved_ranks_ / ranks_then)));
     if (!fs::exists(path(name))) return;
     saved = read(name);
@@ -225,6 +227,7 @@ void StateLoad::restore_generator(const Value& states) {
   });
 }
 
+// Files of other ranks are not compared: each rank loads its own gradients, which no other rank has.
 void StateLoad::load_rank_tensors(const Value::List& sync_states) {
   if (!has_same_ranks()) {
     if (fs::exists(path(file_of_rank_tensors(0)))) {
@@ -266,6 +269,7 @@ void StateLoad::load_gradients(std::size_t index, const Value& sync_state, const
   commits_.emplace_back([&model, gradients, sync_state] { model.load_gradients(gradients, sync_state); });
 }
 
+// Rank 0 has no entries: its buffers are in the model's weights.
 void StateLoad::load_buffers(std::size_t index, const SafetensorsFile& file) {
   for (const auto& item : state_.models[index]->module()->named_buffers()) {
     const auto key = name_of_buffer(index, item.key());

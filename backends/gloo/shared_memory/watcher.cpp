@@ -43,6 +43,7 @@ Exchange::Exchange(int rank, Links links)
   watcher_ = std::thread([this] { watch(); });
 }
 
+// The links close with the members, after the thread has ended: peers then see the end of this rank.
 Exchange::~Exchange() {
   {
     const std::lock_guard lock(mutex_);
@@ -61,6 +62,7 @@ void Exchange::arm_watcher() {
   eventfd_write(alarm_.get(), 1);
 }
 
+// Whether an operation is pending, or a message has been received only in part.
 bool Exchange::has_work() const {
   if (!posted_.empty()) return true;
   for (const auto& peer : peers_) {

@@ -1,3 +1,5 @@
+// Inference with a model that is larger than the memory it may use. The module is created without memory, and
+// load_checkpoint_and_dispatch decides which weights stay in memory and which are read from the files for each call.
 #include <torch/torch.h>
 #include <unistd.h>
 

@@ -1,3 +1,5 @@
+// Training with FSDP: parameters, gradients and optimizer state are sharded over the ranks. The loop is the same as for
+// plain data parallelism; only the plugin and accel::call in the model differ.
 #include <torch/torch.h>
 
 #include <accel/accel.hpp>

@@ -1,3 +1,5 @@
+// Datasets from files: a CSV table that is read completely, lines of a text that are read on demand, and tar shards
+// that are read as streams. All three are prepared and iterated in the same way.
 #include <torch/torch.h>
 
 #include <accel/accel.hpp>
@@ -45,6 +47,7 @@ class Files {
       std::ofstream(samples / (std::to_string(number) + ".xy")) << Point(number).x << " " << Point(number).y;
       std::ofstream(samples / (std::to_string(number) + ".cls")) << Point(number).is_right;
     }
+    // Members of a sample must follow each other in the archive, hence the sorting by name.
     const auto archive = path("points-" + std::to_string(shard) + ".tar");
     if (std::system(
             ("tar --create --sort=name --file '" + archive + "' --directory '" + samples.string() + "' .").c_str()) !=

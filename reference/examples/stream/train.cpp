@@ -1,3 +1,5 @@
+// Training on a stream, which has no length and no index. accel reads it on rank 0 only and distributes the batches,
+// since every rank would otherwise need its own connection to the source.
 #include <torch/torch.h>
 
 #include <accel/accel.hpp>
@@ -16,6 +18,7 @@ inline constexpr auto accel::tree_members<Reading> = std::tuple(&Reading::wave, 
 class Sensor {
  public:
   Sensor(int64_t first, int64_t count) : first_(first), count_(count) {}
+  // Called at the start of each pass over the loader.
   void reset() { next_ = 0; }
   std::optional<Reading> next() {
     if (next_ == count_) return std::nullopt;

@@ -59,8 +59,7 @@ class SharedBuffer : public transport::UnboundBuffer {
   }
 
  private:
-  // The rule and the words of gloo/transport/tcp/unbound_buffer.cc. The comparison avoids offset + num_bytes, which may
-  // overflow.
+  // The rule and the words of Gloo's TCP transport. The comparison avoids offset + num_bytes, which may overflow.
   std::size_t checked(std::size_t offset, std::size_t num_bytes) const {
     if (num_bytes == kUnspecifiedByteCount) num_bytes = size - std::min(offset, size);
     if (num_bytes > 0 && (offset > size || num_bytes > size - offset)) {

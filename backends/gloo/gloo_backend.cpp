@@ -102,7 +102,7 @@ Group make_group(const std::string& name, c10::intrusive_ptr<c10d::Store> store,
 
 c10::intrusive_ptr<c10d::Store> connect_store(const LaunchEnvironment& launch, std::chrono::milliseconds timeout) {
   // Under torchrun the agent serves the store, and it survives restarts; the prefix below separates the attempts' keys.
-  // The time-out is at most c10d's default for stores: a rank that waits longer for a store waits in vain.
+  // The time-out is at most c10d's default for stores: collectives may need more time, but a launch does not.
   const bool agent_serves = environment("TORCHELASTIC_USE_AGENT_STORE").value_or("False") == "True";
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(launch.master_port);

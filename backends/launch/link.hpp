@@ -7,7 +7,7 @@
 
 /// A TCP connection between two launchers that carries lines of text in both directions.
 ///
-/// Thread rule: one thread. No function blocks.
+/// Thread rule: one thread. No function blocks, except that connect_to may wait for name resolution.
 namespace accel::launcher {
 
 class Link {

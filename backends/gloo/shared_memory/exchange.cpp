@@ -91,8 +91,7 @@ void Exchange::forget(Buffer& buffer) {
     }
     const auto is_its = [&](const auto& message) { return message.buffer == &buffer; };
     const bool is_offered = std::ranges::any_of(peer.offered, [&](const auto& entry) { return is_its(entry.second); });
-    // An announced message cannot be withdrawn, since the other side would wait for its bytes. Closing the link is what
-    // Gloo's TCP does too when a buffer with a pending send is destroyed.
+    // An announced message cannot be withdrawn, since the other side would wait for its bytes. So the link is closed.
     if (is_offered || std::ranges::any_of(peer.outgoing, is_its)) fail(rank, "Socket closed");
   }
 }

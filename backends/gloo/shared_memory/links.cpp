@@ -210,8 +210,8 @@ Mapping& Mapping::operator=(Mapping&& other) noexcept {
   return *this;
 }
 
-// A segment is: one page with the doorbell, then per rank one page with the ring's state and the ring's bytes. Whole
-// pages, because a peer maps only the doorbell and its own ring.
+// A segment consists of one page with the doorbell, then per rank one page with the ring's state and the ring's bytes.
+// All parts are complete pages, because a peer maps only the doorbell and its own ring.
 std::size_t SegmentLayout::ring_bytes() const { return kPage + capacity; }
 std::size_t SegmentLayout::ring_offset(int from) const { return kPage + static_cast<std::size_t>(from) * ring_bytes(); }
 

@@ -1,6 +1,5 @@
 // The options that change the numbers of a training: precision, accumulation, compression of gradients, loss weights
-// and the schedule. The schedule and the
-// loss weights do not depend on the number of ranks.
+// and the schedule. The schedule and the loss weights do not depend on the number of ranks.
 #include <torch/torch.h>
 
 #include <accel/accel.hpp>

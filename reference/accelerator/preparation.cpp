@@ -60,7 +60,7 @@ std::vector<at::Tensor> trained(const NamedTensors& parameters) {
 }
 
 // Under mixed precision the optimizer steps float32 parameters while units compute in the lower precision. Source:
-// accelerate/accelerator.py, _prepare_fsdp2 and fsdp2_prepare_model, which upcast trainable parameters alike.
+// accelerate/accelerator.py, prepare_model; accelerate/utils/fsdp_utils.py, fsdp2_prepare_model.
 void raise_to_float32(const NamedTensors& parameters) {
   for (const auto& [name, parameter] : parameters) {
     const bool is_low = parameter.is_floating_point() && parameter.element_size() < 4;

@@ -57,7 +57,7 @@ void Pickler::once(const std::string& key, Write&& write) {
     bytes_ += (is_new ? 'r' : 'j') + little(index);
 }
 
-// The shortest opcode for the value, as Python chooses it: BININT1, BININT2, BININT, LONG1.
+// The shortest opcode that fits, as in Python: BININT1, BININT2, BININT, and LONG1, here always with 8 bytes.
 void Pickler::integer(std::int64_t value) {
   if (value >= 0 && value < 256)
     bytes_ += 'K' + little(static_cast<std::uint8_t>(value));
